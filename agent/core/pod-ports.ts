@@ -1,0 +1,42 @@
+/** What a pod worker needs besides the runtime adapter; `main` wires the real ones, the simulation its own. */
+import type { Container, Pod } from "../../protocol/pod.ts";
+import type { Millis } from "../../protocol/ports.ts";
+import type {
+  ContainerLaunch,
+  DesiredPod,
+  ObservedPod,
+  ResolvedImage,
+  RuntimeAdapter,
+  SandboxLaunch,
+} from "../../runtime-adapters/contract/runtime-adapter.ts";
+
+/** Which runtime runs a pod: `runtimeClassName: wasm` the component adapter, all else CRI. */
+export interface RuntimeRouter {
+  readonly adapters: readonly RuntimeAdapter[];
+  /** @throws `invalid` with the pod's runtimeClassName when no runtime of this node has that name. */
+  adapterFor(pod: Pod): RuntimeAdapter;
+}
+
+/** Folders, volumes, cgroup and values of one pod on this node. Every method is idempotent. */
+export interface PodEnvironment {
+  /** Makes folders, the pod's cgroup, and its volumes. Errors carry the reason `FailedMount` or `CreateContainerConfigError`. */
+  prepare(pod: DesiredPod, signal: AbortSignal): Promise<void>;
+  sandbox(pod: DesiredPod, attempt: number): SandboxLaunch;
+  /** Errors carry the reason `CreateContainerConfigError`. */
+  container(
+    pod: DesiredPod,
+    container: Container,
+    run: { readonly attempt: number; readonly backoff: Millis; readonly image: ResolvedImage },
+    observed: ObservedPod,
+  ): ContainerLaunch;
+  /** Takes away all of it: volumes, cgroup, logs. The pod's processes are gone by then. */
+  cleanup(pod: DesiredPod, signal: AbortSignal): Promise<void>;
+}
+
+export interface ImageManager {
+  /**
+   * The container's image on this node, by its pull policy; several pods pulling one image pull once.
+   * Errors carry the kubelet's reasons: ErrImageNeverPull, ErrImagePull, ImagePullBackOff, InvalidImageName, ErrImageNotFound.
+   */
+  ensure(pod: DesiredPod, container: Container, adapter: RuntimeAdapter, signal: AbortSignal): Promise<ResolvedImage>;
+}

@@ -1,0 +1,44 @@
+/**
+ * The ports every part of picolet is handed instead of reaching for globals: time, chance, logging.
+ * Pure declarations; `agent/core` and the tests bring the implementations.
+ */
+
+declare const brand: unique symbol;
+type Branded<T, B extends string> = T & { readonly [brand]: B };
+
+/** A duration in milliseconds. */
+export type Millis = Branded<number, "Millis">;
+/** A reading of a clock that never jumps; its origin means nothing, only differences do. Milliseconds. */
+export type MonotonicMs = Branded<number, "MonotonicMs">;
+/** `metadata.uid` of one incarnation of a pod. Two incarnations of one name never share it. */
+export type PodUid = Branded<string, "PodUid">;
+
+export const millis = (value: number): Millis => value as Millis;
+export const seconds = (value: number): Millis => (value * 1000) as Millis;
+export const podUid = (value: string): PodUid => value as PodUid;
+
+export interface Clock {
+  /** For durations and deadlines. */
+  monotonic(): MonotonicMs;
+  /** For showing and for certificates. May be wrong, may jump both ways (a board without an RTC starts in 1970). */
+  wall(): Date;
+  /** Resolves after `duration`; rejects with a PicoletError `cancelled` as soon as `signal` aborts. */
+  sleep(duration: Millis, signal: AbortSignal): Promise<void>;
+}
+
+export interface Random {
+  /** Uniform in [0, 1). */
+  next(): number;
+}
+
+export type LogFields = Readonly<Record<string, unknown>>;
+
+/** Structured log: a constant message, with what varies in the fields. Cancellation is not logged. */
+export interface Log {
+  debug(message: string, fields?: LogFields): void;
+  info(message: string, fields?: LogFields): void;
+  warn(message: string, fields?: LogFields): void;
+  error(message: string, fields?: LogFields): void;
+  /** A log that adds `fields` to every entry. */
+  child(fields: LogFields): Log;
+}

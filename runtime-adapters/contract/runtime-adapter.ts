@@ -1,0 +1,210 @@
+/**
+ * What a runtime must be able to do for the agent, and nothing else. Every adapter passes the one
+ * conformance suite in `conformance.ts`. Adapters decide nothing: they list, they inspect, they carry out one action.
+ */
+import type { Pod } from "../../protocol/pod.ts";
+import type { Millis, PodUid } from "../../protocol/ports.ts";
+
+/** Where a desired pod came from. Fixed order of precedence when two sources claim one name: as listed. */
+export type SourceId = "file" | "http" | "push" | "api";
+
+/** One pod this node is to run: defaulted and validated, static pods already named `<name>-<node>`. */
+export interface DesiredPod {
+  readonly uid: PodUid;
+  readonly source: SourceId;
+  /** Where exactly, for messages: a file's absolute path, a URL, "" for the API server. */
+  readonly origin: string;
+  readonly pod: Pod;
+}
+
+/** One line of a relist. `version` is opaque and changes whenever `inspect` of this pod would show anything new. */
+export interface PodListing {
+  readonly uid: PodUid;
+  readonly version: string;
+}
+
+export interface ObservedPod {
+  readonly uid: PodUid;
+  /** Newest first (highest attempt). Empty when the runtime knows nothing of this pod. */
+  readonly sandboxes: readonly ObservedSandbox[];
+  /** Every attempt of every container that the runtime still has, newest first. */
+  readonly containers: readonly ObservedContainer[];
+  /** What was asked for when the newest sandbox was made; lets a fresh agent take up or end a pod that its store lost. */
+  readonly manifest: DesiredPod | undefined;
+}
+
+export interface ObservedSandbox {
+  readonly id: string;
+  readonly attempt: number;
+  readonly state: "ready" | "notReady";
+  /** Milliseconds since the epoch, as is every `…AtMs`. */
+  readonly createdAtMs: number;
+  /** First is the pod's primary address. Empty with the host's network. */
+  readonly ips: readonly string[];
+}
+
+export interface ObservedContainer {
+  readonly id: string;
+  readonly name: string;
+  /** 0 for the first run; the restart count of this run. */
+  readonly attempt: number;
+  readonly sandboxId: string;
+  readonly createdAtMs: number;
+  readonly state: ContainerState;
+  /** `containerHash` of the spec it was made from. */
+  readonly hash: string;
+  /** How long to wait after this run's end before the next run; written down when the run was started. */
+  readonly backoff: Millis;
+  /** As the pod names it. */
+  readonly image: string;
+  /** What the runtime resolved it to, `imageID` of the status. */
+  readonly imageId: string;
+  /** Absolute. */
+  readonly logPath: string;
+}
+
+export type ContainerState =
+  | { readonly kind: "created" }
+  | { readonly kind: "running"; readonly startedAtMs: number }
+  | {
+      readonly kind: "exited";
+      readonly startedAtMs: number;
+      readonly finishedAtMs: number;
+      /** 128 + n when signal n ended it; 137 for an OOM kill. */
+      readonly exitCode: number;
+      /** `Completed`, `Error`, `OOMKilled`, `StartError`, `ContainerStatusUnknown` … */
+      readonly reason: string;
+      readonly message: string;
+    }
+  | { readonly kind: "unknown" };
+
+/** One step towards the desired state. Carrying out the same step twice must be harmless. */
+export type Action =
+  | { readonly kind: "createSandbox"; readonly sandbox: SandboxLaunch }
+  /** In the newest ready sandbox of the pod; `not_found` when there is none. Creates and starts; a half-made one is removed. */
+  | { readonly kind: "startContainer"; readonly container: ContainerLaunch }
+  /** SIGTERM (or the image's stop signal), then SIGKILL after `gracePeriod`. Done when it has exited. 0 kills at once. */
+  | { readonly kind: "stopContainer"; readonly containerId: string; readonly gracePeriod: Millis }
+  /** Of one that has exited; `conflict` for a running one. Its log file stays. */
+  | { readonly kind: "removeContainer"; readonly containerId: string }
+  /** Kills what still runs in it, takes its network down. */
+  | { readonly kind: "stopSandbox"; readonly sandboxId: string }
+  /** With all of its containers. */
+  | { readonly kind: "removeSandbox"; readonly sandboxId: string };
+
+export interface SandboxLaunch {
+  /** 0 for the first sandbox of this pod, one more for each that replaces a dead one. */
+  readonly attempt: number;
+  /** `<podLogsDir>/<namespace>_<name>_<uid>`, exists already. */
+  readonly logDirectory: string;
+  /** cgroupfs path of the pod's cgroup, such as `/kubepods/burstable/pod<uid>`; empty: no cgroups here. */
+  readonly cgroupParent: string;
+  readonly hostname: string;
+  readonly dns: DnsConfig | undefined;
+}
+
+export interface DnsConfig {
+  readonly servers: readonly string[];
+  readonly searches: readonly string[];
+  readonly options: readonly string[];
+}
+
+/**
+ * A container's spec made concrete: volumes are paths, references are values, the image is on disk. All else
+ * (resources, securityContext, tty, terminationMessagePath …) the adapter reads from the pod's container of this name.
+ */
+export interface ContainerLaunch {
+  readonly name: string;
+  readonly attempt: number;
+  readonly hash: string;
+  readonly backoff: Millis;
+  readonly image: ResolvedImage;
+  /** Empty: the image's own. */
+  readonly command: readonly string[];
+  readonly args: readonly string[];
+  readonly env: readonly EnvVar[];
+  /** Empty: the image's own. */
+  readonly workingDir: string;
+  readonly mounts: readonly Mount[];
+  /** Relative to the sandbox's log directory: `<container>/<attempt>.log`. */
+  readonly logPath: string;
+}
+
+export interface ResolvedImage {
+  /** As the pod names it. */
+  readonly requested: string;
+  /** What `ImageService.status` gave as id; starts the container without looking it up again. */
+  readonly id: string;
+}
+
+export interface EnvVar {
+  readonly name: string;
+  readonly value: string;
+}
+
+export interface Mount {
+  readonly containerPath: string;
+  readonly hostPath: string;
+  readonly readOnly: boolean;
+  readonly propagation: "private" | "hostToContainer" | "bidirectional";
+}
+
+export interface RuntimeStatus {
+  /** `containerd`, `cri-o`, `picolet-wasm` … */
+  readonly runtime: string;
+  readonly version: string;
+  /** With CRI's names: RuntimeReady, NetworkReady. */
+  readonly conditions: readonly RuntimeCondition[];
+}
+
+export interface RuntimeCondition {
+  readonly type: string;
+  readonly status: boolean;
+  readonly reason: string;
+  readonly message: string;
+}
+
+export interface ImageInfo {
+  /** Digest of the image's configuration or manifest: what the runtime calls it. */
+  readonly id: string;
+  readonly tags: readonly string[];
+  /** `name@sha256:…` */
+  readonly digests: readonly string[];
+  readonly sizeBytes: number;
+  readonly pinned: boolean;
+}
+
+export interface ImageCredentials {
+  readonly username: string;
+  readonly password: string;
+  readonly serverAddress: string;
+}
+
+export interface ImageService {
+  list(signal: AbortSignal): Promise<readonly ImageInfo[]>;
+  /** `undefined` when it is not on the node. */
+  status(reference: string, signal: AbortSignal): Promise<ImageInfo | undefined>;
+  /** From a registry. Errors carry the Kubernetes reason (`ErrImagePull`, `InvalidImageName` …). */
+  pull(reference: string, credentials: ImageCredentials | undefined, signal: AbortSignal): Promise<ImageInfo>;
+  remove(id: string, signal: AbortSignal): Promise<void>;
+  /**
+   * From a file on this node, with no network: an OCI or docker archive, or one `.wasm`, as far as this runtime can run it.
+   * @param name the name to give it; needed where the archive brings none.
+   * @throws `unimplemented` when the file is nothing for this runtime; another one may take it.
+   */
+  import(path: string, name: string | undefined, signal: AbortSignal): Promise<readonly ImageInfo[]>;
+}
+
+export interface RuntimeAdapter extends AsyncDisposable {
+  readonly name: string;
+  readonly images: ImageService;
+  status(signal: AbortSignal): Promise<RuntimeStatus>;
+  /** Every pod of ours that the runtime knows, running or not. The node's health comes from this alone. */
+  list(signal: AbortSignal): Promise<readonly PodListing[]>;
+  inspect(uid: PodUid, signal: AbortSignal): Promise<ObservedPod>;
+  apply(pod: DesiredPod, action: Action, signal: AbortSignal): Promise<void>;
+  /** Pods of which something may have changed; late, doubled and lost hints are harmless. Ends when `signal` aborts. */
+  hints?(signal: AbortSignal): AsyncIterable<PodUid>;
+  /** After the agent renamed a log file away: go on writing to a new one under the old name. */
+  reopenLog(uid: PodUid, containerId: string, signal: AbortSignal): Promise<void>;
+}
