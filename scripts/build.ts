@@ -1,0 +1,63 @@
+/**
+ * Bundles the programs into `dist/`: one file each, so that a board reads one file and no package folder.
+ *
+ * CommonJS on purpose: an ES module that imports `node:http` makes Node evaluate every getter of that module, which
+ * loads its WebSocket client: 6.5 MiB of anonymous memory (measured, Node 24.21) for nothing.
+ */
+import { chmodSync, mkdirSync, writeFileSync } from "node:fs";
+import { type BuildOptions, build } from "esbuild";
+
+const shared: BuildOptions = {
+  bundle: true,
+  minify: true,
+  legalComments: "none",
+  platform: "node",
+  target: "node24",
+  // The native addon has to stay a package of its own: it finds its .node file beside itself.
+  external: ["better-sqlite3", "@bytecodealliance/jco-transpile"],
+  logLevel: "warning",
+  charset: "ascii",
+};
+
+const programs: readonly BuildOptions[] = [
+  { entryPoints: { picolet: "agent/main/picolet.ts" }, format: "cjs", outExtension: { ".js": ".cjs" } },
+  { entryPoints: { edgectl: "agent/cli/edgectl.ts" }, format: "cjs", outExtension: { ".js": ".cjs" } },
+  {
+    entryPoints: { "wasm-runner": "runtime-adapters/wasm/runner-main.ts" },
+    format: "esm",
+    outExtension: { ".js": ".mjs" },
+  },
+  {
+    entryPoints: { "wasm-transpile": "runtime-adapters/wasm/transpile-main.ts" },
+    format: "esm",
+    outExtension: { ".js": ".mjs" },
+  },
+];
+
+/**
+ * The launchers find `dist/` and Node beside themselves and set what has to be there before Node starts: allocator
+ * settings and V8 flags that keep resident memory small (ARCHITECTURE.md, "Memory", has the figures of each).
+ */
+const launcher = (program: string, environment: string, flags: string): string => `#!/bin/sh
+# Starts ${program} on picolet's own Node; PICOLET_NODE names another one.
+self=$(readlink -f "$0")
+home=\${self%/*/*}
+node=\${PICOLET_NODE:-$home/node_modules/node/bin/node}
+[ -x "$node" ] || node=node
+${environment}exec "$node" ${flags}"$home/dist/${program}.cjs" "$@"
+`;
+
+const AGENT_ENVIRONMENT =
+  "export MALLOC_ARENA_MAX=1 MALLOC_TRIM_THRESHOLD_=131072 UV_THREADPOOL_SIZE=1\nexport CBOR_NATIVE_ACCELERATION_DISABLED=true\n";
+const AGENT_FLAGS =
+  "--max-semi-space-size=1 --optimize-for-size --no-opt --no-maglev --v8-pool-size=0 --max-old-space-size=48 ";
+
+export async function buildPrograms(): Promise<void> {
+  for (const program of programs) await build({ ...shared, ...program, outdir: "dist" });
+  mkdirSync("dist/bin", { recursive: true });
+  writeFileSync("dist/bin/picolet", launcher("picolet", AGENT_ENVIRONMENT, AGENT_FLAGS));
+  writeFileSync("dist/bin/edgectl", launcher("edgectl", "", "--max-semi-space-size=1 "));
+  for (const name of ["picolet", "edgectl"]) chmodSync(`dist/bin/${name}`, 0o755);
+}
+
+if (import.meta.main) await buildPrograms();

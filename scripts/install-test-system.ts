@@ -1,0 +1,41 @@
+import { spawnSync } from "node:child_process";
+import { existsSync } from "node:fs";
+
+/** Debian packages of the tests' real parts, each with a file that shows that it is there. */
+const PACKAGES: readonly (readonly [name: string, proof: string])[] = [
+  ["containerd", "/usr/bin/containerd"],
+  ["runc", "/usr/sbin/runc"],
+  ["containernetworking-plugins", "/usr/lib/cni/bridge"],
+  ["docker-registry", "/usr/bin/docker-registry"],
+  ["busybox-static", "/bin/busybox"],
+  ["clang", "/usr/bin/clang"],
+  ["lld", "/usr/bin/wasm-ld"],
+  ["wasi-libc", "/usr/lib/wasm32-wasi/libc.a"],
+  ["libclang-rt-dev-wasm32", "/usr/share/doc/libclang-rt-dev-wasm32"],
+  ["iproute2", "/usr/sbin/ip"],
+  ["iptables", "/usr/sbin/iptables"],
+];
+
+function apt(...args: string[]): void {
+  const result = spawnSync("apt-get", ["-qq", "-y", ...args], {
+    stdio: ["ignore", "ignore", "inherit"],
+    env: { ...process.env, DEBIAN_FRONTEND: "noninteractive" },
+  });
+  if (result.status !== 0)
+    throw new Error(`cannot install the tests' system packages: apt-get ${args.join(" ")} failed`);
+}
+
+/** Installs what is missing where this process may (root on Debian); elsewhere the tests that need it skip and say so. */
+export function installTestSystem(): void {
+  const missing = PACKAGES.filter(([, proof]) => !existsSync(proof)).map(([name]) => name);
+  if (missing.length === 0) return;
+  if (process.getuid?.() !== 0 || !existsSync("/usr/bin/apt-get")) {
+    console.error(`not root on Debian: the tests that need ${missing.join(", ")} are skipped`);
+    return;
+  }
+  console.error(`installing system packages for the tests: ${missing.join(", ")}`);
+  apt("update");
+  apt("install", "--no-install-recommends", ...missing);
+}
+
+if (import.meta.main) installTestSystem();

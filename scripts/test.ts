@@ -1,0 +1,78 @@
+/**
+ * `npm test`: installs what the tests need, checks, builds, runs every test file, and accounts for skips.
+ *
+ * - `npm test -- FILTER …` runs only the test files whose path contains one of the filters, without the checks.
+ * - Under CI=true a skipped test is a failure: here everything must be there.
+ */
+import { spawnSync } from "node:child_process";
+import { globSync } from "node:fs";
+import { relative } from "node:path";
+import { run } from "node:test";
+import { buildPrograms } from "./build.ts";
+import { installTestSystem } from "./install-test-system.ts";
+
+/** A hung test file is ended and reported after this long; the slowest takes about a tenth of it on a quiet machine. */
+const FILE_TIMEOUT_MS = 8 * 60_000;
+const TEST_FILES = "{protocol,runtime-adapters,agent,hub,scripts,test}/**/*.test.ts";
+
+interface Outcome {
+  passed: number;
+  readonly failed: string[];
+  readonly skipped: string[];
+}
+
+function runCheck(): void {
+  const check = spawnSync("npm", ["run", "-s", "check"], { stdio: "inherit" });
+  if (check.status !== 0) process.exit(check.status ?? 1);
+}
+
+/** One line of what a failing test threw, and its stack. */
+function detailsOf(error: unknown): string {
+  const cause = error instanceof Error && error.cause !== undefined ? error.cause : error;
+  return cause instanceof Error ? (cause.stack ?? cause.message) : String(cause);
+}
+
+async function runTests(files: readonly string[]): Promise<Outcome> {
+  const outcome: Outcome = { passed: 0, failed: [], skipped: [] };
+  const stream = run({ files: [...files], concurrency: 2, timeout: FILE_TIMEOUT_MS });
+  for await (const event of stream) {
+    if (event.type === "test:stderr" || event.type === "test:stdout") continue;
+    if (event.type === "test:pass" || event.type === "test:fail") {
+      const { file, name, skip, todo, details } = event.data;
+      const where = `${relative(".", file ?? "?")}: ${name}`;
+      // A file is reported as a test of its own; only what is inside counts, but for files that fail as a whole.
+      const isFile = event.data.nesting === 0 && name.endsWith(".test.ts");
+      if (skip !== undefined && skip !== false)
+        outcome.skipped.push(`${where}: ${skip === true ? "no reason given" : skip}`);
+      else if (todo !== undefined && todo !== false) outcome.skipped.push(`${where}: to do`);
+      else if (event.type === "test:fail") {
+        outcome.failed.push(where);
+        console.log(`FAIL ${where}\n${detailsOf(details.error)}\n`);
+      } else if (details.type !== "suite" && !isFile) outcome.passed += 1;
+    }
+    if (event.type === "test:summary" && event.data.file !== undefined) {
+      const { counts, duration_ms, file } = event.data;
+      console.log(`${relative(".", file)}: ${counts.passed} passed, ${(duration_ms / 1000).toFixed(1)} s`);
+    }
+  }
+  return outcome;
+}
+
+const filters = process.argv.slice(2);
+const files = globSync(TEST_FILES)
+  .filter((file) => filters.length === 0 || filters.some((filter) => file.includes(filter)))
+  .sort();
+if (files.length === 0) {
+  console.error(`no test file matches ${filters.join(" ")}`);
+  process.exit(64);
+}
+installTestSystem();
+if (filters.length === 0) runCheck();
+await buildPrograms();
+const { passed, failed, skipped } = await runTests(files);
+for (const each of skipped) console.log(`SKIPPED ${each}`);
+for (const each of failed) console.log(`FAILED ${each}`);
+console.log(`${passed} passed, ${failed.length} failed, ${skipped.length} skipped`);
+const skipsCount = process.env["CI"] === "true" && skipped.length > 0;
+if (skipsCount) console.error("under CI=true a skipped test is a failure");
+process.exit(failed.length > 0 || passed === 0 || skipsCount ? 1 : 0);
