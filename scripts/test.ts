@@ -73,6 +73,6 @@ const { passed, failed, skipped } = await runTests(files);
 for (const each of skipped) console.log(`SKIPPED ${each}`);
 for (const each of failed) console.log(`FAILED ${each}`);
 console.log(`${passed} passed, ${failed.length} failed, ${skipped.length} skipped`);
-const skipsCount = process.env["CI"] === "true" && skipped.length > 0;
+const skipsCount = process.env.CI === "true" && skipped.length > 0;
 if (skipsCount) console.error("under CI=true a skipped test is a failure");
 process.exit(failed.length > 0 || passed === 0 || skipsCount ? 1 : 0);

@@ -43,7 +43,8 @@ export function parseArguments(args: readonly string[], environment: NodeJS.Proc
     const [flag = "", inline] = splitFlag(args[index] ?? "");
     const field = VALUE_FLAGS.get(flag);
     if (field !== undefined) {
-      const value = inline ?? args[(index += 1)];
+      if (inline === undefined) index += 1;
+      const value = inline ?? args[index];
       if (value === undefined || value === "") throw new PicoletError("invalid", `flag ${flag} needs a value`);
       values[field] = value;
     } else if (flag === "--help" || flag === "-h") command = "help";
@@ -55,7 +56,7 @@ export function parseArguments(args: readonly string[], environment: NodeJS.Proc
     command,
     configPath: values.configPath,
     rootDir: values.rootDir ?? DEFAULT_ROOT_DIR,
-    socketPath: values.socketPath ?? environment["PICOLET_SOCKET"] ?? DEFAULT_SOCKET_PATH,
+    socketPath: values.socketPath ?? environment.PICOLET_SOCKET ?? DEFAULT_SOCKET_PATH,
   };
 }
 
