@@ -1,0 +1,51 @@
+/** `/proc/<pid>/mountinfo`, proc(5): what is mounted where, in the order in which the kernel lists it. */
+
+export interface MountEntry {
+  /** `major:minor` of the file system. */
+  readonly device: string;
+  /** Which folder of the file system is seen at the mount point. */
+  readonly root: string;
+  /** Absolute, with the kernel's octal escapes undone. */
+  readonly mountPoint: string;
+  /** `cgroup`, `tmpfs` … */
+  readonly fileSystem: string;
+  /** Options of the file system as a whole; for cgroup v1 its controllers are among them. */
+  readonly superOptions: readonly string[];
+}
+
+/** Lines that do not look as proc(5) says are left out: a newer kernel may have more to tell. */
+export function parseMountInfo(text: string): MountEntry[] {
+  const entries: MountEntry[] = [];
+  for (const line of text.split("\n")) {
+    const fields = line.split(" ");
+    // Optional fields stand between the sixth and a lone hyphen.
+    const separator = fields.indexOf("-", 6);
+    const [, , device, root, mountPoint] = fields;
+    const fileSystem = fields[separator + 1];
+    const superOptions = fields[separator + 3];
+    if (separator < 0 || device === undefined || root === undefined || mountPoint === undefined) continue;
+    if (fileSystem === undefined || superOptions === undefined) continue;
+    entries.push({
+      device,
+      root: unescapeOctal(root),
+      mountPoint: unescapeOctal(mountPoint),
+      fileSystem,
+      superOptions: superOptions.split(","),
+    });
+  }
+  return entries;
+}
+
+/** What is mounted on `folder` or below it, in the order in which it can be unmounted: a mount on top comes first. */
+export function mountPointsWithin(entries: readonly MountEntry[], folder: string): string[] {
+  const prefix = folder.endsWith("/") ? folder : `${folder}/`;
+  return entries
+    .map((entry) => entry.mountPoint)
+    .filter((mountPoint) => mountPoint === folder || mountPoint.startsWith(prefix))
+    .reverse();
+}
+
+/** The kernel writes space, tab, newline and backslash as `\` and three octal digits of the byte. */
+function unescapeOctal(field: string): string {
+  return field.replace(/\\([0-7]{3})/g, (_, digits: string) => String.fromCharCode(Number.parseInt(digits, 8)));
+}

@@ -1,0 +1,84 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { RecordedEvents, RecordedLog } from "../../test/support/recorders.ts";
+import { VirtualClock } from "../../test/support/virtual-clock.ts";
+import { WatchSource } from "../core/watch.ts";
+import { NodeConditions, type RuntimeHealth, readyCondition } from "./node-conditions.ts";
+
+const NOW = new Date("2026-01-01T00:00:00.999Z");
+const up = (name: string): RuntimeHealth => ({ name, healthy: true, reason: "", message: "" });
+const down = (name: string, reason = "RuntimeNotReady", message = "no socket"): RuntimeHealth => ({
+  name,
+  healthy: false,
+  reason,
+  message,
+});
+
+test("a node is ready when every runtime is, with the kubelet's words", () => {
+  assert.deepEqual(readyCondition([up("cri"), up("wasm")], undefined, NOW), {
+    type: "Ready",
+    status: "True",
+    reason: "KubeletReady",
+    message: "kubelet is posting ready status",
+    lastTransitionTime: "2026-01-01T00:00:00Z",
+  });
+});
+
+test("what is wrong is in the message, by kind of trouble", () => {
+  const cases: readonly (readonly [readonly RuntimeHealth[], string])[] = [
+    [[], "container runtime status check may not have completed yet"],
+    [[up("wasm"), down("cri")], "RuntimeNotReady: cri: no socket"],
+    [[down("cri", "ListFailed", "deadline")], "container runtime is down: cri: deadline"],
+    [[down("cri", "PLEGNotHealthy", "last relist 4m0s ago")], "PLEG is not healthy: cri: last relist 4m0s ago"],
+    [[down("cri"), down("wasm")], "[RuntimeNotReady: cri: no socket, RuntimeNotReady: wasm: no socket]"],
+  ];
+  for (const [health, message] of cases) {
+    const condition = readyCondition(health, undefined, NOW);
+    assert.equal(condition.status, "False");
+    assert.equal(condition.reason, "KubeletNotReady");
+    assert.equal(condition.message, message);
+  }
+});
+
+test("the transition time is that of the status, not of the message", () => {
+  const first = readyCondition([down("cri")], undefined, NOW);
+  const later = new Date("2026-01-02T00:00:00Z");
+  const second = readyCondition([down("cri", "RuntimeNotReady", "other")], first, later);
+  assert.equal(second.lastTransitionTime, "2026-01-01T00:00:00Z");
+  assert.equal(readyCondition([up("cri")], second, later).lastTransitionTime, "2026-01-02T00:00:00Z");
+});
+
+test("each transition is one event and one line, and the condition follows", async () => {
+  const health = new WatchSource<readonly RuntimeHealth[]>([]);
+  const events = new RecordedEvents();
+  const log = new RecordedLog();
+  const clock = new VirtualClock();
+  const node = new NodeConditions({ health, events, clock, log }, { nodeName: "board" });
+  const stop = new AbortController();
+  const done = node.run(stop.signal);
+  await clock.settle();
+  assert.equal(node.conditions.current[0]?.status, "False");
+  for (const next of [
+    [down("cri")],
+    [down("cri", "RuntimeNotReady", "still")],
+    [up("cri")],
+    [up("cri")],
+    [down("cri")],
+  ]) {
+    health.set(next);
+    await clock.settle();
+  }
+  stop.abort();
+  await done;
+  assert.deepEqual(events.lines, [
+    "Normal Starting: Starting picolet.",
+    "Normal NodeNotReady: Node board status is now: NodeNotReady: RuntimeNotReady: cri: no socket",
+    "Normal NodeReady: Node board status is now: NodeReady",
+    "Normal NodeNotReady: Node board status is now: NodeNotReady: RuntimeNotReady: cri: no socket",
+  ]);
+  assert.deepEqual(
+    log.entries.map((entry) => entry.message),
+    ["node is not ready", "node is ready", "node is not ready"],
+  );
+  assert.equal(node.conditions.current[0]?.message, "RuntimeNotReady: cri: no socket");
+});
