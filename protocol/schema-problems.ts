@@ -23,7 +23,7 @@ function kindOf(value: unknown): string {
 /** The value itself says more than its kind, unless it is long. */
 const shown = (value: unknown): string => (typeof value === "object" ? kindOf(value) : showValue(value));
 
-function expectation(issue: z.core.$ZodRawIssue): string {
+function expectation(issue: z.core.$ZodIssue): string {
   if (issue.code === "invalid_type") {
     const expected = EXPECTED[issue.expected] ?? issue.expected;
     const hint = issue.expected === "string" && typeof issue.input !== "object" ? " (put it in quotes)" : "";
@@ -42,7 +42,7 @@ function pathOf(path: readonly PropertyKey[]): string {
   );
 }
 
-export const schemaProblem = (issue: z.core.$ZodRawIssue): FieldProblem => ({
+export const schemaProblem = (issue: z.core.$ZodIssue): FieldProblem => ({
   path: pathOf(issue.path ?? []),
   message: `Invalid value: ${shown(issue.input)}: ${expectation(issue)}`,
 });
