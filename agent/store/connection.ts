@@ -1,0 +1,109 @@
+import Database from "better-sqlite3";
+
+/** Instead of a file's path. */
+export const MEMORY = ":memory:";
+
+/** A value that a column holds. */
+export type Value = string | number | Buffer | null;
+
+/** Keeps the pages of a whole ordinary store (50 pods and the events) from being read twice; the default is 16 MB. */
+const CACHE_KIB = 256;
+/**
+ * 32 MiB: far more than the pods of any board with their statuses (1,000 pods of 10 KB, 512 KiB of events), little
+ * enough to be checked in a second on an SD card. When it is reached, writes fail as they do on a full disk.
+ */
+export const MAX_DATABASE_BYTES = 32 * 1024 * 1024;
+const PAGE_BYTES = 4096;
+/** The log goes into the database when it has grown to 1 MiB; pages written often are then written there once. */
+const CHECKPOINT_PAGES = 256;
+/** A killed agent's process may need this long to be gone for good; nobody else ever has the file open. */
+const BUSY_TIMEOUT_MS = 500;
+
+/** One open database file, with its statements prepared once each. */
+export class Connection implements Disposable {
+  readonly #database: Database.Database;
+  readonly #statements = new Map<string, Database.Statement<Value[], Record<string, unknown>>>();
+
+  /** @param path a file, or MEMORY. Nobody else can open the file as long as this is open. */
+  constructor(path: string, maxBytes: number = MAX_DATABASE_BYTES) {
+    this.#database = new Database(path, { timeout: BUSY_TIMEOUT_MS });
+    try {
+      // Exclusive, and before the log is first read: its index then is on the heap and there is no -shm file.
+      this.pragma("locking_mode = EXCLUSIVE");
+      this.pragma("journal_mode = WAL");
+      this.pragma("synchronous = NORMAL");
+      this.pragma(`cache_size = -${CACHE_KIB}`);
+      this.pragma("mmap_size = 0");
+      this.pragma("temp_store = MEMORY");
+      this.pragma(`wal_autocheckpoint = ${CHECKPOINT_PAGES}`);
+      this.pragma(`journal_size_limit = ${CHECKPOINT_PAGES * PAGE_BYTES}`);
+      this.pragma(`max_page_count = ${Math.floor(maxBytes / PAGE_BYTES)}`);
+    } catch (error) {
+      this.#database.close();
+      throw error;
+    }
+  }
+
+  /** The first column of the first row. */
+  pragma(text: string): unknown {
+    return this.#database.pragma(text, { simple: true });
+  }
+
+  /** Several statements at once, for migrations. */
+  execute(sql: string): void {
+    this.#database.exec(sql);
+  }
+
+  run(sql: string, ...values: Value[]): number {
+    return this.#statement(sql).run(...values).changes;
+  }
+
+  row(sql: string, ...values: Value[]): Record<string, unknown> | undefined {
+    return this.#statement(sql).get(...values);
+  }
+
+  rows(sql: string, ...values: Value[]): Record<string, unknown>[] {
+    return this.#statement(sql).all(...values);
+  }
+
+  /** One row at a time, for as long as they can be read. */
+  each(sql: string): Iterable<Record<string, unknown>> {
+    return this.#statement(sql).iterate();
+  }
+
+  /** All of `work` or nothing, on the disk (fsync) when it returns. */
+  durably(work: () => void): void {
+    this.pragma("synchronous = FULL");
+    try {
+      this.transaction(work);
+    } finally {
+      this.pragma("synchronous = NORMAL");
+    }
+  }
+
+  /** All of `work` or nothing; a power cut may take the last ones back, in order. */
+  transaction(work: () => void): void {
+    this.run("BEGIN IMMEDIATE");
+    try {
+      work();
+      this.run("COMMIT");
+    } catch (error) {
+      // A full disk has ended the transaction already.
+      if (this.#database.inTransaction) this.run("ROLLBACK");
+      throw error;
+    }
+  }
+
+  [Symbol.dispose](): void {
+    this.#statements.clear();
+    this.#database.close();
+  }
+
+  #statement(sql: string): Database.Statement<Value[], Record<string, unknown>> {
+    const known = this.#statements.get(sql);
+    if (known !== undefined) return known;
+    const made = this.#database.prepare<Value[], Record<string, unknown>>(sql);
+    this.#statements.set(sql, made);
+    return made;
+  }
+}

@@ -1,0 +1,116 @@
+/** The tables `pods` and `sources`, row by row; every row carries a digest, so that no flipped bit becomes another pod. */
+import type { Pod } from "../../protocol/pod.ts";
+import { type PodUid, podUid } from "../../protocol/ports.ts";
+import type { DesiredPod, SourceId } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { Connection } from "./connection.ts";
+import { decode, digestOf, encode } from "./encoding.ts";
+import { corrupt } from "./schema.ts";
+
+/** In the order of precedence. */
+export const SOURCES: readonly SourceId[] = ["file", "http", "push", "api"];
+
+export interface PodRow {
+  readonly desired: DesiredPod;
+  /** Of the pod alone: equal for equal pods. */
+  readonly content: string;
+  /** No longer wanted, not yet known to be gone. */
+  readonly removed: boolean;
+}
+
+export interface DesiredContents {
+  readonly rows: readonly PodRow[];
+  readonly revisions: ReadonlyMap<SourceId, number>;
+}
+
+export const contentOf = (body: Buffer): string => digestOf([], body).toString("base64");
+
+export function writePod(connection: Connection, { desired, removed }: PodRow): void {
+  const { uid, source, origin, pod } = desired;
+  const body = encode(pod);
+  connection.run(
+    "INSERT INTO pods (uid, source, origin, removed, body, digest) VALUES (?, ?, ?, ?, ?, ?) " +
+      "ON CONFLICT DO UPDATE SET origin = excluded.origin, removed = excluded.removed, body = excluded.body, " +
+      "digest = excluded.digest",
+    uid,
+    source,
+    origin,
+    Number(removed),
+    body,
+    podDigest(uid, source, origin, Number(removed), body),
+  );
+}
+
+/** Only if it is one that was removed. */
+export function deleteRemovedPod(connection: Connection, uid: PodUid): void {
+  connection.run("DELETE FROM pods WHERE uid = ? AND removed = 1", uid);
+}
+
+export function writeRevision(connection: Connection, source: SourceId, revision: number): void {
+  connection.run(
+    "INSERT INTO sources (source, revision, digest) VALUES (?, ?, ?) " +
+      "ON CONFLICT DO UPDATE SET revision = excluded.revision, digest = excluded.digest",
+    source,
+    revision,
+    digestOf([source, revision], undefined),
+  );
+}
+
+/** @throws `corrupt` when a row is not as it was written. */
+export function readDesired(connection: Connection): DesiredContents {
+  const rows = [...connection.each(SELECT_PODS)].map(podRow);
+  const revisions = new Map<SourceId, number>();
+  for (const { source, revision, digest } of connection.each("SELECT source, revision, digest FROM sources")) {
+    const known = SOURCES.find((each) => each === source);
+    const isIntact =
+      typeof revision === "number" &&
+      digest instanceof Buffer &&
+      digestOf([String(source), revision], undefined).equals(digest);
+    if (known === undefined || !isIntact) throw corrupt("a row of the sources is not as it was written");
+    revisions.set(known, revision);
+  }
+  return { rows, revisions };
+}
+
+const SELECT_PODS = "SELECT uid, source, origin, removed, body, digest FROM pods ORDER BY rowid";
+
+/** What can still be read of a damaged file: it is read from both ends up to the damage. Never throws. */
+export function salvagePods(connection: Connection): readonly PodRow[] {
+  const found = new Map<string, PodRow>();
+  for (const direction of ["", " DESC"]) {
+    try {
+      for (const columns of connection.each(SELECT_PODS + direction)) {
+        const row = intactOrNothing(columns);
+        if (row !== undefined) found.set(`${row.desired.source} ${row.desired.uid}`, row);
+      }
+    } catch {
+      // The damage begins here; what was read before it stands.
+    }
+  }
+  return [...found.values()];
+}
+
+function intactOrNothing(columns: Record<string, unknown>): PodRow | undefined {
+  try {
+    return podRow(columns);
+  } catch {
+    return undefined;
+  }
+}
+
+function podRow({ uid, source, origin, removed, body, digest }: Record<string, unknown>): PodRow {
+  const known = SOURCES.find((each) => each === source);
+  const isIntact =
+    typeof uid === "string" &&
+    typeof origin === "string" &&
+    typeof removed === "number" &&
+    body instanceof Buffer &&
+    digest instanceof Buffer &&
+    known !== undefined &&
+    podDigest(uid, known, origin, removed, body).equals(digest);
+  if (!isIntact) throw corrupt("a row of the pods is not as it was written");
+  const desired: DesiredPod = { uid: podUid(uid), source: known, origin, pod: decode(body) as Pod };
+  return { desired, content: contentOf(body), removed: removed === 1 };
+}
+
+const podDigest = (uid: string, source: string, origin: string, removed: number, body: Buffer): Buffer =>
+  digestOf([uid, source, origin, removed], body);

@@ -1,0 +1,284 @@
+import { createHash } from "node:crypto";
+import type { Clock, Log } from "../../protocol/ports.ts";
+import { type EventInput, type EventRecord, type EventStore, MAX_EVENT_MESSAGE_LENGTH } from "../core/store.ts";
+import { type Watch, WatchSource } from "../core/watch.ts";
+import type { Connection } from "./connection.ts";
+import { EventRateLimit } from "./event-rate-limit.ts";
+import type { Batched } from "./store-file.ts";
+
+/** A day of a node where something happens every two minutes; `edgectl events` shows no more at once. */
+const MAX_EVENTS = 1000;
+/** Of all events together: what one flash erase block holds, and what 1,000 ordinary ones of 300 bytes never reach. */
+const MAX_EVENTS_BYTES = 512 * 1024;
+/** What a row costs besides its texts. */
+const ROW_OVERHEAD_BYTES = 64;
+/** Events in memory while the disk does not take them. The oldest Normal ones are dropped then, after them the oldest. */
+const MAX_PENDING_EVENTS = 256;
+/** Within this time equal events are one, as Kubernetes' EventAggregator has it. */
+const SAME_EVENT_MS = 10 * 60 * 1000;
+/** Events of which a repetition is recognised. Of the least recent a repetition is an event of its own. */
+const MAX_RECENT_EVENTS = 256;
+
+export interface EventsComponents {
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly file: { use<R>(message: string, work: (connection: Connection) => R): R };
+  /** Something is kept back for the next batch; `later` when it is only a count that grew. */
+  readonly keepBack: (urgency: "soon" | "later") => void;
+}
+
+export interface EventContents {
+  readonly events: number;
+  readonly bytes: number;
+  readonly sequence: number;
+  /** Newest last. */
+  readonly recent: readonly EventRecord[];
+}
+
+/** One event and its repetitions. */
+interface Occurrence {
+  sequence: number;
+  count: number;
+  readonly firstAtMs: number;
+  lastAtMs: number;
+  /** Monotonic. */
+  lastAt: number;
+  /** Its sequence in the file; `undefined` while it is in none. */
+  stored: number | undefined;
+}
+
+interface Pending {
+  readonly input: EventInput;
+  readonly occurrence: Occurrence;
+}
+
+const COLUMNS = "sequence, kind, namespace, name, uid, fieldPath, type, reason, message, count, firstAtMs, lastAtMs";
+
+export function readEvents(connection: Connection): EventContents {
+  const totals = connection.row("SELECT count(*) AS events, total(bytes) AS bytes, max(sequence) AS last FROM events");
+  const recent = connection
+    .rows(`SELECT ${COLUMNS} FROM events ORDER BY sequence DESC LIMIT ${MAX_RECENT_EVENTS}`)
+    .map(eventRecord)
+    .toReversed();
+  const { events, bytes, last } = totals ?? {};
+  return { events: Number(events), bytes: Number(bytes), sequence: Number(last ?? 0), recent };
+}
+
+/** What happened, newest at the end of a ring on disk. An event that is repeated moves to the end and counts up. */
+export class Events implements EventStore, Batched {
+  readonly #clock: Clock;
+  readonly #log: Log;
+  readonly #file: EventsComponents["file"];
+  readonly #keepBack: EventsComponents["keepBack"];
+  readonly #rateLimit: EventRateLimit;
+  /** By digest of the whole input, least recent first. */
+  readonly #recent = new Map<string, Occurrence>();
+  /** In order of sequence, so that the first is the oldest. */
+  readonly #pending = new Map<string, Pending>();
+  readonly #latest: WatchSource<number>;
+  #sequence: number;
+  #totals: { readonly events: number; readonly bytes: number };
+  /** As they are when the transaction stands. */
+  #totalsWritten: { readonly events: number; readonly bytes: number };
+
+  constructor(components: EventsComponents, contents: EventContents) {
+    this.#clock = components.clock;
+    this.#log = components.log;
+    this.#file = components.file;
+    this.#keepBack = components.keepBack;
+    this.#rateLimit = new EventRateLimit(components.clock);
+    this.#sequence = contents.sequence;
+    this.#totals = { events: contents.events, bytes: contents.bytes };
+    this.#totalsWritten = this.#totals;
+    this.#latest = new WatchSource(contents.sequence);
+    const now = this.#clock.wall().getTime();
+    for (const event of contents.recent) {
+      const age = now - event.lastAtMs;
+      if (age < 0 || age >= SAME_EVENT_MS) continue;
+      const { sequence, count, firstAtMs, lastAtMs } = event;
+      const lastAt = this.#clock.monotonic() - age;
+      this.#recent.set(keyOf(event), { sequence, count, firstAtMs, lastAtMs, lastAt, stored: sequence });
+    }
+  }
+
+  get latest(): Watch<number> {
+    return this.#latest;
+  }
+
+  record(event: EventInput): void {
+    const input = cut(event);
+    const key = keyOf(input);
+    const repeated = this.#repeat(key);
+    if (repeated === undefined && !this.#rateLimit.admits(input.regarding)) {
+      if (this.#rateLimit.isFirstRefusal(input.regarding)) {
+        const { kind, namespace, name } = input.regarding;
+        this.#log.warn("too many events of one object, further ones are dropped", { kind, namespace, name });
+      }
+      return;
+    }
+    this.#sequence += 1;
+    const occurrence = repeated ?? this.#first();
+    occurrence.sequence = this.#sequence;
+    this.#remember(key, occurrence);
+    const isWaiting = this.#pending.delete(key);
+    if (!isWaiting) this.#makeRoom();
+    this.#pending.set(key, { input, occurrence });
+    this.#keepBack(occurrence.stored === undefined ? "soon" : "later");
+    this.#latest.set(this.#sequence);
+  }
+
+  list(filter: {
+    readonly namespace?: string;
+    readonly name?: string;
+    readonly limit: number;
+  }): readonly EventRecord[] {
+    const namespace = filter.namespace ?? null;
+    const name = filter.name ?? null;
+    const rows = this.#file.use("cannot read the events", (connection) =>
+      connection.rows(
+        `SELECT ${COLUMNS} FROM events WHERE namespace = coalesce(?, namespace) AND name = coalesce(?, name) ` +
+          "ORDER BY sequence DESC LIMIT ?",
+        namespace,
+        name,
+        filter.limit + this.#pending.size,
+      ),
+    );
+    const pending = [...this.#pending.values()];
+    const outdated = new Set(pending.map(({ occurrence }) => occurrence.stored));
+    const stored = rows.map(eventRecord).filter(({ sequence }) => !outdated.has(sequence));
+    const kept = pending
+      .map(({ input, occurrence }) => ({ ...input, ...timesOf(occurrence) }))
+      .filter(({ regarding }) => namespace === null || regarding.namespace === namespace)
+      .filter(({ regarding }) => name === null || regarding.name === name);
+    const all = [...stored, ...kept].toSorted((a, b) => a.sequence - b.sequence);
+    return filter.limit > 0 ? all.slice(-filter.limit) : [];
+  }
+
+  write(connection: Connection): void {
+    let { events, bytes } = this.#totals;
+    for (const { input, occurrence } of this.#pending.values()) {
+      if (updateEvent(connection, occurrence)) continue;
+      const size = insertEvent(connection, input, occurrence);
+      events += 1;
+      bytes += size;
+    }
+    while (events > MAX_EVENTS || bytes > MAX_EVENTS_BYTES) {
+      const oldest = connection.row("SELECT sequence, bytes FROM events ORDER BY sequence LIMIT 1");
+      if (oldest === undefined) break;
+      connection.run("DELETE FROM events WHERE sequence = ?", Number(oldest.sequence));
+      events -= 1;
+      bytes -= Number(oldest.bytes);
+    }
+    this.#totalsWritten = { events, bytes };
+  }
+
+  written(): void {
+    this.#totals = this.#totalsWritten;
+    for (const { occurrence } of this.#pending.values()) occurrence.stored = occurrence.sequence;
+    this.#pending.clear();
+  }
+
+  rewrite(): void {
+    this.#totals = { events: 0, bytes: 0 };
+    for (const occurrence of this.#recent.values()) occurrence.stored = undefined;
+    for (const { occurrence } of this.#pending.values()) occurrence.stored = undefined;
+    if (this.#pending.size > 0) this.#keepBack("soon");
+  }
+
+  #repeat(key: string): Occurrence | undefined {
+    const occurrence = this.#recent.get(key);
+    const now = this.#clock.monotonic();
+    if (occurrence === undefined || now - occurrence.lastAt >= SAME_EVENT_MS) return undefined;
+    occurrence.count += 1;
+    occurrence.lastAtMs = this.#clock.wall().getTime();
+    occurrence.lastAt = now;
+    return occurrence;
+  }
+
+  #first(): Occurrence {
+    const atMs = this.#clock.wall().getTime();
+    const lastAt = this.#clock.monotonic();
+    return { sequence: 0, count: 1, firstAtMs: atMs, lastAtMs: atMs, lastAt, stored: undefined };
+  }
+
+  #remember(key: string, occurrence: Occurrence): void {
+    this.#recent.delete(key);
+    this.#recent.set(key, occurrence);
+    if (this.#recent.size <= MAX_RECENT_EVENTS) return;
+    const [leastRecent] = this.#recent.keys();
+    if (leastRecent !== undefined) this.#recent.delete(leastRecent);
+  }
+
+  #makeRoom(): void {
+    if (this.#pending.size < MAX_PENDING_EVENTS) return;
+    const entries = [...this.#pending];
+    const [key] = entries.find(([, { input }]) => input.type === "Normal") ?? entries[0] ?? [];
+    if (key !== undefined) this.#pending.delete(key);
+  }
+}
+
+function cut(event: EventInput): EventInput {
+  if (event.message.length <= MAX_EVENT_MESSAGE_LENGTH) return event;
+  return { ...event, message: `${event.message.slice(0, MAX_EVENT_MESSAGE_LENGTH - 1)}…` };
+}
+
+function textsOf({ regarding, type, reason, message }: EventInput): readonly string[] {
+  const { kind, namespace, name, uid, fieldPath } = regarding;
+  return [kind, namespace, name, uid, fieldPath, type, reason, message];
+}
+
+const keyOf = (input: EventInput): string =>
+  createHash("sha256")
+    .update(JSON.stringify(textsOf(input)))
+    .digest("base64");
+
+const timesOf = ({ sequence, count, firstAtMs, lastAtMs }: Occurrence): Omit<EventRecord, keyof EventInput> => ({
+  sequence,
+  count,
+  firstAtMs,
+  lastAtMs,
+});
+
+/** @returns false when the ring has left it behind, or it was never there. */
+function updateEvent(connection: Connection, { sequence, count, lastAtMs, stored }: Occurrence): boolean {
+  if (stored === undefined) return false;
+  const sql = "UPDATE events SET sequence = ?, count = ?, lastAtMs = ? WHERE sequence = ?";
+  return connection.run(sql, sequence, count, lastAtMs, stored) > 0;
+}
+
+/** @returns its share of MAX_EVENTS_BYTES. */
+function insertEvent(connection: Connection, input: EventInput, occurrence: Occurrence): number {
+  const texts = textsOf(input);
+  const bytes = texts.reduce((sum, text) => sum + Buffer.byteLength(text), ROW_OVERHEAD_BYTES);
+  const { sequence, count, firstAtMs, lastAtMs } = occurrence;
+  connection.run(
+    `INSERT INTO events (${COLUMNS}, bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+    sequence,
+    ...texts,
+    count,
+    firstAtMs,
+    lastAtMs,
+    bytes,
+  );
+  return bytes;
+}
+
+function eventRecord(columns: Record<string, unknown>): EventRecord {
+  const text = (name: string): string => String(columns[name]);
+  return {
+    sequence: Number(columns.sequence),
+    regarding: {
+      kind: text("kind") === "Pod" ? "Pod" : "Node",
+      namespace: text("namespace"),
+      name: text("name"),
+      uid: text("uid"),
+      fieldPath: text("fieldPath"),
+    },
+    type: text("type") === "Warning" ? "Warning" : "Normal",
+    reason: text("reason"),
+    message: text("message"),
+    count: Number(columns.count),
+    firstAtMs: Number(columns.firstAtMs),
+    lastAtMs: Number(columns.lastAtMs),
+  };
+}

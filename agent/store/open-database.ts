@@ -1,0 +1,195 @@
+/** Opening the store's file whatever has become of it: a damaged one is set aside, an unusable place means memory. */
+import {
+  closeSync,
+  copyFileSync,
+  lstatSync,
+  mkdirSync,
+  mkdtempSync,
+  openSync,
+  readdirSync,
+  renameSync,
+  rmSync,
+  statSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import { basename, dirname, join } from "node:path";
+import { describeError, PicoletError, toPicoletError } from "../../protocol/errors.ts";
+import { Connection, MAX_DATABASE_BYTES, MEMORY } from "./connection.ts";
+import { type PodRow, salvagePods, writePod } from "./desired-rows.ts";
+import { faultOf } from "./faults.ts";
+import { checkPages, checkTables, corrupt, migrate } from "./schema.ts";
+
+/** How the store came to what it now holds. */
+export type Opening =
+  | { readonly kind: "opened" }
+  | { readonly kind: "created" }
+  /** The file was damaged. `setAside` is where it is now; `salvagedPods` of its pods could still be read. */
+  | { readonly kind: "rebuilt"; readonly reason: string; readonly setAside: string; readonly salvagedPods: number }
+  /** There is no writing at this place: what changes is lost with the process. */
+  | { readonly kind: "inMemory"; readonly reason: string; readonly salvagedPods: number };
+
+export interface OpenedDatabase<T> {
+  readonly connection: Connection;
+  /** What `load` gave. */
+  readonly contents: T;
+  readonly opening: Opening;
+}
+
+export interface OpenDatabaseInit<T> {
+  /** Absolute, or MEMORY. */
+  readonly path: string;
+  /** Writes fail as on a full disk when it is reached. Default MAX_DATABASE_BYTES. */
+  readonly maxBytes?: number;
+  /** Wall time, for the name of a file that is set aside. */
+  readonly now: Date;
+  /** Reads what memory must hold; it throws `corrupt` when that is not as it was written. */
+  readonly load: (connection: Connection) => T;
+}
+
+/** Of files set aside: one to look at, and the one before it. More would fill a small disk. */
+const KEPT_DAMAGED_FILES = 2;
+/** SQLite's own companions of a database file. */
+const COMPANIONS = ["", "-wal", "-shm", "-journal"];
+
+/**
+ * Never throws for the state of file or disk.
+ * @throws `conflict` when another process has the file open, or a newer picolet wrote it.
+ */
+export function openDatabase<T>(init: OpenDatabaseInit<T>): OpenedDatabase<T> {
+  const { path } = init;
+  if (path === MEMORY) return openInMemory(init, "no file was asked for");
+  try {
+    mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
+    const existed = sizeOf(path) > 0;
+    const opened = openFile(init);
+    return { ...opened, opening: { kind: existed ? "opened" : "created" } };
+  } catch (error) {
+    if (error instanceof PicoletError && error.code === "conflict") throw error;
+    const fault = faultOf(error);
+    if (fault === "busy") throw heldByAnother(path, error);
+    const reason = describeError(error);
+    if (fault === "unwritable" || fault === "full") {
+      // A folder or a pipe in the file's place cannot be opened either, but can be moved out of the way.
+      if (!isInTheWay(path)) return openInMemory(init, reason, salvage(path));
+    }
+    return rebuild(init, reason);
+  }
+}
+
+/** A new, empty file in the place of one that turned out damaged while it was in use, and has been closed. */
+export function replaceDatabase<T>(init: OpenDatabaseInit<T>, reason: string): OpenedDatabase<T> {
+  return rebuild(init, reason, { salvages: false });
+}
+
+/** An empty store that lives as long as the process. */
+export function openInMemory<T>(
+  { load }: OpenDatabaseInit<T>,
+  reason: string,
+  pods: readonly PodRow[] = [],
+): OpenedDatabase<T> {
+  const connection = new Connection(MEMORY);
+  migrate(connection);
+  const contents = fill(connection, pods, load);
+  return { connection, contents, opening: { kind: "inMemory", reason, salvagedPods: pods.length } };
+}
+
+function openFile<T>({ path, load, maxBytes }: OpenDatabaseInit<T>): Omit<OpenedDatabase<T>, "opening"> {
+  // Made by ourselves, because it holds what pods are given: nobody else reads it.
+  closeSync(openSync(path, "a", 0o600));
+  const { size } = statSync(path);
+  if (size > MAX_DATABASE_BYTES) throw corrupt(`it is larger than a store can be: ${size} bytes`);
+  const connection = new Connection(path, maxBytes);
+  try {
+    checkPages(connection);
+    migrate(connection);
+    checkTables(connection);
+    return { connection, contents: load(connection) };
+  } catch (error) {
+    connection[Symbol.dispose]();
+    throw error;
+  }
+}
+
+function rebuild<T>(init: OpenDatabaseInit<T>, reason: string, { salvages } = { salvages: true }): OpenedDatabase<T> {
+  let pods: readonly PodRow[] = [];
+  try {
+    const aside = setAside(init.path, init.now);
+    if (salvages) pods = salvage(aside);
+    const { connection } = openFile(init);
+    const contents = fill(connection, pods, init.load);
+    return { connection, contents, opening: { kind: "rebuilt", reason, setAside: aside, salvagedPods: pods.length } };
+  } catch (error) {
+    return openInMemory(init, `${reason}; and no new file can be made: ${describeError(error)}`, pods);
+  }
+}
+
+/** Into an empty store. Revisions are not taken over: each source has to say anew what was lost with the others. */
+function fill<T>(connection: Connection, pods: readonly PodRow[], load: (connection: Connection) => T): T {
+  if (pods.length > 0) {
+    connection.durably(() => {
+      for (const pod of pods) writePod(connection, pod);
+    });
+  }
+  return load(connection);
+}
+
+/** Out of a copy in the temporary folder: the file itself is evidence, or lies where nothing can be written. Never throws. */
+function salvage(path: string): readonly PodRow[] {
+  let folder: string | undefined;
+  try {
+    if (sizeOf(path) > MAX_DATABASE_BYTES || sizeOf(`${path}-wal`) > MAX_DATABASE_BYTES) return [];
+    folder = mkdtempSync(join(tmpdir(), "picolet-store-"));
+    const copy = join(folder, "copy.db");
+    copyFileSync(path, copy);
+    if (isThere(`${path}-wal`)) copyFileSync(`${path}-wal`, `${copy}-wal`);
+    using connection = new Connection(copy);
+    return salvagePods(connection);
+  } catch {
+    return [];
+  } finally {
+    if (folder !== undefined) rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+/** @returns where it is now: `<path>.damaged-<time>`, its log beside it as `…-wal`. */
+function setAside(path: string, now: Date): string {
+  const stem = `${path}.damaged-${now.toISOString().replace(/[-:]|\.\d+/g, "")}`;
+  let aside = stem;
+  // The clock may stand still or go back; two files are never one.
+  for (let n = 1; isThere(aside); n += 1) aside = `${stem}-${n}`;
+  for (const suffix of COMPANIONS) {
+    if (isThere(path + suffix)) renameSync(path + suffix, aside + suffix);
+  }
+  dropOldestDamaged(path, aside);
+  return aside;
+}
+
+function dropOldestDamaged(path: string, newest: string): void {
+  const prefix = `${basename(path)}.damaged-`;
+  const isOne = (name: string): boolean =>
+    name.startsWith(prefix) && !COMPANIONS.some((s) => s !== "" && name.endsWith(s));
+  const others = readdirSync(dirname(path))
+    .filter((name) => isOne(name) && name !== basename(newest))
+    .toSorted()
+    .toReversed();
+  for (const name of others.slice(KEPT_DAMAGED_FILES - 1)) {
+    for (const suffix of COMPANIONS) rmSync(join(dirname(path), name + suffix), { recursive: true, force: true });
+  }
+}
+
+/** Of the thing itself, were it a dangling link. */
+const isThere = (path: string): boolean => lstatSync(path, { throwIfNoEntry: false }) !== undefined;
+
+const sizeOf = (path: string): number => statSync(path, { throwIfNoEntry: false })?.size ?? 0;
+
+/** Whether something lies there that is no file. */
+function isInTheWay(path: string): boolean {
+  try {
+    return isThere(path) && statSync(path, { throwIfNoEntry: false })?.isFile() !== true;
+  } catch {
+    return false;
+  }
+}
+
+const heldByAnother = (path: string, cause: unknown): PicoletError =>
+  toPicoletError(cause, "conflict", `cannot open ${path}: another picolet is using it`);

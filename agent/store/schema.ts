@@ -1,0 +1,96 @@
+/** The formats of the store on disk. A format that was ever released is never changed: a new one is added. */
+import { PicoletError } from "../../protocol/errors.ts";
+import type { Connection } from "./connection.ts";
+
+/** In the file's header, so that nothing else is taken for a store: "pico". */
+const APPLICATION_ID = 0x7069636f;
+
+/** Brings a file from the format before to this one, within one transaction. */
+export interface Migration {
+  readonly format: number;
+  readonly statements: readonly string[];
+}
+
+/** Word for word as SQLite keeps them, so that a file can be compared with them. */
+const FORMAT_1: Readonly<Record<string, string>> = {
+  // Numbers by name. `format` says again what the header says: one of both alone is damage.
+  meta: "CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID",
+  sources:
+    "CREATE TABLE sources (source TEXT PRIMARY KEY, revision INTEGER NOT NULL, digest BLOB NOT NULL) STRICT, WITHOUT ROWID",
+  // `removed`: no longer wanted, not yet known to be gone. `digest` is that of the whole row.
+  pods:
+    "CREATE TABLE pods (uid TEXT NOT NULL, source TEXT NOT NULL, origin TEXT NOT NULL, removed INTEGER NOT NULL, " +
+    "body BLOB NOT NULL, digest BLOB NOT NULL, PRIMARY KEY (uid, source)) STRICT",
+  statuses:
+    "CREATE TABLE statuses (uid TEXT PRIMARY KEY, namespace TEXT NOT NULL, name TEXT NOT NULL, " +
+    "sequence INTEGER NOT NULL, body BLOB NOT NULL, digest BLOB NOT NULL) STRICT",
+  events:
+    "CREATE TABLE events (sequence INTEGER PRIMARY KEY, kind TEXT NOT NULL, namespace TEXT NOT NULL, " +
+    "name TEXT NOT NULL, uid TEXT NOT NULL, fieldPath TEXT NOT NULL, type TEXT NOT NULL, reason TEXT NOT NULL, " +
+    "message TEXT NOT NULL, count INTEGER NOT NULL, firstAtMs INTEGER NOT NULL, lastAtMs INTEGER NOT NULL, " +
+    "bytes INTEGER NOT NULL) STRICT",
+};
+
+const MIGRATIONS: readonly Migration[] = [{ format: 1, statements: Object.values(FORMAT_1) }];
+
+/** Of the newest format. */
+export const TABLES = FORMAT_1;
+
+const newestOf = (migrations: readonly Migration[]): number => migrations.at(-1)?.format ?? 0;
+
+/** What this picolet writes. */
+export const FORMAT = newestOf(MIGRATIONS);
+
+/**
+ * Makes an empty file a store, an older one one of the newest format.
+ * @throws `conflict` when a newer picolet wrote the file, `corrupt` when it is no store.
+ */
+export function migrate(connection: Connection, migrations: readonly Migration[] = MIGRATIONS): void {
+  const format = formatOf(connection);
+  const newest = newestOf(migrations);
+  if (format > newest) {
+    throw new PicoletError(
+      "conflict",
+      `cannot use a store of format ${format}, this picolet knows formats up to ${newest}: install the newer version ` +
+        "again, or move the file away to start with an empty one (pods come back from their sources, running ones go on)",
+    );
+  }
+  for (const migration of migrations) {
+    if (migration.format <= format) continue;
+    connection.durably(() => {
+      for (const statement of migration.statements) connection.execute(statement);
+      connection.run(
+        "INSERT INTO meta (name, value) VALUES ('format', ?) ON CONFLICT DO UPDATE SET value = excluded.value",
+        migration.format,
+      );
+      connection.pragma(`application_id = ${APPLICATION_ID}`);
+      connection.pragma(`user_version = ${migration.format}`);
+    });
+  }
+}
+
+/** 0 for an empty file. @throws `corrupt` when header and table disagree. */
+function formatOf(connection: Connection): number {
+  const header = connection.pragma("user_version");
+  const isEmpty = connection.row("SELECT 1 FROM sqlite_schema LIMIT 1") === undefined;
+  if (isEmpty && header === 0) return 0;
+  if (connection.pragma("application_id") !== APPLICATION_ID) throw corrupt("the file is no store of picolet");
+  const { value } = connection.row("SELECT value FROM meta WHERE name = 'format'") ?? {};
+  if (typeof value !== "number" || value !== header) throw corrupt("the file's format is not what its header says");
+  return value;
+}
+
+/** Looks at the structure of all pages and the types of all columns. @throws `corrupt` or an SqliteError */
+export function checkPages(connection: Connection): void {
+  const verdict = connection.pragma("quick_check(1)");
+  if (verdict !== "ok") throw corrupt(`the check found: ${String(verdict).slice(0, 200)}`);
+}
+
+/** Of a file of the newest format. @throws `corrupt` when its tables are defined differently. */
+export function checkTables(connection: Connection): void {
+  const found = connection.rows("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL");
+  const isAsDefined = found.every(({ name, sql }) => TABLES[String(name)] === sql);
+  if (found.length !== Object.keys(TABLES).length || !isAsDefined) throw corrupt("its tables are not those of a store");
+}
+
+export const corrupt = (message: string): PicoletError => new PicoletError("corrupt", message);

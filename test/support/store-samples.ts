@@ -1,0 +1,50 @@
+/** Pods and statuses for tests of the store and the sources. */
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { ObjectReference, PodStatusRecord } from "../../agent/core/store.ts";
+import { podUid } from "../../protocol/ports.ts";
+import type { DesiredPod, SourceId } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import { podOf } from "./pods.ts";
+
+export interface SampleInit {
+  readonly image?: string;
+  readonly source?: SourceId;
+  readonly origin?: string;
+}
+
+/** A pod whose uid is `uid-<name>`. */
+export function samplePod(name: string, init: SampleInit = {}): DesiredPod {
+  const { image = "busybox:1", source = "file", origin = `/manifests/${name}.yaml` } = init;
+  const containers = [{ name: "app", image, args: ["sleep", "inf"], env: [{ name: "GREETING", value: "grüß dich" }] }];
+  const pod = podOf({ containers }, { name, uid: `uid-${name}`, labels: { app: name } });
+  return { uid: podUid(`uid-${name}`), source, origin, pod };
+}
+
+export const sampleStatus = (name: string, message: string): PodStatusRecord => ({
+  uid: podUid(`uid-${name}`),
+  namespace: "default",
+  name,
+  status: { phase: "Running", message, conditions: [{ type: "Ready", status: "True" }] },
+});
+
+export const sampleReference = (name: string): ObjectReference => ({
+  kind: "Pod",
+  namespace: "default",
+  name,
+  uid: `uid-${name}`,
+  fieldPath: "",
+});
+
+/** A folder of its own that is gone when the scope is left. */
+export class TemporaryFolder implements Disposable {
+  readonly path: string = mkdtempSync(join(tmpdir(), "picolet-test-"));
+
+  file(name: string): string {
+    return join(this.path, name);
+  }
+
+  [Symbol.dispose](): void {
+    rmSync(this.path, { recursive: true, force: true });
+  }
+}
