@@ -1,0 +1,55 @@
+/** What the local API reads of the agent; `main` wires it. Every getter answers at once, from memory. */
+import type {
+  AgentReport,
+  NodeCondition,
+  ResourceReport,
+  RuntimeReport,
+  SourceProblem,
+  TunnelReport,
+} from "../../protocol/local-api.ts";
+import type { PodStatus } from "../../protocol/pod.ts";
+import type { DesiredPod, ImageService, ObservedContainer } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { EventStore } from "../core/store.ts";
+import type { Watch } from "../core/watch.ts";
+
+export interface AgentView {
+  node(): NodeView;
+  runtimes(): readonly RuntimeReport[];
+  /** Every pod that is wanted, and those that are being ended. */
+  pods(): readonly AgentPod[];
+  problems(): readonly SourceProblem[];
+  tunnel(): TunnelReport;
+  resources(): ResourceReport;
+  agent(): AgentReport;
+  /** In the order in which they are asked to import a file. */
+  imageStores(): readonly ImageStore[];
+  readonly events: Pick<EventStore, "list" | "latest">;
+  /** Changes whenever `pods()` may answer something new. */
+  readonly podsChanged: Watch<unknown>;
+}
+
+export interface NodeView {
+  readonly name: string;
+  /** With one of type Ready. */
+  readonly conditions: readonly NodeCondition[];
+}
+
+export interface AgentPod {
+  readonly desired: DesiredPod;
+  /** `undefined` until its worker has looked at it. */
+  readonly status: PodStatus | undefined;
+  /** Since when it is being ended, milliseconds since the epoch; `undefined`: it is not. */
+  readonly terminatingSinceMs: number | undefined;
+  /** The name of the adapter that runs it; "" when none on this node can. */
+  readonly runtime: string;
+  /** As last observed, every attempt, in any order. */
+  readonly containers: readonly ObservedContainer[];
+  /** `<podLogsDir>/<namespace>_<name>_<uid>`: holds `<container>/<attempt>.log` also while the runtime cannot be asked. */
+  readonly logDirectory: string;
+}
+
+export interface ImageStore {
+  /** The adapter's name. */
+  readonly name: string;
+  readonly images: Pick<ImageService, "list" | "import">;
+}

@@ -1,0 +1,243 @@
+import type { IncomingMessage } from "node:http";
+import { isAbsolute } from "node:path";
+import { describeError, isCancelled, isPicoletError, PicoletError } from "../../protocol/errors.ts";
+import type { ImageImportAnswer, ImageList, ImageReport, VersionAnswer } from "../../protocol/local-api.ts";
+import type { Clock } from "../../protocol/ports.ts";
+import type { ImageInfo } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { AgentView, ImageStore } from "./agent-view.ts";
+import { readContainerLog } from "./container-log.ts";
+import { findLog } from "./log-target.ts";
+import { ANY_NAMESPACE, findPod, podObject, statusAnswer } from "./pod-objects.ts";
+import { type ApiRequest, parseRequest, type Query, readJsonBody } from "./request-input.ts";
+import {
+  DEFAULT_EVENT_LIMIT,
+  type EventFilter,
+  eventObject,
+  listPieces,
+  podsOf,
+  watchEvents,
+  watchPods,
+} from "./watches.ts";
+
+export type Answer =
+  | { readonly kind: "json"; readonly body: unknown }
+  /** Of known end. */
+  | { readonly kind: "pieces"; readonly pieces: Iterable<string> }
+  | {
+      readonly kind: "stream";
+      /** NDJSON: one JSON object a line. */
+      readonly contentType: "application/x-ndjson" | "text/plain";
+      /** For the user, beside what is streamed; "" for nothing. */
+      readonly notice: string;
+      /** To be called once there is room for another stream; what it gives must then be read or returned. */
+      readonly open: () => Promise<AsyncIterable<string | Buffer>>;
+    };
+
+/** More than the store keeps; bounds what a client can ask for. */
+const MAX_EVENT_LIMIT = 10_000;
+
+/** The longest path Linux takes. */
+const MAX_PATH_LENGTH = 4096;
+
+type Handler = (
+  handler: ApiHandler,
+  request: ApiRequest,
+  message: IncomingMessage,
+  signal: AbortSignal,
+) => Promise<Answer> | Answer;
+
+interface Route {
+  readonly method: "GET" | "POST";
+  /** `*` is any one segment. */
+  readonly path: readonly string[];
+  readonly handle: Handler;
+}
+
+const ROUTES: readonly Route[] = [
+  { method: "GET", path: ["status"], handle: (api, { query }) => api.status(query) },
+  { method: "GET", path: ["version"], handle: (api, { query }) => api.version(query) },
+  { method: "GET", path: ["pods"], handle: (api, { query }, _, signal) => api.pods(undefined, query, signal) },
+  { method: "GET", path: ["events"], handle: (api, { query }, _, signal) => api.events(query, signal) },
+  { method: "GET", path: ["images"], handle: (api, { query }, _, signal) => api.images(query, signal) },
+  {
+    method: "POST",
+    path: ["images", "import"],
+    handle: (api, { query }, message, signal) => api.importImage(query, message, signal),
+  },
+  {
+    method: "GET",
+    path: ["namespaces", "*", "pods"],
+    handle: (api, { query, segments }, _, signal) => api.pods(segments[1], query, signal),
+  },
+  {
+    method: "GET",
+    path: ["namespaces", "*", "pods", "*"],
+    handle: (api, { query, segments }) => api.pod(segments[1] ?? "", segments[3] ?? "", query),
+  },
+  {
+    method: "GET",
+    path: ["namespaces", "*", "pods", "*", "log"],
+    handle: (api, { query, segments }, _, signal) => api.log(segments[1] ?? "", segments[3] ?? "", query, signal),
+  },
+];
+
+/** What the local API answers to one request; knows HTTP's requests, not its answers. */
+export class ApiHandler {
+  readonly #view: AgentView;
+  readonly #clock: Clock;
+
+  constructor(components: { readonly view: AgentView; readonly clock: Clock }) {
+    this.#view = components.view;
+    this.#clock = components.clock;
+  }
+
+  /** @throws PicoletError; `invalid` and `not_found` for what the client got wrong. */
+  async answer(message: IncomingMessage, signal: AbortSignal): Promise<Answer> {
+    const request = parseRequest(message.method ?? "", message.url ?? "");
+    const candidates = ROUTES.filter(({ path }) => matches(path, request.segments));
+    if (candidates.length === 0) throw new PicoletError("not_found", "no such path in /v1");
+    const route = candidates.find((each) => each.method === request.method);
+    if (route === undefined) throw new PicoletError("unimplemented", `method ${request.method} is not offered here`);
+    return await route.handle(this, request, message, signal);
+  }
+
+  status(query: Query): Answer {
+    query.end();
+    return { kind: "json", body: statusAnswer(this.#view) };
+  }
+
+  version(query: Query): Answer {
+    query.end();
+    const body: VersionAnswer = { version: this.#view.agent().version, node: this.#view.node().name };
+    return { kind: "json", body };
+  }
+
+  pods(namespace: string | undefined, query: Query, signal: AbortSignal): Answer {
+    const watch = query.flag("watch");
+    query.end();
+    if (watch) return lines(watchPods(this.#view, namespace, signal));
+    return { kind: "pieces", pieces: listPieces("PodList", "", podsOf(this.#view, namespace)) };
+  }
+
+  pod(namespace: string, name: string, query: Query): Answer {
+    query.end();
+    return { kind: "json", body: podObject(findPod(this.#view, namespace, name)) };
+  }
+
+  events(query: Query, signal: AbortSignal): Answer {
+    const watch = query.flag("watch");
+    const limit = Math.min(query.count("limit") ?? DEFAULT_EVENT_LIMIT, MAX_EVENT_LIMIT);
+    const filter = this.#eventFilter(query.text("namespace"), query.text("pod"));
+    query.end();
+    if (watch) return lines(watchEvents(this.#view, filter, limit, signal));
+    const node = this.#view.node().name;
+    const events = limit === 0 ? [] : this.#view.events.list({ ...filter, limit });
+    const items = events.map((event) => eventObject(event, node));
+    return { kind: "pieces", pieces: listPieces("EventList", String(this.#view.events.latest.current), items) };
+  }
+
+  async log(namespace: string, name: string, query: Query, signal: AbortSignal): Promise<Answer> {
+    const container = query.text("container");
+    const previous = query.flag("previous");
+    const sinceSeconds = query.count("sinceSeconds");
+    const sinceTime = query.time("sinceTime");
+    if (sinceSeconds !== undefined && sinceTime !== undefined) {
+      throw new PicoletError("invalid", "only one of sinceSeconds and sinceTime may be given");
+    }
+    const request = {
+      follow: query.flag("follow"),
+      timestamps: query.flag("timestamps"),
+      tailLines: query.count("tailLines"),
+      limitBytes: query.count("limitBytes"),
+      sinceMs: sinceSeconds === undefined ? sinceTime : this.#clock.wall().getTime() - sinceSeconds * 1000,
+    };
+    query.end();
+    const target = await findLog(this.#view, findPod(this.#view, namespace, name), { container, previous });
+    const open = async (): Promise<AsyncIterable<Buffer>> => {
+      const chunks = readContainerLog(target.path, request, target.writer, signal);
+      // The head of a followed log must not wait for the first line; any other shows its errors in the head.
+      return request.follow ? chunks : await primed(chunks);
+    };
+    return { kind: "stream", contentType: "text/plain", notice: target.notice, open };
+  }
+
+  async images(query: Query, signal: AbortSignal): Promise<Answer> {
+    query.end();
+    const stores = this.#view.imageStores();
+    const lists = await Promise.allSettled(stores.map((each) => each.images.list(signal)));
+    const body: ImageList = {
+      items: lists.flatMap((list, index) =>
+        list.status === "fulfilled" ? list.value.map((image) => imageReport(stores[index], image)) : [],
+      ),
+      problems: lists.flatMap((list, index) =>
+        list.status === "rejected" ? [{ runtime: stores[index]?.name ?? "", message: describeError(list.reason) }] : [],
+      ),
+    };
+    return { kind: "json", body };
+  }
+
+  async importImage(query: Query, message: IncomingMessage, signal: AbortSignal): Promise<Answer> {
+    query.end();
+    const { path, name, ...unknown } = await readJsonBody(message);
+    const [field] = Object.keys(unknown);
+    if (field !== undefined) throw new PicoletError("invalid", `there is no field ${field} here`);
+    if (typeof path !== "string" || !isAbsolute(path) || path.length > MAX_PATH_LENGTH || path.includes("\0")) {
+      throw new PicoletError("invalid", "field path is the absolute path of a file on this node");
+    }
+    if (name !== undefined && (typeof name !== "string" || name === "")) {
+      throw new PicoletError("invalid", "field name is an image's name");
+    }
+    const refusals: string[] = [];
+    for (const store of this.#view.imageStores()) {
+      try {
+        const images = await store.images.import(path, name, signal);
+        const body: ImageImportAnswer = { items: images.map((image) => imageReport(store, image)) };
+        return { kind: "json", body };
+      } catch (error) {
+        if (isCancelled(error) || !isPicoletError(error, "unimplemented")) throw error;
+        refusals.push(`${store.name}: ${describeError(error)}`);
+      }
+    }
+    const why = refusals.length === 0 ? "this node has no runtime" : refusals.join("; ");
+    throw new PicoletError("unimplemented", `cannot import ${path}: ${why}`);
+  }
+
+  #eventFilter(namespace: string | undefined, name: string | undefined): EventFilter {
+    const filter = namespace === undefined || namespace === ANY_NAMESPACE ? {} : { namespace };
+    if (name === undefined) return filter;
+    try {
+      const { metadata } = findPod(this.#view, namespace ?? ANY_NAMESPACE, name).desired.pod;
+      return { namespace: metadata.namespace, name: metadata.name };
+    } catch (error) {
+      // Events outlive their pods.
+      if (isPicoletError(error, "not_found")) return { ...filter, name };
+      throw error;
+    }
+  }
+}
+
+const lines = (source: AsyncIterable<string>): Answer => {
+  return { kind: "stream", contentType: "application/x-ndjson", notice: "", open: () => Promise.resolve(source) };
+};
+
+const matches = (path: readonly string[], segments: readonly string[]): boolean =>
+  path.length === segments.length && path.every((part, index) => part === "*" || part === segments[index]);
+
+function imageReport(store: ImageStore | undefined, image: ImageInfo): ImageReport {
+  const { id, tags, digests, sizeBytes, pinned } = image;
+  return { runtime: store?.name ?? "", id, tags, digests, sizeBytes, pinned };
+}
+
+/** The same chunks, of which the first has been read: what goes wrong at once goes wrong here. */
+async function primed(chunks: AsyncGenerator<Buffer>): Promise<AsyncIterable<Buffer>> {
+  const first = await chunks.next();
+  return (async function* () {
+    try {
+      if (first.done === true) return;
+      yield first.value;
+      yield* chunks;
+    } finally {
+      await chunks.return(undefined);
+    }
+  })();
+}

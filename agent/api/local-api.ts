@@ -1,0 +1,229 @@
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import type { Socket } from "node:net";
+import { describeError, type ErrorCode, isCancelled, PicoletError } from "../../protocol/errors.ts";
+import type { ApiError } from "../../protocol/local-api.ts";
+import type { Clock, Log } from "../../protocol/ports.ts";
+import { type JoinedSignal, joinSignals } from "../core/abort.ts";
+import type { Component } from "../core/component.ts";
+import type { AgentView } from "./agent-view.ts";
+import { type Answer, ApiHandler } from "./api-handler.ts";
+import { listenOnSocket } from "./unix-socket.ts";
+
+export interface LocalApiInit {
+  readonly socketPath: string;
+}
+
+/** People and scripts on one board; each costs some 20 KiB. A further connection is closed at once. */
+export const MAX_CONNECTIONS = 32;
+/** Of those so many may follow something, so that `status` always finds a place. A further one gets 429. */
+export const MAX_STREAMS = 16;
+/** Request line and headers; the longest proper one has two names of 253 characters. A longer one gets 431. */
+const MAX_HEADER_BYTES = 8 * 1024;
+/** How long a client may take to send its headers, and its whole request. */
+const HEADERS_TIMEOUT_MS = 10_000;
+const REQUEST_TIMEOUT_MS = 30_000;
+const KEEP_ALIVE_TIMEOUT_MS = 5_000;
+/** How often those are looked at; Node's own 30 s would double them. */
+const TIMEOUT_CHECK_MS = 10_000;
+/** A client that takes nothing of a finished answer for so long is let go; one that follows may pause as it likes. */
+const ANSWER_TIMEOUT_MS = 30_000;
+
+const HTTP_STATUS: Readonly<Record<ErrorCode, number>> = {
+  cancelled: 503,
+  invalid: 400,
+  not_found: 404,
+  already_exists: 409,
+  conflict: 409,
+  unavailable: 503,
+  deadline_exceeded: 504,
+  resource_exhausted: 429,
+  permission_denied: 403,
+  unimplemented: 501,
+  corrupt: 500,
+  failed: 500,
+  internal: 500,
+};
+
+/**
+ * The agent's API on a local socket: HTTP/1.1, JSON, `/v1/…` (protocol/local-api.ts has the shapes). Who may open the
+ * socket may ask everything: its file mode is the access control.
+ */
+export class LocalApi implements Component {
+  readonly name = "local api";
+  readonly #log: Log;
+  readonly #socketPath: string;
+  readonly #handler: ApiHandler;
+  readonly #server: Server;
+  readonly #stop: JoinedSignal = joinSignals();
+  #streams = 0;
+  #listening: Promise<() => void> | undefined;
+
+  constructor(components: { readonly clock: Clock; readonly log: Log; readonly view: AgentView }, init: LocalApiInit) {
+    this.#log = components.log;
+    this.#socketPath = init.socketPath;
+    this.#handler = new ApiHandler(components);
+    this.#server = createServer(
+      {
+        maxHeaderSize: MAX_HEADER_BYTES,
+        headersTimeout: HEADERS_TIMEOUT_MS,
+        requestTimeout: REQUEST_TIMEOUT_MS,
+        keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
+        connectionsCheckingInterval: TIMEOUT_CHECK_MS,
+      },
+      (message, response) => void this.#serve(message, response),
+    );
+    this.#server.maxConnections = MAX_CONNECTIONS;
+    this.#server.on("clientError", refuseGarbage);
+  }
+
+  /**
+   * Opens the socket; `run` does it too. For whoever must know at once that another agent has it.
+   * @throws `conflict` when another agent answers there, `invalid`, `permission_denied`, `failed`.
+   */
+  async listen(): Promise<void> {
+    this.#listening ??= listenOnSocket(this.#server, this.#socketPath);
+    await this.#listening;
+  }
+
+  async run(signal: AbortSignal): Promise<void> {
+    await this.listen();
+    this.#log.info("local API listens", { socket: this.#socketPath });
+    await new Promise<void>((resolve) => {
+      if (signal.aborted) resolve();
+      signal.addEventListener("abort", () => resolve(), { once: true });
+    });
+    await this.#close();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#close();
+  }
+
+  async #close(): Promise<void> {
+    this.#stop.abort();
+    const listening = this.#listening;
+    this.#listening = undefined;
+    if (listening === undefined) return;
+    const removeSocket = await listening.catch(() => undefined);
+    if (removeSocket === undefined) return;
+    removeSocket();
+    const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()));
+    this.#server.closeAllConnections();
+    await closed;
+  }
+
+  async #serve(message: IncomingMessage, response: ServerResponse): Promise<void> {
+    using request = joinSignals(this.#stop.signal);
+    response.once("close", () => request.abort());
+    response.on("error", () => request.abort());
+    try {
+      const answer = await this.#handler.answer(message, request.signal);
+      await this.#send(answer, response, request.signal);
+    } catch (error) {
+      this.#fail(error, message, response);
+    }
+  }
+
+  async #send(answer: Answer, response: ServerResponse, signal: AbortSignal): Promise<void> {
+    switch (answer.kind) {
+      case "json":
+        response.setTimeout(ANSWER_TIMEOUT_MS, () => response.destroy());
+        response.setHeader("content-type", "application/json");
+        response.end(`${JSON.stringify(answer.body)}\n`);
+        return;
+      case "pieces":
+        response.setTimeout(ANSWER_TIMEOUT_MS, () => response.destroy());
+        response.setHeader("content-type", "application/json");
+        return await writeAll(answer.pieces, response, signal);
+      case "stream":
+        return await this.#stream(answer, response, signal);
+      default:
+        answer satisfies never;
+    }
+  }
+
+  async #stream(
+    answer: Extract<Answer, { kind: "stream" }>,
+    response: ServerResponse,
+    signal: AbortSignal,
+  ): Promise<void> {
+    if (this.#streams >= MAX_STREAMS) {
+      throw new PicoletError("resource_exhausted", `${MAX_STREAMS} logs or watches are being followed already`);
+    }
+    this.#streams += 1;
+    try {
+      const chunks = await answer.open();
+      response.setTimeout(0);
+      response.setHeader("content-type", answer.contentType);
+      if (answer.notice !== "") response.setHeader("picolet-notice", answer.notice);
+      response.flushHeaders();
+      await writeAll(chunks, response, signal);
+    } finally {
+      this.#streams -= 1;
+    }
+  }
+
+  #fail(error: unknown, message: IncomingMessage, response: ServerResponse): void {
+    if (response.destroyed || isCancelled(error)) {
+      response.destroy();
+      return;
+    }
+    const code = error instanceof PicoletError ? error.code : "internal";
+    if (code === "internal") this.#log.error("cannot answer a request", { url: message.url, error });
+    const body = `${JSON.stringify({ error: { code, message: describeError(error) } } satisfies ApiError)}\n`;
+    if (!response.headersSent) {
+      // What is left of a body that was too large or in vain is not read.
+      response.writeHead(HTTP_STATUS[code], { "content-type": "application/json", connection: "close" });
+      response.end(body);
+    } else if (response.getHeader("content-type") === "application/x-ndjson") {
+      response.end(`{"type":"ERROR",${body.slice(1)}`);
+    } else {
+      // A raw stream has no place for an error: cut short, so that the client sees that it is not whole.
+      this.#log.warn("stream broke off", { url: message.url, error });
+      response.destroy();
+    }
+  }
+}
+
+/** Never more than one chunk ahead of what the client takes. Returns, without an error, when the client has gone. */
+async function writeAll(
+  chunks: Iterable<string> | AsyncIterable<string | Buffer>,
+  response: ServerResponse,
+  signal: AbortSignal,
+): Promise<void> {
+  for await (const chunk of chunks) {
+    if (signal.aborted) return;
+    if (!response.write(chunk)) await drained(response, signal);
+  }
+  if (!signal.aborted) response.end();
+}
+
+function drained(response: ServerResponse, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const done = (): void => {
+      response.removeListener("drain", done);
+      signal.removeEventListener("abort", done);
+      resolve();
+    };
+    if (signal.aborted) return resolve();
+    response.once("drain", done);
+    signal.addEventListener("abort", done, { once: true });
+  });
+}
+
+/** What is no HTTP, or above a limit of HTTP's, never reaches a handler. */
+function refuseGarbage(error: Error & { readonly code?: string }, socket: Socket): void {
+  if (!socket.writable || error.code === "ECONNRESET") {
+    socket.destroy();
+    return;
+  }
+  const [status, message] =
+    error.code === "HPE_HEADER_OVERFLOW"
+      ? ["431 Request Header Fields Too Large", `the request's head is larger than ${MAX_HEADER_BYTES} bytes`]
+      : error.code === "ERR_HTTP_REQUEST_TIMEOUT"
+        ? ["408 Request Timeout", "the request did not come in time"]
+        : ["400 Bad Request", "this is no HTTP request"];
+  const body = `${JSON.stringify({ error: { code: "invalid", message } } satisfies ApiError)}\n`;
+  const head = `HTTP/1.1 ${status}\r\ncontent-type: application/json\r\nconnection: close\r\n`;
+  socket.end(`${head}content-length: ${Buffer.byteLength(body)}\r\n\r\n${body}`, () => socket.destroy());
+}

@@ -1,0 +1,101 @@
+/** Which log file a request for a pod's log means. */
+import { readdir } from "node:fs/promises";
+import { join } from "node:path";
+import { PicoletError } from "../../protocol/errors.ts";
+import type { ContainerStatus } from "../../protocol/pod.ts";
+import type { AgentPod, AgentView } from "./agent-view.ts";
+import type { LogWriter } from "./container-log.ts";
+
+/** kubectl's annotation: the container that is meant when none is named. */
+const DEFAULT_CONTAINER_ANNOTATION = "kubectl.kubernetes.io/default-container";
+
+export interface LogTarget {
+  readonly path: string;
+  /** What kubectl would say on standard error; "" for nothing. */
+  readonly notice: string;
+  readonly writer: LogWriter;
+}
+
+/** @throws `invalid` for a container that the pod has not, `not_found`, `unavailable` while it waits to start. */
+export async function findLog(
+  view: AgentView,
+  pod: AgentPod,
+  wanted: { readonly container: string | undefined; readonly previous: boolean },
+): Promise<LogTarget> {
+  const { container, notice } = chooseContainer(pod, wanted.container);
+  const newest = await newestAttempt(pod, container);
+  const status = statusOf(pod, container);
+  if (newest === undefined && !wanted.previous) {
+    const reason = status?.state.waiting?.reason ?? "ContainerCreating";
+    const { name } = pod.desired.pod.metadata;
+    throw new PicoletError("unavailable", `container "${container}" in pod "${name}" is waiting to start: ${reason}`);
+  }
+  const attempt = wanted.previous ? previousAttempt(newest, status) : (newest ?? 0);
+  if (attempt < 0) {
+    const { name } = pod.desired.pod.metadata;
+    throw new PicoletError("not_found", `previous terminated container "${container}" in pod "${name}" not found`);
+  }
+  const observed = pod.containers.find((each) => each.name === container && each.attempt === attempt);
+  return {
+    path: observed?.logPath ?? join(pod.logDirectory, container, `${attempt}.log`),
+    notice,
+    writer: logWriter(view, pod, container, attempt),
+  };
+}
+
+function chooseContainer(pod: AgentPod, wanted: string | undefined): { container: string; notice: string } {
+  const { metadata, spec } = pod.desired.pod;
+  const main = spec.containers.map((each) => each.name);
+  const init = (spec.initContainers ?? []).map((each) => each.name);
+  const ephemeral = (spec.ephemeralContainers ?? []).map((each) => each.name);
+  if (wanted !== undefined) {
+    if ([...main, ...init, ...ephemeral].includes(wanted)) return { container: wanted, notice: "" };
+    throw new PicoletError("invalid", `container ${wanted} is not valid for pod ${metadata.name}`);
+  }
+  const annotated = metadata.annotations?.[DEFAULT_CONTAINER_ANNOTATION];
+  if (annotated !== undefined && main.includes(annotated)) return { container: annotated, notice: "" };
+  const [first = ""] = main;
+  if (main.length + init.length + ephemeral.length === 1) return { container: first, notice: "" };
+  const others = [...main, ...init.map((each) => `${each} (init)`), ...ephemeral.map((each) => `${each} (ephem)`)];
+  return { container: first, notice: `Defaulted container "${first}" out of: ${others.join(", ")}` };
+}
+
+function statusOf(pod: AgentPod, container: string): ContainerStatus | undefined {
+  const { containerStatuses = [], initContainerStatuses = [], ephemeralContainerStatuses = [] } = pod.status ?? {};
+  return [...containerStatuses, ...initContainerStatuses, ...ephemeralContainerStatuses].find(
+    (each) => each.name === container,
+  );
+}
+
+/** As observed; while the runtime cannot be asked, as the log files say. */
+async function newestAttempt(pod: AgentPod, container: string): Promise<number | undefined> {
+  const observed = pod.containers.filter((each) => each.name === container).map((each) => each.attempt);
+  if (observed.length > 0) return Math.max(...observed);
+  const names = await readdir(join(pod.logDirectory, container)).catch(() => []);
+  const written = names.map((name) => /^(\d{1,9})\.log$/.exec(name)?.[1]).filter((attempt) => attempt !== undefined);
+  return written.length === 0 ? undefined : Math.max(...written.map(Number));
+}
+
+/** As the kubelet: the run that `lastState` tells of. For a container that waits for its restart that is its newest run. */
+function previousAttempt(newest: number | undefined, status: ContainerStatus | undefined): number {
+  if (newest === undefined) return -1;
+  const waits = status?.state.waiting !== undefined && status.lastState.terminated !== undefined;
+  return waits ? newest : newest - 1;
+}
+
+function logWriter(view: AgentView, pod: AgentPod, container: string, attempt: number): LogWriter {
+  let seen = false;
+  return {
+    running: () => {
+      const now = view.pods().find((each) => each.desired.uid === pod.desired.uid);
+      if (now === undefined) return false;
+      const observed = now.containers.filter((each) => each.name === container);
+      if (observed.some((each) => each.attempt > attempt)) return false;
+      const run = observed.find((each) => each.attempt === attempt);
+      if (run === undefined) return !seen;
+      seen = true;
+      return run.state.kind !== "exited";
+    },
+    changes: (signal) => view.podsChanged.changes(signal),
+  };
+}

@@ -1,0 +1,136 @@
+/** The agent's pods as Kubernetes objects, and how a user's name for one is resolved. Pure. */
+import { PicoletError } from "../../protocol/errors.ts";
+import type { PodReport, StatusAnswer, StatusReport } from "../../protocol/local-api.ts";
+import type { Pod, PodStatus } from "../../protocol/pod.ts";
+import { conditionIs, summarizePod } from "../../protocol/pod-summary.ts";
+import type { AgentPod, AgentView } from "./agent-view.ts";
+
+/** The kubelet's annotation for where a pod comes from. */
+const SOURCE_ANNOTATION = "kubernetes.io/config.source";
+
+const NOT_LOOKED_AT: PodStatus = { phase: "Pending" };
+
+export const rfc3339 = (atMs: number): string => `${new Date(atMs).toISOString().slice(0, 19)}Z`;
+
+/** The pod with its status, as `kubectl get pod -o json` would show it. */
+export function podObject({ desired, status, terminatingSinceMs }: AgentPod): Pod {
+  const { metadata } = desired.pod;
+  return {
+    ...desired.pod,
+    metadata: {
+      ...metadata,
+      uid: desired.uid,
+      annotations: { [SOURCE_ANNOTATION]: desired.source, ...metadata.annotations },
+      ...(terminatingSinceMs === undefined
+        ? {}
+        : {
+            deletionTimestamp: rfc3339(terminatingSinceMs),
+            deletionGracePeriodSeconds: desired.pod.spec.terminationGracePeriodSeconds,
+          }),
+    },
+    status: status ?? NOT_LOOKED_AT,
+  };
+}
+
+export function statusAnswer(view: AgentView): StatusAnswer {
+  const { name, conditions } = view.node();
+  return {
+    node: name,
+    ready: conditions.some((each) => each.type === "Ready" && each.status === "True"),
+    conditions: conditions.map(({ type, status, reason, message, lastTransitionTime }) => {
+      return { type, status, reason, message, lastTransitionTime };
+    }),
+    runtimes: view.runtimes(),
+    tunnel: view.tunnel(),
+    pods: sortPods(view.pods()).map(podReport),
+    resources: view.resources(),
+    agent: view.agent(),
+    problems: view.problems(),
+  } satisfies StatusReport;
+}
+
+function podReport(agentPod: AgentPod): StatusAnswer["pods"][number] {
+  const pod = podObject(agentPod);
+  const status = pod.status ?? NOT_LOOKED_AT;
+  const ready = conditionIs(status.conditions, "Ready");
+  const summary = summarizePod(pod);
+  return {
+    namespace: pod.metadata.namespace,
+    name: pod.metadata.name,
+    uid: agentPod.desired.uid,
+    source: agentPod.desired.source,
+    phase: status.phase,
+    ready,
+    restarts: summary.restarts,
+    runtime: agentPod.runtime,
+    message: ready || status.phase === "Succeeded" ? "" : whyNotReady(status),
+    summary,
+    createdAt: pod.metadata.creationTimestamp ?? status.startTime ?? null,
+  } satisfies PodReport & Record<string, unknown>;
+}
+
+/** The most telling of what a status says, "Reason: message". */
+function whyNotReady(status: PodStatus): string {
+  if (status.message !== undefined || status.reason !== undefined) return joined(status.reason, status.message);
+  const containers = [...(status.initContainerStatuses ?? []), ...(status.containerStatuses ?? [])];
+  for (const { name, state } of containers) {
+    const waiting = state.waiting;
+    if (waiting?.reason && !["PodInitializing", "ContainerCreating"].includes(waiting.reason))
+      return joined(waiting.reason, waiting.message || `container ${name}`);
+  }
+  for (const { name, state } of containers) {
+    const ended = state.terminated;
+    if (ended !== undefined && ended.exitCode !== 0)
+      return joined(ended.reason ?? "Error", ended.message || `container ${name} exited with ${ended.exitCode}`);
+  }
+  const failed = status.conditions?.find((each) => each.type === "Ready" && each.status !== "True");
+  if (failed?.message || failed?.reason) return joined(failed.reason, failed.message);
+  return status.phase === "Pending" ? "Pending" : "";
+}
+
+const joined = (reason: string | undefined, message: string | undefined): string =>
+  [reason, message].filter((part) => part !== undefined && part !== "").join(": ");
+
+/** By namespace and name; of two incarnations of one name the one being ended last. */
+export function sortPods(pods: readonly AgentPod[]): AgentPod[] {
+  const key = (each: AgentPod): string => {
+    const { namespace, name } = each.desired.pod.metadata;
+    return `${namespace}\0${name}\0${each.terminatingSinceMs === undefined ? 0 : 1}`;
+  };
+  return pods
+    .map((pod) => ({ pod, key: key(pod) }))
+    .sort((a, b) => (a.key < b.key ? -1 : a.key > b.key ? 1 : 0))
+    .map(({ pod }) => pod);
+}
+
+/** In a path, for whatever namespace; no namespace can be called so. */
+export const ANY_NAMESPACE = "-";
+
+/** Where a name is looked for first when no namespace is given. */
+const DEFAULT_NAMESPACE = "default";
+
+/**
+ * The pod a user means: by its name, or by a static pod's name without the node's. Without a namespace `default`
+ * comes first, then any other.
+ * @throws `not_found`, and `conflict` when several are meant; both name what they looked for.
+ */
+export function findPod(view: AgentView, namespace: string, name: string): AgentPod {
+  const suffixed = `${name}-${view.node().name}`;
+  const pods = sortPods(view.pods());
+  for (const wanted of [name, suffixed]) {
+    const named = pods.filter((each) => each.desired.pod.metadata.name === wanted);
+    const here = namespace === ANY_NAMESPACE ? DEFAULT_NAMESPACE : namespace;
+    const [first] = named.filter((each) => each.desired.pod.metadata.namespace === here);
+    if (first !== undefined) return first;
+    if (namespace !== ANY_NAMESPACE) continue;
+    const namespaces = [...new Set(named.map((each) => each.desired.pod.metadata.namespace))];
+    if (namespaces.length > 1) {
+      const candidates = namespaces.map((each) => `${each}/${wanted}`).join(", ");
+      throw new PicoletError("conflict", `pod name "${name}" is ambiguous: ${candidates}`);
+    }
+    const [only] = named;
+    if (only !== undefined) return only;
+  }
+  const where = namespace === ANY_NAMESPACE ? "" : ` in namespace "${namespace}"`;
+  throw new PicoletError("not_found", `pod "${name}" not found${where}`);
+}

@@ -1,0 +1,100 @@
+/** What clients send, made values: the request line strictly, sizes limited. Errors are `invalid` and name the place. */
+import type { IncomingMessage } from "node:http";
+import { PicoletError } from "../../protocol/errors.ts";
+
+/** The only body there is names a file and an image; 64 KiB is 16 times the longest path. */
+export const MAX_BODY_BYTES = 64 * 1024;
+
+export interface ApiRequest {
+  readonly method: string;
+  /** Decoded, without the leading `v1`. */
+  readonly segments: readonly string[];
+  readonly query: Query;
+}
+
+export function parseRequest(method: string, url: string): ApiRequest {
+  const [path = "", search = ""] = url.split("?", 2);
+  const [root, version, ...segments] = path.split("/");
+  if (root !== "" || version !== "v1") throw new PicoletError("not_found", "no such path; the API is under /v1");
+  return { method, segments: segments.map(decodeSegment), query: new Query(search) };
+}
+
+function decodeSegment(segment: string): string {
+  try {
+    return decodeURIComponent(segment);
+  } catch {
+    throw new PicoletError("invalid", "the path is not encoded properly");
+  }
+}
+
+/** A query's parameters, each taken once; those nobody took are an error. */
+export class Query {
+  readonly #values = new Map<string, string>();
+
+  constructor(search: string) {
+    for (const [name, value] of new URLSearchParams(search)) {
+      if (this.#values.has(name)) throw new PicoletError("invalid", `parameter ${name} is given twice`);
+      this.#values.set(name, value);
+    }
+  }
+
+  text(name: string): string | undefined {
+    const value = this.#values.get(name);
+    this.#values.delete(name);
+    return value === "" ? undefined : value;
+  }
+
+  flag(name: string): boolean {
+    const value = this.text(name);
+    if (value === undefined || value === "false" || value === "0") return false;
+    if (value === "true" || value === "1") return true;
+    throw new PicoletError("invalid", `parameter ${name} is true or false`);
+  }
+
+  /** A whole number, not negative. */
+  count(name: string): number | undefined {
+    const value = this.text(name);
+    if (value === undefined) return undefined;
+    const count = /^\d{1,15}$/.test(value) ? Number(value) : Number.NaN;
+    if (Number.isNaN(count)) throw new PicoletError("invalid", `parameter ${name} is a whole number, not negative`);
+    return count;
+  }
+
+  /** RFC 3339, as milliseconds since the epoch. */
+  time(name: string): number | undefined {
+    const value = this.text(name);
+    if (value === undefined) return undefined;
+    const time = /^\d{4}-\d\d-\d\dT/.test(value) ? Date.parse(value) : Number.NaN;
+    if (Number.isNaN(time)) throw new PicoletError("invalid", `parameter ${name} is a time as 2026-01-31T12:00:00Z`);
+    return time;
+  }
+
+  /** To be called when all that is known has been taken. */
+  end(): void {
+    const [unknown] = this.#values.keys();
+    if (unknown !== undefined) throw new PicoletError("invalid", `there is no parameter ${unknown} here`);
+  }
+}
+
+/** @throws `resource_exhausted` for a body above MAX_BODY_BYTES, `invalid` for one that is no JSON object. */
+export async function readJsonBody(message: IncomingMessage): Promise<Readonly<Record<string, unknown>>> {
+  const chunks: Buffer[] = [];
+  let size = 0;
+  for await (const chunk of message as AsyncIterable<Buffer>) {
+    size += chunk.length;
+    if (size > MAX_BODY_BYTES) {
+      throw new PicoletError("resource_exhausted", `the body is larger than ${MAX_BODY_BYTES} bytes`);
+    }
+    chunks.push(chunk);
+  }
+  let body: unknown;
+  try {
+    body = JSON.parse(Buffer.concat(chunks).toString("utf8"));
+  } catch (error) {
+    throw new PicoletError("invalid", "the body is no JSON", { cause: error });
+  }
+  if (typeof body !== "object" || body === null || Array.isArray(body)) {
+    throw new PicoletError("invalid", "the body is no JSON object");
+  }
+  return body as Readonly<Record<string, unknown>>;
+}

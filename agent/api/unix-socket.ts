@@ -1,0 +1,81 @@
+import { lstatSync, mkdirSync, unlinkSync } from "node:fs";
+import { connect, type Server } from "node:net";
+import { dirname } from "node:path";
+import { PicoletError, toPicoletError } from "../../protocol/errors.ts";
+
+/** `sun_path` of unix(7) holds 108 bytes with the closing zero; a longer path would be cut without a word. */
+const MAX_SOCKET_PATH_BYTES = 107;
+
+/** Owner and group may talk to the agent, nobody else: whoever may is as good as root on this node. */
+const SOCKET_UMASK = 0o117;
+
+/**
+ * Makes `server` listen at `path`, in a folder that is made if need be. The socket that a dead agent left is replaced.
+ * @returns takes the socket away again, unless another one is there by then.
+ * @throws `conflict` when an agent answers there or something that is no socket is in the way; `invalid` for a path
+ *   that is too long; `permission_denied`, `failed`.
+ */
+export async function listenOnSocket(server: Server, path: string): Promise<() => void> {
+  const action = `cannot listen on ${path}`;
+  if (Buffer.byteLength(path) > MAX_SOCKET_PATH_BYTES) {
+    throw new PicoletError("invalid", `${action}: a socket's path has at most ${MAX_SOCKET_PATH_BYTES} bytes`);
+  }
+  try {
+    mkdirSync(dirname(path), { recursive: true, mode: 0o755 });
+    await removeStaleSocket(path, action);
+    await bind(server, path);
+    const { ino } = lstatSync(path);
+    return () => {
+      if (lstatSync(path, { throwIfNoEntry: false })?.ino === ino) unlinkSync(path);
+    };
+  } catch (error) {
+    if (error instanceof PicoletError) throw error;
+    const denied = ["EACCES", "EPERM", "EROFS"].includes(errorCode(error));
+    throw toPicoletError(error, denied ? "permission_denied" : "failed", action);
+  }
+}
+
+async function removeStaleSocket(path: string, action: string): Promise<void> {
+  const stat = lstatSync(path, { throwIfNoEntry: false });
+  if (stat === undefined) return;
+  if (!stat.isSocket()) throw new PicoletError("conflict", `${action}: a file that is no socket is there`);
+  if (await answers(path)) throw new PicoletError("conflict", `${action}: another agent answers there`);
+  // Gone meanwhile is as good: whoever else starts now meets the bind.
+  if (lstatSync(path, { throwIfNoEntry: false })?.ino === stat.ino) unlinkSync(path);
+}
+
+/** A full backlog (EAGAIN) is an answer too; only a refusal says that nobody listens. */
+function answers(path: string): Promise<boolean> {
+  return new Promise((resolve, reject) => {
+    const socket = connect(path);
+    socket.once("connect", () => {
+      socket.destroy();
+      resolve(true);
+    });
+    socket.once("error", (error) => {
+      const code = errorCode(error);
+      if (code === "ECONNREFUSED" || code === "ENOENT") resolve(false);
+      else if (code === "EAGAIN") resolve(true);
+      else reject(error);
+    });
+  });
+}
+
+function bind(server: Server, path: string): Promise<void> {
+  return new Promise((resolve, reject) => {
+    server.once("error", reject);
+    // The socket is made within listen(), so it never exists with other rights.
+    const before = process.umask(SOCKET_UMASK);
+    try {
+      server.listen(path, () => {
+        server.removeListener("error", reject);
+        resolve();
+      });
+    } finally {
+      process.umask(before);
+    }
+  });
+}
+
+const errorCode = (error: unknown): string =>
+  error instanceof Error && "code" in error && typeof error.code === "string" ? error.code : "";

@@ -1,0 +1,190 @@
+/**
+ * What the agent's local socket says and `edgectl` reads: HTTP/1.1 on a unix socket, JSON, under `/v1`.
+ * Readers must let unknown fields pass; nothing here is renamed or taken away within v1.
+ */
+import type { ErrorCode } from "./errors.ts";
+import type { Pod } from "./pod.ts";
+import type { ConditionStatus, PodPhase } from "./pod-status.ts";
+import type { PodSummary } from "./pod-summary.ts";
+
+export const DEFAULT_SOCKET_PATH = "/run/picolet/picolet.sock";
+
+/** The body of every answer that is not 2xx, and the last line of a stream that failed (`type: "ERROR"`). */
+export interface ApiError {
+  readonly error: { readonly code: ErrorCode; readonly message: string };
+}
+
+export interface NodeCondition {
+  /** `Ready`, `MemoryPressure`, `DiskPressure`, `PIDPressure` … */
+  readonly type: string;
+  readonly status: ConditionStatus;
+  readonly reason: string;
+  readonly message: string;
+  /** RFC 3339. */
+  readonly lastTransitionTime: string;
+}
+
+export interface RuntimeReport {
+  /** The adapter: `cri`, `wasm`. */
+  readonly name: string;
+  /** `containerd`, `picolet-wasm` …; empty while it has never answered. */
+  readonly runtime: string;
+  readonly version: string;
+  readonly ready: boolean;
+  /** Why it is not ready; else empty. */
+  readonly message: string;
+}
+
+export interface TunnelReport {
+  readonly state: "disabled" | "connecting" | "connected" | "disconnected";
+  /** RFC 3339; null: never in any other state. */
+  readonly since: string | null;
+  readonly rttMs: number | null;
+}
+
+/** One pod in `edgectl status -o json`. */
+export interface PodReport {
+  readonly namespace: string;
+  readonly name: string;
+  readonly uid: string;
+  readonly source: string;
+  readonly phase: PodPhase;
+  /** Its condition Ready. */
+  readonly ready: boolean;
+  /** Of all containers together. */
+  readonly restarts: number;
+  /** `cri`, `wasm`; empty when no runtime of this node runs it. */
+  readonly runtime: string;
+  /** Why it is not ready, "Reason: message"; else empty. */
+  readonly message: string;
+}
+
+/** What the node has and what of it is free now. Null: cannot be known here. */
+export interface ResourceReport {
+  /** Quantities by resource name, as in a Node's status: cpu, memory, pods, ephemeral-storage. */
+  readonly capacity: Readonly<Record<string, string>>;
+  readonly allocatable: Readonly<Record<string, string>>;
+  readonly memoryBytes: number;
+  readonly memoryAvailableBytes: number | null;
+  /** Of the file system that holds the agent's state. */
+  readonly diskBytes: number | null;
+  readonly diskAvailableBytes: number | null;
+}
+
+export interface AgentReport {
+  readonly rssBytes: number;
+  readonly budgetBytes: number;
+  readonly version: string;
+  /** RFC 3339. */
+  readonly startedAt: string;
+}
+
+/** A place that pods come from and that cannot be read as it is. What it said last goes on running. */
+export interface SourceProblem {
+  readonly source: string;
+  /** A file's path, a URL. */
+  readonly origin: string;
+  /** Counted from 1; null where no line can be named. */
+  readonly line: number | null;
+  readonly message: string;
+}
+
+/** `edgectl status -o json`: the stable shape. */
+export interface StatusReport {
+  readonly node: string;
+  readonly ready: boolean;
+  readonly conditions: readonly NodeCondition[];
+  readonly runtimes: readonly RuntimeReport[];
+  readonly tunnel: TunnelReport;
+  readonly pods: readonly PodReport[];
+  readonly resources: ResourceReport;
+  readonly agent: AgentReport;
+  readonly problems: readonly SourceProblem[];
+}
+
+/** GET /v1/status: the stable shape, and for people what the other columns of a table need. */
+export interface StatusAnswer extends StatusReport {
+  readonly pods: readonly (PodReport & { readonly summary: PodSummary; readonly createdAt: string | null })[];
+}
+
+/** GET /v1/pods: Kubernetes' own shape. */
+export interface PodList {
+  readonly apiVersion: "v1";
+  readonly kind: "PodList";
+  readonly metadata: { readonly resourceVersion: string };
+  readonly items: readonly Pod[];
+}
+
+/** An event of Kubernetes' core/v1. */
+export interface EventObject {
+  readonly apiVersion: "v1";
+  readonly kind: "Event";
+  readonly metadata: {
+    readonly name: string;
+    readonly namespace: string;
+    /** The store's sequence number. */
+    readonly resourceVersion: string;
+    readonly creationTimestamp: string;
+  };
+  readonly involvedObject: {
+    readonly kind: string;
+    readonly namespace: string;
+    readonly name: string;
+    readonly uid: string;
+    readonly fieldPath: string;
+  };
+  readonly type: "Normal" | "Warning";
+  readonly reason: string;
+  readonly message: string;
+  readonly count: number;
+  readonly firstTimestamp: string;
+  readonly lastTimestamp: string;
+  readonly source: { readonly component: string; readonly host: string };
+}
+
+/** GET /v1/events, oldest first. */
+export interface EventList {
+  readonly apiVersion: "v1";
+  readonly kind: "EventList";
+  readonly metadata: { readonly resourceVersion: string };
+  readonly items: readonly EventObject[];
+}
+
+/** One line of a `watch=true` answer. */
+export type WatchLine<T> =
+  | { readonly type: "ADDED" | "MODIFIED" | "DELETED"; readonly object: T }
+  | ({ readonly type: "ERROR" } & ApiError);
+
+export interface ImageReport {
+  /** The adapter that has it: `cri`, `wasm`. */
+  readonly runtime: string;
+  readonly id: string;
+  readonly tags: readonly string[];
+  /** `name@sha256:…` */
+  readonly digests: readonly string[];
+  readonly sizeBytes: number;
+  readonly pinned: boolean;
+}
+
+/** GET /v1/images. A runtime that does not answer is named in `problems`; the others' images are there. */
+export interface ImageList {
+  readonly items: readonly ImageReport[];
+  readonly problems: readonly { readonly runtime: string; readonly message: string }[];
+}
+
+/** POST /v1/images/import */
+export interface ImageImportRequest {
+  /** Absolute, on this node. */
+  readonly path: string;
+  readonly name?: string | undefined;
+}
+
+export interface ImageImportAnswer {
+  readonly items: readonly ImageReport[];
+}
+
+/** GET /v1/version */
+export interface VersionAnswer {
+  readonly version: string;
+  readonly node: string;
+}
