@@ -136,14 +136,16 @@ export function oomScoreAdj(
   let request = memoryRequest(container);
   if (isSidecar(container)) {
     // A sidecar goes no sooner than the container it serves.
-    const least = pod.spec.containers.map(memoryRequest).reduce((a, b) => (b < a ? b : a), capacity);
-    if (least > request) request = least;
+    const [least] = pod.spec.containers.map(memoryRequest).sort(compareBigints);
+    if (least !== undefined && least > request) request = least;
   }
   const score = 1000n - (1000n * (request + share)) / capacity;
   const lowest = BigInt(1000 + GUARANTEED_OOM_SCORE);
   const highest = BigInt(BEST_EFFORT_OOM_SCORE - 1);
   return Number(score < lowest ? lowest : score > highest ? highest : score);
 }
+
+const compareBigints = (left: bigint, right: bigint): number => Number(left > right) - Number(left < right);
 
 /** Memory that the pod as a whole asks for and none of its containers does, for each of them. */
 function unclaimedShare(pod: Pod): bigint {

@@ -42,6 +42,17 @@ export class FieldProblems {
     this.add(path, `Invalid value: ${showValue(value)}: ${detail}`);
   }
 
+  /** One problem for each of `details`. */
+  invalidAll(path: string, value: unknown, details: readonly string[]): void {
+    for (const detail of details) this.invalid(path, value, detail);
+  }
+
+  /** Of a value from a closed set; a missing one is required. */
+  oneOf(path: string, value: string | undefined, supported: readonly string[]): void {
+    if (value === undefined || value === "") this.required(path);
+    else if (!supported.includes(value)) this.unsupported(path, value, supported);
+  }
+
   unsupported(path: string, value: unknown, supported: readonly string[]): void {
     const list = supported.map((each) => JSON.stringify(each)).join(", ");
     this.add(path, `Unsupported value: ${showValue(value)}${list === "" ? "" : `: supported values: ${list}`}`);
@@ -57,6 +68,10 @@ export class FieldProblems {
 
   notFound(path: string, value: unknown): void {
     this.add(path, `Not found: ${showValue(value)}`);
+  }
+
+  tooMany(path: string, count: number, max: number): void {
+    this.add(path, `Too many: ${count}: must have at most ${max} items`);
   }
 
   tooLong(path: string, maxBytes: number): void {

@@ -5,7 +5,7 @@ import { copyPlainData, type PlainDataLimits } from "./plain-data.ts";
 import { type Pod, type PodDraft, podSchema } from "./pod.ts";
 import { applyPodDefaults } from "./pod-defaults.ts";
 import { validatePod } from "./pod-validation.ts";
-import { schemaProblem } from "./schema-problems.ts";
+import { removeFaults, schemaProblem } from "./schema-problems.ts";
 
 export type ParsePodResult =
   | { readonly ok: true; readonly pod: Pod }
@@ -23,30 +23,45 @@ export const POD_LIMITS: PlainDataLimits = { maxDepth: 40, maxValues: 100_000, m
 /**
  * Checks the types of all fields, applies Kubernetes' defaults (and the namespace `default`) and validates the result.
  * Fields that Pod v1 does not have are kept; `status` is dropped. Problems are all that were found at once, by field
- * path; where the types are wrong already, validation does not run. Never throws, never changes `input`.
+ * path, wrong types first. Never throws, never changes `input`.
  */
 export function parsePod(input: unknown): ParsePodResult {
   const copied = copyPlainData(input, POD_LIMITS);
   if (!copied.ok) return { ok: false, problems: [copied.problem] };
   const foreign = kindProblems(copied.value);
   if (foreign.length > 0) return { ok: false, problems: foreign };
-  // Compiling each schema to a function would cost more memory than the few pods of a node are worth.
-  const decoded = z.safeParse(podSchema, copied.value, { jitless: true, reportInput: true });
-  if (!decoded.success) return { ok: false, problems: gather(decoded.error.issues.map(schemaProblem)) };
-  const pod: PodDraft & { status?: unknown } = decoded.data;
-  delete pod.status;
-  pod.metadata.namespace ||= DEFAULT_NAMESPACE;
-  applyPodDefaults(pod);
   const problems = new FieldProblems();
-  validatePod(pod as Pod, problems);
-  return problems.found.length === 0 ? { ok: true, pod: pod as Pod } : { ok: false, problems: problems.found };
+  const pod = decode(copied.value, problems);
+  if (pod !== undefined) {
+    const { status: _, ...withoutStatus } = pod;
+    pod.metadata.namespace ||= DEFAULT_NAMESPACE;
+    applyPodDefaults(pod);
+    const mistyped = problems.found.map(({ path }) => path);
+    const judged = new FieldProblems();
+    validatePod(pod as Pod, judged);
+    for (const problem of judged.found) {
+      // What is wrong with an empty value is wrong only because the true one was taken out.
+      if (!mistyped.some((path) => isAtOrBelow(problem.path, path))) problems.add(problem.path, problem.message);
+    }
+    if (problems.found.length === 0) return { ok: true, pod: withoutStatus as Pod };
+  }
+  return { ok: false, problems: problems.found };
 }
 
-function gather(found: readonly FieldProblem[]): readonly FieldProblem[] {
-  const problems = new FieldProblems();
-  for (const { path, message } of found) problems.add(path, message);
-  return problems.found;
+/** Reports wrong types and goes on without the values that have them. */
+function decode(value: unknown, problems: FieldProblems): (PodDraft & { status?: unknown }) | undefined {
+  const decoded = safeParse(value);
+  if (decoded.success) return decoded.data;
+  for (const { path, message } of decoded.error.issues.map(schemaProblem)) problems.add(path, message);
+  removeFaults(value, decoded.error.issues);
+  return safeParse(value).data;
 }
+
+/** Compiling each schema to a function would cost more memory than the few pods of a node are worth. */
+const safeParse = (value: unknown) => z.safeParse(podSchema, value, { jitless: true, reportInput: true });
+
+const isAtOrBelow = (path: string, above: string): boolean =>
+  path.startsWith(above) && (path.length === above.length || /^[.[]/.test(path.slice(above.length)));
 
 /** Said alone: nothing else about a Deployment's fields is worth reading. */
 function kindProblems(value: unknown): readonly FieldProblem[] {

@@ -46,3 +46,34 @@ export const schemaProblem = (issue: z.core.$ZodIssue): FieldProblem => ({
   path: pathOf(issue.path ?? []),
   message: `Invalid value: ${shown(issue.input)}: ${expectation(issue)}`,
 });
+
+/** What stands in for a list item of the wrong type, so that the others keep their places. */
+const STAND_INS: Readonly<Record<string, () => unknown>> = {
+  string: () => "",
+  number: () => 0,
+  int: () => 0,
+  boolean: () => false,
+  array: () => [],
+  object: () => ({}),
+  record: () => ({}),
+};
+
+/**
+ * Takes what `issues` are about out of `value`, our own copy, so that the rest of it can be judged too: fields are
+ * deleted, list items replaced by an empty value.
+ */
+export function removeFaults(value: unknown, issues: readonly z.core.$ZodIssue[]): void {
+  for (const issue of issues) {
+    const last = issue.path.at(-1);
+    const parent = issue.path.slice(0, -1).reduce<unknown>((node, step) => fieldOf(node, step), value);
+    if (Array.isArray(parent) && typeof last === "number") {
+      const expected = issue.code === "invalid_type" ? issue.expected : "string";
+      parent[last] = STAND_INS[expected]?.() ?? "";
+    } else if (typeof parent === "object" && parent !== null && last !== undefined) {
+      Reflect.deleteProperty(parent, last);
+    }
+  }
+}
+
+const fieldOf = (node: unknown, step: PropertyKey): unknown =>
+  typeof node === "object" && node !== null ? Reflect.get(node, step) : undefined;

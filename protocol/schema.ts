@@ -89,9 +89,11 @@ export const defaultedObject = <S extends AnySchema>(schema: S): z.ZodMiniDefaul
 /** Deeply readonly, which is how everyone but the parser sees a pod. */
 export type Immutable<T> = unknown extends T
   ? T
-  : T extends readonly (infer E)[]
-    ? readonly Immutable<E>[]
-    : T extends object
-      ? { readonly [K in keyof T]: Immutable<T[K]> }
-      : T;
+  : T extends string | number | boolean
+    ? T
+    : T extends readonly (infer E)[]
+      ? readonly Immutable<E>[]
+      : T extends object
+        ? { readonly [K in keyof T]: Immutable<T[K]> }
+        : T;
 export type Parsed<S extends AnySchema> = Immutable<z.output<S>>;

@@ -1,0 +1,232 @@
+/**
+ * What a field is when the file does not say: the kubelet's defaults (pkg/kubelet/apis/config/v1beta1/defaults.go of
+ * Kubernetes 1.34), and picolet's own.
+ */
+import type * as z from "zod/mini";
+import { millis, seconds } from "../../protocol/ports.ts";
+import type { Immutable } from "../../protocol/schema.ts";
+import type { configurationSchema } from "./configuration-schema.ts";
+
+export type ConfigurationInput = z.output<typeof configurationSchema>;
+
+const MINUTE = seconds(60);
+const MEBIBYTE = 1_048_576;
+
+/** Where the kubelet takes an empty value ("", 0, "0s") for none, the default applies to it too. */
+const DEFAULTS = {
+  apiVersion: "kubelet.config.k8s.io/v1beta1",
+  kind: "KubeletConfiguration",
+  enableServer: true,
+  staticPodPath: "",
+  podLogsDir: "/var/log/pods",
+  syncFrequency: MINUTE,
+  fileCheckFrequency: seconds(20),
+  httpCheckFrequency: seconds(20),
+  staticPodURL: "",
+  staticPodURLHeader: {},
+  address: "0.0.0.0",
+  readOnlyPort: 0,
+  tlsCertFile: "",
+  tlsPrivateKeyFile: "",
+  tlsCipherSuites: [],
+  tlsCurvePreferences: [],
+  tlsMinVersion: "",
+  rotateCertificates: false,
+  serverTLSBootstrap: false,
+  registryBurst: 10,
+  imagePullCredentialsVerificationPolicy: "NeverVerifyPreloadedImages",
+  preloadedImagesVerificationAllowlist: [],
+  eventBurst: 100,
+  enableDebuggingHandlers: true,
+  enableContentionProfiling: false,
+  healthzBindAddress: "127.0.0.1",
+  clusterDomain: "",
+  clusterDNS: [],
+  streamingConnectionIdleTimeout: seconds(4 * 3600),
+  nodeStatusUpdateFrequency: seconds(10),
+  nodeLeaseDurationSeconds: 40,
+  imageMinimumGCAge: seconds(120),
+  imageMaximumGCAge: seconds(0),
+  volumeStatsAggPeriod: MINUTE,
+  kubeletCgroups: "",
+  systemCgroups: "",
+  cgroupRoot: "",
+  cgroupsPerQOS: true,
+  cgroupDriver: "cgroupfs",
+  cpuManagerPolicy: "none",
+  cpuManagerPolicyOptions: {},
+  cpuManagerReconcilePeriod: seconds(10),
+  memoryManagerPolicy: "None",
+  topologyManagerPolicy: "none",
+  topologyManagerScope: "container",
+  topologyManagerPolicyOptions: {},
+  qosReserved: {},
+  runtimeRequestTimeout: seconds(120),
+  hairpinMode: "promiscuous-bridge",
+  maxPods: 110,
+  podCIDR: "",
+  runOnce: false,
+  cpuCFSQuota: true,
+  maxOpenFiles: 1_000_000,
+  contentType: "application/vnd.kubernetes.protobuf",
+  kubeAPIBurst: 100,
+  evictionSoft: {},
+  evictionSoftGracePeriod: {},
+  evictionPressureTransitionPeriod: seconds(300),
+  evictionMaxPodGracePeriod: 0,
+  evictionMinimumReclaim: {},
+  mergeDefaultEvictionSettings: false,
+  podsPerCore: 0,
+  enableControllerAttachDetach: true,
+  protectKernelDefaults: false,
+  makeIPTablesUtilChains: true,
+  featureGates: {},
+  failSwapOn: true,
+  containerLogMaxSize: 10 * MEBIBYTE,
+  configMapAndSecretChangeDetectionStrategy: "Watch",
+  systemReserved: {},
+  kubeReserved: {},
+  reservedSystemCPUs: "",
+  showHiddenMetricsForVersion: "",
+  systemReservedCgroup: "",
+  kubeReservedCgroup: "",
+  allowedUnsafeSysctls: [],
+  volumePluginDir: "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/",
+  providerID: "",
+  kernelMemcgNotification: false,
+  logging: {},
+  enableSystemLogHandler: true,
+  enableSystemLogQuery: false,
+  shutdownGracePeriod: seconds(0),
+  shutdownGracePeriodCriticalPods: seconds(0),
+  shutdownGracePeriodByPodPriority: [],
+  reservedMemory: [],
+  enableProfilingHandler: true,
+  enableDebugFlagsHandler: true,
+  seccompDefault: false,
+  registerWithTaints: [],
+  registerNode: true,
+  localStorageCapacityIsolation: true,
+  containerRuntimeEndpoint: "unix:///run/containerd/containerd.sock",
+  imageServiceEndpoint: "",
+  failCgroupV1: false,
+  hub: {},
+} as const satisfies Immutable<ConfigurationInput>;
+
+/** Fields in which an empty value means something: no limit, switched off, no DNS. */
+const POINTER_DEFAULTS = {
+  /** 0: any free one. (The kubelet takes 0 for 10250.) */
+  port: 10_250,
+  podHousekeepingPeriod: seconds(2),
+  registryPullQPS: 5,
+  eventRecordQPS: 50,
+  /** 0: none. */
+  healthzPort: 10_248,
+  oomScoreAdj: -999,
+  imageGCHighThresholdPercent: 85,
+  imageGCLowThresholdPercent: 80,
+  podPidsLimit: -1,
+  resolvConf: "/etc/resolv.conf",
+  cpuCFSQuotaPeriod: millis(100),
+  nodeStatusMaxImages: 50,
+  kubeAPIQPS: 50,
+  iptablesMasqueradeBit: 14,
+  iptablesDropBit: 15,
+  containerLogMaxFiles: 5,
+  containerLogMaxWorkers: 1,
+  containerLogMonitorInterval: seconds(10),
+  memoryThrottlingFactor: 0.9,
+  enforceNodeAllocatable: ["pods"],
+} as const satisfies Immutable<ConfigurationInput>;
+
+const AUTHENTICATION_CACHE = seconds(120);
+const AUTHORIZED_CACHE = seconds(300);
+const UNAUTHORIZED_CACHE = seconds(30);
+const FIRST_RESTART_DELAY = seconds(10);
+const LAST_RESTART_DELAY = seconds(300);
+const IDS_PER_POD = 65_536;
+
+const EVICTION_HARD = {
+  "memory.available": "100Mi",
+  "nodefs.available": "10%",
+  "nodefs.inodesFree": "5%",
+  "imagefs.available": "15%",
+  "imagefs.inodesFree": "5%",
+};
+
+const WASM = {
+  /** Transpiled components on disk; beyond it the least recently used go. Room for a few hundred small components. */
+  cacheSize: 512 * MEBIBYTE,
+  /** Larger ones are refused before they are read: transpiling takes memory in proportion to the component. */
+  maxComponentSize: 32 * MEBIBYTE,
+  /** Of the short-lived transpiling process, which was measured at 113 MiB for a small and 174 for a 12 MB component. */
+  transpileMemory: 384 * MEBIBYTE,
+  /** Only there to end one that hangs: a loaded single-core board is given all the time it may need. */
+  transpileTimeout: seconds(300),
+  /** From the start of the component's process to the component's own first instruction; ends a start that hangs. */
+  startTimeout: seconds(30),
+};
+
+const BUDGET = {
+  /** Resident memory of the agent; 64 MiB is the goal with 50 pods. */
+  memoryBytes: 96 * MEBIBYTE,
+  /** By the agent itself: an 8 GB card of 3000 cycles lasts ten years at 6.5 GB a day; a twelfth of that. */
+  diskBytesPerDay: 512 * MEBIBYTE,
+};
+
+type Filled<T, D> = Omit<T, keyof D> & { [K in keyof D & keyof T]: NonNullable<T[K]> };
+
+function filled<T extends object, D extends object>(given: T, defaults: D, isEmpty: (value: unknown) => boolean) {
+  const set = Object.entries(given).filter(([, value]) => !isEmpty(value));
+  return { ...defaults, ...Object.fromEntries(set) } as Filled<T, D>;
+}
+
+const isMissing = (value: unknown): boolean => value === undefined;
+const isEmptyOrMissing = (value: unknown): boolean => value === undefined || value === "" || value === 0;
+
+/** @param hostName the node's name when the file gives none; lower-cased, as the kubelet does. */
+export function applyConfigurationDefaults(given: ConfigurationInput, hostName: string) {
+  const pointers = filled(pick(given, POINTER_DEFAULTS), POINTER_DEFAULTS, isMissing);
+  const plain = filled(given, DEFAULTS, isEmptyOrMissing);
+  const { authentication, authorization, crashLoopBackOff } = given;
+  return {
+    ...plain,
+    ...pointers,
+    nodeName: given.nodeName || hostName.trim().toLowerCase(),
+    podPidsLimit: Math.max(-1, pointers.podPidsLimit),
+    nodeStatusReportFrequency: given.nodeStatusReportFrequency || given.nodeStatusUpdateFrequency || seconds(300),
+    serializeImagePulls: given.serializeImagePulls ?? (given.maxParallelImagePulls ?? 1) < 2,
+    evictionHard:
+      given.evictionHard === undefined || plain.mergeDefaultEvictionSettings
+        ? { ...EVICTION_HARD, ...given.evictionHard }
+        : given.evictionHard,
+    authentication: {
+      x509: { clientCAFile: authentication?.x509?.clientCAFile ?? "" },
+      webhook: {
+        enabled: authentication?.webhook?.enabled ?? true,
+        cacheTTL: authentication?.webhook?.cacheTTL || AUTHENTICATION_CACHE,
+      },
+      anonymous: { enabled: authentication?.anonymous?.enabled ?? false },
+    },
+    authorization: {
+      mode: authorization?.mode || "Webhook",
+      webhook: {
+        cacheAuthorizedTTL: authorization?.webhook?.cacheAuthorizedTTL || AUTHORIZED_CACHE,
+        cacheUnauthorizedTTL: authorization?.webhook?.cacheUnauthorizedTTL || UNAUTHORIZED_CACHE,
+      },
+    },
+    crashLoopBackOff: {
+      initialContainerRestartPeriod: crashLoopBackOff?.initialContainerRestartPeriod ?? FIRST_RESTART_DELAY,
+      maxContainerRestartPeriod: crashLoopBackOff?.maxContainerRestartPeriod ?? LAST_RESTART_DELAY,
+    },
+    memorySwap: { swapBehavior: given.memorySwap?.swapBehavior ?? "" },
+    userNamespaces: { idsPerPod: given.userNamespaces?.idsPerPod ?? IDS_PER_POD },
+    wasm: filled(given.wasm ?? {}, WASM, isMissing),
+    budget: filled(given.budget ?? {}, BUDGET, isMissing),
+  };
+}
+
+function pick<T extends object, D extends object>(given: T, names: D): Pick<T, keyof T & keyof D> {
+  const entries = Object.entries(given).filter(([name]) => Object.hasOwn(names, name));
+  return Object.fromEntries(entries) as Pick<T, keyof T & keyof D>;
+}

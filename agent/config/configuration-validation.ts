@@ -1,0 +1,237 @@
+/** Whatever the kubelet refuses a configuration for (pkg/kubelet/apis/config/validation), and what ours must keep to. */
+import type { FieldProblems } from "../../protocol/field-problems.ts";
+import { dnsSubdomainProblems, ipProblems } from "../../protocol/name-rules.ts";
+import type { Configuration } from "./configuration.ts";
+
+const MAX_PORT = 65_535;
+const SECOND = 1000;
+const UNLIMITED = Number.MAX_SAFE_INTEGER;
+
+type Range = readonly [
+  path: string,
+  value: (configuration: Configuration) => number | undefined,
+  min: number,
+  max: number,
+];
+
+const RANGES: readonly Range[] = [
+  ["port", (c) => c.port, 0, MAX_PORT],
+  ["readOnlyPort", (c) => c.readOnlyPort, 0, MAX_PORT],
+  ["healthzPort", (c) => c.healthzPort, 0, MAX_PORT],
+  ["nodeLeaseDurationSeconds", (c) => c.nodeLeaseDurationSeconds, 1, UNLIMITED],
+  ["eventRecordQPS", (c) => c.eventRecordQPS, 0, UNLIMITED],
+  ["eventBurst", (c) => c.eventBurst, 0, UNLIMITED],
+  ["kubeAPIQPS", (c) => c.kubeAPIQPS, 0, UNLIMITED],
+  ["kubeAPIBurst", (c) => c.kubeAPIBurst, 0, UNLIMITED],
+  ["registryPullQPS", (c) => c.registryPullQPS, 0, UNLIMITED],
+  ["registryBurst", (c) => c.registryBurst, 0, UNLIMITED],
+  ["imageGCHighThresholdPercent", (c) => c.imageGCHighThresholdPercent, 0, 100],
+  ["imageGCLowThresholdPercent", (c) => c.imageGCLowThresholdPercent, 0, 100],
+  ["iptablesMasqueradeBit", (c) => c.iptablesMasqueradeBit, 0, 31],
+  ["iptablesDropBit", (c) => c.iptablesDropBit, 0, 31],
+  ["maxOpenFiles", (c) => c.maxOpenFiles, 0, UNLIMITED],
+  ["maxPods", (c) => c.maxPods, 0, UNLIMITED],
+  ["podsPerCore", (c) => c.podsPerCore, 0, UNLIMITED],
+  ["nodeStatusMaxImages", (c) => c.nodeStatusMaxImages, -1, UNLIMITED],
+  ["oomScoreAdj", (c) => c.oomScoreAdj, -1000, 1000],
+  ["maxParallelImagePulls", (c) => c.maxParallelImagePulls, 1, UNLIMITED],
+  ["containerLogMaxFiles", (c) => c.containerLogMaxFiles, 2, UNLIMITED],
+  ["containerLogMaxSize", (c) => c.containerLogMaxSize, 1, UNLIMITED],
+  ["containerLogMaxWorkers", (c) => c.containerLogMaxWorkers, 1, UNLIMITED],
+  ["evictionMaxPodGracePeriod", (c) => c.evictionMaxPodGracePeriod, 0, UNLIMITED],
+  ["budget.memoryBytes", (c) => c.budget.memoryBytes, 1, UNLIMITED],
+  ["budget.diskBytesPerDay", (c) => c.budget.diskBytesPerDay, 1, UNLIMITED],
+  ["wasm.cacheSize", (c) => c.wasm.cacheSize, 1, UNLIMITED],
+  ["wasm.maxComponentSize", (c) => c.wasm.maxComponentSize, 1, UNLIMITED],
+  ["wasm.transpileMemory", (c) => c.wasm.transpileMemory, 1, UNLIMITED],
+];
+
+/** In milliseconds; shown in seconds. */
+const DURATION_RANGES: readonly Range[] = [
+  ["syncFrequency", (c) => c.syncFrequency, 1, UNLIMITED],
+  ["fileCheckFrequency", (c) => c.fileCheckFrequency, 1, UNLIMITED],
+  ["httpCheckFrequency", (c) => c.httpCheckFrequency, 1, UNLIMITED],
+  ["nodeStatusUpdateFrequency", (c) => c.nodeStatusUpdateFrequency, 1, UNLIMITED],
+  ["nodeStatusReportFrequency", (c) => c.nodeStatusReportFrequency, 1, UNLIMITED],
+  ["imageMinimumGCAge", (c) => c.imageMinimumGCAge, 0, UNLIMITED],
+  ["imageMaximumGCAge", (c) => c.imageMaximumGCAge, 0, UNLIMITED],
+  ["runtimeRequestTimeout", (c) => c.runtimeRequestTimeout, 1, UNLIMITED],
+  ["cpuCFSQuotaPeriod", (c) => c.cpuCFSQuotaPeriod, 1, SECOND],
+  ["containerLogMonitorInterval", (c) => c.containerLogMonitorInterval, 3 * SECOND, UNLIMITED],
+  ["evictionPressureTransitionPeriod", (c) => c.evictionPressureTransitionPeriod, 0, UNLIMITED],
+  ["shutdownGracePeriod", (c) => c.shutdownGracePeriod, 0, UNLIMITED],
+  ["shutdownGracePeriodCriticalPods", (c) => c.shutdownGracePeriodCriticalPods, 0, UNLIMITED],
+  [
+    "crashLoopBackOff.maxContainerRestartPeriod",
+    (c) => c.crashLoopBackOff.maxContainerRestartPeriod,
+    SECOND,
+    300 * SECOND,
+  ],
+  [
+    "crashLoopBackOff.initialContainerRestartPeriod",
+    (c) => c.crashLoopBackOff.initialContainerRestartPeriod,
+    1,
+    300 * SECOND,
+  ],
+  ["wasm.transpileTimeout", (c) => c.wasm.transpileTimeout, 1, UNLIMITED],
+  ["wasm.startTimeout", (c) => c.wasm.startTimeout, 1, UNLIMITED],
+];
+
+type Choice = readonly [path: string, value: (configuration: Configuration) => string, supported: readonly string[]];
+
+const CHOICES: readonly Choice[] = [
+  ["apiVersion", (c) => c.apiVersion, ["kubelet.config.k8s.io/v1beta1"]],
+  ["kind", (c) => c.kind, ["KubeletConfiguration"]],
+  ["cgroupDriver", (c) => c.cgroupDriver, ["cgroupfs", "systemd"]],
+  ["cpuManagerPolicy", (c) => c.cpuManagerPolicy, ["none", "static"]],
+  ["memoryManagerPolicy", (c) => c.memoryManagerPolicy, ["None", "Static"]],
+  ["topologyManagerPolicy", (c) => c.topologyManagerPolicy, ["none", "best-effort", "restricted", "single-numa-node"]],
+  ["topologyManagerScope", (c) => c.topologyManagerScope, ["container", "pod"]],
+  ["hairpinMode", (c) => c.hairpinMode, ["promiscuous-bridge", "hairpin-veth", "none"]],
+  [
+    "configMapAndSecretChangeDetectionStrategy",
+    (c) => c.configMapAndSecretChangeDetectionStrategy,
+    ["Get", "Cache", "Watch"],
+  ],
+  ["authorization.mode", (c) => c.authorization.mode, ["AlwaysAllow", "Webhook"]],
+  ["memorySwap.swapBehavior", (c) => c.memorySwap.swapBehavior, ["", "NoSwap", "LimitedSwap"]],
+  [
+    "imagePullCredentialsVerificationPolicy",
+    (c) => c.imagePullCredentialsVerificationPolicy,
+    ["NeverVerify", "NeverVerifyPreloadedImages", "NeverVerifyAllowlistedImages", "AlwaysVerify"],
+  ],
+];
+
+const ALLOCATABLE_ENFORCEMENTS = [
+  "none",
+  "pods",
+  "system-reserved",
+  "system-reserved-compressible",
+  "kube-reserved",
+  "kube-reserved-compressible",
+];
+
+export function validateConfiguration(configuration: Configuration, problems: FieldProblems): void {
+  for (const [path, read, min, max] of RANGES) {
+    const value = read(configuration);
+    if (value !== undefined && !(value >= min && value <= max)) problems.invalid(path, value, rangeText(min, max, ""));
+  }
+  for (const [path, read, min, max] of DURATION_RANGES) {
+    const value = read(configuration);
+    if (value !== undefined && !(value >= min && value <= max)) {
+      problems.add(path, `Invalid value: ${value / SECOND}s: ${rangeText(min / SECOND, max / SECOND, "s")}`);
+    }
+  }
+  for (const [path, read, supported] of CHOICES) {
+    const value = read(configuration);
+    if (!supported.includes(value)) problems.unsupported(path, value, supported);
+  }
+  validateImages(configuration, problems);
+  validateCgroups(configuration, problems);
+  validateShutdown(configuration, problems);
+  validatePlaces(configuration, problems);
+}
+
+function rangeText(min: number, max: number, unit: string): string {
+  if (max >= UNLIMITED / SECOND) return `must be greater than or equal to ${min}${unit}`;
+  return `must be between ${min}${unit} and ${max}${unit}, inclusive`;
+}
+
+function validateImages(configuration: Configuration, problems: FieldProblems): void {
+  const { imageGCHighThresholdPercent: high, imageGCLowThresholdPercent: low } = configuration;
+  if (low >= high) {
+    problems.invalid("imageGCLowThresholdPercent", low, `must be less than imageGCHighThresholdPercent ${high}`);
+  }
+  const { imageMinimumGCAge: minimum, imageMaximumGCAge: maximum } = configuration;
+  if (maximum !== 0 && maximum <= minimum) {
+    problems.add(
+      "imageMaximumGCAge",
+      `Invalid value: ${maximum / SECOND}s: must be greater than imageMinimumGCAge ${minimum / SECOND}s`,
+    );
+  }
+  if (configuration.serializeImagePulls && (configuration.maxParallelImagePulls ?? 1) > 1) {
+    problems.invalid(
+      "maxParallelImagePulls",
+      configuration.maxParallelImagePulls,
+      "cannot be larger than 1 unless serializeImagePulls is false",
+    );
+  }
+  const { memoryThrottlingFactor: factor } = configuration;
+  if (!(factor > 0 && factor <= 1)) {
+    problems.invalid("memoryThrottlingFactor", factor, "must be greater than 0 and less than or equal to 1.0");
+  }
+}
+
+function validateCgroups(configuration: Configuration, problems: FieldProblems): void {
+  const { enforceNodeAllocatable: enforced } = configuration;
+  enforced.forEach((each, index) => {
+    const path = `enforceNodeAllocatable[${index}]`;
+    if (!ALLOCATABLE_ENFORCEMENTS.includes(each)) problems.unsupported(path, each, ALLOCATABLE_ENFORCEMENTS);
+    if (each === "none" && enforced.length > 1)
+      problems.invalid(path, each, "may not be specified together with others");
+    if (each.startsWith("system-reserved") && configuration.systemReservedCgroup === "") {
+      problems.required("systemReservedCgroup", `enforceNodeAllocatable contains ${each}`);
+    }
+    if (each.startsWith("kube-reserved") && configuration.kubeReservedCgroup === "") {
+      problems.required("kubeReservedCgroup", `enforceNodeAllocatable contains ${each}`);
+    }
+  });
+  if (!configuration.cgroupsPerQOS && enforced.some((each) => each !== "none")) {
+    problems.invalid("enforceNodeAllocatable", enforced, "is not supported unless cgroupsPerQOS is true");
+  }
+  if (configuration.systemCgroups !== "" && configuration.cgroupRoot === "") {
+    problems.required("cgroupRoot", "systemCgroups is specified");
+  }
+  if (configuration.cgroupRoot !== "" && !configuration.cgroupRoot.startsWith("/")) {
+    problems.invalid("cgroupRoot", configuration.cgroupRoot, "must be an absolute path");
+  }
+}
+
+function validateShutdown(configuration: Configuration, problems: FieldProblems): void {
+  const { shutdownGracePeriod: total, shutdownGracePeriodCriticalPods: critical } = configuration;
+  if (critical > total) {
+    problems.add(
+      "shutdownGracePeriodCriticalPods",
+      `Invalid value: ${critical / SECOND}s: must be less than or equal to shutdownGracePeriod ${total / SECOND}s`,
+    );
+  }
+  if (total > 0 && total < SECOND) {
+    problems.add("shutdownGracePeriod", `Invalid value: ${total / SECOND}s: must be either zero or at least 1s`);
+  }
+  if (configuration.shutdownGracePeriodByPodPriority.length > 0 && (total > 0 || critical > 0)) {
+    problems.forbidden(
+      "shutdownGracePeriodByPodPriority",
+      "may not be specified together with shutdownGracePeriod and shutdownGracePeriodCriticalPods",
+    );
+  }
+}
+
+function validatePlaces(configuration: Configuration, problems: FieldProblems): void {
+  for (const problem of dnsSubdomainProblems(configuration.nodeName)) {
+    problems.invalid("nodeName", configuration.nodeName, problem);
+  }
+  for (const field of ["address", "healthzBindAddress"] as const) {
+    for (const problem of ipProblems(configuration[field])) problems.invalid(field, configuration[field], problem);
+  }
+  configuration.clusterDNS.forEach((server, index) => {
+    for (const problem of ipProblems(server)) problems.invalid(`clusterDNS[${index}]`, server, problem);
+  });
+  for (const field of ["staticPodPath", "resolvConf"] as const) {
+    const path = configuration[field];
+    if (path !== "" && !path.startsWith("/")) problems.invalid(field, path, "must be an absolute path");
+  }
+  const logs = configuration.podLogsDir;
+  if (!logs.startsWith("/")) problems.invalid("podLogsDir", logs, "must be an absolute path");
+  else if (logs.split("/").some((part) => part === "." || part === "..")) {
+    problems.invalid("podLogsDir", logs, "must be a normalized path");
+  } else if (!/^[ -~]*$/.test(logs)) problems.invalid("podLogsDir", logs, "must contain ASCII characters only");
+  for (const field of ["containerRuntimeEndpoint", "imageServiceEndpoint"] as const) {
+    const endpoint = configuration[field];
+    if (endpoint !== "" && !/^(?:unix:\/\/)?\/./.test(endpoint)) {
+      problems.invalid(field, endpoint, 'must be a unix socket, such as "unix:///run/containerd/containerd.sock"');
+    }
+  }
+  if (configuration.staticPodURL !== "" && !/^https?:\/\/./.test(configuration.staticPodURL)) {
+    problems.invalid("staticPodURL", configuration.staticPodURL, "must be an http or https URL");
+  }
+}

@@ -1,0 +1,131 @@
+/**
+ * The configuration file: KubeletConfiguration v1beta1 with picolet's own fields beside it, read strictly, all of its
+ * problems at once. The caller prints them and exits with 78 (EX_CONFIG); nothing here exits.
+ */
+import { hostname } from "node:os";
+import { isDeepStrictEqual } from "node:util";
+import * as z from "zod/mini";
+import { type FieldProblem, FieldProblems, formatProblem } from "../../protocol/field-problems.ts";
+import { copyPlainData, type PlainDataLimits } from "../../protocol/plain-data.ts";
+import type { Immutable } from "../../protocol/schema.ts";
+import { removeFaults, schemaProblem } from "../../protocol/schema-problems.ts";
+import { applyConfigurationDefaults } from "./configuration-defaults.ts";
+import { configurationSchema, unknownFields } from "./configuration-schema.ts";
+import { validateConfiguration } from "./configuration-validation.ts";
+import { parseLocatedYaml } from "./located-yaml.ts";
+
+/** Plain data: can be printed, stored and sent as it is. Durations are milliseconds, sizes bytes. */
+export type Configuration = Immutable<ReturnType<typeof applyConfigurationDefaults>>;
+
+export interface ConfigurationProblem extends FieldProblem {
+  /** Of the file, from 1, where it can be told. */
+  readonly line?: number;
+}
+
+export type LoadConfigurationResult =
+  | {
+      readonly ok: true;
+      readonly configuration: Configuration;
+      /** Fields that the kubelet acts upon and this version of picolet does not, set to something else than their default. */
+      readonly notActedUpon: readonly string[];
+    }
+  | { readonly ok: false; readonly problems: readonly ConfigurationProblem[] };
+
+/** A full KubeletConfiguration has some 10 KB. Larger files are refused unread. */
+export const MAX_CONFIGURATION_CHARACTERS = 262_144;
+const LIMITS: PlainDataLimits = { maxDepth: 20, maxValues: 20_000, maxCharacters: MAX_CONFIGURATION_CHARACTERS };
+
+/** What this version acts upon; a later one adds to it. */
+const ACTED_UPON: ReadonlySet<string> = new Set<keyof Configuration>([
+  "apiVersion",
+  "kind",
+  "staticPodPath",
+  "fileCheckFrequency",
+  "syncFrequency",
+  "podLogsDir",
+  "containerRuntimeEndpoint",
+  "imageServiceEndpoint",
+  "runtimeRequestTimeout",
+  "cgroupDriver",
+  "cgroupRoot",
+  "cgroupsPerQOS",
+  "cpuCFSQuota",
+  "cpuCFSQuotaPeriod",
+  "podPidsLimit",
+  "maxPods",
+  "containerLogMaxSize",
+  "containerLogMaxFiles",
+  "containerLogMonitorInterval",
+  "serializeImagePulls",
+  "maxParallelImagePulls",
+  "crashLoopBackOff",
+  "resolvConf",
+  "clusterDNS",
+  "clusterDomain",
+  "nodeName",
+  "wasm",
+  "budget",
+]);
+
+/**
+ * The default configuration, which holds when there is no file, is that of an empty text.
+ *
+ * @param text YAML or JSON.
+ * @param hostName becomes `nodeName`, lower-cased, when the file gives none. Never throws.
+ */
+export function loadConfiguration(text: string, hostName: string = hostname()): LoadConfigurationResult {
+  if (text.length > MAX_CONFIGURATION_CHARACTERS) {
+    return refused({ path: "", message: `Too long: may not be more than ${MAX_CONFIGURATION_CHARACTERS} characters` });
+  }
+  const yaml = parseLocatedYaml(text);
+  if (!yaml.ok) return refused(...yaml.problems.map((problem) => ({ path: "", ...problem })));
+  const copied = copyPlainData(yaml.value ?? {}, LIMITS);
+  if (!copied.ok) return refused(copied.problem);
+  const problems = new FieldProblems();
+  const configuration = check(copied.value, hostName, problems);
+  if (configuration !== undefined && problems.found.length === 0) {
+    return { ok: true, configuration, notActedUpon: notActedUpon(configuration, hostName) };
+  }
+  return refused(
+    ...problems.found.map((problem) => {
+      const line = yaml.lineOf(pathSteps(problem.path));
+      return line === undefined ? problem : { ...problem, line };
+    }),
+  );
+}
+
+function check(value: unknown, hostName: string, problems: FieldProblems): Configuration | undefined {
+  for (const { path, nearest } of unknownFields(configurationSchema, value)) {
+    problems.add(path, nearest === undefined ? "Unknown field" : `Unknown field, did you mean ${nearest}?`);
+  }
+  let decoded = safeParse(value);
+  if (!decoded.success) {
+    for (const { path, message } of decoded.error.issues.map(schemaProblem)) problems.add(path, message);
+    removeFaults(value, decoded.error.issues);
+    decoded = safeParse(value);
+    if (!decoded.success) return undefined;
+  }
+  const configuration: Configuration = applyConfigurationDefaults(decoded.data, hostName);
+  validateConfiguration(configuration, problems);
+  return configuration;
+}
+
+/** Compiling the schema to a function would cost memory for something that runs once. */
+const safeParse = (value: unknown) => z.safeParse(configurationSchema, value, { jitless: true, reportInput: true });
+
+function notActedUpon(configuration: Configuration, hostName: string): string[] {
+  const defaults: Readonly<Record<string, unknown>> = applyConfigurationDefaults({}, hostName);
+  return Object.entries(configuration)
+    .filter(([name, value]) => !ACTED_UPON.has(name) && !isDeepStrictEqual(value, defaults[name]))
+    .map(([name]) => name);
+}
+
+const refused = (...problems: readonly ConfigurationProblem[]): LoadConfigurationResult => ({ ok: false, problems });
+
+/** `a.b[0][c/d]` as its steps. */
+const pathSteps = (path: string): string[] =>
+  [...path.matchAll(/\[([^\]]*)\]|[^.[\]]+/g)].map(([step, bracketed]) => bracketed ?? step);
+
+/** One line for each problem: `/etc/picolet/config.yaml:12: maxPods: Invalid value: …`. */
+export const formatConfigurationProblem = (origin: string, problem: ConfigurationProblem): string =>
+  `${origin}${problem.line === undefined ? "" : `:${problem.line}`}: ${formatProblem(problem)}`;
