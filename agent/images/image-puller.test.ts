@@ -1,0 +1,354 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { isPicoletError, PicoletError } from "../../protocol/errors.ts";
+import type { PullPolicy } from "../../protocol/pod.ts";
+import { millis, type Random, seconds } from "../../protocol/ports.ts";
+import type {
+  DesiredPod,
+  ImageInfo,
+  ResolvedImage,
+  RuntimeAdapter,
+} from "../../runtime-adapters/contract/runtime-adapter.ts";
+import { desired, firstContainer, podOf } from "../../test/support/pods.ts";
+import { RecordedEvents } from "../../test/support/recorders.ts";
+import { VirtualClock } from "../../test/support/virtual-clock.ts";
+import { ImagePuller, type ImagePullerInit } from "./image-puller.ts";
+
+const noJitter: Random = { next: () => 0 };
+const NEVER = new AbortController().signal;
+const infoOf = (reference: string): ImageInfo => ({
+  id: `sha256:${reference}`,
+  tags: [reference],
+  digests: [],
+  sizeBytes: 4_268_341,
+  pinned: false,
+});
+
+interface Pull {
+  readonly reference: string;
+  readonly signal: AbortSignal;
+  finish(): void;
+  fail(error: Error): void;
+}
+
+/** A registry whose pulls end when the test says so. */
+class Registry {
+  readonly present = new Set<string>();
+  readonly pulls: Pull[] = [];
+  statusCalls = 0;
+  statusError: Error | undefined;
+  readonly adapter: RuntimeAdapter;
+
+  constructor(name = "cri") {
+    const images = {
+      status: async (reference: string): Promise<ImageInfo | undefined> => {
+        this.statusCalls += 1;
+        if (this.statusError !== undefined) throw this.statusError;
+        return this.present.has(reference) ? infoOf(reference) : undefined;
+      },
+      pull: (reference: string, _: unknown, signal: AbortSignal): Promise<ImageInfo> =>
+        new Promise((resolve, reject) => {
+          signal.addEventListener("abort", () => reject(new PicoletError("cancelled", "pull")));
+          const finish = (): void => {
+            this.present.add(reference);
+            resolve(infoOf(reference));
+          };
+          this.pulls.push({ reference, signal, finish, fail: reject });
+        }),
+    };
+    this.adapter = { name, images } as unknown as RuntimeAdapter;
+  }
+
+  pull(index: number): Pull {
+    const pull = this.pulls[index];
+    assert.ok(pull, `pull ${index} has not begun`);
+    return pull;
+  }
+}
+
+class Bench {
+  readonly clock = new VirtualClock();
+  readonly events = new RecordedEvents();
+  readonly registry = new Registry();
+  readonly puller: ImagePuller;
+
+  constructor(init: Partial<ImagePullerInit> = {}) {
+    this.puller = new ImagePuller(
+      { events: this.events, clock: this.clock, random: noJitter },
+      { serializeImagePulls: true, maxParallelImagePulls: undefined, ...init },
+    );
+  }
+
+  ensure(pod: DesiredPod, signal = NEVER, registry = this.registry): Promise<ResolvedImage> {
+    return this.puller.ensure(pod, firstContainer(pod), registry.adapter, signal);
+  }
+
+  /** The reason and message it fails with. */
+  async failure(pod: DesiredPod, signal = NEVER): Promise<string> {
+    return failureOf(this.ensure(pod, signal));
+  }
+}
+
+async function failureOf(result: Promise<unknown>): Promise<string> {
+  const error = await result.then(
+    () => undefined,
+    (reason: unknown) => reason,
+  );
+  assert.ok(isPicoletError(error), "it did not fail");
+  return `${error.reason ?? error.code}: ${error.message}`;
+}
+
+const wanting = (image: string, imagePullPolicy: PullPolicy = "IfNotPresent", uid?: string): DesiredPod =>
+  desired(podOf({ containers: [{ name: "app", image, imagePullPolicy }] }), uid);
+
+test("an image that is there costs one status call and says so as the kubelet does", async () => {
+  const bench = new Bench();
+  bench.registry.present.add("example/app:1");
+  const image = await bench.ensure(wanting("example/app:1"));
+  assert.deepEqual(image, { requested: "example/app:1", id: "sha256:example/app:1" });
+  assert.equal(bench.registry.statusCalls, 1);
+  assert.equal(bench.registry.pulls.length, 0);
+  assert.deepEqual(bench.events.lines, [
+    'Normal Pulled spec.containers{app}: Container image "example/app:1" already present on machine',
+  ]);
+});
+
+test("an image that is not there is pulled with the tag that is meant, and its times and size are told", async () => {
+  const bench = new Bench();
+  const done = bench.ensure(wanting("busybox"));
+  await bench.clock.advance(millis(1234));
+  bench.registry.pull(0).finish();
+  assert.deepEqual(await done, { requested: "busybox", id: "sha256:busybox:latest" });
+  assert.deepEqual(bench.events.lines, [
+    'Normal Pulling spec.containers{app}: Pulling image "busybox"',
+    'Normal Pulled spec.containers{app}: Successfully pulled image "busybox" in 1.234s (1.234s including waiting). Image size: 4268341 bytes.',
+  ]);
+});
+
+test("Never does not pull, Always pulls what is there already", async () => {
+  const bench = new Bench();
+  assert.equal(
+    await bench.failure(wanting("example/app:1", "Never")),
+    'ErrImageNeverPull: Container image "example/app:1" is not present with pull policy of Never',
+  );
+  assert.deepEqual(bench.events.lines, [
+    'Warning ErrImageNeverPull spec.containers{app}: Container image "example/app:1" is not present with pull policy of Never',
+    "Warning Failed spec.containers{app}: Error: ErrImageNeverPull",
+  ]);
+  bench.registry.present.add("example/app:1");
+  assert.equal((await bench.ensure(wanting("example/app:1", "Never"))).id, "sha256:example/app:1");
+  const done = bench.ensure(wanting("example/app:1", "Always"));
+  await bench.clock.settle();
+  bench.registry.pull(0).finish();
+  await done;
+});
+
+test("a name that is none is refused once and for all", async () => {
+  const bench = new Bench();
+  const pod = wanting("example/app:1");
+  const wrong = { ...firstContainer(pod), image: "example/Upper" };
+  const error = await failureOf(bench.puller.ensure(pod, wrong, bench.registry.adapter, NEVER));
+  assert.match(
+    error,
+    /^InvalidImageName: Failed to apply default image tag "example\/Upper": couldn't parse image name/,
+  );
+  assert.equal(bench.registry.statusCalls, 0);
+});
+
+test("a runtime that cannot say is ImageInspectError, and nothing is pulled", async () => {
+  const bench = new Bench();
+  bench.registry.statusError = new PicoletError("unavailable", "cannot connect to the runtime");
+  assert.equal(
+    await bench.failure(wanting("example/app:1")),
+    'ImageInspectError: Failed to inspect image "example/app:1": cannot connect to the runtime',
+  );
+  assert.equal(bench.registry.pulls.length, 0);
+});
+
+test("failures are backed off from 10 s, doubled up to 300 s, and forgotten by a success", async () => {
+  const bench = new Bench();
+  const pod = wanting("example/app:1");
+  for (const wait of [10, 20, 40, 80, 160, 300, 300]) {
+    const failing = bench.failure(pod);
+    await bench.clock.settle();
+    bench.registry.pulls.at(-1)?.fail(new PicoletError("not_found", "no such image"));
+    assert.equal(await failing, "ErrImagePull: no such image");
+    await bench.clock.advance(millis(wait * 1000 - 1));
+    assert.equal(
+      await bench.failure(pod),
+      'ImagePullBackOff: Back-off pulling image "example/app:1": ErrImagePull: no such image',
+      `before ${wait} s`,
+    );
+    await bench.clock.advance(millis(1));
+  }
+  assert.deepEqual(bench.events.lines.slice(0, 5), [
+    'Normal Pulling spec.containers{app}: Pulling image "example/app:1"',
+    'Warning Failed spec.containers{app}: Failed to pull image "example/app:1": no such image',
+    "Warning Failed spec.containers{app}: Error: ErrImagePull",
+    'Normal BackOff spec.containers{app}: Back-off pulling image "example/app:1"',
+    "Warning Failed spec.containers{app}: Error: ImagePullBackOff",
+  ]);
+  const succeeding = bench.ensure(pod);
+  await bench.clock.settle();
+  bench.registry.pulls.at(-1)?.finish();
+  await succeeding;
+  bench.registry.present.clear();
+  const again = bench.failure(pod);
+  await bench.clock.settle();
+  bench.registry.pulls.at(-1)?.fail(new Error("gone"));
+  await again;
+  await bench.clock.advance(seconds(10));
+  const pulls = bench.registry.pulls.length;
+  bench.ensure(pod).catch(() => undefined);
+  await bench.clock.settle();
+  assert.equal(bench.registry.pulls.length, pulls + 1, "10 s again after a success");
+});
+
+test("an image imported meanwhile is taken in the middle of a back-off", async () => {
+  const bench = new Bench();
+  const failing = bench.failure(wanting("example/app:1"));
+  await bench.clock.settle();
+  bench.registry.pull(0).fail(new Error("no network"));
+  await failing;
+  bench.registry.present.add("example/app:1");
+  assert.equal((await bench.ensure(wanting("example/app:1"))).id, "sha256:example/app:1");
+});
+
+test("the reasons of the runtime pass, with the kubelet's explanation", async () => {
+  const bench = new Bench();
+  const failing = bench.failure(wanting("example/app:1"));
+  await bench.clock.settle();
+  bench.registry.pull(0).fail(new PicoletError("unavailable", "dial tcp: refused", { reason: "RegistryUnavailable" }));
+  assert.equal(
+    await failing,
+    "RegistryUnavailable: image pull failed for example/app:1 because the registry is unavailable: dial tcp: refused",
+  );
+});
+
+test("pods that want one image share one pull, which goes on until the last of them leaves", async () => {
+  const bench = new Bench();
+  const [first, second, third] = [new AbortController(), new AbortController(), new AbortController()];
+  const one = bench.failure(wanting("busybox", "IfNotPresent", "u1"), first.signal);
+  const two = bench.ensure(wanting("docker.io/library/busybox:latest", "IfNotPresent", "u2"), second.signal);
+  await bench.clock.settle();
+  assert.equal(bench.registry.pulls.length, 1);
+  first.abort();
+  assert.match(await one, /^cancelled/);
+  assert.equal(bench.registry.pull(0).signal.aborted, false);
+  bench.registry.pull(0).finish();
+  await two;
+  const three = bench.failure(wanting("example/other:1", "IfNotPresent", "u3"), third.signal);
+  await bench.clock.settle();
+  third.abort();
+  assert.match(await three, /^cancelled/);
+  assert.equal(bench.registry.pull(1).signal.aborted, true);
+  assert.equal(bench.events.lines.filter((line) => line.includes("Error:")).length, 0, "cancellation is not reported");
+});
+
+test("one failed pull that two pods share counts once", async () => {
+  const bench = new Bench();
+  const one = bench.failure(wanting("example/app:1", "IfNotPresent", "u1"));
+  const two = bench.failure(wanting("example/app:1", "IfNotPresent", "u2"));
+  await bench.clock.settle();
+  bench.registry.pull(0).fail(new Error("no"));
+  await Promise.all([one, two]);
+  await bench.clock.advance(seconds(10));
+  bench.ensure(wanting("example/app:1")).catch(() => undefined);
+  await bench.clock.settle();
+  assert.equal(bench.registry.pulls.length, 2);
+});
+
+test("serialised: the second waits for the first, and says how long; giving up the first lets it go", async () => {
+  const bench = new Bench();
+  const hung = new AbortController();
+  const first = bench.failure(wanting("example/hung:1"), hung.signal);
+  const second = bench.ensure(wanting("example/app:1"));
+  await bench.clock.advance(seconds(60));
+  assert.deepEqual(
+    bench.registry.pulls.map((pull) => pull.reference),
+    ["example/hung:1"],
+  );
+  hung.abort();
+  await first;
+  await bench.clock.advance(millis(500));
+  bench.registry.pull(1).finish();
+  await second;
+  assert.match(bench.events.lines.at(-1) ?? "", /in 500ms \(1m0\.5s including waiting\)/);
+});
+
+test("one that gives up while it waits for its turn is never pulled", async () => {
+  const bench = new Bench();
+  bench.ensure(wanting("example/a:1")).catch(() => undefined);
+  const leaving = new AbortController();
+  const left = bench.failure(wanting("example/b:1"), leaving.signal);
+  await bench.clock.settle();
+  leaving.abort();
+  await left;
+  bench.registry.pull(0).finish();
+  await bench.clock.settle();
+  assert.equal(bench.registry.pulls.length, 1);
+});
+
+test("in parallel, no more at a time than configured", async () => {
+  const bench = new Bench({ serializeImagePulls: false, maxParallelImagePulls: 2 });
+  const all = ["a", "b", "c"].map((name) => bench.ensure(wanting(`example/${name}:1`)));
+  await bench.clock.settle();
+  assert.equal(bench.registry.pulls.length, 2);
+  bench.registry.pull(1).finish();
+  await bench.clock.settle();
+  assert.equal(bench.registry.pulls.length, 3);
+  bench.registry.pull(0).finish();
+  bench.registry.pull(2).finish();
+  await Promise.all(all);
+});
+
+test("one runtime's hung pull delays neither another runtime nor what is on disk", async () => {
+  const bench = new Bench();
+  const wasm = new Registry("wasm");
+  bench.ensure(wanting("example/hung:1")).catch(() => undefined);
+  await bench.clock.settle();
+  const other = bench.ensure(wanting("example/component:1"), NEVER, wasm);
+  await bench.clock.settle();
+  wasm.pull(0).finish();
+  await other;
+  bench.registry.present.add("example/app:1");
+  await bench.ensure(wanting("example/app:1"));
+});
+
+test("a runtime without registries uses what it has, whatever the policy", async () => {
+  const bench = new Bench();
+  bench.registry.present.add("example/app:1");
+  const first = bench.ensure(wanting("example/app:1", "Always"));
+  await bench.clock.settle();
+  bench.registry.pull(0).fail(new PicoletError("unimplemented", "cannot pull from registries yet"));
+  assert.equal((await first).id, "sha256:example/app:1");
+  await bench.ensure(wanting("example/app:1", "Always"));
+  assert.equal(bench.registry.pulls.length, 1);
+});
+
+test("too many different images at once: the next is refused and may come again", async () => {
+  const bench = new Bench();
+  const stop = new AbortController();
+  const waiting = Array.from({ length: 256 }, (_, index) =>
+    bench.ensure(wanting(`example/many:${index}`), stop.signal).catch(() => undefined),
+  );
+  await bench.clock.settle();
+  assert.match(await bench.failure(wanting("example/one-more:1")), /^ErrImagePull: more than 256 images wait/);
+  stop.abort();
+  await Promise.all(waiting);
+  assert.equal(bench.registry.pulls.length, 1);
+});
+
+test("pull secrets cannot be had yet: one event, and the pull goes on without", async () => {
+  const bench = new Bench();
+  const spec = { imagePullSecrets: [{ name: "one" }, { name: "two" }] };
+  const pod = desired(podOf({ ...spec, containers: [{ name: "app", image: "example/app:1" }] }));
+  const done = bench.ensure(pod);
+  await bench.clock.settle();
+  bench.registry.pull(0).finish();
+  await done;
+  assert.equal(
+    bench.events.lines[0],
+    "Warning FailedToRetrieveImagePullSecret: Unable to retrieve some image pull secrets (one, two); attempting to pull the image may not succeed.",
+  );
+});
