@@ -1,0 +1,46 @@
+/** What /proc says of a process. Linux only; sizes in MiB, times in seconds. Source: proc(5), kernel smaps_rollup. */
+import { execFileSync } from "node:child_process";
+import { readFileSync } from "node:fs";
+
+export interface MemoryFigures {
+  readonly rssMiB: number;
+  /** Shared pages divided among their users. */
+  readonly pssMiB: number;
+  /** What the kernel cannot drop without swap. */
+  readonly anonMiB: number;
+}
+
+const ticksPerSecond = Number(execFileSync("getconf", ["CLK_TCK"], { encoding: "utf8" }));
+
+export function memoryOf(pid: number): MemoryFigures {
+  const text = readFileSync(`/proc/${pid}/smaps_rollup`, "utf8");
+  const field = (name: string): number => {
+    const kib = new RegExp(`^${name}:\\s+(\\d+) kB`, "m").exec(text)?.[1];
+    if (kib === undefined) throw new Error(`/proc/${pid}/smaps_rollup has no ${name}`);
+    return round(Number(kib) / 1024);
+  };
+  return { rssMiB: field("Rss"), pssMiB: field("Pss"), anonMiB: field("Anonymous") };
+}
+
+/** User and system time so far, in seconds. */
+export function cpuSecondsOf(pid: number): number {
+  const stat = readFileSync(`/proc/${pid}/stat`, "utf8");
+  // The command in parentheses may hold anything; the numbers begin behind its last one.
+  const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
+  return (Number(fields[11]) + Number(fields[12])) / ticksPerSecond;
+}
+
+/** Bytes that a process caused to be written to the block layer so far. */
+export function writtenBytesOf(pid: number): number {
+  return Number(/^write_bytes: (\d+)/m.exec(readFileSync(`/proc/${pid}/io`, "utf8"))?.[1]);
+}
+
+/** @param share 0.5 for the median. `values` need not be sorted. */
+export function percentile(values: readonly number[], share: number): number {
+  const sorted = [...values].sort((a, b) => a - b);
+  const value = sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))];
+  if (value === undefined) throw new Error("a percentile of nothing");
+  return value;
+}
+
+export const round = (value: number): number => Math.round(value * 1000) / 1000;

@@ -1,0 +1,182 @@
+/** The real agent as a process of its own, as a user starts it: `dist/bin/picolet` with a configuration file. */
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import { existsSync, mkdirSync, mkdtempSync, renameSync, rmSync, watch, writeFileSync } from "node:fs";
+import { get, type IncomingMessage } from "node:http";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { StatusAnswer, WatchLine } from "../../protocol/local-api.ts";
+import type { Pod } from "../../protocol/pod.ts";
+
+/** Generous: the machine is shared, and a loaded one has been seen ten times slower. */
+const WAIT_LIMIT_MS = 120_000;
+
+export interface AgentOptions {
+  /** Fields of the configuration besides the paths, which lie below the agent's own folder. */
+  readonly config?: Readonly<Record<string, unknown>>;
+  /** What of the agent's own log is shown when a wait fails, in lines. */
+  readonly logTail?: number;
+}
+
+/** One node's folders; agents may come and go on it. */
+export class AgentNode implements AsyncDisposable {
+  readonly directory = mkdtempSync(join(tmpdir(), "picolet-node-"));
+  readonly manifests = join(this.directory, "manifests");
+  readonly socketPath = join(this.directory, "run", "picolet.sock");
+  readonly configPath = join(this.directory, "config.yaml");
+  readonly #lines: string[] = [];
+  readonly #logTail: number;
+  #process: ChildProcess | undefined;
+
+  constructor(options: AgentOptions = {}) {
+    this.#logTail = options.logTail ?? 60;
+    mkdirSync(this.manifests);
+    mkdirSync(join(this.directory, "run"));
+    const config = {
+      nodeName: "node",
+      staticPodPath: this.manifests,
+      podLogsDir: join(this.directory, "logs"),
+      containerRuntimeEndpoint: "",
+      cgroupRoot: `/picolet-test-${process.pid}-${this.directory.slice(-6)}`,
+      ...options.config,
+    };
+    writeFileSync(this.configPath, JSON.stringify(config));
+  }
+
+  get pid(): number {
+    const pid = this.#process?.pid;
+    if (pid === undefined) throw new Error("no agent runs on this node");
+    return pid;
+  }
+
+  get log(): string {
+    return this.#lines.join("");
+  }
+
+  /** Starts an agent and waits until its socket answers. */
+  async start(): Promise<void> {
+    const args = ["--config", this.configPath, "--root-dir", join(this.directory, "root"), "--socket", this.socketPath];
+    rmSync(this.socketPath, { force: true });
+    const child = spawn("dist/bin/picolet", args, { stdio: ["ignore", "ignore", "pipe"] });
+    this.#process = child;
+    child.stderr.setEncoding("utf8").on("data", (text: string) => {
+      this.#lines.push(text);
+      if (this.#lines.length > 2000) this.#lines.splice(0, 1000);
+    });
+    await this.#socketAppears(child);
+  }
+
+  async #socketAppears(child: ChildProcess): Promise<void> {
+    const limit = AbortSignal.timeout(WAIT_LIMIT_MS);
+    const watcher = watch(join(this.directory, "run"));
+    try {
+      const exited = once(child, "exit", { signal: limit }).then(([code, signal]) => {
+        throw new Error(`the agent ended with ${code ?? signal}:\n${this.log}`);
+      });
+      const appeared = (async () => {
+        while (!existsSync(this.socketPath)) await once(watcher, "change", { signal: limit });
+      })();
+      exited.catch(() => undefined);
+      await Promise.race([appeared, exited]);
+    } finally {
+      watcher.close();
+    }
+  }
+
+  /** SIGKILL: as if the power was cut, but for what runs beside the agent. */
+  async kill(): Promise<void> {
+    await this.#end("SIGKILL");
+  }
+
+  /** SIGTERM; resolves with the exit code. */
+  async stop(): Promise<number | null> {
+    return await this.#end("SIGTERM");
+  }
+
+  async #end(signal: NodeJS.Signals): Promise<number | null> {
+    const child = this.#process;
+    this.#process = undefined;
+    if (child === undefined || child.exitCode !== null || child.signalCode !== null) return child?.exitCode ?? null;
+    const exited = once(child, "exit");
+    child.kill(signal);
+    const [code] = await exited;
+    return code as number | null;
+  }
+
+  /** Atomically, as a careful user does: written beside and renamed over. Returns the moment of the rename. */
+  writeManifest(file: string, manifest: unknown): number {
+    const hidden = join(this.manifests, `.${file}.new`);
+    writeFileSync(hidden, typeof manifest === "string" ? manifest : JSON.stringify(manifest));
+    const at = Date.now();
+    renameSync(hidden, join(this.manifests, file));
+    return at;
+  }
+
+  removeManifest(file: string): void {
+    rmSync(join(this.manifests, file));
+  }
+
+  async status(): Promise<StatusAnswer> {
+    return JSON.parse(await text(await this.request("/v1/status"))) as StatusAnswer;
+  }
+
+  request(path: string): Promise<IncomingMessage> {
+    return new Promise((resolve, reject) => {
+      get({ socketPath: this.socketPath, path, agent: false }, resolve).on("error", reject);
+    });
+  }
+
+  /** Follows the pods' watch until `condition` holds of all pods by name; fails with the agent's log after two minutes. */
+  async waitForPods(
+    what: string,
+    condition: (pods: ReadonlyMap<string, Pod>) => boolean,
+  ): Promise<ReadonlyMap<string, Pod>> {
+    const pods = new Map<string, Pod>();
+    const response = await this.request("/v1/pods?watch=true");
+    const timer = setTimeout(() => response.destroy(new Error("waited too long")), WAIT_LIMIT_MS);
+    try {
+      if (condition(pods)) return pods;
+      for await (const line of linesOf(response)) {
+        const change = JSON.parse(line) as WatchLine<Pod>;
+        if (change.type === "ERROR") throw new Error(change.error.message);
+        if (change.type === "DELETED") pods.delete(change.object.metadata.name);
+        else pods.set(change.object.metadata.name, change.object);
+        if (condition(pods)) return pods;
+      }
+      throw new Error("the watch ended");
+    } catch (error) {
+      const shown = [...pods.values()].map((pod) => `${pod.metadata.name}: ${JSON.stringify(pod.status)}`).join("\n");
+      const tail = this.log.split("\n").slice(-this.#logTail).join("\n");
+      throw new Error(`${what} did not come about\n${shown}\n${tail}`, { cause: error });
+    } finally {
+      clearTimeout(timer);
+      response.destroy();
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.kill();
+    rmSync(this.directory, { recursive: true, force: true });
+  }
+}
+
+async function text(response: IncomingMessage): Promise<string> {
+  let whole = "";
+  for await (const chunk of response.setEncoding("utf8")) whole += chunk;
+  return whole;
+}
+
+async function* linesOf(response: IncomingMessage): AsyncIterable<string> {
+  let rest = "";
+  for await (const chunk of response.setEncoding("utf8")) {
+    const lines = (rest + chunk).split("\n");
+    rest = lines.pop() ?? "";
+    for (const line of lines) if (line !== "") yield line;
+  }
+}
+
+export const isReady = (pod: Pod | undefined): boolean =>
+  pod?.status?.conditions?.some((condition) => condition.type === "Ready" && condition.status === "True") ?? false;
+
+export const restartsOf = (pod: Pod | undefined): number =>
+  pod?.status?.containerStatuses?.reduce((sum, container) => sum + container.restartCount, 0) ?? 0;
