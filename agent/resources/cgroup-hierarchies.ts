@@ -1,0 +1,63 @@
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { type MountEntry, parseMountInfo } from "../core/mount-info.ts";
+
+/** Which cgroups this machine has. */
+export type CgroupHierarchies =
+  | {
+      readonly kind: "v1";
+      /** Mount point by controller (`cpu`, `memory` …; `systemd` for the named hierarchy). Two may share one. */
+      readonly controllers: ReadonlyMap<string, string>;
+    }
+  | {
+      readonly kind: "v2";
+      readonly mountPoint: string;
+      /** What the root lets its children have. */
+      readonly controllers: ReadonlySet<string>;
+    }
+  | { readonly kind: "none"; readonly why: string };
+
+/** Those in which the kubelet makes pod cgroups; others (`net_cls`, `perf_event`, `misc` …) are left to the runtime. */
+const V1_CONTROLLERS: ReadonlySet<string> = new Set([
+  "cpu",
+  "cpuacct",
+  "cpuset",
+  "memory",
+  "pids",
+  "blkio",
+  "devices",
+  "freezer",
+  "hugetlb",
+]);
+
+/**
+ * Controllers mounted as v1 (alone or in a hybrid with an empty v2), else v2, else none.
+ * @param mountInfoPath only tests name another one
+ */
+export async function detectCgroups(mountInfoPath = "/proc/self/mountinfo"): Promise<CgroupHierarchies> {
+  const text = await readFile(mountInfoPath, "utf8").catch(() => "");
+  const mounts = parseMountInfo(text);
+  const controllers = v1Controllers(mounts);
+  if (controllers.has("cpu") || controllers.has("memory")) return { kind: "v1", controllers };
+  const unified = mounts.find((mount) => mount.fileSystem === "cgroup2");
+  if (unified === undefined) return { kind: "none", why: "no cgroup file system is mounted" };
+  const listed = await readFile(join(unified.mountPoint, "cgroup.controllers"), "utf8").catch(() => "");
+  const available = new Set(listed.split(/\s+/).filter((name) => name !== ""));
+  if (!available.has("cpu") && !available.has("memory"))
+    return { kind: "none", why: `${unified.mountPoint} offers neither the cpu nor the memory controller` };
+  return { kind: "v2", mountPoint: unified.mountPoint, controllers: available };
+}
+
+function v1Controllers(mounts: readonly MountEntry[]): Map<string, string> {
+  const controllers = new Map<string, string>();
+  for (const mount of mounts) {
+    if (mount.fileSystem !== "cgroup") continue;
+    for (const option of mount.superOptions) {
+      const controller = option === "name=systemd" ? "systemd" : option;
+      // The first mount counts: a later one of the same hierarchy is a copy for somebody else's eyes.
+      const known = controller === "systemd" || V1_CONTROLLERS.has(controller);
+      if (known && !controllers.has(controller)) controllers.set(controller, mount.mountPoint);
+    }
+  }
+  return controllers;
+}

@@ -1,0 +1,343 @@
+import { access, mkdir, readdir, readFile, rmdir, writeFile } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import type { CgroupValues } from "../../protocol/cgroup-values.ts";
+import { PicoletError } from "../../protocol/errors.ts";
+import { type Clock, type Log, millis } from "../../protocol/ports.ts";
+import type { CgroupPort, CreatedCgroup } from "../../runtime-adapters/contract/cgroups.ts";
+import { v1Files, v2Files } from "./cgroup-files.ts";
+import type { CgroupHierarchies } from "./cgroup-hierarchies.ts";
+
+/** Between two looks at processes that were just killed. They go in well under a millisecond unless in disk sleep. */
+const KILL_WAIT_FIRST_MS = 2;
+const KILL_WAIT_MAX_MS = 100;
+/** rmdir gives EBUSY for some milliseconds after the last process has left. Together about 0.6 s, then `conflict`. */
+const REMOVE_ATTEMPTS = 7;
+const REMOVE_WAIT_FIRST_MS = 5;
+/** Below a pod are its containers, below those what they made themselves; a tree deeper than this is nobody's. */
+const MAX_DEPTH = 16;
+
+type Access = "untried" | "granted" | "refused";
+
+/**
+ * cgroups by their cgroupfs path, the same below every mounted hierarchy. Where there are none, or this process may
+ * not make any, that is said once and every call does nothing.
+ */
+export class CgroupTree implements CgroupPort {
+  readonly #log: Log;
+  readonly #clock: Clock;
+  readonly #hierarchies: CgroupHierarchies;
+  readonly #mountPoints: readonly string[];
+  #access: Access = "untried";
+  /** Files this kernel does not have, each said once. At most as many as `cgroup-files.ts` knows. */
+  readonly #unsupported = new Set<string>();
+
+  constructor(
+    components: { readonly log: Log; readonly clock: Clock },
+    init: { readonly hierarchies: CgroupHierarchies },
+  ) {
+    this.#log = components.log;
+    this.#clock = components.clock;
+    this.#hierarchies = init.hierarchies;
+    this.#mountPoints = mountPointsOf(init.hierarchies);
+  }
+
+  /** Whether cgroups can be made here, as far as is known: before the first `create` only that they are mounted. */
+  get usable(): boolean {
+    return this.#access !== "refused" && this.#mountPoints.length > 0;
+  }
+
+  get hierarchies(): CgroupHierarchies {
+    return this.#hierarchies;
+  }
+
+  async create(path: string, values: CgroupValues): Promise<CreatedCgroup | undefined> {
+    const segments = segmentsOf(path);
+    if (this.#access === "refused") return undefined;
+    if (this.#hierarchies.kind === "none") {
+      this.#refuse(this.#hierarchies.why, undefined);
+      return undefined;
+    }
+    try {
+      for (const mountPoint of this.#mountPoints) await this.#makeFolder(mountPoint, join(mountPoint, ...segments));
+      this.#grant();
+      await this.#write(path, values);
+    } catch (error) {
+      // Once granted, a refusal is a fault of this one cgroup and must be seen.
+      if (this.#access === "untried" && isRefusal(error)) {
+        this.#refuse("this process may not make cgroups (it needs root)", error);
+        return undefined;
+      }
+      throw new PicoletError("failed", `cannot create cgroup ${path}`, { cause: error, retryable: true });
+    }
+    return { procsFiles: this.#mountPoints.map((mountPoint) => join(mountPoint, path, "cgroup.procs")) };
+  }
+
+  async kill(path: string, signal: AbortSignal): Promise<void> {
+    segmentsOf(path);
+    let wait = KILL_WAIT_FIRST_MS;
+    for (;;) {
+      const pids = await this.pids(path);
+      if (pids.size === 0) return;
+      await this.#killOnce(path, pids);
+      await this.#clock.sleep(millis(wait), signal);
+      wait = Math.min(wait * 2, KILL_WAIT_MAX_MS);
+    }
+  }
+
+  async remove(path: string): Promise<void> {
+    const segments = segmentsOf(path);
+    if (segments.length === 0) throw new PicoletError("invalid", "cannot remove the root cgroup");
+    let wait = REMOVE_WAIT_FIRST_MS;
+    for (let attempt = 1; ; attempt += 1) {
+      const busy = await this.#removeEverywhere(path);
+      if (busy === undefined) return;
+      if (attempt === REMOVE_ATTEMPTS || (await this.pids(path)).size > 0)
+        throw new PicoletError("conflict", `cannot remove cgroup ${path}`, { cause: busy, retryable: true });
+      await this.#clock.sleep(millis(wait), NEVER);
+      wait *= 2;
+    }
+  }
+
+  async oomKills(path: string): Promise<number> {
+    segmentsOf(path);
+    if (this.#hierarchies.kind === "v2")
+      return counter(await readText(join(this.#hierarchies.mountPoint, path, "memory.events")), "oom_kill");
+    const memory = this.#hierarchies.kind === "v1" ? this.#hierarchies.controllers.get("memory") : undefined;
+    if (memory === undefined) return 0;
+    // v1 counts in the cgroup of the process alone, v2 in those above it too.
+    let kills = 0;
+    for (const folder of await foldersWithin(join(memory, path)))
+      kills += counter(await readText(join(folder, "memory.oom_control")), "oom_kill");
+    return kills;
+  }
+
+  /** Names of the cgroups right below `path`, in whichever hierarchy they are. */
+  async children(path: string): Promise<ReadonlySet<string>> {
+    const names = new Set<string>();
+    for (const mountPoint of this.#mountPoints)
+      for (const name of await subfolders(join(mountPoint, path))) names.add(name);
+    return names;
+  }
+
+  /** Every process in `path` and below, in whichever hierarchy; those of other pid namespaces cannot be named. */
+  async pids(path: string): Promise<ReadonlySet<number>> {
+    const pids = new Set<number>();
+    for (const mountPoint of this.#mountPoints)
+      for (const folder of await foldersWithin(join(mountPoint, path)))
+        for (const line of (await readText(join(folder, "cgroup.procs"))).split("\n")) {
+          const pid = Number(line);
+          // kill(0) would be this process's own group, 1 is init; neither is ever a pod's process.
+          if (Number.isInteger(pid) && pid > 1 && pid !== process.pid) pids.add(pid);
+        }
+    return pids;
+  }
+
+  /** One value back from the file system, `undefined` where the file is not there. `-1` for no limit. */
+  async read(path: string, controller: string, file: string): Promise<string | undefined> {
+    const mountPoint = this.#mountPointOf(controller);
+    if (mountPoint === undefined) return undefined;
+    const text = await readText(join(mountPoint, path, file));
+    return text === "" ? undefined : text.trim();
+  }
+
+  /** Parents are there but for the first pod after a boot, so they are looked after only when they are missing. */
+  async #makeFolder(mountPoint: string, folder: string): Promise<void> {
+    if (folder === mountPoint) return;
+    const parent = dirname(folder);
+    try {
+      if (this.#hierarchies.kind === "v2") await this.#delegate(parent, this.#hierarchies.controllers);
+      await mkdir(folder, { mode: 0o755 });
+    } catch (error) {
+      if (errorCode(error) === "ENOENT" && parent !== mountPoint) {
+        await this.#makeFolder(mountPoint, parent);
+        return this.#makeFolder(mountPoint, folder);
+      }
+      if (errorCode(error) !== "EEXIST") throw error;
+    }
+    const isCpuset = this.#hierarchies.kind === "v1" && this.#hierarchies.controllers.get("cpuset") === mountPoint;
+    if (isCpuset) await inheritCpuset(mountPoint, folder);
+  }
+
+  /** v2: children have a controller only when the parent passes it on. */
+  async #delegate(folder: string, controllers: ReadonlySet<string>): Promise<void> {
+    const file = join(folder, "cgroup.subtree_control");
+    const enabled = new Set((await readText(file)).split(/\s+/));
+    const missing = [...controllers].filter((name) => V2_DELEGATED.has(name) && !enabled.has(name));
+    if (missing.length > 0) await writeFile(file, missing.map((name) => `+${name}`).join(" "));
+  }
+
+  async #write(path: string, values: CgroupValues): Promise<void> {
+    const files = this.#hierarchies.kind === "v2" ? v2Files(values) : v1Files(values);
+    for (const { controller, file, content } of files) {
+      const mountPoint = this.#mountPointOf(controller);
+      if (mountPoint !== undefined) await this.#writeValue(join(mountPoint, path), file, content);
+    }
+  }
+
+  /** A file that this kernel does not have (no CFS bandwidth, say) is left out; a value it does not take fails. */
+  async #writeValue(folder: string, file: string, content: string): Promise<void> {
+    const path = join(folder, file);
+    try {
+      await writeFile(path, content);
+    } catch (error) {
+      if ((await exists(path)) || !(await exists(folder)))
+        throw new PicoletError("failed", `cannot write ${content} to ${path}`, { cause: error });
+      if (this.#unsupported.has(file)) return;
+      this.#unsupported.add(file);
+      this.#log.warn("this kernel has no such cgroup value: it is not enforced", { file });
+    }
+  }
+
+  #mountPointOf(controller: string): string | undefined {
+    switch (this.#hierarchies.kind) {
+      case "v1":
+        return this.#hierarchies.controllers.get(controller);
+      case "v2":
+        return this.#hierarchies.controllers.has(controller) ? this.#hierarchies.mountPoint : undefined;
+      case "none":
+        return undefined;
+    }
+  }
+
+  /** Held still while it is killed, where the kernel can, so that nothing is forked in between. */
+  async #killOnce(path: string, pids: ReadonlySet<number>): Promise<void> {
+    if (this.#hierarchies.kind === "v2") {
+      const done = await writeFile(join(this.#hierarchies.mountPoint, path, "cgroup.kill"), "1", { flag: "r+" }).then(
+        () => true,
+        () => false,
+      );
+      if (done) return;
+    }
+    const freezer = this.#hierarchies.kind === "v1" ? this.#hierarchies.controllers.get("freezer") : undefined;
+    const freezerState = freezer === undefined ? undefined : join(freezer, path, "freezer.state");
+    // A freezer that fails costs only the guarantee, not the kill.
+    if (freezerState !== undefined) await writeFile(freezerState, "FROZEN", { flag: "r+" }).catch(ignore);
+    const all = freezerState === undefined ? pids : new Set([...pids, ...(await this.pids(path))]);
+    for (const pid of all) killProcess(pid);
+    if (freezerState !== undefined) await writeFile(freezerState, "THAWED", { flag: "r+" }).catch(ignore);
+  }
+
+  /** @returns what was in the way, `undefined` when all is gone. */
+  async #removeEverywhere(path: string): Promise<unknown> {
+    let busy: unknown;
+    for (const mountPoint of this.#mountPoints)
+      for (const folder of (await foldersWithin(join(mountPoint, path))).reverse()) {
+        const failure = await rmdir(folder).then(
+          () => undefined,
+          (error: unknown) => error,
+        );
+        if (failure !== undefined && errorCode(failure) !== "ENOENT") busy = failure;
+      }
+    return busy;
+  }
+
+  #grant(): void {
+    if (this.#access !== "untried") return;
+    this.#access = "granted";
+    const missing = ["cpu", "memory", "pids"].filter((each) => this.#mountPointOf(each) === undefined);
+    if (missing.length === 0) return;
+    this.#log.warn("the kernel lacks cgroup controllers: these limits of pods are not enforced", {
+      controllers: missing,
+      ...(missing.includes("memory") && { hint: "cgroup_enable=memory on the kernel's command line" }),
+    });
+  }
+
+  #refuse(why: string, error: unknown): void {
+    this.#access = "refused";
+    this.#log.warn("no cgroups here: pods run without resource limits", {
+      why,
+      ...(error !== undefined && { error: errorCode(error) }),
+    });
+  }
+}
+
+/** What pods get on v2, of what there is. */
+const V2_DELEGATED: ReadonlySet<string> = new Set(["cpu", "cpuset", "memory", "pids", "io", "hugetlb"]);
+const NEVER: AbortSignal = new AbortController().signal;
+const ignore = (): void => undefined;
+
+function mountPointsOf(hierarchies: CgroupHierarchies): readonly string[] {
+  switch (hierarchies.kind) {
+    case "v1":
+      return [...new Set(hierarchies.controllers.values())];
+    case "v2":
+      return [hierarchies.mountPoint];
+    case "none":
+      return [];
+  }
+}
+
+/** @throws `invalid` for a path that could lead out of the hierarchy. */
+function segmentsOf(path: string): string[] {
+  const segments = path.split("/").filter((segment) => segment !== "");
+  if (!path.startsWith("/") || path.includes("\0") || segments.some((each) => each === "." || each === ".."))
+    throw new PicoletError("invalid", `cannot use cgroup path ${JSON.stringify(path)}`);
+  return segments;
+}
+
+/** A new cpuset is empty and refuses every process; one that a crash left half-made is made good, its parents too. */
+async function inheritCpuset(mountPoint: string, folder: string): Promise<void> {
+  for (const file of ["cpuset.cpus", "cpuset.mems"]) {
+    if ((await readText(join(folder, file))).trim() !== "") continue;
+    const parent = dirname(folder);
+    if (parent !== mountPoint && (await readText(join(parent, file))).trim() === "")
+      await inheritCpuset(mountPoint, parent);
+    const inherited = (await readText(join(parent, file))).trim();
+    if (inherited !== "") await writeFile(join(folder, file), inherited);
+  }
+}
+
+const exists = (path: string): Promise<boolean> =>
+  access(path).then(
+    () => true,
+    () => false,
+  );
+
+/** `folder` and all below it, parents before children; empty when it is not there. */
+async function foldersWithin(folder: string): Promise<string[]> {
+  const found: string[] = [];
+  let level = [folder];
+  for (let depth = 0; depth < MAX_DEPTH && level.length > 0; depth += 1) {
+    const next: string[] = [];
+    for (const each of level) {
+      const names = await subfolders(each, () => found.push(each));
+      for (const name of names) next.push(join(each, name));
+    }
+    level = next;
+  }
+  return found;
+}
+
+async function subfolders(folder: string, onFound?: () => void): Promise<string[]> {
+  try {
+    const entries = await readdir(folder, { withFileTypes: true });
+    onFound?.();
+    return entries.filter((entry) => entry.isDirectory()).map((entry) => entry.name);
+  } catch (error) {
+    if (errorCode(error) === "ENOENT" || errorCode(error) === "ENOTDIR") return [];
+    throw error;
+  }
+}
+
+/** "" for a file that is not there or goes while it is read (ENODEV). */
+const readText = (path: string): Promise<string> => readFile(path, "utf8").catch(() => "");
+
+function counter(text: string, name: string): number {
+  const line = text.split("\n").find((each) => each.startsWith(`${name} `));
+  const value = Number(line?.slice(name.length + 1));
+  return Number.isSafeInteger(value) ? value : 0;
+}
+
+function killProcess(pid: number): void {
+  try {
+    process.kill(pid, "SIGKILL");
+  } catch {
+    // Gone already; what may not be killed shows when the cgroup does not get empty.
+  }
+}
+
+function errorCode(error: unknown): string {
+  return error instanceof Error && "code" in error ? String(error.code) : "";
+}
+
+const isRefusal = (error: unknown): boolean => ["EACCES", "EPERM", "EROFS"].includes(errorCode(error));

@@ -1,0 +1,198 @@
+/** On this machine's own cgroups where it is root on v1. */
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, describe, test } from "node:test";
+import { isPicoletError } from "../../protocol/errors.ts";
+import type { Pod } from "../../protocol/pod.ts";
+import { seconds } from "../../protocol/ports.ts";
+import { desired, podOf } from "../../test/support/pods.ts";
+import { RecordedLog } from "../../test/support/recorders.ts";
+import { VirtualClock } from "../../test/support/virtual-clock.ts";
+import { systemClock } from "../core/system-clock.ts";
+import { type CgroupHierarchies, detectCgroups } from "./cgroup-hierarchies.ts";
+import { CgroupTree } from "./cgroup-tree.ts";
+import { PodCgroups, type PodCgroupsInit } from "./pod-cgroups.ts";
+
+const hierarchies = await detectCgroups();
+const isRoot = process.geteuid?.() === 0;
+const skip = hierarchies.kind === "v1" && isRoot ? false : "needs root on a machine with cgroup v1";
+const NEVER = new AbortController().signal;
+const ROOT = `/picolet-pods-${process.pid}`;
+const INIT: PodCgroupsInit = {
+  cgroupRoot: ROOT,
+  cgroupsPerQOS: true,
+  settings: { cpuCFSQuota: true, cpuPeriodUs: 100_000, podPidsLimit: 500 },
+  nodeCpus: 4,
+};
+
+type Quantities = Readonly<Record<string, string>>;
+const podWith = (resources: { readonly requests?: Quantities; readonly limits?: Quantities }): Pod =>
+  podOf({ containers: [{ name: "app", image: "example/app:1", resources }] });
+
+const GUARANTEED = podWith({ limits: { cpu: "500m", memory: "64Mi" } });
+const BURSTABLE = podWith({ requests: { cpu: "250m" }, limits: { memory: "32Mi" } });
+const BEST_EFFORT = podWith({});
+
+interface Setup {
+  readonly tree: CgroupTree;
+  readonly cgroups: PodCgroups;
+  readonly log: RecordedLog;
+  readonly wanted: Pod[];
+}
+
+function setUp(init: Partial<PodCgroupsInit> = {}, on: CgroupHierarchies = hierarchies): Setup {
+  const log = new RecordedLog();
+  const wanted: Pod[] = [];
+  const tree = new CgroupTree({ log, clock: systemClock }, { hierarchies: on });
+  const cgroups = new PodCgroups({ cgroups: tree, pods: () => wanted, clock: systemClock, log }, { ...INIT, ...init });
+  return { tree, cgroups, log, wanted };
+}
+
+describe("pod cgroups on this machine", { skip }, () => {
+  after(async () => {
+    const { tree } = setUp();
+    await tree.kill(ROOT, NEVER);
+    await tree.remove(ROOT);
+  });
+
+  test("each QoS class has its place and its values, as the kubelet writes them", async () => {
+    const { tree, cgroups, wanted } = setUp();
+    wanted.push(GUARANTEED, BURSTABLE, BURSTABLE, BEST_EFFORT);
+    const pods = [desired(GUARANTEED, "g"), desired(BURSTABLE, "b"), desired(BEST_EFFORT, "e")] as const;
+    for (const pod of pods) await cgroups.ensure(pod);
+    assert.deepEqual(
+      pods.map((pod) => cgroups.pathOf(pod)),
+      [`${ROOT}/kubepods/podg`, `${ROOT}/kubepods/burstable/podb`, `${ROOT}/kubepods/besteffort/pode`],
+    );
+    const value = (path: string, file: string): Promise<string | undefined> =>
+      tree.read(`${ROOT}/kubepods${path}`, file.split(".")[0] ?? "", file);
+    const unlimited = await value("", "memory.limit_in_bytes");
+    const expected: readonly (readonly [string, string, string | undefined])[] = [
+      ["", "cpu.shares", "4096"],
+      ["/burstable", "cpu.shares", "512"],
+      ["/besteffort", "cpu.shares", "2"],
+      ["/podg", "cpu.shares", "512"],
+      ["/podg", "cpu.cfs_quota_us", "50000"],
+      ["/podg", "memory.limit_in_bytes", String(64 * 2 ** 20)],
+      ["/podg", "pids.max", "500"],
+      ["/burstable/podb", "cpu.shares", "256"],
+      ["/burstable/podb", "cpu.cfs_quota_us", "-1"],
+      ["/burstable/podb", "memory.limit_in_bytes", String(32 * 2 ** 20)],
+      ["/besteffort/pode", "cpu.shares", "2"],
+      ["/besteffort/pode", "memory.limit_in_bytes", unlimited],
+    ];
+    for (const [path, file, content] of expected) assert.equal(await value(path, file), content, `${path} ${file}`);
+    wanted.splice(1, 1);
+    for (const pod of pods) await cgroups.remove(pod, NEVER);
+    assert.equal(await value("/burstable", "cpu.shares"), "256");
+    assert.deepEqual([...(await tree.children(`${ROOT}/kubepods`))].sort(), ["besteffort", "burstable"]);
+    for (const pod of pods) await cgroups.remove(pod, NEVER);
+  });
+
+  test("what outlived its pod is killed, with a word in the log", async () => {
+    const { tree, cgroups, log } = setUp();
+    const pod = desired(BEST_EFFORT, "outlived");
+    await cgroups.ensure(pod);
+    const container = await tree.create(`${cgroups.pathOf(pod)}/container`, {});
+    const joining = container?.procsFiles.map((file) => `echo $$ > ${file}`).join(" && ");
+    const child = spawn("sh", ["-c", `${joining} && echo joined && exec sleep 60`], {
+      stdio: ["ignore", "pipe", "ignore"],
+    });
+    await once(child.stdout, "data");
+    const exit = once(child, "exit");
+    await cgroups.remove(pod, NEVER);
+    assert.equal((await exit)[1], "SIGKILL");
+    assert.deepEqual(log.problems, ["killing processes that outlived their pod"]);
+    assert.equal((await tree.children(`${ROOT}/kubepods/besteffort`)).has("podoutlived"), false);
+  });
+
+  test("orphans go, but for those that are known or still run", async () => {
+    const { tree, cgroups } = setUp();
+    for (const uid of ["known", "orphan", "runs"]) await cgroups.ensure(desired(BEST_EFFORT, uid));
+    await cgroups.ensure(desired(GUARANTEED, "guaranteed"));
+    await tree.create(`${ROOT}/kubepods/besteffort/podorphan/container`, {});
+    await tree.create(`${ROOT}/kubepods/somebody-else`, {});
+    const running = await tree.create(`${ROOT}/kubepods/besteffort/podruns`, {});
+    const joining = running?.procsFiles.map((file) => `echo $$ > ${file}`).join(" && ");
+    const child = spawn("sh", ["-c", `${joining} && echo joined && exec sleep 60`], {
+      stdio: ["ignore", "pipe", "ignore"],
+    });
+    await once(child.stdout, "data");
+    assert.deepEqual([...(await setUp().cgroups.sweep(new Set(["known"])))].sort(), ["guaranteed", "orphan"]);
+    assert.deepEqual([...(await tree.children(`${ROOT}/kubepods/besteffort`))].sort(), ["podknown", "podruns"]);
+    assert.equal((await tree.children(`${ROOT}/kubepods`)).has("somebody-else"), true);
+    const exit = once(child, "exit");
+    await tree.kill(`${ROOT}/kubepods/besteffort/podruns`, NEVER);
+    await exit;
+  });
+});
+
+test("a process that cannot be killed is waited for 5 s, then the removal is to be tried again", async () => {
+  // A plain folder in place of cgroupfs, whose list of processes never gets shorter.
+  const root = mkdtempSync(join(tmpdir(), "cgroup-"));
+  try {
+    mkdirSync(join(root, "kubepods/besteffort/podstuck"), { recursive: true });
+    // No process has this pid: the largest that Linux gives is 2^22.
+    writeFileSync(join(root, "kubepods/besteffort/podstuck/cgroup.procs"), "4194305\n");
+    const clock = new VirtualClock();
+    const log = new RecordedLog();
+    const plain: CgroupHierarchies = { kind: "v2", mountPoint: root, controllers: new Set(["cpu"]) };
+    const cgroups = new PodCgroups(
+      { cgroups: new CgroupTree({ log, clock }, { hierarchies: plain }), pods: () => [], clock, log },
+      { ...INIT, cgroupRoot: "/" },
+    );
+    const failed = assert.rejects(
+      cgroups.remove(desired(BEST_EFFORT, "stuck"), NEVER),
+      (error) => isPicoletError(error, "deadline_exceeded") && error.retryable,
+    );
+    let over = false;
+    const done = failed.then(() => {
+      over = true;
+    });
+    // Real file system calls lie between the virtual waits, so time is let go on step by step.
+    while (!over) {
+      await new Promise((resolve) => setImmediate(resolve));
+      if (clock.sleeping > 1) await clock.step();
+    }
+    await done;
+    assert.ok(clock.monotonic() >= seconds(5));
+    assert.equal(clock.sleeping, 0);
+  } finally {
+    rmSync(root, { recursive: true });
+  }
+});
+
+test("without cgroups per QoS class, containers go right below the root", async () => {
+  const { cgroups } = setUp(
+    { cgroupsPerQOS: false, cgroupRoot: "/edge/" },
+    { kind: "v2", mountPoint: "/nowhere", controllers: new Set() },
+  );
+  const pod = desired(BURSTABLE, "b");
+  await cgroups.ensure(pod);
+  assert.equal(cgroups.pathOf(pod), "/edge");
+  await cgroups.remove(pod, NEVER);
+});
+
+test("where there are no cgroups, that is said once and nothing fails", async () => {
+  const { cgroups, log } = setUp({}, { kind: "none", why: "not mounted" });
+  const pod = desired(BURSTABLE, "b");
+  await cgroups.ensure(pod);
+  await cgroups.ensure(pod);
+  assert.equal(cgroups.pathOf(pod), "");
+  await cgroups.remove(pod, NEVER);
+  assert.deepEqual(await cgroups.sweep(new Set()), []);
+  assert.deepEqual(log.problems, ["no cgroups here: pods run without resource limits"]);
+});
+
+test("a uid that is no name of a folder is refused", () => {
+  const { cgroups } = setUp({}, { kind: "v2", mountPoint: "/nowhere", controllers: new Set() });
+  for (const uid of ["", "..", "a/b", "a\0"])
+    assert.throws(
+      () => cgroups.pathOf(desired(BURSTABLE, uid)),
+      (error) => isPicoletError(error, "invalid"),
+    );
+});
