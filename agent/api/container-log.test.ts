@@ -1,5 +1,16 @@
 import assert from "node:assert/strict";
-import { appendFileSync, mkdirSync, mkdtempSync, readdirSync, readlinkSync, renameSync, rmSync, symlinkSync, truncateSync, writeFileSync } from "node:fs";
+import {
+  appendFileSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readlinkSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+  truncateSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
@@ -122,7 +133,9 @@ test("the tail of any log is the end of the whole of it", async (t) => {
     fc.asyncProperty(fc.array(entry, { maxLength: 12 }), fc.nat(14), async (entries, tail) => {
       writeFileSync(
         path,
-        entries.map((e, n) => `2026-11-20T11:00:00Z stdout ${e.partial ? "P" : "F"} ${"x".repeat(e.size)}${n}\n`).join(""),
+        entries
+          .map((e, n) => `2026-11-20T11:00:00Z stdout ${e.partial ? "P" : "F"} ${"x".repeat(e.size)}${n}\n`)
+          .join(""),
       );
       const whole = await read(path);
       const lines = whole === "" ? [] : whole.replace(/\n$/, "").split("\n");

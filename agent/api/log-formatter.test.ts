@@ -123,7 +123,9 @@ test("however a log is cut into blocks, every line of every stream comes out who
 test("garbage neither throws nor comes out longer than it went in", () => {
   const noise = fc.oneof(
     fc.uint8Array({ maxLength: 300 }).map((bytes) => Buffer.from(bytes)),
-    fc.constantFrom(`${STAMP} stdout F a\n`, `${STAMP} stdout P `, "\n", " ", `${STAMP} `).map((text) => Buffer.from(text)),
+    fc
+      .constantFrom(`${STAMP} stdout F a\n`, `${STAMP} stdout P `, "\n", " ", `${STAMP} `)
+      .map((text) => Buffer.from(text)),
   );
   fc.assert(
     fc.property(fc.array(noise), fc.array(fc.nat(2000)), fc.option(fc.nat(50)), (parts, cuts, limit) => {

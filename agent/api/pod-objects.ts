@@ -1,6 +1,7 @@
 /** The agent's pods as Kubernetes objects, and how a user's name for one is resolved. Pure. */
 import { PicoletError } from "../../protocol/errors.ts";
 import type { PodReport, StatusAnswer, StatusReport } from "../../protocol/local-api.ts";
+import { DEFAULT_NAMESPACE } from "../../protocol/parse-pod.ts";
 import type { Pod, PodStatus } from "../../protocol/pod.ts";
 import { conditionIs, summarizePod } from "../../protocol/pod-summary.ts";
 import type { AgentPod, AgentView } from "./agent-view.ts";
@@ -105,9 +106,6 @@ export function sortPods(pods: readonly AgentPod[]): AgentPod[] {
 
 /** In a path, for whatever namespace; no namespace can be called so. */
 export const ANY_NAMESPACE = "-";
-
-/** Where a name is looked for first when no namespace is given. */
-const DEFAULT_NAMESPACE = "default";
 
 /**
  * The pod a user means: by its name, or by a static pod's name without the node's. Without a namespace `default`
