@@ -247,12 +247,20 @@ type Encodable<F extends Fields> = {
   readonly [K in keyof F]?: (F[K] extends Field<infer _T, infer I> ? I : never) | undefined;
 };
 
-/** A message's descriptor. `T` has every field; `I` may leave any out, which then has its zero value. */
-export interface MessageType<T, I> {
+export interface MessageEncoder<I> {
   readonly name: string;
+  /** @throws `invalid` for a number that is no integer, `resource_exhausted` beyond 16 MiB. */
   encode(value: I): Buffer;
+}
+
+export interface MessageDecoder<T> {
+  readonly name: string;
   /** @throws `corrupt` when the bytes are no such message, `resource_exhausted` beyond its limits. */
   decode(bytes: Buffer, start?: number, end?: number): T;
+}
+
+/** A message's descriptor. `T` has every field; `I` may leave any out, which then has its zero value. */
+export interface MessageType<T, I> extends MessageEncoder<I>, MessageDecoder<T> {
   readonly codec: Codec<T, I>;
 }
 

@@ -1,0 +1,124 @@
+import { PicoletError } from "../../../protocol/errors.ts";
+import type { Clock } from "../../../protocol/ports.ts";
+import type { Deadlines } from "./deadlines.ts";
+import { Http2Connection } from "./http2-connection.ts";
+
+/** A second failed attempt in a row keeps later calls from trying for this long, doubled for each further one. */
+const FIRST_BACKOFF_MS = 10;
+/** No jitter: it is one client on a socket of its own machine. A runtime that is back is found within this time. */
+const MAX_BACKOFF_MS = 500;
+
+export interface Http2ClientInit {
+  /** Of a unix socket; need not exist yet. */
+  readonly path: string;
+  /** From connecting to the other side's SETTINGS. */
+  readonly connectTimeoutMs: number;
+}
+
+interface Waiter {
+  readonly resolve: (connection: Http2Connection) => void;
+  readonly reject: (error: PicoletError) => void;
+}
+
+/**
+ * One connection to one socket, made when it is first needed and made anew after it was lost. A call for it fails
+ * quickly while the socket is dead; the next call tries again.
+ */
+export class Http2Client implements Disposable {
+  readonly #clock: Clock;
+  readonly #deadlines: Deadlines;
+  readonly #init: Http2ClientInit;
+  #current: Http2Connection | undefined;
+  /** Told to go away, but with calls that still run. */
+  readonly #draining = new Set<Http2Connection>();
+  readonly #waiters = new Set<Waiter>();
+  #failures = 0;
+  #refusal: { readonly untilMs: number; readonly error: PicoletError } | undefined;
+  #disposed = false;
+
+  constructor(components: { readonly clock: Clock; readonly deadlines: Deadlines }, init: Http2ClientInit) {
+    this.#clock = components.clock;
+    this.#deadlines = components.deadlines;
+    this.#init = init;
+  }
+
+  /** The open connection when there is one: most calls need not wait. */
+  get open(): Http2Connection | undefined {
+    return this.#current?.state.kind === "open" ? this.#current : undefined;
+  }
+
+  /** @throws `unavailable` or `permission_denied` when there is no connection to be had now. */
+  connection(): Promise<Http2Connection> {
+    return new Promise((resolve, reject) => {
+      const { open } = this;
+      if (open !== undefined) return resolve(open);
+      if (this.#disposed) return reject(this.#disposedError());
+      if (this.#current === undefined) {
+        if (this.#refusal !== undefined && this.#clock.monotonic() < this.#refusal.untilMs) {
+          return reject(this.#refusal.error);
+        }
+        this.#connect();
+      }
+      this.#waiters.add({ resolve, reject });
+    });
+  }
+
+  [Symbol.dispose](): void {
+    this.#disposed = true;
+    const error = this.#disposedError();
+    for (const connection of [this.#current, ...this.#draining]) connection?.close(error);
+  }
+
+  #disposedError(): PicoletError {
+    return new PicoletError("unavailable", `cannot talk to ${this.#init.path}: this client has been disposed of`);
+  }
+
+  #connect(): void {
+    const { path, connectTimeoutMs } = this.#init;
+    const connection = new Http2Connection(path, () => this.#changed(connection, deadline));
+    const deadline = this.#deadlines.add(connectTimeoutMs, () => {
+      const message = `cannot connect to ${path}: no answer within ${connectTimeoutMs} ms`;
+      connection.close(new PicoletError("unavailable", message, { retryable: true }));
+    });
+    this.#current = connection;
+  }
+
+  #changed(connection: Http2Connection, deadline: Disposable): void {
+    const { state } = connection;
+    if (state.kind !== "handshaking") deadline[Symbol.dispose]();
+    switch (state.kind) {
+      case "handshaking":
+        return;
+      case "open":
+        this.#failures = 0;
+        this.#refusal = undefined;
+        for (const waiter of this.#takeWaiters()) waiter.resolve(connection);
+        return;
+      case "draining":
+        this.#draining.add(connection);
+        if (this.#current === connection) this.#current = undefined;
+        return;
+      case "closed":
+        this.#draining.delete(connection);
+        if (this.#current === connection) this.#lost(state.error);
+    }
+  }
+
+  #lost(error: PicoletError): void {
+    this.#current = undefined;
+    const waiters = this.#takeWaiters();
+    if (waiters.length > 0) {
+      this.#failures += 1;
+      const doublings = this.#failures - 2;
+      const backoffMs = doublings < 0 ? 0 : Math.min(MAX_BACKOFF_MS, FIRST_BACKOFF_MS * 2 ** doublings);
+      this.#refusal = { untilMs: this.#clock.monotonic() + backoffMs, error };
+    }
+    for (const waiter of waiters) waiter.reject(error);
+  }
+
+  #takeWaiters(): readonly Waiter[] {
+    const waiters = [...this.#waiters];
+    this.#waiters.clear();
+    return waiters;
+  }
+}
