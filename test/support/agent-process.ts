@@ -1,10 +1,20 @@
 /** The real agent as a process of its own, as a user starts it: `dist/bin/picolet` with a configuration file. */
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, mkdirSync, mkdtempSync, renameSync, rmSync, watch, writeFileSync } from "node:fs";
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  watch,
+  writeFileSync,
+} from "node:fs";
 import { get, type IncomingMessage } from "node:http";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import type { StatusAnswer, WatchLine } from "../../protocol/local-api.ts";
 import type { Pod } from "../../protocol/pod.ts";
 
@@ -24,6 +34,7 @@ export class AgentNode implements AsyncDisposable {
   readonly manifests = join(this.directory, "manifests");
   readonly socketPath = join(this.directory, "run", "picolet.sock");
   readonly configPath = join(this.directory, "config.yaml");
+  readonly cgroupRoot = `/picolet-test-${this.directory.slice(-6)}`;
   readonly #lines: string[] = [];
   readonly #logTail: number;
   #process: ChildProcess | undefined;
@@ -37,7 +48,7 @@ export class AgentNode implements AsyncDisposable {
       staticPodPath: this.manifests,
       podLogsDir: join(this.directory, "logs"),
       containerRuntimeEndpoint: "",
-      cgroupRoot: `/picolet-test-${process.pid}-${this.directory.slice(-6)}`,
+      cgroupRoot: this.cgroupRoot,
       ...options.config,
     };
     writeFileSync(this.configPath, JSON.stringify(config));
@@ -55,6 +66,11 @@ export class AgentNode implements AsyncDisposable {
 
   /** Starts an agent and waits until its socket answers. */
   async start(): Promise<void> {
+    await this.#socketAppears(this.spawn());
+  }
+
+  /** Starts an agent and waits for nothing. */
+  spawn(): ChildProcess {
     const args = ["--config", this.configPath, "--root-dir", join(this.directory, "root"), "--socket", this.socketPath];
     rmSync(this.socketPath, { force: true });
     const child = spawn("dist/bin/picolet", args, { stdio: ["ignore", "ignore", "pipe"] });
@@ -63,7 +79,7 @@ export class AgentNode implements AsyncDisposable {
       this.#lines.push(text);
       if (this.#lines.length > 2000) this.#lines.splice(0, 1000);
     });
-    await this.#socketAppears(child);
+    return child;
   }
 
   async #socketAppears(child: ChildProcess): Promise<void> {
@@ -152,6 +168,58 @@ export class AgentNode implements AsyncDisposable {
       clearTimeout(timer);
       response.destroy();
     }
+  }
+
+  /** Asks again whenever the pods or the events may have changed, until `condition` holds. */
+  async waitForStatus(what: string, condition: (status: StatusAnswer) => boolean): Promise<StatusAnswer> {
+    const response = await this.request("/v1/events?watch=true");
+    const timer = setTimeout(() => response.destroy(new Error("waited too long")), WAIT_LIMIT_MS);
+    try {
+      let status = await this.status();
+      if (condition(status)) return status;
+      for await (const _ of linesOf(response)) {
+        status = await this.status();
+        if (condition(status)) return status;
+      }
+      throw new Error("the watch ended");
+    } catch (error) {
+      throw new Error(`${what} did not come about\n${JSON.stringify(await this.status())}\n${this.log}`, {
+        cause: error,
+      });
+    } finally {
+      clearTimeout(timer);
+      response.destroy();
+    }
+  }
+
+  /** Takes all manifests away and waits until every pod is gone. */
+  async drain(): Promise<void> {
+    for (const file of readdirSync(this.manifests)) rmSync(join(this.manifests, file));
+    await this.waitForPods("an empty node", (pods) => pods.size === 0);
+  }
+
+  /** The processes that run this node's components. */
+  runnerPids(containerId = ""): number[] {
+    const pids: number[] = [];
+    for (const entry of readdirSync("/proc").filter((name) => /^\d+$/.test(name))) {
+      try {
+        const words = readFileSync(`/proc/${entry}/cmdline`, "utf8").split("\0");
+        const mine = words.some((word) => word.startsWith(this.directory) && word.includes(containerId));
+        if (mine && words.some((word) => /runner/.test(word)) && basename(words[0] ?? "") === "node")
+          pids.push(Number(entry));
+      } catch {
+        // Ended while we looked.
+      }
+    }
+    return pids;
+  }
+
+  /** Names of the pods' cgroups that exist (v1's memory controller), the tiers left out. */
+  podCgroups(): string[] {
+    const root = join("/sys/fs/cgroup/memory", this.cgroupRoot);
+    if (!existsSync(root)) return [];
+    const folders = readdirSync(root, { recursive: true, withFileTypes: true }).filter((entry) => entry.isDirectory());
+    return folders.map((entry) => entry.name).filter((name) => /^pod/.test(name));
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

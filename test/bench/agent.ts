@@ -1,0 +1,142 @@
+/** Figures of the real agent with real containers: memory, CPU, latencies. Sizes in MiB, times in seconds. */
+import { execFileSync } from "node:child_process";
+import { setTimeout as delay } from "node:timers/promises";
+import type { Pod } from "../../protocol/pod.ts";
+import { type AgentNode, isReady, restartsOf } from "../support/agent-process.ts";
+import type { Containerd } from "../support/containerd.ts";
+import { containerIdOf, containerPod, nodeWith } from "../support/node-fixtures.ts";
+import { cpuSecondsOf, memoryOf, percentile, round, writtenBytesOf } from "./process-figures.ts";
+
+export interface RestFigures {
+  readonly rssMiB: number;
+  readonly pssMiB: number;
+  readonly anonMiB: number;
+  /** Of one core. */
+  readonly cpuPercent: number;
+  readonly writtenBytesPerHour: number;
+}
+
+/** After this long with nothing happening, start-up's work and garbage are over. */
+const SETTLE_MS = 15_000;
+
+const allReady =
+  (count: number) =>
+  (pods: ReadonlyMap<string, Pod>): boolean =>
+    pods.size === count && [...pods.values()].every(isReady);
+
+/** An agent at rest with `count` container pods, watched for `windowMs`. */
+export async function atRest(containerd: Containerd, count: number, windowMs: number): Promise<RestFigures> {
+  await using node = nodeWith(containerd);
+  await node.start();
+  for (let index = 0; index < count; index += 1) node.writeManifest(`p${index}.json`, containerPod(`p${index}`));
+  await node.waitForPods(`${count} ready pods`, allReady(count));
+  await delay(SETTLE_MS);
+  const cpu = cpuSecondsOf(node.pid);
+  const written = writtenBytesOf(node.pid);
+  await delay(windowMs);
+  const cpuPercent = round(((cpuSecondsOf(node.pid) - cpu) / windowMs) * 100_000);
+  const writtenBytesPerHour = Math.round(((writtenBytesOf(node.pid) - written) / windowMs) * 3_600_000);
+  const figures = { ...memoryOf(node.pid), cpuPercent, writtenBytesPerHour };
+  await node.drain();
+  return figures;
+}
+
+/** Seconds from each manifest's rename into the folder to its container's start, as containerd has it. */
+export async function manifestToStarted(containerd: Containerd, runs: number): Promise<number[]> {
+  await using node = nodeWith(containerd);
+  await node.start();
+  const samples: number[] = [];
+  for (let run = 0; run < runs; run += 1) {
+    const writtenAt = node.writeManifest("p.json", containerPod("p"));
+    const pods = await node.waitForPods("a ready pod", allReady(1));
+    samples.push((startedAtMs(containerd, containerIdOf(pods.get("p-node"))) - writtenAt) / 1000);
+    await node.drain();
+  }
+  return samples;
+}
+
+/** When the container's process was made: its folder in /proc bears that time, to the nanosecond. */
+function startedAtMs(containerd: Containerd, containerId: string): number {
+  const stat = execFileSync("stat", ["--format=%.9Z", `/proc/${containerd.pidOf(containerId)}`], { encoding: "utf8" });
+  return Number(stat) * 1000;
+}
+
+/** Seconds from SIGKILL of a container's process to the start of the next. */
+export async function crashToRestarted(containerd: Containerd, runs: number): Promise<number[]> {
+  await using node = nodeWith(containerd);
+  await node.start();
+  const samples: number[] = [];
+  for (let run = 0; run < runs; run += 1) {
+    node.writeManifest("p.json", containerPod("p"));
+    const first = await node.waitForPods("a ready pod", allReady(1));
+    const killedAt = Date.now();
+    process.kill(containerd.pidOf(containerIdOf(first.get("p-node"))), "SIGKILL");
+    const restarted = (pods: ReadonlyMap<string, Pod>): boolean =>
+      restartsOf(pods.get("p-node")) === 1 && isReady(pods.get("p-node"));
+    const pods = await node.waitForPods("a restart", restarted);
+    samples.push((startedAtMs(containerd, containerIdOf(pods.get("p-node"))) - killedAt) / 1000);
+    await node.drain();
+  }
+  return samples;
+}
+
+/** Seconds from the start of an agent's process until it shows `count` pods that run already as ready. */
+export async function startToAdopted(containerd: Containerd, count: number, runs: number): Promise<number[]> {
+  await using node = nodeWith(containerd);
+  await node.start();
+  for (let index = 0; index < count; index += 1) node.writeManifest(`p${index}.json`, containerPod(`p${index}`));
+  await node.waitForPods(`${count} ready pods`, allReady(count));
+  const samples: number[] = [];
+  for (let run = 0; run < runs; run += 1) {
+    await node.kill();
+    const startedAt = performance.now();
+    await node.start();
+    await node.waitForPods("all adopted", allReady(count));
+    samples.push((performance.now() - startedAt) / 1000);
+  }
+  await node.drain();
+  return samples;
+}
+
+/** Seconds from the start of an agent's process, its one manifest there already, to the container's start. */
+export async function startToFirstPod(containerd: Containerd, runs: number): Promise<number[]> {
+  const samples: number[] = [];
+  for (let run = 0; run < runs; run += 1) {
+    await using node = nodeWith(containerd);
+    node.writeManifest("p.json", containerPod("p"));
+    const startedAt = Date.now();
+    await node.start();
+    const pods = await node.waitForPods("a ready pod", allReady(1));
+    samples.push((startedAtMs(containerd, containerIdOf(pods.get("p-node"))) - startedAt) / 1000);
+    await node.drain();
+  }
+  return samples;
+}
+
+/** Seconds until 40 manifests written at once all run. */
+export async function manyToRunning(containerd: Containerd, count: number): Promise<number> {
+  await using node = nodeWith(containerd);
+  await node.start();
+  const startedAt = performance.now();
+  for (let index = 0; index < count; index += 1) node.writeManifest(`p${index}.json`, containerPod(`p${index}`));
+  await node.waitForPods(`${count} ready pods`, allReady(count));
+  const took = (performance.now() - startedAt) / 1000;
+  await node.drain();
+  return round(took);
+}
+
+/** Seconds that `edgectl status` takes, and a Node that does nothing, in turns. */
+export async function edgectlStatus(node: AgentNode, runs: number): Promise<{ p50: number; floorP50: number }> {
+  const timed = (file: string, args: readonly string[]): number => {
+    const startedAt = performance.now();
+    execFileSync(file, args, { stdio: "ignore" });
+    return (performance.now() - startedAt) / 1000;
+  };
+  const samples: number[] = [];
+  const floor: number[] = [];
+  for (let run = 0; run < runs; run += 1) {
+    samples.push(timed("dist/bin/edgectl", ["--socket", node.socketPath, "status"]));
+    floor.push(timed("node_modules/node/bin/node", ["-e", "0"]));
+  }
+  return { p50: round(percentile(samples, 0.5)), floorP50: round(percentile(floor, 0.5)) };
+}

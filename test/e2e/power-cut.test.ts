@@ -1,0 +1,101 @@
+/**
+ * The power is pulled, again and again: SIGKILL of the agent at random points of a run of adds, changes and removals.
+ * Whatever was cut off, the next agent ends where one that was never killed would have ended.
+ */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { setTimeout as delay } from "node:timers/promises";
+import type { Pod } from "../../protocol/pod.ts";
+import { type AgentNode, isReady } from "../support/agent-process.ts";
+import { Containerd, containerdMissing } from "../support/containerd.ts";
+import {
+  componentPod,
+  containerPod,
+  edgectl,
+  HELLO_COMPONENT,
+  HELLO_IMAGE,
+  nodeWith,
+} from "../support/node-fixtures.ts";
+import { seededRandom } from "../support/seeded-random.ts";
+
+const skip = containerdMissing() ?? false;
+const CUTS = Number(process.env.PICOLET_POWER_CUTS ?? 200);
+const SEED = Number(process.env.PICOLET_SEED ?? 20_261_120);
+/** Few names, so that most operations meet a pod of that name that is starting, running or ending. */
+const NAMES = ["a", "b", "c", "d"];
+/** A cut comes this long after the agent was started at the latest: past its start, a pod's start and a pod's end. */
+const LATEST_CUT_MS = 700;
+
+interface Wanted {
+  readonly kind: "container" | "component";
+  readonly generation: string;
+}
+
+function manifestOf(name: string, { kind, generation }: Wanted): unknown {
+  const env = [{ name: "GENERATION", value: generation }];
+  if (kind === "component") return componentPod(name, { env });
+  const pod = containerPod(name) as { spec: { containers: Record<string, unknown>[] } };
+  for (const container of pod.spec.containers) container.env = env;
+  return pod;
+}
+
+const generationOf = (pod: Pod): string | undefined =>
+  pod.spec.containers[0]?.env?.find(({ name }) => name === "GENERATION")?.value;
+
+function operate(node: AgentNode, wanted: Map<string, Wanted>, random: () => number, step: number): void {
+  const name = NAMES[Math.floor(random() * NAMES.length)] ?? "a";
+  if (wanted.has(name) && random() < 0.4) {
+    wanted.delete(name);
+    node.removeManifest(`${name}.json`);
+    return;
+  }
+  const pod: Wanted = { kind: random() < 0.5 ? "container" : "component", generation: String(step) };
+  wanted.set(name, pod);
+  node.writeManifest(`${name}.json`, manifestOf(name, pod));
+}
+
+const settled =
+  (wanted: ReadonlyMap<string, Wanted>) =>
+  (pods: ReadonlyMap<string, Pod>): boolean =>
+    pods.size === wanted.size &&
+    [...wanted].every(([name, { generation }]) => {
+      const pod = pods.get(`${name}-node`);
+      return pod !== undefined && generationOf(pod) === generation && isReady(pod);
+    });
+
+test(`${CUTS} power cuts during adds, changes and removals end where none would have`, { skip }, async () => {
+  const random = seededRandom(SEED);
+  const next = (): number => random.next();
+  await using containerd = await Containerd.start();
+  await using node = nodeWith(containerd);
+  await node.start();
+  edgectl(node, "image", "import", HELLO_COMPONENT, "--name", HELLO_IMAGE);
+  const wanted = new Map<string, Wanted>();
+  for (let step = 0; step < CUTS; step += 1) {
+    operate(node, wanted, next, step);
+    if (next() < 0.5) operate(node, wanted, next, step);
+    await delay(next() * LATEST_CUT_MS);
+    await node.kill();
+    node.spawn();
+  }
+  await node.kill();
+  await node.start();
+  await node.waitForPods(`the end state (seed ${SEED})`, settled(wanted));
+  const containers = containerd
+    .ctr("containers", "list", "--quiet")
+    .trim()
+    .split("\n")
+    .filter((line) => line !== "");
+  const wantedContainers = [...wanted.values()].filter(({ kind }) => kind === "container").length;
+  assert.equal(
+    containers.length,
+    2 * wantedContainers,
+    "one sandbox and one container a pod, and nothing left of others",
+  );
+  assert.equal(node.runnerPids().length, wanted.size - wantedContainers, "one runner a component pod");
+  assert.equal(node.podCgroups().length, wanted.size);
+  await node.drain();
+  assert.deepEqual(node.runnerPids(), []);
+  assert.equal(containerd.ctr("containers", "list", "--quiet").trim(), "");
+  assert.deepEqual(node.podCgroups(), []);
+});

@@ -1,0 +1,165 @@
+/** The agent dies, workloads die, the runtime dies: what a user sees of it. Real containerd, real components. */
+import assert from "node:assert/strict";
+import { readdirSync } from "node:fs";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import type { Pod } from "../../protocol/pod.ts";
+import { type AgentNode, isReady, restartsOf } from "../support/agent-process.ts";
+import { Containerd, containerdMissing } from "../support/containerd.ts";
+import {
+  componentPod,
+  containerIdOf,
+  containerPod,
+  edgectl,
+  HELLO_COMPONENT,
+  HELLO_IMAGE,
+  nodeWith,
+  startedAtOf,
+} from "../support/node-fixtures.ts";
+
+const skip = containerdMissing() ?? false;
+const PODS_OF_A_KIND = 10;
+
+let containerd: Containerd;
+
+before(async () => {
+  if (skip === false) containerd = await Containerd.start();
+});
+
+after(async () => {
+  if (skip === false) await containerd[Symbol.asyncDispose]();
+});
+
+const allReady =
+  (count: number) =>
+  (pods: ReadonlyMap<string, Pod>): boolean =>
+    pods.size === count && [...pods.values()].every(isReady);
+
+/** What must not change while an agent comes and goes: identity and start of every container. */
+const identities = (pods: ReadonlyMap<string, Pod>): [string, string, string | undefined, number][] =>
+  [...pods]
+    .map(([name, pod]): [string, string, string | undefined, number] => [
+      name,
+      containerIdOf(pod),
+      startedAtOf(pod),
+      restartsOf(pod),
+    ])
+    .sort();
+
+function runnerPidOf(node: AgentNode, containerId: string): number {
+  const [pid] = node.runnerPids(containerId);
+  if (pid === undefined) throw new Error(`no runner of ${containerId}`);
+  return pid;
+}
+
+async function nodeWithHello(): Promise<AgentNode> {
+  const node = nodeWith(containerd);
+  await node.start();
+  edgectl(node, "image", "import", HELLO_COMPONENT, "--name", HELLO_IMAGE);
+  return node;
+}
+
+test("kill -9 of the agent restarts none of ten containers and ten components, and the next agent takes all up", {
+  skip,
+}, async () => {
+  await using node = await nodeWithHello();
+  for (let index = 0; index < PODS_OF_A_KIND; index += 1) {
+    node.writeManifest(`container-${index}.json`, containerPod(`container-${index}`));
+    node.writeManifest(`component-${index}.json`, componentPod(`component-${index}`));
+  }
+  const before = await node.waitForPods("twenty ready pods", allReady(2 * PODS_OF_A_KIND));
+  await node.kill();
+  await node.start();
+  const afterwards = await node.waitForPods("twenty adopted pods", allReady(2 * PODS_OF_A_KIND));
+  assert.deepEqual(identities(afterwards), identities(before));
+  assert.ok(
+    identities(before).every(([, id, startedAt, restarts]) => id !== "" && startedAt !== undefined && restarts === 0),
+  );
+  await node.drain();
+});
+
+test("kill -9 of a container's process restarts it at once, in the same sandbox, and the count says so", {
+  skip,
+}, async () => {
+  await using node = await nodeWithHello();
+  node.writeManifest("a.json", containerPod("a"));
+  const first = (await node.waitForPods("a ready pod", allReady(1))).get("a-node");
+  process.kill(containerd.pidOf(containerIdOf(first)), "SIGKILL");
+  const restarted = await node.waitForPods(
+    "a restarted container",
+    (pods) => restartsOf(pods.get("a-node")) === 1 && isReady(pods.get("a-node")),
+  );
+  const status = restarted.get("a-node")?.status?.containerStatuses?.[0];
+  assert.equal(status?.lastState?.terminated?.exitCode, 137);
+  assert.notEqual(containerIdOf(restarted.get("a-node")), containerIdOf(first));
+  assert.equal(restarted.get("a-node")?.status?.podIP, first?.status?.podIP);
+  await node.drain();
+});
+
+test("kill -9 of a component's process restarts it at once, and the count says so", { skip }, async () => {
+  await using node = await nodeWithHello();
+  node.writeManifest("a.json", componentPod("a"));
+  const first = (await node.waitForPods("a ready pod", allReady(1))).get("a-node");
+  process.kill(runnerPidOf(node, containerIdOf(first)), "SIGKILL");
+  const restarted = await node.waitForPods(
+    "a restarted component",
+    (pods) => restartsOf(pods.get("a-node")) === 1 && isReady(pods.get("a-node")),
+  );
+  const status = restarted.get("a-node")?.status?.containerStatuses?.[0];
+  assert.equal(status?.lastState?.terminated?.exitCode, 137);
+  await node.drain();
+});
+
+test("a component dies while no agent is there: the next agent sees it and restarts it", { skip }, async () => {
+  await using node = await nodeWithHello();
+  node.writeManifest("a.json", componentPod("a"));
+  node.writeManifest("b.json", componentPod("b"));
+  const first = await node.waitForPods("two ready pods", allReady(2));
+  const pid = runnerPidOf(node, containerIdOf(first.get("a-node")));
+  await node.kill();
+  process.kill(pid, "SIGKILL");
+  await node.start();
+  const afterwards = await node.waitForPods(
+    "a restarted component",
+    (pods) => restartsOf(pods.get("a-node")) === 1 && allReady(2)(pods),
+  );
+  assert.equal(containerIdOf(afterwards.get("b-node")), containerIdOf(first.get("b-node")));
+  await node.drain();
+});
+
+test("the container runtime dies: components go on, the node says why it is not ready, and recovers by itself", {
+  skip,
+}, async () => {
+  await using own = await Containerd.start();
+  await using node = nodeWith(own);
+  await node.start();
+  edgectl(node, "image", "import", HELLO_COMPONENT, "--name", HELLO_IMAGE);
+  node.writeManifest("container.json", containerPod("container"));
+  node.writeManifest("component.json", componentPod("component"));
+  const first = await node.waitForPods("two ready pods", allReady(2));
+  await own.killDaemon();
+  const notReady = await node.waitForStatus("a node that is not ready", (status) => !status.ready);
+  const condition = notReady.conditions.find(({ type }) => type === "Ready");
+  assert.match(condition?.message ?? "", /RuntimeNotReady|container runtime is down/);
+  node.writeManifest("later.json", componentPod("later"));
+  await node.waitForPods("a component started meanwhile", (pods) => isReady(pods.get("later-node")));
+  await own.startDaemon();
+  await node.waitForStatus("a node that is ready again", (status) => status.ready);
+  const afterwards = await node.waitForPods("all pods ready", allReady(3));
+  for (const name of ["container-node", "component-node"]) {
+    assert.equal(containerIdOf(afterwards.get(name)), containerIdOf(first.get(name)));
+  }
+  await node.drain();
+});
+
+test("a pod's cgroup, folders and logs are gone when its manifest is gone", { skip }, async () => {
+  await using node = await nodeWithHello();
+  node.writeManifest("container.json", containerPod("container"));
+  node.writeManifest("component.json", componentPod("component"));
+  await node.waitForPods("two ready pods", allReady(2));
+  assert.equal(readdirSync(join(node.directory, "logs")).length, 2);
+  await node.drain();
+  assert.deepEqual(readdirSync(join(node.directory, "logs")), []);
+  assert.deepEqual(readdirSync(join(node.directory, "root", "pods")), []);
+  assert.deepEqual(node.podCgroups(), []);
+});

@@ -1,0 +1,59 @@
+/** A node with real runtimes and pods that do something, for end-to-end tests and the bench. */
+import { execFileSync } from "node:child_process";
+import type { Pod } from "../../protocol/pod.ts";
+import { AgentNode, type AgentOptions } from "./agent-process.ts";
+import type { Containerd } from "./containerd.ts";
+import { BUSYBOX_IMAGE } from "./image-archive.ts";
+
+export const HELLO_IMAGE = "picolet.example/hello:1";
+export const HELLO_COMPONENT = "dist/examples/hello.wasm";
+
+/** A node whose containers run in `containerd` and which has no other runtime besides components. */
+export function nodeWith(containerd: Containerd | undefined, options: AgentOptions = {}): AgentNode {
+  const endpoint = containerd === undefined ? "" : `unix://${containerd.socketPath}`;
+  return new AgentNode({ ...options, config: { containerRuntimeEndpoint: endpoint, ...options.config } });
+}
+
+/** Runs `edgectl` as a user does. @throws with what it printed when it fails */
+export function edgectl(node: AgentNode, ...args: string[]): string {
+  return execFileSync("dist/bin/edgectl", ["--socket", node.socketPath, ...args], {
+    encoding: "utf8",
+    stdio: ["ignore", "pipe", "pipe"],
+  });
+}
+
+/** Sleeps until it is told to end, and then ends at once. */
+const SLEEP_SCRIPT = "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done";
+
+export function containerPod(name: string, script: string = SLEEP_SCRIPT, spec: Record<string, unknown> = {}): unknown {
+  return {
+    apiVersion: "v1",
+    kind: "Pod",
+    metadata: { name },
+    spec: {
+      terminationGracePeriodSeconds: 1,
+      containers: [{ name: "app", image: BUSYBOX_IMAGE, command: ["/bin/sh", "-c", script] }],
+      ...spec,
+    },
+  };
+}
+
+export function componentPod(name: string, container: Record<string, unknown> = {}): unknown {
+  return {
+    apiVersion: "v1",
+    kind: "Pod",
+    metadata: { name },
+    spec: {
+      runtimeClassName: "wasm",
+      terminationGracePeriodSeconds: 1,
+      containers: [{ name: "app", image: HELLO_IMAGE, imagePullPolicy: "IfNotPresent", ...container }],
+    },
+  };
+}
+
+/** The runtime's id of a pod's first container, without its scheme; "" while there is none. */
+export const containerIdOf = (pod: Pod | undefined): string =>
+  (pod?.status?.containerStatuses?.[0]?.containerID ?? "").replace(/^[^:]*:\/\//, "");
+
+export const startedAtOf = (pod: Pod | undefined): string | undefined =>
+  pod?.status?.containerStatuses?.[0]?.state?.running?.startedAt;
