@@ -1,0 +1,69 @@
+/** Files that are either there as a whole or not at all, also after a power cut. */
+import { type FileHandle, open, rename, rm } from "node:fs/promises";
+import { dirname } from "node:path";
+import { PicoletError } from "../../protocol/errors.ts";
+
+/** Numbers the temporary files of one agent; those of dead agents are swept when the next one starts. */
+export class TemporaryNames {
+  readonly #directory: string;
+  #count = 0;
+
+  constructor(directory: string) {
+    this.#directory = directory;
+  }
+
+  next(): string {
+    this.#count += 1;
+    return `${this.#directory}/${process.pid}-${this.#count}`;
+  }
+}
+
+/** Content and name are on disk when it returns. */
+export async function writeDurably(path: string, content: string, temporary: string): Promise<void> {
+  const file = await open(temporary, "wx", 0o600);
+  try {
+    await file.writeFile(content);
+    await file.sync();
+  } finally {
+    await file.close();
+  }
+  await renameDurably(temporary, path);
+}
+
+/** `from` has been synced already. */
+export async function renameDurably(from: string, to: string): Promise<void> {
+  try {
+    await rename(from, to);
+  } catch (error) {
+    await rm(from, { recursive: true, force: true });
+    throw error;
+  }
+  await syncDirectory(dirname(to));
+}
+
+export async function syncDirectory(path: string): Promise<void> {
+  let directory: FileHandle | undefined;
+  try {
+    directory = await open(path, "r");
+    await directory.sync();
+  } finally {
+    await directory?.close();
+  }
+}
+
+export const errnoOf = (error: unknown): string | undefined =>
+  error instanceof Error && "code" in error && typeof error.code === "string" ? error.code : undefined;
+
+/** What `node:fs` threw, made ours: `message` says what could not be done. */
+export function fileError(error: unknown, message: string): PicoletError {
+  if (error instanceof PicoletError) return error;
+  const errno = errnoOf(error);
+  if (errno === "ENOSPC" || errno === "EDQUOT") {
+    return new PicoletError("resource_exhausted", message, { cause: error, retryable: true });
+  }
+  if (errno === "ENOENT") return new PicoletError("not_found", message, { cause: error });
+  if (errno === "EACCES" || errno === "EPERM" || errno === "EROFS") {
+    return new PicoletError("permission_denied", message, { cause: error });
+  }
+  return new PicoletError("failed", message, { cause: error, retryable: true });
+}

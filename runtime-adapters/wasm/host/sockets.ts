@@ -1,0 +1,30 @@
+/**
+ * wasi:sockets with nothing in it: standard libraries and adapters import it unasked, so the names are there, and every
+ * attempt to use the network answers `access-denied`.
+ */
+import { Failure } from "./failure.ts";
+import { type Handles, HostResource } from "./handles.ts";
+
+const denied = (): never => {
+  throw new Failure("access-denied");
+};
+
+/** Made without asking for rights: it is the socket or the look-up made with it that is refused. */
+export class Network extends HostResource {}
+
+/** Classes of resources that never come to be; the generated glue only compares with them. */
+class TcpSocket {}
+class UdpSocket {}
+class IncomingDatagramStream {}
+class OutgoingDatagramStream {}
+class ResolveAddressStream {}
+
+export const socketImports = (handles: Handles) => ({
+  "wasi:sockets/instance-network": { instanceNetwork: () => new Network(handles.networks) },
+  "wasi:sockets/network": { Network, networkErrorCode: () => undefined },
+  "wasi:sockets/ip-name-lookup": { ResolveAddressStream, resolveAddresses: denied },
+  "wasi:sockets/tcp": { TcpSocket },
+  "wasi:sockets/tcp-create-socket": { createTcpSocket: denied },
+  "wasi:sockets/udp": { UdpSocket, IncomingDatagramStream, OutgoingDatagramStream },
+  "wasi:sockets/udp-create-socket": { createUdpSocket: denied },
+});

@@ -1,0 +1,117 @@
+/** Bytes that are pulled piece by piece: from a file, out of gzip, out of a tar entry. */
+import type { FileHandle } from "node:fs/promises";
+import { Readable } from "node:stream";
+import { createGunzip } from "node:zlib";
+import { PicoletError } from "../../../protocol/errors.ts";
+
+/** Of one piece; all that is in memory of a file at a time. */
+const CHUNK_BYTES = 65_536;
+
+export interface ByteStream extends AsyncDisposable {
+  /** Any number of bytes, at most `limit`, valid until the next call; undefined at the end. */
+  read(limit: number): Promise<Uint8Array | undefined>;
+  /** Passes over up to `count` bytes; less than that at the end. */
+  skip(count: number): Promise<void>;
+}
+
+/** From the start of an open file, which stays open. */
+export class FileBytes implements ByteStream {
+  readonly #file: FileHandle;
+  readonly #buffer = Buffer.allocUnsafe(CHUNK_BYTES);
+  #position = 0;
+
+  constructor(file: FileHandle) {
+    this.#file = file;
+  }
+
+  async read(limit: number): Promise<Uint8Array | undefined> {
+    const wanted = Math.min(limit, CHUNK_BYTES);
+    const { bytesRead } = await this.#file.read(this.#buffer, 0, wanted, this.#position);
+    this.#position += bytesRead;
+    return bytesRead === 0 ? undefined : this.#buffer.subarray(0, bytesRead);
+  }
+
+  async skip(count: number): Promise<void> {
+    this.#position += count;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    // The file is its owner's to close.
+  }
+}
+
+/** Any source of pieces as a stream: pieces larger than what is asked for are kept for the next read. */
+class ChunkBytes implements ByteStream {
+  readonly #chunks: AsyncIterator<Uint8Array>;
+  #rest: Uint8Array | undefined;
+
+  constructor(chunks: AsyncIterable<Uint8Array>) {
+    this.#chunks = chunks[Symbol.asyncIterator]();
+  }
+
+  async read(limit: number): Promise<Uint8Array | undefined> {
+    let chunk = this.#rest;
+    while (chunk === undefined || chunk.length === 0) {
+      const next = await this.#chunks.next();
+      if (next.done === true) return undefined;
+      chunk = next.value;
+    }
+    this.#rest = chunk.length > limit ? chunk.subarray(limit) : undefined;
+    return chunk.subarray(0, limit);
+  }
+
+  async skip(count: number): Promise<void> {
+    for (let left = count; left > 0; ) {
+      const chunk = await this.read(left);
+      if (chunk === undefined) return;
+      left -= chunk.length;
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#chunks.return?.();
+  }
+}
+
+/** @throws on reading, `corrupt` when it is no gzip or damaged. */
+export function gunzipped(compressed: ByteStream): ByteStream {
+  return new ChunkBytes(inflate(compressed));
+}
+
+async function* inflate(compressed: ByteStream): AsyncGenerator<Uint8Array, void> {
+  const source = Readable.from(pieces(compressed), { objectMode: false });
+  const gunzip = createGunzip();
+  source.once("error", (error) => gunzip.destroy(error));
+  source.pipe(gunzip);
+  try {
+    for await (const chunk of gunzip) yield chunk as Uint8Array;
+  } catch (error) {
+    if (error instanceof PicoletError) throw error;
+    throw new PicoletError("corrupt", "cannot decompress gzip data", { cause: error });
+  } finally {
+    source.destroy();
+    gunzip.destroy();
+  }
+}
+
+/** Copies, because a stream may still hold a piece when the next one is read. */
+async function* pieces(stream: ByteStream): AsyncGenerator<Uint8Array, void> {
+  for (;;) {
+    const piece = await stream.read(CHUNK_BYTES);
+    if (piece === undefined) return;
+    yield Buffer.from(piece);
+  }
+}
+
+/** All of it. @throws `resource_exhausted` when it is more than `limit` bytes. */
+export async function readAll(stream: ByteStream, limit: number, what: string): Promise<Buffer> {
+  const chunks: Buffer[] = [];
+  let size = 0;
+  for (;;) {
+    const chunk = await stream.read(CHUNK_BYTES);
+    if (chunk === undefined) return Buffer.concat(chunks, size);
+    size += chunk.length;
+    if (size > limit) throw new PicoletError("resource_exhausted", `${what} is larger than ${limit} bytes`);
+    chunks.push(Buffer.from(chunk));
+  }
+}

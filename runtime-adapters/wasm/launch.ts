@@ -1,0 +1,58 @@
+/** What the adapter tells a runner, and what the runner tells back. Files between two programs of the same version. */
+import type { ModuleMemory } from "./binary/memory-limits.ts";
+import type { MountLaunch } from "./host/mounts.ts";
+
+/** One container, in `launch.json`. */
+export interface RunnerLaunch {
+  readonly component: TranspiledComponent;
+  /** Bytes of linear memory that each of the component's memories may grow to; undefined: what it declares. */
+  readonly memoryLimitBytes: number | undefined;
+  readonly args: readonly string[];
+  readonly env: readonly (readonly [name: string, value: string])[];
+  readonly workingDir: string | undefined;
+  readonly mounts: readonly MountLaunch[];
+  /** An empty directory, for the places that only mounted files make. */
+  readonly emptyDirectory: string;
+  readonly logPath: string;
+  /** Where the runner says why it ended, when it is more than an exit code: a `RunnerEnd`. */
+  readonly endPath: string;
+  /** What the runner becomes before it touches the component; undefined: it stays what it is. */
+  readonly identity: Identity | undefined;
+}
+
+export interface Identity {
+  readonly uid: number;
+  readonly gid: number;
+  readonly groups: readonly number[];
+}
+
+/** A component as the transpiler left it in the cache. */
+export interface TranspiledComponent {
+  /** Absolute. */
+  readonly directory: string;
+  /** The script whose value is jco's `instantiate`. */
+  readonly script: string;
+  readonly modules: readonly TranspiledModule[];
+}
+
+export interface TranspiledModule {
+  /** As the script asks for it; a file of this name is in the directory. */
+  readonly name: string;
+  readonly memories: readonly ModuleMemory[];
+}
+
+export interface RunnerEnd {
+  /** `start`: it never got as far as running; `trap`: it was ended by a fault of its own. */
+  readonly kind: "start" | "trap";
+  readonly message: string;
+}
+
+/** The file descriptor on which a runner says once that the component is instantiated and about to run. */
+export const STARTED_FD = 3;
+export const STARTED_WORD = "started\n";
+
+/** Of a `RunnerEnd`; Kubernetes' limit for a container's termination message is the same. */
+export const MAX_END_MESSAGE_LENGTH = 4096;
+
+/** A component that traps has no exit code of its own. */
+export const TRAP_EXIT_CODE = 1;

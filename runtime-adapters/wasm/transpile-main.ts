@@ -1,0 +1,87 @@
+/** Transpiles one component and ends: `node … transpile <TranspileRequest>`. What it needs of memory goes with it. */
+import { createHash } from "node:crypto";
+import { closeSync, fsyncSync, openSync, readFileSync, writeFileSync, writeSync } from "node:fs";
+import { join } from "node:path";
+import { describeError, isPicoletError, PicoletError } from "../../protocol/errors.ts";
+import { checkNames } from "./binary/component-names.ts";
+import { readComponentShape } from "./binary/component-shape.ts";
+import { withPatchableMemories } from "./binary/memory-limits.ts";
+import type { TranspiledModule } from "./launch.ts";
+import { replaceShim } from "./transpile/bindgen-host.ts";
+import { asScript } from "./transpile/generated-script.ts";
+import {
+  type CachedFile,
+  type CacheManifest,
+  MANIFEST_NAME,
+  SCRIPT_NAME,
+  TRANSPILER_VERSION,
+  type TranspileAnswer,
+  type TranspileRequest,
+} from "./transpile/request.ts";
+
+async function transpile(request: TranspileRequest): Promise<void> {
+  const component = readFileSync(request.componentPath);
+  if (sha256(component) !== request.sha256) {
+    throw new PicoletError("corrupt", `the content of ${request.componentPath} is not what its digest says`);
+  }
+  readComponentShape((offset, length) => component.subarray(offset, offset + length), component.length);
+  checkNames(component);
+  const files: CachedFile[] = [];
+  const modules: TranspiledModule[] = [];
+  for (const [name, content] of await generate(component)) {
+    if (name.endsWith(".wasm")) {
+      const { bytes, memories } = withPatchableMemories(content);
+      modules.push({ name, memories });
+      files.push(save(request.outputDirectory, name, bytes));
+    } else if (name === SCRIPT_NAME) {
+      const script = asScript(Buffer.from(content).toString("utf8"));
+      files.push(save(request.outputDirectory, name, Buffer.from(script, "latin1")));
+    } else throw new PicoletError("failed", `cannot read what jco generated: there is a file ${name}`);
+  }
+  const manifest: CacheManifest = { transpiler: TRANSPILER_VERSION, script: SCRIPT_NAME, modules, files };
+  save(request.outputDirectory, MANIFEST_NAME, Buffer.from(`${JSON.stringify(manifest)}\n`));
+}
+
+async function generate(component: Uint8Array): Promise<readonly (readonly [name: string, content: Uint8Array])[]> {
+  replaceShim();
+  const bindgen = await import("@bytecodealliance/jco-transpile/component");
+  await bindgen.$init;
+  try {
+    const { files } = bindgen.generate(component, {
+      name: SCRIPT_NAME.slice(0, -".js".length),
+      instantiation: { tag: "sync" },
+      map: [],
+      noTypescript: true,
+      noNodejsCompat: true,
+      noNamespacedExports: false,
+      base64Cutoff: 0,
+    });
+    return files;
+  } catch (error) {
+    throw new PicoletError("invalid", "jco refuses the component", { cause: error });
+  }
+}
+
+/** On disk when it returns: the manifest that vouches for it must not be there before it. */
+function save(directory: string, name: string, content: Uint8Array): CachedFile {
+  const path = join(directory, name);
+  writeFileSync(path, content, { flag: "wx", mode: 0o644 });
+  const fd = openSync(path, "r");
+  fsyncSync(fd);
+  closeSync(fd);
+  return { name, sizeBytes: content.length, sha256: sha256(content) };
+}
+
+const sha256 = (bytes: Uint8Array): string => createHash("sha256").update(bytes).digest("hex");
+
+function answer(message: TranspileAnswer): void {
+  writeSync(1, `${JSON.stringify(message)}\n`);
+}
+
+try {
+  await transpile(JSON.parse(process.argv[2] ?? "") as TranspileRequest);
+  answer({ kind: "done", peakRssKiB: process.resourceUsage().maxRSS });
+} catch (error) {
+  const code = isPicoletError(error, "invalid") || isPicoletError(error, "corrupt") ? error.code : "failed";
+  answer({ kind: "failed", code: code as "invalid" | "corrupt" | "failed", message: describeError(error) });
+}
