@@ -21,6 +21,7 @@ export function showValue(value: unknown): string {
 /** Gathers problems in the words of k8s.io/apimachinery/pkg/util/validation/field. */
 export class FieldProblems {
   readonly #found: FieldProblem[] = [];
+  readonly #silenced: string[] = [];
   #omitted = 0;
 
   /** At most MAX_PROBLEMS, and one that counts the others. */
@@ -29,7 +30,13 @@ export class FieldProblems {
     return [...this.#found, { path: "", message: `and ${this.#omitted} more problems` }];
   }
 
+  /** What is found from now on at `path` and below it is not worth saying. */
+  silence(path: string): void {
+    this.#silenced.push(path);
+  }
+
   add(path: string, message: string): void {
+    if (this.#silenced.some((silenced) => isAtOrBelow(path, silenced))) return;
     if (this.#found.length < MAX_PROBLEMS) this.#found.push({ path, message });
     else this.#omitted += 1;
   }
@@ -78,6 +85,9 @@ export class FieldProblems {
     this.add(path, `Too long: may not be more than ${maxBytes} bytes`);
   }
 }
+
+const isAtOrBelow = (path: string, above: string): boolean =>
+  path.startsWith(above) && (path.length === above.length || path[above.length] === "." || path[above.length] === "[");
 
 export const formatProblem = ({ path, message }: FieldProblem): string =>
   path === "" ? message : `${path}: ${message}`;

@@ -82,7 +82,7 @@ export function qualifiedNameProblems(value: string): string[] {
   const parts = value.split("/");
   if (parts.length > 2) {
     return [
-      `a qualified name ${QUALIFIED_RULE.message.replace("(e.g.", "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName', or")}`,
+      `a qualified name ${QUALIFIED_RULE.message} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')`,
     ];
   }
   const name = parts.at(-1) ?? "";

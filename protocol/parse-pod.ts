@@ -26,7 +26,7 @@ export const POD_LIMITS: PlainDataLimits = { maxDepth: 40, maxValues: 100_000, m
  * path, wrong types first. Never throws, never changes `input`.
  */
 export function parsePod(input: unknown): ParsePodResult {
-  const copied = copyPlainData(input, POD_LIMITS);
+  const copied = copyPlainData(input ?? null, POD_LIMITS);
   if (!copied.ok) return { ok: false, problems: [copied.problem] };
   const foreign = kindProblems(copied.value);
   if (foreign.length > 0) return { ok: false, problems: foreign };
@@ -36,13 +36,7 @@ export function parsePod(input: unknown): ParsePodResult {
     const { status: _, ...withoutStatus } = pod;
     pod.metadata.namespace ||= DEFAULT_NAMESPACE;
     applyPodDefaults(pod);
-    const mistyped = problems.found.map(({ path }) => path);
-    const judged = new FieldProblems();
-    validatePod(pod as Pod, judged);
-    for (const problem of judged.found) {
-      // What is wrong with an empty value is wrong only because the true one was taken out.
-      if (!mistyped.some((path) => isAtOrBelow(problem.path, path))) problems.add(problem.path, problem.message);
-    }
+    validatePod(pod as Pod, problems);
     if (problems.found.length === 0) return { ok: true, pod: withoutStatus as Pod };
   }
   return { ok: false, problems: problems.found };
@@ -54,14 +48,13 @@ function decode(value: unknown, problems: FieldProblems): (PodDraft & { status?:
   if (decoded.success) return decoded.data;
   for (const { path, message } of decoded.error.issues.map(schemaProblem)) problems.add(path, message);
   removeFaults(value, decoded.error.issues);
+  // What is wrong with an empty value is wrong only because the true one was taken out.
+  for (const { path } of problems.found) problems.silence(path);
   return safeParse(value).data;
 }
 
 /** Compiling each schema to a function would cost more memory than the few pods of a node are worth. */
 const safeParse = (value: unknown) => z.safeParse(podSchema, value, { jitless: true, reportInput: true });
-
-const isAtOrBelow = (path: string, above: string): boolean =>
-  path.startsWith(above) && (path.length === above.length || /^[.[]/.test(path.slice(above.length)));
 
 /** Said alone: nothing else about a Deployment's fields is worth reading. */
 function kindProblems(value: unknown): readonly FieldProblem[] {

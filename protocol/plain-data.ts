@@ -30,6 +30,7 @@ export function childPath(path: string, key: string): string {
 
 /**
  * Copies mappings, lists and scalars. Fields that are null are left out, as Kubernetes reads them; null in a list stays.
+ * A Date, which some YAML parsers make, becomes its text again.
  * Refused: what is deeper or larger than `limits` (a cycle is infinitely deep), `__proto__` as a key, and everything
  * that no JSON document can hold. Never throws, never changes `input`.
  */
@@ -67,6 +68,7 @@ class Copier {
     }
     if (Array.isArray(value))
       return value.map((item, index) => this.copy(item ?? null, `${path}[${index}]`, depth + 1));
+    if (value instanceof Date) return timeText(value);
     if (isMapping(value)) return this.#copyMapping(value, path, depth);
     throw new Refused(path, "Invalid value: must be a mapping, a list, a string, a number or a boolean");
   }
@@ -88,6 +90,10 @@ class Copier {
     }
   }
 }
+
+/** RFC 3339 with seconds, as Kubernetes writes times. */
+const timeText = (time: Date): string =>
+  Number.isNaN(time.getTime()) ? "" : time.toISOString().replace(/\.\d+Z$/, "Z");
 
 function isMapping(value: unknown): value is object {
   if (typeof value !== "object" || value === null) return false;

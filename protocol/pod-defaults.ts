@@ -24,6 +24,7 @@ export function applyPodDefaults(pod: PodDraft): void {
   spec.dnsPolicy ||= "ClusterFirst";
   spec.schedulerName ||= "default-scheduler";
   spec.terminationGracePeriodSeconds ??= 30;
+  if (spec.terminationGracePeriodSeconds < 0) spec.terminationGracePeriodSeconds = 1;
   spec.securityContext ??= {};
   spec.enableServiceLinks ??= true;
   spec.serviceAccountName ||= spec.serviceAccount;

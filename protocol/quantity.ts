@@ -22,6 +22,8 @@ export type QuantityResult =
 export const MAX_QUANTITY_LENGTH = 64;
 /** 10^36 is 10^18 times the largest suffix; Kubernetes has no limit, and computes 10^2147483647 when asked to. */
 const MAX_DECIMAL_EXPONENT = 36n;
+/** With no more digits than MAX_QUANTITY_LENGTH, everything with a smaller exponent is below one nano unit. */
+const MIN_DECIMAL_EXPONENT = -100n;
 
 const NANO = 1_000_000_000n;
 const NANO_DIGITS = 9n;
@@ -33,6 +35,7 @@ const BINARY_SUFFIXES = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 const DECIMAL_SUFFIXES = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
 
 const FORMAT_PROBLEM = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
+const NUMBER_PROBLEM = "unable to parse numeric part of quantity";
 const SUFFIX_PROBLEM = "unable to parse quantity's suffix";
 
 interface Scale {
@@ -48,8 +51,9 @@ function parseSuffix(suffix: string): Scale | undefined {
   if (decimal >= 0) return { format: "DecimalSI", base: 10n, exponent: BigInt(decimal - 3) * 3n };
   if (!/^[eE][+-]?\d+$/.test(suffix)) return undefined;
   const exponent = BigInt(suffix.slice(suffix[1] === "+" ? 2 : 1));
-  if (exponent > MAX_DECIMAL_EXPONENT || exponent < -MAX_DECIMAL_EXPONENT) return undefined;
-  return { format: "DecimalExponent", base: 10n, exponent };
+  if (exponent > MAX_DECIMAL_EXPONENT) return undefined;
+  const enough = exponent < MIN_DECIMAL_EXPONENT ? MIN_DECIMAL_EXPONENT : exponent;
+  return { format: "DecimalExponent", base: 10n, exponent: enough };
 }
 
 /** `dividend / divisor` of non-negative numbers, rounded up. */
@@ -62,7 +66,9 @@ export function parseQuantity(text: string): QuantityResult {
   }
   const match = /^([+-]?)(\d*)(?:\.(\d*))?([eEinumkKMGTP]*[-+]?\d*)$/.exec(text);
   const [, sign, whole = "", fraction = "", suffix = ""] = match ?? [];
-  if (match === null || whole + fraction === "") return { ok: false, problem: FORMAT_PROBLEM };
+  if (text === "" || match === null) return { ok: false, problem: FORMAT_PROBLEM };
+  // Kubernetes takes some of these for zero ("m", "Ki") and refuses others ("Pi"); nobody means them.
+  if (whole + fraction === "") return { ok: false, problem: NUMBER_PROBLEM };
   const scale = parseSuffix(suffix);
   if (scale === undefined) return { ok: false, problem: SUFFIX_PROBLEM };
 

@@ -102,6 +102,7 @@ function check(value: unknown, hostName: string, problems: FieldProblems): Confi
   if (!decoded.success) {
     for (const { path, message } of decoded.error.issues.map(schemaProblem)) problems.add(path, message);
     removeFaults(value, decoded.error.issues);
+    for (const { path } of problems.found) problems.silence(path);
     decoded = safeParse(value);
     if (!decoded.success) return undefined;
   }
