@@ -86,12 +86,11 @@ export function loadConfiguration(text: string, hostName: string = hostname()): 
   if (configuration !== undefined && problems.found.length === 0) {
     return { ok: true, configuration, notActedUpon: notActedUpon(configuration, hostName) };
   }
-  return refused(
-    ...problems.found.map((problem) => {
-      const line = yaml.lineOf(pathSteps(problem.path));
-      return line === undefined ? problem : { ...problem, line };
-    }),
-  );
+  const located = problems.found.map((problem): ConfigurationProblem => {
+    const line = yaml.lineOf(pathSteps(problem.path));
+    return line === undefined ? problem : { ...problem, line };
+  });
+  return refused(...located.sort((left, right) => (left.line ?? Infinity) - (right.line ?? Infinity) || 0));
 }
 
 function check(value: unknown, hostName: string, problems: FieldProblems): Configuration | undefined {

@@ -1,0 +1,269 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import fc from "fast-check";
+import {
+  type Configuration,
+  formatConfigurationProblem,
+  loadConfiguration,
+  MAX_CONFIGURATION_CHARACTERS,
+} from "./configuration.ts";
+
+const HOST = "Board-7";
+
+function load(text: string): Configuration {
+  const result = loadConfiguration(text, HOST);
+  assert.ok(result.ok, result.ok ? "" : JSON.stringify(result.problems));
+  return result.configuration;
+}
+
+function problemsOf(text: string, hostName = HOST): string[] {
+  const result = loadConfiguration(text, hostName);
+  return result.ok ? [] : result.problems.map((problem) => formatConfigurationProblem("config.yaml", problem));
+}
+
+function notActedUpon(text: string): readonly string[] {
+  const result = loadConfiguration(text, HOST);
+  assert.ok(result.ok);
+  return result.notActedUpon;
+}
+
+for (const [name, text] of [
+  ["no text", ""],
+  ["comments", "# nothing\n"],
+  ["an empty document", "---\n"],
+  ["an empty mapping", "{}"],
+] as const) {
+  test(`${name} is the default configuration`, () => {
+    const configuration = load(text);
+    assert.equal(configuration.nodeName, "board-7");
+    assert.equal(configuration.staticPodPath, "");
+    assert.equal(configuration.fileCheckFrequency, 20_000);
+    assert.equal(configuration.containerRuntimeEndpoint, "unix:///run/containerd/containerd.sock");
+    assert.equal(configuration.containerLogMaxSize, 10_485_760);
+    assert.equal(configuration.resolvConf, "/etc/resolv.conf");
+    assert.equal(configuration.serializeImagePulls, true);
+    assert.equal(configuration.evictionHard["memory.available"], "100Mi");
+    assert.deepEqual(notActedUpon(text), []);
+  });
+}
+
+test("the configuration is plain data", () => {
+  const configuration = load("");
+  assert.deepEqual(JSON.parse(JSON.stringify(configuration)), configuration);
+});
+
+/** As kubeadm 1.34 writes it, with the zeros that stand for "the default". */
+const KUBEADM = `
+apiVersion: kubelet.config.k8s.io/v1beta1
+authentication:
+  anonymous:
+    enabled: false
+  webhook:
+    cacheTTL: 0s
+    enabled: true
+  x509:
+    clientCAFile: /etc/kubernetes/pki/ca.crt
+authorization:
+  mode: Webhook
+  webhook:
+    cacheAuthorizedTTL: 0s
+    cacheUnauthorizedTTL: 0s
+cgroupDriver: systemd
+clusterDNS:
+- 10.96.0.10
+clusterDomain: cluster.local
+containerRuntimeEndpoint: unix:///var/run/containerd/containerd.sock
+cpuManagerReconcilePeriod: 0s
+crashLoopBackOff: {}
+evictionPressureTransitionPeriod: 0s
+fileCheckFrequency: 0s
+healthzBindAddress: 127.0.0.1
+healthzPort: 10248
+httpCheckFrequency: 0s
+imageMaximumGCAge: 0s
+imageMinimumGCAge: 0s
+kind: KubeletConfiguration
+logging:
+  flushFrequency: 0
+  options:
+    json:
+      infoBufferSize: "0"
+    text:
+      infoBufferSize: "0"
+  verbosity: 0
+memorySwap: {}
+nodeStatusReportFrequency: 0s
+nodeStatusUpdateFrequency: 0s
+rotateCertificates: true
+runtimeRequestTimeout: 0s
+shutdownGracePeriod: 0s
+shutdownGracePeriodCriticalPods: 0s
+staticPodPath: /etc/kubernetes/manifests
+streamingConnectionIdleTimeout: 0s
+syncFrequency: 0s
+volumeStatsAggPeriod: 0s
+`;
+
+test("the file of a real kubelet is taken, and zeros in it are the kubelet's defaults", () => {
+  const configuration = load(KUBEADM);
+  assert.equal(configuration.cgroupDriver, "systemd");
+  assert.equal(configuration.staticPodPath, "/etc/kubernetes/manifests");
+  assert.deepEqual(configuration.clusterDNS, ["10.96.0.10"]);
+  assert.equal(configuration.fileCheckFrequency, 20_000);
+  assert.equal(configuration.syncFrequency, 60_000);
+  assert.equal(configuration.runtimeRequestTimeout, 120_000);
+  assert.equal(configuration.nodeStatusReportFrequency, 300_000);
+  assert.equal(configuration.authentication.webhook.cacheTTL, 120_000);
+  assert.deepEqual(configuration.crashLoopBackOff, {
+    initialContainerRestartPeriod: 10_000,
+    maxContainerRestartPeriod: 300_000,
+  });
+  assert.deepEqual(notActedUpon(KUBEADM), ["rotateCertificates", "logging", "authentication"]);
+});
+
+for (const [text, read, expected] of [
+  ["healthzPort: 0", (c: Configuration) => c.healthzPort, 0],
+  ["port: 0", (c: Configuration) => c.port, 0],
+  ['resolvConf: ""', (c: Configuration) => c.resolvConf, ""],
+  ["podPidsLimit: -7", (c: Configuration) => c.podPidsLimit, -1],
+  ["maxPods: 0", (c: Configuration) => c.maxPods, 110],
+  ['cgroupDriver: ""', (c: Configuration) => c.cgroupDriver, "cgroupfs"],
+  ["fileCheckFrequency: 1m30s", (c: Configuration) => c.fileCheckFrequency, 90_000],
+  ["containerLogMaxSize: 256Ki", (c: Configuration) => c.containerLogMaxSize, 262_144],
+  ["containerLogMaxSize: 1048576", (c: Configuration) => c.containerLogMaxSize, 1_048_576],
+  ["maxParallelImagePulls: 3", (c: Configuration) => c.serializeImagePulls, false],
+  ["nodeStatusUpdateFrequency: 20s", (c: Configuration) => c.nodeStatusReportFrequency, 20_000],
+  ["enforceNodeAllocatable: []", (c: Configuration) => c.enforceNodeAllocatable.length, 0],
+  ["nodeName: other", (c: Configuration) => c.nodeName, "other"],
+  ["wasm: {cacheSize: 1Gi, transpileTimeout: 10m}", (c: Configuration) => c.wasm.cacheSize, 1_073_741_824],
+  ["wasm: {cacheSize: 1Gi, transpileTimeout: 10m}", (c: Configuration) => c.wasm.transpileTimeout, 600_000],
+  ["wasm: {cacheSize: 1Gi}", (c: Configuration) => c.wasm.startTimeout, 30_000],
+  ["budget: {memoryBytes: 64Mi}", (c: Configuration) => c.budget.memoryBytes, 67_108_864],
+  ["hub: {url: 'wss://hub.example'}", (c: Configuration) => c.hub.url, "wss://hub.example"],
+  ["hub:", (c: Configuration) => Object.keys(c.hub).length, 0],
+  ["evictionHard: {memory.available: 50Mi}", (c: Configuration) => Object.keys(c.evictionHard).length, 1],
+  [
+    "evictionHard: {memory.available: 50Mi}\nmergeDefaultEvictionSettings: true",
+    (c: Configuration) => [c.evictionHard["memory.available"], c.evictionHard["nodefs.available"]].join(),
+    "50Mi,10%",
+  ],
+  [
+    "crashLoopBackOff: {initialContainerRestartPeriod: 1s, maxContainerRestartPeriod: 1m}",
+    (c: Configuration) => Object.values(c.crashLoopBackOff).join(),
+    "1000,60000",
+  ],
+  ['{"maxPods": 5}', (c: Configuration) => c.maxPods, 5],
+  ["failSwapOn: off", (c: Configuration) => c.failSwapOn, false],
+] as const) {
+  test(`${text.replaceAll("\n", " ")} gives ${expected}`, () => assert.equal(read(load(text)), expected));
+}
+
+test("fields that nothing acts upon yet are listed when they say something else than their default", () => {
+  assert.deepEqual(notActedUpon("maxPods: 5\nregisterNode: false\nhealthzPort: 10248\nport: 1234\nhub: {url: x}"), [
+    "registerNode",
+    "hub",
+    "port",
+  ]);
+});
+
+test("every problem is named at once, with its line and in the order of lines", () => {
+  const text = `maxPods: -1
+statcPodPath: /x
+fileCheckFrequency: 20
+crashLoopBackOff:
+  maxContainerRestartPeriod: 1h
+  maxContainerRestart: 1s
+containerLogMaxSize: 5Mx
+clusterDNS:
+- 10.96.0.10
+- dns
+evictionHard:
+  memory.available: 100
+cgroupDriver: cgroup
+`;
+  assert.deepEqual(problemsOf(text), [
+    "config.yaml:1: maxPods: Invalid value: -1: must be greater than or equal to 0",
+    "config.yaml:2: statcPodPath: Unknown field, did you mean staticPodPath?",
+    'config.yaml:3: fileCheckFrequency: Invalid value: 20: must be a duration such as "20s" or "1m30s"',
+    "config.yaml:5: crashLoopBackOff.maxContainerRestartPeriod: Invalid value: 3600s: must be between 1s and 300s, inclusive",
+    "config.yaml:6: crashLoopBackOff.maxContainerRestart: Unknown field",
+    "config.yaml:7: containerLogMaxSize: Invalid value: \"5Mx\": quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
+    'config.yaml:10: clusterDNS[1]: Invalid value: "dns": must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)',
+    "config.yaml:12: evictionHard[memory.available]: Invalid value: 100: must be a string (put it in quotes)",
+    'config.yaml:13: cgroupDriver: Unsupported value: "cgroup": supported values: "cgroupfs", "systemd"',
+  ]);
+});
+
+for (const [text, problem] of [
+  ["apiVersion: v1", /^config.yaml:1: apiVersion: Unsupported value: "v1": supported values: "kubelet.config.k8s.io/],
+  ["kind: Pod", /^config.yaml:1: kind: Unsupported value: "Pod": supported values: "KubeletConfiguration"$/],
+  ["healthzPort: 65536", /between 0 and 65535, inclusive/],
+  ["imageGCHighThresholdPercent: 80", /imageGCLowThresholdPercent: Invalid value: 80: must be less than .* 80$/],
+  ["imageMaximumGCAge: 1m", /imageMaximumGCAge: Invalid value: 60s: must be greater than imageMinimumGCAge 120s/],
+  [
+    "serializeImagePulls: true\nmaxParallelImagePulls: 2",
+    /cannot be larger than 1 unless serializeImagePulls is false/,
+  ],
+  ["memoryThrottlingFactor: 1.5", /greater than 0 and less than or equal to 1.0/],
+  ["cgroupsPerQOS: false", /not supported unless cgroupsPerQOS is true/],
+  ["enforceNodeAllocatable: [none, pods]", /enforceNodeAllocatable\[0\]: Invalid value: "none"/],
+  ["enforceNodeAllocatable: [kube-reserved]", /kubeReservedCgroup: Required value/],
+  ["systemCgroups: /x", /cgroupRoot: Required value: systemCgroups is specified/],
+  ["shutdownGracePeriod: 1s\nshutdownGracePeriodCriticalPods: 2s", /less than or equal to shutdownGracePeriod 1s/],
+  ["shutdownGracePeriod: 10ms", /either zero or at least 1s/],
+  ["staticPodPath: manifests", /must be an absolute path/],
+  ["podLogsDir: /var/../log", /must be a normalized path/],
+  ["containerRuntimeEndpoint: tcp://1.2.3.4:5", /must be a unix socket/],
+  ["containerLogMaxFiles: 1", /greater than or equal to 2/],
+  ["cpuCFSQuotaPeriod: 2s", /between 0.001s and 1s, inclusive/],
+  ["wasm: {transpileTimeout: -1s}", /wasm.transpileTimeout: Invalid value: -1s/],
+  ["budget: {memoryBytes: 0}", /budget.memoryBytes: Invalid value: 0/],
+  ["wasm: yes", /wasm: Invalid value: true: must be a mapping/],
+  ["nodeName: A_b", /nodeName: Invalid value: "A_b": a lowercase RFC 1123 subdomain/],
+  ["maxPods: 1\nmaxPods: 2", /^config.yaml:2: .*unique/],
+  ["a: [", /^config.yaml:\d: /],
+  ["a: 1\n---\nb: 2", /^config.yaml:\d: .*multiple documents/],
+  ["just text", /must be a mapping/],
+  ["- 1", /must be a mapping/],
+  ["a: *missing", /missing/],
+] as const) {
+  test(`${text.replaceAll("\n", " ")} is refused: ${problem.source}`, () => {
+    assert.ok(
+      problemsOf(text).some((each) => problem.test(each)),
+      problemsOf(text).join("\n"),
+    );
+  });
+}
+
+test("a host name that is no node name is said to be the host's", () => {
+  assert.match(problemsOf("", "my_host").join(), /^config.yaml: nodeName: Invalid value: "my_host"/);
+});
+
+test("a file that is too large is refused unread", () => {
+  const text = `# ${"x".repeat(MAX_CONFIGURATION_CHARACTERS)}`;
+  assert.deepEqual(problemsOf(text), ["config.yaml: Too long: may not be more than 262144 characters"]);
+});
+
+test("aliases that multiply are refused", () => {
+  const lines = ["a0: &a0 [x]"];
+  for (let level = 1; level < 20; level += 1) {
+    const before = `*a${level - 1}`;
+    lines.push(`a${level}: &a${level} [${[before, before, before, before].join(", ")}]`);
+  }
+  assert.match(problemsOf(lines.join("\n")).join(), /alias/i);
+});
+
+test("no text makes it throw", () => {
+  const keys = fc.constantFrom("maxPods", "wasm", "budget", "hub", "clusterDNS", "evictionHard", "authentication", "x");
+  const values = fc.constantFrom("1", "-1", "a", "[1, b]", "{a: 1}", "20s", "null", "*x", "&y z", '"', "1e400");
+  const document = fc
+    .array(fc.tuple(keys, values), { maxLength: 6 })
+    .map((lines) => lines.map(([key, value]) => `${key}: ${value}`).join("\n"));
+  fc.assert(
+    fc.property(fc.oneof(document, fc.string(), fc.json()), (text) => {
+      const result = loadConfiguration(text, "host");
+      if (!result.ok) assert.notEqual(result.problems.length, 0);
+    }),
+    { numRuns: 1000 },
+  );
+});
