@@ -20,9 +20,13 @@ export interface ImageRecipe {
 const BUILD = "dist/images";
 const ARCHITECTURE: Readonly<Record<string, string>> = { x64: "amd64", arm64: "arm64" };
 
-/** Writes a `docker save` archive of the image. @returns its path */
-export function buildImageArchive(recipe: ImageRecipe): string {
-  const folder = join(BUILD, recipe.name.replaceAll(/[^a-z0-9.]+/gi, "_"));
+/**
+ * Writes a `docker save` archive of the image.
+ * @param build the folder to work in
+ * @returns its path
+ */
+export function buildImageArchive(recipe: ImageRecipe, build = BUILD): string {
+  const folder = join(build, recipe.name.replaceAll(/[^a-z0-9.]+/gi, "_"));
   const root = join(folder, "root");
   mkdirSync(root, { recursive: true });
   for (const [path, source] of Object.entries(recipe.files)) {

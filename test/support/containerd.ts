@@ -1,15 +1,35 @@
 /**
  * A real containerd of a test's own: own root, state, socket, CNI network and mount namespace, so that several run side
- * by side and nothing of it is left when it is stopped.
+ * by side and nothing of it is left when it is stopped. It dies with the process that started it; what a killed test
+ * run leaves behind, the next start takes away.
  */
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
+import { randomInt } from "node:crypto";
 import { once } from "node:events";
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmdirSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
+import { networkInterfaces, tmpdir } from "node:os";
+import { dirname, join } from "node:path";
+import { setTimeout as pause } from "node:timers/promises";
 import { buildBusyboxArchive, buildPauseArchive, PAUSE_IMAGE } from "./image-archive.ts";
 
 const START_LIMIT_MS = 60_000;
+/** Where libcni notes what it has done for each sandbox. */
+const NETWORK_RECORDS = "/var/lib/cni/results";
+/** Killed processes leave their cgroups a moment after the signal. */
+const CGROUP_TRIES = 100;
+const CGROUP_RETRY_MS = 20;
+const DIRECTORY_PREFIX = "picolet-containerd-";
+/** Holds the pid of the process that a directory belongs to. */
+const OWNER_FILE = "owner";
 const NEEDED_PROGRAMS = [
   "/usr/bin/containerd",
   "/usr/bin/ctr",
@@ -26,7 +46,15 @@ export function containerdMissing(): string | undefined {
   return missing.length === 0 ? undefined : `not installed: ${missing.join(", ")}`;
 }
 
-const configOf = (directory: string): string => `
+export interface ContainerdOptions {
+  /**
+   * What a container's oom_score_adj may not go below here; without CAP_SYS_RESOURCE runc fails to lower it.
+   * Default true.
+   */
+  readonly restrictOomScoreAdj?: boolean;
+}
+
+const configOf = (directory: string, options: ContainerdOptions): string => `
 version = 2
 root = "${directory}/root"
 state = "${directory}/state"
@@ -40,7 +68,8 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs","io.containerd.snapshot
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "${PAUSE_IMAGE}"
   disable_apparmor = true
-  restrict_oom_score_adj = true
+  restrict_oom_score_adj = ${options.restrictOomScoreAdj ?? true}
+  netns_mounts_under_state_dir = true
   disable_tcp_service = true
   stream_server_address = "127.0.0.1"
   stream_server_port = "0"
@@ -81,39 +110,44 @@ const networkOf = (directory: string, bridge: string, subnet: string): string =>
     ],
   });
 
+/** One of 16,384 in 10.128.0.0/9 … 10.191.255.0/24 that no interface of this machine has. */
+function freeSubnet(): string {
+  const taken = Object.values(networkInterfaces()).flatMap((each) => (each ?? []).map(({ address }) => address));
+  for (;;) {
+    const prefix = `10.${128 + randomInt(64)}.${randomInt(256)}.`;
+    if (!taken.some((address) => address.startsWith(prefix))) return `${prefix}0/24`;
+  }
+}
+
+const bridgeOf = (directory: string): string => `pico${directory.slice(-6)}`;
+const socketOf = (directory: string): string => join(directory, "run", "containerd.sock");
+
 export class Containerd implements AsyncDisposable {
   readonly directory: string;
   readonly socketPath: string;
-  readonly #bridge: string;
   /** Holds the mount namespace that containerd and its shims live in: what they mount is gone with it. */
   #keeper: ChildProcess | undefined;
   #daemon: ChildProcess | undefined;
   #log = "";
+  #disposed = false;
 
   private constructor(directory: string) {
     this.directory = directory;
-    this.socketPath = join(directory, "run", "containerd.sock");
-    this.#bridge = `pico${directory.slice(-6)}`;
+    this.socketPath = socketOf(directory);
   }
 
   /** With the pause and busybox images in it. @throws with containerd's own log when it does not come up */
-  static async start(): Promise<Containerd> {
-    const directory = mkdtempSync(join(tmpdir(), "picolet-containerd-"));
+  static async start(options: ContainerdOptions = {}): Promise<Containerd> {
+    await takeAwayLeftovers();
+    const directory = mkdtempSync(join(tmpdir(), DIRECTORY_PREFIX));
     const containerd = new Containerd(directory);
     for (const folder of ["run", "cni/net.d", "opt"]) mkdirSync(join(directory, folder), { recursive: true });
-    writeFileSync(join(directory, "config.toml"), configOf(directory));
-    const subnet = `10.${100 + (process.pid % 100)}.${Number.parseInt(Buffer.from(directory.slice(-6)).toString("hex").slice(-2), 16)}.0/24`;
-    writeFileSync(join(directory, "cni/net.d/10-test.conflist"), networkOf(directory, containerd.#bridge, subnet));
-    const keeper = spawn(
-      "unshare",
-      ["--mount", "--propagation", "slave", "sh", "-c", "echo ready; exec sleep infinity"],
-      {
-        stdio: ["ignore", "pipe", "inherit"],
-      },
-    );
-    containerd.#keeper = keeper;
-    await once(keeper.stdout, "data");
+    writeFileSync(join(directory, OWNER_FILE), String(process.pid));
+    writeFileSync(join(directory, "config.toml"), configOf(directory, options));
+    const network = networkOf(directory, bridgeOf(directory), freeSubnet());
+    writeFileSync(join(directory, "cni/net.d/10-test.conflist"), network);
     try {
+      containerd.#keeper = await keepMountNamespace();
       await containerd.startDaemon();
       for (const archive of [buildPauseArchive(), buildBusyboxArchive()]) containerd.importArchive(archive);
     } catch (error) {
@@ -125,15 +159,11 @@ export class Containerd implements AsyncDisposable {
 
   async startDaemon(): Promise<void> {
     rmSync(this.socketPath, { force: true });
-    const arguments_ = [
-      "-t",
-      String(this.#keeper?.pid),
-      "-m",
-      "containerd",
-      "--config",
-      join(this.directory, "config.toml"),
-    ];
-    const daemon = spawn("nsenter", arguments_, { stdio: ["ignore", "ignore", "pipe"] });
+    const config = join(this.directory, "config.toml");
+    const enter = ["nsenter", "--target", String(this.#keeper?.pid), "--mount"];
+    const daemon = spawn("setpriv", ["--pdeathsig", "KILL", ...enter, "containerd", "--config", config], {
+      stdio: ["ignore", "ignore", "pipe"],
+    });
     this.#daemon = daemon;
     this.#log = "";
     daemon.stderr.setEncoding("utf8").on("data", (text: string) => {
@@ -158,11 +188,7 @@ export class Containerd implements AsyncDisposable {
 
   /** SIGKILL; shims and containers run on. */
   async killDaemon(): Promise<void> {
-    const daemon = this.#daemon;
-    if (daemon === undefined || daemon.exitCode !== null || daemon.signalCode !== null) return;
-    const exited = once(daemon, "exit");
-    daemon.kill("SIGKILL");
-    await exited;
+    if (this.#daemon !== undefined) await killChild(this.#daemon);
   }
 
   importArchive(archive: string): void {
@@ -179,12 +205,24 @@ export class Containerd implements AsyncDisposable {
 
   /** The process of a running container. */
   pidOf(containerId: string): number {
-    const line = this.ctr("tasks", "list")
-      .split("\n")
-      .find((each) => each.startsWith(containerId));
-    const pid = Number(line?.trim().split(/\s+/)[1]);
+    const pid = Number(readFileSync(join(this.#bundleOf(containerId), "init.pid"), "utf8"));
     if (!Number.isInteger(pid) || pid <= 1) throw new Error(`containerd runs no task ${containerId}`);
     return pid;
+  }
+
+  /** The container's cgroup on each v1 controller, or on v2 under "": absolute paths. */
+  cgroupsOf(containerId: string): ReadonlyMap<string, string> {
+    const state = readFileSync(join(this.directory, "runc/k8s.io", containerId, "state.json"), "utf8");
+    return new Map(Object.entries((JSON.parse(state) as { cgroup_paths: Record<string, string> }).cgroup_paths));
+  }
+
+  /** What CRI made of the container's configuration: the OCI runtime specification that runc was given. */
+  specOf(containerId: string): unknown {
+    return JSON.parse(readFileSync(join(this.#bundleOf(containerId), "config.json"), "utf8"));
+  }
+
+  #bundleOf(containerId: string): string {
+    return join(this.directory, "state/io.containerd.runtime.v2.task/k8s.io", containerId);
   }
 
   get log(): string {
@@ -192,29 +230,127 @@ export class Containerd implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
+    if (this.#disposed) return;
+    this.#disposed = true;
     await this.killDaemon();
-    const shims = processes().filter(({ command }) => command.includes(this.socketPath));
-    const workloads = processes().filter(({ parent }) => shims.some(({ pid }) => pid === parent));
-    for (const { pid } of [...workloads, ...shims]) kill(pid);
-    if (this.#keeper?.exitCode === null) {
-      const exited = once(this.#keeper, "exit");
-      this.#keeper.kill("SIGKILL");
-      await exited;
-    }
-    try {
-      execFileSync("ip", ["link", "delete", this.#bridge], { stdio: "ignore" });
-    } catch {
-      // No pod with a network has run: there is no bridge.
-    }
-    rmSync(this.directory, { recursive: true, force: true, maxRetries: 5 });
+    killWorkloads(this.directory);
+    if (this.#keeper !== undefined) await killChild(this.#keeper);
+    await takeAway(this.directory);
   }
 }
 
-function kill(pid: number): void {
+async function keepMountNamespace(): Promise<ChildProcess> {
+  const command = ["unshare", "--mount", "--propagation", "slave", "sh", "-c", "echo ready; exec sleep infinity"];
+  const keeper = spawn("setpriv", ["--pdeathsig", "KILL", ...command], { stdio: ["ignore", "pipe", "inherit"] });
+  await once(keeper.stdout, "data");
+  return keeper;
+}
+
+async function killChild(child: ChildProcess): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return;
+  const exited = once(child, "exit");
+  child.kill("SIGKILL");
+  await exited;
+}
+
+/** Of test runs that were killed themselves. */
+async function takeAwayLeftovers(): Promise<void> {
+  for (const name of readdirSync(tmpdir())) {
+    if (!name.startsWith(DIRECTORY_PREFIX)) continue;
+    const directory = join(tmpdir(), name);
+    const owner = readIfThere(join(directory, OWNER_FILE));
+    if (owner === undefined || existsSync(`/proc/${owner}`)) continue;
+    killWorkloads(directory);
+    await takeAway(directory);
+  }
+}
+
+/** Shims and what runs in them. */
+function killWorkloads(directory: string): void {
+  const all = processes();
+  const shims = all.filter(({ command }) => command.includes(socketOf(directory)));
+  const workloads = all.filter(({ parent }) => shims.some(({ pid }) => pid === parent));
+  for (const { pid } of [...workloads, ...shims]) {
+    try {
+      process.kill(pid, "SIGKILL");
+    } catch {
+      // Gone already.
+    }
+  }
+}
+
+/** What no process holds any more: cgroups, the shims' sockets, the bridge, NAT rules, the network's records, files. */
+async function takeAway(directory: string): Promise<void> {
+  const runc = join(directory, "runc/k8s.io");
+  for (const id of list(runc)) {
+    const state = readIfThere(join(runc, id, "state.json"));
+    if (state === undefined) continue;
+    const paths = Object.values((JSON.parse(state) as { cgroup_paths?: Record<string, string> }).cgroup_paths ?? {});
+    for (const path of paths) await removeCgroup(path);
+  }
+  const tasks = join(directory, "state/io.containerd.runtime.v2.task/k8s.io");
+  for (const id of list(tasks)) {
+    const address = readIfThere(join(tasks, id, "address"))?.replace("unix://", "");
+    if (address !== undefined) rmSync(address, { force: true });
+  }
+  const bridge = bridgeOf(directory);
+  removeHostPorts(bridge);
+  run("ip", ["link", "delete", bridge]);
+  const sandboxes = list(join(directory, "root/io.containerd.grpc.v1.cri/sandboxes"));
+  for (const name of list(NETWORK_RECORDS)) {
+    if (sandboxes.some((id) => name.includes(id))) rmSync(join(NETWORK_RECORDS, name), { force: true });
+  }
+  rmSync(directory, { recursive: true, force: true, maxRetries: 5 });
+}
+
+/** With the parents that were made for it, as far as nothing else is in them. */
+async function removeCgroup(path: string): Promise<void> {
+  for (let tries = CGROUP_TRIES; tries > 0 && existsSync(path); tries -= 1) {
+    try {
+      rmdirSync(path);
+    } catch {
+      await pause(CGROUP_RETRY_MS);
+    }
+  }
+  for (let parent = dirname(path); /^\/sys\/fs\/cgroup\/[^/]+\/./.test(parent); parent = dirname(parent)) {
+    try {
+      rmdirSync(parent);
+    } catch {
+      return;
+    }
+  }
+}
+
+/** portmap names the network in each rule's comment; each rule leads to a chain of its pod. */
+function removeHostPorts(network: string): void {
+  const rules = run("iptables-save", ["--table", "nat"])?.split("\n") ?? [];
+  for (const rule of rules) {
+    if (!rule.startsWith("-A CNI-HOSTPORT-DNAT") || !rule.includes(`name: \\"${network}\\"`)) continue;
+    const words = (rule.match(/"(?:\\.|[^"\\])*"|\S+/g) ?? []).map((word) =>
+      word.startsWith('"') ? word.slice(1, -1).replaceAll('\\"', '"') : word,
+    );
+    run("iptables", ["--table", "nat", "-D", ...words.slice(1)]);
+    const chain = words.at(-1) ?? "";
+    for (const action of ["-F", "-X"]) run("iptables", ["--table", "nat", action, chain]);
+  }
+}
+
+/** `undefined` when it failed, which means here that there was nothing to take away. */
+function run(program: string, args: readonly string[]): string | undefined {
   try {
-    process.kill(pid, "SIGKILL");
+    return execFileSync(program, args, { encoding: "utf8", stdio: ["ignore", "pipe", "ignore"] });
   } catch {
-    // Gone already.
+    return undefined;
+  }
+}
+
+const list = (folder: string): string[] => (existsSync(folder) ? readdirSync(folder) : []);
+
+function readIfThere(path: string): string | undefined {
+  try {
+    return readFileSync(path, "utf8");
+  } catch {
+    return undefined;
   }
 }
 

@@ -1,13 +1,29 @@
 /** Container images for tests, made from what Debian's packages bring: busybox, and a pause program of three lines. */
 import { execFileSync } from "node:child_process";
-import { mkdirSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, mkdtempSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { buildImageArchive } from "../../scripts/image-archive.ts";
+import { fileURLToPath } from "node:url";
+import { buildImageArchive, type ImageRecipe } from "../../scripts/image-archive.ts";
 
 const BUILD = "dist/test-images";
 
 export const BUSYBOX_IMAGE = "localhost/busybox:1";
 export const PAUSE_IMAGE = "localhost/pause:1";
+
+/**
+ * Builds an archive once for all tests, and so that several may do it at the same moment.
+ * @param recipe makes what the image is built of in the folder it is given
+ */
+function built(name: string, recipe: (folder: string) => Omit<ImageRecipe, "name">): string {
+  const archive = join(BUILD, `${name.replaceAll(/[^a-z0-9.]+/gi, "_")}.tar`);
+  const sourceChangedAt = statSync(fileURLToPath(import.meta.url)).mtimeMs;
+  if (existsSync(archive) && statSync(archive).mtimeMs > sourceChangedAt) return archive;
+  mkdirSync(BUILD, { recursive: true });
+  const folder = mkdtempSync(join(BUILD, "making-"));
+  renameSync(buildImageArchive({ name, ...recipe(folder) }, folder), archive);
+  rmSync(folder, { recursive: true });
+  return archive;
+}
 
 /** busybox, with `/bin/sh` and the other usual names linked to it. */
 export function buildBusyboxArchive(name = BUSYBOX_IMAGE): string {
@@ -39,7 +55,7 @@ export function buildBusyboxArchive(name = BUSYBOX_IMAGE): string {
     "seq",
   ];
   const links = Object.fromEntries(applets.map((applet) => [`bin/${applet}`, "busybox"]));
-  return buildImageArchive({ name, files: { "bin/busybox": "/bin/busybox" }, links, command: ["/bin/sh"] });
+  return built(name, () => ({ files: { "bin/busybox": "/bin/busybox" }, links, command: ["/bin/sh"] }));
 }
 
 /** What holds a sandbox's namespaces: waits for ever and uses next to no memory. */
@@ -58,10 +74,11 @@ void _start(void) {
 `;
 
 export function buildPauseArchive(name = PAUSE_IMAGE): string {
-  mkdirSync(BUILD, { recursive: true });
-  const source = join(BUILD, "pause.c");
-  const program = join(BUILD, "pause");
-  writeFileSync(source, PAUSE_SOURCE);
-  execFileSync("clang", ["-Os", "-static", "-nostdlib", "-fuse-ld=lld", "-o", program, source]);
-  return buildImageArchive({ name, files: { pause: program }, entrypoint: ["/pause"] });
+  return built(name, (folder) => {
+    const source = join(folder, "pause.c");
+    const program = join(folder, "pause");
+    writeFileSync(source, PAUSE_SOURCE);
+    execFileSync("clang", ["-Os", "-static", "-nostdlib", "-fuse-ld=lld", "-o", program, source]);
+    return { files: { pause: program }, entrypoint: ["/pause"] };
+  });
 }
