@@ -94,6 +94,16 @@ export class Connection implements Disposable {
     }
   }
 
+  /** Does it and takes it back. */
+  rehearse(sql: string): void {
+    this.run("BEGIN IMMEDIATE");
+    try {
+      this.run(sql);
+    } finally {
+      if (this.#database.inTransaction) this.run("ROLLBACK");
+    }
+  }
+
   [Symbol.dispose](): void {
     this.#statements.clear();
     this.#database.close();

@@ -49,7 +49,8 @@ export function writeError(error: unknown, message: string): PicoletError {
   return new PicoletError(code, message, { cause: error, retryable: fault !== "other" });
 }
 
-function codeOf(error: unknown): string | undefined {
+/** Of SQLite (`SQLITE_FULL`) or of the system (`ENOSPC`). */
+export function codeOf(error: unknown): string | undefined {
   if (error instanceof Database.SqliteError) return error.code;
   const code: unknown = error instanceof Error ? (error as { code?: unknown }).code : undefined;
   return typeof code === "string" ? code : undefined;

@@ -16,7 +16,7 @@ import { basename, dirname, join } from "node:path";
 import { describeError, PicoletError, toPicoletError } from "../../protocol/errors.ts";
 import { Connection, MAX_DATABASE_BYTES, MEMORY } from "./connection.ts";
 import { type PodRow, salvagePods, writePod } from "./desired-rows.ts";
-import { faultOf } from "./faults.ts";
+import { codeOf, faultOf } from "./faults.ts";
 import { checkPages, checkTables, corrupt, migrate } from "./schema.ts";
 
 /** How the store came to what it now holds. */
@@ -68,10 +68,7 @@ export function openDatabase<T>(init: OpenDatabaseInit<T>): OpenedDatabase<T> {
     const fault = faultOf(error);
     if (fault === "busy") throw heldByAnother(path, error);
     const reason = describeError(error);
-    if (fault === "unwritable" || fault === "full") {
-      // A folder or a pipe in the file's place cannot be opened either, but can be moved out of the way.
-      if (!isInTheWay(path)) return openInMemory(init, reason, salvage(path));
-    }
+    if (fault === "unwritable" || fault === "full") return openInMemory(init, reason, salvage(path));
     return rebuild(init, reason);
   }
 }
@@ -94,6 +91,8 @@ export function openInMemory<T>(
 }
 
 function openFile<T>({ path, load, maxBytes }: OpenDatabaseInit<T>): Omit<OpenedDatabase<T>, "opening"> {
+  // Nothing else is even opened: a pipe would wait for its other end for ever.
+  if (isThere(path) && !isFile(path)) throw corrupt("it is not a file");
   // Made by ourselves, because it holds what pods are given: nobody else reads it.
   closeSync(openSync(path, "a", 0o600));
   const { size } = statSync(path);
@@ -103,10 +102,20 @@ function openFile<T>({ path, load, maxBytes }: OpenDatabaseInit<T>): Omit<Opened
     checkPages(connection);
     migrate(connection);
     checkTables(connection);
+    checkWritable(connection);
     return { connection, contents: load(connection) };
   } catch (error) {
     connection[Symbol.dispose]();
     throw error;
+  }
+}
+
+/** The file could be opened for writing; if the database cannot, one byte of its header says so wrongly. */
+function checkWritable(connection: Connection): void {
+  try {
+    connection.rehearse("UPDATE meta SET value = value");
+  } catch (error) {
+    throw codeOf(error)?.startsWith("SQLITE_READONLY") ? corrupt("its header says that it is read-only") : error;
   }
 }
 
@@ -137,7 +146,7 @@ function fill<T>(connection: Connection, pods: readonly PodRow[], load: (connect
 function salvage(path: string): readonly PodRow[] {
   let folder: string | undefined;
   try {
-    if (sizeOf(path) > MAX_DATABASE_BYTES || sizeOf(`${path}-wal`) > MAX_DATABASE_BYTES) return [];
+    if (!isFile(path) || sizeOf(path) > MAX_DATABASE_BYTES || sizeOf(`${path}-wal`) > MAX_DATABASE_BYTES) return [];
     folder = mkdtempSync(join(tmpdir(), "picolet-store-"));
     const copy = join(folder, "copy.db");
     copyFileSync(path, copy);
@@ -180,12 +189,11 @@ function dropOldestDamaged(path: string, newest: string): void {
 /** Of the thing itself, were it a dangling link. */
 const isThere = (path: string): boolean => lstatSync(path, { throwIfNoEntry: false }) !== undefined;
 
-const sizeOf = (path: string): number => statSync(path, { throwIfNoEntry: false })?.size ?? 0;
+const sizeOf = (path: string): number => lstatSync(path, { throwIfNoEntry: false })?.size ?? 0;
 
-/** Whether something lies there that is no file. */
-function isInTheWay(path: string): boolean {
+function isFile(path: string): boolean {
   try {
-    return isThere(path) && statSync(path, { throwIfNoEntry: false })?.isFile() !== true;
+    return statSync(path).isFile();
   } catch {
     return false;
   }

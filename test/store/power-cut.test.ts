@@ -1,0 +1,58 @@
+/** The agent is killed at any point: what was accepted is there, and nothing is half there. */
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { readdirSync } from "node:fs";
+import { createInterface } from "node:readline";
+import { test } from "node:test";
+import { fileURLToPath } from "node:url";
+import { systemClock } from "../../agent/core/system-clock.ts";
+import { Store } from "../../agent/store/store.ts";
+import { RecordedLog } from "../support/recorders.ts";
+import { TemporaryFolder } from "../support/store-samples.ts";
+import { podsOf } from "./history.ts";
+
+const WRITER = fileURLToPath(new URL("writer.ts", import.meta.url));
+const KILLS = 25;
+
+/** Kills the writer some time after it has accepted `lines` revisions. @returns the last one it told of. */
+async function writeAndKill(path: string, lines: number, spins: number): Promise<number> {
+  const child = spawn(process.execPath, [WRITER, path], { stdio: ["ignore", "pipe", "inherit"] });
+  let last = 0;
+  let left = lines;
+  const reader = createInterface({ input: child.stdout });
+  reader.on("line", (line) => {
+    last = Number(line);
+    left -= 1;
+    if (left !== 0) return;
+    // Somewhere within the next changes, not always right after a line.
+    for (let n = 0; n < spins; n += 1) Math.sqrt(n);
+    child.kill("SIGKILL");
+  });
+  await Promise.all([once(child, "exit"), once(reader, "close")]);
+  return last;
+}
+
+test(`a store whose process is killed ${KILLS} times holds what it had accepted, whole`, async () => {
+  using folder = new TemporaryFolder();
+  const path = folder.file("picolet.db");
+  for (let kill = 0; kill < KILLS; kill += 1) {
+    const accepted = await writeAndKill(path, 1 + ((kill * 7) % 60), (kill * 7919) % 500_000);
+    await using store = new Store({ clock: systemClock, log: new RecordedLog() }, { path });
+    assert.deepEqual(store.state.current, { kind: "durable", opening: { kind: "opened" } });
+    const revision = store.desired.revision("file");
+    // The one it was about to tell of may be there.
+    assert.ok(revision === accepted || revision === accepted + 1, `${accepted} accepted, ${revision} found`);
+    const wanted = podsOf(revision);
+    const found = [...store.desired.desired.current.pods.values()];
+    assert.deepEqual(
+      found.toSorted((x, y) => (x.uid < y.uid ? -1 : 1)),
+      wanted,
+    );
+    assert.equal(store.desired.replace("file", revision, wanted), "accepted");
+  }
+  assert.deepEqual(
+    readdirSync(folder.path).filter((name) => name.includes("damaged")),
+    [],
+  );
+});

@@ -1,0 +1,18 @@
+/** A process that changes a store as fast as it can and says on stdout what has been accepted, until it is killed. */
+import { writeSync } from "node:fs";
+import { systemClock } from "../../agent/core/system-clock.ts";
+import { Store } from "../../agent/store/store.ts";
+import { RecordedLog } from "../support/recorders.ts";
+import { samplePod, sampleStatus } from "../support/store-samples.ts";
+import { podsOf } from "./history.ts";
+
+const [path] = process.argv.slice(2);
+if (path === undefined) throw new Error("usage: writer.ts <database>");
+const store = new Store({ clock: systemClock, log: new RecordedLog() }, { path });
+for (let revision = store.desired.revision("file") + 1; ; revision += 1) {
+  store.desired.replace("file", revision, podsOf(revision));
+  writeSync(1, `${revision}\n`);
+  store.statuses.put(sampleStatus(samplePod("a").pod.metadata.name, `revision ${revision}`));
+  for (const uid of store.desired.desired.current.removed.keys()) store.desired.forget(uid);
+  if (revision % 3 === 0) store.flush();
+}
