@@ -62,7 +62,7 @@ test("equal content is written with the bytes it always had, whatever the order 
     .all() as Buffer[];
   database.close();
   assert.ok(bodies.length > 0);
-  for (const body of bodies) assert.deepEqual(encode(turned(decode(body))), body);
+  for (const body of bodies) assert.ok(encode(turned(decode(body))).equals(body));
 });
 
 /** With the keys of every mapping in the opposite order. */
