@@ -15,6 +15,7 @@ const string = z.string();
 const int32 = z.int32();
 const int64 = z.int();
 const boolean = z.boolean();
+const anything = z.unknown();
 /** Kubernetes' IntOrString, and a quantity, which YAML often shows as a number. */
 const numberOrString = z.union([z.number(), string]);
 const textMap = z.record(string, string);
@@ -40,7 +41,7 @@ export const optionalTextMap = z.optional(textMap);
 /** RFC 3339, as the API server writes it. */
 export const optionalTime = optionalText;
 /** Whatever it is, it is kept as it is. */
-export const opaque = z.optional(z.unknown());
+export const opaque = z.optional(anything);
 
 const texts = z.array(string);
 export const optionalTexts = z.optional(texts);
@@ -74,7 +75,7 @@ export const defaultedOneOf = <V extends string>(): z.ZodMiniDefault<TextOf<V>> 
 export const object = <S extends z.core.$ZodLooseShape>(
   shape: S,
 ): z.ZodMiniObject<z.core.util.Writeable<S>, z.core.$strip> =>
-  z.looseObject(shape) as unknown as z.ZodMiniObject<z.core.util.Writeable<S>, z.core.$strip>;
+  z.catchall(z.object(shape), anything) as unknown as z.ZodMiniObject<z.core.util.Writeable<S>, z.core.$strip>;
 
 export const optional = <S extends AnySchema>(schema: S): z.ZodMiniOptional<S> => z.optional(schema);
 export const optionalList = <S extends AnySchema>(schema: S): z.ZodMiniOptional<z.ZodMiniArray<S>> =>

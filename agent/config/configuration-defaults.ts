@@ -5,9 +5,9 @@
 import type * as z from "zod/mini";
 import { millis, seconds } from "../../protocol/ports.ts";
 import type { Immutable } from "../../protocol/schema.ts";
-import type { configurationSchema } from "./configuration-schema.ts";
+import type { makeConfigurationSchema } from "./configuration-schema.ts";
 
-export type ConfigurationInput = z.output<typeof configurationSchema>;
+export type ConfigurationInput = z.output<ReturnType<typeof makeConfigurationSchema>>;
 
 const MINUTE = seconds(60);
 const MEBIBYTE = 1_048_576;

@@ -15,210 +15,217 @@ function refuse(context: z.core.ParsePayload, input: unknown, message: string): 
   return z.NEVER;
 }
 
-/** "20s", "1m30s", "0". */
-const duration = z.optional(
-  z.pipe(
-    z.union([z.string(), z.number()]),
-    z.transform((value: string | number, context): Millis => {
-      const parsed = typeof value === "string" ? parseDuration(value) : undefined;
-      return parsed ?? refuse(context, value, 'must be a duration such as "20s" or "1m30s"');
-    }),
-  ),
-);
+/** The kinds of fields there are, each optional. */
+function makeKinds() {
+  /** "20s", "1m30s", "0". */
+  const duration = z.optional(
+    z.pipe(
+      z.union([z.string(), z.number()]),
+      z.transform((value: string | number, context): Millis => {
+        const parsed = typeof value === "string" ? parseDuration(value) : undefined;
+        return parsed ?? refuse(context, value, 'must be a duration such as "20s" or "1m30s"');
+      }),
+    ),
+  );
 
-/** A quantity of bytes: "10Mi", 1048576. */
-const bytes = z.optional(
-  z.pipe(
-    z.union([z.string(), z.number()]),
-    z.transform((value: string | number, context): number => {
-      const parsed = parseQuantity(String(value));
-      if (!parsed.ok) return refuse(context, value, parsed.problem);
-      const count = quantityValue(parsed.quantity);
-      if (count > BigInt(Number.MAX_SAFE_INTEGER)) return refuse(context, value, "is too large");
-      return Number(count);
-    }),
-  ),
-);
+  /** A quantity of bytes: "10Mi", 1048576. */
+  const bytes = z.optional(
+    z.pipe(
+      z.union([z.string(), z.number()]),
+      z.transform((value: string | number, context): number => {
+        const parsed = parseQuantity(String(value));
+        if (!parsed.ok) return refuse(context, value, parsed.problem);
+        const count = quantityValue(parsed.quantity);
+        if (count > BigInt(Number.MAX_SAFE_INTEGER)) return refuse(context, value, "is too large");
+        return Number(count);
+      }),
+    ),
+  );
 
-const text = z.optional(z.string());
-const texts = z.optional(z.array(z.string()));
-const textMap = z.optional(z.record(z.string(), z.string()));
-const int32 = z.optional(z.int32());
-const int32s = z.optional(z.array(z.int32()));
-const int64 = z.optional(z.int());
-const real = z.optional(z.number());
-const flag = z.optional(z.boolean());
-const opaque = z.optional(z.record(z.string(), z.unknown()));
+  return {
+    duration,
+    bytes,
+    text: z.optional(z.string()),
+    texts: z.optional(z.array(z.string())),
+    textMap: z.optional(z.record(z.string(), z.string())),
+    int32: z.optional(z.int32()),
+    int32s: z.optional(z.array(z.int32())),
+    int64: z.optional(z.int()),
+    real: z.optional(z.number()),
+    flag: z.optional(z.boolean()),
+    opaque: z.optional(z.record(z.string(), z.unknown())),
+  };
+}
 
-const kubeletFields = {
-  apiVersion: text,
-  kind: text,
-  enableServer: flag,
-  staticPodPath: text,
-  podLogsDir: text,
-  syncFrequency: duration,
-  fileCheckFrequency: duration,
-  httpCheckFrequency: duration,
-  staticPodURL: text,
-  staticPodURLHeader: z.optional(z.record(z.string(), z.array(z.string()))),
-  address: text,
-  port: int32,
-  readOnlyPort: int32,
-  podHousekeepingPeriod: duration,
-  tlsCertFile: text,
-  tlsPrivateKeyFile: text,
-  tlsCipherSuites: texts,
-  tlsCurvePreferences: int32s,
-  tlsMinVersion: text,
-  rotateCertificates: flag,
-  serverTLSBootstrap: flag,
-  authentication: z.optional(
-    z.object({
-      x509: z.optional(z.object({ clientCAFile: text })),
-      webhook: z.optional(z.object({ enabled: flag, cacheTTL: duration })),
-      anonymous: z.optional(z.object({ enabled: flag })),
-    }),
-  ),
-  authorization: z.optional(
-    z.object({
-      mode: text,
-      webhook: z.optional(z.object({ cacheAuthorizedTTL: duration, cacheUnauthorizedTTL: duration })),
-    }),
-  ),
-  registryPullQPS: int32,
-  registryBurst: int32,
-  imagePullCredentialsVerificationPolicy: text,
-  preloadedImagesVerificationAllowlist: texts,
-  eventRecordQPS: int32,
-  eventBurst: int32,
-  enableDebuggingHandlers: flag,
-  enableContentionProfiling: flag,
-  healthzPort: int32,
-  healthzBindAddress: text,
-  oomScoreAdj: int32,
-  clusterDomain: text,
-  clusterDNS: texts,
-  streamingConnectionIdleTimeout: duration,
-  nodeStatusUpdateFrequency: duration,
-  nodeStatusReportFrequency: duration,
-  nodeLeaseDurationSeconds: int32,
-  imageMinimumGCAge: duration,
-  imageMaximumGCAge: duration,
-  imageGCHighThresholdPercent: int32,
-  imageGCLowThresholdPercent: int32,
-  volumeStatsAggPeriod: duration,
-  kubeletCgroups: text,
-  systemCgroups: text,
-  cgroupRoot: text,
-  cgroupsPerQOS: flag,
-  cgroupDriver: text,
-  cpuManagerPolicy: text,
-  singleProcessOOMKill: flag,
-  cpuManagerPolicyOptions: textMap,
-  cpuManagerReconcilePeriod: duration,
-  memoryManagerPolicy: text,
-  topologyManagerPolicy: text,
-  topologyManagerScope: text,
-  topologyManagerPolicyOptions: textMap,
-  qosReserved: textMap,
-  runtimeRequestTimeout: duration,
-  hairpinMode: text,
-  maxPods: int32,
-  podCIDR: text,
-  podPidsLimit: int64,
-  resolvConf: text,
-  runOnce: flag,
-  cpuCFSQuota: flag,
-  cpuCFSQuotaPeriod: duration,
-  nodeStatusMaxImages: int32,
-  maxOpenFiles: int64,
-  contentType: text,
-  kubeAPIQPS: int32,
-  kubeAPIBurst: int32,
-  serializeImagePulls: flag,
-  maxParallelImagePulls: int32,
-  evictionHard: textMap,
-  evictionSoft: textMap,
-  evictionSoftGracePeriod: textMap,
-  evictionPressureTransitionPeriod: duration,
-  evictionMaxPodGracePeriod: int32,
-  evictionMinimumReclaim: textMap,
-  mergeDefaultEvictionSettings: flag,
-  podsPerCore: int32,
-  enableControllerAttachDetach: flag,
-  protectKernelDefaults: flag,
-  makeIPTablesUtilChains: flag,
-  iptablesMasqueradeBit: int32,
-  iptablesDropBit: int32,
-  featureGates: z.optional(z.record(z.string(), z.boolean())),
-  failSwapOn: flag,
-  memorySwap: z.optional(z.object({ swapBehavior: text })),
-  containerLogMaxSize: bytes,
-  containerLogMaxFiles: int32,
-  containerLogMaxWorkers: int32,
-  containerLogMonitorInterval: duration,
-  configMapAndSecretChangeDetectionStrategy: text,
-  systemReserved: textMap,
-  kubeReserved: textMap,
-  reservedSystemCPUs: text,
-  showHiddenMetricsForVersion: text,
-  systemReservedCgroup: text,
-  kubeReservedCgroup: text,
-  enforceNodeAllocatable: texts,
-  allowedUnsafeSysctls: texts,
-  volumePluginDir: text,
-  providerID: text,
-  kernelMemcgNotification: flag,
-  logging: opaque,
-  enableSystemLogHandler: flag,
-  enableSystemLogQuery: flag,
-  shutdownGracePeriod: duration,
-  shutdownGracePeriodCriticalPods: duration,
-  shutdownGracePeriodByPodPriority: z.optional(
-    z.array(z.object({ priority: z.int32(), shutdownGracePeriodSeconds: z.int() })),
-  ),
-  crashLoopBackOff: z.optional(
-    z.object({
-      maxContainerRestartPeriod: duration,
-      /** Ours: the kubelet's first delay is fixed. */
-      initialContainerRestartPeriod: duration,
-    }),
-  ),
-  reservedMemory: z.optional(
-    z.array(z.object({ numaNode: z.int32(), limits: z.record(z.string(), z.union([z.string(), z.number()])) })),
-  ),
-  enableProfilingHandler: flag,
-  enableDebugFlagsHandler: flag,
-  seccompDefault: flag,
-  memoryThrottlingFactor: real,
-  registerWithTaints: z.optional(
-    z.array(z.object({ key: z.string(), value: text, effect: z.string(), timeAdded: text })),
-  ),
-  registerNode: flag,
-  tracing: opaque,
-  localStorageCapacityIsolation: flag,
-  containerRuntimeEndpoint: text,
-  imageServiceEndpoint: text,
-  failCgroupV1: flag,
-  userNamespaces: z.optional(z.object({ idsPerPod: int64 })),
-};
+/** Made anew for each use: a configuration is read once, and the schema would stay in memory for nothing. */
+export function makeConfigurationSchema() {
+  const { duration, bytes, text, texts, textMap, int32, int32s, int64, real, flag, opaque } = makeKinds();
 
-const ownFields = {
-  nodeName: text,
-  wasm: z.optional(
-    z.object({
-      cacheSize: bytes,
-      maxComponentSize: bytes,
-      transpileMemory: bytes,
-      transpileTimeout: duration,
-      startTimeout: duration,
-    }),
-  ),
-  budget: z.optional(z.object({ memoryBytes: bytes, diskBytesPerDay: bytes })),
-  hub: opaque,
-};
-
-export const configurationSchema = z.object({ ...kubeletFields, ...ownFields });
+  return z.object({
+    apiVersion: text,
+    kind: text,
+    enableServer: flag,
+    staticPodPath: text,
+    podLogsDir: text,
+    syncFrequency: duration,
+    fileCheckFrequency: duration,
+    httpCheckFrequency: duration,
+    staticPodURL: text,
+    staticPodURLHeader: z.optional(z.record(z.string(), z.array(z.string()))),
+    address: text,
+    port: int32,
+    readOnlyPort: int32,
+    podHousekeepingPeriod: duration,
+    tlsCertFile: text,
+    tlsPrivateKeyFile: text,
+    tlsCipherSuites: texts,
+    tlsCurvePreferences: int32s,
+    tlsMinVersion: text,
+    rotateCertificates: flag,
+    serverTLSBootstrap: flag,
+    authentication: z.optional(
+      z.object({
+        x509: z.optional(z.object({ clientCAFile: text })),
+        webhook: z.optional(z.object({ enabled: flag, cacheTTL: duration })),
+        anonymous: z.optional(z.object({ enabled: flag })),
+      }),
+    ),
+    authorization: z.optional(
+      z.object({
+        mode: text,
+        webhook: z.optional(z.object({ cacheAuthorizedTTL: duration, cacheUnauthorizedTTL: duration })),
+      }),
+    ),
+    registryPullQPS: int32,
+    registryBurst: int32,
+    imagePullCredentialsVerificationPolicy: text,
+    preloadedImagesVerificationAllowlist: texts,
+    eventRecordQPS: int32,
+    eventBurst: int32,
+    enableDebuggingHandlers: flag,
+    enableContentionProfiling: flag,
+    healthzPort: int32,
+    healthzBindAddress: text,
+    oomScoreAdj: int32,
+    clusterDomain: text,
+    clusterDNS: texts,
+    streamingConnectionIdleTimeout: duration,
+    nodeStatusUpdateFrequency: duration,
+    nodeStatusReportFrequency: duration,
+    nodeLeaseDurationSeconds: int32,
+    imageMinimumGCAge: duration,
+    imageMaximumGCAge: duration,
+    imageGCHighThresholdPercent: int32,
+    imageGCLowThresholdPercent: int32,
+    volumeStatsAggPeriod: duration,
+    kubeletCgroups: text,
+    systemCgroups: text,
+    cgroupRoot: text,
+    cgroupsPerQOS: flag,
+    cgroupDriver: text,
+    cpuManagerPolicy: text,
+    singleProcessOOMKill: flag,
+    cpuManagerPolicyOptions: textMap,
+    cpuManagerReconcilePeriod: duration,
+    memoryManagerPolicy: text,
+    topologyManagerPolicy: text,
+    topologyManagerScope: text,
+    topologyManagerPolicyOptions: textMap,
+    qosReserved: textMap,
+    runtimeRequestTimeout: duration,
+    hairpinMode: text,
+    maxPods: int32,
+    podCIDR: text,
+    podPidsLimit: int64,
+    resolvConf: text,
+    runOnce: flag,
+    cpuCFSQuota: flag,
+    cpuCFSQuotaPeriod: duration,
+    nodeStatusMaxImages: int32,
+    maxOpenFiles: int64,
+    contentType: text,
+    kubeAPIQPS: int32,
+    kubeAPIBurst: int32,
+    serializeImagePulls: flag,
+    maxParallelImagePulls: int32,
+    evictionHard: textMap,
+    evictionSoft: textMap,
+    evictionSoftGracePeriod: textMap,
+    evictionPressureTransitionPeriod: duration,
+    evictionMaxPodGracePeriod: int32,
+    evictionMinimumReclaim: textMap,
+    mergeDefaultEvictionSettings: flag,
+    podsPerCore: int32,
+    enableControllerAttachDetach: flag,
+    protectKernelDefaults: flag,
+    makeIPTablesUtilChains: flag,
+    iptablesMasqueradeBit: int32,
+    iptablesDropBit: int32,
+    featureGates: z.optional(z.record(z.string(), z.boolean())),
+    failSwapOn: flag,
+    memorySwap: z.optional(z.object({ swapBehavior: text })),
+    containerLogMaxSize: bytes,
+    containerLogMaxFiles: int32,
+    containerLogMaxWorkers: int32,
+    containerLogMonitorInterval: duration,
+    configMapAndSecretChangeDetectionStrategy: text,
+    systemReserved: textMap,
+    kubeReserved: textMap,
+    reservedSystemCPUs: text,
+    showHiddenMetricsForVersion: text,
+    systemReservedCgroup: text,
+    kubeReservedCgroup: text,
+    enforceNodeAllocatable: texts,
+    allowedUnsafeSysctls: texts,
+    volumePluginDir: text,
+    providerID: text,
+    kernelMemcgNotification: flag,
+    logging: opaque,
+    enableSystemLogHandler: flag,
+    enableSystemLogQuery: flag,
+    shutdownGracePeriod: duration,
+    shutdownGracePeriodCriticalPods: duration,
+    shutdownGracePeriodByPodPriority: z.optional(
+      z.array(z.object({ priority: z.int32(), shutdownGracePeriodSeconds: z.int() })),
+    ),
+    crashLoopBackOff: z.optional(
+      z.object({
+        maxContainerRestartPeriod: duration,
+        /** Ours: the kubelet's first delay is fixed. */
+        initialContainerRestartPeriod: duration,
+      }),
+    ),
+    reservedMemory: z.optional(
+      z.array(z.object({ numaNode: z.int32(), limits: z.record(z.string(), z.union([z.string(), z.number()])) })),
+    ),
+    enableProfilingHandler: flag,
+    enableDebugFlagsHandler: flag,
+    seccompDefault: flag,
+    memoryThrottlingFactor: real,
+    registerWithTaints: z.optional(
+      z.array(z.object({ key: z.string(), value: text, effect: z.string(), timeAdded: text })),
+    ),
+    registerNode: flag,
+    tracing: opaque,
+    localStorageCapacityIsolation: flag,
+    containerRuntimeEndpoint: text,
+    imageServiceEndpoint: text,
+    failCgroupV1: flag,
+    userNamespaces: z.optional(z.object({ idsPerPod: int64 })),
+    nodeName: text,
+    wasm: z.optional(
+      z.object({
+        cacheSize: bytes,
+        maxComponentSize: bytes,
+        transpileMemory: bytes,
+        transpileTimeout: duration,
+        startTimeout: duration,
+      }),
+    ),
+    budget: z.optional(z.object({ memoryBytes: bytes, diskBytesPerDay: bytes })),
+    hub: opaque,
+  });
+}
 
 export interface UnknownField {
   /** As in a problem: `crashLoopBackOff.maxContainerRestartPeriod`. */

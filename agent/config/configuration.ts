@@ -10,7 +10,7 @@ import { copyPlainData, type PlainDataLimits } from "../../protocol/plain-data.t
 import type { Immutable } from "../../protocol/schema.ts";
 import { removeFaults, schemaProblem } from "../../protocol/schema-problems.ts";
 import { applyConfigurationDefaults } from "./configuration-defaults.ts";
-import { configurationSchema, unknownFields } from "./configuration-schema.ts";
+import { makeConfigurationSchema, unknownFields } from "./configuration-schema.ts";
 import { validateConfiguration } from "./configuration-validation.ts";
 import { parseLocatedYaml } from "./located-yaml.ts";
 
@@ -94,24 +94,24 @@ export function loadConfiguration(text: string, hostName: string = hostname()): 
 }
 
 function check(value: unknown, hostName: string, problems: FieldProblems): Configuration | undefined {
-  for (const { path, nearest } of unknownFields(configurationSchema, value)) {
+  const schema = makeConfigurationSchema();
+  // Compiling the schema to a function would cost memory for something that runs once.
+  const safeParse = () => z.safeParse(schema, value, { jitless: true, reportInput: true });
+  for (const { path, nearest } of unknownFields(schema, value)) {
     problems.add(path, nearest === undefined ? "Unknown field" : `Unknown field, did you mean ${nearest}?`);
   }
-  let decoded = safeParse(value);
+  let decoded = safeParse();
   if (!decoded.success) {
     for (const { path, message } of decoded.error.issues.map(schemaProblem)) problems.add(path, message);
     removeFaults(value, decoded.error.issues);
     for (const { path } of problems.found) problems.silence(path);
-    decoded = safeParse(value);
+    decoded = safeParse();
     if (!decoded.success) return undefined;
   }
   const configuration: Configuration = applyConfigurationDefaults(decoded.data, hostName);
   validateConfiguration(configuration, problems);
   return configuration;
 }
-
-/** Compiling the schema to a function would cost memory for something that runs once. */
-const safeParse = (value: unknown) => z.safeParse(configurationSchema, value, { jitless: true, reportInput: true });
 
 function notActedUpon(configuration: Configuration, hostName: string): string[] {
   const defaults: Readonly<Record<string, unknown>> = applyConfigurationDefaults({}, hostName);
