@@ -50,7 +50,9 @@ test("what the pod asks for as a whole overrides its containers, overhead comes 
   assert.deepEqual(text(podLimits(pod)), { cpu: "3100m", memory: "80Mi" });
 });
 
-test("overhead makes no limit where there is none", () => {
+test("overhead makes no limit where there is none, or where it is zero", () => {
+  const unlimited = parsedPod({ overhead: { memory: "1Mi" }, containers: [asking("a", "100m", "0")] });
+  assert.deepEqual(text(podLimits(unlimited)), { memory: "0" });
   const pod = parsedPod({ overhead: { cpu: "100m" }, containers: [asking("a", "100m", "64Mi")] });
   assert.deepEqual(text(podLimits(pod)), { memory: "64Mi" });
 });

@@ -46,6 +46,7 @@ const CANONICAL: readonly (readonly [string, string])[] = [
   ["1.5Ki", "1536"],
   ["0.5Ki", "512"],
   ["0.1Ki", "102400m"],
+  ["0.9765625Ki", "1k"],
   ["1.0001Ki", "1024102400u"],
   ["1025Ki", "1025Ki"],
   ["2048Ki", "2Mi"],

@@ -38,20 +38,15 @@ export const defaultedInt64 = defaulted(optionalInt64);
 export const optionalFlag = z.optional(boolean);
 export const defaultedFlag = defaulted(optionalFlag);
 export const optionalTextMap = z.optional(textMap);
-/** RFC 3339, as the API server writes it. */
-export const optionalTime = optionalText;
 /** Whatever it is, it is kept as it is. */
 export const opaque = z.optional(anything);
 
-const texts = z.array(string);
-export const optionalTexts = z.optional(texts);
-export const requiredTexts = z._default(texts, () => []);
+export const optionalTexts = z.optional(z.array(string));
 export const optionalInt32s = z.optional(z.array(int32));
 export const optionalInt64s = z.optional(z.array(int64));
 
 /** A port's number or name, or another value that may be either. */
 export const requiredIntOrText = z._default(numberOrString, "");
-export const optionalIntOrText = z.optional(numberOrString);
 
 type QuantitySchema = z.ZodMiniType<string, string | number>;
 /** A quantity; `applyPodDefaults` turns a number into the string it stands for. */
