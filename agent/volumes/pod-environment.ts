@@ -1,0 +1,298 @@
+import { chmodSync, existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { mkdir, readdir, realpath } from "node:fs/promises";
+import { join } from "node:path";
+import { containerHash } from "../../protocol/container-hash.ts";
+import { describeError, isCancelled, isPicoletError, PicoletError } from "../../protocol/errors.ts";
+import type { Container, Pod } from "../../protocol/pod.ts";
+import type { Log, Millis } from "../../protocol/ports.ts";
+import type {
+  ContainerLaunch,
+  DesiredPod,
+  DnsConfig,
+  Mount,
+  ObservedPod,
+  ResolvedImage,
+  SandboxLaunch,
+} from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { PodEnvironment } from "../core/pod-ports.ts";
+import type { EventRecorder } from "../core/store.ts";
+import { containerEnv } from "./container-env.ts";
+import { ContainerMounts } from "./container-mounts.ts";
+import { errorCode } from "./error-code.ts";
+import { expandReferences } from "./expand.ts";
+import { type PodHostname, podHostname } from "./hostname.ts";
+import { nodeHostsFile, podHostsFile } from "./hosts-file.ts";
+import type { Mounter } from "./mounter.ts";
+import { type ClusterDns, parseResolvConf, podDns } from "./pod-dns.ts";
+import { PodPaths } from "./pod-paths.ts";
+import { PodVolumes } from "./pod-volumes.ts";
+import { removeTree } from "./remove-tree.ts";
+import { makeTerminationLog, readLogTail, readTerminationLog } from "./termination-message.ts";
+
+/** The cgroups of pods, as `agent/resources` has them. */
+export interface PodCgroupPort {
+  /** "" when there are none here; known for sure after `ensure`. */
+  pathOf(pod: DesiredPod): string;
+  ensure(pod: DesiredPod): Promise<void>;
+  remove(pod: DesiredPod, signal: AbortSignal): Promise<void>;
+}
+
+export interface PodEnvironmentComponents {
+  readonly cgroups: PodCgroupPort;
+  readonly mounter: Mounter;
+  readonly events: EventRecorder;
+  readonly log: Log;
+  /** The node's addresses now, its main one first. */
+  readonly hostIPs: () => readonly string[];
+}
+
+export interface PodEnvironmentInit {
+  readonly rootDir: string;
+  readonly podLogsDir: string;
+  readonly nodeName: string;
+  /** Path of the node's resolver configuration; "" for none. */
+  readonly resolvConf: string;
+  readonly clusterDNS: ClusterDns;
+  /** By resource name; what a container without a limit can have. */
+  readonly allocatable: Readonly<Record<string, string>>;
+  readonly memoryBytes: number;
+}
+
+interface Run {
+  readonly attempt: number;
+  readonly backoff: Millis;
+  readonly image: ResolvedImage;
+}
+
+const NODE_HOSTS_PATH = "/etc/hosts";
+/** Folders of pods hold volumes that are nobody else's business. */
+const POD_FOLDER_MODE = 0o750;
+const LOG_FOLDER_MODE = 0o755;
+/** Pod folders and log folders that one sweep looks at; a node has 110 pods. Others wait for the next start. */
+const MAX_SWEPT = 10_000;
+
+/**
+ * What is on this node's disk for a pod, laid out as the kubelet does. `sandbox` and `container` answer at once:
+ * they touch a handful of small files and, for a `subPath`, run mount(8).
+ */
+export class PodFolders implements PodEnvironment {
+  readonly #cgroups: PodCgroupPort;
+  readonly #mounter: Mounter;
+  readonly #events: EventRecorder;
+  readonly #log: Log;
+  readonly #hostIPs: () => readonly string[];
+  readonly #init: PodEnvironmentInit;
+  readonly #paths: PodPaths;
+  readonly #volumes: PodVolumes;
+  readonly #mounts: ContainerMounts;
+
+  constructor(components: PodEnvironmentComponents, init: PodEnvironmentInit) {
+    const { mounter, log } = components;
+    this.#cgroups = components.cgroups;
+    this.#mounter = mounter;
+    this.#events = components.events;
+    this.#log = log;
+    this.#hostIPs = components.hostIPs;
+    this.#init = init;
+    this.#paths = new PodPaths(init);
+    this.#volumes = new PodVolumes({ paths: this.#paths, mounter, log }, { memoryBytes: init.memoryBytes });
+    this.#mounts = new ContainerMounts({ paths: this.#paths, volumes: this.#volumes, mounter, log });
+  }
+
+  async prepare(pod: DesiredPod, signal: AbortSignal): Promise<void> {
+    podHostname(pod.pod, this.#init.clusterDNS.domain);
+    try {
+      await mkdir(this.#paths.volumes(pod.uid), { recursive: true, mode: POD_FOLDER_MODE });
+      await mkdir(this.#paths.logs(pod), { recursive: true, mode: LOG_FOLDER_MODE });
+    } catch (error) {
+      throw failedMount("cannot make the pod's folders", error);
+    }
+    await this.#cgroups.ensure(pod);
+    await this.#volumes.setUp(pod, signal);
+  }
+
+  sandbox(pod: DesiredPod, attempt: number): SandboxLaunch {
+    return {
+      attempt,
+      logDirectory: this.#paths.logs(pod),
+      cgroupParent: this.#cgroups.pathOf(pod),
+      hostname: pod.pod.spec.hostNetwork === true ? "" : this.#hostname(pod.pod).kernelHostname,
+      dns: this.#dns(pod),
+    };
+  }
+
+  container(pod: DesiredPod, container: Container, run: Run, observed: ObservedPod): ContainerLaunch {
+    try {
+      return this.#container(pod, container, run, observed);
+    } catch (error) {
+      if (isPicoletError(error)) throw error;
+      throw new PicoletError("failed", `cannot make the files of container ${container.name}`, {
+        cause: error,
+        reason: "CreateContainerConfigError",
+        retryable: true,
+      });
+    }
+  }
+
+  /**
+   * `message` of a container that has ended: what it wrote to its termination message path in that run, at most 4096
+   * bytes; else, with the policy FallbackToLogsOnError and after a failure, the end of its log, at most 2048 bytes.
+   */
+  readTerminationMessage(
+    pod: DesiredPod,
+    container: Pick<Container, "name" | "terminationMessagePolicy">,
+    run: { readonly attempt: number; readonly exitCode: number; readonly logPath: string },
+  ): string {
+    const message = readTerminationLog(this.#paths.container(pod.uid, container.name), run.attempt);
+    const wantsLog = container.terminationMessagePolicy === "FallbackToLogsOnError" && run.exitCode !== 0;
+    return message === "" && wantsLog ? readLogTail(run.logPath) : message;
+  }
+
+  async cleanup(pod: DesiredPod, signal: AbortSignal): Promise<void> {
+    await this.#cgroups.remove(pod, signal);
+    // The pod's own folder goes last: as long as it is there, the sweep of a later start finds what is left.
+    await this.#remove(this.#paths.pod(pod.uid), [this.#paths.logs(pod)], signal);
+  }
+
+  /**
+   * At start: removes folders of pods that nobody knows any more.
+   * @param known every uid that a store or a runtime knows
+   * @returns the uids of the pods removed
+   */
+  async sweep(known: ReadonlySet<string>, signal: AbortSignal): Promise<readonly string[]> {
+    const orphans = (await foldersIn(this.#paths.podsDir)).filter((uid) => !known.has(uid));
+    if (orphans.length === 0) return [];
+    const logs = await foldersIn(this.#paths.podLogsDir);
+    const removed: string[] = [];
+    for (const uid of orphans) {
+      const own = logs.filter((name) => name.endsWith(`_${uid}`)).map((name) => join(this.#paths.podLogsDir, name));
+      try {
+        await this.#remove(this.#paths.pod(uid), own, signal);
+        removed.push(uid);
+      } catch (error) {
+        if (isCancelled(error)) throw error;
+        this.#log.warn("cannot remove the folder of an orphaned pod", { pod: uid, error: describeError(error) });
+      }
+    }
+    return removed;
+  }
+
+  async #remove(podFolder: string, logFolders: readonly string[], signal: AbortSignal): Promise<void> {
+    const mounts = (folder: string): readonly string[] => this.#mounter.mountPointsWithin(folder);
+    const canonical = await realpath(podFolder).catch((error: unknown) => {
+      if (errorCode(error) === "ENOENT") return undefined;
+      throw new PicoletError("failed", `cannot look at ${podFolder}`, { cause: error, retryable: true });
+    });
+    const mounted = canonical === undefined ? [] : mounts(canonical);
+    if (mounted.length > 0) await this.#mounter.unmount(mounted, signal);
+    for (const folder of logFolders) await removeTree(folder, mounts, signal);
+    await removeTree(podFolder, mounts, signal);
+  }
+
+  #container(pod: DesiredPod, container: Container, run: Run, observed: ObservedPod): ContainerLaunch {
+    const { attempt, backoff, image } = run;
+    const hostIPs = this.#hostIPs();
+    const podIPs = pod.pod.spec.hostNetwork === true ? hostIPs : (observed.sandboxes[0]?.ips ?? []);
+    const { nodeName, allocatable } = this.#init;
+    const env = containerEnv(container, { pod, nodeName, hostIPs, podIPs, allocatable });
+    const values = new Map(env.map(({ name, value }) => [name, value]));
+    const lookup = (name: string): string | undefined => values.get(name);
+    const expand = (text: string): string => expandReferences(text, lookup);
+    mkdirSync(join(this.#paths.logs(pod), container.name), { recursive: true, mode: LOG_FOLDER_MODE });
+    const mounts: Mount[] = [...this.#mounts.ofVolumes(pod, container, lookup)];
+    const hosts = this.#hostsMount(pod, container, podIPs);
+    if (hosts !== undefined) mounts.push(hosts);
+    mounts.push(this.#terminationMount(pod, container, attempt, observed));
+    return {
+      name: container.name,
+      attempt,
+      hash: containerHash(container),
+      backoff,
+      image,
+      command: (container.command ?? []).map(expand),
+      args: (container.args ?? []).map(expand),
+      env,
+      workingDir: container.workingDir ?? "",
+      mounts,
+      logPath: `${container.name}/${attempt}.log`,
+    };
+  }
+
+  /** Only where the runtime would not bring a fitting file itself: with an address of the pod's own, or with aliases. */
+  #hostsMount(pod: DesiredPod, container: Container, podIPs: readonly string[]): Mount | undefined {
+    const { hostNetwork, hostAliases = [] } = pod.pod.spec;
+    const isMounted = container.volumeMounts?.some((mount) => mount.mountPath === NODE_HOSTS_PATH) === true;
+    const isWanted = hostNetwork === true ? hostAliases.length > 0 : podIPs.length > 0;
+    if (isMounted || !isWanted) return undefined;
+    const content =
+      hostNetwork === true
+        ? nodeHostsFile(pod.pod, readFileSync(NODE_HOSTS_PATH, "utf8"))
+        : podHostsFile(pod.pod, podIPs, this.#hostname(pod.pod));
+    const hostPath = this.#paths.etcHosts(pod.uid);
+    // In place, because running containers have this very file mounted; and not at all when it says so already.
+    if (!existsSync(hostPath) || readFileSync(hostPath, "utf8") !== content) {
+      writeFileSync(hostPath, content);
+      chmodSync(hostPath, 0o644);
+    }
+    return { containerPath: NODE_HOSTS_PATH, hostPath, readOnly: false, propagation: "private" };
+  }
+
+  #terminationMount(pod: DesiredPod, container: Container, attempt: number, observed: ObservedPod): Mount {
+    const folder = this.#paths.container(pod.uid, container.name);
+    const begun = observed.containers.some((each) => each.name === container.name && each.attempt === attempt);
+    const hostPath = makeTerminationLog(folder, attempt, begun);
+    return { containerPath: container.terminationMessagePath, hostPath, readOnly: false, propagation: "private" };
+  }
+
+  #hostname(pod: Pod): PodHostname {
+    return podHostname(pod, this.#init.clusterDNS.domain);
+  }
+
+  #dns(pod: DesiredPod): DnsConfig | undefined {
+    const { resolvConf, clusterDNS, nodeName } = this.#init;
+    let host: DnsConfig | undefined;
+    try {
+      host = resolvConf === "" ? undefined : parseResolvConf(readFileSync(resolvConf, "utf8"));
+    } catch (error) {
+      this.#warn(pod, "DNSConfigForming", `cannot read ${resolvConf}: ${describeError(error)}`);
+      host = { servers: [], searches: [], options: [] };
+    }
+    const { dns, warnings, missingClusterDns } = podDns(pod.pod, host, clusterDNS);
+    for (const warning of warnings) this.#warn(pod, "DNSConfigForming", warning);
+    // Of the node and not of each pod: ClusterFirst is what a pod gets that asks for nothing.
+    if (missingClusterDns)
+      this.#events.record({
+        regarding: { kind: "Node", namespace: "", name: nodeName, uid: nodeName, fieldPath: "" },
+        type: "Warning",
+        reason: "MissingClusterDNS",
+        message: `kubelet does not have ClusterDNS IP configured and cannot create Pod using "ClusterFirst" policy. Falling back to "Default" policy.`,
+      });
+    const isEmpty = dns.servers.length === 0 && dns.searches.length === 0 && dns.options.length === 0;
+    // With nothing to say the runtime's own way of making the file is the better one.
+    return isEmpty && pod.pod.spec.dnsPolicy !== "None" ? undefined : dns;
+  }
+
+  #warn(pod: DesiredPod, reason: string, message: string): void {
+    const { namespace, name } = pod.pod.metadata;
+    const regarding = { kind: "Pod", namespace, name, uid: pod.uid, fieldPath: "" } as const;
+    this.#events.record({ regarding, type: "Warning", reason, message });
+  }
+}
+
+function failedMount(message: string, cause: unknown): PicoletError {
+  if (isPicoletError(cause)) return cause;
+  const code = errorCode(cause) === "ENOSPC" ? "resource_exhausted" : "failed";
+  return new PicoletError(code, message, { cause, reason: "FailedMount", retryable: true });
+}
+
+/** Names of the folders in `folder`, links not among them; none when it is not there. */
+async function foldersIn(folder: string): Promise<string[]> {
+  const entries = await readdir(folder, { withFileTypes: true }).catch((error: unknown) => {
+    if (errorCode(error) === "ENOENT") return [];
+    throw new PicoletError("failed", `cannot list ${folder}`, { cause: error, retryable: true });
+  });
+  return entries
+    .filter((entry) => entry.isDirectory())
+    .map((entry) => entry.name)
+    .slice(0, MAX_SWEPT);
+}

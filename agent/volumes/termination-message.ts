@@ -1,0 +1,114 @@
+import {
+  closeSync,
+  constants,
+  fchmodSync,
+  fstatSync,
+  mkdirSync,
+  openSync,
+  readdirSync,
+  readSync,
+  unlinkSync,
+} from "node:fs";
+import { join } from "node:path";
+import { errorCode } from "./error-code.ts";
+import { terminationLogName } from "./pod-paths.ts";
+
+/** Kubernetes' limit for one container's message; what is longer is cut. */
+export const MAX_TERMINATION_MESSAGE_BYTES = 4096;
+/** What the kubelet takes from the end of a log for a message. */
+const FALLBACK_LINES = 80;
+const MAX_FALLBACK_BYTES = 2048;
+/** A runtime cuts lines at 16 KiB, so this holds the last one whole, or 80 short ones. */
+const LOG_TAIL_BYTES = 20 * 1024;
+/** Files of runs older than the one before the last are of no use to anybody. */
+const KEPT_RUNS = 2;
+
+/**
+ * An empty file in `folder` that a container may write its last words to, whoever it runs as.
+ * @param keep this run has begun already: what it wrote stays
+ * @returns its path
+ */
+export function makeTerminationLog(folder: string, attempt: number, keep: boolean): string {
+  mkdirSync(folder, { recursive: true, mode: 0o750 });
+  const path = join(folder, terminationLogName(attempt));
+  const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_NOFOLLOW | (keep ? 0 : constants.O_TRUNC);
+  const fd = openSync(path, flags, 0o666);
+  try {
+    fchmodSync(fd, 0o666);
+  } finally {
+    closeSync(fd);
+  }
+  removeOld(folder, attempt);
+  return path;
+}
+
+/** The message of one run; "" when it left none. Never more than MAX_TERMINATION_MESSAGE_BYTES. */
+export function readTerminationLog(folder: string, attempt: number): string {
+  const path = join(folder, terminationLogName(attempt));
+  let fd: number;
+  try {
+    fd = openSync(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
+  } catch (error) {
+    if (errorCode(error) === "ENOENT" || errorCode(error) === "ENOTDIR") return "";
+    throw error;
+  }
+  try {
+    if (!fstatSync(fd).isFile()) return "";
+    const buffer = Buffer.alloc(MAX_TERMINATION_MESSAGE_BYTES);
+    const length = readSync(fd, buffer, 0, buffer.length, 0);
+    // A character that the limit cuts in two is left out.
+    return new TextDecoder().decode(buffer.subarray(0, length), { stream: true });
+  } finally {
+    closeSync(fd);
+  }
+}
+
+/**
+ * The end of a log in CRI's format, without its time stamps: what fits of the last lines. "" when there is none.
+ */
+export function readLogTail(path: string): string {
+  let fd: number;
+  try {
+    fd = openSync(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
+  } catch (error) {
+    if (errorCode(error) === "ENOENT" || errorCode(error) === "ENOTDIR") return "";
+    throw error;
+  }
+  try {
+    const { size } = fstatSync(fd);
+    const buffer = Buffer.alloc(Math.min(size, LOG_TAIL_BYTES));
+    const length = readSync(fd, buffer, 0, buffer.length, size - buffer.length);
+    const lines = buffer.toString("utf8", 0, length).split("\n");
+    // What comes before the first newline is the end of a line unless the log begins there.
+    if (size > LOG_TAIL_BYTES) lines.shift();
+    const text = lines
+      .slice(-FALLBACK_LINES - 1)
+      .map(logContent)
+      .join("");
+    return Buffer.from(text)
+      .subarray(-MAX_FALLBACK_BYTES)
+      .toString()
+      .replace(/^\uFFFD+/, "");
+  } finally {
+    closeSync(fd);
+  }
+}
+
+/** `<time> <stream> <tags> <content>`; the tag P is of a line that goes on. Anything else is no line of a log. */
+function logContent(line: string): string {
+  const match = /^\S+ (?:stdout|stderr) (\S+) (.*)$/s.exec(line);
+  if (match === null) return "";
+  return match[1]?.split(":").includes("P") ? (match[2] ?? "") : `${match[2]}\n`;
+}
+
+function removeOld(folder: string, attempt: number): void {
+  const oldest = terminationLogName(Math.max(0, attempt - KEPT_RUNS + 1));
+  for (const name of readdirSync(folder)) {
+    if (!/^[0-9a-f]{8,}$/.test(name) || name >= oldest) continue;
+    try {
+      unlinkSync(join(folder, name));
+    } catch {
+      // It holds no more than a message nobody asks for.
+    }
+  }
+}
