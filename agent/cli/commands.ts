@@ -1,0 +1,262 @@
+/** Every command with its flags and its help. What a command does is loaded only when it is run. */
+import type { Arguments, CommandShape, Flag } from "./command-line.ts";
+import type { Context } from "./context.ts";
+import { usageError } from "./failures.ts";
+
+export interface Command extends CommandShape {
+  /** After the command's words; "" for none. */
+  readonly operands: string;
+  /** How many operands it takes. */
+  readonly atLeast: number;
+  readonly atMost: number;
+  readonly summary: string;
+  readonly details: string;
+  readonly examples: readonly (readonly [command: string, does: string])[];
+  /** What operands stand for, for completion. */
+  readonly completes: readonly ("pods" | "resources" | "commands" | "files" | "shells")[];
+  readonly run: (context: Context, input: Arguments) => Promise<number>;
+}
+
+const output = (...choices: readonly string[]): Flag => {
+  return { name: "output", short: "o", value: "FORMAT", help: choices.join(", "), choices };
+};
+const NAMESPACE: Flag = { name: "namespace", short: "n", value: "NAMESPACE", help: "the pod's namespace" };
+const NO_HEADERS: Flag = { name: "no-headers", help: "leave out the line of column names" };
+
+export const GLOBAL_FLAGS: readonly Flag[] = [
+  { name: "socket", value: "PATH", help: "the agent's socket; also PICOLET_SOCKET" },
+  { name: "timeout", value: "DURATION", help: "how long the agent may be silent (default 10s)" },
+  { name: "help", short: "h", help: "how a command is used" },
+];
+
+const POD_OPERAND = `POD is the pod's name, NAMESPACE/NAME or pod/NAME. A static pod is found without its
+node's name too. Without a namespace, "default" comes first, then the only other
+one that has such a pod.`;
+
+const status: Command = {
+  words: ["status"],
+  operands: "",
+  atLeast: 0,
+  atMost: 0,
+  summary: "how the node, its runtimes and its pods are",
+  details: `The first line says it all; then what is wrong; then the figures and the pods.
+Exit code 0 when all is well, 1 when the node, a pod or a manifest is not, 2 when
+no agent answers.`,
+  flags: [output("json", "yaml", "wide"), NO_HEADERS],
+  examples: [
+    ["edgectl status", "for people"],
+    ["edgectl status -o json", "for scripts; the fields are stable"],
+    ["edgectl status > /dev/null || alarm", "only the exit code"],
+  ],
+  completes: [],
+  run: async (context, input) => (await import("./status-command.ts")).runStatus(context, input),
+};
+
+const RESOURCES: ReadonlyMap<string, "pods" | "events" | "images"> = new Map([
+  ["pods", "pods"],
+  ["pod", "pods"],
+  ["po", "pods"],
+  ["events", "events"],
+  ["event", "events"],
+  ["ev", "events"],
+  ["images", "images"],
+  ["image", "images"],
+]);
+
+const EVENT_FLAGS: readonly Flag[] = [
+  { name: "limit", value: "N", help: "only the newest N (default 50 for people)" },
+  { name: "pod", value: "POD", help: "only those of this pod, there or gone" },
+];
+const WATCH: Flag = { name: "watch", short: "w", help: "go on with what changes" };
+
+const get: Command = {
+  words: ["get"],
+  operands: "pods|events|images [POD...]",
+  atLeast: 1,
+  atMost: 100,
+  summary: "list pods, events or images as kubectl does",
+  details: `Pods of the namespace "default" unless -n or -A says otherwise.
+${POD_OPERAND}`,
+  flags: [
+    NAMESPACE,
+    { name: "all-namespaces", short: "A", help: "pods of every namespace" },
+    WATCH,
+    output("json", "yaml", "wide", "name"),
+    NO_HEADERS,
+    ...EVENT_FLAGS,
+  ],
+  examples: [
+    ["edgectl get pods -A", "every pod"],
+    ["edgectl get pods -w", "and what becomes of them"],
+    ["edgectl get pod web -o yaml", "one pod with its status"],
+    ["edgectl get pods -A -o wide", "with addresses and sources, as wide as it gets"],
+  ],
+  completes: ["resources", "pods"],
+  run: runGet,
+};
+
+async function runGet(context: Context, input: Arguments): Promise<number> {
+  const [first = "", ...names] = input.positionals;
+  // `get pod/web` names resource and pod in one.
+  const [resource = "", name] = first.split("/", 2);
+  const kind = RESOURCES.get(resource);
+  if (kind === undefined) {
+    const { didYouMean } = await import("./command-line.ts");
+    const known = ["pods", "events", "images"];
+    throw usageError(`cannot get "${resource}", only ${known.join(", ")}${didYouMean(resource, known, "")}`);
+  }
+  if (kind === "pods") {
+    const { runGetPods } = await import("./pods-command.ts");
+    return await runGetPods(context, input, name === undefined ? names : [first, ...names]);
+  }
+  if (names.length > 0 || name !== undefined) throw usageError(`get ${kind} takes no names`);
+  if (input.text("output") === "name") throw usageError(`get ${kind} has no -o name`);
+  if (kind === "events") return (await import("./events-command.ts")).runEvents(context, input);
+  return (await import("./images-command.ts")).runImageList(context, input);
+}
+
+const describe: Command = {
+  words: ["describe"],
+  operands: "[pod] POD",
+  atLeast: 1,
+  atMost: 2,
+  summary: "all that is known of one pod, with its events",
+  details: POD_OPERAND,
+  flags: [NAMESPACE],
+  examples: [["edgectl describe pod web", "the pod web, whatever its node is called"]],
+  completes: ["pods", "pods"],
+  run: async (context, input) => (await import("./describe-command.ts")).runDescribe(context, input),
+};
+
+const logs: Command = {
+  words: ["logs"],
+  operands: "POD [CONTAINER]",
+  atLeast: 1,
+  atMost: 2,
+  summary: "what a pod's containers wrote",
+  details: `Rotated files are read too, so a log can be long: --tail and --since keep it
+short. -f ends with the container, or with Ctrl-C.
+${POD_OPERAND}`,
+  flags: [
+    NAMESPACE,
+    { name: "container", short: "c", value: "CONTAINER", help: "of a pod with several" },
+    { name: "all-containers", help: "of all of them, each line with where it is from" },
+    { name: "follow", short: "f", help: "go on with what is written" },
+    { name: "previous", short: "p", help: "of the run before the last restart" },
+    { name: "tail", value: "LINES", help: "only the last lines" },
+    { name: "since", value: "DURATION", help: "only what is newer: 30s, 5m, 2h" },
+    { name: "since-time", value: "TIME", help: "only what is newer than 2026-01-31T12:00:00Z" },
+    { name: "timestamps", help: "when each line was written" },
+    { name: "limit-bytes", value: "N", help: "no more than N bytes" },
+    { name: "prefix", help: "where each line is from" },
+  ],
+  examples: [
+    ["edgectl logs web --tail 20", "the last 20 lines"],
+    ["edgectl logs web -f --since 5m", "the last 5 minutes and what comes"],
+    ["edgectl logs web -c app --previous", "why it crashed"],
+  ],
+  completes: ["pods"],
+  run: async (context, input) => (await import("./logs-command.ts")).runLogs(context, input),
+};
+
+const events: Command = {
+  words: ["events"],
+  operands: "",
+  atLeast: 0,
+  atMost: 0,
+  summary: "what happened, oldest first",
+  details: `Messages are wrapped to the width of the terminal; -o wide prints each event on
+one line.`,
+  flags: [NAMESPACE, WATCH, ...EVENT_FLAGS, output("json", "yaml", "wide"), NO_HEADERS],
+  examples: [
+    ["edgectl events --pod web", "of one pod"],
+    ["edgectl events -w --limit 0", "only what happens from now on"],
+  ],
+  completes: [],
+  run: async (context, input) => (await import("./events-command.ts")).runEvents(context, input),
+};
+
+const imageList: Command = {
+  words: ["image", "list"],
+  operands: "",
+  atLeast: 0,
+  atMost: 0,
+  summary: "images on this node, of all runtimes",
+  details: "-o wide shows whole digests.",
+  flags: [output("json", "yaml", "wide"), NO_HEADERS],
+  examples: [["edgectl image list", "containers' and components' images"]],
+  completes: [],
+  run: async (context, input) => (await import("./images-command.ts")).runImageList(context, input),
+};
+
+const imageImport: Command = {
+  words: ["image", "import"],
+  operands: "FILE",
+  atLeast: 1,
+  atMost: 1,
+  summary: "take an image from a file, with no network",
+  details: `FILE is an OCI or docker archive, or one .wasm component, on this machine. The
+runtime that can run it takes it.`,
+  flags: [{ name: "name", value: "REF", help: "what to call it, where the file does not say" }, output("json", "yaml")],
+  examples: [
+    ["edgectl image import app.tar", "an archive with its names in it"],
+    ["edgectl image import hello.wasm --name example/hello:1", "a component"],
+  ],
+  completes: ["files"],
+  run: async (context, input) => (await import("./images-command.ts")).runImageImport(context, input),
+};
+
+const version: Command = {
+  words: ["version"],
+  operands: "",
+  atLeast: 0,
+  atMost: 0,
+  summary: "of edgectl and of the agent",
+  details: "",
+  flags: [{ name: "client", help: "of edgectl alone" }, output("json", "yaml")],
+  examples: [["edgectl version --client", "without an agent"]],
+  completes: [],
+  run: async (context, input) => (await import("./version-command.ts")).runVersion(context, input),
+};
+
+const help: Command = {
+  words: ["help"],
+  operands: "[COMMAND]",
+  atLeast: 0,
+  atMost: 2,
+  summary: "how a command is used",
+  details: "",
+  flags: [],
+  examples: [["edgectl help logs", "the flags of logs"]],
+  completes: ["commands"],
+  run: async (context, input) => (await import("./help-command.ts")).runHelp(context, input, COMMANDS),
+};
+
+const completion: Command = {
+  words: ["completion"],
+  operands: "bash",
+  atLeast: 1,
+  atMost: 1,
+  summary: "a script that completes commands, flags and names",
+  details: "Names of pods and namespaces are asked of the agent.",
+  flags: [],
+  examples: [
+    ["source <(edgectl completion bash)", "for this shell"],
+    ["edgectl completion bash > /etc/bash_completion.d/edgectl", "for all"],
+  ],
+  completes: ["shells"],
+  run: async (context, input) => (await import("./completion-command.ts")).runCompletion(context, input),
+};
+
+export const COMMANDS: readonly Command[] = [
+  status,
+  get,
+  describe,
+  logs,
+  events,
+  imageList,
+  imageImport,
+  version,
+  help,
+  completion,
+];

@@ -1,0 +1,16 @@
+/** The program. Ctrl-C ends it as it ends any program (130 in a shell), a closed pipe quietly. */
+import { ProcessTerminal } from "./process-terminal.ts";
+import { runEdgectl } from "./run-edgectl.ts";
+
+const terminal = new ProcessTerminal({
+  environment: process.env,
+  // As `head` does to whatever feeds it: enough has been read, nothing went wrong.
+  onClosed: () => process.exit(0),
+});
+
+void runEdgectl(process.argv.slice(2), {
+  terminal,
+  clock: { wall: () => new Date() },
+  environment: process.env,
+  workingDirectory: process.cwd(),
+}).then((code) => process.exit(code));

@@ -1,0 +1,67 @@
+import { resolve } from "node:path";
+import type { ImageImportAnswer, ImageList, ImageReport } from "../../protocol/local-api.ts";
+import { seconds } from "../../protocol/ports.ts";
+import type { Arguments } from "./command-line.ts";
+import { type Context, table } from "./context.ts";
+import { EXIT_DEGRADED, EXIT_HEALTHY } from "./failures.ts";
+import { machineFormat, printObject } from "./objects.ts";
+import { humanBytes, plain } from "./text-layout.ts";
+
+/** A gigabyte from a slow card, unpacked onto it. */
+const IMPORT_TIMEOUT = seconds(30 * 60);
+
+/** `edgectl image list`; a runtime that does not answer makes it fail, after the others' images are shown. */
+export async function runImageList(context: Context, input: Arguments): Promise<number> {
+  const answer = await context.client.get<ImageList>("/v1/images");
+  const format = machineFormat(input);
+  if (format !== undefined) await context.terminal.write(printObject(answer, format));
+  else if (answer.items.length > 0) await context.terminal.write(imageTable(context, input, answer.items));
+  else if (answer.problems.length === 0) context.terminal.writeError("No images found\n");
+  for (const { runtime, message } of answer.problems)
+    context.terminal.writeError(`edgectl: ${plain(`${runtime}: ${message}`)}\n`);
+  return answer.problems.length === 0 ? EXIT_HEALTHY : EXIT_DEGRADED;
+}
+
+/** As much of a digest as people compare. */
+const SHOWN_ID_LENGTH = 12;
+
+const shortId = (id: string): string => id.replace(/^[a-z0-9]+:/, "").slice(0, SHOWN_ID_LENGTH);
+
+const namesOf = ({ tags, digests }: ImageReport): readonly string[] => {
+  if (tags.length > 0) return tags;
+  const [digest] = digests;
+  return [digest === undefined ? "<none>" : digest.replace(/@.*$/, "@<none>")];
+};
+
+function imageTable(context: Context, input: Arguments, images: readonly ImageReport[]): string {
+  const wide = input.text("output") === "wide";
+  const rows = images.flatMap((image) =>
+    namesOf(image).map((name) => [
+      name,
+      wide ? image.id : shortId(image.id),
+      humanBytes(image.sizeBytes),
+      image.runtime,
+      ...(wide ? [image.pinned ? "yes" : "no", image.digests.join(",")] : []),
+    ]),
+  );
+  rows.sort(([a = ""], [b = ""]) => (a < b ? -1 : a > b ? 1 : 0));
+  const headers = ["IMAGE", "ID", "SIZE", "RUNTIME", ...(wide ? ["PINNED", "DIGESTS"] : [])];
+  return table(context, input, { headers, rows, nameColumns: 1 });
+}
+
+/** `edgectl image import FILE`: the agent reads the file itself, so it has to be on this machine. */
+export async function runImageImport(context: Context, input: Arguments): Promise<number> {
+  const [file = ""] = input.positionals;
+  const path = resolve(context.workingDirectory, file);
+  const body = { path, name: input.text("name") };
+  const answer = await context.client.post<ImageImportAnswer>("/v1/images/import", body, IMPORT_TIMEOUT);
+  const format = machineFormat(input);
+  if (format !== undefined) await context.terminal.write(printObject(answer, format));
+  else {
+    for (const image of answer.items) {
+      const [name = image.id] = namesOf(image);
+      await context.terminal.write(`imported ${plain(name)} (${shortId(image.id)}) into ${image.runtime}\n`);
+    }
+  }
+  return EXIT_HEALTHY;
+}

@@ -1,0 +1,69 @@
+import { writeSync } from "node:fs";
+import { isatty } from "node:tty";
+import type { Terminal } from "./context.ts";
+
+const STDOUT = 1;
+const STDERR = 2;
+
+/** Terminals that show colours; a `vt100` on a serial line and `dumb` do not. */
+const COLOUR_TERMINALS = /color|xterm|screen|tmux|linux|rxvt|konsole|alacritty|kitty|foot/;
+
+/**
+ * Standard output and error of this process. Written without Node's streams: they take longer to set up than edgectl
+ * takes for all else. A write blocks, as it does in any small program, so nothing is read that cannot be shown.
+ */
+export class ProcessTerminal implements Terminal {
+  readonly columns: number | undefined;
+  readonly colour: boolean;
+  /** Called when the reader of standard output has gone. */
+  readonly #onClosed: () => never;
+
+  constructor(init: {
+    readonly environment: Readonly<Record<string, string | undefined>>;
+    readonly onClosed: () => never;
+  }) {
+    const { TERM = "", NO_COLOR = "" } = init.environment;
+    this.#onClosed = init.onClosed;
+    // A serial console says 0 columns.
+    this.columns = isatty(STDOUT) ? process.stdout.columns || 80 : undefined;
+    this.colour = this.columns !== undefined && NO_COLOR === "" && COLOUR_TERMINALS.test(TERM);
+  }
+
+  async write(text: string | Buffer): Promise<void> {
+    const bytes = typeof text === "string" ? Buffer.from(text) : text;
+    let written = 0;
+    try {
+      while (written < bytes.length) written += writeSync(STDOUT, bytes, written);
+    } catch (error) {
+      if (errorCode(error) === "EPIPE") this.#onClosed();
+      if (errorCode(error) !== "EAGAIN") throw error;
+      await this.#writeLater(bytes.subarray(written));
+    }
+  }
+
+  /** Somebody who shares it made it non-blocking: Node's own stream knows how to wait. */
+  #writeLater(bytes: Buffer): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const fail = (error: Error): void => {
+        if (errorCode(error) === "EPIPE") this.#onClosed();
+        reject(error);
+      };
+      process.stdout.once("error", fail);
+      process.stdout.write(bytes, (error) => {
+        process.stdout.removeListener("error", fail);
+        if (error) fail(error);
+        else resolve();
+      });
+    });
+  }
+
+  writeError(text: string): void {
+    try {
+      writeSync(STDERR, text);
+    } catch {
+      // Nobody reads it; the exit code still tells.
+    }
+  }
+}
+
+const errorCode = (error: unknown): unknown => (error instanceof Error && "code" in error ? error.code : undefined);

@@ -1,0 +1,83 @@
+import { parseDuration } from "../../protocol/duration.ts";
+import { describeError } from "../../protocol/errors.ts";
+import { DEFAULT_SOCKET_PATH } from "../../protocol/local-api.ts";
+import { type Clock, type Millis, seconds } from "../../protocol/ports.ts";
+import { AgentClient } from "./agent-client.ts";
+import { type Arguments, parseCommandLine } from "./command-line.ts";
+import { COMMANDS, type Command, GLOBAL_FLAGS } from "./commands.ts";
+import type { Terminal } from "./context.ts";
+import { EXIT_HEALTHY, EXIT_USAGE, exitCodeOf, usageError } from "./failures.ts";
+
+/** A board under load answers within a second or two. */
+const DEFAULT_TIMEOUT = seconds(10);
+/** Nobody waits longer for the Tab key. */
+const COMPLETION_TIMEOUT = seconds(2);
+
+export interface Surroundings {
+  readonly terminal: Terminal;
+  readonly clock: Pick<Clock, "wall">;
+  readonly environment: Readonly<Record<string, string | undefined>>;
+  readonly workingDirectory: string;
+}
+
+/** Runs one command line, without the program's name. @returns the exit code; everything wrong is said by then. */
+export async function runEdgectl(words: readonly string[], around: Surroundings): Promise<number> {
+  try {
+    if (words[0] === "__complete") return await complete(words.slice(1), around);
+    const line = parseCommandLine(words, COMMANDS, GLOBAL_FLAGS);
+    if (line.command === undefined || line.arguments.flag("help")) {
+      const { helpText } = await import("./help-command.ts");
+      await around.terminal.write(helpText(line.command?.words ?? [], COMMANDS));
+      return EXIT_HEALTHY;
+    }
+    checkOperands(line.command, line.arguments);
+    return await line.command.run(
+      {
+        client: new AgentClient({
+          socketPath: socketPath(line.arguments.text("socket"), around),
+          timeout: timeout(line.arguments.text("timeout")),
+        }),
+        terminal: around.terminal,
+        now: () => around.clock.wall().getTime(),
+        workingDirectory: around.workingDirectory,
+      },
+      line.arguments,
+    );
+  } catch (error) {
+    const code = exitCodeOf(error);
+    const { plain } = await import("./text-layout.ts");
+    const lines = describeError(error).split("\n").map(plain);
+    around.terminal.writeError(`edgectl: ${lines.join("\n")}\n`);
+    if (code === EXIT_USAGE)
+      around.terminal.writeError("edgectl help lists the commands; edgectl help COMMAND tells more.\n");
+    return code;
+  }
+}
+
+const socketPath = (flag: string | undefined, { environment }: Surroundings): string =>
+  flag || environment.PICOLET_SOCKET || DEFAULT_SOCKET_PATH;
+
+/** A bare number is seconds. */
+function timeout(flag: string | undefined): Millis {
+  if (flag === undefined) return DEFAULT_TIMEOUT;
+  const duration = parseDuration(/^\d+$/.test(flag) ? `${flag}s` : flag);
+  if (duration === undefined || duration <= 0) throw usageError(`--timeout takes a duration as 5s, not "${flag}"`);
+  return duration;
+}
+
+function checkOperands(command: Command, { positionals }: Arguments): void {
+  const name = command.words.join(" ");
+  const [extra] = positionals.slice(command.atMost);
+  if (extra !== undefined) throw usageError(`${name} takes no "${extra}"`);
+  if (positionals.length < command.atLeast) throw usageError(`${name} needs ${command.operands}`);
+}
+
+async function complete(words: readonly string[], around: Surroundings): Promise<number> {
+  const { completions } = await import("./completion-command.ts");
+  const named = words[words.indexOf("--socket") + 1];
+  const flag = words.includes("--socket") ? named : undefined;
+  const client = new AgentClient({ socketPath: socketPath(flag, around), timeout: COMPLETION_TIMEOUT });
+  const candidates = await completions(words, COMMANDS, client);
+  await around.terminal.write(candidates.map((each) => `${each}\n`).join(""));
+  return EXIT_HEALTHY;
+}

@@ -1,0 +1,186 @@
+/** Text for people: at most so wide, ASCII only, free of control characters. Pure. */
+
+/** What a serial console has, and what is assumed where nothing is known. */
+export const DEFAULT_WIDTH = 80;
+
+const GAP = "  ";
+/**
+ * With less room than this a text that does not fit its column goes below its row, where it takes fewer lines, and fewer
+ * spaces over a slow line.
+ */
+const MIN_WRAPPED_WIDTH = 50;
+
+const LOOKALIKES: ReadonlyMap<string, string> = new Map([
+  ["\u2018", "'"],
+  ["\u2019", "'"],
+  ["\u201c", '"'],
+  ["\u201d", '"'],
+  ["\u2013", "-"],
+  ["\u2014", "-"],
+  ["\u2026", "..."],
+  ["\u00a0", " "],
+  ["\u00b5", "u"],
+  ["\u03bc", "u"],
+]);
+
+/** One line that no terminal can mistake for a command: line ends become spaces, what is not ASCII "?" or its like. */
+export function plain(text: string): string {
+  return text.replace(/\s+/g, " ").replace(/[^\x20-\x7e]/gu, (character) => LOOKALIKES.get(character) ?? "?");
+}
+
+/** Less and less indent for a word that does not fit. */
+const SHALLOW_INDENTS = [4, 2, 0];
+
+/**
+ * `text` in lines of at most `width`, all but the first `indent` deep. Breaks at spaces; a word too long for that gets
+ * a line of its own with less indent, and is broken only when it is longer than a line.
+ * @param start the column where the first line starts
+ */
+export function wrap(text: string, width: number, indent: number, start = 0): string {
+  const lines: string[] = [];
+  let line = "";
+  let room = width - start;
+  const nextLine = (depth: number): void => {
+    lines.push(line);
+    line = " ".repeat(depth);
+    room = width;
+  };
+  for (const word of plain(text).split(" ")) {
+    if (word === "") continue;
+    const joint = line.trim() === "" ? "" : " ";
+    if (line.length + joint.length + word.length <= room) {
+      line += joint + word;
+      continue;
+    }
+    const depth = [indent, ...SHALLOW_INDENTS].find((each) => each <= indent && each + word.length <= width);
+    if (depth !== undefined) {
+      nextLine(depth);
+      line += word;
+      continue;
+    }
+    let rest = word;
+    if (joint !== "") nextLine(indent);
+    while (line.length + rest.length > room) {
+      const cut = Math.max(1, room - line.length);
+      line += rest.slice(0, cut);
+      rest = rest.slice(cut);
+      nextLine(Math.min(indent, width - 1));
+    }
+    line += rest;
+  }
+  lines.push(line);
+  return lines.join("\n");
+}
+
+export interface TableInit {
+  readonly headers: readonly string[];
+  readonly rows: readonly (readonly string[])[];
+  /** `undefined`: as wide as it gets. */
+  readonly width: number | undefined;
+  readonly withHeaders: boolean;
+  /** The last column is text, which is wrapped. */
+  readonly textLast?: boolean;
+  /** Columns are at least so wide; for rows that are still to come. */
+  readonly minWidths?: readonly number[];
+  /** How many columns at the left name a thing: in a row that is too wide they get a line of their own, never cut. */
+  readonly nameColumns?: number;
+  /** Changes how a cell looks, not how wide it is. */
+  readonly paint?: (cell: string, column: number, row: readonly string[]) => string;
+}
+
+/** Lines, each ended. */
+export function renderTable(init: TableInit): string {
+  const rows = init.rows.map((row) => row.map(plain));
+  const shown = init.withHeaders ? [[...init.headers], ...rows] : rows;
+  const widths = columnWidths(init, shown);
+  return shown.map((row) => renderRow(init, row, widths, row === shown[0] && init.withHeaders)).join("");
+}
+
+function columnWidths(init: TableInit, rows: readonly (readonly string[])[]): number[] {
+  const widths = init.headers.map((_, column) =>
+    Math.max(init.minWidths?.[column] ?? 0, ...rows.map((row) => row[column]?.length ?? 0)),
+  );
+  const lastName = (init.nameColumns ?? 0) - 1;
+  if (init.width === undefined || lastName < 0 || init.textLast === true) return widths;
+  const others = widths.reduce((sum, each, column) => sum + (column === lastName ? 0 : each + GAP.length), 0);
+  const room = Math.max(0, init.width - others);
+  // Names that do not fit get a line of their own and do not make the column wide.
+  const fitting = rows.map((row) => row[lastName]?.length ?? 0).filter((length) => length <= room);
+  widths[lastName] = Math.max(0, ...fitting, Math.min(room, init.minWidths?.[lastName] ?? 0));
+  return widths;
+}
+
+function renderRow(init: TableInit, row: readonly string[], widths: readonly number[], isHeader: boolean): string {
+  const textColumn = init.textLast === true ? widths.length - 1 : undefined;
+  const names = init.nameColumns ?? 0;
+  let line = "";
+  let at = 0;
+  let first = 0;
+  if (init.width !== undefined && names > 0 && (row[names - 1]?.length ?? 0) > (widths[names - 1] ?? 0)) {
+    at = widths.slice(0, names).reduce((sum, each) => sum + each + GAP.length, 0);
+    line = `${wrap(row.slice(0, names).join(" "), init.width, 2)}\n${" ".repeat(at)}`;
+    first = names;
+  }
+  for (let column = first; column < (textColumn ?? widths.length); column += 1) {
+    const cell = row[column] ?? "";
+    const padding = " ".repeat(Math.max(0, (widths[column] ?? 0) - cell.length) + GAP.length);
+    line += (isHeader || init.paint === undefined ? cell : init.paint(cell, column, row)) + padding;
+    at += cell.length + padding.length;
+  }
+  if (textColumn !== undefined) {
+    const text = row[textColumn] ?? "";
+    if (init.width === undefined || text.length <= init.width - at) line += text;
+    else if (init.width - at >= MIN_WRAPPED_WIDTH) line += wrap(text, init.width, at, at);
+    else line = `${line.trimEnd()}\n    ${wrap(text, init.width, 4, 4)}`;
+  }
+  return `${line.trimEnd()}\n`;
+}
+
+/** How long ago, in kubectl's short form: `42s`, `5m30s`, `3h`, `2d4h`, `1y20d`. */
+export function humanDuration(ms: number): string {
+  const seconds = Math.floor(ms / 1000);
+  if (seconds < -1) return "<invalid>";
+  if (seconds < 120) return `${Math.max(0, seconds)}s`;
+  const minutes = Math.floor(seconds / 60);
+  if (minutes < 10) return pair(minutes, "m", seconds % 60, "s");
+  if (minutes < 180) return `${minutes}m`;
+  const hours = Math.floor(minutes / 60);
+  if (hours < 8) return pair(hours, "h", minutes % 60, "m");
+  if (hours < 48) return `${hours}h`;
+  const days = Math.floor(hours / 24);
+  if (days < 8) return pair(days, "d", hours % 24, "h");
+  if (days < 730) return `${days}d`;
+  const years = Math.floor(days / 365);
+  return days < 2920 ? pair(years, "y", days % 365, "d") : `${years}y`;
+}
+
+const pair = (large: number, largeUnit: string, small: number, smallUnit: string): string =>
+  `${large}${largeUnit}${small === 0 ? "" : `${small}${smallUnit}`}`;
+
+/** From an RFC 3339 time until now; `<unknown>` without one, as kubectl. */
+export function age(time: string | null | undefined, nowMs: number): string {
+  const then = Date.parse(time ?? "");
+  return Number.isNaN(then) ? "<unknown>" : humanDuration(nowMs - then);
+}
+
+const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
+
+/** `611 of 925 MiB`. */
+export function partOf(part: number, whole: number): string {
+  const [value, unit] = humanBytes(part).split(" ");
+  const all = humanBytes(whole);
+  return all.endsWith(` ${unit}`) ? `${value} of ${all}` : `${value} ${unit} of ${all}`;
+}
+
+/** `611 MiB`, `9.0 GiB`: three digits at most. */
+export function humanBytes(bytes: number): string {
+  let value = bytes;
+  let unit = 0;
+  while (value >= 1000 && unit < UNITS.length - 1) {
+    value /= 1024;
+    unit += 1;
+  }
+  const digits =
+    unit === 0 || value >= 100 ? value.toFixed(0) : value >= 10 ? value.toFixed(1).replace(".0", "") : value.toFixed(1);
+  return `${digits} ${UNITS[unit]}`;
+}

@@ -1,0 +1,89 @@
+/** edgectl against the agent's local API, both in this process; the agent behind it is made of plain values. */
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { TestContext } from "node:test";
+import { LocalApi } from "../../agent/api/local-api.ts";
+import type { Terminal } from "../../agent/cli/context.ts";
+import { runEdgectl } from "../../agent/cli/run-edgectl.ts";
+import { FakeAgentView, NOW_MS } from "./fake-agent-view.ts";
+import { RecordedLog } from "./recorders.ts";
+import { VirtualClock } from "./virtual-clock.ts";
+
+export class CapturedTerminal implements Terminal {
+  columns: number | undefined;
+  colour = false;
+  out = "";
+  error = "";
+  #wake: (() => void) | undefined;
+
+  /** @param columns 80 unless named; `undefined` is no terminal */
+  constructor(init: { readonly columns: number | undefined } = { columns: 80 }) {
+    this.columns = init.columns;
+  }
+
+  async write(text: string | Buffer): Promise<void> {
+    this.out += text.toString();
+    this.#wake?.();
+  }
+
+  writeError(text: string): void {
+    this.error += text;
+    this.#wake?.();
+  }
+
+  /** Resolves once something has been written that makes `met` true. */
+  async until(met: (terminal: this) => boolean): Promise<void> {
+    while (!met(this)) await new Promise<void>((resolve) => (this.#wake = resolve));
+  }
+}
+
+export interface Outcome {
+  readonly code: number;
+  readonly out: string;
+  readonly error: string;
+}
+
+export class EdgectlBench {
+  readonly view = new FakeAgentView();
+  readonly log = new RecordedLog();
+  readonly directory = mkdtempSync(join(tmpdir(), "picolet-cli-"));
+  readonly socketPath = join(this.directory, "picolet.sock");
+  readonly #controller = new AbortController();
+  #running: Promise<void> | undefined;
+
+  static async start(t: TestContext): Promise<EdgectlBench> {
+    const bench = new EdgectlBench();
+    t.after(async () => {
+      await bench.stopAgent();
+      rmSync(bench.directory, { recursive: true });
+    });
+    const api = new LocalApi(
+      { clock: new VirtualClock(NOW_MS), log: bench.log, view: bench.view },
+      { socketPath: bench.socketPath },
+    );
+    await api.listen();
+    bench.#running = api.run(bench.#controller.signal);
+    return bench;
+  }
+
+  async stopAgent(): Promise<void> {
+    this.#controller.abort();
+    await this.#running;
+  }
+
+  start(words: readonly string[], terminal: Terminal): Promise<number> {
+    return runEdgectl(words, {
+      terminal,
+      clock: new VirtualClock(NOW_MS),
+      environment: { PICOLET_SOCKET: this.socketPath },
+      workingDirectory: "/home/user",
+    });
+  }
+
+  /** Runs it to its end. */
+  async run(words: readonly string[], terminal: CapturedTerminal = new CapturedTerminal()): Promise<Outcome> {
+    const code = await this.start(words, terminal);
+    return { code, out: terminal.out, error: terminal.error };
+  }
+}
