@@ -17,7 +17,6 @@ const DEFAULTS = {
   apiVersion: "kubelet.config.k8s.io/v1beta1",
   kind: "KubeletConfiguration",
   enableServer: true,
-  staticPodPath: "",
   podLogsDir: "/var/log/pods",
   syncFrequency: MINUTE,
   fileCheckFrequency: seconds(20),
@@ -107,7 +106,6 @@ const DEFAULTS = {
   registerWithTaints: [],
   registerNode: true,
   localStorageCapacityIsolation: true,
-  containerRuntimeEndpoint: "unix:///run/containerd/containerd.sock",
   imageServiceEndpoint: "",
   failCgroupV1: false,
   hub: {},
@@ -115,6 +113,10 @@ const DEFAULTS = {
 
 /** Fields in which an empty value means something: no limit, switched off, no DNS. */
 const POINTER_DEFAULTS = {
+  /** "": no static pods. (The kubelet has none unless told where.) */
+  staticPodPath: "/etc/picolet/manifests",
+  /** "": this node runs components only. (The kubelet takes "" for the default.) */
+  containerRuntimeEndpoint: "unix:///run/containerd/containerd.sock",
   /** 0: any free one. (The kubelet takes 0 for 10250.) */
   port: 10_250,
   podHousekeepingPeriod: seconds(2),

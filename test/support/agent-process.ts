@@ -15,7 +15,7 @@ import {
 import { get, type IncomingMessage } from "node:http";
 import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
-import type { StatusAnswer, WatchLine } from "../../protocol/local-api.ts";
+import type { EventObject, StatusAnswer, WatchLine } from "../../protocol/local-api.ts";
 import type { Pod } from "../../protocol/pod.ts";
 
 /** Generous: the machine is shared, and a loaded one has been seen ten times slower. */
@@ -186,6 +186,28 @@ export class AgentNode implements AsyncDisposable {
       throw new Error(`${what} did not come about\n${JSON.stringify(await this.status())}\n${this.log}`, {
         cause: error,
       });
+    } finally {
+      clearTimeout(timer);
+      response.destroy();
+    }
+  }
+
+  /** The first event, old or new, of which `condition` holds. */
+  async waitForEvent(what: string, condition: (event: EventObject) => boolean): Promise<EventObject> {
+    const response = await this.request("/v1/events?watch=true");
+    const timer = setTimeout(() => response.destroy(new Error("waited too long")), WAIT_LIMIT_MS);
+    const seen: string[] = [];
+    try {
+      for await (const line of linesOf(response)) {
+        const change = JSON.parse(line) as WatchLine<EventObject>;
+        if (change.type === "ERROR") throw new Error(change.error.message);
+        const { object } = change;
+        if (condition(object)) return object;
+        seen.push(`${object.involvedObject.name} ${object.reason}: ${object.message}`);
+      }
+      throw new Error("the watch ended");
+    } catch (error) {
+      throw new Error(`${what} did not come about\n${seen.join("\n")}\n${this.log}`, { cause: error });
     } finally {
       clearTimeout(timer);
       response.destroy();

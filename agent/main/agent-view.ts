@@ -1,0 +1,129 @@
+import { statfsSync } from "node:fs";
+import { freemem } from "node:os";
+import { join } from "node:path";
+import type {
+  NodeCondition,
+  ResourceReport,
+  SourceProblem,
+  StatusAnswer,
+  TunnelReport,
+} from "../../protocol/local-api.ts";
+import type { Pod } from "../../protocol/pod.ts";
+import { VERSION } from "../../protocol/version.ts";
+import type { DesiredPod, RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { AgentPod, AgentView, ImageStore, NodeView } from "../api/agent-view.ts";
+import type { RuntimeRouter } from "../core/pod-ports.ts";
+import type { DesiredStore, EventStore } from "../core/store.ts";
+import type { Watch } from "../core/watch.ts";
+import type { NodeCapacity } from "../node/machine.ts";
+import type { PodEntry, StatusManager } from "../status/status-manager.ts";
+import type { RuntimeReports } from "./runtime-reports.ts";
+
+export interface NodeAgentViewComponents {
+  readonly router: RuntimeRouter;
+  readonly runtimes: RuntimeReports;
+  readonly desired: DesiredStore;
+  readonly statuses: StatusManager;
+  readonly conditions: Watch<readonly NodeCondition[]>;
+  readonly events: EventStore;
+  readonly problems: () => readonly SourceProblem[];
+}
+
+export interface NodeAgentViewInit {
+  readonly nodeName: string;
+  readonly capacity: NodeCapacity;
+  readonly memoryBytes: number;
+  readonly rootDir: string;
+  readonly podLogsDir: string;
+  readonly budgetBytes: number;
+  readonly startedAt: Date;
+}
+
+/** What the local API shows, read from where each part of the agent keeps it. */
+export class NodeAgentView implements AgentView {
+  readonly #components: NodeAgentViewComponents;
+  readonly #init: NodeAgentViewInit;
+
+  constructor(components: NodeAgentViewComponents, init: NodeAgentViewInit) {
+    this.#components = components;
+    this.#init = init;
+  }
+
+  get events(): EventStore {
+    return this.#components.events;
+  }
+
+  get podsChanged(): Watch<unknown> {
+    return this.#components.statuses.changes;
+  }
+
+  node(): NodeView {
+    return { name: this.#init.nodeName, conditions: this.#components.conditions.current };
+  }
+
+  runtimes(): RuntimeReports["reports"] {
+    return this.#components.runtimes.reports;
+  }
+
+  /** What the workers know, and what is wanted and has no worker yet. */
+  pods(): readonly AgentPod[] {
+    const entries = this.#components.statuses.pods;
+    const { pods, removed } = this.#components.desired.desired.current;
+    const known = [...entries.values()].map((entry) => this.#podOf(entry.view.desired, entry));
+    const unseen = [...pods.values(), ...removed.values()].filter(({ uid }) => !entries.has(uid));
+    return [...known, ...unseen.map((desired) => this.#podOf(desired, undefined))];
+  }
+
+  problems(): readonly SourceProblem[] {
+    return this.#components.problems();
+  }
+
+  tunnel(): TunnelReport {
+    return { state: "disabled", since: null, rttMs: null };
+  }
+
+  resources(): ResourceReport {
+    const { capacity, memoryBytes, rootDir } = this.#init;
+    const disk = statfsSync(rootDir);
+    return {
+      capacity,
+      allocatable: capacity,
+      memoryBytes,
+      memoryAvailableBytes: freemem(),
+      diskBytes: disk.blocks * disk.bsize,
+      diskAvailableBytes: disk.bavail * disk.bsize,
+    };
+  }
+
+  agent(): StatusAnswer["agent"] {
+    const { budgetBytes, startedAt } = this.#init;
+    return { rssBytes: process.memoryUsage.rss(), budgetBytes, version: VERSION, startedAt: startedAt.toISOString() };
+  }
+
+  /** Components first: an archive that holds none is left to the containers' runtime. */
+  imageStores(): readonly ImageStore[] {
+    return [...this.#components.router.adapters].reverse().map(({ name, images }) => ({ name, images }));
+  }
+
+  #podOf(desired: DesiredPod, entry: PodEntry | undefined): AgentPod {
+    const { namespace, name } = desired.pod.metadata;
+    const worker = entry?.view.worker;
+    return {
+      desired,
+      status: entry?.status,
+      terminatingSinceMs: worker?.kind === "terminating" ? worker.sinceMs : undefined,
+      runtime: this.#runtimeOf(desired.pod)?.name ?? "",
+      containers: entry?.view.observed?.containers ?? [],
+      logDirectory: join(this.#init.podLogsDir, `${namespace}_${name}_${desired.uid}`),
+    };
+  }
+
+  #runtimeOf(pod: Pod): RuntimeAdapter | undefined {
+    try {
+      return this.#components.router.adapterFor(pod);
+    } catch {
+      // Its pod has an event and a status that say so.
+      return undefined;
+    }
+  }
+}

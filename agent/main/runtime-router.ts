@@ -1,0 +1,30 @@
+import { PicoletError } from "../../protocol/errors.ts";
+import type { Pod } from "../../protocol/pod.ts";
+import type { RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { RuntimeRouter } from "../core/pod-ports.ts";
+
+/** The `runtimeClassName` of pods whose containers are components. */
+const COMPONENT_RUNTIME_CLASS = "wasm";
+
+/** Components go to the component adapter, all else to CRI, which knows its own runtime handlers. */
+export class NodeRuntimes implements RuntimeRouter {
+  readonly adapters: readonly RuntimeAdapter[];
+  readonly #components: RuntimeAdapter;
+  readonly #containers: RuntimeAdapter | undefined;
+
+  /** @param containers `undefined`: this node has no container runtime. */
+  constructor(components: RuntimeAdapter, containers: RuntimeAdapter | undefined) {
+    this.#components = components;
+    this.#containers = containers;
+    this.adapters = containers === undefined ? [components] : [containers, components];
+  }
+
+  adapterFor(pod: Pod): RuntimeAdapter {
+    const runtimeClass = pod.spec.runtimeClassName;
+    if (runtimeClass === COMPONENT_RUNTIME_CLASS) return this.#components;
+    if (this.#containers !== undefined) return this.#containers;
+    const asked = runtimeClass === undefined ? "containers" : `runtimeClassName ${runtimeClass}`;
+    const advice = `this node runs components only (runtimeClassName: ${COMPONENT_RUNTIME_CLASS}); containerRuntimeEndpoint names a container runtime`;
+    throw new PicoletError("invalid", `cannot run ${asked}: ${advice}`, { reason: "FailedCreatePodSandBox" });
+  }
+}

@@ -1,0 +1,48 @@
+import { describeError, isCancelled, PicoletError } from "../../protocol/errors.ts";
+import { type Clock, type Log, seconds } from "../../protocol/ports.ts";
+import { cancelled, joinSignals } from "../core/abort.ts";
+import type { Component } from "../core/component.ts";
+import { withDeadline } from "../core/deadline.ts";
+
+/** What a component may take to let go; then the next is told, and what it held is left to the end of the process. */
+const DISPOSE_LIMIT = seconds(5);
+
+/**
+ * Starts the components in order and waits until `signal` aborts or one of them fails, then disposes of all in reverse.
+ * @throws what the first failing component threw
+ */
+export async function supervise(
+  components: readonly Component[],
+  ports: { readonly clock: Clock; readonly log: Log },
+  signal: AbortSignal,
+): Promise<void> {
+  using life = joinSignals(signal);
+  const failures: unknown[] = [];
+  const running = components.map(async (component) => {
+    try {
+      await component.run(life.signal);
+      if (!life.signal.aborted) throw new PicoletError("internal", `the ${component.name} ended by itself`);
+    } catch (error) {
+      if (!isCancelled(error)) failures.push(error);
+      life.abort(cancelled("the agent"));
+    }
+  });
+  await Promise.all(running);
+  await disposeAll(components, ports);
+  if (failures.length > 0) throw failures[0];
+}
+
+async function disposeAll(
+  components: readonly Component[],
+  { clock, log }: { readonly clock: Clock; readonly log: Log },
+): Promise<void> {
+  const never = new AbortController().signal;
+  for (const component of [...components].reverse()) {
+    try {
+      const dispose = async (): Promise<void> => await component[Symbol.asyncDispose]();
+      await withDeadline(clock, DISPOSE_LIMIT, `dispose of the ${component.name}`, dispose, never);
+    } catch (error) {
+      log.warn("cannot end a part of the agent", { part: component.name, error: describeError(error) });
+    }
+  }
+}

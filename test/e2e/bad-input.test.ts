@@ -1,0 +1,168 @@
+/** Whatever a user puts in front of the agent gets one clear, located error, and harms nothing that ran before. */
+import assert from "node:assert/strict";
+import { execFileSync, spawnSync } from "node:child_process";
+import { symlinkSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import type { EventObject } from "../../protocol/local-api.ts";
+import type { Pod } from "../../protocol/pod.ts";
+import { AgentNode, isReady } from "../support/agent-process.ts";
+import { Containerd, containerdMissing } from "../support/containerd.ts";
+import {
+  componentPod,
+  containerIdOf,
+  containerPod,
+  edgectl,
+  HELLO_COMPONENT,
+  HELLO_IMAGE,
+  nodeWith,
+  startedAtOf,
+} from "../support/node-fixtures.ts";
+
+const skip = containerdMissing() ?? false;
+const MEBIBYTE = 1_048_576;
+
+let containerd: Containerd;
+
+before(async () => {
+  if (skip === false) containerd = await Containerd.start();
+});
+
+after(async () => {
+  if (skip === false) await containerd[Symbol.asyncDispose]();
+});
+
+const json = (value: unknown): string => JSON.stringify(value);
+
+/** What is put into the folder of manifests, and the event that names it. */
+interface BadInput {
+  readonly name: string;
+  readonly put: (node: AgentNode) => void;
+  readonly says: (event: EventObject) => boolean;
+}
+
+const saying =
+  (...patterns: readonly RegExp[]) =>
+  (event: EventObject): boolean =>
+    event.type === "Warning" &&
+    patterns.every((pattern) => pattern.test(`${event.involvedObject.name} ${event.message}`));
+
+const BAD_INPUTS: readonly BadInput[] = [
+  {
+    name: "a syntax error",
+    put: (node) => void node.writeManifest("syntax.yaml", "kind: Pod\n  bad: [indent"),
+    says: saying(/syntax\.yaml/, /:\d+/),
+  },
+  {
+    name: "a wrong type",
+    put: (node) =>
+      void node.writeManifest("type.yaml", json({ ...(containerPod("type") as object), spec: { containers: "none" } })),
+    says: saying(/type\.yaml/, /spec\.containers/),
+  },
+  {
+    name: "an unknown runtimeClassName",
+    put: (node) =>
+      void node.writeManifest("class.yaml", json(containerPod("class", "true", { runtimeClassName: "nobody" }))),
+    says: saying(/class/, /nobody/),
+  },
+  {
+    name: "a duplicate name",
+    put: (node) => void node.writeManifest("zzz.yaml", json(componentPod("good"))),
+    says: saying(/zzz\.yaml/, /good/),
+  },
+  {
+    name: "a 50 MB file",
+    put: (node) => writeFileSync(join(node.manifests, "large.yaml"), Buffer.alloc(50 * MEBIBYTE, "a")),
+    says: saying(/large\.yaml/, /MiB|bytes|large/i),
+  },
+  {
+    name: "a FIFO",
+    put: (node) => void execFileSync("mkfifo", [join(node.manifests, "fifo.yaml")]),
+    says: saying(/fifo\.yaml/),
+  },
+  {
+    name: "a symlink loop",
+    put: (node) => symlinkSync("loop.yaml", join(node.manifests, "loop.yaml")),
+    says: saying(/loop\.yaml/),
+  },
+  {
+    name: "a name of 300 characters",
+    put: (node) => void node.writeManifest("long.yaml", json(containerPod("n".repeat(300)))),
+    says: saying(/long\.yaml/, /metadata\.name/),
+  },
+  {
+    name: "a container image that does not exist",
+    put: (node) =>
+      void node.writeManifest(
+        "image.yaml",
+        json(containerPod("image", "true", { containers: [{ name: "app", image: "127.0.0.1:1/nobody:1" }] })),
+      ),
+    says: saying(/image-node/, /127\.0\.0\.1:1\/nobody:1/),
+  },
+  {
+    name: "a component that does not exist",
+    put: (node) =>
+      void node.writeManifest("component.yaml", json(componentPod("component", { image: "picolet.example/nobody:1" }))),
+    says: saying(/component-node/, /picolet\.example\/nobody:1/),
+  },
+];
+
+const identity = (pod: Pod | undefined): unknown => [containerIdOf(pod), startedAtOf(pod)];
+
+test("each bad input is named by one event, and the pods that ran before run on", { skip }, async (context) => {
+  await using node = nodeWith(containerd);
+  await node.start();
+  edgectl(node, "image", "import", HELLO_COMPONENT, "--name", HELLO_IMAGE);
+  node.writeManifest("good.yaml", componentPod("good"));
+  node.writeManifest("fine.yaml", containerPod("fine"));
+  const before = await node.waitForPods(
+    "two ready pods",
+    (pods) => pods.size === 2 && [...pods.values()].every(isReady),
+  );
+  for (const { name, put, says } of BAD_INPUTS) {
+    await context.test(name, async () => {
+      put(node);
+      await node.waitForEvent(`an event about ${name}`, says);
+    });
+  }
+  const afterwards = await node.waitForPods(
+    "the pods from before",
+    (pods) => isReady(pods.get("good-node")) && isReady(pods.get("fine-node")),
+  );
+  for (const name of ["good-node", "fine-node"])
+    assert.deepEqual(identity(afterwards.get(name)), identity(before.get(name)));
+  const status = await node.status();
+  assert.ok(
+    status.problems.some(({ origin }) => origin.endsWith("syntax.yaml")),
+    "edgectl status names the broken file",
+  );
+  await node.drain();
+});
+
+test("a broken file keeps its last good version running, also when the agent is started again", { skip }, async () => {
+  await using node = nodeWith(undefined);
+  await node.start();
+  edgectl(node, "image", "import", HELLO_COMPONENT, "--name", HELLO_IMAGE);
+  node.writeManifest("good.yaml", componentPod("good"));
+  const before = await node.waitForPods("a ready pod", (pods) => isReady(pods.get("good-node")));
+  node.writeManifest("good.yaml", "kind: [");
+  await node.waitForEvent("an event about the broken file", saying(/good\.yaml/));
+  await node.kill();
+  await node.start();
+  const afterwards = await node.waitForPods("the pod as it was", (pods) => isReady(pods.get("good-node")));
+  assert.deepEqual(identity(afterwards.get("good-node")), identity(before.get("good-node")));
+  await node.drain();
+});
+
+test("a wrong configuration names every problem with its path and leaves with 78", () => {
+  const node = new AgentNode({ config: { fileCheckFrequency: "soon", maxPods: -1, staticPodPth: "/x" } });
+  const result = spawnSync("dist/bin/picolet", ["--config", node.configPath], { encoding: "utf8" });
+  assert.equal(result.status, 78);
+  for (const field of ["fileCheckFrequency", "maxPods", "staticPodPth"]) assert.match(result.stderr, new RegExp(field));
+});
+
+test("an unknown argument leaves with 64 and names it", () => {
+  const result = spawnSync("dist/bin/picolet", ["--nope"], { encoding: "utf8" });
+  assert.equal(result.status, 64);
+  assert.match(result.stderr, /--nope/);
+});
