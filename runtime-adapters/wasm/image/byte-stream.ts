@@ -1,4 +1,6 @@
 /** Bytes that are pulled piece by piece: from a file, out of gzip, out of a tar entry. */
+import { createHash } from "node:crypto";
+import { once } from "node:events";
 import type { FileHandle } from "node:fs/promises";
 import { Readable } from "node:stream";
 import { createGunzip } from "node:zlib";
@@ -81,6 +83,7 @@ export function gunzipped(compressed: ByteStream): ByteStream {
 async function* inflate(compressed: ByteStream): AsyncGenerator<Uint8Array, void> {
   const source = Readable.from(pieces(compressed), { objectMode: false });
   const gunzip = createGunzip();
+  const closed = once(source, "close");
   source.once("error", (error) => gunzip.destroy(error));
   source.pipe(gunzip);
   try {
@@ -91,6 +94,8 @@ async function* inflate(compressed: ByteStream): AsyncGenerator<Uint8Array, void
   } finally {
     source.destroy();
     gunzip.destroy();
+    // Only then nobody reads from `compressed` any more.
+    await closed;
   }
 }
 
@@ -113,5 +118,72 @@ export async function readAll(stream: ByteStream, limit: number, what: string): 
     size += chunk.length;
     if (size > limit) throw new PicoletError("resource_exhausted", `${what} is larger than ${limit} bytes`);
     chunks.push(Buffer.from(chunk));
+  }
+}
+
+/** Counts what passes through into a SHA-256. */
+export class HashedBytes implements ByteStream {
+  readonly #stream: ByteStream;
+  readonly #hash = createHash("sha256");
+
+  constructor(stream: ByteStream) {
+    this.#stream = stream;
+  }
+
+  async read(limit: number): Promise<Uint8Array | undefined> {
+    const chunk = await this.#stream.read(limit);
+    if (chunk !== undefined) this.#hash.update(chunk);
+    return chunk;
+  }
+
+  /** What is passed over counts too. */
+  async skip(count: number): Promise<void> {
+    for (let left = count; left > 0; ) {
+      const chunk = await this.read(left);
+      if (chunk === undefined) return;
+      left -= chunk.length;
+    }
+  }
+
+  /** The digest of the whole, 64 hexadecimal digits. */
+  async finish(): Promise<string> {
+    await this.skip(Number.MAX_SAFE_INTEGER);
+    return this.#hash.digest("hex");
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    // The stream below is its owner's.
+  }
+}
+
+/** Its first bytes can be looked at before it is read. */
+export class PeekedBytes implements ByteStream {
+  readonly #stream: ByteStream;
+  #first: Uint8Array | undefined;
+
+  constructor(stream: ByteStream) {
+    this.#stream = stream;
+  }
+
+  async start(): Promise<Uint8Array> {
+    this.#first = Buffer.from((await this.#stream.read(2)) ?? []);
+    return this.#first;
+  }
+
+  async read(limit: number): Promise<Uint8Array | undefined> {
+    const first = this.#first;
+    if (first === undefined || first.length === 0) return this.#stream.read(limit);
+    this.#first = first.subarray(limit);
+    return first.subarray(0, limit);
+  }
+
+  async skip(count: number): Promise<void> {
+    const fromFirst = Math.min(count, this.#first?.length ?? 0);
+    this.#first = this.#first?.subarray(fromFirst);
+    await this.#stream.skip(count - fromFirst);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    // The stream below is its owner's.
   }
 }

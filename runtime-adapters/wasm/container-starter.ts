@@ -1,0 +1,240 @@
+/** Makes a container out of a pod's wish: everything is looked at first, then its state folder stands, then it starts. */
+import { createHash } from "node:crypto";
+import { closeSync, fchownSync, mkdirSync, openSync, readFileSync } from "node:fs";
+import { totalmem } from "node:os";
+import { dirname } from "node:path";
+import { type CgroupSettings, containerCgroupValues, oomScoreAdj } from "../../protocol/cgroup-values.ts";
+import { isPicoletError, PicoletError, toPicoletError } from "../../protocol/errors.ts";
+import type { Clock, Log, Millis } from "../../protocol/ports.ts";
+import type { CgroupPort } from "../contract/cgroups.ts";
+import type { ContainerLaunch, DesiredPod } from "../contract/runtime-adapter.ts";
+import { checkInitialMemory } from "./binary/memory-limits.ts";
+import {
+  argumentsOf,
+  type ContainerSpec,
+  checkShape,
+  containerSpec,
+  identityOf,
+  memoryLimitOf,
+  runnerCommand,
+} from "./container-launch.ts";
+import { ContainerRun, type ContainerRunComponents } from "./container-run.ts";
+import type { ImageStore } from "./image/image-store.ts";
+import type { RunnerLaunch } from "./launch.ts";
+import { startRunner } from "./start-runner.ts";
+import type { ContainerFile, SandboxFile } from "./state/state-files.ts";
+import type { Transpiler } from "./transpile/transpiler.ts";
+
+export interface ContainerStarterComponents extends ContainerRunComponents {
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly cgroups: CgroupPort | undefined;
+  readonly images: ImageStore;
+  readonly transpiler: Transpiler;
+}
+
+export interface ContainerStarterInit {
+  readonly nodePath: string;
+  readonly runnerPath: string;
+  readonly cgroupSettings: CgroupSettings;
+  readonly startTimeout: Millis;
+}
+
+export type SandboxRecord = Omit<SandboxFile, "desired"> & { stopped: boolean };
+
+/** Everything about a container that is known before it is made. */
+interface Prepared {
+  readonly spec: ContainerSpec;
+  readonly runner: Omit<RunnerLaunch, "logPath" | "endPath">;
+  readonly oomScoreAdj: number;
+}
+
+const ROOT_UID = 0;
+const LOG_MODE = 0o640;
+const START_ERROR = "RunContainerError";
+
+export class ContainerStarter {
+  readonly #components: ContainerStarterComponents;
+  readonly #init: ContainerStarterInit;
+  #oomScoreRefused = false;
+
+  constructor(components: ContainerStarterComponents, init: ContainerStarterInit) {
+    this.#components = components;
+    this.#init = init;
+  }
+
+  /**
+   * @param onMade is given the container as soon as it stands, before it runs.
+   * @throws with the reasons that a kubelet gives; nothing is left of the container then.
+   */
+  async start(
+    pod: DesiredPod,
+    sandbox: SandboxRecord,
+    launch: ContainerLaunch,
+    onMade: (run: ContainerRun) => void,
+    signal: AbortSignal,
+  ): Promise<ContainerRun> {
+    const prepared = await this.#prepare(pod, launch, signal);
+    const run = this.#make(pod, sandbox, launch, prepared);
+    onMade(run);
+    try {
+      await this.#run(run, prepared, signal);
+      return run;
+    } catch (error) {
+      await run.destroy();
+      if (isPicoletError(error, "cancelled")) throw error;
+      const code = isPicoletError(error) ? error.code : "failed";
+      throw new PicoletError(code, `cannot start container ${launch.name}`, {
+        cause: error,
+        retryable: isPicoletError(error) && error.retryable,
+        reason: START_ERROR,
+      });
+    }
+  }
+
+  /** One that an agent before this one made; `adopt` tells what became of it. */
+  adopted(file: ContainerFile): ContainerRun {
+    return new ContainerRun(this.#components, file);
+  }
+
+  async #prepare({ pod }: DesiredPod, launch: ContainerLaunch, signal: AbortSignal): Promise<Prepared> {
+    const spec = containerSpec(pod, launch.name);
+    const memoryLimitBytes = memoryLimitOf(pod, spec);
+    const identity = identityOf(pod, spec, process.getuid?.() ?? ROOT_UID);
+    const { path, blob } = await this.#components.images.component(launch.image.id, signal);
+    checkShape(blob, launch.image.requested);
+    const component = await this.#transpiled(blob.sha256, path, signal);
+    if (memoryLimitBytes !== undefined) {
+      checkInitialMemory(
+        component.modules.flatMap((each) => each.memories),
+        memoryLimitBytes,
+      );
+    }
+    const runner = {
+      component,
+      memoryLimitBytes,
+      args: argumentsOf(launch),
+      env: launch.env.map(({ name, value }) => [name, value] as const),
+      workingDir: launch.workingDir === "" ? undefined : launch.workingDir,
+      mounts: launch.mounts.map(({ containerPath, hostPath, readOnly }) => ({
+        guestPath: containerPath,
+        hostPath,
+        readOnly,
+      })),
+      emptyDirectory: this.#components.state.emptyDirectory,
+      identity,
+    };
+    return { spec, runner, oomScoreAdj: oomScoreAdj(pod, spec, totalmem()) };
+  }
+
+  async #transpiled(sha256: string, path: string, signal: AbortSignal) {
+    try {
+      return await this.#components.transpiler.get(sha256, path, signal);
+    } catch (error) {
+      if (isPicoletError(error, "cancelled")) throw error;
+      const { code, message, retryable, cause } = toPicoletError(error, "failed", "cannot transpile the component");
+      throw new PicoletError(code, message, { cause, retryable, reason: "CreateContainerError" });
+    }
+  }
+
+  #make(pod: DesiredPod, sandbox: SandboxRecord, launch: ContainerLaunch, prepared: Prepared): ContainerRun {
+    const { state, clock } = this.#components;
+    const createdAtMs = clock.wall().getTime();
+    const id = containerId(sandbox.id, launch, createdAtMs);
+    const logPath = `${sandbox.logDirectory}/${launch.logPath}`;
+    const file: ContainerFile = {
+      id,
+      uid: pod.uid,
+      name: launch.name,
+      attempt: launch.attempt,
+      sandboxId: sandbox.id,
+      createdAtMs,
+      hash: launch.hash,
+      backoff: launch.backoff,
+      image: launch.image.requested,
+      imageId: launch.image.id,
+      logPath,
+      identity: prepared.runner.identity,
+      cgroupPath: sandbox.cgroupParent === "" ? undefined : `${sandbox.cgroupParent}/${id}`,
+    };
+    mkdirSync(dirname(logPath), { recursive: true });
+    state.writeContainer(file, { ...prepared.runner, logPath, endPath: state.endPath(pod.uid, id) });
+    return new ContainerRun(this.#components, file);
+  }
+
+  async #run(run: ContainerRun, prepared: Prepared, signal: AbortSignal): Promise<void> {
+    const { state, clock } = this.#components;
+    const { uid, id, logPath } = run.file;
+    const procsFiles = await this.#makeCgroup(run.file, prepared.spec);
+    createLog(run.file);
+    const reaper = {
+      directory: state.container(uid, id),
+      exitPath: state.exitPath(id),
+      oomScoreAdj: prepared.oomScoreAdj,
+      procsFiles,
+      command: this.#command(run.file, prepared.runner),
+    };
+    const { startTimeout: timeout } = this.#init;
+    const onReaperEnd = (): void => void run.check("thorough");
+    await startRunner(clock, { reaper, fatalFd: state.openFatal(uid, id), timeout, onReaperEnd }, signal);
+    if (!run.markRunning()) throw new PicoletError("internal", "the runner started without its reaper");
+    this.#lookAtOomScore(run, prepared.oomScoreAdj);
+    await run.takeExit();
+  }
+
+  #command({ uid, id, logPath }: ContainerFile, runner: Prepared["runner"]): string[] {
+    const { state } = this.#components;
+    const { nodePath, runnerPath } = this.#init;
+    const endPath = state.endPath(uid, id);
+    const mounted = runner.mounts.map((each) => each.hostPath);
+    return runnerCommand({
+      nodePath,
+      runnerPath,
+      launchPath: state.launchPath(uid, id),
+      readable: [`${runner.component.directory}/*`, dirname(logPath), state.emptyDirectory, endPath, ...mounted],
+      writable: [endPath],
+    });
+  }
+
+  async #makeCgroup({ cgroupPath }: ContainerFile, spec: ContainerSpec): Promise<readonly string[]> {
+    if (cgroupPath === undefined) return [];
+    const values = containerCgroupValues(spec, this.#init.cgroupSettings);
+    return (await this.#components.cgroups?.create(cgroupPath, values))?.procsFiles ?? [];
+  }
+
+  /** Without CAP_SYS_RESOURCE it cannot be lowered, which is worth one word and no failure. */
+  #lookAtOomScore(run: ContainerRun, wanted: number): void {
+    if (this.#oomScoreRefused || run.reaper === undefined) return;
+    const actual = oomScoreOf(run.reaper.pid);
+    if (actual === undefined || actual === wanted) return;
+    this.#oomScoreRefused = true;
+    this.#components.log.warn("oom_score_adj cannot be set: the kernel chooses for itself whom it kills first", {
+      wanted,
+      actual,
+    });
+  }
+}
+
+/** Of one attempt and no other, also when an attempt's number comes again after a reboot. */
+function containerId(sandboxId: string, launch: ContainerLaunch, createdAtMs: number): string {
+  const identity = [sandboxId, launch.name, launch.attempt, createdAtMs].join("\n");
+  return createHash("sha256").update(identity).digest("hex");
+}
+
+/** There before anything is written, so that who follows it finds it; the runner's own, who may not be root any more. */
+export function createLog({ logPath, identity }: ContainerFile): void {
+  const fd = openSync(logPath, "a", LOG_MODE);
+  try {
+    if (identity !== undefined) fchownSync(fd, identity.uid, identity.gid);
+  } finally {
+    closeSync(fd);
+  }
+}
+
+function oomScoreOf(pid: number): number | undefined {
+  try {
+    return Number(readFileSync(`/proc/${pid}/oom_score_adj`, "utf8"));
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,48 @@
+/** How the two programs of this adapter are run; what each flag saves was measured with the bench of `test/bench/wasm.ts`. */
+
+/** For V8 and Node in any small process. */
+const SMALL_HEAP = [
+  // The young generation grows to 16 MiB otherwise.
+  "--max-semi-space-size=1",
+  "--optimize-for-size",
+  // 0 would mean one thread for each processor.
+  "--v8-pool-size=1",
+];
+
+/** What glibc keeps of freed memory: one arena, and large blocks go back at once. 0.5 MiB of a runner. */
+export const SMALL_PROCESS_ENVIRONMENT: Readonly<Record<string, string>> = {
+  MALLOC_ARENA_MAX: "1",
+  MALLOC_MMAP_THRESHOLD_: "65536",
+  MALLOC_TRIM_THRESHOLD_: "65536",
+  MALLOC_TOP_PAD_: "4096",
+  UV_THREADPOOL_SIZE: "1",
+};
+
+/** JavaScript's own heap of a runner, MiB; 4 are in use. Linear memory is not part of it. */
+const RUNNER_HEAP_MIB = 32;
+/** Elements of a WebAssembly table, 8 bytes each and outside of linear memory; LLVM's have some thousands, fixed. */
+const RUNNER_TABLE_ELEMENTS = 1_000_000;
+
+export const RUNNER_FLAGS: readonly string[] = [
+  ...SMALL_HEAP,
+  `--max-old-space-size=${RUNNER_HEAP_MIB}`,
+  `--wasm-max-table-size=${RUNNER_TABLE_ELEMENTS}`,
+  // Compiling and collecting beside the component would need threads of its own; it has but one.
+  "--single-threaded",
+  // The runner collects what starting left, see `releaseMemory`.
+  "--expose-gc",
+  "--disallow-code-generation-from-strings",
+  "--no-warnings",
+];
+
+/** JavaScript's own heap of the transpiler, MiB. A component of 12 MiB needs 90. */
+const TRANSPILER_HEAP_MIB = 384;
+
+export const TRANSPILER_FLAGS: readonly string[] = [
+  ...SMALL_HEAP,
+  `--max-old-space-size=${TRANSPILER_HEAP_MIB}`,
+  // The generator runs once: optimising it costs memory and twice the time.
+  "--liftoff-only",
+  "--no-opt",
+  "--no-warnings",
+];

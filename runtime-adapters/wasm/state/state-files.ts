@@ -1,0 +1,34 @@
+/** What the files of the state folder hold. */
+import type { Millis } from "../../../protocol/ports.ts";
+import type { ContainerState, DesiredPod, SandboxLaunch } from "../../contract/runtime-adapter.ts";
+import type { Identity } from "../launch.ts";
+
+export interface SandboxFile extends SandboxLaunch {
+  /** 64 hexadecimal digits. */
+  readonly id: string;
+  readonly createdAtMs: number;
+  readonly desired: DesiredPod;
+}
+
+export interface ContainerFile {
+  /** 64 hexadecimal digits. */
+  readonly id: string;
+  readonly uid: string;
+  readonly name: string;
+  readonly attempt: number;
+  readonly sandboxId: string;
+  readonly createdAtMs: number;
+  readonly hash: string;
+  readonly backoff: Millis;
+  readonly image: string;
+  readonly imageId: string;
+  /** Absolute. */
+  readonly logPath: string;
+  /** Whose the log file is; undefined: the agent's. */
+  readonly identity: Identity | undefined;
+  /** cgroupfs path; undefined: it has none. */
+  readonly cgroupPath: string | undefined;
+}
+
+/** The last word about a container. */
+export type ExitedState = Extract<ContainerState, { kind: "exited" }>;

@@ -1,0 +1,192 @@
+/**
+ * Components made runnable: transpiled by jco once for each digest and version of the transpiler, one at a time on the
+ * whole node, and kept in `<root>/<sha256>-<version>/`. What is kept is checked against its manifest before an agent
+ * uses it for the first time, and by size and time of change from then on; what is damaged is made anew.
+ */
+import { createHash } from "node:crypto";
+import { type FileHandle, mkdir, open, readdir, readFile, rm, stat } from "node:fs/promises";
+import { PicoletError } from "../../../protocol/errors.ts";
+import type { Log } from "../../../protocol/ports.ts";
+import { orCancelled } from "../cancellation.ts";
+import { errnoOf, fileError, renameDurably, syncDirectory, TemporaryNames } from "../files.ts";
+import type { TranspiledComponent } from "../launch.ts";
+import { type CacheManifest, MANIFEST_NAME, TRANSPILER_VERSION } from "./request.ts";
+import { runTranspileChild, type TranspileChildComponents, type TranspileChildInit } from "./transpile-child.ts";
+
+export interface TranspilerComponents extends TranspileChildComponents {
+  readonly log: Log;
+}
+
+export interface TranspilerInit extends TranspileChildInit {
+  /** Absolute; this class's own. */
+  readonly cacheDirectory: string;
+}
+
+/** Components waiting for the one transpiler; a node has some dozens at all. Full: the start is tried again later. */
+const MAX_WAITING = 64;
+const CHUNK_BYTES = 65_536;
+
+interface CacheEntry {
+  readonly component: TranspiledComponent;
+  /** Size, inode and time of change of every file, when it was checked. */
+  readonly stamp: string;
+}
+
+export class Transpiler implements AsyncDisposable {
+  readonly #components: TranspilerComponents;
+  readonly #init: TranspilerInit;
+  readonly #temporaryNames: TemporaryNames;
+  readonly #disposed = new AbortController();
+  /** One for each component in use. */
+  readonly #checked = new Map<string, CacheEntry>();
+  readonly #underway = new Map<string, Promise<CacheEntry>>();
+  #turn: Promise<unknown> = Promise.resolve();
+  #swept: Promise<void> | undefined;
+  #peakRssKiB = 0;
+
+  constructor(components: TranspilerComponents, init: TranspilerInit) {
+    this.#components = components;
+    this.#init = init;
+    this.#temporaryNames = new TemporaryNames(`${init.cacheDirectory}/tmp`);
+  }
+
+  /** The greatest resident size of any transpilation so far, KiB; 0 before the first. */
+  get peakRssKiB(): number {
+    return this.#peakRssKiB;
+  }
+
+  /**
+   * From the cache, or transpiled now. A caller that gives up leaves the transpilation to those after it.
+   * @throws `invalid` for a component that jco refuses, `resource_exhausted` when it takes too much memory or too many wait.
+   */
+  async get(sha256: string, componentPath: string, signal: AbortSignal): Promise<TranspiledComponent> {
+    const checked = this.#checked.get(sha256);
+    if (checked !== undefined && checked.stamp === (await stampOf(checked.component))) return checked.component;
+    let task = this.#underway.get(sha256);
+    if (task === undefined) {
+      if (this.#underway.size >= MAX_WAITING) {
+        throw new PicoletError("resource_exhausted", `more than ${MAX_WAITING} components wait to be transpiled`, {
+          retryable: true,
+        });
+      }
+      task = this.#make(sha256, componentPath).finally(() => this.#underway.delete(sha256));
+      this.#underway.set(sha256, task);
+    }
+    return (await orCancelled(task, signal, "the wait for the transpiler")).component;
+  }
+
+  async remove(sha256: string): Promise<void> {
+    this.#checked.delete(sha256);
+    await rm(this.#directory(sha256), { recursive: true, force: true });
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#disposed.abort();
+    await Promise.allSettled(this.#underway.values());
+  }
+
+  async #make(sha256: string, componentPath: string): Promise<CacheEntry> {
+    await this.#sweep();
+    let entry = await this.#fromCache(sha256);
+    if (entry === undefined) {
+      await this.#inTurn(() => this.#transpile(sha256, componentPath));
+      entry = await this.#fromCache(sha256);
+    }
+    if (entry === undefined) throw new PicoletError("corrupt", `cannot keep the transpiled component sha256:${sha256}`);
+    this.#checked.set(sha256, entry);
+    return entry;
+  }
+
+  #inTurn(task: () => Promise<void>): Promise<void> {
+    const mine = this.#turn.then(task);
+    this.#turn = mine.catch(() => undefined);
+    return mine;
+  }
+
+  async #transpile(sha256: string, componentPath: string): Promise<void> {
+    const outputDirectory = this.#temporaryNames.next();
+    try {
+      await mkdir(outputDirectory, { recursive: true });
+      const request = { componentPath, sha256, outputDirectory };
+      const peakRssKiB = await runTranspileChild(this.#components, this.#init, request, this.#disposed.signal);
+      this.#peakRssKiB = Math.max(this.#peakRssKiB, peakRssKiB);
+      await syncDirectory(outputDirectory);
+      await rm(this.#directory(sha256), { recursive: true, force: true });
+      await renameDurably(outputDirectory, this.#directory(sha256));
+      this.#components.log.info("transpiled a component", { digest: `sha256:${sha256}`, peakRssKiB });
+    } catch (error) {
+      await rm(outputDirectory, { recursive: true, force: true });
+      throw fileError(error, `cannot transpile the component sha256:${sha256}`);
+    }
+  }
+
+  /** Undefined when there is nothing usable. */
+  async #fromCache(sha256: string): Promise<CacheEntry | undefined> {
+    const directory = this.#directory(sha256);
+    try {
+      const manifest = JSON.parse(await readFile(`${directory}/${MANIFEST_NAME}`, "utf8")) as CacheManifest;
+      const { script, modules } = manifest;
+      for (const file of manifest.files) {
+        if ((await digestOf(`${directory}/${file.name}`)) !== file.sha256) throw new Error(`${file.name} was changed`);
+      }
+      const component = { directory, script, modules };
+      return { component, stamp: await stampOf(component) };
+    } catch (error) {
+      if (errnoOf(error) === "ENOENT" && !(await exists(directory))) return undefined;
+      this.#components.log.warn("a transpiled component is damaged and is made anew", { directory, error });
+      return undefined;
+    }
+  }
+
+  #directory(sha256: string): string {
+    return `${this.#init.cacheDirectory}/${sha256}-${TRANSPILER_VERSION}`;
+  }
+
+  /** Once: what an agent that died left half-made, and what other versions of the transpiler made. */
+  #sweep(): Promise<void> {
+    this.#swept ??= this.#sweepNow().catch((error: unknown) => {
+      this.#swept = undefined;
+      throw fileError(error, `cannot use the folder ${this.#init.cacheDirectory}`);
+    });
+    return this.#swept;
+  }
+
+  async #sweepNow(): Promise<void> {
+    const { cacheDirectory } = this.#init;
+    await mkdir(cacheDirectory, { recursive: true });
+    for (const name of await readdir(cacheDirectory)) {
+      if (name.endsWith(`-${TRANSPILER_VERSION}`)) continue;
+      await rm(`${cacheDirectory}/${name}`, { recursive: true, force: true });
+    }
+    await mkdir(`${cacheDirectory}/tmp`);
+  }
+}
+
+const exists = (path: string): Promise<boolean> =>
+  stat(path).then(
+    () => true,
+    () => false,
+  );
+
+async function digestOf(path: string): Promise<string> {
+  const hash = createHash("sha256");
+  const buffer = Buffer.allocUnsafe(CHUNK_BYTES);
+  let file: FileHandle | undefined;
+  try {
+    file = await open(path, "r");
+    for (;;) {
+      const { bytesRead } = await file.read(buffer, 0, CHUNK_BYTES, null);
+      if (bytesRead === 0) return hash.digest("hex");
+      hash.update(buffer.subarray(0, bytesRead));
+    }
+  } finally {
+    await file?.close();
+  }
+}
+
+/** Changes when any of its files does; undefined when one is gone. */
+async function stampOf({ directory, script, modules }: TranspiledComponent): Promise<string> {
+  const names = [script, ...modules.map((each) => each.name)];
+  const stats = await Promise.all(names.map((name) => stat(`${directory}/${name}`).catch(() => undefined)));
+  return stats.map((each) => (each === undefined ? "gone" : `${each.ino}:${each.size}:${each.ctimeMs}`)).join(" ");
+}

@@ -1,0 +1,430 @@
+/**
+ * The RuntimeAdapter for WebAssembly components: every container a process of its own that outlives the agent. What is
+ * true of a pod is in the state folder (`state/state-folder.ts`) and in /proc; this object is a view of both, and the
+ * only one that changes the folder.
+ */
+import { createHash } from "node:crypto";
+import { accessSync, constants, type FSWatcher, readFileSync, watch } from "node:fs";
+import type { CgroupSettings } from "../../protocol/cgroup-values.ts";
+import { isPicoletError, PicoletError } from "../../protocol/errors.ts";
+import { type Clock, type Log, type Millis, millis, type PodUid, podUid, seconds } from "../../protocol/ports.ts";
+import { VERSION } from "../../protocol/version.ts";
+import type { CgroupPort } from "../contract/cgroups.ts";
+import type {
+  Action,
+  ContainerLaunch,
+  DesiredPod,
+  ImageService,
+  ObservedContainer,
+  ObservedPod,
+  PodListing,
+  RuntimeAdapter,
+  RuntimeCondition,
+  RuntimeStatus,
+  SandboxLaunch,
+} from "../contract/runtime-adapter.ts";
+import { checkCancelled } from "./cancellation.ts";
+import type { ContainerRun } from "./container-run.ts";
+import { ContainerStarter, createLog, type SandboxRecord } from "./container-starter.ts";
+import { fileError } from "./files.ts";
+import { HintFan } from "./hint-fan.ts";
+import { ImageStore } from "./image/image-store.ts";
+import { StateFolder } from "./state/state-folder.ts";
+import { Transpiler } from "./transpile/transpiler.ts";
+
+export interface WasmAdapterComponents {
+  readonly clock: Clock;
+  readonly log: Log;
+  /** Undefined: there are none; the limit on linear memory still holds. */
+  readonly cgroups: CgroupPort | undefined;
+}
+
+export interface WasmAdapterInit {
+  /** Images and what is transpiled from them; kept. `<root-dir>/wasm`. */
+  readonly rootDirectory: string;
+  /** What is known of pods; in memory where possible. */
+  readonly stateDirectory: string;
+  readonly nodePath: string;
+  /** The bundled runner, or `runner-main.ts`. */
+  readonly runnerPath: string;
+  /** The bundled transpile child, or `transpile-main.ts`. */
+  readonly transpilePath: string;
+  readonly cgroupSettings: CgroupSettings;
+  /** cgroupfs path for transpilations; undefined: their memory is watched, not limited. */
+  readonly transpileCgroup?: string | undefined;
+  readonly limits?: WasmLimits | undefined;
+}
+
+export interface WasmLimits {
+  /** Default 64 MiB. */
+  readonly maxComponentBytes?: number | undefined;
+  /** Resident memory of one transpilation. Default 512 MiB: a component of 12 MiB takes 174. */
+  readonly transpileMemoryLimitBytes?: number | undefined;
+  /** Default 300 s: a component of 12 MiB takes 2 s on a PC, and boards are up to twenty times slower. */
+  readonly transpileTimeout?: Millis | undefined;
+  /** Of starting the runner and all that a component does before it runs. Default 60 s. */
+  readonly startTimeout?: Millis | undefined;
+}
+
+const DEFAULT_TRANSPILE_MEMORY_BYTES = 512 * 1024 * 1024;
+const DEFAULT_TRANSPILE_TIMEOUT = seconds(300);
+const DEFAULT_START_TIMEOUT = seconds(60);
+/** How often a list makes sure that no pid was given away anew. */
+const THOROUGH_INTERVAL = seconds(60);
+/** UIDs name folders. Kubernetes' are UUIDs or hashes. */
+const UID = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/;
+
+interface PodRecord {
+  readonly uid: PodUid;
+  readonly sandboxes: Map<number, SandboxRecord>;
+  readonly containers: Map<string, ContainerRun>;
+  /** Changes with what `inspect` shows. */
+  version: number;
+}
+
+export class WasmAdapter implements RuntimeAdapter {
+  readonly name = "wasm";
+  readonly images: ImageService;
+  readonly #components: WasmAdapterComponents;
+  readonly #init: WasmAdapterInit;
+  readonly #state: StateFolder;
+  readonly #transpiler: Transpiler;
+  readonly #starter: ContainerStarter;
+  readonly #hints = new HintFan();
+  /** As many as there are component pods on the node. */
+  readonly #pods = new Map<string, PodRecord>();
+  /** Starts under way, by pod, name and attempt. */
+  readonly #starts = new Map<string, Promise<void>>();
+  /** Given out anew with every change, so that no pod ever has one that it had before. */
+  #lastVersion = 0;
+  #opened: Promise<void> | undefined;
+  #watcher: FSWatcher | undefined;
+  #lastThoroughAt: number;
+
+  constructor(components: WasmAdapterComponents, init: WasmAdapterInit) {
+    const { clock, log, cgroups } = components;
+    const limits = init.limits ?? {};
+    this.#components = components;
+    this.#init = init;
+    this.#lastThoroughAt = clock.monotonic();
+    this.#state = new StateFolder(init.stateDirectory);
+    this.#transpiler = new Transpiler(
+      { clock, log, cgroups },
+      {
+        nodePath: init.nodePath,
+        transpilePath: init.transpilePath,
+        cacheDirectory: `${init.rootDirectory}/transpiled`,
+        timeout: limits.transpileTimeout ?? DEFAULT_TRANSPILE_TIMEOUT,
+        memoryLimitBytes: limits.transpileMemoryLimitBytes ?? DEFAULT_TRANSPILE_MEMORY_BYTES,
+        cgroupPath: init.transpileCgroup,
+      },
+    );
+    const onRemoved = (sha256: string): Promise<void> => this.#transpiler.remove(sha256);
+    const { maxComponentBytes } = limits;
+    const images = new ImageStore({ clock, log, onRemoved }, { rootDirectory: init.rootDirectory, maxComponentBytes });
+    this.images = images;
+    const onChange = (uid: string): void => this.#changed(uid);
+    this.#starter = new ContainerStarter(
+      { clock, log, cgroups, state: this.#state, images, transpiler: this.#transpiler, onChange },
+      {
+        nodePath: init.nodePath,
+        runnerPath: init.runnerPath,
+        cgroupSettings: init.cgroupSettings,
+        startTimeout: limits.startTimeout ?? DEFAULT_START_TIMEOUT,
+      },
+    );
+  }
+
+  /** The greatest resident size of any transpilation so far, KiB; 0 before the first. */
+  get transpilePeakRssKiB(): number {
+    return this.#transpiler.peakRssKiB;
+  }
+
+  async status(signal: AbortSignal): Promise<RuntimeStatus> {
+    checkCancelled(signal, "the look at the runtime");
+    const problem = await this.#open().then(
+      () => missingProgram(this.#init),
+      (error: unknown) => (error instanceof Error ? error.message : String(error)),
+    );
+    return {
+      runtime: "picolet-wasm",
+      version: VERSION,
+      conditions: [condition("RuntimeReady", problem), condition("NetworkReady", undefined)],
+    };
+  }
+
+  async list(signal: AbortSignal): Promise<readonly PodListing[]> {
+    checkCancelled(signal, "the list of pods");
+    await this.#open();
+    const how = this.#howThorough();
+    for (const pod of this.#pods.values()) for (const run of pod.containers.values()) await run.check(how);
+    return [...this.#pods.values()].map(({ uid, version }) => ({ uid, version: String(version) }));
+  }
+
+  async inspect(uid: PodUid, signal: AbortSignal): Promise<ObservedPod> {
+    checkCancelled(signal, "the look at a pod");
+    await this.#open();
+    const pod = this.#pods.get(uid);
+    if (pod === undefined) return { uid, sandboxes: [], containers: [], manifest: undefined };
+    for (const run of pod.containers.values()) await run.settled();
+    const sandboxes = [...pod.sandboxes.values()].sort((one, other) => other.attempt - one.attempt);
+    const containers = [...pod.containers.values()].map(observedContainer);
+    const [newest] = sandboxes;
+    return {
+      uid,
+      sandboxes: sandboxes.map(({ id, attempt, createdAtMs, stopped }) => {
+        return { id, attempt, state: stopped ? "notReady" : "ready", createdAtMs, ips: [] };
+      }),
+      containers: containers.sort((one, other) => other.attempt - one.attempt || other.createdAtMs - one.createdAtMs),
+      manifest: newest === undefined ? undefined : this.#state.readManifest(uid, newest.attempt),
+    };
+  }
+
+  async apply(pod: DesiredPod, action: Action, signal: AbortSignal): Promise<void> {
+    checkCancelled(signal, action.kind);
+    await this.#open();
+    try {
+      await this.#carryOut(pod, action, signal);
+    } catch (error) {
+      throw isPicoletError(error) ? error : fileError(error, `cannot carry out ${action.kind}`);
+    }
+  }
+
+  hints(signal: AbortSignal): AsyncIterable<PodUid> {
+    return this.#hints.read(signal);
+  }
+
+  /** The runner looks at the file's name before each write: a new file is all that it needs. */
+  async reopenLog(uid: PodUid, containerId: string, signal: AbortSignal): Promise<void> {
+    checkCancelled(signal, "the reopening of a log");
+    await this.#open();
+    const run = this.#pods.get(uid)?.containers.get(containerId);
+    if (run === undefined || run.hasEnded) {
+      throw new PicoletError("not_found", `cannot reopen the log of container ${containerId}: it does not run`);
+    }
+    createLog(run.file);
+  }
+
+  /** Runners run on. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#watcher?.close();
+    await this.#transpiler[Symbol.asyncDispose]();
+  }
+
+  async #carryOut(pod: DesiredPod, action: Action, signal: AbortSignal): Promise<void> {
+    switch (action.kind) {
+      case "createSandbox":
+        return this.#createSandbox(pod, action.sandbox);
+      case "startContainer":
+        return this.#startContainer(pod, action.container, signal);
+      case "stopContainer":
+        return this.#container(pod.uid, action.containerId)?.stop(action.gracePeriod, signal);
+      case "removeContainer":
+        return this.#removeContainer(pod.uid, action.containerId);
+      case "stopSandbox":
+        return this.#stopSandbox(pod.uid, action.sandboxId, signal);
+      case "removeSandbox":
+        return this.#removeSandbox(pod.uid, action.sandboxId, signal);
+    }
+  }
+
+  #createSandbox(desired: DesiredPod, launch: SandboxLaunch): void {
+    if (!UID.test(desired.uid)) throw new PicoletError("invalid", `cannot use the uid ${JSON.stringify(desired.uid)}`);
+    const pod = this.#pods.get(desired.uid) ?? newRecord(desired.uid);
+    if (pod.sandboxes.has(launch.attempt)) return;
+    const createdAtMs = this.#components.clock.wall().getTime();
+    const id = sandboxId(desired.uid, launch.attempt, createdAtMs);
+    const sandbox = { ...launch, id, createdAtMs };
+    this.#state.writeSandbox(desired.uid, { ...sandbox, desired });
+    pod.sandboxes.set(launch.attempt, { ...sandbox, stopped: false });
+    this.#pods.set(desired.uid, pod);
+    this.#changed(desired.uid);
+  }
+
+  async #startContainer(desired: DesiredPod, launch: ContainerLaunch, signal: AbortSignal): Promise<void> {
+    const pod = this.#pods.get(desired.uid);
+    const ready = [...(pod?.sandboxes.values() ?? [])].filter((each) => !each.stopped);
+    const sandbox = ready.sort((one, other) => other.attempt - one.attempt)[0];
+    if (pod === undefined || sandbox === undefined) {
+      throw new PicoletError(
+        "not_found",
+        `cannot start container ${launch.name}: its pod has no sandbox that is ready`,
+      );
+    }
+    const key = `${desired.uid}/${launch.name}/${launch.attempt}`;
+    const underway = this.#starts.get(key);
+    if (underway !== undefined) return underway;
+    const exists = [...pod.containers.values()].some(
+      ({ file }) => file.name === launch.name && file.attempt === launch.attempt,
+    );
+    if (exists) return;
+    const start = this.#start(pod, desired, sandbox, launch, signal).finally(() => this.#starts.delete(key));
+    this.#starts.set(key, start);
+    return start;
+  }
+
+  async #start(
+    pod: PodRecord,
+    desired: DesiredPod,
+    sandbox: SandboxRecord,
+    launch: ContainerLaunch,
+    signal: AbortSignal,
+  ): Promise<void> {
+    let made: ContainerRun | undefined;
+    try {
+      const onMade = (run: ContainerRun): void => {
+        made = run;
+        pod.containers.set(run.file.id, run);
+      };
+      await this.#starter.start(desired, sandbox, launch, onMade, signal);
+    } catch (error) {
+      if (made !== undefined) pod.containers.delete(made.file.id);
+      throw error;
+    } finally {
+      this.#changed(desired.uid);
+    }
+  }
+
+  #container(uid: PodUid, id: string): ContainerRun | undefined {
+    return this.#pods.get(uid)?.containers.get(id);
+  }
+
+  async #removeContainer(uid: PodUid, id: string): Promise<void> {
+    const run = this.#container(uid, id);
+    if (run === undefined) return;
+    await run.check("thorough");
+    if (!run.hasEnded) throw new PicoletError("conflict", `cannot remove container ${id}: it runs`);
+    this.#forgetContainer(uid, id);
+  }
+
+  #forgetContainer(uid: PodUid, id: string): void {
+    this.#state.removeContainer(uid, id);
+    this.#pods.get(uid)?.containers.delete(id);
+    this.#changed(uid);
+  }
+
+  async #stopSandbox(uid: PodUid, id: string, signal: AbortSignal): Promise<void> {
+    const pod = this.#pods.get(uid);
+    const sandbox = sandboxOf(pod, id);
+    if (pod === undefined || sandbox === undefined) return;
+    if (!sandbox.stopped) {
+      this.#state.markStopped(uid, sandbox.attempt);
+      sandbox.stopped = true;
+      this.#changed(uid);
+    }
+    for (const run of pod.containers.values()) if (run.file.sandboxId === id) await run.stop(millis(0), signal);
+  }
+
+  async #removeSandbox(uid: PodUid, id: string, signal: AbortSignal): Promise<void> {
+    await this.#stopSandbox(uid, id, signal);
+    const pod = this.#pods.get(uid);
+    const sandbox = sandboxOf(pod, id);
+    if (pod === undefined || sandbox === undefined) return;
+    for (const run of [...pod.containers.values()]) {
+      if (run.file.sandboxId === id) this.#forgetContainer(uid, run.file.id);
+    }
+    this.#state.removeSandbox(uid, sandbox.attempt);
+    pod.sandboxes.delete(sandbox.attempt);
+    if (pod.sandboxes.size === 0 && pod.containers.size === 0) this.#pods.delete(uid);
+    this.#changed(uid);
+  }
+
+  #changed(uid: string): void {
+    const pod = this.#pods.get(uid);
+    this.#lastVersion += 1;
+    if (pod !== undefined) pod.version = this.#lastVersion;
+    this.#hints.hint(podUid(uid));
+  }
+
+  #howThorough(): "quick" | "thorough" {
+    const now = this.#components.clock.monotonic();
+    if (now - this.#lastThoroughAt < THOROUGH_INTERVAL) return "quick";
+    this.#lastThoroughAt = now;
+    return "thorough";
+  }
+
+  /** Takes up what agents before this one left, once. */
+  #open(): Promise<void> {
+    this.#opened ??= this.#takeUp().catch((error: unknown) => {
+      this.#opened = undefined;
+      throw fileError(error, `cannot use the state folder ${this.#state.path}`);
+    });
+    return this.#opened;
+  }
+
+  async #takeUp(): Promise<void> {
+    const bootId = readFileSync("/proc/sys/kernel/random/boot_id", "utf8").trim();
+    const sameBoot = this.#state.open(bootId);
+    this.#watcher?.close();
+    this.#watcher = watch(this.#state.exitsDirectory, { persistent: false }, (_event, name) => {
+      if (name !== null) this.#onExitFile(name);
+    });
+    this.#watcher.on("error", (error) => {
+      this.#components.log.warn("exits of components are not seen at once, only with the next list", { error });
+    });
+    for (const uid of this.#state.podUids()) await this.#takeUpPod(podUid(uid), sameBoot);
+    const containers = [...this.#pods.values()].flatMap((pod) => [...pod.containers.keys()]);
+    this.#state.removeStrayExits(new Set(containers));
+    this.#state.markBoot(bootId);
+  }
+
+  async #takeUpPod(uid: PodUid, sameBoot: boolean): Promise<void> {
+    const pod = newRecord(uid);
+    this.#pods.set(uid, pod);
+    for (const attempt of this.#state.sandboxAttempts(uid)) {
+      const file = this.#state.readSandbox(uid, attempt);
+      if (file === undefined) {
+        this.#state.removeSandbox(uid, attempt);
+        continue;
+      }
+      if (!sameBoot) this.#state.markStopped(uid, attempt);
+      const { desired: _, ...sandbox } = file;
+      pod.sandboxes.set(attempt, { ...sandbox, stopped: this.#state.isStopped(uid, attempt) });
+    }
+    for (const id of this.#state.containerIds(uid)) await this.#takeUpContainer(pod, id, sameBoot);
+    if (pod.sandboxes.size > 0 || pod.containers.size > 0) return;
+    this.#state.removePodIfEmpty(uid);
+    this.#pods.delete(uid);
+  }
+
+  async #takeUpContainer(pod: PodRecord, id: string, sameBoot: boolean): Promise<void> {
+    const file = this.#state.readContainer(pod.uid, id);
+    const run = file === undefined ? undefined : this.#starter.adopted(file);
+    if (run !== undefined && (await run.adopt(sameBoot))) pod.containers.set(id, run);
+    else this.#state.removeContainer(pod.uid, id);
+  }
+
+  #onExitFile(id: string): void {
+    for (const pod of this.#pods.values()) void pod.containers.get(id)?.takeExit();
+  }
+}
+
+const newRecord = (uid: PodUid): PodRecord => ({ uid, sandboxes: new Map(), containers: new Map(), version: 0 });
+
+const sandboxOf = (pod: PodRecord | undefined, id: string): SandboxRecord | undefined =>
+  [...(pod?.sandboxes.values() ?? [])].find((each) => each.id === id);
+
+const sandboxId = (uid: PodUid, attempt: number, createdAtMs: number): string =>
+  createHash("sha256").update([uid, attempt, createdAtMs].join("\n")).digest("hex");
+
+function observedContainer({ file, state }: ContainerRun): ObservedContainer {
+  const { id, name, attempt, sandboxId, createdAtMs, hash, backoff, image, imageId, logPath } = file;
+  return { id, name, attempt, sandboxId, createdAtMs, state, hash, backoff, image, imageId, logPath };
+}
+
+function missingProgram({ nodePath, runnerPath, transpilePath }: WasmAdapterInit): string | undefined {
+  try {
+    accessSync(nodePath, constants.X_OK);
+    for (const path of [runnerPath, transpilePath]) accessSync(path, constants.R_OK);
+    return undefined;
+  } catch (error) {
+    return error instanceof Error ? error.message : String(error);
+  }
+}
+
+const condition = (type: string, problem: string | undefined): RuntimeCondition => ({
+  type,
+  status: problem === undefined,
+  reason: problem === undefined ? "" : "ComponentRuntimeNotUsable",
+  message: problem ?? "",
+});
