@@ -128,6 +128,8 @@ export class FakeAdapter implements RuntimeAdapter {
       if (signal.aborted) throw cancelled("the stop");
     }
     this.#runtime.kill(id, "SIGKILL");
+    await this.#runtime.exitOf(id, signal);
+    if (signal.aborted) throw cancelled("the stop");
   }
 
   async #call<T>(call: FakeCall, signal: AbortSignal, act: () => T | Promise<T>): Promise<T> {
@@ -136,7 +138,10 @@ export class FakeAdapter implements RuntimeAdapter {
     await this.#pass(this.#runtime.faults.latency(call), signal);
     if (fault?.kind === "hang") await hang(fault.heedsSignal ? signal : undefined);
     if (this.#runtime.gone !== undefined) throw this.#runtime.gone;
-    if (fault?.kind === "refuse") throw fault.error;
+    if (fault?.kind === "refuse") {
+      await this.#pass(fault.after ?? (0 as Millis), signal);
+      throw fault.error;
+    }
     const result = await act();
     await this.#pass(this.#runtime.faults.latency(call), signal);
     if (fault?.kind === "loseAnswer") throw fault.error;

@@ -21,8 +21,8 @@ export interface FakeCall {
 }
 
 export type FakeFault =
-  /** Refused, with nothing done. */
-  | { readonly kind: "refuse"; readonly error: PicoletError }
+  /** Refused, with nothing done; at once unless `after`. */
+  | { readonly kind: "refuse"; readonly error: PicoletError; readonly after?: Millis }
   /** Carried out, but the answer is this error. */
   | { readonly kind: "loseAnswer"; readonly error: PicoletError }
   /** Does not answer until the caller gives up; one that does not heed the signal never answers at all. */
@@ -35,10 +35,13 @@ export interface FakeFaults {
   latency: (call: FakeCall) => Millis;
   /** When each copy of a hint arrives: `[0]` at once, `[]` lost, `[0, 500]` doubled. */
   hintDelays: (uid: PodUid) => readonly Millis[];
+  /** How long after an exit, and its hint, it still shows as running; containerd needs some 10 ms. */
+  exitLag: (uid: PodUid) => Millis;
 }
 
 export const noFaults = (): FakeFaults => ({
   fault: () => undefined,
   latency: () => 0 as Millis,
   hintDelays: () => [0 as Millis],
+  exitLag: () => 0 as Millis,
 });

@@ -188,6 +188,9 @@ export class FakeRuntime implements Disposable {
     const container = this.#container(id);
     if (container === undefined) throw new PicoletError("not_found", `cannot find container ${id}`);
     if (container.observed.state.kind !== "created") return;
+    if (this.#sandbox(container.observed.sandboxId)?.sandbox.observed.state !== "ready") {
+      throw new PicoletError("failed", `cannot start container ${id}: its sandbox is dead`, { retryable: true });
+    }
     container.observed = { ...container.observed, state: { kind: "running", startedAtMs: this.#now() } };
     this.#changed(container.pod, { kind: "containerStarted", pod: container.pod, container: container.observed });
     for (const line of container.program.prints) this.#print(container, line);
@@ -238,8 +241,11 @@ export class FakeRuntime implements Disposable {
   stopSandbox(id: string): void {
     const found = this.#sandbox(id);
     if (found === undefined || found.sandbox.observed.state === "notReady") return;
-    for (const each of found.home.containers)
-      if (each.observed.sandboxId === id) this.kill(each.observed.id, "SIGKILL");
+    for (const each of found.home.containers) {
+      if (each.observed.sandboxId !== id) continue;
+      each.process.abort();
+      this.#showExit(each, 128 + SIGNAL_NUMBERS.SIGKILL, this.#now());
+    }
     found.sandbox.observed = { ...found.sandbox.observed, state: "notReady", ips: [] };
     this.#changed(found.sandbox.pod, { kind: "sandboxStopped", pod: found.sandbox.pod, id });
   }
@@ -305,13 +311,25 @@ export class FakeRuntime implements Disposable {
   }
 
   #exit(container: FakeContainer, exitCode: number): void {
-    if (container.observed.state.kind !== "running") return;
+    if (container.observed.state.kind !== "running" || container.process.signal.aborted) return;
     container.process.abort();
+    const finishedAtMs = this.#now();
+    const lag = this.faults.exitLag(container.pod.uid);
+    if (lag === 0) {
+      this.#showExit(container, exitCode, finishedAtMs);
+      return;
+    }
+    this.#tell(container.pod.uid);
+    this.#later(lag, this.#life.signal, () => this.#showExit(container, exitCode, finishedAtMs));
+  }
+
+  #showExit(container: FakeContainer, exitCode: number, finishedAtMs: number): void {
+    if (container.observed.state.kind !== "running") return;
     const { startedAtMs } = container.observed.state;
     const reason = exitCode === 0 ? "Completed" : "Error";
     const state: ContainerState = {
       ...{ kind: "exited", startedAtMs, exitCode, reason, message: "" },
-      finishedAtMs: Math.max(this.#now(), startedAtMs),
+      finishedAtMs: Math.max(finishedAtMs, startedAtMs),
     };
     container.observed = { ...container.observed, state };
     this.#changed(container.pod, { kind: "containerExited", pod: container.pod, container: container.observed });
@@ -335,9 +353,13 @@ export class FakeRuntime implements Disposable {
     const home = this.#pods.get(pod.uid);
     if (home !== undefined) home.version += 1;
     this.#init.onChange?.(change);
-    for (const delay of this.faults.hintDelays(pod.uid)) {
-      if (delay === 0) this.#hint(pod.uid);
-      else this.#later(delay, this.#life.signal, () => this.#hint(pod.uid));
+    this.#tell(pod.uid);
+  }
+
+  #tell(uid: PodUid): void {
+    for (const delay of this.faults.hintDelays(uid)) {
+      if (delay === 0) this.#hint(uid);
+      else this.#later(delay, this.#life.signal, () => this.#hint(uid));
     }
   }
 

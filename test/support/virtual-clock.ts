@@ -1,16 +1,18 @@
 /**
  * Time that passes only when a test lets it: a sleeper wakes when the clock is moved past its hour, in order of the
- * hours, ties in order of arrival or as `choose` says. Between two wakings everything that can run has run.
+ * hours, ties in order of arrival or by lot. Between two wakings everything that can run has run.
  */
-import { setImmediate as nextTurn } from "node:timers/promises";
 import { PicoletError } from "../../protocol/errors.ts";
-import { type Clock, type Millis, type MonotonicMs, millis } from "../../protocol/ports.ts";
+import { type Clock, type Millis, type MonotonicMs, millis, type Random } from "../../protocol/ports.ts";
 
 interface Sleeper {
   readonly at: number;
   readonly order: number;
   readonly wake: () => void;
 }
+
+/** Until every promise that can go on has gone on. */
+const nextTurn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
 /** 2026-01-01T00:00:00Z. */
 const DEFAULT_WALL_MS = 1_767_225_600_000;
@@ -19,10 +21,13 @@ export class VirtualClock implements Clock {
   #now = 0;
   #wallOffset: number;
   #order = 0;
+  readonly #lots: Random | undefined;
   readonly #sleepers = new Set<Sleeper>();
 
-  constructor(wallMs: number = DEFAULT_WALL_MS) {
+  /** @param lots draws the order of those who wake in the same millisecond. */
+  constructor(wallMs: number = DEFAULT_WALL_MS, lots?: Random) {
     this.#wallOffset = wallMs;
+    this.#lots = lots;
   }
 
   monotonic(): MonotonicMs {
@@ -49,7 +54,8 @@ export class VirtualClock implements Clock {
         resolve();
       };
       this.#order += 1;
-      const sleeper: Sleeper = { at: this.#now + Math.max(0, duration), order: this.#order, wake };
+      const order = this.#lots?.next() ?? this.#order;
+      const sleeper: Sleeper = { at: this.#now + Math.max(0, duration), order, wake };
       if (signal.aborted) {
         cancel();
         return;
@@ -71,17 +77,22 @@ export class VirtualClock implements Clock {
   }
 
   /** Lets everything run that waits for no time. */
-  async settle(): Promise<void> {
-    await nextTurn();
+  settle(): Promise<void> {
+    return nextTurn();
   }
 
-  /** Lets `duration` pass, waking sleepers on the way. */
-  async advance(duration: Millis): Promise<void> {
+  /**
+   * Lets `duration` pass, waking sleepers on the way.
+   * @param enough asked after each waking; time stands still there when it says so.
+   */
+  async advance(duration: Millis, enough: () => boolean = () => false): Promise<void> {
     const end = this.#now + duration;
     await this.settle();
-    for (let next = this.#next(); next !== undefined && next.at <= end; next = this.#next()) await this.#wake(next);
-    this.#now = Math.max(this.#now, end);
-    await this.settle();
+    for (let next = this.#next(); next !== undefined && next.at <= end; next = this.#next()) {
+      await this.#wake(next);
+      if (enough()) return;
+    }
+    this.#now = end;
   }
 
   /** Goes to the hour of the next sleeper and wakes it. @returns false when nobody sleeps. */

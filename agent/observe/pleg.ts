@@ -1,0 +1,74 @@
+import type { Clock, Log, PodUid, Random } from "../../protocol/ports.ts";
+import type { RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { Component } from "../core/component.ts";
+import type { PodObserver, PodObserverSink } from "../core/pod-observer.ts";
+import { type Watch, WatchSource } from "../core/watch.ts";
+import { type RuntimeHealth, RuntimeWatcher } from "./runtime-watcher.ts";
+
+export interface PlegComponents {
+  readonly adapters: readonly RuntimeAdapter[];
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly log: Log;
+}
+
+/**
+ * The pod life-cycle event generator: tells of every pod in which something may have happened. Each runtime is watched
+ * by itself, so that one that hangs hides nothing of another.
+ */
+export class Pleg implements Component, PodObserver {
+  readonly name = "pleg";
+  readonly #watchers: ReadonlyMap<RuntimeAdapter, RuntimeWatcher>;
+  readonly #sinks = new Set<PodObserverSink>();
+  readonly #health = new WatchSource<readonly RuntimeHealth[]>([]);
+
+  constructor(components: PlegComponents) {
+    const sink: PodObserverSink = {
+      podChanged: (adapter, uid, why) => {
+        for (const each of this.#sinks) each.podChanged(adapter, uid, why);
+      },
+      listed: (adapter) => {
+        for (const each of this.#sinks) each.listed(adapter);
+      },
+    };
+    const { adapters } = components;
+    this.#watchers = new Map(
+      adapters.map((adapter) => [
+        adapter,
+        new RuntimeWatcher({ ...components, adapter, sink, healthChanged: () => this.#updateHealth() }),
+      ]),
+    );
+  }
+
+  /** Of every runtime, in their order; empty until each has answered once, or failed to. Changes with `healthy` alone. */
+  get health(): Watch<readonly RuntimeHealth[]> {
+    return this.#health;
+  }
+
+  listing(adapter: RuntimeAdapter): ReadonlyMap<PodUid, string> | undefined {
+    return this.#watchers.get(adapter)?.listing;
+  }
+
+  observe(sink: PodObserverSink): Disposable {
+    this.#sinks.add(sink);
+    return { [Symbol.dispose]: () => this.#sinks.delete(sink) };
+  }
+
+  expect(adapter: RuntimeAdapter, uid: PodUid): void {
+    this.#watchers.get(adapter)?.expect(uid);
+  }
+
+  async run(signal: AbortSignal): Promise<void> {
+    await Promise.all([...this.#watchers.values()].map((watcher) => watcher.run(signal)));
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#sinks.clear();
+  }
+
+  #updateHealth(): void {
+    const all = [...this.#watchers.values()].map((watcher) => watcher.health);
+    const known = all.filter((each) => each !== undefined);
+    if (known.length === all.length) this.#health.set(known);
+  }
+}

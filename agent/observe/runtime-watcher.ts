@@ -1,0 +1,203 @@
+import { describeError, isCancelled, isPicoletError } from "../../protocol/errors.ts";
+import {
+  type Clock,
+  type Log,
+  type Millis,
+  type MonotonicMs,
+  millis,
+  type PodUid,
+  type Random,
+  seconds,
+} from "../../protocol/ports.ts";
+import type { RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import { Alarm } from "../core/alarm.ts";
+import { withDeadline } from "../core/deadline.ts";
+import type { PodObserverSink } from "../core/pod-observer.ts";
+
+/** What a runtime is worth now; the node's condition Ready is made of these. */
+export interface RuntimeHealth {
+  /** The adapter's. */
+  readonly name: string;
+  readonly healthy: boolean;
+  /** "" while healthy; `RuntimeNotReady`: it is not there; `PLEGNotHealthy`: it does not answer as it should. */
+  readonly reason: string;
+  readonly message: string;
+  /** Of the last change of `healthy`, milliseconds since the epoch. */
+  readonly sinceMs: number;
+}
+
+/** While things change; the kubelet's period at all times. */
+const RELIST_PERIOD = seconds(1);
+/**
+ * At rest, when hints are seen to come: the relist only finds what a hint was lost for, and the resync is behind it.
+ * Listing 50 pods costs some 3 ms, so that this is 0.01 % of a core.
+ */
+const MAX_PERIOD_WITH_HINTS = seconds(30);
+/** At rest without hints, which is how late a crash may be seen then. 3 ms every 3 s are 0.1 % of a core. */
+const MAX_PERIOD_WITHOUT_HINTS = seconds(3);
+/** A list takes milliseconds; the runtime of a busy board a second or two. */
+const LIST_TIMEOUT = seconds(20);
+/** Between tries of a list that fails: soon enough to see a runtime come back, doubling to the longest wait. */
+const MAX_RETRY_PERIOD = seconds(5);
+/** The kubelet's `relistThreshold`. A runtime whose socket is gone is said at once. */
+const RELIST_THRESHOLD = seconds(180);
+/** Between subscriptions to hints that end. */
+const MIN_RESUBSCRIBE = seconds(1);
+const MAX_RESUBSCRIBE = seconds(30);
+
+export interface RuntimeWatcherComponents {
+  readonly adapter: RuntimeAdapter;
+  readonly sink: PodObserverSink;
+  readonly healthChanged: () => void;
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly log: Log;
+}
+
+/** One runtime: lists its pods, more often while things change, and listens to its hints. */
+export class RuntimeWatcher {
+  readonly #components: RuntimeWatcherComponents;
+  readonly #alarm: Alarm;
+  #listing: ReadonlyMap<PodUid, string> | undefined;
+  #health: RuntimeHealth | undefined;
+  #period: Millis = RELIST_PERIOD;
+  /** Of pods that changed since the last relist began, as far as anybody said so. One entry for each pod at most. */
+  #announced = new Map<PodUid, "hint" | "expected">();
+  /** Whether the last change that a relist found had been hinted. */
+  #hintsCome = false;
+  #succeededAt: MonotonicMs | undefined;
+  #failures = 0;
+
+  constructor(components: RuntimeWatcherComponents) {
+    this.#components = components;
+    this.#alarm = new Alarm(components.clock);
+  }
+
+  get listing(): ReadonlyMap<PodUid, string> | undefined {
+    return this.#listing;
+  }
+
+  get health(): RuntimeHealth | undefined {
+    return this.#health;
+  }
+
+  expect(uid: PodUid): void {
+    if (!this.#announced.has(uid)) this.#announced.set(uid, "expected");
+    this.#hurry();
+  }
+
+  async run(signal: AbortSignal): Promise<void> {
+    try {
+      await Promise.all([this.#relistForEver(signal), this.#listen(signal)]);
+    } catch (error) {
+      if (!signal.aborted || !isCancelled(error)) throw error;
+    }
+  }
+
+  #hurry(): void {
+    this.#period = RELIST_PERIOD;
+    this.#alarm.set(RELIST_PERIOD);
+  }
+
+  async #relistForEver(signal: AbortSignal): Promise<void> {
+    const { adapter, clock } = this.#components;
+    this.#alarm.set(millis(0));
+    for (;;) {
+      await this.#alarm.ring(signal);
+      const announced = this.#announced;
+      this.#announced = new Map();
+      try {
+        const list = await withDeadline(clock, LIST_TIMEOUT, "list pods", (deadline) => adapter.list(deadline), signal);
+        this.#listed(new Map(list.map(({ uid, version }) => [uid, version])), announced);
+      } catch (error) {
+        if (signal.aborted) throw error;
+        this.#failed(error);
+      }
+    }
+  }
+
+  #listed(listing: ReadonlyMap<PodUid, string>, announced: ReadonlyMap<PodUid, "hint" | "expected">): void {
+    const { adapter, sink, clock } = this.#components;
+    const before = this.#listing;
+    this.#listing = listing;
+    this.#succeededAt = clock.monotonic();
+    const isBack = before === undefined || this.#failures > 0;
+    this.#failures = 0;
+    this.#setHealth(true, "", "");
+    if (isBack) sink.listed(adapter);
+    const changed = before === undefined ? [] : changesBetween(before, listing);
+    for (const uid of changed) {
+      const how = announced.get(uid) ?? this.#announced.get(uid);
+      if (how !== "expected") this.#hintsCome = how === "hint";
+      sink.podChanged(adapter, uid, "relist");
+    }
+    const longest = this.#hintsCome ? MAX_PERIOD_WITH_HINTS : MAX_PERIOD_WITHOUT_HINTS;
+    this.#period = changed.length > 0 ? RELIST_PERIOD : millis(Math.min(this.#period * 2, longest));
+    this.#alarm.set(this.#period);
+  }
+
+  #failed(error: unknown): void {
+    const { adapter, clock, log, random } = this.#components;
+    const message = describeError(error);
+    this.#failures += 1;
+    if (this.#failures === 1) log.warn("cannot list the pods of a runtime", { runtime: adapter.name, error: message });
+    const silent = this.#succeededAt === undefined ? undefined : clock.monotonic() - this.#succeededAt;
+    if (isPicoletError(error, "unavailable")) this.#setHealth(false, "RuntimeNotReady", message);
+    else if (silent === undefined)
+      this.#setHealth(false, "PLEGNotHealthy", `pleg has yet to be successful: ${message}`);
+    else if (silent >= RELIST_THRESHOLD) {
+      const ago = `pleg was last seen active ${Math.round(silent / 1000)}s ago; threshold is ${RELIST_THRESHOLD / 1000}s`;
+      this.#setHealth(false, "PLEGNotHealthy", `${ago}: ${message}`);
+    }
+    const wait = Math.min(RELIST_PERIOD * 2 ** Math.min(this.#failures - 1, 10), MAX_RETRY_PERIOD);
+    this.#alarm.set(millis(wait * (0.75 + random.next() / 2)));
+  }
+
+  #setHealth(healthy: boolean, reason: string, message: string): void {
+    const { adapter, clock, log, healthChanged } = this.#components;
+    if (this.#health?.healthy === healthy && this.#health.reason === reason) return;
+    const sinceMs = this.#health?.healthy === healthy ? this.#health.sinceMs : clock.wall().getTime();
+    if (healthy) log.info("runtime is ready", { runtime: adapter.name });
+    else log.warn("runtime is not ready", { runtime: adapter.name, reason, message });
+    this.#health = { name: adapter.name, healthy, reason, message, sinceMs };
+    healthChanged();
+  }
+
+  async #listen(signal: AbortSignal): Promise<void> {
+    const { adapter, clock, random } = this.#components;
+    if (adapter.hints === undefined) return;
+    let wait = MIN_RESUBSCRIBE;
+    while (!signal.aborted) {
+      const began = clock.monotonic();
+      if (!(await this.#hear(adapter.hints(signal), signal))) return;
+      // What happened while nobody listened shows in the next list.
+      this.#hintsCome = false;
+      this.#hurry();
+      if (clock.monotonic() - began > MAX_RESUBSCRIBE) wait = MIN_RESUBSCRIBE;
+      await clock.sleep(millis(wait * (0.75 + random.next() / 2)), signal);
+      wait = millis(Math.min(wait * 2, MAX_RESUBSCRIBE));
+    }
+  }
+
+  /** @returns whether it is worth listening again. */
+  async #hear(hints: AsyncIterable<PodUid>, signal: AbortSignal): Promise<boolean> {
+    const { adapter, sink, log } = this.#components;
+    try {
+      for await (const uid of hints) {
+        this.#announced.set(uid, "hint");
+        this.#hurry();
+        sink.podChanged(adapter, uid, "hint");
+      }
+    } catch (error) {
+      if (signal.aborted || isPicoletError(error, "unimplemented")) return false;
+      log.debug("hints of a runtime ended", { runtime: adapter.name, error: describeError(error) });
+    }
+    return !signal.aborted;
+  }
+}
+
+function changesBetween(before: ReadonlyMap<PodUid, string>, after: ReadonlyMap<PodUid, string>): PodUid[] {
+  const changed = [...after].filter(([uid, version]) => before.get(uid) !== version).map(([uid]) => uid);
+  for (const uid of before.keys()) if (!after.has(uid)) changed.push(uid);
+  return changed;
+}

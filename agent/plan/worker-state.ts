@@ -1,0 +1,147 @@
+/** The state of one pod's worker: what it has committed itself to, and what it remembers that no runtime tells. */
+import { type Millis, type MonotonicMs, millis, type PodUid } from "../../protocol/ports.ts";
+import type { ObservedContainer, ObservedPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import { backoffOfNextRun, type CrashBackoffLimits, SANDBOX_BACKOFF } from "./crash-backoff.ts";
+
+export type WorkerState =
+  /** Another incarnation of the same namespace and name still has traces on the node; nothing of this one may start. */
+  | { readonly kind: "waiting"; readonly for: PodUid | undefined }
+  | { readonly kind: "active"; readonly runs: RunMemories; readonly sandbox: SandboxMemory | undefined }
+  /** All of its containers are done for good. What still runs of it is stopped, nothing starts; containers are kept. */
+  | { readonly kind: "finished"; readonly outcome: Outcome }
+  /** No longer wanted: nothing starts any more, all of it is taken away. There is no way back but through `gone`. */
+  | { readonly kind: "terminating"; readonly since: MonotonicMs; readonly sinceMs: number }
+  /** Nothing of it is left. A pod that is wanted again gets a new worker. */
+  | { readonly kind: "gone" };
+
+export interface Outcome {
+  readonly phase: "Succeeded" | "Failed";
+  /** Of the pod's status; "" when its containers say it all. */
+  readonly reason: string;
+  readonly message: string;
+}
+
+/** By container name, of its newest run. */
+export type RunMemories = ReadonlyMap<string, RunMemory>;
+
+/**
+ * Durations of a run by the monotonic clock, so that a jump of the wall clock neither stretches a wait nor takes it
+ * away. What ended before this agent looked has the runtime's times alone.
+ */
+export interface RunMemory {
+  readonly attempt: number;
+  /** When this agent started it, or first saw it. */
+  readonly since: MonotonicMs;
+  readonly startedHere: boolean;
+  /** Set when the run is seen to have ended. */
+  readonly ended: { readonly restartAt: MonotonicMs; readonly lasted: Millis } | undefined;
+}
+
+/** Of the newest sandbox that this agent made; a runtime whose sandboxes die at once is not asked for one after the other. */
+export interface SandboxMemory {
+  readonly attempt: number;
+  readonly since: MonotonicMs;
+  /** How long to wait after `since` before the next, if this one dies. */
+  readonly backoff: Millis;
+}
+
+export type WorkerEvent =
+  | { readonly kind: "blocked"; readonly by: PodUid | undefined }
+  | {
+      readonly kind: "observed";
+      readonly observed: ObservedPod;
+      readonly monotonic: MonotonicMs;
+      readonly wallMs: number;
+      readonly limits: CrashBackoffLimits;
+    }
+  | { readonly kind: "sandboxCreated"; readonly attempt: number; readonly monotonic: MonotonicMs }
+  | { readonly kind: "started"; readonly name: string; readonly attempt: number; readonly monotonic: MonotonicMs }
+  | { readonly kind: "finished"; readonly outcome: Outcome }
+  | { readonly kind: "removed"; readonly monotonic: MonotonicMs; readonly wallMs: number }
+  | { readonly kind: "forgotten" };
+
+export const INITIAL_STATE: WorkerState = { kind: "waiting", for: undefined };
+const NO_RUNS: RunMemories = new Map();
+
+/** The one place where a worker's state changes. An event that means nothing in a state leaves it as it is. */
+export function transition(state: WorkerState, event: WorkerEvent): WorkerState {
+  switch (event.kind) {
+    case "blocked":
+      if (state.kind !== "waiting") return state;
+      return event.by === undefined
+        ? { kind: "active", runs: NO_RUNS, sandbox: undefined }
+        : { kind: "waiting", for: event.by };
+    case "observed":
+      return state.kind === "active" ? remember(state, event) : state;
+    case "sandboxCreated": {
+      if (state.kind !== "active") return state;
+      const { attempt, monotonic: since } = event;
+      const before = state.sandbox && { backoff: state.sandbox.backoff, lasted: millis(since - state.sandbox.since) };
+      return { ...state, sandbox: { attempt, since, backoff: backoffOfNextRun(before, SANDBOX_BACKOFF) } };
+    }
+    case "started": {
+      if (state.kind !== "active") return state;
+      const { attempt, monotonic: since } = event;
+      return {
+        ...state,
+        runs: new Map(state.runs).set(event.name, { attempt, since, startedHere: true, ended: undefined }),
+      };
+    }
+    case "finished":
+      return state.kind === "active" ? { kind: "finished", outcome: event.outcome } : state;
+    case "removed":
+      if (state.kind === "terminating" || state.kind === "gone") return state;
+      return { kind: "terminating", since: event.monotonic, sinceMs: event.wallMs };
+    case "forgotten":
+      return state.kind === "terminating" ? { kind: "gone" } : state;
+  }
+}
+
+type Active = Extract<WorkerState, { kind: "active" }>;
+type Observation = Extract<WorkerEvent, { kind: "observed" }>;
+
+/** @returns the same state when there is nothing new to remember. */
+function remember(state: Active, event: Observation): Active {
+  let runs: Map<string, RunMemory> | undefined;
+  const seen = new Set<string>();
+  for (const container of event.observed.containers) {
+    if (seen.has(container.name)) continue;
+    seen.add(container.name);
+    const before = state.runs.get(container.name);
+    const after = memoryOf(container, before, event);
+    if (after === undefined || after === before) continue;
+    runs ??= new Map(state.runs);
+    runs.set(container.name, after);
+  }
+  return runs === undefined ? state : { ...state, runs };
+}
+
+function memoryOf(
+  container: ObservedContainer,
+  before: RunMemory | undefined,
+  event: Observation,
+): RunMemory | undefined {
+  const { attempt, state } = container;
+  if (before !== undefined && before.attempt > attempt) return before;
+  const known = before?.attempt === attempt ? before : undefined;
+  const now = event.monotonic;
+  switch (state.kind) {
+    case "created":
+    case "unknown":
+      return before;
+    case "running":
+      return known ?? { attempt, since: now, startedHere: false, ended: undefined };
+    case "exited": {
+      if (known?.ended !== undefined) return known;
+      const byWall = Math.max(0, state.finishedAtMs - state.startedAtMs);
+      const byClock = known === undefined ? 0 : now - known.since;
+      const lasted = millis(known?.startedHere ? byClock : Math.max(byWall, byClock));
+      const backoff = Math.min(container.backoff, event.limits.max);
+      // A run that was known ended just now. Of any other only the wall clocks of both ends tell, right or wrong.
+      const since = known === undefined ? Math.min(Math.max(0, event.wallMs - state.finishedAtMs), backoff) : 0;
+      const wait = lasted >= event.limits.resetAfter ? 0 : backoff - since;
+      const ended = { restartAt: (now + wait) as MonotonicMs, lasted };
+      return { attempt, since: known?.since ?? now, startedHere: known?.startedHere ?? false, ended };
+    }
+  }
+}

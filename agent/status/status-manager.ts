@@ -1,0 +1,72 @@
+import { describeError } from "../../protocol/errors.ts";
+import type { PodStatus } from "../../protocol/pod.ts";
+import type { Log, PodUid } from "../../protocol/ports.ts";
+import type { StatusOutbox } from "../core/store.ts";
+import { type Watch, WatchSource } from "../core/watch.ts";
+import { deriveStatus } from "../plan/derive-status.ts";
+import type { PodStatusBook, PodView } from "../plan/pod-view.ts";
+
+/** One pod as its worker saw it last, with the status made of that. */
+export interface PodEntry {
+  readonly view: PodView;
+  readonly status: PodStatus;
+}
+
+/** Makes statuses of what the workers see, keeps the latest of each pod, and writes those that changed. */
+export class StatusManager implements PodStatusBook {
+  readonly #outbox: StatusOutbox;
+  readonly #log: Log;
+  /** One for each pod with a worker. */
+  readonly #entries = new Map<PodUid, PodEntry>();
+  readonly #changes = new WatchSource(0);
+
+  constructor(components: { readonly outbox: StatusOutbox; readonly log: Log }) {
+    this.#outbox = components.outbox;
+    this.#log = components.log;
+  }
+
+  /** By uid. Answers from memory. */
+  get pods(): ReadonlyMap<PodUid, PodEntry> {
+    return this.#entries;
+  }
+
+  /** Counts up whenever a status, or the state of a worker, has changed, or a pod is gone. */
+  get changes(): Watch<number> {
+    return this.#changes;
+  }
+
+  previous(uid: PodUid): PodStatus | undefined {
+    const entry = this.#entries.get(uid);
+    if (entry !== undefined) return entry.status;
+    return this.#trying("cannot read a pod's status", uid, () => this.#outbox.get(uid)?.status);
+  }
+
+  publish(view: PodView): void {
+    const { uid } = view.desired;
+    const before = this.#entries.get(uid);
+    const derived = deriveStatus(view);
+    const same = before !== undefined && JSON.stringify(before.status) === JSON.stringify(derived);
+    const status = same ? before.status : derived;
+    this.#entries.set(uid, { view, status });
+    if (same && before.view.worker.kind === view.worker.kind) return;
+    const { namespace, name } = view.desired.pod.metadata;
+    if (!same)
+      this.#trying("cannot write a pod's status", uid, () => this.#outbox.put({ uid, namespace, name, status }));
+    this.#changes.set(this.#changes.current + 1);
+  }
+
+  delete(uid: PodUid): void {
+    this.#trying("cannot delete a pod's status", uid, () => this.#outbox.delete(uid));
+    if (this.#entries.delete(uid)) this.#changes.set(this.#changes.current + 1);
+  }
+
+  /** A status that cannot be kept on disk is no reason to leave the pod alone. */
+  #trying<T>(message: string, uid: PodUid, access: () => T): T | undefined {
+    try {
+      return access();
+    } catch (error) {
+      this.#log.warn(message, { pod: uid, error: describeError(error) });
+      return undefined;
+    }
+  }
+}

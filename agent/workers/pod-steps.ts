@@ -1,0 +1,298 @@
+import { isCancelled, PicoletError } from "../../protocol/errors.ts";
+import type { Container } from "../../protocol/pod.ts";
+import { type Millis, millis, seconds } from "../../protocol/ports.ts";
+import type {
+  Action,
+  ContainerLaunch,
+  DesiredPod,
+  ObservedPod,
+  RuntimeAdapter,
+} from "../../runtime-adapters/contract/runtime-adapter.ts";
+import { cancelled } from "../core/abort.ts";
+import { withDeadline } from "../core/deadline.ts";
+import { isBarrier, type PlanAction, type PodView, stepOf } from "../plan/pod-view.ts";
+import type { WorkerEvent } from "../plan/worker-state.ts";
+import type { PodImages } from "./pod-images.ts";
+import type { StepFailures } from "./step-failures.ts";
+import type { WorkerPorts } from "./worker-ports.ts";
+
+/** A runtime answers in milliseconds; one that needs longer than this for one pod is taken not to answer for it. */
+export const INSPECT_TIMEOUT = seconds(20);
+/** The kubelet's `runtimeRequestTimeout`. */
+const ACTION_TIMEOUT = seconds(120);
+/** A sandbox waits for its network; the kubelet gives it twice the time. */
+const SANDBOX_TIMEOUT = seconds(240);
+
+/** Where the steps are taken: one plan's view, its runtime, and how long it is worth going on. */
+export interface StepContext {
+  readonly view: PodView;
+  /** `undefined`: this node has no runtime for the pod. */
+  readonly adapter: RuntimeAdapter | undefined;
+  /** Aborts when the pod is to be removed. */
+  readonly signal: AbortSignal;
+  /** Aborts with the worker; for what outlasts one round. */
+  readonly life: AbortSignal;
+}
+
+/** A context with what its steps have learnt on the way. */
+type Run = StepContext & { observed: ObservedPod | undefined };
+
+/** What the steps tell their worker. */
+export interface StepListener {
+  happened(event: WorkerEvent): void;
+  prepared(desired: DesiredPod | undefined): void;
+  /** Whether a source wants the pod now. */
+  isWanted(): boolean;
+}
+
+type Outcome = "done" | "pending" | "failed";
+
+/** Carries out what was planned for one pod, one step after the other, with the kubelet's events. */
+export class PodSteps {
+  readonly #ports: WorkerPorts;
+  readonly #failures: StepFailures;
+  readonly #images: PodImages;
+  readonly #listener: StepListener;
+
+  constructor(
+    ports: WorkerPorts,
+    own: { readonly failures: StepFailures; readonly images: PodImages; readonly listener: StepListener },
+  ) {
+    this.#ports = ports;
+    this.#failures = own.failures;
+    this.#images = own.images;
+    this.#listener = own.listener;
+  }
+
+  /**
+   * @returns the identities of what was done, and whether another look is due, because something was done or failed.
+   * @throws `cancelled` alone; a step that fails is in the failures.
+   */
+  async run(
+    actions: readonly PlanAction[],
+    context: StepContext,
+  ): Promise<{ done: ReadonlySet<string>; due: boolean }> {
+    this.#beginImages(actions, context);
+    const run: Run = { ...context, observed: context.view.observed };
+    const done = new Set<string>();
+    const unstopped = new Set<string>();
+    let due = false;
+    for (let index = 0; index < actions.length; ) {
+      const batch = batchAt(actions, index);
+      index += batch.length;
+      const [first] = batch;
+      if (first?.kind === "removeContainer" && unstopped.has(first.containerId)) continue;
+      const outcomes = await Promise.all(batch.map((action) => this.#step(action, run)));
+      for (const [position, action] of batch.entries()) {
+        if (outcomes[position] !== "pending") due = true;
+        if (outcomes[position] === "done") done.add(identityOf(action));
+        if (outcomes[position] === "failed" && action.kind === "stopContainer") unstopped.add(action.containerId);
+      }
+      if (batch.some((action, position) => outcomes[position] === "failed" && isBarrier(action))) break;
+    }
+    return { done, due };
+  }
+
+  /** At once, while the sandbox is being made. */
+  #beginImages(actions: readonly PlanAction[], { view, adapter, life }: StepContext): void {
+    for (const action of actions) {
+      const container = action.kind === "startContainer" ? containerOf(view.desired, action.name) : undefined;
+      if (container !== undefined && adapter !== undefined) this.#images.begin(view.desired, container, adapter, life);
+    }
+  }
+
+  async #step(action: PlanAction, context: Run): Promise<Outcome> {
+    try {
+      if (context.signal.aborted) throw cancelled("the step");
+      const outcome = await this.#carryOut(action, context);
+      this.#failures.delete(stepOf(action));
+      return outcome;
+    } catch (error) {
+      if (context.signal.aborted) throw isCancelled(error) ? error : cancelled("the step");
+      this.#failed(action, context.view.desired, error);
+      return "failed";
+    }
+  }
+
+  async #carryOut(action: PlanAction, context: Run): Promise<Outcome> {
+    switch (action.kind) {
+      case "prepare":
+        await this.#prepare(context);
+        return "done";
+      case "createSandbox":
+        await this.#createSandbox(action.attempt, context);
+        return "done";
+      case "startContainer":
+        return this.#start(action, context);
+      case "stopContainer": {
+        const { containerId, gracePeriod, name, message } = action;
+        this.#ports.events.record(context.view.desired, "Normal", "Killing", message, name);
+        const timeout = millis(gracePeriod + ACTION_TIMEOUT);
+        await this.#apply({ kind: "stopContainer", containerId, gracePeriod }, timeout, context);
+        return "done";
+      }
+      case "removeContainer":
+      case "stopSandbox":
+      case "removeSandbox":
+        await this.#apply(action, ACTION_TIMEOUT, context);
+        return "done";
+      case "cleanup":
+        await this.#cleanup(context);
+        return "done";
+      case "forget":
+        if (!this.#listener.isWanted()) this.#ports.forget(context.view.desired);
+        this.#listener.happened({ kind: "forgotten" });
+        return "done";
+    }
+  }
+
+  async #prepare({ view, signal }: StepContext): Promise<void> {
+    const { desired } = view;
+    const prepare = (deadline: AbortSignal) => this.#ports.environment.prepare(desired, deadline);
+    await withDeadline(this.#ports.clock, ACTION_TIMEOUT, `prepare pod ${desired.uid}`, prepare, signal);
+    this.#listener.prepared(desired);
+  }
+
+  async #cleanup({ view, signal }: StepContext): Promise<void> {
+    const { desired } = view;
+    const cleanup = (deadline: AbortSignal) => this.#ports.environment.cleanup(desired, deadline);
+    this.#listener.prepared(undefined);
+    await withDeadline(this.#ports.clock, ACTION_TIMEOUT, `clean up after pod ${desired.uid}`, cleanup, signal);
+  }
+
+  async #createSandbox(attempt: number, context: Run): Promise<void> {
+    const { environment, events, router, sandboxSlots, clock } = this.#ports;
+    const { desired } = context.view;
+    if (attempt > 0) {
+      events.record(desired, "Normal", "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.");
+    }
+    const adapter = context.adapter ?? router.adapterFor(desired.pod);
+    const action: Action = { kind: "createSandbox", sandbox: environment.sandbox(desired, attempt) };
+    const create = (): Promise<void> => this.#apply(action, SANDBOX_TIMEOUT, { ...context, adapter });
+    await sandboxSlots.use(create, context.signal);
+    context.observed = undefined;
+    this.#listener.happened({ kind: "sandboxCreated", attempt, monotonic: clock.monotonic() });
+  }
+
+  async #start(action: Extract<PlanAction, { kind: "startContainer" }>, context: Run): Promise<Outcome> {
+    const { events, clock } = this.#ports;
+    const { desired } = context.view;
+    const { name, attempt } = action;
+    const launch = await this.#launch(action, context);
+    if (launch === undefined) return "pending";
+    await this.#apply({ kind: "startContainer", container: launch }, ACTION_TIMEOUT, context);
+    this.#listener.happened({ kind: "started", name, attempt, monotonic: clock.monotonic() });
+    events.record(desired, "Normal", "Created", `Created container: ${name}`, name);
+    events.record(desired, "Normal", "Started", `Started container ${name}`, name);
+    return "done";
+  }
+
+  /** @returns `undefined` while the image is on its way. */
+  async #launch(
+    action: Extract<PlanAction, { kind: "startContainer" }>,
+    context: Run,
+  ): Promise<ContainerLaunch | undefined> {
+    const { desired } = context.view;
+    const { name, attempt, backoff } = action;
+    const container = containerOf(desired, name);
+    if (container === undefined) throw new PicoletError("internal", `cannot find container ${name} of ${desired.uid}`);
+    const image = await this.#images.take(name, context.signal).catch((error: unknown) => {
+      throw context.signal.aborted ? error : new ImageFailure("", { cause: error });
+    });
+    if (image === undefined) return undefined;
+    const observed = await this.#withSandbox(context);
+    return this.#ports.environment.container(desired, container, { attempt, backoff, image }, observed);
+  }
+
+  /**
+   * A new sandbox is looked at before the first container starts in it: its address belongs into the container's
+   * /etc/hosts. On the host's network there is nothing to learn.
+   */
+  async #withSandbox(run: Run): Promise<ObservedPod> {
+    const { view, adapter, signal } = run;
+    const { uid, pod } = view.desired;
+    const nothing: ObservedPod = { uid, sandboxes: [], containers: [], manifest: undefined };
+    if (run.observed !== undefined) return run.observed;
+    if (adapter === undefined || pod.spec.hostNetwork === true) return view.observed ?? nothing;
+    const look = (deadline: AbortSignal) => adapter.inspect(uid, deadline);
+    run.observed = await withDeadline(this.#ports.clock, INSPECT_TIMEOUT, `inspect pod ${uid}`, look, signal);
+    return run.observed;
+  }
+
+  async #apply(action: Action, timeout: Millis, { view, adapter, signal }: StepContext): Promise<void> {
+    if (adapter === undefined) return;
+    const { desired } = view;
+    const apply = (deadline: AbortSignal) => adapter.apply(desired, action, deadline);
+    await withDeadline(this.#ports.clock, timeout, `${VERBS[action.kind]} of pod ${desired.uid}`, apply, signal);
+  }
+
+  #failed(action: PlanAction, desired: DesiredPod, error: unknown): void {
+    const { log, events } = this.#ports;
+    const isImage = error instanceof ImageFailure;
+    const step = stepOf(action);
+    const { reason: usual, prefix } = FAILURES[action.kind];
+    const failure = this.#failures.add(step, isImage ? error.cause : error, usual, isImage ? "image" : "other");
+    const { count, message, reason } = failure;
+    if (count === 1) log.warn("a step of a pod failed", { pod: desired.uid, step, error: message });
+    // The image manager has recorded its own failures, and what is left behind after a pod concerns its user no more.
+    if (isImage || prefix === undefined) return;
+    const container = action.kind === "startContainer" || action.kind === "stopContainer" ? action.name : undefined;
+    const shown = action.kind === "startContainer" ? "Failed" : reason;
+    events.record(desired, "Warning", shown, `${prefix}${message}`, container);
+  }
+}
+
+/** Marks what the image manager threw on its way through a step. */
+class ImageFailure extends Error {}
+
+const VERBS: Readonly<Record<Action["kind"], string>> = {
+  createSandbox: "create the sandbox",
+  startContainer: "start a container",
+  stopContainer: "stop a container",
+  removeContainer: "remove a container",
+  stopSandbox: "stop the sandbox",
+  removeSandbox: "remove the sandbox",
+};
+
+interface FailureShown {
+  /** When the error brings none. */
+  readonly reason: string;
+  /** Of the event's message; `undefined`: no event. */
+  readonly prefix: string | undefined;
+}
+
+const KILL_FAILURE: FailureShown = { reason: "FailedKillPod", prefix: "error killing pod: " };
+const FAILURES: Readonly<Record<PlanAction["kind"], FailureShown>> = {
+  prepare: { reason: "FailedMount", prefix: "" },
+  createSandbox: { reason: "FailedCreatePodSandBox", prefix: "Failed to create pod sandbox: " },
+  startContainer: { reason: "RunContainerError", prefix: "Error: " },
+  stopContainer: KILL_FAILURE,
+  stopSandbox: KILL_FAILURE,
+  removeSandbox: KILL_FAILURE,
+  removeContainer: KILL_FAILURE,
+  cleanup: { reason: "FailedCleanup", prefix: undefined },
+  forget: { reason: "FailedCleanup", prefix: undefined },
+};
+
+function containerOf({ pod }: DesiredPod, name: string): Container | undefined {
+  const all = [...pod.spec.containers, ...(pod.spec.initContainers ?? [])];
+  return all.find((container) => container.name === name);
+}
+
+/** Stops that follow one another are one batch; any other action is one by itself. */
+function batchAt(actions: readonly PlanAction[], index: number): readonly PlanAction[] {
+  let end = index;
+  while (actions[end]?.kind === "stopContainer") end += 1;
+  return actions.slice(index, Math.max(end, index + 1));
+}
+
+/** Tells an action from one like it that would be another step forward. */
+export function identityOf(action: PlanAction): string {
+  switch (action.kind) {
+    case "startContainer":
+    case "createSandbox":
+      return `${stepOf(action)} ${action.attempt}`;
+    default:
+      return stepOf(action);
+  }
+}

@@ -1,0 +1,266 @@
+import { containerHash } from "../../protocol/container-hash.ts";
+import { describeError, isCancelled, PicoletError } from "../../protocol/errors.ts";
+import { millis, type PodUid } from "../../protocol/ports.ts";
+import type { DesiredPod, ObservedPod, RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import { type JoinedSignal, joinSignals } from "../core/abort.ts";
+import { Alarm } from "../core/alarm.ts";
+import { withDeadline } from "../core/deadline.ts";
+import { type Plan, type PlanAction, type PodView, stepOf } from "../plan/pod-view.ts";
+import { INITIAL_STATE, transition, type WorkerState } from "../plan/worker-state.ts";
+import { PodImages } from "./pod-images.ts";
+import { INSPECT_TIMEOUT, identityOf, PodSteps, type StepContext } from "./pod-steps.ts";
+import { StepFailures } from "./step-failures.ts";
+import { TerminationMessages } from "./termination-messages.ts";
+import type { WorkerPorts } from "./worker-ports.ts";
+
+/**
+ * When a hint's inspection shows nothing new, the hint came before the change shows: containerd reports an exit some
+ * 10 ms before its own status has it. Looked again after these; then the next relist finds it.
+ */
+const LOOK_AGAIN_MS: readonly number[] = [25, 100, 400];
+/** The key of an inspection's failures. */
+const INSPECT = "inspect";
+const NOTHING: ReadonlySet<string> = new Set();
+
+/** Rounds of look, plan, act for one pod, until nothing is left of it. The only caller of `adapter.apply`. */
+export class PodWorker {
+  readonly #ports: WorkerPorts;
+  readonly #alarm: Alarm;
+  readonly #failures: StepFailures;
+  readonly #images: PodImages;
+  readonly #steps: PodSteps;
+  readonly #messages: TerminationMessages;
+  #desired: DesiredPod;
+  #wanted: boolean;
+  #hashes: ReadonlyMap<string, string>;
+  #state: WorkerState = INITIAL_STATE;
+  /** For which `desired` folders, volumes and cgroup have been made. */
+  #preparedFor: DesiredPod | undefined;
+  #round: JoinedSignal | undefined;
+  /** Whether the runtime may have anything of this pod that its last relist does not show. */
+  #touched = false;
+  /** What the last inspection showed, in short. */
+  #fingerprint = "";
+  /** How many looks again are left. */
+  #looks = 0;
+  /** Actions that were carried out in the round before. */
+  #lastDone = NOTHING;
+
+  constructor(ports: WorkerPorts, desired: DesiredPod, wanted: boolean) {
+    this.#ports = ports;
+    this.#desired = desired;
+    this.#wanted = wanted;
+    this.#hashes = hashesOf(desired);
+    this.#alarm = new Alarm(ports.clock);
+    this.#failures = new StepFailures(ports);
+    this.#images = new PodImages(ports, () => this.poke());
+    this.#steps = new PodSteps(ports, {
+      failures: this.#failures,
+      images: this.#images,
+      listener: {
+        happened: (event) => {
+          this.#state = transition(this.#state, event);
+        },
+        prepared: (prepared) => {
+          this.#preparedFor = prepared;
+        },
+        isWanted: () => this.#wanted,
+      },
+    });
+    this.#messages = new TerminationMessages((name, attempt) => this.#terminationMessage(name, attempt));
+    if (!wanted) this.occupyName();
+    this.poke();
+  }
+
+  get uid(): PodUid {
+    return this.#desired.uid;
+  }
+
+  get desired(): DesiredPod {
+    return this.#desired;
+  }
+
+  get state(): WorkerState {
+    return this.#state;
+  }
+
+  /** The pod may have something on this node already. */
+  occupyName(): void {
+    this.#ports.names.occupy(this.#desired);
+  }
+
+  /** Something may be new. Poked twice or in the middle of a round, it looks once more after it. */
+  poke(why?: "hint" | "relist"): void {
+    if (why === "hint") this.#looks = LOOK_AGAIN_MS.length;
+    if (why !== undefined) this.#touched = true;
+    this.#alarm.set(millis(0));
+  }
+
+  /** What its sources want now. A pod that is no longer wanted drops what it is doing, however long that would take. */
+  want(desired: DesiredPod, wanted: boolean): void {
+    if (desired === this.#desired && wanted === this.#wanted) return;
+    if (desired !== this.#desired) this.#hashes = hashesOf(desired);
+    this.#desired = desired;
+    this.#wanted = wanted;
+    if (!wanted && this.#state.kind !== "terminating") {
+      this.#round?.abort();
+      this.#images.abandon();
+    }
+    this.poke();
+  }
+
+  /** The runtime answers again: what failed need not wait. */
+  recovered(): void {
+    this.#failures.retryNow();
+    this.poke("relist");
+  }
+
+  /** Until nothing is left of the pod, or `signal` aborts. */
+  async run(signal: AbortSignal): Promise<void> {
+    try {
+      while (this.#state.kind !== "gone") {
+        await this.#alarm.ring(signal);
+        await this.#interruptible(signal);
+      }
+    } catch (error) {
+      if (!signal.aborted || !isCancelled(error)) throw error;
+    } finally {
+      this.#images.abandon();
+    }
+  }
+
+  async #interruptible(signal: AbortSignal): Promise<void> {
+    using round = joinSignals(signal);
+    this.#round = round;
+    try {
+      await this.#lookPlanAct(round.signal, signal);
+    } catch (error) {
+      if (signal.aborted || !isCancelled(error)) throw error;
+    } finally {
+      this.#round = undefined;
+    }
+  }
+
+  /** @param life of the worker, for what outlasts the round. */
+  async #lookPlanAct(signal: AbortSignal, life: AbortSignal): Promise<void> {
+    const adapter = this.#ports.adapterOf(this.#desired);
+    const observed = await this.#observe(adapter, signal);
+    const view = this.#view(adapter, observed);
+    const plan = this.#ports.planPod(view);
+    this.#state = plan.next;
+    if (observed !== undefined) this.#failures.keep(new Set([...plan.held, ...plan.actions.map(stepOf)]));
+    const work = this.#act(this.#withoutVain(plan), { view, adapter, signal, life });
+    // Published while the first call is under way: it must not wait for this.
+    this.#ports.statuses.publish({ ...view, worker: plan.next });
+    this.#wakeFor(plan, observed);
+    await work;
+  }
+
+  async #act(actions: readonly PlanAction[], context: StepContext): Promise<void> {
+    this.#lastDone = NOTHING;
+    if (actions.length === 0) return;
+    this.#touched = true;
+    const { done, due } = await this.#steps.run(actions, context);
+    this.#lastDone = done;
+    if (!due) return;
+    if (context.adapter !== undefined) this.#ports.observer.expect(context.adapter, this.uid);
+    this.poke();
+  }
+
+  #wakeFor(plan: Plan, observed: ObservedPod | undefined): void {
+    const now = this.#ports.clock.monotonic();
+    if (plan.wakeAt !== undefined) this.#alarm.set(millis(Math.max(0, plan.wakeAt - now)));
+    const failed = this.#failures.current.get(INSPECT);
+    if (failed !== undefined) this.#alarm.set(millis(Math.max(0, failed.retryAt - now)));
+    if (observed === undefined || this.#looks === 0) return;
+    this.#alarm.set(millis(LOOK_AGAIN_MS[LOOK_AGAIN_MS.length - this.#looks] ?? 0));
+    this.#looks -= 1;
+  }
+
+  /** @returns `undefined` when the runtime could not be asked. */
+  async #observe(adapter: RuntimeAdapter | undefined, signal: AbortSignal): Promise<ObservedPod | undefined> {
+    const { observer, clock, log, isSettled } = this.#ports;
+    const { uid } = this;
+    const nothing: ObservedPod = { uid, sandboxes: [], containers: [], manifest: undefined };
+    if (adapter === undefined) return nothing;
+    if (!isSettled(adapter)) return undefined;
+    if (this.#wanted && !this.#touched && observer.listing(adapter)?.has(uid) === false) return nothing;
+    this.#touched = true;
+    try {
+      const look = (deadline: AbortSignal) => adapter.inspect(uid, deadline);
+      const observed = await withDeadline(clock, INSPECT_TIMEOUT, `inspect pod ${uid}`, look, signal);
+      this.#failures.delete(INSPECT);
+      const fingerprint = fingerprintOf(observed);
+      if (fingerprint !== this.#fingerprint) this.#looks = 0;
+      this.#fingerprint = fingerprint;
+      return observed;
+    } catch (error) {
+      if (isCancelled(error)) throw error;
+      const { count, message } = this.#failures.add(INSPECT, error, "InspectFailed");
+      if (count === 1) log.warn("cannot inspect a pod", { pod: uid, error: message });
+      return undefined;
+    }
+  }
+
+  #view(adapter: RuntimeAdapter | undefined, observed: ObservedPod | undefined): PodView {
+    const { clock, names, statuses, backoff, hostIps, runtimeName, probes } = this.#ports;
+    const claims = this.#wanted && observed !== undefined && this.#state.kind === "waiting";
+    return {
+      desired: this.#desired,
+      wanted: this.#wanted,
+      blockedBy: claims ? names.claim(this.#desired) : undefined,
+      worker: this.#state,
+      observed,
+      prepared: this.#preparedFor === this.#desired,
+      hashes: this.#hashes,
+      failures: this.#failures.current,
+      probes: probes(),
+      messages: this.#messages.of(observed),
+      previous: statuses.previous(this.uid),
+      runtime: adapter === undefined ? "" : runtimeName(adapter),
+      hostIps: hostIps(),
+      backoff,
+      monotonic: clock.monotonic(),
+      wallMs: clock.wall().getTime(),
+    };
+  }
+
+  #terminationMessage(name: string, attempt: number): string {
+    const { pod } = this.#desired;
+    const all = [...pod.spec.containers, ...(pod.spec.initContainers ?? [])];
+    const container = all.find((each) => each.name === name);
+    if (container === undefined) return "";
+    try {
+      return this.#ports.terminationMessage(this.#desired, container, attempt);
+    } catch (error) {
+      this.#ports.log.debug("cannot read a termination message", { pod: this.uid, error: describeError(error) });
+      return "";
+    }
+  }
+
+  /** An action that was carried out a moment ago and is planned again had no effect; it is not repeated without end. */
+  #withoutVain(plan: Plan): readonly PlanAction[] {
+    const vain = plan.actions.findIndex(
+      (action) => action.kind !== "prepare" && this.#lastDone.has(identityOf(action)),
+    );
+    const action = plan.actions[vain];
+    if (action === undefined) return plan.actions;
+    this.#failures.add(
+      stepOf(action),
+      new PicoletError("failed", `cannot see any effect of ${stepOf(action)}`),
+      "NoEffect",
+    );
+    this.poke();
+    return plan.actions.slice(0, vain);
+  }
+}
+
+function hashesOf({ pod }: DesiredPod): ReadonlyMap<string, string> {
+  const containers = [...(pod.spec.initContainers ?? []), ...pod.spec.containers];
+  return new Map(containers.map((container) => [container.name, containerHash(container)]));
+}
+
+const fingerprintOf = ({ sandboxes, containers }: ObservedPod): string =>
+  [...sandboxes, ...containers]
+    .map(({ id, state }) => `${id} ${typeof state === "string" ? state : state.kind}`)
+    .join();

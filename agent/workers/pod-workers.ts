@@ -1,0 +1,220 @@
+import { describeError, isCancelled } from "../../protocol/errors.ts";
+import { type Clock, type Log, millis, type PodUid, type Random, seconds } from "../../protocol/ports.ts";
+import type { DesiredPod, RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import { joinSignals } from "../core/abort.ts";
+import type { Component } from "../core/component.ts";
+import type { PodObserver, PodObserverSink } from "../core/pod-observer.ts";
+import type { ImageManager, PodEnvironment, RuntimeRouter } from "../core/pod-ports.ts";
+import type { DesiredSnapshot, DesiredStore, EventRecorder } from "../core/store.ts";
+import { type CrashBackoffLimits, DEFAULT_CRASH_BACKOFF } from "../plan/crash-backoff.ts";
+import { planPod } from "../plan/plan-pod.ts";
+import type { PlanPod, PodStatusBook, ProbeResult } from "../plan/pod-view.ts";
+import { NameClaims, nameKeyOf } from "./name-claims.ts";
+import { PodEvents } from "./pod-events.ts";
+import { PodWorker } from "./pod-worker.ts";
+import { Slots } from "./slots.ts";
+import { Strangers } from "./strangers.ts";
+import { TaskGroup } from "./task-group.ts";
+import type { WorkerPorts } from "./worker-ports.ts";
+
+/**
+ * Each pod is looked at this often even if nobody says that anything happened. Everything that happens is told, and the
+ * relist finds what was not; so this is a net under a net, and costs one inspection per pod in 10 minutes.
+ */
+const RESYNC_PERIOD = seconds(600);
+/**
+ * A sandbox costs a network setup of several processes: 40 at once would take a 512 MB board's memory, and are not
+ * faster than 8 on four cores. One that takes longer than the patience makes room.
+ */
+const SANDBOX_SLOTS = { count: 8, patience: seconds(5) };
+
+export interface PodWorkersComponents {
+  readonly store: DesiredStore;
+  readonly router: RuntimeRouter;
+  readonly environment: PodEnvironment;
+  readonly images: ImageManager;
+  readonly observer: PodObserver;
+  readonly statuses: PodStatusBook;
+  readonly events: EventRecorder;
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly log: Log;
+}
+
+export interface PodWorkersInit {
+  /** The kubelet's unless given. */
+  readonly crashBackoff?: CrashBackoffLimits;
+  /** The node's addresses, for statuses. */
+  readonly hostIps?: () => readonly string[];
+  /** What stands before `://` in container ids; the adapter's name unless given. */
+  readonly runtimeName?: (adapter: RuntimeAdapter) => string;
+  /** What probers say, by container id. */
+  readonly probes?: () => ReadonlyMap<string, ProbeResult>;
+  /** What that run of the container left in its termination message file; "" for nothing. */
+  readonly terminationMessage?: WorkerPorts["terminationMessage"];
+  readonly planPod?: PlanPod;
+}
+
+const NO_PROBES: ReadonlyMap<string, ProbeResult> = new Map();
+
+/** One worker for each pod that is wanted, or was and still has traces on this node. */
+export class PodWorkers implements Component, PodObserverSink {
+  readonly name = "pod workers";
+  readonly #components: PodWorkersComponents;
+  readonly #ports: WorkerPorts;
+  readonly #workers = new Map<PodUid, PodWorker>();
+  readonly #strangers: Strangers;
+  readonly #tasks = new TaskGroup();
+  /** Runtimes whose pods have all been made out since the agent started. */
+  readonly #settled = new Set<RuntimeAdapter>();
+
+  constructor(components: PodWorkersComponents, init: PodWorkersInit = {}) {
+    this.#components = components;
+    const { store, statuses, clock } = components;
+    this.#ports = {
+      ...components,
+      events: new PodEvents(components.events),
+      names: new NameClaims(),
+      sandboxSlots: new Slots({ clock }, SANDBOX_SLOTS),
+      adapterOf: (desired) => this.#adapterOf(desired),
+      isSettled: (adapter) => this.#settled.has(adapter),
+      forget: ({ uid }) => {
+        statuses.delete(uid);
+        store.forget(uid);
+      },
+      backoff: init.crashBackoff ?? DEFAULT_CRASH_BACKOFF,
+      hostIps: init.hostIps ?? (() => []),
+      runtimeName: init.runtimeName ?? ((adapter) => adapter.name),
+      probes: init.probes ?? (() => NO_PROBES),
+      planPod: init.planPod ?? planPod,
+      terminationMessage: init.terminationMessage ?? (() => ""),
+    };
+    this.#strangers = new Strangers(components);
+  }
+
+  /** How many pods have a worker. */
+  get size(): number {
+    return this.#workers.size;
+  }
+
+  async run(signal: AbortSignal): Promise<void> {
+    using life = joinSignals(signal);
+    this.#tasks.open(life);
+    using _observing = this.#components.observer.observe(this);
+    this.#tasks.start(this.#follow(life.signal));
+    this.#tasks.start(this.#resync(life.signal));
+    for (const adapter of this.#components.router.adapters) {
+      if (this.#components.observer.listing(adapter) !== undefined) this.listed(adapter);
+    }
+    await this.#tasks.ended();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#tasks.close();
+  }
+
+  podChanged(adapter: RuntimeAdapter, uid: PodUid, why: "hint" | "relist"): void {
+    const worker = this.#workers.get(uid);
+    if (worker !== undefined) worker.poke(why);
+    else if (this.#settled.has(adapter) && this.#isListed(adapter, uid)) this.#identify(adapter, [uid]);
+  }
+
+  /** Pods that nobody knows are made out before any other of this runtime may start: one may have another's name. */
+  listed(adapter: RuntimeAdapter): void {
+    if (this.#settled.has(adapter)) {
+      for (const worker of this.#workers.values()) {
+        if (this.#adapterOf(worker.desired) === adapter) worker.recovered();
+      }
+    }
+    // What is wanted since is known before the runtime's own list is read.
+    this.#reconcile(this.#components.store.desired.current);
+    const unknown: PodUid[] = [];
+    for (const uid of this.#components.observer.listing(adapter)?.keys() ?? []) {
+      const worker = this.#workers.get(uid);
+      if (worker === undefined) unknown.push(uid);
+      else worker.occupyName();
+    }
+    this.#identify(adapter, unknown);
+  }
+
+  /** Adopts what can be made out; then the runtime is settled. */
+  #identify(adapter: RuntimeAdapter, uids: readonly PodUid[]): void {
+    const task = async (signal: AbortSignal): Promise<void> => {
+      if (uids.length > 0) await this.#strangers.identify(adapter, uids, signal);
+      this.#reconcile(this.#components.store.desired.current);
+      for (const uid of uids) this.#workers.get(uid)?.occupyName();
+      if (this.#settled.has(adapter)) return;
+      this.#settled.add(adapter);
+      for (const worker of this.#workers.values()) worker.poke();
+    };
+    if (this.#tasks.signal !== undefined) this.#tasks.start(task(this.#tasks.signal));
+  }
+
+  async #follow(signal: AbortSignal): Promise<void> {
+    for await (const snapshot of this.#components.store.desired.changes(signal)) this.#reconcile(snapshot);
+  }
+
+  #reconcile({ pods, removed }: DesiredSnapshot): void {
+    for (const worker of this.#workers.values()) {
+      if (!pods.has(worker.uid)) worker.want(removed.get(worker.uid) ?? worker.desired, false);
+    }
+    for (const desired of removed.values()) this.#want(desired, false);
+    for (const desired of pods.values()) this.#want(desired, true);
+  }
+
+  #want(desired: DesiredPod, wanted: boolean): void {
+    const known = this.#workers.get(desired.uid);
+    if (known !== undefined) {
+      known.want(desired, wanted);
+      return;
+    }
+    const { signal } = this.#tasks;
+    if (signal === undefined) return;
+    const worker = new PodWorker(this.#ports, desired, wanted);
+    this.#workers.set(desired.uid, worker);
+    this.#tasks.start(this.#work(worker, signal));
+  }
+
+  async #work(worker: PodWorker, signal: AbortSignal): Promise<void> {
+    await worker.run(signal);
+    if (worker.state.kind !== "gone") return;
+    const { desired, uid } = worker;
+    this.#workers.delete(uid);
+    this.#ports.names.release(desired);
+    this.#components.statuses.delete(uid);
+    const name = nameKeyOf(desired);
+    for (const other of this.#workers.values()) if (nameKeyOf(other.desired) === name) other.poke();
+    // Wanted again while it was being ended: it starts afresh.
+    const again = this.#components.store.desired.current.pods.get(uid);
+    if (again !== undefined) this.#want(again, true);
+  }
+
+  /** One pod after the other, so that a whole node is not looked at at once. */
+  async #resync(signal: AbortSignal): Promise<void> {
+    const { clock } = this.#components;
+    let turn: PodUid[] = [];
+    for (;;) {
+      await clock.sleep(millis(RESYNC_PERIOD / Math.max(1, this.#workers.size)), signal);
+      if (turn.length === 0) turn = [...this.#workers.keys()];
+      const next = turn.pop();
+      if (next !== undefined) this.#workers.get(next)?.poke("relist");
+    }
+  }
+
+  #isListed(adapter: RuntimeAdapter, uid: PodUid): boolean {
+    return this.#components.observer.listing(adapter)?.has(uid) ?? false;
+  }
+
+  #adapterOf(desired: DesiredPod): RuntimeAdapter | undefined {
+    const { router } = this.#components;
+    const holder = router.adapters.find((adapter) => this.#isListed(adapter, desired.uid));
+    if (holder !== undefined) return holder;
+    try {
+      return router.adapterFor(desired.pod);
+    } catch (error) {
+      if (isCancelled(error)) throw error;
+      this.#components.log.debug("a pod has no runtime", { pod: desired.uid, error: describeError(error) });
+      return undefined;
+    }
+  }
+}

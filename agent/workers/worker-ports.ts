@@ -1,0 +1,38 @@
+/** What all workers of a node share. */
+
+import type { Container } from "../../protocol/pod.ts";
+import type { Clock, Log, Random } from "../../protocol/ports.ts";
+import type { DesiredPod, RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { PodObserver } from "../core/pod-observer.ts";
+import type { ImageManager, PodEnvironment, RuntimeRouter } from "../core/pod-ports.ts";
+import type { CrashBackoffLimits } from "../plan/crash-backoff.ts";
+import type { PlanPod, PodStatusBook, ProbeResult } from "../plan/pod-view.ts";
+import type { NameClaims } from "./name-claims.ts";
+import type { PodEvents } from "./pod-events.ts";
+import type { Slots } from "./slots.ts";
+
+export interface WorkerPorts {
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly log: Log;
+  readonly environment: PodEnvironment;
+  readonly images: ImageManager;
+  readonly router: RuntimeRouter;
+  readonly observer: PodObserver;
+  readonly statuses: PodStatusBook;
+  readonly events: PodEvents;
+  readonly names: NameClaims;
+  readonly sandboxSlots: Slots;
+  /** The runtime that has the pod, or is to run it; `undefined` when this node has none for it. */
+  readonly adapterOf: (desired: DesiredPod) => RuntimeAdapter | undefined;
+  /** Whether all pods that this runtime had when the agent started are known by name. */
+  readonly isSettled: (adapter: RuntimeAdapter) => boolean;
+  /** Tells the store that nothing is left of a pod that is not wanted. */
+  readonly forget: (desired: DesiredPod) => void;
+  readonly backoff: CrashBackoffLimits;
+  readonly hostIps: () => readonly string[];
+  readonly runtimeName: (adapter: RuntimeAdapter) => string;
+  readonly probes: () => ReadonlyMap<string, ProbeResult>;
+  readonly planPod: PlanPod;
+  readonly terminationMessage: (desired: DesiredPod, container: Container, attempt: number) => string;
+}

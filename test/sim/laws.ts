@@ -1,0 +1,197 @@
+/** What must hold at every moment of a simulation. The first breach is kept; all else follows from it. */
+import type { Plan, PodView } from "../../agent/plan/pod-view.ts";
+import { containerHash } from "../../protocol/container-hash.ts";
+import type { Clock, PodUid } from "../../protocol/ports.ts";
+import type { Action, DesiredPod, ObservedContainer } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { FakeChange, FakeRuntime } from "../../runtime-adapters/fake/fake-runtime.ts";
+
+/** Two attempts, and a third while the oldest is being taken away; the kubelet keeps as many. */
+const MAX_RUNS = 4;
+const MAX_SANDBOXES = 4;
+/** Latencies and relists may let a start come this much before its time by the runtime's clock. */
+const BACKOFF_TOLERANCE_MS = 50;
+
+interface RunRecord {
+  readonly life: number;
+  readonly hash: string;
+  readonly startedAt: number;
+  /** The wait that is due after its end. */
+  readonly backoff: number;
+  endedAt: number | undefined;
+}
+
+const INITIAL_BACKOFF_MS = 10_000;
+const MAX_BACKOFF_MS = 300_000;
+const RESET_AFTER_MS = 600_000;
+
+export class Laws {
+  readonly #clock: Clock;
+  readonly #runtimes: () => readonly FakeRuntime[];
+  readonly #trace: (line: string) => void;
+  /** What the worker of each pod last decided to be, in the current life. */
+  readonly #states = new Map<PodUid, Plan["next"]["kind"]>();
+  readonly #wanted = new Map<PodUid, boolean>();
+  /** By pod, container and attempt. */
+  readonly #runs = new Map<string, RunRecord>();
+  #life = 0;
+  #alive = false;
+  #breach: string | undefined;
+
+  constructor(components: {
+    readonly clock: Clock;
+    readonly runtimes: () => readonly FakeRuntime[];
+    readonly trace: (line: string) => void;
+  }) {
+    this.#clock = components.clock;
+    this.#runtimes = components.runtimes;
+    this.#trace = components.trace;
+  }
+
+  get breach(): string | undefined {
+    return this.#breach;
+  }
+
+  broken(what: string): void {
+    this.#trace(`BREACH ${what}`);
+    this.#breach ??= what;
+  }
+
+  lifeBegan(): void {
+    this.#life += 1;
+    this.#alive = true;
+    this.#states.clear();
+    this.#wanted.clear();
+  }
+
+  lifeEnded(): void {
+    this.#alive = false;
+  }
+
+  planned(view: PodView, plan: Plan): void {
+    const { uid } = view.desired;
+    this.#states.set(uid, plan.next.kind);
+    this.#wanted.set(uid, view.wanted);
+    if (plan.actions.length > 0) {
+      this.#trace(`plan ${uid} ${plan.next.kind}: ${plan.actions.map((each) => JSON.stringify(each)).join(" ")}`);
+    }
+    const starts = plan.actions.some((each) => each.kind === "startContainer" || each.kind === "createSandbox");
+    if (starts && plan.next.kind !== "active") this.broken(`${uid} is ${plan.next.kind} and is to start something`);
+  }
+
+  /** Healthy work is left alone: what is wanted, of the right definition and in a good sandbox is not stopped. */
+  applying(pod: DesiredPod, action: Action): void {
+    this.#trace(`apply ${pod.uid} ${JSON.stringify(action)}`);
+    if (this.#states.get(pod.uid) !== "active" || this.#wanted.get(pod.uid) !== true) return;
+    for (const container of this.#containersOf(pod.uid)) {
+      if (container.state.kind !== "running" || !hits(action, container)) continue;
+      const spec = pod.pod.spec.containers.find((each) => each.name === container.name);
+      const sandbox = this.#observed(pod.uid)?.sandboxes[0];
+      const healthy = sandbox?.id === container.sandboxId && sandbox.state === "ready";
+      if (healthy && spec !== undefined && containerHash(spec) === container.hash) {
+        this.broken(`${action.kind} hits healthy container ${container.name} of ${pod.uid}`);
+      }
+    }
+  }
+
+  happened(change: FakeChange): void {
+    const { pod } = change;
+    if ("container" in change) {
+      const { name, attempt, id } = change.container;
+      this.#trace(`${change.kind} ${pod.uid} ${name}/${attempt} ${id}`);
+      if (change.kind === "containerStarted") this.#started(pod, change.container);
+      if (change.kind === "containerExited") this.#exited(pod, change.container);
+    } else {
+      this.#trace(`${change.kind} ${pod.uid} ${change.id}`);
+      if (change.kind === "sandboxCreated") this.#mayStart(pod, "a sandbox");
+    }
+    const observed = this.#observed(pod.uid);
+    if (observed === undefined)
+      for (const key of this.#runs.keys()) if (key.startsWith(`${pod.uid} `)) this.#runs.delete(key);
+    if ((observed?.sandboxes.length ?? 0) > MAX_SANDBOXES) this.broken(`${pod.uid} heaps up sandboxes`);
+    for (const { name } of pod.pod.spec.containers) {
+      const runs = observed?.containers.filter((each) => each.name === name) ?? [];
+      if (runs.length > MAX_RUNS) this.broken(`${pod.uid} heaps up runs of ${name}`);
+      if (runs.filter((each) => each.state.kind === "running").length > 1)
+        this.broken(`${name} of ${pod.uid} runs twice`);
+    }
+  }
+
+  #mayStart(pod: DesiredPod, what: string): void {
+    const state = this.#states.get(pod.uid);
+    if (this.#alive && state !== "active")
+      this.broken(`${what} of ${pod.uid} starts while it is ${state ?? "unknown"}`);
+  }
+
+  #started(pod: DesiredPod, container: ObservedContainer): void {
+    this.#mayStart(pod, `container ${container.name}`);
+    const { namespace, name } = pod.pod.metadata;
+    for (const other of this.#allContainers()) {
+      const same = other.pod.pod.metadata;
+      if (other.pod.uid === pod.uid || same.name !== name || same.namespace !== namespace) continue;
+      if (other.container.state.kind === "running") {
+        this.broken(`${pod.uid} starts while ${other.pod.uid} of the same name runs`);
+      }
+    }
+    const now = this.#clock.monotonic();
+    const key = `${pod.uid} ${container.name} ${container.attempt}`;
+    if (this.#runs.has(key)) this.broken(`${key} starts a second time`);
+    const backoff = this.#dueBackoff(pod, container);
+    const { hash } = container;
+    this.#runs.set(key, { life: this.#life, hash, startedAt: now, endedAt: undefined, backoff });
+  }
+
+  /** Judges the wait before this run. @returns the one after it. */
+  #dueBackoff(pod: DesiredPod, container: ObservedContainer): number {
+    const { attempt, name, hash, backoff } = container;
+    const before = this.#runs.get(`${pod.uid} ${name} ${attempt - 1}`);
+    if (before?.endedAt === undefined || before.hash !== hash) return backoff;
+    // Of what happened under an agent that is gone only the wall clock tells, and that jumps here.
+    if (before.life !== this.#life || !this.#alive) return backoff;
+    const forgiven = before.endedAt - before.startedAt >= RESET_AFTER_MS;
+    const due = before.backoff === 0 || forgiven ? INITIAL_BACKOFF_MS : Math.min(before.backoff * 2, MAX_BACKOFF_MS);
+    if (backoff !== due) this.broken(`${name}/${attempt} of ${pod.uid} has back-off ${backoff} instead of ${due}`);
+    const waited = this.#clock.monotonic() - before.endedAt;
+    if (!forgiven && waited + BACKOFF_TOLERANCE_MS < before.backoff) {
+      this.broken(`${name}/${attempt} of ${pod.uid} waited ${waited} ms instead of ${before.backoff}`);
+    }
+    return due;
+  }
+
+  #exited(pod: DesiredPod, container: ObservedContainer): void {
+    const record = this.#runs.get(`${pod.uid} ${container.name} ${container.attempt}`);
+    if (record !== undefined) record.endedAt = this.#clock.monotonic();
+  }
+
+  #observed(uid: PodUid) {
+    return this.#runtimes()
+      .map((runtime) => runtime.inspect(uid))
+      .find((each) => each.sandboxes.length > 0);
+  }
+
+  #containersOf(uid: PodUid): readonly ObservedContainer[] {
+    return this.#observed(uid)?.containers ?? [];
+  }
+
+  *#allContainers(): Iterable<{ readonly pod: DesiredPod; readonly container: ObservedContainer }> {
+    for (const runtime of this.#runtimes()) {
+      for (const { uid } of runtime.list()) {
+        const { manifest, containers } = runtime.inspect(uid);
+        if (manifest !== undefined) for (const container of containers) yield { pod: manifest, container };
+      }
+    }
+  }
+}
+
+function hits(action: Action, container: ObservedContainer): boolean {
+  switch (action.kind) {
+    case "stopContainer":
+    case "removeContainer":
+      return action.containerId === container.id;
+    case "stopSandbox":
+    case "removeSandbox":
+      return action.sandboxId === container.sandboxId;
+    case "createSandbox":
+    case "startContainer":
+      return false;
+  }
+}

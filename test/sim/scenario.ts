@@ -1,0 +1,191 @@
+/** One seed's story: some minutes in which everything happens, then quiet, in which all must come right. */
+import { isDeepStrictEqual } from "node:util";
+import { currentRun } from "../../agent/plan/judge-container.ts";
+import { containerHash } from "../../protocol/container-hash.ts";
+import { millis } from "../../protocol/ports.ts";
+import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { FakeRuntime } from "../../runtime-adapters/fake/fake-runtime.ts";
+import { SIM_SOURCES } from "./agent-life.ts";
+import { Board, type BoardInit } from "./board.ts";
+import { fateOf, makePod } from "./manifests.ts";
+
+/** How long things happen. */
+const STORM_MS = 60_000;
+/**
+ * How long the quiet may take to come: a crash back-off of 300 s, a call that hung for its 240 s before the storm
+ * ended, a stop of 30 s, and the source's first word after 30 s.
+ */
+const QUIET_MS = 900_000;
+const LOOK_MS = 5000;
+const FILE_NAMES = ["a", "b", "c", "dw"];
+const API_NAMES = ["p", "qw"];
+
+/** @returns the first law broken, or what did not come right; `undefined` when all went well. */
+export async function runScenario(init: BoardInit): Promise<string | undefined> {
+  await using board = new Board(init);
+  const events = board.dice.between(5, 30);
+  for (let count = 0; count < events; count += 1) board.after(board.dice.between(0, STORM_MS), () => happen(board));
+  board.start();
+  await advance(board, STORM_MS);
+  board.trace("the storm is over");
+  board.becomeKind();
+  let wrong: string | undefined = "nobody has looked";
+  for (let waited = 0; waited < QUIET_MS && wrong !== undefined; waited += LOOK_MS) {
+    await advance(board, LOOK_MS);
+    wrong = board.laws.breach ?? faultOf(board) ?? notAsDesired(board);
+    if (board.laws.breach !== undefined) break;
+  }
+  if (wrong !== undefined) return wrong;
+  const leak = await board.end();
+  return board.laws.breach ?? leak;
+}
+
+const advance = (board: Board, durationMs: number): Promise<void> =>
+  board.clock.advance(millis(durationMs), () => board.laws.breach !== undefined);
+
+function happen(board: Board): void {
+  const { dice } = board;
+  const act = dice.pick([
+    putPod,
+    putPod,
+    putPod,
+    removePod,
+    removePod,
+    kill,
+    kill,
+    breakSandbox,
+    crash,
+    jump,
+    goAway,
+    redefine,
+  ]);
+  board.trace(`event ${act.name}`);
+  act(board);
+}
+
+function putPod({ dice, manifests }: Board): void {
+  const pod = makePod(dice, "file", dice.pick(FILE_NAMES));
+  manifests.file.put(pod);
+}
+
+/**
+ * An API pod keeps its uid when its containers are redefined; as often it is a new one of the same name. Only pods that
+ * run for ever are redefined: one that has ended stays ended, whatever its definition becomes.
+ */
+function redefine({ dice, manifests }: Board): void {
+  const name = dice.pick(API_NAMES);
+  const known = manifests.api.current.get(name);
+  const fresh = makePod(dice, "api", name, `api-${name}-${dice.between(0, 1_000_000)}`);
+  const again = known && makePod(dice, "api", name, known.uid);
+  const alike =
+    again?.pod.spec.restartPolicy === "Always" &&
+    known?.pod.spec.restartPolicy === "Always" &&
+    known.pod.spec.containers.length === again.pod.spec.containers.length;
+  manifests.api.put(alike && dice.chance(0.7) ? again : fresh);
+}
+
+function removePod({ dice, manifests }: Board): void {
+  const source = dice.pick(SIM_SOURCES);
+  const names = [...manifests[source].current.keys()];
+  if (names.length > 0) manifests[source].remove(dice.pick(names));
+}
+
+function kill({ dice, runtimes }: Board): void {
+  const runtime = dice.pick(runtimes);
+  const running = runtime
+    .list()
+    .flatMap(({ uid }) => runtime.inspect(uid).containers)
+    .filter((each) => each.state.kind === "running");
+  if (running.length > 0) runtime.kill(dice.pick(running).id, "SIGKILL");
+}
+
+function breakSandbox({ dice, runtimes }: Board): void {
+  const runtime = dice.pick(runtimes);
+  const sandboxes = runtime.list().flatMap(({ uid }) => runtime.inspect(uid).sandboxes);
+  if (sandboxes.length > 0) runtime.stopSandbox(dice.pick(sandboxes).id);
+}
+
+function crash(board: Board): void {
+  board.life?.fence.kill();
+}
+
+/** Back to 1970, or by some hours or years. */
+function jump({ dice, clock }: Board): void {
+  const now = clock.wall().getTime();
+  clock.setWall(dice.pick([0, now + 3_600_000, now - 3_600_000, now + 315_360_000_000, Math.max(0, now - 30_000)]));
+}
+
+function goAway(board: Board): void {
+  const runtime = board.dice.pick(board.runtimes);
+  runtime.goAway();
+  board.after(board.dice.between(100, 30_000), () => runtime.comeBack());
+}
+
+const faultOf = ({ life }: Board): string | undefined =>
+  life?.fault === undefined ? undefined : `the agent failed: ${String(life.fault)}`;
+
+/** @returns what is not yet as the manifests want it. */
+function notAsDesired(board: Board): string | undefined {
+  const { life, manifests, runtimes, disk } = board;
+  if (life === undefined) return "no agent lives";
+  const wanted = SIM_SOURCES.flatMap((source) => [...manifests[source].current.values()]);
+  for (const pod of wanted) {
+    const wrong = podNotAsDesired(board, pod);
+    if (wrong !== undefined) return `${pod.uid}: ${wrong}`;
+  }
+  const uids = new Set(wanted.map((each) => each.uid));
+  for (const runtime of runtimes) {
+    for (const { uid } of runtime.list()) if (!uids.has(uid)) return `${uid} is still in the runtime`;
+  }
+  for (const uid of disk.prepared) if (!uids.has(uid)) return `${uid} is still on the disk`;
+  if (life.store.desired.desired.current.removed.size > 0) return "the store still has removed pods";
+  if (life.workers.size !== wanted.length) return `${life.workers.size} workers for ${wanted.length} pods`;
+  if (life.statuses.pods.size !== wanted.length) return `${life.statuses.pods.size} statuses for ${wanted.length} pods`;
+  const unhealthy = life.pleg.health.current.find((each) => !each.healthy);
+  return unhealthy === undefined ? undefined : `${unhealthy.name} is not healthy: ${unhealthy.message}`;
+}
+
+function podNotAsDesired(board: Board, pod: DesiredPod): string | undefined {
+  const runtime = board.runtimes[pod.pod.spec.runtimeClassName === "wasm" ? 1 : 0];
+  if (runtime === undefined) return "it has no runtime";
+  const status = board.life?.store.statuses.get(pod.uid)?.status;
+  const inFact = board.life?.statuses.pods.get(pod.uid)?.status;
+  if (!isDeepStrictEqual(status, inFact)) return "its status is not what was written";
+  const phase = status?.phase;
+  switch (fateOf(pod)) {
+    case "runs": {
+      // A pod that is never to be restarted has failed when somebody killed it.
+      if (pod.pod.spec.restartPolicy === "Never" && phase === "Failed") return undefined;
+      const wrong = notRunning(runtime, pod);
+      if (wrong !== undefined) return wrong;
+      if (phase !== "Running") return `its phase is ${phase}`;
+      const ready = status?.conditions?.find((each) => each.type === "Ready");
+      return ready?.status === "True" ? undefined : `it is not ready: ${ready?.message}`;
+    }
+    case "Succeeded":
+    case "Failed":
+      if (runtime.inspect(pod.uid).sandboxes.some((each) => each.state === "ready"))
+        return "its sandbox is still there";
+      // A pod that was killed in the storm may have failed instead.
+      return phase === "Failed" || phase === fateOf(pod) ? undefined : `its phase is ${phase}`;
+    case "crashes":
+      return (status?.containerStatuses?.[0]?.restartCount ?? 0) > 0 ? undefined : "it has not been restarted";
+    case "never":
+      return /ImagePull/.test(status?.containerStatuses?.[0]?.state.waiting?.reason ?? "")
+        ? undefined
+        : `it does not wait for its image: ${JSON.stringify(status?.containerStatuses?.[0])}`;
+  }
+}
+
+function notRunning(runtime: FakeRuntime, pod: DesiredPod): string | undefined {
+  const observed = runtime.inspect(pod.uid);
+  const ready = observed.sandboxes.filter((each) => each.state === "ready");
+  if (ready.length !== 1) return `it has ${ready.length} ready sandboxes`;
+  for (const container of pod.pod.spec.containers) {
+    const run = currentRun(observed, container.name, "regular");
+    if (run?.state.kind !== "running") return `${container.name} is ${run?.state.kind}`;
+    if (run.sandboxId !== ready[0]?.id) return `${container.name} runs in an old sandbox`;
+    if (run.hash !== containerHash(container)) return `${container.name} runs an old definition`;
+  }
+  return undefined;
+}

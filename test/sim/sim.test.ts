@@ -1,0 +1,105 @@
+/**
+ * The agent above the runtime adapter, on virtual time, in a world in which everything goes wrong.
+ * `SIM_SEEDS=20000` runs more seeds, `SIM_SEED=4711` one alone, with its story.
+ */
+import assert from "node:assert/strict";
+import { existsSync, mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, describe, test } from "node:test";
+import { planPod } from "../../agent/plan/plan-pod.ts";
+import type { Plan, PlanAction, PlanPod } from "../../agent/plan/pod-view.ts";
+import type { MonotonicMs } from "../../protocol/ports.ts";
+import { runScenario } from "./scenario.ts";
+
+const SEEDS = 2000;
+/** Enough for each canary to be found several times over; the rarest needs 30. */
+const CANARY_SEEDS = 150;
+/** How much of a failing seed's story is shown. */
+const TOLD_LINES = 150;
+
+/** Databases in memory where the machine has such a place: the simulation is of crashes, not of disks. */
+const folder = mkdtempSync(join(existsSync("/dev/shm") ? "/dev/shm" : tmpdir(), "picolet-sim-"));
+after(() => rmSync(folder, { recursive: true, force: true }));
+
+/** Seeds that have failed once, and what they showed. */
+const FAILED_ONCE: readonly (readonly [seed: number, why: string])[] = [];
+
+async function assertRight(seed: number): Promise<void> {
+  const told: string[] = [];
+  const tell = (line: string): void => {
+    told.push(line);
+  };
+  const wrong = await runScenario({ seed, folder, trace: tell });
+  if (wrong === undefined) return;
+  const story = told.slice(-TOLD_LINES).join("\n");
+  assert.fail(`${wrong}; SIM_SEED=${seed} shows it again; the end of its story:\n${story}`);
+}
+
+async function firstBreach(mutant: PlanPod): Promise<string | undefined> {
+  for (let seed = 1; seed <= CANARY_SEEDS; seed += 1) {
+    const wrong = await runScenario({ seed, folder, trace: () => undefined, planPod: mutant });
+    if (wrong !== undefined) return wrong;
+  }
+  return undefined;
+}
+
+const without = (plan: Plan, kind: PlanAction["kind"]): Plan => ({
+  ...plan,
+  actions: plan.actions.filter((each) => each.kind !== kind),
+});
+
+/** Planners with one mistake each, and what has to be found of it. */
+const CANARIES: readonly (readonly [mistake: string, mutant: PlanPod, found: RegExp])[] = [
+  [
+    "does not wait for the incarnation before",
+    (view) => planPod({ ...view, blockedBy: undefined }),
+    /of the same name runs/,
+  ],
+  [
+    "takes every container for another one than was asked for",
+    (view) =>
+      planPod({ ...view, hashes: new Map(view.desired.pod.spec.containers.map(({ name }) => [name, "other"])) }),
+    /hits healthy container/,
+  ],
+  [
+    "forgets the back-off",
+    (view) => planPod({ ...view, backoff: { ...view.backoff, max: view.backoff.initial } }),
+    /back-off/,
+  ],
+  ["waits by the wall clock", waitsByWallClock, /waited|back-off|has not been restarted|is exited/],
+  ["leaves folders behind", (view) => without(planPod(view), "cleanup"), /still on the disk/],
+  ["leaves old runs behind", (view) => without(planPod(view), "removeContainer"), /heaps up runs/],
+  [
+    "leaves sandboxes behind",
+    (view) => without(planPod(view), "removeSandbox"),
+    /heaps up|still in the runtime|ready sandboxes/,
+  ],
+  ["goes on with a pod that is not wanted", (view) => planPod({ ...view, wanted: true }), /still in the runtime/],
+];
+
+function waitsByWallClock(...[view]: Parameters<PlanPod>): Plan {
+  const plan = planPod({ ...view, monotonic: view.wallMs as MonotonicMs });
+  if (plan.wakeAt === undefined) return plan;
+  return { ...plan, wakeAt: (plan.wakeAt - view.wallMs + view.monotonic) as MonotonicMs };
+}
+
+describe("a simulated board", () => {
+  const only = process.env.SIM_SEED;
+  const count = Number(process.env.SIM_SEEDS ?? SEEDS);
+  if (only !== undefined) {
+    test(`seed ${only}`, () => assertRight(Number(only)));
+    return;
+  }
+  test(`comes right again whatever happens to it (${count} seeds)`, async () => {
+    for (let seed = 1; seed <= count; seed += 1) await assertRight(seed);
+  });
+  for (const [seed, why] of FAILED_ONCE) test(`${why} (seed ${seed})`, () => assertRight(seed));
+  for (const [mistake, mutant, found] of CANARIES) {
+    test(`finds out a planner that ${mistake}`, async () => {
+      const wrong = await firstBreach(mutant);
+      assert.ok(wrong !== undefined, "no seed finds it");
+      assert.match(wrong, found);
+    });
+  }
+});
