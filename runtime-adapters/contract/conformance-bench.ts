@@ -1,5 +1,6 @@
 /** The hands of the conformance suite: the steps that its cases are made of. */
 import assert from "node:assert/strict";
+import { parsePod } from "../../protocol/parse-pod.ts";
 import type { Pod } from "../../protocol/pod.ts";
 import { type Millis, millis, type PodUid, podUid } from "../../protocol/ports.ts";
 import type { ConformanceFixture, Program, ProgramLine } from "./conformance.ts";
@@ -202,11 +203,7 @@ export function desiredPod(program: Program, options: PodOptions = {}): DesiredP
     args: [...program.args],
     ...(options.resources === undefined ? {} : { resources: options.resources }),
   }));
-  const pod = {
-    apiVersion: "v1",
-    kind: "Pod",
-    metadata: { name, namespace: "default", uid },
-    spec: { restartPolicy: "Always", terminationGracePeriodSeconds: 30, containers },
-  } as unknown as Pod;
-  return { uid: podUid(uid), source: "file", origin: `/manifests/${name}.yaml`, pod };
+  const result = parsePod({ apiVersion: "v1", kind: "Pod", metadata: { name, uid }, spec: { containers } });
+  assert.ok(result.ok, "the suite's own pod is a valid one");
+  return { uid: podUid(uid), source: "file", origin: `/manifests/${name}.yaml`, pod: result.pod };
 }

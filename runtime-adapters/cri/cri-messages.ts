@@ -582,20 +582,40 @@ export const ImageService = {
   imageFsInfo: image("ImageFsInfo", Empty, ImageFsInfoResponse),
 };
 
-/** The same calls with lean answers, for the relist: no annotations, and of the labels only `labels`. */
-export const leanLists = (labels: readonly string[]) => ({
+/** The same calls with lean answers: of labels and annotations only those named are decoded. */
+export const leanLists = (labels: readonly string[], annotations: readonly string[]) => ({
   listPodSandbox: runtime(
     "ListPodSandbox",
     ListPodSandboxRequest,
     message("ListPodSandboxResponse", {
-      items: repeated(1, message("PodSandbox", { id: string(1), state: int32(3), labels: stringMap(5, labels) })),
+      items: repeated(
+        1,
+        message("PodSandbox", {
+          id: string(1),
+          metadata: nested(2, message("PodSandboxMetadata", { attempt: uint32(4) })),
+          state: int32(3),
+          createdAtMs: nanosecondTime(4),
+          labels: stringMap(5, labels),
+          annotations: stringMap(6, annotations),
+        }),
+      ),
     }),
   ),
   listContainers: runtime(
     "ListContainers",
     ListContainersRequest,
     message("ListContainersResponse", {
-      containers: repeated(1, message("Container", { id: string(1), state: int32(6), labels: stringMap(8, labels) })),
+      containers: repeated(
+        1,
+        message("Container", {
+          id: string(1),
+          podSandboxId: string(2),
+          metadata: nested(3, ContainerMetadata),
+          state: int32(6),
+          labels: stringMap(8, labels),
+          annotations: stringMap(9, annotations),
+        }),
+      ),
     }),
   ),
 });

@@ -1,0 +1,22 @@
+/**
+ * containerd's own event service, on the same socket as CRI and in every version. Source: the public definitions
+ * containerd/api/services/events/v1/events.proto and containerd/api/events/task.proto.
+ */
+import { bytes, message, nested, string, strings } from "./wire/protobuf.ts";
+
+/** The namespace in which containerd's CRI plugin keeps its containers. */
+export const CRI_NAMESPACE = "k8s.io";
+
+const Any = message("Any", { typeUrl: string(1), value: bytes(2) });
+const Envelope = message("Envelope", { namespace: string(2), topic: string(3), event: nested(4, Any) });
+
+export const subscribe = {
+  path: "/containerd.services.events.v1.Events/Subscribe",
+  request: message("SubscribeRequest", { filters: strings(1) }),
+  response: Envelope,
+  metadata: ["containerd-namespace", CRI_NAMESPACE],
+};
+
+/** The first process of a container has ended and been cleaned up after. `containerId` is a container's or a sandbox's. */
+export const TaskDelete = message("TaskDelete", { containerId: string(1) });
+export const TASK_DELETE_TOPIC = "/tasks/delete";

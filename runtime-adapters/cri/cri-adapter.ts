@@ -1,0 +1,126 @@
+import type { CgroupSettings } from "../../protocol/cgroup-values.ts";
+import type { Clock, Log, PodUid } from "../../protocol/ports.ts";
+import type {
+  Action,
+  DesiredPod,
+  ImageService,
+  ObservedPod,
+  PodListing,
+  RuntimeAdapter,
+  RuntimeStatus,
+} from "../contract/runtime-adapter.ts";
+import { CriClient, failure } from "./cri-client.ts";
+import { CriImages } from "./cri-images.ts";
+import { RuntimeService } from "./cri-messages.ts";
+import { OomScoreAdvice } from "./oom-score-advice.ts";
+import { OwnedIds } from "./owned-ids.ts";
+import { PodActions } from "./pod-actions.ts";
+import { PodInspector } from "./pod-inspector.ts";
+import { RuntimeHints } from "./runtime-hints.ts";
+
+export interface CriAdapterInit {
+  /** `unix:///run/containerd/containerd.sock`, or the path alone. It need not be there yet, and may go and come back. */
+  readonly endpoint: string;
+  /** Where images are, when it is another socket. */
+  readonly imageEndpoint?: string;
+  /** Whose sandboxes are ours: several agents can share a runtime. At most 63 characters. */
+  readonly owner: string;
+  /** The kubelet's `runtimeRequestTimeout`, of every call but pulls, and stops with their grace. */
+  readonly requestTimeoutMs: number;
+  readonly pullTimeoutMs?: number;
+  readonly cgroups: CgroupSettings;
+  /** Of the node; OOM scores are shares of it. */
+  readonly memoryCapacityBytes: number;
+  /** The folder that `localhostProfile` of a seccomp profile is relative to. */
+  readonly seccompProfileRoot: string;
+  /** The kubelet's `seccompDefault`. */
+  readonly seccompDefault: boolean;
+}
+
+/** A large image over a slow uplink; a pull that takes longer has hung. */
+const DEFAULT_PULL_TIMEOUT_MS = 6 * 3_600_000;
+
+/**
+ * Pods as containers, through the Container Runtime Interface: containerd, CRI-O. What it makes carries the kubelet's
+ * labels and ours; sandboxes and containers of other clients of the runtime are neither seen nor touched.
+ */
+export class CriAdapter implements RuntimeAdapter {
+  readonly name = "cri";
+  readonly images: ImageService;
+  readonly #clients: readonly CriClient[];
+  readonly #client: CriClient;
+  readonly #inspector: PodInspector;
+  readonly #actions: PodActions;
+  readonly #hints: RuntimeHints;
+
+  /** @throws `invalid` for an endpoint that is no unix socket. */
+  constructor({ clock, log }: { readonly clock: Clock; readonly log: Log }, init: CriAdapterInit) {
+    const { endpoint, imageEndpoint = endpoint, requestTimeoutMs, owner } = init;
+    const client = new CriClient({ clock }, { endpoint, requestTimeoutMs });
+    const imageClient =
+      imageEndpoint === endpoint ? client : new CriClient({ clock }, { endpoint: imageEndpoint, requestTimeoutMs });
+    const owned = new OwnedIds(client, owner);
+    const inspector = new PodInspector({ client, owned }, { owner });
+    const pullTimeoutMs = init.pullTimeoutMs ?? DEFAULT_PULL_TIMEOUT_MS;
+    const oomScore = new OomScoreAdvice({ log });
+    this.#client = client;
+    this.#clients = imageClient === client ? [client] : [client, imageClient];
+    this.#inspector = inspector;
+    this.#actions = new PodActions({ client, imageClient, owned, inspector, oomScore, log }, init);
+    this.#hints = new RuntimeHints({ client, owned, inspector, clock, log }, { owner });
+    this.images = new CriImages({ client: imageClient, clock }, { pullTimeoutMs });
+  }
+
+  async status(signal: AbortSignal): Promise<RuntimeStatus> {
+    try {
+      const [version, { status }] = await Promise.all([
+        this.#client.call(RuntimeService.version, {}, signal),
+        this.#client.call(RuntimeService.status, {}, signal),
+      ]);
+      return {
+        runtime: version.runtimeName,
+        version: version.runtimeVersion,
+        conditions: (status?.conditions ?? []).map(({ type, status, reason, message }) => ({
+          type,
+          status,
+          reason,
+          message,
+        })),
+      };
+    } catch (error) {
+      throw failure(error, "cannot get the container runtime's status");
+    }
+  }
+
+  async list(signal: AbortSignal): Promise<readonly PodListing[]> {
+    try {
+      return await this.#inspector.list(signal);
+    } catch (error) {
+      throw failure(error, "cannot list the container runtime's pods");
+    }
+  }
+
+  async inspect(uid: PodUid, signal: AbortSignal): Promise<ObservedPod> {
+    try {
+      return await this.#inspector.inspect(uid, signal);
+    } catch (error) {
+      throw failure(error, `cannot inspect pod ${uid}`);
+    }
+  }
+
+  apply(pod: DesiredPod, action: Action, signal: AbortSignal): Promise<void> {
+    return this.#actions.apply(pod, action, signal);
+  }
+
+  hints(signal: AbortSignal): AsyncIterable<PodUid> {
+    return this.#hints.hints(signal);
+  }
+
+  reopenLog(_uid: PodUid, containerId: string, signal: AbortSignal): Promise<void> {
+    return this.#actions.reopenLog(containerId, signal);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    for (const client of this.#clients) client[Symbol.dispose]();
+  }
+}

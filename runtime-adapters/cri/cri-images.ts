@@ -1,0 +1,135 @@
+import { describeError, isCancelled, isPicoletError, PicoletError } from "../../protocol/errors.ts";
+import { parseImageReference } from "../../protocol/image-reference.ts";
+import { type Clock, millis } from "../../protocol/ports.ts";
+import type { ImageCredentials, ImageInfo, ImageService as ImageServiceContract } from "../contract/runtime-adapter.ts";
+import { type CriClient, failure } from "./cri-client.ts";
+import { ImageService } from "./cri-messages.ts";
+import { importWithCtr } from "./ctr-import.ts";
+import { readImageArchive } from "./image-archive.ts";
+import type { MessageOf } from "./wire/protobuf.ts";
+
+type Image = NonNullable<MessageOf<(typeof ImageService.imageStatus)["response"]>["image"]>;
+
+/** containerd's CRI plugin learns of an import through an event; it has been seen to take some milliseconds. */
+const IMPORT_PAUSES_MS = [0, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 4_000];
+
+export interface CriImagesInit {
+  /** Of a whole pull: a slow uplink takes hours for a large image. */
+  readonly pullTimeoutMs: number;
+}
+
+/** The runtime's image store over CRI. */
+export class CriImages implements ImageServiceContract {
+  readonly #client: CriClient;
+  readonly #clock: Clock;
+  readonly #init: CriImagesInit;
+
+  constructor(components: { readonly client: CriClient; readonly clock: Clock }, init: CriImagesInit) {
+    this.#client = components.client;
+    this.#clock = components.clock;
+    this.#init = init;
+  }
+
+  async list(signal: AbortSignal): Promise<readonly ImageInfo[]> {
+    try {
+      const { images } = await this.#client.call(ImageService.listImages, {}, signal);
+      return images.map(infoOf);
+    } catch (error) {
+      throw failure(error, "cannot list images");
+    }
+  }
+
+  async status(reference: string, signal: AbortSignal): Promise<ImageInfo | undefined> {
+    try {
+      const { image } = await this.#client.call(ImageService.imageStatus, { image: { image: reference } }, signal);
+      return image === undefined ? undefined : infoOf(image);
+    } catch (error) {
+      if (isPicoletError(error, "not_found")) return undefined;
+      throw failure(error, `cannot look up image ${reference}`);
+    }
+  }
+
+  async pull(reference: string, credentials: ImageCredentials | undefined, signal: AbortSignal): Promise<ImageInfo> {
+    const request = { image: { image: reference }, auth: credentials };
+    try {
+      const { imageRef } = await this.#client.call(ImageService.pullImage, request, signal, this.#init.pullTimeoutMs);
+      const image = await this.status(imageRef, signal);
+      if (image === undefined) throw new PicoletError("failed", "it is not there after all", { retryable: true });
+      return image;
+    } catch (error) {
+      throw pullFailure(error, reference);
+    }
+  }
+
+  async remove(id: string, signal: AbortSignal): Promise<void> {
+    try {
+      await this.#client.call(ImageService.removeImage, { image: { image: id } }, signal);
+    } catch (error) {
+      if (!isPicoletError(error, "not_found")) throw failure(error, `cannot remove image ${id}`);
+    }
+  }
+
+  async import(path: string, name: string | undefined, signal: AbortSignal): Promise<readonly ImageInfo[]> {
+    const { images } = await readImageArchive(path, signal);
+    const wanted = name === undefined ? undefined : canonicalName(name);
+    if (wanted !== undefined && images.length > 1) {
+      throw new PicoletError("invalid", `cannot name ${images.length} images ${name}: ${path} must hold one`);
+    }
+    if (wanted === undefined && images.some((names) => names.length === 0)) {
+      throw new PicoletError("invalid", `cannot import ${path}: it brings no name, so one must be given`);
+    }
+    await importWithCtr(this.#client.socketPath, path, wanted, signal);
+    const names = [...(wanted === undefined ? [] : [wanted]), ...images.flat()];
+    const imported = await Promise.all(names.map((each) => this.#afterImport(each, signal)));
+    return [...new Map(imported.map((image) => [image.id, image])).values()];
+  }
+
+  async #afterImport(name: string, signal: AbortSignal): Promise<ImageInfo> {
+    for (const pauseMs of IMPORT_PAUSES_MS) {
+      if (pauseMs > 0) await this.#clock.sleep(millis(pauseMs), signal);
+      const image = await this.status(name, signal);
+      if (image !== undefined) return image;
+    }
+    throw new PicoletError("failed", `cannot find image ${name}, although it was imported`);
+  }
+}
+
+function canonicalName(name: string): string {
+  const result = parseImageReference(name);
+  if (result.ok && result.reference.kind === "registry") return result.reference.canonical;
+  const why = result.ok ? "it names a file" : result.problem;
+  throw new PicoletError("invalid", `cannot name an image ${name}: ${why}`, { reason: "InvalidImageName" });
+}
+
+const infoOf = (image: Image): ImageInfo => ({
+  id: image.id,
+  tags: image.repoTags,
+  digests: image.repoDigests,
+  sizeBytes: image.size,
+  pinned: image.pinned,
+});
+
+/** What containerd's words say of a pull; CRI has no codes for it. */
+const PULL_FAILURES: readonly (readonly [words: RegExp, reason: string, code: "invalid" | "unavailable" | "failed"])[] =
+  [
+    [/invalid reference format|failed to parse (image )?reference|InvalidImageName/i, "InvalidImageName", "invalid"],
+    [/SignatureValidationFailed/, "SignatureValidationFailed", "failed"],
+    [
+      /RegistryUnavailable|connection refused|connection reset|no such host|no route to host|network is unreachable|i\/o timeout|TLS handshake timeout|server misbehaving|\b50[0-4] (Internal Server Error|Bad Gateway|Service Unavailable|Gateway Time-?out)/,
+      "RegistryUnavailable",
+      "unavailable",
+    ],
+  ];
+
+function pullFailure(error: unknown, reference: string): unknown {
+  if (isCancelled(error)) return error;
+  const text = describeError(error);
+  const known = PULL_FAILURES.find(([words]) => words.test(text));
+  const code = known?.[2] ?? (/: not found/.test(text) ? "not_found" : isPicoletError(error) ? error.code : "internal");
+  // A registry may mend itself, get the image, or let us in; only a name that is none stays wrong.
+  return new PicoletError(code, `cannot pull image ${reference}`, {
+    cause: error,
+    retryable: code !== "invalid",
+    reason: known?.[1] ?? "ErrImagePull",
+  });
+}

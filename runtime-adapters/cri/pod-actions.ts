@@ -1,0 +1,244 @@
+import { mkdir } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import { describeError, isCancelled, isPicoletError, PicoletError } from "../../protocol/errors.ts";
+import type { Log } from "../../protocol/ports.ts";
+import type { Action, ContainerLaunch, DesiredPod, SandboxLaunch } from "../contract/runtime-adapter.ts";
+import { type CriClient, failure } from "./cri-client.ts";
+import { ContainerState, ImageService, RuntimeService } from "./cri-messages.ts";
+import type { OomScoreAdvice } from "./oom-score-advice.ts";
+import type { OwnedIds } from "./owned-ids.ts";
+import {
+  type ContainerConfigInput,
+  containerConfig,
+  containerNamed,
+  type PodConfigSettings,
+  sandboxConfig,
+} from "./pod-config.ts";
+import type { PodInspector, ReadySandbox } from "./pod-inspector.ts";
+import { type ImageUser, needsImageUser } from "./security-context.ts";
+
+/** A sandbox waits for its network; the kubelet gives it twice the time of other calls. */
+const SANDBOX_TIMEOUT_FACTOR = 2;
+
+/** Carries out one action. Each may be taken again after a crash, at any point. */
+export class PodActions {
+  readonly #client: CriClient;
+  readonly #imageClient: CriClient;
+  readonly #owned: OwnedIds;
+  readonly #inspector: PodInspector;
+  readonly #oomScore: OomScoreAdvice;
+  readonly #log: Log;
+  readonly #init: PodConfigSettings;
+
+  constructor(
+    components: {
+      readonly client: CriClient;
+      readonly imageClient: CriClient;
+      readonly owned: OwnedIds;
+      readonly inspector: PodInspector;
+      readonly oomScore: OomScoreAdvice;
+      readonly log: Log;
+    },
+    init: PodConfigSettings,
+  ) {
+    this.#client = components.client;
+    this.#imageClient = components.imageClient;
+    this.#owned = components.owned;
+    this.#inspector = components.inspector;
+    this.#oomScore = components.oomScore;
+    this.#log = components.log;
+    this.#init = init;
+  }
+
+  async apply(pod: DesiredPod, action: Action, signal: AbortSignal): Promise<void> {
+    switch (action.kind) {
+      case "createSandbox":
+        await this.#createSandbox(pod, action.sandbox, signal);
+        return;
+      case "startContainer":
+        await this.#startContainer(pod, action.container, signal);
+        return;
+      case "stopContainer":
+        await this.#end("stop container", action.containerId, "container", signal, () => {
+          // CRI counts in seconds; a little more patience is better than less.
+          const timeout = Math.ceil(action.gracePeriod / 1000);
+          const deadline = timeout * 1000 + this.#client.requestTimeoutMs;
+          const request = { containerId: action.containerId, timeout };
+          return this.#client.call(RuntimeService.stopContainer, request, signal, deadline);
+        });
+        return;
+      case "removeContainer":
+        await this.#end("remove container", action.containerId, "container", signal, () =>
+          this.#removeContainer(action.containerId, signal),
+        );
+        return;
+      case "stopSandbox":
+        await this.#end("stop sandbox", action.sandboxId, "sandbox", signal, () =>
+          this.#stopSandbox(action.sandboxId, signal),
+        );
+        return;
+      case "removeSandbox":
+        await this.#end("remove sandbox", action.sandboxId, "sandbox", signal, async () => {
+          // Removing alone would do for containerd; CRI asks for it to be stopped first.
+          await this.#stopSandbox(action.sandboxId, signal);
+          await this.#client.call(RuntimeService.removePodSandbox, { podSandboxId: action.sandboxId }, signal);
+          this.#owned.delete(action.sandboxId);
+        });
+    }
+  }
+
+  async reopenLog(containerId: string, signal: AbortSignal): Promise<void> {
+    const cannot = `cannot reopen the log of container ${containerId}`;
+    try {
+      if ((await this.#owned.require(containerId, "container", signal)) === undefined) {
+        throw new PicoletError("not_found", "there is no such container");
+      }
+      await this.#client.call(RuntimeService.reopenContainerLog, { containerId }, signal);
+    } catch (error) {
+      throw failure(error, cannot);
+    }
+  }
+
+  async #createSandbox(pod: DesiredPod, launch: SandboxLaunch, signal: AbortSignal): Promise<void> {
+    const config = sandboxConfig(pod, launch, this.#init, true);
+    const request = { config, runtimeHandler: pod.pod.spec.runtimeClassName ?? "" };
+    const timeoutMs = this.#client.requestTimeoutMs * SANDBOX_TIMEOUT_FACTOR;
+    try {
+      const { podSandboxId } = await this.#client.call(RuntimeService.runPodSandbox, request, signal, timeoutMs);
+      this.#owned.add(podSandboxId, { kind: "sandbox", uid: pod.uid });
+    } catch (error) {
+      if (isNameTaken(error)) {
+        const ready = await this.#inspector.readySandbox(pod.uid, signal);
+        if (ready?.launch.attempt === launch.attempt) return;
+      }
+      throw failure(this.#oomScore.explain(error), `cannot create sandbox ${launch.attempt} of pod ${pod.uid}`, {
+        reason: "FailedCreatePodSandBox",
+      });
+    }
+  }
+
+  async #startContainer(pod: DesiredPod, launch: ContainerLaunch, signal: AbortSignal): Promise<void> {
+    const sandbox = await this.#inspector.readySandbox(pod.uid, signal);
+    if (sandbox === undefined) {
+      throw new PicoletError("not_found", `cannot start container ${launch.name}: pod ${pod.uid} has no ready sandbox`);
+    }
+    const id = await this.#createContainer(pod, launch, sandbox, signal);
+    if (id === undefined) return;
+    try {
+      await this.#client.call(RuntimeService.startContainer, { containerId: id }, signal);
+    } catch (error) {
+      // Cancelled: what became of the start is not known, and the next one will find out.
+      if (!isCancelled(error)) await this.#removeUnstarted(id, signal);
+      const code = isPicoletError(error, "not_found") ? ({ code: "failed" } as const) : {};
+      throw failure(error, `cannot start container ${launch.name} of pod ${pod.uid}`, {
+        reason: "RunContainerError",
+        ...code,
+      });
+    }
+  }
+
+  /** @returns the id of one that is created and not started; `undefined` when this run of the container exists already. */
+  async #createContainer(
+    pod: DesiredPod,
+    launch: ContainerLaunch,
+    sandbox: ReadySandbox,
+    signal: AbortSignal,
+  ): Promise<string | undefined> {
+    try {
+      const config = await this.#containerConfig(pod, launch, signal);
+      await mkdir(dirname(join(sandbox.launch.logDirectory, launch.logPath)), { recursive: true });
+      const request = {
+        podSandboxId: sandbox.id,
+        config,
+        sandboxConfig: sandboxConfig(pod, sandbox.launch, this.#init, false),
+      };
+      const create = async (): Promise<string> => {
+        const { containerId } = await this.#client.call(RuntimeService.createContainer, request, signal);
+        this.#owned.add(containerId, { kind: "container", uid: pod.uid });
+        return containerId;
+      };
+      try {
+        return await create();
+      } catch (error) {
+        if (!isNameTaken(error)) throw error;
+        const found = await this.#inspector.findContainer(pod.uid, launch.name, launch.attempt, signal);
+        if (found === undefined) throw error;
+        if (found.state !== ContainerState.created) return undefined;
+        if (found.hash === launch.hash) return found.id;
+        // Left behind by one who died between two calls, and of another content by now.
+        await this.#client.call(RuntimeService.removeContainer, { containerId: found.id }, signal);
+        return await create();
+      }
+    } catch (error) {
+      const sandboxGone = isPicoletError(error, "not_found") && /sandbox/.test(error.message);
+      throw failure(error, `cannot create container ${launch.name} of pod ${pod.uid}`, {
+        ...(isPicoletError(error, "not_found") && !sandboxGone ? { code: "failed" } : {}),
+        reason: (isPicoletError(error) ? error.reason : undefined) ?? "CreateContainerError",
+      });
+    }
+  }
+
+  async #containerConfig(pod: DesiredPod, launch: ContainerLaunch, signal: AbortSignal): Promise<ContainerConfigInput> {
+    const needed = needsImageUser(pod.pod, containerNamed(pod.pod, launch.name));
+    const imageUser = needed ? await this.#imageUser(launch.image.id, signal) : undefined;
+    const config = containerConfig(pod, launch, imageUser, this.#init);
+    this.#oomScore.wanted(config.linux?.resources?.oomScoreAdj ?? 0);
+    return config;
+  }
+
+  async #imageUser(id: string, signal: AbortSignal): Promise<ImageUser | undefined> {
+    const { image } = await this.#imageClient.call(ImageService.imageStatus, { image: { image: id } }, signal);
+    return image === undefined ? undefined : { uid: image.uid?.value, username: image.username };
+  }
+
+  /**
+   * containerd leaves a container that could not be started as exited, with the reason StartError, as the kubelet shows
+   * it; one that is still only created is taken away.
+   */
+  async #removeUnstarted(id: string, signal: AbortSignal): Promise<void> {
+    try {
+      if ((await this.#inspector.containerState(id, signal)) !== ContainerState.created) return;
+      await this.#client.call(RuntimeService.removeContainer, { containerId: id }, signal);
+    } catch (error) {
+      if (!isCancelled(error)) {
+        this.#log.debug("a container that could not be started stays", { id, error: describeError(error) });
+      }
+    }
+  }
+
+  async #removeContainer(containerId: string, signal: AbortSignal): Promise<void> {
+    // containerd would kill it.
+    if ((await this.#inspector.containerState(containerId, signal)) === ContainerState.running) {
+      throw new PicoletError("conflict", "it is running");
+    }
+    await this.#client.call(RuntimeService.removeContainer, { containerId }, signal);
+    this.#owned.delete(containerId);
+  }
+
+  async #stopSandbox(podSandboxId: string, signal: AbortSignal): Promise<void> {
+    const timeoutMs = this.#client.requestTimeoutMs * SANDBOX_TIMEOUT_FACTOR;
+    await this.#client.call(RuntimeService.stopPodSandbox, { podSandboxId }, signal, timeoutMs);
+  }
+
+  /** What is not there has ended already. */
+  async #end(
+    verb: string,
+    id: string,
+    kind: "sandbox" | "container",
+    signal: AbortSignal,
+    end: () => Promise<unknown>,
+  ): Promise<void> {
+    try {
+      if ((await this.#owned.require(id, kind, signal)) === undefined) return;
+      await end();
+    } catch (error) {
+      if (isPicoletError(error, "not_found")) return;
+      throw failure(error, `cannot ${verb} ${id}`);
+    }
+  }
+}
+
+/** containerd says `name "…" is reserved for "<id>"` with no code of its own, CRI-O `… already exists`. */
+const isNameTaken = (error: unknown): boolean =>
+  isPicoletError(error) &&
+  (error.code === "already_exists" || /is reserved for|already exists|name is reserved/.test(error.message));

@@ -1,0 +1,155 @@
+import { describeError, isCancelled, isPicoletError } from "../../protocol/errors.ts";
+import { type Clock, type Log, millis, type PodUid } from "../../protocol/ports.ts";
+import { CRI_NAMESPACE, subscribe, TASK_DELETE_TOPIC, TaskDelete } from "./containerd-events.ts";
+import type { CriClient } from "./cri-client.ts";
+import { ContainerState, RuntimeService, SandboxState } from "./cri-messages.ts";
+import { HintQueue } from "./hint-queue.ts";
+import { LABEL } from "./labels.ts";
+import type { Owned, OwnedIds } from "./owned-ids.ts";
+import type { PodInspector } from "./pod-inspector.ts";
+
+/** After a stream broke: a restarting containerd is back within a second or two. */
+const FIRST_RECONNECT_MS = 50;
+/** No jitter: it is one client on a socket of its own machine. */
+const MAX_RECONNECT_MS = 5_000;
+/** A runtime without events may have been replaced by one that has them. */
+const NO_EVENTS_RETRY_MS = 600_000;
+/**
+ * containerd tells of an end some milliseconds before its CRI plugin has written it down. Looks are taken with these
+ * pauses, and after the last the hint is given in any case.
+ */
+const SETTLE_PAUSES_MS = [0, 1, 2, 4, 8, 16, 32, 64, 128, 256];
+
+/** How the runtime tells of changes, best first. */
+type Source = "criEvents" | "containerdEvents" | "none";
+
+/** Turns what the runtime streams into hints. Reconnects by itself; what was missed meanwhile a relist finds. */
+export class RuntimeHints {
+  readonly #client: CriClient;
+  readonly #owned: OwnedIds;
+  readonly #inspector: PodInspector;
+  readonly #clock: Clock;
+  readonly #log: Log;
+  readonly #owner: string;
+
+  constructor(
+    components: {
+      readonly client: CriClient;
+      readonly owned: OwnedIds;
+      readonly inspector: PodInspector;
+      readonly clock: Clock;
+      readonly log: Log;
+    },
+    init: { readonly owner: string },
+  ) {
+    this.#client = components.client;
+    this.#owned = components.owned;
+    this.#inspector = components.inspector;
+    this.#clock = components.clock;
+    this.#log = components.log;
+    this.#owner = init.owner;
+  }
+
+  async *hints(signal: AbortSignal): AsyncGenerator<PodUid> {
+    const reader = new AbortController();
+    const stop = (): void => reader.abort();
+    signal.addEventListener("abort", stop, { once: true });
+    if (signal.aborted) stop();
+    const queue = new HintQueue();
+    const reading = this.#readForEver(queue, reader.signal);
+    try {
+      yield* queue.take(reader.signal);
+    } finally {
+      signal.removeEventListener("abort", stop);
+      stop();
+      await reading;
+    }
+  }
+
+  /** Never rejects. */
+  async #readForEver(queue: HintQueue, signal: AbortSignal): Promise<void> {
+    let source: Source = "criEvents";
+    let delayMs = FIRST_RECONNECT_MS;
+    while (!signal.aborted) {
+      let pauseMs = delayMs;
+      try {
+        await this.#read(source, queue, signal, () => {
+          delayMs = FIRST_RECONNECT_MS;
+        });
+      } catch (error) {
+        if (isCancelled(error)) return;
+        if (isPicoletError(error, "unimplemented")) {
+          source = source === "criEvents" ? "containerdEvents" : "none";
+          pauseMs = 0;
+        } else {
+          if (delayMs === FIRST_RECONNECT_MS)
+            this.#log.debug("lost the runtime's events", { error: describeError(error) });
+          source = "criEvents";
+          delayMs = Math.min(MAX_RECONNECT_MS, delayMs * 2);
+        }
+      }
+      if (source === "none") {
+        this.#log.info("the container runtime streams no events: changes are found by relisting alone");
+        source = "criEvents";
+        pauseMs = NO_EVENTS_RETRY_MS;
+      }
+      await this.#clock.sleep(millis(pauseMs), signal).catch(() => undefined);
+    }
+  }
+
+  async #read(source: Source, queue: HintQueue, signal: AbortSignal, onEvent: () => void): Promise<void> {
+    if (source === "criEvents") await this.#readCriEvents(queue, signal, onEvent);
+    else await this.#readContainerdEvents(queue, signal, onEvent);
+  }
+
+  async #readCriEvents(queue: HintQueue, signal: AbortSignal, onEvent: () => void): Promise<void> {
+    const events = this.#client.grpc.serverStream(RuntimeService.getContainerEvents, {}, undefined, signal);
+    for await (const { containerId, podSandboxStatus } of events) {
+      onEvent();
+      const labels = podSandboxStatus?.labels;
+      const uid = labels?.get(LABEL.owner) === this.#owner ? labels.get(LABEL.podUid) : undefined;
+      const owned = this.#owned.get(containerId)?.uid ?? (uid as PodUid | undefined);
+      if (owned !== undefined) queue.add(owned);
+    }
+  }
+
+  async #readContainerdEvents(queue: HintQueue, signal: AbortSignal, onEvent: () => void): Promise<void> {
+    const filters = [`namespace==${CRI_NAMESPACE},topic=="${TASK_DELETE_TOPIC}"`];
+    for await (const { event } of this.#client.grpc.serverStream(subscribe, { filters }, undefined, signal)) {
+      onEvent();
+      if (event === undefined) continue;
+      const { containerId } = TaskDelete.decode(Buffer.from(event.value));
+      this.#settle(containerId, queue, signal).catch((error: unknown) => {
+        if (!isCancelled(error)) this.#log.debug("a hint is lost", { containerId, error: describeError(error) });
+      });
+    }
+  }
+
+  async #settle(id: string, queue: HintQueue, signal: AbortSignal): Promise<void> {
+    const owned = await this.#find(id, signal);
+    if (owned === undefined) return;
+    for (const pauseMs of SETTLE_PAUSES_MS) {
+      if (pauseMs > 0) await this.#clock.sleep(millis(pauseMs), signal);
+      if (!(await this.#stillRuns(id, owned, signal))) break;
+    }
+    queue.add(owned.uid);
+  }
+
+  async #stillRuns(id: string, { kind }: Owned, signal: AbortSignal): Promise<boolean> {
+    return kind === "container"
+      ? (await this.#inspector.containerState(id, signal)) === ContainerState.running
+      : (await this.#inspector.sandboxState(id, signal)) === SandboxState.ready;
+  }
+
+  /** `undefined` for one that is not ours. */
+  async #find(id: string, signal: AbortSignal): Promise<Owned | undefined> {
+    const known = this.#owned.get(id);
+    if (known !== undefined) return known;
+    try {
+      return (await this.#owned.require(id, "container", signal)) ?? (await this.#owned.require(id, "sandbox", signal));
+    } catch (error) {
+      if (isPicoletError(error, "permission_denied")) return undefined;
+      throw error;
+    }
+  }
+}

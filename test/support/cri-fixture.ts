@@ -1,0 +1,156 @@
+/** The conformance suite's fixture on a real containerd, and other tests' hands on one. */
+import { execFileSync } from "node:child_process";
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setTimeout as pause } from "node:timers/promises";
+import { systemClock } from "../../agent/core/system-clock.ts";
+import type { Log } from "../../protocol/ports.ts";
+import type {
+  CgroupValue,
+  ConformanceFixture,
+  ConformancePrograms,
+  Program,
+} from "../../runtime-adapters/contract/conformance.ts";
+import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import { CriAdapter, type CriAdapterInit } from "../../runtime-adapters/cri/cri-adapter.ts";
+import type { Containerd } from "./containerd.ts";
+import { BUSYBOX_IMAGE } from "./image-archive.ts";
+import { RecordedLog } from "./recorders.ts";
+
+const SETTLE_MS = 20;
+
+const shell = (script: string, ...args: readonly string[]): Program => ({
+  image: BUSYBOX_IMAGE,
+  command: ["/bin/sh", "-c", script],
+  args: args.length === 0 ? [] : ["sh", ...args],
+});
+
+/** What busybox can do for the suite. */
+export const BUSYBOX_PROGRAMS: ConformancePrograms = {
+  runForever: shell("trap 'exit 143' TERM; while :; do sleep 3600 & wait $!; done"),
+  exitWith: (code) => shell(`exit ${code}`),
+  exitCodes: [0, 1, 3, 42, 126, 127, 255],
+  printLines: (lines) =>
+    shell(
+      'while [ $# -gt 0 ]; do if [ "$1" = stdout ]; then printf "%s\\n" "$2"; else printf "%s\\n" "$2" >&2; fi; shift 2; done',
+      ...lines.flatMap(({ stream, text }) => [stream, text]),
+    ),
+  countForever: shell('trap "exit 143" TERM; i=0; while :; do echo "line $i"; i=$((i+1)); sleep 0.1; done'),
+  printEnvironment: (name) => shell(`printf "%s\\n" "$${name}"`),
+  ignoreTerm: shell("trap '' TERM; while :; do sleep 1; done"),
+  printFile: (path) => ({ image: BUSYBOX_IMAGE, command: ["/bin/cat", path], args: [] }),
+};
+
+export function criAdapter(endpoint: string, options: Partial<CriAdapterInit> & { log?: Log } = {}): CriAdapter {
+  const { log = new RecordedLog(), ...init } = options;
+  return new CriAdapter(
+    { clock: systemClock, log },
+    {
+      endpoint,
+      owner: "test",
+      requestTimeoutMs: 60_000,
+      cgroups: { cpuCFSQuota: true, cpuPeriodUs: 100_000, podPidsLimit: -1 },
+      memoryCapacityBytes: 1024 ** 3,
+      seccompProfileRoot: "/nonexistent",
+      seccompDefault: false,
+      ...init,
+    },
+  );
+}
+
+/** Pods of one owner on a containerd that others may use as well; disposing removes them with all that was made. */
+export class CriFixture implements ConformanceFixture {
+  readonly programs = BUSYBOX_PROGRAMS;
+  readonly directory = mkdtempSync(join(tmpdir(), "picolet-cri-"));
+  readonly #containerd: Containerd;
+  readonly #owner = this.directory.slice(-6);
+  readonly #cgroup = `/picolet-test-${this.#owner}`;
+  #adapter: CriAdapter;
+
+  constructor(containerd: Containerd) {
+    this.#containerd = containerd;
+    this.#adapter = this.newAdapter();
+  }
+
+  get adapter(): CriAdapter {
+    return this.#adapter;
+  }
+
+  newAdapter(options: Partial<CriAdapterInit> & { log?: Log } = {}): CriAdapter {
+    return criAdapter(this.#containerd.socketPath, { owner: this.#owner, ...options });
+  }
+
+  async restartAgent(meanwhile?: () => Promise<void>): Promise<CriAdapter> {
+    await this.#adapter[Symbol.asyncDispose]();
+    await meanwhile?.();
+    this.#adapter = this.newAdapter();
+    return this.#adapter;
+  }
+
+  async killWorkload(containerId: string, signal: "SIGKILL" | "SIGTERM"): Promise<void> {
+    process.kill(this.#containerd.pidOf(containerId), signal);
+  }
+
+  async preparePod(pod: DesiredPod): Promise<{ logDirectory: string; cgroupParent: string }> {
+    const { namespace, name } = pod.pod.metadata;
+    const logDirectory = join(this.directory, "logs", `${namespace}_${name}_${pod.uid}`);
+    mkdirSync(logDirectory, { recursive: true });
+    return { logDirectory, cgroupParent: `${this.#cgroup}/pod${pod.uid}` };
+  }
+
+  async readCgroup(containerId: string, value: CgroupValue): Promise<number | undefined> {
+    const folder = this.#containerd.cgroupsOf(containerId).get(value.startsWith("cpu.") ? "cpu" : "memory");
+    return folder === undefined ? undefined : Number(readFileSync(join(folder, value), "utf8"));
+  }
+
+  async hostFolder(name: string, content: string): Promise<string> {
+    const folder = mkdtempSync(join(this.directory, "folder-"));
+    writeFileSync(join(folder, name), content);
+    return folder;
+  }
+
+  async readLog(path: string): Promise<string> {
+    return existsSync(path) ? readFileSync(path, "utf8") : "";
+  }
+
+  async renameLog(from: string, to: string): Promise<void> {
+    renameSync(from, to);
+  }
+
+  async settle(): Promise<void> {
+    await pause(SETTLE_MS);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    const signal = AbortSignal.timeout(60_000);
+    const adapter = await this.restartAgent();
+    for (const { uid } of await adapter.list(signal)) {
+      const { sandboxes, manifest } = await adapter.inspect(uid, signal);
+      for (const { id } of sandboxes) {
+        await adapter.apply(manifest ?? ({} as DesiredPod), { kind: "removeSandbox", sandboxId: id }, signal);
+      }
+    }
+    await adapter[Symbol.asyncDispose]();
+    removeCgroups(this.#cgroup);
+    rmSync(this.directory, { recursive: true });
+  }
+}
+
+/** Empty ones, with those below, on every controller. */
+function removeCgroups(path: string): void {
+  for (const controller of readdirSync("/sys/fs/cgroup", { withFileTypes: true })) {
+    const root = join("/sys/fs/cgroup", controller.name, path);
+    if (!controller.isDirectory() || !existsSync(root)) continue;
+    execFileSync("find", [root, "-depth", "-type", "d", "-exec", "rmdir", "{}", "+"]);
+  }
+}
