@@ -1,0 +1,290 @@
+import { link, lstat, rename, unlink } from "node:fs/promises";
+import { dirname } from "node:path";
+import { describeError, isCancelled } from "../../protocol/errors.ts";
+import { type Clock, type Log, type Millis, type MonotonicMs, millis, type PodUid } from "../../protocol/ports.ts";
+import type { Component } from "../core/component.ts";
+import { compressLog } from "./compress-log.ts";
+import { errorCode } from "./error-code.ts";
+import { nextStamp } from "./log-names.ts";
+import { containerLogs, type LogFileUsage, logFilesIn, unlessGone } from "./log-usage.ts";
+
+/** A container that runs, and the log it writes to. */
+export interface LoggedContainer {
+  readonly uid: PodUid;
+  readonly id: string;
+  /** Absolute. */
+  readonly logPath: string;
+}
+
+export interface LogRotatorComponents {
+  /** Those that run now. */
+  readonly containers: () => Iterable<LoggedContainer>;
+  /** The runtime goes on writing to a new file under the old name. */
+  readonly reopen: (container: LoggedContainer, signal: AbortSignal) => Promise<void>;
+  /** Whether a pod is this node's: logs of others in the same folder are left alone. */
+  readonly owns: (uid: string) => boolean;
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+export interface LogRotatorInit {
+  readonly podLogsDir: string;
+  /** `containerLogMaxSize`: a log that is larger is put aside. */
+  readonly maxSizeBytes: number;
+  /** `containerLogMaxFiles`, at least 2: the one being written and those put aside. */
+  readonly maxFiles: number;
+  /** `containerLogMonitorInterval`. */
+  readonly interval: Millis;
+  /** Of all logs of this node together; `undefined`: no limit. */
+  readonly totalMaxBytes: number | undefined;
+}
+
+/** While no log will be full by then, the next look may wait for so many intervals. A sudden burst runs on so long. */
+const MAX_INTERVALS = 3;
+/** How often everything is counted when nothing else calls for it: logs of dead containers grow no more. */
+const COUNT_INTERVAL_MS = 5 * 60_000;
+/** Of a container's runs: the last, and the one before for `logs --previous`. */
+const KEPT_ATTEMPTS = 2;
+/** What is deleted when the cap is reached goes down to this part of it, so that it is not reached again at once. */
+const LOW_WATER = 0.9;
+
+interface Seen {
+  sizeBytes: number;
+  at: MonotonicMs;
+}
+
+/**
+ * Keeps the logs of containers small: each by itself as the kubelet does, and all of them together. Killed between
+ * the renaming and the runtime's reopening, the next look finds the log missing and has it reopened.
+ */
+export class LogRotator implements Component {
+  readonly name = "log rotation";
+  readonly #components: LogRotatorComponents;
+  readonly #init: LogRotatorInit;
+  /** One for each running container, by log path. */
+  #seen = new Map<string, Seen>();
+  #countedAt: MonotonicMs | undefined;
+  #countedBytes = 0;
+  #grownBytes = 0;
+  #compressing: { readonly path: string; readonly done: Promise<void> } | undefined;
+  /** Paths to compress, oldest first; at most `maxFiles` for each running container, and found again by the next rotation. */
+  readonly #toCompress = new Set<string>();
+
+  constructor(components: LogRotatorComponents, init: LogRotatorInit) {
+    this.#components = components;
+    this.#init = init;
+  }
+
+  async run(signal: AbortSignal): Promise<void> {
+    try {
+      while (!signal.aborted) await this.#components.clock.sleep(await this.scan(signal), signal);
+    } catch (error) {
+      if (!isCancelled(error)) throw error;
+    } finally {
+      await this[Symbol.asyncDispose]();
+    }
+  }
+
+  /** Compressions end first; those that `signal` of their scan aborted at once. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    while (this.#compressing !== undefined) await this.#compressing.done;
+  }
+
+  /** One look at everything. @returns how long until the next. */
+  async scan(signal: AbortSignal): Promise<Millis> {
+    const { log } = this.#components;
+    const before = this.#seen;
+    this.#seen = new Map();
+    let earliestFull = Number.POSITIVE_INFINITY;
+    for (const container of this.#components.containers()) {
+      if (signal.aborted) break;
+      try {
+        const left = await this.#look(container, before.get(container.logPath), signal);
+        earliestFull = Math.min(earliestFull, left);
+      } catch (error) {
+        if (isCancelled(error)) throw error;
+        log.warn("cannot rotate a log", { path: container.logPath, error: describeError(error) });
+      }
+    }
+    await this.#countWhenDue(signal);
+    this.#compressNext(signal);
+    const { interval } = this.#init;
+    return millis(Math.min(Math.max(earliestFull / 2, interval), interval * MAX_INTERVALS));
+  }
+
+  /** @returns milliseconds until it is full if it grows on as it did since the last look. */
+  async #look(container: LoggedContainer, before: Seen | undefined, signal: AbortSignal): Promise<number> {
+    const { logPath } = container;
+    const now = this.#components.clock.monotonic();
+    const stats = await lstat(logPath).catch(unlessGone);
+    if (stats === undefined) {
+      this.#components.log.info("a running container's log is missing: reopening it", { path: logPath });
+      await this.#components.reopen(container, signal);
+      return 0;
+    }
+    const grown = Math.max(0, stats.size - (before?.sizeBytes ?? 0));
+    this.#grownBytes += grown;
+    if (stats.size > this.#init.maxSizeBytes) {
+      await this.#rotate(container, signal);
+      this.#seen.set(logPath, { sizeBytes: 0, at: now });
+      return 0;
+    }
+    this.#seen.set(logPath, { sizeBytes: stats.size, at: now });
+    if (before === undefined) {
+      await this.#removeOldAttempts(dirname(logPath), await logFilesIn(dirname(logPath)));
+      return 0;
+    }
+    const elapsed = now - before.at;
+    return grown === 0 ? Number.POSITIVE_INFINITY : ((this.#init.maxSizeBytes - stats.size) * elapsed) / grown;
+  }
+
+  /** Makes room, puts the log aside and has the runtime begin a new one; older ones are left to be compressed. */
+  async #rotate(container: LoggedContainer, signal: AbortSignal): Promise<void> {
+    const { logPath } = container;
+    const files = await logFilesIn(dirname(logPath));
+    const aside = await this.#tidy(files.filter(({ path }) => path.startsWith(`${logPath}.`)));
+    const excess = aside.length - (this.#init.maxFiles - 2);
+    for (const { path } of aside.slice(0, Math.max(0, excess))) await this.#remove(path);
+    const stamp = nextStamp(
+      this.#components.clock.wall(),
+      aside.map(({ name }) => name.stamp),
+    );
+    const target = `${logPath}.${stamp}`;
+    await rename(logPath, target);
+    try {
+      await this.#components.reopen(container, signal);
+    } catch (error) {
+      // The runtime goes on writing to what it has open, so it gets its name back; unless it has reopened after all.
+      await putBack(target, logPath);
+      throw error;
+    }
+    for (const { path, name } of aside.slice(Math.max(0, excess)))
+      if (name.kind === "rotated") this.#toCompress.add(path);
+  }
+
+  /** Removes what a crash left: halves of compressions, and logs whose gzip is complete. @returns the rest, oldest first. */
+  async #tidy(files: readonly LogFileUsage[]): Promise<LogFileUsage[]> {
+    const compressed = new Set(files.filter(({ name }) => name.kind === "compressed").map(({ path }) => path));
+    const kept: LogFileUsage[] = [];
+    for (const file of files) {
+      const { path, name } = file;
+      const isHalf = name.kind === "leftover" && !path.startsWith(`${this.#compressing?.path}.`);
+      const isDouble = name.kind === "rotated" && compressed.has(`${path}.gz`) && this.#compressing?.path !== path;
+      if (isHalf || isDouble) await this.#remove(path);
+      else if (name.kind === "rotated" || name.kind === "compressed") kept.push(file);
+    }
+    return kept.sort((a, b) => (a.name.stamp < b.name.stamp ? -1 : 1));
+  }
+
+  /** One at a time: a board has one core to spare for it at best. */
+  #compressNext(signal: AbortSignal): void {
+    const [path] = this.#toCompress;
+    if (path === undefined || this.#compressing !== undefined || signal.aborted) return;
+    this.#toCompress.delete(path);
+    const done = compressLog(path, signal)
+      .catch((error: unknown) => {
+        if (signal.aborted || errorCode(error) === "ENOENT") return;
+        this.#components.log.warn("cannot compress a log", { path, error: describeError(error) });
+      })
+      .finally(() => {
+        this.#compressing = undefined;
+        this.#compressNext(signal);
+      });
+    this.#compressing = { path, done };
+  }
+
+  async #removeOldAttempts(folder: string, files: readonly LogFileUsage[]): Promise<readonly LogFileUsage[]> {
+    const attempts = [...new Set(files.map(({ name }) => name.attempt))].sort((a, b) => b - a);
+    const oldest = attempts[KEPT_ATTEMPTS - 1] ?? 0;
+    const running = new Set(this.#runningPaths());
+    const kept: LogFileUsage[] = [];
+    for (const file of files) {
+      const isOfRunning = running.has(`${folder}/${file.name.attempt}.log`);
+      if (file.name.attempt < oldest && !isOfRunning) await this.#remove(file.path);
+      else kept.push(file);
+    }
+    return kept;
+  }
+
+  *#runningPaths(): Iterable<string> {
+    for (const { logPath } of this.#components.containers()) yield logPath;
+  }
+
+  /** Everything on disk is counted now and then, and when what has grown since may have reached the cap. */
+  async #countWhenDue(signal: AbortSignal): Promise<void> {
+    const now = this.#components.clock.monotonic();
+    const cap = this.#init.totalMaxBytes ?? Number.POSITIVE_INFINITY;
+    const isDue = this.#countedAt === undefined || now - this.#countedAt >= COUNT_INTERVAL_MS;
+    if (!isDue && this.#countedBytes + this.#grownBytes <= cap) return;
+    this.#countedAt = now;
+    this.#grownBytes = 0;
+    const files = await this.#count();
+    if (this.#countedBytes <= cap) return;
+    await this.#reduce(files, cap);
+    if (this.#countedBytes <= cap) return;
+    await this.#rotateLargest(cap, signal);
+    await this.#reduce(await this.#count(), cap);
+  }
+
+  async #count(): Promise<LogFileUsage[]> {
+    const { podLogsDir } = this.#init;
+    const all: LogFileUsage[] = [];
+    for await (const { folder, files } of containerLogs(podLogsDir, this.#components.owns))
+      all.push(...(await this.#removeOldAttempts(folder, files)));
+    this.#countedBytes = all.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
+    return all;
+  }
+
+  /** Logs put aside go first, then those of containers that run no more, oldest first; never one that is written to. */
+  async #reduce(files: readonly LogFileUsage[], cap: number): Promise<void> {
+    const running = new Set(this.#runningPaths());
+    const rank = ({ name }: LogFileUsage): number => (name.kind === "current" ? 1 : 0);
+    const candidates = files
+      .filter(({ path }) => !running.has(path))
+      .sort((a, b) => rank(a) - rank(b) || a.modifiedAtMs - b.modifiedAtMs || (a.path < b.path ? -1 : 1));
+    let removed = 0;
+    for (const { path, sizeBytes } of candidates) {
+      if (this.#countedBytes <= cap * LOW_WATER) break;
+      await this.#remove(path);
+      this.#countedBytes -= sizeBytes;
+      removed += 1;
+    }
+    if (removed > 0)
+      this.#components.log.warn("all logs together are too large: the oldest were deleted", {
+        files: removed,
+        limitBytes: cap,
+        leftBytes: this.#countedBytes,
+      });
+  }
+
+  /** When the logs being written are too large together, those with more than their share are put aside early. */
+  async #rotateLargest(cap: number, signal: AbortSignal): Promise<void> {
+    const running = [...this.#components.containers()];
+    const share = cap / (2 * Math.max(1, running.length));
+    for (const container of running) {
+      const seen = this.#seen.get(container.logPath);
+      if (seen === undefined || seen.sizeBytes <= share) continue;
+      try {
+        await this.#rotate(container, signal);
+        seen.sizeBytes = 0;
+      } catch (error) {
+        if (isCancelled(error)) throw error;
+        this.#components.log.warn("cannot rotate a log", { path: container.logPath, error: describeError(error) });
+      }
+    }
+  }
+
+  async #remove(path: string): Promise<void> {
+    this.#toCompress.delete(path);
+    await unlink(path).catch(unlessGone);
+  }
+}
+
+async function putBack(aside: string, path: string): Promise<void> {
+  try {
+    await link(aside, path);
+    await unlink(aside);
+  } catch (error) {
+    if (errorCode(error) !== "EEXIST") throw error;
+  }
+}

@@ -1,0 +1,592 @@
+/** On a real file system, with real mounts where the process may mount. */
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statfsSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
+import { createServer } from "node:net";
+import { test } from "node:test";
+import { isPicoletError } from "../../protocol/errors.ts";
+import { millis } from "../../protocol/ports.ts";
+import type {
+  ContainerLaunch,
+  DesiredPod,
+  Mount,
+  ObservedContainer,
+  ObservedPod,
+} from "../../runtime-adapters/contract/runtime-adapter.ts";
+import { desired, firstContainer, podOf } from "../../test/support/pods.ts";
+import { RecordedEvents, RecordedLog } from "../../test/support/recorders.ts";
+import { TempFolder } from "../../test/support/temp-folder.ts";
+import { type Mounter, SystemMounter } from "./mounter.ts";
+import { type PodCgroupPort, type PodEnvironmentInit, PodFolders } from "./pod-environment.ts";
+
+const NEVER = new AbortController().signal;
+const system = new SystemMounter();
+const skip = system.allowed ? false : "needs the right to mount";
+
+class FakeCgroups implements PodCgroupPort {
+  readonly calls: string[] = [];
+  failure: Error | undefined;
+
+  pathOf(pod: DesiredPod): string {
+    return `/kubepods/pod${pod.uid}`;
+  }
+
+  async ensure(pod: DesiredPod): Promise<void> {
+    this.calls.push(`ensure ${pod.uid}`);
+  }
+
+  async remove(pod: DesiredPod): Promise<void> {
+    if (this.failure !== undefined) throw this.failure;
+    this.calls.push(`remove ${pod.uid}`);
+  }
+}
+
+class Bench implements Disposable {
+  readonly folder = new TempFolder();
+  readonly cgroups = new FakeCgroups();
+  readonly events = new RecordedEvents();
+  readonly log = new RecordedLog();
+  readonly mounter: Mounter;
+  readonly environment: PodFolders;
+
+  constructor(init: Partial<PodEnvironmentInit> = {}, mounter: Mounter = system) {
+    this.mounter = mounter;
+    writeFileSync(this.folder.at("resolv.conf"), "nameserver 192.0.2.53\nsearch lan\n");
+    this.environment = new PodFolders(
+      { cgroups: this.cgroups, mounter, events: this.events, log: this.log, hostIPs: () => ["192.0.2.1"] },
+      {
+        rootDir: this.folder.at("lib"),
+        podLogsDir: this.folder.at("logs"),
+        nodeName: "board",
+        resolvConf: this.folder.at("resolv.conf"),
+        clusterDNS: { servers: ["10.96.0.10"], domain: "cluster.local" },
+        allocatable: { cpu: "4", memory: "512Mi" },
+        memoryBytes: 2 ** 29,
+        ...init,
+      },
+    );
+  }
+
+  at(...names: readonly string[]): string {
+    return this.folder.at("lib/pods", ...names);
+  }
+
+  launch(pod: DesiredPod, attempt = 0, observed: Partial<ObservedPod> = {}): ContainerLaunch {
+    const image = { requested: "example/app:1", id: "sha256:1" };
+    const sandboxes = [{ id: "s", attempt: 0, state: "ready" as const, createdAtMs: 0, ips: ["10.1.2.3"] }];
+    return this.environment.container(
+      pod,
+      firstContainer(pod),
+      { attempt, backoff: millis(10_000), image },
+      { uid: pod.uid, sandboxes, containers: [], manifest: undefined, ...observed },
+    );
+  }
+
+  [Symbol.dispose](): void {
+    for (const mounted of system.mountPointsWithin(this.folder.path)) system.unmountNow(mounted);
+    this.folder[Symbol.dispose]();
+  }
+}
+
+type Spec = NonNullable<Parameters<typeof podOf>[0]>;
+type ContainerSpec = NonNullable<Spec["containers"]>[number];
+type VolumeSpec = NonNullable<Spec["volumes"]>[number];
+
+/** A pod with these volumes, all mounted below /mnt, and more of the container. */
+function podWith(volumes: readonly VolumeSpec[], own: Partial<ContainerSpec> = {}, spec: Spec = {}): DesiredPod {
+  const volumeMounts = volumes.map(({ name = "" }) => ({ name, mountPath: `/mnt/${name}` }));
+  const container = { name: "app", image: "example/app:1", volumeMounts, ...own };
+  return desired(podOf({ ...spec, volumes: [...volumes], containers: [container] }), "uid-1");
+}
+
+const mountAt = (launch: ContainerLaunch, path: string): Mount | undefined =>
+  launch.mounts.find((mount) => mount.containerPath === path);
+
+async function refusal(action: Promise<unknown>): Promise<string> {
+  const error = await action.then(
+    () => undefined,
+    (reason: unknown) => reason,
+  );
+  assert.ok(isPicoletError(error), "it did not fail");
+  return `${error.reason}: ${error.message}`;
+}
+
+test("a pod's folders, cgroup and volumes are made, and made again with no harm", async () => {
+  using bench = new Bench();
+  const pod = podWith(
+    [{ name: "data", emptyDir: {} }, { name: "bare" }, { name: "unused", nfs: { server: "s", path: "/" } }],
+    {
+      volumeMounts: [
+        { name: "data", mountPath: "/data" },
+        { name: "bare", mountPath: "/bare", readOnly: true },
+      ],
+    },
+  );
+  await bench.environment.prepare(pod, NEVER);
+  writeFileSync(bench.at("uid-1/volumes/kubernetes.io~empty-dir/data/file"), "kept");
+  await bench.environment.prepare(pod, NEVER);
+  assert.equal(readFileSync(bench.at("uid-1/volumes/kubernetes.io~empty-dir/data/file"), "utf8"), "kept");
+  assert.equal(statSync(bench.at("uid-1/volumes/kubernetes.io~empty-dir/data")).mode & 0o7777, 0o777);
+  assert.equal(statSync(bench.at("uid-1")).mode & 0o007, 0);
+  assert.ok(existsSync(bench.folder.at("logs/default_web_uid-1")));
+  assert.deepEqual(bench.cgroups.calls, ["ensure uid-1", "ensure uid-1"]);
+});
+
+test("the sandbox: its cgroup, its log folder, its name and its DNS", async () => {
+  using bench = new Bench();
+  const pod = podWith([], {}, { hostname: "custom" });
+  assert.deepEqual(bench.environment.sandbox(pod, 3), {
+    attempt: 3,
+    logDirectory: bench.folder.at("logs/default_web_uid-1"),
+    cgroupParent: "/kubepods/poduid-1",
+    hostname: "custom",
+    dns: {
+      servers: ["10.96.0.10"],
+      searches: ["default.svc.cluster.local", "svc.cluster.local", "cluster.local", "lan"],
+      options: ["ndots:5"],
+    },
+  });
+  assert.equal(bench.environment.sandbox(podWith([], {}, { hostNetwork: true }), 0).hostname, "");
+  assert.deepEqual(bench.events.lines, []);
+});
+
+test("a resolver configuration that cannot be read, and a cluster's DNS nobody named, are said as events", () => {
+  using bench = new Bench({ resolvConf: "/nowhere/resolv.conf", clusterDNS: { servers: [], domain: "cluster.local" } });
+  assert.equal(bench.environment.sandbox(podWith([]), 0).dns, undefined);
+  assert.match(bench.events.lines[0] ?? "", /^Warning DNSConfigForming: cannot read \/nowhere\/resolv\.conf: ENOENT/);
+  assert.match(
+    bench.events.lines[1] ?? "",
+    /^Warning MissingClusterDNS: kubelet does not have ClusterDNS IP configured/,
+  );
+  assert.equal(bench.events.all[1]?.regarding.kind, "Node");
+});
+
+test("a container: command, environment, folders and files are concrete", async () => {
+  using bench = new Bench();
+  const pod = podWith([{ name: "data", emptyDir: {} }], {
+    command: ["run", "$(WHO)", "$$(WHO)"],
+    args: ["$(NODE)", "$(NONE)"],
+    workingDir: "/work",
+    env: [
+      { name: "WHO", value: "me" },
+      { name: "NODE", valueFrom: { fieldRef: { fieldPath: "spec.nodeName" } } },
+      { name: "IP", valueFrom: { fieldRef: { fieldPath: "status.podIP" } } },
+    ],
+  });
+  await bench.environment.prepare(pod, NEVER);
+  const { mounts, hash, ...rest } = bench.launch(pod, 2);
+  assert.deepEqual(rest, {
+    name: "app",
+    attempt: 2,
+    backoff: 10_000,
+    image: { requested: "example/app:1", id: "sha256:1" },
+    command: ["run", "me", "$(WHO)"],
+    args: ["board", "$(NONE)"],
+    env: [
+      { name: "WHO", value: "me" },
+      { name: "NODE", value: "board" },
+      { name: "IP", value: "10.1.2.3" },
+    ],
+    workingDir: "/work",
+    logPath: "app/2.log",
+  });
+  assert.match(hash, /^[0-9a-f]{8}$/);
+  const plain = { readOnly: false, propagation: "private" };
+  assert.deepEqual(mounts, [
+    { containerPath: "/mnt/data", hostPath: bench.at("uid-1/volumes/kubernetes.io~empty-dir/data"), ...plain },
+    { containerPath: "/etc/hosts", hostPath: bench.at("uid-1/etc-hosts"), ...plain },
+    { containerPath: "/dev/termination-log", hostPath: bench.at("uid-1/containers/app/00000002"), ...plain },
+  ]);
+  assert.match(readFileSync(bench.at("uid-1/etc-hosts"), "utf8"), /^10\.1\.2\.3\tweb$/m);
+  assert.ok(existsSync(bench.folder.at("logs/default_web_uid-1/app")));
+});
+
+test("/etc/hosts is left to whoever has a reason: the runtime, or the container itself", async () => {
+  using bench = new Bench();
+  const hostsOf = (pod: DesiredPod, observed: Partial<ObservedPod> = {}): Mount | undefined =>
+    mountAt(bench.launch(pod, 0, observed), "/etc/hosts");
+  const hostAliases = [{ ip: "192.0.2.9", hostnames: ["gw"] }];
+  await bench.environment.prepare(podWith([]), NEVER);
+  assert.equal(hostsOf(podWith([]), { sandboxes: [] }), undefined, "no address yet");
+  assert.equal(hostsOf(podWith([], {}, { hostNetwork: true })), undefined);
+  assert.ok(hostsOf(podWith([], {}, { hostNetwork: true, hostAliases })));
+  const nodeHosts = readFileSync("/etc/hosts", "utf8");
+  assert.ok(readFileSync(bench.at("uid-1/etc-hosts"), "utf8").includes(nodeHosts));
+  const own = podWith([{ name: "hosts", emptyDir: {} }], {
+    volumeMounts: [{ name: "hosts", mountPath: "/etc/hosts" }],
+  });
+  assert.equal(hostsOf(own)?.hostPath, bench.at("uid-1/volumes/kubernetes.io~empty-dir/hosts"));
+});
+
+test("/etc/hosts is written in place, and not at all when it says so already", async () => {
+  using bench = new Bench();
+  const pod = podWith([]);
+  await bench.environment.prepare(pod, NEVER);
+  bench.launch(pod);
+  const before = statSync(bench.at("uid-1/etc-hosts"), { bigint: true });
+  bench.launch(pod, 1);
+  assert.equal(statSync(bench.at("uid-1/etc-hosts"), { bigint: true }).mtimeNs, before.mtimeNs);
+  const moved = { id: "s", attempt: 1, state: "ready" as const, createdAtMs: 0, ips: ["10.9.9.9"] };
+  bench.launch(pod, 2, { sandboxes: [moved] });
+  assert.equal(statSync(bench.at("uid-1/etc-hosts"), { bigint: true }).ino, before.ino);
+  assert.match(readFileSync(bench.at("uid-1/etc-hosts"), "utf8"), /^10\.9\.9\.9\tweb$/m);
+});
+
+test("last words are read back from the run that wrote them; without any, a failed run shows the end of its log", async () => {
+  using bench = new Bench();
+  const pod = podWith([], { terminationMessagePolicy: "FallbackToLogsOnError" });
+  await bench.environment.prepare(pod, NEVER);
+  const log = bench.folder.at("log");
+  writeFileSync(log, "2026-01-01T00:00:00Z stderr F it broke\n");
+  const read = (attempt: number, exitCode: number): string =>
+    bench.environment.readTerminationMessage(pod, firstContainer(pod), { attempt, exitCode, logPath: log });
+  writeFileSync(mountAt(bench.launch(pod, 0), "/dev/termination-log")?.hostPath ?? "", "gave up");
+  bench.launch(pod, 1);
+  assert.equal(read(0, 0), "gave up");
+  assert.equal(read(1, 1), "it broke\n");
+  assert.equal(read(1, 0), "");
+  const begun = { name: "app", attempt: 0 } as ObservedContainer;
+  bench.launch(pod, 0, { containers: [begun] });
+  assert.equal(read(0, 0), "gave up", "asked for twice");
+  bench.launch(pod, 0);
+  assert.equal(read(0, 0), "", "begun anew");
+});
+
+test("every type of hostPath is checked with the kubelet's words, and made where it says so", async () => {
+  using bench = new Bench();
+  const at = (name: string): string => bench.folder.at("host", name);
+  mkdirSync(at("dir"), { recursive: true });
+  writeFileSync(at("file"), "");
+  const server = createServer().listen(at("socket"));
+  await once(server, "listening");
+  const types = ["Directory", "File", "Socket", "CharDevice", "BlockDevice"] as const;
+  const wording = {
+    Directory: "a directory",
+    File: "a file",
+    Socket: "a socket file",
+    CharDevice: "a character device",
+    BlockDevice: "a block device",
+  };
+  const fitting: Readonly<Record<string, string>> = { dir: "Directory", file: "File", socket: "Socket" };
+  const podOn = (path: string, type: NonNullable<NonNullable<VolumeSpec["hostPath"]>["type"]>): DesiredPod =>
+    podWith([{ name: "host", hostPath: { path, type } }]);
+  try {
+    for (const name of ["dir", "file", "socket", "missing"])
+      for (const type of types) {
+        const pod = podOn(at(name), type);
+        if (fitting[name] === type) await bench.environment.prepare(pod, NEVER);
+        else
+          assert.equal(
+            await refusal(bench.environment.prepare(pod, NEVER)),
+            `FailedMount: MountVolume.SetUp failed for volume "host" : hostPath type check failed: ${at(name)} is not ${wording[type]}`,
+          );
+      }
+    await bench.environment.prepare(podOn("/dev/null", "CharDevice"), NEVER);
+    await bench.environment.prepare(podOn(at("missing"), ""), NEVER);
+    assert.equal(existsSync(at("missing")), false);
+    await bench.environment.prepare(podOn(at("made/deep"), "DirectoryOrCreate"), NEVER);
+    await bench.environment.prepare(podOn(at("made/deep"), "DirectoryOrCreate"), NEVER);
+    await bench.environment.prepare(podOn(at("made/file"), "FileOrCreate"), NEVER);
+    writeFileSync(at("made/file"), "kept");
+    await bench.environment.prepare(podOn(at("made/file"), "FileOrCreate"), NEVER);
+    assert.equal(readFileSync(at("made/file"), "utf8"), "kept");
+    assert.match(
+      await refusal(bench.environment.prepare(podOn(at("made/file"), "DirectoryOrCreate"), NEVER)),
+      /is not a directory/,
+    );
+    assert.match(await refusal(bench.environment.prepare(podOn(at("no/parent"), "FileOrCreate"), NEVER)), /ENOENT/);
+    assert.equal(mountAt(bench.launch(podOn(at("dir"), "Directory")), "/mnt/host")?.hostPath, at("dir"));
+  } finally {
+    server.close();
+  }
+});
+
+test("what is not supported is refused with its name, all at once; optional ConfigMaps and Secrets mount empty", async () => {
+  using bench = new Bench();
+  const refused = podWith([
+    { name: "a", nfs: { server: "s", path: "/" } },
+    { name: "b", configMap: { name: "cm" } },
+    { name: "c", secret: { secretName: "s" } },
+    { name: "d", downwardAPI: { items: [{ path: "p", fieldRef: { fieldPath: "metadata.name" } }] } },
+    { name: "e", emptyDir: { medium: "HugePages" } },
+    { name: "f", emptyDir: {} },
+  ]);
+  assert.equal(
+    await refusal(bench.environment.prepare(refused, NEVER)),
+    "FailedMount: " +
+      [
+        'MountVolume.SetUp failed for volume "a" : volumes of type nfs are not supported by this version of picolet',
+        'MountVolume.SetUp failed for volume "b" : configmap "cm" not found',
+        'MountVolume.SetUp failed for volume "c" : secret "s" not found',
+        'MountVolume.SetUp failed for volume "d" : volumes of type downwardAPI are not supported by this version of picolet',
+        'MountVolume.SetUp failed for volume "e" : emptyDir volumes of medium HugePages are not supported by this version of picolet',
+      ].join("; "),
+  );
+  const empty = podWith([
+    { name: "cm", configMap: { name: "cm", optional: true } },
+    { name: "s", secret: { secretName: "s", optional: true } },
+  ]);
+  await bench.environment.prepare(empty, NEVER);
+  const launch = bench.launch(empty);
+  for (const name of ["cm", "s"]) {
+    const mount = mountAt(launch, `/mnt/${name}`);
+    assert.equal(mount?.readOnly, true);
+    assert.deepEqual(readdirSync(mount?.hostPath ?? ""), []);
+  }
+});
+
+test("a volume in memory is a tmpfs of the least size that is named, once", { skip }, async () => {
+  using bench = new Bench();
+  const sizeOf = async (volume: VolumeSpec, own: Partial<ContainerSpec> = {}): Promise<number> => {
+    const pod = podWith([volume], own);
+    await bench.environment.prepare(pod, NEVER);
+    await bench.environment.prepare(pod, NEVER);
+    const path = bench.at(`uid-1/volumes/kubernetes.io~empty-dir/${volume.name}`);
+    assert.deepEqual(system.mountPointsWithin(path), [path]);
+    assert.equal(statSync(path).mode & 0o777, 0o777);
+    const { blocks, bsize } = statfsSync(path);
+    return blocks * bsize;
+  };
+  const memory = { medium: "Memory" };
+  const limited = { resources: { limits: { memory: "8Mi" } } };
+  assert.equal(await sizeOf({ name: "own", emptyDir: { ...memory, sizeLimit: "1Mi" } }), 2 ** 20);
+  assert.equal(await sizeOf({ name: "pod", emptyDir: { ...memory, sizeLimit: "1Gi" } }, limited), 2 ** 23);
+  assert.equal(await sizeOf({ name: "node", emptyDir: memory }), 2 ** 29);
+  await bench.environment.cleanup(podWith([]), NEVER);
+  assert.deepEqual(readdirSync(bench.at()), []);
+});
+
+test("without the right to mount a volume in memory is a folder, and that is said once", async () => {
+  const unable: Mounter = {
+    allowed: false,
+    mountTmpfs: () => Promise.reject(new Error("may not")),
+    bind: () => assert.fail("may not"),
+    unmountNow: () => assert.fail("may not"),
+    mountPointsWithin: () => [],
+    unmount: () => Promise.reject(new Error("may not")),
+  };
+  using bench = new Bench({}, unable);
+  const volumes = ["a", "b"].map((name) => ({ name, emptyDir: { medium: "Memory" } }));
+  const pod = podWith(volumes, {
+    volumeMounts: [
+      { name: "a", mountPath: "/a", subPath: "x" },
+      { name: "b", mountPath: "/b" },
+    ],
+  });
+  await bench.environment.prepare(pod, NEVER);
+  assert.deepEqual(bench.log.problems, [
+    "this process may not mount: emptyDir volumes of medium Memory are folders on disk",
+  ]);
+  const real = bench.at("uid-1/volumes/kubernetes.io~empty-dir/a/x");
+  assert.equal(mountAt(bench.launch(pod), "/a")?.hostPath, real);
+  await bench.environment.cleanup(pod, NEVER);
+  assert.deepEqual(readdirSync(bench.at()), []);
+});
+
+test("fsGroup owns an emptyDir, and what is made in it", { skip }, async () => {
+  using bench = new Bench();
+  const pod = podWith([{ name: "data", emptyDir: {} }], {}, { securityContext: { fsGroup: 2000 } });
+  await bench.environment.prepare(pod, NEVER);
+  const stats = statSync(bench.at("uid-1/volumes/kubernetes.io~empty-dir/data"));
+  assert.deepEqual([stats.gid, stats.mode & 0o7777], [2000, 0o2777]);
+});
+
+test("a subPath is made, held in place, and the same for the next run", { skip }, async () => {
+  using bench = new Bench();
+  const pod = podWith([{ name: "data", emptyDir: {} }], {
+    env: [{ name: "SUB", value: "by-env" }],
+    volumeMounts: [
+      { name: "data", mountPath: "/sub", subPath: "sub/deep" },
+      {
+        name: "data",
+        mountPath: "/expr",
+        subPathExpr: "$(SUB)/x",
+        readOnly: true,
+        mountPropagation: "HostToContainer",
+      },
+      { name: "data", mountPath: "/file", subPath: "file" },
+    ],
+  });
+  await bench.environment.prepare(pod, NEVER);
+  const volume = bench.at("uid-1/volumes/kubernetes.io~empty-dir/data");
+  writeFileSync(`${volume}/file`, "content");
+  const launch = bench.launch(pod);
+  const target = bench.at("uid-1/volume-subpaths/data/app/0");
+  assert.equal(mountAt(launch, "/sub")?.hostPath, target);
+  assert.deepEqual(mountAt(launch, "/expr"), {
+    containerPath: "/expr",
+    hostPath: bench.at("uid-1/volume-subpaths/data/app/1"),
+    readOnly: true,
+    propagation: "hostToContainer",
+  });
+  assert.equal(readFileSync(bench.at("uid-1/volume-subpaths/data/app/2"), "utf8"), "content");
+  writeFileSync(`${target}/written`, "");
+  assert.ok(existsSync(`${volume}/sub/deep/written`));
+  assert.ok(existsSync(`${volume}/by-env/x`));
+  bench.launch(pod, 1);
+  assert.equal(system.mountPointsWithin(bench.folder.path).length, 3, "not bound a second time");
+
+  // Exchanged by the pod for something else, and for another kind: the next run sees that.
+  renameSync(`${volume}/sub/deep`, `${volume}/sub/old`);
+  rmSync(`${volume}/file`);
+  mkdirSync(`${volume}/file`);
+  bench.launch(pod, 2);
+  assert.deepEqual(readdirSync(target), []);
+  assert.ok(statSync(bench.at("uid-1/volume-subpaths/data/app/2")).isDirectory());
+  assert.equal(system.mountPointsWithin(bench.folder.path).length, 3);
+
+  await bench.environment.cleanup(pod, NEVER);
+  assert.deepEqual(readdirSync(bench.at()), []);
+});
+
+test("a subPath that leads out is refused, without telling the pod where to", async () => {
+  using bench = new Bench();
+  const podAt = (subPath: string): DesiredPod =>
+    podWith([{ name: "data", emptyDir: {} }], { volumeMounts: [{ name: "data", mountPath: "/sub", subPath }] });
+  await bench.environment.prepare(podAt("x"), NEVER);
+  symlinkSync("/etc", bench.at("uid-1/volumes/kubernetes.io~empty-dir/data/link"));
+  const reasonOf = (pod: DesiredPod): string => {
+    try {
+      bench.launch(pod);
+    } catch (error) {
+      assert.ok(isPicoletError(error));
+      return `${error.reason}: ${error.message}`;
+    }
+    return "no error";
+  };
+  assert.equal(
+    reasonOf(podAt("link/x")),
+    'CreateContainerConfigError: failed to prepare subPath for volumeMount "data" of container "app"',
+  );
+  assert.equal(bench.log.entries[0]?.fields.error, "it leads out of the volume");
+  const expr = podWith([{ name: "data", emptyDir: {} }], {
+    env: [{ name: "UP", value: "../.." }],
+    volumeMounts: [{ name: "data", mountPath: "/sub", subPathExpr: "$(UP)" }],
+  });
+  assert.match(
+    reasonOf(expr),
+    /^CreateContainerConfigError: unable to provision SubPath `\.\.\/\.\.`: must not contain '\.\.'$/,
+  );
+  const unset = podWith([{ name: "data", emptyDir: {} }], {
+    volumeMounts: [{ name: "data", mountPath: "/sub", subPathExpr: "$(NONE)" }],
+  });
+  assert.equal(reasonOf(unset), 'CreateContainerConfigError: missing value for "NONE"');
+});
+
+test("cleaning up twice, and after a crash in the middle, ends the same way", async () => {
+  using bench = new Bench();
+  const pod = podWith([
+    { name: "data", emptyDir: {} },
+    { name: "host", hostPath: { path: bench.folder.at("host") } },
+  ]);
+  mkdirSync(bench.folder.at("host"));
+  writeFileSync(bench.folder.at("host/precious"), "");
+  await bench.environment.prepare(pod, NEVER);
+  bench.launch(pod);
+  symlinkSync(bench.folder.at("host"), bench.at("uid-1/volumes/kubernetes.io~empty-dir/data/link"));
+  rmSync(bench.at("uid-1/containers"), { recursive: true });
+  await bench.environment.cleanup(pod, NEVER);
+  await bench.environment.cleanup(pod, NEVER);
+  assert.deepEqual(readdirSync(bench.at()), []);
+  assert.deepEqual(readdirSync(bench.folder.at("logs")), []);
+  assert.deepEqual(readdirSync(bench.folder.at("host")), ["precious"]);
+  assert.deepEqual(bench.cgroups.calls, ["ensure uid-1", "remove uid-1", "remove uid-1"]);
+});
+
+test("as long as a process is left in the cgroup, nothing on disk is touched", async () => {
+  using bench = new Bench();
+  const pod = podWith([{ name: "data", emptyDir: {} }]);
+  await bench.environment.prepare(pod, NEVER);
+  bench.cgroups.failure = new Error("busy");
+  await assert.rejects(bench.environment.cleanup(pod, NEVER));
+  assert.ok(existsSync(bench.at("uid-1/volumes/kubernetes.io~empty-dir/data")));
+});
+
+test("a mount that is busy stops the cleanup, and nothing is deleted through it", { skip }, async () => {
+  using bench = new Bench();
+  const pod = podWith([{ name: "data", emptyDir: { medium: "Memory", sizeLimit: "1Mi" } }]);
+  await bench.environment.prepare(pod, NEVER);
+  const volume = bench.at("uid-1/volumes/kubernetes.io~empty-dir/data");
+  writeFileSync(`${volume}/precious`, "");
+  const holder = spawn("sh", ["-c", "echo ready; exec sleep 60"], { cwd: volume, stdio: ["ignore", "pipe", "ignore"] });
+  await once(holder.stdout, "data");
+  const exit = once(holder, "exit");
+  try {
+    await assert.rejects(
+      bench.environment.cleanup(pod, NEVER),
+      (error) => isPicoletError(error, "unavailable") && error.retryable,
+    );
+    assert.ok(existsSync(`${volume}/precious`));
+    assert.ok(existsSync(bench.folder.at("logs/default_web_uid-1")));
+  } finally {
+    holder.kill("SIGKILL");
+    await exit;
+  }
+  await bench.environment.cleanup(pod, NEVER);
+  assert.deepEqual(readdirSync(bench.at()), []);
+});
+
+test("the sweep takes what nobody knows, mounts and logs with it, and leaves the rest", { skip }, async () => {
+  using bench = new Bench();
+  const memory = { name: "data", emptyDir: { medium: "Memory", sizeLimit: "1Mi" } };
+  const pods = ["known", "orphan"].map((uid) => desired(podWith([memory]).pod, uid));
+  for (const pod of pods) await bench.environment.prepare(pod, NEVER);
+  mkdirSync(bench.folder.at("logs/default_other_somebody-else"));
+  mkdirSync(bench.folder.at("host"));
+  writeFileSync(bench.folder.at("host/precious"), "");
+  symlinkSync(bench.folder.at("host"), bench.at("link"));
+  // The store of a fresh agent on a moved root: a path with a link in it.
+  symlinkSync(bench.folder.at("lib"), bench.folder.at("moved"));
+  const fresh = new PodFolders(
+    { cgroups: bench.cgroups, mounter: system, events: bench.events, log: bench.log, hostIPs: () => [] },
+    {
+      rootDir: bench.folder.at("moved"),
+      podLogsDir: bench.folder.at("logs"),
+      nodeName: "board",
+      resolvConf: "",
+      clusterDNS: { servers: [], domain: "" },
+      allocatable: {},
+      memoryBytes: 2 ** 29,
+    },
+  );
+  assert.deepEqual(await fresh.sweep(new Set(["known"]), NEVER), ["orphan"]);
+  assert.deepEqual(readdirSync(bench.at()).sort(), ["known", "link"]);
+  assert.deepEqual(readdirSync(bench.folder.at("logs")).sort(), ["default_other_somebody-else", "default_web_known"]);
+  assert.ok(existsSync(bench.folder.at("host/precious")));
+  assert.deepEqual(await fresh.sweep(new Set(["known"]), NEVER), []);
+  assert.equal(system.mountPointsWithin(bench.folder.path).length, 1);
+});
+
+test("before the first pod there is nothing to sweep", async () => {
+  using bench = new Bench();
+  assert.deepEqual(await bench.environment.sweep(new Set(), NEVER), []);
+});
+
+test("a full disk or a read-only one is FailedMount and may be tried again", async () => {
+  using bench = new Bench();
+  writeFileSync(bench.folder.at("lib"), "a file where the root folder belongs");
+  await assert.rejects(bench.environment.prepare(podWith([]), NEVER), (error) => {
+    assert.ok(isPicoletError(error, "failed") && error.retryable);
+    assert.equal(error.reason, "FailedMount");
+    return true;
+  });
+});
+
+test("a name the kernel cannot hold is found before anything is made", async () => {
+  using bench = new Bench();
+  const pod = podWith([], {}, { subdomain: "s".repeat(60), setHostnameAsFQDN: true });
+  assert.match(await refusal(bench.environment.prepare(pod, NEVER)), /^FailedCreatePodSandBox: /);
+  assert.equal(existsSync(bench.at()), false);
+});
