@@ -36,7 +36,7 @@ for (const [name, text] of [
   test(`${name} is the default configuration`, () => {
     const configuration = load(text);
     assert.equal(configuration.nodeName, "board-7");
-    assert.equal(configuration.staticPodPath, "");
+    assert.equal(configuration.staticPodPath, "/etc/picolet/manifests");
     assert.equal(configuration.fileCheckFrequency, 20_000);
     assert.equal(configuration.containerRuntimeEndpoint, "unix:///run/containerd/containerd.sock");
     assert.equal(configuration.containerLogMaxSize, 10_485_760);
