@@ -2,7 +2,7 @@ import { createReadStream } from "node:fs";
 import { lstat, open, rename, unlink, utimes } from "node:fs/promises";
 import { pipeline } from "node:stream/promises";
 import { createGzip } from "node:zlib";
-import { errorCode } from "./error-code.ts";
+import { errorCode } from "../core/error-code.ts";
 
 /**
  * Replaces a log that was put aside by its gzip, `<path>.gz`, with the same times. On disk before the log goes, and

@@ -4,6 +4,7 @@ import type { CgroupValues } from "../../protocol/cgroup-values.ts";
 import { PicoletError } from "../../protocol/errors.ts";
 import { type Clock, type Log, millis } from "../../protocol/ports.ts";
 import type { CgroupPort, CreatedCgroup } from "../../runtime-adapters/contract/cgroups.ts";
+import { errorCode } from "../core/error-code.ts";
 import { v1Files, v2Files } from "./cgroup-files.ts";
 import type { CgroupHierarchies } from "./cgroup-hierarchies.ts";
 
@@ -334,10 +335,6 @@ function killProcess(pid: number): void {
   } catch {
     // Gone already; what may not be killed shows when the cgroup does not get empty.
   }
-}
-
-function errorCode(error: unknown): string {
-  return error instanceof Error && "code" in error ? String(error.code) : "";
 }
 
 const isRefusal = (error: unknown): boolean => ["EACCES", "EPERM", "EROFS"].includes(errorCode(error));

@@ -29,7 +29,7 @@ import { desired, firstContainer, podOf } from "../../test/support/pods.ts";
 import { RecordedEvents, RecordedLog } from "../../test/support/recorders.ts";
 import { TempFolder } from "../../test/support/temp-folder.ts";
 import { type Mounter, SystemMounter } from "./mounter.ts";
-import { type PodCgroupPort, type PodEnvironmentInit, PodFolders } from "./pod-environment.ts";
+import { type PodCgroupPort, type PodEnvironmentInit, PodEnvironmentOnDisk } from "./pod-environment.ts";
 
 const NEVER = new AbortController().signal;
 const system = new SystemMounter();
@@ -59,12 +59,12 @@ class Bench implements Disposable {
   readonly events = new RecordedEvents();
   readonly log = new RecordedLog();
   readonly mounter: Mounter;
-  readonly environment: PodFolders;
+  readonly environment: PodEnvironmentOnDisk;
 
   constructor(init: Partial<PodEnvironmentInit> = {}, mounter: Mounter = system) {
     this.mounter = mounter;
     writeFileSync(this.folder.at("resolv.conf"), "nameserver 192.0.2.53\nsearch lan\n");
-    this.environment = new PodFolders(
+    this.environment = new PodEnvironmentOnDisk(
       { cgroups: this.cgroups, mounter, events: this.events, log: this.log, hostIPs: () => ["192.0.2.1"] },
       {
         rootDir: this.folder.at("lib"),
@@ -248,10 +248,10 @@ test("last words are read back from the run that wrote them; without any, a fail
   using bench = new Bench();
   const pod = podWith([], { terminationMessagePolicy: "FallbackToLogsOnError" });
   await bench.environment.prepare(pod, NEVER);
-  const log = bench.folder.at("log");
-  writeFileSync(log, "2026-01-01T00:00:00Z stderr F it broke\n");
+  mkdirSync(bench.folder.at("logs/default_web_uid-1/app"));
+  writeFileSync(bench.folder.at("logs/default_web_uid-1/app/1.log"), "2026-01-01T00:00:00Z stderr F it broke\n");
   const read = (attempt: number, exitCode: number): string =>
-    bench.environment.readTerminationMessage(pod, firstContainer(pod), { attempt, exitCode, logPath: log });
+    bench.environment.readTerminationMessage(pod, firstContainer(pod), attempt, exitCode);
   writeFileSync(mountAt(bench.launch(pod, 0), "/dev/termination-log")?.hostPath ?? "", "gave up");
   bench.launch(pod, 1);
   assert.equal(read(0, 0), "gave up");
@@ -549,7 +549,7 @@ test("the sweep takes what nobody knows, mounts and logs with it, and leaves the
   symlinkSync(bench.folder.at("host"), bench.at("link"));
   // The store of a fresh agent on a moved root: a path with a link in it.
   symlinkSync(bench.folder.at("lib"), bench.folder.at("moved"));
-  const fresh = new PodFolders(
+  const fresh = new PodEnvironmentOnDisk(
     { cgroups: bench.cgroups, mounter: system, events: bench.events, log: bench.log, hostIPs: () => [] },
     {
       rootDir: bench.folder.at("moved"),

@@ -14,11 +14,11 @@ import type {
   ResolvedImage,
   SandboxLaunch,
 } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import { errorCode } from "../core/error-code.ts";
 import type { PodEnvironment } from "../core/pod-ports.ts";
 import type { EventRecorder } from "../core/store.ts";
 import { containerEnv } from "./container-env.ts";
 import { ContainerMounts } from "./container-mounts.ts";
-import { errorCode } from "./error-code.ts";
 import { expandReferences } from "./expand.ts";
 import { type PodHostname, podHostname } from "./hostname.ts";
 import { nodeHostsFile, podHostsFile } from "./hosts-file.ts";
@@ -75,7 +75,7 @@ const MAX_SWEPT = 10_000;
  * What is on this node's disk for a pod, laid out as the kubelet does. `sandbox` and `container` answer at once:
  * they touch a handful of small files and, for a `subPath`, run mount(8).
  */
-export class PodFolders implements PodEnvironment {
+export class PodEnvironmentOnDisk implements PodEnvironment {
   readonly #cgroups: PodCgroupPort;
   readonly #mounter: Mounter;
   readonly #events: EventRecorder;
@@ -135,17 +135,15 @@ export class PodFolders implements PodEnvironment {
   }
 
   /**
-   * `message` of a container that has ended: what it wrote to its termination message path in that run, at most 4096
-   * bytes; else, with the policy FallbackToLogsOnError and after a failure, the end of its log, at most 2048 bytes.
+   * `message` of a run that has ended: what it wrote to its termination message path, at most 4096 bytes; else, with
+   * the policy FallbackToLogsOnError and after a failure, the end of its log, at most 2048 bytes.
+   * @param exitCode not given: the log is not asked
    */
-  readTerminationMessage(
-    pod: DesiredPod,
-    container: Pick<Container, "name" | "terminationMessagePolicy">,
-    run: { readonly attempt: number; readonly exitCode: number; readonly logPath: string },
-  ): string {
-    const message = readTerminationLog(this.#paths.container(pod.uid, container.name), run.attempt);
-    const wantsLog = container.terminationMessagePolicy === "FallbackToLogsOnError" && run.exitCode !== 0;
-    return message === "" && wantsLog ? readLogTail(run.logPath) : message;
+  readTerminationMessage(pod: DesiredPod, container: Container, attempt: number, exitCode = 0): string {
+    const { name, terminationMessagePolicy } = container;
+    const message = readTerminationLog(this.#paths.container(pod.uid, name), attempt);
+    const wantsLog = terminationMessagePolicy === "FallbackToLogsOnError" && exitCode !== 0;
+    return message === "" && wantsLog ? readLogTail(join(this.#paths.logs(pod), logPathOf(name, attempt))) : message;
   }
 
   async cleanup(pod: DesiredPod, signal: AbortSignal): Promise<void> {
@@ -214,7 +212,7 @@ export class PodFolders implements PodEnvironment {
       env,
       workingDir: container.workingDir ?? "",
       mounts,
-      logPath: `${container.name}/${attempt}.log`,
+      logPath: logPathOf(container.name, attempt),
     };
   }
 
@@ -278,6 +276,9 @@ export class PodFolders implements PodEnvironment {
     this.#events.record({ regarding, type: "Warning", reason, message });
   }
 }
+
+/** Relative to the pod's log folder. */
+const logPathOf = (container: string, attempt: number): string => `${container}/${attempt}.log`;
 
 function failedMount(message: string, cause: unknown): PicoletError {
   if (isPicoletError(cause)) return cause;

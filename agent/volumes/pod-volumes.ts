@@ -7,7 +7,7 @@ import type { HostPathType, Pod, Volume } from "../../protocol/pod.ts";
 import type { Log } from "../../protocol/ports.ts";
 import { parseQuantity, quantityValue } from "../../protocol/quantity.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { errorCode } from "./error-code.ts";
+import { errorCode } from "../core/error-code.ts";
 import type { Mounter } from "./mounter.ts";
 import type { PodPaths } from "./pod-paths.ts";
 

@@ -9,7 +9,7 @@ import {
   realpathSync,
 } from "node:fs";
 import { isAbsolute, join, relative } from "node:path";
-import { errorCode } from "./error-code.ts";
+import { errorCode } from "../core/error-code.ts";
 
 /** open(2)'s O_PATH, which Node does not name: a handle on the thing itself, without opening a device or a FIFO. */
 const O_PATH = 0o10000000;

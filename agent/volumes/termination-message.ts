@@ -10,7 +10,7 @@ import {
   unlinkSync,
 } from "node:fs";
 import { join } from "node:path";
-import { errorCode } from "./error-code.ts";
+import { errorCode } from "../core/error-code.ts";
 import { terminationLogName } from "./pod-paths.ts";
 
 /** Kubernetes' limit for one container's message; what is longer is cut. */

@@ -3,8 +3,8 @@ import { dirname } from "node:path";
 import { describeError, isCancelled } from "../../protocol/errors.ts";
 import { type Clock, type Log, type Millis, type MonotonicMs, millis, type PodUid } from "../../protocol/ports.ts";
 import type { Component } from "../core/component.ts";
+import { errorCode } from "../core/error-code.ts";
 import { compressLog } from "./compress-log.ts";
-import { errorCode } from "./error-code.ts";
 import { nextStamp } from "./log-names.ts";
 import { containerLogs, type LogFileUsage, logFilesIn, unlessGone } from "./log-usage.ts";
 
@@ -16,7 +16,7 @@ export interface LoggedContainer {
   readonly logPath: string;
 }
 
-export interface LogRotatorComponents {
+export interface LogRotationComponents {
   /** Those that run now. */
   readonly containers: () => Iterable<LoggedContainer>;
   /** The runtime goes on writing to a new file under the old name. */
@@ -27,7 +27,7 @@ export interface LogRotatorComponents {
   readonly log: Log;
 }
 
-export interface LogRotatorInit {
+export interface LogRotationInit {
   readonly podLogsDir: string;
   /** `containerLogMaxSize`: a log that is larger is put aside. */
   readonly maxSizeBytes: number;
@@ -57,10 +57,10 @@ interface Seen {
  * Keeps the logs of containers small: each by itself as the kubelet does, and all of them together. Killed between
  * the renaming and the runtime's reopening, the next look finds the log missing and has it reopened.
  */
-export class LogRotator implements Component {
+export class LogRotation implements Component {
   readonly name = "log rotation";
-  readonly #components: LogRotatorComponents;
-  readonly #init: LogRotatorInit;
+  readonly #components: LogRotationComponents;
+  readonly #init: LogRotationInit;
   /** One for each running container, by log path. */
   #seen = new Map<string, Seen>();
   #countedAt: MonotonicMs | undefined;
@@ -70,7 +70,7 @@ export class LogRotator implements Component {
   /** Paths to compress, oldest first; at most `maxFiles` for each running container, and found again by the next rotation. */
   readonly #toCompress = new Set<string>();
 
-  constructor(components: LogRotatorComponents, init: LogRotatorInit) {
+  constructor(components: LogRotationComponents, init: LogRotationInit) {
     this.#components = components;
     this.#init = init;
   }

@@ -22,7 +22,7 @@ import { type Millis, millis, podUid, seconds } from "../../protocol/ports.ts";
 import { RecordedLog } from "../../test/support/recorders.ts";
 import { TempFolder } from "../../test/support/temp-folder.ts";
 import { VirtualClock } from "../../test/support/virtual-clock.ts";
-import { type LoggedContainer, LogRotator, type LogRotatorInit } from "./log-rotator.ts";
+import { type LoggedContainer, LogRotation, type LogRotationInit } from "./log-rotation.ts";
 
 const NEVER = new AbortController().signal;
 
@@ -59,14 +59,14 @@ class Bench implements Disposable {
   readonly writers: Writer[] = [];
   readonly reopened: string[] = [];
   reopenError: Error | undefined;
-  readonly rotator: LogRotator;
+  readonly rotator: LogRotation;
 
-  constructor(init: Partial<LogRotatorInit> = {}) {
+  constructor(init: Partial<LogRotationInit> = {}) {
     this.rotator = this.newRotator(init);
   }
 
-  newRotator(init: Partial<LogRotatorInit> = {}): LogRotator {
-    return new LogRotator(
+  newRotator(init: Partial<LogRotationInit> = {}): LogRotation {
+    return new LogRotation(
       {
         containers: () => this.writers.map((writer) => writer.container),
         reopen: async ({ id }) => {
@@ -200,7 +200,7 @@ test("a runtime that reopened although it reported an error loses nothing", asyn
   const app = bench.start("app");
   app.write("x".repeat(1001));
   const path = app.container.logPath;
-  const rotator = new LogRotator(
+  const rotator = new LogRotation(
     {
       containers: () => [app.container],
       reopen: async () => {
