@@ -13,6 +13,8 @@ export interface ContainerRunComponents {
   readonly log: Log;
   readonly cgroups: CgroupPort | undefined;
   readonly state: StateFolder;
+  /** Once aborted, nothing is changed any more: the next agent may be at it already. */
+  readonly disposed: AbortSignal;
   /** Something that `inspect` shows has changed. */
   readonly onChange: (uid: string) => void;
 }
@@ -113,7 +115,7 @@ export class ContainerRun {
    * @param how `quick` is one system call and can be deceived by a pid that was given away anew.
    */
   async check(how: "quick" | "thorough"): Promise<void> {
-    if (this.#phase.kind !== "running") return;
+    if (this.#phase.kind !== "running" || this.#components.disposed.aborted) return;
     const { reaper } = this.#phase;
     if (how === "quick" && mayBeAlive(reaper)) return;
     await this.takeExit();
@@ -125,7 +127,7 @@ export class ContainerRun {
 
   /** Ends it here when its reaper has written an exit code. */
   async takeExit(): Promise<void> {
-    if (this.#phase.kind !== "running") return;
+    if (this.#phase.kind !== "running" || this.#components.disposed.aborted) return;
     if (this.#components.state.exit(this.file.id) !== undefined) await this.#settle();
   }
 

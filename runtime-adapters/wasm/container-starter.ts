@@ -164,7 +164,7 @@ export class ContainerStarter {
 
   async #run(run: ContainerRun, prepared: Prepared, signal: AbortSignal): Promise<void> {
     const { state, clock } = this.#components;
-    const { uid, id, logPath } = run.file;
+    const { uid, id } = run.file;
     const procsFiles = await this.#makeCgroup(run.file, prepared.spec);
     createLog(run.file);
     const reaper = {

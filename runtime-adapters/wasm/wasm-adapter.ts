@@ -97,6 +97,7 @@ export class WasmAdapter implements RuntimeAdapter {
   readonly #starts = new Map<string, Promise<void>>();
   /** Given out anew with every change, so that no pod ever has one that it had before. */
   #lastVersion = 0;
+  readonly #disposed = new AbortController();
   #opened: Promise<void> | undefined;
   #watcher: FSWatcher | undefined;
   #lastThoroughAt: number;
@@ -125,7 +126,16 @@ export class WasmAdapter implements RuntimeAdapter {
     this.images = images;
     const onChange = (uid: string): void => this.#changed(uid);
     this.#starter = new ContainerStarter(
-      { clock, log, cgroups, state: this.#state, images, transpiler: this.#transpiler, onChange },
+      {
+        clock,
+        log,
+        cgroups,
+        state: this.#state,
+        images,
+        transpiler: this.#transpiler,
+        onChange,
+        disposed: this.#disposed.signal,
+      },
       {
         nodePath: init.nodePath,
         runnerPath: init.runnerPath,
@@ -207,6 +217,7 @@ export class WasmAdapter implements RuntimeAdapter {
 
   /** Runners run on. */
   async [Symbol.asyncDispose](): Promise<void> {
+    this.#disposed.abort();
     this.#watcher?.close();
     await this.#transpiler[Symbol.asyncDispose]();
   }

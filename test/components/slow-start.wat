@@ -1,0 +1,12 @@
+;; Never gets as far as being run: its module's start function does not end.
+(component
+  (core module $program-module
+    (func $forever (loop $again (br $again)))
+    (start $forever)
+    (func (export "run") (result i32) (i32.const 0))
+  )
+  (core instance $program (instantiate $program-module))
+  (func $run (result (result)) (canon lift (core func $program "run")))
+  (instance $run-interface (export "run" (func $run)))
+  (export "wasi:cli/run@0.2.0" (instance $run-interface))
+)
