@@ -56,7 +56,7 @@ export async function manifestToStarted(containerd: Containerd, runs: number): P
 }
 
 /** When the container's process was made: its folder in /proc bears that time, to the nanosecond. */
-function startedAtMs(containerd: Containerd, containerId: string): number {
+export function startedAtMs(containerd: Containerd, containerId: string): number {
   const stat = execFileSync("stat", ["--format=%.9Z", `/proc/${containerd.pidOf(containerId)}`], { encoding: "utf8" });
   return Number(stat) * 1000;
 }

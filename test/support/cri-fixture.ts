@@ -1,15 +1,5 @@
 /** The conformance suite's fixture on a real containerd, and other tests' hands on one. */
-import { execFileSync } from "node:child_process";
-import {
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  writeFileSync,
-} from "node:fs";
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
@@ -23,6 +13,7 @@ import type {
 } from "../../runtime-adapters/contract/conformance.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import { CriAdapter, type CriAdapterInit } from "../../runtime-adapters/cri/cri-adapter.ts";
+import { removeCgroups } from "./cgroups.ts";
 import type { Containerd } from "./containerd.ts";
 import { BUSYBOX_IMAGE } from "./image-archive.ts";
 import { RecordedLog } from "./recorders.ts";
@@ -143,14 +134,5 @@ export class CriFixture implements ConformanceFixture {
     await adapter[Symbol.asyncDispose]();
     removeCgroups(this.#cgroup);
     rmSync(this.directory, { recursive: true });
-  }
-}
-
-/** Empty ones, with those below, on every controller. */
-function removeCgroups(path: string): void {
-  for (const controller of readdirSync("/sys/fs/cgroup", { withFileTypes: true })) {
-    const root = join("/sys/fs/cgroup", controller.name, path);
-    if (!controller.isDirectory() || !existsSync(root)) continue;
-    execFileSync("find", [root, "-depth", "-type", "d", "-exec", "rmdir", "{}", "+"]);
   }
 }

@@ -28,8 +28,8 @@ export class MessageAssembler {
   readonly #spare: SpareBuffer;
   readonly #maxMessageBytes: number;
   readonly #onMessage: (bytes: Buffer, start: number, end: number) => void;
-  readonly #prefix = Buffer.alloc(PREFIX_BYTES);
   #prefixFilled = 0;
+  #compressed = 0;
   #body: Buffer | undefined;
   #bodyFilled = 0;
   #bodyLength = 0;
@@ -55,11 +55,9 @@ export class MessageAssembler {
     let position = 0;
     while (position < piece.length) {
       if (this.#prefixFilled < PREFIX_BYTES) {
-        const taken = Math.min(PREFIX_BYTES - this.#prefixFilled, piece.length - position);
-        piece.copy(this.#prefix, this.#prefixFilled, position, position + taken);
-        this.#prefixFilled += taken;
-        position += taken;
-        if (this.#prefixFilled < PREFIX_BYTES) return;
+        this.#prefixByte(piece[position] ?? 0);
+        position += 1;
+        if (this.#prefixFilled < PREFIX_BYTES) continue;
         this.#begin();
         if (this.#bodyLength === 0) this.#deliver(piece, position, position);
         continue;
@@ -78,9 +76,18 @@ export class MessageAssembler {
     this.#body = undefined;
   }
 
+  /** One byte of flags, then four of the length, the highest first. */
+  #prefixByte(byte: number): void {
+    if (this.#prefixFilled === 0) {
+      this.#compressed = byte;
+      this.#bodyLength = 0;
+    } else this.#bodyLength = this.#bodyLength * 256 + byte;
+    this.#prefixFilled += 1;
+  }
+
   #begin(): void {
-    if (this.#prefix[0] !== 0) throw new PicoletError("corrupt", "cannot use a compressed message: none was asked for");
-    this.#bodyLength = this.#prefix.readUInt32BE(1);
+    if (this.#compressed !== 0)
+      throw new PicoletError("corrupt", "cannot use a compressed message: none was asked for");
     if (this.#bodyLength > this.#maxMessageBytes) {
       const sizes = `${this.#bodyLength} bytes, more than ${this.#maxMessageBytes}`;
       throw new PicoletError("resource_exhausted", `cannot receive a message of ${sizes}`);
