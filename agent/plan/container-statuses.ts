@@ -19,10 +19,12 @@ function containerStatus(view: PodView, container: Container): ContainerStatus {
   if (observed === undefined) return told ?? notStarted(view, container, undefined);
   if (newest === undefined)
     return told?.containerID === undefined ? notStarted(view, container, undefined) : lost(view, container, told);
-  const current = currentRun(observed, container.name, role);
+  // An init container of a pod that is over has run in the sandbox that is stopped now.
+  const current = view.worker.kind === "active" ? currentRun(observed, container.name, role) : newest;
   const previous = runs.find((each) => each !== newest && each.state.kind === "exited");
   if (current === undefined || newest.state.kind === "created") {
-    return { ...notStarted(view, container, previous ?? newest), restartCount: newest.attempt };
+    const last = newest.state.kind === "exited" ? newest : previous;
+    return { ...notStarted(view, container, last), restartCount: newest.attempt };
   }
   const state = stateOf(view, observed, container, role, newest);
   const lastRun = state.waiting === undefined ? previous : newest;

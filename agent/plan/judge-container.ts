@@ -20,11 +20,12 @@ export const roleOf = (pod: Pod, container: Container): ContainerRole => {
   return container.restartPolicy === "Always" ? "sidecar" : "init";
 };
 
-/** The newest run of a container that counts: init containers run anew in every sandbox. */
+/** The newest run of a container that counts: init containers run anew in every sandbox, so a dead one takes theirs along. */
 export function currentRun(observed: ObservedPod, name: string, role: ContainerRole): ObservedContainer | undefined {
   const newest = newestRun(observed, name);
   if (newest === undefined || role === "regular") return newest;
-  return newest.sandboxId === observed.sandboxes[0]?.id ? newest : undefined;
+  const [sandbox] = observed.sandboxes;
+  return sandbox?.state === "ready" && newest.sandboxId === sandbox.id ? newest : undefined;
 }
 
 /** Of a container whatever its sandbox. */

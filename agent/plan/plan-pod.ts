@@ -82,7 +82,8 @@ function planActive(view: PodView, state: Active, observed: ObservedPod): Plan {
   } else if (steps.units.some(([first]) => first?.kind === "startContainer")) {
     units.push([{ kind: "prepare" }]);
   }
-  return gated(view, state, [...units, ...steps.units, ...garbage(observed)], steps.wakeAt);
+  const plan = gated(view, state, [...units, ...steps.units, ...garbage(observed)], steps.wakeAt);
+  return steps.backingOff.length === 0 ? plan : { ...plan, backingOff: steps.backingOff };
 }
 
 /** When the successor of a dead sandbox may be made. */
@@ -95,6 +96,7 @@ function sandboxAt(state: Active, dead: ObservedSandbox | undefined): MonotonicM
 interface ContainerSteps {
   readonly units: readonly Unit[];
   readonly wakeAt: MonotonicMs | undefined;
+  readonly backingOff: readonly { readonly name: string; readonly attempt: number }[];
   /** Set when no container will ever run again. */
   readonly outcome: Outcome | undefined;
 }
@@ -125,10 +127,11 @@ function containerSteps(view: PodView, state: Active, observed: ObservedPod): Co
 
 /** Once a regular container has run in this sandbox, its init containers are over. */
 function hasInitialized(view: PodView, observed: ObservedPod): boolean {
-  const sandboxId = observed.sandboxes[0]?.id;
+  const [sandbox] = observed.sandboxes;
+  if (sandbox?.state !== "ready") return false;
   return view.desired.pod.spec.containers.some((container) => {
     const run = currentRun(observed, container.name, "regular");
-    return run !== undefined && run.sandboxId === sandboxId && run.state.kind !== "created";
+    return run !== undefined && run.sandboxId === sandbox.id && run.state.kind !== "created";
   });
 }
 
@@ -137,6 +140,7 @@ const isStarted = (view: PodView, run: ObservedContainer): boolean => view.probe
 class StepCollector {
   readonly #view: PodView;
   readonly #units: Unit[] = [];
+  readonly #backingOff: { readonly name: string; readonly attempt: number }[] = [];
   #wakeAt: MonotonicMs | undefined;
 
   constructor(view: PodView) {
@@ -160,6 +164,7 @@ class StepCollector {
         const { attempt, backoff, at } = verdict;
         if (at > this.#view.monotonic) {
           this.#wakeAt = earliest(this.#wakeAt, at);
+          this.#backingOff.push({ name: container.name, attempt });
           return;
         }
         this.#units.push([{ kind: "startContainer", name: container.name, init, attempt, backoff }]);
@@ -168,11 +173,11 @@ class StepCollector {
   }
 
   ended(phase: Outcome["phase"]): ContainerSteps {
-    return { units: [], wakeAt: undefined, outcome: { phase, reason: "", message: "" } };
+    return { units: [], wakeAt: undefined, backingOff: [], outcome: { phase, reason: "", message: "" } };
   }
 
   result(): ContainerSteps {
-    return { units: this.#units, wakeAt: this.#wakeAt, outcome: undefined };
+    return { units: this.#units, wakeAt: this.#wakeAt, backingOff: this.#backingOff, outcome: undefined };
   }
 }
 

@@ -87,6 +87,8 @@ export interface Plan {
   readonly actions: readonly PlanAction[];
   /** Keys of steps that are left out now because they failed. */
   readonly held: readonly string[];
+  /** Containers that wait for their back-off to be over, each with the attempt that is due then. */
+  readonly backingOff?: readonly { readonly name: string; readonly attempt: number }[];
   /** When to plan again if nothing happens before. */
   readonly wakeAt?: MonotonicMs;
 }

@@ -1,7 +1,12 @@
 import { containerHash } from "../../protocol/container-hash.ts";
 import { describeError, isCancelled, PicoletError } from "../../protocol/errors.ts";
 import { millis, type PodUid } from "../../protocol/ports.ts";
-import type { DesiredPod, ObservedPod, RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type {
+  DesiredPod,
+  ObservedContainer,
+  ObservedPod,
+  RuntimeAdapter,
+} from "../../runtime-adapters/contract/runtime-adapter.ts";
 import { type JoinedSignal, joinSignals } from "../core/abort.ts";
 import { Alarm } from "../core/alarm.ts";
 import { withDeadline } from "../core/deadline.ts";
@@ -43,6 +48,8 @@ export class PodWorker {
   #fingerprint = "";
   /** How many looks again are left. */
   #looks = 0;
+  /** Of each container the attempt whose wait has been told of. */
+  readonly #backedOff = new Map<string, number>();
   /** Actions that were carried out in the round before. */
   #lastDone = NOTHING;
 
@@ -67,7 +74,7 @@ export class PodWorker {
         isWanted: () => this.#wanted,
       },
     });
-    this.#messages = new TerminationMessages((name, attempt) => this.#terminationMessage(name, attempt));
+    this.#messages = new TerminationMessages((ended) => this.#terminationMessage(ended));
     if (!wanted) this.occupyName();
     this.poke();
   }
@@ -153,7 +160,19 @@ export class PodWorker {
     // Published while the first call is under way: it must not wait for this.
     this.#ports.statuses.publish({ ...view, worker: plan.next });
     this.#wakeFor(plan, observed);
+    this.#tellBackOffs(plan);
     await work;
+  }
+
+  /** Once for each wait. */
+  #tellBackOffs({ backingOff = [] }: Plan): void {
+    for (const { name, attempt } of backingOff) {
+      if (this.#backedOff.get(name) === attempt) continue;
+      this.#backedOff.set(name, attempt);
+      const { namespace, name: pod } = this.#desired.pod.metadata;
+      const message = `Back-off restarting failed container ${name} in pod ${pod}_${namespace}(${this.uid})`;
+      this.#ports.events.record(this.#desired, "Warning", "BackOff", message, name);
+    }
   }
 
   async #act(actions: readonly PlanAction[], context: StepContext): Promise<void> {
@@ -225,13 +244,13 @@ export class PodWorker {
     };
   }
 
-  #terminationMessage(name: string, attempt: number): string {
+  #terminationMessage(ended: ObservedContainer): string {
     const { pod } = this.#desired;
     const all = [...pod.spec.containers, ...(pod.spec.initContainers ?? [])];
-    const container = all.find((each) => each.name === name);
+    const container = all.find((each) => each.name === ended.name);
     if (container === undefined) return "";
     try {
-      return this.#ports.terminationMessage(this.#desired, container, attempt);
+      return this.#ports.terminationMessage(this.#desired, container, ended);
     } catch (error) {
       this.#ports.log.debug("cannot read a termination message", { pod: this.uid, error: describeError(error) });
       return "";

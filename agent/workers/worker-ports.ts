@@ -2,7 +2,7 @@
 
 import type { Container } from "../../protocol/pod.ts";
 import type { Clock, Log, Random } from "../../protocol/ports.ts";
-import type { DesiredPod, RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { DesiredPod, ObservedContainer, RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { PodObserver } from "../core/pod-observer.ts";
 import type { ImageManager, PodEnvironment, RuntimeRouter } from "../core/pod-ports.ts";
 import type { CrashBackoffLimits } from "../plan/crash-backoff.ts";
@@ -34,5 +34,6 @@ export interface WorkerPorts {
   readonly runtimeName: (adapter: RuntimeAdapter) => string;
   readonly probes: () => ReadonlyMap<string, ProbeResult>;
   readonly planPod: PlanPod;
-  readonly terminationMessage: (desired: DesiredPod, container: Container, attempt: number) => string;
+  /** What that ended run left in its termination message file; "" for nothing. */
+  readonly terminationMessage: (desired: DesiredPod, container: Container, ended: ObservedContainer) => string;
 }
