@@ -41,10 +41,10 @@ const programs: readonly BuildOptions[] = [
 const launcher = (program: string, environment: string, flags: string): string => `#!/bin/sh
 # Starts ${program} on picolet's own Node; PICOLET_NODE names another one.
 self=$(readlink -f "$0")
-home=\${self%/*/*}
-node=\${PICOLET_NODE:-$home/node_modules/node/bin/node}
+dist=\${self%/*/*}
+node=\${PICOLET_NODE:-$dist/../node_modules/node/bin/node}
 [ -x "$node" ] || node=node
-${environment}exec "$node" ${flags}"$home/dist/${program}.cjs" "$@"
+${environment}exec "$node" ${flags}"$dist/${program}.cjs" "$@"
 `;
 
 const AGENT_ENVIRONMENT =

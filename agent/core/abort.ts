@@ -27,3 +27,10 @@ export function joinSignals(...sources: readonly AbortSignal[]): JoinedSignal {
     },
   };
 }
+
+/** Resolves when `signal` aborts. */
+export const aborted = (signal: AbortSignal): Promise<void> =>
+  new Promise((resolve) => {
+    if (signal.aborted) resolve();
+    else signal.addEventListener("abort", () => resolve(), { once: true });
+  });

@@ -12,11 +12,13 @@ import type { Pod } from "../../protocol/pod.ts";
 import { VERSION } from "../../protocol/version.ts";
 import type { DesiredPod, RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { AgentPod, AgentView, ImageStore, NodeView } from "../api/agent-view.ts";
+import type { Configuration } from "../config/configuration.ts";
 import type { RuntimeRouter } from "../core/pod-ports.ts";
 import type { DesiredStore, EventStore } from "../core/store.ts";
 import type { Watch } from "../core/watch.ts";
 import type { NodeCapacity } from "../node/machine.ts";
 import type { PodEntry, StatusManager } from "../status/status-manager.ts";
+import type { AgentArguments } from "./arguments.ts";
 import type { RuntimeReports } from "./runtime-reports.ts";
 
 export interface NodeAgentViewComponents {
@@ -30,12 +32,10 @@ export interface NodeAgentViewComponents {
 }
 
 export interface NodeAgentViewInit {
-  readonly nodeName: string;
+  readonly args: AgentArguments;
+  readonly configuration: Configuration;
   readonly capacity: NodeCapacity;
   readonly memoryBytes: number;
-  readonly rootDir: string;
-  readonly podLogsDir: string;
-  readonly budgetBytes: number;
   readonly startedAt: Date;
 }
 
@@ -58,7 +58,7 @@ export class NodeAgentView implements AgentView {
   }
 
   node(): NodeView {
-    return { name: this.#init.nodeName, conditions: this.#components.conditions.current };
+    return { name: this.#init.configuration.nodeName, conditions: this.#components.conditions.current };
   }
 
   runtimes(): RuntimeReports["reports"] {
@@ -83,7 +83,8 @@ export class NodeAgentView implements AgentView {
   }
 
   resources(): ResourceReport {
-    const { capacity, memoryBytes, rootDir } = this.#init;
+    const { capacity, memoryBytes } = this.#init;
+    const { rootDir } = this.#init.args;
     const disk = statfsSync(rootDir);
     return {
       capacity,
@@ -96,7 +97,8 @@ export class NodeAgentView implements AgentView {
   }
 
   agent(): StatusAnswer["agent"] {
-    const { budgetBytes, startedAt } = this.#init;
+    const { startedAt } = this.#init;
+    const budgetBytes = this.#init.configuration.budget.memoryBytes;
     return { rssBytes: process.memoryUsage.rss(), budgetBytes, version: VERSION, startedAt: startedAt.toISOString() };
   }
 
@@ -114,7 +116,7 @@ export class NodeAgentView implements AgentView {
       terminatingSinceMs: worker?.kind === "terminating" ? worker.sinceMs : undefined,
       runtime: this.#runtimeOf(desired.pod)?.name ?? "",
       containers: entry?.view.observed?.containers ?? [],
-      logDirectory: join(this.#init.podLogsDir, `${namespace}_${name}_${desired.uid}`),
+      logDirectory: join(this.#init.configuration.podLogsDir, `${namespace}_${name}_${desired.uid}`),
     };
   }
 

@@ -1,0 +1,270 @@
+import { createHash } from "node:crypto";
+import { mkdirSync, realpathSync, statfsSync } from "node:fs";
+import { dirname, join } from "node:path";
+import type { CgroupSettings } from "../../protocol/cgroup-values.ts";
+import type { SourceProblem } from "../../protocol/local-api.ts";
+import type { Pod } from "../../protocol/pod.ts";
+import { type Clock, type Log, podUid, type Random } from "../../protocol/ports.ts";
+import type { RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import { CriAdapter } from "../../runtime-adapters/cri/cri-adapter.ts";
+import { WasmAdapter } from "../../runtime-adapters/wasm/wasm-adapter.ts";
+import { LocalApi } from "../api/local-api.ts";
+import type { Configuration } from "../config/configuration.ts";
+import { aborted } from "../core/abort.ts";
+import type { Component } from "../core/component.ts";
+import type { PodObserver } from "../core/pod-observer.ts";
+import { ImagePuller } from "../images/image-puller.ts";
+import { type LoggedContainer, LogRotation } from "../logs/log-rotation.ts";
+import { type Machine, type NodeCapacity, nodeCapacity, readMachine } from "../node/machine.ts";
+import { NodeConditions } from "../node/node-conditions.ts";
+import { Pleg } from "../observe/pleg.ts";
+import { type CrashBackoffLimits, DEFAULT_CRASH_BACKOFF } from "../plan/crash-backoff.ts";
+import { detectCgroups } from "../resources/cgroup-hierarchies.ts";
+import { CgroupTree } from "../resources/cgroup-tree.ts";
+import { PodCgroups } from "../resources/pod-cgroups.ts";
+import { FileSource } from "../sources/file-source.ts";
+import { StatusManager } from "../status/status-manager.ts";
+import { Store } from "../store/store.ts";
+import { SystemMounter } from "../volumes/mounter.ts";
+import { PodEnvironmentOnDisk } from "../volumes/pod-environment.ts";
+import { PodWorkers } from "../workers/pod-workers.ts";
+import { NodeAgentView } from "./agent-view.ts";
+import type { AgentArguments } from "./arguments.ts";
+import { NodeAddresses } from "./node-addresses.ts";
+import { OrphanSweep, type OrphanSweepComponents } from "./orphan-sweep.ts";
+import { RuntimeReports } from "./runtime-reports.ts";
+import { NodeRuntimes } from "./runtime-router.ts";
+import { StoreEvents } from "./store-events.ts";
+import { supervise } from "./supervisor.ts";
+
+export interface AgentPorts {
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly log: Log;
+}
+
+export interface AgentInit {
+  readonly args: AgentArguments;
+  readonly configuration: Configuration;
+}
+
+/** The kubelet's `--seccomp-profile-root` below its root directory. */
+const SECCOMP_FOLDER = "seccomp";
+/** A label's value has at most 63 characters; a node's name may have 253. */
+const MAX_OWNER_LENGTH = 63;
+/** All logs together may take this share of the file system they are on: a full disk would stop everything else. */
+const LOG_SHARE_OF_DISK = 0.2;
+
+/** What this node is, and where its things are; found out once. */
+interface Node {
+  readonly machine: Machine;
+  readonly capacity: NodeCapacity;
+  readonly cgroups: CgroupTree;
+  readonly cgroupSettings: CgroupSettings;
+  readonly addresses: NodeAddresses;
+}
+
+async function lookAround({ clock, log }: AgentPorts, { args, configuration }: AgentInit): Promise<Node> {
+  const [machine, hierarchies] = await Promise.all([readMachine(), detectCgroups()]);
+  return {
+    machine,
+    capacity: await nodeCapacity(machine, args.rootDir, configuration.maxPods),
+    cgroups: new CgroupTree({ log, clock }, { hierarchies }),
+    cgroupSettings: {
+      cpuCFSQuota: configuration.cpuCFSQuota,
+      cpuPeriodUs: configuration.cpuCFSQuotaPeriod * 1000,
+      podPidsLimit: configuration.podPidsLimit,
+    },
+    addresses: new NodeAddresses(clock),
+  };
+}
+
+function makeRuntimes({ clock, log }: AgentPorts, { args, configuration }: AgentInit, node: Node): NodeRuntimes {
+  // The bundles lie side by side; this is one of them.
+  const programs = dirname(realpathSync(process.argv[1] ?? ""));
+  const { wasm, nodeName, containerRuntimeEndpoint: endpoint, imageServiceEndpoint } = configuration;
+  const components = new WasmAdapter(
+    { clock, log, cgroups: node.cgroups },
+    {
+      rootDirectory: join(args.rootDir, "wasm"),
+      // What runs is forgotten at a reboot, as the processes are: beside the socket, on a tmpfs.
+      stateDirectory: join(dirname(args.socketPath), "wasm"),
+      nodePath: process.execPath,
+      runnerPath: join(programs, "wasm-runner.mjs"),
+      transpilePath: join(programs, "wasm-transpile.mjs"),
+      cgroupSettings: node.cgroupSettings,
+      transpileCgroup: join("/", configuration.cgroupRoot, "picolet-transpile"),
+      limits: {
+        maxComponentBytes: wasm.maxComponentSize,
+        transpileMemoryLimitBytes: wasm.transpileMemory,
+        transpileTimeout: wasm.transpileTimeout,
+        startTimeout: wasm.startTimeout,
+      },
+    },
+  );
+  if (endpoint === "") return new NodeRuntimes(components, undefined);
+  const containers = new CriAdapter(
+    { clock, log },
+    {
+      endpoint,
+      ...(imageServiceEndpoint === "" ? {} : { imageEndpoint: imageServiceEndpoint }),
+      owner:
+        nodeName.length <= MAX_OWNER_LENGTH ? nodeName : createHash("sha256").update(nodeName).digest("hex").slice(1),
+      requestTimeoutMs: configuration.runtimeRequestTimeout,
+      cgroups: node.cgroupSettings,
+      memoryCapacityBytes: node.machine.memoryBytes,
+      seccompProfileRoot: join(args.rootDir, SECCOMP_FOLDER),
+      seccompDefault: configuration.seccompDefault,
+    },
+  );
+  return new NodeRuntimes(components, containers);
+}
+
+function makeSources(
+  { clock, log }: AgentPorts,
+  configuration: Configuration,
+  { desired, events }: Store,
+): FileSource[] {
+  const { staticPodPath: path, nodeName, fileCheckFrequency: checkFrequency } = configuration;
+  if (path === "") return [];
+  return [new FileSource({ clock, log, store: desired, events }, { path, nodeName, checkFrequency })];
+}
+
+function crashBackoffOf({ crashLoopBackOff }: Configuration): CrashBackoffLimits {
+  const { initialContainerRestartPeriod: initial, maxContainerRestartPeriod: max } = crashLoopBackOff;
+  return { ...DEFAULT_CRASH_BACKOFF, initial, max };
+}
+
+/** An adapter's life is that of the agent; it does nothing by itself. */
+function whileItRuns(adapter: RuntimeAdapter): Component {
+  return {
+    name: `${adapter.name} runtime`,
+    run: (signal) => aborted(signal),
+    [Symbol.asyncDispose]: async () => await adapter[Symbol.asyncDispose](),
+  };
+}
+
+interface Observed {
+  readonly adapters: readonly RuntimeAdapter[];
+  readonly observer: PodObserver;
+  readonly statuses: StatusManager;
+}
+
+function makeLogRotation({ clock, log }: AgentPorts, configuration: Configuration, observed: Observed): LogRotation {
+  const { adapters, observer, statuses } = observed;
+  const { podLogsDir, containerLogMaxSize, containerLogMaxFiles, containerLogMonitorInterval } = configuration;
+  const { blocks, bsize } = statfsSync(podLogsDir);
+  const reopen = async ({ uid, id }: LoggedContainer, signal: AbortSignal): Promise<void> => {
+    const owner = adapters.find((adapter) => observer.listing(adapter)?.has(uid));
+    await owner?.reopenLog(uid, id, signal);
+  };
+  return new LogRotation(
+    {
+      containers: () => runningContainers(statuses),
+      reopen,
+      owns: (uid) => statuses.pods.has(podUid(uid)),
+      clock,
+      log,
+    },
+    {
+      podLogsDir,
+      maxSizeBytes: containerLogMaxSize,
+      maxFiles: containerLogMaxFiles,
+      interval: containerLogMonitorInterval,
+      totalMaxBytes: Math.floor(blocks * bsize * LOG_SHARE_OF_DISK),
+    },
+  );
+}
+
+/** Containers that run now, as the log rotation needs them. */
+function* runningContainers(statuses: StatusManager): Iterable<LoggedContainer> {
+  for (const { view } of statuses.pods.values()) {
+    for (const { id, logPath, state } of view.observed?.containers ?? []) {
+      if (state.kind === "running") yield { uid: view.desired.uid, id, logPath };
+    }
+  }
+}
+
+/** What the workers need of this node, and what removes it again when nobody knows it any more. */
+function makeSurroundings({ clock, log }: AgentPorts, { args, configuration }: AgentInit, node: Node, store: Store) {
+  const { desired, events } = store;
+  const { nodeName, podLogsDir, resolvConf, clusterDNS, clusterDomain } = configuration;
+  const { memoryBytes, cpus: nodeCpus } = node.machine;
+  const pods = (): Pod[] => [...desired.desired.current.pods.values()].map(({ pod }) => pod);
+  const { cgroupRoot, cgroupsPerQOS } = configuration;
+  const cgroups = new PodCgroups(
+    { cgroups: node.cgroups, pods, clock, log },
+    { cgroupRoot, cgroupsPerQOS, settings: node.cgroupSettings, nodeCpus },
+  );
+  const hostIPs = (): readonly string[] => node.addresses.current;
+  const environment = new PodEnvironmentOnDisk(
+    { cgroups, mounter: new SystemMounter(), events, log, hostIPs },
+    {
+      rootDir: args.rootDir,
+      podLogsDir,
+      nodeName,
+      resolvConf,
+      clusterDNS: { servers: clusterDNS, domain: clusterDomain },
+      allocatable: node.capacity,
+      memoryBytes,
+    },
+  );
+  return { cgroups, environment };
+}
+
+/** Builds every part of the agent and runs them until `signal` aborts. @throws what a part that fails throws */
+export async function runAgent(ports: AgentPorts, init: AgentInit, signal: AbortSignal): Promise<void> {
+  const { clock, random, log } = ports;
+  const { args, configuration } = init;
+  const { nodeName } = configuration;
+  const startedAt = clock.wall();
+  for (const folder of [args.rootDir, configuration.podLogsDir]) mkdirSync(folder, { recursive: true });
+  const store = new Store({ clock, log }, { path: join(args.rootDir, "picolet.db") });
+  const { desired, events, statuses: outbox, state } = store;
+  const node = await lookAround(ports, init);
+  const router = makeRuntimes(ports, init, node);
+  const { adapters } = router;
+  const pleg = new Pleg({ adapters, clock, random, log });
+  const runtimes = new RuntimeReports({ adapters, relists: pleg.health, clock, log });
+  const conditions = new NodeConditions({ health: runtimes.health, events, clock, log }, { nodeName });
+  const statuses = new StatusManager({ outbox, log });
+  const { cgroups, environment } = makeSurroundings(ports, init, node, store);
+  const { serializeImagePulls, maxParallelImagePulls } = configuration;
+  const images = new ImagePuller({ events, clock, random }, { serializeImagePulls, maxParallelImagePulls });
+  const workers = new PodWorkers(
+    { store: desired, router, environment, images, observer: pleg, statuses, events, clock, random, log },
+    {
+      crashBackoff: crashBackoffOf(configuration),
+      hostIps: () => node.addresses.current,
+      runtimeName: (adapter) => runtimes.runtimeName(adapter),
+      terminationMessage: (pod, container, { attempt, state: ended }) =>
+        environment.readTerminationMessage(pod, container, attempt, ended.kind === "exited" ? ended.exitCode : 0),
+    },
+  );
+  const sources = makeSources(ports, configuration, store);
+  const problems = (): SourceProblem[] => sources.flatMap((source) => source.problems.current);
+  const view = new NodeAgentView(
+    { router, runtimes, desired, statuses, conditions: conditions.conditions, events, problems },
+    { ...init, capacity: node.capacity, memoryBytes: node.machine.memoryBytes, startedAt },
+  );
+  const sweeps: OrphanSweepComponents["sweeps"] = [
+    (known, stop) => environment.sweep(known, stop),
+    (known) => cgroups.sweep(known),
+  ];
+  await runtimes.askOnce(signal);
+  // Disposed of in reverse: the store is closed last, when nobody writes any more.
+  const parts: readonly Component[] = [
+    store,
+    ...adapters.map(whileItRuns),
+    new StoreEvents({ state, events }, { nodeName }),
+    new LocalApi({ clock, log, view }, { socketPath: args.socketPath }),
+    conditions,
+    runtimes,
+    pleg,
+    workers,
+    ...sources,
+    makeLogRotation(ports, configuration, { adapters, observer: pleg, statuses }),
+    new OrphanSweep({ adapters, observer: pleg, store: desired, sweeps, log }),
+  ];
+  await supervise(parts, { clock, log }, signal);
+}
