@@ -1,3 +1,4 @@
+import { resolve } from "node:path";
 import { describeError, isCancelled, isPicoletError, PicoletError } from "../../protocol/errors.ts";
 import { parseImageReference } from "../../protocol/image-reference.ts";
 import { type Clock, millis } from "../../protocol/ports.ts";
@@ -50,7 +51,7 @@ export class CriImages implements ImageServiceContract {
   }
 
   async pull(reference: string, credentials: ImageCredentials | undefined, signal: AbortSignal): Promise<ImageInfo> {
-    const request = { image: { image: reference }, auth: credentials };
+    const request = { image: { image: reference }, auth: authOf(credentials) };
     try {
       const { imageRef } = await this.#client.call(ImageService.pullImage, request, signal, this.#init.pullTimeoutMs);
       const image = await this.status(imageRef, signal);
@@ -70,7 +71,7 @@ export class CriImages implements ImageServiceContract {
   }
 
   async import(path: string, name: string | undefined, signal: AbortSignal): Promise<readonly ImageInfo[]> {
-    const { images } = await readImageArchive(path, signal);
+    const { images, gzipped } = await readImageArchive(path, signal);
     const wanted = name === undefined ? undefined : canonicalName(name);
     if (wanted !== undefined && images.length > 1) {
       throw new PicoletError("invalid", `cannot name ${images.length} images ${name}: ${path} must hold one`);
@@ -78,7 +79,8 @@ export class CriImages implements ImageServiceContract {
     if (wanted === undefined && images.some((names) => names.length === 0)) {
       throw new PicoletError("invalid", `cannot import ${path}: it brings no name, so one must be given`);
     }
-    await importWithCtr(this.#client.socketPath, path, wanted, signal);
+    const { socketPath } = this.#client;
+    await importWithCtr({ socketPath, archive: resolve(path), gzipped, name: wanted }, signal);
     const names = [...(wanted === undefined ? [] : [wanted]), ...images.flat()];
     const imported = await Promise.all(names.map((each) => this.#afterImport(each, signal)));
     return [...new Map(imported.map((image) => [image.id, image])).values()];
@@ -108,6 +110,13 @@ const infoOf = (image: Image): ImageInfo => ({
   sizeBytes: image.size,
   pinned: image.pinned,
 });
+
+/** containerd takes the server for a URL and gives the password to no other host; one with a port alone is none. */
+function authOf(credentials: ImageCredentials | undefined) {
+  if (credentials === undefined) return undefined;
+  const { username, password, serverAddress: server } = credentials;
+  return { username, password, serverAddress: server === "" || server.includes("://") ? server : `https://${server}` };
+}
 
 /** What containerd's words say of a pull; CRI has no codes for it. */
 const PULL_FAILURES: readonly (readonly [words: RegExp, reason: string, code: "invalid" | "unavailable" | "failed"])[] =

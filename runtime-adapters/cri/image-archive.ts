@@ -9,6 +9,7 @@ import { createGunzip } from "node:zlib";
 import { PicoletError } from "../../protocol/errors.ts";
 
 export interface ImageArchive {
+  readonly gzipped: boolean;
   /** One entry for each image: the names it brings, none when it brings none. */
   readonly images: readonly (readonly string[])[];
 }
@@ -44,7 +45,7 @@ export async function readImageArchive(path: string, signal: AbortSignal): Promi
     if (error instanceof PicoletError) throw error;
     throw new PicoletError("corrupt", `cannot read the archive ${path}`, { cause: error });
   }
-  return describe(path, documents.found);
+  return { gzipped, images: imagesIn(path, documents.found) };
 }
 
 async function readHead(path: string): Promise<Buffer> {
@@ -211,22 +212,20 @@ function verifyChecksum(header: Buffer): void {
   }
 }
 
-function describe(path: string, documents: ReadonlyMap<string, Buffer>): ImageArchive {
+type Images = ImageArchive["images"];
+
+function imagesIn(path: string, documents: ReadonlyMap<string, Buffer>): Images {
   const index = documents.get("index.json");
   const docker = documents.get("manifest.json");
   // `docker save` writes both; containerd prefers the layout when there is one.
-  if (index !== undefined && documents.has("oci-layout")) return { images: ociImages(path, index, documents) };
+  if (index !== undefined && documents.has("oci-layout")) return ociImages(path, index, documents);
   if (docker === undefined) throw unusable(path, "it holds neither manifest.json nor an OCI layout");
   const images = asList(parse(path, docker)).map((each) => asTexts(field(each, "RepoTags")));
   if (images.length === 0) throw unusable(path, "it holds no image");
-  return { images };
+  return images;
 }
 
-function ociImages(
-  path: string,
-  index: Buffer,
-  documents: ReadonlyMap<string, Buffer>,
-): readonly (readonly string[])[] {
+function ociImages(path: string, index: Buffer, documents: ReadonlyMap<string, Buffer>): Images {
   const manifests = asList(field(parse(path, index), "manifests"));
   const images = manifests
     .filter((each) => !isComponent(path, each, documents))

@@ -1,0 +1,120 @@
+/**
+ * A real image registry on the loopback (Debian's docker-registry), over plain HTTP, which containerd accepts there. A
+ * second address of the same registry lets nobody in without a user and a password.
+ */
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import { existsSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { createServer, request, type Server } from "node:http";
+import type { AddressInfo } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { Containerd } from "./containerd.ts";
+
+const PROGRAM = "/usr/bin/docker-registry";
+const START_LIMIT_MS = 30_000;
+
+export const REGISTRY_USER = "picolet";
+export const REGISTRY_PASSWORD = "correct horse";
+
+/** Why no registry can run here; `undefined` when one can. */
+export const registryMissing = (): string | undefined =>
+  existsSync(PROGRAM) ? undefined : `not installed: ${PROGRAM}`;
+
+export class Registry implements AsyncDisposable {
+  /** `127.0.0.1:<port>`, the beginning of its images' names. */
+  readonly address: string;
+  /** The same, for those who know REGISTRY_USER and REGISTRY_PASSWORD. */
+  readonly privateAddress: string;
+  readonly #directory: string;
+  readonly #process: ChildProcess;
+  readonly #gate: Server;
+
+  private constructor(directory: string, process: ChildProcess, gate: Server, port: number) {
+    this.#directory = directory;
+    this.#process = process;
+    this.#gate = gate;
+    this.address = `127.0.0.1:${port}`;
+    this.privateAddress = `127.0.0.1:${(gate.address() as AddressInfo).port}`;
+  }
+
+  static async start(): Promise<Registry> {
+    const directory = mkdtempSync(join(tmpdir(), "picolet-registry-"));
+    const config = [
+      "version: 0.1",
+      `storage: { filesystem: { rootdirectory: ${JSON.stringify(directory)} } }`,
+      "http: { addr: '127.0.0.1:0' }",
+    ];
+    writeFileSync(join(directory, "config.yml"), `${config.join("\n")}\n`);
+    const command = ["--pdeathsig", "KILL", PROGRAM, "serve", join(directory, "config.yml")];
+    const registry = spawn("setpriv", command, { stdio: ["ignore", "ignore", "pipe"] });
+    try {
+      const port = await listeningPort(registry);
+      const gate = await openGate(port);
+      return new Registry(directory, registry, gate, port);
+    } catch (error) {
+      registry.kill("SIGKILL");
+      rmSync(directory, { recursive: true });
+      throw error;
+    }
+  }
+
+  /** @param image of `containerd`. @returns its name in this registry, at the open address */
+  push(containerd: Containerd, image: string, repository: string): string {
+    const name = `${this.address}/${repository}`;
+    containerd.ctr("images", "tag", "--force", image, name);
+    containerd.ctr("images", "push", "--plain-http", name);
+    containerd.ctr("images", "remove", "--sync", name);
+    return name;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#gate.closeAllConnections();
+    this.#gate.close();
+    if (this.#process.exitCode === null && this.#process.signalCode === null) {
+      const exited = once(this.#process, "exit");
+      this.#process.kill("SIGKILL");
+      await exited;
+    }
+    rmSync(this.#directory, { recursive: true });
+  }
+}
+
+async function listeningPort(registry: ChildProcess): Promise<number> {
+  const limit = AbortSignal.timeout(START_LIMIT_MS);
+  let log = "";
+  const exited = once(registry, "exit", { signal: limit }).then(() => {
+    throw new Error(`the registry ended:\n${log}`);
+  });
+  exited.catch(() => undefined);
+  const port = new Promise<number>((resolve) => {
+    registry.stderr?.setEncoding("utf8").on("data", (text: string) => {
+      log = (log + text).slice(-10_000);
+      const found = /listening on 127\.0\.0\.1:(\d+)/.exec(log)?.[1];
+      if (found !== undefined) resolve(Number(found));
+    });
+  });
+  return await Promise.race([port, exited]);
+}
+
+/** Passes requests with the right credentials on to the registry. */
+async function openGate(port: number): Promise<Server> {
+  const wanted = `Basic ${Buffer.from(`${REGISTRY_USER}:${REGISTRY_PASSWORD}`).toString("base64")}`;
+  const gate = createServer((incoming, outgoing) => {
+    const { authorization, ...headers } = incoming.headers;
+    if (authorization !== wanted) {
+      outgoing.writeHead(401, { "WWW-Authenticate": 'Basic realm="test"' }).end();
+      return;
+    }
+    const { method, url: path } = incoming;
+    const inner = request({ host: "127.0.0.1", port, method, path, headers }, (response) => {
+      outgoing.writeHead(response.statusCode ?? 502, response.headers);
+      response.pipe(outgoing);
+    });
+    inner.on("error", () => outgoing.destroy());
+    incoming.pipe(inner);
+  });
+  gate.listen(0, "127.0.0.1");
+  await once(gate, "listening");
+  return gate;
+}
