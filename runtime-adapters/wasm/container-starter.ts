@@ -81,14 +81,13 @@ export class ContainerStarter {
       await this.#run(run, prepared, signal);
       return run;
     } catch (error) {
+      // What the shell or Node itself complained of goes with the folder.
+      const complaint = this.#components.state.fatal(pod.uid, run.file.id);
       await run.destroy();
       if (isPicoletError(error, "cancelled")) throw error;
-      const code = isPicoletError(error) ? error.code : "failed";
-      throw new PicoletError(code, `cannot start container ${launch.name}`, {
-        cause: error,
-        retryable: isPicoletError(error) && error.retryable,
-        reason: START_ERROR,
-      });
+      const { code, retryable } = toPicoletError(error, "failed", "cannot start");
+      const message = `cannot start container ${launch.name}${complaint === "" ? "" : ` (${complaint})`}`;
+      throw new PicoletError(code, message, { cause: error, retryable, reason: START_ERROR });
     }
   }
 

@@ -1,10 +1,19 @@
-/** A component runtime of its own for a test: folders, cgroups where they can be had; its end is the end of all it ran. */
+/** Component runtimes for tests: folders and cgroups of their own, and pods in them. Their end is the end of all they ran. */
+import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
-import { mkdirSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, watch } from "node:fs";
+import { dirname } from "node:path";
 import { systemClock } from "../../agent/core/system-clock.ts";
 import { detectCgroups } from "../../agent/resources/cgroup-hierarchies.ts";
 import { CgroupTree } from "../../agent/resources/cgroup-tree.ts";
-import type { DesiredPod, SandboxLaunch } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { Pod } from "../../protocol/pod.ts";
+import { millis, podUid } from "../../protocol/ports.ts";
+import type {
+  ContainerLaunch,
+  DesiredPod,
+  ObservedContainer,
+  SandboxLaunch,
+} from "../../runtime-adapters/contract/runtime-adapter.ts";
 import { killGroup, type ProcessId } from "../../runtime-adapters/wasm/state/process-id.ts";
 import { StateFolder } from "../../runtime-adapters/wasm/state/state-folder.ts";
 import { WasmAdapter, type WasmLimits } from "../../runtime-adapters/wasm/wasm-adapter.ts";
@@ -107,4 +116,172 @@ export class WasmRuntime implements AsyncDisposable {
     await this.cgroups?.remove(this.#cgroupRoot);
     this.folder[Symbol.dispose]();
   }
+}
+
+export interface WasmPodOptions {
+  readonly name?: string;
+  readonly image: string;
+  /** More of the pod's `spec`. */
+  readonly spec?: Readonly<Record<string, unknown>>;
+  /** More of its one container. */
+  readonly container?: Readonly<Record<string, unknown>>;
+}
+
+export interface LogLine {
+  readonly time: string;
+  readonly stream: string;
+  readonly tag: string;
+  readonly text: string;
+}
+
+export type Exit = Extract<ObservedContainer["state"], { kind: "exited" }>;
+
+const NEVER = new AbortController().signal;
+/** Real time, and only when something is broken. */
+const PATIENCE_MS = 30_000;
+
+/** A pod with one container, `main`, in a sandbox that is ready. */
+export class WasmPod implements AsyncDisposable {
+  readonly desired: DesiredPod;
+  readonly #adapter: WasmAdapter;
+  readonly #runtime: WasmRuntime;
+  readonly #image: string;
+
+  private constructor(runtime: WasmRuntime, adapter: WasmAdapter, desired: DesiredPod, image: string) {
+    this.#runtime = runtime;
+    this.#adapter = adapter;
+    this.desired = desired;
+    this.#image = image;
+  }
+
+  static async create(runtime: WasmRuntime, adapter: WasmAdapter, options: WasmPodOptions): Promise<WasmPod> {
+    const name = options.name ?? "test";
+    const uid = `${name}-6f2a`;
+    const container = { name: "main", image: options.image, resources: {}, ...options.container };
+    const pod = {
+      apiVersion: "v1",
+      kind: "Pod",
+      metadata: { name, namespace: "default", uid },
+      spec: { restartPolicy: "Always", containers: [container], ...options.spec },
+    } as unknown as Pod;
+    const desired: DesiredPod = { uid: podUid(uid), source: "file", origin: `/manifests/${name}.yaml`, pod };
+    const folders = await runtime.preparePod(desired);
+    const sandbox = { attempt: 0, hostname: name, dns: undefined, ...folders };
+    await adapter.apply(desired, { kind: "createSandbox", sandbox }, NEVER);
+    return new WasmPod(runtime, adapter, desired, options.image);
+  }
+
+  async start(run: Partial<ContainerLaunch> = {}, signal = NEVER): Promise<ObservedContainer> {
+    const info = await this.#adapter.images.status(this.#image, signal);
+    assert.ok(info, `the image ${this.#image} is there`);
+    const attempt = run.attempt ?? 0;
+    const container: ContainerLaunch = {
+      name: "main",
+      hash: "hash",
+      backoff: millis(0),
+      image: { requested: this.#image, id: info.id },
+      command: [],
+      args: [],
+      env: [],
+      workingDir: "",
+      mounts: [],
+      logPath: `main/${attempt}.log`,
+      ...run,
+      attempt,
+    };
+    await this.#adapter.apply(this.desired, { kind: "startContainer", container }, signal);
+    return this.container((each) => each.attempt === attempt);
+  }
+
+  async container(which: (each: ObservedContainer) => boolean): Promise<ObservedContainer> {
+    const found = (await this.#adapter.inspect(this.desired.uid, NEVER)).containers.find(which);
+    assert.ok(found, "the container is there");
+    return found;
+  }
+
+  async stop(id: string, gracePeriod = millis(0)): Promise<void> {
+    await this.#adapter.apply(this.desired, { kind: "stopContainer", containerId: id, gracePeriod }, NEVER);
+  }
+
+  /** Waits for hints until the container has ended. */
+  async exit(id: string): Promise<Exit> {
+    const ended = async (): Promise<Exit | undefined> => {
+      const { state } = await this.container((each) => each.id === id);
+      return state.kind === "exited" ? state : undefined;
+    };
+    return this.#hinted(ended);
+  }
+
+  /** @returns when it was killed, milliseconds since the epoch. */
+  async killAndAwaitHint(id: string): Promise<number> {
+    const runner = this.#runtime.runner(id);
+    assert.ok(runner, "it has a runner");
+    const at = Date.now();
+    process.kill(runner.pid, "SIGKILL");
+    await this.exit(id);
+    return at;
+  }
+
+  async #hinted<T>(look: () => Promise<T | undefined>): Promise<T> {
+    const enough = new AbortController();
+    // It keeps the process alive too: a reader of hints does not.
+    const patience = setTimeout(() => enough.abort(), PATIENCE_MS);
+    const hints = this.#adapter.hints(enough.signal)[Symbol.asyncIterator]();
+    try {
+      // The reader stands before the first look, so that nothing falls between them.
+      for (let next = hints.next(); ; next = hints.next()) {
+        const found = await look();
+        if (found !== undefined) return found;
+        assert.notEqual((await next).done, true, "gave up waiting for a hint");
+      }
+    } finally {
+      clearTimeout(patience);
+      enough.abort();
+    }
+  }
+
+  /** The whole lines of its log, waited for until there are `atLeast`. */
+  async lines(container: Pick<ObservedContainer, "logPath">, atLeast: number): Promise<readonly LogLine[]> {
+    const { logPath } = container;
+    const { promise, reject } = Promise.withResolvers<never>();
+    const patience = setTimeout(
+      () => reject(new Error(`gave up waiting for ${atLeast} lines in ${logPath}`)),
+      PATIENCE_MS,
+    );
+    let changed = Promise.withResolvers<void>();
+    const watcher = watch(dirname(logPath), () => changed.resolve());
+    try {
+      for (;;) {
+        const lines = parseLog(existsSync(logPath) ? readFileSync(logPath, "utf8") : "");
+        if (lines.length >= atLeast) return lines;
+        await Promise.race([changed.promise, promise]);
+        changed = Promise.withResolvers();
+      }
+    } finally {
+      watcher.close();
+      clearTimeout(patience);
+    }
+  }
+
+  async text(container: Pick<ObservedContainer, "logPath">, atLeast: number): Promise<string[]> {
+    return (await this.lines(container, atLeast)).map((each) => each.text);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    const { sandboxes } = await this.#adapter.inspect(this.desired.uid, NEVER);
+    for (const { id } of sandboxes) {
+      await this.#adapter.apply(this.desired, { kind: "removeSandbox", sandboxId: id }, NEVER);
+    }
+  }
+}
+
+function parseLog(content: string): LogLine[] {
+  return content
+    .split("\n")
+    .slice(0, -1)
+    .map((line) => {
+      const [, time, stream, tag, text] = /^(\S+) (stdout|stderr) ([PF]) (.*)$/.exec(line) ?? [];
+      assert.ok(time && stream && tag && text !== undefined, `a line in the CRI format: ${line.slice(0, 100)}`);
+      return { time, stream, tag, text };
+    });
 }
