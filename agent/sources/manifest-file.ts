@@ -1,0 +1,183 @@
+import { createHash } from "node:crypto";
+import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import { type FileStamp, type ManifestEntry, readManifestFile } from "./manifest-files.ts";
+import { type ManifestPod, type ManifestProblem, readManifest } from "./manifest-reader.ts";
+import { type FileChange, HALF_WRITTEN_QUIET_MS, MAX_UNSETTLED_MS, quietNeeded, quietSince } from "./settling.ts";
+import { type StaticPodInit, staticPod } from "./static-pod.ts";
+
+/** What a look at one file gave. */
+export type Look =
+  /** Nothing new. `problems` are those of what is in it. */
+  | { readonly kind: "same"; readonly problems: readonly ManifestProblem[] }
+  /** It is being written; worth another look in `waitMs`. */
+  | { readonly kind: "unsettled"; readonly waitMs: number; readonly problems: readonly ManifestProblem[] }
+  /** Something new that cannot be used. */
+  | { readonly kind: "broken"; readonly problems: readonly ManifestProblem[] }
+  | { readonly kind: "new"; readonly pods: readonly DesiredPod[] };
+
+/** What is known of one file once it has been read. */
+interface Read {
+  readonly stamp: FileStamp;
+  readonly digest: string;
+  readonly problems: readonly ManifestProblem[];
+}
+
+/** A file that is not as it was read. Times are monotonic. */
+interface Changing {
+  readonly key: string;
+  readonly firstAtMs: number;
+  readonly lastAtMs: number;
+  readonly isWritten: boolean;
+  readonly isChanging: boolean;
+}
+
+export interface LookInit extends Omit<StaticPodInit, "origin"> {
+  readonly nowMs: number;
+}
+
+/**
+ * One path below staticPodPath, over time: reads it when it has changed and is complete. A look costs one `stat`, made
+ * by the caller, as long as nothing has changed.
+ */
+export class ManifestFile {
+  readonly #path: string;
+  #read: Read | undefined;
+  #changing: Changing | undefined;
+  /** Read, not yet part of what is wanted. */
+  #next: Read | undefined;
+
+  constructor(path: string) {
+    this.#path = path;
+  }
+
+  /** An event named it: whatever the stamp says, it is to be read again. */
+  touch(nowMs: number, isWritten: boolean): void {
+    this.#changing = {
+      key: this.#changing?.key ?? "",
+      firstAtMs: this.#changing?.firstAtMs ?? nowMs,
+      lastAtMs: nowMs,
+      isWritten: isWritten || this.#changing?.isWritten === true,
+      isChanging: this.#changing?.isChanging ?? false,
+    };
+  }
+
+  look(entry: ManifestEntry, init: LookInit): Look {
+    this.#next = undefined;
+    if (entry.kind === "unusable") {
+      this.#changing = undefined;
+      return { kind: "broken", problems: [{ position: undefined, message: entry.message }] };
+    }
+    const { stamp } = entry;
+    if (this.#changing === undefined && this.#read?.stamp.key === stamp.key) return this.#same(this.#read);
+    const changing = this.#changed(stamp, init.nowMs);
+    this.#changing = changing;
+    const change = changeOf(this.#read?.stamp, stamp, changing, init);
+    const left = quietNeeded(change) - quietSince(change);
+    if (left > 0) return this.#unsettled(left, changing, init.nowMs);
+    return this.#readIt(stamp, change, changing, init);
+  }
+
+  /** What `look` gave last is now what is wanted, or has been found wrong in itself. */
+  commit(problems: readonly ManifestProblem[] = []): void {
+    if (this.#next === undefined) return;
+    this.#read = { ...this.#next, problems };
+    this.#changing = undefined;
+    this.#next = undefined;
+  }
+
+  /** It is read again at the next look, as if it had changed. */
+  reread(): void {
+    this.#read = undefined;
+  }
+
+  #changed(stamp: FileStamp, nowMs: number): Changing {
+    const before = this.#changing;
+    if (before === undefined) {
+      return { key: stamp.key, firstAtMs: nowMs, lastAtMs: nowMs, isWritten: true, isChanging: false };
+    }
+    if (before.key === stamp.key) return before;
+    // An event came first, and this is the first look after it.
+    if (before.key === "") return { ...before, key: stamp.key };
+    return { ...before, key: stamp.key, lastAtMs: nowMs, isWritten: true, isChanging: true };
+  }
+
+  #same(read: Read): Look {
+    return { kind: "same", problems: read.problems };
+  }
+
+  #unsettled(left: number, { firstAtMs }: Changing, nowMs: number): Look {
+    const isEndless = nowMs - firstAtMs > MAX_UNSETTLED_MS;
+    const message = "is being written to all the time; write it elsewhere and rename it into the folder";
+    const problems = isEndless ? [{ position: undefined, message }] : (this.#read?.problems ?? []);
+    return { kind: "unsettled", waitMs: left, problems };
+  }
+
+  #readIt(stamp: FileStamp, change: FileChange, changing: Changing, init: LookInit): Look {
+    const content = readManifestFile(this.#path, stamp);
+    if (content.kind === "changed") return this.#unsettled(0, changing, init.nowMs);
+    if (content.kind === "unusable") {
+      return this.#broken({ stamp, digest: "", problems: [{ position: undefined, message: content.message }] });
+    }
+    const digest = createHash("sha256").update(content.text).digest("base64");
+    if (this.#read?.digest === digest) {
+      this.#read = { ...this.#read, stamp };
+      this.#changing = undefined;
+      return this.#same(this.#read);
+    }
+    const made = podsOf(content.text, { ...init, origin: this.#path });
+    if (made.problems.length > 0) {
+      const left = HALF_WRITTEN_QUIET_MS - quietSince(change);
+      if (left > 0) return this.#unsettled(left, changing, init.nowMs);
+      return this.#broken({ stamp, digest, problems: made.problems });
+    }
+    this.#next = { stamp, digest, problems: [] };
+    return { kind: "new", pods: made.pods };
+  }
+
+  #broken(read: Read): Look {
+    this.#read = read;
+    this.#changing = undefined;
+    return { kind: "broken", problems: read.problems };
+  }
+}
+
+function changeOf(
+  before: FileStamp | undefined,
+  now: FileStamp,
+  { lastAtMs, isWritten, isChanging }: Changing,
+  init: LookInit,
+): FileChange {
+  const ageMs = init.now.getTime() - now.modifiedAtMs;
+  return { before, now, quietMs: init.nowMs - lastAtMs, ageMs, isWritten, isChanging };
+}
+
+function podsOf(
+  text: string,
+  init: StaticPodInit,
+): { readonly pods: readonly DesiredPod[]; readonly problems: readonly ManifestProblem[] } {
+  const manifest = readManifest(text);
+  if (!manifest.ok) return { pods: [], problems: manifest.problems };
+  const pods: DesiredPod[] = [];
+  const problems: ManifestProblem[] = [];
+  for (const written of manifest.pods) {
+    const made = staticPod(written.written, written.pod, init);
+    if (made.ok) pods.push(made.desired);
+    else problems.push({ position: written.position, message: `${made.path}: ${made.message}` });
+  }
+  return { pods, problems: [...problems, ...duplicatesIn(manifest.pods, pods)] };
+}
+
+/** Within one file; only asked when all of its pods could be made. */
+function duplicatesIn(written: readonly ManifestPod[], pods: readonly DesiredPod[]): readonly ManifestProblem[] {
+  const problems: ManifestProblem[] = [];
+  const seen = new Set<string>();
+  for (const [index, { uid, pod }] of pods.entries()) {
+    const { namespace, name } = pod.metadata;
+    const field = seen.has(`${namespace}/${name}`) ? "metadata.name" : seen.has(uid) ? "metadata.uid" : undefined;
+    const shown = JSON.stringify(field === "metadata.uid" ? uid : written[index]?.pod.metadata.name);
+    const message = `${field}: Duplicate value: ${shown}: another pod of this file has it`;
+    if (field !== undefined) problems.push({ position: written[index]?.position, message });
+    seen.add(`${namespace}/${name}`).add(uid);
+  }
+  return problems;
+}
