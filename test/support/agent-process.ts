@@ -9,17 +9,18 @@ import {
   readFileSync,
   renameSync,
   rmSync,
-  watch,
   writeFileSync,
 } from "node:fs";
 import { get, type IncomingMessage } from "node:http";
 import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
-import type { EventObject, StatusAnswer, WatchLine } from "../../protocol/local-api.ts";
+import type { EventObject, PodList, StatusAnswer, WatchLine } from "../../protocol/local-api.ts";
 import type { Pod } from "../../protocol/pod.ts";
 
 /** Generous: the machine is shared, and a loaded one has been seen ten times slower. */
 const WAIT_LIMIT_MS = 120_000;
+
+const MAX_LOG_CHARACTERS = 100_000;
 
 export interface AgentOptions {
   /** Fields of the configuration besides the paths, which lie below the agent's own folder. */
@@ -35,7 +36,9 @@ export class AgentNode implements AsyncDisposable {
   readonly socketPath = join(this.directory, "run", "picolet.sock");
   readonly configPath = join(this.directory, "config.yaml");
   readonly cgroupRoot = `/picolet-test-${this.directory.slice(-6)}`;
-  readonly #lines: string[] = [];
+  /** What agents before this one said, and what this one has said; the oldest goes when it is long. */
+  #earlierLog = "";
+  #currentLog = "";
   readonly #logTail: number;
   #process: ChildProcess | undefined;
 
@@ -61,42 +64,43 @@ export class AgentNode implements AsyncDisposable {
   }
 
   get log(): string {
-    return this.#lines.join("");
+    return this.#earlierLog + this.#currentLog;
   }
 
   /** Starts an agent and waits until its socket answers. */
   async start(): Promise<void> {
-    await this.#socketAppears(this.spawn());
+    await this.#answers(this.spawn());
   }
 
   /** Starts an agent and waits for nothing. */
   spawn(): ChildProcess {
     const args = ["--config", this.configPath, "--root-dir", join(this.directory, "root"), "--socket", this.socketPath];
-    rmSync(this.socketPath, { force: true });
     const child = spawn("dist/bin/picolet", args, { stdio: ["ignore", "ignore", "pipe"] });
     this.#process = child;
+    this.#earlierLog = this.log.slice(-MAX_LOG_CHARACTERS);
+    this.#currentLog = "";
     child.stderr.setEncoding("utf8").on("data", (text: string) => {
-      this.#lines.push(text);
-      if (this.#lines.length > 2000) this.#lines.splice(0, 1000);
+      this.#currentLog = (this.#currentLog + text).slice(-MAX_LOG_CHARACTERS);
     });
     return child;
   }
 
-  async #socketAppears(child: ChildProcess): Promise<void> {
-    const limit = AbortSignal.timeout(WAIT_LIMIT_MS);
-    const watcher = watch(join(this.directory, "run"));
-    try {
-      const exited = once(child, "exit", { signal: limit }).then(([code, signal]) => {
-        throw new Error(`the agent ended with ${code ?? signal}:\n${this.log}`);
-      });
-      const appeared = (async () => {
-        while (!existsSync(this.socketPath)) await once(watcher, "change", { signal: limit });
-      })();
-      exited.catch(() => undefined);
-      await Promise.race([appeared, exited]);
-    } finally {
-      watcher.close();
-    }
+  async #answers(child: ChildProcess): Promise<void> {
+    await new Promise<void>((resolve, reject) => {
+      const onText = (): void => {
+        if (this.#currentLog.includes("local API listens")) settle(resolve);
+      };
+      const onExit = (): void => settle(() => reject(new Error(`the agent ended:\n${this.log}`)));
+      const timer = setTimeout(onExit, WAIT_LIMIT_MS);
+      const settle = (verdict: () => void): void => {
+        clearTimeout(timer);
+        child.stderr?.off("data", onText);
+        child.off("exit", onExit);
+        verdict();
+      };
+      child.stderr?.on("data", onText);
+      child.on("exit", onExit);
+    });
   }
 
   /** SIGKILL: as if the power was cut, but for what runs beside the agent. */
@@ -151,6 +155,9 @@ export class AgentNode implements AsyncDisposable {
     const response = await this.request("/v1/pods?watch=true");
     const timer = setTimeout(() => response.destroy(new Error("waited too long")), WAIT_LIMIT_MS);
     try {
+      // The list after the watch has begun: an empty node is told from one of which nothing has been said yet.
+      const list = JSON.parse(await text(await this.request("/v1/pods"))) as PodList;
+      for (const pod of list.items) pods.set(pod.metadata.name, pod);
       if (condition(pods)) return pods;
       for await (const line of linesOf(response)) {
         const change = JSON.parse(line) as WatchLine<Pod>;
