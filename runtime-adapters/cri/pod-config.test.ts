@@ -1,0 +1,167 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { millis, podUid } from "../../protocol/ports.ts";
+import { parsedPod } from "../../test/support/pod-manifests.ts";
+import type { ContainerLaunch, DesiredPod, SandboxLaunch } from "../contract/runtime-adapter.ts";
+import { MountPropagation, PortProtocol, SIGNAL_NUMBERS } from "./cri-messages.ts";
+import { ANNOTATION, LABEL, MAX_MANIFEST_BYTES } from "./labels.ts";
+import { containerConfig, sandboxConfig } from "./pod-config.ts";
+
+type Fields = Readonly<Record<string, unknown>>;
+const SETTINGS = {
+  owner: "node-1",
+  cgroups: { cpuCFSQuota: true, cpuPeriodUs: 100_000, podPidsLimit: -1 },
+  memoryCapacityBytes: 1024 ** 3,
+  seccompProfileRoot: "/profiles",
+  seccompDefault: false,
+};
+const SANDBOX: SandboxLaunch = {
+  attempt: 2,
+  logDirectory: "/logs/default_web_uid-1",
+  cgroupParent: "/kubepods/burstable/poduid-1",
+  hostname: "web",
+  dns: { servers: ["10.0.0.1"], searches: ["example.com"], options: ["ndots:5"] },
+};
+
+const desired = (spec: Fields = {}, metadata: Fields = {}): DesiredPod => ({
+  uid: podUid("uid-1"),
+  source: "file",
+  origin: "/manifests/web.yaml",
+  pod: parsedPod(spec, metadata),
+});
+
+function launch(fields: Partial<ContainerLaunch> = {}): ContainerLaunch {
+  const image = { requested: "example.com/app:1", id: "sha256:abc" };
+  const own = { name: "app", attempt: 3, hash: "cafe", backoff: millis(40_000), image, logPath: "app/3.log" };
+  return { ...own, command: [], args: [], env: [], workingDir: "", mounts: [], ...fields };
+}
+
+const sandboxOf = (spec: Fields = {}, metadata: Fields = {}) =>
+  sandboxConfig(desired(spec, metadata), SANDBOX, SETTINGS, true);
+const containerOf = (fields: Fields = {}, run: Partial<ContainerLaunch> = {}) => {
+  const containers = [{ name: "app", image: "example.com/app:1", ...fields }];
+  return containerConfig(desired({ containers }), launch(run), undefined, SETTINGS);
+};
+
+test("a sandbox says who it is, what it was made of and whose it is", () => {
+  const config = sandboxOf({}, { labels: { app: "web", [LABEL.owner]: "forged" }, annotations: { note: "x" } });
+  assert.deepEqual(config.metadata, { name: "web", uid: "uid-1", namespace: "default", attempt: 2 });
+  assert.deepEqual(Object.fromEntries(config.labels ?? []), {
+    app: "web",
+    [LABEL.podName]: "web",
+    [LABEL.podNamespace]: "default",
+    [LABEL.podUid]: "uid-1",
+    [LABEL.owner]: "node-1",
+  });
+  assert.equal(config.annotations?.get("note"), "x");
+  assert.deepEqual(JSON.parse(config.annotations?.get(ANNOTATION.launch) ?? ""), SANDBOX);
+  const manifest = JSON.parse(config.annotations?.get(ANNOTATION.manifest) ?? "");
+  assert.equal(manifest.origin, "/manifests/web.yaml");
+  assert.equal(config.logDirectory, SANDBOX.logDirectory);
+  assert.equal(config.linux?.cgroupParent, SANDBOX.cgroupParent);
+  assert.deepEqual(config.dnsConfig, SANDBOX.dns);
+});
+
+test("a manifest too long for an annotation is left out", () => {
+  const fits = sandboxOf({}, { annotations: { note: "x".repeat(MAX_MANIFEST_BYTES / 2) } });
+  assert.ok(fits.annotations?.has(ANNOTATION.manifest));
+  const long = sandboxOf({}, { annotations: { note: "x".repeat(MAX_MANIFEST_BYTES) } });
+  assert.equal(long.annotations?.has(ANNOTATION.manifest), false);
+  assert.ok(long.annotations?.has(ANNOTATION.launch));
+});
+
+test("the containers' copy of the sandbox has not what only lists read", () => {
+  const config = sandboxConfig(desired(), SANDBOX, SETTINGS, false);
+  assert.equal(config.annotations?.has(ANNOTATION.manifest), false);
+  assert.equal(config.annotations?.has(ANNOTATION.launch), false);
+});
+
+test("host ports of containers and sidecars are mapped, none on the host's network", () => {
+  const ports = [
+    { containerPort: 80, hostPort: 8080, hostIP: "127.0.0.1" },
+    { containerPort: 53, hostPort: 5353, protocol: "UDP" },
+    { containerPort: 9000 },
+  ];
+  const containers = [{ name: "app", image: "example.com/app:1", ports }];
+  const sidecar = {
+    name: "side",
+    image: "example.com/app:1",
+    restartPolicy: "Always",
+    ports: [{ containerPort: 1, hostPort: 2 }],
+  };
+  const mapped = sandboxOf({ containers, initContainers: [sidecar] }).portMappings;
+  assert.deepEqual(mapped, [
+    { protocol: PortProtocol.TCP, containerPort: 80, hostPort: 8080, hostIp: "127.0.0.1" },
+    { protocol: PortProtocol.UDP, containerPort: 53, hostPort: 5353, hostIp: undefined },
+    { protocol: PortProtocol.TCP, containerPort: 1, hostPort: 2, hostIp: undefined },
+  ]);
+  const onHost = sandboxOf({ hostNetwork: true, containers: [{ name: "app", image: "example.com/app:1" }] });
+  assert.deepEqual([onHost.portMappings, onHost.hostname], [[], ""]);
+});
+
+test("sysctls are sent", () => {
+  const sysctls = [{ name: "kernel.shm_rmid_forced", value: "1" }];
+  assert.deepEqual(
+    sandboxOf({ securityContext: { sysctls } }).linux?.sysctls,
+    new Map([["kernel.shm_rmid_forced", "1"]]),
+  );
+});
+
+test("a container says who it is, as the kubelet would and for ourselves", () => {
+  const config = containerOf({ ports: [{ containerPort: 80 }] });
+  assert.deepEqual(config.metadata, { name: "app", attempt: 3 });
+  assert.deepEqual(config.image, { image: "sha256:abc", userSpecifiedImage: "example.com/app:1" });
+  assert.equal(config.labels?.get(LABEL.containerName), "app");
+  assert.equal(config.labels?.get(LABEL.owner), "node-1");
+  assert.deepEqual(Object.fromEntries(config.annotations ?? []), {
+    [ANNOTATION.containerHash]: "cafe",
+    [ANNOTATION.containerRestartCount]: "3",
+    [ANNOTATION.containerTerminationMessagePath]: "/dev/termination-log",
+    [ANNOTATION.containerTerminationMessagePolicy]: "File",
+    [ANNOTATION.podTerminationGracePeriod]: "30",
+    [ANNOTATION.containerPorts]: JSON.stringify([{ containerPort: 80, protocol: "TCP" }]),
+    [ANNOTATION.backoffMs]: "40000",
+    [ANNOTATION.image]: "example.com/app:1",
+  });
+});
+
+test("what the launch made concrete is sent as it is", () => {
+  const mounts = [
+    { containerPath: "/a", hostPath: "/host/a", readOnly: true, propagation: "private" },
+    { containerPath: "/b", hostPath: "/host/b", readOnly: false, propagation: "bidirectional" },
+  ] as const;
+  const config = containerOf(
+    { stdin: true, stdinOnce: true, tty: true },
+    { command: ["/run"], args: ["-x"], env: [{ name: "KEY", value: "välue" }], workingDir: "/work", mounts },
+  );
+  assert.deepEqual([config.command, config.args, config.workingDir], [["/run"], ["-x"], "/work"]);
+  assert.deepEqual(config.envs, [{ key: "KEY", value: Buffer.from("välue") }]);
+  assert.deepEqual(
+    config.mounts?.map((each) => each.propagation),
+    [MountPropagation.private, MountPropagation.bidirectional],
+  );
+  assert.deepEqual([config.stdin, config.stdinOnce, config.tty], [true, true, true]);
+  assert.equal(config.stopSignal, undefined);
+});
+
+test("requests and limits become cgroup values and an OOM score", () => {
+  const resources = { requests: { cpu: "250m", memory: "256Mi" }, limits: { cpu: "1", memory: "512Mi" } };
+  assert.deepEqual(containerOf({ resources }).linux?.resources, {
+    cpuPeriod: 100_000,
+    cpuQuota: 100_000,
+    cpuShares: 256,
+    memoryLimitInBytes: 512 * 1024 ** 2,
+    oomScoreAdj: 750,
+  });
+  assert.equal(containerOf().linux?.resources?.oomScoreAdj, 1000);
+});
+
+test("stop signals have CRI's own numbers", () => {
+  assert.equal(SIGNAL_NUMBERS.get("SIGTERM"), 23);
+  assert.equal(SIGNAL_NUMBERS.get("SIGRTMIN+15"), 50);
+  assert.equal(SIGNAL_NUMBERS.get("SIGRTMAX"), 65);
+});
+
+test("a launch of a container that the pod does not have is our own mistake", () => {
+  assert.throws(() => containerConfig(desired(), launch({ name: "other" }), undefined, SETTINGS), { code: "internal" });
+});
