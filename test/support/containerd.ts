@@ -1,7 +1,8 @@
 /**
- * A real containerd of a test's own: own root, state, socket, CNI network and mount namespace, so that several run side
- * by side and nothing of it is left when it is stopped. It dies with the process that started it; what a killed test
- * run leaves behind, the next start takes away.
+ * A real containerd of a test's own: own root, state, socket and CNI network, so that several run side by side and
+ * nothing of it is left when it is stopped. It dies with the process that started it; what a killed test run leaves
+ * behind, the next start takes away. It shares the mount namespace of the tests, for volumes that an agent mounts must
+ * be seen by it.
  */
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { randomInt } from "node:crypto";
@@ -125,8 +126,6 @@ const socketOf = (directory: string): string => join(directory, "run", "containe
 export class Containerd implements AsyncDisposable {
   readonly directory: string;
   readonly socketPath: string;
-  /** Holds the mount namespace that containerd and its shims live in: what they mount is gone with it. */
-  #keeper: ChildProcess | undefined;
   #daemon: ChildProcess | undefined;
   #log = "";
   #disposed = false;
@@ -147,7 +146,6 @@ export class Containerd implements AsyncDisposable {
     const network = networkOf(directory, bridgeOf(directory), freeSubnet());
     writeFileSync(join(directory, "cni/net.d/10-test.conflist"), network);
     try {
-      containerd.#keeper = await keepMountNamespace();
       await containerd.startDaemon();
       for (const archive of [buildPauseArchive(), buildBusyboxArchive()]) containerd.importArchive(archive);
     } catch (error) {
@@ -160,8 +158,7 @@ export class Containerd implements AsyncDisposable {
   async startDaemon(): Promise<void> {
     rmSync(this.socketPath, { force: true });
     const config = join(this.directory, "config.toml");
-    const enter = ["nsenter", "--target", String(this.#keeper?.pid), "--mount"];
-    const daemon = spawn("setpriv", ["--pdeathsig", "KILL", ...enter, "containerd", "--config", config], {
+    const daemon = spawn("setpriv", ["--pdeathsig", "KILL", "containerd", "--config", config], {
       stdio: ["ignore", "ignore", "pipe"],
     });
     this.#daemon = daemon;
@@ -188,7 +185,11 @@ export class Containerd implements AsyncDisposable {
 
   /** SIGKILL; shims and containers run on. */
   async killDaemon(): Promise<void> {
-    if (this.#daemon !== undefined) await killChild(this.#daemon);
+    const daemon = this.#daemon;
+    if (daemon === undefined || daemon.exitCode !== null || daemon.signalCode !== null) return;
+    const exited = once(daemon, "exit");
+    daemon.kill("SIGKILL");
+    await exited;
   }
 
   importArchive(archive: string): void {
@@ -234,23 +235,8 @@ export class Containerd implements AsyncDisposable {
     this.#disposed = true;
     await this.killDaemon();
     killWorkloads(this.directory);
-    if (this.#keeper !== undefined) await killChild(this.#keeper);
     await takeAway(this.directory);
   }
-}
-
-async function keepMountNamespace(): Promise<ChildProcess> {
-  const command = ["unshare", "--mount", "--propagation", "slave", "sh", "-c", "echo ready; exec sleep infinity"];
-  const keeper = spawn("setpriv", ["--pdeathsig", "KILL", ...command], { stdio: ["ignore", "pipe", "inherit"] });
-  await once(keeper.stdout, "data");
-  return keeper;
-}
-
-async function killChild(child: ChildProcess): Promise<void> {
-  if (child.exitCode !== null || child.signalCode !== null) return;
-  const exited = once(child, "exit");
-  child.kill("SIGKILL");
-  await exited;
 }
 
 /** Of test runs that were killed themselves. */
@@ -279,8 +265,9 @@ function killWorkloads(directory: string): void {
   }
 }
 
-/** What no process holds any more: cgroups, the shims' sockets, the bridge, NAT rules, the network's records, files. */
+/** What no process holds any more: mounts, cgroups, the shims' sockets, the bridge, NAT rules, the network's records, files. */
 async function takeAway(directory: string): Promise<void> {
+  unmountBelow(directory);
   const runc = join(directory, "runc/k8s.io");
   for (const id of list(runc)) {
     const state = readIfThere(join(runc, id, "state.json"));
@@ -301,6 +288,16 @@ async function takeAway(directory: string): Promise<void> {
     if (sandboxes.some((id) => name.includes(id))) rmSync(join(NETWORK_RECORDS, name), { force: true });
   }
   rmSync(directory, { recursive: true, force: true, maxRetries: 5 });
+}
+
+/** Root file systems, shared memory and network namespaces of sandboxes and containers. */
+function unmountBelow(directory: string): void {
+  const points = readFileSync("/proc/self/mountinfo", "utf8")
+    .split("\n")
+    .map((line) => line.split(" ")[4] ?? "")
+    .filter((point) => point.startsWith(`${directory}/`));
+  // The innermost were mounted last.
+  if (points.length > 0) run("umount", ["--lazy", ...points.reverse()]);
 }
 
 /** With the parents that were made for it, as far as nothing else is in them. */
