@@ -2,7 +2,6 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import {
-  appendFileSync,
   closeSync,
   mkdirSync,
   openSync,
@@ -18,7 +17,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { PicoletError } from "../../protocol/errors.ts";
 import type { SourceProblem } from "../../protocol/local-api.ts";
-import { millis, seconds } from "../../protocol/ports.ts";
+import { type Millis, millis, seconds } from "../../protocol/ports.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import { MemoryDesiredStore } from "../../test/support/memory-desired-store.ts";
 import { RecordedEvents, RecordedLog } from "../../test/support/recorders.ts";
@@ -250,45 +249,6 @@ test("a comment changes nothing at all", async () => {
   assert.equal(bench.store.writes, writes + 1, "for b alone");
 });
 
-test("a half-written file is no deletion, no other pod and no problem", async () => {
-  await using bench = new Bench();
-  const text = `${pod("a")}---\n${pod("b")}`;
-  bench.write("a.yaml", text);
-  bench.start();
-  await bench.until("a-n=example/app:1 b-n=example/app:1");
-  const file = openSync(bench.path("a.yaml"), "w");
-  const changed = text.replaceAll("app:1", "app:2");
-  // The marker's pods show that the source has looked in the meantime.
-  bench.write("m.yaml", pod("m", "example/app:1"));
-  await bench.until("a-n=example/app:1 b-n=example/app:1 m-n=example/app:1");
-  writeSync(file, changed.slice(0, changed.indexOf("---")));
-  bench.replace("m.yaml", pod("m", "example/app:2"));
-  await bench.until("a-n=example/app:1 b-n=example/app:1 m-n=example/app:2");
-  writeSync(file, changed.slice(changed.indexOf("---"), -10));
-  bench.replace("m.yaml", pod("m", "example/app:3"));
-  await bench.until("a-n=example/app:1 b-n=example/app:1 m-n=example/app:3");
-  writeSync(file, changed.slice(-10));
-  closeSync(file);
-  await bench.until("a-n=example/app:2 b-n=example/app:2 m-n=example/app:3");
-  assert.deepEqual(bench.events.lines, []);
-});
-
-test("an editor that moves the old version away before it writes the new one takes nothing away", async () => {
-  await using bench = new Bench();
-  bench.write("a.yaml", pod("a"));
-  bench.start();
-  await bench.until("a-n=example/app:1");
-  renameSync(bench.path("a.yaml"), bench.path(".a.yaml~"));
-  bench.write("b.yaml", pod("b"));
-  await bench.until("a-n=example/app:1 b-n=example/app:1");
-  bench.write("a.yaml", pod("a", "example/app:2"));
-  await bench.until("a-n=example/app:2 b-n=example/app:1");
-  assert.ok(
-    bench.history.slice(1).every((state) => state.includes("a-n")),
-    bench.history.join("\n"),
-  );
-});
-
 test("a broken file is named with its place; its last good pods and the others' go on, over a restart too", async () => {
   await using bench = new Bench();
   bench.write("a.yaml", pod("a"));
@@ -476,27 +436,77 @@ test("when the disk does not take the pods it is said, and tried again", async (
   await bench.untilNoProblem();
 });
 
+/** In the time of the test, with a look every millisecond of it. */
+class TimedBench implements AsyncDisposable {
+  readonly outer = new TemporaryFolder();
+  readonly path = this.outer.file("a.yaml");
+  readonly store = new MemoryDesiredStore();
+  readonly events = new RecordedEvents();
+  // Long before any file was made: their age says nothing.
+  readonly clock = new VirtualClock(0);
+  readonly #stop = new AbortController();
+  readonly #running: Promise<void>;
+
+  constructor(checkFrequency: Millis = millis(1)) {
+    const { clock, store, events } = this;
+    const init = { path: this.outer.path, nodeName: "n", checkFrequency };
+    this.#running = new FileSource({ clock, log: new RecordedLog(), store, events }, init).run(this.#stop.signal);
+  }
+
+  async after(ms: number): Promise<string> {
+    await this.clock.advance(millis(ms));
+    return shown(this.store.desired.current);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#stop.abort();
+    await this.#running;
+    this.outer[Symbol.dispose]();
+    assert.equal(this.clock.sleeping, 0);
+  }
+}
+
+test("a half-written file is no deletion, no other pod and no problem", async () => {
+  await using bench = new TimedBench();
+  const text = `${pod("a")}---\n${pod("b")}`;
+  const changed = text.replaceAll("app:1", "app:2");
+  writeFileSync(bench.path, text);
+  const before = await bench.after(20);
+  assert.equal(before, "a-n=example/app:1 b-n=example/app:1");
+  const file = openSync(bench.path, "w");
+  assert.equal(await bench.after(990), before, "empty");
+  writeSync(file, changed.slice(0, changed.indexOf("---")));
+  assert.equal(await bench.after(990), before, "a whole pod, and another one missing");
+  writeSync(file, changed.slice(changed.indexOf("---"), -10));
+  assert.equal(await bench.after(990), before, "not to be read");
+  writeSync(file, changed.slice(-10));
+  closeSync(file);
+  assert.equal(await bench.after(101), "a-n=example/app:2 b-n=example/app:2");
+  assert.deepEqual(bench.events.lines, []);
+});
+
+test("an editor that moves the old version away before it writes the new one takes nothing away", async () => {
+  await using bench = new TimedBench();
+  writeFileSync(bench.path, pod("a"));
+  assert.equal(await bench.after(20), "a-n=example/app:1");
+  renameSync(bench.path, bench.outer.file(".a.yaml~"));
+  assert.equal(await bench.after(98), "a-n=example/app:1");
+  writeFileSync(bench.path, pod("a", "example/app:2"));
+  assert.equal(await bench.after(10), "a-n=example/app:2");
+  rmSync(bench.path);
+  assert.equal(await bench.after(98), "a-n=example/app:2");
+  assert.equal(await bench.after(4), "");
+  assert.deepEqual(bench.events.lines, []);
+});
+
 test("without inotify the recheck finds everything", async () => {
-  using outer = new TemporaryFolder();
-  const store = new MemoryDesiredStore();
-  const clock = new VirtualClock(0);
-  const init = { path: outer.path, nodeName: "n", checkFrequency: seconds(20) };
-  const source = new FileSource({ clock, log: new RecordedLog(), store, events: new RecordedEvents() }, init);
-  const stop = new AbortController();
-  const running = source.run(stop.signal);
-  await clock.settle();
-  // Events are ignored from here on; only the clock makes it look.
-  await source[Symbol.asyncDispose]();
-  writeFileSync(outer.file("a.yaml"), pod("a"));
-  await clock.advance(seconds(20));
-  await clock.advance(millis(5));
-  assert.equal(shown(store.desired.current), "a-n=example/app:1");
-  appendFileSync(outer.file("a.yaml"), "# changed\n");
-  rmSync(outer.file("a.yaml"));
-  await clock.advance(seconds(20));
-  await clock.advance(millis(100));
-  assert.equal(shown(store.desired.current), "");
-  stop.abort();
-  await running;
-  assert.equal(clock.sleeping, 0);
+  await using bench = new TimedBench(seconds(20));
+  await bench.clock.settle();
+  writeFileSync(bench.path, pod("a"));
+  // Whether the event of it has come or not, and in which order, makes no difference.
+  await bench.after(20_000);
+  assert.equal(await bench.after(5), "a-n=example/app:1");
+  rmSync(bench.path);
+  await bench.after(20_000);
+  assert.equal(await bench.after(100), "");
 });

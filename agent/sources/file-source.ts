@@ -1,5 +1,5 @@
 import { basename, dirname, join, relative, sep } from "node:path";
-import { describeError, isCancelled } from "../../protocol/errors.ts";
+import { describeError, isCancelled, isPicoletError } from "../../protocol/errors.ts";
 import type { SourceProblem } from "../../protocol/local-api.ts";
 import { type Clock, type Log, type Millis, millis, seconds } from "../../protocol/ports.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
@@ -142,6 +142,7 @@ export class FileSource implements Component {
     try {
       this.#replace(pods);
     } catch (error) {
+      if (!isPicoletError(error)) throw error;
       this.#alarm.set(STORE_RETRY);
       return [this.#problem("FailedToStorePods", `${describeError(error)}; it will be tried again`)];
     }
