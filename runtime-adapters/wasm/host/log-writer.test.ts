@@ -1,0 +1,110 @@
+import assert from "node:assert/strict";
+import { readFileSync, renameSync, rmSync } from "node:fs";
+import { type TestContext, test } from "node:test";
+import fc from "fast-check";
+import { TempFolder } from "../../../test/support/temp-folder.ts";
+import { type LogStream, LogWriter, MAX_LINE_BYTES } from "./log-writer.ts";
+
+const TIME = "2026-03-01T12:00:00.250Z";
+
+class Bench {
+  readonly folder = new TempFolder();
+  readonly path = this.folder.at("0.log");
+  readonly log = new LogWriter(this.path, () => Date.parse(TIME));
+
+  constructor(context: TestContext) {
+    context.after(() => this.folder[Symbol.dispose]());
+  }
+
+  write(stream: LogStream, text: string): void {
+    this.log.write(stream, Buffer.from(text));
+  }
+
+  /** Entries without their time. */
+  entries(path = this.path): string[] {
+    const lines = readFileSync(path, "utf8").split("\n");
+    assert.equal(lines.pop(), "", "every entry ends with a newline");
+    return lines.map((line) => {
+      assert.ok(line.startsWith(`${TIME} `), line);
+      return line.slice(TIME.length + 1);
+    });
+  }
+}
+
+test("a line is an entry once it is whole, each stream for itself", (context) => {
+  const bench = new Bench(context);
+  bench.write("stdout", "one\ntw");
+  bench.write("stderr", "other\n");
+  bench.write("stdout", "o\n\n");
+  assert.deepEqual(bench.entries(), ["stdout F one", "stderr F other", "stdout F two", "stdout F "]);
+});
+
+test("what has no newline yet is written out as a piece when it is asked for", (context) => {
+  const bench = new Bench(context);
+  bench.write("stdout", "prompt> ");
+  assert.deepEqual(bench.entries(), []);
+  bench.log.flushUnfinished();
+  bench.log.flushUnfinished();
+  bench.write("stdout", "answer\n");
+  assert.deepEqual(bench.entries(), ["stdout P prompt> ", "stdout F answer"]);
+});
+
+test("a long line is cut into pieces of 16 KiB", (context) => {
+  const bench = new Bench(context);
+  bench.write("stdout", `${"x".repeat(MAX_LINE_BYTES)}\n${"y".repeat(MAX_LINE_BYTES + 1)}\n`);
+  assert.deepEqual(
+    bench.entries().map((entry) => [entry.slice(0, 9), entry.length - 9]),
+    [
+      ["stdout F ", MAX_LINE_BYTES],
+      ["stdout P ", MAX_LINE_BYTES],
+      ["stdout F ", 1],
+    ],
+  );
+});
+
+test("any bytes in any pieces come back whole", (context) => {
+  const piece = fc.oneof(
+    fc.string({ maxLength: 40 }),
+    fc.constant("\n"),
+    fc.nat(3 * MAX_LINE_BYTES).map((length) => "long".repeat(length / 4)),
+  );
+  fc.assert(
+    fc.property(
+      fc.array(fc.tuple(fc.constantFrom<LogStream>("stdout", "stderr"), piece), { maxLength: 12 }),
+      (pieces) => {
+        const bench = new Bench(context);
+        const written = { stdout: "", stderr: "" };
+        for (const [stream, text] of pieces) {
+          bench.write(stream, text);
+          written[stream] += text;
+        }
+        bench.log.flushUnfinished();
+        const read = { stdout: "", stderr: "" };
+        for (const entry of bench.entries()) {
+          const stream = entry.slice(0, 6) === "stderr" ? "stderr" : "stdout";
+          read[stream] += entry.slice(9) + (entry[7] === "F" ? "\n" : "");
+        }
+        assert.deepEqual(read, written);
+        bench.folder[Symbol.dispose]();
+      },
+    ),
+    { numRuns: 60 },
+  );
+});
+
+test("after the file was renamed away the next line is in a new one", (context) => {
+  const bench = new Bench(context);
+  bench.write("stdout", "one\n");
+  renameSync(bench.path, bench.folder.at("old"));
+  bench.write("stdout", "two\n");
+  bench.write("stdout", "three\n");
+  assert.deepEqual(bench.entries(bench.folder.at("old")), ["stdout F one"]);
+  assert.deepEqual(bench.entries(), ["stdout F two", "stdout F three"]);
+});
+
+test("with its folder gone output goes nowhere, and nothing fails", (context) => {
+  const bench = new Bench(context);
+  rmSync(bench.folder.path, { recursive: true });
+  bench.write("stdout", "lost\n");
+  bench.log.flushUnfinished();
+});
