@@ -151,24 +151,24 @@ export class AgentNode implements AsyncDisposable {
     what: string,
     condition: (pods: ReadonlyMap<string, Pod>) => boolean,
   ): Promise<ReadonlyMap<string, Pod>> {
-    const pods = new Map<string, Pod>();
+    const byUid = new Map<string | undefined, Pod>();
     const response = await this.request("/v1/pods?watch=true");
     const timer = setTimeout(() => response.destroy(new Error("waited too long")), WAIT_LIMIT_MS);
     try {
       // The list after the watch has begun: an empty node is told from one of which nothing has been said yet.
       const list = JSON.parse(await text(await this.request("/v1/pods"))) as PodList;
-      for (const pod of list.items) pods.set(pod.metadata.name, pod);
-      if (condition(pods)) return pods;
+      for (const pod of list.items) byUid.set(pod.metadata.uid, pod);
+      if (condition(byName(byUid))) return byName(byUid);
       for await (const line of linesOf(response)) {
         const change = JSON.parse(line) as WatchLine<Pod>;
         if (change.type === "ERROR") throw new Error(change.error.message);
-        if (change.type === "DELETED") pods.delete(change.object.metadata.name);
-        else pods.set(change.object.metadata.name, change.object);
-        if (condition(pods)) return pods;
+        if (change.type === "DELETED") byUid.delete(change.object.metadata.uid);
+        else byUid.set(change.object.metadata.uid, change.object);
+        if (condition(byName(byUid))) return byName(byUid);
       }
       throw new Error("the watch ended");
     } catch (error) {
-      const shown = [...pods.values()].map((pod) => `${pod.metadata.name}: ${JSON.stringify(pod.status)}`).join("\n");
+      const shown = [...byUid.values()].map((pod) => `${pod.metadata.name}: ${JSON.stringify(pod.status)}`).join("\n");
       const tail = this.log.split("\n").slice(-this.#logTail).join("\n");
       throw new Error(`${what} did not come about\n${shown}\n${tail}`, { cause: error });
     } finally {
@@ -256,6 +256,14 @@ export class AgentNode implements AsyncDisposable {
     rmSync(this.directory, { recursive: true, force: true });
   }
 }
+
+/** Of two incarnations of one name the one that is not being ended. */
+function byName(pods: ReadonlyMap<unknown, Pod>): ReadonlyMap<string, Pod> {
+  const endingFirst = [...pods.values()].sort((a, b) => Number(isEnding(b)) - Number(isEnding(a)));
+  return new Map(endingFirst.map((pod) => [pod.metadata.name, pod]));
+}
+
+const isEnding = (pod: Pod): boolean => pod.metadata.deletionTimestamp !== undefined;
 
 async function text(response: IncomingMessage): Promise<string> {
   let whole = "";
