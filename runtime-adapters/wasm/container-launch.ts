@@ -8,7 +8,6 @@ import type { ContainerLaunch } from "../contract/runtime-adapter.ts";
 import type { ComponentShape } from "./binary/component-shape.ts";
 import { exportsRun, ungrantedImports } from "./binary/grants.ts";
 import type { Identity } from "./launch.ts";
-import { RUNNER_FLAGS } from "./node-flags.ts";
 
 /** A runner alone needs some 14 MiB; with less it would be killed before the component says a word. */
 export const MIN_MEMORY_LIMIT_BYTES = 16 * 1024 * 1024;
@@ -102,28 +101,4 @@ export function identityOf(pod: Pod, spec: ContainerSpec, ownUid: number): Ident
   throw new PicoletError("permission_denied", "cannot run as another user or group: picolet does not run as root", {
     reason: CONFIG_ERROR,
   });
-}
-
-export interface RunnerPaths {
-  readonly nodePath: string;
-  readonly runnerPath: string;
-  readonly launchPath: string;
-  readonly readable: readonly string[];
-  readonly writable: readonly string[];
-}
-
-/**
- * Node's permission model is the second line behind the host: no child process, no thread, no addon, no debugger, and
- * of files only these by path and what the host reaches below open directories.
- */
-export function runnerCommand({ nodePath, runnerPath, launchPath, readable, writable }: RunnerPaths): string[] {
-  const open = "/proc/self/fd/*";
-  const permissions = [
-    "--permission",
-    ...[runnerPath, launchPath, "/dev/urandom", open, ...readable].map((path) => `--allow-fs-read=${path}`),
-    ...[open, ...writable].map((path) => `--allow-fs-write=${path}`),
-  ];
-  // Run from its sources it loads a dozen modules from wherever they are.
-  const restrictions = runnerPath.endsWith(".ts") ? [] : permissions;
-  return [nodePath, ...RUNNER_FLAGS, ...restrictions, runnerPath, launchPath];
 }

@@ -4,7 +4,7 @@ import { closeSync, fchownSync, mkdirSync, openSync, readFileSync } from "node:f
 import { totalmem } from "node:os";
 import { dirname } from "node:path";
 import { type CgroupSettings, containerCgroupValues, oomScoreAdj } from "../../protocol/cgroup-values.ts";
-import { isPicoletError, PicoletError, toPicoletError } from "../../protocol/errors.ts";
+import { isPicoletError, PicoletError } from "../../protocol/errors.ts";
 import type { Clock, Log, Millis } from "../../protocol/ports.ts";
 import type { CgroupPort } from "../contract/cgroups.ts";
 import type { ContainerLaunch, DesiredPod } from "../contract/runtime-adapter.ts";
@@ -16,11 +16,11 @@ import {
   containerSpec,
   identityOf,
   memoryLimitOf,
-  runnerCommand,
 } from "./container-launch.ts";
 import { ContainerRun, type ContainerRunComponents } from "./container-run.ts";
 import type { ImageStore } from "./image/image-store.ts";
-import type { RunnerLaunch } from "./launch.ts";
+import type { RunnerLaunch, TranspiledComponent } from "./launch.ts";
+import { RUNNER_FLAGS } from "./node-flags.ts";
 import { startRunner } from "./start-runner.ts";
 import type { ContainerFile, SandboxFile } from "./state/state-files.ts";
 import type { Transpiler } from "./transpile/transpiler.ts";
@@ -51,7 +51,6 @@ interface Prepared {
 
 const ROOT_UID = 0;
 const LOG_MODE = 0o640;
-const START_ERROR = "RunContainerError";
 
 export class ContainerStarter {
   readonly #components: ContainerStarterComponents;
@@ -84,10 +83,8 @@ export class ContainerStarter {
       // What the shell or Node itself complained of goes with the folder.
       const complaint = this.#components.state.fatal(pod.uid, run.file.id);
       await run.destroy();
-      if (isPicoletError(error, "cancelled")) throw error;
-      const { code, retryable } = toPicoletError(error, "failed", "cannot start");
       const message = `cannot start container ${launch.name}${complaint === "" ? "" : ` (${complaint})`}`;
-      throw new PicoletError(code, message, { cause: error, retryable, reason: START_ERROR });
+      throw explained(error, message, "RunContainerError");
     }
   }
 
@@ -126,13 +123,11 @@ export class ContainerStarter {
     return { spec, runner, oomScoreAdj: oomScoreAdj(pod, spec, totalmem()) };
   }
 
-  async #transpiled(sha256: string, path: string, signal: AbortSignal) {
+  async #transpiled(sha256: string, path: string, signal: AbortSignal): Promise<TranspiledComponent> {
     try {
       return await this.#components.transpiler.get(sha256, path, signal);
     } catch (error) {
-      if (isPicoletError(error, "cancelled")) throw error;
-      const { code, message, retryable, cause } = toPicoletError(error, "failed", "cannot transpile the component");
-      throw new PicoletError(code, message, { cause, retryable, reason: "CreateContainerError" });
+      throw explained(error, "cannot make the component runnable", "CreateContainerError");
     }
   }
 
@@ -164,6 +159,7 @@ export class ContainerStarter {
   async #run(run: ContainerRun, prepared: Prepared, signal: AbortSignal): Promise<void> {
     const { state, clock } = this.#components;
     const { uid, id } = run.file;
+    const { nodePath, runnerPath, startTimeout: timeout } = this.#init;
     const procsFiles = await this.#makeCgroup(run.file, prepared.spec);
     createLog(run.file);
     const reaper = {
@@ -171,28 +167,13 @@ export class ContainerStarter {
       exitPath: state.exitPath(id),
       oomScoreAdj: prepared.oomScoreAdj,
       procsFiles,
-      command: this.#command(run.file, prepared.runner),
+      command: [nodePath, ...RUNNER_FLAGS, runnerPath, state.launchPath(uid, id)],
     };
-    const { startTimeout: timeout } = this.#init;
     const onReaperEnd = (): void => void run.check("thorough");
     await startRunner(clock, { reaper, fatalFd: state.openFatal(uid, id), timeout, onReaperEnd }, signal);
     if (!run.markRunning()) throw new PicoletError("internal", "the runner started without its reaper");
     this.#lookAtOomScore(run, prepared.oomScoreAdj);
     await run.takeExit();
-  }
-
-  #command({ uid, id, logPath }: ContainerFile, runner: Prepared["runner"]): string[] {
-    const { state } = this.#components;
-    const { nodePath, runnerPath } = this.#init;
-    const endPath = state.endPath(uid, id);
-    const mounted = runner.mounts.map((each) => each.hostPath);
-    return runnerCommand({
-      nodePath,
-      runnerPath,
-      launchPath: state.launchPath(uid, id),
-      readable: [`${runner.component.directory}/*`, dirname(logPath), state.emptyDirectory, endPath, ...mounted],
-      writable: [endPath],
-    });
   }
 
   async #makeCgroup({ cgroupPath }: ContainerFile, spec: ContainerSpec): Promise<readonly string[]> {
@@ -212,6 +193,13 @@ export class ContainerStarter {
       actual,
     });
   }
+}
+
+/** With the reason that a kubelet shows for it. */
+function explained(error: unknown, message: string, reason: string): PicoletError {
+  if (!isPicoletError(error)) return new PicoletError("failed", message, { cause: error, reason });
+  if (error.code === "cancelled") return error;
+  return new PicoletError(error.code, message, { cause: error, retryable: error.retryable, reason });
 }
 
 /** Of one attempt and no other, also when an attempt's number comes again after a reboot. */

@@ -30,7 +30,7 @@ export interface Identity {
 export interface TranspiledComponent {
   /** Absolute. */
   readonly directory: string;
-  /** The script whose value is jco's `instantiate`. */
+  /** Body of the function that returns jco's `instantiate`. */
   readonly script: string;
   readonly modules: readonly TranspiledModule[];
 }

@@ -4,9 +4,9 @@
  * There is no handler for any signal: JavaScript cannot run while the component does, so SIGTERM ends the process.
  */
 import { closeSync, openSync, readFileSync, writeSync } from "node:fs";
-import { Script } from "node:vm";
 import { describeError, PicoletError } from "../../protocol/errors.ts";
 import { limitMemories } from "./binary/memory-limits.ts";
+import { runConfined } from "./confined-script.ts";
 import { type HostComponents, hostImports, type Imports } from "./host/host.ts";
 import { LogWriter } from "./host/log-writer.ts";
 import { openMounts } from "./host/mounts.ts";
@@ -22,7 +22,7 @@ import {
   type TranspiledComponent,
 } from "./launch.ts";
 
-/** What jco's script evaluates to. */
+/** What jco's script returns. */
 type Instantiate = (getCoreModule: (name: string) => WebAssembly.Module, imports: Imports) => unknown;
 type Finish = (code: number, end?: RunnerEnd) => never;
 
@@ -30,8 +30,6 @@ const RUN_INTERFACE = "wasi:cli/run@";
 
 function main(launchPath: string): void {
   const launch = JSON.parse(readFileSync(launchPath, "utf8")) as RunnerLaunch;
-  // The generated glue looks into it at every call, each a system call; and nothing here needs it.
-  process.env = {};
   const endFd = openSync(launch.endPath, "w", 0o600);
   const log = new LogWriter(launch.logPath, Date.now);
   const finish: Finish = (code, end) => {
@@ -95,8 +93,8 @@ function load(
     modules.set(name, new WebAssembly.Module(bytes));
   }
   // Latin-1 costs half of what two-byte strings do; the transpiler writes nothing else.
-  const script = new Script(file(component.script).toString("latin1"), { filename: component.script });
-  return { instantiate: script.runInThisContext() as Instantiate, modules };
+  const script = file(component.script).toString("latin1");
+  return { instantiate: runConfined(script, component.script) as Instantiate, modules };
 }
 
 function runFunction(instance: unknown): () => void {

@@ -101,6 +101,7 @@ export function checkInitialMemory(memories: readonly ModuleMemory[], limitBytes
       throw new PicoletError(
         "resource_exhausted",
         `the component starts with ${initialBytes} bytes of linear memory, more than its limit of ${limitBytes} bytes`,
+        { reason: "CreateContainerConfigError" },
       );
     }
   }

@@ -140,7 +140,7 @@ export class ImageStore implements ImageService {
     const sha256 = id.replace(/^sha256:/, "");
     const blob = await this.#blobs.get(sha256);
     if (blob === undefined)
-      throw new PicoletError("not_found", `cannot find the image ${id}`, { reason: "ErrImageNeverPull" });
+      throw new PicoletError("not_found", `cannot find the image ${id}`, { reason: "CreateContainerError" });
     return { path: this.#blobs.path(sha256), blob };
   }
 

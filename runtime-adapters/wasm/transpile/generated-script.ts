@@ -1,11 +1,11 @@
-/** jco's generated ES module, made into what a runner loads with the least memory: one ASCII script. */
+/** jco's generated ES module, made into what a runner loads with the least memory: the body of one function, in ASCII. */
 import { PicoletError } from "../../../protocol/errors.ts";
 
 const ENTRY = /^export function instantiate\(/m;
 const UTILITIES = /^export const _util = \{[^}]*\};?/m;
 
 /**
- * @returns a script whose value is `instantiate`.
+ * @returns the body of a strict function that returns `instantiate`.
  * @throws `failed` when jco's output has another form than the one known here.
  */
 export function asScript(source: string): string {
@@ -13,7 +13,7 @@ export function asScript(source: string): string {
   if (!ENTRY.test(source) || /^\s*(?:export|import)\b/m.test(body)) {
     throw new PicoletError("failed", "cannot read what jco generated: it has changed its form");
   }
-  return `(() => {"use strict";\n${escaped(withoutIndentation(body))}\nreturn instantiate;})()`;
+  return `"use strict";\n${escaped(withoutIndentation(body))}\nreturn instantiate;\n`;
 }
 
 /** A fifth of the file, and every runner keeps its text in memory. */

@@ -1,0 +1,41 @@
+/**
+ * Runs the glue that jco generated with nothing of Node in its reach: of the global names only the language's own. The
+ * glue is made from text that strangers wrote (`binary/component-names.ts`); should some of it ever be more than a name,
+ * it finds no `process`, no `require`, no timers, and no way to compile text (`--disallow-code-generation-from-strings`).
+ *
+ * Node's permission model is no help here: it takes fsync(2) and symbolic links away from components.
+ */
+import { compileFunction } from "node:vm";
+
+/** ECMAScript's, WebAssembly, and what jco uses besides. */
+const VISIBLE: ReadonlySet<string> = new Set([
+  ...["undefined", "NaN", "Infinity", "eval", "isFinite", "isNaN", "parseFloat", "parseInt"],
+  ...["Object", "Function", "Array", "Number", "Boolean", "String", "Symbol", "Date", "Promise", "RegExp", "BigInt"],
+  ...["Error", "AggregateError", "EvalError", "RangeError", "ReferenceError", "SyntaxError", "TypeError", "URIError"],
+  ...["JSON", "Math", "Map", "Set", "WeakMap", "WeakSet", "WeakRef", "FinalizationRegistry", "Proxy", "Reflect"],
+  ...["ArrayBuffer", "DataView", "Uint8Array", "Int8Array", "Uint16Array", "Int16Array", "Uint32Array", "Int32Array"],
+  ...["BigUint64Array", "BigInt64Array", "Uint8ClampedArray", "Float32Array", "Float64Array", "Iterator"],
+  ...["WebAssembly", "TextEncoder", "TextDecoder"],
+]);
+
+const silent = (): void => undefined;
+
+/** What stands for those global objects that the glue names itself. */
+const STANDINS: Readonly<Record<string, unknown>> = {
+  globalThis: Object.freeze({ WebAssembly: Reflect.get(globalThis, "WebAssembly") }),
+  console: Object.freeze({ debug: silent, error: silent, log: silent, warn: silent }),
+};
+
+/** Names that a CommonJS module has without their being global. */
+const MODULE_NAMES = ["require", "module", "exports", "__filename", "__dirname"];
+
+/**
+ * @param body of a function, strict, that returns what is wanted.
+ * @param filename for stack traces.
+ */
+export function runConfined(body: string, filename: string): unknown {
+  const hidden = Object.getOwnPropertyNames(globalThis).filter((name) => !VISIBLE.has(name));
+  const names = [...new Set([...hidden, ...MODULE_NAMES])];
+  const confined = compileFunction(body, names, { filename });
+  return confined(...names.map((name) => STANDINS[name]));
+}
