@@ -75,8 +75,6 @@ export interface AgentReport {
   readonly rssBytes: number;
   readonly budgetBytes: number;
   readonly version: string;
-  /** RFC 3339. */
-  readonly startedAt: string;
 }
 
 /** A place that pods come from and that cannot be read as it is. What it said last goes on running. */
@@ -105,6 +103,10 @@ export interface StatusReport {
 /** GET /v1/status: the stable shape, and for people what the other columns of a table need. */
 export interface StatusAnswer extends StatusReport {
   readonly pods: readonly (PodReport & { readonly summary: PodSummary; readonly createdAt: string | null })[];
+  readonly agent: AgentReport & {
+    /** RFC 3339. */
+    readonly startedAt: string;
+  };
 }
 
 /** GET /v1/pods: Kubernetes' own shape. */

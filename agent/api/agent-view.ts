@@ -1,10 +1,10 @@
 /** What the local API reads of the agent; `main` wires it. Every getter answers at once, from memory. */
 import type {
-  AgentReport,
   NodeCondition,
   ResourceReport,
   RuntimeReport,
   SourceProblem,
+  StatusAnswer,
   TunnelReport,
 } from "../../protocol/local-api.ts";
 import type { PodStatus } from "../../protocol/pod.ts";
@@ -20,7 +20,7 @@ export interface AgentView {
   problems(): readonly SourceProblem[];
   tunnel(): TunnelReport;
   resources(): ResourceReport;
-  agent(): AgentReport;
+  agent(): StatusAnswer["agent"];
   /** In the order in which they are asked to import a file. */
   imageStores(): readonly ImageStore[];
   readonly events: Pick<EventStore, "list" | "latest">;

@@ -29,9 +29,9 @@ export const GLOBAL_FLAGS: readonly Flag[] = [
   { name: "help", short: "h", help: "how a command is used" },
 ];
 
-const POD_OPERAND = `POD is the pod's name, NAMESPACE/NAME or pod/NAME. A static pod is found without its
-node's name too. Without a namespace, "default" comes first, then the only other
-one that has such a pod.`;
+const POD_OPERAND = `POD is the pod's name, NAMESPACE/NAME or pod/NAME. A static pod is found without
+its node's name too. Without a namespace, "default" comes first, then the only
+other one that has such a pod.`;
 
 const status: Command = {
   words: ["status"],
@@ -40,8 +40,8 @@ const status: Command = {
   atMost: 0,
   summary: "how the node, its runtimes and its pods are",
   details: `The first line says it all; then what is wrong; then the figures and the pods.
-Exit code 0 when all is well, 1 when the node, a pod or a manifest is not, 2 when
-no agent answers.`,
+Exit code 0 when all is well, 1 when the node, a pod or a manifest is not, 2
+when no agent answers.`,
   flags: [output("json", "yaml", "wide"), NO_HEADERS],
   examples: [
     ["edgectl status", "for people"],

@@ -18,7 +18,8 @@ export async function runStatus(context: Context, input: Arguments): Promise<num
 /** What is promised to scripts, and no more of it. */
 function stableShape(answer: StatusAnswer): StatusReport {
   const pods = answer.pods.map(({ summary: _, createdAt: __, ...report }): PodReport => report);
-  return { ...answer, pods };
+  const { startedAt: ___, ...agent } = answer.agent;
+  return { ...answer, pods, agent };
 }
 
 type StatusPod = StatusAnswer["pods"][number];

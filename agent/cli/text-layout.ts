@@ -23,8 +23,13 @@ const LOOKALIKES: ReadonlyMap<string, string> = new Map([
   ["\u03bc", "u"],
 ]);
 
+/** Words with one space between them; unambiguous, so that no text makes it slow. */
+const PRINTABLE = /^[!-~]*(?: [!-~]+)*$/;
+
 /** One line that no terminal can mistake for a command: line ends become spaces, what is not ASCII "?" or its like. */
 export function plain(text: string): string {
+  // Nearly always: the other expressions would take longer to compile than all else here to run.
+  if (PRINTABLE.test(text)) return text;
   return text.replace(/\s+/g, " ").replace(/[^\x20-\x7e]/gu, (character) => LOOKALIKES.get(character) ?? "?");
 }
 
@@ -37,6 +42,8 @@ const SHALLOW_INDENTS = [4, 2, 0];
  * @param start the column where the first line starts
  */
 export function wrap(text: string, width: number, indent: number, start = 0): string {
+  const clean = plain(text);
+  if (clean.length <= width - start) return clean.trimEnd();
   const lines: string[] = [];
   let line = "";
   let room = width - start;
@@ -45,7 +52,7 @@ export function wrap(text: string, width: number, indent: number, start = 0): st
     line = " ".repeat(depth);
     room = width;
   };
-  for (const word of plain(text).split(" ")) {
+  for (const word of clean.split(" ")) {
     if (word === "") continue;
     const joint = line.trim() === "" ? "" : " ";
     if (line.length + joint.length + word.length <= room) {

@@ -4,10 +4,10 @@ import type { EventInput, EventRecord } from "../../agent/core/store.ts";
 import { WatchSource } from "../../agent/core/watch.ts";
 import { PicoletError } from "../../protocol/errors.ts";
 import type {
-  AgentReport,
   ResourceReport,
   RuntimeReport,
   SourceProblem,
+  StatusAnswer,
   TunnelReport,
 } from "../../protocol/local-api.ts";
 import type { Pod, PodStatus } from "../../protocol/pod.ts";
@@ -31,7 +31,7 @@ export class FakeAgentView implements AgentView {
     { name: "wasm", runtime: "picolet-wasm", version: "0.1.0", ready: true, message: "" },
   ];
   tunnelReport: TunnelReport = { state: "disabled", since: null, rttMs: null };
-  agentReport: AgentReport = {
+  agentReport: StatusAnswer["agent"] = {
     rssBytes: 52 * MIB,
     budgetBytes: 64 * MIB,
     version: "0.1.0",
@@ -60,7 +60,7 @@ export class FakeAgentView implements AgentView {
   problems = (): readonly SourceProblem[] => this.sourceProblems;
   tunnel = (): TunnelReport => this.tunnelReport;
   resources = (): ResourceReport => this.resourceReport;
-  agent = (): AgentReport => this.agentReport;
+  agent = (): StatusAnswer["agent"] => this.agentReport;
   imageStores = (): readonly ImageStore[] => this.stores;
 
   setPods(...pods: readonly AgentPod[]): void {
