@@ -473,6 +473,48 @@ test("a sender that does not heed the window loses the connection, and what it s
   assert.ok(read >= 16 && read < 50, `${read} messages`);
 });
 
+test("a window that the server changes midway counts for the streams it has", async (context) => {
+  const { client, serveRaw } = bench(context);
+  const window = (bytes: number): Buffer =>
+    frame(FRAME.settings, 0, 0, Buffer.concat([Buffer.from([0, 4]), uint32(bytes)]));
+  await serveRaw((socket) => {
+    socket.write(window(0));
+    let received = 0;
+    socket.on("data", (chunk) => {
+      received += chunk.length;
+      if (received > 50_000) socket.write(reply(1, "went through"));
+    });
+    rawServer(socket, () => {
+      setImmediate(() => {
+        assert.ok(received < 500, "nothing goes into a window of nothing");
+        socket.write(window(60_000));
+      });
+    });
+  });
+  const call = client.duplex(echo, TIMEOUT_MS, never);
+  const replies = call.responses[Symbol.asyncIterator]();
+  await call.send({ blob: Buffer.alloc(50_000) });
+  assert.equal((await replies.next()).value.text, "went through");
+});
+
+test("a stream that ends within a message is no good end", async (context) => {
+  const { client, serveRaw } = bench(context);
+  await serveRaw((socket) =>
+    rawServer(socket, (stream) =>
+      socket.write(
+        Buffer.concat([
+          frame(FRAME.headers, FLAG.endHeaders, stream, OK_HEADERS),
+          frame(FRAME.data, 0, stream, Buffer.from([0, 0, 0, 0, 9, 1])),
+          frame(FRAME.headers, FLAG.endHeaders | FLAG.endStream, stream, OK_TRAILERS),
+        ]),
+      ),
+    ),
+  );
+  await assert.rejects(async () => {
+    for await (const _ of client.serverStream(echo, {}, undefined, never)) assert.fail("no message is whole");
+  }, code("corrupt"));
+});
+
 test("leaving a stream early resets it", async (context) => {
   const { client, serve } = bench(context);
   const closed = Promise.withResolvers<number>();
