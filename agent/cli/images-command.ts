@@ -1,5 +1,5 @@
 import { resolve } from "node:path";
-import type { ImageImportAnswer, ImageList, ImageReport } from "../../protocol/local-api.ts";
+import type { ImageImportAnswer, ImageImportRequest, ImageList, ImageReport } from "../../protocol/local-api.ts";
 import { seconds } from "../../protocol/ports.ts";
 import type { Arguments } from "./command-line.ts";
 import { type Context, table } from "./context.ts";
@@ -53,7 +53,7 @@ function imageTable(context: Context, input: Arguments, images: readonly ImageRe
 export async function runImageImport(context: Context, input: Arguments): Promise<number> {
   const [file = ""] = input.positionals;
   const path = resolve(context.workingDirectory, file);
-  const body = { path, name: input.text("name") };
+  const body: ImageImportRequest = { path, name: input.text("name") };
   const answer = await context.client.post<ImageImportAnswer>("/v1/images/import", body, IMPORT_TIMEOUT);
   const format = machineFormat(input);
   if (format !== undefined) await context.terminal.write(printObject(answer, format));
