@@ -38,12 +38,13 @@ export class SyntaxProblem extends Error {
 }
 
 /**
- * Of one document. A pod has some hundreds; while a document is read each costs up to 1 KB, so that this many fit
- * into the agent's heap beside all else. JSON has no such limit here: its parser needs a tenth.
+ * Of one document: 40 pods of 400. While a document is read each costs up to 1 KB, so that this many fit into the
+ * agent's heap beside all else. JSON has no such limit here: its parser needs a tenth.
  */
-const MAX_TOKENS = 32_768;
+const MAX_TOKENS = 16_384;
 /** Of one document. Resolving an alias may search the whole document. */
 const MAX_ALIASES = 100;
+const TOO_DEEP = "Too deep: there are more lists or mappings in one another than can be read";
 /** Of one file; beyond it a generator has gone wrong. */
 const MAX_DOCUMENTS = 500;
 
@@ -94,7 +95,7 @@ function* yamlDocuments(text: string): Generator<ManifestDocument> {
       yield readDocument(document, lines);
     }
   } catch (error) {
-    if (error instanceof RangeError) throw new SyntaxProblem("Too deep: it cannot be read", undefined);
+    if (error instanceof RangeError) throw new SyntaxProblem(TOO_DEEP, undefined);
     throw error;
   }
 }
@@ -122,7 +123,10 @@ function* boundedTokens(text: string, lines: LineCounter): ReturnType<Parser["pa
 
 function readDocument(document: Document.Parsed, lines: LineCounter): ManifestDocument {
   const [problem] = document.errors;
-  if (problem !== undefined) throw new SyntaxProblem(problem.message, positionAt(lines, problem.pos[0]));
+  if (problem !== undefined) {
+    const message = problem.code === "RESOURCE_EXHAUSTION" ? TOO_DEEP : problem.message;
+    throw new SyntaxProblem(message, positionAt(lines, problem.pos[0]));
+  }
   checkNodes(document, lines);
   return { value: plainValue(document) ?? undefined, locate: (path) => locate(document, path, lines) };
 }

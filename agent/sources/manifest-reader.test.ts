@@ -166,13 +166,13 @@ test("what is made to exhaust the parser is refused in good time", { timeout: 60
     ).join("\n"),
     cycle: "a: &a\n  b: *a\n",
     deepFlow: "[".repeat(500_000),
-    deepFlowShort: "[".repeat(20_000),
-    deepClosed: "[".repeat(10_000) + "]".repeat(10_000),
+    deepFlowShort: "[".repeat(16_000),
+    deepClosed: "[".repeat(8000) + "]".repeat(8000),
     deepBlock: "- ".repeat(10_000),
     deepKeys: "? ".repeat(10_000),
     deepJson: `{"a":${"[".repeat(400_000)}${"]".repeat(400_000)}}`,
     manyKeys: keys(100_000),
-    manyKeysAllowed: keys(7000),
+    manyKeysAllowed: keys(3500),
     manyAliases: `a: &a 1\nb: [${Array(5000).fill("*a")}]`,
     chained: Array.from({ length: 2000 }, (_, n) => `a${n}: &a${n} [${n === 0 ? 1 : `*a${n - 1}`}]`).join("\n"),
     manyDocuments: "---\na\n".repeat(100_000),
@@ -191,7 +191,7 @@ test("what is made to exhaust the parser is refused in good time", { timeout: 60
     const took = performance.now() - start;
     assert.ok(!manifest.ok, name);
     assert.ok(
-      manifest.problems.every(({ message }) => message.length < 2000),
+      manifest.problems.every(({ message }) => message.length < 2000 && !message.includes("call stack")),
       name,
     );
     assert.ok(took < 10_000, `${name} took ${took} ms`);
