@@ -59,10 +59,11 @@ export function judgeContainer(
     }
     case "exited": {
       const { exitCode } = run.state;
-      if (!restarts(policyOf(view.desired.pod, role), exitCode)) return { kind: "done", run, exitCode };
+      const memory = runs.get(name)?.attempt === run.attempt ? runs.get(name) : undefined;
+      if (memory?.replaced !== true && !restarts(policyOf(view.desired.pod, role), exitCode))
+        return { kind: "done", run, exitCode };
       const attempt = run.attempt + 1;
-      const memory = runs.get(name);
-      const ended = memory?.attempt === run.attempt && run.hash === hash ? memory.ended : undefined;
+      const ended = run.hash === hash ? memory?.ended : undefined;
       if (ended === undefined)
         return { kind: "start", attempt, backoff: backoffOfNextRun(undefined, view.backoff), at: view.monotonic };
       const backoff = backoffOfNextRun({ backoff: run.backoff, lasted: ended.lasted }, view.backoff);

@@ -17,6 +17,7 @@ import {
 import { podOf } from "../../test/support/pods.ts";
 import { planPod } from "./plan-pod.ts";
 import type { PlanAction } from "./pod-view.ts";
+import { transition } from "./worker-state.ts";
 
 /** `start app/1 backoff=10000`: enough to tell one action from another. */
 function say(action: PlanAction): string {
@@ -179,6 +180,25 @@ const RESTARTING: readonly Row[] = [
     name: "a changed definition restarts a container even if the pod is never to restart: it is stopped",
     view: { pod: neverPod, sandboxes: ready, containers: [run(neverPod, "app", 0, running, { hash: "old" })] },
     actions: ["stop app-0 grace=30000"],
+  },
+  {
+    name: "a container that was stopped for its changed definition starts again even if the pod is never to restart",
+    view: {
+      pod: neverPod,
+      worker: transition(
+        { kind: "active", runs: new Map(), sandbox: undefined },
+        { kind: "replacing", name: "app", attempt: 0, monotonic: NOW },
+      ),
+      sandboxes: ready,
+      containers: [run(neverPod, "app", 0, exited(143), { hash: "old" })],
+    },
+    actions: ["start app/1 backoff=0"],
+  },
+  {
+    name: "a container that ended by itself before its definition changed stays ended if the pod is never to restart",
+    view: { pod: neverPod, sandboxes: ready, containers: [run(neverPod, "app", 0, exited(0), { hash: "old" })] },
+    actions: ["stopSandbox sandbox-0"],
+    next: "finished Succeeded",
   },
   {
     name: "a container in unknown state is stopped and taken away before its successor",
@@ -354,9 +374,9 @@ const REMOVALS: readonly Row[] = [
     next: "terminating",
   },
   {
-    name: "all of its sandboxes are stopped and removed",
+    name: "all of its sandboxes are stopped and removed, the newest last",
     view: { pod: alwaysPod, wanted: false, sandboxes: [sandbox(1), sandbox(0, "notReady")] },
-    actions: ["stopSandbox sandbox-1", "removeSandbox sandbox-1", "stopSandbox sandbox-0", "removeSandbox sandbox-0"],
+    actions: ["stopSandbox sandbox-0", "removeSandbox sandbox-0", "stopSandbox sandbox-1", "removeSandbox sandbox-1"],
   },
   {
     name: "when the runtime has nothing of it any more, its folders go and it is forgotten",
@@ -564,7 +584,7 @@ describe("planPod: waits by the monotonic clock", () => {
     return {
       kind: "active",
       sandbox: undefined,
-      runs: new Map([["app", { attempt: 1, since: NOW, startedHere: true, ended: undefined }]]),
+      runs: new Map([["app", { attempt: 1, since: NOW, startedHere: true, replaced: false, ended: undefined }]]),
     } as const;
   }
 });

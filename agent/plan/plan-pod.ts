@@ -154,7 +154,7 @@ class StepCollector {
         return;
       case "stop": {
         const { run, message } = verdict;
-        const stop = stopContainer(run, gracePeriodOf(this.#view), message);
+        const stop = stopContainer(run, gracePeriodOf(this.#view), message, run.attempt);
         // The next round starts its successor. One of which nobody knows whether it runs has to be gone by then.
         const remove: Unit = run.state.kind === "unknown" ? [{ kind: "removeContainer", containerId: run.id }] : [];
         this.#units.push([stop, ...remove]);
@@ -197,10 +197,10 @@ function removingUnits(
   const stops = gracefulStops(view, observed, view.monotonic - state.since);
   const deaf = stops.flat().every((each) => (view.failures.get(stepOf(each))?.count ?? 0) >= MAX_STOP_TRIES);
   if (!deaf) return stops;
-  const remains: Unit[] = observed.sandboxes.map((each) => [
-    stopSandbox(each.id),
-    { kind: "removeSandbox", sandboxId: each.id },
-  ]);
+  // The newest goes last: it tells an agent that has lost its store what the pod is, and how often it was restarted.
+  const remains: Unit[] = observed.sandboxes
+    .toReversed()
+    .map((each) => [stopSandbox(each.id), { kind: "removeSandbox", sandboxId: each.id }]);
   const sandboxes = new Set(observed.sandboxes.map((each) => each.id));
   for (const { id, sandboxId } of observed.containers) {
     if (!sandboxes.has(sandboxId)) remains.push([{ kind: "removeContainer", containerId: id }]);
@@ -239,13 +239,12 @@ function gracePeriodOf(view: PodView): Millis {
 
 const stopSandbox = (sandboxId: string): PlanAction => ({ kind: "stopSandbox", sandboxId });
 
-const stopContainer = (run: ObservedContainer, gracePeriod: Millis, message: string): PlanAction => ({
-  kind: "stopContainer",
-  containerId: run.id,
-  name: run.name,
-  gracePeriod,
-  message,
-});
+const stopContainer = (
+  run: ObservedContainer,
+  gracePeriod: Millis,
+  message: string,
+  replaces?: number,
+): PlanAction => ({ kind: "stopContainer", containerId: run.id, name: run.name, gracePeriod, replaces, message });
 
 /** Of every container the newest run is kept, and the newest that ended, for `logs --previous`; so are their sandboxes. */
 function garbage(observed: ObservedPod): Unit[] {

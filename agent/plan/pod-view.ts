@@ -71,6 +71,8 @@ export type PlanAction =
       readonly containerId: string;
       readonly name: string;
       readonly gracePeriod: Millis;
+      /** The attempt that its successor replaces; `undefined`: it has none. */
+      readonly replaces: number | undefined;
       /** Of the event `Killing`. */
       readonly message: string;
     }

@@ -33,6 +33,8 @@ export interface RunMemory {
   /** When this agent started it, or first saw it. */
   readonly since: MonotonicMs;
   readonly startedHere: boolean;
+  /** It is being stopped because its definition has changed: its successor starts whatever the restart policy says. */
+  readonly replaced: boolean;
   /** Set when the run is seen to have ended. */
   readonly ended: { readonly restartAt: MonotonicMs; readonly lasted: Millis } | undefined;
 }
@@ -56,6 +58,7 @@ export type WorkerEvent =
     }
   | { readonly kind: "sandboxCreated"; readonly attempt: number; readonly monotonic: MonotonicMs }
   | { readonly kind: "started"; readonly name: string; readonly attempt: number; readonly monotonic: MonotonicMs }
+  | { readonly kind: "replacing"; readonly name: string; readonly attempt: number; readonly monotonic: MonotonicMs }
   | { readonly kind: "finished"; readonly outcome: Outcome }
   | { readonly kind: "removed"; readonly monotonic: MonotonicMs; readonly wallMs: number }
   | { readonly kind: "forgotten" };
@@ -82,10 +85,15 @@ export function transition(state: WorkerState, event: WorkerEvent): WorkerState 
     case "started": {
       if (state.kind !== "active") return state;
       const { attempt, monotonic: since } = event;
-      return {
-        ...state,
-        runs: new Map(state.runs).set(event.name, { attempt, since, startedHere: true, ended: undefined }),
-      };
+      const memory = { attempt, since, startedHere: true, replaced: false, ended: undefined };
+      return { ...state, runs: new Map(state.runs).set(event.name, memory) };
+    }
+    case "replacing": {
+      if (state.kind !== "active") return state;
+      const { name, attempt, monotonic: since } = event;
+      const before = state.runs.get(name);
+      const known = before?.attempt === attempt ? before : { attempt, since, startedHere: false, ended: undefined };
+      return { ...state, runs: new Map(state.runs).set(name, { ...known, replaced: true }) };
     }
     case "finished":
       return state.kind === "active" ? { kind: "finished", outcome: event.outcome } : state;
@@ -130,7 +138,7 @@ function memoryOf(
     case "unknown":
       return before;
     case "running":
-      return known ?? { attempt, since: now, startedHere: false, ended: undefined };
+      return known ?? { attempt, since: now, startedHere: false, replaced: false, ended: undefined };
     case "exited": {
       if (known?.ended !== undefined) return known;
       const byWall = Math.max(0, state.finishedAtMs - state.startedAtMs);
@@ -141,7 +149,7 @@ function memoryOf(
       const since = known === undefined ? Math.min(Math.max(0, event.wallMs - state.finishedAtMs), backoff) : 0;
       const wait = lasted >= event.limits.resetAfter ? 0 : backoff - since;
       const ended = { restartAt: (now + wait) as MonotonicMs, lasted };
-      return { attempt, since: known?.since ?? now, startedHere: known?.startedHere ?? false, ended };
+      return { ...(known ?? { attempt, since: now, startedHere: false, replaced: false }), ended };
     }
   }
 }

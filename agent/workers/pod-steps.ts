@@ -125,7 +125,9 @@ export class PodSteps {
       case "startContainer":
         return this.#start(action, context);
       case "stopContainer": {
-        const { containerId, gracePeriod, name, message } = action;
+        const { containerId, gracePeriod, name, message, replaces: attempt } = action;
+        const monotonic = this.#ports.clock.monotonic();
+        if (attempt !== undefined) this.#listener.happened({ kind: "replacing", name, attempt, monotonic });
         this.#ports.events.record(context.view.desired, "Normal", "Killing", message, name);
         const timeout = millis(gracePeriod + ACTION_TIMEOUT);
         await this.#apply({ kind: "stopContainer", containerId, gracePeriod }, timeout, context);

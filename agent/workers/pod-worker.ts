@@ -202,8 +202,11 @@ export class PodWorker {
     const { uid } = this;
     const nothing: ObservedPod = { uid, sandboxes: [], containers: [], manifest: undefined };
     if (adapter === undefined) return nothing;
-    if (!isSettled(adapter)) return undefined;
-    if (this.#wanted && !this.#touched && observer.listing(adapter)?.has(uid) === false) return nothing;
+    const listing = observer.listing(adapter);
+    if (listing === undefined) return undefined;
+    // A pod with nothing in the runtime waits until it is known who else may have its name.
+    if (this.#wanted && !listing.has(uid) && !isSettled(adapter)) return undefined;
+    if (this.#wanted && !listing.has(uid) && !this.#touched) return nothing;
     this.#touched = true;
     try {
       const look = (deadline: AbortSignal) => adapter.inspect(uid, deadline);

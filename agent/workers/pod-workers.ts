@@ -89,7 +89,11 @@ export class PodWorkers implements Component, PodObserverSink {
       planPod: init.planPod ?? planPod,
       terminationMessage: init.terminationMessage ?? (() => ""),
     };
-    this.#strangers = new Strangers(components);
+    this.#strangers = new Strangers(components, (found) => {
+      store.adopt([found]);
+      this.#reconcile(store.desired.current);
+      this.#workers.get(found.uid)?.occupyName();
+    });
   }
 
   /** How many pods have a worker. */
@@ -119,13 +123,9 @@ export class PodWorkers implements Component, PodObserverSink {
     else if (this.#settled.has(adapter) && this.#isListed(adapter, uid)) this.#identify(adapter, [uid]);
   }
 
-  /** Pods that nobody knows are made out before any other of this runtime may start: one may have another's name. */
+  /** Pods that nobody knows are made out before any new pod of this runtime may start: one may have its name. */
   listed(adapter: RuntimeAdapter): void {
-    if (this.#settled.has(adapter)) {
-      for (const worker of this.#workers.values()) {
-        if (this.#adapterOf(worker.desired) === adapter) worker.recovered();
-      }
-    }
+    const isBack = this.#settled.has(adapter);
     // What is wanted since is known before the runtime's own list is read.
     this.#reconcile(this.#components.store.desired.current);
     const unknown: PodUid[] = [];
@@ -134,20 +134,24 @@ export class PodWorkers implements Component, PodObserverSink {
       if (worker === undefined) unknown.push(uid);
       else worker.occupyName();
     }
+    for (const worker of this.#workers.values()) {
+      if (!isBack) worker.poke();
+      else if (this.#adapterOf(worker.desired) === adapter) worker.recovered();
+    }
     this.#identify(adapter, unknown);
   }
 
-  /** Adopts what can be made out; then the runtime is settled. */
   #identify(adapter: RuntimeAdapter, uids: readonly PodUid[]): void {
-    const task = async (signal: AbortSignal): Promise<void> => {
-      if (uids.length > 0) await this.#strangers.identify(adapter, uids, signal);
-      this.#reconcile(this.#components.store.desired.current);
-      for (const uid of uids) this.#workers.get(uid)?.occupyName();
-      if (this.#settled.has(adapter)) return;
-      this.#settled.add(adapter);
-      for (const worker of this.#workers.values()) worker.poke();
-    };
-    if (this.#tasks.signal !== undefined) this.#tasks.start(task(this.#tasks.signal));
+    const { signal } = this.#tasks;
+    if (signal === undefined) return;
+    if (uids.length === 0) this.#settle(adapter);
+    else this.#tasks.start(this.#strangers.identify(adapter, uids, signal).then(() => this.#settle(adapter)));
+  }
+
+  #settle(adapter: RuntimeAdapter): void {
+    if (this.#settled.has(adapter)) return;
+    this.#settled.add(adapter);
+    for (const worker of this.#workers.values()) worker.poke();
   }
 
   async #follow(signal: AbortSignal): Promise<void> {

@@ -1,50 +1,59 @@
 /** Pods that a runtime has and the store does not know: it was lost, or an earlier agent died at the wrong moment. */
 import { describeError, isCancelled } from "../../protocol/errors.ts";
-import { type Clock, type Log, type PodUid, seconds } from "../../protocol/ports.ts";
+import { type Clock, type Log, type PodUid, type Random, seconds } from "../../protocol/ports.ts";
 import type { DesiredPod, RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import { withDeadline } from "../core/deadline.ts";
-import type { DesiredStore } from "../core/store.ts";
+import { retryDelay } from "../plan/retry-delay.ts";
 
-/** As for any inspection, but others wait for it. */
+/** Nobody waits for one that hangs; the others of its runtime do, if they are new. */
 const TIMEOUT = seconds(10);
+/** Inspections of one pod that fail for so long will not succeed; then new pods start beside it all the same. */
+const PATIENCE = seconds(120);
+
+export interface StrangersComponents {
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly log: Log;
+}
 
 export class Strangers {
-  readonly #store: DesiredStore;
   readonly #clock: Clock;
+  readonly #random: Random;
   readonly #log: Log;
+  readonly #adopt: (found: DesiredPod) => void;
   /** Pods that were warned of, so that each is warned of once; no more than the runtimes list. */
   readonly #warned = new Set<PodUid>();
 
-  constructor(components: { readonly store: DesiredStore; readonly clock: Clock; readonly log: Log }) {
-    this.#store = components.store;
+  /** @param adopt takes those that say what they are, each as soon as it has. */
+  constructor(components: StrangersComponents, adopt: (found: DesiredPod) => void) {
     this.#clock = components.clock;
+    this.#random = components.random;
     this.#log = components.log;
+    this.#adopt = adopt;
   }
 
-  /**
-   * Hands those that say what they are to the store, which knows whether they are still wanted; the others are left
-   * alone. Never throws but for `cancelled`. What could not be inspected is tried again when it is listed anew.
-   */
+  /** Until each has been made out or was given up. @throws `cancelled` alone. */
   async identify(adapter: RuntimeAdapter, uids: readonly PodUid[], signal: AbortSignal): Promise<void> {
-    const manifests = await Promise.all(uids.map((uid) => this.#manifest(adapter, uid, signal)));
-    const found = manifests.filter((each) => each !== undefined);
-    if (found.length === 0) return;
-    this.#log.info("adopting pods that the store does not know", { pods: found.map((each) => each.uid) });
-    this.#store.adopt(found);
+    await Promise.all(uids.map((uid) => this.#identifyOne(adapter, uid, signal)));
   }
 
-  async #manifest(adapter: RuntimeAdapter, uid: PodUid, signal: AbortSignal): Promise<DesiredPod | undefined> {
-    try {
-      const look = (deadline: AbortSignal) => adapter.inspect(uid, deadline);
-      const observed = await withDeadline(this.#clock, TIMEOUT, `inspect pod ${uid}`, look, signal);
-      if (observed.manifest !== undefined) return observed.manifest;
-      if (observed.sandboxes.length > 0 || observed.containers.length > 0)
-        this.#warn(uid, "it does not say what it is");
-    } catch (error) {
-      if (isCancelled(error)) throw error;
-      this.#warn(uid, describeError(error));
+  async #identifyOne(adapter: RuntimeAdapter, uid: PodUid, signal: AbortSignal): Promise<void> {
+    const began = this.#clock.monotonic();
+    const look = (deadline: AbortSignal) => adapter.inspect(uid, deadline);
+    for (let tries = 1; ; tries += 1) {
+      try {
+        const seen = await withDeadline(this.#clock, TIMEOUT, `inspect pod ${uid}`, look, signal);
+        if (seen.manifest !== undefined) {
+          this.#log.info("adopting a pod that the store does not know", { pod: uid });
+          this.#adopt(seen.manifest);
+        } else if (seen.sandboxes.length + seen.containers.length > 0) this.#warn(uid, "it does not say what it is");
+        return;
+      } catch (error) {
+        if (isCancelled(error)) throw error;
+        if (this.#clock.monotonic() - began >= PATIENCE) return this.#warn(uid, describeError(error));
+        await this.#clock.sleep(retryDelay(tries, this.#random), signal);
+      }
     }
-    return undefined;
   }
 
   #warn(uid: PodUid, why: string): void {

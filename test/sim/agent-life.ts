@@ -126,8 +126,9 @@ export class AgentLife {
       if (desired.replace(source, revision, pods) === "conflict") desired.replace(source, revision + 1, pods);
       return true;
     } catch (error) {
-      if (isPicoletError(error, "resource_exhausted")) return false;
-      throw error;
+      if (!isPicoletError(error, "resource_exhausted")) throw error;
+      this.#components.log.warn("the disk is full", { source });
+      return false;
     }
   }
 

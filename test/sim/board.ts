@@ -34,6 +34,8 @@ interface Climate {
   /** Mean number of calls that an agent lives; 0: until it is told to die. */
   readonly callsPerLife: number;
   readonly smallDisk: number;
+  /** How often a start finds nothing on the disk. */
+  readonly lostDisk: number;
 }
 
 const NO_LIMIT = Number.MAX_SAFE_INTEGER;
@@ -53,6 +55,7 @@ export class Board {
   #lives = 0;
   #kind = false;
   #isDiskSmall = false;
+  #hasLostDisks = false;
 
   constructor(init: BoardInit) {
     this.#init = init;
@@ -68,6 +71,7 @@ export class Board {
       exitLagMs: dice.pick([0, 0, 20, 300]),
       callsPerLife: dice.pick([0, 0, 20, 100, 400]),
       smallDisk: dice.pick([0, 0, 0.5]),
+      lostDisk: dice.pick([0, 0, 0, 0.3]),
     };
     this.runtimes = ["cri", "wasm"].map(() => this.#newRuntime());
     this.#adapters = this.runtimes.map((runtime, index) => new FakeAdapter(runtime, index === 0 ? "cri" : "wasm"));
@@ -75,6 +79,11 @@ export class Board {
 
   get life(): AgentLife | undefined {
     return this.#life?.fence.dead === false ? this.#life : undefined;
+  }
+
+  /** Whether an agent found its disk empty: folders of pods that only the lost store knew are for the next start's sweep. */
+  get hasLostDisks(): boolean {
+    return this.#hasLostDisks;
   }
 
   trace(line: string): void {
@@ -89,7 +98,7 @@ export class Board {
     const { callsPerLife, smallDisk } = this.#climate;
     const calls = callsPerLife === 0 || this.#kind ? NO_LIMIT : dice.between(1, callsPerLife * 2);
     this.#isDiskSmall = !this.#kind && dice.chance(smallDisk);
-    const maxBytes = this.#isDiskSmall ? dice.between(12, 24) * 4096 : undefined;
+    const maxBytes = this.#isDiskSmall ? dice.between(6, 16) * 4096 : undefined;
     const syncAfterMs = { file: dice.between(0, 500), api: dice.pick([0, 2000, 30_000]) };
     this.trace(`agent starts, ${calls === NO_LIMIT ? "for ever" : `${calls} calls`}`);
     this.laws.lifeBegan();
@@ -195,12 +204,16 @@ export class Board {
     });
   }
 
-  /** What a crash leaves of the disk: all that was committed, nothing that was kept back. */
+  /** What a crash leaves of the disk: all that was committed, nothing that was kept back; sometimes nothing at all. */
   #nextDisk(): string {
     const from = this.#pathOf(this.#lives);
     this.#lives += 1;
     const to = this.#pathOf(this.#lives);
-    for (const suffix of ["", "-wal"]) if (existsSync(from + suffix)) copyFileSync(from + suffix, to + suffix);
+    const isInMemory = this.#life?.store.state.current.kind === "inMemory";
+    if (this.dice.chance(this.#climate.lostDisk) || isInMemory) this.#hasLostDisks = true;
+    else {
+      for (const suffix of ["", "-wal"]) if (existsSync(from + suffix)) copyFileSync(from + suffix, to + suffix);
+    }
     this.#life?.store[Symbol.asyncDispose]().catch(() => undefined);
     this.#removeDisk(from);
     return to;

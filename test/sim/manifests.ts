@@ -46,8 +46,11 @@ const fates = new WeakMap<Pod, Fate>();
 
 export const fateOf = ({ pod }: DesiredPod): Fate => fates.get(pod) ?? "runs";
 
-/** Parsing is slow; one pod parsed is the mould of all. */
-const mould = podOf({ containers: [{ name: "c0", image: IMAGE, imagePullPolicy: "IfNotPresent" }] });
+/** Parsing is slow; one pod parsed is the mould of all. Large enough that a small disk is full with a few of them. */
+const mould = podOf(
+  { containers: [{ name: "c0", image: IMAGE, imagePullPolicy: "IfNotPresent" }] },
+  { annotations: { "example.com/ballast": "x".repeat(2000) } },
+);
 
 export function makePod(dice: Dice, source: SourceId, name: string, uid?: string): DesiredPod {
   const { fate, restartPolicy, commands, image } = dice.pick(PROGRAMS);
@@ -77,4 +80,16 @@ export function makePod(dice: Dice, source: SourceId, name: string, uid?: string
   };
   fates.set(pod, fate);
   return { uid: own, source, origin: `/manifests/${name}.yaml`, pod };
+}
+
+/** The same pod with its containers' commands changed, as the API server lets images be changed. */
+export function redefine(dice: Dice, known: DesiredPod): DesiredPod {
+  const version = `v${dice.between(0, 2)}`;
+  const containers = known.pod.spec.containers.map((container) => ({
+    ...container,
+    command: [...(container.command ?? []).slice(0, -1), version],
+  }));
+  const pod = { ...known.pod, spec: { ...known.pod.spec, containers } };
+  fates.set(pod, fateOf(known));
+  return { ...known, pod };
 }

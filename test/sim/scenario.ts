@@ -7,7 +7,7 @@ import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter
 import type { FakeRuntime } from "../../runtime-adapters/fake/fake-runtime.ts";
 import { SIM_SOURCES } from "./agent-life.ts";
 import { Board, type BoardInit } from "./board.ts";
-import { fateOf, makePod } from "./manifests.ts";
+import { fateOf, makePod, redefine } from "./manifests.ts";
 
 /** How long things happen. */
 const STORM_MS = 60_000;
@@ -57,7 +57,8 @@ function happen(board: Board): void {
     crash,
     jump,
     goAway,
-    redefine,
+    putApiPod,
+    putApiPod,
   ]);
   board.trace(`event ${act.name}`);
   act(board);
@@ -68,20 +69,12 @@ function putPod({ dice, manifests }: Board): void {
   manifests.file.put(pod);
 }
 
-/**
- * An API pod keeps its uid when its containers are redefined; as often it is a new one of the same name. Only pods that
- * run for ever are redefined: one that has ended stays ended, whatever its definition becomes.
- */
-function redefine({ dice, manifests }: Board): void {
+/** An API pod keeps its uid when its containers are redefined; as often it is a new one of the same name. */
+function putApiPod({ dice, manifests }: Board): void {
   const name = dice.pick(API_NAMES);
   const known = manifests.api.current.get(name);
   const fresh = makePod(dice, "api", name, `api-${name}-${dice.between(0, 1_000_000)}`);
-  const again = known && makePod(dice, "api", name, known.uid);
-  const alike =
-    again?.pod.spec.restartPolicy === "Always" &&
-    known?.pod.spec.restartPolicy === "Always" &&
-    known.pod.spec.containers.length === again.pod.spec.containers.length;
-  manifests.api.put(alike && dice.chance(0.7) ? again : fresh);
+  manifests.api.put(known !== undefined && dice.chance(0.6) ? redefine(dice, known) : fresh);
 }
 
 function removePod({ dice, manifests }: Board): void {
@@ -137,7 +130,8 @@ function notAsDesired(board: Board): string | undefined {
   for (const runtime of runtimes) {
     for (const { uid } of runtime.list()) if (!uids.has(uid)) return `${uid} is still in the runtime`;
   }
-  for (const uid of disk.prepared) if (!uids.has(uid)) return `${uid} is still on the disk`;
+  const left = board.hasLostDisks ? undefined : [...disk.prepared].find((uid) => !uids.has(uid));
+  if (left !== undefined) return `${left} is still on the disk`;
   if (life.store.desired.desired.current.removed.size > 0) return "the store still has removed pods";
   if (life.workers.size !== wanted.length) return `${life.workers.size} workers for ${wanted.length} pods`;
   if (life.statuses.pods.size !== wanted.length) return `${life.statuses.pods.size} statuses for ${wanted.length} pods`;

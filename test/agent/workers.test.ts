@@ -1,0 +1,496 @@
+import assert from "node:assert/strict";
+import { describe, test } from "node:test";
+import { PicoletError } from "../../protocol/errors.ts";
+import { millis, podUid } from "../../protocol/ports.ts";
+import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import { filePod, IMAGE, SmallAgent, SmallBoard } from "../support/small-agent.ts";
+
+const web = filePod("web");
+const hang = { kind: "hang", heedsSignal: true } as const;
+const broken = (what: string) =>
+  ({ kind: "refuse", error: new PicoletError("failed", `cannot ${what}`, { retryable: true }) }) as const;
+
+/** Another incarnation of the same name. */
+const again = (pod: DesiredPod, uid: string, command: readonly string[] = ["run"]): DesiredPod => ({
+  ...filePod(pod.pod.metadata.name, command),
+  uid: podUid(uid),
+});
+
+describe("starting a pod", () => {
+  test("takes no timer, no look at a pod that is known not to be there, and one look at its new sandbox", async () => {
+    using board = new SmallBoard();
+    await using agent = new SmallAgent(board);
+    await agent.pass(0);
+    board.takeCalls();
+    await agent.want(web);
+    assert.deepEqual(agent.containers(web), ["app/0 running"]);
+    assert.deepEqual(board.takeCalls(), [
+      "imageStatus",
+      "createSandbox web",
+      "inspect web",
+      "startContainer web",
+      "inspect web",
+    ]);
+    assert.equal(board.clock.monotonic(), 0);
+    assert.equal(agent.status(web)?.phase, "Running");
+  });
+
+  test("is told by the kubelet's events", async () => {
+    using board = new SmallBoard();
+    await using agent = new SmallAgent(board);
+    await agent.want(web);
+    assert.deepEqual(agent.events.lines, [
+      `Normal Pulled spec.containers{app}: Container image "${IMAGE}" already present on machine`,
+      "Normal Created spec.containers{app}: Created container: app",
+      "Normal Started spec.containers{app}: Started container app",
+    ]);
+  });
+
+  test("asks a pod on the host's network for no address", async () => {
+    using board = new SmallBoard();
+    await using agent = new SmallAgent(board);
+    await agent.pass(0);
+    board.takeCalls();
+    await agent.want(filePod("web", ["run"], { hostNetwork: true }));
+    assert.deepEqual(board.takeCalls(), ["imageStatus", "createSandbox web", "startContainer web", "inspect web"]);
+  });
+
+  test("of 40 pods makes eight sandboxes at a time", async () => {
+    using board = new SmallBoard();
+    await using agent = new SmallAgent(board);
+    await agent.pass(0);
+    board.runtime.faults.latency = ({ kind }) => millis(kind === "createSandbox" ? 100 : 0);
+    const pods = Array.from({ length: 40 }, (_, index) => filePod(`pod-${index}`));
+    await agent.want(...pods);
+    await agent.pass(1000);
+    const ready = (): number => pods.filter((pod) => agent.status(pod)?.phase === "Running").length;
+    // Two latencies each, five batches of eight.
+    assert.equal(ready(), 40);
+    assert.equal(board.takeCalls().filter((call) => call.startsWith("createSandbox")).length, 40);
+  });
+
+  test("makes way after 5 s when eight sandboxes hang", async () => {
+    using board = new SmallBoard();
+    await using agent = new SmallAgent(board);
+    board.onCall = ({ kind, uid }) => (kind === "createSandbox" && uid?.startsWith("bad") ? hang : undefined);
+    await agent.want(...Array.from({ length: 8 }, (_, index) => filePod(`bad-${index}`)), web);
+    assert.deepEqual(agent.containers(web), []);
+    await agent.pass(5000);
+    assert.deepEqual(agent.containers(web), ["app/0 running"]);
+  });
+
+  test("with an unknown runtime class fails with its name and harms no other", async () => {
+    using board = new SmallBoard();
+    await using agent = new SmallAgent(board);
+    const odd = filePod("odd", ["run"], { runtimeClassName: "gvisor" });
+    await agent.want(odd, web);
+    assert.deepEqual(agent.containers(web), ["app/0 running"]);
+    assert.ok(
+      agent.events.lines.includes(
+        'Warning FailedCreatePodSandBox: Failed to create pod sandbox: RuntimeClass "gvisor" not found',
+      ),
+    );
+    await agent.want(web);
+    assert.equal(agent.workers.size, 1);
+  });
+});
+
+describe("a pod that crashes", () => {
+  test("is restarted the first time at the very moment of the hint", async () => {
+    using board = new SmallBoard();
+    await using agent = new SmallAgent(board);
+    await agent.want(web);
+    await agent.pass(20_000);
+    const before = board.clock.monotonic();
+    agent.kill(web);
+    await board.clock.settle();
+    assert.deepEqual(agent.containers(web), ["app/1 running", "app/0 exited"]);
+    assert.equal(board.clock.monotonic(), before);
+  });
+
+  test("is restarted within 30 ms when its runtime shows the exit 20 ms after the hint", async () => {
+    using board = new SmallBoard();
+    await using agent = new SmallAgent(board);
+    await agent.want(web);
+    await agent.pass(20_000);
+    board.runtime.faults.exitLag = () => millis(20);
+    agent.kill(web);
+    await agent.pass(30);
+    assert.deepEqual(agent.containers(web), ["app/1 running", "app/0 exited"]);
+  });
+
+  test("waits longer and longer, and says so once for each wait", async () => {
+    using board = new SmallBoard();
+    await using agent = new SmallAgent(board);
+    const crashing = filePod("web", ["run-for", "1000", "7"]);
+    await agent.want(crashing);
+    await agent.pass(2000);
+    assert.deepEqual(agent.containers(crashing), ["app/1 exited", "app/0 exited"].slice(0, 1));
+    const waiting = agent.status(crashing)?.containerStatuses?.[0]?.state.waiting;
+    assert.equal(waiting?.message, "back-off 10s restarting failed container=app pod=web_default(web)");
+    await agent.pass(10_000);
+    assert.deepEqual(agent.containers(crashing), ["app/2 running", "app/1 exited"]);
+    await agent.pass(21_000);
+    assert.deepEqual(agent.containers(crashing), ["app/3 running", "app/2 exited"]);
+    const backOffs = agent.events.lines.filter((line) => line.startsWith("Warning BackOff"));
+    assert.deepEqual(backOffs, [
+      "Warning BackOff spec.containers{app}: Back-off restarting failed container app in pod web_default(web)",
+      "Warning BackOff spec.containers{app}: Back-off restarting failed container app in pod web_default(web)",
+    ]);
+  });
+
+  test("tells what it left in its termination message file", async () => {
+    using board = new SmallBoard();
+    await using agent = new SmallAgent(board, { terminationMessage: (_pod, { name }) => `${name} is done for` });
+    const failing = filePod("web", ["exit", "7"], { restartPolicy: "Never" });
+    await agent.want(failing);
+    assert.equal(agent.status(failing)?.phase, "Failed");
+    assert.equal(agent.status(failing)?.containerStatuses?.[0]?.state.terminated?.message, "app is done for");
+  });
+
+  test("gets a new sandbox when its own has died", async () => {
+    using board = new SmallBoard();
+    await using agent = new SmallAgent(board);
+    await agent.want(web);
+    const [sandbox] = board.runtime.inspect(web.uid).sandboxes;
+    board.runtime.stopSandbox(sandbox?.id ?? "");
+    await board.clock.settle();
+    assert.deepEqual(agent.containers(web), ["app/1 running", "app/0 exited"]);
+    assert.ok(
+      agent.events.lines.includes("Normal SandboxChanged: Pod sandbox changed, it will be killed and re-created."),
+    );
+  });
+});
+
+describe("a changed definition", () => {
+  test("under the same uid restarts that container alone", async () => {
+    using board = new SmallBoard();
+    await using agent = new SmallAgent(board);
+    const containers = (version: string) => [
+      { name: "app", image: IMAGE, command: ["run", version] },
+      { name: "side", image: IMAGE, command: ["run"] },
+    ];
+    await agent.want(filePod("web", [], { containers: containers("v1") }));
+    await agent.want(filePod("web", [], { containers: containers("v2") }));
+    assert.deepEqual(agent.containers(web), ["app/1 running", "app/0 exited", "side/0 running"]);
+    assert.ok(
+      agent.events.lines.includes(
+        "Normal Killing spec.containers{app}: Container app definition changed, will be restarted",
+      ),
+    );
+  });
+
+  test("under a new uid starts when every trace of the old one is gone", async () => {
+    using board = new SmallBoard();
+    await using agent = new SmallAgent(board);
+    const old = filePod("web", ["slow-end", "4000"]);
+    await agent.want(old);
+    const next = again(web, "web-2");
+    await agent.want(next);
+    await agent.pass(3999);
+    assert.deepEqual([agent.containers(old), agent.containers(next)], [["app/0 running"], []]);
+    assert.equal(agent.status(next)?.phase, "Pending");
+    await agent.pass(1);
+    assert.deepEqual([agent.containers(old), agent.containers(next)], [[], ["app/0 running"]]);
+    assert.deepEqual([...agent.environment.prepared], ["web-2"]);
+  });
+
+  test("that is taken back while the pod is being ended starts it afresh after the end", async () => {
+    using board = new SmallBoard();
+    await using agent = new SmallAgent(board);
+    const slow = filePod("web", ["slow-end", "4000"]);
+    await agent.want(slow);
+    const startTime = agent.status(slow)?.startTime;
+    await agent.want();
+    await agent.pass(1000);
+    await agent.want(slow);
+    await agent.pass(2999);
+    assert.deepEqual(agent.containers(slow), ["app/0 running"], "nothing starts before the end");
+    await agent.pass(1);
+    assert.deepEqual(agent.containers(slow), ["app/0 running"]);
+    assert.notEqual(agent.status(slow)?.startTime, startTime);
+    assert.equal(agent.status(slow)?.phase, "Running");
+  });
+});
+
+describe("removing a pod", () => {
+  test("ends its containers together within the grace period and leaves nothing", async () => {
+    using board = new SmallBoard();
+    await using agent = new SmallAgent(board);
+    const deaf = filePod("web", [], {
+      terminationGracePeriodSeconds: 5,
+      containers: [
+        { name: "app", image: IMAGE, command: ["deaf"] },
+        { name: "side", image: IMAGE, command: ["deaf"] },
+      ],
+    });
+    await agent.want(deaf);
+    await agent.want();
+    await agent.pass(4999);
+    assert.deepEqual(agent.containers(deaf), ["app/0 running", "side/0 running"]);
+    await agent.pass(1);
+    assert.deepEqual(board.runtime.list(), []);
+    assert.equal(agent.workers.size, 0);
+    assert.equal(agent.statuses.pods.size, 0);
+    assert.equal(agent.store.desired.desired.current.removed.size, 0);
+    assert.equal(agent.store.statuses.get(deaf.uid), undefined);
+    assert.deepEqual([...agent.environment.prepared], []);
+    assert.ok(agent.events.lines.includes("Normal Killing spec.containers{side}: Stopping container side"));
+  });
+
+  test("does not wait for an image that is being pulled", async () => {
+    using board = new SmallBoard();
+    await using agent = new SmallAgent(board);
+    board.onCall = ({ kind }) => (kind === "imagePull" ? hang : undefined);
+    const pulling = filePod("web", [], { containers: [{ name: "app", image: "registry.example/huge:1" }] });
+    await agent.want(pulling);
+    await agent.pass(60_000);
+    assert.deepEqual(agent.status(pulling)?.containerStatuses?.[0]?.state.waiting, { reason: "ContainerCreating" });
+    await agent.want();
+    assert.deepEqual(board.runtime.list(), []);
+    assert.equal(agent.workers.size, 0);
+  });
+
+  test("interrupts a sandbox that hangs", async () => {
+    using board = new SmallBoard();
+    await using agent = new SmallAgent(board);
+    board.onCall = ({ kind }) => (kind === "createSandbox" ? hang : undefined);
+    await agent.want(web);
+    await agent.want();
+    assert.equal(agent.workers.size, 0);
+  });
+
+  test("goes on where an earlier agent died", async () => {
+    using board = new SmallBoard();
+    const first = new SmallAgent(board);
+    const slow = filePod("web", ["slow-end", "4000"]);
+    await first.want(slow);
+    await first.want();
+    await first.pass(1000);
+    await first[Symbol.asyncDispose]();
+    await using second = new SmallAgent(board, { store: first.store });
+    await second.pass(3000);
+    assert.deepEqual(board.runtime.list(), []);
+    assert.equal(second.workers.size, 0);
+  });
+});
+
+describe("one pod's trouble is no other's", () => {
+  test("a pod that cannot be inspected suffers alone, and is taken up again when it can", async () => {
+    using board = new SmallBoard();
+    await using agent = new SmallAgent(board);
+    const other = filePod("other");
+    await agent.want(web, other);
+    board.onCall = ({ kind, uid }) =>
+      kind === "inspect" && uid === web.uid ? { ...hang, heedsSignal: false } : undefined;
+    agent.kill(web);
+    agent.kill(other);
+    await agent.pass(1000);
+    assert.deepEqual(agent.containers(other), ["app/1 running", "app/0 exited"]);
+    assert.deepEqual(agent.containers(web), ["app/0 exited"]);
+    await agent.pass(25_000);
+    assert.ok(agent.log.problems.includes("cannot inspect a pod"));
+    assert.equal(agent.pleg.health.current[0]?.healthy, true, "the node is well");
+    board.onCall = () => undefined;
+    await agent.pass(30_000);
+    assert.deepEqual(agent.containers(web), ["app/1 running", "app/0 exited"]);
+  });
+
+  test("a sandbox that cannot be made is tried again, ever more slowly", async () => {
+    using board = new SmallBoard();
+    await using agent = new SmallAgent(board);
+    board.onCall = ({ kind }) => (kind === "createSandbox" ? broken("set up the network") : undefined);
+    await agent.want(web);
+    await agent.pass(60_000);
+    const tries = board.takeCalls().filter((call) => call === "createSandbox web").length;
+    assert.ok(tries >= 5 && tries <= 8, `${tries} tries in a minute`);
+    assert.ok(
+      agent.events.lines.includes(
+        "Warning FailedCreatePodSandBox: Failed to create pod sandbox: cannot set up the network",
+      ),
+    );
+    board.onCall = () => undefined;
+    await agent.pass(90_000);
+    assert.deepEqual(agent.containers(web), ["app/0 running"]);
+  });
+
+  test("an image that is not there waits with its reason, and the pod starts soon after it was imported", async () => {
+    using board = new SmallBoard();
+    await using agent = new SmallAgent(board);
+    const image = "registry.example/local:1";
+    const local = filePod("web", [], { containers: [{ name: "app", image, imagePullPolicy: "Never" }] });
+    await agent.want(local);
+    const { waiting } = agent.status(local)?.containerStatuses?.[0]?.state ?? {};
+    assert.equal(waiting?.reason, "ErrImageNeverPull");
+    await agent.pass(60_000);
+    board.runtime.addImage(image);
+    await agent.pass(13_000);
+    assert.deepEqual(agent.containers(local), ["app/0 running"]);
+  });
+
+  test("a pull that failed is shown as back-off from then on", async () => {
+    using board = new SmallBoard();
+    await using agent = new SmallAgent(board);
+    const missing = filePod("web", [], { containers: [{ name: "app", image: "registry.example/missing:1" }] });
+    const reason = () => agent.status(missing)?.containerStatuses?.[0]?.state.waiting?.reason;
+    await agent.want(missing);
+    assert.equal(reason(), "ErrImagePull");
+    await agent.pass(8000);
+    assert.equal(reason(), "ImagePullBackOff");
+  });
+
+  test("an action that shows no effect is not repeated without end", async () => {
+    using board = new SmallBoard();
+    await using agent = new SmallAgent(board);
+    await agent.want(web);
+    board.runtime.faults.exitLag = () => millis(3_600_000);
+    agent.kill(web);
+    await agent.want();
+    await agent.pass(10_000);
+    assert.ok(board.takeCalls().length < 100);
+  });
+});
+
+describe("a runtime that is away", () => {
+  test("is no reason to start, stop or restart anything, and what failed for it goes on when it is back", async () => {
+    using board = new SmallBoard();
+    await using agent = new SmallAgent(board);
+    await agent.want(web);
+    board.runtime.goAway();
+    const late = filePod("late");
+    await agent.want(web, late);
+    await agent.pass(120_000);
+    assert.equal(agent.pleg.health.current[0]?.reason, "RuntimeNotReady");
+    assert.equal(agent.status(web)?.phase, "Running");
+    board.runtime.comeBack();
+    await agent.pass(7000);
+    assert.deepEqual([agent.containers(web), agent.containers(late)], [["app/0 running"], ["app/0 running"]]);
+  });
+});
+
+describe("a new agent", () => {
+  test("takes up 20 running pods at once, with one look at each and no action", async () => {
+    using board = new SmallBoard();
+    const pods = Array.from({ length: 20 }, (_, index) => filePod(`pod-${index}`));
+    const first = new SmallAgent(board);
+    await first.want(...pods);
+    await first.pass(10_000);
+    await first[Symbol.asyncDispose]();
+    board.takeCalls();
+    await using second = new SmallAgent(board, { store: first.store });
+    await second.pass(0);
+    assert.deepEqual(
+      board
+        .takeCalls()
+        .filter((call) => call !== "hints")
+        .toSorted(),
+      pods.map((pod) => `inspect ${pod.uid}`).toSorted(),
+    );
+    assert.ok(pods.every((pod) => second.status(pod)?.phase === "Running"));
+  });
+
+  test("whose store was lost adopts what runs until its source has spoken", async () => {
+    using board = new SmallBoard();
+    const first = new SmallAgent(board);
+    const unwanted = filePod("unwanted");
+    await first.want(web, unwanted);
+    await first[Symbol.asyncDispose]();
+    await using second = new SmallAgent(board);
+    await second.pass(60_000);
+    assert.deepEqual([second.containers(web), second.containers(unwanted)], [["app/0 running"], ["app/0 running"]]);
+    assert.equal(second.status(web)?.phase, "Running");
+    await second.want(web);
+    assert.deepEqual([second.containers(web), second.containers(unwanted)], [["app/0 running"], []]);
+  });
+
+  test("whose store was lost does not start what an adopted pod has the name of", async () => {
+    using board = new SmallBoard();
+    const first = new SmallAgent(board);
+    await first.want(web);
+    await first[Symbol.asyncDispose]();
+    await using second = new SmallAgent(board);
+    const next = again(web, "web-2");
+    let overlap = false;
+    board.onCall = ({ kind, uid }) => {
+      if (kind === "startContainer" && uid === next.uid)
+        overlap ||= board.runtime.inspect(web.uid).sandboxes.length > 0;
+      return undefined;
+    };
+    await second.want(next);
+    await second.pass(1000);
+    assert.deepEqual([second.containers(web), second.containers(next)], [[], ["app/0 running"]]);
+    assert.equal(overlap, false);
+  });
+
+  test("leaves alone what does not say what it is, with one warning", async () => {
+    using board = new SmallBoard();
+    const first = new SmallAgent(board);
+    await first.want(web);
+    await first[Symbol.asyncDispose]();
+    const inspect = board.runtime.inspect.bind(board.runtime);
+    board.runtime.inspect = (uid) => ({ ...inspect(uid), manifest: undefined });
+    await using second = new SmallAgent(board);
+    await second.want(filePod("other"));
+    second.kill(web);
+    await second.pass(60_000);
+    assert.deepEqual(second.containers(web), ["app/0 exited"]);
+    assert.equal(second.log.problems.filter((each) => each === "leaving an unknown pod alone").length, 1);
+  });
+
+  test("does not run again what has ended", async () => {
+    using board = new SmallBoard();
+    const first = new SmallAgent(board);
+    const once = filePod("web", ["exit", "0"], { restartPolicy: "OnFailure" });
+    await first.want(once);
+    assert.equal(first.status(once)?.phase, "Succeeded");
+    const before = first.status(once);
+    await first[Symbol.asyncDispose]();
+    await using second = new SmallAgent(board, { store: first.store });
+    await second.pass(60_000);
+    assert.deepEqual(second.containers(once), ["app/0 exited"]);
+    assert.deepEqual(second.status(once), before);
+  });
+});
+
+describe("at rest", () => {
+  test("50 pods cost two lists a minute and one look each in ten", async () => {
+    using board = new SmallBoard();
+    let lists = 0;
+    board.onCall = ({ kind }) => {
+      if (kind === "list") lists += 1;
+      return undefined;
+    };
+    await using agent = new SmallAgent(board);
+    await agent.want(...Array.from({ length: 50 }, (_, index) => filePod(`pod-${index}`)));
+    agent.kill(filePod("pod-0"));
+    await agent.pass(120_000);
+    board.takeCalls();
+    lists = 0;
+    await agent.pass(600_000);
+    assert.ok(lists <= 21, `${lists} lists in ten minutes`);
+    const calls = board.takeCalls();
+    assert.ok(calls.length <= 51 && calls.every((call) => call.startsWith("inspect")), `${calls.length} calls`);
+  });
+
+  test("an orderly end leaves the pods running and nothing behind in the agent", async () => {
+    using board = new SmallBoard();
+    const agent = new SmallAgent(board);
+    await agent.want(web, filePod("crash", ["exit", "1"]));
+    await agent.pass(1000);
+    await agent[Symbol.asyncDispose]();
+    await board.clock.settle();
+    assert.equal(board.clock.sleeping, 0);
+    assert.deepEqual(agent.containers(web), ["app/0 running"]);
+  });
+
+  test("a fault of the agent itself ends it", async () => {
+    using board = new SmallBoard();
+    const agent = new SmallAgent(board, {
+      planPod: () => {
+        throw new TypeError("a mistake");
+      },
+    });
+    await agent.want(web);
+    await assert.rejects(agent[Symbol.asyncDispose](), TypeError);
+  });
+});
