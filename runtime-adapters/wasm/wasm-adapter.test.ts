@@ -203,9 +203,9 @@ test("linear memory ends at the limit, with or without cgroups", async (context)
   const made = await pod("workload.c", limits("48Mi"));
   const container = await made.start({ args: ["allocate"] });
   assert.equal((await made.exit(container.id)).exitCode, 0);
-  const [line] = await made.text(container, 1);
-  const allocated = Number(/^out of memory after (\d+) MiB$/.exec(line ?? "")?.[1]);
-  assert.ok(allocated >= 44 && allocated < 48, line);
+  const last = (await made.text(container, 1)).at(-1);
+  const allocated = Number(/^(\d+) MiB$/.exec(last ?? "")?.[1]);
+  assert.ok(allocated >= 44 && allocated < 48, last);
 });
 
 test("a component that takes more memory than its cgroup has is OOMKilled", async (context) => {
@@ -215,7 +215,6 @@ test("a component that takes more memory than its cgroup has is OOMKilled", asyn
   const container = await made.start({ args: ["allocate"] });
   const exit = await made.exit(container.id);
   assert.deepEqual([exit.exitCode, exit.reason], [137, "OOMKilled"]);
-  assert.equal(runtime.cgroups.usable, true);
 });
 
 test("a component that spins gets no more than its share of CPU, and is ended like any other", async (context) => {

@@ -57,14 +57,15 @@ static int print_file(const char *path) {
   return 0;
 }
 
-/* Takes memory until there is no more, touching all of it, and says how much there was. */
+/* Takes memory until there is no more, touching all of it, and says after each piece how much there was. */
 static int allocate(void) {
   /* Without it the compiler sees that nobody reads the memory, and takes none. */
   static char *volatile taken;
-  int mebibytes = 0;
-  for (; (taken = malloc(1 << 20)) != NULL; mebibytes++) memset(taken, 0xa5, 1 << 20);
-  printf("out of memory after %d MiB\n", mebibytes);
-  fflush(stdout);
+  for (int mebibytes = 1; (taken = malloc(1 << 20)) != NULL; mebibytes++) {
+    memset(taken, 0xa5, 1 << 20);
+    printf("%d MiB\n", mebibytes);
+    fflush(stdout);
+  }
   return 0;
 }
 

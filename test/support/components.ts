@@ -10,6 +10,7 @@ import { componentNew, parse } from "@bytecodealliance/jco-transpile/wasm-tools"
 import { build } from "esbuild";
 
 const SOURCES = "test/components";
+const HEADER = "test/components/realloc.h";
 const BUILD = "dist/test-components";
 /** From the preview 1 that wasi-libc knows to WASI 0.2. */
 const COMMAND_ADAPTER = "node_modules/@bytecodealliance/jco/lib/wasi_snapshot_preview1.command.wasm";
@@ -27,7 +28,7 @@ export type TestComponent =
 
 /** @returns the absolute path of the component. */
 export async function testComponent(source: TestComponent): Promise<string> {
-  const content = readFileSync(join(SOURCES, source));
+  const content = sourceOf(source);
   return built(source, content, async (folder) =>
     extname(source) === ".c" ? commandComponent(moduleOf(source, folder)) : parse(content.toString("utf8")),
   );
@@ -35,8 +36,14 @@ export async function testComponent(source: TestComponent): Promise<string> {
 
 /** A core module, as a compiler makes it: not a component yet. */
 export async function testCoreModule(source: "workload.c"): Promise<string> {
-  const content = readFileSync(join(SOURCES, source));
+  const content = sourceOf(source);
   return built(`core-${source}`, content, async (folder) => moduleOf(source, folder));
+}
+
+/** With the header of all C programs, which is part of what is built. */
+function sourceOf(source: TestComponent): Buffer {
+  const own = readFileSync(join(SOURCES, source));
+  return extname(source) === ".c" ? Buffer.concat([readFileSync(HEADER), own]) : own;
 }
 
 /** A component of text given in the test itself. */
@@ -108,6 +115,8 @@ function moduleOf(source: string, folder: string): Uint8Array {
     "-Os",
     "-s",
     "-Wno-infinite-recursion",
+    "-include",
+    HEADER,
     "-o",
     output,
     join(SOURCES, source),
