@@ -15,13 +15,13 @@ import {
 import { type TestContext, test } from "node:test";
 import { isPicoletError, type PicoletError } from "../../protocol/errors.ts";
 import { millis, seconds } from "../../protocol/ports.ts";
-import { cpuSecondsOf, memoryOf } from "../../test/bench/process-figures.ts";
-import { type TestComponent, testComponent } from "../../test/support/components.ts";
-import { TempFolder } from "../../test/support/temp-folder.ts";
-import { WasmPod, type WasmPodOptions, WasmRuntime, type WasmRuntimeOptions } from "../../test/support/wasm-runtime.ts";
-import type { ContainerLaunch } from "../contract/runtime-adapter.ts";
-import { killGroup } from "./state/process-id.ts";
-import type { WasmAdapter } from "./wasm-adapter.ts";
+import type { ContainerLaunch } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import { killGroup } from "../../runtime-adapters/wasm/state/process-id.ts";
+import type { WasmAdapter } from "../../runtime-adapters/wasm/wasm-adapter.ts";
+import { cpuSecondsOf, memoryOf } from "../bench/process-figures.ts";
+import { type TestComponent, testComponent } from "../support/components.ts";
+import { TempFolder } from "../support/temp-folder.ts";
+import { WasmPod, type WasmPodOptions, WasmRuntime, type WasmRuntimeOptions } from "../support/wasm-runtime.ts";
 
 const NEVER = new AbortController().signal;
 const MEBIBYTE = 1_048_576;
