@@ -20,8 +20,8 @@ const NO_EVENTS_RETRY_MS = 600_000;
  */
 const SETTLE_PAUSES_MS = [0, 1, 2, 4, 8, 16, 32, 64, 128, 256];
 
-/** How the runtime tells of changes, best first. */
-type Source = "criEvents" | "containerdEvents" | "none";
+/** How the runtime tells of changes, the better one first. */
+type Source = "criEvents" | "containerdEvents";
 
 /** Turns what the runtime streams into hints. Reconnects by itself; what was missed meanwhile a relist finds. */
 export class RuntimeHints {
@@ -70,30 +70,30 @@ export class RuntimeHints {
   async #readForEver(queue: HintQueue, signal: AbortSignal): Promise<void> {
     let source: Source = "criEvents";
     let delayMs = FIRST_RECONNECT_MS;
+    let without = false;
     while (!signal.aborted) {
       let pauseMs = delayMs;
       try {
         await this.#read(source, queue, signal, () => {
           delayMs = FIRST_RECONNECT_MS;
+          without = false;
         });
       } catch (error) {
         if (isCancelled(error)) return;
         if (isPicoletError(error, "unimplemented")) {
-          source = source === "criEvents" ? "containerdEvents" : "none";
-          pauseMs = 0;
-        } else {
-          if (delayMs === FIRST_RECONNECT_MS)
-            this.#log.debug("lost the runtime's events", { error: describeError(error) });
-          source = "criEvents";
-          delayMs = Math.min(MAX_RECONNECT_MS, delayMs * 2);
+          if (source === "criEvents") {
+            source = "containerdEvents";
+            continue;
+          }
+          if (!without) this.#log.info("the container runtime streams no events: changes are found by relisting alone");
+          without = true;
+          pauseMs = NO_EVENTS_RETRY_MS;
         }
       }
-      if (source === "none") {
-        this.#log.info("the container runtime streams no events: changes are found by relisting alone");
-        source = "criEvents";
-        pauseMs = NO_EVENTS_RETRY_MS;
-      }
+      // Lost, or ended by a runtime that stops. The next one may be of another kind.
+      source = "criEvents";
       await this.#clock.sleep(millis(pauseMs), signal).catch(() => undefined);
+      delayMs = Math.min(MAX_RECONNECT_MS, delayMs * 2);
     }
   }
 

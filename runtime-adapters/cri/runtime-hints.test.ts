@@ -1,0 +1,112 @@
+import assert from "node:assert/strict";
+import { mkdtempSync, rmSync } from "node:fs";
+import { createServer, type ServerHttp2Stream } from "node:http2";
+import type { Socket } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { type TestContext, test } from "node:test";
+import { millis } from "../../protocol/ports.ts";
+import { RecordedLog } from "../../test/support/recorders.ts";
+import { VirtualClock } from "../../test/support/virtual-clock.ts";
+import { CriClient } from "./cri-client.ts";
+import { LABEL } from "./labels.ts";
+import { OwnedIds } from "./owned-ids.ts";
+import { PodInspector } from "./pod-inspector.ts";
+import { RuntimeHints } from "./runtime-hints.ts";
+import { withPrefix } from "./wire/grpc-messages.ts";
+import { message, nested, string, stringMap } from "./wire/protobuf.ts";
+
+const Event = message("ContainerEventResponse", {
+  containerId: string(1),
+  podSandboxStatus: nested(4, message("PodSandboxStatus", { labels: stringMap(7) })),
+});
+const HEADERS = { ":status": 200, "content-type": "application/grpc" };
+
+/** A runtime that streams what the test likes; calls are told by the last part of their path. */
+async function runtime(context: TestContext, onCall: (method: string, stream: ServerHttp2Stream) => void) {
+  const folder = mkdtempSync(join(tmpdir(), "picolet-hints-"));
+  const endpoint = join(folder, "socket");
+  const sockets = new Set<Socket>();
+  const server = createServer();
+  server.on("connection", (socket: Socket) => sockets.add(socket));
+  server.on("stream", (stream, headers) => {
+    stream.on("error", () => undefined);
+    onCall(String(headers[":path"]).split("/").at(-1) ?? "", stream);
+  });
+  await new Promise<void>((resolve) => server.listen(endpoint, resolve));
+  const clock = new VirtualClock();
+  const log = new RecordedLog();
+  const client = new CriClient({ clock }, { endpoint, requestTimeoutMs: 1_000 });
+  const owned = new OwnedIds(client, "me");
+  const inspector = new PodInspector({ client, owned }, { owner: "me" });
+  const abort = new AbortController();
+  context.after(() => {
+    abort.abort();
+    client[Symbol.dispose]();
+    for (const socket of sockets) socket.destroy();
+    server.close();
+    rmSync(folder, { recursive: true });
+  });
+  const hints = new RuntimeHints({ client, owned, inspector, clock, log }, { owner: "me" }).hints(abort.signal);
+  return { clock, log, hints, abort };
+}
+
+const unimplemented = (stream: ServerHttp2Stream): void =>
+  stream.respond({ ...HEADERS, "grpc-status": "12" }, { endStream: true });
+
+test("where CRI streams events they become hints, those of other clients do not", async (context) => {
+  const { hints } = await runtime(context, (method, stream) => {
+    if (method !== "GetContainerEvents") return unimplemented(stream);
+    stream.respond(HEADERS);
+    for (const [owner, uid] of [
+      ["other", "theirs"],
+      ["me", "mine"],
+      ["me", "also-mine"],
+    ] as const) {
+      const labels = new Map([
+        [LABEL.owner, owner],
+        [LABEL.podUid, uid],
+      ]);
+      stream.write(withPrefix(Event.encode({ containerId: uid, podSandboxStatus: { labels } })));
+    }
+    return undefined;
+  });
+  const seen = [(await hints.next()).value, (await hints.next()).value];
+  assert.deepEqual(seen, ["mine", "also-mine"]);
+});
+
+test("a runtime with no events of either kind is asked again after ten minutes, and said once to have none", async (context) => {
+  const calls: string[] = [];
+  const bothAsked = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+  const { clock, log, hints, abort } = await runtime(context, (method, stream) => {
+    calls.push(method);
+    unimplemented(stream);
+    if (method === "Subscribe") bothAsked[calls.length / 2 - 1]?.resolve();
+  });
+  const end = hints.next();
+  await bothAsked[0]?.promise;
+  while (log.entries.length === 0) await clock.settle();
+  await clock.advance(millis(599_000));
+  assert.deepEqual(calls, ["GetContainerEvents", "Subscribe"]);
+  await clock.advance(millis(1_000));
+  await bothAsked[1]?.promise;
+  await clock.settle();
+  assert.deepEqual(calls, ["GetContainerEvents", "Subscribe", "GetContainerEvents", "Subscribe"]);
+  assert.equal(log.entries.length, 1);
+  abort.abort();
+  assert.equal((await end).done, true);
+});
+
+test("a stream that ends again and again is asked for at growing intervals", async (context) => {
+  let calls = 0;
+  const { clock, hints } = await runtime(context, (_method, stream) => {
+    calls += 1;
+    stream.respond({ ...HEADERS, "grpc-status": "14" }, { endStream: true });
+  });
+  hints.next().catch(() => undefined);
+  for (let step = 0; step < 60; step += 1) {
+    for (let turn = 0; turn < 20; turn += 1) await clock.settle();
+    await clock.advance(millis(1_000));
+  }
+  assert.ok(calls > 5 && calls < 30, `${calls} calls in a minute`);
+});
