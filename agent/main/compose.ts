@@ -90,7 +90,7 @@ function makeRuntimes({ clock, log }: AgentPorts, { args, configuration }: Agent
       // What runs is forgotten at a reboot, as the processes are: beside the socket, on a tmpfs.
       stateDirectory: join(dirname(args.socketPath), "wasm"),
       nodePath: process.execPath,
-      runnerPath: join(programs, "wasm-runner.mjs"),
+      runnerPath: join(programs, "wasm-runner.cjs"),
       transpilePath: join(programs, "wasm-transpile.mjs"),
       cgroupSettings: node.cgroupSettings,
       transpileCgroup: join("/", configuration.cgroupRoot, "picolet-transpile"),
