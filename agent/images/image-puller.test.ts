@@ -242,6 +242,9 @@ test("pods that want one image share one pull, which goes on until the last of t
   third.abort();
   assert.match(await three, /^cancelled/);
   assert.equal(bench.registry.pull(1).signal.aborted, true);
+  bench.ensure(wanting("example/other:1")).catch(() => undefined);
+  await bench.clock.settle();
+  assert.equal(bench.registry.pulls.length, 3, "giving up is no failure to back off from");
   assert.equal(bench.events.lines.filter((line) => line.includes("Error:")).length, 0, "cancellation is not reported");
 });
 

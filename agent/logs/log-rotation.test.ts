@@ -163,7 +163,7 @@ test("killed between the renaming and the reopening: the next agent has the log 
 });
 
 test("killed while it compressed: what is half goes, what is whole stays once", async () => {
-  using bench = new Bench({ maxFiles: 5 });
+  using bench = new Bench({ maxFiles: 4 });
   const app = bench.start("app");
   const aside = (name: string, content: string | Buffer): void =>
     writeFileSync(bench.folder.at("default_web_uid-1/app", name), content);
@@ -215,6 +215,7 @@ test("a runtime that reopened although it reported an error loses nothing", asyn
     { podLogsDir: bench.folder.path, maxSizeBytes: 1000, maxFiles: 3, interval: seconds(10), totalMaxBytes: undefined },
   );
   await rotator.scan(NEVER);
+  assert.equal(bench.log.entries[0]?.fields.error, "deadline");
   assert.equal(readFileSync(path, "utf8"), "new");
   assert.equal(bench.files("app").length, 2);
 });

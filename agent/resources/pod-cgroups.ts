@@ -87,7 +87,7 @@ export class PodCgroups {
   }
 
   /** Removes cgroups of pods that nobody knows and in which nothing runs. @returns their uids. */
-  async sweep(known: ReadonlySet<string>): Promise<readonly string[]> {
+  async sweep(known: Pick<ReadonlySet<string>, "has">): Promise<readonly string[]> {
     const removed: string[] = [];
     if (!this.#init.cgroupsPerQOS || !this.#cgroups.usable) return removed;
     for (const tier of TIERS) {

@@ -403,8 +403,18 @@ test("fsGroup owns an emptyDir, and what is made in it", { skip }, async () => {
   assert.deepEqual([stats.gid, stats.mode & 0o7777], [2000, 0o2777]);
 });
 
+class CountingMounter extends SystemMounter {
+  binds = 0;
+
+  override bind(source: string, target: string): void {
+    this.binds += 1;
+    super.bind(source, target);
+  }
+}
+
 test("a subPath is made, held in place, and the same for the next run", { skip }, async () => {
-  using bench = new Bench();
+  const mounter = new CountingMounter();
+  using bench = new Bench({}, mounter);
   const pod = podWith([{ name: "data", emptyDir: {} }], {
     env: [{ name: "SUB", value: "by-env" }],
     volumeMounts: [
@@ -436,7 +446,7 @@ test("a subPath is made, held in place, and the same for the next run", { skip }
   assert.ok(existsSync(`${volume}/sub/deep/written`));
   assert.ok(existsSync(`${volume}/by-env/x`));
   bench.launch(pod, 1);
-  assert.equal(system.mountPointsWithin(bench.folder.path).length, 3, "not bound a second time");
+  assert.equal(mounter.binds, 3, "not bound a second time");
 
   // Exchanged by the pod for something else, and for another kind: the next run sees that.
   renameSync(`${volume}/sub/deep`, `${volume}/sub/old`);

@@ -157,7 +157,7 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
    * @param known every uid that a store or a runtime knows
    * @returns the uids of the pods removed
    */
-  async sweep(known: ReadonlySet<string>, signal: AbortSignal): Promise<readonly string[]> {
+  async sweep(known: Pick<ReadonlySet<string>, "has">, signal: AbortSignal): Promise<readonly string[]> {
     const orphans = (await foldersIn(this.#paths.podsDir)).filter((uid) => !known.has(uid));
     if (orphans.length === 0) return [];
     const logs = await foldersIn(this.#paths.podLogsDir);

@@ -1,4 +1,6 @@
 import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
 import {
   existsSync,
   mkdirSync,
@@ -50,11 +52,22 @@ test("a link inside the volume is followed, one that leads out is not, nor is an
   symlinkSync("/", folder.at("volume/root"));
   symlinkSync("nowhere", folder.at("volume/dangling"));
   symlinkSync("loop", folder.at("volume/loop"));
+  writeFileSync(folder.at("volume/file"), "");
   const volume = folder.at("volume");
   assert.equal(pathOf(volume, "inside/new"), realpathSync(folder.at("volume/real/new")));
   const before = openHandles();
-  for (const out of ["absolute", "relative/new", "beside", "root/etc", "dangling", "loop", "absolute/../real"])
+  for (const out of [
+    "absolute",
+    "relative/new",
+    "beside",
+    "root/etc",
+    "dangling",
+    "loop",
+    "absolute/../real",
+    "file/below",
+  ])
     assert.throws(() => openSubPath(volume, out), Error, out);
+  assert.throws(() => openSubPath("/proc/self/task", "cannot-be-made"), Error);
   assert.equal(openHandles(), before, "no handle is left open");
   assert.deepEqual(readdirSync(folder.at("outside")), []);
 });
@@ -74,6 +87,46 @@ test("a folder exchanged for a link after it was looked at does not lead out", (
   writeFileSync(`/proc/self/fd/${handle.fd}/written`, "");
   assert.ok(existsSync(folder.at("volume/gone/b/written")));
   assert.ok(!existsSync(folder.at("outside/b/written")));
+});
+
+test("however fast somebody exchanges a folder for a link, nothing outside is ever opened", async () => {
+  using folder = new TempFolder();
+  mkdirSync(folder.at("volume/a/b"), { recursive: true });
+  mkdirSync(folder.at("outside/b"), { recursive: true });
+  symlinkSync(folder.at("outside"), folder.at("link"));
+  // In the gap between two renames the folder may be made anew, which is right; it is taken away again then.
+  const exchange = `const { renameSync, rmSync } = require("node:fs");
+    process.stdout.write("ready");
+    for (;;) {
+      try {
+        renameSync("volume/a", "aside"); renameSync("link", "volume/a");
+        renameSync("volume/a", "link"); renameSync("aside", "volume/a");
+      } catch {
+        rmSync("volume/a", { recursive: true, force: true }); renameSync("aside", "volume/a");
+      }
+    }`;
+  const child = spawn(process.execPath, ["-e", exchange], { cwd: folder.path, stdio: ["ignore", "pipe", "ignore"] });
+  await once(child.stdout, "data");
+  const volume = realpathSync(folder.at("volume"));
+  const outside = ["outside", "outside/b"].map((path) => statSync(folder.at(path), { bigint: true }).ino);
+  const outcomes = { opened: 0, refused: 0 };
+  // On a machine with much to do the other process may have to wait for its turn.
+  for (let round = 0; round < 3000 || (outcomes.refused === 0 && round < 200_000); round += 1) {
+    try {
+      using handle = openSubPath(volume, round % 2 === 0 ? "a" : "a/b");
+      outcomes.opened += 1;
+      // By what it is, not by its name: the name changes all the time.
+      assert.equal(handle.isDirectory, true);
+      assert.ok(!outside.includes(handle.inode));
+    } catch (error) {
+      if (error instanceof assert.AssertionError) throw error;
+      outcomes.refused += 1;
+    }
+  }
+  const exit = once(child, "exit");
+  child.kill("SIGKILL");
+  await exit;
+  assert.ok(outcomes.opened > 0 && outcomes.refused > 0, JSON.stringify(outcomes));
 });
 
 test("absolute paths and steps back are refused before the disk is touched", () => {
