@@ -19,12 +19,19 @@ export interface DesiredStore {
   /**
    * Everything `source` wants now. On disk (fsync) before it shows in `desired`. The same content under the same
    * revision is `accepted` and writes nothing; an older revision is `stale`, the same one with another content `conflict`.
+   * @param unreadable origins of which the source cannot tell now what they want (a broken file): what is adopted of them
+   *   later is wanted. Kept in memory until the next call that is accepted.
    * @throws `resource_exhausted` when the disk is full; nothing has changed then.
    */
-  replace(source: SourceId, revision: number, pods: readonly DesiredPod[]): "accepted" | "stale" | "conflict";
+  replace(
+    source: SourceId,
+    revision: number,
+    pods: readonly DesiredPod[],
+    unreadable?: ReadonlySet<string>,
+  ): "accepted" | "stale" | "conflict";
   /** A removed pod of which the runtime and the disk hold nothing any more. */
   forget(uid: PodUid): void;
-  /** Pods found running that the store does not know (it was lost): wanted by their source until it speaks. */
+  /** Pods found running that the store does not know (it was lost): wanted by their source until it speaks of them. */
   adopt(pods: readonly DesiredPod[]): void;
 }
 

@@ -54,6 +54,8 @@ export class FileSource implements Component {
   readonly #report: ProblemReport;
   /** Files whose new version was not taken for what another one says. */
   readonly #refused = new Set<string>();
+  /** Files of which the store knows that they cannot be read now. */
+  #unreadable: ReadonlySet<string> = new Set();
   #hasBeenFile = false;
   #wasTold = false;
   /** In a row, at the word of inotify, that found nothing. */
@@ -116,9 +118,18 @@ export class FileSource implements Component {
     if (listing.kind === "unavailable") return [this.#problem("ManifestsUnavailable", listing.message)];
     const scan = await this.#folder.scan(listing.entries, this.#scanInit(), signal);
     if (scan.waitMs !== undefined) this.#alarm.set(millis(scan.waitMs));
+    const unreadable = this.#unreadableOf(scan);
     const isFirst = !this.#store.desired.current.synced.has("file");
-    const failures = scan.isChange || isFirst ? this.#apply(scan) : [];
+    const isOther =
+      unreadable.size !== this.#unreadable.size || [...unreadable].some((path) => !this.#unreadable.has(path));
+    const failures = scan.isChange || isFirst || isOther ? this.#apply(scan, unreadable) : [];
     return [...failures, ...this.#omitted(listing.omitted), ...this.#problemsOf(scan)];
+  }
+
+  /** What a file wants that was refused for another one's sake is known: not that. */
+  #unreadableOf(scan: Scan): ReadonlySet<string> {
+    const found = scan.files.filter(({ path, isUnreadable }) => isUnreadable && !this.#refused.has(path));
+    return new Set(found.map(({ path }) => path));
   }
 
   #scanInit(): ScanInit {
@@ -134,18 +145,19 @@ export class FileSource implements Component {
   }
 
   /** @returns what keeps the pods from being stored. */
-  #apply(scan: Scan): PathProblem[] {
+  #apply(scan: Scan, unreadable: ReadonlySet<string>): PathProblem[] {
     const before = this.#store.desired.current;
     const own = this.#ownPods();
     const versions = scan.files.map((file) => ({ ...file, current: own.get(file.path) ?? [] }));
     const { pods, refused } = settleClaims(versions, MAX_PODS);
     try {
-      this.#replace(pods);
+      this.#replace(pods, unreadable);
     } catch (error) {
       if (!isPicoletError(error)) throw error;
       this.#alarm.set(STORE_RETRY);
       return [this.#problem("FailedToStorePods", `${describeError(error)}; it will be tried again`)];
     }
+    this.#unreadable = unreadable;
     this.#folder.commit(scan, refused);
     const unchanged = new Set(scan.files.filter(({ next }) => next === undefined).map(({ path }) => path));
     for (const path of this.#refused) {
@@ -165,9 +177,10 @@ export class FileSource implements Component {
   }
 
   /** Equal content goes under the same revision, which writes nothing. */
-  #replace(pods: readonly DesiredPod[]): void {
+  #replace(pods: readonly DesiredPod[], unreadable: ReadonlySet<string>): void {
     const revision = this.#store.revision("file");
-    if (this.#store.replace("file", revision, pods) !== "accepted") this.#store.replace("file", revision + 1, pods);
+    if (this.#store.replace("file", revision, pods, unreadable) === "accepted") return;
+    this.#store.replace("file", revision + 1, pods, unreadable);
   }
 
   /** What is wanted of each file, by path. */

@@ -13,6 +13,8 @@ export interface ScannedFile {
   readonly next: readonly DesiredPod[] | undefined;
   /** Not there any more, but not for long enough to be sure. */
   readonly isMissing: boolean;
+  /** What it wants cannot be told: it is broken, half-written, or not there at the moment. */
+  readonly isUnreadable: boolean;
   readonly problems: readonly ManifestProblem[];
 }
 
@@ -65,7 +67,7 @@ export class ManifestFolder {
       if (reads % READS_PER_TURN === 0) await this.#clock.sleep(millis(0), signal);
     }
     const gone = this.#missingOf(entries, init.origins);
-    files.push(...gone.missing.map((path) => ({ path, next: undefined, isMissing: true, problems: [] })));
+    files.push(...gone.missing.map(missing));
     waitMs = Math.min(waitMs, gone.waitMs);
     const isChange = gone.isChange || files.some(({ next }) => next !== undefined);
     return { files, isChange, waitMs: Number.isFinite(waitMs) ? waitMs : undefined };
@@ -132,6 +134,11 @@ export class ManifestFolder {
 }
 
 function scanned(path: string, look: Look): ScannedFile {
-  if (look.kind === "new") return { path, next: look.pods, isMissing: false, problems: [] };
-  return { path, next: undefined, isMissing: false, problems: look.problems };
+  if (look.kind === "new") return { path, next: look.pods, isMissing: false, isUnreadable: false, problems: [] };
+  const isUnreadable = look.kind !== "same" || look.problems.length > 0;
+  return { path, next: undefined, isMissing: false, isUnreadable, problems: look.problems };
 }
+
+const missing = (path: string): ScannedFile => {
+  return { path, next: undefined, isMissing: true, isUnreadable: true, problems: [] };
+};

@@ -37,6 +37,7 @@ export class DesiredPods implements DesiredStore, Batched {
   readonly #rows = new Map<SourceId, Rows>(SOURCES.map((source) => [source, new Map()]));
   readonly #revisions: Map<SourceId, number>;
   readonly #synced = new Set<SourceId>();
+  readonly #unreadable = new Map<SourceId, ReadonlySet<string>>();
   readonly #desired: WatchSource<DesiredSnapshot>;
   /** Not written yet: rows that were adopted, and pods that were forgotten. */
   readonly #adopted = new Set<PodUid>();
@@ -61,7 +62,12 @@ export class DesiredPods implements DesiredStore, Batched {
     return this.#revisions.get(source) ?? 0;
   }
 
-  replace(source: SourceId, revision: number, pods: readonly DesiredPod[]): "accepted" | "stale" | "conflict" {
+  replace(
+    source: SourceId,
+    revision: number,
+    pods: readonly DesiredPod[],
+    unreadable: ReadonlySet<string> = new Set(),
+  ): "accepted" | "stale" | "conflict" {
     const known = this.revision(source);
     if (revision < known) return "stale";
     const before = this.#rowsOf(source);
@@ -71,6 +77,7 @@ export class DesiredPods implements DesiredStore, Batched {
     if (revision > known) this.#write(source, revision, changed);
     this.#rows.set(source, after);
     this.#revisions.set(source, revision);
+    this.#unreadable.set(source, unreadable);
     for (const uid of dropped) this.#forgotten.add(uid);
     if (dropped.length > 0) this.#keepBack();
     const isFirst = !this.#synced.has(source);
@@ -96,7 +103,7 @@ export class DesiredPods implements DesiredStore, Batched {
     for (const desired of unknown) {
       const rows = new Map(this.#rowsOf(desired.source));
       // Its source has spoken and did not name it: it is not wanted any more, and has to be ended properly.
-      const isUnwanted = this.#synced.has(desired.source);
+      const isUnwanted = this.#synced.has(desired.source) && !this.#isUnreadable(desired);
       rows.set(desired.uid, { desired, content: contentOf(encode(desired.pod)), removed: isUnwanted });
       this.#rows.set(desired.source, rows);
       this.#adopted.add(desired.uid);
@@ -138,6 +145,10 @@ export class DesiredPods implements DesiredStore, Batched {
     );
     // What is on disk now must not be taken away by a batch that was to come.
     for (const { desired } of changed) this.#forgotten.delete(desired.uid);
+  }
+
+  #isUnreadable({ source, origin }: DesiredPod): boolean {
+    return this.#unreadable.get(source)?.has(origin) === true;
   }
 
   #rowsOf(source: SourceId): Rows {

@@ -163,6 +163,18 @@ for (const kind of ["file", "memory"] as const) {
     assert.deepEqual(uids(desired.desired.current.removed), ["uid-a"]);
   });
 
+  test(`${kind}: a pod found running after its source has spoken goes on while its origin cannot be read`, async () => {
+    await using bench = new Bench(kind);
+    const { desired } = bench.store;
+    desired.replace("file", 1, [b], new Set([a.origin]));
+    desired.adopt([a, c]);
+    assert.deepEqual(uids(desired.desired.current.pods), ["uid-a", "uid-b"]);
+    assert.deepEqual(uids(desired.desired.current.removed), ["uid-c"]);
+    assert.equal(desired.replace("file", 1, [a, b]), "accepted", "that its origin can be read now writes nothing");
+    desired.replace("file", 2, [b]);
+    assert.deepEqual(uids(desired.desired.current.removed), ["uid-a", "uid-c"]);
+  });
+
   test(`${kind}: pods of another source or twice the same uid are refused whole`, async () => {
     await using bench = new Bench(kind);
     const { desired } = bench.store;

@@ -82,7 +82,7 @@ test("over restarts, a broken file, a folder that is away and a lost store", asy
     assert.equal(await agent.after(2000), "a-n=i:1");
   }
   renameSync(`${manifests}-away`, manifests);
-  // The store's file is lost; the pods that run are taken up before the source speaks.
+  // The store's file is lost; the pods that run are found after the source has spoken.
   const known = await (async () => {
     await using agent = new Agent(folder);
     await agent.after(2000);
@@ -91,6 +91,7 @@ test("over restarts, a broken file, a folder that is away and a lost store", asy
   writeFileSync(folder.file("root/picolet.db"), "not a database");
   {
     await using agent = new Agent(folder);
+    assert.equal(await agent.after(2000), "file");
     agent.store.desired.adopt(known);
     assert.equal(await agent.after(2000), "a-n=i:1 file", "the file is still broken, the pod goes on");
     write("a.yaml", pod("a", "i:2"));

@@ -19,7 +19,15 @@ export class MemoryDesiredStore implements DesiredStore {
     return this.#revisions.get(source) ?? 0;
   }
 
-  replace(source: SourceId, revision: number, pods: readonly DesiredPod[]): "accepted" | "stale" | "conflict" {
+  /** Of the last call that was accepted. */
+  unreadable: ReadonlySet<string> = new Set();
+
+  replace(
+    source: SourceId,
+    revision: number,
+    pods: readonly DesiredPod[],
+    unreadable: ReadonlySet<string> = new Set(),
+  ): "accepted" | "stale" | "conflict" {
     const known = this.revision(source);
     const { pods: before, removed, synced } = this.desired.current;
     if (revision < known) return "stale";
@@ -29,6 +37,7 @@ export class MemoryDesiredStore implements DesiredStore {
     if (this.failure !== undefined) throw this.failure;
     if (revision > known) this.writes += 1;
     this.#revisions.set(source, revision);
+    this.unreadable = unreadable;
     if (isSame && synced.has(source)) return "accepted";
     const others = [...before].filter(([, each]) => each.source !== source);
     const wanted = new Map<PodUid, DesiredPod>([
