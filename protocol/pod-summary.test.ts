@@ -185,13 +185,10 @@ test("the last restart is the latest of all containers", () => {
   const at = (finishedAt: string) => {
     return { ...running, restartCount: 1, lastState: { terminated: { exitCode: 1, finishedAt } } };
   };
-  const containerStatuses = [container("a", at("2026-11-20T11:00:00Z")), container("b", at("2026-11-20T10:00:00Z"))];
-  const { lastRestartAt } = summaryOf({
-    name: "",
-    spec: TWO,
-    status: { phase: "Running", containerStatuses },
-    shows: "",
-  });
-  assert.equal(lastRestartAt, "2026-11-20T11:00:00Z");
+  const statuses = [container("a", at("2026-11-20T11:00:00Z")), container("b", at("2026-11-20T10:00:00Z"))];
+  for (const containerStatuses of [statuses, statuses.toReversed()]) {
+    const status = { phase: "Running", containerStatuses } as const;
+    assert.equal(summaryOf({ name: "", spec: TWO, status, shows: "" }).lastRestartAt, "2026-11-20T11:00:00Z");
+  }
   assert.equal(summaryOf({ name: "", shows: "" }).lastRestartAt, null);
 });

@@ -98,7 +98,7 @@ test("rotated files are read first, compressed or not, each once", async (t) => 
   const path = join(folder(t), "0.log");
   writeFileSync(`${path}.20261120-110000.gz`, gzipSync(line("a") + line("b")));
   writeFileSync(`${path}.20261120-120000`, line("c"));
-  writeFileSync(`${path}.20261120-120000.gz`, gzipSync(line("c")));
+  writeFileSync(`${path}.20261120-120000.gz`, gzipSync(line("the other form of c")));
   writeFileSync(`${path}.20261120-130000.tmp`, line("half compressed"));
   writeFileSync(path, line("d"));
   assert.equal(await read(path), "a\nb\nc\nd\n");

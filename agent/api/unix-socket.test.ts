@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
-import { existsSync, mkdtempSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { existsSync, mkdtempSync, readdirSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { createServer, type Server } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -65,9 +65,12 @@ test("a file in the way and a path that is too long are refused", async (t) => {
 
 test("a socket that somebody else made meanwhile is not taken away", async (t) => {
   const { path, server } = place(t);
-  const remove = await listenOnSocket(server(), path);
+  const first = server();
+  const remove = await listenOnSocket(first, path);
   renameSync(path, `${path}.old`);
   await listenOnSocket(server(), path);
   remove();
+  await new Promise((resolve) => first.close(resolve));
   assert.ok(existsSync(path));
+  assert.deepEqual(readdirSync(join(path, "..")).sort(), ["picolet.sock", "picolet.sock.old"], "nothing is left over");
 });

@@ -1,6 +1,6 @@
-import { lstatSync, mkdirSync, unlinkSync } from "node:fs";
+import { lstatSync, mkdirSync, renameSync, unlinkSync } from "node:fs";
 import { connect, type Server } from "node:net";
-import { dirname } from "node:path";
+import { dirname, join } from "node:path";
 import { PicoletError, toPicoletError } from "../../protocol/errors.ts";
 
 /** `sun_path` of unix(7) holds 108 bytes with the closing zero; a longer path would be cut without a word. */
@@ -61,19 +61,27 @@ function answers(path: string): Promise<boolean> {
   });
 }
 
+/**
+ * Binds under another name and renames: the socket appears whole, and when the server closes, libuv takes away the name
+ * it bound, not the socket that a later agent may have put in this one's place.
+ */
 function bind(server: Server, path: string): Promise<void> {
+  const temporary = join(dirname(path), `.${process.pid}`);
   return new Promise((resolve, reject) => {
     server.once("error", reject);
-    // The socket is made within listen(), so it never exists with other rights.
+    // Only a dead process can have left it.
+    if (lstatSync(temporary, { throwIfNoEntry: false }) !== undefined) unlinkSync(temporary);
+    // The socket is made within listen(), so it never exists with other rights; nor does its other name outlast it.
     const before = process.umask(SOCKET_UMASK);
     try {
-      server.listen(path, () => {
+      server.listen(temporary, () => {
         server.removeListener("error", reject);
         resolve();
       });
     } finally {
       process.umask(before);
     }
+    if (lstatSync(temporary, { throwIfNoEntry: false }) !== undefined) renameSync(temporary, path);
   });
 }
 

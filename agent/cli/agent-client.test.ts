@@ -64,10 +64,10 @@ test("the agent's own errors keep their code and words", async (t) => {
 
 test("lines come as they are complete, and the last says what went wrong", async (t) => {
   const client = await serve(t, (socket) => {
-    socket.write("HTTP/1.1 200 OK\r\n\r\n");
+    socket.write("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
     const text = '{"n":"\u00e9"}\n{"n":2}\n{"type":"ERROR","error":{"code":"corrupt","message":"broken"}}\n';
-    for (const byte of Buffer.from(text)) socket.write(Buffer.of(byte));
-    socket.end();
+    for (const byte of Buffer.from(text)) socket.write(Buffer.of(0x31, 0x0d, 0x0a, byte, 0x0d, 0x0a));
+    socket.end("0\r\n\r\n");
   });
   const lines = client.lines("/");
   assert.deepEqual((await lines.next()).value, { n: "\u00e9" });

@@ -261,14 +261,18 @@ test("get pods -w shows each change once", async (t) => {
   const terminal = new CapturedTerminal();
   bench.view.setPods(agentPod(web));
   void bench.start(words("get pods -w"), terminal);
+  const objects = new CapturedTerminal();
+  void bench.start(words("get pods -w -o json"), objects);
   const rows = (): string[] => terminal.out.trimEnd().split("\n");
   await terminal.until(() => rows().length === 2);
   bench.view.setPods(agentPod(web), agentPod(podOf({}, { name: "a", namespace: "other" })));
   bench.view.setPods(agentPod(web, { status: { phase: "Pending", message: "not shown in the row" } }));
+  await objects.until(({ out }) => out.includes("not shown in the row"));
   bench.view.setPods(agentPod(web, { status: { phase: "Running" } }));
-  await terminal.until(() => rows().length === 3);
+  await terminal.until(() => rows().at(-1)?.includes("Running") === true);
   bench.view.setPods();
-  await terminal.until(() => rows().length === 4);
+  await objects.until(({ out }) => (out.match(/"Running"/g) ?? []).length === 2);
+  await terminal.until(() => rows().length >= 4);
   assert.deepEqual(
     rows().map((row) => row.split(/ +/).slice(0, 3).join(" ")),
     ["NAME READY STATUS", "web 0/1 Pending", "web 0/1 Running", "web 0/1 Running"],
