@@ -5,6 +5,7 @@ import { setPriority } from "node:os";
 import { PicoletError } from "../../../protocol/errors.ts";
 import { type Clock, type Millis, millis } from "../../../protocol/ports.ts";
 import type { CgroupPort } from "../../contract/cgroups.ts";
+import { checkCancelled } from "../cancellation.ts";
 import { SMALL_PROCESS_ENVIRONMENT, TRANSPILER_FLAGS } from "../node-flags.ts";
 import type { TranspileAnswer, TranspileRequest } from "./request.ts";
 
@@ -36,6 +37,7 @@ export async function runTranspileChild(
   request: TranspileRequest,
   signal: AbortSignal,
 ): Promise<number> {
+  checkCancelled(signal, "the transpilation");
   const child = spawn(init.nodePath, [...TRANSPILER_FLAGS, init.transpilePath, JSON.stringify(request)], {
     cwd: "/",
     env: SMALL_PROCESS_ENVIRONMENT,
@@ -47,7 +49,7 @@ export async function runTranspileChild(
   using limits = new ChildLimits(components, init, child, signal);
   await limits.apply();
   const { code, stdout, stderr } = await ended;
-  if (signal.aborted) throw new PicoletError("cancelled", "the transpilation was cancelled");
+  checkCancelled(signal, "the transpilation");
   const exceeded = await limits.exceeded();
   if (exceeded !== undefined) throw exceeded;
   const answer = parseAnswer(stdout);
