@@ -16,7 +16,7 @@ import type {
 } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import { killGroup, type ProcessId } from "../../runtime-adapters/wasm/state/process-id.ts";
 import { StateFolder } from "../../runtime-adapters/wasm/state/state-folder.ts";
-import { WasmAdapter, type WasmLimits } from "../../runtime-adapters/wasm/wasm-adapter.ts";
+import { WasmAdapter, type WasmAdapterInit, type WasmLimits } from "../../runtime-adapters/wasm/wasm-adapter.ts";
 import { testPrograms } from "./components.ts";
 import { RecordedLog } from "./recorders.ts";
 import { TempFolder } from "./temp-folder.ts";
@@ -63,18 +63,19 @@ export class WasmRuntime implements AsyncDisposable {
 
   /** One life of an agent on this runtime. */
   adapter(): WasmAdapter {
-    return new WasmAdapter(
-      { clock: systemClock, log: this.log, cgroups: this.cgroups },
-      {
-        rootDirectory: this.#options.rootDirectory ?? this.folder.at("root"),
-        stateDirectory: this.state.path,
-        nodePath: process.execPath,
-        ...this.#programs,
-        cgroupSettings: SETTINGS,
-        transpileCgroup: `${this.#cgroupRoot}/transpile`,
-        limits: this.#options.limits,
-      },
-    );
+    return new WasmAdapter({ clock: systemClock, log: this.log, cgroups: this.cgroups }, this.adapterInit);
+  }
+
+  get adapterInit(): WasmAdapterInit {
+    return {
+      rootDirectory: this.#options.rootDirectory ?? this.folder.at("root"),
+      stateDirectory: this.state.path,
+      nodePath: process.execPath,
+      ...this.#programs,
+      cgroupSettings: SETTINGS,
+      transpileCgroup: `${this.#cgroupRoot}/transpile`,
+      limits: this.#options.limits,
+    };
   }
 
   async preparePod(pod: DesiredPod): Promise<Pick<SandboxLaunch, "logDirectory" | "cgroupParent">> {

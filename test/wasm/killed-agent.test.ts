@@ -1,0 +1,112 @@
+/** kill -9 of the agent at any point of whatever it is doing: the next one understands what it finds. */
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { readdirSync, readFileSync } from "node:fs";
+import { test } from "node:test";
+import { setTimeout as wait } from "node:timers/promises";
+import type { Pod } from "../../protocol/pod.ts";
+import { podUid } from "../../protocol/ports.ts";
+import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import { isAlive } from "../../runtime-adapters/wasm/state/process-id.ts";
+import type { WasmAdapter } from "../../runtime-adapters/wasm/wasm-adapter.ts";
+import { testComponent } from "../support/components.ts";
+import { seededRandom } from "../support/seeded-random.ts";
+import type { AgentLife } from "../support/wasm-agent-life.ts";
+import { WasmRuntime } from "../support/wasm-runtime.ts";
+
+const NEVER = new AbortController().signal;
+const WORKLOAD = "localhost/workload:1";
+const PODS = 3;
+const KILLS = 25;
+/** A life begins with loading its program; after that an action takes some milliseconds, a start some fifty. */
+const SHORTEST_LIFE_MS = 250;
+const LIFE_SPREAD_MS = 400;
+
+function desiredPod(name: string): DesiredPod {
+  const pod = {
+    apiVersion: "v1",
+    kind: "Pod",
+    metadata: { name, namespace: "default", uid: name },
+    spec: { containers: [{ name: "main", image: WORKLOAD, resources: {} }] },
+  };
+  return { uid: podUid(name), source: "file", origin: "", pod: pod as unknown as Pod };
+}
+
+/** Pids of all processes that were given a path of this state folder. */
+function processesOf(statePath: string): number[] {
+  return readdirSync("/proc")
+    .filter((name) => /^\d+$/.test(name))
+    .filter((pid) => {
+      try {
+        return readFileSync(`/proc/${pid}/cmdline`, "utf8")
+          .split("\0")
+          .slice(1)
+          .some((each) => each.startsWith(`${statePath}/`));
+      } catch {
+        return false;
+      }
+    })
+    .map(Number);
+}
+
+/** What runs is what is said to run, and nothing else. */
+async function checkTruth(runtime: WasmRuntime, adapter: WasmAdapter): Promise<number> {
+  const known = new Set<number>();
+  for (const { uid } of await adapter.list(NEVER)) {
+    const { sandboxes, containers } = await adapter.inspect(uid, NEVER);
+    assert.ok(sandboxes.length > 0, "no container without a sandbox");
+    for (const { id, state, sandboxId } of containers) {
+      assert.ok(sandboxes.some((each) => each.id === sandboxId));
+      assert.ok(state.kind === "running" || state.kind === "exited", `container ${id} is ${state.kind}`);
+      const processes = [runtime.reaper(id), runtime.runner(id)].filter((each) => each !== undefined);
+      assert.equal(processes.some(isAlive), state.kind === "running", `container ${id} is ${state.kind}`);
+      for (const { pid } of processes) known.add(pid);
+    }
+  }
+  // A shell that the dead agent had just started may still be on its way to find out that it comes too late.
+  let strays = processesOf(runtime.state.path).filter((pid) => !known.has(pid));
+  for (let look = 0; look < 100 && strays.length > 0; look += 1) {
+    await wait(20);
+    strays = processesOf(runtime.state.path).filter((pid) => !known.has(pid));
+  }
+  assert.deepEqual(strays, [], "no process that no container stands for");
+  return known.size;
+}
+
+test(`${KILLS} agents are killed at random, and each next one finds the truth`, async (context) => {
+  await using runtime = await WasmRuntime.create();
+  let adapter = runtime.adapter();
+  const [image] = await adapter.images.import(await testComponent("workload.c"), WORKLOAD, NEVER);
+  const pods = [];
+  for (let index = 0; index < PODS; index += 1) {
+    const desired = desiredPod(`chaos-${index}`);
+    pods.push({ desired, ...(await runtime.preparePod(desired)) });
+  }
+  const random = seededRandom(20_260_301);
+  let ran = 0;
+  for (let seed = 1; seed <= KILLS; seed += 1) {
+    await adapter[Symbol.asyncDispose]();
+    const life: AgentLife = { seed, init: runtime.adapterInit, imageId: image?.id ?? "", pods };
+    const child = spawn(process.execPath, ["test/support/wasm-agent-life.ts", JSON.stringify(life)], {
+      stdio: ["ignore", "ignore", "inherit"],
+    });
+    const ended = once(child, "exit");
+    await Promise.race([wait(SHORTEST_LIFE_MS + random.next() * LIFE_SPREAD_MS), ended]);
+    assert.equal(child.exitCode, null, `the agent of seed ${seed} failed by itself`);
+    child.kill("SIGKILL");
+    await ended;
+    adapter = runtime.adapter();
+    ran += await checkTruth(runtime, adapter);
+  }
+  context.diagnostic(`${ran} processes of containers were found over all lives`);
+  assert.ok(ran > KILLS, "the lives were long enough to start something");
+  for (const { desired } of pods) {
+    const { sandboxes } = await adapter.inspect(desired.uid, NEVER);
+    for (const { id } of sandboxes) await adapter.apply(desired, { kind: "removeSandbox", sandboxId: id }, NEVER);
+  }
+  assert.deepEqual(await adapter.list(NEVER), []);
+  assert.deepEqual(processesOf(runtime.state.path), []);
+  assert.deepEqual([readdirSync(`${runtime.state.path}/pods`), readdirSync(runtime.state.exitsDirectory)], [[], []]);
+  await adapter[Symbol.asyncDispose]();
+});
