@@ -225,6 +225,31 @@ test("the reasons of the runtime pass, with the kubelet's explanation", async ()
   );
 });
 
+test("a board that is offline uses the image at hand whatever the policy, also while it waits for the next try", async () => {
+  const bench = new Bench();
+  bench.registry.present.add("example/app:1");
+  const first = bench.ensure(wanting("example/app:1", "Always"));
+  await bench.clock.settle();
+  bench.registry
+    .pull(0)
+    .fail(new PicoletError("unavailable", "dial tcp: i/o timeout", { reason: "RegistryUnavailable" }));
+  assert.equal((await first).id, "sha256:example/app:1");
+  assert.equal((await bench.ensure(wanting("example/app:1", "Always"))).id, "sha256:example/app:1");
+  assert.equal(bench.registry.pulls.length, 1);
+  const said =
+    'Warning Pulled spec.containers{app}: The registry of "example/app:1" cannot be reached: using the image already present on machine';
+  assert.deepEqual(bench.events.lines.slice(1), [said, said]);
+});
+
+test("a registry that answers and refuses is not an offline board: Always fails", async () => {
+  const bench = new Bench();
+  bench.registry.present.add("example/app:1");
+  const failing = bench.failure(wanting("example/app:1", "Always"));
+  await bench.clock.settle();
+  bench.registry.pull(0).fail(new PicoletError("failed", "401 Unauthorized", { reason: "ErrImagePull" }));
+  assert.equal(await failing, "ErrImagePull: 401 Unauthorized");
+});
+
 test("pods that want one image share one pull, which goes on until the last of them leaves", async () => {
   const bench = new Bench();
   const [first, second, third] = [new AbortController(), new AbortController(), new AbortController()];

@@ -21,6 +21,9 @@ export interface ImagePullerInit {
   readonly maxParallelImagePulls: number | undefined;
 }
 
+/** The kubelet's reason of a pull whose registry cannot be reached. */
+const UNREACHABLE = "RegistryUnavailable";
+
 /** One wish for an image: whose, which, and where. */
 interface Wish {
   readonly pod: DesiredPod;
@@ -100,6 +103,7 @@ export class ImagePuller implements ImageManager {
     }
     const failure = this.#backoff.waiting(wish.key);
     if (failure !== undefined) {
+      if (present !== undefined && failure.startsWith(UNREACHABLE)) return this.#unreachable(wish, present);
       const message = `Back-off pulling image ${quoted(container.image)}`;
       this.#event(pod, container, "Normal", "BackOff", message);
       throw new PicoletError("unavailable", `${message}: ${failure}`, { reason: "ImagePullBackOff", retryable: true });
@@ -124,6 +128,16 @@ export class ImagePuller implements ImageManager {
     return present.id;
   }
 
+  /**
+   * A board that is offline runs what it ran before, whatever the policy. The kubelet would not start the container; but
+   * it is not meant to be away from its registry for weeks. A registry that answers and refuses is another matter.
+   */
+  #unreachable({ pod, container }: Wish, present: ImageInfo): string {
+    const message = `The registry of ${quoted(container.image)} cannot be reached: using the image already present on machine`;
+    this.#event(pod, container, "Warning", "Pulled", message);
+    return present.id;
+  }
+
   async #pull(wish: Wish, present: ImageInfo | undefined, signal: AbortSignal): Promise<string> {
     const { pod, container, adapter, key } = wish;
     this.#missingSecrets(wish);
@@ -136,6 +150,8 @@ export class ImagePuller implements ImageManager {
     } catch (error) {
       if (isCancelled(error)) throw error;
       if (this.#withoutRegistry.has(adapter.name) && present !== undefined) return this.#alreadyPresent(wish, present);
+      if (present !== undefined && isPicoletError(error) && error.reason === UNREACHABLE)
+        return this.#unreachable(wish, present);
       const text = describeError(error);
       this.#event(pod, container, "Warning", "Failed", `Failed to pull image ${quoted(container.image)}: ${text}`);
       const { reason, message } = failureOf(container.image, error);
