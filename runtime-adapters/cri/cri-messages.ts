@@ -582,8 +582,26 @@ export const ImageService = {
   imageFsInfo: image("ImageFsInfo", Empty, ImageFsInfoResponse),
 };
 
-/** The same calls with lean answers: of labels and annotations only those named are decoded. */
-export const leanLists = (labels: readonly string[], annotations: readonly string[]) => ({
+/** The lists with lean answers: what a relist needs, once a second. Of the labels only `labels` are decoded. */
+export const relistCalls = (labels: readonly string[]) => ({
+  listPodSandbox: runtime(
+    "ListPodSandbox",
+    ListPodSandboxRequest,
+    message("ListPodSandboxResponse", {
+      items: repeated(1, message("PodSandbox", { id: string(1), state: int32(3), labels: stringMap(5, labels) })),
+    }),
+  ),
+  listContainers: runtime(
+    "ListContainers",
+    ListContainersRequest,
+    message("ListContainersResponse", {
+      containers: repeated(1, message("Container", { id: string(1), state: int32(6), labels: stringMap(8, labels) })),
+    }),
+  ),
+});
+
+/** The lists of one pod's things: no labels, and of the annotations only `annotations`. */
+export const podCalls = (annotations: readonly string[]) => ({
   listPodSandbox: runtime(
     "ListPodSandbox",
     ListPodSandboxRequest,
@@ -595,7 +613,6 @@ export const leanLists = (labels: readonly string[], annotations: readonly strin
           metadata: nested(2, message("PodSandboxMetadata", { attempt: uint32(4) })),
           state: int32(3),
           createdAtMs: nanosecondTime(4),
-          labels: stringMap(5, labels),
           annotations: stringMap(6, annotations),
         }),
       ),
@@ -612,7 +629,6 @@ export const leanLists = (labels: readonly string[], annotations: readonly strin
           podSandboxId: string(2),
           metadata: nested(3, ContainerMetadata),
           state: int32(6),
-          labels: stringMap(8, labels),
           annotations: stringMap(9, annotations),
         }),
       ),

@@ -13,17 +13,18 @@ import type { CriClient } from "./cri-client.ts";
 import {
   ContainerState,
   type ContainerStatus,
-  leanLists,
   NamespaceMode,
+  podCalls,
   RuntimeService,
+  relistCalls,
   SandboxState,
 } from "./cri-messages.ts";
 import { ANNOTATION, LABEL } from "./labels.ts";
 import type { Owned, OwnedIds } from "./owned-ids.ts";
 import type { MessageOf } from "./wire/protobuf.ts";
 
-const RELIST = leanLists([LABEL.podUid], []);
-const OF_POD = leanLists([], [ANNOTATION.manifest, ANNOTATION.launch, ANNOTATION.containerHash]);
+const RELIST = relistCalls([LABEL.podUid]);
+const OF_POD = podCalls([ANNOTATION.manifest, ANNOTATION.launch, ANNOTATION.containerHash]);
 
 type SandboxItem = MessageOf<(typeof OF_POD)["listPodSandbox"]["response"]>["items"][number];
 type Status = MessageOf<typeof ContainerStatus>;

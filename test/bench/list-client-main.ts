@@ -1,7 +1,7 @@
 /** Asks a CRI socket for its sandboxes, one call after the other, and tells its parent what that cost. */
 import { readFileSync } from "node:fs";
 import { systemClock } from "../../agent/core/system-clock.ts";
-import { leanLists } from "../../runtime-adapters/cri/cri-messages.ts";
+import { relistCalls } from "../../runtime-adapters/cri/cri-messages.ts";
 import { LABEL } from "../../runtime-adapters/cri/labels.ts";
 import { GrpcClient } from "../../runtime-adapters/cri/wire/grpc-client.ts";
 import type { ClientFigures } from "./cri-floor.ts";
@@ -9,7 +9,7 @@ import type { ClientFigures } from "./cri-floor.ts";
 const TIMEOUT_MS = 60_000;
 const [path = "", count = "0"] = process.argv.slice(2);
 const calls = Number(count);
-const { listPodSandbox } = leanLists([LABEL.podUid], []);
+const { listPodSandbox } = relistCalls([LABEL.podUid]);
 const client = new GrpcClient({ clock: systemClock }, { path });
 const { signal } = new AbortController();
 
