@@ -51,6 +51,8 @@ test("whatever is written is read back the same, by readers of YAML 1.2 and 1.1"
       "~",
       "1",
       "1e3",
+      "e0",
+      "E-1",
       "0x1",
       ".5",
       "-",
