@@ -23,7 +23,10 @@ export interface CriAdapterInit {
   readonly endpoint: string;
   /** Where images are, when it is another socket. */
   readonly imageEndpoint?: string;
-  /** Whose sandboxes are ours: several agents can share a runtime. At most 63 characters. */
+  /**
+   * Whose sandboxes are ours: several agents can share a runtime. The same for the life of the node, or its pods become
+   * strangers; at most 63 characters, as labels are.
+   */
   readonly owner: string;
   /** The kubelet's `runtimeRequestTimeout`, of every call but pulls, and stops with their grace. */
   readonly requestTimeoutMs: number;

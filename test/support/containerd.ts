@@ -36,6 +36,7 @@ const NEEDED_PROGRAMS = [
   "/usr/bin/ctr",
   "/usr/sbin/runc",
   "/usr/lib/cni/bridge",
+  "/usr/sbin/iptables",
   "/bin/busybox",
   "/usr/bin/clang",
 ];
