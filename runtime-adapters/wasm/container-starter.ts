@@ -21,7 +21,6 @@ import { ContainerRun, type ContainerRunComponents } from "./container-run.ts";
 import type { ImageStore } from "./image/image-store.ts";
 import type { RunnerLaunch, TranspiledComponent } from "./launch.ts";
 import { RUNNER_FLAGS } from "./node-flags.ts";
-import { startRunner } from "./start-runner.ts";
 import type { ContainerFile, SandboxFile } from "./state/state-files.ts";
 import type { Transpiler } from "./transpile/transpiler.ts";
 
@@ -170,6 +169,8 @@ export class ContainerStarter {
       command: [nodePath, ...RUNNER_FLAGS, runnerPath, state.launchPath(uid, id)],
     };
     const onReaperEnd = (): void => void run.check("thorough");
+    // With Node's child processes: 0.7 MiB that an agent without components does not need.
+    const { startRunner } = await import("./start-runner.ts");
     await startRunner(clock, { reaper, fatalFd: state.openFatal(uid, id), timeout, onReaperEnd }, signal);
     if (!run.markRunning()) throw new PicoletError("internal", "the runner started without its reaper");
     this.#lookAtOomScore(run, prepared.oomScoreAdj);

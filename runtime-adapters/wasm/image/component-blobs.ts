@@ -6,15 +6,13 @@ import { PicoletError } from "../../../protocol/errors.ts";
 import { type ComponentShape, readComponentShape } from "../binary/component-shape.ts";
 import { checkCancelled } from "../cancellation.ts";
 import { errnoOf, fileError, renameDurably, type TemporaryNames } from "../files.ts";
-import type { ByteStream } from "./byte-stream.ts";
+import { type ByteStream, CHUNK_BYTES } from "./file-bytes.ts";
 
 export interface ComponentBlob extends ComponentShape {
   /** 64 hexadecimal digits. */
   readonly sha256: string;
   readonly sizeBytes: number;
 }
-
-const CHUNK_BYTES = 65_536;
 
 export class ComponentBlobs {
   readonly #directory: string;

@@ -6,8 +6,9 @@
 import type { FileHandle } from "node:fs/promises";
 import { isPicoletError, PicoletError } from "../../../protocol/errors.ts";
 import { checkCancelled } from "../cancellation.ts";
-import { type ByteStream, FileBytes, gunzipped, HashedBytes, PeekedBytes, readAll } from "./byte-stream.ts";
+import { gunzipped, HashedBytes, PeekedBytes, readAll } from "./byte-stream.ts";
 import type { ComponentBlob, ComponentBlobs } from "./component-blobs.ts";
+import { type ByteStream, FileBytes } from "./file-bytes.ts";
 import {
   type BlobReference,
   damaged,

@@ -11,9 +11,8 @@ import type { Clock, Log } from "../../../protocol/ports.ts";
 import type { ImageCredentials, ImageInfo, ImageService } from "../../contract/runtime-adapter.ts";
 import { checkCancelled } from "../cancellation.ts";
 import { errnoOf, fileError, syncDirectory, TemporaryNames, writeDurably } from "../files.ts";
-import { FileBytes } from "./byte-stream.ts";
 import { type ComponentBlob, ComponentBlobs } from "./component-blobs.ts";
-import { archiveKind, ImageArchive } from "./image-archive.ts";
+import { FileBytes } from "./file-bytes.ts";
 
 export interface ImageStoreComponents {
   readonly clock: Pick<Clock, "wall">;
@@ -190,6 +189,8 @@ export class ImageStore implements ImageService {
       await this.#name(canonical, { sha256 });
       return [sha256];
     }
+    // It brings zlib and streams with it, half a MiB that few agents ever need.
+    const { archiveKind, ImageArchive } = await import("./image-archive.ts");
     const kind = await archiveKind(file);
     if (kind === undefined) {
       throw new PicoletError("unimplemented", `${path} is neither a WebAssembly component nor an image archive`);

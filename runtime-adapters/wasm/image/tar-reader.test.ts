@@ -4,7 +4,8 @@ import { gzipSync } from "node:zlib";
 import fc from "fast-check";
 import { isPicoletError } from "../../../protocol/errors.ts";
 import { makeTar } from "../../../test/support/tar.ts";
-import { type ByteStream, gunzipped, readAll } from "./byte-stream.ts";
+import { gunzipped, readAll } from "./byte-stream.ts";
+import type { ByteStream } from "./file-bytes.ts";
 import { TarReader } from "./tar-reader.ts";
 
 /** Bytes in pieces of a given length, as a file system or a decompressor might hand them out. */

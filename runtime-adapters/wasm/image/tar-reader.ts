@@ -3,7 +3,7 @@
  * unpacked, so that names and links in an archive mean nothing to the file system.
  */
 import { PicoletError } from "../../../protocol/errors.ts";
-import type { ByteStream } from "./byte-stream.ts";
+import type { ByteStream } from "./file-bytes.ts";
 
 export interface TarEntry {
   /** Without leading `./` and `/`. */

@@ -11,7 +11,7 @@ import { orCancelled } from "../cancellation.ts";
 import { errnoOf, fileError, renameDurably, syncDirectory, TemporaryNames } from "../files.ts";
 import type { TranspiledComponent } from "../launch.ts";
 import { type CacheManifest, MANIFEST_NAME, TRANSPILER_VERSION } from "./request.ts";
-import { runTranspileChild, type TranspileChildComponents, type TranspileChildInit } from "./transpile-child.ts";
+import type { TranspileChildComponents, TranspileChildInit } from "./transpile-child.ts";
 
 export interface TranspilerComponents extends TranspileChildComponents {
   readonly log: Log;
@@ -108,6 +108,8 @@ export class Transpiler implements AsyncDisposable {
     try {
       await mkdir(outputDirectory, { recursive: true });
       const request = { componentPath, sha256, outputDirectory };
+      // With Node's child processes, which an agent without components does not need.
+      const { runTranspileChild } = await import("./transpile-child.ts");
       const peakRssKiB = await runTranspileChild(this.#components, this.#init, request, this.#disposed.signal);
       this.#peakRssKiB = Math.max(this.#peakRssKiB, peakRssKiB);
       await syncDirectory(outputDirectory);
