@@ -21,7 +21,6 @@ export function withDeadline<T>(
     const expire = (): void => {
       const message = `cannot ${what} within ${duration / 1000} s`;
       reject(new PicoletError("deadline_exceeded", message, { retryable: true }));
-      joined.abort();
     };
     joined.signal.addEventListener("abort", () => reject(cancelled(what)), { once: true });
     clock.sleep(duration, joined.signal).then(expire, () => undefined);

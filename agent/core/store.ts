@@ -29,7 +29,7 @@ export interface DesiredStore {
     pods: readonly DesiredPod[],
     unreadable?: ReadonlySet<string>,
   ): "accepted" | "stale" | "conflict";
-  /** A removed pod of which the runtime and the disk hold nothing any more. */
+  /** A removed pod of which the runtime and the disk hold nothing any more. One that is wanted again stays. */
   forget(uid: PodUid): void;
   /** Pods found running that the store does not know (it was lost): wanted by their source until it speaks of them. */
   adopt(pods: readonly DesiredPod[]): void;

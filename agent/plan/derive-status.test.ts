@@ -272,6 +272,13 @@ test("while the runtime cannot be asked the status stays as it was written", () 
   assert.deepEqual(statusOf({ pod, observed: undefined, previous: before, wallMs: NOW_MS + 60_000 }), before);
 });
 
+test("a pod whose containers are done is not over while a sidecar of it runs", () => {
+  const sidecar = { name: "proxy", image, restartPolicy: "Always" } as const;
+  const own = podOf({ restartPolicy: "Never", initContainers: [sidecar], containers: [app] });
+  const containers = [run(own, "app", 0, exited(0)), run(own, "proxy", 0, running)];
+  assert.equal(statusOf({ pod: own, sandboxes: ready, containers }).phase, "Running");
+});
+
 test("a container that the runtime has lost is shown as unknown when the pod is over", () => {
   const before = statusOf({ pod: never, sandboxes: ready, containers: [run(never, "app", 0, running)] });
   const outcome = { phase: "Failed", reason: "Evicted", message: "The node was low on memory." } as const;

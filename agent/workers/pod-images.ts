@@ -30,10 +30,15 @@ export class PodImages {
     this.#arrived = arrived;
   }
 
-  /** Begins to get the image unless that is under way. @param life of the whole undertaking. */
+  /**
+   * Begins to get the image unless that is under way, or its arrival has been told of and not been used yet. What lies
+   * about from a round that did not come to use it may be out of date.
+   * @param life of the whole undertaking.
+   */
   begin(pod: DesiredPod, container: Container, adapter: RuntimeAdapter, life: AbortSignal): void {
     const known = this.#tracks.get(container.name);
-    if (known?.image === container.image) return;
+    const isFresh = known?.result === undefined || known.waitedFor;
+    if (known?.image === container.image && isFresh) return;
     if (known !== undefined) this.#end(container.name, known);
     const joined = joinSignals(life);
     const ensured = this.#components.images.ensure(pod, container, adapter, joined.signal);

@@ -41,8 +41,6 @@ type Run = StepContext & { observed: ObservedPod | undefined };
 export interface StepListener {
   happened(event: WorkerEvent): void;
   prepared(desired: DesiredPod | undefined): void;
-  /** Whether a source wants the pod now. */
-  isWanted(): boolean;
 }
 
 type Outcome = "done" | "pending" | "failed";
@@ -105,7 +103,7 @@ export class PodSteps {
     try {
       if (context.signal.aborted) throw cancelled("the step");
       const outcome = await this.#carryOut(action, context);
-      this.#failures.delete(stepOf(action));
+      this.#failures.succeeded(stepOf(action));
       return outcome;
     } catch (error) {
       if (context.signal.aborted) throw isCancelled(error) ? error : cancelled("the step");
@@ -142,7 +140,7 @@ export class PodSteps {
         await this.#cleanup(context);
         return "done";
       case "forget":
-        if (!this.#listener.isWanted()) this.#ports.forget(context.view.desired);
+        this.#ports.forget(context.view.desired);
         this.#listener.happened({ kind: "forgotten" });
         return "done";
     }

@@ -14,7 +14,7 @@ import { type Plan, type PlanAction, type PodView, stepOf } from "../plan/pod-vi
 import { INITIAL_STATE, transition, type WorkerState } from "../plan/worker-state.ts";
 import { PodImages } from "./pod-images.ts";
 import { INSPECT_TIMEOUT, identityOf, PodSteps, type StepContext } from "./pod-steps.ts";
-import { StepFailures } from "./step-failures.ts";
+import { NO_EFFECT, StepFailures } from "./step-failures.ts";
 import { TerminationMessages } from "./termination-messages.ts";
 import type { WorkerPorts } from "./worker-ports.ts";
 
@@ -71,7 +71,6 @@ export class PodWorker {
         prepared: (prepared) => {
           this.#preparedFor = prepared;
         },
-        isWanted: () => this.#wanted,
       },
     });
     this.#messages = new TerminationMessages((ended) => this.#terminationMessage(ended));
@@ -114,12 +113,6 @@ export class PodWorker {
       this.#images.abandon();
     }
     this.poke();
-  }
-
-  /** The runtime answers again: what failed need not wait. */
-  recovered(): void {
-    this.#failures.retryNow();
-    this.poke("relist");
   }
 
   /** Until nothing is left of the pod, or `signal` aborts. */
@@ -270,7 +263,7 @@ export class PodWorker {
     this.#failures.add(
       stepOf(action),
       new PicoletError("failed", `cannot see any effect of ${stepOf(action)}`),
-      "NoEffect",
+      NO_EFFECT,
     );
     this.poke();
     return plan.actions.slice(0, vain);

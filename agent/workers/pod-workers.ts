@@ -22,6 +22,8 @@ import type { WorkerPorts } from "./worker-ports.ts";
  * relist finds what was not; so this is a net under a net, and costs one inspection per pod in 10 minutes.
  */
 const RESYNC_PERIOD = seconds(600);
+/** In so many parts, so that a whole node is not looked at at once. */
+const RESYNC_PARTS = 50;
 /**
  * A sandbox costs a network setup of several processes: 40 at once would take a 512 MB board's memory, and are not
  * faster than 8 on four cores. One that takes longer than the patience makes room.
@@ -70,7 +72,7 @@ export class PodWorkers implements Component, PodObserverSink {
 
   constructor(components: PodWorkersComponents, init: PodWorkersInit = {}) {
     this.#components = components;
-    const { store, statuses, clock } = components;
+    const { store, clock } = components;
     this.#ports = {
       ...components,
       events: new PodEvents(components.events),
@@ -78,10 +80,7 @@ export class PodWorkers implements Component, PodObserverSink {
       sandboxSlots: new Slots({ clock }, SANDBOX_SLOTS),
       adapterOf: (desired) => this.#adapterOf(desired),
       isSettled: (adapter) => this.#settled.has(adapter),
-      forget: ({ uid }) => {
-        statuses.delete(uid);
-        store.forget(uid);
-      },
+      forget: ({ uid }) => store.forget(uid),
       backoff: init.crashBackoff ?? DEFAULT_CRASH_BACKOFF,
       hostIps: init.hostIps ?? (() => []),
       runtimeName: init.runtimeName ?? ((adapter) => adapter.name),
@@ -136,7 +135,7 @@ export class PodWorkers implements Component, PodObserverSink {
     }
     for (const worker of this.#workers.values()) {
       if (!isBack) worker.poke();
-      else if (this.#adapterOf(worker.desired) === adapter) worker.recovered();
+      else if (this.#adapterOf(worker.desired) === adapter) worker.poke("relist");
     }
     this.#identify(adapter, unknown);
   }
@@ -193,15 +192,14 @@ export class PodWorkers implements Component, PodObserverSink {
     if (again !== undefined) this.#want(again, true);
   }
 
-  /** One pod after the other, so that a whole node is not looked at at once. */
   async #resync(signal: AbortSignal): Promise<void> {
     const { clock } = this.#components;
     let turn: PodUid[] = [];
     for (;;) {
-      await clock.sleep(millis(RESYNC_PERIOD / Math.max(1, this.#workers.size)), signal);
+      await clock.sleep(millis(RESYNC_PERIOD / RESYNC_PARTS), signal);
       if (turn.length === 0) turn = [...this.#workers.keys()];
-      const next = turn.pop();
-      if (next !== undefined) this.#workers.get(next)?.poke("relist");
+      const part = turn.splice(0, Math.ceil(this.#workers.size / RESYNC_PARTS));
+      for (const uid of part) this.#workers.get(uid)?.poke("relist");
     }
   }
 

@@ -4,6 +4,9 @@ import type { Clock, MonotonicMs, Random } from "../../protocol/ports.ts";
 import type { Failure, Failures } from "../plan/pod-view.ts";
 import { imageRetryDelay, retryDelay } from "../plan/retry-delay.ts";
 
+/** The reason of a step that is carried out again and again, and nothing changes. */
+export const NO_EFFECT = "NoEffect";
+
 export class StepFailures {
   readonly #clock: Clock;
   readonly #random: Random;
@@ -37,14 +40,13 @@ export class StepFailures {
     this.#failures.delete(step);
   }
 
+  /** The step was carried out. Whether one that had no effect before has one now is for the next look to say. */
+  succeeded(step: string): void {
+    if (this.#failures.get(step)?.reason !== NO_EFFECT) this.#failures.delete(step);
+  }
+
   /** Forgets all others: they are not to be done any more. */
   keep(steps: ReadonlySet<string>): void {
     for (const step of this.#failures.keys()) if (!steps.has(step)) this.#failures.delete(step);
-  }
-
-  /** What they failed for has been mended. */
-  retryNow(): void {
-    const retryAt = this.#clock.monotonic();
-    for (const [step, failure] of this.#failures) this.#failures.set(step, { ...failure, retryAt });
   }
 }

@@ -27,7 +27,7 @@ export interface WorkerPorts {
   readonly adapterOf: (desired: DesiredPod) => RuntimeAdapter | undefined;
   /** Whether all pods that this runtime had when the agent started are known by name. */
   readonly isSettled: (adapter: RuntimeAdapter) => boolean;
-  /** Tells the store that nothing is left of a pod that is not wanted. */
+  /** Tells the store that nothing is left of a pod; of one that is wanted again meanwhile it knows better. */
   readonly forget: (desired: DesiredPod) => void;
   readonly backoff: CrashBackoffLimits;
   readonly hostIps: () => readonly string[];

@@ -317,6 +317,7 @@ export class FakeRuntime implements Disposable {
     const lag = this.faults.exitLag(container.pod.uid);
     if (lag === 0) {
       this.#showExit(container, exitCode, finishedAtMs);
+      this.#tell(container.pod.uid);
       return;
     }
     this.#tell(container.pod.uid);
@@ -332,7 +333,7 @@ export class FakeRuntime implements Disposable {
       finishedAtMs: Math.max(finishedAtMs, startedAtMs),
     };
     container.observed = { ...container.observed, state };
-    this.#changed(container.pod, { kind: "containerExited", pod: container.pod, container: container.observed });
+    this.#note(container.pod, { kind: "containerExited", pod: container.pod, container: container.observed });
     for (const tell of [...container.exited]) tell();
   }
 
@@ -350,10 +351,14 @@ export class FakeRuntime implements Disposable {
   }
 
   #changed(pod: DesiredPod, change: FakeChange): void {
+    this.#note(pod, change);
+    this.#tell(pod.uid);
+  }
+
+  #note(pod: DesiredPod, change: FakeChange): void {
     const home = this.#pods.get(pod.uid);
     if (home !== undefined) home.version += 1;
     this.#init.onChange?.(change);
-    this.#tell(pod.uid);
   }
 
   #tell(uid: PodUid): void {
