@@ -32,6 +32,9 @@ const KILL_TIMEOUT = millis(10_000);
 /** Between creating its file and writing it a reaper has one system call; one that was killed there never writes. */
 const MAX_REAPER_LOOKS = 50;
 const REAPER_LOOK_INTERVAL = millis(20);
+/** A killed process is gone within some milliseconds, freeing its memory. Together 2 s. */
+const MAX_RUNNER_LOOKS = 20;
+const RUNNER_LOOK_INTERVAL = millis(100);
 /** As the shell has it: 128 and the number of SIGKILL. */
 const KILLED = 137;
 const NEVER = new AbortController().signal;
@@ -123,6 +126,18 @@ export class ContainerRun {
     // It may have been written since.
     await this.takeExit();
     await this.#settle();
+  }
+
+  /**
+   * Its reaper has ended. When it was killed together with its runner, that may take a moment longer; a runner that
+   * goes on without it is left to `list`.
+   */
+  async reaperEnded(): Promise<void> {
+    for (let look = 0; look < MAX_RUNNER_LOOKS && !this.#components.disposed.aborted; look += 1) {
+      await this.check("thorough");
+      if (this.#phase.kind !== "running") return;
+      await this.#components.clock.sleep(RUNNER_LOOK_INTERVAL, this.#components.disposed).catch(() => undefined);
+    }
   }
 
   /** Ends it here when its reaper has written an exit code. */

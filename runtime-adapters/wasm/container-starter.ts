@@ -168,7 +168,7 @@ export class ContainerStarter {
       procsFiles,
       command: [nodePath, ...RUNNER_FLAGS, runnerPath, state.launchPath(uid, id)],
     };
-    const onReaperEnd = (): void => void run.check("thorough");
+    const onReaperEnd = (): void => void run.reaperEnded();
     // With Node's child processes: 0.7 MiB that an agent without components does not need.
     const { startRunner } = await import("./start-runner.ts");
     await startRunner(clock, { reaper, fatalFd: state.openFatal(uid, id), timeout, onReaperEnd }, signal);
