@@ -388,6 +388,14 @@ test("a folder that goes keeps its pods, and is watched again when it is made an
   await bench.untilNoProblem();
   bench.write("b.yaml", pod("b"));
   await bench.until("a-n=example/app:1 b-n=example/app:1");
+  // So fast that nobody sees it missing.
+  renameSync(bench.folder, `${bench.folder}-away-too`);
+  mkdirSync(bench.folder);
+  bench.write("a.yaml", pod("a"));
+  bench.write("b.yaml", pod("b", "example/app:2"));
+  await bench.until("a-n=example/app:1 b-n=example/app:2");
+  bench.write("b.yaml", pod("b"));
+  await bench.until("a-n=example/app:1 b-n=example/app:1");
   rmSync(bench.folder, { recursive: true });
   await bench.untilProblem(/is not there/);
   await bench.restart();
@@ -497,6 +505,16 @@ test("an editor that moves the old version away before it writes the new one tak
   assert.equal(await bench.after(98), "a-n=example/app:2");
   assert.equal(await bench.after(4), "");
   assert.deepEqual(bench.events.lines, []);
+});
+
+test("pods that the disk did not take are stored within seconds when it does, with nobody's help", async () => {
+  await using bench = new TimedBench(seconds(3600));
+  bench.store.failure = new PicoletError("resource_exhausted", "cannot store", { retryable: true });
+  assert.equal(await bench.after(1000), "");
+  assert.equal(bench.store.desired.current.synced.size, 0);
+  bench.store.failure = undefined;
+  await bench.after(5000);
+  assert.deepEqual([...bench.store.desired.current.synced], ["file"]);
 });
 
 test("without inotify the recheck finds everything", async () => {

@@ -45,6 +45,7 @@ const MAX_TOKENS = 16_384;
 /** Of one document. Resolving an alias may search the whole document. */
 const MAX_ALIASES = 100;
 const TOO_DEEP = "Too deep: there are more lists or mappings in one another than can be read";
+const TOO_MUCH = "Too long: its aliases stand for more than can be read";
 /** Of one file; beyond it a generator has gone wrong. */
 const MAX_DOCUMENTS = 500;
 
@@ -136,6 +137,7 @@ function plainValue(document: Document.Parsed): unknown {
     return document.toJS({ maxAliasCount: MAX_ALIASES });
   } catch (error) {
     if (error instanceof RangeError) throw error;
+    if (error instanceof ReferenceError) throw new SyntaxProblem(TOO_MUCH, undefined);
     throw new SyntaxProblem(error instanceof Error ? error.message : String(error), undefined);
   }
 }
@@ -145,9 +147,12 @@ function checkNodes(document: Document.Parsed, lines: LineCounter): void {
   visit(document, {
     Alias: (_, node) => {
       aliases += 1;
+      const position = positionAt(lines, node.range?.[0]);
       if (aliases > MAX_ALIASES) {
-        const message = `Too many: a document may have at most ${MAX_ALIASES} aliases`;
-        throw new SyntaxProblem(message, positionAt(lines, node.range?.[0]));
+        throw new SyntaxProblem(`Too many: a document may have at most ${MAX_ALIASES} aliases`, position);
+      }
+      if (node.resolve(document) === undefined) {
+        throw new SyntaxProblem(`Not found: no anchor &${node.source} comes before the alias`, position);
       }
     },
     Map: (_, map) => {

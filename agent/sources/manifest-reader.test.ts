@@ -60,6 +60,7 @@ test("the parts of YAML 1.1 that Kubernetes' parser knows", () => {
     env:
     - {name: DATE, value: 2020-01-02}
     - {name: TIME, value: 12:30}
+  nodeSelector: {on: "x", 1: "y"}
   hostNetwork: off
   volumes:
   - name: v
@@ -71,6 +72,7 @@ test("the parts of YAML 1.1 that Kubernetes' parser knows", () => {
   const { spec } = only?.pod ?? assert.fail();
   assert.equal(spec.volumes?.[1]?.configMap?.defaultMode, 0o644);
   assert.equal(spec.hostNetwork, false);
+  assert.deepEqual(spec.nodeSelector, { on: "x", 1: "y" });
   assert.equal(spec.containers[0]?.volumeMounts?.[0]?.readOnly, true);
   assert.deepEqual(
     spec.containers[0]?.env?.map(({ value }) => value),
@@ -118,6 +120,7 @@ test("what is wrong is named with its place", () => {
       /^11:1 kind: Unsupported value: "Deployment": picolet runs Pods/,
     ],
     [POD.replace("metadata", "kind: Pod\nmetadata"), /^3:1 Duplicate key: "kind"/],
+    ["? [a]\n: b\n", /^1:3 .*keys must be.*strings/],
     ["just text", /^1:1 must be a Pod/],
     ["- a\n- b\n", /^1:1 must be a Pod/],
     ["\t- tab", /^1:\d+ /],
@@ -131,7 +134,7 @@ test("what is wrong is named with its place", () => {
       /^3:15 metadata\.name: Invalid value: 5/,
     ],
     ['{"apiVersion": "v1",\n "kind": "Pod" "spec": {}}', /^2:\d+ /],
-    ["a: *nobody", /Unresolved alias/],
+    ["a: *nobody", /^1:4 Not found: no anchor &nobody comes before/],
     ["!!js/function 'x'", /./],
     [POD.replace("web", "w".repeat(300)), /^4:3 metadata\.name: /],
   ];
@@ -185,6 +188,14 @@ test("what is made to exhaust the parser is refused in good time", { timeout: 60
     escapes: `"${"\\\n".repeat(400_000)}"`,
     largeJson: JSON.stringify(Array.from({ length: 200_000 }, (_, n) => n)).replace(/^.*$/, (list) => `{"a":${list}}`),
   };
+  const messages: Readonly<Record<string, RegExp>> = {
+    laughs: /^Too long: its aliases stand for more/,
+    manyAliases: /^Too many: a document may have at most 100 aliases/,
+    manyKeys: /^Too long: a document may have at most 16384 words and signs/,
+    manyTags: /^Too long: a document may have/,
+    deepClosed: /^Too deep/,
+    deepJson: /Too deep/,
+  };
   for (const [name, text] of Object.entries(cases)) {
     const start = performance.now();
     const manifest = readManifest(text);
@@ -194,6 +205,7 @@ test("what is made to exhaust the parser is refused in good time", { timeout: 60
       manifest.problems.every(({ message }) => message.length < 2000 && !message.includes("call stack")),
       name,
     );
+    if (name in messages) assert.match(manifest.problems[0]?.message ?? "", messages[name] ?? /^$/, name);
     assert.ok(took < 10_000, `${name} took ${took} ms`);
   }
 });

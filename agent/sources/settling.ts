@@ -36,7 +36,6 @@ export interface FileChange {
 
 /** How long it must have been quiet. */
 export function quietNeeded({ before, now, isWritten, isChanging }: FileChange): number {
-  if (now.sizeBytes === 0) return HALF_WRITTEN_QUIET_MS;
   if (before !== undefined && before.inode === now.inode) {
     return now.sizeBytes < before.sizeBytes ? HALF_WRITTEN_QUIET_MS : IN_PLACE_QUIET_MS;
   }

@@ -22,10 +22,12 @@ import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter
 import { RecordedLog } from "../../test/support/recorders.ts";
 import { samplePod, sampleReference, sampleStatus, TemporaryFolder } from "../../test/support/store-samples.ts";
 import { VirtualClock } from "../../test/support/virtual-clock.ts";
+import { TABLES } from "./schema.ts";
 import { Store } from "./store.ts";
 
 const PODS: readonly DesiredPod[] = Array.from({ length: 12 }, (_, n) => samplePod(`pod-${n}`));
 const uids = (store: Store): string[] => [...store.desired.desired.current.pods.keys()].toSorted();
+const stateOf = (store: Store): string => store.state.current.kind;
 const ALL_UIDS = PODS.map(({ uid }) => uid).toSorted();
 
 function open(path: string, init: { clock?: VirtualClock; maxBytes?: number } = {}): Store {
@@ -125,6 +127,21 @@ test("flipped bytes anywhere never keep the store from opening and never make an
   );
 });
 
+test("any page that is overwritten is found when the file is opened", async () => {
+  using folder = new TemporaryFolder();
+  const original = folder.file("original.db");
+  await fillAndClose(original);
+  const bytes = readFileSync(original);
+  for (let page = 0; page < bytes.length / 4096; page += 1) {
+    const path = folder.file(`page-${page}.db`);
+    writeFileSync(path, Buffer.from(bytes).fill(0x5a, page * 4096, (page + 1) * 4096));
+    await using store = open(path);
+    const { current } = store.state;
+    assert.ok(current.kind === "durable" && current.opening.kind === "rebuilt", `page ${page}`);
+    exercise(store);
+  }
+});
+
 test("a file cut at any length opens", async () => {
   using folder = new TemporaryFolder();
   const original = folder.file("original.db");
@@ -194,6 +211,14 @@ test("whatever lies in the file's place is moved out of the way", async () => {
     loop: (path) => symlinkSync(path, path),
     fifo: (path) => void execFileSync("mkfifo", [path]),
     otherDatabase: (path) => void new Database(path).exec("CREATE TABLE t (a); PRAGMA user_version = 1").close(),
+    noPrimaryKey: (path) => {
+      const made = new Database(path);
+      for (const [name, sql] of Object.entries(TABLES)) {
+        made.exec(name === "sources" ? sql.replace(" PRIMARY KEY", "").replace(", WITHOUT ROWID", "") : sql);
+      }
+      made.exec("INSERT INTO meta VALUES ('format', 1); PRAGMA application_id = 0x7069636f; PRAGMA user_version = 1");
+      made.close();
+    },
     otherSchema: (path) => {
       const made = new Database(path);
       made.exec("CREATE TABLE meta (name TEXT, value); INSERT INTO meta VALUES ('format', 1)");
@@ -235,6 +260,8 @@ test("a header that claims a newer format alone is damage, not a newer picolet",
   database.exec("PRAGMA user_version = 7");
   database.close();
   await using store = open(path);
+  const { current } = store.state;
+  assert.ok(current.kind === "durable" && current.opening.kind === "rebuilt");
   assert.deepEqual(uids(store), ALL_UIDS, "all of them can still be read");
 });
 
@@ -342,13 +369,21 @@ test("on a disk that is really full `replace` changes nothing, and works when th
       );
       assert.equal(uids(store).length, 2);
     }
-    {
-      await using store = open(path);
-      assert.equal(store.state.current.kind, "durable");
-      assert.equal(uids(store).length, 2);
-      truncateSync(filler, 0);
-      assert.equal(store.desired.replace("file", 2, PODS.slice(0, 3)), "accepted");
-    }
+    const clock = new VirtualClock();
+    await using store = open(path, { clock });
+    assert.equal(stateOf(store), "durable");
+    assert.equal(uids(store).length, 2);
+    const stop = new AbortController();
+    const running = store.run(stop.signal);
+    for (let n = 0; n < 15; n += 1) store.statuses.put(sampleStatus(`s${n}`, "y".repeat(2000)));
+    await clock.advance(seconds(1));
+    assert.equal(stateOf(store), "unwritable");
+    truncateSync(filler, 0);
+    await clock.advance(seconds(2));
+    assert.equal(stateOf(store), "durable", "tried again by itself");
+    assert.equal(store.desired.replace("file", 2, PODS.slice(0, 3)), "accepted");
+    stop.abort();
+    await running;
   });
 });
 
