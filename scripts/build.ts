@@ -6,6 +6,8 @@
  */
 import { chmodSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { type BuildOptions, build } from "esbuild";
+import { buildContainerExample } from "./build-container-example.ts";
+import { buildExamples } from "./build-examples.ts";
 
 const shared: BuildOptions = {
   bundle: true,
@@ -51,9 +53,9 @@ ${environment}exec "$node" ${flags}"$dist/${program}.cjs" "$@"
 `;
 
 const AGENT_ENVIRONMENT =
-  "export MALLOC_ARENA_MAX=1 MALLOC_TRIM_THRESHOLD_=131072 UV_THREADPOOL_SIZE=1\nexport CBOR_NATIVE_ACCELERATION_DISABLED=true\n";
+  "export MALLOC_ARENA_MAX=1 MALLOC_TRIM_THRESHOLD_=131072 MALLOC_MMAP_THRESHOLD_=16384 UV_THREADPOOL_SIZE=1\nexport CBOR_NATIVE_ACCELERATION_DISABLED=true\n";
 const AGENT_FLAGS =
-  "--max-semi-space-size=1 --optimize-for-size --no-opt --no-maglev --no-sparkplug --v8-pool-size=0 --max-old-space-size=48 ";
+  "--max-semi-space-size=1 --optimize-for-size --no-opt --no-maglev --no-sparkplug --v8-pool-size=1 --max-old-space-size=48 --expose-gc ";
 
 export async function buildPrograms(): Promise<void> {
   for (const program of programs) await build({ ...shared, ...program, outdir: "dist" });
@@ -68,4 +70,9 @@ export async function buildPrograms(): Promise<void> {
   for (const name of ["picolet", "edgectl"]) chmodSync(`dist/bin/${name}`, 0o755);
 }
 
-if (import.meta.main) await buildPrograms();
+if (import.meta.main) {
+  await buildPrograms();
+  await buildExamples();
+  buildContainerExample();
+  console.log("dist/bin: picolet, edgectl; dist/examples: hello.wasm; dist/images: the image of examples/web");
+}

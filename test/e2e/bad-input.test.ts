@@ -7,6 +7,7 @@ import { after, before, test } from "node:test";
 import type { EventObject } from "../../protocol/local-api.ts";
 import type { Pod } from "../../protocol/pod.ts";
 import { AgentNode, isReady } from "../support/agent-process.ts";
+import { testComponent, testCoreModule } from "../support/components.ts";
 import { Containerd, containerdMissing } from "../support/containerd.ts";
 import {
   componentPod,
@@ -136,6 +137,59 @@ test("each bad input is named by one event, and the pods that ran before run on"
     status.problems.some(({ origin }) => origin.endsWith("syntax.yaml")),
     "edgectl status names the broken file",
   );
+  await node.drain();
+});
+
+/** A component that is no component, wants too much or behaves badly, and what is said of its pod. */
+interface BadComponent {
+  readonly name: string;
+  readonly image: () => Promise<string>;
+  readonly args?: readonly string[];
+  readonly says: (event: EventObject) => boolean;
+}
+
+const LIMITS = { memory: "64Mi", cpu: "100m" };
+
+const BAD_COMPONENTS: readonly BadComponent[] = [
+  {
+    name: "core-module",
+    image: () => testCoreModule("workload.c"),
+    says: saying(/core-module-node/, /core module/i, /componentNew|wasm-tools component new/),
+  },
+  {
+    name: "wants-http",
+    image: () => testComponent("wants-http.wat"),
+    says: saying(/wants-http-node/, /wasi:http/),
+  },
+  {
+    name: "hungry",
+    image: () => testComponent("workload.c"),
+    args: ["allocate"],
+    says: saying(/hungry-node/, /restarting failed container/),
+  },
+];
+
+test("a component that is none, or asks for too much, is named and harms no other pod", { skip }, async (context) => {
+  await using node = nodeWith(undefined);
+  await node.start();
+  edgectl(node, "image", "import", HELLO_COMPONENT, "--name", HELLO_IMAGE);
+  node.writeManifest("good.yaml", componentPod("good"));
+  const spin = await testComponent("workload.c");
+  const limited = { resources: { limits: LIMITS } };
+  node.writeManifest("spin.yaml", componentPod("spin", { image: `file://${spin}`, args: ["spin"], ...limited }));
+  const before = await node.waitForPods(
+    "two ready pods",
+    (pods) => pods.size === 2 && [...pods.values()].every(isReady),
+  );
+  for (const { name, image, args = [], says } of BAD_COMPONENTS) {
+    await context.test(name, async () => {
+      const container = { image: `file://${await image()}`, args, ...limited };
+      node.writeManifest(`${name}.yaml`, componentPod(name, container));
+      await node.waitForEvent(`an event about ${name}`, says);
+    });
+  }
+  const afterwards = await node.waitForPods("the pods from before", (pods) => isReady(pods.get("good-node")));
+  assert.deepEqual(identity(afterwards.get("good-node")), identity(before.get("good-node")));
   await node.drain();
 });
 
