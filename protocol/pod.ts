@@ -16,7 +16,6 @@ import {
   labelSelectorSchema,
   localReferenceSchema,
   resourceRequirementsSchema,
-  type volumeDeviceSchema,
   type volumeMountSchema,
   volumeSchema,
 } from "./pod-volumes.ts";
@@ -216,13 +215,11 @@ export type Pod = Parsed<typeof podSchema> & {
   /** What some node saw; `parsePod` drops it, because no manifest can want it. */
   readonly status?: PodStatus | undefined;
 };
-export type ObjectMeta = Parsed<typeof objectMeta>;
 export type PodSpec = Parsed<typeof podSpec>;
 export type Container = Parsed<typeof containerSchema>;
 export type EphemeralContainer = Parsed<typeof ephemeralContainerSchema>;
 export type ContainerPort = NonNullable<Container["ports"]>[number];
 export type ContainerEnvVar = NonNullable<Container["env"]>[number];
-export type EnvFromSource = NonNullable<Container["envFrom"]>[number];
 export type Lifecycle = NonNullable<Container["lifecycle"]>;
 export type LifecycleHandler = NonNullable<Lifecycle["postStart"]>;
 export type Probe = Parsed<typeof probeSchema>;
@@ -231,22 +228,17 @@ export type PodSecurityContext = Parsed<typeof podSecurityContext>;
 export type ResourceRequirements = Parsed<typeof resourceRequirementsSchema>;
 export type Volume = Parsed<typeof volumeSchema>;
 export type VolumeMount = Parsed<typeof volumeMountSchema>;
-export type VolumeDevice = Parsed<typeof volumeDeviceSchema>;
 export type PodDnsConfig = NonNullable<PodSpec["dnsConfig"]>;
 export type HostAlias = NonNullable<PodSpec["hostAliases"]>[number];
 export type Toleration = Parsed<typeof toleration>;
 
-export type { Protocol, PullPolicy } from "./pod-containers.ts";
+export type { PullPolicy } from "./pod-containers.ts";
 export type {
   ConditionStatus,
-  ContainerStateRunning,
-  ContainerStateTerminated,
-  ContainerStateWaiting,
   ContainerStatus,
   ContainerStatusState,
   PodCondition,
   PodConditionType,
-  PodIp,
   PodPhase,
   PodStatus,
   QosClass,
