@@ -17,6 +17,8 @@ export class IdleCollection implements Component {
   readonly #changes: Watch<unknown>;
   readonly #collect: () => void;
   readonly #clock: Clock;
+  /** The last change whose garbage has been collected. */
+  #collectedFor: unknown = this;
 
   /** @param components `changes`: fires whenever the agent has worked; `collect`: a full, compacting collection */
   constructor(components: { readonly changes: Watch<unknown>; readonly collect: () => void; readonly clock: Clock }) {
@@ -38,10 +40,12 @@ export class IdleCollection implements Component {
   }
 
   async #collectWhenQuiet(signal: AbortSignal): Promise<void> {
+    if (this.#changes.current === this.#collectedFor) return;
     for (let seen: unknown; seen !== this.#changes.current; ) {
       seen = this.#changes.current;
       await this.#clock.sleep(QUIET, signal);
     }
+    this.#collectedFor = this.#changes.current;
     this.#collect();
     await this.#clock.sleep(MIN_INTERVAL, signal);
   }
