@@ -67,7 +67,7 @@ figures.latency = {
   pods40ToRunning: await step("40 pods to running", () => agent.manyToRunning(containerd, 40)),
 };
 figures.wasm = await step("components", () => wasmFigures());
-figures.disk = { bytesPerHourIdle: (atRest.pods10 as agent.RestFigures).writtenBytesPerHour };
+figures.disk = { bytesPerHourIdle: await step("writes at rest", () => agent.idleWrites(containerd, REST_WINDOW_MS)) };
 figures.edgectl = await step("edgectl status", async () => {
   await using node = nodeWith(containerd);
   await node.start();

@@ -1,7 +1,10 @@
 /** Figures of the real agent with real containers: memory, CPU, latencies. Sizes in MiB, times in seconds. */
 import { execFileSync } from "node:child_process";
 import { setTimeout as delay } from "node:timers/promises";
+import { systemClock } from "../../agent/core/system-clock.ts";
 import type { Pod } from "../../protocol/pod.ts";
+import { RuntimeService } from "../../runtime-adapters/cri/cri-messages.ts";
+import { GrpcClient } from "../../runtime-adapters/cri/wire/grpc-client.ts";
 import { type AgentNode, isReady, restartsOf } from "../support/agent-process.ts";
 import type { Containerd } from "../support/containerd.ts";
 import { containerIdOf, containerPod, nodeWith } from "../support/node-fixtures.ts";
@@ -13,11 +16,13 @@ export interface RestFigures {
   readonly anonMiB: number;
   /** Of one core. */
   readonly cpuPercent: number;
-  readonly writtenBytesPerHour: number;
 }
 
 /** After this long with nothing happening, start-up's work and garbage are over. */
-const SETTLE_MS = 15_000;
+const SETTLE_MS = 25_000;
+/** The last event's count is written a minute after it came; then an idle node writes nothing. */
+const WRITES_SETTLE_MS = 90_000;
+const STATUS_TIMEOUT_MS = 60_000;
 
 const allReady =
   (count: number) =>
@@ -32,13 +37,25 @@ export async function atRest(containerd: Containerd, count: number, windowMs: nu
   await node.waitForPods(`${count} ready pods`, allReady(count));
   await delay(SETTLE_MS);
   const cpu = cpuSecondsOf(node.pid);
-  const written = writtenBytesOf(node.pid);
   await delay(windowMs);
   const cpuPercent = round(((cpuSecondsOf(node.pid) - cpu) / windowMs) * 100_000);
-  const writtenBytesPerHour = Math.round(((writtenBytesOf(node.pid) - written) / windowMs) * 3_600_000);
-  const figures = { ...memoryOf(node.pid), cpuPercent, writtenBytesPerHour };
+  const figures = { ...memoryOf(node.pid), cpuPercent };
   await node.drain();
   return figures;
+}
+
+/** Bytes an hour that an agent with ten pods, at rest for a while, causes to be written to the disk. */
+export async function idleWrites(containerd: Containerd, windowMs: number): Promise<number> {
+  await using node = nodeWith(containerd);
+  await node.start();
+  for (let index = 0; index < 10; index += 1) node.writeManifest(`p${index}.json`, containerPod(`p${index}`));
+  await node.waitForPods("ten ready pods", allReady(10));
+  await delay(WRITES_SETTLE_MS);
+  const written = writtenBytesOf(node.pid);
+  await delay(windowMs);
+  const bytesPerHour = Math.round(((writtenBytesOf(node.pid) - written) / windowMs) * 3_600_000);
+  await node.drain();
+  return bytesPerHour;
 }
 
 /** Seconds from each manifest's rename into the folder to its container's start, as containerd has it. */
@@ -49,16 +66,19 @@ export async function manifestToStarted(containerd: Containerd, runs: number): P
   for (let run = 0; run < runs; run += 1) {
     const writtenAt = node.writeManifest("p.json", containerPod("p"));
     const pods = await node.waitForPods("a ready pod", allReady(1));
-    samples.push((startedAtMs(containerd, containerIdOf(pods.get("p-node"))) - writtenAt) / 1000);
+    samples.push(((await startedAtMs(containerd, containerIdOf(pods.get("p-node")))) - writtenAt) / 1000);
     await node.drain();
   }
   return samples;
 }
 
-/** When the container's process was made: its folder in /proc bears that time, to the nanosecond. */
-export function startedAtMs(containerd: Containerd, containerId: string): number {
-  const stat = execFileSync("stat", ["--format=%.9Z", `/proc/${containerd.pidOf(containerId)}`], { encoding: "utf8" });
-  return Number(stat) * 1000;
+/** When the runtime started the container, as it says itself. Milliseconds since the epoch. */
+export async function startedAtMs(containerd: Containerd, containerId: string): Promise<number> {
+  using client = new GrpcClient({ clock: systemClock }, { path: containerd.socketPath });
+  const signal = new AbortController().signal;
+  const { status } = await client.unary(RuntimeService.containerStatus, { containerId }, STATUS_TIMEOUT_MS, signal);
+  if (status === undefined) throw new Error(`containerd knows no container ${containerId}`);
+  return status.startedAtMs;
 }
 
 /** Seconds from SIGKILL of a container's process to the start of the next. */
@@ -74,7 +94,7 @@ export async function crashToRestarted(containerd: Containerd, runs: number): Pr
     const restarted = (pods: ReadonlyMap<string, Pod>): boolean =>
       restartsOf(pods.get("p-node")) === 1 && isReady(pods.get("p-node"));
     const pods = await node.waitForPods("a restart", restarted);
-    samples.push((startedAtMs(containerd, containerIdOf(pods.get("p-node"))) - killedAt) / 1000);
+    samples.push(((await startedAtMs(containerd, containerIdOf(pods.get("p-node")))) - killedAt) / 1000);
     await node.drain();
   }
   return samples;
@@ -107,7 +127,7 @@ export async function startToFirstPod(containerd: Containerd, runs: number): Pro
     const startedAt = Date.now();
     await node.start();
     const pods = await node.waitForPods("a ready pod", allReady(1));
-    samples.push((startedAtMs(containerd, containerIdOf(pods.get("p-node"))) - startedAt) / 1000);
+    samples.push(((await startedAtMs(containerd, containerIdOf(pods.get("p-node")))) - startedAt) / 1000);
     await node.drain();
   }
   return samples;

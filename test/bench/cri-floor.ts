@@ -49,7 +49,7 @@ export async function floorManifestToStarted(containerd: Containerd, runs: numbe
       signal,
     );
     await client.unary(RuntimeService.startContainer, { containerId }, TIMEOUT_MS, signal);
-    samples.push((startedAtMs(containerd, containerId) - startedAt) / 1000);
+    samples.push(((await startedAtMs(containerd, containerId)) - startedAt) / 1000);
     await client.unary(RuntimeService.stopPodSandbox, { podSandboxId }, TIMEOUT_MS, signal);
     await client.unary(RuntimeService.removePodSandbox, { podSandboxId }, TIMEOUT_MS, signal);
   }
