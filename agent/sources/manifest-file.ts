@@ -1,4 +1,4 @@
-import { createHash } from "node:crypto";
+import { hash } from "node:crypto";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import { type FileStamp, type ManifestEntry, readManifestFile } from "./manifest-files.ts";
 import { type ManifestPod, type ManifestProblem, readManifest } from "./manifest-reader.ts";
@@ -118,7 +118,7 @@ export class ManifestFile {
     if (content.kind === "unusable") {
       return this.#broken({ stamp, digest: "", problems: [{ position: undefined, message: content.message }] });
     }
-    const digest = createHash("sha256").update(content.text).digest("base64");
+    const digest = hash("sha256", content.text, "base64");
     if (this.#read?.digest === digest) {
       this.#read = { ...this.#read, stamp };
       this.#changing = undefined;

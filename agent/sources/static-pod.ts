@@ -1,4 +1,4 @@
-import { createHash } from "node:crypto";
+import { hash } from "node:crypto";
 import type { Pod, Toleration } from "../../protocol/pod.ts";
 import { type PodUid, podUid } from "../../protocol/ports.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
@@ -75,7 +75,7 @@ function withToleration(tolerations: readonly Toleration[]): readonly Toleration
 function hashOf(written: unknown, pod: Pod, nodeName: string): string {
   const { namespace, name } = pod.metadata;
   const whole = JSON.stringify(["file", nodeName, namespace, name, canonical(written, "status")]);
-  return createHash("sha256").update(whole).digest("hex").slice(0, HASH_LENGTH);
+  return hash("sha256", whole, "hex").slice(0, HASH_LENGTH);
 }
 
 /** Mappings as sorted lists of pairs. null and no value are one, as Kubernetes has it; `left` is left out at the top. */

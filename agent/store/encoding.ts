@@ -2,7 +2,7 @@
  * How objects are written down: CBOR with the keys of every map sorted and undefined fields left out, so that equal
  * content is equal bytes, on every start and after every upgrade (the goldens hold it to that).
  */
-import { createHash } from "node:crypto";
+import { hash } from "node:crypto";
 // This entry never loads the native addon, which would cost 0.8 MB and four threads; "cbor-x" itself does.
 import { Encoder } from "cbor-x/encode";
 
@@ -19,9 +19,9 @@ const DIGEST_BYTES = 16;
 
 /** Of a row: `identity` is whatever else is in it besides its body. */
 export function digestOf(identity: readonly (string | number)[], body: Buffer | undefined): Buffer {
-  const hash = createHash("sha256").update(JSON.stringify(identity));
-  if (body !== undefined) hash.update(body);
-  return hash.digest().subarray(0, DIGEST_BYTES);
+  const head = Buffer.from(JSON.stringify(identity));
+  const row = body === undefined ? head : Buffer.concat([head, body]);
+  return hash("sha256", row, "buffer").subarray(0, DIGEST_BYTES);
 }
 
 function sorted(value: unknown): unknown {

@@ -1,4 +1,4 @@
-import { createHash } from "node:crypto";
+import { hash } from "node:crypto";
 import type { Clock, Log } from "../../protocol/ports.ts";
 import { type EventInput, type EventRecord, type EventStore, MAX_EVENT_MESSAGE_LENGTH } from "../core/store.ts";
 import { type Watch, WatchSource } from "../core/watch.ts";
@@ -227,10 +227,7 @@ function textsOf({ regarding, type, reason, message }: EventInput): readonly str
   return [kind, namespace, name, uid, fieldPath, type, reason, message];
 }
 
-const keyOf = (input: EventInput): string =>
-  createHash("sha256")
-    .update(JSON.stringify(textsOf(input)))
-    .digest("base64");
+const keyOf = (input: EventInput): string => hash("sha256", JSON.stringify(textsOf(input)), "base64");
 
 const timesOf = ({ sequence, count, firstAtMs, lastAtMs }: Occurrence): Omit<EventRecord, keyof EventInput> => ({
   sequence,
