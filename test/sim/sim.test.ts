@@ -78,7 +78,11 @@ const CANARIES: readonly (readonly [mistake: string, mutant: PlanPod, found: Reg
     (view) => without(planPod(view), "removeSandbox"),
     /heaps up|still in the runtime|ready sandboxes/,
   ],
-  ["goes on with a pod that is not wanted", (view) => planPod({ ...view, wanted: true }), /still in the runtime|ready sandboxes/],
+  [
+    "goes on with a pod that is not wanted",
+    (view) => planPod({ ...view, wanted: true }),
+    /still in the runtime|ready sandboxes/,
+  ],
 ];
 
 function waitsByWallClock(...[view]: Parameters<PlanPod>): Plan {
