@@ -160,6 +160,20 @@ describe("cgroup v1 on this machine", { skip }, () => {
     await tree.kill(`${ROOT}-user/pod`, NEVER);
     await tree.remove(`${ROOT}-user/pod`);
   });
+
+  test("cgroups that root made and left are no more use to an ordinary user than none", async () => {
+    const path = `${ROOT}/left/pod`;
+    await treeOf(hierarchies).create(path, { cpuShares: 2 });
+    const log = new RecordedLog();
+    const tree = treeOf(hierarchies, log);
+    process.seteuid?.(65_534);
+    try {
+      assert.equal(await tree.create(path, { cpuShares: 4 }), undefined);
+    } finally {
+      process.seteuid?.(0);
+    }
+    assert.deepEqual(log.problems, ["no cgroups here: pods run without resource limits"]);
+  });
 });
 
 /** Not cgroupfs: what the kernel does by itself (cgroup.procs, values that appear with the folder) is not there. */

@@ -60,8 +60,9 @@ export class CgroupTree implements CgroupPort {
     }
     try {
       for (const mountPoint of this.#mountPoints) await this.#makeFolder(mountPoint, join(mountPoint, ...segments));
-      this.#grant();
       await this.#write(path, values);
+      // Not before: folders that another user made are there already, and may be all that this one can have.
+      this.#grant();
     } catch (error) {
       // Once granted, a refusal is a fault of this one cgroup and must be seen.
       if (this.#access === "untried" && isRefusal(error)) {
