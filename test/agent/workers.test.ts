@@ -432,6 +432,42 @@ describe("a new agent", () => {
     assert.equal(overlap, false);
   });
 
+  test("starts no new pod before it knows whose name a running one has, and takes up the others meanwhile", async () => {
+    using board = new SmallBoard();
+    const first = new SmallAgent(board);
+    const other = filePod("other");
+    await first.want(web, other);
+    await first[Symbol.asyncDispose]();
+    board.onCall = ({ kind, uid }) => (kind === "inspect" && uid === web.uid ? broken("inspect") : undefined);
+    await using second = new SmallAgent(board);
+    const next = again(web, "web-2");
+    await second.want(next, other);
+    await second.pass(15_000);
+    second.kill(other);
+    await second.pass(1000);
+    assert.deepEqual(second.containers(other), ["app/1 running", "app/0 exited"]);
+    assert.deepEqual(second.containers(next), []);
+    board.onCall = () => undefined;
+    await second.pass(90_000);
+    assert.deepEqual([second.containers(web), second.containers(next)], [[], ["app/0 running"]]);
+  });
+
+  test("gives up on a pod that cannot be made out after two minutes, for the sake of the new ones", async () => {
+    using board = new SmallBoard();
+    const first = new SmallAgent(board);
+    await first.want(web);
+    await first[Symbol.asyncDispose]();
+    board.onCall = ({ kind, uid }) => (kind === "inspect" && uid === web.uid ? broken("inspect") : undefined);
+    await using second = new SmallAgent(board);
+    const other = filePod("other");
+    await second.want(other);
+    await second.pass(110_000);
+    assert.deepEqual(second.containers(other), []);
+    await second.pass(80_000);
+    assert.deepEqual(second.containers(other), ["app/0 running"]);
+    assert.ok(second.log.problems.includes("leaving an unknown pod alone"));
+  });
+
   test("leaves the name to the pod that runs when two sources want one", async () => {
     using board = new SmallBoard();
     const first = new SmallAgent(board);

@@ -210,8 +210,10 @@ export class Board {
     this.#lives += 1;
     const to = this.#pathOf(this.#lives);
     const isInMemory = this.#life?.store.state.current.kind === "inMemory";
-    if (this.dice.chance(this.#climate.lostDisk) || isInMemory) this.#hasLostDisks = true;
-    else {
+    if (this.dice.chance(this.#climate.lostDisk) || isInMemory) {
+      this.#hasLostDisks = true;
+      this.laws.diskLost();
+    } else {
       for (const suffix of ["", "-wal"]) if (existsSync(from + suffix)) copyFileSync(from + suffix, to + suffix);
     }
     this.#life?.store[Symbol.asyncDispose]().catch(() => undefined);

@@ -63,6 +63,11 @@ export class Laws {
     this.#wanted.clear();
   }
 
+  /** Of a pod that was half removed nobody knows any more how often its containers had run. */
+  diskLost(): void {
+    this.#runs.clear();
+  }
+
   lifeEnded(): void {
     this.#alive = false;
   }

@@ -1,0 +1,112 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { PodStatus } from "../../protocol/pod.ts";
+import type { PodUid } from "../../protocol/ports.ts";
+import { NOW_MS, run, running, sandbox, type ViewOptions, viewOf } from "../../test/support/pod-views.ts";
+import { podOf } from "../../test/support/pods.ts";
+import { RecordedLog } from "../../test/support/recorders.ts";
+import type { PodStatusRecord, StatusOutbox } from "../core/store.ts";
+import { StatusManager } from "./status-manager.ts";
+
+/** In memory; what was put, in order. */
+class MemoryOutbox implements StatusOutbox {
+  readonly puts: PodStatusRecord[] = [];
+  readonly stored = new Map<PodUid, PodStatusRecord>();
+  isBroken = false;
+
+  put(record: PodStatusRecord): void {
+    if (this.isBroken) throw new Error("no disk");
+    this.puts.push(record);
+    this.stored.set(record.uid, record);
+  }
+
+  get(uid: PodUid): PodStatusRecord | undefined {
+    if (this.isBroken) throw new Error("no disk");
+    return this.stored.get(uid);
+  }
+
+  pending(): readonly never[] {
+    return [];
+  }
+
+  ack(): void {}
+
+  delete(uid: PodUid): void {
+    this.stored.delete(uid);
+  }
+}
+
+const pod = podOf();
+const states: Readonly<Record<"new" | "up", ViewOptions>> = {
+  new: { pod },
+  up: { pod, sandboxes: [sandbox(0)], containers: [run(pod, "app", 0, running)] },
+};
+
+function bench() {
+  const outbox = new MemoryOutbox();
+  const log = new RecordedLog();
+  const manager = new StatusManager({ outbox, log });
+  /** As a worker does it. */
+  const publish = (options: ViewOptions): PodStatus | undefined => {
+    const view = viewOf({ worker: { kind: "active", runs: new Map(), sandbox: undefined }, ...options });
+    const previous = manager.previous(view.desired.uid);
+    manager.publish({ ...view, previous });
+    return manager.pods.get(view.desired.uid)?.status;
+  };
+  return { outbox, log, manager, publish };
+}
+
+test("a status is written when it changed, and only then", () => {
+  const { outbox, manager, publish } = bench();
+  publish(states.new);
+  publish({ ...states.new, wallMs: NOW_MS + 60_000 });
+  assert.equal(outbox.puts.length, 1);
+  const told = manager.changes.current;
+  publish({ ...states.up, wallMs: NOW_MS + 120_000 });
+  assert.deepEqual(
+    outbox.puts.map(({ name, status }) => [name, status.phase]),
+    [
+      ["web", "Pending"],
+      ["web", "Running"],
+    ],
+  );
+  assert.equal(manager.changes.current, told + 1);
+});
+
+test("a change of the worker's state is told even if the status is the same", () => {
+  const { outbox, manager, publish } = bench();
+  publish(states.up);
+  const told = manager.changes.current;
+  publish({ ...states.up, worker: { kind: "terminating", since: viewOf().monotonic, sinceMs: NOW_MS } });
+  assert.equal(manager.changes.current, told + 1);
+  assert.equal(outbox.puts.length, 1);
+});
+
+test("what an earlier agent wrote is the status before", () => {
+  const { outbox, publish, manager } = bench();
+  publish(states.up);
+  const next = new StatusManager({ outbox, log: new RecordedLog() });
+  const { uid } = viewOf(states.up).desired;
+  assert.deepEqual(next.previous(uid), manager.previous(uid));
+});
+
+test("a pod that is gone is deleted everywhere, and told of once", () => {
+  const { outbox, manager, publish } = bench();
+  publish(states.up);
+  const { uid } = viewOf(states.up).desired;
+  const told = manager.changes.current;
+  manager.delete(uid);
+  manager.delete(uid);
+  assert.deepEqual([manager.pods.size, outbox.stored.size, manager.changes.current], [0, 0, told + 1]);
+});
+
+test("a disk that cannot be written or read stops no worker", () => {
+  const { outbox, log, manager, publish } = bench();
+  outbox.isBroken = true;
+  assert.equal(publish(states.up)?.phase, "Running");
+  assert.deepEqual(log.problems, ["cannot read a pod's status", "cannot write a pod's status"]);
+  outbox.isBroken = false;
+  publish(states.new);
+  assert.equal(outbox.puts.length, 1);
+  assert.equal(manager.pods.size, 1);
+});
