@@ -1,7 +1,7 @@
 import { access, mkdir, readdir, readFile, rmdir, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import type { CgroupValues } from "../../protocol/cgroup-values.ts";
-import { PicoletError } from "../../protocol/errors.ts";
+import { isPicoletError, PicoletError } from "../../protocol/errors.ts";
 import { type Clock, type Log, millis } from "../../protocol/ports.ts";
 import type { CgroupPort, CreatedCgroup } from "../../runtime-adapters/contract/cgroups.ts";
 import { errorCode } from "../core/error-code.ts";
@@ -248,7 +248,7 @@ export class CgroupTree implements CgroupPort {
     this.#access = "refused";
     this.#log.warn("no cgroups here: pods run without resource limits", {
       why,
-      ...(error !== undefined && { error: errorCode(error) }),
+      ...(error !== undefined && { error: systemErrorCode(error) }),
     });
   }
 }
@@ -338,4 +338,7 @@ function killProcess(pid: number): void {
   }
 }
 
-const isRefusal = (error: unknown): boolean => ["EACCES", "EPERM", "EROFS"].includes(errorCode(error));
+const isRefusal = (error: unknown): boolean => ["EACCES", "EPERM", "EROFS"].includes(systemErrorCode(error));
+
+/** Of the system call itself, also when a write has named its file and value around it. */
+const systemErrorCode = (error: unknown): string => errorCode(isPicoletError(error) ? error.cause : error);
