@@ -16,10 +16,12 @@ import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
 import type { EventObject, PodList, StatusAnswer, WatchLine } from "../../protocol/local-api.ts";
 import type { Pod } from "../../protocol/pod.ts";
+import { removeCgroups } from "./cgroups.ts";
 
 /** Generous: the machine is shared, and a loaded one has been seen ten times slower. */
 const WAIT_LIMIT_MS = 120_000;
 
+/** Of its log, so much is kept for a failing test's message. */
 const MAX_LOG_CHARACTERS = 100_000;
 
 export interface AgentOptions {
@@ -251,8 +253,12 @@ export class AgentNode implements AsyncDisposable {
     return folders.map((entry) => entry.name).filter((name) => /^pod/.test(name));
   }
 
+  /** What a test that failed left running goes too; cgroups go when nothing is left in them. */
   async [Symbol.asyncDispose](): Promise<void> {
     await this.kill();
+    const left = this.runnerPids();
+    for (const pid of left) process.kill(pid, "SIGKILL");
+    if (left.length === 0 && this.podCgroups().length === 0) removeCgroups(this.cgroupRoot);
     rmSync(this.directory, { recursive: true, force: true });
   }
 }
