@@ -6,7 +6,8 @@ import { join } from "node:path";
 import { after, before, test } from "node:test";
 import type { EventObject } from "../../protocol/local-api.ts";
 import type { Pod } from "../../protocol/pod.ts";
-import { AgentNode, isReady } from "../support/agent-process.ts";
+import { isReady } from "../../scripts/follow-pods.ts";
+import { AgentNode } from "../support/agent-process.ts";
 import { testComponent, testCoreModule } from "../support/components.ts";
 import { Containerd, containerdMissing } from "../support/containerd.ts";
 import {

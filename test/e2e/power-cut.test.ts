@@ -6,7 +6,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
 import type { Pod } from "../../protocol/pod.ts";
-import { type AgentNode, isReady } from "../support/agent-process.ts";
+import { isReady } from "../../scripts/follow-pods.ts";
+import type { AgentNode } from "../support/agent-process.ts";
 import { Containerd, containerdMissing } from "../support/containerd.ts";
 import {
   componentPod,

@@ -4,7 +4,8 @@ import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import type { Pod } from "../../protocol/pod.ts";
-import { type AgentNode, isReady, restartsOf } from "../support/agent-process.ts";
+import { isReady } from "../../scripts/follow-pods.ts";
+import { type AgentNode, restartsOf } from "../support/agent-process.ts";
 import { Containerd, containerdMissing } from "../support/containerd.ts";
 import {
   componentPod,

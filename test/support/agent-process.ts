@@ -11,11 +11,12 @@ import {
   rmSync,
   writeFileSync,
 } from "node:fs";
-import { get, type IncomingMessage } from "node:http";
+import type { IncomingMessage } from "node:http";
 import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
-import type { EventObject, PodList, StatusAnswer, WatchLine } from "../../protocol/local-api.ts";
+import type { EventObject, StatusAnswer, WatchLine } from "../../protocol/local-api.ts";
 import type { Pod } from "../../protocol/pod.ts";
+import { byName, followPods, linesOf, type PodsByName, requestAgent, textOf } from "../../scripts/follow-pods.ts";
 import { removeCgroups } from "./cgroups.ts";
 
 /** Generous: the machine is shared, and a loaded one has been seen ten times slower. */
@@ -139,44 +140,20 @@ export class AgentNode implements AsyncDisposable {
   }
 
   async status(): Promise<StatusAnswer> {
-    return JSON.parse(await text(await this.request("/v1/status"))) as StatusAnswer;
+    return JSON.parse(await textOf(await this.request("/v1/status"))) as StatusAnswer;
   }
 
   request(path: string): Promise<IncomingMessage> {
-    return new Promise((resolve, reject) => {
-      get({ socketPath: this.socketPath, path, agent: false }, resolve).on("error", reject);
-    });
+    return requestAgent(this.socketPath, path);
   }
 
   /** Follows the pods' watch until `condition` holds of all pods by name; fails with the agent's log after two minutes. */
-  async waitForPods(
-    what: string,
-    condition: (pods: ReadonlyMap<string, Pod>) => boolean,
-  ): Promise<ReadonlyMap<string, Pod>> {
-    const byUid = new Map<string | undefined, Pod>();
-    const response = await this.request("/v1/pods?watch=true");
-    const timer = setTimeout(() => response.destroy(new Error("waited too long")), WAIT_LIMIT_MS);
-    try {
-      // The list after the watch has begun: an empty node is told from one of which nothing has been said yet.
-      const list = JSON.parse(await text(await this.request("/v1/pods"))) as PodList;
-      for (const pod of list.items) byUid.set(pod.metadata.uid, pod);
-      if (condition(byName(byUid))) return byName(byUid);
-      for await (const line of linesOf(response)) {
-        const change = JSON.parse(line) as WatchLine<Pod>;
-        if (change.type === "ERROR") throw new Error(change.error.message);
-        if (change.type === "DELETED") byUid.delete(change.object.metadata.uid);
-        else byUid.set(change.object.metadata.uid, change.object);
-        if (condition(byName(byUid))) return byName(byUid);
-      }
-      throw new Error("the watch ended");
-    } catch (error) {
-      const shown = [...byUid.values()].map((pod) => `${pod.metadata.name}: ${JSON.stringify(pod.status)}`).join("\n");
-      const tail = this.log.split("\n").slice(-this.#logTail).join("\n");
-      throw new Error(`${what} did not come about\n${shown}\n${tail}`, { cause: error });
-    } finally {
-      clearTimeout(timer);
-      response.destroy();
-    }
+  async waitForPods(what: string, condition: (pods: PodsByName) => boolean): Promise<PodsByName> {
+    const { reached, pods } = await followPods(this.socketPath, WAIT_LIMIT_MS, condition);
+    if (reached) return byName(pods);
+    const shown = pods.map((pod) => `${pod.metadata.name}: ${JSON.stringify(pod.status)}`).join("\n");
+    const tail = this.log.split("\n").slice(-this.#logTail).join("\n");
+    throw new Error(`${what} did not come about\n${shown}\n${tail}`);
   }
 
   /** Asks again whenever the pods or the events may have changed, until `condition` holds. */
@@ -262,32 +239,6 @@ export class AgentNode implements AsyncDisposable {
     rmSync(this.directory, { recursive: true, force: true });
   }
 }
-
-/** Of two incarnations of one name the one that is not being ended. */
-function byName(pods: ReadonlyMap<unknown, Pod>): ReadonlyMap<string, Pod> {
-  const endingFirst = [...pods.values()].sort((a, b) => Number(isEnding(b)) - Number(isEnding(a)));
-  return new Map(endingFirst.map((pod) => [pod.metadata.name, pod]));
-}
-
-const isEnding = (pod: Pod): boolean => pod.metadata.deletionTimestamp !== undefined;
-
-async function text(response: IncomingMessage): Promise<string> {
-  let whole = "";
-  for await (const chunk of response.setEncoding("utf8")) whole += chunk;
-  return whole;
-}
-
-async function* linesOf(response: IncomingMessage): AsyncIterable<string> {
-  let rest = "";
-  for await (const chunk of response.setEncoding("utf8")) {
-    const lines = (rest + chunk).split("\n");
-    rest = lines.pop() ?? "";
-    for (const line of lines) if (line !== "") yield line;
-  }
-}
-
-export const isReady = (pod: Pod | undefined): boolean =>
-  pod?.status?.conditions?.some((condition) => condition.type === "Ready" && condition.status === "True") ?? false;
 
 export const restartsOf = (pod: Pod | undefined): number =>
   pod?.status?.containerStatuses?.reduce((sum, container) => sum + container.restartCount, 0) ?? 0;
