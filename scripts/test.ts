@@ -9,6 +9,7 @@ import { globSync } from "node:fs";
 import { relative } from "node:path";
 import { run } from "node:test";
 import { buildPrograms } from "./build.ts";
+import { buildExamples } from "./build-examples.ts";
 import { installTestSystem } from "./install-test-system.ts";
 
 /** A hung test file is ended and reported after this long; the slowest takes about a tenth of it on a quiet machine. */
@@ -69,6 +70,7 @@ if (files.length === 0) {
 installTestSystem();
 if (filters.length === 0) runCheck();
 await buildPrograms();
+await buildExamples();
 const { passed, failed, skipped } = await runTests(files);
 for (const each of skipped) console.log(`SKIPPED ${each}`);
 for (const each of failed) console.log(`FAILED ${each}`);
