@@ -62,6 +62,7 @@ test("a status is written when it changed, and only then", () => {
   publish({ ...states.new, wallMs: NOW_MS + 60_000 });
   assert.equal(outbox.puts.length, 1);
   const told = manager.changes.current;
+  assert.equal(told, 1);
   publish({ ...states.up, wallMs: NOW_MS + 120_000 });
   assert.deepEqual(
     outbox.puts.map(({ name, status }) => [name, status.phase]),

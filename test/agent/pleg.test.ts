@@ -149,6 +149,18 @@ describe("relisting", () => {
     assert.deepEqual((await bench.periods(15_000)).slice(-3), [3000, 3000, 3000]);
   });
 
+  test("is every 3 s at rest again once the hints have ended", async () => {
+    await using bench = new Bench();
+    await bench.pass(0);
+    bench.touch();
+    await bench.pass(120_000);
+    bench.first.goAway();
+    await bench.pass(1);
+    bench.first.comeBack();
+    await bench.pass(60_000);
+    assert.deepEqual((await bench.periods(15_000)).slice(-3), [3000, 3000, 3000]);
+  });
+
   test("does not take a worker's own doing for a lost hint", async () => {
     await using bench = new Bench();
     await bench.pass(0);

@@ -310,7 +310,9 @@ describe("one pod's trouble is no other's", () => {
     board.onCall = ({ kind }) => (kind === "createSandbox" ? broken("set up the network") : undefined);
     await agent.want(web);
     await agent.pass(60_000);
-    const tries = board.takeCalls().filter((call) => call === "createSandbox web").length;
+    const calls = board.takeCalls();
+    const tries = calls.filter((call) => call === "createSandbox web").length;
+    assert.ok(!calls.includes("startContainer web"), "nothing is tried without a sandbox");
     assert.ok(tries >= 5 && tries <= 8, `${tries} tries in a minute`);
     assert.ok(
       agent.events.lines.includes(
@@ -320,6 +322,28 @@ describe("one pod's trouble is no other's", () => {
     board.onCall = () => undefined;
     await agent.pass(90_000);
     assert.deepEqual(agent.containers(web), ["app/0 running"]);
+  });
+
+  test("a container of which nobody knows whether it runs is not taken away unless it could be stopped", async () => {
+    using board = new SmallBoard();
+    await using agent = new SmallAgent(board);
+    await agent.want(web);
+    const inspect = board.runtime.inspect.bind(board.runtime);
+    board.runtime.inspect = (uid) => {
+      const seen = inspect(uid);
+      return { ...seen, containers: seen.containers.map((each) => ({ ...each, state: { kind: "unknown" } as const })) };
+    };
+    board.onCall = ({ kind }) => (kind === "stopContainer" ? broken("stop it") : undefined);
+    board.takeCalls();
+    await agent.pass(60_000);
+    agent.kill(web);
+    await agent.pass(1000);
+    const calls = board.takeCalls();
+    assert.ok(calls.includes("stopContainer web"));
+    assert.ok(!calls.includes("removeContainer web") && !calls.includes("startContainer web"));
+    assert.ok(
+      agent.events.lines.includes("Warning FailedKillPod spec.containers{app}: error killing pod: cannot stop it"),
+    );
   });
 
   test("an image that is not there waits with its reason, and the pod starts soon after it was imported", async () => {
@@ -343,6 +367,11 @@ describe("one pod's trouble is no other's", () => {
     const reason = () => agent.status(missing)?.containerStatuses?.[0]?.state.waiting?.reason;
     await agent.want(missing);
     assert.equal(reason(), "ErrImagePull");
+    const failures = agent.events.lines.filter((line) => line.startsWith("Warning Failed"));
+    assert.deepEqual(failures, [
+      'Warning Failed spec.containers{app}: Failed to pull image "registry.example/missing:1": cannot find registry.example/missing:1 in the registry',
+      "Warning Failed spec.containers{app}: Error: ErrImagePull",
+    ]);
     await agent.pass(8000);
     assert.equal(reason(), "ImagePullBackOff");
   });
