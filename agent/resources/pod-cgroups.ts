@@ -79,7 +79,7 @@ export class PodCgroups {
     if (path === "" || !this.#init.cgroupsPerQOS) return;
     const left = await this.#cgroups.pids(path);
     if (left.size > 0) {
-      this.#log.warn("killing processes that outlived their pod", { pod: pod.uid, processes: left.size });
+      this.#log.info("killing processes that outlived their pod", { pod: pod.uid, processes: left.size });
       await this.#kill(path, signal);
     }
     await this.#cgroups.remove(path);
