@@ -55,9 +55,14 @@ function runnerPidOf(node: AgentNode, containerId: string): number {
 
 async function nodeWithHello(): Promise<AgentNode> {
   const node = nodeWith(containerd);
-  await node.start();
-  edgectl(node, "image", "import", HELLO_COMPONENT, "--name", HELLO_IMAGE);
-  return node;
+  try {
+    await node.start();
+    edgectl(node, "image", "import", HELLO_COMPONENT, "--name", HELLO_IMAGE);
+    return node;
+  } catch (error) {
+    await node[Symbol.asyncDispose]();
+    throw error;
+  }
 }
 
 test("kill -9 of the agent restarts none of ten containers and ten components, and the next agent takes all up", {
