@@ -14,6 +14,7 @@ const PAGE = `<!doctype html>
 /**
  * The image of `examples/web`: a web server that serves one page. The server is the one inside esbuild, which npm has
  * brought anyway as one static executable for this machine's architecture: an image with no network and no compiler.
+ * `--watch=forever`, or it would end when it finds its standard input closed.
  * @returns the archive's path
  */
 export function buildContainerExample(): string {
@@ -25,6 +26,6 @@ export function buildContainerExample(): string {
   return buildImageArchive({
     name: CONTAINER_EXAMPLE_IMAGE,
     files: { "bin/serve": server, "www/index.html": join(folder, "index.html") },
-    entrypoint: ["/bin/serve", "--servedir=/www", "--serve=0.0.0.0:8080"],
+    entrypoint: ["/bin/serve", "--servedir=/www", "--serve=0.0.0.0:8080", "--watch=forever"],
   });
 }
