@@ -8,6 +8,7 @@ import { spawnSync } from "node:child_process";
 import { globSync } from "node:fs";
 import { relative } from "node:path";
 import { run } from "node:test";
+import type { StatusReport } from "../protocol/local-api.ts";
 import { buildPrograms } from "./build.ts";
 import { buildExamples } from "./build-examples.ts";
 import { installTestSystem } from "./install-test-system.ts";
@@ -59,6 +60,21 @@ async function runTests(files: readonly string[]): Promise<Outcome> {
   return outcome;
 }
 
+/** Last, as it builds anew and has a folder of its own: what a user does first. */
+function tryStart(outcome: Outcome): void {
+  const name = "npm start -- --exit-when-ready ends with every sample pod Ready";
+  const { status, stdout, stderr } = spawnSync("npm", ["start", "--", "--exit-when-ready"], { encoding: "utf8" });
+  try {
+    const report = JSON.parse(stdout.slice(stdout.indexOf("\n{") + 1)) as StatusReport;
+    if (status !== 0) throw new Error(`it ended with ${status}`);
+    if (report.pods.length === 0 || !report.pods.every(({ ready }) => ready)) throw new Error("not every pod is Ready");
+    outcome.passed += 1;
+  } catch (error) {
+    outcome.failed.push(name);
+    console.log(`FAIL ${name}\n${detailsOf(error)}\n${stdout}\n${stderr}`);
+  }
+}
+
 const filters = process.argv.slice(2);
 const files = globSync(TEST_FILES)
   .filter((file) => filters.length === 0 || filters.some((filter) => file.includes(filter)))
@@ -71,7 +87,9 @@ installTestSystem();
 if (filters.length === 0) runCheck();
 await buildPrograms();
 await buildExamples();
-const { passed, failed, skipped } = await runTests(files);
+const outcome = await runTests(files);
+if (filters.length === 0) tryStart(outcome);
+const { passed, failed, skipped } = outcome;
 for (const each of skipped) console.log(`SKIPPED ${each}`);
 for (const each of failed) console.log(`FAILED ${each}`);
 console.log(`${passed} passed, ${failed.length} failed, ${skipped.length} skipped`);
