@@ -8,6 +8,7 @@ import { spawnSync } from "node:child_process";
 import { globSync } from "node:fs";
 import { relative } from "node:path";
 import { run } from "node:test";
+import { describeError } from "../protocol/errors.ts";
 import type { StatusReport } from "../protocol/local-api.ts";
 import { buildPrograms } from "./build.ts";
 import { buildExamples } from "./build-examples.ts";
@@ -28,10 +29,11 @@ function runCheck(): void {
   if (check.status !== 0) process.exit(check.status ?? 1);
 }
 
-/** One line of what a failing test threw, and its stack. */
+/** What a failing test threw, with its causes, and where. The runner wraps it once. */
 function detailsOf(error: unknown): string {
-  const cause = error instanceof Error && error.cause !== undefined ? error.cause : error;
-  return cause instanceof Error ? (cause.stack ?? cause.message) : String(cause);
+  const thrown = error instanceof Error && error.cause !== undefined ? error.cause : error;
+  if (!(thrown instanceof Error)) return String(thrown);
+  return thrown.cause === undefined ? (thrown.stack ?? "") : `${describeError(thrown)}\n${thrown.stack}`;
 }
 
 async function runTests(files: readonly string[]): Promise<Outcome> {

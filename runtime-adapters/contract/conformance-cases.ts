@@ -327,10 +327,11 @@ const ENDINGS: readonly ConformanceCase[] = [
     name: "a stop is a SIGTERM first: exit code 143 well within the grace period",
     run: async (bench) => {
       const { programs } = bench.fixture;
-      const pod = desiredPod(programs.runForever);
+      const pod = desiredPod(programs.countForever);
       await bench.createSandbox(pod);
-      const { id } = await bench.start(pod, programs.runForever);
-      await bench.running(pod, id);
+      const { id, logPath } = await bench.start(pod, programs.countForever);
+      // A first process that has not set its handler yet is deaf to SIGTERM; one that prints has.
+      await bench.logOf(logPath, 1);
       await bench.stop(pod, id, LONG_GRACE);
       const { state } = await bench.exited(pod, id);
       assert.equal(state.exitCode, 143);

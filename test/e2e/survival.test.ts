@@ -6,6 +6,7 @@ import { after, before, test } from "node:test";
 import type { Pod } from "../../protocol/pod.ts";
 import { isReady } from "../../scripts/follow-pods.ts";
 import { type AgentNode, restartsOf } from "../support/agent-process.ts";
+import { testComponent } from "../support/components.ts";
 import { Containerd, containerdMissing } from "../support/containerd.ts";
 import {
   componentPod,
@@ -168,4 +169,55 @@ test("a pod's cgroup, folders and logs are gone when its manifest is gone", { sk
   assert.deepEqual(readdirSync(join(node.directory, "logs")), []);
   assert.deepEqual(readdirSync(join(node.directory, "root", "pods")), []);
   assert.deepEqual(node.podCgroups(), []);
+});
+
+test("after a power cut of the whole board everything that ran runs again, with nobody's help", { skip }, async () => {
+  await using own = await Containerd.start();
+  await using node = nodeWith(own);
+  await node.start();
+  edgectl(node, "image", "import", HELLO_COMPONENT, "--name", HELLO_IMAGE);
+  node.writeManifest("container.json", containerPod("container"));
+  node.writeManifest("component.json", componentPod("component"));
+  const before = await node.waitForPods("two ready pods", allReady(2));
+  await node.kill();
+  await own.cutPower();
+  node.cutPower();
+  await own.startDaemon();
+  await node.start();
+  const afterwards = await node.waitForPods("two pods that run anew", (pods) => {
+    const isNew = ([name, pod]: [string, Pod]): boolean => containerIdOf(pod) !== containerIdOf(before.get(name));
+    return allReady(2)(pods) && [...pods].every(isNew);
+  });
+  for (const [name, pod] of afterwards) assert.equal(pod.metadata.uid, before.get(name)?.metadata.uid);
+  await node.drain();
+});
+
+test("logs are rotated while a container and a component write, and no line is lost or doubled", { skip }, async () => {
+  await using node = nodeWith(containerd, {
+    config: { containerLogMaxSize: "4Ki", containerLogMaxFiles: 5, containerLogMonitorInterval: "3s" },
+  });
+  await node.start();
+  const script =
+    "trap 'exit 0' TERM; i=0; while [ $i -lt 400 ]; do echo line $i; i=$((i+1)); sleep 0.01; done; sleep 1000 & wait $!";
+  const image = `file://${await testComponent("workload.c")}`;
+  node.writeManifest("container.json", containerPod("container", script));
+  node.writeManifest("component.json", componentPod("component", { image, args: ["count"] }));
+  const pods = await node.waitForPods("two ready pods", allReady(2));
+  for (const name of ["container", "component"]) {
+    const uid = pods.get(`${name}-node`)?.metadata.uid ?? "";
+    const folder = join(node.directory, "logs", `default_${name}-node_${uid}`, "app");
+    await node.waitForFile(folder, (file) => /^0\.log\.\d/.test(file));
+    await node.waitForFile(folder, (file) => file === "0.log");
+    const lines = edgectl(node, "logs", name)
+      .trim()
+      .split("\n")
+      .map((line) => Number(line.replace("line ", "")));
+    assert.ok(lines.length > 50, `${lines.length} lines of ${name}`);
+    assert.deepEqual(
+      lines,
+      lines.map((_, index) => (lines[0] ?? 0) + index),
+      name,
+    );
+  }
+  await node.drain();
 });

@@ -9,6 +9,7 @@ import {
   readFileSync,
   renameSync,
   rmSync,
+  watch,
   writeFileSync,
 } from "node:fs";
 import type { IncomingMessage } from "node:http";
@@ -197,6 +198,24 @@ export class AgentNode implements AsyncDisposable {
     } finally {
       clearTimeout(timer);
       response.destroy();
+    }
+  }
+
+  /** As a power cut does: every component's process ends, and what is kept in memory is gone. The agent is dead already. */
+  cutPower(): void {
+    for (const pid of this.runnerPids()) process.kill(pid, "SIGKILL");
+    rmSync(join(this.directory, "run"), { recursive: true });
+    mkdirSync(join(this.directory, "run"));
+  }
+
+  /** Waits until `folder` has a file whose name fits. */
+  async waitForFile(folder: string, fits: (name: string) => boolean): Promise<void> {
+    const limit = AbortSignal.timeout(WAIT_LIMIT_MS);
+    const watcher = watch(folder);
+    try {
+      while (!readdirSync(folder).some(fits)) await once(watcher, "change", { signal: limit });
+    } finally {
+      watcher.close();
     }
   }
 

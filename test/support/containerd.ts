@@ -193,6 +193,14 @@ export class Containerd implements AsyncDisposable {
     await exited;
   }
 
+  /** As a power cut does: everything that runs ends, what is in memory (its state, runc's) is gone, images stay. */
+  async cutPower(): Promise<void> {
+    await this.killDaemon();
+    killWorkloads(this.directory);
+    unmountBelow(this.directory);
+    for (const folder of ["state", "runc"]) rmSync(join(this.directory, folder), { recursive: true, force: true });
+  }
+
   importArchive(archive: string): void {
     this.ctr("images", "import", archive);
   }
