@@ -434,7 +434,9 @@ const RESTARTS: readonly ConformanceCase[] = [
       const { programs } = bench.fixture;
       const pod = desiredPod(programs.runForever, { containers: ["main", "other"] });
       const sandboxId = await bench.createSandbox(pod);
-      const main = await bench.running(pod, (await bench.start(pod, programs.runForever)).id);
+      const main = await bench.running(pod, (await bench.start(pod, programs.countForever)).id);
+      // One that prints has set its handler for the SIGTERM to come.
+      await bench.logOf(main.logPath, 1);
       const other = await bench.running(pod, (await bench.start(pod, programs.runForever, { name: "other" })).id);
       const before = await bench.inspect(pod);
       await bench.restartAgent();
