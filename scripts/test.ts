@@ -15,7 +15,7 @@ import { buildExamples } from "./build-examples.ts";
 import { installTestSystem } from "./install-test-system.ts";
 
 /** A hung test file is ended and reported after this long; the slowest takes about a tenth of it on a quiet machine. */
-const FILE_TIMEOUT_MS = 8 * 60_000;
+const FILE_TIMEOUT_MS = Number(process.env.PICOLET_FILE_TIMEOUT_MS ?? 8 * 60_000);
 const TEST_FILES = "{protocol,runtime-adapters,agent,hub,scripts,test}/**/*.test.ts";
 
 interface Outcome {
