@@ -1,6 +1,6 @@
 /**
  * A program: one life of an agent that does one thing after another to a few component pods, until it is killed.
- * Its argument is an `AgentLife` as JSON.
+ * Its argument is an `AgentLife` as JSON. It says `alive` after its first deed.
  */
 import { systemClock } from "../../agent/core/system-clock.ts";
 import { detectCgroups } from "../../agent/resources/cgroup-hierarchies.ts";
@@ -31,6 +31,7 @@ async function live({ seed, init, imageId, pods }: AgentLife): Promise<never> {
   const cgroups = new CgroupTree({ log, clock: systemClock }, { hierarchies: await detectCgroups() });
   const adapter = new WasmAdapter({ clock: systemClock, log, cgroups }, init);
   const random = seededRandom(seed);
+  let isFirst = true;
   const pick = <T>(list: readonly T[]): T | undefined => list[Math.floor(random.next() * list.length)];
   for (;;) {
     const pod = pick(pods);
@@ -43,6 +44,8 @@ async function live({ seed, init, imageId, pods }: AgentLife): Promise<never> {
       // A container may have ended meanwhile, or its sandbox; anything else is a fault.
       if (!isPicoletError(error, "conflict") && !isPicoletError(error, "not_found")) throw error;
     });
+    if (isFirst) process.stdout.write("alive");
+    isFirst = false;
   }
 }
 
