@@ -157,8 +157,6 @@ const EVICTION_HARD = {
 };
 
 const WASM = {
-  /** Transpiled components on disk; beyond it the least recently used go. Room for a few hundred small components. */
-  cacheSize: 512 * MEBIBYTE,
   /** Larger ones are refused before they are read: transpiling takes memory in proportion to the component. */
   maxComponentSize: 32 * MEBIBYTE,
   /** Of the short-lived transpiling process, which was measured at 113 MiB for a small and 174 for a 12 MB component. */
@@ -172,8 +170,6 @@ const WASM = {
 const BUDGET = {
   /** Resident memory of the agent; 64 MiB is the goal with 50 pods. */
   memoryBytes: 96 * MEBIBYTE,
-  /** By the agent itself: an 8 GB card of 3000 cycles lasts ten years at 6.5 GB a day; a twelfth of that. */
-  diskBytesPerDay: 512 * MEBIBYTE,
 };
 
 type Filled<T, D> = Omit<T, keyof D> & { [K in keyof D & keyof T]: NonNullable<T[K]> };

@@ -215,14 +215,13 @@ export function makeConfigurationSchema() {
     nodeName: text,
     wasm: z.optional(
       z.object({
-        cacheSize: bytes,
         maxComponentSize: bytes,
         transpileMemory: bytes,
         transpileTimeout: duration,
         startTimeout: duration,
       }),
     ),
-    budget: z.optional(z.object({ memoryBytes: bytes, diskBytesPerDay: bytes })),
+    budget: z.optional(z.object({ memoryBytes: bytes })),
     hub: opaque,
   });
 }

@@ -40,8 +40,6 @@ const RANGES: readonly Range[] = [
   ["containerLogMaxWorkers", (c) => c.containerLogMaxWorkers, 1, UNLIMITED],
   ["evictionMaxPodGracePeriod", (c) => c.evictionMaxPodGracePeriod, 0, UNLIMITED],
   ["budget.memoryBytes", (c) => c.budget.memoryBytes, 1, UNLIMITED],
-  ["budget.diskBytesPerDay", (c) => c.budget.diskBytesPerDay, 1, UNLIMITED],
-  ["wasm.cacheSize", (c) => c.wasm.cacheSize, 1, UNLIMITED],
   ["wasm.maxComponentSize", (c) => c.wasm.maxComponentSize, 1, UNLIMITED],
   ["wasm.transpileMemory", (c) => c.wasm.transpileMemory, 1, UNLIMITED],
 ];

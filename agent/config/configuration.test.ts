@@ -118,7 +118,7 @@ test("the file of a real kubelet is taken, and zeros in it are the kubelet's def
     initialContainerRestartPeriod: 10_000,
     maxContainerRestartPeriod: 300_000,
   });
-  assert.deepEqual(notActedUpon(KUBEADM), ["rotateCertificates", "logging", "authentication"]);
+  assert.deepEqual(notActedUpon(KUBEADM), ["rotateCertificates", "cgroupDriver", "authentication"]);
 });
 
 for (const [text, read, expected] of [
@@ -135,9 +135,13 @@ for (const [text, read, expected] of [
   ["nodeStatusUpdateFrequency: 20s", (c: Configuration) => c.nodeStatusReportFrequency, 20_000],
   ["enforceNodeAllocatable: []", (c: Configuration) => c.enforceNodeAllocatable.length, 0],
   ["nodeName: other", (c: Configuration) => c.nodeName, "other"],
-  ["wasm: {cacheSize: 1Gi, transpileTimeout: 10m}", (c: Configuration) => c.wasm.cacheSize, 1_073_741_824],
-  ["wasm: {cacheSize: 1Gi, transpileTimeout: 10m}", (c: Configuration) => c.wasm.transpileTimeout, 600_000],
-  ["wasm: {cacheSize: 1Gi}", (c: Configuration) => c.wasm.startTimeout, 30_000],
+  [
+    "wasm: {maxComponentSize: 1Gi, transpileTimeout: 10m}",
+    (c: Configuration) => c.wasm.maxComponentSize,
+    1_073_741_824,
+  ],
+  ["wasm: {maxComponentSize: 1Gi, transpileTimeout: 10m}", (c: Configuration) => c.wasm.transpileTimeout, 600_000],
+  ["wasm: {maxComponentSize: 1Gi}", (c: Configuration) => c.wasm.startTimeout, 30_000],
   ["budget: {memoryBytes: 64Mi}", (c: Configuration) => c.budget.memoryBytes, 67_108_864],
   ["hub: {url: 'wss://hub.example'}", (c: Configuration) => c.hub.url, "wss://hub.example"],
   ["hub:", (c: Configuration) => Object.keys(c.hub).length, 0],

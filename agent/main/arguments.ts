@@ -9,7 +9,7 @@ export interface AgentArguments {
 }
 
 export const DEFAULT_CONFIG_PATH = "/etc/picolet/config.yaml";
-const DEFAULT_ROOT_DIR = "/var/lib/picolet";
+export const DEFAULT_ROOT_DIR = "/var/lib/picolet";
 const DEFAULT_SOCKET_PATH = "/run/picolet/picolet.sock";
 
 export const HELP = `picolet - a kubelet for small boards

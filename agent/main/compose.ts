@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import { mkdirSync, realpathSync, statfsSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { dirname, join, resolve } from "node:path";
 import type { CgroupSettings } from "../../protocol/cgroup-values.ts";
 import type { SourceProblem } from "../../protocol/local-api.ts";
 import type { Pod } from "../../protocol/pod.ts";
@@ -29,7 +29,7 @@ import { SystemMounter } from "../volumes/mounter.ts";
 import { PodEnvironmentOnDisk } from "../volumes/pod-environment.ts";
 import { PodWorkers } from "../workers/pod-workers.ts";
 import { NodeAgentView } from "./agent-view.ts";
-import type { AgentArguments } from "./arguments.ts";
+import { type AgentArguments, DEFAULT_ROOT_DIR } from "./arguments.ts";
 import { IdleCollection } from "./idle-collection.ts";
 import { NodeAddresses } from "./node-addresses.ts";
 import { OrphanSweep, type OrphanSweepComponents } from "./orphan-sweep.ts";
@@ -51,8 +51,6 @@ export interface AgentInit {
 
 /** The kubelet's `--seccomp-profile-root` below its root directory. */
 const SECCOMP_FOLDER = "seccomp";
-/** A label's value has at most 63 characters; a node's name may have 253. */
-const MAX_OWNER_LENGTH = 63;
 /** All logs together may take this share of the file system they are on: a full disk would stop everything else. */
 const LOG_SHARE_OF_DISK = 0.2;
 
@@ -80,10 +78,19 @@ async function lookAround({ clock, log }: AgentPorts, { args, configuration }: A
   };
 }
 
+/**
+ * Tells this agent's sandboxes from those of another on the same runtime. By the root directory, of which each agent has
+ * its own: a board that is given another name must still find its pods, and `npm start` must leave a real node's alone.
+ */
+function ownerOf(rootDir: string): string {
+  if (rootDir === DEFAULT_ROOT_DIR) return "picolet";
+  return `picolet-${createHash("sha256").update(resolve(rootDir)).digest("hex").slice(0, 16)}`;
+}
+
 function makeRuntimes({ clock, log }: AgentPorts, { args, configuration }: AgentInit, node: Node): NodeRuntimes {
   // The bundles lie side by side; this is one of them.
   const programs = dirname(realpathSync(process.argv[1] ?? ""));
-  const { wasm, nodeName, containerRuntimeEndpoint: endpoint, imageServiceEndpoint } = configuration;
+  const { wasm, containerRuntimeEndpoint: endpoint, imageServiceEndpoint } = configuration;
   const components = new WasmAdapter(
     { clock, log, cgroups: node.cgroups },
     {
@@ -109,8 +116,7 @@ function makeRuntimes({ clock, log }: AgentPorts, { args, configuration }: Agent
     {
       endpoint,
       ...(imageServiceEndpoint === "" ? {} : { imageEndpoint: imageServiceEndpoint }),
-      owner:
-        nodeName.length <= MAX_OWNER_LENGTH ? nodeName : createHash("sha256").update(nodeName).digest("hex").slice(1),
+      owner: ownerOf(args.rootDir),
       requestTimeoutMs: configuration.runtimeRequestTimeout,
       cgroups: node.cgroupSettings,
       memoryCapacityBytes: node.machine.memoryBytes,
