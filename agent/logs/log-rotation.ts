@@ -4,7 +4,6 @@ import { describeError, isCancelled } from "../../protocol/errors.ts";
 import { type Clock, type Log, type Millis, type MonotonicMs, millis, type PodUid } from "../../protocol/ports.ts";
 import type { Component } from "../core/component.ts";
 import { errorCode } from "../core/error-code.ts";
-import { compressLog } from "./compress-log.ts";
 import { nextStamp } from "./log-names.ts";
 import { containerLogs, type LogFileUsage, logFilesIn, unlessGone } from "./log-usage.ts";
 
@@ -181,7 +180,9 @@ export class LogRotation implements Component {
     const [path] = this.#toCompress;
     if (path === undefined || this.#compressing !== undefined || signal.aborted) return;
     this.#toCompress.delete(path);
-    const done = compressLog(path, signal)
+    // Loaded when it is needed: zlib and its streams are 0.6 MiB that most boards need once a day, if at all.
+    const done = import("./compress-log.ts")
+      .then(({ compressLog }) => compressLog(path, signal))
       .catch((error: unknown) => {
         if (signal.aborted || errorCode(error) === "ENOENT") return;
         this.#components.log.warn("cannot compress a log", { path, error: describeError(error) });

@@ -1,4 +1,3 @@
-import { execFile, spawnSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { PicoletError } from "../../protocol/errors.ts";
 import { cancelled } from "../core/abort.ts";
@@ -58,18 +57,30 @@ function mayMount(status: string): boolean {
   return (BigInt(`0x${effective}`) & (1n << 21n)) !== 0n;
 }
 
+/** Loaded when it is needed, 0.5 MiB: most pods mount nothing. */
+const childProcess = (): typeof import("node:child_process") => process.getBuiltinModule("node:child_process");
+
 function run(command: string, args: readonly string[], signal: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
-    execFile(command, args, { signal, timeout: MOUNT_TIMEOUT_MS, killSignal: "SIGKILL" }, (error, _, stderr) => {
-      if (error === null) resolve();
-      else if (signal.aborted) reject(cancelled(command));
-      else reject(failure(command, args, stderr.trim() === "" ? error : new Error(stderr.trim())));
-    });
+    childProcess().execFile(
+      command,
+      args,
+      { signal, timeout: MOUNT_TIMEOUT_MS, killSignal: "SIGKILL" },
+      (error, _, stderr) => {
+        if (error === null) resolve();
+        else if (signal.aborted) reject(cancelled(command));
+        else reject(failure(command, args, stderr.trim() === "" ? error : new Error(stderr.trim())));
+      },
+    );
   });
 }
 
 function runNow(command: string, args: readonly string[]): void {
-  const result = spawnSync(command, args, { timeout: BIND_TIMEOUT_MS, killSignal: "SIGKILL", encoding: "utf8" });
+  const result = childProcess().spawnSync(command, args, {
+    timeout: BIND_TIMEOUT_MS,
+    killSignal: "SIGKILL",
+    encoding: "utf8",
+  });
   if (result.error !== undefined) throw failure(command, args, result.error);
   if (result.status !== 0)
     throw failure(command, args, new Error(result.stderr.trim() || `exit code ${result.status}`));

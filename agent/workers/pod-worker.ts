@@ -203,7 +203,9 @@ export class PodWorker {
     this.#touched = true;
     try {
       const look = (deadline: AbortSignal) => adapter.inspect(uid, deadline);
-      const observed = await withDeadline(clock, INSPECT_TIMEOUT, `inspect pod ${uid}`, look, signal);
+      const inspected = await withDeadline(clock, INSPECT_TIMEOUT, `inspect pod ${uid}`, look, signal);
+      // What is kept of it must not keep a second copy of the pod.
+      const observed: ObservedPod = { ...inspected, manifest: undefined };
       this.#failures.delete(INSPECT);
       const fingerprint = fingerprintOf(observed);
       if (fingerprint !== this.#fingerprint) this.#looks = 0;

@@ -5,8 +5,6 @@ import { type Clock, millis } from "../../protocol/ports.ts";
 import type { ImageCredentials, ImageInfo, ImageService as ImageServiceContract } from "../contract/runtime-adapter.ts";
 import { type CriClient, failure } from "./cri-client.ts";
 import { ImageService } from "./cri-messages.ts";
-import { importWithCtr } from "./ctr-import.ts";
-import { readImageArchive } from "./image-archive.ts";
 import type { MessageOf } from "./wire/protobuf.ts";
 
 type Image = NonNullable<MessageOf<(typeof ImageService.imageStatus)["response"]>["image"]>;
@@ -71,6 +69,9 @@ export class CriImages implements ImageServiceContract {
   }
 
   async import(path: string, name: string | undefined, signal: AbortSignal): Promise<readonly ImageInfo[]> {
+    // Loaded when they are needed: zlib and child processes are 1 MiB of a long-lived process.
+    const { readImageArchive } = await import("./image-archive.ts");
+    const { importWithCtr } = await import("./ctr-import.ts");
     const { images, gzipped } = await readImageArchive(path, signal);
     const wanted = name === undefined ? undefined : canonicalName(name);
     if (wanted !== undefined && images.length > 1) {

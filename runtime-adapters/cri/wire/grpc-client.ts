@@ -130,7 +130,8 @@ export class GrpcClient implements Disposable {
     const headers = [":method", "POST", ":scheme", "http", ":path", method.path, ":authority", "localhost"];
     headers.push("content-type", "application/grpc", "te", "trailers", "user-agent", "picolet");
     if (timeoutMs !== undefined) headers.push("grpc-timeout", formatTimeout(timeoutMs));
-    const block = encodeHeaders([...headers, ...(method.metadata ?? [])]);
+    // In memory of its own: a piece of Node's pool would keep the whole slab for as long as the client lives.
+    const block = Buffer.from(new Uint8Array(encodeHeaders([...headers, ...(method.metadata ?? [])])).buffer);
     this.#blocks.set(method.path, { timeoutMs, block });
     return block;
   }
