@@ -7,6 +7,7 @@ import type { PodObserver, PodObserverSink } from "../core/pod-observer.ts";
 import type { ImageManager, PodEnvironment, RuntimeRouter } from "../core/pod-ports.ts";
 import type { DesiredSnapshot, DesiredStore, EventRecorder } from "../core/store.ts";
 import { type CrashBackoffLimits, DEFAULT_CRASH_BACKOFF } from "../plan/crash-backoff.ts";
+import { notActedUpon } from "../plan/not-acted-upon.ts";
 import { planPod } from "../plan/plan-pod.ts";
 import type { PlanPod, PodStatusBook, ProbeResult } from "../plan/pod-view.ts";
 import { NameClaims, nameKeyOf } from "./name-claims.ts";
@@ -176,7 +177,15 @@ export class PodWorkers implements Component, PodObserverSink {
     if (signal === undefined) return;
     const worker = new PodWorker(this.#ports, desired, wanted);
     this.#workers.set(desired.uid, worker);
+    if (wanted) this.#tellWhatIsInVain(desired);
     this.#tasks.start(this.#work(worker, signal));
+  }
+
+  #tellWhatIsInVain(desired: DesiredPod): void {
+    const fields = notActedUpon(desired.pod);
+    if (fields.length === 0) return;
+    const message = `This version of picolet accepts and does not act upon: ${fields.join(", ")}`;
+    this.#ports.events.record(desired, "Warning", "NotActedUpon", message);
   }
 
   async #work(worker: PodWorker, signal: AbortSignal): Promise<void> {
