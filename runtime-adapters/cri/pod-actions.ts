@@ -5,6 +5,7 @@ import type { Log } from "../../protocol/ports.ts";
 import type { Action, ContainerLaunch, DesiredPod, SandboxLaunch } from "../contract/runtime-adapter.ts";
 import { type CriClient, failure } from "./cri-client.ts";
 import { ContainerState, ImageService, RuntimeService } from "./cri-messages.ts";
+import { endLeakedTask, leakedTaskIn } from "./leaked-task.ts";
 import type { OomScoreAdvice } from "./oom-score-advice.ts";
 import type { OwnedIds } from "./owned-ids.ts";
 import {
@@ -230,7 +231,14 @@ export class PodActions {
   ): Promise<void> {
     try {
       if ((await this.#owned.require(id, kind, signal)) === undefined) return;
-      await end();
+      await end().catch(async (error: unknown) => {
+        const leaked = leakedTaskIn(error);
+        if (leaked === undefined) throw error;
+        if ((await this.#owned.require(leaked, "container", signal)) === undefined) throw error;
+        this.#log.warn("ending a process that the runtime has lost sight of", { container: leaked });
+        await endLeakedTask(this.#client, leaked, signal);
+        await end();
+      });
     } catch (error) {
       if (isPicoletError(error, "not_found")) return;
       throw failure(error, `cannot ${verb} ${id}`);
