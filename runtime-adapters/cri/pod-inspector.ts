@@ -202,9 +202,11 @@ function observedState(status: Status): ObservedState {
     case ContainerState.running:
       return { kind: "running", startedAtMs: status.startedAtMs };
     case ContainerState.exited: {
-      const { exitCode, message, finishedAtMs } = status;
+      const { exitCode, message } = status;
       // One that could not be started has no start.
       const startedAtMs = status.startedAtMs > 0 ? status.startedAtMs : status.createdAtMs;
+      // containerd takes the start's time when the start is over; a short program has ended by then.
+      const finishedAtMs = Math.max(startedAtMs, status.finishedAtMs);
       const reason = status.reason !== "" ? status.reason : exitCode === 0 ? "Completed" : "Error";
       return { kind: "exited", startedAtMs, finishedAtMs, exitCode, reason, message };
     }
