@@ -21,6 +21,9 @@ import { type ImageUser, needsImageUser } from "./security-context.ts";
 /** A sandbox waits for its network; the kubelet gives it twice the time of other calls. */
 const SANDBOX_TIMEOUT_FACTOR = 2;
 
+/** containerd's reason of a container whose start failed. */
+const START_ERROR = "StartError";
+
 /** Carries out one action. Each may be taken again after a crash, at any point. */
 export class PodActions {
   readonly #client: CriClient;
@@ -123,6 +126,7 @@ export class PodActions {
     if (sandbox === undefined) {
       throw new PicoletError("not_found", `cannot start container ${launch.name}: pod ${pod.uid} has no ready sandbox`);
     }
+    if (launch.attempt > 0) await this.#endLeakedRuns(pod, launch, signal);
     const id = await this.#createContainer(pod, launch, sandbox, signal);
     if (id === undefined) return;
     try {
@@ -135,6 +139,15 @@ export class PodActions {
         reason: "RunContainerError",
         ...code,
       });
+    }
+  }
+
+  /** A run before this one that is said to have failed to start may run all the same: see `leaked-task.ts`. */
+  async #endLeakedRuns(pod: DesiredPod, { name }: ContainerLaunch, signal: AbortSignal): Promise<void> {
+    const { containers } = await this.#inspector.inspect(pod.uid, signal);
+    for (const { id, name: other, state } of containers) {
+      if (other !== name || state.kind !== "exited" || state.reason !== START_ERROR) continue;
+      await endLeakedTask(this.#client, id, signal);
     }
   }
 
