@@ -80,11 +80,11 @@ export function violationsOf(path: string, source: string): Violation[] {
 
 /** One broken import for every rule; each must be found. */
 const CANARIES: readonly (readonly [path: string, source: string])[] = [
-  ["protocol/canary.ts", 'import type { X } from "../agent/core/watch.ts";'],
+  ["protocol/canary.ts", 'import type { X } from "../agent/core/store.ts";'],
   ["protocol/canary.ts", 'import { readFileSync } from "node:fs";'],
   ["runtime-adapters/contract/canary.ts", 'export { x } from "../cri/adapter.ts";'],
   ["runtime-adapters/cri/canary.ts", 'import { x } from "../wasm/adapter.ts";'],
-  ["runtime-adapters/cri/canary.ts", 'import type { X } from "../../agent/core/watch.ts";'],
+  ["runtime-adapters/cri/canary.ts", 'import type { X } from "../../agent/core/store.ts";'],
   ["agent/core/canary.ts", 'import { x } from "../store/x.ts";'],
   ["agent/core/canary.ts", 'import "node:os";'],
   ["agent/plan/canary.ts", 'const x = await import("../workers/x.ts");'],
@@ -92,9 +92,9 @@ const CANARIES: readonly (readonly [path: string, source: string])[] = [
   ["agent/workers/canary.ts", 'import { x } from "../store/x.ts";'],
   ["agent/workers/canary.ts", 'import { x } from "../../runtime-adapters/cri/adapter.ts";'],
   ["agent/workers/canary.ts", 'import { x } from "../../test/support/x.ts";'],
-  ["agent/cli/canary.ts", 'import { x } from "../core/watch.ts";'],
+  ["agent/cli/canary.ts", 'import { x } from "../core/store.ts";'],
   ["agent/main/canary.ts", 'import { x } from "../../hub/x.ts";'],
-  ["hub/canary.ts", 'import { x } from "../agent/core/watch.ts";'],
+  ["hub/canary.ts", 'import { x } from "../agent/core/store.ts";'],
   ["elsewhere/canary.ts", 'import { x } from "../protocol/x.ts";'],
 ];
 

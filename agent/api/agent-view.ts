@@ -1,4 +1,6 @@
 /** What the local API reads of the agent; `main` wires it. Every getter answers at once, from memory. */
+
+import type { Watch } from "../../protocol/async/watch.ts";
 import type {
   NodeCondition,
   ResourceReport,
@@ -10,7 +12,6 @@ import type {
 import type { PodStatus } from "../../protocol/pod.ts";
 import type { DesiredPod, ImageService, ObservedContainer } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { EventStore } from "../core/store.ts";
-import type { Watch } from "../core/watch.ts";
 
 export interface AgentView {
   node(): NodeView;

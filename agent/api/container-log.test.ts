@@ -16,8 +16,8 @@ import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { gzipSync } from "node:zlib";
 import fc from "fast-check";
+import { WatchSource } from "../../protocol/async/watch.ts";
 import { isPicoletError } from "../../protocol/errors.ts";
-import { WatchSource } from "../core/watch.ts";
 import { type LogRequest, type LogWriter, readContainerLog } from "./container-log.ts";
 
 const ALL: LogRequest = {

@@ -1,8 +1,8 @@
 import { type FSWatcher, watch } from "node:fs";
 import { stat } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
+import { joinSignals } from "../../protocol/async/abort.ts";
 import { PicoletError, toPicoletError } from "../../protocol/errors.ts";
-import { joinSignals } from "../core/abort.ts";
 import {
   BLOCK_BYTES,
   closeAll,

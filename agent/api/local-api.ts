@@ -1,10 +1,10 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { Socket } from "node:net";
+import { type JoinedSignal, joinSignals } from "../../protocol/async/abort.ts";
+import type { Component } from "../../protocol/async/component.ts";
 import { describeError, type ErrorCode, isCancelled, PicoletError } from "../../protocol/errors.ts";
 import type { ApiError } from "../../protocol/local-api.ts";
 import type { Clock, Log } from "../../protocol/ports.ts";
-import { type JoinedSignal, joinSignals } from "../core/abort.ts";
-import type { Component } from "../core/component.ts";
 import type { AgentView } from "./agent-view.ts";
 import { type Answer, ApiHandler } from "./api-handler.ts";
 import { listenOnSocket } from "./unix-socket.ts";

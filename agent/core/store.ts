@@ -1,8 +1,9 @@
 /** What the agent keeps across reboots and power cuts. `agent/store` implements it on SQLite. */
+
+import type { Watch } from "../../protocol/async/watch.ts";
 import type { PodStatus } from "../../protocol/pod.ts";
 import type { PodUid } from "../../protocol/ports.ts";
 import type { DesiredPod, SourceId } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import type { Watch } from "./watch.ts";
 
 export interface DesiredSnapshot {
   readonly pods: ReadonlyMap<PodUid, DesiredPod>;

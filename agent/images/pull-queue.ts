@@ -1,8 +1,8 @@
+import { cancelled } from "../../protocol/async/abort.ts";
 import { PicoletError } from "../../protocol/errors.ts";
 import type { Clock, Millis } from "../../protocol/ports.ts";
 import { millis } from "../../protocol/ports.ts";
 import type { ImageInfo } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { cancelled } from "../core/abort.ts";
 
 /**
  * Different images of one runtime that wait or are being pulled. A node has 110 pods at most unless configured

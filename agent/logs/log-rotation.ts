@@ -1,8 +1,8 @@
 import { link, lstat, rename, unlink } from "node:fs/promises";
 import { dirname } from "node:path";
+import type { Component } from "../../protocol/async/component.ts";
 import { describeError, isCancelled } from "../../protocol/errors.ts";
 import { type Clock, type Log, type Millis, type MonotonicMs, millis, type PodUid } from "../../protocol/ports.ts";
-import type { Component } from "../core/component.ts";
 import { errorCode } from "../core/error-code.ts";
 import { nextStamp } from "./log-names.ts";
 import { containerLogs, type LogFileUsage, logFilesIn, unlessGone } from "./log-usage.ts";

@@ -1,6 +1,7 @@
 import { statfsSync } from "node:fs";
 import { freemem } from "node:os";
 import { join } from "node:path";
+import type { Watch } from "../../protocol/async/watch.ts";
 import type {
   NodeCondition,
   ResourceReport,
@@ -15,7 +16,6 @@ import type { AgentPod, AgentView, ImageStore, NodeView } from "../api/agent-vie
 import type { Configuration } from "../config/configuration.ts";
 import type { RuntimeRouter } from "../core/pod-ports.ts";
 import type { DesiredStore, EventStore } from "../core/store.ts";
-import type { Watch } from "../core/watch.ts";
 import type { NodeCapacity } from "../node/machine.ts";
 import type { PodEntry, StatusManager } from "../status/status-manager.ts";
 import type { AgentArguments } from "./arguments.ts";

@@ -1,6 +1,9 @@
 import { createHash } from "node:crypto";
 import { mkdirSync, realpathSync, statfsSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
+import { aborted } from "../../protocol/async/abort.ts";
+import type { Component } from "../../protocol/async/component.ts";
+import { supervise } from "../../protocol/async/supervisor.ts";
 import type { CgroupSettings } from "../../protocol/cgroup-values.ts";
 import type { SourceProblem } from "../../protocol/local-api.ts";
 import type { Pod } from "../../protocol/pod.ts";
@@ -10,8 +13,6 @@ import { CriAdapter } from "../../runtime-adapters/cri/cri-adapter.ts";
 import { WasmAdapter } from "../../runtime-adapters/wasm/wasm-adapter.ts";
 import { LocalApi } from "../api/local-api.ts";
 import type { Configuration } from "../config/configuration.ts";
-import { aborted } from "../core/abort.ts";
-import type { Component } from "../core/component.ts";
 import type { PodObserver } from "../core/pod-observer.ts";
 import { ImagePuller } from "../images/image-puller.ts";
 import { type LoggedContainer, LogRotation } from "../logs/log-rotation.ts";
@@ -36,7 +37,6 @@ import { OrphanSweep, type OrphanSweepComponents } from "./orphan-sweep.ts";
 import { RuntimeReports } from "./runtime-reports.ts";
 import { NodeRuntimes } from "./runtime-router.ts";
 import { StoreEvents } from "./store-events.ts";
-import { supervise } from "./supervisor.ts";
 
 export interface AgentPorts {
   readonly clock: Clock;

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { WatchSource } from "../../protocol/async/watch.ts";
 import { millis } from "../../protocol/ports.ts";
 import { VirtualClock } from "../../test/support/virtual-clock.ts";
-import { WatchSource } from "../core/watch.ts";
 import { IdleCollection } from "./idle-collection.ts";
 
 /** A collection that counts, on virtual time. */

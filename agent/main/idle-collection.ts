@@ -1,7 +1,7 @@
+import type { Component } from "../../protocol/async/component.ts";
+import type { Watch } from "../../protocol/async/watch.ts";
 import { isCancelled } from "../../protocol/errors.ts";
 import { type Clock, seconds } from "../../protocol/ports.ts";
-import type { Component } from "../core/component.ts";
-import type { Watch } from "../core/watch.ts";
 
 /** Nothing has happened for so long: the garbage of what happened before is all there will be. */
 const QUIET = seconds(10);

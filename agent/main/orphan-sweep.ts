@@ -1,8 +1,8 @@
+import { aborted } from "../../protocol/async/abort.ts";
+import type { Component } from "../../protocol/async/component.ts";
 import { describeError, isCancelled } from "../../protocol/errors.ts";
 import { type Log, podUid } from "../../protocol/ports.ts";
 import type { RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { aborted } from "../core/abort.ts";
-import type { Component } from "../core/component.ts";
 import type { PodObserver } from "../core/pod-observer.ts";
 import type { DesiredStore } from "../core/store.ts";
 

@@ -1,10 +1,10 @@
 /** The agent's entry: reads arguments and configuration, runs until a signal, and leaves with a code that says why. */
 import { readFileSync } from "node:fs";
+import { cancelled } from "../../protocol/async/abort.ts";
+import { systemClock } from "../../protocol/async/system-clock.ts";
 import { describeError, PicoletError } from "../../protocol/errors.ts";
 import { VERSION } from "../../protocol/version.ts";
 import { type Configuration, formatConfigurationProblem, loadConfiguration } from "../config/configuration.ts";
-import { cancelled } from "../core/abort.ts";
-import { systemClock } from "../core/system-clock.ts";
 import { type AgentArguments, DEFAULT_CONFIG_PATH, HELP, parseArguments } from "./arguments.ts";
 import { runAgent } from "./compose.ts";
 import { ConsoleLog } from "./console-log.ts";

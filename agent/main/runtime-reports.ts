@@ -1,11 +1,11 @@
+import { Alarm } from "../../protocol/async/alarm.ts";
+import type { Component } from "../../protocol/async/component.ts";
+import { withDeadline } from "../../protocol/async/deadline.ts";
+import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
 import { describeError, isCancelled } from "../../protocol/errors.ts";
 import type { RuntimeReport } from "../../protocol/local-api.ts";
 import { type Clock, type Log, type Millis, seconds } from "../../protocol/ports.ts";
 import type { RuntimeAdapter, RuntimeStatus } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { Alarm } from "../core/alarm.ts";
-import type { Component } from "../core/component.ts";
-import { withDeadline } from "../core/deadline.ts";
-import { type Watch, WatchSource } from "../core/watch.ts";
 import type { RuntimeHealth } from "../observe/runtime-watcher.ts";
 
 /** A status takes a millisecond; a runtime that needs so long for it is not well. */

@@ -1,7 +1,7 @@
+import type { Component } from "../../protocol/async/component.ts";
+import type { Watch } from "../../protocol/async/watch.ts";
 import { isCancelled } from "../../protocol/errors.ts";
-import type { Component } from "../core/component.ts";
 import type { EventRecorder } from "../core/store.ts";
-import type { Watch } from "../core/watch.ts";
 import type { StoreState } from "../store/store-file.ts";
 
 /** Tells of a store that was damaged, that cannot be written, or that is kept in memory: events of the node. */

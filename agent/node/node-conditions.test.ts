@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { WatchSource } from "../../protocol/async/watch.ts";
 import { RecordedEvents, RecordedLog } from "../../test/support/recorders.ts";
 import { VirtualClock } from "../../test/support/virtual-clock.ts";
-import { WatchSource } from "../core/watch.ts";
 import { NodeConditions, type RuntimeHealth, readyCondition } from "./node-conditions.ts";
 
 const NOW = new Date("2026-01-01T00:00:00.999Z");

@@ -1,7 +1,7 @@
+import type { Component } from "../../protocol/async/component.ts";
+import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
 import type { Clock, Log } from "../../protocol/ports.ts";
-import type { Component } from "../core/component.ts";
 import type { EventRecorder, ObjectReference } from "../core/store.ts";
-import { type Watch, WatchSource } from "../core/watch.ts";
 
 /** How one runtime is, as whoever relists it sees it. */
 export interface RuntimeHealth {

@@ -1,8 +1,8 @@
+import type { Component } from "../../protocol/async/component.ts";
+import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
 import type { Clock, Log, PodUid, Random } from "../../protocol/ports.ts";
 import type { RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import type { Component } from "../core/component.ts";
 import type { PodObserver, PodObserverSink } from "../core/pod-observer.ts";
-import { type Watch, WatchSource } from "../core/watch.ts";
 import { type RuntimeHealth, RuntimeWatcher } from "./runtime-watcher.ts";
 
 export interface PlegComponents {

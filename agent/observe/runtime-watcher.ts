@@ -1,3 +1,5 @@
+import { Alarm } from "../../protocol/async/alarm.ts";
+import { withDeadline } from "../../protocol/async/deadline.ts";
 import { describeError, isCancelled, isPicoletError } from "../../protocol/errors.ts";
 import {
   type Clock,
@@ -10,8 +12,6 @@ import {
   seconds,
 } from "../../protocol/ports.ts";
 import type { RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { Alarm } from "../core/alarm.ts";
-import { withDeadline } from "../core/deadline.ts";
 import type { PodObserverSink } from "../core/pod-observer.ts";
 
 /** What a runtime is worth now; the node's condition Ready is made of these. */

@@ -1,3 +1,4 @@
+import { joinSignals } from "../../protocol/async/abort.ts";
 import {
   type CgroupSettings,
   cpuSharesOf,
@@ -11,7 +12,6 @@ import type { Pod, QosClass } from "../../protocol/pod.ts";
 import { type Clock, type Log, seconds } from "../../protocol/ports.ts";
 import { qosClass } from "../../protocol/qos.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { joinSignals } from "../core/abort.ts";
 import type { CgroupTree } from "./cgroup-tree.ts";
 
 /** A killed process that is still there then hangs in the kernel; the removal is tried again later. */

@@ -15,6 +15,8 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
+import { systemClock } from "../../protocol/async/system-clock.ts";
+import type { Watch } from "../../protocol/async/watch.ts";
 import { PicoletError } from "../../protocol/errors.ts";
 import type { SourceProblem } from "../../protocol/local-api.ts";
 import { type Millis, millis, seconds } from "../../protocol/ports.ts";
@@ -24,8 +26,6 @@ import { RecordedEvents, RecordedLog } from "../../test/support/recorders.ts";
 import { TemporaryFolder } from "../../test/support/store-samples.ts";
 import { VirtualClock } from "../../test/support/virtual-clock.ts";
 import type { DesiredSnapshot } from "../core/store.ts";
-import { systemClock } from "../core/system-clock.ts";
-import type { Watch } from "../core/watch.ts";
 import { FileSource } from "./file-source.ts";
 import { MAX_FILES } from "./manifest-files.ts";
 

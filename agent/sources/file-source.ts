@@ -1,12 +1,12 @@
 import { basename, dirname, join, relative, sep } from "node:path";
+import { Alarm } from "../../protocol/async/alarm.ts";
+import type { Component } from "../../protocol/async/component.ts";
+import type { Watch } from "../../protocol/async/watch.ts";
 import { describeError, isCancelled, isPicoletError } from "../../protocol/errors.ts";
 import type { SourceProblem } from "../../protocol/local-api.ts";
 import { type Clock, type Log, type Millis, millis, seconds } from "../../protocol/ports.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { Alarm } from "../core/alarm.ts";
-import type { Component } from "../core/component.ts";
 import type { DesiredStore, EventRecorder } from "../core/store.ts";
-import type { Watch } from "../core/watch.ts";
 import { settleClaims } from "./claims.ts";
 import { FolderWatcher } from "./folder-watcher.ts";
 import { folderIdentity, listManifests, MAX_FILES, type ManifestListing, nearestFolder } from "./manifest-files.ts";

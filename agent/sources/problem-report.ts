@@ -1,8 +1,8 @@
+import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
 import type { SourceProblem } from "../../protocol/local-api.ts";
 import type { Log } from "../../protocol/ports.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { EventRecorder, ObjectReference } from "../core/store.ts";
-import { type Watch, WatchSource } from "../core/watch.ts";
 import type { ManifestProblem } from "./manifest-reader.ts";
 
 /** CamelCase, for events. */

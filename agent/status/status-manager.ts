@@ -1,8 +1,8 @@
+import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
 import { describeError } from "../../protocol/errors.ts";
 import type { PodStatus } from "../../protocol/pod.ts";
 import type { Log, PodUid } from "../../protocol/ports.ts";
 import type { StatusOutbox } from "../core/store.ts";
-import { type Watch, WatchSource } from "../core/watch.ts";
 import { deriveStatus } from "../plan/derive-status.ts";
 import type { PodStatusBook, PodView } from "../plan/pod-view.ts";
 

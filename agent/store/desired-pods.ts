@@ -1,8 +1,8 @@
+import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
 import { PicoletError } from "../../protocol/errors.ts";
 import type { PodUid } from "../../protocol/ports.ts";
 import type { DesiredPod, SourceId } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { DesiredSnapshot, DesiredStore } from "../core/store.ts";
-import { type Watch, WatchSource } from "../core/watch.ts";
 import type { Connection } from "./connection.ts";
 import {
   contentOf,

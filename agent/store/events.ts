@@ -1,7 +1,7 @@
 import { hash } from "node:crypto";
+import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
 import type { Clock, Log } from "../../protocol/ports.ts";
 import { type EventInput, type EventRecord, type EventStore, MAX_EVENT_MESSAGE_LENGTH } from "../core/store.ts";
-import { type Watch, WatchSource } from "../core/watch.ts";
 import type { Connection } from "./connection.ts";
 import { EventRateLimit } from "./event-rate-limit.ts";
 import type { Batched } from "./store-file.ts";

@@ -1,9 +1,9 @@
+import { Alarm } from "../../protocol/async/alarm.ts";
+import type { Component } from "../../protocol/async/component.ts";
+import type { Watch } from "../../protocol/async/watch.ts";
 import { isCancelled } from "../../protocol/errors.ts";
 import { type Clock, type Log, type MonotonicMs, millis, seconds } from "../../protocol/ports.ts";
-import { Alarm } from "../core/alarm.ts";
-import type { Component } from "../core/component.ts";
 import type { DesiredStore, EventStore, StatusOutbox } from "../core/store.ts";
-import type { Watch } from "../core/watch.ts";
 import type { Connection } from "./connection.ts";
 import { DesiredPods } from "./desired-pods.ts";
 import { type DesiredContents, readDesired } from "./desired-rows.ts";

@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
+import { cancelled } from "../../protocol/async/abort.ts";
 import { PicoletError } from "../../protocol/errors.ts";
-import { cancelled } from "../core/abort.ts";
 import { mountPointsWithin, parseMountInfo } from "../core/mount-info.ts";
 
 /** A local mount takes milliseconds; this is for a board that is swapping, and for a file system that hangs. */

@@ -1,7 +1,7 @@
 import type { Dir } from "node:fs";
 import { chmod, lstat, opendir, realpath, rename, rmdir, unlink } from "node:fs/promises";
+import { cancelled } from "../../protocol/async/abort.ts";
 import { PicoletError } from "../../protocol/errors.ts";
-import { cancelled } from "../core/abort.ts";
 import { errorCode } from "../core/error-code.ts";
 
 /** PATH_MAX is 4096 bytes; below this a name of 255 bytes can always be appended. A pod can make deeper folders. */

@@ -1,10 +1,11 @@
 /** The images of one pod's containers on their way to the node, while the worker goes on with other things. */
+
+import { type JoinedSignal, joinSignals } from "../../protocol/async/abort.ts";
+import { withDeadline } from "../../protocol/async/deadline.ts";
 import { isPicoletError } from "../../protocol/errors.ts";
 import type { Container } from "../../protocol/pod.ts";
 import { type Clock, millis } from "../../protocol/ports.ts";
 import type { DesiredPod, ResolvedImage, RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { type JoinedSignal, joinSignals } from "../core/abort.ts";
-import { withDeadline } from "../core/deadline.ts";
 import type { ImageManager } from "../core/pod-ports.ts";
 
 /** To look up an image that is on the node takes a few ms; what takes longer is a pull, which nobody waits for. */

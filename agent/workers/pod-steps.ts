@@ -1,3 +1,5 @@
+import { cancelled } from "../../protocol/async/abort.ts";
+import { withDeadline } from "../../protocol/async/deadline.ts";
 import { isCancelled, PicoletError } from "../../protocol/errors.ts";
 import type { Container } from "../../protocol/pod.ts";
 import { type Millis, millis, seconds } from "../../protocol/ports.ts";
@@ -8,8 +10,6 @@ import type {
   ObservedPod,
   RuntimeAdapter,
 } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { cancelled } from "../core/abort.ts";
-import { withDeadline } from "../core/deadline.ts";
 import { isBarrier, type PlanAction, type PodView, stepOf } from "../plan/pod-view.ts";
 import type { WorkerEvent } from "../plan/worker-state.ts";
 import type { PodImages } from "./pod-images.ts";

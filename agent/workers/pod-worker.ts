@@ -1,3 +1,6 @@
+import { type JoinedSignal, joinSignals } from "../../protocol/async/abort.ts";
+import { Alarm } from "../../protocol/async/alarm.ts";
+import { withDeadline } from "../../protocol/async/deadline.ts";
 import { containerHash } from "../../protocol/container-hash.ts";
 import { describeError, isCancelled, PicoletError } from "../../protocol/errors.ts";
 import { millis, type PodUid } from "../../protocol/ports.ts";
@@ -7,9 +10,6 @@ import type {
   ObservedPod,
   RuntimeAdapter,
 } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { type JoinedSignal, joinSignals } from "../core/abort.ts";
-import { Alarm } from "../core/alarm.ts";
-import { withDeadline } from "../core/deadline.ts";
 import { type Plan, type PlanAction, type PodView, stepOf } from "../plan/pod-view.ts";
 import { INITIAL_STATE, transition, type WorkerState } from "../plan/worker-state.ts";
 import { PodImages } from "./pod-images.ts";

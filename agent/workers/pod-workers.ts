@@ -1,8 +1,8 @@
+import { joinSignals } from "../../protocol/async/abort.ts";
+import type { Component } from "../../protocol/async/component.ts";
 import { describeError, isCancelled } from "../../protocol/errors.ts";
 import { type Clock, type Log, millis, type PodUid, type Random, seconds } from "../../protocol/ports.ts";
 import type { DesiredPod, RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { joinSignals } from "../core/abort.ts";
-import type { Component } from "../core/component.ts";
 import type { PodObserver, PodObserverSink } from "../core/pod-observer.ts";
 import type { ImageManager, PodEnvironment, RuntimeRouter } from "../core/pod-ports.ts";
 import type { DesiredSnapshot, DesiredStore, EventRecorder } from "../core/store.ts";

@@ -1,5 +1,5 @@
+import { cancelled, joinSignals } from "../../protocol/async/abort.ts";
 import type { Clock, Millis } from "../../protocol/ports.ts";
-import { cancelled, joinSignals } from "../core/abort.ts";
 
 /**
  * So many may do something at once; the others wait, first come first served. Who takes longer than `patience` goes on,

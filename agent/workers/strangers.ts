@@ -1,8 +1,9 @@
 /** Pods that a runtime has and the store does not know: it was lost, or an earlier agent died at the wrong moment. */
+
+import { withDeadline } from "../../protocol/async/deadline.ts";
 import { describeError, isCancelled } from "../../protocol/errors.ts";
 import { type Clock, type Log, type PodUid, type Random, seconds } from "../../protocol/ports.ts";
 import type { DesiredPod, RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { withDeadline } from "../core/deadline.ts";
 import { retryDelay } from "../plan/retry-delay.ts";
 
 /** Nobody waits for one that hangs; the others of its runtime do, if they are new. */

@@ -1,7 +1,7 @@
 /** Figures of the real agent with real containers: memory, CPU, latencies. Sizes in MiB, times in seconds. */
 import { execFileSync } from "node:child_process";
 import { setTimeout as delay } from "node:timers/promises";
-import { systemClock } from "../../agent/core/system-clock.ts";
+import { systemClock } from "../../protocol/async/system-clock.ts";
 import type { Pod } from "../../protocol/pod.ts";
 import { RuntimeService } from "../../runtime-adapters/cri/cri-messages.ts";
 import { GrpcClient } from "../../runtime-adapters/cri/wire/grpc-client.ts";

@@ -8,7 +8,7 @@ import { mkdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
-import { systemClock } from "../../agent/core/system-clock.ts";
+import { systemClock } from "../../protocol/async/system-clock.ts";
 import { parsePod } from "../../protocol/parse-pod.ts";
 import { millis, podUid } from "../../protocol/ports.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";

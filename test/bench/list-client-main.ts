@@ -1,6 +1,6 @@
 /** Asks a CRI socket for its sandboxes, one call after the other, and tells its parent what that cost. */
 import { readFileSync } from "node:fs";
-import { systemClock } from "../../agent/core/system-clock.ts";
+import { systemClock } from "../../protocol/async/system-clock.ts";
 import { relistCalls } from "../../runtime-adapters/cri/cri-messages.ts";
 import { LABEL } from "../../runtime-adapters/cri/labels.ts";
 import { GrpcClient } from "../../runtime-adapters/cri/wire/grpc-client.ts";

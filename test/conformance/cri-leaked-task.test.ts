@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
-import { systemClock } from "../../agent/core/system-clock.ts";
+import { systemClock } from "../../protocol/async/system-clock.ts";
 import { parsePod } from "../../protocol/parse-pod.ts";
 import { millis, podUid } from "../../protocol/ports.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";

@@ -7,7 +7,7 @@ import { connect } from "node:net";
 import { networkInterfaces } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
-import { systemClock } from "../../agent/core/system-clock.ts";
+import { systemClock } from "../../protocol/async/system-clock.ts";
 import { describeError, isPicoletError } from "../../protocol/errors.ts";
 import { parsePod } from "../../protocol/parse-pod.ts";
 import { millis, podUid } from "../../protocol/ports.ts";

@@ -2,7 +2,7 @@
  * The line between one life of the agent and the world. When the life ends as by kill -9, nothing passes it any more:
  * what was awaited never comes, and nothing is told to anybody.
  */
-import { joinSignals } from "../../agent/core/abort.ts";
+import { joinSignals } from "../../protocol/async/abort.ts";
 import type { Clock, Millis, PodUid } from "../../protocol/ports.ts";
 import type {
   Action,

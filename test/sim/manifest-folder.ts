@@ -1,4 +1,4 @@
-import { type Watch, WatchSource } from "../../agent/core/watch.ts";
+import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
 
 /** What one source wants, by pod name; it outlives the agent. */

@@ -1,7 +1,7 @@
 /** A process that changes a store as fast as it can and says on stdout what has been accepted, until it is killed. */
 import { writeSync } from "node:fs";
-import { systemClock } from "../../agent/core/system-clock.ts";
 import { Store } from "../../agent/store/store.ts";
+import { systemClock } from "../../protocol/async/system-clock.ts";
 import { RecordedLog } from "../support/recorders.ts";
 import { samplePod, sampleStatus } from "../support/store-samples.ts";
 import { podsOf } from "./history.ts";

@@ -1,7 +1,7 @@
 /** An agent as its local API sees it, made of plain values that a test may change; used for the API and for edgectl. */
 import type { AgentPod, AgentView, ImageStore, NodeView } from "../../agent/api/agent-view.ts";
 import type { EventInput, EventRecord } from "../../agent/core/store.ts";
-import { WatchSource } from "../../agent/core/watch.ts";
+import { WatchSource } from "../../protocol/async/watch.ts";
 import { PicoletError } from "../../protocol/errors.ts";
 import type {
   ResourceReport,

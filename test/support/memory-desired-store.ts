@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from "node:util";
 import type { DesiredSnapshot, DesiredStore } from "../../agent/core/store.ts";
-import { WatchSource } from "../../agent/core/watch.ts";
+import { WatchSource } from "../../protocol/async/watch.ts";
 import type { PicoletError } from "../../protocol/errors.ts";
 import type { PodUid } from "../../protocol/ports.ts";
 import type { DesiredPod, SourceId } from "../../runtime-adapters/contract/runtime-adapter.ts";

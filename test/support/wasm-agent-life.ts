@@ -2,9 +2,10 @@
  * A program: one life of an agent that does one thing after another to a few component pods, until it is killed.
  * Its argument is an `AgentLife` as JSON. It says `alive` after its first deed.
  */
-import { systemClock } from "../../agent/core/system-clock.ts";
+
 import { detectCgroups } from "../../agent/resources/cgroup-hierarchies.ts";
 import { CgroupTree } from "../../agent/resources/cgroup-tree.ts";
+import { systemClock } from "../../protocol/async/system-clock.ts";
 import { isPicoletError } from "../../protocol/errors.ts";
 import { millis } from "../../protocol/ports.ts";
 import type {

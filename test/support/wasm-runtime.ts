@@ -3,9 +3,9 @@ import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { existsSync, mkdirSync, readFileSync, watch } from "node:fs";
 import { dirname } from "node:path";
-import { systemClock } from "../../agent/core/system-clock.ts";
 import { detectCgroups } from "../../agent/resources/cgroup-hierarchies.ts";
 import { CgroupTree } from "../../agent/resources/cgroup-tree.ts";
+import { systemClock } from "../../protocol/async/system-clock.ts";
 import type { Pod } from "../../protocol/pod.ts";
 import { millis, podUid } from "../../protocol/ports.ts";
 import type {

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { type TestContext, test } from "node:test";
-import { systemClock } from "../../agent/core/system-clock.ts";
+import { systemClock } from "../../protocol/async/system-clock.ts";
 import { isPicoletError } from "../../protocol/errors.ts";
 import { millis, seconds } from "../../protocol/ports.ts";
 import { asScript } from "../../runtime-adapters/wasm/transpile/generated-script.ts";

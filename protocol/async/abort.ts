@@ -1,4 +1,4 @@
-import { PicoletError } from "../../protocol/errors.ts";
+import { PicoletError } from "../errors.ts";
 
 export const cancelled = (what: string): PicoletError => new PicoletError("cancelled", `${what} was cancelled`);
 

@@ -1,4 +1,4 @@
-import type { Clock, Millis, MonotonicMs } from "../../protocol/ports.ts";
+import type { Clock, Millis, MonotonicMs } from "../ports.ts";
 import { cancelled } from "./abort.ts";
 
 /** A Node timer fires at once when asked for more than this many milliseconds (2^31 - 1). */

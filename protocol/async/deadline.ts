@@ -1,5 +1,5 @@
-import { PicoletError } from "../../protocol/errors.ts";
-import type { Clock, Millis } from "../../protocol/ports.ts";
+import { PicoletError } from "../errors.ts";
+import type { Clock, Millis } from "../ports.ts";
 import { cancelled, joinSignals } from "./abort.ts";
 
 /**

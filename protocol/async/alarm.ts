@@ -1,5 +1,5 @@
-import { isCancelled } from "../../protocol/errors.ts";
-import { type Clock, type Millis, type MonotonicMs, millis } from "../../protocol/ports.ts";
+import { isCancelled } from "../errors.ts";
+import { type Clock, type Millis, type MonotonicMs, millis } from "../ports.ts";
 import { cancelled, type JoinedSignal, joinSignals } from "./abort.ts";
 
 /** One time to wake up at, which may be brought forward while somebody waits for it. No timer runs while none is set. */

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { isCancelled } from "../../protocol/errors.ts";
-import { millis } from "../../protocol/ports.ts";
 import { VirtualClock } from "../../test/support/virtual-clock.ts";
+import { isCancelled } from "../errors.ts";
+import { millis } from "../ports.ts";
 import { Alarm } from "./alarm.ts";
 
 function waiting(alarm: Alarm, signal = new AbortController().signal): { rang: boolean; error: unknown } {

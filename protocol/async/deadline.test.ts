@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { isPicoletError } from "../../protocol/errors.ts";
-import { millis, seconds } from "../../protocol/ports.ts";
 import { VirtualClock } from "../../test/support/virtual-clock.ts";
+import { isPicoletError } from "../errors.ts";
+import { millis, seconds } from "../ports.ts";
 import { withDeadline } from "./deadline.ts";
 
 const forever = (): Promise<never> => new Promise(() => undefined);

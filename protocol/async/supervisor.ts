@@ -1,8 +1,8 @@
-import { describeError, isCancelled, PicoletError } from "../../protocol/errors.ts";
-import { type Clock, type Log, seconds } from "../../protocol/ports.ts";
-import { cancelled, joinSignals } from "../core/abort.ts";
-import type { Component } from "../core/component.ts";
-import { withDeadline } from "../core/deadline.ts";
+import { describeError, isCancelled, PicoletError } from "../errors.ts";
+import { type Clock, type Log, seconds } from "../ports.ts";
+import { cancelled, joinSignals } from "./abort.ts";
+import type { Component } from "./component.ts";
+import { withDeadline } from "./deadline.ts";
 
 /** What a component may take to let go; then the next is told, and what it held is left to the end of the process. */
 const DISPOSE_LIMIT = seconds(5);
