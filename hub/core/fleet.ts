@@ -1,0 +1,81 @@
+/**
+ * Between the hub's tunnel end (`hub/tunnel`), which speaks to agents, what stands for Kubernetes (`hub/bridge`), and the
+ * kubelet endpoint (`hub/kubelet-proxy`). `hub/main` joins them.
+ */
+import type { Watch } from "../../protocol/async/watch.ts";
+import type {
+  EventItem,
+  MirrorItem,
+  NodeReportContent,
+  ObjectHash,
+  ObjectKey,
+  RemoteObject,
+} from "../../protocol/tunnel/messages.ts";
+import type { Lane, OpenedStream, StreamKind, TokenParams } from "../../protocol/tunnel/stream.ts";
+
+/** Everything one node is to have now. A new one for each change; content is shared, never changed. */
+export interface DesiredSet {
+  /** False until the hub's own watches have synced: nothing may be concluded from what is missing. */
+  readonly synced: boolean;
+  /** Counts the changes of this set within one life of this hub. */
+  readonly revision: number;
+  readonly digest: Uint8Array;
+  readonly hashes: ReadonlyMap<ObjectKey, ObjectHash>;
+}
+
+/**
+ * One node's side of Kubernetes. Every write is made as that node (impersonation of `system:node:NAME` in
+ * `system:nodes`) and reaches objects of that node alone.
+ */
+export interface NodeBackend extends AsyncDisposable {
+  readonly desired: Watch<DesiredSet>;
+  /** The object under `key` as it is now; undefined when it is gone since. */
+  object(key: ObjectKey): RemoteObject | undefined;
+  /** 8 bytes over the mirror pods that the API server has of this node; undefined before the sync. */
+  mirrorsDigest(): Uint8Array | undefined;
+  /** The status that the API server has of a pod of this node, as the node wrote it. */
+  statusOf(namespace: string, name: string, uid: string): Readonly<Record<string, unknown>> | undefined;
+  /**
+   * Writes statuses and carries out deletions. Resolves for those that are in the API server or never can be (the pod is
+   * gone, another UID, refused as invalid). @throws retryable when the API server cannot be reached
+   */
+  putStatuses(statuses: readonly NodePodStatus[], signal: AbortSignal): Promise<void>;
+  putEvents(events: readonly EventItem[], signal: AbortSignal): Promise<void>;
+  /** Registers the node if asked to and needed, writes labels it owns and its status with the hub as kubelet endpoint. */
+  putNode(report: NodeReportContent, signal: AbortSignal): Promise<void>;
+  /** Makes, replaces and deletes mirror pods so that they are these. */
+  putMirrors(mirrors: readonly MirrorItem[], signal: AbortSignal): Promise<void>;
+  /** @throws `permission_denied` unless the pod is on this node and uses that service account */
+  requestToken(params: TokenParams, signal: AbortSignal): Promise<{ token: string; expirationTimestamp: string }>;
+}
+
+export interface NodePodStatus {
+  readonly namespace: string;
+  readonly name: string;
+  readonly uid: string;
+  readonly status: Readonly<Record<string, unknown>>;
+  readonly gone: boolean;
+}
+
+/** Kubernetes, for the whole fleet. */
+export interface FleetBackend {
+  /** While it is not disposed of, the node counts as alive: its Lease is renewed and its heartbeats are written. */
+  connect(node: string): NodeBackend;
+  /** Why no session can be served now; "" when it can. */
+  readonly problem: Watch<string>;
+}
+
+/** The agents that are connected to this replica. */
+export interface Fleet {
+  has(node: string): boolean;
+  /** Changes with every node that comes and goes. */
+  readonly nodes: Watch<ReadonlySet<string>>;
+  /** As `StreamOpener.open`; `unavailable` when the node is not connected here. */
+  open(node: string, kind: StreamKind, params: unknown, lane: Lane, signal: AbortSignal): Promise<OpenedStream>;
+}
+
+/** Where the hub answers as the kubelet of a node; written into the Node's status. */
+export interface KubeletEndpoints {
+  /** Stable while the node is connected. */
+  endpointOf(node: string): { readonly address: string; readonly port: number };
+}

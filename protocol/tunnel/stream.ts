@@ -1,0 +1,128 @@
+/** Streams inside the tunnel: what both ends and everything that is carried through them rely on. `Mux` implements them. */
+
+/** In order of weight. A lane with more to send never starves one above it; none is ever starved altogether. */
+export type Lane = "control" | "status" | "interactive" | "logs" | "bulk";
+
+/**
+ * One ordered, flow-controlled pair of byte pipes, half-closable. A reader that stops holds up its own stream's writer
+ * and nothing else. Message boundaries are not kept.
+ */
+export interface TunnelStream {
+  readonly id: number;
+  /** What the opener asked for, validated by whoever answers it. */
+  readonly kind: StreamKind;
+  /** Aborts when the stream is reset by either end or the session ends; `reason` is a PicoletError that says why. */
+  readonly closed: AbortSignal;
+  /** Resolves when all of it is within the peer's credit and handed to the link. @throws the reason of `closed` */
+  write(bytes: Uint8Array, signal: AbortSignal): Promise<void>;
+  /** No more will be written; the peer reads `undefined` after what was. Both ended: the stream is gone. */
+  end(): void;
+  /** The next bytes, as they came; `undefined` at the peer's end. Reading gives the peer credit. @throws the reason of `closed` */
+  read(signal: AbortSignal): Promise<Uint8Array | undefined>;
+  /** Ends both directions at once. The peer's `closed` carries code and message. */
+  reset(error: StreamError): void;
+}
+
+/** `code` is one of ErrorCode; unknown ones from a newer peer are read as `failed`. */
+export interface StreamError {
+  readonly code: string;
+  readonly message: string;
+}
+
+/** One that was opened from here and accepted there. */
+export interface OpenedStream extends TunnelStream {
+  /** What the peer answered with: CBOR data, to be validated by the opener. */
+  readonly reply: unknown;
+}
+
+/** One that the peer asks for. Exactly one of `accept` and `reject` is called. */
+export interface IncomingStream {
+  readonly kind: StreamKind;
+  readonly params: unknown;
+  readonly closed: AbortSignal;
+  accept(reply: unknown): TunnelStream;
+  reject(error: StreamError): void;
+}
+
+export interface StreamOpener {
+  /**
+   * @throws what the peer rejected it with (`not_found`, `invalid`, `unimplemented` …), `unavailable` when there is no
+   *   session or it ends, `resource_exhausted` at MAX_STREAMS.
+   */
+  open(kind: StreamKind, params: unknown, lane: Lane, signal: AbortSignal): Promise<OpenedStream>;
+}
+
+/**
+ * - hub to agent: `logs`, `exec`, `attach`, `portForward`, `kubelet` (any GET of the kubelet's HTTP API)
+ * - agent to hub: `token` (a TokenRequest for one of its pods)
+ */
+export type StreamKind = "logs" | "exec" | "attach" | "portForward" | "kubelet" | "token";
+
+/** Params of `logs`; the bytes are the log as `kubectl logs` shows it. Reply: `{}`. Lane `logs`. */
+export interface LogsParams {
+  readonly namespace: string;
+  readonly pod: string;
+  /** "" : any incarnation of that name. The API server's UID. */
+  readonly uid: string;
+  readonly container: string;
+  /** PodLogOptions by their Kubernetes names, in the query's own spelling and as text: follow, previous, sinceSeconds,
+   *  sinceTime, timestamps, tailLines, limitBytes, stream. */
+  readonly query: Readonly<Record<string, string>>;
+}
+
+/** Params of `exec` and `attach`. Lane `interactive`. */
+export interface ExecParams {
+  readonly namespace: string;
+  readonly pod: string;
+  readonly uid: string;
+  readonly container: string;
+  /** Empty for attach. */
+  readonly command: readonly string[];
+  readonly stdin: boolean;
+  readonly stdout: boolean;
+  readonly stderr: boolean;
+  readonly tty: boolean;
+  /** Whether the opener could go on in raw mode, with these request headers (Upgrade, Sec-WebSocket-*, X-Stream-Protocol-Version). */
+  readonly upgrade: Readonly<Record<string, string>> | undefined;
+}
+
+/** Params of `portForward`. Lane `interactive`. */
+export interface PortForwardParams {
+  readonly namespace: string;
+  readonly pod: string;
+  readonly uid: string;
+  /** As in the WebSocket form of the protocol; SPDY names ports in its own streams. */
+  readonly ports: readonly number[];
+  readonly upgrade: Readonly<Record<string, string>> | undefined;
+}
+
+/**
+ * The answer to `exec`, `attach` and `portForward`.
+ * `raw`: the bytes are the runtime's own HTTP answer to the upgrade and then whatever protocol was agreed (SPDY/3.1,
+ * WebSocket): both ends only copy. `channels`: the hub speaks the client's protocol, and the bytes are channel frames:
+ * one byte of channel (0 stdin, 1 stdout, 2 stderr, 3 error as a Kubernetes Status in JSON, 4 resize as
+ * {"Width","Height"} in JSON), three bytes of length, big-endian, then as many bytes; a length of 0 closes the channel.
+ */
+export type SessionReply = { readonly mode: "raw" } | { readonly mode: "channels" };
+
+/** Params of `kubelet`. Reply: KubeletReply; the bytes are the body. Lane `bulk`. */
+export interface KubeletParams {
+  readonly method: "GET";
+  /** With the query, as the kubelet's HTTP API has it: `/stats/summary?only_cpu_and_memory=true`. */
+  readonly path: string;
+}
+
+export interface KubeletReply {
+  readonly status: number;
+  readonly contentType: string;
+}
+
+/** Params of `token`; the reply is a TokenRequest's status `{token, expirationTimestamp}`. Lane `status`. No bytes. */
+export interface TokenParams {
+  readonly namespace: string;
+  readonly serviceAccount: string;
+  readonly audiences: readonly string[];
+  readonly expirationSeconds: number;
+  readonly podName: string;
+  readonly podUid: string;
+}
