@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto";
 import { accessSync, constants, existsSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir, totalmem } from "node:os";
 import { join } from "node:path";
-import { ConsoleLog } from "../agent/main/console-log.ts";
+import { ConsoleLog } from "../protocol/async/console-log.ts";
 import { systemClock } from "../protocol/async/system-clock.ts";
 import { describeError } from "../protocol/errors.ts";
 import { parsePod } from "../protocol/parse-pod.ts";

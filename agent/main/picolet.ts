@@ -1,13 +1,13 @@
 /** The agent's entry: reads arguments and configuration, runs until a signal, and leaves with a code that says why. */
 import { readFileSync } from "node:fs";
 import { cancelled } from "../../protocol/async/abort.ts";
+import { ConsoleLog } from "../../protocol/async/console-log.ts";
 import { systemClock } from "../../protocol/async/system-clock.ts";
 import { describeError, PicoletError } from "../../protocol/errors.ts";
 import { VERSION } from "../../protocol/version.ts";
 import { type Configuration, formatConfigurationProblem, loadConfiguration } from "../config/configuration.ts";
 import { type AgentArguments, DEFAULT_CONFIG_PATH, HELP, parseArguments } from "./arguments.ts";
 import { runAgent } from "./compose.ts";
-import { ConsoleLog } from "./console-log.ts";
 
 /** sysexits.h */
 const EX_USAGE = 64;

@@ -1,4 +1,4 @@
-import type { Log, LogFields } from "../../protocol/ports.ts";
+import type { Log, LogFields } from "../ports.ts";
 
 type Level = "debug" | "info" | "warn" | "error";
 
