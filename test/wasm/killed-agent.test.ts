@@ -8,7 +8,7 @@ import { setTimeout as wait } from "node:timers/promises";
 import type { Pod } from "../../protocol/pod.ts";
 import { podUid } from "../../protocol/ports.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { isAlive } from "../../runtime-adapters/wasm/state/process-id.ts";
+import { isAlive, type ProcessId } from "../../runtime-adapters/wasm/state/process-id.ts";
 import type { WasmAdapter } from "../../runtime-adapters/wasm/wasm-adapter.ts";
 import { testComponent } from "../support/components.ts";
 import { seededRandom } from "../support/seeded-random.ts";
@@ -51,26 +51,36 @@ function processesOf(statePath: string): number[] {
 
 /** What runs is what is said to run, and nothing else. */
 async function checkTruth(runtime: WasmRuntime, adapter: WasmAdapter): Promise<number> {
-  const known = new Set<number>();
+  const ids: string[] = [];
   for (const { uid } of await adapter.list(NEVER)) {
     const { sandboxes, containers } = await adapter.inspect(uid, NEVER);
     assert.ok(sandboxes.length > 0, "no container without a sandbox");
     for (const { id, state, sandboxId } of containers) {
       assert.ok(sandboxes.some((each) => each.id === sandboxId));
       assert.ok(state.kind === "running" || state.kind === "exited", `container ${id} is ${state.kind}`);
-      const processes = [runtime.reaper(id), runtime.runner(id)].filter((each) => each !== undefined);
-      assert.equal(processes.some(isAlive), state.kind === "running", `container ${id} is ${state.kind}`);
-      for (const { pid } of processes) known.add(pid);
+      assert.equal(written(runtime, id).some(isAlive), state.kind === "running", `container ${id} is ${state.kind}`);
+      ids.push(id);
     }
   }
-  // A shell that the dead agent had just started may still be on its way to find out that it comes too late.
-  let strays = processesOf(runtime.state.path).filter((pid) => !known.has(pid));
+  // A shell that the dead agent had just started may still be on its way to find out that it comes too late, or to
+  // write down which runner it has started.
+  let strays = straysBeside(runtime, ids);
   for (let look = 0; look < 100 && strays.length > 0; look += 1) {
     await wait(20);
-    strays = processesOf(runtime.state.path).filter((pid) => !known.has(pid));
+    strays = straysBeside(runtime, ids);
   }
   assert.deepEqual(strays, [], "no process that no container stands for");
-  return known.size;
+  return ids.flatMap((id) => written(runtime, id)).length;
+}
+
+/** The processes that the container's state folder names now. */
+const written = (runtime: WasmRuntime, id: string): ProcessId[] =>
+  [runtime.reaper(id), runtime.runner(id)].filter((each) => each !== undefined);
+
+function straysBeside(runtime: WasmRuntime, ids: readonly string[]): number[] {
+  const processes = processesOf(runtime.state.path);
+  const known = new Set(ids.flatMap((id) => written(runtime, id)).map(({ pid }) => pid));
+  return processes.filter((pid) => !known.has(pid));
 }
 
 test(`${KILLS} agents are killed at random, and each next one finds the truth`, async (context) => {
