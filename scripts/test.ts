@@ -12,6 +12,7 @@ import { describeError } from "../protocol/errors.ts";
 import type { StatusReport } from "../protocol/local-api.ts";
 import { buildPrograms } from "./build.ts";
 import { buildExamples } from "./build-examples.ts";
+import { installKubectl } from "./install-kubectl.ts";
 import { installTestSystem } from "./install-test-system.ts";
 
 /** A hung test file is ended and reported after this long; the slowest takes about a tenth of it on a quiet machine. */
@@ -86,6 +87,7 @@ if (files.length === 0) {
   process.exit(64);
 }
 installTestSystem();
+installKubectl();
 if (filters.length === 0) runCheck();
 await buildPrograms();
 await buildExamples();
