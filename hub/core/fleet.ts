@@ -33,6 +33,11 @@ export interface NodeBackend extends AsyncDisposable {
   object(key: ObjectKey): RemoteObject | undefined;
   /** 8 bytes over the mirror pods that the API server has of this node; undefined before the sync. */
   mirrorsDigest(): Uint8Array | undefined;
+  /**
+   * The report that was last put for this node by any replica, kept in an annotation of the Node; undefined when there is
+   * none. What a `hello`'s nodeHash is compared with and a delta is applied to after a restart of the hub.
+   */
+  nodeReport(): NodeReportContent | undefined;
   /** The status that the API server has of a pod of this node, as the node wrote it. */
   statusOf(namespace: string, name: string, uid: string): Readonly<Record<string, unknown>> | undefined;
   /**

@@ -67,6 +67,8 @@ export interface ListOptions {
   readonly continue?: string;
   /** "0": whatever the server has at hand. */
   readonly resourceVersion?: string;
+  /** Objects may come with nothing but apiVersion, kind and metadata (PartialObjectMetadata). A server that cannot sends all of them. */
+  readonly metadataOnly?: boolean;
 }
 
 export interface KubeList {
