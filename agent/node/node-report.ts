@@ -1,0 +1,78 @@
+/** What a Node object gets from its node, in the shape in which the kubelet fills it: pure. */
+import type { NodeReportContent } from "../../protocol/tunnel/messages.ts";
+import { VERSION } from "../../protocol/version.ts";
+import type { ImageInfo, RuntimeStatus } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import { type Machine, type NodeCapacity, nodeInfo } from "./machine.ts";
+import type { NodeCondition } from "./node-conditions.ts";
+
+export interface NodeReportInit {
+  readonly nodeName: string;
+  /** `registerNode` */
+  readonly register: boolean;
+  /** Beside those that the node gives itself; they win over them where Kubernetes lets a node set them. */
+  readonly labels: Readonly<Record<string, string>>;
+  readonly taints: NodeReportContent["taints"];
+  readonly providerID: string;
+  /** -1: all. */
+  readonly maxImages: number;
+  readonly machine: Machine;
+  readonly capacity: NodeCapacity;
+}
+
+export interface NodeReportView {
+  readonly conditions: readonly NodeCondition[];
+  /** The node's own, IPv4 first. */
+  readonly addresses: readonly string[];
+  /** Of the runtimes that have answered, containers' first. */
+  readonly runtimes: readonly RuntimeStatus[];
+  readonly images: readonly ImageInfo[];
+}
+
+/** As the kubelet names an image in a Node's status. */
+const MAX_NAMES_OF_IMAGE = 5;
+/** The API's version that the node speaks; Kubernetes refuses to schedule by nothing of it, tools show it. */
+const KUBELET_VERSION = `v1.34.0-picolet.${VERSION}`;
+
+export function nodeReport(init: NodeReportInit, view: NodeReportView): NodeReportContent {
+  const { nodeName, register, taints, providerID, machine, capacity, maxImages } = init;
+  return {
+    register,
+    labels: { ...ownLabels(nodeName, machine), ...init.labels },
+    taints,
+    providerID,
+    status: {
+      capacity,
+      allocatable: capacity,
+      conditions: view.conditions,
+      addresses: [
+        ...view.addresses.map((address) => ({ type: "InternalIP", address })),
+        { type: "Hostname", address: nodeName },
+      ],
+      nodeInfo: { ...nodeInfo(machine, KUBELET_VERSION, view.runtimes), kubeProxyVersion: "" },
+      images: imagesOf(view.images, maxImages),
+    },
+  };
+}
+
+/** Kubernetes' well-known labels that every kubelet gives its node. */
+function ownLabels(nodeName: string, { architecture }: Machine): Readonly<Record<string, string>> {
+  return {
+    "kubernetes.io/hostname": nodeName,
+    "kubernetes.io/os": "linux",
+    "kubernetes.io/arch": architecture,
+    "beta.kubernetes.io/os": "linux",
+    "beta.kubernetes.io/arch": architecture,
+  };
+}
+
+/** The largest first: these are what a scheduler would spare a node from pulling. */
+function imagesOf(
+  images: readonly ImageInfo[],
+  most: number,
+): readonly { names: readonly string[]; sizeBytes: number }[] {
+  const bySize = [...images].sort((a, b) => b.sizeBytes - a.sizeBytes || (a.id < b.id ? -1 : 1));
+  return (most < 0 ? bySize : bySize.slice(0, most)).map(({ digests, tags, sizeBytes }) => ({
+    names: [...digests, ...tags].slice(0, MAX_NAMES_OF_IMAGE),
+    sizeBytes,
+  }));
+}

@@ -1,0 +1,104 @@
+import { Alarm } from "../../protocol/async/alarm.ts";
+import type { Component } from "../../protocol/async/component.ts";
+import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
+import { describeError, isCancelled } from "../../protocol/errors.ts";
+import { type Clock, type Log, type Millis, seconds } from "../../protocol/ports.ts";
+import type { NodeReportContent } from "../../protocol/tunnel/messages.ts";
+import type { ImageInfo, RuntimeAdapter, RuntimeStatus } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { NodeCondition } from "./node-conditions.ts";
+import { type NodeReportInit, nodeReport } from "./node-report.ts";
+
+export interface NodeReportsComponents {
+  /** The one that runs containers first: it names the node's runtime. */
+  readonly adapters: readonly RuntimeAdapter[];
+  readonly conditions: Watch<readonly NodeCondition[]>;
+  /** Fires with every pod that starts or ends: images may have come. */
+  readonly podsChanged: Watch<unknown>;
+  readonly addresses: () => readonly string[];
+  readonly runtimeStatus: (adapter: RuntimeAdapter) => RuntimeStatus | undefined;
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+/** Images that pods have pulled are told together: a burst of pods is one report. */
+const AFTER_PODS = seconds(10);
+
+/** Keeps `report` true: at once when a condition changes, soon after pods did, and every `interval` whatever happens. */
+export class NodeReports implements Component {
+  readonly name = "node reports";
+  readonly #components: NodeReportsComponents;
+  readonly #init: NodeReportInit & { readonly interval: Millis };
+  readonly #report: WatchSource<NodeReportContent>;
+  readonly #alarm: Alarm;
+  /** What each runtime said last. */
+  readonly #images = new Map<RuntimeAdapter, readonly ImageInfo[]>();
+
+  /** @param init `interval`: `nodeStatusReportFrequency`, at which what nobody tells of (addresses, disks) is looked at */
+  constructor(components: NodeReportsComponents, init: NodeReportInit & { readonly interval: Millis }) {
+    this.#components = components;
+    this.#init = init;
+    this.#alarm = new Alarm(components.clock);
+    this.#report = new WatchSource(this.#current());
+  }
+
+  /** Changes only when something in it does. */
+  get report(): Watch<NodeReportContent> {
+    return this.#report;
+  }
+
+  async run(signal: AbortSignal): Promise<void> {
+    const { conditions, podsChanged } = this.#components;
+    const followConditions = async (): Promise<void> => {
+      for await (const _ of conditions.changes(signal)) this.#update();
+    };
+    const followPods = async (): Promise<void> => {
+      for await (const _ of podsChanged.changes(signal)) this.#alarm.set(AFTER_PODS);
+    };
+    const lookAtImages = async (): Promise<void> => {
+      while (!signal.aborted) {
+        await this.#readImages(signal);
+        this.#update();
+        this.#alarm.set(this.#init.interval);
+        await this.#alarm.ring(signal);
+      }
+    };
+    try {
+      await Promise.all([followConditions(), followPods(), lookAtImages()]);
+    } catch (error) {
+      if (!isCancelled(error)) throw error;
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    // Nothing is held.
+  }
+
+  #current(): NodeReportContent {
+    const { adapters, conditions, addresses, runtimeStatus } = this.#components;
+    return nodeReport(this.#init, {
+      conditions: conditions.current,
+      addresses: addresses(),
+      runtimes: adapters.flatMap((adapter) => runtimeStatus(adapter) ?? []),
+      images: [...this.#images.values()].flat(),
+    });
+  }
+
+  #update(): void {
+    const next = this.#current();
+    if (JSON.stringify(next) !== JSON.stringify(this.#report.current)) this.#report.set(next);
+  }
+
+  /** A runtime that cannot say keeps nothing else back, and what it said last stands. */
+  async #readImages(signal: AbortSignal): Promise<void> {
+    const { adapters, log } = this.#components;
+    const asked = adapters.map(async (adapter) => {
+      try {
+        this.#images.set(adapter, await adapter.images.list(signal));
+      } catch (error) {
+        if (isCancelled(error)) throw error;
+        log.debug("cannot list images", { runtime: adapter.name, error: describeError(error) });
+      }
+    });
+    await Promise.all(asked);
+  }
+}
