@@ -64,7 +64,7 @@ export function containerStreamPath(
 
 /** @param ports of PodPortForwardOptions; SPDY clients name theirs later. */
 export function portForwardPath(pod: PodPath, ports: readonly number[]): string {
-  const query = new URLSearchParams(ports.map((port) => ["port", String(port)]));
+  const query = new URLSearchParams(ports.map((port): [string, string] => ["port", String(port)]));
   return withQuery(joined("portForward", pod.namespace, pod.name), query);
 }
 

@@ -81,11 +81,11 @@ export class Bench {
   }
 
   stop(pod: DesiredPod, containerId: string, gracePeriod: Millis, signal = this.signal): Promise<void> {
-    return this.#letting(this.adapter.apply(pod, { kind: "stopContainer", containerId, gracePeriod }, signal));
+    return this.letting(this.adapter.apply(pod, { kind: "stopContainer", containerId, gracePeriod }, signal));
   }
 
   /** Awaits a task that needs time to pass, on a virtual clock as well. */
-  async #letting<T>(task: Promise<T>): Promise<T> {
+  async letting<T>(task: Promise<T>): Promise<T> {
     let settled = false;
     const settle = (): void => {
       settled = true;

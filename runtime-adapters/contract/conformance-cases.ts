@@ -5,6 +5,7 @@ import { isPicoletError } from "../../protocol/errors.ts";
 import { millis, type PodUid, seconds } from "../../protocol/ports.ts";
 import type { ConformanceFeature, ProgramLine } from "./conformance.ts";
 import { type Bench, desiredPod } from "./conformance-bench.ts";
+import { STREAMS } from "./conformance-streams.ts";
 
 export interface ConformanceCase {
   readonly name: string;
@@ -704,4 +705,5 @@ export const CASES: readonly ConformanceCase[] = [
   ...HINTS,
   ...LOGS,
   ...CGROUPS,
+  ...STREAMS,
 ];

@@ -8,7 +8,7 @@ import { CASES } from "./conformance-cases.ts";
 import type { DesiredPod, RuntimeAdapter, SandboxLaunch } from "./runtime-adapter.ts";
 
 /** What a runtime may lack by its nature; the cases that need it are then not registered, and said so. */
-export type ConformanceFeature = "hints" | "ignoreTerm" | "cgroups" | "mounts";
+export type ConformanceFeature = "hints" | "ignoreTerm" | "cgroups" | "mounts" | "exec" | "upgrade";
 
 export interface Program {
   /** As a pod would name it; on this runtime already, so that `images.status` finds it. */
@@ -39,6 +39,20 @@ export interface ConformancePrograms {
   readonly ignoreTerm?: Program;
   /** Prints a file's content on stdout and ends with 0. Feature `mounts`. */
   printFile?(path: string): Program;
+  /** Commands to run in a container of `runForever` or `countForever`. Feature `exec`. */
+  readonly commands?: ConformanceCommands;
+  /** Answers whoever connects to this port of the pod with what it was sent. Feature `upgrade`. */
+  echoServer?(port: number): Program;
+}
+
+export interface ConformanceCommands {
+  /** Prints the lines and ends with `code`. */
+  printAndExit(lines: readonly ProgramLine[], code: number): readonly string[];
+  readonly neverEnds: readonly string[];
+  /** Reads one line and prints `got: <line>`. Feature `upgrade`. */
+  readonly answerLine: readonly string[];
+  /** Waits for a line, then prints the terminal's size as `<rows> <columns>`. Feature `upgrade`. */
+  readonly terminalSize: readonly string[];
 }
 
 /** cgroup v1's names; on v2 the fixture converts. */

@@ -195,6 +195,37 @@ export interface ImageService {
   import(path: string, name: string | undefined, signal: AbortSignal): Promise<readonly ImageInfo[]>;
 }
 
+/** What somebody wants of a running container, or of a ready sandbox. */
+export type StreamRequest =
+  | ({ readonly kind: "exec"; readonly containerId: string; readonly command: readonly string[] } & StandardStreams)
+  | ({ readonly kind: "attach"; readonly containerId: string } & StandardStreams)
+  | { readonly kind: "portForward"; readonly sandboxId: string; readonly ports: readonly number[] };
+
+export interface StandardStreams {
+  readonly stdin: boolean;
+  readonly stdout: boolean;
+  /** Never together with `tty`, which has one output. */
+  readonly stderr: boolean;
+  readonly tty: boolean;
+}
+
+/** Where to get it. */
+export type RuntimeStream =
+  /**
+   * From the runtime's own streaming server on this machine: one HTTP/1.1 request for `path`, without TLS, that asks for an
+   * upgrade to SPDY/3.1 or a WebSocket with one of Kubernetes' protocols. Good for one connection, for about a minute.
+   */
+  | { readonly kind: "upgrade"; readonly host: string; readonly port: number; readonly path: string }
+  /** From the container's log: what is written to it from now on is what its streams have. There is no way in. */
+  | { readonly kind: "log"; readonly logPath: string };
+
+/** At most some 16 MiB each, at which the runtime cuts them off. */
+export interface ExecResult {
+  readonly exitCode: number;
+  readonly stdout: Uint8Array;
+  readonly stderr: Uint8Array;
+}
+
 export interface RuntimeAdapter extends AsyncDisposable {
   readonly name: string;
   readonly images: ImageService;
@@ -207,4 +238,17 @@ export interface RuntimeAdapter extends AsyncDisposable {
   hints?(signal: AbortSignal): AsyncIterable<PodUid>;
   /** After the agent renamed a log file away: go on writing to a new one under the old name. */
   reopenLog(uid: PodUid, containerId: string, signal: AbortSignal): Promise<void>;
+  /** @throws `not_found` for what does not run, `unimplemented` with the reason for what this runtime's pods cannot do. */
+  stream(uid: PodUid, request: StreamRequest, signal: AbortSignal): Promise<RuntimeStream>;
+  /**
+   * Runs a command in a running container and waits for its end, without input.
+   * @throws `deadline_exceeded` after `timeout`, when it has been killed; `not_found`, `unimplemented` as `stream`.
+   */
+  execSync(
+    uid: PodUid,
+    containerId: string,
+    command: readonly string[],
+    timeout: Millis,
+    signal: AbortSignal,
+  ): Promise<ExecResult>;
 }

@@ -1,17 +1,21 @@
 import type { CgroupSettings } from "../../protocol/cgroup-values.ts";
-import type { Clock, Log, PodUid } from "../../protocol/ports.ts";
+import type { Clock, Log, Millis, PodUid } from "../../protocol/ports.ts";
 import type {
   Action,
   DesiredPod,
+  ExecResult,
   ImageService,
   ObservedPod,
   PodListing,
   RuntimeAdapter,
   RuntimeStatus,
+  RuntimeStream,
+  StreamRequest,
 } from "../contract/runtime-adapter.ts";
 import { CriClient, failure } from "./cri-client.ts";
 import { CriImages } from "./cri-images.ts";
 import { RuntimeService } from "./cri-messages.ts";
+import { CriStreams } from "./cri-streams.ts";
 import { OomScoreAdvice } from "./oom-score-advice.ts";
 import { OwnedIds } from "./owned-ids.ts";
 import { PodActions } from "./pod-actions.ts";
@@ -55,6 +59,7 @@ export class CriAdapter implements RuntimeAdapter {
   readonly #inspector: PodInspector;
   readonly #actions: PodActions;
   readonly #hints: RuntimeHints;
+  readonly #streams: CriStreams;
 
   /** @throws `invalid` for an endpoint that is no unix socket. */
   constructor({ clock, log }: { readonly clock: Clock; readonly log: Log }, init: CriAdapterInit) {
@@ -71,6 +76,7 @@ export class CriAdapter implements RuntimeAdapter {
     this.#inspector = inspector;
     this.#actions = new PodActions({ client, imageClient, owned, inspector, oomScore, log }, init);
     this.#hints = new RuntimeHints({ client, owned, inspector, clock, log }, { owner });
+    this.#streams = new CriStreams({ client, owned });
     this.images = new CriImages({ client: imageClient, clock }, { pullTimeoutMs });
   }
 
@@ -121,6 +127,20 @@ export class CriAdapter implements RuntimeAdapter {
 
   reopenLog(_uid: PodUid, containerId: string, signal: AbortSignal): Promise<void> {
     return this.#actions.reopenLog(containerId, signal);
+  }
+
+  stream(uid: PodUid, request: StreamRequest, signal: AbortSignal): Promise<RuntimeStream> {
+    return this.#streams.open(uid, request, signal);
+  }
+
+  execSync(
+    uid: PodUid,
+    containerId: string,
+    command: readonly string[],
+    timeout: Millis,
+    signal: AbortSignal,
+  ): Promise<ExecResult> {
+    return this.#streams.execSync(uid, containerId, command, timeout, signal);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -22,6 +22,12 @@ async function fakeFixture(): Promise<ConformanceFixture> {
       countForever: program("count"),
       printEnvironment: (name) => program("printenv", name),
       ignoreTerm: program("deaf"),
+      commands: {
+        printAndExit: (lines, code) => ["say", String(code), ...lines.map(({ stream, text }) => `${stream}:${text}`)],
+        neverEnds: ["run"],
+        answerLine: [],
+        terminalSize: [],
+      },
     },
     restartAgent: async (meanwhile) => {
       await meanwhile?.();
@@ -39,5 +45,9 @@ async function fakeFixture(): Promise<ConformanceFixture> {
 }
 
 runtimeAdapterConformance("fake", fakeFixture, {
-  lacks: { cgroups: "it runs no processes", mounts: "it runs no processes" },
+  lacks: {
+    cgroups: "it runs no processes",
+    mounts: "it runs no processes",
+    upgrade: "it has no streaming server",
+  },
 });

@@ -5,15 +5,20 @@ import type {
   Action,
   ContainerLaunch,
   DesiredPod,
+  ExecResult,
   ImageCredentials,
   ImageInfo,
   ImageService,
+  ObservedContainer,
   ObservedPod,
   PodListing,
   RuntimeAdapter,
   RuntimeStatus,
+  RuntimeStream,
+  StreamRequest,
 } from "../contract/runtime-adapter.ts";
 import type { FakeCall } from "./fake-faults.ts";
+import { fakeProgramOf } from "./fake-program.ts";
 import type { FakeRuntime } from "./fake-runtime.ts";
 
 const cancelled = (what: string): PicoletError => new PicoletError("cancelled", `${what} was cancelled`);
@@ -86,8 +91,43 @@ export class FakeAdapter implements RuntimeAdapter {
     return this.#call({ kind: "reopenLog", uid }, signal, () => this.#runtime.reopenLog(containerId));
   }
 
+  /** Only what a log can give: there is no network here. */
+  stream(uid: PodUid, request: StreamRequest, signal: AbortSignal): Promise<RuntimeStream> {
+    return this.#call({ kind: "stream", uid }, signal, () => {
+      if (request.kind !== "attach" || request.stdin || request.tty) {
+        throw new PicoletError("unimplemented", `the fake runtime has no ${request.kind} of this kind`);
+      }
+      return { kind: "log", logPath: this.#running(uid, request.containerId).logPath };
+    });
+  }
+
+  /** A command in the fake's little language; one that runs for ever is cut off. */
+  execSync(
+    uid: PodUid,
+    containerId: string,
+    command: readonly string[],
+    timeout: Millis,
+    signal: AbortSignal,
+  ): Promise<ExecResult> {
+    return this.#call({ kind: "execSync", uid }, signal, async () => {
+      this.#running(uid, containerId);
+      const { runsFor = timeout, exitCode, prints } = fakeProgramOf({ command, args: [], env: [] });
+      await this.#pass(runsFor < timeout ? runsFor : timeout, signal);
+      if (runsFor >= timeout) throw new PicoletError("deadline_exceeded", "the command took too long");
+      const textOf = (stream: string): Buffer =>
+        Buffer.from(prints.map((line) => (line.stream === stream ? `${line.text}\n` : "")).join(""));
+      return { exitCode, stdout: textOf("stdout"), stderr: textOf("stderr") };
+    });
+  }
+
   [Symbol.asyncDispose](): Promise<void> {
     return Promise.resolve();
+  }
+
+  #running(uid: PodUid, containerId: string): ObservedContainer {
+    const found = this.#runtime.inspect(uid).containers.find((each) => each.id === containerId);
+    if (found?.state.kind === "running") return found;
+    throw new PicoletError("not_found", `container ${containerId} does not run`);
   }
 
   async #carryOut(pod: DesiredPod, action: Action, call: FakeCall, signal: AbortSignal): Promise<void> {

@@ -11,6 +11,8 @@ export interface FakeCall {
     | "status"
     | "hints"
     | "reopenLog"
+    | "stream"
+    | "execSync"
     | "imageList"
     | "imageStatus"
     | "imagePull"

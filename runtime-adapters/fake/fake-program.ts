@@ -25,7 +25,7 @@ const COUNT_PERIOD = millis(100);
 
 /**
  * The fake's little language, in `command`:
- * `run` · `run-for MS CODE` · `exit CODE` · `deaf` · `slow-end MS` · `print STREAM:TEXT…` · `count` · `printenv NAME`.
+ * `run` · `run-for MS CODE` · `exit CODE` · `say CODE STREAM:TEXT…` · `deaf` · `slow-end MS` · `print STREAM:TEXT…` · `count` · `printenv NAME`.
  * Anything else runs for ever.
  */
 export function fakeProgramOf(launch: Pick<ContainerLaunch, "command" | "args" | "env">): FakeProgram {
@@ -35,6 +35,8 @@ export function fakeProgramOf(launch: Pick<ContainerLaunch, "command" | "args" |
       return { ...FOREVER, runsFor: millis(Number(words[0])), exitCode: Number(words[1]) };
     case "exit":
       return { ...FOREVER, runsFor: millis(0), exitCode: Number(words[0]) };
+    case "say":
+      return { ...FOREVER, runsFor: millis(0), exitCode: Number(words[0]), prints: words.slice(1).map(lineOf) };
     case "deaf":
       return { ...FOREVER, endsAfterTerm: undefined };
     case "slow-end":

@@ -14,6 +14,7 @@ import type {
   Action,
   ContainerLaunch,
   DesiredPod,
+  ExecResult,
   ImageService,
   ObservedContainer,
   ObservedPod,
@@ -21,7 +22,9 @@ import type {
   RuntimeAdapter,
   RuntimeCondition,
   RuntimeStatus,
+  RuntimeStream,
   SandboxLaunch,
+  StreamRequest,
 } from "../contract/runtime-adapter.ts";
 import { checkCancelled } from "./cancellation.ts";
 import type { ContainerRun } from "./container-run.ts";
@@ -73,6 +76,22 @@ const DEFAULT_START_TIMEOUT = seconds(60);
 const THOROUGH_INTERVAL = seconds(60);
 /** UIDs name folders. Kubernetes' are UUIDs or hashes. */
 const UID = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/;
+
+const noSecondProgram = (): PicoletError =>
+  new PicoletError(
+    "unimplemented",
+    "cannot exec into a WebAssembly component: it has no shell and no other program to start; see its logs, or attach to its output",
+  );
+const noAddress = (): PicoletError =>
+  new PicoletError(
+    "unimplemented",
+    "cannot forward ports to a pod of WebAssembly components: it has no network address of its own",
+  );
+const noInput = (): PicoletError =>
+  new PicoletError(
+    "unimplemented",
+    "a WebAssembly component takes no standard input and has no terminal: attach without -i and -t",
+  );
 
 interface PodRecord {
   readonly uid: PodUid;
@@ -213,6 +232,24 @@ export class WasmAdapter implements RuntimeAdapter {
       throw new PicoletError("not_found", `cannot reopen the log of container ${containerId}: it does not run`);
     }
     createLog(run.file);
+  }
+
+  /** A component has its two outputs, which it writes into its log; nothing can be started beside it. */
+  async stream(uid: PodUid, request: StreamRequest, signal: AbortSignal): Promise<RuntimeStream> {
+    checkCancelled(signal, "the opening of a stream");
+    await this.#open();
+    if (request.kind === "exec") throw noSecondProgram();
+    if (request.kind === "portForward") throw noAddress();
+    const run = this.#pods.get(uid)?.containers.get(request.containerId);
+    if (run === undefined || run.hasEnded) {
+      throw new PicoletError("not_found", `cannot attach to container ${request.containerId}: it does not run`);
+    }
+    if (request.stdin || request.tty) throw noInput();
+    return { kind: "log", logPath: run.file.logPath };
+  }
+
+  execSync(): Promise<ExecResult> {
+    return Promise.reject(noSecondProgram());
   }
 
   /** Runners run on. */

@@ -150,6 +150,9 @@ export class Fence {
         if (fence.dead) await never();
       },
       reopenLog: (uid, id, signal) => call((own) => inner.reopenLog(uid, id, own), signal),
+      stream: (uid, request, signal) => call((own) => inner.stream(uid, request, own), signal),
+      execSync: (uid, id, command, timeout, signal) =>
+        call((own) => inner.execSync(uid, id, command, timeout, own), signal),
       [Symbol.asyncDispose]: () => inner[Symbol.asyncDispose](),
     };
   }

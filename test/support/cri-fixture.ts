@@ -10,6 +10,7 @@ import type {
   ConformanceFixture,
   ConformancePrograms,
   Program,
+  ProgramLine,
 } from "../../runtime-adapters/contract/conformance.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import { CriAdapter, type CriAdapterInit } from "../../runtime-adapters/cri/cri-adapter.ts";
@@ -26,6 +27,9 @@ const shell = (script: string, ...args: readonly string[]): Program => ({
   args: args.length === 0 ? [] : ["sh", ...args],
 });
 
+const printed = (lines: readonly ProgramLine[]): string =>
+  lines.map(({ stream, text }) => `echo '${text}'${stream === "stderr" ? " >&2" : ""};`).join(" ");
+
 /** What busybox can do for the suite. */
 export const BUSYBOX_PROGRAMS: ConformancePrograms = {
   runForever: shell("trap 'exit 143' TERM; while :; do sleep 3600 & wait $!; done"),
@@ -40,6 +44,13 @@ export const BUSYBOX_PROGRAMS: ConformancePrograms = {
   printEnvironment: (name) => shell(`printf "%s\\n" "$${name}"`),
   ignoreTerm: shell("trap '' TERM; while :; do sleep 1; done"),
   printFile: (path) => ({ image: BUSYBOX_IMAGE, command: ["/bin/cat", path], args: [] }),
+  commands: {
+    printAndExit: (lines, code) => ["/bin/sh", "-c", `${printed(lines)} exit ${code}`],
+    neverEnds: ["/bin/sleep", "3600"],
+    answerLine: ["/bin/sh", "-c", 'read line; echo "got: $line"'],
+    terminalSize: ["/bin/sh", "-c", "while read line; do stty size; done"],
+  },
+  echoServer: (port) => shell(`exec nc -ll -p ${port} -e /bin/cat`),
 };
 
 export function criAdapter(endpoint: string, options: Partial<CriAdapterInit> & { log?: Log } = {}): CriAdapter {
