@@ -1,0 +1,108 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import fc from "fast-check";
+import { isPicoletError } from "../../protocol/errors.ts";
+import { parseHubArguments, type ServeArguments } from "./arguments.ts";
+
+const serve = (...args: string[]): ServeArguments => {
+  const parsed = parseHubArguments(args);
+  assert.equal(parsed.command, "serve");
+  return parsed as ServeArguments;
+};
+
+test("serve is what is meant without a command", () => {
+  assert.deepEqual(serve("--embedded").cluster, { kind: "embedded", dataDir: "/var/lib/picolet-hub" });
+  assert.deepEqual(serve().cluster, { kind: "kubernetes", kubeconfig: undefined });
+  assert.deepEqual(serve("serve", "--kubeconfig", "k").cluster, { kind: "kubernetes", kubeconfig: "k" });
+});
+
+test("addresses, ports, names and durations", () => {
+  const args = serve(
+    "--embedded",
+    "--tunnel-address=127.0.0.1:0",
+    "--api-address=[::1]:7000",
+    "--kubelet-ports=20000-20009",
+    "--server-name=a",
+    "--server-name=b",
+    "--renewal-window=48h",
+  );
+  assert.deepEqual(args.tunnel, { host: "127.0.0.1", port: 0 });
+  assert.deepEqual(args.api, { host: "::1", port: 7000 });
+  assert.deepEqual(args.kubeletPorts, [20_000, 20_009]);
+  assert.deepEqual(args.serverNames, ["a", "b"]);
+  assert.equal(args.renewalWindow, 48 * 3_600_000);
+  assert.deepEqual(serve("--tunnel-address", ":9").tunnel, { host: "0.0.0.0", port: 9 });
+  assert.deepEqual(serve("--tunnel-address", "hub").tunnel, { host: "hub", port: 10_270 });
+});
+
+test("the other commands", () => {
+  const embedded = { kind: "embedded", dataDir: "d" };
+  const at = ["--embedded", "--data-dir", "d"];
+  assert.deepEqual(parseHubArguments(["token", "create", ...at, "--ttl", "1h", "--description", "x"]), {
+    command: "token create",
+    cluster: embedded,
+    ttl: 3_600_000,
+    description: "x",
+  });
+  assert.deepEqual(parseHubArguments(["token", "list", ...at]), { command: "token list", cluster: embedded });
+  assert.deepEqual(parseHubArguments(["token", "delete", "abc", ...at]), {
+    command: "token delete",
+    cluster: embedded,
+    id: "abc",
+  });
+  assert.deepEqual(parseHubArguments(["node", "reset", "board", ...at]), {
+    command: "node reset",
+    cluster: embedded,
+    node: "board",
+  });
+  assert.deepEqual(parseHubArguments(["ca", "hash", ...at]), { command: "ca hash", cluster: embedded });
+  assert.deepEqual(parseHubArguments(["backup", "f", "--data-dir", "d"]), {
+    command: "backup",
+    dataDir: "d",
+    file: "f",
+  });
+  assert.deepEqual(parseHubArguments(["token", "create", "--help"]), { command: "help" });
+});
+
+test("what is wrong is named", () => {
+  const cases: readonly (readonly [readonly string[], RegExp])[] = [
+    [["fly"], /unknown command fly/],
+    [["--embeded"], /--embeded/],
+    [["--embedded", "--kubeconfig", "k"], /exclude each other/],
+    [["--tunnel-address", "a:b:c"], /--tunnel-address must be HOST:PORT/],
+    [["--tunnel-address", "a:70000"], /--tunnel-address must be HOST:PORT/],
+    [["--kubelet-ports", "9-8"], /--kubelet-ports must be FIRST-LAST/],
+    [["--drain-time", "soon"], /--drain-time must be a duration/],
+    [["--log-format", "xml"], /--log-format must be text or json/],
+    [["token"], /create, list, delete/],
+    [["token", "delete"], /usage: picolet-hub token delete ID/],
+    [["node", "reset", "a", "b"], /usage: picolet-hub node reset NAME/],
+    [["ca"], /picolet-hub ca hash/],
+    [["backup"], /usage: picolet-hub backup FILE/],
+    [["serve", "extra"], /unknown argument extra/],
+  ];
+  for (const [args, message] of cases) assert.throws(() => parseHubArguments(args), message);
+});
+
+test("no arguments at all make it throw anything but `invalid`", () => {
+  const words = fc.constantFrom(
+    "serve",
+    "token",
+    "create",
+    "--embedded",
+    "--ttl",
+    "--tunnel-address",
+    "node",
+    "reset",
+    "=",
+  );
+  fc.assert(
+    fc.property(fc.array(fc.oneof(words, fc.string()), { maxLength: 6 }), (args) => {
+      try {
+        parseHubArguments(args);
+      } catch (error) {
+        assert.ok(isPicoletError(error, "invalid"), String(error));
+      }
+    }),
+  );
+});
