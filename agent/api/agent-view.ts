@@ -9,8 +9,8 @@ import type {
   StatusAnswer,
   TunnelReport,
 } from "../../protocol/local-api.ts";
-import type { PodStatus } from "../../protocol/pod.ts";
-import type { DesiredPod, ImageService, ObservedContainer } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { ImageService } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { AgentPod } from "../core/agent-pod.ts";
 import type { EventStore } from "../core/store.ts";
 
 export interface AgentView {
@@ -33,20 +33,6 @@ export interface NodeView {
   readonly name: string;
   /** With one of type Ready. */
   readonly conditions: readonly NodeCondition[];
-}
-
-export interface AgentPod {
-  readonly desired: DesiredPod;
-  /** `undefined` until its worker has looked at it. */
-  readonly status: PodStatus | undefined;
-  /** Since when it is being ended, milliseconds since the epoch; `undefined`: it is not. */
-  readonly terminatingSinceMs: number | undefined;
-  /** The name of the adapter that runs it; "" when none on this node can. */
-  readonly runtime: string;
-  /** As last observed, every attempt, in any order. */
-  readonly containers: readonly ObservedContainer[];
-  /** `<podLogsDir>/<namespace>_<name>_<uid>`: holds `<container>/<attempt>.log` also while the runtime cannot be asked. */
-  readonly logDirectory: string;
 }
 
 export interface ImageStore {

@@ -4,9 +4,8 @@ import { describeError, isCancelled, isPicoletError, PicoletError } from "../../
 import type { ImageImportAnswer, ImageList, ImageReport, VersionAnswer } from "../../protocol/local-api.ts";
 import type { Clock } from "../../protocol/ports.ts";
 import type { ImageInfo } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { ContainerLogs } from "../core/container-logs.ts";
 import type { AgentView, ImageStore } from "./agent-view.ts";
-import { readContainerLog } from "./container-log.ts";
-import { findLog } from "./log-target.ts";
 import { ANY_NAMESPACE, findPod, podObject, statusAnswer } from "./pod-objects.ts";
 import { type ApiRequest, parseRequest, type Query, readJsonBody } from "./request-input.ts";
 import {
@@ -30,7 +29,7 @@ export type Answer =
       /** For the user, beside what is streamed; "" for nothing. */
       readonly notice: string;
       /** To be called once there is room for another stream; what it gives must then be read or returned. */
-      readonly open: () => Promise<AsyncIterable<string | Buffer>>;
+      readonly open: () => Promise<AsyncIterable<string | Uint8Array>>;
     };
 
 /** More than the store keeps; bounds what a client can ask for. */
@@ -84,10 +83,12 @@ const ROUTES: readonly Route[] = [
 /** What the local API answers to one request; knows HTTP's requests, not its answers. */
 export class ApiHandler {
   readonly #view: AgentView;
+  readonly #logs: ContainerLogs;
   readonly #clock: Clock;
 
-  constructor(components: { readonly view: AgentView; readonly clock: Clock }) {
+  constructor(components: { readonly view: AgentView; readonly logs: ContainerLogs; readonly clock: Clock }) {
     this.#view = components.view;
+    this.#logs = components.logs;
     this.#clock = components.clock;
   }
 
@@ -152,13 +153,13 @@ export class ApiHandler {
       sinceMs: sinceSeconds === undefined ? sinceTime : this.#clock.wall().getTime() - sinceSeconds * 1000,
     };
     query.end();
-    const target = await findLog(this.#view, findPod(this.#view, namespace, name), { container, previous });
-    const open = async (): Promise<AsyncIterable<Buffer>> => {
-      const chunks = readContainerLog(target.path, request, target.writer, signal);
+    const found = await this.#logs.find(findPod(this.#view, namespace, name), { container, previous });
+    const open = async (): Promise<AsyncIterable<Uint8Array>> => {
+      const chunks = found.read(request, signal);
       // The head of a followed log must not wait for the first line; any other shows its errors in the head.
       return request.follow ? chunks : await primed(chunks);
     };
-    return { kind: "stream", contentType: "text/plain", notice: target.notice, open };
+    return { kind: "stream", contentType: "text/plain", notice: found.notice, open };
   }
 
   async images(query: Query, signal: AbortSignal): Promise<Answer> {
@@ -229,7 +230,7 @@ function imageReport(store: ImageStore | undefined, image: ImageInfo): ImageRepo
 }
 
 /** The same chunks, of which the first has been read: what goes wrong at once goes wrong here. */
-async function primed(chunks: AsyncGenerator<Buffer>): Promise<AsyncIterable<Buffer>> {
+async function primed(chunks: AsyncGenerator<Uint8Array>): Promise<AsyncIterable<Uint8Array>> {
   const first = await chunks.next();
   return (async function* () {
     try {

@@ -26,7 +26,7 @@ class Bench {
   readonly socketPath = join(this.dir, "picolet.sock");
   readonly controller = new AbortController();
   readonly api = new LocalApi(
-    { clock: new VirtualClock(NOW_MS), log: this.log, view: this.view },
+    { clock: new VirtualClock(NOW_MS), log: this.log, view: this.view, logs: this.view.logs },
     { socketPath: this.socketPath },
   );
   readonly running: Promise<void> = this.api.run(this.controller.signal);
@@ -485,7 +485,7 @@ test("an ending agent ends its streams and takes its socket away", async (t) => 
 test("a second agent on the same socket is refused", async (t) => {
   const bench = await Bench.start(t);
   const second = new LocalApi(
-    { clock: new VirtualClock(), log: bench.log, view: bench.view },
+    { clock: new VirtualClock(), log: bench.log, view: bench.view, logs: bench.view.logs },
     { socketPath: bench.socketPath },
   );
   await assert.rejects(second.run(bench.controller.signal), (error) => isPicoletError(error, "conflict"));

@@ -5,9 +5,17 @@ import type { Component } from "../../protocol/async/component.ts";
 import { describeError, type ErrorCode, isCancelled, PicoletError } from "../../protocol/errors.ts";
 import type { ApiError } from "../../protocol/local-api.ts";
 import type { Clock, Log } from "../../protocol/ports.ts";
+import type { ContainerLogs } from "../core/container-logs.ts";
 import type { AgentView } from "./agent-view.ts";
 import { type Answer, ApiHandler } from "./api-handler.ts";
 import { listenOnSocket } from "./unix-socket.ts";
+
+export interface LocalApiComponents {
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly view: AgentView;
+  readonly logs: ContainerLogs;
+}
 
 export interface LocalApiInit {
   readonly socketPath: string;
@@ -58,7 +66,7 @@ export class LocalApi implements Component {
   #streams = 0;
   #listening: Promise<() => void> | undefined;
 
-  constructor(components: { readonly clock: Clock; readonly log: Log; readonly view: AgentView }, init: LocalApiInit) {
+  constructor(components: LocalApiComponents, init: LocalApiInit) {
     this.#log = components.log;
     this.#socketPath = init.socketPath;
     this.#handler = new ApiHandler(components);
@@ -187,7 +195,7 @@ export class LocalApi implements Component {
 
 /** Never more than one chunk ahead of what the client takes. Returns, without an error, when the client has gone. */
 async function writeAll(
-  chunks: Iterable<string> | AsyncIterable<string | Buffer>,
+  chunks: Iterable<string> | AsyncIterable<string | Uint8Array>,
   response: ServerResponse,
   signal: AbortSignal,
 ): Promise<void> {

@@ -4,7 +4,8 @@ import type { PodReport, StatusAnswer, StatusReport } from "../../protocol/local
 import { DEFAULT_NAMESPACE } from "../../protocol/parse-pod.ts";
 import type { Pod, PodStatus } from "../../protocol/pod.ts";
 import { conditionIs, summarizePod } from "../../protocol/pod-summary.ts";
-import type { AgentPod, AgentView } from "./agent-view.ts";
+import type { AgentPod } from "../core/agent-pod.ts";
+import type { AgentView } from "./agent-view.ts";
 
 /** The kubelet's annotation for where a pod comes from. */
 const SOURCE_ANNOTATION = "kubernetes.io/config.source";

@@ -12,8 +12,9 @@ import type {
 import type { Pod } from "../../protocol/pod.ts";
 import { VERSION } from "../../protocol/version.ts";
 import type { DesiredPod, RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import type { AgentPod, AgentView, ImageStore, NodeView } from "../api/agent-view.ts";
+import type { AgentView, ImageStore, NodeView } from "../api/agent-view.ts";
 import type { Configuration } from "../config/configuration.ts";
+import type { AgentPod } from "../core/agent-pod.ts";
 import type { RuntimeRouter } from "../core/pod-ports.ts";
 import type { DesiredStore, EventStore } from "../core/store.ts";
 import type { NodeCapacity } from "../node/machine.ts";

@@ -16,6 +16,7 @@ import type { Configuration } from "../config/configuration.ts";
 import type { PodObserver } from "../core/pod-observer.ts";
 import { ImagePuller } from "../images/image-puller.ts";
 import { type LoggedContainer, LogRotation } from "../logs/log-rotation.ts";
+import { PodLogs } from "../logs/pod-logs.ts";
 import { type Machine, type NodeCapacity, nodeCapacity, readMachine } from "../node/machine.ts";
 import { NodeConditions } from "../node/node-conditions.ts";
 import { Pleg } from "../observe/pleg.ts";
@@ -269,7 +270,7 @@ export async function runAgent(ports: AgentPorts, init: AgentInit, signal: Abort
     store,
     ...adapters.map(whileItRuns),
     new StoreEvents({ state, events }, { nodeName }),
-    new LocalApi({ clock, log, view }, { socketPath: args.socketPath }),
+    new LocalApi({ clock, log, view, logs: new PodLogs({ pods: view }) }, { socketPath: args.socketPath }),
     conditions,
     runtimes,
     pleg,

@@ -1,7 +1,7 @@
 /** A node with a bit of everything, for the goldens of edgectl. Fills `view`; every time counts back from NOW_MS. */
 import { mkdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
-import type { AgentPod } from "../../agent/api/agent-view.ts";
+import type { AgentPod } from "../../agent/core/agent-pod.ts";
 import type { EventInput } from "../../agent/core/store.ts";
 import type { ContainerStatus, PodStatus } from "../../protocol/pod.ts";
 import { agentPod, type FakeAgentView, imageStore, NOW_MS, observedContainer } from "./fake-agent-view.ts";

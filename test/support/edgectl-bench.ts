@@ -59,7 +59,7 @@ export class EdgectlBench {
       rmSync(bench.directory, { recursive: true });
     });
     const api = new LocalApi(
-      { clock: new VirtualClock(NOW_MS), log: bench.log, view: bench.view },
+      { clock: new VirtualClock(NOW_MS), log: bench.log, view: bench.view, logs: bench.view.logs },
       { socketPath: bench.socketPath },
     );
     await api.listen();

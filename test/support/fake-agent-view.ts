@@ -1,6 +1,8 @@
 /** An agent as its local API sees it, made of plain values that a test may change; used for the API and for edgectl. */
-import type { AgentPod, AgentView, ImageStore, NodeView } from "../../agent/api/agent-view.ts";
+import type { AgentView, ImageStore, NodeView } from "../../agent/api/agent-view.ts";
+import type { AgentPod } from "../../agent/core/agent-pod.ts";
 import type { EventInput, EventRecord } from "../../agent/core/store.ts";
+import { PodLogs } from "../../agent/logs/pod-logs.ts";
 import { WatchSource } from "../../protocol/async/watch.ts";
 import { PicoletError } from "../../protocol/errors.ts";
 import type {
@@ -49,6 +51,7 @@ export class FakeAgentView implements AgentView {
   stores: ImageStore[] = [];
   readonly events = new FakeEvents();
   readonly podsChanged = new WatchSource(0);
+  readonly logs = new PodLogs({ pods: this });
   #pods: readonly AgentPod[] = [];
 
   node(): NodeView {

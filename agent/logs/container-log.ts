@@ -3,6 +3,7 @@ import { stat } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { joinSignals } from "../../protocol/async/abort.ts";
 import { PicoletError, toPicoletError } from "../../protocol/errors.ts";
+import type { LogRequest } from "../core/container-logs.ts";
 import {
   BLOCK_BYTES,
   closeAll,
@@ -15,14 +16,7 @@ import {
   rotatedNames,
   unzippedBlocks,
 } from "./log-files.ts";
-import { type LogFormat, LogFormatter } from "./log-formatter.ts";
-
-export interface LogRequest extends LogFormat {
-  /** The last so many lines only, whatever file they are in. */
-  readonly tailLines: number | undefined;
-  /** Goes on with what is written until the container has ended, across rotations. */
-  readonly follow: boolean;
-}
+import { LogFormatter } from "./log-formatter.ts";
 
 /** What is known of the container that writes the log. */
 export interface LogWriter {

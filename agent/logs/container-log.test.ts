@@ -18,7 +18,8 @@ import { gzipSync } from "node:zlib";
 import fc from "fast-check";
 import { WatchSource } from "../../protocol/async/watch.ts";
 import { isPicoletError } from "../../protocol/errors.ts";
-import { type LogRequest, type LogWriter, readContainerLog } from "./container-log.ts";
+import type { LogRequest } from "../core/container-logs.ts";
+import { type LogWriter, readContainerLog } from "./container-log.ts";
 
 const ALL: LogRequest = {
   tailLines: undefined,

@@ -1,13 +1,7 @@
-import { type LogHeader, type LogStream, logHeaderAt, MAX_HEADER_BYTES, parseLogHeader } from "./cri-log-format.ts";
+import type { LogRequest, LogStream } from "../core/container-logs.ts";
+import { type LogHeader, logHeaderAt, MAX_HEADER_BYTES, parseLogHeader } from "./cri-log-format.ts";
 
-export interface LogFormat {
-  /** Entries written before it are left out. Milliseconds since the epoch. */
-  readonly sinceMs: number | undefined;
-  /** Puts the entry's time stamp before each line. */
-  readonly timestamps: boolean;
-  /** Output ends after this many bytes, in the middle of a line if need be. */
-  readonly limitBytes: number | undefined;
-}
+export type LogFormat = Pick<LogRequest, "sinceMs" | "timestamps" | "limitBytes" | "stream">;
 
 /**
  * How much of one stream is kept back while a line of the other one is unfinished (a line is cut into parts of 16 KiB
@@ -132,7 +126,8 @@ export class LogFormatter {
   }
 
   #isShown(header: LogHeader): boolean {
-    const { sinceMs } = this.#format;
+    const { sinceMs, stream } = this.#format;
+    if (stream !== undefined && stream !== header.stream) return false;
     if (sinceMs === undefined) return true;
     const written = Date.parse(header.timestamp);
     return Number.isNaN(written) || written >= sinceMs;

@@ -1,46 +1,53 @@
 /** Which log file a request for a pod's log means. */
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
+import type { Watch } from "../../protocol/async/watch.ts";
 import { PicoletError } from "../../protocol/errors.ts";
 import type { ContainerStatus } from "../../protocol/pod.ts";
-import type { AgentPod, AgentView } from "./agent-view.ts";
-import type { LogWriter } from "./container-log.ts";
+import type { AgentPod } from "../core/agent-pod.ts";
+import type { ContainerLogs, FoundLog } from "../core/container-logs.ts";
+import { type LogWriter, readContainerLog } from "./container-log.ts";
 
 /** kubectl's annotation: the container that is meant when none is named. */
 const DEFAULT_CONTAINER_ANNOTATION = "kubectl.kubernetes.io/default-container";
 
-export interface LogTarget {
-  readonly path: string;
-  /** What kubectl would say on standard error; "" for nothing. */
-  readonly notice: string;
-  readonly writer: LogWriter;
+/** What is known of the node's pods; answers from memory. */
+export interface LogPods {
+  pods(): readonly AgentPod[];
+  /** Changes whenever `pods()` may answer something new. */
+  readonly podsChanged: Watch<unknown>;
 }
 
-/** @throws `invalid` for a container that the pod has not, `not_found`, `unavailable` while it waits to start. */
-export async function findLog(
-  view: AgentView,
-  pod: AgentPod,
-  wanted: { readonly container: string | undefined; readonly previous: boolean },
-): Promise<LogTarget> {
-  const { container, notice } = chooseContainer(pod, wanted.container);
-  const newest = await newestAttempt(pod, container);
-  const status = statusOf(pod, container);
-  if (newest === undefined && !wanted.previous) {
-    const reason = status?.state.waiting?.reason ?? "ContainerCreating";
-    const { name } = pod.desired.pod.metadata;
-    throw new PicoletError("unavailable", `container "${container}" in pod "${name}" is waiting to start: ${reason}`);
+/** The logs of this node's pods. */
+export class PodLogs implements ContainerLogs {
+  readonly #pods: LogPods;
+
+  constructor(components: { readonly pods: LogPods }) {
+    this.#pods = components.pods;
   }
-  const attempt = wanted.previous ? previousAttempt(newest, status) : (newest ?? 0);
-  if (attempt < 0) {
-    const { name } = pod.desired.pod.metadata;
-    throw new PicoletError("not_found", `previous terminated container "${container}" in pod "${name}" not found`);
+
+  async find(
+    pod: AgentPod,
+    wanted: { readonly container: string | undefined; readonly previous: boolean },
+  ): Promise<FoundLog> {
+    const { container, notice } = chooseContainer(pod, wanted.container);
+    const newest = await newestAttempt(pod, container);
+    const status = statusOf(pod, container);
+    if (newest === undefined && !wanted.previous) {
+      const reason = status?.state.waiting?.reason ?? "ContainerCreating";
+      const { name } = pod.desired.pod.metadata;
+      throw new PicoletError("unavailable", `container "${container}" in pod "${name}" is waiting to start: ${reason}`);
+    }
+    const attempt = wanted.previous ? previousAttempt(newest, status) : (newest ?? 0);
+    if (attempt < 0) {
+      const { name } = pod.desired.pod.metadata;
+      throw new PicoletError("not_found", `previous terminated container "${container}" in pod "${name}" not found`);
+    }
+    const observed = pod.containers.find((each) => each.name === container && each.attempt === attempt);
+    const path = observed?.logPath ?? join(pod.logDirectory, container, `${attempt}.log`);
+    const writer = logWriter(this.#pods, pod, container, attempt);
+    return { notice, read: (request, signal) => readContainerLog(path, request, writer, signal) };
   }
-  const observed = pod.containers.find((each) => each.name === container && each.attempt === attempt);
-  return {
-    path: observed?.logPath ?? join(pod.logDirectory, container, `${attempt}.log`),
-    notice,
-    writer: logWriter(view, pod, container, attempt),
-  };
 }
 
 function chooseContainer(pod: AgentPod, wanted: string | undefined): { container: string; notice: string } {
@@ -83,11 +90,11 @@ function previousAttempt(newest: number | undefined, status: ContainerStatus | u
   return waits ? newest : newest - 1;
 }
 
-function logWriter(view: AgentView, pod: AgentPod, container: string, attempt: number): LogWriter {
+function logWriter(known: LogPods, pod: AgentPod, container: string, attempt: number): LogWriter {
   let seen = false;
   return {
     running: () => {
-      const now = view.pods().find((each) => each.desired.uid === pod.desired.uid);
+      const now = known.pods().find((each) => each.desired.uid === pod.desired.uid);
       if (now === undefined) return false;
       const observed = now.containers.filter((each) => each.name === container);
       if (observed.some((each) => each.attempt > attempt)) return false;
@@ -96,6 +103,6 @@ function logWriter(view: AgentView, pod: AgentPod, container: string, attempt: n
       seen = true;
       return run.state.kind !== "exited";
     },
-    changes: (signal) => view.podsChanged.changes(signal),
+    changes: (signal) => known.podsChanged.changes(signal),
   };
 }
