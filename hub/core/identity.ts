@@ -36,15 +36,3 @@ export interface NodeKeys {
     signal: AbortSignal,
   ): Promise<void>;
 }
-
-/** Where a PEM bundle (certificates and keys that belong together) is kept as one; replicas of a hub share it. */
-export interface PemStore {
-  /** @returns undefined when nothing was ever saved; `version` is what `save` compares with */
-  load(signal: AbortSignal): Promise<{ readonly pem: string; readonly version: string } | undefined>;
-  /**
-   * All or nothing, durable when it resolves.
-   * @param version as loaded; undefined: there must be none yet
-   * @throws `conflict` when somebody else has saved since: load again and use theirs
-   */
-  save(pem: string, version: string | undefined, signal: AbortSignal): Promise<void>;
-}
