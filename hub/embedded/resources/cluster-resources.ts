@@ -1,0 +1,162 @@
+/** Leases, runtime classes, priority classes, disruption budgets. */
+import { type FieldError, forbiddenValue, invalidValue, requiredValue } from "../field-errors.ts";
+import type { ApiObject, ResourceDefinition } from "../resource-definition.ts";
+import { forbidden } from "../status-error.ts";
+import { ageColumn, column, field, nameColumn } from "./columns.ts";
+import { askingNode } from "./node-restriction.ts";
+import { fieldAt, immutableFields, setDefault, textAt } from "./object-fields.ts";
+
+const LEASE_NAMESPACE = "kube-node-lease";
+
+export const leaseResource: ResourceDefinition = {
+  group: "coordination.k8s.io",
+  version: "v1",
+  plural: "leases",
+  singular: "lease",
+  kind: "Lease",
+  namespaced: true,
+  model: "V1Lease",
+  columns: [nameColumn, column("Holder", field("", "spec", "holderIdentity")), ageColumn],
+  strategy: {
+    createOnUpdate: true,
+    prepareForCreate: (lease, context) => restrictLease(lease, askingNode(context)),
+    prepareForUpdate: (lease, _, context) => restrictLease(lease, askingNode(context)),
+    validate(lease) {
+      const seconds = fieldAt(lease, "spec", "leaseDurationSeconds");
+      return typeof seconds === "number" && seconds <= 0
+        ? [invalidValue("spec.leaseDurationSeconds", seconds, "must be greater than 0")]
+        : [];
+    },
+  },
+};
+
+/** NodeRestriction: a node renews its own lease. */
+function restrictLease({ metadata }: ApiObject, node: string | undefined): void {
+  if (node === undefined) return;
+  const lease = { group: "coordination.k8s.io", plural: "leases" };
+  if (metadata.namespace !== LEASE_NAMESPACE) {
+    throw forbidden(lease, metadata.name, `can only access leases in the "${LEASE_NAMESPACE}" system namespace`);
+  }
+  if (metadata.name !== node) {
+    throw forbidden(lease, metadata.name, "can only access node lease with the same name as the requesting node");
+  }
+}
+
+export const runtimeClassResource: ResourceDefinition = {
+  group: "node.k8s.io",
+  version: "v1",
+  plural: "runtimeclasses",
+  singular: "runtimeclass",
+  kind: "RuntimeClass",
+  namespaced: false,
+  model: "V1RuntimeClass",
+  columns: [nameColumn, column("Handler", field("", "handler")), ageColumn],
+  strategy: {
+    validate: (runtimeClass) => (textAt(runtimeClass, "handler") === "" ? [requiredValue("handler")] : []),
+    validateUpdate: (runtimeClass, old) => immutableFields(runtimeClass, old, "handler"),
+  },
+};
+
+/** Values above are Kubernetes' own. */
+const HIGHEST_USER_PRIORITY = 1_000_000_000;
+/** `system-node-critical` and `system-cluster-critical`, and nothing else with that prefix. */
+export const SYSTEM_PRIORITIES: Readonly<Record<string, number>> = {
+  "system-node-critical": 2_000_001_000,
+  "system-cluster-critical": 2_000_000_000,
+};
+
+function validatePriorityClass(priorityClass: ApiObject): readonly FieldError[] {
+  const { name } = priorityClass.metadata;
+  const value = Number(priorityClass.value ?? 0);
+  if (name.startsWith("system-")) {
+    return SYSTEM_PRIORITIES[name] === value
+      ? []
+      : [
+          forbiddenValue(
+            "metadata.name",
+            "priority class names with 'system-' prefix are reserved for system use only. error: " +
+              `${name} is not a known system priority class`,
+          ),
+        ];
+  }
+  return value > HIGHEST_USER_PRIORITY
+    ? [forbiddenValue("value", `maximum allowed value of a user defined priority is ${HIGHEST_USER_PRIORITY}`)]
+    : [];
+}
+
+export const priorityClassResource: ResourceDefinition = {
+  group: "scheduling.k8s.io",
+  version: "v1",
+  plural: "priorityclasses",
+  singular: "priorityclass",
+  kind: "PriorityClass",
+  namespaced: false,
+  shortNames: ["pc"],
+  model: "V1PriorityClass",
+  columns: [
+    nameColumn,
+    column("Value", (each) => Number(each.value ?? 0), "integer"),
+    column("Global-Default", (each) => each.globalDefault === true, "boolean"),
+    ageColumn,
+    column("PreemptionPolicy", field("", "preemptionPolicy")),
+  ],
+  strategy: {
+    default: (each) => setDefault(each, "preemptionPolicy", "PreemptLowerPriority"),
+    validate: validatePriorityClass,
+    validateUpdate: (each, old) => immutableFields(each, old, "value", "preemptionPolicy"),
+    prepareForCreate(each, { lookup }) {
+      const others = lookup.list("priorityclasses.scheduling.k8s.io", "");
+      const other = others.find((one) => one.globalDefault === true && one.metadata.name !== each.metadata.name);
+      if (each.globalDefault === true && other !== undefined) {
+        const why = `PriorityClass ${other.metadata.name} is already marked as default. Only one default can exist`;
+        throw forbidden({ group: "scheduling.k8s.io", plural: "priorityclasses" }, each.metadata.name, why);
+      }
+    },
+  },
+};
+
+const amount = (value: unknown): string => (value === undefined || value === null ? "N/A" : String(value));
+
+function validateBudget(budget: ApiObject): readonly FieldError[] {
+  const errors: FieldError[] = [];
+  const minAvailable = fieldAt(budget, "spec", "minAvailable");
+  const maxUnavailable = fieldAt(budget, "spec", "maxUnavailable");
+  if (minAvailable !== undefined && maxUnavailable !== undefined) {
+    errors.push(invalidValue("spec", budget.spec, "minAvailable and maxUnavailable cannot be both set"));
+  }
+  for (const [name, value] of Object.entries({ minAvailable, maxUnavailable })) {
+    const isValid =
+      value === undefined || (typeof value === "number" ? value >= 0 : /^(100|[0-9]{1,2})%$/.test(String(value)));
+    if (!isValid)
+      errors.push(
+        invalidValue(`spec.${name}`, value, "must be greater than or equal to 0, or a percentage up to 100%"),
+      );
+  }
+  return errors;
+}
+
+export const podDisruptionBudgetResource: ResourceDefinition = {
+  group: "policy",
+  version: "v1",
+  plural: "poddisruptionbudgets",
+  singular: "poddisruptionbudget",
+  kind: "PodDisruptionBudget",
+  namespaced: true,
+  shortNames: ["pdb"],
+  model: "V1PodDisruptionBudget",
+  subresources: [{ name: "status", verbs: ["get", "patch", "update"] }],
+  columns: [
+    nameColumn,
+    column("Min Available", (budget) => amount(fieldAt(budget, "spec", "minAvailable"))),
+    column("Max Unavailable", (budget) => amount(fieldAt(budget, "spec", "maxUnavailable"))),
+    column("Allowed Disruptions", (budget) => Number(fieldAt(budget, "status", "disruptionsAllowed") ?? 0), "integer"),
+    ageColumn,
+  ],
+  strategy: {
+    hasGeneration: true,
+    prepareForCreate(budget) {
+      budget.status = { disruptionsAllowed: 0, currentHealthy: 0, desiredHealthy: 0, expectedPods: 0 };
+    },
+    validate: validateBudget,
+  },
+};

@@ -1,0 +1,82 @@
+/** `events` of core/v1. */
+import { type FieldError, invalidValue } from "../field-errors.ts";
+import type { ApiObject, PrinterColumn, ResourceDefinition } from "../resource-definition.ts";
+import { ageOf } from "./age.ts";
+import { column, nameColumn, wideColumn } from "./columns.ts";
+import { fieldAt, mappingAt, setDefault, textAt } from "./object-fields.ts";
+
+/** Kubernetes' default of `--event-ttl`. */
+const EVENT_TTL_SECONDS = 3600;
+
+const firstSeen = (event: ApiObject): string => textAt(event, "firstTimestamp") || textAt(event, "eventTime");
+const lastSeen = (event: ApiObject): string =>
+  textAt(event, "series", "lastObservedTime") || textAt(event, "lastTimestamp") || firstSeen(event);
+
+function objectText(event: ApiObject): string {
+  const kind = textAt(event, "involvedObject", "kind").toLowerCase();
+  const name = textAt(event, "involvedObject", "name");
+  return name === "" ? kind : `${kind}/${name}`;
+}
+
+function sourceText(event: ApiObject): string {
+  const component = textAt(event, "source", "component") || textAt(event, "reportingComponent");
+  const host =
+    textAt(event, "source", "host") ||
+    (textAt(event, "source", "component") === "" ? textAt(event, "reportingInstance") : "");
+  return host === "" ? component : `${component}, ${host}`;
+}
+
+const countOf = (event: ApiObject): number =>
+  Number(fieldAt(event, "series", "count") ?? 0) || Number(fieldAt(event, "count") ?? 0) || 1;
+
+const EVENT_COLUMNS: readonly PrinterColumn[] = [
+  column("Last Seen", (event, now) => ageOf(lastSeen(event), now)),
+  column("Type", (event) => textAt(event, "type")),
+  column("Reason", (event) => textAt(event, "reason")),
+  column("Object", objectText),
+  wideColumn("Subobject", (event) => textAt(event, "involvedObject", "fieldPath")),
+  wideColumn("Source", sourceText),
+  column("Message", (event) => textAt(event, "message").trim()),
+  wideColumn("First Seen", (event, now) => ageOf(firstSeen(event), now)),
+  wideColumn("Count", countOf, "integer"),
+  { ...nameColumn, priority: 1 },
+];
+
+const INVOLVED = ["kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath"];
+
+function validateEvent(event: ApiObject): readonly FieldError[] {
+  const namespace = textAt(mappingAt(event, "involvedObject"), "namespace");
+  const own = event.metadata.namespace ?? "";
+  // What has no namespace is told of in `default`.
+  const isRight = namespace === own || (namespace === "" && ["default", "kube-system", ""].includes(own));
+  return isRight ? [] : [invalidValue("involvedObject.namespace", namespace, "does not match event.namespace")];
+}
+
+export const eventResource: ResourceDefinition = {
+  group: "",
+  version: "v1",
+  plural: "events",
+  singular: "event",
+  kind: "Event",
+  namespaced: true,
+  shortNames: ["ev"],
+  model: "CoreV1Event",
+  columns: EVENT_COLUMNS,
+  selectableFields: {
+    ...Object.fromEntries(
+      INVOLVED.map((name) => [`involvedObject.${name}`, (event: ApiObject) => textAt(event, "involvedObject", name)]),
+    ),
+    reason: (event) => textAt(event, "reason"),
+    reportingComponent: (event) => textAt(event, "reportingComponent"),
+    source: (event) => textAt(event, "source", "component") || textAt(event, "reportingComponent"),
+    type: (event) => textAt(event, "type"),
+  },
+  ttlSeconds: EVENT_TTL_SECONDS,
+  strategy: {
+    createOnUpdate: true,
+    default(event) {
+      setDefault(event, "type", "Normal");
+    },
+    validate: validateEvent,
+  },
+};

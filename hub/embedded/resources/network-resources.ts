@@ -1,0 +1,117 @@
+/** Services and endpoints: stored and listed; no address is given to a service and nothing is proxied. */
+import { type FieldError, notSupportedValue, requiredValue } from "../field-errors.ts";
+import type { ApiObject, ResourceDefinition } from "../resource-definition.ts";
+import { ageColumn, column, field, labelsText, NONE, nameColumn, orNone, wideColumn } from "./columns.ts";
+import { listAt, mappingAt, section, setDefault, textAt } from "./object-fields.ts";
+
+const TYPES = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
+
+function externalIp(service: ApiObject): string {
+  const addresses = [
+    ...listAt(service, "status", "loadBalancer", "ingress").map(
+      (each) => textAt(each, "ip") || textAt(each, "hostname"),
+    ),
+    ...listAt(service, "spec", "externalIPs").map(String),
+  ];
+  if (addresses.length > 0) return addresses.join(",");
+  switch (textAt(service, "spec", "type")) {
+    case "ExternalName":
+      return textAt(service, "spec", "externalName");
+    case "LoadBalancer":
+      return "<pending>";
+    default:
+      return NONE;
+  }
+}
+
+function portsText(service: ApiObject): string {
+  const ports = listAt(service, "spec", "ports").map((each) => {
+    const nodePort = textAt(each, "nodePort");
+    return `${textAt(each, "port")}${["", "0"].includes(nodePort) ? "" : `:${nodePort}`}/${textAt(each, "protocol")}`;
+  });
+  return orNone(ports.join(","));
+}
+
+function validateService(service: ApiObject): readonly FieldError[] {
+  const type = textAt(service, "spec", "type");
+  const errors: FieldError[] = TYPES.includes(type) ? [] : [notSupportedValue("spec.type", type, TYPES)];
+  const ports = listAt(service, "spec", "ports");
+  const isHeadless = textAt(service, "spec", "clusterIP") === "None";
+  if (ports.length === 0 && !isHeadless && type !== "ExternalName") errors.push(requiredValue("spec.ports"));
+  ports.forEach((port, index) => {
+    if (ports.length > 1 && textAt(port, "name") === "") errors.push(requiredValue(`spec.ports[${index}].name`));
+  });
+  return errors;
+}
+
+export const serviceResource: ResourceDefinition = {
+  group: "",
+  version: "v1",
+  plural: "services",
+  singular: "service",
+  kind: "Service",
+  namespaced: true,
+  shortNames: ["svc"],
+  categories: ["all"],
+  nameRule: "label",
+  model: "V1Service",
+  subresources: [{ name: "status", verbs: ["get", "patch", "update"] }],
+  columns: [
+    nameColumn,
+    column("Type", field("", "spec", "type")),
+    column("Cluster-IP", field(NONE, "spec", "clusterIP")),
+    column("External-IP", externalIp),
+    column("Port(s)", portsText),
+    ageColumn,
+    wideColumn("Selector", (service) => labelsText(mappingAt(service, "spec", "selector"))),
+  ],
+  selectableFields: {
+    "spec.clusterIP": (service) => textAt(service, "spec", "clusterIP"),
+    "spec.type": (service) => textAt(service, "spec", "type"),
+  },
+  strategy: {
+    default(service) {
+      const spec = section(service, "spec");
+      setDefault(spec, "type", "ClusterIP");
+      setDefault(spec, "sessionAffinity", "None");
+      for (const port of listAt(spec, "ports")) {
+        setDefault(port as Record<string, unknown>, "protocol", "TCP");
+        setDefault(port as Record<string, unknown>, "targetPort", (port as Record<string, unknown>).port);
+      }
+    },
+    prepareForCreate(service) {
+      service.status = { loadBalancer: {} };
+    },
+    validate: validateService,
+  },
+};
+
+/** Shown of a list of endpoints before "more". */
+const MAX_SHOWN_ENDPOINTS = 3;
+
+function endpointsText(endpoints: ApiObject): string {
+  const all = listAt(endpoints, "subsets").flatMap((subset) => {
+    const ports = listAt(subset, "ports");
+    return listAt(subset, "addresses").flatMap((address) => {
+      const ip = textAt(address, "ip");
+      const shown = ip.includes(":") ? `[${ip}]` : ip;
+      return ports.length === 0 ? [ip] : ports.map((port) => `${shown}:${textAt(port, "port")}`);
+    });
+  });
+  const more = all.length - MAX_SHOWN_ENDPOINTS;
+  const shown = all.slice(0, MAX_SHOWN_ENDPOINTS).join(",");
+  return orNone(more > 0 ? `${shown} + ${more} more...` : shown);
+}
+
+export const endpointsResource: ResourceDefinition = {
+  group: "",
+  version: "v1",
+  plural: "endpoints",
+  singular: "endpoints",
+  kind: "Endpoints",
+  namespaced: true,
+  shortNames: ["ep"],
+  model: "V1Endpoints",
+  columns: [nameColumn, column("Endpoints", endpointsText), ageColumn],
+  strategy: {},
+};

@@ -1,0 +1,139 @@
+/** Persistent volumes, claims and storage classes: stored and listed, bound by hand; nothing is provisioned. */
+import { requiredValue } from "../field-errors.ts";
+import type { ApiObject, ResourceDefinition } from "../resource-definition.ts";
+import { ageColumn, column, field, nameColumn, wideColumn } from "./columns.ts";
+import { fieldAt, immutableFields, listAt, section, setDefault, textAt } from "./object-fields.ts";
+
+const SHORT_MODES: Readonly<Record<string, string>> = {
+  ReadWriteOnce: "RWO",
+  ReadOnlyMany: "ROX",
+  ReadWriteMany: "RWX",
+  ReadWriteOncePod: "RWOP",
+};
+
+/** In Kubernetes' order, whatever the order in the object. */
+const modesText = (modes: readonly unknown[]): string =>
+  Object.keys(SHORT_MODES)
+    .filter((mode) => modes.includes(mode))
+    .map((mode) => SHORT_MODES[mode])
+    .join(",");
+
+function phaseOf(object: ApiObject): string {
+  return object.metadata.deletionTimestamp === undefined ? textAt(object, "status", "phase") : "Terminating";
+}
+
+function claimText(volume: ApiObject): string {
+  const name = textAt(volume, "spec", "claimRef", "name");
+  return name === "" ? "" : `${textAt(volume, "spec", "claimRef", "namespace")}/${name}`;
+}
+
+export const persistentVolumeResource: ResourceDefinition = {
+  group: "",
+  version: "v1",
+  plural: "persistentvolumes",
+  singular: "persistentvolume",
+  kind: "PersistentVolume",
+  namespaced: false,
+  shortNames: ["pv"],
+  model: "V1PersistentVolume",
+  subresources: [{ name: "status", verbs: ["get", "patch", "update"] }],
+  columns: [
+    nameColumn,
+    column("Capacity", field("", "spec", "capacity", "storage")),
+    column("Access Modes", (volume) => modesText(listAt(volume, "spec", "accessModes"))),
+    column("Reclaim Policy", field("", "spec", "persistentVolumeReclaimPolicy")),
+    column("Status", phaseOf),
+    column("Claim", claimText),
+    column("StorageClass", field("", "spec", "storageClassName")),
+    column("VolumeAttributesClass", field("<unset>", "spec", "volumeAttributesClassName")),
+    column("Reason", field("", "status", "reason")),
+    ageColumn,
+    wideColumn("VolumeMode", field("<unset>", "spec", "volumeMode")),
+  ],
+  strategy: {
+    default(volume) {
+      const spec = section(volume, "spec");
+      setDefault(spec, "persistentVolumeReclaimPolicy", "Retain");
+      setDefault(spec, "volumeMode", "Filesystem");
+    },
+    prepareForCreate(volume) {
+      volume.status = { phase: "Available" };
+    },
+    validate: (volume) => [
+      ...(listAt(volume, "spec", "accessModes").length === 0 ? [requiredValue("spec.accessModes")] : []),
+      ...(fieldAt(volume, "spec", "capacity") === undefined ? [requiredValue("spec.capacity")] : []),
+    ],
+  },
+};
+
+export const persistentVolumeClaimResource: ResourceDefinition = {
+  group: "",
+  version: "v1",
+  plural: "persistentvolumeclaims",
+  singular: "persistentvolumeclaim",
+  kind: "PersistentVolumeClaim",
+  namespaced: true,
+  shortNames: ["pvc"],
+  model: "V1PersistentVolumeClaim",
+  subresources: [{ name: "status", verbs: ["get", "patch", "update"] }],
+  columns: [
+    nameColumn,
+    column("Status", phaseOf),
+    column("Volume", field("", "spec", "volumeName")),
+    column("Capacity", field("", "status", "capacity", "storage")),
+    column("Access Modes", (claim) => modesText(listAt(claim, "status", "accessModes"))),
+    column("StorageClass", field("", "spec", "storageClassName")),
+    column("VolumeAttributesClass", field("<unset>", "spec", "volumeAttributesClassName")),
+    ageColumn,
+    wideColumn("VolumeMode", field("<unset>", "spec", "volumeMode")),
+  ],
+  strategy: {
+    default: (claim) => setDefault(section(claim, "spec"), "volumeMode", "Filesystem"),
+    prepareForCreate(claim) {
+      claim.status = { phase: "Pending" };
+    },
+    validate: (claim) => [
+      ...(listAt(claim, "spec", "accessModes").length === 0
+        ? [requiredValue("spec.accessModes", "at least 1 access mode is required")]
+        : []),
+      ...(fieldAt(claim, "spec", "resources", "requests", "storage") === undefined
+        ? [requiredValue("spec.resources[storage]")]
+        : []),
+    ],
+    validateUpdate: (claim, old) => immutableFields(claim, old, "spec.accessModes", "spec.volumeMode"),
+  },
+};
+
+const DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class";
+
+export const storageClassResource: ResourceDefinition = {
+  group: "storage.k8s.io",
+  version: "v1",
+  plural: "storageclasses",
+  singular: "storageclass",
+  kind: "StorageClass",
+  namespaced: false,
+  shortNames: ["sc"],
+  model: "V1StorageClass",
+  columns: [
+    {
+      ...nameColumn,
+      value: ({ metadata }) =>
+        `${metadata.name}${metadata.annotations?.[DEFAULT_CLASS] === "true" ? " (default)" : ""}`,
+    },
+    column("Provisioner", field("", "provisioner")),
+    column("ReclaimPolicy", field("Delete", "reclaimPolicy")),
+    column("VolumeBindingMode", field("<unset>", "volumeBindingMode")),
+    column("AllowVolumeExpansion", (each) => each.allowVolumeExpansion === true, "string"),
+    ageColumn,
+  ],
+  strategy: {
+    default(each) {
+      setDefault(each, "reclaimPolicy", "Delete");
+      setDefault(each, "volumeBindingMode", "Immediate");
+    },
+    validate: (each) => (textAt(each, "provisioner") === "" ? [requiredValue("provisioner")] : []),
+    validateUpdate: (each, old) =>
+      immutableFields(each, old, "provisioner", "parameters", "reclaimPolicy", "volumeBindingMode"),
+  },
+};
