@@ -5,8 +5,9 @@ import type { ImageImportAnswer, ImageList, ImageReport, VersionAnswer } from ".
 import type { Clock } from "../../protocol/ports.ts";
 import type { ImageInfo } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { ContainerLogs } from "../core/container-logs.ts";
+import { podObject } from "../core/pod-object.ts";
 import type { AgentView, ImageStore } from "./agent-view.ts";
-import { ANY_NAMESPACE, findPod, podObject, statusAnswer } from "./pod-objects.ts";
+import { ANY_NAMESPACE, findPod, statusAnswer } from "./pod-objects.ts";
 import { type ApiRequest, parseRequest, type Query, readJsonBody } from "./request-input.ts";
 import {
   DEFAULT_EVENT_LIMIT,

@@ -2,37 +2,11 @@
 import { PicoletError } from "../../protocol/errors.ts";
 import type { PodReport, StatusAnswer, StatusReport } from "../../protocol/local-api.ts";
 import { DEFAULT_NAMESPACE } from "../../protocol/parse-pod.ts";
-import type { Pod, PodStatus } from "../../protocol/pod.ts";
+import type { PodStatus } from "../../protocol/pod.ts";
 import { conditionIs, summarizePod } from "../../protocol/pod-summary.ts";
 import type { AgentPod } from "../core/agent-pod.ts";
+import { NOT_LOOKED_AT, podObject } from "../core/pod-object.ts";
 import type { AgentView } from "./agent-view.ts";
-
-/** The kubelet's annotation for where a pod comes from. */
-const SOURCE_ANNOTATION = "kubernetes.io/config.source";
-
-const NOT_LOOKED_AT: PodStatus = { phase: "Pending" };
-
-export const rfc3339 = (atMs: number): string => `${new Date(atMs).toISOString().slice(0, 19)}Z`;
-
-/** The pod with its status, as `kubectl get pod -o json` would show it. */
-export function podObject({ desired, status, terminatingSinceMs }: AgentPod): Pod {
-  const { metadata } = desired.pod;
-  return {
-    ...desired.pod,
-    metadata: {
-      ...metadata,
-      uid: desired.uid,
-      annotations: { [SOURCE_ANNOTATION]: desired.source, ...metadata.annotations },
-      ...(terminatingSinceMs === undefined
-        ? {}
-        : {
-            deletionTimestamp: rfc3339(terminatingSinceMs),
-            deletionGracePeriodSeconds: desired.pod.spec.terminationGracePeriodSeconds,
-          }),
-    },
-    status: status ?? NOT_LOOKED_AT,
-  };
-}
 
 export function statusAnswer(view: AgentView): StatusAnswer {
   const { name, conditions } = view.node();

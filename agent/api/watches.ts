@@ -2,9 +2,10 @@
 import { hash } from "node:crypto";
 import type { EventObject, WatchLine } from "../../protocol/local-api.ts";
 import type { Pod } from "../../protocol/pod.ts";
+import { podObject, rfc3339 } from "../core/pod-object.ts";
 import type { EventRecord } from "../core/store.ts";
 import type { AgentView } from "./agent-view.ts";
-import { podObject, rfc3339, sortPods } from "./pod-objects.ts";
+import { sortPods } from "./pod-objects.ts";
 
 /** Of how many of the newest events a watch sees changes; a reader that is further behind misses the ones between. */
 const WATCHED_EVENTS = 256;

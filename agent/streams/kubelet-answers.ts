@@ -1,0 +1,120 @@
+/** What the node answers to a GET of the kubelet's HTTP API, as far as it needs no stream of its own. */
+import { PicoletError } from "../../protocol/errors.ts";
+import type { KubeletReply } from "../../protocol/tunnel/stream.ts";
+import type { AgentPod } from "../core/agent-pod.ts";
+import type { NodeStats } from "../core/node-stats.ts";
+import { podObject } from "../core/pod-object.ts";
+
+export interface KubeletAnswer extends KubeletReply {
+  /** Made as they are taken. */
+  readonly body: Iterable<string>;
+}
+
+/** What the node is, for /configz and /spec. */
+export interface KubeletNode {
+  /** With the kubelet's field names (KubeletConfiguration v1beta1). */
+  readonly configuration: Readonly<Record<string, unknown>>;
+  readonly cpus: number;
+  readonly memoryBytes: number;
+  readonly machineID: string;
+  readonly systemUUID: string;
+  readonly bootID: string;
+}
+
+export interface KubeletAnswersComponents {
+  readonly pods: () => readonly AgentPod[];
+  readonly stats: NodeStats;
+  readonly node: () => KubeletNode;
+  /** Why this node is not healthy; "" when it is. */
+  readonly unhealthy: () => string;
+}
+
+const JSON_TYPE = "application/json";
+const TEXT_TYPE = "text/plain; charset=utf-8";
+/** Prometheus' text format. */
+const METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8";
+
+type Route = (
+  answers: KubeletAnswers,
+  query: URLSearchParams,
+  signal: AbortSignal,
+) => Promise<KubeletAnswer> | KubeletAnswer;
+
+const ROUTES: ReadonlyMap<string, Route> = new Map<string, Route>([
+  ["/pods", (answers) => answers.pods(() => true)],
+  ["/runningpods", (answers) => answers.pods(runs)],
+  ["/healthz", (answers) => answers.healthz()],
+  ["/healthz/ping", (answers) => answers.healthz()],
+  ["/healthz/syncloop", (answers) => answers.healthz()],
+  ["/stats/summary", (answers, query, signal) => answers.summary(query, signal)],
+  ["/metrics/resource", (answers, _, signal) => answers.resourceMetrics(signal)],
+  ["/configz", (answers) => answers.configz()],
+  ["/spec", (answers) => answers.spec()],
+]);
+
+const runs = ({ containers }: AgentPod): boolean => containers.some((each) => each.state.kind === "running");
+
+export class KubeletAnswers {
+  readonly #components: KubeletAnswersComponents;
+
+  constructor(components: KubeletAnswersComponents) {
+    this.#components = components;
+  }
+
+  /** @throws `not_found` for a path that is not offered. */
+  async get(pathWithQuery: string, signal: AbortSignal): Promise<KubeletAnswer> {
+    const url = URL.parse(pathWithQuery, "http://node");
+    if (url === null) throw new PicoletError("invalid", "the path is none");
+    const path = url.pathname.replace(/\/+$/, "");
+    const route = ROUTES.get(path);
+    if (route !== undefined) return await route(this, url.searchParams, signal);
+    if (path === "/logs" || path.startsWith("/logs/")) {
+      return text(403, "the log files of the node itself are not given out; kubectl logs shows those of its pods\n");
+    }
+    return text(404, "404 page not found\n");
+  }
+
+  pods(wanted: (pod: AgentPod) => boolean): KubeletAnswer {
+    const pods = this.#components.pods().filter(wanted);
+    return { status: 200, contentType: JSON_TYPE, body: podList(pods) };
+  }
+
+  healthz(): KubeletAnswer {
+    const why = this.#components.unhealthy();
+    return why === "" ? text(200, "ok") : text(500, `${why}\n`);
+  }
+
+  async summary(query: URLSearchParams, signal: AbortSignal): Promise<KubeletAnswer> {
+    const only = query.get("only_cpu_and_memory") === "true";
+    return json(await this.#components.stats.summary({ onlyCpuAndMemory: only }, signal));
+  }
+
+  async resourceMetrics(signal: AbortSignal): Promise<KubeletAnswer> {
+    const body = await this.#components.stats.resourceMetrics(signal);
+    return { status: 200, contentType: METRICS_TYPE, body };
+  }
+
+  configz(): KubeletAnswer {
+    return json({ kubeletconfig: this.#components.node().configuration });
+  }
+
+  spec(): KubeletAnswer {
+    const { cpus, memoryBytes, machineID, systemUUID, bootID } = this.#components.node();
+    return json({
+      ...{ num_cores: cpus, memory_capacity: memoryBytes },
+      ...{ machine_id: machineID, system_uuid: systemUUID, boot_id: bootID },
+    });
+  }
+}
+
+const text = (status: number, body: string): KubeletAnswer => ({ status, contentType: TEXT_TYPE, body: [body] });
+
+const json = (value: unknown): KubeletAnswer => {
+  return { status: 200, contentType: JSON_TYPE, body: [`${JSON.stringify(value)}\n`] };
+};
+
+function* podList(pods: readonly AgentPod[]): Generator<string> {
+  yield '{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[';
+  for (const [index, pod] of pods.entries()) yield `${index === 0 ? "" : ","}${JSON.stringify(podObject(pod))}`;
+  yield "]}\n";
+}

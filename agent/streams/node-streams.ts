@@ -1,0 +1,197 @@
+import { joinSignals } from "../../protocol/async/abort.ts";
+import { describeError, isCancelled, PicoletError } from "../../protocol/errors.ts";
+import type { Clock, Log } from "../../protocol/ports.ts";
+import type {
+  ExecParams,
+  IncomingStream,
+  SessionReply,
+  StreamError,
+  TunnelStream,
+} from "../../protocol/tunnel/stream.ts";
+import type { StreamRequest } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { AgentPod } from "../core/agent-pod.ts";
+import type { ContainerLogs, LogStream } from "../core/container-logs.ts";
+import type { RuntimeRouter } from "../core/pod-ports.ts";
+import type { StreamHandlers } from "../core/tunnel-ports.ts";
+import { findPod, findRunning } from "./find-pod.ts";
+import type { KubeletAnswers } from "./kubelet-answers.ts";
+import { parseLogQuery } from "./log-query.ts";
+import { copyLog } from "./log-session.ts";
+import { copyRaw, RuntimeConnection, upgradeRequest } from "./raw-session.ts";
+import { execParams, kubeletParams, logsParams, portForwardParams } from "./stream-params.ts";
+
+export interface NodeStreamsComponents {
+  readonly pods: () => readonly AgentPod[];
+  readonly router: RuntimeRouter;
+  readonly logs: ContainerLogs;
+  readonly kubelet: KubeletAnswers;
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+/** Each takes some 100 KiB while it is busy. A further one is refused. */
+export const MAX_SESSIONS = 32;
+/** Pieces of an answer are gathered to about this size before they are sent. */
+const BODY_PIECE_BYTES = 16 * 1024;
+
+/** One stream that a hub asks for: accepted at most once, then written to. */
+interface Exchange {
+  readonly params: unknown;
+  accept(reply: unknown): TunnelStream;
+  /** Aborts when the stream is over for whatever reason. */
+  readonly signal: AbortSignal;
+}
+
+type Session = (exchange: Exchange) => Promise<void>;
+
+/** What this node answers to streams that a hub opens: logs, exec, attach, port-forward, the kubelet's GETs. */
+export class NodeStreams {
+  readonly handlers: StreamHandlers;
+  readonly #components: NodeStreamsComponents;
+  #sessions = 0;
+
+  constructor(components: NodeStreamsComponents) {
+    this.#components = components;
+    const answering = (session: Session) => (stream: IncomingStream) => void this.#answer(stream, session);
+    this.handlers = {
+      logs: answering((exchange) => this.#logs(exchange)),
+      exec: answering((exchange) => this.#exec(exchange)),
+      attach: answering((exchange) => this.#attach(exchange)),
+      portForward: answering((exchange) => this.#portForward(exchange)),
+      kubelet: answering((exchange) => this.#kubelet(exchange)),
+    };
+  }
+
+  /** How many are under way. */
+  get sessions(): number {
+    return this.#sessions;
+  }
+
+  async #answer(stream: IncomingStream, session: Session): Promise<void> {
+    let accepted: TunnelStream | undefined;
+    if (this.#sessions >= MAX_SESSIONS) {
+      const message = `${MAX_SESSIONS} streams of this node are open already`;
+      stream.reject({ code: "resource_exhausted", message });
+      return;
+    }
+    this.#sessions += 1;
+    using life = joinSignals(stream.closed);
+    try {
+      const accept = (reply: unknown): TunnelStream => {
+        accepted = stream.accept(reply);
+        return accepted;
+      };
+      await session({ params: stream.params, accept, signal: life.signal });
+    } catch (error) {
+      if (stream.closed.aborted) return;
+      const failure = failureOf(error);
+      if (failure.code === "internal") this.#components.log.error("a stream failed", { kind: stream.kind, error });
+      if (accepted === undefined) stream.reject(failure);
+      else accepted.reset(failure);
+    } finally {
+      this.#sessions -= 1;
+      life.abort();
+    }
+  }
+
+  async #logs({ params: given, accept, signal }: Exchange): Promise<void> {
+    const params = logsParams(given);
+    const pod = findPod(this.#components.pods(), params);
+    const { previous, request } = parseLogQuery(params.query, this.#components.clock.wall());
+    const container = params.container === "" ? undefined : params.container;
+    const found = await this.#components.logs.find(pod, { container, previous });
+    const pieces = found.read(request, signal);
+    try {
+      // What is wrong at once is told instead of accepted; the first line of a followed log may be long in coming.
+      const first = request.follow ? undefined : await pieces.next();
+      const stream = accept({});
+      if (first?.done === false) await stream.write(first.value, signal);
+      for await (const piece of pieces) await stream.write(piece, signal);
+      if (!signal.aborted) stream.end();
+    } finally {
+      await pieces.return(undefined);
+    }
+  }
+
+  async #exec(exchange: Exchange): Promise<void> {
+    const params = execParams(exchange.params);
+    if (params.command.length === 0) throw new PicoletError("invalid", "you must specify at least one command");
+    const { command } = params;
+    await this.#container(exchange, params, (id) => ({ kind: "exec", containerId: id, command, ...outputs(params) }));
+  }
+
+  async #attach(exchange: Exchange): Promise<void> {
+    const params = execParams(exchange.params);
+    await this.#container(exchange, params, (id) => ({ kind: "attach", containerId: id, ...outputs(params) }));
+  }
+
+  async #container(exchange: Exchange, params: ExecParams, request: (id: string) => StreamRequest): Promise<void> {
+    if (!params.stdin && !params.stdout && !params.stderr) {
+      throw new PicoletError("invalid", "you must specify at least 1 of stdin, stdout, stderr");
+    }
+    const { router, logs, pods } = this.#components;
+    const pod = findPod(pods(), params);
+    const { id, name } = findRunning(pod, params.container);
+    const adapter = router.adapterFor(pod.desired.pod);
+    const target = await adapter.stream(pod.desired.uid, request(id), exchange.signal);
+    if (target.kind === "upgrade") return await this.#raw(exchange, target, params.upgrade);
+    const log = await logs.find(pod, { container: name, previous: false });
+    const wanted: LogStream[] = [
+      ...(params.stdout ? ["stdout" as const] : []),
+      ...(params.stderr ? ["stderr" as const] : []),
+    ];
+    const stream = exchange.accept({ mode: "channels" } satisfies SessionReply);
+    await copyLog(stream, log, wanted, exchange.signal);
+  }
+
+  async #portForward(exchange: Exchange): Promise<void> {
+    const params = portForwardParams(exchange.params);
+    const { router, pods } = this.#components;
+    const pod = findPod(pods(), params);
+    const { uid } = pod.desired;
+    const adapter = router.adapterFor(pod.desired.pod);
+    const { sandboxes } = await adapter.inspect(uid, exchange.signal);
+    const sandbox = sandboxes.find((each) => each.state === "ready");
+    if (sandbox === undefined) throw new PicoletError("unavailable", `pod "${params.pod}" is not running`);
+    const request = { kind: "portForward", sandboxId: sandbox.id, ports: params.ports } as const;
+    const target = await adapter.stream(uid, request, exchange.signal);
+    if (target.kind !== "upgrade") throw new PicoletError("internal", "a log has no ports");
+    await this.#raw(exchange, target, params.upgrade);
+  }
+
+  async #raw(
+    { accept, signal }: Exchange,
+    target: Parameters<typeof RuntimeConnection.open>[0],
+    headers: Readonly<Record<string, string>> | undefined,
+  ): Promise<void> {
+    if (headers?.upgrade === undefined) {
+      throw new PicoletError("invalid", "this needs a request that can be upgraded to SPDY/3.1 or a WebSocket");
+    }
+    using connection = await RuntimeConnection.open(target, signal);
+    void connection.write(upgradeRequest(target, headers));
+    const stream = accept({ mode: "raw" } satisfies SessionReply);
+    await copyRaw(stream, connection, signal);
+  }
+
+  async #kubelet({ params, accept, signal }: Exchange): Promise<void> {
+    const { path } = kubeletParams(params);
+    const { status, contentType, body } = await this.#components.kubelet.get(path, signal);
+    const stream = accept({ status, contentType });
+    let gathered = "";
+    for (const piece of body) {
+      gathered += piece;
+      if (gathered.length < BODY_PIECE_BYTES) continue;
+      await stream.write(Buffer.from(gathered), signal);
+      gathered = "";
+    }
+    if (gathered !== "") await stream.write(Buffer.from(gathered), signal);
+    stream.end();
+  }
+}
+
+const outputs = ({ stdin, stdout, stderr, tty }: ExecParams) => ({ stdin, stdout, stderr: stderr && !tty, tty });
+
+function failureOf(error: unknown): StreamError {
+  if (isCancelled(error)) return { code: "cancelled", message: "the stream was cancelled" };
+  return { code: error instanceof PicoletError ? error.code : "internal", message: describeError(error) };
+}

@@ -1,0 +1,163 @@
+/** A session in mode `raw`: bytes between a stream of the tunnel and the runtime's streaming server, and nothing else. */
+import { connect, type Socket } from "node:net";
+import { cancelled } from "../../protocol/async/abort.ts";
+import { PicoletError } from "../../protocol/errors.ts";
+import type { TunnelStream } from "../../protocol/tunnel/stream.ts";
+import type { RuntimeStream } from "../../runtime-adapters/contract/runtime-adapter.ts";
+
+type Upgrade = Extract<RuntimeStream, { kind: "upgrade" }>;
+
+/** What is read from the runtime at once; each session has one such buffer and at most one piece under way. */
+const READ_BUFFER_BYTES = 32 * 1024;
+
+/** A connection to the runtime's streaming server that is read only as fast as its bytes are taken. */
+export class RuntimeConnection implements Disposable {
+  readonly #socket: Socket;
+  #piece: Uint8Array | undefined;
+  #end: { readonly error: Error | undefined } | undefined;
+  #wake: (() => void) | undefined;
+
+  private constructor(target: Upgrade) {
+    const onread = {
+      // Outside Node's pool: it lives as long as the session.
+      buffer: Buffer.allocUnsafeSlow(READ_BUFFER_BYTES),
+      callback: (length: number, buffer: Uint8Array): boolean => {
+        // The buffer is filled again while the piece waits for the tunnel's credit.
+        this.#piece = Uint8Array.prototype.slice.call(buffer, 0, length);
+        this.#wake?.();
+        return false;
+      },
+    };
+    this.#socket = connect({ host: target.host, port: target.port, onread, allowHalfOpen: true });
+    this.#socket.setNoDelay(true);
+    this.#socket.on("error", (error) => this.#finish(error));
+    this.#socket.on("end", () => this.#finish(undefined));
+    this.#socket.on("close", () => this.#finish(undefined));
+    // Its end is only seen by who reads.
+    this.#socket.resume();
+  }
+
+  /** @throws `unavailable` when nobody listens there. */
+  static async open(target: Upgrade, signal: AbortSignal): Promise<RuntimeConnection> {
+    const connection = new RuntimeConnection(target);
+    const socket = connection.#socket;
+    try {
+      await new Promise<void>((resolve, reject) => {
+        const onAbort = (): void => reject(cancelled("the connection"));
+        signal.addEventListener("abort", onAbort, { once: true });
+        socket.once("connect", () => {
+          signal.removeEventListener("abort", onAbort);
+          resolve();
+        });
+        socket.once("error", reject);
+        if (signal.aborted) onAbort();
+      });
+      return connection;
+    } catch (error) {
+      connection[Symbol.dispose]();
+      if (signal.aborted) throw error;
+      throw new PicoletError("unavailable", "cannot connect to the container runtime's streaming server", {
+        cause: error,
+        retryable: true,
+      });
+    }
+  }
+
+  /** The next bytes, of memory of their own; undefined at the end. */
+  async read(): Promise<Uint8Array | undefined> {
+    while (this.#piece === undefined && this.#end === undefined) {
+      await new Promise<void>((resolve) => {
+        this.#wake = resolve;
+      });
+    }
+    const piece = this.#piece;
+    this.#piece = undefined;
+    if (piece !== undefined) {
+      if (!this.#socket.destroyed) this.#socket.resume();
+      return piece;
+    }
+    if (this.#end?.error !== undefined) {
+      throw new PicoletError("unavailable", "the container runtime broke the stream off", { cause: this.#end.error });
+    }
+    return undefined;
+  }
+
+  /** Resolves when the socket can take more; at once when it is gone, which `read` tells of. */
+  write(bytes: Uint8Array): Promise<void> | undefined {
+    if (this.#socket.destroyed || this.#socket.write(bytes)) return undefined;
+    return new Promise((resolve) => {
+      const done = (): void => {
+        this.#socket.off("drain", done);
+        this.#socket.off("close", done);
+        resolve();
+      };
+      this.#socket.once("drain", done);
+      this.#socket.once("close", done);
+    });
+  }
+
+  end(): void {
+    this.#socket.end();
+  }
+
+  [Symbol.dispose](): void {
+    this.#socket.destroy();
+  }
+
+  #finish(error: Error | undefined): void {
+    this.#end ??= { error };
+    this.#wake?.();
+  }
+}
+
+/** One line a value: containerd before 1.7 does not take a list of protocol versions apart. */
+function headerLines(name: string, value: string): string[] {
+  const values = name === "x-stream-protocol-version" ? value.split(",") : [value];
+  return values.map((each) => `${name}: ${each.trim()}\r\n`);
+}
+
+/** @param headers of the client, checked: names in lower case, values without control characters. */
+export function upgradeRequest(target: Upgrade, headers: Readonly<Record<string, string>>): Buffer {
+  // A WebSocket is asked for with GET; SPDY clients use POST.
+  const method = headers.upgrade?.toLowerCase() === "websocket" ? "GET" : "POST";
+  const host = target.host.includes(":") ? `[${target.host}]` : target.host;
+  const lines = Object.entries(headers).flatMap(([name, value]) => headerLines(name, value));
+  const length = method === "POST" ? "content-length: 0\r\n" : "";
+  return Buffer.from(
+    `${method} ${target.path} HTTP/1.1\r\nhost: ${host}:${target.port}\r\n${length}connection: Upgrade\r\n${lines.join("")}\r\n`,
+    "latin1",
+  );
+}
+
+/**
+ * Copies both ways until both have ended, or one is gone. At most a buffer, a piece and what the tunnel's credit lets
+ * through are held.
+ * @throws what broke it
+ */
+export async function copyRaw(stream: TunnelStream, connection: RuntimeConnection, signal: AbortSignal): Promise<void> {
+  const onAbort = (): void => connection[Symbol.dispose]();
+  signal.addEventListener("abort", onAbort, { once: true });
+  if (signal.aborted) onAbort();
+  const down = async (): Promise<void> => {
+    for (;;) {
+      const piece = await connection.read();
+      if (piece === undefined) break;
+      await stream.write(piece, signal);
+    }
+    stream.end();
+  };
+  const up = async (): Promise<void> => {
+    for (;;) {
+      const piece = await stream.read(signal);
+      if (piece === undefined) break;
+      await connection.write(piece);
+    }
+    connection.end();
+  };
+  try {
+    await Promise.all([down(), up()]);
+  } finally {
+    signal.removeEventListener("abort", onAbort);
+    connection[Symbol.dispose]();
+  }
+}
