@@ -1,0 +1,88 @@
+/**
+ * Fingerprints by which the two ends find out that they have the same without sending it. SHA-256 comes from outside:
+ * nothing here may import `node:crypto`.
+ */
+import { canonicalJson } from "../container-hash.ts";
+
+/** 32 bytes. `(bytes) => hash("sha256", bytes, "buffer")` of node:crypto. */
+export type Sha256 = (bytes: Uint8Array) => Uint8Array;
+
+/** Half a SHA-256: no two contents that somebody chose have the same. */
+const HASH_BYTES = 16;
+/** Where only accidents matter: an older status for a newer one, a forgotten mirror pod. */
+const SHORT_BYTES = 8;
+
+const utf8 = new TextEncoder();
+
+const hashOfJson = (sha256: Sha256, value: unknown, length: number): Uint8Array =>
+  sha256(utf8.encode(canonicalJson(value))).slice(0, length);
+
+/** 16 bytes of what a Kubernetes object holds, whatever the order of its keys. */
+export const objectHash = (sha256: Sha256, object: unknown): Uint8Array => hashOfJson(sha256, object, HASH_BYTES);
+
+/** 8 bytes of a status or a node report, whatever the order of its keys; undefined fields are missing ones. */
+export const statusHash = (sha256: Sha256, status: unknown): Uint8Array => hashOfJson(sha256, status, SHORT_BYTES);
+
+/** Of an empty set. */
+export const EMPTY_DIGEST: Uint8Array = new Uint8Array(HASH_BYTES);
+
+interface Entry {
+  readonly key: string;
+  readonly hash: Uint8Array;
+}
+
+/**
+ * 16 bytes over a set of keys with their hashes: the sum, modulo 2^128, of the SHA-256 of each entry. A sum needs no
+ * order, and a change of one entry costs two hashes, not one over the whole set. (Sets with a given sum can be looked for
+ * by whoever may choose thousands of entries, which is nobody but the hub.)
+ */
+export function digestOf(sha256: Sha256, entries: Iterable<Entry>): Uint8Array {
+  const sum = new Uint8Array(HASH_BYTES);
+  for (const entry of entries) addInto(sum, entryHash(sha256, entry), 1);
+  return sum;
+}
+
+/** The digest after an entry has come: `digestWith(sha256, EMPTY_DIGEST, e)` is `digestOf(sha256, [e])`. */
+export const digestWith = (sha256: Sha256, digest: Uint8Array, entry: Entry): Uint8Array => {
+  const sum = digest.slice();
+  addInto(sum, entryHash(sha256, entry), 1);
+  return sum;
+};
+
+/** The digest after an entry has gone that was in it. */
+export const digestWithout = (sha256: Sha256, digest: Uint8Array, entry: Entry): Uint8Array => {
+  const sum = digest.slice();
+  addInto(sum, entryHash(sha256, entry), -1);
+  return sum;
+};
+
+/** 8 bytes over the mirror set, in any order. Of the empty set: zeros. */
+export function mirrorsDigest(
+  sha256: Sha256,
+  items: Iterable<{ readonly namespace: string; readonly name: string; readonly uid: string }>,
+): Uint8Array {
+  const sum = new Uint8Array(HASH_BYTES);
+  for (const { namespace, name, uid } of items) {
+    addInto(sum, sha256(utf8.encode(JSON.stringify([namespace, name, uid]))), 1);
+  }
+  return sum.slice(0, SHORT_BYTES);
+}
+
+/** The key is no JSON and has no NUL in it, so that no two entries are the same bytes. */
+function entryHash(sha256: Sha256, { key, hash }: Entry): Uint8Array {
+  const text = utf8.encode(key);
+  const bytes = new Uint8Array(text.length + 1 + hash.length);
+  bytes.set(text);
+  bytes.set(hash, text.length + 1);
+  return sha256(bytes);
+}
+
+/** Little-endian, modulo 2^(8 * sum.length). */
+function addInto(sum: Uint8Array, term: Uint8Array, sign: 1 | -1): void {
+  let carry = 0;
+  for (let at = 0; at < sum.length; at += 1) {
+    const digit = (sum[at] ?? 0) + sign * (term[at] ?? 0) + carry;
+    sum[at] = digit & 0xff;
+    carry = digit >> 8;
+  }
+}

@@ -1,0 +1,73 @@
+import { LANES } from "./frames.ts";
+import type { Lane } from "./stream.ts";
+
+/**
+ * Shares of the link while all lanes have something to send. An interactive stream beside a bulk transfer gets eight
+ * times its bytes; a bulk transfer beside everything else still gets a sixty-third of the link.
+ */
+const WEIGHTS: Readonly<Record<Lane, number>> = { control: 32, status: 16, interactive: 8, logs: 4, bulk: 1 };
+
+/** What wants to send frames in a lane. */
+export interface Sender {
+  /** The next frame; undefined when there is nothing more that can be sent now. */
+  nextFrame(): Uint8Array | undefined;
+}
+
+interface LaneState {
+  readonly weight: number;
+  /** In turn: one frame each. */
+  readonly senders: Set<Sender>;
+  /** Bytes sent, divided by the weight, on a scale that all lanes share. */
+  sent: number;
+}
+
+/**
+ * Weighted fair queueing over lanes (start-time fair queueing with five queues), round robin within a lane. A lane that
+ * was empty joins at the time of the others: it neither has to catch up nor may.
+ */
+export class LaneScheduler {
+  readonly #lanes = new Map<Lane, LaneState>();
+  #now = 0;
+
+  /** `sender` has something to send in `lane`. Saying so again changes nothing. */
+  add(lane: Lane, sender: Sender): void {
+    let state = this.#lanes.get(lane);
+    if (state === undefined) {
+      state = { weight: WEIGHTS[lane], senders: new Set(), sent: 0 };
+      this.#lanes.set(lane, state);
+    }
+    if (state.senders.size === 0) state.sent = Math.max(state.sent, this.#now);
+    state.senders.add(sender);
+  }
+
+  remove(lane: Lane, sender: Sender): void {
+    this.#lanes.get(lane)?.senders.delete(sender);
+  }
+
+  /** The frame that is to go next; undefined when nobody has any. */
+  next(): Uint8Array | undefined {
+    for (let lane = this.#choose(); lane !== undefined; lane = this.#choose()) {
+      const [sender] = lane.senders;
+      if (sender === undefined) continue;
+      lane.senders.delete(sender);
+      const frame = sender.nextFrame();
+      if (frame === undefined) continue;
+      lane.senders.add(sender);
+      this.#now = lane.sent;
+      lane.sent += frame.length / lane.weight;
+      return frame;
+    }
+    return undefined;
+  }
+
+  /** Of those with something to send the one that got least; among equals the one of more weight. */
+  #choose(): LaneState | undefined {
+    let best: LaneState | undefined;
+    for (const lane of LANES) {
+      const state = this.#lanes.get(lane);
+      if (state === undefined || state.senders.size === 0) continue;
+      if (best === undefined || state.sent < best.sent) best = state;
+    }
+    return best;
+  }
+}

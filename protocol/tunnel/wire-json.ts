@@ -1,0 +1,149 @@
+/**
+ * JSON values (Kubernetes' objects, statuses, deltas, a stream's parameters) in few bytes of CBOR. JSON has no byte
+ * strings, so a byte string stands for a text that has a shorter form; its length says which:
+ *
+ * | bytes | the text |
+ * | --- | --- |
+ * | 1 | the word of that number in KUBERNETES_WORDS |
+ * | 4 | a time with seconds, `2026-01-31T12:00:00Z`: seconds since 1970, big-endian |
+ * | 16 | a UUID in lower case with hyphens |
+ * | 32 and more | a text that ends in 64 lower-case hexadecimal digits (ids and digests): those as 32 bytes, then what is before them |
+ *
+ * A map's key is a text or the number of a word.
+ */
+import { PicoletError } from "../errors.ts";
+import { fromHex, toHex } from "./hex.ts";
+import { KUBERNETES_WORDS } from "./kubernetes-words.ts";
+
+const NUMBER_OF_WORD: ReadonlyMap<string, number> = new Map(KUBERNETES_WORDS.map((word, index) => [word, index]));
+const LONGEST_WORD = Math.max(...KUBERNETES_WORDS.map((word) => word.length));
+
+const TIME_LENGTH = 20;
+const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/;
+const TIME_BYTES = 4;
+const UUID_LENGTH = 36;
+const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
+const UUID_BYTES = 16;
+const HEX_LENGTH = 64;
+const HEX_TAIL = /[0-9a-f]{64}$/;
+const HEX_BYTES = 32;
+/** Image names are shorter; texts that are longer are somebody's data, whose end is not looked at. */
+const MAX_HEX_TEXT = 512;
+
+const utf8 = new TextEncoder();
+const fromUtf8 = new TextDecoder();
+
+/** The form that `encodeCbor` takes. Undefined fields are left out, as JSON does it; undefined elements become null. */
+export function packJson(value: unknown): unknown {
+  switch (typeof value) {
+    case "string":
+      return packText(value);
+    case "number":
+      return Number.isFinite(value) ? value : null;
+    case "boolean":
+      return value;
+    case "object":
+      return value === null ? null : packStructure(value);
+    default:
+      return null;
+  }
+}
+
+function packStructure(value: object): unknown {
+  if (Array.isArray(value)) return value.map(packJson);
+  const packed = new Map<string | number, unknown>();
+  for (const [key, each] of Object.entries(value)) {
+    if (each !== undefined) packed.set(NUMBER_OF_WORD.get(key) ?? key, packJson(each));
+  }
+  return packed;
+}
+
+export function packText(text: string): string | Uint8Array {
+  if (text.length <= LONGEST_WORD) {
+    const word = NUMBER_OF_WORD.get(text);
+    if (word !== undefined) return Uint8Array.of(word);
+    if (text.length === TIME_LENGTH && TIME.test(text)) return packTime(text) ?? text;
+  }
+  if (text.length === UUID_LENGTH && UUID.test(text)) return fromHex(text.replaceAll("-", ""));
+  if (text.length >= HEX_LENGTH && text.length <= MAX_HEX_TEXT && HEX_TAIL.test(text)) return packHexTail(text);
+  return text;
+}
+
+function packTime(text: string): Uint8Array | undefined {
+  const seconds = Date.parse(text) / 1000;
+  if (!(seconds >= 0 && seconds < 2 ** 32) || timeText(seconds) !== text) return undefined;
+  return Uint8Array.of(seconds >>> 24, seconds >>> 16, seconds >>> 8, seconds);
+}
+
+const timeText = (seconds: number): string => `${new Date(seconds * 1000).toISOString().slice(0, -5)}Z`;
+
+function packHexTail(text: string): Uint8Array {
+  const before = utf8.encode(text.slice(0, -HEX_LENGTH));
+  const packed = new Uint8Array(HEX_BYTES + before.length);
+  packed.set(fromHex(text.slice(-HEX_LENGTH)));
+  packed.set(before, HEX_BYTES);
+  return packed;
+}
+
+/**
+ * Plain objects and arrays again. Nothing of it points into the frame it came in.
+ * @throws `invalid` for what `packJson` never makes
+ */
+export function unpackJson(packed: unknown): unknown {
+  switch (typeof packed) {
+    case "string":
+    case "boolean":
+      return packed;
+    case "number":
+      if (!Number.isFinite(packed)) throw unreadable("a number that is not finite");
+      return packed;
+    case "object":
+      return packed === null ? null : unpackStructure(packed);
+    default:
+      throw unreadable("an unknown type");
+  }
+}
+
+function unpackStructure(packed: object): unknown {
+  if (packed instanceof Uint8Array) return unpackBytes(packed);
+  if (Array.isArray(packed)) return packed.map(unpackJson);
+  if (!(packed instanceof Map)) throw unreadable("an unknown type");
+  const object: Record<string, unknown> = {};
+  for (const [key, value] of packed) setField(object, typeof key === "number" ? word(key) : key, unpackJson(value));
+  return object;
+}
+
+/** Kubernetes allows `__proto__` as a key of a ConfigMap. */
+export function setField(object: Record<string, unknown>, key: string, value: unknown): void {
+  if (key === "__proto__") {
+    Object.defineProperty(object, key, { value, enumerable: true, configurable: true, writable: true });
+  } else object[key] = value;
+}
+
+/** @throws `invalid` */
+export function unpackText(packed: unknown): string {
+  if (typeof packed === "string") return packed;
+  if (packed instanceof Uint8Array) return unpackBytes(packed);
+  throw unreadable("not a text");
+}
+
+function unpackBytes(packed: Uint8Array): string {
+  if (packed.length === 1) return word(packed[0] ?? 0);
+  if (packed.length === TIME_BYTES) return timeText(packed.reduce((seconds, byte) => seconds * 256 + byte, 0));
+  if (packed.length === UUID_BYTES) return uuidText(toHex(packed));
+  if (packed.length >= HEX_BYTES) {
+    return fromUtf8.decode(packed.subarray(HEX_BYTES)) + toHex(packed.subarray(0, HEX_BYTES));
+  }
+  throw unreadable(`a text in ${packed.length} bytes`);
+}
+
+const uuidText = (hex: string): string =>
+  `${hex.slice(0, 8)}-${hex.slice(8, 12)}-${hex.slice(12, 16)}-${hex.slice(16, 20)}-${hex.slice(20)}`;
+
+function word(number: number): string {
+  const found = KUBERNETES_WORDS[number];
+  if (found === undefined) throw unreadable(`word ${number}`);
+  return found;
+}
+
+const unreadable = (what: string): PicoletError => new PicoletError("invalid", `cannot read packed JSON: ${what}`);
