@@ -1,0 +1,34 @@
+/** What a board's certificate request may ask for: to be one node, and nothing else. */
+import { createPublicKey } from "node:crypto";
+import { PicoletError } from "../../protocol/errors.ts";
+import { nodeOfSubject } from "../../protocol/pki/node-subject.ts";
+import { encodePem, parsePem } from "../../protocol/pki/pem.ts";
+import { readRequest, spkiHash } from "./certificate-authority.ts";
+
+export interface NodeRequest {
+  readonly node: string;
+  readonly spkiHash: string;
+  /** PEM of the request alone, without what may have stood around it. */
+  readonly pem: string;
+  readonly der: Uint8Array;
+}
+
+const CURVES: ReadonlySet<string | undefined> = new Set(["prime256v1", "secp384r1"]);
+
+/**
+ * @param csr PEM
+ * @throws `invalid`, `permission_denied` for another subject than a node's
+ */
+export function checkNodeRequest(csr: string): NodeRequest {
+  const request = readRequest(csr);
+  const node = nodeOfSubject(request.subject);
+  if (request.extensions.length > 0 || request.hasOtherAttributes) {
+    throw new PicoletError("invalid", "the request asks for more than a name: no extensions, no other attributes");
+  }
+  const key = createPublicKey({ key: Buffer.from(request.publicKey), type: "spki", format: "der" });
+  if (key.asymmetricKeyType !== "ec" || !CURVES.has(key.asymmetricKeyDetails?.namedCurve)) {
+    throw new PicoletError("invalid", "the request's key has to be ECDSA on P-256 or P-384");
+  }
+  const der = parsePem(csr)[0]?.der ?? new Uint8Array();
+  return { node, spkiHash: spkiHash(request.publicKey), pem: encodePem("CERTIFICATE REQUEST", der), der };
+}

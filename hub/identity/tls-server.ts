@@ -1,0 +1,68 @@
+/** The TLS port that boards reach the hub on: joining, renewal and the tunnel. */
+import { createServer, type Server } from "node:https";
+import type { TlsOptions } from "node:tls";
+import { joinSignals } from "../../protocol/async/abort.ts";
+import type { Watch } from "../../protocol/async/watch.ts";
+import type { Serving, ServingIdentity } from "./serving.ts";
+
+export interface NodeServerComponents {
+  readonly serving: Serving;
+  /** PEM: of the certificates that boards are to show; named to them in the handshake. */
+  readonly clientCa: Watch<string>;
+}
+
+/** From connection to the end of the handshake: boards on bad radio links need some round trips. */
+const HANDSHAKE_TIMEOUT_MS = 30_000;
+const HEADERS_TIMEOUT_MS = 20_000;
+const REQUEST_TIMEOUT_MS = 30_000;
+/** Of requests other than the tunnel's: nonce, then renewal. */
+const KEEP_ALIVE_TIMEOUT_MS = 10_000;
+/** A join's head has 300 bytes. A longer one gets 431. */
+const MAX_HEADER_BYTES = 8192;
+
+/**
+ * Client certificates are asked for and judged by `NodeAuthenticator`, not by OpenSSL: one that ran out has to get as far
+ * as its renewal, one that is missing as far as joining. Whatever else is served has to call `authenticate` first.
+ * Sessions are resumed by tickets, whose keys live as long as the certificate: a ticket key is as good as every client's
+ * key, so it is neither stored nor shared.
+ */
+export const nodeTlsOptions = (serving: ServingIdentity, clientCa: string): TlsOptions => ({
+  cert: serving.certificateChain,
+  key: serving.privateKey,
+  ca: clientCa,
+  requestCert: true,
+  rejectUnauthorized: false,
+  // Client certificates, and with them nodes' names, are encrypted from 1.3 on; both ends are ours.
+  minVersion: "TLSv1.3",
+  handshakeTimeout: HANDSHAKE_TIMEOUT_MS,
+});
+
+/** A server with those options; `follow` keeps it up to date. Handlers for `request` and `upgrade` are the caller's. */
+export function createNodeServer({ serving, clientCa }: NodeServerComponents): Server {
+  return createServer({
+    ...nodeTlsOptions(serving.current, clientCa.current),
+    headersTimeout: HEADERS_TIMEOUT_MS,
+    requestTimeout: REQUEST_TIMEOUT_MS,
+    keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
+    maxHeaderSize: MAX_HEADER_BYTES,
+  });
+}
+
+/** Gives `server` each new certificate and client CA, for the connections that come then, until `signal` aborts. */
+export async function followCertificates(
+  server: Pick<Server, "setSecureContext">,
+  { serving, clientCa }: NodeServerComponents,
+  signal: AbortSignal,
+): Promise<void> {
+  using life = joinSignals(signal);
+  const follow = async (changes: Watch<unknown>): Promise<void> => {
+    for await (const _ of changes.changes(life.signal)) {
+      server.setSecureContext(nodeTlsOptions(serving.current, clientCa.current));
+    }
+  };
+  try {
+    await Promise.all([follow(serving), follow(clientCa)]);
+  } finally {
+    life.abort();
+  }
+}
