@@ -4,7 +4,9 @@ import { dirname, join, resolve } from "node:path";
 import { aborted } from "../../protocol/async/abort.ts";
 import type { Component } from "../../protocol/async/component.ts";
 import { supervise } from "../../protocol/async/supervisor.ts";
+import { WatchSource } from "../../protocol/async/watch.ts";
 import type { CgroupSettings } from "../../protocol/cgroup-values.ts";
+import { PicoletError } from "../../protocol/errors.ts";
 import type { SourceProblem } from "../../protocol/local-api.ts";
 import type { Pod } from "../../protocol/pod.ts";
 import { type Clock, type Log, podUid, type Random } from "../../protocol/ports.ts";
@@ -13,6 +15,7 @@ import { CriAdapter } from "../../runtime-adapters/cri/cri-adapter.ts";
 import { WasmAdapter } from "../../runtime-adapters/wasm/wasm-adapter.ts";
 import { LocalApi } from "../api/local-api.ts";
 import type { Configuration } from "../config/configuration.ts";
+import type { ClusterObjects } from "../core/cluster-objects.ts";
 import type { PodObserver } from "../core/pod-observer.ts";
 import { ImagePuller } from "../images/image-puller.ts";
 import { type LoggedContainer, LogRotation } from "../logs/log-rotation.ts";
@@ -211,7 +214,16 @@ function makeSurroundings({ clock, log }: AgentPorts, { args, configuration }: A
   );
   const hostIPs = (): readonly string[] => node.addresses.current;
   const environment = new PodEnvironmentOnDisk(
-    { cgroups, mounter: new SystemMounter(), events, log, hostIPs },
+    {
+      cgroups,
+      mounter: new SystemMounter(),
+      events,
+      clock,
+      log,
+      hostIPs,
+      objects: WITHOUT_CLUSTER,
+      objectsChanged: new WatchSource(undefined),
+    },
     {
       rootDir: args.rootDir,
       podLogsDir,
@@ -224,6 +236,12 @@ function makeSurroundings({ clock, log }: AgentPorts, { args, configuration }: A
   );
   return { cgroups, environment };
 }
+
+/** What pods get of a cluster that the node is not part of. */
+const WITHOUT_CLUSTER: ClusterObjects = {
+  object: () => undefined,
+  requestToken: () => Promise.reject(new PicoletError("unavailable", "cannot ask for a token: no hub is configured")),
+};
 
 /** Builds every part of the agent and runs them until `signal` aborts. @throws what a part that fails throws */
 export async function runAgent(ports: AgentPorts, init: AgentInit, signal: AbortSignal): Promise<void> {
@@ -275,6 +293,7 @@ export async function runAgent(ports: AgentPorts, init: AgentInit, signal: Abort
     runtimes,
     pleg,
     workers,
+    environment.projected,
     ...sources,
     makeLogRotation(ports, configuration, { adapters, observer: pleg, statuses }),
     new OrphanSweep({ adapters, observer: pleg, store: desired, sweeps, log }),

@@ -2,7 +2,9 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { isPicoletError } from "../../protocol/errors.ts";
 import type { PodManifest } from "../../protocol/pod.ts";
+import { TestClusterObjects } from "../../test/support/cluster-objects.ts";
 import { desired, firstContainer, podOf } from "../../test/support/pods.ts";
+import { VirtualClock } from "../../test/support/virtual-clock.ts";
 import { containerEnv, type EnvContext } from "./container-env.ts";
 import { fieldValue } from "./field-values.ts";
 
@@ -20,6 +22,7 @@ function contextOf(own: Partial<ManifestContainer>, others: readonly ManifestCon
     hostIPs: ["192.0.2.1", "2001:db8::1"],
     podIPs: ["10.1.2.3", "fd00::3"],
     allocatable: { cpu: "4", memory: "512Mi", "ephemeral-storage": "10Gi" },
+    objects: new TestClusterObjects(new VirtualClock()),
   };
 }
 
@@ -137,5 +140,47 @@ test("what a ConfigMap or a Secret would bring is not found, unless it is option
       ],
     }),
     { X: "before" },
+  );
+});
+
+test("ConfigMaps and Secrets of the pod's namespace, whole and by key, in the order of their naming", () => {
+  const own = {
+    envFrom: [
+      { configMapRef: { name: "cm" } },
+      { prefix: "S_", secretRef: { name: "s" } },
+      { configMapRef: { name: "absent", optional: true } },
+    ],
+    env: [
+      { name: "COLOUR", value: "$(colour)!" },
+      { name: "ONE", valueFrom: { configMapKeyRef: { name: "cm", key: "colour" } } },
+      { name: "TWO", valueFrom: { secretKeyRef: { name: "s", key: "pass" } } },
+      { name: "NONE", valueFrom: { secretKeyRef: { name: "s", key: "absent", optional: true } } },
+    ],
+  };
+  const objects = new TestClusterObjects(new VirtualClock());
+  objects.set("ConfigMap/default/cm", { data: { colour: "blue", "not=a name": "x" }, binaryData: { raw: "aGk=" } });
+  objects.set("Secret/default/s", { data: { pass: Buffer.from("word").toString("base64") } });
+  objects.set("Secret/other/s", { data: { pass: "" } });
+  assert.deepEqual(envOf(own, { ...contextOf(own), objects }), {
+    colour: "blue",
+    raw: "hi",
+    S_pass: "word",
+    COLOUR: "blue!",
+    ONE: "blue",
+    TWO: "word",
+  });
+});
+
+test("a key that is not there is said as the kubelet says it, and is tried again", () => {
+  const own = { env: [{ name: "X", valueFrom: { configMapKeyRef: { name: "cm", key: "k" } } }] };
+  const objects = new TestClusterObjects(new VirtualClock());
+  objects.set("ConfigMap/default/cm", { data: {} });
+  assert.throws(
+    () => envOf(own, { ...contextOf(own), objects }),
+    (error) =>
+      isPicoletError(error, "not_found") &&
+      error.retryable &&
+      error.reason === "CreateContainerConfigError" &&
+      error.message === "couldn't find key k in ConfigMap default/cm",
   );
 });

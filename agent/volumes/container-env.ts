@@ -1,14 +1,17 @@
 import { PicoletError } from "../../protocol/errors.ts";
 import type { Container, ContainerEnvVar } from "../../protocol/pod.ts";
 import type { EnvVar } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { ClusterObjects } from "../core/cluster-objects.ts";
 import { configError } from "./config-error.ts";
 import { expandReferences } from "./expand.ts";
 import { type FieldContext, fieldValue } from "./field-values.ts";
+import { type KeyedKind, keyedData, objectNotFound } from "./keyed-data.ts";
 import { resourceValue } from "./resource-values.ts";
 
 export interface EnvContext extends FieldContext {
   /** What a container without a limit can have at most, by resource name: the node's allocatable. */
   readonly allocatable: Readonly<Record<string, string>>;
+  readonly objects: Pick<ClusterObjects, "object">;
 }
 
 type ValueSource = NonNullable<ContainerEnvVar["valueFrom"]>;
@@ -19,11 +22,11 @@ type ValueSource = NonNullable<ContainerEnvVar["valueFrom"]>;
  * @throws PicoletError with the reason `CreateContainerConfigError`
  */
 export function containerEnv(container: Container, context: EnvContext): readonly EnvVar[] {
-  for (const { configMapRef, secretRef } of container.envFrom ?? []) {
-    if (configMapRef !== undefined && configMapRef.optional !== true) throw missing("configmap", configMapRef.name);
-    if (secretRef !== undefined && secretRef.optional !== true) throw missing("secret", secretRef.name);
-  }
   const values = new Map<string, string>();
+  for (const { prefix = "", configMapRef, secretRef } of container.envFrom ?? []) {
+    if (configMapRef !== undefined) addAll(values, prefix, "ConfigMap", configMapRef, context);
+    if (secretRef !== undefined) addAll(values, prefix, "Secret", secretRef, context);
+  }
   for (const { name, value, valueFrom } of container.env ?? []) {
     const found =
       value !== undefined && value !== ""
@@ -42,8 +45,8 @@ function sourceValue(source: ValueSource, container: Container, context: EnvCont
   if (fieldRef !== undefined) return fieldValue(fieldRef.fieldPath, context);
   if (resourceFieldRef !== undefined)
     return resourceValue(resourceFieldRef, container, context.pod.pod, context.allocatable);
-  if (configMapKeyRef !== undefined) return absent("configmap", configMapKeyRef);
-  if (secretKeyRef !== undefined) return absent("secret", secretKeyRef);
+  if (configMapKeyRef !== undefined) return keyValue("ConfigMap", configMapKeyRef, context);
+  if (secretKeyRef !== undefined) return keyValue("Secret", secretKeyRef, context);
   if (fileKeyRef !== undefined) {
     if (fileKeyRef.optional === true) return undefined;
     throw configError("environment variables from files (fileKeyRef) are not supported");
@@ -51,17 +54,47 @@ function sourceValue(source: ValueSource, container: Container, context: EnvCont
   return "";
 }
 
-/** No source of this node brings ConfigMaps and Secrets yet: one that is named is not found. */
-function absent(
-  kind: "configmap" | "secret",
-  reference: { readonly name: string; readonly optional?: boolean | undefined },
-): undefined {
-  if (reference.optional === true) return undefined;
-  throw missing(kind, reference.name);
+interface ObjectReference {
+  readonly name: string;
+  readonly optional?: boolean | undefined;
 }
 
-const missing = (kind: "configmap" | "secret", name: string): PicoletError =>
-  new PicoletError("not_found", `${kind} ${JSON.stringify(name)} not found`, {
+/** What Kubernetes 1.34 takes as the name of a variable (RelaxedEnvironmentVariableValidation). */
+const VARIABLE_NAME = /^[\x20-\x3c\x3e-\x7e]+$/;
+
+/** Every key that can be the name of a variable, as one; others are left out. */
+function addAll(
+  values: Map<string, string>,
+  prefix: string,
+  kind: KeyedKind,
+  reference: ObjectReference,
+  context: EnvContext,
+): void {
+  const data = keyedData(context.objects, kind, context.pod.pod.metadata.namespace, reference.name);
+  if (data === undefined && reference.optional !== true) throw missing(kind, reference.name);
+  for (const [key, value] of data ?? []) {
+    const name = `${prefix}${key}`;
+    if (VARIABLE_NAME.test(name)) values.set(name, value.toString("utf8"));
+  }
+}
+
+function keyValue(
+  kind: KeyedKind,
+  reference: ObjectReference & { readonly key: string },
+  context: EnvContext,
+): string | undefined {
+  const { namespace } = context.pod.pod.metadata;
+  const data = keyedData(context.objects, kind, namespace, reference.name);
+  const value = data?.get(reference.key);
+  if (value !== undefined) return value.toString("utf8");
+  if (reference.optional === true) return undefined;
+  if (data === undefined) throw missing(kind, reference.name);
+  const message = `couldn't find key ${reference.key} in ${kind} ${namespace}/${reference.name}`;
+  throw new PicoletError("not_found", message, { reason: "CreateContainerConfigError", retryable: true });
+}
+
+const missing = (kind: KeyedKind, name: string): PicoletError =>
+  new PicoletError("not_found", objectNotFound(kind, name).message, {
     reason: "CreateContainerConfigError",
     retryable: true,
   });

@@ -11,6 +11,9 @@ export interface FieldContext {
   readonly podIPs: readonly string[];
 }
 
+/** What a file of a downwardAPI volume may name: nothing that is known only when the pod runs. */
+export type VolumeFieldContext = Pick<FieldContext, "pod">;
+
 /** `metadata.labels['app']` */
 const SUBSCRIPT = /^metadata\.(labels|annotations)\['(.*)'\]$/;
 
@@ -19,20 +22,10 @@ const SUBSCRIPT = /^metadata\.(labels|annotations)\['(.*)'\]$/;
  * @throws PicoletError with the reason `CreateContainerConfigError`
  */
 export function fieldValue(fieldPath: string, context: FieldContext): string {
-  const { pod } = context;
-  const { metadata, spec } = pod.pod;
-  const [, map, key] = SUBSCRIPT.exec(fieldPath) ?? [];
-  if (key !== undefined) {
-    const texts = map === "labels" ? metadata.labels : metadata.annotations;
-    return texts !== undefined && Object.hasOwn(texts, key) ? (texts[key] ?? "") : "";
-  }
+  const { spec } = context.pod.pod;
+  const ofMetadata = metadataValue(fieldPath, context);
+  if (ofMetadata !== undefined) return ofMetadata;
   switch (fieldPath) {
-    case "metadata.name":
-      return metadata.name;
-    case "metadata.namespace":
-      return metadata.namespace;
-    case "metadata.uid":
-      return pod.uid;
     case "spec.nodeName":
       return context.nodeName;
     case "spec.serviceAccountName":
@@ -48,6 +41,68 @@ export function fieldValue(fieldPath: string, context: FieldContext): string {
     default:
       throw configError(`field label not supported: ${fieldPath}`);
   }
+}
+
+/**
+ * What a `fieldRef` of a file in a downwardAPI volume says: as in the environment, and whole maps, one line a key.
+ * @throws PicoletError `invalid` for what no file can say
+ */
+export function volumeFieldValue(fieldPath: string, context: VolumeFieldContext): string {
+  const { labels, annotations } = context.pod.pod.metadata;
+  if (fieldPath === "metadata.labels") return formatTexts(labels ?? {});
+  if (fieldPath === "metadata.annotations") return formatTexts(annotations ?? {});
+  const value = metadataValue(fieldPath, context);
+  if (value !== undefined) return value;
+  throw new PicoletError("invalid", `unsupported fieldPath: ${fieldPath}`);
+}
+
+/** Undefined when `fieldPath` names nothing of the metadata that is one text. */
+function metadataValue(fieldPath: string, { pod }: VolumeFieldContext): string | undefined {
+  const { metadata } = pod.pod;
+  const [, map, key] = SUBSCRIPT.exec(fieldPath) ?? [];
+  if (key !== undefined) {
+    const texts = map === "labels" ? metadata.labels : metadata.annotations;
+    return texts !== undefined && Object.hasOwn(texts, key) ? (texts[key] ?? "") : "";
+  }
+  switch (fieldPath) {
+    case "metadata.name":
+      return metadata.name;
+    case "metadata.namespace":
+      return metadata.namespace;
+    case "metadata.uid":
+      return metadata.uid ?? pod.uid;
+    default:
+      return undefined;
+  }
+}
+
+/** `key="value"` in the order of the keys, values quoted as Go quotes them. */
+function formatTexts(texts: Readonly<Record<string, string>>): string {
+  const keys = Object.keys(texts).sort();
+  return keys.map((key) => `${key}=${goQuoted(texts[key] ?? "")}`).join("\n");
+}
+
+const GO_ESCAPES: ReadonlyMap<string, string> = new Map([
+  ["\u0007", "\\a"],
+  ["\b", "\\b"],
+  ["\f", "\\f"],
+  ["\n", "\\n"],
+  ["\r", "\\r"],
+  ["\t", "\\t"],
+  ["\v", "\\v"],
+  ['"', '\\"'],
+  ["\\", "\\\\"],
+]);
+
+/** strconv.Quote of Go, for text: control characters by their short escape, else by number. */
+function goQuoted(text: string): string {
+  const escaped = text.replace(/["\\\p{Cc}]/gu, (character) => {
+    const known = GO_ESCAPES.get(character);
+    if (known !== undefined) return known;
+    const code = character.charCodeAt(0).toString(16);
+    return code.length <= 2 && character < "\u0080" ? `\\x${code.padStart(2, "0")}` : `\\u${code.padStart(4, "0")}`;
+  });
+  return `"${escaped}"`;
 }
 
 function knownHostIPs({ hostIPs }: FieldContext): readonly string[] {

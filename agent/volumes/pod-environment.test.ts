@@ -25,9 +25,11 @@ import type {
   ObservedContainer,
   ObservedPod,
 } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import { TestClusterObjects } from "../../test/support/cluster-objects.ts";
 import { desired, firstContainer, podOf } from "../../test/support/pods.ts";
 import { RecordedEvents, RecordedLog } from "../../test/support/recorders.ts";
 import { TempFolder } from "../../test/support/temp-folder.ts";
+import { VirtualClock } from "../../test/support/virtual-clock.ts";
 import { type Mounter, SystemMounter } from "./mounter.ts";
 import { type PodCgroupPort, type PodEnvironmentInit, PodEnvironmentOnDisk } from "./pod-environment.ts";
 
@@ -53,6 +55,12 @@ class FakeCgroups implements PodCgroupPort {
   }
 }
 
+function clusterParts() {
+  const clock = new VirtualClock();
+  const objects = new TestClusterObjects(clock);
+  return { clock, objects, objectsChanged: objects.changed };
+}
+
 class Bench implements Disposable {
   readonly folder = new TempFolder();
   readonly cgroups = new FakeCgroups();
@@ -65,7 +73,14 @@ class Bench implements Disposable {
     this.mounter = mounter;
     writeFileSync(this.folder.at("resolv.conf"), "nameserver 192.0.2.53\nsearch lan\n");
     this.environment = new PodEnvironmentOnDisk(
-      { cgroups: this.cgroups, mounter, events: this.events, log: this.log, hostIPs: () => ["192.0.2.1"] },
+      {
+        ...clusterParts(),
+        cgroups: this.cgroups,
+        mounter,
+        events: this.events,
+        log: this.log,
+        hostIPs: () => ["192.0.2.1"],
+      },
       {
         rootDir: this.folder.at("lib"),
         podLogsDir: this.folder.at("logs"),
@@ -319,7 +334,7 @@ test("what is not supported is refused with its name, all at once; optional Conf
     { name: "a", nfs: { server: "s", path: "/" } },
     { name: "b", configMap: { name: "cm" } },
     { name: "c", secret: { secretName: "s" } },
-    { name: "d", downwardAPI: { items: [{ path: "p", fieldRef: { fieldPath: "metadata.name" } }] } },
+    { name: "d", persistentVolumeClaim: { claimName: "c" } },
     { name: "e", emptyDir: { medium: "HugePages" } },
     { name: "f", emptyDir: {} },
   ]);
@@ -330,7 +345,7 @@ test("what is not supported is refused with its name, all at once; optional Conf
         'MountVolume.SetUp failed for volume "a" : volumes of type nfs are not supported by this version of picolet',
         'MountVolume.SetUp failed for volume "b" : configmap "cm" not found',
         'MountVolume.SetUp failed for volume "c" : secret "s" not found',
-        'MountVolume.SetUp failed for volume "d" : volumes of type downwardAPI are not supported by this version of picolet',
+        'MountVolume.SetUp failed for volume "d" : volumes of type persistentVolumeClaim are not supported by this version of picolet',
         'MountVolume.SetUp failed for volume "e" : emptyDir volumes of medium HugePages are not supported by this version of picolet',
       ].join("; "),
   );
@@ -343,8 +358,10 @@ test("what is not supported is refused with its name, all at once; optional Conf
   for (const name of ["cm", "s"]) {
     const mount = mountAt(launch, `/mnt/${name}`);
     assert.equal(mount?.readOnly, true);
-    assert.deepEqual(readdirSync(mount?.hostPath ?? ""), []);
+    const visible = readdirSync(mount?.hostPath ?? "").filter((name) => !name.startsWith(".."));
+    assert.deepEqual(visible, []);
   }
+  await bench.environment.cleanup(empty, NEVER);
 });
 
 test("a volume in memory is a tmpfs of the least size that is named, once", { skip }, async () => {
@@ -560,7 +577,14 @@ test("the sweep takes what nobody knows, mounts and logs with it, and leaves the
   // The store of a fresh agent on a moved root: a path with a link in it.
   symlinkSync(bench.folder.at("lib"), bench.folder.at("moved"));
   const fresh = new PodEnvironmentOnDisk(
-    { cgroups: bench.cgroups, mounter: system, events: bench.events, log: bench.log, hostIPs: () => [] },
+    {
+      ...clusterParts(),
+      cgroups: bench.cgroups,
+      mounter: system,
+      events: bench.events,
+      log: bench.log,
+      hostIPs: () => [],
+    },
     {
       rootDir: bench.folder.at("moved"),
       podLogsDir: bench.folder.at("logs"),

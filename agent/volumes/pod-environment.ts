@@ -1,10 +1,12 @@
 import { chmodSync, existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { mkdir, readdir, realpath } from "node:fs/promises";
 import { join } from "node:path";
+import type { Component } from "../../protocol/async/component.ts";
+import type { Watch } from "../../protocol/async/watch.ts";
 import { containerHash } from "../../protocol/container-hash.ts";
 import { describeError, isCancelled, isPicoletError, PicoletError } from "../../protocol/errors.ts";
 import type { Container, Pod } from "../../protocol/pod.ts";
-import type { Log, Millis } from "../../protocol/ports.ts";
+import type { Clock, Log, Millis } from "../../protocol/ports.ts";
 import type {
   ContainerLaunch,
   DesiredPod,
@@ -14,7 +16,9 @@ import type {
   ResolvedImage,
   SandboxLaunch,
 } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { ClusterObjects } from "../core/cluster-objects.ts";
 import { errorCode } from "../core/error-code.ts";
+import { apiUidOf } from "../core/pod-identity.ts";
 import type { PodEnvironment } from "../core/pod-ports.ts";
 import type { EventRecorder } from "../core/store.ts";
 import { containerEnv } from "./container-env.ts";
@@ -23,6 +27,7 @@ import { expandReferences } from "./expand.ts";
 import { type PodHostname, podHostname } from "./hostname.ts";
 import { nodeHostsFile, podHostsFile } from "./hosts-file.ts";
 import type { Mounter } from "./mounter.ts";
+import { PayloadVolumes } from "./payload-volumes.ts";
 import { type ClusterDns, parseResolvConf, podDns } from "./pod-dns.ts";
 import { PodPaths } from "./pod-paths.ts";
 import { PodVolumes } from "./pod-volumes.ts";
@@ -41,7 +46,11 @@ export interface PodEnvironmentComponents {
   readonly cgroups: PodCgroupPort;
   readonly mounter: Mounter;
   readonly events: EventRecorder;
+  readonly clock: Clock;
   readonly log: Log;
+  /** What the API server gives the pods, and what fires when it may have changed. */
+  readonly objects: ClusterObjects;
+  readonly objectsChanged: Watch<unknown>;
   /** The node's addresses now, its main one first. */
   readonly hostIPs: () => readonly string[];
 }
@@ -83,6 +92,8 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
   readonly #hostIPs: () => readonly string[];
   readonly #init: PodEnvironmentInit;
   readonly #paths: PodPaths;
+  readonly #objects: ClusterObjects;
+  readonly #payloads: PayloadVolumes;
   readonly #volumes: PodVolumes;
   readonly #mounts: ContainerMounts;
 
@@ -95,8 +106,16 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
     this.#hostIPs = components.hostIPs;
     this.#init = init;
     this.#paths = new PodPaths(init);
-    this.#volumes = new PodVolumes({ paths: this.#paths, mounter, log }, { memoryBytes: init.memoryBytes });
+    this.#objects = components.objects;
+    this.#payloads = new PayloadVolumes({ ...components, paths: this.#paths }, init);
+    const parts = { paths: this.#paths, mounter, payloads: this.#payloads, log };
+    this.#volumes = new PodVolumes(parts, { memoryBytes: init.memoryBytes });
     this.#mounts = new ContainerMounts({ paths: this.#paths, volumes: this.#volumes, mounter, log });
+  }
+
+  /** Keeps what the API server gives the pods up to date while they run. */
+  get projected(): Component {
+    return this.#payloads;
   }
 
   async prepare(pod: DesiredPod, signal: AbortSignal): Promise<void> {
@@ -148,6 +167,7 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
 
   async cleanup(pod: DesiredPod, signal: AbortSignal): Promise<void> {
     await this.#cgroups.remove(pod, signal);
+    await this.#payloads.forget(pod.uid);
     // The pod's own folder goes last: as long as it is there, the sweep of a later start finds what is left.
     await this.#remove(this.#paths.pod(pod.uid), [this.#paths.logs(pod)], signal);
   }
@@ -192,7 +212,7 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
     const hostIPs = this.#hostIPs();
     const podIPs = pod.pod.spec.hostNetwork === true ? hostIPs : (observed.sandboxes[0]?.ips ?? []);
     const { nodeName, allocatable } = this.#init;
-    const env = containerEnv(container, { pod, nodeName, hostIPs, podIPs, allocatable });
+    const env = containerEnv(container, { pod, nodeName, hostIPs, podIPs, allocatable, objects: this.#objects });
     const values = new Map(env.map(({ name, value }) => [name, value]));
     const lookup = (name: string): string | undefined => values.get(name);
     const expand = (text: string): string => expandReferences(text, lookup);
@@ -272,7 +292,7 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
 
   #warn(pod: DesiredPod, reason: string, message: string): void {
     const { namespace, name } = pod.pod.metadata;
-    const regarding = { kind: "Pod", namespace, name, uid: pod.uid, fieldPath: "" } as const;
+    const regarding = { kind: "Pod", namespace, name, uid: apiUidOf(pod), fieldPath: "" } as const;
     this.#events.record({ regarding, type: "Warning", reason, message });
   }
 }

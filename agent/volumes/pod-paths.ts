@@ -5,7 +5,7 @@ import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter
 /** NAME_MAX of Linux. */
 const MAX_NAME_BYTES = 255;
 
-export type VolumePlugin = "empty-dir" | "configmap" | "secret";
+export type VolumePlugin = "empty-dir" | "configmap" | "secret" | "downward-api" | "projected";
 
 /** Where the kubelet keeps what belongs to one pod; every part of a path is checked to be one name. */
 export class PodPaths {

@@ -9,7 +9,9 @@ import { parseQuantity, quantityValue } from "../../protocol/quantity.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import { errorCode } from "../core/error-code.ts";
 import type { Mounter } from "./mounter.ts";
+import type { PayloadVolumes } from "./payload-volumes.ts";
 import type { PodPaths } from "./pod-paths.ts";
+import { isPayloadVolume } from "./volume-payload.ts";
 
 /** Every user of the pod may write to it, whoever the container runs as. */
 const EMPTY_DIR_MODE = 0o777;
@@ -21,17 +23,24 @@ const IS_ROOT = process.geteuid?.() === 0;
 export class PodVolumes {
   readonly #paths: PodPaths;
   readonly #mounter: Mounter;
+  readonly #payloads: PayloadVolumes;
   readonly #log: Log;
   readonly #memoryBytes: number;
   #saidNoTmpfs = false;
 
   /** @param init `memoryBytes`: what a volume in memory may take when neither it nor its pod has a limit */
   constructor(
-    components: { readonly paths: PodPaths; readonly mounter: Mounter; readonly log: Log },
+    components: {
+      readonly paths: PodPaths;
+      readonly mounter: Mounter;
+      readonly payloads: PayloadVolumes;
+      readonly log: Log;
+    },
     init: { readonly memoryBytes: number },
   ) {
     this.#paths = components.paths;
     this.#mounter = components.mounter;
+    this.#payloads = components.payloads;
     this.#log = components.log;
     this.#memoryBytes = init.memoryBytes;
   }
@@ -64,24 +73,18 @@ export class PodVolumes {
     const volume = pod.pod.spec.volumes?.find((each) => each.name === name);
     if (volume === undefined) return undefined;
     if (volume.hostPath !== undefined) return { path: volume.hostPath.path, readOnly: false };
-    if (volume.configMap !== undefined) return { path: this.#paths.volume(pod.uid, "configmap", name), readOnly: true };
-    if (volume.secret !== undefined) return { path: this.#paths.volume(pod.uid, "secret", name), readOnly: true };
+    if (isPayloadVolume(volume)) return { path: this.#payloads.locate(pod, volume), readOnly: true };
     return { path: this.#paths.volume(pod.uid, "empty-dir", name), readOnly: false };
   }
 
   async #setUpOne(pod: DesiredPod, volume: Volume, signal: AbortSignal): Promise<void> {
+    if (isPayloadVolume(volume)) return this.#payloads.setUp(pod, volume, signal);
     const kind = kindOf(volume);
     switch (kind) {
       case "emptyDir":
         return this.#setUpEmptyDir(pod, volume, signal);
       case "hostPath":
         return checkHostPath(volume.hostPath?.path ?? "", volume.hostPath?.type ?? "");
-      case "configMap":
-        if (volume.configMap?.optional !== true) throw notFound("configmap", volume.configMap?.name ?? "");
-        return makeFolder(this.#paths.volume(pod.uid, "configmap", volume.name), 0o755);
-      case "secret":
-        if (volume.secret?.optional !== true) throw notFound("secret", volume.secret?.secretName ?? "");
-        return makeFolder(this.#paths.volume(pod.uid, "secret", volume.name), 0o755);
       default:
         throw new PicoletError("invalid", `volumes of type ${kind} are not supported by this version of picolet`);
     }
@@ -140,7 +143,7 @@ function mountedVolumes(pod: Pod): readonly Volume[] {
   return volumes.filter((volume) => used.has(volume.name));
 }
 
-const KINDS = ["emptyDir", "hostPath", "configMap", "secret"] as const;
+const KINDS = ["emptyDir", "hostPath"] as const;
 
 /** The field that is set beside the name; a volume with no source is an emptyDir. */
 function kindOf(volume: Volume): string {
@@ -148,14 +151,6 @@ function kindOf(volume: Volume): string {
   if (known !== undefined) return known;
   const source = Object.entries(volume).find(([field, value]) => field !== "name" && value !== undefined);
   return source?.[0] ?? "emptyDir";
-}
-
-const notFound = (kind: string, name: string): PicoletError =>
-  new PicoletError("not_found", `${kind} ${JSON.stringify(name)} not found`, { retryable: true });
-
-async function makeFolder(path: string, mode: number): Promise<void> {
-  await mkdir(path, { recursive: true, mode });
-  await chmod(path, mode);
 }
 
 const HOST_PATH_CHECKS: Readonly<Record<string, { readonly what: string; readonly is: (stats: Stats) => boolean }>> = {

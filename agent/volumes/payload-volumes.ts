@@ -1,0 +1,174 @@
+import { chmod, mkdir, stat } from "node:fs/promises";
+import { dirname } from "node:path";
+import { Alarm } from "../../protocol/async/alarm.ts";
+import type { Component } from "../../protocol/async/component.ts";
+import type { Watch } from "../../protocol/async/watch.ts";
+import { describeError, isCancelled } from "../../protocol/errors.ts";
+import type { Volume } from "../../protocol/pod.ts";
+import { type Clock, type Log, type PodUid, seconds } from "../../protocol/ports.ts";
+import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { ClusterObjects } from "../core/cluster-objects.ts";
+import { writeAtomically } from "./atomic-writer.ts";
+import type { Mounter } from "./mounter.ts";
+import type { PodPaths, VolumePlugin } from "./pod-paths.ts";
+import { ServiceAccountTokens } from "./service-account-tokens.ts";
+import { volumePayload } from "./volume-payload.ts";
+
+export interface PayloadVolumesComponents {
+  readonly objects: ClusterObjects;
+  /** Fires when what `objects` has may have changed. */
+  readonly objectsChanged: Watch<unknown>;
+  readonly paths: PodPaths;
+  readonly mounter: Mounter;
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+const FOLDER_MODE = 0o755;
+/** A change of many objects is looked at once. */
+const SETTLING = seconds(1);
+/** What failed is tried again so often; what works is looked at when its token's time has come. */
+const RETRY = seconds(60);
+
+interface Projected {
+  /** As it was set up last. */
+  pod: DesiredPod;
+  /** By name. */
+  readonly volumes: Map<string, Volume>;
+  /** What is being done to it now: changes of one pod's volumes come one after another. */
+  working: Promise<unknown>;
+}
+
+/** Volumes made of what the API server has: configMap, secret, downwardAPI, projected. Changes reach running pods. */
+export class PayloadVolumes implements Component {
+  readonly name = "projected volumes";
+  readonly #components: PayloadVolumesComponents;
+  readonly #allocatable: Readonly<Record<string, string>>;
+  readonly #tokens: ServiceAccountTokens;
+  readonly #pods = new Map<PodUid, Projected>();
+  readonly #alarm: Alarm;
+  #saidNoTmpfs = false;
+
+  constructor(components: PayloadVolumesComponents, init: { readonly allocatable: Readonly<Record<string, string>> }) {
+    this.#components = components;
+    this.#allocatable = init.allocatable;
+    this.#tokens = new ServiceAccountTokens(components);
+    this.#alarm = new Alarm(components.clock);
+  }
+
+  /** Where the volume's files are. */
+  locate(pod: DesiredPod, volume: Volume): string {
+    return this.#components.paths.volume(pod.uid, pluginOf(volume), volume.name);
+  }
+
+  /** @throws what `volumePayload` throws; what was there before stays as it was then */
+  async setUp(pod: DesiredPod, volume: Volume, signal: AbortSignal): Promise<void> {
+    const entry: Projected = this.#pods.get(pod.uid) ?? { pod, volumes: new Map(), working: Promise.resolve() };
+    entry.pod = pod;
+    this.#pods.set(pod.uid, entry);
+    entry.volumes.set(volume.name, volume);
+    await this.#serially(entry, () => this.#write(pod, volume, signal));
+  }
+
+  /** The pod's folder is about to go. */
+  async forget(uid: PodUid): Promise<void> {
+    const entry = this.#pods.get(uid);
+    this.#pods.delete(uid);
+    await entry?.working;
+  }
+
+  async run(signal: AbortSignal): Promise<void> {
+    const follow = async (): Promise<void> => {
+      for await (const _ of this.#components.objectsChanged.changes(signal)) {
+        if (this.#pods.size > 0) this.#alarm.set(SETTLING);
+      }
+    };
+    const refresh = async (): Promise<void> => {
+      while (!signal.aborted) {
+        await this.#alarm.ring(signal);
+        for (const entry of [...this.#pods.values()]) await this.#refresh(entry, signal);
+      }
+    };
+    try {
+      await Promise.all([follow(), refresh()]);
+    } catch (error) {
+      if (!isCancelled(error)) throw error;
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    // Nothing is held: the files stay for the pods.
+  }
+
+  async #refresh(entry: Projected, signal: AbortSignal): Promise<void> {
+    for (const volume of entry.volumes.values()) {
+      if (this.#pods.get(entry.pod.uid) !== entry) return;
+      try {
+        await this.#serially(entry, () => this.#write(entry.pod, volume, signal));
+      } catch (error) {
+        if (isCancelled(error)) throw error;
+        // The pod goes on with what it has, as with the kubelet.
+        const { namespace, name } = entry.pod.pod.metadata;
+        const fields = { pod: `${namespace}/${name}`, volume: volume.name, error: describeError(error) };
+        this.#components.log.debug("cannot bring a volume up to date", fields);
+        this.#alarm.set(RETRY);
+      }
+    }
+  }
+
+  /** One after another; a failure is its caller's alone. */
+  async #serially(entry: Projected, work: () => Promise<void>): Promise<void> {
+    const mine = entry.working.then(work);
+    entry.working = mine.catch(() => undefined);
+    await mine;
+  }
+
+  async #write(pod: DesiredPod, volume: Volume, signal: AbortSignal): Promise<void> {
+    const tokens = await this.#tokensOf(pod, volume, signal);
+    const { objects } = this.#components;
+    const payload = volumePayload(volume, { pod, objects, tokens, allocatable: this.#allocatable });
+    const path = this.locate(pod, volume);
+    await mkdir(path, { recursive: true, mode: FOLDER_MODE });
+    if (volume.secret !== undefined || volume.projected !== undefined) await this.#keepOffDisk(path, signal);
+    await chmod(path, FOLDER_MODE);
+    await writeAtomically(path, payload);
+  }
+
+  async #tokensOf(pod: DesiredPod, volume: Volume, signal: AbortSignal): Promise<ReadonlyMap<number, string>> {
+    const tokens = new Map<number, string>();
+    for (const [index, { serviceAccountToken: source }] of (volume.projected?.sources ?? []).entries()) {
+      if (source === undefined) continue;
+      const { token, refreshIn } = await this.#tokens.get(pod, volume.name, index, tokenSource(source), signal);
+      tokens.set(index, token);
+      this.#alarm.set(refreshIn);
+    }
+    return tokens;
+  }
+
+  /** A tmpfs is a file system of its own: mounted before, by this process or the one before. */
+  async #keepOffDisk(path: string, signal: AbortSignal): Promise<void> {
+    const [own, parent] = [await stat(path), await stat(dirname(path))];
+    if (own.dev !== parent.dev) return;
+    const { mounter, log } = this.#components;
+    if (mounter.allowed) {
+      await mounter.mountTmpfs(path, undefined, signal);
+      return;
+    }
+    if (!this.#saidNoTmpfs) log.warn("this process may not mount: secrets of pods are files on disk");
+    this.#saidNoTmpfs = true;
+  }
+}
+
+/** Kubernetes' default life of a token, for a volume that was written before its defaults were known. */
+const DEFAULT_EXPIRATION_SECONDS = 3600;
+
+const tokenSource = (source: { audience?: string | undefined; expirationSeconds?: number | undefined }) => ({
+  audience: source.audience,
+  expirationSeconds: source.expirationSeconds ?? DEFAULT_EXPIRATION_SECONDS,
+});
+
+function pluginOf(volume: Volume): VolumePlugin {
+  if (volume.configMap !== undefined) return "configmap";
+  if (volume.secret !== undefined) return "secret";
+  return volume.downwardAPI === undefined ? "projected" : "downward-api";
+}

@@ -1,0 +1,78 @@
+import { type ChildProcess, execFile, spawn } from "node:child_process";
+import { once } from "node:events";
+import { createInterface } from "node:readline";
+import { promisify } from "node:util";
+
+/** What `picolet-hub serve` prints on standard output once it serves: one line of JSON. */
+export interface HubReady {
+  /** `https://127.0.0.1:10270`, for boards. */
+  readonly tunnel: string;
+  /** Embedded only, else "". */
+  readonly api: string;
+  /** Path; embedded only, else "". */
+  readonly kubeconfig: string;
+  /** `sha256:…`, what a board pins. */
+  readonly caHash: string;
+}
+
+export interface HubProcessInit {
+  readonly dataDir: string;
+  /** 0: any free one. */
+  readonly tunnelPort?: number;
+  readonly apiPort?: number;
+  readonly flags?: readonly string[];
+  /** Where its log goes. */
+  readonly onLog?: (line: string) => void;
+}
+
+const PROGRAM = "dist/bin/picolet-hub";
+
+/** A real hub with the embedded API server, as a process of its own on loopback. */
+export class HubProcess {
+  readonly ready: HubReady;
+  readonly #child: ChildProcess;
+
+  private constructor(child: ChildProcess, ready: HubReady) {
+    this.#child = child;
+    this.ready = ready;
+  }
+
+  /** @throws when it ends before it serves, with the last it said */
+  static async start(init: HubProcessInit): Promise<HubProcess> {
+    const { dataDir, tunnelPort = 0, apiPort = 0, flags = [], onLog } = init;
+    const args = ["serve", "--embedded", "--data-dir", dataDir, ...flags];
+    args.push("--tunnel-address", `127.0.0.1:${tunnelPort}`, "--api-address", `127.0.0.1:${apiPort}`);
+    args.push("--advertise-address", "127.0.0.1");
+    // A process group of its own: a Ctrl-C in the terminal reaches whoever started it, not the hub.
+    const child = spawn(PROGRAM, args, { stdio: ["ignore", "pipe", "pipe"], detached: true });
+    let last = "";
+    createInterface({ input: child.stderr }).on("line", (line) => {
+      last = line;
+      onLog?.(line);
+    });
+    const exited = once(child, "exit").then(([code, signal]) => {
+      throw new Error(`the hub ended with ${code ?? signal} before it served: ${last}`);
+    });
+    exited.catch(() => undefined);
+    const [line] = (await Promise.race([once(createInterface({ input: child.stdout }), "line"), exited])) as [string];
+    return new HubProcess(child, JSON.parse(line) as HubReady);
+  }
+
+  get pid(): number {
+    return this.#child.pid ?? 0;
+  }
+
+  /** @returns when it has ended */
+  async end(signal: "SIGTERM" | "SIGKILL"): Promise<void> {
+    if (this.#child.exitCode !== null || this.#child.signalCode !== null) return;
+    const exited = once(this.#child, "exit");
+    this.#child.kill(signal);
+    await exited;
+  }
+}
+
+/** One of the hub's other commands, on the embedded API server of `dataDir`. @returns its standard output */
+export async function runHubCommand(dataDir: string, ...words: string[]): Promise<string> {
+  const { stdout } = await promisify(execFile)(PROGRAM, [...words, "--embedded", "--data-dir", dataDir]);
+  return stdout.trim();
+}
