@@ -3,7 +3,9 @@
 import type { Watch } from "../../protocol/async/watch.ts";
 import type { PodStatus } from "../../protocol/pod.ts";
 import type { PodUid } from "../../protocol/ports.ts";
+import type { Cursor, ObjectHash, ObjectKey } from "../../protocol/tunnel/messages.ts";
 import type { DesiredPod, SourceId } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { RemoteChange } from "./tunnel-ports.ts";
 
 export interface DesiredSnapshot {
   readonly pods: ReadonlyMap<PodUid, DesiredPod>;
@@ -32,12 +34,41 @@ export interface DesiredStore {
   ): "accepted" | "stale" | "conflict";
   /** A removed pod of which the runtime and the disk hold nothing any more. One that is wanted again stays. */
   forget(uid: PodUid): void;
-  /** Pods found running that the store does not know (it was lost): wanted by their source until it speaks of them. */
-  adopt(pods: readonly DesiredPod[]): void;
+  /**
+   * Pods found running that the store does not know (it was lost): wanted by their source until it speaks of them.
+   * @param isFree whether nothing on this node belongs to the pod of that uid yet: what runs may be taken for it then
+   *   (see `canTakeOver`).
+   */
+  adopt(pods: readonly DesiredPod[], isFree?: (uid: PodUid) => boolean): void;
+}
+
+/** All pods of source `api`. */
+export interface ApiPods {
+  readonly wanted: readonly DesiredPod[];
+  /** To be ended, each until `forget`. */
+  readonly removed: readonly DesiredPod[];
+}
+
+/** The API server's objects on disk. They change in one transaction with the pods that follow from them. */
+export interface ObjectStore {
+  /** Of what is on disk; an empty epoch and revision 0 when the set may not be whole. */
+  readonly cursor: Cursor;
+  inventory(): Iterable<{ readonly key: ObjectKey; readonly hash: ObjectHash }>;
+  digestAfter(change: Omit<RemoteChange, "cursor">): Uint8Array;
+  object(key: ObjectKey): Readonly<Record<string, unknown>> | undefined;
+  /**
+   * Source `api` counts as synced from then on. On disk (fsync) before it returns, unless only the cursor moves.
+   * @throws `resource_exhausted` when the disk is full or a limit is reached, `corrupt` when the file turned out damaged:
+   *   the objects are lost then and the cursor is empty. Nothing else has changed.
+   */
+  apply(change: RemoteChange, pods: ApiPods): void;
 }
 
 export interface PodStatusRecord {
+  /** The node's own. */
   readonly uid: PodUid;
+  /** What the API server, or the mirror set, calls it: see `apiUidOf`. */
+  readonly apiUid: string;
   readonly namespace: string;
   readonly name: string;
   readonly status: PodStatus;
@@ -48,14 +79,16 @@ export interface Sequenced<T> {
   readonly value: T;
 }
 
-/** The latest status of each pod, in the order of change. One row a pod: a newer status replaces the older. */
+/** The latest status of each pod. What of it is to be told is in `OutgoingStatuses`. */
 export interface StatusOutbox {
   /** Batched: on disk with the next tick. Equal to the stored one: nothing happens. */
   put(record: PodStatusRecord): void;
+  /** Not of a pod of which nothing is left. */
   get(uid: PodUid): PodStatusRecord | undefined;
-  /** Not yet acknowledged, oldest change first. */
-  pending(limit: number): readonly Sequenced<PodStatusRecord>[];
-  ack(sequence: number): void;
+  /** Nothing is left of this pod. It goes out as `gone` if the API server waits for that; else it is forgotten. */
+  finish(record: PodStatusRecord): void;
+  /** Pods of which nothing is left and the API server has still to hear, or to draw the consequence: `apiUid` by uid. */
+  readonly gone: ReadonlyMap<PodUid, string>;
   delete(uid: PodUid): void;
 }
 

@@ -8,6 +8,7 @@ import type {
   ResolvedImage,
   RuntimeAdapter,
 } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import { apiUidOf } from "../core/pod-identity.ts";
 import type { ImageManager } from "../core/pod-ports.ts";
 import type { EventRecorder } from "../core/store.ts";
 import { goDuration } from "./go-duration.ts";
@@ -189,7 +190,7 @@ export class ImagePuller implements ImageManager {
     if (names.length === 0) return;
     const { namespace, name } = pod.pod.metadata;
     this.#events.record({
-      regarding: { kind: "Pod", namespace, name, uid: pod.uid, fieldPath: "" },
+      regarding: { kind: "Pod", namespace, name, uid: apiUidOf(pod), fieldPath: "" },
       type: "Warning",
       reason: "FailedToRetrieveImagePullSecret",
       message: `Unable to retrieve some image pull secrets (${names.join(", ")}); attempting to pull the image may not succeed.`,
@@ -209,7 +210,7 @@ export class ImagePuller implements ImageManager {
     const list = pod.pod.spec.initContainers?.includes(container) ? "initContainers" : "containers";
     const fieldPath = `spec.${list}{${container.name}}`;
     this.#events.record({
-      regarding: { kind: "Pod", namespace, name, uid: pod.uid, fieldPath },
+      regarding: { kind: "Pod", namespace, name, uid: apiUidOf(pod), fieldPath },
       type,
       reason,
       message,

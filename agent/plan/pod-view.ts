@@ -140,5 +140,6 @@ export interface PodStatusBook {
   previous(uid: PodUid): PodStatus | undefined;
   /** @param view with the worker's state as it is after planning. */
   publish(view: PodView): void;
-  delete(uid: PodUid): void;
+  /** Nothing of the pod is left on this node. */
+  finish(desired: DesiredPod): void;
 }

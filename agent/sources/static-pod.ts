@@ -12,8 +12,8 @@ const CONFIG_SEEN = "kubernetes.io/config.seen";
 const TOLERATION: Toleration = { operator: "Exists", effect: "NoExecute" };
 /** Of a pod's name (RFC 1123 subdomain). */
 const MAX_NAME_LENGTH = 253;
-/** It becomes part of paths and of cgroup names. */
-const UID = /^[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,126}[A-Za-z0-9])?$/;
+/** What a pod may be called on this node: it becomes part of paths and of cgroup names. */
+export const UID = /^[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,126}[A-Za-z0-9])?$/;
 /** Hexadecimal digits, as many as the kubelet's MD5 has. */
 const HASH_LENGTH = 32;
 

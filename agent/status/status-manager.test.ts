@@ -25,11 +25,11 @@ class MemoryOutbox implements StatusOutbox {
     return this.stored.get(uid);
   }
 
-  pending(): readonly never[] {
-    return [];
-  }
+  readonly gone: ReadonlyMap<PodUid, string> = new Map();
 
-  ack(): void {}
+  finish({ uid }: PodStatusRecord): void {
+    this.delete(uid);
+  }
 
   delete(uid: PodUid): void {
     this.stored.delete(uid);
@@ -94,11 +94,20 @@ test("what an earlier agent wrote is the status before", () => {
 test("a pod that is gone is deleted everywhere, and told of once", () => {
   const { outbox, manager, publish } = bench();
   publish(states.up);
-  const { uid } = viewOf(states.up).desired;
+  const { desired } = viewOf(states.up);
   const told = manager.changes.current;
-  manager.delete(uid);
-  manager.delete(uid);
+  manager.finish(desired);
+  manager.finish(desired);
   assert.deepEqual([manager.pods.size, outbox.stored.size, manager.changes.current], [0, 0, told + 1]);
+});
+
+test("a status that is the same under another UID is written again, under that", () => {
+  const { outbox, publish } = bench();
+  publish(states.up);
+  publish({ ...states.up, pod: { ...pod, metadata: { ...pod.metadata, uid: "another" } } });
+  const [first, second] = outbox.puts;
+  assert.deepEqual(second, { ...first, apiUid: "another" });
+  assert.equal(outbox.stored.size, 1);
 });
 
 test("a disk that cannot be written or read stops no worker", () => {

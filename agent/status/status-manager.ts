@@ -2,7 +2,9 @@ import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
 import { describeError } from "../../protocol/errors.ts";
 import type { PodStatus } from "../../protocol/pod.ts";
 import type { Log, PodUid } from "../../protocol/ports.ts";
-import type { StatusOutbox } from "../core/store.ts";
+import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import { apiUidOf } from "../core/pod-identity.ts";
+import type { PodStatusRecord, StatusOutbox } from "../core/store.ts";
 import { deriveStatus } from "../plan/derive-status.ts";
 import type { PodStatusBook, PodView } from "../plan/pod-view.ts";
 
@@ -11,6 +13,14 @@ export interface PodEntry {
   readonly view: PodView;
   readonly status: PodStatus;
 }
+
+/** Of a pod that its worker ended before it could look at it. */
+const NEVER_SEEN: PodStatus = { phase: "Failed" };
+
+const recordOf = (desired: DesiredPod, status: PodStatus): PodStatusRecord => {
+  const { namespace, name } = desired.pod.metadata;
+  return { uid: desired.uid, apiUid: apiUidOf(desired), namespace, name, status };
+};
 
 /** Makes statuses of what the workers see, keeps the latest of each pod, and writes those that changed. */
 export class StatusManager implements PodStatusBook {
@@ -48,15 +58,19 @@ export class StatusManager implements PodStatusBook {
     const same = before !== undefined && JSON.stringify(before.status) === JSON.stringify(derived);
     const status = same ? before.status : derived;
     this.#entries.set(uid, { view, status });
-    if (same && before.view.worker.kind === view.worker.kind) return;
-    const { namespace, name } = view.desired.pod.metadata;
-    if (!same)
-      this.#trying("cannot write a pod's status", uid, () => this.#outbox.put({ uid, namespace, name, status }));
+    // A pod that took over what runs says it under its own UID, word for word.
+    const renamed = before !== undefined && apiUidOf(before.view.desired) !== apiUidOf(view.desired);
+    if (same && !renamed && before.view.worker.kind === view.worker.kind) return;
+    if (!same || renamed) {
+      this.#trying("cannot write a pod's status", uid, () => this.#outbox.put(recordOf(view.desired, status)));
+    }
     this.#changes.set(this.#changes.current + 1);
   }
 
-  delete(uid: PodUid): void {
-    this.#trying("cannot delete a pod's status", uid, () => this.#outbox.delete(uid));
+  finish(desired: DesiredPod): void {
+    const { uid } = desired;
+    const status = this.previous(uid) ?? NEVER_SEEN;
+    this.#trying("cannot write a pod's last status", uid, () => this.#outbox.finish(recordOf(desired, status)));
     if (this.#entries.delete(uid)) this.#changes.set(this.#changes.current + 1);
   }
 

@@ -2,11 +2,13 @@ import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
 import { PicoletError } from "../../protocol/errors.ts";
 import type { PodUid } from "../../protocol/ports.ts";
 import type { DesiredPod, SourceId } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import type { DesiredSnapshot, DesiredStore } from "../core/store.ts";
+import type { ApiPods, DesiredSnapshot, DesiredStore } from "../core/store.ts";
+import { canTakeOver, withRandomNamesOf } from "../plan/pod-adoption.ts";
 import type { Connection } from "./connection.ts";
 import {
   contentOf,
   type DesiredContents,
+  deletePod,
   deleteRemovedPod,
   type PodRow,
   SOURCES,
@@ -42,6 +44,8 @@ export class DesiredPods implements DesiredStore, Batched {
   /** Not written yet: rows that were adopted, and pods that were forgotten. */
   readonly #adopted = new Set<PodUid>();
   readonly #forgotten = new Set<PodUid>();
+  /** Those whose place pods that were found running have taken. */
+  readonly #replaced: DesiredPod[] = [];
 
   constructor(components: DesiredPodsComponents, contents: DesiredContents) {
     this.#file = components.file;
@@ -86,6 +90,30 @@ export class DesiredPods implements DesiredStore, Batched {
     return "accepted";
   }
 
+  /**
+   * All pods of source `api`, which counts as synced then.
+   * @param also what has to be written in the same transaction; `undefined`: nothing, and without a change of the pods
+   *   nothing is written at all
+   */
+  replaceApi({ wanted, removed }: ApiPods, also: ((connection: Connection) => void) | undefined): void {
+    const before = this.#rowsOf("api");
+    const after = new Map<PodUid, PodRow>();
+    for (const desired of wanted) after.set(desired.uid, rowAfter(before.get(desired.uid), desired, false));
+    for (const desired of removed) after.set(desired.uid, rowAfter(before.get(desired.uid), desired, true));
+    const changed = [...after.values()].filter((row) => before.get(row.desired.uid) !== row);
+    const dropped = [...before.values()].filter(({ desired }) => !after.has(desired.uid));
+    if (also !== undefined || changed.length + dropped.length > 0) {
+      this.#durably("api", changed, (connection) => {
+        for (const { desired } of dropped) deletePod(connection, desired);
+        also?.(connection);
+      });
+    }
+    this.#rows.set("api", after);
+    const isFirst = !this.#synced.has("api");
+    this.#synced.add("api");
+    if (isFirst || changed.length + dropped.length > 0) this.#desired.set(this.#snapshot());
+  }
+
   forget(uid: PodUid): void {
     if (!this.#desired.current.removed.has(uid)) return;
     for (const [source, rows] of this.#rows) {
@@ -96,12 +124,17 @@ export class DesiredPods implements DesiredStore, Batched {
     this.#desired.set(this.#snapshot());
   }
 
-  adopt(pods: readonly DesiredPod[]): void {
+  adopt(pods: readonly DesiredPod[], isFree: (uid: PodUid) => boolean = () => false): void {
     const { pods: wanted, removed } = this.#desired.current;
     const unknown = pods.filter(({ uid }) => !wanted.has(uid) && !removed.has(uid));
     if (unknown.length === 0) return;
     for (const desired of unknown) {
       const rows = new Map(this.#rowsOf(desired.source));
+      const successor = [...rows.values()].find((row) => isFree(row.desired.uid) && isSuccessor(row.desired, desired));
+      if (successor !== undefined) {
+        this.#takeOver(desired, successor, rows);
+        continue;
+      }
       // Its source has spoken and did not name it: it is not wanted any more, and has to be ended properly.
       const isUnwanted = this.#synced.has(desired.source) && !this.#isUnreadable(desired);
       rows.set(desired.uid, { desired, content: contentOf(encode(desired.pod)), removed: isUnwanted });
@@ -113,7 +146,20 @@ export class DesiredPods implements DesiredStore, Batched {
     this.#desired.set(this.#snapshot());
   }
 
+  /** What runs is taken for the pod that came back under another UID before it was found. */
+  #takeOver(found: DesiredPod, successor: PodRow, rows: Map<PodUid, PodRow>): void {
+    const pod = withRandomNamesOf(successor.desired.pod, found.pod);
+    const desired: DesiredPod = { ...successor.desired, uid: found.uid, pod };
+    rows.delete(successor.desired.uid);
+    rows.set(found.uid, { ...successor, desired, content: contentOf(encode(pod)) });
+    this.#rows.set(desired.source, rows);
+    this.#adopted.add(found.uid);
+    this.#forgotten.delete(found.uid);
+    this.#replaced.push(successor.desired);
+  }
+
   write(connection: Connection): void {
+    for (const desired of this.#replaced) deletePod(connection, desired);
     for (const uid of this.#forgotten) deleteRemovedPod(connection, uid);
     for (const uid of this.#adopted) {
       for (const rows of this.#rows.values()) {
@@ -126,6 +172,7 @@ export class DesiredPods implements DesiredStore, Batched {
   written(): void {
     this.#forgotten.clear();
     this.#adopted.clear();
+    this.#replaced.length = 0;
   }
 
   rewrite(connection: Connection): void {
@@ -135,12 +182,16 @@ export class DesiredPods implements DesiredStore, Batched {
     }
   }
 
-  /** On disk, or nothing has changed. */
   #write(source: SourceId, revision: number, changed: readonly PodRow[]): void {
+    this.#durably(source, changed, (connection) => writeRevision(connection, source, revision));
+  }
+
+  /** On disk, or nothing has changed. */
+  #durably(source: SourceId, changed: readonly PodRow[], also: (connection: Connection) => void): void {
     this.#file.use(`cannot store the pods of source ${source}`, (connection) =>
       connection.durably(() => {
         for (const row of changed) writePod(connection, row);
-        writeRevision(connection, source, revision);
+        also(connection);
       }),
     );
     // What is on disk now must not be taken away by a batch that was to come.
@@ -195,16 +246,22 @@ function rowsAfter(before: Rows, source: SourceId, pods: readonly DesiredPod[]):
   return { after, dropped };
 }
 
-function rowAfter(before: PodRow | undefined, desired: DesiredPod): PodRow {
-  if (before?.desired === desired) return before.removed ? { ...before, removed: false } : before;
+/** The pod's object stays where only what is beside it is another. */
+function rowAfter(before: PodRow | undefined, desired: DesiredPod, removed = false): PodRow {
+  if (before?.desired === desired) return before.removed === removed ? before : { ...before, removed };
   const content = contentOf(encode(desired.pod));
-  if (before === undefined || before.content !== content) return { desired, content, removed: false };
-  // The pod's object stays where only the place it comes from is another one.
+  if (before === undefined || before.content !== content) return { desired, content, removed };
   if (before.desired.origin !== desired.origin) {
-    return { desired: { ...before.desired, origin: desired.origin }, content, removed: false };
+    return { desired: { ...before.desired, origin: desired.origin }, content, removed };
   }
-  return before.removed ? { ...before, removed: false } : before;
+  return before.removed === removed ? before : { ...before, removed };
 }
+
+const isSuccessor = ({ source, pod }: DesiredPod, { pod: found }: DesiredPod): boolean =>
+  source === "api" &&
+  pod.metadata.namespace === found.metadata.namespace &&
+  pod.metadata.name === found.metadata.name &&
+  canTakeOver(found, pod);
 
 function without(rows: Rows, uid: PodUid): Rows {
   const left = new Map(rows);

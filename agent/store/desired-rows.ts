@@ -45,6 +45,11 @@ export function deleteRemovedPod(connection: Connection, uid: PodUid): void {
   connection.run("DELETE FROM pods WHERE uid = ? AND removed = 1", uid);
 }
 
+/** Whatever it is. */
+export function deletePod(connection: Connection, { uid, source }: DesiredPod): void {
+  connection.run("DELETE FROM pods WHERE uid = ? AND source = ?", uid, source);
+}
+
 export function writeRevision(connection: Connection, source: SourceId, revision: number): void {
   connection.run(
     "INSERT INTO sources (source, revision, digest) VALUES (?, ?, ?) " +

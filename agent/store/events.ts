@@ -1,23 +1,39 @@
 import { hash } from "node:crypto";
 import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
 import type { Clock, Log } from "../../protocol/ports.ts";
-import { type EventInput, type EventRecord, type EventStore, MAX_EVENT_MESSAGE_LENGTH } from "../core/store.ts";
+import type { EventItem } from "../../protocol/tunnel/messages.ts";
+import {
+  type EventInput,
+  type EventRecord,
+  type EventStore,
+  MAX_EVENT_MESSAGE_LENGTH,
+  type ObjectReference,
+  type Sequenced,
+} from "../core/store.ts";
+import type { OutgoingEvents } from "../core/tunnel-ports.ts";
 import type { Connection } from "./connection.ts";
 import { EventRateLimit } from "./event-rate-limit.ts";
+import {
+  COLUMNS,
+  type EventContents,
+  eventItem,
+  eventRecord,
+  insertEvent,
+  MAX_RECENT_EVENTS,
+  textsOf,
+  updateEvent,
+} from "./event-rows.ts";
+import { writeNumber } from "./status-rows.ts";
 import type { Batched } from "./store-file.ts";
 
 /** A day of a node where something happens every two minutes; `edgectl events` shows no more at once. */
 const MAX_EVENTS = 1000;
 /** Of all events together: what one flash erase block holds, and what 1,000 ordinary ones of 300 bytes never reach. */
 const MAX_EVENTS_BYTES = 512 * 1024;
-/** What a row costs besides its texts. */
-const ROW_OVERHEAD_BYTES = 64;
 /** Events in memory while the disk does not take them. The oldest Normal ones are dropped then, after them the oldest. */
 const MAX_PENDING_EVENTS = 256;
 /** Within this time equal events are one, as Kubernetes' EventAggregator has it. */
 const SAME_EVENT_MS = 10 * 60 * 1000;
-/** Events of which a repetition is recognised. Of the least recent a repetition is an event of its own. */
-const MAX_RECENT_EVENTS = 256;
 
 export interface EventsComponents {
   readonly clock: Clock;
@@ -25,14 +41,8 @@ export interface EventsComponents {
   readonly file: { use<R>(message: string, work: (connection: Connection) => R): R };
   /** Something is kept back for the next batch; `later` when it is only a count that grew. */
   readonly keepBack: (urgency: "soon" | "later") => void;
-}
-
-export interface EventContents {
-  readonly events: number;
-  readonly bytes: number;
-  readonly sequence: number;
-  /** Newest last. */
-  readonly recent: readonly EventRecord[];
+  /** What the events of the node itself concern. */
+  readonly nodeName: string;
 }
 
 /** One event and its repetitions. */
@@ -52,20 +62,8 @@ interface Pending {
   readonly occurrence: Occurrence;
 }
 
-const COLUMNS = "sequence, kind, namespace, name, uid, fieldPath, type, reason, message, count, firstAtMs, lastAtMs";
-
-export function readEvents(connection: Connection): EventContents {
-  const totals = connection.row("SELECT count(*) AS events, total(bytes) AS bytes, max(sequence) AS last FROM events");
-  const recent = connection
-    .rows(`SELECT ${COLUMNS} FROM events ORDER BY sequence DESC LIMIT ${MAX_RECENT_EVENTS}`)
-    .map(eventRecord)
-    .toReversed();
-  const { events, bytes, last } = totals ?? {};
-  return { events: Number(events), bytes: Number(bytes), sequence: Number(last ?? 0), recent };
-}
-
 /** What happened, newest at the end of a ring on disk. An event that is repeated moves to the end and counts up. */
-export class Events implements EventStore, Batched {
+export class Events implements EventStore, OutgoingEvents, Batched {
   readonly #clock: Clock;
   readonly #log: Log;
   readonly #file: EventsComponents["file"];
@@ -76,7 +74,14 @@ export class Events implements EventStore, Batched {
   /** In order of sequence, so that the first is the oldest. */
   readonly #pending = new Map<string, Pending>();
   readonly #latest: WatchSource<number>;
+  readonly #node: ObjectReference;
   #sequence: number;
+  /** 0: nobody has ever been told of any. */
+  #acknowledged: number;
+  /** Events that the ring let go since the last batch and that were still to be told. */
+  #lost = 0;
+  /** The event that tells of it; while it is not acknowledged itself there is no other. */
+  #lossToldAs: number | undefined;
   #totals: { readonly events: number; readonly bytes: number };
   /** As they are when the transaction stands. */
   #totalsWritten: { readonly events: number; readonly bytes: number };
@@ -87,6 +92,9 @@ export class Events implements EventStore, Batched {
     this.#file = components.file;
     this.#keepBack = components.keepBack;
     this.#rateLimit = new EventRateLimit(components.clock);
+    const { nodeName } = components;
+    this.#node = { kind: "Node", namespace: "", name: nodeName, uid: nodeName, fieldPath: "" };
+    this.#acknowledged = contents.acknowledged;
     this.#sequence = contents.sequence;
     this.#totals = { events: contents.events, bytes: contents.bytes };
     this.#totalsWritten = this.#totals;
@@ -127,6 +135,28 @@ export class Events implements EventStore, Batched {
     this.#latest.set(this.#sequence);
   }
 
+  pending(limit: number): readonly Sequenced<EventItem>[] {
+    const rows = this.#file.use("cannot read the events", (connection) =>
+      connection.rows(
+        `SELECT ${COLUMNS} FROM events WHERE sequence > ? ORDER BY sequence LIMIT ?`,
+        this.#acknowledged,
+        limit + this.#pending.size,
+      ),
+    );
+    return this.#withKeptBack(rows.map(eventRecord))
+      .filter(({ sequence }) => sequence > this.#acknowledged)
+      .slice(0, limit)
+      .map((event) => ({ sequence: event.sequence, value: eventItem(event) }));
+  }
+
+  ack(sequence: number): void {
+    const upTo = Math.min(sequence, this.#sequence);
+    if (upTo <= this.#acknowledged) return;
+    this.#acknowledged = upTo;
+    if (this.#lossToldAs !== undefined && this.#lossToldAs <= upTo) this.#lossToldAs = undefined;
+    this.#keepBack("later");
+  }
+
   list(filter: {
     readonly namespace?: string;
     readonly name?: string;
@@ -143,15 +173,19 @@ export class Events implements EventStore, Batched {
         filter.limit + this.#pending.size,
       ),
     );
-    const pending = [...this.#pending.values()];
-    const outdated = new Set(pending.map(({ occurrence }) => occurrence.stored));
-    const stored = rows.map(eventRecord).filter(({ sequence }) => !outdated.has(sequence));
-    const kept = pending
-      .map(({ input, occurrence }) => ({ ...input, ...timesOf(occurrence) }))
+    const all = this.#withKeptBack(rows.map(eventRecord))
       .filter(({ regarding }) => namespace === null || regarding.namespace === namespace)
       .filter(({ regarding }) => name === null || regarding.name === name);
-    const all = [...stored, ...kept].toSorted((a, b) => a.sequence - b.sequence);
     return filter.limit > 0 ? all.slice(-filter.limit) : [];
+  }
+
+  /** In order of sequence. */
+  #withKeptBack(rows: readonly EventRecord[]): EventRecord[] {
+    const pending = [...this.#pending.values()];
+    const outdated = new Set(pending.map(({ occurrence }) => occurrence.stored));
+    const stored = rows.filter(({ sequence }) => !outdated.has(sequence));
+    const kept = pending.map(({ input, occurrence }) => ({ ...input, ...timesOf(occurrence) }));
+    return [...stored, ...kept].toSorted((a, b) => a.sequence - b.sequence);
   }
 
   write(connection: Connection): void {
@@ -168,7 +202,9 @@ export class Events implements EventStore, Batched {
       connection.run("DELETE FROM events WHERE sequence = ?", Number(oldest.sequence));
       events -= 1;
       bytes -= Number(oldest.bytes);
+      if (Number(oldest.sequence) > this.#acknowledged) this.#lost += 1;
     }
+    if (this.#acknowledged > 0) writeNumber(connection, "eventsAcknowledged", this.#acknowledged);
     this.#totalsWritten = { events, bytes };
   }
 
@@ -176,6 +212,16 @@ export class Events implements EventStore, Batched {
     this.#totals = this.#totalsWritten;
     for (const { occurrence } of this.#pending.values()) occurrence.stored = occurrence.sequence;
     this.#pending.clear();
+    if (this.#lost > 0) this.#tellLoss();
+    this.#lost = 0;
+  }
+
+  /** On a node that has told nobody anything yet, nobody misses anything. */
+  #tellLoss(): void {
+    if (this.#acknowledged === 0 || this.#lossToldAs !== undefined) return;
+    const message = `Events were dropped before they could be sent: at most ${MAX_EVENTS} are kept while there is no connection`;
+    this.record({ regarding: this.#node, type: "Warning", reason: "EventsLost", message });
+    this.#lossToldAs = this.#sequence;
   }
 
   rewrite(): void {
@@ -213,18 +259,15 @@ export class Events implements EventStore, Batched {
     if (this.#pending.size < MAX_PENDING_EVENTS) return;
     const entries = [...this.#pending];
     const [key] = entries.find(([, { input }]) => input.type === "Normal") ?? entries[0] ?? [];
-    if (key !== undefined) this.#pending.delete(key);
+    if (key === undefined) return;
+    this.#pending.delete(key);
+    this.#lost += 1;
   }
 }
 
 function cut(event: EventInput): EventInput {
   if (event.message.length <= MAX_EVENT_MESSAGE_LENGTH) return event;
   return { ...event, message: `${event.message.slice(0, MAX_EVENT_MESSAGE_LENGTH - 1)}…` };
-}
-
-function textsOf({ regarding, type, reason, message }: EventInput): readonly string[] {
-  const { kind, namespace, name, uid, fieldPath } = regarding;
-  return [kind, namespace, name, uid, fieldPath, type, reason, message];
 }
 
 const keyOf = (input: EventInput): string => hash("sha256", JSON.stringify(textsOf(input)), "base64");
@@ -235,47 +278,3 @@ const timesOf = ({ sequence, count, firstAtMs, lastAtMs }: Occurrence): Omit<Eve
   firstAtMs,
   lastAtMs,
 });
-
-/** @returns false when the ring has left it behind, or it was never there. */
-function updateEvent(connection: Connection, { sequence, count, lastAtMs, stored }: Occurrence): boolean {
-  if (stored === undefined) return false;
-  const sql = "UPDATE events SET sequence = ?, count = ?, lastAtMs = ? WHERE sequence = ?";
-  return connection.run(sql, sequence, count, lastAtMs, stored) > 0;
-}
-
-/** @returns its share of MAX_EVENTS_BYTES. */
-function insertEvent(connection: Connection, input: EventInput, occurrence: Occurrence): number {
-  const texts = textsOf(input);
-  const bytes = texts.reduce((sum, text) => sum + Buffer.byteLength(text), ROW_OVERHEAD_BYTES);
-  const { sequence, count, firstAtMs, lastAtMs } = occurrence;
-  connection.run(
-    `INSERT INTO events (${COLUMNS}, bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-    sequence,
-    ...texts,
-    count,
-    firstAtMs,
-    lastAtMs,
-    bytes,
-  );
-  return bytes;
-}
-
-function eventRecord(columns: Record<string, unknown>): EventRecord {
-  const text = (name: string): string => String(columns[name]);
-  return {
-    sequence: Number(columns.sequence),
-    regarding: {
-      kind: text("kind") === "Pod" ? "Pod" : "Node",
-      namespace: text("namespace"),
-      name: text("name"),
-      uid: text("uid"),
-      fieldPath: text("fieldPath"),
-    },
-    type: text("type") === "Warning" ? "Warning" : "Normal",
-    reason: text("reason"),
-    message: text("message"),
-    count: Number(columns.count),
-    firstAtMs: Number(columns.firstAtMs),
-    lastAtMs: Number(columns.lastAtMs),
-  };
-}

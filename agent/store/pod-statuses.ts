@@ -1,75 +1,89 @@
-import type { PodStatus } from "../../protocol/pod.ts";
-import { type PodUid, podUid } from "../../protocol/ports.ts";
+import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
+import type { PodUid } from "../../protocol/ports.ts";
 import type { PodStatusRecord, Sequenced, StatusOutbox } from "../core/store.ts";
+import type { OutgoingStatus, OutgoingStatuses } from "../core/tunnel-ports.ts";
 import type { Connection } from "./connection.ts";
-import { decode, digestOf, encode } from "./encoding.ts";
-import { corrupt } from "./schema.ts";
+import { encode } from "./encoding.ts";
+import {
+  outgoingOf,
+  recordOf,
+  SELECT_STATUSES,
+  type StatusContents,
+  type StatusRow,
+  statusRow,
+  writeNumber,
+  writeStatus,
+} from "./status-rows.ts";
 import type { Batched } from "./store-file.ts";
 
 export interface PodStatusesComponents {
   readonly file: { use<R>(message: string, work: (connection: Connection) => R): R };
   /** Something is kept back for the next batch. */
   readonly keepBack: () => void;
+  /** What the API server knows of a pod: whether it waits to hear that nothing is left, and whether it has it at all. */
+  readonly known: (pod: RemotePod) => { readonly isAwaited: boolean; readonly isThere: boolean };
 }
 
-export interface StatusContents {
-  /** The highest sequence ever given. */
-  readonly sequence: number;
-  readonly acknowledged: number;
-}
-
-interface StatusRow {
-  readonly uid: PodUid;
-  readonly namespace: string;
-  readonly name: string;
-  readonly sequence: number;
-  readonly body: Buffer;
-}
-
-const SELECT_STATUSES = "SELECT uid, namespace, name, sequence, body, digest FROM statuses";
-
-/** Reads every row, for the highest sequence and to find damage. @throws `corrupt` */
-export function readStatuses(connection: Connection): StatusContents {
-  const meta = new Map<unknown, unknown>();
-  for (const { name, value } of connection.each("SELECT name, value FROM meta")) meta.set(name, value);
-  let sequence = Number(meta.get("statusSequence") ?? 0);
-  const acknowledged = Number(meta.get("statusAcknowledged") ?? 0);
-  for (const columns of connection.each(SELECT_STATUSES)) sequence = Math.max(sequence, statusRow(columns).sequence);
-  if (acknowledged > sequence) throw corrupt("more statuses are acknowledged than there ever were");
-  return { sequence, acknowledged };
-}
+export type RemotePod = Pick<PodStatusRecord, "uid" | "apiUid" | "namespace" | "name">;
 
 /** Kept back in memory until the next batch: at most one row for each pod, however long the disk is full. */
-export class PodStatuses implements StatusOutbox, Batched {
+export class PodStatuses implements StatusOutbox, OutgoingStatuses, Batched {
   readonly #file: PodStatusesComponents["file"];
   readonly #keepBack: () => void;
+  readonly #known: PodStatusesComponents["known"];
   /** `undefined`: to be deleted. */
   readonly #pending = new Map<PodUid, StatusRow | undefined>();
+  /** No more than there are pods in the API server; each until that has drawn the consequence. */
+  readonly #gone: Map<PodUid, RemotePod & { readonly sequence: number }>;
+  readonly #latest: WatchSource<number>;
   #sequence: number;
   #acknowledged: number;
 
   constructor(components: PodStatusesComponents, contents: StatusContents) {
     this.#file = components.file;
     this.#keepBack = components.keepBack;
+    this.#known = components.known;
     this.#sequence = contents.sequence;
     this.#acknowledged = contents.acknowledged;
+    this.#latest = new WatchSource(contents.sequence);
+    this.#gone = new Map(contents.gone.map((row) => [row.uid, row]));
   }
 
-  put({ uid, namespace, name, status }: PodStatusRecord): void {
-    const body = encode(status);
+  get latest(): Watch<number> {
+    return this.#latest;
+  }
+
+  get gone(): ReadonlyMap<PodUid, string> {
+    return new Map([...this.#gone].map(([uid, { apiUid }]) => [uid, apiUid]));
+  }
+
+  put(record: PodStatusRecord): void {
+    const body = encode(record.status);
+    const { uid, apiUid, namespace, name } = record;
     const known = this.#row(uid);
-    if (known?.namespace === namespace && known.name === name && known.body.equals(body)) return;
-    this.#sequence += 1;
-    this.#pending.set(uid, { uid, namespace, name, sequence: this.#sequence, body });
-    this.#keepBack();
+    const isSame = known?.namespace === namespace && known.name === name && known.apiUid === apiUid && !known.gone;
+    if (isSame && known.body.equals(body)) return;
+    this.#gone.delete(uid);
+    this.#set({ uid, apiUid, namespace, name, gone: false, body });
   }
 
   get(uid: PodUid): PodStatusRecord | undefined {
     const row = this.#row(uid);
-    return row === undefined ? undefined : recordOf(row);
+    return row === undefined || row.gone ? undefined : recordOf(row);
   }
 
-  pending(limit: number): readonly Sequenced<PodStatusRecord>[] {
+  finish(record: PodStatusRecord): void {
+    if (this.#gone.has(record.uid)) return;
+    if (!this.#known(record).isAwaited) {
+      this.delete(record.uid);
+      return;
+    }
+    const { status, ...identity } = record;
+    const row = this.#set({ ...identity, gone: true, body: encode(status) });
+    this.#gone.set(record.uid, row);
+  }
+
+  pending(limit: number): readonly Sequenced<OutgoingStatus>[] {
     const stored = this.#file.use("cannot read the statuses", (connection) =>
       connection
         .rows(
@@ -80,20 +94,43 @@ export class PodStatuses implements StatusOutbox, Batched {
         .map(statusRow)
         .filter(({ uid }) => !this.#pending.has(uid)),
     );
-    const kept = [...this.#pending.values()].filter((row) => row !== undefined);
-    return [...stored, ...kept.filter(({ sequence }) => sequence > this.#acknowledged)]
+    return [...stored, ...this.#keptBack()]
       .toSorted((a, b) => a.sequence - b.sequence)
       .slice(0, limit)
-      .map((row) => ({ sequence: row.sequence, value: recordOf(row) }));
+      .map((row) => ({ sequence: row.sequence, value: outgoingOf(row) }));
   }
 
-  ack(sequence: number): void {
-    if (sequence <= this.#acknowledged) return;
-    this.#acknowledged = Math.min(sequence, this.#sequence);
+  pendingCount(): number {
+    const stored = this.#file.use("cannot count the statuses", (connection) =>
+      connection.rows("SELECT uid FROM statuses WHERE sequence > ?", this.#acknowledged),
+    );
+    return stored.filter(({ uid }) => !this.#pending.has(uid as PodUid)).length + this.#keptBack().length;
+  }
+
+  ack(sequence: number, except: ReadonlySet<string>): void {
+    const upTo = Math.min(sequence, this.#sequence);
+    if (except.size > 0) {
+      const refused = this.#rowsUpTo(upTo).filter(({ apiUid }) => except.has(apiUid));
+      for (const row of refused.toSorted((a, b) => a.sequence - b.sequence)) {
+        const again = this.#set(row);
+        if (row.gone) this.#gone.set(row.uid, again);
+      }
+    }
+    if (upTo <= this.#acknowledged) return;
+    this.#acknowledged = upTo;
     this.#keepBack();
+    this.sweep();
+  }
+
+  /** Drops what was told of pods that the API server has no more. To be called when its objects have changed. */
+  sweep(): void {
+    for (const [uid, pod] of this.#gone) {
+      if (pod.sequence <= this.#acknowledged && !this.#known(pod).isThere) this.delete(uid);
+    }
   }
 
   delete(uid: PodUid): void {
+    this.#gone.delete(uid);
     if (this.#row(uid) === undefined) return;
     this.#pending.set(uid, undefined);
     this.#keepBack();
@@ -118,10 +155,35 @@ export class PodStatuses implements StatusOutbox, Batched {
     this.#pending.clear();
   }
 
-  /** What was stored already comes again with the pods' next change. */
+  /** What was stored already comes again with the pods' next change; what is gone, with their objects. */
   rewrite(connection: Connection): void {
+    for (const uid of this.#gone.keys()) if (!this.#pending.has(uid)) this.#gone.delete(uid);
     this.write(connection);
     writeNumber(connection, "statusSequence", this.#sequence);
+  }
+
+  #set(row: Omit<StatusRow, "sequence">): StatusRow {
+    this.#sequence += 1;
+    const made = { ...row, sequence: this.#sequence };
+    this.#pending.set(row.uid, made);
+    this.#keepBack();
+    this.#latest.set(this.#sequence);
+    return made;
+  }
+
+  /** To be told, and not on disk yet. */
+  #keptBack(): StatusRow[] {
+    return [...this.#pending.values()].filter(
+      (row) => row !== undefined && row.sequence > this.#acknowledged,
+    ) as StatusRow[];
+  }
+
+  #rowsUpTo(sequence: number): StatusRow[] {
+    const stored = this.#file.use("cannot read the statuses", (connection) =>
+      connection.rows(`${SELECT_STATUSES} WHERE sequence <= ?`, sequence).map(statusRow),
+    );
+    const kept = [...this.#pending.values()].filter((row) => row !== undefined);
+    return [...stored.filter(({ uid }) => !this.#pending.has(uid)), ...kept.filter((row) => row.sequence <= sequence)];
   }
 
   #row(uid: PodUid): StatusRow | undefined {
@@ -132,46 +194,3 @@ export class PodStatuses implements StatusOutbox, Batched {
     });
   }
 }
-
-function writeStatus(connection: Connection, { uid, namespace, name, sequence, body }: StatusRow): void {
-  connection.run(
-    "INSERT INTO statuses (uid, namespace, name, sequence, body, digest) VALUES (?, ?, ?, ?, ?, ?) " +
-      "ON CONFLICT DO UPDATE SET namespace = excluded.namespace, name = excluded.name, sequence = excluded.sequence, " +
-      "body = excluded.body, digest = excluded.digest",
-    uid,
-    namespace,
-    name,
-    sequence,
-    body,
-    digestOf([uid, namespace, name, sequence], body),
-  );
-}
-
-function writeNumber(connection: Connection, name: string, value: number): void {
-  connection.run(
-    "INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value " +
-      "WHERE value <> excluded.value",
-    name,
-    value,
-  );
-}
-
-function statusRow({ uid, namespace, name, sequence, body, digest }: Record<string, unknown>): StatusRow {
-  const isIntact =
-    typeof uid === "string" &&
-    typeof namespace === "string" &&
-    typeof name === "string" &&
-    typeof sequence === "number" &&
-    body instanceof Buffer &&
-    digest instanceof Buffer &&
-    digestOf([uid, namespace, name, sequence], body).equals(digest);
-  if (!isIntact) throw corrupt("a row of the statuses is not as it was written");
-  return { uid: podUid(uid), namespace, name, sequence, body };
-}
-
-const recordOf = ({ uid, namespace, name, body }: StatusRow): PodStatusRecord => ({
-  uid,
-  namespace,
-  name,
-  status: decode(body) as PodStatus,
-});

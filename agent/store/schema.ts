@@ -31,10 +31,38 @@ const FORMAT_1: Readonly<Record<string, string>> = {
     "bytes INTEGER NOT NULL) STRICT",
 };
 
-const MIGRATIONS: readonly Migration[] = [{ format: 1, statements: Object.values(FORMAT_1) }];
+/** Of rows of format 1 `apiUid` is empty: it is their `uid`, and their digest knows of neither column. */
+const STATUS_COLUMNS = ["apiUid TEXT NOT NULL DEFAULT ''", "gone INTEGER NOT NULL DEFAULT 0"];
+
+/** What the tunnel brings. `digest` is that of the whole row; `state` of the cursor that of the set of objects. */
+const REMOTE: Readonly<Record<string, string>> = {
+  objects:
+    "CREATE TABLE objects (key TEXT PRIMARY KEY, hash BLOB NOT NULL, body BLOB NOT NULL, digest BLOB NOT NULL) STRICT",
+  cursor:
+    "CREATE TABLE cursor (id INTEGER PRIMARY KEY, epoch BLOB NOT NULL, revision INTEGER NOT NULL, " +
+    "state BLOB NOT NULL, digest BLOB NOT NULL) STRICT",
+};
+
+const FORMAT_2: Readonly<Record<string, string>> = {
+  ...FORMAT_1,
+  // As SQLite writes down a table that got columns.
+  statuses: (FORMAT_1.statuses ?? "").replace(") STRICT", `, ${STATUS_COLUMNS.join(", ")}) STRICT`),
+  ...REMOTE,
+};
+
+const MIGRATIONS: readonly Migration[] = [
+  { format: 1, statements: Object.values(FORMAT_1) },
+  {
+    format: 2,
+    statements: [
+      ...STATUS_COLUMNS.map((column) => `ALTER TABLE statuses ADD COLUMN ${column}`),
+      ...Object.values(REMOTE),
+    ],
+  },
+];
 
 /** Of the newest format. */
-export const TABLES = FORMAT_1;
+export const TABLES = FORMAT_2;
 
 const newestOf = (migrations: readonly Migration[]): number => migrations.at(-1)?.format ?? 0;
 

@@ -241,13 +241,13 @@ for (const kind of ["file", "memory"] as const) {
     statuses.put(sampleStatus("a", "1"));
     statuses.put(sampleStatus("b", "1"));
     statuses.put(sampleStatus("a", "2"));
-    statuses.ack(2);
+    statuses.ack(2, new Set());
     assert.deepEqual(
       statuses.pending(9).map(({ value }) => value.name),
       ["a"],
     );
     bench.store.flush();
-    statuses.ack(99);
+    statuses.ack(99, new Set());
     assert.deepEqual(statuses.pending(9), []);
     statuses.put(sampleStatus("b", "2"));
     assert.deepEqual(
@@ -369,7 +369,7 @@ test("file: everything is there again after a restart, but no source has spoken"
   first.desired.adopt([samplePod("d", { source: "http" })]);
   first.statuses.put(sampleStatus("b", "1"));
   first.statuses.put(sampleStatus("c", "1"));
-  first.statuses.ack(1);
+  first.statuses.ack(1, new Set());
   first.events.record(warning("a", "crash"));
   const store = await bench.reopen();
   assert.deepEqual(store.state.current, { kind: "durable", opening: { kind: "opened" } });

@@ -2,13 +2,21 @@ import { Alarm } from "../../protocol/async/alarm.ts";
 import type { Component } from "../../protocol/async/component.ts";
 import type { Watch } from "../../protocol/async/watch.ts";
 import { isCancelled } from "../../protocol/errors.ts";
+import type { Pod } from "../../protocol/pod.ts";
 import { type Clock, type Log, type MonotonicMs, millis, seconds } from "../../protocol/ports.ts";
-import type { DesiredStore, EventStore, StatusOutbox } from "../core/store.ts";
+import { objectKey } from "../../protocol/tunnel/messages.ts";
+import { apiUidOf } from "../core/pod-identity.ts";
+import type { DesiredStore, EventStore, ObjectStore, StatusOutbox } from "../core/store.ts";
+import type { OutgoingEvents, OutgoingStatuses } from "../core/tunnel-ports.ts";
 import type { Connection } from "./connection.ts";
 import { DesiredPods } from "./desired-pods.ts";
 import { type DesiredContents, readDesired } from "./desired-rows.ts";
-import { type EventContents, Events, readEvents } from "./events.ts";
-import { PodStatuses, readStatuses, type StatusContents } from "./pod-statuses.ts";
+import { type EventContents, readEvents } from "./event-rows.ts";
+import { Events } from "./events.ts";
+import { type ObjectContents, readObjects } from "./object-rows.ts";
+import { PodStatuses, type RemotePod } from "./pod-statuses.ts";
+import { RemoteObjectTable } from "./remote-object-table.ts";
+import { readStatuses, type StatusContents } from "./status-rows.ts";
 import { StoreFile, type StoreState } from "./store-file.ts";
 
 /** Statuses and events come in bursts of a few per pod; one transaction takes a whole burst. A power cut costs as much. */
@@ -25,6 +33,7 @@ interface Contents {
   readonly desired: DesiredContents;
   readonly statuses: StatusContents;
   readonly events: EventContents;
+  readonly objects: ObjectContents;
 }
 
 /**
@@ -34,8 +43,9 @@ interface Contents {
 export class Store implements Component {
   readonly name = "store";
   readonly desired: DesiredStore;
-  readonly statuses: StatusOutbox;
-  readonly events: EventStore;
+  readonly statuses: StatusOutbox & OutgoingStatuses;
+  readonly events: EventStore & OutgoingEvents;
+  readonly objects: ObjectStore;
   readonly #clock: Clock;
   readonly #file: StoreFile<Contents>;
   readonly #alarm: Alarm;
@@ -45,25 +55,30 @@ export class Store implements Component {
   /**
    * @param init.path the database file, absolute, its folder is made when it is missing; or `:memory:`
    * @param init.maxBytes of the database; writes fail as on a full disk when it is reached
+   * @param init.nodeName what events of the node itself concern
    * @throws `conflict` when another process has the file open, or a newer picolet wrote it. Damage, a full disk and a
    *   place that cannot be written are no errors: see `state`.
    */
   constructor(
     components: { readonly clock: Clock; readonly log: Log },
-    init: { readonly path: string; readonly maxBytes?: number },
+    init: { readonly path: string; readonly maxBytes?: number; readonly nodeName?: string },
   ) {
     const { clock, log } = components;
     this.#clock = clock;
     this.#triedFileAt = clock.monotonic();
     this.#alarm = new Alarm(clock);
-    this.#file = new StoreFile(components, { ...init, load });
-    const { desired, statuses, events } = this.#file.contents;
+    const { nodeName = "", ...place } = init;
+    this.#file = new StoreFile(components, { ...place, load });
+    const { desired, statuses, events, objects } = this.#file.contents;
     const file = this.#file;
     const keepBack = (urgency: "soon" | "later" = "soon"): void => this.#keepBack(urgency);
     const pods = new DesiredPods({ file, keepBack }, desired);
-    const outbox = new PodStatuses({ file, keepBack }, statuses);
-    const ring = new Events({ clock, log, file, keepBack }, events);
-    for (const part of [pods, outbox, ring]) file.join(part);
+    const known = (pod: RemotePod) => knownOf(pod, this.objects, pods);
+    const outbox = new PodStatuses({ file, keepBack, known }, statuses);
+    const ring = new Events({ clock, log, file, keepBack, nodeName }, events);
+    const table = new RemoteObjectTable({ file, keepBack, pods, statuses: outbox }, objects);
+    for (const part of [pods, outbox, ring, table]) file.join(part);
+    this.objects = table;
     this.desired = pods;
     this.statuses = outbox;
     this.events = ring;
@@ -125,4 +140,18 @@ const load = (connection: Connection): Contents => ({
   desired: readDesired(connection),
   statuses: readStatuses(connection),
   events: readEvents(connection),
+  objects: readObjects(connection),
 });
+
+/** Two incarnations can have been one pod of the API server; it hears of the end when both are gone. */
+function knownOf(
+  { uid, namespace, name, apiUid }: RemotePod,
+  objects: ObjectStore,
+  { desired }: DesiredStore,
+): { readonly isAwaited: boolean; readonly isThere: boolean } {
+  const { metadata } = (objects.object(objectKey("Pod", namespace, name)) ?? {}) as Partial<Pod>;
+  const isThere = metadata?.uid === apiUid;
+  const { pods, removed } = desired.current;
+  const isLast = ![...pods.values(), ...removed.values()].some((each) => each.uid !== uid && apiUidOf(each) === apiUid);
+  return { isThere, isAwaited: isThere && metadata?.deletionTimestamp !== undefined && isLast };
+}

@@ -1,5 +1,6 @@
 /** A pod's events, with the kubelet's reasons and messages. */
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import { apiUidOf } from "../core/pod-identity.ts";
 import type { EventRecorder } from "../core/store.ts";
 
 export class PodEvents {
@@ -16,7 +17,7 @@ export class PodEvents {
     const list = spec.initContainers?.some((each) => each.name === container) ? "initContainers" : "containers";
     const fieldPath = container === undefined ? "" : `spec.${list}{${container}}`;
     this.#recorder.record({
-      regarding: { kind: "Pod", namespace, name, uid: desired.uid, fieldPath },
+      regarding: { kind: "Pod", namespace, name, uid: apiUidOf(desired), fieldPath },
       type,
       reason,
       message,

@@ -82,7 +82,10 @@ export class PodWorkers implements Component, PodObserverSink {
       sandboxSlots: new Slots({ clock }, SANDBOX_SLOTS),
       adapterOf: (desired) => this.#adapterOf(desired),
       isSettled: (adapter) => this.#settled.has(adapter),
-      forget: ({ uid }) => store.forget(uid),
+      forget: (desired) => {
+        components.statuses.finish(desired);
+        store.forget(desired.uid);
+      },
       backoff: init.crashBackoff ?? DEFAULT_CRASH_BACKOFF,
       hostIps: init.hostIps ?? (() => []),
       runtimeName: init.runtimeName ?? ((adapter) => adapter.name),
@@ -91,7 +94,7 @@ export class PodWorkers implements Component, PodObserverSink {
       terminationMessage: init.terminationMessage ?? (() => ""),
     };
     this.#strangers = new Strangers(components, (found) => {
-      store.adopt([found]);
+      store.adopt([found], (uid) => this.#isUntouched(uid));
       this.#reconcile(store.desired.current);
       this.#workers.get(found.uid)?.occupyName();
     });
@@ -194,7 +197,6 @@ export class PodWorkers implements Component, PodObserverSink {
     const { desired, uid } = worker;
     this.#workers.delete(uid);
     this.#ports.names.release(desired);
-    this.#components.statuses.delete(uid);
     const name = nameKeyOf(desired);
     for (const other of this.#workers.values()) if (nameKeyOf(other.desired) === name) other.poke();
     // Wanted again while it was being ended: it starts afresh.
@@ -211,6 +213,18 @@ export class PodWorkers implements Component, PodObserverSink {
       const part = turn.splice(0, Math.ceil(this.#workers.size / RESYNC_PARTS));
       for (const uid of part) this.#workers.get(uid)?.poke("relist");
     }
+  }
+
+  /** Nothing was started of it, and no runtime shows it. */
+  #isUntouched(uid: PodUid): boolean {
+    const { adapters } = this.#components.router;
+    const worker = this.#workers.get(uid);
+    const isWaiting = worker === undefined || worker.state.kind === "waiting" || worker.state.kind === "terminating";
+    return (
+      isWaiting &&
+      adapters.some((each) => !this.#settled.has(each)) &&
+      !adapters.some((each) => this.#isListed(each, uid))
+    );
   }
 
   #isListed(adapter: RuntimeAdapter, uid: PodUid): boolean {

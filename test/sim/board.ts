@@ -98,7 +98,7 @@ export class Board {
     const { callsPerLife, smallDisk } = this.#climate;
     const calls = callsPerLife === 0 || this.#kind ? NO_LIMIT : dice.between(1, callsPerLife * 2);
     this.#isDiskSmall = !this.#kind && dice.chance(smallDisk);
-    const maxBytes = this.#isDiskSmall ? dice.between(6, 16) * 4096 : undefined;
+    const maxBytes = this.#isDiskSmall ? dice.between(10, 20) * 4096 : undefined;
     const syncAfterMs = { file: dice.between(0, 500), api: dice.pick([0, 2000, 30_000]) };
     this.trace(`agent starts, ${calls === NO_LIMIT ? "for ever" : `${calls} calls`}`);
     this.laws.lifeBegan();

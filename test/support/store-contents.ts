@@ -1,6 +1,9 @@
 /** Something of everything a store can hold, and a way to see all of it. */
 import type { Store } from "../../agent/store/store.ts";
-import { samplePod, sampleReference, sampleStatus } from "./store-samples.ts";
+import { podUid } from "../../protocol/ports.ts";
+import { toHex } from "../../protocol/tunnel/hex.ts";
+import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import { remoteObject, remotePod, samplePod, sampleReference, sampleStatus } from "./store-samples.ts";
 
 export function fillSample(store: Store): void {
   const { desired, statuses, events } = store;
@@ -11,15 +14,42 @@ export function fillSample(store: Store): void {
   statuses.put(sampleStatus("b", "first"));
   statuses.put(sampleStatus("a", "second"));
   statuses.put(sampleStatus("d", "first"));
-  statuses.ack(2);
+  statuses.ack(2, new Set());
   const event = { regarding: sampleReference("a"), reason: "BackOff" } as const;
   events.record({ ...event, type: "Warning", message: "Back-off restarting failed container" });
   events.record({ ...event, type: "Normal", message: "it isn't 'quoted'; grüß dich" });
   events.record({ ...event, type: "Warning", message: "Back-off restarting failed container" });
 }
 
+/** What the tunnel has brought since format 2: one pod that runs, one of which nothing is left, and a Secret. */
+export function fillRemoteSample(store: Store): void {
+  const { desired, statuses, events, objects } = store;
+  const pods = ["r", "s"].map((name) => remotePod(name));
+  const secret = remoteObject("Secret", "db", { kind: "Secret", data: { password: "Z3LDvMOf" } });
+  const [running, ending] = pods.map(
+    ({ object }) => ({ ...samplePod("x"), source: "api", origin: "", pod: object }) as DesiredPod,
+  );
+  if (running === undefined || ending === undefined) throw new Error("two pods");
+  const metadata = {
+    ...ending.pod.metadata,
+    deletionTimestamp: "2026-01-01T00:00:00Z",
+    deletionGracePeriodSeconds: 30,
+  };
+  const deleted = { ...ending, uid: podUid("node-s"), pod: { ...ending.pod, metadata } };
+  const upserts = [...pods.slice(0, 1), remoteObject("Pod", "s", deleted.pod), secret];
+  const digest = objects.digestAfter({ upserts, deletes: [] });
+  const cursor = { epoch: Uint8Array.of(1, 2, 3, 4, 5, 6, 7, 8), revision: 12, digest };
+  const wanted = [{ ...running, uid: podUid("node-r") }, samplePod("d", { source: "api", origin: "" })];
+  objects.apply({ cursor, upserts, deletes: [] }, { wanted, removed: [deleted] });
+  const status = sampleStatus("s", "last").status;
+  statuses.finish({ uid: deleted.uid, apiUid: "api-s", namespace: "default", name: "s", status });
+  desired.forget(deleted.uid);
+  statuses.put({ uid: podUid("node-r"), apiUid: "api-r", namespace: "default", name: "r", status });
+  events.ack(2);
+}
+
 /** As plain data. */
-export function contentsOf({ desired, statuses, events }: Store): unknown {
+export function contentsOf({ desired, statuses, events, objects }: Store): unknown {
   const { pods, removed } = desired.desired.current;
   return {
     pods: [...pods.values()],
@@ -27,6 +57,14 @@ export function contentsOf({ desired, statuses, events }: Store): unknown {
     revisions: { file: desired.revision("file"), api: desired.revision("api"), push: desired.revision("push") },
     statuses: [...pods.keys()].map((uid) => statuses.get(uid) ?? null),
     pending: statuses.pending(100),
+    gone: [...statuses.gone],
     events: events.list({ limit: 100 }),
+    pendingEvents: events.pending(100).map(({ sequence }) => sequence),
+    cursor: {
+      revision: objects.cursor.revision,
+      epoch: toHex(objects.cursor.epoch),
+      digest: toHex(objects.cursor.digest),
+    },
+    objects: [...objects.inventory()].map(({ key, hash }) => ({ key, hash: toHex(hash), object: objects.object(key) })),
   };
 }

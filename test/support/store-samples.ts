@@ -1,9 +1,11 @@
 /** Pods and statuses for tests of the store and the sources. */
+import { hash } from "node:crypto";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { ObjectReference, PodStatusRecord } from "../../agent/core/store.ts";
 import { podUid } from "../../protocol/ports.ts";
+import { objectKey, type RemoteObject } from "../../protocol/tunnel/messages.ts";
 import type { DesiredPod, SourceId } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import { podOf } from "./pods.ts";
 
@@ -23,6 +25,7 @@ export function samplePod(name: string, init: SampleInit = {}): DesiredPod {
 
 export const sampleStatus = (name: string, message: string): PodStatusRecord => ({
   uid: podUid(`uid-${name}`),
+  apiUid: `uid-${name}`,
   namespace: "default",
   name,
   status: { phase: "Running", message, conditions: [{ type: "Ready", status: "True" }] },
@@ -48,3 +51,20 @@ export class TemporaryFolder implements Disposable {
     rmSync(this.path, { recursive: true, force: true });
   }
 }
+
+/** A Pod object as the hub sends it; `hash` is made of what it says. */
+export function remotePod(name: string, init: { readonly uid?: string; readonly image?: string } = {}): RemoteObject {
+  const { uid = `api-${name}`, image = "busybox:1" } = init;
+  return remoteObject("Pod", name, {
+    apiVersion: "v1",
+    kind: "Pod",
+    metadata: { name, namespace: "default", uid },
+    spec: { nodeName: "n", containers: [{ name: "app", image }] },
+  });
+}
+
+export const remoteObject = (kind: string, name: string, object: Readonly<Record<string, unknown>>): RemoteObject => ({
+  key: objectKey(kind, "default", name),
+  hash: hash("sha256", JSON.stringify(object), "buffer").subarray(0, 16),
+  object,
+});

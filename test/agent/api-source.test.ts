@@ -1,0 +1,392 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { ApiSource } from "../../agent/sources/api-source.ts";
+import { Store } from "../../agent/store/store.ts";
+import { isPicoletError } from "../../protocol/errors.ts";
+import type { PodStatus } from "../../protocol/pod.ts";
+import { podUid } from "../../protocol/ports.ts";
+import { objectKey } from "../../protocol/tunnel/messages.ts";
+import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import { RecordedEvents, RecordedLog } from "../support/recorders.ts";
+import { type PodObject, RemoteHub } from "../support/remote-hub.ts";
+import { samplePod, TemporaryFolder } from "../support/store-samples.ts";
+import { VirtualClock } from "../support/virtual-clock.ts";
+
+const TOKEN_VOLUME = "kube-api-access-";
+
+interface PodInit {
+  readonly uid?: string;
+  readonly image?: string;
+  /** Of the token volume's name. */
+  readonly suffix?: string;
+  readonly labels?: Readonly<Record<string, string>>;
+  readonly annotations?: Readonly<Record<string, string>>;
+  /** Of an environment variable. */
+  readonly fieldPath?: string;
+}
+
+function podObject(name: string, init: PodInit = {}): PodObject {
+  const { uid = `uid-${name}`, image = "busybox:1", suffix = "abcde", labels = {}, annotations = {}, fieldPath } = init;
+  const volume = `${TOKEN_VOLUME}${suffix}`;
+  const env =
+    fieldPath === undefined ? [] : [{ name: "SEEN", valueFrom: { fieldRef: { apiVersion: "v1", fieldPath } } }];
+  return {
+    apiVersion: "v1",
+    kind: "Pod",
+    metadata: { name, namespace: "default", uid, labels, annotations },
+    spec: {
+      nodeName: "n",
+      terminationGracePeriodSeconds: 30,
+      volumes: [{ name: volume, emptyDir: {} }],
+      containers: [{ name: "app", image, env, volumeMounts: [{ name: volume, mountPath: "/var/run/secrets" }] }],
+    },
+  };
+}
+
+class Bench implements AsyncDisposable {
+  readonly folder = new TemporaryFolder();
+  readonly clock = new VirtualClock();
+  readonly log = new RecordedLog();
+  readonly hub = new RemoteHub();
+  events = new RecordedEvents();
+  store: Store;
+  source: ApiSource;
+
+  constructor() {
+    [this.store, this.source] = this.#open();
+  }
+
+  async reopen(): Promise<void> {
+    await this.store[Symbol.asyncDispose]();
+    [this.store, this.source] = this.#open();
+  }
+
+  /** The agent learns what the hub has. */
+  sync(): void {
+    this.hub.bringTo(this.source);
+  }
+
+  /** `web uid-web/node-uid grace`, of those to be ended with a minus before it. */
+  get pods(): string[] {
+    const { pods, removed } = this.store.desired.desired.current;
+    const show = ({ uid, pod }: DesiredPod): string => {
+      const { name, uid: apiUid, deletionGracePeriodSeconds: grace } = pod.metadata;
+      return `${name} ${apiUid}${uid === apiUid ? "" : `/${uid}`}${grace === undefined ? "" : ` ${grace}s`}`;
+    };
+    return [...[...pods.values()].map(show), ...[...removed.values()].map((each) => `-${show(each)}`)].toSorted();
+  }
+
+  get told(): string[] {
+    return this.store.statuses.pending(99).map(({ value: { name, uid, gone, status } }) => {
+      return `${name} ${uid} ${String(status.phase)}${gone ? " gone" : ""}`;
+    });
+  }
+
+  desired(name: string): DesiredPod {
+    const { pods, removed } = this.store.desired.desired.current;
+    const found = [...pods.values(), ...removed.values()].find(({ pod }) => pod.metadata.name === name);
+    assert.ok(found !== undefined);
+    return found;
+  }
+
+  /** What its worker does when nothing is left. */
+  end(name: string): void {
+    const { uid, pod } = this.desired(name);
+    const { namespace, uid: apiUid = "" } = pod.metadata;
+    this.store.statuses.finish({ uid, apiUid, namespace, name, status: { phase: "Failed" } });
+    this.store.desired.forget(uid);
+  }
+
+  report(name: string, phase: PodStatus["phase"]): void {
+    const { uid, pod } = this.desired(name);
+    const { namespace, uid: apiUid = "" } = pod.metadata;
+    this.store.statuses.put({ uid, apiUid, namespace, name, status: { phase } });
+  }
+
+  #open(): [Store, ApiSource] {
+    const { clock, log, events } = this;
+    const store = new Store({ clock, log }, { path: this.folder.file("picolet.db") });
+    const { desired, statuses, objects } = store;
+    const source = new ApiSource({ clock, log, objects, store: desired, statuses, events }, { nodeName: "n" });
+    return [store, source];
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.store[Symbol.asyncDispose]();
+    this.folder[Symbol.dispose]();
+  }
+}
+
+test("objects, cursor and pods change together, and are there again after a restart, with the source not synced", async () => {
+  await using bench = new Bench();
+  const { hub } = bench;
+  hub.put(podObject("web"));
+  hub.set("Secret/default/db", { kind: "Secret", data: { a: "Yg==" } });
+  assert.equal(bench.source.cursor.epoch.length, 0);
+  bench.sync();
+  await bench.reopen();
+  const { source, store } = bench;
+  assert.deepEqual(bench.pods, ["web uid-web"]);
+  assert.equal(store.desired.desired.current.synced.has("api"), false);
+  assert.deepEqual([...source.inventory()].map(({ key }) => key).toSorted(), ["Pod/default/web", "Secret/default/db"]);
+  assert.deepEqual(source.object("Secret/default/db"), { kind: "Secret", data: { a: "Yg==" } });
+  assert.equal(source.object("Secret/default/other"), undefined);
+  assert.deepEqual(source.changes.current, 0);
+  assert.equal(source.cursor.revision, hub.revision);
+  assert.deepEqual([...source.cursor.epoch], [...hub.epoch]);
+  bench.sync();
+  assert.equal(store.desired.desired.current.synced.has("api"), true);
+  assert.equal(source.changes.current, 0);
+});
+
+test("a change that does not start from what is here changes nothing", async () => {
+  await using bench = new Bench();
+  bench.hub.put(podObject("web"));
+  bench.sync();
+  const change = bench.hub.changeFor(bench.source);
+  const wrong = { ...change, deletes: ["Pod/default/web"] };
+  assert.throws(
+    () => bench.source.apply(wrong),
+    (error) => isPicoletError(error, "conflict"),
+  );
+  assert.deepEqual(bench.pods, ["web uid-web"]);
+});
+
+test("a deletion takes the pod's grace with it, a later one a shorter one, and gone is told until it is acknowledged", async () => {
+  await using bench = new Bench();
+  const { hub } = bench;
+  hub.put(podObject("web"));
+  bench.sync();
+  bench.report("web", "Running");
+  hub.deletePod("web", 30);
+  bench.sync();
+  assert.deepEqual(bench.pods, ["-web uid-web 30s"]);
+  hub.deletePod("web", 5);
+  bench.sync();
+  assert.deepEqual(bench.pods, ["-web uid-web 5s"]);
+  await bench.reopen();
+  assert.deepEqual(bench.pods, ["-web uid-web 5s"]);
+  bench.sync();
+  assert.deepEqual(bench.told, ["web uid-web Running"]);
+  bench.end("web");
+  assert.deepEqual(bench.told, ["web uid-web Failed gone"]);
+  await bench.reopen();
+  bench.sync();
+  assert.deepEqual([bench.pods, bench.told], [[], ["web uid-web Failed gone"]]);
+  bench.store.statuses.ack(bench.store.statuses.latest.current, new Set());
+  assert.equal(bench.store.statuses.gone.size, 1, "its object is still there");
+  await bench.reopen();
+  bench.sync();
+  assert.deepEqual([bench.pods, bench.told], [[], []], "it does not come back");
+  hub.removePod("web");
+  bench.sync();
+  assert.equal(bench.store.statuses.gone.size, 0);
+});
+
+test("a pod that is deleted before the node heard of it is ended like any other", async () => {
+  await using bench = new Bench();
+  bench.hub.put(podObject("web"));
+  bench.hub.deletePod("web", 30);
+  bench.sync();
+  assert.deepEqual(bench.pods, ["-web uid-web 30s"]);
+  bench.end("web");
+  assert.deepEqual(bench.told, ["web uid-web Failed gone"]);
+});
+
+test("a pod whose object is gone is ended quickly, and nobody is told that it is gone", async () => {
+  await using bench = new Bench();
+  const { hub } = bench;
+  for (const name of ["a", "b"]) hub.put(podObject(name));
+  bench.sync();
+  hub.deletePod("b", 30);
+  bench.sync();
+  hub.removePod("a");
+  hub.removePod("b");
+  bench.sync();
+  assert.deepEqual(bench.pods, ["-a uid-a 2s", "-b uid-b 2s"]);
+  bench.end("a");
+  bench.end("b");
+  assert.deepEqual([bench.pods, bench.told], [[], []]);
+});
+
+test("a pod that comes back under another UID takes over what runs, over restarts too", async () => {
+  await using bench = new Bench();
+  const { hub } = bench;
+  hub.put(podObject("web", { uid: "first", labels: { app: "web" } }));
+  bench.sync();
+  hub.put(podObject("web", { uid: "second", suffix: "vwxyz", labels: { app: "other" } }));
+  bench.sync();
+  assert.deepEqual(bench.pods, ["web second/first"]);
+  await bench.reopen();
+  assert.deepEqual(bench.pods, ["web second/first"]);
+  const { spec, metadata } = bench.desired("web").pod;
+  assert.deepEqual(
+    [spec.volumes?.[0]?.name, spec.containers[0]?.volumeMounts?.[0]?.name, metadata.labels],
+    [`${TOKEN_VOLUME}abcde`, `${TOKEN_VOLUME}abcde`, { app: "other" }],
+    "what runs has mounted the volume under the old name",
+  );
+  hub.put(podObject("web", { uid: "second", suffix: "vwxyz", image: "busybox:2" }));
+  bench.sync();
+  assert.deepEqual(bench.pods, ["web second/first"]);
+  assert.equal(bench.desired("web").pod.spec.volumes?.[0]?.name, `${TOKEN_VOLUME}abcde`);
+  hub.restart();
+  hub.put(podObject("web", { uid: "third", image: "busybox:2" }));
+  hub.deletePod("web", 7);
+  bench.sync();
+  assert.deepEqual(bench.pods, ["-web third/first 7s"], "and is deleted as what it is now");
+});
+
+const NOT_TAKEN_OVER: readonly (readonly [why: string, before: PodInit, after: PodInit])[] = [
+  ["another spec", {}, { image: "busybox:2" }],
+  [
+    "a label that its environment holds",
+    { fieldPath: "metadata.labels['app']", labels: { app: "a" } },
+    { fieldPath: "metadata.labels['app']", labels: { app: "b" } },
+  ],
+  [
+    "an annotation that its environment holds",
+    { fieldPath: "metadata.annotations['x/y']" },
+    { fieldPath: "metadata.annotations['x/y']", annotations: { "x/y": "b" } },
+  ],
+  ["its UID in its environment", { fieldPath: "metadata.uid" }, { fieldPath: "metadata.uid" }],
+];
+
+for (const [why, before, after] of NOT_TAKEN_OVER) {
+  test(`a pod with ${why} takes over nothing`, async () => {
+    await using bench = new Bench();
+    bench.hub.put(podObject("web", { ...before, uid: "first" }));
+    bench.sync();
+    bench.hub.put(podObject("web", { ...after, uid: "second" }));
+    bench.sync();
+    assert.deepEqual(bench.pods, ["-web first 2s", "web second"]);
+  });
+}
+
+test("what is ending or has ended is not taken over", async () => {
+  await using bench = new Bench();
+  const { hub } = bench;
+  hub.put(podObject("ending", { uid: "first" }));
+  hub.put(podObject("over", { uid: "one" }));
+  bench.sync();
+  bench.report("over", "Succeeded");
+  hub.deletePod("ending", 30);
+  bench.sync();
+  hub.put(podObject("ending", { uid: "second" }));
+  hub.put(podObject("over", { uid: "two" }));
+  bench.sync();
+  assert.deepEqual(bench.pods, ["-ending first 2s", "-over one 2s", "ending second", "over two"]);
+});
+
+test("a pod that is deleted and, by a backup, is not after all starts anew beside the one that ends", async () => {
+  await using bench = new Bench();
+  const { hub } = bench;
+  hub.put(podObject("web"));
+  bench.sync();
+  const backup = new Map(hub.objects);
+  hub.deletePod("web", 30);
+  bench.sync();
+  hub.restart(backup);
+  bench.sync();
+  assert.deepEqual(bench.pods, ["-web uid-web 30s", "web uid-web/uid-web.1"]);
+  hub.deletePod("web", 9);
+  bench.sync();
+  assert.deepEqual(bench.pods, ["-web uid-web 9s", "-web uid-web/uid-web.1 9s"]);
+  const [first, second] = [...bench.store.desired.desired.current.removed.keys()];
+  assert.ok(first !== undefined && second !== undefined);
+  for (const uid of [second, first]) {
+    assert.deepEqual(bench.told, []);
+    bench.store.statuses.finish({
+      uid,
+      apiUid: "uid-web",
+      namespace: "default",
+      name: "web",
+      status: { phase: "Failed" },
+    });
+    bench.store.desired.forget(uid);
+  }
+  assert.deepEqual(bench.told, ["web uid-web Failed gone"]);
+  hub.restart(backup);
+  bench.sync();
+  assert.deepEqual([bench.pods, bench.told], [["web uid-web"], []], "what is wanted again is not reported as gone");
+});
+
+test("a pod that cannot be run says so, harms no other, and runs once it can", async () => {
+  await using bench = new Bench();
+  const { hub } = bench;
+  hub.put({ ...podObject("bad"), spec: { containers: [] } });
+  hub.put(podObject("good"));
+  bench.sync();
+  assert.deepEqual(bench.pods, ["good uid-good"]);
+  assert.deepEqual(bench.told, ["bad uid-bad Pending"]);
+  assert.match(bench.events.lines.join("\n"), /^Warning FailedValidation: spec.containers: Required value$/);
+  assert.deepEqual(
+    bench.source.problems.current.map(({ source, origin }) => `${source} ${origin}`),
+    ["api Pod/default/bad"],
+  );
+  await bench.reopen();
+  assert.equal(bench.source.problems.current.length, 1);
+  hub.put(podObject("bad"));
+  bench.sync();
+  assert.deepEqual(bench.pods, ["bad uid-bad", "good uid-good"]);
+  assert.equal(bench.source.problems.current.length, 0);
+  hub.put({ ...podObject("good"), spec: { containers: [{ name: "app", image: "" }] } });
+  bench.sync();
+  assert.equal(bench.desired("good").pod.spec.containers[0]?.image, "busybox:1", "what it was runs on");
+  hub.deletePod("good", 3);
+  bench.sync();
+  assert.deepEqual(bench.pods, ["-good uid-good 3s", "bad uid-bad"]);
+});
+
+test("a pod that cannot be run and is deleted is gone at once; one whose object goes leaves nothing", async () => {
+  await using bench = new Bench();
+  const { hub } = bench;
+  for (const name of ["a", "b"]) hub.put({ ...podObject(name), spec: { containers: [] } });
+  bench.sync();
+  hub.deletePod("a", 30);
+  hub.removePod("b");
+  bench.sync();
+  assert.deepEqual([bench.pods, bench.told], [[], ["a uid-a Pending gone"]]);
+  await bench.reopen();
+  assert.deepEqual(bench.told, ["a uid-a Pending gone"]);
+});
+
+test("a mirror pod, and one under names that are not its own, is not run", async () => {
+  await using bench = new Bench();
+  bench.hub.put(podObject("static-n", { annotations: { "kubernetes.io/config.mirror": "x" } }));
+  bench.hub.set(objectKey("Pod", "default", "other"), podObject("web"));
+  bench.hub.put(podObject("path", { uid: "../../etc" }));
+  bench.sync();
+  assert.deepEqual(bench.pods, []);
+  assert.deepEqual(
+    bench.source.problems.current.map(({ message }) => message.split(":")[0]),
+    ["metadata.name", "metadata.uid"],
+  );
+});
+
+test("the Node object is told of when it comes, changes or goes", async () => {
+  await using bench = new Bench();
+  assert.equal(bench.source.node.current, undefined);
+  const node = { kind: "Node", spec: { podCIDR: "10.1.2.0/24" } };
+  bench.hub.set("Node//n", node);
+  bench.sync();
+  assert.deepEqual(bench.source.node.current, node);
+  await bench.reopen();
+  assert.deepEqual(bench.source.node.current, node);
+  bench.hub.objects.delete("Node//n");
+  bench.sync();
+  assert.equal(bench.source.node.current, undefined);
+});
+
+test("pods of other sources are left alone, and so is their uid", async () => {
+  await using bench = new Bench();
+  const own = samplePod("taken");
+  const pod = { ...own.pod, metadata: { ...own.pod.metadata, uid: "taken" } };
+  bench.store.desired.replace("file", 1, [{ ...own, uid: podUid("taken"), pod }]);
+  bench.hub.put(podObject("web", { uid: "taken" }));
+  bench.sync();
+  assert.deepEqual(bench.pods, ["taken taken", "web taken/taken.1"]);
+  bench.hub.removePod("web");
+  bench.sync();
+  assert.deepEqual(bench.pods, ["-web taken/taken.1 2s", "taken taken"]);
+  assert.equal(bench.store.desired.desired.current.pods.get(podUid("taken"))?.source, "file");
+});
