@@ -40,6 +40,17 @@ export interface TunnelReport {
   /** RFC 3339; null: never in any other state. */
   readonly since: string | null;
   readonly rttMs: number | null;
+  /** What follows is there when there is a hub in the configuration. The one that is connected to, or tried next. */
+  readonly hub?: string;
+  /** Why it is not connected; missing while nothing has failed. */
+  readonly problem?: string;
+  /** RFC 3339; null: under way, or waiting for the node's identity. */
+  readonly nextTry?: string | null;
+  /** Of pods, not yet acknowledged by a hub. */
+  readonly pendingStatuses?: number;
+  /** Since the agent started, without TLS and TCP. */
+  readonly bytesSent?: number;
+  readonly bytesReceived?: number;
 }
 
 /** One pod in `edgectl status -o json`. */

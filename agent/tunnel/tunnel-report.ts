@@ -1,0 +1,41 @@
+import type { TunnelReport } from "../../protocol/local-api.ts";
+import type { MonotonicMs } from "../../protocol/ports.ts";
+import type { HubAddress } from "./hub-address.ts";
+import type { TunnelState } from "./session-state.ts";
+
+export interface TunnelCounters {
+  readonly bytesSent: number;
+  readonly bytesReceived: number;
+}
+
+export interface TunnelReportInit {
+  readonly now: MonotonicMs;
+  readonly wall: Date;
+  readonly hubs: readonly HubAddress[];
+  readonly pendingStatuses: number;
+  readonly counters: TunnelCounters;
+}
+
+/** For people and scripts. Times follow the wall clock as it is now: a board that started in 1970 shows no such time. */
+export function reportOf(state: TunnelState, init: TunnelReportInit): TunnelReport {
+  const { now, wall, hubs, pendingStatuses, counters } = init;
+  const timeOf = (at: MonotonicMs): string => new Date(wall.getTime() + (at - now)).toISOString();
+  const details = { ...counters, pendingStatuses };
+  if ("session" in state) {
+    const { hub, since, rttMs } = state.session;
+    const url = hubs[hub]?.url ?? "";
+    return { state: "connected", since: timeOf(since), rttMs: Math.round(rttMs * 10) / 10, hub: url, ...details };
+  }
+  const { outage, attempt } = state;
+  const hub = hubs[attempt.hub]?.url ?? "";
+  if (outage.problem === "") return { state: "connecting", since: null, rttMs: null, hub, ...details };
+  return {
+    state: "disconnected",
+    since: timeOf(outage.since),
+    rttMs: null,
+    hub,
+    problem: outage.problem,
+    nextTry: state.kind === "backingOff" ? timeOf(state.until) : null,
+    ...details,
+  };
+}

@@ -1,0 +1,373 @@
+import { cancelled, joinSignals } from "../../protocol/async/abort.ts";
+import type { Component } from "../../protocol/async/component.ts";
+import { describeError, isCancelled, PicoletError, toPicoletError } from "../../protocol/errors.ts";
+import type { TunnelReport } from "../../protocol/local-api.ts";
+import { type Clock, type Log, type Millis, type MonotonicMs, millis, type Random } from "../../protocol/ports.ts";
+import type { TokenParams } from "../../protocol/tunnel/stream.ts";
+import type { NodeCredentials, NodeIdentity } from "../core/identity.ts";
+import type { EventRecorder } from "../core/store.ts";
+import type { StreamHandlers, TunnelNode } from "../core/tunnel-ports.ts";
+import type { Connection, Dialer } from "./dialer.ts";
+import { type HubAddress, parseHubAddress } from "./hub-address.ts";
+import type { NetworkChanges } from "./network-changes.ts";
+import { AcknowledgedReport } from "./node-lane.ts";
+import { SentStatuses } from "./sent-statuses.ts";
+import { Session } from "./session.ts";
+import {
+  initialState,
+  type ReconnectSettings,
+  type TunnelEvent,
+  type TunnelState,
+  transition,
+} from "./session-state.ts";
+import { StreamDispatch } from "./stream-dispatch.ts";
+import { type IssuedToken, requestToken } from "./token-request.ts";
+import { TunnelError } from "./tunnel-error.ts";
+import { reportOf, type TunnelCounters } from "./tunnel-report.ts";
+
+export interface TunnelComponents {
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly log: Log;
+  readonly node: TunnelNode;
+  readonly identity: Pick<NodeIdentity, "state" | "worked" | "refused" | "observeTime">;
+  readonly handlers: StreamHandlers;
+  readonly events: EventRecorder;
+  readonly dialer: Dialer;
+  readonly network: NetworkChanges;
+}
+
+export interface TunnelInit {
+  readonly nodeName: string;
+  /** `https:` URLs, tried in turn; at least one. */
+  readonly hubs: readonly string[];
+  readonly heartbeatInterval: Millis;
+  readonly reconnectBackoff: { readonly initial: Millis; readonly max: Millis };
+}
+
+interface Current {
+  readonly session: Session;
+  readonly connection: Connection;
+  readonly credentials: NodeCredentials;
+  /** Resolves with the reason. */
+  readonly ended: Promise<PicoletError>;
+}
+
+/** Keeps a session with a hub as long as there is an identity and a way. One task; all of its state is `TunnelState`. */
+export class Tunnel implements Component {
+  readonly name = "tunnel";
+  readonly #components: TunnelComponents;
+  readonly #init: TunnelInit;
+  readonly #hubs: readonly HubAddress[];
+  readonly #settings: ReconnectSettings;
+  readonly #streams: StreamDispatch;
+  readonly #sent = new SentStatuses();
+  readonly #acknowledged = new AcknowledgedReport();
+  #state: TunnelState;
+  #current: Current | undefined;
+  /** Of sessions that are over. */
+  #past: TunnelCounters = { bytesSent: 0, bytesReceived: 0 };
+  /** Wakes whoever waits for the end of a session that is to be replaced. */
+  #moveAsked: (() => void) | undefined;
+
+  constructor(components: TunnelComponents, init: TunnelInit) {
+    this.#components = components;
+    this.#init = init;
+    this.#hubs = init.hubs.map(parseHubAddress);
+    const { initial, max } = init.reconnectBackoff;
+    this.#settings = { hubs: this.#hubs.length, initial, max };
+    this.#streams = new StreamDispatch(components.handlers);
+    this.#state = initialState(components.clock.monotonic());
+  }
+
+  report(): TunnelReport {
+    const { clock, node } = this.#components;
+    return reportOf(this.#state, {
+      now: clock.monotonic(),
+      wall: clock.wall(),
+      hubs: this.#hubs,
+      pendingStatuses: node.statuses.pendingCount(),
+      counters: {
+        bytesSent: this.#past.bytesSent + (this.#current?.connection.bytesSent ?? 0),
+        bytesReceived: this.#past.bytesReceived + (this.#current?.connection.bytesReceived ?? 0),
+      },
+    });
+  }
+
+  /** @throws `unavailable` at once without a session; what the hub refuses it with; `cancelled` */
+  requestToken(params: TokenParams, signal: AbortSignal): Promise<IssuedToken> {
+    if (this.#current === undefined) {
+      return Promise.reject(
+        new PicoletError("unavailable", "cannot request a token: there is no connection to a hub", { retryable: true }),
+      );
+    }
+    return requestToken(this.#current.session, params, signal);
+  }
+
+  async run(signal: AbortSignal): Promise<void> {
+    try {
+      while (!signal.aborted) await this.#step(signal);
+    } catch (error) {
+      if (!isCancelled(error)) throw error;
+    } finally {
+      await this.#endCurrent();
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#endCurrent();
+  }
+
+  /** Does what the state asks for, until there is something new. */
+  async #step(signal: AbortSignal): Promise<void> {
+    switch (this.#state.kind) {
+      case "waitingForIdentity":
+        await this.#waitForIdentity(signal);
+        return;
+      case "backingOff":
+        await this.#waitToDial(this.#state.until, signal);
+        return;
+      case "dialing":
+      case "greeting":
+        await this.#dial(this.#state.attempt.hub, signal);
+        return;
+      case "live":
+        await this.#live(signal);
+        return;
+      case "moving":
+        await this.#move(this.#state.until, this.#state.attempt.hub, signal);
+    }
+  }
+
+  async #waitForIdentity(signal: AbortSignal): Promise<void> {
+    for await (const state of this.#components.identity.state.changes(signal)) {
+      if (state.kind === "joined") {
+        this.#apply({ kind: "identityReady" });
+        return;
+      }
+      this.#apply({ kind: "identityMissing", problem: state.problem });
+    }
+  }
+
+  async #waitToDial(until: MonotonicMs, signal: AbortSignal): Promise<void> {
+    const { clock, network } = this.#components;
+    using wait = joinSignals(signal);
+    const due = clock.sleep(this.#until(until), wait.signal).then((): TunnelEvent => ({ kind: "waited" }));
+    const hurry = (): TunnelEvent => ({ kind: "hurried" });
+    const changed = network.changed(wait.signal).then(hurry);
+    const renewed = this.#identityChange(this.#credentials(), wait.signal).then(hurry);
+    for (const each of [due, changed, renewed]) each.catch(() => undefined);
+    try {
+      this.#apply(await Promise.race([due, changed, renewed]));
+      // The hub has said how long to stay away: the rest of the wait.
+      if (this.#state.kind === "backingOff") this.#apply(await due);
+    } finally {
+      wait.abort();
+    }
+  }
+
+  async #dial(hub: number, signal: AbortSignal): Promise<void> {
+    const credentials = this.#credentials();
+    if (credentials === undefined) {
+      this.#apply({ kind: "identityMissing", problem: "" });
+      return;
+    }
+    try {
+      const connection = await this.#components.dialer.dial(this.#hub(hub), credentials, signal);
+      this.#apply({ kind: "connected" });
+      await this.#greet(connection, credentials, signal, signal);
+    } catch (error) {
+      if (isCancelled(error)) throw error;
+      this.#tellIdentity(error, credentials);
+      this.#failed(error);
+    }
+  }
+
+  /**
+   * The new session takes the place of the current one, if there is one.
+   * @param life of the session
+   * @throws why there is no session
+   */
+  async #greet(
+    connection: Connection,
+    credentials: NodeCredentials,
+    life: AbortSignal,
+    signal: AbortSignal,
+  ): Promise<void> {
+    const { clock, log, network, node, identity } = this.#components;
+    const session: Session = new Session(
+      {
+        ...{ clock, log, connection, network, node },
+        ...{ streams: this.#streams, sent: this.#sent, acknowledged: this.#acknowledged },
+        onDrain: () => this.#moveIfDrained(session),
+        onMeasured: (rttMs) => this.#apply({ kind: "measured", rttMs }),
+      },
+      { heartbeatInterval: this.#init.heartbeatInterval },
+    );
+    const greeting = await session.greet(signal);
+    identity.observeTime(greeting.welcome.timeMs, greeting.rttMs);
+    identity.worked(credentials);
+    const before = this.#current;
+    this.#current = { session, connection, credentials, ended: session.run(greeting, life) };
+    if (before !== undefined) this.#put(before, "the session, which another one replaces,");
+    this.#apply({ kind: "welcomed", now: clock.monotonic(), rttMs: greeting.rttMs });
+    this.#moveIfDrained(session);
+  }
+
+  async #live(signal: AbortSignal): Promise<void> {
+    const current = this.#mustHaveSession();
+    using wait = joinSignals(signal);
+    const asked = new Promise<undefined>((resolve) => {
+      this.#moveAsked = () => resolve(undefined);
+    });
+    const renewed = this.#identityChange(current.credentials, wait.signal);
+    try {
+      const error = await Promise.race([current.ended, asked, renewed]);
+      if (error !== undefined) this.#lost(current, error);
+      // A new certificate is tried while the old one still holds the session.
+      else if (!signal.aborted && this.#state.kind === "live") this.#askToMove(millis(0), false);
+    } finally {
+      wait.abort();
+    }
+  }
+
+  async #move(until: MonotonicMs, hub: number, signal: AbortSignal): Promise<void> {
+    const current = this.#mustHaveSession();
+    using wait = joinSignals(signal);
+    const attempt = this.#tryToMove(until, hub, current, signal, wait.signal);
+    const error = await Promise.race([current.ended, attempt]);
+    wait.abort();
+    await attempt;
+    // It may have been replaced in the meantime.
+    if (error !== undefined && this.#current === current) this.#lost(current, error);
+  }
+
+  /** Ends the current session when it has given up its place and the new one could not take it. */
+  async #tryToMove(
+    until: MonotonicMs,
+    hub: number,
+    current: Current,
+    life: AbortSignal,
+    signal: AbortSignal,
+  ): Promise<undefined> {
+    const { clock, dialer, log, random } = this.#components;
+    const credentials = this.#credentials() ?? current.credentials;
+    let hasRetired = false;
+    try {
+      await clock.sleep(this.#until(until), signal);
+      const connection = await dialer.dial(this.#hub(hub), credentials, signal);
+      current.session.retire();
+      hasRetired = true;
+      await this.#greet(connection, credentials, life, signal);
+    } catch (error) {
+      if (hasRetired) current.session.close(toPicoletError(error, "unavailable", "cannot move the tunnel"));
+      if (isCancelled(error)) return;
+      this.#tellIdentity(error, credentials);
+      log.warn("cannot move the tunnel to another session yet", { error: describeError(error) });
+      this.#apply({ kind: "moveFailed", now: clock.monotonic(), lot: random.next() });
+    }
+  }
+
+  /** Resolves when the node has credentials other than `known`, and when `signal` aborts. */
+  async #identityChange(known: NodeCredentials | undefined, signal: AbortSignal): Promise<undefined> {
+    for await (const state of this.#components.identity.state.changes(signal)) {
+      if (state.kind === "joined" && state.credentials !== known) return;
+    }
+  }
+
+  #credentials(): NodeCredentials | undefined {
+    const { current } = this.#components.identity.state;
+    return current.kind === "joined" ? current.credentials : undefined;
+  }
+
+  #tellIdentity(error: unknown, credentials: NodeCredentials): void {
+    if (error instanceof TunnelError && error.isRefusal) {
+      this.#components.identity.refused(credentials, describeError(error));
+    }
+  }
+
+  #moveIfDrained(session: Session): void {
+    if (session.drain === undefined || this.#current?.session !== session) return;
+    this.#components.log.info("the hub asks to go elsewhere", { reason: session.drain.reason });
+    this.#askToMove(millis(session.drain.reconnectAfterMs), true);
+  }
+
+  #askToMove(after: Millis, elsewhere: boolean): void {
+    this.#apply({ kind: "moveAsked", now: this.#components.clock.monotonic(), after, elsewhere });
+    this.#moveAsked?.();
+  }
+
+  #lost(current: Current, error: PicoletError): void {
+    this.#current = undefined;
+    this.#put(current, "the session");
+    this.#failed(error);
+  }
+
+  /** Ends a session that is not current any more. */
+  #put({ session, connection }: Current, what: string): void {
+    session.close(cancelled(what));
+    this.#past = {
+      bytesSent: this.#past.bytesSent + connection.bytesSent,
+      bytesReceived: this.#past.bytesReceived + connection.bytesReceived,
+    };
+  }
+
+  #failed(error: unknown): void {
+    const { clock, random } = this.#components;
+    const retryAfter = error instanceof TunnelError ? error.retryAfter : millis(0);
+    const problem = describeError(error);
+    this.#apply({ kind: "failed", now: clock.monotonic(), problem, retryAfter, lot: random.next() });
+  }
+
+  #apply(event: TunnelEvent): void {
+    const before = this.#state;
+    this.#state = transition(before, event, this.#settings);
+    if (this.#state !== before) this.#tell(before, this.#state);
+  }
+
+  /** A change for the better or the worse is told once, another problem when it is another. */
+  #tell(before: TunnelState, after: TunnelState): void {
+    const { log } = this.#components;
+    const wasUp = "session" in before;
+    if ("session" in after) {
+      if (wasUp) return;
+      const { url } = this.#hub(after.session.hub);
+      log.info("the tunnel is up", { hub: url, rttMs: Math.round(after.session.rttMs) });
+      this.#record("Normal", "TunnelConnected", `connected to hub ${url}`);
+      return;
+    }
+    const { problem } = after.outage;
+    if (problem === "" || (!wasUp && before.outage.problem === problem)) return;
+    log.warn(wasUp ? "the tunnel is down" : "there is no tunnel", { error: problem });
+    this.#record("Warning", wasUp ? "TunnelDisconnected" : "TunnelUnavailable", problem);
+  }
+
+  #record(type: "Normal" | "Warning", reason: string, message: string): void {
+    const { nodeName } = this.#init;
+    const regarding = { kind: "Node", namespace: "", name: nodeName, uid: nodeName, fieldPath: "" } as const;
+    this.#components.events.record({ regarding, type, reason, message });
+  }
+
+  async #endCurrent(): Promise<void> {
+    const current = this.#current;
+    this.#current = undefined;
+    if (current === undefined) return;
+    this.#put(current, "the session");
+    await current.ended;
+  }
+
+  #mustHaveSession(): Current {
+    if (this.#current === undefined) throw new PicoletError("internal", "cannot be live without a session");
+    return this.#current;
+  }
+
+  #hub(index: number): HubAddress {
+    const hub = this.#hubs[index];
+    if (hub === undefined) throw new PicoletError("internal", `cannot find hub ${index}`);
+    return hub;
+  }
+
+  #until(at: MonotonicMs): Millis {
+    return millis(Math.max(0, at - this.#components.clock.monotonic()));
+  }
+}

@@ -1,0 +1,138 @@
+import { Alarm } from "../../protocol/async/alarm.ts";
+import type { Watch } from "../../protocol/async/watch.ts";
+import { type Clock, type Log, type Millis, type MonotonicMs, millis } from "../../protocol/ports.ts";
+import type { AgentMessage, EventsAck, NodeAck, StatusesAck, Welcome } from "../../protocol/tunnel/messages.ts";
+import type { TunnelNode } from "../core/tunnel-ports.ts";
+import { EventLane } from "./event-lane.ts";
+import { MirrorLane } from "./mirror-lane.ts";
+import { type AcknowledgedReport, NodeLane } from "./node-lane.ts";
+import type { SentStatuses } from "./sent-statuses.ts";
+import { StatusLane } from "./status-lane.ts";
+
+/**
+ * After something was sent, what comes next is gathered for so long: the steps of a starting pod come within it, and
+ * nobody who watches a pod notices it. The first change after a rest goes at once.
+ */
+const GATHER = millis(100);
+/** The node's own report and the mirror set change rarely, and are large. */
+const GATHER_LARGE = millis(1000);
+
+interface UplinkComponents {
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly node: Omit<TunnelNode, "objects">;
+  readonly sent: SentStatuses;
+  readonly acknowledged: AcknowledgedReport;
+  readonly send: (message: AgentMessage) => void;
+  readonly flushed: (signal: AbortSignal) => Promise<void>;
+}
+
+/** The way up, of one session: what changed on the node is told as long as the session lives. */
+export class Uplink {
+  readonly #clock: Clock;
+  readonly #node: Omit<TunnelNode, "objects">;
+  readonly #alarm: Alarm;
+  readonly #statuses: StatusLane;
+  readonly #events: EventLane;
+  readonly #report: NodeLane;
+  readonly #mirrors: MirrorLane;
+  /** Nothing is sent before these, on the monotonic clock. */
+  #nextAt = 0;
+  #nextLargeAt = 0;
+  #hasEnded = false;
+
+  constructor(components: UplinkComponents) {
+    const { clock, log, node, sent, acknowledged, send, flushed } = components;
+    this.#clock = clock;
+    this.#node = node;
+    this.#alarm = new Alarm(clock);
+    this.#statuses = new StatusLane({ statuses: node.statuses, sent, log, send });
+    this.#events = new EventLane({ events: node.events, send });
+    this.#report = new NodeLane({ report: () => node.report.current, acknowledged, send });
+    this.#mirrors = new MirrorLane({ mirrors: () => node.mirrors.current, log, send, flushed });
+  }
+
+  /** What the hello says of it. */
+  get hello(): { readonly mirrorsDigest: Uint8Array; readonly nodeHash: Uint8Array; readonly pendingStatuses: number } {
+    return {
+      mirrorsDigest: this.#mirrors.helloDigest,
+      nodeHash: this.#report.helloHash,
+      pendingStatuses: this.#node.statuses.pendingCount(),
+    };
+  }
+
+  /** Another one may come later in a session. */
+  onWelcome({ wantsMirrors, wantsNode }: Welcome, isFirst: boolean): void {
+    if (isFirst || wantsMirrors) this.#mirrors.onWelcome(wantsMirrors);
+    if (isFirst || wantsNode) this.#report.onWelcome(wantsNode);
+    this.#wake();
+  }
+
+  onStatusesAck(message: StatusesAck): void {
+    this.#statuses.onAck(message);
+    this.#wake();
+  }
+
+  onEventsAck(message: EventsAck): void {
+    this.#events.onAck(message);
+    this.#wake();
+  }
+
+  onNodeAck(message: NodeAck): void {
+    this.#report.onAck(message);
+    this.#wake();
+  }
+
+  /** From the welcome until `signal` aborts. */
+  async run(signal: AbortSignal): Promise<void> {
+    const { statuses, events, report, mirrors } = this.#node;
+    await Promise.all([
+      this.#follow(statuses.latest, signal),
+      this.#follow(events.latest, signal),
+      this.#follow(report, signal),
+      this.#follow(mirrors, signal),
+      this.#sendAll(signal),
+    ]);
+  }
+
+  /** Before another session begins: what was not acknowledged counts as not sent. May be called twice. */
+  end(): void {
+    if (this.#hasEnded) return;
+    this.#hasEnded = true;
+    this.#statuses.end();
+  }
+
+  async #follow(watch: Watch<unknown>, signal: AbortSignal): Promise<void> {
+    for await (const _ of watch.changes(signal)) this.#wake();
+  }
+
+  #wake(): void {
+    this.#alarm.set(this.#until(this.#nextAt));
+  }
+
+  #until(at: number): Millis {
+    return millis(Math.max(0, at - this.#clock.monotonic()));
+  }
+
+  async #sendAll(signal: AbortSignal): Promise<void> {
+    for (;;) {
+      await this.#alarm.ring(signal);
+      const hasSentStatuses = this.#statuses.flush();
+      const hasSentEvents = this.#events.flush();
+      if (hasSentStatuses || hasSentEvents) this.#nextAt = this.#later(GATHER);
+      const isLargeDue = this.#clock.monotonic() >= this.#nextLargeAt;
+      if (!isLargeDue) {
+        // Looked at again then, whether it has changed or not.
+        if (this.#report.isDue || this.#mirrors.isDue) this.#alarm.set(this.#until(this.#nextLargeAt));
+        continue;
+      }
+      const hasSentReport = this.#report.flush();
+      const hasSentMirrors = await this.#mirrors.flush(signal);
+      if (hasSentReport || hasSentMirrors) this.#nextLargeAt = this.#later(GATHER_LARGE);
+    }
+  }
+
+  #later(duration: Millis): MonotonicMs {
+    return (this.#clock.monotonic() + duration) as MonotonicMs;
+  }
+}
