@@ -5,6 +5,7 @@ import { DEFAULT_NAMESPACE } from "../../protocol/parse-pod.ts";
 import type { PodStatus } from "../../protocol/pod.ts";
 import { conditionIs, summarizePod } from "../../protocol/pod-summary.ts";
 import type { AgentPod } from "../core/agent-pod.ts";
+import { apiUidOf } from "../core/pod-identity.ts";
 import { NOT_LOOKED_AT, podObject } from "../core/pod-object.ts";
 import type { AgentView } from "./agent-view.ts";
 
@@ -33,7 +34,7 @@ function podReport(agentPod: AgentPod): StatusAnswer["pods"][number] {
   return {
     namespace: pod.metadata.namespace,
     name: pod.metadata.name,
-    uid: agentPod.desired.uid,
+    uid: apiUidOf(agentPod.desired),
     source: agentPod.desired.source,
     phase: status.phase,
     ready,

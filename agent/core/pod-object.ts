@@ -1,6 +1,7 @@
 /** A pod of this node as a Kubernetes object. */
 import type { Pod, PodStatus } from "../../protocol/pod.ts";
 import type { AgentPod } from "./agent-pod.ts";
+import { apiUidOf } from "./pod-identity.ts";
 
 /** The kubelet's annotation for where a pod comes from. */
 const SOURCE_ANNOTATION = "kubernetes.io/config.source";
@@ -16,13 +17,14 @@ export function podObject({ desired, status, terminatingSinceMs }: AgentPod): Po
     ...desired.pod,
     metadata: {
       ...metadata,
-      uid: desired.uid,
+      uid: apiUidOf(desired),
       annotations: { [SOURCE_ANNOTATION]: desired.source, ...metadata.annotations },
       ...(terminatingSinceMs === undefined
         ? {}
         : {
-            deletionTimestamp: rfc3339(terminatingSinceMs),
-            deletionGracePeriodSeconds: desired.pod.spec.terminationGracePeriodSeconds,
+            deletionTimestamp: metadata.deletionTimestamp ?? rfc3339(terminatingSinceMs),
+            deletionGracePeriodSeconds:
+              metadata.deletionGracePeriodSeconds ?? desired.pod.spec.terminationGracePeriodSeconds,
           }),
     },
     status: status ?? NOT_LOOKED_AT,

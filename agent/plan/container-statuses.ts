@@ -1,6 +1,7 @@
 /** `containerStatuses` and `initContainerStatuses` as the kubelet writes them (pkg/kubelet/kubelet_pods.go). */
 import type { Container, ContainerStatus, ContainerStatusState } from "../../protocol/pod.ts";
 import type { ObservedContainer, ObservedPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import { apiUidOf } from "../core/pod-identity.ts";
 import { type ContainerRole, currentRun, judgeContainer, roleOf } from "./judge-container.ts";
 import { kubeTime } from "./kube-time.ts";
 import type { PodView } from "./pod-view.ts";
@@ -65,7 +66,7 @@ function stateOf(
   if (failure !== undefined) return { waiting: { reason: failure.reason, message: failure.message } };
   if (verdict.at <= view.monotonic) return ended;
   const { namespace, name } = view.desired.pod.metadata;
-  const pod = `${name}_${namespace}(${view.desired.uid})`;
+  const pod = `${name}_${namespace}(${apiUidOf(view.desired)})`;
   const message = `back-off ${wholeSeconds(run.backoff)} restarting failed container=${container.name} pod=${pod}`;
   return { waiting: { reason: "CrashLoopBackOff", message } };
 }

@@ -9,6 +9,7 @@ import type {
   ObservedPod,
   ObservedSandbox,
 } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import { gracePeriodOf } from "./grace-period.ts";
 import { currentRun, judgeContainer, roleOf, type Verdict } from "./judge-container.ts";
 import { isBarrier, type Plan, type PlanAction, type PodView, stepOf } from "./pod-view.ts";
 import { type Outcome, transition, type WorkerState } from "./worker-state.ts";
@@ -50,12 +51,14 @@ function enter(view: PodView): WorkerState {
 
 /**
  * How the pod ended under an agent before this one. Its own containers have to bear that out, or a reason of the
- * agent's: the status of an earlier pod of the same manifest may have outlived it in a power cut.
+ * agent's: the status of an earlier pod of the same manifest may have outlived it in a power cut. A pod of the API
+ * server is never another one's namesake, and what it has ended is ended even when nothing of it is left.
  */
 function outcomeBefore(view: PodView, observed: ObservedPod): Outcome | undefined {
   const { phase, reason = "", message = "" } = view.previous ?? {};
   if (phase !== "Succeeded" && phase !== "Failed") return undefined;
-  return observed.containers.length > 0 || reason !== "" ? { phase, reason, message } : undefined;
+  const isBorneOut = observed.containers.length > 0 || reason !== "" || view.desired.source === "api";
+  return isBorneOut ? { phase, reason, message } : undefined;
 }
 
 type Active = Extract<WorkerState, { kind: "active" }>;
@@ -154,7 +157,7 @@ class StepCollector {
         return;
       case "stop": {
         const { run, message } = verdict;
-        const stop = stopContainer(run, gracePeriodOf(this.#view), message, run.attempt);
+        const stop = stopContainer(run, gracePeriodOf(this.#view.desired.pod), message, run.attempt);
         // The next round starts its successor. One of which nobody knows whether it runs has to be gone by then.
         const remove: Unit = run.state.kind === "unknown" ? [{ kind: "removeContainer", containerId: run.id }] : [];
         this.#units.push([stop, ...remove]);
@@ -216,7 +219,7 @@ function gracefulStops(view: PodView, observed: ObservedPod, elapsedMs: number):
   );
   const others = stopsOf(view, observed, (name) => !sidecars.has(name));
   if (others.length > 0 || sidecars.size === 0) return others;
-  const grace = gracePeriodOf(view);
+  const grace = gracePeriodOf(view.desired.pod);
   const left = Math.min(grace, Math.max(grace - elapsedMs, MINIMUM_GRACE));
   return stopsOf(view, observed, (name) => sidecars.has(name), millis(left));
 }
@@ -225,16 +228,11 @@ function stopsOf(
   view: PodView,
   observed: ObservedPod,
   which: (name: string) => boolean,
-  grace: Millis = gracePeriodOf(view),
+  grace: Millis = gracePeriodOf(view.desired.pod),
 ): Unit[] {
   return observed.containers
     .filter((each) => each.state.kind === "running" && which(each.name))
     .map((each) => [stopContainer(each, grace, `Stopping container ${each.name}`)]);
-}
-
-function gracePeriodOf(view: PodView): Millis {
-  const { metadata, spec } = view.desired.pod;
-  return seconds(metadata.deletionGracePeriodSeconds ?? spec.terminationGracePeriodSeconds);
 }
 
 const stopSandbox = (sandboxId: string): PlanAction => ({ kind: "stopSandbox", sandboxId });

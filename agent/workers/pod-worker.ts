@@ -10,6 +10,8 @@ import type {
   ObservedPod,
   RuntimeAdapter,
 } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import { apiUidOf } from "../core/pod-identity.ts";
+import { gracePeriodOf } from "../plan/grace-period.ts";
 import { type Plan, type PlanAction, type PodView, stepOf } from "../plan/pod-view.ts";
 import { INITIAL_STATE, transition, type WorkerState } from "../plan/worker-state.ts";
 import { PodImages } from "./pod-images.ts";
@@ -102,15 +104,22 @@ export class PodWorker {
     this.#alarm.set(millis(0));
   }
 
-  /** What its sources want now. A pod that is no longer wanted drops what it is doing, however long that would take. */
+  /**
+   * What its sources want now. A pod that is no longer wanted drops what it is doing, however long that would take; so does
+   * one that is being ended and has got less time for it.
+   */
   want(desired: DesiredPod, wanted: boolean): void {
     if (desired === this.#desired && wanted === this.#wanted) return;
     if (desired !== this.#desired) this.#hashes = hashesOf(desired);
+    const isShortened = gracePeriodOf(desired.pod) < gracePeriodOf(this.#desired.pod);
     this.#desired = desired;
     this.#wanted = wanted;
     if (!wanted && this.#state.kind !== "terminating") {
       this.#round?.abort();
       this.#images.abandon();
+    } else if (!wanted && isShortened) {
+      // A stop that is under way has the longer time.
+      this.#round?.abort();
     }
     this.poke();
   }
@@ -163,7 +172,7 @@ export class PodWorker {
       if (this.#backedOff.get(name) === attempt) continue;
       this.#backedOff.set(name, attempt);
       const { namespace, name: pod } = this.#desired.pod.metadata;
-      const message = `Back-off restarting failed container ${name} in pod ${pod}_${namespace}(${this.uid})`;
+      const message = `Back-off restarting failed container ${name} in pod ${pod}_${namespace}(${apiUidOf(this.#desired)})`;
       this.#ports.events.record(this.#desired, "Warning", "BackOff", message, name);
     }
   }
@@ -197,8 +206,8 @@ export class PodWorker {
     if (adapter === undefined) return nothing;
     const listing = observer.listing(adapter);
     if (listing === undefined) return undefined;
-    // A pod with nothing in the runtime waits until it is known who else may have its name.
-    if (this.#wanted && !listing.has(uid) && !isSettled(adapter)) return undefined;
+    // A pod with nothing in the runtime waits until it is known who else may have its name, or may be this very pod.
+    if (!listing.has(uid) && !isSettled(adapter)) return undefined;
     if (this.#wanted && !listing.has(uid) && !this.#touched) return nothing;
     this.#touched = true;
     try {
