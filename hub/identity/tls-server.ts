@@ -15,6 +15,8 @@ export interface NodeServerComponents {
 const HANDSHAKE_TIMEOUT_MS = 30_000;
 const HEADERS_TIMEOUT_MS = 20_000;
 const REQUEST_TIMEOUT_MS = 30_000;
+/** Sessions can be resumed for a day; whether the certificate still counts is asked each time. */
+const SESSION_SECONDS = 86_400;
 /** Of requests other than the tunnel's: nonce, then renewal. */
 const KEEP_ALIVE_TIMEOUT_MS = 10_000;
 /** A join's head has 300 bytes. A longer one gets 431. */
@@ -35,6 +37,7 @@ export const nodeTlsOptions = (serving: ServingIdentity, clientCa: string): TlsO
   // Client certificates, and with them nodes' names, are encrypted from 1.3 on; both ends are ours.
   minVersion: "TLSv1.3",
   handshakeTimeout: HANDSHAKE_TIMEOUT_MS,
+  sessionTimeout: SESSION_SECONDS,
 });
 
 /** A server with those options; `follow` keeps it up to date. Handlers for `request` and `upgrade` are the caller's. */

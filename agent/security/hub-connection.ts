@@ -1,0 +1,169 @@
+/** One TLS connection to a hub for a request or two: joining, renewal, CAs, time. */
+import { Agent, type ClientRequest, type IncomingMessage, request } from "node:http";
+import { isIP } from "node:net";
+import { connect, type TLSSocket } from "node:tls";
+import { cancelled } from "../../protocol/async/abort.ts";
+import { type ErrorCode, PicoletError } from "../../protocol/errors.ts";
+import { MAX_JOIN_ANSWER_BYTES } from "../../protocol/join.ts";
+
+export interface HubAddress {
+  readonly host: string;
+  readonly port: number;
+}
+
+export interface ClientPair {
+  readonly cert: string;
+  readonly key: string;
+}
+
+/** A hub shows its own and perhaps two above it. */
+const MAX_PEER_CHAIN = 8;
+
+/**
+ * Nothing is known of the peer but that it has the key of the certificate it shows: whoever uses this has to judge
+ * `peerChain` before anything that matters is sent, or believed.
+ */
+export class HubConnection implements Disposable {
+  readonly #socket: TLSSocket;
+  readonly #agent: Agent;
+  readonly #host: string;
+
+  private constructor(socket: TLSSocket, host: string) {
+    this.#socket = socket;
+    this.#host = host;
+    this.#agent = new Agent({ keepAlive: true, maxSockets: 1 });
+    // Both requests go over this one socket; there is no second one to be had.
+    this.#agent.createConnection = () => socket;
+    // Between requests nobody listens otherwise; the next one finds it closed.
+    socket.on("error", () => socket.destroy());
+  }
+
+  /** @throws retryable `unavailable` */
+  static open({ host, port }: HubAddress, pair: ClientPair | undefined, signal: AbortSignal): Promise<HubConnection> {
+    return new Promise((resolve, reject) => {
+      if (signal.aborted) return reject(cancelled("the connection"));
+      const socket = connect({
+        host,
+        port,
+        ...(isIP(host) === 0 ? { servername: host } : {}),
+        ...pair,
+        minVersion: "TLSv1.3",
+        // Judged by the caller: OpenSSL has only the machine's clock to go by.
+        rejectUnauthorized: false,
+        ALPNProtocols: ["http/1.1"],
+      });
+      const abort = (): void => void socket.destroy(cancelled("the connection"));
+      const fail = (cause: unknown): void => {
+        signal.removeEventListener("abort", abort);
+        socket.destroy();
+        if (signal.aborted) reject(cancelled("the connection"));
+        else reject(new PicoletError("unavailable", `cannot connect to ${host}:${port}`, { cause, retryable: true }));
+      };
+      signal.addEventListener("abort", abort, { once: true });
+      socket.once("error", fail);
+      socket.once("close", fail);
+      socket.once("secureConnect", () => {
+        signal.removeEventListener("abort", abort);
+        socket.removeListener("error", fail);
+        socket.removeListener("close", fail);
+        resolve(new HubConnection(socket, host));
+      });
+    });
+  }
+
+  /** DER, the peer's own first. */
+  get peerChain(): Uint8Array[] {
+    const chain: Uint8Array[] = [];
+    let certificate = this.#socket.getPeerX509Certificate();
+    for (; certificate !== undefined && chain.length < MAX_PEER_CHAIN; certificate = certificate.issuerCertificate) {
+      chain.push(certificate.raw);
+    }
+    return chain;
+  }
+
+  /** @throws what the hub refused it with, `unavailable` when the connection fails */
+  get(path: string, signal: AbortSignal): Promise<string> {
+    return this.#exchange("GET", path, undefined, signal);
+  }
+
+  /** @returns a JSON object. @throws as `get`, and `invalid` when it is none */
+  async post(path: string, body: object, signal: AbortSignal): Promise<Readonly<Record<string, unknown>>> {
+    return parseObject(await this.#exchange("POST", path, JSON.stringify(body), signal));
+  }
+
+  [Symbol.dispose](): void {
+    this.#agent.destroy();
+    this.#socket.destroy();
+  }
+
+  #exchange(method: string, path: string, body: string | undefined, signal: AbortSignal): Promise<string> {
+    return new Promise((resolve, reject) => {
+      const fail = (cause: unknown): void => {
+        if (signal.aborted) reject(cancelled("the request"));
+        else if (cause instanceof PicoletError) reject(cause);
+        else reject(new PicoletError("unavailable", "the connection to the hub broke", { cause, retryable: true }));
+      };
+      const headers = { host: this.#host, ...(body === undefined ? {} : { "content-type": "application/json" }) };
+      const sent: ClientRequest = request({ agent: this.#agent, method, path, headers, signal }, (response) => {
+        readAll(response).then((text) => {
+          if (response.statusCode === 200) resolve(text);
+          else reject(refusalOf(response.statusCode ?? 0, text));
+        }, fail);
+      });
+      sent.on("error", fail);
+      sent.end(body);
+    });
+  }
+}
+
+async function readAll(response: IncomingMessage): Promise<string> {
+  const chunks: Buffer[] = [];
+  let length = 0;
+  for await (const chunk of response as AsyncIterable<Buffer>) {
+    length += chunk.length;
+    if (length > MAX_JOIN_ANSWER_BYTES) throw new PicoletError("invalid", "the hub's answer is too long");
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks).toString("utf8");
+}
+
+/** @throws `invalid` */
+export function parseObject(text: string): Readonly<Record<string, unknown>> {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch (error) {
+    throw new PicoletError("invalid", "the hub's answer is no JSON", { cause: error });
+  }
+  if (typeof value !== "object" || value === null || Array.isArray(value)) {
+    throw new PicoletError("invalid", "the hub's answer is no JSON object");
+  }
+  return value as Readonly<Record<string, unknown>>;
+}
+
+/** What a hub may say; from anything else only the status counts. */
+const CODES: readonly ErrorCode[] = [
+  "invalid",
+  "permission_denied",
+  "unimplemented",
+  "conflict",
+  "resource_exhausted",
+  "unavailable",
+  "deadline_exceeded",
+];
+const MAX_MESSAGE_LENGTH = 500;
+
+export function refusalOf(status: number, text: string): PicoletError {
+  let error: unknown;
+  try {
+    ({ error } = parseObject(text));
+  } catch {
+    error = undefined;
+  }
+  const { code, message } = typeof error === "object" && error !== null ? (error as Record<string, unknown>) : {};
+  const known = CODES.find((each) => each === code) ?? (status >= 500 || status === 429 ? "unavailable" : "failed");
+  const said =
+    typeof message === "string" && message !== "" ? message.slice(0, MAX_MESSAGE_LENGTH) : `status ${status}`;
+  const retryable = ["unavailable", "resource_exhausted", "deadline_exceeded"].includes(known);
+  return new PicoletError(known, `the hub refused: ${said}`, { retryable });
+}

@@ -1,0 +1,53 @@
+import { hash } from "node:crypto";
+import { isPicoletError } from "../../protocol/errors.ts";
+import type { CorrectedClock } from "./corrected-clock.ts";
+import { verifyHub } from "./hub-trust.ts";
+
+/** A hub's certificate is good for a day before it begins, where clocks of hubs and CAs differ. */
+const HUB_CLOCK_SLACK_MS = 86_400_000;
+
+/** Judges every connection to a hub by the time that this board can be sure of. */
+export class HubVerifier {
+  readonly #clock: CorrectedClock;
+  /** The chain that was good last. A resumed session shows the hub's own certificate alone. */
+  #chain: readonly Uint8Array[] = [];
+  #validity: { readonly notBeforeMs: number; readonly notAfterMs: number } | undefined;
+
+  constructor(components: { readonly clock: CorrectedClock }) {
+    this.#clock = components.clock;
+  }
+
+  /** @throws as `verifyHub` */
+  verify(peerChain: readonly Uint8Array[], host: string, hubCa: string): void {
+    const isLowerBound = !this.#clock.isConfirmed;
+    const time = { atMs: this.#clock.wall().getTime(), isLowerBound };
+    const [own] = verifyHub(this.#completed(peerChain), host, hubCa, time);
+    this.#chain = peerChain.length > 1 ? peerChain : this.#completed(peerChain);
+    if (own === undefined) return;
+    this.#validity = own;
+    // A CA issues nothing for later: what has begun for it has begun.
+    if (isLowerBound) this.#clock.raiseFloor(own.notBeforeMs);
+  }
+
+  /**
+   * Whether a hub may be believed about the time: within the life of the certificate that it shows, so that a hub whose
+   * own clock is lost cannot send its boards into another century for good.
+   */
+  isPlausible(hubTimeMs: number): boolean {
+    const validity = this.#validity;
+    if (validity === undefined) return false;
+    return hubTimeMs >= validity.notBeforeMs - HUB_CLOCK_SLACK_MS && hubTimeMs <= validity.notAfterMs;
+  }
+
+  #completed(peerChain: readonly Uint8Array[]): readonly Uint8Array[] {
+    const [own, ...others] = peerChain;
+    const [known] = this.#chain;
+    if (own === undefined || others.length > 0 || known === undefined) return peerChain;
+    return hash("sha256", own) === hash("sha256", known) ? this.#chain : peerChain;
+  }
+}
+
+/** A refusal that the right time could turn around. */
+export const isAboutTime = (error: unknown): boolean =>
+  isPicoletError(error, "permission_denied") &&
+  (error.reason === "CertificateExpired" || error.reason === "CertificateNotYetValid");

@@ -1,0 +1,395 @@
+/**
+ * Who this node is towards a hub: joins with a token, renews in time, falls back when what it got does not work, and keeps
+ * all of it on disk so that a power cut leaves one pair that works. docs/threat-model.md says what each check is for.
+ *
+ * `main` imports this module only where a hub is configured: it brings node:tls and node:crypto with it.
+ */
+import { isIP } from "node:net";
+import { Alarm } from "../../protocol/async/alarm.ts";
+import type { Component } from "../../protocol/async/component.ts";
+import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
+import { describeError, isCancelled, isPicoletError, PicoletError } from "../../protocol/errors.ts";
+import { type Log, type Millis, millis, type Random } from "../../protocol/ports.ts";
+import type { HubTlsOptions, IdentityState, NodeCredentials, NodeIdentity } from "../core/identity.ts";
+import { type CorrectedClock, FLOOR_LAG } from "./corrected-clock.ts";
+import { type DurableFolder, DurableFolderOnDisk } from "./durable-folder.ts";
+import { type Certified, HubAuthority, type HubAuthorityInit } from "./hub-authority.ts";
+import { trustOf } from "./hub-trust.ts";
+import { HubVerifier, isAboutTime } from "./hub-verifier.ts";
+import { checkIdentity, type NodeCertificateFacts, type StoredIdentity } from "./identity-file.ts";
+import { IdentityStore } from "./identity-store.ts";
+import { type JoinTokenInit, readJoinToken, watchJoinToken } from "./join-token.ts";
+import { readTimeFloor, writeTimeFloor } from "./time-floor.ts";
+
+export interface NodeIdentityInit extends HubAuthorityInit, JoinTokenInit {
+  /** Path of a folder of its own, made if it is not there. */
+  readonly folder: string;
+}
+
+export interface NodeIdentityComponents {
+  /** The one that the whole agent goes by. */
+  readonly clock: CorrectedClock;
+  readonly random: Random;
+  readonly log: Log;
+}
+
+/** As the kubelet: somewhere between, so that a fleet that joined together does not renew together. */
+const ROTATE_FROM = 0.7;
+const ROTATE_TO = 0.9;
+/** So long a change of the hub's CAs may take to get to a board that stays connected; 5 KiB each time. */
+const CA_CHECK_MS = 24 * 3_600_000;
+const CA_RETRY_MS = 3_600_000;
+const FIRST_DELAY_MS = 1000;
+/** Somebody stands beside a board that joins. */
+const MAX_JOIN_DELAY_MS = 60_000;
+/** There are weeks left for a renewal, and offline each attempt is in vain. */
+const MAX_RENEW_DELAY_MS = 600_000;
+
+type Usable = { readonly stored: StoredIdentity; readonly facts: NodeCertificateFacts };
+
+export class NodeIdentityOnDisk implements NodeIdentity, Component {
+  readonly name = "node identity";
+  readonly #clock: CorrectedClock;
+  readonly #random: Random;
+  readonly #log: Log;
+  readonly #init: NodeIdentityInit;
+  readonly #trust: string;
+  readonly #verifier: HubVerifier;
+  readonly #authority: HubAuthority;
+  readonly #state = new WatchSource<IdentityState>({ kind: "joining", problem: "" });
+  readonly #alarm: Alarm;
+  /** Made when the component runs: a folder that cannot be made is a problem to show, not a reason not to start. */
+  #disk: { readonly folder: DurableFolder; readonly store: IdentityStore } | undefined;
+  #rotateAtMs = 0;
+  #floorOnDiskMs = 0;
+  /** Monotonic. */
+  #nextCaCheck = 0;
+  #notBefore = 0;
+  #failures = 0;
+  /** Why the hub would have none of the present certificate; "" when it did not say so. */
+  #refusal = "";
+  /** A hub's certificate did not fit the time: it has to be asked what the time is. */
+  #timeInDoubt = false;
+  #lastToken = "";
+  /** Of the last failure with a certificate that still counts: logged when it changes. */
+  #problem = "";
+
+  constructor(components: NodeIdentityComponents, init: NodeIdentityInit) {
+    this.#clock = components.clock;
+    this.#random = components.random;
+    this.#log = components.log;
+    this.#init = init;
+    this.#trust = trustOf(init.pins);
+    this.#alarm = new Alarm(components.clock);
+    this.#verifier = new HubVerifier(components);
+    this.#authority = new HubAuthority({ clock: components.clock, verifier: this.#verifier }, init);
+  }
+
+  get state(): Watch<IdentityState> {
+    return this.#state;
+  }
+
+  tlsOptions({ hubCa, certificateChain, privateKey }: NodeCredentials, host: string): HubTlsOptions {
+    return {
+      ca: hubCa,
+      cert: certificateChain,
+      key: privateKey,
+      rejectUnauthorized: this.#clock.isMachineRight,
+      servername: isIP(host) === 0 ? host : "",
+    };
+  }
+
+  verify(peerChain: readonly Uint8Array[], host: string): void {
+    const current = this.#disk?.store.current;
+    if (current === undefined) throw new PicoletError("permission_denied", "this node has not joined a hub");
+    try {
+      this.#verifier.verify(peerChain, host, current.hubCa);
+    } catch (error) {
+      if (isAboutTime(error)) {
+        this.#timeInDoubt = true;
+        this.#alarm.set(millis(0));
+      }
+      throw error;
+    }
+  }
+
+  worked({ certificateChain }: NodeCredentials): void {
+    const store = this.#disk?.store;
+    if (store?.current?.certificateChain !== certificateChain) return;
+    this.#refusal = "";
+    this.#failures = 0;
+    this.#attempt("remove the certificate before this one", () => store.worked());
+  }
+
+  refused({ certificateChain }: NodeCredentials, reason: string): void {
+    const store = this.#disk?.store;
+    if (store?.current?.certificateChain !== certificateChain) return;
+    this.#failed();
+    if (store.previous !== undefined && checkIdentity(store.previous).node === this.#init.nodeName) {
+      this.#log.warn("the hub refused the new certificate; back to the one before", { reason });
+      this.#attempt("go back to the certificate before", () => store.fallBack());
+      this.#adopted();
+    } else {
+      this.#log.warn("the hub refused the node's certificate", { reason });
+      this.#refusal = reason;
+    }
+    this.#alarm.set(this.#untilNextAttempt());
+  }
+
+  observeTime(hubTimeMs: number, roundTripMs: number): void {
+    if (!this.#verifier.isPlausible(hubTimeMs)) return;
+    const wasConfirmed = this.#clock.isConfirmed;
+    this.#clock.observe(hubTimeMs, roundTripMs);
+    if (!wasConfirmed || this.#isFloorDue()) this.#alarm.set(millis(0));
+  }
+
+  async run(signal: AbortSignal): Promise<void> {
+    using _watcher = watchJoinToken(this.#init, () => this.#alarm.set(millis(0)));
+    for (;;) {
+      this.#alarm.set(await this.#step(signal));
+      await this.#alarm.ring(signal);
+    }
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return Promise.resolve();
+  }
+
+  /** Does what is due. @returns when to look again */
+  async #step(signal: AbortSignal): Promise<Millis> {
+    const store = this.#load();
+    if (store === undefined) return this.#untilNextAttempt();
+    this.#keepFloor();
+    const token = this.#readToken();
+    const wait = this.#untilNextAttempt();
+    if (wait > 0) return wait;
+    try {
+      const usable = this.#usable(store);
+      if (usable === undefined) return await this.#join(store, token, signal);
+      await this.#keep(store, usable.stored, token, signal);
+      this.#publish();
+      return this.#untilDue();
+    } catch (error) {
+      if (isCancelled(error)) throw error;
+      this.#failed(isPicoletError(error, "permission_denied"));
+      this.#publish(error);
+      return this.#untilNextAttempt();
+    }
+  }
+
+  async #keep(store: IdentityStore, current: StoredIdentity, token: string, signal: AbortSignal): Promise<void> {
+    if (current.trust !== this.#trust) await this.#learnTrust(store, signal);
+    if (this.#timeInDoubt) await this.#checkCa(store, signal);
+    if (this.#refusal !== "" || this.#clock.wall().getTime() >= this.#rotateAtMs) {
+      await this.#renew(store, token, signal);
+    } else if (this.#clock.monotonic() >= this.#nextCaCheck) {
+      await this.#checkCa(store, signal).catch((error: unknown) => {
+        if (isCancelled(error)) throw error;
+        this.#nextCaCheck = this.#clock.monotonic() + CA_RETRY_MS;
+        this.#log.debug("cannot ask the hub for its CAs", { error: describeError(error) });
+      });
+    }
+  }
+
+  #load(): IdentityStore | undefined {
+    if (this.#disk !== undefined) return this.#disk.store;
+    try {
+      const folder = new DurableFolderOnDisk({ path: this.#init.folder });
+      const store = new IdentityStore({ folder, log: this.#log });
+      store.load();
+      this.#disk = { folder, store };
+      this.#floorOnDiskMs = readTimeFloor(folder) ?? 0;
+      this.#clock.raiseFloor(this.#floorOnDiskMs);
+      this.#nextCaCheck = this.#clock.monotonic() + CA_CHECK_MS * this.#random.next();
+      this.#adopted();
+      return store;
+    } catch (error) {
+      this.#failed();
+      this.#show(`cannot use ${this.#init.folder}: ${describeError(error)}`);
+      return undefined;
+    }
+  }
+
+  /** What is on disk, unless it is another node's: then this board was given another name, and has to join by it. */
+  #usable({ current }: IdentityStore): Usable | undefined {
+    if (current === undefined) return undefined;
+    const facts = checkIdentity(current);
+    return facts.node === this.#init.nodeName ? { stored: current, facts } : undefined;
+  }
+
+  async #join(store: IdentityStore, token: string, signal: AbortSignal): Promise<Millis> {
+    if (token === "") {
+      this.#show(this.#withoutToken(store));
+      // The token file's watch wakes it; where there is none, this does.
+      return millis(MAX_JOIN_DELAY_MS);
+    }
+    const key = store.pendingKey();
+    this.#replace(store, key, await this.#authority.join(key, token, signal));
+    this.#log.info("joined the hub", { node: this.#init.nodeName });
+    this.#refusal = "";
+    this.#failures = 0;
+    return this.#untilDue();
+  }
+
+  #withoutToken({ current }: IdentityStore): string {
+    const { nodeName, tokenFile } = this.#init;
+    const how = `a token of \`picolet-hub token create\` in ${tokenFile === "" ? "hub.token" : tokenFile}`;
+    if (current === undefined) return `needs ${how} to join`;
+    return `has the certificate of node ${checkIdentity(current).node}: to join as ${nodeName}, it needs ${how}`;
+  }
+
+  /** With the old certificate where the hub lets it, else with a token if there is one. */
+  async #renew(store: IdentityStore, token: string, signal: AbortSignal): Promise<void> {
+    const old = store.current;
+    if (old === undefined) return;
+    const key = store.pendingKey();
+    try {
+      this.#replace(store, key, await this.#authority.renew(old, key, signal));
+    } catch (error) {
+      if (!isPicoletError(error, "permission_denied") || token === "" || isAboutTime(error)) throw error;
+      this.#log.warn("cannot renew the node's certificate; joins anew", { error: describeError(error) });
+      await this.#join(store, token, signal);
+      return;
+    }
+    this.#log.info("renewed the node's certificate");
+    // One that is refused each time must not be renewed each second: `worked` sets that right.
+    if (this.#refusal === "") this.#failures = 0;
+    this.#refusal = "";
+  }
+
+  async #learnTrust(store: IdentityStore, signal: AbortSignal): Promise<void> {
+    store.replaceTrust(await this.#authority.learnCa(signal), this.#trust);
+    this.#log.info("knows the hub by the CA that is configured now");
+    this.#adopted();
+  }
+
+  /** The hub's CAs may have changed; and a hub that answers this has settled what the time is. */
+  async #checkCa(store: IdentityStore, signal: AbortSignal): Promise<void> {
+    const current = store.current;
+    if (current === undefined) return;
+    const hubCa = await this.#authority.currentCa(current.hubCa, signal);
+    this.#timeInDoubt = false;
+    this.#nextCaCheck = this.#clock.monotonic() + CA_CHECK_MS * (0.9 + 0.2 * this.#random.next());
+    if (hubCa === current.hubCa) return;
+    store.replaceTrust(hubCa, this.#trust);
+    this.#log.info("the hub has other CAs now");
+    this.#adopted();
+  }
+
+  /** @throws `invalid` when the hub gave something else than was asked for; nothing is changed then */
+  #replace(store: IdentityStore, privateKey: string, { certificateChain, hubCa }: Certified): void {
+    const next: StoredIdentity = { privateKey, certificateChain, hubCa, trust: this.#trust };
+    const facts = checkIdentity(next);
+    if (facts.node !== this.#init.nodeName || facts.notAfterMs <= this.#clock.wall().getTime()) {
+      throw new PicoletError("invalid", "the hub gave a certificate that is not for this node, or not for now");
+    }
+    store.replace(next);
+    this.#adopted();
+  }
+
+  /** `store.current` is another one. */
+  #adopted(): void {
+    const store = this.#disk?.store;
+    const usable = store === undefined ? undefined : this.#usable(store);
+    if (usable !== undefined) {
+      const { notBeforeMs, notAfterMs } = usable.facts;
+      const share = ROTATE_FROM + (ROTATE_TO - ROTATE_FROM) * this.#random.next();
+      this.#rotateAtMs = notBeforeMs + (notAfterMs - notBeforeMs) * share;
+      this.#clock.raiseFloor(notBeforeMs);
+    }
+    this.#publish();
+  }
+
+  /** @param error of the last attempt, if it failed */
+  #publish(error?: unknown): void {
+    const store = this.#disk?.store;
+    const usable = store === undefined ? undefined : this.#usable(store);
+    const problem = error === undefined ? "" : describeError(error);
+    if (usable === undefined) this.#show(problem);
+    else if (usable.stored.trust !== this.#trust) this.#show(problem || "gets to know the hub by its new CA");
+    else if (this.#clock.wall().getTime() > usable.facts.notAfterMs) {
+      const ended = `the certificate ended at ${new Date(usable.facts.notAfterMs).toISOString()}`;
+      this.#show(problem === "" ? ended : `${ended}; ${problem}`);
+    } else this.#showJoined(usable, problem);
+  }
+
+  #showJoined({ stored, facts }: Usable, problem: string): void {
+    if (problem !== "" && problem !== this.#problem) {
+      this.#log.warn("cannot renew the node's certificate", { error: problem });
+    }
+    this.#problem = problem;
+    const { current } = this.#state;
+    const { privateKey, certificateChain, hubCa } = stored;
+    if (
+      current.kind === "joined" &&
+      current.credentials.certificateChain === certificateChain &&
+      current.credentials.hubCa === hubCa
+    ) {
+      return;
+    }
+    const { notBeforeMs, notAfterMs } = facts;
+    this.#state.set({
+      kind: "joined",
+      credentials: { privateKey, certificateChain, hubCa, notBeforeMs, notAfterMs },
+    });
+  }
+
+  #show(problem: string): void {
+    const { current } = this.#state;
+    if (current.kind === "joining" && current.problem === problem) return;
+    if (problem !== "") this.#log.warn("this node is not joined to a hub", { problem });
+    this.#state.set({ kind: "joining", problem });
+  }
+
+  /** "" when there is none. A new one is tried at once, whatever became of the one before. */
+  #readToken(): string {
+    const token = readJoinToken(this.#init);
+    if (token !== "" && token !== this.#lastToken) {
+      this.#failures = 0;
+      this.#notBefore = 0;
+    }
+    this.#lastToken = token;
+    return token;
+  }
+
+  #isFloorDue(): boolean {
+    return this.#clock.floorMs - this.#floorOnDiskMs > FLOOR_LAG;
+  }
+
+  #keepFloor(): void {
+    const disk = this.#disk;
+    if (disk === undefined) return;
+    if (this.#clock.isConfirmed) this.#clock.raiseFloor(this.#clock.wall().getTime());
+    if (!this.#isFloorDue()) return;
+    const { floorMs } = this.#clock;
+    this.#floorOnDiskMs = floorMs;
+    this.#attempt("write the time down", () => writeTimeFloor(disk.folder, floorMs));
+  }
+
+  /** What may fail without consequence. */
+  #attempt(what: string, task: () => void): void {
+    try {
+      task();
+    } catch (error) {
+      this.#log.error(`cannot ${what}`, { error: describeError(error) });
+    }
+  }
+
+  /** @param forLong it was refused: somebody has to do something about it first */
+  #failed(forLong = false): void {
+    const max = this.#state.current.kind === "joined" ? MAX_RENEW_DELAY_MS : MAX_JOIN_DELAY_MS;
+    const delay = forLong ? max : Math.min(FIRST_DELAY_MS * 2 ** Math.min(this.#failures, 20), max);
+    this.#failures += 1;
+    this.#notBefore = this.#clock.monotonic() + delay * (0.5 + 0.5 * this.#random.next());
+  }
+
+  #untilNextAttempt(): Millis {
+    return millis(Math.max(0, this.#notBefore - this.#clock.monotonic()));
+  }
+
+  #untilDue(): Millis {
+    const untilRotation = this.#rotateAtMs - this.#clock.wall().getTime();
+    const untilCaCheck = this.#nextCaCheck - this.#clock.monotonic();
+    return millis(Math.max(FIRST_DELAY_MS, Math.min(untilRotation, untilCaCheck)));
+  }
+}
