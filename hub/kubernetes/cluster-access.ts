@@ -1,0 +1,37 @@
+/** Where an API server is and who the hub is towards it. */
+
+/** What one connection is made with; `tls.connect` options and request headers. */
+export interface ClusterCredentials {
+  readonly tls: ClusterTls;
+  /** `authorization`, or none where a certificate says who we are. Lower case. */
+  readonly headers: Readonly<Record<string, string>>;
+}
+
+export interface ClusterTls {
+  /** PEM; undefined: what the machine trusts. */
+  readonly ca?: string;
+  readonly cert?: string;
+  readonly key?: string;
+  /** Name that the server's certificate has to be for, where that is not the host. */
+  readonly servername?: string;
+  /** False only when the kubeconfig says `insecure-skip-tls-verify`. */
+  readonly rejectUnauthorized?: boolean;
+}
+
+export interface ClusterAccess {
+  /** `https://host:port`, perhaps with a path, without a slash at its end. */
+  readonly server: string;
+  /** An HTTP proxy that the API server is reached through. */
+  readonly proxy?: string;
+  /** As they are now: files are read anew, plugins asked when what they gave has run out. */
+  credentials(): Promise<ClusterCredentials>;
+  /** The server did not accept them (401): whatever is cached is to be forgotten. */
+  refused(): void;
+}
+
+/** Credentials that never change: the embedded API server of this process, and tests. */
+export const fixedAccess = (server: string, credentials: ClusterCredentials): ClusterAccess => ({
+  server: server.replace(/\/+$/, ""),
+  credentials: async () => credentials,
+  refused: () => undefined,
+});

@@ -1,0 +1,42 @@
+/** A certificate authority of one test: serving and client certificates for 127.0.0.1 that live a day. */
+import { createPublicKey, generateKeyPairSync } from "node:crypto";
+import {
+  type CertificateAuthority,
+  issueClientCertificate,
+  type KeyPair,
+  makeAuthority,
+  makeServerPair,
+} from "../../hub/identity/certificate-authority.ts";
+import type { NameAttribute } from "../../protocol/pki/distinguished-name.ts";
+
+export class TlsAuthority {
+  readonly #authority: CertificateAuthority;
+
+  constructor(name = "test authority") {
+    this.#authority = makeAuthority(name, { days: 1, now: new Date() });
+  }
+
+  get ca(): string {
+    return this.#authority.certificate;
+  }
+
+  /** For `127.0.0.1` and `localhost`. */
+  issueServer(): KeyPair {
+    return makeServerPair(this.#authority, ["127.0.0.1", "localhost"], { days: 1, now: new Date() });
+  }
+
+  issueClient(subject: readonly NameAttribute[]): KeyPair {
+    const { privateKey } = generateKeyPairSync("ec", { namedCurve: "P-256" });
+    const publicKey = createPublicKey(privateKey).export({ type: "spki", format: "der" });
+    const request = { subject, publicKey } as unknown as Parameters<typeof issueClientCertificate>[1];
+    return {
+      privateKey: privateKey.export({ type: "pkcs8", format: "pem" }).toString(),
+      certificate: issueClientCertificate(this.#authority, request, { days: 1, now: new Date() }),
+    };
+  }
+
+  /** The certificate that a PKCS#10 request asks for, as a cluster's signer makes it. */
+  sign(requestPem: string): string {
+    return issueClientCertificate(this.#authority, requestPem, { days: 1, now: new Date() });
+  }
+}
