@@ -1,13 +1,21 @@
 import { describeError } from "../../protocol/errors.ts";
 import { type Log, type Millis, seconds } from "../../protocol/ports.ts";
 import { equalBytes } from "../../protocol/tunnel/hex.ts";
+import { jsonSize } from "../../protocol/tunnel/json-delta.ts";
 import { MAX_INVENTORY_ITEMS, MAX_REVISION_BYTES } from "../../protocol/tunnel/message-codec.ts";
-import type { AgentMessage, Desired, Inventory, RemoteObject, Welcome } from "../../protocol/tunnel/messages.ts";
-import type { RemoteObjects } from "../core/tunnel-ports.ts";
+import type {
+  AgentMessage,
+  Cursor,
+  Desired,
+  Inventory,
+  RemoteObject,
+  Welcome,
+} from "../../protocol/tunnel/messages.ts";
+import type { RemoteChange, RemoteObjects } from "../core/tunnel-ports.ts";
 import { Violation } from "./violation.ts";
 
-/** A disk that was full for a minute is full for the next seconds too; each try costs an inventory on the wire. */
-const APPLY_RETRY = seconds(60);
+/** How soon space may have been made on a disk that was full; a try costs the disk nothing. */
+const APPLY_RETRY = seconds(30);
 /**
  * A set that differs from what its hub says of it after it was compared entry by entry is not mended by doing so again:
  * then the session ends, and its back-off holds the next try up.
@@ -27,14 +35,17 @@ type DesiredState =
   /** Of the greeting, or of a resync: what is still under way from before is not looked at. */
   | { readonly kind: "awaitingWelcome" }
   | { readonly kind: "following"; readonly epoch: Uint8Array; readonly staged: Staged | undefined }
-  /** What came could not be stored; a resync later brings it again. */
-  | { readonly kind: "stalled" };
+  /**
+   * What came could not be stored, and is tried again. A hub waits for the ack before it sends more; for one that does
+   * not, `change` is given up: a resync then brings all of it.
+   */
+  | { readonly kind: "stalled"; readonly epoch: Uint8Array; readonly change: RemoteChange | undefined };
 
 interface DesiredSyncComponents {
   readonly objects: RemoteObjects;
   readonly log: Log;
   readonly send: (message: AgentMessage) => void;
-  /** Asks for `retry` to be called after `delay`. */
+  /** `retry` is to be called after `delay`. */
   readonly retryIn: (delay: Millis) => void;
 }
 
@@ -57,15 +68,9 @@ export class DesiredSync {
     this.#state = { kind: "following", epoch, staged: undefined };
     const { objects } = this.#components;
     switch (desired) {
-      case "current": {
-        const cursor = { epoch, revision, digest: objects.cursor.digest };
-        const isSame = objects.cursor.revision === revision && equalBytes(objects.cursor.epoch, epoch);
-        this.#store(() => {
-          if (!isSame) objects.apply({ cursor, upserts: [], deletes: [] });
-          objects.confirm(cursor);
-        });
+      case "current":
+        this.#confirm({ epoch, revision, digest: objects.cursor.digest });
         return;
-      }
       case "delta":
         return;
       case "inventory":
@@ -74,16 +79,29 @@ export class DesiredSync {
   }
 
   onDesired(piece: Desired): void {
-    if (this.#state.kind !== "following") return;
-    const { epoch } = this.#state;
-    const staged = this.#stage(piece, this.#state.staged, epoch);
-    this.#state = { kind: "following", epoch, staged: piece.last ? undefined : staged };
-    if (piece.last) this.#apply(epoch, staged, piece.digest);
+    switch (this.#state.kind) {
+      case "awaitingWelcome":
+        return;
+      case "stalled":
+        this.#state = { ...this.#state, change: undefined };
+        return;
+      case "following": {
+        const { epoch } = this.#state;
+        const staged = this.#stage(piece, this.#state.staged, epoch);
+        this.#state = { kind: "following", epoch, staged: piece.last ? undefined : staged };
+        if (!piece.last) return;
+        const { revision, upserts, deletes } = staged;
+        this.#check(epoch, { cursor: { epoch, revision, digest: piece.digest }, upserts, deletes });
+      }
+    }
   }
 
   /** What `retryIn` was asked for. */
   retry(): void {
-    if (this.#state.kind === "stalled") this.#resync();
+    if (this.#state.kind !== "stalled") return;
+    const { epoch, change } = this.#state;
+    if (change === undefined) this.#resync();
+    else this.#check(epoch, change);
   }
 
   #stage(piece: Desired, before: Staged | undefined, epoch: Uint8Array): Staged {
@@ -110,35 +128,45 @@ export class DesiredSync {
     return staged;
   }
 
-  #apply(epoch: Uint8Array, { revision, upserts, deletes }: Staged, digest: Uint8Array): void {
-    const { objects, log, send } = this.#components;
-    const cursor = { epoch, revision, digest };
-    this.#store(() => {
-      if (!equalBytes(objects.digestAfter({ upserts, deletes }), digest)) {
-        this.#mismatches += 1;
-        if (this.#mismatches > MAX_MISMATCHES)
-          throw new Violation("protocol", "a digest that its set does not come to");
-        log.warn("what the hub sent does not make what it told of; all is compared anew", { revision });
-        this.#resync();
+  /** A store that cannot keep what came stops the way down for a while, not the session: the node goes on reporting. */
+  #check(epoch: Uint8Array, change: RemoteChange): void {
+    const { objects, log, retryIn } = this.#components;
+    try {
+      if (!equalBytes(objects.digestAfter(change), change.cursor.digest)) {
+        this.#differs(change.cursor.revision);
         return;
       }
-      this.#mismatches = 0;
-      objects.apply({ cursor, upserts, deletes });
-      objects.confirm(cursor);
-      send({ kind: "desiredAck", revision });
-    });
-  }
-
-  /** A store that cannot keep what came stops the way down for a while, not the session: what the node is in is reported. */
-  #store(write: () => void): void {
-    try {
-      write();
+      objects.apply(change);
     } catch (error) {
       if (error instanceof Violation) throw error;
-      this.#components.log.warn("cannot store what the hub wants here", { error: describeError(error) });
-      this.#state = { kind: "stalled" };
-      this.#components.retryIn(APPLY_RETRY);
+      log.warn("cannot store what the hub wants here", { error: describeError(error) });
+      this.#state = { kind: "stalled", epoch, change };
+      retryIn(APPLY_RETRY);
+      return;
     }
+    this.#mismatches = 0;
+    this.#state = { kind: "following", epoch, staged: undefined };
+    objects.confirm(change.cursor);
+    this.#components.send({ kind: "desiredAck", revision: change.cursor.revision });
+  }
+
+  /** Only the cursor may be other than what is here; one that cannot be written costs a comparison next time, no more. */
+  #confirm(cursor: Cursor): void {
+    const { objects, log } = this.#components;
+    const isSame = objects.cursor.revision === cursor.revision && equalBytes(objects.cursor.epoch, cursor.epoch);
+    try {
+      if (!isSame) objects.apply({ cursor, upserts: [], deletes: [] });
+    } catch (error) {
+      log.warn("cannot store where the node stands with the hub", { error: describeError(error) });
+    }
+    objects.confirm(cursor);
+  }
+
+  #differs(revision: number): void {
+    this.#mismatches += 1;
+    if (this.#mismatches > MAX_MISMATCHES) throw new Violation("protocol", "a digest that its set does not come to");
+    this.#components.log.warn("what the hub sent does not make what it told of; all is compared anew", { revision });
+    this.#resync();
   }
 
   #resync(): void {
@@ -158,13 +186,4 @@ export class DesiredSync {
     }
     send({ kind: "inventory", items, last: true });
   }
-}
-
-/** About as many bytes as it takes as JSON; no text is made for it. */
-function jsonSize(value: unknown): number {
-  if (typeof value === "string") return value.length + 2;
-  if (typeof value !== "object" || value === null) return 4;
-  let size = 2;
-  for (const [key, each] of Object.entries(value)) size += key.length + 3 + jsonSize(each);
-  return size;
 }

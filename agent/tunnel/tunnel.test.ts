@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { TunnelBench } from "../../test/support/tunnel-bench.ts";
 import { agrees } from "../../test/support/tunnel-hub.ts";
+import { NODE_REPORT } from "../../test/support/tunnel-node.ts";
 
 const STATUS = { phase: "Running", conditions: [{ type: "Ready", status: "False", reason: "x".repeat(200) }] };
 const READY = { ...STATUS, conditions: [{ type: "Ready", status: "True", reason: "x".repeat(200) }] };
@@ -48,4 +49,170 @@ test("a status goes up whole, then as what changed", async () => {
   assert.deepEqual(bench.hub.statuses.get("uid-web"), READY);
   assert.equal(bench.disk.statuses.size, 0);
   assert.ok((connection?.bytesSent ?? 0) - before < 100, `${(connection?.bytesSent ?? 0) - before} bytes`);
+});
+
+test("a burst of changes is one message, a single change goes at once", async () => {
+  await using bench = new TunnelBench();
+  await bench.start();
+  await bench.pass(1000);
+  bench.hub.received.length = 0;
+  for (let pod = 0; pod < 20; pod += 1) bench.node.putStatus(`pod-${pod}`, STATUS);
+  await bench.pass(6);
+  assert.deepEqual(bench.hub.received, ["statuses"]);
+  // The steps of a starting pod, 5 ms apart, come together too.
+  for (let step = 0; step < 10; step += 1) {
+    bench.node.putStatus("web", { ...STATUS, step });
+    await bench.pass(5);
+  }
+  await bench.pass(100);
+  assert.deepEqual(bench.hub.received, ["statuses", "statuses"]);
+  assert.deepEqual(bench.hub.statuses.get("uid-web"), { ...STATUS, step: 9 });
+});
+
+test("more statuses than one message holds go in several, with at most four under way", async () => {
+  await using bench = new TunnelBench();
+  bench.hub.holdsAcks = true;
+  for (let pod = 0; pod < 400; pod += 1) bench.node.putStatus(`pod-${pod}`, STATUS);
+  await bench.start();
+  const count = (): number => bench.hub.received.filter((kind) => kind === "statuses").length;
+  assert.equal(count(), 4);
+  bench.hub.holdsAcks = false;
+  bench.hub.session?.releaseAcks();
+  await bench.pass(1000);
+  assert.equal(bench.hub.statuses.size, 400);
+  assert.equal(bench.disk.statuses.size, 0);
+  assert.equal(count(), 7);
+});
+
+test("a pod that is gone is told so, and its name may come again", async () => {
+  await using bench = new TunnelBench();
+  await bench.start();
+  bench.node.putStatus("web", STATUS);
+  await bench.pass(500);
+  bench.node.putStatus("web", { phase: "Succeeded" }, true);
+  await bench.pass(500);
+  assert.equal(bench.hub.statuses.get("uid-web"), undefined);
+  bench.node.putStatus("web", STATUS);
+  await bench.pass(500);
+  assert.deepEqual(bench.hub.bodies, ["web full", "web gone", "web full"]);
+});
+
+test("a hub that has lost the base of a delta gets the status whole, and the outbox keeps it until then", async () => {
+  await using bench = new TunnelBench();
+  await bench.start();
+  for (const name of ["web", "db"]) bench.node.putStatus(name, STATUS);
+  await bench.pass(500);
+  bench.hub.statuses.clear();
+  bench.hub.bodies.length = 0;
+  for (const name of ["web", "db"]) bench.node.putStatus(name, READY);
+  await bench.pass(500);
+  assert.deepEqual(bench.hub.bodies, ["web delta", "db delta", "web full", "db full"]);
+  assert.deepEqual(bench.hub.statuses.get("uid-db"), READY);
+  assert.equal(bench.disk.statuses.size, 0);
+});
+
+test("a status that changes while a delta of it is refused is not lost", async () => {
+  await using bench = new TunnelBench();
+  await bench.start();
+  bench.node.putStatus("web", STATUS);
+  await bench.pass(500);
+  bench.hub.statuses.clear();
+  bench.hub.holdsAcks = true;
+  bench.node.putStatus("web", READY);
+  await bench.pass(500);
+  bench.node.putStatus("web", { ...READY, restarts: 1 });
+  bench.node.putStatus("other", STATUS);
+  await bench.pass(500);
+  bench.hub.holdsAcks = false;
+  bench.hub.session?.releaseAcks();
+  await bench.pass(1000);
+  assert.deepEqual(bench.hub.statuses.get("uid-web"), { ...READY, restarts: 1 });
+  assert.equal(bench.disk.statuses.size, 0);
+});
+
+for (const isRestarted of [false, true]) {
+  test(`acknowledgements lost at any point lose no status${isRestarted ? ", nor does a restart" : ""}`, async () => {
+    for (let lost = 0; lost < 6; lost += 1) {
+      await using bench = new TunnelBench({ seed: lost });
+      await bench.start();
+      for (let step = 0; step < 6; step += 1) {
+        bench.hub.holdsAcks = step >= lost;
+        for (const name of ["web", "db"]) bench.node.putStatus(name, { ...STATUS, step, name });
+        await bench.pass(step % 2 === 0 ? 300 : 20);
+      }
+      bench.hub.holdsAcks = false;
+      if (isRestarted) await bench.restart();
+      else bench.network.cut();
+      await bench.connected();
+      await bench.pass(2000);
+      assert.deepEqual(bench.hub.statuses.get("uid-web"), { ...STATUS, step: 5, name: "web" });
+      assert.deepEqual(bench.hub.statuses.get("uid-db"), { ...STATUS, step: 5, name: "db" });
+      assert.equal(bench.disk.statuses.size, 0);
+    }
+  });
+}
+
+test("events go up once each, in order, also over a reconnect", async () => {
+  await using bench = new TunnelBench();
+  for (let event = 0; event < 200; event += 1) bench.node.putEvent("Before");
+  await bench.start();
+  await bench.pass(1000);
+  bench.hub.holdsAcks = true;
+  bench.node.putEvent("Lost");
+  await bench.pass(500);
+  bench.network.cut();
+  bench.hub.holdsAcks = false;
+  await bench.connected();
+  await bench.pass(500);
+  assert.equal(bench.disk.events.length, 0);
+  const expected = Array.from({ length: 201 }, (_, index) => `event-${index + 1}`);
+  // What was not acknowledged is told again under the same id.
+  assert.deepEqual(bench.hub.events, [...expected, "event-201"]);
+});
+
+test("the node's report goes whole once, then as what changed, and is not repeated after a restart", async () => {
+  await using bench = new TunnelBench();
+  const forms: string[] = [];
+  bench.hub.intercept = (message) => {
+    if (message.kind === "node") forms.push(message.body.kind);
+    return false;
+  };
+  await bench.start();
+  await bench.pass(2000);
+  bench.node.report.set({ ...NODE_REPORT, labels: { ...NODE_REPORT.labels, zone: "a" } });
+  await bench.pass(2000);
+  assert.deepEqual(forms, ["full", "delta"]);
+  assert.equal(bench.hub.report?.labels.zone, "a");
+  bench.node.report.set(NODE_REPORT);
+  await bench.pass(2000);
+  await bench.restart();
+  await bench.pass(2000);
+  assert.deepEqual(forms, ["full", "delta", "delta"]);
+  bench.hub.report = undefined;
+  bench.network.cut();
+  await bench.connected();
+  await bench.pass(2000);
+  assert.deepEqual(forms, ["full", "delta", "delta", "full"]);
+});
+
+test("static pods are mirrored when they change and when the hub has others, not at each reconnect", async () => {
+  await using bench = new TunnelBench();
+  const mirror = (name: string) => ({ namespace: "default", name, uid: `uid-${name}`, source: "file", pod: { name } });
+  await bench.start();
+  bench.node.putMirrors(...Array.from({ length: 150 }, (_, index) => mirror(`static-${index}`)));
+  await bench.pass(2000);
+  assert.equal(bench.hub.mirrors.length, 150);
+  bench.hub.received.length = 0;
+  bench.network.cut();
+  await bench.connected();
+  await bench.pass(2000);
+  assert.deepEqual(bench.hub.received, ["hello"]);
+  bench.hub.mirrors = [];
+  bench.network.cut();
+  await bench.connected();
+  await bench.pass(2000);
+  assert.equal(bench.hub.mirrors.length, 150);
+  bench.node.putMirrors();
+  await bench.pass(2000);
+  assert.equal(bench.hub.mirrors.length, 0);
 });

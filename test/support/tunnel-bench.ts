@@ -79,6 +79,7 @@ export class TunnelBench implements AsyncDisposable {
   /** Goes on until it is connected; at most for `limitMs`. */
   async connected(limitMs = 120_000): Promise<void> {
     const end = this.clock.monotonic() + limitMs;
+    await this.pass(1);
     while (this.tunnel.report().state !== "connected" && this.clock.monotonic() < end) await this.pass(100);
   }
 
