@@ -66,7 +66,7 @@ export interface ResourceStrategy {
   prepareForUpdate?(object: ApiObject, old: ApiObject, context: StrategyContext): void;
   /**
    * As `prepareForUpdate`, for an update of `context.subresource`. Without one, everything but that field of the object
-   * (`status`) is put back to what `old` has; labels, annotations and the like of the old object stay.
+   * (`status`) and its labels and annotations is put back to what `old` has.
    */
   prepareForSubresource?(object: ApiObject, old: ApiObject, context: StrategyContext): void;
   validate?(object: ApiObject, context: StrategyContext): readonly FieldError[];
@@ -79,6 +79,10 @@ export interface ResourceStrategy {
    * @param requested `gracePeriodSeconds` of the request, if any
    */
   gracePeriod?(object: ApiObject, requested: number | undefined): number;
+  /** Sets what a deletion that cannot be carried out at once shows (a namespace's phase Terminating), in place. */
+  prepareForDelete?(object: ApiObject): void;
+  /** Whether the object has to stay although it has no finalizers left (a namespace's `spec.finalizers`). */
+  blocksDeletion?(object: ApiObject): boolean;
   /** Whether a PUT on a name that does not exist creates it (leases, nodes' … as in Kubernetes). Default: false. */
   readonly createOnUpdate?: boolean;
   /** Whether an update without metadata.resourceVersion is let through. Default: true; Kubernetes refuses it for some. */

@@ -1,0 +1,21 @@
+import { type Attributes, type Authorizer, type Decision, MASTERS } from "./attributes.ts";
+
+/** `system:masters` may do everything; for the others the first authorizer that allows it decides. */
+export class UnionAuthorizer implements Authorizer {
+  readonly #authorizers: readonly Authorizer[];
+
+  constructor(authorizers: readonly Authorizer[]) {
+    this.#authorizers = authorizers;
+  }
+
+  authorize(attributes: Attributes): Decision {
+    if (attributes.user.groups.includes(MASTERS)) return { kind: "allowed" };
+    const reasons: string[] = [];
+    for (const authorizer of this.#authorizers) {
+      const decision = authorizer.authorize(attributes);
+      if (decision.kind === "allowed") return decision;
+      if (decision.reason !== "") reasons.push(decision.reason);
+    }
+    return { kind: "no-opinion", reason: reasons.join(", ") };
+  }
+}

@@ -1,0 +1,165 @@
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import { createServer as createTlsServer, type Server as TlsServer } from "node:https";
+import type { AddressInfo } from "node:net";
+import type { Duplex } from "node:stream";
+import { aborted, joinSignals } from "../../protocol/async/abort.ts";
+import type { Component } from "../../protocol/async/component.ts";
+import { PicoletError } from "../../protocol/errors.ts";
+import { type Clock, type Log, type Random, seconds } from "../../protocol/ports.ts";
+import { ApiHandler, type ApiHandlerInit } from "./http/api-handler.ts";
+import type { KubeletConnector } from "./kubelet-connector.ts";
+import { LocalKubeClient } from "./local-kube-client.ts";
+import type { ResourceDefinition, UserInfo } from "./resource-definition.ts";
+import type { ModelSource } from "./schema/models.ts";
+import { ApiServerCore } from "./server-core.ts";
+
+export interface EmbeddedApiServerComponents {
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly log: Log;
+  readonly models: ModelSource;
+  /** Undefined: logs, exec and the like are answered with 503. */
+  readonly kubelets: KubeletConnector | undefined;
+}
+
+/** PEM. */
+export interface ServerTls {
+  readonly certificate: string;
+  readonly privateKey: string;
+  /** Whom client certificates have to be issued by. */
+  readonly clientCa: string;
+}
+
+export interface EmbeddedApiServerInit extends Omit<ApiHandlerInit, "isStopping"> {
+  /** The store's file, `hub.db` in the data directory. */
+  readonly storePath: string;
+  readonly definitions: readonly ResourceDefinition[];
+  /** To listen on. */
+  readonly address: string;
+  /** 0: any free one. */
+  readonly port: number;
+  /** Undefined: plain HTTP, for tests on loopback. */
+  readonly tls: ServerTls | undefined;
+}
+
+/** How often objects whose time is over are looked for. */
+const EXPIRY_INTERVAL = seconds(30);
+/** How often the history is cut. */
+const ROUNDS_PER_COMPACTION = 10;
+/** Longer than any client's keep-alive: the client ends the connection, so that no request meets its end. */
+const KEEP_ALIVE_MS = 90_000;
+/** A client that sends its headers slower than this keeps a connection from others. */
+const HEADERS_TIMEOUT_MS = 20_000;
+/** The handshakes and requests of a fleet that comes back at once. */
+const BACKLOG = 1024;
+
+/** A Kubernetes API server in one process, with its objects in SQLite. */
+export class EmbeddedApiServer implements Component {
+  readonly name = "embedded API server";
+  readonly core: ApiServerCore;
+  readonly #components: EmbeddedApiServerComponents;
+  readonly #init: EmbeddedApiServerInit;
+  readonly #stop = new AbortController();
+  readonly #handler: ApiHandler;
+  readonly #server: Server | TlsServer;
+
+  /** Opens the store. @throws as `openDatabase` */
+  constructor(components: EmbeddedApiServerComponents, init: EmbeddedApiServerInit) {
+    this.#components = components;
+    this.#init = init;
+    this.core = new ApiServerCore(components, init);
+    this.#handler = new ApiHandler(
+      { ...components, core: this.core },
+      { ...init, isStopping: () => this.#stop.signal.aborted },
+    );
+    this.#server = this.#createServer();
+  }
+
+  /** Listens; resolves with the port once requests are answered. */
+  async listen(): Promise<number> {
+    const { address, port } = this.#init;
+    await new Promise<void>((resolve, reject) => {
+      const fail = (cause: Error): void =>
+        reject(new PicoletError("unavailable", `cannot listen on ${address}:${port}`, { cause }));
+      this.#server.once("error", fail);
+      this.#server.listen({ host: address, port, backlog: BACKLOG }, () => {
+        this.#server.off("error", fail);
+        resolve();
+      });
+    });
+    this.#server.on("error", (error) => this.#components.log.warn("the API server's socket failed", { error }));
+    return this.port;
+  }
+
+  get port(): number {
+    const bound = this.#server.address();
+    if (bound === null || typeof bound === "string")
+      throw new PicoletError("internal", "the API server does not listen");
+    return (bound satisfies AddressInfo).port;
+  }
+
+  /** A client within this process that acts as `user`; authorization is asked as for anybody else. */
+  client(user: UserInfo): LocalKubeClient {
+    return new LocalKubeClient(this.core, user);
+  }
+
+  /** New certificates from the next handshake on. */
+  setTls(tls: ServerTls): void {
+    if ("setSecureContext" in this.#server) this.#server.setSecureContext(secureOptions(tls));
+  }
+
+  async run(signal: AbortSignal): Promise<void> {
+    if (!this.#server.listening) await this.listen();
+    using joined = joinSignals(signal, this.#stop.signal);
+    for (let round = 1; !joined.signal.aborted; round += 1) {
+      this.core.removeExpired();
+      if (round % ROUNDS_PER_COMPACTION === 0) this.core.store.compact();
+      await this.#components.clock.sleep(EXPIRY_INTERVAL, joined.signal).catch(() => undefined);
+    }
+    await aborted(joined.signal);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    // Watches and streams end first, so that their clients go elsewhere; requests are answered to their end.
+    this.#stop.abort();
+    const closed = new Promise<void>((resolve) => {
+      if (this.#server.listening) this.#server.close(() => resolve());
+      else resolve();
+    });
+    this.#server.closeIdleConnections();
+    await this.#handler.drained();
+    this.#server.closeAllConnections();
+    await closed;
+    this.core[Symbol.dispose]();
+  }
+
+  #createServer(): Server | TlsServer {
+    const { tls } = this.#init;
+    const options = {
+      keepAliveTimeout: KEEP_ALIVE_MS,
+      headersTimeout: HEADERS_TIMEOUT_MS,
+      requestTimeout: 0,
+      noDelay: true,
+    };
+    const listener = (message: IncomingMessage, response: ServerResponse): void =>
+      void this.#handler.handle(message, response, this.#stop.signal);
+    const server =
+      tls === undefined
+        ? createServer(options, listener)
+        : createTlsServer({ ...options, ...secureOptions(tls) }, listener);
+    server.on("upgrade", (message: IncomingMessage, socket: Duplex, head: Buffer) => {
+      void this.#handler.upgrade(message, socket, head, this.#stop.signal);
+    });
+    return server;
+  }
+}
+
+const secureOptions = ({ certificate, privateKey, clientCa }: ServerTls) => ({
+  cert: certificate,
+  key: privateKey,
+  ca: clientCa,
+  minVersion: "TLSv1.2" as const,
+  // Tokens are another way in: who has no certificate is let through to the authenticator.
+  requestCert: true,
+  rejectUnauthorized: false,
+});

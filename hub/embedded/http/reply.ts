@@ -1,0 +1,55 @@
+import type { ServerResponse } from "node:http";
+import { stringify } from "yaml";
+
+/** An answer that is not written yet. */
+export type Reply =
+  | {
+      readonly kind: "body";
+      readonly status: number;
+      readonly contentType: string;
+      readonly body: string | Buffer;
+      readonly headers?: Readonly<Record<string, string>>;
+    }
+  | { readonly kind: "stream"; readonly contentType: string; readonly chunks: AsyncIterable<string> }
+  /** The handler writes it itself. */
+  | { readonly kind: "taken" };
+
+export const jsonReply = (status: number, value: unknown): Reply => ({
+  kind: "body",
+  status,
+  contentType: "application/json",
+  body: JSON.stringify(value),
+});
+
+export const textReply = (status: number, body: string, contentType = "text/plain; charset=utf-8"): Reply => ({
+  kind: "body",
+  status,
+  contentType,
+  body,
+});
+
+export type Encode = (json: string) => { readonly body: string; readonly contentType: string };
+
+/** How JSON texts are written for a client. */
+export const encoderOf = (encoding: "json" | "yaml", isPretty: boolean): Encode => {
+  if (encoding === "yaml") return (json) => ({ body: stringify(JSON.parse(json)), contentType: "application/yaml" });
+  if (!isPretty) return (json) => ({ body: json, contentType: "application/json" });
+  return (json) => ({ body: JSON.stringify(JSON.parse(json), null, 2), contentType: "application/json" });
+};
+
+/** One piece after the other, waiting for a reader that is slow. Ends when the client goes away. */
+export async function writeChunks(response: ServerResponse, chunks: AsyncIterable<string>): Promise<void> {
+  for await (const chunk of chunks) {
+    if (response.destroyed) return;
+    if (response.write(chunk)) continue;
+    await new Promise<void>((resolve) => {
+      const done = (): void => {
+        response.off("drain", done);
+        response.off("close", done);
+        resolve();
+      };
+      response.on("drain", done);
+      response.on("close", done);
+    });
+  }
+}

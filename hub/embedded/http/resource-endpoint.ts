@@ -1,0 +1,328 @@
+/** HTTP around ResourceService: parameters, bodies, forms of answers. */
+import type { IncomingMessage } from "node:http";
+import type { Clock } from "../../../protocol/ports.ts";
+import type { PatchType } from "../patch/apply-patch.ts";
+import {
+  ALL_VERBS,
+  type ApiObject,
+  apiVersionOf,
+  type ResourceDefinition,
+  type UserInfo,
+} from "../resource-definition.ts";
+import type { ResourceRequest, WriteParams } from "../service/request.ts";
+import type { ListResult } from "../service/resource-reader.ts";
+import type { ResourceService } from "../service/resource-service.ts";
+import type { WatchItem } from "../service/resource-watch.ts";
+import { badRequest, methodNotAllowed, StatusError } from "../status-error.ts";
+import { type IncludeObject, toPartial, toTable } from "../table.ts";
+import { mediaType, type ParsedBody, parseBody, readBody, requireMediaType } from "./body.ts";
+import { type Negotiated, NOT_ACCEPTABLE, negotiate } from "./negotiation.ts";
+import { deleteParams, listParams, watchParams, writeParams } from "./params.ts";
+import { encoderOf, type Reply } from "./reply.ts";
+import type { RequestVerb, ResourcePath } from "./request-info.ts";
+
+export interface ResourceCall {
+  readonly message: IncomingMessage;
+  readonly query: URLSearchParams;
+  readonly path: ResourcePath;
+  readonly verb: RequestVerb;
+  readonly definition: ResourceDefinition;
+  readonly user: UserInfo;
+  readonly warnings: string[];
+  readonly authorizeCreate: () => void;
+  /** Aborts when the client goes away or the server stops. */
+  readonly signal: AbortSignal;
+}
+
+interface Answer {
+  readonly call: ResourceCall;
+  readonly negotiated: Negotiated;
+}
+
+const BODY_TYPES = ["application/json", "application/yaml", ""];
+
+const PATCH_TYPES: Readonly<Record<string, PatchType | "apply">> = {
+  "application/json-patch+json": "json",
+  "application/merge-patch+json": "merge",
+  "application/strategic-merge-patch+json": "strategic",
+  "application/apply-patch+yaml": "apply",
+};
+
+export class ResourceEndpoint {
+  readonly #service: ResourceService;
+  readonly #clock: Clock;
+
+  constructor({ service, clock }: { readonly service: ResourceService; readonly clock: Clock }) {
+    this.#service = service;
+    this.#clock = clock;
+  }
+
+  /** @throws StatusError */
+  async handle(call: ResourceCall): Promise<Reply> {
+    this.#requireVerb(call);
+    const negotiated = negotiate(call.message.headers.accept);
+    if (negotiated === undefined) throw new StatusError("NotAcceptable", NOT_ACCEPTABLE);
+    const answer: Answer = { call, negotiated };
+    switch (call.verb) {
+      case "get":
+        return this.#one(answer, 200, await this.#service.get(requestOf(call)));
+      case "list":
+        return this.#list(answer, await this.#service.list(requestOf(call), listParams(call.query)));
+      case "watch":
+        return this.#watch(answer);
+      case "create":
+      case "update":
+        return this.#write(answer);
+      case "patch":
+        return this.#patch(answer);
+      case "delete":
+        return this.#delete(answer);
+      case "deletecollection":
+        return this.#deleteCollection(answer);
+    }
+  }
+
+  #requireVerb({ definition, path, verb, message }: ResourceCall): void {
+    if (message.method === "HEAD") throw methodNotAllowed();
+    if (path.subresource === "") {
+      const isCollectionVerb = ["list", "create", "deletecollection"].includes(verb);
+      // A POST with a name and the like is no verb of an object.
+      if (verb === "create" && path.name !== "") throw methodNotAllowed();
+      if (!isCollectionVerb && path.name === "" && verb !== "watch") throw methodNotAllowed();
+      const isWide = definition.namespaced && path.namespace === "" && !["list", "watch"].includes(verb);
+      if (isWide || !(definition.verbs ?? ALL_VERBS).includes(verb)) throw methodNotAllowed();
+      return;
+    }
+    const subresource = definition.subresources?.find(({ name }) => name === path.subresource);
+    if (subresource === undefined || path.rest !== "")
+      throw new StatusError("NotFound", "the server could not find the requested resource", {});
+    if (!subresource.verbs.some((each) => each === verb)) throw methodNotAllowed();
+  }
+
+  async #write(answer: Answer): Promise<Reply> {
+    const { call } = answer;
+    const isCreate = call.verb === "create";
+    const type = mediaType(call.message.headers["content-type"]);
+    requireMediaType(type, BODY_TYPES);
+    const params = writeParams(isCreate ? "CreateOptions" : "UpdateOptions", call.query, userAgentOf(call), false);
+    const body = parseBody(await readBody(call.message), type);
+    const fields = objectOf(body, call);
+    reportDuplicates(call, body, params);
+    const request = requestOf(call);
+    const result = isCreate
+      ? await this.#service.create(request, fields, params)
+      : await this.#service.update(request, fields, params);
+    return this.#one(answer, result.isCreated ? 201 : 200, JSON.stringify(result.object));
+  }
+
+  async #patch(answer: Answer): Promise<Reply> {
+    const { call } = answer;
+    const contentType = mediaType(call.message.headers["content-type"]);
+    const type = PATCH_TYPES[contentType];
+    if (type === undefined) {
+      requireMediaType(contentType, Object.keys(PATCH_TYPES));
+      throw methodNotAllowed();
+    }
+    const params = writeParams("PatchOptions", call.query, userAgentOf(call), type === "apply");
+    if (params.isForced && type !== "apply") {
+      throw new StatusError(
+        "Invalid",
+        'PatchOptions.meta.k8s.io "" is invalid: force: Forbidden: may not be specified for non-apply patch',
+        {},
+      );
+    }
+    const body = parseBody(await readBody(call.message), contentType);
+    reportDuplicates(call, body, params);
+    const result = await this.#service.patch(requestOf(call), type, body.value, params);
+    return this.#one(answer, result.isCreated ? 201 : 200, JSON.stringify(result.object));
+  }
+
+  async #delete(answer: Answer): Promise<Reply> {
+    const { call } = answer;
+    const params = deleteParams(call.query, await readOptions(call));
+    const { object, isGone } = await this.#service.delete(requestOf(call), params);
+    if (!isGone) return this.#one(answer, 200, JSON.stringify(object));
+    const { plural, group } = call.definition;
+    const { name, uid } = object.metadata;
+    const status = {
+      kind: "Status",
+      apiVersion: "v1",
+      metadata: {},
+      status: "Success",
+      details: { name, ...(group === "" ? {} : { group }), kind: plural, uid },
+    };
+    return this.#plain(answer, 200, JSON.stringify(status));
+  }
+
+  async #deleteCollection(answer: Answer): Promise<Reply> {
+    const { call } = answer;
+    const params = deleteParams(call.query, await readOptions(call));
+    return this.#list(answer, await this.#service.deleteCollection(requestOf(call), listParams(call.query), params));
+  }
+
+  #plain({ call, negotiated }: Answer, status: number, json: string): Reply {
+    const encode = encoderOf(negotiated.encoding, isPretty(call));
+    return { kind: "body", status, ...encode(json), headers: warningHeaders(call) };
+  }
+
+  #one(answer: Answer, status: number, json: string): Reply {
+    const { form } = answer.negotiated;
+    if (form.kind === "object") return this.#plain(answer, status, json);
+    const object = JSON.parse(json) as ApiObject;
+    if (form.kind === "partial") return this.#plain(answer, status, JSON.stringify(toPartial(object, form.version)));
+    const { resourceVersion } = object.metadata;
+    return this.#plain(
+      answer,
+      status,
+      JSON.stringify(this.#table(answer.call, [object], form.version, { resourceVersion }, true)),
+    );
+  }
+
+  #list(answer: Answer, { items, revision, continueToken, remaining }: ListResult): Reply {
+    const { call, negotiated } = answer;
+    const { definition } = call;
+    const metadata = {
+      resourceVersion: String(revision),
+      ...(continueToken === "" ? {} : { continue: continueToken }),
+      ...(remaining === undefined ? {} : { remainingItemCount: remaining }),
+    };
+    const { form } = negotiated;
+    if (form.kind === "object") {
+      const kind = definition.listKind ?? `${definition.kind}List`;
+      const head = JSON.stringify({ kind, apiVersion: apiVersionOf(definition), metadata }).slice(0, -1);
+      return this.#plain(answer, 200, `${head},"items":[${items.join(",")}]}`);
+    }
+    const objects = items.map((item) => JSON.parse(item) as ApiObject);
+    if (form.kind === "table") {
+      return this.#plain(answer, 200, JSON.stringify(this.#table(call, objects, form.version, metadata, true)));
+    }
+    const partials = objects.map((object) => toPartial(object, form.version));
+    const list = {
+      kind: "PartialObjectMetadataList",
+      apiVersion: `meta.k8s.io/${form.version}`,
+      metadata,
+      items: partials,
+    };
+    return this.#plain(answer, 200, JSON.stringify(list));
+  }
+
+  #watch(answer: Answer): Reply {
+    const { call, negotiated } = answer;
+    if (negotiated.encoding !== "json") throw new StatusError("NotAcceptable", NOT_ACCEPTABLE);
+    const items = this.#service.watch(requestOf(call), watchParams(call.query), call.signal);
+    return { kind: "stream", contentType: "application/json", chunks: this.#lines(answer, items) };
+  }
+
+  async *#lines({ call, negotiated: { form } }: Answer, items: AsyncIterable<WatchItem>): AsyncIterable<string> {
+    let hasColumns = true;
+    for await (const item of items) {
+      if (item.type === "ERROR") {
+        yield `{"type":"ERROR","object":${JSON.stringify(item.error.toStatus())}}\n`;
+        return;
+      }
+      if (form.kind === "object") {
+        const body = item.type === "BOOKMARK" ? JSON.stringify(bookmarkOf(call.definition, item)) : item.body;
+        yield `{"type":"${item.type}","object":${body}}\n`;
+        continue;
+      }
+      const object = item.type === "BOOKMARK" ? bookmarkOf(call.definition, item) : item.object;
+      if (form.kind === "partial") {
+        yield `${JSON.stringify({ type: item.type, object: toPartial(object, form.version) })}\n`;
+        continue;
+      }
+      const { resourceVersion } = object.metadata;
+      const rows = item.type === "BOOKMARK" ? [] : [object];
+      const table = this.#table(call, rows, form.version, { resourceVersion }, hasColumns);
+      // A bookmark's row has the object alone.
+      if (item.type === "BOOKMARK") table.rows = [{ cells: [], object: toPartial(object, form.version) }];
+      else hasColumns = false;
+      yield `${JSON.stringify({ type: item.type, object: table })}\n`;
+    }
+  }
+
+  #table(
+    { definition, query }: ResourceCall,
+    objects: readonly ApiObject[],
+    version: "v1" | "v1beta1",
+    metadata: Readonly<Record<string, unknown>>,
+    hasColumns: boolean,
+  ): Record<string, unknown> {
+    const asked = query.get("includeObject");
+    const include: IncludeObject = asked === "None" || asked === "Object" ? asked : "Metadata";
+    return toTable(definition, objects, { version, include, now: this.#clock.wall(), hasColumns, metadata });
+  }
+}
+
+const requestOf = ({ user, definition, path, warnings, authorizeCreate }: ResourceCall): ResourceRequest => ({
+  user,
+  definition,
+  subresource: path.subresource,
+  namespace: path.namespace,
+  name: path.name,
+  warnings,
+  authorizeCreate,
+});
+
+const userAgentOf = ({ message }: ResourceCall): string => message.headers["user-agent"] ?? "";
+
+const isPretty = ({ query }: ResourceCall): boolean => ["true", "1"].includes(query.get("pretty") ?? "");
+
+/** Warnings of one answer, as in Kubernetes' own cut. */
+const MAX_WARNINGS_LENGTH = 4096;
+
+function warningHeaders({ warnings }: ResourceCall): Record<string, string> {
+  if (warnings.length === 0) return {};
+  const texts = [...new Set(warnings)].map((each) => `299 - ${JSON.stringify(each.replace(/[^\x20-\x7e]/g, "?"))}`);
+  let length = 0;
+  const kept = texts.filter((each) => {
+    length += each.length;
+    return length <= MAX_WARNINGS_LENGTH;
+  });
+  return { Warning: kept.join(", ") };
+}
+
+function objectOf({ value }: ParsedBody, { definition: { kind, version } }: ResourceCall): Record<string, unknown> {
+  if (typeof value === "object" && value !== null && !Array.isArray(value)) return value as Record<string, unknown>;
+  throw badRequest(`couldn't get version/kind; json parse error: cannot unmarshal into ${kind} of ${version}`);
+}
+
+function reportDuplicates(
+  { warnings, definition: { kind, version } }: ResourceCall,
+  { duplicates }: ParsedBody,
+  { fieldValidation }: WriteParams,
+): void {
+  if (duplicates.length === 0) return;
+  if (fieldValidation === "Warn") warnings.push(...duplicates);
+  if (fieldValidation !== "Strict") return;
+  throw badRequest(
+    `${kind} in version "${version}" cannot be handled as a ${kind}: strict decoding error: ${duplicates.join(", ")}`,
+  );
+}
+
+async function readOptions({ message }: ResourceCall): Promise<Readonly<Record<string, unknown>> | undefined> {
+  const body = await readBody(message);
+  if (body.length === 0) return undefined;
+  const type = mediaType(message.headers["content-type"]);
+  requireMediaType(type, BODY_TYPES);
+  const { value } = parseBody(body, type);
+  if (typeof value !== "object" || value === null || Array.isArray(value))
+    throw badRequest("cannot decode DeleteOptions");
+  return value as Readonly<Record<string, unknown>>;
+}
+
+function bookmarkOf(
+  definition: ResourceDefinition,
+  { revision, endsInitialEvents }: WatchItem & { type: "BOOKMARK" },
+): ApiObject {
+  const annotations = endsInitialEvents ? { annotations: { "k8s.io/initial-events-end": "true" } } : {};
+  return {
+    kind: definition.kind,
+    apiVersion: apiVersionOf(definition),
+    // It stands for no object and has no name.
+    metadata: {
+      resourceVersion: String(revision),
+      creationTimestamp: null,
+      ...annotations,
+    } as unknown as ApiObject["metadata"],
+  };
+}

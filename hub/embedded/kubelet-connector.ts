@@ -1,0 +1,50 @@
+import type { OutgoingHttpHeaders } from "node:http";
+import type { Duplex, Readable } from "node:stream";
+
+/** A node's kubelet endpoint, from the Node's status. */
+export interface KubeletTarget {
+  readonly node: string;
+  /** The first of InternalIP, ExternalIP, Hostname. */
+  readonly address: string;
+  /** `status.daemonEndpoints.kubeletEndpoint.Port`. */
+  readonly port: number;
+}
+
+export interface KubeletRequest {
+  readonly method: string;
+  /** With the query: `/containerLogs/default/a/main?follow=true`. */
+  readonly path: string;
+  /** Of the client, without what is for this server alone (authorization, cookies, impersonation). */
+  readonly headers: OutgoingHttpHeaders;
+  /** Undefined: none. */
+  readonly body: Readable | undefined;
+}
+
+export interface KubeletResponse {
+  readonly status: number;
+  readonly headers: OutgoingHttpHeaders;
+  /** Destroying it ends the request. */
+  readonly body: Readable;
+}
+
+/** What became of an upgrade: 101 and the connection as it goes on, or a plain answer that refuses it. */
+export type KubeletUpgrade =
+  | {
+      readonly kind: "upgraded";
+      /** Of the 101 answer. */
+      readonly headers: OutgoingHttpHeaders;
+      /** What the kubelet sent behind its answer already, then everything else; both ways. */
+      readonly connection: Duplex;
+    }
+  | ({ readonly kind: "refused" } & KubeletResponse);
+
+/**
+ * How the embedded API server reaches kubelets: over TLS, with its own client certificate, verifying theirs, as a real
+ * API server does.
+ */
+export interface KubeletConnector {
+  /** @throws `unavailable` when the kubelet cannot be reached */
+  request(target: KubeletTarget, request: KubeletRequest, signal: AbortSignal): Promise<KubeletResponse>;
+  /** A request with `Connection: Upgrade` (SPDY or WebSocket). The bytes behind it are not looked into. */
+  upgrade(target: KubeletTarget, request: KubeletRequest, signal: AbortSignal): Promise<KubeletUpgrade>;
+}

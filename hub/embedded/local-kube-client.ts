@@ -1,0 +1,156 @@
+import { PicoletError } from "../../protocol/errors.ts";
+import type {
+  DeleteOptions,
+  KubeClient,
+  KubeList,
+  KubeObject,
+  ListOptions,
+  ObjectRef,
+  PatchKind,
+  ResourceType,
+  WatchEvent,
+  WriteOptions,
+} from "../core/kube-client.ts";
+import { requireAccess } from "./auth/access.ts";
+import { AUTHENTICATED } from "./auth/attributes.ts";
+import { apiVersionOf, type UserInfo } from "./resource-definition.ts";
+import type { ApiServerCore } from "./server-core.ts";
+import type { ListParams, ResourceRequest, WriteParams } from "./service/request.ts";
+import { pathNotFound } from "./status-error.ts";
+
+type Fields = Record<string, unknown>;
+
+/** Named in managedFields where a call names none. */
+const FIELD_MANAGER = "picolet-hub";
+
+/** The API without HTTP, for what runs beside it in this process. Errors are StatusErrors. */
+export class LocalKubeClient implements KubeClient {
+  readonly #core: ApiServerCore;
+  readonly #user: UserInfo;
+
+  constructor(core: ApiServerCore, user: UserInfo) {
+    this.#core = core;
+    this.#user = user;
+  }
+
+  as(user: string, groups: readonly string[]): LocalKubeClient {
+    return new LocalKubeClient(this.#core, { name: user, uid: "", groups: [...groups, AUTHENTICATED], extra: {} });
+  }
+
+  async get(type: ResourceType, ref: ObjectRef, signal: AbortSignal): Promise<KubeObject> {
+    signal.throwIfAborted();
+    return JSON.parse(await this.#core.service.get(this.#request("get", type, ref))) as KubeObject;
+  }
+
+  async list(type: ResourceType, options: ListOptions, signal: AbortSignal): Promise<KubeList> {
+    signal.throwIfAborted();
+    const request = this.#request("list", type, { namespace: options.namespace ?? "", name: "" });
+    const { items, revision, continueToken } = await this.#core.service.list(request, listParamsOf(options));
+    return {
+      items: items.map((item) => JSON.parse(item) as KubeObject),
+      resourceVersion: String(revision),
+      continue: continueToken === "" ? undefined : continueToken,
+    };
+  }
+
+  async *watch(type: ResourceType, options: ListOptions, signal: AbortSignal): AsyncIterable<WatchEvent> {
+    const request = this.#request("watch", type, { namespace: options.namespace ?? "", name: "" });
+    const params = {
+      ...listParamsOf(options),
+      wantsBookmarks: true,
+      timeoutSeconds: undefined,
+      sendInitialEvents: undefined,
+    };
+    for await (const item of this.#core.service.watch(request, params, signal)) {
+      if (item.type === "ERROR") throw item.error;
+      if (item.type === "BOOKMARK") yield { type: "BOOKMARK", resourceVersion: String(item.revision) };
+      else yield { type: item.type, object: item.object };
+    }
+  }
+
+  async create(
+    type: ResourceType,
+    ref: ObjectRef,
+    object: Readonly<Record<string, unknown>>,
+    options: WriteOptions,
+    signal: AbortSignal,
+  ): Promise<KubeObject> {
+    signal.throwIfAborted();
+    const name = options.subresource === undefined ? "" : ref.name;
+    const request = this.#request("create", type, { ...ref, name }, options.subresource);
+    const input = structuredClone(object) as Fields;
+    if (options.subresource === undefined && ref.name !== "") {
+      const metadata = (input.metadata ?? {}) as Fields;
+      input.metadata = { ...metadata, name: metadata.name ?? ref.name };
+    }
+    return (await this.#core.service.create(request, input, writeParamsOf(options))).object;
+  }
+
+  async update(
+    type: ResourceType,
+    ref: ObjectRef,
+    object: KubeObject,
+    options: WriteOptions,
+    signal: AbortSignal,
+  ): Promise<KubeObject> {
+    signal.throwIfAborted();
+    const request = this.#request("update", type, ref, options.subresource);
+    const input = structuredClone(object) as unknown as Fields;
+    return (await this.#core.service.update(request, input, writeParamsOf(options))).object;
+  }
+
+  async patch(
+    type: ResourceType,
+    ref: ObjectRef,
+    kind: PatchKind,
+    patch: unknown,
+    options: WriteOptions,
+    signal: AbortSignal,
+  ): Promise<KubeObject> {
+    signal.throwIfAborted();
+    const request = this.#request("patch", type, ref, options.subresource);
+    const params = writeParamsOf(options);
+    return (await this.#core.service.patch(request, kind, structuredClone(patch), params)).object;
+  }
+
+  async delete(type: ResourceType, ref: ObjectRef, options: DeleteOptions, signal: AbortSignal): Promise<void> {
+    signal.throwIfAborted();
+    const { gracePeriodSeconds, propagationPolicy, uid, resourceVersion } = options;
+    const params = { isDryRun: false, gracePeriodSeconds, propagationPolicy, uid, resourceVersion };
+    await this.#core.service.delete(this.#request("delete", type, ref), params);
+  }
+
+  /** @throws StatusError 403, 404 */
+  #request(verb: string, type: ResourceType, { namespace, name }: ObjectRef, subresource = ""): ResourceRequest {
+    const { group, version, plural } = type;
+    const authorize = (wanted: string): void =>
+      requireAccess(this.#core.authorizer, {
+        ...{ kind: "resource", user: this.#user, verb: wanted },
+        ...{ group, version, plural, subresource, namespace, name },
+      });
+    authorize(verb);
+    const definition = this.#core.table.find(apiVersionOf(type), plural);
+    if (definition === undefined) throw pathNotFound();
+    if (definition.namespaced && namespace === "" && verb !== "list" && verb !== "watch") {
+      throw new PicoletError("invalid", `cannot ${verb} ${plural} without a namespace`);
+    }
+    const user = this.#user;
+    return { user, definition, subresource, namespace, name, warnings: [], authorizeCreate: () => authorize("create") };
+  }
+}
+
+const listParamsOf = (options: ListOptions): ListParams => ({
+  labelSelector: options.labelSelector ?? "",
+  fieldSelector: options.fieldSelector ?? "",
+  limit: options.limit ?? 0,
+  continueToken: options.continue ?? "",
+  resourceVersion: options.resourceVersion ?? "",
+  resourceVersionMatch: "",
+});
+
+const writeParamsOf = ({ dryRun = false, fieldManager = FIELD_MANAGER }: WriteOptions): WriteParams => ({
+  isDryRun: dryRun,
+  fieldManager,
+  fieldValidation: "Ignore",
+  isForced: false,
+});

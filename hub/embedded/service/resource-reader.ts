@@ -1,0 +1,213 @@
+import type { Random } from "../../../protocol/ports.ts";
+import {
+  type ApiObject,
+  type ObjectLookup,
+  type ResourceDefinition,
+  resourceName,
+  type StrategyContext,
+} from "../resource-definition.ts";
+import type { ResourceTable } from "../resource-table.ts";
+import { parseFieldSelector, parseLabelSelector } from "../selectors.ts";
+import { badRequest, expired, notFound, StatusError } from "../status-error.ts";
+import type { ObjectStore, StoredObject } from "../store/object-store.ts";
+import type { ListParams, ResourceRequest } from "./request.ts";
+
+export type ObjectFilter = (object: ApiObject) => boolean;
+
+export interface ListResult {
+  /** JSON texts of whole objects. */
+  readonly items: readonly string[];
+  readonly revision: number;
+  readonly continueToken: string;
+  readonly remaining: number | undefined;
+}
+
+interface ContinueToken {
+  readonly revision: number;
+  readonly namespace: string;
+  readonly name: string;
+}
+
+/** Objects on one page, whatever a client asks for: Kubernetes has no limit, its clients use 500. */
+const MAX_LIMIT = 100_000;
+
+export const EXPIRED_CONTINUE =
+  "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter.";
+
+/** What a list or watch with these selectors shows; undefined: everything. @throws StatusError 400 */
+export function objectFilter(
+  definition: ResourceDefinition,
+  { labelSelector, fieldSelector }: { readonly labelSelector: string; readonly fieldSelector: string },
+): ObjectFilter | undefined {
+  const filters: ObjectFilter[] = [];
+  if (labelSelector !== "") {
+    const matches = parseLabelSelector(labelSelector);
+    filters.push((object) => matches(object.metadata.labels));
+  }
+  for (const { field, value, isEqual } of parseFieldSelector(fieldSelector)) {
+    const read = fieldReader(definition, field);
+    filters.push((object) => (read(object) === value) === isEqual);
+  }
+  if (filters.length === 0) return undefined;
+  return (object) => filters.every((matches) => matches(object));
+}
+
+function fieldReader(definition: ResourceDefinition, field: string): (object: ApiObject) => string {
+  if (field === "metadata.name") return ({ metadata }) => metadata.name;
+  if (field === "metadata.namespace" && definition.namespaced) return ({ metadata }) => metadata.namespace ?? "";
+  const read = definition.selectableFields?.[field];
+  if (read === undefined) throw badRequest(`field label not supported: ${field}`);
+  return read;
+}
+
+/** Whether a selector may answer differently for the two. */
+export function differsForSelectors(definition: ResourceDefinition, a: ApiObject, b: ApiObject): boolean {
+  const left = a.metadata.labels ?? {};
+  const right = b.metadata.labels ?? {};
+  const keys = Object.keys(left);
+  if (keys.length !== Object.keys(right).length || keys.some((key) => left[key] !== right[key])) return true;
+  return Object.values(definition.selectableFields ?? {}).some((read) => read(a) !== read(b));
+}
+
+/** Reads for requests, and the lookups that strategies may make. */
+export class ResourceReader implements ObjectLookup {
+  readonly #store: ObjectStore;
+  readonly #table: ResourceTable;
+  readonly #now: () => Date;
+  readonly #random: Random;
+
+  constructor(components: {
+    readonly store: ObjectStore;
+    readonly table: ResourceTable;
+    readonly now: () => Date;
+    readonly random: Random;
+  }) {
+    this.#store = components.store;
+    this.#table = components.table;
+    this.#now = components.now;
+    this.#random = components.random;
+  }
+
+  get(resource: string, namespace: string, name: string): ApiObject | undefined {
+    const definition = this.#table.named(resource);
+    if (definition === undefined) return undefined;
+    const stored = this.#store.get({ resource, namespace: definition.namespaced ? namespace : "", name });
+    return stored === undefined ? undefined : parseObject(stored);
+  }
+
+  list(resource: string, namespace: string): readonly ApiObject[] {
+    return [...this.#store.list(resource, namespace)].map(parseObject);
+  }
+
+  contextOf({
+    user,
+    subresource,
+  }: {
+    readonly user: ResourceRequest["user"];
+    readonly subresource: string;
+  }): StrategyContext {
+    return { user, subresource, now: this.#now(), lookup: this, random: this.#random };
+  }
+
+  /** @throws StatusError 404 */
+  fetch({ definition, namespace, name }: ResourceRequest): StoredObject {
+    const stored = this.#store.get({ resource: resourceName(definition), namespace, name });
+    if (stored === undefined) throw notFound(definition, name);
+    return stored;
+  }
+
+  listFor({ definition, namespace }: ResourceRequest, params: ListParams): ListResult {
+    const filter = objectFilter(definition, params);
+    const resource = resourceName(definition);
+    const from = params.continueToken === "" ? undefined : this.#openToken(resource, params);
+    if (from === undefined) this.#checkVersion(params);
+    const revision = from?.revision ?? this.#store.headRevision;
+    const limit = Math.min(params.limit === 0 ? Number.POSITIVE_INFINITY : params.limit, MAX_LIMIT);
+    const items: string[] = [];
+    let last: ApiObject | undefined;
+    let isMore = false;
+    for (const stored of this.#store.list(resource, namespace, from)) {
+      const object = filter !== undefined || Number.isFinite(limit) ? parseObject(stored) : undefined;
+      if (filter !== undefined && object !== undefined && !filter(object)) continue;
+      if (items.length >= limit) {
+        isMore = true;
+        break;
+      }
+      items.push(stored.body);
+      last = object;
+    }
+    const continueToken = isMore && last !== undefined ? sealToken(revision, last) : "";
+    const countable = isMore && filter === undefined && from === undefined && namespace === "";
+    const remaining = countable ? this.#store.count(resource) - items.length : undefined;
+    return { items, revision, continueToken, remaining };
+  }
+
+  #openToken(resource: string, { continueToken, resourceVersion, resourceVersionMatch }: ListParams): ContinueToken {
+    if (resourceVersionMatch !== "") {
+      throw badRequest("resourceVersionMatch is forbidden when continue is provided");
+    }
+    if (resourceVersion !== "" && resourceVersion !== "0") {
+      throw badRequest("specifying resource version is not allowed when using continue");
+    }
+    const token = readToken(continueToken);
+    if (token === undefined)
+      throw badRequest(`continue key is not valid: ${JSON.stringify(continueToken.slice(0, 64))}`);
+    // The rest is read as it is now. Whoever then watches from the token's revision is told of everything since.
+    if (token.revision < this.#store.floor(resource)) throw expired(EXPIRED_CONTINUE);
+    return token;
+  }
+
+  #checkVersion({ resourceVersion, resourceVersionMatch }: ListParams): void {
+    if (resourceVersionMatch !== "" && resourceVersion === "") {
+      throw badRequest("resourceVersionMatch is forbidden unless resourceVersion is provided");
+    }
+    if (!["", "Exact", "NotOlderThan"].includes(resourceVersionMatch)) {
+      throw badRequest(
+        `resourceVersionMatch: Unsupported value: ${JSON.stringify(resourceVersionMatch)}: supported values: "Exact", "NotOlderThan", ""`,
+      );
+    }
+    if (resourceVersion === "" || resourceVersion === "0") return;
+    const wanted = parseRevision(resourceVersion);
+    const current = this.#store.headRevision;
+    if (wanted > current) {
+      throw new StatusError("Timeout", `Too large resource version: ${wanted}, current: ${current}`, {
+        causes: [{ reason: "ResourceVersionTooLarge", message: "Too large resource version" }],
+        retryAfterSeconds: 1,
+      });
+    }
+    if (resourceVersionMatch === "Exact" && wanted < current) {
+      throw expired(`The resourceVersion for the provided list is too old.`);
+    }
+  }
+}
+
+export const parseObject = ({ body }: { readonly body: string }): ApiObject => JSON.parse(body) as ApiObject;
+
+/** @throws StatusError 400 */
+export function parseRevision(text: string): number {
+  const value = Number(text);
+  if (!/^\d{1,16}$/.test(text) || !Number.isSafeInteger(value)) {
+    throw badRequest(
+      `Invalid value: ${JSON.stringify(text)}: strconv.ParseUint: parsing ${JSON.stringify(text)}: invalid syntax`,
+    );
+  }
+  return value;
+}
+
+function sealToken(revision: number, { metadata }: ApiObject): string {
+  const token = { v: "meta.k8s.io/v1", rv: revision, namespace: metadata.namespace ?? "", name: metadata.name };
+  return Buffer.from(JSON.stringify(token)).toString("base64url");
+}
+
+function readToken(text: string): ContinueToken | undefined {
+  try {
+    const token: unknown = JSON.parse(Buffer.from(text, "base64url").toString("utf8"));
+    if (typeof token !== "object" || token === null) return undefined;
+    const { rv, namespace, name } = token as Readonly<Record<string, unknown>>;
+    if (typeof rv !== "number" || !Number.isSafeInteger(rv)) return undefined;
+    if (typeof namespace !== "string" || typeof name !== "string") return undefined;
+    return { revision: rv, namespace, name };
+  } catch {
+    return undefined;
+  }
+}
