@@ -98,7 +98,8 @@ function preparePodSubresource(pod: ApiObject, old: ApiObject, context: Strategy
   const { subresource } = context;
   const spec = section(pod, "spec");
   const status = section(pod, "status");
-  pod.metadata = { ...structuredClone(old.metadata), resourceVersion: pod.metadata.resourceVersion ?? "" };
+  if (old.metadata.ownerReferences === undefined) delete pod.metadata.ownerReferences;
+  else pod.metadata.ownerReferences = structuredClone(old.metadata.ownerReferences);
   pod.spec = structuredClone(section(old, "spec"));
   pod.status = structuredClone(section(old, "status"));
   if (subresource === "status") {

@@ -4,7 +4,7 @@ import { hasLabels, meets } from "../label-selector.ts";
 import type { NodeObject } from "../objects.ts";
 
 type NodeAffinity = NonNullable<NonNullable<Pod["spec"]["affinity"]>["nodeAffinity"]>;
-type NodeSelectorTerm = NonNullable<
+export type NodeSelectorTerm = NonNullable<
   NodeAffinity["requiredDuringSchedulingIgnoredDuringExecution"]
 >["nodeSelectorTerms"][number];
 

@@ -59,6 +59,7 @@ export class NodeInfo {
   #node: NodeObject;
   #allocatable: Amounts;
   readonly #pods = new Map<string, PodNeeds>();
+  readonly #repelling = new Set<PodNeeds>();
   readonly #requested = new Map<string, bigint>();
   #cpu = 0n;
   #memory = 0n;
@@ -79,6 +80,11 @@ export class NodeInfo {
 
   get pods(): Iterable<PodNeeds> {
     return this.#pods.values();
+  }
+
+  /** Those that keep others away from where they are. */
+  get repelling(): Iterable<PodNeeds> {
+    return this.#repelling;
   }
 
   get podCount(): number {
@@ -106,6 +112,8 @@ export class NodeInfo {
     const uid = needs.pod.metadata.uid ?? "";
     this.remove(uid);
     this.#pods.set(uid, needs);
+    const antiAffinity = needs.pod.spec.affinity?.podAntiAffinity;
+    if ((antiAffinity?.requiredDuringSchedulingIgnoredDuringExecution ?? []).length > 0) this.#repelling.add(needs);
     this.#count(needs, 1n);
   }
 
@@ -113,6 +121,7 @@ export class NodeInfo {
     const needs = this.#pods.get(uid);
     if (needs === undefined) return;
     this.#pods.delete(uid);
+    this.#repelling.delete(needs);
     this.#count(needs, -1n);
   }
 

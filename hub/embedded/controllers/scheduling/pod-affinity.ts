@@ -90,18 +90,22 @@ export class PodAffinityCheck {
     this.#antiAffinity = requiredTerms(pod.spec.affinity?.podAntiAffinity);
     const about = (term: Term, owner: Pod, candidate: Pod) => isAbout(term, owner, candidate, namespaceLabels);
     const preferred = this.#preferredTerms();
+    // A pod that wants nothing of others has only those to mind that keep it away: most often none at all.
+    const isIndifferent = this.#affinity.length + this.#antiAffinity.length + preferred.length === 0;
     for (const info of nodes) {
-      for (const { pod: other } of info.pods) {
+      for (const { pod: other } of info.repelling) {
+        for (const term of requiredTerms(other.spec.affinity?.podAntiAffinity)) {
+          if (!about(term, other, pod)) continue;
+          this.#repelling.add(info.node, term.topologyKey, 1);
+          this.#repellingKeys.add(term.topologyKey);
+        }
+      }
+      for (const { pod: other } of isIndifferent ? [] : info.pods) {
         if (this.#affinity.length > 0 && this.#affinity.every((term) => about(term, pod, other))) {
           for (const { topologyKey } of this.#affinity) this.#matching.add(info.node, topologyKey, 1);
         }
         for (const term of this.#antiAffinity) {
           if (about(term, pod, other)) this.#repelled.add(info.node, term.topologyKey, 1);
-        }
-        for (const term of requiredTerms(other.spec.affinity?.podAntiAffinity)) {
-          if (!about(term, other, pod)) continue;
-          this.#repelling.add(info.node, term.topologyKey, 1);
-          this.#repellingKeys.add(term.topologyKey);
         }
         for (const { term, weight, counts } of preferred) {
           if (about(term, pod, other)) counts.add(info.node, term.topologyKey, weight);

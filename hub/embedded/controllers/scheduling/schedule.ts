@@ -5,14 +5,14 @@
  */
 import type { Pod } from "../../../../protocol/pod.ts";
 import type { Random } from "../../../../protocol/ports.ts";
-import { tolerates, untoleratedTaint } from "../objects.ts";
-import { preferenceWeight, selectsNode } from "./node-affinity.ts";
+import { type NodeObject, tolerates, untoleratedTaint } from "../objects.ts";
+import { namedNode, preferenceWeight, selectsNode } from "./node-affinity.ts";
 import { type NodeInfo, type PodNeeds, podNeeds, portsConflict } from "./node-info.ts";
 import { type NamespaceLabels, PodAffinityCheck } from "./pod-affinity.ts";
 import { TopologySpreadCheck } from "./topology-spread.ts";
 
 export type Decision =
-  | { readonly kind: "fits"; readonly node: string; readonly needs: PodNeeds }
+  | { readonly kind: "fits"; readonly node: string }
   /** @property message of the event and of the condition */
   | { readonly kind: "unschedulable"; readonly message: string };
 
@@ -22,6 +22,8 @@ export interface ScheduleInput {
   readonly namespaceLabels: NamespaceLabels;
   /** Why no node at all can take it (a volume claim that is missing or not bound), else undefined. */
   readonly obstacle?: string | undefined;
+  /** Why it may not be on this node for its volumes' sake. */
+  readonly nodeProblem?: (node: NodeObject) => string | undefined;
 }
 
 /** @param random which of the best, where there are several */
@@ -36,7 +38,14 @@ export function schedule(input: ScheduleInput, random: Random): Decision {
     needs: podNeeds(pod),
     affinity: new PodAffinityCheck(pod, nodes, input.namespaceLabels),
     spread: new TopologySpreadCheck(pod, nodes),
+    nodeProblem: input.nodeProblem ?? (() => undefined),
   };
+  // The pod of a DaemonSet has one node to go to; the others are looked at only to say why not.
+  const name = namedNode(pod.spec);
+  const named = name === undefined ? undefined : nodes.find(({ node }) => node.metadata.name === name);
+  if (named !== undefined && problemsOf(named, checks).length === 0) {
+    return { kind: "fits", node: named.node.metadata.name };
+  }
   const feasible: NodeInfo[] = [];
   const counts = new Map<string, number>();
   for (const info of nodes) {
@@ -45,7 +54,7 @@ export function schedule(input: ScheduleInput, random: Random): Decision {
     for (const reason of reasons) counts.set(reason, (counts.get(reason) ?? 0) + 1);
   }
   const chosen = best(feasible, checks, random);
-  if (chosen !== undefined) return { kind: "fits", node: chosen.node.metadata.name, needs: checks.needs };
+  if (chosen !== undefined) return { kind: "fits", node: chosen.node.metadata.name };
   const reasons = [...counts].map(([reason, count]) => `${count} ${reason}`).sort();
   return { kind: "unschedulable", message: `0/${total} nodes are available: ${reasons.join(", ")}.` };
 }
@@ -54,11 +63,12 @@ interface Checks {
   readonly needs: PodNeeds;
   readonly affinity: PodAffinityCheck;
   readonly spread: TopologySpreadCheck;
+  readonly nodeProblem: (node: NodeObject) => string | undefined;
 }
 
 const UNSCHEDULABLE = { key: "node.kubernetes.io/unschedulable", effect: "NoSchedule" } as const;
 
-function problemsOf(info: NodeInfo, { needs, affinity, spread }: Checks): readonly string[] {
+function problemsOf(info: NodeInfo, { needs, affinity, spread, nodeProblem }: Checks): readonly string[] {
   const { node } = info;
   const { spec } = needs.pod;
   const tolerations = spec.tolerations ?? [];
@@ -75,7 +85,7 @@ function problemsOf(info: NodeInfo, { needs, affinity, spread }: Checks): readon
   }
   const insufficient = resourceProblems(info, needs);
   if (insufficient.length > 0) return insufficient;
-  const problem = spread.problem(node) ?? affinity.problem(node);
+  const problem = nodeProblem(node) ?? spread.problem(node) ?? affinity.problem(node);
   return problem === undefined ? [] : [problem];
 }
 

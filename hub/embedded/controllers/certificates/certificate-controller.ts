@@ -1,0 +1,161 @@
+import type { Component } from "../../../../protocol/async/component.ts";
+import { describeError, isPicoletError } from "../../../../protocol/errors.ts";
+import { type Millis, millis } from "../../../../protocol/ports.ts";
+import type { ObjectCache } from "../object-cache.ts";
+import { timeText } from "../objects.ts";
+import type { ControllerPorts } from "../ports.ts";
+import { ReconcileLoop } from "../reconcile-loop.ts";
+import { CERTIFICATE_SIGNING_REQUESTS, SUBJECT_ACCESS_REVIEWS } from "../resource-types.ts";
+import type { CertificateIssuer } from "./certificate-issuer.ts";
+import {
+  API_CLIENT,
+  apiClientProblem,
+  approvalRight,
+  isToBeSigned,
+  kubeletClientProblem,
+  requestPem,
+  type SigningRequest,
+  timeLeft,
+} from "./plan-certificate.ts";
+
+/** A request that nobody decides on is looked at again only to be cleaned up. */
+const MAX_WAIT_MS = 3_600_000;
+
+/** Approves nodes' requests that their requestors may make, signs approved ones for clients, deletes old ones. */
+export class CertificateController implements Component {
+  readonly name = "certificate controller";
+  readonly #ports: ControllerPorts;
+  readonly #requests: ObjectCache;
+  readonly #issuer: CertificateIssuer;
+  readonly #loop: ReconcileLoop;
+
+  constructor(components: ControllerPorts & { readonly requests: ObjectCache; readonly issuer: CertificateIssuer }) {
+    const { requests, issuer, ...ports } = components;
+    this.#ports = ports;
+    this.#requests = requests;
+    this.#issuer = issuer;
+    this.#loop = new ReconcileLoop(ports, {
+      name: this.name,
+      needs: [requests],
+      reconcile: (name, signal) => this.#reconcile(name, signal),
+    });
+    requests.onChange(({ key }) => this.#loop.add(key));
+  }
+
+  run(signal: AbortSignal): Promise<void> {
+    return this.#loop.run(signal);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#loop[Symbol.asyncDispose]();
+  }
+
+  async #reconcile(name: string, signal: AbortSignal): Promise<Millis | undefined> {
+    const request = this.#requests.get(name) as SigningRequest | undefined;
+    if (request === undefined || request.metadata.deletionTimestamp !== undefined) return undefined;
+    const left = timeLeft(request, this.#ports.clock.wall().getTime());
+    if (left <= 0) {
+      await this.#delete(request, signal);
+      return undefined;
+    }
+    if (isToBeSigned(request)) await this.#sign(request, signal);
+    else await this.#approve(request, signal);
+    return millis(Math.min(left, MAX_WAIT_MS));
+  }
+
+  async #delete({ metadata }: SigningRequest, signal: AbortSignal): Promise<void> {
+    const ref = { namespace: "", name: metadata.name };
+    const options = metadata.uid === undefined ? {} : { uid: metadata.uid };
+    try {
+      await this.#ports.client.delete(CERTIFICATE_SIGNING_REQUESTS, ref, options, signal);
+    } catch (error) {
+      if (!isPicoletError(error, "not_found")) throw error;
+    }
+  }
+
+  #subjectOf(request: SigningRequest): ReturnType<CertificateIssuer["read"]> | undefined {
+    try {
+      return this.#issuer.read(requestPem(request));
+    } catch (error) {
+      if (isPicoletError(error, "invalid")) return undefined;
+      throw error;
+    }
+  }
+
+  async #approve(request: SigningRequest, signal: AbortSignal): Promise<void> {
+    const subject = this.#subjectOf(request);
+    const right = subject === undefined ? undefined : approvalRight(request, subject);
+    if (right === undefined || !(await this.#isAllowed(request, right, signal))) return;
+    const approved = {
+      type: "Approved",
+      reason: "AutoApproved",
+      message:
+        right === "selfnodeclient"
+          ? "Auto approving self kubelet client certificate after SubjectAccessReview."
+          : "Auto approving kubelet client certificate after SubjectAccessReview.",
+    };
+    await this.#writeCondition(request, approved, "approval", signal);
+  }
+
+  async #isAllowed({ spec }: SigningRequest, right: string, signal: AbortSignal): Promise<boolean> {
+    const resourceAttributes = {
+      group: CERTIFICATE_SIGNING_REQUESTS.group,
+      version: "*",
+      resource: CERTIFICATE_SIGNING_REQUESTS.plural,
+      subresource: right,
+      verb: "create",
+    };
+    const { username: user, uid, groups, extra } = spec;
+    const review = {
+      apiVersion: "authorization.k8s.io/v1",
+      kind: "SubjectAccessReview",
+      metadata: {},
+      spec: { user, uid, groups, extra, resourceAttributes },
+    };
+    const answer = await this.#ports.client.create(
+      SUBJECT_ACCESS_REVIEWS,
+      { namespace: "", name: "" },
+      review,
+      {},
+      signal,
+    );
+    return (answer.status as { allowed?: boolean } | undefined)?.allowed === true;
+  }
+
+  async #sign(request: SigningRequest, signal: AbortSignal): Promise<void> {
+    const subject = this.#subjectOf(request);
+    const check = request.spec.signerName === API_CLIENT ? apiClientProblem : kubeletClientProblem;
+    const problem = subject === undefined ? "the request cannot be read" : check(request, subject);
+    if (problem !== undefined) {
+      const failed = { type: "Failed", reason: "SignerValidationFailure", message: problem };
+      await this.#writeCondition(request, failed, "status", signal);
+      return;
+    }
+    let certificate: string;
+    try {
+      certificate = this.#issuer.issue(requestPem(request), request.spec.expirationSeconds);
+    } catch (error) {
+      if (!isPicoletError(error, "invalid")) throw error;
+      const failed = { type: "Failed", reason: "SignerValidationFailure", message: describeError(error) };
+      await this.#writeCondition(request, failed, "status", signal);
+      return;
+    }
+    const status = { ...request.status, certificate: Buffer.from(certificate).toString("base64") };
+    const ref = { namespace: "", name: request.metadata.name };
+    const update = { ...request, status };
+    await this.#ports.client.update(CERTIFICATE_SIGNING_REQUESTS, ref, update, { subresource: "status" }, signal);
+  }
+
+  async #writeCondition(
+    request: SigningRequest,
+    condition: { readonly type: string; readonly reason: string; readonly message: string },
+    subresource: "approval" | "status",
+    signal: AbortSignal,
+  ): Promise<void> {
+    const now = timeText(this.#ports.clock.wall());
+    const full = { ...condition, status: "True", lastUpdateTime: now, lastTransitionTime: now };
+    const status = { ...request.status, conditions: [...(request.status?.conditions ?? []), full] };
+    const ref = { namespace: "", name: request.metadata.name };
+    await this.#ports.client.update(CERTIFICATE_SIGNING_REQUESTS, ref, { ...request, status }, { subresource }, signal);
+  }
+}

@@ -1,0 +1,90 @@
+/** What becomes of a CertificateSigningRequest: pure. Rules of pkg/controller/certificates (Kubernetes 1.34). */
+import type { KubeObject } from "../../../core/kube-client.ts";
+import { type Condition, conditionOf } from "../objects.ts";
+import type { CertificateIssuer } from "./certificate-issuer.ts";
+
+export const KUBELET_CLIENT = "kubernetes.io/kube-apiserver-client-kubelet";
+export const API_CLIENT = "kubernetes.io/kube-apiserver-client";
+
+export interface SigningRequest extends KubeObject {
+  readonly spec: {
+    /** Base64 of the PEM text. */
+    readonly request: string;
+    readonly signerName: string;
+    readonly usages?: readonly string[];
+    readonly expirationSeconds?: number;
+    readonly username?: string;
+    readonly uid?: string;
+    readonly groups?: readonly string[];
+    readonly extra?: Readonly<Record<string, readonly string[]>>;
+  };
+  readonly status?: {
+    readonly certificate?: string;
+    readonly conditions?: readonly (Condition & { lastUpdateTime?: string })[];
+  };
+}
+
+type Subject = ReturnType<CertificateIssuer["read"]>;
+
+const KUBELET_USAGES: readonly string[] = ["client auth", "digital signature", "key encipherment"];
+const NODE_PREFIX = "system:node:";
+
+export const hasCondition = (request: SigningRequest, type: string): boolean =>
+  conditionOf(request.status?.conditions, type)?.status === "True";
+
+const isDecided = (request: SigningRequest): boolean =>
+  hasCondition(request, "Approved") || hasCondition(request, "Denied");
+
+export const requestPem = ({ spec }: SigningRequest): string => Buffer.from(spec.request, "base64").toString();
+
+/** Which right its requestor needs for the approver to approve it; undefined: a human decides. */
+export function approvalRight(request: SigningRequest, subject: Subject): "nodeclient" | "selfnodeclient" | undefined {
+  if (isDecided(request) || request.spec.signerName !== KUBELET_CLIENT) return undefined;
+  if (kubeletClientProblem(request, subject) !== undefined) return undefined;
+  return request.spec.username === subject.commonName ? "selfnodeclient" : "nodeclient";
+}
+
+/** Why it is no request of a kubelet for its client certificate. */
+export function kubeletClientProblem({ spec }: SigningRequest, subject: Subject): string | undefined {
+  if (subject.organizations.length !== 1 || subject.organizations[0] !== "system:nodes") {
+    return "subject organization is not system:nodes";
+  }
+  if (subject.hasOthers) return "subject alternative names or other subject attributes are not allowed";
+  if (!subject.commonName.startsWith(NODE_PREFIX)) return "subject common name does not begin with system:node:";
+  const usages = spec.usages ?? [];
+  const isRight =
+    usages.includes("client auth") &&
+    usages.includes("digital signature") &&
+    usages.every((usage) => KUBELET_USAGES.includes(usage));
+  return isRight ? undefined : "usages did not match client auth, digital signature, key encipherment";
+}
+
+/** Nobody becomes an administrator by way of a certificate: `system:masters` is not signed. */
+export function apiClientProblem({ spec }: SigningRequest, subject: Subject): string | undefined {
+  if (subject.organizations.includes("system:masters")) return "subject organization system:masters is not allowed";
+  const usages = spec.usages ?? [];
+  return usages.includes("client auth") && usages.every((usage) => KUBELET_USAGES.includes(usage))
+    ? undefined
+    : "usages did not match client auth";
+}
+
+export const isToBeSigned = (request: SigningRequest): boolean =>
+  hasCondition(request, "Approved") &&
+  !hasCondition(request, "Denied") &&
+  !hasCondition(request, "Failed") &&
+  (request.status?.certificate ?? "") === "" &&
+  [KUBELET_CLIENT, API_CLIENT].includes(request.spec.signerName);
+
+/** Kubernetes' own: decided ones an hour, undecided ones a day. */
+const DECIDED_MS = 3_600_000;
+const UNDECIDED_MS = 86_400_000;
+
+/** Milliseconds until a request may go; 0 or less: now. */
+export function timeLeft(request: SigningRequest, nowMs: number): number {
+  const times = (request.status?.conditions ?? [])
+    .filter(({ type }) => ["Approved", "Denied", "Failed"].includes(type))
+    .map(({ lastUpdateTime, lastTransitionTime }) => Date.parse(lastUpdateTime ?? lastTransitionTime ?? ""));
+  const decidedAt = Math.max(...times.filter((time) => !Number.isNaN(time)));
+  if (Number.isFinite(decidedAt)) return decidedAt + DECIDED_MS - nowMs;
+  return Date.parse(request.metadata.creationTimestamp ?? "") + UNDECIDED_MS - nowMs;
+}

@@ -1,0 +1,61 @@
+import type { Component } from "../../../../protocol/async/component.ts";
+import { isPicoletError } from "../../../../protocol/errors.ts";
+import { type Millis, millis } from "../../../../protocol/ports.ts";
+import { type KubeObject, SECRETS } from "../../../core/kube-client.ts";
+import type { ObjectCache } from "../object-cache.ts";
+import type { ControllerPorts } from "../ports.ts";
+import { ReconcileLoop } from "../reconcile-loop.ts";
+
+/** A token that expires in years is looked at now and then. */
+const MAX_WAIT_MS = 86_400_000;
+
+/** @returns milliseconds of the wall clock; undefined: it does not expire, or what it says of it cannot be read */
+export function tokenExpiry(secret: KubeObject): number | undefined {
+  const data = secret.data as Readonly<Record<string, string>> | undefined;
+  const text = Buffer.from(data?.expiration ?? "", "base64").toString();
+  const time = Date.parse(text);
+  return Number.isNaN(time) ? undefined : time;
+}
+
+/** Deletes bootstrap tokens that have expired. */
+export class TokenCleaner implements Component {
+  readonly name = "token cleaner";
+  readonly #ports: ControllerPorts;
+  readonly #tokens: ObjectCache;
+  readonly #loop: ReconcileLoop;
+
+  /** @param components.tokens Secrets of the type `bootstrap.kubernetes.io/token` in kube-system */
+  constructor({ tokens, ...ports }: ControllerPorts & { readonly tokens: ObjectCache }) {
+    this.#ports = ports;
+    this.#tokens = tokens;
+    this.#loop = new ReconcileLoop(ports, {
+      name: this.name,
+      needs: [tokens],
+      reconcile: (key, signal) => this.#reconcile(key, signal),
+    });
+    tokens.onChange(({ key }) => this.#loop.add(key));
+  }
+
+  run(signal: AbortSignal): Promise<void> {
+    return this.#loop.run(signal);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#loop[Symbol.asyncDispose]();
+  }
+
+  async #reconcile(key: string, signal: AbortSignal): Promise<Millis | undefined> {
+    const secret = this.#tokens.get(key);
+    const expiry = secret === undefined ? undefined : tokenExpiry(secret);
+    if (secret === undefined || expiry === undefined) return undefined;
+    const left = expiry - this.#ports.clock.wall().getTime();
+    if (left > 0) return millis(Math.min(left, MAX_WAIT_MS));
+    const { namespace = "", name, uid } = secret.metadata;
+    try {
+      await this.#ports.client.delete(SECRETS, { namespace, name }, uid === undefined ? {} : { uid }, signal);
+    } catch (error) {
+      if (!isPicoletError(error, "not_found") && !isPicoletError(error, "conflict")) throw error;
+    }
+    return undefined;
+  }
+}

@@ -1,0 +1,42 @@
+import type { Pod } from "../../../../protocol/pod.ts";
+import type { Clock } from "../../../../protocol/ports.ts";
+import { targetNode } from "./daemon-set.ts";
+
+/** As in Kubernetes: from a second, doubling, to a quarter of an hour. */
+const FIRST_MS = 1000;
+const MOST_MS = 900_000;
+/** Set and node pairs that are remembered; the one that has not failed for longest is forgotten first. */
+const MAX_ENTRIES = 10_000;
+
+interface Entry {
+  readonly podUid: string;
+  readonly waitMs: number;
+  readonly dueMs: number;
+}
+
+/** Keeps a pod that fails on a node from being made anew again and again without pause. */
+export class FailedPodBackoff {
+  readonly #clock: Clock;
+  readonly #entries = new Map<string, Entry>();
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  /** Milliseconds until this failed pod may be replaced. */
+  waitFor(setUid: string, pod: Pod): number {
+    const key = `${setUid}/${targetNode(pod) ?? ""}`;
+    const now = this.#clock.monotonic();
+    const podUid = pod.metadata.uid ?? "";
+    const before = this.#entries.get(key);
+    if (before?.podUid === podUid) return Math.max(0, before.dueMs - now);
+    // One that has run for long has nothing to do with what was before.
+    const isFresh = before === undefined || now - before.dueMs > 2 * MOST_MS;
+    const waitMs = isFresh ? 0 : Math.min(MOST_MS, Math.max(FIRST_MS, before.waitMs * 2));
+    this.#entries.delete(key);
+    this.#entries.set(key, { podUid, waitMs, dueMs: now + waitMs });
+    const oldest = this.#entries.size > MAX_ENTRIES ? this.#entries.keys().next().value : undefined;
+    if (oldest !== undefined) this.#entries.delete(oldest);
+    return waitMs;
+  }
+}

@@ -1,0 +1,108 @@
+import type { Component } from "../../../protocol/async/component.ts";
+import type { Watch } from "../../../protocol/async/watch.ts";
+import type { Clock, Log, Random } from "../../../protocol/ports.ts";
+import type { KubeClient, KubeObject, ListOptions, ResourceType } from "../../core/kube-client.ts";
+import { keyOf, Reflector } from "../../kubernetes/reflector.ts";
+import { controllerOf } from "./objects.ts";
+
+export interface ObjectChange {
+  /** `namespace/name`, or the name alone. */
+  readonly key: string;
+  /** Undefined: added. */
+  readonly before: KubeObject | undefined;
+  /** Undefined: deleted. */
+  readonly after: KubeObject | undefined;
+}
+
+interface Kept {
+  readonly resourceVersion: string;
+  readonly object: KubeObject;
+}
+
+/** What objects are found by besides their keys. */
+export type CacheIndex = (object: KubeObject) => readonly string[];
+
+export const byNamespace: CacheIndex = ({ metadata }) => [metadata.namespace ?? ""];
+export const byController: CacheIndex = ({ metadata }) => {
+  const owner = controllerOf(metadata);
+  return owner === undefined ? [] : [owner.uid];
+};
+
+export interface ObjectCacheInit {
+  readonly type: ResourceType;
+  readonly selection?: Pick<ListOptions, "namespace" | "labelSelector" | "fieldSelector" | "metadataOnly">;
+  readonly indexes?: Readonly<Record<string, CacheIndex>>;
+}
+
+/** One kind of object as all controllers see it. Objects are shared and never changed. */
+export class ObjectCache implements Component {
+  readonly name: string;
+  readonly type: ResourceType;
+  readonly #reflector: Reflector<Kept>;
+  readonly #listeners: ((change: ObjectChange) => void)[] = [];
+
+  constructor(
+    components: { readonly client: KubeClient; readonly clock: Clock; readonly random: Random; readonly log: Log },
+    { type, selection, indexes = {} }: ObjectCacheInit,
+  ) {
+    this.name = `cache of ${type.plural}`;
+    this.type = type;
+    this.#reflector = new Reflector(components, {
+      type,
+      ...(selection === undefined ? {} : { selection }),
+      trim: (object) => ({
+        resourceVersion: object.metadata.resourceVersion ?? "",
+        object: withoutManagedFields(object),
+      }),
+      indexes: Object.fromEntries(
+        Object.entries(indexes).map(([name, index]) => [name, ({ object }: Kept) => index(object)]),
+      ),
+      onChange: ({ key, before, after }) => {
+        const change = { key, before: before?.object, after: after?.object };
+        for (const listener of this.#listeners) listener(change);
+      },
+    });
+  }
+
+  get synced(): Watch<boolean> {
+    return this.#reflector.synced;
+  }
+
+  /** Before `run`; told of each change, in order, when the cache already shows it. Must not throw. */
+  onChange(listener: (change: ObjectChange) => void): void {
+    this.#listeners.push(listener);
+  }
+
+  get(key: string): KubeObject | undefined {
+    return this.#reflector.store.get(key)?.object;
+  }
+
+  find(namespace: string, name: string): KubeObject | undefined {
+    return this.get(keyOf(namespace, name));
+  }
+
+  keys(): Iterable<string> {
+    return this.#reflector.store.keys();
+  }
+
+  /** All of them, or those that `index` has under `value`. */
+  list(index?: string, value?: string): readonly KubeObject[] {
+    const keys = index === undefined ? this.#reflector.store.keys() : this.#reflector.store.keysBy(index, value ?? "");
+    return [...keys].flatMap((key) => this.get(key) ?? []);
+  }
+
+  run(signal: AbortSignal): Promise<void> {
+    return this.#reflector.run(signal);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#reflector[Symbol.asyncDispose]();
+  }
+}
+
+/** Who wrote which field: as large as the object itself, and no controller's business. */
+function withoutManagedFields(object: KubeObject): KubeObject {
+  if (!Object.hasOwn(object.metadata, "managedFields")) return object;
+  const { managedFields: _, ...metadata } = object.metadata as KubeObject["metadata"] & { managedFields?: unknown };
+  return { ...object, metadata };
+}

@@ -1,0 +1,161 @@
+import { Alarm } from "../../../protocol/async/alarm.ts";
+import type { Component } from "../../../protocol/async/component.ts";
+import type { Watch } from "../../../protocol/async/watch.ts";
+import { describeError, isCancelled, isPicoletError } from "../../../protocol/errors.ts";
+import { type Clock, type Log, type Millis, millis, type Random, seconds } from "../../../protocol/ports.ts";
+
+/** A conflict is over as soon as the cache has caught up; anything else waits longer each time. */
+const FIRST_RETRY = millis(50);
+const MOST_RETRY = seconds(60);
+/** Keys that are worked on at once: a slow request of one holds up no other. What is over waits in line. */
+const DEFAULT_WORKERS = 8;
+
+export interface ReconcileLoopInit {
+  readonly name: string;
+  /** What has to have been listed before anything may be concluded. */
+  readonly needs: readonly { readonly synced: Watch<boolean> }[];
+  /**
+   * Brings the object `key` closer to what it should be, from what is seen now. Runs once at a time for each key.
+   * @returns when to look again though nothing has changed
+   */
+  readonly reconcile: (key: string, signal: AbortSignal) => Promise<Millis | undefined>;
+  readonly workers?: number;
+}
+
+type KeyState =
+  | { readonly kind: "waiting"; readonly dueMs: number }
+  | { readonly kind: "queued" }
+  | { readonly kind: "running"; readonly isDirty: boolean };
+
+/**
+ * One controller's work: keys, not facts, so that a lost, late or doubled event is harmless. At most one entry for each
+ * key that exists, whatever happens, so it needs no other bound.
+ */
+export class ReconcileLoop implements Component {
+  readonly name: string;
+  readonly #clock: Clock;
+  readonly #random: Random;
+  readonly #log: Log;
+  readonly #init: ReconcileLoopInit;
+  readonly #states = new Map<string, KeyState>();
+  readonly #queue = new Set<string>();
+  readonly #failures = new Map<string, number>();
+  readonly #alarm: Alarm;
+  readonly #running = new Set<Promise<void>>();
+
+  constructor(
+    { clock, random, log }: { readonly clock: Clock; readonly random: Random; readonly log: Log },
+    init: ReconcileLoopInit,
+  ) {
+    this.name = init.name;
+    this.#clock = clock;
+    this.#random = random;
+    this.#log = log;
+    this.#init = init;
+    this.#alarm = new Alarm(clock);
+  }
+
+  /** Whether there is nothing left to do but to wait. */
+  get isIdle(): boolean {
+    return this.#queue.size === 0 && this.#running.size === 0;
+  }
+
+  /** As soon as a worker is free. */
+  add(key: string): void {
+    const state = this.#states.get(key);
+    if (state?.kind === "running") this.#states.set(key, { kind: "running", isDirty: true });
+    else if (state?.kind !== "queued") {
+      this.#states.set(key, { kind: "queued" });
+      this.#queue.add(key);
+      this.#alarm.set(millis(0));
+    }
+  }
+
+  /** Not later than that. */
+  addAfter(key: string, delay: Millis): void {
+    const state = this.#states.get(key);
+    const dueMs = this.#clock.monotonic() + delay;
+    if (state === undefined || (state.kind === "waiting" && state.dueMs > dueMs)) {
+      this.#states.set(key, { kind: "waiting", dueMs });
+      this.#alarm.set(delay);
+    }
+  }
+
+  async run(signal: AbortSignal): Promise<void> {
+    for (const { synced } of this.#init.needs) {
+      for await (const isSynced of synced.changes(signal)) if (isSynced) break;
+    }
+    try {
+      while (!signal.aborted) {
+        this.#startWork(signal);
+        await this.#alarm.ring(signal);
+        this.#queueDue();
+      }
+    } finally {
+      await Promise.all(this.#running);
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    // Nothing outlives run().
+  }
+
+  #startWork(signal: AbortSignal): void {
+    for (const key of this.#queue) {
+      if (this.#running.size >= (this.#init.workers ?? DEFAULT_WORKERS)) return;
+      this.#queue.delete(key);
+      this.#states.set(key, { kind: "running", isDirty: false });
+      const work: Promise<void> = this.#work(key, signal).finally(() => {
+        this.#running.delete(work);
+        this.#alarm.set(millis(0));
+      });
+      this.#running.add(work);
+    }
+  }
+
+  async #work(key: string, signal: AbortSignal): Promise<void> {
+    let again: Millis | undefined;
+    try {
+      again = await this.#init.reconcile(key, signal);
+      this.#failures.delete(key);
+    } catch (error) {
+      if (signal.aborted || isCancelled(error)) return;
+      again = this.#failed(key, error);
+    }
+    const state = this.#states.get(key);
+    this.#states.delete(key);
+    if (state?.kind === "running" && state.isDirty && !this.#failures.has(key)) this.add(key);
+    else if (again !== undefined) this.addAfter(key, again);
+  }
+
+  #failed(key: string, error: unknown): Millis {
+    const failures = this.#failures.get(key) ?? 0;
+    this.#failures.set(key, failures + 1);
+    const isRace = isPicoletError(error, "conflict") || isPicoletError(error, "already_exists");
+    // The first one of a race is nobody's fault; repeats are told as a count when they have become many.
+    const isWorthTelling = isRace ? failures === 10 : failures === 0 || failures === 10;
+    if (isWorthTelling) {
+      this.#log.warn("cannot reconcile", {
+        controller: this.name,
+        key,
+        failures: failures + 1,
+        error: describeError(error),
+      });
+    }
+    const ceiling = Math.min(MOST_RETRY, FIRST_RETRY * 2 ** Math.min(failures, 20));
+    return millis(Math.max(FIRST_RETRY / 2, ceiling * this.#random.next()));
+  }
+
+  #queueDue(): void {
+    const now = this.#clock.monotonic();
+    let next: number | undefined;
+    for (const [key, state] of this.#states) {
+      if (state.kind !== "waiting") continue;
+      if (state.dueMs <= now) {
+        this.#states.set(key, { kind: "queued" });
+        this.#queue.add(key);
+      } else next = Math.min(next ?? state.dueMs, state.dueMs);
+    }
+    if (next !== undefined) this.#alarm.set(millis(next - now));
+  }
+}

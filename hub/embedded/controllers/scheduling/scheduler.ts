@@ -1,0 +1,318 @@
+import { Alarm } from "../../../../protocol/async/alarm.ts";
+import type { Component } from "../../../../protocol/async/component.ts";
+import { describeError, isCancelled, isPicoletError } from "../../../../protocol/errors.ts";
+import type { Pod } from "../../../../protocol/pod.ts";
+import { millis, seconds } from "../../../../protocol/ports.ts";
+import { type KubeObject, PODS } from "../../../core/kube-client.ts";
+import { keyOf } from "../../../kubernetes/reflector.ts";
+import type { EventRecorder } from "../event-recorder.ts";
+import type { ObjectCache, ObjectChange } from "../object-cache.ts";
+import { hasEnded, type NodeObject, nodeOf, podOf, timeText } from "../objects.ts";
+import type { ControllerPorts } from "../ports.ts";
+import { matchesTerm, type NodeSelectorTerm } from "./node-affinity.ts";
+import { NodeInfo, podNeeds } from "./node-info.ts";
+import { type Decision, type ScheduleInput, schedule } from "./schedule.ts";
+
+const COMPONENT = "default-scheduler";
+/** Bindings under way at once; decisions wait for a place. Each is one small write. */
+const MAX_BINDINGS = 32;
+/** kube-scheduler's own: a pod that did not fit is tried again no sooner than this, doubling, and at the latest after the last. */
+const FIRST_BACKOFF_MS = 1000;
+const MOST_BACKOFF_MS = 10_000;
+const RETRY_ANYWAY = seconds(300);
+
+export interface SchedulerCaches {
+  readonly pods: ObjectCache;
+  readonly nodes: ObjectCache;
+  readonly namespaces: ObjectCache;
+  readonly claims: ObjectCache;
+  readonly volumes: ObjectCache;
+}
+
+interface Attempts {
+  readonly count: number;
+  readonly notBeforeMs: number;
+}
+
+/**
+ * Places pods without a node, one decision after the other, highest priority first. What it has decided counts as taken
+ * from that moment on, until the cache shows it. The API server refuses to place a pod twice.
+ */
+export class Scheduler implements Component {
+  readonly name = "scheduler";
+  readonly #ports: ControllerPorts;
+  readonly #caches: SchedulerCaches;
+  readonly #events: EventRecorder;
+  readonly #alarm: Alarm;
+  readonly #nodes = new Map<string, NodeInfo>();
+  /** Pods that are on a node, or will be, by uid. */
+  readonly #placed = new Map<string, string>();
+  /** To be tried: keys. */
+  readonly #pending = new Set<string>();
+  /** Tried in vain, until something changes. */
+  readonly #waiting = new Set<string>();
+  readonly #attempts = new Map<string, Attempts>();
+  readonly #bindings = new Set<Promise<void>>();
+
+  constructor(components: ControllerPorts & { readonly caches: SchedulerCaches; readonly events: EventRecorder }) {
+    const { caches, events, ...ports } = components;
+    this.#ports = ports;
+    this.#caches = caches;
+    this.#events = events;
+    this.#alarm = new Alarm(ports.clock);
+    caches.nodes.onChange((change) => this.#nodeChanged(change));
+    caches.pods.onChange((change) => this.#podChanged(change));
+    for (const cache of [caches.namespaces, caches.claims, caches.volumes]) cache.onChange(() => this.#retryWaiting());
+  }
+
+  async run(signal: AbortSignal): Promise<void> {
+    for (const { synced } of Object.values(this.#caches)) {
+      for await (const isSynced of synced.changes(signal)) if (isSynced) break;
+    }
+    try {
+      while (!signal.aborted) {
+        await this.#alarm.ring(signal);
+        await this.#placePending(signal);
+      }
+    } finally {
+      await Promise.all(this.#bindings);
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    // Nothing outlives run().
+  }
+
+  #nodeChanged({ key, before, after }: ObjectChange): void {
+    if (after === undefined) {
+      this.#nodes.delete(key);
+      return;
+    }
+    const node = nodeOf(after);
+    const info = this.#nodes.get(key);
+    if (info === undefined) this.#addNode(key, node);
+    else info.node = node;
+    if (before === undefined || decides(nodeOf(before)) !== decides(node)) this.#retryWaiting();
+  }
+
+  /** With the pods that named it before it was there. */
+  #addNode(name: string, node: NodeObject): void {
+    const info = new NodeInfo(node);
+    this.#nodes.set(name, info);
+    for (const object of this.#caches.pods.list("node", name)) {
+      if (!hasEnded(podOf(object))) info.add(podNeeds(podOf(object)));
+    }
+  }
+
+  #podChanged({ key, before, after }: ObjectChange): void {
+    const [old, pod] = [before, after].map((each) => (each === undefined ? undefined : podOf(each)));
+    const uid = pod?.metadata.uid;
+    // Another pod may have taken the name of one that has gone.
+    if (old?.metadata.uid !== undefined && old.metadata.uid !== uid) this.#forget(old.metadata.uid, key);
+    if (pod === undefined || uid === undefined) {
+      this.#retryWaiting();
+      return;
+    }
+    const node = pod.spec.nodeName ?? "";
+    if (node === "") {
+      this.#pendingChanged(key, old, pod);
+      return;
+    }
+    this.#attempts.delete(key);
+    this.#pending.delete(key);
+    this.#waiting.delete(key);
+    if (hasEnded(pod)) {
+      this.#free(uid);
+      if (old !== undefined && !hasEnded(old)) this.#retryWaiting();
+    } else if (this.#nodes.get(node)?.has(uid) !== true || differs(old, pod)) this.#take(node, pod);
+  }
+
+  #pendingChanged(key: string, old: Pod | undefined, pod: Pod): void {
+    if (!isSchedulable(pod)) {
+      this.#pending.delete(key);
+      this.#waiting.delete(key);
+    } else if (this.#placed.has(pod.metadata.uid ?? "")) {
+      // Its binding is under way.
+      this.#pending.delete(key);
+    } else if (!this.#waiting.has(key) || JSON.stringify(old?.spec) !== JSON.stringify(pod.spec)) {
+      this.#enqueue(key);
+    }
+  }
+
+  #enqueue(key: string): void {
+    this.#waiting.delete(key);
+    this.#pending.add(key);
+    this.#alarm.set(this.#untilDue(key));
+  }
+
+  #untilDue(key: string) {
+    const due = this.#attempts.get(key)?.notBeforeMs ?? 0;
+    return millis(Math.max(0, due - this.#ports.clock.monotonic()));
+  }
+
+  #retryWaiting(): void {
+    for (const key of this.#waiting) this.#enqueue(key);
+  }
+
+  #take(node: string, pod: Pod): void {
+    this.#free(pod.metadata.uid ?? "");
+    this.#placed.set(pod.metadata.uid ?? "", node);
+    this.#nodes.get(node)?.add(podNeeds(pod));
+  }
+
+  #free(uid: string): void {
+    const node = this.#placed.get(uid);
+    if (node !== undefined) this.#nodes.get(node)?.remove(uid);
+    this.#placed.delete(uid);
+  }
+
+  #forget(uid: string, key: string): void {
+    this.#free(uid);
+    this.#attempts.delete(key);
+    this.#pending.delete(key);
+    this.#waiting.delete(key);
+  }
+
+  async #placePending(signal: AbortSignal): Promise<void> {
+    const due = [...this.#pending].flatMap((key) => {
+      const object = this.#caches.pods.get(key);
+      if (object === undefined) this.#pending.delete(key);
+      return object === undefined || this.#untilDue(key) > 0 ? [] : [{ key, object, pod: podOf(object) }];
+    });
+    due.sort((a, b) => (b.pod.spec.priority ?? 0) - (a.pod.spec.priority ?? 0) || byCreation(a.pod, b.pod));
+    for (const { key, object, pod } of due) {
+      if (signal.aborted) return;
+      // It may have been placed, deleted or changed while others were decided on.
+      if (!this.#pending.delete(key)) continue;
+      while (this.#bindings.size >= MAX_BINDINGS) await Promise.race(this.#bindings);
+      this.#place(key, object, pod, signal);
+    }
+    for (const key of this.#pending) this.#alarm.set(this.#untilDue(key));
+    if (this.#waiting.size > 0) this.#alarm.set(RETRY_ANYWAY);
+  }
+
+  #place(key: string, object: KubeObject, pod: Pod, signal: AbortSignal): void {
+    const decision = schedule(
+      {
+        pod,
+        nodes: [...this.#nodes.values()],
+        namespaceLabels: (namespace) => this.#caches.namespaces.get(namespace)?.metadata.labels,
+        ...volumeRules(pod, this.#caches),
+      },
+      this.#ports.random,
+    );
+    if (decision.kind === "fits") this.#take(decision.node, pod);
+    const task = this.#conclude(key, object, decision, signal)
+      .catch((error: unknown) => this.#failed(key, pod, error, signal))
+      .finally(() => this.#bindings.delete(task));
+    this.#bindings.add(task);
+  }
+
+  async #conclude(key: string, object: KubeObject, decision: Decision, signal: AbortSignal): Promise<void> {
+    const { name, namespace = "", uid } = object.metadata;
+    if (decision.kind === "unschedulable") {
+      this.#postpone(key);
+      this.#waiting.add(key);
+      this.#events.record(object, {
+        type: "Warning",
+        reason: "FailedScheduling",
+        message: decision.message,
+        component: COMPONENT,
+      });
+      await this.#writeCondition(object, decision.message, signal);
+      return;
+    }
+    const binding = {
+      apiVersion: "v1",
+      kind: "Binding",
+      metadata: { name, namespace, uid },
+      target: { apiVersion: "v1", kind: "Node", name: decision.node },
+    };
+    await this.#ports.client.create(PODS, { namespace, name }, binding, { subresource: "binding" }, signal);
+    const message = `Successfully assigned ${keyOf(namespace, name)} to ${decision.node}`;
+    this.#events.record(object, { type: "Normal", reason: "Scheduled", message, component: COMPONENT });
+  }
+
+  #postpone(key: string): void {
+    const count = (this.#attempts.get(key)?.count ?? 0) + 1;
+    const backoff = Math.min(MOST_BACKOFF_MS, FIRST_BACKOFF_MS * 2 ** (Math.min(count, 10) - 1));
+    this.#attempts.set(key, { count, notBeforeMs: this.#ports.clock.monotonic() + backoff });
+  }
+
+  async #writeCondition(object: KubeObject, message: string, signal: AbortSignal): Promise<void> {
+    const before = podOf(object).status?.conditions?.find(({ type }) => type === "PodScheduled");
+    if (before?.status === "False" && before.reason === "Unschedulable" && before.message === message) return;
+    const now = timeText(this.#ports.clock.wall());
+    const lastTransitionTime = before?.status === "False" ? (before.lastTransitionTime ?? now) : now;
+    const condition = { type: "PodScheduled", status: "False", reason: "Unschedulable", message, lastTransitionTime };
+    const { name, namespace = "", uid } = object.metadata;
+    const patch = { metadata: { uid }, status: { conditions: [condition] } };
+    await this.#ports.client.patch(PODS, { namespace, name }, "strategic", patch, { subresource: "status" }, signal);
+  }
+
+  /** What was decided is taken back; the pod is tried again unless it is gone or somebody else has placed it. */
+  #failed(key: string, pod: Pod, error: unknown, signal: AbortSignal): void {
+    const uid = pod.metadata.uid ?? "";
+    const current = this.#caches.pods.get(key);
+    const isPlaced = current !== undefined && (podOf(current).spec.nodeName ?? "") !== "";
+    if (!isPlaced) this.#free(uid);
+    if (signal.aborted || isCancelled(error) || isPicoletError(error, "not_found")) return;
+    if (!isPicoletError(error, "conflict")) {
+      this.#ports.log.warn("cannot place a pod", { pod: key, error: describeError(error) });
+    }
+    if (current === undefined || isPlaced || current.metadata.uid !== uid || this.#waiting.has(key)) return;
+    this.#postpone(key);
+    this.#enqueue(key);
+  }
+}
+
+const isSchedulable = ({ spec, metadata }: Pod): boolean =>
+  metadata.deletionTimestamp === undefined &&
+  spec.schedulerName === "default-scheduler" &&
+  (spec.schedulingGates ?? []).length === 0;
+
+const byCreation = (left: Pod, right: Pod): number =>
+  (left.metadata.creationTimestamp ?? "") < (right.metadata.creationTimestamp ?? "") ? -1 : 1;
+
+/** What of a node may let a pod fit that did not: heartbeats do not. */
+const decides = ({ metadata, spec, status }: NodeObject): string =>
+  JSON.stringify([metadata.labels, spec?.unschedulable, spec?.taints, status?.allocatable]);
+
+/** What of a placed pod counts for others. */
+const differs = (old: Pod | undefined, pod: Pod): boolean =>
+  old?.metadata.generation !== pod.metadata.generation ||
+  JSON.stringify(old?.metadata.labels) !== JSON.stringify(pod.metadata.labels);
+
+interface Claim extends KubeObject {
+  readonly spec?: { readonly volumeName?: string };
+}
+
+interface PersistentVolume extends KubeObject {
+  readonly spec?: {
+    readonly nodeAffinity?: { readonly required?: { readonly nodeSelectorTerms?: readonly NodeSelectorTerm[] } };
+  };
+}
+
+/** Volumes are bound by hand here: a pod waits until its claims are, and goes where its volumes are. */
+function volumeRules(pod: Pod, { claims, volumes }: SchedulerCaches): Pick<ScheduleInput, "obstacle" | "nodeProblem"> {
+  const reachable: (readonly NodeSelectorTerm[])[] = [];
+  for (const { persistentVolumeClaim } of pod.spec.volumes ?? []) {
+    if (persistentVolumeClaim === undefined) continue;
+    const { claimName } = persistentVolumeClaim;
+    const claim = claims.find(pod.metadata.namespace, claimName) as Claim | undefined;
+    if (claim === undefined) return { obstacle: `persistentvolumeclaim "${claimName}" not found` };
+    const volumeName = claim.spec?.volumeName ?? "";
+    if (volumeName === "") return { obstacle: "pod has unbound immediate PersistentVolumeClaims" };
+    const volume = volumes.get(volumeName) as PersistentVolume | undefined;
+    if (volume === undefined) return { obstacle: `persistentvolume "${volumeName}" not found` };
+    const terms = volume.spec?.nodeAffinity?.required?.nodeSelectorTerms;
+    if (terms !== undefined) reachable.push(terms);
+  }
+  if (reachable.length === 0) return {};
+  return {
+    nodeProblem: (node) =>
+      reachable.every((terms) => terms.some((term) => matchesTerm(node, term)))
+        ? undefined
+        : "node(s) didn't match PersistentVolume's node affinity",
+  };
+}
