@@ -108,7 +108,7 @@ const DEFAULTS = {
   localStorageCapacityIsolation: true,
   imageServiceEndpoint: "",
   failCgroupV1: false,
-  hub: {},
+  nodeLabels: {},
 } as const satisfies Immutable<ConfigurationInput>;
 
 /** Fields in which an empty value means something: no limit, switched off, no DNS. */
@@ -167,6 +167,21 @@ const WASM = {
   startTimeout: seconds(30),
 };
 
+const HUB = {
+  /** https or wss URLs, tried in turn. */
+  server: [],
+  /** One of them for the first join; the file may come later. */
+  token: "",
+  tokenFile: "",
+  /** By which the hub is known at the first join: `sha256:<hex>` of its CA's key (kubeadm's form), or the CA itself, PEM. */
+  caHash: [],
+  caFile: "",
+  /** What an idle tunnel costs follows from it: 0.78 MB a day (agent/tunnel/heartbeat.ts). */
+  heartbeatInterval: seconds(30),
+};
+
+const RECONNECT_BACKOFF = { initial: seconds(1), max: seconds(60) };
+
 const BUDGET = {
   /** Resident memory of the agent; 64 MiB is the goal with 50 pods. */
   memoryBytes: 96 * MEBIBYTE,
@@ -220,9 +235,16 @@ export function applyConfigurationDefaults(given: ConfigurationInput, hostName: 
     memorySwap: { swapBehavior: given.memorySwap?.swapBehavior ?? "" },
     userNamespaces: { idsPerPod: given.userNamespaces?.idsPerPod ?? IDS_PER_POD },
     wasm: filled(given.wasm ?? {}, WASM, isMissing),
+    /** Null: this node belongs to no hub. */
+    hub: given.hub === undefined ? null : hubOf(given.hub),
     budget: filled(given.budget ?? {}, BUDGET, isMissing),
   };
 }
+
+const hubOf = (given: NonNullable<ConfigurationInput["hub"]>) => ({
+  ...filled(given, HUB, isEmptyOrMissing),
+  reconnectBackoff: filled(given.reconnectBackoff ?? {}, RECONNECT_BACKOFF, isEmptyOrMissing),
+});
 
 function pick<T extends object, D extends object>(given: T, names: D): Pick<T, keyof T & keyof D> {
   const entries = Object.entries(given).filter(([name]) => Object.hasOwn(names, name));

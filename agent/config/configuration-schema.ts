@@ -1,6 +1,6 @@
 /**
  * The shape of `/etc/picolet/config.yaml`: KubeletConfiguration kubelet.config.k8s.io/v1beta1 of Kubernetes 1.34, and
- * picolet's own `nodeName`, `wasm`, `budget`, `hub`. Unknown fields are refused with the nearest known name. What is
+ * picolet's own `nodeName`, `nodeLabels`, `wasm`, `budget`, `hub`. Unknown fields are refused with the nearest known name. What is
  * missing stays missing here; `configuration-defaults.ts` fills it in.
  */
 import * as z from "zod/mini";
@@ -54,12 +54,23 @@ function makeKinds() {
     real: z.optional(z.number()),
     flag: z.optional(z.boolean()),
     opaque: z.optional(z.record(z.string(), z.unknown())),
+    /** One text, or a list of them. */
+    textOrTexts: z.optional(
+      z.pipe(
+        z.unknown(),
+        z.transform((value: unknown, context): string[] => {
+          const list = typeof value === "string" ? [value] : value;
+          const isTexts = Array.isArray(list) && list.every((each) => typeof each === "string");
+          return isTexts ? list : refuse(context, value, "must be a string or a list of strings");
+        }),
+      ),
+    ),
   };
 }
 
 /** Made anew for each use: a configuration is read once, and the schema would stay in memory for nothing. */
 export function makeConfigurationSchema() {
-  const { duration, bytes, text, texts, textMap, int32, int32s, int64, real, flag, opaque } = makeKinds();
+  const { duration, bytes, text, texts, textMap, int32, int32s, int64, real, flag, opaque, textOrTexts } = makeKinds();
 
   return z.object({
     apiVersion: text,
@@ -222,7 +233,19 @@ export function makeConfigurationSchema() {
       }),
     ),
     budget: z.optional(z.object({ memoryBytes: bytes })),
-    hub: opaque,
+    /** The kubelet's flag --node-labels. */
+    nodeLabels: textMap,
+    hub: z.optional(
+      z.object({
+        server: textOrTexts,
+        token: text,
+        tokenFile: text,
+        caHash: textOrTexts,
+        caFile: text,
+        heartbeatInterval: duration,
+        reconnectBackoff: z.optional(z.object({ initial: duration, max: duration })),
+      }),
+    ),
   });
 }
 

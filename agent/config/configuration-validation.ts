@@ -2,6 +2,7 @@
 import type { FieldProblems } from "../../protocol/field-problems.ts";
 import { dnsSubdomainProblems, ipProblems } from "../../protocol/name-rules.ts";
 import type { Configuration } from "./configuration.ts";
+import { validateHub, validateNode } from "./hub-validation.ts";
 
 const MAX_PORT = 65_535;
 const SECOND = 1000;
@@ -71,6 +72,9 @@ const DURATION_RANGES: readonly Range[] = [
     1,
     300 * SECOND,
   ],
+  ["hub.heartbeatInterval", (c) => c.hub?.heartbeatInterval, 5 * SECOND, 300 * SECOND],
+  ["hub.reconnectBackoff.initial", (c) => c.hub?.reconnectBackoff.initial, 100, 60 * SECOND],
+  ["hub.reconnectBackoff.max", (c) => c.hub?.reconnectBackoff.max, SECOND, 3600 * SECOND],
   ["wasm.transpileTimeout", (c) => c.wasm.transpileTimeout, 1, UNLIMITED],
   ["wasm.startTimeout", (c) => c.wasm.startTimeout, 1, UNLIMITED],
 ];
@@ -128,6 +132,8 @@ export function validateConfiguration(configuration: Configuration, problems: Fi
   validateCgroups(configuration, problems);
   validateShutdown(configuration, problems);
   validatePlaces(configuration, problems);
+  validateHub(configuration, problems);
+  validateNode(configuration, problems);
 }
 
 function rangeText(min: number, max: number, unit: string): string {

@@ -143,8 +143,18 @@ for (const [text, read, expected] of [
   ["wasm: {maxComponentSize: 1Gi, transpileTimeout: 10m}", (c: Configuration) => c.wasm.transpileTimeout, 600_000],
   ["wasm: {maxComponentSize: 1Gi}", (c: Configuration) => c.wasm.startTimeout, 30_000],
   ["budget: {memoryBytes: 64Mi}", (c: Configuration) => c.budget.memoryBytes, 67_108_864],
-  ["hub: {url: 'wss://hub.example'}", (c: Configuration) => c.hub.url, "wss://hub.example"],
-  ["hub:", (c: Configuration) => Object.keys(c.hub).length, 0],
+  ["hub:", (c: Configuration) => c.hub, null],
+  ["hub: {server: 'wss://hub.example'}", (c: Configuration) => c.hub?.server.join(), "wss://hub.example"],
+  ["hub: {server: ['https://a', 'https://b:8443']}", (c: Configuration) => c.hub?.server.length, 2],
+  ["hub: {server: 'https://a'}", (c: Configuration) => c.hub?.heartbeatInterval, 30_000],
+  ["hub: {server: 'https://a', heartbeatInterval: 10s}", (c: Configuration) => c.hub?.heartbeatInterval, 10_000],
+  [
+    "hub: {server: 'https://a', reconnectBackoff: {max: 2m}}",
+    (c: Configuration) => Object.values(c.hub?.reconnectBackoff ?? {}).join(),
+    "1000,120000",
+  ],
+  ["hub: {server: 'https://[fd00::1]:8443'}", (c: Configuration) => c.hub?.token, ""],
+  ["nodeLabels: {node.kubernetes.io/shelf: '7'}", (c: Configuration) => Object.values(c.nodeLabels).join(), "7"],
   ["evictionHard: {memory.available: 50Mi}", (c: Configuration) => Object.keys(c.evictionHard).length, 1],
   [
     "evictionHard: {memory.available: 50Mi}\nmergeDefaultEvictionSettings: true",
@@ -163,9 +173,8 @@ for (const [text, read, expected] of [
 }
 
 test("fields that nothing acts upon yet are listed when they say something else than their default", () => {
-  assert.deepEqual(notActedUpon("maxPods: 5\nregisterNode: false\nhealthzPort: 10248\nport: 1234\nhub: {url: x}"), [
-    "registerNode",
-    "hub",
+  assert.deepEqual(notActedUpon("maxPods: 5\nevictionMaxPodGracePeriod: 5\nport: 1234"), [
+    "evictionMaxPodGracePeriod",
     "port",
   ]);
 });
@@ -223,6 +232,27 @@ for (const [text, problem] of [
   ["wasm: {transpileTimeout: -1s}", /wasm.transpileTimeout: Invalid value: -1s/],
   ["budget: {memoryBytes: 0}", /budget.memoryBytes: Invalid value: 0/],
   ["wasm: yes", /wasm: Invalid value: true: must be a mapping/],
+  ["hub: {}", /hub.server: Required value: the hub's URL/],
+  ["hub: {url: 'https://a'}", /^config.yaml:1: hub.url: Unknown field$/],
+  ["hub: {servers: 'https://a'}", /^config.yaml:1: hub.servers: Unknown field, did you mean server\?$/],
+  ["hub: {server: 5}", /hub.server: Invalid value: 5: must be a string or a list of strings$/],
+  ["hub: {server: 'http://a'}", /hub.server: Invalid value: "http:\/\/a": must be a URL such as "https:/],
+  ["hub: {server: ['https://a', 'https://b/x']}", /hub.server\[1\]: Invalid value: .*no path$/],
+  ["hub: {server: 'https://me:secret@b'}", /may not hold a user or a password/],
+  ["hub: {server: ['https://a', 'https://a']}", /hub.server\[1\]: Duplicate value/],
+  ["hub: {server: 'https://a', caHash: 'sha256:12'}", /hub.caHash: Invalid value: "sha256:12": must be "sha256:" and/],
+  ["hub: {server: 'https://a', token: secret}", /^config.yaml:1: hub.token: Invalid value: must be a token such as/],
+  ["hub: {server: 'https://a', tokenFile: /t}", /hub.caHash: Required value: a token is shown only to a hub/],
+  ["hub: {server: 'https://a', tokenFile: t, caFile: /c}", /hub.tokenFile: .* must be an absolute path/],
+  [
+    "hub: {server: 'https://a', tokenFile: /t, token: abcdef.0123456789abcdef, caFile: /c}",
+    /hub.token: Forbidden: may not be specified together with tokenFile/,
+  ],
+  ["hub: {server: 'https://a', heartbeatInterval: 1s}", /hub.heartbeatInterval: .* between 5s and 300s/],
+  ["hub: {server: 'https://a', reconnectBackoff: {initial: 5s, max: 2s}}", /hub.reconnectBackoff.max: .* initial 5s/],
+  ["nodeLabels: {kubernetes.io/role: x}", /nodeLabels\[kubernetes.io\/role\]: Forbidden: a node may not give itself/],
+  ["nodeLabels: {'a b': x}", /nodeLabels\[a b\]: Invalid value: "a b": name part/],
+  ["registerWithTaints: [{key: a, effect: Never}]", /registerWithTaints\[0\].effect: Unsupported value: "Never"/],
   ["nodeName: A_b", /nodeName: Invalid value: "A_b": a lowercase RFC 1123 subdomain/],
   ["maxPods: 1\nmaxPods: 2", /^config.yaml:2: .*unique/],
   ["a: [", /^config.yaml:\d: /],

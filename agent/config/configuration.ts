@@ -63,8 +63,13 @@ const ACTED_UPON: ReadonlySet<string> = new Set<keyof Configuration>([
   "logging",
   "seccompDefault",
   "nodeName",
+  "nodeLabels",
+  "registerNode",
+  "registerWithTaints",
+  "providerID",
   "wasm",
   "budget",
+  "hub",
 ]);
 
 /**

@@ -1,6 +1,7 @@
 /** How a session reaches a hub. `TlsDialer` does it over the network; tests bring a link of their own. */
+
+import type { HubAddress } from "../core/hub-address.ts";
 import type { NodeCredentials } from "../core/identity.ts";
-import type { HubAddress } from "./hub-address.ts";
 
 /** One WebSocket, open and verified; messages are whole. */
 export interface Connection {

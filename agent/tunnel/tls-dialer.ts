@@ -10,11 +10,11 @@ import { withDeadline } from "../../protocol/async/deadline.ts";
 import { isPicoletError } from "../../protocol/errors.ts";
 import { type Clock, millis, seconds } from "../../protocol/ports.ts";
 import { MAX_FRAME_BYTES } from "../../protocol/tunnel/frames.ts";
-import { TUNNEL_SUBPROTOCOL } from "../../protocol/tunnel/messages.ts";
+import { TUNNEL_PATH, TUNNEL_SUBPROTOCOL } from "../../protocol/tunnel/messages.ts";
 import { errorCode } from "../core/error-code.ts";
+import type { HubAddress } from "../core/hub-address.ts";
 import type { NodeCredentials, NodeIdentity } from "../core/identity.ts";
 import type { Connection, Dialer } from "./dialer.ts";
-import type { HubAddress } from "./hub-address.ts";
 import { TunnelError } from "./tunnel-error.ts";
 import { CLOSE_LIMIT_MS, WebSocketConnection } from "./web-socket-connection.ts";
 
@@ -162,12 +162,12 @@ function peerChain(socket: TLSSocket): Uint8Array[] {
 }
 
 function upgrade(hub: HubAddress, socket: TLSSocket, signal: AbortSignal): Promise<Connection> {
-  const { host, port, path, url } = hub;
+  const { host, port, url } = hub;
   return new Promise((resolve, reject) => {
     const authority = `${isIPv6(host) ? `[${host}]` : host}:${port}`;
     const options = { ...WEB_SOCKET_OPTIONS, createConnection: () => socket };
     // "ws:" since the socket does TLS already.
-    const webSocket = new WebSocket(`ws://${authority}${path}`, [TUNNEL_SUBPROTOCOL], options);
+    const webSocket = new WebSocket(`ws://${authority}${TUNNEL_PATH}`, [TUNNEL_SUBPROTOCOL], options);
     const onAbort = (): void => webSocket.terminate();
     const settle = (): void => signal.removeEventListener("abort", onAbort);
     signal.addEventListener("abort", onAbort, { once: true });

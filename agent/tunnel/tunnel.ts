@@ -4,11 +4,11 @@ import { describeError, isCancelled, PicoletError, toPicoletError } from "../../
 import type { TunnelReport } from "../../protocol/local-api.ts";
 import { type Clock, type Log, type Millis, type MonotonicMs, millis, type Random } from "../../protocol/ports.ts";
 import type { TokenParams } from "../../protocol/tunnel/stream.ts";
+import type { HubAddress } from "../core/hub-address.ts";
 import type { NodeCredentials, NodeIdentity } from "../core/identity.ts";
 import type { EventRecorder } from "../core/store.ts";
 import type { StreamHandlers, TunnelNode } from "../core/tunnel-ports.ts";
 import type { Connection, Dialer } from "./dialer.ts";
-import { type HubAddress, parseHubAddress } from "./hub-address.ts";
 import type { NetworkChanges } from "./network-changes.ts";
 import { AcknowledgedReport } from "./node-lane.ts";
 import { SentStatuses } from "./sent-statuses.ts";
@@ -39,8 +39,8 @@ export interface TunnelComponents {
 
 export interface TunnelInit {
   readonly nodeName: string;
-  /** `https:` URLs, tried in turn; at least one. */
-  readonly hubs: readonly string[];
+  /** Tried in turn; at least one. */
+  readonly hubs: readonly HubAddress[];
   readonly heartbeatInterval: Millis;
   readonly reconnectBackoff: { readonly initial: Millis; readonly max: Millis };
 }
@@ -58,7 +58,6 @@ export class Tunnel implements Component {
   readonly name = "tunnel";
   readonly #components: TunnelComponents;
   readonly #init: TunnelInit;
-  readonly #hubs: readonly HubAddress[];
   readonly #settings: ReconnectSettings;
   readonly #streams: StreamDispatch;
   readonly #sent = new SentStatuses();
@@ -73,9 +72,8 @@ export class Tunnel implements Component {
   constructor(components: TunnelComponents, init: TunnelInit) {
     this.#components = components;
     this.#init = init;
-    this.#hubs = init.hubs.map(parseHubAddress);
     const { initial, max } = init.reconnectBackoff;
-    this.#settings = { hubs: this.#hubs.length, initial, max };
+    this.#settings = { hubs: init.hubs.length, initial, max };
     this.#streams = new StreamDispatch(components.handlers);
     this.#state = initialState(components.clock.monotonic());
   }
@@ -85,7 +83,7 @@ export class Tunnel implements Component {
     return reportOf(this.#state, {
       now: clock.monotonic(),
       wall: clock.wall(),
-      hubs: this.#hubs,
+      hubs: this.#init.hubs,
       pendingStatuses: node.statuses.pendingCount(),
       counters: {
         bytesSent: this.#past.bytesSent + (this.#current?.connection.bytesSent ?? 0),
@@ -362,7 +360,7 @@ export class Tunnel implements Component {
   }
 
   #hub(index: number): HubAddress {
-    const hub = this.#hubs[index];
+    const hub = this.#init.hubs[index];
     if (hub === undefined) throw new PicoletError("internal", `cannot find hub ${index}`);
     return hub;
   }

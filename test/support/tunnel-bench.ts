@@ -12,6 +12,7 @@ import { VirtualClock } from "./virtual-clock.ts";
 export interface TunnelBenchInit {
   readonly seed?: number;
   readonly identity?: RecordedIdentity;
+  /** Host names. */
   readonly hubs?: readonly string[];
   readonly handlers?: StreamHandlers;
   readonly heartbeatInterval?: TunnelInit["heartbeatInterval"];
@@ -42,11 +43,16 @@ export class TunnelBench implements AsyncDisposable {
 
   #make(): Tunnel {
     const { clock, log, events, network, identity, node } = this;
-    const { seed = 1, handlers = {}, hubs = ["https://hub.example"], heartbeatInterval = seconds(30) } = this.#init;
+    const { seed = 1, handlers = {}, hubs = ["hub.example"], heartbeatInterval = seconds(30) } = this.#init;
     const random = seededRandom(seed);
     return new Tunnel(
       { clock, log, events, network, dialer: network, identity, node, handlers, random },
-      { nodeName: "edge-1", hubs, heartbeatInterval, reconnectBackoff: { initial: seconds(1), max: seconds(60) } },
+      {
+        nodeName: "edge-1",
+        hubs: hubs.map((host) => ({ host, port: 443, url: `https://${host}` })),
+        heartbeatInterval,
+        reconnectBackoff: { initial: seconds(1), max: seconds(60) },
+      },
     );
   }
 

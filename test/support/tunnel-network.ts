@@ -1,7 +1,8 @@
 /** A network between a node's tunnel and a hub, on virtual time. */
+
+import type { HubAddress } from "../../agent/core/hub-address.ts";
 import type { NodeCredentials } from "../../agent/core/identity.ts";
 import type { Connection, ConnectionListener, Dialer } from "../../agent/tunnel/dialer.ts";
-import type { HubAddress } from "../../agent/tunnel/hub-address.ts";
 import type { NetworkChanges } from "../../agent/tunnel/network-changes.ts";
 import { TunnelError } from "../../agent/tunnel/tunnel-error.ts";
 import { cancelled } from "../../protocol/async/abort.ts";

@@ -1,0 +1,23 @@
+export interface HubAddress {
+  /** Name or address; an IPv6 address without brackets. */
+  readonly host: string;
+  readonly port: number;
+  /** As it was written, for people. */
+  readonly url: string;
+}
+
+const DEFAULT_PORT = 443;
+
+/** @param url `https:` or `wss:`, which are the same here. @returns what is wrong with it as a text */
+export function parseHubAddress(url: string): HubAddress | string {
+  const parsed = URL.parse(url);
+  if (parsed === null || !["https:", "wss:"].includes(parsed.protocol) || parsed.hostname === "") {
+    return 'must be a URL such as "https://hub.example:8443"';
+  }
+  if (parsed.username !== "" || parsed.password !== "") return "may not hold a user or a password";
+  if (parsed.pathname !== "/" || parsed.search !== "" || parsed.hash !== "") {
+    return "may hold a host and a port only, no path";
+  }
+  const port = parsed.port === "" ? DEFAULT_PORT : Number(parsed.port);
+  return { host: parsed.hostname.replace(/^\[|\]$/g, ""), port, url };
+}
