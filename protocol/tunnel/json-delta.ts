@@ -56,16 +56,16 @@ function diffLists(base: readonly unknown[], next: readonly unknown[]): unknown 
   }
   if (delta.length === 1) delta.push(0);
   // Elements that moved have changed in all their fields; the list itself is shorter then.
-  return delta.length > 2 && sizeOf(delta) >= sizeOf(next) ? [next] : delta;
+  return delta.length > 2 && jsonSize(delta) >= jsonSize(next) ? [next] : delta;
 }
 
-/** About the bytes on the wire; only for telling which of two is smaller. */
-function sizeOf(value: unknown): number {
-  if (typeof value === "string") return value.length + 1;
+/** About as many bytes as `value` has on the wire, rather more; only for deciding what goes together. */
+export function jsonSize(value: unknown): number {
+  if (typeof value === "string") return value.length + 2;
   if (typeof value !== "object" || value === null) return 2;
-  let size = 1;
-  if (Array.isArray(value)) for (const each of value) size += sizeOf(each);
-  else for (const each of Object.values(value)) size += 1 + sizeOf(each);
+  let size = 2;
+  if (Array.isArray(value)) for (const each of value) size += jsonSize(each);
+  else for (const [key, each] of Object.entries(value)) size += key.length + jsonSize(each);
   return size;
 }
 

@@ -14,7 +14,8 @@ export const KUBERNETES_WORDS: readonly string[] = [
   // Other keys of statuses.
   ..."image imageID ip hostIP hostIPs qosClass startTime initContainerStatuses ephemeralContainerStatuses".split(" "),
   ..."lastProbeTime signal resources allocatedResources volumeMounts user resize".split(" "),
-  // Values of statuses.
+  // Values of statuses; what is before the id of a container or the digest of an image.
+  ..."containerd:// cri-o:// wasm:// sha256:".split(" "),
   ..."True False Unknown Pending Running Succeeded Failed".split(" "),
   ..."PodScheduled PodReadyToStartContainers Initialized ContainersReady Ready DisruptionTarget".split(" "),
   ..."PodCompleted ContainersNotReady ContainersNotInitialized PodInitializing ContainerCreating".split(" "),

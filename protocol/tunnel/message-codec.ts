@@ -27,10 +27,15 @@ export const MAX_STATUS_ITEMS = 64;
 export const MAX_EVENT_ITEMS = 64;
 /** Pods in one piece of the mirror set. */
 export const MAX_MIRROR_ITEMS = 64;
+/**
+ * Messages of statuses, and of events, that an agent may have sent without an ack. A hub holds them until they are in the
+ * API server; an agent that sends more loses its session.
+ */
+export const MAX_IN_FLIGHT_MESSAGES = 8;
 /** UIDs in one ack: as many as statuses in flight. */
-const MAX_WANT_FULL = 4 * MAX_STATUS_ITEMS;
+const MAX_WANT_FULL = MAX_IN_FLIGHT_MESSAGES * MAX_STATUS_ITEMS;
 /** Objects, and keys of removed ones, in one piece of a revision. */
-const MAX_DESIRED_ITEMS = 1024;
+export const MAX_DESIRED_ITEMS = 1024;
 /**
  * What the pieces of a revision are cut to: a piece is held in memory whole at both ends. One object that is larger is a
  * piece of its own, up to MAX_MESSAGE_BYTES.

@@ -1,0 +1,225 @@
+import { type JoinedSignal, joinSignals } from "../../protocol/async/abort.ts";
+import { PicoletError } from "../../protocol/errors.ts";
+import { type Log, millis } from "../../protocol/ports.ts";
+import { desiredPieces } from "../../protocol/tunnel/desired-pieces.ts";
+import { digestWith, digestWithout } from "../../protocol/tunnel/digest.ts";
+import { equalBytes } from "../../protocol/tunnel/hex.ts";
+import type {
+  HubMessage,
+  Inventory,
+  ObjectHash,
+  ObjectKey,
+  RemoteObject,
+  Welcome,
+} from "../../protocol/tunnel/messages.ts";
+import { Pending } from "../../protocol/tunnel/pending.ts";
+import type { DesiredSet, NodeBackend } from "../core/fleet.ts";
+import { differenceOf, type KnownSet, type NodeMemory, recall } from "./desired-memory.ts";
+import { sha256 } from "./sha256.ts";
+import type { TimerWheel } from "./timer-wheel.ts";
+
+export interface DownlinkComponents {
+  readonly log: Log;
+  readonly backend: NodeBackend;
+  readonly memory: NodeMemory;
+  readonly send: (message: HubMessage) => void;
+  /** Resolves when everything that was sent is with the link. */
+  readonly flushed: (signal: AbortSignal) => Promise<void>;
+  /** Sends a welcome that asks for an inventory. */
+  readonly welcome: () => void;
+  readonly wheel: TimerWheel;
+}
+
+/** Of one node; the kubelet's own limit of pods is 110, each with a few Secrets and ConfigMaps. */
+const MAX_INVENTORY = 16_384;
+
+/**
+ * An agent whose disk is full, or whose digests never agree with ours, asks again and again. It is heard at once the first
+ * time, then after ever longer.
+ */
+const FIRST_RESYNC_DELAY_MS = 1000;
+const MAX_RESYNC_DELAY_MS = 60_000;
+
+const NO_DIGEST = new Uint8Array();
+
+const violation = (what: string): PicoletError => new PicoletError("invalid", `cannot accept ${what}`);
+
+type Step =
+  /** The agent is to say what it has. */
+  | { readonly kind: "asking" }
+  /** It has `known`; `isDue`: it is to hear of the latest revision even if that is the same. */
+  | { readonly kind: "following"; readonly known: KnownSet; readonly isDue: boolean };
+
+/** What the welcome said, and of which set. */
+export interface Start {
+  readonly digest: Uint8Array;
+  readonly set: DesiredSet;
+  readonly stand: Welcome["desired"];
+}
+
+/**
+ * Keeps one agent's set equal to what its node is to have. At most one revision is on its way; what changes meanwhile
+ * comes together in the next one, however slow the agent is.
+ */
+export class Downlink {
+  readonly #components: DownlinkComponents;
+  readonly #signal: AbortSignal;
+  #offer: { readonly revision: number; readonly answer: Pending<"acknowledged" | "resync"> } | undefined;
+  #inventory: { readonly gathered: Map<ObjectKey, ObjectHash>; readonly whole: Pending<void> } | undefined;
+  /** Ends the wait for the next change when the agent asks for a resync. */
+  #waiting: JoinedSignal | undefined;
+  #wantsResync = false;
+  #resyncs = 0;
+
+  /** @param signal of the session */
+  constructor(components: DownlinkComponents, signal: AbortSignal) {
+    this.#components = components;
+    this.#signal = signal;
+  }
+
+  /** What the welcome is to say to an agent whose set has `digest`. */
+  standOf(digest: Uint8Array, set: DesiredSet): Welcome["desired"] {
+    if (equalBytes(digest, set.digest)) return "current";
+    return recall(this.#components.memory, digest) === undefined ? "inventory" : "delta";
+  }
+
+  /** Follows what is desired until the session ends. To be called right after the welcome. */
+  async run(start: Start): Promise<void> {
+    let step = this.#begin(start);
+    while (!this.#signal.aborted) {
+      step = step.kind === "asking" ? await this.#ask() : await this.#follow(step.known, step.isDue);
+    }
+  }
+
+  #begin({ digest, set, stand }: Start): Step {
+    const { memory } = this.#components;
+    const known = stand === "current" ? set : recall(memory, digest);
+    memory.acknowledged = known;
+    memory.offered = undefined;
+    if (known === undefined) return { kind: "asking" };
+    return { kind: "following", known, isDue: stand === "delta" };
+  }
+
+  async #ask(): Promise<Step> {
+    const gathered = new Map<ObjectKey, ObjectHash>();
+    const whole = new Pending<void>("the inventory", this.#signal, () => {
+      this.#inventory = undefined;
+    });
+    this.#inventory = { gathered, whole };
+    await whole.promise;
+    return { kind: "following", known: { digest: NO_DIGEST, hashes: gathered }, isDue: true };
+  }
+
+  async #follow(known: KnownSet, isDue: boolean): Promise<Step> {
+    const set = await this.#nextSet(known, isDue);
+    if (this.#signal.aborted) return { kind: "asking" };
+    const reached = set === undefined ? undefined : await this.#transfer(known, set);
+    if (reached !== undefined) {
+      this.#resyncs = 0;
+      return { kind: "following", known: reached, isDue: false };
+    }
+    await this.#answerResync();
+    return { kind: "asking" };
+  }
+
+  /** The next set that the agent is to hear of; undefined when it asks for a resync instead. */
+  async #nextSet(known: KnownSet, isDue: boolean): Promise<DesiredSet | undefined> {
+    using joined = joinSignals(this.#signal);
+    if (this.#wantsResync) return undefined;
+    this.#waiting = joined;
+    try {
+      for await (const set of this.#components.backend.desired.changes(joined.signal)) {
+        if (set.synced && (isDue || !equalBytes(known.digest, set.digest))) return set;
+      }
+      return undefined;
+    } finally {
+      this.#waiting = undefined;
+    }
+  }
+
+  /** @returns what the agent has then; undefined when it asks for a resync */
+  async #transfer(known: KnownSet, set: DesiredSet): Promise<KnownSet | undefined> {
+    const { memory, send, flushed } = this.#components;
+    const { upserts, deletes } = differenceOf(known.hashes, set.hashes);
+    const objects = upserts.map((key) => this.#components.backend.object(key)).filter((each) => each !== undefined);
+    const offered = offeredBy(set, upserts, objects);
+    const gone = upserts.filter((key) => known.hashes.has(key) && !offered.hashes.has(key));
+    const { revision } = set;
+    memory.offered = offered;
+    const answer = new Pending<"acknowledged" | "resync">("the revision", this.#signal, () => {
+      this.#offer = undefined;
+    });
+    // Nobody may be waiting for it yet when the session ends.
+    answer.promise.catch(() => undefined);
+    this.#offer = { revision, answer };
+    for (const piece of desiredPieces({
+      revision,
+      upserts: objects,
+      deletes: [...deletes, ...gone],
+      digest: offered.digest,
+    })) {
+      send(piece);
+      await flushed(this.#signal);
+    }
+    if ((await answer.promise) === "resync") return undefined;
+    memory.acknowledged = offered;
+    memory.offered = undefined;
+    return offered;
+  }
+
+  async #answerResync(): Promise<void> {
+    const { log, wheel, welcome } = this.#components;
+    this.#wantsResync = false;
+    log.warn("the agent's set is not what it should be; all is compared anew", { resyncs: this.#resyncs });
+    if (this.#resyncs > 0) {
+      const delay = Math.min(MAX_RESYNC_DELAY_MS, FIRST_RESYNC_DELAY_MS * 2 ** this.#resyncs);
+      await wheel.sleep(millis(delay), this.#signal);
+    }
+    this.#resyncs += 1;
+    welcome();
+  }
+
+  /** This and the following throw `invalid` for what the agent may not send now. */
+  onInventory({ items, last }: Inventory): void {
+    if (this.#inventory === undefined) throw violation("an inventory that was not asked for");
+    const { gathered, whole } = this.#inventory;
+    for (const { key, hash } of items) gathered.set(key, hash);
+    if (gathered.size > MAX_INVENTORY) throw violation(`an inventory of more than ${MAX_INVENTORY} objects`);
+    if (last) whole.resolve(undefined);
+  }
+
+  onAck(revision: number): void {
+    if (this.#offer?.revision !== revision) throw violation(`an ack of revision ${revision}, which was not sent`);
+    this.#offer.answer.resolve("acknowledged");
+  }
+
+  onResync(): void {
+    if (this.#inventory !== undefined || this.#wantsResync) throw violation("a resync in the middle of another");
+    if (this.#offer !== undefined) this.#offer.answer.resolve("resync");
+    else {
+      this.#wantsResync = true;
+      this.#waiting?.abort();
+    }
+  }
+}
+
+/**
+ * The set that the agent comes to with these objects: `set`, unless some of them have changed or gone since it was made;
+ * the next set, which is on its way, brings those.
+ */
+function offeredBy(set: DesiredSet, keys: readonly ObjectKey[], objects: readonly RemoteObject[]): KnownSet {
+  const isAsTold = ({ key, hash }: RemoteObject): boolean => equalBytes(hash, set.hashes.get(key) ?? NO_DIGEST);
+  if (objects.length === keys.length && objects.every(isAsTold)) return { digest: set.digest, hashes: set.hashes };
+  const hashes = new Map(set.hashes);
+  let { digest } = set;
+  for (const key of keys) {
+    const hash = hashes.get(key);
+    if (hash !== undefined) digest = digestWithout(sha256, digest, { key, hash });
+    hashes.delete(key);
+  }
+  for (const { key, hash } of objects) {
+    digest = digestWith(sha256, digest, { key, hash });
+    hashes.set(key, hash);
+  }
+  return { digest, hashes };
+}

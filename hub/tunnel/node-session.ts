@@ -1,0 +1,380 @@
+import type { WebSocket } from "ws";
+import { joinSignals } from "../../protocol/async/abort.ts";
+import { withDeadline } from "../../protocol/async/deadline.ts";
+import { describeError, isCancelled, PicoletError } from "../../protocol/errors.ts";
+import { type Clock, type Log, type Millis, millis, type Random } from "../../protocol/ports.ts";
+import { statusHash } from "../../protocol/tunnel/digest.ts";
+import { equalBytes } from "../../protocol/tunnel/hex.ts";
+import type { Hello, Refusal, TunnelMessage, Welcome } from "../../protocol/tunnel/messages.ts";
+import { Mux } from "../../protocol/tunnel/mux.ts";
+import type { IncomingStream } from "../../protocol/tunnel/stream.ts";
+import type { DesiredSet, NodeBackend } from "../core/fleet.ts";
+import type { NodeMemory } from "./desired-memory.ts";
+import { Downlink } from "./downlink.ts";
+import { sha256 } from "./sha256.ts";
+import type { TimerWheel, WheelTimer } from "./timer-wheel.ts";
+import { answerAgentStream } from "./token-stream.ts";
+import { Uplink } from "./uplink.ts";
+import { WebSocketLink } from "./web-socket-link.ts";
+import type { WriteSlots } from "./write-slots.ts";
+
+export interface SessionComponents {
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly log: Log;
+  readonly wheel: TimerWheel;
+  readonly slots: WriteSlots;
+  readonly host: SessionHost;
+}
+
+export interface SessionInit {
+  readonly node: string;
+  /** Of the agent's end, for people. */
+  readonly address: string;
+  readonly hubVersion: string;
+  /** 8 bytes. */
+  readonly epoch: Uint8Array;
+  /** Of the agent: longer silence than two of them, and some slack, is the end of the session. */
+  readonly heartbeat: Millis;
+}
+
+/** What a session has while it stands for its node; kept from one session of the node to the next. */
+export interface NodeLease {
+  readonly backend: NodeBackend;
+  readonly memory: NodeMemory;
+}
+
+/** Whoever keeps at most one session of each node. */
+export interface SessionHost {
+  /** @throws SessionRefused: the agent is to be told, and the session to end */
+  admit(session: NodeSession): Promise<NodeLease>;
+  /** It was welcomed. */
+  live(session: NodeSession): void;
+  /** It is over, whatever it was. Called once. */
+  ended(session: NodeSession): void;
+}
+
+/** The agent is told why, and when to come again. */
+export class SessionRefused extends Error {
+  readonly refusal: Refusal;
+
+  constructor(code: string, message: string, retryAfterMs: number) {
+    super(message);
+    this.refusal = { kind: "refusal", code, message, retryAfterMs };
+  }
+}
+
+type SessionState =
+  | { readonly kind: "awaitingHello" }
+  /** Another session of the node may have to end first, the hub's watches to come up. */
+  | { readonly kind: "starting" }
+  | { readonly kind: "live"; readonly downlink: Downlink; readonly uplink: Uplink }
+  /** Told to go; everything else goes on. */
+  | { readonly kind: "draining"; readonly downlink: Downlink; readonly uplink: Uplink }
+  | { readonly kind: "closed"; readonly uplink: Uplink | undefined };
+
+/** A TLS handshake is done by then; one message is missing. */
+const HELLO_DEADLINE = millis(10_000);
+/** A hub that has just started lists its watches in that time, or has another problem. */
+const SYNC_DEADLINE = millis(30_000);
+/** Added to two heartbeats: an agent's own deadline for an answer. */
+const SILENCE_SLACK_MS = 15_000;
+/** An agent that was refused for what may be over soon comes again after one to five seconds. */
+const SOON_MS = 1000;
+const SPREAD_MS = 4000;
+
+/** One agent's session. It has no timer of its own, and nothing that is not needed yet. */
+export class NodeSession {
+  readonly #components: SessionComponents;
+  readonly #init: SessionInit;
+  readonly #socket: WebSocket;
+  readonly #mux: Mux;
+  readonly #timer: WheelTimer = { slot: undefined, onDue: () => this.#onTimer() };
+  #state: SessionState = { kind: "awaitingHello" };
+  /** Until the welcome. */
+  #hello: Hello | undefined;
+  #lease: NodeLease | undefined;
+
+  constructor(components: SessionComponents, socket: WebSocket, init: SessionInit) {
+    this.#components = components;
+    this.#init = init;
+    this.#socket = socket;
+    const { clock, log, wheel } = components;
+    const link = new WebSocketLink(socket);
+    const onMessage = (message: TunnelMessage): void => this.#onMessage(message);
+    const onStream = (stream: IncomingStream): void => this.#onStream(stream);
+    this.#mux = new Mux({ clock, log, link }, { role: "hub", onMessage, onStream });
+    link.onDrained = () => this.#mux.drained();
+    this.#mux.closed.addEventListener("abort", () => this.#onClosed(), { once: true });
+    socket.on("message", (data: Buffer, isBinary: boolean) => this.#onData(data, isBinary));
+    socket.on("close", () => this.close(new PicoletError("unavailable", "the agent's connection is closed")));
+    // `close` follows.
+    socket.on("error", (error: Error) =>
+      this.close(new PicoletError("unavailable", "the agent's connection broke", { cause: error })),
+    );
+    wheel.set(this.#timer, HELLO_DEADLINE);
+  }
+
+  get node(): string {
+    return this.#init.node;
+  }
+
+  get address(): string {
+    return this.#init.address;
+  }
+
+  get mux(): Mux {
+    return this.#mux;
+  }
+
+  get isClosed(): boolean {
+    return this.#state.kind === "closed";
+  }
+
+  get isLive(): boolean {
+    return this.#state.kind === "live" || this.#state.kind === "draining";
+  }
+
+  /** It is over, and was welcomed before that. */
+  get wasLive(): boolean {
+    return this.#state.kind === "closed" && this.#state.uplink !== undefined;
+  }
+
+  /** Whether the agent still answers. */
+  async isAlive(limit: Millis): Promise<boolean> {
+    const { clock } = this.#components;
+    try {
+      await withDeadline(clock, limit, "hear from the agent", (signal) => this.#mux.ping(signal), this.#mux.closed);
+      return true;
+    } catch {
+      return false;
+    }
+  }
+
+  /** Tells the agent to go elsewhere in `reconnectAfterMs`. */
+  drain(reconnectAfterMs: number, reason: string): void {
+    if (this.#state.kind !== "live") return;
+    this.#transition({ ...this.#state, kind: "draining" });
+    this.#send({ kind: "drain", reconnectAfterMs, reason });
+  }
+
+  refuse(refusal: Refusal): void {
+    this.close(new PicoletError("unavailable", refusal.message), refusal);
+  }
+
+  close(error: PicoletError, farewell?: Refusal): void {
+    this.#mux.close(error, farewell);
+  }
+
+  /** Resolves when nothing that this session began is being written any more. */
+  async settled(): Promise<void> {
+    if (this.#state.kind === "closed") await this.#state.uplink?.settled();
+  }
+
+  #onData(data: Buffer, isBinary: boolean): void {
+    if (isBinary) this.#mux.receive(data);
+    else this.#violate("a text message: frames are binary");
+  }
+
+  #violate(what: string): void {
+    const error = new PicoletError("invalid", `cannot accept ${what}`);
+    this.close(error, { kind: "refusal", code: "protocol", message: error.message, retryAfterMs: 0 });
+  }
+
+  #onTimer(): void {
+    const { clock, wheel } = this.#components;
+    if (this.#state.kind === "closed") return;
+    if (this.#state.kind === "awaitingHello") {
+      this.#violate(`silence: no hello within ${HELLO_DEADLINE / 1000} s`);
+      return;
+    }
+    const limit = 2 * this.#init.heartbeat + SILENCE_SLACK_MS;
+    const silence = clock.monotonic() - this.#mux.lastReceivedAt;
+    if (silence < limit) {
+      wheel.set(this.#timer, millis(limit - silence));
+      return;
+    }
+    this.close(new PicoletError("unavailable", `the agent was silent for ${Math.round(silence / 1000)} s`));
+    // Nobody is there to answer a close.
+    this.#socket.terminate();
+  }
+
+  #onMessage(message: TunnelMessage): void {
+    const state = this.#state;
+    if (message.kind === "refusal") {
+      const { code } = message;
+      this.close(new PicoletError("unavailable", `the agent ended the session (${code}): ${message.message}`));
+      return;
+    }
+    switch (state.kind) {
+      case "awaitingHello":
+        if (message.kind !== "hello") throw outOfOrder(message, "before the hello");
+        this.#hello = message;
+        this.#transition({ kind: "starting" });
+        this.#start(message).catch((error: unknown) => this.#onFailure(error));
+        return;
+      case "starting":
+        throw outOfOrder(message, "before the welcome");
+      case "live":
+      case "draining":
+        handle(message, state.downlink, state.uplink);
+        return;
+      case "closed":
+        return;
+    }
+  }
+
+  #onStream(stream: IncomingStream): void {
+    if (this.#lease === undefined || !this.isLive) {
+      throw new PicoletError("invalid", "cannot accept a stream before the welcome");
+    }
+    answerAgentStream(stream, this.#lease.backend, this.#components.slots);
+  }
+
+  async #start(hello: Hello): Promise<void> {
+    const { host, wheel } = this.#components;
+    const lease = await host.admit(this);
+    if (this.isClosed) return;
+    this.#lease = lease;
+    const set = await this.#synced(lease.backend);
+    if (this.isClosed) return;
+    const signal = this.#mux.closed;
+    const downlink = this.#makeDownlink(lease, signal);
+    const uplink = this.#makeUplink(lease, signal);
+    const stand = downlink.standOf(hello.cursor.digest, set);
+    this.#transition({ kind: "live", downlink, uplink });
+    wheel.set(this.#timer, millis(2 * this.#init.heartbeat + SILENCE_SLACK_MS));
+    host.live(this);
+    this.#send(this.#welcome(lease, set, stand));
+    this.#hello = undefined;
+    await downlink.run({ digest: hello.cursor.digest, set, stand });
+  }
+
+  #onFailure(error: unknown): void {
+    if (isCancelled(error) || this.isClosed) return;
+    if (error instanceof SessionRefused) {
+      this.refuse(error.refusal);
+      return;
+    }
+    this.#components.log.error("a session failed", { node: this.node, error: describeError(error) });
+    const message = "the hub failed to serve the session";
+    this.refuse({ kind: "refusal", code: "overloaded", message, retryAfterMs: this.#soon() });
+  }
+
+  #soon(): number {
+    return SOON_MS + Math.floor(this.#components.random.next() * SPREAD_MS);
+  }
+
+  /** The first set of which it is known that nothing is missing. */
+  async #synced(backend: NodeBackend): Promise<DesiredSet> {
+    if (backend.desired.current.synced) return backend.desired.current;
+    using waiting = joinSignals(this.#mux.closed);
+    this.#components.wheel.sleep(SYNC_DEADLINE, waiting.signal).then(
+      () => waiting.abort(),
+      () => undefined,
+    );
+    try {
+      for await (const set of backend.desired.changes(waiting.signal)) if (set.synced) return set;
+    } finally {
+      waiting.abort();
+    }
+    throw new SessionRefused("overloaded", "the hub does not know yet what its nodes are to have", this.#soon());
+  }
+
+  #makeDownlink({ backend, memory }: NodeLease, signal: AbortSignal): Downlink {
+    const { log, wheel } = this.#components;
+    const send = (message: TunnelMessage): void => this.#send(message);
+    const flushed = (until: AbortSignal): Promise<void> => this.#mux.flushed("control", until);
+    const welcome = (): void => {
+      if (this.#lease !== undefined) this.#send(this.#welcome(this.#lease, backend.desired.current, "inventory"));
+    };
+    const fields = { node: this.node };
+    return new Downlink({ log: log.child(fields), wheel, backend, memory, send, flushed, welcome }, signal);
+  }
+
+  #makeUplink({ backend }: NodeLease, signal: AbortSignal): Uplink {
+    const { random, log, wheel, slots } = this.#components;
+    const send = (message: TunnelMessage): void => this.#send(message);
+    return new Uplink({ random, log: log.child({ node: this.node }), wheel, slots, backend, send }, signal);
+  }
+
+  #welcome({ backend }: NodeLease, set: DesiredSet, desired: Welcome["desired"]): Welcome {
+    const { hubVersion, epoch } = this.#init;
+    const mirrors = backend.mirrorsDigest();
+    const report = this.#hello === undefined ? undefined : backend.nodeReport();
+    const reportHash = report === undefined ? undefined : statusHash(sha256, report);
+    const has = (mine: Uint8Array | undefined, theirs: Uint8Array | undefined): boolean =>
+      // A second welcome of a session asks for nothing that is on its way already.
+      theirs === undefined || (mine !== undefined && equalBytes(mine, theirs));
+    return {
+      kind: "welcome",
+      hubVersion,
+      epoch,
+      revision: set.revision,
+      timeMs: this.#components.clock.wall().getTime(),
+      desired,
+      wantsMirrors: !has(mirrors, this.#hello?.mirrorsDigest),
+      wantsNode: !has(reportHash, this.#hello?.nodeHash),
+    };
+  }
+
+  /** A session that is over is told nothing; one whose peer takes nothing is ended. */
+  #send(message: TunnelMessage): void {
+    if (this.#mux.closed.aborted) return;
+    try {
+      this.#mux.send(message);
+    } catch (error) {
+      if (!(error instanceof PicoletError)) throw error;
+      this.close(error, { kind: "refusal", code: "limit", message: describeError(error), retryAfterMs: 0 });
+    }
+  }
+
+  #onClosed(): void {
+    const reason: unknown = this.#mux.closed.reason;
+    const uplink = this.#state.kind === "live" || this.#state.kind === "draining" ? this.#state.uplink : undefined;
+    this.#components.wheel.clear(this.#timer);
+    this.#transition({ kind: "closed", uplink });
+    const { bytesSent, bytesReceived } = this.#mux;
+    const fields = { node: this.node, address: this.address, reason: describeError(reason), bytesSent, bytesReceived };
+    if (reason instanceof PicoletError && reason.code === "invalid") {
+      this.#components.log.warn("an agent broke the protocol", fields);
+    } else this.#components.log.info("a session ended", fields);
+    this.#components.host.ended(this);
+  }
+
+  #transition(next: SessionState): void {
+    this.#state = next;
+  }
+}
+
+const outOfOrder = ({ kind }: TunnelMessage, when: string): PicoletError =>
+  new PicoletError("invalid", `cannot accept ${kind} ${when}`);
+
+/** A message of a session that was welcomed. @throws `invalid` */
+function handle(message: TunnelMessage, downlink: Downlink, uplink: Uplink): void {
+  switch (message.kind) {
+    case "inventory":
+      downlink.onInventory(message);
+      return;
+    case "desiredAck":
+      downlink.onAck(message.revision);
+      return;
+    case "resync":
+      downlink.onResync();
+      return;
+    case "statuses":
+      uplink.onStatuses(message);
+      return;
+    case "events":
+      uplink.onEvents(message);
+      return;
+    case "node":
+      uplink.onNode(message);
+      return;
+    case "mirrors":
+      uplink.onMirrors(message);
+      return;
+    default:
+      throw outOfOrder(message, "from an agent that was welcomed");
+  }
+}

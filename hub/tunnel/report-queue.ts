@@ -1,0 +1,75 @@
+import { PicoletError } from "../../protocol/errors.ts";
+import { statusHash } from "../../protocol/tunnel/digest.ts";
+import { equalBytes } from "../../protocol/tunnel/hex.ts";
+import { applyDelta } from "../../protocol/tunnel/json-delta.ts";
+import { parseNodeReport } from "../../protocol/tunnel/message-codec.ts";
+import type { NodeAck, NodeReport, NodeReportContent } from "../../protocol/tunnel/messages.ts";
+import type { NodeBackend } from "../core/fleet.ts";
+import { sha256 } from "./sha256.ts";
+import type { UpstreamQueue } from "./upstream-writer.ts";
+
+interface Report {
+  readonly hash: Uint8Array;
+  readonly content: NodeReportContent;
+}
+
+/** The node's report on its way to the API server: the latest alone. */
+export class ReportQueue implements UpstreamQueue<Report> {
+  readonly #backend: NodeBackend;
+  readonly #ack: (ack: NodeAck) => void;
+  #pending: Report | undefined;
+  /** Written, but maybe not shown yet by the hub's watch. */
+  #recent: Report | undefined;
+
+  constructor(backend: NodeBackend, ack: (ack: NodeAck) => void) {
+    this.#backend = backend;
+    this.#ack = ack;
+  }
+
+  /** What was kept for deltas may go: the API server shows it by now. @returns whether everything was written */
+  forget(): boolean {
+    if (this.#pending !== undefined) return false;
+    this.#recent = undefined;
+    return true;
+  }
+
+  push({ hash, body }: NodeReport): void {
+    const content = body.kind === "full" ? body.report : this.#applied(body.base, body.delta, hash);
+    if (content === undefined) this.#ack({ kind: "nodeAck", hash, wantFull: true });
+    else this.#pending = { hash, content };
+  }
+
+  #applied(base: Uint8Array, delta: unknown, hash: Uint8Array): NodeReportContent | undefined {
+    const content = this.#base(base);
+    if (content === undefined) return undefined;
+    try {
+      const next = parseNodeReport(applyDelta(content, delta));
+      return equalBytes(statusHash(sha256, next), hash) ? next : undefined;
+    } catch (error) {
+      if (error instanceof PicoletError) return undefined;
+      throw error;
+    }
+  }
+
+  #base(hash: Uint8Array): NodeReportContent | undefined {
+    for (const report of [this.#pending, this.#recent]) {
+      if (report !== undefined && equalBytes(report.hash, hash)) return report.content;
+    }
+    const content = this.#backend.nodeReport();
+    return content !== undefined && equalBytes(statusHash(sha256, content), hash) ? content : undefined;
+  }
+
+  peek(): Report | undefined {
+    return this.#pending;
+  }
+
+  write({ content }: Report, signal: AbortSignal): Promise<void> {
+    return this.#backend.putNode(content, signal);
+  }
+
+  written(report: Report): void {
+    if (this.#pending === report) this.#pending = undefined;
+    this.#recent = report;
+    this.#ack({ kind: "nodeAck", hash: report.hash, wantFull: false });
+  }
+}

@@ -1,0 +1,46 @@
+import * as z from "zod";
+import { describeError, isCancelled, PicoletError } from "../../protocol/errors.ts";
+import { dnsSubdomainProblems } from "../../protocol/name-rules.ts";
+import type { IncomingStream, StreamError } from "../../protocol/tunnel/stream.ts";
+import type { NodeBackend } from "../core/fleet.ts";
+import type { WriteSlots } from "./write-slots.ts";
+
+const name = z.string().refine((value) => dnsSubdomainProblems(value).length === 0, "is no name");
+
+/** TokenRequest's own limits: at least ten minutes, at most 2^32 seconds. */
+const tokenParams = z.object({
+  namespace: name,
+  serviceAccount: name,
+  audiences: z.array(z.string().max(1024)).max(32),
+  expirationSeconds: z
+    .int()
+    .min(600)
+    .max(2 ** 32),
+  podName: name,
+  podUid: z.string().min(1).max(128),
+});
+
+/** Answers a stream of the agent's: there is one kind, `token`. Never throws. */
+export function answerAgentStream(stream: IncomingStream, backend: NodeBackend, slots: WriteSlots): void {
+  if (stream.kind !== "token") {
+    stream.reject({ code: "unimplemented", message: `an agent cannot open ${stream.kind}` });
+    return;
+  }
+  requestToken(stream, backend, slots).catch((error: unknown) => {
+    if (!isCancelled(error)) stream.reject(streamErrorOf(error));
+  });
+}
+
+async function requestToken(stream: IncomingStream, backend: NodeBackend, slots: WriteSlots): Promise<void> {
+  const parsed = tokenParams.safeParse(stream.params);
+  if (!parsed.success) {
+    throw new PicoletError("invalid", "cannot read the token request", { cause: z.prettifyError(parsed.error) });
+  }
+  const token = await slots.run(() => backend.requestToken(parsed.data, stream.closed), stream.closed);
+  stream.accept({ token: token.token, expirationTimestamp: token.expirationTimestamp }).end();
+}
+
+const streamErrorOf = (error: unknown): StreamError => ({
+  code: error instanceof PicoletError ? error.code : "internal",
+  message: describeError(error),
+});

@@ -1,0 +1,85 @@
+import { millis } from "../../protocol/ports.ts";
+import type { Events, HubMessage, Mirrors, NodeReport, Statuses } from "../../protocol/tunnel/messages.ts";
+import type { NodeBackend } from "../core/fleet.ts";
+import { EventQueue } from "./event-queue.ts";
+import { MirrorQueue } from "./mirror-queue.ts";
+import { ReportQueue } from "./report-queue.ts";
+import { StatusQueue } from "./status-queue.ts";
+import type { WheelTimer } from "./timer-wheel.ts";
+import { type UpstreamComponents, type UpstreamQueue, UpstreamWriter } from "./upstream-writer.ts";
+
+/** By then the hub's watch has shown what it wrote. Of thousands of sessions at rest none keeps a status. */
+const FORGET_AFTER = millis(15_000);
+
+export interface UplinkComponents extends UpstreamComponents {
+  readonly backend: NodeBackend;
+  readonly send: (message: HubMessage) => void;
+}
+
+type Channel<Q> = { readonly queue: Q; readonly writer: UpstreamWriter<unknown> };
+
+/**
+ * What one agent reports, on its way to the API server. Every kind by itself: events that cannot be written hold up no
+ * status. Nothing is acknowledged before it is written. Each channel is made when it is first used.
+ */
+export class Uplink {
+  readonly #components: UplinkComponents;
+  readonly #signal: AbortSignal;
+  #statuses: Channel<StatusQueue> | undefined;
+  #events: Channel<EventQueue> | undefined;
+  #reports: Channel<ReportQueue> | undefined;
+  #mirrors: Channel<MirrorQueue> | undefined;
+  readonly #forgetting: WheelTimer = { slot: undefined, onDue: () => this.#forget() };
+
+  /** @param signal of the session: what was not written by then is left to the next one */
+  constructor(components: UplinkComponents, signal: AbortSignal) {
+    this.#components = components;
+    this.#signal = signal;
+  }
+
+  /** This and the others throw `invalid` for what the agent may not send. */
+  onStatuses(message: Statuses): void {
+    const { backend, send, wheel } = this.#components;
+    this.#statuses ??= this.#channel("statuses", new StatusQueue(backend, send));
+    this.#statuses.queue.push(message);
+    this.#statuses.writer.poke();
+    wheel.set(this.#forgetting, FORGET_AFTER);
+  }
+
+  onEvents(message: Events): void {
+    const { backend, send } = this.#components;
+    this.#events ??= this.#channel("events", new EventQueue(backend, send));
+    this.#events.queue.push(message);
+    this.#events.writer.poke();
+  }
+
+  onNode(message: NodeReport): void {
+    const { backend, send, wheel } = this.#components;
+    this.#reports ??= this.#channel("the node's report", new ReportQueue(backend, send));
+    this.#reports.queue.push(message);
+    this.#reports.writer.poke();
+    wheel.set(this.#forgetting, FORGET_AFTER);
+  }
+
+  onMirrors(message: Mirrors): void {
+    this.#mirrors ??= this.#channel("mirror pods", new MirrorQueue(this.#components.backend));
+    this.#mirrors.queue.push(message);
+    this.#mirrors.writer.poke();
+  }
+
+  /** Resolves when nothing is being written: the next session's writes come after those of this one. */
+  async settled(): Promise<void> {
+    this.#components.wheel.clear(this.#forgetting);
+    const channels = [this.#statuses, this.#events, this.#reports, this.#mirrors];
+    await Promise.all(channels.map((channel) => channel?.writer.settled()));
+  }
+
+  #forget(): void {
+    const isAtRest = [this.#statuses, this.#reports].every((channel) => channel?.queue.forget() ?? true);
+    if (!isAtRest && !this.#signal.aborted) this.#components.wheel.set(this.#forgetting, FORGET_AFTER);
+  }
+
+  #channel<Q extends UpstreamQueue<unknown>>(what: string, queue: Q): Channel<Q> {
+    return { queue, writer: new UpstreamWriter(this.#components, what, queue, this.#signal) };
+  }
+}

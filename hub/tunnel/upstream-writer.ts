@@ -1,0 +1,96 @@
+import { describeError, isCancelled } from "../../protocol/errors.ts";
+import { type Log, millis, type Random } from "../../protocol/ports.ts";
+import type { TimerWheel } from "./timer-wheel.ts";
+import type { WriteSlots } from "./write-slots.ts";
+
+/** What one kind of report waits to have written. */
+export interface UpstreamQueue<T> {
+  /** What is in the queue now, all of it together; undefined when it is empty. It stays in the queue. */
+  peek(): T | undefined;
+  write(batch: T, signal: AbortSignal): Promise<void>;
+  /** `batch` is written: it leaves the queue. */
+  written(batch: T): void;
+}
+
+export interface UpstreamComponents {
+  readonly random: Random;
+  readonly log: Log;
+  readonly wheel: TimerWheel;
+  /** Shared by the whole fleet. */
+  readonly slots: WriteSlots;
+}
+
+/** A hub that was cut off from its API server must not come back to all sessions at once. */
+const FIRST_DELAY_MS = 500;
+const MAX_DELAY_MS = 30_000;
+
+/**
+ * Writes what is in a queue, one batch at a time, until it is empty; then it rests. A batch that cannot be written is
+ * tried again, together with what has come meanwhile, as long as the session lives.
+ */
+export class UpstreamWriter<T> {
+  readonly #components: UpstreamComponents;
+  readonly #what: string;
+  readonly #queue: UpstreamQueue<T>;
+  readonly #signal: AbortSignal;
+  #running: Promise<void> | undefined;
+
+  /** @param what for the log: "statuses" */
+  constructor(components: UpstreamComponents, what: string, queue: UpstreamQueue<T>, signal: AbortSignal) {
+    this.#components = components;
+    this.#what = what;
+    this.#queue = queue;
+    this.#signal = signal;
+  }
+
+  /** There is something in the queue. */
+  poke(): void {
+    this.#running ??= this.#run().finally(() => {
+      this.#running = undefined;
+      if (this.#queue.peek() !== undefined && !this.#signal.aborted) this.poke();
+    });
+  }
+
+  /** Resolves when nothing is being written. */
+  async settled(): Promise<void> {
+    await this.#running;
+  }
+
+  async #run(): Promise<void> {
+    let failures = 0;
+    for (let batch = this.#queue.peek(); batch !== undefined && !this.#signal.aborted; batch = this.#queue.peek()) {
+      const problem = await this.#attempt(batch);
+      if (problem === undefined) {
+        if (failures > 0) this.#components.log.info("the API server takes it again", { what: this.#what, failures });
+        failures = 0;
+        this.#queue.written(batch);
+      } else if (!isCancelled(problem)) {
+        if (failures === 0) {
+          const fields = { what: this.#what, error: describeError(problem) };
+          this.#components.log.warn("cannot write to the API server, will try again", fields);
+        }
+        failures += 1;
+        await this.#pause(failures);
+      }
+    }
+  }
+
+  async #attempt(batch: T): Promise<unknown> {
+    try {
+      await this.#components.slots.run(() => this.#queue.write(batch, this.#signal), this.#signal);
+      return undefined;
+    } catch (error) {
+      return error;
+    }
+  }
+
+  async #pause(failures: number): Promise<void> {
+    const most = Math.min(MAX_DELAY_MS, FIRST_DELAY_MS * 2 ** Math.min(failures, 16));
+    const delay = millis(FIRST_DELAY_MS + this.#components.random.next() * (most - FIRST_DELAY_MS));
+    try {
+      await this.#components.wheel.sleep(delay, this.#signal);
+    } catch (error) {
+      if (!isCancelled(error)) throw error;
+    }
+  }
+}

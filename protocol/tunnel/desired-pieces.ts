@@ -1,0 +1,45 @@
+import { jsonSize } from "./json-delta.ts";
+import { MAX_DESIRED_BYTES, MAX_DESIRED_ITEMS } from "./message-codec.ts";
+import type { Desired, ObjectKey, RemoteObject } from "./messages.ts";
+
+/** Key and hash of an object on the wire, besides the key's own characters. */
+const ITEM_BYTES = 24;
+
+/**
+ * One revision in pieces of about MAX_DESIRED_BYTES; an object that is larger is a piece of its own. There is always a
+ * last piece, which has the digest. Objects are as they were given: what changes meanwhile belongs to another revision.
+ */
+export function* desiredPieces(revision: {
+  readonly revision: number;
+  readonly upserts: readonly RemoteObject[];
+  readonly deletes: readonly ObjectKey[];
+  readonly digest: Uint8Array;
+}): Generator<Desired> {
+  let upserts: RemoteObject[] = [];
+  let deletes: ObjectKey[] = [];
+  let bytes = 0;
+  const piece = (last: boolean): Desired => {
+    const digest = last ? revision.digest : NO_DIGEST;
+    const full: Desired = { kind: "desired", revision: revision.revision, upserts, deletes, last, digest };
+    upserts = [];
+    deletes = [];
+    bytes = 0;
+    return full;
+  };
+  const isFull = (size: number): boolean =>
+    bytes > 0 && (bytes + size > MAX_DESIRED_BYTES || upserts.length + deletes.length >= MAX_DESIRED_ITEMS);
+  for (const key of revision.deletes) {
+    if (isFull(key.length)) yield piece(false);
+    deletes.push(key);
+    bytes += key.length;
+  }
+  for (const object of revision.upserts) {
+    const size = ITEM_BYTES + object.key.length + jsonSize(object.object);
+    if (isFull(size)) yield piece(false);
+    upserts.push(object);
+    bytes += size;
+  }
+  yield piece(true);
+}
+
+const NO_DIGEST = new Uint8Array();
