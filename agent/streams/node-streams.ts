@@ -30,7 +30,7 @@ export interface NodeStreamsComponents {
 }
 
 /** Each takes some 100 KiB while it is busy. A further one is refused. */
-export const MAX_SESSIONS = 32;
+export const MAX_SESSIONS = 64;
 /** Pieces of an answer are gathered to about this size before they are sent. */
 const BODY_PIECE_BYTES = 16 * 1024;
 

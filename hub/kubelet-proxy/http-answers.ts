@@ -1,0 +1,77 @@
+/** What the kubelet endpoint says when something goes wrong, in words that kubectl shows. */
+import type { ServerResponse } from "node:http";
+import type { Duplex } from "node:stream";
+import { describeError, type ErrorCode, PicoletError } from "../../protocol/errors.ts";
+
+const HTTP_STATUS: Readonly<Record<ErrorCode, number>> = {
+  cancelled: 503,
+  invalid: 400,
+  not_found: 404,
+  already_exists: 409,
+  conflict: 400,
+  unavailable: 503,
+  deadline_exceeded: 504,
+  resource_exhausted: 429,
+  permission_denied: 403,
+  unimplemented: 400,
+  corrupt: 500,
+  failed: 500,
+  internal: 500,
+};
+
+export interface HttpFailure {
+  readonly status: number;
+  readonly message: string;
+}
+
+export function httpFailure(error: unknown): HttpFailure {
+  const code = error instanceof PicoletError ? error.code : "internal";
+  const unauthorized = error instanceof PicoletError && error.reason === "Unauthorized";
+  const waiting = error instanceof PicoletError && /is waiting to start/.test(error.message);
+  // As the kubelet: what waits to start is a bad request so far, of which the API server shows the text.
+  const status = unauthorized ? 401 : waiting ? 400 : HTTP_STATUS[code];
+  return { status, message: describeError(error) };
+}
+
+/**
+ * For answers to `kubectl logs`: of 503 and 504 an API server keeps the text to itself, of 502 it shows it
+ * (k8s.io/apimachinery, NewGenericServerResponse).
+ */
+export function shownFailure(error: unknown): HttpFailure {
+  const { status, message } = httpFailure(error);
+  return { status: status === 503 || status === 504 ? 502 : status, message };
+}
+
+export function answerFailure(response: ServerResponse, { status, message }: HttpFailure): void {
+  if (response.headersSent || response.destroyed) {
+    response.destroy();
+    return;
+  }
+  response.writeHead(status, { "content-type": "text/plain; charset=utf-8", "x-content-type-options": "nosniff" });
+  response.end(`${message}\n`);
+}
+
+const REASONS: Readonly<Record<number, string>> = {
+  ...{ 400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found", 409: "Conflict" },
+  ...{ 429: "Too Many Requests", 500: "Internal Server Error", 502: "Bad Gateway", 503: "Service Unavailable" },
+  504: "Gateway Timeout",
+};
+
+/** On a connection whose request asked for an upgrade. */
+export function refuseUpgrade(socket: Duplex, { status, message }: HttpFailure): void {
+  if (!socket.writable) {
+    socket.destroy();
+    return;
+  }
+  const body = Buffer.from(message);
+  const head = [
+    `HTTP/1.1 ${status} ${REASONS[status] ?? "Error"}`,
+    "content-type: text/plain; charset=utf-8",
+    `content-length: ${body.length}`,
+    "connection: close",
+  ].join("\r\n");
+  socket.on("error", () => undefined);
+  socket.end(Buffer.concat([Buffer.from(`${head}\r\n\r\n`), body]));
+  // What the client still sends is not waited for.
+  socket.resume();
+}

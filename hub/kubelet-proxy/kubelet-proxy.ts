@@ -1,0 +1,203 @@
+import type { IncomingMessage, ServerResponse } from "node:http";
+import { createServer, type Server } from "node:https";
+import type { Socket } from "node:net";
+import type { Duplex } from "node:stream";
+import { type JoinedSignal, joinSignals } from "../../protocol/async/abort.ts";
+import type { Component } from "../../protocol/async/component.ts";
+import type { Watch } from "../../protocol/async/watch.ts";
+import { PicoletError } from "../../protocol/errors.ts";
+import type { Clock, Log } from "../../protocol/ports.ts";
+import type { Fleet, KubeletEndpoints } from "../core/fleet.ts";
+import { answerFailure, httpFailure, refuseUpgrade, shownFailure } from "./http-answers.ts";
+import { KubeletAccess, type KubeletReviews } from "./kubelet-access.ts";
+import { parseKubeletPath } from "./kubelet-path.ts";
+import { NodeListeners, type NodeListenersInit } from "./node-listeners.ts";
+import { serveRequest } from "./node-requests.ts";
+import { serveUpgrade } from "./node-upgrades.ts";
+
+/** All PEM. */
+export interface KubeletTls {
+  readonly privateKey: string;
+  /** What API servers verify with --kubelet-certificate-authority, when they do. */
+  readonly certificateChain: string;
+  /** Whose client certificates are believed: API servers' --kubelet-client-certificate. "": none, tokens only. */
+  readonly clientCa: string;
+}
+
+export interface KubeletProxyComponents {
+  readonly fleet: Fleet;
+  readonly reviews: KubeletReviews;
+  readonly tls: Watch<KubeletTls>;
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+export interface KubeletProxyInit extends NodeListenersInit {
+  /** Where API servers reach this replica; what `endpointOf` gives. */
+  readonly address: string;
+}
+
+/** From connection to the end of the handshake. */
+const HANDSHAKE_TIMEOUT_MS = 20_000;
+/** Longer than API servers keep theirs (90 s), so that it is them who close. */
+const KEEP_ALIVE_TIMEOUT_MS = 120_000;
+const HEADERS_TIMEOUT_MS = 20_000;
+/** A command of `kubectl exec` is in the query. */
+const MAX_HEADER_BYTES = 320 * 1024;
+/**
+ * Nodes that are away keep their port, so that who asks for them is told why nobody answers. Of more than these the one
+ * that left first loses it; its API server then sees a refused connection.
+ */
+export const MAX_AWAY_NODES = 5_000;
+
+/**
+ * The hub as the kubelet of each of its nodes: a port a node, one TLS server behind all of them. What it is asked it
+ * passes on to the node's agent through the tunnel.
+ */
+export class KubeletProxy implements Component, KubeletEndpoints {
+  readonly name = "kubelet endpoints";
+  readonly #components: KubeletProxyComponents;
+  readonly #init: KubeletProxyInit;
+  readonly #access: KubeletAccess;
+  readonly #listeners: NodeListeners;
+  readonly #server: Server;
+  readonly #stop: JoinedSignal = joinSignals();
+  /** Since when, in the order in which they left. */
+  readonly #away = new Map<string, Date>();
+  readonly #sockets = new Set<Socket>();
+
+  constructor(components: KubeletProxyComponents, init: KubeletProxyInit) {
+    const { reviews, clock, tls, log } = components;
+    this.#components = components;
+    this.#init = init;
+    this.#access = new KubeletAccess({ reviews, clock });
+    this.#listeners = new NodeListeners({ log, onConnection: (socket) => this.#connected(socket) }, init);
+    this.#server = createServer({
+      ...secureContext(tls.current),
+      requestCert: true,
+      // Judged with each request: a token may do instead.
+      rejectUnauthorized: false,
+      handshakeTimeout: HANDSHAKE_TIMEOUT_MS,
+      headersTimeout: HEADERS_TIMEOUT_MS,
+      keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
+      maxHeaderSize: MAX_HEADER_BYTES,
+    });
+    this.#server.on("request", (request, response) => void this.#request(request, response));
+    this.#server.on("upgrade", (request, socket, head) => void this.#upgrade(request, socket, head));
+    this.#server.on("clientError", (_error, socket) => socket.destroy());
+  }
+
+  /** @throws `unavailable`, retryable, in the moment before its port is open */
+  endpointOf(node: string): { readonly address: string; readonly port: number } {
+    this.#listeners.open(node);
+    const port = this.#listeners.portOf(node);
+    if (port !== undefined) return { address: this.#init.address, port };
+    throw new PicoletError("unavailable", `cannot tell the kubelet endpoint of node ${node} yet`, { retryable: true });
+  }
+
+  /** Streams under way, over all nodes. */
+  get connections(): number {
+    return this.#sockets.size;
+  }
+
+  async run(signal: AbortSignal): Promise<void> {
+    using life = joinSignals(signal, this.#stop.signal);
+    const following = this.#followCertificates(life.signal);
+    for await (const nodes of this.#components.fleet.nodes.changes(life.signal)) this.#follow(nodes);
+    await following;
+    this.#close();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#close();
+  }
+
+  #close(): void {
+    this.#stop.abort();
+    this.#listeners[Symbol.dispose]();
+    for (const socket of this.#sockets) socket.destroy();
+    // Its own timer looks for slow requests.
+    this.#server.close();
+  }
+
+  async #followCertificates(signal: AbortSignal): Promise<void> {
+    for await (const tls of this.#components.tls.changes(signal)) this.#server.setSecureContext(secureContext(tls));
+  }
+
+  #follow(nodes: ReadonlySet<string>): void {
+    for (const node of nodes) {
+      this.#away.delete(node);
+      this.#listeners.open(node);
+    }
+    const now = this.#components.clock.wall();
+    for (const node of this.#listeners.nodes) if (!nodes.has(node) && !this.#away.has(node)) this.#away.set(node, now);
+    for (const node of this.#away.keys()) {
+      if (this.#away.size <= MAX_AWAY_NODES) break;
+      this.#away.delete(node);
+      this.#listeners.close(node);
+    }
+  }
+
+  #connected(socket: Socket): void {
+    this.#sockets.add(socket);
+    socket.once("close", () => this.#sockets.delete(socket));
+    this.#server.emit("connection", socket);
+  }
+
+  async #request(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    using life = joinSignals(this.#stop.signal);
+    response.once("close", () => life.abort());
+    response.on("error", () => life.abort());
+    let isLog = false;
+    try {
+      const node = await this.#admit(request, life.signal);
+      const path = parseKubeletPath(request.url ?? "");
+      isLog = path.kind === "logs";
+      this.#checkConnected(node);
+      const { fleet, clock } = this.#components;
+      await serveRequest({ fleet, clock }, { node, path, method: request.method ?? "" }, response, life.signal);
+    } catch (error) {
+      answerFailure(response, isLog ? shownFailure(error) : httpFailure(error));
+    }
+  }
+
+  async #upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): Promise<void> {
+    using life = joinSignals(this.#stop.signal);
+    const onClose = (): void => life.abort();
+    socket.once("close", onClose);
+    socket.on("error", onClose);
+    try {
+      const node = await this.#admit(request, life.signal);
+      const path = parseKubeletPath(request.url ?? "");
+      this.#checkConnected(node);
+      const { fleet, clock } = this.#components;
+      await serveUpgrade({ fleet, clock }, { node, path, request }, { socket, head }, life.signal);
+    } catch (error) {
+      refuseUpgrade(socket, httpFailure(error));
+    } finally {
+      socket.off("close", onClose);
+    }
+  }
+
+  /** @returns which node is meant, to who may ask */
+  async #admit(request: IncomingMessage, signal: AbortSignal): Promise<string> {
+    const node = this.#listeners.nodeAt(request.socket.localPort ?? 0);
+    if (node === undefined) throw new PicoletError("not_found", "no node is reached here any more");
+    await this.#access.check(request, node, signal);
+    return node;
+  }
+
+  #checkConnected(node: string): void {
+    if (this.#components.fleet.has(node)) return;
+    const since = this.#away.get(node)?.toISOString();
+    const message = since === undefined ? "is not connected to this hub" : `is away since ${since}`;
+    throw new PicoletError("unavailable", `the agent of node ${node} ${message}`, { retryable: true });
+  }
+}
+
+const secureContext = ({ privateKey, certificateChain, clientCa }: KubeletTls) => ({
+  key: privateKey,
+  cert: certificateChain,
+  // An empty list is none; leaving it out would believe every public authority.
+  ca: clientCa === "" ? [] : clientCa,
+});

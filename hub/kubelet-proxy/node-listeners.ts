@@ -1,0 +1,121 @@
+import { createServer, type Server, type Socket } from "node:net";
+import { PicoletError } from "../../protocol/errors.ts";
+import type { Log } from "../../protocol/ports.ts";
+
+export interface NodeListenersInit {
+  /** To listen on; undefined: every address of this machine. */
+  readonly host: string | undefined;
+  /** Inclusive; undefined: any free ones. */
+  readonly ports: { readonly first: number; readonly last: number } | undefined;
+}
+
+interface Listener {
+  readonly server: Server;
+  /** Undefined until it listens. */
+  port: number | undefined;
+}
+
+/**
+ * Connections to one node at once: the agent has a few dozen streams at most, and API servers keep some idle. A further
+ * one is closed.
+ */
+const MAX_CONNECTIONS_PER_NODE = 256;
+
+/** How soon the kernel asks whether an API server that says nothing is still there. */
+const KEEP_ALIVE_MS = 30_000;
+
+/** One listening socket for each node; all connections go to one place, with their node. */
+export class NodeListeners implements Disposable {
+  readonly #log: Log;
+  readonly #init: NodeListenersInit;
+  readonly #onConnection: (socket: Socket) => void;
+  readonly #byNode = new Map<string, Listener>();
+  readonly #byPort = new Map<number, string>();
+  #nextPort: number;
+
+  constructor(
+    components: { readonly log: Log; readonly onConnection: (socket: Socket) => void },
+    init: NodeListenersInit,
+  ) {
+    this.#log = components.log;
+    this.#onConnection = components.onConnection;
+    this.#init = init;
+    this.#nextPort = init.ports?.first ?? 0;
+  }
+
+  get nodes(): ReadonlySet<string> {
+    return new Set(this.#byNode.keys());
+  }
+
+  /** Undefined while it does not listen. */
+  portOf(node: string): number | undefined {
+    return this.#byNode.get(node)?.port;
+  }
+
+  nodeAt(port: number): string | undefined {
+    return this.#byPort.get(port);
+  }
+
+  /** Begins to listen for `node`, unless that is so already. */
+  open(node: string): void {
+    if (this.#byNode.has(node)) return;
+    const server = createServer(
+      { noDelay: true, keepAlive: true, keepAliveInitialDelay: KEEP_ALIVE_MS },
+      this.#onConnection,
+    );
+    server.maxConnections = MAX_CONNECTIONS_PER_NODE;
+    const listener: Listener = { server, port: undefined };
+    this.#byNode.set(node, listener);
+    server.on("listening", () => {
+      const address = server.address();
+      if (address === null || typeof address === "string") return;
+      listener.port = address.port;
+      this.#byPort.set(address.port, node);
+    });
+    let tries = this.#portCount;
+    server.on("error", (error: NodeJS.ErrnoException) => {
+      tries -= 1;
+      if (error.code === "EADDRINUSE" && this.#init.ports !== undefined && tries > 0) {
+        this.#listen(server);
+        return;
+      }
+      this.#log.error("cannot listen as the kubelet of a node", { node, error });
+      this.close(node);
+    });
+    this.#listen(server);
+  }
+
+  close(node: string): void {
+    const listener = this.#byNode.get(node);
+    if (listener === undefined) return;
+    this.#byNode.delete(node);
+    if (listener.port !== undefined) this.#byPort.delete(listener.port);
+    if (listener.server.listening) listener.server.close();
+  }
+
+  [Symbol.dispose](): void {
+    for (const node of [...this.#byNode.keys()]) this.close(node);
+  }
+
+  get #portCount(): number {
+    const { ports } = this.#init;
+    return ports === undefined ? 1 : ports.last - ports.first + 1;
+  }
+
+  #listen(server: Server): void {
+    const { host } = this.#init;
+    server.listen({ port: this.#takePort(), ...(host === undefined ? {} : { host }) });
+  }
+
+  /** The next of the range that none of our own nodes has. @throws `resource_exhausted` when all are taken */
+  #takePort(): number {
+    const { ports } = this.#init;
+    if (ports === undefined) return 0;
+    for (let tries = this.#portCount; tries > 0; tries -= 1) {
+      const port = this.#nextPort;
+      this.#nextPort = port === ports.last ? ports.first : port + 1;
+      if (!this.#byPort.has(port)) return port;
+    }
+    throw new PicoletError("resource_exhausted", `all ports from ${ports.first} to ${ports.last} are taken by nodes`);
+  }
+}

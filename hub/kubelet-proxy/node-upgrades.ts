@@ -1,0 +1,148 @@
+/** Requests to a node's kubelet whose connection becomes a session: exec, attach, port-forward. */
+import type { IncomingMessage } from "node:http";
+import type { Duplex } from "node:stream";
+import { PicoletError } from "../../protocol/errors.ts";
+import type { Clock } from "../../protocol/ports.ts";
+import type { ExecParams, OpenedStream, PortForwardParams, SessionReply } from "../../protocol/tunnel/stream.ts";
+import type { Fleet } from "../core/fleet.ts";
+import { joinPipes, SocketPipe, TunnelPipe } from "../streaming/byte-pipe.ts";
+import { ChannelCommand } from "../streaming/channel-command.ts";
+import { type CommandSession, type CommandStreams, relayCommand } from "../streaming/command-session.ts";
+import { PrefixedPipe } from "../streaming/prefixed-pipe.ts";
+import { SPDY_COMMAND_PROTOCOLS, SpdyCommand } from "../streaming/spdy-command.ts";
+import { WEB_SOCKET_COMMAND_PROTOCOLS, WebSocketCommand } from "../streaming/web-socket-command.ts";
+import { acceptWebSocket, offeredProtocols } from "../streaming/web-socket-server.ts";
+import type { KubeletPath } from "./kubelet-path.ts";
+
+interface Components {
+  readonly fleet: Fleet;
+  readonly clock: Clock;
+}
+
+interface NodeUpgrade {
+  readonly node: string;
+  readonly path: KubeletPath;
+  readonly request: IncomingMessage;
+}
+
+interface Connection {
+  readonly socket: Duplex;
+  readonly head: Buffer;
+}
+
+type Session = Extract<KubeletPath, { kind: "exec" | "attach" | "portForward" }>;
+
+/** Of a request: what the agent needs to ask the runtime in the client's name. */
+const UPGRADE_HEADERS = [
+  "upgrade",
+  "sec-websocket-key",
+  "sec-websocket-version",
+  "sec-websocket-protocol",
+  "sec-websocket-extensions",
+  "x-stream-protocol-version",
+];
+
+const SPDY = "SPDY/3.1";
+const isSpdy = ({ headers }: IncomingMessage): boolean => headers.upgrade?.toLowerCase() === SPDY.toLowerCase();
+
+/** Done when the session is over. @throws when nothing has been answered yet */
+export async function serveUpgrade(
+  components: Components,
+  { node, path, request }: NodeUpgrade,
+  connection: Connection,
+  signal: AbortSignal,
+): Promise<void> {
+  if (path.kind !== "exec" && path.kind !== "attach" && path.kind !== "portForward") {
+    throw new PicoletError("invalid", "there is nothing to upgrade here");
+  }
+  if (!isSpdy(request) && offeredProtocols(request).length === 0) {
+    throw new PicoletError(
+      "invalid",
+      `cannot upgrade to ${request.headers.upgrade ?? "nothing"}: use ${SPDY} or a WebSocket`,
+    );
+  }
+  const stream = await open(components.fleet, node, path, upgradeHeaders(request), signal);
+  try {
+    if (isRaw(stream.reply)) {
+      const front = new PrefixedPipe(connection.head, new SocketPipe(connection.socket));
+      return await joinPipes(components, front, new TunnelPipe(stream), signal);
+    }
+    if (path.kind === "portForward") throw new PicoletError("unimplemented", "the node forwards no ports in this way");
+    const front = await acceptCommand(components, request, connection, path.streams, signal);
+    if (front !== undefined) await relayCommand(front, new ChannelCommand(stream), signal);
+  } finally {
+    stream.reset({ code: "cancelled", message: "the client has gone" });
+  }
+}
+
+function upgradeHeaders({ headers }: IncomingMessage): Readonly<Record<string, string>> {
+  const all = UPGRADE_HEADERS.map((name) => [name, [headers[name] ?? []].flat().join(",")] as const);
+  return Object.fromEntries(all.filter(([, value]) => value !== ""));
+}
+
+function open(
+  fleet: Fleet,
+  node: string,
+  path: Session,
+  upgrade: Readonly<Record<string, string>>,
+  signal: AbortSignal,
+): Promise<OpenedStream> {
+  const { namespace, pod, uid } = path;
+  if (path.kind === "portForward") {
+    const params: PortForwardParams = { namespace, pod, uid, ports: path.ports, upgrade };
+    return fleet.open(node, "portForward", params, "interactive", signal);
+  }
+  const { container, command, streams } = path;
+  const params: ExecParams = { namespace, pod, uid, container, command, ...streams, upgrade };
+  return fleet.open(node, path.kind, params, "interactive", signal);
+}
+
+function isRaw(reply: unknown): boolean {
+  const mode = ((reply ?? {}) as Partial<SessionReply>).mode;
+  if (mode === "raw" || mode === "channels") return mode === "raw";
+  throw new PicoletError("corrupt", "the node's answer is none");
+}
+
+/** Undefined: what was asked for could not be agreed upon, and the client has been told. */
+async function acceptCommand(
+  components: Components,
+  request: IncomingMessage,
+  { socket, head }: Connection,
+  streams: CommandStreams,
+  signal: AbortSignal,
+): Promise<CommandSession | undefined> {
+  if (!isSpdy(request)) {
+    const offered = offeredProtocols(request);
+    const protocol = WEB_SOCKET_COMMAND_PROTOCOLS.find((each) => offered.includes(each));
+    if (protocol === undefined) throw noProtocol(WEB_SOCKET_COMMAND_PROTOCOLS);
+    const pipe = await acceptWebSocket(request, socket, head, protocol);
+    return pipe === undefined ? undefined : new WebSocketCommand(pipe, protocol, streams);
+  }
+  const protocol = spdyProtocol(request);
+  socket.write(
+    `HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nupgrade: ${SPDY}\r\nx-stream-protocol-version: ${protocol}\r\n\r\n`,
+  );
+  try {
+    return await SpdyCommand.accept(
+      components,
+      new PrefixedPipe(head, new SocketPipe(socket)),
+      protocol,
+      streams,
+      signal,
+    );
+  } catch {
+    // It has ended the connection; an HTTP answer would come too late.
+    return undefined;
+  }
+}
+
+/** A client that names none means the first there was. */
+function spdyProtocol({ headers }: IncomingMessage): string {
+  const offered = [headers["x-stream-protocol-version"] ?? "channel.k8s.io"].flat().join(",").split(",");
+  const protocol = SPDY_COMMAND_PROTOCOLS.find((each) => offered.some((offer) => offer.trim() === each));
+  if (protocol === undefined) throw noProtocol(SPDY_COMMAND_PROTOCOLS);
+  return protocol;
+}
+
+const noProtocol = (known: readonly string[]): PicoletError =>
+  new PicoletError("permission_denied", `unable to negotiate protocol: the server supports ${known.join(", ")}`);
