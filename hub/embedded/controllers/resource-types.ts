@@ -29,3 +29,12 @@ export const SUBJECT_ACCESS_REVIEWS = type(
   "SubjectAccessReview",
   false,
 );
+export const PRIORITY_CLASSES = type("scheduling.k8s.io", "priorityclasses", "PriorityClass", false);
+export const RUNTIME_CLASSES = type("node.k8s.io", "runtimeclasses", "RuntimeClass", false);
+export const CLUSTER_ROLES = type("rbac.authorization.k8s.io", "clusterroles", "ClusterRole", false);
+export const CLUSTER_ROLE_BINDINGS = type(
+  "rbac.authorization.k8s.io",
+  "clusterrolebindings",
+  "ClusterRoleBinding",
+  false,
+);

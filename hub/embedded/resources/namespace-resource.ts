@@ -1,9 +1,11 @@
+import { NAMESPACE_FINALIZER } from "../controllers/namespaces/namespace-controller.ts";
 import type { ResourceDefinition } from "../resource-definition.ts";
+import { forbidden } from "../status-error.ts";
 import { ageColumn, column, field, nameColumn } from "./columns.ts";
 import { listAt, section, setDefault, textAt } from "./object-fields.ts";
 
-/** What holds a namespace until the namespace controller has emptied it. */
-export const NAMESPACE_FINALIZER = "kubernetes";
+/** NamespaceLifecycle: a cluster is none without them. */
+const LASTING: ReadonlySet<string> = new Set(["default", "kube-system", "kube-public"]);
 
 export const namespaceResource: ResourceDefinition = {
   group: "",
@@ -38,6 +40,8 @@ export const namespaceResource: ResourceDefinition = {
       namespace.status = old.status;
     },
     prepareForDelete(namespace) {
+      const { name } = namespace.metadata;
+      if (LASTING.has(name)) throw forbidden(namespaceResource, name, "this namespace may not be deleted");
       section(namespace, "status").phase = "Terminating";
     },
     blocksDeletion: (namespace) => listAt(namespace, "spec", "finalizers").length > 0,
