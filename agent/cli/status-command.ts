@@ -3,7 +3,7 @@ import type { Arguments } from "./command-line.ts";
 import { type Context, paintStatus, table, widthOf } from "./context.ts";
 import { EXIT_DEGRADED, EXIT_HEALTHY } from "./failures.ts";
 import { machineFormat, podLabel, printObject, summaryColumns } from "./objects.ts";
-import { age, humanBytes, partOf, plain, wrap } from "./text-layout.ts";
+import { age, humanBytes, humanDuration, partOf, plain, wrap } from "./text-layout.ts";
 
 /** `edgectl status`: the worst first, then what runs. */
 export async function runStatus(context: Context, input: Arguments): Promise<number> {
@@ -80,9 +80,15 @@ function runtimeText({ name, runtime, version, ready, message }: StatusAnswer["r
   return ready ? `${what} ready` : `${what} NOT READY${message === "" ? "" : ` (${message})`}`;
 }
 
-function tunnelText(context: Context, { state, since, rttMs }: StatusAnswer["tunnel"]): string {
-  const duration = since === null ? "" : ` for ${age(since, context.now())}`;
-  return `${state}${duration}${rttMs === null ? "" : `, ${Math.round(rttMs)} ms away`}`;
+function tunnelText(context: Context, tunnel: StatusAnswer["tunnel"]): string {
+  const { state, since, rttMs, problem = "", nextTry = null, pendingStatuses = 0 } = tunnel;
+  const now = context.now();
+  const duration = since === null ? "" : ` for ${age(since, now)}`;
+  const distance = rttMs === null ? "" : `, ${Math.round(rttMs)} ms away`;
+  const next = nextTry === null ? "" : `, next try in ${humanDuration(Math.max(0, Date.parse(nextTry) - now))}`;
+  // A few are on their way at any time; without a connection it is what the cluster does not know yet.
+  const unsent = state === "connected" || pendingStatuses === 0 ? "" : `, ${count(pendingStatuses, "pod")} to report`;
+  return `${state}${duration}${distance}${problem === "" ? "" : `: ${problem}`}${next}${unsent}`;
 }
 
 function podTable(context: Context, input: Arguments, { pods }: StatusAnswer): string {

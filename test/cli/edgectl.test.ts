@@ -7,7 +7,7 @@ import { COMMANDS } from "../../agent/cli/commands.ts";
 import { PicoletError } from "../../protocol/errors.ts";
 import { fillDegraded, fillHealthy } from "../support/cli-scenario.ts";
 import { CapturedTerminal, EdgectlBench } from "../support/edgectl-bench.ts";
-import { agentPod, imageStore, observedContainer } from "../support/fake-agent-view.ts";
+import { agentPod, imageStore, NOW_MS, observedContainer } from "../support/fake-agent-view.ts";
 import { podOf } from "../support/pods.ts";
 
 const READY = { phase: "Running", conditions: [{ type: "Ready", status: "True" }] } as const;
@@ -82,6 +82,32 @@ test("several pods are a List as kubectl prints it, one alone is itself", async 
   }
   const empty = JSON.parse((await bench.run(words("get pods -n none -o json"))).out) as typeof list;
   assert.deepEqual(empty.items, []);
+});
+
+test("status says how the tunnel stands, why it does not, and when it is tried again", async (t) => {
+  const bench = await healthy(t);
+  const at = (seconds: number): string => new Date(NOW_MS + seconds * 1000).toISOString();
+  const shown = async (): Promise<string> => {
+    const { out, code } = await bench.run(["status"], new CapturedTerminal({ columns: 200 }));
+    assert.equal(code, 0, "a node that is offline is well");
+    return /^Tunnel +(.*)$/m.exec(out)?.[1] ?? out;
+  };
+  bench.view.tunnelReport = {
+    state: "connected",
+    since: at(-180),
+    rttMs: 12.4,
+    hub: "https://hub",
+    pendingStatuses: 1,
+  };
+  assert.equal(await shown(), "connected for 3m, 12 ms away");
+  const down = { state: "disconnected", since: at(-300), rttMs: null, hub: "https://hub" } as const;
+  const problem = "cannot connect to hub https://hub: ECONNREFUSED";
+  bench.view.tunnelReport = { ...down, problem, nextTry: at(20), pendingStatuses: 3 };
+  assert.equal(await shown(), `disconnected for 5m: ${problem}, next try in 20s, 3 pods to report`);
+  bench.view.tunnelReport = { ...down, problem, nextTry: null, pendingStatuses: 0 };
+  assert.equal(await shown(), `disconnected for 5m: ${problem}`);
+  bench.view.tunnelReport = { state: "connecting", since: null, rttMs: null, hub: "https://hub" };
+  assert.equal(await shown(), "connecting");
 });
 
 test("in a pipe a row is a line, however long its names", async (t) => {
