@@ -7,8 +7,6 @@ export interface ListRule {
   readonly type: "map" | "set";
   /** For strategic merge the first alone counts. */
   readonly keys: readonly string[];
-  /** `retainKeys` besides merge: a oneof, where a patch that sets one member drops the others. */
-  readonly retainKeys?: boolean;
   /** Only strategic merge merges it (apply treats it as one value), or the other way round. */
   readonly only?: "strategic" | "apply";
 }
@@ -23,45 +21,44 @@ const CONTAINER: Readonly<Record<string, ListRule>> = {
   volumeDevices: by("devicePath"),
 };
 
+const CONDITIONS: Readonly<Record<string, ListRule>> = { conditions: by("type") };
+
 const LISTS: Readonly<Record<string, Readonly<Record<string, ListRule>>>> = {
   V1ObjectMeta: { finalizers: SET, ownerReferences: by("uid") },
   V1PodSpec: {
     containers: by("name"),
     initContainers: by("name"),
     ephemeralContainers: by("name"),
-    volumes: { ...by("name"), retainKeys: true },
+    volumes: by("name"),
     imagePullSecrets: by("name"),
     hostAliases: by("ip"),
     topologySpreadConstraints: by("topologyKey", "whenUnsatisfiable"),
     schedulingGates: by("name"),
-    resourceClaims: { ...by("name"), retainKeys: true },
+    resourceClaims: by("name"),
   },
   V1Container: CONTAINER,
   V1EphemeralContainer: CONTAINER,
+  V1ContainerStatus: { volumeMounts: by("mountPath"), allocatedResourcesStatus: by("name") },
   V1ResourceRequirements: { claims: { ...by("name"), only: "apply" } },
-  V1ProjectedVolumeSource: {},
   V1PodStatus: {
-    conditions: by("type"),
+    ...CONDITIONS,
     podIPs: by("ip"),
     hostIPs: { ...by("ip"), only: "strategic" },
-    resourceClaimStatuses: { ...by("name"), retainKeys: true },
+    resourceClaimStatuses: by("name"),
   },
-  V1NodeSpec: { taints: { ...by("key"), only: "strategic" }, podCIDRs: SET },
-  V1NodeStatus: { conditions: by("type"), addresses: { ...by("type"), only: "strategic" } },
-  V1NamespaceStatus: { conditions: by("type") },
-  V1ServiceAccount: { secrets: by("name"), imagePullSecrets: { ...by("name"), only: "strategic" } },
-  V1ServiceSpec: { ports: by("port", "protocol"), loadBalancerSourceRanges: { ...SET, only: "strategic" } },
-  V1ServiceStatus: { conditions: by("type") },
-  V1DaemonSetStatus: { conditions: by("type") },
-  V1DeploymentStatus: { conditions: by("type") },
-  V1ReplicaSetStatus: { conditions: by("type") },
-  V1StatefulSetStatus: { conditions: by("type") },
-  V1JobStatus: { conditions: by("type") },
-  V1PersistentVolumeClaimStatus: { conditions: by("type") },
+  V1NodeSpec: { podCIDRs: SET },
+  V1NodeStatus: { ...CONDITIONS, addresses: by("type") },
+  V1NamespaceStatus: CONDITIONS,
+  V1ServiceAccount: { secrets: by("name") },
+  V1ServiceSpec: { ports: by("port", "protocol") },
+  V1ServiceStatus: CONDITIONS,
+  V1DaemonSetStatus: CONDITIONS,
+  V1DeploymentStatus: CONDITIONS,
+  V1ReplicaSetStatus: CONDITIONS,
+  V1StatefulSetStatus: CONDITIONS,
+  V1PersistentVolumeClaimStatus: CONDITIONS,
+  V1PodDisruptionBudgetStatus: CONDITIONS,
   V1CertificateSigningRequestStatus: { conditions: { ...by("type"), only: "apply" } },
-  V1PodDisruptionBudgetStatus: { conditions: by("type") },
-  V1LabelSelector: {},
-  V1TopologySelectorTerm: {},
 };
 
 export const listRuleOf = (model: string, field: string): ListRule | undefined => LISTS[model]?.[field];
@@ -83,6 +80,10 @@ const ATOMIC_OBJECTS: ReadonlySet<string> = new Set([
   "RbacV1Subject",
   "V1RoleRef",
   "V1OwnerReference",
+  "V1EndpointAddress",
+  "CoreV1EndpointPort",
+  "V1ScopeSelector",
+  "V1TopologySelectorTerm",
 ]);
 
 export const isAtomicObject = (model: string): boolean => ATOMIC_OBJECTS.has(model);

@@ -70,7 +70,7 @@ export class ApiHandler {
     this.#components = components;
     const { lookup } = core.service;
     this.#authenticator = new Authenticator({ clock, lookup, serviceAccounts: core.serviceAccounts }, init.tokens);
-    this.#resources = new ResourceEndpoint({ service: core.service, clock });
+    this.#resources = new ResourceEndpoint({ service: core.service, clock, models: core.models });
     this.#paths = new PathEndpoint(core, init);
     this.#kubelets = new KubeletEndpoint({ lookup, kubelets: components.kubelets });
   }

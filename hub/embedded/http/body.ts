@@ -1,5 +1,7 @@
 import type { IncomingMessage } from "node:http";
 import { parse } from "yaml";
+import { describeError } from "../../../protocol/errors.ts";
+import { PROTOBUF_TYPE, type ProtobufReader, readEnvelope } from "../schema/protobuf.ts";
 import { scanJson } from "../schema/scan-json.ts";
 import { badRequest, StatusError } from "../status-error.ts";
 
@@ -47,6 +49,20 @@ export function requireMediaType(type: string, accepted: readonly string[]): voi
     "UnsupportedMediaType",
     `the body of the request was in an unknown format - accepted media types include: ${accepted.filter((each) => each !== "").join(", ") || ACCEPTED}`,
   );
+}
+
+/**
+ * @param model of the message, should it be protobuf
+ * @throws StatusError 400
+ */
+export function parseObjectBody(body: Buffer, type: string, reader: ProtobufReader, model: string): ParsedBody {
+  if (type !== PROTOBUF_TYPE) return parseBody(body, type);
+  try {
+    const { apiVersion, kind, raw } = readEnvelope(body);
+    return { value: { apiVersion, kind, ...reader.read(model, raw) }, duplicates: [] };
+  } catch (error) {
+    throw badRequest(describeError(error));
+  }
 }
 
 /** @param type its media type @throws StatusError 400 */

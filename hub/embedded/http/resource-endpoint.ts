@@ -9,13 +9,15 @@ import {
   type ResourceDefinition,
   type UserInfo,
 } from "../resource-definition.ts";
+import type { ModelSource } from "../schema/models.ts";
+import { PROTOBUF_TYPE, ProtobufReader } from "../schema/protobuf.ts";
 import type { ResourceRequest, WriteParams } from "../service/request.ts";
 import type { ListResult } from "../service/resource-reader.ts";
 import type { ResourceService } from "../service/resource-service.ts";
 import type { WatchItem } from "../service/resource-watch.ts";
 import { badRequest, methodNotAllowed, StatusError } from "../status-error.ts";
 import { type IncludeObject, toPartial, toTable } from "../table.ts";
-import { mediaType, type ParsedBody, parseBody, readBody, requireMediaType } from "./body.ts";
+import { mediaType, type ParsedBody, parseBody, parseObjectBody, readBody, requireMediaType } from "./body.ts";
 import { type Negotiated, NOT_ACCEPTABLE, negotiate } from "./negotiation.ts";
 import { deleteParams, listParams, watchParams, writeParams } from "./params.ts";
 import { encoderOf, type Reply } from "./reply.ts";
@@ -39,7 +41,14 @@ interface Answer {
   readonly negotiated: Negotiated;
 }
 
-const BODY_TYPES = ["application/json", "application/yaml", ""];
+const BODY_TYPES = ["application/json", "application/yaml", PROTOBUF_TYPE, ""];
+
+/** What a POST on a subresource takes, where it is not the resource's own kind. */
+const SUBRESOURCE_MODELS: Readonly<Record<string, string>> = {
+  Binding: "V1Binding",
+  Eviction: "V1Eviction",
+  TokenRequest: "AuthenticationV1TokenRequest",
+};
 
 const PATCH_TYPES: Readonly<Record<string, PatchType | "apply">> = {
   "application/json-patch+json": "json",
@@ -48,13 +57,21 @@ const PATCH_TYPES: Readonly<Record<string, PatchType | "apply">> = {
   "application/apply-patch+yaml": "apply",
 };
 
+export interface ResourceEndpointComponents {
+  readonly service: ResourceService;
+  readonly clock: Clock;
+  readonly models: ModelSource;
+}
+
 export class ResourceEndpoint {
   readonly #service: ResourceService;
   readonly #clock: Clock;
+  readonly #protobuf: ProtobufReader;
 
-  constructor({ service, clock }: { readonly service: ResourceService; readonly clock: Clock }) {
+  constructor({ service, clock, models }: ResourceEndpointComponents) {
     this.#service = service;
     this.#clock = clock;
+    this.#protobuf = new ProtobufReader(models);
   }
 
   /** @throws StatusError */
@@ -105,7 +122,9 @@ export class ResourceEndpoint {
     const type = mediaType(call.message.headers["content-type"]);
     requireMediaType(type, BODY_TYPES);
     const params = writeParams(isCreate ? "CreateOptions" : "UpdateOptions", call.query, userAgentOf(call), false);
-    const body = parseBody(await readBody(call.message), type);
+    const kind = call.definition.subresources?.find(({ name }) => name === call.path.subresource)?.kind?.kind ?? "";
+    const model = SUBRESOURCE_MODELS[kind] ?? call.definition.model;
+    const body = parseObjectBody(await readBody(call.message), type, this.#protobuf, model);
     const fields = objectOf(body, call);
     reportDuplicates(call, body, params);
     const request = requestOf(call);
@@ -139,7 +158,7 @@ export class ResourceEndpoint {
 
   async #delete(answer: Answer): Promise<Reply> {
     const { call } = answer;
-    const params = deleteParams(call.query, await readOptions(call));
+    const params = deleteParams(call.query, await this.#readOptions(call));
     const { object, isGone } = await this.#service.delete(requestOf(call), params);
     if (!isGone) return this.#one(answer, 200, JSON.stringify(object));
     const { plural, group } = call.definition;
@@ -156,8 +175,19 @@ export class ResourceEndpoint {
 
   async #deleteCollection(answer: Answer): Promise<Reply> {
     const { call } = answer;
-    const params = deleteParams(call.query, await readOptions(call));
+    const params = deleteParams(call.query, await this.#readOptions(call));
     return this.#list(answer, await this.#service.deleteCollection(requestOf(call), listParams(call.query), params));
+  }
+
+  async #readOptions({ message }: ResourceCall): Promise<Readonly<Record<string, unknown>> | undefined> {
+    const body = await readBody(message);
+    if (body.length === 0) return undefined;
+    const type = mediaType(message.headers["content-type"]);
+    requireMediaType(type, BODY_TYPES);
+    const { value } = parseObjectBody(body, type, this.#protobuf, "V1DeleteOptions");
+    if (typeof value !== "object" || value === null || Array.isArray(value))
+      throw badRequest("cannot decode DeleteOptions");
+    return value as Readonly<Record<string, unknown>>;
   }
 
   #plain({ call, negotiated }: Answer, status: number, json: string): Reply {
@@ -297,17 +327,6 @@ function reportDuplicates(
   throw badRequest(
     `${kind} in version "${version}" cannot be handled as a ${kind}: strict decoding error: ${duplicates.join(", ")}`,
   );
-}
-
-async function readOptions({ message }: ResourceCall): Promise<Readonly<Record<string, unknown>> | undefined> {
-  const body = await readBody(message);
-  if (body.length === 0) return undefined;
-  const type = mediaType(message.headers["content-type"]);
-  requireMediaType(type, BODY_TYPES);
-  const { value } = parseBody(body, type);
-  if (typeof value !== "object" || value === null || Array.isArray(value))
-    throw badRequest("cannot decode DeleteOptions");
-  return value as Readonly<Record<string, unknown>>;
 }
 
 function bookmarkOf(

@@ -1,0 +1,293 @@
+/**
+ * Kubernetes' protobuf encoding of objects (`application/vnd.kubernetes.protobuf`), read into the JSON that stands for the
+ * same object. kubectl and typed Go clients send it; they all take JSON for an answer.
+ */
+import { PicoletError } from "../../../protocol/errors.ts";
+import type { FieldType, ModelSource } from "./models.ts";
+import { PROTOBUF_FIELDS } from "./protobuf-fields.ts";
+
+export const PROTOBUF_TYPE = "application/vnd.kubernetes.protobuf";
+
+const MAGIC = Buffer.from("k8s\0");
+/** As deep as JSON may be. */
+const MAX_DEPTH = 256;
+
+type Fields = Record<string, unknown>;
+
+interface MessageField {
+  readonly name: string;
+  readonly keepsZero: boolean;
+  /** Set where the message's fields are the outer one's. */
+  readonly inlined: string | undefined;
+}
+
+const malformed = (why: string): PicoletError => new PicoletError("invalid", `cannot decode protobuf: ${why}`);
+
+type WireValue =
+  | { readonly kind: "varint"; readonly value: bigint }
+  | { readonly kind: "bytes"; readonly value: Buffer }
+  | { readonly kind: "fixed"; readonly value: Buffer };
+
+class WireReader {
+  readonly #bytes: Buffer;
+  #at = 0;
+
+  constructor(bytes: Buffer) {
+    this.#bytes = bytes;
+  }
+
+  *fields(): Iterable<readonly [number: number, value: WireValue]> {
+    while (this.#at < this.#bytes.length) {
+      const tag = this.#varint();
+      yield [Number(tag >> 3n), this.#value(Number(tag & 7n))];
+    }
+  }
+
+  #value(wireType: number): WireValue {
+    switch (wireType) {
+      case 0:
+        return { kind: "varint", value: this.#varint() };
+      case 1:
+        return { kind: "fixed", value: this.#take(8) };
+      case 2:
+        return { kind: "bytes", value: this.#take(Number(this.#varint())) };
+      case 5:
+        return { kind: "fixed", value: this.#take(4) };
+      default:
+        throw malformed(`wire type ${wireType}`);
+    }
+  }
+
+  #take(length: number): Buffer {
+    if (length > this.#bytes.length - this.#at) throw malformed("it ends within a field");
+    this.#at += length;
+    return this.#bytes.subarray(this.#at - length, this.#at);
+  }
+
+  #varint(): bigint {
+    let value = 0n;
+    for (let shift = 0n; shift < 70n; shift += 7n) {
+      const byte = this.#bytes[this.#at];
+      if (byte === undefined) throw malformed("it ends within a number");
+      this.#at += 1;
+      value |= BigInt(byte & 0x7f) << shift;
+      if (byte < 0x80) return BigInt.asUintN(64, value);
+    }
+    throw malformed("a number of more than ten bytes");
+  }
+}
+
+const signed = (value: bigint): number => Number(BigInt.asIntN(64, value));
+
+export interface Envelope {
+  readonly apiVersion: string;
+  readonly kind: string;
+  readonly raw: Buffer;
+}
+
+/** @throws `invalid` */
+export function readEnvelope(bytes: Buffer): Envelope {
+  if (!bytes.subarray(0, MAGIC.length).equals(MAGIC)) throw malformed("it does not begin with k8s");
+  let apiVersion = "";
+  let kind = "";
+  let raw: Buffer = Buffer.alloc(0);
+  for (const [number, { kind: wire, value }] of new WireReader(bytes.subarray(MAGIC.length)).fields()) {
+    if (wire !== "bytes") continue;
+    if (number === 2) raw = value;
+    if (number !== 1) continue;
+    for (const [inner, text] of new WireReader(value).fields()) {
+      if (text.kind !== "bytes") continue;
+      if (inner === 1) apiVersion = text.value.toString("utf8");
+      if (inner === 2) kind = text.value.toString("utf8");
+    }
+  }
+  return { apiVersion, kind, raw };
+}
+
+/** Reads messages by the table of field numbers and the types of the models. */
+export class ProtobufReader {
+  readonly #models: ModelSource;
+  readonly #messages = new Map<string, ReadonlyMap<number, MessageField>>();
+
+  constructor(models: ModelSource) {
+    this.#models = models;
+  }
+
+  /** @param model `V1Pod` @throws `invalid` for what is no such message, `not_found` for a model without a table */
+  read(model: string, bytes: Buffer): Fields {
+    return this.#message(model, model, bytes, 0);
+  }
+
+  /** @param typed the model that says what the message's fields are in JSON: the outer one of an inlined message */
+  #message(message: string, typed: string, bytes: Buffer, depth: number): Fields {
+    if (depth > MAX_DEPTH) throw malformed("it nests too deeply");
+    const table = this.#tableOf(message);
+    const object: Fields = {};
+    for (const [number, value] of new WireReader(bytes).fields()) {
+      const field = table.get(number);
+      if (field === undefined) continue;
+      if (field.inlined !== undefined) {
+        if (value.kind === "bytes") Object.assign(object, this.#message(field.inlined, typed, value.value, depth + 1));
+        continue;
+      }
+      const type = this.#typeOf(typed, field.name);
+      if (type !== undefined) this.#set(object, field, type, value, depth);
+    }
+    return object;
+  }
+
+  #typeOf(model: string, field: string): FieldType | undefined {
+    return this.#models.get(model).fields.get(field)?.type;
+  }
+
+  #set(object: Fields, { name, keepsZero }: MessageField, type: FieldType, value: WireValue, depth: number): void {
+    if (type.kind === "array") {
+      const list = (object[name] ?? []) as unknown[];
+      object[name] = list;
+      list.push(...this.#items(type.items, value, depth));
+      return;
+    }
+    if (type.kind === "map") {
+      if (value.kind !== "bytes") throw malformed(`${name} is no map`);
+      const map = (object[name] ?? {}) as Fields;
+      object[name] = map;
+      const [key, item] = this.#entry(type.values, value.value, depth);
+      if (key === "__proto__") throw malformed('the key "__proto__" is not allowed');
+      map[key] = item;
+      return;
+    }
+    const read = this.#single(type, value, depth);
+    const isZero = read === "" || read === 0 || read === false || read === undefined;
+    if (!isZero || (keepsZero && read !== undefined)) object[name] = read;
+  }
+
+  #items(type: FieldType, value: WireValue, depth: number): readonly unknown[] {
+    const isNumber = type.kind === "integer" || type.kind === "boolean";
+    if (!isNumber || value.kind !== "bytes") return [this.#single(type, value, depth)];
+    // Packed: one number after the other, without tags.
+    return [...packed(value.value)].map((each) => this.#single(type, { kind: "varint", value: each }, depth));
+  }
+
+  #entry(type: FieldType, bytes: Buffer, depth: number): readonly [string, unknown] {
+    let key = "";
+    let item: unknown = type.kind === "array" ? [] : type.kind === "object" ? {} : "";
+    for (const [number, value] of new WireReader(bytes).fields()) {
+      if (value.kind !== "bytes") continue;
+      if (number === 1) key = value.value.toString("utf8");
+      // A list in a map is a message with the list as its first field.
+      else if (number === 2 && type.kind === "array") item = this.#listMessage(type.items, value.value, depth);
+      else if (number === 2) item = this.#single(type, value, depth);
+    }
+    return [key, item];
+  }
+
+  #listMessage(type: FieldType, bytes: Buffer, depth: number): unknown[] {
+    const list: unknown[] = [];
+    for (const [number, value] of new WireReader(bytes).fields()) {
+      if (number === 1) list.push(this.#single(type, value, depth));
+    }
+    return list;
+  }
+
+  #single(type: FieldType, value: WireValue, depth: number): unknown {
+    if (value.kind === "varint") return type.kind === "boolean" ? value.value !== 0n : signed(value.value);
+    if (value.kind === "fixed")
+      return value.value.length === 8 ? value.value.readDoubleLE() : value.value.readFloatLE();
+    const bytes = value.value;
+    switch (type.kind) {
+      case "string":
+        return bytes.toString("utf8");
+      case "bytes":
+        return bytes.toString("base64");
+      case "object":
+        return this.#message(type.model, type.model, bytes, depth + 1);
+      case "quantity":
+        return firstText(bytes);
+      case "date-time":
+        return readTime(bytes, 0);
+      case "micro-time":
+        return readTime(bytes, 6);
+      case "int-or-string":
+        return readIntOrString(bytes);
+      case "any":
+        return readRaw(bytes);
+      default:
+        throw malformed(`${type.kind} in a field of bytes`);
+    }
+  }
+
+  #tableOf(message: string): ReadonlyMap<number, MessageField> {
+    const known = this.#messages.get(message);
+    if (known !== undefined) return known;
+    const line = PROTOBUF_FIELDS[message];
+    if (line === undefined) throw new PicoletError("not_found", `cannot decode ${message} from protobuf`);
+    const table = new Map<number, MessageField>();
+    let number = 0;
+    for (const token of line.split(" ").filter((each) => each !== "")) {
+      const [, explicit, mark, name = "", zero] = /^(?:(\d+):)?(\^)?(\w+)(!)?$/.exec(token) ?? [];
+      number = explicit === undefined ? number + 1 : Number(explicit);
+      table.set(number, { name, keepsZero: zero !== undefined, inlined: mark === undefined ? undefined : name });
+    }
+    this.#messages.set(message, table);
+    return table;
+  }
+}
+
+function* packed(bytes: Buffer): Iterable<bigint> {
+  let value = 0n;
+  let shift = 0n;
+  for (const byte of bytes) {
+    value |= BigInt(byte & 0x7f) << shift;
+    shift += 7n;
+    if (shift > 70n) throw malformed("a number of more than ten bytes");
+    if (byte >= 0x80) continue;
+    yield BigInt.asUintN(64, value);
+    value = 0n;
+    shift = 0n;
+  }
+}
+
+function firstText(bytes: Buffer): string {
+  for (const [number, value] of new WireReader(bytes).fields()) {
+    if (number === 1 && value.kind === "bytes") return value.value.toString("utf8");
+  }
+  return "0";
+}
+
+/** Undefined: the zero time, which is none. @param digits of the fraction of a second */
+function readTime(bytes: Buffer, digits: 0 | 6): string | undefined {
+  if (bytes.length === 0) return undefined;
+  let seconds = 0;
+  let nanos = 0;
+  for (const [number, value] of new WireReader(bytes).fields()) {
+    if (value.kind !== "varint") continue;
+    if (number === 1) seconds = signed(value.value);
+    if (number === 2) nanos = signed(value.value);
+  }
+  const date = new Date(seconds * 1000);
+  if (Number.isNaN(date.getTime())) throw malformed("a time out of range");
+  const text = date.toISOString().slice(0, 19);
+  return digits === 0 ? `${text}Z` : `${text}.${String(Math.floor(nanos / 1000)).padStart(6, "0")}Z`;
+}
+
+function readIntOrString(bytes: Buffer): string | number {
+  let isText = false;
+  let number = 0;
+  let text = "";
+  for (const [field, value] of new WireReader(bytes).fields()) {
+    if (field === 1 && value.kind === "varint") isText = value.value === 1n;
+    if (field === 2 && value.kind === "varint") number = signed(value.value);
+    if (field === 3 && value.kind === "bytes") text = value.value.toString("utf8");
+  }
+  return isText ? text : number;
+}
+
+/** JSON within a message: fieldsV1, raw extensions. */
+function readRaw(bytes: Buffer): unknown {
+  const text = firstText(bytes);
+  try {
+    return text === "0" ? undefined : (JSON.parse(text) as unknown);
+  } catch (error) {
+    throw new PicoletError("invalid", "cannot decode JSON within protobuf", { cause: error });
+  }
+}
