@@ -19,6 +19,7 @@ import { SPDY_COMMAND_PROTOCOLS, SpdyCommand } from "../streaming/spdy-command.t
 import { TRANSLATED_PROTOCOL, WebSocketCommand } from "../streaming/web-socket-command.ts";
 import { acceptWebSocket, offeredProtocols } from "../streaming/web-socket-server.ts";
 import { commandStreams } from "./kubelet-path.ts";
+import { isRefused, statusAnswer } from "./status-answer.ts";
 
 /** All PEM. */
 export interface KubeletClientTls {
@@ -62,7 +63,23 @@ export class KubeletDialer implements KubeletConnector, Disposable {
     this.#tls = components.tls;
   }
 
-  request(target: KubeletTarget, request: KubeletRequest, signal: AbortSignal): Promise<KubeletResponse> {
+  async request(target: KubeletTarget, request: KubeletRequest, signal: AbortSignal): Promise<KubeletResponse> {
+    const response = await this.#request(target, request, signal);
+    // Other pages are the kubelet's own, whatever they say.
+    const isLog = request.path.startsWith("/containerLogs/");
+    return isLog && isRefused(response) ? await statusAnswer(response) : response;
+  }
+
+  async upgrade(target: KubeletTarget, request: KubeletRequest, signal: AbortSignal): Promise<KubeletUpgrade> {
+    const upgrade = await this.#upgrade(target, request, signal);
+    return upgrade.kind === "refused" ? { kind: "refused", ...(await statusAnswer(upgrade)) } : upgrade;
+  }
+
+  [Symbol.dispose](): void {
+    this.#agent.destroy();
+  }
+
+  #request(target: KubeletTarget, request: KubeletRequest, signal: AbortSignal): Promise<KubeletResponse> {
     const { method, path, headers, body } = request;
     return new Promise((resolve, reject) => {
       const outgoing = httpsRequest({
@@ -84,7 +101,7 @@ export class KubeletDialer implements KubeletConnector, Disposable {
     });
   }
 
-  async upgrade(target: KubeletTarget, request: KubeletRequest, signal: AbortSignal): Promise<KubeletUpgrade> {
+  async #upgrade(target: KubeletTarget, request: KubeletRequest, signal: AbortSignal): Promise<KubeletUpgrade> {
     const offered = offeredProtocols({ headers: request.headers as IncomingHttpHeaders });
     const tunnelled = offered
       .filter((each) => each.startsWith(TUNNEL_PREFIX))
@@ -94,10 +111,6 @@ export class KubeletDialer implements KubeletConnector, Disposable {
     const dialled = await this.#dial(target, request.method, request.path, upgradeHeaders(request.headers), signal);
     if (dialled.kind === "refused") return dialled;
     return { kind: "upgraded", headers: dialled.headers, connection: dialled.socket };
-  }
-
-  [Symbol.dispose](): void {
-    this.#agent.destroy();
   }
 
   /** SPDY inside a WebSocket: unpacked, and not looked into. */

@@ -121,7 +121,10 @@ export class StreamPair {
           resolve(this.endOf("hub", kind, reply));
           return this.endOf("agent", kind, reply);
         },
-        reject: ({ code, message }) => reject(new PicoletError(code as ErrorCode, message)),
+        reject: ({ code, message }) => {
+          this.#closed.abort();
+          reject(new PicoletError(code as ErrorCode, message));
+        },
       });
     });
   }

@@ -1,0 +1,52 @@
+/** A kubelet's refusal, which is text, made a Kubernetes Status as API servers make it. */
+import { Readable } from "node:stream";
+import type { KubeletResponse } from "../embedded/kubelet-connector.ts";
+
+/** A kubelet says what is wrong in a sentence; of a longer text the rest is dropped. */
+const MAX_TEXT_BYTES = 16 * 1024;
+
+const REASONS: Readonly<Record<number, string>> = {
+  ...{ 400: "BadRequest", 401: "Unauthorized", 403: "Forbidden", 404: "NotFound", 409: "Conflict", 410: "Gone" },
+  ...{ 422: "Invalid", 429: "TooManyRequests", 500: "InternalError", 502: "InternalError" },
+  ...{ 503: "ServiceUnavailable", 504: "Timeout" },
+};
+
+export const isRefused = ({ status }: Pick<KubeletResponse, "status">): boolean => status >= 400;
+
+export async function statusAnswer({ status, body }: KubeletResponse): Promise<KubeletResponse> {
+  const text = await readText(body);
+  const answer = isStatus(text) ? text : JSON.stringify(statusOf(status, text.trim()));
+  const headers = { "content-type": "application/json", "content-length": Buffer.byteLength(answer) };
+  return { status, headers, body: Readable.from([Buffer.from(answer)]) };
+}
+
+const statusOf = (code: number, message: string) => ({
+  ...{ kind: "Status", apiVersion: "v1", metadata: {}, status: "Failure" },
+  message: message === "" ? `the kubelet answered with ${code}` : message,
+  reason: REASONS[code] ?? "InternalError",
+  code,
+});
+
+async function readText(body: Readable): Promise<string> {
+  const pieces: Buffer[] = [];
+  let bytes = 0;
+  try {
+    for await (const piece of body as AsyncIterable<Buffer>) {
+      bytes += piece.length;
+      if (bytes > MAX_TEXT_BYTES) break;
+      pieces.push(piece);
+    }
+  } catch {
+    // What came of it has to do.
+  }
+  return Buffer.concat(pieces).toString("utf8");
+}
+
+function isStatus(text: string): boolean {
+  if (!text.startsWith("{")) return false;
+  try {
+    return (JSON.parse(text) as { readonly kind?: unknown }).kind === "Status";
+  } catch {
+    return false;
+  }
+}
