@@ -15,7 +15,7 @@ const SHORT_BYTES = 8;
 const utf8 = new TextEncoder();
 
 const hashOfJson = (sha256: Sha256, value: unknown, length: number): Uint8Array =>
-  sha256(utf8.encode(canonicalJson(value))).slice(0, length);
+  Uint8Array.from(sha256(utf8.encode(canonicalJson(value))).subarray(0, length));
 
 /** 16 bytes of what a Kubernetes object holds, whatever the order of its keys. */
 export const objectHash = (sha256: Sha256, object: unknown): Uint8Array => hashOfJson(sha256, object, HASH_BYTES);
