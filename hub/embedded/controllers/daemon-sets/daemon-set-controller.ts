@@ -12,7 +12,7 @@ import type { ControllerPorts } from "../ports.ts";
 import { ReconcileLoop } from "../reconcile-loop.ts";
 import { CONTROLLER_REVISIONS, DAEMON_SETS } from "../resource-types.ts";
 import { stableSuffix } from "../stable-hash.ts";
-import { type DaemonSet, type DaemonSetStatus, daemonPod, fitOn } from "./daemon-set.ts";
+import { type DaemonSet, type DaemonSetStatus, daemonPod, fitOn, targetNode } from "./daemon-set.ts";
 import { FailedPodBackoff } from "./failed-pod-backoff.ts";
 import { Ownership } from "./ownership.ts";
 import { type DaemonSetPlan, planDaemonSet } from "./plan-daemon-set.ts";
@@ -24,6 +24,8 @@ const MAX_CHANGES_PER_ROUND = 250;
 const PARALLEL_CHANGES = 16;
 /** Names that are tried before a round gives up; each taken one belongs to a pod that is there. */
 const MAX_NAME_ATTEMPTS = 64;
+/** Last pods that are remembered, so that their names do not come again; of the one forgotten first, the name may. */
+const MAX_REMEMBERED = 20_000;
 const COMPONENT = "daemonset-controller";
 
 export interface DaemonSetCaches {
@@ -34,8 +36,8 @@ export interface DaemonSetCaches {
 }
 
 /**
- * One pod of each DaemonSet on each node that it fits. A pod's name follows from the set, the node and what is there, so
- * that a controller that does not know what another has just made is refused instead of making it twice.
+ * One pod of each DaemonSet on each node that it fits. A pod's name follows from the set, the node and the pod before it, so
+ * that a controller whose cache does not show yet what it has made is refused instead of making it twice.
  */
 export class DaemonSetController implements Component {
   readonly name = "daemonset controller";
@@ -45,6 +47,8 @@ export class DaemonSetController implements Component {
   readonly #loop: ReconcileLoop;
   readonly #ownership: Ownership;
   readonly #failed: FailedPodBackoff;
+  /** Uid of the pod that was the last to go, by set and node. */
+  readonly #predecessors = new Map<string, string>();
 
   constructor(components: ControllerPorts & { readonly caches: DaemonSetCaches; readonly events: EventRecorder }) {
     const { caches, events, ...ports } = components;
@@ -60,7 +64,10 @@ export class DaemonSetController implements Component {
     });
     caches.daemonSets.onChange(({ key }) => this.#loop.add(key));
     caches.revisions.onChange((change) => this.#dependentChanged(change));
-    caches.pods.onChange((change) => this.#dependentChanged(change));
+    caches.pods.onChange((change) => {
+      this.#remember(change);
+      this.#dependentChanged(change);
+    });
     caches.nodes.onChange((change) => this.#nodeChanged(change));
   }
 
@@ -70,6 +77,17 @@ export class DaemonSetController implements Component {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#loop[Symbol.asyncDispose]();
+  }
+
+  #remember({ before, after }: ObjectChange): void {
+    if (before === undefined || before.metadata.uid === after?.metadata.uid) return;
+    const owner = controllerOf(before.metadata);
+    if (owner?.kind !== "DaemonSet") return;
+    const key = `${owner.uid}/${targetNode(podOf(before)) ?? ""}`;
+    this.#predecessors.delete(key);
+    this.#predecessors.set(key, before.metadata.uid ?? "");
+    const oldest = this.#predecessors.size > MAX_REMEMBERED ? this.#predecessors.keys().next().value : undefined;
+    if (oldest !== undefined) this.#predecessors.delete(oldest);
   }
 
   /** A pod or a revision concerns its controller; an orphan, every set that selects it. */
@@ -191,10 +209,12 @@ export class DaemonSetController implements Component {
     return isCut ? 0 : wait;
   }
 
+  /** The same one until the cache shows what it was used for. */
   #freeName(set: DaemonSet, node: string, taken: ReadonlySet<string>): string {
     const { namespace, name, uid } = set.metadata;
+    const seed = `${uid}/${node}/${this.#predecessors.get(`${uid}/${node}`) ?? ""}`;
     for (let attempt = 0; attempt < MAX_NAME_ATTEMPTS; attempt += 1) {
-      const candidate = `${name.slice(0, MAX_BASE_LENGTH)}-${stableSuffix(`${uid}/${node}/${attempt}`)}`;
+      const candidate = `${name.slice(0, MAX_BASE_LENGTH)}-${stableSuffix(`${seed}/${attempt}`)}`;
       if (!taken.has(candidate) && this.#caches.pods.get(keyOf(namespace, candidate)) === undefined) return candidate;
     }
     throw new PicoletError("resource_exhausted", `cannot find a free name for a pod of the daemon set ${name}`);

@@ -1,0 +1,321 @@
+/** The embedded API server with its controllers, over TLS on loopback, for kubectl and for clients in the process. */
+import { execFile } from "node:child_process";
+import { writeFileSync } from "node:fs";
+import { type KubeClient, type KubeObject, NODES, PODS, type ResourceType } from "../../hub/core/kube-client.ts";
+import { ensureInitialObjects } from "../../hub/embedded/controllers/bootstrap/initial-objects.ts";
+import type { CertificateIssuer } from "../../hub/embedded/controllers/certificates/certificate-issuer.ts";
+import { embeddedControllers } from "../../hub/embedded/controllers/embedded-controllers.ts";
+import { LEASES } from "../../hub/embedded/controllers/resource-types.ts";
+import { EmbeddedApiServer } from "../../hub/embedded/embedded-api-server.ts";
+import { embeddedResources } from "../../hub/embedded/resources/embedded-resources.ts";
+import { FolderModelSource } from "../../hub/embedded/schema/models.ts";
+import {
+  issueClientCertificate,
+  makeAuthority,
+  makeServerPair,
+  readRequest,
+} from "../../hub/identity/certificate-authority.ts";
+import type { Component } from "../../protocol/async/component.ts";
+import { systemClock } from "../../protocol/async/system-clock.ts";
+import { isCancelled } from "../../protocol/errors.ts";
+import type { Clock, Random } from "../../protocol/ports.ts";
+import { type KubectlVersion, kubectlPath } from "../../scripts/install-kubectl.ts";
+import { RecordedLog } from "./recorders.ts";
+import { seededRandom } from "./seeded-random.ts";
+import { TempFolder } from "./temp-folder.ts";
+
+const TOKEN = "test-admin-token";
+const ADMIN = { name: "kubernetes-admin", uid: "", groups: ["system:masters", "system:authenticated"], extra: {} };
+
+export interface KubectlAnswer {
+  readonly code: number;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+export interface EmbeddedClusterInit {
+  readonly clock?: Clock;
+  readonly random?: Random;
+  readonly serviceAccountTokens?: boolean;
+  readonly path?: string;
+}
+
+export class EmbeddedCluster implements AsyncDisposable {
+  readonly log = new RecordedLog();
+  readonly client: KubeClient;
+  readonly server: EmbeddedApiServer;
+  readonly #clock: Clock;
+  readonly #random: Random;
+  readonly #folder = new TempFolder();
+  readonly #caPem: string;
+  readonly #issuer: CertificateIssuer;
+  readonly #definitions;
+  readonly #life = new AbortController();
+  #controllers: { readonly stop: AbortController; readonly done: Promise<void> } | undefined;
+
+  constructor(init: EmbeddedClusterInit = {}) {
+    this.#clock = init.clock ?? systemClock;
+    this.#random = init.random ?? seededRandom(1);
+    const authority = makeAuthority("test", { days: 1, now: new Date() });
+    const pair = makeServerPair(authority, ["127.0.0.1", "localhost"], { days: 1, now: new Date() });
+    this.#caPem = authority.certificate;
+    this.#issuer = {
+      read(pem) {
+        const { subject, extensions } = readRequest(pem);
+        const names = (type: string): string[] =>
+          subject.filter((each) => each.type === type).map(({ value }) => value);
+        return { commonName: names("CN")[0] ?? "", organizations: names("O"), hasOthers: extensions.length > 0 };
+      },
+      issue: (pem) => issueClientCertificate(authority, pem, { days: 1, now: new Date() }),
+    };
+    this.#definitions = embeddedResources({ serviceAccountTokens: init.serviceAccountTokens ?? false });
+    this.server = new EmbeddedApiServer(
+      {
+        clock: this.#clock,
+        random: this.#random,
+        log: this.log,
+        models: new FolderModelSource("node_modules/@kubernetes/client-node/dist/gen/models"),
+        kubelets: undefined,
+      },
+      {
+        storePath: init.path ?? this.#folder.at("hub.db"),
+        definitions: this.#definitions,
+        address: "127.0.0.1",
+        port: 0,
+        tls: { certificate: pair.certificate, privateKey: pair.privateKey, clientCa: this.#caPem },
+        version: "test",
+        issuer: "https://kubernetes.default.svc",
+        tokens: [{ token: TOKEN, user: ADMIN.name, groups: ["system:masters"] }],
+      },
+    );
+    this.client = this.server.client(ADMIN);
+  }
+
+  /** Serves, with controllers. */
+  static async start(init: EmbeddedClusterInit = {}): Promise<EmbeddedCluster> {
+    const cluster = new EmbeddedCluster(init);
+    const port = await cluster.server.listen();
+    writeFileSync(cluster.kubeconfig, kubeconfigText(port, cluster.#caPem));
+    void cluster.server.run(cluster.#life.signal);
+    await ensureInitialObjects(cluster.client, cluster.#life.signal);
+    cluster.startControllers();
+    return cluster;
+  }
+
+  get kubeconfig(): string {
+    return this.#folder.at("kubeconfig");
+  }
+
+  startControllers(): void {
+    const stop = new AbortController();
+    const components = embeddedControllers(
+      { client: this.client, clock: this.#clock, random: this.#random, log: this.log },
+      { definitions: this.#definitions, caPem: this.#caPem, issuer: this.#issuer },
+    );
+    const run = async (each: Component): Promise<void> => {
+      try {
+        await each.run(stop.signal);
+      } catch (error) {
+        if (!isCancelled(error)) throw error;
+      }
+    };
+    this.#controllers = { stop, done: Promise.all(components.map(run)).then(() => undefined) };
+  }
+
+  /** As a process that is gone: what is under way is not waited for. */
+  async stopControllers(): Promise<void> {
+    this.#controllers?.stop.abort();
+    await this.#controllers?.done;
+    this.#controllers = undefined;
+  }
+
+  /** @param args of kubectl; `input` is its standard input */
+  kubectl(args: readonly string[], { input = "", version = "1.32" as KubectlVersion } = {}): Promise<KubectlAnswer> {
+    return new Promise((resolve) => {
+      const options = {
+        env: { ...process.env, KUBECONFIG: this.kubeconfig, HOME: this.#folder.path },
+        maxBuffer: 1 << 24,
+      };
+      const child = execFile(kubectlPath(version), [...args], options, (error, stdout, stderr) => {
+        resolve({ code: typeof error?.code === "number" ? error.code : error === null ? 0 : 1, stdout, stderr });
+      });
+      child.stdin?.end(input);
+    });
+  }
+
+  /** kubectl's standard output. @throws what it said on standard error when it fails */
+  async run(...args: readonly string[]): Promise<string> {
+    const { code, stdout, stderr } = await this.kubectl(args);
+    if (code !== 0) throw new Error(`kubectl ${args.join(" ")}: ${stderr}`);
+    return stdout;
+  }
+
+  async apply(manifest: object): Promise<string> {
+    const { code, stdout, stderr } = await this.kubectl(["apply", "-f", "-"], { input: JSON.stringify(manifest) });
+    if (code !== 0) throw new Error(stderr);
+    return stdout;
+  }
+
+  /** A node that says that it is ready, as its agent would, once. */
+  async addNode(
+    name: string,
+    more: { labels?: Record<string, string>; allocatable?: Record<string, string> } = {},
+  ): Promise<void> {
+    const { signal } = this.#life;
+    const labels = { "kubernetes.io/hostname": name, "kubernetes.io/arch": "arm64", ...more.labels };
+    const ref = { namespace: "", name };
+    await this.client.create(
+      NODES,
+      ref,
+      { apiVersion: "v1", kind: "Node", metadata: { name, labels }, spec: {} },
+      {},
+      signal,
+    );
+    const now = this.#clock
+      .wall()
+      .toISOString()
+      .replace(/\.\d+Z$/, "Z");
+    const resources = more.allocatable ?? { cpu: "4", memory: "1Gi", pods: "110" };
+    const ready = {
+      type: "Ready",
+      status: "True",
+      reason: "KubeletReady",
+      message: "",
+      lastHeartbeatTime: now,
+      lastTransitionTime: now,
+    };
+    const status = {
+      capacity: resources,
+      allocatable: resources,
+      conditions: [ready],
+      addresses: [{ type: "InternalIP", address: "10.0.0.7" }],
+      nodeInfo: {
+        kubeletVersion: "v1.34.0-picolet",
+        osImage: "Debian",
+        kernelVersion: "6.1",
+        containerRuntimeVersion: "containerd://1.6",
+      },
+    };
+    await this.client.patch(NODES, ref, "merge", { status }, { subresource: "status" }, signal);
+    await this.renew(name);
+  }
+
+  async renew(name: string): Promise<void> {
+    const ref = { namespace: "kube-node-lease", name };
+    const renewTime = this.#clock.wall().toISOString().replace(/Z$/, "000Z");
+    const lease = {
+      apiVersion: "coordination.k8s.io/v1",
+      kind: "Lease",
+      metadata: ref,
+      spec: { holderIdentity: name, leaseDurationSeconds: 40, renewTime },
+    };
+    await this.client.update(LEASES, ref, lease as KubeObject, {}, this.#life.signal);
+  }
+
+  /** Resolves with the objects as soon as they are as wanted; told by a watch, never by a timer. */
+  async until(
+    type: ResourceType,
+    isReached: (objects: readonly KubeObject[]) => boolean,
+    signal: AbortSignal = this.#life.signal,
+  ): Promise<readonly KubeObject[]> {
+    const { items, resourceVersion } = await this.client.list(type, {}, signal);
+    const objects = new Map(items.map((each) => [each.metadata.uid, each]));
+    const all = (): readonly KubeObject[] => [...objects.values()];
+    if (isReached(all())) return all();
+    for await (const event of this.client.watch(type, { resourceVersion }, signal)) {
+      if (event.type === "BOOKMARK") continue;
+      if (event.type === "DELETED") objects.delete(event.object.metadata.uid);
+      else objects.set(event.object.metadata.uid, event.object);
+      if (isReached(all())) break;
+    }
+    return all();
+  }
+
+  /** Plays the agent of every node until the cluster is disposed of: pods run, and go when they are to. */
+  playAgents(): void {
+    void this.#follow();
+  }
+
+  async #follow(): Promise<void> {
+    const { signal } = this.#life;
+    try {
+      const { items, resourceVersion } = await this.client.list(PODS, {}, signal);
+      for (const pod of items) await this.#play(pod);
+      for await (const event of this.client.watch(PODS, { resourceVersion }, signal)) {
+        if (event.type === "ADDED" || event.type === "MODIFIED") await this.#play(event.object);
+      }
+    } catch (error) {
+      if (!signal.aborted) throw error;
+    }
+  }
+
+  async #play(pod: KubeObject): Promise<void> {
+    const { signal } = this.#life;
+    const { namespace = "", name, uid = "", deletionTimestamp } = pod.metadata;
+    const spec = pod.spec as { nodeName?: string; containers: readonly { name: string; image: string }[] };
+    const ref = { namespace, name };
+    if ((spec.nodeName ?? "") === "") return;
+    try {
+      if (deletionTimestamp !== undefined) {
+        await this.client.delete(PODS, ref, { uid, gracePeriodSeconds: 0 }, signal);
+      } else if ((pod.status as { phase?: string }).phase === "Pending") {
+        const now = this.#clock
+          .wall()
+          .toISOString()
+          .replace(/\.\d+Z$/, "Z");
+        const conditions = ["Initialized", "ContainersReady", "Ready"].map((type) => ({
+          type,
+          status: "True",
+          lastTransitionTime: now,
+        }));
+        const containerStatuses = spec.containers.map((each) => ({
+          ...{ name: each.name, image: each.image, imageID: "", ready: true, started: true, restartCount: 0 },
+          ...{ state: { running: { startedAt: now } }, lastState: {} },
+        }));
+        const status = {
+          phase: "Running",
+          podIP: "10.1.0.2",
+          podIPs: [{ ip: "10.1.0.2" }],
+          startTime: now,
+          conditions,
+          containerStatuses,
+        };
+        await this.client.patch(
+          PODS,
+          ref,
+          "strategic",
+          { metadata: { uid }, status },
+          { subresource: "status" },
+          signal,
+        );
+      }
+    } catch {
+      // It has changed or gone since: the next event says how.
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.stopControllers();
+    this.#life.abort();
+    await this.server[Symbol.asyncDispose]();
+    this.#folder[Symbol.dispose]();
+  }
+}
+
+const kubeconfigText = (port: number, caPem: string): string =>
+  JSON.stringify({
+    apiVersion: "v1",
+    kind: "Config",
+    clusters: [
+      {
+        name: "test",
+        cluster: {
+          server: `https://127.0.0.1:${port}`,
+          "certificate-authority-data": Buffer.from(caPem).toString("base64"),
+        },
+      },
+    ],
+    users: [{ name: "admin", user: { token: TOKEN } }],
+    contexts: [{ name: "test", context: { cluster: "test", user: "admin" } }],
+    "current-context": "test",
+  });
