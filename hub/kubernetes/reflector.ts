@@ -34,7 +34,7 @@ export interface Change<T> {
 export interface ReflectorInit<T extends Kept> {
   readonly type: ResourceType;
   readonly selection?: Pick<ListOptions, "namespace" | "labelSelector" | "fieldSelector" | "metadataOnly">;
-  /** What to keep of an object; undefined: nothing, as if it did not exist. Pure: it is asked once per version. */
+  /** What to keep of an object; undefined: nothing, as if it did not exist. Asked once per version. */
   readonly trim: (object: KubeObject) => T | undefined;
   readonly indexes?: Readonly<Record<string, (value: T) => Iterable<string>>>;
   /**
@@ -105,6 +105,11 @@ export class Reflector<T extends Kept> implements Component {
 
   async [Symbol.asyncDispose](): Promise<void> {
     // Nothing outlives run().
+  }
+
+  /** An object that was read by other means, of the version in the store or a newer one: trimmed anew. */
+  adopt(key: string, object: KubeObject): void {
+    this.#store(key, object);
   }
 
   /** A list if one is needed, then one watch. @throws what has to be waited for before the next */
@@ -190,6 +195,11 @@ export class Reflector<T extends Kept> implements Component {
   #upsert(key: string, object: KubeObject): void {
     const before = this.store.get(key);
     if (before !== undefined && before.resourceVersion === object.metadata.resourceVersion) return;
+    this.#store(key, object);
+  }
+
+  #store(key: string, object: KubeObject): void {
+    const before = this.store.get(key);
     const after = this.#init.trim(object);
     if (after === undefined) this.#remove(key);
     else {
@@ -221,7 +231,7 @@ export class Reflector<T extends Kept> implements Component {
  * Versions are opaque by the letter, and counters in every server there is (etcd's revision; KEP-5504 makes it official).
  * A server restored from a backup counts from an earlier one, and would silently leave out what we "know" already.
  */
-function isOlder(version: string, than: string | undefined): boolean {
+export function isOlder(version: string, than: string | undefined): boolean {
   if (than === undefined || !/^\d+$/.test(version) || !/^\d+$/.test(than)) return false;
   return version.length === than.length ? version < than : version.length < than.length;
 }

@@ -1,0 +1,46 @@
+/**
+ * What keeps the pods of a node that is away. Kubernetes taints such a node `unreachable:NoExecute`, and evicts after five
+ * minutes what does not tolerate it. A pod of an autonomous node runs on there, so its eviction would make a second one.
+ */
+import type { KubeObject } from "../core/kube-client.ts";
+import { type Fields, fieldsAt, isFields } from "./remote-object.ts";
+import { EVICT_WHEN_AWAY_ANNOTATION } from "./well-known.ts";
+
+const AWAY_TAINTS = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] as const;
+
+/** Whether its pods are to be evicted all the same. @param object a Pod or a Node */
+export const evictsWhenAway = (object: Pick<KubeObject, "metadata">): boolean =>
+  object.metadata.annotations?.[EVICT_WHEN_AWAY_ANNOTATION] === "true";
+
+/**
+ * The pod's tolerations with those that it lacks; undefined when it lacks none. An update of a pod may add tolerations and
+ * change `tolerationSeconds`, nothing else: five minutes that admission put in become for ever. The eviction goes by the
+ * first toleration that fits a taint, so none with a time may stay in front.
+ */
+export function awayTolerations(pod: KubeObject): readonly Fields[] | undefined {
+  const given = fieldsAt(pod, "spec").tolerations;
+  const before = Array.isArray(given) ? given.filter(isFields) : [];
+  const after = before.map((toleration) => (isTimed(toleration) ? forEver(toleration) : toleration));
+  for (const key of AWAY_TAINTS) {
+    if (!after.some((toleration) => fits(toleration, key))) {
+      after.push({ key, operator: "Exists", effect: "NoExecute" });
+    }
+  }
+  const isSame = after.length === before.length && after.every((each, index) => each === before[index]);
+  return isSame ? undefined : after;
+}
+
+const isTimed = (toleration: Fields): boolean =>
+  typeof toleration.tolerationSeconds === "number" && AWAY_TAINTS.some((key) => fits(toleration, key));
+
+function forEver(toleration: Fields): Fields {
+  const { tolerationSeconds: _seconds, ...rest } = toleration;
+  return rest;
+}
+
+/** As Kubernetes' `ToleratesTaint`, for a taint without a value. */
+function fits({ key = "", operator = "Equal", value = "", effect = "" }: Fields, taint: string): boolean {
+  if (effect !== "" && effect !== "NoExecute") return false;
+  if (key !== "" && key !== taint) return false;
+  return operator === "Exists" || (operator === "Equal" && key !== "" && value === "");
+}

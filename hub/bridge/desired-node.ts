@@ -1,0 +1,31 @@
+import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
+import { digestWith, digestWithout, EMPTY_DIGEST } from "../../protocol/tunnel/digest.ts";
+import { equalBytes } from "../../protocol/tunnel/hex.ts";
+import type { ObjectHash, ObjectKey } from "../../protocol/tunnel/messages.ts";
+import type { DesiredSet } from "../core/fleet.ts";
+import { sha256 } from "../tunnel/sha256.ts";
+
+/** What one connected node is to have, as keys and hashes. */
+export class DesiredNode {
+  readonly #set = new WatchSource<DesiredSet>({ synced: false, revision: 0, digest: EMPTY_DIGEST, hashes: new Map() });
+
+  get watch(): Watch<DesiredSet> {
+    return this.#set;
+  }
+
+  /** Work is done for what differs alone; nobody is told when nothing does. */
+  update(hashes: ReadonlyMap<ObjectKey, ObjectHash>, synced: boolean): void {
+    const before = this.#set.current;
+    let { digest } = before;
+    for (const [key, hash] of before.hashes) {
+      const now = hashes.get(key);
+      if (now === undefined || !equalBytes(now, hash)) digest = digestWithout(sha256, digest, { key, hash });
+    }
+    for (const [key, hash] of hashes) {
+      const old = before.hashes.get(key);
+      if (old === undefined || !equalBytes(old, hash)) digest = digestWith(sha256, digest, { key, hash });
+    }
+    if (synced === before.synced && digest === before.digest) return;
+    this.#set.set({ synced, revision: before.revision + 1, digest, hashes });
+  }
+}

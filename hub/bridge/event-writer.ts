@@ -1,0 +1,108 @@
+import { hash } from "node:crypto";
+import { describeError, isPicoletError } from "../../protocol/errors.ts";
+import type { EventItem } from "../../protocol/tunnel/messages.ts";
+import type { ObjectRef, ResourceType } from "../core/kube-client.ts";
+import { forAll, MAX_CONCURRENT_WRITES, type NodeConnection, notYet } from "./node-connection.ts";
+import { kubeTime } from "./pod-status-writer.ts";
+import type { Fields } from "./remote-object.ts";
+
+export const EVENTS: ResourceType = { group: "", version: "v1", plural: "events", kind: "Event", namespaced: true };
+
+const COMPONENT = "picolet";
+/** Of a name (RFC 1123 subdomain); what is longer is cut before the hash. */
+const MAX_NAME = 253;
+/** The API server refuses longer ones. */
+const MAX_MESSAGE = 1024;
+
+/** Writes a node's events. One that repeats is the same object with a higher count, however often it is sent. */
+export class EventWriter {
+  readonly #connection: NodeConnection;
+
+  constructor(connection: NodeConnection) {
+    this.#connection = connection;
+  }
+
+  putAll(events: readonly EventItem[], signal: AbortSignal): Promise<void> {
+    return forAll(events, MAX_CONCURRENT_WRITES, (event) => this.#put(event, signal));
+  }
+
+  async #put(item: EventItem, signal: AbortSignal): Promise<void> {
+    const ref = eventRef(item, this.#connection.node);
+    try {
+      if (item.count > 1 && (await this.#repeat(ref, item, signal))) return;
+      if (await this.#create(ref, item, signal)) return;
+      await this.#repeat(ref, item, signal);
+    } catch (error) {
+      if (isPicoletError(error, "permission_denied")) throw notYet(error, "write an event");
+      const isHopeless = isPicoletError(error, "invalid") || isPicoletError(error, "not_found");
+      if (!isHopeless) throw error;
+      const { log } = this.#connection;
+      log.warn("the API server does not take an event", { event: ref.name, error: describeError(error) });
+    }
+  }
+
+  /** @returns false when there is none, which may have outlived its hour */
+  async #repeat(ref: ObjectRef, item: EventItem, signal: AbortSignal): Promise<boolean> {
+    const { count, lastAtMs } = item;
+    const patch = { count, lastTimestamp: kubeTime(new Date(lastAtMs)), message: messageOf(item) };
+    try {
+      await this.#connection.client.patch(EVENTS, ref, "merge", patch, {}, signal);
+      return true;
+    } catch (error) {
+      if (isPicoletError(error, "not_found")) return false;
+      throw error;
+    }
+  }
+
+  /** @returns false when there is one */
+  async #create(ref: ObjectRef, item: EventItem, signal: AbortSignal): Promise<boolean> {
+    try {
+      await this.#connection.client.create(EVENTS, ref, eventObject(ref, item, this.#connection.node), {}, signal);
+      return true;
+    } catch (error) {
+      if (isPicoletError(error, "already_exists")) return false;
+      throw error;
+    }
+  }
+}
+
+const messageOf = ({ message }: EventItem): string => message.slice(0, MAX_MESSAGE);
+
+/** What has no namespace has its events in `default`. */
+function eventRef({ id, regarding }: EventItem, node: string): ObjectRef {
+  const digest = hash("sha256", `${node}\n${id}`, "hex").slice(0, 16);
+  const name = regarding.name.slice(0, MAX_NAME - digest.length - 1).replace(/[^a-z0-9]+$/, "");
+  return {
+    namespace: regarding.namespace === "" ? "default" : regarding.namespace,
+    name: `${name || "event"}.${digest}`,
+  };
+}
+
+function eventObject(ref: ObjectRef, item: EventItem, node: string): Fields {
+  const { regarding, type, reason, count, firstAtMs, lastAtMs } = item;
+  const { kind, namespace, name, uid, fieldPath } = regarding;
+  const involved = {
+    kind,
+    name,
+    apiVersion: "v1",
+    // kubectl looks for a Node's events by its name in the place of the UID, as the kubelet writes them.
+    uid: kind === "Node" ? name : uid,
+    ...(namespace === "" ? {} : { namespace }),
+    ...(fieldPath === "" ? {} : { fieldPath }),
+  };
+  return {
+    apiVersion: "v1",
+    kind: "Event",
+    metadata: { namespace: ref.namespace, name: ref.name },
+    involvedObject: involved,
+    type,
+    reason,
+    message: messageOf(item),
+    count,
+    firstTimestamp: kubeTime(new Date(firstAtMs)),
+    lastTimestamp: kubeTime(new Date(lastAtMs)),
+    source: { component: COMPONENT, host: node },
+    reportingComponent: COMPONENT,
+    reportingInstance: node,
+  };
+}

@@ -1,0 +1,306 @@
+/** The fleet's pods, nodes and what they name, followed for all nodes together, and what each connected node is to have. */
+import { describeError, isCancelled, isPicoletError } from "../../protocol/errors.ts";
+import { type Clock, type Log, millis, type Random, seconds } from "../../protocol/ports.ts";
+import type { ObjectHash, ObjectKey, RemoteObject } from "../../protocol/tunnel/messages.ts";
+import { type KubeClient, type KubeObject, NODES, PODS } from "../core/kube-client.ts";
+import { type Change, Reflector } from "../kubernetes/reflector.ts";
+import { RetryDelay } from "../kubernetes/retry-delay.ts";
+import { DataCache, isDataKey } from "./data-cache.ts";
+import { DesiredNode } from "./desired-node.ts";
+import {
+  nodeOf,
+  type StoredNode,
+  type StoredPod,
+  storedNode,
+  stubOf,
+  type WholePod,
+  wholePod,
+} from "./stored-objects.ts";
+import { NODE_GROUPS, nodeUser } from "./well-known.ts";
+
+const FIRST_RETRY = millis(200);
+const MOST_RETRY = seconds(10);
+
+export interface FleetCacheInit {
+  /** Value of the label picolet.io/hub. */
+  readonly hub: string;
+  /** A pod or the Node of a connected node has changed, or has come with the connection. */
+  readonly onPod: (node: string, path: string, before: WholePod | undefined, after: WholePod | undefined) => void;
+  readonly onNode: (node: string, after: StoredNode | undefined) => void;
+}
+
+interface Components {
+  readonly client: KubeClient;
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly log: Log;
+}
+
+interface Connected {
+  readonly desired: DesiredNode;
+  /** Pods that are kept back until they are fit to be sent; by path, `namespace/name`. */
+  readonly held: Set<string>;
+  /** Whether what was kept as a stub is being read. */
+  isPromoting: boolean;
+  isDirty: boolean;
+}
+
+export class FleetCache {
+  readonly nodes: Reflector<StoredNode>;
+  readonly pods: Reflector<StoredPod>;
+  readonly data: DataCache;
+  readonly #components: Components;
+  readonly #init: FleetCacheInit;
+  readonly #connected = new Map<string, Connected>();
+  readonly #life = new AbortController();
+
+  constructor(components: Components, init: FleetCacheInit) {
+    this.#components = components;
+    this.#init = init;
+    this.nodes = new Reflector<StoredNode>(components, {
+      type: NODES,
+      trim: (node) => storedNode(node, init.hub, this.#connected.has(node.metadata.name)),
+      onChange: (change) => this.#nodeChanged(change),
+    });
+    this.pods = new Reflector<StoredPod>(components, {
+      type: PODS,
+      trim: (pod) => {
+        const node = nodeOf(pod);
+        if (node === "") return undefined;
+        return this.#isOurs(node) ? wholePod(pod) : stubOf(pod, node);
+      },
+      indexes: {
+        node: ({ node }) => [node],
+        reference: (pod) => (pod.kind === "whole" ? pod.references : []),
+      },
+      onChange: (change) => this.#podChanged(change),
+    });
+    this.data = new DataCache(components, {
+      readerOf: (key) => this.#readerOf(key),
+      isNamed: (key) => this.pods.store.keysBy("reference", key).size > 0,
+      onChange: (key) => {
+        for (const path of this.pods.store.keysBy("reference", key)) this.#touch(this.pods.store.get(path)?.node);
+      },
+    });
+  }
+
+  get isSynced(): boolean {
+    const { secrets, configMaps } = this.data;
+    return [this.nodes, this.pods, secrets, configMaps].every(({ synced }) => synced.current);
+  }
+
+  /** Nodes first: what they say decides what is kept of pods. Until `signal` aborts. */
+  async run(signal: AbortSignal): Promise<void> {
+    const reflectors: Promise<void>[] = [this.nodes.run(signal)];
+    for await (const synced of this.nodes.synced.changes(signal)) if (synced) break;
+    reflectors.push(this.pods.run(signal), this.data.secrets.run(signal), this.data.configMaps.run(signal));
+    for (const { synced } of [this.pods, this.data.secrets, this.data.configMaps]) {
+      for await (const done of synced.changes(signal)) if (done) break;
+    }
+    for (const node of this.#connected.keys()) this.#touch(node);
+    await Promise.all(reflectors);
+  }
+
+  [Symbol.dispose](): void {
+    this.#life.abort();
+    this.data[Symbol.dispose]();
+  }
+
+  connect(node: string): DesiredNode {
+    const desired = new DesiredNode();
+    this.#connected.set(node, { desired, held: new Set(), isPromoting: false, isDirty: false });
+    for (const path of this.pods.store.keysBy("node", node)) {
+      const pod = this.pods.store.get(path);
+      if (pod?.kind === "whole") for (const key of pod.references) this.data.want(key);
+    }
+    this.#promote(node);
+    this.#touch(node);
+    return desired;
+  }
+
+  disconnect(node: string): void {
+    this.#connected.delete(node);
+  }
+
+  isConnected(node: string): boolean {
+    return this.#connected.has(node);
+  }
+
+  /** @param path `namespace/name`. Undefined too for a pod of another node. */
+  pod(node: string, path: string): WholePod | undefined {
+    const pod = this.pods.store.get(path);
+    return pod?.kind === "whole" && pod.node === node ? pod : undefined;
+  }
+
+  *podsOf(node: string): Generator<readonly [path: string, pod: WholePod]> {
+    for (const path of [...this.pods.store.keysBy("node", node)]) {
+      const pod = this.pod(node, path);
+      if (pod !== undefined) yield [path, pod];
+    }
+  }
+
+  node(node: string): StoredNode | undefined {
+    return this.nodes.store.get(node);
+  }
+
+  /** Keeps a new pod back until it is released; one that was sent stays sent. */
+  hold(node: string, path: string): void {
+    const connected = this.#connected.get(node);
+    const pod = this.pod(node, path);
+    if (connected === undefined || pod === undefined) return;
+    if (!connected.desired.watch.current.hashes.has(pod.packed.key)) connected.held.add(path);
+  }
+
+  release(node: string, path: string): void {
+    if (this.#connected.get(node)?.held.delete(path)) this.#touch(node);
+  }
+
+  /** What `key` is for this node, which is nothing unless it is to have it. */
+  object(node: string, key: ObjectKey): RemoteObject | undefined {
+    if (!this.#connected.get(node)?.desired.watch.current.hashes.has(key)) return undefined;
+    if (isDataKey(key)) {
+      const found = this.data.state(key);
+      return typeof found === "string" ? undefined : found.remote();
+    }
+    if (key.startsWith("Node/")) return this.node(node)?.packed?.remote();
+    return this.pod(node, key.slice("Pod/".length))?.packed.remote();
+  }
+
+  #isOurs(node: string): boolean {
+    return this.#connected.has(node) || this.nodes.store.get(node)?.packed !== undefined;
+  }
+
+  #readerOf(key: ObjectKey): KubeClient | undefined {
+    for (const path of this.pods.store.keysBy("reference", key)) {
+      const node = this.pods.store.get(path)?.node ?? "";
+      if (this.#connected.has(node)) return this.#components.client.as(nodeUser(node), NODE_GROUPS);
+    }
+    return undefined;
+  }
+
+  #nodeChanged({ key: node, before, after }: Change<StoredNode>): void {
+    if (before?.packed === undefined && after?.packed !== undefined) this.#promote(node);
+    if (!this.#connected.has(node)) return;
+    this.#touch(node);
+    this.#init.onNode(node, after);
+  }
+
+  #podChanged({ key: path, before, after }: Change<StoredPod>): void {
+    const [old, now] = [wholeOf(before), wholeOf(after)];
+    if (old !== undefined) for (const key of old.references) if (now === undefined) this.data.release(key);
+    if (old !== undefined && old.node !== now?.node) this.#podMoved(path, old, undefined);
+    if (now !== undefined) this.#podMoved(path, old?.node === now.node ? old : undefined, now);
+  }
+
+  #podMoved(path: string, before: WholePod | undefined, after: WholePod | undefined): void {
+    const node = (after ?? before)?.node ?? "";
+    const connected = this.#connected.get(node);
+    if (connected === undefined) return;
+    if (after === undefined) connected.held.delete(path);
+    else for (const key of after.references) this.data.want(key);
+    this.#init.onPod(node, path, before, after);
+    this.#touch(node);
+  }
+
+  /** Several changes in one turn are one change of the set. */
+  #touch(node: string | undefined): void {
+    const connected = node === undefined ? undefined : this.#connected.get(node);
+    if (node === undefined || connected === undefined || connected.isDirty) return;
+    connected.isDirty = true;
+    queueMicrotask(() => {
+      connected.isDirty = false;
+      if (this.#connected.get(node) === connected) this.#recompute(node, connected);
+    });
+  }
+
+  #recompute(node: string, connected: Connected): void {
+    const sent = connected.desired.watch.current.hashes;
+    const hashes = new Map<ObjectKey, ObjectHash>();
+    let isLoading = false;
+    const own = this.node(node)?.packed;
+    if (own !== undefined) hashes.set(own.key, own.hash);
+    for (const [path, pod] of this.podsOf(node)) {
+      if (pod.mirrorOf !== undefined || pod.isOver) continue;
+      const found = pod.references.map((key) => this.data.state(key));
+      const isWaiting = found.includes("loading") || connected.held.has(path);
+      // Before the first whole set a pod that is not there would be one to be removed.
+      isLoading ||= isWaiting;
+      // A new pod comes with what it names, or its first start would fail for want of it.
+      if (isWaiting && !sent.has(pod.packed.key)) continue;
+      hashes.set(pod.packed.key, pod.packed.hash);
+      for (const each of found) if (typeof each !== "string") hashes.set(each.key, each.hash);
+    }
+    const wasSynced = connected.desired.watch.current.synced;
+    const isWhole = this.isSynced && !connected.isPromoting && !isLoading;
+    connected.desired.update(hashes, wasSynced || isWhole);
+  }
+
+  /**
+   * A node has become ours whose pods were of no interest before: reads them one by one. Until that has succeeded a
+   * connected node's set says nothing of what is missing.
+   */
+  #promote(node: string): void {
+    const connected = this.#connected.get(node);
+    if (this.#stubsOf(node).length === 0 && !this.#isNodeMissing(node)) return;
+    if (connected !== undefined) connected.isPromoting = true;
+    this.#promoteUntilDone(node)
+      .catch((error: unknown) => {
+        if (!isCancelled(error)) throw error;
+      })
+      .finally(() => {
+        if (connected === undefined) return;
+        connected.isPromoting = false;
+        this.#touch(node);
+      });
+  }
+
+  async #promoteUntilDone(node: string): Promise<void> {
+    const { clock, random, log } = this.#components;
+    const { signal } = this.#life;
+    const delay = new RetryDelay(random, { first: FIRST_RETRY, most: MOST_RETRY });
+    while (this.#isOurs(node)) {
+      try {
+        await this.#readWhole(node, signal);
+        return;
+      } catch (error) {
+        if (isCancelled(error)) throw error;
+        if (delay.failures === 0) log.warn("cannot read the pods of a new node", { node, error: describeError(error) });
+        await clock.sleep(delay.next(), signal);
+      }
+    }
+  }
+
+  async #readWhole(node: string, signal: AbortSignal): Promise<void> {
+    const { client } = this.#components;
+    if (this.#isNodeMissing(node)) {
+      const object = await unlessGone(client.get(NODES, { namespace: "", name: node }, signal));
+      if (object !== undefined && this.node(node)?.uid === object.metadata.uid) this.nodes.adopt(node, object);
+    }
+    for (const path of this.#stubsOf(node)) {
+      const [namespace = "", name = ""] = path.split("/");
+      const object = await unlessGone(client.get(PODS, { namespace, name }, signal));
+      // Gone or made anew meanwhile: the watch tells of it.
+      if (object !== undefined && this.pods.store.get(path)?.uid === object.metadata.uid) this.pods.adopt(path, object);
+    }
+  }
+
+  #stubsOf(node: string): readonly string[] {
+    return [...this.pods.store.keysBy("node", node)].filter((path) => this.pods.store.get(path)?.kind === "stub");
+  }
+
+  #isNodeMissing(node: string): boolean {
+    const known = this.node(node);
+    return known !== undefined && known.packed === undefined && this.#connected.has(node);
+  }
+}
+
+async function unlessGone(reading: Promise<KubeObject>): Promise<KubeObject | undefined> {
+  try {
+    return await reading;
+  } catch (error) {
+    if (isPicoletError(error, "not_found")) return undefined;
+    throw error;
+  }
+}
+
+const wholeOf = (pod: StoredPod | undefined): WholePod | undefined => (pod?.kind === "whole" ? pod : undefined);

@@ -1,0 +1,155 @@
+import { describeError, isPicoletError, PicoletError } from "../../protocol/errors.ts";
+import type { MirrorItem } from "../../protocol/tunnel/messages.ts";
+import { type KubeObject, NODES, type ObjectRef, PODS } from "../core/kube-client.ts";
+import { forAll, MAX_CONCURRENT_WRITES, type NodeConnection } from "./node-connection.ts";
+import { kubeTime, type PodStatusWriter } from "./pod-status-writer.ts";
+import { defined, type Fields, fieldsAt, isFields } from "./remote-object.ts";
+import type { WholePod } from "./stored-objects.ts";
+import {
+  CONFIG_HASH_ANNOTATION,
+  CONFIG_SEEN_ANNOTATION,
+  CONFIG_SOURCE_ANNOTATION,
+  MIRROR_ANNOTATION,
+} from "./well-known.ts";
+
+/** The mirror pods of one node: one for each pod that did not come from the API server, and none else. */
+export class MirrorPods {
+  readonly #connection: NodeConnection;
+  readonly #statuses: PodStatusWriter;
+  /** By path. Undefined until the agent has said: then what the API server has is what there is to be. */
+  #wanted: ReadonlyMap<string, MirrorItem> | undefined;
+
+  constructor(connection: NodeConnection, statuses: PodStatusWriter) {
+    this.#connection = connection;
+    this.#statuses = statuses;
+  }
+
+  /** Makes them what `items` says. @throws when the API server cannot be reached; what it refuses is left out */
+  async put(items: readonly MirrorItem[], signal: AbortSignal): Promise<void> {
+    const wanted = new Map(items.map((item) => [`${item.namespace}/${item.name}`, item]));
+    this.#wanted = wanted;
+    const { cache, node } = this.#connection;
+    const surplus = [...cache.podsOf(node)].filter(
+      ([path, { mirrorOf }]) => mirrorOf !== undefined && wanted.get(path)?.uid !== mirrorOf,
+    );
+    await forAll(surplus, MAX_CONCURRENT_WRITES, ([path, pod]) => this.#statuses.remove(refOf(path), pod.uid, signal));
+    await forAll(wanted.values(), MAX_CONCURRENT_WRITES, (item) => this.#ensure(item, signal));
+  }
+
+  /** Somebody has deleted a mirror pod: while the static pod lives, it comes again with the status that it had. */
+  async deleted(path: string, before: WholePod, signal: AbortSignal): Promise<void> {
+    const item = this.#wanted === undefined ? itemOf(path, before) : this.#wanted.get(path);
+    if (item === undefined || item.uid !== before.mirrorOf) return;
+    await this.#create(item, JSON.parse(before.status) as Fields, signal);
+  }
+
+  /** A deletion with a grace period waits for the node, and a mirror pod has nothing to wait for. */
+  async deleting(path: string, pod: WholePod, signal: AbortSignal): Promise<void> {
+    await this.#statuses.remove(refOf(path), pod.uid, signal);
+  }
+
+  async #ensure(item: MirrorItem, signal: AbortSignal): Promise<void> {
+    const { cache, node, log } = this.#connection;
+    const path = `${item.namespace}/${item.name}`;
+    const there = cache.pod(node, path);
+    if (there?.mirrorOf === item.uid && !there.isDeleted) return;
+    if (there !== undefined && there.mirrorOf === undefined) {
+      log.warn("a pod of the API server has the name of a static pod", { pod: path });
+      return;
+    }
+    await this.#create(item, undefined, signal);
+  }
+
+  async #create(item: MirrorItem, status: Fields | undefined, signal: AbortSignal): Promise<void> {
+    const { client, log } = this.#connection;
+    const ref = { namespace: item.namespace, name: item.name };
+    try {
+      const made = await client.create(PODS, ref, await this.#mirror(item, signal), {}, signal);
+      const shown = isFields(item.pod.status) ? item.pod.status : undefined;
+      await this.#statuses.mirrorMade(made, status ?? shown, signal);
+    } catch (error) {
+      // By a watch that lags behind it seemed to be missing.
+      if (isPicoletError(error, "already_exists")) return;
+      const isRefused = ["permission_denied", "invalid", "not_found"].some((code) =>
+        isPicoletError(error, code as "invalid"),
+      );
+      if (!isRefused) throw error;
+      log.warn("the API server does not take a mirror pod", {
+        pod: `${item.namespace}/${item.name}`,
+        error: describeError(error),
+      });
+    }
+  }
+
+  async #mirror(item: MirrorItem, signal: AbortSignal): Promise<Fields> {
+    const { cache, node, clock } = this.#connection;
+    const uid = cache.node(node)?.uid ?? (await this.#nodeUid(signal));
+    return mirrorPod(item, { node, uid, seenAt: clock.wall() });
+  }
+
+  async #nodeUid(signal: AbortSignal): Promise<string> {
+    const { client, node } = this.#connection;
+    const object = await client.get(NODES, { namespace: "", name: node }, signal);
+    if (object.metadata.uid === undefined) throw new PicoletError("corrupt", `cannot find the UID of node ${node}`);
+    return object.metadata.uid;
+  }
+}
+
+interface Owner {
+  readonly node: string;
+  readonly uid: string;
+  readonly seenAt: Date;
+}
+
+/**
+ * As the kubelet makes them, within what NodeRestriction lets a node make: no service account, its Node as owner.
+ * Priority is admission's to fill in.
+ */
+export function mirrorPod(item: MirrorItem, { node, uid, seenAt }: Owner): Fields {
+  const { labels, annotations } = fieldsAt(item.pod, "metadata");
+  const {
+    serviceAccountName: _name,
+    serviceAccount: _account,
+    priority: _priority,
+    ...spec
+  } = fieldsAt(item.pod, "spec");
+  const tolerations = Array.isArray(spec.tolerations) ? spec.tolerations : [];
+  const always = { operator: "Exists", effect: "NoExecute" };
+  const hasAlways = tolerations.some(
+    (each: unknown) => isFields(each) && each.operator === "Exists" && (each.key ?? "") === "",
+  );
+  return {
+    apiVersion: "v1",
+    kind: "Pod",
+    metadata: defined({
+      namespace: item.namespace,
+      name: item.name,
+      labels,
+      annotations: {
+        [CONFIG_SEEN_ANNOTATION]: kubeTime(seenAt),
+        ...(isFields(annotations) ? annotations : {}),
+        [CONFIG_SOURCE_ANNOTATION]: item.source,
+        [CONFIG_HASH_ANNOTATION]: item.uid,
+        [MIRROR_ANNOTATION]: item.uid,
+      },
+      ownerReferences: [{ apiVersion: "v1", kind: "Node", name: node, uid, controller: true }],
+    }),
+    spec: { ...spec, nodeName: node, tolerations: hasAlways ? tolerations : [...tolerations, always] },
+  };
+}
+
+function refOf(path: string): ObjectRef {
+  const [namespace = "", name = ""] = path.split("/");
+  return { namespace, name };
+}
+
+/** What a mirror pod says of the static pod that it shows. */
+function itemOf(path: string, mirror: WholePod): MirrorItem {
+  const pod = mirror.packed.object as unknown as KubeObject;
+  return {
+    ...refOf(path),
+    uid: mirror.mirrorOf ?? "",
+    source: pod.metadata.annotations?.[CONFIG_SOURCE_ANNOTATION] ?? "file",
+    pod,
+  };
+}

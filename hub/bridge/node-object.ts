@@ -1,0 +1,171 @@
+/** What is written into a Node object: labels, addresses, status. Pure. */
+import type { NodeReportContent } from "../../protocol/tunnel/messages.ts";
+import type { KubeObject } from "../core/kube-client.ts";
+import { packReport } from "./node-report-annotation.ts";
+import { conditionsOf, defined, type Fields, fieldsAt, isFields } from "./remote-object.ts";
+import { BOARD_ADDRESSES_ANNOTATION, HUB_LABEL, REPORT_ANNOTATION } from "./well-known.ts";
+
+/** Labels that a kubelet keeps true on a Node that exists; all others are its node's at registration only. */
+const KEPT_LABELS = [
+  "kubernetes.io/hostname",
+  "kubernetes.io/arch",
+  "kubernetes.io/os",
+  "beta.kubernetes.io/arch",
+  "beta.kubernetes.io/os",
+  "node.kubernetes.io/instance-type",
+  "beta.kubernetes.io/instance-type",
+  "topology.kubernetes.io/zone",
+  "topology.kubernetes.io/region",
+  "failure-domain.beta.kubernetes.io/zone",
+  "failure-domain.beta.kubernetes.io/region",
+] as const;
+/** Domains of Kubernetes' in which NodeRestriction lets a node choose. */
+const NODE_DOMAINS = ["kubelet.kubernetes.io", "node.kubernetes.io"];
+
+/** How API servers reach a node's kubelet endpoint, which is the hub's. */
+export interface Endpoint {
+  readonly address: string;
+  readonly port: number;
+}
+
+export interface NodeIdentityInit {
+  readonly node: string;
+  readonly hub: string;
+}
+
+/**
+ * Labels that a node may give itself. One that NodeRestriction refuses would have the whole Node refused; the hub's own
+ * label is not for the node to choose.
+ */
+export function allowedLabels(labels: Readonly<Record<string, string>>): Readonly<Record<string, string>> {
+  return Object.fromEntries(Object.entries(labels).filter(([key]) => key !== HUB_LABEL && isAllowedLabel(key)));
+}
+
+function isAllowedLabel(key: string): boolean {
+  const domain = key.includes("/") ? key.slice(0, key.indexOf("/")) : "";
+  const within = (parent: string): boolean => domain === parent || domain.endsWith(`.${parent}`);
+  if (within("node-restriction.kubernetes.io")) return false;
+  if (!within("kubernetes.io") && !within("k8s.io")) return true;
+  return (KEPT_LABELS as readonly string[]).includes(key) || NODE_DOMAINS.some(within);
+}
+
+/** A Node that is not there yet. Its status follows by `nodeStatusPatch`. */
+export function newNode(report: NodeReportContent, { node, hub }: NodeIdentityInit): Fields {
+  const { providerID, taints } = report;
+  const spec = defined({
+    providerID: providerID === "" ? undefined : providerID,
+    taints: taints.length === 0 ? undefined : taints,
+  });
+  return {
+    apiVersion: "v1",
+    kind: "Node",
+    metadata: {
+      name: node,
+      labels: { ...allowedLabels(report.labels), [HUB_LABEL]: hub },
+      annotations: annotationsOf(report),
+    },
+    spec,
+  };
+}
+
+/** What of an existing Node's metadata and spec has to change; undefined: nothing. Taints are the cluster's. */
+export function nodePatch(
+  current: KubeObject,
+  report: NodeReportContent,
+  { hub }: NodeIdentityInit,
+): Fields | undefined {
+  const before = current.metadata.labels ?? {};
+  const given = allowedLabels(report.labels);
+  const labels: Record<string, string | null> = {};
+  for (const key of KEPT_LABELS) {
+    const label = given[key];
+    if (label !== undefined && before[key] !== label) labels[key] = label;
+  }
+  if (before[HUB_LABEL] !== hub) labels[HUB_LABEL] = hub;
+  const annotations: Record<string, string | null> = {};
+  for (const [key, value] of Object.entries(annotationsOf(report))) {
+    if (current.metadata.annotations?.[key] !== value) annotations[key] = value;
+  }
+  const isBound = typeof fieldsAt(current, "spec").providerID === "string";
+  const providerID = report.providerID !== "" && !isBound ? report.providerID : undefined;
+  const metadata = defined({
+    labels: Object.keys(labels).length === 0 ? undefined : labels,
+    annotations: Object.keys(annotations).length === 0 ? undefined : annotations,
+  });
+  if (Object.keys(metadata).length === 0 && providerID === undefined) return undefined;
+  return {
+    metadata: { uid: current.metadata.uid, ...metadata },
+    ...(providerID === undefined ? {} : { spec: { providerID } }),
+  };
+}
+
+const annotationsOf = (report: NodeReportContent): Readonly<Record<string, string>> => {
+  const packed = packReport(report);
+  const { addresses } = report.status;
+  return {
+    ...(packed === undefined ? {} : { [REPORT_ANNOTATION]: packed }),
+    [BOARD_ADDRESSES_ANNOTATION]: JSON.stringify(Array.isArray(addresses) ? addresses : []),
+  };
+};
+
+/**
+ * API servers dial the first address of the type that comes first in --kubelet-preferred-address-types: Hostname by
+ * default, InternalIP as kubeadm sets it. So both lead to the hub, and a board's own addresses, which nobody in the cluster
+ * can reach, stand in an annotation.
+ */
+export function hubAddresses({ address }: Endpoint): readonly Fields[] {
+  const isIp = /^[\d.]+$/.test(address) || address.includes(":");
+  return isIp
+    ? [
+        { type: "InternalIP", address },
+        { type: "Hostname", address },
+      ]
+    : [
+        { type: "InternalDNS", address },
+        { type: "Hostname", address },
+      ];
+}
+
+/** Strategic merge patch of a Node's status. Conditions of others stay; everything else is the node's. */
+export function nodeStatusPatch(current: Fields, report: NodeReportContent, endpoint: Endpoint, at: string): Fields {
+  const { addresses: _addresses, conditions: _conditions, daemonEndpoints: _endpoints, ...rest } = report.status;
+  const status: Record<string, unknown> = {};
+  for (const [field, value] of Object.entries(rest)) status[field] = replaced(fieldsAt(current, field), value);
+  return {
+    status: {
+      ...status,
+      conditions: conditionPatch(current, report, at),
+      addresses: [{ $patch: "replace" }, ...hubAddresses(endpoint)],
+      daemonEndpoints: { kubeletEndpoint: { Port: endpoint.port } },
+    },
+  };
+}
+
+/** A map replaces the one before: what it no longer has is taken out. Lists of a Node's status are replaced anyway. */
+function replaced(before: Fields, value: unknown): unknown {
+  if (!isFields(value)) return value;
+  const gone = Object.keys(before).filter((key) => !(key in value));
+  return { ...Object.fromEntries(gone.map((key) => [key, null])), ...value };
+}
+
+/** The node's conditions with their heartbeat; a transition is dated by the node, or by us where the cluster had another one. */
+export function conditionPatch(current: Fields, report: NodeReportContent, at: string): readonly Fields[] {
+  const before = new Map(conditionsOf(current).map((each) => [each.type, each]));
+  return conditionsOf(report.status).map((condition) => {
+    const old = before.get(condition.type);
+    const isSame = old?.status === condition.status;
+    return {
+      lastTransitionTime: isSame ? (old?.lastTransitionTime ?? at) : at,
+      ...condition,
+      ...(old === undefined || isSame ? {} : { lastTransitionTime: at }),
+      lastHeartbeatTime: at,
+    };
+  });
+}
+
+/** Whether a Node is run by a real kubelet, or by another hub: then it is not ours to take. */
+export function ownerOf(node: KubeObject): "nobody" | "hub" | "kubelet" {
+  if (node.metadata.labels?.[HUB_LABEL] !== undefined) return "hub";
+  const version = fieldsAt(fieldsAt(node, "status"), "nodeInfo").kubeletVersion;
+  return typeof version === "string" && version !== "" && !version.includes("picolet") ? "kubelet" : "nobody";
+}

@@ -1,0 +1,263 @@
+import type { Watch } from "../../protocol/async/watch.ts";
+import { isCancelled, isPicoletError, PicoletError } from "../../protocol/errors.ts";
+import { type Millis, millis, seconds } from "../../protocol/ports.ts";
+import { mirrorsDigest } from "../../protocol/tunnel/digest.ts";
+import type {
+  EventItem,
+  MirrorItem,
+  NodeReportContent,
+  ObjectKey,
+  RemoteObject,
+} from "../../protocol/tunnel/messages.ts";
+import type { TokenParams } from "../../protocol/tunnel/stream.ts";
+import type { DesiredSet, KubeletEndpoints, NodePodStatus } from "../core/fleet.ts";
+import { type KubeClient, type KubeObject, PODS, type ResourceType } from "../core/kube-client.ts";
+import { sha256 } from "../tunnel/sha256.ts";
+import type { TimerWheel, WheelTimer } from "../tunnel/timer-wheel.ts";
+import { awayTolerations } from "./away-tolerations.ts";
+import type { DesiredNode } from "./desired-node.ts";
+import { EventWriter } from "./event-writer.ts";
+import { MirrorPods } from "./mirror-pods.ts";
+import { logFailure, type NodeConnection } from "./node-connection.ts";
+import { NodeLease } from "./node-lease.ts";
+import { NodeWriter } from "./node-writer.ts";
+import { PodStatusWriter } from "./pod-status-writer.ts";
+import { type Fields, fieldsAt } from "./remote-object.ts";
+import type { StoredNode, WholePod } from "./stored-objects.ts";
+
+const SERVICE_ACCOUNTS: ResourceType = {
+  group: "",
+  version: "v1",
+  plural: "serviceaccounts",
+  kind: "ServiceAccount",
+  namespaced: true,
+};
+
+/** The kubelet's `nodeStatusReportFrequency`. */
+const HEARTBEAT = seconds(300);
+/** A Lease that could not be renewed is tried again three times before it runs out. */
+const RENEW_RETRY = seconds(3);
+/** How long a new pod is kept back for its tolerations; the API server answers in milliseconds, or has other troubles. */
+const MOST_HELD = seconds(2);
+
+export interface NodeSessionInit {
+  readonly hub: string;
+  readonly endpoints: KubeletEndpoints;
+  readonly leaseDuration: Millis;
+  readonly renewInterval: Millis;
+}
+
+/** One node that is connected here: everything that is done in its name, until it is away. */
+export class NodeSession {
+  readonly desired: Watch<DesiredSet>;
+  readonly #connection: NodeConnection;
+  /** The hub itself, for what a node may not do. */
+  readonly #hubClient: KubeClient;
+  readonly #init: NodeSessionInit;
+  readonly #wheel: TimerWheel;
+  readonly #renewal: WheelTimer;
+  readonly #statuses: PodStatusWriter;
+  readonly #events: EventWriter;
+  readonly #mirrors: MirrorPods;
+  readonly #writer: NodeWriter;
+  readonly #lease: NodeLease;
+  readonly #life = new AbortController();
+  #heartbeatAtMs: number;
+  #isRenewing = false;
+
+  constructor(
+    components: {
+      readonly connection: NodeConnection;
+      readonly hubClient: KubeClient;
+      readonly wheel: TimerWheel;
+      readonly desired: DesiredNode;
+    },
+    init: NodeSessionInit,
+  ) {
+    const { connection, hubClient, wheel, desired } = components;
+    this.desired = desired.watch;
+    this.#connection = connection;
+    this.#hubClient = hubClient;
+    this.#wheel = wheel;
+    this.#init = init;
+    this.#statuses = new PodStatusWriter(connection);
+    this.#events = new EventWriter(connection);
+    this.#mirrors = new MirrorPods(connection, this.#statuses);
+    this.#writer = new NodeWriter(connection, init);
+    this.#lease = new NodeLease(connection, init.leaseDuration / 1000);
+    this.#renewal = { slot: undefined, onDue: () => this.#renew() };
+    // The first heartbeat somewhere in the five minutes, so that a fleet that comes at once does not stay in step.
+    this.#heartbeatAtMs = connection.clock.monotonic() - HEARTBEAT * connection.random.next();
+  }
+
+  /** To be called when the cache knows of the session. */
+  start(): void {
+    const { cache, node } = this.#connection;
+    for (const [path, pod] of cache.podsOf(node)) this.podChanged(path, undefined, pod);
+    const stored = cache.node(node);
+    if (stored !== undefined) this.nodeChanged(stored);
+    this.#renew();
+  }
+
+  stop(): void {
+    this.#wheel.clear(this.#renewal);
+    this.#life.abort();
+  }
+
+  object(key: ObjectKey): RemoteObject | undefined {
+    return this.#connection.cache.object(this.#connection.node, key);
+  }
+
+  mirrorsDigest(): Uint8Array | undefined {
+    const { cache, node } = this.#connection;
+    if (!this.desired.current.synced) return undefined;
+    const mirrors = [...cache.podsOf(node)].flatMap(([path, { mirrorOf, isDeleted }]) => {
+      const [namespace = "", name = ""] = path.split("/");
+      return mirrorOf === undefined || isDeleted ? [] : [{ namespace, name, uid: mirrorOf }];
+    });
+    return mirrorsDigest(sha256, mirrors);
+  }
+
+  nodeReport(): NodeReportContent | undefined {
+    return this.#writer.report();
+  }
+
+  statusOf(namespace: string, name: string, uid: string): Fields | undefined {
+    const { cache, node } = this.#connection;
+    const pod = cache.pod(node, `${namespace}/${name}`);
+    if (pod === undefined || (pod.uid !== uid && pod.mirrorOf !== uid)) return undefined;
+    return JSON.parse(pod.status) as Fields;
+  }
+
+  putStatuses(statuses: readonly NodePodStatus[], signal: AbortSignal): Promise<void> {
+    return this.#statuses.putAll(statuses, signal);
+  }
+
+  putEvents(events: readonly EventItem[], signal: AbortSignal): Promise<void> {
+    return this.#events.putAll(events, signal);
+  }
+
+  async putNode(report: NodeReportContent, signal: AbortSignal): Promise<void> {
+    await this.#writer.put(report, signal);
+    this.#heartbeatAtMs = this.#connection.clock.monotonic();
+    if (!this.#lease.isHeld) this.#renew();
+  }
+
+  putMirrors(mirrors: readonly MirrorItem[], signal: AbortSignal): Promise<void> {
+    return this.#mirrors.put(mirrors, signal);
+  }
+
+  async requestToken(
+    params: TokenParams,
+    signal: AbortSignal,
+  ): Promise<{ token: string; expirationTimestamp: string }> {
+    const { cache, node, client } = this.#connection;
+    const { namespace, serviceAccount, audiences, expirationSeconds, podName, podUid } = params;
+    const pod = cache.pod(node, `${namespace}/${podName}`);
+    const spec = pod === undefined ? {} : fieldsAt(pod.packed.object, "spec");
+    if (pod?.uid !== podUid || (spec.serviceAccountName ?? "default") !== serviceAccount) {
+      throw new PicoletError(
+        "permission_denied",
+        `cannot get a token of ${namespace}/${serviceAccount} for pod ${podName}`,
+      );
+    }
+    const request = {
+      apiVersion: "authentication.k8s.io/v1",
+      kind: "TokenRequest",
+      spec: {
+        audiences,
+        expirationSeconds,
+        boundObjectRef: { apiVersion: "v1", kind: "Pod", name: podName, uid: podUid },
+      },
+    };
+    const ref = { namespace, name: serviceAccount };
+    const answer = await client.create(SERVICE_ACCOUNTS, ref, request, { subresource: "token" }, signal);
+    const { token, expirationTimestamp } = fieldsAt(answer, "status");
+    if (typeof token !== "string" || typeof expirationTimestamp !== "string") {
+      throw new PicoletError("corrupt", `cannot get a token of ${namespace}/${serviceAccount}: the answer has none`);
+    }
+    return { token, expirationTimestamp };
+  }
+
+  podChanged(path: string, before: WholePod | undefined, after: WholePod | undefined): void {
+    const uid = (after ?? before)?.uid ?? "";
+    this.#statuses.seen(uid, after?.resourceVersion);
+    if (before !== undefined && before.uid !== uid) this.#statuses.seen(before.uid, undefined);
+    if (after === undefined) {
+      if (before?.mirrorOf !== undefined)
+        this.#do("make a mirror pod again", path, (s) => this.#mirrors.deleted(path, before, s));
+      return;
+    }
+    if (after.mirrorOf !== undefined && after.isDeleted) {
+      this.#do("end a mirror pod", path, (s) => this.#mirrors.deleting(path, after, s));
+    }
+    if (after.isReadyLost)
+      this.#do("restore a pod's Ready", path, (s) => this.#statuses.restoreReady(path, after.uid, s));
+    if (after.lacksTolerations && this.#connection.cache.node(after.node)?.evictsWhenAway !== true) {
+      if (before?.uid !== after.uid || !before.lacksTolerations) this.#tolerate(path, after);
+    } else this.#connection.cache.release(after.node, path);
+  }
+
+  nodeChanged(stored: StoredNode | undefined): void {
+    if (stored !== undefined && this.#writer.isDisputed(stored)) this.#heartbeat();
+  }
+
+  /** Says that the node is away, unless another replica has it. */
+  async markAway(since: Date, signal: AbortSignal): Promise<void> {
+    if (!(await this.#lease.isRenewedElsewhere(signal))) await this.#writer.markAway(since, signal);
+  }
+
+  /** A new pod is kept back until it has its tolerations, so that whatever runs on the board is safe from eviction. */
+  #tolerate(path: string, pod: WholePod): void {
+    const { cache, node, clock } = this.#connection;
+    cache.hold(node, path);
+    const release = (): void => cache.release(node, path);
+    const tolerations = awayTolerations(pod.packed.object as unknown as KubeObject);
+    const [namespace = "", name = ""] = path.split("/");
+    const patch = { metadata: { uid: pod.uid }, spec: { tolerations } };
+    this.#do("let a pod stay while its node is away", path, async (signal) => {
+      try {
+        await this.#hubClient.patch(PODS, { namespace, name }, "merge", patch, {}, signal);
+        await clock.sleep(MOST_HELD, signal);
+      } catch (error) {
+        if (!isPicoletError(error, "not_found") && !isPicoletError(error, "conflict")) throw error;
+      } finally {
+        release();
+      }
+    });
+  }
+
+  #renew(): void {
+    if (this.#isRenewing || this.#life.signal.aborted) return;
+    this.#isRenewing = true;
+    const { clock, random, node, log } = this.#connection;
+    const next = (delay: Millis): void => {
+      this.#isRenewing = false;
+      if (!this.#life.signal.aborted) this.#wheel.set(this.#renewal, millis(delay * (0.96 + 0.08 * random.next())));
+    };
+    if (clock.monotonic() - this.#heartbeatAtMs >= HEARTBEAT) this.#heartbeat();
+    this.#lease.renew(this.#life.signal).then(
+      () => next(this.#init.renewInterval),
+      (error: unknown) => {
+        logFailure(log, "cannot renew a Lease", { node })(error);
+        next(RENEW_RETRY);
+      },
+    );
+  }
+
+  #heartbeat(): void {
+    this.#heartbeatAtMs = this.#connection.clock.monotonic();
+    const { node, log } = this.#connection;
+    this.#writer.heartbeat(this.#life.signal).catch((error: unknown) => {
+      logFailure(log, "cannot write a node's heartbeat", { node })(error);
+      // With the next renewal.
+      if (!isCancelled(error)) this.#heartbeatAtMs = Number.NEGATIVE_INFINITY;
+    });
+  }
+
+  /** What follows from a change in the cluster; a failure is mended by the next change or the next session. */
+  #do(what: string, path: string, task: (signal: AbortSignal) => Promise<void>): void {
+    const { node, log } = this.#connection;
+    task(this.#life.signal).catch(logFailure(log, `cannot ${what}`, { node, pod: path }));
+  }
+}

@@ -1,0 +1,132 @@
+import { PicoletError } from "../../protocol/errors.ts";
+import { millis, seconds } from "../../protocol/ports.ts";
+import type { NodeReportContent } from "../../protocol/tunnel/messages.ts";
+import type { KubeletEndpoints } from "../core/fleet.ts";
+import { type KubeObject, NODES } from "../core/kube-client.ts";
+import { type NodeConnection, unless } from "./node-connection.ts";
+import { conditionPatch, newNode, nodePatch, nodeStatusPatch, ownerOf } from "./node-object.ts";
+import { unpackReport } from "./node-report-annotation.ts";
+import { kubeTime } from "./pod-status-writer.ts";
+import { conditionsOf, fieldsAt } from "./remote-object.ts";
+import { conditionsText, type StoredNode } from "./stored-objects.ts";
+import { HUB_LABEL } from "./well-known.ts";
+
+/** A node whose figures flutter is written this often at most; kubelets look at theirs every 10 s. */
+const LEAST_INTERVAL = seconds(5);
+
+export interface NodeWriterInit {
+  readonly hub: string;
+  readonly endpoints: KubeletEndpoints;
+}
+
+/** One node's Node object. */
+export class NodeWriter {
+  readonly #connection: NodeConnection;
+  readonly #init: NodeWriterInit;
+  /** Between the two writes of a report the Node contradicts itself. */
+  #isWriting = false;
+  #writtenAtMs = Number.NEGATIVE_INFINITY;
+
+  constructor(connection: NodeConnection, init: NodeWriterInit) {
+    this.#connection = connection;
+    this.#init = init;
+  }
+
+  /** The last that any replica has written. */
+  report(): NodeReportContent | undefined {
+    const packed = this.#connection.cache.node(this.#connection.node)?.report;
+    return packed === undefined ? undefined : unpackReport(packed);
+  }
+
+  /** @throws `permission_denied` when the Node is a kubelet's or another hub's; retryable while it may not be made */
+  async put(report: NodeReportContent, signal: AbortSignal): Promise<void> {
+    const { clock, client, node } = this.#connection;
+    const left = this.#writtenAtMs + LEAST_INTERVAL - clock.monotonic();
+    if (left > 0) await clock.sleep(millis(left), signal);
+    this.#isWriting = true;
+    try {
+      const current = await this.#ensure(report, signal);
+      const endpoint = this.#init.endpoints.endpointOf(node);
+      const patch = nodeStatusPatch(fieldsAt(current, "status"), report, endpoint, kubeTime(clock.wall()));
+      await client.patch(NODES, { namespace: "", name: node }, "strategic", patch, { subresource: "status" }, signal);
+      this.#writtenAtMs = clock.monotonic();
+    } finally {
+      this.#isWriting = false;
+    }
+  }
+
+  /** `lastHeartbeatTime` of the node's conditions; brings back what others (the node lifecycle controller) made of them. */
+  async heartbeat(signal: AbortSignal): Promise<void> {
+    const { client, node, clock } = this.#connection;
+    const report = this.report();
+    if (report === undefined) return;
+    const current = await unless(["not_found"], client.get(NODES, { namespace: "", name: node }, signal));
+    if (current === undefined) return;
+    const endpoint = this.#init.endpoints.endpointOf(node);
+    const status = fieldsAt(current, "status");
+    const at = kubeTime(clock.wall());
+    // The endpoint moves with the agent from replica to replica.
+    const patch = isEndpoint(status, endpoint)
+      ? { status: { conditions: conditionPatch(status, report, at) } }
+      : nodeStatusPatch(status, report, endpoint, at);
+    await client.patch(NODES, { namespace: "", name: node }, "strategic", patch, { subresource: "status" }, signal);
+  }
+
+  /** Whether the Node's conditions are others than its node has said. */
+  isDisputed(stored: StoredNode): boolean {
+    const report = stored.report === undefined ? undefined : unpackReport(stored.report);
+    if (report === undefined || this.#isWriting) return false;
+    const types = new Set(conditionsOf(report.status).map(({ type }) => type));
+    const shown = stored.conditions.split(",").filter((each) => types.has(each.slice(0, each.indexOf("="))));
+    return shown.join(",") !== conditionsText(report.status);
+  }
+
+  /** Says that nobody has heard of the node since `since`. */
+  async markAway(since: Date, signal: AbortSignal): Promise<void> {
+    const { client, node, clock } = this.#connection;
+    const at = kubeTime(clock.wall());
+    const ready = {
+      type: "Ready",
+      status: "Unknown",
+      reason: "AgentNotConnected",
+      message: `The picolet agent is away since ${kubeTime(since)}. Its pods run on without it being seen.`,
+      lastHeartbeatTime: kubeTime(since),
+      lastTransitionTime: at,
+    };
+    const patch = { status: { conditions: [ready] } };
+    const write = client.patch(
+      NODES,
+      { namespace: "", name: node },
+      "strategic",
+      patch,
+      { subresource: "status" },
+      signal,
+    );
+    await unless(["not_found"], write);
+  }
+
+  async #ensure(report: NodeReportContent, signal: AbortSignal): Promise<KubeObject> {
+    const { client, node } = this.#connection;
+    const ref = { namespace: "", name: node };
+    const identity = { node, hub: this.#init.hub };
+    const current = await unless(["not_found"], client.get(NODES, ref, signal));
+    if (current === undefined) {
+      if (report.register) return await client.create(NODES, ref, newNode(report, identity), {}, signal);
+      const message = `cannot report on node ${node}: there is none, and its agent does not register itself`;
+      throw new PicoletError("unavailable", message, { retryable: true });
+    }
+    const owner = ownerOf(current);
+    if (owner === "kubelet" || (owner === "hub" && current.metadata.labels?.[HUB_LABEL] !== identity.hub)) {
+      throw new PicoletError("permission_denied", `cannot take node ${node}: it belongs to another ${owner}`);
+    }
+    const patch = nodePatch(current, report, identity);
+    return patch === undefined ? current : await client.patch(NODES, ref, "merge", patch, {}, signal);
+  }
+}
+
+function isEndpoint(status: Readonly<Record<string, unknown>>, endpoint: { address: string; port: number }): boolean {
+  const { Port } = fieldsAt(fieldsAt(status, "daemonEndpoints"), "kubeletEndpoint");
+  const { addresses } = status;
+  const first: unknown = Array.isArray(addresses) ? addresses[0] : undefined;
+  return Port === endpoint.port && (first as { address?: unknown } | undefined)?.address === endpoint.address;
+}

@@ -1,0 +1,159 @@
+import { describeError, isPicoletError } from "../../protocol/errors.ts";
+import type { NodePodStatus } from "../core/fleet.ts";
+import { type KubeObject, type ObjectRef, PODS } from "../core/kube-client.ts";
+import { isOlder } from "../kubernetes/reflector.ts";
+import { forAll, MAX_CONCURRENT_WRITES, type NodeConnection, notYet, unless } from "./node-connection.ts";
+import { podStatusPatch } from "./pod-status-patch.ts";
+import { type Fields, fieldsAt, mirroredUid, ownStatus } from "./remote-object.ts";
+import { nodeOf } from "./stored-objects.ts";
+
+/** A status that somebody else writes at the same time: each round takes the latest as its base. */
+const MAX_CONFLICTS = 5;
+
+/** Statuses of static pods that came before their mirror pods; as many as a node may have pods. The oldest goes first. */
+const MAX_UNPLACED = 256;
+
+/** A pod as it was last seen, which a patch starts from. */
+interface Base {
+  readonly uid: string;
+  readonly mirrorOf: string | undefined;
+  readonly node: string;
+  readonly status: Fields;
+}
+
+/** Brings statuses of one node's pods into the API server, and ends those pods of which nothing is left. */
+export class PodStatusWriter {
+  readonly #connection: NodeConnection;
+  /** By UID. */
+  readonly #unplaced = new Map<string, NodePodStatus>();
+  /** By UID, until the watch has brought it: the next patch starts from it, or what it took away would come back. */
+  readonly #written = new Map<string, { readonly resourceVersion: string; readonly status: Fields }>();
+
+  constructor(connection: NodeConnection) {
+    this.#connection = connection;
+  }
+
+  putAll(statuses: readonly NodePodStatus[], signal: AbortSignal): Promise<void> {
+    return forAll(statuses, MAX_CONCURRENT_WRITES, (status) => this.#put(status, signal));
+  }
+
+  /** A mirror pod has been made. @param initial its status unless a later one is waiting for it */
+  async mirrorMade(pod: KubeObject, initial: Fields | undefined, signal: AbortSignal): Promise<void> {
+    const uid = mirroredUid(pod.metadata) ?? "";
+    const waiting = this.#unplaced.get(uid);
+    const status = waiting?.status ?? initial;
+    if (status !== undefined) await this.#patch(refOf(pod), baseOf(pod), status, signal);
+    if (this.#unplaced.get(uid) === waiting) this.#unplaced.delete(uid);
+  }
+
+  /** Ready is said to be False for no reason of the pod's own; see `isReadyLost`. */
+  async restoreReady(path: string, uid: string, signal: AbortSignal): Promise<void> {
+    const [namespace = "", name = ""] = path.split("/");
+    const at = kubeTime(this.#connection.clock.wall());
+    const ready = { type: "Ready", status: "True", reason: null, message: null, lastTransitionTime: at };
+    const patch = { metadata: { uid }, status: { conditions: [ready] } };
+    const { client } = this.#connection;
+    const write = client.patch(PODS, { namespace, name }, "strategic", patch, { subresource: "status" }, signal);
+    await unless(["not_found", "conflict"], write);
+  }
+
+  /** What was written of this pod is in the cache by now, or the pod is gone. */
+  seen(uid: string, resourceVersion: string | undefined): void {
+    const written = this.#written.get(uid);
+    if (written === undefined || (resourceVersion !== undefined && isOlder(resourceVersion, written.resourceVersion)))
+      return;
+    this.#written.delete(uid);
+  }
+
+  async #put(item: NodePodStatus, signal: AbortSignal): Promise<void> {
+    const { namespace, name, uid, status, gone } = item;
+    const ref = { namespace, name };
+    const base = this.#cachedBase(`${namespace}/${name}`, uid) ?? (await this.#readBase(ref, signal));
+    if (base === undefined || (base.uid !== uid && base.mirrorOf !== uid)) {
+      if (!gone) this.#keepUnplaced(item);
+      return;
+    }
+    if (base.node !== this.#connection.node) return;
+    const last = await this.#patch(ref, base, status, signal);
+    // A pod that nobody asked to delete stays, whatever its node says of it.
+    if (gone && last !== undefined && (last.metadata.deletionTimestamp !== undefined || base.mirrorOf !== undefined)) {
+      await this.remove(ref, base.uid, signal);
+    }
+  }
+
+  #cachedBase(path: string, uid: string): Base | undefined {
+    const { cache, node } = this.#connection;
+    const pod = cache.pod(node, path);
+    if (pod === undefined || (pod.uid !== uid && pod.mirrorOf !== uid)) return undefined;
+    const written = this.#written.get(pod.uid);
+    const isBehind = written !== undefined && isOlder(pod.resourceVersion, written.resourceVersion);
+    const status = isBehind ? written.status : (JSON.parse(pod.status) as Fields);
+    return { uid: pod.uid, mirrorOf: pod.mirrorOf, node, status };
+  }
+
+  async #readBase(ref: ObjectRef, signal: AbortSignal): Promise<Base | undefined> {
+    const pod = await unless(["not_found"], this.#connection.client.get(PODS, ref, signal));
+    return pod === undefined ? undefined : baseOf(pod);
+  }
+
+  /** A pod that may come yet: a static pod's mirror that has not been made. Any other UID is that of a pod of the past. */
+  #keepUnplaced(item: NodePodStatus): void {
+    this.#unplaced.delete(item.uid);
+    this.#unplaced.set(item.uid, item);
+    if (this.#unplaced.size <= MAX_UNPLACED) return;
+    const [oldest] = this.#unplaced.keys();
+    if (oldest !== undefined) this.#unplaced.delete(oldest);
+  }
+
+  /** @returns the pod as it is then; undefined when it is another one by now, gone, or does not take this status */
+  async #patch(ref: ObjectRef, base: Base, next: Fields, signal: AbortSignal): Promise<KubeObject | undefined> {
+    const { client, log } = this.#connection;
+    const what = `write the status of pod ${ref.namespace}/${ref.name}`;
+    let current: Base | undefined = base;
+    for (let round = 1; current !== undefined && current.uid === base.uid; round += 1) {
+      const isMirror = base.mirrorOf !== undefined;
+      const patch = podStatusPatch({ uid: base.uid, current: current.status, next, isMirror });
+      try {
+        const pod = await client.patch(PODS, ref, "strategic", patch, { subresource: "status" }, signal);
+        this.#written.set(base.uid, { resourceVersion: pod.metadata.resourceVersion ?? "", status: ownStatus(next) });
+        return pod;
+      } catch (error) {
+        if (isPicoletError(error, "not_found")) return undefined;
+        if (isPicoletError(error, "invalid")) {
+          log.warn("the API server does not take a status", { pod: ref.name, error: describeError(error) });
+          return undefined;
+        }
+        // This node's pod: what is refused now is a matter of rights, and those are mended.
+        if (isPicoletError(error, "permission_denied")) throw notYet(error, what);
+        if (!isPicoletError(error, "conflict")) throw error;
+        if (round >= MAX_CONFLICTS) throw notYet(error, what);
+        current = await this.#readBase(ref, signal);
+      }
+    }
+    return undefined;
+  }
+
+  /** At once, and no other pod of the name. */
+  async remove(ref: ObjectRef, uid: string, signal: AbortSignal): Promise<void> {
+    const { client } = this.#connection;
+    try {
+      await client.delete(PODS, ref, { gracePeriodSeconds: 0, uid }, signal);
+    } catch (error) {
+      if (isPicoletError(error, "not_found") || isPicoletError(error, "conflict")) return;
+      if (isPicoletError(error, "permission_denied")) throw notYet(error, `delete pod ${ref.name}`);
+      throw error;
+    }
+  }
+}
+
+const baseOf = (pod: KubeObject): Base => ({
+  uid: pod.metadata.uid ?? "",
+  mirrorOf: mirroredUid(pod.metadata),
+  node: nodeOf(pod),
+  status: fieldsAt(pod, "status"),
+});
+
+const refOf = ({ metadata }: KubeObject): ObjectRef => ({ namespace: metadata.namespace ?? "", name: metadata.name });
+
+/** As metav1.Time has it. */
+export const kubeTime = (at: Date): string => at.toISOString().replace(/\.\d+Z$/, "Z");

@@ -1,0 +1,135 @@
+/** Objects of Kubernetes cut down to what a node is sent. Pure, so that every replica comes to the same hash. */
+import type { KubeMetadata, KubeObject } from "../core/kube-client.ts";
+import {
+  BOARD_ADDRESSES_ANNOTATION,
+  CONFIG_HASH_ANNOTATION,
+  MIRROR_ANNOTATION,
+  REPORT_ANNOTATION,
+} from "./well-known.ts";
+
+export type Fields = Readonly<Record<string, unknown>>;
+
+export interface PodCondition extends Fields {
+  readonly type: string;
+  readonly status: string;
+}
+
+/** Conditions that a node writes. Everything else in a pod's status.conditions is somebody else's. */
+const NODE_CONDITIONS: ReadonlySet<string> = new Set([
+  "PodReadyToStartContainers",
+  "Initialized",
+  "ContainersReady",
+  "Ready",
+  "PodResizePending",
+  "PodResizeInProgress",
+  "AllContainersRestarting",
+]);
+
+/** The scheduler's, or of a static pod the node's. Of no use to a node, which has the pod because it was scheduled. */
+const SCHEDULED = "PodScheduled";
+
+export const isNodeCondition = (type: string): boolean => NODE_CONDITIONS.has(type);
+
+export const isFields = (value: unknown): value is Fields =>
+  typeof value === "object" && value !== null && !Array.isArray(value);
+
+export const fieldsAt = (object: Fields | undefined, field: string): Fields => {
+  const value = object?.[field];
+  return isFields(value) ? value : {};
+};
+
+export function conditionsOf(status: unknown): readonly PodCondition[] {
+  const found = isFields(status) ? status.conditions : undefined;
+  if (!Array.isArray(found)) return [];
+  return found.filter((each): each is PodCondition => isFields(each) && typeof each.type === "string");
+}
+
+/** A pod as its node gets it: without its status, but with the conditions that others set (readiness gates). */
+export function remotePod(pod: KubeObject): Fields {
+  const others = conditionsOf(pod.status)
+    .filter(({ type }) => !NODE_CONDITIONS.has(type) && type !== SCHEDULED)
+    .map(({ type, status, reason, message }) => defined({ type, status, reason, message }))
+    .sort((a, b) => (String(a.type) < String(b.type) ? -1 : 1));
+  return {
+    apiVersion: "v1",
+    kind: "Pod",
+    metadata: metadataOf(pod.metadata),
+    spec: pod.spec ?? {},
+    ...(others.length === 0 ? {} : { status: { conditions: others } }),
+  };
+}
+
+const metadataOf = (metadata: KubeMetadata): Fields =>
+  defined({
+    name: metadata.name,
+    namespace: metadata.namespace,
+    uid: metadata.uid,
+    generation: metadata.generation,
+    creationTimestamp: metadata.creationTimestamp,
+    deletionTimestamp: metadata.deletionTimestamp,
+    deletionGracePeriodSeconds: metadata.deletionGracePeriodSeconds,
+    labels: metadata.labels,
+    annotations: metadata.annotations,
+    ownerReferences: metadata.ownerReferences,
+  });
+
+/** Content alone: a Secret that is deleted and made anew with the same content is nothing new for a node. */
+export function remoteData(object: KubeObject): Fields {
+  const { name, namespace } = object.metadata;
+  const { kind, data, binaryData, type } = object;
+  return defined({ apiVersion: "v1", kind, metadata: { name, namespace }, type, data, binaryData });
+}
+
+/** Labels, annotations and spec, without what the hub itself writes there and what changes with the node's health. */
+export function remoteNode(node: KubeObject): Fields {
+  const { name, uid, labels, annotations = {}, creationTimestamp } = node.metadata;
+  const { [REPORT_ANNOTATION]: _report, [BOARD_ADDRESSES_ANNOTATION]: _addresses, ...others } = annotations;
+  return {
+    apiVersion: "v1",
+    kind: "Node",
+    metadata: defined({ name, uid, labels, annotations: others, creationTimestamp }),
+    spec: fieldsAt(node, "spec"),
+  };
+}
+
+/** The status of a pod as its node wrote it: without the conditions of others and without what the server put in as null. */
+export function ownStatus(status: unknown): Fields {
+  if (!isFields(status)) return {};
+  const { conditions: _conditions, nominatedNodeName: _name, resize: _resize, ...rest } = status;
+  const own = conditionsOf(status).filter(({ type }) => NODE_CONDITIONS.has(type));
+  return withoutNulls(own.length === 0 ? rest : { ...rest, conditions: own }) as Fields;
+}
+
+/** The static pod's UID of a mirror pod; undefined for every other pod. */
+export const mirroredUid = ({ annotations }: KubeMetadata): string | undefined =>
+  annotations?.[MIRROR_ANNOTATION] === undefined
+    ? undefined
+    : (annotations[CONFIG_HASH_ANNOTATION] ?? annotations[MIRROR_ANNOTATION]);
+
+/**
+ * Whether Ready is False although it should not be: the node lifecycle controller says so for all pods of a node that is
+ * away, and the node, for which nothing has changed, will not say anything.
+ */
+export function isReadyLost(pod: KubeObject): boolean {
+  const { status } = pod;
+  if (fieldsAt(pod, "status").phase !== "Running" || pod.metadata.deletionTimestamp !== undefined) return false;
+  const conditions = conditionsOf(status);
+  const isTrue = (type: string): boolean => conditions.some((each) => each.type === type && each.status === "True");
+  const ready = conditions.find(({ type }) => type === "Ready");
+  if (ready?.status !== "False" || (ready.reason ?? "") !== "" || !isTrue("ContainersReady")) return false;
+  const gates = fieldsAt(pod, "spec").readinessGates;
+  return (Array.isArray(gates) ? gates : []).every((gate: unknown) =>
+    isTrue(String(fieldsAt({ gate }, "gate").conditionType)),
+  );
+}
+
+export function defined(fields: Fields): Fields {
+  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined));
+}
+
+function withoutNulls(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(withoutNulls);
+  if (!isFields(value)) return value;
+  const kept = Object.entries(value).filter(([, each]) => each !== null && each !== undefined);
+  return Object.fromEntries(kept.map(([key, each]) => [key, withoutNulls(each)]));
+}

@@ -1,0 +1,141 @@
+/** What the hub keeps of pods and nodes: as JSON text, which takes a third of the memory of the objects themselves. */
+import { objectHash } from "../../protocol/tunnel/digest.ts";
+import { type ObjectHash, type ObjectKey, objectKey, type RemoteObject } from "../../protocol/tunnel/messages.ts";
+import type { KubeObject } from "../core/kube-client.ts";
+import type { Kept } from "../kubernetes/reflector.ts";
+import { sha256 } from "../tunnel/sha256.ts";
+import { awayTolerations, evictsWhenAway } from "./away-tolerations.ts";
+import { podReferences } from "./pod-references.ts";
+import {
+  conditionsOf,
+  type Fields,
+  fieldsAt,
+  isReadyLost,
+  mirroredUid,
+  ownStatus,
+  remoteNode,
+  remotePod,
+} from "./remote-object.ts";
+import { HUB_LABEL, REPORT_ANNOTATION } from "./well-known.ts";
+
+/** An object as it is sent to nodes; its hash is made when it is first asked for. */
+export class PackedObject {
+  readonly key: ObjectKey;
+  readonly #json: string;
+  #hash: ObjectHash | undefined;
+
+  constructor(key: ObjectKey, object: Fields) {
+    this.key = key;
+    this.#json = JSON.stringify(object);
+  }
+
+  get hash(): ObjectHash {
+    this.#hash ??= objectHash(sha256, JSON.parse(this.#json)).slice();
+    return this.#hash;
+  }
+
+  get object(): Fields {
+    return JSON.parse(this.#json) as Fields;
+  }
+
+  remote(): RemoteObject {
+    return { key: this.key, hash: this.hash, object: this.object };
+  }
+}
+
+/** Of a pod on a node that is not ours: just enough to find it should the node become ours. */
+export interface PodStub extends Kept {
+  readonly kind: "stub";
+  readonly uid: string;
+  readonly node: string;
+}
+
+export interface WholePod extends Kept {
+  readonly kind: "whole";
+  readonly uid: string;
+  readonly node: string;
+  readonly packed: PackedObject;
+  /** JSON of the status as the node wrote it. */
+  readonly status: string;
+  readonly references: readonly ObjectKey[];
+  /** The static pod's UID, of a mirror pod. */
+  readonly mirrorOf: string | undefined;
+  readonly isDeleted: boolean;
+  /** Its deletion is over for the node; finalizers of others keep it. */
+  readonly isOver: boolean;
+  readonly isReadyLost: boolean;
+  /** Would be evicted while its node is away, and does not ask for that. */
+  readonly lacksTolerations: boolean;
+}
+
+export type StoredPod = PodStub | WholePod;
+
+const NONE: readonly ObjectKey[] = [];
+const TERMINAL: ReadonlySet<unknown> = new Set(["Succeeded", "Failed"]);
+
+export function nodeOf(pod: KubeObject): string {
+  const node = fieldsAt(pod, "spec").nodeName;
+  return typeof node === "string" ? node : "";
+}
+
+export function stubOf({ metadata }: KubeObject, node: string): PodStub {
+  return { kind: "stub", resourceVersion: metadata.resourceVersion ?? "", uid: metadata.uid ?? "", node };
+}
+
+export function wholePod(pod: KubeObject): WholePod {
+  const { metadata, spec } = pod;
+  const namespace = metadata.namespace ?? "";
+  const references = podReferences(namespace, spec);
+  const mirrorOf = mirroredUid(metadata);
+  const isDeleted = metadata.deletionTimestamp !== undefined;
+  const isTerminal = TERMINAL.has(fieldsAt(pod, "status").phase);
+  return {
+    kind: "whole",
+    resourceVersion: metadata.resourceVersion ?? "",
+    uid: metadata.uid ?? "",
+    node: nodeOf(pod),
+    packed: new PackedObject(objectKey("Pod", namespace, metadata.name), remotePod(pod)),
+    status: JSON.stringify(ownStatus(pod.status)),
+    references: references.length === 0 ? NONE : references,
+    mirrorOf,
+    isDeleted,
+    isOver: isDeleted && isTerminal && metadata.deletionGracePeriodSeconds === 0,
+    isReadyLost: isReadyLost(pod),
+    lacksTolerations:
+      mirrorOf === undefined && !isDeleted && !isTerminal && !evictsWhenAway(pod) && awayTolerations(pod) !== undefined,
+  };
+}
+
+export interface StoredNode extends Kept {
+  readonly uid: string;
+  /** Of a node of this hub; nothing is kept of the others. */
+  readonly packed: PackedObject | undefined;
+  /** As the annotation has it. */
+  readonly report: string | undefined;
+  /** `Ready=True,DiskPressure=False`, in the order of the types. */
+  readonly conditions: string;
+  readonly evictsWhenAway: boolean;
+}
+
+/** @param isConnected a node that is connected is kept whole whatever its label says */
+export function storedNode(node: KubeObject, hub: string, isConnected: boolean): StoredNode {
+  const { metadata } = node;
+  const isOurs = isConnected || metadata.labels?.[HUB_LABEL] === hub;
+  return {
+    resourceVersion: metadata.resourceVersion ?? "",
+    uid: metadata.uid ?? "",
+    packed: isOurs ? new PackedObject(objectKey("Node", "", metadata.name), remoteNode(node)) : undefined,
+    report: isOurs ? metadata.annotations?.[REPORT_ANNOTATION] : undefined,
+    conditions: isOurs ? conditionsText(node.status) : "",
+    evictsWhenAway: evictsWhenAway(node),
+  };
+}
+
+/** Of those types alone that are given; all of them by default. */
+export function conditionsText(status: unknown, types?: ReadonlySet<string>): string {
+  return conditionsOf(status)
+    .filter(({ type }) => types?.has(type) ?? true)
+    .map(({ type, status: value }) => `${type}=${value}`)
+    .sort()
+    .join(",");
+}
