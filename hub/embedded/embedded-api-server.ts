@@ -9,9 +9,9 @@ import { type Clock, type Log, type Random, seconds } from "../../protocol/ports
 import { ApiHandler, type ApiHandlerInit } from "./http/api-handler.ts";
 import type { KubeletConnector } from "./kubelet-connector.ts";
 import { LocalKubeClient } from "./local-kube-client.ts";
-import type { ResourceDefinition, UserInfo } from "./resource-definition.ts";
+import type { UserInfo } from "./resource-definition.ts";
 import type { ModelSource } from "./schema/models.ts";
-import { ApiServerCore } from "./server-core.ts";
+import { ApiServerCore, type ApiServerCoreInit } from "./server-core.ts";
 
 export interface EmbeddedApiServerComponents {
   readonly clock: Clock;
@@ -30,10 +30,7 @@ export interface ServerTls {
   readonly clientCa: string;
 }
 
-export interface EmbeddedApiServerInit extends Omit<ApiHandlerInit, "isStopping"> {
-  /** The store's file, `hub.db` in the data directory. */
-  readonly storePath: string;
-  readonly definitions: readonly ResourceDefinition[];
+export interface EmbeddedApiServerInit extends Omit<ApiHandlerInit, "isStopping">, ApiServerCoreInit {
   /** To listen on. */
   readonly address: string;
   /** 0: any free one. */

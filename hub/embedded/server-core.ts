@@ -1,14 +1,22 @@
 import type { Clock, Log, Random } from "../../protocol/ports.ts";
+import { accessAdmission } from "./auth/admission.ts";
 import type { Authorizer } from "./auth/attributes.ts";
 import { MASTERS } from "./auth/attributes.ts";
-import { UnionAuthorizer } from "./auth/authorizers.ts";
+import { Authenticator, type StaticToken } from "./auth/authenticator.ts";
+import { HealthAuthorizer, UnionAuthorizer } from "./auth/authorizers.ts";
+import { NodeAuthorizer } from "./auth/node-authorizer.ts";
 import { RbacAuthorizer } from "./auth/rbac.ts";
+import { reviewResources } from "./auth/review-resources.ts";
 import { ServiceAccountTokens } from "./auth/service-account-tokens.ts";
 import type { ResourceDefinition, UserInfo } from "./resource-definition.ts";
 import { ResourceTable } from "./resource-table.ts";
 import type { ModelSource } from "./schema/models.ts";
+import type { Admission } from "./service/request.ts";
 import { ResourceService } from "./service/resource-service.ts";
 import { ObjectStore } from "./store/object-store.ts";
+import { podBinding } from "./subresources/pod-binding.ts";
+import { podEviction } from "./subresources/pod-eviction.ts";
+import { serviceAccountToken } from "./subresources/service-account-token.ts";
 
 export interface ApiServerCoreComponents {
   readonly clock: Clock;
@@ -22,6 +30,8 @@ export interface ApiServerCoreInit {
   readonly definitions: readonly ResourceDefinition[];
   /** The `iss` of service accounts' tokens, and the audience of this API. */
   readonly issuer: string;
+  /** Tokens of the operator. */
+  readonly tokens: readonly StaticToken[];
 }
 
 /** The server itself acts as this user: expiry, its own objects. */
@@ -36,19 +46,31 @@ export class ApiServerCore implements Disposable {
   readonly authorizer: Authorizer;
   readonly rbac: RbacAuthorizer;
   readonly serviceAccounts: ServiceAccountTokens;
+  readonly authenticator: Authenticator;
 
   /** @throws as `openDatabase` */
-  constructor(components: ApiServerCoreComponents, { storePath, definitions, issuer }: ApiServerCoreInit) {
+  constructor(components: ApiServerCoreComponents, { storePath, definitions, issuer, tokens }: ApiServerCoreInit) {
     const { clock, random, models } = components;
     this.models = models;
-    this.table = new ResourceTable(definitions);
+    const reviews = reviewResources(() => ({ ...this, issuer }));
+    this.table = new ResourceTable([...definitions, ...reviews]);
     this.store = new ObjectStore(components, storePath);
     const { store, table } = this;
-    this.service = new ResourceService({ store, table, models, clock, random, admission: () => undefined });
+    const admission: Admission = (request) => accessAdmission(this.authorizer, this.rbac)(request);
+    this.service = new ResourceService({ store, table, models, clock, random, admission });
     const { lookup } = this.service;
     this.rbac = new RbacAuthorizer({ store, lookup });
-    this.authorizer = new UnionAuthorizer([this.rbac]);
+    this.authorizer = new UnionAuthorizer([new HealthAuthorizer(), new NodeAuthorizer(lookup), this.rbac]);
     this.serviceAccounts = new ServiceAccountTokens({ store, lookup, clock, random }, issuer);
+    this.authenticator = new Authenticator({ clock, lookup, serviceAccounts: this.serviceAccounts }, tokens);
+    this.#addSubresources(() => clock.wall());
+  }
+
+  #addSubresources(now: () => Date): void {
+    const { service, table, serviceAccounts } = this;
+    service.addHandler("pods/binding", podBinding(service, now));
+    service.addHandler("pods/eviction", podEviction(service, table, now));
+    service.addHandler("serviceaccounts/token", serviceAccountToken(serviceAccounts, service.lookup));
   }
 
   removeExpired(): void {

@@ -143,3 +143,12 @@ export const internalError = (cause: unknown): StatusError => {
     cause,
   );
 };
+
+/** What a write that gives no object back answers. */
+export const successStatus = (code: number): Readonly<Record<string, unknown>> => ({
+  kind: "Status",
+  apiVersion: "v1",
+  metadata: {},
+  status: "Success",
+  code,
+});

@@ -19,3 +19,13 @@ export class UnionAuthorizer implements Authorizer {
     return { kind: "no-opinion", reason: reasons.join(", ") };
   }
 }
+
+const HEALTH_PATHS: ReadonlySet<string> = new Set(["/healthz", "/livez", "/readyz"]);
+
+/** Whether the server lives may be asked by anybody, whatever roles there are. */
+export class HealthAuthorizer implements Authorizer {
+  authorize(attributes: Attributes): Decision {
+    const isHealth = attributes.kind === "path" && attributes.verb === "get" && HEALTH_PATHS.has(attributes.path);
+    return isHealth ? { kind: "allowed" } : { kind: "no-opinion", reason: "" };
+  }
+}

@@ -6,7 +6,6 @@ import { isCancelled, isPicoletError } from "../../../protocol/errors.ts";
 import type { Clock, Log } from "../../../protocol/ports.ts";
 import { requireAccess } from "../auth/access.ts";
 import type { Attributes } from "../auth/attributes.ts";
-import { Authenticator, type StaticToken } from "../auth/authenticator.ts";
 import { impersonate } from "../auth/impersonation.ts";
 import type { KubeletConnector } from "../kubelet-connector.ts";
 import { apiVersionOf, type ResourceDefinition, type UserInfo } from "../resource-definition.ts";
@@ -22,9 +21,6 @@ import { ResourceEndpoint } from "./resource-endpoint.ts";
 export interface ApiHandlerInit {
   /** Of this build, for /version. */
   readonly version: string;
-  /** Tokens of the operator. */
-  readonly tokens: readonly StaticToken[];
-  readonly issuer: string;
   readonly isStopping: () => boolean;
 }
 
@@ -57,7 +53,6 @@ export interface AuthorizedRequest {
 
 export class ApiHandler {
   readonly #components: ApiHandlerComponents;
-  readonly #authenticator: Authenticator;
   readonly #resources: ResourceEndpoint;
   readonly #paths: PathEndpoint;
   readonly #kubelets: KubeletEndpoint;
@@ -69,7 +64,6 @@ export class ApiHandler {
     const { core, clock } = components;
     this.#components = components;
     const { lookup } = core.service;
-    this.#authenticator = new Authenticator({ clock, lookup, serviceAccounts: core.serviceAccounts }, init.tokens);
     this.#resources = new ResourceEndpoint({ service: core.service, clock, models: core.models });
     this.#paths = new PathEndpoint(core, init);
     this.#kubelets = new KubeletEndpoint({ lookup, kubelets: components.kubelets });
@@ -125,7 +119,7 @@ export class ApiHandler {
   }
 
   async #userOf(message: IncomingMessage): Promise<UserInfo> {
-    const user = await this.#authenticator.authenticate(message);
+    const user = await this.#components.core.authenticator.authenticate(message);
     return impersonate(this.#components.core.authorizer, user, message.headers);
   }
 

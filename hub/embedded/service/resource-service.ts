@@ -101,6 +101,7 @@ export class ResourceService {
     if (subresource !== "") throw methodNotAllowed();
     if (definition.answer !== undefined) {
       const object = this.#writer.decode(request, input, params);
+      definition.strategy.default?.(object);
       if (definition.namespaced) this.#writer.checkNamespace(request, object);
       return { object: await definition.answer(object, this.#reader.contextOf(request)), isCreated: true };
     }
@@ -176,7 +177,7 @@ export class ResourceService {
       change(object);
       return object;
     };
-    const object = this.#writer.update(request, mutate, { ...params, isPut: false });
+    const object = this.#writer.update(request, mutate, { ...params, isPut: false, isInternal: true });
     await this.#components.store.settled();
     return object;
   }

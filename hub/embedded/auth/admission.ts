@@ -1,0 +1,110 @@
+/** Admission that concerns who asks: what nodes may delete and lease, and that nobody grants what he does not have. */
+import type { ApiObject, UserInfo } from "../resource-definition.ts";
+import type { Admission, AdmissionRequest, ResourceRequest } from "../service/request.ts";
+import { forbidden } from "../status-error.ts";
+import type { Authorizer } from "./attributes.ts";
+import { nodeNameOf, nodeOf } from "./node-authorizer.ts";
+import type { PolicyRule, RbacAuthorizer } from "./rbac.ts";
+
+const RBAC = "rbac.authorization.k8s.io";
+
+export function accessAdmission(authorizer: Authorizer, rbac: RbacAuthorizer): Admission {
+  return (admission) => {
+    const { definition, user } = admission.request;
+    const node = nodeOf(user);
+    if (node !== undefined) restrictNode(admission, node);
+    if (definition.group === RBAC && admission.object !== undefined) {
+      preventEscalation(authorizer, rbac, admission.request, admission.object);
+    }
+  };
+}
+
+/** The rest of Kubernetes' NodeRestriction; writes of pods and nodes are with their strategies. */
+function restrictNode({ operation, request, object, old }: AdmissionRequest, node: string): void {
+  const { definition, name } = request;
+  const refuse = (why: string): never => {
+    throw forbidden(definition, name, `node "${node}" ${why}`);
+  };
+  const { group, plural } = definition;
+  if (group === "coordination.k8s.io" && plural === "leases") {
+    const lease = object?.metadata.name ?? name;
+    if (lease !== node) refuse("can only access node lease with the same name as the requesting node");
+  }
+  if (operation !== "DELETE" || group !== "") return;
+  if (plural === "nodes") refuse("is not allowed to delete nodes");
+  if (plural === "pods" && old !== undefined && nodeNameOf(old) !== node) {
+    refuse("can only delete pods with spec.nodeName set to itself");
+  }
+}
+
+/** @throws StatusError 403 unless the user has everything that the role or binding would give */
+function preventEscalation(
+  authorizer: Authorizer,
+  rbac: RbacAuthorizer,
+  request: ResourceRequest,
+  object: ApiObject,
+): void {
+  const { definition, user, namespace } = request;
+  const isRole = definition.plural === "roles" || definition.plural === "clusterroles";
+  const reference = (object.roleRef ?? {}) as { kind?: string; name?: string };
+  const kind = isRole ? definition.plural : reference.kind === "ClusterRole" ? "clusterroles" : "roles";
+  const name = isRole ? object.metadata.name : (reference.name ?? "");
+  const may = authorizer.authorize({
+    ...{ kind: "resource", user, verb: isRole ? "escalate" : "bind", group: RBAC, version: "v1" },
+    ...{ plural: kind, subresource: "", namespace, name },
+  });
+  if (may.kind === "allowed") return;
+  const rules = isRole
+    ? ((object.rules ?? []) as readonly PolicyRule[])
+    : rbac.rulesOfRole(reference.kind ?? "", name, namespace);
+  // A role that is not there yet may give anything later.
+  const missing =
+    rules === undefined
+      ? ["{everything}"]
+      : rules.filter((rule) => !covers(authorizer, user, namespace, rule)).map(describe);
+  if (missing.length === 0) return;
+  const groups = user.groups.map((each) => JSON.stringify(each)).join(" ");
+  const why = `user ${JSON.stringify(user.name)} (groups=[${groups}]) is attempting to grant RBAC permissions not currently held:\n${missing.join("\n")}`;
+  throw forbidden(definition, object.metadata.name, why);
+}
+
+/** Whether the user may do each thing that the rule allows. */
+function covers(authorizer: Authorizer, user: UserInfo, namespace: string, rule: PolicyRule): boolean {
+  const { verbs = [], apiGroups = [], resources = [], resourceNames = [], nonResourceURLs = [] } = rule;
+  const names = resourceNames.length === 0 ? [""] : resourceNames;
+  return verbs.every(
+    (verb) =>
+      nonResourceURLs.every((path) => authorizer.authorize({ kind: "path", user, verb, path }).kind === "allowed") &&
+      apiGroups.every((group) =>
+        resources.every((resource) =>
+          names.every((name) => {
+            const [plural = "", subresource = ""] = resource.split("/");
+            const attributes = {
+              kind: "resource",
+              user,
+              verb,
+              group,
+              version: "*",
+              plural,
+              subresource,
+              namespace,
+              name,
+            } as const;
+            return authorizer.authorize(attributes).kind === "allowed";
+          }),
+        ),
+      ),
+  );
+}
+
+const describe = ({ apiGroups, resources, verbs, resourceNames, nonResourceURLs }: PolicyRule): string => {
+  const parts = {
+    APIGroups: apiGroups,
+    Resources: resources,
+    ResourceNames: resourceNames,
+    NonResourceURLs: nonResourceURLs,
+    Verbs: verbs,
+  };
+  const shown = Object.entries(parts).filter(([, values]) => values !== undefined && values.length > 0);
+  return `{${shown.map(([name, values]) => `${name}:${JSON.stringify(values)}`).join(", ")}}`;
+};
