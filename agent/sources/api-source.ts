@@ -123,8 +123,7 @@ export class ApiSource implements RemoteObjects {
     }
     const next = this.#present();
     for (const key of change.deletes) {
-      next.uids.delete(key);
-      next.invalid.delete(key);
+      for (const map of [next.uids, next.invalid, next.arrived]) map.delete(key);
     }
     for (const { key, object } of change.upserts) this.#look(key, object, next);
     this.#withdrawEnds(next.arrived);
@@ -148,12 +147,12 @@ export class ApiSource implements RemoteObjects {
   /** At the start: which Pod objects there are, and those that have no pod, which a newer picolet may be able to run. */
   #lookAtAll(): void {
     const next: Next = { uids: new Map(), invalid: new Map(), arrived: new Map() };
-    const known = new Map(this.#rows().map((desired) => [podKeyOf(desired), apiUidOf(desired)]));
+    const known = new Set(this.#rows().map((desired) => `${podKeyOf(desired)} ${apiUidOf(desired)}`));
     for (const { key } of this.inventory()) {
       if (!key.startsWith(POD_PREFIX)) continue;
       const object = this.object(key) ?? {};
       const uid = uidOf(object);
-      if (known.get(key) === uid && !isMirror(object)) next.uids.set(key, uid);
+      if (known.has(`${key} ${uid}`) && !isMirror(object)) next.uids.set(key, uid);
       else this.#look(key, object, next);
     }
     this.#uids = next.uids;

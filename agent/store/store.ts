@@ -79,6 +79,8 @@ export class Store implements Component {
     const table = new RemoteObjectTable({ file, keepBack, pods, statuses: outbox }, objects);
     for (const part of [pods, outbox, ring, table]) file.join(part);
     this.objects = table;
+    // A power cut may have come between an object's end and this.
+    outbox.sweep();
     this.desired = pods;
     this.statuses = outbox;
     this.events = ring;

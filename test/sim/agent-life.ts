@@ -1,20 +1,26 @@
 /** One life of the agent: everything above the runtime adapter, from start to shutdown or to its sudden end. */
 import type { RuntimeRouter } from "../../agent/core/pod-ports.ts";
+import type { DesiredStore } from "../../agent/core/store.ts";
 import { ImagePuller } from "../../agent/images/image-puller.ts";
 import { Pleg } from "../../agent/observe/pleg.ts";
 import { planPod } from "../../agent/plan/plan-pod.ts";
 import type { PlanPod } from "../../agent/plan/pod-view.ts";
+import { ApiSource } from "../../agent/sources/api-source.ts";
 import { StatusManager } from "../../agent/status/status-manager.ts";
 import { Store } from "../../agent/store/store.ts";
 import { PodWorkers } from "../../agent/workers/pod-workers.ts";
 import { isCancelled, isPicoletError, PicoletError } from "../../protocol/errors.ts";
+import type { Pod } from "../../protocol/pod.ts";
 import { type Clock, type Log, millis, seconds } from "../../protocol/ports.ts";
-import type { RuntimeAdapter, SourceId } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import { FakePodEnvironment } from "../support/fake-pod-environment.ts";
 import type { Dice } from "./dice.ts";
 import { Fence } from "./fence.ts";
+import { HubLink } from "./hub-link.ts";
 import type { Laws } from "./laws.ts";
 import type { Manifests } from "./manifest-folder.ts";
+import { asPod } from "./manifests.ts";
+import type { SimHub } from "./sim-hub.ts";
 
 export interface AgentLifeInit {
   readonly path: string;
@@ -22,12 +28,9 @@ export interface AgentLifeInit {
   /** How many calls to the world it lives at most. */
   readonly calls: number;
   /** When each source speaks first, ms after the start. */
-  readonly syncAfterMs: Readonly<Record<SimSource, number>>;
-  readonly planPod?: PlanPod;
+  readonly syncAfterMs: { readonly file: number; readonly api: number };
+  readonly mutants: { readonly planPod?: PlanPod; readonly parse?: (object: object) => Pod };
 }
-
-export type SimSource = Extract<SourceId, "file" | "api">;
-export const SIM_SOURCES: readonly SimSource[] = ["file", "api"];
 
 export interface AgentLifeComponents {
   readonly clock: Clock;
@@ -35,7 +38,8 @@ export interface AgentLifeComponents {
   readonly log: Log;
   readonly laws: Laws;
   readonly adapters: readonly RuntimeAdapter[];
-  readonly manifests: Readonly<Record<SimSource, Manifests>>;
+  readonly manifests: Manifests;
+  readonly hub: SimHub;
   readonly disk: FakePodEnvironment;
   readonly died: () => void;
 }
@@ -48,6 +52,7 @@ export class AgentLife {
   readonly statuses: StatusManager;
   readonly pleg: Pleg;
   readonly fence: Fence;
+  readonly api: ApiSource;
   /** What a component rejected with; an agent would have ended. */
   fault: unknown;
   readonly #components: AgentLifeComponents;
@@ -67,11 +72,20 @@ export class AgentLife {
     this.pleg = new Pleg({ adapters, clock, random: dice, log });
     this.statuses = new StatusManager({ outbox: this.store.statuses, log });
     const plan: PlanPod = (view) => {
-      const made = (init.planPod ?? planPod)(view);
+      const made = (init.mutants.planPod ?? planPod)(view);
       laws.planned(view, made);
       return made;
     };
-    const events = this.store.events;
+    const { desired, objects, statuses: outbox, events } = this.store;
+    const apiComponents = { clock, log, objects, store: desired, statuses: outbox, events };
+    const parse = (object: object) => ({ ok: true, pod: (init.mutants.parse ?? asPod)(object) }) as const;
+    this.api = new ApiSource(apiComponents, { nodeName: "sim", parse });
+    const changing = (change: () => void): void => laws.changing(desired.desired, change);
+    const link = new HubLink({
+      ...{ clock, dice, log, changing, hub: components.hub, fence: this.fence, statuses: outbox },
+      objects: this.api,
+      told: (status) => laws.told(status),
+    });
     const images = new ImagePuller(
       { events, clock, random: dice },
       { serializeImagePulls: false, maxParallelImagePulls: undefined },
@@ -79,7 +93,7 @@ export class AgentLife {
     this.workers = new PodWorkers(
       {
         ...{ clock, random: dice, log, events, images },
-        store: this.store.desired,
+        store: watched(desired, changing),
         router: routerOf(adapters),
         environment: this.#environment(),
         observer: this.pleg,
@@ -89,7 +103,7 @@ export class AgentLife {
     );
     const { signal } = this.#stop;
     const tasks = [this.store.run(signal), this.pleg.run(signal), this.workers.run(signal)];
-    for (const source of SIM_SOURCES) tasks.push(this.#follow(source, init.syncAfterMs[source], signal));
+    tasks.push(this.#followFiles(init.syncAfterMs.file, signal), link.run(init.syncAfterMs.api, signal));
     this.#tasks = tasks.map((task) => task.catch((error: unknown) => this.#failed(error)));
   }
 
@@ -106,28 +120,28 @@ export class AgentLife {
   }
 
   /** A source says what it wants, and says it again when that has changed; a full disk makes it try again. */
-  async #follow(source: SimSource, afterMs: number, signal: AbortSignal): Promise<void> {
+  async #followFiles(afterMs: number, signal: AbortSignal): Promise<void> {
     const { manifests, dice } = this.#components;
     await this.#clock.sleep(millis(afterMs), signal);
-    for await (const pods of manifests[source].watch.changes(signal)) {
+    for await (const pods of manifests.watch.changes(signal)) {
       await this.#clock.sleep(dice.millis(0, 300), signal);
       for (let done = false; !done; ) {
-        done = this.#say(source, [...pods.values()]);
+        done = this.#say([...pods.values()]);
         if (!done) await this.#clock.sleep(SOURCE_RETRY, signal);
       }
       if (!this.fence.step()) await new Promise(() => undefined);
     }
   }
 
-  #say(source: SimSource, pods: Parameters<Store["desired"]["replace"]>[2]): boolean {
+  #say(pods: Parameters<Store["desired"]["replace"]>[2]): boolean {
     const { desired } = this.store;
-    const revision = desired.revision(source);
+    const revision = desired.revision("file");
     try {
-      if (desired.replace(source, revision, pods) === "conflict") desired.replace(source, revision + 1, pods);
+      if (desired.replace("file", revision, pods) === "conflict") desired.replace("file", revision + 1, pods);
       return true;
     } catch (error) {
       if (!isPicoletError(error, "resource_exhausted")) throw error;
-      this.#components.log.warn("the disk is full", { source });
+      this.#components.log.warn("the disk is full", { source: "file" });
       return false;
     }
   }
@@ -140,6 +154,17 @@ export class AgentLife {
     own.cleanup = (pod, signal) => this.fence.call((inner) => disk.cleanup(pod, inner), signal);
     return own;
   }
+}
+
+/** Tells of what changes when running pods are found. */
+function watched(store: DesiredStore, changing: (change: () => void) => void): DesiredStore {
+  return {
+    desired: store.desired,
+    revision: (source) => store.revision(source),
+    replace: (...wanted) => store.replace(...wanted),
+    forget: (uid) => store.forget(uid),
+    adopt: (...found) => changing(() => store.adopt(...found)),
+  };
 }
 
 function routerOf(adapters: readonly RuntimeAdapter[]): RuntimeRouter {

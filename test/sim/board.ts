@@ -3,6 +3,7 @@ import { copyFileSync, existsSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import type { PlanPod } from "../../agent/plan/pod-view.ts";
 import { PicoletError } from "../../protocol/errors.ts";
+import type { Pod } from "../../protocol/pod.ts";
 import { type Log, millis } from "../../protocol/ports.ts";
 import { FakeAdapter } from "../../runtime-adapters/fake/fake-adapter.ts";
 import type { FakeCall, FakeFault } from "../../runtime-adapters/fake/fake-faults.ts";
@@ -14,6 +15,7 @@ import { Dice } from "./dice.ts";
 import { Laws } from "./laws.ts";
 import { Manifests } from "./manifest-folder.ts";
 import { IMAGE, REMOTE_IMAGE } from "./manifests.ts";
+import { SimHub } from "./sim-hub.ts";
 
 export interface BoardInit {
   readonly seed: number;
@@ -22,6 +24,8 @@ export interface BoardInit {
   readonly trace: (line: string) => void;
   /** Instead of the real one, to see that the simulation finds what is wrong with it. */
   readonly planPod?: PlanPod;
+  /** What the agent makes of a Pod object; as it is unless given. */
+  readonly parse?: (object: object) => Pod;
 }
 
 /** How unkind the world is; drawn once for each seed. */
@@ -45,7 +49,8 @@ export class Board {
   readonly dice: Dice;
   readonly laws: Laws;
   readonly runtimes: readonly FakeRuntime[];
-  readonly manifests = { file: new Manifests(), api: new Manifests() };
+  readonly manifests = new Manifests();
+  readonly hub = new SimHub();
   readonly disk = new FakePodEnvironment();
   readonly #init: BoardInit;
   readonly #climate: Climate;
@@ -62,7 +67,13 @@ export class Board {
     const dice = new Dice(init.seed);
     this.dice = dice;
     this.clock = new VirtualClock(undefined, dice);
-    this.laws = new Laws({ clock: this.clock, runtimes: () => this.runtimes, trace: (line) => this.trace(line) });
+    this.laws = new Laws({
+      clock: this.clock,
+      hub: this.hub,
+      disk: this.disk,
+      runtimes: () => this.runtimes,
+      trace: (line) => this.trace(line),
+    });
     this.#climate = {
       latencyMs: dice.pick([0, 3, 40, 400]),
       faults: dice.pick([0, 0, 0.01, 0.05, 0.15]),
@@ -73,6 +84,7 @@ export class Board {
       smallDisk: dice.pick([0, 0, 0.5]),
       lostDisk: dice.pick([0, 0, 0, 0.3]),
     };
+    this.hub.lossiness = dice.pick([0, 0, 0.2]);
     this.runtimes = ["cri", "wasm"].map(() => this.#newRuntime());
     this.#adapters = this.runtimes.map((runtime, index) => new FakeAdapter(runtime, index === 0 ? "cri" : "wasm"));
   }
@@ -107,10 +119,11 @@ export class Board {
         {
           ...{ clock: this.clock, dice, laws: this.laws, adapters: this.#adapters, disk: this.disk },
           manifests: this.manifests,
+          hub: this.hub,
           log: this.#log(),
           died: () => this.#died(),
         },
-        { path, maxBytes, calls, syncAfterMs, ...(this.#init.planPod ? { planPod: this.#init.planPod } : {}) },
+        { path, maxBytes, calls, syncAfterMs, mutants: this.#init },
       );
     } catch (error) {
       this.laws.broken(`the agent does not start: ${String(error)}`);
@@ -120,6 +133,8 @@ export class Board {
   /** From now on nothing goes wrong any more. */
   becomeKind(): void {
     this.#kind = true;
+    this.hub.lossiness = 0;
+    this.hub.setReachable(true);
     for (const runtime of this.runtimes) {
       runtime.comeBack();
       runtime.faults.fault = () => undefined;

@@ -1,9 +1,15 @@
 /** What must hold at every moment of a simulation. The first breach is kept; all else follows from it. */
+import { apiUidOf } from "../../agent/core/pod-identity.ts";
+import type { DesiredSnapshot } from "../../agent/core/store.ts";
+import type { OutgoingStatus } from "../../agent/core/tunnel-ports.ts";
 import type { Plan, PodView } from "../../agent/plan/pod-view.ts";
+import type { Watch } from "../../protocol/async/watch.ts";
 import { containerHash } from "../../protocol/container-hash.ts";
 import type { Clock, PodUid } from "../../protocol/ports.ts";
 import type { Action, DesiredPod, ObservedContainer } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { FakeChange, FakeRuntime } from "../../runtime-adapters/fake/fake-runtime.ts";
+import type { FakePodEnvironment } from "../support/fake-pod-environment.ts";
+import type { SimHub } from "./sim-hub.ts";
 
 /** Two attempts, and a third while the oldest is being taken away; the kubelet keeps as many. */
 const MAX_RUNS = 4;
@@ -28,6 +34,10 @@ export class Laws {
   readonly #clock: Clock;
   readonly #runtimes: () => readonly FakeRuntime[];
   readonly #trace: (line: string) => void;
+  readonly #hub: SimHub;
+  readonly #disk: FakePodEnvironment;
+  /** What each incarnation on this node was last called by the API server. */
+  readonly #apiUids = new Map<PodUid, string>();
   /** What the worker of each pod last decided to be, in the current life. */
   readonly #states = new Map<PodUid, Plan["next"]["kind"]>();
   readonly #wanted = new Map<PodUid, boolean>();
@@ -39,9 +49,13 @@ export class Laws {
 
   constructor(components: {
     readonly clock: Clock;
+    readonly hub: SimHub;
+    readonly disk: FakePodEnvironment;
     readonly runtimes: () => readonly FakeRuntime[];
     readonly trace: (line: string) => void;
   }) {
+    this.#hub = components.hub;
+    this.#disk = components.disk;
     this.#clock = components.clock;
     this.#runtimes = components.runtimes;
     this.#trace = components.trace;
@@ -63,9 +77,10 @@ export class Laws {
     this.#wanted.clear();
   }
 
-  /** Of a pod that was half removed nobody knows any more how often its containers had run. */
+  /** Of a pod that was half removed nobody knows any more how often its containers had run, nor whose its folders are. */
   diskLost(): void {
     this.#runs.clear();
+    this.#apiUids.clear();
   }
 
   lifeEnded(): void {
@@ -76,11 +91,47 @@ export class Laws {
     const { uid } = view.desired;
     this.#states.set(uid, plan.next.kind);
     this.#wanted.set(uid, view.wanted);
+    this.#apiUids.set(uid, apiUidOf(view.desired));
     if (plan.actions.length > 0) {
       this.#trace(`plan ${uid} ${plan.next.kind}: ${plan.actions.map((each) => JSON.stringify(each)).join(" ")}`);
     }
     const starts = plan.actions.some((each) => each.kind === "startContainer" || each.kind === "createSandbox");
     if (starts && plan.next.kind !== "active") this.broken(`${uid} is ${plan.next.kind} and is to start something`);
+  }
+
+  /** What runs as the hub wants it goes on, under whatever UID that wants it now. */
+  changing(desired: Watch<DesiredSnapshot>, change: () => void): void {
+    const before = desired.current.removed;
+    change();
+    const { pods, removed } = desired.current;
+    if (removed === before) return;
+    for (const [uid, ending] of removed) {
+      if (before.has(uid) || ending.source !== "api" || !this.#isHealthy(uid)) continue;
+      // One that could not be made out for minutes has been given up, and its successor has started.
+      const isTooLate = [...pods.values()].some((each) => isNamesake(each, ending) && this.#observed(each.uid));
+      if (this.#hub.hasSuccessorOf(ending.pod) && !isTooLate) {
+        this.broken(`${uid} is to end, and what it runs is wanted under another UID`);
+      }
+    }
+  }
+
+  /** Nobody hears that a pod is gone while anything of it is there. */
+  told({ name, uid: apiUid, gone }: OutgoingStatus): void {
+    if (!gone) return;
+    this.#trace(`told that ${name} ${apiUid} is gone`);
+    const left = [...this.#apiUids].filter(([, each]) => each === apiUid).map(([uid]) => uid);
+    for (const uid of left) {
+      if (this.#observed(uid) !== undefined) this.broken(`${uid} is told to be gone and is in the runtime`);
+      if (this.#disk.prepared.has(uid)) this.broken(`${uid} is told to be gone and is on the disk`);
+    }
+  }
+
+  /** All of it runs, in a good sandbox. */
+  #isHealthy(uid: PodUid): boolean {
+    const { sandboxes = [], containers = [] } = this.#observed(uid) ?? {};
+    const [sandbox] = sandboxes;
+    const running = containers.filter((each) => each.state.kind === "running");
+    return sandbox?.state === "ready" && running.length > 0 && running.every((each) => each.sandboxId === sandbox.id);
   }
 
   /** Healthy work is left alone: what is wanted, of the right definition and in a good sandbox is not stopped. */
@@ -186,6 +237,9 @@ export class Laws {
     }
   }
 }
+
+const isNamesake = (one: DesiredPod, other: DesiredPod): boolean =>
+  one.uid !== other.uid && one.pod.metadata.name === other.pod.metadata.name;
 
 function hits(action: Action, container: ObservedContainer): boolean {
   switch (action.kind) {

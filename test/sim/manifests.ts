@@ -4,6 +4,7 @@ import type { Pod } from "../../protocol/pod.ts";
 import { podUid } from "../../protocol/ports.ts";
 import type { DesiredPod, SourceId } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import { podOf } from "../support/pods.ts";
+import type { PodObject } from "../support/remote-hub.ts";
 import type { Dice } from "./dice.ts";
 
 export const IMAGE = "registry.example/program:1";
@@ -44,7 +45,11 @@ const PROGRAMS: readonly Program[] = [
 /** How each pod was made, by its object's own content. */
 const fates = new WeakMap<Pod, Fate>();
 
-export const fateOf = ({ pod }: DesiredPod): Fate => fates.get(pod) ?? "runs";
+export const fateOf = (pod: Pod): Fate => fates.get(pod) ?? "runs";
+
+/** The API server's pods are defaulted already: what is sent of them is what is run. */
+export const asObject = (pod: Pod): PodObject => pod as unknown as PodObject;
+export const asPod = (object: object): Pod => object as Pod;
 
 /** Parsing is slow; one pod parsed is the mould of all. Large enough that a small disk is full with a few of them. */
 const mould = podOf(
@@ -82,14 +87,54 @@ export function makePod(dice: Dice, source: SourceId, name: string, uid?: string
   return { uid: own, source, origin: `/manifests/${name}.yaml`, pod };
 }
 
+/** A pod as the API server makes it: under a UID of its own, with a volume whose name nobody can foresee. */
+export function makeApiPod(dice: Dice, name: string): Pod {
+  const { pod } = makePod(dice, "api", name, uidOf(dice));
+  return withTokenVolume(dice, pod, fateOf(pod));
+}
+
+/** The same pod made anew: only what is drawn at random is another. */
+export function remade(dice: Dice, pod: Pod): Pod {
+  const { deletionTimestamp: _, deletionGracePeriodSeconds: __, ...metadata } = pod.metadata;
+  return withTokenVolume(dice, { ...pod, metadata: { ...metadata, uid: uidOf(dice) } }, fateOf(pod));
+}
+
+/** The same pod once its deletion was asked for. */
+export function deleted(known: Pod, deletionGracePeriodSeconds: number): Pod {
+  const metadata = { ...known.metadata, deletionTimestamp: "2026-01-31T12:00:00Z", deletionGracePeriodSeconds };
+  const pod = { ...known, metadata };
+  fates.set(pod, fateOf(known));
+  return pod;
+}
+
 /** The same pod with its containers' commands changed, as the API server lets images be changed. */
-export function redefine(dice: Dice, known: DesiredPod): DesiredPod {
+export function redefine(dice: Dice, known: Pod): Pod {
   const version = `v${dice.between(0, 2)}`;
-  const containers = known.pod.spec.containers.map((container) => ({
+  const containers = known.spec.containers.map((container) => ({
     ...container,
     command: [...(container.command ?? []).slice(0, -1), version],
   }));
-  const pod = { ...known.pod, spec: { ...known.pod.spec, containers } };
+  const pod = { ...known, spec: { ...known.spec, containers } };
   fates.set(pod, fateOf(known));
-  return { ...known, pod };
+  return pod;
+}
+
+/** Whether one does what the other does, by all that is drawn for them. */
+export const isSameWork = (one: Pod, other: Pod): boolean => workOf(one) === workOf(other);
+
+const workOf = ({ spec }: Pod): string => {
+  const { restartPolicy, terminationGracePeriodSeconds, containers } = spec;
+  const programs = containers.map(({ name, image, command }) => [name, image, command]);
+  return JSON.stringify([restartPolicy, terminationGracePeriodSeconds, programs]);
+};
+
+const uidOf = (dice: Dice): string => `api-${dice.between(0, 1_000_000_000)}`;
+
+function withTokenVolume(dice: Dice, pod: Pod, fate: Fate): Pod {
+  const name = `kube-api-access-${String(dice.between(10_000, 99_999))}`;
+  const volumeMounts = [{ name, mountPath: "/var/run/secrets/kubernetes.io/serviceaccount" }];
+  const containers = pod.spec.containers.map((container) => ({ ...container, volumeMounts }));
+  const made = { ...pod, spec: { ...pod.spec, volumes: [{ name, emptyDir: {} }], containers } };
+  fates.set(made, fate);
+  return made;
 }

@@ -1,13 +1,13 @@
 /** One seed's story: some minutes in which everything happens, then quiet, in which all must come right. */
 import { isDeepStrictEqual } from "node:util";
+import { apiUidOf } from "../../agent/core/pod-identity.ts";
 import { currentRun } from "../../agent/plan/judge-container.ts";
 import { containerHash } from "../../protocol/container-hash.ts";
 import { millis } from "../../protocol/ports.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { FakeRuntime } from "../../runtime-adapters/fake/fake-runtime.ts";
-import { SIM_SOURCES } from "./agent-life.ts";
 import { Board, type BoardInit } from "./board.ts";
-import { fateOf, makePod, redefine } from "./manifests.ts";
+import { type Fate, fateOf, isSameWork, makeApiPod, makePod, redefine, remade } from "./manifests.ts";
 
 /** How long things happen. */
 const STORM_MS = 60_000;
@@ -23,7 +23,7 @@ const API_NAMES = ["p", "qw"];
 /** @returns the first law broken, or what did not come right; `undefined` when all went well. */
 export async function runScenario(init: BoardInit): Promise<string | undefined> {
   await using board = new Board(init);
-  const events = board.dice.between(5, 30);
+  const events = board.dice.between(8, 40);
   for (let count = 0; count < events; count += 1) board.after(board.dice.between(0, STORM_MS), () => happen(board));
   board.start();
   await advance(board, STORM_MS);
@@ -59,6 +59,13 @@ function happen(board: Board): void {
     goAway,
     putApiPod,
     putApiPod,
+    makeApiPodAnew,
+    deleteApiPod,
+    deleteApiPod,
+    forceApiPod,
+    restartHub,
+    backUpHub,
+    cutLink,
   ]);
   board.trace(`event ${act.name}`);
   act(board);
@@ -66,21 +73,46 @@ function happen(board: Board): void {
 
 function putPod({ dice, manifests }: Board): void {
   const pod = makePod(dice, "file", dice.pick(FILE_NAMES));
-  manifests.file.put(pod);
+  manifests.put(pod);
 }
 
-/** An API pod keeps its uid when its containers are redefined; as often it is a new one of the same name. */
-function putApiPod({ dice, manifests }: Board): void {
+/** An API pod keeps its UID when its containers are redefined; as often it is a new one of the same name. */
+function putApiPod({ dice, hub }: Board): void {
   const name = dice.pick(API_NAMES);
-  const known = manifests.api.current.get(name);
-  const fresh = makePod(dice, "api", name, `api-${name}-${dice.between(0, 1_000_000)}`);
-  manifests.api.put(known !== undefined && dice.chance(0.6) ? redefine(dice, known) : fresh);
+  const known = hub.pod(name);
+  hub.put(known !== undefined && dice.chance(0.6) ? redefine(dice, known) : makeApiPod(dice, name));
+}
+
+/** Deleted by force and made again, or restored: the same under another UID. */
+function makeApiPodAnew({ dice, hub }: Board): void {
+  const known = hub.pod(dice.pick(API_NAMES));
+  if (known !== undefined) hub.put(remade(dice, known));
+}
+
+function deleteApiPod({ dice, hub }: Board): void {
+  hub.delete(dice.pick(API_NAMES), dice.pick([0, 1, 5, 30]));
+}
+
+function forceApiPod({ dice, hub }: Board): void {
+  hub.remove(dice.pick(API_NAMES));
+}
+
+function restartHub({ dice, hub }: Board): void {
+  hub.restart(dice.pick(["as it was", "from its backup"]));
+}
+
+function backUpHub({ hub }: Board): void {
+  hub.backUp();
+}
+
+function cutLink(board: Board): void {
+  board.hub.setReachable(false);
+  board.after(board.dice.between(100, 20_000), () => board.hub.setReachable(true));
 }
 
 function removePod({ dice, manifests }: Board): void {
-  const source = dice.pick(SIM_SOURCES);
-  const names = [...manifests[source].current.keys()];
-  if (names.length > 0) manifests[source].remove(dice.pick(names));
+  const names = [...manifests.current.keys()];
+  if (names.length > 0) manifests.remove(dice.pick(names));
 }
 
 function kill({ dice, runtimes }: Board): void {
@@ -119,13 +151,25 @@ const faultOf = ({ life }: Board): string | undefined =>
 
 /** @returns what is not yet as the manifests want it. */
 function notAsDesired(board: Board): string | undefined {
-  const { life, manifests, runtimes, disk } = board;
+  const { life, manifests, runtimes, disk, hub } = board;
   if (life === undefined) return "no agent lives";
-  const wanted = SIM_SOURCES.flatMap((source) => [...manifests[source].current.values()]);
+  const wanted: DesiredPod[] = [...manifests.current.values()];
   for (const pod of wanted) {
-    const wrong = podNotAsDesired(board, pod);
+    const wrong = podNotAsDesired(board, pod, fateOf(pod.pod));
     if (wrong !== undefined) return `${pod.uid}: ${wrong}`;
   }
+  for (const pod of hub.wanted) {
+    const own = [...life.store.desired.desired.current.pods.values()].find(
+      (each) => apiUidOf(each) === pod.metadata.uid,
+    );
+    if (own === undefined || !isSameWork(pod, own.pod)) return `${pod.metadata.uid}: the node does not want it`;
+    const wrong = podNotAsDesired(board, own, fateOf(pod)) ?? notTold(board, own);
+    if (wrong !== undefined) return `${own.uid}: ${wrong}`;
+    wanted.push(own);
+  }
+  if (hub.names.length !== hub.wanted.length) return "the hub waits to hear that deleted pods are gone";
+  if (life.store.statuses.pendingCount() > 0) return "there are statuses to be told";
+  if (life.store.statuses.gone.size > 0) return "pods that are gone are not forgotten";
   const uids = new Set(wanted.map((each) => each.uid));
   for (const runtime of runtimes) {
     for (const { uid } of runtime.list()) if (!uids.has(uid)) return `${uid} is still in the runtime`;
@@ -139,14 +183,20 @@ function notAsDesired(board: Board): string | undefined {
   return unhealthy === undefined ? undefined : `${unhealthy.name} is not healthy: ${unhealthy.message}`;
 }
 
-function podNotAsDesired(board: Board, pod: DesiredPod): string | undefined {
+/** What the hub heard last is how it is. */
+function notTold({ hub, life }: Board, pod: DesiredPod): string | undefined {
+  const told = hub.statuses.get(apiUidOf(pod));
+  return isDeepStrictEqual(told, life?.store.statuses.get(pod.uid)?.status) ? undefined : "the hub has another status";
+}
+
+function podNotAsDesired(board: Board, pod: DesiredPod, fate: Fate): string | undefined {
   const runtime = board.runtimes[pod.pod.spec.runtimeClassName === "wasm" ? 1 : 0];
   if (runtime === undefined) return "it has no runtime";
   const status = board.life?.store.statuses.get(pod.uid)?.status;
   const inFact = board.life?.statuses.pods.get(pod.uid)?.status;
   if (!isDeepStrictEqual(status, inFact)) return "its status is not what was written";
   const phase = status?.phase;
-  switch (fateOf(pod)) {
+  switch (fate) {
     case "runs": {
       // A pod that is never to be restarted has failed when somebody killed it.
       if (pod.pod.spec.restartPolicy === "Never" && phase === "Failed") return undefined;
@@ -161,7 +211,7 @@ function podNotAsDesired(board: Board, pod: DesiredPod): string | undefined {
       if (runtime.inspect(pod.uid).sandboxes.some((each) => each.state === "ready"))
         return "its sandbox is still there";
       // A pod that was killed in the storm may have failed instead.
-      return phase === "Failed" || phase === fateOf(pod) ? undefined : `its phase is ${phase}`;
+      return phase === "Failed" || phase === fate ? undefined : `its phase is ${phase}`;
     case "crashes":
       return (status?.containerStatuses?.[0]?.restartCount ?? 0) > 0 ? undefined : "it has not been restarted";
     case "never":
