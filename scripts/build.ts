@@ -4,8 +4,9 @@
  * CommonJS on purpose: an ES module that imports `node:http` makes Node evaluate every getter of that module, which
  * loads its WebSocket client: 6.5 MiB of anonymous memory (measured, Node 24.21) for nothing.
  */
-import { chmodSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { chmodSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { type BuildOptions, build } from "esbuild";
+import { FolderModelSource, gatherModels } from "../hub/embedded/schema/models.ts";
 import { buildContainerExample } from "./build-container-example.ts";
 import { buildExamples } from "./build-examples.ts";
 
@@ -26,6 +27,13 @@ const shared: BuildOptions = {
 const programs: readonly BuildOptions[] = [
   { entryPoints: { picolet: "agent/main/picolet.ts" }, format: "cjs", outExtension: { ".js": ".cjs" } },
   { entryPoints: { edgectl: "agent/cli/edgectl.ts" }, format: "cjs", outExtension: { ".js": ".cjs" } },
+  // An ES module: what it is made of are ES modules, and one of them waits at its top level.
+  {
+    entryPoints: { "picolet-hub": "hub/main/picolet-hub.ts" },
+    format: "esm",
+    outExtension: { ".js": ".mjs" },
+    banner: { js: 'import{createRequire}from"node:module";const require=createRequire(import.meta.url);' },
+  },
   // CommonJS: the loader of ES modules would cost each component 0.6 MiB.
   {
     entryPoints: { "wasm-runner": "runtime-adapters/wasm/runner-main.ts" },
@@ -43,13 +51,13 @@ const programs: readonly BuildOptions[] = [
  * The launchers find `dist/` and Node beside themselves and set what has to be there before Node starts: allocator
  * settings and V8 flags that keep resident memory small (ARCHITECTURE.md, "Memory", has the figures of each).
  */
-const launcher = (program: string, environment: string, flags: string): string => `#!/bin/sh
+const launcher = (program: string, environment: string, flags: string, ending = "cjs"): string => `#!/bin/sh
 # Starts ${program} on picolet's own Node; PICOLET_NODE names another one.
 self=$(readlink -f "$0")
 dist=\${self%/*/*}
 node=\${PICOLET_NODE:-$dist/../node_modules/node/bin/node}
 [ -x "$node" ] || node=node
-${environment}exec "$node" ${flags}"$dist/${program}.cjs" "$@"
+${environment}exec "$node" ${flags}"$dist/${program}.${ending}" "$@"
 `;
 
 // Blocks of a page and more go back to the kernel when they are freed: 2 MiB less after fifty pods were started.
@@ -57,6 +65,18 @@ const AGENT_ENVIRONMENT =
   "export MALLOC_ARENA_MAX=1 MALLOC_TRIM_THRESHOLD_=131072 MALLOC_MMAP_THRESHOLD_=4096 UV_THREADPOOL_SIZE=1\nexport CBOR_NATIVE_ACCELERATION_DISABLED=true\n";
 const AGENT_FLAGS =
   "--max-semi-space-size=1 --optimize-for-size --no-opt --no-maglev --no-sparkplug --v8-pool-size=1 --max-old-space-size=48 --expose-gc ";
+
+/** The types of the API that the embedded API server checks and describes, out of the client library's own. */
+function kubernetesModels(): string {
+  const folder = "node_modules/@kubernetes/client-node/dist/gen/models";
+  const names = readdirSync(folder)
+    .filter((name) => name.endsWith(".d.ts"))
+    .map((name) => name.slice(0, -".d.ts".length));
+  return gatherModels(
+    new FolderModelSource(folder),
+    names.filter((name) => /^(Core|Events)?V1[A-Z]/.test(name)),
+  );
+}
 
 export async function buildPrograms(): Promise<void> {
   for (const program of programs) await build({ ...shared, ...program, outdir: "dist" });
@@ -68,12 +88,16 @@ export async function buildPrograms(): Promise<void> {
   mkdirSync("dist/bin", { recursive: true });
   writeFileSync("dist/bin/picolet", launcher("picolet", AGENT_ENVIRONMENT, AGENT_FLAGS));
   writeFileSync("dist/bin/edgectl", launcher("edgectl", "", "--max-semi-space-size=1 "));
-  for (const name of ["picolet", "edgectl"]) chmodSync(`dist/bin/${name}`, 0o755);
+  writeFileSync("dist/bin/picolet-hub", launcher("picolet-hub", "", "", "mjs"));
+  writeFileSync("dist/kubernetes-models.json", kubernetesModels());
+  for (const name of ["picolet", "edgectl", "picolet-hub"]) chmodSync(`dist/bin/${name}`, 0o755);
 }
 
 if (import.meta.main) {
   await buildPrograms();
   await buildExamples();
   buildContainerExample();
-  console.log("dist/bin: picolet, edgectl; dist/examples: hello.wasm; dist/images: the image of examples/web");
+  console.log(
+    "dist/bin: picolet, edgectl, picolet-hub; dist/examples: hello.wasm; dist/images: the image of examples/web",
+  );
 }

@@ -1,18 +1,27 @@
 /**
- * `npm start`: builds, starts an agent with a folder of its own (`.picolet`), gives it the sample pods and shows what
- * becomes of them. Ctrl-C ends all of it.
+ * `npm start`: builds, starts a hub with its embedded API server and an agent that joins it with a token, both with a
+ * folder of their own (`.picolet`), gives the cluster the sample pods and shows what becomes of them. Ctrl-C ends all of
+ * it.
  *
  * --exit-when-ready  leaves with 0 once every sample pod is Ready; the last thing printed is `edgectl status -o json`
  */
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
-import { copyFileSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readFileSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
+import { parse } from "yaml";
+import { type KubeClient, type KubeObject, PODS } from "../hub/core/kube-client.ts";
+import { HttpKubeClient } from "../hub/kubernetes/http-kube-client.ts";
+import { KubeTransport } from "../hub/kubernetes/kube-transport.ts";
+import { loadKubeconfigAccess } from "../hub/kubernetes/kubeconfig-access.ts";
+import { systemClock } from "../protocol/async/system-clock.ts";
+import { isPicoletError } from "../protocol/errors.ts";
 import { buildPrograms } from "./build.ts";
 import { buildContainerExample } from "./build-container-example.ts";
 import { buildExamples } from "./build-examples.ts";
 import { followPods, isReady, type PodsByName, requestAgent, textOf } from "./follow-pods.ts";
+import { HubProcess, runHubCommand } from "./hub-process.ts";
 import { probeContainerRuntime } from "./probe-container-runtime.ts";
 
 const USAGE = "Usage: npm start [-- --exit-when-ready]";
@@ -22,6 +31,8 @@ const READY_LIMIT_MS = 180_000;
 const END_LIMIT_MS = 30_000;
 /** A unix socket's path has 108 bytes (unix(7)). */
 const MAX_SOCKET_PATH = 100;
+const NAMESPACE = "default";
+const NEVER = new AbortController().signal;
 
 /** sysexits.h */
 const EX_USAGE = 64;
@@ -30,28 +41,46 @@ const say = (line: string): void => void process.stderr.write(`${line}\n`);
 
 interface Node {
   readonly folder: string;
-  readonly manifests: string;
   readonly socketPath: string;
   readonly configPath: string;
 }
 
-function makeNode(containerRuntimeEndpoint: string): Node {
+async function makeNode(hub: HubProcess, hubDir: string, containerRuntimeEndpoint: string): Promise<Node> {
   const folder = resolve(".picolet");
   const manifests = join(folder, "manifests");
   mkdirSync(manifests, { recursive: true });
-  for (const file of readdirSync(manifests)) rmSync(join(manifests, file));
   const near = join(folder, "picolet.sock");
   const socketPath =
     near.length <= MAX_SOCKET_PATH ? near : join(mkdtempSync(join(tmpdir(), "picolet-")), "picolet.sock");
   const configPath = join(folder, "config.yaml");
-  const config = [
-    `staticPodPath: ${JSON.stringify(manifests)}`,
-    `podLogsDir: ${JSON.stringify(join(folder, "logs"))}`,
-    `containerRuntimeEndpoint: ${JSON.stringify(containerRuntimeEndpoint)}`,
-    "cgroupRoot: /picolet-start",
-  ];
-  writeFileSync(configPath, `${config.join("\n")}\n`);
-  return { folder, manifests, socketPath, configPath };
+  const config = {
+    staticPodPath: manifests,
+    podLogsDir: join(folder, "logs"),
+    containerRuntimeEndpoint,
+    cgroupRoot: "/picolet-start",
+    // Beside a real node's.
+    healthzPort: 0,
+    hub: {
+      server: hub.ready.tunnel,
+      token: await runHubCommand(hubDir, "token", "create"),
+      caHash: [hub.ready.caHash],
+    },
+  };
+  writeFileSync(configPath, `${JSON.stringify(config, undefined, 2)}\n`, { mode: 0o600 });
+  return { folder, socketPath, configPath };
+}
+
+async function startHub(dataDir: string): Promise<HubProcess> {
+  // What it says goes to a file: on the terminal it would stand between the lines of the agent.
+  const lines: string[] = [];
+  const log = join(dataDir, "..", "hub.log");
+  return await HubProcess.start({
+    dataDir,
+    onLog: (line) => {
+      lines.push(line);
+      writeFileSync(log, `${line}\n`, { flag: lines.length === 1 ? "w" : "a" });
+    },
+  });
 }
 
 /** @throws when the agent ends before its socket answers; what it said stands above on the terminal */
@@ -93,23 +122,63 @@ function edgectl(node: Node, ...args: string[]): string {
   }
 }
 
-async function end(node: Node, agent: ChildProcess): Promise<void> {
-  for (const file of readdirSync(node.manifests)) rmSync(join(node.manifests, file));
-  if (agent.exitCode !== null) return;
-  const { reached } = await followPods(node.socketPath, END_LIMIT_MS, (pods) => pods.size === 0);
-  if (!reached) say("some pods have not ended yet; the next npm start goes on with that");
-  const exited = once(agent, "exit");
-  agent.kill("SIGTERM");
-  await exited;
+async function clientOf(hub: HubProcess): Promise<KubeClient & AsyncDisposable> {
+  const access = await loadKubeconfigAccess({ kubeconfig: hub.ready.kubeconfig });
+  const transport = new KubeTransport({ access, clock: systemClock, random: { next: Math.random } });
+  const client = new HttpKubeClient(transport);
+  return Object.assign(client, { [Symbol.asyncDispose]: () => transport[Symbol.asyncDispose]() });
 }
 
-/** Gives the node its images and manifests. @returns how many pods there will be */
-function deploySamples(node: Node, withContainer: boolean): number {
+/** Gives the node its images and the cluster the pods. @returns their names */
+async function deploySamples(node: Node, client: KubeClient, withContainer: boolean): Promise<string[]> {
   edgectl(node, "image", "import", resolve("dist/examples/hello.wasm"), "--name", "picolet.example/hello:1");
   if (withContainer) edgectl(node, "image", "import", resolve(buildContainerExample()));
   const samples = withContainer ? ["hello", "web"] : ["hello"];
-  for (const sample of samples) copyFileSync(`examples/${sample}/pod.yaml`, join(node.manifests, `${sample}.yaml`));
-  return samples.length;
+  for (const name of samples)
+    await apply(client, parse(readFileSync(`examples/${name}/pod.yaml`, "utf8")) as KubeObject);
+  return samples;
+}
+
+/** One that a start before this one left goes on; one that was being ended then makes way. */
+async function apply(client: KubeClient, pod: KubeObject): Promise<void> {
+  const ref = { namespace: NAMESPACE, name: pod.metadata.name };
+  const create = async (): Promise<unknown> => await client.create(PODS, { ...ref, name: "" }, pod, {}, NEVER);
+  try {
+    await create();
+  } catch (error) {
+    if (!isPicoletError(error, "already_exists")) throw error;
+    const { metadata } = await client.get(PODS, ref, NEVER);
+    if (metadata.deletionTimestamp === undefined) return;
+    await client.delete(PODS, ref, { gracePeriodSeconds: 0 }, NEVER);
+    await create();
+  }
+}
+
+async function end(
+  node: Node,
+  agent: ChildProcess,
+  hub: HubProcess,
+  client: KubeClient,
+  samples: readonly string[],
+): Promise<void> {
+  for (const name of samples) await remove(client, name);
+  const isOver = (pods: PodsByName): boolean => !samples.some((name) => pods.has(name));
+  if (agent.exitCode === null) {
+    const { reached } = await followPods(node.socketPath, END_LIMIT_MS, isOver);
+    if (!reached) say("some pods have not ended yet; the next npm start goes on with that");
+    const exited = once(agent, "exit");
+    agent.kill("SIGTERM");
+    await exited;
+  }
+  await hub.end("SIGTERM");
+}
+
+async function remove(client: KubeClient, name: string): Promise<void> {
+  try {
+    await client.delete(PODS, { namespace: NAMESPACE, name }, {}, NEVER);
+  } catch (error) {
+    if (!isPicoletError(error, "not_found")) throw error;
+  }
 }
 
 /** Resolves at the first Ctrl-C; the second leaves at once. */
@@ -120,7 +189,7 @@ function interruption(): Promise<"interrupted"> {
       process.on(signal, () => {
         if (isSecond) process.exit(130);
         isSecond = true;
-        say("\nending the sample pods and the agent; press Ctrl-C again to leave at once");
+        say("\nending the sample pods, the agent and the hub; press Ctrl-C again to leave at once");
         resolve("interrupted");
       });
     }
@@ -139,27 +208,38 @@ async function main(args: readonly string[]): Promise<number> {
   await buildExamples();
   const runtime = await probeContainerRuntime();
   say(runtime.message);
-  const node = makeNode(runtime.endpoint);
+  const hubDir = resolve(".picolet/hub");
+  mkdirSync(hubDir, { recursive: true });
+  const hub = await startHub(hubDir);
+  say(`the hub serves: boards at ${hub.ready.tunnel}, kubectl at ${hub.ready.api}; its log is .picolet/hub.log`);
+  const node = await makeNode(hub, hubDir, runtime.endpoint);
   const agent = await startAgent(node);
+  await using client = await clientOf(hub);
   const interrupted = interruption();
-  const count = deploySamples(node, runtime.endpoint !== "");
-  const allReady = (pods: PodsByName): boolean => pods.size === count && [...pods.values()].every(isReady);
+  const samples = await deploySamples(node, client, runtime.endpoint !== "");
+  const allReady = (pods: PodsByName): boolean => samples.every((name) => isReady(pods.get(name)));
   const outcome = await Promise.race([followPods(node.socketPath, READY_LIMIT_MS, allReady), interrupted]);
   const failed = outcome !== "interrupted" && !outcome.reached;
   process.stdout.write(edgectl(node, "status"));
   if (failed) say(`not every sample pod was Ready after ${READY_LIMIT_MS / 1000} s`);
+  if (outcome !== "interrupted" && !failed) {
+    process.stdout.write(`\nkubectl --kubeconfig ${hub.ready.kubeconfig} get nodes,pods -A\n`);
+  }
   if (args.includes("--exit-when-ready")) {
     const report = edgectl(node, "status", "-o", "json");
-    await end(node, agent);
+    await end(node, agent, hub, client, samples);
     process.stdout.write(report);
-    return failed ? 1 : 0;
+    return failed || outcome === "interrupted" ? 1 : 0;
   }
-  const control = `dist/bin/edgectl --socket ${node.socketPath}`;
-  say(`\nThe node runs on; Ctrl-C ends it. Look at it from another terminal:\n  ${control} logs hello -f`);
-  const last = await Promise.race([interrupted, once(agent, "exit").then(() => "died" as const)]);
-  if (last === "died") say("the agent has ended by itself");
-  else await end(node, agent);
-  return failed || last === "died" ? 1 : 0;
+  if (outcome !== "interrupted") {
+    say(
+      `\nedgectl: dist/bin/edgectl --socket ${node.socketPath} status    (Ctrl-C ends the pods, the agent and the hub)`,
+    );
+    const ended = once(agent, "exit").then(() => "ended" as const);
+    if ((await Promise.race([interrupted, ended])) === "ended") say("the agent has ended by itself");
+  }
+  await end(node, agent, hub, client, samples);
+  return failed ? 1 : 0;
 }
 
 process.exit(await main(process.argv.slice(2)));

@@ -30,6 +30,8 @@ export interface NodeAgentViewComponents {
   readonly conditions: Watch<readonly NodeCondition[]>;
   readonly events: EventStore;
   readonly problems: () => readonly SourceProblem[];
+  /** Undefined: this node belongs to no hub. */
+  readonly tunnel: { report(): TunnelReport } | undefined;
 }
 
 export interface NodeAgentViewInit {
@@ -80,7 +82,7 @@ export class NodeAgentView implements AgentView {
   }
 
   tunnel(): TunnelReport {
-    return { state: "disabled", since: null, rttMs: null };
+    return this.#components.tunnel?.report() ?? { state: "disabled", since: null, rttMs: null };
   }
 
   resources(): ResourceReport {

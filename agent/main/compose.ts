@@ -4,37 +4,42 @@ import { dirname, join, resolve } from "node:path";
 import { aborted } from "../../protocol/async/abort.ts";
 import type { Component } from "../../protocol/async/component.ts";
 import { supervise } from "../../protocol/async/supervisor.ts";
-import { WatchSource } from "../../protocol/async/watch.ts";
+import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
 import type { CgroupSettings } from "../../protocol/cgroup-values.ts";
 import { PicoletError } from "../../protocol/errors.ts";
 import type { SourceProblem } from "../../protocol/local-api.ts";
 import type { Pod } from "../../protocol/pod.ts";
 import { type Clock, type Log, podUid, type Random } from "../../protocol/ports.ts";
+import { RELEASED_AT_MS } from "../../protocol/version.ts";
 import type { RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import { CriAdapter } from "../../runtime-adapters/cri/cri-adapter.ts";
 import { WasmAdapter } from "../../runtime-adapters/wasm/wasm-adapter.ts";
 import { LocalApi } from "../api/local-api.ts";
 import type { Configuration } from "../config/configuration.ts";
 import type { ClusterObjects } from "../core/cluster-objects.ts";
+import type { NodeStats } from "../core/node-stats.ts";
 import type { PodObserver } from "../core/pod-observer.ts";
 import { ImagePuller } from "../images/image-puller.ts";
 import { type LoggedContainer, LogRotation } from "../logs/log-rotation.ts";
 import { PodLogs } from "../logs/pod-logs.ts";
 import { type Machine, type NodeCapacity, nodeCapacity, readMachine } from "../node/machine.ts";
-import { NodeConditions } from "../node/node-conditions.ts";
+import { type NodeCondition, NodeConditions } from "../node/node-conditions.ts";
 import { Pleg } from "../observe/pleg.ts";
 import { type CrashBackoffLimits, DEFAULT_CRASH_BACKOFF } from "../plan/crash-backoff.ts";
 import { detectCgroups } from "../resources/cgroup-hierarchies.ts";
 import { CgroupTree } from "../resources/cgroup-tree.ts";
 import { PodCgroups } from "../resources/pod-cgroups.ts";
+import { CorrectedClock } from "../security/corrected-clock.ts";
 import { FileSource } from "../sources/file-source.ts";
 import { StatusManager } from "../status/status-manager.ts";
 import { Store } from "../store/store.ts";
+import { KubeletAnswers } from "../streams/kubelet-answers.ts";
 import { SystemMounter } from "../volumes/mounter.ts";
 import { PodEnvironmentOnDisk } from "../volumes/pod-environment.ts";
 import { PodWorkers } from "../workers/pod-workers.ts";
 import { NodeAgentView } from "./agent-view.ts";
 import { type AgentArguments, DEFAULT_ROOT_DIR } from "./arguments.ts";
+import type { HubLink } from "./hub-link.ts";
 import { IdleCollection } from "./idle-collection.ts";
 import { NodeAddresses } from "./node-addresses.ts";
 import { OrphanSweep, type OrphanSweepComponents } from "./orphan-sweep.ts";
@@ -202,7 +207,13 @@ function collectGarbage(): void {
 }
 
 /** What the workers need of this node, and what removes it again when nobody knows it any more. */
-function makeSurroundings({ clock, log }: AgentPorts, { args, configuration }: AgentInit, node: Node, store: Store) {
+function makeSurroundings(
+  { clock, log }: AgentPorts,
+  { args, configuration }: AgentInit,
+  node: Node,
+  store: Store,
+  link: HubLink | undefined,
+) {
   const { desired, events } = store;
   const { nodeName, podLogsDir, resolvConf, clusterDNS, clusterDomain } = configuration;
   const { memoryBytes, cpus: nodeCpus } = node.machine;
@@ -221,8 +232,8 @@ function makeSurroundings({ clock, log }: AgentPorts, { args, configuration }: A
       clock,
       log,
       hostIPs,
-      objects: WITHOUT_CLUSTER,
-      objectsChanged: new WatchSource(undefined),
+      objects: link ?? WITHOUT_CLUSTER,
+      objectsChanged: link?.changes ?? new WatchSource(undefined),
     },
     {
       rootDir: args.rootDir,
@@ -243,23 +254,63 @@ const WITHOUT_CLUSTER: ClusterObjects = {
   requestToken: () => Promise.reject(new PicoletError("unavailable", "cannot ask for a token: no hub is configured")),
 };
 
+function makeKubeletAnswers(
+  { configuration }: AgentInit,
+  { machine }: Node,
+  view: NodeAgentView,
+  conditions: Watch<readonly NodeCondition[]>,
+): KubeletAnswers {
+  const { hub } = configuration;
+  // Whoever may ask for the configuration need not know how boards join.
+  const shown = { ...configuration, hub: hub === null ? null : { ...hub, token: hub.token === "" ? "" : "***" } };
+  return new KubeletAnswers({
+    pods: () => view.pods(),
+    stats: NO_STATS,
+    node: () => ({ configuration: shown, ...machine }),
+    unhealthy: () => {
+      const [ready] = conditions.current;
+      return ready?.status === "True" ? "" : (ready?.message ?? "");
+    },
+  });
+}
+
+const NO_STATS: NodeStats = {
+  summary: () => Promise.reject(new PicoletError("unimplemented", "no stats")),
+  resourceMetrics: () => Promise.reject(new PicoletError("unimplemented", "no stats")),
+};
+
+/** Undefined: this node belongs to no hub. */
+async function makeHubLink(
+  { clock, random, log }: Omit<AgentPorts, "clock"> & { readonly clock: CorrectedClock },
+  { args, configuration }: AgentInit,
+  store: Store,
+): Promise<HubLink | undefined> {
+  const { hub } = configuration;
+  if (hub === null) return undefined;
+  const { HubLink } = await import("./hub-link.ts");
+  return new HubLink({ clock, random, log, store }, { configuration, hub, rootDir: args.rootDir });
+}
+
 /** Builds every part of the agent and runs them until `signal` aborts. @throws what a part that fails throws */
-export async function runAgent(ports: AgentPorts, init: AgentInit, signal: AbortSignal): Promise<void> {
-  const { clock, random, log } = ports;
+export async function runAgent(machine: AgentPorts, init: AgentInit, signal: AbortSignal): Promise<void> {
   const { args, configuration } = init;
+  const clock = new CorrectedClock(machine.clock, { floorMs: RELEASED_AT_MS });
+  const { random, log } = machine;
+  const ports = { clock, random, log };
   const { nodeName } = configuration;
   const startedAt = clock.wall();
   for (const folder of [args.rootDir, configuration.podLogsDir]) mkdirSync(folder, { recursive: true });
   const store = new Store({ clock, log }, { path: join(args.rootDir, "picolet.db") });
   const { desired, events, statuses: outbox, state } = store;
   const node = await lookAround(ports, init);
+  const link = await makeHubLink(ports, init, store);
   const router = makeRuntimes(ports, init, node);
   const { adapters } = router;
   const pleg = new Pleg({ adapters, clock, random, log });
   const runtimes = new RuntimeReports({ adapters, relists: pleg.health, clock, log });
   const conditions = new NodeConditions({ health: runtimes.health, events, clock, log }, { nodeName });
   const statuses = new StatusManager({ outbox, log });
-  const { cgroups, environment } = makeSurroundings(ports, init, node, store);
+  const { cgroups, environment } = makeSurroundings(ports, init, node, store, link);
   const { serializeImagePulls, maxParallelImagePulls } = configuration;
   const images = new ImagePuller({ events, clock, random }, { serializeImagePulls, maxParallelImagePulls });
   const workers = new PodWorkers(
@@ -273,9 +324,12 @@ export async function runAgent(ports: AgentPorts, init: AgentInit, signal: Abort
     },
   );
   const sources = makeSources(ports, configuration, store);
-  const problems = (): SourceProblem[] => sources.flatMap((source) => source.problems.current);
+  const problems = (): SourceProblem[] => [
+    ...sources.flatMap((source) => source.problems.current),
+    ...(link?.problems.current ?? []),
+  ];
   const view = new NodeAgentView(
-    { router, runtimes, desired, statuses, conditions: conditions.conditions, events, problems },
+    { router, runtimes, desired, statuses, conditions: conditions.conditions, events, problems, tunnel: link },
     { ...init, capacity: node.capacity, memoryBytes: node.machine.memoryBytes, startedAt },
   );
   const sweeps: OrphanSweepComponents["sweeps"] = [
@@ -283,6 +337,22 @@ export async function runAgent(ports: AgentPorts, init: AgentInit, signal: Abort
     (known) => cgroups.sweep(known),
   ];
   await runtimes.askOnce(signal);
+  const linked = link?.connect({
+    ...node,
+    reports: {
+      adapters,
+      conditions: conditions.conditions,
+      podsChanged: statuses.changes,
+      addresses: () => node.addresses.current,
+      runtimeStatus: (adapter) => runtimes.answer(adapter),
+    },
+    streams: {
+      pods: () => view.pods(),
+      router,
+      logs: new PodLogs({ pods: view }),
+      kubelet: makeKubeletAnswers(init, node, view, conditions.conditions),
+    },
+  });
   // Disposed of in reverse: the store is closed last, when nobody writes any more.
   const parts: readonly Component[] = [
     store,
@@ -297,6 +367,7 @@ export async function runAgent(ports: AgentPorts, init: AgentInit, signal: Abort
     ...sources,
     makeLogRotation(ports, configuration, { adapters, observer: pleg, statuses }),
     new OrphanSweep({ adapters, observer: pleg, store: desired, sweeps, log }),
+    ...(linked ?? []),
     new IdleCollection({ changes: statuses.changes, collect: collectGarbage, clock }),
   ];
   await supervise(parts, { clock, log }, signal);

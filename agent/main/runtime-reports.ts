@@ -50,6 +50,11 @@ export class RuntimeReports implements Component {
     return this.#answers.get(adapter)?.runtime ?? adapter.name;
   }
 
+  /** What the runtime said last; undefined: nothing yet. */
+  answer(adapter: RuntimeAdapter): RuntimeStatus | undefined {
+    return this.#answers.get(adapter);
+  }
+
   get reports(): readonly RuntimeReport[] {
     return this.#components.adapters.map((adapter) => {
       const answer = this.#answers.get(adapter);

@@ -159,13 +159,22 @@ export function issueServerCertificate(
 
 /** A new P-256 key with a server certificate for it. */
 export function makeServerPair(ca: CertificateAuthority, names: readonly string[], init: IssueInit): KeyPair {
+  return makePair([{ type: "CN", value: "picolet-hub" }], (request) =>
+    issueServerCertificate(ca, request, names, init),
+  );
+}
+
+/** A new P-256 key with a client certificate for `subject`. */
+export function makeClientPair(ca: CertificateAuthority, subject: readonly NameAttribute[], init: IssueInit): KeyPair {
+  return makePair(subject, (request) => issueFor(ca, request, [extendedKeyUsage(CLIENT_AUTH)], init));
+}
+
+type Wish = Pick<CertificateRequest, "subject" | "publicKey">;
+
+function makePair(subject: readonly NameAttribute[], issueTo: (request: Wish) => string): KeyPair {
   const { privateKey, publicKey } = generateKeyPairSync("ec", { namedCurve: "P-256" });
-  const subject: NameAttribute[] = [{ type: "CN", value: "picolet-hub" }];
-  const request = { subject, publicKey: publicKey.export({ type: "spki", format: "der" }) };
-  return {
-    privateKey: privateKey.export({ type: "pkcs8", format: "pem" }).toString(),
-    certificate: issueServerCertificate(ca, request, names, init),
-  };
+  const certificate = issueTo({ subject, publicKey: publicKey.export({ type: "spki", format: "der" }) });
+  return { privateKey: privateKey.export({ type: "pkcs8", format: "pem" }).toString(), certificate };
 }
 
 function issueFor(

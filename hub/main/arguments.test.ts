@@ -43,6 +43,7 @@ test("the other commands", () => {
     cluster: embedded,
     ttl: 3_600_000,
     description: "x",
+    replaceNodes: false,
   });
   assert.deepEqual(parseHubArguments(["token", "list", ...at]), { command: "token list", cluster: embedded });
   assert.deepEqual(parseHubArguments(["token", "delete", "abc", ...at]), {

@@ -49,6 +49,8 @@ export type HubArguments =
       readonly cluster: ClusterArguments;
       readonly ttl: Millis;
       readonly description: string;
+      /** Whether a board may take the name of a node that another key has. */
+      readonly replaceNodes: boolean;
     }
   | { readonly command: "token list"; readonly cluster: ClusterArguments }
   | { readonly command: "token delete"; readonly cluster: ClusterArguments; readonly id: string }
@@ -67,7 +69,7 @@ export const HELP = `picolet-hub - the cloud end of the tunnel: a fleet of picol
 
 Usage: picolet-hub [serve] --embedded [flags]            an API server of its own, in SQLite
        picolet-hub [serve] [--kubeconfig FILE] [flags]   in front of a Kubernetes cluster
-       picolet-hub token create [--ttl 24h] [--description TEXT]
+       picolet-hub token create [--ttl 1h] [--description TEXT] [--replace-nodes]
        picolet-hub token list | token delete ID
        picolet-hub ca hash                               what a board pins: sha256:...
        picolet-hub node reset NAME                       lets a board with a new key take this node's name
@@ -90,7 +92,7 @@ Flags of serve
   --kubelet-client-ca-file FILE PEM: whom API servers' client certificates are issued by; default: the same
   --write-kubeconfig FILE       the administrator's, embedded only (default DATA-DIR/admin.kubeconfig)
   --node-certificate-duration D lifetime of a board's certificate, embedded only (default 8760h)
-  --renewal-window D            how long after its certificate ran out a board may still renew it (default 2160h)
+  --renewal-window D            how long after its certificate ran out a board may still renew it (default 4320h)
   --drain-time D                over which boards move elsewhere at SIGTERM (default 10s)
   --log-format text|json        --verbose
 
@@ -121,7 +123,12 @@ const SERVE_OPTIONS = {
   verbose: { type: "boolean" },
 } as const;
 
-const TOKEN_CREATE_OPTIONS = { ...CLUSTER_OPTIONS, ttl: { type: "string" }, description: { type: "string" } } as const;
+const TOKEN_CREATE_OPTIONS = {
+  ...CLUSTER_OPTIONS,
+  ttl: { type: "string" },
+  description: { type: "string" },
+  "replace-nodes": { type: "boolean" },
+} as const;
 
 /** @throws `invalid` that names the argument; the caller exits with 64. */
 export function parseHubArguments(args: readonly string[]): HubArguments {
@@ -179,7 +186,7 @@ function parseServe(args: readonly string[]): ServeArguments {
     kubeletClientCaFile: values["kubelet-client-ca-file"],
     kubeconfigOut: values["write-kubeconfig"],
     nodeCertificateDuration: durationOf("--node-certificate-duration", values["node-certificate-duration"], "8760h"),
-    renewalWindow: durationOf("--renewal-window", values["renewal-window"], "2160h"),
+    renewalWindow: durationOf("--renewal-window", values["renewal-window"], "4320h"),
     drainTime: durationOf("--drain-time", values["drain-time"], "10s"),
     logFormat: format,
     verbose: values.verbose ?? false,
@@ -191,8 +198,14 @@ function parseToken(args: readonly string[]): HubArguments {
   if (verb === "create") {
     const { values, positionals } = read(rest, TOKEN_CREATE_OPTIONS);
     if (positionals.length > 0) throw new PicoletError("invalid", `unknown argument ${positionals[0]}`);
-    const ttl = durationOf("--ttl", values.ttl, "24h");
-    return { command: "token create", cluster: clusterOf(values), ttl, description: values.description ?? "" };
+    const ttl = durationOf("--ttl", values.ttl, "1h");
+    return {
+      command: "token create",
+      cluster: clusterOf(values),
+      ttl,
+      description: values.description ?? "",
+      replaceNodes: values["replace-nodes"] ?? false,
+    };
   }
   if (verb !== "list" && verb !== "delete") {
     throw new PicoletError("invalid", "token needs one of create, list, delete");

@@ -107,6 +107,13 @@ export class Fleet implements AsyncDisposable {
     return spawn(kubectlPath(version), args, { env: environment, stdio: ["pipe", "pipe", "pipe"] });
   }
 
+  /** With a pseudo terminal, through script(1). */
+  spawnInTerminal(args: readonly string[], version: KubectlVersion): ChildProcess {
+    const environment = { ...process.env, HOME: this.folder.path, KUBECONFIG: this.ready.kubeconfig };
+    const command = [kubectlPath(version), ...args].join(" ");
+    return spawn("script", ["-qefc", command, "/dev/null"], { env: environment, stdio: ["pipe", "pipe", "pipe"] });
+  }
+
   async apply(object: unknown, options: KubectlOptions = {}): Promise<string> {
     return await this.kubectl(["apply", "-f", "-"], { ...options, input: JSON.stringify(object) });
   }

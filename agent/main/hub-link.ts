@@ -1,0 +1,167 @@
+/** Everything of a node that belongs to a hub. Loaded only where one is configured: TLS and the WebSocket take 3 MiB. */
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import type { Component } from "../../protocol/async/component.ts";
+import type { Watch } from "../../protocol/async/watch.ts";
+import { PicoletError } from "../../protocol/errors.ts";
+import type { SourceProblem, TunnelReport } from "../../protocol/local-api.ts";
+import type { Log, Random } from "../../protocol/ports.ts";
+import type { TokenParams } from "../../protocol/tunnel/stream.ts";
+import type { Configuration } from "../config/configuration.ts";
+import type { ClusterObjects, IssuedToken } from "../core/cluster-objects.ts";
+import { type HubAddress, parseHubAddress } from "../core/hub-address.ts";
+import type { Machine, NodeCapacity } from "../node/machine.ts";
+import { NodeReports, type NodeReportsComponents } from "../node/node-reports.ts";
+import type { CorrectedClock } from "../security/corrected-clock.ts";
+import { NodeIdentityOnDisk } from "../security/node-identity.ts";
+import { ApiSource } from "../sources/api-source.ts";
+import { MirrorPods } from "../sources/mirror-pods.ts";
+import type { Store } from "../store/store.ts";
+import { NodeStreams, type NodeStreamsComponents } from "../streams/node-streams.ts";
+import { SystemNetworkChanges } from "../tunnel/network-changes.ts";
+import { TlsDialer } from "../tunnel/tls-dialer.ts";
+import { Tunnel } from "../tunnel/tunnel.ts";
+
+export interface HubLinkComponents {
+  readonly clock: CorrectedClock;
+  readonly random: Random;
+  readonly log: Log;
+  readonly store: Store;
+}
+
+export interface HubLinkInit {
+  readonly configuration: Configuration;
+  readonly hub: NonNullable<Configuration["hub"]>;
+  readonly rootDir: string;
+}
+
+/** What of the node the hub is told of and may ask. */
+export interface LinkedNode {
+  readonly reports: Omit<NodeReportsComponents, "clock" | "log">;
+  readonly streams: Omit<NodeStreamsComponents, "clock" | "log">;
+  readonly machine: Machine;
+  readonly capacity: NodeCapacity;
+}
+
+/** The kubelet's `--cert-dir` has another layout: one key and one file for each certificate. */
+const IDENTITY_FOLDER = "identity";
+
+export class HubLink implements ClusterObjects {
+  readonly #components: HubLinkComponents;
+  readonly #init: HubLinkInit;
+  readonly #source: ApiSource;
+  #tunnel: Tunnel | undefined;
+
+  constructor(components: HubLinkComponents, init: HubLinkInit) {
+    const { clock, log, store } = components;
+    const { objects, desired, statuses, events } = store;
+    this.#components = components;
+    this.#init = init;
+    this.#source = new ApiSource(
+      { clock, log, objects, store: desired, statuses, events },
+      { nodeName: init.configuration.nodeName },
+    );
+  }
+
+  get changes(): Watch<unknown> {
+    return this.#source.changes;
+  }
+
+  get problems(): Watch<readonly SourceProblem[]> {
+    return this.#source.problems;
+  }
+
+  object(key: string): Readonly<Record<string, unknown>> | undefined {
+    return this.#source.object(key);
+  }
+
+  requestToken(params: TokenParams, signal: AbortSignal): Promise<IssuedToken> {
+    if (this.#tunnel === undefined) throw new PicoletError("internal", "a token was asked for before the tunnel stood");
+    return this.#tunnel.requestToken(params, signal);
+  }
+
+  report(): TunnelReport {
+    return this.#tunnel?.report() ?? { state: "connecting", since: null, rttMs: null };
+  }
+
+  /** Once, when everything else of the node stands. */
+  connect(node: LinkedNode): readonly Component[] {
+    const { clock, random, log, store } = this.#components;
+    const { configuration, hub } = this.#init;
+    const { nodeName } = configuration;
+    const reports = this.#makeReports(node);
+    const identity = this.#makeIdentity();
+    const { handlers } = new NodeStreams({ ...node.streams, clock, log });
+    const { statuses, events, desired } = store;
+    const tunnel = new Tunnel(
+      {
+        clock,
+        random,
+        log,
+        node: {
+          objects: this.#source,
+          statuses,
+          events,
+          mirrors: new MirrorPods({ desired: desired.desired }),
+          report: reports.report,
+        },
+        identity,
+        handlers,
+        events,
+        dialer: new TlsDialer({ clock, identity }),
+        network: new SystemNetworkChanges(clock),
+      },
+      {
+        nodeName,
+        hubs: hub.server.map(addressOf),
+        heartbeatInterval: hub.heartbeatInterval,
+        reconnectBackoff: hub.reconnectBackoff,
+      },
+    );
+    this.#tunnel = tunnel;
+    return [reports, identity, tunnel];
+  }
+
+  #makeReports({ reports, machine, capacity }: LinkedNode): NodeReports {
+    const { clock, log } = this.#components;
+    const { configuration } = this.#init;
+    const { nodeName, registerNode, nodeLabels, registerWithTaints, providerID, nodeStatusMaxImages } = configuration;
+    return new NodeReports(
+      { ...reports, clock, log },
+      {
+        nodeName,
+        register: registerNode,
+        labels: nodeLabels,
+        taints: registerWithTaints.map(({ key, value = "", effect }) => ({ key, value, effect })),
+        providerID,
+        maxImages: nodeStatusMaxImages,
+        machine,
+        capacity,
+        interval: configuration.nodeStatusReportFrequency,
+      },
+    );
+  }
+
+  #makeIdentity(): NodeIdentityOnDisk {
+    const { clock, random, log } = this.#components;
+    const { configuration, hub, rootDir } = this.#init;
+    const ca = hub.caFile === "" ? "" : readFileSync(hub.caFile, "utf8");
+    return new NodeIdentityOnDisk(
+      { clock, random, log },
+      {
+        nodeName: configuration.nodeName,
+        hubs: hub.server.map(addressOf),
+        pins: { caHashes: hub.caHash, ca },
+        token: hub.token,
+        tokenFile: hub.tokenFile,
+        folder: join(rootDir, IDENTITY_FOLDER),
+      },
+    );
+  }
+}
+
+function addressOf(url: string): HubAddress {
+  const address = parseHubAddress(url);
+  if (typeof address === "string") throw new PicoletError("internal", `the configuration let a wrong URL pass: ${url}`);
+  return address;
+}

@@ -1,0 +1,64 @@
+/** What `picolet-hub --embedded` leaves for its administrator in the data directory. */
+import { randomBytes } from "node:crypto";
+import { mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { PicoletError } from "../../protocol/errors.ts";
+
+const TOKEN_BYTES = 32;
+const TOKEN = /^[A-Za-z0-9_-]{43}\n$/;
+const CONTEXT = "picolet";
+const USER = "picolet-admin";
+
+/** Made at the first start; whoever can read the file is the administrator. */
+export function adminToken(dataDir: string): string {
+  const path = join(dataDir, "admin-token");
+  const kept = readText(path);
+  if (kept !== undefined) {
+    if (TOKEN.test(kept)) return kept.trim();
+    throw new PicoletError(
+      "corrupt",
+      `${path} holds no token: remove the file, and a new one is made at the next start`,
+    );
+  }
+  const token = randomBytes(TOKEN_BYTES).toString("base64url");
+  writePrivately(path, `${token}\n`);
+  return token;
+}
+
+export interface AdminKubeconfig {
+  /** `https://host:port` */
+  readonly server: string;
+  /** PEM. */
+  readonly ca: string;
+  readonly token: string;
+}
+
+/** JSON is YAML; kubectl reads both. */
+export function kubeconfigText({ server, ca, token }: AdminKubeconfig): string {
+  const cluster = { server, "certificate-authority-data": Buffer.from(ca).toString("base64") };
+  const config = {
+    apiVersion: "v1",
+    kind: "Config",
+    clusters: [{ name: CONTEXT, cluster }],
+    users: [{ name: USER, user: { token } }],
+    contexts: [{ name: CONTEXT, context: { cluster: CONTEXT, user: USER } }],
+    "current-context": CONTEXT,
+  };
+  return `${JSON.stringify(config, undefined, 2)}\n`;
+}
+
+/** Replaced as a whole, readable by nobody else. */
+export function writePrivately(path: string, text: string): void {
+  mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
+  writeFileSync(`${path}.new`, text, { mode: 0o600, flush: true });
+  renameSync(`${path}.new`, path);
+}
+
+function readText(path: string): string | undefined {
+  try {
+    return readFileSync(path, "utf8");
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return undefined;
+    throw new PicoletError("failed", `cannot read ${path}`, { cause: error });
+  }
+}

@@ -1,0 +1,101 @@
+import type { IncomingMessage, ServerResponse } from "node:http";
+import type { Server } from "node:https";
+import type { Duplex } from "node:stream";
+import { TLSSocket } from "node:tls";
+import type { Component } from "../../protocol/async/component.ts";
+import type { Watch } from "../../protocol/async/watch.ts";
+import { describeError, PicoletError } from "../../protocol/errors.ts";
+import type { Log } from "../../protocol/ports.ts";
+import { TUNNEL_PATH } from "../../protocol/tunnel/messages.ts";
+import { type NodeAuthenticator, peerChain } from "../identity/authenticate-node.ts";
+import type { JoinService } from "../identity/join-service.ts";
+import type { Serving } from "../identity/serving.ts";
+import { createNodeServer, followCertificates } from "../identity/tls-server.ts";
+import type { TunnelServer } from "../tunnel/tunnel-server.ts";
+import type { ListenAddress } from "./arguments.ts";
+
+export interface BoardServerComponents {
+  readonly serving: Serving;
+  readonly clientCa: Watch<string>;
+  readonly join: JoinService;
+  readonly authenticator: NodeAuthenticator;
+  readonly tunnel: TunnelServer;
+  readonly log: Log;
+}
+
+/** Handshakes of a fleet that comes back at once wait here; the kernel cuts it at net.core.somaxconn. */
+const BACKLOG = 4096;
+
+/** The port that boards reach the hub on: joining and renewal as HTTP, the tunnel as a WebSocket, /healthz for balancers. */
+export class BoardServer implements Component {
+  readonly name = "boards' port";
+  readonly #components: BoardServerComponents;
+  readonly #server: Server;
+
+  constructor(components: BoardServerComponents) {
+    this.#components = components;
+    this.#server = createNodeServer(components);
+    this.#server.on("request", (request, response) => this.#request(request, response));
+    this.#server.on("upgrade", (request, socket, head) => this.#upgrade(request, socket, head));
+    this.#server.on("clientError", (_, socket) => socket.destroy());
+  }
+
+  /** @returns the port */
+  async listen({ host, port }: ListenAddress): Promise<number> {
+    await new Promise<void>((resolve, reject) => {
+      this.#server.once("error", (cause) =>
+        reject(new PicoletError("unavailable", `cannot listen on ${host}:${port}`, { cause })),
+      );
+      this.#server.listen({ host, port, backlog: BACKLOG }, resolve);
+    });
+    const address = this.#server.address();
+    if (address === null || typeof address === "string") throw new PicoletError("internal", "the socket has no port");
+    return address.port;
+  }
+
+  async run(signal: AbortSignal): Promise<void> {
+    await followCertificates(this.#server, this.#components, signal);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()));
+    this.#server.closeAllConnections();
+    await closed;
+  }
+
+  #request(request: IncomingMessage, response: ServerResponse): void {
+    if (this.#components.join.handle(request, response)) return;
+    const isHealth = request.url === "/healthz";
+    response.writeHead(isHealth ? 200 : 404, { "content-type": "text/plain; charset=utf-8" });
+    response.end(isHealth ? "ok" : `there is nothing at ${request.url?.slice(0, 200)}\n`);
+  }
+
+  #upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void {
+    const { authenticator, tunnel, log } = this.#components;
+    socket.on("error", () => socket.destroy());
+    if (request.url !== TUNNEL_PATH) {
+      refuse(socket, "404 Not Found", `the tunnel is at ${TUNNEL_PATH}`);
+      return;
+    }
+    try {
+      if (!(socket instanceof TLSSocket)) throw new PicoletError("internal", "a connection without TLS");
+      const { name } = authenticator.authenticate(peerChain(socket));
+      tunnel.handleUpgrade(request, socket, head, name);
+    } catch (error) {
+      const message = describeError(error);
+      log.warn("a board was refused", { address: request.socket.remoteAddress, error: message });
+      refuse(socket, "401 Unauthorized", message);
+    }
+  }
+}
+
+function refuse(socket: Duplex, status: string, message: string): void {
+  const text = `${message}\n`;
+  const head = [
+    `HTTP/1.1 ${status}`,
+    "Connection: close",
+    "Content-Type: text/plain; charset=utf-8",
+    `Content-Length: ${Buffer.byteLength(text)}`,
+  ];
+  socket.end(`${head.join("\r\n")}\r\n\r\n${text}`);
+}

@@ -1,0 +1,22 @@
+import { aborted } from "../../protocol/async/abort.ts";
+import type { Component } from "../../protocol/async/component.ts";
+import type { Clock, Random } from "../../protocol/ports.ts";
+import type { ClusterAccess } from "../kubernetes/cluster-access.ts";
+import { HttpKubeClient } from "../kubernetes/http-kube-client.ts";
+import { KubeTransport } from "../kubernetes/kube-transport.ts";
+
+/** Of what the hub keeps in the cluster. */
+export const HUB_NAMESPACE = "picolet-system";
+
+/** A client whose connections are closed when it is disposed of. */
+export function openClient(
+  { clock, random }: { readonly clock: Clock; readonly random: Random },
+  access: ClusterAccess,
+): HttpKubeClient & Component {
+  const transport = new KubeTransport({ access, clock, random });
+  return Object.assign(new HttpKubeClient(transport), {
+    name: "Kubernetes client",
+    run: (signal: AbortSignal) => aborted(signal),
+    [Symbol.asyncDispose]: () => transport[Symbol.asyncDispose](),
+  });
+}

@@ -1,0 +1,71 @@
+/** The hub's entry: reads the command line, does what it says, and leaves with a code that says how it went. */
+import { cancelled } from "../../protocol/async/abort.ts";
+import { ConsoleLog } from "../../protocol/async/console-log.ts";
+import { systemClock } from "../../protocol/async/system-clock.ts";
+import { describeError, PicoletError } from "../../protocol/errors.ts";
+import { VERSION } from "../../protocol/version.ts";
+import { HELP, type HubArguments, parseHubArguments, type ServeArguments } from "./arguments.ts";
+import { runCommand } from "./commands.ts";
+import { serve } from "./serve.ts";
+
+/** sysexits.h */
+const EX_USAGE = 64;
+
+const print = (text: string): void => void process.stdout.write(text);
+const printError = (line: string): void => void process.stderr.write(`picolet-hub: ${line}\n`);
+
+async function runServe(args: ServeArguments): Promise<number> {
+  const log = new ConsoleLog({
+    format: args.logFormat,
+    level: args.verbose ? "debug" : "info",
+    write: (line) => process.stderr.write(line),
+    now: () => new Date(),
+  });
+  const stop = new AbortController();
+  for (const signal of ["SIGTERM", "SIGINT"] as const) {
+    process.on(signal, () => {
+      if (stop.signal.aborted) process.exit(1);
+      log.info("stopping; boards are told to go elsewhere", { signal });
+      stop.abort(cancelled("the hub"));
+    });
+  }
+  try {
+    const ports = { clock: systemClock, random: { next: Math.random }, log };
+    await serve(ports, args, (ready) => print(`${JSON.stringify(ready)}\n`), stop.signal);
+    return 0;
+  } catch (error) {
+    if (stop.signal.aborted) return 0;
+    log.error("the hub cannot go on", { error: describeError(error) });
+    return 1;
+  }
+}
+
+async function main(argv: readonly string[]): Promise<number> {
+  let args: HubArguments;
+  try {
+    args = parseHubArguments(argv);
+  } catch (error) {
+    printError(describeError(error));
+    return EX_USAGE;
+  }
+  try {
+    switch (args.command) {
+      case "help":
+        print(HELP);
+        return 0;
+      case "version":
+        print(`picolet-hub ${VERSION}\n`);
+        return 0;
+      case "serve":
+        return await runServe(args);
+      default:
+        print(await runCommand(args, systemClock));
+        return 0;
+    }
+  } catch (error) {
+    printError(describeError(error));
+    return error instanceof PicoletError && error.code === "invalid" ? EX_USAGE : 1;
+  }
+}
+
+void main(process.argv.slice(2)).then((code) => process.exit(code));

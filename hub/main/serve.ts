@@ -1,0 +1,185 @@
+/** `picolet-hub serve`: builds every part of the hub and runs it until `signal` aborts. */
+
+import { realpathSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { joinSignals } from "../../protocol/async/abort.ts";
+import type { Component } from "../../protocol/async/component.ts";
+import { supervise } from "../../protocol/async/supervisor.ts";
+import type { Watch } from "../../protocol/async/watch.ts";
+import { PicoletError } from "../../protocol/errors.ts";
+import { type Clock, type Log, millis, type Random } from "../../protocol/ports.ts";
+import { VERSION } from "../../protocol/version.ts";
+import { KubernetesFleet } from "../bridge/kubernetes-fleet.ts";
+import type { KubeletEndpoints } from "../core/fleet.ts";
+import type { NodeSigner } from "../core/identity.ts";
+import type { KubeClient } from "../core/kube-client.ts";
+import { NodeAuthenticator } from "../identity/authenticate-node.ts";
+import { BootstrapTokens } from "../identity/bootstrap-tokens.ts";
+import { JoinService } from "../identity/join-service.ts";
+import { NodeKeysInKubernetes, RevokedKeysInKubernetes } from "../identity/node-keys.ts";
+import type { Serving } from "../identity/serving.ts";
+import { KubeletProxy, type KubeletTls } from "../kubelet-proxy/kubelet-proxy.ts";
+import { TunnelServer } from "../tunnel/tunnel-server.ts";
+import type { ServeArguments } from "./arguments.ts";
+import { BoardServer } from "./board-server.ts";
+import { EmbeddedCluster } from "./embedded-cluster.ts";
+import { HUB_NAMESPACE, openClient } from "./hub-client.ts";
+import { KubernetesReviews } from "./kubelet-reviews.ts";
+import { KubernetesCluster } from "./kubernetes-cluster.ts";
+import { machineAddresses, machineNames } from "./machine-names.ts";
+
+export interface HubPorts {
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly log: Log;
+}
+
+/** One line of JSON on standard output, once everything answers. */
+export interface HubReady {
+  /** For boards. */
+  readonly tunnel: string;
+  /** Embedded only, else "". */
+  readonly api: string;
+  /** Path; embedded only, else "". */
+  readonly kubeconfig: string;
+  /** What boards pin. */
+  readonly caHash: string;
+}
+
+/** The Kubernetes API that the hub is in front of, wherever it is. */
+export interface Cluster {
+  /** To be started before everything else, and ended after it. */
+  readonly components: readonly Component[];
+  readonly client: KubeClient;
+  readonly signer: NodeSigner;
+  /** What boards see. */
+  readonly serving: Serving;
+  /** PEM: whom boards' certificates are issued by. */
+  readonly clientCa: Watch<string>;
+  readonly kubeletTls: Watch<KubeletTls>;
+  readonly api: string;
+  readonly kubeconfig: string;
+  readonly caHash: string;
+}
+
+/** After the time over which boards are told to go, for those that are slow. */
+const DRAIN_GRACE = millis(5_000);
+
+/** @param ready called once, when everything answers */
+export async function serve(
+  ports: HubPorts,
+  args: ServeArguments,
+  ready: (ready: HubReady) => void,
+  signal: AbortSignal,
+): Promise<void> {
+  const { clock, random, log } = ports;
+  const advertise = args.advertiseAddress ?? machineAddresses()[0] ?? "127.0.0.1";
+  const cluster = await openCluster(ports, args, advertise, signal);
+  const { client, serving, clientCa } = cluster;
+  const revoked = new RevokedKeysInKubernetes({ client, clock, random, log }, { namespace: HUB_NAMESPACE });
+  const authenticator = new NodeAuthenticator({ clientCa, revoked: revoked.revoked, clock });
+  const join = new JoinService(
+    {
+      tokens: new BootstrapTokens({ client, clock }),
+      keys: new NodeKeysInKubernetes({ client }, { namespace: HUB_NAMESPACE }),
+      signer: cluster.signer,
+      authenticator,
+      revoked: revoked.revoked,
+      serving,
+      clock,
+      log,
+    },
+    { renewalWindowMs: args.renewalWindow },
+  );
+  const endpoints = new LateEndpoints();
+  const backend = new KubernetesFleet({ client, endpoints, clock, random, log }, { hub: args.hubName });
+  const tunnel = new TunnelServer({ clock, random, log, backend }, { hubVersion: VERSION });
+  const [first, last] = args.kubeletPorts ?? [];
+  const proxy = new KubeletProxy(
+    { fleet: tunnel, reviews: new KubernetesReviews({ client }), tls: cluster.kubeletTls, clock, log },
+    {
+      address: advertise,
+      host: undefined,
+      ports: first === undefined || last === undefined ? undefined : { first, last },
+    },
+  );
+  endpoints.proxy = proxy;
+  const boards = new BoardServer({ serving, clientCa, join, authenticator, tunnel, log });
+  const startUp: Component = {
+    name: "start-up",
+    run: async (stop) => {
+      await whenReady(backend, stop);
+      const port = await boards.listen(args.tunnel);
+      const { api, kubeconfig, caHash } = cluster;
+      ready({ tunnel: `https://${hostOf(args.tunnel.host)}:${port}`, api, kubeconfig, caHash });
+      await untilAborted(stop);
+    },
+    [Symbol.asyncDispose]: () => Promise.resolve(),
+  };
+  using life = joinSignals();
+  const draining = drainAt(signal, tunnel, args, life);
+  await supervise([...cluster.components, revoked, backend, proxy, tunnel, boards, startUp], ports, life.signal);
+  await draining;
+}
+
+/** At `signal` boards are told first, and only when they have gone everything ends. */
+async function drainAt(
+  signal: AbortSignal,
+  tunnel: TunnelServer,
+  { drainTime }: ServeArguments,
+  life: { readonly signal: AbortSignal; abort(reason?: unknown): void },
+): Promise<void> {
+  using either = joinSignals(signal, life.signal);
+  await untilAborted(either.signal);
+  if (life.signal.aborted) return;
+  await tunnel.drain("this hub is ending", drainTime, DRAIN_GRACE, life.signal);
+  life.abort(signal.reason);
+}
+
+const untilAborted = (signal: AbortSignal): Promise<void> =>
+  new Promise((resolve) => {
+    if (signal.aborted) resolve();
+    else signal.addEventListener("abort", () => resolve(), { once: true });
+  });
+
+async function whenReady({ problem }: KubernetesFleet, signal: AbortSignal): Promise<void> {
+  for await (const text of problem.changes(signal)) if (text === "") return;
+}
+
+async function openCluster(
+  ports: HubPorts,
+  args: ServeArguments,
+  advertise: string,
+  signal: AbortSignal,
+): Promise<Cluster> {
+  const names = [...new Set([...args.serverNames, advertise, ...machineNames()])];
+  if (args.cluster.kind === "kubernetes") return await KubernetesCluster.open(ports, { ...args, names }, signal);
+  const { clock, random } = ports;
+  // The bundle and what was gathered at its side when it was built.
+  const modelsPath = join(dirname(realpathSync(process.argv[1] ?? "")), "kubernetes-models.json");
+  const { dataDir } = args.cluster;
+  const cluster = await EmbeddedCluster.open(ports, { ...args, dataDir, names, modelsPath }, signal);
+  const client = openClient({ clock, random }, cluster.access);
+  return {
+    ...cluster,
+    client,
+    api: cluster.server,
+    signer: cluster.signer,
+    components: [...cluster.components, client],
+  };
+}
+
+/** The bridge needs to know where the kubelet endpoints are, which need to know who is connected, which is the bridge's. */
+class LateEndpoints implements KubeletEndpoints {
+  proxy: KubeletProxy | undefined;
+
+  endpointOf(node: string): { readonly address: string; readonly port: number } {
+    if (this.proxy === undefined) throw new PicoletError("internal", "the kubelet endpoints do not stand yet");
+    return this.proxy.endpointOf(node);
+  }
+}
+
+const hostOf = (host: string): string => {
+  if (host === "0.0.0.0" || host === "::") return machineAddresses()[0] ?? "127.0.0.1";
+  return host.includes(":") ? `[${host}]` : host;
+};
