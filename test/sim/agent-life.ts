@@ -68,7 +68,7 @@ export class AgentLife {
     this.#clock = clock;
     const { path, maxBytes } = init;
     this.store = new Store({ clock, log }, { path, ...(maxBytes === undefined ? {} : { maxBytes }) });
-    const adapters = components.adapters.map((each) => this.fence.adapter(each, (...step) => laws.applying(...step)));
+    const adapters = components.adapters.map((each) => this.fence.adapter(each, laws));
     this.pleg = new Pleg({ adapters, clock, random: dice, log });
     this.statuses = new StatusManager({ outbox: this.store.statuses, log });
     const plan: PlanPod = (view) => {

@@ -11,6 +11,11 @@ import type {
   RuntimeAdapter,
 } from "../../runtime-adapters/contract/runtime-adapter.ts";
 
+export interface ActionListener {
+  applying(pod: DesiredPod, action: Action): void;
+  failed(pod: DesiredPod, action: Action): void;
+}
+
 const never = <T>(): Promise<T> => new Promise<T>(() => undefined);
 
 export class Fence {
@@ -118,8 +123,8 @@ export class Fence {
     };
   }
 
-  /** @param applying called as an action is let through. */
-  adapter(inner: RuntimeAdapter, applying: (pod: DesiredPod, action: Action) => void): RuntimeAdapter {
+  /** @param listener is told of an action as it is let through, and when its answer is an error. */
+  adapter(inner: RuntimeAdapter, listener: ActionListener): RuntimeAdapter {
     const call = <T>(task: (signal: AbortSignal) => Promise<T>, signal: AbortSignal): Promise<T> =>
       this.call(task, signal);
     const fence = this;
@@ -138,8 +143,10 @@ export class Fence {
       inspect: (uid, signal) => call((own) => inner.inspect(uid, own), signal),
       apply: (pod, action, signal) =>
         call((own) => {
-          applying(pod, action);
-          return inner.apply(pod, action, own);
+          listener.applying(pod, action);
+          const applied = inner.apply(pod, action, own);
+          applied.catch(() => listener.failed(pod, action));
+          return applied;
         }, signal),
       async *hints(signal: AbortSignal): AsyncIterable<PodUid> {
         using joined = joinSignals(signal, fence.#timers.signal);

@@ -43,6 +43,8 @@ export class Laws {
   readonly #wanted = new Map<PodUid, boolean>();
   /** By pod, container and attempt. */
   readonly #runs = new Map<string, RunRecord>();
+  /** Runs whose start was answered with an error. */
+  readonly #guessed = new Set<string>();
   #life = 0;
   #alive = false;
   #breach: string | undefined;
@@ -149,6 +151,13 @@ export class Laws {
     }
   }
 
+  /** Whether it started nevertheless, and when, its agent can only guess. */
+  failed(pod: DesiredPod, action: Action): void {
+    if (action.kind === "startContainer") {
+      this.#guessed.add(`${pod.uid} ${action.container.name} ${action.container.attempt}`);
+    }
+  }
+
   happened(change: FakeChange): void {
     const { pod } = change;
     if ("container" in change) {
@@ -199,8 +208,9 @@ export class Laws {
   /** Judges the wait before this run. @returns the one after it. */
   #dueBackoff(pod: DesiredPod, container: ObservedContainer): number {
     const { attempt, name, hash, backoff } = container;
-    const before = this.#runs.get(`${pod.uid} ${name} ${attempt - 1}`);
-    if (before?.endedAt === undefined || before.hash !== hash) return backoff;
+    const key = `${pod.uid} ${name} ${attempt - 1}`;
+    const before = this.#runs.get(key);
+    if (before?.endedAt === undefined || before.hash !== hash || this.#guessed.has(key)) return backoff;
     // Of what happened under an agent that is gone only the wall clock tells, and that jumps here.
     if (before.life !== this.#life || !this.#alive) return backoff;
     const forgiven = before.endedAt - before.startedAt >= RESET_AFTER_MS;
