@@ -1,5 +1,4 @@
 /** Two ends of a tunnel in one process: a line with a rate and a latency, on virtual time. */
-import { cancelled } from "../../protocol/async/abort.ts";
 import { type Clock, type Log, millis } from "../../protocol/ports.ts";
 import { type Link, Mux, type MuxInit } from "../../protocol/tunnel/mux.ts";
 
@@ -17,7 +16,7 @@ export class MemoryLink implements Link {
   #waiting: Uint8Array[] = [];
   #bytes = 0;
   #isRunning = false;
-  #lastArrival = 0;
+  readonly #travelling: { readonly bytes: Uint8Array; readonly at: number }[] = [];
   maxBufferedBytes = 0;
   closedWith: { readonly code: number; readonly reason: string } | undefined;
   onArrival: (bytes: Uint8Array) => void = () => undefined;
@@ -51,18 +50,25 @@ export class MemoryLink implements Link {
     for (let next = this.#waiting.shift(); next !== undefined; next = this.#waiting.shift()) {
       await this.#clock.sleep(millis(next.length / this.#line.bytesPerMs), this.#signal);
       this.#bytes -= next.length;
-      this.#arrive(next).catch(() => undefined);
+      this.#travel(next);
       this.onDrained();
     }
     this.#isRunning = false;
   }
 
-  async #arrive(bytes: Uint8Array): Promise<void> {
-    const at = Math.max(this.#lastArrival, this.#clock.monotonic() + this.#line.latencyMs());
-    this.#lastArrival = at;
-    await this.#clock.sleep(millis(at - this.#clock.monotonic()), this.#signal);
-    if (this.#signal.aborted) throw cancelled("the line");
-    this.onArrival(bytes);
+  #travel(bytes: Uint8Array): void {
+    const at = this.#clock.monotonic() + this.#line.latencyMs();
+    this.#travelling.push({ bytes, at });
+    if (this.#travelling.length === 1) this.#arrive().catch(() => undefined);
+  }
+
+  /** In order, whatever the latency of each. */
+  async #arrive(): Promise<void> {
+    for (let next = this.#travelling[0]; next !== undefined; next = this.#travelling[0]) {
+      await this.#clock.sleep(millis(Math.max(0, next.at - this.#clock.monotonic())), this.#signal);
+      this.#travelling.shift();
+      this.onArrival(next.bytes);
+    }
   }
 }
 

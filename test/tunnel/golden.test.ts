@@ -1,0 +1,134 @@
+/**
+ * The tunnel's wire format, byte for byte: test/golden/tunnel. A hub and an agent of different releases meet on these, so
+ * the goldens of a released subprotocol do not change. Before that: UPDATE_GOLDEN=1, and read the difference.
+ */
+import assert from "node:assert/strict";
+import { hash } from "node:crypto";
+import { readFileSync, writeFileSync } from "node:fs";
+import { test } from "node:test";
+import { decodeCbor, encodeCbor } from "../../protocol/tunnel/cbor.ts";
+import { digestOf, mirrorsDigest, objectHash, statusHash } from "../../protocol/tunnel/digest.ts";
+import { decodeFrame, encodeFrame, encodeMessageFrame } from "../../protocol/tunnel/frames.ts";
+import { fromHex, toHex } from "../../protocol/tunnel/hex.ts";
+import { applyDelta, diffJson } from "../../protocol/tunnel/json-delta.ts";
+import { KUBERNETES_WORDS } from "../../protocol/tunnel/kubernetes-words.ts";
+import { packMessage, unpackMessage } from "../../protocol/tunnel/message-codec.ts";
+import { LANE_OF, type TunnelMessage } from "../../protocol/tunnel/messages.ts";
+import { SAMPLE_FRAMES, SAMPLE_MESSAGES, SAMPLE_STATUS } from "../support/tunnel-samples.ts";
+
+const FOLDER = new URL("../golden/tunnel/", import.meta.url);
+const sha256 = (bytes: Uint8Array): Uint8Array => hash("sha256", bytes, "buffer");
+
+interface Golden {
+  readonly name: string;
+  readonly hex: string;
+  /** Byte strings as `{"bytes": hex}`. */
+  readonly decoded: unknown;
+}
+
+const shown = (value: unknown): unknown =>
+  JSON.parse(JSON.stringify(value, (_, each: unknown) => (each instanceof Uint8Array ? { bytes: toHex(each) } : each)));
+
+const meant = (value: unknown): unknown =>
+  JSON.parse(JSON.stringify(value), (_, each: unknown) => {
+    const isBytes = typeof each === "object" && each !== null && Object.keys(each).join() === "bytes";
+    const bytes = isBytes ? (each as { bytes: unknown }).bytes : undefined;
+    return typeof bytes === "string" ? fromHex(bytes) : each;
+  });
+
+function golden<T>(name: string, made: T): T {
+  const file = new URL(`${name}.json`, FOLDER);
+  if (process.env.UPDATE_GOLDEN === "1") writeFileSync(file, `${JSON.stringify(made, undefined, 2)}\n`);
+  return JSON.parse(readFileSync(file, "utf8")) as T;
+}
+
+const messageFrame = (message: TunnelMessage): Uint8Array => encodeMessageFrame(encodeCbor(packMessage(message)));
+
+const messages = golden(
+  "messages",
+  Object.entries(SAMPLE_MESSAGES).map(
+    ([name, message]): Golden => ({ name, hex: toHex(messageFrame(message)), decoded: shown(message) }),
+  ),
+);
+for (const { name, hex, decoded } of messages) {
+  test(`message on the wire: ${name}`, () => {
+    const frame = decodeFrame(fromHex(hex));
+    assert.ok(frame.type === "message");
+    assert.deepEqual(unpackMessage(frame.message), meant(decoded));
+    assert.equal(toHex(messageFrame(meant(decoded) as TunnelMessage)), hex);
+  });
+}
+
+test("every kind of message has a golden", () => {
+  const kinds = new Set(messages.map(({ decoded }) => (decoded as TunnelMessage).kind));
+  assert.deepEqual([...kinds].toSorted(), Object.keys(LANE_OF).toSorted());
+});
+
+const frames = golden(
+  "frames",
+  Object.entries(SAMPLE_FRAMES).map(
+    ([name, frame]): Golden => ({ name, hex: toHex(encodeFrame(frame)), decoded: shown(frame) }),
+  ),
+);
+for (const { name, hex, decoded } of frames) {
+  test(`frame on the wire: ${name}`, () => {
+    assert.deepEqual(shown(decodeFrame(fromHex(hex))), decoded);
+    assert.equal(toHex(encodeFrame(meant(decoded) as Parameters<typeof encodeFrame>[0])), hex);
+  });
+}
+
+test("the words keep their numbers", () => {
+  const words = golden("words", KUBERNETES_WORDS);
+  assert.deepEqual(KUBERNETES_WORDS, words);
+  assert.equal(new Set(words).size, words.length);
+  assert.ok(words.length <= 256);
+});
+
+const next = { ...SAMPLE_STATUS, phase: "Failed", podIPs: [], containerStatuses: undefined, reason: "Evicted" };
+
+test("a delta stays what it is", () => {
+  const made = [{ base: SAMPLE_STATUS, next, delta: diffJson(SAMPLE_STATUS, next) }];
+  for (const { base, next: wanted, delta } of golden("deltas", shown(made) as typeof made)) {
+    assert.deepEqual(shown(diffJson(base, wanted)), delta);
+    assert.deepEqual(applyDelta(base, delta), wanted);
+  }
+});
+
+test("hashes and digests stay what they are", () => {
+  const object = { b: [1, null, "é"], a: { __proto__: null, x: undefined, y: true } };
+  const entries = ["Pod/default/a", "Secret/default/b"].map((key) => ({ key, hash: objectHash(sha256, { key }) }));
+  const items = [
+    { namespace: "default", name: "a", uid: "1" },
+    { namespace: "default", name: "b", uid: "2" },
+  ];
+  const made = {
+    object: toHex(objectHash(sha256, object)),
+    status: toHex(statusHash(sha256, SAMPLE_STATUS)),
+    set: toHex(digestOf(sha256, entries)),
+    mirrors: toHex(mirrorsDigest(sha256, items)),
+  };
+  assert.deepEqual(made, golden("digests", made));
+  assert.equal(toHex(digestOf(sha256, entries.toReversed())), made.set);
+});
+
+test("a change of a pod's status costs at most 250 bytes on the wire, with its ack", () => {
+  const bytesOf = (name: string): number => messageFrame(SAMPLE_MESSAGES[name] as TunnelMessage).length;
+  // TLS 1.3: 5 of the record's head, 1 of its type, 16 of its tag. WebSocket: 2 of its head, 2 more from 126 bytes on, 4 of the mask.
+  const sent = (payload: number, mask: number): number => payload + (payload > 125 ? 4 : 2) + mask + 22;
+  const change = sent(bytesOf("statuses, a container that failed"), 4);
+  const ack = sent(bytesOf("statusesAck"), 0);
+  assert.ok(change + ack <= 250, `${change} + ${ack} bytes`);
+});
+
+test("hello and welcome together are at most 110 bytes", () => {
+  const bytes = ["hello", "welcome"].map((name) => messageFrame(SAMPLE_MESSAGES[name] as TunnelMessage).length);
+  assert.ok(bytes.reduce((sum, each) => sum + each) <= 110, bytes.join(" + "));
+});
+
+test("what a newer peer adds at the end of an array is passed over", () => {
+  for (const message of Object.values(SAMPLE_MESSAGES)) {
+    if (["statusesAck", "nodeAck"].includes(message.kind)) continue;
+    const packed = decodeCbor(encodeCbor([...packMessage(message), "something new", 1]));
+    assert.deepEqual(shown(unpackMessage(packed)), shown(message));
+  }
+});
