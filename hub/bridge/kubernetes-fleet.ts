@@ -86,6 +86,7 @@ export class KubernetesFleet implements FleetBackend, Component {
     const connection = {
       node,
       client: client.as(nodeUser(node), NODE_GROUPS),
+      hubClient: client,
       cache: this.#cache,
       clock,
       random,
@@ -93,7 +94,7 @@ export class KubernetesFleet implements FleetBackend, Component {
     };
     const desired = this.#cache.connect(node);
     const session = new NodeSession(
-      { connection, hubClient: client, wheel: this.#wheel, desired },
+      { connection, wheel: this.#wheel, desired },
       {
         hub: this.#init.hub,
         endpoints,

@@ -8,6 +8,8 @@ export interface NodeConnection {
   readonly node: string;
   /** Acts as the node: the API server's own rules for nodes apply to everything that it writes. */
   readonly client: KubeClient;
+  /** The hub itself, for what a node may not do: look at a pod that may not be its own, change a pod's tolerations. */
+  readonly hubClient: KubeClient;
   readonly cache: FleetCache;
   readonly clock: Clock;
   readonly random: Random;

@@ -11,7 +11,7 @@ import type {
 } from "../../protocol/tunnel/messages.ts";
 import type { TokenParams } from "../../protocol/tunnel/stream.ts";
 import type { DesiredSet, KubeletEndpoints, NodePodStatus } from "../core/fleet.ts";
-import { type KubeClient, type KubeObject, PODS, type ResourceType } from "../core/kube-client.ts";
+import { type KubeObject, PODS, type ResourceType } from "../core/kube-client.ts";
 import { sha256 } from "../tunnel/sha256.ts";
 import type { TimerWheel, WheelTimer } from "../tunnel/timer-wheel.ts";
 import { awayTolerations } from "./away-tolerations.ts";
@@ -51,8 +51,6 @@ export interface NodeSessionInit {
 export class NodeSession {
   readonly desired: Watch<DesiredSet>;
   readonly #connection: NodeConnection;
-  /** The hub itself, for what a node may not do. */
-  readonly #hubClient: KubeClient;
   readonly #init: NodeSessionInit;
   readonly #wheel: TimerWheel;
   readonly #renewal: WheelTimer;
@@ -68,16 +66,14 @@ export class NodeSession {
   constructor(
     components: {
       readonly connection: NodeConnection;
-      readonly hubClient: KubeClient;
       readonly wheel: TimerWheel;
       readonly desired: DesiredNode;
     },
     init: NodeSessionInit,
   ) {
-    const { connection, hubClient, wheel, desired } = components;
+    const { connection, wheel, desired } = components;
     this.desired = desired.watch;
     this.#connection = connection;
-    this.#hubClient = hubClient;
     this.#wheel = wheel;
     this.#init = init;
     this.#statuses = new PodStatusWriter(connection);
@@ -209,7 +205,7 @@ export class NodeSession {
 
   /** A new pod is kept back until it has its tolerations, so that whatever runs on the board is safe from eviction. */
   #tolerate(path: string, pod: WholePod): void {
-    const { cache, node, clock } = this.#connection;
+    const { cache, node, clock, hubClient } = this.#connection;
     cache.hold(node, path);
     const release = (): void => cache.release(node, path);
     const tolerations = awayTolerations(pod.packed.object as unknown as KubeObject);
@@ -217,7 +213,7 @@ export class NodeSession {
     const patch = { metadata: { uid: pod.uid }, spec: { tolerations } };
     this.#do("let a pod stay while its node is away", path, async (signal) => {
       try {
-        await this.#hubClient.patch(PODS, { namespace, name }, "merge", patch, {}, signal);
+        await hubClient.patch(PODS, { namespace, name }, "merge", patch, {}, signal);
         await clock.sleep(MOST_HELD, signal);
       } catch (error) {
         if (!isPicoletError(error, "not_found") && !isPicoletError(error, "conflict")) throw error;

@@ -92,7 +92,7 @@ export class PodStatusWriter {
   }
 
   async #readBase(ref: ObjectRef, signal: AbortSignal): Promise<Base | undefined> {
-    const pod = await unless(["not_found"], this.#connection.client.get(PODS, ref, signal));
+    const pod = await unless(["not_found"], this.#connection.hubClient.get(PODS, ref, signal));
     return pod === undefined ? undefined : baseOf(pod);
   }
 

@@ -1,0 +1,495 @@
+/** The hub's Kubernetes side against an API server over HTTPS. */
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { EVENTS } from "../../hub/bridge/event-writer.ts";
+import { LEASES } from "../../hub/bridge/node-lease.ts";
+import { conditionsOf, fieldsAt } from "../../hub/bridge/remote-object.ts";
+import type { NodeBackend } from "../../hub/core/fleet.ts";
+import { CONFIG_MAPS, type KubeObject, NODES, PODS, SECRETS } from "../../hub/core/kube-client.ts";
+import { sha256 } from "../../hub/tunnel/sha256.ts";
+import { isPicoletError } from "../../protocol/errors.ts";
+import { millis } from "../../protocol/ports.ts";
+import { mirrorsDigest } from "../../protocol/tunnel/digest.ts";
+import { equalBytes } from "../../protocol/tunnel/hex.ts";
+import type { EventItem, MirrorItem } from "../../protocol/tunnel/messages.ts";
+import {
+  BridgedCluster,
+  condition,
+  ENDPOINT,
+  type Replica,
+  reportOf,
+  untilDesired,
+} from "../support/bridged-cluster.ts";
+import { CallLog } from "../support/recording-kube-client.ts";
+
+let cluster: BridgedCluster;
+let replica: Replica;
+const calls = new CallLog();
+const { signal } = new AbortController();
+
+before(async () => {
+  cluster = await BridgedCluster.start();
+  replica = await cluster.replica(calls);
+});
+
+after(async () => {
+  await replica[Symbol.asyncDispose]();
+  await cluster[Symbol.asyncDispose]();
+});
+
+async function joined(node: string): Promise<NodeBackend> {
+  const backend = replica.fleet.connect(node);
+  await backend.putNode(reportOf(node), signal);
+  await untilDesired(backend, (keys) => keys.has(`Node//${node}`));
+  return backend;
+}
+
+const running = (more: Record<string, unknown> = {}): Record<string, unknown> => ({
+  phase: "Running",
+  observedGeneration: 1,
+  conditions: [condition("Ready", "True", ""), condition("ContainersReady", "True", "")].map(
+    ({ type, status, lastTransitionTime }) => ({ type, status, lastTransitionTime }),
+  ),
+  hostIP: "192.168.1.7",
+  podIP: "10.0.0.2",
+  podIPs: [{ ip: "10.0.0.2" }],
+  startTime: "2026-01-01T00:00:00Z",
+  containerStatuses: [
+    {
+      name: "main",
+      state: { running: { startedAt: "2026-01-01T00:00:01Z" } },
+      lastState: {},
+      ready: true,
+      restartCount: 0,
+      image: "registry.example/app:1",
+      imageID: "sha256:1",
+      containerID: "containerd://1",
+      started: true,
+    },
+  ],
+  qosClass: "BestEffort",
+  ...more,
+});
+
+test("a node registers itself, and the hub stands in it as its kubelet", async () => {
+  const backend = replica.fleet.connect("board-1");
+  const labels = { ...reportOf("board-1").labels, "picolet.io/hub": "mine", "node-restriction.kubernetes.io/a": "b" };
+  const report = { ...reportOf("board-1"), labels, taints: [{ key: "edge", value: "x", effect: "NoSchedule" }] };
+  await backend.putNode(report, signal);
+  const node = await cluster.client.get(NODES, { namespace: "", name: "board-1" }, signal);
+  assert.equal(node.metadata.labels?.["picolet.io/hub"], "test");
+  assert.equal(node.metadata.labels?.site, "mast-7");
+  assert.equal(node.metadata.labels?.["node-restriction.kubernetes.io/a"], undefined);
+  const status = fieldsAt(node, "status");
+  assert.deepEqual(fieldsAt(status, "daemonEndpoints"), { kubeletEndpoint: { Port: ENDPOINT.port } });
+  assert.deepEqual(status.addresses, [
+    { type: "InternalIP", address: ENDPOINT.address },
+    { type: "Hostname", address: ENDPOINT.address },
+  ]);
+  const ready = conditionsOf(status).find(({ type }) => type === "Ready");
+  assert.equal(ready?.status, "True");
+  assert.ok(Date.parse(String(ready?.lastHeartbeatTime)) > Date.now() - 60_000);
+  const taints = fieldsAt(node, "spec").taints as readonly { key: string }[];
+  assert.ok(taints.some(({ key }) => key === "edge"));
+  const lease = await cluster.until(LEASES, "kube-node-lease", "board-1", (found) => found !== undefined);
+  assert.equal(lease?.metadata.ownerReferences?.[0]?.uid, node.metadata.uid);
+  assert.equal(fieldsAt(lease ?? {}, "spec").holderIdentity, "board-1");
+  await untilDesired(backend, () => backend.nodeReport() !== undefined);
+  assert.deepEqual(backend.nodeReport(), report);
+  await backend[Symbol.asyncDispose]();
+});
+
+test("a Node that a kubelet runs is not taken, one made by hand is", async () => {
+  for (const [name, kubeletVersion] of [
+    ["real", "v1.34.0"],
+    ["by-hand", ""],
+  ] as const) {
+    await cluster.create(NODES, { apiVersion: "v1", kind: "Node", metadata: { name }, spec: {} });
+    const nodeInfo = { ...(reportOf(name).status.nodeInfo as object), kubeletVersion };
+    const ref = { namespace: "", name };
+    await cluster.client.patch(NODES, ref, "merge", { status: { nodeInfo } }, { subresource: "status" }, signal);
+    await using backend = replica.fleet.connect(name);
+    const put = backend.putNode(reportOf(name, { register: false }), signal);
+    if (kubeletVersion === "") await put;
+    else await assert.rejects(put, (error) => isPicoletError(error, "permission_denied"));
+  }
+});
+
+test("a node that may not register itself waits until somebody makes its Node", async () => {
+  await using backend = replica.fleet.connect("later");
+  const put = backend.putNode(reportOf("later", { register: false }), signal);
+  await assert.rejects(put, (error) => isPicoletError(error, "unavailable") && error.retryable);
+});
+
+test("a node has its pods and what they name, and nothing else", async () => {
+  const metadata = (name: string): { namespace: string; name: string } => ({ namespace: "default", name });
+  const data = { password: Buffer.from("one").toString("base64") };
+  for (const name of ["named", "other"]) {
+    await cluster.create(SECRETS, { apiVersion: "v1", kind: "Secret", metadata: metadata(name), data });
+    await cluster.create(CONFIG_MAPS, {
+      apiVersion: "v1",
+      kind: "ConfigMap",
+      metadata: metadata(name),
+      data: { a: "b" },
+    });
+  }
+  await using backend = await joined("board-2");
+  const empty = backend.desired.current.digest;
+  await cluster.createPod("web", "board-2", {
+    containers: [
+      {
+        name: "main",
+        image: "registry.example/app:1",
+        env: [{ name: "P", valueFrom: { secretKeyRef: { name: "named", key: "password" } } }],
+        envFrom: [{ configMapRef: { name: "missing", optional: true } }],
+      },
+    ],
+    volumes: [{ name: "v", projected: { sources: [{ configMap: { name: "named" } }] } }],
+  });
+  await cluster.createPod("elsewhere", "board-1");
+  const keys = await untilDesired(backend, (found) => found.has("Pod/default/web"));
+  assert.deepEqual(keys, ["ConfigMap/default/named", "Node//board-2", "Pod/default/web", "Secret/default/named"]);
+  assert.ok(!equalBytes(empty, backend.desired.current.digest));
+  assert.deepEqual(backend.object("Secret/default/named")?.object.data, data);
+  assert.equal(backend.object("Secret/default/other"), undefined);
+  assert.equal(backend.object("Pod/default/elsewhere"), undefined);
+  const pod = backend.object("Pod/default/web")?.object ?? {};
+  const { resourceVersion, managedFields } = fieldsAt(pod, "metadata");
+  assert.deepEqual([resourceVersion, managedFields], [undefined, undefined]);
+
+  const old = backend.desired.current.hashes.get("Secret/default/named");
+  const next = { data: { password: Buffer.from("two").toString("base64") } };
+  await cluster.client.patch(SECRETS, metadata("named"), "merge", next, {}, signal);
+  for await (const { hashes } of backend.desired.changes(signal)) {
+    if (hashes.get("Secret/default/named") !== old) break;
+  }
+  assert.deepEqual(backend.object("Secret/default/named")?.object.data, next.data);
+
+  await using other = await cluster.replica();
+  await using again = other.fleet.connect("board-2");
+  await untilDesired(again, () => true);
+  assert.deepEqual(again.desired.current.digest, backend.desired.current.digest);
+});
+
+test("a Secret that comes after the pod that names it is sent then", async () => {
+  await using backend = await joined("board-3");
+  await cluster.createPod("early", "board-3", { volumes: [{ name: "v", secret: { secretName: "late" } }] });
+  await untilDesired(backend, (keys) => keys.has("Pod/default/early"));
+  const metadata = { namespace: "default", name: "late" };
+  await cluster.create(SECRETS, { apiVersion: "v1", kind: "Secret", metadata, data: {} });
+  await untilDesired(backend, (keys) => keys.has("Secret/default/late"));
+  await cluster.client.delete(SECRETS, metadata, {}, signal);
+  await untilDesired(backend, (keys) => !keys.has("Secret/default/late"));
+});
+
+test("a pod is safe from eviction by the time its node has it, unless it asks for eviction", async () => {
+  await using backend = await joined("board-4");
+  await cluster.createPod("safe", "board-4");
+  await untilDesired(backend, (keys) => keys.has("Pod/default/safe"));
+  const sent = fieldsAt(backend.object("Pod/default/safe")?.object, "spec").tolerations as readonly object[];
+  const safe = await cluster.client.get(PODS, { namespace: "default", name: "safe" }, signal);
+  assert.deepEqual(sent, fieldsAt(safe, "spec").tolerations);
+  for (const key of ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"]) {
+    const found = sent.filter((each) => (each as { key?: string }).key === key);
+    assert.deepEqual(found, [{ key, operator: "Exists", effect: "NoExecute" }]);
+  }
+  const metadata = { namespace: "default", name: "movable", annotations: { "picolet.io/evict-when-away": "true" } };
+  const spec = { nodeName: "board-4", containers: [{ name: "main", image: "registry.example/app:1" }] };
+  const made = await cluster.create(PODS, { apiVersion: "v1", kind: "Pod", metadata, spec });
+  await untilDesired(backend, (keys) => keys.has("Pod/default/movable"));
+  const movable = await cluster.client.get(PODS, metadata, signal);
+  assert.deepEqual(fieldsAt(movable, "spec").tolerations, fieldsAt(made, "spec").tolerations);
+});
+
+test("a status is the node's, with the conditions that others have set left alone", async () => {
+  await using backend = await joined("board-5");
+  const made = await cluster.createPod("app", "board-5", { readinessGates: [{ conditionType: "example.com/gate" }] });
+  const ref = { namespace: "default", name: "app" };
+  const uid = made.metadata.uid ?? "";
+  const gate = { type: "example.com/gate", status: "True", lastTransitionTime: "2026-01-01T00:00:00Z" };
+  const gated = { status: { conditions: [gate] } };
+  await cluster.client.patch(PODS, ref, "strategic", gated, { subresource: "status" }, signal);
+  await untilDesired(backend, () => backend.object("Pod/default/app")?.object.status !== undefined);
+  const put = (status: Record<string, unknown>): Promise<void> =>
+    backend.putStatuses([{ ...ref, uid, status, gone: false }], signal);
+
+  await put(running({ message: "first", podIPs: [{ ip: "10.0.0.2" }, { ip: "fd00::2" }] }));
+  await put(running());
+  const pod = await cluster.client.get(PODS, ref, signal);
+  const status = fieldsAt(pod, "status");
+  assert.equal(status.phase, "Running");
+  assert.equal(status.message, undefined, "what the node no longer says is gone");
+  assert.deepEqual(status.podIPs, [{ ip: "10.0.0.2" }]);
+  const found = conditionsOf(status).find(({ type }) => type === gate.type);
+  assert.deepEqual([found?.type, found?.status], [gate.type, "True"]);
+  assert.equal(conditionsOf(status).find(({ type }) => type === "Ready")?.status, "True");
+  await untilDesired(backend, () => true);
+  await cluster.until(
+    PODS,
+    "default",
+    "app",
+    (object) => object?.metadata.resourceVersion === pod.metadata.resourceVersion,
+  );
+  for await (const _ of backend.desired.changes(AbortSignal.abort())) assert.fail();
+  assert.deepEqual(backend.statusOf("default", "app", uid), running());
+});
+
+test("a status of another incarnation, of a pod that is gone or of another node reaches nothing", async () => {
+  await using backend = await joined("board-6");
+  const mine = await cluster.createPod("mine", "board-6");
+  const foreign = await cluster.createPod("foreign", "board-1");
+  await untilDesired(backend, (keys) => keys.has("Pod/default/mine"));
+  const item = (name: string, uid = ""): Parameters<NodeBackend["putStatuses"]>[0][number] => ({
+    namespace: "default",
+    name,
+    uid,
+    status: running(),
+    gone: true,
+  });
+  await backend.putStatuses(
+    [item("mine", "another"), item("nobody", "x"), item("foreign", foreign.metadata.uid)],
+    signal,
+  );
+  for (const { metadata } of [mine, foreign]) {
+    const pod = await cluster.client.get(PODS, { namespace: "default", name: metadata.name }, signal);
+    assert.equal(fieldsAt(pod, "status").phase, "Pending");
+  }
+});
+
+test("a pod whose deletion was asked for goes when nothing of it is left, and no other does", async () => {
+  await using backend = await joined("board-7");
+  const names = ["stays", "goes"];
+  const uids = new Map<string, string>();
+  for (const name of names) uids.set(name, (await cluster.createPod(name, "board-7")).metadata.uid ?? "");
+  await untilDesired(backend, (keys) => names.every((name) => keys.has(`Pod/default/${name}`)));
+  const items = names.map((name) => ({
+    namespace: "default",
+    name,
+    uid: uids.get(name) ?? "",
+    status: running(),
+    gone: false,
+  }));
+  await backend.putStatuses(items, signal);
+  await cluster.client.delete(PODS, { namespace: "default", name: "goes" }, {}, signal);
+  await untilDesired(
+    backend,
+    () => fieldsAt(backend.object("Pod/default/goes")?.object, "metadata").deletionTimestamp !== undefined,
+  );
+  const last = { phase: "Failed", reason: "Evicted" };
+  await backend.putStatuses(
+    items.map((item) => ({ ...item, status: running(last), gone: true })),
+    signal,
+  );
+  await untilDesired(backend, (keys) => !keys.has("Pod/default/goes"));
+  const stays = await cluster.client.get(PODS, { namespace: "default", name: "stays" }, signal);
+  assert.equal(fieldsAt(stays, "status").phase, "Failed");
+});
+
+test("pods of a node that becomes ours only now are found", async () => {
+  await cluster.create(NODES, { apiVersion: "v1", kind: "Node", metadata: { name: "board-8" }, spec: {} });
+  await cluster.createPod("waiting", "board-8");
+  await using backend = replica.fleet.connect("board-8");
+  await untilDesired(backend, (keys) => keys.has("Pod/default/waiting") && keys.has("Node//board-8"));
+});
+
+const staticPod = (name: string, uid: string): MirrorItem => ({
+  namespace: "default",
+  name,
+  uid,
+  source: "file",
+  pod: {
+    apiVersion: "v1",
+    kind: "Pod",
+    metadata: { namespace: "default", name, labels: { app: name }, annotations: { note: "x" } },
+    spec: { containers: [{ name: "main", image: "registry.example/app:1" }], hostNetwork: true },
+  },
+});
+
+const hashOf = (pod: KubeObject | undefined): string | undefined =>
+  pod?.metadata.annotations?.["kubernetes.io/config.mirror"];
+
+test("static pods have mirror pods, with the status that their node gives them", async () => {
+  await using backend = await joined("board-9");
+  assert.deepEqual(backend.mirrorsDigest(), mirrorsDigest(sha256, []));
+  const item = staticPod("proxy-board-9", "0123456789abcdef");
+  const ref = { namespace: "default", name: "proxy-board-9" };
+  // A status may come before its mirror pod.
+  await backend.putStatuses([{ ...ref, uid: item.uid, status: running(), gone: false }], signal);
+  await backend.putMirrors([item], signal);
+  const mirror = await cluster.client.get(PODS, ref, signal);
+  const node = await cluster.client.get(NODES, { namespace: "", name: "board-9" }, signal);
+  assert.equal(hashOf(mirror), item.uid);
+  assert.equal(mirror.metadata.annotations?.["kubernetes.io/config.source"], "file");
+  assert.equal(mirror.metadata.ownerReferences?.[0]?.uid, node.metadata.uid);
+  assert.equal(fieldsAt(mirror, "spec").nodeName, "board-9");
+  assert.equal(fieldsAt(mirror, "status").phase, "Running");
+  await untilMirrors(backend, [item]);
+  assert.deepEqual(
+    [...backend.desired.current.hashes.keys()],
+    ["Node//board-9"],
+    "a node is not sent its own static pods",
+  );
+  assert.equal(backend.statusOf("default", "proxy-board-9", item.uid)?.phase, "Running");
+  await backend.putMirrors([item], signal);
+  const same = await cluster.client.get(PODS, ref, signal);
+  assert.equal(same.metadata.uid, mirror.metadata.uid);
+
+  await backend.putStatuses([{ ...ref, uid: item.uid, status: running({ message: "second" }), gone: false }], signal);
+  await cluster.client.delete(PODS, ref, {}, signal);
+  const isAnother = (pod: KubeObject | undefined): boolean =>
+    pod !== undefined && pod.metadata.uid !== mirror.metadata.uid && fieldsAt(pod, "status").message === "second";
+  const again = await cluster.until(PODS, "default", "proxy-board-9", isAnother);
+  assert.equal(hashOf(again), item.uid, "a deletion of the mirror deletes nothing real");
+
+  const changed = { ...item, uid: "fedcba9876543210" };
+  await backend.putMirrors([changed], signal);
+  await cluster.until(PODS, "default", "proxy-board-9", (pod) => hashOf(pod) === changed.uid);
+  await untilMirrors(backend, [changed]);
+  await backend.putMirrors([], signal);
+  await cluster.until(PODS, "default", "proxy-board-9", (pod) => pod === undefined);
+});
+
+test("a mirror pod that is deleted comes again even at a replica that was never told of the static pod", async () => {
+  await using backend = await joined("board-10");
+  const item = staticPod("dns-board-10", "00000000000000aa");
+  await backend.putMirrors([item], signal);
+  await untilMirrors(backend, [item]);
+  await using other = await cluster.replica();
+  await using again = other.fleet.connect("board-10");
+  await untilDesired(again, () => true);
+  await backend[Symbol.asyncDispose]();
+  const ref = { namespace: "default", name: "dns-board-10" };
+  const before_ = await cluster.client.get(PODS, ref, signal);
+  await cluster.client.delete(PODS, ref, { gracePeriodSeconds: 0 }, signal);
+  const isAnother = (pod: KubeObject | undefined): boolean =>
+    pod !== undefined && pod.metadata.uid !== before_.metadata.uid;
+  assert.equal(hashOf(await cluster.until(PODS, "default", "dns-board-10", isAnother)), item.uid);
+});
+
+async function untilMirrors(backend: NodeBackend, items: readonly MirrorItem[]): Promise<void> {
+  const wanted = mirrorsDigest(sha256, items);
+  const name = items[0]?.name ?? "";
+  await cluster.until(PODS, "default", name, (pod) => pod !== undefined);
+  // The replica's own watch may be a moment behind the test's: it says so by a change of nothing that a set shows.
+  for (let turn = 0; turn < 1000; turn += 1) {
+    const digest = backend.mirrorsDigest();
+    if (digest !== undefined && equalBytes(digest, wanted)) return;
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+  assert.fail("the mirrors are not as wanted");
+}
+
+test("an event that repeats is one object, and is found by what it is about", async () => {
+  await using backend = await joined("board-11");
+  const at = Date.parse("2026-01-01T00:00:00Z");
+  const event = (count: number): EventItem => ({
+    id: "BackOff/app",
+    regarding: { kind: "Pod", namespace: "default", name: "app", uid: "u-1", fieldPath: "spec.containers{main}" },
+    type: "Warning",
+    reason: "BackOff",
+    message: `attempt ${count}`,
+    count,
+    firstAtMs: at,
+    lastAtMs: at + count * 1000,
+  });
+  await backend.putEvents([event(1)], signal);
+  await backend.putEvents([event(1)], signal);
+  await backend.putEvents([event(7)], signal);
+  const about = { fieldSelector: "involvedObject.uid=u-1", namespace: "default" };
+  const { items } = await cluster.client.list(EVENTS, about, signal);
+  assert.equal(items.length, 1);
+  const [found] = items;
+  assert.deepEqual([found?.count, found?.message, found?.lastTimestamp], [7, "attempt 7", "2026-01-01T00:00:07Z"]);
+  await cluster.client.delete(EVENTS, { namespace: "default", name: found?.metadata.name ?? "" }, {}, signal);
+  await backend.putEvents([event(8)], signal);
+  assert.equal(
+    (await cluster.client.list(EVENTS, about, signal)).items.length,
+    1,
+    "one that has outlived its hour is made anew",
+  );
+  const ofNode = { kind: "Node", namespace: "", name: "board-11", uid: "board-11", fieldPath: "" };
+  await backend.putEvents([{ ...event(1), id: "Starting", regarding: ofNode }], signal);
+  const node = { fieldSelector: "involvedObject.uid=board-11", namespace: "default" };
+  assert.equal((await cluster.client.list(EVENTS, node, signal)).items.length, 1);
+});
+
+test("a token is for a pod of this node and its own service account", async () => {
+  await using backend = await joined("board-12");
+  const pod = await cluster.createPod("caller", "board-12", { serviceAccountName: "default" });
+  await untilDesired(backend, (keys) => keys.has("Pod/default/caller"));
+  const params = {
+    namespace: "default",
+    serviceAccount: "default",
+    audiences: [],
+    expirationSeconds: 600,
+    podName: "caller",
+    podUid: pod.metadata.uid ?? "",
+  };
+  const { token, expirationTimestamp } = await backend.requestToken(params, signal);
+  assert.equal(token.split(".").length, 3);
+  assert.ok(Date.parse(expirationTimestamp) > Date.now());
+  for (const wrong of [{ podUid: "another" }, { serviceAccount: "admin" }, { podName: "foreign" }]) {
+    const asked = backend.requestToken({ ...params, ...wrong }, signal);
+    await assert.rejects(asked, (error) => isPicoletError(error, "permission_denied"));
+  }
+});
+
+test("a node that stays away is said to be away, and is as it was when it comes back", async () => {
+  await using brief = await cluster.replica(new CallLog(), { awayAfter: millis(1) });
+  const backend = brief.fleet.connect("board-13");
+  await backend.putNode(reportOf("board-13"), signal);
+  const pod = await cluster.createPod("left", "board-13");
+  const item = { namespace: "default", name: "left", uid: pod.metadata.uid ?? "", status: running(), gone: false };
+  await untilDesired(backend, (keys) => keys.has("Pod/default/left"));
+  await backend.putStatuses([item], signal);
+  await backend[Symbol.asyncDispose]();
+  const ready = (node: KubeObject | undefined): unknown =>
+    conditionsOf(node?.status).find(({ type }) => type === "Ready")?.status;
+  const away = await cluster.until(NODES, "", "board-13", (node) => ready(node) === "Unknown");
+  const said = conditionsOf(away?.status).find(({ type }) => type === "Ready");
+  assert.equal(said?.reason, "AgentNotConnected");
+  // What the node lifecycle controller does to the pods of such a node.
+  const notReady = conditionsOf(fieldsAt(await cluster.client.get(PODS, item, signal), "status")).map((each) =>
+    each.type === "Ready" ? { ...each, status: "False" } : each,
+  );
+  await cluster.client.patch(
+    PODS,
+    item,
+    "strategic",
+    { status: { conditions: notReady } },
+    { subresource: "status" },
+    signal,
+  );
+
+  await using again = brief.fleet.connect("board-13");
+  await cluster.until(NODES, "", "board-13", (node) => ready(node) === "True");
+  await cluster.until(PODS, "default", "left", (found) => ready(found) === "True");
+  assert.ok(again.nodeReport() !== undefined);
+});
+
+test("a node that has gone to another replica is not said to be away", async () => {
+  const asked = new CallLog();
+  await using first = await cluster.replica(asked, { awayAfter: millis(1) });
+  const old = first.fleet.connect("board-14");
+  await old.putNode(reportOf("board-14"), signal);
+  const lease = await cluster.until(LEASES, "kube-node-lease", "board-14", (found) => found !== undefined);
+  const { renewTime } = fieldsAt(lease ?? {}, "spec");
+  await using now = replica.fleet.connect("board-14");
+  await cluster.until(
+    LEASES,
+    "kube-node-lease",
+    "board-14",
+    (found) => fieldsAt(found ?? {}, "spec").renewTime !== renewTime,
+  );
+  const looked = asked.next(
+    ({ verb, resource, name }) => verb === "get" && resource === "leases" && name === "board-14",
+  );
+  await old[Symbol.asyncDispose]();
+  await looked;
+  // What it would write comes right after its look at the Lease: this goes the same way after it.
+  await using third = first.fleet.connect("board-15");
+  await third.putNode(reportOf("board-15"), signal);
+  const node = await cluster.client.get(NODES, { namespace: "", name: "board-14" }, signal);
+  assert.equal(conditionsOf(node.status).find(({ type }) => type === "Ready")?.status, "True");
+  assert.ok(now.desired.current.synced);
+});
