@@ -3,7 +3,7 @@ import { withDeadline } from "../../protocol/async/deadline.ts";
 import { isCancelled, PicoletError } from "../../protocol/errors.ts";
 import type { CertificateAnswer } from "../../protocol/join.ts";
 import { certificatesOf, encodePem } from "../../protocol/pki/pem.ts";
-import { seconds } from "../../protocol/ports.ts";
+import { type Millis, seconds } from "../../protocol/ports.ts";
 import { askForCa, askForTime, join, renew } from "./certificate-requests.ts";
 import type { CorrectedClock } from "./corrected-clock.ts";
 import { type ClientPair, type HubAddress, HubConnection } from "./hub-connection.ts";
@@ -19,7 +19,7 @@ export interface HubAuthorityInit {
 }
 
 /** Handshake, nonce and a signature that Kubernetes makes; a board on a satellite link takes some seconds for it. */
-const ATTEMPT_LIMIT = seconds(60);
+export const ATTEMPT_LIMIT: Millis = seconds(45);
 
 export interface Certified {
   readonly certificateChain: string;
@@ -148,7 +148,7 @@ export class HubAuthority {
     }
   }
 
-  /** @throws what the last hub that was tried is at fault for; one that refuses ends it, as they are all of one mind */
+  /** @throws what the last one that was tried failed with */
   async #withHub<T>(pair: ClientPair | undefined, task: Task<T>, signal: AbortSignal): Promise<T> {
     const { hubs } = this.#init;
     let failure: unknown = new PicoletError("invalid", "no hub is configured");

@@ -24,6 +24,8 @@ const MAX_PEER_CHAIN = 8;
  * `peerChain` before anything that matters is sent, or believed.
  */
 export class HubConnection implements Disposable {
+  /** DER, the peer's own first; taken while the connection stands. */
+  readonly peerChain: readonly Uint8Array[];
   readonly #socket: TLSSocket;
   readonly #agent: Agent;
   readonly #host: string;
@@ -31,6 +33,7 @@ export class HubConnection implements Disposable {
   private constructor(socket: TLSSocket, host: string) {
     this.#socket = socket;
     this.#host = host;
+    this.peerChain = peerChainOf(socket);
     this.#agent = new Agent({ keepAlive: true, maxSockets: 1 });
     // Both requests go over this one socket; there is no second one to be had.
     this.#agent.createConnection = () => socket;
@@ -71,16 +74,6 @@ export class HubConnection implements Disposable {
     });
   }
 
-  /** DER, the peer's own first. */
-  get peerChain(): Uint8Array[] {
-    const chain: Uint8Array[] = [];
-    let certificate = this.#socket.getPeerX509Certificate();
-    for (; certificate !== undefined && chain.length < MAX_PEER_CHAIN; certificate = certificate.issuerCertificate) {
-      chain.push(certificate.raw);
-    }
-    return chain;
-  }
-
   /** @throws what the hub refused it with, `unavailable` when the connection fails */
   get(path: string, signal: AbortSignal): Promise<string> {
     return this.#exchange("GET", path, undefined, signal);
@@ -114,6 +107,15 @@ export class HubConnection implements Disposable {
       sent.end(body);
     });
   }
+}
+
+function peerChainOf(socket: TLSSocket): Uint8Array[] {
+  const chain: Uint8Array[] = [];
+  let certificate = socket.getPeerX509Certificate();
+  for (; certificate !== undefined && chain.length < MAX_PEER_CHAIN; certificate = certificate.issuerCertificate) {
+    chain.push(certificate.raw);
+  }
+  return chain;
 }
 
 async function readAll(response: IncomingMessage): Promise<string> {

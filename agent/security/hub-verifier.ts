@@ -1,4 +1,3 @@
-import { hash } from "node:crypto";
 import { isPicoletError } from "../../protocol/errors.ts";
 import type { CorrectedClock } from "./corrected-clock.ts";
 import { verifyHub } from "./hub-trust.ts";
@@ -9,8 +8,6 @@ const HUB_CLOCK_SLACK_MS = 86_400_000;
 /** Judges every connection to a hub by the time that this board can be sure of. */
 export class HubVerifier {
   readonly #clock: CorrectedClock;
-  /** The chain that was good last. A resumed session shows the hub's own certificate alone. */
-  #chain: readonly Uint8Array[] = [];
   #validity: { readonly notBeforeMs: number; readonly notAfterMs: number } | undefined;
 
   constructor(components: { readonly clock: CorrectedClock }) {
@@ -21,8 +18,7 @@ export class HubVerifier {
   verify(peerChain: readonly Uint8Array[], host: string, hubCa: string): void {
     const isLowerBound = !this.#clock.isConfirmed;
     const time = { atMs: this.#clock.wall().getTime(), isLowerBound };
-    const [own] = verifyHub(this.#completed(peerChain), host, hubCa, time);
-    this.#chain = peerChain.length > 1 ? peerChain : this.#completed(peerChain);
+    const [own] = verifyHub(peerChain, host, hubCa, time);
     if (own === undefined) return;
     this.#validity = own;
     // A CA issues nothing for later: what has begun for it has begun.
@@ -37,13 +33,6 @@ export class HubVerifier {
     const validity = this.#validity;
     if (validity === undefined) return false;
     return hubTimeMs >= validity.notBeforeMs - HUB_CLOCK_SLACK_MS && hubTimeMs <= validity.notAfterMs;
-  }
-
-  #completed(peerChain: readonly Uint8Array[]): readonly Uint8Array[] {
-    const [own, ...others] = peerChain;
-    const [known] = this.#chain;
-    if (own === undefined || others.length > 0 || known === undefined) return peerChain;
-    return hash("sha256", own) === hash("sha256", known) ? this.#chain : peerChain;
   }
 }
 

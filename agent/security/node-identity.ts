@@ -165,8 +165,14 @@ export class NodeIdentityOnDisk implements NodeIdentity, Component {
     if (wait > 0) return wait;
     try {
       const usable = this.#usable(store);
-      if (usable === undefined) return await this.#join(store, token, signal);
-      await this.#keep(store, usable.stored, token, signal);
+      if (usable !== undefined) await this.#keep(store, usable.stored, token, signal);
+      else if (token !== "") await this.#join(store, token, signal);
+      else {
+        this.#show(this.#withoutToken(store));
+        // The token file's watch wakes it; where there is none, this does.
+        return millis(MAX_JOIN_DELAY_MS);
+      }
+      this.#keepFloor();
       this.#publish();
       return this.#untilDue();
     } catch (error) {
@@ -217,18 +223,12 @@ export class NodeIdentityOnDisk implements NodeIdentity, Component {
     return facts.node === this.#init.nodeName ? { stored: current, facts } : undefined;
   }
 
-  async #join(store: IdentityStore, token: string, signal: AbortSignal): Promise<Millis> {
-    if (token === "") {
-      this.#show(this.#withoutToken(store));
-      // The token file's watch wakes it; where there is none, this does.
-      return millis(MAX_JOIN_DELAY_MS);
-    }
+  async #join(store: IdentityStore, token: string, signal: AbortSignal): Promise<void> {
     const key = store.pendingKey();
     this.#replace(store, key, await this.#authority.join(key, token, signal));
     this.#log.info("joined the hub", { node: this.#init.nodeName });
     this.#refusal = "";
     this.#failures = 0;
-    return this.#untilDue();
   }
 
   #withoutToken({ current }: IdentityStore): string {
