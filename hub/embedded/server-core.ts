@@ -1,3 +1,4 @@
+import { rmSync } from "node:fs";
 import type { Clock, Log, Random } from "../../protocol/ports.ts";
 import { accessAdmission } from "./auth/admission.ts";
 import type { Authorizer } from "./auth/attributes.ts";
@@ -47,11 +48,14 @@ export class ApiServerCore implements Disposable {
   readonly rbac: RbacAuthorizer;
   readonly serviceAccounts: ServiceAccountTokens;
   readonly authenticator: Authenticator;
+  readonly #storePath: string;
+  #backups = 0;
 
   /** @throws as `openDatabase` */
   constructor(components: ApiServerCoreComponents, { storePath, definitions, issuer, tokens }: ApiServerCoreInit) {
     const { clock, random, models } = components;
     this.models = models;
+    this.#storePath = storePath;
     const reviews = reviewResources(() => ({ ...this, issuer }));
     this.table = new ResourceTable([...definitions, ...reviews]);
     this.store = new ObjectStore(components, storePath);
@@ -75,6 +79,15 @@ export class ApiServerCore implements Disposable {
 
   removeExpired(): void {
     this.service.removeExpired(SERVER_USER);
+  }
+
+  /** @returns a file with a copy of the store, the caller's to remove */
+  async backup(): Promise<string> {
+    this.#backups += 1;
+    const path = `${this.#storePath}.backup-${this.#backups}`;
+    rmSync(path, { force: true });
+    await this.store.backup(path);
+    return path;
   }
 
   [Symbol.dispose](): void {

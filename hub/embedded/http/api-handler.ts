@@ -1,5 +1,7 @@
+import { open, rm } from "node:fs/promises";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Duplex } from "node:stream";
+import { pipeline } from "node:stream/promises";
 import { gzipSync } from "node:zlib";
 import { joinSignals } from "../../../protocol/async/abort.ts";
 import { isCancelled, isPicoletError } from "../../../protocol/errors.ts";
@@ -183,6 +185,11 @@ export class ApiHandler {
   async #send(message: IncomingMessage, response: ServerResponse, reply: Reply, uncount: () => void): Promise<void> {
     if (reply.kind === "taken" || response.destroyed) return;
     response.setHeader("Cache-Control", "no-cache, private");
+    if (reply.kind === "file") {
+      uncount();
+      await sendFile(response, reply.path);
+      return;
+    }
     if (reply.kind === "stream") {
       uncount();
       response.writeHead(200, { "Content-Type": reply.contentType });
@@ -234,6 +241,17 @@ function splitUrl(message: IncomingMessage): { readonly path: string; readonly q
   return at < 0
     ? { path: url, query: new URLSearchParams() }
     : { path: url.slice(0, at), query: new URLSearchParams(url.slice(at + 1)) };
+}
+
+async function sendFile(response: ServerResponse, path: string): Promise<void> {
+  try {
+    const file = await open(path);
+    const { size } = await file.stat();
+    response.writeHead(200, { "Content-Type": "application/vnd.sqlite3", "Content-Length": size });
+    await pipeline(file.createReadStream(), response).catch(() => response.destroy());
+  } finally {
+    await rm(path, { force: true });
+  }
 }
 
 function refuseUpgrade(socket: Duplex, error: StatusError): void {

@@ -16,6 +16,8 @@ import { methodNotAllowed, pathNotFound, StatusError } from "../status-error.ts"
 import { NOT_ACCEPTABLE, parseAccept } from "./negotiation.ts";
 import { jsonReply, type Reply, textReply } from "./reply.ts";
 
+export const BACKUP_PATH = "/picolet/backup";
+
 const HEALTH_PATH = /^\/(healthz|livez|readyz)(\/[a-z-]+)?$/;
 
 export class PathEndpoint {
@@ -45,6 +47,8 @@ export class PathEndpoint {
     if (plain === "/.well-known/openid-configuration") {
       return jsonReply(200, this.#core.serviceAccounts.discovery(`https://${message.headers.host ?? ""}`));
     }
+    // For `picolet-hub backup` while the hub runs. Nobody but an administrator has this path.
+    if (plain === BACKUP_PATH) return { kind: "file", path: await this.#core.backup() };
     return this.#discovery(message, plain);
   }
 

@@ -11,6 +11,8 @@ export type Reply =
       readonly headers?: Readonly<Record<string, string>>;
     }
   | { readonly kind: "stream"; readonly contentType: string; readonly chunks: AsyncIterable<string> }
+  /** A file that is sent and then removed. */
+  | { readonly kind: "file"; readonly path: string }
   /** The handler writes it itself. */
   | { readonly kind: "taken" };
 
