@@ -154,9 +154,9 @@ export class RecordedIdentity implements NodeIdentity {
   onVerify: (chain: readonly Uint8Array[], host: string) => void = () => undefined;
   onRefused: (credentials: NodeCredentials) => void = () => undefined;
 
-  constructor(credentials: NodeCredentials | undefined = CREDENTIALS) {
+  constructor(credentials: NodeCredentials | "joining" = CREDENTIALS) {
     this.state = new WatchSource<IdentityState>(
-      credentials === undefined ? { kind: "joining", problem: "" } : { kind: "joined", credentials },
+      credentials === "joining" ? { kind: "joining", problem: "" } : { kind: "joined", credentials },
     );
   }
 
