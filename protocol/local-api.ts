@@ -196,6 +196,34 @@ export interface ImageImportAnswer {
   readonly items: readonly ImageReport[];
 }
 
+/** PUT /v1/pushed-pods: what the pods that are sent mean for those that were sent before. */
+export interface PushAnswer {
+  /** Nothing has been changed: it was only asked what would be. */
+  readonly dryRun: boolean;
+  readonly items: readonly PushedPod[];
+}
+
+export interface PushedPod {
+  readonly namespace: string;
+  /** With the node's name at its end, as of every static pod. */
+  readonly name: string;
+  readonly uid: string;
+  /** `configured`: the pod of this name is another one now, and is started when the one before has ended. */
+  readonly change: "created" | "configured" | "unchanged" | "removed";
+}
+
+/** PUT /v1/pushed-pods, 400: nothing has been changed. */
+export interface PushRefusal extends ApiError {
+  readonly problems: readonly PushProblem[];
+}
+
+export interface PushProblem {
+  /** Of what was sent, counted from 1; null where no line can be named. */
+  readonly line: number | null;
+  /** With the field's path where there is one: `spec.containers[0].image: Required value`. */
+  readonly message: string;
+}
+
 /** GET /v1/version */
 export interface VersionAnswer {
   readonly version: string;

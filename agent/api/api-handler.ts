@@ -1,14 +1,21 @@
 import type { IncomingMessage } from "node:http";
 import { isAbsolute } from "node:path";
 import { describeError, isCancelled, isPicoletError, PicoletError } from "../../protocol/errors.ts";
-import type { ImageImportAnswer, ImageList, ImageReport, VersionAnswer } from "../../protocol/local-api.ts";
+import type {
+  ImageImportAnswer,
+  ImageList,
+  ImageReport,
+  PushRefusal,
+  VersionAnswer,
+} from "../../protocol/local-api.ts";
 import type { Clock } from "../../protocol/ports.ts";
 import type { ImageInfo } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { ContainerLogs } from "../core/container-logs.ts";
 import { podObject } from "../core/pod-object.ts";
+import type { PushedPods } from "../core/pushed-pods.ts";
 import type { AgentView, ImageStore } from "./agent-view.ts";
 import { ANY_NAMESPACE, findPod, statusAnswer } from "./pod-objects.ts";
-import { type ApiRequest, parseRequest, type Query, readJsonBody } from "./request-input.ts";
+import { type ApiRequest, MAX_PUSH_BYTES, parseRequest, type Query, readJsonBody, readText } from "./request-input.ts";
 import {
   DEFAULT_EVENT_LIMIT,
   type EventFilter,
@@ -20,7 +27,7 @@ import {
 } from "./watches.ts";
 
 export type Answer =
-  | { readonly kind: "json"; readonly body: unknown }
+  | { readonly kind: "json"; readonly body: unknown; readonly refused?: true }
   /** Of known end. */
   | { readonly kind: "pieces"; readonly pieces: Iterable<string> }
   | {
@@ -47,7 +54,7 @@ type Handler = (
 ) => Promise<Answer> | Answer;
 
 interface Route {
-  readonly method: "GET" | "POST";
+  readonly method: "GET" | "POST" | "PUT";
   /** `*` is any one segment. */
   readonly path: readonly string[];
   readonly handle: Handler;
@@ -63,6 +70,11 @@ const ROUTES: readonly Route[] = [
     method: "POST",
     path: ["images", "import"],
     handle: (api, { query }, message, signal) => api.importImage(query, message, signal),
+  },
+  {
+    method: "PUT",
+    path: ["pushed-pods"],
+    handle: (api, { query }, message) => api.pushPods(query, message),
   },
   {
     method: "GET",
@@ -81,14 +93,24 @@ const ROUTES: readonly Route[] = [
   },
 ];
 
+export interface ApiHandlerComponents {
+  readonly view: AgentView;
+  readonly logs: ContainerLogs;
+  readonly clock: Clock;
+  /** `undefined`: nobody may send pods. */
+  readonly pushed?: PushedPods;
+}
+
 /** What the local API answers to one request; knows HTTP's requests, not its answers. */
 export class ApiHandler {
   readonly #view: AgentView;
   readonly #logs: ContainerLogs;
   readonly #clock: Clock;
+  readonly #pushed: PushedPods | undefined;
 
-  constructor(components: { readonly view: AgentView; readonly logs: ContainerLogs; readonly clock: Clock }) {
+  constructor(components: ApiHandlerComponents) {
     this.#view = components.view;
+    this.#pushed = components.pushed;
     this.#logs = components.logs;
     this.#clock = components.clock;
   }
@@ -202,6 +224,20 @@ export class ApiHandler {
     }
     const why = refusals.length === 0 ? "this node has no runtime" : refusals.join("; ");
     throw new PicoletError("unimplemented", `cannot import ${path}: ${why}`);
+  }
+
+  async pushPods(query: Query, message: IncomingMessage): Promise<Answer> {
+    const dryRun = query.flag("dryRun");
+    query.end();
+    if (this.#pushed === undefined) throw new PicoletError("unimplemented", "this agent takes no pods here");
+    const outcome = this.#pushed.replace(await readText(message, MAX_PUSH_BYTES), { dryRun });
+    if (outcome.ok) return { kind: "json", body: outcome.answer };
+    const { problems } = outcome;
+    const error = {
+      code: "invalid",
+      message: `${problems.length} problem${problems.length === 1 ? "" : "s"}; nothing has been changed`,
+    } as const;
+    return { kind: "json", body: { error, problems } satisfies PushRefusal, refused: true };
   }
 
   #eventFilter(namespace: string | undefined, name: string | undefined): EventFilter {

@@ -11,8 +11,9 @@ import { agentPod, FakeAgentView, imageStore, NOW_MS, observedContainer } from "
 import { podOf } from "../../test/support/pods.ts";
 import { RecordedLog } from "../../test/support/recorders.ts";
 import { VirtualClock } from "../../test/support/virtual-clock.ts";
+import type { PushedPods } from "../core/pushed-pods.ts";
 import { LocalApi, MAX_CONNECTIONS, MAX_STREAMS } from "./local-api.ts";
-import { MAX_BODY_BYTES } from "./request-input.ts";
+import { MAX_BODY_BYTES, MAX_PUSH_BYTES } from "./request-input.ts";
 
 interface Reply {
   readonly status: number;
@@ -24,9 +25,16 @@ class Bench {
   readonly log = new RecordedLog();
   readonly dir = mkdtempSync(join(tmpdir(), "picolet-api-"));
   readonly socketPath = join(this.dir, "picolet.sock");
+  onPush: PushedPods["replace"] = (_text, { dryRun }) => ({ ok: true, answer: { dryRun, items: [] } });
   readonly controller = new AbortController();
   readonly api = new LocalApi(
-    { clock: new VirtualClock(NOW_MS), log: this.log, view: this.view, logs: this.view.logs },
+    {
+      clock: new VirtualClock(NOW_MS),
+      log: this.log,
+      view: this.view,
+      logs: this.view.logs,
+      pushed: { replace: (text, options) => this.onPush(text, options) },
+    },
     { socketPath: this.socketPath },
   );
   readonly running: Promise<void> = this.api.run(this.controller.signal);
@@ -420,6 +428,42 @@ for (const [path, options, status, code] of [
     assert.deepEqual((await bench.error(path, options)).slice(0, 2), [status, code]);
   });
 }
+
+test("pods that are sent are handed on as they came; what is wrong with them comes back", async (t) => {
+  const bench = await Bench.start(t);
+  const sent: unknown[] = [];
+  const taken = bench.onPush;
+  bench.onPush = (text, options) => {
+    sent.push([text, options]);
+    return taken(text, options);
+  };
+  const put = (body: string, query = "") => bench.json(`/v1/pushed-pods${query}`, { method: "PUT", body });
+  assert.deepEqual(await put("kind: Pöd\n"), [200, { dryRun: false, items: [] }]);
+  assert.deepEqual(await put("", "?dryRun=true"), [200, { dryRun: true, items: [] }]);
+  assert.deepEqual(sent, [
+    ["kind: Pöd\n", { dryRun: false }],
+    ["", { dryRun: true }],
+  ]);
+  bench.onPush = () => ({ ok: false, problems: [{ line: 3, message: "spec: Required value" }] });
+  assert.deepEqual(await put("x"), [
+    400,
+    {
+      error: { code: "invalid", message: "1 problem; nothing has been changed" },
+      problems: [{ line: 3, message: "spec: Required value" }],
+    },
+  ]);
+  bench.onPush = () => {
+    throw new PicoletError("resource_exhausted", "cannot store the pods", { retryable: true });
+  };
+  assert.deepEqual((await bench.error("/v1/pushed-pods", { method: "PUT", body: "x" })).slice(0, 2), [
+    429,
+    "resource_exhausted",
+  ]);
+  const [status, code] = await bench.error("/v1/pushed-pods", { method: "PUT", body: "x".repeat(MAX_PUSH_BYTES + 1) });
+  assert.deepEqual([status, code], [429, "resource_exhausted"]);
+  assert.equal((await bench.error("/v1/pushed-pods?force=1", { method: "PUT", body: "" }))[0], 400);
+  assert.equal((await bench.error("/v1/pushed-pods"))[0], 501);
+});
 
 test("a fault of our own is answered, logged, and harms no later request", async (t) => {
   const bench = await Bench.start(t);

@@ -6,6 +6,7 @@ import { describeError, type ErrorCode, isCancelled, PicoletError } from "../../
 import type { ApiError } from "../../protocol/local-api.ts";
 import type { Clock, Log } from "../../protocol/ports.ts";
 import type { ContainerLogs } from "../core/container-logs.ts";
+import type { PushedPods } from "../core/pushed-pods.ts";
 import type { AgentView } from "./agent-view.ts";
 import { type Answer, ApiHandler } from "./api-handler.ts";
 import { listenOnSocket } from "./unix-socket.ts";
@@ -15,6 +16,8 @@ export interface LocalApiComponents {
   readonly log: Log;
   readonly view: AgentView;
   readonly logs: ContainerLogs;
+  /** Where pods that are sent go; `undefined`: they are refused. */
+  readonly pushed?: PushedPods;
 }
 
 export interface LocalApiInit {
@@ -136,7 +139,7 @@ export class LocalApi implements Component {
     switch (answer.kind) {
       case "json":
         response.setTimeout(ANSWER_TIMEOUT_MS, () => response.destroy());
-        response.setHeader("content-type", "application/json");
+        response.writeHead(answer.refused === true ? HTTP_STATUS.invalid : 200, { "content-type": "application/json" });
         response.end(`${JSON.stringify(answer.body)}\n`);
         return;
       case "pieces":

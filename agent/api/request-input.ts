@@ -2,8 +2,10 @@
 import type { IncomingMessage } from "node:http";
 import { PicoletError } from "../../protocol/errors.ts";
 
-/** The only body there is names a file and an image; 64 KiB is 16 times the longest path. */
+/** Names a file and an image; 64 KiB is 16 times the longest path. */
 export const MAX_BODY_BYTES = 64 * 1024;
+/** Pods, as much of them as in one manifest file: a node's 110 pods of 10 KB. A longer body is refused. */
+export const MAX_PUSH_BYTES = 1024 * 1024;
 
 export interface ApiRequest {
   readonly method: string;
@@ -76,20 +78,24 @@ export class Query {
   }
 }
 
-/** @throws `resource_exhausted` for a body above MAX_BODY_BYTES, `invalid` for one that is no JSON object. */
-export async function readJsonBody(message: IncomingMessage): Promise<Readonly<Record<string, unknown>>> {
+/** @throws `resource_exhausted` for a body above `maxBytes` */
+export async function readText(message: IncomingMessage, maxBytes: number): Promise<string> {
   const chunks: Buffer[] = [];
   let size = 0;
   for await (const chunk of message as AsyncIterable<Buffer>) {
     size += chunk.length;
-    if (size > MAX_BODY_BYTES) {
-      throw new PicoletError("resource_exhausted", `the body is larger than ${MAX_BODY_BYTES} bytes`);
-    }
+    if (size > maxBytes) throw new PicoletError("resource_exhausted", `the body is larger than ${maxBytes} bytes`);
     chunks.push(chunk);
   }
+  return Buffer.concat(chunks).toString("utf8");
+}
+
+/** @throws `resource_exhausted` for a body above MAX_BODY_BYTES, `invalid` for one that is no JSON object. */
+export async function readJsonBody(message: IncomingMessage): Promise<Readonly<Record<string, unknown>>> {
+  const text = await readText(message, MAX_BODY_BYTES);
   let body: unknown;
   try {
-    body = JSON.parse(Buffer.concat(chunks).toString("utf8"));
+    body = JSON.parse(text);
   } catch (error) {
     throw new PicoletError("invalid", "the body is no JSON", { cause: error });
   }

@@ -42,6 +42,16 @@ export class AgentClient {
     return (await this.#json(path, "POST", JSON.stringify(body), timeout)) as T;
   }
 
+  /** @returns the agent's own words also where it refuses what was sent for what is in it. */
+  async put<T, R extends ApiError>(path: string, text: string, timeout: Millis): Promise<T | R> {
+    const { head, body } = await this.#exchange(path, "PUT", text, timeout, false);
+    const value = this.#parse(await collect(body));
+    if (head.status === 200) return value as T;
+    if (!isApiError(value)) throw this.#foreign(`status ${head.status}`);
+    if ("problems" in value) return value as R;
+    throw new PicoletError(value.error.code, value.error.message);
+  }
+
   /** A body that may take its time; only its head is awaited. `notice` is for the user's eyes. */
   async stream(path: string): Promise<{ readonly notice: string; readonly chunks: AsyncGenerator<Buffer> }> {
     const { head, body } = await this.#exchange(path, "GET", undefined, this.#init.timeout, true);

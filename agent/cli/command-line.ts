@@ -62,7 +62,10 @@ export function parseCommandLine<C extends CommandShape>(
 ): CommandLine<C> {
   if (words.length > MAX_WORDS) throw usageError(`more than ${MAX_WORDS} arguments`);
   const all = [...globals, ...commands.flatMap((each) => each.flags)];
-  const { positionals, flags } = scan(words, all);
+  const first = scan(words, all);
+  // One short flag can be another command's, with a value: read again once the command is known.
+  const guess = commands.find((each) => each.words.every((word, index) => first.positionals[index] === word));
+  const { positionals, flags } = guess === undefined ? first : scan(words, [...guess.flags, ...all]);
   if (positionals.length === 0) {
     checkFlags(flags, "", globals);
     return { command: undefined, arguments: new Arguments([], flags) };
@@ -72,7 +75,7 @@ export function parseCommandLine<C extends CommandShape>(
   return { command, arguments: new Arguments(positionals.slice(command.words.length), flags) };
 }
 
-/** Flags of one name mean the same, in whatever command; so they can be told from values before it is known. */
+/** Long flags of one name mean the same in whatever command; of short ones the first of `all` counts. */
 function scan(words: readonly string[], all: readonly Flag[]): { positionals: string[]; flags: Map<string, string> } {
   const positionals: string[] = [];
   const flags = new Map<string, string>();

@@ -206,6 +206,29 @@ runtime that can run it takes it.`,
   run: async (context, input) => (await import("./images-command.ts")).runImageImport(context, input),
 };
 
+const apply: Command = {
+  words: ["apply"],
+  operands: "-f FILE",
+  atLeast: 0,
+  atMost: 0,
+  summary: "run the pods of a file, and no longer those of the last one",
+  details: `FILE holds Pods or Lists of them, in YAML or JSON; - is standard input. What is
+applied replaces all that was applied before; pods of manifests and of the API
+server are left alone. It is taken whole, or nothing changes. A List without
+items removes all that was applied. Applied pods run again after a reboot.`,
+  flags: [
+    { name: "filename", short: "f", value: "FILE", help: "the pods; - for standard input" },
+    { name: "dry-run", help: "only say what would change, and what is wrong" },
+    output("json", "yaml"),
+  ],
+  examples: [
+    ["edgectl apply -f pods.yaml", "these pods and no others"],
+    ["edgectl apply -f - --dry-run < pods.yaml", "only check them"],
+  ],
+  completes: ["files"],
+  run: async (context, input) => (await import("./apply-command.ts")).runApply(context, input),
+};
+
 const version: Command = {
   words: ["version"],
   operands: "",
@@ -254,6 +277,7 @@ export const COMMANDS: readonly Command[] = [
   describe,
   logs,
   events,
+  apply,
   imageList,
   imageImport,
   version,

@@ -63,7 +63,9 @@ function readLine(words: readonly string[], commands: readonly Command[]): Parti
       values.set(open.name, word);
       open = undefined;
     } else if (word.startsWith("-")) {
-      open = all.find((each) => each.value !== undefined && (word === `--${each.name}` || word === `-${each.short}`));
+      const own = commands.find((each) => each.words.every((own, index) => positionals[index] === own))?.flags ?? [];
+      const meant = [...own, ...all].find((each) => word === `--${each.name}` || word === `-${each.short}`);
+      open = meant?.value === undefined ? undefined : meant;
     } else positionals.push(word);
   }
   return { current: last === "=" ? "" : last, positionals, values, flag: open };
@@ -106,7 +108,7 @@ async function flagValues(
   command: Command | undefined,
   client: AgentClient,
 ): Promise<string[]> {
-  if (flag.name === "socket") return [FILES];
+  if (flag.name === "socket" || flag.name === "filename") return [FILES];
   if (flag.name === "namespace") {
     const { items } = await client.get<PodList>("/v1/pods");
     return [...new Set(items.map((each) => each.metadata.namespace))];

@@ -20,6 +20,8 @@ export interface Context {
   /** Milliseconds since the epoch. */
   readonly now: () => number;
   readonly workingDirectory: string;
+  /** Standard input. */
+  readonly input: () => AsyncIterable<Buffer>;
 }
 
 export const widthOf = (context: Context): number => context.terminal.columns ?? DEFAULT_WIDTH;

@@ -13,4 +13,5 @@ void runEdgectl(process.argv.slice(2), {
   clock: { wall: () => new Date() },
   environment: process.env,
   workingDirectory: process.cwd(),
+  input: () => process.stdin,
 }).then((code) => process.exit(code));

@@ -18,6 +18,7 @@ export interface Surroundings {
   readonly clock: Pick<Clock, "wall">;
   readonly environment: Readonly<Record<string, string | undefined>>;
   readonly workingDirectory: string;
+  readonly input: () => AsyncIterable<Buffer>;
 }
 
 /** Runs one command line, without the program's name. @returns the exit code; everything wrong is said by then. */
@@ -40,6 +41,7 @@ export async function runEdgectl(words: readonly string[], around: Surroundings)
         terminal: around.terminal,
         now: () => around.clock.wall().getTime(),
         workingDirectory: around.workingDirectory,
+        input: around.input,
       },
       line.arguments,
     );

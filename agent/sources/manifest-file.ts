@@ -31,7 +31,7 @@ interface Changing {
   readonly isChanging: boolean;
 }
 
-export interface LookInit extends Omit<StaticPodInit, "origin"> {
+export interface LookInit extends Omit<StaticPodInit, "origin" | "source"> {
   readonly nowMs: number;
 }
 
@@ -124,7 +124,7 @@ export class ManifestFile {
       this.#changing = undefined;
       return this.#same(this.#read);
     }
-    const made = podsOf(content.text, { ...init, origin: this.#path });
+    const made = podsOf(content.text, { ...init, source: "file", origin: this.#path });
     if (made.problems.length > 0) {
       const left = HALF_WRITTEN_QUIET_MS - quietSince(change);
       if (left > 0) return this.#unsettled(left, changing, init.nowMs);
@@ -151,11 +151,13 @@ function changeOf(
   return { before, now, quietMs: init.nowMs - lastAtMs, ageMs, isWritten, isChanging };
 }
 
-function podsOf(
+/** @param empty what is wrong with a text that holds nothing; that of a file unless given */
+export function podsOf(
   text: string,
   init: StaticPodInit,
+  empty?: string,
 ): { readonly pods: readonly DesiredPod[]; readonly problems: readonly ManifestProblem[] } {
-  const manifest = readManifest(text);
+  const manifest = readManifest(text, empty);
   if (!manifest.ok) return { pods: [], problems: manifest.problems };
   const pods: DesiredPod[] = [];
   const problems: ManifestProblem[] = [];

@@ -28,8 +28,9 @@ const EMPTY = "holds no pod; to remove the pods of a file, delete the file";
 /**
  * The pods of one text: Pod, List and PodList, in YAML documents or as JSON. A manifest is taken whole or not at all; all
  * problems at once. Never throws.
+ * @param empty what is wrong with a text that holds nothing
  */
-export function readManifest(text: string): Manifest {
+export function readManifest(text: string, empty = EMPTY): Manifest {
   const pods: ManifestPod[] = [];
   const problems: ManifestProblem[] = [];
   try {
@@ -40,7 +41,7 @@ export function readManifest(text: string): Manifest {
       readObject({ document, path: "", value: document.value }, pods, problems);
       if (problems.length >= MAX_PROBLEMS) break;
     }
-    if (documents === 0) problems.push({ position: undefined, message: EMPTY });
+    if (documents === 0) problems.push({ position: undefined, message: empty });
   } catch (error) {
     if (!(error instanceof SyntaxProblem)) throw error;
     problems.push({ position: error.position, message: error.message });

@@ -14,6 +14,7 @@ spec:
 `;
 const INIT: StaticPodInit = {
   nodeName: "Node-7",
+  source: "file",
   origin: "/manifests/web.yaml",
   seenBefore: () => undefined,
   now: new Date("2026-01-02T03:04:05Z"),

@@ -1,7 +1,7 @@
 import { hash } from "node:crypto";
 import type { Pod, Toleration } from "../../protocol/pod.ts";
 import { type PodUid, podUid } from "../../protocol/ports.ts";
-import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { DesiredPod, SourceId } from "../../runtime-adapters/contract/runtime-adapter.ts";
 
 /** As the kubelet names them: pkg/kubelet/types/pod_update.go. */
 const CONFIG_SOURCE = "kubernetes.io/config.source";
@@ -19,7 +19,8 @@ const HASH_LENGTH = 32;
 
 export interface StaticPodInit {
   readonly nodeName: string;
-  /** Absolute path of the manifest. */
+  readonly source: Exclude<SourceId, "api">;
+  /** Absolute path of the manifest, a URL; for messages. */
   readonly origin: string;
   /** When the pod of this uid was first seen, if it was before; RFC 3339. */
   readonly seenBefore: (uid: PodUid) => string | undefined;
@@ -47,20 +48,20 @@ export function staticPod(written: unknown, pod: Pod, init: StaticPodInit): Stat
       "Invalid value: must consist of letters, digits, '-', '_' and '.'; or leave it out to have one made";
     return { ok: false, path: "metadata.uid", message };
   }
-  const uid = podUid(given === "" ? hashOf(written, pod, init.nodeName) : given);
+  const uid = podUid(given === "" ? hashOf(written, pod, init) : given);
   const seen = init.seenBefore(uid) ?? init.now.toISOString();
   const annotations = {
     ...pod.metadata.annotations,
     [CONFIG_HASH]: uid,
     [CONFIG_SEEN]: seen,
-    [CONFIG_SOURCE]: "file",
+    [CONFIG_SOURCE]: init.source,
   };
   const made: Pod = {
     ...pod,
     metadata: { ...pod.metadata, name, uid, annotations },
     spec: { ...pod.spec, nodeName: init.nodeName, tolerations: withToleration(pod.spec.tolerations ?? []) },
   };
-  return { ok: true, desired: { uid, source: "file", origin: init.origin, pod: made } };
+  return { ok: true, desired: { uid, source: init.source, origin: init.origin, pod: made } };
 }
 
 export const configSeen = ({ pod }: DesiredPod): string | undefined => pod.metadata.annotations?.[CONFIG_SEEN];
@@ -72,9 +73,9 @@ function withToleration(tolerations: readonly Toleration[]): readonly Toleration
   return isThere ? tolerations : [...tolerations, TOLERATION];
 }
 
-function hashOf(written: unknown, pod: Pod, nodeName: string): string {
+function hashOf(written: unknown, pod: Pod, { source, nodeName }: StaticPodInit): string {
   const { namespace, name } = pod.metadata;
-  const whole = JSON.stringify(["file", nodeName, namespace, name, canonical(written, "status")]);
+  const whole = JSON.stringify([source, nodeName, namespace, name, canonical(written, "status")]);
   return hash("sha256", whole, "hex").slice(0, HASH_LENGTH);
 }
 

@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { appendFileSync, mkdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
+import { Readable } from "node:stream";
 import { type TestContext, test } from "node:test";
 import { COMMANDS } from "../../agent/cli/commands.ts";
 import { PicoletError } from "../../protocol/errors.ts";
@@ -381,4 +382,59 @@ test("completion knows commands, flags, their values, and asks the agent for nam
   await bench.stopAgent();
   assert.deepEqual(await complete("logs", "w"), []);
   assert.deepEqual(await complete("st"), ["status"]);
+});
+
+const appliedPod = (name: string, image: string): string =>
+  JSON.stringify({ apiVersion: "v1", kind: "Pod", metadata: { name }, spec: { containers: [{ name: "app", image }] } });
+
+test("apply says what became of each pod, from a file and from standard input", async (t) => {
+  const bench = await EdgectlBench.start(t);
+  const file = join(bench.directory, "pods.json");
+  writeFileSync(file, appliedPod("web", "example/web:1"));
+  const first = await bench.run(["apply", "-f", file]);
+  assert.deepEqual(first, { code: 0, out: "pod/web-edge-1 created\n", error: "" });
+  assert.equal((await bench.run(["apply", `--filename=${file}`])).out, "pod/web-edge-1 unchanged\n");
+  bench.input = Readable.from([Buffer.from(appliedPod("web", "example/web:2"))]);
+  const dry = await bench.run(words("apply --dry-run -f -"));
+  assert.deepEqual([dry.code, dry.out], [0, "pod/web-edge-1 configured (dry run)\n"]);
+  assert.equal((await bench.run(["apply", "-f", file])).out, "pod/web-edge-1 unchanged\n", "nothing has changed");
+  bench.input = Readable.from([Buffer.from('{"apiVersion":"v1",'), Buffer.from('"kind":"List","items":[]}')]);
+  const gone = await bench.run(words("apply -f - -o json"));
+  const { items } = JSON.parse(gone.out) as { items: { name: string; change: string }[] };
+  assert.deepEqual(
+    items.map(({ name, change }) => [name, change]),
+    [["web-edge-1", "removed"]],
+  );
+  assert.equal(bench.store.desired.current.pods.size, 0);
+});
+
+test("apply names each problem with its place, and changes nothing then", async (t) => {
+  const bench = await EdgectlBench.start(t);
+  const file = join(bench.directory, "pods.yaml");
+  writeFileSync(file, "apiVersion: v1\nkind: Pod\nmetadata:\n  name: Web\nspec:\n  containers: []\n");
+  const { code, out, error } = await bench.run(["apply", "-f", file]);
+  assert.deepEqual([code, out], [1, ""]);
+  const lines = error.trimEnd().split("\n");
+  assert.equal(lines.length, 2);
+  assert.ok(lines[0]?.startsWith(`edgectl: ${file}:4: metadata.name: Invalid value: "Web"`), lines[0]);
+  assert.equal(lines[1], `edgectl: ${file}:6: spec.containers: Required value`);
+  const machine = await bench.run(["apply", "-f", file, "-o", "json"]);
+  assert.equal(machine.code, 1);
+  assert.equal((JSON.parse(machine.out) as { problems: unknown[] }).problems.length, 2);
+  assert.equal(bench.store.desired.current.pods.size, 0);
+});
+
+test("apply ends with 64 when nothing is named, 1 when it cannot be read or is too long, 2 without an agent", async (t) => {
+  const bench = await EdgectlBench.start(t);
+  const outcome = async (line: string): Promise<string> => {
+    const { code, error } = await bench.run(words(line));
+    return `${code} ${error.split("\n")[0]}`;
+  };
+  assert.equal(await outcome("apply"), "64 edgectl: apply needs -f FILE, or -f - for standard input");
+  assert.match(await outcome("apply -f /nowhere/pods.yaml"), /^1 edgectl: cannot read \/nowhere\/pods.yaml: ENOENT/);
+  bench.input = Readable.from([Buffer.alloc(1024 * 1024), Buffer.alloc(1)]);
+  assert.match(await outcome("apply -f -"), /^1 edgectl: pods of more than 1048576 bytes/);
+  bench.input = Readable.from([Buffer.from("x")]);
+  await bench.stopAgent();
+  assert.match(await outcome("apply -f -"), /^2 edgectl: there is no socket/);
 });

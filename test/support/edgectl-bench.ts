@@ -2,11 +2,14 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { Readable } from "node:stream";
 import type { TestContext } from "node:test";
 import { LocalApi } from "../../agent/api/local-api.ts";
 import type { Terminal } from "../../agent/cli/context.ts";
 import { runEdgectl } from "../../agent/cli/run-edgectl.ts";
+import { PushSource } from "../../agent/sources/push-source.ts";
 import { FakeAgentView, NOW_MS } from "./fake-agent-view.ts";
+import { MemoryDesiredStore } from "./memory-desired-store.ts";
 import { RecordedLog } from "./recorders.ts";
 import { VirtualClock } from "./virtual-clock.ts";
 
@@ -47,7 +50,11 @@ export interface Outcome {
 export class EdgectlBench {
   readonly view = new FakeAgentView();
   readonly log = new RecordedLog();
+  /** Of pods that are applied. */
+  readonly store = new MemoryDesiredStore();
   readonly directory = mkdtempSync(join(tmpdir(), "picolet-cli-"));
+  /** What edgectl finds on its standard input. */
+  input: AsyncIterable<Buffer> = Readable.from([]);
   readonly socketPath = join(this.directory, "picolet.sock");
   readonly #controller = new AbortController();
   #running: Promise<void> | undefined;
@@ -58,10 +65,10 @@ export class EdgectlBench {
       await bench.stopAgent();
       rmSync(bench.directory, { recursive: true });
     });
-    const api = new LocalApi(
-      { clock: new VirtualClock(NOW_MS), log: bench.log, view: bench.view, logs: bench.view.logs },
-      { socketPath: bench.socketPath },
-    );
+    const clock = new VirtualClock(NOW_MS);
+    const { log, view, store } = bench;
+    const pushed = new PushSource({ clock, log, store }, { nodeName: view.nodeName });
+    const api = new LocalApi({ clock, log, view, logs: view.logs, pushed }, { socketPath: bench.socketPath });
     await api.listen();
     bench.#running = api.run(bench.#controller.signal);
     return bench;
@@ -78,6 +85,7 @@ export class EdgectlBench {
       clock: new VirtualClock(NOW_MS),
       environment: { PICOLET_SOCKET: this.socketPath },
       workingDirectory: "/home/user",
+      input: () => this.input,
     });
   }
 
