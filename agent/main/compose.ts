@@ -31,6 +31,7 @@ import { CgroupTree } from "../resources/cgroup-tree.ts";
 import { PodCgroups } from "../resources/pod-cgroups.ts";
 import { CorrectedClock } from "../security/corrected-clock.ts";
 import { FileSource } from "../sources/file-source.ts";
+import { PushSource } from "../sources/push-source.ts";
 import { StatusManager } from "../status/status-manager.ts";
 import { Store } from "../store/store.ts";
 import { KubeletAnswers } from "../streams/kubelet-answers.ts";
@@ -300,7 +301,7 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
   const { nodeName } = configuration;
   const startedAt = clock.wall();
   for (const folder of [args.rootDir, configuration.podLogsDir]) mkdirSync(folder, { recursive: true });
-  const store = new Store({ clock, log }, { path: join(args.rootDir, "picolet.db") });
+  const store = new Store({ clock, log }, { path: join(args.rootDir, "picolet.db"), nodeName });
   const { desired, events, statuses: outbox, state } = store;
   const node = await lookAround(ports, init);
   const link = await makeHubLink(ports, init, store);
@@ -332,6 +333,7 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     { router, runtimes, desired, statuses, conditions: conditions.conditions, events, problems, tunnel: link },
     { ...init, capacity: node.capacity, memoryBytes: node.machine.memoryBytes, startedAt },
   );
+  const pushed = new PushSource({ clock, log, store: desired }, { nodeName });
   const sweeps: OrphanSweepComponents["sweeps"] = [
     (known, stop) => environment.sweep(known, stop),
     (known) => cgroups.sweep(known),
@@ -358,7 +360,7 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     store,
     ...adapters.map(whileItRuns),
     new StoreEvents({ state, events }, { nodeName }),
-    new LocalApi({ clock, log, view, logs: new PodLogs({ pods: view }) }, { socketPath: args.socketPath }),
+    new LocalApi({ clock, log, view, logs: new PodLogs({ pods: view }), pushed }, { socketPath: args.socketPath }),
     conditions,
     runtimes,
     pleg,
