@@ -7,14 +7,19 @@ import type { RuntimeStream } from "../../runtime-adapters/contract/runtime-adap
 
 type Upgrade = Extract<RuntimeStream, { kind: "upgrade" }>;
 
-/** What is read from the runtime at once; each session has one such buffer and at most one piece under way. */
+/** What is read from the runtime at once; each session has one such buffer. */
 const READ_BUFFER_BYTES = 32 * 1024;
+/**
+ * Pieces read ahead of the tunnel; with them a session holds 128 KiB at most. More than one, because what a command said
+ * last has to be read before a write finds that the runtime has gone: Node then throws away what is unread.
+ */
+const MAX_PIECES = 3;
 
 /** A connection to the runtime's streaming server that is read only as fast as its bytes are taken. */
 export class RuntimeConnection implements Disposable {
   readonly #socket: Socket;
-  #piece: Uint8Array | undefined;
-  #end: { readonly error: Error | undefined } | undefined;
+  readonly #pieces: Uint8Array[] = [];
+  #ended = false;
   #wake: (() => void) | undefined;
 
   private constructor(target: Upgrade) {
@@ -23,16 +28,16 @@ export class RuntimeConnection implements Disposable {
       buffer: Buffer.allocUnsafeSlow(READ_BUFFER_BYTES),
       callback: (length: number, buffer: Uint8Array): boolean => {
         // The buffer is filled again while the piece waits for the tunnel's credit.
-        this.#piece = Uint8Array.prototype.slice.call(buffer, 0, length);
+        this.#pieces.push(Uint8Array.prototype.slice.call(buffer, 0, length));
         this.#wake?.();
-        return false;
+        return this.#pieces.length < MAX_PIECES;
       },
     };
     this.#socket = connect({ host: target.host, port: target.port, onread, allowHalfOpen: true });
     this.#socket.setNoDelay(true);
-    this.#socket.on("error", (error) => this.#finish(error));
-    this.#socket.on("end", () => this.#finish(undefined));
-    this.#socket.on("close", () => this.#finish(undefined));
+    // Runtimes close with what they have not read, which resets the connection: all the same an end. What went wrong, if
+    // anything, is said in the protocol that is carried.
+    for (const event of ["error", "end", "close"]) this.#socket.on(event, () => this.#finish());
     // Its end is only seen by who reads.
     this.#socket.resume();
   }
@@ -63,29 +68,24 @@ export class RuntimeConnection implements Disposable {
     }
   }
 
-  /** The next bytes, of memory of their own; undefined at the end. */
+  /** The next bytes, of memory of their own; undefined when the connection has ended, in whatever way. */
   async read(): Promise<Uint8Array | undefined> {
-    while (this.#piece === undefined && this.#end === undefined) {
+    while (this.#pieces.length === 0 && !this.#ended) {
       await new Promise<void>((resolve) => {
         this.#wake = resolve;
       });
     }
-    const piece = this.#piece;
-    this.#piece = undefined;
-    if (piece !== undefined) {
-      if (!this.#socket.destroyed) this.#socket.resume();
-      return piece;
-    }
-    if (this.#end?.error !== undefined) {
-      throw new PicoletError("unavailable", "the container runtime broke the stream off", { cause: this.#end.error });
-    }
-    return undefined;
+    const piece = this.#pieces.shift();
+    if (piece !== undefined && !this.#socket.destroyed) this.#socket.resume();
+    return piece;
   }
 
-  /** Resolves when the socket can take more; at once when it is gone, which `read` tells of. */
-  write(bytes: Uint8Array): Promise<void> | undefined {
-    if (this.#socket.destroyed || this.#socket.write(bytes)) return undefined;
-    return new Promise((resolve) => {
+  /** Resolves when more can be taken; at once when the runtime has gone, which `read` tells of. */
+  async write(bytes: Uint8Array): Promise<void> {
+    // Lets what has come be read first.
+    await new Promise((resolve) => setImmediate(resolve));
+    if (this.#ended || this.#socket.write(bytes)) return;
+    await new Promise<void>((resolve) => {
       const done = (): void => {
         this.#socket.off("drain", done);
         this.#socket.off("close", done);
@@ -104,8 +104,8 @@ export class RuntimeConnection implements Disposable {
     this.#socket.destroy();
   }
 
-  #finish(error: Error | undefined): void {
-    this.#end ??= { error };
+  #finish(): void {
+    this.#ended = true;
     this.#wake?.();
   }
 }

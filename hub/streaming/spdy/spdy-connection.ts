@@ -42,8 +42,9 @@ interface Opening {
 /**
  * One SPDY/3.1 connection over any pipe, from the moment after the upgrade.
  *
- * Flow control: what is consumed is given back with WINDOW_UPDATE. The peer's windows are heeded only once it has sent
- * such itself: Go's spdystream (containerd, kubelet, kubectl) neither sends nor heeds them and leaves back-pressure to TCP.
+ * Flow control is for a peer that shows that it knows of it, by SETTINGS or WINDOW_UPDATE. Go's spdystream (containerd,
+ * kubelet, kubectl) does not: it leaves back-pressure to TCP, and closes with what it has not read, which makes TCP throw
+ * away what we have not read yet. So nothing is sent to it that nobody asked for.
  */
 export class SpdyConnection implements Disposable, StreamLink {
   readonly #pipe: BytePipe;
@@ -152,8 +153,9 @@ export class SpdyConnection implements Disposable, StreamLink {
     this.#giveBack(bytes);
     if (!this.#streams.has(stream.id)) return;
     const ofStream = (this.#consumedOf.get(stream.id) ?? 0) + bytes;
-    if (ofStream >= GIVE_BACK_BYTES) this.#sendSoon(() => windowUpdateFrame(stream.id, ofStream));
-    this.#consumedOf.set(stream.id, ofStream >= GIVE_BACK_BYTES ? 0 : ofStream);
+    const isDue = this.#isDue(ofStream);
+    if (isDue) this.#sendSoon(() => windowUpdateFrame(stream.id, ofStream));
+    this.#consumedOf.set(stream.id, isDue ? 0 : ofStream);
   }
 
   async #read(): Promise<void> {
@@ -225,9 +227,13 @@ export class SpdyConnection implements Disposable, StreamLink {
     this.#forgetIfOver(stream);
   }
 
+  #isDue(bytes: number): boolean {
+    return this.#peerHeedsWindows && bytes >= GIVE_BACK_BYTES;
+  }
+
   #giveBack(bytes: number): void {
     this.#consumed += bytes;
-    if (this.#consumed < GIVE_BACK_BYTES) return;
+    if (!this.#isDue(this.#consumed)) return;
     const delta = this.#consumed;
     this.#consumed = 0;
     this.#sendSoon(() => windowUpdateFrame(0, delta));

@@ -1,0 +1,181 @@
+/** Unmodified kubectl of both ages against the hub as kubelet endpoint, the agent's streams and a real containerd. */
+import assert from "node:assert/strict";
+import { createHash, randomBytes } from "node:crypto";
+import { once } from "node:events";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { connect } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { desiredPod } from "../../runtime-adapters/contract/conformance-bench.ts";
+import { KUBECTL_VERSIONS, type KubectlVersion } from "../../scripts/install-kubectl.ts";
+import { Containerd, containerdMissing } from "../support/containerd.ts";
+import { kubectlMissing } from "../support/fleet.ts";
+import { BUSYBOX_IMAGE } from "../support/image-archive.ts";
+import { Kubectl } from "../support/kubectl.ts";
+import { KubectlFront } from "../support/kubectl-front.ts";
+import { StreamingNode } from "../support/streaming-node.ts";
+
+const MIB = 1024 * 1024;
+const ECHO_PORT = 7010;
+const TIMEOUT = { timeout: 120_000 };
+const missing = containerdMissing();
+
+/** Counts, and answers whoever connects. */
+const PROGRAM = {
+  image: BUSYBOX_IMAGE,
+  command: [
+    "/bin/sh",
+    "-c",
+    `ln -s /bin/busybox /bin/tar; nc -ll -p ${ECHO_PORT} -e /bin/cat & trap 'exit 143' TERM; i=0; while :; do echo "line $i"; i=$((i+1)); sleep 0.1; done`,
+  ],
+  args: [],
+};
+const POD = desiredPod(PROGRAM, { name: "web" });
+
+let containerd: Containerd;
+let node: StreamingNode;
+let front: KubectlFront;
+let server = "";
+
+const sha = (bytes: Buffer): string => createHash("sha256").update(bytes).digest("hex");
+const kubectl = (version: KubectlVersion, ...args: readonly string[]): Kubectl => new Kubectl(version, server, args);
+
+/** Sends `text` through a forwarded port and waits until it has come back. */
+async function echoed(port: number, text: string): Promise<string> {
+  const socket = connect(port, "127.0.0.1");
+  let answer = "";
+  socket.on("data", (data: Buffer) => {
+    answer += data.toString("latin1");
+    if (answer.length >= text.length) socket.end();
+  });
+  socket.write(text);
+  await once(socket, "close");
+  return answer;
+}
+
+/** The agent's sessions and the tunnel's streams are over a moment after kubectl has its answer. */
+async function nothingLeft(): Promise<void> {
+  await node.bench.until("every stream to be over", async () =>
+    node.streams.sessions === 0 && node.fleet.underWay === 0 ? true : undefined,
+  );
+}
+
+if (missing !== undefined) {
+  test("kubectl through the hub", { skip: missing }, () => undefined);
+} else {
+  before(async () => {
+    containerd = await Containerd.start();
+    node = new StreamingNode(containerd);
+    await node.connect();
+    await node.run(POD, PROGRAM);
+    front = new KubectlFront(node.dialer, () => node.target());
+    server = await front.listen();
+    front.show(POD);
+  });
+  after(async () => {
+    await front[Symbol.asyncDispose]();
+    await node[Symbol.asyncDispose]();
+    await containerd[Symbol.asyncDispose]();
+  });
+  for (const version of KUBECTL_VERSIONS) {
+    const skip = kubectlMissing(version);
+    const title = (what: string): string => `kubectl ${version} ${what}`;
+
+    test(title("exec: outputs, exit code, input"), { skip, ...TIMEOUT }, async () => {
+      using run = kubectl(version, "exec", "web", "--", "/bin/sh", "-c", "echo out; echo err >&2; exit 7");
+      assert.equal(await run.exit(), 7);
+      assert.equal(run.stdout.toString(), "out\n");
+      assert.match(run.stderr, /^err\n/);
+      using cat = kubectl(version, "exec", "-i", "web", "--", "/bin/cat");
+      const input = randomBytes(3 * MIB);
+      assert.equal(await cat.end(input), 0);
+      assert.equal(sha(cat.stdout), sha(input));
+      await nothingLeft();
+    });
+
+    test(title("exec: of a container that there is not"), { skip, ...TIMEOUT }, async () => {
+      using run = kubectl(version, "exec", "web", "-c", "nope", "--", "/bin/true");
+      assert.equal(await run.exit(), 1);
+      assert.match(run.stderr, /Error from server \(NotFound\): container not found \("nope"\)/);
+      await nothingLeft();
+    });
+
+    test(title("exec -it on a terminal: its size, its input, its end"), { skip, ...TIMEOUT }, async () => {
+      using run = new Kubectl(version, server, ["exec", "-it", "web", "--", "/bin/sh"], true);
+      await run.says("# ");
+      run.type("echo $((6*7)); tty\n");
+      await run.says("42");
+      await run.says("/dev/pts/");
+      run.type("exit 5\n");
+      assert.equal(await run.exit(), 5);
+      await nothingLeft();
+    });
+
+    test(title("cp: megabytes both ways"), { skip, ...TIMEOUT }, async (context) => {
+      const folder = mkdtempSync(join(tmpdir(), "picolet-cp-"));
+      context.after(() => rmSync(folder, { recursive: true }));
+      const content = randomBytes(8 * MIB);
+      writeFileSync(join(folder, "up"), content);
+      using up = kubectl(version, "cp", join(folder, "up"), `default/web:/copy-${version}`);
+      assert.equal(await up.exit(), 0, up.stderr);
+      using down = kubectl(version, "cp", `default/web:/copy-${version}`, join(folder, "down"));
+      assert.equal(await down.exit(), 0, down.stderr);
+      assert.equal(sha(readFileSync(join(folder, "down"))), sha(content));
+      await nothingLeft();
+    });
+
+    test(title("port-forward: several connections at once, one refused"), { skip, ...TIMEOUT }, async () => {
+      using forward = kubectl(version, "port-forward", "web", `:${ECHO_PORT}`, ":9");
+      await forward.says("-> 9");
+      const ports = [...forward.stdout.toString().matchAll(/127\.0\.0\.1:(\d+) -> (\d+)/g)];
+      const portTo = (remote: number): number => Number(ports.find((each) => Number(each[2]) === remote)?.[1]);
+      const texts = Array.from({ length: 6 }, () => randomBytes(64 * 1024).toString("hex"));
+      const answers = await Promise.all(texts.map((text) => echoed(portTo(ECHO_PORT), text)));
+      assert.deepEqual(answers.map(sha_), texts.map(sha_));
+      assert.equal(await echoed(portTo(9), "x"), "");
+      await forward.says("error forwarding port 9");
+      forward.kill("SIGINT");
+      await forward.exit();
+      await nothingLeft();
+    });
+
+    test(title("attach shows what is written from now on"), { skip, ...TIMEOUT }, async () => {
+      using attach = kubectl(version, "attach", "web");
+      await attach.says("line ");
+      attach.kill("SIGINT");
+      await attach.exit();
+      await nothingLeft();
+    });
+
+    test(title("logs, and logs -f until it is left"), { skip, ...TIMEOUT }, async () => {
+      using tail = kubectl(version, "logs", "web", "--tail=1", "--timestamps");
+      assert.equal(await tail.exit(), 0);
+      assert.match(tail.stdout.toString(), /^\d{4}-\d\d-\d\dT[\d:.]+Z line \d+\n$/);
+      using follow = kubectl(version, "logs", "-f", "web", "--tail=0");
+      await follow.says("line ");
+      follow.kill("SIGINT");
+      await follow.exit();
+      using wrong = kubectl(version, "logs", "web", "-p");
+      assert.equal(await wrong.exit(), 1);
+      assert.match(wrong.stderr, /previous terminated container "main" in pod "web" not found/);
+      await nothingLeft();
+    });
+
+    test(title("is told of a node that is away"), { skip, ...TIMEOUT }, async () => {
+      node.fleet.disconnect("edge-1");
+      try {
+        using run = kubectl(version, "exec", "web", "--", "/bin/true");
+        assert.equal(await run.exit(), 1);
+        assert.match(run.stderr, /the agent of node edge-1 is away since \d{4}-/);
+        using logs = kubectl(version, "logs", "web");
+        assert.equal(await logs.exit(), 1);
+        assert.match(logs.stderr, /the agent of node edge-1 is away since \d{4}-/);
+      } finally {
+        await node.connect();
+      }
+    });
+  }
+}
+
+const sha_ = (text: string): string => sha(Buffer.from(text, "latin1"));
