@@ -72,7 +72,8 @@ const DURATION_RANGES: readonly Range[] = [
     1,
     300 * SECOND,
   ],
-  ["hub.heartbeatInterval", (c) => c.hub?.heartbeatInterval, 5 * SECOND, 300 * SECOND],
+  // A hub takes 75 s of silence for the end of a session.
+  ["hub.heartbeatInterval", (c) => c.hub?.heartbeatInterval, 5 * SECOND, 60 * SECOND],
   ["hub.reconnectBackoff.initial", (c) => c.hub?.reconnectBackoff.initial, 100, 60 * SECOND],
   ["hub.reconnectBackoff.max", (c) => c.hub?.reconnectBackoff.max, SECOND, 3600 * SECOND],
   ["wasm.transpileTimeout", (c) => c.wasm.transpileTimeout, 1, UNLIMITED],

@@ -248,7 +248,7 @@ for (const [text, problem] of [
     "hub: {server: 'https://a', tokenFile: /t, token: abcdef.0123456789abcdef, caFile: /c}",
     /hub.token: Forbidden: may not be specified together with tokenFile/,
   ],
-  ["hub: {server: 'https://a', heartbeatInterval: 1s}", /hub.heartbeatInterval: .* between 5s and 300s/],
+  ["hub: {server: 'https://a', heartbeatInterval: 1s}", /hub.heartbeatInterval: .* between 5s and 60s/],
   ["hub: {server: 'https://a', reconnectBackoff: {initial: 5s, max: 2s}}", /hub.reconnectBackoff.max: .* initial 5s/],
   ["nodeLabels: {kubernetes.io/role: x}", /nodeLabels\[kubernetes.io\/role\]: Forbidden: a node may not give itself/],
   ["nodeLabels: {'a b': x}", /nodeLabels\[a b\]: Invalid value: "a b": name part/],

@@ -139,6 +139,10 @@ export class Session implements StreamOpener {
     this.#up.end();
   }
 
+  get isRetired(): boolean {
+    return this.#phase === "retired";
+  }
+
   close(error: PicoletError): void {
     this.#mux.close(error);
   }

@@ -234,9 +234,10 @@ export class Tunnel implements Component {
     using wait = joinSignals(signal);
     const attempt = this.#tryToMove(until, hub, current, signal, wait.signal);
     const error = await Promise.race([current.ended, attempt]);
-    wait.abort();
+    // A hub that takes the new one ends the old one first.
+    if (!current.session.isRetired) wait.abort();
     await attempt;
-    // It may have been replaced in the meantime.
+    wait.abort();
     if (error !== undefined && this.#current === current) this.#lost(current, error);
   }
 

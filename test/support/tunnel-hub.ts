@@ -133,6 +133,12 @@ export class HubSession {
     this.mux.close(new PicoletError("unavailable", message));
   }
 
+  supersede(): void {
+    const message = "another session of this node has begun";
+    const farewell = { kind: "refusal", code: "superseded", message, retryAfterMs: 5000 } as const;
+    this.mux.close(new PicoletError("unavailable", message), farewell);
+  }
+
   releaseAcks(): void {
     for (const each of this.#held.splice(0)) this.send(each);
   }
@@ -153,6 +159,8 @@ export class HubSession {
     switch (message.kind) {
       case "hello":
         hub.hellos.push(message);
+        // One node has one session: the older one goes before the newer one is welcomed.
+        for (const each of hub.sessions) if (each !== this) each.supersede();
         this.welcome(message);
         return;
       case "inventory":
