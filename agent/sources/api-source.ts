@@ -1,5 +1,5 @@
 import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
-import { PicoletError } from "../../protocol/errors.ts";
+import { describeError, PicoletError } from "../../protocol/errors.ts";
 import { type FieldProblem, FieldProblems, formatProblems } from "../../protocol/field-problems.ts";
 import type { SourceProblem } from "../../protocol/local-api.ts";
 import { type ParsePodResult, parsePod } from "../../protocol/parse-pod.ts";
@@ -141,7 +141,15 @@ export class ApiSource implements RemoteObjects {
   }
 
   confirm(cursor: Cursor): void {
-    this.apply({ cursor, upserts: [], deletes: [] });
+    const { epoch, revision } = this.cursor;
+    const isKnown = revision === cursor.revision && equalBytes(epoch, cursor.epoch);
+    if (isKnown && this.#components.store.desired.current.synced.has("api")) return;
+    try {
+      this.apply({ cursor, upserts: [], deletes: [] });
+    } catch (error) {
+      // What was wanted goes on; the next word of the hub brings it up again.
+      this.#components.log.warn("cannot take the hub's word for what is here", { error: describeError(error) });
+    }
   }
 
   /** At the start: which Pod objects there are, and those that have no pod, which a newer picolet may be able to run. */

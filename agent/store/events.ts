@@ -203,6 +203,8 @@ export class Events implements EventStore, OutgoingEvents, Batched {
       events -= 1;
       bytes -= Number(oldest.bytes);
       if (Number(oldest.sequence) > this.#acknowledged) this.#lost += 1;
+      // Gone itself, it is told of once more.
+      if (Number(oldest.sequence) === this.#lossToldAs) this.#lossToldAs = undefined;
     }
     if (this.#acknowledged > 0) writeNumber(connection, "eventsAcknowledged", this.#acknowledged);
     this.#totalsWritten = { events, bytes };

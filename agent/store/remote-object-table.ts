@@ -131,7 +131,8 @@ export class RemoteObjectTable implements ObjectStore, Batched {
   #notesAfter({ upserts, deletes }: RemoteChange, bodies: ReadonlyMap<ObjectKey, Buffer>): Map<ObjectKey, ObjectNote> {
     const notes = new Map(this.#notes);
     for (const key of deletes) notes.delete(key);
-    for (const { key, hash } of upserts) notes.set(key, { hash: Uint8Array.from(hash), bytes: bodies.get(key)?.length ?? 0 });
+    for (const { key, hash } of upserts)
+      notes.set(key, { hash: Uint8Array.from(hash), bytes: bodies.get(key)?.length ?? 0 });
     return notes;
   }
 }
