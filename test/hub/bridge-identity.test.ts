@@ -32,7 +32,7 @@ after(async () => {
 const signer = (timeout?: number): CsrSigner =>
   new CsrSigner(
     {
-      client: cluster.client,
+      client: cluster.hub,
       clientCa: new WatchSource("the CA"),
       clock: systemClock,
       random: seededRandom(Date.now()),
@@ -75,7 +75,7 @@ test("the client CA is the one that the API server publishes, also after it has 
   await cluster.client.create(CONFIG_MAPS, ref, object, {}, signal).catch((error: unknown) => {
     assert.ok(isPicoletError(error, "already_exists"));
   });
-  const components = { client: cluster.client, clock: systemClock, random: seededRandom(1), log: new RecordedLog() };
+  const components = { client: cluster.hub, clock: systemClock, random: seededRandom(1), log: new RecordedLog() };
   const ca = new ClusterClientCa(components);
   assert.notEqual(await ca.load(signal), "");
   const life = new AbortController();
@@ -87,10 +87,10 @@ test("the client CA is the one that the API server publishes, also after it has 
 });
 
 test("of two who store the first CA one wins, and the other takes it over", async () => {
-  const ref = { namespace: "default", name: "picolet-hub-ca" };
+  const ref = { namespace: "picolet-system", name: "picolet-hub-ca" };
   const [one, two] = [
-    new SecretPemStore({ client: cluster.client }, ref),
-    new SecretPemStore({ client: cluster.client }, ref),
+    new SecretPemStore({ client: cluster.hub }, ref),
+    new SecretPemStore({ client: cluster.hub }, ref),
   ];
   assert.equal(await one.load(signal), undefined);
   await one.save({ "ca.crt": "A", "ca.key": "K" }, undefined, signal);

@@ -493,3 +493,26 @@ test("a node that has gone to another replica is not said to be away", async () 
   assert.equal(conditionsOf(node.status).find(({ type }) => type === "Ready")?.status, "True");
   assert.ok(now.desired.current.synced);
 });
+
+test("the hub itself changes nothing but tolerations; all else is written as the node that it is about", () => {
+  const own = new Set(calls.all.filter(({ user }) => user === "").map(({ verb, resource }) => `${verb} ${resource}`));
+  assert.deepEqual([...own].sort(), [
+    "get nodes",
+    "get pods",
+    "list configmaps",
+    "list nodes",
+    "list pods",
+    "list secrets",
+    "patch pods",
+    "watch configmaps",
+    "watch nodes",
+    "watch pods",
+    "watch secrets",
+  ]);
+  for (const { user, resource, name, verb } of calls.all) {
+    if (user === "") continue;
+    assert.match(user, /^system:node:/);
+    const isNodes = resource.startsWith("nodes") || resource === "leases";
+    if (isNodes) assert.equal(`system:node:${name}`, user, `${verb} ${resource}`);
+  }
+});

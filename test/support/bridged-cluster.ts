@@ -1,11 +1,16 @@
 /** An API server with a hub's Kubernetes side in front of it, over HTTPS, with nothing but standard calls. */
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { parseAllDocuments } from "yaml";
 import { KubernetesFleet, type KubernetesFleetInit } from "../../hub/bridge/kubernetes-fleet.ts";
 import type { NodeBackend } from "../../hub/core/fleet.ts";
 import { type KubeClient, type KubeObject, PODS, type ResourceType } from "../../hub/core/kube-client.ts";
+import { type ClusterAccess, fixedAccess } from "../../hub/kubernetes/cluster-access.ts";
 import { HttpKubeClient } from "../../hub/kubernetes/http-kube-client.ts";
 import { KubeTransport } from "../../hub/kubernetes/kube-transport.ts";
 import { loadKubeconfigAccess } from "../../hub/kubernetes/kubeconfig-access.ts";
 import { systemClock } from "../../protocol/async/system-clock.ts";
+import { isPicoletError } from "../../protocol/errors.ts";
 import type { NodeReportContent } from "../../protocol/tunnel/messages.ts";
 import { EmbeddedCluster } from "./embedded-cluster.ts";
 import { RecordedLog } from "./recorders.ts";
@@ -44,31 +49,107 @@ export class Replica implements AsyncDisposable {
   }
 }
 
+const typeOf = (group: string, plural: string, kind: string, namespaced: boolean): ResourceType => ({
+  group,
+  version: "v1",
+  plural,
+  kind,
+  namespaced,
+});
+const RBAC = "rbac.authorization.k8s.io";
+/** Of the manifests, what says who the hub is and what it may do. */
+const DEPLOYED: readonly ResourceType[] = [
+  typeOf("", "namespaces", "Namespace", false),
+  typeOf("", "serviceaccounts", "ServiceAccount", true),
+  typeOf(RBAC, "clusterroles", "ClusterRole", false),
+  typeOf(RBAC, "clusterrolebindings", "ClusterRoleBinding", false),
+  typeOf(RBAC, "roles", "Role", true),
+  typeOf(RBAC, "rolebindings", "RoleBinding", true),
+];
+const SERVICE_ACCOUNTS = typeOf("", "serviceaccounts", "ServiceAccount", true);
+const HUB_ACCOUNT = { namespace: "picolet-system", name: "picolet-hub" };
+const TOKEN_SECONDS = 3600;
+
+/** Every object in hub/deploy, in the order of the files' needs. */
+export function deployedObjects(): readonly KubeObject[] {
+  return ["namespace.yaml", "rbac.yaml", "deployment.yaml"].flatMap((file) =>
+    parseAllDocuments(readFileSync(join("hub", "deploy", file), "utf8")).map((each) => each.toJS() as KubeObject),
+  );
+}
+
 export class BridgedCluster implements AsyncDisposable {
   /** As the administrator, over HTTPS. */
   readonly client: RecordingKubeClient;
-  readonly #transport: KubeTransport;
+  readonly #access: ClusterAccess;
+  readonly #transports: KubeTransport[] = [];
   readonly #end: () => Promise<void>;
   readonly signal = new AbortController().signal;
+  #hub: HttpKubeClient | undefined;
 
   /** $PICOLET_TEST_KUBECONFIG: a cluster that is there; else the embedded API server. */
   static async start(): Promise<BridgedCluster> {
     const given = process.env.PICOLET_TEST_KUBECONFIG;
-    const cluster = given === undefined ? await EmbeddedCluster.start() : undefined;
-    const access = await loadKubeconfigAccess({ kubeconfig: given ?? cluster?.kubeconfig ?? "" });
-    const transport = new KubeTransport({ access, clock: systemClock, random: seededRandom(2) });
-    return new BridgedCluster(transport, async () => await cluster?.[Symbol.asyncDispose]());
+    const embedded = given === undefined ? await EmbeddedCluster.start() : undefined;
+    const access = await loadKubeconfigAccess({ kubeconfig: given ?? embedded?.kubeconfig ?? "" });
+    const cluster = new BridgedCluster(access, async () => await embedded?.[Symbol.asyncDispose]());
+    await cluster.#deploy();
+    return cluster;
   }
 
-  private constructor(transport: KubeTransport, end: () => Promise<void>) {
-    this.#transport = transport;
-    this.client = new RecordingKubeClient(new HttpKubeClient(transport));
+  private constructor(access: ClusterAccess, end: () => Promise<void>) {
+    this.#access = access;
+    this.client = new RecordingKubeClient(this.#open(access));
     this.#end = end;
   }
 
-  /** What the hub asked for, without what the test did. */
+  /** A client as the hub that hub/deploy deploys: with its service account's token and no right but its own. */
+  get hub(): KubeClient {
+    if (this.#hub === undefined) throw new Error("the hub is not deployed");
+    return this.#hub;
+  }
+
+  /** @param calls what the hub asked for, without what the test did */
   async replica(calls = new CallLog(), init: Partial<KubernetesFleetInit> = {}): Promise<Replica> {
-    return await new Replica(new RecordingKubeClient(new HttpKubeClient(this.#transport), calls), init).ready();
+    return await new Replica(new RecordingKubeClient(this.hub, calls), init).ready();
+  }
+
+  #open(access: ClusterAccess): HttpKubeClient {
+    const transport = new KubeTransport({ access, clock: systemClock, random: seededRandom(2) });
+    this.#transports.push(transport);
+    return new HttpKubeClient(transport);
+  }
+
+  async #deploy(): Promise<void> {
+    for (const object of deployedObjects()) {
+      const type = DEPLOYED.find(({ kind }) => kind === object.kind);
+      if (type !== undefined) await this.#ensure(type, object);
+    }
+    const request = {
+      apiVersion: "authentication.k8s.io/v1",
+      kind: "TokenRequest",
+      spec: { expirationSeconds: TOKEN_SECONDS },
+    };
+    const answer = await this.client.create(
+      SERVICE_ACCOUNTS,
+      HUB_ACCOUNT,
+      request,
+      { subresource: "token" },
+      this.signal,
+    );
+    const { token } = answer.status as { readonly token: string };
+    const { tls } = await this.#access.credentials();
+    const { cert: _cert, key: _key, ...server } = tls;
+    this.#hub = this.#open(
+      fixedAccess(this.#access.server, { tls: server, headers: { authorization: `Bearer ${token}` } }),
+    );
+  }
+
+  async #ensure(type: ResourceType, object: KubeObject): Promise<void> {
+    try {
+      await this.create(type, object);
+    } catch (error) {
+      if (!isPicoletError(error, "already_exists")) throw error;
+    }
   }
 
   create(type: ResourceType, object: KubeObject): Promise<KubeObject> {
@@ -107,7 +188,7 @@ export class BridgedCluster implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await this.#transport[Symbol.asyncDispose]();
+    for (const transport of this.#transports) await transport[Symbol.asyncDispose]();
     await this.#end();
   }
 }
