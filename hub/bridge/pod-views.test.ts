@@ -1,0 +1,214 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import fc from "fast-check";
+import type { KubeObject } from "../core/kube-client.ts";
+import { awayTolerations } from "./away-tolerations.ts";
+import { podReferences } from "./pod-references.ts";
+import { podStatusPatch } from "./pod-status-patch.ts";
+import { isReadyLost, ownStatus, remoteNode, remotePod } from "./remote-object.ts";
+import { storedNode, wholePod } from "./stored-objects.ts";
+
+const pod = (spec: object = {}, status: object = {}, metadata: object = {}): KubeObject => ({
+  apiVersion: "v1",
+  kind: "Pod",
+  metadata: { namespace: "ns", name: "p", uid: "u", resourceVersion: "7", ...metadata },
+  spec,
+  status,
+});
+
+test("references are found wherever a pod may name a Secret or a ConfigMap", () => {
+  const spec = {
+    imagePullSecrets: [{ name: "pull" }, {}],
+    containers: [
+      {
+        env: [
+          { name: "A", valueFrom: { secretKeyRef: { name: "env-s", key: "k" } } },
+          { name: "B", valueFrom: { configMapKeyRef: { name: "env-c", key: "k" } } },
+          { name: "C", value: "plain" },
+        ],
+        envFrom: [{ secretRef: { name: "from-s" } }, { configMapRef: { name: "from-c" } }],
+      },
+    ],
+    initContainers: [{ envFrom: [{ secretRef: { name: "init-s" } }] }],
+    ephemeralContainers: [{ envFrom: [{ secretRef: { name: "eph-s" } }] }],
+    volumes: [
+      { name: "a", secret: { secretName: "vol-s" } },
+      { name: "b", configMap: { name: "vol-c" } },
+      { name: "c", projected: { sources: [{ secret: { name: "pro-s" } }, { configMap: { name: "pro-c" } }, {}] } },
+      { name: "d", secret: { secretName: "vol-s" } },
+      { name: "e", emptyDir: {} },
+    ],
+  };
+  const names = (kind: string, list: readonly string[]): string[] => list.map((name) => `${kind}/ns/${name}`);
+  assert.deepEqual(podReferences("ns", spec), [
+    ...names("ConfigMap", ["env-c", "from-c", "pro-c", "vol-c"]),
+    ...names("Secret", ["env-s", "eph-s", "from-s", "init-s", "pro-s", "pull", "vol-s"]),
+  ]);
+});
+
+const NOT_READY = "node.kubernetes.io/not-ready";
+const UNREACHABLE = "node.kubernetes.io/unreachable";
+const forEver = (key: string): object => ({ key, operator: "Exists", effect: "NoExecute" });
+
+for (const [what, before, after] of [
+  ["a pod without any gets both", undefined, [forEver(NOT_READY), forEver(UNREACHABLE)]],
+  [
+    "what admission put in loses its five minutes, in its place",
+    [
+      { key: "x" },
+      { ...forEver(NOT_READY), tolerationSeconds: 300 },
+      { ...forEver(UNREACHABLE), tolerationSeconds: 300 },
+    ],
+    [{ key: "x" }, forEver(NOT_READY), forEver(UNREACHABLE)],
+  ],
+  ["a daemon's pod has them", [forEver(NOT_READY), forEver(UNREACHABLE)], undefined],
+  ["one that tolerates everything needs no more", [{ operator: "Exists" }], undefined],
+  [
+    "one that tolerates everything for a time tolerates it for ever",
+    [{ operator: "Exists", tolerationSeconds: 5 }],
+    [{ operator: "Exists" }],
+  ],
+  [
+    "a time for something else stays",
+    [{ operator: "Exists", key: "y", tolerationSeconds: 5 }, ...[NOT_READY, UNREACHABLE].map(forEver)],
+    undefined,
+  ],
+  [
+    "another effect does not count",
+    [{ key: NOT_READY, operator: "Exists", effect: "NoSchedule" }, forEver(UNREACHABLE)],
+    [{ key: NOT_READY, operator: "Exists", effect: "NoSchedule" }, forEver(UNREACHABLE), forEver(NOT_READY)],
+  ],
+] as const) {
+  test(`tolerations: ${what}`, () => {
+    const found = awayTolerations(pod(before === undefined ? {} : { tolerations: before }));
+    assert.deepEqual(found, after);
+    if (found !== undefined) assert.equal(awayTolerations(pod({ tolerations: found })), undefined, "once is enough");
+  });
+}
+
+test("a pod is sent without what changes with its status", () => {
+  const one = remotePod(
+    pod({ a: 1 }, { phase: "Pending" }, { managedFields: [{}], resourceVersion: "7", generation: 2 }),
+  );
+  const two = remotePod(
+    pod(
+      { a: 1 },
+      { phase: "Running", conditions: [{ type: "Ready", status: "True" }] },
+      { resourceVersion: "8", generation: 2 },
+    ),
+  );
+  assert.deepEqual(one, two);
+  assert.deepEqual(Object.keys(one.metadata as object).sort(), ["generation", "name", "namespace", "uid"]);
+  const gated = remotePod(pod({}, { conditions: [{ type: "example.com/gate", status: "True", lastProbeTime: null }] }));
+  assert.deepEqual(gated.status, { conditions: [{ type: "example.com/gate", status: "True" }] });
+});
+
+test("a Node is sent without the hub's own annotations and without its heartbeat", () => {
+  const node = (report: string, at: string): KubeObject => ({
+    apiVersion: "v1",
+    kind: "Node",
+    metadata: { name: "n", annotations: { "picolet.io/node-report": report, kept: "x" }, labels: { l: "1" } },
+    spec: { podCIDR: "10.0.0.0/24" },
+    status: { conditions: [{ type: "Ready", status: "True", lastHeartbeatTime: at }] },
+  });
+  assert.deepEqual(remoteNode(node("a", "1")), remoteNode(node("b", "2")));
+  assert.deepEqual((remoteNode(node("a", "1")).metadata as { annotations: unknown }).annotations, { kept: "x" });
+});
+
+test("the status of the node is what is left without nulls and the conditions of others", () => {
+  const conditions = [
+    { type: "PodScheduled", status: "True" },
+    { type: "Ready", status: "True", lastProbeTime: null },
+    { type: "example.com/gate", status: "True" },
+  ];
+  const status = {
+    phase: "Running",
+    conditions,
+    nominatedNodeName: "x",
+    containerStatuses: [{ name: "a", started: null }],
+  };
+  assert.deepEqual(ownStatus(status), {
+    phase: "Running",
+    conditions: [{ type: "Ready", status: "True" }],
+    containerStatuses: [{ name: "a" }],
+  });
+});
+
+const READY = { type: "Ready", status: "False" };
+const CONTAINERS = { type: "ContainersReady", status: "True" };
+for (const [what, conditions, expected] of [
+  ["False with its containers ready", [READY, CONTAINERS], true],
+  ["True", [{ ...READY, status: "True" }, CONTAINERS], false],
+  ["False for a reason of the pod's", [{ ...READY, reason: "ReadinessGatesNotReady" }, CONTAINERS], false],
+  ["False with its containers not ready", [READY, { ...CONTAINERS, status: "False" }], false],
+] as const) {
+  test(`Ready ${what} is${expected ? "" : " not"} the doing of others`, () => {
+    assert.equal(isReadyLost(pod({}, { phase: "Running", conditions })), expected);
+    assert.equal(isReadyLost(pod({}, { phase: "Pending", conditions })), false);
+    const gates = { readinessGates: [{ conditionType: "g" }] };
+    assert.equal(isReadyLost(pod(gates, { phase: "Running", conditions })), false);
+  });
+}
+
+test("a status patch takes away what the node no longer says, and nothing of others", () => {
+  const current = {
+    phase: "Running",
+    message: "old",
+    nominatedNodeName: "x",
+    podIPs: [{ ip: "10.0.0.1" }],
+    conditions: [
+      { type: "Ready", status: "True", reason: "R" },
+      { type: "PodResizePending", status: "True" },
+      { type: "PodScheduled", status: "True" },
+      { type: "example.com/gate", status: "True" },
+    ],
+  };
+  const next = {
+    phase: "Running",
+    podIPs: [{ ip: "10.0.0.2" }],
+    conditions: [
+      { type: "Ready", status: "False" },
+      { type: "PodScheduled", status: "True" },
+      { type: "example.com/gate", status: "False" },
+    ],
+  };
+  assert.deepEqual(podStatusPatch({ uid: "u", current, next, isMirror: false }), {
+    metadata: { uid: "u" },
+    status: {
+      message: null,
+      phase: "Running",
+      podIPs: [{ $patch: "replace" }, { ip: "10.0.0.2" }],
+      conditions: [
+        { reason: null, type: "Ready", status: "False" },
+        { $patch: "delete", type: "PodResizePending" },
+      ],
+    },
+  });
+  const mirror = podStatusPatch({ uid: "u", current: {}, next, isMirror: true }) as {
+    status: { conditions: readonly object[] };
+  };
+  assert.ok(mirror.status.conditions.some((each) => (each as { type: string }).type === "PodScheduled"));
+});
+
+test("no object of an API server, however odd, makes the hub fail", () => {
+  const odd = fc.object({
+    maxDepth: 4,
+    key: fc.constantFrom("containers", "env", "volumes", "name", "conditions", "type", "status", "tolerations", "a"),
+  });
+  fc.assert(
+    fc.property(odd, odd, (spec, status) => {
+      const object = pod(spec, status);
+      const stored = wholePod(object);
+      assert.equal(stored.packed.hash.length, 16);
+      assert.deepEqual(stored.packed.remote().object, JSON.parse(JSON.stringify(remotePod(object))));
+      podStatusPatch({
+        uid: "u",
+        current: status as Record<string, unknown>,
+        next: spec as Record<string, unknown>,
+        isMirror: false,
+      });
+      storedNode({ ...object, kind: "Node" }, "hub", true);
+    }),
+    { numRuns: 500 },
+  );
+});
