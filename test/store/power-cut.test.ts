@@ -10,7 +10,7 @@ import { Store } from "../../agent/store/store.ts";
 import { systemClock } from "../../protocol/async/system-clock.ts";
 import { RecordedLog } from "../support/recorders.ts";
 import { TemporaryFolder } from "../support/store-samples.ts";
-import { podsOf } from "./history.ts";
+import { podsOf, remoteOf } from "./history.ts";
 
 const WRITER = fileURLToPath(new URL("writer.ts", import.meta.url));
 const KILLS = 25;
@@ -33,6 +33,22 @@ async function writeAndKill(path: string, lines: number, spins: number): Promise
   return last;
 }
 
+/** Objects, cursor and pods are of one revision. */
+function checkRemote({ objects, desired }: Store, accepted: number): void {
+  const { revision } = objects.cursor;
+  assert.ok(revision === accepted || revision === accepted + 1, `${accepted} accepted, the cursor is at ${revision}`);
+  const { upserts, pods } = remoteOf(revision);
+  const held = [...objects.inventory()].map(({ key }) => ({ key, object: objects.object(key) }));
+  assert.deepEqual(
+    held.toSorted((x, y) => (x.key < y.key ? -1 : 1)),
+    upserts.map(({ key, object }) => ({ key, object })),
+  );
+  assert.deepEqual(
+    [...desired.desired.current.pods.values()].filter(({ source }) => source === "api"),
+    pods,
+  );
+}
+
 test(`a store whose process is killed ${KILLS} times holds what it had accepted, whole`, async () => {
   using folder = new TemporaryFolder();
   const path = folder.file("picolet.db");
@@ -44,12 +60,13 @@ test(`a store whose process is killed ${KILLS} times holds what it had accepted,
     // The one it was about to tell of may be there.
     assert.ok(revision === accepted || revision === accepted + 1, `${accepted} accepted, ${revision} found`);
     const wanted = podsOf(revision);
-    const found = [...store.desired.desired.current.pods.values()];
+    const found = [...store.desired.desired.current.pods.values()].filter(({ source }) => source === "file");
     assert.deepEqual(
       found.toSorted((x, y) => (x.uid < y.uid ? -1 : 1)),
       wanted,
     );
     assert.equal(store.desired.replace("file", revision, wanted), "accepted");
+    checkRemote(store, accepted);
   }
   assert.deepEqual(
     readdirSync(folder.path).filter((name) => name.includes("damaged")),
