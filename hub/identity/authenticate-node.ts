@@ -1,5 +1,5 @@
 /** Who is at the other end of a TLS connection: decided by its client certificate, and by nothing else that it sends. */
-import { createPublicKey, type KeyObject, X509Certificate } from "node:crypto";
+import { type KeyObject, X509Certificate } from "node:crypto";
 import type { TLSSocket } from "node:tls";
 import type { Watch } from "../../protocol/async/watch.ts";
 import { PicoletError } from "../../protocol/errors.ts";
@@ -69,7 +69,7 @@ export class NodeAuthenticator {
     const why = this.#components.refusedNode?.(name);
     if (why !== undefined) throw refusal("NodeRefused", `node ${name} is refused: ${why}`);
     for (const { raw } of path.slice(1, -1)) this.#remember(raw);
-    const publicKey = createPublicKey({ key: Buffer.from(own.publicKey), type: "spki", format: "der" });
+    const { publicKey } = new X509Certificate(own.raw);
     return { name, spkiHash: hash, publicKey, notAfterMs: own.notAfterMs };
   }
 
@@ -91,8 +91,13 @@ const refusal = (reason: ChainRefusal | "CertificateRevoked" | "NodeRefused", me
 
 /** OpenSSL looks at names, key identifiers and key usage too. */
 export function isSignedBy(child: Certificate, issuer: Certificate): boolean {
-  const [below, above] = [new X509Certificate(child.raw), new X509Certificate(issuer.raw)];
-  return below.checkIssued(above) && below.verify(above.publicKey);
+  try {
+    const [below, above] = [new X509Certificate(child.raw), new X509Certificate(issuer.raw)];
+    return below.checkIssued(above) && below.verify(above.publicKey);
+  } catch {
+    // Something that OpenSSL does not take for a certificate, or a key.
+    return false;
+  }
 }
 
 /** More than any node has. */

@@ -71,7 +71,14 @@ interface Nonce {
   readonly atMs: number;
 }
 
-type Handler = (request: IncomingMessage, signal: AbortSignal) => Promise<Answer> | Answer;
+/** Who asks; taken at once, as a request whose connection is gone knows nothing of it any more. */
+interface Caller {
+  readonly request: IncomingMessage;
+  readonly socket: TLSSocket;
+  readonly address: string;
+}
+
+type Handler = (caller: Caller, signal: AbortSignal) => Promise<Answer> | Answer;
 type Answer = { readonly kind: "json"; readonly body: object } | { readonly kind: "pem"; readonly text: string };
 
 export class JoinService {
@@ -85,10 +92,10 @@ export class JoinService {
   #active = 0;
   readonly #routes: Readonly<Record<string, { readonly method: "GET" | "POST"; readonly handle: Handler }>> = {
     [CA_PATH]: { method: "GET", handle: () => ({ kind: "pem", text: this.#components.serving.current.caBundle }) },
-    [NONCE_PATH]: { method: "GET", handle: (request) => this.#nonce(request) },
-    [TIME_PATH]: { method: "POST", handle: async (request) => this.#time(await readBody(request)) },
-    [JOIN_PATH]: { method: "POST", handle: (request, signal) => this.#join(request, signal) },
-    [RENEW_PATH]: { method: "POST", handle: (request, signal) => this.#renew(request, signal) },
+    [NONCE_PATH]: { method: "GET", handle: (caller) => this.#nonce(caller) },
+    [TIME_PATH]: { method: "POST", handle: async ({ request }) => this.#time(await readBody(request)) },
+    [JOIN_PATH]: { method: "POST", handle: (caller, signal) => this.#join(caller, signal) },
+    [RENEW_PATH]: { method: "POST", handle: (caller, signal) => this.#renew(caller, signal) },
   };
 
   constructor(components: JoinServiceComponents, init: JoinServiceInit) {
@@ -111,6 +118,7 @@ export class JoinService {
 
   async #serve(method: string, handle: Handler, request: IncomingMessage, response: ServerResponse): Promise<void> {
     const address = request.socket.remoteAddress ?? "";
+    const caller: Caller = { request, socket: request.socket as TLSSocket, address };
     this.#active += 1;
     using life = joinSignals();
     response.once("close", () => life.abort());
@@ -120,33 +128,33 @@ export class JoinService {
       if (!this.#limits.take(address))
         throw new PicoletError("resource_exhausted", "too many attempts from your address");
       if (this.#active > MAX_AT_ONCE) throw new PicoletError("unavailable", "too many boards are joining at once");
-      send(response, await this.#withinLimit(handle, request, life.signal));
+      send(response, await this.#withinLimit(handle, caller, life.signal));
     } catch (error) {
-      this.#refuse(error, request, response);
+      this.#refuse(error, caller, response);
     } finally {
       this.#active -= 1;
       life.abort();
     }
   }
 
-  async #withinLimit(handle: Handler, request: IncomingMessage, signal: AbortSignal): Promise<Answer> {
+  async #withinLimit(handle: Handler, caller: Caller, signal: AbortSignal): Promise<Answer> {
     using limited = joinSignals(signal);
     const { clock } = this.#components;
     const late = clock.sleep(REQUEST_LIMIT, limited.signal).then(() => {
       throw new PicoletError("unavailable", "the certificate was not signed in time", { retryable: true });
     });
     try {
-      return await Promise.race([handle(request, limited.signal), late]);
+      return await Promise.race([handle(caller, limited.signal), late]);
     } finally {
       limited.abort();
       late.catch(() => undefined);
     }
   }
 
-  #refuse(error: unknown, request: IncomingMessage, response: ServerResponse): void {
+  #refuse(error: unknown, { request, address }: Caller, response: ServerResponse): void {
     const code = isPicoletError(error) ? error.code : "internal";
     const { log } = this.#components;
-    const where = { path: request.url, address: request.socket.remoteAddress };
+    const where = { path: request.url, address };
     if (code === "internal") log.error("cannot answer a board", { ...where, error: describeError(error) });
     else if (code !== "cancelled") log.warn("refused a board", { ...where, code, reason: describeError(error) });
     if (response.destroyed || response.headersSent) return;
@@ -156,16 +164,16 @@ export class JoinService {
     response.end(`${JSON.stringify({ error: { code, message } })}\n`);
   }
 
-  #nonce(request: IncomingMessage): Answer {
+  #nonce({ socket }: Caller): Answer {
     const bytes = randomBytes(NONCE_BYTES);
-    this.#nonces.set(request.socket, { bytes, atMs: this.#components.clock.monotonic() });
+    this.#nonces.set(socket, { bytes, atMs: this.#components.clock.monotonic() });
     return { kind: "json", body: { nonce: encodeBase64(bytes) } satisfies NonceAnswer };
   }
 
   /** The nonce of this connection, which is used up by it. */
-  #takeNonce(request: IncomingMessage): Uint8Array {
-    const nonce = this.#nonces.get(request.socket);
-    this.#nonces.delete(request.socket);
+  #takeNonce({ socket }: Caller): Uint8Array {
+    const nonce = this.#nonces.get(socket);
+    this.#nonces.delete(socket);
     if (nonce === undefined || this.#components.clock.monotonic() - nonce.atMs > NONCE_LIFE_MS) {
       throw new PicoletError("permission_denied", `get ${NONCE_PATH} first, on the same connection`);
     }
@@ -183,12 +191,12 @@ export class JoinService {
     return { kind: "json", body: { timeMs, signatures } satisfies TimeAnswer };
   }
 
-  async #join(request: IncomingMessage, signal: AbortSignal): Promise<Answer> {
+  async #join({ request, address }: Caller, signal: AbortSignal): Promise<Answer> {
     const body = await readBody(request);
     const { keys } = this.#components;
-    const token = await this.#verifyToken(textOf(body, "token"), request, signal);
+    const token = await this.#verifyToken(textOf(body, "token"), address, signal);
     const wanted = checkNodeRequest(textOf(body, "csr"));
-    const audit = { how: "join", token: token.id, address: request.socket.remoteAddress };
+    const audit = { how: "join", token: token.id, address };
     return await this.#alone(wanted.node, async () => {
       const known = await keys.get(wanted.node, signal);
       if (known !== undefined && known.spkiHash !== wanted.spkiHash && !token.groups.includes(REPLACE_NODES_GROUP)) {
@@ -202,9 +210,8 @@ export class JoinService {
     });
   }
 
-  async #verifyToken(text: string, request: IncomingMessage, signal: AbortSignal) {
+  async #verifyToken(text: string, address: string, signal: AbortSignal) {
     const { tokens, clock, log } = this.#components;
-    const address = request.socket.remoteAddress ?? "";
     const due = clock.sleep(REFUSAL_DELAY, signal);
     due.catch(() => undefined);
     try {
@@ -220,11 +227,12 @@ export class JoinService {
     }
   }
 
-  async #renew(request: IncomingMessage, signal: AbortSignal): Promise<Answer> {
-    const nonce = this.#takeNonce(request);
-    const body = await readBody(request);
+  async #renew(caller: Caller, signal: AbortSignal): Promise<Answer> {
+    const nonce = this.#takeNonce(caller);
+    const { address, socket } = caller;
+    const body = await readBody(caller.request);
     const { authenticator, keys, clock, log } = this.#components;
-    const old = this.#authenticateForRenewal(authenticator, request.socket as TLSSocket);
+    const old = this.#authenticateForRenewal(authenticator, socket);
     const wanted = checkNodeRequest(textOf(body, "csr"));
     if (!verifyBytes("sha256", possessionStatement(nonce, wanted.der), old.publicKey, bytesOf(body, "signature"))) {
       throw new PicoletError("permission_denied", "the request is not signed by the key of the old certificate");
@@ -233,7 +241,7 @@ export class JoinService {
       throw new PicoletError("permission_denied", `the certificate is that of node ${old.name}, not of ${wanted.node}`);
     }
     const hasExpired = clock.wall().getTime() > old.notAfterMs;
-    const audit = { how: hasExpired ? "renewal after expiry" : "renewal", address: request.socket.remoteAddress };
+    const audit = { how: hasExpired ? "renewal after expiry" : "renewal", address };
     return await this.#alone(wanted.node, async () => {
       const known = await keys.get(old.name, signal);
       // The record has the new key already when the answer to an earlier attempt was lost.
@@ -317,7 +325,8 @@ async function readBody(request: IncomingMessage): Promise<Readonly<Record<strin
   const chunks: Buffer[] = [];
   let length = 0;
   try {
-    for await (const chunk of request as AsyncIterable<Buffer>) {
+    // One that is given up must not take the connection with it: the refusal goes over it.
+    for await (const chunk of request.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
       length += chunk.length;
       if (length > MAX_JOIN_REQUEST_BYTES) break;
       chunks.push(chunk);

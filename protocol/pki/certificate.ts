@@ -20,6 +20,8 @@ import { type Extension, encodeExtension, readExtensions } from "./extensions.ts
 /** A certificate with a hundred names has 4 KiB. A longer one is refused unread. */
 export const MAX_CERTIFICATE_BYTES = 16_384;
 
+const VERSION_3 = derInteger(Uint8Array.of(2));
+
 export interface Certificate {
   readonly raw: Uint8Array;
   /** What the issuer signed. */
@@ -52,7 +54,7 @@ export interface CertificateContent {
 export function encodeCertificate(content: CertificateContent, sign: (signed: Uint8Array) => Uint8Array): Uint8Array {
   const { serial, issuer, subject, notBeforeMs, notAfterMs, publicKey, extensions, signatureAlgorithm } = content;
   const signed = derSequence(
-    der(contextConstructed(0), derInteger(Uint8Array.of(2))),
+    der(contextConstructed(0), VERSION_3),
     derInteger(serial),
     signatureAlgorithm,
     issuer,
@@ -73,7 +75,8 @@ export function parseCertificate(bytes: Uint8Array): Certificate {
   bitStringOf(certificate.expect(TAG.bitString, "signature"));
   certificate.end("the certificate");
   const content = new DerReader(signed.content);
-  content.optional(contextConstructed(0));
+  const version = content.expect(contextConstructed(0), "version").content;
+  if (!equalBytes(version, VERSION_3)) throw new PicoletError("invalid", "the certificate is not of version 3");
   content.expect(TAG.integer, "serial number");
   if (!equalBytes(content.expect(TAG.sequence, "signature algorithm").whole, algorithm.whole)) {
     throw new PicoletError("invalid", "the certificate names two signature algorithms");
