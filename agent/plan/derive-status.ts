@@ -43,6 +43,9 @@ function podIpsOf(view: PodView): readonly string[] {
   return (view.previous?.podIPs ?? []).map((each) => each.ip);
 }
 
+const isOver = (phase: PodPhase | undefined): phase is "Succeeded" | "Failed" =>
+  phase === "Succeeded" || phase === "Failed";
+
 function phaseOf(view: PodView, init: readonly ContainerStatus[], regular: readonly ContainerStatus[]): PodPhase {
   const running = [...init, ...regular].some((each) => each.state.running !== undefined);
   const started = regular.filter((each) => each.state.waiting === undefined || each.lastState.terminated !== undefined);
@@ -54,7 +57,7 @@ function phaseOf(view: PodView, init: readonly ContainerStatus[], regular: reado
     case "terminating":
     case "gone": {
       const told = view.previous?.phase;
-      if (told === "Succeeded" || told === "Failed") return told;
+      if (isOver(told)) return told;
       if (running) return started.length > 0 ? "Running" : "Pending";
       const ended = regular.filter((each) => each.state.terminated !== undefined);
       if (ended.length < regular.length) return started.length > 0 ? "Failed" : "Pending";
@@ -62,6 +65,8 @@ function phaseOf(view: PodView, init: readonly ContainerStatus[], regular: reado
     }
     case "waiting":
     case "active":
+      // Before the first look nothing is known that could bring back what has ended.
+      if (view.observed === undefined && isOver(view.previous?.phase)) return view.previous.phase;
       if (!started.length || started.length < regular.length || initializing(view, init, regular)) return "Pending";
       return "Running";
   }
