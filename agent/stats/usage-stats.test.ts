@@ -1,0 +1,235 @@
+import assert from "node:assert/strict";
+import { mkdirSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { test } from "node:test";
+import { millis, podUid } from "../../protocol/ports.ts";
+import { podOf } from "../../test/support/pods.ts";
+import { TempFolder } from "../../test/support/temp-folder.ts";
+import { VirtualClock } from "../../test/support/virtual-clock.ts";
+import type { AgentPod } from "../core/agent-pod.ts";
+import type { CgroupReader } from "./cgroup-usage.ts";
+import { UsageStats } from "./usage-stats.ts";
+
+const MIB = 1024 * 1024;
+const NOW_MS = Date.parse("2026-11-20T12:00:00Z");
+const POD_PATH = "/kubepods/podweb";
+
+/** Files of cgroups by `path/file`, and a /proc of a machine. */
+class Machine implements Disposable {
+  readonly folder = new TempFolder();
+  readonly clock = new VirtualClock(NOW_MS);
+  readonly files = new Map<string, string>();
+  readonly stats: UsageStats;
+  pods: AgentPod[] = [];
+
+  constructor(kind: CgroupReader["kind"]) {
+    const cgroups: CgroupReader = { kind, read: async (path, _, file) => this.files.get(`${path}/${file}`) };
+    const rootDir = this.folder.path;
+    this.stats = new UsageStats(
+      { cgroups, pods: () => this.pods, podCgroup: () => POD_PATH, clock: this.clock },
+      { nodeName: "edge-1", rootDir, startedAt: new Date(NOW_MS - 60_000), proc: rootDir },
+    );
+    this.write("stat", "cpu  100 0 50 9000 10 0 5 0 0 0\ncpu0 1 1 1\n");
+    this.write(
+      "meminfo",
+      "MemTotal:  1000 kB\nMemFree:  400 kB\nInactive(file):  100 kB\nAnonPages: 200 kB\nSwapTotal: 50 kB\nSwapFree: 20 kB\n",
+    );
+    this.write("vmstat", "pgfault 77\npgmajfault 7\n");
+    this.write("loadavg", "0.20 0.18 0.12 1/80 11206\n");
+    this.write("sys/kernel/pid_max", "32768\n");
+    const header = "Inter-| Receive | Transmit\n face |bytes\n";
+    this.write(
+      "self/net/dev",
+      `${header}    lo: 9 9 9 9 9 9 9 9 9 9 9 9 9 9 9 9\n  eth0: 1000 1 2 0 0 0 0 0 3000 4 5 0 0 0 0 0\n`,
+    );
+    this.write("4711/net/dev", `${header}  eth0: 10 1 0 0 0 0 0 0 30 4 0 0 0 0 0 0\n`);
+  }
+
+  write(name: string, content: string): void {
+    mkdirSync(dirname(join(this.folder.path, name)), { recursive: true });
+    writeFileSync(join(this.folder.path, name), content);
+  }
+
+  v1(path: string, cpuNanoseconds: number): void {
+    const files = {
+      "cpuacct.usage": `${cpuNanoseconds}\n`,
+      "memory.usage_in_bytes": `${10 * MIB}\n`,
+      "memory.stat": `inactive_file 1\ntotal_inactive_file ${2 * MIB}\ntotal_rss ${6 * MIB}\ntotal_swap 5\ntotal_pgfault 3\ntotal_pgmajfault 1\n`,
+      "memory.limit_in_bytes": `${20 * MIB}\n`,
+      "cgroup.procs": "4711\n4712\n",
+    };
+    for (const [file, content] of Object.entries(files)) this.files.set(`${path}/${file}`, content);
+  }
+
+  v2(path: string, cpuMicroseconds: number): void {
+    const files = {
+      "cpu.stat": `usage_usec ${cpuMicroseconds}\nuser_usec 1\n`,
+      "memory.current": `${10 * MIB}\n`,
+      "memory.stat": `anon ${6 * MIB}\ninactive_file ${2 * MIB}\npgfault 3\npgmajfault 1\n`,
+      "memory.max": "max\n",
+      "memory.swap.current": "5\n",
+    };
+    for (const [file, content] of Object.entries(files)) this.files.set(`${path}/${file}`, content);
+  }
+
+  /** One running container `main` and one that has ended. */
+  addPod(): void {
+    const pod = podOf({ containers: [{ name: "main", image: "i" }] }, { name: "web" });
+    const run = {
+      ...{ id: "c1", name: "main", attempt: 0, sandboxId: "s", createdAtMs: NOW_MS, hash: "", backoff: millis(0) },
+      ...{ image: "i", imageId: "i", logPath: "/log" },
+    };
+    const exited = { kind: "exited", startedAtMs: 1, finishedAtMs: 2, exitCode: 0, reason: "", message: "" } as const;
+    this.pods = [
+      {
+        desired: {
+          uid: podUid("node-uid"),
+          source: "api",
+          origin: "",
+          pod: { ...pod, metadata: { ...pod.metadata, uid: "api-uid" } },
+        },
+        status: { phase: "Running", startTime: "2026-11-20T11:59:00Z" },
+        terminatingSinceMs: undefined,
+        runtime: "cri",
+        containers: [
+          { ...run, state: { kind: "running", startedAtMs: NOW_MS - 30_000 } },
+          { ...run, id: "c0", state: exited },
+        ],
+        logDirectory: "/logs",
+      },
+    ];
+  }
+
+  async summary(onlyCpuAndMemory = false): Promise<Record<string, never>> {
+    const summary = this.stats.summary({ onlyCpuAndMemory }, new AbortController().signal);
+    return (await this.whileItLooks(summary)) as Record<string, never>;
+  }
+
+  /** A look that waits for the second one gets its time. */
+  async whileItLooks<T>(task: Promise<T>, between: () => void = () => undefined): Promise<T> {
+    let over = false;
+    task.then(
+      () => (over = true),
+      () => (over = true),
+    );
+    while (!over) {
+      await new Promise((resolve) => setImmediate(resolve));
+      if (this.clock.sleeping === 0) continue;
+      between();
+      await this.clock.advance(millis(500));
+    }
+    return await task;
+  }
+
+  [Symbol.dispose](): void {
+    this.folder[Symbol.dispose]();
+  }
+}
+
+test("the summary has the kubelet's names, and rates from two looks", async () => {
+  using machine = new Machine("v1");
+  machine.addPod();
+  for (const path of [POD_PATH, `${POD_PATH}/c1`, `${POD_PATH}/c0`]) machine.v1(path, 1_000_000_000);
+  const asked = machine.stats.summary({ onlyCpuAndMemory: false }, new AbortController().signal);
+  const summary = (await machine.whileItLooks(asked, () => {
+    machine.v1(`${POD_PATH}/c1`, 1_100_000_000);
+    machine.v1(POD_PATH, 1_250_000_000);
+    machine.write("stat", "cpu  150 0 50 9000 10 0 5 0 0 0\n");
+  })) as { readonly node: Record<string, unknown>; readonly pods: readonly Record<string, unknown>[] };
+  const time = "2026-11-20T12:00:00Z";
+  assert.deepEqual(summary.node.cpu, { time, usageNanoCores: 1_000_000_000, usageCoreNanoSeconds: 2_050_000_000 });
+  const KIB = 1024;
+  assert.deepEqual(summary.node.memory, {
+    ...{ time, availableBytes: 500 * KIB, usageBytes: 600 * KIB, workingSetBytes: 500 * KIB },
+    ...{ rssBytes: 200 * KIB, pageFaults: 77, majorPageFaults: 7 },
+  });
+  const eth0 = { name: "eth0", rxBytes: 1000, rxErrors: 2, txBytes: 3000, txErrors: 5 };
+  assert.deepEqual(summary.node.network, { time, ...eth0, interfaces: [eth0] });
+  assert.deepEqual(summary.node.rlimit, { time, maxpid: 32_768, curproc: 80 });
+  const memory = {
+    ...{ time, availableBytes: 12 * MIB, usageBytes: 10 * MIB, workingSetBytes: 8 * MIB },
+    ...{ rssBytes: 6 * MIB, pageFaults: 3, majorPageFaults: 1 },
+  };
+  const inPod = { name: "eth0", rxBytes: 10, rxErrors: 0, txBytes: 30, txErrors: 0 };
+  assert.deepEqual(summary.pods, [
+    {
+      podRef: { name: "web", namespace: "default", uid: "api-uid" },
+      startTime: "2026-11-20T11:59:00Z",
+      containers: [
+        {
+          name: "main",
+          startTime: "2026-11-20T11:59:30Z",
+          cpu: { time, usageNanoCores: 200_000_000, usageCoreNanoSeconds: 1_100_000_000 },
+          memory,
+        },
+      ],
+      cpu: { time, usageNanoCores: 500_000_000, usageCoreNanoSeconds: 1_250_000_000 },
+      memory,
+      network: { time, ...inPod, interfaces: [inPod] },
+    },
+  ]);
+});
+
+test("cgroup v2 gives the same figures; a limit of max is none", async () => {
+  using machine = new Machine("v2");
+  machine.addPod();
+  machine.v2(POD_PATH, 5);
+  machine.v2(`${POD_PATH}/c1`, 4);
+  const { pods } = (await machine.summary(true)) as unknown as { readonly pods: readonly Record<string, unknown>[] };
+  const time = "2026-11-20T12:00:00Z";
+  assert.deepEqual(pods[0]?.cpu, { time, usageNanoCores: 0, usageCoreNanoSeconds: 5000 });
+  assert.deepEqual(pods[0]?.memory, {
+    ...{ time, usageBytes: 10 * MIB, workingSetBytes: 8 * MIB, rssBytes: 6 * MIB, pageFaults: 3, majorPageFaults: 1 },
+  });
+  assert.equal(pods[0]?.network, undefined);
+});
+
+test("a second answer does not wait, unless there is something new", async () => {
+  using machine = new Machine("v1");
+  await machine.summary();
+  await machine.clock.advance(millis(1000));
+  const again = machine.stats.summary({ onlyCpuAndMemory: true }, new AbortController().signal);
+  await again;
+  assert.equal(machine.clock.sleeping, 0);
+  machine.addPod();
+  machine.v1(POD_PATH, 1);
+  const withPod = machine.stats.summary({ onlyCpuAndMemory: true }, new AbortController().signal);
+  const { pods } = (await machine.whileItLooks(withPod)) as { readonly pods: readonly unknown[] };
+  assert.equal(pods.length, 1);
+});
+
+test("the metrics that metrics-server reads, in Prometheus' text", async () => {
+  using machine = new Machine("v1");
+  machine.addPod();
+  for (const path of [POD_PATH, `${POD_PATH}/c1`]) machine.v1(path, 1_500_000_000);
+  const text = [...(await machine.stats.resourceMetrics())].join("");
+  for (const line of [
+    `node_cpu_usage_seconds_total 1.55 ${NOW_MS}`,
+    `node_memory_working_set_bytes 512000 ${NOW_MS}`,
+    `node_swap_usage_bytes 30720 ${NOW_MS}`,
+    `pod_cpu_usage_seconds_total{namespace="default",pod="web"} 1.5 ${NOW_MS}`,
+    `container_cpu_usage_seconds_total{container="main",namespace="default",pod="web"} 1.5 ${NOW_MS}`,
+    `container_memory_working_set_bytes{container="main",namespace="default",pod="web"} ${8 * MIB} ${NOW_MS}`,
+    `container_start_time_seconds{container="main",namespace="default",pod="web"} ${(NOW_MS - 30_000) / 1000}`,
+    "resource_scrape_error 0",
+  ]) {
+    assert.ok(text.includes(`${line}\n`), line);
+  }
+  for (const line of text.split("\n")) assert.match(line, /^(# (HELP|TYPE) \w+ .+|\w+(\{.*\})? [\d.e+]+( \d+)?|)$/);
+});
+
+test("without cgroups the node still has figures, and its pods have none", async () => {
+  using machine = new Machine("none");
+  machine.addPod();
+  const { node, pods } = (await machine.summary(true)) as unknown as { node: Record<string, unknown>; pods: unknown[] };
+  assert.ok(node.cpu);
+  assert.deepEqual(pods, []);
+});
+
+test("this machine's own /proc is understood", async () => {
+  const { machineUsage, networkInterfaces, processLimits } = await import("./machine-usage.ts");
+  const usage = await machineUsage("/proc");
+  assert.ok(usage.cpuNanoseconds > 0 && usage.workingSetBytes > MIB && usage.pageFaults > 0);
+  assert.ok((await processLimits("/proc")).curproc > 0);
+  assert.ok(Array.isArray(await networkInterfaces("/proc", process.pid)));
+});
