@@ -3,6 +3,7 @@
  * connections go on. Several replicas share one store; who writes second reads what the first one wrote.
  */
 import { randomBytes, X509Certificate } from "node:crypto";
+import { isIP } from "node:net";
 import type { Component } from "../../protocol/async/component.ts";
 import { WatchSource } from "../../protocol/async/watch.ts";
 import { describeError, isPicoletError, PicoletError } from "../../protocol/errors.ts";
@@ -193,7 +194,7 @@ function isDue(files: PemFiles, names: readonly string[], now: Date): boolean {
   if (now.getTime() > notBeforeMs + ((notAfterMs - notBeforeMs) * 2) / 3) return true;
   const parsed = new X509Certificate(own);
   const covers = (name: string): boolean =>
-    parsed.checkHost(name, { subject: "never" }) !== undefined || parsed.checkIP(name) !== undefined;
+    (isIP(name) === 0 ? parsed.checkHost(name, { subject: "never" }) : parsed.checkIP(name)) !== undefined;
   return !names.every((name) => covers(name.replace(/^\*\./, "any.")));
 }
 
