@@ -1,0 +1,124 @@
+/**
+ * Pods of the API server on a real node, the hub away: what it said last is in the store, where this test puts it while
+ * no agent runs. Real containerd, real components.
+ */
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { ApiSource } from "../../agent/sources/api-source.ts";
+import { Store } from "../../agent/store/store.ts";
+import { systemClock } from "../../protocol/async/system-clock.ts";
+import type { Pod } from "../../protocol/pod.ts";
+import { isReady } from "../../scripts/follow-pods.ts";
+import { type AgentNode, restartsOf } from "../support/agent-process.ts";
+import { Containerd, containerdMissing } from "../support/containerd.ts";
+import {
+  componentPod,
+  containerIdOf,
+  containerPod,
+  edgectl,
+  HELLO_COMPONENT,
+  HELLO_IMAGE,
+  nodeWith,
+  startedAtOf,
+} from "../support/node-fixtures.ts";
+import { RecordedLog } from "../support/recorders.ts";
+import { type PodObject, RemoteHub } from "../support/remote-hub.ts";
+
+const skip = containerdMissing() ?? false;
+
+let containerd: Containerd;
+
+before(async () => {
+  if (skip === false) containerd = await Containerd.start();
+});
+
+after(async () => {
+  if (skip === false) await containerd[Symbol.asyncDispose]();
+});
+
+/** As the API server has it: under a UID, with a volume of a name drawn at random. */
+function apiPod(manifest: unknown, uid: string, suffix: string): PodObject {
+  const { metadata, spec, ...rest } = manifest as { metadata: { name: string }; spec: Pod["spec"] };
+  const name = `kube-api-access-${suffix}`;
+  const containers = spec.containers.map((each) => ({ ...each, volumeMounts: [{ name, mountPath: "/access" }] }));
+  return {
+    ...rest,
+    metadata: { ...metadata, namespace: "default", uid },
+    spec: { ...spec, volumes: [{ name, emptyDir: {} }], containers },
+  };
+}
+
+/** What happens in the store while no agent has it. @returns what it has to tell */
+async function offline(node: AgentNode, hub: RemoteHub): Promise<string[]> {
+  const log = new RecordedLog();
+  await using store = new Store({ clock: systemClock, log }, { path: join(node.directory, "root", "picolet.db") });
+  const { desired, statuses, objects, events } = store;
+  const source = new ApiSource(
+    { clock: systemClock, log, objects, store: desired, statuses, events },
+    { nodeName: "node" },
+  );
+  const told = statuses.pending(99).map(({ value: { name, uid, status, gone } }) => {
+    return `${name} ${uid} ${String(status.phase)}${gone ? " gone" : ""}`;
+  });
+  hub.bringTo(source);
+  return told.toSorted();
+}
+
+const identitiesOf = (pods: ReadonlyMap<string, Pod>): unknown[] =>
+  [...pods].map(([name, pod]) => [name, containerIdOf(pod), startedAtOf(pod), restartsOf(pod)]).toSorted();
+
+const uidsOf = (pods: ReadonlyMap<string, Pod>): unknown[] =>
+  [...pods].map(([name, pod]) => [name, pod.metadata.uid]).toSorted();
+
+test("a container pod and a component pod run from the store, are taken over under other UIDs, and are deleted", {
+  skip,
+}, async () => {
+  await using node = nodeWith(containerd);
+  const hub = new RemoteHub();
+  await node.start();
+  edgectl(node, "image", "import", HELLO_COMPONENT, "--name", HELLO_IMAGE);
+  await node.stop();
+  hub.put(apiPod(containerPod("container"), "uid-c1", "aaaaa"));
+  hub.put(apiPod(componentPod("component"), "uid-w1", "bbbbb"));
+  await offline(node, hub);
+
+  await node.start();
+  const bothReady = (pods: ReadonlyMap<string, Pod>): boolean => pods.size === 2 && [...pods.values()].every(isReady);
+  const first = await node.waitForPods("two ready pods, though the hub has not spoken", bothReady);
+  assert.deepEqual(uidsOf(first), [
+    ["component", "uid-w1"],
+    ["container", "uid-c1"],
+  ]);
+  await node.kill();
+
+  hub.restart();
+  hub.put(apiPod(containerPod("container"), "uid-c2", "ccccc"));
+  hub.put(apiPod(componentPod("component"), "uid-w2", "ddddd"));
+  await offline(node, hub);
+  await node.start();
+  const second = await node.waitForPods("the same containers under other UIDs", bothReady);
+  assert.deepEqual(identitiesOf(second), identitiesOf(first));
+  assert.deepEqual(uidsOf(second), [
+    ["component", "uid-w2"],
+    ["container", "uid-c2"],
+  ]);
+  process.kill(containerd.pidOf(containerIdOf(second.get("container"))), "SIGKILL");
+  const restarted = await node.waitForPods(
+    "a restart in the sandbox of the pod before",
+    (pods) => restartsOf(pods.get("container")) === 1 && bothReady(pods),
+  );
+  assert.equal(restarted.get("container")?.status?.podIP, second.get("container")?.status?.podIP);
+  await node.stop();
+
+  for (const name of ["container", "component"]) hub.deletePod(name, 1);
+  const told = await offline(node, hub);
+  assert.deepEqual(told, ["component uid-w2 Running", "container uid-c2 Running"]);
+  await node.start();
+  await node.waitForPods("no pod", (pods) => pods.size === 0);
+  await node.stop();
+  const ends = await offline(node, hub);
+  assert.match(ends.join(), /^component uid-w2 (Failed|Succeeded) gone,container uid-c2 (Failed|Succeeded) gone$/);
+  await node.start();
+  await node.drain();
+});
