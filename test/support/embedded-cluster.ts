@@ -5,6 +5,7 @@ import { type KubeClient, type KubeObject, NODES, PODS, type ResourceType } from
 import { ensureInitialObjects } from "../../hub/embedded/controllers/bootstrap/initial-objects.ts";
 import type { CertificateIssuer } from "../../hub/embedded/controllers/certificates/certificate-issuer.ts";
 import { embeddedControllers } from "../../hub/embedded/controllers/embedded-controllers.ts";
+import { microTimeText, timeText } from "../../hub/embedded/controllers/objects.ts";
 import { LEASES } from "../../hub/embedded/controllers/resource-types.ts";
 import { EmbeddedApiServer } from "../../hub/embedded/embedded-api-server.ts";
 import { embeddedResources } from "../../hub/embedded/resources/embedded-resources.ts";
@@ -37,7 +38,10 @@ export interface EmbeddedClusterInit {
   readonly clock?: Clock;
   readonly random?: Random;
   readonly serviceAccountTokens?: boolean;
+  /** The store's file, one of its own by default. */
   readonly path?: string;
+  /** What controllers get instead of a client that always works. */
+  readonly controllersClient?: (client: KubeClient) => KubeClient;
 }
 
 export class EmbeddedCluster implements AsyncDisposable {
@@ -51,6 +55,7 @@ export class EmbeddedCluster implements AsyncDisposable {
   readonly #issuer: CertificateIssuer;
   readonly #definitions;
   readonly #life = new AbortController();
+  readonly #controllersClient: KubeClient;
   #controllers: { readonly stop: AbortController; readonly done: Promise<void> } | undefined;
 
   constructor(init: EmbeddedClusterInit = {}) {
@@ -89,6 +94,7 @@ export class EmbeddedCluster implements AsyncDisposable {
       },
     );
     this.client = this.server.client(ADMIN);
+    this.#controllersClient = init.controllersClient?.(this.client) ?? this.client;
   }
 
   /** Serves, with controllers. */
@@ -109,7 +115,7 @@ export class EmbeddedCluster implements AsyncDisposable {
   startControllers(): void {
     const stop = new AbortController();
     const components = embeddedControllers(
-      { client: this.client, clock: this.#clock, random: this.#random, log: this.log },
+      { client: this.#controllersClient, clock: this.#clock, random: this.#random, log: this.log },
       { definitions: this.#definitions, caPem: this.#caPem, issuer: this.#issuer },
     );
     const run = async (each: Component): Promise<void> => {
@@ -171,23 +177,10 @@ export class EmbeddedCluster implements AsyncDisposable {
       {},
       signal,
     );
-    const now = this.#clock
-      .wall()
-      .toISOString()
-      .replace(/\.\d+Z$/, "Z");
     const resources = more.allocatable ?? { cpu: "4", memory: "1Gi", pods: "110" };
-    const ready = {
-      type: "Ready",
-      status: "True",
-      reason: "KubeletReady",
-      message: "",
-      lastHeartbeatTime: now,
-      lastTransitionTime: now,
-    };
     const status = {
       capacity: resources,
       allocatable: resources,
-      conditions: [ready],
       addresses: [{ type: "InternalIP", address: "10.0.0.7" }],
       nodeInfo: {
         kubeletVersion: "v1.34.0-picolet",
@@ -197,12 +190,29 @@ export class EmbeddedCluster implements AsyncDisposable {
       },
     };
     await this.client.patch(NODES, ref, "merge", { status }, { subresource: "status" }, signal);
+    await this.heartbeat(name);
+  }
+
+  get #now(): string {
+    return timeText(this.#clock.wall());
+  }
+
+  /** Says that the node is ready, and renews its lease. */
+  async heartbeat(name: string): Promise<void> {
+    const now = this.#now;
+    const ready = {
+      ...{ type: "Ready", status: "True", reason: "KubeletReady", message: "" },
+      ...{ lastHeartbeatTime: now, lastTransitionTime: now },
+    };
+    const patch = { status: { conditions: [ready] } };
+    const ref = { namespace: "", name };
+    await this.client.patch(NODES, ref, "strategic", patch, { subresource: "status" }, this.#life.signal);
     await this.renew(name);
   }
 
   async renew(name: string): Promise<void> {
     const ref = { namespace: "kube-node-lease", name };
-    const renewTime = this.#clock.wall().toISOString().replace(/Z$/, "000Z");
+    const renewTime = microTimeText(this.#clock.wall());
     const lease = {
       apiVersion: "coordination.k8s.io/v1",
       kind: "Lease",
@@ -259,10 +269,7 @@ export class EmbeddedCluster implements AsyncDisposable {
       if (deletionTimestamp !== undefined) {
         await this.client.delete(PODS, ref, { uid, gracePeriodSeconds: 0 }, signal);
       } else if ((pod.status as { phase?: string }).phase === "Pending") {
-        const now = this.#clock
-          .wall()
-          .toISOString()
-          .replace(/\.\d+Z$/, "Z");
+        const now = this.#now;
         const conditions = ["Initialized", "ContainersReady", "Ready"].map((type) => ({
           type,
           status: "True",

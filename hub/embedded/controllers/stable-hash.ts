@@ -13,16 +13,3 @@ function fnv1a(text: string): number {
 /** Up to 10 characters: each digit of the hash is one. */
 export const stableHash = (text: string): string =>
   [...String(fnv1a(text))].map((digit) => ALPHABET[digit.charCodeAt(0) % ALPHABET.length]).join("");
-
-const SUFFIX_LENGTH = 5;
-
-/** 5 characters, as a generated name ends. Two texts have the same one in 14 million. */
-export function stableSuffix(text: string): string {
-  let rest = fnv1a(text);
-  let suffix = "";
-  for (let count = 0; count < SUFFIX_LENGTH; count += 1) {
-    suffix += ALPHABET[rest % ALPHABET.length];
-    rest = Math.trunc(rest / ALPHABET.length);
-  }
-  return suffix;
-}

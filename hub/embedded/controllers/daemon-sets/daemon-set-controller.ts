@@ -4,6 +4,7 @@ import type { Pod } from "../../../../protocol/pod.ts";
 import { type Millis, millis } from "../../../../protocol/ports.ts";
 import { type KubeObject, PODS } from "../../../core/kube-client.ts";
 import { keyOf } from "../../../kubernetes/reflector.ts";
+import { generateName } from "../../object-meta.ts";
 import type { EventRecorder } from "../event-recorder.ts";
 import { selects } from "../label-selector.ts";
 import type { ObjectCache, ObjectChange } from "../object-cache.ts";
@@ -11,10 +12,10 @@ import { controllerOf, nodeOf, podOf } from "../objects.ts";
 import type { ControllerPorts } from "../ports.ts";
 import { ReconcileLoop } from "../reconcile-loop.ts";
 import { CONTROLLER_REVISIONS, DAEMON_SETS } from "../resource-types.ts";
-import { stableSuffix } from "../stable-hash.ts";
-import { type DaemonSet, type DaemonSetStatus, daemonPod, fitOn, targetNode } from "./daemon-set.ts";
+import { type DaemonSet, type DaemonSetStatus, daemonPod, fitOn } from "./daemon-set.ts";
 import { FailedPodBackoff } from "./failed-pod-backoff.ts";
 import { Ownership } from "./ownership.ts";
+import { PendingPods } from "./pending-pods.ts";
 import { type DaemonSetPlan, planDaemonSet } from "./plan-daemon-set.ts";
 import { type ControllerRevision, currentRevision, holdsTemplate, newRevision, surplusRevisions } from "./revisions.ts";
 
@@ -24,8 +25,6 @@ const MAX_CHANGES_PER_ROUND = 250;
 const PARALLEL_CHANGES = 16;
 /** Names that are tried before a round gives up; each taken one belongs to a pod that is there. */
 const MAX_NAME_ATTEMPTS = 64;
-/** Last pods that are remembered, so that their names do not come again; of the one forgotten first, the name may. */
-const MAX_REMEMBERED = 20_000;
 const COMPONENT = "daemonset-controller";
 
 export interface DaemonSetCaches {
@@ -36,8 +35,8 @@ export interface DaemonSetCaches {
 }
 
 /**
- * One pod of each DaemonSet on each node that it fits. A pod's name follows from the set, the node and the pod before it, so
- * that a controller whose cache does not show yet what it has made is refused instead of making it twice.
+ * One pod of each DaemonSet on each node that it fits. A pod's name is kept until the cache shows the pod, so
+ * that a controller that has not seen yet what it has made, or not heard whether it was made, is refused a second one.
  */
 export class DaemonSetController implements Component {
   readonly name = "daemonset controller";
@@ -47,8 +46,7 @@ export class DaemonSetController implements Component {
   readonly #loop: ReconcileLoop;
   readonly #ownership: Ownership;
   readonly #failed: FailedPodBackoff;
-  /** Uid of the pod that was the last to go, by set and node. */
-  readonly #predecessors = new Map<string, string>();
+  readonly #pending = new PendingPods();
 
   constructor(components: ControllerPorts & { readonly caches: DaemonSetCaches; readonly events: EventRecorder }) {
     const { caches, events, ...ports } = components;
@@ -65,7 +63,7 @@ export class DaemonSetController implements Component {
     caches.daemonSets.onChange(({ key }) => this.#loop.add(key));
     caches.revisions.onChange((change) => this.#dependentChanged(change));
     caches.pods.onChange((change) => {
-      this.#remember(change);
+      if (change.after?.metadata.uid !== undefined) this.#pending.seen(change.after.metadata.uid);
       this.#dependentChanged(change);
     });
     caches.nodes.onChange((change) => this.#nodeChanged(change));
@@ -77,17 +75,6 @@ export class DaemonSetController implements Component {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#loop[Symbol.asyncDispose]();
-  }
-
-  #remember({ before, after }: ObjectChange): void {
-    if (before === undefined || before.metadata.uid === after?.metadata.uid) return;
-    const owner = controllerOf(before.metadata);
-    if (owner?.kind !== "DaemonSet") return;
-    const key = `${owner.uid}/${targetNode(podOf(before)) ?? ""}`;
-    this.#predecessors.delete(key);
-    this.#predecessors.set(key, before.metadata.uid ?? "");
-    const oldest = this.#predecessors.size > MAX_REMEMBERED ? this.#predecessors.keys().next().value : undefined;
-    if (oldest !== undefined) this.#predecessors.delete(oldest);
   }
 
   /** A pod or a revision concerns its controller; an orphan, every set that selects it. */
@@ -120,21 +107,21 @@ export class DaemonSetController implements Component {
   async #reconcile(key: string, signal: AbortSignal): Promise<Millis | undefined> {
     const set = this.#caches.daemonSets.get(key) as DaemonSet | undefined;
     // One that is being deleted leaves its pods to the garbage collector, which knows what was asked for.
-    if (set === undefined || set.metadata.deletionTimestamp !== undefined) return undefined;
+    if (set === undefined || set.metadata.deletionTimestamp !== undefined) {
+      this.#pending.forgetSet(key);
+      return undefined;
+    }
     const { namespace = "" } = set.metadata;
-    const pods = await this.#claim(PODS, set, this.#caches.pods, signal);
+    await this.#claim(PODS, set, this.#caches.pods, signal);
     const revisions = await this.#claim(CONTROLLER_REVISIONS, set, this.#caches.revisions, signal);
     const hash = await this.#revisionOf(set, revisions as readonly ControllerRevision[], signal);
     if (hash === undefined) return undefined;
-    const plan = planDaemonSet({
-      set,
-      nodes: this.#caches.nodes.list().map(nodeOf),
-      pods: pods.map(podOf),
-      hash,
-      nowMs: this.#ports.clock.wall().getTime(),
-    });
+    // From here to the choice of names nothing may be awaited: both have to be of one and the same moment.
+    const pods = this.#ownership.claim(set, this.#caches.pods.list("namespace", namespace)).owned.map(podOf);
+    const nodes = this.#caches.nodes.list().map(nodeOf);
+    const plan = planDaemonSet({ set, nodes, pods, hash, nowMs: this.#ports.clock.wall().getTime() });
     const retry = await this.#carryOut(set, plan, hash, signal);
-    await this.#cleanHistory(set, revisions as readonly ControllerRevision[], pods.map(podOf), hash, signal);
+    await this.#cleanHistory(set, revisions as readonly ControllerRevision[], pods, hash, signal);
     await this.#writeStatus(set, namespace, plan.status, signal);
     const waits = [retry, plan.wakeInMs].filter((wait) => wait !== undefined);
     return waits.length === 0 ? undefined : millis(Math.min(...waits));
@@ -197,10 +184,8 @@ export class DaemonSetController implements Component {
         this.#record(set, "Warning", "FailedDaemonPod", message);
       }
     }
-    const taken = new Set<string>();
     const creations = plan.create.slice(0, MAX_CHANGES_PER_ROUND).map((node) => {
-      const name = this.#freeName(set, node, taken);
-      taken.add(name);
+      const name = this.#pending.nameFor(placeOf(set, node), () => this.#freeName(set));
       return () => this.#create(set, node, hash, name, signal);
     });
     const deletions = gone.slice(0, MAX_CHANGES_PER_ROUND).map((pod) => () => this.#end(set, pod, signal));
@@ -209,28 +194,39 @@ export class DaemonSetController implements Component {
     return isCut ? 0 : wait;
   }
 
-  /** The same one until the cache shows what it was used for. */
-  #freeName(set: DaemonSet, node: string, taken: ReadonlySet<string>): string {
-    const { namespace, name, uid } = set.metadata;
-    const seed = `${uid}/${node}/${this.#predecessors.get(`${uid}/${node}`) ?? ""}`;
+  #freeName({ metadata }: DaemonSet): string {
     for (let attempt = 0; attempt < MAX_NAME_ATTEMPTS; attempt += 1) {
-      const candidate = `${name.slice(0, MAX_BASE_LENGTH)}-${stableSuffix(`${seed}/${attempt}`)}`;
-      if (!taken.has(candidate) && this.#caches.pods.get(keyOf(namespace, candidate)) === undefined) return candidate;
+      const name = generateName(`${metadata.name}-`, this.#ports.random);
+      if (this.#caches.pods.get(keyOf(metadata.namespace, name)) === undefined) return name;
     }
-    throw new PicoletError("resource_exhausted", `cannot find a free name for a pod of the daemon set ${name}`);
+    throw new PicoletError(
+      "resource_exhausted",
+      `cannot find a free name for a pod of the daemon set ${metadata.name}`,
+    );
   }
 
   async #create(set: DaemonSet, node: string, hash: string, name: string, signal: AbortSignal): Promise<void> {
     const { namespace = "" } = set.metadata;
+    const ref = { namespace, name };
+    const { client } = this.#ports;
+    let made: KubeObject;
     try {
-      await this.#ports.client.create(PODS, { namespace, name }, daemonPod(set, node, hash, name), {}, signal);
+      made = await client.create(PODS, ref, daemonPod(set, node, hash, name), {}, signal);
+      this.#record(set, "Normal", "SuccessfulCreate", `Created pod: ${name}`);
     } catch (error) {
-      // It was made a moment ago: its arrival in the cache brings the next round.
-      if (isPicoletError(error, "already_exists") || signal.aborted) throw error;
-      this.#record(set, "Warning", "FailedCreate", `Error creating: ${(error as Error).message}`);
-      throw error;
+      if (signal.aborted) throw error;
+      if (!isPicoletError(error, "already_exists")) {
+        this.#record(set, "Warning", "FailedCreate", `Error creating: ${(error as Error).message}`);
+        throw error;
+      }
+      // Made a moment ago: its arrival in the cache brings the next round.
+      made = await client.get(PODS, ref, signal);
     }
-    this.#record(set, "Normal", "SuccessfulCreate", `Created pod: ${name}`);
+    const { uid = "" } = made.metadata;
+    const place = placeOf(set, node);
+    this.#pending.made(place, uid);
+    const isOurs = controllerOf(made.metadata)?.uid === set.metadata.uid;
+    if (!isOurs || this.#caches.pods.get(keyOf(namespace, name))?.metadata.uid === uid) this.#pending.forget(place);
   }
 
   async #end(set: DaemonSet, pod: Pod, signal: AbortSignal): Promise<void> {
@@ -282,8 +278,8 @@ export class DaemonSetController implements Component {
   }
 }
 
-/** A generated name's base, so that the whole may be a label. */
-const MAX_BASE_LENGTH = 57;
+const placeOf = ({ metadata }: DaemonSet, node: string): string =>
+  `${keyOf(metadata.namespace, metadata.name)}/${node}`;
 
 function isSameStatus(left: DaemonSetStatus, right: DaemonSetStatus | undefined): boolean {
   if (right === undefined) return false;
