@@ -41,6 +41,7 @@ function say(action: PlanAction): string {
 const image = "example/app:1";
 const app = { name: "app", image };
 const alwaysPod = podOf({ containers: [app] });
+const secretPod = podOf({ containers: [app], volumes: [{ name: "keys", secret: { secretName: "keys" } }] });
 const onFailurePod = podOf({ restartPolicy: "OnFailure", containers: [app] });
 const neverPod = podOf({ restartPolicy: "Never", containers: [app] });
 const twoPod = (restartPolicy: Pod["spec"]["restartPolicy"]): Pod =>
@@ -102,6 +103,30 @@ const STARTING: readonly Row[] = [
     name: "folders are made again before a container starts under a new agent",
     view: { pod: alwaysPod, prepared: false, sandboxes: ready },
     actions: ["prepare", "start app/0 backoff=0"],
+  },
+  {
+    name: "a pod that runs has its volumes looked after by a new agent when they may change",
+    view: { pod: secretPod, prepared: false, sandboxes: ready, containers: [run(secretPod, "app", 0, running)] },
+    actions: ["prepare"],
+    next: "active",
+  },
+  {
+    name: "and else needs nothing",
+    view: { pod: alwaysPod, prepared: false, sandboxes: ready, containers: [run(alwaysPod, "app", 0, running)] },
+    actions: [],
+    next: "active",
+  },
+  {
+    name: "volumes that cannot be made hold up no other step",
+    view: {
+      pod: secretPod,
+      prepared: false,
+      sandboxes: [sandbox(1), sandbox(0)],
+      containers: [run(secretPod, "app", 0, running, { sandboxId: "sandbox-1" })],
+      failures: new Map([["prepare", failure("FailedMount", "no such secret", 700)]]),
+    },
+    actions: ["stopSandbox sandbox-0"],
+    wakeIn: 700,
   },
   {
     name: "a container that was created only is started under the same attempt",

@@ -2,7 +2,7 @@
  * What to do next for one pod, by the kubelet's rules (pkg/kubelet/kuberuntime, computePodActions; pkg/kubelet/pod_workers).
  * Pure and synchronous: the same view gives the same plan.
  */
-import type { Container } from "../../protocol/pod.ts";
+import type { Container, Pod } from "../../protocol/pod.ts";
 import { type Millis, type MonotonicMs, millis, seconds } from "../../protocol/ports.ts";
 import type {
   ObservedContainer,
@@ -85,9 +85,26 @@ function planActive(view: PodView, state: Active, observed: ObservedPod): Plan {
   } else if (steps.units.some(([first]) => first?.kind === "startContainer")) {
     units.push([{ kind: "prepare" }]);
   }
-  const plan = gated(view, state, [...units, ...steps.units, ...garbage(observed)], steps.wakeAt);
+  units.push(...steps.units, ...garbage(observed));
+  const preparing = units.some((unit) => unit.some(({ kind }) => kind === "prepare"));
+  if (!preparing) units.push(...upkeep(view, observed));
+  const plan = gated(view, state, units, steps.wakeAt);
   return steps.backingOff.length === 0 ? plan : { ...plan, backingOff: steps.backingOff };
 }
+
+/**
+ * What the API server has is kept up to date in volumes while the pod runs, which somebody has to know whose pod it is:
+ * after a start of the agent, and when the pod has changed or is another one's now. Last, because nothing waits for it.
+ */
+function upkeep({ desired, prepared }: PodView, { containers }: ObservedPod): Unit[] {
+  const isRunning = containers.some((each) => each.state.kind === "running");
+  return !prepared && isRunning && hasPayloadVolumes(desired.pod) ? [[{ kind: "prepare" }]] : [];
+}
+
+const hasPayloadVolumes = ({ spec }: Pod): boolean =>
+  (spec.volumes ?? []).some(({ configMap, secret, downwardAPI, projected }) =>
+    [configMap, secret, downwardAPI, projected].some((each) => each !== undefined),
+  );
 
 /** When the successor of a dead sandbox may be made. */
 function sandboxAt(state: Active, dead: ObservedSandbox | undefined): MonotonicMs {
@@ -278,8 +295,9 @@ function gated(view: PodView, next: WorkerState, units: readonly Unit[], wake?: 
     wakeAt = earliest(wakeAt, retryAt);
     if (unit.some(isBarrier)) break;
   }
-  // Folders are made for something that starts, not for their own sake.
-  const idle = actions.every((each) => each.kind === "prepare");
+  // Folders are made for something that starts or runs, not for their own sake.
+  const runs = view.observed !== undefined && next.kind === "active" && upkeep(view, view.observed).length > 0;
+  const idle = !runs && actions.every((each) => each.kind === "prepare");
   return { next, actions: idle ? [] : actions, held, ...(wakeAt === undefined ? {} : { wakeAt }) };
 }
 

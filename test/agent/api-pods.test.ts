@@ -244,6 +244,22 @@ describe("a pod that comes back under another UID", () => {
     assert.match(bench.told.join(), /^web u2 Failed False gone$/);
   });
 
+  test("has its volumes brought up to date under the new UID", async () => {
+    await using bench = new Bench();
+    const volumes = [{ name: "keys", secret: { secretName: "keys" } }];
+    bench.hub.put(podNamed("web", "u1", ["run"], { volumes }));
+    await bench.sync();
+    const prepared: (string | undefined)[] = [];
+    bench.agent.environment.before = async (what, { pod }) => {
+      if (what === "prepare") prepared.push(pod.metadata.uid);
+    };
+    bench.hub.put(podNamed("web", "u2", ["run"], { volumes }));
+    await bench.sync();
+    await bench.pass(1000);
+    assert.deepEqual(prepared, ["u2"]);
+    assert.match(bench.ids.join(), /^u1 \S+ running$/);
+  });
+
   test("has it too after the store was lost, whether the hub or the runtime speaks first", async () => {
     for (const slow of [0, 500]) {
       await using bench = new Bench();
