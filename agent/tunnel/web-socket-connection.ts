@@ -22,6 +22,12 @@ export class WebSocketConnection implements Connection {
   #sent = 0;
   #received = 0;
 
+  /**
+   * Each time something is with the operating system. Not the socket's `drain`: it tells only of a buffer that had been
+   * fuller than Node's mark, which is above ours. What cannot be sent ends the socket, which is told of by its close.
+   */
+  readonly #onSent = (): void => this.#listener?.onDrain();
+
   /** @param webSocket open */
   constructor(webSocket: WebSocket, socket: TLSSocket) {
     this.#webSocket = webSocket;
@@ -31,7 +37,6 @@ export class WebSocketConnection implements Connection {
       this.#error ??= error;
     });
     webSocket.on("close", (code, reason) => this.#onClosed(code, reason.toString()));
-    socket.on("drain", () => this.#listener?.onDrain());
   }
 
   get bufferedBytes(): number {
@@ -57,8 +62,7 @@ export class WebSocketConnection implements Connection {
   send(bytes: Uint8Array): void {
     if (this.#webSocket.readyState !== this.#webSocket.OPEN) return;
     this.#sent += bytes.length;
-    // What cannot be sent ends the socket, which is told of by its close.
-    this.#webSocket.send(bytes, { binary: true, compress: false }, () => undefined);
+    this.#webSocket.send(bytes, { binary: true, compress: false }, this.#onSent);
   }
 
   close(code: number, reason: string): void {
