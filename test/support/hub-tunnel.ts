@@ -108,6 +108,11 @@ export class HubTunnel implements AsyncDisposable {
     }
   }
 
+  /** With which an agent joins as `node`; PEM. */
+  credentials(node: string): ReturnType<TlsAuthority["issueClient"]> & { readonly ca: string } {
+    return { ...clientPair(node), ca: authority.ca };
+  }
+
   socket(node: string, protocol: string | string[] = TUNNEL_SUBPROTOCOL): WebSocket {
     const { privateKey, certificate } = clientPair(node);
     return new WebSocket(`wss://127.0.0.1:${this.port}${TUNNEL_PATH}`, protocol, {

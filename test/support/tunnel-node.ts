@@ -39,11 +39,19 @@ export class NodeDisk {
   readonly objects = new Map<ObjectKey, RemoteObject>();
   readonly statuses = new Map<string, Sequenced<OutgoingStatus>>();
   statusSequence = 0;
+  /** Every status that was ever put, in order. */
+  readonly told: Sequenced<OutgoingStatus>[] = [];
   events: Sequenced<EventItem>[] = [];
   eventSequence = 0;
   /** Every change that was applied, in order. */
   readonly applied: RemoteChange[] = [];
+  /** Changes with everything that was applied, confirmed or acknowledged. */
+  readonly progress = new WatchSource(0);
   isFull = false;
+
+  moved(): void {
+    this.progress.set(this.progress.current + 1);
+  }
 }
 
 export class TunnelNodePorts implements TunnelNode {
@@ -71,6 +79,7 @@ export class TunnelNodePorts implements TunnelNode {
         for (const [uid, row] of disk.statuses) {
           if (row.sequence <= sequence && !except.has(uid)) disk.statuses.delete(uid);
         }
+        disk.moved();
       },
     };
     this.events = {
@@ -87,6 +96,7 @@ export class TunnelNodePorts implements TunnelNode {
     const value = { namespace: "default", name, uid, status, gone };
     this.#disk.statuses.delete(uid);
     this.#disk.statuses.set(uid, { sequence: this.#disk.statusSequence, value });
+    this.#disk.told.push({ sequence: this.#disk.statusSequence, value });
     this.#latestStatus.set(this.#disk.statusSequence);
   }
 
@@ -130,9 +140,11 @@ function objectsOf(disk: NodeDisk): RemoteObjects & { readonly confirmed: Cursor
       disk.cursor = change.cursor;
       disk.applied.push(change);
       changes.set(changes.current + 1);
+      disk.moved();
     },
     confirm: (cursor) => {
       confirmed.push(cursor);
+      disk.moved();
     },
     object: (key) => disk.objects.get(key)?.object,
   };
