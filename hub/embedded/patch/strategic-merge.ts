@@ -161,4 +161,4 @@ function strip(value: unknown): unknown {
 
 const stripList = (list: readonly unknown[]): unknown[] => list.map(strip);
 
-const unknownDirective = (directive: unknown): Error => badRequest(`Unknown patch type: ${String(directive)}`);
+const unknownDirective = (directive: unknown): Error => badRequest(`Unknown patch type: ${JSON.stringify(directive)}`);

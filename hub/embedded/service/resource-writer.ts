@@ -308,19 +308,20 @@ export class ResourceWriter {
 
 function checkKind(definition: ResourceDefinition, input: Record<string, unknown>): void {
   const expected = apiVersionOf(definition);
-  const { apiVersion = expected, kind = definition.kind } = input;
+  const { version, kind: expectedKind } = definition;
+  const { apiVersion = expected, kind = expectedKind } = input;
+  // Anything may stand there, and an object's own toString may be anything as well.
+  const show = (value: unknown): string => (typeof value === "string" ? value : JSON.stringify(value));
   if (apiVersion !== expected && apiVersion !== "") {
-    throw badRequest(
-      `the API version in the data (${String(apiVersion)}) does not match the expected API version (${expected})`,
-    );
+    const given = show(apiVersion);
+    throw badRequest(`the API version in the data (${given}) does not match the expected API version (${expected})`);
   }
-  if (kind !== definition.kind && kind !== "") {
-    throw badRequest(
-      `${String(kind)} in version "${definition.version}" cannot be handled as a ${definition.kind}: converting (${definition.version}.${String(kind)}) to (${definition.version}.${definition.kind}): unknown conversion`,
-    );
+  if (kind !== expectedKind && kind !== "") {
+    const conversion = `converting (${version}.${show(kind)}) to (${version}.${expectedKind}): unknown conversion`;
+    throw badRequest(`${show(kind)} in version "${version}" cannot be handled as a ${expectedKind}: ${conversion}`);
   }
   input.apiVersion = expected;
-  input.kind = definition.kind;
+  input.kind = expectedKind;
 }
 
 const uidMismatch = (wanted: string, { metadata }: ApiObject): string =>
