@@ -85,6 +85,8 @@ export interface StatusOutbox {
   put(record: PodStatusRecord): void;
   /** Not of a pod of which nothing is left. */
   get(uid: PodUid): PodStatusRecord | undefined;
+  /** Whether `get` would give something. */
+  has(uid: PodUid): boolean;
   /** Nothing is left of this pod. It goes out as `gone` if the API server waits for that; else it is forgotten. */
   finish(record: PodStatusRecord): void;
   /** Pods of which nothing is left and the API server has still to hear, or to draw the consequence: `apiUid` by uid. */

@@ -13,6 +13,12 @@ import { canTakeOver, withRandomNamesOf } from "../plan/pod-adoption.ts";
  */
 const FORCED_GRACE_SECONDS = 2;
 
+/**
+ * With the runtime away for hours, pods that come and go by force would fill memory. What is dropped then, the oldest, was
+ * never started, or is found among the running pods and ended all the same.
+ */
+export const MAX_VANISHED_PODS = 500;
+
 /** A Pod object that came, or has not been looked at in this life of the agent. */
 export interface ArrivedPod {
   /** `metadata.uid` */
@@ -57,6 +63,8 @@ class Successors {
   readonly #input: ApiPodsInput;
   readonly #wanted: DesiredPod[] = [];
   readonly #removed: DesiredPod[] = [];
+  /** Those whose object is not there any more, the latest last. */
+  readonly #vanished: DesiredPod[] = [];
   /** Objects that have a pod. */
   readonly #settled = new Set<ObjectKey>();
   readonly #uids = new Set<PodUid>();
@@ -66,14 +74,14 @@ class Successors {
   }
 
   get pods(): ApiPods {
-    return { wanted: this.#wanted, removed: this.#removed };
+    return { wanted: this.#wanted, removed: [...this.#vanished.slice(-MAX_VANISHED_PODS), ...this.#removed] };
   }
 
   ending(desired: DesiredPod): void {
     const key = podKeyOf(desired);
     this.#uids.add(desired.uid);
     if (this.#input.objects.get(key) !== apiUidOf(desired)) {
-      this.#removed.push(hurried(desired));
+      this.#vanished.push(hurried(desired));
       return;
     }
     const { deletion } = this.#input.arrived.get(key) ?? {};
@@ -93,7 +101,7 @@ class Successors {
     const isSuccessor =
       !isSame && came?.pod !== undefined && canTakeOver(desired.pod, came.pod) && !isFinished(desired.uid);
     if (!isSame && !isSuccessor) {
-      this.#removed.push(hurried(desired));
+      this.#vanished.push(hurried(desired));
       return;
     }
     this.#settled.add(key);

@@ -25,6 +25,10 @@ class MemoryOutbox implements StatusOutbox {
     return this.stored.get(uid);
   }
 
+  has(uid: PodUid): boolean {
+    return this.get(uid) !== undefined;
+  }
+
   readonly gone: ReadonlyMap<PodUid, string> = new Map();
 
   finish({ uid }: PodStatusRecord): void {
@@ -107,6 +111,15 @@ test("a status that is the same under another UID is written again, under that",
   publish({ ...states.up, pod: { ...pod, metadata: { ...pod.metadata, uid: "another" } } });
   const [first, second] = outbox.puts;
   assert.deepEqual(second, { ...first, apiUid: "another" });
+  assert.equal(outbox.stored.size, 1);
+});
+
+test("a status that the store has lost is written again", () => {
+  const { outbox, publish } = bench();
+  publish(states.up);
+  outbox.stored.clear();
+  publish(states.up);
+  assert.equal(outbox.puts.length, 2);
   assert.equal(outbox.stored.size, 1);
 });
 

@@ -60,8 +60,11 @@ export class StatusManager implements PodStatusBook {
     this.#entries.set(uid, { view, status });
     // A pod that took over what runs says it under its own UID, word for word.
     const renamed = before !== undefined && apiUidOf(before.view.desired) !== apiUidOf(view.desired);
-    if (same && !renamed && before.view.worker.kind === view.worker.kind) return;
-    if (!same || renamed) {
+    // A file that was damaged and replaced has lost it.
+    const isStored =
+      same && !renamed && this.#trying("cannot read a pod's status", uid, () => this.#outbox.has(uid)) !== false;
+    if (isStored && before.view.worker.kind === view.worker.kind) return;
+    if (!isStored) {
       this.#trying("cannot write a pod's status", uid, () => this.#outbox.put(recordOf(view.desired, status)));
     }
     this.#changes.set(this.#changes.current + 1);

@@ -72,6 +72,14 @@ export class PodStatuses implements StatusOutbox, OutgoingStatuses, Batched {
     return row === undefined || row.gone ? undefined : recordOf(row);
   }
 
+  has(uid: PodUid): boolean {
+    if (this.#pending.has(uid)) return this.#pending.get(uid)?.gone === false;
+    const row = this.#file.use("cannot read a status", (connection) =>
+      connection.row("SELECT gone FROM statuses WHERE uid = ?", uid),
+    );
+    return row?.gone === 0;
+  }
+
   finish(record: PodStatusRecord): void {
     if (this.#gone.has(record.uid)) return;
     if (!this.#known(record).isAwaited) {

@@ -1,5 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import fc from "fast-check";
+import { MAX_VANISHED_PODS } from "../../agent/sources/api-pods.ts";
 import { ApiSource } from "../../agent/sources/api-source.ts";
 import { Store } from "../../agent/store/store.ts";
 import { isPicoletError } from "../../protocol/errors.ts";
@@ -348,6 +350,51 @@ test("a pod that cannot be run and is deleted is gone at once; one whose object 
   assert.deepEqual([bench.pods, bench.told], [[], ["a uid-a Pending gone"]]);
   await bench.reopen();
   assert.deepEqual(bench.told, ["a uid-a Pending gone"]);
+});
+
+test("whatever an object holds, it changes nothing of another pod", async () => {
+  await using bench = new Bench();
+  bench.hub.put(podObject("good"));
+  bench.sync();
+  const good = bench.desired("good");
+  const anything = fc.oneof(
+    fc.object({ withNullPrototype: false, maxDepth: 4 }),
+    fc.record({
+      apiVersion: fc.constant("v1"),
+      kind: fc.constant("Pod"),
+      metadata: fc.record({
+        name: fc.constant("odd"),
+        uid: fc.oneof(fc.string(), fc.constant("uid-good"), fc.anything()),
+      }),
+      spec: fc.object({ maxDepth: 3 }),
+    }),
+  );
+  fc.assert(
+    fc.property(anything, fc.boolean(), (object, isDeleted) => {
+      const plain = JSON.parse(JSON.stringify(object)) as Record<string, unknown>;
+      const metadata = isDeleted ? { metadata: { ...Object(plain.metadata), deletionTimestamp: "x" } } : {};
+      bench.hub.set(objectKey("Pod", "default", "odd"), { ...plain, ...metadata });
+      bench.sync();
+      assert.equal(bench.desired("good"), good);
+    }),
+    { numRuns: 150 },
+  );
+  bench.hub.removePod("odd");
+  bench.sync();
+  assert.deepEqual(bench.pods, ["good uid-good"]);
+  assert.equal(bench.source.problems.current.length, 0);
+});
+
+test("pods that come and go by force while nothing can be ended are bounded", async () => {
+  await using bench = new Bench();
+  for (let n = 0; n < MAX_VANISHED_PODS + 20; n += 1) {
+    bench.hub.put(podObject("web", { uid: `uid-${n}`, image: `busybox:${n}` }));
+    bench.sync();
+  }
+  const { removed, pods } = bench.store.desired.desired.current;
+  assert.equal(removed.size, MAX_VANISHED_PODS);
+  assert.equal(pods.size, 1);
+  assert.ok(removed.has(podUid(`uid-${MAX_VANISHED_PODS + 18}`)), "the oldest are dropped");
 });
 
 test("a mirror pod, and one under names that are not its own, is not run", async () => {
