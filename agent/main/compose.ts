@@ -14,6 +14,7 @@ import { RELEASED_AT_MS } from "../../protocol/version.ts";
 import type { RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import { CriAdapter } from "../../runtime-adapters/cri/cri-adapter.ts";
 import { WasmAdapter } from "../../runtime-adapters/wasm/wasm-adapter.ts";
+import { HealthPort } from "../api/health-port.ts";
 import { LocalApi } from "../api/local-api.ts";
 import type { Configuration } from "../config/configuration.ts";
 import type { ClusterObjects } from "../core/cluster-objects.ts";
@@ -40,6 +41,7 @@ import { PodEnvironmentOnDisk } from "../volumes/pod-environment.ts";
 import { PodWorkers } from "../workers/pod-workers.ts";
 import { NodeAgentView } from "./agent-view.ts";
 import { type AgentArguments, DEFAULT_ROOT_DIR } from "./arguments.ts";
+import { type HealthSources, healthChecks } from "./health-checks.ts";
 import type { HubLink } from "./hub-link.ts";
 import { IdleCollection } from "./idle-collection.ts";
 import { NodeAddresses } from "./node-addresses.ts";
@@ -202,6 +204,18 @@ function* runningContainers(statuses: StatusManager): Iterable<LoggedContainer> 
   }
 }
 
+function makeHealthPorts(
+  { clock, log }: AgentPorts,
+  { healthzPort, healthzBindAddress, readOnlyPort, address }: Configuration,
+  health: HealthSources,
+  view: NodeAgentView,
+): HealthPort[] {
+  const checks = healthChecks(health);
+  const healthz = new HealthPort({ checks, clock, log }, { address: healthzBindAddress, port: healthzPort });
+  const readOnly = new HealthPort({ checks, view, clock, log }, { address, port: readOnlyPort });
+  return [...(healthzPort === 0 ? [] : [healthz]), ...(readOnlyPort === 0 ? [] : [readOnly])];
+}
+
 /** V8 compacts and drops compiled code that was not used lately. Without `--expose-gc`, as in tests, nothing happens. */
 function collectGarbage(): void {
   globalThis.gc?.({ type: "major", execution: "sync", flavor: "last-resort" });
@@ -334,6 +348,12 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     { ...init, capacity: node.capacity, memoryBytes: node.machine.memoryBytes, startedAt },
   );
   const pushed = new PushSource({ clock, log, store: desired }, { nodeName });
+  const health: HealthSources = {
+    runtimes: runtimes.health,
+    store: state,
+    wantedPods: () => desired.desired.current.pods.size,
+    workers: () => workers.size,
+  };
   const sweeps: OrphanSweepComponents["sweeps"] = [
     (known, stop) => environment.sweep(known, stop),
     (known) => cgroups.sweep(known),
@@ -361,6 +381,7 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     ...adapters.map(whileItRuns),
     new StoreEvents({ state, events }, { nodeName }),
     new LocalApi({ clock, log, view, logs: new PodLogs({ pods: view }), pushed }, { socketPath: args.socketPath }),
+    ...makeHealthPorts(ports, configuration, health, view),
     conditions,
     runtimes,
     pleg,

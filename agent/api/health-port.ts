@@ -1,0 +1,160 @@
+/** The kubelet's ports for whoever watches over the node itself: 10248 (`/healthz`) and, off by default, 10255 (`/pods` too). */
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import { Readable } from "node:stream";
+import { pipeline } from "node:stream/promises";
+import type { Component } from "../../protocol/async/component.ts";
+import { describeError } from "../../protocol/errors.ts";
+import { type Clock, type Log, seconds } from "../../protocol/ports.ts";
+import type { AgentView } from "./agent-view.ts";
+import { listPieces, podsOf } from "./watches.ts";
+
+/** One thing that has to be well. */
+export interface HealthCheck {
+  /** As in `/healthz/<name>`. */
+  readonly name: string;
+  /** Answers at once, from memory. @returns why it is not well; undefined: it is */
+  readonly problem: () => string | undefined;
+}
+
+export interface HealthPortComponents {
+  readonly checks: readonly HealthCheck[];
+  /** With it `/pods` is answered too, without asking who wants to know: for the read-only port. */
+  readonly view?: AgentView;
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+export interface HealthPortInit {
+  readonly address: string;
+  readonly port: number;
+}
+
+/** Probes and a person or two. A further connection is closed at once. */
+const MAX_CONNECTIONS = 16;
+const MAX_HEADER_BYTES = 4096;
+const REQUEST_TIMEOUT_MS = 5000;
+const KEEP_ALIVE_TIMEOUT_MS = 2000;
+/** A client that takes nothing of an answer for so long is let go. */
+const ANSWER_TIMEOUT_MS = 10_000;
+/** A port that somebody else has, or an address that is not there yet, is tried again, as by the kubelet. */
+const RETRY = seconds(5);
+
+interface Answer {
+  readonly status: number;
+  readonly text: string;
+}
+
+const NOT_FOUND: Answer = { status: 404, text: "404 page not found\n" };
+
+export class HealthPort implements Component {
+  readonly name: string;
+  readonly #components: HealthPortComponents;
+  readonly #init: HealthPortInit;
+  #server: Server | undefined;
+
+  constructor(components: HealthPortComponents, init: HealthPortInit) {
+    this.name = components.view === undefined ? "healthz port" : "read-only port";
+    this.#components = components;
+    this.#init = init;
+  }
+
+  /** Where it listens; undefined: it does not, yet. */
+  get port(): number | undefined {
+    const address = this.#server?.address();
+    return typeof address === "object" ? address?.port : undefined;
+  }
+
+  /** Nothing of the node depends on the port: one that cannot be had is said once and tried for. */
+  async run(signal: AbortSignal): Promise<void> {
+    const { clock, log } = this.#components;
+    const { address, port } = this.#init;
+    for (let failures = 0; ; failures += 1) {
+      try {
+        this.#server = await this.#listen();
+        break;
+      } catch (error) {
+        const what = { part: this.name, address, port, error: describeError(error) };
+        if (failures === 0) log.warn("cannot listen; tries again", what);
+        await clock.sleep(RETRY, signal);
+      }
+    }
+    log.info("listens", { part: this.name, address, port: this.port });
+    await new Promise<void>((resolve) => {
+      if (signal.aborted) resolve();
+      signal.addEventListener("abort", () => resolve(), { once: true });
+    });
+    await this[Symbol.asyncDispose]();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    const server = this.#server;
+    this.#server = undefined;
+    if (server === undefined) return;
+    const closed = new Promise<void>((resolve) => server.close(() => resolve()));
+    server.closeAllConnections();
+    await closed;
+  }
+
+  #listen(): Promise<Server> {
+    const server = createServer(
+      {
+        maxHeaderSize: MAX_HEADER_BYTES,
+        headersTimeout: REQUEST_TIMEOUT_MS,
+        requestTimeout: REQUEST_TIMEOUT_MS,
+        keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
+      },
+      (request, response) => this.#serve(request, response),
+    );
+    server.maxConnections = MAX_CONNECTIONS;
+    return new Promise((resolve, reject) => {
+      server.once("error", reject);
+      server.listen({ host: this.#init.address, port: this.#init.port }, () => {
+        server.removeListener("error", reject);
+        server.on("error", (error) => this.#components.log.warn("a port failed", { part: this.name, error }));
+        resolve(server);
+      });
+    });
+  }
+
+  #serve(request: IncomingMessage, response: ServerResponse): void {
+    response.setTimeout(ANSWER_TIMEOUT_MS, () => response.destroy());
+    response.on("error", () => response.destroy());
+    const { view, checks } = this.#components;
+    const [path = "", query = ""] = (request.url ?? "").split("?", 2);
+    if (request.method !== "GET" && request.method !== "HEAD") {
+      answer(response, { status: 405, text: "405 method not allowed\n" });
+    } else if (path === "/pods" && view !== undefined) {
+      response.setHeader("content-type", "application/json");
+      const pieces = Readable.from(listPieces("PodList", "", podsOf(view, undefined)));
+      // A reader that goes away takes the rest with it.
+      pipeline(pieces, response).catch(() => response.destroy());
+    } else answer(response, healthAnswer(checks, path, new URLSearchParams(query)));
+  }
+}
+
+function answer(response: ServerResponse, { status, text }: Answer): void {
+  response.writeHead(status, {
+    "content-type": "text/plain; charset=utf-8",
+    "x-content-type-options": "nosniff",
+    "content-length": Buffer.byteLength(text),
+  });
+  response.end(text);
+}
+
+/**
+ * As Kubernetes' components answer: `ok`, or 500 with a line for each check. `?verbose` shows the lines in any case,
+ * `?exclude=<name>` leaves one out, `/healthz/<name>` asks for one. Unlike theirs the lines say why. Pure.
+ */
+export function healthAnswer(checks: readonly HealthCheck[], path: string, query: URLSearchParams): Answer {
+  const [, one] = /^\/healthz\/([^/]+)$/.exec(path) ?? [];
+  if (path !== "/healthz" && path !== "/healthz/" && one === undefined) return NOT_FOUND;
+  const excluded = new Set(query.getAll("exclude"));
+  const asked = checks.filter(({ name }) => (one === undefined ? !excluded.has(name) : name === one));
+  if (one !== undefined && asked.length === 0) return NOT_FOUND;
+  const results = asked.map(({ name, problem }) => ({ name, why: problem() }));
+  const isWell = results.every(({ why }) => why === undefined);
+  if (isWell && !query.has("verbose")) return { status: 200, text: "ok" };
+  const lines = results.map(({ name, why }) => (why === undefined ? `[+]${name} ok` : `[-]${name} failed: ${why}`));
+  const all = [...lines, `healthz check ${isWell ? "passed" : "failed"}`];
+  return { status: isWell ? 200 : 500, text: `${all.join("\n")}\n` };
+}
