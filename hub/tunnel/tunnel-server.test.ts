@@ -185,6 +185,19 @@ test("an object that changes between two sets does not confuse digests", async (
   assert.deepEqual(first.digest, node.desired.current.digest);
 });
 
+test("an object that is gone before its change was sent is deleted", async () => {
+  await using hub = await HubTunnel.start();
+  const node = hub.backend.node("edge-1");
+  node.set({ [POD]: pod("a") });
+  const agent = await hub.join("edge-1");
+  await followFromNothing(agent);
+  await agent.roundTrip();
+  node.setAhead(POD, pod("b"), undefined);
+  const { keys, digest } = await follow(agent);
+  assert.deepEqual([...keys], [[POD, undefined]]);
+  assert.deepEqual(digest, EMPTY_DIGEST);
+});
+
 test("an agent that comes to another digest is compared anew", async () => {
   await using hub = await HubTunnel.start();
   hub.backend.node("edge-1").set({ [POD]: pod("a") });
@@ -519,6 +532,19 @@ test("a silent session ends after two heartbeats and some slack", async () => {
   await agent.closed;
 });
 
+test("a half-open connection is cut off at once when its time is over", async () => {
+  await using hub = await HubTunnel.start();
+  hub.backend.node("edge-1").set({});
+  const agent = await hub.join("edge-1");
+  agent.socket.pause();
+  assert.equal(await hub.connections(), 1);
+  const cut = hub.nextDisconnect();
+  await hub.clock.advance(seconds(80));
+  await cut;
+  assert.equal(await hub.connections(), 0);
+  assert.equal(hub.tunnels.sessionCount, 0);
+});
+
 test("a connection that says no hello ends", async () => {
   await using hub = await HubTunnel.start();
   const agent = await hub.dial("edge-1");
@@ -576,7 +602,11 @@ test("more agents than the limit are told to come back later", async () => {
   hub.backend.node("edge-1").set({});
   first.hello();
   await first.next("welcome");
-  await hub.dial("edge-3");
+  const third = await hub.dial("edge-3");
+  // One that leaves without a word makes room as well.
+  third.socket.terminate();
+  await hub.sessions(2);
+  await hub.dial("edge-4");
 });
 
 const zero = new Uint8Array(8);

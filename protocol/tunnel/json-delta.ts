@@ -125,14 +125,15 @@ function applyToObject(base: Fields, delta: Fields, depth: number): Fields {
 
 function applyToList(base: readonly unknown[], delta: readonly unknown[], depth: number): unknown[] {
   const [length, ...changes] = delta;
-  const isSize = typeof length === "number" && Number.isInteger(length) && length >= 0;
-  // Each element beyond the base's own must be among the changes, so a short delta makes no long list.
-  if (!isSize || length > base.length + changes.length / 2) throw unfit("its length is not that of any list");
+  if (typeof length !== "number" || !Number.isInteger(length) || length < 0) {
+    throw unfit("its length is not that of any list");
+  }
   const result = base.slice(0, length);
   if (changes.length === 1) {
     if (changes[0] !== 0 || length > base.length) throw unfit("it is cut off");
     return result;
   }
+  // Each element beyond the base's own must come by itself, in order: a short delta makes no long list.
   for (let at = 0; at < changes.length; at += 2) {
     const index = changes[at];
     if (at + 1 === changes.length) throw unfit("it is cut off");

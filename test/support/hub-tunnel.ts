@@ -1,7 +1,7 @@
 /** A hub's tunnel end on real TLS sockets, and agents that say what a test tells them to. */
 import { once } from "node:events";
 import { createServer, type Server } from "node:https";
-import type { AddressInfo } from "node:net";
+import type { AddressInfo, Socket } from "node:net";
 import type { TLSSocket } from "node:tls";
 import { WebSocket } from "ws";
 import { TunnelServer, type TunnelServerInit } from "../../hub/tunnel/tunnel-server.ts";
@@ -50,6 +50,7 @@ export class HubTunnel implements AsyncDisposable {
   readonly #life = new AbortController();
   readonly #running: Promise<void>;
   readonly #agents: TestAgent[] = [];
+  readonly #connections = new Set<Socket>();
 
   private constructor(init: Partial<TunnelServerInit>) {
     const { clock, log, backend } = this;
@@ -60,6 +61,10 @@ export class HubTunnel implements AsyncDisposable {
       ca: authority.ca,
       requestCert: true,
       rejectUnauthorized: true,
+    });
+    this.#server.on("secureConnection", (socket) => {
+      this.#connections.add(socket);
+      socket.once("close", () => this.#connections.delete(socket));
     });
     this.#server.on("upgrade", (request, socket, head) => {
       const name = (socket as TLSSocket).getPeerCertificate().subject.CN;
@@ -98,6 +103,23 @@ export class HubTunnel implements AsyncDisposable {
   /** Until the hub has let go of the node. */
   async released(node: string): Promise<void> {
     for await (const held of this.backend.node(node).held.changes(this.#life.signal)) if (held === 0) return;
+  }
+
+  /** TCP connections that the hub has. */
+  connections(): Promise<number> {
+    return new Promise((resolve, reject) => {
+      this.#server.getConnections((error, count) => (error === null ? resolve(count) : reject(error)));
+    });
+  }
+
+  /** Until the hub has lost one of its connections. */
+  async nextDisconnect(): Promise<void> {
+    await Promise.race([...this.#connections].map((socket) => once(socket, "close")));
+  }
+
+  /** Until the hub has that many sessions, welcomed or not. */
+  async sessions(count: number): Promise<void> {
+    while (this.tunnels.sessionCount !== count) await this.nextDisconnect();
   }
 
   /** Lets time pass, the agents pinging as they do. */

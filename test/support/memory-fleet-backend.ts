@@ -48,6 +48,14 @@ export class MemoryNode {
     this.desired.set(setOf(true, this.desired.current.revision + 1, hashes));
   }
 
+  /** The set shows `shown`, while the object itself is `now` already. */
+  setAhead(key: ObjectKey, shown: Content, now: Content | undefined): void {
+    const hashes = new Map(this.desired.current.hashes);
+    hashes.set(key, objectHash(sha256, shown));
+    this.setSilently(key, now);
+    this.desired.set(setOf(true, this.desired.current.revision + 1, hashes));
+  }
+
   /** Changes an object without the set that shows it: the watch is about to. */
   setSilently(key: ObjectKey, object: Content | undefined): void {
     if (object === undefined) this.#objects.delete(key);
