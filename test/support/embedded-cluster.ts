@@ -100,12 +100,16 @@ export class EmbeddedCluster implements AsyncDisposable {
   /** Serves, with controllers. */
   static async start(init: EmbeddedClusterInit = {}): Promise<EmbeddedCluster> {
     const cluster = new EmbeddedCluster(init);
-    const port = await cluster.server.listen();
-    writeFileSync(cluster.kubeconfig, kubeconfigText(port, cluster.#caPem));
-    void cluster.server.run(cluster.#life.signal);
-    await ensureInitialObjects(cluster.client, cluster.#life.signal);
-    cluster.startControllers();
+    await cluster.serve();
     return cluster;
+  }
+
+  async serve(): Promise<void> {
+    const port = await this.server.listen();
+    writeFileSync(this.kubeconfig, kubeconfigText(port, this.#caPem));
+    void this.server.run(this.#life.signal);
+    await ensureInitialObjects(this.client, this.#life.signal);
+    this.startControllers();
   }
 
   get kubeconfig(): string {

@@ -3,10 +3,7 @@ import { type FieldError, forbiddenValue, invalidValue, requiredValue } from "..
 import type { ApiObject, ResourceDefinition } from "../resource-definition.ts";
 import { forbidden } from "../status-error.ts";
 import { ageColumn, column, field, nameColumn } from "./columns.ts";
-import { askingNode } from "./node-restriction.ts";
 import { fieldAt, immutableFields, setDefault, textAt } from "./object-fields.ts";
-
-const LEASE_NAMESPACE = "kube-node-lease";
 
 export const leaseResource: ResourceDefinition = {
   group: "coordination.k8s.io",
@@ -19,8 +16,6 @@ export const leaseResource: ResourceDefinition = {
   columns: [nameColumn, column("Holder", field("", "spec", "holderIdentity")), ageColumn],
   strategy: {
     createOnUpdate: true,
-    prepareForCreate: (lease, context) => restrictLease(lease, askingNode(context)),
-    prepareForUpdate: (lease, _, context) => restrictLease(lease, askingNode(context)),
     validate(lease) {
       const seconds = fieldAt(lease, "spec", "leaseDurationSeconds");
       return typeof seconds === "number" && seconds <= 0
@@ -29,18 +24,6 @@ export const leaseResource: ResourceDefinition = {
     },
   },
 };
-
-/** NodeRestriction: a node renews its own lease. */
-function restrictLease({ metadata }: ApiObject, node: string | undefined): void {
-  if (node === undefined) return;
-  const lease = { group: "coordination.k8s.io", plural: "leases" };
-  if (metadata.namespace !== LEASE_NAMESPACE) {
-    throw forbidden(lease, metadata.name, `can only access leases in the "${LEASE_NAMESPACE}" system namespace`);
-  }
-  if (metadata.name !== node) {
-    throw forbidden(lease, metadata.name, "can only access node lease with the same name as the requesting node");
-  }
-}
 
 export const runtimeClassResource: ResourceDefinition = {
   group: "node.k8s.io",

@@ -1,25 +1,17 @@
-/** Kubernetes' admission plugin NodeRestriction: what a node may write, beyond what its role allows it. */
+/** Kubernetes' admission plugin NodeRestriction, for writes of pods and nodes. */
+import { nodeOf } from "../auth/node-authorizer.ts";
 
 import type { ApiObject, StrategyContext } from "../resource-definition.ts";
 import { forbidden } from "../status-error.ts";
 import { sameValue, textAt } from "./object-fields.ts";
 import { MIRROR_ANNOTATION } from "./pod-admission.ts";
 
-const NODE_PREFIX = "system:node:";
-const NODES_GROUP = "system:nodes";
-
-/** The node that asks; undefined when it is somebody else. */
-export function askingNode({ user }: Pick<StrategyContext, "user">): string | undefined {
-  if (!user.groups.includes(NODES_GROUP) || !user.name.startsWith(NODE_PREFIX)) return undefined;
-  return user.name.slice(NODE_PREFIX.length);
-}
-
 const POD = { group: "", plural: "pods" };
 const NODE = { group: "", plural: "nodes" };
 
 /** A node makes mirror pods of its own, and no others. */
 export function restrictPodCreation(pod: ApiObject, context: StrategyContext): void {
-  const node = askingNode(context);
+  const node = nodeOf(context.user);
   if (node === undefined) return;
   const refuse = (why: string): never => {
     throw forbidden(POD, pod.metadata.name, why);
@@ -38,7 +30,7 @@ export function restrictPodCreation(pod: ApiObject, context: StrategyContext): v
 }
 
 export function restrictPodUpdate(old: ApiObject, context: StrategyContext): void {
-  const node = askingNode(context);
+  const node = nodeOf(context.user);
   if (node === undefined) return;
   const refuse = (why: string): never => {
     throw forbidden(POD, old.metadata.name, why);
@@ -75,7 +67,7 @@ function isForbiddenLabel(key: string): boolean {
 
 /** @param old undefined for a new node */
 export function restrictNodeWrite(object: ApiObject, old: ApiObject | undefined, context: StrategyContext): void {
-  const node = askingNode(context);
+  const node = nodeOf(context.user);
   if (node === undefined) return;
   const refuse = (why: string): never => {
     throw forbidden(NODE, object.metadata.name, why);

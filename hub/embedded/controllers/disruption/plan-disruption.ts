@@ -1,4 +1,4 @@
-/** PodDisruptionBudgets: what they allow, and whether a pod may be evicted. Pure. Rules of Kubernetes 1.34. */
+/** What PodDisruptionBudgets allow. Pure. Rules of Kubernetes 1.34. Evictions are the API server's. */
 import type { Pod } from "../../../../protocol/pod.ts";
 import type { KubeObject } from "../../../core/kube-client.ts";
 import { selects } from "../label-selector.ts";
@@ -66,48 +66,4 @@ export function budgetStatus(budget: DisruptionBudget, pods: readonly Pod[], now
     desiredHealthy,
     expectedPods,
   };
-}
-
-export type EvictionVerdict =
-  /** @property budget with the status that counts this eviction, to be written before the pod is deleted */
-  | { readonly kind: "allowed"; readonly budget: DisruptionBudget | undefined }
-  /** 429 Too Many Requests. @property detail the cause of the Status, of the type DisruptionBudget */
-  | { readonly kind: "refused"; readonly message: string; readonly detail: string }
-  /** 500: more than one budget covers the pod. */
-  | { readonly kind: "ambiguous"; readonly message: string };
-
-const REFUSED = "Cannot evict pod as it would violate the pod's disruption budget.";
-
-/** @param budgets of the pod's namespace */
-export function judgeEviction(pod: Pod, budgets: readonly DisruptionBudget[], now: Date): EvictionVerdict {
-  const isIdle = hasEnded(pod) || pod.status?.phase === "Pending" || pod.metadata.deletionTimestamp !== undefined;
-  if (isIdle) return { kind: "allowed", budget: undefined };
-  const covering = budgets.filter((budget) => selects(budget.spec?.selector, pod.metadata.labels));
-  if (covering.length > 1) {
-    const message = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
-    return { kind: "ambiguous", message };
-  }
-  const [budget] = covering;
-  if (budget === undefined) return { kind: "allowed", budget: undefined };
-  const { name, generation = 0 } = budget.metadata;
-  const status = budget.status;
-  if (!isPodReady(pod)) {
-    const isMet = status !== undefined && status.currentHealthy >= status.desiredHealthy && status.desiredHealthy > 0;
-    if (isMet || budget.spec?.unhealthyPodEvictionPolicy === "AlwaysAllow")
-      return { kind: "allowed", budget: undefined };
-  }
-  if (status === undefined || (status.observedGeneration ?? 0) < generation) {
-    const detail = `The disruption budget ${name} is still being processed by the server.`;
-    return { kind: "refused", message: REFUSED, detail };
-  }
-  if (status.disruptionsAllowed <= 0) {
-    const detail = `The disruption budget ${name} needs ${status.desiredHealthy} healthy pods and has ${status.currentHealthy} currently`;
-    return { kind: "refused", message: REFUSED, detail };
-  }
-  const counted: BudgetStatus = {
-    ...status,
-    disruptionsAllowed: status.disruptionsAllowed - 1,
-    disruptedPods: { ...status.disruptedPods, [pod.metadata.name]: now.toISOString().replace(/\.\d+Z$/, "Z") },
-  };
-  return { kind: "allowed", budget: { ...budget, status: counted } };
 }

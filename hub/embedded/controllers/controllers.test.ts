@@ -1,0 +1,443 @@
+/** Every controller over the real API server, on virtual time. */
+import assert from "node:assert/strict";
+import { describe, test } from "node:test";
+import { isPicoletError } from "../../../protocol/errors.ts";
+import { type Millis, seconds } from "../../../protocol/ports.ts";
+import { nodesRequest } from "../../../test/support/certificate-requests.ts";
+import { EmbeddedCluster } from "../../../test/support/embedded-cluster.ts";
+import { VirtualClock } from "../../../test/support/virtual-clock.ts";
+import {
+  CONFIG_MAPS,
+  type DeleteOptions,
+  type KubeObject,
+  NODES,
+  type ObjectRef,
+  PODS,
+  type ResourceType,
+  SECRETS,
+} from "../../core/kube-client.ts";
+import { EVENTS } from "./event-recorder.ts";
+import { nodeOf, podOf } from "./objects.ts";
+import {
+  CERTIFICATE_SIGNING_REQUESTS,
+  DAEMON_SETS,
+  NAMESPACES,
+  POD_DISRUPTION_BUDGETS,
+  SERVICE_ACCOUNTS,
+} from "./resource-types.ts";
+
+const { signal } = new AbortController();
+/** Turns of the event loop in which every chain of requests and watch events that waits for no time comes to its end. */
+const TURNS = 60;
+
+/** A cluster with its clock, and short ways of saying things to it. */
+class World implements AsyncDisposable {
+  readonly clock = new VirtualClock();
+  readonly cluster: EmbeddedCluster;
+
+  private constructor(start: (clock: VirtualClock) => EmbeddedCluster) {
+    this.cluster = start(this.clock);
+  }
+
+  static async start(...nodes: readonly string[]): Promise<World> {
+    const world = new World((clock) => new EmbeddedCluster({ clock }));
+    await world.cluster.serve();
+    for (const name of nodes) await world.cluster.addNode(name);
+    await world.settle();
+    return world;
+  }
+
+  async settle(): Promise<void> {
+    for (let turn = 0; turn < TURNS; turn += 1) await this.clock.settle();
+  }
+
+  /** @param heard nodes whose agents go on renewing their leases */
+  async pass(duration: Millis, heard: readonly string[] = []): Promise<void> {
+    for (let left: number = duration; left > 0; left -= 10_000) {
+      for (const name of heard) await this.cluster.heartbeat(name);
+      await this.settle();
+      await this.clock.advance(Math.min(left, 10_000) as Millis);
+      await this.settle();
+    }
+  }
+
+  create(type: ResourceType, ref: ObjectRef, object: object): Promise<KubeObject> {
+    const { group, version, kind } = type;
+    const apiVersion = group === "" ? version : `${group}/${version}`;
+    return this.cluster.client.create(type, ref, { apiVersion, kind, metadata: ref, ...object }, {}, signal);
+  }
+
+  async get(type: ResourceType, ref: ObjectRef): Promise<KubeObject | undefined> {
+    try {
+      return await this.cluster.client.get(type, ref, signal);
+    } catch (error) {
+      if (isPicoletError(error, "not_found")) return undefined;
+      throw error;
+    }
+  }
+
+  async delete(type: ResourceType, ref: ObjectRef, options: DeleteOptions = {}): Promise<void> {
+    await this.cluster.client.delete(type, ref, options, signal);
+    await this.settle();
+  }
+
+  async createPod(name: string, spec: object = {}, metadata: object = {}): Promise<void> {
+    const ref = { namespace: "default", name };
+    const containers = [{ name: "app", image: "app:1" }];
+    await this.create(PODS, ref, { metadata: { ...ref, ...metadata }, spec: { containers, ...spec } });
+    await this.settle();
+  }
+
+  async pod(name: string): Promise<ReturnType<typeof podOf> | undefined> {
+    const object = await this.get(PODS, { namespace: "default", name });
+    return object === undefined ? undefined : podOf(object);
+  }
+
+  async reasons(): Promise<string[]> {
+    const { items } = await this.cluster.client.list(EVENTS, {}, signal);
+    return items.map(({ reason }) => String(reason)).sort();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.cluster[Symbol.asyncDispose]();
+    assert.deepEqual(this.cluster.log.problems, [], "nothing went wrong unseen");
+  }
+}
+
+const conditionOf = (pod: ReturnType<typeof podOf> | undefined, type: string) =>
+  pod?.status?.conditions?.find((each) => each.type === type);
+
+describe("scheduler", () => {
+  test("a pod that fits nowhere says why, and goes as soon as there is room", async () => {
+    await using world = await World.start("a");
+    const container = { name: "app", image: "app:1", resources: { requests: { memory: "2Gi" } } };
+    await world.createPod("big", { containers: [container] });
+    const message = "0/1 nodes are available: 1 Insufficient memory.";
+    const waiting = conditionOf(await world.pod("big"), "PodScheduled");
+    assert.deepEqual([waiting?.status, waiting?.reason, waiting?.message], ["False", "Unschedulable", message]);
+    assert.deepEqual(await world.reasons(), ["FailedScheduling"]);
+    await world.cluster.addNode("b", { allocatable: { cpu: "2", memory: "4Gi", pods: "10" } });
+    await world.pass(seconds(10), ["a", "b"]);
+    const placed = await world.pod("big");
+    assert.equal(placed?.spec.nodeName, "b");
+    assert.equal(conditionOf(placed, "PodScheduled")?.status, "True");
+  });
+
+  test("what was decided a moment ago counts", async () => {
+    await using world = await World.start("a");
+    const container = { name: "app", image: "app:1", resources: { requests: { memory: "600Mi" } } };
+    const made = ["one", "two"].map((name) =>
+      world.create(PODS, { namespace: "default", name }, { spec: { containers: [container] } }),
+    );
+    await Promise.all(made);
+    await world.settle();
+    const nodes = [await world.pod("one"), await world.pod("two")].map((pod) => pod?.spec.nodeName);
+    assert.deepEqual(nodes.toSorted(), ["a", undefined]);
+  });
+
+  test("of several that wait the most important goes first", async () => {
+    await using world = await World.start();
+    const container = { name: "app", image: "app:1", resources: { requests: { cpu: "3" } } };
+    await world.createPod("first", { containers: [container] });
+    await world.createPod("vital", { containers: [container], priorityClassName: "system-node-critical" });
+    await world.cluster.addNode("a");
+    await world.pass(seconds(20), ["a"]);
+    assert.equal((await world.pod("vital"))?.spec.nodeName, "a");
+    assert.equal((await world.pod("first"))?.spec.nodeName, undefined);
+  });
+
+  test("a pod behind a gate waits until it is opened", async () => {
+    await using world = await World.start("a");
+    await world.createPod("gated", { schedulingGates: [{ name: "example.com/later" }] });
+    assert.equal(conditionOf(await world.pod("gated"), "PodScheduled")?.reason, "SchedulingGated");
+    const ref = { namespace: "default", name: "gated" };
+    await world.cluster.client.patch(PODS, ref, "merge", { spec: { schedulingGates: null } }, {}, signal);
+    await world.settle();
+    assert.equal((await world.pod("gated"))?.spec.nodeName, "a");
+  });
+});
+
+describe("node lifecycle", () => {
+  test("a silent node becomes unknown; its pods leave after five minutes, but for those that bear with it", async () => {
+    await using world = await World.start("a", "b");
+    const enduring = ["not-ready", "unreachable"].map((name) => ({
+      ...{ key: `node.kubernetes.io/${name}`, operator: "Exists", effect: "NoExecute" },
+    }));
+    await world.createPod("leaves", { nodeName: "a" });
+    await world.createPod("stays", { nodeName: "a", tolerations: enduring });
+    await world.pass(seconds(70), ["b"]);
+    const node = await world.get(NODES, { namespace: "", name: "a" });
+    const ready = nodeOf(node as KubeObject).status?.conditions?.find(({ type }) => type === "Ready");
+    assert.deepEqual([ready?.status, ready?.reason], ["Unknown", "NodeStatusUnknown"]);
+    const taints = nodeOf(node as KubeObject).spec?.taints?.map(({ key, effect }) => `${key}:${effect}`);
+    assert.deepEqual(taints?.toSorted(), [
+      "node.kubernetes.io/unreachable:NoExecute",
+      "node.kubernetes.io/unreachable:NoSchedule",
+    ]);
+    await world.pass(seconds(240), ["b"]);
+    assert.equal((await world.pod("leaves"))?.metadata.deletionTimestamp, undefined);
+    await world.pass(seconds(90), ["b"]);
+    const gone = await world.pod("leaves");
+    assert.notEqual(gone?.metadata.deletionTimestamp, undefined);
+    assert.equal(conditionOf(gone, "DisruptionTarget")?.reason, "DeletionByTaintManager");
+    await world.pass(seconds(3600), ["b"]);
+    assert.equal((await world.pod("stays"))?.metadata.deletionTimestamp, undefined);
+    await world.pass(seconds(20), ["a", "b"]);
+    const back = nodeOf((await world.get(NODES, { namespace: "", name: "a" })) as KubeObject);
+    assert.deepEqual(back.spec?.taints, []);
+  });
+
+  test("when every node is away it is we who are cut off: nothing leaves", async () => {
+    await using world = await World.start("a", "b");
+    await world.createPod("one", { nodeName: "a" });
+    await world.pass(seconds(1200));
+    const node = nodeOf((await world.get(NODES, { namespace: "", name: "a" })) as KubeObject);
+    assert.deepEqual(
+      node.spec?.taints?.map(({ effect }) => effect),
+      ["NoSchedule"],
+    );
+    assert.equal((await world.pod("one"))?.metadata.deletionTimestamp, undefined);
+  });
+
+  test("controllers that start again give silent nodes their whole time anew", async () => {
+    await using world = await World.start("a", "b");
+    await world.pass(seconds(40), ["b"]);
+    await world.cluster.stopControllers();
+    await world.clock.advance(seconds(600));
+    world.cluster.startControllers();
+    await world.pass(seconds(40), ["b"]);
+    const ready = async (): Promise<string | undefined> => {
+      const node = nodeOf((await world.get(NODES, { namespace: "", name: "a" })) as KubeObject);
+      return node.status?.conditions?.find(({ type }) => type === "Ready")?.status;
+    };
+    assert.equal(await ready(), "True");
+    await world.pass(seconds(30), ["b"]);
+    assert.equal(await ready(), "Unknown");
+  });
+
+  test("a cordoned node is tainted, a pressed one too", async () => {
+    await using world = await World.start("a");
+    const ref = { namespace: "", name: "a" };
+    await world.cluster.client.patch(NODES, ref, "merge", { spec: { unschedulable: true } }, {}, signal);
+    const pressed = { status: { conditions: [{ type: "DiskPressure", status: "True" }] } };
+    await world.cluster.client.patch(NODES, ref, "strategic", pressed, { subresource: "status" }, signal);
+    await world.settle();
+    const node = nodeOf((await world.get(NODES, ref)) as KubeObject);
+    const keys = node.spec?.taints?.map(({ key }) => key).toSorted();
+    assert.deepEqual(keys, ["node.kubernetes.io/disk-pressure", "node.kubernetes.io/unschedulable"]);
+  });
+
+  test("pods of a node that was deleted go, those of one that registered again at once do not", async () => {
+    await using world = await World.start("a", "b");
+    await world.createPod("one", { nodeName: "a" });
+    await world.createPod("two", { nodeName: "b" });
+    for (const name of ["a", "b"]) await world.delete(NODES, { namespace: "", name });
+    await world.cluster.addNode("b");
+    await world.pass(seconds(100), ["b"]);
+    assert.equal(await world.pod("one"), undefined);
+    assert.notEqual(await world.pod("two"), undefined);
+  });
+});
+
+describe("namespaces", () => {
+  test("each has its service account and the CA, also after they were deleted", async () => {
+    await using world = await World.start();
+    await world.create(NAMESPACES, { namespace: "", name: "team" }, {});
+    await world.settle();
+    const account = { namespace: "team", name: "default" };
+    const ca = { namespace: "team", name: "kube-root-ca.crt" };
+    await world.delete(SERVICE_ACCOUNTS, account);
+    await world.delete(CONFIG_MAPS, ca);
+    assert.notEqual(await world.get(SERVICE_ACCOUNTS, account), undefined);
+    const map = await world.get(CONFIG_MAPS, ca);
+    assert.match(JSON.stringify(map?.data), /ca.crt.*BEGIN CERTIFICATE/);
+  });
+
+  test("one that is deleted is emptied, says what it waits for, and goes", async () => {
+    await using world = await World.start();
+    await world.create(NAMESPACES, { namespace: "", name: "team" }, {});
+    const ref = { namespace: "team", name: "held" };
+    await world.create(CONFIG_MAPS, ref, { metadata: { ...ref, finalizers: ["example.com/wait"] } });
+    await world.create(SECRETS, { namespace: "team", name: "free" }, {});
+    await world.delete(NAMESPACES, { namespace: "", name: "team" });
+    await world.pass(seconds(5));
+    assert.equal(await world.get(SECRETS, { namespace: "team", name: "free" }), undefined);
+    const namespace = await world.get(NAMESPACES, { namespace: "", name: "team" });
+    const status = namespace?.status as { phase: string; conditions: { type: string; message: string }[] } | undefined;
+    assert.equal(status?.phase, "Terminating");
+    const remaining = status.conditions.find(({ type }) => type === "NamespaceContentRemaining");
+    assert.equal(remaining?.message, "Some resources are remaining: configmaps. has 1 resource instances");
+    await world.cluster.client.patch(CONFIG_MAPS, ref, "merge", { metadata: { finalizers: null } }, {}, signal);
+    await world.pass(seconds(5));
+    assert.equal(await world.get(NAMESPACES, { namespace: "", name: "team" }), undefined);
+  });
+});
+
+describe("garbage collector", () => {
+  async function family(world: World, more: object = {}): Promise<void> {
+    const owner = await world.create(CONFIG_MAPS, { namespace: "default", name: "owner" }, {});
+    const reference = { apiVersion: "v1", kind: "ConfigMap", name: "owner", uid: owner.metadata.uid, ...more };
+    const child = { namespace: "default", name: "child" };
+    await world.create(SECRETS, child, { metadata: { ...child, ownerReferences: [reference] } });
+    await world.settle();
+  }
+  const owner = { namespace: "default", name: "owner" };
+  const child = { namespace: "default", name: "child" };
+
+  test("what has lost its owner goes", async () => {
+    await using world = await World.start();
+    await family(world);
+    assert.notEqual(await world.get(SECRETS, child), undefined);
+    await world.delete(CONFIG_MAPS, owner);
+    assert.equal(await world.get(SECRETS, child), undefined);
+  });
+
+  test("what names an owner that never was goes, also when it was made while nobody looked", async () => {
+    await using world = await World.start();
+    await world.cluster.stopControllers();
+    const reference = { apiVersion: "v1", kind: "ConfigMap", name: "owner", uid: "never" };
+    await world.create(SECRETS, child, { metadata: { ...child, ownerReferences: [reference] } });
+    world.cluster.startControllers();
+    await world.settle();
+    assert.equal(await world.get(SECRETS, child), undefined);
+  });
+
+  test("an orphan stays, and is free", async () => {
+    await using world = await World.start();
+    await family(world);
+    await world.delete(CONFIG_MAPS, owner, { propagationPolicy: "Orphan" });
+    assert.equal(await world.get(CONFIG_MAPS, owner), undefined);
+    assert.deepEqual((await world.get(SECRETS, child))?.metadata.ownerReferences ?? [], []);
+  });
+
+  test("in the foreground the owner waits for what blocks it", async () => {
+    await using world = await World.start();
+    await family(world, { blockOwnerDeletion: true });
+    const hold = { metadata: { finalizers: ["example.com/wait"] } };
+    await world.cluster.client.patch(SECRETS, child, "merge", hold, {}, signal);
+    await world.delete(CONFIG_MAPS, owner, { propagationPolicy: "Foreground" });
+    assert.notEqual((await world.get(CONFIG_MAPS, owner))?.metadata.deletionTimestamp, undefined);
+    assert.notEqual((await world.get(SECRETS, child))?.metadata.deletionTimestamp, undefined);
+    await world.cluster.client.patch(SECRETS, child, "merge", { metadata: { finalizers: null } }, {}, signal);
+    await world.settle();
+    assert.equal(await world.get(CONFIG_MAPS, owner), undefined);
+  });
+
+  test("who has another owner left loses only the reference", async () => {
+    await using world = await World.start();
+    await family(world);
+    const other = await world.create(CONFIG_MAPS, { namespace: "default", name: "other" }, {});
+    const references = (await world.get(SECRETS, child))?.metadata.ownerReferences ?? [];
+    const ownerReferences = [
+      ...references,
+      { apiVersion: "v1", kind: "ConfigMap", name: "other", uid: other.metadata.uid },
+    ];
+    await world.cluster.client.patch(SECRETS, child, "merge", { metadata: { ownerReferences } }, {}, signal);
+    await world.delete(CONFIG_MAPS, owner);
+    assert.deepEqual(
+      (await world.get(SECRETS, child))?.metadata.ownerReferences?.map(({ name }) => name),
+      ["other"],
+    );
+  });
+
+  test("a daemon set takes its pods and revisions along", async () => {
+    await using world = await World.start("a");
+    const template = { metadata: { labels: { app: "x" } }, spec: { containers: [{ name: "app", image: "app:1" }] } };
+    const ref = { namespace: "default", name: "set" };
+    await world.create(DAEMON_SETS, ref, { spec: { selector: { matchLabels: { app: "x" } }, template } });
+    world.cluster.playAgents();
+    await world.settle();
+    assert.equal((await world.cluster.client.list(PODS, {}, signal)).items.length, 1);
+    await world.delete(DAEMON_SETS, ref, { propagationPolicy: "Background" });
+    assert.equal((await world.cluster.client.list(PODS, {}, signal)).items.length, 0);
+  });
+});
+
+describe("certificates", () => {
+  const PEM = (label: string, body: string): string => `-----BEGIN ${label}-----\n${body}\n-----END ${label}-----\n`;
+  const spec = (pem: string, signerName = "kubernetes.io/kube-apiserver-client-kubelet"): object => ({
+    request: Buffer.from(pem).toString("base64"),
+    signerName,
+    usages: ["client auth", "digital signature"],
+  });
+  const name = { namespace: "", name: "node-a" };
+  const asToken = (world: World) => world.cluster.client.as("system:bootstrap:abcdef", ["system:bootstrappers"]);
+
+  async function ask(world: World, request: object): Promise<KubeObject> {
+    const { kind } = CERTIFICATE_SIGNING_REQUESTS;
+    const object = { apiVersion: "certificates.k8s.io/v1", kind, metadata: { name: "node-a" }, spec: request };
+    await asToken(world).create(CERTIFICATE_SIGNING_REQUESTS, name, object, {}, signal);
+    await world.settle();
+    return (await world.get(CERTIFICATE_SIGNING_REQUESTS, name)) as KubeObject;
+  }
+
+  test("a node's request from somebody with a token is approved and signed, and is cleaned up in time", async () => {
+    await using world = await World.start();
+    const signed = await ask(world, spec(nodesRequest("system:node:a")));
+    const { certificate, conditions } = signed.status as {
+      certificate: string;
+      conditions: { type: string; reason: string }[];
+    };
+    assert.deepEqual(
+      conditions.map(({ type, reason }) => [type, reason]),
+      [["Approved", "AutoApproved"]],
+    );
+    assert.match(Buffer.from(certificate, "base64").toString(), /BEGIN CERTIFICATE/);
+    await world.pass(seconds(3700));
+    assert.equal(await world.get(CERTIFICATE_SIGNING_REQUESTS, name), undefined);
+  });
+
+  test("another subject waits for a human", async () => {
+    await using world = await World.start();
+    const waiting = await ask(world, spec(nodesRequest("admin")));
+    assert.deepEqual(waiting.status, {});
+  });
+
+  test("what is no request at all is refused or left alone", async () => {
+    await using world = await World.start();
+    await assert.rejects(ask(world, spec("nonsense")), (error) => isPicoletError(error, "invalid"));
+    const waiting = await ask(world, spec(PEM("CERTIFICATE REQUEST", "AAAA")));
+    assert.deepEqual(waiting.status, {});
+  });
+
+  test("an expired bootstrap token is deleted", async () => {
+    await using world = await World.start();
+    const ref = { namespace: "kube-system", name: "bootstrap-token-abcdef" };
+    const expiration = new Date(world.clock.wall().getTime() + 60_000).toISOString();
+    const type = "bootstrap.kubernetes.io/token";
+    await world.create(SECRETS, ref, { type, stringData: { "token-id": "abcdef", expiration } });
+    await world.pass(seconds(50));
+    assert.notEqual(await world.get(SECRETS, ref), undefined);
+    await world.pass(seconds(20));
+    assert.equal(await world.get(SECRETS, ref), undefined);
+  });
+});
+
+describe("disruption budgets", () => {
+  test("an eviction that leaves too few is refused until another pod is ready", async () => {
+    await using world = await World.start("a");
+    world.cluster.playAgents();
+    const budget = { namespace: "default", name: "budget" };
+    await world.create(POD_DISRUPTION_BUDGETS, budget, {
+      spec: { minAvailable: 1, selector: { matchLabels: { app: "x" } } },
+    });
+    const evict = (name: string): Promise<KubeObject> =>
+      world.cluster.client.create(
+        PODS,
+        { namespace: "default", name },
+        { apiVersion: "policy/v1", kind: "Eviction", metadata: { name } },
+        { subresource: "eviction" },
+        signal,
+      );
+    await world.createPod("one", {}, { labels: { app: "x" } });
+    await assert.rejects(evict("one"), /Cannot evict pod as it would violate the pod's disruption budget/);
+    await world.createPod("two", {}, { labels: { app: "x" } });
+    const { status } = (await world.get(POD_DISRUPTION_BUDGETS, budget)) as KubeObject;
+    const { disruptionsAllowed, currentHealthy, desiredHealthy } = status as Record<string, number>;
+    assert.deepEqual([disruptionsAllowed, currentHealthy, desiredHealthy], [1, 2, 1]);
+    await evict("one");
+    await world.settle();
+    assert.equal(await world.pod("one"), undefined);
+    await assert.rejects(evict("two"), /Cannot evict/);
+  });
+});
