@@ -105,11 +105,9 @@ export class HubTunnel implements AsyncDisposable {
     for await (const held of this.backend.node(node).held.changes(this.#life.signal)) if (held === 0) return;
   }
 
-  /** TCP connections that the hub has. */
-  connections(): Promise<number> {
-    return new Promise((resolve, reject) => {
-      this.#server.getConnections((error, count) => (error === null ? resolve(count) : reject(error)));
-    });
+  /** That the hub has not cut off. */
+  get connections(): number {
+    return [...this.#connections].filter(({ destroyed }) => !destroyed).length;
   }
 
   /** Until the hub has lost one of its connections. */
