@@ -87,7 +87,9 @@ export class Fleet implements AsyncDisposable {
     const result = await this.tryKubectl(args, options);
     if (result.code === 0) return result.stdout;
     const tail = this.log.slice(-40).join("\n");
-    throw new Error(`kubectl ${args.join(" ")} ended with ${result.code}: ${result.stderr}${result.stdout}\n${tail}`);
+    throw new Error(
+      `kubectl ${args.join(" ")} ended with ${result.code}: ${result.stderr}${result.stdout.slice(-2000)}\n${tail}`,
+    );
   }
 
   async tryKubectl(args: readonly string[], options: KubectlOptions = {}): Promise<KubectlResult> {

@@ -53,6 +53,10 @@ export function buildBusyboxArchive(name = BUSYBOX_IMAGE): string {
     "stat",
     "ps",
     "seq",
+    "stty",
+    "tar",
+    "tty",
+    "wc",
   ];
   const links = Object.fromEntries(applets.map((applet) => [`bin/${applet}`, "busybox"]));
   return built(name, () => ({ files: { "bin/busybox": "/bin/busybox" }, links, command: ["/bin/sh"] }));
