@@ -1,5 +1,4 @@
 /** Everything of a node that belongs to a hub. Loaded only where one is configured: TLS and the WebSocket take 3 MiB. */
-import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Component } from "../../protocol/async/component.ts";
 import type { Watch } from "../../protocol/async/watch.ts";
@@ -145,13 +144,12 @@ export class HubLink implements ClusterObjects {
   #makeIdentity(): NodeIdentityOnDisk {
     const { clock, random, log } = this.#components;
     const { configuration, hub, rootDir } = this.#init;
-    const ca = hub.caFile === "" ? "" : readFileSync(hub.caFile, "utf8");
     return new NodeIdentityOnDisk(
       { clock, random, log },
       {
         nodeName: configuration.nodeName,
         hubs: hub.server.map(addressOf),
-        pins: { caHashes: hub.caHash, ca },
+        pins: { caHashes: hub.caHash, caFile: hub.caFile },
         token: hub.token,
         tokenFile: hub.tokenFile,
         folder: join(rootDir, IDENTITY_FOLDER),

@@ -12,6 +12,7 @@ import {
   RENEW_PATH,
   type RenewRequest,
   TIME_PATH,
+  type TimeRequest,
   timeStatement,
 } from "../../protocol/join.ts";
 import { encodeCertificateRequest } from "../../protocol/pki/certificate-request.ts";
@@ -61,7 +62,8 @@ export async function renew(
  */
 export async function askForTime(connection: HubConnection, hubCa: string, signal: AbortSignal): Promise<number> {
   const nonce = randomBytes(NONCE_BYTES);
-  const { timeMs, signatures } = await connection.post(TIME_PATH, { nonce: encodeBase64(nonce) }, signal);
+  const question: TimeRequest = { nonce: encodeBase64(nonce) };
+  const { timeMs, signatures } = await connection.post(TIME_PATH, question, signal);
   if (typeof timeMs !== "number" || !Number.isSafeInteger(timeMs) || !Array.isArray(signatures)) {
     throw new PicoletError("invalid", "the hub's time is none");
   }

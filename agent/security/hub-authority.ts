@@ -15,7 +15,6 @@ export interface HubAuthorityInit {
   readonly nodeName: string;
   /** Tried in turn, the one that answered last first. */
   readonly hubs: readonly HubAddress[];
-  readonly pins: HubPins;
 }
 
 /** Handshake, nonce and a signature that Kubernetes makes; a board on a satellite link takes some seconds for it. */
@@ -44,12 +43,12 @@ export class HubAuthority {
    * First contact and joining, on one connection: the token is sent when the peer has been verified up to a pinned CA.
    * @param key PEM
    */
-  join(key: string, token: string, signal: AbortSignal): Promise<Certified> {
+  join(key: string, token: string, pins: HubPins, signal: AbortSignal): Promise<Certified> {
     const { nodeName: node } = this.#init;
     return this.#withHub(
       undefined,
       async (connection, host, stop) => {
-        const hubCa = await this.#firstContact(connection, host, stop);
+        const hubCa = await this.#firstContact(connection, host, pins, stop);
         const sentAt = this.#clock.monotonic();
         return this.#certified(await join(connection, { node, key, token }, stop), connection, host, hubCa, sentAt);
       },
@@ -85,11 +84,11 @@ export class HubAuthority {
   }
 
   /** The hub's CAs by the configuration's pins alone, whatever was believed before. @returns PEM */
-  learnCa(signal: AbortSignal): Promise<string> {
+  learnCa(pins: HubPins, signal: AbortSignal): Promise<string> {
     return this.#withHub(
       undefined,
       async (connection, host, stop) => {
-        const pinned = await this.#firstContact(connection, host, stop);
+        const pinned = await this.#firstContact(connection, host, pins, stop);
         return this.#checkedBundle(await askForCa(connection, stop), connection, host, pinned);
       },
       signal,
@@ -97,8 +96,7 @@ export class HubAuthority {
   }
 
   /** @returns PEM: the pinned CAs, up to one of which the peer has been verified */
-  async #firstContact(connection: HubConnection, host: string, signal: AbortSignal): Promise<string> {
-    const { pins } = this.#init;
+  async #firstContact(connection: HubConnection, host: string, pins: HubPins, signal: AbortSignal): Promise<string> {
     const pinned = pinnedCas(pins.ca === "" ? await askForCa(connection, signal) : "", pins);
     await this.#verify(connection, host, pinned, signal);
     return pinned;

@@ -4,6 +4,7 @@
  *
  * `main` imports this module only where a hub is configured: it brings node:tls and node:crypto with it.
  */
+import { readFileSync } from "node:fs";
 import { isIP } from "node:net";
 import { Alarm } from "../../protocol/async/alarm.ts";
 import type { Component } from "../../protocol/async/component.ts";
@@ -14,7 +15,7 @@ import type { HubTlsOptions, IdentityState, NodeCredentials, NodeIdentity } from
 import { type CorrectedClock, FLOOR_LAG } from "./corrected-clock.ts";
 import { type DurableFolder, DurableFolderOnDisk } from "./durable-folder.ts";
 import { type Certified, HubAuthority, type HubAuthorityInit } from "./hub-authority.ts";
-import { trustOf } from "./hub-trust.ts";
+import { type HubPins, trustOf } from "./hub-trust.ts";
 import { HubVerifier, isAboutTime } from "./hub-verifier.ts";
 import { checkIdentity, type NodeCertificateFacts, type StoredIdentity } from "./identity-file.ts";
 import { IdentityStore } from "./identity-store.ts";
@@ -22,6 +23,11 @@ import { type JoinTokenInit, readJoinToken, watchJoinToken } from "./join-token.
 import { readTimeFloor, writeTimeFloor } from "./time-floor.ts";
 
 export interface NodeIdentityInit extends HubAuthorityInit, JoinTokenInit {
+  /**
+   * What the hub is known by at first contact; `pins.caFile` is the path of PEM, "" for none. A file that cannot be read is
+   * a problem to show: what has joined goes on without it.
+   */
+  readonly pins: { readonly caHashes: readonly string[]; readonly caFile: string };
   /** Path of a folder of its own, made if it is not there. */
   readonly folder: string;
 }
@@ -53,7 +59,6 @@ export class NodeIdentityOnDisk implements NodeIdentity, Component {
   readonly #random: Random;
   readonly #log: Log;
   readonly #init: NodeIdentityInit;
-  readonly #trust: string;
   readonly #verifier: HubVerifier;
   readonly #authority: HubAuthority;
   readonly #state = new WatchSource<IdentityState>({ kind: "joining", problem: "" });
@@ -70,6 +75,7 @@ export class NodeIdentityOnDisk implements NodeIdentity, Component {
   #refusal = "";
   /** A hub's certificate did not fit the time: it has to be asked what the time is. */
   #timeInDoubt = false;
+  #pins: HubPins | undefined;
   #lastToken = "";
   /** Of the last failure with a certificate that still counts: logged when it changes. */
   #problem = "";
@@ -79,7 +85,6 @@ export class NodeIdentityOnDisk implements NodeIdentity, Component {
     this.#random = components.random;
     this.#log = components.log;
     this.#init = init;
-    this.#trust = trustOf(init.pins);
     this.#alarm = new Alarm(components.clock);
     this.#verifier = new HubVerifier(components);
     this.#authority = new HubAuthority({ clock: components.clock, verifier: this.#verifier }, init);
@@ -184,7 +189,7 @@ export class NodeIdentityOnDisk implements NodeIdentity, Component {
   }
 
   async #keep(store: IdentityStore, current: StoredIdentity, token: string, signal: AbortSignal): Promise<void> {
-    if (current.trust !== this.#trust) await this.#learnTrust(store, signal);
+    if (this.#isOtherTrust(current)) await this.#learnTrust(store, signal);
     if (this.#timeInDoubt) await this.#checkCa(store, signal);
     if (this.#refusal !== "" || this.#clock.wall().getTime() >= this.#rotateAtMs) {
       await this.#renew(store, token, signal);
@@ -225,7 +230,8 @@ export class NodeIdentityOnDisk implements NodeIdentity, Component {
 
   async #join(store: IdentityStore, token: string, signal: AbortSignal): Promise<void> {
     const key = store.pendingKey();
-    this.#replace(store, key, await this.#authority.join(key, token, signal));
+    const pins = this.#readPins();
+    this.#replace(store, key, await this.#authority.join(key, token, pins, signal), trustOf(pins));
     this.#log.info("joined the hub", { node: this.#init.nodeName });
     this.#refusal = "";
     this.#failures = 0;
@@ -244,7 +250,7 @@ export class NodeIdentityOnDisk implements NodeIdentity, Component {
     if (old === undefined) return;
     const key = store.pendingKey();
     try {
-      this.#replace(store, key, await this.#authority.renew(old, key, signal));
+      this.#replace(store, key, await this.#authority.renew(old, key, signal), old.trust);
     } catch (error) {
       if (!isPicoletError(error, "permission_denied") || token === "" || isAboutTime(error)) throw error;
       this.#log.warn("cannot renew the node's certificate; joins anew", { error: describeError(error) });
@@ -258,7 +264,8 @@ export class NodeIdentityOnDisk implements NodeIdentity, Component {
   }
 
   async #learnTrust(store: IdentityStore, signal: AbortSignal): Promise<void> {
-    store.replaceTrust(await this.#authority.learnCa(signal), this.#trust);
+    const pins = this.#readPins();
+    store.replaceTrust(await this.#authority.learnCa(pins, signal), trustOf(pins));
     this.#log.info("knows the hub by the CA that is configured now");
     this.#adopted();
   }
@@ -271,14 +278,14 @@ export class NodeIdentityOnDisk implements NodeIdentity, Component {
     this.#timeInDoubt = false;
     this.#nextCaCheck = this.#clock.monotonic() + CA_CHECK_MS * (0.9 + 0.2 * this.#random.next());
     if (hubCa === current.hubCa) return;
-    store.replaceTrust(hubCa, this.#trust);
+    store.replaceTrust(hubCa, current.trust);
     this.#log.info("the hub has other CAs now");
     this.#adopted();
   }
 
   /** @throws `invalid` when the hub gave something else than was asked for; nothing is changed then */
-  #replace(store: IdentityStore, privateKey: string, { certificateChain, hubCa }: Certified): void {
-    const next: StoredIdentity = { privateKey, certificateChain, hubCa, trust: this.#trust };
+  #replace(store: IdentityStore, privateKey: string, { certificateChain, hubCa }: Certified, trust: string): void {
+    const next: StoredIdentity = { privateKey, certificateChain, hubCa, trust };
     const facts = checkIdentity(next);
     if (facts.node !== this.#init.nodeName || facts.notAfterMs <= this.#clock.wall().getTime()) {
       throw new PicoletError("invalid", "the hub gave a certificate that is not for this node, or not for now");
@@ -306,7 +313,7 @@ export class NodeIdentityOnDisk implements NodeIdentity, Component {
     const usable = store === undefined ? undefined : this.#usable(store);
     const problem = error === undefined ? "" : describeError(error);
     if (usable === undefined) this.#show(problem);
-    else if (usable.stored.trust !== this.#trust) this.#show(problem || "gets to know the hub by its new CA");
+    else if (this.#isOtherTrust(usable.stored)) this.#show(problem || "gets to know the hub by its new CA");
     else if (this.#clock.wall().getTime() > usable.facts.notAfterMs) {
       const ended = `the certificate ended at ${new Date(usable.facts.notAfterMs).toISOString()}`;
       this.#show(problem === "" ? ended : `${ended}; ${problem}`);
@@ -339,6 +346,26 @@ export class NodeIdentityOnDisk implements NodeIdentity, Component {
     if (current.kind === "joining" && current.problem === problem) return;
     if (problem !== "") this.#log.warn("this node is not joined to a hub", { problem });
     this.#state.set({ kind: "joining", problem });
+  }
+
+  /** @throws `invalid` when the CA file cannot be read */
+  #readPins(): HubPins {
+    const { caHashes, caFile } = this.#init.pins;
+    try {
+      this.#pins ??= { caHashes, ca: caFile === "" ? "" : readFileSync(caFile, "utf8") };
+    } catch (error) {
+      throw new PicoletError("invalid", `cannot read hub.caFile ${caFile}`, { cause: error });
+    }
+    return this.#pins;
+  }
+
+  /** Whether the configuration says another CA than what is believed comes from. */
+  #isOtherTrust({ trust }: StoredIdentity): boolean {
+    try {
+      return trust !== trustOf(this.#readPins());
+    } catch {
+      return false;
+    }
   }
 
   /** "" when there is none. A new one is tried at once, whatever became of the one before. */

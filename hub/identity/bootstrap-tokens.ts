@@ -16,11 +16,11 @@ const BOOTSTRAPPERS_GROUP = "system:bootstrappers";
 /** What Kubernetes allows as an extra group. */
 const GROUP_PATTERN = /^system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]$/;
 
-/** Time to get from the terminal to the board and power it on, not time to leak; kubeadm's day is there for the asking. */
-export const DEFAULT_TOKEN_TTL_MS = 3_600_000;
-
 export interface CreateTokenInit {
-  /** Milliseconds from now; 0: never expires, as kubeadm has it. */
+  /**
+   * Milliseconds from now; 0: never expires, as kubeadm has it. The command line's default is an hour: time to get from the
+   * terminal to the board and power it on, not time to leak. kubeadm's day is there for the asking.
+   */
   readonly ttlMs: number;
   readonly description: string;
   /** Whether boards that join with it may take over names that others have. */

@@ -91,6 +91,7 @@ export class RevokedKeysInKubernetes implements Component {
   readonly #components: RevokedKeysComponents;
   readonly #namespace: string;
   readonly #source: WatchSource<ReadonlySet<string>>;
+  readonly #isRead = new WatchSource(false);
 
   constructor(components: RevokedKeysComponents, init: NodeKeysInit) {
     this.#components = components;
@@ -99,9 +100,9 @@ export class RevokedKeysInKubernetes implements Component {
     this.revoked = this.#source;
   }
 
-  /** Before anybody is let in. @throws what the client throws */
-  async load(signal: AbortSignal): Promise<void> {
-    this.#take(await find(this.#components.client, this.#namespace, REVOKED_SECRET, signal));
+  /** Resolves once the list has been read: before that nobody may be let in. Needs `run`. */
+  async ready(signal: AbortSignal): Promise<void> {
+    for await (const isRead of this.#isRead.changes(signal)) if (isRead) return;
   }
 
   async add(spkiHash: string, node: string, signal: AbortSignal): Promise<void> {
@@ -137,6 +138,7 @@ export class RevokedKeysInKubernetes implements Component {
     const { client } = this.#components;
     const { items, resourceVersion } = await client.list(SECRETS, options, signal);
     this.#take(items.find(({ metadata }) => metadata.name === REVOKED_SECRET));
+    this.#isRead.set(true);
     for await (const event of client.watch(SECRETS, { ...options, resourceVersion }, signal)) {
       if (event.type === "BOOKMARK" || event.object.metadata.name !== REVOKED_SECRET) continue;
       this.#take(event.type === "DELETED" ? undefined : event.object);

@@ -9,6 +9,7 @@ import type { Log } from "../../protocol/ports.ts";
 import { TUNNEL_PATH } from "../../protocol/tunnel/messages.ts";
 import { type NodeAuthenticator, peerChain } from "../identity/authenticate-node.ts";
 import type { JoinService } from "../identity/join-service.ts";
+import type { LiveConnections } from "../identity/live-connections.ts";
 import type { Serving } from "../identity/serving.ts";
 import { createNodeServer, followCertificates } from "../identity/tls-server.ts";
 import type { TunnelServer } from "../tunnel/tunnel-server.ts";
@@ -19,6 +20,7 @@ export interface BoardServerComponents {
   readonly clientCa: Watch<string>;
   readonly join: JoinService;
   readonly authenticator: NodeAuthenticator;
+  readonly connections: LiveConnections;
   readonly tunnel: TunnelServer;
   readonly log: Log;
 }
@@ -79,8 +81,9 @@ export class BoardServer implements Component {
     }
     try {
       if (!(socket instanceof TLSSocket)) throw new PicoletError("internal", "a connection without TLS");
-      const { name } = authenticator.authenticate(peerChain(socket));
-      tunnel.handleUpgrade(request, socket, head, name);
+      const node = authenticator.authenticate(peerChain(socket));
+      this.#components.connections.add(socket, node);
+      tunnel.handleUpgrade(request, socket, head, node.name);
     } catch (error) {
       const message = describeError(error);
       log.warn("a board was refused", { address: request.socket.remoteAddress, error: message });

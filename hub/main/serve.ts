@@ -9,6 +9,7 @@ import type { Watch } from "../../protocol/async/watch.ts";
 import { PicoletError } from "../../protocol/errors.ts";
 import { type Clock, type Log, millis, type Random } from "../../protocol/ports.ts";
 import { VERSION } from "../../protocol/version.ts";
+import { CsrSigner } from "../bridge/csr-signer.ts";
 import { KubernetesFleet } from "../bridge/kubernetes-fleet.ts";
 import type { KubeletEndpoints } from "../core/fleet.ts";
 import type { NodeSigner } from "../core/identity.ts";
@@ -16,16 +17,17 @@ import type { KubeClient } from "../core/kube-client.ts";
 import { NodeAuthenticator } from "../identity/authenticate-node.ts";
 import { BootstrapTokens } from "../identity/bootstrap-tokens.ts";
 import { JoinService } from "../identity/join-service.ts";
+import { LiveConnections } from "../identity/live-connections.ts";
 import { NodeKeysInKubernetes, RevokedKeysInKubernetes } from "../identity/node-keys.ts";
 import type { Serving } from "../identity/serving.ts";
 import { KubeletProxy, type KubeletTls } from "../kubelet-proxy/kubelet-proxy.ts";
 import { TunnelServer } from "../tunnel/tunnel-server.ts";
 import type { ServeArguments } from "./arguments.ts";
 import { BoardServer } from "./board-server.ts";
-import { EmbeddedCluster } from "./embedded-cluster.ts";
+import { openEmbeddedCluster } from "./embedded-cluster.ts";
 import { HUB_NAMESPACE, openClient } from "./hub-client.ts";
 import { KubernetesReviews } from "./kubelet-reviews.ts";
-import { KubernetesCluster } from "./kubernetes-cluster.ts";
+import { openKubernetesCluster } from "./kubernetes-cluster.ts";
 import { machineAddresses, machineNames } from "./machine-names.ts";
 
 export interface HubPorts {
@@ -104,11 +106,13 @@ export async function serve(
     },
   );
   endpoints.proxy = proxy;
-  const boards = new BoardServer({ serving, clientCa, join, authenticator, tunnel, log });
+  const connections = new LiveConnections({ revoked: revoked.revoked, clock, log });
+  const boards = new BoardServer({ serving, clientCa, join, authenticator, connections, tunnel, log });
   const startUp: Component = {
     name: "start-up",
     run: async (stop) => {
       await whenReady(backend, stop);
+      await revoked.ready(stop);
       const port = await boards.listen(args.tunnel);
       const { api, kubeconfig, caHash } = cluster;
       ready({ tunnel: `https://${hostOf(args.tunnel.host)}:${port}`, api, kubeconfig, caHash });
@@ -118,7 +122,11 @@ export async function serve(
   };
   using life = joinSignals();
   const draining = drainAt(signal, tunnel, args, life);
-  await supervise([...cluster.components, revoked, backend, proxy, tunnel, boards, startUp], ports, life.signal);
+  await supervise(
+    [...cluster.components, revoked, backend, proxy, tunnel, boards, connections, startUp],
+    ports,
+    life.signal,
+  );
   await draining;
 }
 
@@ -153,20 +161,16 @@ async function openCluster(
   signal: AbortSignal,
 ): Promise<Cluster> {
   const names = [...new Set([...args.serverNames, advertise, ...machineNames()])];
-  if (args.cluster.kind === "kubernetes") return await KubernetesCluster.open(ports, { ...args, names }, signal);
-  const { clock, random } = ports;
+  const { cluster: where } = args;
+  if (where.kind === "kubernetes")
+    return await openKubernetesCluster(ports, { ...args, cluster: where, names }, signal);
   // The bundle and what was gathered at its side when it was built.
   const modelsPath = join(dirname(realpathSync(process.argv[1] ?? "")), "kubernetes-models.json");
-  const { dataDir } = args.cluster;
-  const cluster = await EmbeddedCluster.open(ports, { ...args, dataDir, names, modelsPath }, signal);
-  const client = openClient({ clock, random }, cluster.access);
-  return {
-    ...cluster,
-    client,
-    api: cluster.server,
-    signer: cluster.signer,
-    components: [...cluster.components, client],
-  };
+  const cluster = await openEmbeddedCluster(ports, { ...args, dataDir: where.dataDir, names, modelsPath }, signal);
+  const client = openClient(ports, cluster.access);
+  const { clientCa } = cluster;
+  const signer = new CsrSigner({ ...ports, client, clientCa });
+  return { ...cluster, client, signer, components: [...cluster.components, client] };
 }
 
 /** The bridge needs to know where the kubelet endpoints are, which need to know who is connected, which is the bridge's. */

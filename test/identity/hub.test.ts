@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { createPrivateKey, generateKeyPairSync, sign, X509Certificate } from "node:crypto";
 import { once } from "node:events";
 import { readFileSync, statSync, writeFileSync } from "node:fs";
+import { PassThrough } from "node:stream";
 import { test } from "node:test";
 import { makeNodeRequest } from "../../agent/security/certificate-requests.ts";
 import { HubConnection } from "../../agent/security/hub-connection.ts";
@@ -17,12 +18,14 @@ import {
 } from "../../hub/identity/certificate-authority.ts";
 import { HubCa } from "../../hub/identity/hub-ca.ts";
 import { addressBytes } from "../../hub/identity/ip-address.ts";
+import { LiveConnections } from "../../hub/identity/live-connections.ts";
 import { LocalSigner } from "../../hub/identity/local-signer.ts";
 import { NodeKeysInKubernetes, RevokedKeysInKubernetes } from "../../hub/identity/node-keys.ts";
 import { checkNodeRequest } from "../../hub/identity/node-request.ts";
 import { FilePemStore } from "../../hub/identity/pem-store.ts";
 import { AddressLimits } from "../../hub/identity/rate-limits.ts";
 import { GivenServing } from "../../hub/identity/serving.ts";
+import { WatchSource } from "../../protocol/async/watch.ts";
 import { PicoletError } from "../../protocol/errors.ts";
 import { encodeCertificate } from "../../protocol/pki/certificate.ts";
 import {
@@ -319,14 +322,12 @@ test("a key that one replica revokes is revoked at the others, and bad entries h
   const make = () =>
     new RevokedKeysInKubernetes({ client, clock, random: seededRandom(1), log }, { namespace: "picolet" });
   const [one, two] = [make(), make()];
-  await two.load(never);
   const stop = new AbortController();
-  const running = two.run(stop.signal).catch(() => undefined);
-  await clock.settle();
+  const running = Promise.all([one, two].map((each) => each.run(stop.signal).catch(() => undefined)));
+  await two.ready(stop.signal);
   await Promise.all([one.add("a".repeat(64), "board-1", never), two.add("b".repeat(64), "board-2", never)]);
   for await (const revoked of two.revoked.changes(stop.signal)) if (revoked.size === 2) break;
-  await one.load(never);
-  assert.equal(one.revoked.current.size, 2);
+  for await (const revoked of one.revoked.changes(stop.signal)) if (revoked.size === 2) break;
   const [secret] = client.all;
   assert.ok(secret !== undefined);
   const data = { ...(secret.data as Record<string, string>), nonsense: "AA==" };
@@ -405,4 +406,29 @@ test("an address that tries too often, and a hub that is too busy, say so", asyn
   for (let busy = ""; !/too many boards/.test(busy); busy = await ask("/v1/nonce")) await hub.clock.settle();
   for (const each of slow) each.destroy();
   for (let free = ""; free !== "ok"; free = await ask("/v1/nonce")) await hub.clock.settle();
+});
+
+test("a connection is cut when its key is revoked, and when its certificate has ended", async () => {
+  const clock = new VirtualClock(START_MS);
+  const revoked = new WatchSource<ReadonlySet<string>>(new Set());
+  const connections = new LiveConnections({ revoked, clock, log: new RecordedLog() });
+  const stop = new AbortController();
+  const running = connections.run(stop.signal).catch(() => undefined);
+  const { publicKey } = generateKeyPairSync("ec", { namedCurve: "P-256" });
+  const connect = (name: string, days: number): PassThrough => {
+    const socket = new PassThrough();
+    connections.add(socket, { name, spkiHash: name, publicKey, notAfterMs: START_MS + days * DAY_MS });
+    return socket;
+  };
+  const [one, two, three] = [connect("one", 1), connect("two", 2), connect("three", 3)];
+  revoked.set(new Set(["two", "other"]));
+  await clock.settle();
+  assert.deepEqual([one.destroyed, two.destroyed, three.destroyed], [false, true, false]);
+  await clock.advance(millis(DAY_MS + 700_000));
+  assert.deepEqual([one.destroyed, three.destroyed], [true, false]);
+  three.destroy();
+  await clock.settle();
+  assert.equal(connections.size, 0);
+  stop.abort();
+  await running;
 });

@@ -1,7 +1,7 @@
 /** Boards and a hub on real TLS: who gets in, who does not, and what they are told. */
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { test } from "node:test";
@@ -24,14 +24,35 @@ test("a board with a token and the hub's CA hash joins, and is known by its cert
   assert.equal(statSync(board.folder).mode & 0o777, 0o700);
 });
 
-test("a board joins by the CA itself, and by the name of the hub", async () => {
+test("a board joins by a file with the CA, and by the name of the hub", async () => {
   await using hub = await TestHub.open();
+  using folder = new TempFolder();
+  const caFile = folder.at("hub-ca.pem");
+  writeFileSync(caFile, hub.ca.authority.certificate);
   await using board = new TestBoard({
     hub,
     token: await hub.token(),
-    ca: hub.ca.authority.certificate,
+    caFile,
     host: "localhost",
   });
+  await board.joined();
+  assert.equal((await board.dial()).status, 200);
+});
+
+test("a CA file that cannot be read is a problem of joining, and none of a board that has joined", async () => {
+  await using hub = await TestHub.open();
+  using folder = new TempFolder();
+  const caFile = folder.at("hub-ca.pem");
+  const disk = folder.at("identity");
+  {
+    await using board = new TestBoard({ hub, folder: disk, token: await hub.token(), caFile });
+    assert.match(await board.problem(/./), /cannot read hub.caFile .*hub-ca.pem: ENOENT/);
+    writeFileSync(caFile, hub.ca.authority.certificate);
+    await board.nextAlarm();
+    await board.joined();
+  }
+  rmSync(caFile);
+  await using board = new TestBoard({ hub, folder: disk, caFile });
   await board.joined();
   assert.equal((await board.dial()).status, 200);
 });

@@ -168,7 +168,7 @@ export interface TestBoardInit {
   readonly tokenFile?: string;
   readonly wallMs?: number;
   readonly caHashes?: readonly string[];
-  readonly ca?: string;
+  readonly caFile?: string;
   /** Of a board that was switched off: its disk. */
   readonly folder?: string;
   readonly host?: string;
@@ -202,7 +202,10 @@ export class TestBoard implements AsyncDisposable {
         folder: this.folder,
         nodeName: init.name ?? "board-1",
         hubs: init.hubs ?? [{ host: this.#host, port: this.#port }],
-        pins: { caHashes: init.caHashes ?? (init.ca === undefined ? [init.hub.firstHash] : []), ca: init.ca ?? "" },
+        pins: {
+          caHashes: init.caHashes ?? (init.caFile === undefined ? [init.hub.firstHash] : []),
+          caFile: init.caFile ?? "",
+        },
         token: init.token ?? "",
         tokenFile: init.tokenFile ?? "",
       },
