@@ -9,6 +9,7 @@ import { NodeAuthorizer } from "./auth/node-authorizer.ts";
 import { RbacAuthorizer } from "./auth/rbac.ts";
 import { reviewResources } from "./auth/review-resources.ts";
 import { ServiceAccountTokens } from "./auth/service-account-tokens.ts";
+import { customResourceDefinitions } from "./custom-resource-definitions.ts";
 import type { ResourceDefinition, UserInfo } from "./resource-definition.ts";
 import { ResourceTable } from "./resource-table.ts";
 import type { ModelSource } from "./schema/models.ts";
@@ -57,7 +58,7 @@ export class ApiServerCore implements Disposable {
     this.models = models;
     this.#storePath = storePath;
     const reviews = reviewResources(() => ({ ...this, issuer }));
-    this.table = new ResourceTable([...definitions, ...reviews]);
+    this.table = new ResourceTable([...definitions, ...reviews, customResourceDefinitions]);
     this.store = new ObjectStore(components, storePath);
     const { store, table } = this;
     const admission: Admission = (request) => accessAdmission(this.authorizer, this.rbac)(request);

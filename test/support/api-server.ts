@@ -76,10 +76,19 @@ export class TestApiServer implements AsyncDisposable {
       },
     );
     const port = await server.listen();
-    const started = new TestApiServer(server, `http://127.0.0.1:${port}`, folder, log);
-    if (server.core.service.lookup.get("namespaces", "", "default") === undefined) {
-      await started.ask("POST", "/api/v1/namespaces", { body: { metadata: { name: "default" } } });
-    }
+    const started = new TestApiServer(
+      server,
+      `${init.tls === undefined ? "http" : "https"}://127.0.0.1:${port}`,
+      folder,
+      log,
+    );
+    const NAMESPACES = { group: "", version: "v1", plural: "namespaces", kind: "Namespace", namespaced: false };
+    const ref = { namespace: "", name: "default" };
+    const body = { metadata: { name: "default" } };
+    await server
+      .client(ADMIN_USER)
+      .create(NAMESPACES, ref, body, {}, started.#life.signal)
+      .catch(() => undefined);
     return started;
   }
 

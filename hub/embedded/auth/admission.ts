@@ -37,6 +37,8 @@ function restrictNode({ operation, request, object, old }: AdmissionRequest, nod
   }
 }
 
+const EVERYTHING: PolicyRule = { apiGroups: ["*"], resources: ["*"], verbs: ["*"] };
+
 /** @throws StatusError 403 unless the user has everything that the role or binding would give */
 function preventEscalation(
   authorizer: Authorizer,
@@ -54,8 +56,10 @@ function preventEscalation(
     ...{ plural: kind, subresource: "", namespace, name },
   });
   if (may.kind === "allowed") return;
+  // What an aggregation will come to hold is not known: it takes somebody who has everything.
+  const aggregated = object.aggregationRule === undefined || object.aggregationRule === null ? [] : [EVERYTHING];
   const rules = isRole
-    ? ((object.rules ?? []) as readonly PolicyRule[])
+    ? [...((object.rules ?? []) as readonly PolicyRule[]), ...aggregated]
     : rbac.rulesOfRole(reference.kind ?? "", name, namespace);
   // A role that is not there yet may give anything later.
   const missing =

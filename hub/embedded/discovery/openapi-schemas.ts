@@ -43,10 +43,12 @@ export function schemaNames(
 }
 
 export class SchemaWriter {
+  readonly #source: ModelSource;
   readonly #names: ReadonlyMap<string, string>;
   readonly #version: OpenApiVersion;
 
-  constructor(names: ReadonlyMap<string, string>, version: OpenApiVersion) {
+  constructor(source: ModelSource, names: ReadonlyMap<string, string>, version: OpenApiVersion) {
+    this.#source = source;
     this.#names = names;
     this.#version = version;
   }
@@ -82,12 +84,15 @@ export class SchemaWriter {
   }
 
   #property(model: Model, { name, type, description }: ModelField): Schema {
-    const text = description === "" ? {} : { description };
     if (type.kind === "object") {
+      // The models say nothing of a field that is an object; its type does.
+      const said = description === "" ? this.#source.get(type.model).description : description;
+      const text = said === "" ? {} : { description: said };
       const target = { $ref: this.reference(type.model) };
       // A reference takes no neighbours in version 3.
-      return this.#version === "v2" || description === "" ? { ...text, ...target } : { ...text, allOf: [target] };
+      return this.#version === "v2" || said === "" ? { ...text, ...target } : { ...text, allOf: [target] };
     }
+    const text = description === "" ? {} : { description };
     return { ...text, ...this.#type(type), ...extensionsOf(listRuleOf(model.name, name), type) };
   }
 

@@ -91,7 +91,7 @@ export class OpenApi {
 
   #writer(version: OpenApiVersion): SchemaWriter {
     this.#names ??= schemaNames(this.#models, this.#table.all);
-    return new SchemaWriter(this.#names, version);
+    return new SchemaWriter(this.#models, this.#names, version);
   }
 
   #schemas(version: OpenApiVersion, definitions: readonly ResourceDefinition[]): Schema {

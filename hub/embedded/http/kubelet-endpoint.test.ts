@@ -1,0 +1,235 @@
+/** Logs, exec and the like, passed on to a kubelet that is a plain HTTP server here. */
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { createServer, type IncomingMessage, request } from "node:http";
+import { type AddressInfo, connect, type Socket } from "node:net";
+import { test } from "node:test";
+import { type Json, TestApiServer } from "../../../test/support/api-server.ts";
+import type { KubeletConnector } from "../kubelet-connector.ts";
+
+const PODS = "/api/v1/namespaces/default/pods";
+
+interface Kubelet extends AsyncDisposable {
+  readonly port: number;
+  readonly asked: string[];
+  readonly headers: IncomingMessage["headers"][];
+}
+
+/** Answers with what it was asked; upgrades to an echo; `/logs/endless` never ends; `/refuse` refuses to upgrade. */
+async function startKubelet(): Promise<Kubelet> {
+  const asked: string[] = [];
+  const headers: IncomingMessage["headers"][] = [];
+  const sockets = new Set<Socket>();
+  const server = createServer((message, response) => {
+    asked.push(`${message.method} ${message.url}`);
+    headers.push(message.headers);
+    if (message.url?.includes("follow=true") === true) response.write("first line\n");
+    else response.end(`asked ${message.url}`);
+  });
+  server.on("connection", (socket) => sockets.add(socket));
+  server.on("upgrade", (message, socket, head) => {
+    asked.push(`UPGRADE ${message.url}`);
+    headers.push(message.headers);
+    if (message.url?.includes("refuse") === true) {
+      socket.end("HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno");
+      return;
+    }
+    socket.write("HTTP/1.1 101 Switching Protocols\r\nUpgrade: SPDY/3.1\r\nConnection: Upgrade\r\n\r\nhello ");
+    socket.write(head);
+    socket.pipe(socket);
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  return {
+    port: (server.address() as AddressInfo).port,
+    asked,
+    headers,
+    [Symbol.asyncDispose]: async () => {
+      for (const socket of sockets) socket.destroy();
+      await new Promise((resolve) => server.close(resolve));
+    },
+  };
+}
+
+const connector: KubeletConnector = {
+  request: (target, { method, path, headers, body }, signal) =>
+    new Promise((resolve, reject) => {
+      const sent = request({ host: target.address, port: target.port, method, path, headers, signal }, (response) =>
+        resolve({ status: response.statusCode ?? 0, headers: response.headers, body: response }),
+      );
+      sent.on("error", reject);
+      if (body === undefined) sent.end();
+      else body.pipe(sent);
+    }),
+  upgrade: (target, { method, path, headers }, signal) =>
+    new Promise((resolve, reject) => {
+      const sent = request({ host: target.address, port: target.port, method, path, headers, signal });
+      sent.on("upgrade", (response, socket, head) => {
+        socket.unshift(head);
+        resolve({ kind: "upgraded", headers: response.headers, connection: socket });
+      });
+      sent.on("response", (response) =>
+        resolve({ kind: "refused", status: response.statusCode ?? 0, headers: response.headers, body: response }),
+      );
+      sent.on("error", reject);
+      sent.end();
+    }),
+};
+
+async function furnished(port: number): Promise<TestApiServer> {
+  const server = await TestApiServer.start({ kubelets: connector });
+  await server.expect(201, "POST", "/api/v1/namespaces/default/serviceaccounts", {
+    body: { metadata: { name: "default" } },
+  });
+  await server.expect(201, "POST", "/api/v1/nodes", { body: { metadata: { name: "n" } } });
+  const status = {
+    addresses: [
+      { type: "Hostname", address: "n" },
+      { type: "InternalIP", address: "127.0.0.1" },
+    ],
+    daemonEndpoints: { kubeletEndpoint: { Port: port } },
+  };
+  await server.expect(200, "PATCH", "/api/v1/nodes/n/status", {
+    body: { status },
+    type: "application/merge-patch+json",
+  });
+  const containers = (...names: string[]): Json[] => names.map((name) => ({ name, image: "busybox" }));
+  for (const [name, nodeName, names] of [
+    ["one", "n", ["c"]],
+    ["two", "n", ["c", "d"]],
+    ["unbound", "", ["c"]],
+    ["lost", "gone", ["c"]],
+  ] as const) {
+    const spec = { ...(nodeName === "" ? {} : { nodeName }), containers: containers(...names) };
+    await server.expect(201, "POST", PODS, { body: { metadata: { name }, spec } });
+  }
+  return server;
+}
+
+test("the kubelet is asked in its own words, without the client's credentials", async () => {
+  await using kubelet = await startKubelet();
+  await using server = await furnished(kubelet.port);
+  const cases: readonly (readonly [string, string])[] = [
+    [`${PODS}/one/log`, "GET /containerLogs/default/one/c"],
+    [
+      `${PODS}/two/log?container=d&tailLines=3&previous=true&nonsense=1`,
+      "GET /containerLogs/default/two/d?tailLines=3&previous=true",
+    ],
+    ["/api/v1/nodes/n/proxy/stats/summary?only_cpu=1", "GET /stats/summary?only_cpu=1"],
+    ["/api/v1/nodes/n/proxy/a%2Fb/c%20d", "GET /a%2Fb/c%20d"],
+    ["/api/v1/nodes/n/proxy", "GET /"],
+  ];
+  for (const [path, asked] of cases) {
+    const answer = await server.ask("GET", path, {
+      headers: { "impersonate-user": "ann", "impersonate-group": "system:masters", cookie: "a=b" },
+    });
+    assert.equal(answer.status, 200, answer.text);
+    assert.equal(kubelet.asked.at(-1), asked);
+    const seen = kubelet.headers.at(-1) ?? {};
+    assert.deepEqual([seen.authorization, seen.cookie, seen["impersonate-user"]], [undefined, undefined, undefined]);
+  }
+});
+
+test("what cannot be passed on is refused with the reason", async () => {
+  await using kubelet = await startKubelet();
+  await using server = await furnished(kubelet.port);
+  const cases: readonly (readonly [number, RegExp, string, string?])[] = [
+    [400, /a container name must be specified for pod two, choose one of: \[c d\]/, `${PODS}/two/log`],
+    [400, /container x is not valid for pod two/, `${PODS}/two/log?container=x`],
+    [400, /pod unbound does not have a host assigned/, `${PODS}/unbound/log`],
+    [404, /pods "none" not found/, `${PODS}/none/log`],
+    [404, /nodes "gone" not found/, `${PODS}/lost/log`],
+    [400, /Upgrade request required/, `${PODS}/one/exec?command=ls`],
+    [403, /cannot get resource "pods\/log"/, `${PODS}/one/log`, "joe"],
+  ];
+  for (const [status, message, path, token = "admin"] of cases) {
+    const answer = await server.ask("GET", path, { token });
+    assert.equal(answer.status, status);
+    assert.match(String(answer.body.message), message);
+  }
+  await kubelet[Symbol.asyncDispose]();
+  const { status, body } = await server.ask("GET", `${PODS}/one/log`);
+  assert.equal(status, 503);
+  assert.match(String(body.message), /error dialing backend of node "n": .*ECONNREFUSED/);
+});
+
+test("a log that is followed comes as it is written, and ends with the client", async () => {
+  await using kubelet = await startKubelet();
+  await using server = await furnished(kubelet.port);
+  const stop = new AbortController();
+  const response = await fetch(`${server.url}${PODS}/one/log?follow=true`, {
+    headers: { authorization: "Bearer admin" },
+    signal: stop.signal,
+  });
+  for await (const chunk of response.body ?? []) {
+    assert.equal(Buffer.from(chunk).toString(), "first line\n");
+    break;
+  }
+  stop.abort();
+});
+
+async function upgrade(
+  server: TestApiServer,
+  path: string,
+  token: string,
+): Promise<{ socket: Socket; read: (until: string) => Promise<string> }> {
+  const { port } = new URL(server.url);
+  const socket = connect(Number(port), "127.0.0.1");
+  await once(socket, "connect");
+  const head = [
+    `GET ${path} HTTP/1.1`,
+    "Host: x",
+    "Connection: Upgrade",
+    "Upgrade: SPDY/3.1",
+    `Authorization: Bearer ${token}`,
+    "X-Stream-Protocol-Version: v4.channel.k8s.io",
+  ];
+  socket.write(`${head.join("\r\n")}\r\n\r\nearly`);
+  let seen = "";
+  const read = async (until: string): Promise<string> => {
+    while (!seen.includes(until)) {
+      const [chunk] = (await once(socket, "data")) as [Buffer];
+      seen += chunk.toString();
+    }
+    return seen;
+  };
+  return { socket, read };
+}
+
+test("an upgraded connection is passed on both ways from its first byte", async () => {
+  await using kubelet = await startKubelet();
+  await using server = await furnished(kubelet.port);
+  const { socket, read } = await upgrade(
+    server,
+    `${PODS}/one/exec?command=sh&command=-c&stdin=true&stdout=1&tty=false`,
+    "admin",
+  );
+  assert.match(await read("hello early"), /^HTTP\/1\.1 101 Switching Protocols\r\n/);
+  assert.equal(kubelet.asked.at(-1), "UPGRADE /exec/default/one/c?input=1&output=1&command=sh&command=-c");
+  assert.equal(kubelet.headers.at(-1)?.["x-stream-protocol-version"], "v4.channel.k8s.io");
+  assert.equal(kubelet.headers.at(-1)?.authorization, undefined);
+  socket.write(" and more");
+  await read(" and more");
+  const closed = once(socket, "close");
+  socket.end();
+  await closed;
+});
+
+test("an upgrade that is not allowed, not possible or refused is answered in HTTP", async () => {
+  await using kubelet = await startKubelet();
+  await using server = await furnished(kubelet.port);
+  const cases: readonly (readonly [string, string, RegExp])[] = [
+    [`${PODS}/one/exec?command=ls`, "joe", /^HTTP\/1\.1 403 Forbidden[\s\S]*cannot get resource \\"pods\/exec\\"/],
+    [`${PODS}/one/exec?command=ls`, "wrong", /^HTTP\/1\.1 401 Unauthorized/],
+    [`${PODS}/none/exec?command=ls`, "admin", /^HTTP\/1\.1 404 NotFound/],
+    [PODS, "admin", /^HTTP\/1\.1 400 BadRequest/],
+    ["/api/v1/nodes/n/proxy/refuse", "admin", /^HTTP\/1\.1 403 .*[\s\S]*no$/],
+  ];
+  for (const [path, token, expected] of cases) {
+    const { socket, read } = await upgrade(server, path, token);
+    await read("\r\n\r\n");
+    const closed = once(socket, "close");
+    const answer = (await Promise.race([read("}"), read("\r\n\r\nno"), closed.then(() => read(""))])) ?? "";
+    assert.match(answer, expected);
+    socket.destroy();
+  }
+});
