@@ -5,10 +5,12 @@ import type { Clock } from "../../protocol/ports.ts";
 import { BootstrapTokens, type TokenReport } from "../identity/bootstrap-tokens.ts";
 import { caHash } from "../identity/certificate-authority.ts";
 import { NodeKeysInKubernetes, RevokedKeysInKubernetes, resetNode } from "../identity/node-keys.ts";
+import type { StoredPems } from "../identity/pem-store.ts";
 import { loadKubeconfigAccess } from "../kubernetes/kubeconfig-access.ts";
 import type { ClusterArguments, HubArguments } from "./arguments.ts";
 import { pemStore } from "./embedded-cluster.ts";
 import { HUB_NAMESPACE, openClient } from "./hub-client.ts";
+import { secretPemStore } from "./kubernetes-cluster.ts";
 
 type Command = Exclude<HubArguments, { readonly command: "serve" | "help" | "version" }>;
 
@@ -22,7 +24,7 @@ export async function runCommand(args: Command, clock: Clock): Promise<string> {
     case "restore":
       throw new PicoletError("unimplemented", "x");
     case "ca hash":
-      return `${await caHashOf(args.cluster)}\n`;
+      return `${await caHashOf(args.cluster, clock)}\n`;
     default:
       return await withCluster(args, clock);
   }
@@ -70,12 +72,17 @@ function kubeconfigOf(cluster: ClusterArguments): { readonly kubeconfig?: string
   return cluster.kubeconfig === undefined ? {} : { kubeconfig: cluster.kubeconfig };
 }
 
-async function caHashOf(cluster: ClusterArguments): Promise<string> {
-  if (cluster.kind !== "embedded") throw new PicoletError("unimplemented", "x");
-  const stored = await pemStore(cluster.dataDir).load();
+async function caHashOf(cluster: ClusterArguments, clock: Clock): Promise<string> {
+  const stored = await loadPems(cluster, clock);
   const certificate = stored?.files["ca.crt"];
   if (certificate !== undefined) return caHash(certificate);
-  throw new PicoletError("not_found", `there is no CA in ${cluster.dataDir} yet: it is made when the hub first starts`);
+  throw new PicoletError("not_found", "there is no CA of the hub yet: it is made when the hub first starts");
+}
+
+async function loadPems(cluster: ClusterArguments, clock: Clock): Promise<StoredPems | undefined> {
+  if (cluster.kind === "embedded") return await pemStore(cluster.dataDir).load();
+  await using client = openClient({ clock, random: RANDOM }, await loadKubeconfigAccess(kubeconfigOf(cluster)));
+  return await secretPemStore(client).load(NEVER);
 }
 
 function tokenTable(reports: readonly TokenReport[], clock: Clock): string {

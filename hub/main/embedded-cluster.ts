@@ -7,7 +7,6 @@ import type { Watch } from "../../protocol/async/watch.ts";
 import { isPicoletError } from "../../protocol/errors.ts";
 import type { Clock, Log, Millis, Random } from "../../protocol/ports.ts";
 import { VERSION } from "../../protocol/version.ts";
-import type { NodeSigner } from "../core/identity.ts";
 import type { KubeClient } from "../core/kube-client.ts";
 import { embeddedControllers } from "../embedded/controllers/embedded-controllers.ts";
 import { NAMESPACES } from "../embedded/controllers/resource-types.ts";
@@ -16,7 +15,6 @@ import { embeddedResources } from "../embedded/resources/embedded-resources.ts";
 import { FileModelSource } from "../embedded/schema/models.ts";
 import { issueClientCertificate, makeClientPair, readRequest } from "../identity/certificate-authority.ts";
 import { HubCa } from "../identity/hub-ca.ts";
-import { LocalSigner } from "../identity/local-signer.ts";
 import { FilePemStore } from "../identity/pem-store.ts";
 import type { Serving } from "../identity/serving.ts";
 import { type KubeletClientTls, KubeletDialer } from "../kubelet-proxy/kubelet-dialer.ts";
@@ -53,113 +51,97 @@ const DAY_MS = 86_400_000;
 /** Made anew with every start and every certificate of the hub. */
 const KUBELET_CLIENT_DAYS = 90;
 
-export class EmbeddedCluster {
+export interface EmbeddedCluster {
   /** In the order in which they are to be started. */
   readonly components: readonly Component[];
   readonly access: ClusterAccess;
-  readonly signer: NodeSigner;
   readonly serving: Serving;
   /** PEM: whom boards' certificates are issued by. */
   readonly clientCa: Watch<string>;
   readonly kubeletTls: Watch<KubeletTls>;
-  readonly server: string;
+  /** `https://host:port` */
+  readonly api: string;
   readonly kubeconfig: string;
   readonly caHash: string;
+}
 
-  private constructor(parts: Omit<EmbeddedCluster, never>) {
-    this.components = parts.components;
-    this.access = parts.access;
-    this.signer = parts.signer;
-    this.serving = parts.serving;
-    this.clientCa = parts.clientCa;
-    this.kubeletTls = parts.kubeletTls;
-    this.server = parts.server;
-    this.kubeconfig = parts.kubeconfig;
-    this.caHash = parts.caHash;
-  }
-
-  /** Its API answers when this returns. */
-  static async open(
-    components: EmbeddedClusterComponents,
-    init: EmbeddedClusterInit,
-    signal: AbortSignal,
-  ): Promise<EmbeddedCluster> {
-    const { clock, random, log } = components;
-    const { dataDir, names } = init;
-    mkdirSync(dataDir, { recursive: true, mode: 0o700 });
-    const ca = await HubCa.open({ store: pemStore(dataDir), clock, log }, { names }, signal);
-    const { serving } = ca;
-    const clientCa = derivedWatch(serving, ({ caBundle }) => caBundle);
-    const now = (): Date => clock.wall();
-    const kubeletClient = derivedWatch(serving, ({ caBundle }): KubeletClientTls => {
-      const subject = [
-        { type: "O", value: MASTERS },
-        { type: "CN", value: "kube-apiserver-kubelet-client" },
-      ] as const;
-      const pair = makeClientPair(ca.authority, subject, { days: KUBELET_CLIENT_DAYS, now: now() });
-      return { certificateChain: pair.certificate, privateKey: pair.privateKey, kubeletCa: caBundle };
-    });
-    const admin = adminToken(dataDir);
-    const own = randomBytes(32).toString("base64url");
-    const definitions = embeddedResources({ serviceAccountTokens: true });
-    const server = new EmbeddedApiServer(
-      {
-        clock,
-        random,
-        log,
-        models: new FileModelSource(init.modelsPath),
-        kubelets: new KubeletDialer({ clock, tls: kubeletClient }),
-      },
-      {
-        version: VERSION,
-        tokens: [
-          { token: admin, user: "picolet-admin", groups: [MASTERS] },
-          { token: own, user: "system:picolet-hub", groups: [MASTERS] },
-        ],
-        issuer: ISSUER,
-        storePath: join(dataDir, "hub.db"),
-        definitions,
-        address: init.api.host,
-        port: init.api.port,
-        tls: tlsOf(serving),
-      },
-    );
-    const port = await server.listen();
-    const url = `https://${reachable(init.api.host)}:${port}`;
-    const kubeconfig = init.kubeconfigOut ?? join(dataDir, "admin.kubeconfig");
-    const writeKubeconfig = (): void =>
-      writePrivately(kubeconfig, kubeconfigText({ server: url, ca: serving.current.caBundle, token: admin }));
-    writeKubeconfig();
-    const client: KubeClient = server.client(CONTROLLERS);
-    await makeNamespace(client, signal);
-    const controllers = embeddedControllers(
-      { client, clock, random, log },
-      { definitions, caPem: serving.current.caBundle, issuer: issuerOf(ca, clock, init.nodeCertificateDuration) },
-    );
-    return new EmbeddedCluster({
-      components: [ca, server, followTls(server, serving, writeKubeconfig), ...controllers],
-      access: {
-        server: url,
-        credentials: async () => ({
-          tls: { ca: serving.current.caBundle },
-          headers: { authorization: `Bearer ${own}` },
-        }),
-        refused: () => undefined,
-      },
-      signer: new LocalSigner(
-        { authority: () => ca.authority, clock },
-        { days: init.nodeCertificateDuration / DAY_MS },
-      ),
-      serving,
-      clientCa,
-      kubeletTls: derivedWatch(serving, ({ certificateChain, privateKey, caBundle }) => {
-        return { certificateChain, privateKey, clientCa: caBundle };
-      }),
+/** Its API answers when this returns. */
+export async function openEmbeddedCluster(
+  components: EmbeddedClusterComponents,
+  init: EmbeddedClusterInit,
+  signal: AbortSignal,
+): Promise<EmbeddedCluster> {
+  const { clock, random, log } = components;
+  const { dataDir, names } = init;
+  mkdirSync(dataDir, { recursive: true, mode: 0o700 });
+  const ca = await HubCa.open({ store: pemStore(dataDir), clock, log }, { names }, signal);
+  const { serving } = ca;
+  const clientCa = derivedWatch(serving, ({ caBundle }) => caBundle);
+  const now = (): Date => clock.wall();
+  const kubeletClient = derivedWatch(serving, ({ caBundle }): KubeletClientTls => {
+    const subject = [
+      { type: "O", value: MASTERS },
+      { type: "CN", value: "kube-apiserver-kubelet-client" },
+    ] as const;
+    const pair = makeClientPair(ca.authority, subject, { days: KUBELET_CLIENT_DAYS, now: now() });
+    return { certificateChain: pair.certificate, privateKey: pair.privateKey, kubeletCa: caBundle };
+  });
+  const admin = adminToken(dataDir);
+  const own = randomBytes(32).toString("base64url");
+  const definitions = embeddedResources({ serviceAccountTokens: true });
+  const server = new EmbeddedApiServer(
+    {
+      clock,
+      random,
+      log,
+      models: new FileModelSource(init.modelsPath),
+      kubelets: new KubeletDialer({ clock, tls: kubeletClient }),
+    },
+    {
+      version: VERSION,
+      tokens: [
+        { token: admin, user: "picolet-admin", groups: [MASTERS] },
+        { token: own, user: "system:picolet-hub", groups: [MASTERS] },
+      ],
+      issuer: ISSUER,
+      storePath: join(dataDir, "hub.db"),
+      definitions,
+      address: init.api.host,
+      port: init.api.port,
+      tls: tlsOf(serving),
+    },
+  );
+  const port = await server.listen();
+  const url = `https://${reachable(init.api.host)}:${port}`;
+  const kubeconfig = init.kubeconfigOut ?? join(dataDir, "admin.kubeconfig");
+  const writeKubeconfig = (): void =>
+    writePrivately(kubeconfig, kubeconfigText({ server: url, ca: serving.current.caBundle, token: admin }));
+  writeKubeconfig();
+  const client: KubeClient = server.client(CONTROLLERS);
+  await makeNamespace(client, signal);
+  const controllers = embeddedControllers(
+    { client, clock, random, log },
+    { definitions, caPem: serving.current.caBundle, issuer: issuerOf(ca, clock, init.nodeCertificateDuration) },
+  );
+  return {
+    components: [ca, server, followTls(server, serving, writeKubeconfig), ...controllers],
+    access: {
       server: url,
-      kubeconfig,
-      caHash: ca.hash,
-    });
-  }
+      credentials: async () => ({
+        tls: { ca: serving.current.caBundle },
+        headers: { authorization: `Bearer ${own}` },
+      }),
+      refused: () => undefined,
+    },
+    serving,
+    clientCa,
+    kubeletTls: derivedWatch(serving, ({ certificateChain, privateKey, caBundle }) => {
+      return { certificateChain, privateKey, clientCa: caBundle };
+    }),
+    api: url,
+    kubeconfig,
+    caHash: ca.hash,
+  };
 }
 
 /** Of what the hub itself keeps. In Kubernetes its manifests make it. */

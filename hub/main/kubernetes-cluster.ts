@@ -1,13 +1,81 @@
+/** A cluster that is there already: reached with a kubeconfig, or with the account of the pod that the hub runs in. */
+import { readFile } from "node:fs/promises";
+import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
 import { PicoletError } from "../../protocol/errors.ts";
-import type { ServeArguments } from "./arguments.ts";
+import { certificatesOf } from "../../protocol/pki/pem.ts";
+import { ClusterClientCa } from "../bridge/cluster-client-ca.ts";
+import { CsrSigner } from "../bridge/csr-signer.ts";
+import { SecretPemStore } from "../bridge/secret-pem-store.ts";
+import type { KubeClient } from "../core/kube-client.ts";
+import { HubCa } from "../identity/hub-ca.ts";
+import type { KubeletTls } from "../kubelet-proxy/kubelet-proxy.ts";
+import { loadKubeconfigAccess } from "../kubernetes/kubeconfig-access.ts";
+import type { ClusterArguments, ServeArguments } from "./arguments.ts";
+import { derivedWatch } from "./derived-watch.ts";
+import { HUB_NAMESPACE, openClient } from "./hub-client.ts";
 import type { Cluster, HubPorts } from "./serve.ts";
 
-export class KubernetesCluster {
-  static async open(
-    _ports: HubPorts,
-    _args: ServeArguments & { readonly names: readonly string[] },
-    _signal: AbortSignal,
-  ): Promise<Cluster> {
-    throw new PicoletError("unimplemented", "cannot serve a Kubernetes cluster yet");
+/** The hub's own CA and certificate, shared by its replicas. */
+const CA_SECRET = { namespace: HUB_NAMESPACE, name: "picolet-hub-ca" };
+
+export const secretPemStore = (client: KubeClient): SecretPemStore => new SecretPemStore({ client }, CA_SECRET);
+
+type KubernetesArguments = Pick<ServeArguments, "clientCaFile" | "kubeletClientCaFile"> & {
+  readonly cluster: Extract<ClusterArguments, { readonly kind: "kubernetes" }>;
+  /** Of the hub's certificate. */
+  readonly names: readonly string[];
+};
+
+/** @throws what the API server answers to the first requests; each names what was asked for */
+export async function openKubernetesCluster(
+  ports: HubPorts,
+  args: KubernetesArguments,
+  signal: AbortSignal,
+): Promise<Cluster> {
+  const { clock, log } = ports;
+  const { kubeconfig } = args.cluster;
+  const client = openClient(ports, await loadKubeconfigAccess(kubeconfig === undefined ? {} : { kubeconfig }));
+  const ca = await HubCa.open({ store: secretPemStore(client), clock, log }, { names: args.names }, signal);
+  const { serving } = ca;
+  const published = new ClusterClientCa({ ...ports, client });
+  const clientCa = await clientCaOf(args.clientCaFile, published, signal);
+  const kubeletCa = args.kubeletClientCaFile === undefined ? clientCa : await givenCa(args.kubeletClientCaFile);
+  return {
+    components: [client, ca, ...(clientCa === published.pem ? [published] : [])],
+    client,
+    signer: new CsrSigner({ ...ports, client, clientCa }),
+    serving,
+    clientCa,
+    kubeletTls: derivedWatch(serving, ({ certificateChain, privateKey }): KubeletTls => {
+      return { certificateChain, privateKey, clientCa: kubeletCa.current };
+    }),
+    api: "",
+    kubeconfig: "",
+    caHash: ca.hash,
+  };
+}
+
+async function clientCaOf(
+  file: string | undefined,
+  published: ClusterClientCa,
+  signal: AbortSignal,
+): Promise<Watch<string>> {
+  if (file !== undefined) return await givenCa(file);
+  try {
+    await published.load(signal);
+  } catch (error) {
+    const message = "cannot find out whom the cluster takes client certificates from; --client-ca-file can say it";
+    throw new PicoletError("unavailable", message, { cause: error });
+  }
+  return published.pem;
+}
+
+async function givenCa(path: string): Promise<Watch<string>> {
+  try {
+    const pem = await readFile(path, "utf8");
+    if (certificatesOf(pem).length === 0) throw new PicoletError("invalid", "there is no certificate in it");
+    return new WatchSource(pem);
+  } catch (error) {
+    throw new PicoletError("invalid", `cannot read the CA in ${path}`, { cause: error });
   }
 }
