@@ -35,7 +35,7 @@ const expected = (streams: CommandStreams, protocol: string): readonly Channel[]
 export class SpdyCommand implements CommandSession {
   readonly #connection: SpdyConnection;
   readonly #streams: ReadonlyMap<Channel, SpdyStream>;
-  readonly #protocol: string;
+  readonly #errors: CommandChannel | undefined;
   readonly #role: "client" | "server";
   readonly #clock: Clock;
 
@@ -47,8 +47,10 @@ export class SpdyCommand implements CommandSession {
     this.#clock = clock;
     this.#connection = connection;
     this.#streams = streams;
-    this.#protocol = protocol;
     this.#role = role;
+    const errors = streams.get(CHANNEL.error);
+    const inWords = role === "server" ? writingText : readingText;
+    this.#errors = errors === undefined || protocol === WITH_STATUS ? errors : inWords(errors);
   }
 
   /**
@@ -107,9 +109,7 @@ export class SpdyCommand implements CommandSession {
   }
 
   channel(channel: Channel): CommandChannel | undefined {
-    const stream = this.#streams.get(channel);
-    if (stream === undefined || channel !== CHANNEL.error || this.#protocol === WITH_STATUS) return stream;
-    return this.#role === "server" ? writingText(stream) : readingText(stream);
+    return channel === CHANNEL.error ? this.#errors : this.#streams.get(channel);
   }
 
   async finish(): Promise<void> {
