@@ -1,0 +1,96 @@
+import { accountOf, nodeNameOf, nodeOf } from "../auth/node-authorizer.ts";
+import type { ServiceAccountTokens, TokenBinding } from "../auth/service-account-tokens.ts";
+import { invalidValue, requiredValue } from "../field-errors.ts";
+import { timeText } from "../object-meta.ts";
+import type { ApiObject, ObjectLookup } from "../resource-definition.ts";
+import type { ResourceRequest } from "../service/request.ts";
+import type { SubresourceHandler } from "../service/resource-service.ts";
+import { conflict, forbidden, invalidObject, notFound } from "../status-error.ts";
+
+type Fields = Record<string, unknown>;
+
+const DEFAULT_SECONDS = 3600;
+const MIN_SECONDS = 600;
+/** As Kubernetes. */
+const MAX_SECONDS = 2 ** 32;
+
+const TOKEN_REQUEST = { group: "authentication.k8s.io", kind: "TokenRequest" };
+
+const asFields = (value: unknown): Fields => (typeof value === "object" && value !== null ? (value as Fields) : {});
+
+interface Bound {
+  readonly binding: TokenBinding;
+  readonly object: ApiObject;
+}
+
+/** `serviceaccounts/token`: TokenRequest. */
+export function serviceAccountToken(tokens: ServiceAccountTokens, lookup: ObjectLookup): SubresourceHandler {
+  return {
+    async create(request, input) {
+      const { name, namespace, user } = request;
+      const account = lookup.get("serviceaccounts", namespace, name);
+      if (account === undefined) throw notFound(request.definition, name);
+      const spec = asFields(input["spec"]);
+      const { audiences, seconds } = readSpec(spec, tokens.issuer);
+      const bound = readBinding(lookup, request, spec["boundObjectRef"]);
+      const asking = nodeOf(user);
+      // Of Kubernetes' NodeRestriction.
+      if (asking !== undefined && (bound?.binding.kind !== "Pod" || nodeNameOf(bound.object) !== asking)) {
+        throw forbidden(request.definition, name, `node "${asking}" can only create tokens for service accounts bound to its own pods`);
+      }
+      const { token, expiresAt } = await tokens.sign({
+        namespace,
+        serviceAccount: { name, uid: account.metadata.uid ?? "" },
+        audiences,
+        expirationSeconds: seconds,
+        binding: bound?.binding,
+        node: bound?.binding.kind === "Pod" ? nodeClaim(lookup, bound.object) : undefined,
+      });
+      return {
+        apiVersion: "authentication.k8s.io/v1",
+        kind: "TokenRequest",
+        metadata: { name, namespace, creationTimestamp: timeText(new Date(expiresAt.getTime() - seconds * 1000)) },
+        spec: { ...spec, audiences, expirationSeconds: seconds, boundObjectRef: spec["boundObjectRef"] ?? null },
+        status: { token, expirationTimestamp: timeText(expiresAt) },
+      };
+    },
+  };
+}
+
+function readSpec(spec: Fields, issuer: string): { readonly audiences: readonly string[]; readonly seconds: number } {
+  const given = Array.isArray(spec["audiences"]) ? spec["audiences"].filter((each): each is string => typeof each === "string") : [];
+  const asked = spec["expirationSeconds"];
+  const seconds = typeof asked === "number" ? asked : DEFAULT_SECONDS;
+  const path = "spec.expirationSeconds";
+  if (seconds < MIN_SECONDS) throw invalidObject(TOKEN_REQUEST, "", [invalidValue(path, seconds, "may not specify a duration less than 10 minutes")]);
+  if (seconds > MAX_SECONDS) throw invalidObject(TOKEN_REQUEST, "", [invalidValue(path, seconds, "may not specify a duration larger than 2^32 seconds")]);
+  return { audiences: given.length === 0 ? [issuer] : given, seconds };
+}
+
+function readBinding(lookup: ObjectLookup, { namespace, name }: ResourceRequest, reference: unknown): Bound | undefined {
+  if (reference === undefined || reference === null) return undefined;
+  const { kind, name: wanted, uid } = asFields(reference);
+  const path = "spec.boundObjectRef";
+  if (kind !== "Pod" && kind !== "Secret" && kind !== "Node") {
+    throw invalidObject(TOKEN_REQUEST, "", [invalidValue(`${path}.kind`, kind, "cannot bind token to object of this type")]);
+  }
+  if (typeof wanted !== "string" || wanted === "") throw invalidObject(TOKEN_REQUEST, "", [requiredValue(`${path}.name`)]);
+  const plural = `${kind.toLowerCase()}s`;
+  const object = lookup.get(plural, kind === "Node" ? "" : namespace, wanted);
+  if (object === undefined) throw notFound({ group: "", plural }, wanted);
+  if (typeof uid === "string" && uid !== "" && uid !== object.metadata.uid) {
+    const why = `the UID in the bound object reference (${uid}) does not match the UID in record. The object might have been deleted and then recreated`;
+    throw conflict({ group: "", plural }, wanted, why);
+  }
+  if (kind === "Pod" && accountOf(object) !== name) {
+    const why = `cannot bind token for serviceaccount ${JSON.stringify(name)} to pod running with different serviceaccount name.`;
+    throw forbidden({ group: "", plural: "pods" }, wanted, why);
+  }
+  return { binding: { kind, name: wanted, uid: object.metadata.uid ?? "" }, object };
+}
+
+function nodeClaim(lookup: ObjectLookup, pod: ApiObject): { readonly name: string; readonly uid: string } | undefined {
+  const name = nodeNameOf(pod);
+  const node = name === "" ? undefined : lookup.get("nodes", "", name);
+  return node === undefined ? undefined : { name, uid: node.metadata.uid ?? "" };
+}
