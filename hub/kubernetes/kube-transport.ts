@@ -1,4 +1,5 @@
 /** HTTPS to one API server: pooled connections, credentials kept fresh, deadlines, a rate limit, 429 obeyed. */
+import { createSecureContext } from "node:tls";
 import { Agent, type Dispatcher, ProxyAgent, request } from "undici";
 import { cancelled, joinSignals } from "../../protocol/async/abort.ts";
 import { withDeadline } from "../../protocol/async/deadline.ts";
@@ -16,8 +17,8 @@ import { TokenBucket, type TokenBucketInit } from "./token-bucket.ts";
 const DEFAULT_RATE: TokenBucketInit = { perSecond: 1500, burst: 3000 };
 /** A request that an API server works on is bounded by its own 60 s; half of it is what a user waits for. */
 const DEFAULT_REQUEST_TIMEOUT = seconds(30);
-/** Answers take some 5 ms: 64 at once are 10,000 a second. More requests wait for a free connection. */
-const DEFAULT_CONNECTIONS = 64;
+/** Answers take some 5 ms: 32 at once are 6,000 a second. More requests wait for a free connection. */
+const DEFAULT_CONNECTIONS = 32;
 /** Below the 90 s after which an API server closes an idle connection, so that we are the first to. */
 const KEEP_ALIVE = seconds(30);
 const CONNECT_TIMEOUT = seconds(10);
@@ -241,10 +242,21 @@ export class KubeTransport implements AsyncDisposable {
   }
 
   #dispatcher(tls: ClusterTls, connections: number | null): Dispatcher {
-    const connect = { ...tls, timeout: CONNECT_TIMEOUT, keepAlive: true, keepAliveInitialDelay: KEEP_ALIVE };
+    const { ca, cert, key, ...peer } = tls;
+    // One for all connections: each would parse the certificates anew and keep its own.
+    const secureContext = createSecureContext({ ca, cert, key });
+    const connect = {
+      ...peer,
+      secureContext,
+      timeout: CONNECT_TIMEOUT,
+      keepAlive: true,
+      keepAliveInitialDelay: KEEP_ALIVE,
+    };
     const options = {
       connections,
       pipelining: 1,
+      // undici joins a header's values on HTTP/2, and an API server takes the groups to impersonate one a line only.
+      allowH2: false,
       keepAliveTimeout: KEEP_ALIVE,
       keepAliveMaxTimeout: KEEP_ALIVE,
       // Deadlines are ours, by the clock port.
