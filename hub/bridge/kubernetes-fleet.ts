@@ -6,7 +6,7 @@ import type { KubeClient } from "../core/kube-client.ts";
 import { TimerWheel, type WheelTimer } from "../tunnel/timer-wheel.ts";
 import { FleetCache } from "./fleet-cache.ts";
 import { logFailure } from "./node-connection.ts";
-import { NodeSession } from "./node-session.ts";
+import { NodeSession, type NodeSessionInit } from "./node-session.ts";
 import { NODE_GROUPS, nodeUser } from "./well-known.ts";
 
 /** The kubelet's. */
@@ -45,6 +45,7 @@ export class KubernetesFleet implements FleetBackend, Component {
   readonly name = "kubernetes fleet";
   readonly #components: Components;
   readonly #init: KubernetesFleetInit;
+  readonly #sessionInit: NodeSessionInit;
   readonly #cache: FleetCache;
   readonly #wheel: TimerWheel;
   readonly #problem = new WatchSource("the API server has not been listed yet");
@@ -52,10 +53,17 @@ export class KubernetesFleet implements FleetBackend, Component {
   readonly #sessions = new Map<string, NodeSession>();
   readonly #away = new Map<string, Away>();
   readonly #life = new AbortController();
+  readonly #ended = (session: NodeSession): void => this.#disconnected(session.node, session);
 
   constructor(components: Components, init: KubernetesFleetInit) {
     this.#components = components;
     this.#init = init;
+    this.#sessionInit = {
+      hub: init.hub,
+      endpoints: components.endpoints,
+      leaseDuration: init.leaseDuration ?? DEFAULT_LEASE_DURATION,
+      renewInterval: init.renewInterval ?? DEFAULT_RENEW_INTERVAL,
+    };
     this.#wheel = new TimerWheel(components.clock);
     this.#cache = new FleetCache(components, {
       hub: init.hub,
@@ -82,7 +90,7 @@ export class KubernetesFleet implements FleetBackend, Component {
   connect(node: string): NodeBackend {
     this.#sessions.get(node)?.stop();
     this.#forgetAway(node);
-    const { client, endpoints, clock, random, log } = this.#components;
+    const { client, clock, random, log } = this.#components;
     const connection = {
       node,
       client: client.as(nodeUser(node), NODE_GROUPS),
@@ -93,18 +101,10 @@ export class KubernetesFleet implements FleetBackend, Component {
       log,
     };
     const desired = this.#cache.connect(node);
-    const session = new NodeSession(
-      { connection, wheel: this.#wheel, desired },
-      {
-        hub: this.#init.hub,
-        endpoints,
-        leaseDuration: this.#init.leaseDuration ?? DEFAULT_LEASE_DURATION,
-        renewInterval: this.#init.renewInterval ?? DEFAULT_RENEW_INTERVAL,
-      },
-    );
+    const session = new NodeSession({ connection, wheel: this.#wheel, desired, ended: this.#ended }, this.#sessionInit);
     this.#sessions.set(node, session);
     session.start();
-    return backendOf(session, () => this.#disconnected(node, session));
+    return session;
   }
 
   #disconnected(node: string, session: NodeSession): void {
@@ -146,19 +146,3 @@ export class KubernetesFleet implements FleetBackend, Component {
 }
 
 const reason = (problem: string): string => (problem === "" ? "" : `: ${problem}`);
-
-function backendOf(session: NodeSession, dispose: () => void): NodeBackend {
-  return {
-    desired: session.desired,
-    object: (key) => session.object(key),
-    mirrorsDigest: () => session.mirrorsDigest(),
-    nodeReport: () => session.nodeReport(),
-    statusOf: (namespace, name, uid) => session.statusOf(namespace, name, uid),
-    putStatuses: (statuses, signal) => session.putStatuses(statuses, signal),
-    putEvents: (events, signal) => session.putEvents(events, signal),
-    putNode: (report, signal) => session.putNode(report, signal),
-    putMirrors: (mirrors, signal) => session.putMirrors(mirrors, signal),
-    requestToken: (params, signal) => session.requestToken(params, signal),
-    [Symbol.asyncDispose]: async () => dispose(),
-  };
-}

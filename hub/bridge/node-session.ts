@@ -10,7 +10,7 @@ import type {
   RemoteObject,
 } from "../../protocol/tunnel/messages.ts";
 import type { TokenParams } from "../../protocol/tunnel/stream.ts";
-import type { DesiredSet, KubeletEndpoints, NodePodStatus } from "../core/fleet.ts";
+import type { DesiredSet, KubeletEndpoints, NodeBackend, NodePodStatus } from "../core/fleet.ts";
 import { type KubeObject, PODS, type ResourceType } from "../core/kube-client.ts";
 import { sha256 } from "../tunnel/sha256.ts";
 import type { TimerWheel, WheelTimer } from "../tunnel/timer-wheel.ts";
@@ -48,14 +48,14 @@ export interface NodeSessionInit {
 }
 
 /** One node that is connected here: everything that is done in its name, until it is away. */
-export class NodeSession {
+export class NodeSession implements NodeBackend {
   readonly desired: Watch<DesiredSet>;
   readonly #connection: NodeConnection;
   readonly #init: NodeSessionInit;
   readonly #wheel: TimerWheel;
+  readonly #ended: (session: NodeSession) => void;
   readonly #renewal: WheelTimer;
   readonly #statuses: PodStatusWriter;
-  readonly #events: EventWriter;
   readonly #mirrors: MirrorPods;
   readonly #writer: NodeWriter;
   readonly #lease: NodeLease;
@@ -68,22 +68,28 @@ export class NodeSession {
       readonly connection: NodeConnection;
       readonly wheel: TimerWheel;
       readonly desired: DesiredNode;
+      /** Told once that whoever connected it has disposed of it. */
+      readonly ended: (session: NodeSession) => void;
     },
     init: NodeSessionInit,
   ) {
-    const { connection, wheel, desired } = components;
+    const { connection, wheel, desired, ended } = components;
     this.desired = desired.watch;
     this.#connection = connection;
     this.#wheel = wheel;
+    this.#ended = ended;
     this.#init = init;
     this.#statuses = new PodStatusWriter(connection);
-    this.#events = new EventWriter(connection);
     this.#mirrors = new MirrorPods(connection, this.#statuses);
     this.#writer = new NodeWriter(connection, init);
     this.#lease = new NodeLease(connection, init.leaseDuration / 1000);
     this.#renewal = { slot: undefined, onDue: () => this.#renew() };
     // The first heartbeat somewhere in the five minutes, so that a fleet that comes at once does not stay in step.
     this.#heartbeatAtMs = connection.clock.monotonic() - HEARTBEAT * connection.random.next();
+  }
+
+  get node(): string {
+    return this.#connection.node;
   }
 
   /** To be called when the cache knows of the session. */
@@ -98,6 +104,10 @@ export class NodeSession {
   stop(): void {
     this.#wheel.clear(this.#renewal);
     this.#life.abort();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#ended(this);
   }
 
   object(key: ObjectKey): RemoteObject | undefined {
@@ -130,7 +140,7 @@ export class NodeSession {
   }
 
   putEvents(events: readonly EventItem[], signal: AbortSignal): Promise<void> {
-    return this.#events.putAll(events, signal);
+    return new EventWriter(this.#connection).putAll(events, signal);
   }
 
   async putNode(report: NodeReportContent, signal: AbortSignal): Promise<void> {

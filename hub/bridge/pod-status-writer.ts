@@ -21,13 +21,18 @@ interface Base {
   readonly status: Fields;
 }
 
+interface Written {
+  readonly resourceVersion: string;
+  readonly status: Fields;
+}
+
 /** Brings statuses of one node's pods into the API server, and ends those pods of which nothing is left. */
 export class PodStatusWriter {
   readonly #connection: NodeConnection;
   /** By UID. */
-  readonly #unplaced = new Map<string, NodePodStatus>();
+  #unplaced: Map<string, NodePodStatus> | undefined;
   /** By UID, until the watch has brought it: the next patch starts from it, or what it took away would come back. */
-  readonly #written = new Map<string, { readonly resourceVersion: string; readonly status: Fields }>();
+  #written: Map<string, Written> | undefined;
 
   constructor(connection: NodeConnection) {
     this.#connection = connection;
@@ -40,10 +45,10 @@ export class PodStatusWriter {
   /** A mirror pod has been made. @param initial its status unless a later one is waiting for it */
   async mirrorMade(pod: KubeObject, initial: Fields | undefined, signal: AbortSignal): Promise<void> {
     const uid = mirroredUid(pod.metadata) ?? "";
-    const waiting = this.#unplaced.get(uid);
+    const waiting = this.#unplaced?.get(uid);
     const status = waiting?.status ?? initial;
     if (status !== undefined) await this.#patch(refOf(pod), baseOf(pod), status, signal);
-    if (this.#unplaced.get(uid) === waiting) this.#unplaced.delete(uid);
+    if (this.#unplaced?.get(uid) === waiting) this.#unplaced?.delete(uid);
   }
 
   /** Ready is said to be False for no reason of the pod's own; see `isReadyLost`. */
@@ -59,10 +64,11 @@ export class PodStatusWriter {
 
   /** What was written of this pod is in the cache by now, or the pod is gone. */
   seen(uid: string, resourceVersion: string | undefined): void {
-    const written = this.#written.get(uid);
+    const written = this.#written?.get(uid);
     if (written === undefined || (resourceVersion !== undefined && isOlder(resourceVersion, written.resourceVersion)))
       return;
-    this.#written.delete(uid);
+    this.#written?.delete(uid);
+    if (this.#written?.size === 0) this.#written = undefined;
   }
 
   async #put(item: NodePodStatus, signal: AbortSignal): Promise<void> {
@@ -85,7 +91,7 @@ export class PodStatusWriter {
     const { cache, node } = this.#connection;
     const pod = cache.pod(node, path);
     if (pod === undefined || (pod.uid !== uid && pod.mirrorOf !== uid)) return undefined;
-    const written = this.#written.get(pod.uid);
+    const written = this.#written?.get(pod.uid);
     const isBehind = written !== undefined && isOlder(pod.resourceVersion, written.resourceVersion);
     const status = isBehind ? written.status : (JSON.parse(pod.status) as Fields);
     return { uid: pod.uid, mirrorOf: pod.mirrorOf, node, status };
@@ -98,6 +104,7 @@ export class PodStatusWriter {
 
   /** A pod that may come yet: a static pod's mirror that has not been made. Any other UID is that of a pod of the past. */
   #keepUnplaced(item: NodePodStatus): void {
+    this.#unplaced ??= new Map();
     this.#unplaced.delete(item.uid);
     this.#unplaced.set(item.uid, item);
     if (this.#unplaced.size <= MAX_UNPLACED) return;
@@ -115,6 +122,7 @@ export class PodStatusWriter {
       const patch = podStatusPatch({ uid: base.uid, current: current.status, next, isMirror });
       try {
         const pod = await client.patch(PODS, ref, "strategic", patch, { subresource: "status" }, signal);
+        this.#written ??= new Map();
         this.#written.set(base.uid, { resourceVersion: pod.metadata.resourceVersion ?? "", status: ownStatus(next) });
         return pod;
       } catch (error) {

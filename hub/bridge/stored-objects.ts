@@ -30,7 +30,8 @@ export class PackedObject {
   }
 
   get hash(): ObjectHash {
-    this.#hash ??= objectHash(sha256, JSON.parse(this.#json)).slice();
+    // A copy: what comes from there is a view of a larger buffer.
+    this.#hash ??= new Uint8Array(objectHash(sha256, JSON.parse(this.#json)));
     return this.#hash;
   }
 
