@@ -47,7 +47,7 @@ export class LocalKubeClient implements KubeClient {
     const request = this.#request("list", type, { namespace: options.namespace ?? "", name: "" });
     const { items, revision, continueToken } = await this.#core.service.list(request, listParamsOf(options));
     return {
-      items: items.map((item) => JSON.parse(item) as KubeObject),
+      items: items.map((item) => shaped(JSON.parse(item) as KubeObject, options)),
       resourceVersion: String(revision),
       continue: continueToken === "" ? undefined : continueToken,
     };
@@ -64,7 +64,7 @@ export class LocalKubeClient implements KubeClient {
     for await (const item of this.#core.service.watch(request, params, signal)) {
       if (item.type === "ERROR") throw item.error;
       if (item.type === "BOOKMARK") yield { type: "BOOKMARK", resourceVersion: String(item.revision) };
-      else yield { type: item.type, object: item.object };
+      else yield { type: item.type, object: shaped(item.object, options) };
     }
   }
 
@@ -138,6 +138,11 @@ export class LocalKubeClient implements KubeClient {
     return { user, definition, subresource, namespace, name, warnings: [], authorizeCreate: () => authorize("create") };
   }
 }
+
+const shaped = (object: KubeObject, { metadataOnly = false }: ListOptions): KubeObject => {
+  const { apiVersion, kind, metadata } = object;
+  return metadataOnly ? { apiVersion, kind, metadata } : object;
+};
 
 const listParamsOf = (options: ListOptions): ListParams => ({
   labelSelector: options.labelSelector ?? "",

@@ -88,7 +88,7 @@ function parseYamlText(text: string): ParsedBody {
   let json: string | undefined;
   try {
     // Aliases are counted, so that a few lines cannot become gigabytes.
-    json = JSON.stringify(parse(text, { maxAliasCount: 100, version: "1.1", schema: "core" }));
+    json = JSON.stringify(parse(text, { maxAliasCount: 100, version: "1.1", schema: "core", logLevel: "error" }));
   } catch (error) {
     throw badRequest(`error decoding YAML: ${error instanceof Error ? error.message : ""}`);
   }

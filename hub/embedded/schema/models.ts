@@ -196,8 +196,6 @@ export function gatherModels(source: ModelSource, roots: readonly string[]): str
   return JSON.stringify(Object.fromEntries(entries));
 }
 
-export const META_MODEL = "V1ObjectMeta";
-
 /** The type of a field of a model; undefined: not known, or the model is not an object with named fields. */
 export function fieldTypeOf(source: ModelSource, type: FieldType | undefined, field: string): FieldType | undefined {
   if (type?.kind === "map") return type.values;

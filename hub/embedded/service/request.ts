@@ -51,15 +51,6 @@ export interface DeleteParams {
   readonly resourceVersion: string | undefined;
 }
 
-export const NO_LIST_PARAMS: ListParams = {
-  labelSelector: "",
-  fieldSelector: "",
-  limit: 0,
-  continueToken: "",
-  resourceVersion: "",
-  resourceVersionMatch: "",
-};
-
 /** What admission is asked about, after defaults and before validation. */
 export interface AdmissionRequest {
   readonly operation: "CREATE" | "UPDATE" | "DELETE";
