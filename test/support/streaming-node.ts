@@ -36,6 +36,8 @@ export class StreamingNode implements AsyncDisposable {
   readonly streams: NodeStreams;
   readonly proxy: KubeletProxy;
   readonly dialer: KubeletDialer;
+  /** The API server's. */
+  readonly client: { readonly certificate: string; readonly privateKey: string };
   readonly podsChanged = new WatchSource(0);
   /** Who may do what, by default everybody everything. */
   allows: (user: KubeletUser, question: AccessQuestion) => boolean = () => true;
@@ -64,7 +66,7 @@ export class StreamingNode implements AsyncDisposable {
       log: this.log,
     });
     const serving = this.authority.issueServer();
-    const client = this.authority.issueClient([
+    this.client = this.authority.issueClient([
       { type: "O", value: "system:masters" },
       { type: "CN", value: "kube-apiserver-kubelet-client" },
     ]);
@@ -85,8 +87,8 @@ export class StreamingNode implements AsyncDisposable {
     this.dialer = new KubeletDialer({
       clock: systemClock,
       tls: new WatchSource({
-        certificateChain: client.certificate,
-        privateKey: client.privateKey,
+        certificateChain: this.client.certificate,
+        privateKey: this.client.privateKey,
         kubeletCa: this.authority.ca,
       }),
     });
