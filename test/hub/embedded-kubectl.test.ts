@@ -1,220 +1,171 @@
-/** Stock kubectl, of both ends of what is supported, against the embedded API server. */
+/** What kubectl, old and new, shows and does with the embedded API server and its controllers; agents are played. */
 import assert from "node:assert/strict";
-import { execFile } from "node:child_process";
-import { writeFileSync } from "node:fs";
-import { after, test } from "node:test";
-import { ensureInitialObjects } from "../../hub/embedded/controllers/bootstrap/initial-objects.ts";
-import { type KubectlVersion, kubectlPath } from "../../scripts/install-kubectl.ts";
-import { ADMIN_USER, TestApiServer } from "../support/api-server.ts";
-import { TempFolder } from "../support/temp-folder.ts";
-import { TlsAuthority } from "../support/tls-authority.ts";
+import { describe, test } from "node:test";
+import { EVENTS } from "../../hub/embedded/controllers/event-recorder.ts";
+import { KUBECTL_VERSIONS, type KubectlVersion } from "../../scripts/install-kubectl.ts";
+import { EmbeddedCluster } from "../support/embedded-cluster.ts";
+import { kubectlMissing } from "../support/fleet.ts";
 
-const folder = new TempFolder();
-const authority = new TlsAuthority();
-const pair = authority.issueServer();
-const server = await TestApiServer.start({
-  tls: { certificate: pair.certificate, privateKey: pair.privateKey, clientCa: authority.ca },
-});
-after(async () => {
-  await server[Symbol.asyncDispose]();
-  folder[Symbol.dispose]();
+const daemonSet = (image: string): object => ({
+  apiVersion: "apps/v1",
+  kind: "DaemonSet",
+  metadata: { name: "web", namespace: "default" },
+  spec: {
+    selector: { matchLabels: { app: "web" } },
+    template: { metadata: { labels: { app: "web" } }, spec: { containers: [{ name: "app", image }] } },
+  },
 });
 
-await ensureInitialObjects(server.server.client(ADMIN_USER), new AbortController().signal);
+const pod = (name: string, spec: object = {}): object => ({
+  apiVersion: "v1",
+  kind: "Pod",
+  metadata: { name, namespace: "default", labels: { app: name } },
+  spec: { containers: [{ name: "app", image: "app:1" }], ...spec },
+});
 
-const KUBECONFIG = folder.at("kubeconfig");
-const cluster = { server: server.url, "certificate-authority-data": Buffer.from(authority.ca).toString("base64") };
-writeFileSync(
-  KUBECONFIG,
-  JSON.stringify({
-    apiVersion: "v1",
-    kind: "Config",
-    clusters: [{ name: "c", cluster }],
-    users: ["admin", "joe"].map((token) => ({ name: token, user: { token } })),
-    contexts: ["admin", "joe"].map((user) => ({ name: user, context: { cluster: "c", user } })),
-    "current-context": "admin",
-  }),
-);
+/** The cells of a table, its header first. Columns are two spaces apart. */
+const cells = (table: string): string[][] =>
+  table
+    .trimEnd()
+    .split("\n")
+    .map((line) => line.trimEnd().split(/ {2,}/));
 
-interface Said {
-  readonly code: number;
-  readonly text: string;
+for (const version of KUBECTL_VERSIONS) {
+  describe(`kubectl ${version}`, { skip: kubectlMissing(version) }, () => walkThrough(version));
 }
 
-function kubectl(
-  version: KubectlVersion,
-  args: readonly string[],
-  input = "",
-  env: NodeJS.ProcessEnv = {},
-): Promise<Said> {
-  return new Promise((resolve) => {
-    const options = { env: { ...process.env, KUBECONFIG, HOME: folder.path, ...env } };
-    const child = execFile(kubectlPath(version), [...args], options, (error, stdout, stderr) => {
-      resolve({ code: typeof error?.code === "number" ? error.code : error === null ? 0 : 1, text: stdout + stderr });
+function walkThrough(version: KubectlVersion): void {
+  async function start(...nodes: readonly string[]): Promise<EmbeddedCluster> {
+    const cluster = await EmbeddedCluster.start({ kubectl: version });
+    for (const name of nodes) await cluster.addNode(name);
+    cluster.playAgents();
+    return cluster;
+  }
+
+  test("get nodes,pods -o wide", async () => {
+    await using cluster = await start("board-1");
+    await cluster.apply(pod("web"));
+    await cluster.run("wait", "--for=condition=Ready", "pod/web", "--timeout=30s");
+    const [nodes = [], node = []] = cells(await cluster.run("get", "nodes", "-o", "wide"));
+    assert.deepEqual(nodes, [
+      ...["NAME", "STATUS", "ROLES", "AGE", "VERSION", "INTERNAL-IP", "EXTERNAL-IP"],
+      ...["OS-IMAGE", "KERNEL-VERSION", "CONTAINER-RUNTIME"],
+    ]);
+    assert.deepEqual(
+      node.filter((_, index) => index !== 3),
+      ["board-1", "Ready", "<none>", "v1.34.0-picolet", "10.0.0.7", "<none>", "Debian", "6.1", "containerd://1.6"],
+    );
+    const [header = [], row = []] = cells(await cluster.run("get", "pods", "-o", "wide"));
+    assert.deepEqual(header, [
+      ...["NAME", "READY", "STATUS", "RESTARTS", "AGE", "IP", "NODE", "NOMINATED NODE", "READINESS GATES"],
+    ]);
+    assert.deepEqual(
+      row.filter((_, index) => index !== 4),
+      ["web", "1/1", "Running", "0", "10.1.0.2", "board-1", "<none>", "<none>"],
+    );
+  });
+
+  test("describe shows the scheduler's event, defaults and conditions", async () => {
+    await using cluster = await start("board-1");
+    await cluster.apply(pod("web"));
+    await cluster.run("wait", "--for=condition=Ready", "pod/web", "--timeout=30s");
+    await eventually(cluster, "Scheduled");
+    const text = await cluster.run("describe", "pod", "web");
+    assert.match(text, /PodScheduled\s+True/);
+    assert.match(text, /node\.kubernetes\.io\/not-ready:NoExecute op=Exists for 300s/);
+    assert.match(text, /Normal\s+Scheduled\s+\S+\s+default-scheduler\s+Successfully assigned default\/web to board-1/);
+    assert.match(await cluster.run("describe", "node", "board-1"), /Taints:\s+<none>/);
+  });
+
+  test("cordon, drain, uncordon", async () => {
+    await using cluster = await start("board-1", "board-2");
+    await cluster.apply(daemonSet("app:1"));
+    await cluster.run("rollout", "status", "ds/web", "--timeout=30s");
+    await cluster.apply(pod("lonely", { nodeName: "board-1" }));
+    await cluster.run("wait", "--for=condition=Ready", "pod/lonely", "--timeout=30s");
+    await cluster.run("cordon", "board-1");
+    assert.match(await cluster.run("get", "nodes", "board-1"), /Ready,SchedulingDisabled/);
+    const refused = await cluster.kubectl(["drain", "board-1"]);
+    assert.notEqual(refused.code, 0);
+    assert.match(refused.stderr, /DaemonSet-managed Pods.*default\/web-/s);
+    const drained = await cluster.run("drain", "board-1", "--ignore-daemonsets", "--force", "--timeout=30s");
+    assert.match(drained, /pod\/lonely evicted/);
+    const pods = await cluster.run("get", "pods", "-o", "custom-columns=:.spec.nodeName", "--no-headers");
+    assert.deepEqual(pods.trim().split(/\s+/).sort(), ["board-1", "board-2"], "daemon pods stay");
+    await cluster.apply(pod("next"));
+    await cluster.run("wait", "--for=condition=Ready", "pod/next", "--timeout=30s");
+    assert.equal(await cluster.run("get", "pod", "next", "-o", "jsonpath={.spec.nodeName}"), "board-2");
+    await cluster.run("uncordon", "board-1");
+    assert.doesNotMatch(await cluster.run("get", "nodes"), /SchedulingDisabled/);
+  });
+
+  test("rollout status, history and undo", async () => {
+    await using cluster = await start("board-1", "board-2");
+    for (const image of ["app:1", "app:2"]) {
+      await cluster.apply(daemonSet(image));
+      assert.match(await cluster.run("rollout", "status", "ds/web", "--timeout=30s"), /successfully rolled out/);
+    }
+    const images = ["get", "pods", "-o", "jsonpath={.items[*].spec.containers[0].image}"];
+    assert.equal(await cluster.run(...images), "app:2 app:2");
+    assert.deepEqual(revisions(await cluster.run("rollout", "history", "ds/web")), ["1", "2"]);
+    assert.match(await cluster.run("rollout", "history", "ds/web", "--revision=1"), /Image:\s+app:1/);
+    await cluster.run("rollout", "undo", "ds/web");
+    await cluster.run("rollout", "status", "ds/web", "--timeout=30s");
+    assert.equal(await cluster.run(...images), "app:1 app:1");
+    assert.deepEqual(revisions(await cluster.run("rollout", "history", "ds/web")), ["2", "3"]);
+    const [, row = []] = cells(await cluster.run("get", "ds", "web", "-o", "wide"));
+    assert.deepEqual(
+      row.filter((_, index) => index !== 7),
+      ["web", "2", "2", "2", "2", "2", "<none>", "app", "app:1", "app=web"],
+    );
+  });
+
+  test("taint, label, scheduling that fails, events", async () => {
+    await using cluster = await start("board-1");
+    await cluster.run("taint", "nodes", "board-1", "only=db:NoSchedule");
+    await cluster.run("label", "nodes", "board-1", "node-role.kubernetes.io/edge=");
+    assert.match(await cluster.run("get", "nodes"), /board-1\s+Ready\s+edge/);
+    await cluster.apply(pod("web"));
+    await eventually(cluster, "FailedScheduling");
+    const events = await cluster.run("get", "events", "--field-selector", "reason=FailedScheduling");
+    assert.match(
+      events,
+      /Warning\s+FailedScheduling\s+pod\/web\s+0\/1 nodes are available: 1 node\(s\) had untolerated taint \{only: db\}\./,
+    );
+    await cluster.run("taint", "nodes", "board-1", "only-");
+    await cluster.run("wait", "--for=condition=Ready", "pod/web", "--timeout=30s");
+  });
+
+  test("what is wrong is refused in Kubernetes' words", async () => {
+    await using cluster = await start("board-1");
+    await cluster.apply(pod("web"));
+    const changed = await cluster.kubectl(["patch", "pod", "web", "-p", '{"spec":{"hostNetwork":true}}']);
+    assert.match(
+      changed.stderr,
+      /The Pod "web" is invalid: spec: Forbidden: pod updates may not change fields other than `spec.containers\[\*\].image`/,
+    );
+    const missing = await cluster.kubectl(["apply", "-f", "-"], {
+      input: JSON.stringify(pod("wasm", { runtimeClassName: "none" })),
     });
-    child.stdin?.end(input);
+    assert.match(missing.stderr, /pods "wasm" is forbidden: pod rejected: RuntimeClass "none" not found/);
+    const lasting = await cluster.kubectl(["delete", "namespace", "default"]);
+    assert.match(lasting.stderr, /namespaces "default" is forbidden: this namespace may not be deleted/);
+  });
+
+  test("a namespace goes with everything in it", async () => {
+    await using cluster = await start("board-1");
+    await cluster.run("create", "namespace", "team");
+    await cluster.run("-n", "team", "create", "configmap", "settings", "--from-literal=a=b");
+    await cluster.run("-n", "team", "run", "web", "--image=app:1");
+    await cluster.run("delete", "namespace", "team", "--timeout=30s");
+    assert.doesNotMatch(await cluster.run("get", "pods,configmaps", "-A"), /team/);
   });
 }
 
-const manifest = (name: string, data: object, labels: object = {}): string =>
-  JSON.stringify({ apiVersion: "v1", kind: "ConfigMap", metadata: { name, labels }, data });
+const revisions = (history: string): string[] =>
+  history.split("\n").flatMap((line) => /^(\d+)\s/.exec(line)?.[1] ?? []);
 
-for (const version of ["1.20", "1.32"] as const) {
-  const isNew = version === "1.32";
-  const name = `map-${version.replace(".", "-")}`;
-  const says = async (
-    expected: RegExp,
-    args: readonly string[],
-    input?: string,
-    env?: NodeJS.ProcessEnv,
-  ): Promise<void> => {
-    const { code, text } = await kubectl(version, args, input, env);
-    assert.match(text, expected, args.join(" "));
-    assert.equal(code, 0, `${args.join(" ")}: ${text}`);
-  };
-  const fails = async (expected: RegExp, args: readonly string[], input?: string): Promise<void> => {
-    const { code, text } = await kubectl(version, args, input);
-    assert.match(text, expected, args.join(" "));
-    assert.notEqual(code, 0, args.join(" "));
-  };
-
-  test(`kubectl ${version} finds out what there is`, async () => {
-    await says(/Server Version/, ["version"]);
-    await says(/configmaps +cm +v1 +true +ConfigMap/, ["api-resources"]);
-    await says(/daemonsets +ds +apps\/v1 +true +DaemonSet/, ["api-resources", "--api-group=apps"]);
-    await says(/apps\/v1\n/, ["api-versions"]);
-    await says(/is running at/, ["cluster-info"]);
-    await says(/Name of the environment variable/, ["explain", "pod.spec.containers.env"]);
-    await says(/containers\s+<\[\](Object|Container)>/i, ["explain", "ds.spec.template.spec"]);
-    await says(/No resources found/, ["get", "pods"]);
-    await fails(/doesn't have a resource type "nothings"/, ["get", "nothings"]);
-  });
-
-  test(`kubectl ${version} applies, shows differences, edits and removes`, async () => {
-    await says(
-      /configmap\/map-\S+ created \(server dry run\)/,
-      ["apply", "--dry-run=server", "-f", "-"],
-      manifest(name, {}),
-    );
-    await fails(/NotFound/, ["get", "cm", name]);
-    await says(/created/, ["apply", "-f", "-"], manifest(name, { a: "1", b: "2" }, { v: version }));
-    await says(/unchanged/, ["apply", "-f", "-"], manifest(name, { a: "1", b: "2" }, { v: version }));
-    await fails(/^-\s+b: "2"$/m, ["diff", "-f", "-"], manifest(name, { a: "1" }, { v: version }));
-    await says(/configured/, ["apply", "-f", "-"], manifest(name, { a: "new" }, { v: version }));
-    await says(/^map\[a:new\]$/, ["get", "cm", name, "-o", "jsonpath={.data}"]).catch(() =>
-      says(/^\{"a":"new"\}$/, ["get", "cm", name, "-o", "jsonpath={.data}"]),
-    );
-    await says(new RegExp(`^NAME +DATA +AGE\\n${name} +1 `), ["get", "cm", "-l", `v=${version}`]);
-    await says(/labeled/, ["label", "cm", name, "x=1"]);
-    await fails(/already has a value/, ["label", "cm", name, "x=2"]);
-    await says(/annotated/, ["annotate", "cm", name, "note=text"]);
-    await says(/edited/, ["edit", "cm", name], "", { EDITOR: "sed -i 's/a: new/a: edited/'" });
-    await says(/patched/, ["patch", "cm", name, "-p", '{"data":{"c":"3"}}']);
-    await says(/patched/, ["patch", "cm", name, "--type=json", "-p", '[{"op":"remove","path":"/data/c"}]']);
-    await says(/replaced/, ["replace", "-f", "-"], manifest(name, { whole: "new" }));
-    await says(/whole: new/, ["get", "cm", name, "-o", "yaml"]);
-    await says(/Name: +map-[\s\S]*whole:/, ["describe", "cm", name]);
-    await says(/deleted/, ["delete", "cm", name]);
-    await says(/^$/, ["delete", "cm", name, "--ignore-not-found"]);
-  });
-
-  test(`kubectl ${version} creates from the command line`, async () => {
-    await says(/namespace\/\S+ created/, ["create", "ns", `ns-${name}`]);
-    await says(/configmap\/\S+ created/, ["create", "cm", name, "--from-literal=k=v"]);
-    await fails(/already exists/, ["create", "cm", name]);
-    await says(/secret\/\S+ created/, ["create", "secret", "generic", name, "--from-literal=k=v"]);
-    await says(/^dg==$/, ["get", "secret", name, "-o", "jsonpath={.data.k}"]);
-    await says(/serviceaccount\/\S+ created/, ["create", "sa", name]);
-    await says(/role\S* created/, ["create", "role", name, "--verb=get,list", "--resource=configmaps"]);
-    await says(/created/, ["create", "rolebinding", name, `--role=${name}`, `--serviceaccount=default:${name}`]);
-    await says(/^yes/, ["auth", "can-i", "list", "cm", `--as=system:serviceaccount:default:${name}`]);
-    await fails(/^no/, ["auth", "can-i", "delete", "cm", `--as=system:serviceaccount:default:${name}`]);
-    if (isNew) await says(/^eyJ[\w-]+\.[\w-]+\.[\w-]+\n?$/, ["create", "token", name]);
-    if (isNew) await says(/Username +admin/, ["auth", "whoami"]);
-    await fails(/configmaps is forbidden: User "joe" cannot list resource "configmaps"/, [
-      "get",
-      "cm",
-      "--context=joe",
-    ]);
-    await says(/deleted/, ["delete", "cm,secret,sa,role,rolebinding", name]);
-  });
-
-  test(`kubectl ${version} is told what is wrong with a manifest`, async () => {
-    await fails(
-      /unknown field "datta"/,
-      ["apply", "-f", "-"],
-      `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x"},"datta":{}}`,
-    );
-    await says(
-      /created/,
-      ["apply", "--validate=false", "-f", "-"],
-      `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x-${name}"},"datta":{}}`,
-    );
-    await fails(/metadata\.name: Invalid value: "Wrong"/, ["apply", "-f", "-"], manifest("Wrong", {}));
-    await fails(
-      /no matches for kind "Nothing"/,
-      ["apply", "-f", "-"],
-      `{"apiVersion":"v1","kind":"Nothing","metadata":{"name":"x"}}`,
-    );
-  });
-
-  test(`kubectl ${version} applies on the server, and is told of conflicts`, async () => {
-    const own = `ssa-${name}`;
-    const as = (manager: string, ...more: readonly string[]): string[] => [
-      "apply",
-      "--server-side",
-      `--field-manager=${manager}`,
-      ...more,
-      "-f",
-      "-",
-    ];
-    await says(/serverside-applied/, as("one"), manifest(own, { a: "1" }));
-    await fails(/conflict with "one".*\.data\.a/, as("two"), manifest(own, { a: "2" }));
-    await says(/serverside-applied/, as("two", "--force-conflicts"), manifest(own, { a: "2" }));
-    await says(/serverside-applied/, as("one"), manifest(own, { b: "1" }));
-    await says(/a: "2"[\s\S]*b: "1"/, ["get", "cm", own, "-o", "yaml"]);
-    // From apply at the client to apply on the server.
-    const moved = `moved-${name}`;
-    await says(/created/, ["apply", "-f", "-"], manifest(moved, { a: "1", b: "1" }));
-    await says(
-      /serverside-applied/,
-      ["apply", "--server-side", "--force-conflicts", "-f", "-"],
-      manifest(moved, { a: "2" }),
-    );
-  });
-
-  test(`kubectl ${version} waits for what it deletes, and watches`, async () => {
-    const held = {
-      apiVersion: "v1",
-      kind: "ConfigMap",
-      metadata: { name: `held-${name}`, finalizers: ["example.com/x"] },
-    };
-    await says(/created/, ["create", "-f", "-"], JSON.stringify(held));
-    const deleting = says(/deleted/, ["delete", "cm", held.metadata.name, "--timeout=30s"]);
-    const waiting = says(/condition met/, ["wait", "--for=delete", `cm/${held.metadata.name}`, "--timeout=30s"]).catch(
-      () => undefined,
-    );
-    await says(/patched/, [
-      "patch",
-      "cm",
-      held.metadata.name,
-      "--type=merge",
-      "-p",
-      '{"metadata":{"finalizers":null}}',
-    ]);
-    await Promise.all([deleting, waiting]);
-    const watched = await kubectl(version, ["get", "ns", "-w", "--request-timeout=2s"]);
-    assert.match(watched.text, /^NAME +STATUS +AGE\ndefault +Active/);
-  });
-
-  test(`kubectl ${version} pages through a long list`, async () => {
-    const items = Array.from(
-      { length: 25 },
-      (_, n) => JSON.parse(manifest(`page-${n}-${name}`, {}, { page: name })) as unknown,
-    );
-    await says(/created/, ["apply", "-f", "-"], JSON.stringify({ apiVersion: "v1", kind: "List", items }));
-    const { text } = await kubectl(version, ["get", "cm", "-l", `page=${name}`, "--chunk-size=4", "--no-headers"]);
-    assert.equal(text.trim().split("\n").length, 25);
-    await says(/deleted/, ["delete", "cm", "-l", `page=${name}`]);
-  });
+/** Events are written when there is time for it. */
+async function eventually(cluster: EmbeddedCluster, reason: string): Promise<void> {
+  await cluster.until(EVENTS, (events) => events.some((event) => event.reason === reason));
 }

@@ -38,6 +38,7 @@ export interface EmbeddedClusterInit {
   readonly clock?: Clock;
   readonly random?: Random;
   readonly serviceAccountTokens?: boolean;
+  readonly kubectl?: KubectlVersion;
   /** The store's file, one of its own by default. */
   readonly path?: string;
   /** What controllers get instead of a client that always works. */
@@ -56,10 +57,12 @@ export class EmbeddedCluster implements AsyncDisposable {
   readonly #definitions;
   readonly #life = new AbortController();
   readonly #controllersClient: KubeClient;
+  readonly #kubectl: KubectlVersion;
   #controllers: { readonly stop: AbortController; readonly done: Promise<void> } | undefined;
 
   constructor(init: EmbeddedClusterInit = {}) {
     this.#clock = init.clock ?? systemClock;
+    this.#kubectl = init.kubectl ?? "1.32";
     this.#random = init.random ?? seededRandom(1);
     const authority = makeAuthority("test", { days: 1, now: new Date() });
     const pair = makeServerPair(authority, ["127.0.0.1", "localhost"], { days: 1, now: new Date() });
@@ -140,13 +143,13 @@ export class EmbeddedCluster implements AsyncDisposable {
   }
 
   /** @param args of kubectl; `input` is its standard input */
-  kubectl(args: readonly string[], { input = "", version = "1.32" as KubectlVersion } = {}): Promise<KubectlAnswer> {
+  kubectl(args: readonly string[], { input = "" } = {}): Promise<KubectlAnswer> {
     return new Promise((resolve) => {
       const options = {
         env: { ...process.env, KUBECONFIG: this.kubeconfig, HOME: this.#folder.path },
         maxBuffer: 1 << 24,
       };
-      const child = execFile(kubectlPath(version), [...args], options, (error, stdout, stderr) => {
+      const child = execFile(kubectlPath(this.#kubectl), [...args], options, (error, stdout, stderr) => {
         resolve({ code: typeof error?.code === "number" ? error.code : error === null ? 0 : 1, stdout, stderr });
       });
       child.stdin?.end(input);

@@ -232,6 +232,7 @@ describe("node lifecycle", () => {
     await world.createPod("one", { nodeName: "a" });
     await world.createPod("two", { nodeName: "b" });
     for (const name of ["a", "b"]) await world.delete(NODES, { namespace: "", name });
+    await world.pass(seconds(30));
     await world.cluster.addNode("b");
     await world.pass(seconds(100), ["b"]);
     assert.equal(await world.pod("one"), undefined);
@@ -297,6 +298,17 @@ describe("garbage collector", () => {
     await world.cluster.stopControllers();
     const reference = { apiVersion: "v1", kind: "ConfigMap", name: "owner", uid: "never" };
     await world.create(SECRETS, child, { metadata: { ...child, ownerReferences: [reference] } });
+    world.cluster.startControllers();
+    await world.settle();
+    assert.equal(await world.get(SECRETS, child), undefined);
+  });
+
+  test("another owner of the same name is not the owner", async () => {
+    await using world = await World.start();
+    await world.cluster.stopControllers();
+    await family(world);
+    await world.delete(CONFIG_MAPS, owner);
+    await world.create(CONFIG_MAPS, owner, {});
     world.cluster.startControllers();
     await world.settle();
     assert.equal(await world.get(SECRETS, child), undefined);
