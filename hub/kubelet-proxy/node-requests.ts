@@ -4,6 +4,7 @@ import { PicoletError } from "../../protocol/errors.ts";
 import type { Clock } from "../../protocol/ports.ts";
 import type { KubeletParams, KubeletReply, LogsParams, TunnelStream } from "../../protocol/tunnel/stream.ts";
 import type { Fleet } from "../core/fleet.ts";
+import { firstOf } from "../streaming/byte-pipe.ts";
 import type { KubeletPath } from "./kubelet-path.ts";
 import { runCommand } from "./run-command.ts";
 
@@ -61,26 +62,13 @@ async function answerWith(
     for (;;) {
       const piece = await stream.read(signal);
       if (piece === undefined) break;
-      if (!response.write(piece)) await drained(response, signal);
+      if (!response.write(piece)) await firstOf(response, ["drain", "close"], signal);
     }
     response.end();
   } catch (error) {
     stream.reset({ code: "cancelled", message: "the client has gone" });
     throw error;
   }
-}
-
-function drained(response: ServerResponse, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    const done = (): void => {
-      response.off("drain", done);
-      signal.removeEventListener("abort", done);
-      resolve();
-    };
-    if (signal.aborted) return resolve();
-    response.once("drain", done);
-    signal.addEventListener("abort", done, { once: true });
-  });
 }
 
 function kubeletReply(reply: unknown): KubeletReply {

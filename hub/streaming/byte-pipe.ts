@@ -1,4 +1,5 @@
 /** Two directions of bytes with back-pressure, whatever carries them: a socket, a WebSocket, a stream of the tunnel. */
+import type { EventEmitter } from "node:events";
 import type { Duplex } from "node:stream";
 import type { RawData, WebSocket } from "ws";
 import { cancelled, joinSignals } from "../../protocol/async/abort.ts";
@@ -21,7 +22,11 @@ export interface BytePipe {
 const MAX_WEB_SOCKET_BUFFER_BYTES = 256 * 1024;
 
 /** Resolves with the first of `events` of `emitter`, or rejects as `cancelled` when `signal` aborts. */
-function firstOf(emitter: Duplex, events: readonly string[], signal: AbortSignal): Promise<void> {
+export function firstOf(
+  emitter: Pick<EventEmitter, "once" | "off">,
+  events: readonly string[],
+  signal: AbortSignal,
+): Promise<void> {
   return new Promise((resolve, reject) => {
     const clear = (): void => {
       for (const event of events) emitter.off(event, onEvent);
