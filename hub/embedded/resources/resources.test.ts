@@ -1,0 +1,482 @@
+/** Defaults, admission and validation of each resource, as a client of the real API server meets them. */
+import assert from "node:assert/strict";
+import { after, before, describe, test } from "node:test";
+import { EmbeddedCluster } from "../../../test/support/embedded-cluster.ts";
+import { VirtualClock } from "../../../test/support/virtual-clock.ts";
+import type { KubeClient, KubeObject, ResourceType, WriteOptions } from "../../core/kube-client.ts";
+import type { ResourceDefinition } from "../resource-definition.ts";
+import { embeddedResources } from "./embedded-resources.ts";
+
+const { signal } = new AbortController();
+const definitions = embeddedResources({ serviceAccountTokens: true });
+let cluster: EmbeddedCluster;
+let serial = 0;
+
+before(async () => {
+  cluster = await EmbeddedCluster.start({ clock: new VirtualClock(), serviceAccountTokens: true });
+  await cluster.stopControllers();
+});
+after(() => cluster[Symbol.asyncDispose]());
+
+function typeOf(plural: string): ResourceType & Pick<ResourceDefinition, "namespaced"> {
+  const found = definitions.find((each) => each.plural === plural);
+  assert.ok(found, plural);
+  return found;
+}
+
+interface Ask {
+  readonly name?: string;
+  readonly metadata?: object;
+  readonly as?: KubeClient;
+}
+
+async function create(
+  plural: string,
+  object: object,
+  { name, metadata, as = cluster.client }: Ask = {},
+): Promise<KubeObject> {
+  serial += 1;
+  const type = typeOf(plural);
+  const ref = { namespace: type.namespaced ? "default" : "", name: name ?? `x-${serial}` };
+  const full = {
+    apiVersion: type.group === "" ? type.version : `${type.group}/${type.version}`,
+    kind: type.kind,
+    ...object,
+    metadata: { name: ref.name, ...(type.namespaced ? { namespace: ref.namespace } : {}), ...metadata },
+  };
+  return as.create(type, ref, full, {}, signal);
+}
+
+async function change(
+  plural: string,
+  object: KubeObject,
+  patch: object,
+  { as = cluster.client, ...options }: WriteOptions & { as?: KubeClient } = {},
+): Promise<KubeObject> {
+  const { namespace = "", name } = object.metadata;
+  return as.patch(typeOf(plural), { namespace, name }, "merge", patch, options, signal);
+}
+
+const container = { name: "app", image: "app:1" };
+const newPod = (spec: object = {}, ask: Ask = {}): Promise<KubeObject> =>
+  create("pods", { spec: { containers: [container], ...spec } }, ask);
+const specOf = (object: KubeObject): Record<string, unknown> => object.spec as Record<string, unknown>;
+
+describe("a new pod", () => {
+  test("gets what Kubernetes' defaults and admission give it", async () => {
+    const pod = await newPod();
+    const { status, spec, metadata } = pod as KubeObject & { spec: Record<string, unknown> };
+    assert.deepEqual(status, { phase: "Pending", qosClass: "BestEffort" });
+    assert.equal(metadata.generation, 1);
+    assert.equal(spec.serviceAccountName, "default");
+    assert.equal(spec.serviceAccount, "default");
+    assert.equal(spec.priority, 0);
+    assert.equal(spec.preemptionPolicy, "PreemptLowerPriority");
+    assert.equal(spec.terminationGracePeriodSeconds, 30);
+    assert.deepEqual(spec.tolerations, [
+      { key: "node.kubernetes.io/not-ready", operator: "Exists", effect: "NoExecute", tolerationSeconds: 300 },
+      { key: "node.kubernetes.io/unreachable", operator: "Exists", effect: "NoExecute", tolerationSeconds: 300 },
+    ]);
+  });
+
+  test("has the token of its service account in each container, unless it does not want it", async () => {
+    const { volumes, containers } = specOf(await newPod()) as {
+      volumes: { name: string }[];
+      containers: { volumeMounts: object[] }[];
+    };
+    const [volume] = volumes;
+    assert.match(volume?.name ?? "", /^kube-api-access-[a-z0-9]{5}$/);
+    assert.deepEqual(containers[0]?.volumeMounts, [
+      { name: volume?.name, readOnly: true, mountPath: "/var/run/secrets/kubernetes.io/serviceaccount" },
+    ]);
+    const without = specOf(await newPod({ automountServiceAccountToken: false }));
+    assert.equal(without.volumes, undefined);
+  });
+
+  test("keeps a toleration of its own", async () => {
+    const own = { key: "node.kubernetes.io/not-ready", operator: "Exists", effect: "NoExecute", tolerationSeconds: 5 };
+    const { tolerations } = specOf(
+      await newPod({ tolerations: [own, { operator: "Exists", key: "node.kubernetes.io/unreachable" }] }),
+    );
+    assert.deepEqual(tolerations, [own, { operator: "Exists", key: "node.kubernetes.io/unreachable" }]);
+  });
+
+  test("has the priority of its class", async () => {
+    await create("priorityclasses", { value: 1000, preemptionPolicy: "Never" }, { name: "high" });
+    const { priority, preemptionPolicy } = specOf(await newPod({ priorityClassName: "high" }));
+    assert.deepEqual([priority, preemptionPolicy], [1000, "Never"]);
+  });
+
+  test("has overhead, selector and tolerations of its runtime class, and its account's pull secrets", async () => {
+    const scheduling = { nodeSelector: { wasm: "yes" }, tolerations: [{ key: "wasm", operator: "Exists" }] };
+    await create(
+      "runtimeclasses",
+      { handler: "h", overhead: { podFixed: { memory: "8Mi" } }, scheduling },
+      { name: "heavy" },
+    );
+    await create("serviceaccounts", { imagePullSecrets: [{ name: "registry" }] }, { name: "puller" });
+    const spec = specOf(await newPod({ runtimeClassName: "heavy", serviceAccountName: "puller" }));
+    assert.deepEqual([spec.overhead, spec.nodeSelector], [{ memory: "8Mi" }, { wasm: "yes" }]);
+    assert.deepEqual((spec.tolerations as { key: string }[]).at(-1), { key: "wasm", operator: "Exists" });
+    assert.deepEqual(spec.imagePullSecrets, [{ name: "registry" }]);
+  });
+
+  const refusals: readonly (readonly [string, object, string])[] = [
+    ["no container", { containers: [] }, "spec.containers: Required value"],
+    [
+      "an unknown account",
+      { serviceAccountName: "nobody" },
+      'error looking up service account default/nobody: serviceaccount "nobody" not found',
+    ],
+    ["an unknown class", { priorityClassName: "none" }, "no PriorityClass with name none was found"],
+    [
+      "a priority by hand",
+      { priority: 5 },
+      "the integer value of priority (5) must not be provided in pod spec; priority admission controller computed 0 from the given PriorityClass name",
+    ],
+    ["an unknown runtime", { runtimeClassName: "none" }, 'pod rejected: RuntimeClass "none" not found'],
+    [
+      "overhead by hand",
+      { overhead: { cpu: "1" } },
+      "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead",
+    ],
+    [
+      "debugging from the start",
+      { ephemeralContainers: [{ name: "d", image: "d" }] },
+      "spec.ephemeralContainers: Forbidden: cannot be set on create",
+    ],
+    ["two of one name", { containers: [container, container] }, 'spec.containers[1].name: Duplicate value: "app"'],
+  ];
+  for (const [name, spec, message] of refusals) {
+    test(`is refused: ${name}`, () =>
+      assert.rejects(newPod(spec), (error: Error) => error.message.includes(message) || assert.fail(error.message)));
+  }
+});
+
+describe("a pod that is there", () => {
+  const changes: readonly (readonly [string, object, object, string | undefined])[] = [
+    ["may get another image", {}, { containers: [{ ...container, image: "app:2" }] }, undefined],
+    [
+      "may get a toleration",
+      {},
+      { tolerations: [] },
+      "spec.tolerations: Forbidden: existing toleration can not be modified except its tolerationSeconds",
+    ],
+    [
+      "may not get another command",
+      {},
+      { containers: [{ ...container, command: ["x"] }] },
+      'spec: Forbidden: pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)\n+ spec.containers[0].command: ["x"]',
+    ],
+    [
+      "may not get another container",
+      {},
+      { containers: [container, { ...container, name: "b" }] },
+      "spec.containers: Forbidden: pod updates may not add or remove containers",
+    ],
+    ["may get a deadline", {}, { activeDeadlineSeconds: 60 }, undefined],
+    [
+      "may not get a later deadline",
+      { activeDeadlineSeconds: 10 },
+      { activeDeadlineSeconds: 20 },
+      "spec.activeDeadlineSeconds: Invalid value: 20: must be less than or equal to previous value",
+    ],
+    [
+      "may not lose its deadline",
+      { activeDeadlineSeconds: 10 },
+      { activeDeadlineSeconds: null },
+      "must not update from a positive integer to nil value",
+    ],
+    ["may not go elsewhere", { nodeName: "a" }, { nodeName: "b" }, '- spec.nodeName: "a"\n+ spec.nodeName: "b"'],
+    ["may lose a gate", { schedulingGates: [{ name: "a/b" }] }, { schedulingGates: null }, undefined],
+    [
+      "may not get a gate",
+      {},
+      { schedulingGates: [{ name: "a/b" }] },
+      "only deletion is allowed, but found new scheduling gate 'a/b'",
+    ],
+  ];
+  for (const [name, spec, patch, message] of changes) {
+    test(name, async () => {
+      const pod = await newPod({ automountServiceAccountToken: false, ...spec });
+      const changed = change("pods", pod, { spec: patch });
+      if (message === undefined) await changed;
+      else
+        await assert.rejects(changed, (error: Error) => error.message.includes(message) || assert.fail(error.message));
+    });
+  }
+
+  test("keeps its spec and class through a status, its status through an update", async () => {
+    const pod = await newPod();
+    const written = await change(
+      "pods",
+      pod,
+      { spec: { nodeName: "a" }, status: { phase: "Running", qosClass: "Guaranteed" } },
+      { subresource: "status" },
+    );
+    assert.equal(specOf(written).nodeName, undefined);
+    assert.deepEqual(written.status, { phase: "Running", qosClass: "BestEffort" });
+    const updated = await change("pods", pod, { metadata: { labels: { a: "b" } }, status: { phase: "Failed" } });
+    assert.deepEqual(updated.status, { phase: "Running", qosClass: "BestEffort" });
+  });
+
+  test("gets debugging containers where they belong, and keeps them", async () => {
+    const pod = await newPod();
+    const debug = { spec: { ephemeralContainers: [{ name: "debug", image: "d" }] } };
+    const debugged = await change("pods", pod, debug, { subresource: "ephemeralcontainers" });
+    assert.equal((specOf(debugged).ephemeralContainers as object[]).length, 1);
+    const removed = change("pods", pod, { spec: { ephemeralContainers: [] } }, { subresource: "ephemeralcontainers" });
+    await assert.rejects(removed, /existing ephemeral containers "debug" may not be removed/);
+  });
+
+  test("is resized as long as its class stays", async () => {
+    const sized = (cpu: string): object => ({ ...container, resources: { requests: { cpu } } });
+    const pod = await newPod({ containers: [sized("100m")], automountServiceAccountToken: false });
+    const resized = await change("pods", pod, { spec: { containers: [sized("200m")] } }, { subresource: "resize" });
+    assert.deepEqual((specOf(resized).containers as { resources: object }[])[0]?.resources, {
+      requests: { cpu: "200m" },
+    });
+    const wrong = change("pods", pod, { spec: { containers: [container] } }, { subresource: "resize" });
+    await assert.rejects(wrong, /Pod QOS Class may not change as a result of resizing/);
+    const more = change(
+      "pods",
+      pod,
+      { spec: { containers: [{ ...sized("200m"), image: "x" }] } },
+      { subresource: "resize" },
+    );
+    await assert.rejects(more, /only cpu and memory resources are mutable/);
+  });
+});
+
+describe("a node", () => {
+  const nodeClient = (name: string): KubeClient => cluster.client.as(`system:node:${name}`, ["system:nodes"]);
+  const mirror = (spec: object, annotations: object = { "kubernetes.io/config.mirror": "hash" }): [object, object] => [
+    { spec: { containers: [container], ...spec } },
+    { annotations },
+  ];
+
+  test("is tainted until it says that it is ready", async () => {
+    const node = await create("nodes", {}, { name: "fresh" });
+    assert.deepEqual(specOf(node).taints, [{ key: "node.kubernetes.io/not-ready", effect: "NoSchedule" }]);
+  });
+
+  test("makes mirror pods of its own alone", async () => {
+    const as = nodeClient("board");
+    const make = ([object, metadata]: [object, object]): Promise<KubeObject> =>
+      create("pods", object, { as, metadata });
+    await make(mirror({ nodeName: "board" }));
+    await assert.rejects(
+      make(mirror({ nodeName: "other" })),
+      /node "board" can only create pods with spec.nodeName set to itself/,
+    );
+    await assert.rejects(make(mirror({ nodeName: "board" }, {})), /node "board" can only create mirror pods/);
+    await assert.rejects(
+      make(mirror({ nodeName: "board", serviceAccountName: "default" })),
+      /a mirror pod may not reference service accounts/,
+    );
+    const secret = { volumes: [{ name: "s", secret: { secretName: "s" } }] };
+    await assert.rejects(make(mirror({ nodeName: "board", ...secret })), /a mirror pod may not reference secrets/);
+  });
+
+  test("writes the status of its own pods, and of itself, alone", async () => {
+    const as = nodeClient("board");
+    const [own, other] = [await newPod({ nodeName: "board" }), await newPod({ nodeName: "elsewhere" })];
+    await change("pods", own, { status: { phase: "Running" } }, { as, subresource: "status" });
+    const foreign = change("pods", other, { status: { phase: "Running" } }, { as, subresource: "status" });
+    await assert.rejects(foreign, /forbidden/);
+    const [board, elsewhere] = [
+      await create("nodes", {}, { name: "board" }),
+      await create("nodes", {}, { name: "elsewhere" }),
+    ];
+    await change("nodes", board, { status: { phase: "Running" } }, { as, subresource: "status" });
+    await assert.rejects(change("nodes", elsewhere, { status: {} }, { as, subresource: "status" }), /forbidden/);
+    await change("nodes", board, { metadata: { labels: { "node.kubernetes.io/x": "y" } } }, { as });
+    const roled = change(
+      "nodes",
+      board,
+      { metadata: { labels: { "node-role.kubernetes.io/control-plane": "" } } },
+      { as },
+    );
+    await assert.rejects(roled, /is not allowed to modify labels: node-role.kubernetes.io\/control-plane/);
+    await assert.rejects(change("nodes", board, { spec: { taints: null } }, { as }), /is not allowed to modify taints/);
+  });
+});
+
+const set = (more: object = {}, template: object = {}): object => ({
+  spec: {
+    selector: { matchLabels: { app: "x" } },
+    template: { metadata: { labels: { app: "x" } }, spec: { containers: [container], ...template } },
+    ...more,
+  },
+});
+const rolling = (maxUnavailable: unknown, maxSurge: unknown): object =>
+  set({ updateStrategy: { type: "RollingUpdate", rollingUpdate: { maxUnavailable, maxSurge } } });
+
+describe("what is refused", () => {
+  const cases: readonly (readonly [plural: string, object: object, message: string, name?: string])[] = [
+    ["daemonsets", set({ selector: { matchLabels: { app: "y" } } }), "`selector` does not match template `labels`"],
+    [
+      "daemonsets",
+      set({}, { restartPolicy: "Never" }),
+      'spec.template.spec.restartPolicy: Unsupported value: "Never": supported values: "Always"',
+    ],
+    ["daemonsets", set({}, { containers: [] }), "spec.template.spec.containers: Required value"],
+    [
+      "daemonsets",
+      rolling(1, 1),
+      "spec.updateStrategy.rollingUpdate.maxSurge: Invalid value: 1: may not be set when maxUnavailable is non-zero",
+    ],
+    [
+      "daemonsets",
+      rolling(0, 0),
+      "spec.updateStrategy.rollingUpdate.maxUnavailable: Required value: cannot be 0 when maxSurge is 0",
+    ],
+    ["daemonsets", rolling("101%", 0), "spec.updateStrategy.rollingUpdate.maxUnavailable: Invalid value"],
+    ["configmaps", { data: { "a b": "" } }, "a valid config key must consist of"],
+    ["configmaps", { data: { a: "" }, binaryData: { a: "" } }, "duplicate of key present in binaryData"],
+    ["configmaps", { data: { a: "x".repeat(1_048_577) } }, "Too long: may not be more than 1048576 bytes"],
+    ["secrets", { type: "kubernetes.io/tls", data: {} }, "data[tls.crt]: Required value"],
+    [
+      "secrets",
+      { type: "kubernetes.io/dockerconfigjson", data: { ".dockerconfigjson": "eA==" } },
+      "<secret contents redacted>",
+    ],
+    ["priorityclasses", { value: 2_000_000_001 }, "maximum allowed value of a user defined priority is 1000000000"],
+    [
+      "priorityclasses",
+      { value: 1 },
+      "priority class names with 'system-' prefix are reserved for system use only",
+      "system-mine",
+    ],
+    ["runtimeclasses", {}, "handler: Required value"],
+    [
+      "nodes",
+      { spec: { taints: [{ key: "a", effect: "Never" }] } },
+      'spec.taints[0].effect: Unsupported value: "Never"',
+    ],
+    [
+      "roles",
+      { rules: [{ verbs: ["get"], apiGroups: [""] }] },
+      "rules[0].resources: Required value: resource rules must supply at least one resource",
+    ],
+    ["rolebindings", { roleRef: { kind: "Pod", name: "x" } }, 'roleRef.kind: Unsupported value: "Pod"'],
+    ["services", { spec: {} }, "spec.ports: Required value"],
+    [
+      "poddisruptionbudgets",
+      { spec: { minAvailable: 1, maxUnavailable: 1 } },
+      "minAvailable and maxUnavailable cannot be both set",
+    ],
+    ["persistentvolumeclaims", { spec: {} }, "spec.accessModes: Required value: at least 1 access mode is required"],
+    [
+      "leases",
+      { spec: { leaseDurationSeconds: 0 } },
+      "spec.leaseDurationSeconds: Invalid value: 0: must be greater than 0",
+    ],
+    [
+      "events",
+      { involvedObject: { kind: "Pod", namespace: "other", name: "x" } },
+      'involvedObject.namespace: Invalid value: "other": does not match event.namespace',
+    ],
+    [
+      "certificatesigningrequests",
+      { spec: { request: "AAAA", signerName: "x", usages: ["any"] } },
+      "must be a fully qualified domain and path",
+    ],
+  ];
+  for (const [plural, object, message, name] of cases) {
+    test(`${plural}: ${message.slice(0, 70)}`, () =>
+      assert.rejects(
+        create(plural, object, name === undefined ? {} : { name }),
+        (error: Error) => error.message.includes(message) || assert.fail(error.message),
+      ));
+  }
+});
+
+describe("what is there", () => {
+  const cases: readonly (readonly [plural: string, object: object, patch: object, message: string])[] = [
+    [
+      "daemonsets",
+      set(),
+      { spec: { selector: { matchLabels: { app: "y" } }, template: { metadata: { labels: { app: "y" } } } } },
+      "spec.selector: Invalid value",
+    ],
+    [
+      "configmaps",
+      { data: { a: "1" }, immutable: true },
+      { data: { a: "2" } },
+      "data: Forbidden: field is immutable when `immutable` is set",
+    ],
+    [
+      "secrets",
+      { immutable: true },
+      { immutable: false },
+      "immutable: Forbidden: field is immutable when `immutable` is set",
+    ],
+    ["secrets", {}, { type: "mine/type" }, 'type: Invalid value: "mine/type": field is immutable'],
+    ["priorityclasses", { value: 1 }, { value: 2 }, "value: Invalid value: 2: field is immutable"],
+    ["runtimeclasses", { handler: "a" }, { handler: "b" }, 'handler: Invalid value: "b": field is immutable'],
+    ["storageclasses", { provisioner: "a" }, { provisioner: "b" }, "field is immutable"],
+    ["rolebindings", { roleRef: { kind: "Role", name: "a" } }, { roleRef: { name: "b" } }, "cannot change roleRef"],
+    [
+      "nodes",
+      { spec: { providerID: "a" } },
+      { spec: { providerID: "b" } },
+      'node updates may not change providerID except from "" to valid',
+    ],
+  ];
+  for (const [plural, object, patch, message] of cases) {
+    test(`may not change: ${plural}, ${message.slice(0, 60)}`, async () => {
+      const made = await create(plural, object);
+      await assert.rejects(
+        change(plural, made, patch),
+        (error: Error) => error.message.includes(message) || assert.fail(error.message),
+      );
+    });
+  }
+
+  test("a secret's texts become data, a daemon set counts its templates", async () => {
+    const secret = await create("secrets", { stringData: { a: "text" } });
+    assert.deepEqual([secret.data, secret.stringData, secret.type], [{ a: "dGV4dA==" }, undefined, "Opaque"]);
+    const made = await create("daemonsets", set());
+    const relabelled = await change("daemonsets", made, { metadata: { labels: { a: "b" } } });
+    const updated = await change("daemonsets", relabelled, {
+      spec: { template: { spec: { containers: [{ ...container, image: "app:2" }] } } },
+    });
+    const generation = (object: KubeObject) =>
+      object.metadata.annotations?.["deprecated.daemonset.template.generation"];
+    assert.deepEqual([made, relabelled, updated].map(generation), ["1", "1", "2"]);
+    assert.deepEqual(
+      [made, relabelled, updated].map(({ metadata }) => metadata.generation),
+      [1, 1, 2],
+    );
+  });
+
+  test("a decision on a certificate stands, and an approver signs nothing", async () => {
+    const { nodesRequest } = await import("../../../test/support/certificate-requests.ts");
+    const request = Buffer.from(nodesRequest("system:node:x")).toString("base64");
+    const made = await create("certificatesigningrequests", {
+      spec: { request, signerName: "a.io/b", usages: ["any"], username: "root" },
+    });
+    assert.equal(specOf(made).username, "kubernetes-admin");
+    const approved = { type: "Approved", status: "True", reason: "Because" };
+    const decided = await change(
+      "certificatesigningrequests",
+      made,
+      { status: { conditions: [approved], certificate: "AA==" } },
+      { subresource: "approval" },
+    );
+    const { conditions, certificate } = decided.status as {
+      conditions: { lastUpdateTime: string }[];
+      certificate?: string;
+    };
+    assert.equal(certificate, undefined);
+    assert.notEqual(conditions[0]?.lastUpdateTime, undefined);
+    const taken = change(
+      "certificatesigningrequests",
+      made,
+      { status: { conditions: [] } },
+      { subresource: "approval" },
+    );
+    await assert.rejects(taken, /updates may not remove a condition of type "Approved"/);
+  });
+});
