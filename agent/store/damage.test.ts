@@ -18,14 +18,24 @@ import Database from "better-sqlite3";
 import fc from "fast-check";
 import { isPicoletError } from "../../protocol/errors.ts";
 import { seconds } from "../../protocol/ports.ts";
+import type { RemoteObject } from "../../protocol/tunnel/messages.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import { RecordedLog } from "../../test/support/recorders.ts";
-import { samplePod, sampleReference, sampleStatus, TemporaryFolder } from "../../test/support/store-samples.ts";
+import {
+  remoteObject,
+  samplePod,
+  sampleReference,
+  sampleStatus,
+  TemporaryFolder,
+} from "../../test/support/store-samples.ts";
 import { VirtualClock } from "../../test/support/virtual-clock.ts";
 import { TABLES } from "./schema.ts";
 import { Store } from "./store.ts";
 
 const PODS: readonly DesiredPod[] = Array.from({ length: 12 }, (_, n) => samplePod(`pod-${n}`));
+const OBJECTS: readonly RemoteObject[] = Array.from({ length: 6 }, (_, n) =>
+  remoteObject("Secret", `secret-${n}`, { kind: "Secret", data: { key: "c2VjcmV0".repeat(20) } }),
+);
 const uids = (store: Store): string[] => [...store.desired.desired.current.pods.keys()].toSorted();
 const stateOf = (store: Store): string => store.state.current.kind;
 const ALL_UIDS = PODS.map(({ uid }) => uid).toSorted();
@@ -42,6 +52,10 @@ async function fillAndClose(path: string): Promise<void> {
   store.desired.replace("api", 2, []);
   for (const { pod } of PODS) store.statuses.put(sampleStatus(pod.metadata.name, "x".repeat(300)));
   for (let n = 0; n < 20; n += 1) recordSome(store, n);
+  const digest = store.objects.digestAfter({ upserts: OBJECTS, deletes: [] });
+  const cursor = { epoch: Uint8Array.of(1, 2), revision: 5, digest };
+  const removed = [...store.desired.desired.current.removed.values()];
+  store.objects.apply({ cursor, upserts: OBJECTS, deletes: [] }, { wanted: [], removed });
 }
 
 const recordSome = (store: Store, n: number): void =>
@@ -65,8 +79,16 @@ function exercise(store: Store): void {
       PODS.find(({ uid }) => uid === pod.uid),
     );
   }
+  for (const { key } of store.objects.inventory()) {
+    const found = store.objects.object(key);
+    if (found === undefined) assert.equal(store.objects.cursor.epoch.length, 0, "lost, and known to be");
+    else assert.deepEqual(found, OBJECTS.find((each) => each.key === key)?.object);
+  }
+  const { cursor } = store.objects;
+  assert.ok(cursor.epoch.length === 0 || [...store.objects.inventory()].length === OBJECTS.length, "whole or unknown");
   store.events.list({ limit: 2000 });
   store.statuses.pending(100);
+  store.events.pending(100);
   store.statuses.put(sampleStatus("pod-1", "again"));
   recordSome(store, 1);
   assert.ok(store.flush());
@@ -265,12 +287,8 @@ test("a header that claims a newer format alone is damage, not a newer picolet",
   assert.deepEqual(uids(store), ALL_UIDS, "all of them can still be read");
 });
 
-test("damage that shows while the store is open costs no pod", async () => {
-  using folder = new TemporaryFolder();
-  const path = folder.file("picolet.db");
-  await fillAndClose(path);
-  await using store = open(path);
-  store.desired.replace("file", 9, PODS.slice(0, 6));
+/** Every page but the first, while the store is open. */
+function overwriteAllPages(store: Store, path: string): void {
   // More than the page cache takes, so that it has to be read again.
   for (let n = 0; n < 800; n += 1) {
     store.events.record({ regarding: sampleReference(`p${n}`), type: "Normal", reason: "R", message: "m".repeat(500) });
@@ -278,10 +296,18 @@ test("damage that shows while the store is open costs no pod", async () => {
   }
   store.flush();
   const held = readFileSync(path);
-  // Every page but the first.
   held.fill(0x5a, 4096);
   writeFileSync(path, held);
   writeFileSync(`${path}-wal`, Buffer.alloc(readFileSync(`${path}-wal`).length, 0x5a));
+}
+
+test("damage that shows while the store is open costs no pod", async () => {
+  using folder = new TemporaryFolder();
+  const path = folder.file("picolet.db");
+  await fillAndClose(path);
+  await using store = open(path);
+  store.desired.replace("file", 9, PODS.slice(0, 6));
+  overwriteAllPages(store, path);
   assert.deepEqual(store.events.list({ limit: 2000 }), [], "lost with the file");
   const { current } = store.state;
   assert.ok(current.kind === "durable" && current.opening.kind === "rebuilt", JSON.stringify(current));
@@ -295,6 +321,29 @@ test("damage that shows while the store is open costs no pod", async () => {
     PODS.slice(0, 7).map(({ uid }) => uid),
   );
   assert.equal(again.desired.revision("file"), 10);
+});
+
+test("a change that finds the file damaged is refused, and the objects are asked for anew", async () => {
+  using folder = new TemporaryFolder();
+  const path = folder.file("picolet.db");
+  await fillAndClose(path);
+  await using store = open(path);
+  overwriteAllPages(store, path);
+  const change = (): void => {
+    const upserts = [remoteObject("Secret", "secret-0", { kind: "Secret", data: {} })];
+    const cursor = { ...store.objects.cursor, digest: store.objects.digestAfter({ upserts, deletes: [] }) };
+    store.objects.apply({ cursor, upserts, deletes: [] }, { wanted: [], removed: [] });
+  };
+  assert.throws(change, (error) => isPicoletError(error, "corrupt"));
+  assert.deepEqual([...store.objects.inventory()], []);
+  assert.equal(store.objects.cursor.epoch.length, 0);
+  assert.deepEqual(uids(store), ALL_UIDS);
+  change();
+  assert.equal([...store.objects.inventory()].length, 1);
+  await store[Symbol.asyncDispose]();
+  await using again = open(path);
+  assert.deepEqual(uids(again), ALL_UIDS);
+  assert.equal([...again.objects.inventory()].length, 1);
 });
 
 test("a full database refuses the change whole, keeps the batch, and goes on when there is room", async () => {

@@ -75,7 +75,12 @@ export class RemoteObjectTable implements ObjectStore, Batched {
 
   object(key: ObjectKey): Readonly<Record<string, unknown>> | undefined {
     if (!this.#notes.has(key)) return undefined;
-    return this.#components.file.use("cannot read an object", (connection) => readObject(connection, key));
+    return this.#components.file.use("cannot read an object", (connection) => {
+      const found = readObject(connection, key);
+      // An index that lost it: nothing of this file can be relied upon. In the next one there is none.
+      if (found === undefined && this.#notes.has(key)) throw corrupt("an object is not found by its key");
+      return found;
+    });
   }
 
   apply(change: RemoteChange, pods: ApiPods): void {
