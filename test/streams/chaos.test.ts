@@ -13,6 +13,7 @@ import { systemClock } from "../../protocol/async/system-clock.ts";
 import { CHANNEL } from "../../protocol/tunnel/channel-frames.ts";
 import { desiredPod } from "../../runtime-adapters/contract/conformance-bench.ts";
 import { Containerd, containerdMissing } from "../support/containerd.ts";
+import { CriFixture } from "../support/cri-fixture.ts";
 import { StreamingNode } from "../support/streaming-node.ts";
 
 const MIB = 1024 * 1024;
@@ -106,7 +107,7 @@ if (missing !== undefined) {
   const pod = () => desiredPod(program(), { name: "web" });
   before(async () => {
     containerd = await Containerd.start();
-    node = new StreamingNode(containerd);
+    node = new StreamingNode(new CriFixture(containerd));
     await node.connect();
     await node.run(pod(), program());
   });

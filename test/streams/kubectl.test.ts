@@ -10,6 +10,7 @@ import { after, before, test } from "node:test";
 import { desiredPod } from "../../runtime-adapters/contract/conformance-bench.ts";
 import { KUBECTL_VERSIONS, type KubectlVersion } from "../../scripts/install-kubectl.ts";
 import { Containerd, containerdMissing } from "../support/containerd.ts";
+import { CriFixture } from "../support/cri-fixture.ts";
 import { kubectlMissing } from "../support/fleet.ts";
 import { BUSYBOX_IMAGE } from "../support/image-archive.ts";
 import { Kubectl } from "../support/kubectl.ts";
@@ -66,7 +67,7 @@ if (missing !== undefined) {
 } else {
   before(async () => {
     containerd = await Containerd.start();
-    node = new StreamingNode(containerd);
+    node = new StreamingNode(new CriFixture(containerd));
     await node.connect();
     await node.run(POD, PROGRAM);
     front = new KubectlFront(node.dialer, () => node.target());

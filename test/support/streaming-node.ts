@@ -1,4 +1,4 @@
-/** A node with a real containerd, the agent's streams, and the hub in front of it: all but tunnel and API server. */
+/** A node with a real runtime, the agent's streams, and the hub in front of it: all but tunnel and API server. */
 
 import type { AgentPod } from "../../agent/core/agent-pod.ts";
 import { PodLogs } from "../../agent/logs/pod-logs.ts";
@@ -10,11 +10,9 @@ import { KubeletProxy } from "../../hub/kubelet-proxy/kubelet-proxy.ts";
 import { systemClock } from "../../protocol/async/system-clock.ts";
 import { WatchSource } from "../../protocol/async/watch.ts";
 import type { PodStatus } from "../../protocol/pod.ts";
-import type { Program } from "../../runtime-adapters/contract/conformance.ts";
+import type { ConformanceFixture, Program } from "../../runtime-adapters/contract/conformance.ts";
 import { Bench } from "../../runtime-adapters/contract/conformance-bench.ts";
 import type { DesiredPod, RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import type { Containerd } from "./containerd.ts";
-import { CriFixture } from "./cri-fixture.ts";
 import { LocalFleet } from "./local-fleet.ts";
 import { RecordedLog } from "./recorders.ts";
 import { TlsAuthority } from "./tls-authority.ts";
@@ -28,7 +26,7 @@ const NO_STATS = {
 };
 
 export class StreamingNode implements AsyncDisposable {
-  readonly fixture: CriFixture;
+  readonly fixture: ConformanceFixture;
   readonly bench: Bench;
   readonly fleet = new LocalFleet();
   readonly authority = new TlsAuthority("kubelet test");
@@ -45,8 +43,9 @@ export class StreamingNode implements AsyncDisposable {
   readonly #stop = new AbortController();
   readonly #running: Promise<void>;
 
-  constructor(containerd: Containerd) {
-    this.fixture = new CriFixture(containerd);
+  /** @param fixture disposed of with the node */
+  constructor(fixture: ConformanceFixture) {
+    this.fixture = fixture;
     this.bench = new Bench(this.fixture, this.#stop.signal);
     const pods = (): readonly AgentPod[] => [...this.#pods.values()];
     this.streams = new NodeStreams({
@@ -128,7 +127,7 @@ export class StreamingNode implements AsyncDisposable {
     const { containers } = await this.bench.inspect(pod);
     const { logDirectory } = await this.fixture.preparePod(pod);
     this.#pods.set(pod.uid, {
-      ...{ desired: pod, status, terminatingSinceMs: undefined, runtime: "cri" },
+      ...{ desired: pod, status, terminatingSinceMs: undefined, runtime: this.adapter.name },
       ...{ containers, logDirectory },
     });
     this.podsChanged.set(this.podsChanged.current + 1);
