@@ -2,6 +2,8 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { readdirSync, readFileSync } from "node:fs";
+import type { IncomingMessage } from "node:http";
+import { request as httpsRequest } from "node:https";
 import { connect, type Socket } from "node:net";
 import { after, before, test } from "node:test";
 import { connect as connectTls, type TLSSocket } from "node:tls";
@@ -114,6 +116,29 @@ if (missing !== undefined) {
   after(async () => {
     await node[Symbol.asyncDispose]();
     await containerd[Symbol.asyncDispose]();
+  });
+
+  test("the kubelet's /run: a command's output, or how it failed", TIMEOUT, async () => {
+    const run = async (cmd: string): Promise<readonly [number, string]> => {
+      const { certificate: cert, privateKey: key } = node.client;
+      const { port } = node.target();
+      const path = `/run/default/web/main?${new URLSearchParams({ cmd })}`;
+      const options = { host: "127.0.0.1", port, path, method: "POST", ca: node.authority.ca, cert, key, agent: false };
+      const request = httpsRequest(options);
+      request.end();
+      const [response] = (await once(request, "response")) as [IncomingMessage];
+      let body = "";
+      for await (const piece of response) body += String(piece);
+      return [response.statusCode ?? 0, body];
+    };
+    assert.deepEqual(await run("/bin/echo one two"), [200, "one two\n"]);
+    const [status, text] = await run("/bin/ls /nowhere");
+    assert.equal(status, 500);
+    assert.match(text, /\/nowhere: No such file.*\n.*exit code 1/);
+    const [missing, why] = await run("/no/such/program");
+    assert.equal(missing, 500);
+    assert.match(why, /no such file or directory/);
+    await nothingLeft();
   });
 
   test("a client vanishes at each step of an exec", TIMEOUT, async () => {
