@@ -4,8 +4,10 @@
  * CommonJS on purpose: an ES module that imports `node:http` makes Node evaluate every getter of that module, which
  * loads its WebSocket client: 6.5 MiB of anonymous memory (measured, Node 24.21) for nothing.
  */
-import { chmodSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { chmodSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { type BuildOptions, build } from "esbuild";
+import { embeddedResources } from "../hub/embedded/resources/embedded-resources.ts";
+import { modelRoots } from "../hub/embedded/schema/model-roots.ts";
 import { FolderModelSource, gatherModels } from "../hub/embedded/schema/models.ts";
 import { buildContainerExample } from "./build-container-example.ts";
 import { buildExamples } from "./build-examples.ts";
@@ -71,14 +73,8 @@ const AGENT_FLAGS =
 
 /** The types of the API that the embedded API server checks and describes, out of the client library's own. */
 function kubernetesModels(): string {
-  const folder = "node_modules/@kubernetes/client-node/dist/gen/models";
-  const names = readdirSync(folder)
-    .filter((name) => name.endsWith(".d.ts"))
-    .map((name) => name.slice(0, -".d.ts".length));
-  return gatherModels(
-    new FolderModelSource(folder),
-    names.filter((name) => /^(Core|Events)?V1[A-Z]/.test(name)),
-  );
+  const models = new FolderModelSource("node_modules/@kubernetes/client-node/dist/gen/models");
+  return gatherModels(models, modelRoots(embeddedResources({ serviceAccountTokens: true })));
 }
 
 export async function buildPrograms(): Promise<void> {

@@ -47,6 +47,11 @@ const ROUNDS_PER_COMPACTION = 10;
 const KEEP_ALIVE_MS = 90_000;
 /** A client that sends its headers slower than this keeps a connection from others. */
 const HEADERS_TIMEOUT_MS = 20_000;
+/** Until a request has come in whole; answers may take as long as they like. As Kubernetes' own requests. */
+const REQUEST_TIMEOUT_MS = 60_000;
+const HANDSHAKE_TIMEOUT_MS = 10_000;
+/** Connections at one time: each watch of a client without HTTP/2 is one. Further ones are closed at once. */
+const MAX_CONNECTIONS = 8192;
 /** The handshakes and requests of a fleet that comes back at once. */
 const BACKLOG = 1024;
 
@@ -109,8 +114,7 @@ export class EmbeddedApiServer implements Component {
     if (!this.#server.listening) await this.listen();
     using joined = joinSignals(signal, this.#stop.signal);
     for (let round = 1; !joined.signal.aborted; round += 1) {
-      this.core.removeExpired();
-      if (round % ROUNDS_PER_COMPACTION === 0) this.core.store.compact();
+      this.#tidy(round % ROUNDS_PER_COMPACTION === 0);
       await this.#components.clock.sleep(EXPIRY_INTERVAL, joined.signal).catch(() => undefined);
     }
     await aborted(joined.signal);
@@ -130,12 +134,23 @@ export class EmbeddedApiServer implements Component {
     this.core[Symbol.dispose]();
   }
 
+  /** What fails now, on a full disk, is done in a later round. */
+  #tidy(compacts: boolean): void {
+    try {
+      this.core.removeExpired();
+      if (compacts) this.core.store.compact();
+    } catch (error) {
+      this.#components.log.warn("cannot tidy up the store", { error });
+    }
+  }
+
   #createServer(): Server | TlsServer {
     const { tls } = this.#init;
     const options = {
+      handshakeTimeout: HANDSHAKE_TIMEOUT_MS,
       keepAliveTimeout: KEEP_ALIVE_MS,
       headersTimeout: HEADERS_TIMEOUT_MS,
-      requestTimeout: 0,
+      requestTimeout: REQUEST_TIMEOUT_MS,
       noDelay: true,
     };
     const listener = (message: IncomingMessage, response: ServerResponse): void =>
@@ -144,6 +159,7 @@ export class EmbeddedApiServer implements Component {
       tls === undefined
         ? createServer(options, listener)
         : createTlsServer({ ...options, ...secureOptions(tls) }, listener);
+    server.maxConnections = MAX_CONNECTIONS;
     server.on("upgrade", (message: IncomingMessage, socket: Duplex, head: Buffer) => {
       void this.#handler.upgrade(message, socket, head, this.#stop.signal);
     });

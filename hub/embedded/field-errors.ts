@@ -64,17 +64,5 @@ export const tooLongValue = (field: string, maxBytes: number): FieldError => ({
   message: `Too long: may not be more than ${maxBytes} bytes`,
 });
 
-export const notFoundValue = (field: string, value: unknown): FieldError => ({
-  type: "FieldValueNotFound",
-  field,
-  message: `Not found: ${show(value)}`,
-});
-
-export const tooManyValues = (field: string, actual: number, max: number): FieldError => ({
-  type: "FieldValueTooMany",
-  field,
-  message: `Too many: ${actual}: must have at most ${max} items`,
-});
-
 /** The text of one, as it stands in a message. */
 export const describeFieldError = ({ field, message }: FieldError): string => `${field}: ${message}`;

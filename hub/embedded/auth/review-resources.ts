@@ -41,6 +41,12 @@ const review = (group: string, kind: string, namespaced: boolean, answer: Answer
   },
 });
 
+/** The models of them all. */
+export const reviewModels = (): readonly string[] =>
+  reviewResources(() => {
+    throw new TypeError("nothing is asked while models are listed");
+  }).map(({ model }) => model);
+
 /** @param ports asked for when a review is answered */
 export function reviewResources(ports: () => ReviewPorts): readonly ResourceDefinition[] {
   const authorization = "authorization.k8s.io";

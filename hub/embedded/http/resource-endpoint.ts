@@ -9,6 +9,7 @@ import {
   type ResourceDefinition,
   type UserInfo,
 } from "../resource-definition.ts";
+import { BODY_MODELS } from "../schema/body-models.ts";
 import type { ModelSource } from "../schema/models.ts";
 import { PROTOBUF_TYPE, ProtobufReader } from "../schema/protobuf.ts";
 import type { ResourceRequest, WriteParams } from "../service/request.ts";
@@ -42,13 +43,6 @@ interface Answer {
 }
 
 const BODY_TYPES = ["application/json", "application/yaml", PROTOBUF_TYPE, ""];
-
-/** What a POST on a subresource takes, where it is not the resource's own kind. */
-const SUBRESOURCE_MODELS: Readonly<Record<string, string>> = {
-  Binding: "V1Binding",
-  Eviction: "V1Eviction",
-  TokenRequest: "AuthenticationV1TokenRequest",
-};
 
 const PATCH_TYPES: Readonly<Record<string, PatchType | "apply">> = {
   "application/json-patch+json": "json",
@@ -123,7 +117,7 @@ export class ResourceEndpoint {
     requireMediaType(type, BODY_TYPES);
     const params = writeParams(isCreate ? "CreateOptions" : "UpdateOptions", call.query, userAgentOf(call), false);
     const kind = call.definition.subresources?.find(({ name }) => name === call.path.subresource)?.kind?.kind ?? "";
-    const model = SUBRESOURCE_MODELS[kind] ?? call.definition.model;
+    const model = BODY_MODELS[kind] ?? call.definition.model;
     const body = parseObjectBody(await readBody(call.message), type, this.#protobuf, model);
     const fields = objectOf(body, call);
     reportDuplicates(call, body, params);
@@ -184,7 +178,7 @@ export class ResourceEndpoint {
     if (body.length === 0) return undefined;
     const type = mediaType(message.headers["content-type"]);
     requireMediaType(type, BODY_TYPES);
-    const { value } = parseObjectBody(body, type, this.#protobuf, "V1DeleteOptions");
+    const { value } = parseObjectBody(body, type, this.#protobuf, BODY_MODELS.DeleteOptions ?? "");
     if (typeof value !== "object" || value === null || Array.isArray(value))
       throw badRequest("cannot decode DeleteOptions");
     return value as Readonly<Record<string, unknown>>;

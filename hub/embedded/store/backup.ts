@@ -1,8 +1,8 @@
 import { closeSync, copyFileSync, existsSync, fsyncSync, openSync, renameSync, rmSync } from "node:fs";
 import { dirname } from "node:path";
-import { PicoletError, toPicoletError } from "../../../protocol/errors.ts";
+import { PicoletError } from "../../../protocol/errors.ts";
 import type { Clock } from "../../../protocol/ports.ts";
-import { openDatabase } from "./schema.ts";
+import { copyDatabase, openDatabase } from "./schema.ts";
 
 /**
  * What a restore adds to the revision: more than any hub can have given out since the backup (a thousand a second for
@@ -15,9 +15,7 @@ export function backupStoppedStore(path: string, to: string): void {
   requireFile(path);
   const database = openDatabase(path);
   try {
-    database.prepare("VACUUM INTO ?").run(to);
-  } catch (error) {
-    throw toPicoletError(error, "failed", `cannot back up to ${to}`);
+    copyDatabase(database, to);
   } finally {
     database.close();
   }

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { copyFileSync, existsSync, readFileSync, writeFileSync } from "node:fs";
+import { copyFileSync, existsSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { test } from "node:test";
 import Database from "better-sqlite3";
 import fc from "fast-check";
@@ -147,6 +147,16 @@ test("expired objects are found when their time is over", async () => {
   assert.deepEqual(store.expiredKeys(10), []);
   await clock.advance(seconds(0.2));
   assert.deepEqual(store.expiredKeys(10), [{ ...KEY, name: "e" }]);
+});
+
+test("only its owner may read the store, its log and its backups", async () => {
+  using folder = new TempFolder();
+  writeFileSync(folder.at("hub.db"), "", { mode: 0o644 });
+  using store = open(folder.at("hub.db"));
+  put(store, "a");
+  await store.backup(folder.at("copy.db"));
+  for (const name of ["hub.db", "hub.db-wal", "copy.db"])
+    assert.equal(statSync(folder.at(name)).mode & 0o777, 0o600, name);
 });
 
 test("a second hub on the same file is refused with the reason", () => {

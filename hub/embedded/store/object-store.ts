@@ -1,9 +1,9 @@
 import type Database from "better-sqlite3";
-import { PicoletError, toPicoletError } from "../../../protocol/errors.ts";
+import { PicoletError } from "../../../protocol/errors.ts";
 import type { Clock, Log } from "../../../protocol/ports.ts";
 import type { ApiObject } from "../resource-definition.ts";
 import { RecentEvents } from "./recent-events.ts";
-import { openDatabase } from "./schema.ts";
+import { copyDatabase, openDatabase } from "./schema.ts";
 
 export type ChangeType = "ADDED" | "MODIFIED" | "DELETED";
 
@@ -239,11 +239,7 @@ export class ObjectStore implements Disposable {
   async backup(file: string): Promise<void> {
     await this.settled();
     this.#commit();
-    try {
-      this.#database.prepare("VACUUM INTO ?").run(file);
-    } catch (error) {
-      throw toPicoletError(error, "failed", `cannot back up to ${file}`);
-    }
+    copyDatabase(this.#database, file);
   }
 
   [Symbol.dispose](): void {

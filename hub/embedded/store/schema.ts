@@ -1,3 +1,4 @@
+import { chmodSync, closeSync, openSync } from "node:fs";
 import Database from "better-sqlite3";
 import { PicoletError } from "../../../protocol/errors.ts";
 
@@ -41,6 +42,8 @@ const MIGRATIONS: readonly (readonly string[])[] = [[...CREATE, "INSERT INTO met
 const CACHE_KIB = 20 * 1024;
 /** The log goes into the database when it has grown to 4 MiB. */
 const CHECKPOINT_PAGES = 1024;
+/** For its owner alone. */
+const PRIVATE_MODE = 0o600;
 /** A hub that was killed may need this long to be gone; a second hub on the same file is refused. */
 const BUSY_TIMEOUT_MS = 2000;
 
@@ -92,6 +95,9 @@ const damaged = (path: string, cause: unknown): PicoletError =>
 function open(path: string): Database.Database {
   let database: Database.Database | undefined;
   try {
+    // It holds Secrets and keys. SQLite gives its log the mode of the file.
+    closeSync(openSync(path, "a", PRIVATE_MODE));
+    chmodSync(path, PRIVATE_MODE);
     database = new Database(path, { timeout: BUSY_TIMEOUT_MS });
     // Exclusive, before the log is first read: one hub a file, and no -shm file.
     database.pragma("locking_mode = EXCLUSIVE");
@@ -128,6 +134,17 @@ function migrate(database: Database.Database, path: string): void {
     })();
   } catch (error) {
     throw explain(path, error);
+  }
+}
+
+/** A whole, consistent copy. @throws `failed` when `file` is there already or cannot be written */
+export function copyDatabase(database: Database.Database, file: string): void {
+  try {
+    // SQLite fills a file that is there and empty, and would make one that everybody may read.
+    closeSync(openSync(file, "wx", PRIVATE_MODE));
+    database.prepare("VACUUM INTO ?").run(file);
+  } catch (error) {
+    throw new PicoletError("failed", `cannot back up to ${file}`, { cause: error });
   }
 }
 
