@@ -34,6 +34,8 @@ export interface JoinServiceComponents {
   readonly signer: NodeSigner;
   readonly authenticator: NodeAuthenticator;
   readonly revoked: RevokedKeys;
+  /** From now on nobody is let in with that key. */
+  readonly revoke: (spkiHash: string, node: string, signal: AbortSignal) => Promise<void>;
   readonly serving: Serving;
   readonly clock: Clock;
   /** Also the audit: one entry for every certificate given and every refusal. */
@@ -189,7 +191,7 @@ export class JoinService {
 
   async #join({ request, address }: Caller, signal: AbortSignal): Promise<Answer> {
     const body = await readBody(request);
-    const { keys } = this.#components;
+    const { keys, revoke } = this.#components;
     const token = await this.#verifyToken(textOf(body, "token"), address, signal);
     const wanted = checkNodeRequest(textOf(body, "csr"));
     const audit = { how: "join", token: token.id, address };
@@ -202,6 +204,9 @@ export class JoinService {
             `\`picolet-hub node reset ${wanted.node}\` or a token of \`picolet-hub token create --replace-nodes\``,
         );
       }
+      // The name gets a new board: the old one, should it still be somewhere, does not share it. First of all, as an attempt
+      // that fails later is made again by a board whose key is on record then.
+      if (known !== undefined && known.spkiHash !== wanted.spkiHash) await revoke(known.spkiHash, wanted.node, signal);
       return await this.#certify(wanted, audit, signal);
     });
   }

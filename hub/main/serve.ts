@@ -87,6 +87,7 @@ export async function serve(
       signer: cluster.signer,
       authenticator,
       revoked: revoked.revoked,
+      revoke: (key, node, stop) => revoked.add(key, node, stop),
       serving,
       clock,
       log,

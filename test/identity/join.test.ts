@@ -164,6 +164,10 @@ test("a name that another board has is not given away, unless its token may, or 
   assert.match((await first.dial()).text, /revoked/);
   await using third = new TestBoard({ hub, token: await hub.token({ replaceNodes: true }) });
   await third.joined();
+  await using fourth = new TestBoard({ hub, token: await hub.token({ replaceNodes: true }) });
+  await fourth.joined();
+  assert.match((await third.dial()).text, /revoked/);
+  assert.equal((await fourth.dial()).status, 200);
 });
 
 test("the same board can join again under its name when the answer of the hub was lost", async () => {

@@ -212,8 +212,19 @@ test("a hub's certificate that has ended is refused, and the time that its holde
   const later = START_MS + 40 * DAY_MS;
   await using board = new TestBoard({ hub, folder, wallMs: later });
   await board.joined();
-  await assert.rejects(board.dial(), { code: "permission_denied", reason: "CertificateExpired" });
+  const asked: string[] = [];
+  hub.intercept = ({ url }) => {
+    asked.push(url ?? "");
+    return false;
+  };
+  const expired = { code: "permission_denied", reason: "CertificateExpired" };
+  await assert.rejects(board.dial(), expired);
+  // It asks what the time is, and is told a lie.
+  while (asked.length === 0) await board.machine.settle();
+  await board.idle();
+  assert.deepEqual(asked, ["/v1/time"]);
   assert.ok(Math.abs(board.clock.wall().getTime() - later) < 1000);
+  await assert.rejects(board.dial(), expired);
 });
 
 test("a hub's certificate that had ended by the floor is refused on a board at 1970", async () => {
@@ -368,6 +379,20 @@ test("a renewal takes the old key, a fresh nonce of the same connection, and the
     await renewBy(hub, { certificateChain: "", privateKey: mine.privateKey }),
     /there is no client certificate/,
   );
+});
+
+test("after its end only the key that is the last on record is renewed; before, another is let renew and named in the log", async () => {
+  await using hub = await TestHub.open();
+  using disk = new TempFolder();
+  const mine = await joinedOnce(hub, disk.at("identity"));
+  assert.equal(await renewBy(hub, mine), "renewed");
+  // Somebody renewed with a copy of the board's disk; now the board does.
+  assert.equal(await renewBy(hub, mine), "renewed");
+  assert.ok(hub.log.problems.some((each) => /are there two boards of this name/.test(each)));
+  hub.clock.setWall(START_MS + 366 * DAY_MS);
+  assert.match(await renewBy(hub, mine), /node board-1 has another key by now: it can only join anew/);
+  await hub.keys.delete("board-1", never);
+  assert.match(await renewBy(hub, mine), /node board-1 was deleted or reset/);
 });
 
 test("certificates that are no node's, or of another CA, renew nothing and open nothing", async () => {

@@ -102,7 +102,17 @@ export class TestHub implements AsyncDisposable {
     const signer = new LocalSigner({ authority: () => this.nodeCa, clock }, { days: init.nodeDays ?? 365 });
     const { tokens, keys, authenticator } = this;
     this.service = new JoinService(
-      { tokens, keys, signer, authenticator, revoked, serving: ca.serving, clock, log },
+      {
+        tokens,
+        keys,
+        signer,
+        authenticator,
+        revoked,
+        revoke: (key, node, stop) => this.revoked.add(key, node, stop),
+        serving: ca.serving,
+        clock,
+        log,
+      },
       { renewalWindowMs: init.windowMs ?? 180 * DAY_MS },
     );
     this.server = createNodeServer({ serving: ca.serving, clientCa });
