@@ -38,15 +38,3 @@ export const selects = (selector: LabelSelector | undefined, labels: Labels | un
   selector !== undefined &&
   hasLabels(labels ?? {}, selector.matchLabels ?? {}) &&
   (selector.matchExpressions ?? []).every((requirement) => meets(labels ?? {}, requirement));
-
-/** As a query's `labelSelector`. @returns undefined for a missing selector, which matches nothing */
-export function selectorText(selector: LabelSelector | undefined): string | undefined {
-  if (selector === undefined) return undefined;
-  const equalities = Object.entries(selector.matchLabels ?? {}).map(([key, value]) => `${key}=${value}`);
-  const requirements = (selector.matchExpressions ?? []).map(({ key, operator, values = [] }) => {
-    if (operator === "Exists") return key;
-    if (operator === "DoesNotExist") return `!${key}`;
-    return `${key} ${operator === "In" ? "in" : "notin"} (${values.join(",")})`;
-  });
-  return [...equalities, ...requirements].join(",");
-}

@@ -3,7 +3,6 @@ import type { Watch } from "../../../protocol/async/watch.ts";
 import type { Clock, Log, Random } from "../../../protocol/ports.ts";
 import type { KubeClient, KubeObject, ListOptions, ResourceType } from "../../core/kube-client.ts";
 import { keyOf, Reflector } from "../../kubernetes/reflector.ts";
-import { controllerOf } from "./objects.ts";
 
 export interface ObjectChange {
   /** `namespace/name`, or the name alone. */
@@ -23,11 +22,6 @@ interface Kept {
 export type CacheIndex = (object: KubeObject) => readonly string[];
 
 export const byNamespace: CacheIndex = ({ metadata }) => [metadata.namespace ?? ""];
-export const byController: CacheIndex = ({ metadata }) => {
-  const owner = controllerOf(metadata);
-  return owner === undefined ? [] : [owner.uid];
-};
-
 export interface ObjectCacheInit {
   readonly type: ResourceType;
   readonly selection?: Pick<ListOptions, "namespace" | "labelSelector" | "fieldSelector" | "metadataOnly">;

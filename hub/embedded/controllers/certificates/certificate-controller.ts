@@ -1,10 +1,9 @@
-import type { Component } from "../../../../protocol/async/component.ts";
 import { describeError, isPicoletError } from "../../../../protocol/errors.ts";
 import { type Millis, millis } from "../../../../protocol/ports.ts";
+import { Controller } from "../controller.ts";
 import type { ObjectCache } from "../object-cache.ts";
 import { timeText } from "../objects.ts";
 import type { ControllerPorts } from "../ports.ts";
-import { ReconcileLoop } from "../reconcile-loop.ts";
 import { CERTIFICATE_SIGNING_REQUESTS, SUBJECT_ACCESS_REVIEWS } from "../resource-types.ts";
 import type { CertificateIssuer } from "./certificate-issuer.ts";
 import {
@@ -22,35 +21,21 @@ import {
 const MAX_WAIT_MS = 3_600_000;
 
 /** Approves nodes' requests that their requestors may make, signs approved ones for clients, deletes old ones. */
-export class CertificateController implements Component {
-  readonly name = "certificate controller";
+export class CertificateController extends Controller {
   readonly #ports: ControllerPorts;
   readonly #requests: ObjectCache;
   readonly #issuer: CertificateIssuer;
-  readonly #loop: ReconcileLoop;
 
   constructor(components: ControllerPorts & { readonly requests: ObjectCache; readonly issuer: CertificateIssuer }) {
     const { requests, issuer, ...ports } = components;
+    super(ports, { name: "certificate controller", needs: [requests] });
     this.#ports = ports;
     this.#requests = requests;
     this.#issuer = issuer;
-    this.#loop = new ReconcileLoop(ports, {
-      name: this.name,
-      needs: [requests],
-      reconcile: (name, signal) => this.#reconcile(name, signal),
-    });
-    requests.onChange(({ key }) => this.#loop.add(key));
+    requests.onChange(({ key }) => this.loop.add(key));
   }
 
-  run(signal: AbortSignal): Promise<void> {
-    return this.#loop.run(signal);
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.#loop[Symbol.asyncDispose]();
-  }
-
-  async #reconcile(name: string, signal: AbortSignal): Promise<Millis | undefined> {
+  protected async reconcile(name: string, signal: AbortSignal): Promise<Millis | undefined> {
     const request = this.#requests.get(name) as SigningRequest | undefined;
     if (request === undefined || request.metadata.deletionTimestamp !== undefined) return undefined;
     const left = timeLeft(request, this.#ports.clock.wall().getTime());

@@ -1,10 +1,9 @@
-import type { Component } from "../../../../protocol/async/component.ts";
 import { isPicoletError } from "../../../../protocol/errors.ts";
 import { type Millis, millis } from "../../../../protocol/ports.ts";
 import { type KubeObject, SECRETS } from "../../../core/kube-client.ts";
+import { Controller } from "../controller.ts";
 import type { ObjectCache } from "../object-cache.ts";
 import type { ControllerPorts } from "../ports.ts";
-import { ReconcileLoop } from "../reconcile-loop.ts";
 
 /** A token that expires in years is looked at now and then. */
 const MAX_WAIT_MS = 86_400_000;
@@ -18,33 +17,19 @@ export function tokenExpiry(secret: KubeObject): number | undefined {
 }
 
 /** Deletes bootstrap tokens that have expired. */
-export class TokenCleaner implements Component {
-  readonly name = "token cleaner";
+export class TokenCleaner extends Controller {
   readonly #ports: ControllerPorts;
   readonly #tokens: ObjectCache;
-  readonly #loop: ReconcileLoop;
 
   /** @param components.tokens Secrets of the type `bootstrap.kubernetes.io/token` in kube-system */
   constructor({ tokens, ...ports }: ControllerPorts & { readonly tokens: ObjectCache }) {
+    super(ports, { name: "token cleaner", needs: [tokens] });
     this.#ports = ports;
     this.#tokens = tokens;
-    this.#loop = new ReconcileLoop(ports, {
-      name: this.name,
-      needs: [tokens],
-      reconcile: (key, signal) => this.#reconcile(key, signal),
-    });
-    tokens.onChange(({ key }) => this.#loop.add(key));
+    tokens.onChange(({ key }) => this.loop.add(key));
   }
 
-  run(signal: AbortSignal): Promise<void> {
-    return this.#loop.run(signal);
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.#loop[Symbol.asyncDispose]();
-  }
-
-  async #reconcile(key: string, signal: AbortSignal): Promise<Millis | undefined> {
+  protected async reconcile(key: string, signal: AbortSignal): Promise<Millis | undefined> {
     const secret = this.#tokens.get(key);
     const expiry = secret === undefined ? undefined : tokenExpiry(secret);
     if (secret === undefined || expiry === undefined) return undefined;

@@ -1,16 +1,15 @@
-import type { Component } from "../../../../protocol/async/component.ts";
 import { isPicoletError, PicoletError } from "../../../../protocol/errors.ts";
 import type { Pod } from "../../../../protocol/pod.ts";
 import { type Millis, millis } from "../../../../protocol/ports.ts";
 import { type KubeObject, PODS } from "../../../core/kube-client.ts";
 import { keyOf } from "../../../kubernetes/reflector.ts";
 import { generateName } from "../../object-meta.ts";
+import { Controller } from "../controller.ts";
 import type { EventRecorder } from "../event-recorder.ts";
 import { selects } from "../label-selector.ts";
 import type { ObjectCache, ObjectChange } from "../object-cache.ts";
 import { controllerOf, nodeOf, podOf } from "../objects.ts";
 import type { ControllerPorts } from "../ports.ts";
-import { ReconcileLoop } from "../reconcile-loop.ts";
 import { CONTROLLER_REVISIONS, DAEMON_SETS } from "../resource-types.ts";
 import { type DaemonSet, type DaemonSetStatus, daemonPod, fitOn } from "./daemon-set.ts";
 import { FailedPodBackoff } from "./failed-pod-backoff.ts";
@@ -38,43 +37,29 @@ export interface DaemonSetCaches {
  * One pod of each DaemonSet on each node that it fits. A pod's name is kept until the cache shows the pod, so
  * that a controller that has not seen yet what it has made, or not heard whether it was made, is refused a second one.
  */
-export class DaemonSetController implements Component {
-  readonly name = "daemonset controller";
+export class DaemonSetController extends Controller {
   readonly #ports: ControllerPorts;
   readonly #caches: DaemonSetCaches;
   readonly #events: EventRecorder;
-  readonly #loop: ReconcileLoop;
   readonly #ownership: Ownership;
   readonly #failed: FailedPodBackoff;
   readonly #pending = new PendingPods();
 
   constructor(components: ControllerPorts & { readonly caches: DaemonSetCaches; readonly events: EventRecorder }) {
     const { caches, events, ...ports } = components;
+    super(ports, { name: "daemonset controller", needs: Object.values(caches) });
     this.#ports = ports;
     this.#caches = caches;
     this.#events = events;
     this.#ownership = new Ownership(ports.client);
     this.#failed = new FailedPodBackoff(ports.clock);
-    this.#loop = new ReconcileLoop(ports, {
-      name: this.name,
-      needs: Object.values(caches),
-      reconcile: (key, signal) => this.#reconcile(key, signal),
-    });
-    caches.daemonSets.onChange(({ key }) => this.#loop.add(key));
+    caches.daemonSets.onChange(({ key }) => this.loop.add(key));
     caches.revisions.onChange((change) => this.#dependentChanged(change));
     caches.pods.onChange((change) => {
       if (change.after?.metadata.uid !== undefined) this.#pending.seen(change.after.metadata.uid);
       this.#dependentChanged(change);
     });
     caches.nodes.onChange((change) => this.#nodeChanged(change));
-  }
-
-  run(signal: AbortSignal): Promise<void> {
-    return this.#loop.run(signal);
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.#loop[Symbol.asyncDispose]();
   }
 
   /** A pod or a revision concerns its controller; an orphan, every set that selects it. */
@@ -84,11 +69,11 @@ export class DaemonSetController implements Component {
       const { namespace = "", labels } = object.metadata;
       const owner = controllerOf(object.metadata);
       if (owner !== undefined) {
-        if (owner.kind === "DaemonSet") this.#loop.add(keyOf(namespace, owner.name));
+        if (owner.kind === "DaemonSet") this.loop.add(keyOf(namespace, owner.name));
         continue;
       }
       for (const set of this.#caches.daemonSets.list("namespace", namespace) as readonly DaemonSet[]) {
-        if (selects(set.spec.selector, labels)) this.#loop.add(keyOf(namespace, set.metadata.name));
+        if (selects(set.spec.selector, labels)) this.loop.add(keyOf(namespace, set.metadata.name));
       }
     }
   }
@@ -99,12 +84,12 @@ export class DaemonSetController implements Component {
     for (const set of this.#caches.daemonSets.list() as readonly DaemonSet[]) {
       const [was, is] = [old, node].map((each) => (each === undefined ? undefined : fitOn(set, each)));
       if (was?.shouldRun !== is?.shouldRun || was?.shouldContinue !== is?.shouldContinue) {
-        this.#loop.add(keyOf(set.metadata.namespace, set.metadata.name));
+        this.loop.add(keyOf(set.metadata.namespace, set.metadata.name));
       }
     }
   }
 
-  async #reconcile(key: string, signal: AbortSignal): Promise<Millis | undefined> {
+  protected async reconcile(key: string, signal: AbortSignal): Promise<Millis | undefined> {
     const set = this.#caches.daemonSets.get(key) as DaemonSet | undefined;
     // One that is being deleted leaves its pods to the garbage collector, which knows what was asked for.
     if (set === undefined || set.metadata.deletionTimestamp !== undefined) {

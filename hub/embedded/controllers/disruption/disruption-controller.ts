@@ -1,11 +1,10 @@
-import type { Component } from "../../../../protocol/async/component.ts";
 import { type Millis, seconds } from "../../../../protocol/ports.ts";
 import { keyOf } from "../../../kubernetes/reflector.ts";
+import { Controller } from "../controller.ts";
 import { selects } from "../label-selector.ts";
 import type { ObjectCache, ObjectChange } from "../object-cache.ts";
 import { podOf, timeText } from "../objects.ts";
 import type { ControllerPorts } from "../ports.ts";
-import { ReconcileLoop } from "../reconcile-loop.ts";
 import { POD_DISRUPTION_BUDGETS } from "../resource-types.ts";
 import { type BudgetStatus, budgetStatus, coveredPods, type DisruptionBudget } from "./plan-disruption.ts";
 
@@ -18,30 +17,16 @@ export interface DisruptionCaches {
 }
 
 /** Keeps the status of PodDisruptionBudgets, by which evictions are allowed. */
-export class DisruptionController implements Component {
-  readonly name = "disruption controller";
+export class DisruptionController extends Controller {
   readonly #ports: ControllerPorts;
   readonly #caches: DisruptionCaches;
-  readonly #loop: ReconcileLoop;
 
   constructor({ caches, ...ports }: ControllerPorts & { readonly caches: DisruptionCaches }) {
+    super(ports, { name: "disruption controller", needs: Object.values(caches) });
     this.#ports = ports;
     this.#caches = caches;
-    this.#loop = new ReconcileLoop(ports, {
-      name: this.name,
-      needs: Object.values(caches),
-      reconcile: (key, signal) => this.#reconcile(key, signal),
-    });
-    caches.budgets.onChange(({ key }) => this.#loop.add(key));
+    caches.budgets.onChange(({ key }) => this.loop.add(key));
     caches.pods.onChange((change) => this.#podChanged(change));
-  }
-
-  run(signal: AbortSignal): Promise<void> {
-    return this.#loop.run(signal);
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.#loop[Symbol.asyncDispose]();
   }
 
   #podChanged({ before, after }: ObjectChange): void {
@@ -50,11 +35,11 @@ export class DisruptionController implements Component {
       const isCovered = [before, after].some(
         (pod) => pod !== undefined && selects(budget.spec?.selector, pod.metadata.labels),
       );
-      if (isCovered) this.#loop.add(keyOf(namespace, budget.metadata.name));
+      if (isCovered) this.loop.add(keyOf(namespace, budget.metadata.name));
     }
   }
 
-  async #reconcile(key: string, signal: AbortSignal): Promise<Millis | undefined> {
+  protected async reconcile(key: string, signal: AbortSignal): Promise<Millis | undefined> {
     const budget = this.#caches.budgets.get(key) as DisruptionBudget | undefined;
     if (budget === undefined || budget.metadata.deletionTimestamp !== undefined) return undefined;
     const { namespace = "", name } = budget.metadata;

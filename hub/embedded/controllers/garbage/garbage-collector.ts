@@ -1,11 +1,10 @@
-import type { Component } from "../../../../protocol/async/component.ts";
 import { isPicoletError } from "../../../../protocol/errors.ts";
 import { type Millis, seconds } from "../../../../protocol/ports.ts";
 import type { DeleteOptions, KubeMetadata, ResourceType } from "../../../core/kube-client.ts";
+import { Controller } from "../controller.ts";
 import type { ObjectCache } from "../object-cache.ts";
 import type { OwnerReference } from "../objects.ts";
 import type { ControllerPorts } from "../ports.ts";
-import { ReconcileLoop } from "../reconcile-loop.ts";
 import {
   DependencyGraph,
   FOREGROUND,
@@ -32,22 +31,16 @@ interface Owners {
  * Deletes what has lost its last owner; holds an owner deleted in the foreground until those that block it are gone; sets
  * free what an owner leaves behind as orphans (pkg/controller/garbagecollector of Kubernetes 1.34).
  */
-export class GarbageCollector implements Component {
-  readonly name = "garbage collector";
+export class GarbageCollector extends Controller {
   readonly #ports: ControllerPorts;
-  readonly #loop: ReconcileLoop;
   readonly #graph = new DependencyGraph();
   readonly #types: readonly ResourceType[];
 
   /** @param components.caches of every resource that may own or be owned; metadata is enough */
   constructor({ caches, ...ports }: ControllerPorts & { readonly caches: readonly ObjectCache[] }) {
+    super(ports, { name: "garbage collector", needs: caches });
     this.#ports = ports;
     this.#types = caches.map(({ type }) => type);
-    this.#loop = new ReconcileLoop(ports, {
-      name: this.name,
-      needs: caches,
-      reconcile: (uid, signal) => this.#reconcile(uid, signal),
-    });
     for (const cache of caches) {
       cache.onChange(({ before, after }) => {
         const old = before === undefined ? undefined : graphNodeOf(cache.type, before);
@@ -58,30 +51,22 @@ export class GarbageCollector implements Component {
     }
   }
 
-  run(signal: AbortSignal): Promise<void> {
-    return this.#loop.run(signal);
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.#loop[Symbol.asyncDispose]();
-  }
-
   #changed(old: GraphNode | undefined, node: GraphNode): void {
     this.#graph.put(node);
-    if (node.owners.length > 0 || waitsForDependents(node) || orphansDependents(node)) this.#loop.add(node.uid);
+    if (node.owners.length > 0 || waitsForDependents(node) || orphansDependents(node)) this.loop.add(node.uid);
     const isFirstSeenGoing = node.isGoing && old?.isGoing !== true;
-    if (isFirstSeenGoing) for (const each of this.#graph.dependentsOf(node.uid)) this.#loop.add(each.uid);
+    if (isFirstSeenGoing) for (const each of this.#graph.dependentsOf(node.uid)) this.loop.add(each.uid);
     // An owner that waited for a reference which is gone.
-    for (const { uid } of old?.owners ?? []) if (!node.owners.some((owner) => owner.uid === uid)) this.#loop.add(uid);
+    for (const { uid } of old?.owners ?? []) if (!node.owners.some((owner) => owner.uid === uid)) this.loop.add(uid);
   }
 
   #removed(node: GraphNode): void {
     const dependents = this.#graph.dependentsOf(node.uid);
     this.#graph.remove(node.uid);
-    for (const { uid } of [...dependents, ...node.owners]) this.#loop.add(uid);
+    for (const { uid } of [...dependents, ...node.owners]) this.loop.add(uid);
   }
 
-  async #reconcile(uid: string, signal: AbortSignal): Promise<Millis | undefined> {
+  protected async reconcile(uid: string, signal: AbortSignal): Promise<Millis | undefined> {
     const node = this.#graph.get(uid);
     if (node === undefined) return undefined;
     if (orphansDependents(node)) {
@@ -106,7 +91,7 @@ export class GarbageCollector implements Component {
   /** Dependents are deleted by their own rounds; those that block are waited for. */
   async #advanceForeground(node: GraphNode, signal: AbortSignal): Promise<void> {
     const dependents = this.#graph.dependentsOf(node.uid);
-    for (const each of dependents) if (!each.isGoing) this.#loop.add(each.uid);
+    for (const each of dependents) if (!each.isGoing) this.loop.add(each.uid);
     const isBlocked = dependents.some(({ owners }) =>
       owners.some((owner) => owner.uid === node.uid && owner.blockOwnerDeletion === true),
     );

@@ -1,11 +1,10 @@
-import type { Component } from "../../../../protocol/async/component.ts";
 import { isPicoletError } from "../../../../protocol/errors.ts";
 import { type Millis, seconds } from "../../../../protocol/ports.ts";
 import type { KubeObject, ResourceType } from "../../../core/kube-client.ts";
+import { Controller } from "../controller.ts";
 import type { ObjectCache } from "../object-cache.ts";
 import { type Condition, timeText } from "../objects.ts";
 import type { ControllerPorts } from "../ports.ts";
-import { ReconcileLoop } from "../reconcile-loop.ts";
 import { NAMESPACES } from "../resource-types.ts";
 
 /** Pods that end take their time: a namespace that is not empty yet is looked at again so often. */
@@ -26,40 +25,26 @@ interface Content {
 }
 
 /** Empties a namespace that is being deleted, then lets it go. */
-export class NamespaceController implements Component {
-  readonly name = "namespace controller";
+export class NamespaceController extends Controller {
   readonly #ports: ControllerPorts;
   readonly #namespaces: ObjectCache;
   readonly #types: readonly ResourceType[];
-  readonly #loop: ReconcileLoop;
 
   /** @param components.types all that can be in a namespace and can be deleted */
   constructor(
     components: ControllerPorts & { readonly namespaces: ObjectCache; readonly types: readonly ResourceType[] },
   ) {
     const { namespaces, types, ...ports } = components;
+    super(ports, { name: "namespace controller", needs: [namespaces] });
     this.#ports = ports;
     this.#namespaces = namespaces;
     this.#types = types;
-    this.#loop = new ReconcileLoop(ports, {
-      name: this.name,
-      needs: [namespaces],
-      reconcile: (name, signal) => this.#reconcile(name, signal),
-    });
     namespaces.onChange(({ key, after }) => {
-      if (after?.metadata.deletionTimestamp !== undefined) this.#loop.add(key);
+      if (after?.metadata.deletionTimestamp !== undefined) this.loop.add(key);
     });
   }
 
-  run(signal: AbortSignal): Promise<void> {
-    return this.#loop.run(signal);
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.#loop[Symbol.asyncDispose]();
-  }
-
-  async #reconcile(name: string, signal: AbortSignal): Promise<Millis | undefined> {
+  protected async reconcile(name: string, signal: AbortSignal): Promise<Millis | undefined> {
     const namespace = this.#namespaces.get(name) as Namespace | undefined;
     if (namespace?.metadata.deletionTimestamp === undefined) return undefined;
     const finalizers = namespace.spec?.finalizers ?? [];

@@ -1,11 +1,10 @@
-import type { Component } from "../../../../protocol/async/component.ts";
 import { isPicoletError } from "../../../../protocol/errors.ts";
 import type { Millis } from "../../../../protocol/ports.ts";
 import { CONFIG_MAPS } from "../../../core/kube-client.ts";
 import { keyOf } from "../../../kubernetes/reflector.ts";
+import { Controller } from "../controller.ts";
 import type { ObjectCache } from "../object-cache.ts";
 import type { ControllerPorts } from "../ports.ts";
-import { ReconcileLoop } from "../reconcile-loop.ts";
 import { SERVICE_ACCOUNTS } from "../resource-types.ts";
 
 export const DEFAULT_ACCOUNT = "default";
@@ -24,41 +23,27 @@ export interface FurnitureCaches {
 }
 
 /** Every namespace has the service account `default` and the ConfigMap `kube-root-ca.crt`, as long as it is there. */
-export class NamespaceFurniture implements Component {
-  readonly name = "namespace furniture";
+export class NamespaceFurniture extends Controller {
   readonly #ports: ControllerPorts;
   readonly #caches: FurnitureCaches;
   readonly #caPem: string;
-  readonly #loop: ReconcileLoop;
 
   /** @param init.caPem what clients in pods check the API server's certificate against */
   constructor(
     { caches, ...ports }: ControllerPorts & { readonly caches: FurnitureCaches },
     init: { readonly caPem: string },
   ) {
+    super(ports, { name: "namespace furniture", needs: Object.values(caches) });
     this.#ports = ports;
     this.#caches = caches;
     this.#caPem = init.caPem;
-    this.#loop = new ReconcileLoop(ports, {
-      name: this.name,
-      needs: Object.values(caches),
-      reconcile: (namespace, signal) => this.#reconcile(namespace, signal),
-    });
-    caches.namespaces.onChange(({ key }) => this.#loop.add(key));
+    caches.namespaces.onChange(({ key }) => this.loop.add(key));
     for (const cache of [caches.accounts, caches.rootCaMaps]) {
-      cache.onChange(({ before, after }) => this.#loop.add((after ?? before)?.metadata.namespace ?? ""));
+      cache.onChange(({ before, after }) => this.loop.add((after ?? before)?.metadata.namespace ?? ""));
     }
   }
 
-  run(signal: AbortSignal): Promise<void> {
-    return this.#loop.run(signal);
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.#loop[Symbol.asyncDispose]();
-  }
-
-  async #reconcile(namespace: string, signal: AbortSignal): Promise<Millis | undefined> {
+  protected async reconcile(namespace: string, signal: AbortSignal): Promise<Millis | undefined> {
     const object = this.#caches.namespaces.get(namespace);
     if (object === undefined || object.metadata.deletionTimestamp !== undefined) return undefined;
     await this.#ensureAccount(namespace, signal);

@@ -1,14 +1,13 @@
-import type { Component } from "../../../../protocol/async/component.ts";
 import { isPicoletError } from "../../../../protocol/errors.ts";
 import type { Pod } from "../../../../protocol/pod.ts";
 import { type Millis, millis, seconds } from "../../../../protocol/ports.ts";
 import { type KubeObject, NODES, PODS } from "../../../core/kube-client.ts";
 import { keyOf } from "../../../kubernetes/reflector.ts";
+import { Controller } from "../controller.ts";
 import type { EventRecorder } from "../event-recorder.ts";
 import type { ObjectCache, ObjectChange } from "../object-cache.ts";
 import { conditionOf, hasEnded, isPodReady, type NodeObject, nodeOf, podOf, type Taint, timeText } from "../objects.ts";
 import type { ControllerPorts } from "../ports.ts";
-import { ReconcileLoop } from "../reconcile-loop.ts";
 import { evictionTime, isSameTaints, readiness, silentConditions, taintsFor } from "./plan-node.ts";
 
 /** kube-controller-manager's `--node-monitor-grace-period` since 1.32: five renewals of a lease and some. */
@@ -34,12 +33,10 @@ interface Heard {
  * Nodes that are not heard of become unknown; taints follow from conditions; pods leave nodes with NoExecute taints that
  * they do not tolerate. A pod that tolerates its node's absence without limit stays, whoever gave it that toleration.
  */
-export class NodeLifecycleController implements Component {
-  readonly name = "node lifecycle controller";
+export class NodeLifecycleController extends Controller {
   readonly #ports: ControllerPorts;
   readonly #caches: NodeLifecycleCaches;
   readonly #events: EventRecorder;
-  readonly #loop: ReconcileLoop;
   readonly #heard = new Map<string, Heard>();
   /** Wall time at which a taint without `timeAdded` was first seen, by node, key and effect. */
   readonly #taintSeen = new Map<string, number>();
@@ -49,21 +46,17 @@ export class NodeLifecycleController implements Component {
 
   constructor(components: ControllerPorts & { readonly caches: NodeLifecycleCaches; readonly events: EventRecorder }) {
     const { caches, events, ...ports } = components;
+    super(ports, { name: "node lifecycle controller", needs: Object.values(caches) });
     this.#ports = ports;
     this.#caches = caches;
     this.#events = events;
-    this.#loop = new ReconcileLoop(ports, {
-      name: this.name,
-      needs: Object.values(caches),
-      reconcile: (name, signal) => this.#reconcile(name, signal),
-    });
     caches.nodes.onChange((change) => {
       if (change.after === undefined) this.#forget(change.key);
-      this.#loop.add(change.key);
+      this.loop.add(change.key);
       this.#judgeFleet(change);
     });
     caches.leases.onChange(({ after }) => {
-      if (after !== undefined) this.#loop.add(after.metadata.name);
+      if (after !== undefined) this.loop.add(after.metadata.name);
     });
     caches.pods.onChange(({ before, after }) => {
       const pod = after === undefined ? undefined : podOf(after);
@@ -71,17 +64,9 @@ export class NodeLifecycleController implements Component {
       const node = pod?.spec.nodeName ?? "";
       // Tolerations may have been added; everything else follows from the node.
       if (pod !== undefined && node !== "" && (isNew || podOf(before).spec.tolerations !== pod.spec.tolerations)) {
-        if (this.#isTainted(node)) this.#loop.add(node);
+        if (this.#isTainted(node)) this.loop.add(node);
       }
     });
-  }
-
-  run(signal: AbortSignal): Promise<void> {
-    return this.#loop.run(signal);
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.#loop[Symbol.asyncDispose]();
   }
 
   #isTainted(name: string): boolean {
@@ -102,10 +87,10 @@ export class NodeLifecycleController implements Component {
     if (allAway === this.#allAway) return;
     this.#allAway = allAway;
     this.#ports.log.info(allAway ? "no node is ready: nothing is evicted" : "a node is ready: pods may be evicted");
-    for (const name of this.#caches.nodes.keys()) this.#loop.add(name);
+    for (const name of this.#caches.nodes.keys()) this.loop.add(name);
   }
 
-  async #reconcile(name: string, signal: AbortSignal): Promise<Millis | undefined> {
+  protected async reconcile(name: string, signal: AbortSignal): Promise<Millis | undefined> {
     const object = this.#caches.nodes.get(name);
     if (object === undefined) return undefined;
     const node = nodeOf(object);
