@@ -26,7 +26,7 @@ async function joinedOnce(hub: TestHub, folder: string, init: Partial<TestBoardI
 }
 
 test("a certificate is renewed between 70 and 90 percent of its life, with a new key, and the old is kept until it works", async () => {
-  await using hub = await TestHub.open();
+  await using hub = await TestHub.open({ nodeDays: 40 });
   await using board = new TestBoard({ hub, token: await hub.token() });
   const first = await board.joined();
   board.identity.worked(first);
