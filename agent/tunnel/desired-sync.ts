@@ -88,7 +88,7 @@ export class DesiredSync {
       case "following": {
         const { epoch } = this.#state;
         const staged = this.#stage(piece, this.#state.staged, epoch);
-        this.#state = { kind: "following", epoch, staged: piece.last ? undefined : staged };
+        this.#state = { kind: "following", epoch, staged };
         if (!piece.last) return;
         const { revision, upserts, deletes } = staged;
         this.#check(epoch, { cursor: { epoch, revision, digest: piece.digest }, upserts, deletes });

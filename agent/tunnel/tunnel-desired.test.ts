@@ -145,6 +145,27 @@ test("a revision that goes back in the same life of the hub ends the session", a
   assert.equal(bench.disk.cursor.revision, 2);
 });
 
+test("pieces of two revisions among one another end the session", async () => {
+  await using bench = new TunnelBench();
+  await bench.start();
+  const before = bench.disk.applied.length;
+  const { revision } = bench.hub.wanted;
+  for (const [index, last] of [false, true].entries()) {
+    const digest = last ? bench.hub.digest : new Uint8Array(0);
+    bench.hub.session?.send({
+      kind: "desired",
+      revision: revision + 1 + index,
+      upserts: [],
+      deletes: [],
+      last,
+      digest,
+    });
+  }
+  await bench.pass(50);
+  assert.ok(bench.hub.received.includes("refusal"));
+  assert.equal(bench.disk.applied.length, before);
+});
+
 test("a revision larger than a node can hold ends the session with a limit", async () => {
   await using bench = new TunnelBench();
   await bench.start();

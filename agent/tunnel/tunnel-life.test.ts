@@ -211,6 +211,40 @@ test("a drain in the middle of a move, and a hub that dies in it, leave one sess
   }
 });
 
+test("what changes while the node moves is applied once, by one of the sessions", async () => {
+  for (let atMs = 0; atMs < 50; atMs += 1) {
+    await using bench = new TunnelBench({ seed: atMs });
+    bench.hub.put("web");
+    await bench.start();
+    bench.hub.session?.send({ kind: "drain", reconnectAfterMs: 0, reason: "update" });
+    await bench.pass(atMs);
+    bench.hub.put("web", { atMs });
+    bench.node.putStatus("web", { phase: "Running", atMs });
+    await bench.pass(1000);
+    assert.equal(bench.hub.sessions.length, 2);
+    assert.ok(agrees(bench.hub, bench.disk.objects));
+    const changes = bench.disk.applied.filter(({ upserts }) => upserts.length > 0);
+    assert.equal(changes.length, 2, `at ${atMs} ms`);
+    assert.deepEqual(bench.hub.statuses.get("uid-web"), { phase: "Running", atMs });
+  }
+});
+
+test("a hub that drains as soon as it has welcomed is left as well", async () => {
+  await using bench = new TunnelBench();
+  let hasDrained = false;
+  bench.hub.intercept = (message, session) => {
+    if (message.kind !== "hello" || hasDrained) return false;
+    hasDrained = true;
+    session.welcome(message);
+    session.send({ kind: "drain", reconnectAfterMs: 0, reason: "update" });
+    return true;
+  };
+  await bench.start();
+  await bench.pass(1000);
+  assert.equal(bench.hub.sessions.length, 2);
+  assert.equal(bench.tunnel.report().state, "connected");
+});
+
 test("a refusal says how long to stay away, also from a network that changes", async () => {
   await using bench = new TunnelBench();
   bench.hub.intercept = (message, session) => {

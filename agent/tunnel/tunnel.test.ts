@@ -124,10 +124,32 @@ test("a status that changes while a delta of it is refused is not lost", async (
   bench.node.putStatus("other", STATUS);
   await bench.pass(500);
   bench.hub.holdsAcks = false;
+  bench.hub.session?.releaseAcks(1);
+  await bench.pass(500);
   bench.hub.session?.releaseAcks();
   await bench.pass(1000);
+  assert.deepEqual(
+    bench.hub.bodies.filter((each) => each.startsWith("web")),
+    [...["web full", "web delta", "web delta", "web full"]],
+  );
   assert.deepEqual(bench.hub.statuses.get("uid-web"), { ...READY, restarts: 1 });
   assert.equal(bench.disk.statuses.size, 0);
+});
+
+test("what was under way when a session ended goes whole with the next one: nobody knows what came", async () => {
+  await using bench = new TunnelBench();
+  await bench.start();
+  bench.node.putStatus("web", STATUS);
+  await bench.pass(500);
+  bench.hub.holdsAcks = true;
+  bench.node.putStatus("web", READY);
+  await bench.pass(500);
+  bench.network.cut();
+  bench.hub.holdsAcks = false;
+  bench.node.putStatus("web", { ...READY, restarts: 1 });
+  await bench.connected();
+  await bench.pass(500);
+  assert.deepEqual(bench.hub.bodies, ["web full", "web delta", "web full"]);
 });
 
 for (const isRestarted of [false, true]) {
@@ -193,6 +215,24 @@ test("the node's report goes whole once, then as what changed, and is not repeat
   await bench.connected();
   await bench.pass(2000);
   assert.deepEqual(forms, ["full", "delta", "delta", "full"]);
+});
+
+test("a report that is the same anew is not sent; one whose base the hub has lost goes whole", async () => {
+  await using bench = new TunnelBench();
+  const forms: string[] = [];
+  bench.hub.intercept = (message) => {
+    if (message.kind === "node") forms.push(message.body.kind);
+    return false;
+  };
+  await bench.start();
+  await bench.pass(2000);
+  bench.node.report.set(structuredClone(NODE_REPORT));
+  await bench.pass(2000);
+  bench.hub.report = undefined;
+  bench.node.report.set({ ...NODE_REPORT, providerID: "board://1" });
+  await bench.pass(5000);
+  assert.deepEqual(forms, ["full", "delta", "full"]);
+  assert.equal((bench.hub as TunnelBench["hub"]).report?.providerID, "board://1");
 });
 
 test("static pods are mirrored when they change and when the hub has others, not at each reconnect", async () => {

@@ -139,8 +139,8 @@ export class HubSession {
     this.mux.close(new PicoletError("unavailable", message), farewell);
   }
 
-  releaseAcks(): void {
-    for (const each of this.#held.splice(0)) this.send(each);
+  releaseAcks(count = this.#held.length): void {
+    for (const each of this.#held.splice(0, count)) this.send(each);
   }
 
   #ack(message: HubMessage): void {
