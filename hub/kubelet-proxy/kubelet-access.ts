@@ -80,8 +80,7 @@ export class KubeletAccess {
     const user = certifiedUser(request.socket as TLSSocket) ?? (await this.#bearer(request, signal));
     if (user === undefined) throw new PicoletError("permission_denied", "Unauthorized", { reason: "Unauthorized" });
     const verb = VERBS[request.method ?? ""] ?? "";
-    const [pathname = ""] = (request.url ?? "").split("?", 1);
-    const subresources = subresourcesOf(pathname);
+    const subresources = subresourcesOf(request.url ?? "");
     for (const subresource of subresources) {
       if (await this.#allows(user, { verb, node, subresource }, signal)) return user;
     }

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
 import { PicoletError } from "../../protocol/errors.ts";
-import { parseKubeletPath } from "./kubelet-path.ts";
+import { parseKubeletPath, subresourcesOf } from "./kubelet-path.ts";
 
 test("paths of the kubelet are taken apart", () => {
   const of = parseKubeletPath;
@@ -31,6 +31,30 @@ test("paths of the kubelet are taken apart", () => {
     query: { tailLines: "3", x: "" },
   });
   assert.deepEqual(of("/stats/summary?a=b"), { kind: "get", path: "/stats/summary?a=b" });
+});
+
+test("what is allowed for one path is not reached by another way of writing a second one", () => {
+  for (const prefix of ["/stats/..", "/metrics/%2e%2e", "/logs/x/../..", "/pods\\..", "/stats/.%2E"]) {
+    const url = `${prefix}/exec/default/web/main?output=1&command=ls`;
+    assert.equal(parseKubeletPath(url).kind, "exec");
+    assert.deepEqual(subresourcesOf(url), ["proxy"], url);
+  }
+  const text = fc.string({ unit: fc.constantFrom("/", ".", "%2e", "\\", "stats", "exec", "a", "%2f", ";", "#", "?") });
+  fc.assert(
+    fc.property(text, (path) => {
+      const url = `/${path}`;
+      let parsed: ReturnType<typeof parseKubeletPath>;
+      try {
+        parsed = parseKubeletPath(url);
+      } catch {
+        return;
+      }
+      // What is passed on to the node is what was judged.
+      if (parsed.kind === "get") assert.deepEqual(subresourcesOf(parsed.path), subresourcesOf(url));
+      else assert.deepEqual(subresourcesOf(url), ["proxy"]);
+    }),
+    { numRuns: 5000 },
+  );
 });
 
 test("whatever is asked for, it is understood or refused", () => {

@@ -125,8 +125,12 @@ export function parseKubeletPath(url: string): KubeletPath {
   }
 }
 
-/** What a Kubernetes role has to allow: of resource `nodes`, any one of these subresources. */
-export function subresourcesOf(pathname: string): readonly string[] {
+/**
+ * What a Kubernetes role has to allow: of resource `nodes`, any one of these subresources.
+ * @param url as for `parseKubeletPath`; read in the same way, or `/stats/../exec` would be one thing here and another there
+ */
+export function subresourcesOf(url: string): readonly string[] {
+  const pathname = URL.parse(url, "http://node")?.pathname ?? "";
   const below = (path: string): boolean => pathname === path || pathname.startsWith(`${path}/`);
   if (below("/stats")) return ["stats"];
   if (below("/metrics")) return ["metrics"];

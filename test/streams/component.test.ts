@@ -4,17 +4,16 @@ import { after, before, test } from "node:test";
 import { desiredPod } from "../../runtime-adapters/contract/conformance-bench.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import { KUBECTL_VERSIONS } from "../../scripts/install-kubectl.ts";
+import { ApiFront } from "../support/api-front.ts";
 import { kubectlMissing } from "../support/fleet.ts";
 import { Kubectl } from "../support/kubectl.ts";
-import { KubectlFront } from "../support/kubectl-front.ts";
-import { StreamingNode } from "../support/streaming-node.ts";
+import { NODE, StreamingNode } from "../support/streaming-node.ts";
 import { wasmFixture } from "../support/wasm-fixture.ts";
 
 const TIMEOUT = { timeout: 120_000 };
 
 let node: StreamingNode;
-let front: KubectlFront;
-let server = "";
+let front: ApiFront;
 let pod: DesiredPod;
 
 before(async () => {
@@ -23,9 +22,8 @@ before(async () => {
   const program = node.fixture.programs.countForever;
   pod = desiredPod(program, { name: "component" });
   await node.run(pod, program);
-  front = new KubectlFront(node.dialer, () => node.target());
-  server = await front.listen();
-  front.show(pod);
+  front = await ApiFront.start(node.dialer, node.target());
+  await front.show(pod, NODE);
 });
 
 after(async () => {
@@ -42,11 +40,11 @@ for (const version of KUBECTL_VERSIONS) {
   const skip = kubectlMissing(version);
 
   test(`kubectl ${version} attaches to a component's output and follows its log`, { skip, ...TIMEOUT }, async () => {
-    using attach = new Kubectl(version, server, ["attach", "component"]);
+    using attach = new Kubectl(version, front.flags, ["attach", "component"]);
     await attach.says("line ");
     attach.kill("SIGINT");
     await attach.exit();
-    using logs = new Kubectl(version, server, ["logs", "-f", "component", "--tail=1"]);
+    using logs = new Kubectl(version, front.flags, ["logs", "-f", "component", "--tail=1"]);
     await logs.says("line ");
     logs.kill("SIGINT");
     await logs.exit();
@@ -54,10 +52,10 @@ for (const version of KUBECTL_VERSIONS) {
   });
 
   test(`kubectl ${version} is told what a component cannot do`, { skip, ...TIMEOUT }, async () => {
-    using exec = new Kubectl(version, server, ["exec", "component", "--", "/bin/sh"]);
+    using exec = new Kubectl(version, front.flags, ["exec", "component", "--", "/bin/sh"]);
     assert.equal(await exec.exit(), 1);
     assert.match(exec.stderr, /cannot exec into a WebAssembly component: it has no shell/);
-    using forward = new Kubectl(version, server, ["port-forward", "component", ":80"]);
+    using forward = new Kubectl(version, front.flags, ["port-forward", "component", ":80"]);
     assert.equal(await forward.exit(), 1);
     assert.match(forward.stderr, /it has no network address of its own/);
     await idle();
@@ -67,7 +65,7 @@ for (const version of KUBECTL_VERSIONS) {
 test("a component's attach ends with its container, with success", TIMEOUT, async () => {
   const [version = "1.32"] = KUBECTL_VERSIONS.slice(-1);
   if (kubectlMissing(version) !== false) return;
-  using attach = new Kubectl(version, server, ["attach", "component"]);
+  using attach = new Kubectl(version, front.flags, ["attach", "component"]);
   await attach.says("line ");
   const [container] = (await node.bench.inspect(pod)).containers;
   await node.fixture.killWorkload(container?.id ?? "", "SIGKILL");

@@ -9,13 +9,13 @@ import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { desiredPod } from "../../runtime-adapters/contract/conformance-bench.ts";
 import { KUBECTL_VERSIONS, type KubectlVersion } from "../../scripts/install-kubectl.ts";
+import { ApiFront } from "../support/api-front.ts";
 import { Containerd, containerdMissing } from "../support/containerd.ts";
 import { CriFixture } from "../support/cri-fixture.ts";
 import { kubectlMissing } from "../support/fleet.ts";
 import { BUSYBOX_IMAGE } from "../support/image-archive.ts";
 import { Kubectl } from "../support/kubectl.ts";
-import { KubectlFront } from "../support/kubectl-front.ts";
-import { StreamingNode } from "../support/streaming-node.ts";
+import { NODE, StreamingNode } from "../support/streaming-node.ts";
 
 const MIB = 1024 * 1024;
 const ECHO_PORT = 7010;
@@ -36,11 +36,11 @@ const POD = desiredPod(PROGRAM, { name: "web" });
 
 let containerd: Containerd;
 let node: StreamingNode;
-let front: KubectlFront;
-let server = "";
+let front: ApiFront;
 
 const sha = (bytes: Buffer): string => createHash("sha256").update(bytes).digest("hex");
-const kubectl = (version: KubectlVersion, ...args: readonly string[]): Kubectl => new Kubectl(version, server, args);
+const kubectl = (version: KubectlVersion, ...args: readonly string[]): Kubectl =>
+  new Kubectl(version, front.flags, args);
 
 /** Sends `text` through a forwarded port and waits until it has come back. */
 async function echoed(port: number, text: string): Promise<string> {
@@ -70,9 +70,8 @@ if (missing !== undefined) {
     node = new StreamingNode(new CriFixture(containerd));
     await node.connect();
     await node.run(POD, PROGRAM);
-    front = new KubectlFront(node.dialer, () => node.target());
-    server = await front.listen();
-    front.show(POD);
+    front = await ApiFront.start(node.dialer, node.target());
+    await front.show(POD, NODE);
   });
   after(async () => {
     await front[Symbol.asyncDispose]();
@@ -98,12 +97,12 @@ if (missing !== undefined) {
     test(title("exec: of a container that there is not"), { skip, ...TIMEOUT }, async () => {
       using run = kubectl(version, "exec", "web", "-c", "nope", "--", "/bin/true");
       assert.equal(await run.exit(), 1);
-      assert.match(run.stderr, /Error from server \(NotFound\): container not found \("nope"\)/);
+      assert.match(run.stderr, /Error from server \(BadRequest\): container nope is not valid for pod web/);
       await nothingLeft();
     });
 
     test(title("exec -it on a terminal: its size, its input, its end"), { skip, ...TIMEOUT }, async () => {
-      using run = new Kubectl(version, server, ["exec", "-it", "web", "--", "/bin/sh"], true);
+      using run = new Kubectl(version, front.flags, ["exec", "-it", "web", "--", "/bin/sh"], true);
       await run.says("# ");
       run.type("echo $((6*7)); tty\n");
       await run.says("42");
@@ -164,7 +163,7 @@ if (missing !== undefined) {
     });
 
     test(title("is told of a node that is away"), { skip, ...TIMEOUT }, async () => {
-      node.fleet.disconnect("edge-1");
+      node.fleet.disconnect(NODE);
       try {
         using run = kubectl(version, "exec", "web", "--", "/bin/true");
         assert.equal(await run.exit(), 1);

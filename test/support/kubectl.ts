@@ -15,8 +15,8 @@ export class Kubectl implements Disposable {
   stderr = "";
 
   /** @param terminal runs it on a terminal of its own, as a user has it */
-  constructor(version: KubectlVersion, server: string, args: readonly string[], terminal = false) {
-    const words = [kubectlPath(version), "--server", server, "--kubeconfig=/dev/null", ...args];
+  constructor(version: KubectlVersion, flags: readonly string[], args: readonly string[], terminal = false) {
+    const words = [kubectlPath(version), ...flags, "--kubeconfig=/dev/null", ...args];
     const quoted = words.map((word) => `'${word.replaceAll("'", "'\\''")}'`).join(" ");
     const [program = "", ...rest] = terminal ? ["script", "-qec", quoted, "/dev/null"] : words;
     const child = spawn(program, rest, { stdio: ["pipe", "pipe", "pipe"] });
