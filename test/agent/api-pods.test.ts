@@ -6,7 +6,7 @@ import { ApiSource } from "../../agent/sources/api-source.ts";
 import { Store } from "../../agent/store/store.ts";
 import { PicoletError } from "../../protocol/errors.ts";
 import type { PodStatus } from "../../protocol/pod.ts";
-import { podUid } from "../../protocol/ports.ts";
+import { millis, podUid } from "../../protocol/ports.ts";
 import { RecordedLog } from "../support/recorders.ts";
 import { type PodObject, RemoteHub } from "../support/remote-hub.ts";
 import { IMAGE, SmallAgent, SmallBoard } from "../support/small-agent.ts";
@@ -178,6 +178,22 @@ describe("a deleted pod", () => {
     assert.deepEqual(bench.told, ["web u1 Failed False gone"]);
   });
 
+  test("is not told to be gone by a board that lost its store before what runs of it has been found and ended", async () => {
+    await using bench = new Bench();
+    bench.hub.put(podNamed("web", "u1", ["slow-end", "3000"]));
+    await bench.sync();
+    bench.hub.put(podNamed("web", "u2", ["slow-end", "3000"]));
+    await bench.sync();
+    bench.hub.deletePod("web", 30);
+    await bench.restart("lost");
+    bench.board.runtime.faults.latency = ({ uid }) => millis(uid === "u1" ? 1000 : 0);
+    await bench.sync();
+    await bench.pass(900);
+    assert.deepEqual([bench.told.filter((each) => each.endsWith("gone")), bench.ids.length], [[], 1]);
+    await bench.pass(20_000);
+    assert.deepEqual([bench.told, bench.ids], [["web u2 Failed False gone"], []]);
+  });
+
   test("that never started is gone at once", async () => {
     await using bench = new Bench();
     bench.hub.put(podNamed("web", "u1", ["run"], { containers: [{ name: "app", image: "nowhere/none:1" }] }));
@@ -268,7 +284,7 @@ describe("a pod that comes back under another UID", () => {
       bench.hub.put(podNamed("web", "u2"));
       await bench.sync();
       const before = bench.ids;
-      bench.board.runtime.faults.latency = ({ kind }) => (kind === "list" ? slow : 0) as never;
+      bench.board.runtime.faults.latency = ({ kind }) => millis(kind === "list" ? slow : 0);
       await bench.restart("lost");
       await bench.sync();
       await bench.pass(2000);

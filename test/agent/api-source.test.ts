@@ -185,6 +185,21 @@ test("a deletion takes the pod's grace with it, a later one a shorter one, and g
   assert.equal(bench.store.statuses.gone.size, 0);
 });
 
+test("an end that was not acknowledged is told even when the object is gone by then", async () => {
+  await using bench = new Bench();
+  bench.hub.put(podObject("web"));
+  bench.sync();
+  bench.hub.deletePod("web", 30);
+  bench.sync();
+  bench.end("web");
+  bench.hub.removePod("web");
+  bench.sync();
+  await bench.reopen();
+  assert.deepEqual(bench.told, ["web uid-web Failed gone"]);
+  bench.store.statuses.ack(bench.store.statuses.latest.current, new Set());
+  assert.deepEqual([bench.told, bench.store.statuses.gone.size], [[], 0]);
+});
+
 test("a pod that is deleted before the node heard of it is ended like any other", async () => {
   await using bench = new Bench();
   bench.hub.put(podObject("web"));
