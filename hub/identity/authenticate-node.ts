@@ -1,5 +1,5 @@
 /** Who is at the other end of a TLS connection: decided by its client certificate, and by nothing else that it sends. */
-import { type KeyObject, X509Certificate } from "node:crypto";
+import { X509Certificate } from "node:crypto";
 import type { TLSSocket } from "node:tls";
 import type { Watch } from "../../protocol/async/watch.ts";
 import { PicoletError } from "../../protocol/errors.ts";
@@ -17,7 +17,8 @@ export interface AuthenticatedNode {
   readonly name: string;
   /** Of the certificate's key, as NodeKeys has it. */
   readonly spkiHash: string;
-  readonly publicKey: KeyObject;
+  /** DER. */
+  readonly certificate: Uint8Array;
   readonly notAfterMs: number;
 }
 
@@ -69,8 +70,7 @@ export class NodeAuthenticator {
     const why = this.#components.refusedNode?.(name);
     if (why !== undefined) throw refusal("NodeRefused", `node ${name} is refused: ${why}`);
     for (const { raw } of path.slice(1, -1)) this.#remember(raw);
-    const { publicKey } = new X509Certificate(own.raw);
-    return { name, spkiHash: hash, publicKey, notAfterMs: own.notAfterMs };
+    return { name, spkiHash: hash, certificate: own.raw, notAfterMs: own.notAfterMs };
   }
 
   #currentAnchors(): readonly Uint8Array[] {

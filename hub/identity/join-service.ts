@@ -1,5 +1,12 @@
 /** Gives boards their certificates: HTTP on the tunnel's own TLS port (protocol/join.ts). */
-import { createHash, randomBytes, sign as signBytes, timingSafeEqual, verify as verifyBytes } from "node:crypto";
+import {
+  createHash,
+  randomBytes,
+  sign as signBytes,
+  timingSafeEqual,
+  verify as verifyBytes,
+  X509Certificate,
+} from "node:crypto";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { TLSSocket } from "node:tls";
 import { joinSignals } from "../../protocol/async/abort.ts";
@@ -235,7 +242,8 @@ export class JoinService {
     const { authenticator, keys, clock, log } = this.#components;
     const old = this.#authenticateForRenewal(authenticator, socket);
     const wanted = checkNodeRequest(textOf(body, "csr"));
-    if (!verifyBytes("sha256", possessionStatement(nonce, wanted.der), old.publicKey, bytesOf(body, "signature"))) {
+    const { publicKey } = new X509Certificate(old.certificate);
+    if (!verifyBytes("sha256", possessionStatement(nonce, wanted.der), publicKey, bytesOf(body, "signature"))) {
       throw new PicoletError("permission_denied", "the request is not signed by the key of the old certificate");
     }
     if (wanted.node !== old.name) {
