@@ -138,6 +138,14 @@ test("ports come from the range, and beyond it no node is served", async (t) => 
   hub.fleet.connect("a", { kubelet: echoPath });
   const port = await hub.port("a");
   assert.ok(port > first && port <= first + 2, `${port}`);
+  hub.fleet.connect("b", { kubelet: echoPath });
+  await hub.port("b");
+  hub.fleet.connect("c", { kubelet: echoPath });
+  while (hub.log.entries.length === 0) await new Promise((resolve) => setImmediate(resolve));
+  assert.equal(hub.log.entries[0]?.message, "cannot listen as the kubelet of a node");
+  assert.equal(hub.log.entries[0]?.fields.node, "c");
+  assert.throws(() => hub.proxy.endpointOf("c"), /cannot tell the kubelet endpoint of node c yet/);
+  assert.equal((await hub.ask("a", "/pods")).status, 200, "the others are served");
 });
 
 test("logs are streamed as they come; refusals have the code that API servers show", async (t) => {
@@ -258,6 +266,29 @@ test("attach over SPDY to a container that speaks in channels: v4 with a status,
     assert.equal(await all(CHANNEL.stdout), "hello you");
     assert.equal(await all(CHANNEL.stderr), "alas");
     assert.equal(JSON.parse(await all(CHANNEL.error)).message, "exit 3");
+  }
+  await idle(hub);
+});
+
+test("whatever a WebSocket client sends, the session ends in order or goes on", async (t) => {
+  const hub = hubOf(t);
+  hub.fleet.connect("a", { attach: parrot });
+  const messages = [
+    ["", Buffer.of(), Buffer.of(9, 1, 2), Buffer.of(255), Buffer.of(255, 7), Buffer.of(4, 0x7b), "text"],
+    [Buffer.alloc(2 * 1024 * 1024)],
+    ["9", "0!!!not base64!!!", "0", "\uffff"],
+  ];
+  for (const protocol of ["v5.channel.k8s.io", "v4.channel.k8s.io", "v4.base64.channel.k8s.io"]) {
+    for (const [index, sent] of messages.entries()) {
+      const socket = await hub.webSocket("a", ATTACH, [protocol]);
+      await once(socket, "open");
+      for (const message of sent) socket.send(message);
+      const tooLong = index === 1;
+      if (!tooLong)
+        socket.send(protocol.includes("base64") ? `0${Buffer.from("x\n").toString("base64")}` : Buffer.from("\0x\n"));
+      const [code] = await once(socket, "close");
+      assert.equal(code, tooLong ? 1009 : 1000, protocol);
+    }
   }
   await idle(hub);
 });

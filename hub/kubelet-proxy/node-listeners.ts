@@ -1,5 +1,4 @@
 import { createServer, type Server, type Socket } from "node:net";
-import { PicoletError } from "../../protocol/errors.ts";
 import type { Log } from "../../protocol/ports.ts";
 
 export interface NodeListenersInit {
@@ -75,14 +74,15 @@ export class NodeListeners implements Disposable {
     let tries = this.#portCount;
     server.on("error", (error: NodeJS.ErrnoException) => {
       tries -= 1;
-      if (error.code === "EADDRINUSE" && this.#init.ports !== undefined && tries > 0) {
-        this.#listen(server);
-        return;
-      }
+      const another = error.code === "EADDRINUSE" && this.#init.ports !== undefined && tries > 0;
+      if (another && this.#listen(server)) return;
       this.#log.error("cannot listen as the kubelet of a node", { node, error });
-      this.close(node);
+      // Tried again when it is asked for, or when another node comes or goes.
+      if (listener.port === undefined) this.close(node);
     });
-    this.#listen(server);
+    if (this.#listen(server)) return;
+    this.#log.error("all ports for kubelet endpoints are taken", { node, ...this.#init.ports });
+    this.close(node);
   }
 
   close(node: string): void {
@@ -102,13 +102,17 @@ export class NodeListeners implements Disposable {
     return ports === undefined ? 1 : ports.last - ports.first + 1;
   }
 
-  #listen(server: Server): void {
+  /** @returns false when no port is left */
+  #listen(server: Server): boolean {
     const { host } = this.#init;
-    server.listen({ port: this.#takePort(), ...(host === undefined ? {} : { host }) });
+    const port = this.#takePort();
+    if (port === undefined) return false;
+    server.listen({ port, ...(host === undefined ? {} : { host }) });
+    return true;
   }
 
-  /** The next of the range that none of our own nodes has. @throws `resource_exhausted` when all are taken */
-  #takePort(): number {
+  /** The next of the range that none of our own nodes has. */
+  #takePort(): number | undefined {
     const { ports } = this.#init;
     if (ports === undefined) return 0;
     for (let tries = this.#portCount; tries > 0; tries -= 1) {
@@ -116,6 +120,6 @@ export class NodeListeners implements Disposable {
       this.#nextPort = port === ports.last ? ports.first : port + 1;
       if (!this.#byPort.has(port)) return port;
     }
-    throw new PicoletError("resource_exhausted", `all ports from ${ports.first} to ${ports.last} are taken by nodes`);
+    return undefined;
   }
 }
