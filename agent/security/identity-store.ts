@@ -96,7 +96,9 @@ export class IdentityStore {
 
   /** `current` is known to work: the one before it goes. */
   worked(): void {
-    if (this.#previous === undefined) return;
+    if (this.#previous === undefined || this.#current === undefined) return;
+    // Where the disk failed in the middle of a change, the one before may be all that is on it.
+    if (this.#folder.read(CURRENT) !== encodeIdentity(this.#current)) return;
     this.#folder.remove(PREVIOUS);
     this.#folder.sync();
     this.#previous = undefined;

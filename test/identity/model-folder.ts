@@ -11,6 +11,7 @@ export class ModelFolder implements DurableFolder {
   #durable: Names;
   #pending: Change[] = [];
   #left: number;
+  #failAt = Number.POSITIVE_INFINITY;
   readonly #survives: () => boolean;
 
   /**
@@ -68,7 +69,14 @@ export class ModelFolder implements DurableFolder {
     this.#pending = [];
   }
 
+  /** The step after so many more fails, that one alone. */
+  failAt(steps: number): void {
+    this.#failAt = steps;
+  }
+
   #step(): void {
+    this.#failAt -= 1;
+    if (this.#failAt === -1) throw new Error("EIO: i/o error");
     if (this.#left <= 0) throw new PowerCut();
     this.#left -= 1;
   }

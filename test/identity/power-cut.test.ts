@@ -77,6 +77,43 @@ test("at least one pair that worked is left, wherever in whatever change the pow
   );
 });
 
+test("a disk that refuses one step, and then no more, costs no identity either", () => {
+  for (let step = 0; step < MAX_STEPS; step += 1) {
+    const world: World = { disk: new Map(), proven: new Set(), next: 0 };
+    live(world, "replace", 1000, () => true);
+    live(world, "worked", 1000, () => true);
+    const folder = new ModelFolder(world.disk, 1000, () => true);
+    const store = new IdentityStore({ folder, log: new RecordedLog() });
+    store.load();
+    const proven = certificateOf(store.current);
+    folder.failAt(step);
+    const [, next] = POOL;
+    assert.ok(next !== undefined);
+    const attempt = (action: Action): void => {
+      try {
+        act(store, action, next);
+      } catch (error) {
+        assert.match(String(error), /EIO/);
+      }
+    };
+    attempt("pending");
+    attempt("replace");
+    // What the agent has is what it connects with, and that works.
+    const used = certificateOf(store.current);
+    attempt("worked");
+    const found = new IdentityStore({
+      folder: new ModelFolder(folder.afterCut(), 1000, () => true),
+      log: new RecordedLog(),
+    });
+    found.load();
+    assert.ok(
+      [found.current, found.previous].some((each) => certificateOf(each) === used),
+      `step ${step}`,
+    );
+    assert.ok(used === proven || used === certificateOf(next));
+  }
+});
+
 test("a disk on which nothing can be changed any more still gives the identity away", () => {
   const world: World = { disk: new Map(), proven: new Set(), next: 0 };
   live(world, "replace", 1000, () => true);
