@@ -3,6 +3,7 @@
  * no agent runs. Real containerd, real components.
  */
 import assert from "node:assert/strict";
+import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { ApiSource } from "../../agent/sources/api-source.ts";
@@ -120,5 +121,33 @@ test("a container pod and a component pod run from the store, are taken over und
   const ends = await offline(node, hub);
   assert.match(ends.join(), /^component uid-w2 (Failed|Succeeded) gone,container uid-c2 (Failed|Succeeded) gone$/);
   await node.start();
+  await node.drain();
+});
+
+test("edgectl apply runs pods, over a kill of the agent too, changes them, and removes them", { skip }, async () => {
+  await using node = nodeWith(containerd);
+  await node.start();
+  edgectl(node, "image", "import", HELLO_COMPONENT, "--name", HELLO_IMAGE);
+  const file = join(node.directory, "pods.json");
+  const apply = (...items: readonly unknown[]): string => {
+    writeFileSync(file, JSON.stringify({ apiVersion: "v1", kind: "List", items }));
+    return edgectl(node, "apply", "-f", file);
+  };
+  const one = { apiVersion: "v1", kind: "Pod" };
+  const container = { ...one, ...(containerPod("container") as object) };
+  assert.equal(apply(container, componentPod("component")), "pod/container-node created\npod/component-node created\n");
+  const bothReady = (pods: ReadonlyMap<string, Pod>): boolean => pods.size === 2 && [...pods.values()].every(isReady);
+  const first = await node.waitForPods("two ready pods", bothReady);
+  assert.equal(first.get("container-node")?.metadata.annotations?.["kubernetes.io/config.source"], "push");
+  await node.kill();
+  await node.start();
+  const again = await node.waitForPods("the same pods", bothReady);
+  assert.deepEqual(identitiesOf(again), identitiesOf(first));
+  assert.equal(apply(container), "pod/container-node unchanged\npod/component-node removed\n");
+  const left = await node.waitForPods("one pod", (pods) => pods.size === 1 && [...pods.values()].every(isReady));
+  assert.equal(containerIdOf(left.get("container-node")), containerIdOf(first.get("container-node")));
+  assert.throws(() => apply(container, { ...one, metadata: { name: "bad" }, spec: { containers: [] } }), /containers/);
+  assert.equal(apply(), "pod/container-node removed\n");
+  await node.waitForPods("no pod", (pods) => pods.size === 0);
   await node.drain();
 });
