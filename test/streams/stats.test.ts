@@ -1,0 +1,72 @@
+/** What a real container uses, read from this machine's own cgroups. */
+import assert from "node:assert/strict";
+import { tmpdir } from "node:os";
+import { test } from "node:test";
+import type { AgentPod } from "../../agent/core/agent-pod.ts";
+import { detectCgroups } from "../../agent/resources/cgroup-hierarchies.ts";
+import { CgroupTree } from "../../agent/resources/cgroup-tree.ts";
+import { UsageStats } from "../../agent/stats/usage-stats.ts";
+import { systemClock } from "../../protocol/async/system-clock.ts";
+import { Bench, desiredPod } from "../../runtime-adapters/contract/conformance-bench.ts";
+import { Containerd, containerdMissing } from "../support/containerd.ts";
+import { CriFixture } from "../support/cri-fixture.ts";
+import { BUSYBOX_IMAGE } from "../support/image-archive.ts";
+import { RecordedLog } from "../support/recorders.ts";
+
+const MIB = 1024 * 1024;
+const BUSY = { image: BUSYBOX_IMAGE, command: ["/bin/sh", "-c", "while :; do :; done"], args: [] };
+
+interface Figures {
+  readonly cpu: { readonly usageNanoCores: number; readonly usageCoreNanoSeconds: number };
+  readonly memory: { readonly workingSetBytes: number; readonly availableBytes: number };
+}
+
+interface Summary {
+  readonly node: Figures & { readonly fs: { readonly capacityBytes: number } };
+  readonly pods: readonly (Figures & {
+    readonly podRef: { readonly name: string };
+    readonly containers: readonly (Figures & { readonly name: string })[];
+    readonly network: { readonly name: string; readonly rxBytes: number };
+  })[];
+}
+
+test("a busy container's CPU, memory and network", { skip: containerdMissing() ?? false }, async (context) => {
+  await using containerd = await Containerd.start();
+  await using fixture = new CriFixture(containerd);
+  const bench = new Bench(fixture, context.signal);
+  const pod = desiredPod(BUSY, { resources: { limits: { memory: "64Mi", cpu: "200m" } } });
+  await bench.createSandbox(pod);
+  await bench.running(pod, (await bench.start(pod, BUSY)).id);
+  const { logDirectory, cgroupParent } = await fixture.preparePod(pod);
+  const { containers } = await bench.inspect(pod);
+  const known: AgentPod = {
+    ...{ desired: pod, status: { phase: "Running" }, terminatingSinceMs: undefined, runtime: "cri" },
+    ...{ containers, logDirectory },
+  };
+  const hierarchies = await detectCgroups();
+  const tree = new CgroupTree({ log: new RecordedLog(), clock: systemClock }, { hierarchies });
+  const cgroups = { kind: hierarchies.kind, read: tree.read.bind(tree) };
+  const stats = new UsageStats(
+    { cgroups, pods: () => [known], podCgroup: () => cgroupParent, clock: systemClock },
+    { nodeName: "edge-1", rootDir: tmpdir(), startedAt: new Date() },
+  );
+  const { node, pods } = (await stats.summary({ onlyCpuAndMemory: false }, context.signal)) as Summary;
+  assert.ok(node.cpu.usageNanoCores > 0 && node.fs.capacityBytes > MIB);
+  const [seen] = pods;
+  assert.equal(seen?.podRef.name, pod.pod.metadata.name);
+  const [main] = seen.containers;
+  assert.equal(main?.name, "main");
+  // It is held to a fifth of a core, of which a busy machine may give it less.
+  assert.ok(
+    main.cpu.usageNanoCores > 20_000_000 && main.cpu.usageNanoCores < 300_000_000,
+    `${main.cpu.usageNanoCores}`,
+  );
+  assert.ok(seen.cpu.usageCoreNanoSeconds >= main.cpu.usageCoreNanoSeconds);
+  assert.ok(main.memory.workingSetBytes > 10_000 && main.memory.availableBytes < 64 * MIB);
+  assert.equal(seen.network.name, "eth0");
+  const metrics = [...(await stats.resourceMetrics())].join("");
+  assert.match(
+    metrics,
+    /container_cpu_usage_seconds_total\{container="main",namespace="default",pod="conformance"\} 0?\.\d+ \d+/,
+  );
+});
