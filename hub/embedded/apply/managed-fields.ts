@@ -113,7 +113,6 @@ export function trackUpdate(
   const own = managers.find(isOwn)?.fields ?? new FieldSet();
   for (const each of managers) {
     for (const path of removed) each.fields.remove(path);
-    if (!isOwn(each)) for (const path of changed) each.fields.remove(path);
   }
   for (const path of changed) own.add(path);
   const entry: Manager = {
@@ -141,7 +140,7 @@ export function adoptLive(models: ModelSource, definition: ResourceDefinition, l
 }
 
 interface Comparison {
-  /** Places that are new or have another value. */
+  /** Places that are new or have another value; the latter are among `removed` too. */
   readonly changed: readonly (readonly string[])[];
   readonly removed: readonly (readonly string[])[];
 }

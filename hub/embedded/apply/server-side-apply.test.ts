@@ -75,7 +75,11 @@ test("what was there before the first apply has a manager of its own", async () 
 
 test("an edit takes a field over from who applied it", async () => {
   await apply("edited", "one", config("edited", { a: "1" }));
-  await server.expect(200, "PATCH", `${MAPS}/edited?fieldManager=editor`, { body: { data: { a: "2" } }, type: MERGE });
+  const after = await server.expect(200, "PATCH", `${MAPS}/edited?fieldManager=editor`, {
+    body: { data: { a: "2" } },
+    type: MERGE,
+  });
+  assert.deepEqual(managers(after), { "editor Update": { "f:data": { "f:a": {} } } });
   const refused = await apply("edited", "one", config("edited", { a: "1" }));
   assert.match(String(refused.body.message), /conflict with "editor" using v1: \.data\.a/);
 });

@@ -352,7 +352,10 @@ test("only who may impersonate acts as somebody else", async () => {
       roleRef: { kind: "ClusterRole", name: "i", apiGroup: "rbac.authorization.k8s.io" },
     },
   });
-  assert.equal((await review("joe", headers)).status, 403, "the group is not granted with the user");
+  const withGroup = { "impersonate-user": "ann", "impersonate-group": "system:masters" };
+  const group = await review("joe", withGroup);
+  assert.equal(group.status, 403, "the group is not granted with the user");
+  assert.match(group.text, /groups \\"system:masters\\" is forbidden/);
   // ann herself may not ask who she is here: there are no roles but ours.
   assert.match((await review("joe", { "impersonate-user": "ann" })).text, /User \\"ann\\" cannot create/);
 });

@@ -379,6 +379,11 @@ test("a bound pod is deleted with grace, an unbound one at once", async () => {
   const shorter = await server.expect(200, "DELETE", `${PODS}/bound`, { body: { gracePeriodSeconds: 5 } });
   assert.equal(meta(shorter).deletionGracePeriodSeconds, 5);
   await server.expect(200, "DELETE", `${PODS}/bound?gracePeriodSeconds=0`);
+
+  await server.expect(201, "POST", PODS, { body: pod("slow", { terminationGracePeriodSeconds: 20, nodeName: "n1" }) });
+  await server.expect(200, "DELETE", `${PODS}/slow?gracePeriodSeconds=60`);
+  const same = await server.expect(200, "DELETE", `${PODS}/slow`);
+  assert.equal(meta(same).deletionGracePeriodSeconds, 60, "only who names a time changes it");
   await server.expect(404, "GET", `${PODS}/bound`);
 });
 
