@@ -7,6 +7,7 @@ import { type Change, Reflector } from "../kubernetes/reflector.ts";
 import { RetryDelay } from "../kubernetes/retry-delay.ts";
 import { DataCache, isDataKey } from "./data-cache.ts";
 import { DesiredNode } from "./desired-node.ts";
+import { Freshness } from "./freshness.ts";
 import {
   nodeOf,
   type StoredNode,
@@ -24,6 +25,8 @@ const MOST_RETRY = seconds(10);
 export interface FleetCacheInit {
   /** Value of the label picolet.io/hub. */
   readonly hub: string;
+  /** Whether a node may have been told more by another replica. */
+  readonly hasReplicas: boolean;
   /** A pod or the Node of a connected node has changed, or has come with the connection. */
   readonly onPod: (node: string, path: string, before: WholePod | undefined, after: WholePod | undefined) => void;
   readonly onNode: (node: string, after: StoredNode | undefined) => void;
@@ -42,6 +45,8 @@ interface Connected {
   readonly held: Set<string>;
   /** Whether what was kept as a stub is being read. */
   isPromoting: boolean;
+  /** Whether it is not sure yet that nothing is missing which another replica has told the node. */
+  isStale: boolean;
   isDirty: boolean;
 }
 
@@ -51,6 +56,7 @@ export class FleetCache {
   readonly data: DataCache;
   readonly #components: Components;
   readonly #init: FleetCacheInit;
+  readonly #freshness: Freshness;
   readonly #connected = new Map<string, Connected>();
   readonly #life = new AbortController();
 
@@ -75,6 +81,7 @@ export class FleetCache {
       },
       onChange: (change) => this.#podChanged(change),
     });
+    this.#freshness = new Freshness(components, { pods: this.pods, onFresh: (node) => this.#isFresh(node) });
     this.data = new DataCache(components, {
       readerOf: (key) => this.#readerOf(key),
       isNamed: (key) => this.pods.store.keysBy("reference", key).size > 0,
@@ -82,6 +89,13 @@ export class FleetCache {
         for (const path of this.pods.store.keysBy("reference", key)) this.#touch(this.pods.store.get(path)?.node);
       },
     });
+  }
+
+  #isFresh(node: string): void {
+    const connected = this.#connected.get(node);
+    if (connected === undefined) return;
+    connected.isStale = false;
+    this.#touch(node);
   }
 
   get isSynced(): boolean {
@@ -103,12 +117,20 @@ export class FleetCache {
 
   [Symbol.dispose](): void {
     this.#life.abort();
+    this.#freshness[Symbol.dispose]();
     this.data[Symbol.dispose]();
   }
 
   connect(node: string): DesiredNode {
     const desired = new DesiredNode();
-    this.#connected.set(node, { desired, held: new Set(), isPromoting: false, isDirty: false });
+    this.#connected.set(node, {
+      desired,
+      held: new Set(),
+      isPromoting: false,
+      isStale: this.#init.hasReplicas,
+      isDirty: false,
+    });
+    if (this.#init.hasReplicas) this.#freshness.check(node);
     for (const path of this.pods.store.keysBy("node", node)) {
       const pod = this.pods.store.get(path);
       if (pod?.kind === "whole") for (const key of pod.references) this.data.want(key);
@@ -186,6 +208,7 @@ export class FleetCache {
   }
 
   #podChanged({ key: path, before, after }: Change<StoredPod>): void {
+    this.#freshness.podChanged(path, after?.resourceVersion);
     const [old, now] = [wholeOf(before), wholeOf(after)];
     if (old !== undefined) for (const key of old.references) if (now === undefined) this.data.release(key);
     if (old !== undefined && old.node !== now?.node) this.#podMoved(path, old, undefined);
@@ -231,7 +254,7 @@ export class FleetCache {
       for (const each of found) if (typeof each !== "string") hashes.set(each.key, each.hash);
     }
     const wasSynced = connected.desired.watch.current.synced;
-    const isWhole = this.isSynced && !connected.isPromoting && !isLoading;
+    const isWhole = this.isSynced && !connected.isPromoting && !connected.isStale && !isLoading;
     connected.desired.update(hashes, wasSynced || isWhole);
   }
 

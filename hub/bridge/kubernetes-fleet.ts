@@ -21,6 +21,11 @@ const DEFAULT_AWAY_AFTER = seconds(30);
 export interface KubernetesFleetInit {
   /** Value of the label picolet.io/hub; replicas of one hub share it. */
   readonly hub: string;
+  /**
+   * Whether other replicas serve the same nodes (default true). Then each connection costs a list of the node's pods, or of
+   * all pods when many come together, to be sure that this one is not behind another.
+   */
+  readonly hasReplicas?: boolean;
   readonly leaseDuration?: Millis;
   readonly renewInterval?: Millis;
   readonly awayAfter?: Millis;
@@ -67,6 +72,7 @@ export class KubernetesFleet implements FleetBackend, Component {
     this.#wheel = new TimerWheel(components.clock);
     this.#cache = new FleetCache(components, {
       hub: init.hub,
+      hasReplicas: init.hasReplicas ?? true,
       onPod: (node, path, before, after) => this.#sessions.get(node)?.podChanged(path, before, after),
       onNode: (node, after) => this.#sessions.get(node)?.nodeChanged(after),
     });

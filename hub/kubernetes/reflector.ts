@@ -65,6 +65,7 @@ export class Reflector<T extends Kept> implements Component {
   readonly #synced = new WatchSource(false);
   readonly #problem = new WatchSource("");
   #resourceVersion: string | undefined;
+  #reopen: (() => void) | undefined;
   /** Watches in a row in which nothing came. */
   #silences = 0;
 
@@ -105,6 +106,11 @@ export class Reflector<T extends Kept> implements Component {
 
   async [Symbol.asyncDispose](): Promise<void> {
     // Nothing outlives run().
+  }
+
+  /** Ends the watch that is open, which may be deaf, and goes on from the last version. */
+  reopen(): void {
+    this.#reopen?.();
   }
 
   /** An object that was read by other means, of the version in the store or a newer one: trimmed anew. */
@@ -148,6 +154,11 @@ export class Reflector<T extends Kept> implements Component {
     const { type, selection } = this.#init;
     const startedAt = this.#clock.monotonic();
     using life = joinSignals(signal);
+    let isReopened = false;
+    this.#reopen = () => {
+      isReopened = true;
+      life.abort();
+    };
     const watchdog = new Watchdog(this.#clock, this.#init.silence ?? DEFAULT_SILENCE, life.signal, () => life.abort());
     try {
       const events = this.#client.watch(type, { ...selection, resourceVersion }, life.signal);
@@ -161,9 +172,11 @@ export class Reflector<T extends Kept> implements Component {
     } catch (error) {
       if (signal.aborted) throw error;
       if (isPicoletError(error) && error.reason === "Expired") return { kind: "relist", why: "Expired" };
+      if (isReopened) return { kind: "resume", error: undefined };
       if (!watchdog.hasBarked) return { kind: "resume", error };
       return this.#fellSilent();
     } finally {
+      this.#reopen = undefined;
       life.abort();
     }
     const lived = this.#clock.monotonic() - startedAt;

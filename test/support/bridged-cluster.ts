@@ -4,12 +4,20 @@ import { join } from "node:path";
 import { parseAllDocuments } from "yaml";
 import { KubernetesFleet, type KubernetesFleetInit } from "../../hub/bridge/kubernetes-fleet.ts";
 import type { NodeBackend } from "../../hub/core/fleet.ts";
-import { type KubeClient, type KubeObject, PODS, type ResourceType } from "../../hub/core/kube-client.ts";
+import {
+  type KubeClient,
+  type KubeObject,
+  type ListOptions,
+  PODS,
+  type ResourceType,
+  type WatchEvent,
+} from "../../hub/core/kube-client.ts";
 import { type ClusterAccess, fixedAccess } from "../../hub/kubernetes/cluster-access.ts";
 import { HttpKubeClient } from "../../hub/kubernetes/http-kube-client.ts";
 import { KubeTransport } from "../../hub/kubernetes/kube-transport.ts";
 import { loadKubeconfigAccess } from "../../hub/kubernetes/kubeconfig-access.ts";
 import { systemClock } from "../../protocol/async/system-clock.ts";
+import type { Watch } from "../../protocol/async/watch.ts";
 import { isPicoletError } from "../../protocol/errors.ts";
 import type { NodeReportContent } from "../../protocol/tunnel/messages.ts";
 import { EmbeddedCluster } from "./embedded-cluster.ts";
@@ -113,6 +121,11 @@ export class BridgedCluster implements AsyncDisposable {
     return await new Replica(new RecordingKubeClient(this.hub, calls), init).ready();
   }
 
+  /** One that hears of pods only when `gate` is open. */
+  async laggingReplica(gate: Watch<boolean>): Promise<Replica> {
+    return await new Replica(lagging(this.hub, gate), {}).ready();
+  }
+
   #open(access: ClusterAccess): HttpKubeClient {
     const transport = new KubeTransport({ access, clock: systemClock, random: seededRandom(2) });
     this.#transports.push(transport);
@@ -191,6 +204,25 @@ export class BridgedCluster implements AsyncDisposable {
     for (const transport of this.#transports) await transport[Symbol.asyncDispose]();
     await this.#end();
   }
+}
+
+function lagging(client: KubeClient, gate: Watch<boolean>): KubeClient {
+  async function* watch(type: ResourceType, options: ListOptions, signal: AbortSignal): AsyncGenerator<WatchEvent> {
+    for await (const event of client.watch(type, options, signal)) {
+      if (type === PODS) for await (const isOpen of gate.changes(signal)) if (isOpen) break;
+      yield event;
+    }
+  }
+  return {
+    get: (...args) => client.get(...args),
+    list: (...args) => client.list(...args),
+    create: (...args) => client.create(...args),
+    update: (...args) => client.update(...args),
+    patch: (...args) => client.patch(...args),
+    delete: (...args) => client.delete(...args),
+    as: (...args) => client.as(...args),
+    watch,
+  };
 }
 
 /** What an agent says of its node. */

@@ -24,28 +24,59 @@ export interface RecordedCall {
   readonly name: string;
 }
 
+interface Waiter<T> {
+  readonly isMeant: (item: T) => boolean;
+  readonly wake: () => void;
+}
+
 export class CallLog {
   readonly all: RecordedCall[] = [];
-  readonly #waiting = new Set<{ readonly isMeant: (call: RecordedCall) => boolean; readonly wake: () => void }>();
+  /** What the one who watches has been given and has come back from, by `resource/namespace/name`; undefined: deleted. */
+  readonly #taken = new Map<string, KubeObject | undefined>();
+  readonly #calls = new Set<Waiter<RecordedCall>>();
+  readonly #events = new Set<Waiter<string>>();
 
   record(call: RecordedCall): void {
     this.all.push(call);
-    for (const each of this.#waiting) if (each.isMeant(call)) each.wake();
+    for (const each of this.#calls) if (each.isMeant(call)) each.wake();
+  }
+
+  took(type: ResourceType, event: WatchEvent): void {
+    if (event.type === "BOOKMARK") return;
+    const { namespace = "", name } = event.object.metadata;
+    const key = `${type.plural}/${namespace}/${name}`;
+    this.#taken.set(key, event.type === "DELETED" ? undefined : event.object);
+    for (const each of this.#events) if (each.isMeant(key)) each.wake();
   }
 
   /** Resolves with the next such call. */
   next(isMeant: (call: RecordedCall) => boolean): Promise<void> {
-    return new Promise((resolve) => {
-      const entry = {
-        isMeant,
-        wake: (): void => {
-          this.#waiting.delete(entry);
-          resolve();
-        },
-      };
-      this.#waiting.add(entry);
-    });
+    return added(this.#calls, isMeant);
   }
+
+  /** Resolves when whoever watches has taken in an object that is as wanted. */
+  async untilTaken(
+    type: ResourceType,
+    namespace: string,
+    name: string,
+    isReached: (object: KubeObject | undefined) => boolean,
+  ): Promise<void> {
+    const key = `${type.plural}/${namespace}/${name}`;
+    while (!this.#taken.has(key) || !isReached(this.#taken.get(key))) await added(this.#events, (each) => each === key);
+  }
+}
+
+function added<T>(waiters: Set<Waiter<T>>, isMeant: (item: T) => boolean): Promise<void> {
+  return new Promise((resolve) => {
+    const waiter: Waiter<T> = {
+      isMeant,
+      wake: () => {
+        waiters.delete(waiter);
+        resolve();
+      },
+    };
+    waiters.add(waiter);
+  });
 }
 
 export class RecordingKubeClient implements KubeClient {
@@ -73,9 +104,12 @@ export class RecordingKubeClient implements KubeClient {
     return this.#client.list(type, options, signal);
   }
 
-  watch(type: ResourceType, options: ListOptions, signal: AbortSignal): AsyncIterable<WatchEvent> {
+  async *watch(type: ResourceType, options: ListOptions, signal: AbortSignal): AsyncGenerator<WatchEvent> {
     this.#record("watch", type, options.namespace ?? "", "");
-    return this.#client.watch(type, options, signal);
+    for await (const event of this.#client.watch(type, options, signal)) {
+      yield event;
+      this.calls.took(type, event);
+    }
   }
 
   create(
