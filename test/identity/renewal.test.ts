@@ -264,6 +264,21 @@ test("what a hub says of the time is believed only once it is known, and only wi
   assert.ok(Math.abs(board.clock.wall().getTime() - START_MS) < 1000);
 });
 
+test("the time is written down every six hours, not with every word of the hub's", async () => {
+  await using hub = await TestHub.open();
+  await using board = new TestBoard({ hub, token: await hub.token() });
+  await board.joined();
+  await board.idle();
+  const floor = (): number => Number(readFileSync(join(board.folder, "time-floor"), "utf8").split(" ")[0]);
+  const first = floor();
+  for (let minutes = 0; minutes <= 720; minutes += 30) {
+    board.identity.observeTime(START_MS + minutes * 60_000, 10);
+    await board.machine.settle();
+    const hours = (floor() - first) / 3_600_000;
+    assert.ok(minutes <= 360 ? hours < 0.1 : hours >= 6 && hours < 12.1, `${minutes} ${hours}`);
+  }
+});
+
 test("a change of the hub's CA reaches boards that are connected, those that were away, and those with the old hash", async () => {
   await using hub = await TestHub.open();
   using disk = new TempFolder();
