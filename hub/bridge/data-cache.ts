@@ -5,7 +5,7 @@
  */
 import { describeError, isCancelled, isPicoletError } from "../../protocol/errors.ts";
 import { type Clock, type Log, millis, type Random, seconds } from "../../protocol/ports.ts";
-import { type ObjectKey, objectKey } from "../../protocol/tunnel/messages.ts";
+import type { ObjectKey } from "../../protocol/tunnel/messages.ts";
 import {
   CONFIG_MAPS,
   type KubeClient,
@@ -181,5 +181,3 @@ function partsOf(key: ObjectKey): { readonly type: ResourceType; readonly ref: O
 }
 
 export const isDataKey = (key: ObjectKey): boolean => key.startsWith("Secret/") || key.startsWith("ConfigMap/");
-
-export const podKey = (namespace: string, name: string): ObjectKey => objectKey("Pod", namespace, name);

@@ -7,7 +7,15 @@ import { sha256 } from "../tunnel/sha256.ts";
 
 /** What one connected node is to have, as keys and hashes. */
 export class DesiredNode {
-  readonly #set = new WatchSource<DesiredSet>({ synced: false, revision: 0, digest: EMPTY_DIGEST, hashes: new Map() });
+  readonly #nextRevision: () => number;
+  readonly #set: WatchSource<DesiredSet>;
+
+  /** @param nextRevision above all that were given out in this life of the hub: a node's sessions come and go within it */
+  constructor(nextRevision: () => number) {
+    this.#nextRevision = nextRevision;
+    const revision = nextRevision();
+    this.#set = new WatchSource<DesiredSet>({ synced: false, revision, digest: EMPTY_DIGEST, hashes: new Map() });
+  }
 
   get watch(): Watch<DesiredSet> {
     return this.#set;
@@ -26,6 +34,6 @@ export class DesiredNode {
       if (old === undefined || !equalBytes(old, hash)) digest = digestWith(sha256, digest, { key, hash });
     }
     if (synced === before.synced && digest === before.digest) return;
-    this.#set.set({ synced, revision: before.revision + 1, digest, hashes });
+    this.#set.set({ synced, revision: this.#nextRevision(), digest, hashes });
   }
 }

@@ -59,6 +59,8 @@ export class FleetCache {
   readonly #freshness: Freshness;
   readonly #connected = new Map<string, Connected>();
   readonly #life = new AbortController();
+  /** Of all nodes together: each sees its own grow. */
+  #revision = 0;
 
   constructor(components: Components, init: FleetCacheInit) {
     this.#components = components;
@@ -122,7 +124,10 @@ export class FleetCache {
   }
 
   connect(node: string): DesiredNode {
-    const desired = new DesiredNode();
+    const desired = new DesiredNode(() => {
+      this.#revision += 1;
+      return this.#revision;
+    });
     this.#connected.set(node, {
       desired,
       held: new Set(),

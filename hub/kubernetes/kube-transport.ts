@@ -81,10 +81,6 @@ export class KubeTransport implements AsyncDisposable {
     this.#bucket = new TokenBucket(components.clock, init.rate ?? DEFAULT_RATE);
   }
 
-  get clock(): Clock {
-    return this.#clock;
-  }
-
   /** @returns the answer's JSON. @throws as `KubeClient` says */
   send(call: KubeCall, signal: AbortSignal): Promise<unknown> {
     const timeout = this.#init.requestTimeout ?? DEFAULT_REQUEST_TIMEOUT;
