@@ -3,6 +3,7 @@ import type { Component } from "../../../protocol/async/component.ts";
 import type { Watch } from "../../../protocol/async/watch.ts";
 import { describeError, isCancelled, isPicoletError } from "../../../protocol/errors.ts";
 import { type Clock, type Log, type Millis, millis, type Random, seconds } from "../../../protocol/ports.ts";
+import { DueQueue } from "./due-queue.ts";
 
 /** A conflict is over as soon as the cache has caught up; anything else waits longer each time. */
 const FIRST_RETRY = millis(50);
@@ -39,6 +40,7 @@ export class ReconcileLoop implements Component {
   readonly #init: ReconcileLoopInit;
   readonly #states = new Map<string, KeyState>();
   readonly #queue = new Set<string>();
+  readonly #due = new DueQueue();
   readonly #failures = new Map<string, number>();
   readonly #alarm: Alarm;
   readonly #running = new Set<Promise<void>>();
@@ -77,6 +79,7 @@ export class ReconcileLoop implements Component {
     const dueMs = this.#clock.monotonic() + delay;
     if (state === undefined || (state.kind === "waiting" && state.dueMs > dueMs)) {
       this.#states.set(key, { kind: "waiting", dueMs });
+      this.#due.push(key, dueMs);
       this.#alarm.set(delay);
     }
   }
@@ -148,14 +151,13 @@ export class ReconcileLoop implements Component {
 
   #queueDue(): void {
     const now = this.#clock.monotonic();
-    let next: number | undefined;
-    for (const [key, state] of this.#states) {
-      if (state.kind !== "waiting") continue;
-      if (state.dueMs <= now) {
-        this.#states.set(key, { kind: "queued" });
-        this.#queue.add(key);
-      } else next = Math.min(next ?? state.dueMs, state.dueMs);
+    for (let entry = this.#due.pop(now); entry !== undefined; entry = this.#due.pop(now)) {
+      const state = this.#states.get(entry.key);
+      if (state?.kind !== "waiting" || state.dueMs !== entry.dueMs) continue;
+      this.#states.set(entry.key, { kind: "queued" });
+      this.#queue.add(entry.key);
     }
+    const next = this.#due.nextDueMs;
     if (next !== undefined) this.#alarm.set(millis(next - now));
   }
 }

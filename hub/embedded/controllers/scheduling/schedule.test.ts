@@ -45,7 +45,10 @@ const requesting = (requests: Readonly<Record<string, string>>): Pod =>
   podWith({}, {}, { resources: { requests, limits: requests } });
 
 const decide = (pod: Pod, nodes: readonly NodeInfo[], more: Partial<ScheduleInput> = {}): string => {
-  const decision = schedule({ pod, nodes, namespaceLabels: () => ({}), ...more }, seededRandom(1));
+  const decision = schedule(
+    { pod, nodes: new Map(nodes.map((info) => [info.node.metadata.name, info])), namespaceLabels: () => ({}), ...more },
+    seededRandom(1),
+  );
   return decision.kind === "fits" ? decision.node : decision.message;
 };
 

@@ -18,7 +18,7 @@ export type Decision =
 
 export interface ScheduleInput {
   readonly pod: Pod;
-  readonly nodes: readonly NodeInfo[];
+  readonly nodes: ReadonlyMap<string, NodeInfo>;
   readonly namespaceLabels: NamespaceLabels;
   /** Why no node at all can take it (a volume claim that is missing or not bound), else undefined. */
   readonly obstacle?: string | undefined;
@@ -28,7 +28,8 @@ export interface ScheduleInput {
 
 /** @param random which of the best, where there are several */
 export function schedule(input: ScheduleInput, random: Random): Decision {
-  const { pod, nodes } = input;
+  const { pod } = input;
+  const nodes = [...input.nodes.values()];
   if (nodes.length === 0) return { kind: "unschedulable", message: "no nodes available to schedule pods" };
   const total = nodes.length;
   if (input.obstacle !== undefined) {
@@ -42,7 +43,7 @@ export function schedule(input: ScheduleInput, random: Random): Decision {
   };
   // The pod of a DaemonSet has one node to go to; the others are looked at only to say why not.
   const name = namedNode(pod.spec);
-  const named = name === undefined ? undefined : nodes.find(({ node }) => node.metadata.name === name);
+  const named = name === undefined ? undefined : input.nodes.get(name);
   if (named !== undefined && problemsOf(named, checks).length === 0) {
     return { kind: "fits", node: named.node.metadata.name };
   }

@@ -195,7 +195,7 @@ export class Scheduler implements Component {
     const decision = schedule(
       {
         pod,
-        nodes: [...this.#nodes.values()],
+        nodes: this.#nodes,
         namespaceLabels: (namespace) => this.#caches.namespaces.get(namespace)?.metadata.labels,
         ...volumeRules(pod, this.#caches),
       },
