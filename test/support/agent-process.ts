@@ -1,5 +1,5 @@
 /** The real agent as a process of its own, as a user starts it: `dist/bin/picolet` with a configuration file. */
-import { type ChildProcess, spawn } from "node:child_process";
+import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
 import {
   existsSync,
@@ -15,6 +15,7 @@ import {
 import type { IncomingMessage } from "node:http";
 import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
+import { mountPointsWithin, parseMountInfo } from "../../agent/core/mount-info.ts";
 import type { EventObject, StatusAnswer, WatchLine } from "../../protocol/local-api.ts";
 import type { Pod } from "../../protocol/pod.ts";
 import { byName, followPods, linesOf, type PodsByName, requestAgent, textOf } from "../../scripts/follow-pods.ts";
@@ -255,6 +256,11 @@ export class AgentNode implements AsyncDisposable {
     const left = this.runnerPids();
     for (const pid of left) process.kill(pid, "SIGKILL");
     if (left.length === 0 && this.podCgroups().length === 0) removeCgroups(this.cgroupRoot);
+    for (const target of mountPointsWithin(
+      parseMountInfo(readFileSync("/proc/self/mountinfo", "utf8")),
+      this.directory,
+    ))
+      execFileSync("umount", [target]);
     rmSync(this.directory, { recursive: true, force: true });
   }
 }
