@@ -25,7 +25,8 @@ class Pipe implements Connection, Link {
   peer: Pipe | undefined;
   #listener: ConnectionListener | undefined;
   #isClosed = false;
-  #lastAt = 0;
+  #lastAt = -1;
+  #tasks: (() => void)[] = [];
 
   constructor(network: VirtualNetwork, life: AbortSignal) {
     this.#network = network;
@@ -62,14 +63,22 @@ class Pipe implements Connection, Link {
     this.#listener?.onClosed(new PicoletError("unavailable", message, { retryable: true }));
   }
 
+  /** What is sent in one moment arrives in one piece, as over TCP. */
   #later(task: () => void): void {
-    const { clock, latencyMs } = this.#network;
+    const { clock, latencyMs, isSilent } = this.#network;
+    if (isSilent) return;
     const at = Math.max(this.#lastAt, clock.monotonic() + latencyMs);
+    if (at === this.#lastAt && this.#tasks.length > 0) {
+      this.#tasks.push(task);
+      return;
+    }
     this.#lastAt = at;
-    const isLost = this.#network.isSilent;
+    const tasks: (() => void)[] = [task];
+    this.#tasks = tasks;
     clock.sleep(millis(at - clock.monotonic()), this.#life).then(
       () => {
-        if (!isLost && !this.#network.isSilent) task();
+        if (this.#tasks === tasks) this.#tasks = [];
+        if (!this.#network.isSilent) for (const each of tasks) each();
       },
       () => undefined,
     );
@@ -86,6 +95,8 @@ export class VirtualNetwork implements Dialer, NetworkChanges, Disposable {
   isSilent = false;
   /** Dials fail at once with this. */
   problem: string | undefined;
+  /** The hub does not take the node's certificate. */
+  refuses = false;
   readonly dials: { readonly atMs: number; readonly host: string }[] = [];
   readonly connections: Pipe[] = [];
   readonly #life = new AbortController();
@@ -100,6 +111,7 @@ export class VirtualNetwork implements Dialer, NetworkChanges, Disposable {
   async dial({ host }: HubAddress, _credentials: NodeCredentials, signal: AbortSignal): Promise<Connection> {
     this.dials.push({ atMs: this.clock.monotonic(), host });
     const hub = this.hubs.get(host);
+    if (this.refuses) throw new TunnelError("permission_denied", "cannot open a tunnel", { isRefusal: true });
     if (this.problem !== undefined || hub === undefined) {
       throw new TunnelError("unavailable", "cannot connect", { cause: new Error(this.problem ?? `no host ${host}`) });
     }
