@@ -269,6 +269,10 @@ test("exec: refusals say why", async () => {
   await assert.rejects(node.open("portForward", forward), rejectedWith("unavailable", 'pod "web" is not running'));
   node.stream = async () => ({ kind: "upgrade", host: "127.0.0.1", port: 1, path: "/exec/x" });
   await assert.rejects(node.open("exec", exec), rejectedWith("invalid", /can be upgraded/));
+  for (const header of ["SPDY/3.1\r\nx-more: 1", "ünï", "x".repeat(600)]) {
+    const smuggled = node.open("exec", { ...exec, upgrade: { Upgrade: header } });
+    await assert.rejects(smuggled, rejectedWith("invalid", /upgrade header "Upgrade" is not proper/));
+  }
   const upgrade = { upgrade: "SPDY/3.1" };
   await assert.rejects(
     node.open("exec", { ...exec, upgrade }),

@@ -335,6 +335,20 @@ test("a client that vanishes takes its stream along", async (t) => {
   assert.equal(hub.proxy.connections, 0);
 });
 
+test("a handshake that fails after the node has accepted leaves no stream behind", async (t) => {
+  const hub = hubOf(t);
+  hub.fleet.connect("a", { attach: parrot });
+  for (const headers of [
+    { connection: "Upgrade", upgrade: "websocket", "sec-websocket-protocol": "v4.channel.k8s.io" },
+    { connection: "Upgrade", upgrade: "websocket", "sec-websocket-protocol": "v9.channel.k8s.io" },
+    { connection: "Upgrade", upgrade: "SPDY/3.1", "x-stream-protocol-version": "v9.channel.k8s.io" },
+  ]) {
+    const { status } = await hub.ask("a", ATTACH, { headers });
+    assert.ok(status === 400 || status === 403, `${status}`);
+  }
+  await idle(hub);
+});
+
 test("a node that answers nonsense is told so", async (t) => {
   const hub = hubOf(t);
   const answers = (reply: unknown) => (stream: IncomingStream) => void stream.accept(reply);
