@@ -121,7 +121,7 @@ export async function openEmbeddedCluster(
   await makeNamespace(client, signal);
   const controllers = embeddedControllers(
     { client, clock, random, log },
-    { definitions, caPem: serving.current.caBundle, issuer: issuerOf(ca, clock, init.nodeCertificateDuration) },
+    { definitions, caBundle: clientCa, issuer: issuerOf(ca, clock, init.nodeCertificateDuration) },
   );
   return {
     components: [ca, server, followTls(server, serving, writeKubeconfig), ...controllers],

@@ -18,6 +18,7 @@ import {
 } from "../../hub/identity/certificate-authority.ts";
 import type { Component } from "../../protocol/async/component.ts";
 import { systemClock } from "../../protocol/async/system-clock.ts";
+import { WatchSource } from "../../protocol/async/watch.ts";
 import { isCancelled } from "../../protocol/errors.ts";
 import type { Clock, Random } from "../../protocol/ports.ts";
 import { type KubectlVersion, kubectlPath } from "../../scripts/install-kubectl.ts";
@@ -52,7 +53,7 @@ export class EmbeddedCluster implements AsyncDisposable {
   readonly #clock: Clock;
   readonly #random: Random;
   readonly #folder = new TempFolder();
-  readonly #caPem: string;
+  readonly caBundle: WatchSource<string>;
   readonly #issuer: CertificateIssuer;
   readonly #definitions;
   readonly #life = new AbortController();
@@ -66,7 +67,7 @@ export class EmbeddedCluster implements AsyncDisposable {
     this.#random = init.random ?? seededRandom(1);
     const authority = makeAuthority("test", { days: 1, now: new Date() });
     const pair = makeServerPair(authority, ["127.0.0.1", "localhost"], { days: 1, now: new Date() });
-    this.#caPem = authority.certificate;
+    this.caBundle = new WatchSource(authority.certificate);
     this.#issuer = {
       read(pem) {
         const { subject, extensions } = readRequest(pem);
@@ -90,7 +91,7 @@ export class EmbeddedCluster implements AsyncDisposable {
         definitions: this.#definitions,
         address: "127.0.0.1",
         port: 0,
-        tls: { certificate: pair.certificate, privateKey: pair.privateKey, clientCa: this.#caPem },
+        tls: { certificate: pair.certificate, privateKey: pair.privateKey, clientCa: this.caBundle.current },
         version: "test",
         issuer: "https://kubernetes.default.svc",
         tokens: [{ token: TOKEN, user: ADMIN.name, groups: ["system:masters"] }],
@@ -109,7 +110,7 @@ export class EmbeddedCluster implements AsyncDisposable {
 
   async serve(): Promise<void> {
     const port = await this.server.listen();
-    writeFileSync(this.kubeconfig, kubeconfigText(port, this.#caPem));
+    writeFileSync(this.kubeconfig, kubeconfigText(port, this.caBundle.current));
     void this.server.run(this.#life.signal);
     await ensureInitialObjects(this.client, this.#life.signal);
     this.startControllers();
@@ -123,7 +124,7 @@ export class EmbeddedCluster implements AsyncDisposable {
     const stop = new AbortController();
     const components = embeddedControllers(
       { client: this.#controllersClient, clock: this.#clock, random: this.#random, log: this.log },
-      { definitions: this.#definitions, caPem: this.#caPem, issuer: this.#issuer },
+      { definitions: this.#definitions, caBundle: this.caBundle, issuer: this.#issuer },
     );
     const run = async (each: Component): Promise<void> => {
       try {

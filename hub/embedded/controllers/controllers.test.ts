@@ -252,6 +252,9 @@ describe("namespaces", () => {
     assert.notEqual(await world.get(SERVICE_ACCOUNTS, account), undefined);
     const map = await world.get(CONFIG_MAPS, ca);
     assert.match(JSON.stringify(map?.data), /ca.crt.*BEGIN CERTIFICATE/);
+    world.cluster.caBundle.set("another CA");
+    await world.settle();
+    assert.deepEqual((await world.get(CONFIG_MAPS, ca))?.data, { "ca.crt": "another CA" });
   });
 
   test("one that is deleted is emptied, says what it waits for, and goes", async () => {

@@ -1,4 +1,5 @@
 import type { Component } from "../../../protocol/async/component.ts";
+import type { Watch } from "../../../protocol/async/watch.ts";
 import { CONFIG_MAPS, NODES, PODS, type ResourceType, SECRETS } from "../../core/kube-client.ts";
 import type { ResourceDefinition } from "../resource-definition.ts";
 import { InitialObjects } from "./bootstrap/initial-objects.ts";
@@ -32,7 +33,7 @@ export interface EmbeddedControllersInit {
   /** What the API server serves: everything in it is collected when its owner goes, and deleted with its namespace. */
   readonly definitions: readonly ResourceDefinition[];
   /** PEM: what clients in pods check the API server's certificate against. */
-  readonly caPem: string;
+  readonly caBundle: Watch<string>;
   /** Undefined: CertificateSigningRequests wait for somebody else to sign them. */
   readonly issuer: CertificateIssuer | undefined;
 }

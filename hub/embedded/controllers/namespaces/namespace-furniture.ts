@@ -1,3 +1,4 @@
+import type { Watch } from "../../../../protocol/async/watch.ts";
 import { isPicoletError } from "../../../../protocol/errors.ts";
 import type { Millis } from "../../../../protocol/ports.ts";
 import { CONFIG_MAPS } from "../../../core/kube-client.ts";
@@ -26,20 +27,30 @@ export interface FurnitureCaches {
 export class NamespaceFurniture extends Controller {
   readonly #ports: ControllerPorts;
   readonly #caches: FurnitureCaches;
-  readonly #caPem: string;
+  readonly #caBundle: Watch<string>;
 
-  /** @param init.caPem what clients in pods check the API server's certificate against */
+  /** @param init.caBundle PEM: what clients in pods check the API server's certificate against */
   constructor(
     { caches, ...ports }: ControllerPorts & { readonly caches: FurnitureCaches },
-    init: { readonly caPem: string },
+    init: { readonly caBundle: Watch<string> },
   ) {
     super(ports, { name: "namespace furniture", needs: Object.values(caches) });
     this.#ports = ports;
     this.#caches = caches;
-    this.#caPem = init.caPem;
+    this.#caBundle = init.caBundle;
     caches.namespaces.onChange(({ key }) => this.loop.add(key));
     for (const cache of [caches.accounts, caches.rootCaMaps]) {
       cache.onChange(({ before, after }) => this.loop.add((after ?? before)?.metadata.namespace ?? ""));
+    }
+  }
+
+  override async run(signal: AbortSignal): Promise<void> {
+    await Promise.all([super.run(signal), this.#followBundle(signal)]);
+  }
+
+  async #followBundle(signal: AbortSignal): Promise<void> {
+    for await (const _ of this.#caBundle.changes(signal)) {
+      for (const namespace of this.#caches.namespaces.keys()) this.loop.add(namespace);
     }
   }
 
@@ -60,13 +71,13 @@ export class NamespaceFurniture extends Controller {
 
   async #ensureRootCa(namespace: string, signal: AbortSignal): Promise<void> {
     const ref = { namespace, name: ROOT_CA_MAP };
-    const data = { [CA_KEY]: this.#caPem };
+    const data = { [CA_KEY]: this.#caBundle.current };
     const existing = this.#caches.rootCaMaps.get(keyOf(namespace, ROOT_CA_MAP));
     if (existing === undefined) {
       const metadata = { ...ref, annotations: { [DESCRIPTION]: DESCRIPTION_TEXT } };
       const map = { apiVersion: "v1", kind: "ConfigMap", metadata, data };
       await tolerating(this.#ports.client.create(CONFIG_MAPS, ref, map, {}, signal));
-    } else if ((existing.data as Record<string, string> | undefined)?.[CA_KEY] !== this.#caPem) {
+    } else if ((existing.data as Record<string, string> | undefined)?.[CA_KEY] !== data[CA_KEY]) {
       await this.#ports.client.update(CONFIG_MAPS, ref, { ...existing, data }, {}, signal);
     }
   }

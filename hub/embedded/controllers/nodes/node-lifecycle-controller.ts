@@ -140,12 +140,12 @@ export class NodeLifecycleController extends Controller {
     return true;
   }
 
-  /** Pods of a node that nothing is heard of are not known to be ready. */
+  /** Pods of a node that nothing is heard of are not known to be ready. No reason is given, as in Kubernetes: it is none of theirs. */
   async #unreadyPods(node: NodeObject, signal: AbortSignal): Promise<void> {
     for (const pod of this.#podsOn(node)) {
       if (!isPodReady(pod)) continue;
       const { namespace, name, uid } = pod.metadata;
-      const condition = { type: "Ready", status: "False", reason: "NodeNotReady", lastTransitionTime: this.#now() };
+      const condition = { type: "Ready", status: "False", lastTransitionTime: this.#now() };
       const patch = { metadata: { uid }, status: { conditions: [condition] } };
       try {
         await this.#ports.client.patch(
