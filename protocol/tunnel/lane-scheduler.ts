@@ -15,8 +15,8 @@ export interface Sender {
 
 interface LaneState {
   readonly weight: number;
-  /** In turn: one frame each. */
-  readonly senders: Set<Sender>;
+  /** In turn: one frame each. None at rest. */
+  senders: Set<Sender> | undefined;
   /** Bytes sent, divided by the weight, on a scale that all lanes share. */
   sent: number;
 }
@@ -33,26 +33,33 @@ export class LaneScheduler {
   add(lane: Lane, sender: Sender): void {
     let state = this.#lanes.get(lane);
     if (state === undefined) {
-      state = { weight: WEIGHTS[lane], senders: new Set(), sent: 0 };
+      state = { weight: WEIGHTS[lane], senders: undefined, sent: 0 };
       this.#lanes.set(lane, state);
     }
-    if (state.senders.size === 0) state.sent = Math.max(state.sent, this.#now);
+    if (state.senders === undefined) {
+      state.senders = new Set();
+      state.sent = Math.max(state.sent, this.#now);
+    }
     state.senders.add(sender);
   }
 
   remove(lane: Lane, sender: Sender): void {
-    this.#lanes.get(lane)?.senders.delete(sender);
+    const state = this.#lanes.get(lane);
+    if (state !== undefined) leave(state, sender);
   }
 
   /** The frame that is to go next; undefined when nobody has any. */
   next(): Uint8Array | undefined {
     for (let lane = this.#choose(); lane !== undefined; lane = this.#choose()) {
-      const [sender] = lane.senders;
-      if (sender === undefined) continue;
-      lane.senders.delete(sender);
+      const [sender] = lane.senders ?? [];
+      if (sender === undefined) return undefined;
       const frame = sender.nextFrame();
-      if (frame === undefined) continue;
-      lane.senders.add(sender);
+      if (frame === undefined) {
+        leave(lane, sender);
+        continue;
+      }
+      // To the end of the queue, unless that was the last of it.
+      if (lane.senders?.delete(sender) === true) lane.senders.add(sender);
       this.#now = lane.sent;
       lane.sent += frame.length / lane.weight;
       return frame;
@@ -65,9 +72,14 @@ export class LaneScheduler {
     let best: LaneState | undefined;
     for (const lane of LANES) {
       const state = this.#lanes.get(lane);
-      if (state === undefined || state.senders.size === 0) continue;
+      if (state?.senders === undefined) continue;
       if (best === undefined || state.sent < best.sent) best = state;
     }
     return best;
   }
+}
+
+function leave(state: LaneState, sender: Sender): void {
+  state.senders?.delete(sender);
+  if (state.senders?.size === 0) state.senders = undefined;
 }

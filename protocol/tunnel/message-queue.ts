@@ -85,7 +85,7 @@ export class MessageQueue implements Sender {
 /** Puts together what the peer had to cut. One message of each lane can be on its way. */
 export class MessageAssembler {
   readonly #maxMessageBytes: number;
-  readonly #parts = new Map<Lane, ReceiveBuffer>();
+  #parts: Map<Lane, ReceiveBuffer> | undefined;
 
   /** @param role whose messages these are */
   constructor(role: "agent" | "hub") {
@@ -94,16 +94,17 @@ export class MessageAssembler {
 
   /** @returns the message when `bytes` was its last part @throws `invalid` */
   part(lane: Lane, bytes: Uint8Array, isLast: boolean): TunnelMessage | undefined {
-    const buffer = this.#parts.get(lane) ?? new ReceiveBuffer();
+    const buffer = this.#parts?.get(lane) ?? new ReceiveBuffer();
     if (buffer.length + bytes.length > this.#maxMessageBytes) {
       throw new PicoletError("invalid", `cannot read message: it is longer than ${this.#maxMessageBytes} bytes`);
     }
     buffer.push(bytes);
     if (!isLast) {
+      this.#parts ??= new Map();
       this.#parts.set(lane, buffer);
       return undefined;
     }
-    this.#parts.delete(lane);
+    this.#parts?.delete(lane);
     const message = unpackMessage(decodeCbor(joined(buffer)));
     if (LANE_OF[message.kind] !== lane) {
       throw new PicoletError("invalid", `cannot read ${message.kind}: it came in the lane ${lane}`);
@@ -113,14 +114,14 @@ export class MessageAssembler {
 
   /** A message that came in one frame. @throws `invalid` when it came in the middle of another one of its lane */
   whole(message: TunnelMessage): TunnelMessage {
-    if (this.#parts.has(LANE_OF[message.kind])) {
+    if (this.#parts?.has(LANE_OF[message.kind]) === true) {
       throw new PicoletError("invalid", `cannot read ${message.kind}: it came before the rest of another message`);
     }
     return message;
   }
 
   clear(): void {
-    this.#parts.clear();
+    this.#parts = undefined;
   }
 }
 

@@ -7,8 +7,8 @@ import { isPicoletError, PicoletError } from "../errors.ts";
 import { millis, seconds } from "../ports.ts";
 import { decodeFrame, encodeFrame, type Frame, MAX_FRAME_BYTES } from "./frames.ts";
 import type { TunnelMessage } from "./messages.ts";
-import { MAX_STREAMS } from "./mux.ts";
 import type { IncomingStream, TunnelStream } from "./stream.ts";
+import { MAX_STREAMS } from "./stream-table.ts";
 
 const never = new AbortController().signal;
 const FAST: LineInit = { latencyMs: () => 10, bytesPerMs: 10_000 };

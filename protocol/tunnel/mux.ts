@@ -1,14 +1,14 @@
 import { cancelled } from "../async/abort.ts";
 import { describeError, PicoletError } from "../errors.ts";
 import type { Clock, Log } from "../ports.ts";
-import { decodeFrame, encodeFrame, type Frame, type StreamFrame } from "./frames.ts";
+import { decodeFrame, encodeFrame, type Frame } from "./frames.ts";
 import { LaneScheduler } from "./lane-scheduler.ts";
 import { unpackMessage } from "./message-codec.ts";
 import { MessageAssembler, MessageQueue } from "./message-queue.ts";
 import { LANE_OF, type Refusal, type TunnelMessage } from "./messages.ts";
-import { checkSize, MuxStream, type StreamHost } from "./mux-stream.ts";
 import { Pending } from "./pending.ts";
 import type { IncomingStream, Lane, OpenedStream, StreamKind, StreamOpener } from "./stream.ts";
+import { StreamTable, violation } from "./stream-table.ts";
 
 /** What carries the frames: a WebSocket of binary messages. */
 export interface Link {
@@ -32,6 +32,8 @@ export interface MuxInit {
   /** A whole, valid message. What it throws as `invalid` ends the session as a violation by the peer. */
   readonly onMessage: (message: TunnelMessage) => void;
   readonly onStream: (incoming: IncomingStream) => void;
+  /** The session is over, whoever ended it; called once, before `closed` aborts. */
+  readonly onClosed?: (error: PicoletError) => void;
 }
 
 /**
@@ -39,13 +41,6 @@ export interface MuxInit {
  * keeps the socket busy between two turns of the event loop; with the frame on top a ping waits behind 32 KiB at most.
  */
 const LINK_BUFFER_BYTES = 16_384;
-
-/**
- * Streams that one end may have open. A hub opens one for each log that is followed and each session of a user on this
- * node; an agent one for each token it renews, at most as many as it has workers at it. Beyond it `open` fails at the
- * opener; a peer that does not heed it loses its session.
- */
-export const MAX_STREAMS: Readonly<Record<"agent" | "hub", number>> = { agent: 32, hub: 256 };
 
 /** One is usual. */
 const MAX_PINGS = 8;
@@ -73,16 +68,11 @@ export class Mux implements StreamOpener {
   readonly #scheduler = new LaneScheduler();
   readonly #messages: Record<"control" | "status", MessageQueue>;
   readonly #assembler: MessageAssembler;
-  readonly #streams = new Map<number, MuxStream>();
-  /** Opened from here; of these, those without an id are in no map yet. */
-  readonly #own = new Set<MuxStream>();
-  readonly #host: StreamHost;
+  #streams: StreamTable | undefined;
   readonly #closed = new AbortController();
   readonly #pings: Ping[] = [];
   #lastPing = 0;
   #pongDue: number | undefined;
-  #lastOwnId: number;
-  #lastPeerId: number;
   #isPumping = false;
 
   bytesSent = 0;
@@ -97,22 +87,8 @@ export class Mux implements StreamOpener {
     this.#log = log;
     this.#link = link;
     this.#init = init;
-    this.#lastOwnId = init.role === "agent" ? -1 : 0;
-    this.#lastPeerId = init.role === "agent" ? 0 : -1;
     this.#messages = { control: new MessageQueue("control", init.role), status: new MessageQueue("status", init.role) };
     this.#assembler = new MessageAssembler(init.role === "agent" ? "hub" : "agent");
-    this.#host = {
-      wantsToSend: (stream) => {
-        this.#scheduler.add(stream.lane, stream);
-        this.#pump();
-      },
-      assignId: (stream) => {
-        this.#lastOwnId += 2;
-        this.#streams.set(this.#lastOwnId, stream);
-        return this.#lastOwnId;
-      },
-      gone: (stream) => this.#forget(stream),
-    };
     this.lastReceivedAt = clock.monotonic();
   }
 
@@ -123,7 +99,7 @@ export class Mux implements StreamOpener {
 
   /** Streams of both ends that are not over. */
   get streamCount(): number {
-    return this.#streams.size;
+    return this.#streams?.size ?? 0;
   }
 
   /**
@@ -148,15 +124,13 @@ export class Mux implements StreamOpener {
 
   async open(kind: StreamKind, params: unknown, lane: Lane, signal: AbortSignal): Promise<OpenedStream> {
     if (this.closed.aborted) throw this.closed.reason;
-    const limit = MAX_STREAMS[this.#init.role];
-    if (this.#own.size >= limit) {
-      throw new PicoletError("resource_exhausted", `cannot open more than ${limit} streams`, { retryable: true });
-    }
-    checkSize({ type: "open", id: 1, kind, lane, params });
-    const stream = new MuxStream(this.#host, { id: 0, kind, lane, params });
-    this.#own.add(stream);
-    await stream.opened(signal);
-    return stream;
+    return await this.#table().open(kind, params, lane, signal);
+  }
+
+  #table(): StreamTable {
+    const { role, onStream } = this.#init;
+    this.#streams ??= new StreamTable(this.#log, this.#scheduler, { role, onStream, pump: () => this.#pump() });
+    return this.#streams;
   }
 
   /** @returns the round trip in milliseconds, from the moment the ping is with the link */
@@ -203,11 +177,10 @@ export class Mux implements StreamOpener {
   close(error: PicoletError, farewell?: Refusal): void {
     if (this.closed.aborted) return;
     if (farewell !== undefined) this.#sayFarewell(farewell);
+    this.#init.onClosed?.(error);
     this.#closed.abort(error);
     for (const ping of [...this.#pings]) ping.answer.reject(error);
-    for (const stream of new Set([...this.#own, ...this.#streams.values()])) stream.endWith(error);
-    this.#streams.clear();
-    this.#own.clear();
+    this.#streams?.endWith(error);
     this.#messages.control.fail(error);
     this.#messages.status.fail(error);
     this.#assembler.clear();
@@ -277,11 +250,8 @@ export class Mux implements StreamOpener {
       case "pong":
         this.#handlePong(frame.number);
         return;
-      case "open":
-        this.#handleOpen(frame);
-        return;
       default:
-        this.#handleOfStream(frame);
+        this.#table().receive(frame);
     }
   }
 
@@ -292,51 +262,10 @@ export class Mux implements StreamOpener {
       if (ping.number <= number && ping.sentAt !== undefined) ping.answer.resolve(now - ping.sentAt);
     }
   }
-
-  #handleOpen(frame: Extract<Frame, { readonly type: "open" }>): void {
-    const { id, kind, lane, params } = frame;
-    if (this.#isOwnId(id)) throw violation(`an open of stream ${id}, whose id is not the peer's to give`);
-    if (id <= this.#lastPeerId) throw violation(`an open of stream ${id} after ${this.#lastPeerId}`);
-    const limit = MAX_STREAMS[this.#init.role === "agent" ? "hub" : "agent"];
-    if (this.#streams.size - this.#openedHere() >= limit) throw violation(`more than ${limit} open streams`);
-    this.#lastPeerId = id;
-    const stream = new MuxStream(this.#host, { id, kind, lane, params });
-    this.#streams.set(id, stream);
-    this.#init.onStream(stream);
-  }
-
-  #openedHere(): number {
-    let count = 0;
-    for (const stream of this.#own) if (stream.id !== 0) count += 1;
-    return count;
-  }
-
-  #handleOfStream(frame: Exclude<StreamFrame, { readonly type: "open" }>): void {
-    const stream = this.#streams.get(frame.id);
-    if (stream !== undefined) {
-      stream.receive(frame);
-      return;
-    }
-    const last = this.#isOwnId(frame.id) ? this.#lastOwnId : this.#lastPeerId;
-    if (frame.id > last) throw violation(`${frame.type} for stream ${frame.id}, which never was`);
-    this.#log.debug("a frame crossed the end of its stream", { stream: frame.id, type: frame.type });
-  }
-
-  #isOwnId(id: number): boolean {
-    return (id % 2 === 1) === (this.#init.role === "agent");
-  }
-
-  #forget(stream: MuxStream): void {
-    this.#scheduler.remove(stream.lane, stream);
-    this.#own.delete(stream);
-    if (stream.id !== 0) this.#streams.delete(stream.id);
-  }
 }
 
 /** So that it fits one frame, whatever it quotes. */
 const MAX_FAREWELL_CHARACTERS = 1024;
-
-const violation = (what: string): PicoletError => new PicoletError("invalid", `cannot accept frame: ${what}`);
 
 function closeReason(text: string): string {
   const { read } = new TextEncoder().encodeInto(text, new Uint8Array(MAX_CLOSE_REASON_BYTES));

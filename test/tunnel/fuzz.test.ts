@@ -13,8 +13,9 @@ import { encodeFrame, encodeMessageFrame } from "../../protocol/tunnel/frames.ts
 import { fromHex, toHex } from "../../protocol/tunnel/hex.ts";
 import { packMessage } from "../../protocol/tunnel/message-codec.ts";
 import type { TunnelMessage } from "../../protocol/tunnel/messages.ts";
-import { MAX_STREAMS, Mux } from "../../protocol/tunnel/mux.ts";
+import { Mux } from "../../protocol/tunnel/mux.ts";
 import type { IncomingStream } from "../../protocol/tunnel/stream.ts";
+import { MAX_STREAMS } from "../../protocol/tunnel/stream-table.ts";
 import { RecordedLog } from "../support/recorders.ts";
 import { SAMPLE_FRAMES, SAMPLE_MESSAGES } from "../support/tunnel-samples.ts";
 import { VirtualClock } from "../support/virtual-clock.ts";
