@@ -5,19 +5,14 @@ import type { Duplex } from "node:stream";
 import { aborted, joinSignals } from "../../protocol/async/abort.ts";
 import type { Component } from "../../protocol/async/component.ts";
 import { PicoletError } from "../../protocol/errors.ts";
-import { type Clock, type Log, type Random, seconds } from "../../protocol/ports.ts";
+import { seconds } from "../../protocol/ports.ts";
 import { ApiHandler, type ApiHandlerInit } from "./http/api-handler.ts";
 import type { KubeletConnector } from "./kubelet-connector.ts";
 import { LocalKubeClient } from "./local-kube-client.ts";
 import type { UserInfo } from "./resource-definition.ts";
-import type { ModelSource } from "./schema/models.ts";
-import { ApiServerCore, type ApiServerCoreInit } from "./server-core.ts";
+import { ApiServerCore, type ApiServerCoreComponents, type ApiServerCoreInit } from "./server-core.ts";
 
-export interface EmbeddedApiServerComponents {
-  readonly clock: Clock;
-  readonly random: Random;
-  readonly log: Log;
-  readonly models: ModelSource;
+export interface EmbeddedApiServerComponents extends ApiServerCoreComponents {
   /** Undefined: logs, exec and the like are answered with 503. */
   readonly kubelets: KubeletConnector | undefined;
 }

@@ -3,7 +3,7 @@ import type { Clock, Log, Random } from "../../protocol/ports.ts";
 import { accessAdmission } from "./auth/admission.ts";
 import type { Authorizer } from "./auth/attributes.ts";
 import { MASTERS } from "./auth/attributes.ts";
-import { Authenticator, type StaticToken } from "./auth/authenticator.ts";
+import { Authenticator, type IsRevoked, type StaticToken } from "./auth/authenticator.ts";
 import { HealthAuthorizer, UnionAuthorizer } from "./auth/authorizers.ts";
 import { NodeAuthorizer } from "./auth/node-authorizer.ts";
 import { RbacAuthorizer } from "./auth/rbac.ts";
@@ -25,6 +25,8 @@ export interface ApiServerCoreComponents {
   readonly random: Random;
   readonly log: Log;
   readonly models: ModelSource;
+  /** Which keys of client certificates are shut out before their time. Default: none. */
+  readonly isRevoked?: IsRevoked;
 }
 
 export interface ApiServerCoreInit {
@@ -54,7 +56,7 @@ export class ApiServerCore implements Disposable {
 
   /** @throws as `openDatabase` */
   constructor(components: ApiServerCoreComponents, { storePath, definitions, issuer, tokens }: ApiServerCoreInit) {
-    const { clock, random, models } = components;
+    const { clock, random, models, isRevoked = () => false } = components;
     this.models = models;
     this.#storePath = storePath;
     const reviews = reviewResources(() => ({ ...this, issuer }));
@@ -67,7 +69,7 @@ export class ApiServerCore implements Disposable {
     this.rbac = new RbacAuthorizer({ store, lookup });
     this.authorizer = new UnionAuthorizer([new HealthAuthorizer(), new NodeAuthorizer(lookup), this.rbac]);
     this.serviceAccounts = new ServiceAccountTokens({ store, lookup, clock, random }, issuer);
-    this.authenticator = new Authenticator({ clock, lookup, serviceAccounts: this.serviceAccounts }, tokens);
+    this.authenticator = new Authenticator({ clock, lookup, serviceAccounts: this.serviceAccounts, isRevoked }, tokens);
     this.#addSubresources(() => clock.wall());
   }
 

@@ -52,13 +52,14 @@ export class TestApiServer implements AsyncDisposable {
       random?: Random;
       storePath?: string;
       kubelets?: KubeletConnector;
+      isRevoked?: (keyHash: string) => boolean;
     } & Partial<EmbeddedApiServerInit> = {},
   ): Promise<TestApiServer> {
-    const { clock = systemClock, random = seededRandom(7), kubelets, ...more } = init;
+    const { clock = systemClock, random = seededRandom(7), kubelets, isRevoked = () => false, ...more } = init;
     const folder = init.storePath === undefined ? new TempFolder() : undefined;
     const log = new RecordedLog();
     const server = new EmbeddedApiServer(
-      { clock, random, log, models: MODELS, kubelets },
+      { clock, random, log, models: MODELS, kubelets, isRevoked },
       {
         storePath: folder?.at("hub.db") ?? "",
         definitions: embeddedResources({ serviceAccountTokens: false }),

@@ -1,8 +1,11 @@
 /** Who may do what, over TLS with certificates and tokens. */
 import assert from "node:assert/strict";
+import { createHash, generateKeyPairSync, sign, X509Certificate } from "node:crypto";
 import { request } from "node:https";
 import { test } from "node:test";
 import { createLocalJWKSet, type JSONWebKeySet, jwtVerify } from "jose";
+import { encodeCertificateRequest } from "../../../protocol/pki/certificate-request.ts";
+import { encodePem } from "../../../protocol/pki/pem.ts";
 import { seconds } from "../../../protocol/ports.ts";
 import { type Answer, type AskInit, ISSUER, type Json, TestApiServer } from "../../../test/support/api-server.ts";
 import { TlsAuthority } from "../../../test/support/tls-authority.ts";
@@ -320,6 +323,80 @@ test("nobody grants what he does not have", async () => {
   assert.equal((await bind("x", ref("Role", "ok"))).status, 201);
 });
 
+test("certificates are approved and signed with the signer's consent, and make nobody a master", async () => {
+  await using server = await TestApiServer.start();
+  const path = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+  const pem = (organization: string): string => {
+    const { privateKey, publicKey } = generateKeyPairSync("ec", { namedCurve: "P-256" });
+    const subject = [
+      { type: "O", value: organization },
+      { type: "CN", value: "ann" },
+    ] as const;
+    const spki = publicKey.export({ type: "spki", format: "der" });
+    const der = encodeCertificateRequest(subject, spki, (signed) => sign("sha256", signed, privateKey));
+    return Buffer.from(encodePem("CERTIFICATE REQUEST", der)).toString("base64");
+  };
+  const csr = (name: string, signerName: string, organization: string): Json => ({
+    metadata: { name },
+    spec: { request: pem(organization), signerName, usages: ["client auth"] },
+  });
+  const refused = await server.ask("POST", path, {
+    body: csr("m", "kubernetes.io/kube-apiserver-client", "system:masters"),
+  });
+  assert.equal(refused.status, 403, refused.text);
+  await server.expect(201, "POST", path, { body: csr("t", "kubernetes.io/kube-apiserver-client", "team") });
+  await server.expect(201, "POST", path, { body: csr("c", "example.com/own", "team") });
+  await server.expect(201, "POST", `${RBAC}/clusterroles`, {
+    body: {
+      metadata: { name: "approver" },
+      rules: [
+        {
+          apiGroups: ["certificates.k8s.io"],
+          resources: ["certificatesigningrequests/approval"],
+          verbs: ["update", "patch"],
+        },
+      ],
+    },
+  });
+  const subjects = [{ kind: "User", name: "joe", apiGroup: "rbac.authorization.k8s.io" }];
+  const bind = (name: string): Promise<Json> =>
+    server.expect(201, "POST", `${RBAC}/clusterrolebindings`, {
+      body: {
+        metadata: { name },
+        subjects,
+        roleRef: { kind: "ClusterRole", name, apiGroup: "rbac.authorization.k8s.io" },
+      },
+    });
+  await bind("approver");
+  const approve = (): Promise<Answer> =>
+    server.ask("PATCH", `${path}/c/approval`, {
+      token: "joe",
+      type: "application/merge-patch+json",
+      body: { status: { conditions: [{ type: "Approved", status: "True", reason: "r", message: "m" }] } },
+    });
+  const without = await approve();
+  assert.equal(without.status, 403);
+  assert.match(
+    String(without.body.message),
+    /user not permitted to approve requests with signerName "example\.com\/own"/,
+  );
+  await server.expect(201, "POST", `${RBAC}/clusterroles`, {
+    body: {
+      metadata: { name: "consent" },
+      rules: [
+        {
+          apiGroups: ["certificates.k8s.io"],
+          resources: ["signers"],
+          resourceNames: ["example.com/*"],
+          verbs: ["approve"],
+        },
+      ],
+    },
+  });
+  await bind("consent");
+  assert.equal((await approve()).status, 200);
+});
+
 test("only who may impersonate acts as somebody else", async () => {
   await using server = await TestApiServer.start();
   const review = async (token: string, headers: Readonly<Record<string, string>>): Promise<Answer> =>
@@ -364,7 +441,9 @@ test("a certificate of the cluster's CA is a user, another one is refused", asyn
   const authority = new TlsAuthority();
   const stranger = new TlsAuthority("a stranger");
   const pair = authority.issueServer();
+  const revoked = new Set<string>();
   await using server = await TestApiServer.start({
+    isRevoked: (keyHash) => revoked.has(keyHash),
     tls: { certificate: pair.certificate, privateKey: pair.privateKey, clientCa: authority.ca },
   });
   const subject = [
@@ -405,6 +484,11 @@ test("a certificate of the cluster's CA is a user, another one is refused", asyn
     username: "ann",
     groups: ["system:masters", "system:authenticated"],
   });
+  const lost = authority.issueClient(subject);
+  assert.equal((await ask(lost)).status, 201);
+  const spki = new X509Certificate(lost.certificate).publicKey.export({ type: "spki", format: "der" });
+  revoked.add(createHash("sha256").update(spki).digest("hex"));
+  assert.equal((await ask(lost)).status, 401);
   assert.equal((await ask(stranger.issueClient(subject))).status, 401);
   assert.equal((await ask(undefined, "admin")).status, 201);
   assert.equal((await ask()).status, 403, "nobody may not ask who he is");

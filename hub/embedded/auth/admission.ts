@@ -1,11 +1,16 @@
 /** Admission that concerns who asks: what nodes may delete and lease, and that nobody grants what he does not have. */
+import { parseCertificateRequest } from "../../../protocol/pki/certificate-request.ts";
+import { parsePem } from "../../../protocol/pki/pem.ts";
 import type { ApiObject, UserInfo } from "../resource-definition.ts";
 import type { Admission, AdmissionRequest, ResourceRequest } from "../service/request.ts";
 import { forbidden } from "../status-error.ts";
-import type { Authorizer } from "./attributes.ts";
+import { type Authorizer, MASTERS } from "./attributes.ts";
 import { nodeNameOf, nodeOf } from "./node-authorizer.ts";
 import type { PolicyRule, RbacAuthorizer } from "./rbac.ts";
 
+const CERTIFICATES = "certificates.k8s.io";
+/** The signer of client certificates for this API. */
+const CLIENT_SIGNER = "kubernetes.io/kube-apiserver-client";
 const RBAC = "rbac.authorization.k8s.io";
 
 export function accessAdmission(authorizer: Authorizer, rbac: RbacAuthorizer): Admission {
@@ -13,10 +18,56 @@ export function accessAdmission(authorizer: Authorizer, rbac: RbacAuthorizer): A
     const { definition, user } = admission.request;
     const node = nodeOf(user);
     if (node !== undefined) restrictNode(admission, node);
+    if (definition.group === CERTIFICATES) restrictCertificates(authorizer, admission);
     if (definition.group === RBAC && admission.object !== undefined) {
       preventEscalation(authorizer, rbac, admission.request, admission.object);
     }
   };
+}
+
+/**
+ * Kubernetes' CertificateApproval, CertificateSigning and CertificateSubjectRestriction: who may write the subresource
+ * needs the signer's consent besides, and nobody is made `system:masters` by a certificate.
+ */
+function restrictCertificates(authorizer: Authorizer, { operation, request, object }: AdmissionRequest): void {
+  const { definition, user, subresource, name } = request;
+  if (definition.plural !== "certificatesigningrequests" || object === undefined) return;
+  const { signerName = "", request: pem = "" } = (object.spec ?? {}) as { signerName?: string; request?: string };
+  if (operation === "CREATE") {
+    if (signerName === CLIENT_SIGNER && asksForMasters(pem)) {
+      throw forbidden(
+        definition,
+        object.metadata.name,
+        `use of ${CLIENT_SIGNER} signer with system:masters group is not allowed`,
+      );
+    }
+    return;
+  }
+  const verb = subresource === "approval" ? "approve" : subresource === "status" ? "sign" : undefined;
+  if (verb === undefined) return;
+  const domain = `${signerName.split("/")[0] ?? ""}/*`;
+  const may = (signer: string): boolean =>
+    authorizer.authorize({
+      ...{ kind: "resource", user, verb, group: CERTIFICATES, version: "*" },
+      ...{ plural: "signers", subresource: "", namespace: "", name: signer },
+    }).kind === "allowed";
+  if (may(signerName) || may(domain)) return;
+  throw forbidden(
+    definition,
+    name,
+    `user not permitted to ${verb} requests with signerName ${JSON.stringify(signerName)}`,
+  );
+}
+
+/** What cannot be read might ask for anything. */
+function asksForMasters(request: string): boolean {
+  try {
+    const [block] = parsePem(Buffer.from(request, "base64").toString("latin1"));
+    if (block === undefined) return true;
+    return parseCertificateRequest(block.der).subject.some(({ value }) => value === MASTERS);
+  } catch {
+    return true;
+  }
 }
 
 /** The rest of Kubernetes' NodeRestriction; writes of pods and nodes are with their strategies. */

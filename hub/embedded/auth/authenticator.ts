@@ -19,11 +19,16 @@ interface Components {
   readonly clock: Clock;
   readonly lookup: ObjectLookup;
   readonly serviceAccounts: ServiceAccountTokens;
+  readonly isRevoked: IsRevoked;
 }
+
+/** @param keyHash SHA-256 of a certificate's SPKI in hex. Asked with every request, so that an open connection is shut out too. */
+export type IsRevoked = (keyHash: string) => boolean;
 
 interface CertificateUser {
   readonly user: UserInfo;
   readonly notAfterMs: number;
+  readonly keyHash: string;
 }
 
 const unauthorized = (): StatusError => new StatusError("Unauthorized", "Unauthorized");
@@ -89,7 +94,8 @@ export class Authenticator {
     }
     if (known === "none") return undefined;
     // A connection may outlive its certificate.
-    if (known === "invalid" || known.notAfterMs < this.#components.clock.wall().getTime()) throw unauthorized();
+    if (known === "invalid" || this.#components.isRevoked(known.keyHash)) throw unauthorized();
+    if (known.notAfterMs < this.#components.clock.wall().getTime()) throw unauthorized();
     return known.user;
   }
 
@@ -132,14 +138,16 @@ function webSocketToken({ headers }: IncomingMessage): string | undefined {
 }
 
 function readCertificate(socket: TLSSocket): CertificateUser | "none" | "invalid" {
-  const certificate = socket.getPeerCertificate();
-  // Without a certificate the object is empty.
-  if (certificate === null || certificate.subject === undefined) return "none";
+  const certificate = socket.getPeerX509Certificate();
+  if (certificate === undefined) return "none";
   if (!socket.authorized) return "invalid";
-  const { CN, O: organizations } = certificate.subject as { CN?: unknown; O?: unknown };
+  const { CN, O: organizations } = certificate.toLegacyObject().subject as { CN?: unknown; O?: unknown };
   if (typeof CN !== "string" || CN === "") return "invalid";
   const listed: readonly unknown[] = Array.isArray(organizations) ? organizations : [organizations];
   const groups = listed.filter((each): each is string => typeof each === "string" && each !== "");
   const user = { name: CN, uid: "", groups: [...new Set([...groups, AUTHENTICATED])], extra: {} };
-  return { user, notAfterMs: Date.parse(certificate.valid_to) };
+  const keyHash = createHash("sha256")
+    .update(certificate.publicKey.export({ type: "spki", format: "der" }))
+    .digest("hex");
+  return { user, notAfterMs: Date.parse(certificate.validTo), keyHash };
 }
