@@ -210,7 +210,9 @@ test("a hub that does not read holds the sender up, and tells when there is room
   }
   assert.ok(connection.bufferedBytes >= 1_000_000);
   const drained = new Promise<void>((resolve) => {
-    onDrain = resolve;
+    onDrain = () => {
+      if (connection.bufferedBytes === 0) resolve();
+    };
   });
   hub.webSockets[0]?.resume();
   await drained;
