@@ -1,4 +1,3 @@
-import { type JoinedSignal, joinSignals } from "../../protocol/async/abort.ts";
 import { PicoletError } from "../../protocol/errors.ts";
 import { type Log, millis } from "../../protocol/ports.ts";
 import { desiredPieces } from "../../protocol/tunnel/desired-pieces.ts";
@@ -20,6 +19,7 @@ import type { TimerWheel } from "./timer-wheel.ts";
 
 export interface DownlinkComponents {
   readonly log: Log;
+  readonly node: string;
   readonly backend: NodeBackend;
   readonly memory: NodeMemory;
   readonly send: (message: HubMessage) => void;
@@ -28,6 +28,8 @@ export interface DownlinkComponents {
   /** Sends a welcome that asks for an inventory. */
   readonly welcome: () => void;
   readonly wheel: TimerWheel;
+  /** Something went wrong that is nobody's violation. */
+  readonly failed: (error: unknown) => void;
 }
 
 /** Of one node; the kubelet's own limit of pods is 110, each with a few Secrets and ConfigMaps. */
@@ -43,12 +45,6 @@ const MAX_RESYNC_DELAY_MS = 60_000;
 const NO_DIGEST = new Uint8Array();
 
 const violation = (what: string): PicoletError => new PicoletError("invalid", `cannot accept ${what}`);
-
-type Step =
-  /** The agent is to say what it has. */
-  | { readonly kind: "asking" }
-  /** It has `known`; `isDue`: it is to hear of the latest revision even if that is the same. */
-  | { readonly kind: "following"; readonly known: KnownSet; readonly isDue: boolean };
 
 /** What the welcome said, and of which set. */
 export interface Start {
@@ -66,9 +62,12 @@ export class Downlink {
   readonly #signal: AbortSignal;
   #offer: { readonly revision: number; readonly answer: Pending<"acknowledged" | "resync"> } | undefined;
   #inventory: { readonly gathered: Map<ObjectKey, ObjectHash>; readonly whole: Pending<void> } | undefined;
-  /** Ends the wait for the next change when the agent asks for a resync. */
-  #waiting: JoinedSignal | undefined;
+  /** What the agent has; undefined: it is to say. */
+  #known: KnownSet | undefined;
+  /** It is to hear of the latest revision even if it has that already. */
+  #isDue = false;
   #wantsResync = false;
+  #isAdvancing = false;
   #resyncs = 0;
 
   /** @param signal of the session */
@@ -84,57 +83,51 @@ export class Downlink {
   }
 
   /** Follows what is desired until the session ends. To be called right after the welcome. */
-  async run(start: Start): Promise<void> {
-    let step = this.#begin(start);
-    while (!this.#signal.aborted) {
-      step = step.kind === "asking" ? await this.#ask() : await this.#follow(step.known, step.isDue);
+  async run({ digest, set, stand }: Start): Promise<void> {
+    const { memory, backend } = this.#components;
+    this.#known = stand === "current" ? set : recall(memory, digest);
+    this.#isDue = stand !== "current";
+    memory.acknowledged = this.#known;
+    memory.offered = undefined;
+    for await (const _ of backend.desired.changes(this.#signal)) await this.#advance();
+  }
+
+  /** Until the agent has what is desired. One at a time: whoever comes meanwhile finds it done. */
+  async #advance(): Promise<void> {
+    if (this.#isAdvancing) return;
+    this.#isAdvancing = true;
+    try {
+      while (!this.#signal.aborted && (await this.#step()));
+    } finally {
+      this.#isAdvancing = false;
     }
   }
 
-  #begin({ digest, set, stand }: Start): Step {
-    const { memory } = this.#components;
-    const known = stand === "current" ? set : recall(memory, digest);
-    memory.acknowledged = known;
-    memory.offered = undefined;
-    if (known === undefined) return { kind: "asking" };
-    return { kind: "following", known, isDue: stand === "delta" };
+  /** @returns whether there was anything to do */
+  async #step(): Promise<boolean> {
+    if (this.#wantsResync) await this.#answerResync();
+    if (this.#known === undefined) this.#known = await this.#ask();
+    const set = this.#components.backend.desired.current;
+    if (!set.synced || (!this.#isDue && equalBytes(this.#known.digest, set.digest))) return false;
+    const reached = await this.#transfer(this.#known, set);
+    if (reached === undefined) this.#wantsResync = true;
+    else {
+      this.#resyncs = 0;
+      this.#isDue = false;
+      this.#known = reached;
+    }
+    return true;
   }
 
-  async #ask(): Promise<Step> {
+  async #ask(): Promise<KnownSet> {
     const gathered = new Map<ObjectKey, ObjectHash>();
     const whole = new Pending<void>("the inventory", this.#signal, () => {
       this.#inventory = undefined;
     });
     this.#inventory = { gathered, whole };
     await whole.promise;
-    return { kind: "following", known: { digest: NO_DIGEST, hashes: gathered }, isDue: true };
-  }
-
-  async #follow(known: KnownSet, isDue: boolean): Promise<Step> {
-    const set = await this.#nextSet(known, isDue);
-    if (this.#signal.aborted) return { kind: "asking" };
-    const reached = set === undefined ? undefined : await this.#transfer(known, set);
-    if (reached !== undefined) {
-      this.#resyncs = 0;
-      return { kind: "following", known: reached, isDue: false };
-    }
-    await this.#answerResync();
-    return { kind: "asking" };
-  }
-
-  /** The next set that the agent is to hear of; undefined when it asks for a resync instead. */
-  async #nextSet(known: KnownSet, isDue: boolean): Promise<DesiredSet | undefined> {
-    using joined = joinSignals(this.#signal);
-    if (this.#wantsResync) return undefined;
-    this.#waiting = joined;
-    try {
-      for await (const set of this.#components.backend.desired.changes(joined.signal)) {
-        if (set.synced && (isDue || !equalBytes(known.digest, set.digest))) return set;
-      }
-      return undefined;
-    } finally {
-      this.#waiting = undefined;
-    }
+    this.#isDue = true;
+    return { digest: NO_DIGEST, hashes: gathered };
   }
 
   /** @returns what the agent has then; undefined when it asks for a resync */
@@ -168,14 +161,15 @@ export class Downlink {
   }
 
   async #answerResync(): Promise<void> {
-    const { log, wheel, welcome } = this.#components;
-    this.#wantsResync = false;
-    log.warn("the agent's set is not what it should be; all is compared anew", { resyncs: this.#resyncs });
+    const { log, node, wheel, welcome } = this.#components;
+    log.warn("the agent's set is not what it should be; all is compared anew", { node, resyncs: this.#resyncs });
     if (this.#resyncs > 0) {
       const delay = Math.min(MAX_RESYNC_DELAY_MS, FIRST_RESYNC_DELAY_MS * 2 ** this.#resyncs);
       await wheel.sleep(millis(delay), this.#signal);
     }
     this.#resyncs += 1;
+    this.#known = undefined;
+    this.#wantsResync = false;
     welcome();
   }
 
@@ -195,11 +189,12 @@ export class Downlink {
 
   onResync(): void {
     if (this.#inventory !== undefined || this.#wantsResync) throw violation("a resync in the middle of another");
-    if (this.#offer !== undefined) this.#offer.answer.resolve("resync");
-    else {
-      this.#wantsResync = true;
-      this.#waiting?.abort();
+    if (this.#offer !== undefined) {
+      this.#offer.answer.resolve("resync");
+      return;
     }
+    this.#wantsResync = true;
+    this.#advance().catch(this.#components.failed);
   }
 }
 

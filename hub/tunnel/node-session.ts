@@ -103,9 +103,9 @@ export class NodeSession {
     const link = new WebSocketLink(socket);
     const onMessage = (message: TunnelMessage): void => this.#onMessage(message);
     const onStream = (stream: IncomingStream): void => this.#onStream(stream);
-    this.#mux = new Mux({ clock, log, link }, { role: "hub", onMessage, onStream });
+    const onClosed = (error: PicoletError): void => this.#onClosed(error);
+    this.#mux = new Mux({ clock, log, link }, { role: "hub", onMessage, onStream, onClosed });
     link.onDrained = () => this.#mux.drained();
-    this.#mux.closed.addEventListener("abort", () => this.#onClosed(), { once: true });
     socket.on("message", (data: Buffer, isBinary: boolean) => this.#onData(data, isBinary));
     socket.on("close", () => this.close(new PicoletError("unavailable", "the agent's connection is closed")));
     // `close` follows.
@@ -247,7 +247,7 @@ export class NodeSession {
     host.live(this);
     this.#send(this.#welcome(lease, set, stand));
     this.#hello = undefined;
-    await downlink.run({ digest: hello.cursor.digest, set, stand });
+    downlink.run({ digest: hello.cursor.digest, set, stand }).catch((error: unknown) => this.#onFailure(error));
   }
 
   #onFailure(error: unknown): void {
@@ -288,14 +288,15 @@ export class NodeSession {
     const welcome = (): void => {
       if (this.#lease !== undefined) this.#send(this.#welcome(this.#lease, backend.desired.current, "inventory"));
     };
-    const fields = { node: this.node };
-    return new Downlink({ log: log.child(fields), wheel, backend, memory, send, flushed, welcome }, signal);
+    const failed = (error: unknown): void => this.#onFailure(error);
+    const { node } = this;
+    return new Downlink({ log, node, wheel, backend, memory, send, flushed, welcome, failed }, signal);
   }
 
   #makeUplink({ backend }: NodeLease, signal: AbortSignal): Uplink {
     const { random, log, wheel, slots } = this.#components;
     const send = (message: TunnelMessage): void => this.#send(message);
-    return new Uplink({ random, log: log.child({ node: this.node }), wheel, slots, backend, send }, signal);
+    return new Uplink({ random, log, node: this.node, wheel, slots, backend, send }, signal);
   }
 
   #welcome({ backend }: NodeLease, set: DesiredSet, desired: Welcome["desired"]): Welcome {
@@ -329,14 +330,13 @@ export class NodeSession {
     }
   }
 
-  #onClosed(): void {
-    const reason: unknown = this.#mux.closed.reason;
+  #onClosed(reason: PicoletError): void {
     const uplink = this.#state.kind === "live" || this.#state.kind === "draining" ? this.#state.uplink : undefined;
     this.#components.wheel.clear(this.#timer);
     this.#transition({ kind: "closed", uplink });
     const { bytesSent, bytesReceived } = this.#mux;
     const fields = { node: this.node, address: this.address, reason: describeError(reason), bytesSent, bytesReceived };
-    if (reason instanceof PicoletError && reason.code === "invalid") {
+    if (reason.code === "invalid") {
       this.#components.log.warn("an agent broke the protocol", fields);
     } else this.#components.log.info("a session ended", fields);
     this.#components.host.ended(this);

@@ -75,7 +75,8 @@ export class Uplink {
   }
 
   #forget(): void {
-    const isAtRest = [this.#statuses, this.#reports].every((channel) => channel?.queue.forget() ?? true);
+    if (this.#reports?.queue.forget() === true) this.#reports = undefined;
+    const isAtRest = (this.#statuses?.queue.forget() ?? true) && this.#reports === undefined;
     if (!isAtRest && !this.#signal.aborted) this.#components.wheel.set(this.#forgetting, FORGET_AFTER);
   }
 

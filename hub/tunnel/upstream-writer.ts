@@ -1,5 +1,5 @@
 import { describeError, isCancelled } from "../../protocol/errors.ts";
-import { type Log, millis, type Random } from "../../protocol/ports.ts";
+import { type Log, type LogFields, millis, type Random } from "../../protocol/ports.ts";
 import type { TimerWheel } from "./timer-wheel.ts";
 import type { WriteSlots } from "./write-slots.ts";
 
@@ -15,6 +15,7 @@ export interface UpstreamQueue<T> {
 export interface UpstreamComponents {
   readonly random: Random;
   readonly log: Log;
+  readonly node: string;
   readonly wheel: TimerWheel;
   /** Shared by the whole fleet. */
   readonly slots: WriteSlots;
@@ -61,18 +62,22 @@ export class UpstreamWriter<T> {
     for (let batch = this.#queue.peek(); batch !== undefined && !this.#signal.aborted; batch = this.#queue.peek()) {
       const problem = await this.#attempt(batch);
       if (problem === undefined) {
-        if (failures > 0) this.#components.log.info("the API server takes it again", { what: this.#what, failures });
+        if (failures > 0) this.#components.log.info("the API server takes it again", { ...this.#fields, failures });
         failures = 0;
         this.#queue.written(batch);
       } else if (!isCancelled(problem)) {
         if (failures === 0) {
-          const fields = { what: this.#what, error: describeError(problem) };
+          const fields = { ...this.#fields, error: describeError(problem) };
           this.#components.log.warn("cannot write to the API server, will try again", fields);
         }
         failures += 1;
         await this.#pause(failures);
       }
     }
+  }
+
+  get #fields(): LogFields {
+    return { node: this.#components.node, what: this.#what };
   }
 
   async #attempt(batch: T): Promise<unknown> {

@@ -32,7 +32,7 @@ export interface MuxInit {
   /** A whole, valid message. What it throws as `invalid` ends the session as a violation by the peer. */
   readonly onMessage: (message: TunnelMessage) => void;
   readonly onStream: (incoming: IncomingStream) => void;
-  /** The session is over, whoever ended it; called once, before `closed` aborts. */
+  /** The session is over, whoever ended it; called once, right after `closed` aborted. */
   readonly onClosed?: (error: PicoletError) => void;
 }
 
@@ -177,8 +177,8 @@ export class Mux implements StreamOpener {
   close(error: PicoletError, farewell?: Refusal): void {
     if (this.closed.aborted) return;
     if (farewell !== undefined) this.#sayFarewell(farewell);
-    this.#init.onClosed?.(error);
     this.#closed.abort(error);
+    this.#init.onClosed?.(error);
     for (const ping of [...this.#pings]) ping.answer.reject(error);
     this.#streams?.endWith(error);
     this.#messages.control.fail(error);
