@@ -2,7 +2,7 @@ import { hash } from "node:crypto";
 import { describeError, isPicoletError } from "../../protocol/errors.ts";
 import type { EventItem } from "../../protocol/tunnel/messages.ts";
 import type { ObjectRef, ResourceType } from "../core/kube-client.ts";
-import { forAll, MAX_CONCURRENT_WRITES, type NodeConnection, notYet } from "./node-connection.ts";
+import { forAll, isTerminating, MAX_CONCURRENT_WRITES, type NodeConnection, notYet } from "./node-connection.ts";
 import { kubeTime } from "./pod-status-writer.ts";
 import type { Fields } from "./remote-object.ts";
 
@@ -33,8 +33,8 @@ export class EventWriter {
       if (await this.#create(ref, item, signal)) return;
       await this.#repeat(ref, item, signal);
     } catch (error) {
-      if (isPicoletError(error, "permission_denied")) throw notYet(error, "write an event");
-      const isHopeless = isPicoletError(error, "invalid") || isPicoletError(error, "not_found");
+      const isHopeless = isTerminating(error) || isPicoletError(error, "invalid") || isPicoletError(error, "not_found");
+      if (!isHopeless && isPicoletError(error, "permission_denied")) throw notYet(error, "write an event");
       if (!isHopeless) throw error;
       const { log } = this.#connection;
       log.warn("the API server does not take an event", { event: ref.name, error: describeError(error) });

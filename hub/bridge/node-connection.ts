@@ -19,15 +19,20 @@ export interface NodeConnection {
 /** Requests of one node at a time, so that a node that has been away for weeks leaves room for the others. */
 export const MAX_CONCURRENT_WRITES = 8;
 
-/** Runs `task` for all of `items`, a few at a time. @throws the first failure, when all that began have ended */
+/**
+ * Runs `task` for all of `items`, a few at a time. One that fails keeps the others from nothing.
+ * @throws the first failure, when all have ended; `cancelled` as soon as those that began have
+ */
 export async function forAll<T>(items: Iterable<T>, most: number, task: (item: T) => Promise<void>): Promise<void> {
   const iterator = items[Symbol.iterator]();
   const failures: unknown[] = [];
+  let isCancelledAll = false;
   const work = async (): Promise<void> => {
-    for (let next = iterator.next(); !next.done && failures.length === 0; next = iterator.next()) {
+    for (let next = iterator.next(); !next.done && !isCancelledAll; next = iterator.next()) {
       try {
         await task(next.value);
       } catch (error) {
+        isCancelledAll ||= isCancelled(error);
         failures.push(error);
       }
     }
@@ -49,6 +54,10 @@ export async function unless<T>(codes: readonly ErrorCode[], task: Promise<T>): 
 /** A refusal that may have another cause than what was asked for (rights not there yet): to be tried again. */
 export const notYet = (error: unknown, what: string): PicoletError =>
   new PicoletError("unavailable", `cannot ${what}`, { retryable: true, cause: error });
+
+/** A namespace that is going takes nothing new: what was to be made there is of no use any more. */
+export const isTerminating = (error: unknown): boolean =>
+  isPicoletError(error, "permission_denied") && /is being terminated/.test(describeError(error));
 
 /** For what is done in the background. */
 export const logFailure =

@@ -3,10 +3,12 @@ import { test } from "node:test";
 import fc from "fast-check";
 import { systemClock } from "../../protocol/async/system-clock.ts";
 import { isPicoletError } from "../../protocol/errors.ts";
-import { millis } from "../../protocol/ports.ts";
+import { millis, seconds } from "../../protocol/ports.ts";
 import { answer, KubeWireServer, statusBody, type WireHandler } from "../../test/support/kube-wire-server.ts";
 import { seededRandom } from "../../test/support/seeded-random.ts";
+import { VirtualClock } from "../../test/support/virtual-clock.ts";
 import { NODES, PODS, SECRETS, type WatchEvent } from "../core/kube-client.ts";
+import type { ClusterCredentials } from "./cluster-access.ts";
 import { HttpKubeClient } from "./http-kube-client.ts";
 import { KubeTransport, type KubeTransportInit } from "./kube-transport.ts";
 
@@ -136,6 +138,39 @@ test("a credential that was refused is asked for anew, once", async () => {
   await using transport = new KubeTransport({ access, clock: systemClock, random: seededRandom(1) });
   await new HttpKubeClient(transport).get(PODS, POD, signal);
   assert.equal(at.server.requests.length, 2);
+});
+
+test("credentials that cannot be read for a moment are no reason to stop, and new ones are used from then on", async () => {
+  await using at = await started((_request, response) => answer(response, 200, pod("1")));
+  const other = at.server.authority.ca.replace(/\n$/, "");
+  let found: (() => ClusterCredentials) | undefined = () => ({
+    tls: { ca: at.server.authority.ca },
+    headers: { authorization: "1" },
+  });
+  const clock = new VirtualClock();
+  const access = {
+    ...at.server.access(),
+    credentials: async () => {
+      if (found === undefined) throw new Error("no such file");
+      return found();
+    },
+  };
+  const transport = new KubeTransport({ access, clock, random: seededRandom(1) });
+  const client = new HttpKubeClient(transport);
+  const asked = async (): Promise<unknown> => {
+    await client.get(PODS, POD, signal);
+    return at.server.requests.at(-1)?.headers.authorization;
+  };
+  assert.equal(await asked(), "1");
+  found = undefined;
+  await clock.advance(seconds(11));
+  assert.equal(await asked(), "1");
+  found = () => ({ tls: { ca: other }, headers: { authorization: "2" } });
+  await clock.advance(seconds(11));
+  assert.equal(await asked(), "2");
+  assert.ok(at.server.connections > 1, "other certificates are other connections");
+  await transport[Symbol.asyncDispose]();
+  await assert.rejects(asked(), (error) => isPicoletError(error, "unavailable"));
 });
 
 test("a server of another authority is not spoken to", async () => {

@@ -3,10 +3,10 @@ import { createSecureContext } from "node:tls";
 import { Agent, type Dispatcher, ProxyAgent, request } from "undici";
 import { cancelled, joinSignals } from "../../protocol/async/abort.ts";
 import { withDeadline } from "../../protocol/async/deadline.ts";
-import { isPicoletError, PicoletError } from "../../protocol/errors.ts";
+import { isPicoletError, PicoletError, toPicoletError } from "../../protocol/errors.ts";
 import { type Clock, type Millis, type MonotonicMs, millis, type Random, seconds } from "../../protocol/ports.ts";
 import { VERSION } from "../../protocol/version.ts";
-import type { ClusterAccess, ClusterTls } from "./cluster-access.ts";
+import type { ClusterAccess, ClusterCredentials, ClusterTls } from "./cluster-access.ts";
 import { statusError } from "./status-error.ts";
 import { TokenBucket, type TokenBucketInit } from "./token-bucket.ts";
 
@@ -69,6 +69,7 @@ export class KubeTransport implements AsyncDisposable {
   readonly #init: KubeTransportInit;
   readonly #bucket: TokenBucket;
   #wire: Promise<Wire> | undefined;
+  #isDisposed = false;
 
   constructor(
     components: { readonly access: ClusterAccess; readonly clock: Clock; readonly random: Random },
@@ -102,8 +103,8 @@ export class KubeTransport implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
+    this.#isDisposed = true;
     const wire = await this.#wire?.catch(() => undefined);
-    this.#wire = undefined;
     if (wire !== undefined) await Promise.all([wire.requests.destroy(), wire.streams.destroy()]);
   }
 
@@ -130,7 +131,7 @@ export class KubeTransport implements AsyncDisposable {
     } catch (error) {
       const failure = this.#failure(error, call, signal);
       // A kept connection that the server closed at this moment: what only reads is asked again at once.
-      const again = call.method === "GET" && isClosedConnection(error);
+      const again = isUnsent(error) || (call.method === "GET" && isClosedConnection(error));
       return { kind: "refused", error: failure, retryAfter: again ? millis(0) : undefined };
     }
     const isRefusal = response.statusCode >= 400;
@@ -207,6 +208,7 @@ export class KubeTransport implements AsyncDisposable {
 
   /** One look at the credentials serves all that ask meanwhile. */
   async #current(): Promise<Wire> {
+    if (this.#isDisposed) throw new PicoletError("unavailable", "the Kubernetes client is closed");
     const before = this.#wire;
     const wire = await before;
     if (wire !== undefined && this.#clock.monotonic() - wire.checkedAt < CREDENTIALS_AGE) return wire;
@@ -221,8 +223,10 @@ export class KubeTransport implements AsyncDisposable {
   }
 
   async #renew(wire: Wire | undefined): Promise<Wire> {
-    const { tls, headers } = await this.#access.credentials();
+    const found = await this.#credentials(wire !== undefined);
     const checkedAt = this.#clock.monotonic();
+    if (found === undefined && wire !== undefined) return { ...wire, checkedAt };
+    const { tls, headers } = found ?? { tls: {}, headers: {} };
     const fingerprint = JSON.stringify(tls);
     if (wire !== undefined && wire.fingerprint === fingerprint) return { ...wire, headers, checkedAt };
     // What is under way on the old connections ends there; watches end within minutes by themselves.
@@ -235,6 +239,16 @@ export class KubeTransport implements AsyncDisposable {
       requests: this.#dispatcher(tls, connections),
       streams: this.#dispatcher(tls, null),
     };
+  }
+
+  /** @returns undefined when they cannot be read now, and those before may still do */
+  async #credentials(hasOthers: boolean): Promise<ClusterCredentials | undefined> {
+    try {
+      return await this.#access.credentials();
+    } catch (error) {
+      if (hasOthers) return undefined;
+      throw toPicoletError(error, "unavailable", "cannot get credentials for the API server");
+    }
   }
 
   #dispatcher(tls: ClusterTls, connections: number | null): Dispatcher {
@@ -279,8 +293,13 @@ export class KubeTransport implements AsyncDisposable {
 const isUnauthorized = (error: PicoletError): boolean =>
   error.code === "permission_denied" && error.reason === "Unauthorized";
 
+const codeOf = (error: unknown): string => (error as { readonly code?: string } | undefined)?.code ?? "";
+
+/** The connections were replaced for new credentials between the choice of one and its use. */
+const isUnsent = (error: unknown): boolean => ["UND_ERR_CLOSED", "UND_ERR_DESTROYED"].includes(codeOf(error));
+
 const isClosedConnection = (error: unknown): boolean =>
-  error instanceof Error && ["UND_ERR_SOCKET", "ECONNRESET", "EPIPE"].includes((error as { code?: string }).code ?? "");
+  ["UND_ERR_SOCKET", "ECONNRESET", "EPIPE"].includes(codeOf(error));
 
 /** Of several addresses that all failed, Node gives an error without a message. */
 const readable = (error: unknown): unknown =>
