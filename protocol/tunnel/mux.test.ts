@@ -169,7 +169,7 @@ test("lanes share the link by weight, and none is starved", async () => {
   const got = { interactive: 0, logs: 0, bulk: 0 };
   for (const lane of ["bulk", "logs", "interactive"] as const) {
     const [from, to] = await opened(joined, lane);
-    from.write(bytesOf(60_000_000), never).catch(() => undefined);
+    from.write(new Uint8Array(60_000_000), never).catch(() => undefined);
     const count = async (): Promise<void> => {
       for (let next = await to.read(never); next !== undefined; next = await to.read(never)) got[lane] += next.length;
     };
