@@ -20,6 +20,7 @@ import { EVENTS } from "./event-recorder.ts";
 import { nodeOf, podOf } from "./objects.ts";
 import {
   CERTIFICATE_SIGNING_REQUESTS,
+  CONTROLLER_REVISIONS,
   DAEMON_SETS,
   NAMESPACES,
   POD_DISRUPTION_BUDGETS,
@@ -154,6 +155,76 @@ describe("scheduler", () => {
     await world.cluster.client.patch(PODS, ref, "merge", { spec: { schedulingGates: null } }, {}, signal);
     await world.settle();
     assert.equal((await world.pod("gated"))?.spec.nodeName, "a");
+  });
+});
+
+describe("daemon sets", () => {
+  const ref = { namespace: "default", name: "set" };
+  const spec = (image: string, more: object = {}): object => ({
+    selector: { matchLabels: { app: "x" } },
+    template: { metadata: { labels: { app: "x" } }, spec: { containers: [{ name: "app", image }] } },
+    ...more,
+  });
+  const pods = async (world: World) => (await world.cluster.client.list(PODS, {}, signal)).items.map(podOf);
+
+  test("an orphan that it selects becomes its own; one that it no longer selects is let go, and replaced", async () => {
+    await using world = await World.start("a");
+    await world.createPod("stray", { nodeName: "a" }, { labels: { app: "x", "controller-revision-hash": "other" } });
+    await world.create(DAEMON_SETS, ref, { spec: spec("app:1", { updateStrategy: { type: "OnDelete" } }) });
+    await world.settle();
+    const [stray, ...others] = await pods(world);
+    assert.equal(others.length, 0);
+    assert.deepEqual(
+      stray?.metadata.ownerReferences?.map(({ kind, name }) => `${kind}/${name}`),
+      ["DaemonSet/set"],
+    );
+    const place = { namespace: "default", name: "stray" };
+    await world.cluster.client.patch(PODS, place, "merge", { metadata: { labels: { app: "y" } } }, {}, signal);
+    await world.settle();
+    assert.deepEqual((await world.pod("stray"))?.metadata.ownerReferences ?? [], []);
+    assert.equal((await pods(world)).length, 2);
+  });
+
+  test("no more revisions are kept than it asks for", async () => {
+    await using world = await World.start("a");
+    world.cluster.playAgents();
+    await world.create(DAEMON_SETS, ref, { spec: spec("app:0", { revisionHistoryLimit: 2 }) });
+    await world.settle();
+    for (let image = 1; image <= 5; image += 1) {
+      await world.cluster.client.patch(DAEMON_SETS, ref, "strategic", { spec: spec(`app:${image}`) }, {}, signal);
+      await world.pass(seconds(5), ["a"]);
+    }
+    const { items } = await world.cluster.client.list(CONTROLLER_REVISIONS, {}, signal);
+    assert.deepEqual(items.map(({ revision }) => revision).toSorted(), [4, 5, 6]);
+  });
+
+  test("a pod that fails again and again is replaced ever more slowly", async () => {
+    await using world = await World.start("a");
+    await world.create(DAEMON_SETS, ref, { spec: spec("app:1") });
+    await world.settle();
+    const uids = new Set<string>();
+    for (let second = 0; second < 120; second += 1) {
+      for (const pod of await pods(world)) {
+        uids.add(pod.metadata.uid ?? "");
+        const { namespace, name } = pod.metadata;
+        if (pod.metadata.deletionTimestamp !== undefined) {
+          await world.cluster.client.delete(PODS, { namespace, name }, { gracePeriodSeconds: 0 }, signal);
+        } else if (pod.status?.phase !== "Failed") {
+          const status = { phase: "Failed" };
+          await world.cluster.client.patch(
+            PODS,
+            { namespace, name },
+            "merge",
+            { status },
+            { subresource: "status" },
+            signal,
+          );
+        }
+      }
+      await world.settle();
+      await world.clock.advance(seconds(1));
+    }
+    assert.ok(uids.size >= 5 && uids.size <= 9, `${uids.size} pods in two minutes`);
   });
 });
 

@@ -5,9 +5,11 @@ import { describeError, isCancelled, isPicoletError } from "../../../protocol/er
 import { type Clock, type Log, type Millis, millis, type Random, seconds } from "../../../protocol/ports.ts";
 import { DueQueue } from "./due-queue.ts";
 
-/** A conflict is over as soon as the cache has caught up; anything else waits longer each time. */
+/** Doubling, with full jitter. */
 const FIRST_RETRY = millis(50);
 const MOST_RETRY = seconds(60);
+/** A conflict is over as soon as the cache has caught up, however many there were before. */
+const MOST_RETRY_OF_RACE = seconds(1);
 /** Keys that are worked on at once: a slow request of one holds up no other. What is over waits in line. */
 const DEFAULT_WORKERS = 8;
 
@@ -145,7 +147,7 @@ export class ReconcileLoop implements Component {
         error: describeError(error),
       });
     }
-    const ceiling = Math.min(MOST_RETRY, FIRST_RETRY * 2 ** Math.min(failures, 20));
+    const ceiling = Math.min(isRace ? MOST_RETRY_OF_RACE : MOST_RETRY, FIRST_RETRY * 2 ** Math.min(failures, 20));
     return millis(Math.max(FIRST_RETRY / 2, ceiling * this.#random.next()));
   }
 

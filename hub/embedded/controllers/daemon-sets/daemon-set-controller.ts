@@ -107,7 +107,7 @@ export class DaemonSetController extends Controller {
     const plan = planDaemonSet({ set, nodes, pods, hash, nowMs: this.#ports.clock.wall().getTime() });
     const retry = await this.#carryOut(set, plan, hash, signal);
     await this.#cleanHistory(set, revisions as readonly ControllerRevision[], pods, hash, signal);
-    await this.#writeStatus(set, namespace, plan.status, signal);
+    await this.#writeStatus(set, plan.status, signal);
     const waits = [retry, plan.wakeInMs].filter((wait) => wait !== undefined);
     return waits.length === 0 ? undefined : millis(Math.min(...waits));
   }
@@ -246,31 +246,28 @@ export class DaemonSetController extends Controller {
     }
   }
 
-  async #writeStatus(
-    set: DaemonSet,
-    namespace: string,
-    counters: DaemonSetPlan["status"],
-    signal: AbortSignal,
-  ): Promise<void> {
-    const status: DaemonSetStatus = {
-      ...counters,
-      observedGeneration: set.metadata.generation ?? 0,
-      ...(set.status?.collisionCount === undefined ? {} : { collisionCount: set.status.collisionCount }),
-    };
+  /** Nobody else writes it, so it is written over whatever is there: waiting for the cache to catch up would cost time. */
+  async #writeStatus(set: DaemonSet, counters: DaemonSetPlan["status"], signal: AbortSignal): Promise<void> {
+    const status = { ...counters, observedGeneration: set.metadata.generation ?? 0 };
     if (isSameStatus(status, set.status)) return;
-    const ref = { namespace, name: set.metadata.name };
-    await this.#ports.client.update(DAEMON_SETS, ref, { ...set, status }, { subresource: "status" }, signal);
+    const { namespace = "", name, uid } = set.metadata;
+    const cleared = Object.fromEntries(OPTIONAL_COUNTERS.map((counter) => [counter, null]));
+    const patch = { metadata: { uid }, status: { ...cleared, ...status } };
+    await this.#ports.client.patch(DAEMON_SETS, { namespace, name }, "merge", patch, { subresource: "status" }, signal);
   }
+}
+
+/** Left out when they are zero. */
+const OPTIONAL_COUNTERS = ["updatedNumberScheduled", "numberAvailable", "numberUnavailable"];
+
+function isSameStatus(left: DaemonSetStatus, right: DaemonSetStatus | undefined): boolean {
+  if (right?.observedGeneration === undefined) return false;
+  const keys = new Set([...Object.keys(left), ...Object.keys(right)]) as ReadonlySet<keyof DaemonSetStatus>;
+  return [...keys].every((key) => key === "collisionCount" || (left[key] ?? 0) === (right[key] ?? 0));
 }
 
 const placeOf = ({ metadata }: DaemonSet, node: string): string =>
   `${keyOf(metadata.namespace, metadata.name)}/${node}`;
-
-function isSameStatus(left: DaemonSetStatus, right: DaemonSetStatus | undefined): boolean {
-  if (right === undefined) return false;
-  const keys = new Set([...Object.keys(left), ...Object.keys(right)]) as ReadonlySet<keyof DaemonSetStatus>;
-  return [...keys].every((key) => (left[key] ?? 0) === (right[key] ?? 0)) && right.observedGeneration !== undefined;
-}
 
 /** All of them are tried; the first failure is thrown when all are through. */
 async function inParallel(tasks: readonly (() => Promise<void>)[]): Promise<void> {

@@ -1,0 +1,47 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { seconds } from "../../../protocol/ports.ts";
+import { EmbeddedCluster } from "../../../test/support/embedded-cluster.ts";
+import { RecordedLog } from "../../../test/support/recorders.ts";
+import { VirtualClock } from "../../../test/support/virtual-clock.ts";
+import type { KubeObject } from "../../core/kube-client.ts";
+import { EVENTS, EventRecorder } from "./event-recorder.ts";
+
+const pod: KubeObject = { apiVersion: "v1", kind: "Pod", metadata: { name: "web", namespace: "default", uid: "u" } };
+const event = { type: "Warning", reason: "Odd", message: "it is odd", component: "test" } as const;
+
+test("an event that repeats is counted up, at most every ten seconds, and made anew when it has gone", async () => {
+  const clock = new VirtualClock();
+  await using cluster = await EmbeddedCluster.start({ clock });
+  await cluster.stopControllers();
+  const { client } = cluster;
+  const recorder = new EventRecorder({ client, clock, log: new RecordedLog() });
+  const stop = new AbortController();
+  const running = recorder.run(stop.signal).catch(() => undefined);
+  const { signal } = stop;
+  const settle = async (): Promise<void> => {
+    for (let turn = 0; turn < 20; turn += 1) await clock.settle();
+  };
+  const counts = async (): Promise<unknown[]> =>
+    (await client.list(EVENTS, {}, signal)).items.map(({ count }) => count);
+  recorder.record(pod, event);
+  await settle();
+  assert.deepEqual(await counts(), [1]);
+  for (let times = 0; times < 5; times += 1) recorder.record(pod, event);
+  await settle();
+  assert.deepEqual(await counts(), [1]);
+  await clock.advance(seconds(10));
+  await settle();
+  assert.deepEqual(await counts(), [6]);
+  const [stored] = (await client.list(EVENTS, {}, signal)).items;
+  await client.delete(EVENTS, { namespace: "default", name: stored?.metadata.name ?? "" }, {}, signal);
+  await clock.advance(seconds(10));
+  recorder.record(pod, event);
+  await settle();
+  assert.deepEqual(await counts(), [1]);
+  recorder.record(pod, { ...event, message: "it is odd in another way" });
+  await settle();
+  assert.deepEqual(await counts(), [1, 1]);
+  stop.abort();
+  await running;
+});

@@ -1,0 +1,122 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { WatchSource } from "../../../protocol/async/watch.ts";
+import { PicoletError } from "../../../protocol/errors.ts";
+import { type Millis, millis, seconds } from "../../../protocol/ports.ts";
+import { RecordedLog } from "../../../test/support/recorders.ts";
+import { seededRandom } from "../../../test/support/seeded-random.ts";
+import { VirtualClock } from "../../../test/support/virtual-clock.ts";
+import { ReconcileLoop } from "./reconcile-loop.ts";
+
+type Deed = (key: string) => Promise<Millis | undefined>;
+
+class Bench implements AsyncDisposable {
+  readonly clock = new VirtualClock();
+  readonly log = new RecordedLog();
+  readonly synced = new WatchSource(true);
+  readonly done: string[] = [];
+  readonly loop: ReconcileLoop;
+  deed: Deed = async () => undefined;
+  readonly #stop = new AbortController();
+  readonly #running: Promise<void>;
+
+  constructor(workers = 2, isSynced = true) {
+    this.synced.set(isSynced);
+    const ports = { clock: this.clock, random: seededRandom(1), log: this.log };
+    this.loop = new ReconcileLoop(ports, {
+      name: "bench",
+      needs: [{ synced: this.synced }],
+      workers,
+      reconcile: (key) => {
+        this.done.push(key);
+        return this.deed(key);
+      },
+    });
+    this.#running = this.loop.run(this.#stop.signal);
+  }
+
+  async pass(duration: Millis = millis(0)): Promise<void> {
+    await this.clock.advance(duration);
+    await this.clock.settle();
+    await this.clock.settle();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#stop.abort();
+    await this.#running.catch(() => undefined);
+    assert.equal(this.clock.sleeping, 0, "no timer is left");
+  }
+}
+
+test("nothing is concluded before everything has been listed", async () => {
+  await using bench = new Bench(2, false);
+  bench.loop.add("a");
+  await bench.pass();
+  assert.deepEqual(bench.done, []);
+  bench.synced.set(true);
+  await bench.pass();
+  assert.deepEqual(bench.done, ["a"]);
+});
+
+test("a key that is told of many times is worked on once, and once more if it changed meanwhile", async () => {
+  await using bench = new Bench();
+  const gate = Promise.withResolvers<undefined>();
+  bench.deed = () => gate.promise;
+  for (let times = 0; times < 3; times += 1) bench.loop.add("a");
+  await bench.pass();
+  for (let times = 0; times < 3; times += 1) bench.loop.add("a");
+  await bench.pass();
+  assert.deepEqual(bench.done, ["a"]);
+  gate.resolve(undefined);
+  await bench.pass();
+  assert.deepEqual(bench.done, ["a", "a"]);
+  assert.ok(bench.loop.isIdle);
+});
+
+test("one that hangs holds up no other, and only so many run at once", async () => {
+  await using bench = new Bench(2);
+  const gate = Promise.withResolvers<undefined>();
+  bench.deed = (key) => (key === "slow" ? gate.promise : Promise.resolve(undefined));
+  for (const key of ["slow", "b", "c", "d"]) bench.loop.add(key);
+  await bench.pass();
+  await bench.pass();
+  assert.deepEqual(bench.done, ["slow", "b", "c", "d"]);
+  bench.deed = () => gate.promise;
+  for (const key of ["e", "f"]) bench.loop.add(key);
+  await bench.pass();
+  assert.deepEqual(bench.done.slice(4), ["e"]);
+  gate.resolve(undefined);
+});
+
+test("one that fails is tried again, each time after a longer wait, and is told of once", async () => {
+  await using bench = new Bench();
+  bench.deed = async () => {
+    throw new PicoletError("unavailable", "cannot reach it");
+  };
+  bench.loop.add("a");
+  await bench.pass(seconds(1));
+  const early = bench.done.length;
+  assert.ok(early >= 3 && early <= 20, `${early} in the first second`);
+  await bench.pass(seconds(600));
+  const before = bench.done.length;
+  await bench.pass(seconds(600));
+  const late = bench.done.length - before;
+  assert.ok(late >= 10 && late <= 60, `${late} in ten minutes`);
+  assert.equal(bench.log.problems.length, 2);
+});
+
+test("it comes back when it asked to, sooner when it is told of, and not twice", async () => {
+  await using bench = new Bench();
+  bench.deed = async () => seconds(10);
+  bench.loop.add("a");
+  await bench.pass(seconds(9));
+  assert.equal(bench.done.length, 1);
+  await bench.pass(seconds(1));
+  assert.equal(bench.done.length, 2);
+  await bench.pass(seconds(5));
+  bench.loop.add("a");
+  await bench.pass(seconds(9));
+  assert.equal(bench.done.length, 3, "the hour that was asked for before has lapsed");
+  await bench.pass(seconds(1));
+  assert.equal(bench.done.length, 4);
+});
