@@ -1,11 +1,6 @@
 import { PicoletError } from "../../protocol/errors.ts";
 import type { StreamOpener, TokenParams } from "../../protocol/tunnel/stream.ts";
-
-export interface IssuedToken {
-  readonly token: string;
-  /** RFC 3339. */
-  readonly expirationTimestamp: string;
-}
+import type { IssuedToken } from "../core/cluster-objects.ts";
 
 /** @throws what the hub refuses it with, `unavailable` when the session ends, `cancelled` */
 export async function requestToken(

@@ -118,6 +118,31 @@ test("more than a week offline: tries once a minute at most, forgets nothing, an
   );
 });
 
+test("hubs that fail in turn are told of once each, not at each attempt", async () => {
+  await using bench = new TunnelBench({ hubs: ["a.example", "b.example"] });
+  await bench.start();
+  await bench.pass(3_600_000);
+  assert.deepEqual(bench.events.lines, [
+    "Warning TunnelUnavailable: cannot connect: no host a.example",
+    "Warning TunnelUnavailable: cannot connect: no host b.example",
+  ]);
+  assert.ok(bench.network.dials.length > 100);
+});
+
+test("an identity that cannot be kept ends the session, and it is tried again", async () => {
+  await using bench = new TunnelBench();
+  let failures = 2;
+  bench.identity.onWorked = () => {
+    failures -= 1;
+    if (failures >= 0) throw new Error("the disk is full");
+  };
+  await bench.start();
+  await bench.pass(10_000);
+  assert.equal(bench.hub.sessions.length, 3);
+  assert.equal(bench.hub.sessions.filter(({ mux }) => !mux.closed.aborted).length, 1);
+  assert.equal(bench.tunnel.report().state, "connected");
+});
+
 test("a network that comes back is dialled at once", async () => {
   await using bench = new TunnelBench();
   bench.network.problem = "ENETUNREACH";

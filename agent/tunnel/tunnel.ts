@@ -4,6 +4,7 @@ import { describeError, isCancelled, PicoletError, toPicoletError } from "../../
 import type { TunnelReport } from "../../protocol/local-api.ts";
 import { type Clock, type Log, type Millis, type MonotonicMs, millis, type Random } from "../../protocol/ports.ts";
 import type { TokenParams } from "../../protocol/tunnel/stream.ts";
+import type { IssuedToken } from "../core/cluster-objects.ts";
 import type { HubAddress } from "../core/hub-address.ts";
 import type { NodeCredentials, NodeIdentity } from "../core/identity.ts";
 import type { EventRecorder } from "../core/store.ts";
@@ -21,7 +22,7 @@ import {
   transition,
 } from "./session-state.ts";
 import { StreamDispatch } from "./stream-dispatch.ts";
-import { type IssuedToken, requestToken } from "./token-request.ts";
+import { requestToken } from "./token-request.ts";
 import { TunnelError } from "./tunnel-error.ts";
 import { reportOf, type TunnelCounters } from "./tunnel-report.ts";
 
@@ -45,6 +46,9 @@ export interface TunnelInit {
   readonly reconnectBackoff: { readonly initial: Millis; readonly max: Millis };
 }
 
+/** Of one outage; more are seldom, and the last one is always in the report. */
+const MAX_TOLD_PROBLEMS = 16;
+
 interface Current {
   readonly session: Session;
   readonly connection: Connection;
@@ -66,6 +70,8 @@ export class Tunnel implements Component {
   #current: Current | undefined;
   /** Of sessions that are over. */
   #past: TunnelCounters = { bytesSent: 0, bytesReceived: 0 };
+  /** Problems of this outage that are in the log and among the events. */
+  readonly #told = new Set<string>();
   /** Wakes whoever waits for the end of a session that is to be replaced. */
   #moveAsked: (() => void) | undefined;
 
@@ -203,8 +209,13 @@ export class Tunnel implements Component {
       { heartbeatInterval: this.#init.heartbeatInterval },
     );
     const greeting = await session.greet(signal);
-    identity.observeTime(greeting.welcome.timeMs, greeting.rttMs);
-    identity.worked(credentials);
+    try {
+      identity.observeTime(greeting.welcome.timeMs, greeting.rttMs);
+      identity.worked(credentials);
+    } catch (error) {
+      session.close(toPicoletError(error, "failed", "the identity could not be kept"));
+      throw error;
+    }
     const before = this.#current;
     this.#current = { session, connection, credentials, ended: session.run(greeting, life) };
     if (before !== undefined) this.#put(before, "the session, which another one replaces,");
@@ -330,15 +341,22 @@ export class Tunnel implements Component {
     const wasUp = "session" in before;
     if ("session" in after) {
       if (wasUp) return;
+      this.#told.clear();
       const { url } = this.#hub(after.session.hub);
       log.info("the tunnel is up", { hub: url, rttMs: Math.round(after.session.rttMs) });
       this.#record("Normal", "TunnelConnected", `connected to hub ${url}`);
       return;
     }
     const { problem } = after.outage;
-    if (problem === "" || (!wasUp && before.outage.problem === problem)) return;
+    if (problem === "" || (!wasUp && this.#hasTold(problem))) return;
+    this.#told.add(problem);
     log.warn(wasUp ? "the tunnel is down" : "there is no tunnel", { error: problem });
     this.#record("Warning", wasUp ? "TunnelDisconnected" : "TunnelUnavailable", problem);
+  }
+
+  /** Several hubs fail in several ways in turn, for weeks. */
+  #hasTold(problem: string): boolean {
+    return this.#told.has(problem) || this.#told.size >= MAX_TOLD_PROBLEMS;
   }
 
   #record(type: "Normal" | "Warning", reason: string, message: string): void {

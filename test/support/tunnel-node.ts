@@ -164,6 +164,7 @@ export class RecordedIdentity implements NodeIdentity {
   readonly calls: string[] = [];
   /** Throws for a peer that is not the hub; set by a test. */
   onVerify: (chain: readonly Uint8Array[], host: string) => void = () => undefined;
+  onWorked: () => void = () => undefined;
   onRefused: (credentials: NodeCredentials) => void = () => undefined;
 
   constructor(credentials: NodeCredentials | "joining" = CREDENTIALS) {
@@ -188,6 +189,7 @@ export class RecordedIdentity implements NodeIdentity {
 
   worked({ certificateChain }: NodeCredentials): void {
     this.calls.push(`worked ${certificateChain.slice(0, 20)}`);
+    this.onWorked();
   }
 
   refused(credentials: NodeCredentials, reason: string): void {
