@@ -1,6 +1,6 @@
 /** Defaults and validation of pods and of the templates of pods, from the model that the agent uses. */
 import * as z from "zod/mini";
-import { FieldProblems } from "../../../protocol/field-problems.ts";
+import { type FieldProblem, FieldProblems } from "../../../protocol/field-problems.ts";
 import { POD_LIMITS } from "../../../protocol/parse-pod.ts";
 import { copyPlainData } from "../../../protocol/plain-data.ts";
 import { type Pod, podSchema } from "../../../protocol/pod.ts";
@@ -9,6 +9,7 @@ import { validatePod } from "../../../protocol/pod-validation.ts";
 import type { FieldError } from "../field-errors.ts";
 import type { ApiObject } from "../resource-definition.ts";
 import { fieldErrorOf, section } from "./object-fields.ts";
+import { validatePlacement } from "./placement-validation.ts";
 
 /** Zero values for required fields, then Kubernetes' defaults. What does not fit the model stays, for validation to name. */
 export function defaultPod(pod: ApiObject): void {
@@ -36,9 +37,9 @@ export function validatePodObject(pod: ApiObject): readonly FieldError[] {
   const problems = new FieldProblems();
   validatePod(pod as unknown as Pod, problems);
   // The server validates names and labels of every object alike.
-  return problems.found
-    .filter(({ path }) => !/^metadata\.(name|namespace|labels|generation|annotations$)/.test(path))
-    .map(fieldErrorOf);
+  const isOurs = ({ path }: FieldProblem): boolean =>
+    !/^metadata\.(name|namespace|labels|generation|annotations$)/.test(path);
+  return [...problems.found.filter(isOurs).map(fieldErrorOf), ...validatePlacement(pod.spec, "spec")];
 }
 
 /** @param path of the template, `spec.template` */
@@ -47,5 +48,6 @@ export function validatePodTemplate(template: unknown, namespace: string, path: 
   const pod = { apiVersion: "v1", kind: "Pod", metadata: { ...metadata, name: "template", namespace }, spec };
   const problems = new FieldProblems();
   validatePod(pod as unknown as Pod, problems);
-  return problems.found.map((problem) => fieldErrorOf({ ...problem, path: `${path}.${problem.path}` }));
+  const found = problems.found.map((problem) => fieldErrorOf({ ...problem, path: `${path}.${problem.path}` }));
+  return [...found, ...validatePlacement(spec, `${path}.spec`)];
 }

@@ -153,6 +153,84 @@ describe("a new pod", () => {
   }
 });
 
+describe("where a pod is to be", () => {
+  const required = "requiredDuringSchedulingIgnoredDuringExecution";
+  const preferred = "preferredDuringSchedulingIgnoredDuringExecution";
+  const onNode = (requirement: object): object => ({
+    affinity: { nodeAffinity: { [required]: { nodeSelectorTerms: [{ matchExpressions: [requirement] }] } } },
+  });
+  const field = (requirement: object): object => ({
+    affinity: { nodeAffinity: { [required]: { nodeSelectorTerms: [{ matchFields: [requirement] }] } } },
+  });
+  const besidePod = (term: object): object => ({ affinity: { podAffinity: { [required]: [term] } } });
+  const spread = (constraint: object): object => ({ topologySpreadConstraints: [constraint] });
+  const term = `spec.affinity.nodeAffinity.${required}.nodeSelectorTerms[0].matchExpressions[0]`;
+  const cases: readonly (readonly [string, object, string])[] = [
+    [
+      "an operator that is none",
+      onNode({ key: "a", operator: "Is" }),
+      `${term}.operator: Invalid value: "Is": not a valid selector operator`,
+    ],
+    [
+      "In without values",
+      onNode({ key: "a", operator: "In" }),
+      `${term}.values: Required value: must be specified when \`operator\` is 'In' or 'NotIn'`,
+    ],
+    [
+      "Exists with values",
+      onNode({ key: "a", operator: "Exists", values: ["b"] }),
+      "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+    ],
+    [
+      "Gt with two values",
+      onNode({ key: "a", operator: "Gt", values: ["1", "2"] }),
+      "must be specified single value when `operator` is 'Lt' or 'Gt'",
+    ],
+    [
+      "a field that is none",
+      field({ key: "metadata.uid", operator: "In", values: ["a"] }),
+      "not a valid field selector key",
+    ],
+    [
+      "two names of one node",
+      field({ key: "metadata.name", operator: "In", values: ["a", "b"] }),
+      "must be only one value when `operator`",
+    ],
+    [
+      "no topology",
+      besidePod({ labelSelector: {} }),
+      `spec.affinity.podAffinity.${required}[0].topologyKey: Required value: can not be empty`,
+    ],
+    [
+      "a comparison of pods",
+      besidePod({
+        topologyKey: "a",
+        labelSelector: { matchExpressions: [{ key: "a", operator: "Gt", values: ["1"] }] },
+      }),
+      "not a valid selector operator",
+    ],
+    [
+      "too heavy",
+      { affinity: { podAntiAffinity: { [preferred]: [{ weight: 101, podAffinityTerm: { topologyKey: "a" } }] } } },
+      "weight: Invalid value: 101: must be in the range 1-100",
+    ],
+    [
+      "no skew",
+      spread({ maxSkew: 0, topologyKey: "a", whenUnsatisfiable: "DoNotSchedule" }),
+      "spec.topologySpreadConstraints[0].maxSkew: Invalid value: 0: must be greater than zero",
+    ],
+    [
+      "an unknown action",
+      spread({ maxSkew: 1, topologyKey: "a", whenUnsatisfiable: "Cry" }),
+      'supported values: "DoNotSchedule", "ScheduleAnyway"',
+    ],
+  ];
+  for (const [name, spec, message] of cases) {
+    test(`is refused: ${name}`, () =>
+      assert.rejects(newPod(spec), (error: Error) => error.message.includes(message) || assert.fail(error.message)));
+  }
+});
+
 describe("a pod that is there", () => {
   const changes: readonly (readonly [string, object, object, string | undefined])[] = [
     ["may get another image", {}, { containers: [{ ...container, image: "app:2" }] }, undefined],
