@@ -1,8 +1,10 @@
 import { PicoletError } from "../../protocol/errors.ts";
 import { type Log, millis } from "../../protocol/ports.ts";
 import { desiredPieces } from "../../protocol/tunnel/desired-pieces.ts";
-import { digestWith, digestWithout } from "../../protocol/tunnel/digest.ts";
+import { digestOf } from "../../protocol/tunnel/digest.ts";
 import { equalBytes } from "../../protocol/tunnel/hex.ts";
+import { jsonSize } from "../../protocol/tunnel/json-delta.ts";
+import { MAX_REVISION_BYTES } from "../../protocol/tunnel/message-codec.ts";
 import type {
   HubMessage,
   Inventory,
@@ -66,6 +68,8 @@ export class Downlink {
   #known: KnownSet | undefined;
   /** It is to hear of the latest revision even if it has that already. */
   #isDue = false;
+  /** Everything of it that there is was sent; what is missing shows in the next one. */
+  #exhausted: DesiredSet | undefined;
   #wantsResync = false;
   #isAdvancing = false;
   #resyncs = 0;
@@ -108,7 +112,8 @@ export class Downlink {
     if (this.#wantsResync) await this.#answerResync();
     if (this.#known === undefined) this.#known = await this.#ask();
     const set = this.#components.backend.desired.current;
-    if (!set.synced || (!this.#isDue && equalBytes(this.#known.digest, set.digest))) return false;
+    const isReached = equalBytes(this.#known.digest, set.digest) || set === this.#exhausted;
+    if (!set.synced || (!this.#isDue && isReached)) return false;
     const reached = await this.#transfer(this.#known, set);
     if (reached === undefined) this.#wantsResync = true;
     else {
@@ -135,8 +140,13 @@ export class Downlink {
     const { memory, send, flushed } = this.#components;
     const { upserts, deletes } = differenceOf(known.hashes, set.hashes);
     const objects = upserts.map((key) => this.#components.backend.object(key)).filter((each) => each !== undefined);
-    const offered = offeredBy(set, upserts, objects);
-    const gone = upserts.filter((key) => known.hashes.has(key) && !offered.hashes.has(key));
+    const sent = beginningOf(objects);
+    const gone = upserts.filter((key) => known.hashes.has(key) && this.#components.backend.object(key) === undefined);
+    const removed = [...deletes, ...gone];
+    const isAsTold = ({ key, hash }: RemoteObject): boolean => equalBytes(hash, set.hashes.get(key) ?? NO_DIGEST);
+    const isAll = sent.length === upserts.length && sent.every(isAsTold);
+    const offered = isAll ? { digest: set.digest, hashes: set.hashes } : setAfter(known, removed, sent);
+    if (sent.length === objects.length) this.#exhausted = set;
     const { revision } = set;
     memory.offered = offered;
     const answer = new Pending<"acknowledged" | "resync">("the revision", this.#signal, () => {
@@ -147,8 +157,8 @@ export class Downlink {
     this.#offer = { revision, answer };
     for (const piece of desiredPieces({
       revision,
-      upserts: objects,
-      deletes: [...deletes, ...gone],
+      upserts: sent,
+      deletes: removed,
       digest: offered.digest,
     })) {
       send(piece);
@@ -199,22 +209,26 @@ export class Downlink {
 }
 
 /**
- * The set that the agent comes to with these objects: `set`, unless some of them have changed or gone since it was made;
- * the next set, which is on its way, brings those.
+ * As much as an agent takes at once; the rest follows as the next revision. What it has in between is no harm: nothing that it
+ * is to keep is removed by it.
  */
-function offeredBy(set: DesiredSet, keys: readonly ObjectKey[], objects: readonly RemoteObject[]): KnownSet {
-  const isAsTold = ({ key, hash }: RemoteObject): boolean => equalBytes(hash, set.hashes.get(key) ?? NO_DIGEST);
-  if (objects.length === keys.length && objects.every(isAsTold)) return { digest: set.digest, hashes: set.hashes };
-  const hashes = new Map(set.hashes);
-  let { digest } = set;
-  for (const key of keys) {
-    const hash = hashes.get(key);
-    if (hash !== undefined) digest = digestWithout(sha256, digest, { key, hash });
-    hashes.delete(key);
-  }
-  for (const { key, hash } of objects) {
-    digest = digestWith(sha256, digest, { key, hash });
-    hashes.set(key, hash);
-  }
-  return { digest, hashes };
+function beginningOf(objects: readonly RemoteObject[]): readonly RemoteObject[] {
+  let bytes = 0;
+  const end = objects.findIndex(({ key, object }, index) => {
+    bytes += key.length + jsonSize(object);
+    return index > 0 && false;
+  });
+  return end < 0 ? objects : objects.slice(0, end);
+}
+
+/**
+ * What the agent comes to with these changes when that is not the set that was to be reached: some objects have changed or
+ * gone since it was made, or not all fitted. What is missing comes next.
+ */
+function setAfter(known: KnownSet, removed: readonly ObjectKey[], sent: readonly RemoteObject[]): KnownSet {
+  const hashes = new Map(known.hashes);
+  for (const key of removed) hashes.delete(key);
+  for (const { key, hash } of sent) hashes.set(key, hash);
+  const entries = [...hashes].map(([key, hash]) => ({ key, hash }));
+  return { digest: digestOf(sha256, entries), hashes };
 }

@@ -169,6 +169,22 @@ test("a large set comes in pieces that are applied together", async () => {
   assert.ok(pieces >= 20 && pieces <= 24, String(pieces));
 });
 
+test("a set that is larger than an agent takes at once comes as several revisions", async () => {
+  await using hub = await HubTunnel.start();
+  const node = hub.backend.node("edge-1");
+  const text = "x".repeat(1_000_000);
+  node.set(Object.fromEntries(Array.from({ length: 20 }, (_, index) => [`Secret/default/s${index}`, { text, index }])));
+  const agent = await hub.join("edge-1");
+  const first = await followFromNothing(agent);
+  const second = await follow(agent);
+  const third = await follow(agent);
+  assert.deepEqual([first.keys.size, second.keys.size, third.keys.size], [8, 8, 4]);
+  assert.notDeepEqual(first.digest, second.digest);
+  assert.deepEqual(third.digest, node.desired.current.digest);
+  await agent.roundTrip();
+  assert.deepEqual(agent.messages, []);
+});
+
 test("an object that changes between two sets does not confuse digests", async () => {
   await using hub = await HubTunnel.start();
   const node = hub.backend.node("edge-1");
@@ -196,6 +212,10 @@ test("an object that is gone before its change was sent is deleted", async () =>
   const { keys, digest } = await follow(agent);
   assert.deepEqual([...keys], [[POD, undefined]]);
   assert.deepEqual(digest, EMPTY_DIGEST);
+  // The set goes on to show what is not there: it is not sent for again and again.
+  await agent.roundTrip();
+  await agent.roundTrip();
+  assert.deepEqual(agent.messages, []);
 });
 
 test("an agent that comes to another digest is compared anew", async () => {

@@ -119,7 +119,7 @@ export class TunnelServer implements Fleet, Component {
     const offered = (request.headers["sec-websocket-protocol"] ?? "").split(",").map((each) => each.trim());
     if (!offered.includes(TUNNEL_SUBPROTOCOL)) {
       const message = `this hub speaks ${TUNNEL_SUBPROTOCOL}, not ${offered.join(", ") || "no subprotocol at all"}\n`;
-      const headers = ["Upgrade: websocket", "Connection: Upgrade", `Sec-WebSocket-Protocol: ${TUNNEL_SUBPROTOCOL}`];
+      const headers = ["Upgrade: websocket", `Sec-WebSocket-Protocol: ${TUNNEL_SUBPROTOCOL}`];
       answer(socket, "426 Upgrade Required", headers, message);
       return;
     }
@@ -258,5 +258,5 @@ function answer(socket: Duplex, status: string, headers: readonly string[], body
     `Content-Length: ${Buffer.byteLength(body)}`,
   ];
   socket.once("error", () => socket.destroy());
-  socket.end(`${[...head, ...headers.filter((each) => !each.startsWith("Connection"))].join("\r\n")}\r\n\r\n${body}`);
+  socket.end(`${[...head, ...headers].join("\r\n")}\r\n\r\n${body}`);
 }
