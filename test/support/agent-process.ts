@@ -260,7 +260,8 @@ export class AgentNode implements AsyncDisposable {
       parseMountInfo(readFileSync("/proc/self/mountinfo", "utf8")),
       this.directory,
     ))
-      execFileSync("umount", [target]);
+      // A runner that was killed a moment ago may hold it still.
+      execFileSync("umount", ["-l", target]);
     rmSync(this.directory, { recursive: true, force: true });
   }
 }
