@@ -5,6 +5,7 @@ import { isPicoletError } from "../../../protocol/errors.ts";
 import { type Millis, seconds } from "../../../protocol/ports.ts";
 import { nodesRequest } from "../../../test/support/certificate-requests.ts";
 import { EmbeddedCluster } from "../../../test/support/embedded-cluster.ts";
+import { TempFolder } from "../../../test/support/temp-folder.ts";
 import { VirtualClock } from "../../../test/support/virtual-clock.ts";
 import {
   CONFIG_MAPS,
@@ -40,8 +41,13 @@ class World implements AsyncDisposable {
     this.cluster = start(this.clock);
   }
 
-  static async start(...nodes: readonly string[]): Promise<World> {
-    const world = new World((clock) => new EmbeddedCluster({ clock }));
+  static start(...nodes: readonly string[]): Promise<World> {
+    return World.open({}, ...nodes);
+  }
+
+  /** @param init.path the store's file, which may be that of another world before */
+  static async open(init: { readonly path?: string }, ...nodes: readonly string[]): Promise<World> {
+    const world = new World((clock) => new EmbeddedCluster({ ...init, clock }));
     await world.cluster.serve();
     for (const name of nodes) await world.cluster.addNode(name);
     await world.settle();
@@ -183,6 +189,27 @@ describe("daemon sets", () => {
     await world.settle();
     assert.deepEqual((await world.pod("stray"))?.metadata.ownerReferences ?? [], []);
     assert.equal((await pods(world)).length, 2);
+  });
+
+  test("a hub that starts again makes nothing anew and loses nothing", async () => {
+    using folder = new TempFolder();
+    const path = folder.at("hub.db");
+    const state = async (world: World): Promise<object[]> => {
+      const revisions = (await world.cluster.client.list(CONTROLLER_REVISIONS, {}, signal)).items;
+      return [...(await pods(world)), ...revisions].map(({ metadata }) => [metadata.name, metadata.uid]);
+    };
+    let before: object[];
+    {
+      await using world = await World.open({ path }, "a", "b", "c");
+      world.cluster.playAgents();
+      await world.create(DAEMON_SETS, ref, { spec: spec("app:1") });
+      await world.settle();
+      before = await state(world);
+      assert.equal(before.length, 4);
+    }
+    await using world = await World.open({ path });
+    await world.pass(seconds(300), ["a", "b", "c"]);
+    assert.deepEqual(await state(world), before);
   });
 
   test("no more revisions are kept than it asks for", async () => {
