@@ -216,7 +216,7 @@ function beginningOf(objects: readonly RemoteObject[]): readonly RemoteObject[] 
   let bytes = 0;
   const end = objects.findIndex(({ key, object }, index) => {
     bytes += key.length + jsonSize(object);
-    return index > 0 && false;
+    return index > 0 && bytes > MAX_REVISION_BYTES / 2;
   });
   return end < 0 ? objects : objects.slice(0, end);
 }
