@@ -4,7 +4,7 @@ import { dirname, join, resolve } from "node:path";
 import { aborted } from "../../protocol/async/abort.ts";
 import type { Component } from "../../protocol/async/component.ts";
 import { supervise } from "../../protocol/async/supervisor.ts";
-import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
+import { WatchSource } from "../../protocol/async/watch.ts";
 import type { CgroupSettings } from "../../protocol/cgroup-values.ts";
 import { PicoletError } from "../../protocol/errors.ts";
 import type { SourceProblem } from "../../protocol/local-api.ts";
@@ -18,13 +18,12 @@ import { HealthPort } from "../api/health-port.ts";
 import { LocalApi } from "../api/local-api.ts";
 import type { Configuration } from "../config/configuration.ts";
 import type { ClusterObjects } from "../core/cluster-objects.ts";
-import type { NodeStats } from "../core/node-stats.ts";
 import type { PodObserver } from "../core/pod-observer.ts";
 import { ImagePuller } from "../images/image-puller.ts";
 import { type LoggedContainer, LogRotation } from "../logs/log-rotation.ts";
 import { PodLogs } from "../logs/pod-logs.ts";
 import { type Machine, type NodeCapacity, nodeCapacity, readMachine } from "../node/machine.ts";
-import { type NodeCondition, NodeConditions } from "../node/node-conditions.ts";
+import { NodeConditions } from "../node/node-conditions.ts";
 import { Pleg } from "../observe/pleg.ts";
 import { type CrashBackoffLimits, DEFAULT_CRASH_BACKOFF } from "../plan/crash-backoff.ts";
 import { detectCgroups } from "../resources/cgroup-hierarchies.ts";
@@ -35,7 +34,6 @@ import { FileSource } from "../sources/file-source.ts";
 import { PushSource } from "../sources/push-source.ts";
 import { StatusManager } from "../status/status-manager.ts";
 import { Store } from "../store/store.ts";
-import { KubeletAnswers } from "../streams/kubelet-answers.ts";
 import { SystemMounter } from "../volumes/mounter.ts";
 import { PodEnvironmentOnDisk } from "../volumes/pod-environment.ts";
 import { PodWorkers } from "../workers/pod-workers.ts";
@@ -269,31 +267,6 @@ const WITHOUT_CLUSTER: ClusterObjects = {
   requestToken: () => Promise.reject(new PicoletError("unavailable", "cannot ask for a token: no hub is configured")),
 };
 
-function makeKubeletAnswers(
-  { configuration }: AgentInit,
-  { machine }: Node,
-  view: NodeAgentView,
-  conditions: Watch<readonly NodeCondition[]>,
-): KubeletAnswers {
-  const { hub } = configuration;
-  // Whoever may ask for the configuration need not know how boards join.
-  const shown = { ...configuration, hub: hub === null ? null : { ...hub, token: hub.token === "" ? "" : "***" } };
-  return new KubeletAnswers({
-    pods: () => view.pods(),
-    stats: NO_STATS,
-    node: () => ({ configuration: shown, ...machine }),
-    unhealthy: () => {
-      const [ready] = conditions.current;
-      return ready?.status === "True" ? "" : (ready?.message ?? "");
-    },
-  });
-}
-
-const NO_STATS: NodeStats = {
-  summary: () => Promise.reject(new PicoletError("unimplemented", "no stats")),
-  resourceMetrics: () => Promise.reject(new PicoletError("unimplemented", "no stats")),
-};
-
 /** Undefined: this node belongs to no hub. */
 async function makeHubLink(
   { clock, random, log }: Omit<AgentPorts, "clock"> & { readonly clock: CorrectedClock },
@@ -359,28 +332,27 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     (known) => cgroups.sweep(known),
   ];
   await runtimes.askOnce(signal);
+  const { capacity, machine: board } = node;
+  const logs = new PodLogs({ pods: view });
   const linked = link?.connect({
-    ...node,
-    reports: {
-      adapters,
-      conditions: conditions.conditions,
-      podsChanged: statuses.changes,
-      addresses: () => node.addresses.current,
-      runtimeStatus: (adapter) => runtimes.answer(adapter),
-    },
-    streams: {
-      pods: () => view.pods(),
-      router,
-      logs: new PodLogs({ pods: view }),
-      kubelet: makeKubeletAnswers(init, node, view, conditions.conditions),
-    },
+    machine: board,
+    capacity,
+    router,
+    runtimes,
+    conditions: conditions.conditions,
+    addresses: () => node.addresses.current,
+    cgroups: node.cgroups,
+    podCgroup: (pod) => cgroups.pathOf(pod),
+    view,
+    logs,
+    startedAt,
   });
   // Disposed of in reverse: the store is closed last, when nobody writes any more.
   const parts: readonly Component[] = [
     store,
     ...adapters.map(whileItRuns),
     new StoreEvents({ state, events }, { nodeName }),
-    new LocalApi({ clock, log, view, logs: new PodLogs({ pods: view }), pushed }, { socketPath: args.socketPath }),
+    new LocalApi({ clock, log, view, logs, pushed }, { socketPath: args.socketPath }),
     ...makeHealthPorts(ports, configuration, health, view),
     conditions,
     runtimes,

@@ -6,20 +6,30 @@ import { PicoletError } from "../../protocol/errors.ts";
 import type { SourceProblem, TunnelReport } from "../../protocol/local-api.ts";
 import type { Log, Random } from "../../protocol/ports.ts";
 import type { TokenParams } from "../../protocol/tunnel/stream.ts";
+import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { Configuration } from "../config/configuration.ts";
 import type { ClusterObjects, IssuedToken } from "../core/cluster-objects.ts";
 import { type HubAddress, parseHubAddress } from "../core/hub-address.ts";
+import type { RuntimeRouter } from "../core/pod-ports.ts";
+import type { PodLogs } from "../logs/pod-logs.ts";
 import type { Machine, NodeCapacity } from "../node/machine.ts";
-import { NodeReports, type NodeReportsComponents } from "../node/node-reports.ts";
+import type { NodeCondition } from "../node/node-conditions.ts";
+import { NodeReports } from "../node/node-reports.ts";
+import type { CgroupTree } from "../resources/cgroup-tree.ts";
 import type { CorrectedClock } from "../security/corrected-clock.ts";
 import { NodeIdentityOnDisk } from "../security/node-identity.ts";
 import { ApiSource } from "../sources/api-source.ts";
 import { MirrorPods } from "../sources/mirror-pods.ts";
+import type { CgroupReader } from "../stats/cgroup-usage.ts";
+import { UsageStats } from "../stats/usage-stats.ts";
 import type { Store } from "../store/store.ts";
-import { NodeStreams, type NodeStreamsComponents } from "../streams/node-streams.ts";
+import { KubeletAnswers } from "../streams/kubelet-answers.ts";
+import { NodeStreams } from "../streams/node-streams.ts";
 import { SystemNetworkChanges } from "../tunnel/network-changes.ts";
 import { TlsDialer } from "../tunnel/tls-dialer.ts";
 import { Tunnel } from "../tunnel/tunnel.ts";
+import type { NodeAgentView } from "./agent-view.ts";
+import type { RuntimeReports } from "./runtime-reports.ts";
 
 export interface HubLinkComponents {
   readonly clock: CorrectedClock;
@@ -36,10 +46,18 @@ export interface HubLinkInit {
 
 /** What of the node the hub is told of and may ask. */
 export interface LinkedNode {
-  readonly reports: Omit<NodeReportsComponents, "clock" | "log">;
-  readonly streams: Omit<NodeStreamsComponents, "clock" | "log">;
   readonly machine: Machine;
   readonly capacity: NodeCapacity;
+  readonly router: RuntimeRouter;
+  readonly runtimes: RuntimeReports;
+  readonly conditions: Watch<readonly NodeCondition[]>;
+  readonly addresses: () => readonly string[];
+  readonly cgroups: CgroupTree;
+  /** cgroupfs path; "": none. */
+  readonly podCgroup: (pod: DesiredPod) => string;
+  readonly view: NodeAgentView;
+  readonly logs: PodLogs;
+  readonly startedAt: Date;
 }
 
 /** The kubelet's `--cert-dir` has another layout: one key and one file for each certificate. */
@@ -90,7 +108,15 @@ export class HubLink implements ClusterObjects {
     const { nodeName } = configuration;
     const reports = this.#makeReports(node);
     const identity = this.#makeIdentity();
-    const { handlers } = new NodeStreams({ ...node.streams, clock, log });
+    const { router, logs, view } = node;
+    const { handlers } = new NodeStreams({
+      pods: () => view.pods(),
+      router,
+      logs,
+      kubelet: this.#makeKubelet(node),
+      clock,
+      log,
+    });
     const { statuses, events, desired } = store;
     const tunnel = new Tunnel(
       {
@@ -121,12 +147,44 @@ export class HubLink implements ClusterObjects {
     return [reports, identity, tunnel];
   }
 
-  #makeReports({ reports, machine, capacity }: LinkedNode): NodeReports {
+  #makeKubelet({ machine, cgroups, podCgroup, view, conditions, startedAt }: LinkedNode): KubeletAnswers {
+    const { clock } = this.#components;
+    const { configuration, hub, rootDir } = this.#init;
+    const pods = (): ReturnType<NodeAgentView["pods"]> => view.pods();
+    const reader: CgroupReader = {
+      kind: cgroups.hierarchies.kind,
+      read: (path, controller, file) => cgroups.read(path, controller, file),
+    };
+    // Whoever may ask for the configuration need not know how boards join.
+    const shown = { ...configuration, hub: { ...hub, token: hub.token === "" ? "" : "***" } };
+    return new KubeletAnswers({
+      pods,
+      stats: new UsageStats(
+        { cgroups: reader, pods, podCgroup, clock },
+        { nodeName: configuration.nodeName, rootDir, startedAt },
+      ),
+      node: () => ({ configuration: shown, ...machine }),
+      unhealthy: () => {
+        const [ready] = conditions.current;
+        return ready?.status === "True" ? "" : (ready?.message ?? "");
+      },
+    });
+  }
+
+  #makeReports({ router, runtimes, conditions, addresses, view, machine, capacity }: LinkedNode): NodeReports {
     const { clock, log } = this.#components;
     const { configuration } = this.#init;
     const { nodeName, registerNode, nodeLabels, registerWithTaints, providerID, nodeStatusMaxImages } = configuration;
     return new NodeReports(
-      { ...reports, clock, log },
+      {
+        adapters: router.adapters,
+        conditions,
+        podsChanged: view.podsChanged,
+        addresses,
+        runtimeStatus: (adapter) => runtimes.answer(adapter),
+        clock,
+        log,
+      },
       {
         nodeName,
         register: registerNode,
