@@ -1,5 +1,5 @@
 import { equalBytes } from "../../protocol/tunnel/hex.ts";
-import type { ObjectHash, ObjectKey, RemoteObject } from "../../protocol/tunnel/messages.ts";
+import type { ObjectHash, ObjectKey } from "../../protocol/tunnel/messages.ts";
 
 /** What an agent has, or is about to have: enough to tell what differs from another set. */
 export interface KnownSet {
@@ -23,9 +23,6 @@ export function differenceOf(
   }
   return { upserts, deletes: [...from.keys()].filter((key) => !to.has(key)) };
 }
-
-export const setOf = (objects: readonly RemoteObject[]): Map<ObjectKey, ObjectHash> =>
-  new Map(objects.map(({ key, hash }) => [key, hash]));
 
 /**
  * The sets that an agent may have come away with: the last that it acknowledged, and the one that was on its way to it.
