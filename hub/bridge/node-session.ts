@@ -18,11 +18,11 @@ import { awayTolerations } from "./away-tolerations.ts";
 import type { DesiredNode } from "./desired-node.ts";
 import { EventWriter } from "./event-writer.ts";
 import { MirrorPods } from "./mirror-pods.ts";
-import { logFailure, type NodeConnection } from "./node-connection.ts";
+import { forAll, logFailure, MAX_CONCURRENT_WRITES, type NodeConnection } from "./node-connection.ts";
 import { NodeLease } from "./node-lease.ts";
 import { NodeWriter } from "./node-writer.ts";
 import { PodStatusWriter } from "./pod-status-writer.ts";
-import { type Fields, fieldsAt } from "./remote-object.ts";
+import { conditionsOf, type Fields, fieldsAt } from "./remote-object.ts";
 import type { StoredNode, WholePod } from "./stored-objects.ts";
 
 const SERVICE_ACCOUNTS: ResourceType = {
@@ -32,6 +32,9 @@ const SERVICE_ACCOUNTS: ResourceType = {
   kind: "ServiceAccount",
   namespaced: true,
 };
+
+const isReady = (status: unknown): boolean =>
+  conditionsOf(status).some(({ type, status: value }) => type === "Ready" && value === "True");
 
 /** The kubelet's `nodeStatusReportFrequency`. */
 const HEARTBEAT = seconds(300);
@@ -198,7 +201,7 @@ export class NodeSession implements NodeBackend {
       this.#do("end a mirror pod", path, (s) => this.#mirrors.deleting(path, after, s));
     }
     if (after.isReadyLost)
-      this.#do("restore a pod's Ready", path, (s) => this.#statuses.restoreReady(path, after.uid, s));
+      this.#do("restore a pod's Ready", path, (s) => this.#statuses.setReady(path, after.uid, true, s));
     if (after.lacksTolerations && this.#connection.cache.node(after.node)?.evictsWhenAway !== true) {
       if (before?.uid !== after.uid || !before.lacksTolerations) this.#tolerate(path, after);
     } else this.#connection.cache.release(after.node, path);
@@ -208,9 +211,16 @@ export class NodeSession implements NodeBackend {
     if (stored !== undefined && this.#writer.isDisputed(stored)) this.#heartbeat();
   }
 
-  /** Says that the node is away, unless another replica has it. */
+  /**
+   * Says that the node is away, unless another replica has it, and that its pods are not ready. The node lifecycle controller
+   * says that of pods only when it has been the first to see the node go.
+   */
   async markAway(since: Date, signal: AbortSignal): Promise<void> {
-    if (!(await this.#lease.isRenewedElsewhere(signal))) await this.#writer.markAway(since, signal);
+    if (await this.#lease.isRenewedElsewhere(signal)) return;
+    await this.#writer.markAway(since, signal);
+    const { cache, node } = this.#connection;
+    const ready = [...cache.podsOf(node)].filter(([, { status }]) => isReady(JSON.parse(status)));
+    await forAll(ready, MAX_CONCURRENT_WRITES, ([path, { uid }]) => this.#statuses.setReady(path, uid, false, signal));
   }
 
   /** A new pod is kept back until it has its tolerations, so that whatever runs on the board is safe from eviction. */

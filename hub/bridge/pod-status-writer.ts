@@ -51,11 +51,20 @@ export class PodStatusWriter {
     if (this.#unplaced?.get(uid) === waiting) this.#unplaced?.delete(uid);
   }
 
-  /** Ready is said to be False for no reason of the pod's own; see `isReadyLost`. */
-  async restoreReady(path: string, uid: string, signal: AbortSignal): Promise<void> {
+  /**
+   * Sets Ready as a whole: to True where it is False for no reason of the pod's own (see `isReadyLost`), to False, without a
+   * reason, while the node is away, so that services leave the pod out.
+   */
+  async setReady(path: string, uid: string, isReady: boolean, signal: AbortSignal): Promise<void> {
     const [namespace = "", name = ""] = path.split("/");
     const at = kubeTime(this.#connection.clock.wall());
-    const ready = { type: "Ready", status: "True", reason: null, message: null, lastTransitionTime: at };
+    const ready = {
+      type: "Ready",
+      status: isReady ? "True" : "False",
+      reason: null,
+      message: null,
+      lastTransitionTime: at,
+    };
     const patch = { metadata: { uid }, status: { conditions: [ready] } };
     const { client } = this.#connection;
     const write = client.patch(PODS, { namespace, name }, "strategic", patch, { subresource: "status" }, signal);

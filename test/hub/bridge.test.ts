@@ -421,7 +421,12 @@ test("an event that repeats is one object, and is found by what it is about", as
 
 test("a token is for a pod of this node and its own service account", async () => {
   await using backend = await joined("board-12");
-  const pod = await cluster.createPod("caller", "board-12", { serviceAccountName: "default" });
+  // A node gets tokens for the audiences alone that its pods ask for.
+  const token_ = { serviceAccountToken: { path: "token", expirationSeconds: 600 } };
+  const pod = await cluster.createPod("caller", "board-12", {
+    serviceAccountName: "default",
+    volumes: [{ name: "token", projected: { sources: [token_] } }],
+  });
   await untilDesired(backend, (keys) => keys.has("Pod/default/caller"));
   const params = {
     namespace: "default",
@@ -454,18 +459,7 @@ test("a node that stays away is said to be away, and is as it was when it comes 
   const away = await cluster.until(NODES, "", "board-13", (node) => ready(node) === "Unknown");
   const said = conditionsOf(away?.status).find(({ type }) => type === "Ready");
   assert.equal(said?.reason, "AgentNotConnected");
-  // What the node lifecycle controller does to the pods of such a node.
-  const notReady = conditionsOf(fieldsAt(await cluster.client.get(PODS, item, signal), "status")).map((each) =>
-    each.type === "Ready" ? { ...each, status: "False" } : each,
-  );
-  await cluster.client.patch(
-    PODS,
-    item,
-    "strategic",
-    { status: { conditions: notReady } },
-    { subresource: "status" },
-    signal,
-  );
+  await cluster.until(PODS, "default", "left", (found) => ready(found) === "False");
 
   await using again = brief.fleet.connect("board-13");
   await cluster.until(NODES, "", "board-13", (node) => ready(node) === "True");
