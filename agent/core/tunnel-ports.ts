@@ -60,6 +60,8 @@ export interface OutgoingStatuses {
   pendingCount(): number;
   /** @param except UIDs that stay pending */
   ack(sequence: number, except: ReadonlySet<string>): void;
+  /** What of these was acknowledged is to be told again: who was told may not have kept it. */
+  repeat(uids: ReadonlySet<string>): void;
   /** The highest sequence there is. */
   readonly latest: Watch<number>;
 }

@@ -100,6 +100,16 @@ test("what is refused of a batch stays pending under a new sequence, over restar
   assert.deepEqual([bench.statuses, bench.store.statuses.pendingCount()], [[], 0]);
 });
 
+test("what was acknowledged is told again when it is asked for, and nothing else", async () => {
+  await using bench = new Bench();
+  for (const name of ["a", "b", "c"]) bench.store.statuses.put(sampleStatus(name, "up"));
+  bench.store.statuses.ack(2, NOBODY);
+  bench.store.statuses.repeat(new Set(["uid-a", "uid-c", "uid-unknown"]));
+  assert.deepEqual(bench.statuses, ["3 uid-c up", "4 uid-a up"]);
+  await bench.reopen();
+  assert.deepEqual(bench.statuses, ["3 uid-c up", "4 uid-a up"]);
+});
+
 test("a status that is the same under another UID is told under that", async () => {
   await using bench = new Bench();
   bench.store.statuses.put(sampleStatus("a", "up"));

@@ -130,6 +130,11 @@ export class PodStatuses implements StatusOutbox, OutgoingStatuses, Batched {
     this.sweep();
   }
 
+  repeat(uids: ReadonlySet<string>): void {
+    const told = this.#rowsUpTo(this.#acknowledged).filter(({ apiUid, gone }) => !gone && uids.has(apiUid));
+    for (const row of told.toSorted((a, b) => a.sequence - b.sequence)) this.#set(row);
+  }
+
   /** Drops what was told of pods that the API server has no more. To be called when its objects have changed. */
   sweep(): void {
     for (const [uid, pod] of this.#gone) {

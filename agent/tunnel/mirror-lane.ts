@@ -13,6 +13,8 @@ interface MirrorLaneComponents {
   readonly mirrors: () => MirrorSet;
   readonly log: Log;
   readonly send: (message: AgentMessage) => void;
+  /** Tells the statuses of these again. */
+  readonly repeat: (uids: ReadonlySet<string>) => void;
   /** Resolves when what was sent is with the link. */
   readonly flushed: (signal: AbortSignal) => Promise<void>;
 }
@@ -51,6 +53,8 @@ export class MirrorLane {
       this.#components.send({ kind: "mirrors", items, last: index === pieces.length - 1 });
       await this.#components.flushed(signal);
     }
+    // A hub that lacks the mirror pods lacks their statuses too, whatever it once acknowledged.
+    this.#components.repeat(new Set(current.map(({ uid }) => uid)));
     return true;
   }
 

@@ -257,3 +257,18 @@ test("static pods are mirrored when they change and when the hub has others, not
   await bench.pass(2000);
   assert.equal(bench.hub.mirrors.length, 0);
 });
+
+test("a hub that lacks the mirror pods is told their statuses again", async () => {
+  await using bench = new TunnelBench();
+  await bench.start();
+  bench.node.putMirrors({ namespace: "default", name: "st", uid: "uid-st", source: "file", pod: { name: "st" } });
+  bench.node.putStatus("st", { phase: "Running" });
+  bench.node.putStatus("other", { phase: "Running" });
+  await bench.pass(2000);
+  bench.hub.statuses.clear();
+  bench.hub.mirrors = [];
+  bench.network.cut();
+  await bench.connected();
+  await bench.pass(2000);
+  assert.deepEqual([...bench.hub.statuses.keys()], ["uid-st"]);
+});

@@ -49,7 +49,8 @@ export class Uplink {
     this.#statuses = new StatusLane({ statuses: node.statuses, sent, log, send });
     this.#events = new EventLane({ events: node.events, send });
     this.#report = new NodeLane({ report: () => node.report.current, acknowledged, send });
-    this.#mirrors = new MirrorLane({ mirrors: () => node.mirrors.current, log, send, flushed });
+    const repeat = (uids: ReadonlySet<string>): void => node.statuses.repeat(uids);
+    this.#mirrors = new MirrorLane({ mirrors: () => node.mirrors.current, log, send, repeat, flushed });
   }
 
   /** What the hello says of it. */

@@ -81,6 +81,12 @@ export class TunnelNodePorts implements TunnelNode {
         }
         disk.moved();
       },
+      repeat: (uids) => {
+        const told = new Map(disk.told.map(({ value }) => [value.uid, value]));
+        for (const { name, status, gone, uid } of told.values()) {
+          if (uids.has(uid) && !gone && !disk.statuses.has(uid)) this.putStatus(name, status, false, uid);
+        }
+      },
     };
     this.events = {
       latest: this.#latestEvent,
