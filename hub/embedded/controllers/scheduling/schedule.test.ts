@@ -208,7 +208,7 @@ describe("where a pod goes", () => {
       ],
       "b",
     ],
-    ["where its image is", podWith(), [nodeInfo("a"), nodeInfo("b", { images: ["app:1"] })], "b"],
+    ["where its image is", podWith(), [nodeInfo("a", { images: ["app:1"] }), nodeInfo("b")], "a"],
     [
       "to the cordoned node that it tolerates",
       podWith({ tolerations: [{ key: "node.kubernetes.io/unschedulable", operator: "Exists", effect: "NoSchedule" }] }),
@@ -236,6 +236,12 @@ describe("where a pod goes", () => {
       podWith(affinityTo("zone", "db")),
       [nodeInfo("a", zone("1")), nodeInfo("b", { ...zone("2"), pods: [podWith({}, { app: "db" })] })],
       "b",
+    ],
+    [
+      "to its group if there is one",
+      podWith(affinityTo("zone", "db"), { app: "db" }),
+      [nodeInfo("a", { ...zone("1"), pods: [podWith({}, { app: "db" })] }), nodeInfo("b", zone("2"))],
+      "a",
     ],
     [
       "anywhere as the first of its group",
