@@ -28,7 +28,10 @@ export interface TunnelServerInit {
   readonly heartbeat?: Millis;
   /** Sessions at a time; further agents are told to come back later. Default 10,000: 660 MB. */
   readonly maxSessions?: number;
-  /** Sessions at a time that were not welcomed yet. Default 1,000: what a core greets in two seconds. */
+  /**
+   * Sessions at a time that were not welcomed yet. Default 4,000: what a core greets in ten seconds, a hello's deadline.
+   * Whoever is refused costs another TLS handshake when it comes again, so that fewer would make a storm longer.
+   */
   readonly maxGreeting?: number;
   /** Writes to the API server at a time, of the whole fleet. Default 64. */
   readonly maxWrites?: number;
@@ -36,7 +39,7 @@ export interface TunnelServerInit {
 
 const HEARTBEAT = millis(30_000);
 const MAX_SESSIONS = 10_000;
-const MAX_GREETING = 1000;
+const MAX_GREETING = 4000;
 const MAX_WRITES = 64;
 
 const EPOCH_BYTES = 8;
