@@ -256,11 +256,11 @@ export class AgentNode implements AsyncDisposable {
     const left = this.runnerPids();
     for (const pid of left) process.kill(pid, "SIGKILL");
     if (left.length === 0 && this.podCgroups().length === 0) removeCgroups(this.cgroupRoot);
+    // A runner that was killed a moment ago may hold it still.
     for (const target of mountPointsWithin(
       parseMountInfo(readFileSync("/proc/self/mountinfo", "utf8")),
       this.directory,
     ))
-      // A runner that was killed a moment ago may hold it still.
       execFileSync("umount", ["-l", target]);
     rmSync(this.directory, { recursive: true, force: true });
   }
