@@ -1,5 +1,6 @@
 /** What Kubernetes answers, asked of the embedded API server over HTTP. */
 import assert from "node:assert/strict";
+import { connect, type Socket } from "node:net";
 import { after, test } from "node:test";
 import { type AskInit, type Json, TestApiServer } from "../../../test/support/api-server.ts";
 
@@ -542,6 +543,32 @@ test("bodies and URLs have a limit", async () => {
     body: Array.from({ length: 10_001 }, () => ({ op: "test", path: "/a", value: 1 })),
     type: "application/json-patch+json",
   });
+});
+
+test("more requests at one time than are answered are told to come back", async () => {
+  const { port } = new URL(server.url);
+  const sockets: Socket[] = [];
+  try {
+    for (let n = 0; n < 600; n += 1) {
+      const socket = connect(Number(port), "127.0.0.1");
+      sockets.push(socket);
+      socket.on("error", () => undefined);
+      // A body that does not come.
+      socket.write(
+        `POST ${MAPS} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer admin\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n`,
+      );
+    }
+    let answer = await server.ask("GET", "/readyz");
+    for (let n = 0; n < 1000 && answer.status === 200; n += 1) answer = await server.ask("GET", "/readyz");
+    assert.equal(answer.status, 429);
+    assert.equal(answer.headers.get("retry-after"), "1");
+    assert.equal(answer.body.reason, "TooManyRequests");
+  } finally {
+    for (const socket of sockets) socket.destroy();
+  }
+  let after = await server.ask("GET", "/readyz");
+  for (let n = 0; n < 1000 && after.status === 429; n += 1) after = await server.ask("GET", "/readyz");
+  assert.equal(after.status, 200);
 });
 
 test("health, version, discovery and keys", async () => {

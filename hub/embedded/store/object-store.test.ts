@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
 import { copyFileSync, existsSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { test } from "node:test";
@@ -157,6 +157,45 @@ test("only its owner may read the store, its log and its backups", async () => {
   await store.backup(folder.at("copy.db"));
   for (const name of ["hub.db", "hub.db-wal", "copy.db"])
     assert.equal(statSync(folder.at(name)).mode & 0o777, 0o600, name);
+});
+
+test("on a full disk nothing is acknowledged, nothing is lost, and it goes on by itself", async (t) => {
+  if (process.getuid?.() !== 0) {
+    t.skip("needs root to mount a small tmpfs");
+    return;
+  }
+  using folder = new TempFolder();
+  execFileSync("mount", ["-t", "tmpfs", "-o", "size=512k", "none", folder.path]);
+  try {
+    const log = new RecordedLog();
+    using store = new ObjectStore({ clock: new VirtualClock(), log }, folder.at("hub.db"));
+    put(store, "before");
+    await store.settled();
+    const acknowledged: string[] = ["before"];
+    let refused = 0;
+    for (let n = 0; n < 400 && refused < 3; n += 1) {
+      try {
+        put(store, `n${n}`, "ADDED", "x".repeat(4000));
+        await store.settled();
+        acknowledged.push(`n${n}`);
+      } catch (error) {
+        assert.ok(isPicoletError(error, "unavailable") && error.retryable, String(error));
+        refused += 1;
+      }
+    }
+    assert.equal(refused, 3);
+    assert.deepEqual(names(store).toSorted(), acknowledged.toSorted());
+    const seen = store.eventsAfter("configmaps", 1).map(({ object: { metadata } }) => metadata.name);
+    assert.deepEqual(seen, acknowledged, "no watcher sees what was refused");
+    assert.ok(log.entries.some(({ level }) => level === "error"));
+    execFileSync("mount", ["-o", "remount,size=4m", folder.path]);
+    const revision = put(store, "after");
+    await store.settled();
+    assert.ok(revision > Number(store.get({ ...KEY, name: "before" })?.revision));
+    assert.deepEqual(names(store).toSorted(), [...acknowledged, "after"].toSorted());
+  } finally {
+    execFileSync("umount", ["-l", folder.path]);
+  }
 });
 
 test("a second hub on the same file is refused with the reason", () => {
