@@ -16,7 +16,10 @@ export interface HubReady {
 }
 
 export interface HubProcessInit {
-  readonly dataDir: string;
+  /** Of the embedded API server. */
+  readonly dataDir?: string;
+  /** In front of the API server that this file names, instead of an embedded one. */
+  readonly kubeconfig?: string;
   /** 0: any free one. */
   readonly tunnelPort?: number;
   readonly apiPort?: number;
@@ -27,7 +30,7 @@ export interface HubProcessInit {
 
 const PROGRAM = "dist/bin/picolet-hub";
 
-/** A real hub with the embedded API server, as a process of its own on loopback. */
+/** A real hub, as a process of its own on loopback. */
 export class HubProcess {
   readonly ready: HubReady;
   readonly #child: ChildProcess;
@@ -39,10 +42,10 @@ export class HubProcess {
 
   /** @throws when it ends before it serves, with the last it said */
   static async start(init: HubProcessInit): Promise<HubProcess> {
-    const { dataDir, tunnelPort = 0, apiPort = 0, flags = [], onLog } = init;
-    const args = ["serve", "--embedded", "--data-dir", dataDir, ...flags];
-    args.push("--tunnel-address", `127.0.0.1:${tunnelPort}`, "--api-address", `127.0.0.1:${apiPort}`);
-    args.push("--advertise-address", "127.0.0.1");
+    const { dataDir, kubeconfig, tunnelPort = 0, apiPort = 0, flags = [], onLog } = init;
+    const args = ["serve", ...flags, "--advertise-address", "127.0.0.1", "--tunnel-address", `127.0.0.1:${tunnelPort}`];
+    if (dataDir !== undefined) args.push("--embedded", "--data-dir", dataDir, "--api-address", `127.0.0.1:${apiPort}`);
+    if (kubeconfig !== undefined) args.push("--kubeconfig", kubeconfig);
     // A process group of its own: a Ctrl-C in the terminal reaches whoever started it, not the hub.
     const child = spawn(PROGRAM, args, { stdio: ["ignore", "pipe", "pipe"], detached: true });
     let last = "";

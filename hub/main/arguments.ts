@@ -33,6 +33,8 @@ export interface ServeArguments {
   /** PEM files; see the help. */
   readonly kubeletClientCaFile: string | undefined;
   readonly clientCaFile: string | undefined;
+  /** Embedded only. */
+  readonly kubeletCaFile: string | undefined;
   readonly kubeconfigOut: string | undefined;
   readonly nodeCertificateDuration: Millis;
   readonly renewalWindow: Millis;
@@ -90,6 +92,8 @@ Flags of serve
   --hub-name NAME               marks this hub's nodes; replicas share it (default picolet)
   --client-ca-file FILE         PEM: whom boards' certificates are issued by; default: what the cluster says
   --kubelet-client-ca-file FILE PEM: whom API servers' client certificates are issued by; default: the same
+  --kubelet-certificate-authority FILE
+                                PEM: whom kubelets' certificates are issued by, embedded only; default: this hub
   --write-kubeconfig FILE       the administrator's, embedded only (default DATA-DIR/admin.kubeconfig)
   --node-certificate-duration D lifetime of a board's certificate, embedded only (default 8760h)
   --renewal-window D            how long after its certificate ran out a board may still renew it (default 4320h)
@@ -115,6 +119,7 @@ const SERVE_OPTIONS = {
   "hub-name": { type: "string" },
   "client-ca-file": { type: "string" },
   "kubelet-client-ca-file": { type: "string" },
+  "kubelet-certificate-authority": { type: "string" },
   "write-kubeconfig": { type: "string" },
   "node-certificate-duration": { type: "string" },
   "renewal-window": { type: "string" },
@@ -184,6 +189,7 @@ function parseServe(args: readonly string[]): ServeArguments {
     serverNames: values["server-name"] ?? [],
     clientCaFile: values["client-ca-file"],
     kubeletClientCaFile: values["kubelet-client-ca-file"],
+    kubeletCaFile: values["kubelet-certificate-authority"],
     kubeconfigOut: values["write-kubeconfig"],
     nodeCertificateDuration: durationOf("--node-certificate-duration", values["node-certificate-duration"], "8760h"),
     renewalWindow: durationOf("--renewal-window", values["renewal-window"], "4320h"),

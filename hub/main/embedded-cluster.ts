@@ -1,6 +1,6 @@
 /** A cluster with no Kubernetes: the embedded API server with its CA, controllers and administrator. */
 import { randomBytes } from "node:crypto";
-import { mkdirSync } from "node:fs";
+import { mkdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Component } from "../../protocol/async/component.ts";
 import type { Watch } from "../../protocol/async/watch.ts";
@@ -39,6 +39,8 @@ export interface EmbeddedClusterInit {
   /** Where the administrator's is written; undefined: `admin.kubeconfig` in the data directory. */
   readonly kubeconfigOut: string | undefined;
   readonly nodeCertificateDuration: Millis;
+  /** PEM: whom kubelets' certificates are issued by, where the nodes have another hub; undefined: this one. */
+  readonly kubeletCaFile: string | undefined;
   /** The models of the API's types, gathered when the hub was built. */
   readonly modelsPath: string;
 }
@@ -78,13 +80,14 @@ export async function openEmbeddedCluster(
   const { serving } = ca;
   const clientCa = derivedWatch(serving, ({ caBundle }) => caBundle);
   const now = (): Date => clock.wall();
+  const kubeletCa = init.kubeletCaFile === undefined ? undefined : readFileSync(init.kubeletCaFile, "utf8");
   const kubeletClient = derivedWatch(serving, ({ caBundle }): KubeletClientTls => {
     const subject = [
       { type: "O", value: MASTERS },
       { type: "CN", value: "kube-apiserver-kubelet-client" },
     ] as const;
     const pair = makeClientPair(ca.authority, subject, { days: KUBELET_CLIENT_DAYS, now: now() });
-    return { certificateChain: pair.certificate, privateKey: pair.privateKey, kubeletCa: caBundle };
+    return { certificateChain: pair.certificate, privateKey: pair.privateKey, kubeletCa: kubeletCa ?? caBundle };
   });
   const admin = adminToken(dataDir);
   const own = randomBytes(32).toString("base64url");
