@@ -47,6 +47,8 @@ const REQUEST_TIMEOUT_MS = 60_000;
 const HANDSHAKE_TIMEOUT_MS = 10_000;
 /** Connections at one time: each watch of a client without HTTP/2 is one. Further ones are closed at once. */
 const MAX_CONNECTIONS = 8192;
+/** What clients are given to take the rest of their answers when the server ends. */
+const DRAIN_LIMIT = seconds(2);
 /** The handshakes and requests of a fleet that comes back at once. */
 const BACKLOG = 1024;
 
@@ -123,7 +125,10 @@ export class EmbeddedApiServer implements Component {
       else resolve();
     });
     this.#server.closeIdleConnections();
-    await this.#handler.drained();
+    const slow = new AbortController();
+    const { clock } = this.#components;
+    await Promise.race([this.#handler.drained(), clock.sleep(DRAIN_LIMIT, slow.signal).catch(() => undefined)]);
+    slow.abort();
     this.#server.closeAllConnections();
     await closed;
     this.core[Symbol.dispose]();

@@ -1,4 +1,5 @@
-import { badRequest } from "./status-error.ts";
+import { labelValueProblems, qualifiedNameProblems } from "../../protocol/name-rules.ts";
+import { badRequest, type StatusError } from "./status-error.ts";
 
 type Labels = Readonly<Record<string, string>>;
 
@@ -7,88 +8,97 @@ export type LabelSelector = (labels: Labels | undefined) => boolean;
 /** Requirements in one selector: kubectl's users have a handful, nobody has more than this. */
 const MAX_REQUIREMENTS = 256;
 
-const KEY =
-  /^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$/;
-const VALUE = /^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$/;
-
 type Token = { readonly kind: "word" | "mark"; readonly text: string };
 
 const NO_LABELS: Labels = {};
 
 /** A label selector as in a query: `a=b,c!=d,e in (f,g),h,!i,j>1`. "" matches everything. @throws StatusError 400 */
 export function parseLabelSelector(text: string): LabelSelector {
-  const tokens = tokenize(text);
-  const requirements: LabelSelector[] = [];
-  let at = 0;
-  const fail = (detail: string): never => {
-    throw badRequest(`unable to parse requirement: ${detail}`);
-  };
-  const word = (): string => {
-    const token = tokens[at];
-    if (token?.kind !== "word") return fail(`found '${token?.text ?? ""}', expected: identifier`);
-    at += 1;
-    return token.text;
-  };
-  const mark = (...any: readonly string[]): string | undefined => {
-    const token = tokens[at];
-    if (token?.kind !== "mark" || !any.includes(token.text)) return undefined;
-    at += 1;
-    return token.text;
-  };
-  const key = (): string => {
-    const name = word();
-    if (!KEY.test(name))
-      fail(
-        `<nil>: Invalid value: ${JSON.stringify(name)}: name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character`,
-      );
-    return name;
-  };
-  const value = (): string => {
-    const token = tokens[at];
-    const found = token?.kind === "word" ? word() : "";
-    if (!VALUE.test(found))
-      fail(
-        `values[0][x]: Invalid value: ${JSON.stringify(found)}: a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character`,
-      );
-    return found;
-  };
-  const values = (): string[] => {
-    if (mark("(") === undefined) return fail(`found '${tokens[at]?.text ?? ""}', expected: '('`);
-    const found = [value()];
-    while (mark(",") !== undefined) found.push(value());
-    if (mark(")") === undefined) return fail(`found '${tokens[at]?.text ?? ""}', expected: ',' or ')'`);
-    return found;
-  };
-  const requirement = (): LabelSelector => {
-    if (mark("!") !== undefined) {
-      const name = key();
-      return (labels) => (labels ?? NO_LABELS)[name] === undefined;
-    }
-    const name = key();
-    const next = tokens[at];
-    if (next === undefined || next.text === ",") return (labels) => (labels ?? NO_LABELS)[name] !== undefined;
-    if (mark("=", "==") !== undefined) {
-      const wanted = value();
-      return (labels) => (labels ?? NO_LABELS)[name] === wanted;
-    }
-    if (mark("!=") !== undefined) {
-      const unwanted = value();
-      return (labels) => (labels ?? NO_LABELS)[name] !== unwanted;
-    }
-    const comparison = mark("<", ">");
-    if (comparison !== undefined) return compare(name, comparison, word());
-    const operator = word();
-    if (operator === "in" || operator === "notin") return membership(name, operator === "in", values());
-    return fail(`found '${operator}', expected: in, notin, =, ==, !=, gt, lt`);
-  };
-  while (at < tokens.length) {
-    requirements.push(requirement());
-    if (requirements.length > MAX_REQUIREMENTS) fail("too many requirements");
-    if (at < tokens.length && mark(",") === undefined)
-      fail(`found '${tokens[at]?.text ?? ""}', expected: ',' or 'end of string'`);
-    else if (at === tokens.length && tokens.at(-1)?.text === ",") fail("found '', expected: identifier after ','");
-  }
+  const requirements = new LabelSelectorParser(text).requirements();
   return (labels) => requirements.every((matches) => matches(labels));
+}
+
+const unparsable = (detail: string): StatusError => badRequest(`unable to parse requirement: ${detail}`);
+
+class LabelSelectorParser {
+  readonly #tokens: readonly Token[];
+  #at = 0;
+
+  constructor(text: string) {
+    this.#tokens = tokenize(text);
+  }
+
+  requirements(): readonly LabelSelector[] {
+    const found: LabelSelector[] = [];
+    while (this.#at < this.#tokens.length) {
+      found.push(this.#requirement());
+      if (found.length > MAX_REQUIREMENTS) throw unparsable("too many requirements");
+      if (this.#at === this.#tokens.length) break;
+      if (this.#mark(",") === undefined) throw this.#unexpected("',' or 'end of string'");
+      if (this.#at === this.#tokens.length) throw this.#unexpected("identifier after ','");
+    }
+    return found;
+  }
+
+  #requirement(): LabelSelector {
+    const isNegated = this.#mark("!") !== undefined;
+    const name = this.#key();
+    const next = this.#tokens[this.#at];
+    if (isNegated || next === undefined || next.text === ",") {
+      return (labels) => ((labels ?? NO_LABELS)[name] === undefined) === isNegated;
+    }
+    const equality = this.#mark("=", "==", "!=");
+    if (equality !== undefined) {
+      const wanted = this.#value();
+      return (labels) => ((labels ?? NO_LABELS)[name] === wanted) === (equality !== "!=");
+    }
+    const comparison = this.#mark("<", ">");
+    if (comparison !== undefined) return compare(name, comparison, this.#word());
+    const operator = this.#word();
+    if (operator === "in" || operator === "notin") return membership(name, operator === "in", this.#values());
+    throw unparsable(`found '${operator}', expected: in, notin, =, ==, !=, gt, lt`);
+  }
+
+  #word(): string {
+    const token = this.#tokens[this.#at];
+    if (token?.kind !== "word") throw this.#unexpected("identifier");
+    this.#at += 1;
+    return token.text;
+  }
+
+  #mark(...any: readonly string[]): string | undefined {
+    const token = this.#tokens[this.#at];
+    if (token?.kind !== "mark" || !any.includes(token.text)) return undefined;
+    this.#at += 1;
+    return token.text;
+  }
+
+  #key(): string {
+    const name = this.#word();
+    const [problem] = qualifiedNameProblems(name);
+    if (problem !== undefined) throw unparsable(`<nil>: Invalid value: ${JSON.stringify(name)}: ${problem}`);
+    return name;
+  }
+
+  /** A value may be empty. */
+  #value(): string {
+    const found = this.#tokens[this.#at]?.kind === "word" ? this.#word() : "";
+    const [problem] = labelValueProblems(found);
+    if (problem !== undefined) throw unparsable(`values[0]: Invalid value: ${JSON.stringify(found)}: ${problem}`);
+    return found;
+  }
+
+  #values(): string[] {
+    if (this.#mark("(") === undefined) throw this.#unexpected("'('");
+    const found = [this.#value()];
+    while (this.#mark(",") !== undefined) found.push(this.#value());
+    if (this.#mark(")") === undefined) throw this.#unexpected("',' or ')'");
+    return found;
+  }
+
+  #unexpected(expected: string): StatusError {
+    return unparsable(`found '${this.#tokens[this.#at]?.text ?? ""}', expected: ${expected}`);
+  }
 }
 
 function membership(name: string, isIn: boolean, values: readonly string[]): LabelSelector {

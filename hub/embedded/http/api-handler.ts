@@ -16,7 +16,7 @@ import { badRequest, internalError, methodNotAllowed, pathNotFound, StatusError 
 import { KubeletEndpoint } from "./kubelet-endpoint.ts";
 import { wantsWatch } from "./params.ts";
 import { PathEndpoint } from "./path-endpoint.ts";
-import { jsonReply, type Reply, writeChunks } from "./reply.ts";
+import { endResponse, jsonReply, type Reply, writeChunks } from "./reply.ts";
 import { parsePath, type RequestVerb, type ResourcePath, verbOf } from "./request-info.ts";
 import { ResourceEndpoint } from "./resource-endpoint.ts";
 
@@ -60,6 +60,8 @@ export class ApiHandler {
   readonly #kubelets: KubeletEndpoint;
   readonly #watches = new Map<string, number>();
   #inFlight = 0;
+  /** Streams as well. */
+  #open = 0;
   #whenDrained: (() => void) | undefined;
 
   constructor(components: ApiHandlerComponents, init: ApiHandlerInit) {
@@ -73,7 +75,7 @@ export class ApiHandler {
 
   /** Resolves when nothing is being answered. */
   drained(): Promise<void> {
-    if (this.#inFlight === 0) return Promise.resolve();
+    if (this.#open === 0) return Promise.resolve();
     return new Promise((resolve) => {
       this.#whenDrained = resolve;
     });
@@ -83,22 +85,24 @@ export class ApiHandler {
     using joined = joinSignals(stop);
     response.on("close", () => joined.abort());
     this.#inFlight += 1;
+    this.#open += 1;
     let isCounted = true;
     const uncount = (): void => {
       if (!isCounted) return;
       isCounted = false;
       this.#inFlight -= 1;
-      if (this.#inFlight === 0) this.#whenDrained?.();
     };
     const warnings: string[] = [];
     try {
       if (this.#inFlight > MAX_IN_FLIGHT) throw tooManyRequests();
       const reply = await this.#reply(message, response, warnings, joined.signal, uncount);
-      await this.#send(message, response, reply, uncount);
+      await this.#send(message, response, reply, uncount, joined.signal);
     } catch (error) {
-      await this.#fail(message, response, error);
+      await this.#fail(message, response, error, joined.signal);
     } finally {
       uncount();
+      this.#open -= 1;
+      if (this.#open === 0) this.#whenDrained?.();
     }
   }
 
@@ -182,7 +186,13 @@ export class ApiHandler {
     });
   }
 
-  async #send(message: IncomingMessage, response: ServerResponse, reply: Reply, uncount: () => void): Promise<void> {
+  async #send(
+    message: IncomingMessage,
+    response: ServerResponse,
+    reply: Reply,
+    uncount: () => void,
+    signal: AbortSignal,
+  ): Promise<void> {
     if (reply.kind === "taken" || response.destroyed) return;
     response.setHeader("Cache-Control", "no-cache, private");
     if (reply.kind === "file") {
@@ -194,8 +204,8 @@ export class ApiHandler {
       uncount();
       response.writeHead(200, { "Content-Type": reply.contentType });
       response.flushHeaders();
-      await writeChunks(response, reply.chunks);
-      response.end();
+      await writeChunks(response, reply.chunks, signal);
+      await endResponse(response);
       return;
     }
     for (const [name, value] of Object.entries(reply.headers ?? {})) response.setHeader(name, value);
@@ -204,10 +214,11 @@ export class ApiHandler {
     const sent = isZipped ? gzipSync(body, { level: 1 }) : body;
     if (isZipped) response.setHeader("Content-Encoding", "gzip");
     response.writeHead(reply.status, { "Content-Type": reply.contentType, "Content-Length": sent.length });
-    response.end(message.method === "HEAD" ? undefined : sent);
+    uncount();
+    await endResponse(response, message.method === "HEAD" ? undefined : sent);
   }
 
-  async #fail(message: IncomingMessage, response: ServerResponse, error: unknown): Promise<void> {
+  async #fail(message: IncomingMessage, response: ServerResponse, error: unknown, signal: AbortSignal): Promise<void> {
     if (response.destroyed || isCancelled(error)) return;
     const status = this.#statusOf(error);
     if (response.headersSent) {
@@ -218,7 +229,7 @@ export class ApiHandler {
     if (retryAfter !== undefined) response.setHeader("Retry-After", String(retryAfter));
     // What is left of the body is not read: the connection cannot be used again.
     if (!message.complete) response.setHeader("Connection", "close");
-    await this.#send(message, response, jsonReply(status.statusCode, status.toStatus()), () => undefined);
+    await this.#send(message, response, jsonReply(status.statusCode, status.toStatus()), () => undefined, signal);
   }
 
   #statusOf(error: unknown): StatusError {

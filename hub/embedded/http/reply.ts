@@ -39,19 +39,34 @@ export const encoderOf = (encoding: "json" | "yaml", isPretty: boolean): Encode 
   return (json) => ({ body: JSON.stringify(JSON.parse(json), null, 2), contentType: "application/json" });
 };
 
-/** One piece after the other, waiting for a reader that is slow. Ends when the client goes away. */
-export async function writeChunks(response: ServerResponse, chunks: AsyncIterable<string>): Promise<void> {
+/** One piece after the other, waiting for a reader that is slow. Ends when the client goes away or `signal` aborts. */
+export async function writeChunks(
+  response: ServerResponse,
+  chunks: AsyncIterable<string>,
+  signal: AbortSignal,
+): Promise<void> {
   for await (const chunk of chunks) {
     if (response.destroyed) return;
     if (response.write(chunk)) continue;
     await new Promise<void>((resolve) => {
       const done = (): void => {
         response.off("drain", done);
-        response.off("close", done);
+        signal.removeEventListener("abort", done);
         resolve();
       };
       response.on("drain", done);
-      response.on("close", done);
+      // It aborts when the response is closed, too.
+      if (signal.aborted) done();
+      else signal.addEventListener("abort", done);
     });
   }
+}
+
+/** Resolves when the rest is with the system, or nobody is there to take it. */
+export async function endResponse(response: ServerResponse, last?: Buffer): Promise<void> {
+  if (response.destroyed) return;
+  await new Promise<void>((resolve) => {
+    response.once("close", resolve);
+    response.end(last, resolve);
+  });
 }

@@ -1,8 +1,8 @@
+import { requiredValue } from "../field-errors.ts";
 import { timeText } from "../object-meta.ts";
 import type { ApiObject } from "../resource-definition.ts";
 import type { ResourceService, SubresourceHandler } from "../service/resource-service.ts";
 import { badRequest, conflict, invalidObject, successStatus } from "../status-error.ts";
-import { requiredValue } from "../field-errors.ts";
 
 type Fields = Record<string, unknown>;
 
@@ -14,18 +14,20 @@ const asFields = (value: unknown): Fields => (typeof value === "object" && value
 export function podBinding(service: ResourceService, now: () => Date): SubresourceHandler {
   return {
     async create(request, input, params) {
-      const { name: asked } = asFields(input["metadata"]);
+      const { name: asked } = asFields(input.metadata);
       if (typeof asked === "string" && asked !== "" && asked !== request.name) {
         throw badRequest(`the name of the object (${asked}) does not match the name on the URL (${request.name})`);
       }
-      const { kind, name: node } = asFields(input["target"]);
+      const { kind, name: node } = asFields(input.target);
       if (kind !== undefined && kind !== "" && kind !== "Node") {
-        throw invalidObject({ group: "", kind: "Binding" }, request.name, [requiredValue("target.kind", 'must be "Node"')]);
+        throw invalidObject({ group: "", kind: "Binding" }, request.name, [
+          requiredValue("target.kind", 'must be "Node"'),
+        ]);
       }
       if (typeof node !== "string" || node === "") {
         throw invalidObject({ group: "", kind: "Binding" }, request.name, [requiredValue("target.name")]);
       }
-      const { annotations, uid } = asFields(input["metadata"]);
+      const { annotations, uid } = asFields(input.metadata);
       await service.modify(request, (pod) => bind(pod, node, { annotations, uid }, now()), params);
       return successStatus(201) as unknown as ApiObject;
     },
@@ -40,21 +42,22 @@ function bind(pod: ApiObject, node: string, { annotations, uid }: Fields, now: D
   if (uid !== undefined && uid !== "" && uid !== metadata.uid) {
     refuse(`Precondition failed: UID in precondition: ${String(uid)}, UID in object meta: ${metadata.uid ?? ""}`);
   }
-  if (metadata.deletionTimestamp !== undefined) refuse(`pod ${metadata.name} is being deleted, cannot be assigned to a host`);
-  const spec = asFields(pod["spec"]);
-  if (typeof spec["nodeName"] === "string" && spec["nodeName"] !== "") {
-    refuse(`pod ${metadata.name} is already assigned to node ${JSON.stringify(spec["nodeName"])}`);
+  if (metadata.deletionTimestamp !== undefined)
+    refuse(`pod ${metadata.name} is being deleted, cannot be assigned to a host`);
+  const spec = asFields(pod.spec);
+  if (typeof spec.nodeName === "string" && spec.nodeName !== "") {
+    refuse(`pod ${metadata.name} is already assigned to node ${JSON.stringify(spec.nodeName)}`);
   }
-  if (Array.isArray(spec["schedulingGates"]) && spec["schedulingGates"].length > 0) {
+  if (Array.isArray(spec.schedulingGates) && spec.schedulingGates.length > 0) {
     refuse(`pod ${metadata.name} has non-empty .spec.schedulingGates`);
   }
-  pod["spec"] = { ...spec, nodeName: node };
+  pod.spec = { ...spec, nodeName: node };
   for (const [key, value] of Object.entries(asFields(annotations))) {
     if (typeof value === "string") metadata.annotations = { ...metadata.annotations, [key]: value };
   }
-  const status = asFields(pod["status"]);
-  const conditions = Array.isArray(status["conditions"]) ? status["conditions"].map(asFields) : [];
+  const status = asFields(pod.status);
+  const conditions = Array.isArray(status.conditions) ? status.conditions.map(asFields) : [];
   const others = conditions.filter(({ type }) => type !== "PodScheduled");
   const scheduled = { type: "PodScheduled", status: "True", lastProbeTime: null, lastTransitionTime: timeText(now) };
-  pod["status"] = { ...status, conditions: [...others, scheduled] };
+  pod.status = { ...status, conditions: [...others, scheduled] };
 }

@@ -22,7 +22,7 @@ const RETRY_SECONDS = 10;
 export function podEviction(service: ResourceService, table: ResourceTable, now: () => Date): SubresourceHandler {
   return {
     async create(request, input, params) {
-      const { name } = asFields(input["metadata"]);
+      const { name } = asFields(input.metadata);
       if (typeof name === "string" && name !== "" && name !== request.name) {
         throw badRequest(`name in URL does not match name in Eviction object`);
       }
@@ -32,8 +32,11 @@ export function podEviction(service: ResourceService, table: ResourceTable, now:
       if (budget !== undefined && takesFromBudget(budget, pod)) {
         await spend(service, table, request, { budget, pod, now: now() }, params);
       }
-      const options = deleteParams(new URLSearchParams(), asFields(input["deleteOptions"]));
-      await service.delete({ ...request, subresource: "" }, { ...options, isDryRun: options.isDryRun || params.isDryRun });
+      const options = deleteParams(new URLSearchParams(), asFields(input.deleteOptions));
+      await service.delete(
+        { ...request, subresource: "" },
+        { ...options, isDryRun: options.isDryRun || params.isDryRun },
+      );
       return successStatus(201) as unknown as ApiObject;
     },
   };
@@ -41,15 +44,17 @@ export function podEviction(service: ResourceService, table: ResourceTable, now:
 
 /** What ends anyway disrupts nobody. */
 function needsNoBudget(pod: ApiObject): boolean {
-  const { phase } = asFields(pod["status"]);
-  return pod.metadata.deletionTimestamp !== undefined || phase === "Succeeded" || phase === "Failed" || phase === "Pending";
+  const { phase } = asFields(pod.status);
+  return (
+    pod.metadata.deletionTimestamp !== undefined || phase === "Succeeded" || phase === "Failed" || phase === "Pending"
+  );
 }
 
 function budgetOf(service: ResourceService, pod: ApiObject): ApiObject | undefined {
   const { namespace = "", labels } = pod.metadata;
   const matching = service.lookup
     .list(BUDGETS, namespace)
-    .filter((budget) => selects(asFields(budget["spec"])["selector"] as LabelSelector | undefined, labels));
+    .filter((budget) => selects(asFields(budget.spec).selector as LabelSelector | undefined, labels));
   if (matching.length > 1) {
     const message = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
     throw new StatusError("InternalError", message);
@@ -58,23 +63,26 @@ function budgetOf(service: ResourceService, pod: ApiObject): ApiObject | undefin
 }
 
 function isReady(pod: ApiObject): boolean {
-  const { conditions } = asFields(pod["status"]);
-  return Array.isArray(conditions) && conditions.some((each) => asFields(each)["type"] === "Ready" && asFields(each)["status"] === "True");
+  const { conditions } = asFields(pod.status);
+  return (
+    Array.isArray(conditions) &&
+    conditions.some((each) => asFields(each).type === "Ready" && asFields(each).status === "True")
+  );
 }
 
 /** Whether the eviction counts. A pod that serves nobody may go without. @throws StatusError 429 */
 function takesFromBudget(budget: ApiObject, pod: ApiObject): boolean {
   const { name, generation = 0 } = budget.metadata;
-  const status = asFields(budget["status"]);
-  const [healthy, desired] = [asCount(status["currentHealthy"]), asCount(status["desiredHealthy"])];
+  const status = asFields(budget.status);
+  const [healthy, desired] = [asCount(status.currentHealthy), asCount(status.desiredHealthy)];
   if (!isReady(pod)) {
-    const policy = asFields(budget["spec"])["unhealthyPodEvictionPolicy"];
+    const policy = asFields(budget.spec).unhealthyPodEvictionPolicy;
     if (policy === "AlwaysAllow" || (healthy >= desired && desired > 0)) return false;
   }
-  if (asCount(status["observedGeneration"]) < generation) {
+  if (asCount(status.observedGeneration) < generation) {
     throw refused(`The disruption budget ${name} is still being processed by the server.`);
   }
-  if (asCount(status["disruptionsAllowed"]) > 0) return true;
+  if (asCount(status.disruptionsAllowed) > 0) return true;
   throw refused(`The disruption budget ${name} needs ${desired} healthy pods and has ${healthy} currently`);
 }
 
@@ -94,12 +102,12 @@ async function spend(
   const definition: ResourceDefinition | undefined = table.named(BUDGETS);
   if (definition === undefined) throw pathNotFound();
   const change = (object: ApiObject): void => {
-    const status = asFields(object["status"]);
-    object["status"] = {
+    const status = asFields(object.status);
+    object.status = {
       ...status,
-      disruptionsAllowed: asCount(status["disruptionsAllowed"]) - 1,
+      disruptionsAllowed: asCount(status.disruptionsAllowed) - 1,
       // The controller counts the pod as gone as long as it is seen here.
-      disruptedPods: { ...asFields(status["disruptedPods"]), [pod.metadata.name]: timeText(now) },
+      disruptedPods: { ...asFields(status.disruptedPods), [pod.metadata.name]: timeText(now) },
     };
   };
   await service.modify({ ...request, definition, subresource: "status", name: budget.metadata.name }, change, params);

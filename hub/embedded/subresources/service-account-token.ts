@@ -30,13 +30,17 @@ export function serviceAccountToken(tokens: ServiceAccountTokens, lookup: Object
       const { name, namespace, user } = request;
       const account = lookup.get("serviceaccounts", namespace, name);
       if (account === undefined) throw notFound(request.definition, name);
-      const spec = asFields(input["spec"]);
+      const spec = asFields(input.spec);
       const { audiences, seconds } = readSpec(spec, tokens.issuer);
-      const bound = readBinding(lookup, request, spec["boundObjectRef"]);
+      const bound = readBinding(lookup, request, spec.boundObjectRef);
       const asking = nodeOf(user);
       // Of Kubernetes' NodeRestriction.
       if (asking !== undefined && (bound?.binding.kind !== "Pod" || nodeNameOf(bound.object) !== asking)) {
-        throw forbidden(request.definition, name, `node "${asking}" can only create tokens for service accounts bound to its own pods`);
+        throw forbidden(
+          request.definition,
+          name,
+          `node "${asking}" can only create tokens for service accounts bound to its own pods`,
+        );
       }
       const { token, expiresAt } = await tokens.sign({
         namespace,
@@ -50,7 +54,7 @@ export function serviceAccountToken(tokens: ServiceAccountTokens, lookup: Object
         apiVersion: "authentication.k8s.io/v1",
         kind: "TokenRequest",
         metadata: { name, namespace, creationTimestamp: timeText(new Date(expiresAt.getTime() - seconds * 1000)) },
-        spec: { ...spec, audiences, expirationSeconds: seconds, boundObjectRef: spec["boundObjectRef"] ?? null },
+        spec: { ...spec, audiences, expirationSeconds: seconds, boundObjectRef: spec.boundObjectRef ?? null },
         status: { token, expirationTimestamp: timeText(expiresAt) },
       };
     },
@@ -58,23 +62,38 @@ export function serviceAccountToken(tokens: ServiceAccountTokens, lookup: Object
 }
 
 function readSpec(spec: Fields, issuer: string): { readonly audiences: readonly string[]; readonly seconds: number } {
-  const given = Array.isArray(spec["audiences"]) ? spec["audiences"].filter((each): each is string => typeof each === "string") : [];
-  const asked = spec["expirationSeconds"];
+  const given = Array.isArray(spec.audiences)
+    ? spec.audiences.filter((each): each is string => typeof each === "string")
+    : [];
+  const asked = spec.expirationSeconds;
   const seconds = typeof asked === "number" ? asked : DEFAULT_SECONDS;
   const path = "spec.expirationSeconds";
-  if (seconds < MIN_SECONDS) throw invalidObject(TOKEN_REQUEST, "", [invalidValue(path, seconds, "may not specify a duration less than 10 minutes")]);
-  if (seconds > MAX_SECONDS) throw invalidObject(TOKEN_REQUEST, "", [invalidValue(path, seconds, "may not specify a duration larger than 2^32 seconds")]);
+  if (seconds < MIN_SECONDS)
+    throw invalidObject(TOKEN_REQUEST, "", [
+      invalidValue(path, seconds, "may not specify a duration less than 10 minutes"),
+    ]);
+  if (seconds > MAX_SECONDS)
+    throw invalidObject(TOKEN_REQUEST, "", [
+      invalidValue(path, seconds, "may not specify a duration larger than 2^32 seconds"),
+    ]);
   return { audiences: given.length === 0 ? [issuer] : given, seconds };
 }
 
-function readBinding(lookup: ObjectLookup, { namespace, name }: ResourceRequest, reference: unknown): Bound | undefined {
+function readBinding(
+  lookup: ObjectLookup,
+  { namespace, name }: ResourceRequest,
+  reference: unknown,
+): Bound | undefined {
   if (reference === undefined || reference === null) return undefined;
   const { kind, name: wanted, uid } = asFields(reference);
   const path = "spec.boundObjectRef";
   if (kind !== "Pod" && kind !== "Secret" && kind !== "Node") {
-    throw invalidObject(TOKEN_REQUEST, "", [invalidValue(`${path}.kind`, kind, "cannot bind token to object of this type")]);
+    throw invalidObject(TOKEN_REQUEST, "", [
+      invalidValue(`${path}.kind`, kind, "cannot bind token to object of this type"),
+    ]);
   }
-  if (typeof wanted !== "string" || wanted === "") throw invalidObject(TOKEN_REQUEST, "", [requiredValue(`${path}.name`)]);
+  if (typeof wanted !== "string" || wanted === "")
+    throw invalidObject(TOKEN_REQUEST, "", [requiredValue(`${path}.name`)]);
   const plural = `${kind.toLowerCase()}s`;
   const object = lookup.get(plural, kind === "Node" ? "" : namespace, wanted);
   if (object === undefined) throw notFound({ group: "", plural }, wanted);
