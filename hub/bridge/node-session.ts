@@ -100,7 +100,9 @@ export class NodeSession implements NodeBackend {
     const { cache, node } = this.#connection;
     for (const [path, pod] of cache.podsOf(node)) this.podChanged(path, undefined, pod);
     const stored = cache.node(node);
-    if (stored !== undefined) this.nodeChanged(stored);
+    // Not with each change: two replicas that both think that they have the node would write in turn.
+    if (stored !== undefined && this.#writer.isElsewhere(stored)) this.#heartbeat();
+    else this.nodeChanged(stored);
     this.#renew();
   }
 

@@ -1,4 +1,4 @@
-import { PicoletError } from "../../protocol/errors.ts";
+import { isPicoletError, PicoletError } from "../../protocol/errors.ts";
 import { millis, seconds } from "../../protocol/ports.ts";
 import type { NodeReportContent } from "../../protocol/tunnel/messages.ts";
 import type { KubeletEndpoints } from "../core/fleet.ts";
@@ -8,7 +8,7 @@ import { conditionPatch, newNode, nodePatch, nodeStatusPatch, ownerOf } from "./
 import { unpackReport } from "./node-report-annotation.ts";
 import { kubeTime } from "./pod-status-writer.ts";
 import { conditionsOf, fieldsAt } from "./remote-object.ts";
-import { conditionsText, type StoredNode } from "./stored-objects.ts";
+import { conditionsText, endpointText, type StoredNode } from "./stored-objects.ts";
 import { HUB_LABEL } from "./well-known.ts";
 
 /** A node whose figures flutter is written this often at most; kubelets look at theirs every 10 s. */
@@ -66,7 +66,7 @@ export class NodeWriter {
     const status = fieldsAt(current, "status");
     const at = kubeTime(clock.wall());
     // The endpoint moves with the agent from replica to replica.
-    const patch = isEndpoint(status, endpoint)
+    const patch = isEndpoint(endpointText(status), endpoint)
       ? { status: { conditions: conditionPatch(status, report, at) } }
       : nodeStatusPatch(status, report, endpoint, at);
     await client.patch(NODES, { namespace: "", name: node }, "strategic", patch, { subresource: "status" }, signal);
@@ -79,6 +79,20 @@ export class NodeWriter {
     const types = new Set(conditionsOf(report.status).map(({ type }) => type));
     const shown = stored.conditions.split(",").filter((each) => types.has(each.slice(0, each.indexOf("="))));
     return shown.join(",") !== conditionsText(report.status);
+  }
+
+  /** Whether API servers are told to find the node's kubelet somewhere else than here. */
+  isElsewhere(stored: StoredNode): boolean {
+    try {
+      return (
+        stored.report !== undefined &&
+        !isEndpoint(stored.endpoint, this.#init.endpoints.endpointOf(this.#connection.node))
+      );
+    } catch (error) {
+      // Its port is being opened, and will be another one.
+      if (isPicoletError(error, "unavailable")) return true;
+      throw error;
+    }
   }
 
   /** Says that nobody has heard of the node since `since`. */
@@ -124,9 +138,5 @@ export class NodeWriter {
   }
 }
 
-function isEndpoint(status: Readonly<Record<string, unknown>>, endpoint: { address: string; port: number }): boolean {
-  const { Port } = fieldsAt(fieldsAt(status, "daemonEndpoints"), "kubeletEndpoint");
-  const { addresses } = status;
-  const first: unknown = Array.isArray(addresses) ? addresses[0] : undefined;
-  return Port === endpoint.port && (first as { address?: unknown } | undefined)?.address === endpoint.address;
-}
+const isEndpoint = (text: string, { address, port }: { readonly address: string; readonly port: number }): boolean =>
+  text === `${address}:${port}`;

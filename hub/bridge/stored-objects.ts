@@ -10,6 +10,7 @@ import {
   conditionsOf,
   type Fields,
   fieldsAt,
+  isFields,
   isReadyLost,
   mirroredUid,
   ownStatus,
@@ -115,6 +116,8 @@ export interface StoredNode extends Kept {
   readonly report: string | undefined;
   /** `Ready=True,DiskPressure=False`, in the order of the types. */
   readonly conditions: string;
+  /** Where API servers are told to find its kubelet: `10.0.0.1:10350`. */
+  readonly endpoint: string;
   readonly evictsWhenAway: boolean;
 }
 
@@ -128,8 +131,17 @@ export function storedNode(node: KubeObject, hub: string, isConnected: boolean):
     packed: isOurs ? new PackedObject(objectKey("Node", "", metadata.name), remoteNode(node)) : undefined,
     report: isOurs ? metadata.annotations?.[REPORT_ANNOTATION] : undefined,
     conditions: isOurs ? conditionsText(node.status) : "",
+    endpoint: isOurs ? endpointText(fieldsAt(node, "status")) : "",
     evictsWhenAway: evictsWhenAway(node),
   };
+}
+
+/** Of a Node's status. */
+export function endpointText(status: Fields): string {
+  const { addresses } = status;
+  const first: unknown = Array.isArray(addresses) ? addresses[0] : undefined;
+  const { Port } = fieldsAt(fieldsAt(status, "daemonEndpoints"), "kubeletEndpoint");
+  return `${isFields(first) ? first.address : ""}:${Port ?? ""}`;
 }
 
 /** Of those types alone that are given; all of them by default. */

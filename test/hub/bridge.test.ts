@@ -467,6 +467,27 @@ test("a node that stays away is said to be away, and is as it was when it comes 
   assert.ok(again.nodeReport() !== undefined);
 });
 
+test("a hub that starts anew on another port is found there as soon as its node is back", async () => {
+  const node = await joined("board-16");
+  await node[Symbol.asyncDispose]();
+  const ref = { namespace: "", name: "board-16" };
+  const stale = { status: { daemonEndpoints: { kubeletEndpoint: { Port: 1 } } } };
+  const options = { subresource: "status" };
+  const { metadata } = await cluster.client.patch(NODES, ref, "strategic", stale, options, signal);
+  await using fresh = await cluster.replica();
+  await using back = fresh.fleet.connect("board-16");
+  const found = await cluster.until(
+    NODES,
+    "",
+    "board-16",
+    (each) => each !== undefined && each.metadata.resourceVersion !== metadata.resourceVersion,
+  );
+  assert.equal(fieldsAt(found ?? {}, "metadata").uid, metadata.uid);
+  const endpoints = fieldsAt(fieldsAt(found ?? {}, "status"), "daemonEndpoints");
+  assert.deepEqual(endpoints, { kubeletEndpoint: { Port: ENDPOINT.port } });
+  assert.ok(back.nodeReport() !== undefined);
+});
+
 test("a node that has gone to another replica is not said to be away", async () => {
   const asked = new CallLog();
   await using first = await cluster.replica(asked, { awayAfter: millis(1) });
