@@ -7,7 +7,8 @@ import type { Watch } from "../../protocol/async/watch.ts";
 import { isPicoletError } from "../../protocol/errors.ts";
 import type { Clock, Log, Millis, Random } from "../../protocol/ports.ts";
 import { VERSION } from "../../protocol/version.ts";
-import type { KubeClient } from "../core/kube-client.ts";
+import { CONFIG_MAPS, type KubeClient } from "../core/kube-client.ts";
+import { ensureInitialObjects } from "../embedded/controllers/bootstrap/initial-objects.ts";
 import { embeddedControllers } from "../embedded/controllers/embedded-controllers.ts";
 import { NAMESPACES } from "../embedded/controllers/resource-types.ts";
 import { EmbeddedApiServer } from "../embedded/embedded-api-server.ts";
@@ -121,13 +122,20 @@ export async function openEmbeddedCluster(
     writePrivately(kubeconfig, kubeconfigText({ server: url, ca: serving.current.caBundle, token: admin }));
   writeKubeconfig();
   const client: KubeClient = server.client(CONTROLLERS);
+  await ensureInitialObjects(client, signal);
   await makeNamespace(client, signal);
   const controllers = embeddedControllers(
     { client, clock, random, log },
     { definitions, caBundle: clientCa, issuer: issuerOf(ca, clock, init.nodeCertificateDuration) },
   );
   return {
-    components: [ca, server, followTls(server, serving, writeKubeconfig), ...controllers],
+    components: [
+      ca,
+      server,
+      followTls(server, serving, writeKubeconfig),
+      ...controllers,
+      publishClientCa(client, clientCa),
+    ],
     access: {
       server: url,
       credentials: async () => ({
@@ -154,6 +162,28 @@ async function makeNamespace(client: KubeClient, signal: AbortSignal): Promise<v
     await client.create(NAMESPACES, { namespace: "", name: "" }, namespace, {}, signal);
   } catch (error) {
     if (!isPicoletError(error, "already_exists")) throw error;
+  }
+}
+
+/** Where API servers say whom they take client certificates from; hubs of other processes look there. */
+const PUBLISHED = { namespace: "kube-system", name: "extension-apiserver-authentication" };
+
+const publishClientCa = (client: KubeClient, clientCa: Watch<string>): Component => ({
+  name: "client CA of the API server",
+  run: async (signal) => {
+    for await (const pem of clientCa.changes(signal)) await publish(client, pem, signal);
+  },
+  [Symbol.asyncDispose]: () => Promise.resolve(),
+});
+
+async function publish(client: KubeClient, pem: string, signal: AbortSignal): Promise<void> {
+  const data = { "client-ca-file": pem };
+  const object = { apiVersion: "v1", kind: "ConfigMap", metadata: PUBLISHED, data };
+  try {
+    await client.create(CONFIG_MAPS, PUBLISHED, object, {}, signal);
+  } catch (error) {
+    if (!isPicoletError(error, "already_exists")) throw error;
+    await client.patch(CONFIG_MAPS, PUBLISHED, "merge", { data }, {}, signal);
   }
 }
 

@@ -95,7 +95,10 @@ export async function serve(
     { renewalWindowMs: args.renewalWindow },
   );
   const endpoints = new LateEndpoints();
-  const backend = new KubernetesFleet({ client, endpoints, clock, random, log }, { hub: args.hubName });
+  const backend = new KubernetesFleet(
+    { client, endpoints, clock, random, log },
+    { hub: args.hubName, hasReplicas: args.cluster.kind === "kubernetes" },
+  );
   const tunnel = new TunnelServer({ clock, random, log, backend }, { hubVersion: VERSION });
   const [first, last] = args.kubeletPorts ?? [];
   const proxy = new KubeletProxy(

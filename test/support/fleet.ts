@@ -5,6 +5,7 @@ import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { HubProcess, type HubReady, runHubCommand } from "../../scripts/hub-process.ts";
 import { type KubectlVersion, kubectlPath } from "../../scripts/install-kubectl.ts";
+import { fixedPort } from "./fixed-port.ts";
 import { TempFolder } from "./temp-folder.ts";
 
 /** Generous: the machine is shared. A kubectl that has not come to its end by then never will. */
@@ -28,6 +29,7 @@ export class Fleet implements AsyncDisposable {
   readonly log: string[] = [];
   #hub: HubProcess | undefined;
   #ready: HubReady | undefined;
+  #ports: readonly [tunnel: number, api: number] | undefined;
   readonly #flags: readonly string[];
 
   private constructor(flags: readonly string[]) {
@@ -55,13 +57,15 @@ export class Fleet implements AsyncDisposable {
     return Number(new URL(this.ready.tunnel).port);
   }
 
-  async startHub(): Promise<void> {
-    const before = this.#ready;
+  /** @param flags besides those that it always has */
+  async startHub(flags: readonly string[] = []): Promise<void> {
+    this.#ports ??= [await fixedPort(), await fixedPort()];
+    const [tunnelPort, apiPort] = this.#ports;
     this.#hub = await HubProcess.start({
       dataDir: this.dataDir,
-      tunnelPort: before === undefined ? 0 : this.tunnelPort,
-      apiPort: before === undefined ? 0 : Number(new URL(before.api).port),
-      flags: this.#flags,
+      tunnelPort,
+      apiPort,
+      flags: [...this.#flags, ...flags],
       onLog: (line) => {
         this.log.push(line);
         if (this.log.length > MAX_LOG_LINES) this.log.shift();
