@@ -1,7 +1,7 @@
 /** The agent's entry: reads arguments and configuration, runs until a signal, and leaves with a code that says why. */
 import { readFileSync } from "node:fs";
 import { cancelled } from "../../protocol/async/abort.ts";
-import { ConsoleLog } from "../../protocol/async/console-log.ts";
+import { programLog } from "../../protocol/async/console-log.ts";
 import { systemClock } from "../../protocol/async/system-clock.ts";
 import { describeError, PicoletError } from "../../protocol/errors.ts";
 import { VERSION } from "../../protocol/version.ts";
@@ -43,11 +43,9 @@ const BUFFER_POOL_BYTES = 8 * 1024;
 
 async function run(args: AgentArguments, configuration: Configuration): Promise<number> {
   const { format, verbosity } = configuration.logging as { format?: string; verbosity?: number };
-  const log = new ConsoleLog({
+  const log = programLog({
     format: format === "json" ? "json" : "text",
     level: (verbosity ?? 0) >= 4 ? "debug" : "info",
-    write: (line) => process.stderr.write(line),
-    now: () => new Date(),
   });
   const stop = new AbortController();
   for (const signal of ["SIGTERM", "SIGINT"] as const) {

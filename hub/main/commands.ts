@@ -1,13 +1,16 @@
 /** The commands besides `serve`: each one request or two to the cluster, or a file. */
+import { existsSync } from "node:fs";
 import { join } from "node:path";
-import { PicoletError } from "../../protocol/errors.ts";
+import { isPicoletError, PicoletError } from "../../protocol/errors.ts";
 import type { Clock } from "../../protocol/ports.ts";
+import { backupStoppedStore, restoreStore } from "../embedded/store/backup.ts";
 import { BootstrapTokens, type TokenReport } from "../identity/bootstrap-tokens.ts";
 import { caHash } from "../identity/certificate-authority.ts";
 import { NodeKeysInKubernetes, RevokedKeysInKubernetes, resetNode } from "../identity/node-keys.ts";
 import type { StoredPems } from "../identity/pem-store.ts";
 import { loadKubeconfigAccess } from "../kubernetes/kubeconfig-access.ts";
 import type { ClusterArguments, HubArguments } from "./arguments.ts";
+import { downloadBackup } from "./download-backup.ts";
 import { pemStore } from "./embedded-cluster.ts";
 import { HUB_NAMESPACE, openClient } from "./hub-client.ts";
 import { secretPemStore } from "./kubernetes-cluster.ts";
@@ -21,13 +24,36 @@ const RANDOM = { next: Math.random };
 export async function runCommand(args: Command, clock: Clock): Promise<string> {
   switch (args.command) {
     case "backup":
-    case "restore":
-      throw new PicoletError("unimplemented", "x");
+      return await backup(args);
+    case "restore": {
+      const { setAside } = restoreStore(args.file, storePath(args.dataDir), clock);
+      const before = setAside === undefined ? "" : `; what was there before is ${setAside}`;
+      return `restored ${storePath(args.dataDir)}${before}\n`;
+    }
     case "ca hash":
       return `${await caHashOf(args.cluster, clock)}\n`;
     default:
       return await withCluster(args, clock);
   }
+}
+
+const storePath = (dataDir: string): string => join(dataDir, "hub.db");
+
+/** Of a hub that runs it is asked for; the file of one that does not is copied. */
+async function backup({
+  dataDir,
+  file,
+}: Extract<Command, { readonly command: "backup" | "restore" }>): Promise<string> {
+  if (existsSync(file)) throw new PicoletError("already_exists", `${file} is there already`);
+  const made = `backed up ${storePath(dataDir)} to ${file}\n`;
+  try {
+    await downloadBackup(dataDir, file);
+    return made;
+  } catch (error) {
+    if (!isPicoletError(error, "unavailable")) throw error;
+  }
+  backupStoppedStore(storePath(dataDir), file);
+  return made;
 }
 
 async function withCluster(

@@ -30,6 +30,8 @@ export interface EmbeddedClusterComponents {
   readonly clock: Clock;
   readonly random: Random;
   readonly log: Log;
+  /** Whether a key (SPKI SHA-256, lower-case hex) is refused whatever certificate it has. */
+  readonly isRevoked: (spkiHash: string) => boolean;
 }
 
 export interface EmbeddedClusterInit {
@@ -74,7 +76,7 @@ export async function openEmbeddedCluster(
   init: EmbeddedClusterInit,
   signal: AbortSignal,
 ): Promise<EmbeddedCluster> {
-  const { clock, random, log } = components;
+  const { clock, random, log, isRevoked } = components;
   const { dataDir, names } = init;
   mkdirSync(dataDir, { recursive: true, mode: 0o700 });
   const ca = await HubCa.open({ store: pemStore(dataDir), clock, log }, { names }, signal);
@@ -98,6 +100,7 @@ export async function openEmbeddedCluster(
       clock,
       random,
       log,
+      isRevoked,
       models: new FileModelSource(init.modelsPath),
       kubelets: new KubeletDialer({ clock, tls: kubeletClient }),
     },

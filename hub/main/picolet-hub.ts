@@ -1,6 +1,6 @@
 /** The hub's entry: reads the command line, does what it says, and leaves with a code that says how it went. */
 import { cancelled } from "../../protocol/async/abort.ts";
-import { ConsoleLog } from "../../protocol/async/console-log.ts";
+import { programLog } from "../../protocol/async/console-log.ts";
 import { systemClock } from "../../protocol/async/system-clock.ts";
 import { describeError, PicoletError } from "../../protocol/errors.ts";
 import { VERSION } from "../../protocol/version.ts";
@@ -15,12 +15,7 @@ const print = (text: string): void => void process.stdout.write(text);
 const printError = (line: string): void => void process.stderr.write(`picolet-hub: ${line}\n`);
 
 async function runServe(args: ServeArguments): Promise<number> {
-  const log = new ConsoleLog({
-    format: args.logFormat,
-    level: args.verbose ? "debug" : "info",
-    write: (line) => process.stderr.write(line),
-    now: () => new Date(),
-  });
+  const log = programLog({ format: args.logFormat, level: args.verbose ? "debug" : "info" });
   const stop = new AbortController();
   for (const signal of ["SIGTERM", "SIGINT"] as const) {
     process.on(signal, () => {

@@ -14,7 +14,7 @@ import { KubernetesFleet } from "../bridge/kubernetes-fleet.ts";
 import type { KubeletEndpoints } from "../core/fleet.ts";
 import type { NodeSigner } from "../core/identity.ts";
 import type { KubeClient } from "../core/kube-client.ts";
-import { NodeAuthenticator } from "../identity/authenticate-node.ts";
+import { NodeAuthenticator, type RevokedKeys } from "../identity/authenticate-node.ts";
 import { BootstrapTokens } from "../identity/bootstrap-tokens.ts";
 import { JoinService } from "../identity/join-service.ts";
 import { LiveConnections } from "../identity/live-connections.ts";
@@ -76,9 +76,11 @@ export async function serve(
 ): Promise<void> {
   const { clock, random, log } = ports;
   const advertise = args.advertiseAddress ?? machineAddresses()[0] ?? "127.0.0.1";
-  const cluster = await openCluster(ports, args, advertise, signal);
+  const late = new LateParts();
+  const cluster = await openCluster({ ...ports, late }, args, advertise, signal);
   const { client, serving, clientCa } = cluster;
   const revoked = new RevokedKeysInKubernetes({ client, clock, random, log }, { namespace: HUB_NAMESPACE });
+  late.revoked = revoked.revoked;
   const authenticator = new NodeAuthenticator({ clientCa, revoked: revoked.revoked, clock });
   const join = new JoinService(
     {
@@ -94,9 +96,8 @@ export async function serve(
     },
     { renewalWindowMs: args.renewalWindow },
   );
-  const endpoints = new LateEndpoints();
   const backend = new KubernetesFleet(
-    { client, endpoints, clock, random, log },
+    { client, endpoints: late, clock, random, log },
     { hub: args.hubName, hasReplicas: args.cluster.kind === "kubernetes" },
   );
   const tunnel = new TunnelServer({ clock, random, log, backend }, { hubVersion: VERSION });
@@ -109,7 +110,7 @@ export async function serve(
       ports: first === undefined || last === undefined ? undefined : { first, last },
     },
   );
-  endpoints.proxy = proxy;
+  late.proxy = proxy;
   const connections = new LiveConnections({ revoked: revoked.revoked, clock, log });
   const boards = new BoardServer({ serving, clientCa, join, authenticator, connections, tunnel, log });
   const startUp: Component = {
@@ -159,7 +160,7 @@ async function whenReady({ problem }: KubernetesFleet, signal: AbortSignal): Pro
 }
 
 async function openCluster(
-  ports: HubPorts,
+  { late, ...ports }: HubPorts & { readonly late: LateParts },
   args: ServeArguments,
   advertise: string,
   signal: AbortSignal,
@@ -170,16 +171,26 @@ async function openCluster(
     return await openKubernetesCluster(ports, { ...args, cluster: where, names }, signal);
   // The bundle and what was gathered at its side when it was built.
   const modelsPath = join(dirname(realpathSync(process.argv[1] ?? "")), "kubernetes-models.json");
-  const cluster = await openEmbeddedCluster(ports, { ...args, dataDir: where.dataDir, names, modelsPath }, signal);
+  const cluster = await openEmbeddedCluster(
+    { ...ports, isRevoked: late.isRevoked },
+    { ...args, dataDir: where.dataDir, names, modelsPath },
+    signal,
+  );
   const client = openClient(ports, cluster.access);
   const { clientCa } = cluster;
   const signer = new CsrSigner({ ...ports, client, clientCa });
   return { ...cluster, client, signer, components: [...cluster.components, client] };
 }
 
-/** The bridge needs to know where the kubelet endpoints are, which need to know who is connected, which is the bridge's. */
-class LateEndpoints implements KubeletEndpoints {
+/**
+ * What is needed before it can stand. The bridge has to know where the kubelet endpoints are, which have to know who is
+ * connected, which is the bridge's; and the API server which keys are revoked, which is in the API server.
+ */
+class LateParts implements KubeletEndpoints {
   proxy: KubeletProxy | undefined;
+  revoked: RevokedKeys | undefined;
+
+  readonly isRevoked = (spkiHash: string): boolean => this.revoked?.current.has(spkiHash) ?? false;
 
   endpointOf(node: string): { readonly address: string; readonly port: number } {
     if (this.proxy === undefined) throw new PicoletError("internal", "the kubelet endpoints do not stand yet");

@@ -72,3 +72,7 @@ export class ConsoleLog implements Log {
 }
 
 const jsonOf = (value: unknown): unknown => (value instanceof Error ? value.message : value);
+
+/** A program's own: on standard error, by the machine's clock. */
+export const programLog = ({ format, level }: Pick<ConsoleLogInit, "format" | "level">): ConsoleLog =>
+  new ConsoleLog({ format, level, write: (line) => void process.stderr.write(line), now: () => new Date() });

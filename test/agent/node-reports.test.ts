@@ -1,14 +1,14 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import type { NodeCondition } from "../../agent/node/node-conditions.ts";
+import { nodeReport } from "../../agent/node/node-report.ts";
+import { NodeReports } from "../../agent/node/node-reports.ts";
 import { WatchSource } from "../../protocol/async/watch.ts";
 import { millis } from "../../protocol/ports.ts";
 import { FakeAdapter } from "../../runtime-adapters/fake/fake-adapter.ts";
 import { FakeRuntime } from "../../runtime-adapters/fake/fake-runtime.ts";
-import { RecordedLog } from "../../test/support/recorders.ts";
-import { VirtualClock } from "../../test/support/virtual-clock.ts";
-import type { NodeCondition } from "./node-conditions.ts";
-import { nodeReport } from "./node-report.ts";
-import { NodeReports } from "./node-reports.ts";
+import { RecordedLog } from "../support/recorders.ts";
+import { VirtualClock } from "../support/virtual-clock.ts";
 
 const MACHINE = {
   machineID: "m",

@@ -1,0 +1,48 @@
+import { createWriteStream } from "node:fs";
+import { rename, rm } from "node:fs/promises";
+import { request } from "node:https";
+import { join } from "node:path";
+import { pipeline } from "node:stream/promises";
+import { PicoletError } from "../../protocol/errors.ts";
+import { BACKUP_PATH } from "../embedded/http/path-endpoint.ts";
+import { loadKubeconfigAccess } from "../kubernetes/kubeconfig-access.ts";
+
+/** From the request to the first byte: the copy is made before it is sent. */
+const ANSWER_TIMEOUT_MS = 120_000;
+
+/**
+ * A backup of the embedded API server that runs on `dataDir`, made while it serves.
+ * @param file complete when it is there
+ * @throws `unavailable` when no hub runs there
+ */
+export async function downloadBackup(dataDir: string, file: string): Promise<void> {
+  const access = await loadKubeconfigAccess({ kubeconfig: join(dataDir, "admin.kubeconfig") }).catch(
+    (cause: unknown) => {
+      throw new PicoletError("unavailable", `no hub has ever run on ${dataDir}`, { cause });
+    },
+  );
+  const { tls, headers } = await access.credentials();
+  const partial = `${file}.partial`;
+  try {
+    await new Promise<void>((resolve, reject) => {
+      const options = { ...tls, headers, timeout: ANSWER_TIMEOUT_MS };
+      const asked = request(`${access.server}${BACKUP_PATH}`, options, (response) => {
+        if (response.statusCode !== 200) {
+          response.resume();
+          reject(new PicoletError("failed", `the hub answered ${response.statusCode} when it was asked for a backup`));
+          return;
+        }
+        pipeline(response, createWriteStream(partial, { mode: 0o600, flush: true })).then(resolve, reject);
+      });
+      asked.once("timeout", () => asked.destroy(new Error("no answer in time")));
+      asked.once("error", (cause) => {
+        const isAway = "code" in cause && cause.code === "ECONNREFUSED";
+        reject(new PicoletError(isAway ? "unavailable" : "failed", "cannot ask the hub for a backup", { cause }));
+      });
+      asked.end();
+    });
+    await rename(partial, file);
+  } finally {
+    await rm(partial, { force: true });
+  }
+}
