@@ -205,8 +205,15 @@ export class AgentNode implements AsyncDisposable {
   /** As a power cut does: every component's process ends, and what is kept in memory is gone. The agent is dead already. */
   cutPower(): void {
     for (const pid of this.runnerPids()) process.kill(pid, "SIGKILL");
+    this.#unmountAll();
     rmSync(join(this.directory, "run"), { recursive: true });
     mkdirSync(join(this.directory, "run"));
+  }
+
+  /** Volumes in memory. A runner that was killed a moment ago may hold them still. */
+  #unmountAll(): void {
+    const mounts = parseMountInfo(readFileSync("/proc/self/mountinfo", "utf8"));
+    for (const target of mountPointsWithin(mounts, this.directory)) execFileSync("umount", ["-l", target]);
   }
 
   /** Waits until `folder` has a file whose name fits. */
@@ -257,11 +264,7 @@ export class AgentNode implements AsyncDisposable {
     for (const pid of left) process.kill(pid, "SIGKILL");
     if (left.length === 0 && this.podCgroups().length === 0) removeCgroups(this.cgroupRoot);
     // A runner that was killed a moment ago may hold it still.
-    for (const target of mountPointsWithin(
-      parseMountInfo(readFileSync("/proc/self/mountinfo", "utf8")),
-      this.directory,
-    ))
-      execFileSync("umount", ["-l", target]);
+    this.#unmountAll();
     rmSync(this.directory, { recursive: true, force: true });
   }
 }

@@ -1,0 +1,231 @@
+/**
+ * Without the hub, without power, with an older hub than before: a board goes on by itself, and whatever comes back is
+ * taken up where it is. Real hub, real agent, real containerd, real components.
+ */
+import assert from "node:assert/strict";
+import { readdirSync } from "node:fs";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { backupStoppedStore, restoreStore } from "../../hub/embedded/store/backup.ts";
+import { systemClock } from "../../protocol/async/system-clock.ts";
+import type { Pod } from "../../protocol/pod.ts";
+import { isReady, type PodsByName } from "../../scripts/follow-pods.ts";
+import { type AgentNode, restartsOf } from "../support/agent-process.ts";
+import { Containerd, containerdMissing } from "../support/containerd.ts";
+import { endProcess, Fleet, kubectlMissing, untilPrinted } from "../support/fleet.ts";
+import { BUSYBOX_IMAGE } from "../support/image-archive.ts";
+import {
+  componentPod,
+  containerIdOf,
+  containerPod,
+  edgectl,
+  HELLO_COMPONENT,
+  HELLO_IMAGE,
+  nodeWith,
+  startedAtOf,
+} from "../support/node-fixtures.ts";
+
+const skip = containerdMissing() ?? kubectlMissing("1.32");
+
+let containerd: Containerd;
+
+before(async () => {
+  if (skip === false) containerd = await Containerd.start();
+});
+
+after(async () => {
+  await containerd?.[Symbol.asyncDispose]();
+});
+
+/** One board that has joined one hub, with the component in its store. */
+async function startBoard(fleet: Fleet, runtime: Containerd | undefined): Promise<AgentNode> {
+  const hub = { ...(await fleet.joinConfig()), reconnectBackoff: { initial: "100ms", max: "1s" } };
+  const node = nodeWith(runtime, { config: { nodeName: "board", hub } });
+  try {
+    await node.start();
+    edgectl(node, "image", "import", HELLO_COMPONENT, "--name", HELLO_IMAGE);
+    await untilConnected(node);
+    return node;
+  } catch (error) {
+    await node[Symbol.asyncDispose]();
+    throw error;
+  }
+}
+
+/** With a session that began at `since` or later, milliseconds since the epoch. */
+async function untilConnected(node: AgentNode, since = 0): Promise<void> {
+  await node.waitForStatus("a connection to the hub", ({ tunnel }) => {
+    return tunnel.state === "connected" && Date.parse(tunnel.since ?? "") >= since;
+  });
+}
+
+const onBoard = (pod: unknown): unknown => {
+  const { spec, ...rest } = pod as { readonly spec: object };
+  return { ...rest, spec: { ...spec, nodeName: "board" } };
+};
+
+const allReady =
+  (names: readonly string[]) =>
+  (pods: PodsByName): boolean =>
+    pods.size === names.length && names.every((name) => isReady(pods.get(name)));
+
+/** What must not change as long as a container is healthy. */
+const identities = (pods: PodsByName): unknown[] =>
+  [...pods].map(([name, pod]) => [name, containerIdOf(pod), startedAtOf(pod), restartsOf(pod)]).toSorted();
+
+/** The API server says of each pod what the node says, under the UID that the API server knows. */
+async function agreedWith(fleet: Fleet, node: AgentNode, names: readonly string[]): Promise<PodsByName> {
+  const pods = await node.waitForPods(`${names.join(", ")}, all ready`, allReady(names));
+  for (const [name, pod] of pods) {
+    const id = pod.status?.containerStatuses?.[0]?.containerID;
+    const path = "jsonpath={.status.containerStatuses[0].containerID}";
+    await fleet.kubectl(["wait", `--for=${path}=${id}`, `pod/${name}`, "--timeout=60s"]);
+    await fleet.kubectl(["wait", "--for=condition=Ready", `pod/${name}`, "--timeout=60s"]);
+    const shown = await fleet.get<Pod>("pod", name);
+    assert.equal(shown.status?.containerStatuses?.[0]?.restartCount, restartsOf(pod), name);
+    // A static pod's own UID is the node's affair.
+    if (!name.endsWith("-board")) assert.equal(shown.metadata.uid, pod.metadata.uid, name);
+  }
+  await fleet.kubectl(["wait", "--for=condition=Ready", "node/board", "--timeout=60s"]);
+  return pods;
+}
+
+/** Nothing is left running that a test would have to end by force. */
+async function emptied(fleet: Fleet, node: AgentNode): Promise<void> {
+  for (const file of readdirSync(node.manifests)) node.removeManifest(file);
+  await fleet.kubectl(["delete", "pods", "--all", "--wait=false"]);
+  await node.waitForPods("an empty node", (pods) => pods.size === 0);
+}
+
+/** Reads what the cluster gives it, says so, and goes on. */
+const READER = `echo "env $COLOR file $(cat /config/color) token $(head -c 3 /access/token)"
+trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done`;
+
+const readerPod = (name: string): unknown =>
+  containerPod(name, "", {
+    containers: [
+      {
+        name: "app",
+        image: BUSYBOX_IMAGE,
+        command: ["/bin/sh", "-c", READER],
+        env: [{ name: "COLOR", valueFrom: { configMapKeyRef: { name: "colors", key: "color" } } }],
+        volumeMounts: [
+          { name: "config", mountPath: "/config" },
+          { name: "access", mountPath: "/access" },
+        ],
+      },
+    ],
+    volumes: [
+      { name: "config", configMap: { name: "colors" } },
+      { name: "access", projected: { sources: [{ serviceAccountToken: { path: "token", audience: "somebody" } }] } },
+    ],
+  });
+
+const COLORS = { apiVersion: "v1", kind: "ConfigMap", metadata: { name: "colors" }, data: { color: "green" } };
+
+test("a board that loses its power while the hub is away runs everything again by itself; the hub's return restarts nothing", {
+  skip,
+}, async () => {
+  await using own = await Containerd.start();
+  await using fleet = await Fleet.start(["--drain-time", "1s"]);
+  await using node = await startBoard(fleet, own);
+  await fleet.apply(COLORS);
+  await fleet.apply(onBoard(readerPod("reader")));
+  await fleet.apply(onBoard(componentPod("component")));
+  node.writeManifest("static.json", containerPod("static"));
+  const names = ["component", "reader", "static-board"];
+  const first = await agreedWith(fleet, node, names);
+  assert.equal(edgectl(node, "logs", "reader"), "env green file green token eyJ\n");
+
+  await fleet.endHub("SIGKILL");
+  await node.kill();
+  await own.cutPower();
+  node.cutPower();
+  await own.startDaemon();
+  await node.start();
+  const isNew = ([name, pod]: [string, Pod]): boolean => containerIdOf(pod) !== containerIdOf(first.get(name));
+  const again = await node.waitForPods("three pods that run anew with no hub", (pods) => {
+    return allReady(names)(pods) && [...pods].every(isNew);
+  });
+  for (const [name, pod] of again) assert.equal(pod.metadata.uid, first.get(name)?.metadata.uid);
+  assert.equal(edgectl(node, "logs", "reader"), "env green file green token eyJ\n");
+  assert.notEqual((await node.status()).tunnel.state, "connected");
+
+  await fleet.startHub();
+  await untilConnected(node);
+  const back = await agreedWith(fleet, node, names);
+  assert.deepEqual(identities(back), identities(again));
+  await emptied(fleet, node);
+});
+
+const KUBELET_PORT = "jsonpath={.status.daemonEndpoints.kubeletEndpoint.Port}{'\\n'}";
+
+/** Follows what kubectl prints until a line fits. */
+async function untilPrintedBy(fleet: Fleet, args: readonly string[], fits: (line: string) => boolean): Promise<void> {
+  const watch = fleet.spawnKubectl(args);
+  try {
+    await untilPrinted(watch, (text) => text.split("\n").slice(0, -1).some(fits));
+  } finally {
+    await endProcess(watch);
+  }
+}
+
+for (const signal of ["SIGTERM", "SIGKILL"] as const) {
+  test(`a hub that goes with ${signal} and comes back finds every container as it was`, { skip }, async () => {
+    await using fleet = await Fleet.start(["--drain-time", "1s"]);
+    await using node = await startBoard(fleet, containerd);
+    await fleet.apply(onBoard(containerPod("container")));
+    await fleet.apply(onBoard(componentPod("component")));
+    const names = ["component", "container"];
+    const first = await agreedWith(fleet, node, names);
+    const portBefore = (await fleet.kubectl(["get", "node", "board", "-o", KUBELET_PORT])).trim();
+    await fleet.endHub(signal);
+    await node.waitForStatus("the loss of the hub", ({ tunnel }) => tunnel.state !== "connected");
+    await fleet.startHub();
+    await untilConnected(node);
+    const back = await agreedWith(fleet, node, names);
+    assert.deepEqual(identities(back), identities(first));
+    const shown = await fleet.kubectl(["get", "pods"]);
+    for (const name of names) assert.match(shown, new RegExp(`^${name} +1/1 +Running +0 `, "m"));
+    await untilPrintedBy(fleet, ["get", "node", "board", "--watch", "-o", KUBELET_PORT], (port) => port !== portBefore);
+    assert.match(await fleet.kubectl(["logs", "component", "--tail=1"]), /Running for|Hello/);
+    await emptied(fleet, node);
+  });
+}
+
+test("a hub restored from its backup: pods that are older than what runs take it over; what the backup lacks ends", {
+  skip,
+}, async () => {
+  await using fleet = await Fleet.start(["--drain-time", "1s"]);
+  await using node = await startBoard(fleet, containerd);
+  const [store, backup] = [join(fleet.dataDir, "hub.db"), fleet.folder.at("backup.db")];
+  await fleet.apply(onBoard(containerPod("kept")));
+  await fleet.apply(onBoard(containerPod("container")));
+  await fleet.apply(onBoard(componentPod("component")));
+  const names = ["component", "container", "kept"];
+  const first = await agreedWith(fleet, node, names);
+  await fleet.endHub("SIGTERM");
+  backupStoppedStore(store, backup);
+  await fleet.startHub();
+
+  await fleet.kubectl(["delete", "pods", "container", "component", "--timeout=60s"]);
+  await fleet.apply(onBoard(containerPod("container")));
+  await fleet.apply(onBoard(componentPod("component")));
+  await fleet.apply(onBoard(componentPod("later")));
+  const second = await agreedWith(fleet, node, [...names, "later"]);
+  for (const name of ["container", "component"]) {
+    assert.notEqual(second.get(name)?.metadata.uid, first.get(name)?.metadata.uid);
+  }
+
+  await fleet.endHub("SIGKILL");
+  restoreStore(backup, store, systemClock);
+  await fleet.startHub();
+  await node.waitForPods("the UIDs of the backup", (pods) => {
+    return allReady(names)(pods) && names.every((name) => uidOf(pods, name) === uidOf(first, name));
+  });
+  const restored = await agreedWith(fleet, node, names);
+  assert.deepEqual(identities(restored), identities(new Map([...second].filter(([name]) => name !== "later"))));
+  await emptied(fleet, node);
+});
+
+const uidOf = (pods: PodsByName, name: string): string | undefined => pods.get(name)?.metadata.uid;
