@@ -8,6 +8,8 @@
 import * as agent from "../test/bench/agent.ts";
 import { floorManifestToStarted } from "../test/bench/cri-floor.ts";
 import { percentile, round } from "../test/bench/process-figures.ts";
+import { step } from "../test/bench/progress.ts";
+import { atRestWithHub, TUNNEL_GOALS, tunnelFigures } from "../test/bench/tunnel.ts";
 import { wasmFigures } from "../test/bench/wasm.ts";
 import { Containerd, containerdMissing } from "../test/support/containerd.ts";
 import { nodeWith } from "../test/support/node-fixtures.ts";
@@ -18,14 +20,6 @@ import { installTestSystem } from "./install-test-system.ts";
 const quick = process.argv.includes("--quick");
 const REST_WINDOW_MS = quick ? 15_000 : 60_000;
 const RUNS = quick ? 5 : 20;
-
-async function step<T>(name: string, work: () => Promise<T>): Promise<T> {
-  const startedAt = performance.now();
-  process.stderr.write(`${name} ... `);
-  const result = await work();
-  process.stderr.write(`${((performance.now() - startedAt) / 1000).toFixed(1)} s\n`);
-  return result;
-}
 
 const p50 = (samples: readonly number[]): number => round(percentile(samples, 0.5));
 
@@ -41,13 +35,18 @@ await step("build", async () => {
 });
 await using containerd = await Containerd.start();
 const figures: Record<string, unknown> = {};
-const atRest: Record<string, unknown> = {};
+const atRest: Record<string, agent.RestFigures> = {};
+const withHub: Record<string, agent.RestFigures> = {};
+const anonMiBAdded: Record<string, number> = {};
 for (const count of [0, 10, 50]) {
-  atRest[`pods${count}`] = await step(`agent at rest with ${count} pods`, () =>
-    agent.atRest(containerd, count, REST_WINDOW_MS),
-  );
+  const pods = `pods${count}`;
+  const alone = await step(`agent at rest with ${count} pods`, () => agent.atRest(containerd, count, REST_WINDOW_MS));
+  const joined = await step("the same with a hub", () => atRestWithHub(containerd, count, REST_WINDOW_MS));
+  atRest[pods] = alone;
+  withHub[pods] = joined;
+  anonMiBAdded[pods] = round(joined.anonMiB - alone.anonMiB);
 }
-figures.agent = atRest;
+figures.agent = { ...atRest, withHub };
 const started = await step("manifest to started", () => agent.manifestToStarted(containerd, RUNS));
 const floor = await step("the same calls by hand", () => floorManifestToStarted(containerd, RUNS));
 figures.latency = {
@@ -66,6 +65,8 @@ figures.latency = {
   },
   pods40ToRunning: await step("40 pods to running", () => agent.manyToRunning(containerd, 40)),
 };
+const tunnel = await tunnelFigures(containerd, { quick, step });
+figures.tunnel = { ...tunnel, anonMiBAdded, goals: TUNNEL_GOALS };
 figures.wasm = await step("components", () => wasmFigures());
 figures.disk = { bytesPerHourIdle: await step("writes at rest", () => agent.idleWrites(containerd, REST_WINDOW_MS)) };
 figures.edgectl = await step("edgectl status", async () => {

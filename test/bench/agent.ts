@@ -25,7 +25,7 @@ const SETTLE_MS = 25_000;
 const WRITES_SETTLE_MS = 90_000;
 const STATUS_TIMEOUT_MS = 60_000;
 
-const allReady =
+export const allReady =
   (count: number) =>
   (pods: ReadonlyMap<string, Pod>): boolean =>
     pods.size === count && [...pods.values()].every(isReady);
@@ -36,13 +36,18 @@ export async function atRest(containerd: Containerd, count: number, windowMs: nu
   await node.start();
   for (let index = 0; index < count; index += 1) node.writeManifest(`p${index}.json`, containerPod(`p${index}`));
   await node.waitForPods(`${count} ready pods`, allReady(count));
-  await delay(SETTLE_MS);
-  const cpu = cpuSecondsOf(node.pid);
-  await delay(windowMs);
-  const cpuPercent = round(((cpuSecondsOf(node.pid) - cpu) / windowMs) * 100_000);
-  const figures = { ...memoryOf(node.pid), cpuPercent };
+  const figures = await restOf(node.pid, windowMs);
   await node.drain();
   return figures;
+}
+
+/** Of a process that is to do nothing from now on. */
+export async function restOf(pid: number, windowMs: number): Promise<RestFigures> {
+  await delay(SETTLE_MS);
+  const cpu = cpuSecondsOf(pid);
+  await delay(windowMs);
+  const cpuPercent = round(((cpuSecondsOf(pid) - cpu) / windowMs) * 100_000);
+  return { ...memoryOf(pid), cpuPercent };
 }
 
 /** Bytes an hour that an agent with ten pods, at rest for a while, causes to be written to the disk. */

@@ -32,6 +32,13 @@ export const GOOD_LINK: LinkBehaviour = {
 /** What one direction holds back at most before it stops reading its source: a router's buffer. */
 const MAX_HELD_BYTES = 256 * 1024;
 
+export interface ForwardedPiece {
+  /** Counted from 1. */
+  readonly connection: number;
+  readonly direction: "up" | "down";
+  readonly bytes: Uint8Array;
+}
+
 export interface LinkBytes {
   readonly up: number;
   readonly down: number;
@@ -46,6 +53,8 @@ export class LinkProxy implements AsyncDisposable {
   #up = 0;
   #down = 0;
   #connections = 0;
+  /** Told of each piece at the moment when it leaves the proxy. */
+  onForwarded: (piece: ForwardedPiece) => void = () => undefined;
 
   private constructor(random: Random, target: () => number) {
     this.#random = random;
@@ -104,6 +113,7 @@ export class LinkProxy implements AsyncDisposable {
 
   #take(client: Socket, port: number): void {
     this.#connections += 1;
+    const connection = this.#connections;
     client.on("error", () => client.destroy());
     if (this.#behaviour.refuses) {
       client.resetAndDestroy();
@@ -113,11 +123,13 @@ export class LinkProxy implements AsyncDisposable {
     const pair = [client, server] as const;
     this.#pairs.add(pair);
     server.on("error", () => client.resetAndDestroy());
-    const up = this.#pump(client, server, (count) => {
-      this.#up += count;
+    const up = this.#pump(client, server, (bytes) => {
+      this.#up += bytes.length;
+      this.onForwarded({ connection, direction: "up", bytes });
     });
-    const down = this.#pump(server, client, (count) => {
-      this.#down += count;
+    const down = this.#pump(server, client, (bytes) => {
+      this.#down += bytes.length;
+      this.onForwarded({ connection, direction: "down", bytes });
     });
     const closed = (): void => {
       this.#pairs.delete(pair);
@@ -132,7 +144,7 @@ export class LinkProxy implements AsyncDisposable {
     server.on("close", closed);
   }
 
-  #pump(from: Socket, to: Socket, count: (bytes: number) => void): Pump {
+  #pump(from: Socket, to: Socket, count: (bytes: Uint8Array) => void): Pump {
     const pump = new Pump(from, to, { behaviour: () => this.#behaviour, random: this.#random, count });
     this.#pumps.add(pump);
     return pump;
@@ -142,7 +154,7 @@ export class LinkProxy implements AsyncDisposable {
 interface PumpInit {
   readonly behaviour: () => LinkBehaviour;
   readonly random: Random;
-  readonly count: (bytes: number) => void;
+  readonly count: (bytes: Uint8Array) => void;
 }
 
 /** One direction of one connection. */
@@ -208,7 +220,7 @@ class Pump {
       else this.#held[0] = { bytes: rest, dueMs: first.dueMs };
       this.#heldBytes -= piece.length;
       this.#freeAtMs = now + (piece.length / bytesPerSecond) * 1000;
-      this.#init.count(piece.length);
+      this.#init.count(piece);
       this.#to.write(this.#damaged(piece));
       if (this.#heldBytes <= MAX_HELD_BYTES) this.#from.resume();
     }
