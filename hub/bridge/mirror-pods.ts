@@ -1,4 +1,5 @@
 import { describeError, isPicoletError, PicoletError } from "../../protocol/errors.ts";
+import { seconds } from "../../protocol/ports.ts";
 import type { MirrorItem } from "../../protocol/tunnel/messages.ts";
 import { type KubeObject, NODES, type ObjectRef, PODS } from "../core/kube-client.ts";
 import { forAll, MAX_CONCURRENT_WRITES, type NodeConnection } from "./node-connection.ts";
@@ -12,12 +13,18 @@ import {
   MIRROR_ANNOTATION,
 } from "./well-known.ts";
 
+/** As often as the kubelet comes by a static pod. */
+const RETRY_AFTER = seconds(60);
+
 /** The mirror pods of one node: one for each pod that did not come from the API server, and none else. */
 export class MirrorPods {
   readonly #connection: NodeConnection;
   readonly #statuses: PodStatusWriter;
   /** By path. Undefined until the agent has said: then what the API server has is what there is to be. */
   #wanted: ReadonlyMap<string, MirrorItem> | undefined;
+  /** What the API server did not take: a namespace or a RuntimeClass may come yet. */
+  readonly #refused = new Map<string, MirrorItem>();
+  #refusedAtMs = 0;
 
   constructor(connection: NodeConnection, statuses: PodStatusWriter) {
     this.#connection = connection;
@@ -28,12 +35,23 @@ export class MirrorPods {
   async put(items: readonly MirrorItem[], signal: AbortSignal): Promise<void> {
     const wanted = new Map(items.map((item) => [`${item.namespace}/${item.name}`, item]));
     this.#wanted = wanted;
+    this.#refused.clear();
     const { cache, node } = this.#connection;
     const surplus = [...cache.podsOf(node)].filter(
       ([path, { mirrorOf }]) => mirrorOf !== undefined && wanted.get(path)?.uid !== mirrorOf,
     );
     await forAll(surplus, MAX_CONCURRENT_WRITES, ([path, pod]) => this.#statuses.remove(refOf(path), pod.uid, signal));
     await forAll(wanted.values(), MAX_CONCURRENT_WRITES, (item) => this.#ensure(item, signal));
+  }
+
+  /** Tries again, now and then, what was refused. */
+  async retry(signal: AbortSignal): Promise<void> {
+    const now = this.#connection.clock.monotonic();
+    if (this.#refused.size === 0 || now - this.#refusedAtMs < RETRY_AFTER) return;
+    this.#refusedAtMs = now;
+    const items = [...this.#refused.values()];
+    this.#refused.clear();
+    await forAll(items, MAX_CONCURRENT_WRITES, (item) => this.#ensure(item, signal));
   }
 
   /** Somebody has deleted a mirror pod: while the static pod lives, it comes again with the status that it had. */
@@ -61,7 +79,7 @@ export class MirrorPods {
   }
 
   async #create(item: MirrorItem, status: Fields | undefined, signal: AbortSignal): Promise<void> {
-    const { client, log } = this.#connection;
+    const { client, clock, log } = this.#connection;
     const ref = { namespace: item.namespace, name: item.name };
     try {
       const made = await client.create(PODS, ref, await this.#mirror(item, signal), {}, signal);
@@ -74,8 +92,12 @@ export class MirrorPods {
         isPicoletError(error, code as "invalid"),
       );
       if (!isRefused) throw error;
+      const path = `${item.namespace}/${item.name}`;
+      this.#refused.set(path, item);
+
+      this.#refusedAtMs = clock.monotonic();
       log.warn("the API server does not take a mirror pod", {
-        pod: `${item.namespace}/${item.name}`,
+        pod: path,
         error: describeError(error),
       });
     }

@@ -254,6 +254,7 @@ export class NodeSession implements NodeBackend {
       if (!this.#life.signal.aborted) this.#wheel.set(this.#renewal, millis(delay * (0.96 + 0.08 * random.next())));
     };
     if (clock.monotonic() - this.#heartbeatAtMs >= HEARTBEAT) this.#heartbeat();
+    this.#mirrors.retry(this.#life.signal).catch(logFailure(log, "cannot make mirror pods", { node }));
     this.#lease.renew(this.#life.signal).then(
       () => next(this.#init.renewInterval),
       (error: unknown) => {
