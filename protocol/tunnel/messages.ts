@@ -216,7 +216,7 @@ export interface Drain {
 /** Either: the other end did something that it may not; the session ends after it. */
 export interface Refusal {
   readonly kind: "refusal";
-  /** Stable, machine-readable: `version`, `protocol`, `superseded`, `node_deleted`, `limit`, `overloaded`. */
+  /** Stable, machine-readable: `version`, `protocol`, `superseded`, `limit`, `overloaded`. */
   readonly code: string;
   readonly message: string;
   /** How long to stay away; 0: the usual back-off. */
