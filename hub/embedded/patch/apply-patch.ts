@@ -54,15 +54,25 @@ function jsonPatch(object: Fields, patch: unknown): Fields {
   const operations = patch as readonly Operation[];
   const copies = operations.filter(({ op }) => op === "copy").length;
   for (const operation of operations) {
-    const [problem] = applyPatch(object, [operation]);
-    if (problem !== undefined && problem !== null) {
-      const message = `the server rejected our request due to an error in our request: ${problem.message}`;
+    const problem = problemOf(object, operation);
+    if (problem !== undefined) {
+      const message = `the server rejected our request due to an error in our request: ${problem}`;
       throw new StatusError("Invalid", message, {});
     }
     const isLarge = operation.op === "copy" && (JSON.stringify(object)?.length ?? 0) > MAX_PATCHED_LENGTH;
     if (isLarge || copies > MAX_COPIES) throw new StatusError("RequestEntityTooLarge", "the patch copies too much");
   }
   return object;
+}
+
+/** Applies it. The library puts values into its messages as text, which one that has a field `toString` cannot become. */
+function problemOf(object: Fields, operation: Operation): string | undefined {
+  try {
+    const [problem] = applyPatch(object, [operation]);
+    return problem?.message;
+  } catch {
+    return `the operation ${operation.op} at ${JSON.stringify(operation.path)} failed`;
+  }
 }
 
 /** rfc6902 follows paths into prototypes and believes the shape of what it is given. */

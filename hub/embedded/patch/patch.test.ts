@@ -273,6 +273,12 @@ test("JSON patch, and what it must not do", () => {
   assert.equal(({} as Fields).x, undefined);
 });
 
+test("a value that is no text even when it is asked is refused like any other", () => {
+  const patch = [{ op: "test", path: "/spec", value: { toString: 1, valueOf: 2 } }];
+  const refusal = (error: unknown): boolean => error instanceof StatusError && error.statusCode === 422;
+  assert.throws(() => applyObjectPatch(MODELS, "V1Pod", "json", { spec: {} }, patch), refusal);
+});
+
 test("no patch of any shape does more than be refused", () => {
   const key = fc.oneof(
     fc.constantFrom(
