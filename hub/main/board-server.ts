@@ -22,13 +22,15 @@ export interface BoardServerComponents {
   readonly authenticator: NodeAuthenticator;
   readonly connections: LiveConnections;
   readonly tunnel: TunnelServer;
+  /** Why no board can be served now; "" when it can. */
+  readonly problem: Watch<string>;
   readonly log: Log;
 }
 
 /** Handshakes of a fleet that comes back at once wait here; the kernel cuts it at net.core.somaxconn. */
 const BACKLOG = 4096;
 
-/** The port that boards reach the hub on: joining and renewal as HTTP, the tunnel as a WebSocket, /healthz for balancers. */
+/** The port that boards reach the hub on: joining and renewal as HTTP, the tunnel as a WebSocket, /healthz and /readyz. */
 export class BoardServer implements Component {
   readonly name = "boards' port";
   readonly #components: BoardServerComponents;
@@ -67,9 +69,17 @@ export class BoardServer implements Component {
 
   #request(request: IncomingMessage, response: ServerResponse): void {
     if (this.#components.join.handle(request, response)) return;
-    const isHealth = request.url === "/healthz";
-    response.writeHead(isHealth ? 200 : 404, { "content-type": "text/plain; charset=utf-8" });
-    response.end(isHealth ? "ok" : `there is nothing at ${request.url?.slice(0, 200)}\n`);
+    const [status, text] = this.#answer(request.url ?? "");
+    response.writeHead(status, { "content-type": "text/plain; charset=utf-8" });
+    response.end(text);
+  }
+
+  /** Alive is who answers at all; ready, who has the API server's word for what boards are to have. */
+  #answer(path: string): readonly [status: number, text: string] {
+    const problem = this.#components.problem.current;
+    if (path === "/healthz") return [200, "ok"];
+    if (path === "/readyz") return problem === "" ? [200, "ok"] : [503, `${problem}\n`];
+    return [404, `there is nothing at ${path.slice(0, 200)}\n`];
   }
 
   #upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void {

@@ -112,7 +112,16 @@ export async function serve(
   );
   late.proxy = proxy;
   const connections = new LiveConnections({ revoked: revoked.revoked, clock, log });
-  const boards = new BoardServer({ serving, clientCa, join, authenticator, connections, tunnel, log });
+  const boards = new BoardServer({
+    serving,
+    clientCa,
+    join,
+    authenticator,
+    connections,
+    tunnel,
+    problem: backend.problem,
+    log,
+  });
   const startUp: Component = {
     name: "start-up",
     run: async (stop) => {
