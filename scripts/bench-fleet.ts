@@ -7,6 +7,7 @@
  */
 import { availableParallelism } from "node:os";
 import { parseArgs } from "node:util";
+import { describeError } from "../protocol/errors.ts";
 import { fleetFigures } from "../test/bench/fleet.ts";
 import { buildPrograms } from "./build.ts";
 
@@ -18,11 +19,18 @@ if (!Number.isInteger(agents) || agents < 1) {
   process.exit(64);
 }
 await buildPrograms();
-const hub = await fleetFigures({
+const stop = new AbortController();
+for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => stop.abort());
+const measured = fleetFigures({
   agents,
   pods: quick ? 100 : 1000,
   statusWindowMs: quick ? 5000 : 20_000,
+  signal: stop.signal,
   progress: (text) => void process.stderr.write(`${text}\n`),
+});
+const hub = await measured.catch((error: unknown) => {
+  console.error(`bench:fleet: ${describeError(error)}`);
+  process.exit(1);
 });
 console.log(JSON.stringify({ node: process.version, cores: availableParallelism(), hub }, undefined, 2));
 process.exit(0);

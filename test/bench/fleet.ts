@@ -5,11 +5,14 @@ import { loadAuthority } from "../../hub/identity/certificate-authority.ts";
 import { FilePemStore } from "../../hub/identity/pem-store.ts";
 import { loadKubeconfigAccess } from "../../hub/kubernetes/kubeconfig-access.ts";
 import { openClient } from "../../hub/main/hub-client.ts";
+import { withDeadline } from "../../protocol/async/deadline.ts";
 import { systemClock } from "../../protocol/async/system-clock.ts";
-import { millis } from "../../protocol/ports.ts";
+import { isPicoletError } from "../../protocol/errors.ts";
+import { millis, seconds } from "../../protocol/ports.ts";
 import type { StatusItem } from "../../protocol/tunnel/messages.ts";
 import { HubProcess } from "../../scripts/hub-process.ts";
 import { TempFolder } from "../support/temp-folder.ts";
+import { bareKiBPerConnection } from "./bare-tunnels.ts";
 import { FleetSimulator } from "./fleet-simulator.ts";
 import { memoryOf, percentile, round } from "./process-figures.ts";
 import type { SimulatedBoard } from "./simulated-board.ts";
@@ -21,12 +24,17 @@ export interface FleetBenchInit {
   /** How long statuses are reported. */
   readonly statusWindowMs: number;
   readonly progress: (text: string) => void;
+  /** Ends it, and the hub. */
+  readonly signal: AbortSignal;
 }
 
 export interface FleetFigures {
   readonly agents: number;
   /** Of the hub: what all agents added, divided. Registered nodes with their caches are in it. */
   readonly rssMiBPerAgent: number;
+  readonly rssKiBPerAgent: number;
+  /** Of a server that only holds as many connections, in the same run. */
+  readonly floorKiBPerAgent: number;
   /** From the hub's SIGKILL until the last agent was welcomed by the next one. */
   readonly reconnectStormSeconds: number;
   /** Of that, until the next hub served. */
@@ -38,7 +46,8 @@ export interface FleetFigures {
   readonly podApplyP99Ms: number;
 }
 
-const NEVER = new AbortController().signal;
+/** Of each part, for five thousand agents on a busy machine: what is not over by then never will be. */
+const PART_LIMIT = seconds(300);
 /** A fleet that is switched on by and by. */
 const CONNECTS_PER_SECOND = 500;
 const SETTLE = millis(10_000);
@@ -46,7 +55,10 @@ const SETTLE = millis(10_000);
 const CREATES_AT_A_TIME = 4;
 
 export async function fleetFigures(init: FleetBenchInit): Promise<FleetFigures> {
-  const { agents, progress } = init;
+  const { agents, progress, signal } = init;
+  const within = <T>(what: string, task: () => Promise<T>): Promise<T> =>
+    withDeadline(systemClock, PART_LIMIT, what, task, signal);
+  const floorKiBPerAgent = await within("measure bare connections", () => bareKiBPerConnection(agents, SETTLE));
   using folder = new TempFolder();
   const dataDir = join(folder.path, "hub");
   let hub = await HubProcess.start({ dataDir });
@@ -59,33 +71,36 @@ export async function fleetFigures(init: FleetBenchInit): Promise<FleetFigures> 
   try {
     const before = memoryOf(hub.pid).rssMiB;
     const startedAt = performance.now();
-    await fleet.connect(CONNECTS_PER_SECOND);
-    progress(`${agents} agents joined in ${seconds(startedAt)} s`);
-    await Promise.all(fleet.boards.map((board) => board.reportNode()));
-    progress(`their nodes are registered after ${seconds(startedAt)} s`);
-    await systemClock.sleep(SETTLE, NEVER);
-    const rssMiBPerAgent = round((memoryOf(hub.pid).rssMiB - before) / agents);
-    progress(`the hub has ${rssMiBPerAgent} MiB for each`);
+    await within("connect all agents", () => fleet.connect(CONNECTS_PER_SECOND));
+    progress(`${agents} agents joined in ${secondsSince(startedAt)} s`);
+    await within("register all nodes", () => Promise.all(fleet.boards.map((board) => board.reportNode())));
+    progress(`their nodes are registered after ${secondsSince(startedAt)} s`);
+    await systemClock.sleep(SETTLE, signal);
+    const added = memoryOf(hub.pid).rssMiB - before;
+    const [rssMiBPerAgent, rssKiBPerAgent] = [round(added / agents), Math.round((added * 1024) / agents)];
+    progress(`the hub has ${rssKiBPerAgent} KiB for each, ${floorKiBPerAgent} of them for the connection`);
 
     const killedAt = performance.now();
     await hub.end("SIGKILL");
     hub = await HubProcess.start({ dataDir, ...ports });
-    const hubStartSeconds = seconds(killedAt);
-    await fleet.allWelcomed();
-    const reconnectStormSeconds = seconds(killedAt);
+    const hubStartSeconds = secondsSince(killedAt);
+    await within("welcome all agents again", () => fleet.allWelcomed());
+    const reconnectStormSeconds = secondsSince(killedAt);
     progress(
       `all were back ${reconnectStormSeconds} s after the hub was killed, which served after ${hubStartSeconds} s`,
     );
 
-    const applied = await applyPods(fleet, hub.ready.kubeconfig, init.pods);
+    const applied = await within("apply pods", () => applyPods(fleet, hub.ready.kubeconfig, init));
     progress(`a pod is with its board after ${round(percentile(applied.delays, 0.5))} ms`);
-    const statusPerSecond = await reportStatuses(applied.pods, init.statusWindowMs);
+    const statusPerSecond = await within("report statuses", () => reportStatuses(applied.pods, init.statusWindowMs));
     progress(`${statusPerSecond} statuses a second`);
     for (const [reason, count] of fleet.ends) progress(`${count} connections ended: ${reason}`);
     progress(`welcomes: ${JSON.stringify(fleet.welcomes)}`);
     return {
       agents,
       rssMiBPerAgent,
+      rssKiBPerAgent,
+      floorKiBPerAgent,
       reconnectStormSeconds,
       hubStartSeconds,
       statusPerSecond,
@@ -98,7 +113,7 @@ export async function fleetFigures(init: FleetBenchInit): Promise<FleetFigures> 
   }
 }
 
-const seconds = (since: number): number => round((performance.now() - since) / 1000);
+const secondsSince = (since: number): number => round((performance.now() - since) / 1000);
 
 interface AppliedPod {
   readonly board: SimulatedBoard;
@@ -109,7 +124,7 @@ interface AppliedPod {
 async function applyPods(
   fleet: FleetSimulator,
   kubeconfig: string,
-  count: number,
+  { pods: count, signal }: FleetBenchInit,
 ): Promise<{ readonly pods: readonly AppliedPod[]; readonly delays: readonly number[] }> {
   const access = await loadKubeconfigAccess({ kubeconfig });
   await using client = openClient({ clock: systemClock, random: { next: Math.random } }, access);
@@ -130,7 +145,7 @@ async function applyPods(
       spec: { nodeName: board.node, containers: [container] },
     };
     const startedAt = performance.now();
-    const created = await client.create(PODS, { namespace: "default", name }, pod, {}, NEVER);
+    const created = await client.create(PODS, { namespace: "default", name }, pod, {}, signal);
     await arrived;
     delays.push(performance.now() - startedAt);
     pods.push({ board, name, uid: created.metadata.uid ?? "" });
@@ -151,7 +166,13 @@ async function reportStatuses(pods: readonly AppliedPod[], windowMs: number): Pr
     for (let round = 0; performance.now() < endsAt; round += 1) {
       const status = { phase: "Running", message: `round ${round}`, startTime: "2026-01-31T12:00:00Z" };
       const item: StatusItem = { namespace: "default", name, uid, body: { kind: "full", status } };
-      await board.reportStatus([item]);
+      try {
+        await board.reportStatus([item]);
+      } catch (error) {
+        // This board has lost its connection: what the others do is the figure.
+        if (isPicoletError(error, "unavailable")) return;
+        throw error;
+      }
       if (performance.now() < endsAt) acknowledged += 1;
     }
   };

@@ -78,7 +78,7 @@ export class SimulatedBoard {
   #session: { readonly socket: WebSocket; readonly mux: Mux } | undefined;
   #reportAcked: (() => void) | undefined;
   #sequence = 0;
-  readonly #acks = new Map<number, () => void>();
+  readonly #acks = new Map<number, { readonly resolve: () => void; readonly reject: (error: Error) => void }>();
   bytes = 0;
 
   constructor({ clock, log }: { readonly clock: Clock; readonly log: Log }, init: BoardInit, events: BoardEvents) {
@@ -134,8 +134,10 @@ export class SimulatedBoard {
     });
     socket.on("close", (_, reason) => {
       this.bytes += mux.bytesSent + mux.bytesReceived;
-      mux.close(new PicoletError("unavailable", "the connection is closed"));
+      const error = new PicoletError("unavailable", "the connection is closed");
+      mux.close(error);
       this.#session = undefined;
+      for (const { reject } of this.#acks.values()) reject(error);
       this.#acks.clear();
       this.#events.onClosed(this, problem || reason.toString() || "closed");
     });
@@ -167,7 +169,7 @@ export class SimulatedBoard {
         this.#onDesired(message);
         return;
       case "statusesAck":
-        for (const [sequence, resolve] of this.#acks) {
+        for (const [sequence, { resolve }] of this.#acks) {
           if (sequence > message.sequence) break;
           this.#acks.delete(sequence);
           resolve();
@@ -223,12 +225,15 @@ export class SimulatedBoard {
     return Buffer.compare(digest, this.#digest) === 0;
   }
 
-  /** Resolves when the hub has written it. */
+  /** Resolves when the hub has written it. @throws `unavailable` when the connection ends before that */
   reportStatus(items: readonly StatusItem[]): Promise<void> {
+    if (this.#session === undefined) {
+      return Promise.reject(new PicoletError("unavailable", "cannot report a status: there is no connection"));
+    }
     this.#sequence += 1;
     const sequence = this.#sequence;
-    return new Promise((resolve) => {
-      this.#acks.set(sequence, resolve);
+    return new Promise((resolve, reject) => {
+      this.#acks.set(sequence, { resolve, reject });
       this.#send({ kind: "statuses", sequence, items });
     });
   }
