@@ -86,7 +86,7 @@ export class NodeWriter {
     try {
       return (
         stored.report !== undefined &&
-        !isEndpoint(stored.endpoint, this.#init.endpoints.endpointOf(this.#connection.node))
+        !isEndpoint(stored.endpoint, this.#init.endpoints.endpointOf(this.#connection.node, portIn(stored.endpoint)))
       );
     } catch (error) {
       // Its port is being opened, and will be another one.
@@ -137,6 +137,12 @@ export class NodeWriter {
     return patch === undefined ? current : await client.patch(NODES, ref, "merge", patch, {}, signal);
   }
 }
+
+/** Of what `endpointText` gives; undefined when there is none in it. */
+const portIn = (text: string): number | undefined => {
+  const port = Number(text.slice(text.lastIndexOf(":") + 1));
+  return Number.isInteger(port) && port > 0 ? port : undefined;
+};
 
 const isEndpoint = (text: string, { address, port }: { readonly address: string; readonly port: number }): boolean =>
   text === `${address}:${port}`;

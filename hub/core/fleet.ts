@@ -81,6 +81,9 @@ export interface Fleet {
 
 /** Where the hub answers as the kubelet of a node; written into the Node's status. */
 export interface KubeletEndpoints {
-  /** Stable while the node is connected. */
-  endpointOf(node: string): { readonly address: string; readonly port: number };
+  /**
+   * Stable while the node is connected.
+   * @param port where it was before this hub started: it is there again if that port is free
+   */
+  endpointOf(node: string, port?: number): { readonly address: string; readonly port: number };
 }

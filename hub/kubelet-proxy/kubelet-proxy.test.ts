@@ -148,6 +148,21 @@ test("ports come from the range, and beyond it no node is served", async (t) => 
   assert.equal((await hub.ask("a", "/pods")).status, 200, "the others are served");
 });
 
+test("a node gets the port again that it had at the hub before, at once, unless that one is taken", async (t) => {
+  const everywhere = { host: undefined };
+  const before = hubOf(t, everywhere);
+  const { port } = before.proxy.endpointOf("a");
+  await before[Symbol.asyncDispose]();
+  const hub = hubOf(t, everywhere);
+  assert.equal(hub.proxy.endpointOf("a", port).port, port);
+  hub.fleet.connect("a", { kubelet: echoPath });
+  assert.equal((await hub.ask("a", "/pods")).status, 200);
+  const other = hubOf(t, everywhere);
+  assert.throws(() => other.proxy.endpointOf("a", port), /cannot tell the kubelet endpoint of node a yet/);
+  assert.notEqual(await other.port("a"), port);
+  assert.notEqual(other.proxy.endpointOf("b", 1).port, 1, "none that may be another program's by right");
+});
+
 test("logs are streamed as they come; refusals have the code that API servers show", async (t) => {
   const hub = hubOf(t);
   const opened = Promise.withResolvers<TunnelStream>();

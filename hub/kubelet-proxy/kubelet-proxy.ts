@@ -88,8 +88,8 @@ export class KubeletProxy implements Component, KubeletEndpoints {
   }
 
   /** @throws `unavailable`, retryable, in the moment before its port is open */
-  endpointOf(node: string): { readonly address: string; readonly port: number } {
-    this.#listeners.open(node);
+  endpointOf(node: string, before?: number): { readonly address: string; readonly port: number } {
+    this.#listeners.open(node, before);
     const port = this.#listeners.portOf(node);
     if (port !== undefined) return { address: this.#init.address, port };
     throw new PicoletError("unavailable", `cannot tell the kubelet endpoint of node ${node} yet`, { retryable: true });

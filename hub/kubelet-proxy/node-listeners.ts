@@ -20,6 +20,10 @@ interface Listener {
  */
 const MAX_CONNECTIONS_PER_NODE = 256;
 
+/** Where no range is given, a port that a Node names is taken again from here on: Linux' own choices begin there. */
+const FIRST_DYNAMIC_PORT = 32_768;
+const LAST_PORT = 65_535;
+
 /** How soon the kernel asks whether an API server that says nothing is still there. */
 const KEEP_ALIVE_MS = 30_000;
 
@@ -55,8 +59,12 @@ export class NodeListeners implements Disposable {
     return this.#byPort.get(port);
   }
 
-  /** Begins to listen for `node`, unless that is so already. */
-  open(node: string): void {
+  /**
+   * Listens for `node`, unless that is so already. Its port is known when this returns, unless that one is taken or a host
+   * has to be looked up first.
+   * @param wanted the port to try first: who was told of it before the hub started anew has nothing to learn then
+   */
+  open(node: string, wanted?: number): void {
     if (this.#byNode.has(node)) return;
     const server = createServer(
       { noDelay: true, keepAlive: true, keepAliveInitialDelay: KEEP_ALIVE_MS },
@@ -65,22 +73,27 @@ export class NodeListeners implements Disposable {
     server.maxConnections = MAX_CONNECTIONS_PER_NODE;
     const listener: Listener = { server, port: undefined };
     this.#byNode.set(node, listener);
-    server.on("listening", () => {
+    const listening = (): void => {
       const address = server.address();
-      if (address === null || typeof address === "string") return;
+      if (address === null || typeof address === "string" || this.#byNode.get(node) !== listener) return;
       listener.port = address.port;
       this.#byPort.set(address.port, node);
-    });
-    let tries = this.#portCount;
+    };
+    server.on("listening", listening);
+    const first = wanted !== undefined && this.#isFree(wanted) ? wanted : undefined;
+    let tries = this.#portCount + (first === undefined ? 0 : 1);
     server.on("error", (error: NodeJS.ErrnoException) => {
       tries -= 1;
-      const another = error.code === "EADDRINUSE" && this.#init.ports !== undefined && tries > 0;
+      const another = error.code === "EADDRINUSE" && tries > 0;
       if (another && this.#listen(server)) return;
       this.#log.error("cannot listen as the kubelet of a node", { node, error });
       // Tried again when it is asked for, or when another node comes or goes.
       if (listener.port === undefined) this.close(node);
     });
-    if (this.#listen(server)) return;
+    if (this.#listen(server, first)) {
+      listening();
+      return;
+    }
     this.#log.error("all ports for kubelet endpoints are taken", { node, ...this.#init.ports });
     this.close(node);
   }
@@ -103,12 +116,17 @@ export class NodeListeners implements Disposable {
   }
 
   /** @returns false when no port is left */
-  #listen(server: Server): boolean {
+  #listen(server: Server, wanted?: number): boolean {
     const { host } = this.#init;
-    const port = this.#takePort();
+    const port = wanted ?? this.#takePort();
     if (port === undefined) return false;
     server.listen({ port, ...(host === undefined ? {} : { host }) });
     return true;
+  }
+
+  #isFree(port: number): boolean {
+    const { first, last } = this.#init.ports ?? { first: FIRST_DYNAMIC_PORT, last: LAST_PORT };
+    return port >= first && port <= last && !this.#byPort.has(port);
   }
 
   /** The next of the range that none of our own nodes has. */

@@ -79,23 +79,8 @@ export async function serve(
   const late = new LateParts();
   const cluster = await openCluster({ ...ports, late }, args, advertise, signal);
   const { client, serving, clientCa } = cluster;
-  const revoked = new RevokedKeysInKubernetes({ client, clock, random, log }, { namespace: HUB_NAMESPACE });
+  const { revoked, authenticator, join } = makeIdentity(ports, cluster, args);
   late.revoked = revoked.revoked;
-  const authenticator = new NodeAuthenticator({ clientCa, revoked: revoked.revoked, clock });
-  const join = new JoinService(
-    {
-      tokens: new BootstrapTokens({ client, clock }),
-      keys: new NodeKeysInKubernetes({ client }, { namespace: HUB_NAMESPACE }),
-      signer: cluster.signer,
-      authenticator,
-      revoked: revoked.revoked,
-      revoke: (key, node, stop) => revoked.add(key, node, stop),
-      serving,
-      clock,
-      log,
-    },
-    { renewalWindowMs: args.renewalWindow },
-  );
   const backend = new KubernetesFleet(
     { client, endpoints: late, clock, random, log },
     { hub: args.hubName, hasReplicas: args.cluster.kind === "kubernetes" },
@@ -142,6 +127,30 @@ export async function serve(
     life.signal,
   );
   await draining;
+}
+
+/** Who may come in, and how one gets to be somebody who may. */
+function makeIdentity({ clock, random, log }: HubPorts, cluster: Cluster, { renewalWindow }: ServeArguments) {
+  const { client, serving, clientCa, signer } = cluster;
+  const init = { namespace: HUB_NAMESPACE };
+  const keys = new RevokedKeysInKubernetes({ client, clock, random, log }, init);
+  const { revoked } = keys;
+  const authenticator = new NodeAuthenticator({ clientCa, revoked, clock });
+  const join = new JoinService(
+    {
+      tokens: new BootstrapTokens({ client, clock }),
+      keys: new NodeKeysInKubernetes({ client }, init),
+      signer,
+      authenticator,
+      revoked,
+      revoke: (key, node, stop) => keys.add(key, node, stop),
+      serving,
+      clock,
+      log,
+    },
+    { renewalWindowMs: renewalWindow },
+  );
+  return { revoked: keys, authenticator, join };
 }
 
 /** At `signal` boards are told first, and only when they have gone everything ends. */
@@ -201,9 +210,9 @@ class LateParts implements KubeletEndpoints {
 
   readonly isRevoked = (spkiHash: string): boolean => this.revoked?.current.has(spkiHash) ?? false;
 
-  endpointOf(node: string): { readonly address: string; readonly port: number } {
+  endpointOf(node: string, port?: number): { readonly address: string; readonly port: number } {
     if (this.proxy === undefined) throw new PicoletError("internal", "the kubelet endpoints do not stand yet");
-    return this.proxy.endpointOf(node);
+    return this.proxy.endpointOf(node, port);
   }
 }
 
