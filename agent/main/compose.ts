@@ -279,6 +279,36 @@ async function makeHubLink(
   return new HubLink({ clock, random, log, store }, { configuration, hub, rootDir: args.rootDir });
 }
 
+interface WorkersSurroundings {
+  readonly store: Store;
+  readonly router: NodeRuntimes;
+  readonly environment: PodEnvironmentOnDisk;
+  readonly pleg: Pleg;
+  readonly statuses: StatusManager;
+  readonly runtimes: RuntimeReports;
+}
+
+function makeWorkers(
+  { clock, random, log }: AgentPorts,
+  configuration: Configuration,
+  node: Node,
+  { store, router, environment, pleg: observer, statuses, runtimes }: WorkersSurroundings,
+): PodWorkers {
+  const { desired, events } = store;
+  const { serializeImagePulls, maxParallelImagePulls } = configuration;
+  const images = new ImagePuller({ events, clock, random }, { serializeImagePulls, maxParallelImagePulls });
+  return new PodWorkers(
+    { store: desired, router, environment, images, observer, statuses, events, clock, random, log },
+    {
+      crashBackoff: crashBackoffOf(configuration),
+      hostIps: () => node.addresses.current,
+      runtimeName: (adapter) => runtimes.runtimeName(adapter),
+      terminationMessage: (pod, container, { attempt, state: ended }) =>
+        environment.readTerminationMessage(pod, container, attempt, ended.kind === "exited" ? ended.exitCode : 0),
+    },
+  );
+}
+
 /** Builds every part of the agent and runs them until `signal` aborts. @throws what a part that fails throws */
 export async function runAgent(machine: AgentPorts, init: AgentInit, signal: AbortSignal): Promise<void> {
   const { args, configuration } = init;
@@ -299,18 +329,7 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
   const conditions = new NodeConditions({ health: runtimes.health, events, clock, log }, { nodeName });
   const statuses = new StatusManager({ outbox, log });
   const { cgroups, environment } = makeSurroundings(ports, init, node, store, link);
-  const { serializeImagePulls, maxParallelImagePulls } = configuration;
-  const images = new ImagePuller({ events, clock, random }, { serializeImagePulls, maxParallelImagePulls });
-  const workers = new PodWorkers(
-    { store: desired, router, environment, images, observer: pleg, statuses, events, clock, random, log },
-    {
-      crashBackoff: crashBackoffOf(configuration),
-      hostIps: () => node.addresses.current,
-      runtimeName: (adapter) => runtimes.runtimeName(adapter),
-      terminationMessage: (pod, container, { attempt, state: ended }) =>
-        environment.readTerminationMessage(pod, container, attempt, ended.kind === "exited" ? ended.exitCode : 0),
-    },
-  );
+  const workers = makeWorkers(ports, configuration, node, { store, router, environment, pleg, statuses, runtimes });
   const sources = makeSources(ports, configuration, store);
   const problems = (): SourceProblem[] => [
     ...sources.flatMap((source) => source.problems.current),
