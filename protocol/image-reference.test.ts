@@ -17,7 +17,7 @@ for (const [text, canonical] of [
   ["localhost:5000/app:v1", "localhost:5000/app:v1"],
   ["[::1]:5000/app", "[::1]:5000/app:latest"],
   ["Registry/app", "Registry/app:latest"],
-  ["registry.k8s.io/pause:3.10", "registry.k8s.io/pause:3.10"],
+  ["registry.example/pause:3.10", "registry.example/pause:3.10"],
   ["ghcr.io/a/b/c-d__e.f:Tag_1.2-3", "ghcr.io/a/b/c-d__e.f:Tag_1.2-3"],
   [`busybox@sha256:${SHA}`, `docker.io/library/busybox@sha256:${SHA}`],
   [`busybox:1@sha256:${SHA}`, `docker.io/library/busybox:1@sha256:${SHA}`],
