@@ -101,8 +101,8 @@ export class LinkProxy implements AsyncDisposable {
   /** Every connection ends now with a reset, as when a router restarts. */
   cut(): void {
     for (const [client, server] of this.#pairs) {
-      client.resetAndDestroy();
-      server.resetAndDestroy();
+      reset(client);
+      reset(server);
     }
   }
 
@@ -116,13 +116,13 @@ export class LinkProxy implements AsyncDisposable {
     const connection = this.#connections;
     client.on("error", () => client.destroy());
     if (this.#behaviour.refuses) {
-      client.resetAndDestroy();
+      reset(client);
       return;
     }
     const server = connect({ port, host: "127.0.0.1", allowHalfOpen: true });
     const pair = [client, server] as const;
     this.#pairs.add(pair);
-    server.on("error", () => client.resetAndDestroy());
+    server.on("error", () => reset(client));
     const up = this.#pump(client, server, (bytes) => {
       this.#up += bytes.length;
       this.onForwarded({ connection, direction: "up", bytes });
@@ -155,6 +155,15 @@ interface PumpInit {
   readonly behaviour: () => LinkBehaviour;
   readonly random: Random;
   readonly count: (bytes: Uint8Array) => void;
+}
+
+/**
+ * libuv refuses to reset a socket that is just being shut down, and Node (24.21) then forgets to close it: it would keep the
+ * whole process from ending.
+ */
+function reset(socket: Socket): void {
+  if (socket.writableEnded) socket.destroy();
+  else socket.resetAndDestroy();
 }
 
 /** One direction of one connection. */
