@@ -77,8 +77,15 @@ function kubernetesModels(): string {
   return gatherModels(models, modelRoots(embeddedResources({ serviceAccountTokens: true })));
 }
 
-/** What thousands of sessions make and drop is small: a larger young generation costs 11 KiB an agent. */
-const HUB_FLAGS = "--max-semi-space-size=2 ";
+/**
+ * What thousands of sessions make and drop is small: a young generation of 4 MiB instead of 64 saves 20 KiB an agent. The
+ * old one may grow by half of what lives before it is collected, not to a multiple: 20 to 60 KiB less after a storm.
+ */
+const HUB_FLAGS = "--max-semi-space-size=4 --heap-growing-percent=50 ";
+// One arena, and blocks of a page and more by themselves: a handshake leaves holes that the 64 KiB which each connection
+// reads into would fill for good, untouched otherwise. Both together 90 KiB an agent. A process may have 65,530 mappings.
+const HUB_ENVIRONMENT =
+  "export MALLOC_ARENA_MAX=1 MALLOC_TRIM_THRESHOLD_=131072 MALLOC_MMAP_THRESHOLD_=4096 MALLOC_MMAP_MAX_=32768\n";
 
 export async function buildPrograms(): Promise<void> {
   for (const program of programs) await build({ ...shared, ...program, outdir: "dist" });
@@ -90,7 +97,7 @@ export async function buildPrograms(): Promise<void> {
   mkdirSync("dist/bin", { recursive: true });
   writeFileSync("dist/bin/picolet", launcher("picolet", AGENT_ENVIRONMENT, AGENT_FLAGS));
   writeFileSync("dist/bin/edgectl", launcher("edgectl", "", "--max-semi-space-size=1 "));
-  writeFileSync("dist/bin/picolet-hub", launcher("picolet-hub", "", HUB_FLAGS, "mjs"));
+  writeFileSync("dist/bin/picolet-hub", launcher("picolet-hub", HUB_ENVIRONMENT, HUB_FLAGS, "mjs"));
   writeFileSync("dist/kubernetes-models.json", kubernetesModels());
   for (const name of ["picolet", "edgectl", "picolet-hub"]) chmodSync(`dist/bin/${name}`, 0o755);
 }

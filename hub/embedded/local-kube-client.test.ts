@@ -36,6 +36,18 @@ test("objects are made, read, changed, listed and removed as over HTTP", async (
   assert.match(drawn.metadata.name, /^s-\w{5}$/);
 });
 
+test("what is handed in is held to the limits of a body, and no more is kept of it than of one", async () => {
+  const made = await client.create(CONFIG_MAPS, ref("body"), { data: { k: "1", gone: undefined } }, {}, signal);
+  assert.deepEqual(made.data, { k: "1" });
+  const patch = (data: unknown): Promise<unknown> => client.patch(CONFIG_MAPS, ref("body"), "merge", data, {}, signal);
+  const poisoned = JSON.parse('{"data":{"__proto__":"x"}}') as unknown;
+  await assert.rejects(patch(poisoned), (error) => isPicoletError(error, "invalid"));
+  const huge = { data: { k: "x".repeat(3 * 1024 * 1024) } };
+  await assert.rejects(patch(huge), (error) => isPicoletError(error, "resource_exhausted"));
+  const given = client.get(CONFIG_MAPS, ref("body"), AbortSignal.abort());
+  await assert.rejects(given, (error) => isPicoletError(error, "cancelled"));
+});
+
 test("errors are told by code and reason", async () => {
   const made = await client.create(CONFIG_MAPS, ref("b"), {}, {}, signal);
   const stale = { ...made, metadata: { ...made.metadata, resourceVersion: "1" } };

@@ -1,3 +1,4 @@
+import { cancelled } from "../../protocol/async/abort.ts";
 import { PicoletError } from "../../protocol/errors.ts";
 import type {
   DeleteOptions,
@@ -13,6 +14,7 @@ import type {
 } from "../core/kube-client.ts";
 import { requireAccess } from "./auth/access.ts";
 import { AUTHENTICATED } from "./auth/attributes.ts";
+import { asBody } from "./http/body.ts";
 import { apiVersionOf, type UserInfo } from "./resource-definition.ts";
 import type { ApiServerCore } from "./server-core.ts";
 import type { ListParams, ResourceRequest, WriteParams } from "./service/request.ts";
@@ -38,12 +40,12 @@ export class LocalKubeClient implements KubeClient {
   }
 
   async get(type: ResourceType, ref: ObjectRef, signal: AbortSignal): Promise<KubeObject> {
-    signal.throwIfAborted();
+    notCancelled(signal);
     return JSON.parse(await this.#core.service.get(this.#request("get", type, ref))) as KubeObject;
   }
 
   async list(type: ResourceType, options: ListOptions, signal: AbortSignal): Promise<KubeList> {
-    signal.throwIfAborted();
+    notCancelled(signal);
     const request = this.#request("list", type, { namespace: options.namespace ?? "", name: "" });
     const { items, revision, continueToken } = await this.#core.service.list(request, listParamsOf(options));
     return {
@@ -75,10 +77,10 @@ export class LocalKubeClient implements KubeClient {
     options: WriteOptions,
     signal: AbortSignal,
   ): Promise<KubeObject> {
-    signal.throwIfAborted();
+    notCancelled(signal);
     const name = options.subresource === undefined ? "" : ref.name;
     const request = this.#request("create", type, { ...ref, name }, options.subresource);
-    const input = structuredClone(object) as Fields;
+    const input = asBody(object) as Fields;
     if (options.subresource === undefined && ref.name !== "") {
       const metadata = (input.metadata ?? {}) as Fields;
       input.metadata = { ...metadata, name: metadata.name ?? ref.name };
@@ -93,9 +95,9 @@ export class LocalKubeClient implements KubeClient {
     options: WriteOptions,
     signal: AbortSignal,
   ): Promise<KubeObject> {
-    signal.throwIfAborted();
+    notCancelled(signal);
     const request = this.#request("update", type, ref, options.subresource);
-    const input = structuredClone(object) as unknown as Fields;
+    const input = asBody(object) as Fields;
     return (await this.#core.service.update(request, input, writeParamsOf(options))).object;
   }
 
@@ -107,14 +109,14 @@ export class LocalKubeClient implements KubeClient {
     options: WriteOptions,
     signal: AbortSignal,
   ): Promise<KubeObject> {
-    signal.throwIfAborted();
+    notCancelled(signal);
     const request = this.#request("patch", type, ref, options.subresource);
     const params = writeParamsOf(options);
-    return (await this.#core.service.patch(request, kind, structuredClone(patch), params)).object;
+    return (await this.#core.service.patch(request, kind, asBody(patch), params)).object;
   }
 
   async delete(type: ResourceType, ref: ObjectRef, options: DeleteOptions, signal: AbortSignal): Promise<void> {
-    signal.throwIfAborted();
+    notCancelled(signal);
     const { gracePeriodSeconds, propagationPolicy, uid, resourceVersion } = options;
     const params = { isDryRun: false, gracePeriodSeconds, propagationPolicy, uid, resourceVersion };
     await this.#core.service.delete(this.#request("delete", type, ref), params);
@@ -137,6 +139,11 @@ export class LocalKubeClient implements KubeClient {
     const user = this.#user;
     return { user, definition, subresource, namespace, name, warnings: [], authorizeCreate: () => authorize("create") };
   }
+}
+
+/** @throws `cancelled`, whatever the signal's own reason is */
+function notCancelled(signal: AbortSignal): void {
+  if (signal.aborted) throw cancelled("the request");
 }
 
 const shaped = (object: KubeObject, { metadataOnly = false }: ListOptions): KubeObject => {

@@ -1,5 +1,4 @@
 /** A cluster with no Kubernetes: the embedded API server with its CA, controllers and administrator. */
-import { randomBytes } from "node:crypto";
 import { mkdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Component } from "../../protocol/async/component.ts";
@@ -20,7 +19,6 @@ import { FilePemStore } from "../identity/pem-store.ts";
 import type { Serving } from "../identity/serving.ts";
 import { type KubeletClientTls, KubeletDialer } from "../kubelet-proxy/kubelet-dialer.ts";
 import type { KubeletTls } from "../kubelet-proxy/kubelet-proxy.ts";
-import type { ClusterAccess } from "../kubernetes/cluster-access.ts";
 import { adminToken, kubeconfigText, writePrivately } from "./admin-files.ts";
 import type { ListenAddress } from "./arguments.ts";
 import { derivedWatch } from "./derived-watch.ts";
@@ -52,6 +50,7 @@ const ISSUER = "https://kubernetes.default.svc.cluster.local";
 const MASTERS = "system:masters";
 /** How Kubernetes' own controllers are known. */
 const CONTROLLERS = { name: "system:kube-controller-manager", uid: "", groups: [MASTERS], extra: {} };
+const HUB = { name: "system:picolet-hub", uid: "", groups: [MASTERS], extra: {} };
 const DAY_MS = 86_400_000;
 /** Made anew with every start and every certificate of the hub. */
 const KUBELET_CLIENT_DAYS = 90;
@@ -59,7 +58,11 @@ const KUBELET_CLIENT_DAYS = 90;
 export interface EmbeddedCluster {
   /** In the order in which they are to be started. */
   readonly components: readonly Component[];
-  readonly access: ClusterAccess;
+  /**
+   * As the hub itself. Without HTTP, for both ends are this process: TLS and a copy of every object at either end were two
+   * thirds of what a fleet at rest costs, and half of what registering it does. The rules of the API are the same.
+   */
+  readonly client: KubeClient;
   readonly serving: Serving;
   /** PEM: whom boards' certificates are issued by. */
   readonly clientCa: Watch<string>;
@@ -93,7 +96,6 @@ export async function openEmbeddedCluster(
     return { certificateChain: pair.certificate, privateKey: pair.privateKey, kubeletCa: kubeletCa ?? caBundle };
   });
   const admin = adminToken(dataDir);
-  const own = randomBytes(32).toString("base64url");
   const definitions = embeddedResources({ serviceAccountTokens: true });
   const server = new EmbeddedApiServer(
     {
@@ -106,10 +108,7 @@ export async function openEmbeddedCluster(
     },
     {
       version: VERSION,
-      tokens: [
-        { token: admin, user: "picolet-admin", groups: [MASTERS] },
-        { token: own, user: "system:picolet-hub", groups: [MASTERS] },
-      ],
+      tokens: [{ token: admin, user: "picolet-admin", groups: [MASTERS] }],
       issuer: ISSUER,
       storePath: join(dataDir, "hub.db"),
       definitions,
@@ -139,14 +138,7 @@ export async function openEmbeddedCluster(
       ...controllers,
       publishClientCa(client, clientCa),
     ],
-    access: {
-      server: url,
-      credentials: async () => ({
-        tls: { ca: serving.current.caBundle },
-        headers: { authorization: `Bearer ${own}` },
-      }),
-      refused: () => undefined,
-    },
+    client: server.client(HUB),
     serving,
     clientCa,
     kubeletTls: derivedWatch(serving, ({ certificateChain, privateKey, caBundle }) => {

@@ -25,7 +25,7 @@ import { TunnelServer } from "../tunnel/tunnel-server.ts";
 import type { ServeArguments } from "./arguments.ts";
 import { BoardServer } from "./board-server.ts";
 import { openEmbeddedCluster } from "./embedded-cluster.ts";
-import { HUB_NAMESPACE, openClient } from "./hub-client.ts";
+import { HUB_NAMESPACE } from "./hub-client.ts";
 import { KubernetesReviews } from "./kubelet-reviews.ts";
 import { openKubernetesCluster } from "./kubernetes-cluster.ts";
 import { machineAddresses, machineNames } from "./machine-names.ts";
@@ -194,10 +194,9 @@ async function openCluster(
     { ...args, dataDir: where.dataDir, names, modelsPath },
     signal,
   );
-  const client = openClient(ports, cluster.access);
-  const { clientCa } = cluster;
+  const { client, clientCa } = cluster;
   const signer = new CsrSigner({ ...ports, client, clientCa });
-  return { ...cluster, client, signer, components: [...cluster.components, client] };
+  return { ...cluster, signer };
 }
 
 /**
