@@ -119,7 +119,9 @@ export class StatusLane {
     return true;
   }
 
-  #bodyOf({ uid, status, gone }: OutgoingStatus, batch: number): { readonly body: StatusBody; readonly size: number } {
+  #bodyOf(outgoing: OutgoingStatus, batch: number): { readonly body: StatusBody; readonly size: number } {
+    const { uid, gone } = outgoing;
+    const status = ownStatus(outgoing.status);
     if (!gone) return this.#components.sent.bodyOf(uid, status, batch);
     this.#components.sent.forget(uid);
     return { body: { kind: "gone", status }, size: JSON.stringify(status).length };
@@ -129,4 +131,15 @@ export class StatusLane {
     this.#components.sent.forget(uid);
     this.#components.log.error("a pod's status is too large to be sent", { namespace, pod: name });
   }
+}
+
+/**
+ * Without what the scheduler says of the pod, in the API server as on the node: a hub that has only what is in the API
+ * server to go by must come to the same base for a delta.
+ */
+function ownStatus(status: Readonly<Record<string, unknown>>): Readonly<Record<string, unknown>> {
+  const { conditions } = status;
+  if (!Array.isArray(conditions)) return status;
+  const isOwn = (condition: unknown): boolean => (condition as { readonly type?: unknown }).type !== "PodScheduled";
+  return { ...status, conditions: conditions.filter(isOwn) };
 }

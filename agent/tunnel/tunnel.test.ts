@@ -258,6 +258,21 @@ test("static pods are mirrored when they change and when the hub has others, not
   assert.equal(bench.hub.mirrors.length, 0);
 });
 
+test("what the scheduler says of a pod is not sent, so that a hub finds a delta's base in the API server", async () => {
+  await using bench = new TunnelBench();
+  await bench.start();
+  const conditions = [
+    { type: "PodScheduled", status: "True" },
+    { type: "Ready", status: "True" },
+  ];
+  bench.node.putStatus("a", { phase: "Running", conditions });
+  await bench.pass(2000);
+  assert.deepEqual(bench.hub.statuses.get("uid-a"), {
+    phase: "Running",
+    conditions: [{ type: "Ready", status: "True" }],
+  });
+});
+
 test("a hub that lacks the mirror pods is told their statuses again", async () => {
   await using bench = new TunnelBench();
   await bench.start();

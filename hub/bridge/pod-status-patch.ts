@@ -1,5 +1,5 @@
 /** The strategic merge patch that brings a pod's status in the API server to what its node says. Pure. */
-import { conditionsOf, defined, type Fields, isNodeCondition } from "./remote-object.ts";
+import { conditionsOf, defined, type Fields, isNodeCondition, type PodCondition } from "./remote-object.ts";
 
 /** Lists that Kubernetes merges by a key, where a node means the whole list. */
 const REPLACED_LISTS = ["podIPs", "hostIPs", "resourceClaimStatuses"] as const;
@@ -37,7 +37,7 @@ export function podStatusPatch({ uid, current, next, isMirror }: StatusPatchInpu
 function conditionPatch(current: Fields, next: Fields, isMirror: boolean): readonly Fields[] {
   const isOwn = (type: string): boolean =>
     isNodeCondition(type) || type === "DisruptionTarget" || (isMirror && type === "PodScheduled");
-  const said = conditionsOf(next).filter(({ type }) => isOwn(type));
+  const said = [...conditionsOf(next).filter(({ type }) => isOwn(type)), ...(isMirror ? scheduled(current, next) : [])];
   const dropped = conditionsOf(current)
     .filter(({ type }) => isNodeCondition(type) && !said.some((each) => each.type === type))
     .map(({ type }) => ({ $patch: "delete", type }));
@@ -48,4 +48,11 @@ function conditionPatch(current: Fields, next: Fields, isMirror: boolean): reado
     return { ...Object.fromEntries(gone.map((field) => [field, null])), ...defined(condition) };
   });
   return [...written, ...dropped];
+}
+
+/** A static pod is where it belongs from its start on. What was said of it once stays. */
+function scheduled(current: Fields, next: Fields): readonly PodCondition[] {
+  const isThere = (status: Fields): boolean => conditionsOf(status).some(({ type }) => type === "PodScheduled");
+  if (isThere(current) || isThere(next)) return [];
+  return [{ type: "PodScheduled", status: "True", lastTransitionTime: next.startTime }];
 }

@@ -190,6 +190,20 @@ test("a status patch takes away what the node no longer says, and nothing of oth
   assert.ok(mirror.status.conditions.some((each) => (each as { type: string }).type === "PodScheduled"));
 });
 
+test("a mirror pod counts as scheduled from its start on, once", () => {
+  const next = { startTime: "2026-01-01T00:00:00Z", conditions: [{ type: "Ready", status: "True" }] };
+  const conditions = (current: object): unknown =>
+    (podStatusPatch({ uid: "u", current: { ...current }, next, isMirror: true }).status as { conditions: unknown })
+      .conditions;
+  assert.deepEqual(conditions({}), [
+    { type: "Ready", status: "True" },
+    { type: "PodScheduled", status: "True", lastTransitionTime: "2026-01-01T00:00:00Z" },
+  ]);
+  assert.deepEqual(conditions({ conditions: [{ type: "PodScheduled", status: "True" }] }), [
+    { type: "Ready", status: "True" },
+  ]);
+});
+
 test("no object of an API server, however odd, makes the hub fail", () => {
   const odd = fc.object({
     maxDepth: 4,
