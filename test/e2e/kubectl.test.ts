@@ -43,10 +43,9 @@ before(async () => {
 after(async () => {
   if (skip !== false) return;
   await fleet?.tryKubectl(["delete", "ds,pods", "--all", "--wait=true", "--timeout=60s"]);
-  await nodeA?.[Symbol.asyncDispose]();
-  await nodeB?.[Symbol.asyncDispose]();
-  await fleet?.[Symbol.asyncDispose]();
-  await containerd?.[Symbol.asyncDispose]();
+  // One that cannot be disposed of does not keep the others, which would keep the tests from ending.
+  await using all = new AsyncDisposableStack();
+  for (const each of [containerd, fleet, nodeB, nodeA]) if (each !== undefined) all.use(each);
 });
 
 /** kubectl wait of these ages fails for what does not exist yet; a watch tells when it does. */

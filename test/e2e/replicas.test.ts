@@ -55,10 +55,11 @@ before(async () => {
 after(async () => {
   if (skip !== false) return;
   await fleet?.tryKubectl(["delete", "pods", "--all", "--wait=true", "--timeout=60s"]);
-  await node?.[Symbol.asyncDispose]();
-  for (const replica of replicas) await replica.end("SIGKILL");
-  await fleet?.[Symbol.asyncDispose]();
-  await containerd?.[Symbol.asyncDispose]();
+  // One that cannot be disposed of does not keep the others, which would keep the tests from ending.
+  await using all = new AsyncDisposableStack();
+  for (const each of [containerd, fleet]) if (each !== undefined) all.use(each);
+  for (const replica of replicas) all.defer(() => replica.end("SIGKILL"));
+  if (node !== undefined) all.use(node);
 });
 
 /** As a pod of the Deployment has it. */
