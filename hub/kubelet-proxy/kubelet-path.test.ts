@@ -39,6 +39,7 @@ test("what is allowed for one path is not reached by another way of writing a se
     assert.equal(parseKubeletPath(url).kind, "exec");
     assert.deepEqual(subresourcesOf(url), ["proxy"], url);
   }
+  assert.throws(() => parseKubeletPath("/%2e//a/stats"), /the path is none/);
   const text = fc.string({ unit: fc.constantFrom("/", ".", "%2e", "\\", "stats", "exec", "a", "%2f", ";", "#", "?") });
   fc.assert(
     fc.property(text, (path) => {

@@ -99,7 +99,9 @@ function containerOf(segments: readonly string[]): PodPath & { readonly containe
 export function parseKubeletPath(url: string): KubeletPath {
   if (url.length > MAX_PATH_LENGTH) throw invalid("the path is too long");
   const parsed = URL.parse(url, "http://node");
-  if (parsed === null || !url.startsWith("/") || url.startsWith("//")) throw invalid("the path is none");
+  // Read once more, by the node, a path that begins with two slashes would begin with a host.
+  const isPath = parsed?.pathname.startsWith("//") === false && url.startsWith("/") && !url.startsWith("//");
+  if (parsed === null || !isPath) throw invalid("the path is none");
   const query = parsed.searchParams;
   const [kind = "", ...rest] = segmentsOf(parsed.pathname);
   switch (kind) {
