@@ -6,6 +6,7 @@ import { PicoletError } from "../../protocol/errors.ts";
 import { seconds } from "../../protocol/ports.ts";
 import { CHANNEL, type Channel, ChannelFrameReader, channelFrame } from "../../protocol/tunnel/channel-frames.ts";
 import type { IncomingStream, TunnelStream } from "../../protocol/tunnel/stream.ts";
+import { fixedPorts } from "../../test/support/fixed-port.ts";
 import { KubeletHub } from "../../test/support/kubelet-hub.ts";
 import { TlsAuthority } from "../../test/support/tls-authority.ts";
 import { VirtualClock } from "../../test/support/virtual-clock.ts";
@@ -130,10 +131,11 @@ test("each node has its port; one that is away keeps it and says since when", as
 });
 
 test("ports come from the range, and beyond it no node is served", async (t) => {
-  const free = hubOf(t);
-  free.fleet.connect("x", {});
-  const first = await free.port("x");
+  const first = await fixedPorts(3);
+  const other = hubOf(t, { ports: { first, last: first } });
+  other.fleet.connect("x", {});
   // The first of the range is taken by that one.
+  assert.equal(await other.port("x"), first);
   const hub = hubOf(t, { ports: { first, last: first + 2 } });
   hub.fleet.connect("a", { kubelet: echoPath });
   const port = await hub.port("a");

@@ -7,10 +7,14 @@ const LAST = 32_000;
 const MAX_TRIES = 50;
 
 /** A free port on loopback for a server that ends and comes back on it. */
-export async function fixedPort(): Promise<number> {
+export const fixedPort = (): Promise<number> => fixedPorts(1);
+
+/** The first of `count` free ports in a row. */
+export async function fixedPorts(count: number): Promise<number> {
   for (let tries = 0; tries < MAX_TRIES; tries += 1) {
-    const port = randomInt(FIRST, LAST);
-    if (await isFree(port)) return port;
+    const first = randomInt(FIRST, LAST - count);
+    const free = await Promise.all(Array.from({ length: count }, (_, index) => isFree(first + index)));
+    if (free.every(Boolean)) return first;
   }
   throw new Error("no free port was found");
 }
