@@ -29,8 +29,6 @@ export interface NodeAuthenticatorComponents {
   /** PEM: whom a node's certificate has to be issued by. Several while the cluster changes its CA. */
   readonly clientCa: Watch<string>;
   readonly revoked: RevokedKeys;
-  /** Why a node is refused whatever its certificate, as when it was deleted; undefined: it is not. */
-  readonly refusedNode?: (name: string) => string | undefined;
   readonly clock: Clock;
 }
 
@@ -67,8 +65,6 @@ export class NodeAuthenticator {
     const name = nodeOfSubject(readName(new DerReader(own.subject)));
     const hash = spkiHash(own.publicKey);
     if (revoked.current.has(hash)) throw refusal("CertificateRevoked", `the certificate of node ${name} was revoked`);
-    const why = this.#components.refusedNode?.(name);
-    if (why !== undefined) throw refusal("NodeRefused", `node ${name} is refused: ${why}`);
     for (const { raw } of path.slice(1, -1)) this.#remember(raw);
     return { name, spkiHash: hash, certificate: own.raw, notAfterMs: own.notAfterMs };
   }

@@ -103,7 +103,7 @@ export class BootstrapTokens implements JoinTokens {
     }
   }
 
-  /** Those that have expired too, until somebody removes them (in Kubernetes its token cleaner, otherwise `prune`). */
+  /** Those that have expired too, until the cluster's token cleaner removes them. */
   async list(signal: AbortSignal): Promise<readonly TokenReport[]> {
     return (await this.#all(signal)).map((object): TokenReport => {
       const data = dataOf(object);
@@ -123,17 +123,6 @@ export class BootstrapTokens implements JoinTokens {
     const id = idOrToken.split(".")[0] ?? "";
     if (!/^[a-z0-9]{6}$/.test(id)) throw new PicoletError("invalid", "a token's id has six characters of a-z and 0-9");
     await this.#client.delete(SECRETS, { namespace: NAMESPACE, name: nameOf(id) }, {}, signal);
-  }
-
-  /** Removes what has expired: for an API server without Kubernetes' controllers. */
-  async prune(signal: AbortSignal): Promise<void> {
-    for (const { id, expiresAtMs } of await this.list(signal)) {
-      // What cannot be read as a time never lets anybody in; it is somebody's mistake to look at.
-      if (expiresAtMs === undefined || !(expiresAtMs < this.#clock.wall().getTime())) continue;
-      await this.delete(id, signal).catch((error: unknown) => {
-        if (!isPicoletError(error, "not_found")) throw error;
-      });
-    }
   }
 
   async #all(signal: AbortSignal): Promise<readonly KubeObject[]> {

@@ -28,10 +28,3 @@ export interface ClusterAccess {
   /** The server did not accept them (401): whatever is cached is to be forgotten. */
   refused(): void;
 }
-
-/** Credentials that never change: the embedded API server of this process, and tests. */
-export const fixedAccess = (server: string, credentials: ClusterCredentials): ClusterAccess => ({
-  server: server.replace(/\/+$/, ""),
-  credentials: async () => credentials,
-  refused: () => undefined,
-});

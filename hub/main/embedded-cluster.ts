@@ -6,6 +6,7 @@ import type { Watch } from "../../protocol/async/watch.ts";
 import { isPicoletError } from "../../protocol/errors.ts";
 import type { Clock, Log, Millis, Random } from "../../protocol/ports.ts";
 import { VERSION } from "../../protocol/version.ts";
+import { CsrSigner } from "../bridge/csr-signer.ts";
 import { CONFIG_MAPS, type KubeClient } from "../core/kube-client.ts";
 import { ensureInitialObjects } from "../embedded/controllers/bootstrap/initial-objects.ts";
 import { embeddedControllers } from "../embedded/controllers/embedded-controllers.ts";
@@ -18,11 +19,11 @@ import { HubCa } from "../identity/hub-ca.ts";
 import { FilePemStore } from "../identity/pem-store.ts";
 import type { Serving } from "../identity/serving.ts";
 import { type KubeletClientTls, KubeletDialer } from "../kubelet-proxy/kubelet-dialer.ts";
-import type { KubeletTls } from "../kubelet-proxy/kubelet-proxy.ts";
 import { adminToken, kubeconfigText, writePrivately } from "./admin-files.ts";
 import type { ListenAddress } from "./arguments.ts";
 import { derivedWatch } from "./derived-watch.ts";
 import { HUB_NAMESPACE } from "./hub-client.ts";
+import type { Cluster } from "./serve.ts";
 
 export interface EmbeddedClusterComponents {
   readonly clock: Clock;
@@ -55,30 +56,12 @@ const DAY_MS = 86_400_000;
 /** Made anew with every start and every certificate of the hub. */
 const KUBELET_CLIENT_DAYS = 90;
 
-export interface EmbeddedCluster {
-  /** In the order in which they are to be started. */
-  readonly components: readonly Component[];
-  /**
-   * As the hub itself. Without HTTP, for both ends are this process: TLS and a copy of every object at either end were two
-   * thirds of what a fleet at rest costs, and half of what registering it does. The rules of the API are the same.
-   */
-  readonly client: KubeClient;
-  readonly serving: Serving;
-  /** PEM: whom boards' certificates are issued by. */
-  readonly clientCa: Watch<string>;
-  readonly kubeletTls: Watch<KubeletTls>;
-  /** `https://host:port` */
-  readonly api: string;
-  readonly kubeconfig: string;
-  readonly caHash: string;
-}
-
 /** Its API answers when this returns. */
 export async function openEmbeddedCluster(
   components: EmbeddedClusterComponents,
   init: EmbeddedClusterInit,
   signal: AbortSignal,
-): Promise<EmbeddedCluster> {
+): Promise<Cluster> {
   const { clock, random, log, isRevoked } = components;
   const { dataDir, names } = init;
   mkdirSync(dataDir, { recursive: true, mode: 0o700 });
@@ -130,6 +113,9 @@ export async function openEmbeddedCluster(
     { client, clock, random, log },
     { definitions, caBundle: clientCa, issuer: issuerOf(ca, clock, init.nodeCertificateDuration) },
   );
+  // Without HTTP, for both ends are this process: TLS and a copy of every object at either end were two thirds of what a
+  // fleet at rest costs, and half of what registering it does. The rules of the API are the same.
+  const hub = server.client(HUB);
   return {
     components: [
       ca,
@@ -138,7 +124,8 @@ export async function openEmbeddedCluster(
       ...controllers,
       publishClientCa(client, clientCa),
     ],
-    client: server.client(HUB),
+    client: hub,
+    signer: new CsrSigner({ clock, random, log, client: hub, clientCa }),
     serving,
     clientCa,
     kubeletTls: derivedWatch(serving, ({ certificateChain, privateKey, caBundle }) => {

@@ -2,14 +2,13 @@
 
 import { realpathSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { joinSignals } from "../../protocol/async/abort.ts";
+import { aborted, joinSignals } from "../../protocol/async/abort.ts";
 import type { Component } from "../../protocol/async/component.ts";
 import { supervise } from "../../protocol/async/supervisor.ts";
 import type { Watch } from "../../protocol/async/watch.ts";
 import { PicoletError } from "../../protocol/errors.ts";
 import { type Clock, type Log, millis, type Random } from "../../protocol/ports.ts";
 import { VERSION } from "../../protocol/version.ts";
-import { CsrSigner } from "../bridge/csr-signer.ts";
 import { KubernetesFleet } from "../bridge/kubernetes-fleet.ts";
 import type { KubeletEndpoints } from "../core/fleet.ts";
 import type { NodeSigner } from "../core/identity.ts";
@@ -115,7 +114,7 @@ export async function serve(
       const port = await boards.listen(args.tunnel);
       const { api, kubeconfig, caHash } = cluster;
       ready({ tunnel: `https://${hostOf(args.tunnel.host)}:${port}`, api, kubeconfig, caHash });
-      await untilAborted(stop);
+      await aborted(stop);
     },
     [Symbol.asyncDispose]: () => Promise.resolve(),
   };
@@ -161,17 +160,11 @@ async function drainAt(
   life: { readonly signal: AbortSignal; abort(reason?: unknown): void },
 ): Promise<void> {
   using either = joinSignals(signal, life.signal);
-  await untilAborted(either.signal);
+  await aborted(either.signal);
   if (life.signal.aborted) return;
   await tunnel.drain("this hub is ending", drainTime, DRAIN_GRACE, life.signal);
   life.abort(signal.reason);
 }
-
-const untilAborted = (signal: AbortSignal): Promise<void> =>
-  new Promise((resolve) => {
-    if (signal.aborted) resolve();
-    else signal.addEventListener("abort", () => resolve(), { once: true });
-  });
 
 async function whenReady({ problem }: KubernetesFleet, signal: AbortSignal): Promise<void> {
   for await (const text of problem.changes(signal)) if (text === "") return;
@@ -189,14 +182,11 @@ async function openCluster(
     return await openKubernetesCluster(ports, { ...args, cluster: where, names }, signal);
   // The bundle and what was gathered at its side when it was built.
   const modelsPath = join(dirname(realpathSync(process.argv[1] ?? "")), "kubernetes-models.json");
-  const cluster = await openEmbeddedCluster(
+  return await openEmbeddedCluster(
     { ...ports, isRevoked: late.isRevoked },
     { ...args, dataDir: where.dataDir, names, modelsPath },
     signal,
   );
-  const { client, clientCa } = cluster;
-  const signer = new CsrSigner({ ...ports, client, clientCa });
-  return { ...cluster, signer };
 }
 
 /**

@@ -19,12 +19,10 @@ import {
 import { HubCa } from "../../hub/identity/hub-ca.ts";
 import { addressBytes } from "../../hub/identity/ip-address.ts";
 import { LiveConnections } from "../../hub/identity/live-connections.ts";
-import { LocalSigner } from "../../hub/identity/local-signer.ts";
 import { NodeKeysInKubernetes, RevokedKeysInKubernetes } from "../../hub/identity/node-keys.ts";
 import { checkNodeRequest } from "../../hub/identity/node-request.ts";
 import { FilePemStore } from "../../hub/identity/pem-store.ts";
 import { AddressLimits } from "../../hub/identity/rate-limits.ts";
-import { GivenServing } from "../../hub/identity/serving.ts";
 import { WatchSource } from "../../protocol/async/watch.ts";
 import { PicoletError } from "../../protocol/errors.ts";
 import { encodeCertificate } from "../../protocol/pki/certificate.ts";
@@ -44,6 +42,7 @@ import { nodeSubject } from "../../protocol/pki/node-subject.ts";
 import { encodePem } from "../../protocol/pki/pem.ts";
 import { millis } from "../../protocol/ports.ts";
 import { DAY_MS, START_MS, TestHub } from "../support/identity-hub.ts";
+import { LocalSigner } from "../support/local-signer.ts";
 import { MemorySecrets } from "../support/memory-secrets.ts";
 import { RecordedLog } from "../support/recorders.ts";
 import { seededRandom } from "../support/seeded-random.ts";
@@ -139,31 +138,6 @@ test("a stored CA that cannot be used is an error, and is left as it is", async 
   }
   writeFileSync(path, JSON.stringify(files));
   await assert.rejects(parts.store.save(files, "another version"), { code: "conflict" });
-});
-
-test("a certificate that is given is read again every minute, and used when it is whole", async () => {
-  const clock = new VirtualClock(START_MS);
-  const ca = makeAuthority("given", { days: 30, now: clock.wall() });
-  const [one, two] = [1, 2].map(() => makeServerPair(ca, ["hub.example"], { days: 3, now: clock.wall() }));
-  assert.ok(one !== undefined && two !== undefined);
-  let now = { certificateChain: one.certificate, privateKey: one.privateKey, caBundle: ca.certificate };
-  const log = new RecordedLog();
-  const given = await GivenServing.open({ clock, log }, async () => now);
-  const stop = new AbortController();
-  const running = given.run(stop.signal).catch(() => undefined);
-  now = { ...now, certificateChain: two.certificate };
-  await clock.advance(millis(60_000));
-  assert.equal(given.serving.current.certificateChain, one.certificate);
-  assert.deepEqual(log.problems, ["cannot use the hub's certificate as it is now"]);
-  now = { ...now, privateKey: two.privateKey };
-  await clock.advance(millis(60_000));
-  assert.equal(given.serving.current.certificateChain, two.certificate);
-  stop.abort();
-  await running;
-  await assert.rejects(
-    GivenServing.open({ clock, log }, async () => ({ ...now, caBundle: "" })),
-    { code: "invalid" },
-  );
 });
 
 test("a cluster's RSA CA signs nodes, as kubeadm's does", async () => {
@@ -266,7 +240,7 @@ test("bootstrap tokens are Kubernetes' own", async () => {
   ]);
   clock.setWall(START_MS + 3_600_001);
   await assert.rejects(tokens.verify(token, never), { code: "permission_denied", message: /expired/ });
-  await tokens.prune(never);
+  await tokens.delete(token, never);
   assert.deepEqual(await tokens.list(never), []);
   await assert.rejects(tokens.delete(token, never), { code: "not_found" });
   await assert.rejects(tokens.delete("x", never), { code: "invalid" });

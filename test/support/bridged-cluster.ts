@@ -12,7 +12,7 @@ import {
   type ResourceType,
   type WatchEvent,
 } from "../../hub/core/kube-client.ts";
-import { type ClusterAccess, fixedAccess } from "../../hub/kubernetes/cluster-access.ts";
+import type { ClusterAccess } from "../../hub/kubernetes/cluster-access.ts";
 import { HttpKubeClient } from "../../hub/kubernetes/http-kube-client.ts";
 import { KubeTransport } from "../../hub/kubernetes/kube-transport.ts";
 import { loadKubeconfigAccess } from "../../hub/kubernetes/kubeconfig-access.ts";
@@ -21,6 +21,7 @@ import type { Watch } from "../../protocol/async/watch.ts";
 import { isPicoletError } from "../../protocol/errors.ts";
 import type { NodeReportContent } from "../../protocol/tunnel/messages.ts";
 import { EmbeddedCluster } from "./embedded-cluster.ts";
+import { fixedAccess } from "./fixed-access.ts";
 import { RecordedLog } from "./recorders.ts";
 import { CallLog, RecordingKubeClient } from "./recording-kube-client.ts";
 import { seededRandom } from "./seeded-random.ts";

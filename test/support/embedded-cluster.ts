@@ -5,7 +5,7 @@ import { type KubeClient, type KubeObject, NODES, PODS, type ResourceType } from
 import { ensureInitialObjects } from "../../hub/embedded/controllers/bootstrap/initial-objects.ts";
 import type { CertificateIssuer } from "../../hub/embedded/controllers/certificates/certificate-issuer.ts";
 import { embeddedControllers } from "../../hub/embedded/controllers/embedded-controllers.ts";
-import { microTimeText, timeText } from "../../hub/embedded/controllers/objects.ts";
+import { timeText } from "../../hub/embedded/controllers/objects.ts";
 import { LEASES } from "../../hub/embedded/controllers/resource-types.ts";
 import { EmbeddedApiServer } from "../../hub/embedded/embedded-api-server.ts";
 import { embeddedResources } from "../../hub/embedded/resources/embedded-resources.ts";
@@ -220,7 +220,7 @@ export class EmbeddedCluster implements AsyncDisposable {
 
   async renew(name: string): Promise<void> {
     const ref = { namespace: "kube-node-lease", name };
-    const renewTime = microTimeText(this.#clock.wall());
+    const renewTime = this.#clock.wall().toISOString().replace(/Z$/, "000Z");
     const lease = {
       apiVersion: "coordination.k8s.io/v1",
       kind: "Lease",

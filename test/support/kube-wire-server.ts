@@ -3,7 +3,8 @@ import { once } from "node:events";
 import type { IncomingHttpHeaders, ServerResponse } from "node:http";
 import { createServer, type Server } from "node:https";
 import type { AddressInfo, Socket } from "node:net";
-import { type ClusterAccess, fixedAccess } from "../../hub/kubernetes/cluster-access.ts";
+import type { ClusterAccess } from "../../hub/kubernetes/cluster-access.ts";
+import { fixedAccess } from "./fixed-access.ts";
 import { TlsAuthority } from "./tls-authority.ts";
 
 export interface WireRequest {

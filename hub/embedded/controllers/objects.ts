@@ -84,6 +84,3 @@ export const untoleratedTaint = (
 
 /** RFC 3339 with seconds, as Kubernetes writes times. */
 export const timeText = (time: Date): string => time.toISOString().replace(/\.\d+Z$/, "Z");
-
-/** RFC 3339 with microseconds, Kubernetes' MicroTime. */
-export const microTimeText = (time: Date): string => time.toISOString().replace(/Z$/, "000Z");

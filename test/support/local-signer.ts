@@ -1,8 +1,8 @@
+import type { NodeSigner } from "../../hub/core/identity.ts";
+import { type CertificateAuthority, issueClientCertificate } from "../../hub/identity/certificate-authority.ts";
+import { checkNodeRequest } from "../../hub/identity/node-request.ts";
 import { PicoletError } from "../../protocol/errors.ts";
 import type { Clock } from "../../protocol/ports.ts";
-import type { NodeSigner } from "../core/identity.ts";
-import { type CertificateAuthority, issueClientCertificate } from "./certificate-authority.ts";
-import { checkNodeRequest } from "./node-request.ts";
 
 export interface LocalSignerInit {
   readonly days?: number;
@@ -11,7 +11,7 @@ export interface LocalSignerInit {
 /** As kube-controller-manager's `--cluster-signing-duration`. A board renews at 70 to 90 percent of it. */
 const NODE_CERTIFICATE_DAYS = 365;
 
-/** Signs with a CA of the hub's own, where there is no Kubernetes that would. */
+/** Signs with a CA that the test has, where there is no Kubernetes that would. */
 export class LocalSigner implements NodeSigner {
   readonly #authority: () => CertificateAuthority;
   readonly #clock: Clock;
