@@ -14,6 +14,7 @@ import { type TestContext, test } from "node:test";
 import fc from "fast-check";
 import { isPicoletError, type PicoletError } from "../../../protocol/errors.ts";
 import { millis } from "../../../protocol/ports.ts";
+import { heldMemory } from "../../../test/support/held-memory.ts";
 import { VirtualClock } from "../../../test/support/virtual-clock.ts";
 import { FLAG, FRAME, frame } from "./frames.ts";
 import { GrpcClient, type GrpcMethod } from "./grpc-client.ts";
@@ -554,17 +555,13 @@ test("memory stays flat over tens of thousands of calls", async (context) => {
   const { client, serve } = bench(context);
   const body = withPrefix(Text.encode({ blob: Buffer.alloc(3_000) }));
   await serve((stream) => answer(stream, body));
-  const outside = (): number => {
-    globalThis.gc?.();
-    const { external, arrayBuffers } = process.memoryUsage();
-    return external + arrayBuffers;
-  };
   const run = async (calls: number): Promise<void> => {
     for (let call = 0; call < calls; call += 1) await client.unary(echo, { text: "x" }, TIMEOUT_MS, never);
   };
   await run(500);
-  const before = outside();
+  const before = heldMemory();
   await run(4_000);
-  const grown = outside() - before;
-  assert.ok(grown < 16 * 1024 * 1024, `${grown} bytes more outside the heap`);
+  const after = heldMemory();
+  assert.ok(after.buffers - before.buffers < 1 << 20, `${after.buffers - before.buffers} bytes more of buffers`);
+  assert.ok(after.heap - before.heap < 4 << 20, `${after.heap - before.heap} bytes more of heap`);
 });

@@ -1,0 +1,16 @@
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
+
+setFlagsFromString("--expose-gc");
+const collect: () => void = runInNewContext("gc");
+
+/**
+ * Bytes this process still holds once everything that nothing refers to is gone. Buffers are freed by a thread of V8's
+ * own after a collection, and the next collection waits for it: hence two.
+ */
+export function heldMemory(): { readonly heap: number; readonly buffers: number } {
+  collect();
+  collect();
+  const { heapUsed, arrayBuffers } = process.memoryUsage();
+  return { heap: heapUsed, buffers: arrayBuffers };
+}
