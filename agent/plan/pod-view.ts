@@ -2,6 +2,7 @@
 import type { PodStatus } from "../../protocol/pod.ts";
 import type { Millis, MonotonicMs, PodUid } from "../../protocol/ports.ts";
 import type { DesiredPod, ObservedPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { ProbeResult } from "../core/probe-ports.ts";
 import type { CrashBackoffLimits } from "./crash-backoff.ts";
 import type { WorkerState } from "./worker-state.ts";
 
@@ -33,12 +34,6 @@ export interface PodView {
   readonly monotonic: MonotonicMs;
   /** Milliseconds since the epoch, for showing. */
   readonly wallMs: number;
-}
-
-export interface ProbeResult {
-  /** The start-up probe has passed. */
-  readonly started: boolean;
-  readonly ready: boolean;
 }
 
 /** By `stepOf` an action. A step that succeeds takes its failure away. */

@@ -5,11 +5,12 @@ import { type Clock, type Log, millis, type PodUid, type Random, seconds } from 
 import type { DesiredPod, RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { PodObserver, PodObserverSink } from "../core/pod-observer.ts";
 import type { ImageManager, PodEnvironment, RuntimeRouter } from "../core/pod-ports.ts";
+import type { ProbeResult } from "../core/probe-ports.ts";
 import type { DesiredSnapshot, DesiredStore, EventRecorder } from "../core/store.ts";
 import { type CrashBackoffLimits, DEFAULT_CRASH_BACKOFF } from "../plan/crash-backoff.ts";
 import { notActedUpon } from "../plan/not-acted-upon.ts";
 import { planPod } from "../plan/plan-pod.ts";
-import type { PlanPod, PodStatusBook, ProbeResult } from "../plan/pod-view.ts";
+import type { PlanPod, PodStatusBook } from "../plan/pod-view.ts";
 import { NameClaims, nameKeyOf } from "./name-claims.ts";
 import { PodEvents } from "./pod-events.ts";
 import { PodWorker } from "./pod-worker.ts";

@@ -2,7 +2,7 @@
  * What a runtime must be able to do for the agent, and nothing else. Every adapter passes the one
  * conformance suite in `conformance.ts`. Adapters decide nothing: they list, they inspect, they carry out one action.
  */
-import type { Pod } from "../../protocol/pod.ts";
+import type { Pod, PodCondition } from "../../protocol/pod.ts";
 import type { Millis, PodUid } from "../../protocol/ports.ts";
 
 /** Where a desired pod came from. Fixed order of precedence when two sources claim one name: as listed. */
@@ -15,6 +15,8 @@ export interface DesiredPod {
   /** Where exactly, for messages: a file's absolute path, a URL, "" for the API server. */
   readonly origin: string;
   readonly pod: Pod;
+  /** Those of the API server's object that others than this node write: readiness gates, DisruptionTarget. */
+  readonly conditions?: readonly PodCondition[] | undefined;
 }
 
 /** One line of a relist. `version` is opaque and changes whenever `inspect` of this pod would show anything new. */
@@ -101,6 +103,8 @@ export interface SandboxLaunch {
   readonly cgroupParent: string;
   readonly hostname: string;
   readonly dns: DnsConfig | undefined;
+  /** Of the pod's RuntimeClass; missing or "": the runtime's default. */
+  readonly runtimeHandler?: string | undefined;
 }
 
 export interface DnsConfig {
@@ -128,6 +132,8 @@ export interface ContainerLaunch {
   readonly mounts: readonly Mount[];
   /** Relative to the sandbox's log directory: `<container>/<attempt>.log`. */
   readonly logPath: string;
+  /** Of an ephemeral container: the running container whose processes it is to see. */
+  readonly targetContainerId?: string | undefined;
 }
 
 export interface ResolvedImage {
@@ -147,6 +153,8 @@ export interface Mount {
   readonly hostPath: string;
   readonly readOnly: boolean;
   readonly propagation: "private" | "hostToContainer" | "bidirectional";
+  /** With `readOnly`: what is mounted below it is read-only too. Only where `RuntimeStatus.handlers` says that it can. */
+  readonly recursiveReadOnly?: boolean | undefined;
 }
 
 export interface RuntimeStatus {
@@ -155,6 +163,17 @@ export interface RuntimeStatus {
   readonly version: string;
   /** With CRI's names: RuntimeReady, NetworkReady. */
   readonly conditions: readonly RuntimeCondition[];
+  /** As far as the runtime tells; containerd does from 2.0 on. */
+  readonly handlers?: readonly RuntimeHandler[] | undefined;
+  /** The runtime tells a container's groups by `supplementalGroupsPolicy`. */
+  readonly supplementalGroupsPolicy?: boolean | undefined;
+}
+
+export interface RuntimeHandler {
+  /** "" is the default one. */
+  readonly name: string;
+  readonly recursiveReadOnlyMounts: boolean;
+  readonly userNamespaces: boolean;
 }
 
 export interface RuntimeCondition {

@@ -1,0 +1,39 @@
+/** Whether the node takes a pod, and who may end one that it has taken. */
+import type { Millis, PodUid } from "../../protocol/ports.ts";
+import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
+
+/** Of a pod's status, which fails with it. */
+export interface Rejection {
+  /** The kubelet's: OutOfcpu, OutOfmemory, OutOfpods, NodeAffinity, UnexpectedAdmissionError, SysctlForbidden … */
+  readonly reason: string;
+  readonly message: string;
+}
+
+export interface PodAdmission {
+  /**
+   * Asked once for each pod, before anything of it starts; not for one of which a runtime has something, or that has a
+   * status from before: what ran goes on after a restart.
+   * @param others all pods that this node runs or is about to run and that have not ended, this one not among them.
+   * @returns `undefined` for one that is taken.
+   */
+  admit(pod: DesiredPod, others: readonly DesiredPod[]): Rejection | undefined;
+}
+
+/** How a pod is ended that its source still wants: eviction, a shutdown of the node. Its status stays. */
+export interface PodEnd {
+  /** `Evicted`, `Terminated`, `NodeShutdown`, `Preempting` … */
+  readonly reason: string;
+  readonly message: string;
+  /** At most; the pod's own when it is shorter. 0 kills at once. `undefined`: the pod's own. */
+  readonly gracePeriod?: Millis | undefined;
+  /** For the condition DisruptionTarget: `TerminationByKubelet`; none when it is missing. */
+  readonly disruption?: { readonly reason: string; readonly message: string } | undefined;
+}
+
+export interface PodEnder {
+  /**
+   * The pod becomes Failed with that reason; nothing of it starts again. Kept across restarts of the agent through its status.
+   * @returns when nothing of it runs any more; at once for a pod that is unknown or over. @throws `cancelled` alone
+   */
+  end(uid: PodUid, how: PodEnd, signal: AbortSignal): Promise<void>;
+}
