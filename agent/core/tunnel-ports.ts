@@ -37,7 +37,7 @@ export interface RemoteObjects {
   apply(change: RemoteChange): void;
   /** The hub has confirmed that what is here is what is wanted: source `api` counts as synced. */
   confirm(cursor: Cursor): void;
-  /** A Secret or ConfigMap by its key; undefined: the node was not given it. */
+  /** What pods of this node name, by its key (see `ClusterObjects`); undefined: the node was not given it. */
   object(key: ObjectKey): Readonly<Record<string, unknown>> | undefined;
   readonly changes: Watch<number>;
 }

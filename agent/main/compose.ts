@@ -264,6 +264,7 @@ function makeSurroundings(
 /** What pods get of a cluster that the node is not part of. */
 const WITHOUT_CLUSTER: ClusterObjects = {
   object: () => undefined,
+  keys: () => [],
   requestToken: () => Promise.reject(new PicoletError("unavailable", "cannot ask for a token: no hub is configured")),
 };
 

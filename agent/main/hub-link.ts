@@ -92,6 +92,10 @@ export class HubLink implements ClusterObjects {
     return this.#source.object(key);
   }
 
+  keys(kind: string, namespace: string): readonly string[] {
+    return this.#source.keys(kind, namespace);
+  }
+
   requestToken(params: TokenParams, signal: AbortSignal): Promise<IssuedToken> {
     if (this.#tunnel === undefined) throw new PicoletError("internal", "a token was asked for before the tunnel stood");
     return this.#tunnel.requestToken(params, signal);

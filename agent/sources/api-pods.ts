@@ -1,5 +1,5 @@
 /** What follows from the API server's Pod objects for the pods of this node. Pure. */
-import type { Pod } from "../../protocol/pod.ts";
+import type { Pod, PodCondition } from "../../protocol/pod.ts";
 import { type PodUid, podUid } from "../../protocol/ports.ts";
 import { type ObjectKey, objectKey } from "../../protocol/tunnel/messages.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
@@ -27,6 +27,8 @@ export interface ArrivedPod {
   readonly pod: Pod | undefined;
   /** Once its deletion was asked for. */
   readonly deletion: { readonly timestamp: string; readonly graceSeconds: number | undefined } | undefined;
+  /** Of its status, those that others than this node write. */
+  readonly conditions: readonly PodCondition[] | undefined;
 }
 
 export interface ApiPodsInput {
@@ -84,8 +86,9 @@ class Successors {
       this.#vanished.push(hurried(desired));
       return;
     }
-    const { deletion } = this.#input.arrived.get(key) ?? {};
-    this.#removed.push(deletion === undefined ? desired : deleted(desired, deletion));
+    const came = this.#input.arrived.get(key);
+    const deletion = came?.deletion;
+    this.#removed.push(deletion === undefined ? desired : deleted(withConditions(desired, came?.conditions), deletion));
     // An object that is not being deleted, or not any more, has its pod started anew beside the one that ends.
     const isWantedAgain = this.#input.arrived.has(key) && deletion === undefined;
     if (!isWantedAgain) this.#settled.add(key);
@@ -106,14 +109,15 @@ class Successors {
     }
     this.#settled.add(key);
     const pod = came?.pod === undefined ? desired.pod : withRandomNamesOf(came.pod, desired.pod);
-    const next: DesiredPod = came?.pod === undefined ? desired : { ...desired, pod };
+    const next: DesiredPod = came?.pod === undefined ? desired : withConditions({ ...desired, pod }, came.conditions);
     if (came?.deletion === undefined) this.#wanted.push(next);
     else this.#removed.push(deleted(next, came.deletion));
   }
 
-  arriving(key: ObjectKey, { uid, pod, deletion }: ArrivedPod): void {
+  arriving(key: ObjectKey, { uid, pod, deletion, conditions }: ArrivedPod): void {
     if (this.#settled.has(key) || pod === undefined || this.#input.isGone(uid)) return;
-    const desired: DesiredPod = { uid: this.#freeUid(uid), source: "api", origin: "", pod };
+    const uidHere = this.#freeUid(uid);
+    const desired = withConditions({ uid: uidHere, source: "api", origin: "", pod }, conditions);
     this.#uids.add(desired.uid);
     if (deletion === undefined) this.#wanted.push(desired);
     else this.#removed.push(desired);
@@ -141,6 +145,11 @@ function deleted(desired: DesiredPod, { timestamp, graceSeconds }: NonNullable<A
   if (deletionTimestamp === timestamp && deletionGracePeriodSeconds === graceSeconds) return desired;
   const grace = graceSeconds === undefined ? {} : { deletionGracePeriodSeconds: graceSeconds };
   return withMetadata(desired, { deletionTimestamp: timestamp, ...grace });
+}
+
+function withConditions(desired: DesiredPod, conditions: ArrivedPod["conditions"]): DesiredPod {
+  const { conditions: _, ...others } = desired;
+  return conditions === undefined ? others : { ...others, conditions };
 }
 
 const withMetadata = (desired: DesiredPod, metadata: Partial<Pod["metadata"]>): DesiredPod => ({

@@ -3,7 +3,7 @@ import { describeError, PicoletError } from "../../protocol/errors.ts";
 import { type FieldProblem, FieldProblems, formatProblems } from "../../protocol/field-problems.ts";
 import type { SourceProblem } from "../../protocol/local-api.ts";
 import { type ParsePodResult, parsePod } from "../../protocol/parse-pod.ts";
-import type { Pod, PodStatus } from "../../protocol/pod.ts";
+import type { Pod, PodCondition, PodStatus } from "../../protocol/pod.ts";
 import { type Clock, type Log, podUid } from "../../protocol/ports.ts";
 import { equalBytes } from "../../protocol/tunnel/hex.ts";
 import { type Cursor, type ObjectHash, type ObjectKey, objectKey } from "../../protocol/tunnel/messages.ts";
@@ -113,6 +113,11 @@ export class ApiSource implements RemoteObjects {
     return this.#components.objects.object(key);
   }
 
+  keys(kind: string, namespace: string): readonly ObjectKey[] {
+    const prefix = objectKey(kind, namespace, "");
+    return [...this.inventory()].map(({ key }) => key).filter((key) => key.startsWith(prefix));
+  }
+
   apply(change: RemoteChange): void {
     const { objects, log } = this.#components;
     if (!equalBytes(change.cursor.digest, this.digestAfter(change))) {
@@ -186,7 +191,7 @@ export class ApiSource implements RemoteObjects {
     uids.set(key, uid);
     if (problems.length > 0) invalid.set(key, { uid, message: formatProblems(problems) });
     const pod = parsed.ok && problems.length === 0 ? parsed.pod : undefined;
-    arrived.set(key, { uid, pod, deletion: deletionOf(object) });
+    arrived.set(key, { uid, pod, deletion: deletionOf(object), conditions: conditionsOf(object) });
   }
 
   /** A pod of which nothing was left and that is not to be deleted after all must not be reported as gone. */
@@ -280,6 +285,17 @@ function deletionOf(object: RemoteContent): ArrivedPod["deletion"] {
   if (typeof timestamp !== "string") return undefined;
   return { timestamp, graceSeconds: typeof grace === "number" && grace >= 0 ? grace : undefined };
 }
+
+/** The hub sends those of others alone. */
+function conditionsOf({ status }: RemoteContent): readonly PodCondition[] | undefined {
+  const found = typeof status === "object" && status !== null ? (status as RemoteContent).conditions : undefined;
+  return Array.isArray(found) && found.length > 0 ? found.filter(isCondition) : undefined;
+}
+
+const isCondition = (value: unknown): value is PodCondition =>
+  typeof value === "object" &&
+  value !== null &&
+  ["type", "status"].every((field) => typeof (value as RemoteContent)[field] === "string");
 
 function namesIn(key: ObjectKey): { readonly namespace: string; readonly name: string } {
   const [, namespace = "", name = ""] = key.split("/");

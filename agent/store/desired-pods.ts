@@ -15,7 +15,6 @@ import {
   writePod,
   writeRevision,
 } from "./desired-rows.ts";
-import { encode } from "./encoding.ts";
 import type { Batched } from "./store-file.ts";
 
 export interface DesiredPodsComponents {
@@ -137,7 +136,7 @@ export class DesiredPods implements DesiredStore, Batched {
       }
       // Its source has spoken and did not name it: it is not wanted any more, and has to be ended properly.
       const isUnwanted = this.#synced.has(desired.source) && !this.#isUnreadable(desired);
-      rows.set(desired.uid, { desired, content: contentOf(encode(desired.pod)), removed: isUnwanted });
+      rows.set(desired.uid, { desired, content: contentOf(desired), removed: isUnwanted });
       this.#rows.set(desired.source, rows);
       this.#adopted.add(desired.uid);
       this.#forgotten.delete(desired.uid);
@@ -151,7 +150,7 @@ export class DesiredPods implements DesiredStore, Batched {
     const pod = withRandomNamesOf(successor.desired.pod, found.pod);
     const desired: DesiredPod = { ...successor.desired, uid: found.uid, pod };
     rows.delete(successor.desired.uid);
-    rows.set(found.uid, { ...successor, desired, content: contentOf(encode(pod)) });
+    rows.set(found.uid, { ...successor, desired, content: contentOf(desired) });
     this.#rows.set(desired.source, rows);
     this.#adopted.add(found.uid);
     this.#forgotten.delete(found.uid);
@@ -249,7 +248,7 @@ function rowsAfter(before: Rows, source: SourceId, pods: readonly DesiredPod[]):
 /** The pod's object stays where only what is beside it is another. */
 function rowAfter(before: PodRow | undefined, desired: DesiredPod, removed = false): PodRow {
   if (before?.desired === desired) return before.removed === removed ? before : { ...before, removed };
-  const content = contentOf(encode(desired.pod));
+  const content = contentOf(desired);
   if (before === undefined || before.content !== content) return { desired, content, removed };
   if (before.desired.origin !== desired.origin) {
     return { desired: { ...before.desired, origin: desired.origin }, content, removed };

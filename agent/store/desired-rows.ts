@@ -11,7 +11,7 @@ export const SOURCES: readonly SourceId[] = ["file", "http", "push", "api"];
 
 export interface PodRow {
   readonly desired: DesiredPod;
-  /** Of the pod alone: equal for equal pods. */
+  /** Of the pod and what others say of it: equal for equal ones. */
   readonly content: string;
   /** No longer wanted, not yet known to be gone. */
   readonly removed: boolean;
@@ -22,11 +22,16 @@ export interface DesiredContents {
   readonly revisions: ReadonlyMap<SourceId, number>;
 }
 
-export const contentOf = (body: Buffer): string => digestOf([], body).toString("base64");
+export const contentOf = (desired: DesiredPod): string => contentOfBody(bodyOf(desired));
+const contentOfBody = (body: Buffer): string => digestOf([], body).toString("base64");
+
+/** What others say of the pod lies where it does in a Pod, which `DesiredPod.pod` has no status for. */
+const bodyOf = ({ pod, conditions }: DesiredPod): Buffer =>
+  encode(conditions === undefined ? pod : { ...pod, status: { conditions } });
 
 export function writePod(connection: Connection, { desired, removed }: PodRow): void {
-  const { uid, source, origin, pod } = desired;
-  const body = encode(pod);
+  const { uid, source, origin } = desired;
+  const body = bodyOf(desired);
   connection.run(
     "INSERT INTO pods (uid, source, origin, removed, body, digest) VALUES (?, ?, ?, ?, ?, ?) " +
       "ON CONFLICT DO UPDATE SET origin = excluded.origin, removed = excluded.removed, body = excluded.body, " +
@@ -113,8 +118,10 @@ function podRow({ uid, source, origin, removed, body, digest }: Record<string, u
     known !== undefined &&
     podDigest(uid, known, origin, removed, body).equals(digest);
   if (!isIntact) throw corrupt("a row of the pods is not as it was written");
-  const desired: DesiredPod = { uid: podUid(uid), source: known, origin, pod: decode(body) as Pod };
-  return { desired, content: contentOf(body), removed: removed === 1 };
+  const { status, ...pod } = decode(body) as Pod;
+  const conditions = status?.conditions === undefined ? {} : { conditions: status.conditions };
+  const desired: DesiredPod = { uid: podUid(uid), source: known, origin, pod, ...conditions };
+  return { desired, content: contentOfBody(body), removed: removed === 1 };
 }
 
 const podDigest = (uid: string, source: string, origin: string, removed: number, body: Buffer): Buffer =>

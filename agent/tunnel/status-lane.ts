@@ -1,3 +1,5 @@
+import type { PodCondition } from "../../protocol/pod.ts";
+import { isNodeCondition } from "../../protocol/pod-conditions.ts";
 import type { Log } from "../../protocol/ports.ts";
 import { MAX_AGENT_MESSAGE_BYTES, MAX_STATUS_ITEMS } from "../../protocol/tunnel/message-codec.ts";
 import type { AgentMessage, StatusBody, StatusesAck, StatusItem } from "../../protocol/tunnel/messages.ts";
@@ -134,12 +136,11 @@ export class StatusLane {
 }
 
 /**
- * Without what the scheduler says of the pod, in the API server as on the node: a hub that has only what is in the API
- * server to go by must come to the same base for a delta.
+ * Without what others say of the pod, the scheduler or who owns a readiness gate, in the API server as on the node: it is
+ * not the node's to write, and a hub that has only what is in the API server to go by must come to the same base for a delta.
  */
 function ownStatus(status: Readonly<Record<string, unknown>>): Readonly<Record<string, unknown>> {
   const { conditions } = status;
   if (!Array.isArray(conditions)) return status;
-  const isOwn = (condition: unknown): boolean => (condition as { readonly type?: unknown }).type !== "PodScheduled";
-  return { ...status, conditions: conditions.filter(isOwn) };
+  return { ...status, conditions: (conditions as readonly PodCondition[]).filter(isNodeCondition) };
 }

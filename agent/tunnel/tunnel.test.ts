@@ -258,18 +258,24 @@ test("static pods are mirrored when they change and when the hub has others, not
   assert.equal(bench.hub.mirrors.length, 0);
 });
 
-test("what the scheduler says of a pod is not sent, so that a hub finds a delta's base in the API server", async () => {
+test("what others say of a pod is not sent, so that a hub finds a delta's base in the API server", async () => {
   await using bench = new TunnelBench();
   await bench.start();
   const conditions = [
     { type: "PodScheduled", status: "True" },
+    { type: "example.org/ready", status: "True" },
+    { type: "DisruptionTarget", status: "True", reason: "EvictionByEvictionAPI" },
     { type: "Ready", status: "True" },
+    { type: "DisruptionTarget", status: "True", reason: "TerminationByKubelet" },
   ];
   bench.node.putStatus("a", { phase: "Running", conditions });
   await bench.pass(2000);
   assert.deepEqual(bench.hub.statuses.get("uid-a"), {
     phase: "Running",
-    conditions: [{ type: "Ready", status: "True" }],
+    conditions: [
+      { type: "Ready", status: "True" },
+      { type: "DisruptionTarget", status: "True", reason: "TerminationByKubelet" },
+    ],
   });
 });
 

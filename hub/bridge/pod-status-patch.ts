@@ -1,5 +1,6 @@
 /** The strategic merge patch that brings a pod's status in the API server to what its node says. Pure. */
-import { conditionsOf, defined, type Fields, isNodeCondition, type PodCondition } from "./remote-object.ts";
+import { DISRUPTION_TARGET, isNodeConditionType } from "../../protocol/pod-conditions.ts";
+import { conditionsOf, defined, type Fields, type PodCondition } from "./remote-object.ts";
 
 /** Lists that Kubernetes merges by a key, where a node means the whole list. */
 const REPLACED_LISTS = ["podIPs", "hostIPs", "resourceClaimStatuses"] as const;
@@ -36,10 +37,10 @@ export function podStatusPatch({ uid, current, next, isMirror }: StatusPatchInpu
 
 function conditionPatch(current: Fields, next: Fields, isMirror: boolean): readonly Fields[] {
   const isOwn = (type: string): boolean =>
-    isNodeCondition(type) || type === "DisruptionTarget" || (isMirror && type === "PodScheduled");
+    isNodeConditionType(type) || type === DISRUPTION_TARGET || (isMirror && type === "PodScheduled");
   const said = [...conditionsOf(next).filter(({ type }) => isOwn(type)), ...(isMirror ? scheduled(current, next) : [])];
   const dropped = conditionsOf(current)
-    .filter(({ type }) => isNodeCondition(type) && !said.some((each) => each.type === type))
+    .filter(({ type }) => isNodeConditionType(type) && !said.some((each) => each.type === type))
     .map(({ type }) => ({ $patch: "delete", type }));
   const before = new Map(conditionsOf(current).map((each) => [each.type, each]));
   const written = said.map((condition) => {

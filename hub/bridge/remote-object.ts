@@ -1,4 +1,5 @@
 /** Objects of Kubernetes cut down to what a node is sent. Pure, so that every replica comes to the same hash. */
+import { isNodeCondition } from "../../protocol/pod-conditions.ts";
 import type { KubeMetadata, KubeObject } from "../core/kube-client.ts";
 import {
   BOARD_ADDRESSES_ANNOTATION,
@@ -14,21 +15,8 @@ export interface PodCondition extends Fields {
   readonly status: string;
 }
 
-/** Conditions that a node writes. Everything else in a pod's status.conditions is somebody else's. */
-const NODE_CONDITIONS: ReadonlySet<string> = new Set([
-  "PodReadyToStartContainers",
-  "Initialized",
-  "ContainersReady",
-  "Ready",
-  "PodResizePending",
-  "PodResizeInProgress",
-  "AllContainersRestarting",
-]);
-
 /** The scheduler's, or of a static pod the node's. Of no use to a node, which has the pod because it was scheduled. */
 const SCHEDULED = "PodScheduled";
-
-export const isNodeCondition = (type: string): boolean => NODE_CONDITIONS.has(type);
 
 export const isFields = (value: unknown): value is Fields =>
   typeof value === "object" && value !== null && !Array.isArray(value);
@@ -47,7 +35,7 @@ export function conditionsOf(status: unknown): readonly PodCondition[] {
 /** A pod as its node gets it: without its status, but with the conditions that others set (readiness gates). */
 export function remotePod(pod: KubeObject): Fields {
   const others = conditionsOf(pod.status)
-    .filter(({ type }) => !NODE_CONDITIONS.has(type) && type !== SCHEDULED)
+    .filter((each) => !isNodeCondition(each) && each.type !== SCHEDULED)
     .map(({ type, status, reason, message }) => defined({ type, status, reason, message }))
     .sort((a, b) => (String(a.type) < String(b.type) ? -1 : 1));
   return {
@@ -96,7 +84,7 @@ export function remoteNode(node: KubeObject): Fields {
 export function ownStatus(status: unknown): Fields {
   if (!isFields(status)) return {};
   const { conditions: _conditions, nominatedNodeName: _name, resize: _resize, ...rest } = status;
-  const own = conditionsOf(status).filter(({ type }) => NODE_CONDITIONS.has(type));
+  const own = conditionsOf(status).filter(isNodeCondition);
   return withoutNulls(own.length === 0 ? rest : { ...rest, conditions: own }) as Fields;
 }
 

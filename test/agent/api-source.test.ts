@@ -141,6 +141,45 @@ test("objects, cursor and pods change together, and are there again after a rest
   assert.equal(source.changes.current, 0);
 });
 
+test("what others say of a pod comes and goes with its object, over restarts, and makes no other pod of it", async () => {
+  await using bench = new Bench();
+  const gate = { type: "example.org/ready", status: "True" };
+  const withGate = (...conditions: unknown[]): PodObject => ({ ...podObject("web"), status: { conditions } });
+  bench.hub.put(withGate());
+  bench.sync();
+  assert.equal(bench.desired("web").conditions, undefined);
+  bench.hub.put(withGate(gate, { type: "no status" }, 7));
+  bench.sync();
+  assert.deepEqual(bench.desired("web").conditions, [gate]);
+  assert.equal(bench.desired("web").pod.status, undefined);
+  await bench.reopen();
+  assert.deepEqual(bench.desired("web").conditions, [gate]);
+  assert.equal(bench.desired("web").pod.status, undefined);
+  bench.sync();
+  bench.hub.put(withGate({ ...gate, status: "False" }));
+  bench.sync();
+  assert.deepEqual(bench.desired("web").conditions, [{ ...gate, status: "False" }]);
+  bench.hub.put(withGate());
+  bench.sync();
+  assert.equal(bench.desired("web").conditions, undefined);
+  bench.hub.put(withGate(gate));
+  bench.hub.deletePod("web", 30);
+  bench.sync();
+  bench.hub.put({ ...(bench.hub.pod("web") ?? podObject("web")), status: { conditions: [gate, gate] } });
+  bench.sync();
+  assert.deepEqual([bench.pods, bench.desired("web").conditions?.length], [["-web uid-web 30s"], 2]);
+});
+
+test("objects are found by kind and namespace", async () => {
+  await using bench = new Bench();
+  for (const key of ["Service/default/a", "Service/default-2/b", "ServiceOther/default/c", "PersistentVolume//d"]) {
+    bench.hub.set(key, {});
+  }
+  bench.sync();
+  assert.deepEqual(bench.source.keys("Service", "default"), ["Service/default/a"]);
+  assert.deepEqual(bench.source.keys("PersistentVolume", ""), ["PersistentVolume//d"]);
+});
+
 test("a change that does not start from what is here changes nothing", async () => {
   await using bench = new Bench();
   bench.hub.put(podObject("web"));

@@ -36,6 +36,10 @@ export class TestClusterObjects implements ClusterObjects {
     return this.#objects.get(key);
   }
 
+  keys(kind: string, namespace: string): readonly ObjectKey[] {
+    return [...this.#objects.keys()].filter((key) => key.startsWith(`${kind}/${namespace}/`));
+  }
+
   async requestToken(params: TokenParams): Promise<IssuedToken> {
     if (this.refusal !== undefined) throw this.refusal;
     this.requests.push(params);
