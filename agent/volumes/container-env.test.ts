@@ -113,6 +113,22 @@ test("resources in units of the divisor, rounded up; a limit that is not set is 
   }
 });
 
+test("a limit that is not set is the pod's, but for disk and for another init container", () => {
+  const limitOf = (selector: { resource: string; containerName?: string }): string => {
+    const env = [{ name: "R", valueFrom: { resourceFieldRef: selector } }];
+    const pod = podOf({
+      resources: { limits: { cpu: "2", memory: "1Gi" } },
+      containers: [{ name: "app", image: "example/app:1", env }],
+      initContainers: [{ name: "before", image: "example/app:1" }],
+    });
+    return envOf({}, { ...contextOf({}), pod: desired(pod, "uid-1") }).R ?? "";
+  };
+  assert.equal(limitOf({ resource: "limits.cpu" }), "2");
+  assert.equal(limitOf({ resource: "limits.memory" }), String(2 ** 30));
+  assert.equal(limitOf({ resource: "limits.ephemeral-storage" }), String(10 * 2 ** 30));
+  assert.equal(limitOf({ resource: "limits.memory", containerName: "before" }), "0");
+});
+
 test("what a ConfigMap or a Secret would bring is not found, unless it is optional", () => {
   const messages: readonly (readonly [Partial<ManifestContainer>, string])[] = [
     [{ env: [{ name: "X", valueFrom: { configMapKeyRef: { name: "cm", key: "k" } } }] }, 'configmap "cm" not found'],
@@ -143,7 +159,7 @@ test("what a ConfigMap or a Secret would bring is not found, unless it is option
   );
 });
 
-test("ConfigMaps and Secrets of the pod's namespace, whole and by key, in the order of their naming", () => {
+test("texts of ConfigMaps and Secrets of the pod's namespace, whole and by key, in the order of their naming", () => {
   const own = {
     envFrom: [
       { configMapRef: { name: "cm" } },
@@ -163,7 +179,6 @@ test("ConfigMaps and Secrets of the pod's namespace, whole and by key, in the or
   objects.set("Secret/other/s", { data: { pass: "" } });
   assert.deepEqual(envOf(own, { ...contextOf(own), objects }), {
     colour: "blue",
-    raw: "hi",
     S_pass: "word",
     COLOUR: "blue!",
     ONE: "blue",

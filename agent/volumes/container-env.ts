@@ -7,21 +7,26 @@ import { expandReferences } from "./expand.ts";
 import { type FieldContext, fieldValue } from "./field-values.ts";
 import { type KeyedKind, keyedData, objectNotFound } from "./keyed-data.ts";
 import { resourceValue } from "./resource-values.ts";
+import { serviceEnv } from "./service-env.ts";
 
 export interface EnvContext extends FieldContext {
   /** What a container without a limit can have at most, by resource name: the node's allocatable. */
   readonly allocatable: Readonly<Record<string, string>>;
-  readonly objects: Pick<ClusterObjects, "object">;
+  readonly objects: Pick<ClusterObjects, "object" | "keys">;
 }
 
 type ValueSource = NonNullable<ContainerEnvVar["valueFrom"]>;
 
 /**
- * The container's environment in the order of its first naming; the last value of a name counts. A reference sees
- * the variables before it.
+ * The container's environment in the order of its first naming, the Services' last; the last value of a name counts, and
+ * the container's own before a Service's. A reference sees the variables before it and those of the Services.
  * @throws PicoletError with the reason `CreateContainerConfigError`
  */
 export function containerEnv(container: Container, context: EnvContext): readonly EnvVar[] {
+  const { metadata, spec } = context.pod.pod;
+  const services = new Map(
+    serviceEnv(context.objects, metadata.namespace, spec.enableServiceLinks).map(({ name, value }) => [name, value]),
+  );
   const values = new Map<string, string>();
   for (const { prefix = "", configMapRef, secretRef } of container.envFrom ?? []) {
     if (configMapRef !== undefined) addAll(values, prefix, "ConfigMap", configMapRef, context);
@@ -30,13 +35,14 @@ export function containerEnv(container: Container, context: EnvContext): readonl
   for (const { name, value, valueFrom } of container.env ?? []) {
     const found =
       value !== undefined && value !== ""
-        ? expandReferences(value, (each) => values.get(each))
+        ? expandReferences(value, (each) => values.get(each) ?? services.get(each))
         : valueFrom === undefined
           ? ""
           : sourceValue(valueFrom, container, context);
     // An optional source that is not there leaves the variable out; one of that name from before stays.
     if (found !== undefined) values.set(name, found);
   }
+  for (const [name, value] of services) if (!values.has(name)) values.set(name, value);
   return [...values].map(([name, value]) => ({ name, value }));
 }
 
@@ -70,7 +76,7 @@ function addAll(
   reference: ObjectReference,
   context: EnvContext,
 ): void {
-  const data = keyedData(context.objects, kind, context.pod.pod.metadata.namespace, reference.name);
+  const data = keyedData(context.objects, kind, context.pod.pod.metadata.namespace, reference.name, "texts");
   if (data === undefined && reference.optional !== true) throw missing(kind, reference.name);
   for (const [key, value] of data ?? []) {
     const name = `${prefix}${key}`;
@@ -84,7 +90,7 @@ function keyValue(
   context: EnvContext,
 ): string | undefined {
   const { namespace } = context.pod.pod.metadata;
-  const data = keyedData(context.objects, kind, namespace, reference.name);
+  const data = keyedData(context.objects, kind, namespace, reference.name, "texts");
   const value = data?.get(reference.key);
   if (value !== undefined) return value.toString("utf8");
   if (reference.optional === true) return undefined;

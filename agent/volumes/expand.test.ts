@@ -46,6 +46,13 @@ const texts = fc
   .array(fc.constantFrom("$", "(", ")", "VAR_A", "x", "$(VAR_B)", " ", "ü"), { maxLength: 20 })
   .map((parts) => parts.join(""));
 
+test("a long text of references that are never closed takes no time to speak of", () => {
+  const text = "$(".repeat(1_000_000);
+  assert.equal(expand(text), text);
+  const closed = `${"$(".repeat(500_000)}${")$(".repeat(500_000)}`;
+  assert.equal(expand(closed), closed);
+});
+
 test("doubling every dollar sign gives the text itself", () => {
   fc.assert(
     fc.property(texts, (text) => {

@@ -18,7 +18,7 @@ export type VolumeFieldContext = Pick<FieldContext, "pod">;
 const SUBSCRIPT = /^metadata\.(labels|annotations)\['(.*)'\]$/;
 
 /**
- * What a `fieldRef` of an environment variable says (pkg/fieldpath and kubelet_pods.go of Kubernetes).
+ * What a `fieldRef` of an environment variable says.
  * @throws PicoletError with the reason `CreateContainerConfigError`
  */
 export function fieldValue(fieldPath: string, context: FieldContext): string {

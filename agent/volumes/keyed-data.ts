@@ -6,12 +6,16 @@ import type { ClusterObjects } from "../core/cluster-objects.ts";
 export type KeyedData = ReadonlyMap<string, Buffer>;
 export type KeyedKind = "ConfigMap" | "Secret";
 
-/** Undefined: the node was not given it, or there is none. Values that are not what they should be count as missing. */
+/**
+ * Undefined: the node was not given it, or there is none. Values that are not what they should be count as missing.
+ * @param only `texts`: a ConfigMap's `binaryData` is left out: no variable has it
+ */
 export function keyedData(
   objects: Pick<ClusterObjects, "object">,
   kind: KeyedKind,
   namespace: string,
   name: string,
+  only: "texts" | "all" = "all",
 ): KeyedData | undefined {
   const object = objects.object(objectKey(kind, namespace, name));
   if (object === undefined) return undefined;
@@ -23,7 +27,7 @@ export function keyedData(
     }
   };
   add(object.data, kind === "Secret" ? "base64" : "utf8");
-  if (kind === "ConfigMap") add(object.binaryData, "base64");
+  if (kind === "ConfigMap" && only === "all") add(object.binaryData, "base64");
   return data;
 }
 

@@ -45,6 +45,12 @@ test("dnsConfig is added, its options count, what is named twice is there once",
   });
 });
 
+test("without a resolver configuration a pod asks its own machine, by each family of address", () => {
+  const pod = podOf({ dnsPolicy: "Default" });
+  const { dns } = podDns(pod, undefined, CLUSTER, ["192.0.2.1", "2001:db8::1"]);
+  assert.deepEqual(dns, { servers: ["127.0.0.1", "::1"], searches: ["."], options: [] });
+});
+
 test("what is beyond the limits is left out, and said", () => {
   const many = (count: number, name: (index: number) => string): string[] =>
     Array.from({ length: count }, (_, i) => name(i));
@@ -73,12 +79,12 @@ nameserver 2001:db8::53 # not a comment to resolv.conf either
 search lan. .
 options ndots:1
 nameserver
-options rotate timeout:2
+options rotate timeout:2 ndots:3
 sortlist 130.155.160.0`;
   assert.deepEqual(parseResolvConf(text), {
     servers: ["192.0.2.1", "2001:db8::53"],
-    searches: ["lan", "."],
-    options: ["rotate", "timeout:2"],
+    searches: ["lan"],
+    options: ["ndots:3", "rotate", "timeout:2"],
   });
 });
 

@@ -1,7 +1,7 @@
 import type { Pod, PodDnsConfig } from "../../protocol/pod.ts";
 import type { DnsConfig } from "../../runtime-adapters/contract/runtime-adapter.ts";
 
-/** Kubernetes' limits (pkg/apis/core/validation). What is beyond them is left out, with an event. */
+/** Kubernetes' limits. What is beyond them is left out, with an event. */
 export const MAX_NAMESERVERS = 3;
 export const MAX_SEARCH_PATHS = 32;
 export const MAX_SEARCH_CHARACTERS = 2048;
@@ -26,10 +26,16 @@ export interface PodDns {
 }
 
 /**
- * The resolver configuration of a pod (pkg/kubelet/network/dns).
+ * The resolver configuration of a pod.
  * @param host the node's; `undefined` with an empty `resolvConf`: the pod asks a server on its own machine
+ * @param hostIPs of the node: that server has an address for each
  */
-export function podDns(pod: Pod, host: DnsConfig | undefined, cluster: ClusterDns): PodDns {
+export function podDns(
+  pod: Pod,
+  host: DnsConfig | undefined,
+  cluster: ClusterDns,
+  hostIPs: readonly string[] = [],
+): PodDns {
   const { dnsPolicy, hostNetwork, dnsConfig } = pod.spec;
   const wantsCluster =
     dnsPolicy === "ClusterFirstWithHostNet" || (dnsPolicy === "ClusterFirst" && hostNetwork !== true);
@@ -38,9 +44,14 @@ export function podDns(pod: Pod, host: DnsConfig | undefined, cluster: ClusterDn
       ? { servers: [], searches: [], options: [] }
       : wantsCluster && cluster.servers.length > 0
         ? clusterConfig(pod, host, cluster)
-        : (host ?? { servers: ["127.0.0.1"], searches: ["."], options: [] });
+        : (host ?? ownMachine(hostIPs));
   const merged = dnsConfig === undefined ? base : withPodConfig(base, dnsConfig);
   return { ...withinLimits(merged), missingClusterDns: wantsCluster && cluster.servers.length === 0 };
+}
+
+function ownMachine(hostIPs: readonly string[]): DnsConfig {
+  const servers = hostIPs.map((ip) => (ip.includes(":") ? "::1" : "127.0.0.1"));
+  return { servers: servers.length === 0 ? ["127.0.0.1"] : servers, searches: ["."], options: [] };
 }
 
 function clusterConfig(pod: Pod, host: DnsConfig | undefined, { servers, domain }: ClusterDns): DnsConfig {
@@ -81,20 +92,23 @@ function withinLimits(config: DnsConfig): { readonly dns: DnsConfig; readonly wa
   return { dns: { servers, searches, options: config.options }, warnings };
 }
 
-/** resolv.conf(5): name servers add up, of search lines and option lines the last counts. Never throws. */
+/**
+ * resolv.conf(5) as Kubernetes reads it: name servers add up and so do options, of which the last of a name counts; of
+ * search lines the last counts. Never throws.
+ */
 export function parseResolvConf(text: string): DnsConfig {
   const servers: string[] = [];
   let searches: string[] = [];
-  let options: string[] = [];
+  const options = new Map<string, string>();
   for (const line of text.slice(0, MAX_RESOLV_CONF_CHARACTERS).split("\n")) {
     const [keyword, ...values] = line.trim().split(/\s+/);
     const [first] = values;
     if (keyword === "nameserver" && first !== undefined) servers.push(first);
-    // With and without a dot at the end it is the same domain; a lone dot is the root.
-    if (keyword === "search") searches = values.map((each) => (each === "." ? each : each.replace(/\.$/, "")));
-    if (keyword === "options") options = values;
+    // With and without a dot at the end it is the same domain; a lone dot is the root, where no search begins.
+    if (keyword === "search") searches = values.filter((each) => each !== ".").map((each) => each.replace(/\.$/, ""));
+    if (keyword === "options") for (const option of values) options.set(splitOption(option)[0], option);
   }
-  return { servers, searches, options };
+  return { servers, searches, options: [...options.values()] };
 }
 
 const unique = (texts: readonly string[]): string[] => [...new Set(texts)];

@@ -172,6 +172,7 @@ test("the sandbox: its cgroup, its log folder, its name and its DNS", async () =
       searches: ["default.svc.cluster.local", "svc.cluster.local", "cluster.local", "lan"],
       options: ["ndots:5"],
     },
+    runtimeHandler: "",
   });
   assert.equal(bench.environment.sandbox(podWith([], {}, { hostNetwork: true }), 0).hostname, "");
   assert.deepEqual(bench.events.lines, []);
@@ -228,17 +229,20 @@ test("a container: command, environment, folders and files are concrete", async 
   assert.ok(existsSync(bench.folder.at("logs/default_web_uid-1/app")));
 });
 
-test("/etc/hosts is left to whoever has a reason: the runtime, or the container itself", async () => {
+test("/etc/hosts is managed unless the pod has no address yet, or a volume is mounted there", async () => {
   using bench = new Bench();
   const hostsOf = (pod: DesiredPod, observed: Partial<ObservedPod> = {}): Mount | undefined =>
     mountAt(bench.launch(pod, 0, observed), "/etc/hosts");
   const hostAliases = [{ ip: "192.0.2.9", hostnames: ["gw"] }];
   await bench.environment.prepare(podWith([]), NEVER);
   assert.equal(hostsOf(podWith([]), { sandboxes: [] }), undefined, "no address yet");
-  assert.equal(hostsOf(podWith([], {}, { hostNetwork: true })), undefined);
-  assert.ok(hostsOf(podWith([], {}, { hostNetwork: true, hostAliases })));
+  const content = (): string => readFileSync(bench.at("uid-1/etc-hosts"), "utf8");
+  const header = "# Kubernetes-managed hosts file (host network).\n";
   const nodeHosts = readFileSync("/etc/hosts", "utf8");
-  assert.ok(readFileSync(bench.at("uid-1/etc-hosts"), "utf8").includes(nodeHosts));
+  assert.ok(hostsOf(podWith([], {}, { hostNetwork: true }), { sandboxes: [] }));
+  assert.equal(content(), `${header}${nodeHosts}`);
+  assert.ok(hostsOf(podWith([], {}, { hostNetwork: true, hostAliases })));
+  assert.equal(content(), `${header}${nodeHosts}\n# Entries added by HostAliases.\n192.0.2.9\tgw\n`);
   const own = podWith([{ name: "hosts", emptyDir: {} }], {
     volumeMounts: [{ name: "hosts", mountPath: "/etc/hosts" }],
   });
@@ -618,9 +622,11 @@ test("a full disk or a read-only one is FailedMount and may be tried again", asy
   });
 });
 
-test("a name the kernel cannot hold is found before anything is made", async () => {
+test("a name the kernel cannot hold gets no sandbox", async () => {
   using bench = new Bench();
   const pod = podWith([], {}, { subdomain: "s".repeat(60), setHostnameAsFQDN: true });
-  assert.match(await refusal(bench.environment.prepare(pod, NEVER)), /^FailedCreatePodSandBox: /);
-  assert.equal(existsSync(bench.at()), false);
+  await bench.environment.prepare(pod, NEVER);
+  const create = async () => bench.environment.sandbox(pod, 0);
+  assert.match(await refusal(create()), /^FailedCreatePodSandBox: failed to construct FQDN from pod hostname and /);
+  assert.equal(bench.environment.sandbox({ ...pod, pod: podOf({ hostNetwork: true }) }, 0).hostname, "");
 });

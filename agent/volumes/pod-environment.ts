@@ -32,6 +32,7 @@ import { type ClusterDns, parseResolvConf, podDns } from "./pod-dns.ts";
 import { PodPaths } from "./pod-paths.ts";
 import { PodVolumes } from "./pod-volumes.ts";
 import { removeTree } from "./remove-tree.ts";
+import { runtimeHandler } from "./runtime-handler.ts";
 import { makeTerminationLog, readLogTail, readTerminationLog } from "./termination-message.ts";
 
 /** The cgroups of pods, as `agent/resources` has them. */
@@ -119,7 +120,6 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
   }
 
   async prepare(pod: DesiredPod, signal: AbortSignal): Promise<void> {
-    podHostname(pod.pod, this.#init.clusterDNS.domain);
     try {
       await mkdir(this.#paths.volumes(pod.uid), { recursive: true, mode: POD_FOLDER_MODE });
       await mkdir(this.#paths.logs(pod), { recursive: true, mode: LOG_FOLDER_MODE });
@@ -137,6 +137,7 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
       cgroupParent: this.#cgroups.pathOf(pod),
       hostname: pod.pod.spec.hostNetwork === true ? "" : this.#hostname(pod.pod).kernelHostname,
       dns: this.#dns(pod),
+      runtimeHandler: runtimeHandler(pod, this.#objects),
     };
   }
 
@@ -236,11 +237,11 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
     };
   }
 
-  /** Only where the runtime would not bring a fitting file itself: with an address of the pod's own, or with aliases. */
+  /** Not before the pod has an address, nor where a volume is mounted there. With the host's network a copy of the node's. */
   #hostsMount(pod: DesiredPod, container: Container, podIPs: readonly string[]): Mount | undefined {
-    const { hostNetwork, hostAliases = [] } = pod.pod.spec;
+    const { hostNetwork } = pod.pod.spec;
     const isMounted = container.volumeMounts?.some((mount) => mount.mountPath === NODE_HOSTS_PATH) === true;
-    const isWanted = hostNetwork === true ? hostAliases.length > 0 : podIPs.length > 0;
+    const isWanted = hostNetwork === true || podIPs.length > 0;
     if (isMounted || !isWanted) return undefined;
     const content =
       hostNetwork === true
@@ -275,7 +276,7 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
       this.#warn(pod, "DNSConfigForming", `cannot read ${resolvConf}: ${describeError(error)}`);
       host = { servers: [], searches: [], options: [] };
     }
-    const { dns, warnings, missingClusterDns } = podDns(pod.pod, host, clusterDNS);
+    const { dns, warnings, missingClusterDns } = podDns(pod.pod, host, clusterDNS, this.#hostIPs());
     for (const warning of warnings) this.#warn(pod, "DNSConfigForming", warning);
     // Of the node and not of each pod: ClusterFirst is what a pod gets that asks for nothing.
     if (missingClusterDns)

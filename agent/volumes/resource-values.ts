@@ -15,8 +15,8 @@ type Texts = Readonly<Record<string, string>>;
 const BOUND_BY_NODE: ReadonlySet<string> = new Set(["cpu", "memory", "ephemeral-storage"]);
 
 /**
- * What a `resourceFieldRef` says: the quantity in units of `divisor`, rounded up. A limit that is not set is what the
- * node can give.
+ * What a `resourceFieldRef` says: the quantity in units of `divisor`, rounded up. A limit that is not set is that of the
+ * pod as a whole, else what the node can give; but for another container's that is an init container, as in Kubernetes.
  * @throws PicoletError with the reason `CreateContainerConfigError`
  */
 export function resourceValue(selector: ResourceSelector, own: Container, pod: Pod, allocatable: Texts): string {
@@ -26,11 +26,18 @@ export function resourceValue(selector: ResourceSelector, own: Container, pod: P
   if ((kind !== "limits" && kind !== "requests") || (!BOUND_BY_NODE.has(name) && !isHugePages))
     throw configError(`unsupported container resource : ${selector.resource}`);
   const set = quantityIn(container.resources[kind], name);
-  const bound = kind === "limits" && (set === undefined || set.nano === 0n) && BOUND_BY_NODE.has(name);
-  const quantity = bound ? (quantityIn(allocatable, name) ?? set) : set;
+  const isInit = (pod.spec.initContainers ?? []).includes(container) && container !== own;
+  const bound = kind === "limits" && (set === undefined || set.nano === 0n) && BOUND_BY_NODE.has(name) && !isInit;
+  const quantity = bound ? (podLimit(pod, name) ?? quantityIn(allocatable, name) ?? set) : set;
   if (quantity === undefined) return "0";
   const count = name === "cpu" ? quantityMilliValue : quantityValue;
   return String(divideUp(count(quantity), count(divisorOf(selector.divisor))));
+}
+
+/** What the pod as a whole may have at most; disk is not limited so. */
+function podLimit({ spec }: Pod, name: string): Quantity | undefined {
+  const found = name === "ephemeral-storage" ? undefined : quantityIn(spec.resources?.limits, name);
+  return found === undefined || found.nano === 0n ? undefined : found;
 }
 
 function containerNamed(name: string | undefined, own: Container, pod: Pod): Container {

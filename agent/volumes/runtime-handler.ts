@@ -1,0 +1,19 @@
+import { PicoletError } from "../../protocol/errors.ts";
+import { objectKey } from "../../protocol/tunnel/messages.ts";
+import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { ClusterObjects } from "../core/cluster-objects.ts";
+
+/**
+ * The runtime's handler of the pod's RuntimeClass; "" for its default one. A pod that does not come from a cluster needs
+ * no RuntimeClass: it may name the handler itself.
+ * @throws `not_found` (retryable), worded as the kubelet does
+ */
+export function runtimeHandler({ pod, source }: DesiredPod, objects: Pick<ClusterObjects, "object">): string {
+  const name = pod.spec.runtimeClassName ?? "";
+  if (name === "") return "";
+  const runtimeClass = objects.object(objectKey("RuntimeClass", "", name));
+  if (typeof runtimeClass?.handler === "string") return runtimeClass.handler;
+  if (source !== "api") return name;
+  const message = `runtimeclass.node.k8s.io ${JSON.stringify(name)} not found`;
+  throw new PicoletError("not_found", message, { reason: "FailedCreatePodSandBox", retryable: true });
+}
