@@ -14,7 +14,7 @@ export interface PodAdmission {
    * Asked once for each pod, before anything of it starts; not for one of which a runtime has something, or that has a
    * status from before: what ran goes on after a restart.
    * @param others all pods that this node runs or is about to run and that have not ended, this one not among them.
-   * @returns `undefined` for one that is taken.
+   * @returns `undefined` for one that is taken; pods that it displaces may still be ending then.
    */
   admit(pod: DesiredPod, others: readonly DesiredPod[]): Rejection | undefined;
 }

@@ -1,0 +1,77 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { PodUid } from "../../protocol/ports.ts";
+import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import { desired, podOf } from "../../test/support/pods.ts";
+import { RecordedEvents, RecordedLog } from "../../test/support/recorders.ts";
+import type { PodEnd } from "../core/pod-admission.ts";
+import { sysctlAllowlist } from "../plan/sysctls.ts";
+import { NodeAdmission } from "./node-admission.ts";
+
+const asking = (name: string, source: "file" | "api", cpu: string): DesiredPod => {
+  const containers = [{ name: "app", image: "i", resources: { requests: { cpu } } }];
+  return { ...desired(podOf({ containers }, { name }), name), source };
+};
+
+function makeAdmission() {
+  const ends: { readonly uid: PodUid; readonly how: PodEnd; readonly ended: () => void }[] = [];
+  const events = new RecordedEvents();
+  const admission = new NodeAdmission(
+    {
+      ender: () => ({
+        end: (uid, how, signal) =>
+          new Promise((resolve) => {
+            ends.push({ uid, how, ended: resolve });
+            signal.addEventListener("abort", () => resolve());
+          }),
+      }),
+      events,
+      log: new RecordedLog(),
+      node: () => ({ name: "node", labels: {}, taints: [] }),
+      allocatable: () => ({ cpu: "1", memory: "1Gi", pods: "10" }),
+      isShuttingDown: () => false,
+      supplementalGroupsPolicy: () => false,
+    },
+    { sysctls: sysctlAllowlist([], "6.1.0"), apparmor: false },
+  );
+  return { admission, ends, events };
+}
+
+const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
+
+test("a critical pod is taken at once, and what it displaces is ended for it", async () => {
+  const { admission, ends, events } = makeAdmission();
+  const victim = asking("small", "api", "800m");
+  assert.equal(admission.admit(asking("static", "file", "500m"), [victim]), undefined);
+  await turn();
+  assert.deepEqual(
+    ends.map(({ uid, how }) => ({ uid, ...how })),
+    [
+      {
+        uid: "small",
+        reason: "Preempting",
+        message: "Preempted in order to admit critical pod",
+        disruption: {
+          reason: "TerminationByKubelet",
+          message: "Pod was preempted by Kubelet to accommodate a critical pod.",
+        },
+      },
+    ],
+  );
+  assert.deepEqual(events.lines, ["Warning Preempting: Preempted in order to admit critical pod"]);
+  await admission[Symbol.asyncDispose]();
+});
+
+test("what is being ended for somebody counts no more, and nobody is ended for it twice", async () => {
+  const { admission, ends } = makeAdmission();
+  const victim = asking("small", "api", "800m");
+  const first = asking("static", "file", "500m");
+  assert.equal(admission.admit(first, [victim]), undefined);
+  assert.equal(admission.admit(asking("second", "file", "400m"), [victim, first]), undefined);
+  await turn();
+  assert.equal(ends.length, 1);
+  assert.equal(admission.admit(asking("third", "api", "200m"), [victim, first])?.reason, undefined);
+  ends[0]?.ended();
+  await turn();
+  assert.equal(admission.admit(asking("fourth", "api", "200m"), [victim, first])?.reason, "OutOfcpu");
+});

@@ -1,0 +1,107 @@
+import { aborted } from "../../protocol/async/abort.ts";
+import type { Component } from "../../protocol/async/component.ts";
+import { describeError, isCancelled } from "../../protocol/errors.ts";
+import type { Pod } from "../../protocol/pod.ts";
+import type { Log, PodUid } from "../../protocol/ports.ts";
+import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { PodAdmission, PodEnder, Rejection } from "../core/pod-admission.ts";
+import { apiUidOf } from "../core/pod-identity.ts";
+import type { EventRecorder } from "../core/store.ts";
+import { type AdmissionView, admitPod } from "../plan/admission.ts";
+import type { NodeIdentity } from "../plan/admission-node.ts";
+import { allocatableAmounts } from "../plan/admission-resources.ts";
+import type { SysctlAllowlist } from "../plan/sysctls.ts";
+
+export interface NodeAdmissionComponents {
+  /** Who ends the pods that have to make room; asked when that is so. */
+  readonly ender: () => PodEnder;
+  readonly events: EventRecorder;
+  readonly log: Log;
+  /** As it is now, the API server's own labels and taints included. */
+  readonly node: () => NodeIdentity;
+  /** What pods may have together, as the node's status has it. */
+  readonly allocatable: () => Readonly<Record<string, string>>;
+  readonly isShuttingDown: () => boolean;
+  /** Whether the runtime of this pod tells a container's groups by `supplementalGroupsPolicy`. */
+  readonly supplementalGroupsPolicy: (pod: Pod) => boolean;
+}
+
+export interface NodeAdmissionInit {
+  readonly sysctls: SysctlAllowlist;
+  /** Whether the kernel enforces AppArmor. */
+  readonly apparmor: boolean;
+}
+
+const PREEMPTED = {
+  reason: "Preempting",
+  message: "Preempted in order to admit critical pod",
+  disruption: {
+    reason: "TerminationByKubelet",
+    message: "Pod was preempted by Kubelet to accommodate a critical pod.",
+  },
+};
+
+/** Judges pods, and has those ended that a critical one displaces. */
+export class NodeAdmission implements PodAdmission, Component {
+  readonly name = "node admission";
+  readonly #components: NodeAdmissionComponents;
+  readonly #init: NodeAdmissionInit;
+  readonly #life = new AbortController();
+  /** Ended for others, until nothing of them runs any more: they count no longer. */
+  readonly #displaced = new Map<PodUid, Promise<void>>();
+
+  constructor(components: NodeAdmissionComponents, init: NodeAdmissionInit) {
+    this.#components = components;
+    this.#init = init;
+  }
+
+  admit(desired: DesiredPod, others: readonly DesiredPod[]): Rejection | undefined {
+    const counted = others.filter(({ uid }) => uid !== desired.uid && !this.#displaced.has(uid));
+    const admission = admitPod(desired, counted, this.#view(desired));
+    if (admission.kind === "rejected") return admission.rejection;
+    for (const victim of admission.victims) this.#displace(victim, desired);
+    return undefined;
+  }
+
+  async run(signal: AbortSignal): Promise<void> {
+    await aborted(signal);
+    await this[Symbol.asyncDispose]();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#life.abort();
+    await Promise.all(this.#displaced.values());
+  }
+
+  #view({ pod }: DesiredPod): AdmissionView {
+    const { node, allocatable, isShuttingDown, supplementalGroupsPolicy } = this.#components;
+    return {
+      ...this.#init,
+      node: node(),
+      allocatable: allocatableAmounts(allocatable()),
+      isShuttingDown: isShuttingDown(),
+      supplementalGroupsPolicy: supplementalGroupsPolicy(pod),
+    };
+  }
+
+  #displace(victim: DesiredPod, preemptor: DesiredPod): void {
+    const { events, log } = this.#components;
+    const { namespace, name } = victim.pod.metadata;
+    const regarding = { kind: "Pod", namespace, name, uid: apiUidOf(victim), fieldPath: "" } as const;
+    events.record({ regarding, type: "Warning", reason: PREEMPTED.reason, message: PREEMPTED.message });
+    log.info("a pod is ended to make room for a critical one", { pod: victim.uid, for: preemptor.uid });
+    const done = this.#end(victim).finally(() => this.#displaced.delete(victim.uid));
+    this.#displaced.set(victim.uid, done);
+  }
+
+  async #end(victim: DesiredPod): Promise<void> {
+    // Not before the worker that asks has done with its own round.
+    await Promise.resolve();
+    try {
+      await this.#components.ender().end(victim.uid, PREEMPTED, this.#life.signal);
+    } catch (error) {
+      if (isCancelled(error)) return;
+      this.#components.log.error("cannot end a pod to make room", { pod: victim.uid, error: describeError(error) });
+    }
+  }
+}

@@ -1,0 +1,78 @@
+/** Whether a pod may be on a node of these labels and taints at all. Pure. */
+import type { Pod, PodSpec, Toleration } from "../../protocol/pod.ts";
+
+export interface NodeTaint {
+  readonly key: string;
+  readonly value?: string | undefined;
+  readonly effect: string;
+}
+
+export interface NodeIdentity {
+  readonly name: string;
+  readonly labels: Readonly<Record<string, string>>;
+  readonly taints: readonly NodeTaint[];
+}
+
+type Required = NonNullable<
+  NonNullable<NonNullable<PodSpec["affinity"]>["nodeAffinity"]>["requiredDuringSchedulingIgnoredDuringExecution"]
+>;
+type Term = Required["nodeSelectorTerms"][number];
+type Requirement = NonNullable<Term["matchExpressions"]>[number];
+
+/** `nodeSelector` and the required part of the node affinity. */
+export function matchesNode({ spec }: Pod, node: NodeIdentity): boolean {
+  for (const [key, value] of Object.entries(spec.nodeSelector ?? {})) {
+    if (labelOf(node.labels, key) !== value) return false;
+  }
+  const required = spec.affinity?.nodeAffinity?.requiredDuringSchedulingIgnoredDuringExecution;
+  return required === undefined || required.nodeSelectorTerms.some((term) => matchesTerm(term, node));
+}
+
+/** Terms are alternatives; one that asks for nothing matches nothing. */
+function matchesTerm({ matchExpressions = [], matchFields = [] }: Term, { labels, name }: NodeIdentity): boolean {
+  if (matchExpressions.length === 0 && matchFields.length === 0) return false;
+  return (
+    matchExpressions.every((each) => meets(each, labelOf(labels, each.key))) &&
+    matchFields.every((each) => meets(each, each.key === "metadata.name" ? name : undefined))
+  );
+}
+
+const labelOf = (labels: Readonly<Record<string, string>>, key: string): string | undefined =>
+  Object.hasOwn(labels, key) ? labels[key] : undefined;
+
+function meets({ operator, values = [] }: Requirement, value: string | undefined): boolean {
+  switch (operator) {
+    case "In":
+      return value !== undefined && values.includes(value);
+    case "NotIn":
+      return value === undefined || !values.includes(value);
+    case "Exists":
+      return value !== undefined;
+    case "DoesNotExist":
+      return value === undefined;
+    case "Gt":
+    case "Lt": {
+      const [limit = ""] = values;
+      if (value === undefined || values.length !== 1 || !isWhole(value) || !isWhole(limit)) return false;
+      return operator === "Gt" ? BigInt(value) > BigInt(limit) : BigInt(value) < BigInt(limit);
+    }
+    default:
+      return false;
+  }
+}
+
+/** As far as 64 bits go, and so that nobody has a number of a million digits made. */
+const isWhole = (text: string): boolean => /^-?\d{1,19}$/.test(text);
+
+/** Only NoExecute is a node's own business: the others were the scheduler's. */
+export function toleratesNode({ spec }: Pod, { taints }: NodeIdentity): boolean {
+  return taints
+    .filter(({ effect }) => effect === "NoExecute")
+    .every((taint) => (spec.tolerations ?? []).some((each) => tolerates(each, taint)));
+}
+
+function tolerates({ key = "", operator, value = "", effect = "" }: Toleration, taint: NodeTaint): boolean {
+  if (effect !== "" && effect !== taint.effect) return false;
+  if (key !== "" && key !== taint.key) return false;
+  return operator === "Exists" || value === (taint.value ?? "");
+}
