@@ -301,7 +301,7 @@ const REFUSALS: readonly ConformanceCase[] = [
     name: "a pull that fails carries a reason",
     run: async (bench) => {
       await assert.rejects(
-        bench.adapter.images.pull("127.0.0.1:1/no/such:image", undefined, bench.signal),
+        bench.adapter.images.pull("127.0.0.1:1/no/such:image", {}, bench.signal),
         (error) => isPicoletError(error) && error.reason !== undefined,
       );
     },

@@ -196,7 +196,26 @@ export interface ImageInfo {
 export interface ImageCredentials {
   readonly username: string;
   readonly password: string;
+  /** The one host they are for; "": whichever the runtime gets the image from. */
   readonly serverAddress: string;
+  /** With which the registry's token server gives a token: in the place of user and password. */
+  readonly identityToken?: string;
+  /** Sent to the registry as it is. */
+  readonly registryToken?: string;
+}
+
+export interface PullOptions {
+  readonly credentials?: ImageCredentials | undefined;
+  /** On whose behalf: runtimes may choose by its namespace, labels and annotations. */
+  readonly pod?: DesiredPod | undefined;
+}
+
+/** Of an image's content in the runtime's store. */
+export interface PullProgress {
+  readonly bytes: number;
+  readonly totalBytes: number;
+  /** Some of it is on its way; else the registry is being asked, or what has come is being unpacked. */
+  readonly isTransferring: boolean;
 }
 
 export interface ImageService {
@@ -204,7 +223,11 @@ export interface ImageService {
   /** `undefined` when it is not on the node. */
   status(reference: string, signal: AbortSignal): Promise<ImageInfo | undefined>;
   /** From a registry. Errors carry the Kubernetes reason (`ErrImagePull`, `InvalidImageName` …). */
-  pull(reference: string, credentials: ImageCredentials | undefined, signal: AbortSignal): Promise<ImageInfo>;
+  pull(reference: string, options: PullOptions, signal: AbortSignal): Promise<ImageInfo>;
+  /** How far a pull of `reference` is; `undefined` while that cannot be told. Missing: this runtime never tells. */
+  progress?(reference: string, signal: AbortSignal): Promise<PullProgress | undefined>;
+  /** Tells the runtime itself never to remove the image. Missing, and `unimplemented`: it knows no such thing. */
+  setPinned?(reference: string, isPinned: boolean, signal: AbortSignal): Promise<void>;
   remove(id: string, signal: AbortSignal): Promise<void>;
   /**
    * From a file on this node, with no network: an OCI or docker archive, or one `.wasm`, as far as this runtime can run it.

@@ -4,7 +4,6 @@ import type {
   Action,
   DesiredPod,
   ExecResult,
-  ImageService,
   ObservedPod,
   PodListing,
   RuntimeAdapter,
@@ -53,7 +52,7 @@ const DEFAULT_PULL_TIMEOUT_MS = 6 * 3_600_000;
  */
 export class CriAdapter implements RuntimeAdapter {
   readonly name = "cri";
-  readonly images: ImageService;
+  readonly images: CriImages;
   readonly #clients: readonly CriClient[];
   readonly #client: CriClient;
   readonly #inspector: PodInspector;

@@ -2,7 +2,16 @@ import { resolve } from "node:path";
 import { describeError, isCancelled, isPicoletError, PicoletError } from "../../protocol/errors.ts";
 import { parseImageReference } from "../../protocol/image-reference.ts";
 import { type Clock, millis } from "../../protocol/ports.ts";
-import type { ImageCredentials, ImageInfo, ImageService as ImageServiceContract } from "../contract/runtime-adapter.ts";
+import type {
+  DesiredPod,
+  ImageCredentials,
+  ImageInfo,
+  ImageService as ImageServiceContract,
+  PullOptions,
+  PullProgress,
+} from "../contract/runtime-adapter.ts";
+import { ContainerdContent } from "./containerd-content.ts";
+import { setPinnedLabel } from "./containerd-images.ts";
 import { type CriClient, failure } from "./cri-client.ts";
 import { ImageService } from "./cri-messages.ts";
 import type { MessageOf } from "./wire/protobuf.ts";
@@ -22,9 +31,11 @@ export class CriImages implements ImageServiceContract {
   readonly #client: CriClient;
   readonly #clock: Clock;
   readonly #init: CriImagesInit;
+  readonly #content: ContainerdContent;
 
   constructor(components: { readonly client: CriClient; readonly clock: Clock }, init: CriImagesInit) {
     this.#client = components.client;
+    this.#content = new ContainerdContent(components.client);
     this.#clock = components.clock;
     this.#init = init;
   }
@@ -48,8 +59,12 @@ export class CriImages implements ImageServiceContract {
     }
   }
 
-  async pull(reference: string, credentials: ImageCredentials | undefined, signal: AbortSignal): Promise<ImageInfo> {
-    const request = { image: { image: reference }, auth: authOf(credentials) };
+  async pull(reference: string, { credentials, pod }: PullOptions, signal: AbortSignal): Promise<ImageInfo> {
+    const request = {
+      image: { image: reference, annotations: annotationsOf(pod) },
+      auth: authOf(credentials),
+      sandboxConfig: pod === undefined ? undefined : sandboxOf(pod),
+    };
     try {
       const { imageRef } = await this.#client.call(ImageService.pullImage, request, signal, this.#init.pullTimeoutMs);
       const image = await this.status(imageRef, signal);
@@ -57,6 +72,22 @@ export class CriImages implements ImageServiceContract {
       return image;
     } catch (error) {
       throw pullFailure(error, reference);
+    }
+  }
+
+  async progress(reference: string, signal: AbortSignal): Promise<PullProgress | undefined> {
+    try {
+      return await this.#content.progress(reference, signal);
+    } catch (error) {
+      throw failure(error, `cannot tell how far the pull of ${reference} is`);
+    }
+  }
+
+  async setPinned(reference: string, isPinned: boolean, signal: AbortSignal): Promise<void> {
+    try {
+      await setPinnedLabel(this.#client, canonicalName(reference), isPinned, signal);
+    } catch (error) {
+      throw failure(error, `cannot ${isPinned ? "pin" : "unpin"} image ${reference}`);
     }
   }
 
@@ -112,11 +143,25 @@ const infoOf = (image: Image): ImageInfo => ({
   pinned: image.pinned,
 });
 
+const annotationsOf = (pod: DesiredPod | undefined): ReadonlyMap<string, string> =>
+  new Map(Object.entries(pod?.pod.metadata.annotations ?? {}));
+
+/** As much of the sandbox as there is before there is one: whose image it is. */
+function sandboxOf(desired: DesiredPod) {
+  const { name, namespace, labels = {} } = desired.pod.metadata;
+  return {
+    metadata: { name, namespace, uid: desired.uid, attempt: 0 },
+    labels: new Map(Object.entries(labels)),
+    annotations: annotationsOf(desired),
+  };
+}
+
 /** containerd takes the server for a URL and gives the password to no other host; one with a port alone is none. */
 function authOf(credentials: ImageCredentials | undefined) {
   if (credentials === undefined) return undefined;
-  const { username, password, serverAddress: server } = credentials;
-  return { username, password, serverAddress: server === "" || server.includes("://") ? server : `https://${server}` };
+  const { username, password, serverAddress: server, identityToken, registryToken } = credentials;
+  const serverAddress = server === "" || server.includes("://") ? server : `https://${server}`;
+  return { username, password, serverAddress, identityToken, registryToken };
 }
 
 /** What containerd's words say of a pull; CRI has no codes for it. */

@@ -6,12 +6,12 @@ import type {
   ContainerLaunch,
   DesiredPod,
   ExecResult,
-  ImageCredentials,
   ImageInfo,
   ImageService,
   ObservedContainer,
   ObservedPod,
   PodListing,
+  PullOptions,
   RuntimeAdapter,
   RuntimeStatus,
   RuntimeStream,
@@ -198,7 +198,7 @@ export class FakeAdapter implements RuntimeAdapter {
       list: (signal) => this.#call({ kind: "imageList", uid: undefined }, signal, () => [...runtime.images.values()]),
       status: (reference, signal) =>
         this.#call({ kind: "imageStatus", uid: undefined }, signal, () => runtime.findImage(reference)),
-      pull: (reference, _credentials: ImageCredentials | undefined, signal) =>
+      pull: (reference, _options: PullOptions, signal) =>
         this.#call({ kind: "imagePull", uid: undefined }, signal, () => this.#pull(reference)),
       remove: (id, signal) =>
         this.#call({ kind: "imageRemove", uid: undefined }, signal, () => {

@@ -1,6 +1,7 @@
 /** Images over CRI: a real containerd, a real registry, real archives. */
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
+import { randomBytes } from "node:crypto";
 import { copyFileSync, mkdtempSync, rmSync, truncateSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -11,10 +12,21 @@ import { buildImageArchive } from "../../scripts/image-archive.ts";
 import { Containerd, containerdMissing } from "../support/containerd.ts";
 import { criAdapter } from "../support/cri-fixture.ts";
 import { BUSYBOX_IMAGE } from "../support/image-archive.ts";
+import { LinkProxy } from "../support/link-proxy.ts";
 import { REGISTRY_PASSWORD, REGISTRY_USER, Registry, registryMissing } from "../support/registry.ts";
+import { seededRandom } from "../support/seeded-random.ts";
 
 const skip = containerdMissing() ?? registryMissing() ?? false;
 const { signal } = new AbortController();
+/** Enough for several looks at it while it comes. */
+const IMAGE_BYTES = 6_000_000;
+/** Resolves when so many bytes have come from the registry. */
+const passed = (proxy: LinkProxy, bytes: number): Promise<void> =>
+  new Promise((resolve) => {
+    proxy.onForwarded = () => {
+      if (proxy.bytes.down >= bytes) resolve();
+    };
+  });
 const failsWith = (code: string, reason: string | undefined) => (error: unknown) =>
   isPicoletError(error) && error.code === code && error.reason === reason;
 
@@ -48,7 +60,7 @@ describe("images over CRI", { skip }, () => {
     const name = registry.push(containerd, "archive.example/pushed:1", "pulled:1");
     containerd.ctr("images", "remove", "--sync", "archive.example/pushed:1");
     assert.equal(await adapter.images.status(name, signal), undefined);
-    const pulled = await adapter.images.pull(name, undefined, signal);
+    const pulled = await adapter.images.pull(name, {}, signal);
     assert.ok(pulled.tags.includes(name));
     assert.ok(pulled.digests.some((each) => each.startsWith(`${registry.address}/pulled@sha256:`)));
     assert.equal((await adapter.images.status(name, signal))?.id, pulled.id);
@@ -60,29 +72,67 @@ describe("images over CRI", { skip }, () => {
   test("a repository behind a password opens with it, and is refused without", async () => {
     registry.push(containerd, BUSYBOX_IMAGE, "locked:1");
     const name = `${registry.privateAddress}/locked:1`;
-    await assert.rejects(adapter.images.pull(name, undefined, signal), isPicoletError);
+    await assert.rejects(adapter.images.pull(name, {}, signal), isPicoletError);
     const wrong = { username: REGISTRY_USER, password: "wrong", serverAddress: registry.privateAddress };
     await assert.rejects(
-      adapter.images.pull(name, wrong, signal),
+      adapter.images.pull(name, { credentials: wrong }, signal),
       (error) => isPicoletError(error) && error.reason === "ErrImagePull" && error.retryable,
     );
     const right = { ...wrong, password: REGISTRY_PASSWORD };
-    assert.ok((await adapter.images.pull(name, right, signal)).tags.includes(name));
+    assert.ok((await adapter.images.pull(name, { credentials: right }, signal)).tags.includes(name));
+  });
+
+  test("a pull tells how far it is, goes on where it was cut, and is over when it is over", async () => {
+    const content = randomBytes(IMAGE_BYTES).toString("base64");
+    containerd.importArchive(archiveOf("archive.example/large:1", content));
+    registry.push(containerd, "archive.example/large:1", "large:1");
+    await adapter.images.remove("archive.example/large:1", signal);
+    await using proxy = await LinkProxy.start(() => Number(registry.address.split(":")[1]), seededRandom(1));
+    proxy.behave({ bytesPerSecond: 8_000_000 });
+    const name = `127.0.0.1:${proxy.port}/large:1`;
+    assert.equal(await adapter.images.progress(name, signal), undefined);
+    const half = passed(proxy, IMAGE_BYTES / 2);
+    const pulling = adapter.images.pull(name, {}, signal);
+    await Promise.race([half, pulling]);
+    proxy.behave({ silent: true });
+    const progress = await adapter.images.progress(name, signal);
+    assert.ok(progress !== undefined);
+    assert.ok(progress.isTransferring);
+    assert.ok(progress.totalBytes > IMAGE_BYTES, `${progress.totalBytes} in all`);
+    assert.ok(progress.bytes > IMAGE_BYTES / 8 && progress.bytes < progress.totalBytes, `${progress.bytes} so far`);
+    proxy.cut();
+    proxy.heal();
+    await pulling.catch(() => adapter.images.pull(name, {}, signal));
+    const { bytes, totalBytes, isTransferring } = (await adapter.images.progress(name, signal)) ?? {};
+    assert.deepEqual([bytes, isTransferring], [totalBytes, false]);
+  });
+
+  test("an image can be pinned in containerd's own store", async () => {
+    registry.push(containerd, BUSYBOX_IMAGE, "pinned:1");
+    const name = `${registry.address}/pinned:1`;
+    await adapter.images.pull(name, {}, signal);
+    const isLabelled = (): boolean =>
+      containerd.ctr("images", "list", `name==${name}`).includes("cri-containerd.pinned=pinned");
+    await adapter.images.setPinned(name, true, signal);
+    assert.ok(isLabelled());
+    await adapter.images.setPinned(name, false, signal);
+    assert.ok(!isLabelled());
+    await assert.rejects(
+      adapter.images.setPinned("archive.example/absent:1", true, signal),
+      failsWith("not_found", undefined),
+    );
   });
 
   test("what is wrong with a pull is told apart", async () => {
     await assert.rejects(
-      adapter.images.pull(`${registry.address}/no/such:image`, undefined, signal),
+      adapter.images.pull(`${registry.address}/no/such:image`, {}, signal),
       failsWith("not_found", "ErrImagePull"),
     );
     await assert.rejects(
-      adapter.images.pull("127.0.0.1:1/dead:registry", undefined, signal),
+      adapter.images.pull("127.0.0.1:1/dead:registry", {}, signal),
       failsWith("unavailable", "RegistryUnavailable"),
     );
-    await assert.rejects(
-      adapter.images.pull("Not A Name", undefined, signal),
-      failsWith("invalid", "InvalidImageName"),
-    );
+    await assert.rejects(adapter.images.pull("Not A Name", {}, signal), failsWith("invalid", "InvalidImageName"));
   });
 
   test("an archive is imported under its own name, plain and gzipped, twice with no harm", async () => {

@@ -131,7 +131,7 @@ export class Fence {
     const images: ImageService = {
       list: (signal) => call((own) => inner.images.list(own), signal),
       status: (reference, signal) => call((own) => inner.images.status(reference, own), signal),
-      pull: (reference, credentials, signal) => call((own) => inner.images.pull(reference, credentials, own), signal),
+      pull: (reference, options, signal) => call((own) => inner.images.pull(reference, options, own), signal),
       remove: (id, signal) => call((own) => inner.images.remove(id, own), signal),
       import: (path, name, signal) => call((own) => inner.images.import(path, name, own), signal),
     };

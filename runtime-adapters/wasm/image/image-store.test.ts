@@ -146,12 +146,12 @@ test("a file:// reference is taken when it is first seen, and again when the fil
   const bench = new Bench(context);
   const reference = `file://${bench.folder.at("app.wasm")}`;
   assert.equal(await bench.idOf(reference), undefined, "no file yet");
-  await assert.rejects(bench.store.pull(reference, undefined, NEVER), (error) => {
+  await assert.rejects(bench.store.pull(reference, {}, NEVER), (error) => {
     return isPicoletError(error, "not_found") && error.reason === "ErrImagePull";
   });
   bench.file("app.wasm", component);
   assert.equal(await bench.idOf(reference), ID);
-  assert.equal((await bench.store.pull(reference, undefined, NEVER)).id, ID);
+  assert.equal((await bench.store.pull(reference, {}, NEVER)).id, ID);
   assert.deepEqual((await bench.store.list(NEVER))[0]?.digests, []);
   copyFileSync(await testComponent("no-run.wat"), bench.folder.at("app.wasm"));
   utimesSync(bench.folder.at("app.wasm"), 1, 1);
@@ -172,7 +172,7 @@ test("what is no component is refused where it is named, with the reason a kubel
     const refused = (reason: string) => (error: unknown) =>
       isPicoletError(error, "invalid") && error.reason === reason && text.test(String(error.cause));
     await assert.rejects(bench.store.status(reference, NEVER), refused("ImageInspectError"));
-    await assert.rejects(bench.store.pull(reference, undefined, NEVER), refused("ErrImagePull"));
+    await assert.rejects(bench.store.pull(reference, {}, NEVER), refused("ErrImagePull"));
   }
   await assert.rejects(bench.store.import(bench.folder.at("core.wasm"), NAME, NEVER), (error) => {
     return isPicoletError(error, "invalid") && /core module/.test(String(error.cause));
@@ -309,7 +309,7 @@ test("a name that is none has the reason InvalidImageName, and a registry is not
   await assert.rejects(bench.store.status("Not A Name", NEVER), (error) => {
     return isPicoletError(error, "invalid") && error.reason === "InvalidImageName";
   });
-  await assert.rejects(bench.store.pull(NAME, undefined, NEVER), (error) => {
+  await assert.rejects(bench.store.pull(NAME, {}, NEVER), (error) => {
     return (
       isPicoletError(error, "unimplemented") && error.reason === "ErrImagePull" && /image import/.test(error.message)
     );

@@ -8,7 +8,7 @@ import { type FileHandle, mkdir, open, readdir, readFile, rm } from "node:fs/pro
 import { isPicoletError, PicoletError } from "../../../protocol/errors.ts";
 import { type ImageReference, parseImageReference } from "../../../protocol/image-reference.ts";
 import type { Clock, Log } from "../../../protocol/ports.ts";
-import type { ImageCredentials, ImageInfo, ImageService } from "../../contract/runtime-adapter.ts";
+import type { ImageInfo, ImageService, PullOptions } from "../../contract/runtime-adapter.ts";
 import { checkCancelled } from "../cancellation.ts";
 import { errnoOf, fileError, syncDirectory, TemporaryNames, writeDurably } from "../files.ts";
 import { type ComponentBlob, ComponentBlobs } from "./component-blobs.ts";
@@ -85,7 +85,7 @@ export class ImageStore implements ImageService {
     return record === undefined ? undefined : this.#info(record.sha256);
   }
 
-  async pull(reference: string, _credentials: ImageCredentials | undefined, signal: AbortSignal): Promise<ImageInfo> {
+  async pull(reference: string, _options: PullOptions, signal: AbortSignal): Promise<ImageInfo> {
     await this.#open(signal);
     const parsed = parseReference(reference);
     if (parsed.kind === "file") {
