@@ -16,8 +16,9 @@ export interface NodeIdentity {
 type Required = NonNullable<
   NonNullable<NonNullable<PodSpec["affinity"]>["nodeAffinity"]>["requiredDuringSchedulingIgnoredDuringExecution"]
 >;
-type Term = Required["nodeSelectorTerms"][number];
-type Requirement = NonNullable<Term["matchExpressions"]>[number];
+/** One of the alternatives of a node selector. */
+export type NodeSelectorTerm = Required["nodeSelectorTerms"][number];
+type Requirement = NonNullable<NodeSelectorTerm["matchExpressions"]>[number];
 
 /** `nodeSelector` and the required part of the node affinity. */
 export function matchesNode({ spec }: Pod, node: NodeIdentity): boolean {
@@ -25,11 +26,20 @@ export function matchesNode({ spec }: Pod, node: NodeIdentity): boolean {
     if (labelOf(node.labels, key) !== value) return false;
   }
   const required = spec.affinity?.nodeAffinity?.requiredDuringSchedulingIgnoredDuringExecution;
-  return required === undefined || required.nodeSelectorTerms.some((term) => matchesTerm(term, node));
+  return required === undefined || matchesNodeSelector(required.nodeSelectorTerms, node);
 }
 
+/** As a pod's affinity, or a persistent volume's, has them. */
+export const matchesNodeSelector = (
+  terms: readonly NodeSelectorTerm[],
+  node: Pick<NodeIdentity, "name" | "labels">,
+): boolean => terms.some((term) => matchesTerm(term, node));
+
 /** Terms are alternatives; one that asks for nothing matches nothing. */
-function matchesTerm({ matchExpressions = [], matchFields = [] }: Term, { labels, name }: NodeIdentity): boolean {
+function matchesTerm(
+  { matchExpressions = [], matchFields = [] }: NodeSelectorTerm,
+  { labels, name }: Pick<NodeIdentity, "name" | "labels">,
+): boolean {
   if (matchExpressions.length === 0 && matchFields.length === 0) return false;
   return (
     matchExpressions.every((each) => meets(each, labelOf(labels, each.key))) &&
