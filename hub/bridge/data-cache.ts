@@ -1,22 +1,15 @@
 /**
- * Contents of Secrets and ConfigMaps that pods of connected nodes name. All of a cluster's are followed by their metadata
+ * Contents of what pods of connected nodes name. All of a cluster's are followed by their metadata
  * alone (a few hundred bytes each, where Helm's Secrets take a megabyte); what is needed is read one by one, as a node
  * that needs it, so that the API server's Node authorizer has its say.
  */
 import { describeError, isCancelled, isPicoletError } from "../../protocol/errors.ts";
-import { type Clock, type Log, millis, type Random, seconds } from "../../protocol/ports.ts";
-import type { ObjectKey } from "../../protocol/tunnel/messages.ts";
-import {
-  CONFIG_MAPS,
-  type KubeClient,
-  type KubeObject,
-  type ObjectRef,
-  type ResourceType,
-  SECRETS,
-} from "../core/kube-client.ts";
-import { type Change, type Kept, Reflector } from "../kubernetes/reflector.ts";
+import { millis, seconds } from "../../protocol/ports.ts";
+import { type ObjectKey, objectKey } from "../../protocol/tunnel/messages.ts";
+import type { KubeClient, KubeObject, ObjectRef } from "../core/kube-client.ts";
+import { type Change, type Kept, keyOf, Reflector, type ReflectorComponents } from "../kubernetes/reflector.ts";
 import { RetryDelay } from "../kubernetes/retry-delay.ts";
-import { remoteData } from "./remote-object.ts";
+import { DATA_TYPES, type DataType } from "./remote-data.ts";
 import { PackedObject } from "./stored-objects.ts";
 
 /** The Node authorizer hears of a new pod a moment after we do, and refuses its Secrets until then. */
@@ -40,30 +33,43 @@ export interface DataCacheInit {
   readonly onChange: (key: ObjectKey) => void;
 }
 
-interface Components {
-  readonly client: KubeClient;
-  readonly clock: Clock;
-  readonly random: Random;
-  readonly log: Log;
+interface Followed extends DataType {
+  readonly reflector: Reflector<Kept>;
 }
 
+export type DataState = PackedObject | "loading" | "absent";
+
 export class DataCache {
-  readonly secrets: Reflector<Kept>;
-  readonly configMaps: Reflector<Kept>;
-  readonly #components: Components;
+  readonly reflectors: readonly Reflector<Kept>[];
+  readonly #components: ReflectorComponents;
   readonly #init: DataCacheInit;
+  readonly #followed: ReadonlyMap<string, Followed>;
   readonly #entries = new Map<ObjectKey, Entry>();
+  /** What contents name in their turn: a claim its volume. And by whom a volume is named. */
+  readonly #names = new Map<ObjectKey, ObjectKey>();
+  readonly #namers = new Map<ObjectKey, Set<ObjectKey>>();
   readonly #life = new AbortController();
 
-  constructor(components: Components, init: DataCacheInit) {
+  constructor(components: ReflectorComponents, init: DataCacheInit) {
     this.#components = components;
     this.#init = init;
-    this.secrets = this.#reflector(SECRETS);
-    this.configMaps = this.#reflector(CONFIG_MAPS);
+    const followed = DATA_TYPES.map((each) => ({ ...each, reflector: this.#reflector(each) }));
+    this.#followed = new Map(followed.map((each) => [each.type.kind, each]));
+    this.reflectors = followed.map(({ reflector }) => reflector);
   }
 
-  /** `loading`: it exists, and its content is not here yet and may come at any moment. */
-  state(key: ObjectKey): PackedObject | "loading" | "absent" {
+  /** Whether it is of a kind that is kept here. */
+  has(key: ObjectKey): boolean {
+    return this.#followed.has(kindOf(key));
+  }
+
+  /** Of `key`, then of what it names. `loading`: it exists, and its content is not here yet and may come at any moment. */
+  states(key: ObjectKey): readonly DataState[] {
+    const names = this.#names.get(key);
+    return names === undefined ? [this.state(key)] : [this.state(key), this.state(names)];
+  }
+
+  state(key: ObjectKey): DataState {
     const entry = this.#entries.get(key);
     if (entry?.packed !== undefined) return entry.packed;
     return entry?.kind === "loading" && entry.refusals < MAX_REFUSALS ? "loading" : "absent";
@@ -71,6 +77,8 @@ export class DataCache {
 
   /** Somebody connected names it: reads it unless it is here. */
   want(key: ObjectKey): void {
+    const names = this.#names.get(key);
+    if (names !== undefined) this.want(names);
     if (this.#entries.has(key) || this.#version(key) === undefined) return;
     this.#entries.set(key, { kind: "loading", packed: undefined, refusals: 0, isOutdated: false });
     this.#load(key);
@@ -78,7 +86,7 @@ export class DataCache {
 
   /** A pod that named it is gone. */
   release(key: ObjectKey): void {
-    if (!this.#init.isNamed(key)) this.#entries.delete(key);
+    if (!this.#init.isNamed(key)) this.#forget(key);
   }
 
   /** Contents here, for the measurement of memory. */
@@ -90,22 +98,22 @@ export class DataCache {
     this.#life.abort();
   }
 
-  #reflector(type: ResourceType): Reflector<Kept> {
+  #reflector({ type }: DataType): Reflector<Kept> {
     return new Reflector<Kept>(this.#components, {
       type,
       selection: { metadataOnly: true },
       trim: ({ metadata }) => ({ resourceVersion: metadata.resourceVersion ?? "" }),
-      onChange: (change) => this.#changed(type, change),
+      onChange: (change) => this.#changed(type.kind, change),
     });
   }
 
-  #changed(type: ResourceType, { key: path, after }: Change<Kept>): void {
-    const key: ObjectKey = `${type.kind}/${path}`;
+  #changed(kind: string, { key: path, after }: Change<Kept>): void {
+    const key: ObjectKey = path.includes("/") ? `${kind}/${path}` : objectKey(kind, "", path);
     const entry = this.#entries.get(key);
     if (after === undefined) {
-      if (this.#entries.delete(key)) this.#init.onChange(key);
+      if (this.#forget(key)) this.#tell(key);
     } else if (entry === undefined) {
-      if (this.#init.readerOf(key) !== undefined) this.want(key);
+      if (this.#readerOf(key) !== undefined) this.want(key);
     } else if (entry.kind === "loading") {
       entry.isOutdated = true;
     } else if (entry.resourceVersion !== after.resourceVersion) {
@@ -122,13 +130,14 @@ export class DataCache {
   async #loadUntilDone(key: ObjectKey): Promise<void> {
     const { clock, random, log } = this.#components;
     const delay = new RetryDelay(random, { first: FIRST_RETRY, most: MOST_RETRY });
-    const { type, ref } = partsOf(key);
+    const type = this.#followed.get(kindOf(key))?.type;
     const { signal } = this.#life;
+    if (type === undefined) return;
     for (let entry = this.#loading(key); entry !== undefined; entry = this.#loading(key)) {
-      const reader = this.#init.readerOf(key);
+      const reader = this.#readerOf(key);
       if (reader === undefined) break;
       try {
-        this.#took(key, await reader.get(type, ref, signal));
+        this.#took(key, await reader.get(type, refOf(key), signal));
         return;
       } catch (error) {
         if (isCancelled(error)) throw error;
@@ -137,23 +146,25 @@ export class DataCache {
           log.warn("cannot read what pods name", { object: key, error: describeError(error) });
         if (isPicoletError(error, "permission_denied")) {
           entry.refusals += 1;
-          if (entry.refusals === MAX_REFUSALS) this.#init.onChange(key);
+          if (entry.refusals === MAX_REFUSALS) this.#tell(key);
         }
         await clock.sleep(delay.next(), signal);
       }
     }
     // Gone, or nobody there who needs it: the next that names it begins anew.
-    if (this.#loading(key) !== undefined && this.#entries.delete(key)) this.#init.onChange(key);
+    if (this.#loading(key) !== undefined && this.#forget(key)) this.#tell(key);
   }
 
   #took(key: ObjectKey, object: KubeObject): void {
     const entry = this.#loading(key);
-    if (entry === undefined) return;
-    const { kind } = partsOf(key).type;
-    const packed = new PackedObject(key, remoteData({ ...object, kind }));
+    const followed = this.#followed.get(kindOf(key));
+    if (entry === undefined || followed === undefined) return;
+    const whole = { ...object, kind: followed.type.kind };
+    const packed = new PackedObject(key, followed.remote(whole));
     const resourceVersion = object.metadata.resourceVersion ?? "";
     this.#entries.set(key, { kind: "loaded", packed, resourceVersion });
-    this.#init.onChange(key);
+    this.#link(key, followed.names(whole));
+    this.#tell(key);
     if (entry.isOutdated && this.#version(key) !== resourceVersion) this.#reload(key, packed);
   }
 
@@ -169,15 +180,55 @@ export class DataCache {
   }
 
   #version(key: ObjectKey): string | undefined {
-    const { type, path } = partsOf(key);
-    const reflector = type === SECRETS ? this.secrets : this.configMaps;
-    return reflector.store.get(path)?.resourceVersion;
+    const { namespace, name } = refOf(key);
+    return this.#followed.get(kindOf(key))?.reflector.store.get(keyOf(namespace, name))?.resourceVersion;
+  }
+
+  #readerOf(key: ObjectKey): KubeClient | undefined {
+    const own = this.#init.readerOf(key);
+    if (own !== undefined) return own;
+    for (const namer of this.#namers.get(key) ?? []) {
+      const reader = this.#init.readerOf(namer);
+      if (reader !== undefined) return reader;
+    }
+    return undefined;
+  }
+
+  #tell(key: ObjectKey): void {
+    this.#init.onChange(key);
+    for (const namer of this.#namers.get(key) ?? []) this.#init.onChange(namer);
+  }
+
+  /** @returns whether it was here */
+  #forget(key: ObjectKey): boolean {
+    this.#link(key, undefined);
+    return this.#entries.delete(key);
+  }
+
+  #link(key: ObjectKey, names: ObjectKey | undefined): void {
+    const before = this.#names.get(key);
+    if (before === names) return;
+    if (before !== undefined) {
+      const namers = this.#namers.get(before);
+      this.#names.delete(key);
+      namers?.delete(key);
+      if (namers?.size === 0) {
+        this.#namers.delete(before);
+        this.#entries.delete(before);
+      }
+    }
+    if (names === undefined) return;
+    this.#names.set(key, names);
+    const namers = this.#namers.get(names);
+    if (namers === undefined) this.#namers.set(names, new Set([key]));
+    else namers.add(key);
+    this.want(names);
   }
 }
 
-function partsOf(key: ObjectKey): { readonly type: ResourceType; readonly ref: ObjectRef; readonly path: string } {
-  const [kind = "", namespace = "", name = ""] = key.split("/");
-  return { type: kind === "Secret" ? SECRETS : CONFIG_MAPS, ref: { namespace, name }, path: `${namespace}/${name}` };
-}
+const kindOf = (key: ObjectKey): string => key.slice(0, key.indexOf("/"));
 
-export const isDataKey = (key: ObjectKey): boolean => key.startsWith("Secret/") || key.startsWith("ConfigMap/");
+function refOf(key: ObjectKey): ObjectRef {
+  const [, namespace = "", name = ""] = key.split("/");
+  return { namespace, name };
+}

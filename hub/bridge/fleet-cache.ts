@@ -3,11 +3,12 @@ import { describeError, isCancelled, isPicoletError } from "../../protocol/error
 import { type Clock, type Log, millis, type Random, seconds } from "../../protocol/ports.ts";
 import type { ObjectHash, ObjectKey, RemoteObject } from "../../protocol/tunnel/messages.ts";
 import { type KubeClient, type KubeObject, NODES, PODS } from "../core/kube-client.ts";
-import { type Change, Reflector } from "../kubernetes/reflector.ts";
+import { type Change, type Kept, Reflector } from "../kubernetes/reflector.ts";
 import { RetryDelay } from "../kubernetes/retry-delay.ts";
-import { DataCache, isDataKey } from "./data-cache.ts";
+import { DataCache } from "./data-cache.ts";
 import { DesiredNode } from "./desired-node.ts";
 import { Freshness } from "./freshness.ts";
+import { ServiceCache } from "./service-cache.ts";
 import {
   nodeOf,
   type StoredNode,
@@ -39,6 +40,8 @@ interface Components {
   readonly log: Log;
 }
 
+type Followed = Pick<Reflector<Kept>, "name" | "synced" | "problem" | "run">;
+
 interface Connected {
   readonly desired: DesiredNode;
   /** Pods that are kept back until they are fit to be sent; by path, `namespace/name`. */
@@ -54,6 +57,7 @@ export class FleetCache {
   readonly nodes: Reflector<StoredNode>;
   readonly pods: Reflector<StoredPod>;
   readonly data: DataCache;
+  readonly services: ServiceCache;
   readonly #components: Components;
   readonly #init: FleetCacheInit;
   readonly #freshness: Freshness;
@@ -80,6 +84,7 @@ export class FleetCache {
       indexes: {
         node: ({ node }) => [node],
         reference: (pod) => (pod.kind === "whole" ? pod.references : []),
+        services: (pod) => (pod.kind === "whole" && pod.hasServiceLinks ? [pod.namespace] : []),
       },
       onChange: (change) => this.#podChanged(change),
     });
@@ -91,6 +96,17 @@ export class FleetCache {
         for (const path of this.pods.store.keysBy("reference", key)) this.#touch(this.pods.store.get(path)?.node);
       },
     });
+    this.services = new ServiceCache(components, {
+      onChange: (namespace) => {
+        for (const path of this.pods.store.keysBy("services", namespace)) this.#touch(this.pods.store.get(path)?.node);
+      },
+      onApiServiceChange: () => this.#touchAll(),
+    });
+  }
+
+  /** What is followed; nothing is certain before all of it has been listed. */
+  get reflectors(): readonly Followed[] {
+    return [this.nodes, this.pods, ...this.data.reflectors, this.services.services];
   }
 
   #isFresh(node: string): void {
@@ -101,20 +117,18 @@ export class FleetCache {
   }
 
   get isSynced(): boolean {
-    const { secrets, configMaps } = this.data;
-    return [this.nodes, this.pods, secrets, configMaps].every(({ synced }) => synced.current);
+    return this.reflectors.every(({ synced }) => synced.current);
   }
 
   /** Nodes first: what they say decides what is kept of pods. Until `signal` aborts. */
   async run(signal: AbortSignal): Promise<void> {
-    const reflectors: Promise<void>[] = [this.nodes.run(signal)];
+    const running: Promise<void>[] = [this.nodes.run(signal)];
     for await (const synced of this.nodes.synced.changes(signal)) if (synced) break;
-    reflectors.push(this.pods.run(signal), this.data.secrets.run(signal), this.data.configMaps.run(signal));
-    for (const { synced } of [this.pods, this.data.secrets, this.data.configMaps]) {
-      for await (const done of synced.changes(signal)) if (done) break;
-    }
-    for (const node of this.#connected.keys()) this.#touch(node);
-    await Promise.all(reflectors);
+    const others = this.reflectors.filter((each) => each !== this.nodes);
+    for (const each of others) running.push(each.run(signal));
+    for (const { synced } of others) for await (const done of synced.changes(signal)) if (done) break;
+    this.#touchAll();
+    await Promise.all(running);
   }
 
   [Symbol.dispose](): void {
@@ -185,7 +199,8 @@ export class FleetCache {
   /** What `key` is for this node, which is nothing unless it is to have it. */
   object(node: string, key: ObjectKey): RemoteObject | undefined {
     if (!this.#connected.get(node)?.desired.watch.current.hashes.has(key)) return undefined;
-    if (isDataKey(key)) {
+    if (key.startsWith("Service/")) return this.services.object(key)?.remote();
+    if (this.data.has(key)) {
       const found = this.data.state(key);
       return typeof found === "string" ? undefined : found.remote();
     }
@@ -230,6 +245,10 @@ export class FleetCache {
     this.#touch(node);
   }
 
+  #touchAll(): void {
+    for (const node of this.#connected.keys()) this.#touch(node);
+  }
+
   /** Several changes in one turn are one change of the set. */
   #touch(node: string | undefined): void {
     const connected = node === undefined ? undefined : this.#connected.get(node);
@@ -244,12 +263,14 @@ export class FleetCache {
   #recompute(node: string, connected: Connected): void {
     const sent = connected.desired.watch.current.hashes;
     const hashes = new Map<ObjectKey, ObjectHash>();
+    const namespaces = new Set<string>();
     let isLoading = false;
     const own = this.node(node)?.packed;
     if (own !== undefined) hashes.set(own.key, own.hash);
     for (const [path, pod] of this.podsOf(node)) {
+      if (pod.hasServiceLinks) namespaces.add(pod.namespace);
       if (pod.mirrorOf !== undefined || pod.isOver) continue;
-      const found = pod.references.map((key) => this.data.state(key));
+      const found = pod.references.flatMap((key) => this.data.states(key));
       const isWaiting = found.includes("loading") || connected.held.has(path);
       // Before the first whole set a pod that is not there would be one to be removed.
       isLoading ||= isWaiting;
@@ -258,6 +279,7 @@ export class FleetCache {
       hashes.set(pod.packed.key, pod.packed.hash);
       for (const each of found) if (typeof each !== "string") hashes.set(each.key, each.hash);
     }
+    this.services.addTo(hashes, namespaces);
     const wasSynced = connected.desired.watch.current.synced;
     const isWhole = this.isSynced && !connected.isPromoting && !connected.isStale && !isLoading;
     connected.desired.update(hashes, wasSynced || isWhole);

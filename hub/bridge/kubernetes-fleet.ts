@@ -137,8 +137,7 @@ export class KubernetesFleet implements FleetBackend, Component {
   }
 
   async #watchProblems(signal: AbortSignal): Promise<void> {
-    const { nodes, pods, data } = this.#cache;
-    const reflectors = [nodes, pods, data.secrets, data.configMaps];
+    const { reflectors } = this.#cache;
     const judge = (): void => {
       const behind = reflectors.find(({ synced }) => !synced.current);
       const text = behind === undefined ? "" : `the ${behind.name} has not listed yet${reason(behind.problem.current)}`;

@@ -40,7 +40,7 @@ test("references are found wherever a pod may name a Secret or a ConfigMap", () 
     ],
   };
   const names = (kind: string, list: readonly string[]): string[] => list.map((name) => `${kind}/ns/${name}`);
-  assert.deepEqual(podReferences("ns", spec), [
+  assert.deepEqual(podReferences(pod(spec)), [
     ...names("ConfigMap", ["env-c", "from-c", "pro-c", "vol-c"]),
     ...names("Secret", ["env-s", "eph-s", "from-s", "init-s", "pro-s", "pull", "vol-s"]),
   ]);

@@ -61,13 +61,6 @@ const metadataOf = (metadata: KubeMetadata): Fields =>
     ownerReferences: metadata.ownerReferences,
   });
 
-/** Content alone: a Secret that is deleted and made anew with the same content is nothing new for a node. */
-export function remoteData(object: KubeObject): Fields {
-  const { name, namespace } = object.metadata;
-  const { kind, data, binaryData, type } = object;
-  return defined({ apiVersion: "v1", kind, metadata: { name, namespace }, type, data, binaryData });
-}
-
 /** Labels, annotations and spec, without what the hub itself writes there and what changes with the node's health. */
 export function remoteNode(node: KubeObject): Fields {
   const { name, uid, labels, annotations = {}, creationTimestamp } = node.metadata;

@@ -40,6 +40,11 @@ export class PackedObject {
     return JSON.parse(this.#json) as Fields;
   }
 
+  /** The same content, which takes no hash to see. */
+  isEqual(other: PackedObject | undefined): boolean {
+    return other !== undefined && this.#json === other.#json;
+  }
+
   remote(): RemoteObject {
     return { key: this.key, hash: this.hash, object: this.object };
   }
@@ -59,7 +64,10 @@ export interface WholePod extends Kept {
   readonly packed: PackedObject;
   /** JSON of the status as the node wrote it. */
   readonly status: string;
+  readonly namespace: string;
   readonly references: readonly ObjectKey[];
+  /** Its containers are told of the services of its namespace. */
+  readonly hasServiceLinks: boolean;
   /** The static pod's UID, of a mirror pod. */
   readonly mirrorOf: string | undefined;
   readonly isDeleted: boolean;
@@ -85,9 +93,9 @@ export function stubOf({ metadata }: KubeObject, node: string): PodStub {
 }
 
 export function wholePod(pod: KubeObject): WholePod {
-  const { metadata, spec } = pod;
+  const { metadata } = pod;
   const namespace = metadata.namespace ?? "";
-  const references = podReferences(namespace, spec);
+  const references = podReferences(pod);
   const mirrorOf = mirroredUid(metadata);
   const isDeleted = metadata.deletionTimestamp !== undefined;
   const isTerminal = TERMINAL.has(fieldsAt(pod, "status").phase);
@@ -98,7 +106,9 @@ export function wholePod(pod: KubeObject): WholePod {
     node: nodeOf(pod),
     packed: new PackedObject(objectKey("Pod", namespace, metadata.name), remotePod(pod)),
     status: JSON.stringify(ownStatus(pod.status)),
+    namespace,
     references: references.length === 0 ? NONE : references,
+    hasServiceLinks: fieldsAt(pod, "spec").enableServiceLinks !== false,
     mirrorOf,
     isDeleted,
     isOver: isDeleted && isTerminal && metadata.deletionGracePeriodSeconds === 0,

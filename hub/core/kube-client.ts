@@ -51,6 +51,35 @@ export const CONFIG_MAPS: ResourceType = {
   namespaced: true,
 };
 
+export const PERSISTENT_VOLUME_CLAIMS: ResourceType = {
+  group: "",
+  version: "v1",
+  plural: "persistentvolumeclaims",
+  kind: "PersistentVolumeClaim",
+  namespaced: true,
+};
+export const PERSISTENT_VOLUMES: ResourceType = {
+  group: "",
+  version: "v1",
+  plural: "persistentvolumes",
+  kind: "PersistentVolume",
+  namespaced: false,
+};
+export const SERVICES: ResourceType = {
+  group: "",
+  version: "v1",
+  plural: "services",
+  kind: "Service",
+  namespaced: true,
+};
+export const RUNTIME_CLASSES: ResourceType = {
+  group: "node.k8s.io",
+  version: "v1",
+  plural: "runtimeclasses",
+  kind: "RuntimeClass",
+  namespaced: false,
+};
+
 export interface ObjectRef {
   /** "" for what has no namespace. */
   readonly namespace: string;

@@ -31,6 +31,13 @@ export interface Change<T> {
   readonly after: T | undefined;
 }
 
+export interface ReflectorComponents {
+  readonly client: KubeClient;
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly log: Log;
+}
+
 export interface ReflectorInit<T extends Kept> {
   readonly type: ResourceType;
   readonly selection?: Pick<ListOptions, "namespace" | "labelSelector" | "fieldSelector" | "metadataOnly">;
@@ -69,10 +76,7 @@ export class Reflector<T extends Kept> implements Component {
   /** Watches in a row in which nothing came. */
   #silences = 0;
 
-  constructor(
-    components: { readonly client: KubeClient; readonly clock: Clock; readonly random: Random; readonly log: Log },
-    init: ReflectorInit<T>,
-  ) {
+  constructor(components: ReflectorComponents, init: ReflectorInit<T>) {
     this.name = `reflector of ${init.type.plural}`;
     this.store = new IndexedStore(init.indexes);
     this.#client = components.client;

@@ -5,7 +5,18 @@ import { EVENTS } from "../../hub/bridge/event-writer.ts";
 import { LEASES } from "../../hub/bridge/node-lease.ts";
 import { conditionsOf, fieldsAt } from "../../hub/bridge/remote-object.ts";
 import type { NodeBackend } from "../../hub/core/fleet.ts";
-import { CONFIG_MAPS, type KubeObject, NODES, PODS, SECRETS } from "../../hub/core/kube-client.ts";
+import {
+  CONFIG_MAPS,
+  type KubeObject,
+  NODES,
+  PERSISTENT_VOLUME_CLAIMS,
+  PERSISTENT_VOLUMES,
+  PODS,
+  RUNTIME_CLASSES,
+  SECRETS,
+  SERVICES,
+} from "../../hub/core/kube-client.ts";
+import { SERVICE_ACCOUNTS as ACCOUNTS, NAMESPACES } from "../../hub/embedded/controllers/resource-types.ts";
 import { sha256 } from "../../hub/tunnel/sha256.ts";
 import { WatchSource } from "../../protocol/async/watch.ts";
 import { isPicoletError } from "../../protocol/errors.ts";
@@ -22,6 +33,8 @@ import {
   untilDesired,
 } from "../support/bridged-cluster.ts";
 import { CallLog } from "../support/recording-kube-client.ts";
+
+const API_SERVICE = "Service/default/kubernetes";
 
 let cluster: BridgedCluster;
 let replica: Replica;
@@ -149,7 +162,10 @@ test("a node has its pods and what they name, and nothing else", async () => {
   });
   await cluster.createPod("elsewhere", "board-1");
   const keys = await untilDesired(backend, (found) => found.has("Pod/default/web"));
-  assert.deepEqual(keys, ["ConfigMap/default/named", "Node//board-2", "Pod/default/web", "Secret/default/named"]);
+  assert.deepEqual(
+    keys.filter((key) => key !== API_SERVICE),
+    ["ConfigMap/default/named", "Node//board-2", "Pod/default/web", "Secret/default/named"],
+  );
   assert.ok(!equalBytes(empty, backend.desired.current.digest));
   assert.deepEqual(backend.object("Secret/default/named")?.object.data, data);
   assert.equal(backend.object("Secret/default/other"), undefined);
@@ -182,6 +198,139 @@ test("a Secret that comes after the pod that names it is sent then", async () =>
   await cluster.client.delete(SECRETS, metadata, {}, signal);
   await untilDesired(backend, (keys) => !keys.has("Secret/default/late"));
 });
+
+test("a node has the claims that its pods name, the volumes they are bound to, and the runtime classes", async () => {
+  await using backend = await joined("board-16");
+  const name = "data-16";
+  const claimRef = { namespace: "default", name };
+  await cluster.create(RUNTIME_CLASSES, {
+    apiVersion: "node.k8s.io/v1",
+    kind: "RuntimeClass",
+    metadata: { name },
+    handler: "crun",
+  });
+  const volumeClaimTemplate = { spec: claimSpec("none") };
+  await cluster.createPod("store", "board-16", {
+    runtimeClassName: name,
+    volumes: [
+      { name: "v", persistentVolumeClaim: { claimName: name } },
+      { name: "own", ephemeral: { volumeClaimTemplate } },
+    ],
+  });
+  await untilDesired(backend, (keys) => keys.has(`RuntimeClass//${name}`));
+  assert.equal(backend.object(`RuntimeClass//${name}`)?.object.handler, "crun");
+  await cluster.create(PERSISTENT_VOLUME_CLAIMS, claimNamed(name, "manual-16"));
+  const key = `PersistentVolumeClaim/default/${name}`;
+  await untilDesired(backend, (keys) => keys.has(key));
+  assert.equal(backend.desired.current.hashes.has(`PersistentVolume//${name}`), false);
+  const uid = backend.object(key)?.object.metadata as { uid: string };
+  const volume = {
+    apiVersion: "v1",
+    kind: "PersistentVolume",
+    metadata: { name, annotations: { "pv.beta.kubernetes.io/gid": "1234", other: "x" } },
+    spec: { ...volumeSpec("manual-16"), claimRef: { ...claimRef, uid: uid.uid } },
+  };
+  await cluster.create(PERSISTENT_VOLUMES, volume);
+  await bind(name);
+  await untilDesired(backend, (keys) => keys.has(`PersistentVolume//${name}`));
+  const sent = backend.object(`PersistentVolume//${name}`)?.object ?? {};
+  assert.deepEqual(fieldsAt(sent, "metadata").annotations, { "pv.beta.kubernetes.io/gid": "1234" });
+  assert.deepEqual(fieldsAt(fieldsAt(sent, "spec"), "hostPath").path, "/srv/data");
+  assert.equal(fieldsAt(fieldsAt(sent, "spec"), "claimRef").resourceVersion, undefined);
+  assert.equal(fieldsAt(backend.object(key)?.object, "status").phase, "Bound");
+  // The claim of a generic ephemeral volume, which a cluster makes itself.
+  const own = "PersistentVolumeClaim/default/store-own";
+  if (!backend.desired.current.hashes.has(own)) {
+    await cluster.create(PERSISTENT_VOLUME_CLAIMS, claimNamed("store-own", "none")).catch(unlessThere);
+  }
+  await untilDesired(backend, (keys) => keys.has(own));
+
+  await using other = await cluster.replica();
+  await using again = other.fleet.connect("board-16");
+  await untilDesired(again, () => true);
+  assert.deepEqual(again.desired.current.digest, backend.desired.current.digest);
+
+  await cluster.client.delete(PODS, { namespace: "default", name: "store" }, { gracePeriodSeconds: 0 }, signal);
+  await untilDesired(backend, (keys) => [...keys].every((each) => each.startsWith("Node/") || each === API_SERVICE));
+});
+
+test("a node has the services of its pods' namespaces that have an address, and of no others", async () => {
+  await using backend = await joined("board-17");
+  const namespaces = ["links-17", "none-17"];
+  for (const name of namespaces) {
+    await cluster.create(NAMESPACES, { apiVersion: "v1", kind: "Namespace", metadata: { name } });
+    await cluster.create(SERVICES, serviceNamed(name, "web", { ports: [{ name: "http", port: 80 }] }));
+    await cluster.create(SERVICES, serviceNamed(name, "headless", { clusterIP: "None" }));
+    await cluster.until(ACCOUNTS, name, "default", (found) => found !== undefined);
+  }
+  for (const namespace of namespaces) {
+    const metadata = { namespace, name: "app" };
+    const spec = {
+      nodeName: "board-17",
+      containers: [{ name: "main", image: "registry.example/app:1" }],
+      automountServiceAccountToken: false,
+      enableServiceLinks: namespace === "links-17",
+    };
+    await cluster.create(PODS, { apiVersion: "v1", kind: "Pod", metadata, spec });
+  }
+  const isService = (key: string): boolean => key.startsWith("Service/") && key !== API_SERVICE;
+  const keys = await untilDesired(backend, (found) =>
+    ["Pod/links-17/app", "Pod/none-17/app"].every((p) => found.has(p)),
+  );
+  assert.deepEqual(keys.filter(isService), ["Service/links-17/web"]);
+  const sent = fieldsAt(backend.object("Service/links-17/web")?.object, "spec");
+  assert.deepEqual(sent.ports, [{ name: "http", protocol: "TCP", port: 80 }]);
+  assert.match(String(sent.clusterIP), /^[0-9a-f.:]+$/);
+  await cluster.create(SERVICES, serviceNamed("links-17", "later", { ports: [{ port: 81 }] }));
+  await untilDesired(backend, (found) => found.has("Service/links-17/later"));
+  await cluster.client.delete(SERVICES, { namespace: "links-17", name: "web" }, {}, signal);
+  await untilDesired(backend, (found) => !found.has("Service/links-17/web"));
+  // What of a service does not concern its address is nothing new for a node.
+  const { revision } = backend.desired.current;
+  const label = { metadata: { labels: { a: "b" } } };
+  await cluster.client.patch(SERVICES, { namespace: "links-17", name: "later" }, "merge", label, {}, signal);
+  await cluster.create(SERVICES, serviceNamed("links-17", "last", { ports: [{ port: 82 }] }));
+  await untilDesired(backend, (found) => found.has("Service/links-17/last"));
+  assert.equal(backend.desired.current.revision, revision + 1);
+});
+
+const claimSpec = (storageClassName: string): Record<string, unknown> => ({
+  storageClassName,
+  accessModes: ["ReadWriteOnce"],
+  resources: { requests: { storage: "1Mi" } },
+});
+const claimNamed = (name: string, storageClassName: string): KubeObject => ({
+  apiVersion: "v1",
+  kind: "PersistentVolumeClaim",
+  metadata: { namespace: "default", name },
+  spec: claimSpec(storageClassName),
+});
+const volumeSpec = (storageClassName: string): Record<string, unknown> => ({
+  storageClassName,
+  accessModes: ["ReadWriteOnce"],
+  capacity: { storage: "1Mi" },
+  hostPath: { path: "/srv/data" },
+});
+const serviceNamed = (namespace: string, name: string, spec: object): KubeObject => ({
+  apiVersion: "v1",
+  kind: "Service",
+  metadata: { namespace, name },
+  spec: { selector: { app: name }, ...spec },
+});
+
+function unlessThere(error: unknown): void {
+  if (!isPicoletError(error, "already_exists")) throw error;
+}
+
+/** As the controller of volumes does, where nobody else is it. */
+async function bind(name: string): Promise<void> {
+  const ref = { namespace: "default", name };
+  await cluster.client
+    .patch(PERSISTENT_VOLUME_CLAIMS, ref, "merge", { spec: { volumeName: name } }, {}, signal)
+    .catch(() => undefined);
+  const status = { phase: "Bound", accessModes: ["ReadWriteOnce"], capacity: { storage: "1Mi" } };
+  await cluster.client.patch(PERSISTENT_VOLUME_CLAIMS, ref, "merge", { status }, { subresource: "status" }, signal);
+}
 
 test("a pod is safe from eviction by the time its node has it, unless it asks for eviction", async () => {
   await using backend = await joined("board-4");
@@ -522,13 +671,21 @@ test("the hub itself changes nothing but tolerations; all else is written as the
     "get pods",
     "list configmaps",
     "list nodes",
+    "list persistentvolumeclaims",
+    "list persistentvolumes",
     "list pods",
+    "list runtimeclasses",
     "list secrets",
+    "list services",
     "patch pods",
     "watch configmaps",
     "watch nodes",
+    "watch persistentvolumeclaims",
+    "watch persistentvolumes",
     "watch pods",
+    "watch runtimeclasses",
     "watch secrets",
+    "watch services",
   ]);
   for (const { user, resource, name, verb } of calls.all) {
     if (user === "") continue;

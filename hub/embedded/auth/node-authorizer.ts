@@ -79,6 +79,8 @@ export class NodeAuthorizer implements Authorizer {
       case "configmaps":
       case "persistentvolumeclaims":
         return this.#named(attributes, node);
+      case "persistentvolumes":
+        return this.#volume(attributes, node);
       case "serviceaccounts":
         return this.#account(attributes, node);
       default:
@@ -109,6 +111,17 @@ export class NodeAuthorizer implements Authorizer {
     const wanted = name === "" ? selectedName(fieldSelector) : name;
     if (wanted === undefined) return refuse("No Object name found");
     const isNamed = this.#podsOf(node, namespace).some((pod) => referencesOf(pod, plural).has(wanted));
+    return isNamed ? ALLOWED : refuse(`no relationship found between node '${node}' and this object`);
+  }
+
+  /** One that a claim is bound to which a pod of the node names. */
+  #volume({ verb, name, subresource }: ResourceAttributes, node: string): Decision {
+    if (verb !== "get" || subresource !== "") return refuse("can only get individual resources of this type");
+    const volume = name === "" ? undefined : this.#lookup.get("persistentvolumes", "", name);
+    const claim = asFields(specOf(volume).claimRef);
+    const isNamed = this.#podsOf(node, String(claim.namespace ?? "")).some((pod) =>
+      referencesOf(pod, "persistentvolumeclaims").has(String(claim.name)),
+    );
     return isNamed ? ALLOWED : refuse(`no relationship found between node '${node}' and this object`);
   }
 
@@ -157,7 +170,7 @@ interface Fields {
 
 const asFields = (value: unknown): Fields => (typeof value === "object" && value !== null ? (value as Fields) : {});
 const asList = (value: unknown): readonly Fields[] => (Array.isArray(value) ? value.map(asFields) : []);
-const specOf = (pod: ApiObject): Fields => asFields(pod.spec);
+const specOf = (object: ApiObject | undefined): Fields => asFields(object?.spec);
 
 export const nodeNameOf = (pod: ApiObject): string => String(specOf(pod).nodeName ?? "");
 
@@ -172,8 +185,10 @@ function referencesOf(pod: ApiObject, plural: string): ReadonlySet<string> {
   const spec = specOf(pod);
   const isSecrets = plural === "secrets";
   for (const volume of asList(spec.volumes)) {
-    if (plural === "persistentvolumeclaims") note(asFields(volume.persistentVolumeClaim).claimName);
-    else noteVolume(volume, isSecrets, note);
+    if (plural === "persistentvolumeclaims") {
+      note(asFields(volume.persistentVolumeClaim).claimName);
+      if (volume.ephemeral !== undefined) note(`${pod.metadata.name}-${String(volume.name)}`);
+    } else noteVolume(volume, isSecrets, note);
   }
   if (plural === "persistentvolumeclaims") return names;
   if (isSecrets) for (const each of asList(spec.imagePullSecrets)) note(each.name);
@@ -193,5 +208,7 @@ function noteVolume(volume: Fields, isSecrets: boolean, note: (value: unknown) =
   const field = isSecrets ? "secret" : "configMap";
   note(asFields(volume[field])[isSecrets ? "secretName" : "name"]);
   for (const source of asList(asFields(volume.projected).sources)) note(asFields(source[field]).name);
-  if (isSecrets) note(asFields(asFields(volume.csi).nodePublishSecretRef).name);
+  if (!isSecrets) return;
+  note(asFields(asFields(volume.csi).nodePublishSecretRef).name);
+  for (const kind of ["flexVolume", "iscsi", "cephfs", "rbd"]) note(asFields(asFields(volume[kind]).secretRef).name);
 }

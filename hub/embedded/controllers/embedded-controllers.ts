@@ -1,6 +1,14 @@
 import type { Component } from "../../../protocol/async/component.ts";
 import type { Watch } from "../../../protocol/async/watch.ts";
-import { CONFIG_MAPS, NODES, PODS, type ResourceType, SECRETS } from "../../core/kube-client.ts";
+import {
+  CONFIG_MAPS,
+  NODES,
+  PERSISTENT_VOLUME_CLAIMS,
+  PERSISTENT_VOLUMES,
+  PODS,
+  type ResourceType,
+  SECRETS,
+} from "../../core/kube-client.ts";
 import type { ResourceDefinition } from "../resource-definition.ts";
 import { InitialObjects } from "./bootstrap/initial-objects.ts";
 import { CertificateController } from "./certificates/certificate-controller.ts";
@@ -22,8 +30,6 @@ import {
   DAEMON_SETS,
   LEASES,
   NAMESPACES,
-  PERSISTENT_VOLUME_CLAIMS,
-  PERSISTENT_VOLUMES,
   POD_DISRUPTION_BUDGETS,
   SERVICE_ACCOUNTS,
 } from "./resource-types.ts";

@@ -11,8 +11,6 @@ const type = (group: string, plural: string, kind: string, namespaced: boolean):
 
 export const NAMESPACES = type("", "namespaces", "Namespace", false);
 export const SERVICE_ACCOUNTS = type("", "serviceaccounts", "ServiceAccount", true);
-export const PERSISTENT_VOLUMES = type("", "persistentvolumes", "PersistentVolume", false);
-export const PERSISTENT_VOLUME_CLAIMS = type("", "persistentvolumeclaims", "PersistentVolumeClaim", true);
 export const DAEMON_SETS = type("apps", "daemonsets", "DaemonSet", true);
 export const CONTROLLER_REVISIONS = type("apps", "controllerrevisions", "ControllerRevision", true);
 export const LEASES = type("coordination.k8s.io", "leases", "Lease", true);
@@ -30,7 +28,6 @@ export const SUBJECT_ACCESS_REVIEWS = type(
   false,
 );
 export const PRIORITY_CLASSES = type("scheduling.k8s.io", "priorityclasses", "PriorityClass", false);
-export const RUNTIME_CLASSES = type("node.k8s.io", "runtimeclasses", "RuntimeClass", false);
 export const CLUSTER_ROLES = type("rbac.authorization.k8s.io", "clusterroles", "ClusterRole", false);
 export const CLUSTER_ROLE_BINDINGS = type(
   "rbac.authorization.k8s.io",

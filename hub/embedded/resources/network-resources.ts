@@ -1,8 +1,9 @@
-/** Services and endpoints: stored and listed; no address is given to a service and nothing is proxied. */
+/** Services and endpoints. Addresses are given out; nothing is proxied. */
 import { type FieldError, notSupportedValue, requiredValue } from "../field-errors.ts";
 import type { ApiObject, ResourceDefinition } from "../resource-definition.ts";
 import { ageColumn, column, field, labelsText, NONE, nameColumn, orNone, wideColumn } from "./columns.ts";
 import { listAt, mappingAt, section, setDefault, textAt } from "./object-fields.ts";
+import { addressErrors, assignAddress } from "./service-address.ts";
 
 const TYPES = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
 
@@ -74,15 +75,26 @@ export const serviceResource: ResourceDefinition = {
       const spec = section(service, "spec");
       setDefault(spec, "type", "ClusterIP");
       setDefault(spec, "sessionAffinity", "None");
+      if (spec.type !== "ExternalName") {
+        setDefault(spec, "internalTrafficPolicy", "Cluster");
+        setDefault(spec, "ipFamilies", ["IPv4"]);
+        setDefault(spec, "ipFamilyPolicy", "SingleStack");
+      }
       for (const port of listAt(spec, "ports")) {
         setDefault(port as Record<string, unknown>, "protocol", "TCP");
         setDefault(port as Record<string, unknown>, "targetPort", (port as Record<string, unknown>).port);
       }
     },
-    prepareForCreate(service) {
+    prepareForCreate(service, context) {
       service.status = { loadBalancer: {} };
+      assignAddress(service, context);
+    },
+    prepareForUpdate(service, old, context) {
+      service.status = old.status;
+      assignAddress(service, context, old);
     },
     validate: validateService,
+    validateUpdate: (service, old) => addressErrors(service, old),
   },
 };
 

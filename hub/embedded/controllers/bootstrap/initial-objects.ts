@@ -2,16 +2,10 @@ import { aborted } from "../../../../protocol/async/abort.ts";
 import type { Component } from "../../../../protocol/async/component.ts";
 import { describeError, isCancelled, isPicoletError } from "../../../../protocol/errors.ts";
 import { millis, seconds } from "../../../../protocol/ports.ts";
-import type { KubeClient, KubeObject, ResourceType } from "../../../core/kube-client.ts";
+import { type KubeClient, type KubeObject, type ResourceType, RUNTIME_CLASSES } from "../../../core/kube-client.ts";
 import { RetryDelay } from "../../../kubernetes/retry-delay.ts";
 import type { ControllerPorts } from "../ports.ts";
-import {
-  CLUSTER_ROLE_BINDINGS,
-  CLUSTER_ROLES,
-  NAMESPACES,
-  PRIORITY_CLASSES,
-  RUNTIME_CLASSES,
-} from "../resource-types.ts";
+import { CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, NAMESPACES, PRIORITY_CLASSES } from "../resource-types.ts";
 import { AUTO_UPDATE, BOOTSTRAP_ROLES } from "./bootstrap-roles.ts";
 
 const TYPES: readonly ResourceType[] = [

@@ -1,0 +1,97 @@
+/** What nodes are sent besides pods and themselves: which resources that are, and how much of each. Pure, as `remote-object.ts`. */
+import { type ObjectKey, objectKey } from "../../protocol/tunnel/messages.ts";
+import {
+  CONFIG_MAPS,
+  type KubeObject,
+  PERSISTENT_VOLUME_CLAIMS,
+  PERSISTENT_VOLUMES,
+  type ResourceType,
+  RUNTIME_CLASSES,
+  SECRETS,
+} from "../core/kube-client.ts";
+import { defined, type Fields, fieldsAt } from "./remote-object.ts";
+
+export interface DataType {
+  readonly type: ResourceType;
+  /** What of the object a node is sent. */
+  readonly remote: (object: KubeObject) => Fields;
+  /** What the object names in its turn, whoever needs the one needs the other. */
+  readonly names: (object: KubeObject) => ObjectKey | undefined;
+}
+
+const nothing = (): undefined => undefined;
+
+/** Everything that pods name. */
+export const DATA_TYPES: readonly DataType[] = [
+  { type: SECRETS, remote: keyedData, names: nothing },
+  { type: CONFIG_MAPS, remote: keyedData, names: nothing },
+  { type: PERSISTENT_VOLUME_CLAIMS, remote: claim, names: volumeOf },
+  { type: PERSISTENT_VOLUMES, remote: volume, names: nothing },
+  { type: RUNTIME_CLASSES, remote: runtimeClass, names: nothing },
+];
+
+/** Content alone: a Secret that is deleted and made anew with the same content is nothing new for a node. */
+function keyedData(object: KubeObject): Fields {
+  const { name, namespace } = object.metadata;
+  const { kind, data, binaryData, type } = object;
+  return defined({ apiVersion: "v1", kind, metadata: { name, namespace }, type, data, binaryData });
+}
+
+/** A pod waits for its claim to be bound, refuses one that is being deleted, or that was made for another pod. */
+function claim({ metadata, spec, status }: KubeObject): Fields {
+  const { name, namespace, uid, deletionTimestamp, ownerReferences } = metadata;
+  return {
+    apiVersion: "v1",
+    kind: "PersistentVolumeClaim",
+    metadata: defined({ name, namespace, uid, deletionTimestamp, ownerReferences }),
+    spec: spec ?? {},
+    status: defined({ phase: fieldsAt({ status }, "status").phase }),
+  };
+}
+
+/** The Node authorizer shows a volume to the nodes of the pods whose claim is bound to it. */
+function volumeOf(object: KubeObject): ObjectKey | undefined {
+  const { volumeName } = fieldsAt(object, "spec");
+  const isBound = fieldsAt(object, "status").phase === "Bound";
+  return isBound && typeof volumeName === "string" && volumeName !== ""
+    ? objectKey("PersistentVolume", "", volumeName)
+    : undefined;
+}
+
+/** Those that say how a volume is mounted; the others are bookkeeping of controllers. */
+const VOLUME_ANNOTATIONS: readonly string[] = ["pv.beta.kubernetes.io/gid", "volume.beta.kubernetes.io/mount-options"];
+
+function volume({ metadata, spec }: KubeObject): Fields {
+  const { name, uid, annotations = {} } = metadata;
+  const told = Object.entries(annotations).filter(([key]) => VOLUME_ANNOTATIONS.includes(key));
+  const { claimRef, ...others } = fieldsAt({ spec }, "spec");
+  // The version that the claim had when it was bound is of no use to anybody.
+  const { resourceVersion: _, ...claimed } = fieldsAt({ claimRef }, "claimRef");
+  return {
+    apiVersion: "v1",
+    kind: "PersistentVolume",
+    metadata: defined({ name, uid, annotations: told.length === 0 ? undefined : Object.fromEntries(told) }),
+    spec: claimRef === undefined ? others : { ...others, claimRef: claimed },
+  };
+}
+
+function runtimeClass({ metadata: { name }, handler }: KubeObject): Fields {
+  return { apiVersion: "node.k8s.io/v1", kind: "RuntimeClass", metadata: { name }, handler };
+}
+
+/** What a container's environment tells of a service; undefined: nothing, it has no address of its own. */
+export function remoteService({ metadata, spec }: KubeObject): Fields | undefined {
+  const { name, namespace } = metadata;
+  const { type, clusterIP, clusterIPs, ports } = fieldsAt({ spec }, "spec");
+  if (typeof clusterIP !== "string" || clusterIP === "" || clusterIP === "None") return undefined;
+  const told = (Array.isArray(ports) ? ports : []).map((port: unknown) => {
+    const { name: portName, protocol, port: number } = fieldsAt({ port }, "port");
+    return defined({ name: portName, protocol, port: number });
+  });
+  return {
+    apiVersion: "v1",
+    kind: "Service",
+    metadata: { name, namespace },
+    spec: defined({ type, clusterIP, clusterIPs, ports: told }),
+  };
+}

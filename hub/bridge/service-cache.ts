@@ -1,0 +1,67 @@
+/** The cluster's services, as far as the environment of containers tells of them: one watch for all nodes. */
+import { type ObjectHash, type ObjectKey, objectKey } from "../../protocol/tunnel/messages.ts";
+import { type KubeObject, SERVICES } from "../core/kube-client.ts";
+import { type Kept, Reflector, type ReflectorComponents } from "../kubernetes/reflector.ts";
+import { remoteService } from "./remote-data.ts";
+import { PackedObject } from "./stored-objects.ts";
+
+/**
+ * Of one node. Each takes some 300 bytes on the node's disk and makes seven variables in every container of its
+ * namespace: with a thousand, processes do not start any more. Of more, those first by namespace and name are sent.
+ */
+export const MAX_SERVICES = 256;
+
+/** Told of to all pods, also to those that want no service links. */
+const API_NAMESPACE = "default";
+const API_SERVICE = `${API_NAMESPACE}/kubernetes`;
+
+interface StoredService extends Kept {
+  readonly namespace: string;
+  readonly packed: PackedObject;
+}
+
+export interface ServiceCacheInit {
+  /** A service of this namespace can be had, is another, or is gone. */
+  readonly onChange: (namespace: string) => void;
+  /** As `onChange`, of the one that concerns everybody. */
+  readonly onApiServiceChange: () => void;
+}
+
+export class ServiceCache {
+  readonly services: Reflector<StoredService>;
+
+  constructor(components: ReflectorComponents, { onChange, onApiServiceChange }: ServiceCacheInit) {
+    this.services = new Reflector<StoredService>(components, {
+      type: SERVICES,
+      trim: storedService,
+      indexes: { namespace: ({ namespace }) => [namespace] },
+      onChange: ({ key, before, after }) => {
+        if (before?.packed.isEqual(after?.packed) === true) return;
+        if (key === API_SERVICE) onApiServiceChange();
+        onChange((after ?? before)?.namespace ?? "");
+      },
+    });
+  }
+
+  object(key: ObjectKey): PackedObject | undefined {
+    return this.services.store.get(key.slice("Service/".length))?.packed;
+  }
+
+  /** What a node is sent whose pods are in these namespaces. */
+  addTo(hashes: Map<ObjectKey, ObjectHash>, namespaces: ReadonlySet<string>): void {
+    const { store } = this.services;
+    const paths = [...namespaces].sort().flatMap((each) => [...store.keysBy("namespace", each)].sort());
+    const chosen = new Set([API_SERVICE, ...paths]);
+    for (const path of [...chosen].slice(0, MAX_SERVICES)) {
+      const packed = store.get(path)?.packed;
+      if (packed !== undefined) hashes.set(packed.key, packed.hash);
+    }
+  }
+}
+
+function storedService(service: KubeObject): StoredService | undefined {
+  const { name, namespace = "", resourceVersion = "" } = service.metadata;
+  const remote = remoteService(service);
+  if (remote === undefined) return undefined;
+  return { resourceVersion, namespace, packed: new PackedObject(objectKey("Service", namespace, name), remote) };
+}
