@@ -24,6 +24,7 @@ import { type LoggedContainer, LogRotation } from "../logs/log-rotation.ts";
 import { PodLogs } from "../logs/pod-logs.ts";
 import { type Machine, type NodeCapacity, nodeCapacity, readMachine } from "../node/machine.ts";
 import { NodeConditions } from "../node/node-conditions.ts";
+import type { ShutdownState } from "../node/node-shutdown.ts";
 import { Pleg } from "../observe/pleg.ts";
 import { type CrashBackoffLimits, DEFAULT_CRASH_BACKOFF } from "../plan/crash-backoff.ts";
 import { detectCgroups } from "../resources/cgroup-hierarchies.ts";
@@ -327,7 +328,8 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
   const { adapters } = router;
   const pleg = new Pleg({ adapters, clock, random, log });
   const runtimes = new RuntimeReports({ adapters, relists: pleg.health, clock, log });
-  const conditions = new NodeConditions({ health: runtimes.health, events, clock, log }, { nodeName });
+  const shutdown = new WatchSource<ShutdownState>({ kind: "running" });
+  const conditions = new NodeConditions({ health: runtimes.health, shutdown, events, clock, log }, { nodeName });
   const statuses = new StatusManager({ outbox, log });
   const { cgroups, environment } = makeSurroundings(ports, init, node, store, link);
   const workers = makeWorkers(ports, configuration, node, { store, router, environment, pleg, statuses, runtimes });

@@ -4,6 +4,7 @@ import { WatchSource } from "../../protocol/async/watch.ts";
 import { RecordedEvents, RecordedLog } from "../../test/support/recorders.ts";
 import { VirtualClock } from "../../test/support/virtual-clock.ts";
 import { NodeConditions, type RuntimeHealth, readyCondition } from "./node-conditions.ts";
+import type { ShutdownState } from "./node-shutdown.ts";
 
 const NOW = new Date("2026-01-01T00:00:00.999Z");
 const up = (name: string): RuntimeHealth => ({ name, healthy: true, reason: "", message: "" });
@@ -53,7 +54,8 @@ test("each transition is one event and one line, and the condition follows", asy
   const events = new RecordedEvents();
   const log = new RecordedLog();
   const clock = new VirtualClock();
-  const node = new NodeConditions({ health, events, clock, log }, { nodeName: "board" });
+  const shutdown = new WatchSource<ShutdownState>({ kind: "running" });
+  const node = new NodeConditions({ health, shutdown, events, clock, log }, { nodeName: "board" });
   const stop = new AbortController();
   const done = node.run(stop.signal);
   await clock.settle();
@@ -81,4 +83,31 @@ test("each transition is one event and one line, and the condition follows", asy
     ["node is not ready", "node is ready", "node is not ready"],
   );
   assert.equal(node.conditions.current[0]?.message, "RuntimeNotReady: cri: no socket");
+});
+
+test("a node that is shutting down is not ready, until the shutdown is cancelled", async () => {
+  const health = new WatchSource<readonly RuntimeHealth[]>([up("cri")]);
+  const shutdown = new WatchSource<ShutdownState>({ kind: "running" });
+  const events = new RecordedEvents();
+  const clock = new VirtualClock();
+  const node = new NodeConditions({ health, shutdown, events, clock, log: new RecordedLog() }, { nodeName: "board" });
+  const stop = new AbortController();
+  const done = node.run(stop.signal);
+  for (const kind of ["ending", "ended", "running"] as const) {
+    shutdown.set({ kind });
+    await clock.settle();
+    const [ready] = node.conditions.current;
+    assert.equal(ready?.message, kind === "running" ? "kubelet is posting ready status" : "node is shutting down");
+    assert.equal(ready?.reason, kind === "running" ? "KubeletReady" : "KubeletNotReady");
+  }
+  health.set([down("cri")]);
+  shutdown.set({ kind: "ending" });
+  await clock.settle();
+  assert.equal(node.conditions.current[0]?.message, "[RuntimeNotReady: cri: no socket, node is shutting down]");
+  stop.abort();
+  await done;
+  assert.deepEqual(events.lines.slice(1, 3), [
+    "Normal NodeNotReady: Node board status is now: NodeNotReady: node is shutting down",
+    "Normal NodeReady: Node board status is now: NodeReady",
+  ]);
 });

@@ -2,6 +2,7 @@ import type { Component } from "../../protocol/async/component.ts";
 import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
 import type { Clock, Log } from "../../protocol/ports.ts";
 import type { EventRecorder, ObjectReference } from "../core/store.ts";
+import type { ShutdownState } from "./node-shutdown.ts";
 
 /** How one runtime is, as whoever relists it sees it. */
 export interface RuntimeHealth {
@@ -24,6 +25,7 @@ export interface NodeCondition {
 }
 
 const NOT_CHECKED = "container runtime status check may not have completed yet";
+const SHUTTING_DOWN = "node is shutting down";
 const PLEG_REASON = "PLEGNotHealthy";
 const RUNTIME_REASON = "RuntimeNotReady";
 
@@ -32,8 +34,10 @@ export function readyCondition(
   health: readonly RuntimeHealth[],
   previous: NodeCondition | undefined,
   now: Date,
+  isShuttingDown = false,
 ): NodeCondition {
-  const problems = health.length === 0 ? [NOT_CHECKED] : health.filter((each) => !each.healthy).map(problemOf);
+  const ill = health.length === 0 ? [NOT_CHECKED] : health.filter((each) => !each.healthy).map(problemOf);
+  const problems = isShuttingDown ? [...ill, SHUTTING_DOWN] : ill;
   const [first = "", ...more] = problems;
   const status = problems.length === 0 ? "True" : "False";
   return {
@@ -53,10 +57,11 @@ function problemOf({ name, reason, message }: RuntimeHealth): string {
   return `container runtime is down: ${name}: ${message}`;
 }
 
-/** Follows the runtimes' health; says each change once, in the log and as an event of the node. */
+/** Follows the runtimes' health and the node's shutdown; says each change once, in the log and as an event of the node. */
 export class NodeConditions implements Component {
   readonly name = "node conditions";
   readonly #health: Watch<readonly RuntimeHealth[]>;
+  readonly #shutdown: Watch<ShutdownState>;
   readonly #events: EventRecorder;
   readonly #clock: Clock;
   readonly #log: Log;
@@ -66,6 +71,7 @@ export class NodeConditions implements Component {
   constructor(
     components: {
       readonly health: Watch<readonly RuntimeHealth[]>;
+      readonly shutdown: Watch<ShutdownState>;
       readonly events: EventRecorder;
       readonly clock: Clock;
       readonly log: Log;
@@ -73,6 +79,7 @@ export class NodeConditions implements Component {
     init: { readonly nodeName: string },
   ) {
     this.#health = components.health;
+    this.#shutdown = components.shutdown;
     this.#events = components.events;
     this.#clock = components.clock;
     this.#log = components.log;
@@ -87,16 +94,20 @@ export class NodeConditions implements Component {
 
   async run(signal: AbortSignal): Promise<void> {
     this.#event("Starting", "Starting picolet.");
-    for await (const health of this.#health.changes(signal)) this.#update(health);
+    const follow = async (changes: AsyncIterable<unknown>): Promise<void> => {
+      for await (const _ of changes) this.#update();
+    };
+    await Promise.all([follow(this.#health.changes(signal)), follow(this.#shutdown.changes(signal))]);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     // Nothing is held.
   }
 
-  #update(health: readonly RuntimeHealth[]): void {
+  #update(): void {
     const [previous] = this.#conditions.current;
-    const next = readyCondition(health, previous, this.#clock.wall());
+    const isShuttingDown = this.#shutdown.current.kind !== "running";
+    const next = readyCondition(this.#health.current, previous, this.#clock.wall(), isShuttingDown);
     if (previous?.status === next.status && previous.message === next.message) return;
     this.#conditions.set([next]);
     if (next.status === "True") {

@@ -1,0 +1,153 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { isPicoletError } from "../../protocol/errors.ts";
+import { millis, seconds } from "../../protocol/ports.ts";
+import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import { desired, podOf } from "../../test/support/pods.ts";
+import { RecordedEvents, RecordedLog } from "../../test/support/recorders.ts";
+import { VirtualClock } from "../../test/support/virtual-clock.ts";
+import type { PodEnd } from "../core/pod-admission.ts";
+import type { ShutdownPeriod } from "../plan/shutdown-groups.ts";
+import { NodeShutdown } from "./node-shutdown.ts";
+
+const PERIODS: readonly ShutdownPeriod[] = [
+  { priority: 0, period: seconds(20) },
+  { priority: 2_000_000_000, period: seconds(10) },
+];
+
+/** Pods take as long to end as they are given here; `undefined`: for ever. */
+class Board {
+  readonly clock = new VirtualClock();
+  readonly events = new RecordedEvents();
+  readonly log = new RecordedLog();
+  readonly told: string[] = [];
+  readonly hows: PodEnd[] = [];
+  revived = 0;
+  readonly shutdown: NodeShutdown;
+
+  constructor(pods: readonly (readonly [pod: DesiredPod, lasts: number | undefined])[], periods = PERIODS) {
+    const lasts = new Map(pods.map(([{ uid }, each]) => [uid, each]));
+    this.shutdown = new NodeShutdown(
+      {
+        ender: () => ({
+          end: async (uid, how, signal) => {
+            this.told.push(`${this.#now()} ${uid} has ${(how.gracePeriod ?? -1000) / 1000}`);
+            this.hows.push(how);
+            const took = lasts.get(uid);
+            await this.clock.sleep(millis(took === undefined ? 1e9 : took * 1000), signal);
+            this.told.push(`${this.#now()} ${uid} ended`);
+          },
+        }),
+        pods: () => pods.map(([pod]) => pod),
+        revive: () => {
+          this.revived += 1;
+        },
+        events: this.events,
+        clock: this.clock,
+        log: this.log,
+      },
+      { nodeName: "node", periods },
+    );
+  }
+
+  begin(): Promise<void> {
+    return this.shutdown.begin("test").then(() => {
+      this.told.push(`${this.#now()} done`);
+    });
+  }
+
+  #now(): number {
+    return this.clock.monotonic() / 1000;
+  }
+}
+
+const pod = (name: string, priority?: number, grace = 30): DesiredPod =>
+  desired(podOf({ priority, terminationGracePeriodSeconds: grace }, { name }), name);
+
+test("pods end in the order of their priority, each with what is shorter: its own time or its group's", async () => {
+  const board = new Board([
+    [pod("critical", 2_000_000_001), 4],
+    [pod("slow"), 15],
+    [pod("quick", undefined, 5), 1],
+  ]);
+  const begun = board.begin();
+  await board.clock.advance(seconds(60));
+  await begun;
+  assert.deepEqual(board.told, [
+    "0 slow has 20",
+    "0 quick has 5",
+    "1 quick ended",
+    "15 slow ended",
+    "15 critical has 10",
+    "19 critical ended",
+    "19 done",
+  ]);
+  assert.deepEqual(board.hows[0], {
+    reason: "Terminated",
+    message: "Pod was terminated in response to imminent node shutdown.",
+    gracePeriod: seconds(20),
+    disruption: {
+      reason: "TerminationByKubelet",
+      message: "Pod was terminated in response to imminent node shutdown.",
+    },
+  });
+  assert.deepEqual(board.events.lines, ["Normal NodeShutdown: Shutdown manager detected shutdown event"]);
+  assert.equal(board.shutdown.state.current.kind, "ended");
+});
+
+test("one that does not end holds up neither the next group nor the end", async () => {
+  const board = new Board([
+    [pod("deaf"), undefined],
+    [pod("critical", 2_000_000_001), undefined],
+  ]);
+  const begun = board.begin();
+  await board.clock.advance(seconds(60));
+  await begun;
+  assert.deepEqual(board.told, ["0 deaf has 20", "20 critical has 10", "30 done"]);
+  await board.shutdown[Symbol.asyncDispose]();
+});
+
+test("asked twice it waits for the same end", async () => {
+  const board = new Board([[pod("slow"), 10]]);
+  const both = Promise.all([board.begin(), board.begin()]);
+  await board.clock.advance(seconds(60));
+  await both;
+  assert.deepEqual(board.told, ["0 slow has 20", "10 slow ended", "10 done", "10 done"]);
+});
+
+test("a shutdown that is cancelled goes no further; the node comes back, and can go down again", async () => {
+  const board = new Board([
+    [pod("slow"), 10],
+    [pod("critical", 2_000_000_001), 1],
+  ]);
+  const begun = board.begin();
+  await board.clock.advance(seconds(2));
+  assert.equal(board.shutdown.isShuttingDown, true);
+  await Promise.all([board.shutdown.cancel(), begun]);
+  assert.equal(board.shutdown.isShuttingDown, false);
+  assert.equal(board.revived, 1);
+  await board.clock.advance(seconds(60));
+  assert.deepEqual(board.told, ["0 slow has 20", "2 done", "10 slow ended"]);
+  assert.deepEqual(board.events.lines, [
+    "Normal NodeShutdown: Shutdown manager detected shutdown event",
+    "Normal NodeShutdown: Shutdown manager detected shutdown cancellation",
+  ]);
+  const again = board.begin();
+  await board.clock.advance(seconds(60));
+  await again;
+  assert.equal(board.told.at(-1), "73 done");
+});
+
+test("a cancellation of nothing is nothing", async () => {
+  const board = new Board([]);
+  await board.shutdown.cancel();
+  assert.equal(board.revived, 0);
+  assert.deepEqual(board.events.lines, []);
+});
+
+test("without a time for it there is no graceful shutdown", async () => {
+  const board = new Board([[pod("web"), 1]], []);
+  await assert.rejects(board.begin(), (error) => isPicoletError(error, "conflict"));
+  assert.equal(board.shutdown.isShuttingDown, false);
+  assert.deepEqual(board.told, []);
+});

@@ -1,0 +1,173 @@
+import { aborted, joinSignals } from "../../protocol/async/abort.ts";
+import type { Component } from "../../protocol/async/component.ts";
+import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
+import { describeError, isCancelled, PicoletError } from "../../protocol/errors.ts";
+import { type Clock, type Log, type Millis, millis } from "../../protocol/ports.ts";
+import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { NodeShutdownControl } from "../core/node-shutdown-control.ts";
+import type { PodEnder } from "../core/pod-admission.ts";
+import type { EventRecorder } from "../core/store.ts";
+import { type ShutdownGroup, type ShutdownPeriod, shutdownGroups } from "../plan/shutdown-groups.ts";
+
+export type ShutdownState =
+  | { readonly kind: "running" }
+  /** Pods are being ended; nothing new comes. */
+  | { readonly kind: "ending" }
+  /** All that was to be ended has been, or its time was over. */
+  | { readonly kind: "ended" };
+
+export type ShutdownEvent = { readonly kind: "begun" } | { readonly kind: "done" } | { readonly kind: "cancelled" };
+
+/** An event that means nothing in a state leaves it as it is. */
+export function transition(state: ShutdownState, event: ShutdownEvent): ShutdownState {
+  switch (event.kind) {
+    case "begun":
+      return state.kind === "running" ? { kind: "ending" } : state;
+    case "done":
+      return state.kind === "ending" ? { kind: "ended" } : state;
+    case "cancelled":
+      return state.kind === "running" ? state : { kind: "running" };
+  }
+}
+
+const REASON = "Terminated";
+/** Of the pods' status and of its condition DisruptionTarget. */
+export const SHUTDOWN_MESSAGE = "Pod was terminated in response to imminent node shutdown.";
+
+export interface NodeShutdownComponents {
+  readonly ender: () => PodEnder;
+  /** Those that are wanted on this node. */
+  readonly pods: () => readonly DesiredPod[];
+  /** Static pods that a shutdown has ended run again: it was cancelled. */
+  readonly revive: () => void;
+  readonly events: EventRecorder;
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+export interface NodeShutdownInit {
+  readonly nodeName: string;
+  /** Empty: `begin` refuses. */
+  readonly periods: readonly ShutdownPeriod[];
+}
+
+/** Ends the node's pods in the order of their priority, each group within its time, and lets nothing new start. */
+export class NodeShutdown implements NodeShutdownControl, Component {
+  readonly name = "node shutdown";
+  readonly #components: NodeShutdownComponents;
+  readonly #init: NodeShutdownInit;
+  readonly #state = new WatchSource<ShutdownState>({ kind: "running" });
+  readonly #life = joinSignals();
+  #current: { readonly abort: () => void; readonly done: Promise<void> } | undefined;
+
+  constructor(components: NodeShutdownComponents, init: NodeShutdownInit) {
+    this.#components = components;
+    this.#init = init;
+  }
+
+  get state(): Watch<ShutdownState> {
+    return this.#state;
+  }
+
+  get isShuttingDown(): boolean {
+    return this.#state.current.kind !== "running";
+  }
+
+  /**
+   * @param why who says so, for the log
+   * @throws `conflict` when no time is configured for it
+   */
+  async begin(why: string): Promise<void> {
+    const { periods, nodeName } = this.#init;
+    if (periods.length === 0) {
+      const message = `cannot shut down ${nodeName} gracefully: shutdownGracePeriod is 0`;
+      throw new PicoletError("conflict", message);
+    }
+    if (this.#happened({ kind: "begun" })) {
+      this.#components.log.info("the node is shutting down: its pods are being ended", { why });
+      this.#event("Shutdown manager detected shutdown event");
+      const stop = joinSignals(this.#life.signal);
+      const done = this.#endAll(stop.signal).finally(() => stop[Symbol.dispose]());
+      this.#current = { abort: () => stop.abort(), done };
+    }
+    await this.#current?.done;
+  }
+
+  async cancel(): Promise<void> {
+    const current = this.#current;
+    if (!this.#happened({ kind: "cancelled" })) return;
+    this.#components.log.info("the shutdown was cancelled: the node is back");
+    this.#event("Shutdown manager detected shutdown cancellation");
+    this.#current = undefined;
+    current?.abort();
+    await current?.done;
+    if (!this.isShuttingDown) this.#components.revive();
+  }
+
+  async run(signal: AbortSignal): Promise<void> {
+    await aborted(signal);
+    await this[Symbol.asyncDispose]();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#life.abort();
+    await this.#current?.done;
+  }
+
+  #happened(event: ShutdownEvent): boolean {
+    const before = this.#state.current;
+    const next = transition(before, event);
+    if (next === before) return false;
+    this.#state.set(next);
+    return true;
+  }
+
+  async #endAll(signal: AbortSignal): Promise<void> {
+    const { log, pods } = this.#components;
+    for (const group of shutdownGroups(this.#init.periods, pods())) {
+      if (signal.aborted) return;
+      await this.#endGroup(group, signal);
+    }
+    if (signal.aborted) return;
+    log.info("the pods have been ended for the shutdown");
+    this.#happened({ kind: "done" });
+  }
+
+  /** Until all of its pods have ended, or its time is over: what still runs then has been told to end, too. */
+  async #endGroup({ pods, period, priority }: ShutdownGroup, signal: AbortSignal): Promise<void> {
+    const { clock, log } = this.#components;
+    const ends = Promise.all(pods.map((pod) => this.#end(pod, period, this.#life.signal)));
+    using waiting = joinSignals(signal);
+    const timeIsOver = clock.sleep(period, waiting.signal).then(
+      () => true,
+      () => false,
+    );
+    const isLate = await Promise.race([ends.then(() => false), timeIsOver]);
+    waiting.abort();
+    if (isLate) log.warn("the time of a group of pods is over", { priority, seconds: period / 1000 });
+  }
+
+  async #end({ uid, pod }: DesiredPod, period: Millis, signal: AbortSignal): Promise<void> {
+    const gracePeriod = millis(Math.min(period, pod.spec.terminationGracePeriodSeconds * 1000));
+    const disruption = { reason: "TerminationByKubelet", message: SHUTDOWN_MESSAGE };
+    try {
+      const how = { reason: REASON, message: SHUTDOWN_MESSAGE, gracePeriod, disruption };
+      await this.#components.ender().end(uid, how, signal);
+    } catch (error) {
+      if (isCancelled(error)) return;
+      this.#components.log.error("cannot end a pod for the shutdown", { pod: uid, error: describeError(error) });
+    }
+  }
+
+  #event(message: string): void {
+    const { nodeName: name } = this.#init;
+    const regarding = { kind: "Node", namespace: "", name, uid: name, fieldPath: "" } as const;
+    this.#components.events.record({ regarding, type: "Normal", reason: "NodeShutdown", message });
+  }
+}
+
+/** Whether that is the status of a pod that a shutdown has ended. */
+export const endedByShutdown = (status: {
+  readonly reason?: string | undefined;
+  readonly message?: string | undefined;
+}): boolean => status.reason === REASON && status.message === SHUTDOWN_MESSAGE;
