@@ -15,6 +15,10 @@ export interface ImageRecipe {
   readonly entrypoint?: readonly string[];
   readonly command?: readonly string[];
   readonly environment?: readonly string[];
+  /** Those of `files` that run as their owner, root, whoever starts them. */
+  readonly setuid?: readonly string[];
+  /** As whom its programs run unless a pod says otherwise: `1234`. */
+  readonly user?: string;
 }
 
 const BUILD = "dist/images";
@@ -33,7 +37,7 @@ export function buildImageArchive(recipe: ImageRecipe, build = BUILD): string {
     const target = join(root, path);
     mkdirSync(dirname(target), { recursive: true });
     copyFileSync(source, target);
-    chmodSync(target, 0o755);
+    chmodSync(target, recipe.setuid?.includes(path) ? 0o4755 : 0o755);
   }
   for (const [path, target] of Object.entries(recipe.links ?? {})) {
     const link = join(root, path);
@@ -46,7 +50,7 @@ export function buildImageArchive(recipe: ImageRecipe, build = BUILD): string {
   const config = JSON.stringify({
     architecture: ARCHITECTURE[arch()] ?? arch(),
     os: "linux",
-    config: { Entrypoint: recipe.entrypoint, Cmd: recipe.command, Env: recipe.environment },
+    config: { Entrypoint: recipe.entrypoint, Cmd: recipe.command, Env: recipe.environment, User: recipe.user },
     rootfs: { type: "layers", diff_ids: [`sha256:${diffId}`] },
     history: [{ created: "1970-01-01T00:00:00Z", created_by: "picolet" }],
   });

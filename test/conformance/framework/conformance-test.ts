@@ -1,0 +1,31 @@
+import type { TestContext } from "./test-context.ts";
+
+/** Generous for a pod or two on a loaded board; tests that wait on purpose say their own. */
+const DEFAULT_LIMIT_SECONDS = 90;
+
+export interface ConformanceTest {
+  /** As Kubernetes names the behaviour: area first, then what should be. */
+  readonly name: string;
+  /** A test that takes longer has failed. */
+  readonly limitSeconds: number;
+  /** Runs while no other test does: it changes the node, or needs all of it. */
+  readonly serial: boolean;
+  /** Throws when the behaviour is not there. */
+  readonly run: (t: TestContext) => Promise<void>;
+}
+
+export interface TestOptions {
+  readonly limitSeconds?: number;
+  readonly serial?: boolean;
+}
+
+export type Should = (name: string, run: ConformanceTest["run"], options?: TestOptions) => void;
+
+/** The tests of one behaviour: `area("[sig-node] Secrets", (should) => { should("be consumable …", async (t) => …) })`. */
+export function area(title: string, define: (should: Should) => void): readonly ConformanceTest[] {
+  const tests: ConformanceTest[] = [];
+  define((name, run, { limitSeconds = DEFAULT_LIMIT_SECONDS, serial = false } = {}) => {
+    tests.push({ name: `${title} should ${name}`, limitSeconds, serial, run });
+  });
+  return tests;
+}

@@ -1,0 +1,36 @@
+/** Which node is tested, and with which images. */
+
+export interface Images {
+  /** `/bin/sh` and the usual programs. */
+  readonly busybox: string;
+  /** The same programs under another name. */
+  readonly other: string;
+  /** The same, of an image that says it runs as user 1234. */
+  readonly nonroot: string;
+  /** `image/tool.c` as `/tool` and `/tool-setuid`; entrypoint `/tool argv`, command `default arguments`; busybox as well. */
+  readonly tool: string;
+  /** OpenSSL and busybox; "": tests of HTTPS are skipped. */
+  readonly https: string;
+  /** busybox in a registry, for pulls; "": tests of pulls are skipped. */
+  readonly pullable: string;
+  /** busybox in a registry that lets nobody in without `pullSecret`; "": as above. */
+  readonly private: string;
+}
+
+export const IMAGE_KEYS = [
+  "busybox",
+  "other",
+  "nonroot",
+  "tool",
+  "https",
+  "pullable",
+  "private",
+] as const satisfies readonly (keyof Images)[];
+
+export interface Target {
+  readonly kubeconfig: string;
+  readonly node: string;
+  readonly images: Images;
+  /** A `.dockerconfigjson` for `images.private`; "": none. */
+  readonly pullSecret: string;
+}
