@@ -33,10 +33,18 @@ export interface PodEnvironment {
   cleanup(pod: DesiredPod, signal: AbortSignal): Promise<void>;
 }
 
+/** Who wants an image: a container, or a volume made of one. What is no container of the pod's spec is a volume. */
+export type ImageConsumer = Pick<Container, "name" | "image" | "imagePullPolicy">;
+
 export interface ImageManager {
   /**
-   * The container's image on this node, by its pull policy; several pods pulling one image pull once.
+   * The image on this node, by the consumer's pull policy; several pods pulling one image pull once.
    * Errors carry the kubelet's reasons: ErrImageNeverPull, ErrImagePull, ImagePullBackOff, InvalidImageName, ErrImageNotFound.
    */
-  ensure(pod: DesiredPod, container: Container, adapter: RuntimeAdapter, signal: AbortSignal): Promise<ResolvedImage>;
+  ensure(
+    pod: DesiredPod,
+    consumer: ImageConsumer,
+    adapter: RuntimeAdapter,
+    signal: AbortSignal,
+  ): Promise<ResolvedImage>;
 }

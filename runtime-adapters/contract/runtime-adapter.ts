@@ -63,6 +63,14 @@ export interface ObservedContainer {
   readonly imageId: string;
   /** Absolute. */
   readonly logPath: string;
+  /** Whom its first process began as, where the runtime tells. */
+  readonly user?: ContainerUser | undefined;
+}
+
+export interface ContainerUser {
+  readonly uid: number;
+  readonly gid: number;
+  readonly supplementalGroups: readonly number[];
 }
 
 export type ContainerState =
@@ -105,6 +113,14 @@ export interface SandboxLaunch {
   readonly dns: DnsConfig | undefined;
   /** Of the pod's RuntimeClass; missing or "": the runtime's default. */
   readonly runtimeHandler?: string | undefined;
+  /** With `hostUsers: false`: which ids of the node are the pod's. */
+  readonly userNamespace?: UserNamespace | undefined;
+}
+
+/** The pod's ids 0 … length - 1 are the node's hostId … hostId + length - 1. */
+export interface UserNamespace {
+  readonly hostId: number;
+  readonly length: number;
 }
 
 export interface DnsConfig {
@@ -130,6 +146,8 @@ export interface ContainerLaunch {
   /** Empty: the image's own. */
   readonly workingDir: string;
   readonly mounts: readonly Mount[];
+  /** Of the node, as devices of the container. Missing: none but what every container has. */
+  readonly devices?: readonly Device[] | undefined;
   /** Relative to the sandbox's log directory: `<container>/<attempt>.log`. */
   readonly logPath: string;
   /** Of an ephemeral container: the running container whose processes it is to see. */
@@ -148,9 +166,18 @@ export interface EnvVar {
   readonly value: string;
 }
 
-export interface Mount {
+export interface Device {
   readonly containerPath: string;
   readonly hostPath: string;
+  readonly readOnly: boolean;
+}
+
+export interface Mount {
+  readonly containerPath: string;
+  /** "" with `image`. */
+  readonly hostPath: string;
+  /** Files of an image that the runtime itself mounts: see `ImageMounts`. */
+  readonly image?: { readonly id: string; readonly subPath: string } | undefined;
   readonly readOnly: boolean;
   readonly propagation: "private" | "hostToContainer" | "bidirectional";
   /** With `readOnly`: what is mounted below it is read-only too. Only where `RuntimeStatus.handlers` says that it can. */
@@ -268,14 +295,30 @@ export interface ExecResult {
   readonly stderr: Uint8Array;
 }
 
+/** Volumes made of images. */
+export interface ImageMounts {
+  /**
+   * Shows the image's files at `target`, an empty folder of which no other pod has the like, and keeps them from being removed
+   * with the image. Again is harmless.
+   * @returns `byRuntime`: nothing was done, `Mount.image` is what this runtime takes instead
+   */
+  mount(image: ResolvedImage, target: string, signal: AbortSignal): Promise<"mounted" | "byRuntime">;
+  /** Takes away what `mount` made, also what a crash has left of it. The folder stays. */
+  unmount(target: string, signal: AbortSignal): Promise<void>;
+}
+
 export interface RuntimeAdapter extends AsyncDisposable {
   readonly name: string;
   readonly images: ImageService;
+  /** Missing: an image cannot be a volume here. */
+  readonly imageMounts?: ImageMounts | undefined;
   status(signal: AbortSignal): Promise<RuntimeStatus>;
   /** Every pod of ours that the runtime knows, running or not. The node's health comes from this alone. */
   list(signal: AbortSignal): Promise<readonly PodListing[]>;
   inspect(uid: PodUid, signal: AbortSignal): Promise<ObservedPod>;
   apply(pod: DesiredPod, action: Action, signal: AbortSignal): Promise<void>;
+  /** Bytes on disk that each container of the pod has written to its own file system, by container id. Missing: nobody knows. */
+  writableBytes?(uid: PodUid, signal: AbortSignal): Promise<ReadonlyMap<string, number>>;
   /** Pods of which something may have changed; late, doubled and lost hints are harmless. Ends when `signal` aborts. */
   hints?(signal: AbortSignal): AsyncIterable<PodUid>;
   /** After the agent renamed a log file away: go on writing to a new one under the old name. */
