@@ -273,14 +273,19 @@ export const condition = (type: string, status: string, reason: string): Record<
   lastTransitionTime: "2026-01-01T00:00:00Z",
 });
 
-/** Resolves with the set as soon as it is as wanted. */
+/** Every node has it. */
+export const API_SERVICE = "Service/default/kubernetes";
+
+/** Resolves with the set, but for what every node has, as soon as it is as wanted. */
 export async function untilDesired(
   backend: NodeBackend,
   isReached: (keys: ReadonlySet<string>) => boolean,
 ): Promise<readonly string[]> {
   const { signal } = new AbortController();
   for await (const { synced, hashes } of backend.desired.changes(signal)) {
-    if (synced && isReached(new Set(hashes.keys()))) return [...hashes.keys()].sort();
+    if (synced && isReached(new Set(hashes.keys()))) {
+      return [...hashes.keys()].filter((key) => key !== API_SERVICE).sort();
+    }
   }
   return [];
 }

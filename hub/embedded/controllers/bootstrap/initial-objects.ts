@@ -2,8 +2,15 @@ import { aborted } from "../../../../protocol/async/abort.ts";
 import type { Component } from "../../../../protocol/async/component.ts";
 import { describeError, isCancelled, isPicoletError } from "../../../../protocol/errors.ts";
 import { millis, seconds } from "../../../../protocol/ports.ts";
-import { type KubeClient, type KubeObject, type ResourceType, RUNTIME_CLASSES } from "../../../core/kube-client.ts";
+import {
+  type KubeClient,
+  type KubeObject,
+  type ResourceType,
+  RUNTIME_CLASSES,
+  SERVICES,
+} from "../../../core/kube-client.ts";
 import { RetryDelay } from "../../../kubernetes/retry-delay.ts";
+import { API_SERVICE_ADDRESS } from "../../resources/service-address.ts";
 import type { ControllerPorts } from "../ports.ts";
 import { CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, NAMESPACES, PRIORITY_CLASSES } from "../resource-types.ts";
 import { AUTO_UPDATE, BOOTSTRAP_ROLES } from "./bootstrap-roles.ts";
@@ -12,6 +19,7 @@ const TYPES: readonly ResourceType[] = [
   NAMESPACES,
   PRIORITY_CLASSES,
   RUNTIME_CLASSES,
+  SERVICES,
   CLUSTER_ROLES,
   CLUSTER_ROLE_BINDINGS,
 ];
@@ -41,6 +49,20 @@ const INITIAL_OBJECTS: readonly KubeObject[] = [
     2_000_000_000,
     "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
   ),
+  {
+    apiVersion: "v1",
+    kind: "Service",
+    metadata: {
+      namespace: "default",
+      name: "kubernetes",
+      labels: { component: "apiserver", provider: "kubernetes" },
+    },
+    spec: {
+      type: "ClusterIP",
+      clusterIP: API_SERVICE_ADDRESS,
+      ports: [{ name: "https", port: 443, protocol: "TCP", targetPort: 6443 }],
+    },
+  },
   // Components run on every node of ours.
   { apiVersion: "node.k8s.io/v1", kind: "RuntimeClass", metadata: { name: "wasm" }, handler: "wasm" },
   ...BOOTSTRAP_ROLES,
@@ -58,7 +80,8 @@ export async function ensureInitialObjects(client: KubeClient, signal: AbortSign
 }
 
 async function ensure(client: KubeClient, type: ResourceType, object: KubeObject, signal: AbortSignal): Promise<void> {
-  const ref = { namespace: "", name: object.metadata.name };
+  const { namespace = "", name } = object.metadata;
+  const ref = { namespace, name };
   let existing: KubeObject;
   try {
     existing = await client.get(type, ref, signal);
