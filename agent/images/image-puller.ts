@@ -1,60 +1,74 @@
 import { describeError, type ErrorCode, isCancelled, isPicoletError, PicoletError } from "../../protocol/errors.ts";
 import { type ImageReference, parseImageReference } from "../../protocol/image-reference.ts";
 import type { Container } from "../../protocol/pod.ts";
-import type { Clock, Random } from "../../protocol/ports.ts";
+import type { Clock } from "../../protocol/ports.ts";
 import type {
   DesiredPod,
   ImageInfo,
   ResolvedImage,
   RuntimeAdapter,
 } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { ActivePull } from "../core/image-pulls.ts";
 import { apiUidOf } from "../core/pod-identity.ts";
 import type { ImageManager } from "../core/pod-ports.ts";
-import type { EventRecorder } from "../core/store.ts";
+import type { EventRecorder, ObjectReference } from "../core/store.ts";
 import { goDuration } from "./go-duration.ts";
-import { PullBackoff } from "./pull-backoff.ts";
-import { MAX_PENDING_PULLS, type Pulled, PullQueue } from "./pull-queue.ts";
+import type { ImageAccess } from "./image-access.ts";
+import type { PullCredential, PullCredentials, PullOwner } from "./pull-credentials.ts";
+import type { Pulled } from "./pull-queue.ts";
+import {
+  failureOf,
+  type PullLane,
+  Pulls,
+  type PullsComponents,
+  type PullsInit,
+  type PullWish,
+  UNREACHABLE,
+} from "./pulls.ts";
 
-export interface ImagePullerInit {
-  /** One at a time for each runtime. The kubelet's default is true. */
-  readonly serializeImagePulls: boolean;
-  /** For each runtime, when they are not serialised; `undefined`: no limit but that of the queue. */
-  readonly maxParallelImagePulls: number | undefined;
-}
+export type ImagePullerInit = PullsInit;
 
-/** The kubelet's reason of a pull whose registry cannot be reached. */
-const UNREACHABLE = "RegistryUnavailable";
-
-/** One wish for an image: whose, which, and where. */
-interface Wish {
-  readonly pod: DesiredPod;
-  readonly container: Container;
+/** What is wanted of an image, besides which. */
+export interface ImageRequest {
+  readonly image: string;
+  readonly policy: "Always" | "IfNotPresent" | "Never";
   readonly adapter: RuntimeAdapter;
-  /** What the runtime is asked for: as the pod says, with the tag that is meant. */
-  readonly reference: string;
-  /** The same for every way of writing the same image on the same runtime. */
-  readonly key: string;
+  readonly owner: PullOwner;
+  /** Whom its events concern. */
+  readonly regarding: ObjectReference;
+  readonly lane: PullLane;
 }
 
 /** Pull policies, back-off and events as the kubelet has them (pkg/kubelet/images). */
 export class ImagePuller implements ImageManager {
   readonly #events: EventRecorder;
   readonly #clock: Clock;
-  readonly #backoff: PullBackoff;
-  readonly #maxParallel: number;
-  /** One for each runtime, so that what lies on the disk of one never waits for the network of another. */
-  readonly #queues = new Map<string, PullQueue>();
+  readonly #credentials: PullCredentials | undefined;
+  readonly #access: ImageAccess | undefined;
+  readonly #pulls: Pulls;
   /** Names of runtimes that know no registry: they have nothing newer than what they have. */
   readonly #withoutRegistry = new Set<string>();
 
-  constructor(
-    components: { readonly events: EventRecorder; readonly clock: Clock; readonly random: Random },
-    init: ImagePullerInit,
-  ) {
+  constructor(components: PullsComponents, init: ImagePullerInit) {
     this.#events = components.events;
     this.#clock = components.clock;
-    this.#backoff = new PullBackoff(components);
-    this.#maxParallel = init.serializeImagePulls ? 1 : (init.maxParallelImagePulls ?? MAX_PENDING_PULLS);
+    this.#credentials = components.credentials;
+    this.#access = components.access;
+    this.#pulls = new Pulls(components, init);
+  }
+
+  /** What is being pulled, and what waits for that. */
+  get active(): readonly ActivePull[] {
+    return this.#pulls.active;
+  }
+
+  /** Looks how far the pulls are. */
+  refresh(signal: AbortSignal): Promise<void> {
+    return this.#pulls.refresh(signal);
+  }
+
+  knowsRegistries(adapter: RuntimeAdapter): boolean {
+    return !this.#withoutRegistry.has(adapter.name);
   }
 
   async ensure(
@@ -63,180 +77,167 @@ export class ImagePuller implements ImageManager {
     adapter: RuntimeAdapter,
     signal: AbortSignal,
   ): Promise<ResolvedImage> {
+    const { image, imagePullPolicy: policy } = container;
+    const regarding = containerReference(pod, container);
+    const request = { image, policy, adapter, owner: ownerOf(pod), regarding, lane: "pods" } as const;
+    const { id } = await this.provide(request, signal);
+    return { requested: image, id };
+  }
+
+  /** The image on this node, by the policy. @throws with the kubelet's reasons, as `ImageManager.ensure` */
+  async provide(request: ImageRequest, signal: AbortSignal): Promise<ImageInfo> {
     try {
-      const id = await this.#ensure(this.#wish(pod, container, adapter), signal);
-      return { requested: container.image, id };
+      return await this.#provide(this.#wish(request), request.policy, signal);
     } catch (error) {
       if (isPicoletError(error) && error.reason !== undefined && !isCancelled(error))
-        this.#event(pod, container, "Warning", "Failed", `Error: ${error.reason}`);
+        this.#event(request, "Warning", "Failed", `Error: ${error.reason}`);
       throw error;
     }
   }
 
-  #wish(pod: DesiredPod, container: Container, adapter: RuntimeAdapter): Wish {
-    const { image } = container;
+  #wish(request: ImageRequest): PullWish {
+    const { image } = request;
     const result = parseImageReference(image);
-    if (!result.ok) {
-      const message = `Failed to apply default image tag ${quoted(image)}: couldn't parse image name ${quoted(image)}: ${result.problem}`;
-      this.#event(pod, container, "Warning", "InspectFailed", message);
-      throw new PicoletError("invalid", message, { reason: "InvalidImageName" });
-    }
-    const { reference } = result;
-    return {
-      pod,
-      container,
-      adapter,
-      reference: withTag(image, reference),
-      key: `${adapter.name} ${reference.canonical}`,
-    };
+    if (result.ok) return { ...request, parsed: result.reference, reference: withTag(image, result.reference) };
+    const message = `Failed to apply default image tag ${quoted(image)}: couldn't parse image name ${quoted(image)}: ${result.problem}`;
+    this.#event(request, "Warning", "InspectFailed", message);
+    throw new PicoletError("invalid", message, { reason: "InvalidImageName" });
   }
 
-  async #ensure(wish: Wish, signal: AbortSignal): Promise<string> {
-    const { pod, container } = wish;
+  async #provide(wish: PullWish, policy: ImageRequest["policy"], signal: AbortSignal): Promise<ImageInfo> {
     const present = await this.#status(wish, signal);
-    const policy = container.imagePullPolicy;
     const mustPull = policy === "Always" && !this.#withoutRegistry.has(wish.adapter.name);
-    if (present !== undefined && !mustPull) return this.#alreadyPresent(wish, present);
+    if (present !== undefined && !mustPull && (await this.#mayUse(wish, present, signal)))
+      return this.#alreadyPresent(wish, present);
     if (policy === "Never") {
-      const message = `Container image ${quoted(container.image)} is not present with pull policy of Never`;
-      this.#event(pod, container, "Warning", "ErrImageNeverPull", message);
+      // Also when it is there for others: whether it is is nobody else's business.
+      const message = `Container image ${quoted(wish.image)} is not present with pull policy of Never`;
+      this.#event(wish, "Warning", "ErrImageNeverPull", message);
       throw new PicoletError("not_found", message, { reason: "ErrImageNeverPull", retryable: true });
     }
-    const failure = this.#backoff.waiting(wish.key);
+    const failure = wish.lane === "hand" ? undefined : this.#pulls.backingOff(wish);
     if (failure !== undefined) {
-      if (present !== undefined && failure.startsWith(UNREACHABLE)) return this.#unreachable(wish, present);
-      const message = `Back-off pulling image ${quoted(container.image)}`;
-      this.#event(pod, container, "Normal", "BackOff", message);
+      if (failure.startsWith(UNREACHABLE) && present !== undefined && (await this.#mayUse(wish, present, signal)))
+        return this.#unreachable(wish, present);
+      const message = `Back-off pulling image ${quoted(wish.image)}`;
+      this.#event(wish, "Normal", "BackOff", message);
       throw new PicoletError("unavailable", `${message}: ${failure}`, { reason: "ImagePullBackOff", retryable: true });
     }
-    return this.#pull(wish, present, signal);
+    return await this.#pull(wish, present, signal);
   }
 
-  async #status({ pod, container, adapter, reference }: Wish, signal: AbortSignal): Promise<ImageInfo | undefined> {
+  async #status(wish: PullWish, signal: AbortSignal): Promise<ImageInfo | undefined> {
     try {
-      return await adapter.images.status(reference, signal);
+      return await wish.adapter.images.status(wish.reference, signal);
     } catch (error) {
       if (isCancelled(error)) throw error;
-      const message = `Failed to inspect image ${quoted(container.image)}: ${describeError(error)}`;
-      this.#event(pod, container, "Warning", "InspectFailed", message);
+      const message = `Failed to inspect image ${quoted(wish.image)}: ${describeError(error)}`;
+      this.#event(wish, "Warning", "InspectFailed", message);
       throw new PicoletError(codeOf(error), message, { reason: "ImageInspectError", retryable: true });
     }
   }
 
-  #alreadyPresent({ pod, container }: Wish, present: ImageInfo): string {
-    const message = `Container image ${quoted(container.image)} already present on machine`;
-    this.#event(pod, container, "Normal", "Pulled", message);
-    return present.id;
+  /** Whether its owner could have pulled it. */
+  async #mayUse({ parsed, owner, adapter }: PullWish, present: ImageInfo, signal: AbortSignal): Promise<boolean> {
+    if (this.#access === undefined || parsed.kind !== "registry" || this.#withoutRegistry.has(adapter.name))
+      return true;
+    const lookUp = async (): Promise<readonly PullCredential[]> =>
+      (await this.#credentials?.lookUp(parsed, owner, () => undefined, signal)) ?? [];
+    return await this.#access.mayUse(parsed, present.id, lookUp);
+  }
+
+  #alreadyPresent(wish: PullWish, present: ImageInfo): ImageInfo {
+    this.#event(wish, "Normal", "Pulled", `Container image ${quoted(wish.image)} already present on machine`);
+    return present;
   }
 
   /**
    * A board that is offline runs what it ran before, whatever the policy. The kubelet would not start the container; but
    * it is not meant to be away from its registry for weeks. A registry that answers and refuses is another matter.
    */
-  #unreachable({ pod, container }: Wish, present: ImageInfo): string {
-    const message = `The registry of ${quoted(container.image)} cannot be reached: using the image already present on machine`;
-    this.#event(pod, container, "Warning", "Pulled", message);
-    return present.id;
+  #unreachable(wish: PullWish, present: ImageInfo): ImageInfo {
+    const message = `The registry of ${quoted(wish.image)} cannot be reached: using the image already present on machine`;
+    this.#event(wish, "Warning", "Pulled", message);
+    return present;
   }
 
-  async #pull(wish: Wish, present: ImageInfo | undefined, signal: AbortSignal): Promise<string> {
-    const { pod, container, adapter, key } = wish;
-    this.#missingSecrets(wish);
-    this.#event(pod, container, "Normal", "Pulling", `Pulling image ${quoted(container.image)}`);
+  async #pull(wish: PullWish, present: ImageInfo | undefined, signal: AbortSignal): Promise<ImageInfo> {
+    const { adapter, image: wanted } = wish;
+    this.#tellOfSecrets(wish);
+    this.#event(wish, "Normal", "Pulling", `Pulling image ${quoted(wanted)}`);
     const startedAt = this.#clock.monotonic();
     let pulled: Pulled;
     try {
-      const pull = (abort: AbortSignal): Promise<ImageInfo> => this.#pullOnce(wish, abort);
-      pulled = await this.#queueOf(adapter).pull(key, pull, signal);
+      pulled = await this.#pulls.pull(wish, signal);
     } catch (error) {
       if (isCancelled(error)) throw error;
+      if (isPicoletError(error, "unimplemented")) this.#withoutRegistry.add(adapter.name);
       if (this.#withoutRegistry.has(adapter.name) && present !== undefined) return this.#alreadyPresent(wish, present);
-      if (present !== undefined && isPicoletError(error) && error.reason === UNREACHABLE)
+      const isUnreachable = isPicoletError(error) && error.reason === UNREACHABLE && wish.lane !== "hand";
+      if (isUnreachable && present !== undefined && (await this.#mayUse(wish, present, signal)))
         return this.#unreachable(wish, present);
-      const text = describeError(error);
-      this.#event(pod, container, "Warning", "Failed", `Failed to pull image ${quoted(container.image)}: ${text}`);
-      const { reason, message } = failureOf(container.image, error);
+      this.#event(wish, "Warning", "Failed", `Failed to pull image ${quoted(wanted)}: ${describeError(error)}`);
+      const { reason, message } = failureOf(wanted, error);
       throw new PicoletError(codeOf(error), message, { reason, retryable: true });
     }
     const { image, duration } = pulled;
     const total = goDuration(this.#clock.monotonic() - startedAt);
-    this.#event(
-      pod,
-      container,
-      "Normal",
-      "Pulled",
-      `Successfully pulled image ${quoted(container.image)} in ${goDuration(duration)} (${total} including waiting). Image size: ${image.sizeBytes} bytes.`,
-    );
-    return image.id;
+    const times = `${goDuration(duration)} (${total} including waiting)`;
+    const size = `Image size: ${image.sizeBytes} bytes.`;
+    this.#event(wish, "Normal", "Pulled", `Successfully pulled image ${quoted(wanted)} in ${times}. ${size}`);
+    return image;
   }
 
-  /** Keeps the back-off: once for each pull, however many share it. */
-  async #pullOnce({ container, adapter, reference, key }: Wish, signal: AbortSignal): Promise<ImageInfo> {
-    try {
-      const image = await adapter.images.pull(reference, undefined, signal);
-      this.#backoff.succeeded(key);
-      return image;
-    } catch (error) {
-      if (signal.aborted || isCancelled(error)) throw error;
-      if (isPicoletError(error, "unimplemented")) this.#withoutRegistry.add(adapter.name);
-      const { reason, message } = failureOf(container.image, error);
-      this.#backoff.failed(key, `${reason}: ${message}`);
-      throw error;
-    }
+  /** The pull goes on without those that are no good. */
+  #tellOfSecrets({ owner, regarding }: PullWish): void {
+    const { missing, unusable } = this.#credentials?.problemsOf(owner) ?? { missing: owner.secrets, unusable: [] };
+    const ofPod = { ...regarding, fieldPath: "" };
+    const tell = (message: string): void =>
+      this.#events.record({
+        regarding: ofPod,
+        type: "Warning",
+        reason: "FailedToRetrieveImagePullSecret",
+        message: `${message}; attempting to pull the image may not succeed.`,
+      });
+    if (missing.length > 0) tell(`Unable to retrieve some image pull secrets (${missing.join(", ")})`);
+    for (const { name, why } of unusable) tell(`Unable to use image pull secret ${quoted(name)}: ${why}`);
   }
 
-  #missingSecrets({ pod }: Wish): void {
-    const names = (pod.pod.spec.imagePullSecrets ?? []).map(({ name }) => name).filter((name) => name !== "");
-    if (names.length === 0) return;
-    const { namespace, name } = pod.pod.metadata;
-    this.#events.record({
-      regarding: { kind: "Pod", namespace, name, uid: apiUidOf(pod), fieldPath: "" },
-      type: "Warning",
-      reason: "FailedToRetrieveImagePullSecret",
-      message: `Unable to retrieve some image pull secrets (${names.join(", ")}); attempting to pull the image may not succeed.`,
-    });
+  #event(
+    { regarding }: Pick<PullWish, "regarding">,
+    type: "Normal" | "Warning",
+    reason: string,
+    message: string,
+  ): void {
+    this.#events.record({ regarding, type, reason, message });
   }
+}
 
-  #queueOf(adapter: RuntimeAdapter): PullQueue {
-    const existing = this.#queues.get(adapter.name);
-    if (existing !== undefined) return existing;
-    const queue = new PullQueue({ clock: this.#clock }, { maxParallel: this.#maxParallel });
-    this.#queues.set(adapter.name, queue);
-    return queue;
-  }
+export function ownerOf(pod: DesiredPod): PullOwner {
+  const secrets = (pod.pod.spec.imagePullSecrets ?? []).map(({ name }) => name).filter((name) => name !== "");
+  return { namespace: pod.pod.metadata.namespace, secrets, pod };
+}
 
-  #event(pod: DesiredPod, container: Container, type: "Normal" | "Warning", reason: string, message: string): void {
-    const { namespace, name } = pod.pod.metadata;
-    const list = pod.pod.spec.initContainers?.includes(container) ? "initContainers" : "containers";
-    const fieldPath = `spec.${list}{${container.name}}`;
-    this.#events.record({
-      regarding: { kind: "Pod", namespace, name, uid: apiUidOf(pod), fieldPath },
-      type,
-      reason,
-      message,
-    });
-  }
+export function podReference(pod: DesiredPod): ObjectReference {
+  const { namespace, name } = pod.pod.metadata;
+  return { kind: "Pod", namespace, name, uid: apiUidOf(pod), fieldPath: "" };
+}
+
+function containerReference(pod: DesiredPod, container: Container): ObjectReference {
+  const { initContainers = [], ephemeralContainers = [] } = pod.pod.spec;
+  const isNamed = ({ name }: { readonly name: string }): boolean => name === container.name;
+  const list = initContainers.some(isNamed)
+    ? "initContainers"
+    : ephemeralContainers.some(isNamed)
+      ? "ephemeralContainers"
+      : "containers";
+  return { ...podReference(pod), fieldPath: `spec.${list}{${container.name}}` };
 }
 
 /** As the kubelet does: the tag that is meant is added, the rest is left to the runtime. */
 function withTag(image: string, reference: ImageReference): string {
   if (reference.kind === "file" || reference.digest !== undefined || reference.tag === undefined) return image;
   return image.endsWith(`:${reference.tag}`) ? image : `${image}:${reference.tag}`;
-}
-
-const EXPLAINED: ReadonlyMap<string, string> = new Map([
-  ["RegistryUnavailable", "the registry is unavailable"],
-  ["SignatureValidationFailed", "the signature validation failed"],
-]);
-
-function failureOf(image: string, error: unknown): { readonly reason: string; readonly message: string } {
-  const reason = (isPicoletError(error) ? error.reason : undefined) ?? "ErrImagePull";
-  const explained = EXPLAINED.get(reason);
-  const text = describeError(error);
-  return {
-    reason,
-    message: explained === undefined ? text : `image pull failed for ${image} because ${explained}: ${text}`,
-  };
 }
 
 const codeOf = (error: unknown): ErrorCode => (isPicoletError(error) ? error.code : "failed");

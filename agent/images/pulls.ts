@@ -1,0 +1,303 @@
+import { aborted, cancelled, joinSignals } from "../../protocol/async/abort.ts";
+import { describeError, isCancelled, isPicoletError, PicoletError } from "../../protocol/errors.ts";
+import type { ImageReference, RegistryReference } from "../../protocol/image-reference.ts";
+import { type Clock, type Log, type MonotonicMs, millis, type Random, seconds } from "../../protocol/ports.ts";
+import type { ImageInfo, PullProgress, RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { ActivePull, PodName } from "../core/image-pulls.ts";
+import type { EventRecorder, ObjectReference } from "../core/store.ts";
+import { goDuration } from "./go-duration.ts";
+import type { ImageAccess } from "./image-access.ts";
+import { PullBackoff } from "./pull-backoff.ts";
+import type { PullCredential, PullCredentials, PullOwner } from "./pull-credentials.ts";
+import { MAX_PENDING_PULLS, type Pulled, PullQueue } from "./pull-queue.ts";
+import { TokenBucket } from "./token-bucket.ts";
+
+/** One wish for an image: whose, which, and where. */
+export interface PullWish {
+  /** As its owner wrote it. */
+  readonly image: string;
+  /** What the runtime is asked for: as written, with the tag that is meant. */
+  readonly reference: string;
+  readonly parsed: ImageReference;
+  readonly adapter: RuntimeAdapter;
+  readonly owner: PullOwner;
+  /** Whom its events concern. */
+  readonly regarding: ObjectReference;
+  readonly lane: PullLane;
+}
+
+/** A pod's pull waits for no other lane's. */
+export type PullLane = "pods" | "prefetch" | "hand";
+
+export interface PullsComponents {
+  readonly events: EventRecorder;
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly log?: Log;
+  /** Missing: every pull goes without. */
+  readonly credentials?: PullCredentials | undefined;
+  /** Missing: who may use what is neither written down nor asked. */
+  readonly access?: ImageAccess | undefined;
+}
+
+export interface PullsInit {
+  /** One at a time for each runtime. The kubelet's default is true. */
+  readonly serializeImagePulls: boolean;
+  /** For each runtime, when they are not serialised; `undefined`: no limit but that of the queue. */
+  readonly maxParallelImagePulls: number | undefined;
+  /** Pulls a second; 0 and missing: no limit. */
+  readonly registryPullQPS?: number;
+  readonly registryBurst?: number;
+}
+
+/** The kubelet's reason of a pull whose registry cannot be reached. */
+export const UNREACHABLE = "RegistryUnavailable";
+/** People who pull by hand at the same moment. */
+const MAX_HAND_PULLS = 4;
+/** Three calls to the runtime each. */
+const LOOK_INTERVAL = seconds(5);
+/** Of content that is on its way: a link that lets nothing through for so long has to be dialled anew. */
+const STALLED_AFTER = seconds(120);
+/** Of what cannot be seen: a registry that does not answer, a layer of a gigabyte being unpacked onto a slow card. */
+const SILENT_AFTER = seconds(900);
+
+interface Active {
+  readonly wish: PullWish;
+  readonly pods: Map<string, PodName>;
+  waiters: number;
+  state: "waiting" | "pulling";
+  sinceMs: number;
+  progress: PullProgress | undefined;
+}
+
+/** Pulls of all runtimes: each image once for all that get it with the same credentials, and left alone after a failure. */
+export class Pulls {
+  readonly #components: PullsComponents;
+  readonly #init: PullsInit;
+  readonly #backoff: PullBackoff;
+  readonly #bucket: TokenBucket;
+  /** One for each runtime and lane, so that what lies on the disk of one never waits for the network of another. */
+  readonly #queues = new Map<string, PullQueue>();
+  /** At most MAX_PENDING_PULLS a queue. */
+  readonly #active = new Map<string, Active>();
+
+  constructor(components: PullsComponents, init: PullsInit) {
+    this.#components = components;
+    this.#init = init;
+    this.#backoff = new PullBackoff(components);
+    this.#bucket = new TokenBucket(components, { rate: init.registryPullQPS ?? 0, burst: init.registryBurst ?? 1 });
+  }
+
+  get active(): readonly ActivePull[] {
+    return [...this.#active.values()].map(({ wish, pods, state, sinceMs, progress }) => ({
+      image: wish.image,
+      runtime: wish.adapter.name,
+      state,
+      sinceMs,
+      progress,
+      pods: [...pods.values()],
+    }));
+  }
+
+  /** Looks how far they are. A runtime that does not answer leaves it at what was known. */
+  async refresh(signal: AbortSignal): Promise<void> {
+    const running = [...this.#active.values()].filter(({ state }) => state === "pulling");
+    await Promise.all(running.map((active) => this.#look(active, signal)));
+  }
+
+  /** Why the last pull of it failed, while it is to be left alone. */
+  backingOff(wish: PullWish): string | undefined {
+    return this.#backoff.waiting(this.#keyOf(wish));
+  }
+
+  /** @throws what the runtime throws, of all credentials that were tried; `cancelled` */
+  async pull(wish: PullWish, signal: AbortSignal): Promise<Pulled> {
+    const key = `${wish.lane} ${this.#keyOf(wish)}`;
+    const active = this.#join(key, wish);
+    try {
+      return await this.#queueOf(wish).pull(key, (abort) => this.#run(active, abort), signal);
+    } finally {
+      active.waiters -= 1;
+      if (wish.owner.pod !== undefined) active.pods.delete(wish.owner.pod.uid);
+      if (active.waiters === 0) this.#active.delete(key);
+    }
+  }
+
+  /** The same for every way of writing the same image, on the same runtime, with the same credentials. */
+  #keyOf({ adapter, parsed, owner }: PullWish): string {
+    return `${adapter.name} ${parsed.canonical} ${this.#components.credentials?.identityOf(owner) ?? ""}`;
+  }
+
+  #join(key: string, wish: PullWish): Active {
+    const sinceMs = this.#components.clock.wall().getTime();
+    const known = this.#active.get(key);
+    const active: Active = known ?? {
+      wish,
+      pods: new Map(),
+      waiters: 0,
+      state: "waiting",
+      sinceMs,
+      progress: undefined,
+    };
+    active.waiters += 1;
+    const { pod } = wish.owner;
+    if (pod !== undefined) {
+      const { namespace, name } = pod.pod.metadata;
+      active.pods.set(pod.uid, { namespace, name, uid: pod.uid });
+    }
+    this.#active.set(key, active);
+    return active;
+  }
+
+  /** Keeps the back-off and the records: once for each pull, however many share it. */
+  async #run(active: Active, signal: AbortSignal): Promise<ImageInfo> {
+    const { access, clock } = this.#components;
+    const { wish } = active;
+    const key = this.#keyOf(wish);
+    const registry = wish.parsed.kind === "registry" ? wish.parsed : undefined;
+    let outcome: { readonly image: ImageInfo; readonly credential: PullCredential | undefined } | undefined;
+    try {
+      if (registry !== undefined) this.#begin(registry);
+      await this.#bucket.take(signal);
+      active.state = "pulling";
+      active.sinceMs = clock.wall().getTime();
+      outcome = await this.#watched(active, signal);
+      this.#backoff.succeeded(key);
+      return outcome.image;
+    } catch (error) {
+      if (signal.aborted || isCancelled(error)) throw error;
+      const { reason, message } = failureOf(wish.image, error);
+      this.#backoff.failed(key, `${reason}: ${message}`);
+      throw error;
+    } finally {
+      if (registry !== undefined) access?.end(registry, outcome?.image.id, outcome?.credential);
+    }
+  }
+
+  #begin(registry: RegistryReference): void {
+    try {
+      this.#components.access?.begin(registry);
+    } catch (cause) {
+      const message = `Failed to record image pull intent for container image ${JSON.stringify(registry.canonical)}`;
+      throw new PicoletError("failed", message, { cause, retryable: true, reason: "ErrImagePull" });
+    }
+  }
+
+  /** The pull, which ends when nothing moves any more. */
+  async #watched(active: Active, signal: AbortSignal) {
+    using life = joinSignals(signal);
+    let stalled: PicoletError | undefined;
+    this.#untilStalled(active, life.signal).then(
+      (error) => {
+        stalled = error;
+        life.abort();
+      },
+      () => undefined,
+    );
+    try {
+      return await this.#tryAll(active.wish, life.signal);
+    } catch (error) {
+      throw !signal.aborted && stalled !== undefined ? stalled : error;
+    } finally {
+      life.abort();
+    }
+  }
+
+  /** One credential after the other, as long as the registry answers. */
+  async #tryAll({ adapter, parsed, reference, owner, regarding }: PullWish, signal: AbortSignal) {
+    const { credentials: source } = this.#components;
+    const { pod } = owner;
+    const failed = (plugin: string, why: string): void => this.#pluginFailed(regarding, plugin, why);
+    const found =
+      source === undefined || parsed.kind !== "registry" ? [] : await source.lookUp(parsed, owner, failed, signal);
+    const errors: unknown[] = [];
+    for (const credential of found.length === 0 ? [undefined] : found) {
+      try {
+        const options = { credentials: credential?.credentials, pod };
+        return { image: await adapter.images.pull(reference, options, signal), credential };
+      } catch (error) {
+        if (signal.aborted || isCancelled(error) || (isPicoletError(error) && error.reason === UNREACHABLE))
+          throw error;
+        errors.push(error);
+      }
+    }
+    throw errors.length === 1 ? errors[0] : aggregate(errors);
+  }
+
+  /** @returns why it is to be cut; never for a runtime that does not tell how far a pull is */
+  async #untilStalled(active: Active, signal: AbortSignal): Promise<PicoletError> {
+    const { clock } = this.#components;
+    const { images } = active.wish.adapter;
+    if (images.progress === undefined) {
+      await aborted(signal);
+      throw cancelled("the look at a pull");
+    }
+    let movedAt: MonotonicMs = clock.monotonic();
+    for (let before: PullProgress | undefined; ; before = active.progress) {
+      await clock.sleep(LOOK_INTERVAL, signal);
+      await this.#look(active, signal);
+      const now = clock.monotonic();
+      if (hasMoved(before, active.progress)) movedAt = now;
+      const patience = active.progress?.isTransferring === true ? STALLED_AFTER : SILENT_AFTER;
+      if (now - movedAt < patience) continue;
+      const message = `the pull made no progress for ${goDuration(millis(now - movedAt))}`;
+      return new PicoletError("unavailable", message, { retryable: true, reason: "ErrImagePull" });
+    }
+  }
+
+  async #look(active: Active, signal: AbortSignal): Promise<void> {
+    const { reference, adapter } = active.wish;
+    try {
+      active.progress = (await adapter.images.progress?.(reference, signal)) ?? active.progress;
+    } catch (error) {
+      if (signal.aborted) throw error;
+      this.#components.log?.debug("cannot tell how far a pull is", { image: reference, error: describeError(error) });
+    }
+  }
+
+  /** The kubelet logs it only. */
+  #pluginFailed(regarding: ObjectReference, plugin: string, why: string): void {
+    this.#components.log?.warn("no credentials of a credential provider plugin", { plugin, error: why });
+    const message = `Unable to get credentials of credential provider plugin ${JSON.stringify(plugin)}: ${why}; attempting to pull the image may not succeed.`;
+    this.#components.events.record({ regarding, type: "Warning", reason: "FailedToGetImageCredentials", message });
+  }
+
+  #queueOf({ adapter, lane }: PullWish): PullQueue {
+    const name = `${lane} ${adapter.name}`;
+    const existing = this.#queues.get(name);
+    if (existing !== undefined) return existing;
+    const { serializeImagePulls, maxParallelImagePulls = MAX_PENDING_PULLS } = this.#init;
+    const ofPods = serializeImagePulls ? 1 : maxParallelImagePulls;
+    const maxParallel = { pods: ofPods, prefetch: 1, hand: MAX_HAND_PULLS }[lane];
+    const queue = new PullQueue(this.#components, { maxParallel });
+    this.#queues.set(name, queue);
+    return queue;
+  }
+}
+
+const hasMoved = (before: PullProgress | undefined, after: PullProgress | undefined): boolean =>
+  before?.bytes !== after?.bytes || before?.totalBytes !== after?.totalBytes;
+
+/** As Kubernetes joins several: each text once. */
+function aggregate(errors: readonly unknown[]): PicoletError {
+  const texts = [...new Set(errors.map(describeError))];
+  const text = texts.length === 1 ? texts.join() : `[${texts.join(", ")}]`;
+  const last = errors.at(-1);
+  const code = isPicoletError(last) ? last.code : "failed";
+  return new PicoletError(code, text, { retryable: true, reason: "ErrImagePull" });
+}
+
+const EXPLAINED: ReadonlyMap<string, string> = new Map([
+  [UNREACHABLE, "the registry is unavailable"],
+  ["SignatureValidationFailed", "the signature validation failed"],
+]);
+
+export function failureOf(image: string, error: unknown): { readonly reason: string; readonly message: string } {
+  const reason = (isPicoletError(error) ? error.reason : undefined) ?? "ErrImagePull";
+  const explained = EXPLAINED.get(reason);
+  const text = describeError(error);
+  return {
+    reason,
+    message: explained === undefined ? text : `image pull failed for ${image} because ${explained}: ${text}`,
+  };
+}
