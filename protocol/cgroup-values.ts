@@ -1,6 +1,5 @@
 /**
- * Cgroup values of pods and containers as the kubelet computes them (pkg/kubelet/cm/helpers_linux.go,
- * pkg/kubelet/kuberuntime/kuberuntime_container_linux.go, pkg/kubelet/qos/policy.go) and runc writes them. Pure.
+ * Cgroup values of pods and containers as the kubelet computes them and runc writes them. Pure.
  */
 import type { Container, Pod } from "./pod.ts";
 import { aggregateRequests, isSidecar, podLimits, podRequests, type Quantities } from "./pod-resources.ts";
@@ -70,11 +69,16 @@ function quantityIn(texts: Readonly<Record<string, string>> | undefined, name: s
 const milli = (quantity: Quantity | undefined): bigint => (quantity === undefined ? 0n : quantityMilliValue(quantity));
 const whole = (quantity: Quantity | undefined): bigint => (quantity === undefined ? 0n : quantityValue(quantity));
 
-export function containerCgroupValues(container: Pick<Container, "resources">, settings: CgroupSettings): CgroupValues {
+/** @param ofPod `spec.resources`: a container without a limit of its own has the pod's. */
+export function containerCgroupValues(
+  container: Pick<Container, "resources">,
+  settings: CgroupSettings,
+  ofPod?: Pod["spec"]["resources"],
+): CgroupValues {
   const { limits, requests } = container.resources;
-  const cpuLimit = milli(quantityIn(limits, "cpu"));
+  const cpuLimit = milli(quantityIn(limits, "cpu")) || milli(quantityIn(ofPod?.limits, "cpu"));
   const cpuRequest = milli(quantityIn(requests, "cpu")) || cpuLimit;
-  const memoryLimit = whole(quantityIn(limits, "memory"));
+  const memoryLimit = whole(quantityIn(limits, "memory")) || whole(quantityIn(ofPod?.limits, "memory"));
   return {
     cpuShares: cpuSharesOf(cpuRequest),
     ...quotaValues(cpuLimit, settings),

@@ -7,6 +7,7 @@ import type {
   ObservedPod,
   PodListing,
   RuntimeAdapter,
+  RuntimeHandler,
   RuntimeStatus,
   RuntimeStream,
   StreamRequest,
@@ -20,6 +21,8 @@ import { OwnedIds } from "./owned-ids.ts";
 import { PodActions } from "./pod-actions.ts";
 import { PodInspector } from "./pod-inspector.ts";
 import { RuntimeHints } from "./runtime-hints.ts";
+import { type RuntimeMachine, readRuntimeMachine } from "./runtime-machine.ts";
+import type { MessageOf } from "./wire/protobuf.ts";
 
 export interface CriAdapterInit {
   /** `unix:///run/containerd/containerd.sock`, or the path alone. It need not be there yet, and may go and come back. */
@@ -37,6 +40,12 @@ export interface CriAdapterInit {
   readonly cgroups: CgroupSettings;
   /** Of the node; OOM scores are shares of it. */
   readonly memoryCapacityBytes: number;
+  /** The kubelet's `memorySwap.swapBehavior` is LimitedSwap; default false: pods do not swap. */
+  readonly limitedSwap?: boolean;
+  /** The kubelet's setting; default false: with cgroup v2 a container is killed as a whole when it is out of memory. */
+  readonly singleProcessOomKill?: boolean;
+  /** Where the runtime is; this machine unless given. */
+  readonly machine?: RuntimeMachine;
   /** The folder that `localhostProfile` of a seccomp profile is relative to. */
   readonly seccompProfileRoot: string;
   /** The kubelet's `seccompDefault`. */
@@ -73,7 +82,11 @@ export class CriAdapter implements RuntimeAdapter {
     this.#client = client;
     this.#clients = imageClient === client ? [client] : [client, imageClient];
     this.#inspector = inspector;
-    this.#actions = new PodActions({ client, imageClient, owned, inspector, oomScore, log }, init);
+    const { limitedSwap = false, singleProcessOomKill = false, machine = readRuntimeMachine() } = init;
+    this.#actions = new PodActions(
+      { client, imageClient, owned, inspector, oomScore, log },
+      { ...init, limitedSwap, singleProcessOomKill, machine },
+    );
     this.#hints = new RuntimeHints({ client, owned, inspector, clock, log }, { owner });
     this.#streams = new CriStreams({ client, owned });
     this.images = new CriImages({ client: imageClient, clock }, { pullTimeoutMs });
@@ -81,7 +94,7 @@ export class CriAdapter implements RuntimeAdapter {
 
   async status(signal: AbortSignal): Promise<RuntimeStatus> {
     try {
-      const [version, { status }] = await Promise.all([
+      const [version, { status, runtimeHandlers, features }] = await Promise.all([
         this.#client.call(RuntimeService.version, {}, signal),
         this.#client.call(RuntimeService.status, {}, signal),
       ]);
@@ -94,6 +107,8 @@ export class CriAdapter implements RuntimeAdapter {
           reason,
           message,
         })),
+        ...(runtimeHandlers.length === 0 ? {} : { handlers: runtimeHandlers.map(handlerOf) }),
+        ...(features === undefined ? {} : { supplementalGroupsPolicy: features.supplementalGroupsPolicy }),
       };
     } catch (error) {
       throw failure(error, "cannot get the container runtime's status");
@@ -146,3 +161,11 @@ export class CriAdapter implements RuntimeAdapter {
     for (const client of this.#clients) client[Symbol.dispose]();
   }
 }
+
+type Handler = MessageOf<(typeof RuntimeService.status)["response"]>["runtimeHandlers"][number];
+
+const handlerOf = ({ name, features }: Handler): RuntimeHandler => ({
+  name,
+  recursiveReadOnlyMounts: features?.recursiveReadOnlyMounts ?? false,
+  userNamespaces: features?.userNamespaces ?? false,
+});

@@ -299,6 +299,13 @@ export const ContainerStatus = message("ContainerStatus", {
   annotations: stringMap(13),
   mounts: repeated(14, Mount),
   logPath: string(15),
+  user: nested(
+    18,
+    message("ContainerUser", {
+      linux: nested(1, message("LinuxContainerUser", { uid: int64(1), gid: int64(2), supplementalGroups: int64s(3) })),
+    }),
+  ),
+  stopSignal: int32(19),
 });
 const ContainerStatusResponse = message("ContainerStatusResponse", {
   status: nested(1, ContainerStatus),

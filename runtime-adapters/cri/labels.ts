@@ -1,6 +1,6 @@
 /**
- * Labels and annotations on sandboxes and containers: the kubelet's own (pkg/kubelet/types/labels.go,
- * pkg/kubelet/kuberuntime/labels.go), so that crictl and log collectors find what they know, and ours.
+ * Labels and annotations on sandboxes and containers: the kubelet's own, so that crictl and log collectors find what they
+ * know, and ours.
  */
 export const LABEL = {
   podName: "io.kubernetes.pod.name",
@@ -17,12 +17,16 @@ export const ANNOTATION = {
   containerTerminationMessagePath: "io.kubernetes.container.terminationMessagePath",
   containerTerminationMessagePolicy: "io.kubernetes.container.terminationMessagePolicy",
   containerPorts: "io.kubernetes.container.ports",
+  containerPreStopHandler: "io.kubernetes.container.preStopHandler",
   podTerminationGracePeriod: "io.kubernetes.pod.terminationGracePeriod",
+  podDeletionGracePeriod: "io.kubernetes.pod.deletionGracePeriod",
   configSource: "kubernetes.io/config.source",
   /** Ours, on a container: how long to wait after its end before the next run, in milliseconds. */
   backoffMs: "picolet.io/backoff-ms",
   /** Ours, on a container: the image as the pod names it; containerd gives back the name it knows it by. */
   image: "picolet.io/image",
+  /** Ours, on a container: `lifecycle.stopSignal`, for runtimes that do not know it. */
+  stopSignal: "picolet.io/stop-signal",
   /** Ours, on a sandbox: a DesiredPod as JSON. Missing when it is longer than MAX_MANIFEST_BYTES. */
   manifest: "picolet.io/manifest",
   /** Ours, on a sandbox: its SandboxLaunch as JSON, for the containers that are started in it later. */

@@ -2,27 +2,13 @@
  * containerd can lose sight of a process: when the call that starts a container is cut off (the agent was killed in its
  * middle), its CRI plugin may note the container as never started (`failed to get task pid: context canceled`) while
  * the process runs. It then refuses to remove the container and its sandbox for ever. Such a task is ended here past CRI,
- * by containerd's own service. Source: the public definition containerd/api/services/tasks/v1/tasks.proto.
+ * by containerd's own service.
  */
 import { isPicoletError } from "../../protocol/errors.ts";
-import { CRI_NAMESPACE } from "./containerd-events.ts";
+import { ContainerdTasks } from "./containerd-tasks.ts";
 import type { CriClient } from "./cri-client.ts";
-import { bool, message, string, uint32 } from "./wire/protobuf.ts";
 
 const SIGKILL = 9;
-const metadata = ["containerd-namespace", CRI_NAMESPACE];
-const Nothing = message("Nothing", {});
-const Task = message("TaskRequest", { containerId: string(1) });
-
-const kill = {
-  path: "/containerd.services.tasks.v1.Tasks/Kill",
-  request: message("KillRequest", { containerId: string(1), signal: uint32(3), all: bool(4) }),
-  response: Nothing,
-  metadata,
-};
-const wait = { path: "/containerd.services.tasks.v1.Tasks/Wait", request: Task, response: Nothing, metadata };
-const remove = { path: "/containerd.services.tasks.v1.Tasks/Delete", request: Task, response: Nothing, metadata };
-
 /** @returns the container whose task stands in the way of a removal, by what containerd says. */
 export function leakedTaskIn(error: unknown): string | undefined {
   if (!isPicoletError(error)) return undefined;
@@ -32,9 +18,9 @@ export function leakedTaskIn(error: unknown): string | undefined {
 /** Kills what runs in it and forgets the task. One that is gone already, or a runtime without such tasks, is no fault. */
 export async function endLeakedTask(client: CriClient, containerId: string, signal: AbortSignal): Promise<void> {
   for (const step of [
-    () => client.call(kill, { containerId, signal: SIGKILL, all: true }, signal),
-    () => client.call(wait, { containerId }, signal),
-    () => client.call(remove, { containerId }, signal),
+    () => client.call(ContainerdTasks.kill, { containerId, signal: SIGKILL, all: true }, signal),
+    () => client.call(ContainerdTasks.wait, { containerId }, signal),
+    () => client.call(ContainerdTasks.delete, { containerId }, signal),
   ]) {
     try {
       await step();

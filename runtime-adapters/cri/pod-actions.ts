@@ -1,7 +1,7 @@
 import { mkdir } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { describeError, isCancelled, isPicoletError, PicoletError } from "../../protocol/errors.ts";
-import type { Log } from "../../protocol/ports.ts";
+import type { Log, Millis } from "../../protocol/ports.ts";
 import type { Action, ContainerLaunch, DesiredPod, SandboxLaunch } from "../contract/runtime-adapter.ts";
 import { type CriClient, failure } from "./cri-client.ts";
 import { ContainerState, ImageService, RuntimeService } from "./cri-messages.ts";
@@ -17,6 +17,8 @@ import {
 } from "./pod-config.ts";
 import type { PodInspector, ReadySandbox } from "./pod-inspector.ts";
 import { type ImageUser, needsImageUser } from "./security-context.ts";
+import { endWithSignal } from "./stop-signal.ts";
+import { GrpcStatusError } from "./wire/grpc-status.ts";
 
 /** A sandbox waits for its network; the kubelet gives it twice the time of other calls. */
 const SANDBOX_TIMEOUT_FACTOR = 2;
@@ -63,13 +65,9 @@ export class PodActions {
         await this.#startContainer(pod, action.container, signal);
         return;
       case "stopContainer":
-        await this.#end("stop container", action.containerId, "container", signal, () => {
-          // CRI counts in seconds; a little more patience is better than less.
-          const timeout = Math.ceil(action.gracePeriod / 1000);
-          const deadline = timeout * 1000 + this.#client.requestTimeoutMs;
-          const request = { containerId: action.containerId, timeout };
-          return this.#client.call(RuntimeService.stopContainer, request, signal, deadline);
-        });
+        await this.#end("stop container", action.containerId, "container", signal, () =>
+          this.#stopContainer(action.containerId, action.gracePeriod, signal),
+        );
         return;
       case "removeContainer":
         await this.#end("remove container", action.containerId, "container", signal, () =>
@@ -104,8 +102,9 @@ export class PodActions {
   }
 
   async #createSandbox(pod: DesiredPod, launch: SandboxLaunch, signal: AbortSignal): Promise<void> {
-    const config = sandboxConfig(pod, launch, this.#init, true);
-    const request = { config, runtimeHandler: pod.pod.spec.runtimeClassName ?? "" };
+    const { runtimeHandler = "", userNamespace } = launch;
+    if (userNamespace !== undefined) await this.#requireUserNamespaces(runtimeHandler, signal);
+    const request = { config: sandboxConfig(pod, launch, this.#init, true), runtimeHandler };
     const timeoutMs = this.#client.requestTimeoutMs * SANDBOX_TIMEOUT_FACTOR;
     try {
       const { podSandboxId } = await this.#client.call(RuntimeService.runPodSandbox, request, signal, timeoutMs);
@@ -115,10 +114,17 @@ export class PodActions {
         const ready = await this.#inspector.readySandbox(pod.uid, signal);
         if (ready?.launch.attempt === launch.attempt) return;
       }
-      throw failure(this.#oomScore.explain(error), `cannot create sandbox ${launch.attempt} of pod ${pod.uid}`, {
-        reason: "FailedCreatePodSandBox",
-      });
+      throw shownFailure(this.#oomScore.explain(error), "FailedCreatePodSandBox");
     }
+  }
+
+  /** @throws `invalid`, worded as the kubelet does */
+  async #requireUserNamespaces(handler: string, signal: AbortSignal): Promise<void> {
+    const { runtimeHandlers } = await this.#client.call(RuntimeService.status, {}, signal);
+    if (runtimeHandlers.some(({ name, features }) => name === handler && features?.userNamespaces === true)) return;
+    const who = handler === "" ? "runtime" : `RuntimeClass handler ${JSON.stringify(handler)}`;
+    const message = `can't set \`spec.hostUsers: false\`, ${who} does not support user namespaces`;
+    throw new PicoletError("invalid", message, { reason: "FailedCreatePodSandBox" });
   }
 
   async #startContainer(pod: DesiredPod, launch: ContainerLaunch, signal: AbortSignal): Promise<void> {
@@ -134,11 +140,7 @@ export class PodActions {
     } catch (error) {
       // Cancelled: what became of the start is not known, and the next one will find out.
       if (!isCancelled(error)) await this.#removeUnstarted(id, signal);
-      const code = isPicoletError(error, "not_found") ? ({ code: "failed" } as const) : {};
-      throw failure(error, `cannot start container ${launch.name} of pod ${pod.uid}`, {
-        reason: "RunContainerError",
-        ...code,
-      });
+      throw shownFailure(error, "RunContainerError");
     }
   }
 
@@ -159,7 +161,7 @@ export class PodActions {
     signal: AbortSignal,
   ): Promise<string | undefined> {
     try {
-      const config = await this.#containerConfig(pod, launch, signal);
+      const config = await this.#containerConfig(pod, launch, sandbox, signal);
       await mkdir(dirname(join(sandbox.launch.logDirectory, launch.logPath)), { recursive: true });
       const request = {
         podSandboxId: sandbox.id,
@@ -184,18 +186,23 @@ export class PodActions {
         return await create();
       }
     } catch (error) {
-      const sandboxGone = isPicoletError(error, "not_found") && /sandbox/.test(error.message);
-      throw failure(error, `cannot create container ${launch.name} of pod ${pod.uid}`, {
-        ...(isPicoletError(error, "not_found") && !sandboxGone ? { code: "failed" } : {}),
-        reason: (isPicoletError(error) ? error.reason : undefined) ?? "CreateContainerError",
-      });
+      // A sandbox that is gone is made again; anything else that is not found is a fault of the container's.
+      if (isPicoletError(error, "not_found") && /sandbox/.test(error.message)) {
+        throw failure(error, `cannot create container ${launch.name} of pod ${pod.uid}`);
+      }
+      throw shownFailure(error, "CreateContainerError");
     }
   }
 
-  async #containerConfig(pod: DesiredPod, launch: ContainerLaunch, signal: AbortSignal): Promise<ContainerConfigInput> {
+  async #containerConfig(
+    pod: DesiredPod,
+    launch: ContainerLaunch,
+    sandbox: ReadySandbox,
+    signal: AbortSignal,
+  ): Promise<ContainerConfigInput> {
     const needed = needsImageUser(pod.pod, containerNamed(pod.pod, launch.name));
     const imageUser = needed ? await this.#imageUser(launch.image.id, signal) : undefined;
-    const config = containerConfig(pod, launch, imageUser, this.#init);
+    const config = containerConfig(pod, launch, { imageUser, sandbox: sandbox.launch }, this.#init);
     this.#oomScore.wanted(config.linux?.resources?.oomScoreAdj ?? 0);
     return config;
   }
@@ -218,6 +225,19 @@ export class PodActions {
         this.#log.debug("a container that could not be started stays", { id, error: describeError(error) });
       }
     }
+  }
+
+  async #stopContainer(containerId: string, gracePeriod: Millis, signal: AbortSignal): Promise<void> {
+    const stopSignal = gracePeriod === 0 ? "" : await this.#inspector.unknownStopSignal(containerId, signal);
+    const isSent =
+      stopSignal !== "" && (await endWithSignal(this.#client, containerId, stopSignal, gracePeriod, signal));
+    if (stopSignal !== "" && !isSent) {
+      this.#log.warn("the runtime knows no stop signals: it ends the container as its image says", { stopSignal });
+    }
+    // CRI counts in seconds; a little more patience is better than less.
+    const timeout = isSent ? 0 : Math.ceil(gracePeriod / 1000);
+    const deadline = timeout * 1000 + this.#client.requestTimeoutMs;
+    await this.#client.call(RuntimeService.stopContainer, { containerId, timeout }, signal, deadline);
   }
 
   async #removeContainer(containerId: string, signal: AbortSignal): Promise<void> {
@@ -263,3 +283,17 @@ export class PodActions {
 const isNameTaken = (error: unknown): boolean =>
   isPicoletError(error) &&
   (error.code === "already_exists" || /is reserved for|already exists|name is reserved/.test(error.message));
+
+/**
+ * What users see in events and statuses: there the kubelet has the runtime's own words, for a sandbox as its gRPC library
+ * prints them. `cancelled` passes as it is, and so does what has its reason already.
+ */
+function shownFailure(error: unknown, reason: string): unknown {
+  if (isCancelled(error) || !isPicoletError(error) || error.reason !== undefined) return error;
+  const isStatus = error instanceof GrpcStatusError;
+  const message = isStatus && reason === "FailedCreatePodSandBox" ? error.printed : error.message;
+  // To the worker, not found is the sandbox.
+  const code = error.code === "not_found" ? "failed" : error.code;
+  const { retryable, cause } = error;
+  return new PicoletError(code, message, { reason, retryable, ...(cause === undefined ? {} : { cause }) });
+}

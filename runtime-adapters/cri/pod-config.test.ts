@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { millis, podUid } from "../../protocol/ports.ts";
+import { POD_CONFIG_SETTINGS } from "../../test/support/cri-fixture.ts";
 import { parsedPod } from "../../test/support/pod-manifests.ts";
 import type { ContainerLaunch, DesiredPod, SandboxLaunch } from "../contract/runtime-adapter.ts";
 import { MountPropagation, PortProtocol, SIGNAL_NUMBERS } from "./cri-messages.ts";
@@ -8,13 +9,7 @@ import { ANNOTATION, LABEL, MAX_MANIFEST_BYTES } from "./labels.ts";
 import { containerConfig, sandboxConfig } from "./pod-config.ts";
 
 type Fields = Readonly<Record<string, unknown>>;
-const SETTINGS = {
-  owner: "node-1",
-  cgroups: { cpuCFSQuota: true, cpuPeriodUs: 100_000, podPidsLimit: -1 },
-  memoryCapacityBytes: 1024 ** 3,
-  seccompProfileRoot: "/profiles",
-  seccompDefault: false,
-};
+const SETTINGS = { ...POD_CONFIG_SETTINGS, owner: "node-1" };
 const SANDBOX: SandboxLaunch = {
   attempt: 2,
   logDirectory: "/logs/default_web_uid-1",
@@ -40,7 +35,7 @@ const sandboxOf = (spec: Fields = {}, metadata: Fields = {}) =>
   sandboxConfig(desired(spec, metadata), SANDBOX, SETTINGS, true);
 const containerOf = (fields: Fields = {}, run: Partial<ContainerLaunch> = {}) => {
   const containers = [{ name: "app", image: "example.com/app:1", ...fields }];
-  return containerConfig(desired({ containers }), launch(run), undefined, SETTINGS);
+  return containerConfig(desired({ containers }), launch(run), { imageUser: undefined, sandbox: SANDBOX }, SETTINGS);
 };
 
 test("a sandbox says who it is, what it was made of and whose it is", () => {
@@ -144,16 +139,63 @@ test("what the launch made concrete is sent as it is", () => {
   assert.equal(config.stopSignal, undefined);
 });
 
-test("requests and limits become cgroup values and an OOM score", () => {
-  const resources = { requests: { cpu: "250m", memory: "256Mi" }, limits: { cpu: "1", memory: "512Mi" } };
-  assert.deepEqual(containerOf({ resources }).linux?.resources, {
-    cpuPeriod: 100_000,
-    cpuQuota: 100_000,
-    cpuShares: 256,
-    memoryLimitInBytes: 512 * 1024 ** 2,
-    oomScoreAdj: 750,
-  });
-  assert.equal(containerOf().linux?.resources?.oomScoreAdj, 1000);
+test("what a pod and its RuntimeClass take is told with the sandbox", () => {
+  const resources = { requests: { cpu: "250m", memory: "64Mi" }, limits: { cpu: "500m", memory: "128Mi" } };
+  const containers = ["one", "two"].map((name) => ({ name, image: "example.com/app:1", resources }));
+  const { linux } = sandboxOf({ containers, overhead: { cpu: "100m", memory: "32Mi" } });
+  assert.deepEqual([linux?.resources?.cpuShares, linux?.resources?.cpuQuota], [512, 100_000]);
+  assert.equal(linux?.resources?.memoryLimitInBytes, 256 * 2 ** 20);
+  assert.deepEqual([linux?.overhead?.cpuShares, linux?.overhead?.cpuQuota], [102, 10_000]);
+  assert.equal(linux?.overhead?.memoryLimitInBytes, 32 * 2 ** 20);
+  assert.equal(sandboxOf().linux?.overhead, undefined);
+});
+
+test("sysctls written with slashes get their dots", () => {
+  const sysctls = [
+    { name: "net/ipv4/conf/eno2.100/rp_filter", value: "1" },
+    { name: "kernel.shm_rmid_forced", value: "1" },
+  ];
+  const sent = sandboxOf({ securityContext: { sysctls } }).linux?.sysctls;
+  assert.deepEqual([...(sent?.keys() ?? [])], ["net.ipv4.conf.eno2/100.rp_filter", "kernel.shm_rmid_forced"]);
+});
+
+test("hooks, a stop signal and a deletion's grace are noted as the kubelet does", () => {
+  const preStop = { exec: { command: ["/bin/true"] } };
+  const lifecycle = { preStop, stopSignal: "SIGUSR1" };
+  const pod = desired(
+    { os: { name: "linux" }, containers: [{ name: "app", image: "example.com/app:1", lifecycle }] },
+    { deletionGracePeriodSeconds: 7 },
+  );
+  const config = containerConfig(pod, launch(), { imageUser: undefined, sandbox: SANDBOX }, SETTINGS);
+  assert.deepEqual(JSON.parse(config.annotations?.get(ANNOTATION.containerPreStopHandler) ?? ""), preStop);
+  assert.equal(config.annotations?.get(ANNOTATION.stopSignal), "SIGUSR1");
+  assert.equal(config.annotations?.get(ANNOTATION.podDeletionGracePeriod), "7");
+  assert.equal(config.stopSignal, SIGNAL_NUMBERS.get("SIGUSR1"));
+});
+
+test("devices, images and ids of other namespaces go along with a container's mounts", () => {
+  const mount = { containerPath: "/a", hostPath: "/h", readOnly: true, propagation: "private" } as const;
+  const image = { ...mount, hostPath: "", image: { id: "sha256:vol", subPath: "models" } };
+  const devices = [
+    { containerPath: "/dev/a", hostPath: "/dev/x", readOnly: true },
+    { containerPath: "/dev/b", hostPath: "/dev/y", readOnly: false },
+  ];
+  const run = launch({ mounts: [{ ...mount, recursiveReadOnly: true }, image], devices });
+  const sandbox = { ...SANDBOX, userNamespace: { hostId: 65_536, length: 65_536 } };
+  const config = containerConfig(
+    desired({ containers: [{ name: "app", image: "example.com/app:1" }] }),
+    run,
+    { imageUser: undefined, sandbox },
+    SETTINGS,
+  );
+  const [plain, ofImage] = config.mounts ?? [];
+  assert.equal(plain?.recursiveReadOnly, true);
+  assert.deepEqual(plain?.uidMappings, [{ hostId: 65_536, containerId: 0, length: 65_536 }]);
+  assert.deepEqual([ofImage?.image, ofImage?.imageSubPath], [{ image: "sha256:vol" }, "models"]);
+  assert.deepEqual(
+    config.devices?.map(({ permissions }) => permissions),
+    ["r", "mrw"],
+  );
 });
 
 test("stop signals have CRI's own numbers", () => {
@@ -163,5 +205,8 @@ test("stop signals have CRI's own numbers", () => {
 });
 
 test("a launch of a container that the pod does not have is our own mistake", () => {
-  assert.throws(() => containerConfig(desired(), launch({ name: "other" }), undefined, SETTINGS), { code: "internal" });
+  assert.throws(
+    () => containerConfig(desired(), launch({ name: "other" }), { imageUser: undefined, sandbox: SANDBOX }, SETTINGS),
+    { code: "internal" },
+  );
 });

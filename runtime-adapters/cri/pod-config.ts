@@ -1,26 +1,28 @@
 /** What is sent to create sandboxes and containers, made of the pod and its launches. Pure. */
-import type { CgroupSettings } from "../../protocol/cgroup-values.ts";
-import { containerCgroupValues, oomScoreAdj } from "../../protocol/cgroup-values.ts";
 import { PicoletError } from "../../protocol/errors.ts";
 import type { Container, Pod } from "../../protocol/pod.ts";
 import { isSidecar } from "../../protocol/pod-resources.ts";
 import type { ContainerLaunch, DesiredPod, SandboxLaunch } from "../contract/runtime-adapter.ts";
 import {
   type ContainerConfig,
-  type LinuxContainerResources,
   MountPropagation,
   type PodSandboxConfig,
   PortProtocol,
   SIGNAL_NUMBERS,
 } from "./cri-messages.ts";
 import { ANNOTATION, LABEL, MAX_MANIFEST_BYTES } from "./labels.ts";
-import { containerSecurity, type ImageUser, type SecuritySettings, sandboxSecurity } from "./security-context.ts";
+import { containerResources, overheadResources, type ResourceSettings, sandboxResources } from "./linux-resources.ts";
+import {
+  containerSecurity,
+  type ImageUser,
+  idMappings,
+  type SecuritySettings,
+  sandboxSecurity,
+} from "./security-context.ts";
 import type { InputOf } from "./wire/protobuf.ts";
 
-export interface PodConfigSettings extends SecuritySettings {
+export interface PodConfigSettings extends SecuritySettings, ResourceSettings {
   readonly owner: string;
-  readonly cgroups: CgroupSettings;
-  readonly memoryCapacityBytes: number;
 }
 
 export type SandboxConfigInput = InputOf<typeof PodSandboxConfig>;
@@ -43,7 +45,7 @@ export function sandboxConfig(
     const manifest = JSON.stringify(desired);
     if (Buffer.byteLength(manifest) <= MAX_MANIFEST_BYTES) annotations.set(ANNOTATION.manifest, manifest);
   }
-  const sysctls = (spec.securityContext?.sysctls ?? []).map(({ name, value }) => [name, value] as const);
+  const sysctls = (spec.securityContext.sysctls ?? []).map(({ name, value }) => [dotted(name), value] as const);
   return {
     metadata: { name: metadata.name, uid, namespace: metadata.namespace, attempt: launch.attempt },
     hostname: onHostNetwork ? "" : launch.hostname,
@@ -52,8 +54,20 @@ export function sandboxConfig(
     portMappings: onHostNetwork ? [] : portMappings(pod),
     labels: new Map([...Object.entries(metadata.labels ?? {}), ...podLabels(desired, settings.owner)]),
     annotations,
-    linux: { cgroupParent: launch.cgroupParent, securityContext: sandboxSecurity(pod), sysctls: new Map(sysctls) },
+    linux: {
+      cgroupParent: launch.cgroupParent,
+      securityContext: sandboxSecurity(pod, launch.userNamespace),
+      sysctls: new Map(sysctls),
+      resources: sandboxResources(pod, settings),
+      overhead: overheadResources(pod, settings),
+    },
   };
+}
+
+/** sysctl.d(5): a name that has a slash first has dots where the others have slashes. */
+function dotted(name: string): string {
+  const [first] = /[./]/.exec(name) ?? [];
+  return first === "/" ? name.replace(/[./]/g, (each) => (each === "." ? "/" : ".")) : name;
 }
 
 function podLabels({ pod, uid }: DesiredPod, owner: string): readonly (readonly [string, string])[] {
@@ -79,15 +93,18 @@ function portMappings({ spec }: Pod): NonNullable<SandboxConfigInput["portMappin
 }
 
 /**
+ * @param own `imageUser` where `needsImageUser` says so; the sandbox that the container is made in.
  * @throws `internal` when the pod has no container of the launch's name; what `containerSecurity` throws.
  */
 export function containerConfig(
   desired: DesiredPod,
   launch: ContainerLaunch,
-  imageUser: ImageUser | undefined,
+  own: { readonly imageUser: ImageUser | undefined; readonly sandbox: SandboxLaunch },
   settings: PodConfigSettings,
 ): ContainerConfigInput {
   const { pod } = desired;
+  const { userNamespace } = own.sandbox;
+  const mappings = userNamespace === undefined ? [] : idMappings(userNamespace);
   const container = containerNamed(pod, launch.name);
   return {
     metadata: { name: launch.name, attempt: launch.attempt },
@@ -96,11 +113,21 @@ export function containerConfig(
     args: launch.args,
     workingDir: launch.workingDir,
     envs: launch.env.map(({ name, value }) => ({ key: name, value: Buffer.from(value) })),
-    mounts: launch.mounts.map(({ containerPath, hostPath, readOnly, propagation }) => ({
+    mounts: launch.mounts.map((mount) => ({
+      containerPath: mount.containerPath,
+      hostPath: mount.hostPath,
+      readonly: mount.readOnly,
+      recursiveReadOnly: mount.recursiveReadOnly ?? false,
+      propagation: MountPropagation[mount.propagation],
+      image: mount.image === undefined ? undefined : { image: mount.image.id },
+      imageSubPath: mount.image?.subPath ?? "",
+      uidMappings: mappings,
+      gidMappings: mappings,
+    })),
+    devices: (launch.devices ?? []).map(({ containerPath, hostPath, readOnly }) => ({
       containerPath,
       hostPath,
-      readonly: readOnly,
-      propagation: MountPropagation[propagation],
+      permissions: readOnly ? "r" : "mrw",
     })),
     labels: new Map([...podLabels(desired, settings.owner), [LABEL.containerName, launch.name]]),
     annotations: containerAnnotations(pod, container, launch),
@@ -110,7 +137,12 @@ export function containerConfig(
     tty: container.tty ?? false,
     linux: {
       resources: containerResources(pod, container, settings),
-      securityContext: containerSecurity(pod, container, imageUser, settings),
+      securityContext: containerSecurity(
+        desired,
+        container,
+        { imageUser: own.imageUser, targetContainerId: launch.targetContainerId, userNamespace },
+        settings,
+      ),
     },
     stopSignal: SIGNAL_NUMBERS.get(container.lifecycle?.stopSignal ?? ""),
   };
@@ -132,29 +164,21 @@ function containerAnnotations(pod: Pod, container: Container, launch: ContainerL
   const annotations = new Map<string, string>([
     [ANNOTATION.containerHash, launch.hash],
     [ANNOTATION.containerRestartCount, String(launch.attempt)],
-    [ANNOTATION.containerTerminationMessagePath, container.terminationMessagePath ?? ""],
-    [ANNOTATION.containerTerminationMessagePolicy, container.terminationMessagePolicy ?? ""],
+    [ANNOTATION.containerTerminationMessagePath, container.terminationMessagePath],
+    [ANNOTATION.containerTerminationMessagePolicy, container.terminationMessagePolicy],
     [ANNOTATION.podTerminationGracePeriod, String(pod.spec.terminationGracePeriodSeconds)],
     [ANNOTATION.backoffMs, String(launch.backoff)],
     [ANNOTATION.image, launch.image.requested],
   ]);
-  if (container.ports !== undefined && container.ports.length > 0) {
-    annotations.set(ANNOTATION.containerPorts, JSON.stringify(container.ports));
+  const { ports = [], lifecycle } = container;
+  if (ports.length > 0) annotations.set(ANNOTATION.containerPorts, JSON.stringify(ports));
+  if (lifecycle?.preStop !== undefined) {
+    annotations.set(ANNOTATION.containerPreStopHandler, JSON.stringify(lifecycle.preStop));
+  }
+  if (lifecycle?.stopSignal !== undefined) annotations.set(ANNOTATION.stopSignal, lifecycle.stopSignal);
+  const { deletionGracePeriodSeconds } = pod.metadata;
+  if (deletionGracePeriodSeconds !== undefined) {
+    annotations.set(ANNOTATION.podDeletionGracePeriod, String(deletionGracePeriodSeconds));
   }
   return annotations;
-}
-
-function containerResources(
-  pod: Pod,
-  container: Container,
-  settings: PodConfigSettings,
-): InputOf<typeof LinuxContainerResources> {
-  const values = containerCgroupValues(container, settings.cgroups);
-  return {
-    cpuPeriod: values.cpuPeriodUs,
-    cpuQuota: values.cpuQuotaUs,
-    cpuShares: values.cpuShares,
-    memoryLimitInBytes: values.memoryLimitBytes,
-    oomScoreAdj: oomScoreAdj(pod, container, settings.memoryCapacityBytes),
-  };
 }

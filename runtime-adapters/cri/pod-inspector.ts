@@ -18,6 +18,7 @@ import {
   RuntimeService,
   relistCalls,
   SandboxState,
+  SIGNAL_NUMBERS,
 } from "./cri-messages.ts";
 import { ANNOTATION, LABEL } from "./labels.ts";
 import type { Owned, OwnedIds } from "./owned-ids.ts";
@@ -129,6 +130,14 @@ export class PodInspector {
     return (await this.#containerStatus(id, signal))?.state;
   }
 
+  /** How the container's definition wants it ended, if it says so and the runtime does not know of it; else "". */
+  async unknownStopSignal(id: string, signal: AbortSignal): Promise<string> {
+    const status = await this.#containerStatus(id, signal);
+    if (status?.state !== ContainerState.running) return "";
+    const wanted = status.annotations.get(ANNOTATION.stopSignal) ?? "";
+    return SIGNAL_NUMBERS.get(wanted) === status.stopSignal ? "" : wanted;
+  }
+
   /** `undefined` when the runtime has no such sandbox. */
   async sandboxState(id: string, signal: AbortSignal): Promise<number | undefined> {
     return (await this.#sandboxStatus(id, signal))?.state;
@@ -170,6 +179,7 @@ export class PodInspector {
       image: annotations.get(ANNOTATION.image) ?? status.image?.image ?? "",
       imageId: status.imageRef,
       logPath: status.logPath,
+      ...(status.user?.linux === undefined ? {} : { user: status.user.linux }),
     };
   }
 

@@ -1,8 +1,16 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { podUid } from "../../protocol/ports.ts";
 import { parsedPod } from "../../test/support/pod-manifests.ts";
+import type { UserNamespace } from "../contract/runtime-adapter.ts";
 import { NamespaceMode, ProfileType } from "./cri-messages.ts";
-import { containerSecurity, type ImageUser, needsImageUser, sandboxSecurity } from "./security-context.ts";
+import {
+  type ContainerIdentity,
+  containerSecurity,
+  type ImageUser,
+  needsImageUser,
+  sandboxSecurity,
+} from "./security-context.ts";
 
 type Fields = Readonly<Record<string, unknown>>;
 const SETTINGS = { seccompProfileRoot: "/profiles", seccompDefault: false };
@@ -13,8 +21,14 @@ function contexts(ofPod: Fields, ofContainer: Fields = {}, spec: Fields = {}) {
   const [first] = pod.spec.containers;
   assert.ok(first);
   return {
-    sandbox: () => sandboxSecurity(pod),
-    container: (user?: ImageUser, settings = SETTINGS) => containerSecurity(pod, first, user, settings),
+    sandbox: (userNamespace?: UserNamespace) => sandboxSecurity(pod, userNamespace),
+    container: (imageUser?: ImageUser, settings = SETTINGS, identity: ContainerIdentity = {}) =>
+      containerSecurity(
+        { uid: podUid("uid-1"), source: "file", origin: "", pod },
+        first,
+        { imageUser, ...identity },
+        settings,
+      ),
     needsImageUser: () => needsImageUser(pod, first),
   };
 }
@@ -86,8 +100,9 @@ test("/proc is unmasked on demand", () => {
   assert.deepEqual([container.maskedPaths, container.readonlyPaths], [[], []]);
 });
 
-test("the image's user matters only where nobody says who runs and it makes a difference", () => {
-  assert.equal(contexts({}).needsImageUser(), false);
+test("the image's user counts where nobody says who runs", () => {
+  assert.equal(contexts({}).needsImageUser(), true);
+  assert.equal(contexts({}, { runAsUser: 0 }).needsImageUser(), false);
   assert.equal(contexts({ runAsNonRoot: true }).needsImageUser(), true);
   assert.equal(contexts({ runAsNonRoot: true, runAsUser: 5 }).needsImageUser(), false);
   assert.equal(contexts({}, { runAsGroup: 5 }).needsImageUser(), true);
@@ -97,15 +112,33 @@ test("the image's user matters only where nobody says who runs and it makes a di
   assert.equal(contexts({}, { runAsGroup: 5 }).container(named).runAsUsername, "web");
 });
 
-const REFUSED: readonly (readonly [string, Fields, ImageUser | undefined, RegExp])[] = [
-  ["user 0", { runAsNonRoot: true, runAsUser: 0 }, undefined, /breaks non-root policy/],
-  ["an image that says nothing", { runAsNonRoot: true }, { uid: undefined, username: "" }, /will run as root/],
-  ["an image of user 0", { runAsNonRoot: true }, { uid: 0, username: "" }, /will run as root/],
+const WHOSE = `(pod: "web_default(uid-1)", container: app)`;
+const REFUSED: readonly (readonly [string, Fields, ImageUser | undefined, string])[] = [
+  ["user 0", { runAsNonRoot: true, runAsUser: 0 }, undefined, "container's runAsUser breaks non-root policy"],
+  [
+    "an image that says nothing",
+    { runAsNonRoot: true },
+    { uid: undefined, username: "" },
+    "container has runAsNonRoot and image will run as root",
+  ],
+  [
+    "an image of user 0",
+    { runAsNonRoot: true },
+    { uid: 0, username: "" },
+    "container has runAsNonRoot and image will run as root",
+  ],
   [
     "an image with a named user",
     { runAsNonRoot: true },
     { uid: undefined, username: "web" },
-    /non-numeric user \(web\)/,
+    "container has runAsNonRoot and image has non-numeric user (web), cannot verify user is non-root",
+  ],
+  [
+    "an image of a user that there cannot be",
+    { runAsNonRoot: true },
+    { uid: 2 ** 31, username: "" },
+    "container has runAsNonRoot and image has an invalid user id (2147483648). (Must be 1-(2147483647)): " +
+      "must be between 0 and 2147483647, inclusive",
   ],
 ];
 for (const [what, context, user, message] of REFUSED) {
@@ -113,7 +146,7 @@ for (const [what, context, user, message] of REFUSED) {
     assert.throws(() => contexts(context).container(user), {
       code: "invalid",
       reason: "CreateContainerConfigError",
-      message,
+      message: `${message} ${WHOSE}`,
     });
   });
 }
@@ -121,4 +154,44 @@ for (const [what, context, user, message] of REFUSED) {
 test("runAsNonRoot lets other users run", () => {
   assert.deepEqual(contexts({ runAsNonRoot: true }).container({ uid: 5, username: "" }).runAsUser, { value: 5 });
   assert.deepEqual(contexts({ runAsNonRoot: true, runAsUser: 5 }).container().runAsUser, { value: 5 });
+});
+
+test("an ephemeral container sees its target's processes, unless it sees more already", () => {
+  const identity = { targetContainerId: "target" };
+  const { container, target, pod } = NamespaceMode;
+  const pidOf = (spec: Fields, with_?: ContainerIdentity) => {
+    const options = contexts({}, {}, spec).container(undefined, SETTINGS, with_).namespaceOptions;
+    return [options?.pid, options?.targetId];
+  };
+  assert.deepEqual(pidOf({}, identity), [target, "target"]);
+  assert.deepEqual(pidOf({}), [container, undefined]);
+  assert.deepEqual(pidOf({ shareProcessNamespace: true }, identity), [pod, undefined]);
+  assert.deepEqual(pidOf({ hostPID: true }, identity), [NamespaceMode.node, undefined]);
+});
+
+test("with hostUsers: false the ids of the pod are others on the node", () => {
+  const userNamespace = { hostId: 131_072, length: 65_536 };
+  const mappings = [{ hostId: 131_072, containerId: 0, length: 65_536 }];
+  const expected = { mode: NamespaceMode.pod, uids: mappings, gids: mappings };
+  const { sandbox, container } = contexts({}, {}, { hostUsers: false });
+  assert.deepEqual(sandbox(userNamespace).namespaceOptions?.usernsOptions, expected);
+  assert.deepEqual(container(undefined, SETTINGS, { userNamespace }).namespaceOptions?.usernsOptions, expected);
+  assert.equal(sandbox().namespaceOptions?.usernsOptions, undefined);
+});
+
+test("AppArmor is taken from the container, its annotation, then the pod", () => {
+  const own = { appArmorProfile: { type: "Unconfined" } };
+  const ofPod = { appArmorProfile: { type: "RuntimeDefault" } };
+  assert.equal(contexts(ofPod, own).container().apparmor?.profileType, ProfileType.Unconfined);
+  assert.equal(contexts(ofPod).container().apparmor?.profileType, ProfileType.RuntimeDefault);
+  const annotated = (value: string) => {
+    const annotations = { "container.apparmor.security.beta.kubernetes.io/app": value };
+    const pod = parsedPod({ containers: [{ name: "app", image: "example.com/app:1" }] }, { annotations });
+    const [first] = pod.spec.containers;
+    assert.ok(first);
+    return containerSecurity({ uid: podUid("u"), source: "file", origin: "", pod }, first, {}, SETTINGS).apparmor;
+  };
+  assert.deepEqual(annotated("localhost/mine"), { profileType: ProfileType.Localhost, localhostRef: "mine" });
+  assert.deepEqual(annotated("runtime/default"), { profileType: ProfileType.RuntimeDefault, localhostRef: "" });
+  assert.deepEqual(annotated("unconfined"), { profileType: ProfileType.Unconfined, localhostRef: "" });
 });

@@ -13,10 +13,11 @@ import { parsePod } from "../../protocol/parse-pod.ts";
 import { millis, podUid } from "../../protocol/ports.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import { RuntimeService } from "../../runtime-adapters/cri/cri-messages.ts";
-import { containerConfig, type PodConfigSettings, sandboxConfig } from "../../runtime-adapters/cri/pod-config.ts";
+import { containerConfig, sandboxConfig } from "../../runtime-adapters/cri/pod-config.ts";
 import { GrpcClient } from "../../runtime-adapters/cri/wire/grpc-client.ts";
 import { removeCgroups } from "../support/cgroups.ts";
 import { Containerd } from "../support/containerd.ts";
+import { POD_CONFIG_SETTINGS } from "../support/cri-fixture.ts";
 import { BUSYBOX_IMAGE } from "../support/image-archive.ts";
 import { containerPod } from "../support/node-fixtures.ts";
 import { startedAtMs } from "./agent.ts";
@@ -24,13 +25,6 @@ import { percentile, round } from "./process-figures.ts";
 
 const TIMEOUT_MS = 60_000;
 const CGROUP = "/picolet-floor";
-const SETTINGS: PodConfigSettings = {
-  owner: "floor",
-  cgroups: { cpuCFSQuota: true, cpuPeriodUs: 100_000, podPidsLimit: -1 },
-  memoryCapacityBytes: 1024 ** 3,
-  seccompProfileRoot: "/nonexistent",
-  seccompDefault: false,
-};
 
 /** Seconds from the first of RunPodSandbox, CreateContainer and StartContainer to the container's start. */
 export async function floorManifestToStarted(containerd: Containerd, runs: number): Promise<number[]> {
@@ -40,11 +34,11 @@ export async function floorManifestToStarted(containerd: Containerd, runs: numbe
   for (let run = 0; run < runs; run += 1) {
     const { pod, sandbox, container } = configsOf(containerd, run);
     const startedAt = Date.now();
-    const request = { config: sandboxConfig(pod, sandbox, SETTINGS, true) };
+    const request = { config: sandboxConfig(pod, sandbox, POD_CONFIG_SETTINGS, true) };
     const { podSandboxId } = await client.unary(RuntimeService.runPodSandbox, request, TIMEOUT_MS, signal);
     const { containerId } = await client.unary(
       RuntimeService.createContainer,
-      { podSandboxId, config: container, sandboxConfig: sandboxConfig(pod, sandbox, SETTINGS, false) },
+      { podSandboxId, config: container, sandboxConfig: sandboxConfig(pod, sandbox, POD_CONFIG_SETTINGS, false) },
       TIMEOUT_MS,
       signal,
     );
@@ -78,7 +72,11 @@ function configsOf(containerd: Containerd, run: number) {
     mounts: [],
     logPath: "0.log",
   };
-  return { pod, sandbox, container: containerConfig(pod, launch, undefined, SETTINGS) };
+  return {
+    pod,
+    sandbox,
+    container: containerConfig(pod, launch, { imageUser: undefined, sandbox }, POD_CONFIG_SETTINGS),
+  };
 }
 
 export interface ClientFigures {

@@ -8,22 +8,15 @@ import { parsePod } from "../../protocol/parse-pod.ts";
 import { millis, podUid } from "../../protocol/ports.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import { RuntimeService } from "../../runtime-adapters/cri/cri-messages.ts";
-import { containerConfig, type PodConfigSettings, sandboxConfig } from "../../runtime-adapters/cri/pod-config.ts";
+import { containerConfig, sandboxConfig } from "../../runtime-adapters/cri/pod-config.ts";
 import { GrpcClient } from "../../runtime-adapters/cri/wire/grpc-client.ts";
 import { Containerd, containerdMissing } from "../support/containerd.ts";
-import { criAdapter } from "../support/cri-fixture.ts";
+import { criAdapter, POD_CONFIG_SETTINGS } from "../support/cri-fixture.ts";
 import { BUSYBOX_IMAGE } from "../support/image-archive.ts";
 import { containerPod } from "../support/node-fixtures.ts";
 import { RecordedLog } from "../support/recorders.ts";
 
 const TIMEOUT_MS = 60_000;
-const SETTINGS: PodConfigSettings = {
-  owner: "test",
-  cgroups: { cpuCFSQuota: true, cpuPeriodUs: 100_000, podPidsLimit: -1 },
-  memoryCapacityBytes: 1024 ** 3,
-  seccompProfileRoot: "/nonexistent",
-  seccompDefault: false,
-};
 
 function leakyPod(): DesiredPod {
   const parsed = parsePod(containerPod("leaky"));
@@ -48,8 +41,13 @@ test("a sandbox goes although a process runs in it that the runtime says was nev
   const command = pod.pod.spec.containers[0]?.command ?? [];
   const image = { requested: BUSYBOX_IMAGE, id: BUSYBOX_IMAGE };
   const run = { name: "app", attempt: 0, hash: "0", backoff: millis(0), image, command, args: [], env: [] };
-  const config = containerConfig(pod, { ...run, workingDir: "", mounts: [], logPath: "0.log" }, undefined, SETTINGS);
-  const request = { podSandboxId, config, sandboxConfig: sandboxConfig(pod, sandbox, SETTINGS, false) };
+  const config = containerConfig(
+    pod,
+    { ...run, workingDir: "", mounts: [], logPath: "0.log" },
+    { imageUser: undefined, sandbox },
+    POD_CONFIG_SETTINGS,
+  );
+  const request = { podSandboxId, config, sandboxConfig: sandboxConfig(pod, sandbox, POD_CONFIG_SETTINGS, false) };
   const { containerId } = await client.unary(RuntimeService.createContainer, request, TIMEOUT_MS, signal);
   containerd.ctr("tasks", "start", "--detach", "--null-io", containerId);
   assert.ok(containerd.pidOf(containerId) > 1, "it runs");

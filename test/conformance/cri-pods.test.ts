@@ -329,9 +329,10 @@ describe("pods over CRI", { skip }, () => {
   });
 
   test("a runtime handler that does not exist", async () => {
-    const pod = podOf({}, { runtimeClassName: "gvisor" });
-    await assert.rejects(sandboxOf(pod), (error) => {
-      return isPicoletError(error) && error.reason === "FailedCreatePodSandBox" && /gvisor/.test(describeError(error));
+    const pod = podOf({}, { runtimeClassName: "sandboxed" });
+    await assert.rejects(sandboxOf(pod, { runtimeHandler: "gvisor" }), {
+      reason: "FailedCreatePodSandBox",
+      message: 'rpc error: code = Unknown desc = failed to get sandbox runtime: no runtime for "gvisor" is configured',
     });
     assert.deepEqual((await fixture.adapter.inspect(pod.uid, signal)).sandboxes, []);
   });

@@ -14,6 +14,7 @@ import type {
 } from "../../runtime-adapters/contract/conformance.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import { CriAdapter, type CriAdapterInit } from "../../runtime-adapters/cri/cri-adapter.ts";
+import type { PodConfigSettings } from "../../runtime-adapters/cri/pod-config.ts";
 import { removeCgroups } from "./cgroups.ts";
 import type { Containerd } from "./containerd.ts";
 import { BUSYBOX_IMAGE } from "./image-archive.ts";
@@ -53,21 +54,23 @@ export const BUSYBOX_PROGRAMS: ConformancePrograms = {
   echoServer: (port) => shell(`exec nc -ll -p ${port} -e /bin/cat`),
 };
 
+/** Of pods that a test makes with calls of its own. */
+export const POD_CONFIG_SETTINGS: PodConfigSettings = {
+  owner: "test",
+  cgroups: { cpuCFSQuota: true, cpuPeriodUs: 100_000, podPidsLimit: -1 },
+  memoryCapacityBytes: 1024 ** 3,
+  seccompProfileRoot: "/nonexistent",
+  seccompDefault: false,
+  limitedSwap: false,
+  singleProcessOomKill: false,
+  machine: { unifiedCgroups: false, swapAccounting: false, swapBytes: 0, hugePageSizes: [] },
+};
+
+const { machine: _, ...OWN_SETTINGS } = POD_CONFIG_SETTINGS;
+
 export function criAdapter(endpoint: string, options: Partial<CriAdapterInit> & { log?: Log } = {}): CriAdapter {
   const { log = new RecordedLog(), ...init } = options;
-  return new CriAdapter(
-    { clock: systemClock, log },
-    {
-      endpoint,
-      owner: "test",
-      requestTimeoutMs: 60_000,
-      cgroups: { cpuCFSQuota: true, cpuPeriodUs: 100_000, podPidsLimit: -1 },
-      memoryCapacityBytes: 1024 ** 3,
-      seccompProfileRoot: "/nonexistent",
-      seccompDefault: false,
-      ...init,
-    },
-  );
+  return new CriAdapter({ clock: systemClock, log }, { endpoint, ...OWN_SETTINGS, requestTimeoutMs: 60_000, ...init });
 }
 
 /** Pods of one owner on a containerd that others may use as well; disposing removes them with all that was made. */

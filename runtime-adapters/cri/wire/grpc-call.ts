@@ -1,6 +1,7 @@
-import { type ErrorCode, isPicoletError, PicoletError, toPicoletError } from "../../../protocol/errors.ts";
+import { isPicoletError, PicoletError, toPicoletError } from "../../../protocol/errors.ts";
 import type { Deadline, Deadlines } from "./deadlines.ts";
 import { MessageAssembler, type SpareBuffer } from "./grpc-messages.ts";
+import { GrpcStatusError } from "./grpc-status.ts";
 import type { HeaderList } from "./hpack.ts";
 import type { Http2Client } from "./http2-client.ts";
 import type { Http2Connection, Http2Stream, StreamHandler } from "./http2-connection.ts";
@@ -180,37 +181,12 @@ function header(headers: HeaderList, name: string): string | undefined {
   return undefined;
 }
 
-/** By the gRPC status code's number. */
-const STATUS_CODES: readonly (ErrorCode | undefined)[] = [
-  undefined, // OK
-  "unavailable", // CANCELLED: not by us, for we would not be listening; a runtime that shuts down says so
-  "failed", // UNKNOWN
-  "invalid", // INVALID_ARGUMENT
-  "deadline_exceeded", // DEADLINE_EXCEEDED
-  "not_found", // NOT_FOUND
-  "already_exists", // ALREADY_EXISTS
-  "permission_denied", // PERMISSION_DENIED
-  "resource_exhausted", // RESOURCE_EXHAUSTED
-  "conflict", // FAILED_PRECONDITION
-  "conflict", // ABORTED
-  "invalid", // OUT_OF_RANGE
-  "unimplemented", // UNIMPLEMENTED
-  "failed", // INTERNAL
-  "unavailable", // UNAVAILABLE
-  "corrupt", // DATA_LOSS
-  "permission_denied", // UNAUTHENTICATED
-];
-const RETRYABLE: ReadonlySet<ErrorCode> = new Set(["unavailable", "deadline_exceeded"]);
-
 function statusError(headers: HeaderList, path: string): PicoletError | undefined {
   const status = header(headers, "grpc-status");
   if (status === undefined) return new PicoletError("corrupt", `cannot use an answer to ${path} without status`);
   if (status === "0") return undefined;
-  const code = STATUS_CODES[Number(status)] ?? "failed";
   const message = percentDecode(header(headers, "grpc-message") ?? "").slice(0, MAX_STATUS_MESSAGE_LENGTH);
-  return new PicoletError(code, message === "" ? `${path} failed with status ${status}` : message, {
-    retryable: RETRYABLE.has(code),
-  });
+  return new GrpcStatusError(Number(status), message === "" ? `${path} failed with status ${status}` : message);
 }
 
 /** A wrong escape stays as it is. */

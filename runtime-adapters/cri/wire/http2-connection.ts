@@ -1,5 +1,5 @@
 /**
- * The client's side of one HTTP/2 connection (RFC 9113) over a unix socket, as far as gRPC needs it: no push, no
+ * The client's side of one HTTP/2 connection (RFC 9113) over a unix socket or TCP, as far as gRPC needs it: no push, no
  * priorities, no TLS. node:http2 is left out for its memory: it allocates 64 KiB for every read.
  */
 import { connect as connectSocket, type Socket } from "node:net";
@@ -20,7 +20,7 @@ import {
 import { type HeaderList, HpackDecoder, MAX_HEADER_LIST_BYTES } from "./hpack.ts";
 
 const PREFACE = Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
-/** Every read goes into this one buffer, for the life of the connection. A relist of 50 pods is 3 to 5 reads. */
+/** Every read goes into one buffer, for the life of the connection. A relist of 50 pods is 3 to 5 reads. */
 const READ_BUFFER_BYTES = 32 * 1024;
 /** RFC 9113 section 6.9.2. */
 const DEFAULT_WINDOW_BYTES = 65_535;
@@ -37,6 +37,13 @@ const MAX_WAITING_PIECES = 16;
 const MAX_UNSENT_BYTES = 32 * 1024 * 1024;
 /** Stream identifiers are odd and 31 bits long. */
 const LAST_STREAM_ID = 0x7fff_ffff;
+
+/** Where a server listens. */
+export type ServerAddress = { readonly path: string } | { readonly host: string; readonly port: number };
+
+/** As messages name it. */
+export const nameOf = (address: ServerAddress): string =>
+  "path" in address ? address.path : `${address.host}:${address.port}`;
 
 /** Told to a stream's owner. Nothing more comes after `onEnd` or `onFailed`. */
 export interface StreamHandler {

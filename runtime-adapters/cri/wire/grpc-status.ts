@@ -1,0 +1,41 @@
+import { type ErrorCode, PicoletError } from "../../../protocol/errors.ts";
+
+/** By the status code's number: its name as gRPC libraries print it, and what it is to us. */
+const STATUSES: readonly (readonly [name: string, code: ErrorCode])[] = [
+  ["OK", "internal"],
+  // Not by us, for we would not be listening; a runtime that shuts down says so.
+  ["Canceled", "unavailable"],
+  ["Unknown", "failed"],
+  ["InvalidArgument", "invalid"],
+  ["DeadlineExceeded", "deadline_exceeded"],
+  ["NotFound", "not_found"],
+  ["AlreadyExists", "already_exists"],
+  ["PermissionDenied", "permission_denied"],
+  ["ResourceExhausted", "resource_exhausted"],
+  ["FailedPrecondition", "conflict"],
+  ["Aborted", "conflict"],
+  ["OutOfRange", "invalid"],
+  ["Unimplemented", "unimplemented"],
+  ["Internal", "failed"],
+  ["Unavailable", "unavailable"],
+  ["DataLoss", "corrupt"],
+  ["Unauthenticated", "permission_denied"],
+];
+const RETRYABLE: ReadonlySet<ErrorCode> = new Set(["unavailable", "deadline_exceeded"]);
+
+/** What the other end answered: its message is the server's own, word for word. */
+export class GrpcStatusError extends PicoletError {
+  readonly status: number;
+
+  /** @param status not 0 */
+  constructor(status: number, message: string) {
+    const code = STATUSES[status]?.[1] ?? "failed";
+    super(code, message, { retryable: RETRYABLE.has(code) });
+    this.status = status;
+  }
+
+  /** As Kubernetes prints it in events. */
+  get printed(): string {
+    return `rpc error: code = ${STATUSES[this.status]?.[0] ?? `Code(${this.status})`} desc = ${this.message}`;
+  }
+}
