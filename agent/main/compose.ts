@@ -133,6 +133,8 @@ function makeRuntimes({ clock, log }: AgentPorts, { args, configuration }: Agent
       memoryCapacityBytes: node.machine.memoryBytes,
       seccompProfileRoot: join(args.rootDir, SECCOMP_FOLDER),
       seccompDefault: configuration.seccompDefault,
+      limitedSwap: configuration.memorySwap.swapBehavior === "LimitedSwap",
+      singleProcessOomKill: configuration.singleProcessOOMKill ?? false,
     },
   );
   return new NodeRuntimes(components, containers);
