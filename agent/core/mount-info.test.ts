@@ -16,11 +16,13 @@ test("optional fields, none or several, do not shift the rest", () => {
       "36 35 98:0 /sub /mnt rw,noatime master:1 shared:7 - ext4 /dev/root rw,errors=continue\n",
   );
   assert.deepEqual(none?.superOptions, ["rw", "cpu", "cpuacct"]);
+  assert.equal(none?.isShared, false);
   assert.deepEqual(two, {
     device: "98:0",
     root: "/sub",
     mountPoint: "/mnt",
     fileSystem: "ext4",
+    isShared: true,
     superOptions: ["rw", "errors=continue"],
   });
 });

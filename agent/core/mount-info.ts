@@ -9,6 +9,8 @@ export interface MountEntry {
   readonly mountPoint: string;
   /** `cgroup`, `tmpfs` … */
   readonly fileSystem: string;
+  /** What is mounted below it is passed on to its peers. */
+  readonly isShared: boolean;
   /** Options of the file system as a whole; for cgroup v1 its controllers are among them. */
   readonly superOptions: readonly string[];
 }
@@ -30,6 +32,7 @@ export function parseMountInfo(text: string): MountEntry[] {
       root: unescapeOctal(root),
       mountPoint: unescapeOctal(mountPoint),
       fileSystem,
+      isShared: fields.slice(6, separator).some((field) => field.startsWith("shared:")),
       superOptions: superOptions.split(","),
     });
   }

@@ -6,6 +6,7 @@
 import {
   chmod,
   chown,
+  lchown,
   mkdir,
   mkdtemp,
   readdir,
@@ -17,9 +18,9 @@ import {
   symlink,
   writeFile,
 } from "node:fs/promises";
-import { dirname, join } from "node:path";
+import { basename, dirname, join } from "node:path";
+import { PicoletError } from "../../protocol/errors.ts";
 import { errorCode } from "../core/error-code.ts";
-import { nameOf } from "./pod-paths.ts";
 
 export interface PayloadFile {
   readonly content: Buffer;
@@ -36,37 +37,85 @@ export type Payload = ReadonlyMap<string, PayloadFile>;
 const DATA_LINK = "..data";
 const NEXT_LINK = "..data_tmp";
 const FOLDER_MODE = 0o755;
+/** Of a folder of a read-only volume with an `fsGroup`: the group gets in, and what is made in it belongs to the group. */
+const GROUP_FOLDER = 0o2550;
+/** Kubernetes' own limits. */
+const MAX_PATH_BYTES = 4096;
+const MAX_NAME_BYTES = 255;
 const IS_ROOT = process.geteuid?.() === 0;
 
 /**
- * @param target exists
+ * What was there stays as it was when this fails, also for want of room.
+ * @param target exists. Folders in it are left alone: other volumes are mounted there.
+ * @param group of folders and links, whose folders then pass it on and let it in; -1: none
  * @returns whether anything was changed
  * @throws `invalid` for a path that would lead out of the volume
  */
-export async function writeAtomically(target: string, payload: Payload): Promise<boolean> {
-  for (const path of payload.keys()) checkPath(path);
+export async function writeAtomically(target: string, files: Payload, group = -1): Promise<boolean> {
+  const payload: Payload = new Map([...files].map(([path, file]) => [cleanPath(path), file]));
+  const owner = IS_ROOT ? group : -1;
   const current = await linkTarget(join(target, DATA_LINK));
-  if (current !== undefined && (await holds(join(target, current), payload))) {
-    await linkNames(target, payload);
+  if (current !== undefined && (await holds(join(target, current), payload, owner))) {
+    await linkNames(target, payload, owner);
     return false;
   }
-  const stamp = new Date().toISOString().replace(/\D/g, "_");
-  const folder = await mkdtemp(join(target, `..${stamp}`));
-  await chmod(folder, FOLDER_MODE);
-  for (const [path, file] of payload) await writeOne(join(folder, path), file);
-  const next = join(target, NEXT_LINK);
-  await rm(next, { force: true });
-  await symlink(folder.slice(target.length + 1), next);
-  await rename(next, join(target, DATA_LINK));
-  await linkNames(target, payload);
-  await removeOldFolders(target, folder.slice(target.length + 1));
+  const folder = await mkdtemp(join(target, `..${stamp(new Date())}.`));
+  try {
+    await fill(folder, payload, owner);
+    const next = join(target, NEXT_LINK);
+    await rm(next, { force: true });
+    await symlink(basename(folder), next);
+    if (owner >= 0) await lchown(next, 0, owner);
+    await rename(next, join(target, DATA_LINK));
+  } catch (error) {
+    await rm(folder, { recursive: true, force: true });
+    throw error;
+  }
+  await linkNames(target, payload, owner);
+  await removeOldFolders(target, basename(folder));
   return true;
 }
 
-function checkPath(path: string): void {
-  for (const part of path.split("/")) nameOf(part, "file of a volume");
-  // The names that this layout is made of.
-  if (path.startsWith("..")) nameOf("..", "file of a volume");
+/** `2026_11_20_17_45_09` in UTC, as Kubernetes names its folders. */
+const stamp = (now: Date): string => now.toISOString().slice(0, 19).replace(/\D/g, "_");
+
+async function fill(folder: string, payload: Payload, group: number): Promise<void> {
+  for (const [path, file] of payload) await writeOne(join(folder, path), file);
+  // The umask has had its say, and mkdtemp(3) lets nobody else in.
+  for (const each of [folder, ...(await foldersBelow(folder))]) {
+    if (group >= 0) await chown(each, 0, group);
+    await chmod(each, group >= 0 ? FOLDER_MODE | GROUP_FOLDER : FOLDER_MODE);
+  }
+}
+
+async function foldersBelow(folder: string): Promise<string[]> {
+  const entries = await readdir(folder, { withFileTypes: true });
+  const folders = entries.filter((entry) => entry.isDirectory()).map((entry) => join(folder, entry.name));
+  return [...folders, ...(await Promise.all(folders.map(foldersBelow))).flat()];
+}
+
+/** Without empty parts and dots, as Kubernetes writes it. @throws `invalid` with the kubelet's words */
+function cleanPath(path: string): string {
+  const problem = pathProblem(path);
+  if (problem !== undefined) throw new PicoletError("invalid", `invalid path: ${problem}`);
+  const parts = path.split("/").filter((part) => part !== "" && part !== ".");
+  if (parts.length === 0) throw new PicoletError("invalid", `invalid path: no name of a file: ${path}`);
+  return parts.join("/");
+}
+
+function pathProblem(path: string): string | undefined {
+  if (path === "") return 'must not be empty: ""';
+  if (path.startsWith("/")) return `must be relative path: ${path}`;
+  if (Buffer.byteLength(path) > MAX_PATH_BYTES) return `must be less than or equal to ${MAX_PATH_BYTES} characters`;
+  const parts = path.split("/");
+  if (parts.includes("..")) return `must not contain '..': ${path}`;
+  if (parts.some((part) => Buffer.byteLength(part) > MAX_NAME_BYTES))
+    return `filenames must be less than or equal to ${MAX_NAME_BYTES} characters`;
+  // The names that this layout is made of, also behind a dot.
+  if (parts.find((part) => part !== "" && part !== ".")?.startsWith("..") === true)
+    return `must not start with '..': ${path}`;
+  if (path.includes("\0")) return "must not contain a zero byte";
+  return undefined;
 }
 
 async function writeOne(path: string, { content, mode, uid, gid }: PayloadFile): Promise<void> {
@@ -78,11 +127,17 @@ async function writeOne(path: string, { content, mode, uid, gid }: PayloadFile):
 }
 
 /** The first part of each path is a link in the volume; those that nothing stands behind any more go. */
-async function linkNames(target: string, payload: Payload): Promise<void> {
+async function linkNames(target: string, payload: Payload, group: number): Promise<void> {
   const wanted = new Set([...payload.keys()].map((path) => path.split("/")[0] ?? path));
-  const present = new Set(await readdir(target));
-  for (const name of wanted) if (!present.has(name)) await symlink(join(DATA_LINK, name), join(target, name));
-  for (const name of present) if (!name.startsWith("..") && !wanted.has(name)) await rm(join(target, name));
+  const present = new Map((await readdir(target, { withFileTypes: true })).map((entry) => [entry.name, entry]));
+  for (const name of wanted) {
+    if (present.has(name)) continue;
+    await symlink(join(DATA_LINK, name), join(target, name));
+    if (group >= 0) await lchown(join(target, name), 0, group);
+  }
+  for (const [name, entry] of present) {
+    if (entry.isSymbolicLink() && !name.startsWith("..") && !wanted.has(name)) await rm(join(target, name));
+  }
 }
 
 async function removeOldFolders(target: string, current: string): Promise<void> {
@@ -94,7 +149,8 @@ async function removeOldFolders(target: string, current: string): Promise<void> 
 }
 
 /** Whether the folder has exactly these files with this content and these rights. */
-async function holds(folder: string, payload: Payload): Promise<boolean> {
+async function holds(folder: string, payload: Payload, group: number): Promise<boolean> {
+  if (group >= 0 && (await stat(folder).catch(() => undefined))?.gid !== group) return false;
   const paths = await filesBelow(folder, "");
   if (paths === undefined || paths.length !== payload.size) return false;
   for (const path of paths) {

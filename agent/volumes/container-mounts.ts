@@ -11,34 +11,33 @@ import {
 import { basename, dirname, join } from "node:path";
 import { describeError, isPicoletError, PicoletError } from "../../protocol/errors.ts";
 import type { Container, VolumeMount } from "../../protocol/pod.ts";
-import type { Log } from "../../protocol/ports.ts";
-import type { DesiredPod, Mount } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { Log, PodUid } from "../../protocol/ports.ts";
+import type { DesiredPod, Device, Mount, ResolvedImage } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import { configError } from "./config-error.ts";
 import { expandReferences, type Lookup } from "./expand.ts";
 import type { Mounter } from "./mounter.ts";
 import type { PodPaths } from "./pod-paths.ts";
 import type { PodVolumes } from "./pod-volumes.ts";
-import { openSubPath, type SubPathHandle, subPathProblem } from "./sub-path.ts";
+import { openSubPath, type SubPathHandle, SubPathNotMade, subPathProblem } from "./sub-path.ts";
 
 const PROPAGATIONS = { None: "private", HostToContainer: "hostToContainer", Bidirectional: "bidirectional" } as const;
 
+export interface ContainerMountsComponents {
+  readonly paths: PodPaths;
+  readonly volumes: PodVolumes;
+  readonly mounter: Mounter;
+  readonly log: Log;
+  /** The image that the runtime itself mounts for a volume. */
+  readonly images: (uid: PodUid, volume: string) => ResolvedImage | undefined;
+  readonly recursiveReadOnly: (pod: DesiredPod) => boolean;
+}
+
 /** A container's `volumeMounts` as mounts of paths of this node. */
 export class ContainerMounts {
-  readonly #paths: PodPaths;
-  readonly #volumes: PodVolumes;
-  readonly #mounter: Mounter;
-  readonly #log: Log;
+  readonly #components: ContainerMountsComponents;
 
-  constructor(components: {
-    readonly paths: PodPaths;
-    readonly volumes: PodVolumes;
-    readonly mounter: Mounter;
-    readonly log: Log;
-  }) {
-    this.#paths = components.paths;
-    this.#volumes = components.volumes;
-    this.#mounter = components.mounter;
-    this.#log = components.log;
+  constructor(components: ContainerMountsComponents) {
+    this.#components = components;
   }
 
   /**
@@ -47,22 +46,37 @@ export class ContainerMounts {
    */
   ofVolumes(pod: DesiredPod, container: Container, lookup: Lookup): readonly Mount[] {
     return (container.volumeMounts ?? []).map((mount, index) => {
-      const volume = this.#volumes.locate(pod, mount.name);
+      const volume = this.#components.volumes.locate(pod, mount.name);
       if (volume === undefined)
         throw configError(
           `cannot find volume ${JSON.stringify(mount.name)} to mount into container ${JSON.stringify(container.name)}`,
         );
-      // The contract has no recursive read-only mounts, so what insists on them is not run with less.
-      if (mount.recursiveReadOnly === "Enabled")
-        throw configError("failed to resolve recursive read-only mode: this runtime does not support it");
+      const recursiveReadOnly = isRecursiveReadOnly(mount, this.#components.recursiveReadOnly(pod));
       const subPath = subPathOf(mount, lookup);
-      const hostPath = subPath === "" ? volume.path : this.#subPath(pod, container, mount, index, volume.path, subPath);
+      const image = this.#components.images(pod.uid, mount.name);
+      const isPlain = subPath === "" || image !== undefined;
+      const path = isPlain ? volume.path : this.#subPath(pod, container, mount, index, volume, subPath);
       return {
         containerPath: mount.mountPath.startsWith("/") ? mount.mountPath : `/${mount.mountPath}`,
-        hostPath,
+        hostPath: image === undefined ? path : "",
+        ...(image === undefined ? {} : { image: { id: image.id, subPath } }),
         readOnly: mount.readOnly === true || volume.readOnly,
         propagation: PROPAGATIONS[mount.mountPropagation ?? "None"],
+        ...(recursiveReadOnly ? { recursiveReadOnly } : {}),
       };
+    });
+  }
+
+  /** @throws PicoletError with the reason `CreateContainerConfigError` */
+  devices(pod: DesiredPod, container: Container): readonly Device[] {
+    return (container.volumeDevices ?? []).map(({ name, devicePath }) => {
+      if (!devicePath.startsWith("/")) throw configError(`error DevicePath \`${devicePath}\` must be an absolute path`);
+      const device = this.#components.volumes.device(pod, name);
+      if (device === undefined)
+        throw configError(
+          `cannot find volume ${JSON.stringify(name)} to pass into container ${JSON.stringify(container.name)}`,
+        );
+      return { containerPath: devicePath, hostPath: device.path, readOnly: device.readOnly };
     });
   }
 
@@ -71,29 +85,31 @@ export class ContainerMounts {
     container: Container,
     mount: VolumeMount,
     index: number,
-    volume: string,
+    volume: { readonly path: string; readonly readOnly: boolean },
     subPath: string,
   ): string {
+    const { mounter, paths, log } = this.#components;
+    const names = `for volumeMount ${JSON.stringify(mount.name)} of container ${JSON.stringify(container.name)}`;
     try {
-      using handle = openSubPath(volume, subPath);
+      using handle = openSubPath(volume.path, subPath);
       // Without the right to mount it is the path that was found: the agent and the pod are one user then.
-      if (!this.#mounter.allowed) return readlinkSync(`/proc/self/fd/${handle.fd}`);
-      const target = this.#paths.subPath(pod.uid, mount.name, container.name, index);
+      if (!mounter.allowed) return readlinkSync(`/proc/self/fd/${handle.fd}`);
+      const target = paths.subPath(pod.uid, mount.name, container.name, index);
       this.#bind(handle, target);
       return target;
     } catch (error) {
       // The cause may tell of files outside of the volume, which are none of the pod's business: it is in the log.
-      this.#log.warn("cannot prepare a subPath", {
+      log.warn("cannot prepare a subPath", {
         pod: pod.uid,
         container: container.name,
         volume: mount.name,
         error: describeError(error),
       });
-      throw new PicoletError(
-        "failed",
-        `failed to prepare subPath for volumeMount ${JSON.stringify(mount.name)} of container ${JSON.stringify(container.name)}`,
-        { reason: "CreateContainerConfigError", retryable: !isPicoletError(error, "invalid") },
-      );
+      const doing = error instanceof SubPathNotMade ? "create subPath directory" : "prepare subPath";
+      throw new PicoletError("failed", `failed to ${doing} ${names}`, {
+        reason: "CreateContainerConfigError",
+        retryable: !isPicoletError(error, "invalid"),
+      });
     }
   }
 
@@ -103,14 +119,27 @@ export class ContainerMounts {
     if (there !== undefined && there.dev === handle.device && there.ino === handle.inode) return;
     mkdirSync(dirname(target), { recursive: true, mode: 0o750 });
     const canonical = join(realpathSync(dirname(target)), basename(target));
-    for (const mounted of this.#mounter.mountPointsWithin(canonical)) this.#mounter.unmountNow(mounted);
+    for (const mounted of this.#components.mounter.mountPointsWithin(canonical))
+      this.#components.mounter.unmountNow(mounted);
     const plain = lstatSync(target, { throwIfNoEntry: false });
     if (plain?.isDirectory() === true && !handle.isDirectory) rmdirSync(target);
     if (plain?.isDirectory() === false && handle.isDirectory) unlinkSync(target);
     if (handle.isDirectory) mkdirSync(target, { recursive: true, mode: 0o750 });
     else writeFileSync(target, "", { mode: 0o640 });
-    this.#mounter.bind(`/proc/${process.pid}/fd/${handle.fd}`, target);
+    this.#components.mounter.bind(`/proc/${process.pid}/fd/${handle.fd}`, target);
   }
+}
+
+/** With the kubelet's words. */
+function isRecursiveReadOnly(mount: VolumeMount, isSupported: boolean): boolean {
+  const { name, recursiveReadOnly: mode = "Disabled", readOnly, mountPropagation = "None" } = mount;
+  if (mode === "Disabled") return false;
+  const wish = `failed to resolve recursive read-only mode: volume ${JSON.stringify(name)} requested recursive read-only mode, but`;
+  if (readOnly !== true) throw configError(`${wish} it is not read-only`);
+  if (mountPropagation !== "None")
+    throw configError(`${wish} it is not compatible with propagation ${JSON.stringify(mountPropagation)}`);
+  if (mode === "Enabled" && !isSupported) throw configError(`${wish} it is not supported by the runtime`);
+  return isSupported;
 }
 
 function subPathOf(mount: VolumeMount, lookup: Lookup): string {

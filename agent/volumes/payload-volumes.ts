@@ -1,15 +1,16 @@
-import { chmod, mkdir, stat } from "node:fs/promises";
-import { dirname } from "node:path";
+import { chmod, chown, mkdir } from "node:fs/promises";
 import { Alarm } from "../../protocol/async/alarm.ts";
 import type { Component } from "../../protocol/async/component.ts";
 import type { Watch } from "../../protocol/async/watch.ts";
-import { describeError, isCancelled } from "../../protocol/errors.ts";
+import { describeError, isCancelled, PicoletError } from "../../protocol/errors.ts";
 import type { Volume } from "../../protocol/pod.ts";
 import { type Clock, type Log, type PodUid, seconds } from "../../protocol/ports.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { ClusterObjects } from "../core/cluster-objects.ts";
+import { errorCode } from "../core/error-code.ts";
 import { writeAtomically } from "./atomic-writer.ts";
-import type { Mounter } from "./mounter.ts";
+import type { EmptyDirs } from "./empty-dirs.ts";
+import { makeNestedMountpoints } from "./nested-mountpoints.ts";
 import type { PodPaths, VolumePlugin } from "./pod-paths.ts";
 import { ServiceAccountTokens } from "./service-account-tokens.ts";
 import { volumePayload } from "./volume-payload.ts";
@@ -19,12 +20,16 @@ export interface PayloadVolumesComponents {
   /** Fires when what `objects` has may have changed. */
   readonly objectsChanged: Watch<unknown>;
   readonly paths: PodPaths;
-  readonly mounter: Mounter;
+  readonly emptyDirs: EmptyDirs;
   readonly clock: Clock;
   readonly log: Log;
 }
 
-const FOLDER_MODE = 0o755;
+/** As the kubelet has it: the pod's folder lets nobody else in, and containers mount it read-only. */
+const FOLDER_MODE = 0o777;
+/** With an `fsGroup`: what is made in it belongs to the group. */
+const SET_GROUP_MODE = 0o2000;
+const IS_ROOT = process.geteuid?.() === 0;
 /** A change of many objects is looked at once. */
 const SETTLING = seconds(1);
 /** What failed is tried again so often; what works is looked at when its token's time has come. */
@@ -47,7 +52,6 @@ export class PayloadVolumes implements Component {
   readonly #tokens: ServiceAccountTokens;
   readonly #pods = new Map<PodUid, Projected>();
   readonly #alarm: Alarm;
-  #saidNoTmpfs = false;
 
   constructor(components: PayloadVolumesComponents, init: { readonly allocatable: Readonly<Record<string, string>> }) {
     this.#components = components;
@@ -128,10 +132,21 @@ export class PayloadVolumes implements Component {
     const { objects } = this.#components;
     const payload = volumePayload(volume, { pod, objects, tokens, allocatable: this.#allocatable });
     const path = this.locate(pod, volume);
+    const group = IS_ROOT ? (pod.pod.spec.securityContext.fsGroup ?? -1) : -1;
     await mkdir(path, { recursive: true, mode: FOLDER_MODE });
-    if (volume.secret !== undefined || volume.projected !== undefined) await this.#keepOffDisk(path, signal);
-    await chmod(path, FOLDER_MODE);
-    await writeAtomically(path, payload);
+    const { emptyDirs } = this.#components;
+    if (volume.secret !== undefined || volume.projected !== undefined)
+      await emptyDirs.keepOffDisk(pod.pod, path, signal);
+    if (group >= 0) await chown(path, 0, group);
+    await chmod(path, group >= 0 ? FOLDER_MODE | SET_GROUP_MODE : FOLDER_MODE);
+    await makeNestedMountpoints(pod.pod, volume.name, path);
+    try {
+      await writeAtomically(path, payload, group);
+    } catch (error) {
+      if (errorCode(error) !== "ENOSPC") throw error;
+      const init = { cause: error, retryable: true };
+      throw new PicoletError("resource_exhausted", "cannot write the volume's files", init);
+    }
   }
 
   async #tokensOf(pod: DesiredPod, volume: Volume, signal: AbortSignal): Promise<ReadonlyMap<number, string>> {
@@ -143,19 +158,6 @@ export class PayloadVolumes implements Component {
       this.#alarm.set(refreshIn);
     }
     return tokens;
-  }
-
-  /** A tmpfs is a file system of its own: mounted before, by this process or the one before. */
-  async #keepOffDisk(path: string, signal: AbortSignal): Promise<void> {
-    const [own, parent] = [await stat(path), await stat(dirname(path))];
-    if (own.dev !== parent.dev) return;
-    const { mounter, log } = this.#components;
-    if (mounter.allowed) {
-      await mounter.mountTmpfs(path, undefined, signal);
-      return;
-    }
-    if (!this.#saidNoTmpfs) log.warn("this process may not mount: secrets of pods are files on disk");
-    this.#saidNoTmpfs = true;
   }
 }
 

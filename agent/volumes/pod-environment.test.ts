@@ -341,16 +341,18 @@ test("what is not supported is refused with its name, all at once; optional Conf
     { name: "d", persistentVolumeClaim: { claimName: "c" } },
     { name: "e", emptyDir: { medium: "HugePages" } },
     { name: "f", emptyDir: {} },
+    { name: "g", csi: { driver: "x.example" } },
   ]);
   assert.equal(
     await refusal(bench.environment.prepare(refused, NEVER)),
     "FailedMount: " +
       [
-        'MountVolume.SetUp failed for volume "a" : volumes of type nfs are not supported by this version of picolet',
+        'MountVolume.SetUp failed for volume "a" : no volume plugin matched: this node has none for volumes of type nfs',
         'MountVolume.SetUp failed for volume "b" : configmap "cm" not found',
         'MountVolume.SetUp failed for volume "c" : secret "s" not found',
-        'MountVolume.SetUp failed for volume "d" : volumes of type persistentVolumeClaim are not supported by this version of picolet',
-        'MountVolume.SetUp failed for volume "e" : emptyDir volumes of medium HugePages are not supported by this version of picolet',
+        'MountVolume.SetUp failed for volume "e" : medium HugePages: hugePages storage requested, but there is no resource request for huge pages',
+        'MountVolume.SetUp failed for volume "g" : kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: driver name x.example not found in the list of registered CSI drivers',
+        "Unable to attach or mount volumes: unmounted volumes=[a b c d e g], unattached volumes=[], failed to process volumes=[d]: static pods may not reference persistentvolumeclaims",
       ].join("; "),
   );
   const empty = podWith([
@@ -393,6 +395,11 @@ test("without the right to mount a volume in memory is a folder, and that is sai
   const unable: Mounter = {
     allowed: false,
     mountTmpfs: () => Promise.reject(new Error("may not")),
+    mountHugePages: () => Promise.reject(new Error("may not")),
+    mountDevice: () => Promise.reject(new Error("may not")),
+    bindVolume: () => Promise.reject(new Error("may not")),
+    share: () => Promise.reject(new Error("may not")),
+    mounts: () => [],
     bind: () => assert.fail("may not"),
     unmountNow: () => assert.fail("may not"),
     mountPointsWithin: () => [],
@@ -407,9 +414,7 @@ test("without the right to mount a volume in memory is a folder, and that is sai
     ],
   });
   await bench.environment.prepare(pod, NEVER);
-  assert.deepEqual(bench.log.problems, [
-    "this process may not mount: emptyDir volumes of medium Memory are folders on disk",
-  ]);
+  assert.deepEqual(bench.log.problems, ["this process may not mount: what belongs in memory is on disk"]);
   const real = bench.at("uid-1/volumes/kubernetes.io~empty-dir/a/x");
   assert.equal(mountAt(bench.launch(pod), "/a")?.hostPath, real);
   await bench.environment.cleanup(pod, NEVER);
@@ -476,7 +481,7 @@ test("a subPath is made, held in place, and the same for the next run", { skip }
   bench.launch(pod, 2);
   assert.deepEqual(readdirSync(target), []);
   assert.ok(statSync(bench.at("uid-1/volume-subpaths/data/app/2")).isDirectory());
-  assert.equal(system.mountPointsWithin(bench.folder.path).length, 3);
+  assert.equal(system.mountPointsWithin(bench.at("uid-1/volume-subpaths")).length, 3);
 
   await bench.environment.cleanup(pod, NEVER);
   assert.deepEqual(readdirSync(bench.at()), []);

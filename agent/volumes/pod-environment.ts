@@ -6,11 +6,13 @@ import type { Watch } from "../../protocol/async/watch.ts";
 import { containerHash } from "../../protocol/container-hash.ts";
 import { describeError, isCancelled, isPicoletError, PicoletError } from "../../protocol/errors.ts";
 import type { Container, Pod } from "../../protocol/pod.ts";
-import type { Clock, Log, Millis } from "../../protocol/ports.ts";
+import type { Clock, Log, Millis, PodUid } from "../../protocol/ports.ts";
+import { parseQuantity, quantityValue } from "../../protocol/quantity.ts";
 import type {
   ContainerLaunch,
   DesiredPod,
   DnsConfig,
+  ImageMounts,
   Mount,
   ObservedPod,
   ResolvedImage,
@@ -19,13 +21,16 @@ import type {
 import type { ClusterObjects } from "../core/cluster-objects.ts";
 import { errorCode } from "../core/error-code.ts";
 import { apiUidOf } from "../core/pod-identity.ts";
-import type { PodEnvironment } from "../core/pod-ports.ts";
+import type { ImageManager, PodEnvironment } from "../core/pod-ports.ts";
 import type { EventRecorder } from "../core/store.ts";
+import { ClaimVolumes } from "./claim-volumes.ts";
 import { containerEnv } from "./container-env.ts";
 import { ContainerMounts } from "./container-mounts.ts";
+import { EmptyDirs } from "./empty-dirs.ts";
 import { expandReferences } from "./expand.ts";
 import { type PodHostname, podHostname } from "./hostname.ts";
 import { nodeHostsFile, podHostsFile } from "./hosts-file.ts";
+import { ImageVolumes } from "./image-volumes.ts";
 import type { Mounter } from "./mounter.ts";
 import { PayloadVolumes } from "./payload-volumes.ts";
 import { type ClusterDns, parseResolvConf, podDns } from "./pod-dns.ts";
@@ -54,6 +59,10 @@ export interface PodEnvironmentComponents {
   readonly objectsChanged: Watch<unknown>;
   /** The node's addresses now, its main one first. */
   readonly hostIPs: () => readonly string[];
+  /** Of the node as the API server has them, for persistent volumes. Missing: none. */
+  readonly nodeLabels?: () => Readonly<Record<string, string>>;
+  /** Whether the pod's runtime can make what is mounted below a read-only mount read-only too. Missing: it cannot. */
+  readonly recursiveReadOnly?: (pod: DesiredPod) => boolean;
 }
 
 export interface PodEnvironmentInit {
@@ -95,8 +104,10 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
   readonly #paths: PodPaths;
   readonly #objects: ClusterObjects;
   readonly #payloads: PayloadVolumes;
+  readonly #claims: ClaimVolumes;
   readonly #volumes: PodVolumes;
   readonly #mounts: ContainerMounts;
+  #images: ImageVolumes | undefined;
 
   constructor(components: PodEnvironmentComponents, init: PodEnvironmentInit) {
     const { mounter, log } = components;
@@ -108,10 +119,23 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
     this.#init = init;
     this.#paths = new PodPaths(init);
     this.#objects = components.objects;
-    this.#payloads = new PayloadVolumes({ ...components, paths: this.#paths }, init);
-    const parts = { paths: this.#paths, mounter, payloads: this.#payloads, log };
-    this.#volumes = new PodVolumes(parts, { memoryBytes: init.memoryBytes });
-    this.#mounts = new ContainerMounts({ paths: this.#paths, volumes: this.#volumes, mounter, log });
+    const emptyDirs = new EmptyDirs({ mounter, log }, { memoryBytes: memoryForPods(init) });
+    const { nodeLabels = () => ({}), recursiveReadOnly = () => false } = components;
+    const shared = { ...components, paths: this.#paths, emptyDirs, nodeLabels };
+    this.#payloads = new PayloadVolumes(shared, init);
+    this.#claims = new ClaimVolumes(shared, init);
+    this.#volumes = new PodVolumes({ ...shared, payloads: this.#payloads, claims: this.#claims });
+    const images = (uid: PodUid, volume: string) => this.#images?.byRuntime(uid, volume);
+    this.#mounts = new ContainerMounts({ ...shared, volumes: this.#volumes, images, recursiveReadOnly });
+  }
+
+  /**
+   * Once, before the first pod: volumes made of images come with the images of the containers that mount them.
+   * @returns what the workers get all images from
+   */
+  withImages(images: ImageManager, mounters: readonly ImageMounts[]): ImageManager {
+    this.#images = new ImageVolumes({ images, mounters, paths: this.#paths, events: this.#events });
+    return this.#images;
   }
 
   /** Keeps what the API server gives the pods up to date while they run. */
@@ -169,8 +193,11 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
   async cleanup(pod: DesiredPod, signal: AbortSignal): Promise<void> {
     await this.#cgroups.remove(pod, signal);
     await this.#payloads.forget(pod.uid);
+    await this.#images?.forget(pod.uid, signal);
     // The pod's own folder goes last: as long as it is there, the sweep of a later start finds what is left.
     await this.#remove(this.#paths.pod(pod.uid), [this.#paths.logs(pod)], signal);
+    this.#volumes.forget(pod.uid);
+    await this.#claims.release(signal);
   }
 
   /**
@@ -180,12 +207,16 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
    */
   async sweep(known: Pick<ReadonlySet<string>, "has">, signal: AbortSignal): Promise<readonly string[]> {
     const orphans = (await foldersIn(this.#paths.podsDir)).filter((uid) => !known.has(uid));
-    if (orphans.length === 0) return [];
+    if (orphans.length === 0) {
+      await this.#claims.release(signal);
+      return [];
+    }
     const logs = await foldersIn(this.#paths.podLogsDir);
     const removed: string[] = [];
     for (const uid of orphans) {
       const own = logs.filter((name) => name.endsWith(`_${uid}`)).map((name) => join(this.#paths.podLogsDir, name));
       try {
+        await this.#images?.release(uid, signal);
         await this.#remove(this.#paths.pod(uid), own, signal);
         removed.push(uid);
       } catch (error) {
@@ -193,6 +224,7 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
         this.#log.warn("cannot remove the folder of an orphaned pod", { pod: uid, error: describeError(error) });
       }
     }
+    await this.#claims.release(signal);
     return removed;
   }
 
@@ -218,6 +250,7 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
     const lookup = (name: string): string | undefined => values.get(name);
     const expand = (text: string): string => expandReferences(text, lookup);
     mkdirSync(join(this.#paths.logs(pod), container.name), { recursive: true, mode: LOG_FOLDER_MODE });
+    const devices = this.#mounts.devices(pod, container);
     const mounts: Mount[] = [...this.#mounts.ofVolumes(pod, container, lookup)];
     const hosts = this.#hostsMount(pod, container, podIPs);
     if (hosts !== undefined) mounts.push(hosts);
@@ -233,6 +266,7 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
       env,
       workingDir: container.workingDir ?? "",
       mounts,
+      ...(devices.length === 0 ? {} : { devices }),
       logPath: logPathOf(container.name, attempt),
     };
   }
@@ -296,6 +330,11 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
     const regarding = { kind: "Pod", namespace, name, uid: apiUidOf(pod), fieldPath: "" } as const;
     this.#events.record({ regarding, type: "Warning", reason, message });
   }
+}
+
+function memoryForPods({ memoryBytes, allocatable }: PodEnvironmentInit): number {
+  const memory = parseQuantity(allocatable.memory ?? "");
+  return memory.ok ? Math.min(memoryBytes, Number(quantityValue(memory.quantity))) : memoryBytes;
 }
 
 /** Relative to the pod's log folder. */

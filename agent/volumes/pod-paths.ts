@@ -5,7 +5,7 @@ import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter
 /** NAME_MAX of Linux. */
 const MAX_NAME_BYTES = 255;
 
-export type VolumePlugin = "empty-dir" | "configmap" | "secret" | "downward-api" | "projected";
+export type VolumePlugin = "empty-dir" | "configmap" | "secret" | "downward-api" | "projected" | "image";
 
 /** Where the kubelet keeps what belongs to one pod; every part of a path is checked to be one name. */
 export class PodPaths {
@@ -31,6 +31,31 @@ export class PodPaths {
 
   volume(uid: string, plugin: VolumePlugin, volume: string): string {
     return join(this.volumes(uid), `kubernetes.io~${plugin}`, nameOf(volume, "volume"));
+  }
+
+  /** Where a local persistent volume is bound to for this pod. */
+  localVolume(uid: string, persistentVolume: string): string {
+    return join(this.volumes(uid), "kubernetes.io~local-volume", nameOf(persistentVolume, "volume"));
+  }
+
+  /** Links to the devices that this pod gets. */
+  volumeDevice(uid: string, persistentVolume: string): string {
+    return join(this.pod(uid), "volumeDevices", "kubernetes.io~local-volume", nameOf(persistentVolume, "volume"));
+  }
+
+  /** An empty file, as long as the pod may be using that persistent volume. */
+  claim(uid: string, persistentVolume: string): string {
+    return join(this.pod(uid), "persistent-volumes", nameOf(persistentVolume, "volume"));
+  }
+
+  /** Folder of the file systems of local volumes that are block devices, each mounted once for all pods. */
+  get deviceMounts(): string {
+    return join(this.podsDir, "..", "plugins", "kubernetes.io", "local-volume", "mounts");
+  }
+
+  /** Volumes made of images, each mounted by the runtime. */
+  images(uid: string): string {
+    return join(this.volumes(uid), "kubernetes.io~image");
   }
 
   /** Where what a `subPath` names is mounted, so that nobody can exchange it before the container has it. */

@@ -1,149 +1,169 @@
-import type { Stats } from "node:fs";
-import { chmod, chown, type FileHandle, lstat, mkdir, open, stat } from "node:fs/promises";
-import { dirname } from "node:path";
-import { type CgroupSettings, podCgroupValues } from "../../protocol/cgroup-values.ts";
 import { describeError, isCancelled, PicoletError } from "../../protocol/errors.ts";
-import type { HostPathType, Pod, Volume } from "../../protocol/pod.ts";
-import type { Log } from "../../protocol/ports.ts";
-import { parseQuantity, quantityValue } from "../../protocol/quantity.ts";
+import type { Container, Pod, Volume } from "../../protocol/pod.ts";
+import type { PodUid } from "../../protocol/ports.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { errorCode } from "../core/error-code.ts";
+import type { ClusterObjects } from "../core/cluster-objects.ts";
+import { isStatic } from "../plan/critical-pods.ts";
+import type { ClaimLocation, ClaimVolumes } from "./claim-volumes.ts";
+import { type ClaimedVolume, claimedVolume, claimNameOf, type VolumeUse } from "./claimed-volume.ts";
+import type { EmptyDirs } from "./empty-dirs.ts";
+import { checkHostPath } from "./host-path.ts";
 import type { Mounter } from "./mounter.ts";
 import type { PayloadVolumes } from "./payload-volumes.ts";
 import type { PodPaths } from "./pod-paths.ts";
 import { isPayloadVolume } from "./volume-payload.ts";
 
-/** Every user of the pod may write to it, whoever the container runs as. */
-const EMPTY_DIR_MODE = 0o777;
-/** Files made in it belong to the pod's `fsGroup` too. */
-const SET_GROUP_MODE = 0o2000;
-const IS_ROOT = process.geteuid?.() === 0;
+export interface PodVolumesComponents {
+  readonly paths: PodPaths;
+  readonly mounter: Mounter;
+  readonly payloads: PayloadVolumes;
+  readonly emptyDirs: EmptyDirs;
+  readonly claims: ClaimVolumes;
+  readonly objects: Pick<ClusterObjects, "object">;
+}
 
-/** Volumes as folders of this node. */
+/** Volumes as folders, files and devices of this node. */
 export class PodVolumes {
-  readonly #paths: PodPaths;
-  readonly #mounter: Mounter;
-  readonly #payloads: PayloadVolumes;
-  readonly #log: Log;
-  readonly #memoryBytes: number;
-  #saidNoTmpfs = false;
+  readonly #components: PodVolumesComponents;
+  /** Where the claims of pods that were set up by this agent have led, by the name of the volume. */
+  readonly #claimed = new Map<PodUid, Map<string, ClaimLocation>>();
 
-  /** @param init `memoryBytes`: what a volume in memory may take when neither it nor its pod has a limit */
-  constructor(
-    components: {
-      readonly paths: PodPaths;
-      readonly mounter: Mounter;
-      readonly payloads: PayloadVolumes;
-      readonly log: Log;
-    },
-    init: { readonly memoryBytes: number },
-  ) {
-    this.#paths = components.paths;
-    this.#mounter = components.mounter;
-    this.#payloads = components.payloads;
-    this.#log = components.log;
-    this.#memoryBytes = init.memoryBytes;
+  constructor(components: PodVolumesComponents) {
+    this.#components = components;
   }
 
   /**
-   * Makes every volume that a container mounts; others are left alone, as the kubelet does.
-   * @throws PicoletError with the reason `FailedMount` that names all that failed
+   * Makes every volume that a container mounts; others are left alone, as the kubelet does. Volumes made of images come with
+   * the images.
+   * @throws PicoletError with the reason `FailedMount` that names all that failed, with the kubelet's words
    */
   async setUp(pod: DesiredPod, signal: AbortSignal): Promise<void> {
-    const failures: PicoletError[] = [];
-    for (const volume of mountedVolumes(pod.pod)) {
+    const used = usedVolumes(pod.pod);
+    const claims = new Map<string, ClaimedVolume>();
+    const unprocessed = new Map<string, PicoletError>();
+    for (const { volume, use } of used) {
+      if (claimNameOf(pod.pod, volume) === undefined) continue;
       try {
-        await this.#setUpOne(pod, volume, signal);
+        claims.set(volume.name, this.#claimedVolume(pod, volume, use));
       } catch (error) {
-        if (isCancelled(error)) throw error;
-        const retryable = !(error instanceof PicoletError) || error.retryable;
-        const text = `MountVolume.SetUp failed for volume ${JSON.stringify(volume.name)} : ${describeError(error)}`;
-        failures.push(new PicoletError(retryable ? "unavailable" : "invalid", text, { retryable }));
+        if (!(error instanceof PicoletError)) throw error;
+        unprocessed.set(volume.name, error);
       }
     }
-    const [first] = failures;
+    const failures = new Map<string, PicoletError>();
+    for (const { volume } of used.filter((each) => !unprocessed.has(each.volume.name))) {
+      try {
+        await this.#setUpOne(pod, volume, claims.get(volume.name), signal);
+        await this.#share(pod, volume, signal);
+      } catch (error) {
+        if (isCancelled(error)) throw error;
+        failures.set(volume.name, setUpFailure(volume.name, error));
+      }
+    }
+    const all = [...failures.values(), ...unprocessedFailure(unprocessed, failures)];
+    const [first] = all;
     if (first === undefined) return;
-    const message = failures.map((failure) => failure.message).join("; ");
-    const retryable = failures.every((failure) => failure.retryable);
+    const retryable = all.every((failure) => failure.retryable);
+    const message = all.map((failure) => failure.message).join("; ");
     throw new PicoletError(first.code, message, { reason: "FailedMount", retryable });
   }
 
-  /** Where a volume that was set up is. `undefined` when the pod has none of that name. */
+  /** The pod's folder is about to go. */
+  forget(uid: PodUid): void {
+    this.#claimed.delete(uid);
+  }
+
+  /** Where a volume that was set up is. `undefined` when the pod has none of that name, or it is a device. */
   locate(pod: DesiredPod, name: string): { readonly path: string; readonly readOnly: boolean } | undefined {
+    const { payloads, paths } = this.#components;
     const volume = pod.pod.spec.volumes?.find((each) => each.name === name);
     if (volume === undefined) return undefined;
     if (volume.hostPath !== undefined) return { path: volume.hostPath.path, readOnly: false };
-    if (isPayloadVolume(volume)) return { path: this.#payloads.locate(pod, volume), readOnly: true };
-    return { path: this.#paths.volume(pod.uid, "empty-dir", name), readOnly: false };
+    if (isPayloadVolume(volume)) return { path: payloads.locate(pod, volume), readOnly: true };
+    if (volume.image !== undefined) return { path: paths.volume(pod.uid, "image", name), readOnly: true };
+    if (claimNameOf(pod.pod, volume) !== undefined) {
+      const location = this.#claimed.get(pod.uid)?.get(name);
+      return location?.isDevice === false ? location : undefined;
+    }
+    return { path: paths.volume(pod.uid, "empty-dir", name), readOnly: false };
   }
 
-  async #setUpOne(pod: DesiredPod, volume: Volume, signal: AbortSignal): Promise<void> {
-    if (isPayloadVolume(volume)) return this.#payloads.setUp(pod, volume, signal);
+  /** The device that a volume of mode Block is. */
+  device(pod: DesiredPod, name: string): ClaimLocation | undefined {
+    const location = this.#claimed.get(pod.uid)?.get(name);
+    return location?.isDevice === true ? location : undefined;
+  }
+
+  #claimedVolume(pod: DesiredPod, volume: Volume, use: VolumeUse): ClaimedVolume {
+    if (isStatic(pod)) throw new PicoletError("invalid", "static pods may not reference persistentvolumeclaims");
+    return claimedVolume(pod.pod, volume, use, this.#components.objects);
+  }
+
+  async #setUpOne(
+    pod: DesiredPod,
+    volume: Volume,
+    claimed: ClaimedVolume | undefined,
+    signal: AbortSignal,
+  ): Promise<void> {
+    const { payloads, emptyDirs, claims, paths } = this.#components;
+    if (isPayloadVolume(volume)) return payloads.setUp(pod, volume, signal);
+    if (claimed !== undefined) {
+      const location = await claims.setUp(pod, claimed, signal);
+      const locations = this.#claimed.get(pod.uid) ?? new Map<string, ClaimLocation>();
+      this.#claimed.set(pod.uid, locations.set(volume.name, location));
+      return;
+    }
     const kind = kindOf(volume);
     switch (kind) {
       case "emptyDir":
-        return this.#setUpEmptyDir(pod, volume, signal);
+        return emptyDirs.setUp(pod.pod, volume, paths.volume(pod.uid, "empty-dir", volume.name), signal);
       case "hostPath":
         return checkHostPath(volume.hostPath?.path ?? "", volume.hostPath?.type ?? "");
+      case "image":
+        return;
       default:
-        throw new PicoletError("invalid", `volumes of type ${kind} are not supported by this version of picolet`);
+        throw new PicoletError("unavailable", missingDriver(kind, volume), { retryable: true });
     }
   }
 
-  async #setUpEmptyDir(pod: DesiredPod, volume: Volume, signal: AbortSignal): Promise<void> {
-    const medium = volume.emptyDir?.medium ?? "";
-    if (medium !== "" && medium !== "Memory")
-      throw new PicoletError(
-        "invalid",
-        `emptyDir volumes of medium ${medium} are not supported by this version of picolet`,
-      );
-    const path = this.#paths.volume(pod.uid, "empty-dir", volume.name);
-    await mkdir(path, { recursive: true, mode: 0o750 });
-    if (medium === "Memory") await this.#mountMemory(pod.pod, volume, path, signal);
-    const { fsGroup } = pod.pod.spec.securityContext;
-    const stats = await lstat(path);
-    if (!stats.isDirectory()) throw new PicoletError("conflict", `${path} is not a directory`);
-    if (fsGroup !== undefined && IS_ROOT && stats.gid !== fsGroup) await chown(path, stats.uid, fsGroup);
-    const mode = fsGroup !== undefined && IS_ROOT ? EMPTY_DIR_MODE | SET_GROUP_MODE : EMPTY_DIR_MODE;
-    if ((stats.mode & mode) !== mode) await chmod(path, mode);
-  }
-
-  async #mountMemory(pod: Pod, volume: Volume, path: string, signal: AbortSignal): Promise<void> {
-    // A tmpfs is a file system of its own: mounted before, by this process or the one before.
-    const [own, parent] = [await stat(path), await stat(dirname(path))];
-    if (own.dev !== parent.dev) return;
-    if (!this.#mounter.allowed) {
-      if (!this.#saidNoTmpfs)
-        this.#log.warn("this process may not mount: emptyDir volumes of medium Memory are folders on disk");
-      this.#saidNoTmpfs = true;
-      return;
-    }
-    await this.#mounter.mountTmpfs(path, this.#memorySize(pod, volume), signal);
-  }
-
-  /** The least of the volume's limit, the pod's and the node's memory, as the kubelet sizes it. */
-  #memorySize(pod: Pod, volume: Volume): number {
-    const limit = parseQuantity(volume.emptyDir?.sizeLimit ?? "0");
-    const own = limit.ok ? Number(quantityValue(limit.quantity)) : 0;
-    const ofPod = podCgroupValues(pod, NO_SETTINGS).memoryLimitBytes ?? 0;
-    return Math.min(...[own, ofPod, this.#memoryBytes].filter((bytes) => bytes > 0));
+  /** A container that passes mounts on, or wants to see new ones, needs a mount with peers. The node's own paths are the node's. */
+  async #share(pod: DesiredPod, volume: Volume, signal: AbortSignal): Promise<void> {
+    const { mounter, paths } = this.#components;
+    const propagates = containersOf(pod.pod).some((container) =>
+      container.volumeMounts?.some(
+        ({ name, mountPropagation = "None" }) => name === volume.name && mountPropagation !== "None",
+      ),
+    );
+    const location = propagates && mounter.allowed ? this.locate(pod, volume.name) : undefined;
+    if (location?.path.startsWith(`${paths.pod(pod.uid)}/`) !== true || volume.image !== undefined) return;
+    await mounter.share(location.path, signal);
   }
 }
 
-/** Only its memory limit is asked for. */
-const NO_SETTINGS: CgroupSettings = { cpuCFSQuota: false, cpuPeriodUs: 100_000, podPidsLimit: -1 };
-
-function mountedVolumes(pod: Pod): readonly Volume[] {
-  const { containers, initContainers = [], ephemeralContainers = [], volumes = [] } = pod.spec;
-  const used = new Set<string>();
-  for (const container of [...initContainers, ...containers, ...ephemeralContainers]) {
-    for (const { name } of container.volumeMounts ?? []) used.add(name);
-    for (const { name } of container.volumeDevices ?? []) used.add(name);
-  }
-  return volumes.filter((volume) => used.has(volume.name));
+interface UsedVolume {
+  readonly volume: Volume;
+  readonly use: VolumeUse;
 }
 
-const KINDS = ["emptyDir", "hostPath"] as const;
+function usedVolumes(pod: Pod): readonly UsedVolume[] {
+  const mounted = new Set<string>();
+  const devices = new Set<string>();
+  for (const container of containersOf(pod)) {
+    for (const { name } of container.volumeMounts ?? []) mounted.add(name);
+    for (const { name } of container.volumeDevices ?? []) devices.add(name);
+  }
+  return (pod.spec.volumes ?? [])
+    .map((volume) => ({ volume, use: { mounted: mounted.has(volume.name), asDevice: devices.has(volume.name) } }))
+    .filter(({ use }) => use.mounted || use.asDevice);
+}
+
+const containersOf = ({ spec }: Pod): readonly Pick<Container, "volumeMounts" | "volumeDevices">[] => [
+  ...(spec.initContainers ?? []),
+  ...spec.containers,
+  ...(spec.ephemeralContainers ?? []),
+];
+
+const KINDS = ["emptyDir", "hostPath", "image"] as const;
 
 /** The field that is set beside the name; a volume with no source is an emptyDir. */
 function kindOf(volume: Volume): string {
@@ -153,42 +173,31 @@ function kindOf(volume: Volume): string {
   return source?.[0] ?? "emptyDir";
 }
 
-const HOST_PATH_CHECKS: Readonly<Record<string, { readonly what: string; readonly is: (stats: Stats) => boolean }>> = {
-  Directory: { what: "a directory", is: (stats) => stats.isDirectory() },
-  DirectoryOrCreate: { what: "a directory", is: (stats) => stats.isDirectory() },
-  File: { what: "a file", is: (stats) => stats.isFile() },
-  FileOrCreate: { what: "a file", is: (stats) => stats.isFile() },
-  Socket: { what: "a socket file", is: (stats) => stats.isSocket() },
-  CharDevice: { what: "a character device", is: (stats) => stats.isCharacterDevice() },
-  BlockDevice: { what: "a block device", is: (stats) => stats.isBlockDevice() },
-};
-
-/** With the kubelet's words. Links are followed: the path is the administrator's. */
-async function checkHostPath(path: string, type: HostPathType): Promise<void> {
-  const check = HOST_PATH_CHECKS[type];
-  if (check === undefined) return;
-  let stats = await stat(path).catch(unlessMissing);
-  if (stats === undefined && type.endsWith("OrCreate")) {
-    await createHostPath(path, type);
-    stats = await stat(path);
-  }
-  // It may come into being, so it is tried again.
-  if (stats === undefined || !check.is(stats))
-    throw new PicoletError("unavailable", `hostPath type check failed: ${path} is not ${check.what}`, {
-      retryable: true,
-    });
+/** Somebody may install it. */
+function missingDriver(kind: string, { csi }: Volume): string {
+  if (csi === undefined) return `no volume plugin matched: this node has none for volumes of type ${kind}`;
+  return `kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: driver name ${csi.driver} not found in the list of registered CSI drivers`;
 }
 
-async function createHostPath(path: string, type: HostPathType): Promise<void> {
-  if (type === "DirectoryOrCreate") {
-    await mkdir(path, { recursive: true, mode: 0o755 });
-    return;
-  }
-  const handle: FileHandle = await open(path, "a", 0o644);
-  await handle.close();
+/** An error that names its operation already is the whole message. */
+function setUpFailure(volume: string, error: unknown): PicoletError {
+  if (error instanceof PicoletError && error.reason === "FailedMount") return error;
+  const retryable = !(error instanceof PicoletError) || error.retryable;
+  const text = `MountVolume.SetUp failed for volume ${JSON.stringify(volume)} : ${describeError(error)}`;
+  return new PicoletError(retryable ? "unavailable" : "invalid", text, { retryable });
 }
 
-function unlessMissing(error: unknown): undefined {
-  if (errorCode(error) === "ENOENT" || errorCode(error) === "ENOTDIR") return undefined;
-  throw error;
+/** What the kubelet says while it does not even know what to mount. */
+function unprocessedFailure(
+  unprocessed: ReadonlyMap<string, PicoletError>,
+  failures: ReadonlyMap<string, PicoletError>,
+): readonly PicoletError[] {
+  if (unprocessed.size === 0) return [];
+  const list = (names: Iterable<string>): string => `[${[...names].sort().join(" ")}]`;
+  const errors = [...unprocessed.values()];
+  const causes = errors.map((error) => error.message).join("; ");
+  const names = `unmounted volumes=${list([...unprocessed.keys(), ...failures.keys()])}, unattached volumes=[], failed to process volumes=${list(unprocessed.keys())}`;
+  const retryable = errors.every((error) => error.retryable);
+  const text = `Unable to attach or mount volumes: ${names}: ${causes}`;
+  return [new PicoletError(retryable ? "unavailable" : "invalid", text, { retryable })];
 }

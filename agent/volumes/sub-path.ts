@@ -1,5 +1,6 @@
 import {
   type BigIntStats,
+  chmodSync,
   closeSync,
   constants,
   fstatSync,
@@ -46,12 +47,10 @@ export function openSubPath(volume: string, subPath: string): SubPathHandle {
   try {
     for (const name of names(relative(base, existing))) fd = step(fd, name);
     for (const name of missing) {
-      try {
-        mkdirSync(childOf(fd, name), { mode });
-      } catch (error) {
-        if (errorCode(error) !== "EEXIST") throw error;
-      }
+      const isOurs = makeFolder(fd, name, mode);
       fd = step(fd, name);
+      // The umask has had its say, and the kernel gives no set-id bits with a new folder.
+      if (isOurs && fstatSync(fd).isDirectory()) chmodSync(`/proc/self/fd/${fd}`, mode);
     }
     const stats = fstatSync(fd, { bigint: true });
     if (stats.isSymbolicLink()) throw new Error("a symbolic link has come in between");
@@ -59,6 +58,20 @@ export function openSubPath(volume: string, subPath: string): SubPathHandle {
   } catch (error) {
     closeSync(fd);
     throw error;
+  }
+}
+
+/** A folder of the path that is missing cannot be made. */
+export class SubPathNotMade extends Error {}
+
+/** @returns false: somebody else has made it, or something in its place, meanwhile. */
+function makeFolder(parent: number, name: string, mode: number): boolean {
+  try {
+    mkdirSync(childOf(parent, name), { mode });
+    return true;
+  } catch (cause) {
+    if (errorCode(cause) === "EEXIST") return false;
+    throw new SubPathNotMade("cannot make a folder", { cause });
   }
 }
 

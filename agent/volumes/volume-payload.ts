@@ -3,12 +3,13 @@ import { PicoletError } from "../../protocol/errors.ts";
 import type { Pod, Volume } from "../../protocol/pod.ts";
 import type { ClusterObjects } from "../core/cluster-objects.ts";
 import type { Payload, PayloadFile } from "./atomic-writer.ts";
+import { trustAnchors } from "./cluster-trust-bundles.ts";
 import { type VolumeFieldContext, volumeFieldValue } from "./field-values.ts";
 import { type KeyedData, type KeyedKind, keyedData, objectNotFound } from "./keyed-data.ts";
 import { resourceValue } from "./resource-values.ts";
 
 export interface PayloadContext extends VolumeFieldContext {
-  readonly objects: Pick<ClusterObjects, "object">;
+  readonly objects: Pick<ClusterObjects, "object" | "keys">;
   /** By the index of its source in a projected volume. */
   readonly tokens: ReadonlyMap<number, string>;
   readonly allocatable: Readonly<Record<string, string>>;
@@ -43,10 +44,26 @@ export function volumePayload(volume: Volume, context: PayloadContext): Payload 
   if (configMap !== undefined) writer.keyed("ConfigMap", configMap, configMap.defaultMode);
   if (secret !== undefined) writer.keyed("Secret", { ...secret, name: secret.secretName }, secret.defaultMode);
   if (downwardAPI !== undefined) writer.downward(downwardAPI.items, downwardAPI.defaultMode);
-  for (const [index, source] of (projected?.sources ?? []).entries()) {
-    writer.projection(source, index, projected?.defaultMode);
-  }
+  if (projected !== undefined) project(writer, projected);
   return files;
+}
+
+/** What is wrong with several sources is said at once, written as Kubernetes joins errors. */
+function project(writer: PayloadWriter, { sources = [], defaultMode }: NonNullable<Volume["projected"]>): void {
+  const errors: PicoletError[] = [];
+  for (const [index, source] of sources.entries()) {
+    try {
+      writer.projection(source, index, defaultMode);
+    } catch (error) {
+      if (!(error instanceof PicoletError)) throw error;
+      errors.push(error);
+    }
+  }
+  const [first, ...others] = errors;
+  if (first === undefined) return;
+  if (others.length === 0) throw first;
+  const message = `[${[...new Set(errors.map((error) => error.message))].join(", ")}]`;
+  throw new PicoletError(first.code, message, { retryable: errors.every((error) => error.retryable) });
 }
 
 class PayloadWriter {
@@ -89,35 +106,37 @@ class PayloadWriter {
   }
 
   projection(source: Projection, index: number, defaultMode: number = DEFAULT_MODE): void {
-    const { configMap, secret, downwardAPI, serviceAccountToken } = source;
+    const { configMap, secret, downwardAPI, serviceAccountToken, clusterTrustBundle, podCertificate } = source;
     if (configMap !== undefined) this.keyed("ConfigMap", configMap, defaultMode);
     if (secret !== undefined) this.keyed("Secret", secret, defaultMode);
     if (downwardAPI !== undefined) this.downward(downwardAPI.items, defaultMode);
     if (serviceAccountToken !== undefined) this.#token(serviceAccountToken.path, index, defaultMode);
-    for (const kind of ["clusterTrustBundle", "podCertificate"] as const) {
-      if (source[kind] !== undefined) {
-        throw new PicoletError(
-          "invalid",
-          `projected sources of type ${kind} are not supported by this version of picolet`,
-        );
-      }
+    if (clusterTrustBundle !== undefined) {
+      this.#addOwned(clusterTrustBundle.path, trustAnchors(clusterTrustBundle, this.#context.objects), defaultMode);
     }
+    if (podCertificate !== undefined)
+      throw new PicoletError("invalid", "podCertificate projections are not supported by this version of picolet");
   }
 
   #token(path: string, index: number, defaultMode: number): void {
     const token = this.#context.tokens.get(index);
     if (token === undefined) throw new PicoletError("internal", `the token for ${path} has not been asked for`);
+    this.#addOwned(path, Buffer.from(token), defaultMode);
+  }
+
+  /** For the one user of the pod alone, where there is one, or its group. */
+  #addOwned(path: string, content: Buffer, defaultMode: number): void {
     const { fsGroup } = this.#context.pod.pod.spec.securityContext;
     const user = commonUser(this.#context.pod.pod);
     const isOwned = user !== undefined || fsGroup !== undefined;
-    this.#add(path, Buffer.from(token), isOwned ? TOKEN_MODE : defaultMode, user);
+    this.#add(path, content, isOwned ? TOKEN_MODE : defaultMode, user);
   }
 
   #valueOf(data: KeyedData, key: string, kind: KeyedKind, source: KeyedSource): Buffer | undefined {
     const content = data.get(key);
     if (content === undefined && source.optional !== true) {
-      const what = kind === "Secret" ? "secret" : "config";
-      throw new PicoletError("not_found", `references non-existent ${what} key: ${key}`, { retryable: true });
+      const what = kind === "Secret" ? "references non-existent secret" : "configmap references non-existent config";
+      throw new PicoletError("not_found", `${what} key: ${key}`, { retryable: true });
     }
     return content;
   }
