@@ -20,6 +20,8 @@ export interface HealthPortComponents {
   readonly checks: readonly HealthCheck[];
   /** With it `/pods` is answered too, without asking who wants to know: for the read-only port. */
   readonly view?: AgentView;
+  /** With it `/metrics/probes` is answered, in Prometheus' text format. */
+  readonly probeMetrics?: () => Iterable<string>;
   readonly clock: Clock;
   readonly log: Log;
 }
@@ -44,6 +46,8 @@ interface Answer {
   readonly text: string;
 }
 
+/** Prometheus' text format. */
+const METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8";
 const NOT_FOUND: Answer = { status: 404, text: "404 page not found\n" };
 
 export class HealthPort implements Component {
@@ -119,17 +123,23 @@ export class HealthPort implements Component {
   #serve(request: IncomingMessage, response: ServerResponse): void {
     response.setTimeout(ANSWER_TIMEOUT_MS, () => response.destroy());
     response.on("error", () => response.destroy());
-    const { view, checks } = this.#components;
+    const { view, checks, probeMetrics } = this.#components;
     const [path = "", query = ""] = (request.url ?? "").split("?", 2);
     if (request.method !== "GET" && request.method !== "HEAD") {
       answer(response, { status: 405, text: "405 method not allowed\n" });
     } else if (path === "/pods" && view !== undefined) {
-      response.setHeader("content-type", "application/json");
-      const pieces = Readable.from(listPieces("PodList", "", podsOf(view, undefined)));
-      // A reader that goes away takes the rest with it.
-      pipeline(pieces, response).catch(() => response.destroy());
+      answerInPieces(response, "application/json", listPieces("PodList", "", podsOf(view, undefined)));
+    } else if (path === "/metrics/probes" && probeMetrics !== undefined) {
+      answerInPieces(response, METRICS_TYPE, probeMetrics());
     } else answer(response, healthAnswer(checks, path, new URLSearchParams(query)));
   }
+}
+
+/** @param pieces made as they are taken. */
+function answerInPieces(response: ServerResponse, contentType: string, pieces: Iterable<string>): void {
+  response.setHeader("content-type", contentType);
+  // A reader that goes away takes the rest with it.
+  pipeline(Readable.from(pieces), response).catch(() => response.destroy());
 }
 
 function answer(response: ServerResponse, { status, text }: Answer): void {

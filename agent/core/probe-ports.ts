@@ -53,7 +53,9 @@ export interface HookTarget {
 export interface HookRunner {
   /**
    * Until the handler has ended well or `signal` aborts (the grace period is over, the pod is removed).
-   * @throws PicoletError `failed`, its message worded as the kubelet's events FailedPostStartHook and FailedPreStopHook.
+   * @throws PicoletError `failed` with the kubelet's message, which belongs into the container's status and the log; the
+   *   events FailedPostStartHook and FailedPreStopHook say `PostStartHook failed` and `PreStopHook failed` and no more,
+   *   so that nothing secret leaks. `cancelled` when `signal` aborts: the kubelet says nothing then.
    */
   run(handler: LifecycleHandler, target: HookTarget, signal: AbortSignal): Promise<void>;
 }

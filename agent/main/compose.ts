@@ -10,15 +10,17 @@ import { PicoletError } from "../../protocol/errors.ts";
 import type { SourceProblem } from "../../protocol/local-api.ts";
 import type { Pod } from "../../protocol/pod.ts";
 import { type Clock, type Log, podUid, type Random } from "../../protocol/ports.ts";
-import { RELEASED_AT_MS } from "../../protocol/version.ts";
+import { KUBERNETES_VERSION, RELEASED_AT_MS } from "../../protocol/version.ts";
 import type { RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import { CriAdapter } from "../../runtime-adapters/cri/cri-adapter.ts";
+import { GrpcHealthClient } from "../../runtime-adapters/cri/grpc-health.ts";
 import { WasmAdapter } from "../../runtime-adapters/wasm/wasm-adapter.ts";
 import { HealthPort } from "../api/health-port.ts";
 import { LocalApi } from "../api/local-api.ts";
 import type { Configuration } from "../config/configuration.ts";
 import type { ClusterObjects } from "../core/cluster-objects.ts";
 import type { PodObserver } from "../core/pod-observer.ts";
+import type { EventRecorder } from "../core/store.ts";
 import { ImagePuller } from "../images/image-puller.ts";
 import { type LoggedContainer, LogRotation } from "../logs/log-rotation.ts";
 import { PodLogs } from "../logs/pod-logs.ts";
@@ -27,6 +29,9 @@ import { NodeConditions } from "../node/node-conditions.ts";
 import type { ShutdownState } from "../node/node-shutdown.ts";
 import { Pleg } from "../observe/pleg.ts";
 import { type CrashBackoffLimits, DEFAULT_CRASH_BACKOFF } from "../plan/crash-backoff.ts";
+import { HttpGetter } from "../probes/http-getter.ts";
+import { LifecycleHooks } from "../probes/lifecycle-hooks.ts";
+import { PodProber } from "../probes/pod-prober.ts";
 import { detectCgroups } from "../resources/cgroup-hierarchies.ts";
 import { CgroupTree } from "../resources/cgroup-tree.ts";
 import { PodCgroups } from "../resources/pod-cgroups.ts";
@@ -35,8 +40,10 @@ import { FileSource } from "../sources/file-source.ts";
 import { PushSource } from "../sources/push-source.ts";
 import { StatusManager } from "../status/status-manager.ts";
 import { Store } from "../store/store.ts";
+import { expandReferences } from "../volumes/expand.ts";
 import { SystemMounter } from "../volumes/mounter.ts";
 import { PodEnvironmentOnDisk } from "../volumes/pod-environment.ts";
+import { PodEvents } from "../workers/pod-events.ts";
 import { PodWorkers } from "../workers/pod-workers.ts";
 import { NodeAgentView } from "./agent-view.ts";
 import { type AgentArguments, DEFAULT_ROOT_DIR } from "./arguments.ts";
@@ -210,10 +217,11 @@ function makeHealthPorts(
   { healthzPort, healthzBindAddress, readOnlyPort, address }: Configuration,
   health: HealthSources,
   view: NodeAgentView,
+  probeMetrics: () => Iterable<string>,
 ): HealthPort[] {
   const checks = healthChecks(health);
   const healthz = new HealthPort({ checks, clock, log }, { address: healthzBindAddress, port: healthzPort });
-  const readOnly = new HealthPort({ checks, view, clock, log }, { address, port: readOnlyPort });
+  const readOnly = new HealthPort({ checks, view, probeMetrics, clock, log }, { address, port: readOnlyPort });
   return [...(healthzPort === 0 ? [] : [healthz]), ...(readOnlyPort === 0 ? [] : [readOnly])];
 }
 
@@ -283,6 +291,16 @@ async function makeHubLink(
   return new HubLink({ clock, random, log, store }, { configuration, hub, rootDir: args.rootDir });
 }
 
+/** What asks containers how they are, and what runs their hooks. */
+function makeProbes({ clock, random }: AgentPorts, node: Node, events: EventRecorder) {
+  const http = new HttpGetter();
+  const grpc = new GrpcHealthClient({ clock }, { userAgent: `kube-probe/${KUBERNETES_VERSION}` });
+  const hostIps = (): readonly string[] => node.addresses.current;
+  const told = new PodEvents(events);
+  const prober = new PodProber({ clock, random, http, grpc, expand: expandReferences, hostIps, events: told });
+  return { prober, hooks: new LifecycleHooks({ clock, http }) };
+}
+
 interface WorkersSurroundings {
   readonly store: Store;
   readonly router: NodeRuntimes;
@@ -334,6 +352,8 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
   const conditions = new NodeConditions({ health: runtimes.health, shutdown, events, clock, log }, { nodeName });
   const statuses = new StatusManager({ outbox, log });
   const { cgroups, environment } = makeSurroundings(ports, init, node, store, link);
+  const probes = makeProbes(ports, node, events);
+  const probeMetrics = (): Iterable<string> => probes.prober.metrics();
   const workers = makeWorkers(ports, configuration, node, { store, router, environment, pleg, statuses, runtimes });
   const sources = makeSources(ports, configuration, store);
   const problems = (): SourceProblem[] => [
@@ -369,6 +389,7 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     podCgroup: (pod) => cgroups.pathOf(pod),
     view,
     logs,
+    probeMetrics,
     startedAt,
   });
   // Disposed of in reverse: the store is closed last, when nobody writes any more.
@@ -377,10 +398,11 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     ...adapters.map(whileItRuns),
     new StoreEvents({ state, events }, { nodeName }),
     new LocalApi({ clock, log, view, logs, pushed }, { socketPath: args.socketPath }),
-    ...makeHealthPorts(ports, configuration, health, view),
+    ...makeHealthPorts(ports, configuration, health, view, probeMetrics),
     conditions,
     runtimes,
     pleg,
+    probes.prober,
     workers,
     environment.projected,
     ...sources,

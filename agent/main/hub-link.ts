@@ -57,6 +57,8 @@ export interface LinkedNode {
   readonly podCgroup: (pod: DesiredPod) => string;
   readonly view: NodeAgentView;
   readonly logs: PodLogs;
+  /** In Prometheus' text format. */
+  readonly probeMetrics: () => Iterable<string>;
   readonly startedAt: Date;
 }
 
@@ -151,7 +153,7 @@ export class HubLink implements ClusterObjects {
     return [reports, identity, tunnel];
   }
 
-  #makeKubelet({ machine, cgroups, podCgroup, view, conditions, startedAt }: LinkedNode): KubeletAnswers {
+  #makeKubelet({ machine, cgroups, podCgroup, view, conditions, probeMetrics, startedAt }: LinkedNode): KubeletAnswers {
     const { clock } = this.#components;
     const { configuration, hub, rootDir } = this.#init;
     const pods = (): ReturnType<NodeAgentView["pods"]> => view.pods();
@@ -163,6 +165,7 @@ export class HubLink implements ClusterObjects {
     const shown = { ...configuration, hub: { ...hub, token: hub.token === "" ? "" : "***" } };
     return new KubeletAnswers({
       pods,
+      probeMetrics,
       stats: new UsageStats(
         { cgroups: reader, pods, podCgroup, clock },
         { nodeName: configuration.nodeName, rootDir, startedAt },

@@ -24,6 +24,8 @@ export interface KubeletNode {
 export interface KubeletAnswersComponents {
   readonly pods: () => readonly AgentPod[];
   readonly stats: NodeStats;
+  /** In Prometheus' text format. */
+  readonly probeMetrics: () => Iterable<string>;
   readonly node: () => KubeletNode;
   /** Why this node is not healthy; "" when it is. */
   readonly unhealthy: () => string;
@@ -48,6 +50,7 @@ const ROUTES: ReadonlyMap<string, Route> = new Map<string, Route>([
   ["/healthz/syncloop", (answers) => answers.healthz()],
   ["/stats/summary", (answers, query, signal) => answers.summary(query, signal)],
   ["/metrics/resource", (answers, _, signal) => answers.resourceMetrics(signal)],
+  ["/metrics/probes", (answers) => answers.probeMetrics()],
   ["/configz", (answers) => answers.configz()],
   ["/spec", (answers) => answers.spec()],
 ]);
@@ -92,6 +95,10 @@ export class KubeletAnswers {
   async resourceMetrics(signal: AbortSignal): Promise<KubeletAnswer> {
     const body = await this.#components.stats.resourceMetrics(signal);
     return { status: 200, contentType: METRICS_TYPE, body };
+  }
+
+  probeMetrics(): KubeletAnswer {
+    return { status: 200, contentType: METRICS_TYPE, body: this.#components.probeMetrics() };
   }
 
   configz(): KubeletAnswer {

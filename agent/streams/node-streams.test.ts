@@ -62,6 +62,7 @@ class Node implements Disposable {
       inspect: async () => ({ sandboxes: [] }),
     } as unknown as RuntimeAdapter;
     const kubelet = new KubeletAnswers({
+      probeMetrics: () => [],
       pods,
       stats: { summary: async () => ({ node: {} }), resourceMetrics: async () => ["a 1\n", "b 2\n"] },
       node: () => ({

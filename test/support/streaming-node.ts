@@ -53,6 +53,7 @@ export class StreamingNode implements AsyncDisposable {
       router: { adapters: [this.fixture.adapter], adapterFor: () => this.adapter },
       logs: new PodLogs({ pods: { pods, podsChanged: this.podsChanged } }),
       kubelet: new KubeletAnswers({
+        probeMetrics: () => [],
         pods,
         stats: NO_STATS,
         node: () => ({

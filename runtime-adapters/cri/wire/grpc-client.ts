@@ -10,6 +10,7 @@ import { SpareBuffer, withPrefix } from "./grpc-messages.ts";
 import { GrpcStream } from "./grpc-stream.ts";
 import { encodeHeaders } from "./hpack.ts";
 import { Http2Client } from "./http2-client.ts";
+import { nameOf, type ServerAddress } from "./http2-connection.ts";
 import type { MessageDecoder, MessageEncoder } from "./protobuf.ts";
 
 /** Of one message, either way. containerd's own limit; ExecSync may send as much. */
@@ -27,17 +28,21 @@ export interface GrpcMethod<Request, Response> {
   readonly metadata?: readonly string[];
 }
 
-export interface GrpcClientInit {
-  /** Of a unix socket; need not exist yet. */
-  readonly path: string;
+/** A unix socket need not exist yet. */
+export type GrpcClientInit = ServerAddress & {
   readonly connectTimeoutMs?: number;
   readonly maxMessageBytes?: number;
-}
+  readonly userAgent?: string;
+  /** For its connection to read into; clients may share one. */
+  readonly readBuffer?: Buffer;
+};
 
 export class GrpcClient implements Disposable {
   readonly #deadlines: Deadlines;
   readonly #http2: Http2Client;
   readonly #maxMessageBytes: number;
+  readonly #authority: string;
+  readonly #userAgent: string;
   readonly #spare = new SpareBuffer();
   /** The last header block of each method: timeouts seldom change. */
   readonly #blocks = new Map<string, { readonly timeoutMs: number | undefined; readonly block: Buffer }>();
@@ -45,8 +50,18 @@ export class GrpcClient implements Disposable {
   constructor(components: { readonly clock: Clock }, init: GrpcClientInit) {
     this.#deadlines = new Deadlines(components.clock);
     const connectTimeoutMs = init.connectTimeoutMs ?? DEFAULT_CONNECT_TIMEOUT_MS;
-    this.#http2 = new Http2Client({ ...components, deadlines: this.#deadlines }, { path: init.path, connectTimeoutMs });
+    const { readBuffer } = init;
+    const address = "path" in init ? { path: init.path } : { host: init.host, port: init.port };
+    const deadlines = this.#deadlines;
+    this.#http2 = new Http2Client({ ...components, deadlines }, { address, readBuffer, connectTimeoutMs });
+    this.#authority = "path" in init ? "localhost" : nameOf(init);
+    this.#userAgent = init.userAgent ?? "picolet";
     this.#maxMessageBytes = init.maxMessageBytes ?? MAX_MESSAGE_BYTES;
+  }
+
+  /** Calls connect by themselves; this tells one that got no connection from one that failed. @throws `unavailable` */
+  async connect(): Promise<void> {
+    await this.#http2.connection();
   }
 
   /** @throws PicoletError by the status; `deadline_exceeded`, `unavailable`, `cancelled`. */
@@ -127,8 +142,8 @@ export class GrpcClient implements Disposable {
   ): Buffer {
     const known = this.#blocks.get(method.path);
     if (known !== undefined && known.timeoutMs === timeoutMs) return known.block;
-    const headers = [":method", "POST", ":scheme", "http", ":path", method.path, ":authority", "localhost"];
-    headers.push("content-type", "application/grpc", "te", "trailers", "user-agent", "picolet");
+    const headers = [":method", "POST", ":scheme", "http", ":path", method.path, ":authority", this.#authority];
+    headers.push("content-type", "application/grpc", "te", "trailers", "user-agent", this.#userAgent);
     if (timeoutMs !== undefined) headers.push("grpc-timeout", formatTimeout(timeoutMs));
     // In memory of its own: a piece of Node's pool would keep the whole slab for as long as the client lives.
     const block = Buffer.from(new Uint8Array(encodeHeaders([...headers, ...(method.metadata ?? [])])).buffer);

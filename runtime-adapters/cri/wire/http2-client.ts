@@ -1,7 +1,7 @@
 import { PicoletError } from "../../../protocol/errors.ts";
 import type { Clock } from "../../../protocol/ports.ts";
 import type { Deadlines } from "./deadlines.ts";
-import { Http2Connection } from "./http2-connection.ts";
+import { Http2Connection, nameOf, type ServerAddress } from "./http2-connection.ts";
 
 /** A second failed attempt in a row keeps later calls from trying for this long, doubled for each further one. */
 const FIRST_BACKOFF_MS = 10;
@@ -9,8 +9,9 @@ const FIRST_BACKOFF_MS = 10;
 const MAX_BACKOFF_MS = 500;
 
 export interface Http2ClientInit {
-  /** Of a unix socket; need not exist yet. */
-  readonly path: string;
+  /** A unix socket need not exist yet. */
+  readonly address: ServerAddress;
+  readonly readBuffer: Buffer | undefined;
   /** From connecting to the other side's SETTINGS. */
   readonly connectTimeoutMs: number;
 }
@@ -70,14 +71,17 @@ export class Http2Client implements Disposable {
   }
 
   #disposedError(): PicoletError {
-    return new PicoletError("unavailable", `cannot talk to ${this.#init.path}: this client has been disposed of`);
+    return new PicoletError(
+      "unavailable",
+      `cannot talk to ${nameOf(this.#init.address)}: this client has been disposed of`,
+    );
   }
 
   #connect(): void {
-    const { path, connectTimeoutMs } = this.#init;
-    const connection = new Http2Connection(path, () => this.#changed(connection, deadline));
+    const { address, readBuffer, connectTimeoutMs } = this.#init;
+    const connection = new Http2Connection(address, readBuffer, () => this.#changed(connection, deadline));
     const deadline = this.#deadlines.add(connectTimeoutMs, () => {
-      const message = `cannot connect to ${path}: no answer within ${connectTimeoutMs} ms`;
+      const message = `cannot connect to ${nameOf(address)}: no answer within ${connectTimeoutMs} ms`;
       connection.close(new PicoletError("unavailable", message, { retryable: true }));
     });
     this.#current = connection;

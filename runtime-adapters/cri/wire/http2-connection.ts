@@ -101,7 +101,8 @@ const unavailable = (message: string, init: PicoletErrorInit = {}): PicoletError
   new PicoletError("unavailable", message, { retryable: true, ...init });
 
 export class Http2Connection {
-  readonly #path: string;
+  /** As messages name the other side. */
+  readonly #peer: string;
   readonly #socket: Socket;
   readonly #reader: FrameReader;
   readonly #hpack = new HpackDecoder();
@@ -122,17 +123,18 @@ export class Http2Connection {
 
   /**
    * Connects at once; `state` tells how it goes.
-   * @param path of a unix socket.
+   * @param readBuffer that connections may share; one of its own unless given.
    * @param onChange called after each change of `state`.
    */
-  constructor(path: string, onChange: () => void) {
-    this.#path = path;
+  constructor(address: ServerAddress, readBuffer: Buffer | undefined, onChange: () => void) {
+    const peer = nameOf(address);
+    this.#peer = peer;
     this.#onChange = onChange;
     this.#reader = new FrameReader(this.#frameHandler());
     this.#socket = connectSocket({
-      path,
+      ...address,
       onread: {
-        buffer: Buffer.allocUnsafeSlow(READ_BUFFER_BYTES),
+        buffer: readBuffer ?? Buffer.allocUnsafeSlow(READ_BUFFER_BYTES),
         callback: (count, buffer) => this.#read(buffer as Buffer, count),
       },
     });
@@ -141,14 +143,14 @@ export class Http2Connection {
       this.#socketFull = false;
       this.#pumpAll();
     });
-    this.#socket.on("end", () => this.#fail(unavailable(`cannot talk to ${path}: it closed the connection`)));
-    this.#socket.on("close", () => this.#fail(unavailable(`cannot talk to ${path}: the connection is closed`)));
+    this.#socket.on("end", () => this.#fail(unavailable(`cannot talk to ${peer}: it closed the connection`)));
+    this.#socket.on("close", () => this.#fail(unavailable(`cannot talk to ${peer}: the connection is closed`)));
     this.#socket.on("error", (cause: NodeJS.ErrnoException) => {
       const forbidden = cause.code === "EACCES" || cause.code === "EPERM";
       this.#fail(
         forbidden
-          ? new PicoletError("permission_denied", `cannot connect to ${path}`, { cause })
-          : unavailable(`cannot talk to ${path}`, { cause }),
+          ? new PicoletError("permission_denied", `cannot connect to ${peer}`, { cause })
+          : unavailable(`cannot talk to ${peer}`, { cause }),
       );
     });
   }
@@ -168,7 +170,7 @@ export class Http2Connection {
     handler: StreamHandler,
     first?: { readonly bytes: Uint8Array; readonly end: boolean },
   ): Http2Stream {
-    if (this.#state.kind !== "open") throw unavailable(`cannot talk to ${this.#path}: the connection is not open`);
+    if (this.#state.kind !== "open") throw unavailable(`cannot talk to ${this.#peer}: the connection is not open`);
     if (this.#waiting.length >= MAX_WAITING_STREAMS) {
       throw new PicoletError("resource_exhausted", `cannot have more than ${MAX_WAITING_STREAMS} calls wait`);
     }
@@ -225,7 +227,7 @@ export class Http2Connection {
       if (!isPicoletError(error)) throw error;
       const code = error instanceof ProtocolViolation ? error.errorCode : ERROR_CODE.compressionError;
       this.#write(this.#goAwayFrame(code));
-      this.#fail(unavailable(`cannot talk to ${this.#path}`, { cause: error }));
+      this.#fail(unavailable(`cannot talk to ${this.#peer}`, { cause: error }));
     }
     return true;
   }
@@ -328,7 +330,7 @@ export class Http2Connection {
       "unavailable",
       `it is going away with code ${code}${debug === "" ? "" : `: ${debug}`}`,
     );
-    const error = unavailable(`cannot talk to ${this.#path}`, { cause });
+    const error = unavailable(`cannot talk to ${this.#peer}`, { cause });
     const lost = [...this.#waiting.splice(0), ...[...this.#streams.values()].filter((each) => each.id > last)];
     for (const stream of lost) this.#streams.delete(stream.id);
     // First of all no new streams: those that are told of their failure now are likely to be sent again at once.
@@ -461,7 +463,7 @@ export class Http2Connection {
     this.#streams.delete(stream.id);
     for (const piece of stream.pieces.splice(0)) piece.done();
     if (this.#state.kind === "draining" && this.#streams.size === 0) {
-      this.#fail(unavailable(`cannot talk to ${this.#path}: the connection has ended`));
+      this.#fail(unavailable(`cannot talk to ${this.#peer}: the connection has ended`));
     } else if (this.#waiting.length > 0) this.#activateWaiting();
   }
 

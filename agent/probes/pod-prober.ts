@@ -1,0 +1,114 @@
+import { aborted } from "../../protocol/async/abort.ts";
+import type { Component } from "../../protocol/async/component.ts";
+import type { Clock, MonotonicMs, PodUid, Random } from "../../protocol/ports.ts";
+import type { DesiredPod, ObservedPod, RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { ProbeResult, Prober } from "../core/probe-ports.ts";
+import type { Expand } from "./exec-probe.ts";
+import type { GrpcHealth } from "./grpc-probe.ts";
+import type { HttpGetter } from "./http-getter.ts";
+import { type ContainerEvents, PodProbes, probedContainers } from "./pod-probes.ts";
+import { DURATION_HEAD, TOTAL_HEAD } from "./probe-counts.ts";
+import { ProbeRunner } from "./probe-runner.ts";
+import { Timetable } from "./timetable.ts";
+
+export interface PodProberComponents {
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly events: ContainerEvents;
+  readonly http: HttpGetter;
+  readonly grpc: GrpcHealth;
+  readonly expand: Expand;
+  /** The node's addresses: those of a pod on the host's network. */
+  readonly hostIps: () => readonly string[];
+}
+
+type Changed = (uid: PodUid) => void;
+
+const NO_RESULTS: ReadonlyMap<string, ProbeResult> = new Map();
+
+/**
+ * Probes as the kubelet runs them (pkg/kubelet/prober), but that the first one of a run comes as soon as it may, not with
+ * the next beat of a ticker. All wait in one timetable; each that runs has at most one connection or one command, so that
+ * there are never more of them than probes. A pod without probes takes nothing.
+ */
+export class PodProber implements Prober, Component {
+  readonly name = "probes";
+  readonly #components: PodProberComponents;
+  readonly #runner: ProbeRunner;
+  readonly #timetable: Timetable;
+  readonly #startedAt: MonotonicMs;
+  readonly #pods = new Map<PodUid, PodProbes>();
+  readonly #observers = new Set<Changed>();
+
+  constructor(components: PodProberComponents) {
+    const { clock } = components;
+    this.#components = components;
+    this.#runner = new ProbeRunner(components);
+    this.#timetable = new Timetable(clock);
+    this.#startedAt = clock.monotonic();
+  }
+
+  follow(
+    pod: DesiredPod,
+    observed: ObservedPod,
+    adapter: RuntimeAdapter,
+    state: Parameters<Prober["follow"]>[3],
+  ): void {
+    const known = this.#pods.get(pod.uid);
+    if (known === undefined && probedContainers(pod.pod).next().done) return;
+    const probes = known ?? this.#add(pod, adapter);
+    probes.follow(pod, observed, adapter, state);
+  }
+
+  results(uid: PodUid): ReadonlyMap<string, ProbeResult> {
+    return this.#pods.get(uid)?.results ?? NO_RESULTS;
+  }
+
+  forget(uid: PodUid): void {
+    this.#pods.get(uid)?.stop();
+    this.#pods.delete(uid);
+  }
+
+  observe(changed: Changed): Disposable {
+    // One of its own, so that whoever observes twice is told twice and may leave twice.
+    const observer: Changed = (uid) => changed(uid);
+    this.#observers.add(observer);
+    return { [Symbol.dispose]: () => this.#observers.delete(observer) };
+  }
+
+  /** The kubelet's /metrics/probes in Prometheus' text format, in pieces of whole lines. */
+  *metrics(): Generator<string> {
+    yield TOTAL_HEAD;
+    for (const pod of this.#pods.values()) yield* pod.totals();
+    yield DURATION_HEAD;
+    for (const pod of this.#pods.values()) yield* pod.histograms();
+  }
+
+  /** It does nothing by itself; when the agent ends, so do the probes. */
+  async run(signal: AbortSignal): Promise<void> {
+    await aborted(signal);
+    this.#stop();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#stop();
+  }
+
+  #stop(): void {
+    for (const pod of this.#pods.values()) pod.stop();
+    this.#timetable[Symbol.dispose]();
+  }
+
+  #add(pod: DesiredPod, adapter: RuntimeAdapter): PodProbes {
+    const { uid } = pod;
+    const { clock, random, events, hostIps } = this.#components;
+    const changed = (): void => {
+      for (const observer of this.#observers) observer(uid);
+    };
+    const own = { clock, random, events, hostIps, changed };
+    const shared = { runner: this.#runner, timetable: this.#timetable, startedAt: this.#startedAt };
+    const probes = new PodProbes({ ...own, ...shared }, pod, adapter);
+    this.#pods.set(uid, probes);
+    return probes;
+  }
+}

@@ -1,0 +1,183 @@
+import type { Container, Pod, Probe } from "../../protocol/pod.ts";
+import type { Millis, MonotonicMs } from "../../protocol/ports.ts";
+import type {
+  DesiredPod,
+  ObservedContainer,
+  ObservedPod,
+  RuntimeAdapter,
+} from "../../runtime-adapters/contract/runtime-adapter.ts";
+import { apiUidOf } from "../core/pod-identity.ts";
+import type { ProbeResult, Prober } from "../core/probe-ports.ts";
+import { ContainerRun, type RunComponents, type RunOwner } from "./container-run.ts";
+import { ProbeCounts } from "./probe-counts.ts";
+import type { ProbeOutcome } from "./probe-outcome.ts";
+import type { ProbeRunner } from "./probe-runner.ts";
+import type { ProbeKind } from "./probe-task.ts";
+
+/** Records an event of a pod's container. */
+export interface ContainerEvents {
+  record(pod: DesiredPod, type: "Normal" | "Warning", reason: string, message: string, container: string): void;
+}
+
+export interface PodProbesComponents extends RunComponents {
+  readonly runner: ProbeRunner;
+  readonly events: ContainerEvents;
+  /** The node's addresses: those of a pod that has none of its own. */
+  readonly hostIps: () => readonly string[];
+  readonly changed: () => void;
+}
+
+type FollowState = Parameters<Prober["follow"]>[3];
+
+const LOOPBACK = "127.0.0.1";
+
+/** The containers of a pod that have probes: its own, and its sidecars. */
+export function* probedContainers({ spec }: Pod): Generator<Container> {
+  for (const container of spec.containers) if (hasProbes(container)) yield container;
+  for (const container of spec.initContainers ?? []) {
+    if (container.restartPolicy === "Always" && hasProbes(container)) yield container;
+  }
+}
+
+const hasProbes = ({ startupProbe, livenessProbe, readinessProbe }: Container): boolean =>
+  (startupProbe ?? livenessProbe ?? readinessProbe) !== undefined;
+
+/** All probes of one pod, and what is remembered of them until nothing of it is left. */
+export class PodProbes implements RunOwner {
+  readonly #components: PodProbesComponents;
+  readonly #runs = new Map<string, ContainerRun>();
+  /** By container and kind, over all runs. */
+  readonly #counts = new Map<string, ProbeCounts>();
+  #pod: DesiredPod;
+  #adapter: RuntimeAdapter;
+  #podIp: string | undefined;
+  #results: ReadonlyMap<string, ProbeResult> = new Map();
+  /** When it was looked at last: what was not there then has not run for longer. */
+  #lookedAt: MonotonicMs | undefined;
+
+  constructor(components: PodProbesComponents, pod: DesiredPod, adapter: RuntimeAdapter) {
+    this.#components = components;
+    this.#pod = pod;
+    this.#adapter = adapter;
+  }
+
+  get results(): ReadonlyMap<string, ProbeResult> {
+    return this.#results;
+  }
+
+  follow(pod: DesiredPod, observed: ObservedPod, adapter: RuntimeAdapter, state: FollowState): void {
+    this.#pod = pod;
+    this.#adapter = adapter;
+    const [sandbox] = observed.sandboxes;
+    if (sandbox?.state === "ready") this.#podIp = sandbox.ips[0];
+    const seen = new Set<string>();
+    for (const container of probedContainers(pod.pod)) {
+      const newest = observed.containers.find(({ name }) => name === container.name);
+      if (newest?.state.kind !== "running") continue;
+      seen.add(newest.id);
+      if (!this.#runs.has(newest.id)) this.#add(container, newest, newest.state.startedAtMs, state);
+    }
+    for (const [id, run] of this.#runs) {
+      if (seen.has(id)) continue;
+      run.stop();
+      this.#runs.delete(id);
+    }
+    if (state.ending) for (const run of this.#runs.values()) run.end();
+    this.#lookedAt = this.#components.clock.monotonic();
+    this.#collect();
+  }
+
+  stop(): void {
+    for (const run of this.#runs.values()) run.stop();
+    this.#runs.clear();
+  }
+
+  deadlineOf(probe: Probe): Millis {
+    return this.#components.runner.deadlineOf(probe);
+  }
+
+  attempt({ id, container }: ContainerRun, probe: Probe, signal: AbortSignal): Promise<ProbeOutcome> {
+    const podIp = this.#podIp ?? this.#components.hostIps()[0] ?? LOOPBACK;
+    const target = { pod: this.#pod, container, containerId: id, adapter: this.#adapter, podIp };
+    return this.#components.runner.run(probe, target, signal);
+  }
+
+  ran({ container }: ContainerRun, kind: ProbeKind, outcome: ProbeOutcome, duration: number): void {
+    const tell = (reason: string, message: string): void =>
+      this.#components.events.record(this.#pod, "Warning", reason, message, container.name);
+    switch (outcome.kind) {
+      case "success":
+        this.#countsOf(container, kind).success(duration);
+        return;
+      case "warning":
+        this.#countsOf(container, kind).success(duration);
+        tell("ProbeWarning", `${kind} probe warning: ${outcome.message}`);
+        return;
+      case "failure":
+        this.#countsOf(container, kind).failure();
+        tell("Unhealthy", `${kind} probe failed: ${outcome.message}`);
+        return;
+      case "error":
+        tell("Unhealthy", `${kind} probe errored and resulted in ${outcome.state} state: ${outcome.message}`);
+    }
+  }
+
+  changed(): void {
+    this.#collect();
+    this.#components.changed();
+  }
+
+  /** Of `prober_probe_total`. */
+  *totals(): Generator<string> {
+    const uid = JSON.stringify(apiUidOf(this.#pod));
+    for (const { container, common, counts, kind } of this.#counted()) {
+      yield* counts.totals(`${container},${common},pod_uid=${uid},probe_type="${kind}"`);
+    }
+  }
+
+  /** Of `prober_probe_duration_seconds`. */
+  *histograms(): Generator<string> {
+    for (const { container, common, counts, kind } of this.#counted()) {
+      yield* counts.histogram(`${container},${common},probe_type="${kind}"`);
+    }
+  }
+
+  *#counted() {
+    const { namespace, name } = this.#pod.pod.metadata;
+    const common = `namespace=${JSON.stringify(namespace)},pod=${JSON.stringify(name)}`;
+    for (const [key, counts] of this.#counts) {
+      const [kind = "", container = ""] = key.split(" ");
+      yield { container: `container=${JSON.stringify(container)}`, common, counts, kind };
+    }
+  }
+
+  #add(container: Container, { id }: ObservedContainer, startedAtMs: number, state: FollowState): void {
+    const { clock } = this.#components;
+    const now = clock.monotonic();
+    const byWall = Math.max(0, clock.wall().getTime() - startedAtMs);
+    // The wall clock may have jumped since; how long it was not there is certain.
+    const age = this.#lookedAt === undefined ? byWall : Math.min(byWall, now - this.#lookedAt);
+    const startedAt = (now - age) as MonotonicMs;
+    const before = state.wasReady(id);
+    const run = new ContainerRun(this.#components, this, { id, container, startedAt, before });
+    this.#runs.set(id, run);
+    if (!state.ending) run.begin();
+  }
+
+  /** A new map only when there is something new in it: whoever has the old one keeps what it was told. */
+  #collect(): void {
+    const before = this.#results;
+    const isSame = before.size === this.#runs.size;
+    if (isSame && [...this.#runs.values()].every(({ id, result }) => before.get(id) === result)) return;
+    this.#results = new Map([...this.#runs.values()].map(({ id, result }) => [id, result]));
+  }
+
+  #countsOf({ name }: Container, kind: ProbeKind): ProbeCounts {
+    const key = `${kind} ${name}`;
+    const known = this.#counts.get(key);
+    if (known !== undefined) return known;
+    const counts = new ProbeCounts();
+    this.#counts.set(key, counts);
+    return counts;
+  }
+}

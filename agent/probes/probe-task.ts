@@ -1,0 +1,109 @@
+import { cancelled } from "../../protocol/async/abort.ts";
+import type { Probe } from "../../protocol/pod.ts";
+import { type Clock, type Millis, type MonotonicMs, seconds } from "../../protocol/ports.ts";
+import { LATE, type ProbeOutcome } from "./probe-outcome.ts";
+import { extend, type Streak } from "./thresholds.ts";
+import { type Timetable, Wake } from "./timetable.ts";
+
+export type ProbeKind = "Liveness" | "Readiness" | "Startup";
+
+export interface TaskComponents {
+  readonly clock: Clock;
+  readonly timetable: Timetable;
+}
+
+/** Whose probe it is. */
+export interface TaskOwner {
+  deadlineOf(probe: Probe): Millis;
+  /** Never rejects. */
+  attempt(probe: Probe, signal: AbortSignal): Promise<ProbeOutcome>;
+  /** After each run that was not stopped, the attempts at it together. */
+  ran(task: ProbeTask, outcome: ProbeOutcome, duration: number): void;
+  /** So often in a row that it counts. */
+  judged(task: ProbeTask, result: Streak["result"]): void;
+}
+
+type TaskState =
+  /** Not begun, or over for this run of the container. */
+  | { readonly kind: "resting" }
+  | { readonly kind: "waiting"; readonly due: MonotonicMs }
+  | { readonly kind: "running"; readonly due: MonotonicMs; readonly abort: AbortController };
+
+/** One that cannot be carried out is tried again at once, by the kubelet too. */
+const MAX_ATTEMPTS = 3;
+const RESTING: TaskState = { kind: "resting" };
+
+/** One probe of one run of a container: a wake in the timetable while it waits, one connection while it runs. */
+export class ProbeTask {
+  readonly kind: ProbeKind;
+  readonly probe: Probe;
+  readonly #components: TaskComponents;
+  readonly #owner: TaskOwner;
+  readonly #wake = new Wake(() => void this.#run());
+  #state: TaskState = RESTING;
+  #streak: Streak | undefined;
+
+  constructor(components: TaskComponents, owner: TaskOwner, kind: ProbeKind, probe: Probe) {
+    this.#components = components;
+    this.#owner = owner;
+    this.kind = kind;
+    this.probe = probe;
+  }
+
+  /** From then on once a period. Begun twice, it goes on as it was. */
+  begin(at: MonotonicMs): void {
+    if (this.#state.kind === "resting") this.#waitUntil(at);
+  }
+
+  /** What it is about to find out matters no more. */
+  stop(): void {
+    const state = this.#state;
+    this.#state = RESTING;
+    this.#components.timetable.cancel(this.#wake);
+    if (state.kind === "running") state.abort.abort(cancelled("the probe"));
+  }
+
+  #waitUntil(due: MonotonicMs): void {
+    this.#state = { kind: "waiting", due };
+    this.#components.timetable.set(this.#wake, due);
+  }
+
+  async #run(): Promise<void> {
+    const { clock } = this.#components;
+    if (this.#state.kind !== "waiting") return;
+    const startedAt = clock.monotonic();
+    const { due } = this.#state;
+    let outcome = await this.#attempt(due);
+    for (let attempts = 1; outcome?.kind === "error" && !outcome.final && attempts < MAX_ATTEMPTS; attempts += 1) {
+      outcome = await this.#attempt(due);
+    }
+    if (outcome === undefined) return;
+    const now = clock.monotonic();
+    // Before anybody is told, who may stop it.
+    this.#waitUntil(nextDue(due, seconds(this.probe.periodSeconds), now));
+    this.#owner.ran(this, outcome, now - startedAt);
+    if (outcome.kind === "error") return;
+    const { streak, counts } = extend(this.#streak, outcome.kind === "failure" ? "failure" : "success", this.probe);
+    this.#streak = streak;
+    if (counts) this.#owner.judged(this, streak.result);
+  }
+
+  /** @returns `undefined` when it was stopped meanwhile */
+  async #attempt(due: MonotonicMs): Promise<ProbeOutcome | undefined> {
+    const { clock, timetable } = this.#components;
+    const abort = new AbortController();
+    const state: TaskState = { kind: "running", due, abort };
+    this.#state = state;
+    const deadline = new Wake(() => abort.abort(LATE));
+    timetable.set(deadline, (clock.monotonic() + this.#owner.deadlineOf(this.probe)) as MonotonicMs);
+    const outcome = await this.#owner.attempt(this.probe, abort.signal);
+    timetable.cancel(deadline);
+    return this.#state === state ? outcome : undefined;
+  }
+}
+
+/** On the grid of its periods: one that was missed is made up for at once, of several only the last. Pure. */
+export function nextDue(due: MonotonicMs, period: Millis, now: MonotonicMs): MonotonicMs {
+  const missed = Math.floor((now - due) / period);
+  return (due + Math.max(1, missed) * period) as MonotonicMs;
+}

@@ -1,0 +1,22 @@
+/** How often a probe has to end in one way before that counts. */
+
+export interface Streak {
+  readonly result: "success" | "failure";
+  /** In a row. */
+  readonly count: number;
+}
+
+export interface Thresholds {
+  readonly successThreshold: number;
+  readonly failureThreshold: number;
+}
+
+/** One more result. @returns the streak, and whether it is long enough to count. Pure. */
+export function extend(
+  streak: Streak | undefined,
+  result: Streak["result"],
+  { successThreshold, failureThreshold }: Thresholds,
+): { readonly streak: Streak; readonly counts: boolean } {
+  const count = streak?.result === result ? streak.count + 1 : 1;
+  return { streak: { result, count }, counts: count >= (result === "success" ? successThreshold : failureThreshold) };
+}

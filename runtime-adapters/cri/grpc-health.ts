@@ -1,0 +1,94 @@
+/** The health protocol of gRPC (grpc.health.v1), as the agent's probes need it. */
+import { describeError, isPicoletError } from "../../protocol/errors.ts";
+import { type Clock, type Millis, seconds } from "../../protocol/ports.ts";
+import { GrpcClient, type GrpcMethod } from "./wire/grpc-client.ts";
+import { GrpcStatusError } from "./wire/grpc-status.ts";
+import { int32, message, string } from "./wire/protobuf.ts";
+
+export interface HealthTarget {
+  readonly host: string;
+  readonly port: number;
+  /** "" is the server as a whole. */
+  readonly service: string;
+}
+
+export type HealthAnswer =
+  /** @property status its number in the enum `ServingStatus`. */
+  | { readonly kind: "answered"; readonly status: number }
+  /** No HTTP/2 connection came to be in time. */
+  | { readonly kind: "unreached" }
+  /** There was a connection, but no answer in time. */
+  | { readonly kind: "late" }
+  /** It has no such service. */
+  | { readonly kind: "unimplemented"; readonly message: string }
+  /** @property error such as `rpc error: code = NotFound desc = unknown service`. */
+  | { readonly kind: "failed"; readonly error: string };
+
+const CHECK: GrpcMethod<{ service?: string }, { status: number }> = {
+  path: "/grpc.health.v1.Health/Check",
+  request: message("HealthCheckRequest", { service: string(1) }),
+  response: message("HealthCheckResponse", { status: int32(1) }),
+};
+/** The answer is one small number. */
+const MAX_MESSAGE_BYTES = 4096;
+const READ_BUFFER_BYTES = 4096;
+/** gRPC's own clients wait so long before they try to connect again. */
+const RECONNECT_DELAY = seconds(1);
+/** What gRPC's own clients say when it is the connection that failed. */
+const UNAVAILABLE = 14;
+
+export class GrpcHealthClient {
+  readonly #clock: Clock;
+  readonly #userAgent: string;
+  /** Of all connections: what is read is dealt with at once. Made with the first. */
+  #readBuffer: Buffer | undefined;
+
+  constructor(components: { readonly clock: Clock }, init: { readonly userAgent: string }) {
+    this.#clock = components.clock;
+    this.#userAgent = init.userAgent;
+  }
+
+  /** One call on a connection of its own, tried for until the time is over. @throws `cancelled` alone */
+  async check(target: HealthTarget, timeout: Millis, signal: AbortSignal): Promise<HealthAnswer> {
+    const clock = this.#clock;
+    const end = clock.monotonic() + timeout;
+    for (let left: number = timeout; left > 0; left = end - clock.monotonic()) {
+      const answer = await this.#attempt(target, left, signal);
+      if (answer.kind !== "unreached" || end - clock.monotonic() <= RECONNECT_DELAY) return answer;
+      await clock.sleep(RECONNECT_DELAY, signal);
+    }
+    return { kind: "unreached" };
+  }
+
+  async #attempt({ host, port, service }: HealthTarget, timeoutMs: number, signal: AbortSignal): Promise<HealthAnswer> {
+    this.#readBuffer ??= Buffer.allocUnsafeSlow(READ_BUFFER_BYTES);
+    const end = this.#clock.monotonic() + timeoutMs;
+    const own = { userAgent: this.#userAgent, readBuffer: this.#readBuffer, maxMessageBytes: MAX_MESSAGE_BYTES };
+    using client = new GrpcClient({ clock: this.#clock }, { host, port, connectTimeoutMs: timeoutMs, ...own });
+    const leave = (): void => client[Symbol.dispose]();
+    signal.addEventListener("abort", leave, { once: true });
+    try {
+      const isConnected = await client.connect().then(
+        () => true,
+        () => false,
+      );
+      signal.throwIfAborted();
+      if (!isConnected) return { kind: "unreached" };
+      const left = Math.max(1, end - this.#clock.monotonic());
+      return { kind: "answered", status: (await client.unary(CHECK, { service }, left, signal)).status };
+    } catch (error) {
+      signal.throwIfAborted();
+      return failureOf(error);
+    } finally {
+      signal.removeEventListener("abort", leave);
+    }
+  }
+}
+
+function failureOf(error: unknown): HealthAnswer {
+  if (isPicoletError(error, "deadline_exceeded")) return { kind: "late" };
+  // Also of a server that speaks HTTP/2 but no gRPC.
+  if (isPicoletError(error, "unimplemented")) return { kind: "unimplemented", message: error.message };
+  const status = error instanceof GrpcStatusError ? error : new GrpcStatusError(UNAVAILABLE, describeError(error));
+  return { kind: "failed", error: status.printed };
+}
