@@ -1,37 +1,37 @@
 /** `containerStatuses` and `initContainerStatuses` as the kubelet writes them (pkg/kubelet/kubelet_pods.go). */
-import type { Container, ContainerStatus, ContainerStatusState } from "../../protocol/pod.ts";
+import type { ContainerStatus, ContainerStatusState, Pod } from "../../protocol/pod.ts";
 import type { ObservedContainer, ObservedPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import { apiUidOf } from "../core/pod-identity.ts";
-import { type ContainerRole, currentRun, judgeContainer, roleOf } from "./judge-container.ts";
+import { type AnyContainer, type ContainerRole, roleOf } from "./container-roles.ts";
+import { currentRun, judgeContainer } from "./judge-container.ts";
 import { kubeTime } from "./kube-time.ts";
 import type { PodView } from "./pod-view.ts";
 
 /** In the order of the spec. */
-export function containerStatuses(view: PodView, containers: readonly Container[]): ContainerStatus[] {
+export function containerStatuses(view: PodView, containers: readonly AnyContainer[]): ContainerStatus[] {
   return containers.map((container) => containerStatus(view, container));
 }
 
-function containerStatus(view: PodView, container: Container): ContainerStatus {
-  const { observed } = view;
-  const role = roleOf(view.desired.pod, container);
-  const told = toldStatus(view, container.name);
+function containerStatus(view: PodView, container: AnyContainer): ContainerStatus {
+  const { observed, desired } = view;
+  const role = roleOf(desired.pod, container);
+  const told = toldStatus(view, container, role);
   const runs = observed?.containers.filter((each) => each.name === container.name) ?? [];
   const [newest] = runs;
-  if (observed === undefined) return told ?? notStarted(view, container, undefined);
-  if (newest === undefined)
-    return told?.containerID === undefined ? notStarted(view, container, undefined) : lost(view, container, told);
-  // An init container of a pod that is over has run in the sandbox that is stopped now.
+  if (observed === undefined) return told ?? notStarted(view, container, role);
+  if (newest === undefined) return lost(view, container, role, told);
+  // A container of a pod that is over has run in the sandbox that is stopped now.
   const current = view.worker.kind === "active" ? currentRun(observed, container.name, role) : newest;
   const previous = runs.find((each) => each !== newest && each.state.kind === "exited");
   if (current === undefined || newest.state.kind === "created") {
     const last = newest.state.kind === "exited" ? newest : previous;
-    return { ...notStarted(view, container, last), restartCount: newest.attempt };
+    const lastState = last === undefined ? {} : (terminated(view, last) ?? {});
+    return { ...notStarted(view, container, role), lastState, restartCount: newest.attempt };
   }
   const state = stateOf(view, observed, container, role, newest);
   const lastRun = state.waiting === undefined ? previous : newest;
-  const running = state.running !== undefined;
   const probed = view.probes.get(newest.id);
-  const started = running && (probed?.started ?? true);
+  const started = state.running !== undefined && (probed?.started ?? true);
   return {
     name: container.name,
     state,
@@ -41,25 +41,48 @@ function containerStatus(view: PodView, container: Container): ContainerStatus {
     image: newest.image,
     imageID: newest.imageId,
     containerID: containerId(view, newest),
-    started,
+    ...startedOf(role, started),
+    ...resourcesOf(container),
+    ...volumeMountsOf(view, container),
   };
 }
 
-/** An init container is ready once it has succeeded. */
-const isReady = (role: ContainerRole, state: ContainerStatusState, runningReady: boolean): boolean =>
-  role === "init" ? state.terminated?.exitCode === 0 : runningReady;
+/** An init container is ready once it has succeeded. Nobody asks whether an ephemeral one is. */
+function isReady(role: ContainerRole, state: ContainerStatusState, runningReady: boolean): boolean {
+  if (role === "init") return state.terminated?.exitCode === 0;
+  return role !== "ephemeral" && runningReady;
+}
+
+const startedOf = (role: ContainerRole, started: boolean): Pick<ContainerStatus, "started"> =>
+  role === "ephemeral" ? {} : { started };
+
+/** What the node has given it: what it asked for. */
+function resourcesOf({ resources }: AnyContainer): Pick<ContainerStatus, "resources" | "allocatedResources"> {
+  const { requests } = resources;
+  return { ...(requests === undefined ? {} : { allocatedResources: requests }), resources };
+}
+
+function volumeMountsOf(view: PodView, { volumeMounts = [] }: AnyContainer): Pick<ContainerStatus, "volumeMounts"> {
+  if (volumeMounts.length === 0) return {};
+  const mounts = volumeMounts.map(({ name, mountPath, readOnly, recursiveReadOnly }) => {
+    if (readOnly !== true) return { name, mountPath };
+    const isDeep = recursiveReadOnly === "Enabled" || (recursiveReadOnly === "IfPossible" && view.recursiveReadOnly);
+    return { name, mountPath, readOnly, recursiveReadOnly: isDeep ? ("Enabled" as const) : ("Disabled" as const) };
+  });
+  return { volumeMounts: mounts };
+}
 
 function stateOf(
   view: PodView,
   observed: ObservedPod,
-  container: Container,
+  container: AnyContainer,
   role: ContainerRole,
   run: ObservedContainer,
 ): ContainerStatusState {
   if (run.state.kind === "running") return { running: { startedAt: kubeTime(run.state.startedAtMs) } };
   const ended = terminated(view, run) ?? {};
   // Only what is to run again, and cannot yet, waits; all else is shown as it ended.
-  if (view.worker.kind !== "active") return ended;
+  if (view.worker.kind !== "active" || role === "ephemeral") return ended;
   const verdict = judgeContainer(view, view.worker.runs, observed, container, role);
   if (verdict.kind !== "start") return ended;
   const failure = view.failures.get(`start ${container.name}`);
@@ -71,46 +94,78 @@ function stateOf(
   return { waiting: { reason: "CrashLoopBackOff", message } };
 }
 
-function notStarted(view: PodView, container: Container, last: ObservedContainer | undefined): ContainerStatus {
+function notStarted(view: PodView, container: AnyContainer, role: ContainerRole): ContainerStatus {
   return {
     name: container.name,
     state: { waiting: waitingReason(view, container) },
-    lastState: last === undefined ? {} : (terminated(view, last) ?? {}),
+    lastState: {},
     ready: false,
     restartCount: 0,
     image: container.image,
     imageID: "",
-    started: false,
+    ...startedOf(role, false),
+    ...volumeMountsOf(view, container),
   };
 }
 
-function waitingReason(view: PodView, container: Container): { readonly reason: string; readonly message?: string } {
+function waitingReason(view: PodView, container: AnyContainer): { readonly reason: string; readonly message?: string } {
   const failure = view.failures.get(`start ${container.name}`);
   if (failure !== undefined) return { reason: failure.reason, message: failure.message };
-  const first = roleOf(view.desired.pod, container) === "regular" && view.desired.pod.spec.initContainers?.length;
-  return { reason: first ? "PodInitializing" : "ContainerCreating" };
+  return { reason: hasInitContainers(view.desired.pod) ? "PodInitializing" : "ContainerCreating" };
 }
 
-/** The runtime has forgotten a container of which a status was written. What is known of it is shown as long as it lasts. */
-function lost(view: PodView, container: Container, told: ContainerStatus): ContainerStatus {
+const hasInitContainers = ({ spec }: Pod): boolean => (spec.initContainers ?? []).length > 0;
+
+/**
+ * The runtime has nothing of it, or no longer. What is known of it is shown as long as it lasts: above all that an init
+ * container has done its work.
+ */
+function lost(
+  view: PodView,
+  container: AnyContainer,
+  role: ContainerRole,
+  told: ContainerStatus | undefined,
+): ContainerStatus {
+  const waiting = notStarted(view, container, role);
+  if (told === undefined) return waiting;
+  const isOver = view.worker.kind !== "active";
+  if (told.state.terminated !== undefined && (isOver || role === "init" || role === "ephemeral")) return told;
+  const hadRun = told.containerID !== undefined;
+  if (!hadRun) return { ...waiting, lastState: told.lastState, restartCount: told.restartCount };
   const ended = told.state.terminated ?? told.lastState.terminated;
-  const unknown = {
-    exitCode: 137,
-    reason: "ContainerStatusUnknown",
-    message: "The container could not be located when the pod was terminated",
-  };
-  if (view.worker.kind !== "active") {
-    return { ...told, state: { terminated: ended ?? unknown }, ready: false, started: false };
+  if (isOver || role === "ephemeral") {
+    return { ...told, state: { terminated: ended ?? UNKNOWN_END }, ready: false, ...startedOf(role, false) };
   }
-  const waiting = notStarted(view, container, undefined);
-  const lastState = { terminated: ended ?? unknown };
-  return { ...waiting, restartCount: told.restartCount, lastState };
+  return { ...waiting, restartCount: told.restartCount, lastState: { terminated: ended ?? LOST_WHILE_RUNNING } };
 }
 
-const toldStatus = (view: PodView, name: string): ContainerStatus | undefined =>
-  [...(view.previous?.containerStatuses ?? []), ...(view.previous?.initContainerStatuses ?? [])].find(
-    (each) => each.name === name,
-  );
+/** Of a pod that is over: a container that waits will not run any more, and how it would have ended nobody knows. */
+export function locatedNoMore(status: ContainerStatus): ContainerStatus {
+  if (status.state.terminated !== undefined) return status;
+  return { ...status, state: { terminated: UNKNOWN_END }, ready: false };
+}
+
+const UNKNOWN_END = {
+  exitCode: 137,
+  reason: "ContainerStatusUnknown",
+  message: "The container could not be located when the pod was terminated",
+} as const;
+
+const LOST_WHILE_RUNNING = {
+  ...UNKNOWN_END,
+  message: "The container could not be located when the pod was deleted.  The container used to be Running",
+};
+
+function toldStatus(view: PodView, { name }: AnyContainer, role: ContainerRole): ContainerStatus | undefined {
+  const { containerStatuses, initContainerStatuses, ephemeralContainerStatuses } = view.previous ?? {};
+  const lists = {
+    regular: containerStatuses,
+    init: initContainerStatuses,
+    sidecar: initContainerStatuses,
+    ephemeral: ephemeralContainerStatuses,
+  };
+  return lists[role]?.find((each) => each.name === name);
+}
 
 /** `undefined` for one that has not ended. */
 function terminated(view: PodView, run: ObservedContainer): ContainerStatusState | undefined {
@@ -119,17 +174,10 @@ function terminated(view: PodView, run: ObservedContainer): ContainerStatusState
     case "running":
       return undefined;
     case "unknown":
-      return {
-        terminated: {
-          exitCode: 137,
-          reason: "ContainerStatusUnknown",
-          message: "The container could not be located when the pod was terminated",
-          containerID: containerId(view, run),
-        },
-      };
+      return { terminated: { ...UNKNOWN_END, containerID: containerId(view, run) } };
     case "exited": {
       const { exitCode, reason, startedAtMs, finishedAtMs } = run.state;
-      const message = view.messages.get(run.id) ?? run.state.message;
+      const message = [run.state.message, view.messages.get(run.id) ?? ""].filter((each) => each !== "").join(": ");
       return {
         terminated: {
           exitCode,

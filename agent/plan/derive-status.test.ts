@@ -74,6 +74,7 @@ test("a pod that runs: every field as a kubelet writes it", () => {
         imageID: `sha256:${image}`,
         containerID: "containerd://app-0",
         started: true,
+        resources: {},
       },
     ],
     qosClass: "BestEffort",
@@ -209,12 +210,7 @@ describe("phases", () => {
       "Failed",
       "Ready=False PodFailed",
     ],
-    [
-      "a pod being ended that never started",
-      { pod, wanted: false },
-      "Pending",
-      "Ready=False ContainersNotReady: containers with unready status: [app]",
-    ],
+    ["a pod being ended that never started", { pod, wanted: false }, "Failed", "Ready=False PodFailed"],
     [
       "a pod that waits for an older one of its name",
       { pod, blockedBy: podUid("older") },

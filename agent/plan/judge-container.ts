@@ -1,29 +1,24 @@
 /** What is to become of one container: run on, be stopped, be started (again), or stay as it ended. */
-import type { Container, Pod, RestartPolicy } from "../../protocol/pod.ts";
-import type { Millis, MonotonicMs } from "../../protocol/ports.ts";
+import type { Container } from "../../protocol/pod.ts";
+import { type Millis, type MonotonicMs, millis } from "../../protocol/ports.ts";
 import type { ObservedContainer, ObservedPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { ProbeFailure } from "../core/probe-ports.ts";
+import { type ContainerRole, restartsAfter, restartsAfterProbe } from "./container-roles.ts";
 import { backoffOfNextRun } from "./crash-backoff.ts";
-import type { PodView } from "./pod-view.ts";
-import type { RunMemories } from "./worker-state.ts";
+import { gracePeriodOf } from "./grace-period.ts";
+import type { PodView, StopContainer } from "./pod-view.ts";
+import type { Replacement, RunMemories } from "./worker-state.ts";
 
 export type Verdict =
   | { readonly kind: "running"; readonly run: ObservedContainer }
-  /** `message` says why, for the event. */
-  | { readonly kind: "stop"; readonly run: ObservedContainer; readonly message: string }
+  | { readonly kind: "stop"; readonly run: ObservedContainer; readonly stop: StopContainer }
   | { readonly kind: "start"; readonly attempt: number; readonly backoff: Millis; readonly at: MonotonicMs }
   | { readonly kind: "done"; readonly run: ObservedContainer; readonly exitCode: number };
-
-export type ContainerRole = "init" | "sidecar" | "regular";
-
-export const roleOf = (pod: Pod, container: Container): ContainerRole => {
-  if (!pod.spec.initContainers?.includes(container)) return "regular";
-  return container.restartPolicy === "Always" ? "sidecar" : "init";
-};
 
 /** The newest run of a container that counts: init containers run anew in every sandbox, so a dead one takes theirs along. */
 export function currentRun(observed: ObservedPod, name: string, role: ContainerRole): ObservedContainer | undefined {
   const newest = newestRun(observed, name);
-  if (newest === undefined || role === "regular") return newest;
+  if (newest === undefined || role === "regular" || role === "ephemeral") return newest;
   const [sandbox] = observed.sandboxes;
   return sandbox?.state === "ready" && newest.sandboxId === sandbox.id ? newest : undefined;
 }
@@ -47,21 +42,16 @@ export function judgeContainer(
     case "created":
       return { kind: "start", attempt: run.attempt, backoff: run.backoff, at: view.monotonic };
     case "unknown":
-      return {
-        kind: "stop",
-        run,
-        message: `Container ${name} is in unknown state, try killing it before starting a new one`,
-      };
-    case "running": {
-      const changed = role !== "init" && run.hash !== hash;
-      if (!changed) return { kind: "running", run };
-      return { kind: "stop", run, message: `Container ${name} definition changed, will be restarted` };
-    }
+      return unknown(view, run, role);
+    case "running":
+      return stopOfRunning(view, run, container, role) ?? { kind: "running", run };
     case "exited": {
       const { exitCode } = run.state;
       const memory = runs.get(name)?.attempt === run.attempt ? runs.get(name) : undefined;
-      if (memory?.replaced !== true && !restarts(policyOf(view.desired.pod, role), exitCode))
+      const isReplaced = memory !== undefined && memory.replaced !== "no";
+      if (!isReplaced && !restartsAfter(view.desired.pod, container, role, exitCode)) {
         return { kind: "done", run, exitCode };
+      }
       const attempt = run.attempt + 1;
       const ended = run.hash === hash ? memory?.ended : undefined;
       if (ended === undefined)
@@ -70,6 +60,59 @@ export function judgeContainer(
       return { kind: "start", attempt, backoff, at: ended.restartAt };
     }
   }
+}
+
+/** Nobody knows whether it runs, so it is ended before its successor starts. */
+function unknown(view: PodView, run: ObservedContainer, role: ContainerRole): Verdict {
+  const kind = role === "init" || role === "sidecar" ? "Init container" : "Container";
+  const message = `${kind} is in "unknown" state, try killing it before restart`;
+  return stopped(view, run, { message, replaces: undefined });
+}
+
+/** @returns `undefined` for one that is to run on. */
+function stopOfRunning(
+  view: PodView,
+  run: ObservedContainer,
+  container: Container,
+  role: ContainerRole,
+): Verdict | undefined {
+  const { name } = container;
+  // What is to end by itself is not restarted for a change that comes too late for it, and has no probes.
+  if (role === "init") return undefined;
+  const isSidecar = role === "sidecar";
+  const subject = isSidecar ? `Init container ${name}` : `Container ${name}`;
+  const told = (what: string, restarts: boolean): string =>
+    `${subject} ${what}${restarts && !isSidecar ? ", will be restarted" : ""}`;
+  if (run.hash !== view.hashes.get(name)) {
+    return stopped(view, run, { message: told("definition changed", true), replaces: "changed" });
+  }
+  const failed = view.probes.get(run.id)?.failed;
+  if (failed === undefined) return undefined;
+  const restarts = restartsAfterProbe(view.desired.pod, container, role);
+  const message = told(`failed ${failed.probe} probe`, restarts);
+  return stopped(view, run, { message, replaces: restarts ? "unhealthy" : undefined, failed });
+}
+
+/** The next round starts its successor. */
+function stopped(
+  { desired: { pod } }: PodView,
+  run: ObservedContainer,
+  why: { readonly message: string; readonly replaces: Replacement | undefined; readonly failed?: ProbeFailure },
+): Verdict {
+  const { message, replaces, failed } = why;
+  // A pod that is being deleted has its own time, whatever its probes say.
+  const own = pod.metadata.deletionGracePeriodSeconds === undefined ? failed?.gracePeriod : undefined;
+  const stop: StopContainer = {
+    kind: "stopContainer",
+    containerId: run.id,
+    name: run.name,
+    gracePeriod: millis(own ?? gracePeriodOf(pod)),
+    running: run.state.kind === "running",
+    after: [],
+    replaces: replaces === undefined ? undefined : { attempt: run.attempt, why: replaces },
+    message,
+  };
+  return { kind: "stop", run, stop };
 }
 
 /** The attempt goes on counting where the runtime has lost the runs before, or has them in an older sandbox. */
@@ -82,22 +125,4 @@ function firstRun(view: PodView, runs: RunMemories, observed: ObservedPod, name:
     told?.containerID === undefined ? -1 : told.restartCount,
   );
   return { kind: "start", attempt: last + 1, backoff: backoffOfNextRun(undefined, view.backoff), at: view.monotonic };
-}
-
-/** An init container is restarted until it succeeds, unless the pod is never to restart anything. */
-function policyOf(pod: Pod, role: ContainerRole): RestartPolicy {
-  if (role === "sidecar") return "Always";
-  const { restartPolicy } = pod.spec;
-  return role === "init" && restartPolicy === "Always" ? "OnFailure" : restartPolicy;
-}
-
-function restarts(policy: RestartPolicy, exitCode: number): boolean {
-  switch (policy) {
-    case "Always":
-      return true;
-    case "OnFailure":
-      return exitCode !== 0;
-    case "Never":
-      return false;
-  }
 }

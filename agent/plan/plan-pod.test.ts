@@ -211,8 +211,8 @@ const RESTARTING: readonly Row[] = [
     view: {
       pod: neverPod,
       worker: transition(
-        { kind: "active", runs: new Map(), sandbox: undefined },
-        { kind: "replacing", name: "app", attempt: 0, monotonic: NOW },
+        { kind: "active", since: NOW, runs: new Map(), sandbox: undefined },
+        { kind: "replacing", name: "app", attempt: 0, why: "changed", monotonic: NOW },
       ),
       sandboxes: ready,
       containers: [run(neverPod, "app", 0, exited(143), { hash: "old" })],
@@ -319,6 +319,7 @@ const SANDBOXES: readonly Row[] = [
       sandboxes: [sandbox(3, "notReady")],
       worker: {
         kind: "active",
+        since: NOW,
         runs: new Map(),
         sandbox: { attempt: 3, since: (NOW - 500) as MonotonicMs, backoff: millis(4000) },
       },
@@ -426,7 +427,7 @@ const REMOVALS: readonly Row[] = [
     actions: ["stopSandbox sandbox-0", "removeSandbox sandbox-0"],
   },
   {
-    name: "sidecars end after the others, in what is left of the grace period",
+    name: "sidecars that are left end with the whole grace period, which is counted from where their end began",
     view: {
       pod: sidecarPod,
       worker: { ...terminating, since: (NOW - 12_000) as MonotonicMs },
@@ -434,7 +435,7 @@ const REMOVALS: readonly Row[] = [
       sandboxes: ready,
       containers: [run(sidecarPod, "app", 0, exited(0)), run(sidecarPod, "proxy", 0, running)],
     },
-    actions: ["stop proxy-0 grace=18000"],
+    actions: ["stop proxy-0 grace=30000"],
   },
 ];
 
@@ -608,8 +609,11 @@ describe("planPod: waits by the monotonic clock", () => {
   function startedHere() {
     return {
       kind: "active",
+      since: NOW,
       sandbox: undefined,
-      runs: new Map([["app", { attempt: 1, since: NOW, startedHere: true, replaced: false, ended: undefined }]]),
+      runs: new Map([
+        ["app", { attempt: 1, since: NOW, startedHere: true, replaced: "no" as const, ended: undefined }],
+      ]),
     } as const;
   }
 });

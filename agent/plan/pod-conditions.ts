@@ -1,8 +1,10 @@
 /** A pod's conditions with the kubelet's reasons and messages (pkg/kubelet/status/generate.go). */
 import type { ConditionStatus, ContainerStatus, PodCondition, PodConditionType, PodPhase } from "../../protocol/pod.ts";
-import { roleOf } from "./judge-container.ts";
+import { DISRUPTION_TARGET, isNodeCondition } from "../../protocol/pod-conditions.ts";
+import { roleOf, sidecarsOf } from "./container-roles.ts";
 import { kubeTime } from "./kube-time.ts";
 import type { PodView } from "./pod-view.ts";
+import type { Outcome } from "./worker-state.ts";
 
 interface Judgement {
   readonly status: ConditionStatus;
@@ -20,6 +22,7 @@ export function podConditions(
     readonly phase: PodPhase;
     readonly init: readonly ContainerStatus[];
     readonly regular: readonly ContainerStatus[];
+    readonly disruption: Outcome["disruption"];
   },
 ): PodCondition[] {
   const containersReady = judgeContainersReady(view, written);
@@ -30,8 +33,17 @@ export function podConditions(
     ["ContainersReady", containersReady],
     ["PodScheduled", TRUE],
   ];
-  return entries.map(([type, judgement]) => condition(view, type, judgement));
+  const { disruption } = written;
+  const own: typeof entries =
+    disruption === undefined ? entries : [[DISRUPTION_TARGET, { status: "True", ...disruption }], ...entries];
+  const types = new Set<string>(own.map(([type]) => type));
+  const others = othersOf(view).filter(({ type }) => !types.has(type));
+  return [...others, ...own.map(([type, judgement]) => condition(view, type, judgement))];
 }
+
+/** What others have said of the pod stays as they have said it. */
+const othersOf = ({ desired }: PodView): readonly PodCondition[] =>
+  (desired.conditions ?? []).filter((each) => !isNodeCondition(each));
 
 /** Keeps the time of the last change of status, across agents. */
 function condition(view: PodView, type: PodConditionType, judgement: Judgement): PodCondition {
@@ -65,7 +77,7 @@ function judgeInitialized(view: PodView, { phase, init, regular }: Written): Jud
   const incomplete = init.filter((each) => (roles.get(each.name) === "sidecar" ? each.started !== true : !each.ready));
   if (incomplete.length === 0) return TRUE;
   if (phase === "Succeeded") return { status: "True", reason: "PodCompleted" };
-  if (regular.some((each) => each.containerID !== undefined)) return TRUE;
+  if (regular.some(({ state }) => state.running !== undefined || state.terminated !== undefined)) return TRUE;
   const message = `containers with incomplete status: [${namesOf(incomplete)}]`;
   return { status: "False", reason: "ContainersNotInitialized", message };
 }
@@ -73,10 +85,7 @@ function judgeInitialized(view: PodView, { phase, init, regular }: Written): Jud
 function judgeContainersReady(view: PodView, { phase, init, regular }: Written): Judgement {
   if (phase === "Succeeded") return COMPLETED;
   if (phase === "Failed") return { status: "False", reason: "PodFailed" };
-  const { pod } = view.desired;
-  const sidecars = new Set(
-    (pod.spec.initContainers ?? []).filter((each) => roleOf(pod, each) === "sidecar").map((each) => each.name),
-  );
+  const sidecars = new Set(sidecarsOf(view.desired.pod).map((each) => each.name));
   const unready = [...init.filter((each) => sidecars.has(each.name)), ...regular].filter((each) => !each.ready);
   if (unready.length === 0) return TRUE;
   const message = `containers with unready status: [${namesOf(unready)}]`;
@@ -86,7 +95,7 @@ function judgeContainersReady(view: PodView, { phase, init, regular }: Written):
 function judgeReady(view: PodView, containersReady: Judgement): Judgement {
   if (containersReady.status !== "True") return containersReady;
   const gates = view.desired.pod.spec.readinessGates ?? [];
-  const known = view.previous?.conditions ?? [];
+  const known = othersOf(view);
   const messages = gates.flatMap(({ conditionType }) => {
     const found = known.find((each) => each.type === conditionType);
     if (found === undefined)

@@ -2,9 +2,10 @@
 import type { PodStatus } from "../../protocol/pod.ts";
 import type { Millis, MonotonicMs, PodUid } from "../../protocol/ports.ts";
 import type { DesiredPod, ObservedPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { PodEnd, Rejection } from "../core/pod-admission.ts";
 import type { ProbeResult } from "../core/probe-ports.ts";
 import type { CrashBackoffLimits } from "./crash-backoff.ts";
-import type { WorkerState } from "./worker-state.ts";
+import type { Replacement, WorkerState } from "./worker-state.ts";
 
 export interface PodView {
   readonly desired: DesiredPod;
@@ -12,6 +13,10 @@ export interface PodView {
   readonly wanted: boolean;
   /** Another incarnation of the same name that has to be gone first. */
   readonly blockedBy: PodUid | undefined;
+  /** What the node says to a pod of which nothing has started yet; `undefined`: it takes it, or was not asked now. */
+  readonly rejection: Rejection | undefined;
+  /** How somebody on this node wants it ended, although its source wants it. */
+  readonly end: PodEnd | undefined;
   readonly worker: WorkerState;
   /** `undefined`: the runtime could not be asked yet. */
   readonly observed: ObservedPod | undefined;
@@ -30,6 +35,8 @@ export interface PodView {
   readonly runtime: string;
   /** The node's own addresses; those of a pod on the host's network. */
   readonly hostIps: readonly string[];
+  /** Whether the pod's runtime can make a mount read-only with all that is mounted below it. */
+  readonly recursiveReadOnly: boolean;
   readonly backoff: CrashBackoffLimits;
   readonly monotonic: MonotonicMs;
   /** Milliseconds since the epoch, for showing. */
@@ -53,24 +60,16 @@ export type PlanAction =
   /** Folders, volumes, cgroup. */
   | { readonly kind: "prepare" }
   | { readonly kind: "createSandbox"; readonly attempt: number }
+  /** Done when its postStart hook is. */
   | {
       readonly kind: "startContainer";
       readonly name: string;
+      /** Whether what comes after it in the plan has to wait for another round when it fails. */
       readonly init: boolean;
       readonly attempt: number;
       readonly backoff: Millis;
     }
-  /** Several in a row are carried out at once. */
-  | {
-      readonly kind: "stopContainer";
-      readonly containerId: string;
-      readonly name: string;
-      readonly gracePeriod: Millis;
-      /** The attempt that its successor replaces; `undefined`: it has none. */
-      readonly replaces: number | undefined;
-      /** Of the event `Killing`. */
-      readonly message: string;
-    }
+  | StopContainer
   | { readonly kind: "removeContainer"; readonly containerId: string }
   | { readonly kind: "stopSandbox"; readonly sandboxId: string }
   | { readonly kind: "removeSandbox"; readonly sandboxId: string }
@@ -78,6 +77,23 @@ export type PlanAction =
   | { readonly kind: "cleanup" }
   /** Tells the store that nothing is left. */
   | { readonly kind: "forget" };
+
+/** Several in a row are carried out at once. Its preStop hook comes first, and its time is part of the grace period. */
+export interface StopContainer {
+  readonly kind: "stopContainer";
+  readonly containerId: string;
+  readonly name: string;
+  /** From the moment at which the stop of this container began, in whatever round that was. 0 kills at once, without a hook. */
+  readonly gracePeriod: Millis;
+  /** Whether it runs, so that a preStop hook of it can. */
+  readonly running: boolean;
+  /** Ids of containers that are to end before it is told to, as long as the grace period lasts. */
+  readonly after: readonly string[];
+  /** What its successor replaces; `undefined`: it has none. */
+  readonly replaces: { readonly attempt: number; readonly why: Replacement } | undefined;
+  /** Of the event `Killing`. */
+  readonly message: string;
+}
 
 export interface Plan {
   readonly next: WorkerState;
@@ -88,6 +104,8 @@ export interface Plan {
   readonly backingOff?: readonly { readonly name: string; readonly attempt: number }[];
   /** When to plan again if nothing happens before. */
   readonly wakeAt?: MonotonicMs;
+  /** When the pod's `activeDeadlineSeconds` are over: then nothing of this plan is worth waiting for. */
+  readonly deadlineAt?: MonotonicMs;
 }
 
 export type PlanPod = (view: PodView) => Plan;

@@ -13,7 +13,7 @@ const outcome = { phase: "Failed", reason: "", message: "" } as const;
 
 const STATES: Readonly<Record<WorkerState["kind"], WorkerState>> = {
   waiting: INITIAL_STATE,
-  active: { kind: "active", runs: new Map(), sandbox: undefined },
+  active: { kind: "active", since: NOW, runs: new Map(), sandbox: undefined },
   finished: { kind: "finished", outcome },
   terminating: { kind: "terminating", since: NOW, sinceMs: NOW_MS },
   gone: { kind: "gone" },
@@ -21,11 +21,11 @@ const STATES: Readonly<Record<WorkerState["kind"], WorkerState>> = {
 
 const EVENTS: Readonly<Record<string, WorkerEvent>> = {
   blocked: { kind: "blocked", by: podUid("other") },
-  unblocked: { kind: "blocked", by: undefined },
+  unblocked: { kind: "unblocked", since: NOW },
   observed: { kind: "observed", observed, monotonic: NOW, wallMs: NOW_MS, limits: DEFAULT_CRASH_BACKOFF },
   sandboxCreated: { kind: "sandboxCreated", attempt: 0, monotonic: NOW },
   started: { kind: "started", name: "app", attempt: 0, monotonic: NOW },
-  replacing: { kind: "replacing", name: "app", attempt: 0, monotonic: NOW },
+  replacing: { kind: "replacing", name: "app", attempt: 0, why: "changed", monotonic: NOW },
   finished: { kind: "finished", outcome },
   removed: { kind: "removed", monotonic: NOW, wallMs: NOW_MS },
   forgotten: { kind: "forgotten" },
@@ -34,6 +34,7 @@ const EVENTS: Readonly<Record<string, WorkerEvent>> = {
 /** What leads anywhere else; every other event leaves a state as it is. */
 const LEADS: Readonly<Record<string, WorkerState["kind"]>> = {
   "waiting unblocked": "active",
+  "waiting finished": "finished",
   "waiting removed": "terminating",
   "active finished": "finished",
   "active removed": "terminating",

@@ -6,11 +6,23 @@ import { backoffOfNextRun, type CrashBackoffLimits, SANDBOX_BACKOFF } from "./cr
 export type WorkerState =
   /** Another incarnation of the same namespace and name still has traces on the node; nothing of this one may start. */
   | { readonly kind: "waiting"; readonly for: PodUid | undefined }
-  | { readonly kind: "active"; readonly runs: RunMemories; readonly sandbox: SandboxMemory | undefined }
-  /** All of its containers are done for good. What still runs of it is stopped, nothing starts; containers are kept. */
+  | {
+      readonly kind: "active";
+      /** When the node took the pod up, by this agent's clock; before 0 when that was long before this agent. */
+      readonly since: MonotonicMs;
+      readonly runs: RunMemories;
+      readonly sandbox: SandboxMemory | undefined;
+    }
+  /** It is over, or is to be: what still runs of it is stopped, nothing starts; containers are kept. */
   | { readonly kind: "finished"; readonly outcome: Outcome }
   /** No longer wanted: nothing starts any more, all of it is taken away. There is no way back but through `gone`. */
-  | { readonly kind: "terminating"; readonly since: MonotonicMs; readonly sinceMs: number }
+  | {
+      readonly kind: "terminating";
+      readonly since: MonotonicMs;
+      readonly sinceMs: number;
+      /** How it was over, or was to be, before its removal. */
+      readonly outcome?: Outcome | undefined;
+    }
   /** Nothing of it is left. A pod that is wanted again gets a new worker. */
   | { readonly kind: "gone" };
 
@@ -19,6 +31,10 @@ export interface Outcome {
   /** Of the pod's status; "" when its containers say it all. */
   readonly reason: string;
   readonly message: string;
+  /** For the condition DisruptionTarget. */
+  readonly disruption?: { readonly reason: string; readonly message: string } | undefined;
+  /** The node did not take it: nothing of it was ever there, its containers have no status. */
+  readonly rejected?: boolean | undefined;
 }
 
 /** By container name, of its newest run. */
@@ -33,11 +49,14 @@ export interface RunMemory {
   /** When this agent started it, or first saw it. */
   readonly since: MonotonicMs;
   readonly startedHere: boolean;
-  /** It is being stopped because its definition has changed: its successor starts whatever the restart policy says. */
-  readonly replaced: boolean;
+  /** Why this agent stops it to start its successor, whatever the restart policy says; "no": it does not. */
+  readonly replaced: Replacement | "no";
   /** Set when the run is seen to have ended. */
   readonly ended: { readonly restartAt: MonotonicMs; readonly lasted: Millis } | undefined;
 }
+
+/** Its definition is another one now, or a probe of it has failed. */
+export type Replacement = "changed" | "unhealthy";
 
 /** Of the newest sandbox that this agent made; a runtime whose sandboxes die at once is not asked for one after the other. */
 export interface SandboxMemory {
@@ -48,7 +67,9 @@ export interface SandboxMemory {
 }
 
 export type WorkerEvent =
-  | { readonly kind: "blocked"; readonly by: PodUid | undefined }
+  | { readonly kind: "blocked"; readonly by: PodUid }
+  /** @see WorkerState for `since`. */
+  | { readonly kind: "unblocked"; readonly since: MonotonicMs }
   | {
       readonly kind: "observed";
       readonly observed: ObservedPod;
@@ -58,7 +79,14 @@ export type WorkerEvent =
     }
   | { readonly kind: "sandboxCreated"; readonly attempt: number; readonly monotonic: MonotonicMs }
   | { readonly kind: "started"; readonly name: string; readonly attempt: number; readonly monotonic: MonotonicMs }
-  | { readonly kind: "replacing"; readonly name: string; readonly attempt: number; readonly monotonic: MonotonicMs }
+  | {
+      readonly kind: "replacing";
+      readonly name: string;
+      readonly attempt: number;
+      readonly why: Replacement;
+      readonly monotonic: MonotonicMs;
+    }
+  /** All of its containers are done for good, or somebody or something ends the pod. */
   | { readonly kind: "finished"; readonly outcome: Outcome }
   | { readonly kind: "removed"; readonly monotonic: MonotonicMs; readonly wallMs: number }
   | { readonly kind: "forgotten" };
@@ -70,10 +98,10 @@ const NO_RUNS: RunMemories = new Map();
 export function transition(state: WorkerState, event: WorkerEvent): WorkerState {
   switch (event.kind) {
     case "blocked":
+      return state.kind === "waiting" ? { kind: "waiting", for: event.by } : state;
+    case "unblocked":
       if (state.kind !== "waiting") return state;
-      return event.by === undefined
-        ? { kind: "active", runs: NO_RUNS, sandbox: undefined }
-        : { kind: "waiting", for: event.by };
+      return { kind: "active", since: event.since, runs: NO_RUNS, sandbox: undefined };
     case "observed":
       return state.kind === "active" ? remember(state, event) : state;
     case "sandboxCreated": {
@@ -85,21 +113,24 @@ export function transition(state: WorkerState, event: WorkerEvent): WorkerState 
     case "started": {
       if (state.kind !== "active") return state;
       const { attempt, monotonic: since } = event;
-      const memory = { attempt, since, startedHere: true, replaced: false, ended: undefined };
+      const memory: RunMemory = { attempt, since, startedHere: true, replaced: "no", ended: undefined };
       return { ...state, runs: new Map(state.runs).set(event.name, memory) };
     }
     case "replacing": {
       if (state.kind !== "active") return state;
-      const { name, attempt, monotonic: since } = event;
+      const { name, attempt, why, monotonic: since } = event;
       const before = state.runs.get(name);
       const known = before?.attempt === attempt ? before : { attempt, since, startedHere: false, ended: undefined };
-      return { ...state, runs: new Map(state.runs).set(name, { ...known, replaced: true }) };
+      return { ...state, runs: new Map(state.runs).set(name, { ...known, replaced: why }) };
     }
     case "finished":
-      return state.kind === "active" ? { kind: "finished", outcome: event.outcome } : state;
-    case "removed":
+      if (state.kind !== "waiting" && state.kind !== "active") return state;
+      return { kind: "finished", outcome: event.outcome };
+    case "removed": {
       if (state.kind === "terminating" || state.kind === "gone") return state;
-      return { kind: "terminating", since: event.monotonic, sinceMs: event.wallMs };
+      const outcome = state.kind === "finished" ? { outcome: state.outcome } : {};
+      return { kind: "terminating", since: event.monotonic, sinceMs: event.wallMs, ...outcome };
+    }
     case "forgotten":
       return state.kind === "terminating" ? { kind: "gone" } : state;
   }
@@ -138,7 +169,7 @@ function memoryOf(
     case "unknown":
       return before;
     case "running":
-      return known ?? { attempt, since: now, startedHere: false, replaced: false, ended: undefined };
+      return known ?? { attempt, since: now, startedHere: false, replaced: "no", ended: undefined };
     case "exited": {
       if (known?.ended !== undefined) return known;
       const byWall = Math.max(0, state.finishedAtMs - state.startedAtMs);
@@ -147,9 +178,11 @@ function memoryOf(
       const backoff = Math.min(container.backoff, event.limits.max);
       // A run that was known ended just now. Of any other only the wall clocks of both ends tell, right or wrong.
       const since = known === undefined ? Math.min(Math.max(0, event.wallMs - state.finishedAtMs), backoff) : 0;
-      const wait = lasted >= event.limits.resetAfter ? 0 : backoff - since;
+      // What a probe failed waits from the end of the run before, as the kubelet has it: its own run is part of the wait.
+      const served = known?.replaced === "unhealthy" ? Math.min(lasted, backoff) : since;
+      const wait = lasted >= event.limits.resetAfter ? 0 : backoff - served;
       const ended = { restartAt: (now + wait) as MonotonicMs, lasted };
-      return { ...(known ?? { attempt, since: now, startedHere: false, replaced: false }), ended };
+      return { ...(known ?? { attempt, since: now, startedHere: false, replaced: "no" }), ended };
     }
   }
 }

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { PodStatus } from "../../protocol/pod.ts";
 import type { PodUid } from "../../protocol/ports.ts";
-import { NOW_MS, run, running, sandbox, type ViewOptions, viewOf } from "../../test/support/pod-views.ts";
+import { NOW, NOW_MS, run, running, sandbox, type ViewOptions, viewOf } from "../../test/support/pod-views.ts";
 import { podOf } from "../../test/support/pods.ts";
 import { RecordedLog } from "../../test/support/recorders.ts";
 import type { PodStatusRecord, StatusOutbox } from "../core/store.ts";
@@ -52,7 +52,7 @@ function bench() {
   const manager = new StatusManager({ outbox, log });
   /** As a worker does it. */
   const publish = (options: ViewOptions): PodStatus | undefined => {
-    const view = viewOf({ worker: { kind: "active", runs: new Map(), sandbox: undefined }, ...options });
+    const view = viewOf({ worker: { kind: "active", since: NOW, runs: new Map(), sandbox: undefined }, ...options });
     const previous = manager.previous(view.desired.uid);
     manager.publish({ ...view, previous });
     return manager.pods.get(view.desired.uid)?.status;

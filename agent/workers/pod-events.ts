@@ -1,5 +1,6 @@
 /** A pod's events, with the kubelet's reasons and messages. */
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import { containerFieldPath } from "../core/container-field-path.ts";
 import { apiUidOf } from "../core/pod-identity.ts";
 import type { EventRecorder } from "../core/store.ts";
 
@@ -12,10 +13,8 @@ export class PodEvents {
 
   /** @param container the container concerned, if it is one alone. */
   record(desired: DesiredPod, type: "Normal" | "Warning", reason: string, message: string, container?: string): void {
-    const { metadata, spec } = desired.pod;
-    const { namespace, name } = metadata;
-    const list = spec.initContainers?.some((each) => each.name === container) ? "initContainers" : "containers";
-    const fieldPath = container === undefined ? "" : `spec.${list}{${container}}`;
+    const { namespace, name } = desired.pod.metadata;
+    const fieldPath = container === undefined ? "" : containerFieldPath(desired.pod, container);
     this.#recorder.record({
       regarding: { kind: "Pod", namespace, name, uid: apiUidOf(desired), fieldPath },
       type,

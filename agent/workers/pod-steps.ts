@@ -1,17 +1,22 @@
 import { cancelled } from "../../protocol/async/abort.ts";
 import { withDeadline } from "../../protocol/async/deadline.ts";
 import { isCancelled, PicoletError } from "../../protocol/errors.ts";
-import type { Container } from "../../protocol/pod.ts";
+import type { LifecycleHandler } from "../../protocol/pod.ts";
 import { type Millis, millis, seconds } from "../../protocol/ports.ts";
 import type {
   Action,
   ContainerLaunch,
   DesiredPod,
+  ObservedContainer,
   ObservedPod,
   RuntimeAdapter,
 } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { isBarrier, type PlanAction, type PodView, stepOf } from "../plan/pod-view.ts";
+import type { HookTarget } from "../core/probe-ports.ts";
+import { type AnyContainer, containersOf } from "../plan/container-roles.ts";
+import { gracePeriodOf } from "../plan/grace-period.ts";
+import { isBarrier, type PlanAction, type PodView, type StopContainer, stepOf } from "../plan/pod-view.ts";
 import type { WorkerEvent } from "../plan/worker-state.ts";
+import type { ContainerStops, StopOrder } from "./container-stops.ts";
 import type { PodImages } from "./pod-images.ts";
 import type { StepFailures } from "./step-failures.ts";
 import type { WorkerPorts } from "./worker-ports.ts";
@@ -35,7 +40,11 @@ export interface StepContext {
 }
 
 /** A context with what its steps have learnt on the way. */
-type Run = StepContext & { observed: ObservedPod | undefined };
+type Run = StepContext & {
+  observed: ObservedPod | undefined;
+  /** Of the stops of this batch, by container id: when each is over, well or not. */
+  readonly ends: Map<string, Promise<unknown>>;
+};
 
 /** What the steps tell their worker. */
 export interface StepListener {
@@ -50,13 +59,20 @@ export class PodSteps {
   readonly #ports: WorkerPorts;
   readonly #failures: StepFailures;
   readonly #images: PodImages;
+  readonly #stops: ContainerStops;
   readonly #listener: StepListener;
 
   constructor(
     ports: WorkerPorts,
-    own: { readonly failures: StepFailures; readonly images: PodImages; readonly listener: StepListener },
+    own: {
+      readonly failures: StepFailures;
+      readonly images: PodImages;
+      readonly stops: ContainerStops;
+      readonly listener: StepListener;
+    },
   ) {
     this.#ports = ports;
+    this.#stops = own.stops;
     this.#failures = own.failures;
     this.#images = own.images;
     this.#listener = own.listener;
@@ -71,7 +87,7 @@ export class PodSteps {
     context: StepContext,
   ): Promise<{ done: ReadonlySet<string>; due: boolean }> {
     this.#beginImages(actions, context);
-    const run: Run = { ...context, observed: context.view.observed };
+    const run: Run = { ...context, observed: context.view.observed, ends: new Map() };
     const done = new Set<string>();
     const unstopped = new Set<string>();
     let due = false;
@@ -80,7 +96,13 @@ export class PodSteps {
       index += batch.length;
       const [first] = batch;
       if (first?.kind === "removeContainer" && unstopped.has(first.containerId)) continue;
-      const outcomes = await Promise.all(batch.map((action) => this.#step(action, run)));
+      const outcomes = await Promise.all(
+        batch.map((action) => {
+          const outcome = this.#step(action, run);
+          if (action.kind === "stopContainer") run.ends.set(action.containerId, outcome);
+          return outcome;
+        }),
+      );
       for (const [position, action] of batch.entries()) {
         if (outcomes[position] !== "pending") due = true;
         if (outcomes[position] === "done") done.add(identityOf(action));
@@ -123,12 +145,10 @@ export class PodSteps {
       case "startContainer":
         return this.#start(action, context);
       case "stopContainer": {
-        const { containerId, gracePeriod, name, message, replaces: attempt } = action;
+        const { name, replaces } = action;
         const monotonic = this.#ports.clock.monotonic();
-        if (attempt !== undefined) this.#listener.happened({ kind: "replacing", name, attempt, monotonic });
-        this.#ports.events.record(context.view.desired, "Normal", "Killing", message, name);
-        const timeout = millis(gracePeriod + ACTION_TIMEOUT);
-        await this.#apply({ kind: "stopContainer", containerId, gracePeriod }, timeout, context);
+        if (replaces !== undefined) this.#listener.happened({ kind: "replacing", name, ...replaces, monotonic });
+        await this.#stop(action, context);
         return "done";
       }
       case "removeContainer":
@@ -184,7 +204,65 @@ export class PodSteps {
     this.#listener.happened({ kind: "started", name, attempt, monotonic: clock.monotonic() });
     events.record(desired, "Normal", "Created", `Created container: ${name}`, name);
     events.record(desired, "Normal", "Started", `Started container ${name}`, name);
+    const postStart = containerOf(desired, name)?.lifecycle?.postStart;
+    if (postStart !== undefined) await this.#postStart(postStart, action, context);
     return "done";
+  }
+
+  /** A container whose postStart hook fails is ended; when another follows, the restart policy says. */
+  async #postStart(
+    handler: LifecycleHandler,
+    { name, attempt }: Extract<PlanAction, { kind: "startContainer" }>,
+    context: Run,
+  ): Promise<void> {
+    const { desired } = context.view;
+    const observed = await this.#look(context);
+    const run = observed.containers.find((each) => each.name === name && each.attempt === attempt);
+    const target = run && this.#hookTarget(run, { ...context, observed });
+    if (run === undefined || target === undefined) return;
+    try {
+      await this.#ports.hooks.run(handler, target, context.signal);
+    } catch (error) {
+      if (context.signal.aborted || isCancelled(error)) throw error;
+      this.#ports.events.record(desired, "Warning", "FailedPostStartHook", "PostStartHook failed", name);
+      const gracePeriod = gracePeriodOf(desired.pod);
+      const stop = {
+        kind: "stopContainer",
+        containerId: run.id,
+        name,
+        gracePeriod,
+        after: [],
+        replaces: undefined,
+      } as const;
+      const running = run.state.kind === "running";
+      // That it cannot be stopped is for the next round to find out.
+      if (running) await this.#step({ ...stop, running, message: "FailedPostStartHook" }, { ...context, observed });
+      throw new HookFailure("", { cause: error });
+    }
+  }
+
+  async #stop(action: StopContainer, context: Run): Promise<void> {
+    const { view, signal, life, ends } = context;
+    const { desired } = view;
+    const { containerId } = action;
+    const handler = containerOf(desired, action.name)?.lifecycle?.preStop;
+    const run = context.observed?.containers.find((each) => each.id === containerId);
+    const target = run && this.#hookTarget(run, context);
+    const preStop = handler === undefined || target === undefined ? undefined : { handler, target };
+    const stop: StopOrder["stop"] = (gracePeriod) =>
+      this.#apply({ kind: "stopContainer", containerId, gracePeriod }, millis(gracePeriod + ACTION_TIMEOUT), context);
+    const turn = Promise.all(action.after.map((id) => ends.get(id)));
+    await this.#stops.stop({ action, desired, preStop, turn, stop, signal, life });
+  }
+
+  /** `undefined`: nothing of it could be reached. */
+  #hookTarget({ id: containerId, name }: ObservedContainer, { view, adapter, observed }: Run): HookTarget | undefined {
+    const { desired: pod, hostIps } = view;
+    const container = containerOf(pod, name);
+    if (container === undefined || adapter === undefined) return undefined;
+    const ips = observed?.sandboxes[0]?.ips ?? [];
+    const podIps = pod.pod.spec.hostNetwork === true ? hostIps : ips;
+    return { pod, container, containerId, podIps, adapter };
   }
 
   /** @returns `undefined` while the image is on its way. */
@@ -201,7 +279,9 @@ export class PodSteps {
     });
     if (image === undefined) return undefined;
     const observed = await this.#withSandbox(context);
-    return this.#ports.environment.container(desired, container, { attempt, backoff, image }, observed);
+    const launch = this.#ports.environment.container(desired, container, { attempt, backoff, image }, observed);
+    const targetContainerId = targetOf(container, observed);
+    return targetContainerId === undefined ? launch : { ...launch, targetContainerId };
   }
 
   /**
@@ -209,14 +289,20 @@ export class PodSteps {
    * /etc/hosts. On the host's network there is nothing to learn.
    */
   async #withSandbox(run: Run): Promise<ObservedPod> {
-    const { view, adapter, signal } = run;
+    const { view, adapter } = run;
     const { uid, pod } = view.desired;
     const nothing: ObservedPod = { uid, sandboxes: [], containers: [], manifest: undefined };
     if (run.observed !== undefined) return run.observed;
     if (adapter === undefined || pod.spec.hostNetwork === true) return view.observed ?? nothing;
-    const look = (deadline: AbortSignal) => adapter.inspect(uid, deadline);
-    run.observed = await withDeadline(this.#ports.clock, INSPECT_TIMEOUT, `inspect pod ${uid}`, look, signal);
+    run.observed = await this.#look(run);
     return run.observed;
+  }
+
+  async #look({ view, adapter, signal }: StepContext): Promise<ObservedPod> {
+    const { uid } = view.desired;
+    const look = async (deadline: AbortSignal): Promise<ObservedPod> =>
+      (await adapter?.inspect(uid, deadline)) ?? { uid, sandboxes: [], containers: [], manifest: undefined };
+    return await withDeadline(this.#ports.clock, INSPECT_TIMEOUT, `inspect pod ${uid}`, look, signal);
   }
 
   async #apply(action: Action, timeout: Millis, { view, adapter, signal }: StepContext): Promise<void> {
@@ -229,21 +315,27 @@ export class PodSteps {
   #failed(action: PlanAction, desired: DesiredPod, error: unknown): void {
     const { log, events } = this.#ports;
     const isImage = error instanceof ImageFailure;
+    const isHook = error instanceof HookFailure;
     const step = stepOf(action);
     const { reason: usual, prefix } = FAILURES[action.kind];
-    const failure = this.#failures.add(step, isImage ? error.cause : error, usual, isImage ? "image" : "other");
-    const { count, message, reason } = failure;
+    const own = isImage || isHook ? error.cause : error;
+    const reason = isHook ? "PostStartHookError" : usual;
+    const failure = this.#failures.add(step, own, reason, isImage ? "image" : "other");
+    const { count, message } = failure;
     if (count === 1) log.warn("a step of a pod failed", { pod: desired.uid, step, error: message });
     // The image manager has recorded its own failures, and what is left behind after a pod concerns its user no more.
-    if (isImage || prefix === undefined) return;
+    if (isImage || isHook || prefix === undefined) return;
     const container = action.kind === "startContainer" || action.kind === "stopContainer" ? action.name : undefined;
-    const shown = action.kind === "startContainer" ? "Failed" : reason;
+    const shown = action.kind === "startContainer" ? "Failed" : failure.reason;
     events.record(desired, "Warning", shown, `${prefix}${message}`, container);
   }
 }
 
 /** Marks what the image manager threw on its way through a step. */
 class ImageFailure extends Error {}
+
+/** Marks what a postStart hook threw. */
+class HookFailure extends Error {}
 
 const VERBS: Readonly<Record<Action["kind"], string>> = {
   createSandbox: "create the sandbox",
@@ -274,9 +366,17 @@ const FAILURES: Readonly<Record<PlanAction["kind"], FailureShown>> = {
   forget: { reason: "FailedCleanup", prefix: undefined },
 };
 
-function containerOf({ pod }: DesiredPod, name: string): Container | undefined {
-  const all = [...pod.spec.containers, ...(pod.spec.initContainers ?? [])];
-  return all.find((container) => container.name === name);
+const containerOf = ({ pod }: DesiredPod, name: string): AnyContainer | undefined =>
+  containersOf(pod).find((container) => container.name === name);
+
+/** Whose processes an ephemeral container is to see. */
+function targetOf(container: AnyContainer, { containers }: ObservedPod): string | undefined {
+  const name = "targetContainerName" in container ? container.targetContainerName : undefined;
+  if (name === undefined || name === "") return undefined;
+  const target = containers.find((each) => each.name === name);
+  if (target !== undefined) return target.id;
+  const reason = "CreateContainerConfigError";
+  throw new PicoletError("not_found", `unable to find target container ${name}`, { reason, retryable: true });
 }
 
 /** Stops that follow one another are one batch; any other action is one by itself. */

@@ -3,6 +3,7 @@ import { Alarm } from "../../protocol/async/alarm.ts";
 import { withDeadline } from "../../protocol/async/deadline.ts";
 import { containerHash } from "../../protocol/container-hash.ts";
 import { describeError, isCancelled, PicoletError } from "../../protocol/errors.ts";
+import type { PodStatus } from "../../protocol/pod.ts";
 import { millis, type PodUid } from "../../protocol/ports.ts";
 import type {
   DesiredPod,
@@ -10,10 +11,16 @@ import type {
   ObservedPod,
   RuntimeAdapter,
 } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { PodEnd, Rejection } from "../core/pod-admission.ts";
 import { apiUidOf } from "../core/pod-identity.ts";
+import type { ProbeResult } from "../core/probe-ports.ts";
+import { containersOf } from "../plan/container-roles.ts";
 import { gracePeriodOf } from "../plan/grace-period.ts";
+import { DEADLINE_EXCEEDED } from "../plan/outcome.ts";
 import { type Plan, type PlanAction, type PodView, stepOf } from "../plan/pod-view.ts";
 import { INITIAL_STATE, transition, type WorkerState } from "../plan/worker-state.ts";
+import { ContainerStops } from "./container-stops.ts";
+import { EndWaiters } from "./end-waiters.ts";
 import { PodImages } from "./pod-images.ts";
 import { INSPECT_TIMEOUT, identityOf, PodSteps, type StepContext } from "./pod-steps.ts";
 import { NO_EFFECT, StepFailures } from "./step-failures.ts";
@@ -36,11 +43,17 @@ export class PodWorker {
   readonly #failures: StepFailures;
   readonly #images: PodImages;
   readonly #steps: PodSteps;
+  readonly #stops: ContainerStops;
+  readonly #ends = new EndWaiters();
   readonly #messages: TerminationMessages;
   #desired: DesiredPod;
   #wanted: boolean;
   #hashes: ReadonlyMap<string, string>;
   #state: WorkerState = INITIAL_STATE;
+  /** How somebody on this node ends it. */
+  #end: PodEnd | undefined;
+  /** What the node has said in this round to a pod that is new. */
+  #rejection: Rejection | undefined;
   /** For which `desired` folders, volumes and cgroup have been made. */
   #preparedFor: DesiredPod | undefined;
   #round: JoinedSignal | undefined;
@@ -63,9 +76,11 @@ export class PodWorker {
     this.#alarm = new Alarm(ports.clock);
     this.#failures = new StepFailures(ports);
     this.#images = new PodImages(ports, () => this.poke());
+    this.#stops = new ContainerStops(ports);
     this.#steps = new PodSteps(ports, {
       failures: this.#failures,
       images: this.#images,
+      stops: this.#stops,
       listener: {
         happened: (event) => {
           this.#state = transition(this.#state, event);
@@ -90,6 +105,13 @@ export class PodWorker {
 
   get state(): WorkerState {
     return this.#state;
+  }
+
+  /** Whether the node has taken the pod, and something of it runs or is to: it counts for what else the node can take. */
+  get isTaken(): boolean {
+    const { kind } = this.#state;
+    if (kind === "waiting") return this.#ports.statuses.previous(this.uid)?.startTime !== undefined;
+    return kind === "active" || (kind !== "gone" && !this.#ends.isOver);
   }
 
   /** The pod may have something on this node already. */
@@ -124,6 +146,19 @@ export class PodWorker {
     this.poke();
   }
 
+  /** @see PodEnder */
+  end(how: PodEnd, signal: AbortSignal): Promise<void> {
+    const before = this.#end;
+    const isShorter = (how.gracePeriod ?? Number.POSITIVE_INFINITY) < (before?.gracePeriod ?? Number.POSITIVE_INFINITY);
+    if (!this.#ends.isOver && (before === undefined || isShorter)) {
+      this.#end = before === undefined ? how : { ...before, gracePeriod: how.gracePeriod };
+      this.#round?.abort();
+      this.#images.abandon();
+      this.poke();
+    }
+    return this.#ends.wait(signal);
+  }
+
   /** Until nothing is left of the pod, or `signal` aborts. */
   async run(signal: AbortSignal): Promise<void> {
     try {
@@ -135,6 +170,7 @@ export class PodWorker {
       if (!signal.aborted || !isCancelled(error)) throw error;
     } finally {
       this.#images.abandon();
+      if (this.#state.kind === "gone") this.#ends.settle(true);
     }
   }
 
@@ -156,14 +192,75 @@ export class PodWorker {
     const observed = await this.#observe(adapter, signal);
     const view = this.#view(adapter, observed);
     const plan = this.#ports.planPod(view);
-    this.#state = plan.next;
+    this.#enter(view, plan.next);
     if (observed !== undefined) this.#failures.keep(new Set([...plan.held, ...plan.actions.map(stepOf)]));
     const work = this.#act(this.#withoutVain(plan), { view, adapter, signal, life });
     // Published while the first call is under way: it must not wait for this.
-    this.#ports.statuses.publish({ ...view, worker: plan.next });
+    this.#publish({ ...view, worker: plan.next });
     this.#wakeFor(plan, observed);
     this.#tellBackOffs(plan);
-    await work;
+    await this.#finish(work, plan, { adapter, signal });
+  }
+
+  /** What a pod's end begins with. */
+  #enter({ desired, worker }: PodView, next: WorkerState): void {
+    this.#state = next;
+    if (next.kind !== "finished" || worker.kind === "finished") return;
+    this.#images.abandon();
+    const { rejected, reason, message } = next.outcome;
+    const { events } = this.#ports;
+    if (next.outcome === DEADLINE_EXCEEDED) events.record(desired, "Normal", reason, message);
+    if (rejected === true && worker.kind === "waiting" && this.#rejection !== undefined) {
+      events.record(desired, "Warning", this.#rejection.reason, this.#rejection.message);
+    }
+  }
+
+  #publish(view: PodView): void {
+    this.#ports.statuses.publish(view);
+    const { observed, worker } = view;
+    if (observed === undefined) return;
+    const runs = observed.containers.some(({ state }) => state.kind === "running");
+    this.#ends.settle(!runs && (worker.kind === "finished" || worker.kind === "terminating"));
+  }
+
+  /**
+   * A pod that is ending takes its time: what happens to its containers meanwhile is told as it happens. All else is held
+   * up by what is under way, a hook above all, unless the pod's own time is over.
+   */
+  async #finish(
+    work: Promise<void>,
+    { deadlineAt, actions }: Plan,
+    { adapter, signal }: { readonly adapter: RuntimeAdapter | undefined; readonly signal: AbortSignal },
+  ): Promise<void> {
+    using busy = joinSignals(signal);
+    const done = work.finally(() => busy.abort());
+    done.catch(() => undefined);
+    if (deadlineAt !== undefined && actions.length > 0) {
+      const left = millis(Math.max(0, deadlineAt - this.#ports.clock.monotonic()));
+      const expire = (): void => {
+        this.#round?.abort();
+        this.poke();
+      };
+      this.#ports.clock.sleep(left, busy.signal).then(expire, () => undefined);
+    }
+    const isEnding = this.#state.kind === "finished" || this.#state.kind === "terminating";
+    if (isEnding && actions.some(({ kind }) => kind === "stopContainer")) await this.#watch(adapter, busy.signal);
+    await done;
+  }
+
+  async #watch(adapter: RuntimeAdapter | undefined, busy: AbortSignal): Promise<void> {
+    try {
+      for (;;) {
+        await this.#alarm.ring(busy);
+        const observed = await this.#observe(adapter, busy);
+        this.#publish(this.#view(adapter, observed));
+        this.#lookAgain(observed);
+      }
+    } catch (error) {
+      if (!busy.aborted || !isCancelled(error)) throw error;
+      // What rang is for the next round to look at.
+      this.poke();
+    }
   }
 
   /** Once for each wait. */
@@ -193,6 +290,10 @@ export class PodWorker {
     if (plan.wakeAt !== undefined) this.#alarm.set(millis(Math.max(0, plan.wakeAt - now)));
     const failed = this.#failures.current.get(INSPECT);
     if (failed !== undefined) this.#alarm.set(millis(Math.max(0, failed.retryAt - now)));
+    this.#lookAgain(observed);
+  }
+
+  #lookAgain(observed: ObservedPod | undefined): void {
     if (observed === undefined || this.#looks === 0) return;
     this.#alarm.set(millis(LOOK_AGAIN_MS[LOOK_AGAIN_MS.length - this.#looks] ?? 0));
     this.#looks -= 1;
@@ -229,32 +330,52 @@ export class PodWorker {
   }
 
   #view(adapter: RuntimeAdapter | undefined, observed: ObservedPod | undefined): PodView {
-    const { clock, names, statuses, backoff, hostIps, runtimeName, probes } = this.#ports;
+    const { clock, names, statuses, backoff, hostIps, runtimeName, prober, recursiveReadOnly } = this.#ports;
     const claims = this.#wanted && observed !== undefined && this.#state.kind === "waiting";
+    const blockedBy = claims ? names.claim(this.#desired) : undefined;
+    const previous = statuses.previous(this.uid);
+    const runtime = adapter === undefined ? "" : runtimeName(adapter);
+    const isNew = claims && blockedBy === undefined && previous?.startTime === undefined && isNothing(observed);
+    this.#rejection = isNew && this.#end === undefined ? this.#ports.admit(this.#desired) : undefined;
+    if (observed !== undefined) {
+      this.#stops.seen(observed);
+      this.#follow(adapter, observed, (containerId) => readinessTold(previous, `${runtime}://${containerId}`));
+    }
     return {
       desired: this.#desired,
       wanted: this.#wanted,
-      blockedBy: claims ? names.claim(this.#desired) : undefined,
+      blockedBy,
+      rejection: this.#rejection,
+      end: this.#end,
       worker: this.#state,
       observed,
       prepared: this.#preparedFor === this.#desired,
       hashes: this.#hashes,
       failures: this.#failures.current,
-      probes: probes(),
+      probes: prober.results(this.uid),
       messages: this.#messages.of(observed),
-      previous: statuses.previous(this.uid),
-      runtime: adapter === undefined ? "" : runtimeName(adapter),
+      previous,
+      runtime,
       hostIps: hostIps(),
+      recursiveReadOnly: recursiveReadOnly(this.#desired),
       backoff,
       monotonic: clock.monotonic(),
       wallMs: clock.wall().getTime(),
     };
   }
 
+  #follow(
+    adapter: RuntimeAdapter | undefined,
+    observed: ObservedPod,
+    wasReady: (containerId: string) => ProbeResult | undefined,
+  ): void {
+    if (adapter === undefined) return;
+    const ending = !this.#wanted || this.#end !== undefined || this.#state.kind === "finished";
+    this.#ports.prober.follow(this.#desired, observed, adapter, { ending, wasReady });
+  }
+
   #terminationMessage(ended: ObservedContainer): string {
-    const { pod } = this.#desired;
-    const all = [...pod.spec.containers, ...(pod.spec.initContainers ?? [])];
-    const container = all.find((each) => each.name === ended.name);
+    const container = containersOf(this.#desired.pod).find((each) => each.name === ended.name);
     if (container === undefined) return "";
     try {
       return this.#ports.terminationMessage(this.#desired, container, ended);
@@ -282,8 +403,16 @@ export class PodWorker {
 }
 
 function hashesOf({ pod }: DesiredPod): ReadonlyMap<string, string> {
-  const containers = [...(pod.spec.initContainers ?? []), ...pod.spec.containers];
-  return new Map(containers.map((container) => [container.name, containerHash(container)]));
+  return new Map(containersOf(pod).map((container) => [container.name, containerHash(container)]));
+}
+
+const isNothing = ({ sandboxes, containers }: ObservedPod): boolean => sandboxes.length + containers.length === 0;
+
+/** What was written of a run, by its id in statuses. */
+function readinessTold(previous: PodStatus | undefined, containerID: string): ProbeResult | undefined {
+  const { initContainerStatuses = [], containerStatuses = [] } = previous ?? {};
+  const told = [...initContainerStatuses, ...containerStatuses].find((each) => each.containerID === containerID);
+  return told?.state.running === undefined ? undefined : { started: told.started === true, ready: told.ready };
 }
 
 const fingerprintOf = ({ sandboxes, containers }: ObservedPod): string =>

@@ -1,14 +1,14 @@
 import { joinSignals } from "../../protocol/async/abort.ts";
 import type { Component } from "../../protocol/async/component.ts";
-import { describeError, isCancelled } from "../../protocol/errors.ts";
+import { describeError, isCancelled, PicoletError } from "../../protocol/errors.ts";
 import { type Clock, type Log, millis, type PodUid, type Random, seconds } from "../../protocol/ports.ts";
 import type { DesiredPod, RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { PodAdmission, PodEnd, PodEnder } from "../core/pod-admission.ts";
 import type { PodObserver, PodObserverSink } from "../core/pod-observer.ts";
 import type { ImageManager, PodEnvironment, RuntimeRouter } from "../core/pod-ports.ts";
-import type { ProbeResult } from "../core/probe-ports.ts";
+import type { HookRunner, Prober } from "../core/probe-ports.ts";
 import type { DesiredSnapshot, DesiredStore, EventRecorder } from "../core/store.ts";
 import { type CrashBackoffLimits, DEFAULT_CRASH_BACKOFF } from "../plan/crash-backoff.ts";
-import { notActedUpon } from "../plan/not-acted-upon.ts";
 import { planPod } from "../plan/plan-pod.ts";
 import type { PlanPod, PodStatusBook } from "../plan/pod-view.ts";
 import { NameClaims, nameKeyOf } from "./name-claims.ts";
@@ -40,6 +40,12 @@ export interface PodWorkersComponents {
   readonly images: ImageManager;
   readonly observer: PodObserver;
   readonly statuses: PodStatusBook;
+  /** Missing: containers are ready as soon as they run. */
+  readonly prober?: Prober;
+  /** Missing: a pod with hooks is told that it cannot be run. */
+  readonly hooks?: HookRunner;
+  /** Missing: every pod is taken. */
+  readonly admission?: PodAdmission;
   readonly events: EventRecorder;
   readonly clock: Clock;
   readonly random: Random;
@@ -53,17 +59,25 @@ export interface PodWorkersInit {
   readonly hostIps?: () => readonly string[];
   /** What stands before `://` in container ids; the adapter's name unless given. */
   readonly runtimeName?: (adapter: RuntimeAdapter) => string;
-  /** What probers say, by container id. */
-  readonly probes?: () => ReadonlyMap<string, ProbeResult>;
+  /** Whether the pod's runtime makes mounts read-only with what is below them; it does not unless given. */
+  readonly recursiveReadOnly?: WorkerPorts["recursiveReadOnly"];
   /** What that run of the container left in its termination message file; "" for nothing. */
   readonly terminationMessage?: WorkerPorts["terminationMessage"];
   readonly planPod?: PlanPod;
 }
 
-const NO_PROBES: ReadonlyMap<string, ProbeResult> = new Map();
+const NO_PROBES: Prober = {
+  follow: () => undefined,
+  results: () => new Map(),
+  forget: () => undefined,
+  observe: () => ({ [Symbol.dispose]: () => undefined }),
+};
+const NO_HOOKS: HookRunner = {
+  run: () => Promise.reject(new PicoletError("unimplemented", "cannot run a lifecycle hook")),
+};
 
 /** One worker for each pod that is wanted, or was and still has traces on this node. */
-export class PodWorkers implements Component, PodObserverSink {
+export class PodWorkers implements Component, PodObserverSink, PodEnder {
   readonly name = "pod workers";
   readonly #components: PodWorkersComponents;
   readonly #ports: WorkerPorts;
@@ -76,21 +90,26 @@ export class PodWorkers implements Component, PodObserverSink {
   constructor(components: PodWorkersComponents, init: PodWorkersInit = {}) {
     this.#components = components;
     const { store, clock } = components;
+    const { prober = NO_PROBES, hooks = NO_HOOKS } = components;
     this.#ports = {
       ...components,
+      prober,
+      hooks,
       events: new PodEvents(components.events),
       names: new NameClaims(),
       sandboxSlots: new Slots({ clock }, SANDBOX_SLOTS),
       adapterOf: (desired) => this.#adapterOf(desired),
       isSettled: (adapter) => this.#settled.has(adapter),
+      admit: (desired) => components.admission?.admit(desired, this.#others(desired.uid)),
       forget: (desired) => {
+        prober.forget(desired.uid);
         components.statuses.finish(desired);
         store.forget(desired.uid);
       },
       backoff: init.crashBackoff ?? DEFAULT_CRASH_BACKOFF,
       hostIps: init.hostIps ?? (() => []),
       runtimeName: init.runtimeName ?? ((adapter) => adapter.name),
-      probes: init.probes ?? (() => NO_PROBES),
+      recursiveReadOnly: init.recursiveReadOnly ?? (() => false),
       planPod: init.planPod ?? planPod,
       terminationMessage: init.terminationMessage ?? (() => ""),
     };
@@ -110,6 +129,7 @@ export class PodWorkers implements Component, PodObserverSink {
     using life = joinSignals(signal);
     this.#tasks.open(life);
     using _observing = this.#components.observer.observe(this);
+    using _probing = this.#ports.prober.observe((uid) => this.#workers.get(uid)?.poke());
     this.#tasks.start(this.#follow(life.signal));
     this.#tasks.start(this.#resync(life.signal));
     for (const adapter of this.#components.router.adapters) {
@@ -120,6 +140,10 @@ export class PodWorkers implements Component, PodObserverSink {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#tasks.close();
+  }
+
+  async end(uid: PodUid, how: PodEnd, signal: AbortSignal): Promise<void> {
+    await this.#workers.get(uid)?.end(how, signal);
   }
 
   podChanged(adapter: RuntimeAdapter, uid: PodUid, why: "hint" | "relist"): void {
@@ -181,15 +205,7 @@ export class PodWorkers implements Component, PodObserverSink {
     if (signal === undefined) return;
     const worker = new PodWorker(this.#ports, desired, wanted);
     this.#workers.set(desired.uid, worker);
-    if (wanted) this.#tellWhatIsInVain(desired);
     this.#tasks.start(this.#work(worker, signal));
-  }
-
-  #tellWhatIsInVain(desired: DesiredPod): void {
-    const fields = notActedUpon(desired.pod);
-    if (fields.length === 0) return;
-    const message = `This version of picolet accepts and does not act upon: ${fields.join(", ")}`;
-    this.#ports.events.record(desired, "Warning", "NotActedUpon", message);
   }
 
   async #work(worker: PodWorker, signal: AbortSignal): Promise<void> {
@@ -214,6 +230,11 @@ export class PodWorkers implements Component, PodObserverSink {
       const part = turn.splice(0, Math.ceil(this.#workers.size / RESYNC_PARTS));
       for (const uid of part) this.#workers.get(uid)?.poke("relist");
     }
+  }
+
+  /** What the node has taken besides that pod. */
+  #others(uid: PodUid): DesiredPod[] {
+    return [...this.#workers.values()].filter((each) => each.uid !== uid && each.isTaken).map((each) => each.desired);
   }
 
   /** Nothing was started of it, and no runtime shows it. */

@@ -3,9 +3,10 @@
 import type { Container } from "../../protocol/pod.ts";
 import type { Clock, Log, Random } from "../../protocol/ports.ts";
 import type { DesiredPod, ObservedContainer, RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { Rejection } from "../core/pod-admission.ts";
 import type { PodObserver } from "../core/pod-observer.ts";
 import type { ImageManager, PodEnvironment, RuntimeRouter } from "../core/pod-ports.ts";
-import type { ProbeResult } from "../core/probe-ports.ts";
+import type { HookRunner, Prober } from "../core/probe-ports.ts";
 import type { CrashBackoffLimits } from "../plan/crash-backoff.ts";
 import type { PlanPod, PodStatusBook } from "../plan/pod-view.ts";
 import type { NameClaims } from "./name-claims.ts";
@@ -33,7 +34,11 @@ export interface WorkerPorts {
   readonly backoff: CrashBackoffLimits;
   readonly hostIps: () => readonly string[];
   readonly runtimeName: (adapter: RuntimeAdapter) => string;
-  readonly probes: () => ReadonlyMap<string, ProbeResult>;
+  readonly prober: Prober;
+  readonly hooks: HookRunner;
+  /** Asked once, before anything of a pod starts. */
+  readonly admit: (desired: DesiredPod) => Rejection | undefined;
+  readonly recursiveReadOnly: (desired: DesiredPod) => boolean;
   readonly planPod: PlanPod;
   /** What that ended run left in its termination message file; "" for nothing. */
   readonly terminationMessage: (desired: DesiredPod, container: Container, ended: ObservedContainer) => string;

@@ -46,16 +46,6 @@ describe("starting a pod", () => {
     ]);
   });
 
-  test("is told of what the pod asks for in vain", async () => {
-    using board = new SmallBoard();
-    await using agent = new SmallAgent(board);
-    await agent.want(filePod("web", ["run"], { activeDeadlineSeconds: 60 }));
-    const said =
-      "Warning NotActedUpon: This version of picolet accepts and does not act upon: spec.activeDeadlineSeconds";
-    assert.equal(agent.events.lines[0], said);
-    assert.equal(agent.status(web)?.phase, "Running");
-  });
-
   test("asks a pod on the host's network for no address", async () => {
     using board = new SmallBoard();
     await using agent = new SmallAgent(board);

@@ -13,6 +13,7 @@ import { isCancelled, isPicoletError, PicoletError } from "../../protocol/errors
 import type { Pod } from "../../protocol/pod.ts";
 import { type Clock, type Log, millis, seconds } from "../../protocol/ports.ts";
 import type { RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import { FakeAdmission, FakeHooks, FakeProber } from "../support/fake-lifecycle.ts";
 import { FakePodEnvironment } from "../support/fake-pod-environment.ts";
 import type { Dice } from "./dice.ts";
 import { Fence } from "./fence.ts";
@@ -98,6 +99,7 @@ export class AgentLife {
         environment: this.#environment(),
         observer: this.pleg,
         statuses: this.statuses,
+        ...{ prober: new FakeProber(), hooks: new FakeHooks(clock), admission: new FakeAdmission() },
       },
       { planPod: plan },
     );

@@ -1,4 +1,5 @@
 /** Views of one pod for planners, made of the few things that a case is about. */
+import { containersOf } from "../../agent/plan/container-roles.ts";
 import { DEFAULT_CRASH_BACKOFF } from "../../agent/plan/crash-backoff.ts";
 import type { Failure, PodView } from "../../agent/plan/pod-view.ts";
 import { INITIAL_STATE, transition, type WorkerState } from "../../agent/plan/worker-state.ts";
@@ -27,11 +28,14 @@ export interface ViewOptions extends Partial<PodView> {
 /** Of a pod that is wanted, inspected and prepared. */
 export function viewOf({ pod = podOf(), sandboxes = [], containers = [], ...given }: ViewOptions = {}): PodView {
   const own = desired(pod);
-  const all = [...(pod.spec.initContainers ?? []), ...pod.spec.containers];
+  const all = containersOf(pod);
   return {
     desired: own,
     wanted: true,
     blockedBy: undefined,
+    rejection: undefined,
+    end: undefined,
+    recursiveReadOnly: false,
     worker: INITIAL_STATE,
     observed: { uid: own.uid, sandboxes, containers, manifest: own },
     prepared: true,
@@ -77,7 +81,7 @@ export function run(
   state: ContainerState,
   given: Partial<ObservedContainer> = {},
 ): ObservedContainer {
-  const all = [...(pod.spec.initContainers ?? []), ...pod.spec.containers];
+  const all = containersOf(pod);
   const spec = all.find((each) => each.name === name);
   if (spec === undefined) throw new Error(`the pod has no container ${name}`);
   return {
@@ -98,7 +102,7 @@ export function run(
 
 /** The state of a worker that has seen `observed` at `at`. */
 export function activeState(observed: ObservedPod, at: MonotonicMs = NOW, wallMs = NOW_MS): WorkerState {
-  const active = transition(INITIAL_STATE, { kind: "blocked", by: undefined });
+  const active = transition(INITIAL_STATE, { kind: "unblocked", since: NOW });
   return transition(active, { kind: "observed", observed, monotonic: at, wallMs, limits: DEFAULT_CRASH_BACKOFF });
 }
 

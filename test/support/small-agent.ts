@@ -12,6 +12,7 @@ import type { DesiredPod, RuntimeAdapter } from "../../runtime-adapters/contract
 import { FakeAdapter } from "../../runtime-adapters/fake/fake-adapter.ts";
 import type { FakeCall } from "../../runtime-adapters/fake/fake-faults.ts";
 import { FakeRuntime } from "../../runtime-adapters/fake/fake-runtime.ts";
+import { FakeAdmission, FakeHooks, FakeProber } from "./fake-lifecycle.ts";
 import { FakePodEnvironment } from "./fake-pod-environment.ts";
 import { podOf } from "./pods.ts";
 import { RecordedEvents, RecordedLog } from "./recorders.ts";
@@ -55,6 +56,9 @@ export class SmallAgent implements AsyncDisposable {
   readonly statuses: StatusManager;
   readonly workers: PodWorkers;
   readonly environment = new FakePodEnvironment();
+  readonly prober = new FakeProber();
+  readonly hooks: FakeHooks;
+  readonly admission = new FakeAdmission();
   readonly events = new RecordedEvents();
   readonly log = new RecordedLog();
   readonly #stop = new AbortController();
@@ -66,6 +70,7 @@ export class SmallAgent implements AsyncDisposable {
     this.board = board;
     const { clock, runtime } = board;
     const { log, events } = this;
+    this.hooks = new FakeHooks(clock);
     const random = seededRandom(1);
     this.store = init.store ?? new Store({ clock, log }, { path: ":memory:" });
     const adapter = new FakeAdapter(runtime);
@@ -83,6 +88,7 @@ export class SmallAgent implements AsyncDisposable {
         environment: this.environment,
         observer: this.pleg,
         statuses: this.statuses,
+        ...{ prober: this.prober, hooks: this.hooks, admission: this.admission },
       },
       init,
     );

@@ -1,0 +1,62 @@
+/** How a pod is over, or is to be: found out from what was written of it, or from what ends it. */
+import type { PodStatus } from "../../protocol/pod.ts";
+import { DISRUPTION_TARGET, isNodeCondition } from "../../protocol/pod-conditions.ts";
+import type { MonotonicMs } from "../../protocol/ports.ts";
+import type { PodEnd, Rejection } from "../core/pod-admission.ts";
+import type { PodView } from "./pod-view.ts";
+import type { Outcome, WorkerState } from "./worker-state.ts";
+
+export const DEADLINE_EXCEEDED: Outcome = {
+  phase: "Failed",
+  reason: "DeadlineExceeded",
+  message: "Pod was active on the node longer than the specified deadline",
+};
+
+export const rejected = ({ reason, message }: Rejection): Outcome => ({
+  phase: "Failed",
+  reason,
+  message: `Pod was rejected: ${message}`,
+  rejected: true,
+});
+
+export const endedBy = ({ reason, message, disruption }: PodEnd): Outcome => ({
+  phase: "Failed",
+  reason,
+  message,
+  ...(disruption === undefined ? {} : { disruption }),
+});
+
+/**
+ * What a status says of the pod's end. Before a stop begins its reason is written down while the phase, which may only
+ * change when nothing runs any more, is still another one: so an agent that takes over in the middle goes on ending it.
+ */
+export function outcomeTold(status: PodStatus | undefined): Outcome | undefined {
+  if (status === undefined) return undefined;
+  const { phase, reason = "", message = "", startTime, containerStatuses, conditions = [] } = status;
+  const isOver = phase === "Succeeded" || phase === "Failed";
+  // A pod that nobody could run (it was not valid) has a reason, and has never been taken up.
+  if (!isOver && (reason === "" || startTime === undefined)) return undefined;
+  const disruption = conditions.find((each) => each.type === DISRUPTION_TARGET && isNodeCondition(each));
+  const told = disruption && { reason: disruption.reason ?? "", message: disruption.message ?? "" };
+  return {
+    phase: isOver ? phase : "Failed",
+    reason,
+    message,
+    ...(told === undefined ? {} : { disruption: told }),
+    ...(isOver && reason !== "" && containerStatuses === undefined ? { rejected: true } : {}),
+  };
+}
+
+/** When the pod will have been active for as long as it may; `undefined`: there is no such time. */
+export function deadlineOf({ desired }: PodView, state: WorkerState): MonotonicMs | undefined {
+  const { activeDeadlineSeconds } = desired.pod.spec;
+  if (activeDeadlineSeconds === undefined || state.kind !== "active") return undefined;
+  return (state.since + activeDeadlineSeconds * 1000) as MonotonicMs;
+}
+
+/** When the node took the pod up, by this agent's clock; another agent did it at the wall clock's time in its status. */
+export function activeSince({ previous, monotonic, wallMs }: PodView): MonotonicMs {
+  const startedAtMs = previous?.startTime === undefined ? wallMs : Date.parse(previous.startTime);
+  // A clock that was set back tells nothing.
+  return (monotonic - Math.max(0, wallMs - startedAtMs)) as MonotonicMs;
+}
