@@ -1,5 +1,6 @@
 import { PicoletError } from "../../protocol/errors.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import { podIpsInOrder } from "../core/pod-ips.ts";
 import { configError } from "./config-error.ts";
 
 export interface FieldContext {
@@ -35,9 +36,9 @@ export function fieldValue(fieldPath: string, context: FieldContext): string {
     case "status.hostIPs":
       return knownHostIPs(context).join(",");
     case "status.podIP":
-      return context.podIPs[0] ?? "";
+      return podIpsInOrder(context.podIPs, context.hostIPs)[0] ?? "";
     case "status.podIPs":
-      return context.podIPs.join(",");
+      return podIpsInOrder(context.podIPs, context.hostIPs).join(",");
     default:
       throw configError(`field label not supported: ${fieldPath}`);
   }

@@ -627,6 +627,16 @@ test("a full disk or a read-only one is FailedMount and may be tried again", asy
   });
 });
 
+test("a pod with ids of its own has the same ones with each of its sandboxes, and none it does not ask for", async () => {
+  using bench = new Bench();
+  const pod = podWith([], {}, { hostUsers: false });
+  await bench.environment.prepare(pod, NEVER);
+  const { userNamespace } = bench.environment.sandbox(pod, 0);
+  assert.deepEqual(userNamespace, { hostId: 65_536, length: 65_536 });
+  assert.deepEqual(bench.environment.sandbox(pod, 1).userNamespace, userNamespace);
+  assert.equal(bench.environment.sandbox(podWith([]), 0).userNamespace, undefined);
+});
+
 test("a name the kernel cannot hold gets no sandbox", async () => {
   using bench = new Bench();
   const pod = podWith([], {}, { subdomain: "s".repeat(60), setHostnameAsFQDN: true });

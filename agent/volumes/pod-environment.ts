@@ -39,6 +39,7 @@ import { PodVolumes } from "./pod-volumes.ts";
 import { removeTree } from "./remove-tree.ts";
 import { runtimeHandler } from "./runtime-handler.ts";
 import { makeTerminationLog, readLogTail, readTerminationLog } from "./termination-message.ts";
+import { userNamespaceOf } from "./user-namespaces.ts";
 
 /** The cgroups of pods, as `agent/resources` has them. */
 export interface PodCgroupPort {
@@ -155,6 +156,8 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
   }
 
   sandbox(pod: DesiredPod, attempt: number): SandboxLaunch {
+    const userNamespace =
+      pod.pod.spec.hostUsers === false ? { userNamespace: userNamespaceOf(pod.uid, this.#paths) } : {};
     return {
       attempt,
       logDirectory: this.#paths.logs(pod),
@@ -162,6 +165,7 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
       hostname: pod.pod.spec.hostNetwork === true ? "" : this.#hostname(pod.pod).kernelHostname,
       dns: this.#dns(pod),
       runtimeHandler: runtimeHandler(pod, this.#objects),
+      ...userNamespace,
     };
   }
 
