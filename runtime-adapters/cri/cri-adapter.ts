@@ -16,6 +16,7 @@ import { CriClient, failure } from "./cri-client.ts";
 import { CriImages } from "./cri-images.ts";
 import { RuntimeService } from "./cri-messages.ts";
 import { CriStreams } from "./cri-streams.ts";
+import { CriImageMounts } from "./image-mounts.ts";
 import { OomScoreAdvice } from "./oom-score-advice.ts";
 import { OwnedIds } from "./owned-ids.ts";
 import { PodActions } from "./pod-actions.ts";
@@ -62,6 +63,7 @@ const DEFAULT_PULL_TIMEOUT_MS = 6 * 3_600_000;
 export class CriAdapter implements RuntimeAdapter {
   readonly name = "cri";
   readonly images: CriImages;
+  readonly imageMounts: CriImageMounts;
   readonly #clients: readonly CriClient[];
   readonly #client: CriClient;
   readonly #inspector: PodInspector;
@@ -90,6 +92,7 @@ export class CriAdapter implements RuntimeAdapter {
     this.#hints = new RuntimeHints({ client, owned, inspector, clock, log }, { owner });
     this.#streams = new CriStreams({ client, owned });
     this.images = new CriImages({ client: imageClient, clock }, { pullTimeoutMs });
+    this.imageMounts = new CriImageMounts({ client, imageClient });
   }
 
   async status(signal: AbortSignal): Promise<RuntimeStatus> {
@@ -133,6 +136,14 @@ export class CriAdapter implements RuntimeAdapter {
 
   apply(pod: DesiredPod, action: Action, signal: AbortSignal): Promise<void> {
     return this.#actions.apply(pod, action, signal);
+  }
+
+  async writableBytes(uid: PodUid, signal: AbortSignal): Promise<ReadonlyMap<string, number>> {
+    try {
+      return await this.#inspector.writableBytes(uid, signal);
+    } catch (error) {
+      throw failure(error, `cannot ask how much pod ${uid} has written`);
+    }
   }
 
   hints(signal: AbortSignal): AsyncIterable<PodUid> {

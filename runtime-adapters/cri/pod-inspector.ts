@@ -103,6 +103,18 @@ export class PodInspector {
     };
   }
 
+  /** Of each container's own file system, by container id; containerd measures it every ten seconds. */
+  async writableBytes(uid: PodUid, signal: AbortSignal): Promise<ReadonlyMap<string, number>> {
+    const filter = { labelSelector: this.#selectorOf(uid) };
+    const { stats } = await this.#client.call(RuntimeService.listContainerStats, { filter }, signal);
+    return new Map(
+      stats.map(({ attributes, writableLayer }) => [
+        attributes?.id ?? "",
+        Number(writableLayer?.usedBytes?.value ?? 0),
+      ]),
+    );
+  }
+
   /** The newest one. */
   async readySandbox(uid: PodUid, signal: AbortSignal): Promise<ReadySandbox | undefined> {
     const filter = { labelSelector: this.#selectorOf(uid), state: { state: SandboxState.ready } };
