@@ -20,17 +20,12 @@ const KEEP_LABEL = "containerd.io/gc.root";
 export class CriImageMounts implements ImageMounts {
   readonly #client: CriClient;
   readonly #imageClient: CriClient;
-  readonly #socketPath: string;
   /** Asked once: a runtime that is exchanged has another version after the agent's next start at the latest. */
   #byRuntime: boolean | undefined;
 
-  constructor(
-    components: { readonly client: CriClient; readonly imageClient: CriClient },
-    init: { readonly socketPath: string },
-  ) {
+  constructor(components: { readonly client: CriClient; readonly imageClient: CriClient }) {
     this.#client = components.client;
     this.#imageClient = components.imageClient;
-    this.#socketPath = init.socketPath;
   }
 
   async mount(image: ResolvedImage, target: string, signal: AbortSignal): Promise<"mounted" | "byRuntime"> {
@@ -85,7 +80,7 @@ export class CriImageMounts implements ImageMounts {
   }
 
   #ctr(args: readonly string[], signal: AbortSignal): Promise<void> {
-    const all = ["--address", this.#socketPath, "--namespace", CRI_NAMESPACE, ...args];
+    const all = ["--address", this.#imageClient.socketPath, "--namespace", CRI_NAMESPACE, ...args];
     const options = { signal, timeout: CTR_TIMEOUT_MS, killSignal: "SIGKILL" } as const;
     return new Promise((resolve, reject) => {
       execFile("ctr", all, options, (error, _, stderr) => {
