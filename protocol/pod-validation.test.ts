@@ -483,7 +483,6 @@ check([
       'spec.containers[0].volumeMounts[3].mountPath: Invalid value: "/a": must be unique',
       'spec.containers[0].volumeMounts[3].name: Invalid value: "v": must not already exist in volumeDevices',
       "spec.containers[0].volumeMounts[3].mountPropagation: Forbidden: Bidirectional mount propagation is available only to privileged containers",
-      'spec.containers[0].volumeMounts[4].subPath: Invalid value: "x": not allowed in image volume sources',
       'spec.containers[0].volumeMounts[4].mountPropagation: Unsupported value: "Upwards": supported values: "Bidirectional", "HostToContainer", "None"',
       'spec.containers[0].volumeMounts[5].name: Invalid value: "v": must not already exist in volumeDevices',
       'spec.containers[0].volumeMounts[5].mountPath: Invalid value: "/c": must not already exist as a path in volumeDevices',

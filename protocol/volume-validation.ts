@@ -228,17 +228,16 @@ export function validateMounts(
     if (devices.some(({ devicePath }) => devicePath === mount.mountPath)) {
       problems.invalid(`${each}.mountPath`, mount.mountPath, "must not already exist as a path in volumeDevices");
     }
-    validateSubPath(mount, volumes.get(mount.name)?.image !== undefined, each, problems);
+    validateSubPath(mount, each, problems);
     validatePropagation(mount, container, each, problems);
   });
   validateDevices(devices, volumes, path, problems);
 }
 
-function validateSubPath(mount: VolumeMount, ofImage: boolean, path: string, problems: FieldProblems): void {
+function validateSubPath(mount: VolumeMount, path: string, problems: FieldProblems): void {
   for (const field of ["subPath", "subPathExpr"] as const) {
     const value = mount[field] ?? "";
     if (value === "") continue;
-    if (ofImage) problems.invalid(`${path}.${field}`, value, "not allowed in image volume sources");
     problems.invalidAll(`${path}.${field}`, value, descendingPathProblems(value));
   }
   if ((mount.subPath ?? "") !== "" && (mount.subPathExpr ?? "") !== "") {
