@@ -14,6 +14,10 @@ const PACKAGES: readonly (readonly [name: string, proof: string])[] = [
   ["libclang-rt-dev-wasm32", "/usr/share/doc/libclang-rt-dev-wasm32"],
   ["iproute2", "/usr/sbin/ip"],
   ["iptables", "/usr/sbin/iptables"],
+  ["dbus", "/usr/bin/dbus-daemon"],
+  ["systemd", "/usr/bin/systemd-inhibit"],
+  ["python3-dbus", "/usr/lib/python3/dist-packages/dbus/__init__.py"],
+  ["python3-gi", "/usr/lib/python3/dist-packages/gi/__init__.py"],
 ];
 
 function apt(...args: string[]): void {
