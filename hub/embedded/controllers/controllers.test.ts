@@ -13,9 +13,12 @@ import {
   type KubeObject,
   NODES,
   type ObjectRef,
+  PERSISTENT_VOLUME_CLAIMS,
+  PERSISTENT_VOLUMES,
   PODS,
   type ResourceType,
   SECRETS,
+  SERVICES,
 } from "../../core/kube-client.ts";
 import { EVENTS } from "./event-recorder.ts";
 import { nodeOf, podOf } from "./objects.ts";
@@ -23,9 +26,12 @@ import {
   CERTIFICATE_SIGNING_REQUESTS,
   CONTROLLER_REVISIONS,
   DAEMON_SETS,
+  ENDPOINT_SLICES,
+  ENDPOINTS,
   NAMESPACES,
   POD_DISRUPTION_BUDGETS,
   SERVICE_ACCOUNTS,
+  STORAGE_CLASSES,
 } from "./resource-types.ts";
 
 const { signal } = new AbortController();
@@ -552,5 +558,153 @@ describe("disruption budgets", () => {
     await world.settle();
     assert.equal(await world.pod("one"), undefined);
     await assert.rejects(evict("two"), /Cannot evict/);
+  });
+});
+
+describe("volumes", () => {
+  const claimSpec = (more: object = {}): object => ({
+    accessModes: ["ReadWriteOnce"],
+    resources: { requests: { storage: "1Gi" } },
+    storageClassName: "",
+    ...more,
+  });
+  const volumeSpec = (storage: string, more: object = {}): object => ({
+    accessModes: ["ReadWriteOnce", "ReadOnlyMany"],
+    capacity: { storage },
+    hostPath: { path: "/srv" },
+    ...more,
+  });
+  const claimRef = (name: string): ObjectRef => ({ namespace: "default", name });
+  const volumeRef = (name: string): ObjectRef => ({ namespace: "", name });
+  const phase = async (world: World, type: ResourceType, ref: ObjectRef): Promise<unknown> =>
+    ((await world.get(type, ref))?.status as { phase?: string } | undefined)?.phase;
+  const chosen = async (world: World, name: string): Promise<unknown> =>
+    ((await world.get(PERSISTENT_VOLUME_CLAIMS, claimRef(name)))?.spec as { volumeName?: string } | undefined)
+      ?.volumeName;
+
+  test("a claim gets the smallest volume that suits it, and its volume is nobody else's afterwards", async () => {
+    await using world = await World.start("a");
+    await world.create(PERSISTENT_VOLUME_CLAIMS, claimRef("data"), { spec: claimSpec() });
+    await world.settle();
+    assert.equal(await phase(world, PERSISTENT_VOLUME_CLAIMS, claimRef("data")), "Pending");
+    assert.deepEqual(await world.reasons(), ["FailedBinding"]);
+    await world.delete(PERSISTENT_VOLUME_CLAIMS, claimRef("data"));
+    for (const [name, storage, more] of [
+      ["small", "500Mi", {}],
+      ["large", "5Gi", {}],
+      ["right", "2Gi", {}],
+      ["larger", "6Gi", {}],
+      ["block", "1Gi", { volumeMode: "Block" }],
+      ["other", "1Gi", { storageClassName: "fast" }],
+      ["read", "1Gi", { accessModes: ["ReadOnlyMany"] }],
+      ["kept", "1Gi", { claimRef: { namespace: "default", name: "somebody" } }],
+    ] as const) {
+      await world.create(PERSISTENT_VOLUMES, volumeRef(name), { spec: volumeSpec(storage, more) });
+    }
+    await world.settle();
+    await world.create(PERSISTENT_VOLUME_CLAIMS, claimRef("data"), { spec: claimSpec() });
+    await world.settle();
+    const volume = "right";
+    assert.equal(await chosen(world, "data"), volume);
+    assert.equal(await phase(world, PERSISTENT_VOLUME_CLAIMS, claimRef("data")), "Bound");
+    assert.equal(await phase(world, PERSISTENT_VOLUMES, volumeRef(volume)), "Bound");
+    assert.equal(await phase(world, PERSISTENT_VOLUMES, volumeRef("small")), "Available");
+    await world.create(PERSISTENT_VOLUME_CLAIMS, claimRef("somebody"), { spec: claimSpec() });
+    await world.settle();
+    assert.equal(await chosen(world, "somebody"), "kept");
+    await world.delete(PERSISTENT_VOLUME_CLAIMS, claimRef("data"));
+    assert.equal(await phase(world, PERSISTENT_VOLUMES, volumeRef(volume)), "Released");
+    await world.create(PERSISTENT_VOLUME_CLAIMS, claimRef("next"), { spec: claimSpec({ volumeName: volume }) });
+    await world.settle();
+    assert.equal(await phase(world, PERSISTENT_VOLUME_CLAIMS, claimRef("next")), "Pending");
+  });
+
+  test("a claim that waits for its first pod is bound to a volume of the node where that pod goes", async () => {
+    await using world = await World.start("a", "b", "c", "d");
+    await world.create(STORAGE_CLASSES, volumeRef("local"), {
+      provisioner: "kubernetes.io/no-provisioner",
+      volumeBindingMode: "WaitForFirstConsumer",
+    });
+    const matchExpressions = [{ key: "kubernetes.io/hostname", operator: "In", values: ["b"] }];
+    const nodeAffinity = { required: { nodeSelectorTerms: [{ matchExpressions }] } };
+    const local = { hostPath: undefined, local: { path: "/srv" }, storageClassName: "local", nodeAffinity };
+    await world.create(PERSISTENT_VOLUMES, volumeRef("on-b"), { spec: volumeSpec("1Gi", local) });
+    await world.create(PERSISTENT_VOLUME_CLAIMS, claimRef("data"), { spec: claimSpec({ storageClassName: "local" }) });
+    await world.settle();
+    assert.equal(await chosen(world, "data"), undefined);
+    assert.deepEqual(await world.reasons(), ["WaitForFirstConsumer"]);
+    const volumes = [{ name: "v", persistentVolumeClaim: { claimName: "data" } }];
+    await world.createPod("app", { volumes });
+    assert.equal((await world.pod("app"))?.spec.nodeName, "b");
+    assert.equal(await chosen(world, "data"), "on-b");
+    await world.createPod("second", { volumes: [{ name: "v", persistentVolumeClaim: { claimName: "none" } }] });
+    assert.equal(
+      conditionOf(await world.pod("second"), "PodScheduled")?.message,
+      '0/4 nodes are available: persistentvolumeclaim "none" not found.',
+    );
+  });
+
+  test("what a pod uses is not let go before the pod is gone; the claim of an ephemeral volume goes with its pod", async () => {
+    await using world = await World.start("a");
+    world.cluster.playAgents();
+    await world.create(PERSISTENT_VOLUMES, volumeRef("one"), { spec: volumeSpec("1Gi") });
+    const volumeClaimTemplate = { metadata: { labels: { a: "b" } }, spec: claimSpec() };
+    await world.createPod("app", { volumes: [{ name: "v", ephemeral: { volumeClaimTemplate } }] });
+    await world.pass(seconds(20), ["a"]);
+    assert.equal((await world.pod("app"))?.spec.nodeName, "a");
+    const claim = await world.get(PERSISTENT_VOLUME_CLAIMS, claimRef("app-v"));
+    assert.deepEqual([claim?.metadata.labels, claim?.metadata.ownerReferences?.[0]?.kind], [{ a: "b" }, "Pod"]);
+    await world.delete(PERSISTENT_VOLUME_CLAIMS, claimRef("app-v"));
+    await world.delete(PERSISTENT_VOLUMES, volumeRef("one"));
+    assert.notEqual(await world.get(PERSISTENT_VOLUME_CLAIMS, claimRef("app-v")), undefined);
+    assert.notEqual(await world.get(PERSISTENT_VOLUMES, volumeRef("one")), undefined);
+    await world.delete(PODS, { namespace: "default", name: "app" }, { gracePeriodSeconds: 0 });
+    await world.pass(seconds(1), ["a"]);
+    assert.equal(await world.get(PERSISTENT_VOLUME_CLAIMS, claimRef("app-v")), undefined);
+    assert.equal(await world.get(PERSISTENT_VOLUMES, volumeRef("one")), undefined);
+  });
+});
+
+describe("endpoints", () => {
+  const ref = { namespace: "default", name: "web" };
+  const subsets = async (world: World) =>
+    (await world.get(ENDPOINTS, ref))?.subsets as readonly Record<string, readonly Record<string, unknown>[]>[];
+
+  test("a service has the pods that it selects, those that are ready apart from those that are not", async () => {
+    await using world = await World.start("a");
+    world.cluster.playAgents();
+    await world.create(SERVICES, ref, {
+      spec: { selector: { app: "x" }, ports: [{ name: "http", port: 80, targetPort: "serve" }] },
+    });
+    const containers = [{ name: "app", image: "app:1", ports: [{ name: "serve", containerPort: 8080 }] }];
+    await world.createPod("one", { containers }, { labels: { app: "x" } });
+    await world.createPod("else", { containers }, { labels: { app: "y" } });
+    const status = { podIP: "10.1.2.3", podIPs: [{ ip: "10.1.2.3" }] };
+    const pod = { namespace: "default", name: "one" };
+    await world.cluster.client.patch(PODS, pod, "merge", { status }, { subresource: "status" }, signal);
+    await world.settle();
+    const [subset, ...others] = await subsets(world);
+    assert.equal(others.length, 0);
+    assert.deepEqual(subset?.ports, [{ name: "http", port: 8080, protocol: "TCP" }]);
+    assert.deepEqual(
+      subset?.addresses?.map(({ ip, nodeName }) => [ip, nodeName]),
+      [["10.1.2.3", "a"]],
+    );
+    const { items } = await world.cluster.client.list(ENDPOINT_SLICES, {}, signal);
+    assert.deepEqual(
+      items.map(({ metadata }) => metadata.labels?.["kubernetes.io/service-name"]),
+      ["web"],
+    );
+    const [endpoint] = (items[0]?.endpoints ?? []) as readonly { conditions: object }[];
+    assert.deepEqual(endpoint?.conditions, { ready: true, serving: true, terminating: false });
+    const unready = { status: { conditions: [{ type: "Ready", status: "False" }] } };
+    await world.cluster.client.patch(PODS, pod, "strategic", unready, { subresource: "status" }, signal);
+    await world.settle();
+    const [after] = await subsets(world);
+    assert.deepEqual([after?.addresses, after?.notReadyAddresses?.length], [undefined, 1]);
+    await world.delete(SERVICES, ref);
+    await world.pass(seconds(1), ["a"]);
+    assert.equal(await world.get(ENDPOINTS, ref), undefined);
+    assert.equal((await world.cluster.client.list(ENDPOINT_SLICES, {}, signal)).items.length, 0);
   });
 });

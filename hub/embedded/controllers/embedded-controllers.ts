@@ -8,6 +8,7 @@ import {
   PODS,
   type ResourceType,
   SECRETS,
+  SERVICES,
 } from "../../core/kube-client.ts";
 import type { ResourceDefinition } from "../resource-definition.ts";
 import { InitialObjects } from "./bootstrap/initial-objects.ts";
@@ -16,6 +17,7 @@ import type { CertificateIssuer } from "./certificates/certificate-issuer.ts";
 import { TokenCleaner } from "./certificates/token-cleaner.ts";
 import { DaemonSetController } from "./daemon-sets/daemon-set-controller.ts";
 import { DisruptionController } from "./disruption/disruption-controller.ts";
+import { EndpointsController } from "./endpoints/endpoints-controller.ts";
 import { EventRecorder } from "./event-recorder.ts";
 import { GarbageCollector } from "./garbage/garbage-collector.ts";
 import { NamespaceController } from "./namespaces/namespace-controller.ts";
@@ -28,12 +30,17 @@ import {
   CERTIFICATE_SIGNING_REQUESTS,
   CONTROLLER_REVISIONS,
   DAEMON_SETS,
+  ENDPOINT_SLICES,
+  ENDPOINTS,
   LEASES,
   NAMESPACES,
   POD_DISRUPTION_BUDGETS,
   SERVICE_ACCOUNTS,
+  STORAGE_CLASSES,
 } from "./resource-types.ts";
 import { Scheduler } from "./scheduling/scheduler.ts";
+import { EphemeralClaims } from "./volumes/ephemeral-claims.ts";
+import { VolumeBinder } from "./volumes/volume-binder.ts";
 
 export interface EmbeddedControllersInit {
   /** What the API server serves: everything in it is collected when its owner goes, and deleted with its namespace. */
@@ -68,6 +75,10 @@ export function embeddedControllers(components: ControllerPorts, init: EmbeddedC
   const budgets = cache({ type: POD_DISRUPTION_BUDGETS, indexes: { namespace: byNamespace } });
   const claims = cache({ type: PERSISTENT_VOLUME_CLAIMS });
   const volumes = cache({ type: PERSISTENT_VOLUMES });
+  const classes = cache({ type: STORAGE_CLASSES });
+  const services = cache({ type: SERVICES, indexes: { namespace: byNamespace } });
+  const endpoints = cache({ type: ENDPOINTS });
+  const slices = cache({ type: ENDPOINT_SLICES, indexes: { namespace: byNamespace } });
   const leases = cache({ type: LEASES });
   const requests = cache({ type: CERTIFICATE_SIGNING_REQUESTS });
   const shared = [...caches];
@@ -91,7 +102,10 @@ export function embeddedControllers(components: ControllerPorts, init: EmbeddedC
     new InitialObjects(components),
     ...caches,
     events,
-    new Scheduler({ ...components, events, caches: { pods, nodes, namespaces, claims, volumes } }),
+    new Scheduler({ ...components, events, caches: { pods, nodes, namespaces, claims, volumes, classes } }),
+    new VolumeBinder({ ...components, events, caches: { claims, volumes, classes, nodes, pods } }),
+    new EphemeralClaims({ ...components, events, caches: { pods, claims } }),
+    new EndpointsController({ ...components, caches: { services, pods, endpoints, slices } }),
     new DaemonSetController({ ...components, events, caches: { daemonSets, revisions, pods, nodes } }),
     new NodeLifecycleController({ ...components, events, caches: { nodes, pods, leases } }),
     new PodCollector({ ...components, caches: { pods, nodes } }),

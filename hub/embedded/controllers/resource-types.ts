@@ -11,6 +11,9 @@ const type = (group: string, plural: string, kind: string, namespaced: boolean):
 
 export const NAMESPACES = type("", "namespaces", "Namespace", false);
 export const SERVICE_ACCOUNTS = type("", "serviceaccounts", "ServiceAccount", true);
+export const STORAGE_CLASSES = type("storage.k8s.io", "storageclasses", "StorageClass", false);
+export const ENDPOINTS = type("", "endpoints", "Endpoints", true);
+export const ENDPOINT_SLICES = type("discovery.k8s.io", "endpointslices", "EndpointSlice", true);
 export const DAEMON_SETS = type("apps", "daemonsets", "DaemonSet", true);
 export const CONTROLLER_REVISIONS = type("apps", "controllerrevisions", "ControllerRevision", true);
 export const LEASES = type("coordination.k8s.io", "leases", "Lease", true);

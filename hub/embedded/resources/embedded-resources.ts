@@ -10,7 +10,7 @@ import {
 import { configMapResource, secretResource, serviceAccountResource } from "./configuration-resources.ts";
 import { eventResource } from "./event-resource.ts";
 import { namespaceResource } from "./namespace-resource.ts";
-import { endpointsResource, serviceResource } from "./network-resources.ts";
+import { endpointSliceResource, endpointsResource, serviceResource } from "./network-resources.ts";
 import { nodeResource } from "./node-resource.ts";
 import type { PodAdmissionInit } from "./pod-admission.ts";
 import { podResource } from "./pod-resource.ts";
@@ -27,6 +27,7 @@ export const embeddedResources = (init: PodAdmissionInit): readonly ResourceDefi
   serviceAccountResource,
   serviceResource,
   endpointsResource,
+  endpointSliceResource,
   eventResource,
   persistentVolumeResource,
   persistentVolumeClaimResource,

@@ -2,9 +2,10 @@
 import { type FieldError, notSupportedValue, requiredValue } from "../field-errors.ts";
 import type { ApiObject, ResourceDefinition } from "../resource-definition.ts";
 import { ageColumn, column, field, labelsText, NONE, nameColumn, orNone, wideColumn } from "./columns.ts";
-import { listAt, mappingAt, section, setDefault, textAt } from "./object-fields.ts";
+import { immutableFields, listAt, mappingAt, section, setDefault, textAt } from "./object-fields.ts";
 import { addressErrors, assignAddress } from "./service-address.ts";
 
+const ADDRESS_TYPES = ["IPv4", "IPv6", "FQDN"];
 const TYPES = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
 
 function externalIp(service: ApiObject): string {
@@ -110,10 +111,47 @@ function endpointsText(endpoints: ApiObject): string {
       return ports.length === 0 ? [ip] : ports.map((port) => `${shown}:${textAt(port, "port")}`);
     });
   });
+  return orNone(shortened(all));
+}
+
+function slicePorts(slice: ApiObject): string {
+  const ports = listAt(slice, "ports").map((each) => textAt(each, "port") || "*");
+  return ports.length === 0 ? "<unset>" : shortened(ports);
+}
+
+function shortened(all: readonly string[]): string {
   const more = all.length - MAX_SHOWN_ENDPOINTS;
   const shown = all.slice(0, MAX_SHOWN_ENDPOINTS).join(",");
-  return orNone(more > 0 ? `${shown} + ${more} more...` : shown);
+  return more > 0 ? `${shown} + ${more} more...` : shown;
 }
+
+export const endpointSliceResource: ResourceDefinition = {
+  group: "discovery.k8s.io",
+  version: "v1",
+  plural: "endpointslices",
+  singular: "endpointslice",
+  kind: "EndpointSlice",
+  namespaced: true,
+  model: "V1EndpointSlice",
+  columns: [
+    nameColumn,
+    column("AddressType", field("", "addressType")),
+    column("Ports", slicePorts),
+    column("Endpoints", (slice) => {
+      const addresses = listAt(slice, "endpoints").flatMap((each) => listAt(each, "addresses").map(String));
+      return addresses.length === 0 ? "<unset>" : shortened(addresses);
+    }),
+    ageColumn,
+  ],
+  strategy: {
+    hasGeneration: true,
+    validate: (slice) =>
+      ADDRESS_TYPES.includes(textAt(slice, "addressType"))
+        ? []
+        : [notSupportedValue("addressType", textAt(slice, "addressType"), ADDRESS_TYPES)],
+    validateUpdate: (slice, old) => immutableFields(slice, old, "addressType"),
+  },
+};
 
 export const endpointsResource: ResourceDefinition = {
   group: "",

@@ -1,8 +1,8 @@
-/** Persistent volumes, claims and storage classes: stored and listed, bound by hand; nothing is provisioned. */
-import { requiredValue } from "../field-errors.ts";
-import type { ApiObject, ResourceDefinition } from "../resource-definition.ts";
+/** Persistent volumes, claims and storage classes. Claims are bound to volumes that are there; nothing is provisioned. */
+import { type FieldError, forbiddenValue, requiredValue } from "../field-errors.ts";
+import type { ApiObject, ResourceDefinition, StrategyContext } from "../resource-definition.ts";
 import { ageColumn, column, field, nameColumn, wideColumn } from "./columns.ts";
-import { fieldAt, immutableFields, listAt, section, setDefault, textAt } from "./object-fields.ts";
+import { fieldAt, immutableFields, listAt, sameValue, section, setDefault, textAt } from "./object-fields.ts";
 
 const SHORT_MODES: Readonly<Record<string, string>> = {
   ReadWriteOnce: "RWO",
@@ -57,7 +57,8 @@ export const persistentVolumeResource: ResourceDefinition = {
       setDefault(spec, "volumeMode", "Filesystem");
     },
     prepareForCreate(volume) {
-      volume.status = { phase: "Available" };
+      volume.status = { phase: "Pending" };
+      protect(volume, "kubernetes.io/pv-protection");
     },
     validate: (volume) => [
       ...(listAt(volume, "spec", "accessModes").length === 0 ? [requiredValue("spec.accessModes")] : []),
@@ -65,6 +66,32 @@ export const persistentVolumeResource: ResourceDefinition = {
     ],
   },
 };
+
+const UNBOUND =
+  "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
+
+function validateClaimUpdate(
+  claim: ApiObject,
+  old: ApiObject,
+  { subresource }: StrategyContext,
+): readonly FieldError[] {
+  if (subresource !== "") return [];
+  const mutable = (object: ApiObject): object => {
+    const spec = structuredClone(section(object, "spec"));
+    const resources = { ...(spec.resources as object | undefined), requests: undefined };
+    // Binding sets it once; a class may be added where there was none.
+    const volumeName = textAt(old, "spec", "volumeName") === "" ? undefined : spec.volumeName;
+    const isClassless = fieldAt(old, "spec", "storageClassName") === undefined;
+    const storageClassName = isClassless ? undefined : spec.storageClassName;
+    return { ...spec, resources, volumeName, storageClassName, volumeAttributesClassName: undefined };
+  };
+  return sameValue(mutable(claim), mutable(old)) ? [] : [forbiddenValue("spec", UNBOUND)];
+}
+
+/** What is in use is not let go: whoever looks after it takes this away when nobody uses it any more. */
+function protect({ metadata }: ApiObject, finalizer: string): void {
+  metadata.finalizers = [...new Set([...(metadata.finalizers ?? []), finalizer])];
+}
 
 export const persistentVolumeClaimResource: ResourceDefinition = {
   group: "",
@@ -89,8 +116,15 @@ export const persistentVolumeClaimResource: ResourceDefinition = {
   ],
   strategy: {
     default: (claim) => setDefault(section(claim, "spec"), "volumeMode", "Filesystem"),
-    prepareForCreate(claim) {
+    prepareForCreate(claim, { lookup }) {
       claim.status = { phase: "Pending" };
+      protect(claim, "kubernetes.io/pvc-protection");
+      const spec = section(claim, "spec");
+      if (spec.storageClassName !== undefined) return;
+      const standard = lookup
+        .list("storageclasses.storage.k8s.io", "")
+        .find(({ metadata }) => metadata.annotations?.[DEFAULT_CLASS] === "true");
+      if (standard !== undefined) spec.storageClassName = standard.metadata.name;
     },
     validate: (claim) => [
       ...(listAt(claim, "spec", "accessModes").length === 0
@@ -100,7 +134,7 @@ export const persistentVolumeClaimResource: ResourceDefinition = {
         ? [requiredValue("spec.resources[storage]")]
         : []),
     ],
-    validateUpdate: (claim, old) => immutableFields(claim, old, "spec.accessModes", "spec.volumeMode"),
+    validateUpdate: validateClaimUpdate,
   },
 };
 

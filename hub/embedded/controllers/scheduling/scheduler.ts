@@ -3,15 +3,16 @@ import type { Component } from "../../../../protocol/async/component.ts";
 import { describeError, isCancelled, isPicoletError } from "../../../../protocol/errors.ts";
 import type { Pod } from "../../../../protocol/pod.ts";
 import { millis, seconds } from "../../../../protocol/ports.ts";
-import { type KubeObject, PODS } from "../../../core/kube-client.ts";
+import { type KubeObject, PERSISTENT_VOLUME_CLAIMS, PODS } from "../../../core/kube-client.ts";
 import { keyOf } from "../../../kubernetes/reflector.ts";
 import type { EventRecorder } from "../event-recorder.ts";
 import type { ObjectCache, ObjectChange } from "../object-cache.ts";
 import { hasEnded, type NodeObject, nodeOf, podOf, timeText } from "../objects.ts";
 import type { ControllerPorts } from "../ports.ts";
-import { matchesTerm, type NodeSelectorTerm } from "./node-affinity.ts";
+import { type Claim, SELECTED_NODE } from "../volumes/volume-objects.ts";
 import { NodeInfo, podNeeds } from "./node-info.ts";
-import { type Decision, type ScheduleInput, schedule } from "./schedule.ts";
+import { type Decision, schedule } from "./schedule.ts";
+import { type VolumeRules, volumeRules } from "./volume-rules.ts";
 
 const COMPONENT = "default-scheduler";
 /** Bindings under way at once; decisions wait for a place. Each is one small write. */
@@ -27,6 +28,7 @@ export interface SchedulerCaches {
   readonly namespaces: ObjectCache;
   readonly claims: ObjectCache;
   readonly volumes: ObjectCache;
+  readonly classes: ObjectCache;
 }
 
 interface Attempts {
@@ -62,7 +64,8 @@ export class Scheduler implements Component {
     this.#alarm = new Alarm(ports.clock);
     caches.nodes.onChange((change) => this.#nodeChanged(change));
     caches.pods.onChange((change) => this.#podChanged(change));
-    for (const cache of [caches.namespaces, caches.claims, caches.volumes]) cache.onChange(() => this.#retryWaiting());
+    const { namespaces, claims, volumes, classes } = caches;
+    for (const cache of [namespaces, claims, volumes, classes]) cache.onChange(() => this.#retryWaiting());
   }
 
   async run(signal: AbortSignal): Promise<void> {
@@ -192,23 +195,30 @@ export class Scheduler implements Component {
   }
 
   #place(key: string, object: KubeObject, pod: Pod, signal: AbortSignal): void {
+    const rules = volumeRules(pod, this.#caches);
     const decision = schedule(
       {
         pod,
         nodes: this.#nodes,
         namespaceLabels: (namespace) => this.#caches.namespaces.get(namespace)?.metadata.labels,
-        ...volumeRules(pod, this.#caches),
+        ...rules,
       },
       this.#ports.random,
     );
     if (decision.kind === "fits") this.#take(decision.node, pod);
-    const task = this.#conclude(key, object, decision, signal)
+    const task = this.#conclude(key, object, decision, rules, signal)
       .catch((error: unknown) => this.#failed(key, pod, error, signal))
       .finally(() => this.#bindings.delete(task));
     this.#bindings.add(task);
   }
 
-  async #conclude(key: string, object: KubeObject, decision: Decision, signal: AbortSignal): Promise<void> {
+  async #conclude(
+    key: string,
+    object: KubeObject,
+    decision: Decision,
+    { unbound }: VolumeRules,
+    signal: AbortSignal,
+  ): Promise<void> {
     const { name, namespace = "", uid } = object.metadata;
     if (decision.kind === "unschedulable") {
       this.#postpone(key);
@@ -222,6 +232,7 @@ export class Scheduler implements Component {
       await this.#writeCondition(object, decision.message, signal);
       return;
     }
+    for (const claim of unbound) await this.#selectNode(claim, decision.node, signal);
     const binding = {
       apiVersion: "v1",
       kind: "Binding",
@@ -231,6 +242,14 @@ export class Scheduler implements Component {
     await this.#ports.client.create(PODS, { namespace, name }, binding, { subresource: "binding" }, signal);
     const message = `Successfully assigned ${keyOf(namespace, name)} to ${decision.node}`;
     this.#events.record(object, { type: "Normal", reason: "Scheduled", message, component: COMPONENT });
+  }
+
+  /** Whoever binds the claim takes a volume that this node reaches. */
+  async #selectNode({ metadata }: Claim, node: string, signal: AbortSignal): Promise<void> {
+    const { name, namespace = "", uid, annotations } = metadata;
+    if (annotations?.[SELECTED_NODE] === node) return;
+    const patch = { metadata: { uid, annotations: { [SELECTED_NODE]: node } } };
+    await this.#ports.client.patch(PERSISTENT_VOLUME_CLAIMS, { namespace, name }, "merge", patch, {}, signal);
   }
 
   #postpone(key: string): void {
@@ -282,37 +301,3 @@ const decides = ({ metadata, spec, status }: NodeObject): string =>
 const differs = (old: Pod | undefined, pod: Pod): boolean =>
   old?.metadata.generation !== pod.metadata.generation ||
   JSON.stringify(old?.metadata.labels) !== JSON.stringify(pod.metadata.labels);
-
-interface Claim extends KubeObject {
-  readonly spec?: { readonly volumeName?: string };
-}
-
-interface PersistentVolume extends KubeObject {
-  readonly spec?: {
-    readonly nodeAffinity?: { readonly required?: { readonly nodeSelectorTerms?: readonly NodeSelectorTerm[] } };
-  };
-}
-
-/** Volumes are bound by hand here: a pod waits until its claims are, and goes where its volumes are. */
-function volumeRules(pod: Pod, { claims, volumes }: SchedulerCaches): Pick<ScheduleInput, "obstacle" | "nodeProblem"> {
-  const reachable: (readonly NodeSelectorTerm[])[] = [];
-  for (const { persistentVolumeClaim } of pod.spec.volumes ?? []) {
-    if (persistentVolumeClaim === undefined) continue;
-    const { claimName } = persistentVolumeClaim;
-    const claim = claims.find(pod.metadata.namespace, claimName) as Claim | undefined;
-    if (claim === undefined) return { obstacle: `persistentvolumeclaim "${claimName}" not found` };
-    const volumeName = claim.spec?.volumeName ?? "";
-    if (volumeName === "") return { obstacle: "pod has unbound immediate PersistentVolumeClaims" };
-    const volume = volumes.get(volumeName) as PersistentVolume | undefined;
-    if (volume === undefined) return { obstacle: `persistentvolume "${volumeName}" not found` };
-    const terms = volume.spec?.nodeAffinity?.required?.nodeSelectorTerms;
-    if (terms !== undefined) reachable.push(terms);
-  }
-  if (reachable.length === 0) return {};
-  return {
-    nodeProblem: (node) =>
-      reachable.every((terms) => terms.some((term) => matchesTerm(node, term)))
-        ? undefined
-        : "node(s) didn't match PersistentVolume's node affinity",
-  };
-}

@@ -1,0 +1,81 @@
+/** What the volumes of a pod say of where it may run. */
+import type { Pod } from "../../../../protocol/pod.ts";
+import type { ObjectCache } from "../object-cache.ts";
+import type { NodeObject } from "../objects.ts";
+import { claimsOf, volumesOf } from "../volumes/pod-claims.ts";
+import {
+  bestVolume,
+  type Claim,
+  classOf,
+  reaches,
+  SELECTED_NODE,
+  type StorageClass,
+  type Volume,
+  waitsForConsumer,
+} from "../volumes/volume-objects.ts";
+import type { ScheduleInput } from "./schedule.ts";
+
+export interface VolumeRules extends Pick<ScheduleInput, "obstacle" | "nodeProblem"> {
+  /** Claims that wait for the node of their first pod to be chosen. */
+  readonly unbound: readonly Claim[];
+}
+
+interface Caches {
+  readonly claims: ObjectCache;
+  readonly volumes: ObjectCache;
+  readonly classes: ObjectCache;
+}
+
+const obstructed = (obstacle: string): VolumeRules => ({ obstacle, unbound: [] });
+
+/** A pod waits until its claims are bound, unless they wait for it, and goes where its volumes are. */
+export function volumeRules(pod: Pod, { claims, volumes, classes }: Caches): VolumeRules {
+  const bound: Volume[] = [];
+  const unbound: Claim[] = [];
+  for (const name of claimsOf(pod)) {
+    const claim = claims.find(pod.metadata.namespace, name) as Claim | undefined;
+    if (claim === undefined) return obstructed(missing(pod, name));
+    if (claim.metadata.deletionTimestamp !== undefined) {
+      return obstructed(`persistentvolumeclaim "${name}" is being deleted`);
+    }
+    const volumeName = claim.spec?.volumeName ?? "";
+    if (volumeName === "") {
+      const waits = waitsForConsumer(classes.get(classOf(claim)) as StorageClass | undefined);
+      if (!waits) return obstructed("pod has unbound immediate PersistentVolumeClaims");
+      unbound.push(claim);
+      continue;
+    }
+    const volume = volumes.get(volumeName) as Volume | undefined;
+    if (volume === undefined) return obstructed(`persistentvolume "${volumeName}" not found`);
+    bound.push(volume);
+  }
+  if (bound.length + unbound.length === 0) return { unbound };
+  const all = unbound.length === 0 ? [] : (volumes.list() as readonly Volume[]);
+  return { unbound, nodeProblem: (node) => problemOf(node, bound, unbound, all) };
+}
+
+function missing(pod: Pod, claim: string): string {
+  const isEphemeral = !volumesOf(pod).some((volume) => volume.persistentVolumeClaim?.claimName === claim);
+  return isEphemeral
+    ? `waiting for ephemeral volume controller to create the persistentvolumeclaim "${claim}"`
+    : `persistentvolumeclaim "${claim}" not found`;
+}
+
+function problemOf(
+  node: NodeObject,
+  bound: readonly Volume[],
+  unbound: readonly Claim[],
+  volumes: readonly Volume[],
+): string | undefined {
+  if (!bound.every((volume) => reaches(volume, node))) return "node(s) didn't match PersistentVolume's node affinity";
+  const taken = new Set<Volume>();
+  for (const claim of unbound) {
+    const selected = claim.metadata.annotations?.[SELECTED_NODE] ?? node.metadata.name;
+    const volume = bestVolume(claim, volumes, (each) => !taken.has(each) && reaches(each, node));
+    if (volume === undefined || selected !== node.metadata.name) {
+      return "node(s) didn't find available persistent volumes to bind";
+    }
+    taken.add(volume);
+  }
+  return undefined;
+}
