@@ -179,10 +179,80 @@ export interface ImageReport {
   readonly pinned: boolean;
 }
 
+/** An image on its way. */
+export interface ImagePullReport {
+  readonly image: string;
+  readonly runtime: string;
+  /** `waiting`: for its turn. */
+  readonly state: "waiting" | "pulling";
+  /** RFC 3339; of the state. */
+  readonly since: string;
+  /** Null where the runtime does not tell. */
+  readonly bytes: number | null;
+  readonly totalBytes: number | null;
+  /** `NAMESPACE/NAME` of those that wait for it; none when it is prefetched, or asked for by hand. */
+  readonly pods: readonly string[];
+}
+
+/** An image that is to be here before a pod needs it. */
+export interface PrefetchReport {
+  readonly image: string;
+  readonly runtime: string;
+  /** `node/NAME`, `pod/NAMESPACE/NAME`: who has the annotation. */
+  readonly wantedBy: readonly string[];
+  readonly state: "waiting" | "pulling" | "present" | "failed";
+  /** Why it failed; else empty. */
+  readonly message: string;
+}
+
 /** GET /v1/images. A runtime that does not answer is named in `problems`; the others' images are there. */
 export interface ImageList {
   readonly items: readonly ImageReport[];
   readonly problems: readonly { readonly runtime: string; readonly message: string }[];
+  readonly pulls: readonly ImagePullReport[];
+  readonly prefetches: readonly PrefetchReport[];
+  /** Names that are pinned, whether such images are here or not. */
+  readonly pinned: readonly string[];
+}
+
+/** POST /v1/images/pull: from the registry, whether it is here or not. Answered with a stream of `ImagePullLine`. */
+export interface ImagePullRequest {
+  readonly image: string;
+  /** `cri`, `wasm`; missing: the first that knows registries. */
+  readonly runtime?: string | undefined;
+  /** Where the secrets are; missing: `default`. */
+  readonly namespace?: string | undefined;
+  /** Pull secrets that a pod of this node names, or named. */
+  readonly secrets?: readonly string[] | undefined;
+}
+
+export type ImagePullLine =
+  | { readonly type: "PROGRESS"; readonly object: ImagePullReport }
+  /** The last one. */
+  | { readonly type: "PULLED"; readonly object: ImageReport }
+  | ({ readonly type: "ERROR" } & ApiError);
+
+/** POST /v1/images/remove: with all of its names. Answered with what is gone. */
+export interface ImageRemoveRequest {
+  /** A name, or an id as `edgectl image list -o wide` shows it. */
+  readonly image: string;
+  readonly runtime?: string | undefined;
+  /** Also one that is pinned, or in use. */
+  readonly force?: boolean | undefined;
+}
+
+export interface ImageRemoveAnswer {
+  readonly items: readonly ImageReport[];
+}
+
+/** POST /v1/images/pin: garbage collection leaves images of that name alone, also those that come later. */
+export interface ImagePinRequest {
+  readonly image: string;
+  readonly pinned: boolean;
+}
+
+export interface ImagePinAnswer {
+  readonly pinned: readonly string[];
 }
 
 /** POST /v1/images/import */

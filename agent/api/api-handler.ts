@@ -1,21 +1,15 @@
 import type { IncomingMessage } from "node:http";
-import { isAbsolute } from "node:path";
-import { describeError, isCancelled, isPicoletError, PicoletError } from "../../protocol/errors.ts";
-import type {
-  ImageImportAnswer,
-  ImageList,
-  ImageReport,
-  PushRefusal,
-  VersionAnswer,
-} from "../../protocol/local-api.ts";
+import { isPicoletError, PicoletError } from "../../protocol/errors.ts";
+import type { PushRefusal, VersionAnswer } from "../../protocol/local-api.ts";
 import type { Clock } from "../../protocol/ports.ts";
-import type { ImageInfo } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { ContainerLogs } from "../core/container-logs.ts";
+import type { NodeImages } from "../core/image-pulls.ts";
 import { podObject } from "../core/pod-object.ts";
 import type { PushedPods } from "../core/pushed-pods.ts";
-import type { AgentView, ImageStore } from "./agent-view.ts";
+import type { AgentView } from "./agent-view.ts";
+import { ImageRoutes } from "./image-routes.ts";
 import { ANY_NAMESPACE, findPod, statusAnswer } from "./pod-objects.ts";
-import { type ApiRequest, MAX_PUSH_BYTES, parseRequest, type Query, readJsonBody, readText } from "./request-input.ts";
+import { type ApiRequest, MAX_PUSH_BYTES, parseRequest, type Query, readText } from "./request-input.ts";
 import {
   DEFAULT_EVENT_LIMIT,
   type EventFilter,
@@ -43,9 +37,6 @@ export type Answer =
 /** More than the store keeps; bounds what a client can ask for. */
 const MAX_EVENT_LIMIT = 10_000;
 
-/** The longest path Linux takes. */
-const MAX_PATH_LENGTH = 4096;
-
 type Handler = (
   handler: ApiHandler,
   request: ApiRequest,
@@ -65,12 +56,14 @@ const ROUTES: readonly Route[] = [
   { method: "GET", path: ["version"], handle: (api, { query }) => api.version(query) },
   { method: "GET", path: ["pods"], handle: (api, { query }, _, signal) => api.pods(undefined, query, signal) },
   { method: "GET", path: ["events"], handle: (api, { query }, _, signal) => api.events(query, signal) },
-  { method: "GET", path: ["images"], handle: (api, { query }, _, signal) => api.images(query, signal) },
-  {
-    method: "POST",
-    path: ["images", "import"],
-    handle: (api, { query }, message, signal) => api.importImage(query, message, signal),
-  },
+  { method: "GET", path: ["images"], handle: (api, { query }, _, signal) => api.images.list(query, signal) },
+  ...(["import", "pull", "remove", "pin"] as const).map(
+    (verb): Route => ({
+      method: "POST",
+      path: ["images", verb],
+      handle: (api, { query }, message, signal) => api.images[verb](query, message, signal),
+    }),
+  ),
   {
     method: "PUT",
     path: ["pushed-pods"],
@@ -99,6 +92,8 @@ export interface ApiHandlerComponents {
   readonly clock: Clock;
   /** `undefined`: nobody may send pods. */
   readonly pushed?: PushedPods;
+  /** `undefined`: nothing is told of pulls, and nobody may ask for one. */
+  readonly images?: NodeImages;
 }
 
 /** What the local API answers to one request; knows HTTP's requests, not its answers. */
@@ -107,8 +102,10 @@ export class ApiHandler {
   readonly #logs: ContainerLogs;
   readonly #clock: Clock;
   readonly #pushed: PushedPods | undefined;
+  readonly images: ImageRoutes;
 
   constructor(components: ApiHandlerComponents) {
+    this.images = new ImageRoutes(components);
     this.#view = components.view;
     this.#pushed = components.pushed;
     this.#logs = components.logs;
@@ -127,7 +124,7 @@ export class ApiHandler {
 
   status(query: Query): Answer {
     query.end();
-    return { kind: "json", body: statusAnswer(this.#view) };
+    return { kind: "json", body: statusAnswer(this.#view, this.images.pulls) };
   }
 
   version(query: Query): Answer {
@@ -185,47 +182,6 @@ export class ApiHandler {
     return { kind: "stream", contentType: "text/plain", notice: found.notice, open };
   }
 
-  async images(query: Query, signal: AbortSignal): Promise<Answer> {
-    query.end();
-    const stores = this.#view.imageStores();
-    const lists = await Promise.allSettled(stores.map((each) => each.images.list(signal)));
-    const body: ImageList = {
-      items: lists.flatMap((list, index) =>
-        list.status === "fulfilled" ? list.value.map((image) => imageReport(stores[index], image)) : [],
-      ),
-      problems: lists.flatMap((list, index) =>
-        list.status === "rejected" ? [{ runtime: stores[index]?.name ?? "", message: describeError(list.reason) }] : [],
-      ),
-    };
-    return { kind: "json", body };
-  }
-
-  async importImage(query: Query, message: IncomingMessage, signal: AbortSignal): Promise<Answer> {
-    query.end();
-    const { path, name, ...unknown } = await readJsonBody(message);
-    const [field] = Object.keys(unknown);
-    if (field !== undefined) throw new PicoletError("invalid", `there is no field ${field} here`);
-    if (typeof path !== "string" || !isAbsolute(path) || path.length > MAX_PATH_LENGTH || path.includes("\0")) {
-      throw new PicoletError("invalid", "field path is the absolute path of a file on this node");
-    }
-    if (name !== undefined && (typeof name !== "string" || name === "")) {
-      throw new PicoletError("invalid", "field name is an image's name");
-    }
-    const refusals: string[] = [];
-    for (const store of this.#view.imageStores()) {
-      try {
-        const images = await store.images.import(path, name, signal);
-        const body: ImageImportAnswer = { items: images.map((image) => imageReport(store, image)) };
-        return { kind: "json", body };
-      } catch (error) {
-        if (isCancelled(error) || !isPicoletError(error, "unimplemented")) throw error;
-        refusals.push(`${store.name}: ${describeError(error)}`);
-      }
-    }
-    const why = refusals.length === 0 ? "this node has no runtime" : refusals.join("; ");
-    throw new PicoletError("unimplemented", `cannot import ${path}: ${why}`);
-  }
-
   async pushPods(query: Query, message: IncomingMessage): Promise<Answer> {
     const dryRun = query.flag("dryRun");
     query.end();
@@ -260,11 +216,6 @@ const lines = (source: AsyncIterable<string>): Answer => {
 
 const matches = (path: readonly string[], segments: readonly string[]): boolean =>
   path.length === segments.length && path.every((part, index) => part === "*" || part === segments[index]);
-
-function imageReport(store: ImageStore | undefined, image: ImageInfo): ImageReport {
-  const { id, tags, digests, sizeBytes, pinned } = image;
-  return { runtime: store?.name ?? "", id, tags, digests, sizeBytes, pinned };
-}
 
 /** The same chunks, of which the first has been read: what goes wrong at once goes wrong here. */
 async function primed(chunks: AsyncGenerator<Uint8Array>): Promise<AsyncIterable<Uint8Array>> {

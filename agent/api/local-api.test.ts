@@ -374,6 +374,9 @@ test("images of all runtimes are listed; one that fails is named", async (t) => 
     {
       items: [{ runtime: "wasm", ...image }],
       problems: [{ runtime: "cri", message: "cannot list images: ECONNREFUSED" }],
+      pulls: [],
+      prefetches: [],
+      pinned: [],
     },
   ]);
 });

@@ -5,11 +5,13 @@ import { DEFAULT_NAMESPACE } from "../../protocol/parse-pod.ts";
 import type { PodStatus } from "../../protocol/pod.ts";
 import { conditionIs, summarizePod } from "../../protocol/pod-summary.ts";
 import type { AgentPod } from "../core/agent-pod.ts";
+import type { ActivePull } from "../core/image-pulls.ts";
 import { apiUidOf } from "../core/pod-identity.ts";
-import { NOT_LOOKED_AT, podObject } from "../core/pod-object.ts";
+import { NOT_LOOKED_AT, podObject, rfc3339 } from "../core/pod-object.ts";
 import type { AgentView } from "./agent-view.ts";
 
-export function statusAnswer(view: AgentView): StatusAnswer {
+/** @param pulls what is being pulled: the best of reasons why a pod does not run yet */
+export function statusAnswer(view: AgentView, pulls: readonly ActivePull[] = []): StatusAnswer {
   const { name, conditions } = view.node();
   return {
     node: name,
@@ -19,14 +21,14 @@ export function statusAnswer(view: AgentView): StatusAnswer {
     }),
     runtimes: view.runtimes(),
     tunnel: view.tunnel(),
-    pods: sortPods(view.pods()).map(podReport),
+    pods: sortPods(view.pods()).map((pod) => podReport(pod, pulls)),
     resources: view.resources(),
     agent: view.agent(),
     problems: view.problems(),
   } satisfies StatusReport;
 }
 
-function podReport(agentPod: AgentPod): StatusAnswer["pods"][number] {
+function podReport(agentPod: AgentPod, pulls: readonly ActivePull[]): StatusAnswer["pods"][number] {
   const pod = podObject(agentPod);
   const status = pod.status ?? NOT_LOOKED_AT;
   const ready = conditionIs(status.conditions, "Ready");
@@ -40,10 +42,21 @@ function podReport(agentPod: AgentPod): StatusAnswer["pods"][number] {
     ready,
     restarts: summary.restarts,
     runtime: agentPod.runtime,
-    message: ready || status.phase === "Succeeded" ? "" : whyNotReady(status),
+    message: ready || status.phase === "Succeeded" ? "" : (pulling(agentPod, pulls) ?? whyNotReady(status)),
     summary,
     createdAt: pod.metadata.creationTimestamp ?? status.startTime ?? null,
   } satisfies PodReport & Record<string, unknown>;
+}
+
+function pulling({ desired }: AgentPod, pulls: readonly ActivePull[]): string | undefined {
+  const pull = pulls.find(({ pods }) => pods.some(({ uid }) => uid === desired.uid));
+  if (pull === undefined) return undefined;
+  const { image, state, sinceMs, progress } = pull;
+  const since = rfc3339(sinceMs);
+  if (state === "waiting") return `Pulling: image ${image} waits for its turn since ${since}`;
+  if (progress === undefined) return `Pulling: image ${image} since ${since}`;
+  const mebibytes = (bytes: number): string => (bytes / 1_048_576).toFixed(1);
+  return `Pulling: image ${image} since ${since}, ${mebibytes(progress.bytes)} of ${mebibytes(progress.totalBytes)} MiB`;
 }
 
 /** The most telling of what a status says, "Reason: message". */

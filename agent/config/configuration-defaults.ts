@@ -109,6 +109,8 @@ const DEFAULTS = {
   imageServiceEndpoint: "",
   failCgroupV1: false,
   nodeLabels: {},
+  imageCredentialProviderConfig: "",
+  imageCredentialProviderBinDir: "",
 } as const satisfies Immutable<ConfigurationInput>;
 
 /** Fields in which an empty value means something: no limit, switched off, no DNS. */

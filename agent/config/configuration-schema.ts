@@ -233,6 +233,9 @@ export function makeConfigurationSchema() {
       }),
     ),
     budget: z.optional(z.object({ memoryBytes: bytes })),
+    /** The kubelet's flags --image-credential-provider-config and --image-credential-provider-bin-dir. */
+    imageCredentialProviderConfig: text,
+    imageCredentialProviderBinDir: text,
     /** The kubelet's flag --node-labels. */
     nodeLabels: textMap,
     hub: z.optional(

@@ -3,6 +3,7 @@ import type { FieldProblems } from "../../protocol/field-problems.ts";
 import { dnsSubdomainProblems, ipProblems } from "../../protocol/name-rules.ts";
 import type { Configuration } from "./configuration.ts";
 import { validateHub, validateNode } from "./hub-validation.ts";
+import { validateImageCredentials } from "./image-credentials-validation.ts";
 
 const MAX_PORT = 65_535;
 const SECOND = 1000;
@@ -130,6 +131,7 @@ export function validateConfiguration(configuration: Configuration, problems: Fi
     if (!supported.includes(value)) problems.unsupported(path, value, supported);
   }
   validateImages(configuration, problems);
+  validateImageCredentials(configuration, problems);
   validateCgroups(configuration, problems);
   validateShutdown(configuration, problems);
   validatePlaces(configuration, problems);

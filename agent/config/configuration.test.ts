@@ -217,6 +217,19 @@ for (const [text, problem] of [
     "serializeImagePulls: true\nmaxParallelImagePulls: 2",
     /cannot be larger than 1 unless serializeImagePulls is false/,
   ],
+  [
+    "preloadedImagesVerificationAllowlist: [registry.example/app]",
+    /may be set only if imagePullCredentialsVerificationPolicy is NeverVerifyAllowlistedImages/,
+  ],
+  ...["registry.example/app:1", "registry.example/*/app", "/*", "busybox", " registry.example/app"].map(
+    (pattern) =>
+      [
+        `imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages\npreloadedImagesVerificationAllowlist: ["${pattern}"]`,
+        /^config.yaml:2: preloadedImagesVerificationAllowlist\[0\]: Invalid value/,
+      ] as const,
+  ),
+  ["imageCredentialProviderConfig: /etc/providers.yaml", /imageCredentialProviderBinDir: Required value/],
+  ["imageCredentialProviderConfig: providers\nimageCredentialProviderBinDir: /bin", /must be an absolute path/],
   ["memoryThrottlingFactor: 1.5", /greater than 0 and less than or equal to 1.0/],
   ["cgroupsPerQOS: false", /not supported unless cgroupsPerQOS is true/],
   ["enforceNodeAllocatable: [none, pods]", /enforceNodeAllocatable\[0\]: Invalid value: "none"/],

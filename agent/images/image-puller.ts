@@ -8,6 +8,7 @@ import type {
   ResolvedImage,
   RuntimeAdapter,
 } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import { containerFieldPath } from "../core/container-field-path.ts";
 import type { ActivePull } from "../core/image-pulls.ts";
 import { apiUidOf } from "../core/pod-identity.ts";
 import type { ImageManager } from "../core/pod-ports.ts";
@@ -147,7 +148,9 @@ export class ImagePuller implements ImageManager {
   }
 
   #alreadyPresent(wish: PullWish, present: ImageInfo): ImageInfo {
-    this.#event(wish, "Normal", "Pulled", `Container image ${quoted(wish.image)} already present on machine`);
+    const message = `Container image ${quoted(wish.image)} already present on machine`;
+    // Of what is prefetched that is nothing new, with each start of the agent.
+    if (wish.lane === "pods") this.#event(wish, "Normal", "Pulled", message);
     return present;
   }
 
@@ -223,16 +226,10 @@ export function podReference(pod: DesiredPod): ObjectReference {
   return { kind: "Pod", namespace, name, uid: apiUidOf(pod), fieldPath: "" };
 }
 
-function containerReference(pod: DesiredPod, container: Container): ObjectReference {
-  const { initContainers = [], ephemeralContainers = [] } = pod.pod.spec;
-  const isNamed = ({ name }: { readonly name: string }): boolean => name === container.name;
-  const list = initContainers.some(isNamed)
-    ? "initContainers"
-    : ephemeralContainers.some(isNamed)
-      ? "ephemeralContainers"
-      : "containers";
-  return { ...podReference(pod), fieldPath: `spec.${list}{${container.name}}` };
-}
+const containerReference = (pod: DesiredPod, { name }: Container): ObjectReference => ({
+  ...podReference(pod),
+  fieldPath: containerFieldPath(pod.pod, name),
+});
 
 /** As the kubelet does: the tag that is meant is added, the rest is left to the runtime. */
 function withTag(image: string, reference: ImageReference): string {

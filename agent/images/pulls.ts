@@ -44,7 +44,7 @@ export interface PullsInit {
   /** One at a time for each runtime. The kubelet's default is true. */
   readonly serializeImagePulls: boolean;
   /** For each runtime, when they are not serialised; `undefined`: no limit but that of the queue. */
-  readonly maxParallelImagePulls: number | undefined;
+  readonly maxParallelImagePulls?: number | undefined;
   /** Pulls a second; 0 and missing: no limit. */
   readonly registryPullQPS?: number;
   readonly registryBurst?: number;

@@ -6,6 +6,9 @@ export interface AgentArguments {
   readonly configPath: string | undefined;
   readonly rootDir: string;
   readonly socketPath: string;
+  /** Instead of what the configuration says. */
+  readonly imageCredentialProviderConfig?: string;
+  readonly imageCredentialProviderBinDir?: string;
 }
 
 export const DEFAULT_CONFIG_PATH = "/etc/picolet/config.yaml";
@@ -21,6 +24,10 @@ Usage: picolet [flags]
   --root-dir DIR    state that survives a reboot (default ${DEFAULT_ROOT_DIR})
   --socket PATH     local socket for edgectl; also PICOLET_SOCKET
                     (default ${DEFAULT_SOCKET_PATH})
+  --image-credential-provider-config FILE
+                    credential provider plugins (CredentialProviderConfig), a file or a folder of them
+  --image-credential-provider-bin-dir DIR
+                    where those programs are
   --check-config    says everything that is wrong with the configuration and leaves
   --version         prints the version and leaves
   --help            prints this and leaves
@@ -29,15 +36,24 @@ Exit codes: 0 stopped by a signal, 64 wrong usage, 78 wrong configuration, 1 any
 Stopping the agent stops no pod; the next one takes them up again.
 `;
 
-const VALUE_FLAGS = new Map<string, "configPath" | "rootDir" | "socketPath">([
+type ValueField =
+  | "configPath"
+  | "rootDir"
+  | "socketPath"
+  | "imageCredentialProviderConfig"
+  | "imageCredentialProviderBinDir";
+
+const VALUE_FLAGS = new Map<string, ValueField>([
   ["--config", "configPath"],
   ["--root-dir", "rootDir"],
   ["--socket", "socketPath"],
+  ["--image-credential-provider-config", "imageCredentialProviderConfig"],
+  ["--image-credential-provider-bin-dir", "imageCredentialProviderBinDir"],
 ]);
 
 /** @throws `invalid` that names the argument; the caller exits with 64. */
 export function parseArguments(args: readonly string[], environment: NodeJS.ProcessEnv): AgentArguments {
-  const values: { configPath?: string; rootDir?: string; socketPath?: string } = {};
+  const values: { [field in ValueField]?: string } = {};
   let command: AgentArguments["command"] = "run";
   for (let index = 0; index < args.length; index += 1) {
     const [flag = "", inline] = splitFlag(args[index] ?? "");
@@ -53,6 +69,7 @@ export function parseArguments(args: readonly string[], environment: NodeJS.Proc
     else throw new PicoletError("invalid", `unknown argument ${args[index]}; picolet --help lists the flags`);
   }
   return {
+    ...values,
     command,
     configPath: values.configPath,
     rootDir: values.rootDir ?? DEFAULT_ROOT_DIR,

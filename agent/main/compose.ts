@@ -21,7 +21,7 @@ import type { Configuration } from "../config/configuration.ts";
 import type { ClusterObjects } from "../core/cluster-objects.ts";
 import type { PodObserver } from "../core/pod-observer.ts";
 import type { EventRecorder } from "../core/store.ts";
-import { ImagePuller } from "../images/image-puller.ts";
+import type { ImagePuller } from "../images/image-puller.ts";
 import { type LoggedContainer, LogRotation } from "../logs/log-rotation.ts";
 import { PodLogs } from "../logs/pod-logs.ts";
 import { type Machine, type NodeCapacity, nodeCapacity, readMachine } from "../node/machine.ts";
@@ -50,6 +50,7 @@ import { type AgentArguments, DEFAULT_ROOT_DIR } from "./arguments.ts";
 import { type HealthSources, healthChecks } from "./health-checks.ts";
 import type { HubLink } from "./hub-link.ts";
 import { IdleCollection } from "./idle-collection.ts";
+import { makeImages } from "./images.ts";
 import { NodeAddresses } from "./node-addresses.ts";
 import { OrphanSweep, type OrphanSweepComponents } from "./orphan-sweep.ts";
 import { RuntimeReports } from "./runtime-reports.ts";
@@ -308,19 +309,19 @@ interface WorkersSurroundings {
   readonly pleg: Pleg;
   readonly statuses: StatusManager;
   readonly runtimes: RuntimeReports;
+  readonly images: ImagePuller;
+  readonly probes: ReturnType<typeof makeProbes>;
 }
 
 function makeWorkers(
   { clock, random, log }: AgentPorts,
   configuration: Configuration,
   node: Node,
-  { store, router, environment, pleg: observer, statuses, runtimes }: WorkersSurroundings,
+  { store, router, environment, pleg: observer, statuses, runtimes, images, probes }: WorkersSurroundings,
 ): PodWorkers {
   const { desired, events } = store;
-  const { serializeImagePulls, maxParallelImagePulls } = configuration;
-  const images = new ImagePuller({ events, clock, random }, { serializeImagePulls, maxParallelImagePulls });
   return new PodWorkers(
-    { store: desired, router, environment, images, observer, statuses, events, clock, random, log },
+    { store: desired, router, environment, images, observer, statuses, ...probes, events, clock, random, log },
     {
       crashBackoff: crashBackoffOf(configuration),
       hostIps: () => node.addresses.current,
@@ -354,7 +355,21 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
   const { cgroups, environment } = makeSurroundings(ports, init, node, store, link);
   const probes = makeProbes(ports, node, events);
   const probeMetrics = (): Iterable<string> => probes.prober.metrics();
-  const workers = makeWorkers(ports, configuration, node, { store, router, environment, pleg, statuses, runtimes });
+  const { puller, prefetcher, images } = await makeImages(
+    {
+      ...ports,
+      events,
+      router,
+      desired: desired.desired,
+      objects: link ?? WITHOUT_CLUSTER,
+      objectsChanged: link?.changes ?? new WatchSource(undefined),
+      pods: () => view.pods(),
+    },
+    init,
+  );
+  const workers = makeWorkers(ports, configuration, node, {
+    ...{ store, router, environment, pleg, statuses, runtimes, probes, images: puller },
+  });
   const sources = makeSources(ports, configuration, store);
   const problems = (): SourceProblem[] => [
     ...sources.flatMap((source) => source.problems.current),
@@ -397,13 +412,14 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     store,
     ...adapters.map(whileItRuns),
     new StoreEvents({ state, events }, { nodeName }),
-    new LocalApi({ clock, log, view, logs, pushed }, { socketPath: args.socketPath }),
+    new LocalApi({ clock, log, view, logs, pushed, images }, { socketPath: args.socketPath }),
     ...makeHealthPorts(ports, configuration, health, view, probeMetrics),
     conditions,
     runtimes,
     pleg,
     probes.prober,
     workers,
+    prefetcher,
     environment.projected,
     ...sources,
     makeLogRotation(ports, configuration, { adapters, observer: pleg, statuses }),

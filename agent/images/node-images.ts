@@ -1,0 +1,141 @@
+import { describeError, isCancelled, isPicoletError, PicoletError } from "../../protocol/errors.ts";
+import { parseImageReference } from "../../protocol/image-reference.ts";
+import type { Log } from "../../protocol/ports.ts";
+import type { ImageInfo, RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { AgentPod } from "../core/agent-pod.ts";
+import type { ActivePull, HandPull, NodeImages, Prefetch } from "../core/image-pulls.ts";
+import type { ImageAccess } from "./image-access.ts";
+import type { ImagePuller } from "./image-puller.ts";
+import type { PinnedImages } from "./pinned-images.ts";
+
+export interface ImagesOfNodeComponents {
+  readonly puller: ImagePuller;
+  readonly adapters: readonly RuntimeAdapter[];
+  readonly pins: PinnedImages;
+  readonly access: ImageAccess;
+  readonly prefetcher: { readonly prefetches: readonly Prefetch[] };
+  readonly pods: () => readonly AgentPod[];
+  readonly log: Log;
+}
+
+interface Held {
+  readonly adapter: RuntimeAdapter;
+  readonly image: ImageInfo;
+}
+
+/** What people do to images by hand. */
+export class ImagesOfNode implements NodeImages {
+  readonly #components: ImagesOfNodeComponents;
+  readonly #nodeName: string;
+
+  constructor(components: ImagesOfNodeComponents, init: { readonly nodeName: string }) {
+    this.#components = components;
+    this.#nodeName = init.nodeName;
+  }
+
+  get pulls(): readonly ActivePull[] {
+    return this.#components.puller.active;
+  }
+
+  get prefetches(): readonly Prefetch[] {
+    return this.#components.prefetcher.prefetches;
+  }
+
+  get pinned(): readonly string[] {
+    return this.#components.pins.names;
+  }
+
+  refresh(signal: AbortSignal): Promise<void> {
+    return this.#components.puller.refresh(signal);
+  }
+
+  async pull({ image, runtime, namespace, secrets }: HandPull, signal: AbortSignal) {
+    const [adapter] = this.#adapters(runtime);
+    if (adapter === undefined) throw new PicoletError("not_found", "this node has no runtime");
+    const regarding = {
+      kind: "Node",
+      namespace: "",
+      name: this.#nodeName,
+      uid: this.#nodeName,
+      fieldPath: "",
+    } as const;
+    const owner = { namespace, secrets, pod: undefined };
+    const request = { image, policy: "Always", adapter, owner, regarding, lane: "hand" } as const;
+    return { runtime: adapter.name, image: await this.#components.puller.provide(request, signal) };
+  }
+
+  async remove(
+    image: string,
+    { runtime, force }: { readonly runtime: string | undefined; readonly force: boolean },
+    signal: AbortSignal,
+  ) {
+    const held: Held[] = [];
+    for (const adapter of this.#adapters(runtime)) {
+      const found = await adapter.images.status(referenceOf(image), signal);
+      if (found !== undefined) held.push({ adapter, image: found });
+    }
+    if (held.length === 0) throw new PicoletError("not_found", `there is no image ${image}`);
+    if (!force) for (const each of held) this.#refuseInUse(image, each);
+    for (const { adapter, image: found } of held) {
+      await adapter.images.remove(found.id, signal);
+      this.#components.access.forget(found.id, []);
+    }
+    return held.map(({ adapter, image: found }) => ({ runtime: adapter.name, image: found }));
+  }
+
+  async setPinned(image: string, isPinned: boolean, signal: AbortSignal): Promise<void> {
+    const { pins, adapters, log } = this.#components;
+    const name = pins.set(image, isPinned);
+    for (const { images } of adapters) {
+      try {
+        await images.setPinned?.(name, isPinned, signal);
+      } catch (error) {
+        if (isCancelled(error)) throw error;
+        // Our own list counts; the runtime's is for other programs.
+        if (!isPicoletError(error, "not_found") && !isPicoletError(error, "unimplemented"))
+          log.warn("cannot tell the runtime that an image is pinned", { image: name, error: describeError(error) });
+      }
+    }
+  }
+
+  isPinned(image: ImageInfo): boolean {
+    return image.pinned || this.#components.pins.has(image);
+  }
+
+  imported(images: readonly ImageInfo[]): void {
+    for (const { id, tags } of images) this.#components.access.forget(id, tags);
+  }
+
+  #adapters(runtime: string | undefined): readonly RuntimeAdapter[] {
+    const { adapters, puller } = this.#components;
+    if (runtime === undefined) {
+      const withRegistry = adapters.filter((adapter) => puller.knowsRegistries(adapter));
+      return [...withRegistry, ...adapters.filter((adapter) => !withRegistry.includes(adapter))];
+    }
+    const named = adapters.filter(({ name }) => name === runtime);
+    if (named.length > 0) return named;
+    const known = adapters.map(({ name }) => name).join(", ");
+    throw new PicoletError("not_found", `this node has no runtime ${runtime}, only ${known}`);
+  }
+
+  #refuseInUse(name: string, { adapter, image }: Held): void {
+    if (this.isPinned(image)) throw new PicoletError("conflict", `image ${name} is pinned; unpin it, or use --force`);
+    const ids = new Set([image.id, ...image.digests]);
+    for (const { desired, runtime, containers } of this.#components.pods()) {
+      if (runtime !== adapter.name) continue;
+      const user = containers.find(({ imageId, state }) => state.kind !== "exited" && ids.has(imageId));
+      if (user === undefined) continue;
+      const { namespace, name: pod } = desired.pod.metadata;
+      throw new PicoletError(
+        "conflict",
+        `image ${name} is used by container ${user.name} of pod ${namespace}/${pod}; --force removes it all the same`,
+      );
+    }
+  }
+}
+
+/** A name gets the tag that is meant; an id stays what it is. */
+function referenceOf(image: string): string {
+  const parsed = parseImageReference(image);
+  return parsed.ok ? parsed.reference.canonical : image;
+}

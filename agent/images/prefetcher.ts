@@ -1,0 +1,214 @@
+/**
+ * Images that are to be here before a pod needs them, so that a rollout does not wait for a slow link: the annotation
+ * `picolet.io/prefetch` on this node's Node object (`kubectl annotate nodes -l zone=north picolet.io/prefetch=app:2,db:3`) or
+ * on a pod that runs here, whose pull secrets are used then.
+ */
+import { type JoinedSignal, joinSignals } from "../../protocol/async/abort.ts";
+import { Alarm } from "../../protocol/async/alarm.ts";
+import type { Component } from "../../protocol/async/component.ts";
+import type { Watch } from "../../protocol/async/watch.ts";
+import { describeError, isCancelled, isPicoletError } from "../../protocol/errors.ts";
+import { parseImageReference } from "../../protocol/image-reference.ts";
+import { type Clock, type Log, type MonotonicMs, millis, type Random, seconds } from "../../protocol/ports.ts";
+import type { DesiredPod, RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { ActivePull, Prefetch } from "../core/image-pulls.ts";
+import type { RuntimeRouter } from "../core/pod-ports.ts";
+import type { DesiredSnapshot, ObjectReference } from "../core/store.ts";
+import { type ImagePuller, ownerOf, podReference } from "./image-puller.ts";
+import type { PullOwner } from "./pull-credentials.ts";
+
+export const PREFETCH_ANNOTATION = "picolet.io/prefetch";
+/** Of one node. A rollout has a few; what is beyond is not fetched, and an event says so. */
+const MAX_PREFETCHES = 64;
+/** After a failure, doubled by each: always a little later than the image's own back-off, 10 to 330 s, is over. */
+const FIRST_RETRY = seconds(12);
+const LAST_RETRY = seconds(360);
+const JITTER = 0.2;
+/** What changes together is looked at once. */
+const SETTLE = seconds(1);
+
+export interface PrefetcherComponents {
+  readonly puller: ImagePuller;
+  readonly router: RuntimeRouter;
+  readonly desired: Watch<DesiredSnapshot>;
+  /** Changes when the Node object may have. */
+  readonly nodeChanged: Watch<unknown>;
+  /** This node's Node object; undefined: there is none. */
+  readonly nodeObject: () => Readonly<Record<string, unknown>> | undefined;
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly log: Log;
+}
+
+interface Wanted {
+  readonly image: string;
+  readonly adapter: RuntimeAdapter;
+  readonly owner: PullOwner;
+  readonly regarding: ObjectReference;
+  readonly wantedBy: string[];
+}
+
+interface Task {
+  readonly life: JoinedSignal;
+  readonly ended: Promise<void>;
+}
+
+type State = Pick<Prefetch, "state" | "message"> & {
+  readonly failures: number;
+  readonly retryAt: MonotonicMs | undefined;
+};
+
+const WAITING: State = { state: "waiting", message: "", failures: 0, retryAt: undefined };
+
+export class Prefetcher implements Component {
+  readonly name = "prefetch";
+  readonly #components: PrefetcherComponents;
+  readonly #nodeName: string;
+  readonly #alarm: Alarm;
+  #wanted: ReadonlyMap<string, Wanted> = new Map();
+  readonly #states = new Map<string, State>();
+  /** At most MAX_PREFETCHES; the puller has one of them pulled at a time. */
+  readonly #tasks = new Map<string, Task>();
+
+  constructor(components: PrefetcherComponents, init: { readonly nodeName: string }) {
+    this.#components = components;
+    this.#nodeName = init.nodeName;
+    this.#alarm = new Alarm(components.clock);
+  }
+
+  get prefetches(): readonly Prefetch[] {
+    const pulling = new Set(
+      this.#components.puller.active.filter(isPulling).map(({ image, runtime }) => `${runtime} ${image}`),
+    );
+    return [...this.#wanted].map(([key, { image, adapter, wantedBy }]) => {
+      const { state, message } = this.#states.get(key) ?? WAITING;
+      const isUnderWay = state === "waiting" && pulling.has(`${adapter.name} ${image}`);
+      return { image, runtime: adapter.name, wantedBy, state: isUnderWay ? "pulling" : state, message };
+    });
+  }
+
+  async run(signal: AbortSignal): Promise<void> {
+    using life = joinSignals(signal);
+    const { desired, nodeChanged } = this.#components;
+    const following = [desired, nodeChanged].map((watch) => this.#follow(watch, life.signal));
+    try {
+      for (;;) {
+        await this.#alarm.ring(life.signal);
+        this.#round(life.signal);
+      }
+    } catch (error) {
+      if (!isCancelled(error)) throw error;
+    } finally {
+      life.abort();
+      await Promise.all([...following, ...[...this.#tasks.values()].map(({ ended }) => ended)]);
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    // Everything ends with `run`.
+  }
+
+  async #follow(watch: Watch<unknown>, signal: AbortSignal): Promise<void> {
+    for await (const _ of watch.changes(signal)) this.#alarm.set(SETTLE);
+  }
+
+  #round(signal: AbortSignal): void {
+    this.#wanted = this.#look();
+    for (const [key, { life }] of this.#tasks) if (!this.#wanted.has(key)) life.abort();
+    for (const key of this.#states.keys()) if (!this.#wanted.has(key)) this.#states.delete(key);
+    const now = this.#components.clock.monotonic();
+    for (const [key, wanted] of this.#wanted) {
+      const { state, retryAt } = this.#states.get(key) ?? WAITING;
+      if (this.#tasks.has(key) || state === "present" || (state === "failed" && retryAt === undefined)) continue;
+      if (retryAt !== undefined && retryAt > now) this.#alarm.set(millis(retryAt - now));
+      else this.#start(key, wanted, signal);
+    }
+  }
+
+  #start(key: string, wanted: Wanted, signal: AbortSignal): void {
+    const life = joinSignals(signal);
+    const failures = this.#states.get(key)?.failures ?? 0;
+    this.#states.set(key, { ...WAITING, failures });
+    const ended = this.#fetch(key, wanted, failures, life.signal).finally(() => {
+      this.#tasks.delete(key);
+      life[Symbol.dispose]();
+    });
+    this.#tasks.set(key, { life, ended });
+  }
+
+  /** Never rejects. */
+  async #fetch(key: string, wanted: Wanted, failures: number, signal: AbortSignal): Promise<void> {
+    const { puller, clock, random } = this.#components;
+    try {
+      await puller.provide({ ...wanted, policy: "IfNotPresent", lane: "prefetch" }, signal);
+      this.#states.set(key, { ...WAITING, state: "present" });
+    } catch (error) {
+      if (signal.aborted) {
+        this.#alarm.set(SETTLE);
+        return;
+      }
+      const isHopeless = isPicoletError(error, "invalid") || isPicoletError(error, "unimplemented");
+      const delay = Math.min(FIRST_RETRY * 2 ** failures, LAST_RETRY) * (1 + JITTER * random.next());
+      const retryAt = isHopeless ? undefined : ((clock.monotonic() + delay) as MonotonicMs);
+      this.#states.set(key, { state: "failed", message: describeError(error), failures: failures + 1, retryAt });
+      if (!isHopeless) this.#alarm.set(millis(delay));
+    }
+  }
+
+  /** Each image once for a runtime. Pods come first: they have secrets. */
+  #look(): Map<string, Wanted> {
+    const { desired, nodeObject, router, log } = this.#components;
+    const found = new Map<string, Wanted>();
+    let left = 0;
+    const add = (text: unknown, wantedBy: string, wanted: Omit<Wanted, "image" | "wantedBy">): void => {
+      for (const image of imagesIn(text)) {
+        const parsed = parseImageReference(image);
+        const key = `${wanted.adapter.name} ${parsed.ok ? parsed.reference.canonical : image}`;
+        const known = found.get(key);
+        if (known !== undefined) known.wantedBy.push(wantedBy);
+        else if (found.size < MAX_PREFETCHES) found.set(key, { ...wanted, image, wantedBy: [wantedBy] });
+        else left += 1;
+      }
+    };
+    for (const pod of desired.current.pods.values()) {
+      const { annotations, namespace, name } = pod.pod.metadata;
+      const text = annotations?.[PREFETCH_ANNOTATION];
+      if (text === undefined) continue;
+      const adapter = adapterOf(router, pod);
+      if (adapter !== undefined)
+        add(text, `pod/${namespace}/${name}`, { adapter, owner: ownerOf(pod), regarding: podReference(pod) });
+    }
+    const [adapter] = router.adapters;
+    const regarding = {
+      kind: "Node",
+      namespace: "",
+      name: this.#nodeName,
+      uid: this.#nodeName,
+      fieldPath: "",
+    } as const;
+    const owner = { namespace: "", secrets: [], pod: undefined };
+    if (adapter !== undefined) add(annotationOf(nodeObject()), `node/${this.#nodeName}`, { adapter, owner, regarding });
+    if (left > 0) log.warn("more images are to be prefetched than a node takes", { most: MAX_PREFETCHES, left });
+    return found;
+  }
+}
+
+const isPulling = ({ state }: ActivePull): boolean => state === "pulling";
+
+/** Separated by commas or white space. */
+const imagesIn = (text: unknown): readonly string[] =>
+  typeof text === "string" ? text.split(/[\s,]+/).filter((each) => each !== "") : [];
+
+function annotationOf(node: Readonly<Record<string, unknown>> | undefined): unknown {
+  const metadata = node?.metadata as { readonly annotations?: Readonly<Record<string, unknown>> } | undefined;
+  return metadata?.annotations?.[PREFETCH_ANNOTATION];
+}
+
+function adapterOf(router: RuntimeRouter, pod: DesiredPod): RuntimeAdapter | undefined {
+  try {
+    return router.adapterFor(pod.pod);
+  } catch {
+    // Its pod has an event and a status that say so.
+    return undefined;
+  }
+}
