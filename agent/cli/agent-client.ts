@@ -52,16 +52,20 @@ export class AgentClient {
     throw new PicoletError(value.error.code, value.error.message);
   }
 
-  /** A body that may take its time; only its head is awaited. `notice` is for the user's eyes. */
-  async stream(path: string): Promise<{ readonly notice: string; readonly chunks: AsyncGenerator<Buffer> }> {
-    const { head, body } = await this.#exchange(path, "GET", undefined, this.#init.timeout, true);
+  /** A body that may take its time; only its head is awaited. `notice` is for the user's eyes; `sent` as of `lines`. */
+  async stream(
+    path: string,
+    sent?: unknown,
+  ): Promise<{ readonly notice: string; readonly chunks: AsyncGenerator<Buffer> }> {
+    const [method, text] = sent === undefined ? ["GET", undefined] : ["POST", JSON.stringify(sent)];
+    const { head, body } = await this.#exchange(path, method, text, this.#init.timeout, true);
     if (head.status !== 200) throw await this.#refusal(head, body);
     return { notice: head.headers.get("picolet-notice") ?? "", chunks: body };
   }
 
-  /** The objects of a stream that has one a line. */
-  async *lines<T>(path: string): AsyncGenerator<T> {
-    const { chunks } = await this.stream(path);
+  /** The objects of a stream that has one a line. @param sent the body of a POST; missing: it is a GET */
+  async *lines<T>(path: string, sent?: unknown): AsyncGenerator<T> {
+    const { chunks } = await this.stream(path, sent);
     let rest = "";
     const decoder = new TextDecoder();
     for await (const chunk of chunks) {

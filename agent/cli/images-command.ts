@@ -1,11 +1,17 @@
 import { resolve } from "node:path";
-import type { ImageImportAnswer, ImageImportRequest, ImageList, ImageReport } from "../../protocol/local-api.ts";
+import type {
+  ImageImportAnswer,
+  ImageImportRequest,
+  ImageList,
+  ImagePullReport,
+  ImageReport,
+} from "../../protocol/local-api.ts";
 import { seconds } from "../../protocol/ports.ts";
 import type { Arguments } from "./command-line.ts";
-import { type Context, table } from "./context.ts";
+import { type Context, table, widthOf } from "./context.ts";
 import { EXIT_DEGRADED, EXIT_HEALTHY } from "./failures.ts";
 import { machineFormat, printObject } from "./objects.ts";
-import { humanBytes, plain } from "./text-layout.ts";
+import { age, humanBytes, partOf, plain, wrap } from "./text-layout.ts";
 
 /** A gigabyte from a slow card, unpacked onto it. */
 const IMPORT_TIMEOUT = seconds(30 * 60);
@@ -15,8 +21,11 @@ export async function runImageList(context: Context, input: Arguments): Promise<
   const answer = await context.client.get<ImageList>("/v1/images");
   const format = machineFormat(input);
   if (format !== undefined) await context.terminal.write(printObject(answer, format));
-  else if (answer.items.length > 0) await context.terminal.write(imageTable(context, input, answer.items));
-  else if (answer.problems.length === 0) context.terminal.writeError("No images found\n");
+  else {
+    await context.terminal.write(underWay(context, answer));
+    if (answer.items.length > 0) await context.terminal.write(imageTable(context, input, answer.items));
+    else if (answer.problems.length === 0) context.terminal.writeError("No images found\n");
+  }
   for (const { runtime, message } of answer.problems)
     context.terminal.writeError(`edgectl: ${plain(`${runtime}: ${message}`)}\n`);
   return answer.problems.length === 0 ? EXIT_HEALTHY : EXIT_DEGRADED;
@@ -25,13 +34,38 @@ export async function runImageList(context: Context, input: Arguments): Promise<
 /** As much of a digest as people compare. */
 const SHOWN_ID_LENGTH = 12;
 
-const shortId = (id: string): string => id.replace(/^[a-z0-9]+:/, "").slice(0, SHOWN_ID_LENGTH);
+export const shortId = (id: string): string => id.replace(/^[a-z0-9]+:/, "").slice(0, SHOWN_ID_LENGTH);
 
 const namesOf = ({ tags, digests }: ImageReport): readonly string[] => {
   if (tags.length > 0) return tags;
   const [digest] = digests;
   return [digest === undefined ? "<none>" : digest.replace(/@.*$/, "@<none>")];
 };
+
+/** The one that people would say. */
+export const nameOf = (image: ImageReport): string => namesOf(image)[0] ?? image.id;
+
+/** What is on its way, and what is to come: a line each, with an empty one after them. */
+function underWay(context: Context, { pulls = [], prefetches = [] }: ImageList): string {
+  const width = widthOf(context);
+  const shown = pulls.map((pull) => pullText(pull, context.now()));
+  const coming = prefetches
+    .filter(({ state }) => state !== "present" && state !== "pulling")
+    .map(({ image, wantedBy, state, message }) => {
+      const why = state === "failed" ? `failed: ${message}` : "waiting";
+      return `prefetch of ${image} for ${wantedBy.join(", ")}: ${why}`;
+    });
+  const lines = [...shown, ...coming].map((line) => wrap(line, width, 4));
+  return lines.length === 0 ? "" : `${lines.join("\n")}\n\n`;
+}
+
+/** `pulling app:1 for 42s: 12 of 40 MiB (default/web)`. */
+export function pullText({ image, state, since, bytes, totalBytes, pods }: ImagePullReport, nowMs: number): string {
+  const far = bytes === null || totalBytes === null ? "" : `: ${partOf(bytes, totalBytes)}`;
+  const whose = pods.length === 0 ? "" : ` (${pods.join(", ")})`;
+  const what = state === "waiting" ? "waiting to pull" : "pulling";
+  return plain(`${what} ${image} for ${age(since, nowMs)}${far}${whose}`);
+}
 
 function imageTable(context: Context, input: Arguments, images: readonly ImageReport[]): string {
   const wide = input.text("output") === "wide";

@@ -189,7 +189,7 @@ for (const [line, message] of [
   ["logs a b --all-containers", "a container does not go with --all-containers"],
   ["events x", 'events takes no "x"'],
   ["events --limit many", '--limit takes a whole number, not "many"'],
-  ["image", "image needs one of: list, import"],
+  ["image", "image needs one of: list, pull, import, rm, pin, unpin"],
   ["image ls", 'unknown command "image ls"'],
   ["image list x", 'image list takes no "x"'],
   ["image import", "image import needs FILE"],
@@ -220,7 +220,7 @@ test("every command has a help that fits, names its flags, and shows examples", 
     for (const line of out.split("\n")) assert.match(line, /^[\x20-\x7e]{0,80}$/, line);
   }
   assert.deepEqual(await bench.run([]), await bench.run(["help"]));
-  assert.equal((await bench.run(["help", "image"])).out.match(/Examples:/g)?.length, 2);
+  assert.equal((await bench.run(["help", "image"])).out.match(/Examples:/g)?.length, 6);
 });
 
 test("logs: parts, several containers, times", async (t) => {
@@ -358,7 +358,7 @@ test("completion knows commands, flags, their values, and asks the agent for nam
     words((await bench.run(["__complete", ...line])).out.replaceAll("\n", " "));
   assert.deepEqual(await complete("st"), ["status"]);
   assert.ok((await complete("")).includes("logs"));
-  assert.deepEqual(await complete("image", ""), ["list", "import"]);
+  assert.deepEqual(await complete("image", ""), ["list", "pull", "import", "rm", "pin", "unpin"]);
   assert.deepEqual(await complete("logs", "--tai"), ["--tail"]);
   assert.deepEqual(await complete("logs", "--so"), ["--socket"]);
   assert.deepEqual(await complete("get", "pods", "-o", ""), ["json", "yaml", "wide", "name"]);
@@ -375,7 +375,7 @@ test("completion knows commands, flags, their values, and asks the agent for nam
   ]);
   assert.deepEqual(await complete("events", "--pod", "we"), ["web-edge-1"]);
   assert.deepEqual(await complete("image", "import", "x"), [":files"]);
-  assert.deepEqual(await complete("help", "ima"), ["image"]);
+  assert.deepEqual(await complete("help", "ima"), ["images", "image"]);
   assert.deepEqual(await complete("completion", ""), ["bash"]);
   assert.deepEqual(await complete("nonsense", ""), []);
   assert.deepEqual(await complete(), await complete(""));
