@@ -32,6 +32,11 @@ const MESSAGE_POLICIES = ["File", "FallbackToLogsOnError"];
 const SCHEMES = ["HTTP", "HTTPS"];
 const RESIZABLE = ["cpu", "memory"];
 const RESIZE_POLICIES = ["NotRequired", "RestartContainer"];
+const RESTART_POLICIES = ["Always", "Never", "OnFailure"];
+/** Kubernetes' limits. */
+const MAX_RESTART_RULES = 20;
+const MAX_EXIT_CODES = 255;
+const NOT_FOR_SIDECARS = "restartPolicyRules are not allowed for init containers with restart policy Always";
 const NOT_FOR_INIT = "may not be set for init containers without restartPolicy=Always";
 const NOT_FOR_EPHEMERAL = "cannot be set for an Ephemeral Container";
 const IS_NEGATIVE = "must be greater than or equal to 0";
@@ -75,21 +80,42 @@ export function validateContainers(pod: Pod, problems: FieldProblems): void {
 function validateRegular(container: Container, path: string, names: Set<string>, around: Surroundings): void {
   validateCommon(container, path, names, around);
   validateLifecycleAndProbes(container, path, around);
-  if (container.restartPolicy !== undefined) {
-    around.problems.forbidden(`${path}.restartPolicy`, "may not be set for non-init containers");
+  validateRestartRules(container, path, around.problems);
+}
+
+/** Of regular containers, and of init containers that are no sidecars (KEP 5307). */
+function validateRestartRules(container: Container, path: string, problems: FieldProblems): void {
+  const { restartPolicy, restartPolicyRules: rules = [] } = container;
+  if (restartPolicy !== undefined) problems.oneOf(`${path}.restartPolicy`, restartPolicy, RESTART_POLICIES);
+  else if (rules.length > 0) problems.required(`${path}.restartPolicy`);
+  if (rules.length > MAX_RESTART_RULES) {
+    problems.tooMany(`${path}.restartPolicyRules`, rules.length, MAX_RESTART_RULES);
+    return;
   }
+  rules.forEach(({ action, exitCodes }, index) => {
+    const each = `${path}.restartPolicyRules[${index}]`;
+    problems.oneOf(`${each}.action`, action, ["Restart"]);
+    if (exitCodes === undefined) {
+      problems.required(`${each}.exitCodes`);
+      return;
+    }
+    problems.oneOf(`${each}.exitCodes.operator`, exitCodes.operator, ["In", "NotIn"]);
+    const count = exitCodes.values?.length ?? 0;
+    if (count > MAX_EXIT_CODES) problems.tooMany(`${each}.exitCodes.values`, count, MAX_EXIT_CODES);
+  });
 }
 
 function validateInit(container: Container, path: string, names: Set<string>, around: Surroundings): void {
   const { problems } = around;
   validateCommon(container, path, names, around);
-  if (container.restartPolicy !== undefined && !isSidecar(container)) {
-    problems.unsupported(`${path}.restartPolicy`, container.restartPolicy, ["Always"]);
-  }
   if (isSidecar(container)) {
+    if ((container.restartPolicyRules ?? []).length > 0) {
+      problems.forbidden(`${path}.restartPolicyRules`, NOT_FOR_SIDECARS);
+    }
     validateLifecycleAndProbes(container, path, around);
     return;
   }
+  validateRestartRules(container, path, problems);
   for (const field of ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] as const) {
     if (container[field] !== undefined) problems.forbidden(`${path}.${field}`, NOT_FOR_INIT);
   }
@@ -107,7 +133,7 @@ function validateEphemeral(
   const target = container.targetContainerName ?? "";
   if (target !== "" && !targets.has(target)) problems.notFound(`${path}.targetContainerName`, target);
   const forbidden = ["ports", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle", "restartPolicy"] as const;
-  for (const field of [...forbidden, "resizePolicy"] as const) {
+  for (const field of [...forbidden, "restartPolicyRules", "resizePolicy"] as const) {
     if (container[field] !== undefined) problems.forbidden(`${path}.${field}`, NOT_FOR_EPHEMERAL);
   }
   if (Object.keys(container.resources).length > 0) problems.forbidden(`${path}.resources`, NOT_FOR_EPHEMERAL);

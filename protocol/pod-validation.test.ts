@@ -148,11 +148,16 @@ check([
   },
   {
     name: "policies of a container",
-    container: { imagePullPolicy: "Sometimes", terminationMessagePolicy: "Pipe", restartPolicy: "Always" },
+    container: {
+      imagePullPolicy: "Sometimes",
+      terminationMessagePolicy: "Pipe",
+      restartPolicyRules: [{ action: "Restart" }],
+    },
     problems: [
       'spec.containers[0].imagePullPolicy: Unsupported value: "Sometimes": supported values: "Always", "IfNotPresent", "Never"',
       'spec.containers[0].terminationMessagePolicy: Unsupported value: "Pipe": supported values: "File", "FallbackToLogsOnError"',
-      "spec.containers[0].restartPolicy: Forbidden: may not be set for non-init containers",
+      "spec.containers[0].restartPolicy: Required value",
+      "spec.containers[0].restartPolicyRules[0].exitCodes: Required value",
     ],
   },
   {
@@ -355,12 +360,13 @@ check([
         { name: "a", image: "i", livenessProbe: { exec: { command: ["x"] } }, lifecycle: {} },
         { name: "b", image: "i", restartPolicy: "Always", livenessProbe: { exec: { command: ["x"] } } },
         { name: "c", image: "i", restartPolicy: "OnFailure" },
+        { name: "d", image: "i", restartPolicy: "Always", restartPolicyRules: [{ action: "Restart" }] },
       ],
     },
     problems: [
       "spec.initContainers[0].lifecycle: Forbidden: may not be set for init containers without restartPolicy=Always",
       "spec.initContainers[0].livenessProbe: Forbidden: may not be set for init containers without restartPolicy=Always",
-      'spec.initContainers[2].restartPolicy: Unsupported value: "OnFailure": supported values: "Always"',
+      "spec.initContainers[3].restartPolicyRules: Forbidden: restartPolicyRules are not allowed for init containers with restart policy Always",
     ],
   },
   {

@@ -31,12 +31,12 @@ function containerStatus(view: PodView, container: AnyContainer): ContainerStatu
   const state = stateOf(view, observed, container, role, newest);
   const lastRun = state.waiting === undefined ? previous : newest;
   const probed = view.probes.get(newest.id);
-  const started = state.running !== undefined && (probed?.started ?? true);
+  const started = state.running !== undefined && (probed?.started ?? container.startupProbe === undefined);
   return {
     name: container.name,
     state,
     lastState: lastRun === undefined ? {} : (terminated(view, lastRun) ?? {}),
-    ready: isReady(role, state, started && (probed?.ready ?? true)),
+    ready: isReady(role, state, started && (probed?.ready ?? container.readinessProbe === undefined)),
     restartCount: newest.attempt,
     image: newest.image,
     imageID: newest.imageId,

@@ -46,7 +46,8 @@ export function containerSteps(
     if (isPast && !isSidecar) continue;
     if (verdict.kind === "done" && verdict.exitCode !== 0) return steps.ended("Failed");
     steps.add(container, verdict, !isSidecar);
-    const passed = verdict.kind === "done" || (isSidecar && verdict.kind === "running" && isStarted(view, verdict.run));
+    const passed =
+      verdict.kind === "done" || (isSidecar && verdict.kind === "running" && isStarted(view, container, verdict.run));
     if (!passed && !isPast) return steps.result();
   }
   for (const { container, verdict } of regular) steps.add(container, verdict, false);
@@ -65,7 +66,9 @@ function hasRunHere(observed: ObservedPod, name: string): boolean {
   return sandbox?.state === "ready" && run?.sandboxId === sandbox.id;
 }
 
-const isStarted = (view: PodView, run: ObservedContainer): boolean => view.probes.get(run.id)?.started ?? true;
+/** One with a start-up probe is not before the probe says so. */
+const isStarted = (view: PodView, container: Container, run: ObservedContainer): boolean =>
+  view.probes.get(run.id)?.started ?? container.startupProbe === undefined;
 
 class StepCollector {
   readonly #view: PodView;

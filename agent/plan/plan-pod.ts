@@ -62,6 +62,9 @@ function enter(view: PodView): WorkerState {
 function outcomeBefore(view: PodView, observed: ObservedPod): Outcome | undefined {
   const told = outcomeTold(view.previous);
   if (told === undefined) return undefined;
+  // The node's own pods that had to make room, or to let it go down, are back when it is: nobody else makes them anew.
+  const isOver = view.previous?.phase === told.phase;
+  if (isOver && told.disruption !== undefined && view.desired.source !== "api") return undefined;
   return observed.containers.length > 0 || told.reason !== "" || view.desired.source === "api" ? told : undefined;
 }
 

@@ -20,7 +20,12 @@ function seenBy(pod: Pod): string | undefined {
     env.flatMap(({ valueFrom }) => valueFrom?.fieldRef?.fieldPath ?? []),
   );
   if (fields.includes(UID_FIELD)) return undefined;
-  const { nodeName: _, ...spec } = renamed(pod, (_name, index) => `kube-api-access-${index}`).spec;
+  // What somebody debugs the running pod with is nothing that an arriving one could have.
+  const {
+    nodeName: _,
+    ephemeralContainers: __,
+    ...spec
+  } = renamed(pod, (_name, index) => `kube-api-access-${index}`).spec;
   return canonicalJson([spec, fields.map((field) => metadataValue(pod, field))]);
 }
 

@@ -27,6 +27,7 @@ const EVENTS: Readonly<Record<string, WorkerEvent>> = {
   started: { kind: "started", name: "app", attempt: 0, monotonic: NOW },
   replacing: { kind: "replacing", name: "app", attempt: 0, why: "changed", monotonic: NOW },
   finished: { kind: "finished", outcome },
+  revived: { kind: "revived" },
   removed: { kind: "removed", monotonic: NOW, wallMs: NOW_MS },
   forgotten: { kind: "forgotten" },
 };
@@ -49,6 +50,12 @@ describe("a worker's state", () => {
       test(`${from}, ${name}: ${to}`, () => assert.equal(transition(state, event).kind, to));
     }
   }
+
+  test("runs again when it was ended for the node's sake, and its sake alone", () => {
+    const disruption = { reason: "TerminationByKubelet", message: "" };
+    const ended = { kind: "finished", outcome: { ...outcome, disruption } } as const;
+    assert.equal(transition(ended, { kind: "revived" }).kind, "waiting");
+  });
 
   test("stays the same object when a look shows nothing new", () => {
     const event = EVENTS.observed;

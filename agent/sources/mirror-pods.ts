@@ -49,7 +49,9 @@ function shownOf({ pods }: DesiredSnapshot): readonly DesiredPod[] {
 }
 
 function mirrorItem(desired: DesiredPod): MirrorItem {
-  const { apiVersion, kind, metadata, spec } = desired.pod;
+  const { apiVersion, kind, metadata } = desired.pod;
+  // An API server takes no pod that is made with them.
+  const { ephemeralContainers: _, ...spec } = desired.pod.spec;
   const { namespace, name, labels, annotations } = metadata;
   const texts = { ...(labels === undefined ? {} : { labels }), ...(annotations === undefined ? {} : { annotations }) };
   const pod = { apiVersion, kind, metadata: { namespace, name, ...texts }, spec };

@@ -75,8 +75,17 @@ function withToleration(tolerations: readonly Toleration[]): readonly Toleration
 
 function hashOf(written: unknown, pod: Pod, { source, nodeName }: StaticPodInit): string {
   const { namespace, name } = pod.metadata;
-  const whole = JSON.stringify([source, nodeName, namespace, name, canonical(written, "status")]);
+  const whole = JSON.stringify([source, nodeName, namespace, name, canonical(lasting(written), "status")]);
   return hash("sha256", whole, "hex").slice(0, HASH_LENGTH);
+}
+
+/** What is added to a pod that runs makes no other pod. */
+function lasting(written: unknown): unknown {
+  if (typeof written !== "object" || written === null || !("spec" in written)) return written;
+  const { spec } = written;
+  if (typeof spec !== "object" || spec === null || !("ephemeralContainers" in spec)) return written;
+  const { ephemeralContainers: _, ...rest } = spec;
+  return { ...written, spec: rest };
 }
 
 /** Mappings as sorted lists of pairs. null and no value are one, as Kubernetes has it; `left` is left out at the top. */

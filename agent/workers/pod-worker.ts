@@ -11,7 +11,7 @@ import type {
   ObservedPod,
   RuntimeAdapter,
 } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import type { PodEnd, Rejection } from "../core/pod-admission.ts";
+import type { PodEnd } from "../core/pod-admission.ts";
 import { apiUidOf } from "../core/pod-identity.ts";
 import type { ProbeResult } from "../core/probe-ports.ts";
 import { containersOf } from "../plan/container-roles.ts";
@@ -52,8 +52,6 @@ export class PodWorker {
   #state: WorkerState = INITIAL_STATE;
   /** How somebody on this node ends it. */
   #end: PodEnd | undefined;
-  /** What the node has said in this round to a pod that is new. */
-  #rejection: Rejection | undefined;
   /** For which `desired` folders, volumes and cgroup have been made. */
   #preparedFor: DesiredPod | undefined;
   #round: JoinedSignal | undefined;
@@ -159,6 +157,17 @@ export class PodWorker {
     return this.#ends.wait(signal);
   }
 
+  /** Runs again, if somebody on this node has ended it. */
+  revive(): void {
+    const revived = transition(this.#state, { kind: "revived" });
+    if (revived === this.#state) return;
+    this.#state = revived;
+    this.#end = undefined;
+    this.#ends.settle(false);
+    this.#round?.abort();
+    this.poke();
+  }
+
   /** Until nothing is left of the pod, or `signal` aborts. */
   async run(signal: AbortSignal): Promise<void> {
     try {
@@ -192,7 +201,7 @@ export class PodWorker {
     const observed = await this.#observe(adapter, signal);
     const view = this.#view(adapter, observed);
     const plan = this.#ports.planPod(view);
-    this.#enter(view, plan.next);
+    this.#enter(view, plan.next, adapter);
     if (observed !== undefined) this.#failures.keep(new Set([...plan.held, ...plan.actions.map(stepOf)]));
     const work = this.#act(this.#withoutVain(plan), { view, adapter, signal, life });
     // Published while the first call is under way: it must not wait for this.
@@ -203,15 +212,18 @@ export class PodWorker {
   }
 
   /** What a pod's end begins with. */
-  #enter({ desired, worker }: PodView, next: WorkerState): void {
+  #enter(view: PodView, next: WorkerState, adapter: RuntimeAdapter | undefined): void {
+    const before = view.worker.kind;
     this.#state = next;
-    if (next.kind !== "finished" || worker.kind === "finished") return;
+    if (next.kind !== "finished" || before === "finished") return;
     this.#images.abandon();
-    const { rejected, reason, message } = next.outcome;
+    // What is being ended is asked no more whether it is alive.
+    if (view.observed !== undefined) this.#follow(adapter, view.observed, view.previous);
+    const { reason, message } = next.outcome;
     const { events } = this.#ports;
-    if (next.outcome === DEADLINE_EXCEEDED) events.record(desired, "Normal", reason, message);
-    if (rejected === true && worker.kind === "waiting" && this.#rejection !== undefined) {
-      events.record(desired, "Warning", this.#rejection.reason, this.#rejection.message);
+    if (next.outcome === DEADLINE_EXCEEDED) events.record(view.desired, "Normal", reason, message);
+    if (view.rejection !== undefined) {
+      events.record(view.desired, "Warning", view.rejection.reason, view.rejection.message);
     }
   }
 
@@ -336,16 +348,15 @@ export class PodWorker {
     const previous = statuses.previous(this.uid);
     const runtime = adapter === undefined ? "" : runtimeName(adapter);
     const isNew = claims && blockedBy === undefined && previous?.startTime === undefined && isNothing(observed);
-    this.#rejection = isNew && this.#end === undefined ? this.#ports.admit(this.#desired) : undefined;
     if (observed !== undefined) {
       this.#stops.seen(observed);
-      this.#follow(adapter, observed, (containerId) => readinessTold(previous, `${runtime}://${containerId}`));
+      this.#follow(adapter, observed, previous);
     }
     return {
       desired: this.#desired,
       wanted: this.#wanted,
       blockedBy,
-      rejection: this.#rejection,
+      rejection: isNew && this.#end === undefined ? this.#ports.admit(this.#desired) : undefined,
       end: this.#end,
       worker: this.#state,
       observed,
@@ -364,13 +375,11 @@ export class PodWorker {
     };
   }
 
-  #follow(
-    adapter: RuntimeAdapter | undefined,
-    observed: ObservedPod,
-    wasReady: (containerId: string) => ProbeResult | undefined,
-  ): void {
+  #follow(adapter: RuntimeAdapter | undefined, observed: ObservedPod, previous: PodStatus | undefined): void {
     if (adapter === undefined) return;
     const ending = !this.#wanted || this.#end !== undefined || this.#state.kind === "finished";
+    const runtime = this.#ports.runtimeName(adapter);
+    const wasReady = (id: string): ProbeResult | undefined => readinessTold(previous, `${runtime}://${id}`);
     this.#ports.prober.follow(this.#desired, observed, adapter, { ending, wasReady });
   }
 

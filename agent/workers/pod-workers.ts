@@ -1,6 +1,6 @@
 import { joinSignals } from "../../protocol/async/abort.ts";
 import type { Component } from "../../protocol/async/component.ts";
-import { describeError, isCancelled, PicoletError } from "../../protocol/errors.ts";
+import { describeError, isCancelled } from "../../protocol/errors.ts";
 import { type Clock, type Log, millis, type PodUid, type Random, seconds } from "../../protocol/ports.ts";
 import type { DesiredPod, RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { PodAdmission, PodEnd, PodEnder } from "../core/pod-admission.ts";
@@ -40,10 +40,8 @@ export interface PodWorkersComponents {
   readonly images: ImageManager;
   readonly observer: PodObserver;
   readonly statuses: PodStatusBook;
-  /** Missing: containers are ready as soon as they run. */
-  readonly prober?: Prober;
-  /** Missing: a pod with hooks is told that it cannot be run. */
-  readonly hooks?: HookRunner;
+  readonly prober: Prober;
+  readonly hooks: HookRunner;
   /** Missing: every pod is taken. */
   readonly admission?: PodAdmission;
   readonly events: EventRecorder;
@@ -66,16 +64,6 @@ export interface PodWorkersInit {
   readonly planPod?: PlanPod;
 }
 
-const NO_PROBES: Prober = {
-  follow: () => undefined,
-  results: () => new Map(),
-  forget: () => undefined,
-  observe: () => ({ [Symbol.dispose]: () => undefined }),
-};
-const NO_HOOKS: HookRunner = {
-  run: () => Promise.reject(new PicoletError("unimplemented", "cannot run a lifecycle hook")),
-};
-
 /** One worker for each pod that is wanted, or was and still has traces on this node. */
 export class PodWorkers implements Component, PodObserverSink, PodEnder {
   readonly name = "pod workers";
@@ -90,11 +78,8 @@ export class PodWorkers implements Component, PodObserverSink, PodEnder {
   constructor(components: PodWorkersComponents, init: PodWorkersInit = {}) {
     this.#components = components;
     const { store, clock } = components;
-    const { prober = NO_PROBES, hooks = NO_HOOKS } = components;
     this.#ports = {
       ...components,
-      prober,
-      hooks,
       events: new PodEvents(components.events),
       names: new NameClaims(),
       sandboxSlots: new Slots({ clock }, SANDBOX_SLOTS),
@@ -102,7 +87,7 @@ export class PodWorkers implements Component, PodObserverSink, PodEnder {
       isSettled: (adapter) => this.#settled.has(adapter),
       admit: (desired) => components.admission?.admit(desired, this.#others(desired.uid)),
       forget: (desired) => {
-        prober.forget(desired.uid);
+        components.prober.forget(desired.uid);
         components.statuses.finish(desired);
         store.forget(desired.uid);
       },
@@ -144,6 +129,11 @@ export class PodWorkers implements Component, PodObserverSink, PodEnder {
 
   async end(uid: PodUid, how: PodEnd, signal: AbortSignal): Promise<void> {
     await this.#workers.get(uid)?.end(how, signal);
+  }
+
+  /** Pods of this node's own sources that it has ended run again: what they had to make room for is over. */
+  revive(): void {
+    for (const worker of this.#workers.values()) if (worker.desired.source !== "api") worker.revive();
   }
 
   podChanged(adapter: RuntimeAdapter, uid: PodUid, why: "hint" | "relist"): void {
