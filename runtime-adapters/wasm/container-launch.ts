@@ -4,7 +4,7 @@ import { PicoletError } from "../../protocol/errors.ts";
 import { parseImageReference } from "../../protocol/image-reference.ts";
 import type { Container, Pod } from "../../protocol/pod.ts";
 import { parseQuantity, quantityValue } from "../../protocol/quantity.ts";
-import type { ContainerLaunch } from "../contract/runtime-adapter.ts";
+import type { ContainerLaunch, DesiredPod } from "../contract/runtime-adapter.ts";
 import type { ComponentShape } from "./binary/component-shape.ts";
 import { exportsRun, ungrantedImports } from "./binary/grants.ts";
 import type { Identity } from "./launch.ts";
@@ -78,16 +78,25 @@ function programName(image: string): string {
  * Whose rights the runner has: those of `securityContext`, as for a container; with nothing said the agent's own.
  * @param ownUid of the agent.
  */
-export function identityOf(pod: Pod, spec: ContainerSpec, ownUid: number): Identity | undefined {
+export function identityOf(
+  { pod, uid: ownPod }: DesiredPod,
+  spec: ContainerSpec,
+  ownUid: number,
+): Identity | undefined {
   const ofPod = pod.spec.securityContext;
   const uid = spec.securityContext?.runAsUser ?? ofPod?.runAsUser;
   const gid = spec.securityContext?.runAsGroup ?? ofPod?.runAsGroup;
   const groups = [...(ofPod?.supplementalGroups ?? []), ...(ofPod?.fsGroup === undefined ? [] : [ofPod.fsGroup])];
   const nonRoot = spec.securityContext?.runAsNonRoot ?? ofPod?.runAsNonRoot ?? false;
   if (nonRoot && (uid ?? ownUid) === 0) {
-    throw new PicoletError("invalid", "the container has runAsNonRoot and would run as root: set runAsUser", {
-      reason: CONFIG_ERROR,
-    });
+    // The kubelet's words; the component's image has no user, so that the agent's own counts.
+    const problem =
+      uid === 0
+        ? "container's runAsUser breaks non-root policy"
+        : "container has runAsNonRoot and image will run as root";
+    const { name, namespace, uid: apiUid = ownPod } = pod.metadata;
+    const whose = `(pod: "${name}_${namespace}(${apiUid})", container: ${spec.name})`;
+    throw new PicoletError("invalid", `${problem} ${whose}`, { reason: CONFIG_ERROR });
   }
   if (uid === undefined && gid === undefined && groups.length === 0) return undefined;
   const identity = { uid: uid ?? ownUid, gid: gid ?? 0, groups };

@@ -5,6 +5,7 @@ import { totalmem } from "node:os";
 import { dirname } from "node:path";
 import { type CgroupSettings, containerCgroupValues, oomScoreAdj } from "../../protocol/cgroup-values.ts";
 import { isPicoletError, PicoletError } from "../../protocol/errors.ts";
+import type { Pod } from "../../protocol/pod.ts";
 import type { Clock, Log, Millis } from "../../protocol/ports.ts";
 import type { CgroupPort } from "../contract/cgroups.ts";
 import type { ContainerLaunch, DesiredPod } from "../contract/runtime-adapter.ts";
@@ -21,6 +22,7 @@ import { ContainerRun, type ContainerRunComponents } from "./container-run.ts";
 import type { ImageStore } from "./image/image-store.ts";
 import type { RunnerLaunch, TranspiledComponent } from "./launch.ts";
 import { RUNNER_FLAGS } from "./node-flags.ts";
+import { refuseEphemeral } from "./refusals.ts";
 import type { ContainerFile, SandboxFile } from "./state/state-files.ts";
 import type { Transpiler } from "./transpile/transpiler.ts";
 
@@ -44,6 +46,8 @@ export type SandboxRecord = Omit<SandboxFile, "desired"> & { stopped: boolean };
 /** Everything about a container that is known before it is made. */
 interface Prepared {
   readonly spec: ContainerSpec;
+  /** What the pod as a whole may take. */
+  readonly ofPod: Pod["spec"]["resources"];
   readonly runner: Omit<RunnerLaunch, "logPath" | "endPath">;
   readonly oomScoreAdj: number;
 }
@@ -92,10 +96,12 @@ export class ContainerStarter {
     return new ContainerRun(this.#components, file);
   }
 
-  async #prepare({ pod }: DesiredPod, launch: ContainerLaunch, signal: AbortSignal): Promise<Prepared> {
+  async #prepare(desired: DesiredPod, launch: ContainerLaunch, signal: AbortSignal): Promise<Prepared> {
+    const { pod } = desired;
+    refuseEphemeral(pod, launch.name);
     const spec = containerSpec(pod, launch.name);
     const memoryLimitBytes = memoryLimitOf(pod, spec);
-    const identity = identityOf(pod, spec, process.getuid?.() ?? ROOT_UID);
+    const identity = identityOf(desired, spec, process.getuid?.() ?? ROOT_UID);
     const { path, blob } = await this.#components.images.component(launch.image.id, signal);
     checkShape(blob, launch.image.requested);
     const component = await this.#transpiled(blob.sha256, path, signal);
@@ -119,7 +125,7 @@ export class ContainerStarter {
       emptyDirectory: this.#components.state.emptyDirectory,
       identity,
     };
-    return { spec, runner, oomScoreAdj: oomScoreAdj(pod, spec, totalmem()) };
+    return { spec, ofPod: pod.spec.resources, runner, oomScoreAdj: oomScoreAdj(pod, spec, totalmem()) };
   }
 
   async #transpiled(sha256: string, path: string, signal: AbortSignal): Promise<TranspiledComponent> {
@@ -159,7 +165,7 @@ export class ContainerStarter {
     const { state, clock } = this.#components;
     const { uid, id } = run.file;
     const { nodePath, runnerPath, startTimeout: timeout } = this.#init;
-    const procsFiles = await this.#makeCgroup(run.file, prepared.spec);
+    const procsFiles = await this.#makeCgroup(run.file, prepared);
     createLog(run.file);
     const reaper = {
       directory: state.container(uid, id),
@@ -177,9 +183,9 @@ export class ContainerStarter {
     await run.takeExit();
   }
 
-  async #makeCgroup({ cgroupPath }: ContainerFile, spec: ContainerSpec): Promise<readonly string[]> {
+  async #makeCgroup({ cgroupPath }: ContainerFile, { spec, ofPod }: Prepared): Promise<readonly string[]> {
     if (cgroupPath === undefined) return [];
-    const values = containerCgroupValues(spec, this.#init.cgroupSettings);
+    const values = containerCgroupValues(spec, this.#init.cgroupSettings, ofPod);
     return (await this.#components.cgroups?.create(cgroupPath, values))?.procsFiles ?? [];
   }
 

@@ -21,6 +21,7 @@ import type {
   PodListing,
   RuntimeAdapter,
   RuntimeCondition,
+  RuntimeHandler,
   RuntimeStatus,
   RuntimeStream,
   SandboxLaunch,
@@ -32,6 +33,7 @@ import { ContainerStarter, createLog, type SandboxRecord } from "./container-sta
 import { fileError } from "./files.ts";
 import { HintFan } from "./hint-fan.ts";
 import { ImageStore } from "./image/image-store.ts";
+import { refuseWhatComponentsCannotBe } from "./refusals.ts";
 import { StateFolder } from "./state/state-folder.ts";
 import { Transpiler } from "./transpile/transpiler.ts";
 
@@ -75,6 +77,9 @@ const DEFAULT_START_TIMEOUT = seconds(60);
 /** How often a list makes sure that no pid was given away anew. */
 const THOROUGH_INTERVAL = seconds(60);
 /** UIDs name folders. Kubernetes' are UUIDs or hashes. */
+/** Whoever may not write to a mount may not write to anything below it. */
+const HANDLER: RuntimeHandler = { name: "wasm", recursiveReadOnlyMounts: true, userNamespaces: false };
+
 const UID = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/;
 
 const noSecondProgram = (): PicoletError =>
@@ -179,6 +184,9 @@ export class WasmAdapter implements RuntimeAdapter {
       runtime: "picolet-wasm",
       version: VERSION,
       conditions: [condition("RuntimeReady", problem), condition("NetworkReady", undefined)],
+      handlers: [HANDLER],
+      // An image of a component names no groups, so that there is nothing to leave out.
+      supplementalGroupsPolicy: true,
     };
   }
 
@@ -278,6 +286,7 @@ export class WasmAdapter implements RuntimeAdapter {
 
   #createSandbox(desired: DesiredPod, launch: SandboxLaunch): void {
     if (!UID.test(desired.uid)) throw new PicoletError("invalid", `cannot use the uid ${JSON.stringify(desired.uid)}`);
+    refuseWhatComponentsCannotBe(desired.pod);
     const pod = this.#pods.get(desired.uid) ?? newRecord(desired.uid);
     if (pod.sandboxes.has(launch.attempt)) return;
     const createdAtMs = this.#components.clock.wall().getTime();

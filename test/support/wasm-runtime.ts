@@ -163,7 +163,7 @@ export class WasmPod implements AsyncDisposable {
       apiVersion: "v1",
       kind: "Pod",
       metadata: { name, namespace: "default", uid },
-      spec: { restartPolicy: "Always", containers: [container], ...options.spec },
+      spec: { restartPolicy: "Always", securityContext: {}, containers: [container], ...options.spec },
     } as unknown as Pod;
     const desired: DesiredPod = { uid: podUid(uid), source: "file", origin: `/manifests/${name}.yaml`, pod };
     const folders = await runtime.preparePod(desired);

@@ -304,7 +304,7 @@ const REFUSALS: readonly (readonly [TestComponent, Partial<WasmPodOptions>, stri
     "workload.c",
     { spec: { securityContext: { runAsNonRoot: true, runAsUser: 0 } } },
     "CreateContainerConfigError",
-    /runAsNonRoot/,
+    /^container's runAsUser breaks non-root policy \(pod: "/,
   ],
 ];
 

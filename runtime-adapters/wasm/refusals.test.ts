@@ -1,0 +1,73 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { parsedPod } from "../../test/support/pod-manifests.ts";
+import { refuseEphemeral, refuseWhatComponentsCannotBe } from "./refusals.ts";
+
+type Fields = Readonly<Record<string, unknown>>;
+
+const podOf = (container: Fields, spec: Fields, metadata: Fields = {}) =>
+  parsedPod({ containers: [{ name: "app", image: "example.com/app:1", ...container }], ...spec }, metadata);
+
+const REFUSED: readonly (readonly [container: Fields, spec: Fields, path: string])[] = [
+  [{}, { hostPID: true }, "spec.hostPID"],
+  [{}, { hostIPC: true }, "spec.hostIPC"],
+  [{}, { shareProcessNamespace: true }, "spec.shareProcessNamespace"],
+  [{}, { hostUsers: false }, "spec.hostUsers"],
+  [{}, { securityContext: { sysctls: [{ name: "net.a", value: "1" }] } }, "spec.securityContext.sysctls"],
+  [{}, { securityContext: { seLinuxOptions: { level: "s0" } } }, "spec.securityContext.seLinuxOptions"],
+  [{ securityContext: { privileged: true } }, {}, "spec.containers[0].securityContext.privileged"],
+  [{ securityContext: { capabilities: { add: ["X"] } } }, {}, "spec.containers[0].securityContext.capabilities.add"],
+  [
+    { securityContext: { appArmorProfile: { type: "Localhost", localhostProfile: "mine" } } },
+    {},
+    "spec.containers[0].securityContext.appArmorProfile",
+  ],
+  [
+    { securityContext: { seccompProfile: { type: "Localhost", localhostProfile: "mine" } } },
+    {},
+    "spec.containers[0].securityContext.seccompProfile",
+  ],
+  [{ ports: [{ containerPort: 80, hostPort: 80 }] }, {}, "spec.containers[0].ports"],
+  [{ lifecycle: { stopSignal: "SIGUSR1" } }, { os: { name: "linux" } }, "spec.containers[0].lifecycle.stopSignal"],
+];
+for (const [container, spec, path] of REFUSED) {
+  test(`a component cannot have ${path}`, () => {
+    assert.throws(
+      () => refuseWhatComponentsCannotBe(podOf(container, spec)),
+      (error: Error & { reason?: string }) => {
+        assert.equal(error.reason, "FailedCreatePodSandBox");
+        assert.ok(error.message.startsWith(`cannot run WebAssembly components so: ${path}: `), error.message);
+        return true;
+      },
+    );
+  });
+}
+
+test("all that is wrong is said at once", () => {
+  const pod = podOf({ securityContext: { privileged: true } }, { hostPID: true, hostIPC: true });
+  assert.throws(() => refuseWhatComponentsCannotBe(pod), /spec\.hostPID: .*; spec\.hostIPC: .*; spec\.containers\[0\]/);
+});
+
+test("what takes nothing away from a component, or what it is anyway, is no reason to refuse it", () => {
+  const securityContext = {
+    allowPrivilegeEscalation: false,
+    readOnlyRootFilesystem: true,
+    capabilities: { drop: ["ALL"] },
+    seccompProfile: { type: "RuntimeDefault" },
+    appArmorProfile: { type: "RuntimeDefault" },
+  };
+  const container = { securityContext, ports: [{ containerPort: 80 }], lifecycle: { stopSignal: "SIGTERM" } };
+  const spec = { hostname: "x", subdomain: "y", dnsPolicy: "Default", os: { name: "linux" } };
+  refuseWhatComponentsCannotBe(podOf(container, { ...spec, securityContext: { supplementalGroupsPolicy: "Strict" } }));
+  refuseWhatComponentsCannotBe(podOf({ ports: [{ containerPort: 80 }] }, { hostNetwork: true }));
+});
+
+test("an ephemeral container cannot look into a component", () => {
+  const debug = { name: "debug", image: "example.com/debug:1" };
+  const pod = (more: Fields) => podOf({}, { ephemeralContainers: [{ ...debug, ...more }] });
+  assert.throws(() => refuseEphemeral(pod({ targetContainerName: "app" }), "debug"), {
+    reason: "CreateContainerConfigError",
+  });
+  refuseEphemeral(pod({}), "debug");
+  refuseEphemeral(pod({ targetContainerName: "app" }), "app");
+});
