@@ -294,6 +294,18 @@ export interface PushProblem {
   readonly message: string;
 }
 
+/** POST /v1/node/shutdown: answered when the pods have ended, or the node is back. */
+export interface NodeShutdownRequest {
+  /** The node comes back. */
+  readonly cancel?: boolean | undefined;
+}
+
+export interface NodeShutdownAnswer {
+  readonly node: string;
+  /** Its pods have been ended, and it takes none. */
+  readonly shutDown: boolean;
+}
+
 /** GET /v1/version */
 export interface VersionAnswer {
   readonly version: string;

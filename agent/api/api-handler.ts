@@ -1,15 +1,16 @@
 import type { IncomingMessage } from "node:http";
 import { isPicoletError, PicoletError } from "../../protocol/errors.ts";
-import type { PushRefusal, VersionAnswer } from "../../protocol/local-api.ts";
+import type { NodeShutdownAnswer, PushRefusal, VersionAnswer } from "../../protocol/local-api.ts";
 import type { Clock } from "../../protocol/ports.ts";
 import type { ContainerLogs } from "../core/container-logs.ts";
 import type { NodeImages } from "../core/image-pulls.ts";
+import type { NodeShutdownControl } from "../core/node-shutdown-control.ts";
 import { podObject } from "../core/pod-object.ts";
 import type { PushedPods } from "../core/pushed-pods.ts";
 import type { AgentView } from "./agent-view.ts";
 import { ImageRoutes } from "./image-routes.ts";
 import { ANY_NAMESPACE, findPod, statusAnswer } from "./pod-objects.ts";
-import { type ApiRequest, MAX_PUSH_BYTES, parseRequest, type Query, readText } from "./request-input.ts";
+import { type ApiRequest, MAX_PUSH_BYTES, parseRequest, type Query, readJsonBody, readText } from "./request-input.ts";
 import {
   DEFAULT_EVENT_LIMIT,
   type EventFilter,
@@ -65,6 +66,11 @@ const ROUTES: readonly Route[] = [
     }),
   ),
   {
+    method: "POST",
+    path: ["node", "shutdown"],
+    handle: (api, { query }, message) => api.shutDown(query, message),
+  },
+  {
     method: "PUT",
     path: ["pushed-pods"],
     handle: (api, { query }, message) => api.pushPods(query, message),
@@ -94,6 +100,8 @@ export interface ApiHandlerComponents {
   readonly pushed?: PushedPods;
   /** `undefined`: nothing is told of pulls, and nobody may ask for one. */
   readonly images?: NodeImages;
+  /** `undefined`: nobody may have the node go down. */
+  readonly shutdown?: NodeShutdownControl;
 }
 
 /** What the local API answers to one request; knows HTTP's requests, not its answers. */
@@ -102,12 +110,14 @@ export class ApiHandler {
   readonly #logs: ContainerLogs;
   readonly #clock: Clock;
   readonly #pushed: PushedPods | undefined;
+  readonly #shutdown: NodeShutdownControl | undefined;
   readonly images: ImageRoutes;
 
   constructor(components: ApiHandlerComponents) {
     this.images = new ImageRoutes(components);
     this.#view = components.view;
     this.#pushed = components.pushed;
+    this.#shutdown = components.shutdown;
     this.#logs = components.logs;
     this.#clock = components.clock;
   }
@@ -194,6 +204,18 @@ export class ApiHandler {
       message: `${problems.length} problem${problems.length === 1 ? "" : "s"}; nothing has been changed`,
     } as const;
     return { kind: "json", body: { error, problems } satisfies PushRefusal, refused: true };
+  }
+
+  async shutDown(query: Query, message: IncomingMessage): Promise<Answer> {
+    query.end();
+    const { cancel = false, ...unknown } = await readJsonBody(message);
+    const [field] = Object.keys(unknown);
+    if (field !== undefined) throw new PicoletError("invalid", `there is no field ${field} here`);
+    if (typeof cancel !== "boolean") throw new PicoletError("invalid", "field cancel is true or false");
+    if (this.#shutdown === undefined) throw new PicoletError("unimplemented", "this agent is not shut down here");
+    await (cancel ? this.#shutdown.cancel() : this.#shutdown.begin("edgectl"));
+    const body: NodeShutdownAnswer = { node: this.#view.node().name, shutDown: this.#shutdown.isShuttingDown };
+    return { kind: "json", body };
   }
 
   #eventFilter(namespace: string | undefined, name: string | undefined): EventFilter {

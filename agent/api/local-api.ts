@@ -7,6 +7,7 @@ import type { ApiError } from "../../protocol/local-api.ts";
 import type { Clock, Log } from "../../protocol/ports.ts";
 import type { ContainerLogs } from "../core/container-logs.ts";
 import type { NodeImages } from "../core/image-pulls.ts";
+import type { NodeShutdownControl } from "../core/node-shutdown-control.ts";
 import type { PushedPods } from "../core/pushed-pods.ts";
 import type { AgentView } from "./agent-view.ts";
 import { type Answer, ApiHandler } from "./api-handler.ts";
@@ -19,6 +20,8 @@ export interface LocalApiComponents {
   readonly logs: ContainerLogs;
   /** Where pods that are sent go; `undefined`: they are refused. */
   readonly pushed?: PushedPods;
+  /** `undefined`: nobody may have the node go down. */
+  readonly shutdown?: NodeShutdownControl;
   /** Missing: nothing is told of pulls, and nobody may ask for one. */
   readonly images?: NodeImages;
 }

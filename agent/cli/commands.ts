@@ -296,6 +296,25 @@ items removes all that was applied. Applied pods run again after a reboot.`,
   run: async (context, input) => (await import("./apply-command.ts")).runApply(context, input),
 };
 
+const nodeShutdown: Command = {
+  words: ["node", "shutdown"],
+  operands: "",
+  atLeast: 0,
+  atMost: 0,
+  summary: "end all pods before the machine is switched off",
+  details: `Ends the pods in the order of their priority, within shutdownGracePeriod; from then
+on the node takes none. Returns when they have ended. Where systemd-logind is
+running, a shutdown of the machine does this by itself; elsewhere this belongs
+into what the machine runs before it stops.`,
+  flags: [{ name: "cancel", help: "the machine stays on: the node takes pods again" }, output("json", "yaml")],
+  examples: [
+    ["edgectl node shutdown && poweroff", "switch the board off"],
+    ["edgectl node shutdown --cancel", "go on"],
+  ],
+  completes: [],
+  run: async (context, input) => (await import("./node-command.ts")).runNodeShutdown(context, input),
+};
+
 const version: Command = {
   words: ["version"],
   operands: "",
@@ -352,6 +371,7 @@ export const COMMANDS: readonly Command[] = [
   imageRemove,
   imagePin,
   imageUnpin,
+  nodeShutdown,
   version,
   help,
   completion,

@@ -19,14 +19,14 @@ import { HealthPort } from "../api/health-port.ts";
 import { LocalApi } from "../api/local-api.ts";
 import type { Configuration } from "../config/configuration.ts";
 import type { ClusterObjects } from "../core/cluster-objects.ts";
+import type { NodeShutdownControl } from "../core/node-shutdown-control.ts";
 import type { PodObserver } from "../core/pod-observer.ts";
+import type { ImageManager } from "../core/pod-ports.ts";
 import type { EventRecorder } from "../core/store.ts";
-import type { ImagePuller } from "../images/image-puller.ts";
 import { type LoggedContainer, LogRotation } from "../logs/log-rotation.ts";
 import { PodLogs } from "../logs/pod-logs.ts";
-import { type Machine, type NodeCapacity, nodeCapacity, readMachine } from "../node/machine.ts";
+import { type Machine, type NodeCapacity, nodeCapacity, podCapacity, readMachine } from "../node/machine.ts";
 import { NodeConditions } from "../node/node-conditions.ts";
-import type { ShutdownState } from "../node/node-shutdown.ts";
 import { Pleg } from "../observe/pleg.ts";
 import { type CrashBackoffLimits, DEFAULT_CRASH_BACKOFF } from "../plan/crash-backoff.ts";
 import { HttpGetter } from "../probes/http-getter.ts";
@@ -52,9 +52,11 @@ import type { HubLink } from "./hub-link.ts";
 import { IdleCollection } from "./idle-collection.ts";
 import { makeImages } from "./images.ts";
 import { NodeAddresses } from "./node-addresses.ts";
+import { makeNodeGuards, type NodeGuards } from "./node-guards.ts";
 import { OrphanSweep, type OrphanSweepComponents } from "./orphan-sweep.ts";
 import { RuntimeReports } from "./runtime-reports.ts";
 import { NodeRuntimes } from "./runtime-router.ts";
+import { makeStorageLimits, nodeStorage } from "./storage.ts";
 import { StoreEvents } from "./store-events.ts";
 
 export interface AgentPorts {
@@ -66,6 +68,8 @@ export interface AgentPorts {
 export interface AgentInit {
   readonly args: AgentArguments;
   readonly configuration: Configuration;
+  /** Told who ends the pods when the machine goes down. */
+  readonly stops?: { through(shutdown: NodeShutdownControl): void };
 }
 
 /** The kubelet's `--seccomp-profile-root` below its root directory. */
@@ -86,7 +90,7 @@ async function lookAround({ clock, log }: AgentPorts, { args, configuration }: A
   const [machine, hierarchies] = await Promise.all([readMachine(), detectCgroups()]);
   return {
     machine,
-    capacity: await nodeCapacity(machine, args.rootDir, configuration.maxPods),
+    capacity: await nodeCapacity(machine, args.rootDir, podCapacity(configuration, machine)),
     cgroups: new CgroupTree({ log, clock }, { hierarchies }),
     cgroupSettings: {
       cpuCFSQuota: configuration.cpuCFSQuota,
@@ -238,8 +242,10 @@ function makeSurroundings(
   node: Node,
   store: Store,
   link: HubLink | undefined,
+  runs: { readonly router: NodeRuntimes; readonly runtimes: RuntimeReports },
 ) {
   const { desired, events } = store;
+  const objects = link ?? WITHOUT_CLUSTER;
   const { nodeName, podLogsDir, resolvConf, clusterDNS, clusterDomain } = configuration;
   const { memoryBytes, cpus: nodeCpus } = node.machine;
   const pods = (): Pod[] => [...desired.desired.current.pods.values()].map(({ pod }) => pod);
@@ -257,7 +263,8 @@ function makeSurroundings(
       clock,
       log,
       hostIPs,
-      objects: link ?? WITHOUT_CLUSTER,
+      objects,
+      ...nodeStorage(configuration, node.machine, objects, runs),
       objectsChanged: link?.changes ?? new WatchSource(undefined),
     },
     {
@@ -309,19 +316,34 @@ interface WorkersSurroundings {
   readonly pleg: Pleg;
   readonly statuses: StatusManager;
   readonly runtimes: RuntimeReports;
-  readonly images: ImagePuller;
+  readonly images: ImageManager;
   readonly probes: ReturnType<typeof makeProbes>;
+  readonly guards: NodeGuards;
 }
 
 function makeWorkers(
   { clock, random, log }: AgentPorts,
   configuration: Configuration,
   node: Node,
-  { store, router, environment, pleg: observer, statuses, runtimes, images, probes }: WorkersSurroundings,
+  { store, router, environment, pleg: observer, statuses, runtimes, images, probes, guards }: WorkersSurroundings,
 ): PodWorkers {
   const { desired, events } = store;
+  const { admission } = guards;
   return new PodWorkers(
-    { store: desired, router, environment, images, observer, statuses, ...probes, events, clock, random, log },
+    {
+      store: desired,
+      router,
+      environment,
+      images,
+      observer,
+      statuses,
+      admission,
+      ...probes,
+      events,
+      clock,
+      random,
+      log,
+    },
     {
       crashBackoff: crashBackoffOf(configuration),
       hostIps: () => node.addresses.current,
@@ -349,10 +371,18 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
   const { adapters } = router;
   const pleg = new Pleg({ adapters, clock, random, log });
   const runtimes = new RuntimeReports({ adapters, relists: pleg.health, clock, log });
-  const shutdown = new WatchSource<ShutdownState>({ kind: "running" });
-  const conditions = new NodeConditions({ health: runtimes.health, shutdown, events, clock, log }, { nodeName });
+  const guards = await makeNodeGuards(
+    { ...ports, store, workers: () => workers, router, runtimes, node: link?.node ?? new WatchSource(undefined) },
+    { configuration, machine: node.machine, capacity: node.capacity },
+  );
+  const { shutdown } = guards;
+  init.stops?.through(shutdown);
+  const conditions = new NodeConditions(
+    { health: runtimes.health, shutdown: shutdown.state, events, clock, log },
+    { nodeName },
+  );
   const statuses = new StatusManager({ outbox, log });
-  const { cgroups, environment } = makeSurroundings(ports, init, node, store, link);
+  const { cgroups, environment } = makeSurroundings(ports, init, node, store, link, { router, runtimes });
   const probes = makeProbes(ports, node, events);
   const probeMetrics = (): Iterable<string> => probes.prober.metrics();
   const { puller, prefetcher, images } = await makeImages(
@@ -368,7 +398,7 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     init,
   );
   const workers = makeWorkers(ports, configuration, node, {
-    ...{ store, router, environment, pleg, statuses, runtimes, probes, images: puller },
+    ...{ store, router, environment, pleg, statuses, runtimes, probes, guards, images: puller },
   });
   const sources = makeSources(ports, configuration, store);
   const problems = (): SourceProblem[] => [
@@ -412,17 +442,23 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     store,
     ...adapters.map(whileItRuns),
     new StoreEvents({ state, events }, { nodeName }),
-    new LocalApi({ clock, log, view, logs, pushed, images }, { socketPath: args.socketPath }),
+    new LocalApi({ clock, log, view, logs, pushed, images, shutdown }, { socketPath: args.socketPath }),
     ...makeHealthPorts(ports, configuration, health, view, probeMetrics),
     conditions,
     runtimes,
     pleg,
     probes.prober,
+    ...guards.parts,
     workers,
     prefetcher,
     environment.projected,
     ...sources,
     makeLogRotation(ports, configuration, { adapters, observer: pleg, statuses }),
+    makeStorageLimits(
+      { clock, log, events },
+      { rootDir: args.rootDir, podLogsDir: configuration.podLogsDir },
+      { view, statuses, adapters, ender: workers },
+    ),
     new OrphanSweep({ adapters, observer: pleg, store: desired, sweeps, log }),
     ...(linked ?? []),
     new IdleCollection({ changes: statuses.changes, collect: collectGarbage, clock }),

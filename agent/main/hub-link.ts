@@ -90,6 +90,11 @@ export class HubLink implements ClusterObjects {
     return this.#source.problems;
   }
 
+  /** This node's object as the API server has it. */
+  get node(): Watch<Readonly<Record<string, unknown>> | undefined> {
+    return this.#source.node;
+  }
+
   object(key: string): Readonly<Record<string, unknown>> | undefined {
     return this.#source.object(key);
   }

@@ -1,6 +1,5 @@
 /** The agent's entry: reads arguments and configuration, runs until a signal, and leaves with a code that says why. */
 import { readFileSync } from "node:fs";
-import { cancelled } from "../../protocol/async/abort.ts";
 import { programLog } from "../../protocol/async/console-log.ts";
 import { systemClock } from "../../protocol/async/system-clock.ts";
 import { describeError, PicoletError } from "../../protocol/errors.ts";
@@ -8,6 +7,7 @@ import { VERSION } from "../../protocol/version.ts";
 import { type Configuration, formatConfigurationProblem, loadConfiguration } from "../config/configuration.ts";
 import { type AgentArguments, DEFAULT_CONFIG_PATH, HELP, parseArguments } from "./arguments.ts";
 import { runAgent } from "./compose.ts";
+import { StopRequests } from "./stop-requests.ts";
 
 /** sysexits.h */
 const EX_USAGE = 64;
@@ -47,15 +47,13 @@ async function run(args: AgentArguments, configuration: Configuration): Promise<
     format: format === "json" ? "json" : "text",
     level: (verbosity ?? 0) >= 4 ? "debug" : "info",
   });
-  const stop = new AbortController();
-  for (const signal of ["SIGTERM", "SIGINT"] as const) {
-    process.on(signal, () => {
-      log.info("stopping; the pods go on", { signal });
-      stop.abort(cancelled("the agent"));
-    });
-  }
+  const stops = new StopRequests(log);
   try {
-    await runAgent({ clock: systemClock, random: { next: Math.random }, log }, { args, configuration }, stop.signal);
+    await runAgent(
+      { clock: systemClock, random: { next: Math.random }, log },
+      { args, configuration, stops },
+      stops.signal,
+    );
     return 0;
   } catch (error) {
     log.error("the agent cannot go on", { error: describeError(error) });

@@ -81,6 +81,14 @@ export function nodeInfo(machine: Machine, kubeletVersion: string, runtimes: rea
 /** `status.capacity` of a node: quantities by resource name, in the kubelet's units. */
 export type NodeCapacity = Readonly<Record<"cpu" | "memory" | "pods" | "ephemeral-storage", string>>;
 
+/** As many pods as the node may have: `podsPerCore` for each of its cores when that is set, `maxPods` at most. */
+export function podCapacity(
+  { maxPods, podsPerCore }: { readonly maxPods: number; readonly podsPerCore: number },
+  { cpus: cores }: Pick<Machine, "cpus">,
+): number {
+  return podsPerCore > 0 ? Math.min(podsPerCore * cores, maxPods) : maxPods;
+}
+
 /** @param rootDir `ephemeral-storage` is the size of the file system that holds it. */
 export async function nodeCapacity(machine: Machine, rootDir: string, maxPods: number): Promise<NodeCapacity> {
   const { blocks, bsize } = await statfs(rootDir);

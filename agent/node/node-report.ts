@@ -55,7 +55,7 @@ export function nodeReport(init: NodeReportInit, view: NodeReportView): NodeRepo
 }
 
 /** Kubernetes' well-known labels that every kubelet gives its node. */
-function ownLabels(nodeName: string, { architecture }: Machine): Readonly<Record<string, string>> {
+export function ownLabels(nodeName: string, { architecture }: Machine): Readonly<Record<string, string>> {
   return {
     "kubernetes.io/hostname": nodeName,
     "kubernetes.io/os": "linux",

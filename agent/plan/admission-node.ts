@@ -81,8 +81,8 @@ export function toleratesNode({ spec }: Pod, { taints }: NodeIdentity): boolean 
     .every((taint) => (spec.tolerations ?? []).some((each) => tolerates(each, taint)));
 }
 
-function tolerates({ key = "", operator, value = "", effect = "" }: Toleration, taint: NodeTaint): boolean {
-  if (effect !== "" && effect !== taint.effect) return false;
+function tolerates({ key = "", operator, value = "", effect }: Toleration, taint: NodeTaint): boolean {
+  if (effect && effect !== taint.effect) return false;
   if (key !== "" && key !== taint.key) return false;
   return operator === "Exists" || value === (taint.value ?? "");
 }

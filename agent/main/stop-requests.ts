@@ -1,0 +1,70 @@
+import { execFile } from "node:child_process";
+import { cancelled } from "../../protocol/async/abort.ts";
+import { describeError } from "../../protocol/errors.ts";
+import type { Log } from "../../protocol/ports.ts";
+import type { NodeShutdownControl } from "../core/node-shutdown-control.ts";
+
+/** systemd answers from memory; one that does not must not hold the stop up. */
+const SYSTEMCTL_LIMIT_MS = 3000;
+
+/**
+ * The signals that end the agent. As a rule the pods go on; only when the whole machine is going down, and the node may
+ * take time for that, they are ended first.
+ */
+export class StopRequests {
+  readonly #log: Log;
+  readonly #stop = new AbortController();
+  #shutdown: NodeShutdownControl | undefined;
+  #isWaiting = false;
+
+  constructor(log: Log) {
+    this.#log = log;
+    process.on("SIGINT", () => this.#end("SIGINT"));
+    process.on("SIGTERM", () => void this.#terminate());
+    process.on("SIGPWR", () => void this.#begin("SIGPWR"));
+  }
+
+  /** Aborts when the agent is to end. */
+  get signal(): AbortSignal {
+    return this.#stop.signal;
+  }
+
+  /** From now on the machine's shutdown is the node's. */
+  through(shutdown: NodeShutdownControl): void {
+    this.#shutdown = shutdown;
+  }
+
+  async #terminate(): Promise<void> {
+    const shutdown = this.#shutdown;
+    if (shutdown !== undefined && !this.#isWaiting) {
+      this.#isWaiting = true;
+      // One that is under way is waited for; asked a second time, the agent ends at once.
+      if (shutdown.isShuttingDown || (await isSystemStopping())) await this.#begin("SIGTERM");
+    }
+    this.#end("SIGTERM");
+  }
+
+  #end(signal: NodeJS.Signals): void {
+    if (this.#stop.signal.aborted) return;
+    this.#log.info(this.#shutdown?.isShuttingDown ? "stopping" : "stopping; the pods go on", { signal });
+    this.#stop.abort(cancelled("the agent"));
+  }
+
+  async #begin(why: string): Promise<void> {
+    try {
+      await this.#shutdown?.begin(why);
+    } catch (error) {
+      this.#log.warn("cannot shut the node down", { error: describeError(error) });
+    }
+  }
+}
+
+/** Whether systemd is taking the system down. Elsewhere nobody can tell. */
+function isSystemStopping(): Promise<boolean> {
+  return new Promise((resolve) => {
+    // Its exit code is not 0 for whatever is not "running".
+    execFile("systemctl", ["is-system-running"], { timeout: SYSTEMCTL_LIMIT_MS }, (_, stdout) => {
+      resolve(stdout.trim() === "stopping");
+    });
+  });
+}
