@@ -51,7 +51,7 @@ export class ContainerMounts {
         throw configError(
           `cannot find volume ${JSON.stringify(mount.name)} to mount into container ${JSON.stringify(container.name)}`,
         );
-      const recursiveReadOnly = isRecursiveReadOnly(mount, this.#components.recursiveReadOnly(pod));
+      const recursiveReadOnly = isRecursiveReadOnly(mount, () => this.#components.recursiveReadOnly(pod));
       const subPath = subPathOf(mount, lookup);
       const image = this.#components.images(pod.uid, mount.name);
       const isPlain = subPath === "" || image !== undefined;
@@ -131,13 +131,14 @@ export class ContainerMounts {
 }
 
 /** With the kubelet's words. */
-function isRecursiveReadOnly(mount: VolumeMount, isSupported: boolean): boolean {
+function isRecursiveReadOnly(mount: VolumeMount, supports: () => boolean): boolean {
   const { name, recursiveReadOnly: mode = "Disabled", readOnly, mountPropagation = "None" } = mount;
   if (mode === "Disabled") return false;
   const wish = `failed to resolve recursive read-only mode: volume ${JSON.stringify(name)} requested recursive read-only mode, but`;
   if (readOnly !== true) throw configError(`${wish} it is not read-only`);
   if (mountPropagation !== "None")
     throw configError(`${wish} it is not compatible with propagation ${JSON.stringify(mountPropagation)}`);
+  const isSupported = supports();
   if (mode === "Enabled" && !isSupported) throw configError(`${wish} it is not supported by the runtime`);
   return isSupported;
 }

@@ -62,8 +62,8 @@ export interface PodEnvironmentComponents {
   readonly hostIPs: () => readonly string[];
   /** Of the node as the API server has them, for persistent volumes. Missing: none. */
   readonly nodeLabels?: () => Readonly<Record<string, string>>;
-  /** Whether the pod's runtime can make what is mounted below a read-only mount read-only too. Missing: it cannot. */
-  readonly recursiveReadOnly?: (pod: DesiredPod) => boolean;
+  /** Whether that handler of the pod's runtime can make what lies below a read-only mount read-only too. Missing: none. */
+  readonly recursiveReadOnly?: (pod: DesiredPod, runtimeHandler: string) => boolean;
 }
 
 export interface PodEnvironmentInit {
@@ -126,8 +126,9 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
     this.#payloads = new PayloadVolumes(shared, init);
     this.#claims = new ClaimVolumes(shared, init);
     this.#volumes = new PodVolumes({ ...shared, payloads: this.#payloads, claims: this.#claims });
+    const canRecurse = (pod: DesiredPod) => recursiveReadOnly(pod, runtimeHandler(pod, this.#objects));
     const images = (uid: PodUid, volume: string) => this.#images?.byRuntime(uid, volume);
-    this.#mounts = new ContainerMounts({ ...shared, volumes: this.#volumes, images, recursiveReadOnly });
+    this.#mounts = new ContainerMounts({ ...shared, volumes: this.#volumes, images, recursiveReadOnly: canRecurse });
   }
 
   /**

@@ -18,7 +18,7 @@ export interface StorageLimitsComponents {
   readonly pods: () => Iterable<AgentPod>;
   /** Fires when pods come, go, start and end. */
   readonly podsChanged: Watch<unknown>;
-  readonly adapterOf: (pod: DesiredPod) => RuntimeAdapter | undefined;
+  readonly adapterOf: (pod: AgentPod) => RuntimeAdapter | undefined;
   readonly ender: PodEnder;
   readonly paths: PodPaths;
   readonly events: EventRecorder;
@@ -162,7 +162,7 @@ export class StorageLimits implements Component {
   }
 
   async #measure({ pod, whole, emptyDirs, logs, others }: Limited, signal: AbortSignal): Promise<StorageUsage> {
-    const adapter = whole ? this.#components.adapterOf(pod.desired) : undefined;
+    const adapter = whole ? this.#components.adapterOf(pod) : undefined;
     const [bytes, written] = await Promise.all([
       diskUsage([...emptyDirs.values(), ...logs.values(), ...others], signal),
       adapter?.writableBytes?.(pod.desired.uid, signal),

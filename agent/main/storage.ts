@@ -1,0 +1,59 @@
+/** What of pods' storage is for the node to say and to look after, put together. */
+import { objectKey } from "../../protocol/tunnel/messages.ts";
+import type { RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { Configuration } from "../config/configuration.ts";
+import type { ClusterObjects } from "../core/cluster-objects.ts";
+import type { PodEnder } from "../core/pod-admission.ts";
+import type { Machine } from "../node/machine.ts";
+import { ownLabels } from "../node/node-report.ts";
+import type { StatusManager } from "../status/status-manager.ts";
+import type { PodEnvironmentComponents } from "../volumes/pod-environment.ts";
+import { PodPaths } from "../volumes/pod-paths.ts";
+import { StorageLimits, type StorageLimitsComponents } from "../volumes/storage-limits.ts";
+import type { NodeAgentView } from "./agent-view.ts";
+import type { RuntimeReports } from "./runtime-reports.ts";
+import type { NodeRuntimes } from "./runtime-router.ts";
+
+type NodeStorage = Pick<Required<PodEnvironmentComponents>, "nodeLabels" | "recursiveReadOnly">;
+
+/** What volumes have to know of the node. Labels that somebody gave it in the API server count where the node is told of them. */
+export function nodeStorage(
+  { nodeName, nodeLabels }: Pick<Configuration, "nodeName" | "nodeLabels">,
+  machine: Machine,
+  objects: Pick<ClusterObjects, "object">,
+  { router, runtimes }: { readonly router: NodeRuntimes; readonly runtimes: RuntimeReports },
+): NodeStorage {
+  return {
+    nodeLabels: () => ({ ...ownLabels(nodeName, machine), ...nodeLabels, ...labelsOf(objects, nodeName) }),
+    recursiveReadOnly: ({ pod }, handler) => {
+      const handlers = runtimes.answer(router.adapterFor(pod))?.handlers ?? [];
+      return handlers.find(({ name }) => name === handler)?.recursiveReadOnlyMounts === true;
+    },
+  };
+}
+
+function labelsOf(objects: Pick<ClusterObjects, "object">, nodeName: string): Readonly<Record<string, string>> {
+  const metadata = objects.object(objectKey("Node", "", nodeName))?.metadata;
+  return (metadata as { labels?: Readonly<Record<string, string>> } | undefined)?.labels ?? {};
+}
+
+export function makeStorageLimits(
+  ports: Pick<StorageLimitsComponents, "clock" | "log" | "events">,
+  init: { readonly rootDir: string; readonly podLogsDir: string },
+  node: {
+    readonly view: NodeAgentView;
+    readonly statuses: StatusManager;
+    readonly adapters: readonly RuntimeAdapter[];
+    readonly ender: PodEnder;
+  },
+): StorageLimits {
+  const { view, statuses, adapters, ender } = node;
+  return new StorageLimits({
+    ...ports,
+    pods: () => view.pods(),
+    podsChanged: statuses.changes,
+    adapterOf: ({ runtime }) => adapters.find(({ name }) => name === runtime),
+    ender,
+    paths: new PodPaths(init),
+  });
+}
