@@ -9,13 +9,14 @@ import {
 } from "./cluster-resources.ts";
 import { configMapResource, secretResource, serviceAccountResource } from "./configuration-resources.ts";
 import { eventResource } from "./event-resource.ts";
+import { limitRangeResource } from "./limit-ranges.ts";
 import { namespaceResource } from "./namespace-resource.ts";
 import { endpointSliceResource, endpointsResource, serviceResource } from "./network-resources.ts";
 import { nodeResource } from "./node-resource.ts";
 import type { PodAdmissionInit } from "./pod-admission.ts";
 import { podResource } from "./pod-resource.ts";
 import { persistentVolumeClaimResource, persistentVolumeResource, storageClassResource } from "./storage-resources.ts";
-import { controllerRevisionResource, daemonSetResource } from "./workload-resources.ts";
+import { controllerRevisionResource, daemonSetResource, podTemplateResource } from "./workload-resources.ts";
 
 /** Everything that the embedded API server stores, in the order of its discovery. */
 export const embeddedResources = (init: PodAdmissionInit): readonly ResourceDefinition[] => [
@@ -25,6 +26,8 @@ export const embeddedResources = (init: PodAdmissionInit): readonly ResourceDefi
   configMapResource,
   secretResource,
   serviceAccountResource,
+  limitRangeResource,
+  podTemplateResource,
   serviceResource,
   endpointsResource,
   endpointSliceResource,

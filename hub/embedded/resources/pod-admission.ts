@@ -1,10 +1,11 @@
 /**
- * What Kubernetes' admission plugins do to a new pod: ServiceAccount, Priority, DefaultTolerationSeconds, RuntimeClass.
+ * What Kubernetes' admission plugins do to a new pod: LimitRanger, ServiceAccount, Priority, DefaultTolerationSeconds, RuntimeClass.
  * In place; refusals in the plugins' words.
  */
 import type { Toleration } from "../../../protocol/pod.ts";
 import type { ApiObject, StrategyContext } from "../resource-definition.ts";
 import { forbidden } from "../status-error.ts";
+import { admitLimits } from "./limit-ranges.ts";
 import { fieldAt, listAt, mappingAt, sameValue, section, textAt } from "./object-fields.ts";
 
 export interface PodAdmissionInit {
@@ -25,6 +26,7 @@ export function admitPod(pod: ApiObject, context: StrategyContext, init: PodAdmi
   const refuse: Refuse = (why) => {
     throw forbidden({ group: "", plural: "pods" }, pod.metadata.name, why);
   };
+  admitLimits(pod, context, refuse);
   admitServiceAccount(pod, spec, context, init, refuse);
   admitPriority(spec, context, refuse);
   admitTolerations(spec);

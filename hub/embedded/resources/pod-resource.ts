@@ -7,8 +7,9 @@ import { restrictPodCreation, restrictPodUpdate } from "./node-restriction.ts";
 import { listAt, section, textAt } from "./object-fields.ts";
 import { admitPod, type PodAdmissionInit } from "./pod-admission.ts";
 import { POD_COLUMNS } from "./pod-columns.ts";
+import { resizedSpec, validateResize } from "./pod-resize.ts";
 import { defaultPod, validatePodObject } from "./pod-template.ts";
-import { validateEphemeralContainers, validatePodUpdate, validateResize } from "./pod-update.ts";
+import { validateEphemeralContainers, validatePodUpdate } from "./pod-update.ts";
 
 const SELECTABLE = [
   "spec.nodeName",
@@ -108,9 +109,7 @@ function preparePodSubresource(pod: ApiObject, old: ApiObject, context: Strategy
   } else if (subresource === "ephemeralcontainers") {
     section(pod, "spec").ephemeralContainers = spec.ephemeralContainers;
   } else if (subresource === "resize") {
-    for (const field of ["containers", "initContainers"]) {
-      if (spec[field] !== undefined) section(pod, "spec")[field] = spec[field];
-    }
+    pod.spec = resizedSpec(spec, section(old, "spec"));
   }
 }
 

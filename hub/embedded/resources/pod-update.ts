@@ -1,9 +1,9 @@
 /** What may change of a pod once it is there (pkg/apis/core/validation, `ValidatePodUpdate` and its siblings, 1.34). */
-import type { Pod, Toleration } from "../../../protocol/pod.ts";
-import { qosClass } from "../../../protocol/qos.ts";
+import type { Toleration } from "../../../protocol/pod.ts";
 import { type FieldError, forbiddenValue, invalidValue } from "../field-errors.ts";
 import type { ApiObject } from "../resource-definition.ts";
 import { fieldAt, listAt, sameValue, section } from "./object-fields.ts";
+import { MIRROR_ANNOTATION } from "./pod-admission.ts";
 
 type Fields = Record<string, unknown>;
 
@@ -14,7 +14,6 @@ const UPDATABLE = [
   "`spec.tolerations` (only additions to existing tolerations)",
   "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)",
 ].join(",");
-const RESIZABLE = "only cpu and memory resources are mutable";
 /** Of a difference that is shown: enough to see what was meant. */
 const MAX_SHOWN_CHANGES = 5;
 
@@ -108,6 +107,7 @@ function changesBetween(after: unknown, before: unknown, path: string): string[]
 
 /** `pods/ephemeralcontainers`: containers may be added, nothing else. */
 export function validateEphemeralContainers(pod: ApiObject, old: ApiObject): readonly FieldError[] {
+  if (isMirrorPod(old)) return [forbiddenValue("", "static pods do not support ephemeral containers")];
   const path = "spec.ephemeralContainers";
   const now = listAt(pod, "spec", "ephemeralContainers");
   const errors: FieldError[] = [];
@@ -123,32 +123,5 @@ export function validateEphemeralContainers(pod: ApiObject, old: ApiObject): rea
   return errors;
 }
 
-/** `pods/resize`: CPU and memory of containers, as long as the QoS class stays. */
-export function validateResize(pod: ApiObject, old: ApiObject): readonly FieldError[] {
-  const errors: FieldError[] = [];
-  if (qosClass(pod as unknown as Pod) !== qosClass(old as unknown as Pod)) {
-    errors.push(
-      invalidValue(
-        "metadata.qosClass",
-        qosClass(pod as unknown as Pod),
-        "Pod QOS Class may not change as a result of resizing",
-      ),
-    );
-  }
-  const others = (object: ApiObject): unknown => {
-    const copy = structuredClone(section(object, "spec"));
-    for (const container of [...listAt(copy, "containers"), ...listAt(copy, "initContainers")]) {
-      for (const kind of ["requests", "limits"]) {
-        const amounts = fieldAt(container, "resources", kind) as Fields | undefined;
-        for (const name of ["cpu", "memory"]) delete amounts?.[name];
-        if (amounts !== undefined && Object.keys(amounts).length === 0) {
-          delete (fieldAt(container, "resources") as Fields)[kind];
-        }
-      }
-      delete (container as Fields).resizePolicy;
-    }
-    return copy;
-  };
-  if (!sameValue(others(pod), others(old))) errors.push(forbiddenValue("spec", RESIZABLE));
-  return errors;
-}
+export const isMirrorPod = ({ metadata }: ApiObject): boolean =>
+  metadata.annotations?.[MIRROR_ANNOTATION] !== undefined;

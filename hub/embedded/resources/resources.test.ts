@@ -307,22 +307,145 @@ describe("a pod that is there", () => {
     await assert.rejects(removed, /existing ephemeral containers "debug" may not be removed/);
   });
 
-  test("is resized as long as its class stays", async () => {
-    const sized = (cpu: string): object => ({ ...container, resources: { requests: { cpu } } });
+  test("is resized as long as its class stays, and nothing else of it is changed by that", async () => {
+    const sized = (cpu: string): object => ({ ...container, resources: { requests: { cpu, memory: "1Mi" } } });
     const pod = await newPod({ containers: [sized("100m")], automountServiceAccountToken: false });
-    const resized = await change("pods", pod, { spec: { containers: [sized("200m")] } }, { subresource: "resize" });
-    assert.deepEqual((specOf(resized).containers as { resources: object }[])[0]?.resources, {
-      requests: { cpu: "200m" },
-    });
-    const wrong = change("pods", pod, { spec: { containers: [container] } }, { subresource: "resize" });
-    await assert.rejects(wrong, /Pod QOS Class may not change as a result of resizing/);
-    const more = change(
-      "pods",
-      pod,
-      { spec: { containers: [{ ...sized("200m"), image: "x" }] } },
-      { subresource: "resize" },
+    const resize = (spec: object): Promise<KubeObject> => change("pods", pod, { spec }, { subresource: "resize" });
+    const resized = await resize({ containers: [{ ...sized("200m"), image: "x" }], hostNetwork: true });
+    const [first] = specOf(resized).containers as { resources: object; image: string }[];
+    assert.deepEqual([first?.resources, first?.image], [{ requests: { cpu: "200m", memory: "1Mi" } }, "app:1"]);
+    assert.deepEqual([specOf(resized).hostNetwork, resized.metadata.generation], [undefined, 2]);
+    const small = { cpu: "200m", memory: "1Mi" };
+    for (const [wrong, why] of [
+      [{ containers: [container] }, /Pod QOS Class may not change as a result of resizing/],
+      [
+        { containers: [{ ...container, resources: { requests: { cpu: "1" } } }] },
+        /spec.containers\[0\].resources.requests: Forbidden: resource requests cannot be removed/,
+      ],
+      [
+        { containers: [{ ...container, resources: { requests: { ...small, "ephemeral-storage": "1Gi" } } }] },
+        /spec: Forbidden: only cpu and memory resources are mutable/,
+      ],
+      [
+        { containers: [{ ...sized("200m"), name: "else" }] },
+        /spec.containers\[0\].name: Forbidden: containers may not be renamed or reordered on resize/,
+      ],
+      [
+        { containers: [sized("200m"), { ...container, name: "two" }] },
+        /spec.containers: Forbidden: containers may not be added or removed on resize/,
+      ],
+    ] as const) {
+      await assert.rejects(resize(wrong), why);
+    }
+    const state = { running: { startedAt: "2026-01-01T00:00:00Z" } };
+    const running = { name: "app", image: "app:1", imageID: "", ready: true, restartCount: 0, state };
+    await change("pods", pod, { status: { containerStatuses: [running] } }, { subresource: "status" });
+    await assert.rejects(
+      resize({ containers: [sized("300m")] }),
+      /spec: Forbidden: Pod running on node without support for resize/,
     );
-    await assert.rejects(more, /only cpu and memory resources are mutable/);
+    const told = { ...running, resources: { requests: small } };
+    await change("pods", pod, { status: { containerStatuses: [told] } }, { subresource: "status" });
+    await resize({ containers: [sized("300m")] });
+    const ofPod = await newPod({ containers: [container], resources: { requests: { cpu: "1" } } });
+    await assert.rejects(
+      change("pods", ofPod, { spec: { containers: [sized("1")] } }, { subresource: "resize" }),
+      /pods with pod-level resources cannot be resized/,
+    );
+  });
+
+  test("the resources of a sidecar are resized, those of other init containers are not", async () => {
+    const sized = (name: string, cpu: string, more: object = {}): object => ({
+      name,
+      image: "app:1",
+      resources: { requests: { cpu } },
+      ...more,
+    });
+    const always = { restartPolicy: "Always" };
+    const pod = await newPod({ initContainers: [sized("once", "1m"), sized("always", "1m", always)] });
+    const resize = (once: string, side: string): Promise<KubeObject> => {
+      const spec = { initContainers: [sized("once", once), sized("always", side, always)] };
+      return change("pods", pod, { spec }, { subresource: "resize" });
+    };
+    await assert.rejects(
+      resize("2m", "1m"),
+      /spec: Forbidden: resources for non-sidecar init containers are immutable/,
+    );
+    await resize("1m", "2m");
+  });
+});
+
+describe("limit ranges", () => {
+  test("give new pods their defaults and hold them to their bounds", async () => {
+    const limits = [
+      { type: "Container", max: { memory: "100Mi" }, min: { cpu: "10m" }, defaultRequest: { memory: "5Mi" } },
+    ];
+    const range = await create("limitranges", { spec: { limits } });
+    const [pod] = specOf(await newPod()).containers as { resources: object }[];
+    assert.deepEqual(pod?.resources, { requests: { cpu: "10m", memory: "5Mi" }, limits: { memory: "100Mi" } });
+    const { annotations } = (await newPod()).metadata;
+    assert.equal(
+      annotations?.["kubernetes.io/limit-ranger"],
+      "LimitRanger plugin set: cpu, memory request for container app; memory limit for container app",
+    );
+    const sized = (resources: object): Promise<KubeObject> => newPod({ containers: [{ ...container, resources }] });
+    await assert.rejects(
+      sized({ limits: { memory: "1Gi" } }),
+      /maximum memory usage per Container is 100Mi, but limit is 1Gi/,
+    );
+    await assert.rejects(
+      sized({ requests: { cpu: "1m" } }),
+      /minimum cpu usage per Container is 10m, but request is 1m/,
+    );
+    await cluster.client.delete(typeOf("limitranges"), { namespace: "default", name: range.metadata.name }, {}, signal);
+    assert.equal((await newPod()).metadata.annotations, undefined);
+  });
+});
+
+describe("a service", () => {
+  const portOf = (spec: object = {}): object => ({ spec: { ports: [{ port: 80 }], ...spec } });
+  const ipOf = (service: KubeObject): string => String(specOf(service).clusterIP);
+
+  test("has an address of its own, which stays", async () => {
+    const one = await create("services", portOf());
+    const other = await create("services", portOf());
+    for (const ip of [one, other].map(ipOf)) assert.match(ip, /^10\.96\.\d+\.\d+$/);
+    assert.notEqual(ipOf(one), ipOf(other));
+    assert.deepEqual(specOf(one).clusterIPs, [ipOf(one)]);
+    assert.equal(ipOf(await change("services", one, { spec: { clusterIP: null, clusterIPs: null } })), ipOf(one));
+    await assert.rejects(
+      change("services", one, { spec: { clusterIP: "10.96.9.9" } }),
+      /spec.clusterIPs\[0\]: Invalid value: .*: may not change once set/,
+    );
+    await assert.rejects(create("services", portOf({ clusterIP: ipOf(one) })), /provided IP is already allocated/);
+    await assert.rejects(create("services", portOf({ clusterIP: "192.0.2.1" })), /is not in the valid range/);
+    const ported = await create("services", portOf({ type: "NodePort" }));
+    const [{ nodePort } = { nodePort: 0 }] = specOf(ported).ports as { nodePort: number }[];
+    assert.ok(nodePort >= 30_000 && nodePort <= 32_767);
+    const named = await change("services", ported, { spec: { type: "ExternalName", externalName: "a.example" } });
+    assert.equal(specOf(named).clusterIP, undefined);
+    assert.equal(ipOf(await create("services", portOf({ clusterIP: "None" }))), "None");
+  });
+});
+
+describe("a claim", () => {
+  test("changes in nothing but what it asks for once it is there", async () => {
+    await create(
+      "storageclasses",
+      { provisioner: "example.org/none" },
+      {
+        metadata: { annotations: { "storageclass.kubernetes.io/is-default-class": "true" } },
+      },
+    );
+    const resources = { requests: { storage: "1Gi" } };
+    const claim = await create("persistentvolumeclaims", { spec: { accessModes: ["ReadWriteOnce"], resources } });
+    assert.match(String(specOf(claim).storageClassName), /^x-/);
+    assert.deepEqual(claim.metadata.finalizers, ["kubernetes.io/pvc-protection"]);
+    await change("persistentvolumeclaims", claim, { spec: { volumeName: "one" } });
+    await assert.rejects(
+      change("persistentvolumeclaims", claim, { spec: { volumeName: "two" } }),
+      /spec: Forbidden: spec is immutable after creation except resources.requests/,
+    );
   });
 });
 

@@ -1,4 +1,4 @@
-/** `daemonsets` and `controllerrevisions` of apps/v1. */
+/** `daemonsets` and `controllerrevisions` of apps/v1, `podtemplates`. */
 
 import { selects } from "../controllers/label-selector.ts";
 import type { LabelSelector } from "../controllers/objects.ts";
@@ -174,5 +174,29 @@ export const controllerRevisionResource: ResourceDefinition = {
         ? [invalidValue("revision", revision.revision, "must be greater than or equal to 0")]
         : [],
     validateUpdate: (revision, old) => immutableFields(revision, old, "data"),
+  },
+};
+
+const templateOf = (object: ApiObject): readonly unknown[] => listAt(object, "template", "spec", "containers");
+
+/** Stored for whoever makes pods of it. */
+export const podTemplateResource: ResourceDefinition = {
+  group: "",
+  version: "v1",
+  plural: "podtemplates",
+  singular: "podtemplate",
+  kind: "PodTemplate",
+  namespaced: true,
+  model: "V1PodTemplate",
+  columns: [
+    nameColumn,
+    column("Containers", (object) => joined(templateOf(object), "name")),
+    column("Images", (object) => joined(templateOf(object), "image")),
+    column("Pod Labels", (object) => labelsText(mappingAt(object, "template", "metadata", "labels"))),
+  ],
+  strategy: {
+    hasGeneration: true,
+    default: (object) => defaultPodTemplate(section(object, "template")),
+    validate: (object) => validatePodTemplate(object.template, object.metadata.namespace ?? "", "template"),
   },
 };
