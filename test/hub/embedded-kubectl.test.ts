@@ -1,7 +1,9 @@
 /** What kubectl, old and new, shows and does with the embedded API server and its controllers; agents are played. */
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
+import { PERSISTENT_VOLUME_CLAIMS } from "../../hub/core/kube-client.ts";
 import { EVENTS } from "../../hub/embedded/controllers/event-recorder.ts";
+import { ENDPOINT_SLICES } from "../../hub/embedded/controllers/resource-types.ts";
 import { KUBECTL_VERSIONS, type KubectlVersion } from "../../scripts/install-kubectl.ts";
 import { EmbeddedCluster } from "../support/embedded-cluster.ts";
 import { kubectlMissing } from "../support/fleet.ts";
@@ -134,6 +136,52 @@ function walkThrough(version: KubectlVersion): void {
     );
     await cluster.run("taint", "nodes", "board-1", "only-");
     await cluster.run("wait", "--for=condition=Ready", "pod/web", "--timeout=30s");
+  });
+
+  test("a claim is bound to a volume, a service has its endpoints", async () => {
+    await using cluster = await start("board-1");
+    const accessModes = ["ReadWriteOnce"];
+    const storageClassName = "manual";
+    const volumeSpec = { capacity: { storage: "2Gi" }, accessModes, hostPath: { path: "/srv" }, storageClassName };
+    await cluster.apply({ apiVersion: "v1", kind: "PersistentVolume", metadata: { name: "disk" }, spec: volumeSpec });
+    const resources = { requests: { storage: "1Gi" } };
+    const spec = { accessModes, resources, storageClassName };
+    await cluster.apply({ apiVersion: "v1", kind: "PersistentVolumeClaim", metadata: { name: "data" }, spec });
+    await cluster.apply(pod("web", { volumes: [{ name: "v", persistentVolumeClaim: { claimName: "data" } }] }));
+    await cluster.run("wait", "--for=condition=Ready", "pod/web", "--timeout=30s");
+    const [, claim = []] = cells(await cluster.run("get", "pvc"));
+    assert.deepEqual(claim.slice(0, 6), ["data", "Bound", "disk", "2Gi", "RWO", "manual"]);
+    const [, volume = []] = cells(await cluster.run("get", "pv"));
+    assert.deepEqual(volume.slice(0, 7), ["disk", "2Gi", "RWO", "Retain", "Bound", "default/data", "manual"]);
+    assert.match(await cluster.run("describe", "pvc", "data"), /Used By:\s+web/);
+    assert.match(
+      await cluster.run("get", "endpoints,services,storageclasses", "-A"),
+      /service\/kubernetes\s+ClusterIP/,
+    );
+    await cluster.run("expose", "pod", "web", "--port=80", "--target-port=8080");
+    await cluster.until(ENDPOINT_SLICES, (slices) => slices.length > 0);
+    const [, slice = []] = cells(await cluster.run("get", "endpointslices"));
+    assert.deepEqual(slice.slice(1, 4), ["IPv4", "8080", "10.1.0.2"]);
+    assert.match(await cluster.run("describe", "service", "web"), /Endpoints:\s+10\.1\.0\.2:8080/);
+    await cluster.run("delete", "pvc", "data", "--wait=false");
+    assert.match(await cluster.run("get", "pvc", "data"), /Terminating/);
+    await cluster.run("delete", "pod", "web", "--now");
+    await cluster.until(PERSISTENT_VOLUME_CLAIMS, (claims) => claims.length === 0);
+  });
+
+  test("debug and resize", { skip: version === "1.20" && "kubectl 1.20 knows neither as they are now" }, async () => {
+    await using cluster = await start("board-1");
+    const sized = (cpu: string) => ({ name: "app", image: "app:1", resources: { requests: { cpu } } });
+    await cluster.apply(pod("web", { containers: [sized("100m")] }));
+    const patch = JSON.stringify({ spec: { containers: [{ name: "app", resources: { requests: { cpu: "150m" } } }] } });
+    const refused = await cluster.kubectl(["patch", "pod", "web", "-p", patch]);
+    assert.match(refused.stderr, /pod updates may not change fields other than/);
+    await cluster.run("patch", "pod", "web", "--subresource=resize", "-p", patch);
+    const path = "jsonpath={.spec.containers[0].resources.requests.cpu} {.metadata.generation}";
+    assert.equal(await cluster.run("get", "pod", "web", "-o", path), "150m 2");
+    await cluster.run("debug", "web", "--image=debug:1", "--container=look", "--target=app", "--attach=false");
+    const debuggers = "jsonpath={.spec.ephemeralContainers[*].name} {.metadata.generation}";
+    assert.equal(await cluster.run("get", "pod", "web", "-o", debuggers), "look 3");
   });
 
   test("what is wrong is refused in Kubernetes' words", async () => {

@@ -270,7 +270,10 @@ export class EmbeddedCluster implements AsyncDisposable {
   async #play(pod: KubeObject): Promise<void> {
     const { signal } = this.#life;
     const { namespace = "", name, uid = "", deletionTimestamp } = pod.metadata;
-    const spec = pod.spec as { nodeName?: string; containers: readonly { name: string; image: string }[] };
+    const spec = pod.spec as {
+      nodeName?: string;
+      containers: readonly { name: string; image: string; resources?: object }[];
+    };
     const ref = { namespace, name };
     if ((spec.nodeName ?? "") === "") return;
     try {
@@ -285,7 +288,7 @@ export class EmbeddedCluster implements AsyncDisposable {
         }));
         const containerStatuses = spec.containers.map((each) => ({
           ...{ name: each.name, image: each.image, imageID: "", ready: true, started: true, restartCount: 0 },
-          ...{ state: { running: { startedAt: now } }, lastState: {} },
+          ...{ state: { running: { startedAt: now } }, lastState: {}, resources: each.resources ?? {} },
         }));
         const status = {
           phase: "Running",
