@@ -10,6 +10,9 @@ import type {
   SandboxLaunch,
 } from "../../runtime-adapters/contract/runtime-adapter.ts";
 
+/** The `runtimeClassName` of pods whose containers are components. */
+export const COMPONENT_RUNTIME_CLASS = "wasm";
+
 /** Which runtime runs a pod: `runtimeClassName: wasm` the component adapter, all else CRI. */
 export interface RuntimeRouter {
   readonly adapters: readonly RuntimeAdapter[];

@@ -1,10 +1,7 @@
 import { PicoletError } from "../../protocol/errors.ts";
 import type { Pod } from "../../protocol/pod.ts";
 import type { RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import type { RuntimeRouter } from "../core/pod-ports.ts";
-
-/** The `runtimeClassName` of pods whose containers are components. */
-const COMPONENT_RUNTIME_CLASS = "wasm";
+import { COMPONENT_RUNTIME_CLASS, type RuntimeRouter } from "../core/pod-ports.ts";
 
 /** Components go to the component adapter, all else to CRI, which knows its own runtime handlers. */
 export class NodeRuntimes implements RuntimeRouter {

@@ -16,6 +16,7 @@ const fromCluster = (runtimeClassName?: string) => ({
 test("a RuntimeClass names the runtime's handler", () => {
   assert.equal(runtimeHandler(fromCluster("gvisor"), objects), "runsc");
   assert.equal(runtimeHandler(fromCluster(), objects), "");
+  assert.equal(runtimeHandler(fromCluster("wasm"), objects), "wasm", "which every node has");
 });
 
 test("a class that the cluster does not have is said as the kubelet says it, and asked for again", () => {

@@ -2,15 +2,16 @@ import { PicoletError } from "../../protocol/errors.ts";
 import { objectKey } from "../../protocol/tunnel/messages.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { ClusterObjects } from "../core/cluster-objects.ts";
+import { COMPONENT_RUNTIME_CLASS } from "../core/pod-ports.ts";
 
 /**
- * The runtime's handler of the pod's RuntimeClass; "" for its default one. A pod that does not come from a cluster needs
- * no RuntimeClass: it may name the handler itself.
+ * The runtime's handler of the pod's RuntimeClass; "" for its default one. That of components is the node's own, whatever
+ * the cluster has, and a pod that does not come from a cluster may name the handler itself.
  * @throws `not_found` (retryable), worded as the kubelet does
  */
 export function runtimeHandler({ pod, source }: DesiredPod, objects: Pick<ClusterObjects, "object">): string {
   const name = pod.spec.runtimeClassName ?? "";
-  if (name === "") return "";
+  if (name === "" || name === COMPONENT_RUNTIME_CLASS) return name;
   const runtimeClass = objects.object(objectKey("RuntimeClass", "", name));
   if (typeof runtimeClass?.handler === "string") return runtimeClass.handler;
   if (source !== "api") return name;

@@ -1,12 +1,9 @@
 import assert from "node:assert/strict";
-import { mkdtempSync, rmSync } from "node:fs";
-import { createServer, type ServerHttp2Stream } from "node:http2";
-import type { Socket } from "node:net";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
+import type { ServerHttp2Stream } from "node:http2";
 import { type TestContext, test } from "node:test";
 import { millis } from "../../protocol/ports.ts";
 import { RecordedLog } from "../../test/support/recorders.ts";
+import { GRPC_HEADERS, refuse, ScriptedCri } from "../../test/support/scripted-cri.ts";
 import { VirtualClock } from "../../test/support/virtual-clock.ts";
 import { CriClient } from "./cri-client.ts";
 import { LABEL } from "./labels.ts";
@@ -20,44 +17,30 @@ const Event = message("ContainerEventResponse", {
   containerId: string(1),
   podSandboxStatus: nested(4, message("PodSandboxStatus", { labels: stringMap(7) })),
 });
-const HEADERS = { ":status": 200, "content-type": "application/grpc" };
-
 /** A runtime that streams what the test likes; calls are told by the last part of their path. */
 async function runtime(context: TestContext, onCall: (method: string, stream: ServerHttp2Stream) => void) {
-  const folder = mkdtempSync(join(tmpdir(), "picolet-hints-"));
-  const endpoint = join(folder, "socket");
-  const sockets = new Set<Socket>();
-  const server = createServer();
-  server.on("connection", (socket: Socket) => sockets.add(socket));
-  server.on("stream", (stream, headers) => {
-    stream.on("error", () => undefined);
-    onCall(String(headers[":path"]).split("/").at(-1) ?? "", stream);
-  });
-  await new Promise<void>((resolve) => server.listen(endpoint, resolve));
+  const server = await ScriptedCri.start(onCall);
   const clock = new VirtualClock();
   const log = new RecordedLog();
-  const client = new CriClient({ clock }, { endpoint, requestTimeoutMs: 1_000 });
+  const client = new CriClient({ clock }, { endpoint: server.endpoint, requestTimeoutMs: 1_000 });
   const owned = new OwnedIds(client, "me");
   const inspector = new PodInspector({ client, owned }, { owner: "me" });
   const abort = new AbortController();
   context.after(() => {
     abort.abort();
     client[Symbol.dispose]();
-    for (const socket of sockets) socket.destroy();
-    server.close();
-    rmSync(folder, { recursive: true });
+    server[Symbol.dispose]();
   });
   const hints = new RuntimeHints({ client, owned, inspector, clock, log }, { owner: "me" }).hints(abort.signal);
   return { clock, log, hints, abort };
 }
 
-const unimplemented = (stream: ServerHttp2Stream): void =>
-  stream.respond({ ...HEADERS, "grpc-status": "12" }, { endStream: true });
+const unimplemented = (stream: ServerHttp2Stream): void => refuse(stream, 12);
 
 test("where CRI streams events they become hints, those of other clients do not", async (context) => {
   const { hints } = await runtime(context, (method, stream) => {
     if (method !== "GetContainerEvents") return unimplemented(stream);
-    stream.respond(HEADERS);
+    stream.respond(GRPC_HEADERS);
     for (const [owner, uid] of [
       ["other", "theirs"],
       ["me", "mine"],
@@ -101,7 +84,7 @@ test("a stream that ends again and again is asked for at growing intervals", asy
   let calls = 0;
   const { clock, hints } = await runtime(context, (_method, stream) => {
     calls += 1;
-    stream.respond({ ...HEADERS, "grpc-status": "14" }, { endStream: true });
+    refuse(stream, 14);
   });
   hints.next().catch(() => undefined);
   for (let step = 0; step < 60; step += 1) {

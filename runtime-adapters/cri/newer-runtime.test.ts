@@ -1,0 +1,158 @@
+/** What a runtime tells that knows more of CRI than the containerd that the other tests have. */
+import assert from "node:assert/strict";
+import { type TestContext, test } from "node:test";
+import { millis, podUid } from "../../protocol/ports.ts";
+import { criAdapter, POD_CONFIG_SETTINGS } from "../../test/support/cri-fixture.ts";
+import { parsedPod } from "../../test/support/pod-manifests.ts";
+import { answer, refuse, ScriptedCri } from "../../test/support/scripted-cri.ts";
+import type { DesiredPod } from "../contract/runtime-adapter.ts";
+import {
+  ContainerState,
+  ContainerStatus,
+  RunPodSandboxRequest,
+  RuntimeService,
+  SIGNAL_NUMBERS,
+} from "./cri-messages.ts";
+import { ANNOTATION, LABEL } from "./labels.ts";
+import { message, nested } from "./wire/protobuf.ts";
+
+const NEVER = new AbortController().signal;
+const HANDLERS = [
+  { name: "", features: { recursiveReadOnlyMounts: true, userNamespaces: true } },
+  { name: "runsc", features: { recursiveReadOnlyMounts: false, userNamespaces: false } },
+];
+const StatusOf = message("ContainerStatusResponse", { status: nested(1, ContainerStatus) });
+
+type Answers = Readonly<Record<string, (request: Buffer) => Buffer>>;
+
+/** What is not in `answers` is a call that the runtime does not know. */
+async function newRuntime(context: TestContext, answers: Answers) {
+  const calls: string[] = [];
+  const runtime = await ScriptedCri.start(async (method, stream, request) => {
+    calls.push(method);
+    const made = answers[method];
+    if (made === undefined) refuse(stream, 12);
+    else answer(stream, made(await request));
+  });
+  const adapter = criAdapter(runtime.endpoint, POD_CONFIG_SETTINGS);
+  context.after(async () => {
+    await adapter[Symbol.asyncDispose]();
+    runtime[Symbol.dispose]();
+  });
+  return { adapter, calls };
+}
+
+const status = (): Buffer =>
+  RuntimeService.status.response.encode({
+    status: { conditions: [{ type: "RuntimeReady", status: true }] },
+    runtimeHandlers: HANDLERS,
+    features: { supplementalGroupsPolicy: true },
+  });
+
+const podOf = (spec: Readonly<Record<string, unknown>> = {}): DesiredPod => ({
+  uid: podUid("uid-1"),
+  source: "file",
+  origin: "",
+  pod: parsedPod(spec),
+});
+
+test("its handlers and features are told", async (context) => {
+  const version = () => RuntimeService.version.response.encode({ runtimeName: "containerd", runtimeVersion: "v2.1.0" });
+  const { adapter } = await newRuntime(context, { Version: version, Status: status });
+  const told = await adapter.status(NEVER);
+  assert.deepEqual(told.handlers, [
+    { name: "", recursiveReadOnlyMounts: true, userNamespaces: true },
+    { name: "runsc", recursiveReadOnlyMounts: false, userNamespaces: false },
+  ]);
+  assert.equal(told.supplementalGroupsPolicy, true);
+});
+
+test("an older one has neither to tell", async (context) => {
+  const Version = () => RuntimeService.version.response.encode({});
+  const { adapter } = await newRuntime(context, { Version, Status: () => RuntimeService.status.response.encode({}) });
+  const told = await adapter.status(NEVER);
+  assert.deepEqual([told.handlers, told.supplementalGroupsPolicy], [undefined, undefined]);
+});
+
+test("a pod gets a user namespace where its handler has them, and no sandbox where it has not", async (context) => {
+  const mappings: unknown[] = [];
+  const { adapter } = await newRuntime(context, {
+    Status: status,
+    RunPodSandbox: (request) => {
+      const { config } = RunPodSandboxRequest.decode(request);
+      mappings.push(config?.linux?.securityContext?.namespaceOptions?.usernsOptions?.uids);
+      return RuntimeService.runPodSandbox.response.encode({ podSandboxId: "sandbox-1" });
+    },
+  });
+  const launch = { attempt: 0, logDirectory: "/logs", cgroupParent: "", hostname: "web", dns: undefined };
+  const create = (runtimeHandler: string): Promise<void> => {
+    const sandbox = { ...launch, runtimeHandler, userNamespace: { hostId: 65_536, length: 65_536 } };
+    return adapter.apply(podOf({ hostUsers: false }), { kind: "createSandbox", sandbox }, NEVER);
+  };
+  await create("");
+  await assert.rejects(create("runsc"), {
+    reason: "FailedCreatePodSandBox",
+    message: 'can\'t set `spec.hostUsers: false`, RuntimeClass handler "runsc" does not support user namespaces',
+  });
+  assert.deepEqual(mappings, [[{ hostId: 65_536, containerId: 0, length: 65_536 }]]);
+});
+
+test("a container is ended by the runtime alone when it knows the signal", async (context) => {
+  for (const [stopSignal, knows] of [
+    [SIGNAL_NUMBERS.get("SIGUSR1") ?? 0, true],
+    [0, false],
+  ] as const) {
+    const timeouts: number[] = [];
+    const { adapter, calls } = await newRuntime(context, {
+      ContainerStatus: () => StatusOf.encode({ status: running({ stopSignal }) }),
+      Kill: () => Buffer.alloc(0),
+      Wait: () => Buffer.alloc(0),
+      StopContainer: (request) => {
+        timeouts.push(RuntimeService.stopContainer.request.decode(request).timeout);
+        return Buffer.alloc(0);
+      },
+    });
+    const action = { kind: "stopContainer", containerId: "container-1", gracePeriod: millis(7_000) } as const;
+    await adapter.apply(podOf(), action, NEVER);
+    assert.equal(calls.includes("Kill"), !knows);
+    assert.deepEqual(timeouts, [knows ? 7 : 0]);
+  }
+});
+
+test("where there is no way to send a stop signal the runtime ends the container with all of its time", async (context) => {
+  const timeouts: number[] = [];
+  const { adapter } = await newRuntime(context, {
+    ContainerStatus: () => StatusOf.encode({ status: running({ stopSignal: 0 }) }),
+    StopContainer: (request) => {
+      timeouts.push(RuntimeService.stopContainer.request.decode(request).timeout);
+      return Buffer.alloc(0);
+    },
+  });
+  const action = { kind: "stopContainer", containerId: "container-1", gracePeriod: millis(7_000) } as const;
+  await adapter.apply(podOf(), action, NEVER);
+  assert.deepEqual(timeouts, [7]);
+});
+
+test("whom a container's first process began as is told", async (context) => {
+  const user = { linux: { uid: 1000, gid: 2000, supplementalGroups: [2000, 3000] } };
+  const { adapter } = await newRuntime(context, {
+    ListPodSandbox: () => Buffer.alloc(0),
+    ListContainers: () =>
+      RuntimeService.listContainers.response.encode({ containers: [{ id: "container-1", podSandboxId: "sandbox-1" }] }),
+    ContainerStatus: () => StatusOf.encode({ status: running({ user }) }),
+  });
+  const [container] = (await adapter.inspect(podUid("uid-1"), NEVER)).containers;
+  assert.deepEqual(container?.user, { uid: 1000, gid: 2000, supplementalGroups: [2000, 3000] });
+});
+
+function running(more: {
+  stopSignal?: number;
+  user?: { linux: { uid: number; gid: number; supplementalGroups: number[] } };
+}) {
+  const labels = new Map([
+    [LABEL.owner, POD_CONFIG_SETTINGS.owner],
+    [LABEL.podUid, "uid-1"],
+  ]);
+  const annotations = new Map([[ANNOTATION.stopSignal, "SIGUSR1"]]);
+  return { id: "container-1", state: ContainerState.running, labels, annotations, ...more };
+}
