@@ -178,6 +178,13 @@ test("a static pod is critical: it is told of and left alone, once", async () =>
   assert.deepEqual(bench.log.problems, ["a critical pod takes more disk than it may and is not evicted"]);
 });
 
+test("what is in memory has a limit of its own and is not measured", async () => {
+  await using bench = new Bench();
+  bench.add({ volumes: [{ name: "x", emptyDir: { medium: "Memory", sizeLimit: "1Mi" } }] });
+  await bench.clock.settle();
+  assert.equal(bench.clock.sleeping, 0);
+});
+
 test("while no pod has a limit there is no timer", async () => {
   await using bench = new Bench();
   bench.add({ volumes: [{ name: "x", emptyDir: {} }] });
