@@ -19,7 +19,8 @@ import { corrupt } from "./schema.ts";
 import type { Batched } from "./store-file.ts";
 
 /**
- * The 110 pods that a node runs at most, with 16 Secrets and ConfigMaps each; of each some 200 bytes are in memory.
+ * The 110 pods that a node runs at most, with 15 Secrets, ConfigMaps, claims and volumes each, and the 256 services that a
+ * hub sends at most; of each some 200 bytes are in memory.
  * A change that would bring more is refused whole.
  */
 export const MAX_OBJECTS = 2048;

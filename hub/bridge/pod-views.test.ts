@@ -5,8 +5,9 @@ import type { KubeObject } from "../core/kube-client.ts";
 import { awayTolerations } from "./away-tolerations.ts";
 import { podReferences } from "./pod-references.ts";
 import { podStatusPatch } from "./pod-status-patch.ts";
+import { DATA_TYPES, remoteService } from "./remote-data.ts";
 import { isReadyLost, ownStatus, remoteNode, remotePod } from "./remote-object.ts";
-import { storedNode, wholePod } from "./stored-objects.ts";
+import { PackedObject, storedNode, wholePod } from "./stored-objects.ts";
 
 const pod = (spec: object = {}, status: object = {}, metadata: object = {}): KubeObject => ({
   apiVersion: "v1",
@@ -16,8 +17,9 @@ const pod = (spec: object = {}, status: object = {}, metadata: object = {}): Kub
   status,
 });
 
-test("references are found wherever a pod may name a Secret or a ConfigMap", () => {
+test("references are found wherever a pod may name something that its node is to have", () => {
   const spec = {
+    runtimeClassName: "crun",
     imagePullSecrets: [{ name: "pull" }, {}],
     containers: [
       {
@@ -37,12 +39,18 @@ test("references are found wherever a pod may name a Secret or a ConfigMap", () 
       { name: "c", projected: { sources: [{ secret: { name: "pro-s" } }, { configMap: { name: "pro-c" } }, {}] } },
       { name: "d", secret: { secretName: "vol-s" } },
       { name: "e", emptyDir: {} },
+      { name: "f", persistentVolumeClaim: { claimName: "claim" } },
+      { name: "g", ephemeral: { volumeClaimTemplate: {} } },
+      { name: "h", csi: { driver: "x", nodePublishSecretRef: { name: "csi-s" } } },
+      { name: "i", flexVolume: { driver: "x", secretRef: { name: "flex-s" } } },
     ],
   };
   const names = (kind: string, list: readonly string[]): string[] => list.map((name) => `${kind}/ns/${name}`);
   assert.deepEqual(podReferences(pod(spec)), [
     ...names("ConfigMap", ["env-c", "from-c", "pro-c", "vol-c"]),
-    ...names("Secret", ["env-s", "eph-s", "from-s", "init-s", "pro-s", "pull", "vol-s"]),
+    ...names("PersistentVolumeClaim", ["claim", "p-g"]),
+    "RuntimeClass//crun",
+    ...names("Secret", ["csi-s", "env-s", "eph-s", "flex-s", "from-s", "init-s", "pro-s", "pull", "vol-s"]),
   ]);
 });
 
@@ -204,10 +212,42 @@ test("a mirror pod counts as scheduled from its start on, once", () => {
   ]);
 });
 
+test("a volume is named by a claim that is bound to it, and by no other", () => {
+  const [claim] = DATA_TYPES.filter(({ type }) => type.kind === "PersistentVolumeClaim");
+  const bound = { ...pod({ volumeName: "disk" }), kind: "PersistentVolumeClaim", status: { phase: "Bound" } };
+  assert.equal(claim?.names(bound), "PersistentVolume//disk");
+  assert.equal(claim?.names({ ...bound, status: { phase: "Pending" } }), undefined);
+  assert.equal(claim?.names({ ...bound, spec: {} }), undefined);
+});
+
+test("a service is sent with its address and ports alone, and not without an address", () => {
+  const ports = [{ name: "http", port: 80, protocol: "TCP", targetPort: 8080, nodePort: 30_000 }, "odd"];
+  const service = (clusterIP: unknown): KubeObject =>
+    pod({ type: "ClusterIP", clusterIP, ports, selector: { a: "b" } });
+  assert.deepEqual(remoteService(service("10.96.0.9")), {
+    apiVersion: "v1",
+    kind: "Service",
+    metadata: { name: "p", namespace: "ns" },
+    spec: { type: "ClusterIP", clusterIP: "10.96.0.9", ports: [{ name: "http", protocol: "TCP", port: 80 }, {}] },
+  });
+  for (const none of ["None", "", undefined, 7]) assert.equal(remoteService(service(none)), undefined);
+});
+
 test("no object of an API server, however odd, makes the hub fail", () => {
   const odd = fc.object({
     maxDepth: 4,
-    key: fc.constantFrom("containers", "env", "volumes", "name", "conditions", "type", "status", "tolerations", "a"),
+    key: fc.constantFrom(
+      "containers",
+      "env",
+      "volumes",
+      "name",
+      "conditions",
+      "type",
+      "status",
+      "tolerations",
+      "ports",
+      "a",
+    ),
   });
   fc.assert(
     fc.property(odd, odd, (spec, status) => {
@@ -222,6 +262,11 @@ test("no object of an API server, however odd, makes the hub fail", () => {
         isMirror: false,
       });
       storedNode({ ...object, kind: "Node" }, "hub", true);
+      for (const { remote, names } of DATA_TYPES) {
+        assert.equal(new PackedObject("a", remote(object)).hash.length, 16);
+        names(object);
+      }
+      remoteService(object);
     }),
     { numRuns: 500 },
   );
