@@ -53,6 +53,24 @@ test("a long text of references that are never closed takes no time to speak of"
   assert.equal(expand(closed), closed);
 });
 
+test("it is what a regular expression, slow on long texts, would make of it", () => {
+  const VALUES = new Map([
+    ["A", "$(B)"],
+    ["", "empty"],
+  ]);
+  const lookup = (name: string): string | undefined => VALUES.get(name);
+  const parts = fc.array(fc.constantFrom("$", "(", ")", "A", "$(A)", "$$", "$()", "$(", " "), { maxLength: 30 });
+  fc.assert(
+    fc.property(parts, (words) => {
+      const text = words.join("");
+      const expected = text.replace(/\$\$|\$\(([^)]*)\)/g, (match, name: string | undefined) =>
+        name === undefined ? "$" : (lookup(name) ?? match),
+      );
+      assert.equal(expandReferences(text, lookup), expected);
+    }),
+  );
+});
+
 test("doubling every dollar sign gives the text itself", () => {
   fc.assert(
     fc.property(texts, (text) => {

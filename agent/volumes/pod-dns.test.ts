@@ -88,6 +88,32 @@ sortlist 130.155.160.0`;
   });
 });
 
+test("whatever a node and a pod say, the resolver can have it", () => {
+  const name = fc.stringMatching(/^[a-z0-9.-]{1,300}$/);
+  const config = fc.record({
+    nameservers: fc.array(name, { maxLength: 6 }),
+    searches: fc.array(name, { maxLength: 40 }),
+    options: fc.array(fc.record({ name, value: fc.option(name, { nil: undefined }) }), { maxLength: 4 }),
+  });
+  const host = fc.record({
+    servers: fc.array(name, { maxLength: 6 }),
+    searches: fc.array(name, { maxLength: 40 }),
+    options: fc.array(name, { maxLength: 4 }),
+  });
+  const policy = fc.constantFrom("Default", "ClusterFirst", "None");
+  const base = podOf();
+  fc.assert(
+    fc.property(policy, fc.option(host, { nil: undefined }), config, (dnsPolicy, ofHost, dnsConfig) => {
+      const pod = { ...base, spec: { ...base.spec, dnsPolicy, dnsConfig } } as typeof base;
+      const { dns, warnings } = podDns(pod, ofHost, CLUSTER);
+      assert.ok(dns.servers.length <= 3 && dns.searches.length <= 32);
+      assert.ok(dns.searches.join(" ").length <= 2048 && dns.searches.every((each) => each.length <= 253));
+      assert.equal(new Set(dns.searches).size, dns.searches.length, "nothing is searched twice");
+      assert.ok(warnings.length <= 2);
+    }),
+  );
+});
+
 test("no text makes the parser fail or gives a value with white space", () => {
   const parts = fc.constantFrom("nameserver", "search", "options", " ", "\t", "\n", "a.b", ".", "#", "\r", "\0");
   fc.assert(
