@@ -5,6 +5,7 @@ import { parseDuration } from "../../protocol/duration.ts";
 import { PicoletError } from "../../protocol/errors.ts";
 import { FieldProblems, formatProblems } from "../../protocol/field-problems.ts";
 import { KUBERNETES_YAML } from "../../protocol/kubernetes-yaml.ts";
+import { childPath } from "../../protocol/plain-data.ts";
 import type { Millis } from "../../protocol/ports.ts";
 import { schemaProblem } from "../../protocol/schema-problems.ts";
 
@@ -92,7 +93,11 @@ function readFile(text: string, problems: FieldProblems): readonly ProviderInput
     if (result.data.providers.length === 0) problems.required("providers", "at least 1 item in plugins is required");
     return result.data.providers;
   }
-  for (const { path, message } of result.error.issues.map(schemaProblem)) problems.add(path, message);
+  for (const issue of result.error.issues) {
+    const { path, message } = schemaProblem(issue);
+    if (issue.code !== "unrecognized_keys") problems.add(path, message);
+    else for (const key of issue.keys) problems.add(childPath(path, key), "Unknown field");
+  }
   return [];
 }
 

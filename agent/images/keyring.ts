@@ -77,7 +77,7 @@ function matches(glob: string, target: Place): boolean {
 }
 
 /**
- * Go's filepath.Match on one part of a host name: `*`, `?` and classes. A pattern that is none matches nothing. Goes back
+ * Go's filepath.Match on one part of a host name: `*` and classes (a `?` would begin a URL's query). A pattern that is none matches nothing. Goes back
  * to the last `*` only, so that no pattern takes longer than pattern times name.
  */
 function globMatches(pattern: string, name: string): boolean {
@@ -106,7 +106,6 @@ function globMatches(pattern: string, name: string): boolean {
 /** @returns where the pattern goes on; undefined when this character does not match, or the pattern is none. */
 function matchOne(pattern: string, at: number, character: string): number | undefined {
   const expected = pattern[at];
-  if (expected === "?") return at + 1;
   if (expected !== "[") return expected === character ? at + 1 : undefined;
   const negated = pattern[at + 1] === "^";
   const start = at + (negated ? 2 : 1);

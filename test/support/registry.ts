@@ -26,16 +26,18 @@ export class Registry implements AsyncDisposable {
   readonly address: string;
   /** The same, for those who know REGISTRY_USER and REGISTRY_PASSWORD. */
   readonly privateAddress: string;
+  readonly #asked: { count: number };
   readonly #directory: string;
   readonly #process: ChildProcess;
   readonly #gate: Server;
 
-  private constructor(directory: string, process: ChildProcess, gate: Server, port: number) {
+  private constructor(directory: string, process: ChildProcess, gate: Gate, port: number) {
     this.#directory = directory;
     this.#process = process;
-    this.#gate = gate;
+    this.#gate = gate.server;
+    this.#asked = gate.asked;
     this.address = `127.0.0.1:${port}`;
-    this.privateAddress = `127.0.0.1:${(gate.address() as AddressInfo).port}`;
+    this.privateAddress = `127.0.0.1:${(gate.server.address() as AddressInfo).port}`;
   }
 
   static async start(): Promise<Registry> {
@@ -57,6 +59,11 @@ export class Registry implements AsyncDisposable {
       rmSync(directory, { recursive: true });
       throw error;
     }
+  }
+
+  /** Requests at the private address so far, let in or not. */
+  get privateRequests(): number {
+    return this.#asked.count;
   }
 
   /** @param image of `containerd`. @returns its name in this registry, at the open address */
@@ -97,10 +104,17 @@ async function listeningPort(registry: ChildProcess): Promise<number> {
   return await Promise.race([port, exited]);
 }
 
+interface Gate {
+  readonly server: Server;
+  readonly asked: { count: number };
+}
+
 /** Passes requests with the right credentials on to the registry. */
-async function openGate(port: number): Promise<Server> {
+async function openGate(port: number): Promise<Gate> {
+  const asked = { count: 0 };
   const wanted = `Basic ${Buffer.from(`${REGISTRY_USER}:${REGISTRY_PASSWORD}`).toString("base64")}`;
-  const gate = createServer((incoming, outgoing) => {
+  const server = createServer((incoming, outgoing) => {
+    asked.count += 1;
     const { authorization, ...headers } = incoming.headers;
     if (authorization !== wanted) {
       outgoing.writeHead(401, { "WWW-Authenticate": 'Basic realm="test"' }).end();
@@ -114,7 +128,7 @@ async function openGate(port: number): Promise<Server> {
     inner.on("error", () => outgoing.destroy());
     incoming.pipe(inner);
   });
-  gate.listen(0, "127.0.0.1");
-  await once(gate, "listening");
-  return gate;
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  return { server, asked };
 }
