@@ -1,6 +1,7 @@
 /** Whatever the kubelet refuses a configuration for (pkg/kubelet/apis/config/validation), and what ours must keep to. */
 import type { FieldProblems } from "../../protocol/field-problems.ts";
 import { dnsSubdomainProblems, ipProblems } from "../../protocol/name-rules.ts";
+import { isNamespacedSysctl } from "../plan/sysctls.ts";
 import type { Configuration } from "./configuration.ts";
 import { validateHub, validateNode } from "./hub-validation.ts";
 import { validateImageCredentials } from "./image-credentials-validation.ts";
@@ -134,6 +135,7 @@ export function validateConfiguration(configuration: Configuration, problems: Fi
   validateImageCredentials(configuration, problems);
   validateCgroups(configuration, problems);
   validateShutdown(configuration, problems);
+  validateSysctls(configuration, problems);
   validatePlaces(configuration, problems);
   validateHub(configuration, problems);
   validateNode(configuration, problems);
@@ -211,6 +213,21 @@ function validateShutdown(configuration: Configuration, problems: FieldProblems)
       "may not be specified together with shutdownGracePeriod and shutdownGracePeriodCriticalPods",
     );
   }
+}
+
+const MAX_SYSCTL_LENGTH = 253;
+/** A sysctl, or the beginning of one with a `*` at its end. */
+const SYSCTL_PATTERN = /^(?:[a-z0-9](?:[-_a-z0-9]*[a-z0-9])?[./])*(?:[a-z0-9][-_a-z0-9]*\*?|\*)$/;
+
+function validateSysctls({ allowedUnsafeSysctls }: Configuration, problems: FieldProblems): void {
+  allowedUnsafeSysctls.forEach((pattern, index) => {
+    const path = `allowedUnsafeSysctls[${index}]`;
+    if (pattern.length > MAX_SYSCTL_LENGTH || !SYSCTL_PATTERN.test(pattern)) {
+      problems.invalid(path, pattern, "must be a sysctl, or the beginning of one with a * at its end");
+    } else if (!isNamespacedSysctl(pattern)) {
+      problems.invalid(path, pattern, "is not known to be namespaced: it would be set for the whole machine");
+    }
+  });
 }
 
 function validatePlaces(configuration: Configuration, problems: FieldProblems): void {

@@ -267,6 +267,11 @@ for (const [text, problem] of [
   ["nodeLabels: {'a b': x}", /nodeLabels\[a b\]: Invalid value: "a b": name part/],
   ["registerWithTaints: [{key: a, effect: Never}]", /registerWithTaints\[0\].effect: Unsupported value: "Never"/],
   ["nodeName: A_b", /nodeName: Invalid value: "A_b": a lowercase RFC 1123 subdomain/],
+  [
+    "allowedUnsafeSysctls: ['kernel.msg*', 'net/core/*', vm.swappiness]",
+    /allowedUnsafeSysctls\[2\]: .* not known to be namespaced/,
+  ],
+  ["allowedUnsafeSysctls: ['kernel.*.max']", /allowedUnsafeSysctls\[0\]: .*with a \* at its end/],
   ["maxPods: 1\nmaxPods: 2", /^config.yaml:2: .*unique/],
   ["a: [", /^config.yaml:\d: /],
   ["a: 1\n---\nb: 2", /^config.yaml:\d: .*multiple documents/],
