@@ -163,6 +163,137 @@ async function waitFor(condition: () => boolean): Promise<void> {
   }
 }
 
+test("what is optional comes into being under the eyes of a running pod, and goes again", { skip }, async () => {
+  await using bench = new Bench();
+  const items = [
+    { key: "a", path: "a" },
+    { key: "b", path: "deep/b" },
+  ];
+  const pod = await bench.pod({ configMap: { name: "cm", optional: true, items } });
+  assert.deepEqual(bench.names(pod), []);
+  const becomes = async (names: readonly string[]): Promise<void> => {
+    await bench.clock.advance(millis(1_000));
+    await waitFor(() => bench.names(pod).join() === names.join());
+  };
+  bench.objects.set("ConfigMap/default/cm", { data: { a: "1" } });
+  await becomes(["a"]);
+  bench.objects.set("ConfigMap/default/cm", { data: { a: "1", b: "2" } });
+  await becomes(["a", "deep"]);
+  bench.objects.delete("ConfigMap/default/cm");
+  await becomes([]);
+});
+
+test("an object that is deleted while it is mounted leaves its files with the pod", { skip }, async () => {
+  await using bench = new Bench();
+  bench.objects.set("Secret/default/s", { data: { a: base64("1") } });
+  const pod = await bench.pod({ secret: { secretName: "s" } });
+  bench.objects.delete("Secret/default/s");
+  await bench.clock.advance(millis(1_000));
+  await waitFor(() => bench.log.entries.some(({ message }) => message === "cannot bring a volume up to date"));
+  assert.equal(bench.read(pod, "a"), "1");
+});
+
+test("a projected volume says at once all that is wrong with its sources", { skip }, async () => {
+  await using bench = new Bench();
+  const sources = [
+    { secret: { name: "none" } },
+    { configMap: { name: "none" } },
+    { clusterTrustBundle: { name: "ca", path: "ca.pem" } },
+    { clusterTrustBundle: { signerName: "example.com/s", labelSelector: {}, path: "s.pem" } },
+  ];
+  await assert.rejects(bench.pod({ projected: { sources } }), (error) => {
+    assert.ok(isPicoletError(error) && error.retryable);
+    assert.equal(
+      error.message,
+      '[secret "none" not found, configmap "none" not found, while getting ClusterTrustBundle: clustertrustbundle.certificates.k8s.io "ca" not found, combination of signerName and labelSelector matched zero ClusterTrustBundles]',
+    );
+    return true;
+  });
+  const podCertificate = { signerName: "example.com/s", keyType: "ED25519", keyPath: "key" };
+  await assert.rejects(bench.pod({ projected: { sources: [{ podCertificate }] } }), (error) =>
+    isPicoletError(error, "invalid"),
+  );
+});
+
+test("trust anchors of the cluster are a file, each once; optional ones that are not there an empty file", {
+  skip,
+}, async () => {
+  await using bench = new Bench();
+  const pem = (body: string): string => `-----BEGIN CERTIFICATE-----\n${body}\n-----END CERTIFICATE-----\n`;
+  const bundle = (signerName: string, trustBundle: string, labels = {}): object => ({
+    metadata: { labels },
+    spec: { signerName, trustBundle },
+  });
+  bench.objects.set("ClusterTrustBundle//one", { ...bundle("example.com/s", `note\n${pem("BBBB")}${pem("AAAA")}`) });
+  bench.objects.set("ClusterTrustBundle//two", { ...bundle("example.com/s", pem("AAAA"), { tier: "x" }) });
+  bench.objects.set("ClusterTrustBundle//three", { ...bundle("example.com/other", pem("CCCC"), { tier: "x" }) });
+  const bySigner = (labelSelector?: object) => ({
+    signerName: "example.com/s",
+    ...(labelSelector && { labelSelector }),
+  });
+  const sources = [
+    { clusterTrustBundle: { name: "one", path: "one" } },
+    { clusterTrustBundle: { name: "none", path: "none", optional: true } },
+    { clusterTrustBundle: { ...bySigner({}), path: "all" } },
+    { clusterTrustBundle: { ...bySigner({ matchLabels: { tier: "x" } }), path: "labelled" } },
+    { clusterTrustBundle: { ...bySigner(), path: "nothing", optional: true } },
+  ];
+  const pod = await bench.pod({ projected: { sources } });
+  assert.equal(bench.read(pod, "one"), `${pem("AAAA")}${pem("BBBB")}`);
+  assert.equal(bench.read(pod, "all"), `${pem("AAAA")}${pem("BBBB")}`);
+  assert.equal(bench.read(pod, "labelled"), pem("AAAA"));
+  assert.equal(bench.read(pod, "none"), "");
+  assert.equal(bench.read(pod, "nothing"), "");
+});
+
+test("an fsGroup may read what is mounted for the pod, and after an update too", { skip }, async () => {
+  await using bench = new Bench();
+  bench.objects.set("Secret/default/s", { data: { a: base64("1") } });
+  const sources = [
+    { secret: { name: "s", items: [{ key: "a", path: "deep/a", mode: 0o400 }] } },
+    { serviceAccountToken: { path: "token" } },
+  ];
+  const securityContext = { fsGroup: 2000, runAsUser: 1000 };
+  const pod = await bench.pod({ projected: { sources } }, { securityContext });
+  const rights = (path: string): readonly number[] => {
+    const { uid, gid, mode } = statSync(bench.at(pod, path));
+    return [uid, gid, mode & 0o7777];
+  };
+  const check = (): void => {
+    assert.deepEqual(rights(""), [0, 2000, 0o2777]);
+    assert.deepEqual(rights("deep"), [0, 2000, 0o2755]);
+    assert.deepEqual(rights("deep/a"), [0, 2000, 0o440]);
+    assert.deepEqual(rights("token"), [1000, 2000, 0o640]);
+  };
+  check();
+  bench.objects.set("Secret/default/s", { data: { a: base64("2") } });
+  await bench.setUp(pod);
+  assert.equal(bench.read(pod, "deep/a"), "2");
+  check();
+});
+
+test("a mebibyte of binary data arrives as it was", { skip }, async () => {
+  await using bench = new Bench();
+  const data = Buffer.from(Array.from({ length: 2 ** 20 }, (_, index) => (index * 7919) >> 3));
+  bench.objects.set("ConfigMap/default/cm", { binaryData: { large: data.toString("base64") } });
+  const pod = await bench.pod({ configMap: { name: "cm" } });
+  assert.ok(readFileSync(bench.at(pod, "large")).equals(data));
+});
+
+test("a Secret that outgrows its pod's memory stays as it was, and the pod is told why", { skip }, async () => {
+  await using bench = new Bench();
+  bench.objects.set("Secret/default/s", { data: { a: base64("old") } });
+  const resources = { limits: { memory: "64Ki" } };
+  const container = { name: "app", image: "app", resources, volumeMounts: [{ name: "v", mountPath: "/v" }] };
+  const pod = await bench.pod({ secret: { secretName: "s" } }, { containers: [container] });
+  bench.objects.set("Secret/default/s", { data: { a: base64("new".repeat(100_000)) } });
+  await assert.rejects(bench.setUp(pod), (error) => isPicoletError(error, "resource_exhausted") && error.retryable);
+  assert.equal(bench.read(pod, "a"), "old");
+  bench.objects.set("Secret/default/s", { data: { a: base64("new") } });
+  await bench.setUp(pod);
+  assert.equal(bench.read(pod, "a"), "new");
+});
+
 test("nothing is written when nothing has changed", { skip }, async () => {
   await using bench = new Bench();
   bench.objects.set("ConfigMap/default/cm", { data: { a: "1" } });

@@ -30,7 +30,7 @@ import { desired, firstContainer, podOf } from "../../test/support/pods.ts";
 import { RecordedEvents, RecordedLog } from "../../test/support/recorders.ts";
 import { TempFolder } from "../../test/support/temp-folder.ts";
 import { VirtualClock } from "../../test/support/virtual-clock.ts";
-import { type Mounter, SystemMounter } from "./mounter.ts";
+import { knowsNoswap, type Mounter, SystemMounter } from "./mounter.ts";
 import { type PodCgroupPort, type PodEnvironmentInit, PodEnvironmentOnDisk } from "./pod-environment.ts";
 
 const NEVER = new AbortController().signal;
@@ -66,6 +66,7 @@ class Bench implements Disposable {
   readonly cgroups = new FakeCgroups();
   readonly events = new RecordedEvents();
   readonly log = new RecordedLog();
+  hostIPs: readonly string[] = ["192.0.2.1"];
   readonly mounter: Mounter;
   readonly environment: PodEnvironmentOnDisk;
 
@@ -79,7 +80,7 @@ class Bench implements Disposable {
         mounter,
         events: this.events,
         log: this.log,
-        hostIPs: () => ["192.0.2.1"],
+        hostIPs: () => this.hostIPs,
       },
       {
         rootDir: this.folder.at("lib"),
@@ -241,7 +242,8 @@ test("/etc/hosts is managed unless the pod has no address yet, or a volume is mo
   const nodeHosts = readFileSync("/etc/hosts", "utf8");
   assert.ok(hostsOf(podWith([], {}, { hostNetwork: true }), { sandboxes: [] }));
   assert.equal(content(), `${header}${nodeHosts}`);
-  assert.ok(hostsOf(podWith([], {}, { hostNetwork: true, hostAliases })));
+  bench.hostIPs = [];
+  assert.ok(hostsOf(podWith([], {}, { hostNetwork: true, hostAliases })), "also while the node has no address");
   assert.equal(content(), `${header}${nodeHosts}\n# Entries added by HostAliases.\n192.0.2.9\tgw\n`);
   const own = podWith([{ name: "hosts", emptyDir: {} }], {
     volumeMounts: [{ name: "hosts", mountPath: "/etc/hosts" }],
@@ -389,6 +391,57 @@ test("a volume in memory is a tmpfs of the least size that is named, once", { sk
   assert.equal(await sizeOf({ name: "node", emptyDir: memory }), 2 ** 29);
   await bench.environment.cleanup(podWith([]), NEVER);
   assert.deepEqual(readdirSync(bench.at()), []);
+});
+
+test("huge pages are of the size that the medium names, or the one that the pod asks for", { skip }, async () => {
+  using bench = new Bench();
+  const huge = (...sizes: readonly string[]): Partial<ContainerSpec> => ({
+    resources: {
+      limits: { memory: "64Mi", ...Object.fromEntries(sizes.map((size) => [`hugepages-${size}`, "4Mi"])) },
+    },
+  });
+  const setUp = (medium: string, own: Partial<ContainerSpec>): Promise<void> =>
+    bench.environment.prepare(podWith([{ name: "huge", emptyDir: { medium } }], own), NEVER);
+  const about = 'FailedMount: MountVolume.SetUp failed for volume "huge" : ';
+  assert.equal(
+    await refusal(setUp("HugePages", huge("2Mi", "1Gi"))),
+    `${about}medium: HugePages can't be used if container requests multiple huge page sizes`,
+  );
+  assert.equal(
+    await refusal(setUp("HugePages-1Gi", huge("2Mi"))),
+    `${about}medium HugePages-1Gi: hugePages storage requested, but there is no resource request for huge pages`,
+  );
+  assert.equal(await refusal(setUp("Floppy", {})), `${about}unknown storage medium "Floppy"`);
+  const target = bench.at("uid-1/volumes/kubernetes.io~empty-dir/huge");
+  for (const medium of ["HugePages", "HugePages-2Mi"]) {
+    await setUp(medium, huge("2Mi"));
+    await setUp(medium, huge("2Mi"));
+    const [mount, ...others] = system.mounts().filter(({ mountPoint }) => mountPoint === target);
+    assert.equal(mount?.fileSystem, "hugetlbfs");
+    assert.ok(mount.superOptions.includes("pagesize=2M"));
+    assert.deepEqual(others, []);
+    assert.equal(statSync(target).mode & 0o777, 0o777);
+    await bench.environment.cleanup(podWith([]), NEVER);
+    assert.deepEqual(readdirSync(bench.at()), []);
+  }
+});
+
+test("a volume in memory is never swapped out where the kernel can promise it", { skip }, async () => {
+  using bench = new Bench();
+  const versions = {
+    "5.10.0": false,
+    "6.3.9": false,
+    "6.4.0-rc1": true,
+    "6.12.25+rpt-rpi-v8": true,
+    "7.0": true,
+    "": false,
+  };
+  for (const [release, knows] of Object.entries(versions)) assert.equal(knowsNoswap(release), knows, release);
+  const running = readFileSync("/proc/sys/kernel/osrelease", "utf8");
+  await bench.environment.prepare(podWith([{ name: "m", emptyDir: { medium: "Memory" } }]), NEVER);
+  const target = bench.at("uid-1/volumes/kubernetes.io~empty-dir/m");
+  const mount = system.mounts().find(({ mountPoint }) => mountPoint === target);
+  assert.equal(mount?.superOptions.includes("noswap"), knowsNoswap(running));
 });
 
 test("without the right to mount a volume in memory is a folder, and that is said once", async () => {
