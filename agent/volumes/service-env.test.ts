@@ -57,7 +57,8 @@ test("the API server is told to every pod, others to those with service links al
 
 test("one named kubernetes in the pod's own namespace does not stand before the API server's", () => {
   const objects = objectsOf({ "default/kubernetes": API_SERVER, "shop/kubernetes": WEB });
-  assert.equal(envOf(objects, "shop").KUBERNETES_SERVICE_HOST, "10.96.0.1");
+  const hosts = serviceEnv(objects, "shop", true).filter(({ name }) => name === "KUBERNETES_SERVICE_HOST");
+  assert.deepEqual(hosts, [{ name: "KUBERNETES_SERVICE_HOST", value: "10.96.0.1" }]);
   objects.set("Service/default/kubernetes", { spec: { clusterIP: "None" } });
   assert.equal(envOf(objects, "shop").KUBERNETES_SERVICE_HOST, "10.96.0.7");
 });

@@ -20,6 +20,8 @@ test("each pod has ids of its own for as long as it is there", () => {
   assert.deepEqual(["two", "three", "one", "two"].map(idOf), [2, 3, 1, 2]);
   rmSync(paths.pod("two"), { recursive: true });
   assert.deepEqual(["four", "five"].map(idOf), [2, 4], "what went free is given again");
+  rmSync(paths.pod("one"), { recursive: true });
+  assert.equal(idOf("three"), 3, "it keeps what it has");
 });
 
 test("no file makes it fail, or gives two pods one id", () => {
