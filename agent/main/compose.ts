@@ -397,8 +397,10 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     },
     init,
   );
+  const imageMounts = adapters.flatMap((adapter) => adapter.imageMounts ?? []);
   const workers = makeWorkers(ports, configuration, node, {
-    ...{ store, router, environment, pleg, statuses, runtimes, probes, guards, images: puller },
+    ...{ store, router, environment, pleg, statuses, runtimes, probes, guards },
+    images: environment.withImages(puller, imageMounts),
   });
   const sources = makeSources(ports, configuration, store);
   const problems = (): SourceProblem[] => [
