@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import {
+  chmodSync,
   existsSync,
   mkdirSync,
   readdirSync,
@@ -32,13 +33,15 @@ test("what is there is opened, folder or file; what is missing is made with the 
   writeFileSync(folder.at("volume/a/file"), "");
   assert.equal(pathOf(folder.at("volume"), "a/b"), realpathSync(folder.at("volume/a/b")));
   assert.equal(pathOf(folder.at("volume"), "./a//file"), realpathSync(folder.at("volume/a/file")));
+  chmodSync(folder.at("volume"), 0o2777);
   const before = process.umask(0o022);
   try {
     assert.equal(pathOf(folder.at("volume"), "a/new/deeper"), realpathSync(folder.at("volume/a/new/deeper")));
   } finally {
     process.umask(before);
   }
-  assert.ok(statSync(folder.at("volume/a/new/deeper")).isDirectory());
+  for (const made of ["volume/a/new", "volume/a/new/deeper"])
+    assert.equal(statSync(folder.at(made)).mode & 0o7777, 0o2777);
 });
 
 test("a link inside the volume is followed, one that leads out is not, nor is anything made outside", () => {
