@@ -6,7 +6,7 @@ import { after, before, describe, test } from "node:test";
 import { SystemMounter } from "../../agent/volumes/mounter.ts";
 import { PodEnvironmentOnDisk } from "../../agent/volumes/pod-environment.ts";
 import { parsePod } from "../../protocol/parse-pod.ts";
-import type { Container, EphemeralContainer } from "../../protocol/pod.ts";
+import type { Container, EphemeralContainer, Pod } from "../../protocol/pod.ts";
 import { millis, podUid } from "../../protocol/ports.ts";
 import type {
   ContainerLaunch,
@@ -18,6 +18,7 @@ import { TestClusterObjects } from "../support/cluster-objects.ts";
 import { Containerd, containerdMissing } from "../support/containerd.ts";
 import { CriFixture } from "../support/cri-fixture.ts";
 import { BUSYBOX_IMAGE } from "../support/image-archive.ts";
+import { containerPod, nodeWith } from "../support/node-fixtures.ts";
 import { RecordedEvents, RecordedLog } from "../support/recorders.ts";
 import { VirtualClock } from "../support/virtual-clock.ts";
 
@@ -495,4 +496,72 @@ describe("what a runtime cannot do", { skip }, () => {
       /^RunContainerError: failed to create containerd task: .*no such file or directory/,
     );
   });
+});
+
+/** A pod that cannot run as it is, and what the agent says of it: an event, and why its container waits. */
+interface Unstartable {
+  readonly name: string;
+  readonly pod: Fields;
+  readonly event: readonly [reason: string, message: RegExp];
+  readonly waiting: string;
+}
+
+const UNSTARTABLE: readonly Unstartable[] = [
+  {
+    name: "root",
+    pod: { securityContext: { runAsNonRoot: true } },
+    event: [
+      "Failed",
+      /^Error: container has runAsNonRoot and image will run as root \(pod: "root-node_default\(.*\)", /,
+    ],
+    waiting: "CreateContainerConfigError",
+  },
+  {
+    name: "long",
+    pod: { subdomain: "s".repeat(60), setHostnameAsFQDN: true },
+    event: [
+      "FailedCreatePodSandBox",
+      /^Failed to create pod sandbox: failed to construct FQDN from pod hostname and cluster domain, FQDN long-node\./,
+    ],
+    waiting: "ContainerCreating",
+  },
+  {
+    name: "class",
+    pod: { runtimeClassName: "nobody" },
+    event: [
+      "FailedCreatePodSandBox",
+      /^Failed to create pod sandbox: rpc error: code = Unknown desc = .*no runtime for "nobody" is configured$/,
+    ],
+    waiting: "ContainerCreating",
+  },
+  {
+    name: "ids",
+    pod: { hostUsers: false },
+    event: [
+      "FailedCreatePodSandBox",
+      /^Failed to create pod sandbox: can't set `spec\.hostUsers: false`, runtime does not support user namespaces$/,
+    ],
+    waiting: "ContainerCreating",
+  },
+];
+
+test("what an agent says of pods that cannot run as they are", { skip }, async () => {
+  await using containerd = await Containerd.start();
+  await using node = nodeWith(containerd, { config: { clusterDNS: ["10.96.0.10"], clusterDomain: "cluster.local" } });
+  for (const { name, pod } of UNSTARTABLE) node.writeManifest(`${name}.yaml`, containerPod(name, "true", pod));
+  node.writeManifest("fine.yaml", containerPod("fine"));
+  await node.start();
+  for (const { name, event } of UNSTARTABLE) {
+    const [reason, message] = event;
+    await node.waitForEvent(`an event of ${name}`, ({ involvedObject, reason: said, message: text }) => {
+      return involvedObject.name === `${name}-node` && said === reason && message.test(text);
+    });
+  }
+  const waitingOf = (pod: Pod | undefined): string | undefined =>
+    pod?.status?.containerStatuses?.[0]?.state?.waiting?.reason;
+  await node.waitForPods("every reason to wait", (pods) => {
+    const isFine = pods.get("fine-node")?.status?.phase === "Running";
+    return isFine && UNSTARTABLE.every(({ name, waiting }) => waitingOf(pods.get(`${name}-node`)) === waiting);
+  });
+  await node.drain();
 });
