@@ -1,0 +1,44 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { millis, seconds } from "../../protocol/ports.ts";
+import { VirtualClock } from "../../test/support/virtual-clock.ts";
+import { TokenBucket } from "./token-bucket.ts";
+
+const NEVER = new AbortController().signal;
+
+test("a burst goes at once, then so many a second; who gives up leaves its place", async () => {
+  const clock = new VirtualClock();
+  const bucket = new TokenBucket({ clock }, { rate: 2, burst: 3 });
+  let taken = 0;
+  const take = async (signal = NEVER): Promise<void> => {
+    await bucket.take(signal);
+    taken += 1;
+  };
+  const leaving = new AbortController();
+  const all = [take(), take(), take(), take(), take(leaving.signal), take()];
+  await clock.settle();
+  assert.equal(taken, 3);
+  leaving.abort();
+  await assert.rejects(all.splice(4, 1)[0] ?? Promise.resolve());
+  await clock.advance(millis(499));
+  assert.equal(taken, 3);
+  await clock.advance(millis(1));
+  assert.equal(taken, 4);
+  await clock.advance(seconds(1));
+  await Promise.all(all);
+  const next = take();
+  await clock.settle();
+  assert.equal(taken, 6, "the one that left has freed a turn");
+  await next;
+  await clock.advance(seconds(60));
+  await Promise.all([take(), take(), take()]);
+  assert.equal(taken, 9, "no more than a burst is saved up");
+  take().catch(() => undefined);
+  await clock.settle();
+  assert.equal(taken, 9);
+});
+
+test("without a rate there is no limit", async () => {
+  const bucket = new TokenBucket({ clock: new VirtualClock() }, { rate: 0, burst: 1 });
+  for (let count = 0; count < 100; count += 1) await bucket.take(NEVER);
+});
