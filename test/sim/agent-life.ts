@@ -1,5 +1,6 @@
 /** One life of the agent: everything above the runtime adapter, from start to shutdown or to its sudden end. */
 import type { RuntimeRouter } from "../../agent/core/pod-ports.ts";
+import type { HookRunner } from "../../agent/core/probe-ports.ts";
 import type { DesiredStore } from "../../agent/core/store.ts";
 import { ImagePuller } from "../../agent/images/image-puller.ts";
 import { Pleg } from "../../agent/observe/pleg.ts";
@@ -20,7 +21,7 @@ import { Fence } from "./fence.ts";
 import { HubLink } from "./hub-link.ts";
 import type { Laws } from "./laws.ts";
 import type { Manifests } from "./manifest-folder.ts";
-import { asPod } from "./manifests.ts";
+import { asPod, isRejected } from "./manifests.ts";
 import type { SimHub } from "./sim-hub.ts";
 
 export interface AgentLifeInit {
@@ -54,6 +55,7 @@ export class AgentLife {
   readonly pleg: Pleg;
   readonly fence: Fence;
   readonly api: ApiSource;
+  readonly prober = new FakeProber();
   /** What a component rejected with; an agent would have ended. */
   fault: unknown;
   readonly #components: AgentLifeComponents;
@@ -87,6 +89,8 @@ export class AgentLife {
       objects: this.api,
       told: (status) => laws.told(status),
     });
+    const rejecting = new FakeAdmission();
+    rejecting.rejects = ({ pod }) => (isRejected(pod) ? { reason: "OutOfcpu", message: "there is none" } : undefined);
     const images = new ImagePuller(
       { events, clock, random: dice },
       { serializeImagePulls: false, maxParallelImagePulls: undefined },
@@ -99,7 +103,7 @@ export class AgentLife {
         environment: this.#environment(),
         observer: this.pleg,
         statuses: this.statuses,
-        ...{ prober: new FakeProber(), hooks: new FakeHooks(clock), admission: new FakeAdmission() },
+        ...{ prober: this.prober, hooks: this.#hooks(clock), admission: rejecting },
       },
       { planPod: plan },
     );
@@ -115,6 +119,22 @@ export class AgentLife {
     await Promise.all(this.#tasks);
     await this.workers[Symbol.asyncDispose]();
     await this.store[Symbol.asyncDispose]();
+  }
+
+  /** What fails and what runs twice is the laws' business. */
+  #hooks(clock: Clock): HookRunner {
+    const hooks = new FakeHooks(clock);
+    const { laws } = this.#components;
+    return {
+      run: async (handler, target, signal) => {
+        const kind = handler === target.container.lifecycle?.postStart ? "postStart" : "preStop";
+        laws.lifecycle.hookBegan(kind, target.pod.uid, target.containerId);
+        await hooks.run(handler, target, signal).catch((error: unknown) => {
+          if (kind === "postStart") laws.lifecycle.unwell(target.pod.uid, target.containerId);
+          throw error;
+        });
+      },
+    };
   }
 
   #failed(error: unknown): void {

@@ -2,6 +2,7 @@
 import { apiUidOf } from "../../agent/core/pod-identity.ts";
 import type { DesiredSnapshot } from "../../agent/core/store.ts";
 import type { OutgoingStatus } from "../../agent/core/tunnel-ports.ts";
+import { containersOf } from "../../agent/plan/container-roles.ts";
 import type { Plan, PodView } from "../../agent/plan/pod-view.ts";
 import type { Watch } from "../../protocol/async/watch.ts";
 import { containerHash } from "../../protocol/container-hash.ts";
@@ -9,6 +10,7 @@ import type { Clock, PodUid } from "../../protocol/ports.ts";
 import type { Action, DesiredPod, ObservedContainer } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { FakeChange, FakeRuntime } from "../../runtime-adapters/fake/fake-runtime.ts";
 import type { FakePodEnvironment } from "../support/fake-pod-environment.ts";
+import { LifecycleLaws } from "./lifecycle-laws.ts";
 import type { SimHub } from "./sim-hub.ts";
 
 /** Two attempts, and a third while the oldest is being taken away; the kubelet keeps as many. */
@@ -18,6 +20,8 @@ const MAX_SANDBOXES = 4;
 const BACKOFF_TOLERANCE_MS = 50;
 
 interface RunRecord {
+  readonly id: string;
+  readonly sandboxId: string;
   readonly life: number;
   readonly hash: string;
   readonly startedAt: number;
@@ -31,6 +35,7 @@ const MAX_BACKOFF_MS = 300_000;
 const RESET_AFTER_MS = 600_000;
 
 export class Laws {
+  readonly lifecycle: LifecycleLaws;
   readonly #clock: Clock;
   readonly #runtimes: () => readonly FakeRuntime[];
   readonly #trace: (line: string) => void;
@@ -61,6 +66,11 @@ export class Laws {
     this.#clock = components.clock;
     this.#runtimes = components.runtimes;
     this.#trace = components.trace;
+    this.lifecycle = new LifecycleLaws({
+      clock: this.#clock,
+      broken: (what) => this.broken(what),
+      observed: (uid) => this.#observed(uid),
+    });
   }
 
   get breach(): string | undefined {
@@ -77,6 +87,7 @@ export class Laws {
     this.#alive = true;
     this.#states.clear();
     this.#wanted.clear();
+    this.lifecycle.lifeBegan();
   }
 
   /** Of a pod that was half removed nobody knows any more how often its containers had run, nor whose its folders are. */
@@ -93,6 +104,7 @@ export class Laws {
     const { uid } = view.desired;
     this.#states.set(uid, plan.next.kind);
     this.#wanted.set(uid, view.wanted);
+    this.lifecycle.planned(view, plan);
     this.#apiUids.set(uid, apiUidOf(view.desired));
     if (plan.actions.length > 0) {
       this.#trace(`plan ${uid} ${plan.next.kind}: ${plan.actions.map((each) => JSON.stringify(each)).join(" ")}`);
@@ -139,10 +151,12 @@ export class Laws {
   /** Healthy work is left alone: what is wanted, of the right definition and in a good sandbox is not stopped. */
   applying(pod: DesiredPod, action: Action): void {
     this.#trace(`apply ${pod.uid} ${JSON.stringify(action)}`);
+    this.lifecycle.applying(pod, action);
     if (this.#states.get(pod.uid) !== "active" || this.#wanted.get(pod.uid) !== true) return;
     for (const container of this.#containersOf(pod.uid)) {
       if (container.state.kind !== "running" || !hits(action, container)) continue;
-      const spec = pod.pod.spec.containers.find((each) => each.name === container.name);
+      if (this.lifecycle.isUnwell(pod.uid, container.id)) continue;
+      const spec = containersOf(pod.pod).find((each) => each.name === container.name);
       const sandbox = this.#observed(pod.uid)?.sandboxes[0];
       const healthy = sandbox?.id === container.sandboxId && sandbox.state === "ready";
       if (healthy && spec !== undefined && containerHash(spec) === container.hash) {
@@ -153,6 +167,7 @@ export class Laws {
 
   /** Whether it started nevertheless, and when, its agent can only guess. */
   failed(pod: DesiredPod, action: Action): void {
+    if (action.kind === "stopContainer") this.lifecycle.stopFailed(pod);
     if (action.kind === "startContainer") {
       this.#guessed.add(`${pod.uid} ${action.container.name} ${action.container.attempt}`);
     }
@@ -167,13 +182,16 @@ export class Laws {
       if (change.kind === "containerExited") this.#exited(pod, change.container);
     } else {
       this.#trace(`${change.kind} ${pod.uid} ${change.id}`);
-      if (change.kind === "sandboxCreated") this.#mayStart(pod, "a sandbox");
+      if (change.kind === "sandboxCreated") {
+        this.#mayStart(pod, "a sandbox");
+        this.lifecycle.sandboxCreated(pod);
+      }
     }
     const observed = this.#observed(pod.uid);
     if (observed === undefined)
       for (const key of this.#runs.keys()) if (key.startsWith(`${pod.uid} `)) this.#runs.delete(key);
     if ((observed?.sandboxes.length ?? 0) > MAX_SANDBOXES) this.broken(`${pod.uid} heaps up sandboxes`);
-    for (const { name } of pod.pod.spec.containers) {
+    for (const { name } of containersOf(pod.pod)) {
       const runs = observed?.containers.filter((each) => each.name === name) ?? [];
       if (runs.length > MAX_RUNS) this.broken(`${pod.uid} heaps up runs of ${name}`);
       if (runs.filter((each) => each.state.kind === "running").length > 1)
@@ -189,6 +207,7 @@ export class Laws {
 
   #started(pod: DesiredPod, container: ObservedContainer): void {
     this.#mayStart(pod, `container ${container.name}`);
+    this.lifecycle.started(pod, container);
     const { namespace, name } = pod.pod.metadata;
     for (const other of this.#allContainers()) {
       const same = other.pod.pod.metadata;
@@ -201,8 +220,8 @@ export class Laws {
     const key = `${pod.uid} ${container.name} ${container.attempt}`;
     if (this.#runs.has(key)) this.broken(`${key} starts a second time`);
     const backoff = this.#dueBackoff(pod, container);
-    const { hash } = container;
-    this.#runs.set(key, { life: this.#life, hash, startedAt: now, endedAt: undefined, backoff });
+    const { hash, id, sandboxId } = container;
+    this.#runs.set(key, { id, sandboxId, life: this.#life, hash, startedAt: now, endedAt: undefined, backoff });
   }
 
   /** Judges the wait before this run. @returns the one after it. */
@@ -211,12 +230,17 @@ export class Laws {
     const key = `${pod.uid} ${name} ${attempt - 1}`;
     const before = this.#runs.get(key);
     if (before?.endedAt === undefined || before.hash !== hash || this.#guessed.has(key)) return backoff;
+    // A pod begins anew in a new sandbox.
+    const isInit = pod.pod.spec.initContainers?.some((each) => each.name === name) === true;
+    if (isInit && before.sandboxId !== container.sandboxId) return backoff;
     // Of what happened under an agent that is gone only the wall clock tells, and that jumps here.
     if (before.life !== this.#life || !this.#alive) return backoff;
     const forgiven = before.endedAt - before.startedAt >= RESET_AFTER_MS;
     const due = before.backoff === 0 || forgiven ? INITIAL_BACKOFF_MS : Math.min(before.backoff * 2, MAX_BACKOFF_MS);
     if (backoff !== due) this.broken(`${name}/${attempt} of ${pod.uid} has back-off ${backoff} instead of ${due}`);
-    const waited = this.#clock.monotonic() - before.endedAt;
+    // What a probe has failed waits from the end of the run before it.
+    const since = this.lifecycle.isUnwell(pod.uid, before.id) ? before.startedAt : before.endedAt;
+    const waited = this.#clock.monotonic() - since;
     if (!forgiven && waited + BACKOFF_TOLERANCE_MS < before.backoff) {
       this.broken(`${name}/${attempt} of ${pod.uid} waited ${waited} ms instead of ${before.backoff}`);
     }

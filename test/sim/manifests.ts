@@ -1,6 +1,6 @@
 /** The pods of a simulation: few names, many versions, programs that live and die in different ways. */
 import { containerHash } from "../../protocol/container-hash.ts";
-import type { Pod } from "../../protocol/pod.ts";
+import type { Container, Pod } from "../../protocol/pod.ts";
 import { podUid } from "../../protocol/ports.ts";
 import type { DesiredPod, SourceId } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import { podOf } from "../support/pods.ts";
@@ -12,13 +12,17 @@ export const REMOTE_IMAGE = "registry.example/remote:1";
 export const MISSING_IMAGE = "registry.example/missing:1";
 
 /** What becomes of a pod in the end: it runs, it ends so, it keeps crashing, or it never starts. */
-export type Fate = "runs" | "Succeeded" | "Failed" | "crashes" | "never";
+export type Fate = "runs" | "Succeeded" | "Failed" | "crashes" | "never" | "rejected";
 
 interface Program {
   readonly fate: Fate;
   readonly restartPolicy: Pod["spec"]["restartPolicy"];
   readonly commands: readonly (readonly string[])[];
   readonly image: string;
+  readonly init?: readonly { readonly command: readonly string[]; readonly sidecar?: boolean }[];
+  /** Of the first container. */
+  readonly lifecycle?: Container["lifecycle"];
+  readonly deadlineS?: number;
 }
 
 const program = (fate: Fate, restartPolicy: Program["restartPolicy"], ...commands: readonly string[][]): Program => ({
@@ -27,6 +31,15 @@ const program = (fate: Fate, restartPolicy: Program["restartPolicy"], ...command
   commands,
   image: IMAGE,
 });
+
+/** In place of a command. */
+const REJECTED = "rejected";
+
+/** By what it holds, because the agent's own copies have to be told, too. */
+export const isRejected = ({ spec }: Pod): boolean => spec.containers[0]?.command?.[0] === REJECTED;
+
+const nap = (durationS: number) => ({ sleep: { seconds: durationS } });
+const exec = (command: string) => ({ exec: { command: [command] } });
 
 const PROGRAMS: readonly Program[] = [
   program("runs", "Always", ["run"]),
@@ -40,6 +53,24 @@ const PROGRAMS: readonly Program[] = [
   program("Failed", "Never", ["run-for", "800", "2"], ["exit", "0"]),
   { ...program("runs", "Always", ["run"]), image: REMOTE_IMAGE },
   { ...program("never", "Always", ["run"]), image: MISSING_IMAGE },
+  { ...program("runs", "Always", ["run"], ["slow-end", "2000"]), init: [{ command: ["run-for", "700", "0"] }] },
+  {
+    ...program("runs", "OnFailure", ["slow-end", "1500"]),
+    init: [{ command: ["run"], sidecar: true }, { command: ["exit", "0"] }, { command: ["deaf"], sidecar: true }],
+  },
+  {
+    ...program("Succeeded", "Never", ["run-for", "3000", "0"]),
+    init: [
+      { command: ["slow-end", "1000"], sidecar: true },
+      { command: ["run-for", "9000", "1"], sidecar: true },
+    ],
+  },
+  { ...program("Failed", "Never", ["run"]), init: [{ command: ["exit", "0"] }, { command: ["exit", "4"] }] },
+  { ...program("runs", "Always", ["run"]), lifecycle: { postStart: nap(1), preStop: nap(3) } },
+  { ...program("runs", "Always", ["deaf"]), lifecycle: { preStop: exec("hang") } },
+  { ...program("crashes", "Always", ["run"]), lifecycle: { postStart: exec("fail"), preStop: exec("fail") } },
+  { ...program("Failed", "Always", ["run"]), deadlineS: 20, lifecycle: { preStop: nap(2) } },
+  program("rejected", "Always", [REJECTED]),
 ];
 
 /** How each pod was made, by its object's own content. */
@@ -58,7 +89,7 @@ const mould = podOf(
 );
 
 export function makePod(dice: Dice, source: SourceId, name: string, uid?: string): DesiredPod {
-  const { fate, restartPolicy, commands, image } = dice.pick(PROGRAMS);
+  const { fate, restartPolicy, commands, image, init = [], lifecycle, deadlineS } = dice.pick(PROGRAMS);
   const [container] = mould.spec.containers;
   if (container === undefined) throw new Error("the mould has a container");
   const version = String(dice.between(0, 2));
@@ -67,10 +98,18 @@ export function makePod(dice: Dice, source: SourceId, name: string, uid?: string
     name: `c${index}`,
     image,
     command: [...command, `v${version}`],
+    ...(index > 0 || lifecycle === undefined ? {} : { lifecycle }),
+  }));
+  const initContainers = init.map(({ command, sidecar }, index) => ({
+    ...container,
+    name: `i${index}`,
+    command: [...command, `v${version}`],
+    ...(sidecar === true ? ({ restartPolicy: "Always" } as const) : {}),
   }));
   const runtimeClassName = name.endsWith("w") ? "wasm" : undefined;
   const terminationGracePeriodSeconds = dice.pick([0, 1, 5, 30]);
-  const content = containers.map(containerHash).join("") + restartPolicy + terminationGracePeriodSeconds;
+  const all = [...initContainers, ...containers];
+  const content = `${all.map(containerHash).join("")}${restartPolicy}${terminationGracePeriodSeconds}${deadlineS}${fate}`;
   const own = podUid(uid ?? `${source}-${name}-${content}`);
   const pod: Pod = {
     ...mould,
@@ -80,6 +119,8 @@ export function makePod(dice: Dice, source: SourceId, name: string, uid?: string
       restartPolicy,
       terminationGracePeriodSeconds,
       containers,
+      ...(initContainers.length === 0 ? {} : { initContainers }),
+      ...(deadlineS === undefined ? {} : { activeDeadlineSeconds: deadlineS }),
       ...(runtimeClassName === undefined ? {} : { runtimeClassName }),
     },
   };
@@ -91,6 +132,18 @@ export function makePod(dice: Dice, source: SourceId, name: string, uid?: string
 export function makeApiPod(dice: Dice, name: string): Pod {
   const { pod } = makePod(dice, "api", name, uidOf(dice));
   return withTokenVolume(dice, pod, fateOf(pod));
+}
+
+/** The same pod while somebody debugs it; not if somebody has before. */
+export function debugged(known: DesiredPod): DesiredPod {
+  const [container] = known.pod.spec.containers;
+  if (container === undefined || known.pod.spec.ephemeralContainers !== undefined) return known;
+  const { lifecycle: _, ...own } = container;
+  const command = ["run-for", "5000", "1"];
+  const ephemeralContainers = [{ ...own, name: "e0", image: IMAGE, command, targetContainerName: container.name }];
+  const pod = { ...known.pod, spec: { ...known.pod.spec, ephemeralContainers } };
+  fates.set(pod, fateOf(known.pod));
+  return { ...known, pod };
 }
 
 /** The same pod made anew: only what is drawn at random is another. */
@@ -123,9 +176,10 @@ export function redefine(dice: Dice, known: Pod): Pod {
 export const isSameWork = (one: Pod, other: Pod): boolean => workOf(one) === workOf(other);
 
 const workOf = ({ spec }: Pod): string => {
-  const { restartPolicy, terminationGracePeriodSeconds, containers } = spec;
-  const programs = containers.map(({ name, image, command }) => [name, image, command]);
-  return JSON.stringify([restartPolicy, terminationGracePeriodSeconds, programs]);
+  const { restartPolicy, terminationGracePeriodSeconds, activeDeadlineSeconds, containers, initContainers = [] } = spec;
+  const all = [...initContainers, ...containers];
+  const programs = all.map(({ name, image, command, lifecycle }) => [name, image, command, lifecycle]);
+  return JSON.stringify([restartPolicy, terminationGracePeriodSeconds, activeDeadlineSeconds, programs]);
 };
 
 const uidOf = (dice: Dice): string => `api-${dice.between(0, 1_000_000_000)}`;

@@ -1,13 +1,14 @@
 /** One seed's story: some minutes in which everything happens, then quiet, in which all must come right. */
 import { isDeepStrictEqual } from "node:util";
 import { apiUidOf } from "../../agent/core/pod-identity.ts";
+import { sidecarsOf } from "../../agent/plan/container-roles.ts";
 import { currentRun } from "../../agent/plan/judge-container.ts";
 import { containerHash } from "../../protocol/container-hash.ts";
-import { millis } from "../../protocol/ports.ts";
+import { millis, seconds } from "../../protocol/ports.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { FakeRuntime } from "../../runtime-adapters/fake/fake-runtime.ts";
 import { Board, type BoardInit } from "./board.ts";
-import { type Fate, fateOf, isSameWork, makeApiPod, makePod, redefine, remade } from "./manifests.ts";
+import { debugged, type Fate, fateOf, isSameWork, makeApiPod, makePod, redefine, remade } from "./manifests.ts";
 
 /** How long things happen. */
 const STORM_MS = 60_000;
@@ -53,6 +54,9 @@ function happen(board: Board): void {
     removePod,
     kill,
     kill,
+    failProbe,
+    failProbe,
+    debugPod,
     breakSandbox,
     crash,
     jump,
@@ -74,6 +78,11 @@ function happen(board: Board): void {
 function putPod({ dice, manifests }: Board): void {
   const pod = makePod(dice, "file", dice.pick(FILE_NAMES));
   manifests.put(pod);
+}
+
+function debugPod({ dice, manifests }: Board): void {
+  const pods = [...manifests.current.values()];
+  if (pods.length > 0) manifests.put(debugged(dice.pick(pods)));
 }
 
 /** An API pod keeps its UID when its containers are redefined; as often it is a new one of the same name. */
@@ -122,6 +131,21 @@ function kill({ dice, runtimes }: Board): void {
     .flatMap(({ uid }) => runtime.inspect(uid).containers)
     .filter((each) => each.state.kind === "running");
   if (running.length > 0) runtime.kill(dice.pick(running).id, "SIGKILL");
+}
+
+/** Of an init container nobody asks. */
+function failProbe({ dice, runtimes, life, laws }: Board): void {
+  const runtime = dice.pick(runtimes);
+  const running = runtime
+    .list()
+    .flatMap(({ uid }) => runtime.inspect(uid).containers.map((container) => ({ uid, container })))
+    .filter(({ container: { name, state } }) => state.kind === "running" && !name.startsWith("i"));
+  if (running.length === 0 || life === undefined) return;
+  const { uid, container } = dice.pick(running);
+  laws.lifecycle.unwell(uid, container.id);
+  const gracePeriod = dice.chance(0.5) ? undefined : seconds(dice.pick([1, 20]));
+  const failed = { probe: dice.pick(["liveness", "startup"] as const), gracePeriod };
+  life.prober.say(uid, container.id, { started: true, ready: false, failed });
 }
 
 function breakSandbox({ dice, runtimes }: Board): void {
@@ -212,7 +236,11 @@ function podNotAsDesired(board: Board, pod: DesiredPod, fate: Fate): string | un
         return "its sandbox is still there";
       // A pod that was killed in the storm may have failed instead.
       return phase === "Failed" || phase === fate ? undefined : `its phase is ${phase}`;
+    case "rejected":
+      return phase === "Failed" && status?.reason === "OutOfcpu" ? undefined : `it was not rejected but ${phase}`;
     case "crashes":
+      // An agent that dies between the start and its hook leaves the container as it is.
+      if (pod.pod.spec.containers[0]?.lifecycle !== undefined && phase === "Running") return undefined;
       return (status?.containerStatuses?.[0]?.restartCount ?? 0) > 0 ? undefined : "it has not been restarted";
     case "never":
       return /ImagePull/.test(status?.containerStatuses?.[0]?.state.waiting?.reason ?? "")
@@ -225,7 +253,7 @@ function notRunning(runtime: FakeRuntime, pod: DesiredPod): string | undefined {
   const observed = runtime.inspect(pod.uid);
   const ready = observed.sandboxes.filter((each) => each.state === "ready");
   if (ready.length !== 1) return `it has ${ready.length} ready sandboxes`;
-  for (const container of pod.pod.spec.containers) {
+  for (const container of [...sidecarsOf(pod.pod), ...pod.pod.spec.containers]) {
     const run = currentRun(observed, container.name, "regular");
     if (run?.state.kind !== "running") return `${container.name} is ${run?.state.kind}`;
     if (run.sandboxId !== ready[0]?.id) return `${container.name} runs in an old sandbox`;

@@ -7,8 +7,9 @@ import { existsSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, describe, test } from "node:test";
+import { containersOf } from "../../agent/plan/container-roles.ts";
 import { planPod } from "../../agent/plan/plan-pod.ts";
-import type { Plan, PlanAction, PlanPod } from "../../agent/plan/pod-view.ts";
+import type { Plan, PlanAction, PlanPod, PodView } from "../../agent/plan/pod-view.ts";
 import type { Pod } from "../../protocol/pod.ts";
 import type { MonotonicMs } from "../../protocol/ports.ts";
 import type { BoardInit } from "./board.ts";
@@ -77,7 +78,7 @@ const CANARIES: readonly (readonly [mistake: string, mutant: Mutant, found: RegE
     "takes every container for another one than was asked for",
     {
       planPod: (view) =>
-        planPod({ ...view, hashes: new Map(view.desired.pod.spec.containers.map(({ name }) => [name, "other"])) }),
+        planPod({ ...view, hashes: new Map(containersOf(view.desired.pod).map(({ name }) => [name, "other"])) }),
     },
     /hits healthy container/,
   ],
@@ -109,8 +110,40 @@ const CANARIES: readonly (readonly [mistake: string, mutant: Mutant, found: RegE
     { planPod: (view) => withPrepareForCleanup(planPod(view)) },
     /told to be gone and is on the disk/,
   ],
+  [
+    "ends sidecars with the others",
+    {
+      planPod: (view) =>
+        mapped(planPod(view), (each) => (each.kind === "stopContainer" ? { ...each, after: [] } : each)),
+    },
+    /is to end while/,
+  ],
+  [
+    "does not wait for init containers",
+    {
+      planPod: (view) =>
+        mapped(planPod(view), (each) => (each.kind === "startContainer" && each.init ? { ...each, name: "c0" } : each)),
+    },
+    /starts before/,
+  ],
+  [
+    "does not heed what the node says to a pod",
+    { planPod: (view) => planPod({ ...view, rejection: undefined }) },
+    /rejected/,
+  ],
+  ["forgets deadlines", { planPod: (view) => planPod(withoutDeadline(view)) }, /sandbox is still there/],
   ["does not say that a pod is gone", { planPod: (view) => without(planPod(view), "forget") }, /waits to hear/],
 ];
+
+const mapped = (plan: Plan, change: (action: PlanAction) => PlanAction): Plan => ({
+  ...plan,
+  actions: plan.actions.map(change),
+});
+
+function withoutDeadline(view: PodView): PodView {
+  const { activeDeadlineSeconds: _, ...spec } = view.desired.pod.spec;
+  return { ...view, desired: { ...view.desired, pod: { ...view.desired.pod, spec } } };
+}
 
 /** The pod's own UID in its environment. */
 function withEnvironment(pod: Pod): Pod {
