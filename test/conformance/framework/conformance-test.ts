@@ -25,7 +25,8 @@ export type Should = (name: string, run: ConformanceTest["run"], options?: TestO
 export function area(title: string, define: (should: Should) => void): readonly ConformanceTest[] {
   const tests: ConformanceTest[] = [];
   define((name, run, { limitSeconds = DEFAULT_LIMIT_SECONDS, serial = false } = {}) => {
-    tests.push({ name: `${title} should ${name}`, limitSeconds, serial, run });
+    const behaviour = name.includes(" should ") ? name : `should ${name}`;
+    tests.push({ name: `${title} ${behaviour}`, limitSeconds, serial, run });
   });
   return tests;
 }

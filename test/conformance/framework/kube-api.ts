@@ -172,14 +172,20 @@ export class KubeApi implements Disposable {
     for (const [name, value] of Object.entries(query)) url.searchParams.set(name, value);
     const { port, pathname, search } = url;
     const hostname = url.hostname.replace(/^\[|\]$/g, "");
-    const headers = { ...this.#options.headers, Accept: "application/json, */*", "Content-Type": contentType };
+    const text = body === undefined ? "" : JSON.stringify(body);
+    const headers = {
+      ...this.#options.headers,
+      Accept: "application/json, */*",
+      // Node gives the body of a DELETE no length by itself.
+      ...(text === "" ? {} : { "Content-Type": contentType, "Content-Length": String(Buffer.byteLength(text)) }),
+    };
     const request = httpsRequest({
       ...this.#options,
       agent: this.#agent,
       ...{ method, hostname, port, path: `${pathname}${search}`, headers },
       signal: signal ?? AbortSignal.timeout(REQUEST_LIMIT_MS),
     });
-    request.end(body === undefined ? undefined : JSON.stringify(body));
+    request.end(text);
     const [response] = (await once(request, "response")) as [IncomingMessage];
     return response;
   }

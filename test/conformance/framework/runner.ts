@@ -1,4 +1,5 @@
 /** Runs tests, several at a time, each in a namespace of its own, and tells what became of them. */
+import { setTimeout as pause } from "node:timers/promises";
 import { inspect } from "node:util";
 import type { CoreV1Event, V1Namespace, V1Pod, V1ServiceAccount } from "@kubernetes/client-node";
 import type { ConformanceTest } from "./conformance-test.ts";
@@ -11,6 +12,7 @@ import { Skipped, TestContext } from "./test-context.ts";
 const CLEANUP_LIMIT_MS = 90_000;
 /** A namespace is there, with its service account, after milliseconds; a controller that is down never makes it. */
 const NAMESPACE_LIMIT_MS = 30_000;
+const LAST_WORD_MS = 1_000;
 const NAMESPACE_PREFIX = "conformance-";
 
 export interface TestResult {
@@ -89,10 +91,7 @@ async function resultOf(test: ConformanceTest, stage: Stage, say: (line: string)
   const { name } = test;
   const seconds = () => secondsSince(startedAt);
   try {
-    const late = new Promise<never>((_, reject) =>
-      stop.signal.addEventListener("abort", () => reject(stop.signal.reason)),
-    );
-    await Promise.race([stage.play(test, stop.signal), late]);
+    await Promise.race([stage.play(test, stop.signal), rejectsAfter(stop.signal)]);
     return { name, result: "passed", seconds: seconds() };
   } catch (error) {
     if (error instanceof Skipped) return { name, result: "skipped", seconds: seconds(), message: error.message };
@@ -104,6 +103,13 @@ async function resultOf(test: ConformanceTest, stage: Stage, say: (line: string)
     await stage.clear(test).catch((error: unknown) => say(`cannot clear up after ${name}: ${inspect(error)}`));
     stop.abort(new Error("the test is over"));
   }
+}
+
+/** A moment after the signal: what the test itself was waiting for says more. */
+async function rejectsAfter(signal: AbortSignal): Promise<never> {
+  await new Promise((resolve) => signal.addEventListener("abort", resolve, { once: true }));
+  await pause(LAST_WORD_MS, undefined, { ref: false });
+  throw signal.reason;
 }
 
 function reportOf(tests: readonly TestResult[]): Report {

@@ -214,7 +214,7 @@ static void serve_grpc(int port, long healthy_seconds) {
 
 static void allocate(size_t mebibytes) {
   printf("taking %zu MiB\n", mebibytes);
-  char *memory = malloc(mebibytes << 20);
+  volatile char *memory = malloc(mebibytes << 20);
   if (memory == NULL) fail("malloc");
   for (size_t at = 0; at < mebibytes << 20; at += 4096) memory[at] = 1;
   printf("took %zu MiB\n", mebibytes);
