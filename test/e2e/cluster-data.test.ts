@@ -21,7 +21,7 @@ before(async () => {
   fleet = await Fleet.start();
   node = nodeWith(containerd, { config: { nodeName: "node-a", hub: await fleet.joinConfig() } });
   await node.start();
-  await seen(["get", "node", "node-a", "--watch", "--ignore-not-found"], (text) => text.includes("Ready"));
+  await seen(["get", "nodes", "--watch", "-o", "name"], (text) => text.includes("node/node-a"));
   await fleet.kubectl(["wait", "--for=condition=Ready", "node/node-a", "--timeout=60s"]);
 });
 
