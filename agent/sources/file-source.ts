@@ -72,7 +72,7 @@ export class FileSource implements Component {
       log,
       onEvent: (folder, name, isWritten) => this.#onEvent(folder, name, isWritten),
     });
-    this.#report = new ProblemReport({ log, events }, { nodeName: init.nodeName });
+    this.#report = new ProblemReport({ log, events }, { nodeName: init.nodeName, source: "file" });
   }
 
   /** What is wrong with which file, now. */

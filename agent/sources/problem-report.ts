@@ -1,14 +1,14 @@
 import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
 import type { SourceProblem } from "../../protocol/local-api.ts";
 import type { Log } from "../../protocol/ports.ts";
-import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { DesiredPod, SourceId } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { EventRecorder, ObjectReference } from "../core/store.ts";
 import type { ManifestProblem } from "./manifest-reader.ts";
 
 /** CamelCase, for events. */
 export type ProblemReason = "InvalidManifest" | "TooManyManifests" | "ManifestsUnavailable" | "FailedToStorePods";
 
-/** What is wrong at one path. */
+/** What is wrong at one path, or URL. */
 export interface PathProblem {
   readonly path: string;
   readonly reason: ProblemReason;
@@ -30,13 +30,18 @@ export class ProblemReport {
   readonly #log: Log;
   readonly #events: EventRecorder;
   readonly #node: ObjectReference;
+  readonly #source: SourceId;
   /** What was told of each path. */
   #told: ReadonlyMap<string, string> = new Map();
   readonly #problems = new WatchSource<readonly SourceProblem[]>([]);
 
-  constructor(components: { readonly log: Log; readonly events: EventRecorder }, init: { readonly nodeName: string }) {
+  constructor(
+    components: { readonly log: Log; readonly events: EventRecorder },
+    init: { readonly nodeName: string; readonly source: SourceId },
+  ) {
     this.#log = components.log;
     this.#events = components.events;
+    this.#source = init.source;
     this.#node = { kind: "Node", namespace: "", name: init.nodeName, uid: init.nodeName, fieldPath: "" };
   }
 
@@ -56,7 +61,7 @@ export class ProblemReport {
       if (!told.has(key)) this.#log.info("a problem with manifests is mended", { problem: key });
     }
     this.#told = told;
-    this.#problems.set(listed(found));
+    this.#problems.set(listed(found, this.#source));
     return true;
   }
 
@@ -89,14 +94,14 @@ function messageOf({ path, problems, pods }: PathProblem): string {
   return `${path}:${problems[0]?.position === undefined ? " " : ""}${[...shown, ...more].join("; ")}${after}`;
 }
 
-function listed(found: readonly PathProblem[]): readonly SourceProblem[] {
+function listed(found: readonly PathProblem[], source: SourceId): readonly SourceProblem[] {
   const all = found.flatMap(({ path, problems }) =>
     problems.map(({ position, message }): SourceProblem => {
-      return { source: "file", origin: path, line: position?.line ?? null, message };
+      return { source, origin: path, line: position?.line ?? null, message };
     }),
   );
   const [last] = all.slice(MAX_LISTED);
   if (last === undefined) return all;
   const message = `and ${all.length - MAX_LISTED} more problems`;
-  return [...all.slice(0, MAX_LISTED), { source: "file", origin: last.origin, line: null, message }];
+  return [...all.slice(0, MAX_LISTED), { source, origin: last.origin, line: null, message }];
 }

@@ -3,8 +3,8 @@ import type { Clock, Log, PodUid } from "../../protocol/ports.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { PushedPods, PushOutcome } from "../core/pushed-pods.ts";
 import type { DesiredStore } from "../core/store.ts";
-import { MAX_PODS } from "./file-source.ts";
 import { podsOf } from "./manifest-file.ts";
+import { collisions, tooMany } from "./pod-collisions.ts";
 import { configSeen } from "./static-pod.ts";
 
 /** For messages: there is no file. */
@@ -47,7 +47,8 @@ export class PushSource implements PushedPods {
       seenBefore,
     } as const;
     const { pods, problems } = podsOf(text, init, EMPTY);
-    const all = [...problems.map(asProblem), ...collisions(pods, known.values()), ...tooMany(pods)];
+    const refusals = [...collisions("push", pods, known.values()), ...tooMany(pods)];
+    const all = [...problems.map(asProblem), ...refusals.map((message): PushProblem => ({ line: null, message }))];
     if (all.length > 0) return { ok: false, problems: all };
     const before = [...known.values()].filter(isPushed);
     if (!dryRun) {
@@ -65,28 +66,6 @@ const asProblem = ({ position, message }: ReturnType<typeof podsOf>["problems"][
   line: position?.line ?? null,
   message,
 });
-
-/** A name has one pod; that of a manifest or of the API server would go on, and this one wait for ever. */
-function* collisions(pods: readonly DesiredPod[], known: Iterable<DesiredPod>): Iterable<PushProblem> {
-  const others = new Map(
-    [...known]
-      .filter((each) => !isPushed(each))
-      .flatMap((each) => [[nameOf(each), each] as const, [each.uid, each] as const]),
-  );
-  for (const desired of pods) {
-    const byName = others.get(nameOf(desired));
-    const other = byName ?? others.get(desired.uid);
-    if (other === undefined) continue;
-    const field = byName === undefined ? "metadata.uid" : "metadata.name";
-    const owner = other.origin === "" ? "the API server" : other.origin;
-    yield { line: null, message: `${field}: Duplicate value: pod ${nameOf(other)} is that of ${owner}` };
-  }
-}
-
-function tooMany(pods: readonly DesiredPod[]): PushProblem[] {
-  if (pods.length <= MAX_PODS) return [];
-  return [{ line: null, message: `Too many: ${pods.length}: may have at most ${MAX_PODS} pods` }];
-}
 
 function* changesOf(before: readonly DesiredPod[], after: readonly DesiredPod[]): Iterable<PushedPod> {
   const known = new Map(before.map((each) => [nameOf(each), each.uid]));

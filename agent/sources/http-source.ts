@@ -1,0 +1,178 @@
+import { hash } from "node:crypto";
+import type { Component } from "../../protocol/async/component.ts";
+import type { Watch } from "../../protocol/async/watch.ts";
+import { describeError, isCancelled, isPicoletError } from "../../protocol/errors.ts";
+import type { SourceProblem } from "../../protocol/local-api.ts";
+import { type Clock, type Log, type Millis, millis, type Random, seconds } from "../../protocol/ports.ts";
+import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { DesiredStore, EventRecorder } from "../core/store.ts";
+import { type FetchAnswer, HttpFetch } from "./http-fetch.ts";
+import { podsOf } from "./manifest-file.ts";
+import type { ManifestProblem } from "./manifest-reader.ts";
+import { collisions, tooMany } from "./pod-collisions.ts";
+import { type PathProblem, type ProblemReason, ProblemReport } from "./problem-report.ts";
+import { configSeen } from "./static-pod.ts";
+
+/** A server that is gone for days is asked every few minutes; what runs does not depend on it. */
+const MAX_BACKOFF = seconds(300);
+/** Boards that lost their server together do not come back to it together. */
+const JITTER = 0.25;
+const EMPTY = "holds no pod; to remove all pods, answer with a List without items";
+
+export interface HttpSourceComponents {
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly log: Log;
+  readonly store: DesiredStore;
+  readonly events: EventRecorder;
+}
+
+export interface HttpSourceInit {
+  /** `staticPodURL` */
+  readonly url: string;
+  /** `staticPodURLHeader` */
+  readonly headers: Readonly<Record<string, readonly string[]>>;
+  /** `httpCheckFrequency` */
+  readonly checkFrequency: Millis;
+  readonly nodeName: string;
+  /** Certificate authorities of https servers, the first file that is there. */
+  readonly caFiles: readonly string[];
+}
+
+/** What the server's last answer that was taken is known by. */
+interface Known {
+  readonly etag: string;
+  readonly lastModified: string;
+  readonly digest: string;
+}
+
+const NOTHING_KNOWN: Known = { etag: "", lastModified: "", digest: "" };
+
+/**
+ * The pods that a web server has for this node: asked for again and again, with the tag of the last answer. An answer
+ * is taken whole or not at all; without a good one everything stays as it was, over restarts of the agent too.
+ */
+export class HttpSource implements Component {
+  readonly name = "http-source";
+  readonly #components: HttpSourceComponents;
+  readonly #init: HttpSourceInit;
+  readonly #fetch: HttpFetch;
+  readonly #report: ProblemReport;
+  /** For messages: without a name and password that may be in it. */
+  readonly #origin: string;
+  #known = NOTHING_KNOWN;
+  /** In a row. */
+  #failures = 0;
+
+  constructor(components: HttpSourceComponents, init: HttpSourceInit) {
+    const { clock, log, events } = components;
+    this.#components = components;
+    this.#init = init;
+    this.#fetch = new HttpFetch({ clock }, init);
+    this.#report = new ProblemReport({ log, events }, { nodeName: init.nodeName, source: "http" });
+    this.#origin = shown(init.url);
+  }
+
+  /** What is wrong with the server, or with what it says, now. */
+  get problems(): Watch<readonly SourceProblem[]> {
+    return this.#report.problems;
+  }
+
+  async run(signal: AbortSignal): Promise<void> {
+    try {
+      while (!signal.aborted) {
+        const problem = await this.#look(signal);
+        this.#report.update(problem === undefined ? [] : [problem]);
+        this.#failures = problem === undefined ? 0 : this.#failures + 1;
+        await this.#components.clock.sleep(this.#pause(), signal);
+      }
+    } catch (error) {
+      if (!isCancelled(error)) throw error;
+    } finally {
+      this.#fetch[Symbol.dispose]();
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#fetch[Symbol.dispose]();
+  }
+
+  #pause(): Millis {
+    const { checkFrequency } = this.#init;
+    if (this.#failures === 0) return checkFrequency;
+    const doubled = checkFrequency * 2 ** Math.min(this.#failures - 1, 30);
+    const longest = Math.max(MAX_BACKOFF, checkFrequency);
+    return millis(Math.min(doubled, longest) * (1 + JITTER * (2 * this.#components.random.next() - 1)));
+  }
+
+  /** @returns what is wrong */
+  async #look(signal: AbortSignal): Promise<PathProblem | undefined> {
+    try {
+      const url = new URL(this.#init.url);
+      const answer = await this.#fetch.fetch({ ...this.#known, url, headers: this.#init.headers }, signal);
+      return answer.kind === "same" ? undefined : this.#take(answer);
+    } catch (error) {
+      if (signal.aborted || !isPicoletError(error)) throw error;
+      return this.#problem("ManifestsUnavailable", [{ position: undefined, message: describeError(error) }]);
+    }
+  }
+
+  #take({ text, etag, lastModified }: Extract<FetchAnswer, { kind: "text" }>): PathProblem | undefined {
+    const known = { etag, lastModified, digest: hash("sha256", text, "base64") };
+    if (known.digest === this.#known.digest) {
+      this.#known = known;
+      return undefined;
+    }
+    // Until it is taken: the next look reads it anew, for what stands in its way may be gone by then.
+    this.#known = NOTHING_KNOWN;
+    const { clock, log, store } = this.#components;
+    const { pods: wanted, removed } = store.desired.current;
+    const init = {
+      source: "http",
+      origin: this.#origin,
+      nodeName: this.#init.nodeName,
+      now: clock.wall(),
+      seenBefore: (uid: DesiredPod["uid"]) => {
+        const seen = wanted.get(uid) ?? removed.get(uid);
+        return seen === undefined ? undefined : configSeen(seen);
+      },
+    } as const;
+    const { pods, problems } = podsOf(text, init, EMPTY);
+    const refusals = [...collisions("http", pods, wanted.values()), ...tooMany(pods)];
+    const all = [...problems, ...refusals.map((message): ManifestProblem => ({ position: undefined, message }))];
+    if (all.length > 0) return this.#problem("InvalidManifest", all);
+    try {
+      const before = store.desired.current;
+      this.#replace(pods);
+      if (store.desired.current !== before) log.info("the pods of the URL have changed", { pods: pods.length });
+    } catch (error) {
+      if (!isPicoletError(error)) throw error;
+      const message = `${describeError(error)}; it will be tried again`;
+      return this.#problem("FailedToStorePods", [{ position: undefined, message }]);
+    }
+    this.#known = known;
+    return undefined;
+  }
+
+  /** Equal content goes under the same revision, which writes nothing. */
+  #replace(pods: readonly DesiredPod[]): void {
+    const { store } = this.#components;
+    const revision = store.revision("http");
+    if (store.replace("http", revision, pods) === "accepted") return;
+    store.replace("http", revision + 1, pods);
+  }
+
+  #problem(reason: ProblemReason, problems: readonly ManifestProblem[]): PathProblem {
+    const { pods } = this.#components.store.desired.current;
+    const own = [...pods.values()].filter(({ source }) => source === "http");
+    return { path: this.#origin, reason, problems, pods: own };
+  }
+}
+
+function shown(text: string): string {
+  const url = URL.parse(text);
+  if (url === null) return text;
+  url.username = "";
+  url.password = "";
+  return url.href;
+}
