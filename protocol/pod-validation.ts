@@ -87,7 +87,7 @@ function validatePolicies(spec: PodSpec, problems: FieldProblems): void {
   if (spec.preemptionPolicy !== undefined) {
     problems.oneOf("spec.preemptionPolicy", spec.preemptionPolicy, PREEMPTION_POLICIES);
   }
-  if (spec.os !== undefined) problems.oneOf("spec.os.name", spec.os.name, ["linux"]);
+  if (spec.os !== undefined) problems.oneOf("spec.os.name", spec.os.name, ["linux", "windows"]);
   const { activeDeadlineSeconds: deadline } = spec;
   if (deadline !== undefined && (deadline < 1 || deadline > MAX_INT32)) {
     problems.invalid("spec.activeDeadlineSeconds", deadline, `must be between 1 and ${MAX_INT32}, inclusive`);

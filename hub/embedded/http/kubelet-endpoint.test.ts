@@ -4,6 +4,7 @@ import { once } from "node:events";
 import { createServer, type IncomingMessage, request } from "node:http";
 import { type AddressInfo, connect, type Socket } from "node:net";
 import { test } from "node:test";
+import { WebSocket } from "ws";
 import { type Json, TestApiServer } from "../../../test/support/api-server.ts";
 import type { KubeletConnector } from "../kubelet-connector.ts";
 
@@ -194,6 +195,40 @@ async function upgrade(
   };
   return { socket, read };
 }
+
+test("a log comes over a WebSocket too, as bytes or in base64", async () => {
+  await using kubelet = await startKubelet();
+  await using server = await furnished(kubelet.port);
+  const url = `${server.url.replace("http", "ws")}${PODS}/one/log?tailLines=2`;
+  const headers = { authorization: "Bearer admin" };
+  const text = "asked /containerLogs/default/one/c?tailLines=2";
+  for (const [protocols, decoded] of [
+    [[], (data: Buffer) => data.toString()],
+    [["binary.k8s.io"], (data: Buffer) => data.toString()],
+    [["other", "base64.binary.k8s.io"], (data: Buffer) => Buffer.from(data.toString(), "base64").toString()],
+  ] as const) {
+    const socket = new WebSocket(url, [...protocols], { headers });
+    let seen = "";
+    socket.on("message", (data: Buffer) => {
+      seen += decoded(data);
+    });
+    const [code] = (await once(socket, "close")) as [number];
+    assert.deepEqual([seen, code, socket.protocol], [text, 1000, protocols.at(-1) ?? ""]);
+  }
+  const following = new WebSocket(url.replace("tailLines=2", "follow=true"), "binary.k8s.io", { headers });
+  const [first] = (await once(following, "message")) as [Buffer];
+  assert.equal(first.toString(), "first line\n");
+  following.terminate();
+  for (const [path, status] of [
+    [`${PODS}/none/log`, 404],
+    [`${PODS}/two/log`, 400],
+  ] as const) {
+    const refused = new WebSocket(`${server.url.replace("http", "ws")}${path}`, "binary.k8s.io", { headers });
+    const [, response] = (await once(refused, "unexpected-response")) as [unknown, IncomingMessage];
+    assert.equal(response.statusCode, status);
+    response.destroy();
+  }
+});
 
 test("an upgraded connection is passed on both ways from its first byte", async () => {
   await using kubelet = await startKubelet();

@@ -3,6 +3,7 @@ import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from "node:
 import type { Duplex } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { describeError } from "../../../protocol/errors.ts";
+import { acceptWebSocket, offeredProtocols } from "../../streaming/web-socket-server.ts";
 import type { KubeletConnector, KubeletRequest, KubeletTarget } from "../kubelet-connector.ts";
 import type { ApiObject, ObjectLookup } from "../resource-definition.ts";
 import { badRequest, methodNotAllowed, notFound, StatusError } from "../status-error.ts";
@@ -29,6 +30,11 @@ const OWN_HEADERS: ReadonlySet<string> = new Set([
   "trailer",
 ]);
 const CONNECTION_HEADERS: ReadonlySet<string> = new Set(["connection", "upgrade", "transfer-encoding"]);
+
+const BASE64_LOG = "base64.binary.k8s.io";
+/** How a WebSocket may carry a log; without any of them its bytes come as they are. */
+const LOG_PROTOCOLS: readonly string[] = ["binary.k8s.io", BASE64_LOG];
+const MIN_FAILURE_STATUS = 400;
 
 const asFields = (value: unknown): Fields => (typeof value === "object" && value !== null ? (value as Fields) : {});
 const asList = (value: unknown): readonly Fields[] => (Array.isArray(value) ? value.map(asFields) : []);
@@ -78,6 +84,10 @@ export class KubeletEndpoint {
   async upgrade(request: AuthorizedRequest, socket: Duplex, head: Buffer, signal: AbortSignal): Promise<void> {
     const { message } = request;
     const { target, path } = this.#locate(request);
+    if (request.path.subresource === "log" && message.headers.upgrade?.toLowerCase() === "websocket") {
+      await this.#logUpgrade(target, path, { message, socket, head }, signal);
+      return;
+    }
     const asked = { method: message.method ?? "GET", path, headers: passedHeaders(message, true), body: undefined };
     const answer = await this.#reach(target, () => this.#connector().upgrade(target, asked, signal));
     if (answer.kind === "refused") {
@@ -92,6 +102,40 @@ export class KubeletEndpoint {
       pipeline(socket, connection, { signal }).catch(() => connection.destroy()),
       pipeline(connection, socket, { signal }).catch(() => socket.destroy()),
     ]);
+  }
+
+  /** The kubelet knows no WebSocket for logs: each piece of its answer is one message, then the connection is closed. */
+  async #logUpgrade(
+    target: KubeletTarget,
+    path: string,
+    { message, socket, head }: { message: IncomingMessage; socket: Duplex; head: Buffer },
+    signal: AbortSignal,
+  ): Promise<void> {
+    const offered = offeredProtocols(message).filter((each) => each !== "");
+    const protocol = LOG_PROTOCOLS.find((each) => offered.includes(each));
+    if (protocol === undefined && offered.length > 0) throw badRequest("no supported WebSocket subprotocol is offered");
+    const headers = withoutWebSocket(passedHeaders(message, false));
+    const asked: KubeletRequest = { method: "GET", path, headers, body: undefined };
+    const answer = await this.#reach(target, () => this.#connector().request(target, asked, signal));
+    if (answer.status >= MIN_FAILURE_STATUS) {
+      socket.write(headText(answer.status, { ...withoutConnection(answer.headers), connection: "close" }));
+      await pipeline(answer.body, socket).catch(() => socket.destroy());
+      return;
+    }
+    const pipe = await acceptWebSocket(message, socket, head, protocol ?? "");
+    if (pipe === undefined) {
+      answer.body.destroy();
+      return;
+    }
+    try {
+      for await (const piece of answer.body as AsyncIterable<Buffer>) {
+        await pipe.write(protocol === BASE64_LOG ? piece.toString("base64") : piece, signal);
+      }
+      pipe.end();
+    } catch {
+      answer.body.destroy();
+      pipe.destroy();
+    }
   }
 
   async #reach<T>(target: KubeletTarget, call: () => Promise<T>): Promise<T> {
@@ -208,6 +252,9 @@ function passedHeaders({ headers }: IncomingMessage, isUpgrade: boolean): Outgoi
     .filter((each) => !each.startsWith("base64url.bearer."));
   return { ...passed, "sec-websocket-protocol": left.join(", ") };
 }
+
+const withoutWebSocket = (headers: OutgoingHttpHeaders): OutgoingHttpHeaders =>
+  Object.fromEntries(Object.entries(headers).filter(([name]) => !name.startsWith("sec-websocket-")));
 
 const withoutConnection = (headers: OutgoingHttpHeaders): OutgoingHttpHeaders =>
   Object.fromEntries(Object.entries(headers).filter(([name]) => !CONNECTION_HEADERS.has(name.toLowerCase())));
