@@ -4,7 +4,7 @@ import { dirname, join, resolve } from "node:path";
 import { aborted } from "../../protocol/async/abort.ts";
 import type { Component } from "../../protocol/async/component.ts";
 import { supervise } from "../../protocol/async/supervisor.ts";
-import { WatchSource } from "../../protocol/async/watch.ts";
+import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
 import type { CgroupSettings } from "../../protocol/cgroup-values.ts";
 import { PicoletError } from "../../protocol/errors.ts";
 import type { SourceProblem } from "../../protocol/local-api.ts";
@@ -56,7 +56,7 @@ import { makeNodeGuards, type NodeGuards } from "./node-guards.ts";
 import { OrphanSweep, type OrphanSweepComponents } from "./orphan-sweep.ts";
 import { RuntimeReports } from "./runtime-reports.ts";
 import { NodeRuntimes } from "./runtime-router.ts";
-import { makeStorageLimits, nodeStorage } from "./storage.ts";
+import { makeStorageKeepers, nodeStorage } from "./storage.ts";
 import { StoreEvents } from "./store-events.ts";
 
 export interface AgentPorts {
@@ -152,14 +152,32 @@ function makeRuntimes({ clock, log }: AgentPorts, { args, configuration }: Agent
   return new NodeRuntimes(components, containers);
 }
 
-function makeSources(
-  { clock, log }: AgentPorts,
+type PodSource = Component & { readonly problems: Watch<readonly SourceProblem[]> };
+
+async function makeSources(
+  { clock, random, log }: AgentPorts,
   configuration: Configuration,
-  { desired, events }: Store,
-): FileSource[] {
-  const { staticPodPath: path, nodeName, fileCheckFrequency: checkFrequency } = configuration;
-  if (path === "") return [];
-  return [new FileSource({ clock, log, store: desired, events }, { path, nodeName, checkFrequency })];
+  { desired: store, events }: Store,
+): Promise<readonly PodSource[]> {
+  const { staticPodPath: path, nodeName, staticPodURL: url } = configuration;
+  const components = { clock, random, log, store, events };
+  const checkFrequency = configuration.fileCheckFrequency;
+  const files = path === "" ? [] : [new FileSource(components, { path, nodeName, checkFrequency })];
+  if (url === "") {
+    // Pods of a URL that is no longer configured: nobody would ever say that they are not wanted.
+    const isLeft = [...store.desired.current.pods.values()].some(({ source }) => source === "http");
+    if (isLeft) store.replace("http", store.revision("http") + 1, []);
+    return files;
+  }
+  const [{ HttpSource }, { SYSTEM_CA_FILES: caFiles }] = await Promise.all([
+    import("../sources/http-source.ts"),
+    import("../sources/http-fetch.ts"),
+  ]);
+  const { httpCheckFrequency, staticPodURLHeader: headers } = configuration;
+  return [
+    ...files,
+    new HttpSource(components, { url, headers, checkFrequency: httpCheckFrequency, nodeName, caFiles }),
+  ];
 }
 
 function crashBackoffOf({ crashLoopBackOff }: Configuration): CrashBackoffLimits {
@@ -402,7 +420,7 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     ...{ store, router, environment, pleg, statuses, runtimes, probes, guards },
     images: environment.withImages(puller, imageMounts),
   });
-  const sources = makeSources(ports, configuration, store);
+  const sources = await makeSources(ports, configuration, store);
   const problems = (): SourceProblem[] => [
     ...sources.flatMap((source) => source.problems.current),
     ...(link?.problems.current ?? []),
@@ -456,10 +474,10 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     environment.projected,
     ...sources,
     makeLogRotation(ports, configuration, { adapters, observer: pleg, statuses }),
-    makeStorageLimits(
+    ...makeStorageKeepers(
       { clock, log, events },
       { rootDir: args.rootDir, podLogsDir: configuration.podLogsDir },
-      { view, statuses, adapters, ender: workers },
+      { view, statuses, adapters, ender: workers, environment },
     ),
     new OrphanSweep({ adapters, observer: pleg, store: desired, sweeps, log }),
     ...(linked ?? []),
