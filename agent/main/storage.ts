@@ -1,4 +1,5 @@
 /** What of pods' storage is for the node to say and to look after, put together. */
+import type { Component } from "../../protocol/async/component.ts";
 import { objectKey } from "../../protocol/tunnel/messages.ts";
 import type { RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { Configuration } from "../config/configuration.ts";
@@ -7,7 +8,8 @@ import type { PodEnder } from "../core/pod-admission.ts";
 import type { Machine } from "../node/machine.ts";
 import { ownLabels } from "../node/node-report.ts";
 import type { StatusManager } from "../status/status-manager.ts";
-import type { PodEnvironmentComponents } from "../volumes/pod-environment.ts";
+import { EndedVolumes } from "../volumes/ended-volumes.ts";
+import type { PodEnvironmentComponents, PodEnvironmentOnDisk } from "../volumes/pod-environment.ts";
 import { PodPaths } from "../volumes/pod-paths.ts";
 import { StorageLimits, type StorageLimitsComponents } from "../volumes/storage-limits.ts";
 import type { NodeAgentView } from "./agent-view.ts";
@@ -37,7 +39,8 @@ function labelsOf(objects: Pick<ClusterObjects, "object">, nodeName: string): Re
   return (metadata as { labels?: Readonly<Record<string, string>> } | undefined)?.labels ?? {};
 }
 
-export function makeStorageLimits(
+/** What ends pods that take too much of the disk, and frees what ended pods took. */
+export function makeStorageKeepers(
   ports: Pick<StorageLimitsComponents, "clock" | "log" | "events">,
   init: { readonly rootDir: string; readonly podLogsDir: string },
   node: {
@@ -45,10 +48,11 @@ export function makeStorageLimits(
     readonly statuses: StatusManager;
     readonly adapters: readonly RuntimeAdapter[];
     readonly ender: PodEnder;
+    readonly environment: PodEnvironmentOnDisk;
   },
-): StorageLimits {
-  const { view, statuses, adapters, ender } = node;
-  return new StorageLimits({
+): readonly Component[] {
+  const { view, statuses, adapters, ender, environment } = node;
+  const limits = new StorageLimits({
     ...ports,
     pods: () => view.pods(),
     podsChanged: statuses.changes,
@@ -56,4 +60,11 @@ export function makeStorageLimits(
     ender,
     paths: new PodPaths(init),
   });
+  const ended = new EndedVolumes({
+    views: () => [...statuses.pods.values()].map((entry) => entry.view),
+    changes: statuses.changes,
+    release: (pod, signal) => environment.releaseVolumes(pod, signal),
+    log: ports.log,
+  });
+  return [limits, ended];
 }

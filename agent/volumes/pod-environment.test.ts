@@ -127,6 +127,8 @@ function podWith(volumes: readonly VolumeSpec[], own: Partial<ContainerSpec> = {
   return desired(podOf({ ...spec, volumes: [...volumes], containers: [container] }), "uid-1");
 }
 
+const mountsOf = (...names: readonly string[]) => names.map((name) => ({ name, mountPath: `/mnt/${name}` }));
+
 const mountAt = (launch: ContainerLaunch, path: string): Mount | undefined =>
   launch.mounts.find((mount) => mount.containerPath === path);
 
@@ -592,6 +594,33 @@ test("cleaning up twice, and after a crash in the middle, ends the same way", as
   assert.deepEqual(readdirSync(bench.folder.at("logs")), []);
   assert.deepEqual(readdirSync(bench.folder.at("host")), ["precious"]);
   assert.deepEqual(bench.cgroups.calls, ["ensure uid-1", "remove uid-1", "remove uid-1"]);
+});
+
+test("the volumes of a pod that has ended go, its last words and logs stay, and it can be prepared anew", {
+  skip,
+}, async () => {
+  using bench = new Bench();
+  const pod = podWith(
+    [
+      { name: "data", emptyDir: {} },
+      { name: "memory", emptyDir: { medium: "Memory", sizeLimit: "1Mi" } },
+      { name: "down", downwardAPI: { items: [{ path: "name", fieldRef: { fieldPath: "metadata.name" } }] } },
+    ],
+    { volumeMounts: [{ name: "data", mountPath: "/data", subPath: "sub" }, ...mountsOf("memory", "down")] },
+  );
+  await bench.environment.prepare(pod, NEVER);
+  writeFileSync(mountAt(bench.launch(pod), "/dev/termination-log")?.hostPath ?? "", "bye");
+  await bench.environment.releaseVolumes(pod, NEVER);
+  await bench.environment.releaseVolumes(pod, NEVER);
+  assert.deepEqual(readdirSync(bench.at("uid-1")).sort(), ["containers", "etc-hosts"]);
+  assert.deepEqual(system.mountPointsWithin(bench.folder.path), []);
+  assert.equal(bench.environment.readTerminationMessage(pod, firstContainer(pod), 0), "bye");
+  assert.ok(existsSync(bench.folder.at("logs/default_web_uid-1")));
+  // At the same moment: one after the other.
+  await Promise.all([bench.environment.releaseVolumes(pod, NEVER), bench.environment.prepare(pod, NEVER)]);
+  assert.ok(existsSync(bench.at("uid-1/volumes/kubernetes.io~downward-api/down/name")));
+  await bench.environment.cleanup(pod, NEVER);
+  assert.deepEqual(readdirSync(bench.at()), []);
 });
 
 test("as long as a process is left in the cgroup, nothing on disk is touched", async () => {

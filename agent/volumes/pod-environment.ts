@@ -109,6 +109,8 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
   readonly #volumes: PodVolumes;
   readonly #mounts: ContainerMounts;
   #images: ImageVolumes | undefined;
+  /** Pods whose volumes are being taken away now. */
+  readonly #releasing = new Map<PodUid, Promise<void>>();
 
   constructor(components: PodEnvironmentComponents, init: PodEnvironmentInit) {
     const { mounter, log } = components;
@@ -146,6 +148,7 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
   }
 
   async prepare(pod: DesiredPod, signal: AbortSignal): Promise<void> {
+    await this.#releasing.get(pod.uid);
     try {
       await mkdir(this.#paths.volumes(pod.uid), { recursive: true, mode: POD_FOLDER_MODE });
       await mkdir(this.#paths.logs(pod), { recursive: true, mode: LOG_FOLDER_MODE });
@@ -195,7 +198,31 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
     return message === "" && wantsLog ? readLogTail(join(this.#paths.logs(pod), logPathOf(name, attempt))) : message;
   }
 
+  /**
+   * Takes the volumes of a pod away of which nothing runs or will run any more, as the kubelet does; its logs and last words
+   * stay. One that is to run after all is prepared anew.
+   */
+  async releaseVolumes({ uid }: DesiredPod, signal: AbortSignal): Promise<void> {
+    const released = this.#releaseVolumes(uid, signal);
+    const settled = released.catch(() => undefined);
+    this.#releasing.set(uid, settled);
+    try {
+      await released;
+    } finally {
+      if (this.#releasing.get(uid) === settled) this.#releasing.delete(uid);
+    }
+  }
+
+  async #releaseVolumes(uid: PodUid, signal: AbortSignal): Promise<void> {
+    await this.#payloads.forget(uid);
+    await this.#images?.forget(uid, signal);
+    for (const folder of this.#paths.volumeFolders(uid)) await this.#remove(folder, [], signal);
+    this.#volumes.forget(uid);
+    await this.#claims.release(signal);
+  }
+
   async cleanup(pod: DesiredPod, signal: AbortSignal): Promise<void> {
+    await this.#releasing.get(pod.uid);
     await this.#cgroups.remove(pod, signal);
     await this.#payloads.forget(pod.uid);
     await this.#images?.forget(pod.uid, signal);

@@ -33,6 +33,12 @@ export class PodPaths {
     return join(this.volumes(uid), `kubernetes.io~${plugin}`, nameOf(volume, "volume"));
   }
 
+  /** All that is of volumes alone. */
+  volumeFolders(uid: string): readonly string[] {
+    const folder = this.pod(uid);
+    return ["volumes", "volume-subpaths", "volumeDevices", "persistent-volumes"].map((name) => join(folder, name));
+  }
+
   /** Where a local persistent volume is bound to for this pod. */
   localVolume(uid: string, persistentVolume: string): string {
     return join(this.volumes(uid), "kubernetes.io~local-volume", nameOf(persistentVolume, "volume"));

@@ -163,6 +163,8 @@ export class PodWorker {
     if (revived === this.#state) return;
     this.#state = revived;
     this.#end = undefined;
+    // Its volumes went when it had ended.
+    this.#preparedFor = undefined;
     this.#ends.settle(false);
     this.#round?.abort();
     this.poke();

@@ -1,0 +1,82 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { WatchSource } from "../../protocol/async/watch.ts";
+import type { ObservedPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import { desired, podOf } from "../../test/support/pods.ts";
+import { RecordedLog } from "../../test/support/recorders.ts";
+import { VirtualClock } from "../../test/support/virtual-clock.ts";
+import type { PodView } from "../plan/pod-view.ts";
+import { EndedVolumes } from "./ended-volumes.ts";
+
+type Worker = PodView["worker"]["kind"];
+
+function viewOf(uid: string, kind: Worker, sandbox: "ready" | "notReady", run: "running" | "exited"): PodView {
+  const pod = desired(podOf(), uid);
+  const observed = { sandboxes: [{ state: sandbox }], containers: [{ state: { kind: run } }] };
+  return {
+    desired: pod,
+    worker: { kind } as PodView["worker"],
+    observed: observed as unknown as ObservedPod,
+  } as PodView;
+}
+
+class Bench implements AsyncDisposable {
+  readonly clock = new VirtualClock();
+  readonly log = new RecordedLog();
+  readonly released: string[] = [];
+  views: readonly PodView[];
+  failure: Error | undefined;
+  readonly #changes = new WatchSource(0);
+  readonly #life = new AbortController();
+  readonly #running: Promise<void>;
+
+  constructor(views: readonly PodView[]) {
+    this.views = views;
+    const release = async ({ uid }: { readonly uid: string }): Promise<void> => {
+      this.released.push(uid);
+      if (this.failure !== undefined) throw this.failure;
+    };
+    const ended = new EndedVolumes({ views: () => this.views, changes: this.#changes, release, log: this.log });
+    this.#running = ended.run(this.#life.signal);
+  }
+
+  async change(...views: readonly PodView[]): Promise<void> {
+    await this.clock.settle();
+    this.views = views;
+    this.#changes.set(this.#changes.current + 1);
+    await this.clock.settle();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#life.abort();
+    await this.#running;
+  }
+}
+
+test("volumes go once, when nothing of an ended pod runs any more", async () => {
+  await using bench = new Bench([
+    viewOf("a", "active", "ready", "running"),
+    viewOf("b", "finished", "ready", "exited"),
+  ]);
+  await bench.change(viewOf("a", "finished", "notReady", "running"), viewOf("b", "finished", "notReady", "exited"));
+  assert.deepEqual(bench.released, ["b"]);
+  await bench.change(viewOf("a", "finished", "notReady", "exited"), viewOf("b", "finished", "notReady", "exited"));
+  assert.deepEqual(bench.released, ["b", "a"]);
+  await bench.change(...bench.views);
+  assert.deepEqual(bench.released, ["b", "a"]);
+});
+
+test("a pod that is brought back and ends again is seen to again; one that is active never is", async () => {
+  await using bench = new Bench([viewOf("a", "finished", "notReady", "exited")]);
+  await bench.change(viewOf("a", "active", "notReady", "exited"));
+  await bench.change(viewOf("a", "finished", "notReady", "exited"));
+  assert.deepEqual(bench.released, ["a", "a"]);
+});
+
+test("what cannot be taken away is said and left for the pod's end", async () => {
+  await using bench = new Bench([]);
+  bench.failure = new Error("busy");
+  await bench.change(viewOf("a", "finished", "notReady", "exited"), viewOf("b", "finished", "notReady", "exited"));
+  assert.deepEqual(bench.released, ["a", "b"]);
+  assert.deepEqual(bench.log.problems, Array(2).fill("cannot take away the volumes of a pod that has ended"));
+});

@@ -1,0 +1,70 @@
+import type { Component } from "../../protocol/async/component.ts";
+import type { Watch } from "../../protocol/async/watch.ts";
+import { describeError, isCancelled } from "../../protocol/errors.ts";
+import type { Log, PodUid } from "../../protocol/ports.ts";
+import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { PodView } from "../plan/pod-view.ts";
+
+export interface EndedVolumesComponents {
+  /** What the workers see now. */
+  readonly views: () => Iterable<PodView>;
+  /** Fires when one of them may have changed. */
+  readonly changes: Watch<unknown>;
+  readonly release: (pod: DesiredPod, signal: AbortSignal) => Promise<void>;
+  readonly log: Log;
+}
+
+/**
+ * A pod that has ended stays on the node until somebody deletes it; its volumes do not: what they take of memory and disk,
+ * and claims that one pod alone may use, are free for others.
+ */
+export class EndedVolumes implements Component {
+  readonly name = "volumes of ended pods";
+  readonly #components: EndedVolumesComponents;
+  /** Ended pods that have been seen to, one way or the other: what is left goes with the pod. */
+  readonly #seen = new Set<PodUid>();
+
+  constructor(components: EndedVolumesComponents) {
+    this.#components = components;
+  }
+
+  async run(signal: AbortSignal): Promise<void> {
+    try {
+      await this.#look(signal);
+      for await (const _ of this.#components.changes.changes(signal)) await this.#look(signal);
+    } catch (error) {
+      if (!isCancelled(error)) throw error;
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    // Nothing is held.
+  }
+
+  async #look(signal: AbortSignal): Promise<void> {
+    const ended = [...this.#components.views()].filter(hasEnded).map(({ desired }) => desired);
+    const uids = new Set(ended.map(({ uid }) => uid));
+    for (const uid of this.#seen) if (!uids.has(uid)) this.#seen.delete(uid);
+    for (const pod of ended.filter(({ uid }) => !this.#seen.has(uid))) {
+      this.#seen.add(pod.uid);
+      // It may have been brought back while another one's volumes went.
+      if (![...this.#components.views()].some((view) => view.desired.uid === pod.uid && hasEnded(view))) continue;
+      try {
+        await this.#components.release(pod, signal);
+      } catch (error) {
+        if (isCancelled(error)) throw error;
+        const fields = { pod: pod.uid, error: describeError(error) };
+        this.#components.log.warn("cannot take away the volumes of a pod that has ended", fields);
+      }
+    }
+  }
+}
+
+function hasEnded({ worker, observed }: PodView): boolean {
+  return (
+    worker.kind === "finished" &&
+    observed !== undefined &&
+    observed.sandboxes.every(({ state }) => state === "notReady") &&
+    observed.containers.every(({ state }) => state.kind === "exited" || state.kind === "created")
+  );
+}
