@@ -73,8 +73,8 @@ const systemError = ({ code = "", message }: NodeJS.ErrnoException): string => S
 
 /** Why no connection came to be. @param host as it was asked for, a name perhaps. */
 export function dialError(error: NodeJS.ErrnoException, host: string, port: number): string {
-  if (error.syscall === "getaddrinfo" || error.code === "ENOTFOUND" || error.code === "EAI_AGAIN") {
-    const why = error.code === "ENOTFOUND" ? "no such host" : error.message;
+  if (error.syscall?.startsWith("query")) {
+    const why = error.code === "ENOTFOUND" || error.code === "ENODATA" ? "no such host" : error.message;
     return `dial tcp: lookup ${host}: ${why}`;
   }
   return `dial tcp ${joinHostPort(host, port)}: connect: ${systemError(error)}`;

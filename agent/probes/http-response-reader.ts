@@ -12,7 +12,7 @@ export const MAX_BODY_BYTES = 10 * 1024;
 /** Of one line of a head; of a longer one the rest is skipped. Only three headers are looked at, all of them short. */
 const MAX_LINE_BYTES = 8 * 1024;
 /** Of a head, informational responses and what frames the body included; the kubelet's is 10 MiB. More fails. */
-const MAX_HEAD_BYTES = 1024 * 1024;
+const MAX_HEAD_BYTES = 256 * 1024;
 /** A larger chunk is as good as endless; keeps the number exact. */
 const MAX_CHUNK_DIGITS = 12;
 

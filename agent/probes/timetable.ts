@@ -22,6 +22,8 @@ export class Timetable implements Disposable {
   readonly #clock: Clock;
   readonly #heap: Wake[] = [];
   #sleep: { readonly until: number; readonly abort: AbortController } | undefined;
+  /** What is set meanwhile is looked at afterwards. */
+  #isRinging = false;
 
   constructor(clock: Clock) {
     this.#clock = clock;
@@ -37,7 +39,7 @@ export class Timetable implements Disposable {
     wake.at = at;
     this.#place(wake, this.#heap.length);
     this.#rise(wake);
-    if (this.#sleep === undefined || at < this.#sleep.until) this.#sleepUntil(at);
+    if (!this.#isRinging && (this.#sleep === undefined || at < this.#sleep.until)) this.#sleepUntil(at);
   }
 
   /** The sleep is left as it is: it finds nothing to do. */
@@ -73,14 +75,15 @@ export class Timetable implements Disposable {
 
   #ring(): void {
     this.#sleep = undefined;
+    this.#isRinging = true;
     const now = this.#clock.monotonic();
     for (let first = this.#heap[0]; first !== undefined && first.at <= now; first = this.#heap[0]) {
       this.cancel(first);
       first.call();
     }
+    this.#isRinging = false;
     const [next] = this.#heap;
-    // What was called may have set an earlier one and begun to sleep for it.
-    if (next !== undefined && this.#sleep === undefined) this.#sleepUntil(next.at);
+    if (next !== undefined) this.#sleepUntil(next.at);
   }
 
   #place(wake: Wake, index: number): void {

@@ -1,4 +1,4 @@
-/** A certificate authority of one test: serving and client certificates for 127.0.0.1 that live a day. */
+/** A certificate authority of one test: serving and client certificates for 127.0.0.1 that live a day, from `now` on. */
 import { createPublicKey, generateKeyPairSync } from "node:crypto";
 import {
   type CertificateAuthority,
@@ -11,9 +11,11 @@ import type { NameAttribute } from "../../protocol/pki/distinguished-name.ts";
 
 export class TlsAuthority {
   readonly #authority: CertificateAuthority;
+  readonly #now: Date;
 
-  constructor(name = "test authority") {
-    this.#authority = makeAuthority(name, { days: 1, now: new Date() });
+  constructor(name = "test authority", now = new Date()) {
+    this.#now = now;
+    this.#authority = makeAuthority(name, { days: 1, now });
   }
 
   get ca(): string {
@@ -22,7 +24,7 @@ export class TlsAuthority {
 
   /** For `127.0.0.1` and `localhost`. */
   issueServer(): KeyPair {
-    return makeServerPair(this.#authority, ["127.0.0.1", "localhost"], { days: 1, now: new Date() });
+    return makeServerPair(this.#authority, ["127.0.0.1", "localhost"], { days: 1, now: this.#now });
   }
 
   issueClient(subject: readonly NameAttribute[]): KeyPair {
@@ -31,12 +33,12 @@ export class TlsAuthority {
     const request = { subject, publicKey } as unknown as Parameters<typeof issueClientCertificate>[1];
     return {
       privateKey: privateKey.export({ type: "pkcs8", format: "pem" }).toString(),
-      certificate: issueClientCertificate(this.#authority, request, { days: 1, now: new Date() }),
+      certificate: issueClientCertificate(this.#authority, request, { days: 1, now: this.#now }),
     };
   }
 
   /** The certificate that a PKCS#10 request asks for, as a cluster's signer makes it. */
   sign(requestPem: string): string {
-    return issueClientCertificate(this.#authority, requestPem, { days: 1, now: new Date() });
+    return issueClientCertificate(this.#authority, requestPem, { days: 1, now: this.#now });
   }
 }
