@@ -42,8 +42,7 @@ export interface PodWorkersComponents {
   readonly statuses: PodStatusBook;
   readonly prober: Prober;
   readonly hooks: HookRunner;
-  /** Missing: every pod is taken. */
-  readonly admission?: PodAdmission;
+  readonly admission: PodAdmission;
   readonly events: EventRecorder;
   readonly clock: Clock;
   readonly random: Random;
@@ -85,7 +84,7 @@ export class PodWorkers implements Component, PodObserverSink, PodEnder {
       sandboxSlots: new Slots({ clock }, SANDBOX_SLOTS),
       adapterOf: (desired) => this.#adapterOf(desired),
       isSettled: (adapter) => this.#settled.has(adapter),
-      admit: (desired) => components.admission?.admit(desired, this.#others(desired.uid)),
+      admit: (desired) => components.admission.admit(desired, this.#others(desired.uid)),
       forget: (desired) => {
         components.prober.forget(desired.uid);
         components.statuses.finish(desired);
