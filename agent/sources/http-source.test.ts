@@ -192,12 +192,21 @@ test("a server without tags that says the same stores nothing either", async () 
 test("headers go with the request, and what is secret not to another host", async () => {
   await using site = await Site.start();
   await using other = await Site.start();
-  site.answer = (_, response) =>
-    void response.writeHead(302, { location: `http://localhost:${other.port}/elsewhere` }).end();
+  site.answer = ({ url }, response) => {
+    const location = url === "/pods" ? "moved" : `http://localhost:${other.port}/elsewhere`;
+    response.writeHead(302, { location }).end();
+  };
   other.says(listOf("a"));
   const headers = { "Metadata-Flavor": ["Google"], "X-Two": ["1", "2"], Authorization: ["Bearer secret"] };
   await using bench = new Bench(site.url, { headers });
   await bench.looked();
+  assert.deepEqual(
+    site.asked.map((request) => [request.url, request.headers.authorization]),
+    [
+      ["/pods", "Bearer secret"],
+      ["/moved", "Bearer secret"],
+    ],
+  );
   const [first, second] = [site.asked[0]?.headers, other.asked[0]?.headers];
   assert.deepEqual(
     [first?.["metadata-flavor"], first?.["x-two"], first?.authorization],

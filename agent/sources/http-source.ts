@@ -123,8 +123,6 @@ export class HttpSource implements Component {
       this.#known = known;
       return undefined;
     }
-    // Until it is taken: the next look reads it anew, for what stands in its way may be gone by then.
-    this.#known = NOTHING_KNOWN;
     const { clock, log, store } = this.#components;
     const { pods: wanted, removed } = store.desired.current;
     const init = {
@@ -150,6 +148,7 @@ export class HttpSource implements Component {
       const message = `${describeError(error)}; it will be tried again`;
       return this.#problem("FailedToStorePods", [{ position: undefined, message }]);
     }
+    // One that is refused stays unknown, and is read anew: what stands in its way may be gone by then.
     this.#known = known;
     return undefined;
   }
