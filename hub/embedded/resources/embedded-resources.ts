@@ -8,6 +8,12 @@ import {
   runtimeClassResource,
 } from "./cluster-resources.ts";
 import { configMapResource, secretResource, serviceAccountResource } from "./configuration-resources.ts";
+import {
+  csiDriverResource,
+  csiNodeResource,
+  csiStorageCapacityResource,
+  volumeAttachmentResource,
+} from "./csi-resources.ts";
 import { eventResource } from "./event-resource.ts";
 import { limitRangeResource } from "./limit-ranges.ts";
 import { namespaceResource } from "./namespace-resource.ts";
@@ -42,5 +48,9 @@ export const embeddedResources = (init: PodAdmissionInit): readonly ResourceDefi
   runtimeClassResource,
   priorityClassResource,
   storageClassResource,
+  csiDriverResource,
+  csiNodeResource,
+  csiStorageCapacityResource,
+  volumeAttachmentResource,
   ...accessResources,
 ];

@@ -428,6 +428,38 @@ describe("a service", () => {
   });
 });
 
+describe("what CSI drivers write", () => {
+  test("has its defaults, and keeps what may not change", async () => {
+    const driver = await create("csidrivers", { spec: {} });
+    assert.deepEqual(specOf(driver), {
+      attachRequired: true,
+      podInfoOnMount: false,
+      storageCapacity: false,
+      requiresRepublish: false,
+      seLinuxMount: false,
+      fsGroupPolicy: "ReadWriteOnceWithFSType",
+      volumeLifecycleModes: ["Persistent"],
+    });
+    const spec = { attacher: "x", nodeName: "n", source: { persistentVolumeName: "disk" } };
+    const attachment = await create("volumeattachments", { spec });
+    assert.deepEqual(attachment.status, { attached: false });
+    const attached = { status: { attached: true } };
+    const after = await change("volumeattachments", attachment, attached, { subresource: "status" });
+    assert.deepEqual(after.status, { attached: true });
+    await assert.rejects(
+      change("volumeattachments", attachment, { spec: { nodeName: "m" } }),
+      /spec: Invalid value: .*: field is immutable/,
+    );
+    await assert.rejects(create("volumeattachments", { spec: {} }), /spec.attacher: Required value/);
+    await assert.rejects(
+      create("csinodes", { spec: { drivers: [{ name: "x" }] } }),
+      /spec.drivers\[0\].nodeID: Required value/,
+    );
+    const capacity = await create("csistoragecapacities", { storageClassName: "fast", capacity: "1Gi" });
+    await assert.rejects(change("csistoragecapacities", capacity, { storageClassName: "slow" }), /field is immutable/);
+  });
+});
+
 describe("a claim", () => {
   test("changes in nothing but what it asks for once it is there", async () => {
     await create(
