@@ -7,6 +7,7 @@
 
 import * as agent from "../test/bench/agent.ts";
 import { floorManifestToStarted } from "../test/bench/cri-floor.ts";
+import { probeFigures } from "../test/bench/probes.ts";
 import { percentile, round } from "../test/bench/process-figures.ts";
 import { step } from "../test/bench/progress.ts";
 import { atRestWithHub, TUNNEL_GOALS, tunnelFigures } from "../test/bench/tunnel.ts";
@@ -68,6 +69,7 @@ figures.latency = {
 const tunnel = await tunnelFigures(containerd, { quick, step });
 figures.tunnel = { ...tunnel, anonMiBAdded, goals: TUNNEL_GOALS };
 figures.wasm = await step("components", () => wasmFigures());
+figures.probes = await step("probes", () => probeFigures(REST_WINDOW_MS));
 figures.disk = { bytesPerHourIdle: await step("writes at rest", () => agent.idleWrites(containerd, REST_WINDOW_MS)) };
 figures.edgectl = await step("edgectl status", async () => {
   await using node = nodeWith(containerd);

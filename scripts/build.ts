@@ -63,12 +63,12 @@ ${environment}exec "$node" ${flags}"$dist/${program}.${ending}" "$@"
 `;
 
 // Blocks of a page and more go back to the kernel when they are freed: 2 MiB less after fifty pods were started.
-const AGENT_ENVIRONMENT =
+export const AGENT_ENVIRONMENT =
   "export MALLOC_ARENA_MAX=1 MALLOC_TRIM_THRESHOLD_=131072 MALLOC_MMAP_THRESHOLD_=4096 UV_THREADPOOL_SIZE=1\nexport CBOR_NATIVE_ACCELERATION_DISABLED=true\n" +
   "export SSL_CERT_FILE=/dev/null SSL_CERT_DIR=/nonexistent\n";
 // A hub is verified against its own CA. Node would parse the 140 CAs it brings as soon as `node:tls` is loaded, or those
 // of the system: 0.75 MiB (Node 24.21) for nothing. With these none are found.
-const AGENT_FLAGS =
+export const AGENT_FLAGS =
   "--use-openssl-ca --max-semi-space-size=1 --optimize-for-size --no-opt --no-maglev --no-sparkplug --v8-pool-size=1 --max-old-space-size=48 --expose-gc ";
 
 /** The types of the API that the embedded API server checks and describes, out of the client library's own. */

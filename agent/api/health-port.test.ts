@@ -9,6 +9,7 @@ import { RecordedLog } from "../../test/support/recorders.ts";
 import { VirtualClock } from "../../test/support/virtual-clock.ts";
 import { type HealthCheck, HealthPort, type HealthPortComponents, healthAnswer } from "./health-port.ts";
 
+const METRICS = "text/plain; version=0.0.4; charset=utf-8";
 const well: HealthCheck = { name: "ping", problem: () => undefined };
 const ill: HealthCheck = { name: "PLEG", problem: () => "cri: was last seen 3m ago" };
 
@@ -19,7 +20,7 @@ class Port implements AsyncDisposable {
   readonly #stop = new AbortController();
   readonly #running: Promise<void>;
 
-  constructor(components: Pick<HealthPortComponents, "checks" | "view">, port = 0) {
+  constructor(components: Pick<HealthPortComponents, "checks" | "view" | "probeMetrics">, port = 0) {
     const { clock, log } = this;
     this.port = new HealthPort({ ...components, clock, log }, { address: "127.0.0.1", port });
     this.#running = this.port.run(this.#stop.signal).catch(() => undefined);
@@ -71,6 +72,14 @@ test("what is ill is named, with its reason", async () => {
   assert.equal((await port.ask("/healthz/PLEG")).status, 500);
   assert.equal((await port.ask("/healthz/other")).status, 404);
   assert.equal((await port.ask("/healthz?exclude=PLEG")).text, "ok");
+});
+
+test("the metrics of probes are shown where they are to be", async () => {
+  await using port = new Port({ checks: [well], probeMetrics: () => ["# TYPE x counter\n", "x 1\n"] });
+  const { status, type, text } = await port.ask("/metrics/probes");
+  assert.deepEqual({ status, type, text }, { status: 200, type: METRICS, text: "# TYPE x counter\nx 1\n" });
+  await using other = new Port({ checks: [well] });
+  assert.equal((await other.ask("/metrics/probes")).status, 404);
 });
 
 test("the read-only port shows the pods", async () => {

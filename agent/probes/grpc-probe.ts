@@ -1,28 +1,6 @@
-import type { Millis } from "../../protocol/ports.ts";
+import type { GrpcHealthAnswer } from "../../runtime-adapters/contract/grpc-health.ts";
 import { goQuote, goSeconds, joinHostPort } from "./go-text.ts";
 import { type ProbeOutcome, SUCCESS } from "./probe-outcome.ts";
-
-/** What a server of grpc.health.v1 says of a service, or why it does not. */
-export type GrpcHealthAnswer =
-  /** @property status its number in the enum `ServingStatus`. */
-  | { readonly kind: "answered"; readonly status: number }
-  /** No HTTP/2 connection came to be in time. */
-  | { readonly kind: "unreached" }
-  /** There was a connection, but no answer in time. */
-  | { readonly kind: "late" }
-  /** It has no such service. */
-  | { readonly kind: "unimplemented"; readonly message: string }
-  /** @property error such as `rpc error: code = NotFound desc = unknown service`. */
-  | { readonly kind: "failed"; readonly error: string };
-
-export interface GrpcHealth {
-  /** `Check` on a connection of its own, without TLS, tried for until the time is over. @throws `cancelled` alone */
-  check(
-    target: { readonly host: string; readonly port: number; readonly service: string },
-    timeout: Millis,
-    signal: AbortSignal,
-  ): Promise<GrpcHealthAnswer>;
-}
 
 const SERVING = 1;
 const SERVING_STATUSES: readonly string[] = ["UNKNOWN", "SERVING", "NOT_SERVING", "SERVICE_UNKNOWN"];

@@ -1,10 +1,10 @@
 import { aborted } from "../../protocol/async/abort.ts";
 import type { Component } from "../../protocol/async/component.ts";
 import type { Clock, MonotonicMs, PodUid, Random } from "../../protocol/ports.ts";
+import type { GrpcHealth } from "../../runtime-adapters/contract/grpc-health.ts";
 import type { DesiredPod, ObservedPod, RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { ProbeResult, Prober } from "../core/probe-ports.ts";
 import type { Expand } from "./exec-probe.ts";
-import type { GrpcHealth } from "./grpc-probe.ts";
 import type { HttpGetter } from "./http-getter.ts";
 import { type ContainerEvents, PodProbes, probedContainers } from "./pod-probes.ts";
 import { DURATION_HEAD, TOTAL_HEAD } from "./probe-counts.ts";

@@ -1,8 +1,9 @@
 import type { Probe } from "../../protocol/pod.ts";
 import { type Millis, millis, seconds } from "../../protocol/ports.ts";
+import type { GrpcHealth } from "../../runtime-adapters/contract/grpc-health.ts";
 import { resolvePort } from "./container-port.ts";
 import { type ExecTarget, type Expand, execDeadline, execProbe } from "./exec-probe.ts";
-import { type GrpcHealth, grpcOutcome } from "./grpc-probe.ts";
+import { grpcOutcome } from "./grpc-probe.ts";
 import type { HttpGetter } from "./http-getter.ts";
 import { type HttpGetAction, httpRequestOf } from "./http-request.ts";
 import { isLate, type ProbeOutcome, SUCCESS } from "./probe-outcome.ts";

@@ -62,7 +62,7 @@ class Node implements Disposable {
       inspect: async () => ({ sandboxes: [] }),
     } as unknown as RuntimeAdapter;
     const kubelet = new KubeletAnswers({
-      probeMetrics: () => [],
+      probeMetrics: () => ["c 3\n"],
       pods,
       stats: { summary: async () => ({ node: {} }), resourceMetrics: async () => ["a 1\n", "b 2\n"] },
       node: () => ({
@@ -300,6 +300,7 @@ test("the kubelet's pages", async () => {
   assert.equal(JSON.parse((await get("/spec")).body).num_cores, 4);
   assert.deepEqual(JSON.parse((await get("/stats/summary?only_cpu_and_memory=true")).body), { node: {} });
   assert.equal((await get("/metrics/resource")).body, "a 1\nb 2\n");
+  assert.equal((await get("/metrics/probes")).body, "c 3\n");
   assert.equal((await get("/logs/syslog")).status, 403);
   assert.equal((await get("/nothing")).status, 404);
 });

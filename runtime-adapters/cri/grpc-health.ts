@@ -1,28 +1,9 @@
-/** The health protocol of gRPC (grpc.health.v1), as the agent's probes need it. */
 import { describeError, isPicoletError } from "../../protocol/errors.ts";
 import { type Clock, type Millis, seconds } from "../../protocol/ports.ts";
+import type { GrpcHealth, GrpcHealthAnswer, GrpcHealthTarget } from "../contract/grpc-health.ts";
 import { GrpcClient, type GrpcMethod } from "./wire/grpc-client.ts";
 import { GrpcStatusError } from "./wire/grpc-status.ts";
 import { int32, message, string } from "./wire/protobuf.ts";
-
-export interface HealthTarget {
-  readonly host: string;
-  readonly port: number;
-  /** "" is the server as a whole. */
-  readonly service: string;
-}
-
-export type HealthAnswer =
-  /** @property status its number in the enum `ServingStatus`. */
-  | { readonly kind: "answered"; readonly status: number }
-  /** No HTTP/2 connection came to be in time. */
-  | { readonly kind: "unreached" }
-  /** There was a connection, but no answer in time. */
-  | { readonly kind: "late" }
-  /** It has no such service. */
-  | { readonly kind: "unimplemented"; readonly message: string }
-  /** @property error such as `rpc error: code = NotFound desc = unknown service`. */
-  | { readonly kind: "failed"; readonly error: string };
 
 const CHECK: GrpcMethod<{ service?: string }, { status: number }> = {
   path: "/grpc.health.v1.Health/Check",
@@ -37,7 +18,7 @@ const RECONNECT_DELAY = seconds(1);
 /** What gRPC's own clients say when it is the connection that failed. */
 const UNAVAILABLE = 14;
 
-export class GrpcHealthClient {
+export class GrpcHealthClient implements GrpcHealth {
   readonly #clock: Clock;
   readonly #userAgent: string;
   /** Of all connections: what is read is dealt with at once. Made with the first. */
@@ -48,8 +29,7 @@ export class GrpcHealthClient {
     this.#userAgent = init.userAgent;
   }
 
-  /** One call on a connection of its own, tried for until the time is over. @throws `cancelled` alone */
-  async check(target: HealthTarget, timeout: Millis, signal: AbortSignal): Promise<HealthAnswer> {
+  async check(target: GrpcHealthTarget, timeout: Millis, signal: AbortSignal): Promise<GrpcHealthAnswer> {
     const clock = this.#clock;
     const end = clock.monotonic() + timeout;
     for (let left: number = timeout; left > 0; left = end - clock.monotonic()) {
@@ -60,7 +40,11 @@ export class GrpcHealthClient {
     return { kind: "unreached" };
   }
 
-  async #attempt({ host, port, service }: HealthTarget, timeoutMs: number, signal: AbortSignal): Promise<HealthAnswer> {
+  async #attempt(
+    { host, port, service }: GrpcHealthTarget,
+    timeoutMs: number,
+    signal: AbortSignal,
+  ): Promise<GrpcHealthAnswer> {
     this.#readBuffer ??= Buffer.allocUnsafeSlow(READ_BUFFER_BYTES);
     const end = this.#clock.monotonic() + timeoutMs;
     const own = { userAgent: this.#userAgent, readBuffer: this.#readBuffer, maxMessageBytes: MAX_MESSAGE_BYTES };
@@ -85,7 +69,7 @@ export class GrpcHealthClient {
   }
 }
 
-function failureOf(error: unknown): HealthAnswer {
+function failureOf(error: unknown): GrpcHealthAnswer {
   if (isPicoletError(error, "deadline_exceeded")) return { kind: "late" };
   // Also of a server that speaks HTTP/2 but no gRPC.
   if (isPicoletError(error, "unimplemented")) return { kind: "unimplemented", message: error.message };

@@ -1,0 +1,65 @@
+/** The prober of an agent and nothing else of it, for `probes.ts`. */
+import { HttpGetter } from "../../agent/probes/http-getter.ts";
+import { PodProber } from "../../agent/probes/pod-prober.ts";
+import { systemClock } from "../../protocol/async/system-clock.ts";
+import { type PodUid, podUid } from "../../protocol/ports.ts";
+import type { ObservedPod, RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import { GrpcHealthClient } from "../../runtime-adapters/cri/grpc-health.ts";
+import { desired, podOf } from "../support/pods.ts";
+import type { HeapAnswer, ProbeOrder } from "./probes.ts";
+
+const NAMES = ["a", "b", "c"] as const;
+
+const nothing = Buffer.alloc(0);
+const adapter = {
+  execSync: () => Promise.resolve({ exitCode: 0, stdout: nothing, stderr: nothing }),
+} as unknown as RuntimeAdapter;
+
+const prober = new PodProber({
+  clock: systemClock,
+  random: { next: Math.random },
+  events: { record: (...event) => console.error(event.slice(1).join(" ")) },
+  http: new HttpGetter(),
+  grpc: new GrpcHealthClient({ clock: systemClock }, { userAgent: "kube-probe/1.34" }),
+  expand: (text) => text,
+  hostIps: () => [],
+});
+
+/** One container for each probe; all of them ran before. */
+function begin(uid: PodUid, index: number, { mix, httpPort, grpcPort }: ProbeOrder): void {
+  const http = (name: string) => ({ httpGet: { path: `/${uid}/${name}`, port: httpPort } });
+  const kinds = {
+    http: NAMES.map(http),
+    mixed: [http("a"), { tcpSocket: { port: httpPort } }, { grpc: { port: grpcPort } }],
+    exec: NAMES.map(() => ({ exec: { command: ["true"] } })),
+  };
+  const containers = NAMES.map((name, each) => {
+    return { name, image: "example/app:1", readinessProbe: { timeoutSeconds: 5, ...kinds[mix][each] } };
+  });
+  const pod = { ...desired(podOf({ containers })), uid };
+  const state = { kind: "running", startedAtMs: Date.now() } as const;
+  const run = { attempt: 0, sandboxId: "s", createdAtMs: 0, hash: "", backoff: 0, image: "", imageId: "", logPath: "" };
+  const observed = {
+    uid,
+    sandboxes: [
+      { id: "s", attempt: 0, state: "ready", createdAtMs: 0, ips: [`127.0.${1 + (index >> 7)}.${1 + (index & 127)}`] },
+    ],
+    containers: NAMES.map((name) => ({ ...run, id: `${uid}-${name}`, name, state })),
+    manifest: undefined,
+  } as unknown as ObservedPod;
+  prober.follow(pod, observed, adapter, { ending: false, wasReady: () => ({ started: true, ready: true }) });
+}
+
+process.on("message", (message: "heap" | ProbeOrder) => {
+  if (message === "heap") {
+    // Twice: what a finalizer lets go is collected by the second one.
+    globalThis.gc?.();
+    globalThis.gc?.();
+    const answer: HeapAnswer = { heapUsed: process.memoryUsage().heapUsed };
+    process.send?.(answer);
+    return;
+  }
+  for (let index = 0; index < message.pods; index += 1) begin(podUid(`pod-${index}`), index, message);
+});
+// Whoever started it is gone.
+process.once("disconnect", () => process.exit(0));
