@@ -44,6 +44,7 @@ function containerStatus(view: PodView, container: AnyContainer): ContainerStatu
     ...startedOf(role, started),
     ...resourcesOf(container),
     ...volumeMountsOf(view, container),
+    ...userOf(newest),
   };
 }
 
@@ -60,6 +61,13 @@ const startedOf = (role: ContainerRole, started: boolean): Pick<ContainerStatus,
 function resourcesOf({ resources }: AnyContainer): Pick<ContainerStatus, "resources" | "allocatedResources"> {
   const { requests } = resources;
   return { ...(requests === undefined ? {} : { allocatedResources: requests }), resources };
+}
+
+function userOf({ user }: ObservedContainer): Pick<ContainerStatus, "user"> {
+  if (user === undefined) return {};
+  const { uid, gid, supplementalGroups } = user;
+  const groups = supplementalGroups.length === 0 ? {} : { supplementalGroups };
+  return { user: { linux: { uid, gid, ...groups } } };
 }
 
 function volumeMountsOf(view: PodView, { volumeMounts = [] }: AnyContainer): Pick<ContainerStatus, "volumeMounts"> {

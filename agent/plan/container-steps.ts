@@ -2,7 +2,7 @@
 import type { Container } from "../../protocol/pod.ts";
 import type { MonotonicMs } from "../../protocol/ports.ts";
 import type { ObservedContainer, ObservedPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { roleOf } from "./container-roles.ts";
+import { restartsAfterProbe, roleOf } from "./container-roles.ts";
 import { currentRun, judgeContainer, newestRun, type Verdict } from "./judge-container.ts";
 import type { PlanAction, PodView } from "./pod-view.ts";
 import type { Outcome, WorkerState } from "./worker-state.ts";
@@ -45,6 +45,8 @@ export function containerSteps(
     const isPast = initialized || index < reached;
     if (isPast && !isSidecar) continue;
     if (verdict.kind === "done" && verdict.exitCode !== 0) return steps.ended("Failed");
+    const isLost = verdict.kind === "stop" && verdict.run.state.kind === "unknown";
+    if (isLost && !restartsAfterProbe(pod, container, roleOf(pod, container))) return steps.ended("Failed");
     steps.add(container, verdict, !isSidecar);
     const passed =
       verdict.kind === "done" || (isSidecar && verdict.kind === "running" && isStarted(view, container, verdict.run));

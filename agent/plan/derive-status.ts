@@ -95,9 +95,16 @@ function podIpsOf(view: PodView): readonly string[] {
   const sandbox = view.observed?.sandboxes[0];
   const ready = sandbox?.state === "ready";
   if (ready && view.desired.pod.spec.hostNetwork === true) return view.hostIps;
-  if (ready) return sandbox.ips;
+  if (ready) return inOrderOf(view.hostIps, sandbox.ips);
   if (view.observed !== undefined && view.worker.kind === "active") return [];
   return (view.previous?.podIPs ?? []).map((each) => each.ip);
+}
+
+/** One of each family, that of the node's first address first. */
+function inOrderOf([nodeIp]: readonly string[], ips: readonly string[]): readonly string[] {
+  const isOfNode = (ip: string): boolean => ip.includes(":") === (nodeIp ?? ips[0] ?? "").includes(":");
+  const found = [ips.find(isOfNode), ips.find((ip) => !isOfNode(ip))];
+  return found.filter((ip) => ip !== undefined);
 }
 
 const isOver = (phase: PodPhase | undefined): phase is "Succeeded" | "Failed" =>

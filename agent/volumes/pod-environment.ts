@@ -96,6 +96,8 @@ const MAX_SWEPT = 10_000;
  * they touch a handful of small files and, for a `subPath`, run mount(8).
  */
 export class PodEnvironmentOnDisk implements PodEnvironment {
+  /** Whether the runtime of that pod makes a mount read-only with all that is mounted below it. */
+  readonly recursiveReadOnly: (pod: DesiredPod) => boolean;
   readonly #cgroups: PodCgroupPort;
   readonly #mounter: Mounter;
   readonly #events: EventRecorder;
@@ -128,9 +130,14 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
     this.#payloads = new PayloadVolumes(shared, init);
     this.#claims = new ClaimVolumes(shared, init);
     this.#volumes = new PodVolumes({ ...shared, payloads: this.#payloads, claims: this.#claims });
-    const canRecurse = (pod: DesiredPod) => recursiveReadOnly(pod, runtimeHandler(pod, this.#objects));
+    this.recursiveReadOnly = (pod) => recursiveReadOnly(pod, runtimeHandler(pod, this.#objects));
     const images = (uid: PodUid, volume: string) => this.#images?.byRuntime(uid, volume);
-    this.#mounts = new ContainerMounts({ ...shared, volumes: this.#volumes, images, recursiveReadOnly: canRecurse });
+    this.#mounts = new ContainerMounts({
+      ...shared,
+      volumes: this.#volumes,
+      images,
+      recursiveReadOnly: this.recursiveReadOnly,
+    });
   }
 
   /**
