@@ -19,12 +19,12 @@ import type { PullCredential, PullCredentials, PullOwner } from "./pull-credenti
 import type { Pulled } from "./pull-queue.ts";
 import {
   failureOf,
+  isUnreachable,
   type PullLane,
   Pulls,
   type PullsComponents,
   type PullsInit,
   type PullWish,
-  UNREACHABLE,
 } from "./pulls.ts";
 
 export type ImagePullerInit = PullsInit;
@@ -118,11 +118,14 @@ export class ImagePuller implements ImageManager {
     }
     const failure = wish.lane === "hand" ? undefined : this.#pulls.backingOff(wish);
     if (failure !== undefined) {
-      if (failure.startsWith(UNREACHABLE) && present !== undefined && (await this.#mayUse(wish, present, signal)))
+      if (failure.isUnreachable && present !== undefined && (await this.#mayUse(wish, present, signal)))
         return this.#unreachable(wish, present);
       const message = `Back-off pulling image ${quoted(wish.image)}`;
       this.#event(wish, "Normal", "BackOff", message);
-      throw new PicoletError("unavailable", `${message}: ${failure}`, { reason: "ImagePullBackOff", retryable: true });
+      throw new PicoletError("unavailable", `${message}: ${failure.message}`, {
+        reason: "ImagePullBackOff",
+        retryable: true,
+      });
     }
     return await this.#pull(wish, present, signal);
   }
@@ -176,8 +179,12 @@ export class ImagePuller implements ImageManager {
       if (isCancelled(error)) throw error;
       if (isPicoletError(error, "unimplemented")) this.#withoutRegistry.add(adapter.name);
       if (this.#withoutRegistry.has(adapter.name) && present !== undefined) return this.#alreadyPresent(wish, present);
-      const isUnreachable = isPicoletError(error) && error.reason === UNREACHABLE && wish.lane !== "hand";
-      if (isUnreachable && present !== undefined && (await this.#mayUse(wish, present, signal)))
+      if (
+        isUnreachable(error) &&
+        wish.lane !== "hand" &&
+        present !== undefined &&
+        (await this.#mayUse(wish, present, signal))
+      )
         return this.#unreachable(wish, present);
       this.#event(wish, "Warning", "Failed", `Failed to pull image ${quoted(wanted)}: ${describeError(error)}`);
       const { reason, message } = failureOf(wanted, error);

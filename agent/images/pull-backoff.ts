@@ -9,12 +9,18 @@ const JITTER = 0.1;
 /** Images that failed lately. Beyond that the one that failed longest ago is forgotten, and tried again at once. */
 const MAX_IMAGES = 256;
 
-interface Failure {
+export interface PullFailure {
+  /** With its reason. */
+  readonly message: string;
+  /** Nobody answered. */
+  readonly isUnreachable: boolean;
+}
+
+interface Failure extends PullFailure {
   readonly at: MonotonicMs;
   /** Before jitter. */
   readonly delay: Millis;
   readonly until: MonotonicMs;
-  readonly message: string;
 }
 
 /** How long an image that could not be pulled is left alone: 10 s, doubled by each failure, up to 300 s. */
@@ -29,13 +35,13 @@ export class PullBackoff {
     this.#random = components.random;
   }
 
-  /** The message of the failure while it is to be left alone. */
-  waiting(key: string): string | undefined {
+  /** The failure while it is to be left alone. */
+  waiting(key: string): PullFailure | undefined {
     const failure = this.#failures.get(key);
-    return failure !== undefined && this.#clock.monotonic() < failure.until ? failure.message : undefined;
+    return failure !== undefined && this.#clock.monotonic() < failure.until ? failure : undefined;
   }
 
-  failed(key: string, message: string): void {
+  failed(key: string, failure: PullFailure): void {
     const now = this.#clock.monotonic();
     const previous = this.#failures.get(key);
     // As the kubelet forgets: what was quiet for twice the longest delay begins anew.
@@ -43,7 +49,7 @@ export class PullBackoff {
     const delay = fresh ? FIRST_DELAY : millis(Math.min(previous.delay * 2, MAX_DELAY));
     const until = (now + delay * (1 + JITTER * this.#random.next())) as MonotonicMs;
     this.#failures.delete(key);
-    this.#failures.set(key, { at: now, delay, until, message });
+    this.#failures.set(key, { ...failure, at: now, delay, until });
     const [oldest] = this.#failures.keys();
     if (this.#failures.size > MAX_IMAGES && oldest !== undefined) this.#failures.delete(oldest);
   }

@@ -7,7 +7,7 @@ import type { ActivePull, PodName } from "../core/image-pulls.ts";
 import type { EventRecorder, ObjectReference } from "../core/store.ts";
 import { goDuration } from "./go-duration.ts";
 import type { ImageAccess } from "./image-access.ts";
-import { PullBackoff } from "./pull-backoff.ts";
+import { PullBackoff, type PullFailure } from "./pull-backoff.ts";
 import type { PullCredential, PullCredentials, PullOwner } from "./pull-credentials.ts";
 import { MAX_PENDING_PULLS, type Pulled, PullQueue } from "./pull-queue.ts";
 import { TokenBucket } from "./token-bucket.ts";
@@ -50,8 +50,6 @@ export interface PullsInit {
   readonly registryBurst?: number;
 }
 
-/** The kubelet's reason of a pull whose registry cannot be reached. */
-export const UNREACHABLE = "RegistryUnavailable";
 /** People who pull by hand at the same moment. */
 const MAX_HAND_PULLS = 4;
 /** Three calls to the runtime each. */
@@ -106,7 +104,7 @@ export class Pulls {
   }
 
   /** Why the last pull of it failed, while it is to be left alone. */
-  backingOff(wish: PullWish): string | undefined {
+  backingOff(wish: PullWish): PullFailure | undefined {
     return this.#backoff.waiting(this.#keyOf(wish));
   }
 
@@ -167,7 +165,7 @@ export class Pulls {
     } catch (error) {
       if (signal.aborted || isCancelled(error)) throw error;
       const { reason, message } = failureOf(wish.image, error);
-      this.#backoff.failed(key, `${reason}: ${message}`);
+      this.#backoff.failed(key, { message: `${reason}: ${message}`, isUnreachable: isUnreachable(error) });
       throw error;
     } finally {
       if (registry !== undefined) access?.end(registry, outcome?.image.id, outcome?.credential);
@@ -216,8 +214,7 @@ export class Pulls {
         const options = { credentials: credential?.credentials, pod };
         return { image: await adapter.images.pull(reference, options, signal), credential };
       } catch (error) {
-        if (signal.aborted || isCancelled(error) || (isPicoletError(error) && error.reason === UNREACHABLE))
-          throw error;
+        if (signal.aborted || isCancelled(error) || isUnreachable(error)) throw error;
         errors.push(error);
       }
     }
@@ -287,8 +284,11 @@ function aggregate(errors: readonly unknown[]): PicoletError {
   return new PicoletError(code, text, { retryable: true, reason: "ErrImagePull" });
 }
 
+/** Nobody answered, or nobody for long: the image that is here is as new as can be had. */
+export const isUnreachable = (error: unknown): boolean => isPicoletError(error, "unavailable");
+
 const EXPLAINED: ReadonlyMap<string, string> = new Map([
-  [UNREACHABLE, "the registry is unavailable"],
+  ["RegistryUnavailable", "the registry is unavailable"],
   ["SignatureValidationFailed", "the signature validation failed"],
 ]);
 
@@ -296,8 +296,7 @@ export function failureOf(image: string, error: unknown): { readonly reason: str
   const reason = (isPicoletError(error) ? error.reason : undefined) ?? "ErrImagePull";
   const explained = EXPLAINED.get(reason);
   const text = describeError(error);
-  return {
-    reason,
-    message: explained === undefined ? text : `image pull failed for ${image} because ${explained}: ${text}`,
-  };
+  if (explained === undefined) return { reason, message: text };
+  const details = text.startsWith(reason) ? text.slice(reason.length) : `: ${text}`;
+  return { reason, message: `image pull failed for ${image} because ${explained}${details}` };
 }

@@ -1,5 +1,5 @@
 import { resolve } from "node:path";
-import { describeError, isCancelled, isPicoletError, PicoletError } from "../../protocol/errors.ts";
+import { describeError, type ErrorCode, isCancelled, isPicoletError, PicoletError } from "../../protocol/errors.ts";
 import { parseImageReference } from "../../protocol/image-reference.ts";
 import { type Clock, millis } from "../../protocol/ports.ts";
 import type {
@@ -14,12 +14,16 @@ import { ContainerdContent } from "./containerd-content.ts";
 import { setPinnedLabel } from "./containerd-images.ts";
 import { type CriClient, failure } from "./cri-client.ts";
 import { ImageService } from "./cri-messages.ts";
+import { GrpcStatusError } from "./wire/grpc-status.ts";
 import type { MessageOf } from "./wire/protobuf.ts";
 
 type Image = NonNullable<MessageOf<(typeof ImageService.imageStatus)["response"]>["image"]>;
 
 /** containerd's CRI plugin learns of an import through an event; it has been seen to take some milliseconds. */
 const IMPORT_PAUSES_MS = [0, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 4_000];
+
+/** gRPC's status of whoever gives none. */
+const UNKNOWN = 2;
 
 export interface CriImagesInit {
   /** Of a whole pull: a slow uplink takes hours for a large image. */
@@ -164,27 +168,34 @@ function authOf(credentials: ImageCredentials | undefined) {
   return { username, password, serverAddress, identityToken, registryToken };
 }
 
-/** What containerd's words say of a pull; CRI has no codes for it. */
-const PULL_FAILURES: readonly (readonly [words: RegExp, reason: string, code: "invalid" | "unavailable" | "failed"])[] =
+/** What a pull's words say; CRI has no codes for it. */
+const PULL_FAILURES: readonly (readonly [words: RegExp, code: ErrorCode])[] = [
+  [/invalid reference format|failed to parse (image )?reference|InvalidImageName/i, "invalid"],
   [
-    [/invalid reference format|failed to parse (image )?reference|InvalidImageName/i, "InvalidImageName", "invalid"],
-    [/SignatureValidationFailed/, "SignatureValidationFailed", "failed"],
-    [
-      /RegistryUnavailable|connection refused|connection reset|no such host|no route to host|network is unreachable|i\/o timeout|TLS handshake timeout|server misbehaving|\b50[0-4] (Internal Server Error|Bad Gateway|Service Unavailable|Gateway Time-?out)/,
-      "RegistryUnavailable",
-      "unavailable",
-    ],
-  ];
+    /^RegistryUnavailable|connection refused|connection reset|no such host|no route to host|network is unreachable|i\/o timeout|TLS handshake timeout|server misbehaving|\b50[0-4] (Internal Server Error|Bad Gateway|Service Unavailable|Gateway Time-?out)/,
+    "unavailable",
+  ],
+  [/: not found/, "not_found"],
+];
+/** Reasons that a runtime may begin its words with (k8s.io/cri-api, pkg/errors). */
+const TOLD_REASON = /^(RegistryUnavailable|SignatureValidationFailed)\b/;
 
+/** In the runtime's own words, as the kubelet prints them: a status that says nothing is left out. */
 function pullFailure(error: unknown, reference: string): unknown {
   if (isCancelled(error)) return error;
+  const isTold = error instanceof GrpcStatusError;
   const text = describeError(error);
-  const known = PULL_FAILURES.find(([words]) => words.test(text));
-  const code = known?.[2] ?? (/: not found/.test(text) ? "not_found" : isPicoletError(error) ? error.code : "internal");
-  // A registry may mend itself, get the image, or let us in; only a name that is none stays wrong.
-  return new PicoletError(code, `cannot pull image ${reference}`, {
-    cause: error,
+  const known = PULL_FAILURES.find(([words]) => words.test(text))?.[1];
+  const code = known ?? (isPicoletError(error) ? error.code : "internal");
+  const message = isTold
+    ? error.status === UNKNOWN
+      ? error.message
+      : error.printed
+    : `cannot pull image ${reference}`;
+  return new PicoletError(code, message, {
+    ...(isTold ? {} : { cause: error }),
+    // A registry may mend itself, get the image, or let us in; only a name that is none stays wrong.
     retryable: code !== "invalid",
-    reason: known?.[1] ?? "ErrImagePull",
+    reason: TOLD_REASON.exec(text)?.[1] ?? (code === "invalid" ? "InvalidImageName" : "ErrImagePull"),
   });
 }

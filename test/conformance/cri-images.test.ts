@@ -130,7 +130,7 @@ describe("images over CRI", { skip }, () => {
     );
     await assert.rejects(
       adapter.images.pull("127.0.0.1:1/dead:registry", {}, signal),
-      failsWith("unavailable", "RegistryUnavailable"),
+      failsWith("unavailable", "ErrImagePull"),
     );
     await assert.rejects(adapter.images.pull("Not A Name", {}, signal), failsWith("invalid", "InvalidImageName"));
   });
