@@ -1,4 +1,5 @@
 /** Leases, runtime classes, priority classes, disruption budgets. */
+import { dnsLabelProblems } from "../../../protocol/name-rules.ts";
 import { type FieldError, forbiddenValue, invalidValue, requiredValue } from "../field-errors.ts";
 import type { ApiObject, ResourceDefinition } from "../resource-definition.ts";
 import { forbidden } from "../status-error.ts";
@@ -35,7 +36,11 @@ export const runtimeClassResource: ResourceDefinition = {
   model: "V1RuntimeClass",
   columns: [nameColumn, column("Handler", field("", "handler")), ageColumn],
   strategy: {
-    validate: (runtimeClass) => (textAt(runtimeClass, "handler") === "" ? [requiredValue("handler")] : []),
+    validate(runtimeClass) {
+      const handler = textAt(runtimeClass, "handler");
+      if (handler === "") return [requiredValue("handler")];
+      return dnsLabelProblems(handler).map((problem) => invalidValue("handler", handler, problem));
+    },
     validateUpdate: (runtimeClass, old) => immutableFields(runtimeClass, old, "handler"),
   },
 };

@@ -1,11 +1,19 @@
 /** Services and endpoints. Addresses are given out; nothing is proxied. */
-import { type FieldError, notSupportedValue, requiredValue } from "../field-errors.ts";
+import {
+  dnsLabelProblems,
+  dnsSubdomainProblems,
+  portNameProblems,
+  portNumberProblems,
+} from "../../../protocol/name-rules.ts";
+import { duplicateValue, type FieldError, invalidValue, notSupportedValue, requiredValue } from "../field-errors.ts";
 import type { ApiObject, ResourceDefinition } from "../resource-definition.ts";
 import { ageColumn, column, field, labelsText, NONE, nameColumn, orNone, wideColumn } from "./columns.ts";
-import { immutableFields, listAt, mappingAt, section, setDefault, textAt } from "./object-fields.ts";
+import { fieldAt, immutableFields, listAt, mappingAt, section, setDefault, textAt } from "./object-fields.ts";
 import { addressErrors, assignAddress } from "./service-address.ts";
 
 const ADDRESS_TYPES = ["IPv4", "IPv6", "FQDN"];
+const AFFINITIES = ["ClientIP", "None"];
+const PROTOCOLS = ["SCTP", "TCP", "UDP"];
 const TYPES = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
 
 function externalIp(service: ApiObject): string {
@@ -36,14 +44,37 @@ function portsText(service: ApiObject): string {
 
 function validateService(service: ApiObject): readonly FieldError[] {
   const type = textAt(service, "spec", "type");
-  const errors: FieldError[] = TYPES.includes(type) ? [] : [notSupportedValue("spec.type", type, TYPES)];
+  const affinity = textAt(service, "spec", "sessionAffinity");
   const ports = listAt(service, "spec", "ports");
   const isHeadless = textAt(service, "spec", "clusterIP") === "None";
-  if (ports.length === 0 && !isHeadless && type !== "ExternalName") errors.push(requiredValue("spec.ports"));
-  ports.forEach((port, index) => {
-    if (ports.length > 1 && textAt(port, "name") === "") errors.push(requiredValue(`spec.ports[${index}].name`));
-  });
-  return errors;
+  const name = textAt(service, "spec", "externalName");
+  const isExternal = type === "ExternalName";
+  return [
+    ...(ports.length === 0 && !isHeadless && !isExternal ? [requiredValue("spec.ports")] : []),
+    ...(isExternal && name === "" ? [requiredValue("spec.externalName")] : []),
+    ...(isExternal && name !== ""
+      ? dnsSubdomainProblems(name).map((problem) => invalidValue("spec.externalName", name, problem))
+      : []),
+    ...ports.flatMap((_, index) => portErrors(ports, index)),
+    ...(AFFINITIES.includes(affinity) ? [] : [notSupportedValue("spec.sessionAffinity", affinity, AFFINITIES)]),
+    ...(TYPES.includes(type) ? [] : [notSupportedValue("spec.type", type, TYPES)]),
+  ];
+}
+
+function portErrors(ports: readonly unknown[], index: number): readonly FieldError[] {
+  const path = `spec.ports[${index}]`;
+  const [port, targetPort] = ["port", "targetPort"].map((name) => fieldAt(ports[index], name));
+  const [name = "", protocol = ""] = ["name", "protocol"].map((field) => textAt(ports[index], field));
+  const isTaken = ports.slice(0, index).some((other) => name !== "" && textAt(other, "name") === name);
+  const target = typeof targetPort === "string" ? portNameProblems(targetPort) : portNumberProblems(Number(targetPort));
+  return [
+    ...(name === "" && ports.length > 1 ? [requiredValue(`${path}.name`)] : []),
+    ...(name === "" ? [] : dnsLabelProblems(name).map((problem) => invalidValue(`${path}.name`, name, problem))),
+    ...(isTaken ? [duplicateValue(`${path}.name`, name)] : []),
+    ...portNumberProblems(Number(port)).map((problem) => invalidValue(`${path}.port`, port, problem)),
+    ...(PROTOCOLS.includes(protocol) ? [] : [notSupportedValue(`${path}.protocol`, protocol, PROTOCOLS)]),
+    ...target.map((problem) => invalidValue(`${path}.targetPort`, targetPort, problem)),
+  ];
 }
 
 export const serviceResource: ResourceDefinition = {
@@ -81,6 +112,9 @@ export const serviceResource: ResourceDefinition = {
         setDefault(spec, "ipFamilies", ["IPv4"]);
         setDefault(spec, "ipFamilyPolicy", "SingleStack");
       }
+      if (spec.type === "NodePort" || spec.type === "LoadBalancer")
+        setDefault(spec, "externalTrafficPolicy", "Cluster");
+      if (spec.type === "LoadBalancer") setDefault(spec, "allocateLoadBalancerNodePorts", true);
       for (const port of listAt(spec, "ports")) {
         setDefault(port as Record<string, unknown>, "protocol", "TCP");
         setDefault(port as Record<string, unknown>, "targetPort", (port as Record<string, unknown>).port);
@@ -94,7 +128,7 @@ export const serviceResource: ResourceDefinition = {
       service.status = old.status;
       assignAddress(service, context, old);
     },
-    validate: validateService,
+    validate: (service, { subresource }) => (subresource === "" ? validateService(service) : []),
     validateUpdate: (service, old) => addressErrors(service, old),
   },
 };
@@ -145,6 +179,13 @@ export const endpointSliceResource: ResourceDefinition = {
   ],
   strategy: {
     hasGeneration: true,
+    default(slice) {
+      for (const endpoint of listAt(slice, "endpoints")) section(endpoint as object, "conditions");
+      for (const port of listAt(slice, "ports")) {
+        setDefault(port as Record<string, unknown>, "name", "");
+        setDefault(port as Record<string, unknown>, "protocol", "TCP");
+      }
+    },
     validate: (slice) =>
       ADDRESS_TYPES.includes(textAt(slice, "addressType"))
         ? []

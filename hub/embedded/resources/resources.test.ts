@@ -460,6 +460,63 @@ describe("what CSI drivers write", () => {
   });
 });
 
+describe("volumes, claims and services that cannot be", () => {
+  const requests = { storage: "1Gi" };
+  const accessModes = ["ReadWriteOnce"];
+  const disk = { accessModes, capacity: requests, hostPath: { path: "/x" } };
+  for (const [plural, spec, problems] of [
+    [
+      "persistentvolumeclaims",
+      { accessModes: ["X"], resources: { requests: { storage: "0" } }, storageClassName: "A B" },
+      [
+        'spec.accessModes: Unsupported value: "X": supported values: "ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"',
+        'spec.resources[storage]: Invalid value: "0": must be greater than zero',
+        'spec.storageClassName: Invalid value: "A B": a lowercase RFC 1123 subdomain',
+      ],
+    ],
+    [
+      "persistentvolumeclaims",
+      { accessModes: ["ReadWriteOncePod", "ReadWriteOnce"], resources: { requests } },
+      ["spec.accessModes: Forbidden: may not use ReadWriteOncePod with other access modes"],
+    ],
+    ["persistentvolumes", { ...disk, hostPath: undefined }, ["spec: Required value: must specify a volume type"]],
+    [
+      "persistentvolumes",
+      { ...disk, hostPath: { path: "/../x" }, nfs: { server: "a", path: "/b" }, persistentVolumeReclaimPolicy: "X" },
+      [
+        'spec.persistentVolumeReclaimPolicy: Unsupported value: "X": supported values: "Delete", "Recycle", "Retain"',
+        "spec.nfs: Forbidden: may not specify more than 1 volume type",
+        "spec.hostPath.path: Invalid value: \"/../x\": must not contain '..'",
+      ],
+    ],
+    [
+      "persistentvolumes",
+      { ...disk, hostPath: undefined, local: { path: "/x" } },
+      ["spec.nodeAffinity: Required value: Local volume requires node affinity"],
+    ],
+    [
+      "services",
+      { ports: [{ port: 0 }, { port: 80, name: "A_" }], sessionAffinity: "No", type: "X" },
+      [
+        "spec.ports[0].name: Required value",
+        "spec.ports[0].port: Invalid value: 0: must be between 1 and 65535, inclusive",
+        "spec.ports[0].targetPort: Invalid value: 0: must be between 1 and 65535, inclusive",
+        'spec.ports[1].name: Invalid value: "A_": a lowercase RFC 1123 label',
+        'spec.sessionAffinity: Unsupported value: "No": supported values: "ClientIP", "None"',
+        'spec.type: Unsupported value: "X"',
+      ],
+    ],
+    ["services", { type: "ExternalName" }, ["spec.externalName: Required value"]],
+  ] as const) {
+    test(`${plural} ${JSON.stringify(spec).slice(0, 60)}`, async () => {
+      await assert.rejects(create(plural, { spec }), (error: Error) => {
+        for (const problem of problems) assert.ok(error.message.includes(problem), `${problem}\n${error.message}`);
+        return true;
+      });
+    });
+  }
+});
+
 describe("a claim", () => {
   test("changes in nothing but what it asks for once it is there", async () => {
     await create(

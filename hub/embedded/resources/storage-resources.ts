@@ -3,6 +3,7 @@ import { type FieldError, forbiddenValue, requiredValue } from "../field-errors.
 import type { ApiObject, ResourceDefinition, StrategyContext } from "../resource-definition.ts";
 import { ageColumn, column, field, nameColumn, wideColumn } from "./columns.ts";
 import { fieldAt, immutableFields, listAt, sameValue, section, setDefault, textAt } from "./object-fields.ts";
+import { validateClaim, validateVolume } from "./storage-validation.ts";
 
 const SHORT_MODES: Readonly<Record<string, string>> = {
   ReadWriteOnce: "RWO",
@@ -55,15 +56,14 @@ export const persistentVolumeResource: ResourceDefinition = {
       const spec = section(volume, "spec");
       setDefault(spec, "persistentVolumeReclaimPolicy", "Retain");
       setDefault(spec, "volumeMode", "Filesystem");
+      const hostPath = fieldAt(spec, "hostPath") as Record<string, unknown> | undefined;
+      if (hostPath !== undefined) setDefault(hostPath, "type", "");
     },
     prepareForCreate(volume) {
       volume.status = { phase: "Pending" };
       protect(volume, "kubernetes.io/pv-protection");
     },
-    validate: (volume) => [
-      ...(listAt(volume, "spec", "accessModes").length === 0 ? [requiredValue("spec.accessModes")] : []),
-      ...(fieldAt(volume, "spec", "capacity") === undefined ? [requiredValue("spec.capacity")] : []),
-    ],
+    validate: (volume, { subresource }) => (subresource === "" ? validateVolume(volume) : []),
   },
 };
 
@@ -126,14 +126,7 @@ export const persistentVolumeClaimResource: ResourceDefinition = {
         .find(({ metadata }) => metadata.annotations?.[DEFAULT_CLASS] === "true");
       if (standard !== undefined) spec.storageClassName = standard.metadata.name;
     },
-    validate: (claim) => [
-      ...(listAt(claim, "spec", "accessModes").length === 0
-        ? [requiredValue("spec.accessModes", "at least 1 access mode is required")]
-        : []),
-      ...(fieldAt(claim, "spec", "resources", "requests", "storage") === undefined
-        ? [requiredValue("spec.resources[storage]")]
-        : []),
-    ],
+    validate: (claim, { subresource }) => (subresource === "" ? validateClaim(claim) : []),
     validateUpdate: validateClaimUpdate,
   },
 };

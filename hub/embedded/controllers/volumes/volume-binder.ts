@@ -5,7 +5,7 @@ import { keyOf } from "../../../kubernetes/reflector.ts";
 import { Controller } from "../controller.ts";
 import type { EventRecorder } from "../event-recorder.ts";
 import type { ObjectCache } from "../object-cache.ts";
-import { nodeOf, podOf } from "../objects.ts";
+import { nodeOf, podOf, timeText } from "../objects.ts";
 import type { ControllerPorts } from "../ports.ts";
 import { planClaim, planVolume, type VolumeEvent } from "./plan-volumes.ts";
 import { claimsOf } from "./pod-claims.ts";
@@ -167,7 +167,12 @@ export class VolumeBinder extends Controller {
       return;
     }
     if (volume.status?.phase === plan.phase) return;
-    const patch = { metadata: { uid }, status: { phase: plan.phase, message: plan.event?.message ?? null } };
+    const status = {
+      phase: plan.phase,
+      message: plan.event?.message ?? null,
+      lastPhaseTransitionTime: timeText(this.#ports.clock.wall()),
+    };
+    const patch = { metadata: { uid }, status };
     await client.patch(PERSISTENT_VOLUMES, ref, "merge", patch, { subresource: "status" }, signal);
     this.#tell(volume, plan.event);
   }
