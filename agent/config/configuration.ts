@@ -59,6 +59,8 @@ const ACTED_UPON: ReadonlySet<string> = new Set<keyof Configuration>([
   "shutdownGracePeriod",
   "shutdownGracePeriodCriticalPods",
   "shutdownGracePeriodByPodPriority",
+  "eventRecordQPS",
+  "eventBurst",
   "containerLogMaxSize",
   "containerLogMaxFiles",
   "containerLogMonitorInterval",

@@ -114,7 +114,7 @@ export interface EventInput {
 
 export interface EventRecord extends EventInput {
   readonly sequence: number;
-  /** How often the same event came; equal events (all of EventInput) within 10 minutes are one. */
+  /** How often the same event came; equal events (all of EventInput), each within an hour of the last, are one. */
   readonly count: number;
   readonly firstAtMs: number;
   readonly lastAtMs: number;

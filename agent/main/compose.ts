@@ -366,6 +366,7 @@ function makeWorkers(
       crashBackoff: crashBackoffOf(configuration),
       hostIps: () => node.addresses.current,
       runtimeName: (adapter) => runtimes.runtimeName(adapter),
+      recursiveReadOnly: environment.recursiveReadOnly,
       terminationMessage: (pod, container, { attempt, state: ended }) =>
         environment.readTerminationMessage(pod, container, attempt, ended.kind === "exited" ? ended.exitCode : 0),
     },
@@ -381,7 +382,9 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
   const { nodeName } = configuration;
   const startedAt = clock.wall();
   for (const folder of [args.rootDir, configuration.podLogsDir]) mkdirSync(folder, { recursive: true });
-  const store = new Store({ clock, log }, { path: join(args.rootDir, "picolet.db"), nodeName });
+  const { eventRecordQPS: perSecond, eventBurst: burst } = configuration;
+  const database = { path: join(args.rootDir, "picolet.db"), nodeName, eventRate: { perSecond, burst } };
+  const store = new Store({ clock, log }, database);
   const { desired, events, statuses: outbox, state } = store;
   const node = await lookAround(ports, init);
   const link = await makeHubLink(ports, init, store);

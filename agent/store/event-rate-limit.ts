@@ -1,54 +1,81 @@
-import type { Clock } from "../../protocol/ports.ts";
-import type { ObjectReference } from "../core/store.ts";
+import type { Clock, MonotonicMs } from "../../protocol/ports.ts";
+import type { EventInput } from "../core/store.ts";
 
 /** As Kubernetes' EventSourceObjectSpamFilter: 25 at once, and one more every five minutes. */
-const BURST = 25;
-const REFILL_MS = 5 * 60 * 1000;
+const OBJECT_RATE: Rate = { burst: 25, refillMs: 5 * 60 * 1000 };
 /** Objects of which the rate is known; the least recent one starts anew. Some 100 bytes each. */
 const MAX_OBJECTS = 256;
+/** What the kubelet's event broadcaster keeps while its client, which has to keep to a rate, is busy. */
+const QUEUE_LENGTH = 1000;
 
-interface Bucket {
-  tokens: number;
-  /** Monotonic, of `tokens`. */
-  at: number;
-  refusals: number;
+interface Rate {
+  readonly burst: number;
+  readonly refillMs: number;
 }
 
-/** How many new events one object may have; repetitions of one event are not new. */
-export class EventRateLimit {
-  readonly #clock: Clock;
-  readonly #buckets = new Map<string, Bucket>();
+class TokenBucket {
+  readonly #rate: Rate;
+  #tokens: number;
+  #at: MonotonicMs;
+  /** In a row. */
+  refusals = 0;
 
-  constructor(clock: Clock) {
-    this.#clock = clock;
+  constructor(rate: Rate, now: MonotonicMs) {
+    this.#rate = rate;
+    this.#tokens = rate.burst;
+    this.#at = now;
   }
 
-  admits(object: ObjectReference): boolean {
-    const bucket = this.#bucket(object);
-    const now = this.#clock.monotonic();
-    bucket.tokens = Math.min(BURST, bucket.tokens + (now - bucket.at) / REFILL_MS);
-    bucket.at = now;
-    if (bucket.tokens < 1) {
-      bucket.refusals += 1;
+  take(now: MonotonicMs): boolean {
+    const { burst, refillMs } = this.#rate;
+    this.#tokens = Math.min(burst, this.#tokens + (now - this.#at) / refillMs);
+    this.#at = now;
+    if (this.#tokens < 1) {
+      this.refusals += 1;
       return false;
     }
-    bucket.tokens -= 1;
-    bucket.refusals = 0;
+    this.#tokens -= 1;
+    this.refusals = 0;
     return true;
   }
+}
 
-  /** Since one was admitted. */
-  isFirstRefusal(object: ObjectReference): boolean {
-    return this.#bucket(object).refusals === 1;
+export interface NodeEventRate {
+  /** `eventRecordQPS`; 0: no limit. */
+  readonly perSecond: number;
+  /** `eventBurst` */
+  readonly burst: number;
+}
+
+/** How many events may be recorded: of one object and type, repetitions among them, and of the node as a whole. */
+export class EventRateLimit {
+  readonly #clock: Clock;
+  /** By object and type. */
+  readonly #objects = new Map<string, TokenBucket>();
+  /** What the kubelet would drop: what comes while its queue is full, which it empties at its rate. */
+  readonly #node: TokenBucket | undefined;
+
+  constructor(clock: Clock, { perSecond, burst }: NodeEventRate) {
+    this.#clock = clock;
+    const rate = { burst: burst + QUEUE_LENGTH, refillMs: 1000 / perSecond };
+    this.#node = perSecond === 0 ? undefined : new TokenBucket(rate, clock.monotonic());
   }
 
-  #bucket({ kind, namespace, name, uid }: ObjectReference): Bucket {
-    const key = `${kind}/${namespace}/${name}/${uid}`;
-    const bucket = this.#buckets.get(key) ?? { tokens: BURST, at: this.#clock.monotonic(), refusals: 0 };
-    this.#buckets.delete(key);
-    this.#buckets.set(key, bucket);
-    const [leastRecent] = this.#buckets.keys();
-    if (this.#buckets.size > MAX_OBJECTS && leastRecent !== undefined) this.#buckets.delete(leastRecent);
+  /** @returns "first" for the first refusal since something was admitted */
+  take(event: EventInput): "admitted" | "first" | "refused" {
+    const now = this.#clock.monotonic();
+    const refusing = [this.#objectOf(event, now), this.#node].find((each) => each?.take(now) === false);
+    if (refusing === undefined) return "admitted";
+    return refusing.refusals === 1 ? "first" : "refused";
+  }
+
+  #objectOf({ regarding: { kind, namespace, name, uid }, type }: EventInput, now: MonotonicMs): TokenBucket {
+    const key = `${kind}/${namespace}/${name}/${uid}/${type}`;
+    const bucket = this.#objects.get(key) ?? new TokenBucket(OBJECT_RATE, now);
+    this.#objects.delete(key);
+    this.#objects.set(key, bucket);
+    const [leastRecent] = this.#objects.keys();
+    if (this.#objects.size > MAX_OBJECTS && leastRecent !== undefined) this.#objects.delete(leastRecent);
     return bucket;
   }
 }

@@ -3,6 +3,7 @@ import { hash } from "node:crypto";
 import type { EventItem } from "../../protocol/tunnel/messages.ts";
 import type { EventInput, EventRecord } from "../core/store.ts";
 import type { Connection } from "./connection.ts";
+import { COMBINED } from "./event-aggregator.ts";
 
 /** Events of which a repetition is recognised. Of the least recent a repetition is an event of its own. */
 export const MAX_RECENT_EVENTS = 256;
@@ -37,16 +38,21 @@ export function readEvents(connection: Connection): EventContents {
   return { events: Number(events), bytes: Number(bytes), sequence, acknowledged, recent };
 }
 
-/** All that tells one event from another. */
-export function textsOf({ regarding, type, reason, message }: EventInput): readonly string[] {
+/** All that tells one event from another: one that stands for several takes on the message and the place of the last. */
+export function identityOf(input: EventInput): readonly string[] {
+  if (!input.message.startsWith(COMBINED)) return textsOf(input);
+  return textsOf({ ...input, message: COMBINED, regarding: { ...input.regarding, fieldPath: "" } });
+}
+
+function textsOf({ regarding, type, reason, message }: EventInput): readonly string[] {
   const { kind, namespace, name, uid, fieldPath } = regarding;
   return [kind, namespace, name, uid, fieldPath, type, reason, message];
 }
 
-/** What repeats an event leaves its id as it is; the same event after ten minutes has another. */
+/** What repeats an event leaves its id as it is; the same event after an hour has another. */
 export function eventItem(event: EventRecord): EventItem {
   const { regarding, type, reason, message, count, firstAtMs, lastAtMs } = event;
-  const id = hash("sha256", JSON.stringify([textsOf(event), firstAtMs]), "hex").slice(0, ID_LENGTH);
+  const id = hash("sha256", JSON.stringify([identityOf(event), firstAtMs]), "hex").slice(0, ID_LENGTH);
   return { id, regarding, type, reason, message, count, firstAtMs, lastAtMs };
 }
 
@@ -55,11 +61,17 @@ type Times = Pick<EventRecord, "sequence" | "count" | "firstAtMs" | "lastAtMs">;
 /** @returns false when the ring has left it behind, or it was never there. */
 export function updateEvent(
   connection: Connection,
+  { regarding, message }: EventInput,
   { sequence, count, lastAtMs, stored }: Times & { readonly stored: number | undefined },
 ): boolean {
   if (stored === undefined) return false;
-  const sql = "UPDATE events SET sequence = ?, count = ?, lastAtMs = ? WHERE sequence = ?";
-  return connection.run(sql, sequence, count, lastAtMs, stored) > 0;
+  if (!message.startsWith(COMBINED)) {
+    const sql = "UPDATE events SET sequence = ?, count = ?, lastAtMs = ? WHERE sequence = ?";
+    return connection.run(sql, sequence, count, lastAtMs, stored) > 0;
+  }
+  // Its share of MAX_EVENTS_BYTES stays what it was at first: there are few of them, and messages are much alike.
+  const sql = "UPDATE events SET sequence = ?, count = ?, lastAtMs = ?, message = ?, fieldPath = ? WHERE sequence = ?";
+  return connection.run(sql, sequence, count, lastAtMs, message, regarding.fieldPath, stored) > 0;
 }
 
 /** @returns its share of MAX_EVENTS_BYTES. */

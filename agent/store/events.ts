@@ -12,15 +12,16 @@ import {
 } from "../core/store.ts";
 import type { OutgoingEvents } from "../core/tunnel-ports.ts";
 import type { Connection } from "./connection.ts";
-import { EventRateLimit } from "./event-rate-limit.ts";
+import { EventAggregator } from "./event-aggregator.ts";
+import { EventRateLimit, type NodeEventRate } from "./event-rate-limit.ts";
 import {
   COLUMNS,
   type EventContents,
   eventItem,
   eventRecord,
+  identityOf,
   insertEvent,
   MAX_RECENT_EVENTS,
-  textsOf,
   updateEvent,
 } from "./event-rows.ts";
 import { writeNumber } from "./status-rows.ts";
@@ -32,8 +33,8 @@ const MAX_EVENTS = 1000;
 const MAX_EVENTS_BYTES = 512 * 1024;
 /** Events in memory while the disk does not take them. The oldest Normal ones are dropped then, after them the oldest. */
 const MAX_PENDING_EVENTS = 256;
-/** Within this time equal events are one, as Kubernetes' EventAggregator has it. */
-const SAME_EVENT_MS = 10 * 60 * 1000;
+/** Within this time equal events are one: an API server keeps one for an hour (`--event-ttl`), and counts it up until then. */
+const SAME_EVENT_MS = 60 * 60 * 1000;
 
 export interface EventsComponents {
   readonly clock: Clock;
@@ -43,6 +44,7 @@ export interface EventsComponents {
   readonly keepBack: (urgency: "soon" | "later") => void;
   /** What the events of the node itself concern. */
   readonly nodeName: string;
+  readonly rate: NodeEventRate;
 }
 
 /** One event and its repetitions. */
@@ -68,6 +70,7 @@ export class Events implements EventStore, OutgoingEvents, Batched {
   readonly #log: Log;
   readonly #file: EventsComponents["file"];
   readonly #keepBack: EventsComponents["keepBack"];
+  readonly #aggregator: EventAggregator;
   readonly #rateLimit: EventRateLimit;
   /** By digest of the whole input, least recent first. */
   readonly #recent = new Map<string, Occurrence>();
@@ -91,7 +94,8 @@ export class Events implements EventStore, OutgoingEvents, Batched {
     this.#log = components.log;
     this.#file = components.file;
     this.#keepBack = components.keepBack;
-    this.#rateLimit = new EventRateLimit(components.clock);
+    this.#aggregator = new EventAggregator(components.clock);
+    this.#rateLimit = new EventRateLimit(components.clock, components.rate);
     const { nodeName } = components;
     this.#node = { kind: "Node", namespace: "", name: nodeName, uid: nodeName, fieldPath: "" };
     this.#acknowledged = contents.acknowledged;
@@ -114,25 +118,28 @@ export class Events implements EventStore, OutgoingEvents, Batched {
   }
 
   record(event: EventInput): void {
-    const input = cut(event);
+    const input = cut(this.#aggregator.aggregate(cut(event)));
     const key = keyOf(input);
-    const repeated = this.#repeat(key);
-    if (repeated === undefined && !this.#rateLimit.admits(input.regarding)) {
-      if (this.#rateLimit.isFirstRefusal(input.regarding)) {
-        const { kind, namespace, name } = input.regarding;
-        this.#log.warn("too many events of one object, further ones are dropped", { kind, namespace, name });
-      }
-      return;
-    }
-    this.#sequence += 1;
-    const occurrence = repeated ?? this.#first();
-    occurrence.sequence = this.#sequence;
+    const occurrence = this.#repeat(key) ?? this.#first();
     this.#remember(key, occurrence);
+    if (!this.#isAdmitted(input)) return;
+    this.#sequence += 1;
+    occurrence.sequence = this.#sequence;
     const isWaiting = this.#pending.delete(key);
     if (!isWaiting) this.#makeRoom();
     this.#pending.set(key, { input, occurrence });
     this.#keepBack(occurrence.stored === undefined ? "soon" : "later");
     this.#latest.set(this.#sequence);
+  }
+
+  /** What is refused counts all the same: the next one of its like that is admitted tells of it. */
+  #isAdmitted(input: EventInput): boolean {
+    const taken = this.#rateLimit.take(input);
+    if (taken === "first") {
+      const { kind, namespace, name } = input.regarding;
+      this.#log.warn("too many events of one object, further ones are dropped", { kind, namespace, name });
+    }
+    return taken === "admitted";
   }
 
   pending(limit: number): readonly Sequenced<EventItem>[] {
@@ -191,7 +198,7 @@ export class Events implements EventStore, OutgoingEvents, Batched {
   write(connection: Connection): void {
     let { events, bytes } = this.#totals;
     for (const { input, occurrence } of this.#pending.values()) {
-      if (updateEvent(connection, occurrence)) continue;
+      if (updateEvent(connection, input, occurrence)) continue;
       const size = insertEvent(connection, input, occurrence);
       events += 1;
       bytes += size;
@@ -272,7 +279,7 @@ function cut(event: EventInput): EventInput {
   return { ...event, message: `${event.message.slice(0, MAX_EVENT_MESSAGE_LENGTH - 1)}…` };
 }
 
-const keyOf = (input: EventInput): string => hash("sha256", JSON.stringify(textsOf(input)), "base64");
+const keyOf = (input: EventInput): string => hash("sha256", JSON.stringify(identityOf(input)), "base64");
 
 const timesOf = ({ sequence, count, firstAtMs, lastAtMs }: Occurrence): Omit<EventRecord, keyof EventInput> => ({
   sequence,

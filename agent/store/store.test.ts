@@ -10,6 +10,7 @@ import { samplePod, sampleReference, sampleStatus, TemporaryFolder } from "../..
 import { VirtualClock } from "../../test/support/virtual-clock.ts";
 import type { EventInput } from "../core/store.ts";
 import { MAX_REMOVED_PODS } from "./desired-pods.ts";
+import type { NodeEventRate } from "./event-rate-limit.ts";
 import { Store } from "./store.ts";
 
 const [a, b, c] = [samplePod("a"), samplePod("b"), samplePod("c")];
@@ -21,7 +22,10 @@ class Bench implements AsyncDisposable {
   readonly #path: string;
   store: Store;
 
-  constructor(kind: "file" | "memory") {
+  readonly #eventRate: NodeEventRate | undefined;
+
+  constructor(kind: "file" | "memory", eventRate?: NodeEventRate) {
+    this.#eventRate = eventRate;
     this.#path = kind === "file" ? this.folder.file("root/picolet.db") : ":memory:";
     this.store = this.#open();
   }
@@ -34,7 +38,9 @@ class Bench implements AsyncDisposable {
   }
 
   #open(): Store {
-    return new Store({ clock: this.clock, log: this.log }, { path: this.#path });
+    const eventRate = this.#eventRate;
+    const init = { path: this.#path, ...(eventRate && { eventRate }) };
+    return new Store({ clock: this.clock, log: this.log }, init);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -302,22 +308,22 @@ for (const kind of ["file", "memory"] as const) {
     assert.equal(events.latest.current, 3);
   });
 
-  test(`${kind}: equal events within ten minutes are one, which moves to the end`, async () => {
+  test(`${kind}: equal events within an hour are one, which moves to the end`, async () => {
     await using bench = new Bench(kind);
     const { events } = bench.store;
     const shown = (): string[] =>
       events.list({ limit: 9 }).map(({ sequence, count, message }) => `${sequence} ${count}x ${message}`);
     events.record(warning("a", "crash"));
     bench.store.flush();
-    await bench.clock.advance(seconds(599));
+    await bench.clock.advance(seconds(3599));
     events.record(warning("a", "other"));
     events.record(warning("a", "crash"));
     assert.deepEqual(shown(), ["2 1x other", "3 2x crash"]);
     bench.store.flush();
     assert.deepEqual(shown(), ["2 1x other", "3 2x crash"]);
     const [, crash] = events.list({ limit: 9 });
-    assert.equal((crash?.lastAtMs ?? 0) - (crash?.firstAtMs ?? 0), 599_000);
-    await bench.clock.advance(seconds(600));
+    assert.equal((crash?.lastAtMs ?? 0) - (crash?.firstAtMs ?? 0), 3_599_000);
+    await bench.clock.advance(seconds(3600));
     events.record(warning("a", "crash"));
     assert.deepEqual(shown(), ["2 1x other", "3 2x crash", "4 1x crash"]);
   });
@@ -325,9 +331,10 @@ for (const kind of ["file", "memory"] as const) {
   test(`${kind}: too many events of one object are dropped, others go on`, async () => {
     await using bench = new Bench(kind);
     const { events } = bench.store;
-    for (let n = 0; n < 100; n += 1) events.record(warning("a", `message ${n}`));
+    for (let n = 0; n < 100; n += 1) events.record({ ...warning("a", "message"), reason: `R${n}` });
     events.record(warning("b", "heard"));
-    assert.equal(events.list({ name: "a", limit: 1000 }).length, 25);
+    events.record({ ...warning("a", "heard, too"), type: "Normal" });
+    assert.equal(events.list({ name: "a", limit: 1000 }).length, 26);
     assert.equal(events.list({ name: "b", limit: 1000 }).length, 1);
     assert.deepEqual(bench.log.problems.filter((line) => line.startsWith("too many")).length, 1);
     await bench.clock.advance(seconds(300));
@@ -336,8 +343,75 @@ for (const kind of ["file", "memory"] as const) {
     assert.equal(events.list({ name: "a", limit: 1000 }).at(-1)?.message, "one more");
   });
 
-  test(`${kind}: the ring of events keeps the newest thousand, and half a MiB`, async () => {
+  test(`${kind}: repetitions that are too many are counted, and told of with the next that is not`, async () => {
     await using bench = new Bench(kind);
+    const { events } = bench.store;
+    const told = (): unknown => events.list({ limit: 9 }).map(({ sequence, count }) => [sequence, count]);
+    for (let n = 0; n < 40; n += 1) {
+      events.record(warning("a", "crash"));
+      if (n % 10 === 9) bench.store.flush();
+    }
+    events.record(warning("a", "never heard of"));
+    // The batch that was under way took some that were refused with it.
+    assert.deepEqual(told(), [[25, 30]]);
+    await bench.clock.advance(seconds(600));
+    events.record(warning("a", "crash"));
+    events.record(warning("a", "never heard of"));
+    assert.deepEqual(told(), [
+      [26, 41],
+      [27, 2],
+    ]);
+    bench.store.flush();
+    assert.deepEqual(told(), [
+      [26, 41],
+      [27, 2],
+    ]);
+  });
+
+  test(`${kind}: from the tenth on, events that differ in their messages are one, with the last message`, async () => {
+    await using bench = new Bench(kind);
+    const { events } = bench.store;
+    const shown = (): string[] =>
+      events
+        .list({ name: "a", limit: 99 })
+        .map(({ count, regarding, message }) => `${count}x ${regarding.fieldPath} ${message}`);
+    const record = (message: string, fieldPath = ""): void => {
+      const event = warning("a", message);
+      events.record({ ...event, regarding: { ...event.regarding, fieldPath } });
+    };
+    for (let n = 1; n <= 9; n += 1) record(`message ${n}`);
+    record("message 9");
+    assert.equal(shown().at(-1), "2x  message 9");
+    record("message 10");
+    bench.store.flush();
+    const [first] = bench.store.events.pending(99).slice(-1);
+    record("message 11", "spec.containers{app}");
+    assert.equal(shown().length, 10);
+    assert.equal(shown().at(-1), "2x spec.containers{app} (combined from similar events): message 11");
+    bench.store.flush();
+    assert.equal(shown().at(-1), "2x spec.containers{app} (combined from similar events): message 11");
+    assert.equal(bench.store.events.pending(99).at(-1)?.value.id, first?.value.id, "it is the same event");
+    record("message 9");
+    assert.equal(shown().at(-1), "3x  message 9", "one of the last nine is still known by itself");
+    events.record({ ...warning("a", "other"), reason: "Other" });
+    assert.equal(shown().at(-1), "1x  other");
+    await bench.clock.advance(seconds(601));
+    record("message 12");
+    assert.equal(shown().at(-1), "1x  message 12", "after ten minutes of rest they are single again");
+  });
+
+  test(`${kind}: a node that records without end is held to its rate`, async () => {
+    await using bench = new Bench(kind, { perSecond: 10, burst: 5 });
+    const { events } = bench.store;
+    for (let n = 0; n < 1200; n += 1) events.record(warning(`pod-${n}`, "m"));
+    assert.equal(events.latest.current, 1005);
+    await bench.clock.advance(seconds(1));
+    for (let n = 0; n < 50; n += 1) events.record(warning(`more-${n}`, "m"));
+    assert.equal(events.latest.current, 1015);
+  });
+
+  test(`${kind}: the ring of events keeps the newest thousand, and half a MiB`, async () => {
+    await using bench = new Bench(kind, { perSecond: 0, burst: 0 });
     const { events } = bench.store;
     for (let n = 0; n < 1100; n += 1) {
       events.record(warning(`pod-${n}`, `message ${n}`));

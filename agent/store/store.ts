@@ -11,6 +11,7 @@ import type { OutgoingEvents, OutgoingStatuses } from "../core/tunnel-ports.ts";
 import type { Connection } from "./connection.ts";
 import { DesiredPods } from "./desired-pods.ts";
 import { type DesiredContents, readDesired } from "./desired-rows.ts";
+import type { NodeEventRate } from "./event-rate-limit.ts";
 import { type EventContents, readEvents } from "./event-rows.ts";
 import { Events } from "./events.ts";
 import { type ObjectContents, readObjects } from "./object-rows.ts";
@@ -28,6 +29,9 @@ const RETRY = seconds(2);
 const MAX_RETRY = seconds(60);
 /** How often a store in memory looks whether its file can be written again. */
 const RETURN_TO_FILE = seconds(60);
+
+/** The kubelet's `eventRecordQPS` and `eventBurst`. */
+const EVENT_RATE: NodeEventRate = { perSecond: 50, burst: 100 };
 
 interface Contents {
   readonly desired: DesiredContents;
@@ -56,18 +60,24 @@ export class Store implements Component {
    * @param init.path the database file, absolute, its folder is made when it is missing; or `:memory:`
    * @param init.maxBytes of the database; writes fail as on a full disk when it is reached
    * @param init.nodeName what events of the node itself concern
+   * @param init.eventRate the kubelet's unless given
    * @throws `conflict` when another process has the file open, or a newer picolet wrote it. Damage, a full disk and a
    *   place that cannot be written are no errors: see `state`.
    */
   constructor(
     components: { readonly clock: Clock; readonly log: Log },
-    init: { readonly path: string; readonly maxBytes?: number; readonly nodeName?: string },
+    init: {
+      readonly path: string;
+      readonly maxBytes?: number;
+      readonly nodeName?: string;
+      readonly eventRate?: NodeEventRate;
+    },
   ) {
     const { clock, log } = components;
     this.#clock = clock;
     this.#triedFileAt = clock.monotonic();
     this.#alarm = new Alarm(clock);
-    const { nodeName = "", ...place } = init;
+    const { nodeName = "", eventRate: rate = EVENT_RATE, ...place } = init;
     this.#file = new StoreFile(components, { ...place, load });
     const { desired, statuses, events, objects } = this.#file.contents;
     const file = this.#file;
@@ -75,7 +85,7 @@ export class Store implements Component {
     const pods = new DesiredPods({ file, keepBack }, desired);
     const known = (pod: RemotePod) => knownOf(pod, this.objects, pods);
     const outbox = new PodStatuses({ file, keepBack, known }, statuses);
-    const ring = new Events({ clock, log, file, keepBack, nodeName }, events);
+    const ring = new Events({ clock, log, file, keepBack, nodeName, rate }, events);
     const table = new RemoteObjectTable({ file, keepBack, pods, statuses: outbox }, objects);
     for (const part of [pods, outbox, ring, table]) file.join(part);
     this.objects = table;
