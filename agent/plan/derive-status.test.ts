@@ -333,3 +333,149 @@ test("the wait of a crash loop is told from the worker's memory, not from the wa
   const status = deriveStatus(viewOf({ pod, sandboxes: ready, containers, worker, wallMs: 0 }));
   assert.equal(first(status).state.waiting?.reason, "CrashLoopBackOff");
 });
+
+describe("what a kubelet adds to a container's status", () => {
+  const own = podOf({
+    volumes: [{ name: "data", emptyDir: {} }],
+    containers: [
+      {
+        ...app,
+        resources: { requests: { cpu: "100m" }, limits: { memory: "64Mi" } },
+        volumeMounts: [
+          { name: "data", mountPath: "/data" },
+          { name: "data", mountPath: "/fixed", readOnly: true },
+          { name: "data", mountPath: "/deep", readOnly: true, recursiveReadOnly: "IfPossible" },
+        ],
+      },
+    ],
+  });
+  const user = { uid: 1000, gid: 1000, supplementalGroups: [7] };
+  const containers = [run(own, "app", 0, running, { user })];
+
+  test("what it was given, where its volumes are and who it is", () => {
+    const {
+      resources,
+      allocatedResources,
+      volumeMounts,
+      user: shown,
+    } = first(statusOf({ pod: own, sandboxes: ready, containers, recursiveReadOnly: true }));
+    assert.deepEqual(resources, own.spec.containers[0]?.resources);
+    assert.deepEqual(allocatedResources, own.spec.containers[0]?.resources.requests);
+    assert.deepEqual(volumeMounts, [
+      { name: "data", mountPath: "/data" },
+      { name: "data", mountPath: "/fixed", readOnly: true, recursiveReadOnly: "Disabled" },
+      { name: "data", mountPath: "/deep", readOnly: true, recursiveReadOnly: "Enabled" },
+    ]);
+    assert.deepEqual(shown, { linux: user });
+  });
+
+  test("its volumes before it runs, its resources not", () => {
+    const waiting = first(statusOf({ pod: own }));
+    assert.equal(waiting.volumeMounts?.length, 3);
+    assert.equal(waiting.resources, undefined);
+  });
+});
+
+describe("containers that have no end of their own", () => {
+  const debug = { name: "debug", image };
+
+  test("an init container that has done its work is shown so when its run is gone", () => {
+    const containers = [run(init, "two", 0, exited(0)), run(init, "one", 0, exited(0))];
+    const previous = statusOf({ pod: init, sandboxes: ready, containers });
+    const later = statusOf({ pod: init, sandboxes: ready, containers: [run(init, "two", 0, exited(0))], previous });
+    assert.equal(later.initContainerStatuses?.[0]?.state.terminated?.exitCode, 0);
+    assert.equal(later.initContainerStatuses?.[0]?.ready, true);
+    assert.equal(conditions(later)[1], "Initialized=True");
+  });
+
+  test("one that never ran is located no more when its pod is over", () => {
+    const previous = statusOf({ pod });
+    const [over] = [statusOf({ pod, wanted: false, previous })];
+    assert.deepEqual(first(over).state.terminated, {
+      exitCode: 137,
+      reason: "ContainerStatusUnknown",
+      message: "The container could not be located when the pod was terminated",
+    });
+  });
+
+  test("one whose pod was never initialized waits for ever", () => {
+    const own = podOf({ restartPolicy: "Never", initContainers: [{ name: "one", image }], containers: [app] });
+    const over = statusOf({ pod: own, sandboxes: ready, containers: [run(own, "one", 0, exited(1))] });
+    assert.equal(over.phase, "Failed");
+    assert.equal(first(over).state.waiting?.reason, "PodInitializing");
+  });
+
+  test("an ephemeral one is in a list of its own, neither ready nor started", () => {
+    const own = podOf({ containers: [app], ephemeralContainers: [debug] });
+    const containers = [run(own, "app", 0, running), run(own, "debug", 0, exited(1))];
+    const status = statusOf({ pod: own, sandboxes: ready, containers });
+    const [told] = status.ephemeralContainerStatuses ?? [];
+    assert.deepEqual([told?.ready, told?.started, told?.state.terminated?.exitCode], [false, undefined, 1]);
+    assert.equal(status.phase, "Running");
+    assert.equal(conditions(status)[2], "Ready=True");
+  });
+
+  test("a termination message comes after what the runtime says", () => {
+    const killed = { ...exited(137), message: "out of memory" } as const;
+    const messages = new Map([["app-0", "goodbye"]]);
+    const status = statusOf({ pod: never, sandboxes: ready, containers: [run(never, "app", 0, killed)], messages });
+    assert.equal(first(status).state.terminated?.message, "out of memory: goodbye");
+  });
+});
+
+describe("what others say of a pod", () => {
+  const gated = podOf({ readinessGates: [{ conditionType: "example.com/warm" }], containers: [app] });
+  const said = (status: "True" | "False") => {
+    const view = viewOf({ pod: gated, sandboxes: ready, containers: [run(gated, "app", 0, running)] });
+    const desired = { ...view.desired, conditions: [{ type: "example.com/warm", status }] };
+    return deriveStatus({ ...view, desired, worker: planPod({ ...view, desired }).next });
+  };
+
+  test("opens a readiness gate, and stays in the status", () => {
+    assert.deepEqual(conditions(said("True")).slice(0, 4), [
+      "example.com/warm=True",
+      "PodReadyToStartContainers=True",
+      "Initialized=True",
+      "Ready=True",
+    ]);
+    assert.equal(
+      conditions(said("False"))[3],
+      'Ready=False ReadinessGatesNotReady: the status of pod readiness gate "example.com/warm" is not "True", but False',
+    );
+  });
+});
+
+describe("a pod that is being ended although it is wanted", () => {
+  const end = {
+    reason: "Evicted",
+    message: "The node was low on resource: memory.",
+    disruption: { reason: "TerminationByKubelet", message: "low on memory" },
+  };
+
+  test("says why while it runs, and fails when nothing runs any more; so it does under the next agent", () => {
+    const running0 = [run(pod, "app", 0, running)];
+    const ending = statusOf({ pod, sandboxes: ready, containers: running0, end });
+    assert.deepEqual([ending.phase, ending.reason], ["Running", "Evicted"]);
+    assert.equal(conditions(ending)[0], "DisruptionTarget=True TerminationByKubelet: low on memory");
+    const ended = { pod, sandboxes: ready, containers: [run(pod, "app", 0, exited(143))] };
+    for (const options of [
+      { ...ended, end },
+      { ...ended, previous: ending },
+    ]) {
+      const { phase, reason, message } = statusOf(options);
+      assert.deepEqual([phase, reason, message], ["Failed", "Evicted", end.message]);
+    }
+    const unseen = statusOf({ pod, observed: undefined, previous: ending });
+    assert.deepEqual([unseen.phase, unseen.reason], ["Running", "Evicted"]);
+  });
+});
+
+test("a pod that waits for another of its name has not been started", () => {
+  assert.equal(statusOf({ pod, blockedBy: podUid("older") }).startTime, undefined);
+});
+
+test("a pod with addresses of both families shows one of each, the node's first family first", () => {
+  const ips = ["fd00::5", "10.88.0.5", "10.88.0.6"];
+  const status = statusOf({ pod, sandboxes: [{ ...sandbox(0), ips }] });
+  assert.deepEqual(status.podIPs, [{ ip: "10.88.0.5" }, { ip: "fd00::5" }]);
+});

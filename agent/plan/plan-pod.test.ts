@@ -552,7 +552,126 @@ const INIT: readonly Row[] = [
   },
 ];
 
-const GROUPS = { STARTING, RESTARTING, SANDBOXES, ENDS, REMOVALS, FAILURES, INIT };
+const startupPod = podOf({
+  initContainers: [{ name: "proxy", image, restartPolicy: "Always", startupProbe: { exec: { command: ["up"] } } }],
+  containers: [app],
+});
+const debugPod = podOf({ containers: [app], ephemeralContainers: [{ name: "debug", image }] });
+const deadlinePod = podOf({ activeDeadlineSeconds: 30, containers: [app] });
+const unwell = { started: true, ready: false, failed: { probe: "liveness", gracePeriod: millis(3000) } } as const;
+const activeFor = (durationMs: number) =>
+  ({ kind: "active", since: (NOW - durationMs) as MonotonicMs, runs: new Map(), sandbox: undefined }) as const;
+
+const LIFECYCLE: readonly Row[] = [
+  {
+    name: "a sidecar with a start-up probe holds up the others until the probe has passed",
+    view: { pod: startupPod, sandboxes: ready, containers: [run(startupPod, "proxy", 0, running)] },
+    actions: [],
+  },
+  {
+    name: "and lets them begin then",
+    view: {
+      pod: startupPod,
+      sandboxes: ready,
+      containers: [run(startupPod, "proxy", 0, running)],
+      probes: new Map([["proxy-0", { started: true, ready: true }]]),
+    },
+    actions: ["start app/0 backoff=0"],
+  },
+  {
+    name: "an init container that has run stands for those before it whose runs are gone",
+    view: { pod: initPod(), sandboxes: ready, containers: [run(initPod(), "two", 0, exited(0))] },
+    actions: ["start app/0 backoff=0"],
+  },
+  {
+    name: "a container that fails its probe is stopped with the probe's grace period",
+    view: {
+      pod: alwaysPod,
+      sandboxes: ready,
+      containers: [run(alwaysPod, "app", 0, running)],
+      probes: new Map([["app-0", unwell]]),
+    },
+    actions: ["stop app-0 grace=3000"],
+  },
+  {
+    name: "a pod that never restarts gets no second sandbox once anything was in its first",
+    view: { pod: initPod("Never"), sandboxes: dead, containers: [run(initPod("Never"), "one", 0, exited(137))] },
+    actions: [],
+    next: "finished Failed",
+  },
+  {
+    name: "an ephemeral container starts beside what runs",
+    view: { pod: debugPod, sandboxes: ready, containers: [run(debugPod, "app", 0, running)] },
+    actions: ["start debug/0 backoff=10000"],
+  },
+  {
+    name: "and not again, whatever has become of it",
+    view: {
+      pod: debugPod,
+      sandboxes: ready,
+      containers: [run(debugPod, "app", 0, running), run(debugPod, "debug", 0, exited(1))],
+    },
+    actions: [],
+  },
+  {
+    name: "a deadline wakes the worker when it comes",
+    view: {
+      pod: deadlinePod,
+      worker: activeFor(10_000),
+      sandboxes: ready,
+      containers: [run(deadlinePod, "app", 0, running)],
+    },
+    actions: [],
+    wakeIn: 20_000,
+  },
+  {
+    name: "and ends the pod once it has come",
+    view: {
+      pod: deadlinePod,
+      worker: activeFor(30_000),
+      sandboxes: ready,
+      containers: [run(deadlinePod, "app", 0, running)],
+    },
+    actions: ["stop app-0 grace=30000"],
+    next: "finished Failed",
+  },
+  {
+    name: "a pod that the node does not take has nothing done for it",
+    view: { pod: alwaysPod, prepared: false, rejection: { reason: "OutOfcpu", message: "none left" } },
+    actions: [],
+    next: "finished Failed",
+  },
+  {
+    name: "a pod that is ended by the node gets no more time than that",
+    view: {
+      pod: alwaysPod,
+      sandboxes: ready,
+      containers: [run(alwaysPod, "app", 0, running)],
+      end: { reason: "Evicted", message: "", gracePeriod: millis(1000) },
+    },
+    actions: ["stop app-0 grace=1000"],
+    next: "finished Failed",
+  },
+  {
+    name: "an eviction that an agent before this one began goes on",
+    view: {
+      pod: alwaysPod,
+      sandboxes: ready,
+      containers: [run(alwaysPod, "app", 0, running)],
+      previous: { phase: "Running", reason: "Evicted", startTime: "2026-01-01T11:00:00Z" },
+    },
+    actions: ["stop app-0 grace=30000"],
+    next: "finished Failed",
+  },
+  {
+    name: "a pod that could not be read before and can be now starts",
+    view: { pod: alwaysPod, previous: { phase: "Pending", reason: "FailedValidation", message: "spec: wrong" } },
+    actions: ["createSandbox 0", "start app/0 backoff=0"],
+    next: "active",
+  },
+];
+
+const GROUPS = { LIFECYCLE, STARTING, RESTARTING, SANDBOXES, ENDS, REMOVALS, FAILURES, INIT };
 
 for (const [group, rows] of Object.entries(GROUPS)) {
   describe(`planPod: ${group.toLowerCase()}`, () => {
@@ -571,6 +690,46 @@ for (const [group, rows] of Object.entries(GROUPS)) {
     }
   });
 }
+
+test("planPod: sidecars end after the regular containers, each after those that started later", () => {
+  const own = podOf({
+    initContainers: ["a", "b"].map((name) => ({ name, image, restartPolicy: "Always" })),
+    containers: [app],
+    ephemeralContainers: [{ name: "debug", image }],
+  });
+  const containers = ["a", "b", "app", "debug"].map((name) => run(own, name, 0, running));
+  const { actions } = planPod(viewOf({ pod: own, wanted: false, sandboxes: ready, containers }));
+  const order = actions.map((each) => (each.kind === "stopContainer" ? [each.name, each.after] : []));
+  assert.deepEqual(order, [
+    ["app", []],
+    ["debug", []],
+    ["b", ["app-0"]],
+    ["a", ["app-0", "b-0"]],
+  ]);
+});
+
+describe("planPod: container-level restart rules", () => {
+  const rules = (operator: "In" | "NotIn", values: number[]) => ({
+    restartPolicyRules: [{ action: "Restart", exitCodes: { operator, values } } as const],
+  });
+  const rows: readonly (readonly [what: string, container: object, exitCode: number, restarts: boolean])[] = [
+    ["a listed exit code", { restartPolicy: "Never", ...rules("In", [42]) }, 42, true],
+    ["another one", { restartPolicy: "Never", ...rules("In", [42]) }, 41, false],
+    ["one that is not listed", { restartPolicy: "Never", ...rules("NotIn", [0]) }, 3, true],
+    ["its own policy", { restartPolicy: "OnFailure" }, 1, true],
+    ["its own policy and success", { restartPolicy: "OnFailure" }, 0, false],
+    ["success of one that is always to run", { restartPolicy: "Always" }, 0, true],
+  ];
+  for (const [what, given, exitCode, restarts] of rows) {
+    test(`${what}: ${restarts ? "restarts" : "does not restart"} although the pod never does`, () => {
+      const own = podOf({ restartPolicy: "Never", containers: [{ ...app, ...given }] });
+      const { next } = planPod(
+        viewOf({ pod: own, sandboxes: ready, containers: [run(own, "app", 0, exited(exitCode))] }),
+      );
+      assert.equal(next.kind, restarts ? "active" : "finished");
+    });
+  }
+});
 
 describe("planPod: waits by the monotonic clock", () => {
   const crashed = run(alwaysPod, "app", 1, exited(1));
