@@ -1,6 +1,7 @@
 /** A pod's status from what is known of it, exactly as a kubelet would write it (pkg/kubelet/kubelet_pods.go). */
 import type { ContainerStatus, PodPhase, PodStatus } from "../../protocol/pod.ts";
 import { qosClass } from "../../protocol/qos.ts";
+import { podIpsInOrder } from "../core/pod-ips.ts";
 import { containerStatuses, locatedNoMore } from "./container-statuses.ts";
 import { hasInitialized } from "./container-steps.ts";
 import { kubeTime } from "./kube-time.ts";
@@ -95,16 +96,9 @@ function podIpsOf(view: PodView): readonly string[] {
   const sandbox = view.observed?.sandboxes[0];
   const ready = sandbox?.state === "ready";
   if (ready && view.desired.pod.spec.hostNetwork === true) return view.hostIps;
-  if (ready) return inOrderOf(view.hostIps, sandbox.ips);
+  if (ready) return podIpsInOrder(sandbox.ips, view.hostIps);
   if (view.observed !== undefined && view.worker.kind === "active") return [];
   return (view.previous?.podIPs ?? []).map((each) => each.ip);
-}
-
-/** One of each family, that of the node's first address first. */
-function inOrderOf([nodeIp]: readonly string[], ips: readonly string[]): readonly string[] {
-  const isOfNode = (ip: string): boolean => ip.includes(":") === (nodeIp ?? ips[0] ?? "").includes(":");
-  const found = [ips.find(isOfNode), ips.find((ip) => !isOfNode(ip))];
-  return found.filter((ip) => ip !== undefined);
 }
 
 const isOver = (phase: PodPhase | undefined): phase is "Succeeded" | "Failed" =>
