@@ -195,3 +195,25 @@ test("AppArmor is taken from the container, its annotation, then the pod", () =>
   assert.deepEqual(annotated("runtime/default"), { profileType: ProfileType.RuntimeDefault, localhostRef: "" });
   assert.deepEqual(annotated("unconfined"), { profileType: ProfileType.Unconfined, localhostRef: "" });
 });
+
+test("profiles that validation would not have let through are refused, in the kubelet's words where it has some", () => {
+  const parsed = parsedPod({ containers: [{ name: "app", image: "example.com/app:1" }] });
+  const [first] = parsed.spec.containers;
+  assert.ok(first);
+  const desired = { uid: podUid("u"), source: "file", origin: "", pod: parsed } as const;
+  const refused = (securityContext: NonNullable<typeof first.securityContext>, message: RegExp): void => {
+    assert.throws(() => containerSecurity(desired, { ...first, securityContext }, {}, SETTINGS), {
+      code: "invalid",
+      reason: "CreateContainerConfigError",
+      message,
+    });
+  };
+  refused(
+    { seccompProfile: { type: "Localhost" } },
+    /^localhostProfile must be set if seccompProfile type is Localhost\.$/,
+  );
+  for (const localhostProfile of ["../x.json", "a/../../profiles-2/x.json", ".."]) {
+    refused({ seccompProfile: { type: "Localhost", localhostProfile } }, /must not lead out of the folder/);
+  }
+  refused({ appArmorProfile: { type: "Localhost" } }, /^missing localhost apparmor profile name$/);
+});
