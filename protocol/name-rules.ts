@@ -8,7 +8,7 @@ const MAX_PORT_NAME_LENGTH = 15;
 
 const LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
 const SUBDOMAIN = `${LABEL}(\\.${LABEL})*`;
-const RELAXED_LABEL = "[a-z0-9_]([-_a-z0-9]*[a-z0-9_])?";
+const RELAXED_LABEL = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?";
 const QUALIFIED = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
 const LABEL_VALUE = `(${QUALIFIED})?`;
 

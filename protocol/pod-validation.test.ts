@@ -264,11 +264,13 @@ check([
     problems: [
       `spec.containers[0].resources.limits[cpu]: Invalid value: "lots": ${QUANTITY}`,
       'spec.containers[0].resources.limits[memory]: Invalid value: "-1": must be greater than or equal to 0',
-      'spec.containers[0].resources.limits: Invalid value: "gpu": must be a standard resource for containers',
+      'spec.containers[0].resources.limits[gpu]: Invalid value: "gpu": must be a standard resource type or fully qualified',
+      'spec.containers[0].resources.limits[gpu]: Invalid value: "gpu": must be a standard resource for containers',
       'spec.containers[0].resources.limits[example.com/dongle]: Invalid value: "1500m": must be an integer',
       `spec.containers[0].resources.requests[cpu]: Invalid value: "lots": ${QUANTITY}`,
       'spec.containers[0].resources.requests[memory]: Invalid value: "-1": must be greater than or equal to 0',
-      'spec.containers[0].resources.requests: Invalid value: "gpu": must be a standard resource for containers',
+      'spec.containers[0].resources.requests[gpu]: Invalid value: "gpu": must be a standard resource type or fully qualified',
+      'spec.containers[0].resources.requests[gpu]: Invalid value: "gpu": must be a standard resource for containers',
       'spec.containers[0].resources.requests[example.com/dongle]: Invalid value: "1500m": must be an integer',
     ],
   },
@@ -556,7 +558,7 @@ check([
     problems: [
       'spec.dnsConfig.nameservers: Invalid value: ["1.1.1.1","::1","fe80::1%eth0","2001:db8::ffff"]: must not have more than 3 nameservers',
       `spec.dnsConfig.nameservers[2]: Invalid value: "fe80::1%eth0": ${IP}`,
-      "spec.dnsConfig.searches[2]: Invalid value: \"a b\": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9_]([-_a-z0-9]*[a-z0-9_])?(\\.[a-z0-9_]([-_a-z0-9]*[a-z0-9_])?)*')",
+      "spec.dnsConfig.searches[2]: Invalid value: \"a b\": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*')",
       "spec.dnsConfig.options[0]: Required value: must not be empty",
     ],
   },
@@ -618,9 +620,9 @@ check([
     name: "users of the pod's own with namespaces of the host",
     spec: { hostUsers: false, hostNetwork: true, hostPID: true, hostIPC: true },
     problems: [
-      "spec.hostNetwork: Forbidden: when `pod.Spec.HostUsers` is false",
-      "spec.hostPID: Forbidden: when `pod.Spec.HostUsers` is false",
-      "spec.hostIPC: Forbidden: when `pod.Spec.HostUsers` is false",
+      "spec.hostNetwork: Forbidden: when `hostUsers` is false",
+      "spec.HostPID: Forbidden: when `hostUsers` is false",
+      "spec.HostIPC: Forbidden: when `hostUsers` is false",
     ],
   },
   {

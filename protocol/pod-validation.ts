@@ -203,7 +203,9 @@ function validateResourceClaims(spec: PodSpec, problems: FieldProblems): void {
 /** A user namespace of the pod's own goes with none of the host's other namespaces. */
 function validateHostUsers(spec: PodSpec, problems: FieldProblems): void {
   if (spec.hostUsers !== false) return;
-  for (const field of ["hostNetwork", "hostPID", "hostIPC"] as const) {
-    if (spec[field] === true) problems.forbidden(`spec.${field}`, "when `pod.Spec.HostUsers` is false");
+  // The paths of the last two are the API server's own.
+  const shared = { hostNetwork: spec.hostNetwork, HostPID: spec.hostPID, HostIPC: spec.hostIPC };
+  for (const [field, isShared] of Object.entries(shared)) {
+    if (isShared === true) problems.forbidden(`spec.${field}`, "when `hostUsers` is false");
   }
 }

@@ -24,6 +24,7 @@ function validateName(name: string, path: string, problems: FieldProblems): void
   if (found.length > 0) return;
   if (!name.includes("/")) {
     if (!STANDARD_RESOURCES.has(name) && !isHugePages(name)) {
+      problems.invalid(path, name, "must be a standard resource type or fully qualified");
       problems.invalid(path, name, "must be a standard resource for containers");
     }
   } else if (!isNative(name) && (!isExtended(name) || qualifiedNameProblems(`requests.${name}`).length > 0)) {
@@ -51,7 +52,7 @@ export function validateQuantity(
 function validateList(texts: Texts, path: string, problems: FieldProblems): Map<string, Quantity> {
   const quantities = new Map<string, Quantity>();
   for (const [name, text] of Object.entries(texts ?? {})) {
-    validateName(name, path, problems);
+    validateName(name, `${path}[${name}]`, problems);
     const quantity = validateQuantity(text, `${path}[${name}]`, problems, isExtended(name));
     if (quantity !== undefined) quantities.set(name, quantity);
   }

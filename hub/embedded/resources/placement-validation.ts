@@ -3,7 +3,14 @@
  * it, so the agent's model leaves it unchecked.
  */
 import { labelValueProblems, qualifiedNameProblems } from "../../../protocol/name-rules.ts";
-import { type FieldError, forbiddenValue, invalidValue, notSupportedValue, requiredValue } from "../field-errors.ts";
+import {
+  duplicateValue,
+  type FieldError,
+  forbiddenValue,
+  invalidValue,
+  notSupportedValue,
+  requiredValue,
+} from "../field-errors.ts";
 import { fieldAt, listAt, textAt } from "./object-fields.ts";
 
 const REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution";
@@ -18,7 +25,16 @@ export const validatePlacement = (spec: unknown, path: string): readonly FieldEr
     validatePodAffinity(fieldAt(spec, "affinity", kind), `${path}.affinity.${kind}`),
   ),
   ...validateSpread(listAt(spec, "topologySpreadConstraints"), `${path}.topologySpreadConstraints`),
+  ...validateGates(listAt(spec, "schedulingGates"), `${path}.schedulingGates`),
 ];
+
+function validateGates(gates: readonly unknown[], path: string): FieldError[] {
+  const names = gates.map((gate) => textAt(gate, "name"));
+  return names.flatMap((name, index) => [
+    ...qualifiedNameProblems(name).map((problem) => invalidValue(`${path}[${index}]`, name, problem)),
+    ...(names.indexOf(name) < index ? [duplicateValue(`${path}[${index}]`, name)] : []),
+  ]);
+}
 
 function validateNodeAffinity(affinity: unknown, path: string): FieldError[] {
   const terms = listAt(affinity, REQUIRED, "nodeSelectorTerms");

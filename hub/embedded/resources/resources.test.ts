@@ -167,6 +167,11 @@ describe("where a pod is to be", () => {
   const term = `spec.affinity.nodeAffinity.${required}.nodeSelectorTerms[0].matchExpressions[0]`;
   const cases: readonly (readonly [string, object, string])[] = [
     [
+      "two gates of one name",
+      { schedulingGates: [{ name: "a" }, { name: "a" }] },
+      'spec.schedulingGates[1]: Duplicate value: "a"',
+    ],
+    [
       "an operator that is none",
       onNode({ key: "a", operator: "Is" }),
       `${term}.operator: Invalid value: "Is": not a valid selector operator`,
