@@ -2,7 +2,7 @@ import type { IncomingMessage } from "node:http";
 import { isPicoletError, PicoletError } from "../../protocol/errors.ts";
 import type { NodeShutdownAnswer, PushRefusal, VersionAnswer } from "../../protocol/local-api.ts";
 import type { Clock } from "../../protocol/ports.ts";
-import type { ContainerLogs } from "../core/container-logs.ts";
+import { type ContainerLogs, logStreamOf } from "../core/container-logs.ts";
 import type { NodeImages } from "../core/image-pulls.ts";
 import type { NodeShutdownControl } from "../core/node-shutdown-control.ts";
 import { podObject } from "../core/pod-object.ts";
@@ -175,10 +175,16 @@ export class ApiHandler {
     if (sinceSeconds !== undefined && sinceTime !== undefined) {
       throw new PicoletError("invalid", "only one of sinceSeconds and sinceTime may be given");
     }
+    const stream = logStreamOf(query.text("stream"));
+    const tailLines = query.count("tailLines");
+    if (tailLines !== undefined && stream !== undefined) {
+      throw new PicoletError("invalid", "`tailLines` and a specific `stream` are mutually exclusive");
+    }
     const request = {
+      stream,
       follow: query.flag("follow"),
       timestamps: query.flag("timestamps"),
-      tailLines: query.count("tailLines"),
+      tailLines,
       limitBytes: query.count("limitBytes"),
       sinceMs: sinceSeconds === undefined ? sinceTime : this.#clock.wall().getTime() - sinceSeconds * 1000,
     };

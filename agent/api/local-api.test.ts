@@ -417,6 +417,8 @@ for (const [path, options, status, code] of [
   ["/v1/events?limit=-1", {}, 400, "invalid"],
   ["/v1/events?limit=1e3", {}, 400, "invalid"],
   ["/v1/namespaces/-/pods/x/log?sinceTime=yesterday", {}, 400, "invalid"],
+  ["/v1/namespaces/-/pods/x/log?stream=stdin", {}, 400, "invalid"],
+  ["/v1/namespaces/-/pods/x/log?stream=Stderr&tailLines=1", {}, 400, "invalid"],
   ["/v1/namespaces/-/pods/x/log?sinceTime=2026-11-20T12:00:00Z&sinceSeconds=1", {}, 400, "invalid"],
   ["/v1/images/import", { method: "POST", body: "{" }, 400, "invalid"],
   ["/v1/images/import", { method: "POST", body: "[]" }, 400, "invalid"],

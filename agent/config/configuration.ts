@@ -63,6 +63,7 @@ const ACTED_UPON: ReadonlySet<string> = new Set<keyof Configuration>([
   "eventBurst",
   "containerLogMaxSize",
   "containerLogMaxFiles",
+  "containerLogMaxWorkers",
   "containerLogMonitorInterval",
   "serializeImagePulls",
   "maxParallelImagePulls",

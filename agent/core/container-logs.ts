@@ -1,4 +1,5 @@
 /** How a container's log is read. `agent/logs` implements it; the local API and the streams of the tunnel use it. */
+import { PicoletError } from "../../protocol/errors.ts";
 import type { AgentPod } from "./agent-pod.ts";
 
 export type LogStream = "stdout" | "stderr";
@@ -17,6 +18,21 @@ export interface LogRequest {
   readonly follow: boolean;
   /** Only what was written to this one; both when it is missing. */
   readonly stream?: LogStream | undefined;
+}
+
+/**
+ * `stream` of PodLogOptions: "All", "Stdout", "Stderr".
+ * @returns `undefined` for both
+ * @throws `invalid`
+ */
+export function logStreamOf(value: string | undefined): LogStream | undefined {
+  if (value === undefined || value === "" || value === "All") return undefined;
+  if (value === "Stdout") return "stdout";
+  if (value === "Stderr") return "stderr";
+  throw new PicoletError(
+    "invalid",
+    `stream: Unsupported value: "${value}": supported values: "All", "Stderr", "Stdout"`,
+  );
 }
 
 export interface FoundLog {

@@ -18,6 +18,7 @@ import {
 import { dirname } from "node:path";
 import { test } from "node:test";
 import { gunzipSync, gzipSync } from "node:zlib";
+import { WatchSource } from "../../protocol/async/watch.ts";
 import { type Millis, millis, podUid, seconds } from "../../protocol/ports.ts";
 import { RecordedLog } from "../../test/support/recorders.ts";
 import { TempFolder } from "../../test/support/temp-folder.ts";
@@ -58,7 +59,10 @@ class Bench implements Disposable {
   readonly log = new RecordedLog();
   readonly writers: Writer[] = [];
   readonly reopened: string[] = [];
+  readonly reopens = new WatchSource(0);
   reopenError: Error | undefined;
+  /** Waited for before the runtime reopens a log of that container. */
+  readonly held = new Map<string, Promise<void>>();
   readonly rotator: LogRotation;
 
   constructor(init: Partial<LogRotationInit> = {}) {
@@ -70,7 +74,9 @@ class Bench implements Disposable {
       {
         containers: () => this.writers.map((writer) => writer.container),
         reopen: async ({ id }) => {
+          await this.held.get(id);
           this.reopened.push(id);
+          this.reopens.set(this.reopened.length);
           if (this.reopenError !== undefined) throw this.reopenError;
           this.writers.find((writer) => writer.container.id === id)?.reopen();
         },
@@ -83,6 +89,7 @@ class Bench implements Disposable {
         maxSizeBytes: 1000,
         maxFiles: 3,
         interval: seconds(10),
+        maxWorkers: 1,
         totalMaxBytes: undefined,
         ...init,
       },
@@ -212,12 +219,44 @@ test("a runtime that reopened although it reported an error loses nothing", asyn
       clock: bench.clock,
       log: bench.log,
     },
-    { podLogsDir: bench.folder.path, maxSizeBytes: 1000, maxFiles: 3, interval: seconds(10), totalMaxBytes: undefined },
+    {
+      podLogsDir: bench.folder.path,
+      maxSizeBytes: 1000,
+      maxFiles: 3,
+      interval: seconds(10),
+      maxWorkers: 1,
+      totalMaxBytes: undefined,
+    },
   );
   await rotator.scan(NEVER);
   assert.equal(bench.log.entries[0]?.fields.error, "deadline");
   assert.equal(readFileSync(path, "utf8"), "new");
   assert.equal(bench.files("app").length, 2);
+});
+
+test("as many logs are put aside at once as there may be workers; one that hangs holds up no more than its own", async () => {
+  for (const maxWorkers of [1, 2]) {
+    using bench = new Bench({ maxWorkers });
+    const hangs = Promise.withResolvers<void>();
+    for (const name of ["slow", "a", "b"]) bench.start(name).write("x".repeat(1200));
+    bench.held.set("slow-0", hangs.promise);
+    const scanned = bench.rotator.scan(NEVER);
+    for await (const count of bench.reopens.changes(AbortSignal.timeout(60_000))) {
+      if (count === (maxWorkers === 1 ? 0 : 2)) break;
+    }
+    const before = [...bench.reopened];
+    hangs.resolve();
+    await scanned;
+    assert.deepEqual(
+      [before, bench.reopened],
+      maxWorkers === 1
+        ? [[], ["slow-0", "a-0", "b-0"]]
+        : [
+            ["a-0", "b-0"],
+            ["a-0", "b-0", "slow-0"],
+          ],
+    );
+  }
 });
 
 test("one log that cannot be rotated does not keep the others from it", async () => {

@@ -34,6 +34,8 @@ export interface LogRotationInit {
   readonly maxFiles: number;
   /** `containerLogMonitorInterval`. */
   readonly interval: Millis;
+  /** `containerLogMaxWorkers`: logs that are looked at, and put aside, at once. */
+  readonly maxWorkers: number;
   /** Of all logs of this node together; `undefined`: no limit. */
   readonly totalMaxBytes: number | undefined;
 }
@@ -95,16 +97,21 @@ export class LogRotation implements Component {
     const before = this.#seen;
     this.#seen = new Map();
     let earliestFull = Number.POSITIVE_INFINITY;
-    for (const container of this.#components.containers()) {
-      if (signal.aborted) break;
-      try {
-        const left = await this.#look(container, before.get(container.logPath), signal);
-        earliestFull = Math.min(earliestFull, left);
-      } catch (error) {
-        if (isCancelled(error)) throw error;
-        log.warn("cannot rotate a log", { path: container.logPath, error: describeError(error) });
+    const containers = [...this.#components.containers()];
+    const queue = containers.values();
+    const work = async (): Promise<void> => {
+      for (const container of queue) {
+        if (signal.aborted) break;
+        try {
+          const left = await this.#look(container, before.get(container.logPath), signal);
+          earliestFull = Math.min(earliestFull, left);
+        } catch (error) {
+          if (isCancelled(error)) throw error;
+          log.warn("cannot rotate a log", { path: container.logPath, error: describeError(error) });
+        }
       }
-    }
+    };
+    await Promise.all(Array.from({ length: Math.min(this.#init.maxWorkers, containers.length) }, work));
     await this.#countWhenDue(signal);
     this.#compressNext(signal);
     const { interval } = this.#init;

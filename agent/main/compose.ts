@@ -202,7 +202,12 @@ interface Observed {
 
 function makeLogRotation({ clock, log }: AgentPorts, configuration: Configuration, observed: Observed): LogRotation {
   const { adapters, observer, statuses } = observed;
-  const { podLogsDir, containerLogMaxSize, containerLogMaxFiles, containerLogMonitorInterval } = configuration;
+  const {
+    podLogsDir,
+    containerLogMaxSize,
+    containerLogMaxFiles,
+    containerLogMonitorInterval: interval,
+  } = configuration;
   const { blocks, bsize } = statfsSync(podLogsDir);
   const reopen = async ({ uid, id }: LoggedContainer, signal: AbortSignal): Promise<void> => {
     const owner = adapters.find((adapter) => observer.listing(adapter)?.has(uid));
@@ -220,7 +225,8 @@ function makeLogRotation({ clock, log }: AgentPorts, configuration: Configuratio
       podLogsDir,
       maxSizeBytes: containerLogMaxSize,
       maxFiles: containerLogMaxFiles,
-      interval: containerLogMonitorInterval,
+      interval,
+      maxWorkers: configuration.containerLogMaxWorkers,
       totalMaxBytes: Math.floor(blocks * bsize * LOG_SHARE_OF_DISK),
     },
   );

@@ -1,5 +1,5 @@
 import { PicoletError } from "../../protocol/errors.ts";
-import type { LogRequest, LogStream } from "../core/container-logs.ts";
+import { type LogRequest, logStreamOf } from "../core/container-logs.ts";
 
 export interface LogQuery {
   readonly previous: boolean;
@@ -41,14 +41,6 @@ function sinceMs(options: Options, now: Date): number | undefined {
   return parsed;
 }
 
-function streamOf(options: Options): LogStream | undefined {
-  const value = options.stream ?? "";
-  if (value === "" || value === "All") return undefined;
-  if (value === "Stdout") return "stdout";
-  if (value === "Stderr") return "stderr";
-  throw invalid(`stream: Unsupported value: "${value}": supported values: "All", "Stderr", "Stdout"`);
-}
-
 /**
  * PodLogOptions (core/v1) from the text that a query has, with the API server's own validation. Options that are not
  * about the log (`pretty`, `insecureSkipTLSVerifyBackend`) are let pass.
@@ -56,7 +48,7 @@ function streamOf(options: Options): LogStream | undefined {
  */
 export function parseLogQuery(options: Options, now: Date): LogQuery {
   const tailLines = count(options, "tailLines", 0);
-  const stream = streamOf(options);
+  const stream = logStreamOf(options.stream);
   if (tailLines !== undefined && stream !== undefined) {
     throw invalid("`tailLines` and a specific `stream` are mutually exclusive");
   }
