@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { PicoletError } from "../../protocol/errors.ts";
 import type { Probe } from "../../protocol/pod.ts";
-import { type Millis, millis, type PodUid, seconds } from "../../protocol/ports.ts";
+import { type Millis, type MonotonicMs, millis, type PodUid, seconds } from "../../protocol/ports.ts";
 import type {
   DesiredPod,
   ExecResult,
@@ -16,6 +16,7 @@ import { VirtualClock } from "../../test/support/virtual-clock.ts";
 import type { ProbeResult } from "../core/probe-ports.ts";
 import { HttpGetter } from "./http-getter.ts";
 import { PodProber } from "./pod-prober.ts";
+import { nextDue } from "./probe-task.ts";
 
 type ProbeDraft = Partial<Omit<Probe, "exec">>;
 type ExecAnswer = number | "hang" | PicoletError | ExecResult;
@@ -480,4 +481,13 @@ test("when the agent ends, nothing is probed any more", async () => {
   assert.equal(world.aborted, 1);
   await world.pass(100);
   assert.equal(world.clock.sleeping, 0);
+});
+
+test("a beat begins where it began, and stays on the marks that it has come to", () => {
+  const at = (due: number, now: number): number => nextDue(due as MonotonicMs, seconds(10), now as MonotonicMs);
+  assert.equal(at(1000, 1020), 11_000);
+  assert.equal(at(1001, 1020), 11_250, "on to the next mark");
+  assert.equal(at(11_250, 11_251), 21_250);
+  assert.equal(at(1000, 11_000), 11_000, "just missed");
+  assert.equal(at(1000, 36_000), 31_000, "of several the last");
 });

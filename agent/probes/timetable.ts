@@ -35,15 +35,26 @@ export class Timetable implements Disposable {
   }
 
   set(wake: Wake, at: MonotonicMs): void {
-    this.cancel(wake);
+    this.#remove(wake);
     wake.at = at;
     this.#place(wake, this.#heap.length);
     this.#rise(wake);
     if (!this.#isRinging && (this.#sleep === undefined || at < this.#sleep.until)) this.#sleepUntil(at);
   }
 
-  /** The sleep is left as it is: it finds nothing to do. */
+  /** What is slept for is the next one then: to wake for nothing takes more than to sleep anew. */
   cancel(wake: Wake): void {
+    this.#remove(wake);
+    const [next] = this.#heap;
+    if (this.#sleep === undefined || next?.at === this.#sleep.until) return;
+    if (next !== undefined) this.#sleepUntil(next.at);
+    else {
+      this.#sleep.abort.abort();
+      this.#sleep = undefined;
+    }
+  }
+
+  #remove(wake: Wake): void {
     const { index } = wake;
     if (index < 0) return;
     wake.index = -1;
@@ -78,7 +89,7 @@ export class Timetable implements Disposable {
     this.#isRinging = true;
     const now = this.#clock.monotonic();
     for (let first = this.#heap[0]; first !== undefined && first.at <= now; first = this.#heap[0]) {
-      this.cancel(first);
+      this.#remove(first);
       first.call();
     }
     this.#isRinging = false;

@@ -3,7 +3,7 @@ import { HttpGetter } from "../../agent/probes/http-getter.ts";
 import { PodProber } from "../../agent/probes/pod-prober.ts";
 import { systemClock } from "../../protocol/async/system-clock.ts";
 import { type PodUid, podUid } from "../../protocol/ports.ts";
-import type { ObservedPod, RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { DesiredPod, ObservedPod, RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import { GrpcHealthClient } from "../../runtime-adapters/cri/grpc-health.ts";
 import { desired, podOf } from "../support/pods.ts";
 import type { HeapAnswer, ProbeOrder } from "./probes.ts";
@@ -25,8 +25,13 @@ const prober = new PodProber({
   hostIps: () => [],
 });
 
-/** One container for each probe; all of them ran before. */
-function begin(uid: PodUid, index: number, { mix, httpPort, grpcPort }: ProbeOrder): void {
+interface Subject {
+  readonly pod: DesiredPod;
+  readonly observed: ObservedPod;
+}
+
+/** One container for each probe. */
+function subject(uid: PodUid, index: number, { mix, httpPort, grpcPort }: ProbeOrder): Subject {
   const http = (name: string) => ({ httpGet: { path: `/${uid}/${name}`, port: httpPort } });
   const kinds = {
     http: NAMES.map(http),
@@ -47,19 +52,32 @@ function begin(uid: PodUid, index: number, { mix, httpPort, grpcPort }: ProbeOrd
     containers: NAMES.map((name) => ({ ...run, id: `${uid}-${name}`, name, state })),
     manifest: undefined,
   } as unknown as ObservedPod;
-  prober.follow(pod, observed, adapter, { ending: false, wasReady: () => ({ started: true, ready: true }) });
+  return { pod, observed };
 }
 
-process.on("message", (message: "heap" | ProbeOrder) => {
-  if (message === "heap") {
-    // Twice: what a finalizer lets go is collected by the second one.
-    globalThis.gc?.();
-    globalThis.gc?.();
-    const answer: HeapAnswer = { heapUsed: process.memoryUsage().heapUsed };
-    process.send?.(answer);
-    return;
+const state: { subjects: readonly Subject[] } = { subjects: [] };
+
+function tellHeap(): void {
+  // Twice: what a finalizer lets go is collected by the second one.
+  for (let round = 0; round < 2; round += 1) {
+    globalThis.gc?.({ type: "major", execution: "sync", flavor: "last-resort" });
   }
-  for (let index = 0; index < message.pods; index += 1) begin(podUid(`pod-${index}`), index, message);
+  const answer: HeapAnswer = { heapUsed: process.memoryUsage().heapUsed };
+  process.send?.(answer);
+}
+
+process.on("message", (message: "begin" | "heap" | ProbeOrder) => {
+  if (message === "heap") tellHeap();
+  else if (message === "begin") {
+    for (const { pod, observed } of state.subjects) {
+      // All of them ran before, so that their probes are spread over the period.
+      prober.follow(pod, observed, adapter, { ending: false, wasReady: () => ({ started: true, ready: true }) });
+    }
+  } else {
+    state.subjects = Array.from({ length: message.pods }, (_, index) =>
+      subject(podUid(`pod-${index}`), index, message),
+    );
+  }
 });
 // Whoever started it is gone.
 process.once("disconnect", () => process.exit(0));

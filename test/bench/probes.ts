@@ -28,9 +28,9 @@ export interface HeapAnswer {
 
 interface MixFigures {
   readonly cpuPercent: number;
-  /** Of the JavaScript heap, at rest. */
+  /** Of the JavaScript heap after a collection, the pod itself not counted. */
   readonly heapKiBPerProbe: number;
-  /** Anonymous memory, all that came with it: code, sockets, what the allocator keeps. */
+  /** Of anonymous memory: with the code and what the allocator keeps. */
   readonly anonKiBPerProbe: number;
 }
 
@@ -83,9 +83,11 @@ async function measure(order: ProbeOrder, windowMs: number): Promise<MixFigures>
   const child = startProber();
   try {
     const pid = child.pid ?? 0;
+    child.send(order);
+    // The pods are there in any case; a probe's share is what comes on top.
     const before = await heapOf(child);
     const anonBefore = memoryOf(pid).anonMiB;
-    child.send(order);
+    child.send("begin");
     await delay(SETTLE_MS);
     const cpu = cpuSecondsOf(pid);
     await delay(windowMs);
@@ -152,8 +154,11 @@ async function listening(server: Server): Promise<Server> {
 
 const portOf = (server: Server): number => (server.address() as AddressInfo).port;
 
-/** How much later each request of one probe came than its beat, as the earliest of them shows the beat. */
-function latenessOf(times: readonly number[]): number[] {
+/**
+ * How much later each request of one probe came than its beat, as the earliest of them shows the beat. The first of all is
+ * before the beat.
+ */
+function latenessOf([_, ...times]: readonly number[]): number[] {
   const offsets = times.map((time, beat) => time - beat * PERIOD_SECONDS * 1000);
   const earliest = Math.min(...offsets);
   return offsets.map((offset) => offset - earliest);
