@@ -47,7 +47,7 @@ class Bench implements Disposable {
     const clock = new VirtualClock();
     const log = new RecordedLog();
     this.objects = new TestClusterObjects(clock);
-    const emptyDirs = new EmptyDirs({ mounter: system, log }, { memoryBytes: 2 ** 28 });
+    const emptyDirs = new EmptyDirs({ paths: this.paths, mounter: system, log }, { memoryBytes: 2 ** 28 });
     const { objects, paths, events } = this;
     const shared = { mounter: system, log, clock, events, paths, emptyDirs, objects, objectsChanged: objects.changed };
     const nodeLabels = (): Record<string, string> => ({ "kubernetes.io/hostname": "board" });

@@ -5,13 +5,13 @@ import type { Clock, Log, PodUid } from "../../protocol/ports.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import { errorCode } from "../core/error-code.ts";
 import type { MountEntry } from "../core/mount-info.ts";
-import { apiUidOf } from "../core/pod-identity.ts";
 import type { EventRecorder } from "../core/store.ts";
 import { matchesNodeSelector } from "../plan/admission-node.ts";
 import type { ClaimedVolume } from "./claimed-volume.ts";
 import { checkHostPath, statOf } from "./host-path.ts";
 import type { Mounter } from "./mounter.ts";
 import { nameOf, type PodPaths } from "./pod-paths.ts";
+import { warnOfPod } from "./pod-warning.ts";
 import { changeOwnership } from "./volume-ownership.ts";
 
 /** Where a claim's volume is on this node: a folder or file to mount, or a device. */
@@ -219,7 +219,8 @@ export class ClaimVolumes {
     if (others.length > 0) {
       const { gid } = await stat(target);
       if (gid !== fsGroup)
-        this.#warn(
+        warnOfPod(
+          this.#components.events,
           pod,
           "AlreadyMountedVolume",
           `The requested fsGroup is ${fsGroup}, but the volume ${name} has GID ${gid}. The volume may not be shareable.`,
@@ -232,7 +233,7 @@ export class ClaimVolumes {
   }
 
   #ownershipProgress(pod: DesiredPod, target: string): (files: number) => void {
-    const { clock } = this.#components;
+    const { clock, events } = this.#components;
     const shown = target.slice(Math.max(0, target.indexOf(pod.uid)));
     let reportAt = clock.monotonic() + SLOW_OWNERSHIP_MS;
     let reports = 0;
@@ -241,15 +242,9 @@ export class ClaimVolumes {
       reportAt = clock.monotonic() + OWNERSHIP_REPORT_MS;
       const first = `Setting volume ownership for ${shown} is taking longer than expected, consider using OnRootMismatch - https://kubernetes.io/docs/tasks/configure-pod-container/security-context/#configure-volume-permission-and-ownership-change-policy-for-pods`;
       const later = `Setting volume ownership for ${shown}, processed ${files} files.`;
-      this.#warn(pod, "VolumePermissionChangeInProgress", reports === 0 ? first : later);
+      warnOfPod(events, pod, "VolumePermissionChangeInProgress", reports === 0 ? first : later);
       reports += 1;
     };
-  }
-
-  #warn(pod: DesiredPod, reason: string, message: string): void {
-    const { namespace, name } = pod.pod.metadata;
-    const regarding = { kind: "Pod", namespace, name, uid: apiUidOf(pod), fieldPath: "" } as const;
-    this.#components.events.record({ regarding, type: "Warning", reason, message });
   }
 }
 

@@ -1,11 +1,14 @@
-import { chmod, chown, lstat, mkdir, readFile, stat } from "node:fs/promises";
+import { existsSync } from "node:fs";
+import { chmod, chown, lstat, mkdir, readFile, stat, writeFile } from "node:fs/promises";
 import { dirname } from "node:path";
 import { type CgroupSettings, podCgroupValues } from "../../protocol/cgroup-values.ts";
 import { PicoletError } from "../../protocol/errors.ts";
 import type { Pod, Volume } from "../../protocol/pod.ts";
 import type { Log } from "../../protocol/ports.ts";
 import { parseQuantity, quantityValue } from "../../protocol/quantity.ts";
+import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { Mounter } from "./mounter.ts";
+import type { PodPaths } from "./pod-paths.ts";
 
 /** Every user of the pod may write to it, whoever the container runs as. */
 const EMPTY_DIR_MODE = 0o777;
@@ -18,27 +21,40 @@ const NO_SETTINGS: CgroupSettings = { cpuCFSQuota: false, cpuPeriodUs: 100_000, 
 
 /** Folders that live as long as their pod: on disk, in memory, in huge pages. */
 export class EmptyDirs {
+  readonly #paths: PodPaths;
   readonly #mounter: Mounter;
   readonly #log: Log;
   readonly #memoryBytes: number;
   #saidNoTmpfs = false;
 
   /** @param init `memoryBytes`: what one in memory may take when neither it nor its pod has a limit */
-  constructor(components: { readonly mounter: Mounter; readonly log: Log }, init: { readonly memoryBytes: number }) {
+  constructor(
+    components: { readonly paths: PodPaths; readonly mounter: Mounter; readonly log: Log },
+    init: { readonly memoryBytes: number },
+  ) {
+    this.#paths = components.paths;
     this.#mounter = components.mounter;
     this.#log = components.log;
     this.#memoryBytes = init.memoryBytes;
   }
 
-  async setUp(pod: Pod, volume: Volume, path: string, signal: AbortSignal): Promise<void> {
+  /** Once: the pod may change what it likes of it afterwards. */
+  async setUp({ uid, pod }: DesiredPod, volume: Volume, signal: AbortSignal): Promise<void> {
     const medium = volume.emptyDir?.medium ?? "";
     const pageSize = isHugePages(medium) ? hugePageSize(pod, medium) : undefined;
     if (pageSize === undefined && medium !== "" && medium !== "Memory")
       throw new PicoletError("invalid", `unknown storage medium ${JSON.stringify(medium)}`);
-    await mkdir(path, { recursive: true, mode: 0o750 });
+    const path = this.#paths.volume(uid, "empty-dir", volume.name);
+    const ready = this.#paths.emptyDirReady(uid, volume.name);
+    const isNew = (await mkdir(path, { recursive: true, mode: 0o750 })) !== undefined || !existsSync(ready);
+    // What was in memory went with the power.
+    const wasMounted = medium === "" || (await isMounted(path));
     if (pageSize !== undefined) await this.#mountHugePages(path, pageSize, signal);
     else if (medium === "Memory") await this.#mountMemory(pod, volume, path, signal);
+    if (!isNew && wasMounted) return;
     await open(path, pod.spec.securityContext.fsGroup);
+    await mkdir(dirname(ready), { recursive: true, mode: 0o750 });
+    await writeFile(ready, "");
   }
 
   /** For what is secret. Nothing happens where it is there already, and a warning where this process may not mount. */

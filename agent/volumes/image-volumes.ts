@@ -10,10 +10,10 @@ import type {
   RuntimeAdapter,
 } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import { errorCode } from "../core/error-code.ts";
-import { apiUidOf } from "../core/pod-identity.ts";
 import type { ImageConsumer, ImageManager } from "../core/pod-ports.ts";
 import type { EventRecorder } from "../core/store.ts";
 import type { PodPaths } from "./pod-paths.ts";
+import { warnOfPod } from "./pod-warning.ts";
 
 const FOLDER_MODE = 0o750;
 
@@ -108,15 +108,9 @@ export class ImageVolumes implements ImageManager {
     } catch (error) {
       if (isCancelled(error)) throw error;
       const message = `failed to mount image ${JSON.stringify(image.requested)} for volume ${JSON.stringify(volume)}: ${describeError(error)}`;
-      this.#warn(pod, message);
+      warnOfPod(this.#components.events, pod, "Failed", `Error: ${message}`);
       throw new PicoletError("failed", message, { reason: "CreateContainerError", retryable: true });
     }
-  }
-
-  #warn(pod: DesiredPod, message: string): void {
-    const { namespace, name } = pod.pod.metadata;
-    const regarding = { kind: "Pod", namespace, name, uid: apiUidOf(pod), fieldPath: "" } as const;
-    this.#components.events.record({ regarding, type: "Warning", reason: "Failed", message: `Error: ${message}` });
   }
 }
 

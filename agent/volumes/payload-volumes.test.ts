@@ -90,7 +90,7 @@ class Bench implements AsyncDisposable {
 
   #make(): PayloadVolumes {
     const { clock, objects, log, paths } = this;
-    const emptyDirs = new EmptyDirs({ mounter, log }, { memoryBytes: 2 ** 29 });
+    const emptyDirs = new EmptyDirs({ paths, mounter, log }, { memoryBytes: 2 ** 29 });
     const parts = { clock, objects, objectsChanged: objects.changed, log, paths, emptyDirs };
     return new PayloadVolumes(parts, { allocatable: { cpu: "4", memory: "512Mi" } });
   }

@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import {
+  chmodSync,
   existsSync,
   mkdirSync,
   readdirSync,
@@ -474,6 +475,29 @@ test("without the right to mount a volume in memory is a folder, and that is sai
   assert.equal(mountAt(bench.launch(pod), "/a")?.hostPath, real);
   await bench.environment.cleanup(pod, NEVER);
   assert.deepEqual(readdirSync(bench.at()), []);
+});
+
+test("what a pod makes of its emptyDir's rights stays; one in memory that went with the power is made anew", {
+  skip,
+}, async () => {
+  using bench = new Bench();
+  const pod = podWith([
+    { name: "disk", emptyDir: {} },
+    { name: "memory", emptyDir: { medium: "Memory", sizeLimit: "1Mi" } },
+  ]);
+  await bench.environment.prepare(pod, NEVER);
+  const at = (name: string): string => bench.at("uid-1/volumes/kubernetes.io~empty-dir", name);
+  const modes = (): readonly number[] => ["disk", "memory"].map((name) => statSync(at(name)).mode & 0o777);
+  for (const name of ["disk", "memory"]) chmodSync(at(name), 0o700);
+  await bench.environment.prepare(pod, NEVER);
+  assert.deepEqual(modes(), [0o700, 0o700]);
+  system.unmountNow(at("memory"));
+  await bench.environment.prepare(pod, NEVER);
+  assert.deepEqual(modes(), [0o700, 0o777]);
+  // It died before all was done.
+  rmSync(bench.at("uid-1/plugins"), { recursive: true });
+  await bench.environment.prepare(pod, NEVER);
+  assert.deepEqual(modes(), [0o777, 0o777]);
 });
 
 test("fsGroup owns an emptyDir, and what is made in it", { skip }, async () => {

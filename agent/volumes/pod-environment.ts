@@ -20,7 +20,6 @@ import type {
 } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { ClusterObjects } from "../core/cluster-objects.ts";
 import { errorCode } from "../core/error-code.ts";
-import { apiUidOf } from "../core/pod-identity.ts";
 import type { ImageManager, PodEnvironment } from "../core/pod-ports.ts";
 import type { EventRecorder } from "../core/store.ts";
 import { ClaimVolumes } from "./claim-volumes.ts";
@@ -36,6 +35,7 @@ import { PayloadVolumes } from "./payload-volumes.ts";
 import { type ClusterDns, parseResolvConf, podDns } from "./pod-dns.ts";
 import { PodPaths } from "./pod-paths.ts";
 import { PodVolumes } from "./pod-volumes.ts";
+import { warnOfPod } from "./pod-warning.ts";
 import { removeTree } from "./remove-tree.ts";
 import { runtimeHandler } from "./runtime-handler.ts";
 import { makeTerminationLog, readLogTail, readTerminationLog } from "./termination-message.ts";
@@ -124,7 +124,7 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
     this.#init = init;
     this.#paths = new PodPaths(init);
     this.#objects = components.objects;
-    const emptyDirs = new EmptyDirs({ mounter, log }, { memoryBytes: memoryForPods(init) });
+    const emptyDirs = new EmptyDirs({ paths: this.#paths, mounter, log }, { memoryBytes: memoryForPods(init) });
     const { nodeLabels = () => ({}), recursiveReadOnly = () => false } = components;
     const shared = { ...components, paths: this.#paths, emptyDirs, nodeLabels };
     this.#payloads = new PayloadVolumes(shared, init);
@@ -346,11 +346,11 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
     try {
       host = resolvConf === "" ? undefined : parseResolvConf(readFileSync(resolvConf, "utf8"));
     } catch (error) {
-      this.#warn(pod, "DNSConfigForming", `cannot read ${resolvConf}: ${describeError(error)}`);
+      warnOfPod(this.#events, pod, "DNSConfigForming", `cannot read ${resolvConf}: ${describeError(error)}`);
       host = { servers: [], searches: [], options: [] };
     }
     const { dns, warnings, missingClusterDns } = podDns(pod.pod, host, clusterDNS, this.#hostIPs());
-    for (const warning of warnings) this.#warn(pod, "DNSConfigForming", warning);
+    for (const warning of warnings) warnOfPod(this.#events, pod, "DNSConfigForming", warning);
     // Of the node and not of each pod: ClusterFirst is what a pod gets that asks for nothing.
     if (missingClusterDns)
       this.#events.record({
@@ -362,12 +362,6 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
     const isEmpty = dns.servers.length === 0 && dns.searches.length === 0 && dns.options.length === 0;
     // With nothing to say the runtime's own way of making the file is the better one.
     return isEmpty && pod.pod.spec.dnsPolicy !== "None" ? undefined : dns;
-  }
-
-  #warn(pod: DesiredPod, reason: string, message: string): void {
-    const { namespace, name } = pod.pod.metadata;
-    const regarding = { kind: "Pod", namespace, name, uid: apiUidOf(pod), fieldPath: "" } as const;
-    this.#events.record({ regarding, type: "Warning", reason, message });
   }
 }
 

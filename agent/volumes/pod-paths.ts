@@ -33,10 +33,17 @@ export class PodPaths {
     return join(this.volumes(uid), `kubernetes.io~${plugin}`, nameOf(volume, "volume"));
   }
 
+  /** There when an emptyDir of that name has been made with all of its rights, which are the pod's business from then on. */
+  emptyDirReady(uid: string, volume: string): string {
+    return join(this.pod(uid), "plugins", "kubernetes.io~empty-dir", nameOf(volume, "volume"), "ready");
+  }
+
   /** All that is of volumes alone. */
   volumeFolders(uid: string): readonly string[] {
     const folder = this.pod(uid);
-    return ["volumes", "volume-subpaths", "volumeDevices", "persistent-volumes"].map((name) => join(folder, name));
+    return ["plugins", "volumes", "volume-subpaths", "volumeDevices", "persistent-volumes"].map((name) =>
+      join(folder, name),
+    );
   }
 
   /** Where a local persistent volume is bound to for this pod. */

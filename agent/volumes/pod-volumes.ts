@@ -105,7 +105,7 @@ export class PodVolumes {
     claimed: ClaimedVolume | undefined,
     signal: AbortSignal,
   ): Promise<void> {
-    const { payloads, emptyDirs, claims, paths } = this.#components;
+    const { payloads, emptyDirs, claims } = this.#components;
     if (isPayloadVolume(volume)) return payloads.setUp(pod, volume, signal);
     if (claimed !== undefined) {
       const location = await claims.setUp(pod, claimed, signal);
@@ -116,7 +116,7 @@ export class PodVolumes {
     const kind = kindOf(volume);
     switch (kind) {
       case "emptyDir":
-        return emptyDirs.setUp(pod.pod, volume, paths.volume(pod.uid, "empty-dir", volume.name), signal);
+        return emptyDirs.setUp(pod, volume, signal);
       case "hostPath":
         return checkHostPath(volume.hostPath?.path ?? "", volume.hostPath?.type ?? "");
       case "image":

@@ -7,11 +7,11 @@ import { type Clock, type Log, type MonotonicMs, millis, type PodUid, seconds } 
 import type { DesiredPod, RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { AgentPod } from "../core/agent-pod.ts";
 import type { PodEnder } from "../core/pod-admission.ts";
-import { apiUidOf } from "../core/pod-identity.ts";
 import type { EventRecorder } from "../core/store.ts";
 import { isCritical } from "../plan/critical-pods.ts";
 import { diskUsage } from "./disk-usage.ts";
 import type { PodPaths } from "./pod-paths.ts";
+import { warnOfPod } from "./pod-warning.ts";
 import { hasStorageLimit, isOnDisk, limitedVolumes, type StorageUsage, storageExcess } from "./storage-verdict.ts";
 
 export interface StorageLimitsComponents {
@@ -182,9 +182,7 @@ export class StorageLimits implements Component {
 
   #end(desired: DesiredPod, message: string, signal: AbortSignal): void {
     const { ender, events, log } = this.#components;
-    const { namespace, name } = desired.pod.metadata;
-    const regarding = { kind: "Pod", namespace, name, uid: apiUidOf(desired), fieldPath: "" } as const;
-    events.record({ regarding, type: "Warning", reason: "Evicted", message });
+    warnOfPod(events, desired, "Evicted", message);
     log.warn("a pod takes more disk than it may", { pod: desired.uid, message: message.trim() });
     const ended = ender
       .end(desired.uid, { reason: "Evicted", message, gracePeriod: GRACE }, signal)
