@@ -43,7 +43,7 @@ const SUBDOMAIN_RULE = rule(
 const SEARCH_DOMAIN_RULE = rule(
   `${RELAXED_LABEL}(\\.${RELAXED_LABEL})*`,
   MAX_SUBDOMAIN_LENGTH,
-  "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character",
+  "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must start and end with an alphanumeric character",
   "example.com",
 );
 const QUALIFIED_RULE = rule(
@@ -70,7 +70,11 @@ function check({ pattern, maxBytes, message }: Rule, value: string): string[] {
   return problems;
 }
 
-export const dnsLabelProblems = (value: string): string[] => check(LABEL_RULE, value);
+export function dnsLabelProblems(value: string): string[] {
+  const problems = check(LABEL_RULE, value);
+  const isDotted = problems.at(-1) === LABEL_RULE.message && SUBDOMAIN_RULE.pattern.test(value);
+  return isDotted ? [...problems.slice(0, -1), "must not contain dots"] : problems;
+}
 export const dnsSubdomainProblems = (value: string): string[] => check(SUBDOMAIN_RULE, value);
 /** A search path of resolv.conf: as a subdomain, with underscores (SRV records) and a final dot. */
 export const searchDomainProblems = (value: string): string[] =>
