@@ -67,6 +67,16 @@ test("a message that is too long is refused before it has come", () => {
   );
 });
 
+test("a header that ends inside of one of its fields is refused", () => {
+  const bytes = Buffer.from(BIG_ENDIAN_SIGNAL);
+  // The last of them has a code and no value.
+  bytes.writeUInt32BE(0x31, 12);
+  assert.throws(
+    () => new DbusDecoder().push(bytes),
+    (error) => isPicoletError(error, "corrupt"),
+  );
+});
+
 const decodes = (chunks: readonly Uint8Array[]): void => {
   const decoder = new DbusDecoder();
   try {
