@@ -470,6 +470,20 @@ describe("a pod that is being ended although it is wanted", () => {
   });
 });
 
+test("a pod whose sidecar has yet to start in a new sandbox is Pending, whatever ran in the old one", () => {
+  const sidecar = { name: "proxy", image, restartPolicy: "Always" } as const;
+  const own = podOf({ initContainers: [sidecar], containers: [app] });
+  const containers = [
+    run(own, "proxy", 1, running, { sandboxId: "sandbox-1" }),
+    run(own, "app", 0, exited(137)),
+    run(own, "proxy", 0, exited(137)),
+  ];
+  const sandboxes = [sandbox(1), sandbox(0, "notReady")];
+  const probes = new Map([["proxy-1", { started: false, ready: false }]]);
+  assert.equal(statusOf({ pod: own, sandboxes, containers, probes }).phase, "Pending");
+  assert.equal(statusOf({ pod: own, sandboxes, containers }).phase, "Running");
+});
+
 test("a pod that waits for another of its name has not been started", () => {
   assert.equal(statusOf({ pod, blockedBy: podUid("older") }).startTime, undefined);
 });

@@ -36,6 +36,12 @@ const CASES: readonly (readonly [name: string, running: Pod, arriving: Pod, expe
     true,
   ],
   [
+    "nor does a container that somebody debugs the running one with",
+    podWith("aaaaa", { ephemeralContainers: [{ name: "debug", image: "example/debug:1" }] }),
+    podWith("bbbbb"),
+    true,
+  ],
+  [
     "another image does",
     podWith("aaaaa"),
     podWith("bbbbb", { containers: [{ name: "app", image: "example/app:2" }] }),

@@ -107,3 +107,10 @@ test("a name that is too long with the node's is refused", () => {
   );
   assert.equal(made(POD.replace("web", name)).pod.metadata.name.length, 207);
 });
+
+test("what somebody debugs a pod with makes no other pod of it, everything else does", () => {
+  const debugged = made(`${POD}  ephemeralContainers: [{name: debug, image: "example/debug:1"}]\n`);
+  assert.equal(debugged.uid, made(POD).uid);
+  assert.equal(debugged.pod.spec.ephemeralContainers?.length, 1);
+  assert.notEqual(made(`${POD}  hostNetwork: true\n`).uid, made(POD).uid);
+});
