@@ -5,6 +5,7 @@ import { dirname } from "node:path";
 import { test } from "node:test";
 import fc from "fast-check";
 import { WatchSource } from "../../protocol/async/watch.ts";
+import { PicoletError } from "../../protocol/errors.ts";
 import { type Millis, podUid, seconds } from "../../protocol/ports.ts";
 import type { DesiredPod, ObservedContainer, RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import { podOf } from "../../test/support/pods.ts";
@@ -46,6 +47,8 @@ class Bench implements AsyncDisposable {
   readonly paths = new PodPaths({ rootDir: this.folder.at("lib"), podLogsDir: this.folder.at("logs") });
   readonly changed = new WatchSource(0);
   readonly pods: AgentPod[] = [];
+  /** Of this pod the runtime says nothing. */
+  silent = "";
   readonly written = new Map<string, number>();
   readonly ended: { readonly uid: string; readonly how: PodEnd }[] = [];
   readonly #life = new AbortController();
@@ -53,7 +56,10 @@ class Bench implements AsyncDisposable {
 
   constructor() {
     const adapter = {
-      writableBytes: async () => this.written,
+      writableBytes: async (uid: string) => {
+        if (uid === this.silent) throw new PicoletError("unavailable", "no answer", { retryable: true });
+        return this.written;
+      },
     } as unknown as RuntimeAdapter;
     const limits = new StorageLimits({
       pods: () => this.pods,
@@ -143,6 +149,21 @@ test("a pod's limit is over all that it keeps: volumes, logs, ConfigMaps and its
   assert.equal(
     bench.ended[0]?.how.message,
     "Pod ephemeral local storage usage exceeds the total limit of containers 4Mi. ",
+  );
+});
+
+test("a runtime that says nothing of one pod holds up the judgement of no other", async () => {
+  await using bench = new Bench();
+  const resources = { limits: { "ephemeral-storage": "1Mi" } };
+  const spec: Spec = { ...withEmptyDir("1Gi"), containers: [{ name: "app", image: "app", resources }] };
+  const pods = [bench.add(spec), bench.add(spec), bench.add(spec)];
+  bench.silent = pods[0]?.uid ?? "";
+  await bench.round();
+  for (const { uid } of pods) bench.write(`${bench.paths.volume(uid, "empty-dir", "x")}/file`, 2 * MIB);
+  await bench.round();
+  assert.deepEqual(
+    bench.ended.map(({ uid }) => uid),
+    pods.slice(1).map(({ uid }) => uid),
   );
 });
 

@@ -30,6 +30,10 @@ export interface StorageLimitsComponents {
 const INTERVAL = seconds(10);
 /** What cannot be measured now hardly can be in ten seconds. */
 const RETRY = seconds(600);
+/** Who would be due so soon after the others is measured with them. */
+const TOGETHER = seconds(2);
+/** What is measured as fast as this is measured together with others like it, which saves a process for each. */
+const QUICK = millis(100);
 /** What measuring may cost: a pod whose folders take a second is measured every hundred seconds. */
 const COST_FACTOR = 100;
 /** The kubelet's, of a pod that it must get rid of fast. */
@@ -55,6 +59,7 @@ export class StorageLimits implements Component {
   readonly #alarm: Alarm;
   /** When each pod is to be measured again. */
   readonly #dueAt = new Map<PodUid, MonotonicMs>();
+  readonly #quick = new Set<PodUid>();
   readonly #ending = new Map<PodUid, Promise<void>>();
   /** Pods that must not be ended whatever they write; said once. */
   readonly #spared = new Set<PodUid>();
@@ -97,19 +102,28 @@ export class StorageLimits implements Component {
     const known = new Set(all.map(({ pod }) => pod.desired.uid));
     for (const uid of this.#dueAt.keys()) if (!known.has(uid)) this.#dueAt.delete(uid);
     for (const uid of this.#spared) if (!known.has(uid)) this.#spared.delete(uid);
-    const now = clock.monotonic();
-    for (const each of all.filter(({ pod }) => (this.#dueAt.get(pod.desired.uid) ?? now) <= now)) {
+    for (const uid of this.#quick) if (!known.has(uid)) this.#quick.delete(uid);
+    const soon = clock.monotonic() + TOGETHER;
+    const due = all.filter(({ pod }) => (this.#dueAt.get(pod.desired.uid) ?? 0) <= soon);
+    const quick = due.filter(({ pod }) => this.#quick.has(pod.desired.uid));
+    const others = due.filter((each) => !quick.includes(each)).map((each) => [each]);
+    for (const group of [...(quick.length === 0 ? [] : [quick]), ...others]) {
       const startedAt = clock.monotonic();
       let least = INTERVAL;
       try {
-        await this.#judge(each, signal);
+        await this.#judge(group, signal);
       } catch (error) {
         if (isCancelled(error)) throw error;
-        log.warn("cannot measure what a pod takes on disk", { pod: each.pod.desired.uid, error: describeError(error) });
+        log.warn("cannot measure what pods take on disk", { pods: group.length, error: describeError(error) });
         least = RETRY;
       }
-      const pause = Math.max(least, (clock.monotonic() - startedAt) * COST_FACTOR);
-      this.#dueAt.set(each.pod.desired.uid, (clock.monotonic() + pause) as MonotonicMs);
+      const took = clock.monotonic() - startedAt;
+      const dueAt = (clock.monotonic() + Math.max(least, took * COST_FACTOR)) as MonotonicMs;
+      for (const { pod } of group) {
+        this.#dueAt.set(pod.desired.uid, dueAt);
+        if (took <= QUICK) this.#quick.add(pod.desired.uid);
+        else this.#quick.delete(pod.desired.uid);
+      }
     }
     const next = Math.min(...[...this.#dueAt.values()]);
     if (Number.isFinite(next)) this.#alarm.set(millis(Math.max(0, next - clock.monotonic())));
@@ -146,27 +160,26 @@ export class StorageLimits implements Component {
     };
   }
 
-  async #judge(limited: Limited, signal: AbortSignal): Promise<void> {
-    const { desired } = limited.pod;
-    const message = storageExcess(desired.pod, await this.#measure(limited, signal));
-    if (message === undefined || this.#spared.has(desired.uid)) return;
-    if (isCritical(desired)) {
-      this.#spared.add(desired.uid);
-      this.#components.log.error("a critical pod takes more disk than it may and is not evicted", {
-        pod: desired.uid,
-        message: message.trim(),
-      });
-      return;
+  async #judge(group: readonly Limited[], signal: AbortSignal): Promise<void> {
+    const paths = group.flatMap(({ emptyDirs, logs, others }) => [...emptyDirs.values(), ...logs.values(), ...others]);
+    const bytes = await diskUsage(paths, signal);
+    for (const limited of group) {
+      const { desired } = limited.pod;
+      const usage = await this.#usageOf(limited, bytes, signal).catch(unlessCancelled);
+      const message = usage === undefined ? undefined : storageExcess(desired.pod, usage);
+      if (message === undefined || this.#spared.has(desired.uid)) continue;
+      if (isCritical(desired)) this.#spare(desired, message);
+      else this.#end(desired, message, signal);
     }
-    this.#end(desired, message, signal);
   }
 
-  async #measure({ pod, whole, emptyDirs, logs, others }: Limited, signal: AbortSignal): Promise<StorageUsage> {
+  async #usageOf(
+    { pod, whole, emptyDirs, logs, others }: Limited,
+    bytes: ReadonlyMap<string, number>,
+    signal: AbortSignal,
+  ): Promise<StorageUsage> {
     const adapter = whole ? this.#components.adapterOf(pod) : undefined;
-    const [bytes, written] = await Promise.all([
-      diskUsage([...emptyDirs.values(), ...logs.values(), ...others], signal),
-      adapter?.writableBytes?.(pod.desired.uid, signal),
-    ]);
+    const written = await adapter?.writableBytes?.(pod.desired.uid, signal);
     const containers = new Map<string, number>();
     for (const [name, path] of logs) {
       const own = pod.containers.filter((container) => container.name === name);
@@ -178,6 +191,12 @@ export class StorageLimits implements Component {
       containers,
       otherBytes: others.reduce((sum, path) => sum + (bytes.get(path) ?? 0), 0),
     };
+  }
+
+  #spare({ uid: pod }: DesiredPod, message: string): void {
+    this.#spared.add(pod);
+    const fields = { pod, message: message.trim() };
+    this.#components.log.error("a critical pod takes more disk than it may and is not evicted", fields);
   }
 
   #end(desired: DesiredPod, message: string, signal: AbortSignal): void {
@@ -192,4 +211,9 @@ export class StorageLimits implements Component {
       .finally(() => this.#ending.delete(desired.uid));
     this.#ending.set(desired.uid, ended);
   }
+}
+
+/** A runtime that does not answer is said elsewhere; its pods are judged when it is back. */
+function unlessCancelled(error: unknown): undefined {
+  if (isCancelled(error)) throw error;
 }
