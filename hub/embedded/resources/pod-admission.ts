@@ -151,8 +151,8 @@ function admitPriority(spec: Spec, { lookup }: StrategyContext, refuse: Refuse):
   spec.preemptionPolicy = policy;
 }
 
-/** A pod that says nothing of it leaves a node that has been away for five minutes. */
-function admitTolerations(spec: Spec): void {
+/** A pod that says nothing of it leaves a node that has been away for five minutes. Also of a pod that is changed. */
+export function admitTolerations(spec: Spec): void {
   const tolerations = listAt(spec, "tolerations") as readonly Toleration[];
   const added = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"].filter(
     (taint) =>

@@ -5,7 +5,7 @@ import type { ApiObject, ResourceDefinition, StrategyContext } from "../resource
 import { invalidObject } from "../status-error.ts";
 import { restrictPodCreation, restrictPodUpdate } from "./node-restriction.ts";
 import { listAt, section, textAt } from "./object-fields.ts";
-import { admitPod, type PodAdmissionInit } from "./pod-admission.ts";
+import { admitPod, admitTolerations, type PodAdmissionInit } from "./pod-admission.ts";
 import { POD_COLUMNS } from "./pod-columns.ts";
 import { resizedSpec, validateResize } from "./pod-resize.ts";
 import { defaultPod, validatePodObject } from "./pod-template.ts";
@@ -66,6 +66,7 @@ export function podResource(init: PodAdmissionInit): ResourceDefinition {
       prepareForUpdate(pod, old, context) {
         restrictPodUpdate(old, context);
         pod.status = old.status;
+        admitTolerations(section(pod, "spec"));
       },
       prepareForSubresource: preparePodSubresource,
       validate: (pod, { subresource }) => (subresource === "status" ? [] : validatePodObject(pod)),

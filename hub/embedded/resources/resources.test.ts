@@ -238,10 +238,11 @@ describe("where a pod is to be", () => {
 
 describe("a pod that is there", () => {
   const changes: readonly (readonly [string, object, object, string | undefined])[] = [
+    ["gets back the tolerations that all pods have", {}, { tolerations: [] }, undefined],
     ["may get another image", {}, { containers: [{ ...container, image: "app:2" }] }, undefined],
     [
-      "may get a toleration",
-      {},
+      "may not lose a toleration",
+      { tolerations: [{ key: "x", operator: "Exists" }] },
       { tolerations: [] },
       "spec.tolerations: Forbidden: existing toleration can not be modified except its tolerationSeconds",
     ],
@@ -540,6 +541,21 @@ describe("a claim", () => {
       change("persistentvolumeclaims", claim, { spec: { volumeName: "two" } }),
       /spec: Forbidden: spec is immutable after creation except resources.requests/,
     );
+    const larger = { spec: { resources: { requests: { storage: "2Gi" } } } };
+    await assert.rejects(change("persistentvolumeclaims", claim, larger), /for bound claims/);
+    await change("persistentvolumeclaims", claim, { status: { phase: "Bound" } }, { subresource: "status" });
+    await change("persistentvolumeclaims", claim, larger);
+  });
+
+  test("a volume stays where its data lies", async () => {
+    const spec = { accessModes: ["ReadWriteOnce"], capacity: { storage: "1Gi" }, hostPath: { path: "/x" } };
+    const volume = await create("persistentvolumes", { spec });
+    assert.equal((specOf(volume).hostPath as { type: string }).type, "");
+    await change("persistentvolumes", volume, { spec: { capacity: { storage: "2Gi" } } });
+    await assert.rejects(
+      change("persistentvolumes", volume, { spec: { hostPath: { path: "/y" } } }),
+      /spec.persistentvolumesource: Forbidden: spec.persistentvolumesource is immutable after creation/,
+    );
   });
 });
 
@@ -710,7 +726,7 @@ describe("what is there", () => {
     ["secrets", {}, { type: "mine/type" }, 'type: Invalid value: "mine/type": field is immutable'],
     ["priorityclasses", { value: 1 }, { value: 2 }, "value: Invalid value: 2: field is immutable"],
     ["runtimeclasses", { handler: "a" }, { handler: "b" }, 'handler: Invalid value: "b": field is immutable'],
-    ["storageclasses", { provisioner: "a" }, { provisioner: "b" }, "field is immutable"],
+    ["storageclasses", { provisioner: "a" }, { provisioner: "b" }, "updates to provisioner are forbidden."],
     ["rolebindings", { roleRef: { kind: "Role", name: "a" } }, { roleRef: { name: "b" } }, "cannot change roleRef"],
     [
       "nodes",

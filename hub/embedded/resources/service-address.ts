@@ -26,7 +26,8 @@ export function assignAddress(service: ApiObject, context: StrategyContext, old?
   const before = section(old ?? { spec: {} }, "spec");
   const type = textAt(spec, "type");
   if (type === "ExternalName") {
-    for (const field of ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"]) delete spec[field];
+    for (const field of ["clusterIP", "clusterIPs", "internalTrafficPolicy", "ipFamilies", "ipFamilyPolicy"])
+      delete spec[field];
     return;
   }
   // Who sends a service back without what was given to it means to leave that alone.

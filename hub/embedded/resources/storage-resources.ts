@@ -2,8 +2,17 @@
 import { type FieldError, forbiddenValue, requiredValue } from "../field-errors.ts";
 import type { ApiObject, ResourceDefinition, StrategyContext } from "../resource-definition.ts";
 import { ageColumn, column, field, nameColumn, wideColumn } from "./columns.ts";
-import { fieldAt, immutableFields, listAt, sameValue, section, setDefault, textAt } from "./object-fields.ts";
-import { validateClaim, validateVolume } from "./storage-validation.ts";
+import {
+  fieldAt,
+  immutableFields,
+  listAt,
+  mappingAt,
+  sameValue,
+  section,
+  setDefault,
+  textAt,
+} from "./object-fields.ts";
+import { validateClaim, validateSourceUpdate, validateVolume } from "./storage-validation.ts";
 
 const SHORT_MODES: Readonly<Record<string, string>> = {
   ReadWriteOnce: "RWO",
@@ -64,6 +73,7 @@ export const persistentVolumeResource: ResourceDefinition = {
       protect(volume, "kubernetes.io/pv-protection");
     },
     validate: (volume, { subresource }) => (subresource === "" ? validateVolume(volume) : []),
+    validateUpdate: validateSourceUpdate,
   },
 };
 
@@ -78,7 +88,8 @@ function validateClaimUpdate(
   if (subresource !== "") return [];
   const mutable = (object: ApiObject): object => {
     const spec = structuredClone(section(object, "spec"));
-    const resources = { ...(spec.resources as object | undefined), requests: undefined };
+    const isBound = textAt(old, "status", "phase") === "Bound";
+    const resources = { ...mappingAt(spec, "resources"), ...(isBound ? { requests: undefined } : {}) };
     // Binding sets it once; a class may be added where there was none.
     const volumeName = textAt(old, "spec", "volumeName") === "" ? undefined : spec.volumeName;
     const isClassless = fieldAt(old, "spec", "storageClassName") === undefined;
@@ -160,7 +171,11 @@ export const storageClassResource: ResourceDefinition = {
       setDefault(each, "volumeBindingMode", "Immediate");
     },
     validate: (each) => (textAt(each, "provisioner") === "" ? [requiredValue("provisioner")] : []),
-    validateUpdate: (each, old) =>
-      immutableFields(each, old, "provisioner", "parameters", "reclaimPolicy", "volumeBindingMode"),
+    validateUpdate: (each, old) => [
+      ...["provisioner", "parameters", "reclaimPolicy"]
+        .filter((name) => !sameValue(each[name], old[name]))
+        .map((name) => forbiddenValue(name, `updates to ${name} are forbidden.`)),
+      ...immutableFields(each, old, "volumeBindingMode"),
+    ],
   },
 };

@@ -4,7 +4,7 @@ import { backstepProblems } from "../../../protocol/path-rules.ts";
 import { parseQuantity } from "../../../protocol/quantity.ts";
 import { type FieldError, forbiddenValue, invalidValue, notSupportedValue, requiredValue } from "../field-errors.ts";
 import type { ApiObject } from "../resource-definition.ts";
-import { fieldAt, listAt, mappingAt, textAt } from "./object-fields.ts";
+import { fieldAt, listAt, mappingAt, sameValue, textAt } from "./object-fields.ts";
 
 const ACCESS_MODES = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
 const ALONE = "ReadWriteOncePod";
@@ -79,10 +79,20 @@ function commonErrors(object: ApiObject): readonly FieldError[] {
   ];
 }
 
-function sourceErrors(volume: ApiObject): readonly FieldError[] {
-  const sources = Object.entries(mappingAt(volume, "spec")).filter(
+const sourcesOf = (volume: ApiObject): readonly (readonly [name: string, source: unknown])[] =>
+  Object.entries(mappingAt(volume, "spec")).filter(
     ([name, value]) => !NO_SOURCES.has(name) && value !== null && typeof value === "object",
   );
+
+/** Where the data lies is for ever. */
+export function validateSourceUpdate(volume: ApiObject, old: ApiObject): readonly FieldError[] {
+  const path = "spec.persistentvolumesource";
+  const [now, before] = [volume, old].map((each) => Object.fromEntries(sourcesOf(each)));
+  return sameValue(now, before) ? [] : [forbiddenValue(path, `${path} is immutable after creation`)];
+}
+
+function sourceErrors(volume: ApiObject): readonly FieldError[] {
+  const sources = sourcesOf(volume);
   const [first, ...others] = sources;
   if (first === undefined) return [requiredValue("spec", "must specify a volume type")];
   return [
