@@ -207,8 +207,6 @@ export const PLAIN_ANSWER = "http: server gave HTTP response to HTTPS client";
 function handshakeError(error: NodeJS.ErrnoException & { readonly reason?: string }): string | undefined {
   const { code = "", reason } = error;
   if (code === "ERR_SSL_WRONG_VERSION_NUMBER" || code === "ERR_SSL_PACKET_LENGTH_TOO_LONG") return PLAIN_ANSWER;
-  // Node's own, without a call of the system: the connection was closed.
-  if (code === "ECONNRESET" && error.syscall === undefined) return "EOF";
   if (reason === undefined) return undefined;
   const alert = /alert (.*)$/.exec(reason)?.[1];
   return alert === undefined ? `tls: ${reason}` : `remote error: tls: ${alert}`;

@@ -309,6 +309,8 @@ test("a pod that is ended before it has started counts as started", async () => 
   assert.equal(world.result(pod), "started unready");
   await world.pass(0);
   assert.equal(world.result(pod), "started ready");
+  await world.pass(30);
+  assert.equal(world.ran.filter((each) => each.includes("startup")).length, 1, "and is asked no more");
 });
 
 test("a command that hangs fails when its time is over, and delays nobody", async () => {
@@ -366,6 +368,21 @@ test("what cannot be carried out is tried three times, told, and counts for noth
     world.events.at(-1),
     "10 Warning Unhealthy app: Liveness probe errored and resulted in unknown state: cannot exec into a WebAssembly component",
   );
+});
+
+test("what cannot be carried out makes nothing ready, and breaks no streak", async () => {
+  const world = new World();
+  const pod = world.podWith({ readiness: { successThreshold: 2, failureThreshold: 1 } });
+  const gone = new PicoletError("not_found", "there is no such container");
+  const answers: ExecAnswer[] = [gone, gone, 0, gone, 0, 1];
+  world.answer = () => answers.shift() ?? 0;
+  world.follow(pod, ["app-0"]);
+  const results: string[] = [];
+  for (let run = 0; run < 6; run += 1) {
+    await world.pass(run === 0 ? 5 : 10);
+    results.push(world.result(pod).split(" ")[1] ?? "");
+  }
+  assert.deepEqual(results, ["unready", "unready", "unready", "unready", "ready", "unready"]);
 });
 
 test("references in a command stand for the plain values of the container's env", async () => {

@@ -131,4 +131,7 @@ test("whoever stops asking hears nothing more", async () => {
   server.onRequest = () => stop.abort(new Error("enough"));
   await assert.rejects(check(server.port, "", make(), stop.signal), { message: "enough" });
   await server.quiet();
+  const enough = new AbortController();
+  await using silent = await stranger((socket) => socket.once("data", () => enough.abort(new Error("enough"))));
+  await assert.rejects(check(silent.port, "", make(), enough.signal), { message: "enough" });
 });
