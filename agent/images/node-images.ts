@@ -1,5 +1,4 @@
 import { describeError, isCancelled, isPicoletError, PicoletError } from "../../protocol/errors.ts";
-import { parseImageReference } from "../../protocol/image-reference.ts";
 import type { Log } from "../../protocol/ports.ts";
 import type { ImageInfo, RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { AgentPod } from "../core/agent-pod.ts";
@@ -71,7 +70,8 @@ export class ImagesOfNode implements NodeImages {
   ) {
     const held: Held[] = [];
     for (const adapter of this.#adapters(runtime)) {
-      const found = await adapter.images.status(referenceOf(image), signal);
+      // As it was typed: runtimes know names, ids and beginnings of ids apart themselves.
+      const found = await adapter.images.status(image, signal);
       if (found !== undefined) held.push({ adapter, image: found });
     }
     if (held.length === 0) throw new PicoletError("not_found", `there is no image ${image}`);
@@ -132,10 +132,4 @@ export class ImagesOfNode implements NodeImages {
       );
     }
   }
-}
-
-/** A name gets the tag that is meant; an id stays what it is. */
-function referenceOf(image: string): string {
-  const parsed = parseImageReference(image);
-  return parsed.ok ? parsed.reference.canonical : image;
 }

@@ -300,6 +300,9 @@ describe("images of a node", { skip }, () => {
     assert.match((await board.edgectl(["image", "rm", image])).out, /^removed 127.* from cri\n$/);
     assert.equal(await adapter.images.status(image, signal), undefined);
     assert.match((await board.edgectl(["image", "rm", image])).error, /^edgectl: there is no image /);
+    await board.edgectl(["image", "pull", image]);
+    const short = pulled.id.replace("sha256:", "").slice(0, 12);
+    assert.match((await board.edgectl(["image", "rm", short])).out, /^removed 127.* from cri\n$/);
     const absent = await board.edgectl(["image", "pull", `${registry.address}/no/such:1`]);
     assert.deepEqual([absent.code, absent.out], [1, ""]);
     assert.match(
