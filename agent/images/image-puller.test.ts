@@ -273,17 +273,27 @@ test("pods that want one image share one pull, which goes on until the last of t
   assert.equal(bench.events.lines.filter((line) => line.includes("Error:")).length, 0, "cancellation is not reported");
 });
 
-test("one failed pull that two pods share counts once", async () => {
+test("one failed pull that two pods share counts once for each, and not for a third", async () => {
   const bench = new Bench();
   const one = bench.failure(wanting("example/app:1", "IfNotPresent", "u1"));
   const two = bench.failure(wanting("example/app:1", "IfNotPresent", "u2"));
   await bench.clock.settle();
   bench.registry.pull(0).fail(new Error("no"));
   await Promise.all([one, two]);
-  await bench.clock.advance(seconds(10));
-  bench.ensure(wanting("example/app:1")).catch(() => undefined);
+  for (const uid of ["u1", "u2"]) {
+    assert.match(await bench.failure(wanting("example/app:1", "IfNotPresent", uid)), /^ImagePullBackOff/);
+  }
+  bench.ensure(wanting("example/app:1", "IfNotPresent", "made anew")).catch(() => undefined);
   await bench.clock.settle();
   assert.equal(bench.registry.pulls.length, 2);
+  await bench.clock.advance(seconds(10));
+  bench.ensure(wanting("example/app:1", "IfNotPresent", "u1")).catch(() => undefined);
+  await bench.clock.settle();
+  assert.deepEqual(
+    bench.puller.active.map(({ pods }) => pods.length),
+    [2],
+    "u1 may try again, and joins",
+  );
 });
 
 test("serialised: the second waits for the first, and says how long; giving up the first lets it go", async () => {

@@ -68,7 +68,7 @@ interface Active {
   progress: PullProgress | undefined;
 }
 
-/** Pulls of all runtimes: each image once for all that get it with the same credentials, and left alone after a failure. */
+/** Pulls of all runtimes: each image once for all that get it with the same credentials, and left alone by whom it failed. */
 export class Pulls {
   readonly #components: PullsComponents;
   readonly #init: PullsInit;
@@ -103,9 +103,9 @@ export class Pulls {
     await Promise.all(running.map((active) => this.#look(active, signal)));
   }
 
-  /** Why the last pull of it failed, while it is to be left alone. */
+  /** Why its owner's last pull of it failed, while it is to be left alone. */
   backingOff(wish: PullWish): PullFailure | undefined {
-    return this.#backoff.waiting(this.#keyOf(wish));
+    return this.#backoff.waiting(this.#backoffKey(wish));
   }
 
   /** @throws what the runtime throws, of all credentials that were tried; `cancelled` */
@@ -113,12 +113,26 @@ export class Pulls {
     const key = `${wish.lane} ${this.#keyOf(wish)}`;
     const active = this.#join(key, wish);
     try {
-      return await this.#queueOf(wish).pull(key, (abort) => this.#run(active, abort), signal);
+      const pulled = await this.#queueOf(wish).pull(key, (abort) => this.#run(active, abort), signal);
+      this.#backoff.succeeded(this.#backoffKey(wish));
+      return pulled;
+    } catch (error) {
+      if (!signal.aborted && !isCancelled(error)) {
+        const { reason, message } = failureOf(wish.image, error);
+        const failure = { message: `${reason}: ${message}`, isUnreachable: isUnreachable(error) };
+        this.#backoff.failed(this.#backoffKey(wish), failure);
+      }
+      throw error;
     } finally {
       active.waiters -= 1;
       if (wish.owner.pod !== undefined) active.pods.delete(wish.owner.pod.uid);
       if (active.waiters === 0) this.#active.delete(key);
     }
+  }
+
+  /** Each pod has its own, as under the kubelet: one that is made anew once the image has been pushed need not wait. */
+  #backoffKey(wish: PullWish): string {
+    return `${wish.owner.pod?.uid ?? wish.lane} ${this.#keyOf(wish)}`;
   }
 
   /** The same for every way of writing the same image, on the same runtime, with the same credentials. */
@@ -147,11 +161,10 @@ export class Pulls {
     return active;
   }
 
-  /** Keeps the back-off and the records: once for each pull, however many share it. */
+  /** Keeps the records: once for each pull, however many share it. */
   async #run(active: Active, signal: AbortSignal): Promise<ImageInfo> {
     const { access, clock } = this.#components;
     const { wish } = active;
-    const key = this.#keyOf(wish);
     const registry = wish.parsed.kind === "registry" ? wish.parsed : undefined;
     let outcome: { readonly image: ImageInfo; readonly credential: PullCredential | undefined } | undefined;
     try {
@@ -160,13 +173,7 @@ export class Pulls {
       active.state = "pulling";
       active.sinceMs = clock.wall().getTime();
       outcome = await this.#watched(active, signal);
-      this.#backoff.succeeded(key);
       return outcome.image;
-    } catch (error) {
-      if (signal.aborted || isCancelled(error)) throw error;
-      const { reason, message } = failureOf(wish.image, error);
-      this.#backoff.failed(key, { message: `${reason}: ${message}`, isUnreachable: isUnreachable(error) });
-      throw error;
     } finally {
       if (registry !== undefined) access?.end(registry, outcome?.image.id, outcome?.credential);
     }
