@@ -18,6 +18,12 @@ test("both forms of a flag with a value are taken, and a flag beats the environm
   assert.equal(parseArguments([], { PICOLET_SOCKET: "/e" }).socketPath, "/e");
 });
 
+test("credential provider plugins are named as for the kubelet", () => {
+  const flags = ["--image-credential-provider-config=/c", "--image-credential-provider-bin-dir", "/bin"];
+  const { imageCredentialProviderConfig, imageCredentialProviderBinDir } = parseArguments(flags, {});
+  assert.deepEqual([imageCredentialProviderConfig, imageCredentialProviderBinDir], ["/c", "/bin"]);
+});
+
 for (const [args, message] of [
   [["--config"], /--config needs a value/],
   [["--nope"], /unknown argument --nope/],
