@@ -15,6 +15,8 @@ import { installTestSystem } from "./install-test-system.ts";
 
 /** sysexits.h */
 const EX_USAGE = 64;
+/** Shown when a test failed. */
+const AGENT_LOG_LINES = 60;
 const say = (line: string): void => void process.stderr.write(`${line}\n`);
 
 async function main(args: readonly string[]): Promise<number> {
@@ -44,7 +46,10 @@ async function runHere(run: (target: Target) => Promise<Report>): Promise<Report
   say("building");
   await buildPrograms();
   await using cluster = await LocalCluster.start();
-  return await run(cluster.target);
+  const report = await run(cluster.target);
+  if (report.failed > 0)
+    say(`the end of the agent's log:\n${cluster.log.split("\n").slice(-AGENT_LOG_LINES).join("\n")}`);
+  return report;
 }
 
 try {

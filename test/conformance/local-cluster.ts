@@ -57,7 +57,7 @@ export class LocalCluster implements AsyncDisposable {
   }
 }
 
-const pullSecretFor = (registry: string): string => {
+export const pullSecretFor = (registry: string): string => {
   const auth = Buffer.from(`${REGISTRY_USER}:${REGISTRY_PASSWORD}`).toString("base64");
   return JSON.stringify({ auths: { [registry]: { auth } } });
 };
@@ -76,7 +76,7 @@ async function untilReady(kubeconfig: string): Promise<void> {
 }
 
 /** Builds the images and gives them to the node. @param folder to build in */
-function provideImages(containerd: Containerd, registry: Registry, folder: string): Images {
+export function provideImages(containerd: Containerd, registry: Registry, folder: string): Images {
   const tool = join(folder, "tool");
   execFileSync("clang", ["-Os", "-static", "-s", "-o", tool, TOOL_SOURCE], { stdio: "ignore" });
   const applets = execFileSync("/bin/busybox", ["--list"], { encoding: "utf8" }).trim().split("\n");
@@ -89,9 +89,11 @@ function provideImages(containerd: Containerd, registry: Registry, folder: strin
     containerd.importArchive(buildImageArchive({ name: full, ...recipe }, folder));
     return full;
   };
-  const busybox = give("busybox", base);
+  // Images of their own: what was pulled with a secret is not to be what others find at hand.
+  const push = (name: string): string =>
+    registry.push(containerd, give(name, { ...base, environment: [`IMAGE=${name}`] }), `conformance/${name}:1`);
   return {
-    busybox,
+    busybox: give("busybox", base),
     other: give("other", { ...base, environment: ["OTHER=yes"] }),
     nonroot: give("nonroot", { ...base, user: "1234" }),
     tool: give("tool", {
@@ -102,10 +104,8 @@ function provideImages(containerd: Containerd, registry: Registry, folder: strin
       setuid: ["tool-setuid"],
     }),
     https: existsSync(OPENSSL) ? give("https", { ...base, files: { ...base.files, ...withLibraries(OPENSSL) } }) : "",
-    pullable: registry.push(containerd, busybox, "conformance/pull:1"),
-    private: registry
-      .push(containerd, busybox, "conformance/private:1")
-      .replace(registry.address, registry.privateAddress),
+    pullable: push("pullable"),
+    private: push("private").replace(registry.address, registry.privateAddress),
   };
 }
 

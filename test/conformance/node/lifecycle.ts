@@ -389,6 +389,8 @@ const ending = area("[sig-node] Containers Lifecycle", (should) => {
       terminationGracePeriodSeconds: 20,
       containers: [t.sh(script, { lifecycle })],
     });
+    const asked = await t.api.get<V1Pod>(pod.path);
+    if (asked.spec?.containers[0]?.lifecycle?.stopSignal === undefined) t.skip("the API server keeps no stop signals");
     assert.equal(statusOf(await pod.phase("Failed"))?.state?.terminated?.message, "usr1");
   });
 
