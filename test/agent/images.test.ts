@@ -270,6 +270,26 @@ describe("images of a node", { skip }, () => {
     assert.deepEqual(board.images.puller.active, []);
   });
 
+  test("a pull that the link cuts fails, is left alone for a while, and then comes", async () => {
+    const large = await publish("cut:1", randomBytes(LARGE_BYTES).toString("base64"));
+    await using proxy = await LinkProxy.start(() => Number(registry.address.split(":")[1]), seededRandom(1));
+    const clock = new VirtualClock();
+    await using board = await ImageBoard.start(adapter, "", clock);
+    const wish = { name: "web", image: `127.0.0.1:${proxy.port}/${large}` };
+    // The link fails for good in the middle: neither what was begun nor what follows gets through.
+    proxy.onForwarded = () => {
+      if (proxy.bytes.down < LARGE_BYTES) return;
+      proxy.behave({ refuses: true });
+      proxy.cut();
+    };
+    assert.match(await board.ensure(wish), /^ErrImagePull: failed to pull and unpack image /);
+    proxy.onForwarded = () => undefined;
+    proxy.heal();
+    assert.match(await board.ensure(wish), /^ImagePullBackOff: Back-off pulling image ".*": ErrImagePull: /);
+    await clock.advance(seconds(11));
+    assert.match(await board.ensure(wish), /^sha256:/);
+  });
+
   test("edgectl pulls with live progress, shows what is pulled, pins and removes", async () => {
     const large = await publish("by-hand:1", randomBytes(LARGE_BYTES).toString("base64"));
     await using proxy = await LinkProxy.start(() => Number(registry.address.split(":")[1]), seededRandom(1));
