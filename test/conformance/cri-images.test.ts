@@ -82,7 +82,7 @@ describe("images over CRI", { skip }, () => {
     assert.ok((await adapter.images.pull(name, { credentials: right }, signal)).tags.includes(name));
   });
 
-  test("a pull tells how far it is, goes on where it was cut, and is over when it is over", async () => {
+  test("a pull tells how far it is, also over a link that was cut, until it is over", async () => {
     const content = randomBytes(IMAGE_BYTES).toString("base64");
     containerd.importArchive(archiveOf("archive.example/large:1", content));
     registry.push(containerd, "archive.example/large:1", "large:1");
