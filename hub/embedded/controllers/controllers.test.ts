@@ -554,9 +554,18 @@ describe("disruption budgets", () => {
     const { status } = (await world.get(POD_DISRUPTION_BUDGETS, budget)) as KubeObject;
     const { disruptionsAllowed, currentHealthy, desiredHealthy } = status as Record<string, number>;
     assert.deepEqual([disruptionsAllowed, currentHealthy, desiredHealthy], [1, 2, 1]);
+    const { resourceVersion } = await world.cluster.client.list(PODS, { namespace: "default" }, signal);
+    const fieldSelector = "metadata.name=one";
+    const gone = world.cluster.client.watch(PODS, { namespace: "default", fieldSelector, resourceVersion }, signal);
     await evict("one");
     await world.settle();
     assert.equal(await world.pod("one"), undefined);
+    for await (const event of gone) {
+      if (event.type !== "DELETED") continue;
+      const { reason, message } = conditionOf(podOf(event.object), "DisruptionTarget") ?? {};
+      assert.deepEqual([reason, message], ["EvictionByEvictionAPI", "Eviction API: evicting"]);
+      break;
+    }
     await assert.rejects(evict("two"), /Cannot evict/);
   });
 });

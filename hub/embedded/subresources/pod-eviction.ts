@@ -33,6 +33,7 @@ export function podEviction(service: ResourceService, table: ResourceTable, now:
         await spend(service, table, request, { budget, pod, now: now() }, params);
       }
       const options = deleteParams(new URLSearchParams(), asFields(input.deleteOptions));
+      await markEvicted(service, request, now(), params);
       await service.delete(
         { ...request, subresource: "" },
         { ...options, isDryRun: options.isDryRun || params.isDryRun },
@@ -40,6 +41,29 @@ export function podEviction(service: ResourceService, table: ResourceTable, now:
       return successStatus(201) as unknown as ApiObject;
     },
   };
+}
+
+/** Whoever makes pods anew sees by it that this one did not fail. */
+async function markEvicted(
+  service: ResourceService,
+  request: ResourceRequest,
+  now: Date,
+  params: WriteParams,
+): Promise<void> {
+  const condition = {
+    type: "DisruptionTarget",
+    status: "True",
+    reason: "EvictionByEvictionAPI",
+    message: "Eviction API: evicting",
+    lastTransitionTime: timeText(now),
+  };
+  const mark = (pod: ApiObject): void => {
+    const status = asFields(pod.status);
+    const conditions: readonly unknown[] = Array.isArray(status.conditions) ? status.conditions : [];
+    const others = conditions.filter((each) => asFields(each).type !== condition.type);
+    pod.status = { ...status, conditions: [...others, condition] };
+  };
+  await service.modify({ ...request, subresource: "status" }, mark, params);
 }
 
 /** What ends anyway disrupts nobody. */

@@ -52,9 +52,11 @@ export function planEndpoints(service: Service, pods: readonly Pod[]): Endpoints
     .sort((left, right) => (left.metadata.name < right.metadata.name ? -1 : 1))
     .map((pod): Backend => ({ pod, ports: portsOf(service, pod) }));
   const groups = Map.groupBy(backends, ({ ports }) => JSON.stringify(ports));
+  const slices = [...groups].flatMap(([ports, group]) => slicesOf(service, ports, group));
   return {
     subsets: [...groups.values()].flatMap((group) => subsetOf(service, group)),
-    slices: [...groups].flatMap(([ports, group]) => slicesOf(service, ports, group)),
+    // An empty one says that there is nothing, and not that nobody has looked.
+    slices: slices.length === 0 ? slicesOf(service, "[]", []) : slices,
   };
 }
 
@@ -105,7 +107,7 @@ const withoutEmptyNames = (ports: readonly EndpointPort[]): readonly object[] =>
 function slicesOf(service: Service, ports: string, group: readonly Backend[]): readonly KubeObject[] {
   const { name, namespace, uid } = service.metadata;
   const owner = { apiVersion: "v1", kind: "Service", name, uid: uid ?? "", controller: true, blockOwnerDeletion: true };
-  const count = Math.ceil(group.length / MAX_ENDPOINTS_PER_SLICE);
+  const count = Math.max(1, Math.ceil(group.length / MAX_ENDPOINTS_PER_SLICE));
   return Array.from({ length: count }, (_, index) => {
     const part = group.slice(index * MAX_ENDPOINTS_PER_SLICE, (index + 1) * MAX_ENDPOINTS_PER_SLICE);
     return {
