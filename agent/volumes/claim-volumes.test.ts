@@ -13,6 +13,7 @@ import {
   writeFileSync,
 } from "node:fs";
 import { test } from "node:test";
+import fc from "fast-check";
 import { isPicoletError } from "../../protocol/errors.ts";
 import { podUid } from "../../protocol/ports.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
@@ -22,6 +23,7 @@ import { RecordedEvents, RecordedLog } from "../../test/support/recorders.ts";
 import { TempFolder } from "../../test/support/temp-folder.ts";
 import { VirtualClock } from "../../test/support/virtual-clock.ts";
 import { ClaimVolumes } from "./claim-volumes.ts";
+import { claimedVolume } from "./claimed-volume.ts";
 import { EmptyDirs } from "./empty-dirs.ts";
 import { SystemMounter } from "./mounter.ts";
 import { PayloadVolumes } from "./payload-volumes.ts";
@@ -334,4 +336,37 @@ test("a device that cannot be mounted is left without a mount and without a fold
   );
   assert.deepEqual(readdirSync(bench.paths.deviceMounts), []);
   await bench.claims.release(NEVER);
+});
+
+test("whatever the API server's objects hold, a claim is a volume or an error with words", () => {
+  const json = fc.jsonValue({ maxDepth: 4 });
+  const object = fc.oneof(
+    fc.record(
+      {
+        metadata: fc.oneof(json, fc.constant({ uid: "u" })),
+        spec: fc.oneof(
+          json,
+          fc.record({ volumeName: fc.constant("pv"), claimRef: fc.constant({ uid: "u" }), local: json }),
+        ),
+        status: fc.oneof(json, fc.constant({ phase: "Bound" })),
+      },
+      { requiredKeys: [] },
+    ),
+    fc.dictionary(fc.string(), json),
+  );
+  fc.assert(
+    fc.property(object, object, fc.boolean(), (claim, volume, asDevice) => {
+      const objects = { object: (key: string) => (key.startsWith("PersistentVolumeClaim/") ? claim : volume) };
+      try {
+        const { pod } = podWith();
+        const [own] = pod.spec.volumes ?? [];
+        assert.ok(own);
+        const found = claimedVolume(pod, own, { mounted: !asDevice, asDevice }, objects);
+        assert.equal(typeof found.name, "string");
+        assert.ok(found.mountOptions.every((option) => typeof option === "string"));
+      } catch (error) {
+        assert.ok(isPicoletError(error), String(error));
+      }
+    }),
+  );
 });
