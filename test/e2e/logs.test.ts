@@ -1,0 +1,133 @@
+/** What containers write, as a user reads it: real containers in a real containerd, over the local API. */
+import assert from "node:assert/strict";
+import { readdirSync } from "node:fs";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { isReady, linesOf, textOf } from "../../scripts/follow-pods.ts";
+import { type AgentNode, restartsOf } from "../support/agent-process.ts";
+import { Containerd, containerdMissing } from "../support/containerd.ts";
+import { BUSYBOX_IMAGE } from "../support/image-archive.ts";
+import { containerPod, edgectl, nodeWith } from "../support/node-fixtures.ts";
+
+const skip = containerdMissing() ?? false;
+/** What is followed would be waited for without end. */
+const timeout = 180_000;
+
+let containerd: Containerd;
+
+before(async () => {
+  if (skip === false) containerd = await Containerd.start();
+});
+
+after(async () => {
+  if (skip === false) await containerd[Symbol.asyncDispose]();
+});
+
+const REST = "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done";
+
+const logOf = async (node: AgentNode, query = ""): Promise<string> =>
+  await textOf(await node.request(`/v1/namespaces/default/pods/web-node/log${query}`));
+
+const readyWeb = (node: AgentNode) => node.waitForPods("a ready pod", (pods) => isReady(pods.get("web-node")));
+
+test("a long line is one line; a stream, the end, a time, times and so many bytes can be asked for", {
+  skip,
+  timeout,
+}, async () => {
+  await using node = nodeWith(containerd);
+  await node.start();
+  const long = "head -c 40000 /dev/zero | tr '\\0' x; echo";
+  const script = `${long}; echo out; sleep 1.2; echo err >&2; ${REST}`;
+  node.writeManifest("web.json", containerPod("web", script));
+  await readyWeb(node);
+  const follow = await node.request("/v1/namespaces/default/pods/web-node/log?follow=true");
+  let all = "";
+  for await (const piece of follow) {
+    all += String(piece);
+    if (all.endsWith("err\n")) break;
+  }
+  follow.destroy();
+  assert.equal(all, `${"x".repeat(40_000)}\nout\nerr\n`);
+  assert.equal(await logOf(node, "?stream=Stderr"), "err\n");
+  assert.equal(await logOf(node, "?stream=Stdout&limitBytes=40004"), `${"x".repeat(40_000)}\nout`);
+  assert.equal(await logOf(node, "?tailLines=2"), "out\nerr\n");
+  const stamped = await logOf(node, "?timestamps=true&tailLines=2");
+  assert.match(stamped, /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z out\n\S+ err\n$/);
+  const ofErr = /^(\S+) err$/m.exec(stamped)?.[1] ?? "";
+  assert.equal(await logOf(node, `?sinceTime=${encodeURIComponent(ofErr)}`), "err\n");
+  assert.equal(edgectl(node, "logs", "web", "--tail", "1"), "err\n");
+  await node.drain();
+});
+
+test("a log is put aside by size, compressed and counted, and whoever follows it misses no line", {
+  skip,
+  timeout,
+}, async () => {
+  const config = { containerLogMaxSize: "20Ki", containerLogMaxFiles: 3, containerLogMonitorInterval: "3s" };
+  await using node = nodeWith(containerd, { config });
+  await node.start();
+  const script = `i=0; while [ $i -lt 6000 ]; do i=$((i+1)); echo "line $i"; [ $((i % 20)) = 0 ] && sleep 0.05; done; ${REST}`;
+  node.writeManifest("web.json", containerPod("web", script));
+  await readyWeb(node);
+  const seen: string[] = [];
+  for await (const line of linesOf(await node.request("/v1/namespaces/default/pods/web-node/log?follow=true"))) {
+    seen.push(line);
+    if (line === "line 6000") break;
+  }
+  const first = Number(/\d+/.exec(seen[0] ?? "")?.[0]);
+  assert.deepEqual(
+    seen,
+    Array.from({ length: seen.length }, (_, index) => `line ${first + index}`),
+  );
+  assert.equal(first, 1);
+  const [folder = ""] = readdirSync(join(node.directory, "logs"));
+  const files = readdirSync(join(node.directory, "logs", folder, "app"));
+  assert.ok(
+    files.some((name) => name.endsWith(".gz")),
+    files.join(),
+  );
+  assert.ok(files.filter((name) => !name.endsWith(".tmp")).length <= 3, files.join());
+  const kept = (await logOf(node)).trimEnd().split("\n");
+  const from = Number(/\d+/.exec(kept[0] ?? "")?.[0]);
+  assert.deepEqual(
+    kept,
+    Array.from({ length: kept.length }, (_, index) => `line ${from + index}`),
+  );
+  assert.equal(kept.at(-1), "line 6000");
+  assert.ok(from > 1, "the oldest is gone");
+  await node.drain();
+});
+
+test("the run before, init containers and sidecars can be asked for", { skip, timeout }, async () => {
+  await using node = nodeWith(containerd, { config: { crashLoopBackOff: { initialContainerRestartPeriod: "1s" } } });
+  await node.start();
+  const container = (name: string, script: string, more: object = {}): object => ({
+    name,
+    image: BUSYBOX_IMAGE,
+    command: ["/bin/sh", "-c", script],
+    ...more,
+  });
+  const pod = containerPod("web", "", {
+    volumes: [{ name: "memory", emptyDir: {} }],
+    initContainers: [
+      container("first", "echo from first"),
+      container("side", `echo from side; ${REST}`, { restartPolicy: "Always" }),
+    ],
+    containers: [
+      container("app", `if [ -e /m/x ]; then echo second run; ${REST}; fi; echo first run; touch /m/x; exit 3`, {
+        volumeMounts: [{ name: "memory", mountPath: "/m" }],
+      }),
+    ],
+  });
+  node.writeManifest("web.json", pod);
+  await node.waitForPods("a pod that has restarted", (pods) => {
+    const web = pods.get("web-node");
+    return restartsOf(web) === 1 && isReady(web);
+  });
+  assert.equal(await logOf(node, "?container=first"), "from first\n");
+  assert.equal(await logOf(node, "?container=side"), "from side\n");
+  assert.equal(await logOf(node, "?container=app"), "second run\n");
+  assert.equal(await logOf(node, "?container=app&previous=true"), "first run\n");
+  assert.match(await logOf(node, "?container=side&previous=true"), /previous terminated container .*side.* not found/);
+  await node.drain();
+});
