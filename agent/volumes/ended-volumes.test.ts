@@ -58,6 +58,8 @@ test("volumes go once, when nothing of an ended pod runs any more", async () => 
     viewOf("a", "active", "ready", "running"),
     viewOf("b", "finished", "ready", "exited"),
   ]);
+  await bench.clock.settle();
+  assert.deepEqual(bench.released, []);
   await bench.change(viewOf("a", "finished", "notReady", "running"), viewOf("b", "finished", "notReady", "exited"));
   assert.deepEqual(bench.released, ["b"]);
   await bench.change(viewOf("a", "finished", "notReady", "exited"), viewOf("b", "finished", "notReady", "exited"));

@@ -157,8 +157,8 @@ test("a runtime that says nothing of one pod holds up the judgement of no other"
   const resources = { limits: { "ephemeral-storage": "1Mi" } };
   const spec: Spec = { ...withEmptyDir("1Gi"), containers: [{ name: "app", image: "app", resources }] };
   const pods = [bench.add(spec), bench.add(spec), bench.add(spec)];
-  bench.silent = pods[0]?.uid ?? "";
   await bench.round();
+  bench.silent = pods[0]?.uid ?? "";
   for (const { uid } of pods) bench.write(`${bench.paths.volume(uid, "empty-dir", "x")}/file`, 2 * MIB);
   await bench.round();
   assert.deepEqual(
