@@ -32,7 +32,7 @@ export function transition(state: ShutdownState, event: ShutdownEvent): Shutdown
 
 const REASON = "Terminated";
 /** Of the pods' status and of its condition DisruptionTarget. */
-export const SHUTDOWN_MESSAGE = "Pod was terminated in response to imminent node shutdown.";
+const SHUTDOWN_MESSAGE = "Pod was terminated in response to imminent node shutdown.";
 
 export interface NodeShutdownComponents {
   readonly ender: () => PodEnder;
@@ -165,9 +165,3 @@ export class NodeShutdown implements NodeShutdownControl, Component {
     this.#components.events.record({ regarding, type: "Normal", reason: "NodeShutdown", message });
   }
 }
-
-/** Whether that is the status of a pod that a shutdown has ended. */
-export const endedByShutdown = (status: {
-  readonly reason?: string | undefined;
-  readonly message?: string | undefined;
-}): boolean => status.reason === REASON && status.message === SHUTDOWN_MESSAGE;
