@@ -431,6 +431,10 @@ describe("a service", () => {
     const named = await change("services", ported, { spec: { type: "ExternalName", externalName: "a.example" } });
     assert.equal(specOf(named).clusterIP, undefined);
     assert.equal(ipOf(await create("services", portOf({ clusterIP: "None" }))), "None");
+    await assert.rejects(
+      change("services", one, { metadata: { name: "zzz" } }),
+      /the name of the object \(zzz\) does not match the name on the URL/,
+    );
   });
 });
 

@@ -204,9 +204,7 @@ export class ResourceWriter {
   #checkIdentity({ definition, name }: ResourceRequest, { metadata }: ApiObject, old: ApiObject, isPut: boolean): void {
     if (!metadata.name && isPut) metadata.name = name;
     if (metadata.name !== name) {
-      if (isPut)
-        throw badRequest(`the name of the object (${metadata.name}) does not match the name on the URL (${name})`);
-      throw invalidObject(definition, name, [invalidValue("metadata.name", metadata.name, "field is immutable")]);
+      throw badRequest(`the name of the object (${metadata.name}) does not match the name on the URL (${name})`);
     }
     if (metadata.uid !== undefined && metadata.uid !== "" && metadata.uid !== old.metadata.uid) {
       throw conflict(definition, name, uidMismatch(metadata.uid, old));
