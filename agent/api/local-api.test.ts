@@ -12,6 +12,7 @@ import { heldMemory } from "../../test/support/held-memory.ts";
 import { podOf } from "../../test/support/pods.ts";
 import { RecordedLog } from "../../test/support/recorders.ts";
 import { VirtualClock } from "../../test/support/virtual-clock.ts";
+import type { NodeShutdownControl } from "../core/node-shutdown-control.ts";
 import type { PushedPods } from "../core/pushed-pods.ts";
 import { LocalApi, MAX_CONNECTIONS, MAX_STREAMS } from "./local-api.ts";
 import { MAX_BODY_BYTES, MAX_PUSH_BYTES } from "./request-input.ts";
@@ -21,12 +22,27 @@ interface Reply {
   readonly message: IncomingMessage;
 }
 
+class FakeShutdown implements NodeShutdownControl {
+  isShuttingDown = false;
+  failure: Error | undefined;
+
+  async begin(why: string): Promise<void> {
+    if (this.failure !== undefined) throw this.failure;
+    this.isShuttingDown = why === "edgectl";
+  }
+
+  async cancel(): Promise<void> {
+    this.isShuttingDown = false;
+  }
+}
+
 class Bench {
   readonly view = new FakeAgentView();
   readonly log = new RecordedLog();
   readonly dir = mkdtempSync(join(tmpdir(), "picolet-api-"));
   readonly socketPath = join(this.dir, "picolet.sock");
   onPush: PushedPods["replace"] = (_text, { dryRun }) => ({ ok: true, answer: { dryRun, items: [] } });
+  readonly shutdown = new FakeShutdown();
   readonly controller = new AbortController();
   readonly api = new LocalApi(
     {
@@ -35,6 +51,7 @@ class Bench {
       view: this.view,
       logs: this.view.logs,
       pushed: { replace: (text, options) => this.onPush(text, options) },
+      shutdown: this.shutdown,
     },
     { socketPath: this.socketPath },
   );
@@ -469,6 +486,20 @@ test("pods that are sent are handed on as they came; what is wrong with them com
   assert.deepEqual([status, code], [429, "resource_exhausted"]);
   assert.equal((await bench.error("/v1/pushed-pods?force=1", { method: "PUT", body: "" }))[0], 400);
   assert.equal((await bench.error("/v1/pushed-pods"))[0], 501);
+});
+
+test("the node is shut down, and comes back", async (t) => {
+  const bench = await Bench.start(t);
+  const path = "/v1/node/shutdown";
+  const post = (body: string) => bench.json(path, { method: "POST", body });
+  const node = bench.view.node().name;
+  assert.deepEqual(await post("{}"), [200, { node, shutDown: true }]);
+  assert.deepEqual(await post('{"cancel": true}'), [200, { node, shutDown: false }]);
+  for (const body of ["[]", '{"cancel": 1}', '{"force": true}']) {
+    assert.deepEqual((await bench.error(path, { method: "POST", body })).slice(0, 2), [400, "invalid"], body);
+  }
+  bench.shutdown.failure = new PicoletError("conflict", "shutdownGracePeriod is 0");
+  assert.deepEqual((await bench.error(path, { method: "POST", body: "{}" })).slice(0, 2), [409, "conflict"]);
 });
 
 test("a fault of our own is answered, logged, and harms no later request", async (t) => {
