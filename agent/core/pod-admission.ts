@@ -17,7 +17,18 @@ export interface PodAdmission {
    * @returns `undefined` for one that is taken; pods that it displaces may still be ending then.
    */
   admit(pod: DesiredPod, others: readonly DesiredPod[]): Rejection | undefined;
+  /**
+   * Whether a pod that the node has taken gets other resources. Asked again whenever something has changed.
+   * @param requested as it is wanted; `allocated` as it has been granted so far
+   * @param others as for `admit`
+   */
+  resize(requested: DesiredPod, allocated: DesiredPod, others: readonly DesiredPod[]): ResizeVerdict;
 }
+
+export type ResizeVerdict =
+  | { readonly kind: "granted" }
+  /** Of the condition PodResizePending: what may fit later, and what never will. */
+  | { readonly kind: "pending"; readonly reason: "Deferred" | "Infeasible"; readonly message: string };
 
 /** How a pod is ended that its source still wants: eviction, a shutdown of the node. Its status stays. */
 export interface PodEnd {

@@ -8,7 +8,10 @@ import type { DesiredPod, SourceId } from "../../runtime-adapters/contract/runti
 import type { RemoteChange } from "./tunnel-ports.ts";
 
 export interface DesiredSnapshot {
+  /** With the resources that the node has granted them: those of their source, unless it wants others than before. */
   readonly pods: ReadonlyMap<PodUid, DesiredPod>;
+  /** Of those whose source wants other resources than they were granted: the pod as it is wanted. */
+  readonly requested: ReadonlyMap<PodUid, DesiredPod>;
   /** No longer wanted, but not yet known to be gone; kept until `forget`, across restarts, so that each is ended properly. */
   readonly removed: ReadonlyMap<PodUid, DesiredPod>;
   /** Sources that have spoken since this process started. What an unsynced source once wanted stays wanted. */
@@ -32,6 +35,11 @@ export interface DesiredStore {
     pods: readonly DesiredPod[],
     unreadable?: ReadonlySet<string>,
   ): "accepted" | "stale" | "conflict";
+  /**
+   * From now on the pod has the resources that are wanted of it. On disk (fsync) before it shows in `desired`.
+   * @throws `resource_exhausted` when the disk is full; nothing has changed then.
+   */
+  grant(uid: PodUid): void;
   /** A removed pod of which the runtime and the disk hold nothing any more. One that is wanted again stays. */
   forget(uid: PodUid): void;
   /**

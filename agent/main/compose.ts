@@ -343,13 +343,14 @@ interface WorkersSurroundings {
   readonly images: ImageManager;
   readonly probes: ReturnType<typeof makeProbes>;
   readonly guards: NodeGuards;
+  readonly podResources: PodCgroups;
 }
 
 function makeWorkers(
   { clock, random, log }: AgentPorts,
   configuration: Configuration,
   node: Node,
-  { store, router, environment, pleg: observer, statuses, runtimes, images, probes, guards }: WorkersSurroundings,
+  { store, router, environment, pleg: observer, statuses, runtimes, images, probes, guards, podResources }: WorkersSurroundings,
 ): PodWorkers {
   const { desired, events } = store;
   const { admission } = guards;
@@ -362,6 +363,7 @@ function makeWorkers(
       observer,
       statuses,
       admission,
+      podResources,
       ...probes,
       events,
       clock,
@@ -426,7 +428,7 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
   );
   const imageMounts = adapters.flatMap((adapter) => adapter.imageMounts ?? []);
   const workers = makeWorkers(ports, configuration, node, {
-    ...{ store, router, environment, pleg, statuses, runtimes, probes, guards },
+    ...{ store, router, environment, pleg, statuses, runtimes, probes, guards, podResources: cgroups },
     images: environment.withImages(puller, imageMounts),
   });
   const sources = await makeSources(ports, configuration, store);

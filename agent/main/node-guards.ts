@@ -68,7 +68,11 @@ export async function makeNodeGuards(components: NodeGuardsComponents, init: Nod
       isShuttingDown: () => shutdown.isShuttingDown,
       supplementalGroupsPolicy: (pod) => tellsGroups(pod, router, runtimes),
     },
-    { sysctls: sysctlAllowlist(allowedUnsafeSysctls, machine.kernelVersion), apparmor: isApparmorEnabled() },
+    {
+      sysctls: sysctlAllowlist(allowedUnsafeSysctls, machine.kernelVersion),
+      apparmor: isApparmorEnabled(),
+      limitedSwap: configuration.memorySwap.swapBehavior === "LimitedSwap",
+    },
   );
   const follower = periods.length === 0 ? [] : [await makeLogind(components, shutdown, periods)];
   return { admission, shutdown, parts: [admission, shutdown, ...follower] };

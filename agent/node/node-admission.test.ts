@@ -32,7 +32,7 @@ function makeAdmission() {
       isShuttingDown: () => false,
       supplementalGroupsPolicy: () => false,
     },
-    { sysctls: sysctlAllowlist([], "6.1.0"), apparmor: false },
+    { sysctls: sysctlAllowlist([], "6.1.0"), apparmor: false, limitedSwap: false },
   );
   return { admission, ends, events };
 }

@@ -4,12 +4,13 @@ import { describeError, isCancelled } from "../../protocol/errors.ts";
 import type { Pod } from "../../protocol/pod.ts";
 import type { Log, PodUid } from "../../protocol/ports.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import type { PodAdmission, PodEnder, Rejection } from "../core/pod-admission.ts";
+import type { PodAdmission, PodEnder, Rejection, ResizeVerdict } from "../core/pod-admission.ts";
 import { apiUidOf } from "../core/pod-identity.ts";
 import type { EventRecorder } from "../core/store.ts";
 import { type AdmissionView, admitPod } from "../plan/admission.ts";
 import type { NodeIdentity } from "../plan/admission-node.ts";
 import { allocatableAmounts } from "../plan/admission-resources.ts";
+import { infeasible, judged } from "../plan/resize-admission.ts";
 import type { SysctlAllowlist } from "../plan/sysctls.ts";
 
 export interface NodeAdmissionComponents {
@@ -30,6 +31,8 @@ export interface NodeAdmissionInit {
   readonly sysctls: SysctlAllowlist;
   /** Whether the kernel enforces AppArmor. */
   readonly apparmor: boolean;
+  /** The kubelet's `memorySwap.swapBehavior` is LimitedSwap. */
+  readonly limitedSwap: boolean;
 }
 
 const PREEMPTED = {
@@ -61,6 +64,13 @@ export class NodeAdmission implements PodAdmission, Component {
     if (admission.kind === "rejected") return admission.rejection;
     for (const victim of admission.victims) this.#displace(victim, desired);
     return undefined;
+  }
+
+  resize(requested: DesiredPod, allocated: DesiredPod, others: readonly DesiredPod[]): ResizeVerdict {
+    const allocatable = allocatableAmounts(this.#components.allocatable());
+    const { limitedSwap } = this.#init;
+    const never = infeasible(requested, allocated, { allocatable, limitedSwap });
+    return never ?? judged(this.admit(requested, others));
   }
 
   async run(signal: AbortSignal): Promise<void> {

@@ -6,6 +6,7 @@ import { type AnyContainer, type ContainerRole, roleOf } from "./container-roles
 import { currentRun, judgeContainer } from "./judge-container.ts";
 import { kubeTime } from "./kube-time.ts";
 import type { PodView } from "./pod-view.ts";
+import { shownResources } from "./resize-status.ts";
 
 /** In the order of the spec. */
 export function containerStatuses(view: PodView, containers: readonly AnyContainer[]): ContainerStatus[] {
@@ -42,7 +43,7 @@ function containerStatus(view: PodView, container: AnyContainer): ContainerStatu
     imageID: newest.imageId,
     containerID: containerId(view, newest),
     ...startedOf(role, started),
-    ...resourcesOf(container),
+    ...shownResources(view, container, newest),
     ...volumeMountsOf(view, container),
     ...userOf(newest),
   };
@@ -56,12 +57,6 @@ function isReady(role: ContainerRole, state: ContainerStatusState, runningReady:
 
 const startedOf = (role: ContainerRole, started: boolean): Pick<ContainerStatus, "started"> =>
   role === "ephemeral" ? {} : { started };
-
-/** What the node has given it: what it asked for. */
-function resourcesOf({ resources }: AnyContainer): Pick<ContainerStatus, "resources" | "allocatedResources"> {
-  const { requests } = resources;
-  return { ...(requests === undefined ? {} : { allocatedResources: requests }), resources };
-}
 
 function userOf({ user }: ObservedContainer): Pick<ContainerStatus, "user"> {
   if (user === undefined) return {};

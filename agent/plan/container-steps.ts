@@ -3,7 +3,8 @@ import type { Container } from "../../protocol/pod.ts";
 import type { MonotonicMs } from "../../protocol/ports.ts";
 import type { ObservedContainer, ObservedPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import { restartsAfterProbe, roleOf } from "./container-roles.ts";
-import { currentRun, judgeContainer, newestRun, type Verdict } from "./judge-container.ts";
+import { currentRun, judgeContainer, type Verdict } from "./judge-container.ts";
+import { newestRun } from "./newest-run.ts";
 import type { PlanAction, PodView } from "./pod-view.ts";
 import type { Outcome, WorkerState } from "./worker-state.ts";
 

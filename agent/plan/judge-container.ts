@@ -6,7 +6,9 @@ import type { ProbeFailure } from "../core/probe-ports.ts";
 import { type ContainerRole, restartsAfter, restartsAfterProbe } from "./container-roles.ts";
 import { backoffOfNextRun } from "./crash-backoff.ts";
 import { gracePeriodOf } from "./grace-period.ts";
+import { newestRun } from "./newest-run.ts";
 import type { PodView, StopContainer } from "./pod-view.ts";
+import { needsRestart, resizeOf } from "./resize.ts";
 import type { Replacement, RunMemories } from "./worker-state.ts";
 
 export type Verdict =
@@ -22,10 +24,6 @@ export function currentRun(observed: ObservedPod, name: string, role: ContainerR
   const [sandbox] = observed.sandboxes;
   return sandbox?.state === "ready" && newest.sandboxId === sandbox.id ? newest : undefined;
 }
-
-/** Of a container whatever its sandbox. */
-export const newestRun = (observed: ObservedPod, name: string): ObservedContainer | undefined =>
-  observed.containers.find((each) => each.name === name);
 
 export function judgeContainer(
   view: PodView,
@@ -44,7 +42,7 @@ export function judgeContainer(
     case "unknown":
       return unknown(view, run, role);
     case "running":
-      return stopOfRunning(view, run, container, role) ?? { kind: "running", run };
+      return stopOfRunning(view, runs, run, container, role) ?? { kind: "running", run };
     case "exited": {
       const { exitCode } = run.state;
       const memory = runs.get(name)?.attempt === run.attempt ? runs.get(name) : undefined;
@@ -53,7 +51,9 @@ export function judgeContainer(
         return { kind: "done", run, exitCode };
       }
       const attempt = run.attempt + 1;
-      const ended = run.hash === hash ? memory?.ended : undefined;
+      // What was stopped for a change of its own waits for nothing.
+      const isChanged = run.hash !== hash || memory?.replaced === "resized";
+      const ended = isChanged ? undefined : memory?.ended;
       if (ended === undefined)
         return { kind: "start", attempt, backoff: backoffOfNextRun(undefined, view.backoff), at: view.monotonic };
       const backoff = backoffOfNextRun({ backoff: run.backoff, lasted: ended.lasted }, view.backoff);
@@ -72,6 +72,7 @@ function unknown(view: PodView, run: ObservedContainer, role: ContainerRole): Ve
 /** @returns `undefined` for one that is to run on. */
 function stopOfRunning(
   view: PodView,
+  runs: RunMemories,
   run: ObservedContainer,
   container: Container,
   role: ContainerRole,
@@ -87,7 +88,11 @@ function stopOfRunning(
     return stopped(view, run, { message: told("definition changed", true), replaces: "changed" });
   }
   const failed = view.probes.get(run.id)?.failed;
-  if (failed === undefined) return undefined;
+  if (failed === undefined) {
+    const resize = role === "ephemeral" ? undefined : resizeOf(view, runs, run, container);
+    if (resize === undefined || !needsRestart(container, resize)) return undefined;
+    return stopped(view, run, { message: `Container ${name} resize requires restart`, replaces: "resized" });
+  }
   const restarts = restartsAfterProbe(view.desired.pod, container, role);
   const message = told(`failed ${failed.probe} probe`, restarts);
   return stopped(view, run, { message, replaces: restarts ? "unhealthy" : undefined, failed });

@@ -9,6 +9,7 @@ import { type ContainerSteps, containerSteps, earliest, type Unit } from "./cont
 import { activeSince, DEADLINE_EXCEEDED, deadlineOf, endedBy, outcomeTold, rejected } from "./outcome.ts";
 import { stopsOf } from "./pod-stops.ts";
 import { isBarrier, type Plan, type PlanAction, type PodView, stepOf } from "./pod-view.ts";
+import { resizesOf } from "./resize.ts";
 import { type Outcome, transition, type WorkerState } from "./worker-state.ts";
 
 /** A container that its runtime could not stop as often goes with its sandbox, which is killed whole. */
@@ -105,7 +106,7 @@ function activePlan(view: PodView, state: Active, observed: ObservedPod, steps: 
   } else if (steps.units.some(([first]) => first?.kind === "startContainer")) {
     units.push([{ kind: "prepare" }]);
   }
-  units.push(...steps.units, ...garbage(observed));
+  units.push(...resizeUnits(view, observed), ...steps.units, ...garbage(observed));
   const preparing = units.some((unit) => unit.some(({ kind }) => kind === "prepare"));
   if (!preparing) units.push(...upkeep(view, observed));
   const plan = gated(view, state, units, steps.wakeAt);
@@ -125,6 +126,17 @@ const hasPayloadVolumes = ({ spec }: Pod): boolean =>
   (spec.volumes ?? []).some(({ configMap, secret, downwardAPI, projected }) =>
     [configMap, secret, downwardAPI, projected].some((each) => each !== undefined),
   );
+
+/**
+ * Before anything starts in the cgroup. What is stopped for it is to be gone first, or the cgroup would be too small for
+ * what still runs in it.
+ */
+function resizeUnits(view: PodView, observed: ObservedPod): Unit[] {
+  if (observed.sandboxes[0]?.state !== "ready") return [];
+  const { inPlace, awaitsRestart } = resizesOf(view, observed);
+  const isDue = !awaitsRestart && (inPlace.length > 0 || !view.resize.sized);
+  return isDue ? [[{ kind: "resize", containers: inPlace }]] : [];
+}
 
 /** When the successor of a dead sandbox may be made. */
 function sandboxAt(state: Active, dead: ObservedSandbox | undefined): MonotonicMs {

@@ -4,6 +4,7 @@ import { DISRUPTION_TARGET, isNodeCondition } from "../../protocol/pod-condition
 import { roleOf, sidecarsOf } from "./container-roles.ts";
 import { kubeTime } from "./kube-time.ts";
 import type { PodView } from "./pod-view.ts";
+import { resizeConditions } from "./resize-status.ts";
 import type { Outcome } from "./worker-state.ts";
 
 interface Judgement {
@@ -38,7 +39,12 @@ export function podConditions(
     disruption === undefined ? entries : [[DISRUPTION_TARGET, { status: "True", ...disruption }], ...entries];
   const types = new Set<string>(own.map(([type]) => type));
   const others = othersOf(view).filter(({ type }) => !types.has(type));
-  return [...others, ...own.map(([type, judgement]) => condition(view, type, judgement))];
+  const isOver = written.phase === "Succeeded" || written.phase === "Failed";
+  return [
+    ...others,
+    ...resizeConditions(view, isOver),
+    ...own.map(([type, judgement]) => condition(view, type, judgement)),
+  ];
 }
 
 /** What others have said of the pod stays as they have said it. */

@@ -5,6 +5,7 @@ import type { DesiredPod, ObservedPod } from "../../runtime-adapters/contract/ru
 import type { PodEnd, Rejection } from "../core/pod-admission.ts";
 import type { ProbeResult } from "../core/probe-ports.ts";
 import type { CrashBackoffLimits } from "./crash-backoff.ts";
+import type { ContainerResize } from "./resize.ts";
 import type { Replacement, WorkerState } from "./worker-state.ts";
 
 export interface PodView {
@@ -25,6 +26,7 @@ export interface PodView {
   /** `containerHash` by container name. */
   readonly hashes: ReadonlyMap<string, string>;
   readonly failures: Failures;
+  readonly resize: PodResizeView;
   /** What a prober says of running containers, by container id. One that is missing has no probes. */
   readonly probes: ReadonlyMap<string, ProbeResult>;
   /** What ended containers left in their termination message file, by container id; "" is left out. */
@@ -42,6 +44,25 @@ export interface PodView {
   /** Milliseconds since the epoch, for showing. */
   readonly wallMs: number;
 }
+
+/** What is known of changes of its resources besides its containers. */
+export interface PodResizeView {
+  /** Why it does not have what its source wants now. */
+  readonly pending: PendingResize | undefined;
+  /** Whether its cgroup has, as far as is known, what the pod is granted. */
+  readonly sized: boolean;
+  /** `metadata.generation` with the resources that were granted last, if this agent has granted any. */
+  readonly generation: number | undefined;
+}
+
+export interface PendingResize {
+  readonly reason: "Deferred" | "Infeasible";
+  readonly message: string;
+  /** The `metadata.generation` that it is about. */
+  readonly generation: number | undefined;
+}
+
+export const NO_RESIZE: PodResizeView = { pending: undefined, sized: true, generation: undefined };
 
 /** By `stepOf` an action. A step that succeeds takes its failure away. */
 export type Failures = ReadonlyMap<string, Failure>;
@@ -70,6 +91,8 @@ export type PlanAction =
       readonly backoff: Millis;
     }
   | StopContainer
+  /** The pod's cgroup and these containers of it. */
+  | { readonly kind: "resize"; readonly containers: readonly ContainerResize[] }
   | { readonly kind: "removeContainer"; readonly containerId: string }
   | { readonly kind: "stopSandbox"; readonly sandboxId: string }
   | { readonly kind: "removeSandbox"; readonly sandboxId: string }
@@ -123,6 +146,7 @@ export function stepOf(action: PlanAction): string {
       return `${action.kind} ${action.sandboxId}`;
     case "prepare":
     case "createSandbox":
+    case "resize":
     case "cleanup":
     case "forget":
       return action.kind;
@@ -135,6 +159,7 @@ export function isBarrier(action: PlanAction): boolean {
     case "startContainer":
       return action.init;
     case "stopContainer":
+    case "resize":
     case "removeContainer":
       return false;
     case "prepare":

@@ -1,4 +1,5 @@
 /** The state of one pod's worker: what it has committed itself to, and what it remembers that no runtime tells. */
+import type { ResourceRequirements } from "../../protocol/pod.ts";
 import { type Millis, type MonotonicMs, millis, type PodUid } from "../../protocol/ports.ts";
 import type { ObservedContainer, ObservedPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import { backoffOfNextRun, type CrashBackoffLimits, SANDBOX_BACKOFF } from "./crash-backoff.ts";
@@ -51,12 +52,14 @@ export interface RunMemory {
   readonly startedHere: boolean;
   /** Why this agent stops it to start its successor, whatever the restart policy says; "no": it does not. */
   readonly replaced: Replacement | "no";
+  /** What this agent has updated it to while it runs. */
+  readonly resources?: ResourceRequirements | undefined;
   /** Set when the run is seen to have ended. */
   readonly ended: { readonly restartAt: MonotonicMs; readonly lasted: Millis } | undefined;
 }
 
-/** Its definition is another one now, or a probe of it has failed. */
-export type Replacement = "changed" | "unhealthy";
+/** Its definition is another one now, a probe of it has failed, or it is to have other resources. */
+export type Replacement = "changed" | "unhealthy" | "resized";
 
 /** Of the newest sandbox that this agent made; a runtime whose sandboxes die at once is not asked for one after the other. */
 export interface SandboxMemory {
@@ -84,6 +87,13 @@ export type WorkerEvent =
       readonly name: string;
       readonly attempt: number;
       readonly why: Replacement;
+      readonly monotonic: MonotonicMs;
+    }
+  | {
+      readonly kind: "resized";
+      readonly name: string;
+      readonly attempt: number;
+      readonly resources: ResourceRequirements;
       readonly monotonic: MonotonicMs;
     }
   /** All of its containers are done for good, or somebody or something ends the pod. */
@@ -121,9 +131,16 @@ export function transition(state: WorkerState, event: WorkerEvent): WorkerState 
     case "replacing": {
       if (state.kind !== "active") return state;
       const { name, attempt, why, monotonic: since } = event;
-      const before = state.runs.get(name);
-      const known = before?.attempt === attempt ? before : { attempt, since, startedHere: false, ended: undefined };
-      return { ...state, runs: new Map(state.runs).set(name, { ...known, replaced: why }) };
+      const known = state.runs.get(name)?.attempt === attempt ? state.runs.get(name) : undefined;
+      const memory = known ?? { attempt, since, startedHere: false, ended: undefined };
+      return { ...state, runs: new Map(state.runs).set(name, { ...memory, replaced: why }) };
+    }
+    case "resized": {
+      if (state.kind !== "active") return state;
+      const { name, attempt, resources, monotonic: since } = event;
+      const known = state.runs.get(name)?.attempt === attempt ? state.runs.get(name) : undefined;
+      const memory = known ?? { attempt, since, startedHere: false, replaced: "no", ended: undefined };
+      return { ...state, runs: new Map(state.runs).set(name, { ...memory, resources }) };
     }
     case "finished":
       if (state.kind !== "waiting" && state.kind !== "active") return state;

@@ -5,7 +5,7 @@ import { isPicoletError, PicoletError } from "../../protocol/errors.ts";
 import { type Clock, type Log, millis } from "../../protocol/ports.ts";
 import type { CgroupPort, CreatedCgroup } from "../../runtime-adapters/contract/cgroups.ts";
 import { errorCode } from "../core/error-code.ts";
-import { v1Files, v2Files } from "./cgroup-files.ts";
+import { V1_READINGS, V2_READINGS, v1Files, v2Files } from "./cgroup-files.ts";
 import type { CgroupHierarchies } from "./cgroup-hierarchies.ts";
 
 /** Between two looks at processes that were just killed. They go in well under a millisecond unless in disk sleep. */
@@ -140,6 +140,13 @@ export class CgroupTree implements CgroupPort {
     if (mountPoint === undefined) return undefined;
     const text = await readText(join(mountPoint, path, file));
     return text === "" ? undefined : text.trim();
+  }
+
+  /** One of the values that a cgroup has, in v1's units, -1 for no limit; `undefined` where it cannot be read. */
+  async value(path: string, name: keyof typeof V1_READINGS): Promise<number | undefined> {
+    const { controller, file, parse } = (this.#hierarchies.kind === "v2" ? V2_READINGS : V1_READINGS)[name];
+    const text = await this.read(path, controller, file);
+    return text === undefined ? undefined : parse(text);
   }
 
   /** Parents are there but for the first pod after a boot, so they are looked after only when they are missing. */

@@ -1,6 +1,7 @@
 import { joinSignals } from "../../protocol/async/abort.ts";
 import {
   type CgroupSettings,
+  type CgroupValues,
   cpuSharesOf,
   podCgroupPath,
   podCgroupValues,
@@ -12,6 +13,7 @@ import type { Pod, QosClass } from "../../protocol/pod.ts";
 import { type Clock, type Log, seconds } from "../../protocol/ports.ts";
 import { qosClass } from "../../protocol/qos.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { PodCgroupValues, PodResources } from "../core/pod-resources.ts";
 import type { CgroupTree } from "./cgroup-tree.ts";
 
 /** A killed process that is still there then hangs in the kernel; the removal is tried again later. */
@@ -29,7 +31,7 @@ export interface PodCgroupsInit {
 }
 
 /** The cgroups of pods and of their QoS tiers, where the kubelet with the cgroupfs driver has them. */
-export class PodCgroups {
+export class PodCgroups implements PodResources {
   readonly #cgroups: CgroupTree;
   readonly #pods: () => Iterable<Pod>;
   readonly #clock: Clock;
@@ -62,12 +64,43 @@ export class PodCgroups {
     return podCgroupPath(this.#init.cgroupRoot, qosClass(pod.pod), checkedUid(pod.uid));
   }
 
-  /** Makes it with its tiers, or writes its values anew. Where there are no cgroups it does nothing. */
+  /**
+   * Makes it with its tiers. The values of one in which something runs stay: they change only in step with what runs there.
+   * Where there are no cgroups it does nothing.
+   */
   async ensure(pod: DesiredPod): Promise<void> {
     if (!this.#init.cgroupsPerQOS) return;
     await this.#ensureTiers();
-    if (this.#cgroups.usable)
-      await this.#cgroups.create(this.pathOf(pod), podCgroupValues(pod.pod, this.#init.settings));
+    if (!this.#cgroups.usable || (await this.#cgroups.pids(this.pathOf(pod))).size > 0) return;
+    await this.#cgroups.create(this.pathOf(pod), this.wanted(pod));
+  }
+
+  wanted({ pod }: DesiredPod): CgroupValues {
+    return podCgroupValues(pod, this.#init.settings);
+  }
+
+  async current(pod: DesiredPod): Promise<PodCgroupValues | undefined> {
+    const path = this.pathOf(pod);
+    if (path === "" || !this.#init.cgroupsPerQOS) return undefined;
+    const [cpuShares, cpuQuotaUs, memoryLimitBytes] = await Promise.all([
+      this.#cgroups.value(path, "cpuShares"),
+      this.#cgroups.value(path, "cpuQuotaUs"),
+      this.#cgroups.value(path, "memoryLimitBytes"),
+    ]);
+    // A kernel without one of the controllers enforces none of that.
+    if (cpuShares === undefined && memoryLimitBytes === undefined) return undefined;
+    return { cpuShares: cpuShares ?? 0, cpuQuotaUs: cpuQuotaUs ?? -1, memoryLimitBytes: memoryLimitBytes ?? -1 };
+  }
+
+  async write(pod: DesiredPod, values: CgroupValues): Promise<void> {
+    await this.#ensureTiers();
+    await this.#cgroups.create(this.pathOf(pod), values);
+  }
+
+  async memoryUsage(pod: DesiredPod, containerId?: string): Promise<number | undefined> {
+    const path = this.pathOf(pod);
+    if (path === "") return undefined;
+    return await this.#cgroups.value(containerId === undefined ? path : `${path}/${containerId}`, "memoryUsageBytes");
   }
 
   /**

@@ -203,11 +203,12 @@ export class ApiSource implements RemoteObjects {
 
   #podsAfter({ uids, arrived }: Next): ApiPods {
     const { store, statuses } = this.#components;
-    const { pods, removed } = store.desired.current;
+    const { pods, removed, requested } = store.desired.current;
+    const wanted = [...pods.values()].filter(isOwn).map((desired) => requested.get(desired.uid) ?? desired);
     const { gone } = statuses;
     const goneUids = new Set(gone.values());
     return apiPods({
-      before: { wanted: [...pods.values()].filter(isOwn), removed: [...removed.values()].filter(isOwn) },
+      before: { wanted, removed: [...removed.values()].filter(isOwn) },
       objects: uids,
       arrived,
       isFinished: (uid) => ["Succeeded", "Failed"].includes(statuses.get(uid)?.status.phase ?? ""),

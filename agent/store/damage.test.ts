@@ -269,7 +269,7 @@ test("a newer picolet's file is refused with what to do, and left as it is", asy
   const before = readFileSync(path);
   assert.throws(
     () => open(path),
-    (error) => isPicoletError(error, "conflict") && /format 7.*up to 2: install the newer/.test(error.message),
+    (error) => isPicoletError(error, "conflict") && /format 7.*up to 3: install the newer/.test(error.message),
   );
   assert.deepEqual(readFileSync(path), before);
 });

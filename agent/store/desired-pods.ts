@@ -3,6 +3,7 @@ import { PicoletError } from "../../protocol/errors.ts";
 import type { PodUid } from "../../protocol/ports.ts";
 import type { DesiredPod, SourceId } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { ApiPods, DesiredSnapshot, DesiredStore } from "../core/store.ts";
+import { grantsOf } from "../plan/allocation.ts";
 import { canTakeOver, withRandomNamesOf } from "../plan/pod-adoption.ts";
 import type { Connection } from "./connection.ts";
 import {
@@ -11,6 +12,7 @@ import {
   deletePod,
   deleteRemovedPod,
   type PodRow,
+  rowOf,
   SOURCES,
   writePod,
   writeRevision,
@@ -123,6 +125,17 @@ export class DesiredPods implements DesiredStore, Batched {
     this.#desired.set(this.#snapshot());
   }
 
+  grant(uid: PodUid): void {
+    for (const [source, rows] of this.#rows) {
+      const row = rows.get(uid);
+      if (row?.granted === undefined) continue;
+      const granted = rowOf(row.desired, row.removed, { content: row.content });
+      this.#durably(source, [granted], () => undefined);
+      this.#rows.set(source, new Map(rows).set(uid, granted));
+      this.#desired.set(this.#snapshot());
+    }
+  }
+
   adopt(pods: readonly DesiredPod[], isFree: (uid: PodUid) => boolean = () => false): void {
     const { pods: wanted, removed } = this.#desired.current;
     const unknown = pods.filter(({ uid }) => !wanted.has(uid) && !removed.has(uid));
@@ -136,7 +149,7 @@ export class DesiredPods implements DesiredStore, Batched {
       }
       // Its source has spoken and did not name it: it is not wanted any more, and has to be ended properly.
       const isUnwanted = this.#synced.has(desired.source) && !this.#isUnreadable(desired);
-      rows.set(desired.uid, { desired, content: contentOf(desired), removed: isUnwanted });
+      rows.set(desired.uid, rowOf(desired, isUnwanted));
       this.#rows.set(desired.source, rows);
       this.#adopted.add(desired.uid);
       this.#forgotten.delete(desired.uid);
@@ -150,7 +163,7 @@ export class DesiredPods implements DesiredStore, Batched {
     const pod = withRandomNamesOf(successor.desired.pod, found.pod);
     const desired: DesiredPod = { ...successor.desired, uid: found.uid, pod };
     rows.delete(successor.desired.uid);
-    rows.set(found.uid, { ...successor, desired, content: contentOf(desired) });
+    rows.set(found.uid, rowOf(desired, successor.removed));
     this.#rows.set(desired.source, rows);
     this.#adopted.add(found.uid);
     this.#forgotten.delete(found.uid);
@@ -208,16 +221,19 @@ export class DesiredPods implements DesiredStore, Batched {
   #snapshot(): DesiredSnapshot {
     const pods = new Map<PodUid, DesiredPod>();
     const removed = new Map<PodUid, DesiredPod>();
+    const requested = new Map<PodUid, DesiredPod>();
     const rows = SOURCES.flatMap((source) => [...this.#rowsOf(source).values()]);
     for (const row of rows) {
       const { uid } = row.desired;
-      if (!row.removed && !pods.has(uid)) pods.set(uid, row.desired);
+      if (row.removed || pods.has(uid)) continue;
+      pods.set(uid, row.allocated);
+      if (row.granted !== undefined) requested.set(uid, row.desired);
     }
     for (const row of rows) {
       const { uid } = row.desired;
-      if (row.removed && !pods.has(uid) && !removed.has(uid)) removed.set(uid, row.desired);
+      if (row.removed && !pods.has(uid) && !removed.has(uid)) removed.set(uid, row.allocated);
     }
-    return { pods, removed, synced: new Set(this.#synced) };
+    return { pods, removed, requested, synced: new Set(this.#synced) };
   }
 }
 
@@ -245,13 +261,15 @@ function rowsAfter(before: Rows, source: SourceId, pods: readonly DesiredPod[]):
   return { after, dropped };
 }
 
-/** The pod's object stays where only what is beside it is another. */
+/** The pod's object stays where only what is beside it is another; resources that change are not granted by that. */
 function rowAfter(before: PodRow | undefined, desired: DesiredPod, removed = false): PodRow {
   if (before?.desired === desired) return before.removed === removed ? before : { ...before, removed };
   const content = contentOf(desired);
-  if (before === undefined || before.content !== content) return { desired, content, removed };
+  if (before === undefined) return rowOf(desired, removed, { content });
+  const { granted = grantsOf(before.desired.pod) } = before;
+  if (before.content !== content) return rowOf(desired, removed, { content, granted });
   if (before.desired.origin !== desired.origin) {
-    return { desired: { ...before.desired, origin: desired.origin }, content, removed };
+    return rowOf({ ...before.desired, origin: desired.origin }, removed, { content, granted });
   }
   return before.removed === removed ? before : { ...before, removed };
 }

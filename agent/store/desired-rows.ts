@@ -2,6 +2,7 @@
 import type { Pod } from "../../protocol/pod.ts";
 import { type PodUid, podUid } from "../../protocol/ports.ts";
 import type { DesiredPod, SourceId } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import { type Grants, withGrants } from "../plan/allocation.ts";
 import type { Connection } from "./connection.ts";
 import { decode, digestOf, encode } from "./encoding.ts";
 import { corrupt } from "./schema.ts";
@@ -10,7 +11,12 @@ import { corrupt } from "./schema.ts";
 export const SOURCES: readonly SourceId[] = ["file", "http", "push", "api"];
 
 export interface PodRow {
+  /** As its source wants it. */
   readonly desired: DesiredPod;
+  /** As the node has granted it: the same object where that is what is wanted. */
+  readonly allocated: DesiredPod;
+  /** `undefined`: what is wanted. */
+  readonly granted: Grants | undefined;
   /** Of the pod and what others say of it: equal for equal ones. */
   readonly content: string;
   /** No longer wanted, not yet known to be gone. */
@@ -29,19 +35,32 @@ const contentOfBody = (body: Buffer): string => digestOf([], body).toString("bas
 const bodyOf = ({ pod, conditions }: DesiredPod): Buffer =>
   encode(conditions === undefined ? pod : { ...pod, status: { conditions } });
 
-export function writePod(connection: Connection, { desired, removed }: PodRow): void {
+/** @param granted of the pod as it was before; dropped where it is what is wanted now. */
+export function rowOf(
+  desired: DesiredPod,
+  removed: boolean,
+  { content = contentOf(desired), granted }: { readonly content?: string; readonly granted?: Grants | undefined } = {},
+): PodRow {
+  const pod = granted === undefined ? desired.pod : withGrants(desired.pod, granted);
+  if (pod === desired.pod) return { desired, allocated: desired, granted: undefined, content, removed };
+  return { desired, allocated: { ...desired, pod }, granted, content, removed };
+}
+
+export function writePod(connection: Connection, { desired, granted, removed }: PodRow): void {
   const { uid, source, origin } = desired;
   const body = bodyOf(desired);
+  const grants = granted === undefined ? null : encode(granted);
   connection.run(
-    "INSERT INTO pods (uid, source, origin, removed, body, digest) VALUES (?, ?, ?, ?, ?, ?) " +
+    "INSERT INTO pods (uid, source, origin, removed, body, digest, granted) VALUES (?, ?, ?, ?, ?, ?, ?) " +
       "ON CONFLICT DO UPDATE SET origin = excluded.origin, removed = excluded.removed, body = excluded.body, " +
-      "digest = excluded.digest",
+      "digest = excluded.digest, granted = excluded.granted",
     uid,
     source,
     origin,
     Number(removed),
     body,
-    podDigest(uid, source, origin, Number(removed), body),
+    podDigest({ uid, source, origin, removed: Number(removed), granted: grants }, body),
+    grants,
   );
 }
 
@@ -81,7 +100,8 @@ export function readDesired(connection: Connection): DesiredContents {
   return { rows, revisions };
 }
 
-const SELECT_PODS = "SELECT uid, source, origin, removed, body, digest FROM pods ORDER BY rowid";
+/** Of any format: a damaged file may be of an older one. */
+const SELECT_PODS = "SELECT * FROM pods ORDER BY rowid";
 
 /** What can still be read of a damaged file: it is read from both ends up to the damage. Never throws. */
 export function salvagePods(connection: Connection): readonly PodRow[] {
@@ -107,7 +127,7 @@ function intactOrNothing(columns: Record<string, unknown>): PodRow | undefined {
   }
 }
 
-function podRow({ uid, source, origin, removed, body, digest }: Record<string, unknown>): PodRow {
+function podRow({ uid, source, origin, removed, body, digest, granted = null }: Record<string, unknown>): PodRow {
   const known = SOURCES.find((each) => each === source);
   const isIntact =
     typeof uid === "string" &&
@@ -115,14 +135,26 @@ function podRow({ uid, source, origin, removed, body, digest }: Record<string, u
     typeof removed === "number" &&
     body instanceof Buffer &&
     digest instanceof Buffer &&
+    (granted === null || granted instanceof Buffer) &&
     known !== undefined &&
-    podDigest(uid, known, origin, removed, body).equals(digest);
+    podDigest({ uid, source: known, origin, removed, granted }, body).equals(digest);
   if (!isIntact) throw corrupt("a row of the pods is not as it was written");
   const { status, ...pod } = decode(body) as Pod;
   const conditions = status?.conditions === undefined ? {} : { conditions: status.conditions };
   const desired: DesiredPod = { uid: podUid(uid), source: known, origin, pod, ...conditions };
-  return { desired, content: contentOfBody(body), removed: removed === 1 };
+  const grants = granted === null ? undefined : (decode(granted) as Grants);
+  return rowOf(desired, removed === 1, { content: contentOfBody(body), granted: grants });
 }
 
-const podDigest = (uid: string, source: string, origin: string, removed: number, body: Buffer): Buffer =>
-  digestOf([uid, source, origin, removed], body);
+interface PodColumns {
+  readonly uid: string;
+  readonly source: string;
+  readonly origin: string;
+  readonly removed: number;
+  readonly granted: Buffer | null;
+}
+
+function podDigest({ uid, source, origin, removed, granted }: PodColumns, body: Buffer): Buffer {
+  const identity = [uid, source, origin, removed];
+  return digestOf(granted === null ? identity : [...identity, granted.toString("base64")], body);
+}

@@ -50,6 +50,15 @@ const FORMAT_2: Readonly<Record<string, string>> = {
   ...REMOTE,
 };
 
+/** What the node has granted to the containers of a pod where that is not what is wanted; in a digest only where it is. */
+const GRANTED_COLUMN = "granted BLOB";
+
+const FORMAT_3: Readonly<Record<string, string>> = {
+  ...FORMAT_2,
+  // SQLite puts a new column before the constraints of the table.
+  pods: (FORMAT_2.pods ?? "").replace(", PRIMARY KEY", `, ${GRANTED_COLUMN}, PRIMARY KEY`),
+};
+
 const MIGRATIONS: readonly Migration[] = [
   { format: 1, statements: Object.values(FORMAT_1) },
   {
@@ -59,10 +68,11 @@ const MIGRATIONS: readonly Migration[] = [
       ...Object.values(REMOTE),
     ],
   },
+  { format: 3, statements: [`ALTER TABLE pods ADD COLUMN ${GRANTED_COLUMN}`] },
 ];
 
 /** Of the newest format. */
-export const TABLES = FORMAT_2;
+export const TABLES = FORMAT_3;
 
 const newestOf = (migrations: readonly Migration[]): number => migrations.at(-1)?.format ?? 0;
 

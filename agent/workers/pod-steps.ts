@@ -15,9 +15,11 @@ import type { HookTarget } from "../core/probe-ports.ts";
 import { type AnyContainer, containersOf } from "../plan/container-roles.ts";
 import { gracePeriodOf } from "../plan/grace-period.ts";
 import { isBarrier, type PlanAction, type PodView, type StopContainer, stepOf } from "../plan/pod-view.ts";
+import type { ContainerResize } from "../plan/resize.ts";
 import type { WorkerEvent } from "../plan/worker-state.ts";
 import type { ContainerStops, StopOrder } from "./container-stops.ts";
 import type { PodImages } from "./pod-images.ts";
+import { resizePod } from "./resize-step.ts";
 import type { StepFailures } from "./step-failures.ts";
 import type { WorkerPorts } from "./worker-ports.ts";
 
@@ -50,6 +52,8 @@ type Run = StepContext & {
 export interface StepListener {
   happened(event: WorkerEvent): void;
   prepared(desired: DesiredPod | undefined): void;
+  /** The pod's cgroup and its containers have what this one is granted. */
+  resized(desired: DesiredPod): void;
 }
 
 type Outcome = "done" | "pending" | "failed";
@@ -151,6 +155,9 @@ export class PodSteps {
         await this.#stop(action, context);
         return "done";
       }
+      case "resize":
+        await this.#resize(action.containers, context);
+        return "done";
       case "removeContainer":
       case "stopSandbox":
       case "removeSandbox":
@@ -164,6 +171,20 @@ export class PodSteps {
         this.#listener.happened({ kind: "forgotten" });
         return "done";
     }
+  }
+
+  async #resize(containers: readonly ContainerResize[], context: Run): Promise<void> {
+    const { desired: pod } = context.view;
+    await resizePod(this.#ports.podResources, {
+      pod,
+      containers,
+      update: async ({ containerId, name, attempt }, resources) => {
+        await this.#apply({ kind: "updateContainer", containerId, resources }, ACTION_TIMEOUT, context);
+        const monotonic = this.#ports.clock.monotonic();
+        this.#listener.happened({ kind: "resized", name, attempt, resources, monotonic });
+      },
+    });
+    this.#listener.resized(pod);
   }
 
   async #prepare({ view, signal }: StepContext): Promise<void> {
@@ -341,6 +362,7 @@ const VERBS: Readonly<Record<Action["kind"], string>> = {
   createSandbox: "create the sandbox",
   startContainer: "start a container",
   stopContainer: "stop a container",
+  updateContainer: "update a container",
   removeContainer: "remove a container",
   stopSandbox: "stop the sandbox",
   removeSandbox: "remove the sandbox",
@@ -359,6 +381,8 @@ const FAILURES: Readonly<Record<PlanAction["kind"], FailureShown>> = {
   createSandbox: { reason: "FailedCreatePodSandBox", prefix: "Failed to create pod sandbox: " },
   startContainer: { reason: "RunContainerError", prefix: "Error: " },
   stopContainer: KILL_FAILURE,
+  // The condition PodResizeInProgress says it.
+  resize: { reason: "Error", prefix: undefined },
   stopSandbox: KILL_FAILURE,
   removeSandbox: KILL_FAILURE,
   removeContainer: KILL_FAILURE,
@@ -392,6 +416,8 @@ export function identityOf(action: PlanAction): string {
     case "startContainer":
     case "createSandbox":
       return `${stepOf(action)} ${action.attempt}`;
+    case "resize":
+      return `${stepOf(action)} ${JSON.stringify(action.containers)}`;
     default:
       return stepOf(action);
   }

@@ -17,7 +17,7 @@ import type { ProbeResult } from "../core/probe-ports.ts";
 import { containersOf } from "../plan/container-roles.ts";
 import { gracePeriodOf } from "../plan/grace-period.ts";
 import { DEADLINE_EXCEEDED } from "../plan/outcome.ts";
-import { type Plan, type PlanAction, type PodView, stepOf } from "../plan/pod-view.ts";
+import { type PendingResize, type Plan, type PlanAction, type PodView, stepOf } from "../plan/pod-view.ts";
 import { INITIAL_STATE, transition, type WorkerState } from "../plan/worker-state.ts";
 import { ContainerStops } from "./container-stops.ts";
 import { EndWaiters } from "./end-waiters.ts";
@@ -26,6 +26,7 @@ import { INSPECT_TIMEOUT, identityOf, PodSteps, type StepContext } from "./pod-s
 import { NO_EFFECT, StepFailures } from "./step-failures.ts";
 import { TerminationMessages } from "./termination-messages.ts";
 import type { WorkerPorts } from "./worker-ports.ts";
+import { WorkerResize } from "./worker-resize.ts";
 
 /**
  * When a hint's inspection shows nothing new, the hint came before the change shows: containerd reports an exit some
@@ -46,6 +47,7 @@ export class PodWorker {
   readonly #stops: ContainerStops;
   readonly #ends = new EndWaiters();
   readonly #messages: TerminationMessages;
+  readonly #resize: WorkerResize;
   #desired: DesiredPod;
   #wanted: boolean;
   #hashes: ReadonlyMap<string, string>;
@@ -72,6 +74,7 @@ export class PodWorker {
     this.#wanted = wanted;
     this.#hashes = hashesOf(desired);
     this.#alarm = new Alarm(ports.clock);
+    this.#resize = new WorkerResize(ports.events, desired);
     this.#failures = new StepFailures(ports);
     this.#images = new PodImages(ports, () => this.poke());
     this.#stops = new ContainerStops(ports);
@@ -86,6 +89,7 @@ export class PodWorker {
         prepared: (prepared) => {
           this.#preparedFor = prepared;
         },
+        resized: (resized) => this.#resize.done(resized, this.#desired),
       },
     });
     this.#messages = new TerminationMessages((ended) => this.#terminationMessage(ended));
@@ -130,7 +134,10 @@ export class PodWorker {
    */
   want(desired: DesiredPod, wanted: boolean): void {
     if (desired === this.#desired && wanted === this.#wanted) return;
-    if (desired !== this.#desired) this.#hashes = hashesOf(desired);
+    if (desired !== this.#desired) {
+      this.#hashes = hashesOf(desired);
+      this.#resize.follow(this.#desired, desired);
+    }
     const isShortened = gracePeriodOf(desired.pod) < gracePeriodOf(this.#desired.pod);
     this.#desired = desired;
     this.#wanted = wanted;
@@ -142,6 +149,11 @@ export class PodWorker {
       this.#round?.abort();
     }
     this.poke();
+  }
+
+  /** What stands against the resources that its source wants now. */
+  judged(resize: PendingResize | undefined): void {
+    if (this.#resize.judged(resize)) this.poke();
   }
 
   /** @see PodEnder */
@@ -233,8 +245,11 @@ export class PodWorker {
     this.#ports.statuses.publish(view);
     const { observed, worker } = view;
     if (observed === undefined) return;
+    this.#resize.published({ ...view, resize: this.#resize.view }, view.previous);
+    const wasTaken = this.isTaken;
     const runs = observed.containers.some(({ state }) => state.kind === "running");
     this.#ends.settle(!runs && (worker.kind === "finished" || worker.kind === "terminating"));
+    if (wasTaken && !this.isTaken) this.#ports.released();
   }
 
   /**
@@ -365,6 +380,7 @@ export class PodWorker {
       prepared: this.#preparedFor === this.#desired,
       hashes: this.#hashes,
       failures: this.#failures.current,
+      resize: this.#resize.view,
       probes: prober.results(this.uid),
       messages: this.#messages.of(observed),
       previous,

@@ -6,6 +6,7 @@ import type { DesiredPod, RuntimeAdapter } from "../../runtime-adapters/contract
 import type { PodAdmission, PodEnd, PodEnder } from "../core/pod-admission.ts";
 import type { PodObserver, PodObserverSink } from "../core/pod-observer.ts";
 import type { ImageManager, PodEnvironment, RuntimeRouter } from "../core/pod-ports.ts";
+import type { PodResources } from "../core/pod-resources.ts";
 import type { HookRunner, Prober } from "../core/probe-ports.ts";
 import type { DesiredSnapshot, DesiredStore, EventRecorder } from "../core/store.ts";
 import { type CrashBackoffLimits, DEFAULT_CRASH_BACKOFF } from "../plan/crash-backoff.ts";
@@ -13,6 +14,7 @@ import { planPod } from "../plan/plan-pod.ts";
 import type { PlanPod, PodStatusBook } from "../plan/pod-view.ts";
 import { NameClaims, nameKeyOf } from "./name-claims.ts";
 import { PodEvents } from "./pod-events.ts";
+import { PodResizes } from "./pod-resizes.ts";
 import { PodWorker } from "./pod-worker.ts";
 import { Slots } from "./slots.ts";
 import { Strangers } from "./strangers.ts";
@@ -43,6 +45,8 @@ export interface PodWorkersComponents {
   readonly prober: Prober;
   readonly hooks: HookRunner;
   readonly admission: PodAdmission;
+  /** Missing: pods have no cgroups here. */
+  readonly podResources?: PodResources | undefined;
   readonly events: EventRecorder;
   readonly clock: Clock;
   readonly random: Random;
@@ -70,6 +74,7 @@ export class PodWorkers implements Component, PodObserverSink, PodEnder {
   readonly #ports: WorkerPorts;
   readonly #workers = new Map<PodUid, PodWorker>();
   readonly #strangers: Strangers;
+  readonly #resizes: PodResizes;
   readonly #tasks = new TaskGroup();
   /** Runtimes whose pods have all been made out since the agent started. */
   readonly #settled = new Set<RuntimeAdapter>();
@@ -85,6 +90,7 @@ export class PodWorkers implements Component, PodObserverSink, PodEnder {
       adapterOf: (desired) => this.#adapterOf(desired),
       isSettled: (adapter) => this.#settled.has(adapter),
       admit: (desired) => components.admission.admit(desired, this.#others(desired.uid)),
+      released: () => this.#resizes.review(),
       forget: (desired) => {
         components.prober.forget(desired.uid);
         components.statuses.finish(desired);
@@ -97,6 +103,10 @@ export class PodWorkers implements Component, PodObserverSink, PodEnder {
       planPod: init.planPod ?? planPod,
       terminationMessage: init.terminationMessage ?? (() => ""),
     };
+    this.#resizes = new PodResizes(components, {
+      worker: (uid) => this.#workers.get(uid),
+      others: (uid) => this.#others(uid),
+    });
     this.#strangers = new Strangers(components, (found) => {
       store.adopt([found], (uid) => this.#isUntouched(uid));
       this.#reconcile(store.desired.current);
@@ -182,6 +192,7 @@ export class PodWorkers implements Component, PodObserverSink, PodEnder {
     }
     for (const desired of removed.values()) this.#want(desired, false);
     for (const desired of pods.values()) this.#want(desired, true);
+    this.#resizes.review();
   }
 
   #want(desired: DesiredPod, wanted: boolean): void {
@@ -203,6 +214,7 @@ export class PodWorkers implements Component, PodObserverSink, PodEnder {
     const { desired, uid } = worker;
     this.#workers.delete(uid);
     this.#ports.names.release(desired);
+    this.#resizes.review();
     const name = nameKeyOf(desired);
     for (const other of this.#workers.values()) if (nameKeyOf(other.desired) === name) other.poke();
     // Wanted again while it was being ended: it starts afresh.
@@ -218,12 +230,16 @@ export class PodWorkers implements Component, PodObserverSink, PodEnder {
       if (turn.length === 0) turn = [...this.#workers.keys()];
       const part = turn.splice(0, Math.ceil(this.#workers.size / RESYNC_PARTS));
       for (const uid of part) this.#workers.get(uid)?.poke("relist");
+      this.#resizes.tick();
     }
   }
 
-  /** What the node has taken besides that pod. */
+  /** What the node has taken besides that pod, with what it was granted: a worker may not have been told yet. */
   #others(uid: PodUid): DesiredPod[] {
-    return [...this.#workers.values()].filter((each) => each.uid !== uid && each.isTaken).map((each) => each.desired);
+    const { pods, removed } = this.#components.store.desired.current;
+    return [...this.#workers.values()]
+      .filter((each) => each.uid !== uid && each.isTaken)
+      .map((each) => pods.get(each.uid) ?? removed.get(each.uid) ?? each.desired);
   }
 
   /** Nothing was started of it, and no runtime shows it. */

@@ -6,6 +6,7 @@ import type { DesiredPod, ObservedContainer, RuntimeAdapter } from "../../runtim
 import type { Rejection } from "../core/pod-admission.ts";
 import type { PodObserver } from "../core/pod-observer.ts";
 import type { ImageManager, PodEnvironment, RuntimeRouter } from "../core/pod-ports.ts";
+import type { PodResources } from "../core/pod-resources.ts";
 import type { HookRunner, Prober } from "../core/probe-ports.ts";
 import type { CrashBackoffLimits } from "../plan/crash-backoff.ts";
 import type { PlanPod, PodStatusBook } from "../plan/pod-view.ts";
@@ -39,6 +40,10 @@ export interface WorkerPorts {
   /** Asked once, before anything of a pod starts. */
   readonly admit: (desired: DesiredPod) => Rejection | undefined;
   readonly recursiveReadOnly: (desired: DesiredPod) => boolean;
+  /** Missing: pods have no cgroups here. */
+  readonly podResources?: PodResources | undefined;
+  /** The pod has let go of what it was granted, or was granted less: what waits for room may have it now. */
+  readonly released: () => void;
   readonly planPod: PlanPod;
   /** What that ended run left in its termination message file; "" for nothing. */
   readonly terminationMessage: (desired: DesiredPod, container: Container, ended: ObservedContainer) => string;

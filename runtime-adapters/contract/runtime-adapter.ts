@@ -2,7 +2,8 @@
  * What a runtime must be able to do for the agent, and nothing else. Every adapter passes the one
  * conformance suite in `conformance.ts`. Adapters decide nothing: they list, they inspect, they carry out one action.
  */
-import type { Pod, PodCondition } from "../../protocol/pod.ts";
+import type { CgroupValues } from "../../protocol/cgroup-values.ts";
+import type { Pod, PodCondition, ResourceRequirements } from "../../protocol/pod.ts";
 import type { Millis, PodUid } from "../../protocol/ports.ts";
 
 /** Where a desired pod came from. Fixed order of precedence when two sources claim one name: as listed. */
@@ -65,6 +66,10 @@ export interface ObservedContainer {
   readonly logPath: string;
   /** Whom its first process began as, where the runtime tells. */
   readonly user?: ContainerUser | undefined;
+  /** CPU and memory that it was started with, or that it was last updated to where the runtime keeps that. */
+  readonly resources?: ResourceRequirements | undefined;
+  /** What it has in its cgroup, where the runtime tells. */
+  readonly cgroup?: CgroupValues | undefined;
 }
 
 export interface ContainerUser {
@@ -95,6 +100,8 @@ export type Action =
   | { readonly kind: "startContainer"; readonly container: ContainerLaunch }
   /** SIGTERM (or the image's stop signal), then SIGKILL after `gracePeriod`. Done when it has exited. 0 kills at once. */
   | { readonly kind: "stopContainer"; readonly containerId: string; readonly gracePeriod: Millis }
+  /** CPU and memory of one that runs, all of them; what is not named stays as it is. `not_found` for one that does not run. */
+  | { readonly kind: "updateContainer"; readonly containerId: string; readonly resources: ResourceRequirements }
   /** Of one that has exited; `conflict` for a running one. Its log file stays. */
   | { readonly kind: "removeContainer"; readonly containerId: string }
   /** Kills what still runs in it, takes its network down. */

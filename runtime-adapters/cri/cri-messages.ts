@@ -299,6 +299,7 @@ export const ContainerStatus = message("ContainerStatus", {
   annotations: stringMap(13),
   mounts: repeated(14, Mount),
   logPath: string(15),
+  resources: nested(16, message("ContainerResources", { linux: nested(1, LinuxContainerResources) })),
   user: nested(
     18,
     message("ContainerUser", {

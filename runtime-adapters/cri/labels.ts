@@ -25,6 +25,8 @@ export const ANNOTATION = {
   backoffMs: "picolet.io/backoff-ms",
   /** Ours, on a container: the image as the pod names it; containerd gives back the name it knows it by. */
   image: "picolet.io/image",
+  /** Ours, on a container: the CPU and memory that it was made with, as in a pod's spec. */
+  resources: "picolet.io/resources",
   /** Ours, on a container: `lifecycle.stopSignal`, for runtimes that do not know it. */
   stopSignal: "picolet.io/stop-signal",
   /** Ours, on a sandbox: a DesiredPod as JSON. Missing when it is longer than MAX_MANIFEST_BYTES. */

@@ -3,6 +3,7 @@ import { dirname, join } from "node:path";
 import { describeError, isCancelled, isPicoletError, PicoletError } from "../../protocol/errors.ts";
 import type { Log, Millis } from "../../protocol/ports.ts";
 import type { Action, ContainerLaunch, DesiredPod, SandboxLaunch } from "../contract/runtime-adapter.ts";
+import { updateContainer } from "./container-update.ts";
 import { type CriClient, failure } from "./cri-client.ts";
 import { ContainerState, ImageService, RuntimeService } from "./cri-messages.ts";
 import { endLeakedTask, leakedTaskIn } from "./leaked-task.ts";
@@ -68,6 +69,9 @@ export class PodActions {
         await this.#end("stop container", action.containerId, "container", signal, () =>
           this.#stopContainer(action.containerId, action.gracePeriod, signal),
         );
+        return;
+      case "updateContainer":
+        await updateContainer({ client: this.#client, owned: this.#owned, settings: this.#init }, pod, action, signal);
         return;
       case "removeContainer":
         await this.#end("remove container", action.containerId, "container", signal, () =>

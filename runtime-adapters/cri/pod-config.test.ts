@@ -103,7 +103,8 @@ test("sysctls are sent", () => {
 });
 
 test("a container says who it is, as the kubelet would and for ourselves", () => {
-  const config = containerOf({ ports: [{ containerPort: 80 }] });
+  const resources = { limits: { cpu: "1", memory: "64Mi", "example.com/gpu": "1" } };
+  const config = containerOf({ ports: [{ containerPort: 80 }], resources });
   assert.deepEqual(config.metadata, { name: "app", attempt: 3 });
   assert.deepEqual(config.image, { image: "sha256:abc", userSpecifiedImage: "example.com/app:1" });
   assert.equal(config.labels?.get(LABEL.containerName), "app");
@@ -117,6 +118,10 @@ test("a container says who it is, as the kubelet would and for ourselves", () =>
     [ANNOTATION.containerPorts]: JSON.stringify([{ containerPort: 80, protocol: "TCP" }]),
     [ANNOTATION.backoffMs]: "40000",
     [ANNOTATION.image]: "example.com/app:1",
+    [ANNOTATION.resources]: JSON.stringify({
+      requests: { cpu: "1", memory: "64Mi" },
+      limits: { cpu: "1", memory: "64Mi" },
+    }),
   });
 });
 

@@ -3,6 +3,7 @@ import { PicoletError } from "../../protocol/errors.ts";
 import type { Container, Pod } from "../../protocol/pod.ts";
 import { isSidecar } from "../../protocol/pod-resources.ts";
 import type { ContainerLaunch, DesiredPod, SandboxLaunch } from "../contract/runtime-adapter.ts";
+import { resourcesAnnotation } from "./container-update.ts";
 import {
   type ContainerConfig,
   MountPropagation,
@@ -169,6 +170,7 @@ function containerAnnotations(pod: Pod, container: Container, launch: ContainerL
     [ANNOTATION.podTerminationGracePeriod, String(pod.spec.terminationGracePeriodSeconds)],
     [ANNOTATION.backoffMs, String(launch.backoff)],
     [ANNOTATION.image, launch.image.requested],
+    [ANNOTATION.resources, resourcesAnnotation(container)],
   ]);
   const { ports = [], lifecycle } = container;
   if (ports.length > 0) annotations.set(ANNOTATION.containerPorts, JSON.stringify(ports));

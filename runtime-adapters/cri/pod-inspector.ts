@@ -9,6 +9,7 @@ import type {
   PodListing,
   SandboxLaunch,
 } from "../contract/runtime-adapter.ts";
+import { observedResources } from "./container-update.ts";
 import type { CriClient } from "./cri-client.ts";
 import {
   ContainerState,
@@ -192,6 +193,7 @@ export class PodInspector {
       imageId: status.imageRef,
       logPath: status.logPath,
       ...(status.user?.linux === undefined ? {} : { user: status.user.linux }),
+      ...observedResources(status),
     };
   }
 

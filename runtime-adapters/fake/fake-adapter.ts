@@ -138,6 +138,8 @@ export class FakeAdapter implements RuntimeAdapter {
         return this.#start(pod, action.container, call, signal);
       case "stopContainer":
         return this.#stop(action.containerId, action.gracePeriod, signal);
+      case "updateContainer":
+        return this.#runtime.updateContainer(action.containerId, pod, action.resources);
       case "removeContainer":
         return this.#runtime.removeContainer(action.containerId);
       case "stopSandbox":

@@ -3,6 +3,7 @@
  * `FakeAdapter` is what the agent talks to; this class is the world behind it, with hands for the test.
  */
 import { PicoletError } from "../../protocol/errors.ts";
+import type { ResourceRequirements } from "../../protocol/pod.ts";
 import { type Clock, type Millis, millis, type PodUid } from "../../protocol/ports.ts";
 import type {
   ContainerLaunch,
@@ -26,7 +27,12 @@ export type FakeChange =
       readonly id: string;
     }
   | {
-      readonly kind: "containerCreated" | "containerStarted" | "containerExited" | "containerRemoved";
+      readonly kind:
+        | "containerCreated"
+        | "containerStarted"
+        | "containerUpdated"
+        | "containerExited"
+        | "containerRemoved";
       readonly pod: DesiredPod;
       readonly container: ObservedContainer;
     };
@@ -176,6 +182,7 @@ export class FakeRuntime implements Disposable {
       state: { kind: "created" },
       image: launch.image.requested,
       imageId: image.id,
+      ...resourcesOf(pod, name),
     };
     const container = { pod, launch, program, exited: new Set<() => void>(), logPath, lines: 0, observed };
     home.containers.push({ ...container, process: new AbortController() });
@@ -199,6 +206,15 @@ export class FakeRuntime implements Disposable {
     else if (runsFor !== undefined)
       this.#later(runsFor, container.process.signal, () => this.#exit(container, exitCode));
     if (countsEvery !== undefined) this.#count(container, countsEvery);
+  }
+
+  updateContainer(id: string, pod: DesiredPod, resources: ResourceRequirements): void {
+    const container = this.#container(id);
+    if (container?.observed.state.kind !== "running") {
+      throw new PicoletError("not_found", `cannot find a running container ${id}`);
+    }
+    container.observed = { ...container.observed, resources };
+    this.#changed(pod, { kind: "containerUpdated", pod, container: container.observed });
   }
 
   /** A signal to the workload, whoever sends it. */
@@ -375,4 +391,9 @@ export class FakeRuntime implements Disposable {
   #later(delay: Millis, signal: AbortSignal, act: () => void): void {
     this.clock.sleep(delay, signal).then(act, () => undefined);
   }
+}
+
+function resourcesOf({ pod: { spec } }: DesiredPod, name: string): Pick<ObservedContainer, "resources"> {
+  const found = [...spec.containers, ...(spec.initContainers ?? [])].find((each) => each.name === name);
+  return found === undefined ? {} : { resources: found.resources };
 }

@@ -1,5 +1,6 @@
 /** One container of this node, from the moment its state folder stands: who runs it, how it ended, how it is ended. */
 import { PicoletError } from "../../protocol/errors.ts";
+import type { ResourceRequirements } from "../../protocol/pod.ts";
 import { type Clock, type Log, type Millis, millis } from "../../protocol/ports.ts";
 import type { CgroupPort } from "../contract/cgroups.ts";
 import type { ContainerState } from "../contract/runtime-adapter.ts";
@@ -40,7 +41,7 @@ const KILLED = 137;
 const NEVER = new AbortController().signal;
 
 export class ContainerRun {
-  readonly file: ContainerFile;
+  #file: ContainerFile;
   readonly #components: ContainerRunComponents;
   #phase: Phase = { kind: "starting" };
   #settling: Promise<void> | undefined;
@@ -48,7 +49,18 @@ export class ContainerRun {
 
   constructor(components: ContainerRunComponents, file: ContainerFile) {
     this.#components = components;
-    this.file = file;
+    this.#file = file;
+  }
+
+  get file(): ContainerFile {
+    return this.#file;
+  }
+
+  /** What it may take has changed. */
+  keep(resources: ResourceRequirements): void {
+    this.#file = { ...this.#file, resources };
+    this.#components.state.rewriteContainer(this.#file);
+    this.#components.onChange(this.#file.uid);
   }
 
   get state(): ContainerState {

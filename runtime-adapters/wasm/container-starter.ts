@@ -5,7 +5,7 @@ import { totalmem } from "node:os";
 import { dirname } from "node:path";
 import { type CgroupSettings, containerCgroupValues, oomScoreAdj } from "../../protocol/cgroup-values.ts";
 import { isPicoletError, PicoletError } from "../../protocol/errors.ts";
-import type { Pod } from "../../protocol/pod.ts";
+import type { Pod, ResourceRequirements } from "../../protocol/pod.ts";
 import type { Clock, Log, Millis } from "../../protocol/ports.ts";
 import type { CgroupPort } from "../contract/cgroups.ts";
 import type { ContainerLaunch, DesiredPod } from "../contract/runtime-adapter.ts";
@@ -96,6 +96,22 @@ export class ContainerStarter {
     return new ContainerRun(this.#components, file);
   }
 
+  /**
+   * In place are CPU and the memory of the whole process. What a component has of its own, its linear memory, keeps the
+   * limit that it was started with: more of that takes a restart, which is what `resizePolicy` is for.
+   * @throws `not_found` when it does not run, `invalid` for less memory than a runner needs
+   */
+  async update(run: ContainerRun, { pod }: DesiredPod, resources: ResourceRequirements): Promise<void> {
+    const { file } = run;
+    if (run.reaper === undefined) {
+      throw new PicoletError("not_found", `cannot update container ${file.id}: it does not run`);
+    }
+    const spec = { ...containerSpec(pod, file.name), resources };
+    memoryLimitOf(pod, spec);
+    await this.#makeCgroup(file, { spec, ofPod: pod.spec.resources });
+    run.keep(resources);
+  }
+
   async #prepare(desired: DesiredPod, launch: ContainerLaunch, signal: AbortSignal): Promise<Prepared> {
     const { pod } = desired;
     refuseEphemeral(pod, launch.name);
@@ -155,6 +171,7 @@ export class ContainerStarter {
       logPath,
       identity: prepared.runner.identity,
       cgroupPath: sandbox.cgroupParent === "" ? undefined : `${sandbox.cgroupParent}/${id}`,
+      resources: prepared.spec.resources,
     };
     mkdirSync(dirname(logPath), { recursive: true });
     state.writeContainer(file, { ...prepared.runner, logPath, endPath: state.endPath(pod.uid, id) });
@@ -183,7 +200,10 @@ export class ContainerStarter {
     await run.takeExit();
   }
 
-  async #makeCgroup({ cgroupPath }: ContainerFile, { spec, ofPod }: Prepared): Promise<readonly string[]> {
+  async #makeCgroup(
+    { cgroupPath }: ContainerFile,
+    { spec, ofPod }: Pick<Prepared, "spec" | "ofPod">,
+  ): Promise<readonly string[]> {
     if (cgroupPath === undefined) return [];
     const values = containerCgroupValues(spec, this.#init.cgroupSettings, ofPod);
     return (await this.#components.cgroups?.create(cgroupPath, values))?.procsFiles ?? [];

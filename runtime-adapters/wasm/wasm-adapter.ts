@@ -275,6 +275,11 @@ export class WasmAdapter implements RuntimeAdapter {
         return this.#startContainer(pod, action.container, signal);
       case "stopContainer":
         return this.#container(pod.uid, action.containerId)?.stop(action.gracePeriod, signal);
+      case "updateContainer": {
+        const run = this.#container(pod.uid, action.containerId);
+        if (run !== undefined) return await this.#starter.update(run, pod, action.resources);
+        throw new PicoletError("not_found", `cannot update container ${action.containerId}: it is not there`);
+      }
       case "removeContainer":
         return this.#removeContainer(pod.uid, action.containerId);
       case "stopSandbox":
@@ -465,8 +470,9 @@ const sandboxId = (uid: PodUid, attempt: number, createdAtMs: number): string =>
   createHash("sha256").update([uid, attempt, createdAtMs].join("\n")).digest("hex");
 
 function observedContainer({ file, state }: ContainerRun): ObservedContainer {
-  const { id, name, attempt, sandboxId, createdAtMs, hash, backoff, image, imageId, logPath } = file;
-  return { id, name, attempt, sandboxId, createdAtMs, state, hash, backoff, image, imageId, logPath };
+  const { id, name, attempt, sandboxId, createdAtMs, hash, backoff, image, imageId, logPath, resources } = file;
+  const own = { id, name, attempt, sandboxId, createdAtMs, state, hash, backoff, image, imageId, logPath };
+  return resources === undefined ? own : { ...own, resources };
 }
 
 function missingProgram({ nodePath, runnerPath, transpilePath }: WasmAdapterInit): string | undefined {

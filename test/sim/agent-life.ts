@@ -184,6 +184,7 @@ function watched(store: DesiredStore, changing: (change: () => void) => void): D
     desired: store.desired,
     revision: (source) => store.revision(source),
     replace: (...wanted) => store.replace(...wanted),
+    grant: (uid) => store.grant(uid),
     forget: (uid) => store.forget(uid),
     adopt: (...found) => changing(() => store.adopt(...found)),
   };

@@ -285,6 +285,7 @@ function hits(action: Action, container: ObservedContainer): boolean {
       return action.sandboxId === container.sandboxId;
     case "createSandbox":
     case "startContainer":
+    case "updateContainer":
       return false;
   }
 }

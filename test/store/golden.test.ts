@@ -57,7 +57,9 @@ test("equal content is written with the bytes it always had, whatever the order 
   make(folder.file("golden.db"), FORMAT);
   const database = new Database(folder.file("golden.db"), { readonly: true });
   const bodies = database
-    .prepare("SELECT body FROM pods UNION ALL SELECT body FROM statuses")
+    .prepare(
+      "SELECT body FROM pods UNION ALL SELECT body FROM statuses UNION ALL SELECT granted FROM pods WHERE granted NOT NULL",
+    )
     .pluck()
     .all() as Buffer[];
   database.close();

@@ -1,5 +1,5 @@
 /** Probes, hooks and admission that do what a test tells them, and remember what they were asked. */
-import type { PodAdmission, Rejection } from "../../agent/core/pod-admission.ts";
+import type { PodAdmission, Rejection, ResizeVerdict } from "../../agent/core/pod-admission.ts";
 import type { HookRunner, HookTarget, ProbeResult, Prober } from "../../agent/core/probe-ports.ts";
 import { cancelled } from "../../protocol/async/abort.ts";
 import { PicoletError } from "../../protocol/errors.ts";
@@ -90,5 +90,13 @@ export class FakeAdmission implements PodAdmission {
   admit(pod: DesiredPod, others: readonly DesiredPod[]): Rejection | undefined {
     this.asked.push(`${pod.uid} beside [${others.map(({ uid }) => uid).join(", ")}]`);
     return this.rejects(pod);
+  }
+
+  /** What is asked of it is granted unless this says something. */
+  defers: (requested: DesiredPod, others: readonly DesiredPod[]) => string | undefined = () => undefined;
+
+  resize(requested: DesiredPod, _allocated: DesiredPod, others: readonly DesiredPod[]): ResizeVerdict {
+    const message = this.defers(requested, others);
+    return message === undefined ? { kind: "granted" } : { kind: "pending", reason: "Deferred", message };
   }
 }

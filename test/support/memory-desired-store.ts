@@ -7,7 +7,9 @@ import type { DesiredPod, SourceId } from "../../runtime-adapters/contract/runti
 
 /** A DesiredStore without a disk, for tests of the sources. */
 export class MemoryDesiredStore implements DesiredStore {
-  readonly desired = new WatchSource<DesiredSnapshot>({ pods: new Map(), removed: new Map(), synced: new Set() });
+  readonly desired = new WatchSource<DesiredSnapshot>({
+    ...{ pods: new Map(), removed: new Map(), requested: new Map(), synced: new Set() },
+  });
   readonly #revisions = new Map<SourceId, number>();
   /** How often something was stored. */
   writes = 0;
@@ -29,7 +31,7 @@ export class MemoryDesiredStore implements DesiredStore {
     unreadable: ReadonlySet<string> = new Set(),
   ): "accepted" | "stale" | "conflict" {
     const known = this.revision(source);
-    const { pods: before, removed, synced } = this.desired.current;
+    const { pods: before, removed, requested, synced } = this.desired.current;
     if (revision < known) return "stale";
     const own = new Map([...before].filter(([, each]) => each.source === source));
     const isSame = isDeepStrictEqual(own, new Map(pods.map((each) => [each.uid, each])));
@@ -45,8 +47,12 @@ export class MemoryDesiredStore implements DesiredStore {
       ...pods.map((each): [PodUid, DesiredPod] => [each.uid, each]),
     ]);
     const gone = [...removed, ...before].filter(([uid]) => !wanted.has(uid));
-    this.#set({ pods: wanted, removed: new Map(gone), synced: new Set([...synced, source]) });
+    this.#set({ pods: wanted, removed: new Map(gone), requested, synced: new Set([...synced, source]) });
     return "accepted";
+  }
+
+  grant(): void {
+    // What is wanted has been granted at once here.
   }
 
   forget(uid: PodUid): void {

@@ -1,7 +1,7 @@
 /** Views of one pod for planners, made of the few things that a case is about. */
 import { containersOf } from "../../agent/plan/container-roles.ts";
 import { DEFAULT_CRASH_BACKOFF } from "../../agent/plan/crash-backoff.ts";
-import type { Failure, PodView } from "../../agent/plan/pod-view.ts";
+import { type Failure, NO_RESIZE, type PodView } from "../../agent/plan/pod-view.ts";
 import { INITIAL_STATE, transition, type WorkerState } from "../../agent/plan/worker-state.ts";
 import { containerHash } from "../../protocol/container-hash.ts";
 import type { Pod } from "../../protocol/pod.ts";
@@ -41,6 +41,7 @@ export function viewOf({ pod = podOf(), sandboxes = [], containers = [], ...give
     prepared: true,
     hashes: new Map(all.map((each) => [each.name, containerHash(each)])),
     failures: new Map(),
+    resize: NO_RESIZE,
     probes: new Map(),
     messages: new Map(),
     previous: undefined,

@@ -48,12 +48,32 @@ export function fillRemoteSample(store: Store): void {
   events.ack(2);
 }
 
+/** Since format 3: a pod that is wanted with other resources than it was granted. */
+export function fillResizeSample({ desired }: Store): void {
+  const { pods } = desired.desired.current;
+  const own = [...pods.values()].filter(({ source }) => source === "api");
+  desired.replace(
+    "api",
+    78,
+    own.map((each) => (each.uid === "uid-d" ? withCpu(each, "250m") : each)),
+  );
+}
+
+/** With this request of its first container. */
+export function withCpu(desired: DesiredPod, cpu: string): DesiredPod {
+  const [first, ...others] = desired.pod.spec.containers;
+  if (first === undefined) throw new Error("a pod has a container");
+  const containers = [{ ...first, resources: { ...first.resources, requests: { cpu } } }, ...others];
+  return { ...desired, pod: { ...desired.pod, spec: { ...desired.pod.spec, containers } } };
+}
+
 /** As plain data. */
 export function contentsOf({ desired, statuses, events, objects }: Store): unknown {
-  const { pods, removed } = desired.desired.current;
+  const { pods, removed, requested } = desired.desired.current;
   return {
     pods: [...pods.values()],
     removed: [...removed.values()],
+    ...(requested.size === 0 ? {} : { requested: [...requested.values()] }),
     revisions: { file: desired.revision("file"), api: desired.revision("api"), push: desired.revision("push") },
     statuses: [...pods.keys()].map((uid) => statuses.get(uid) ?? null),
     pending: statuses.pending(100),

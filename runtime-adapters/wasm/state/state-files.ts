@@ -1,4 +1,5 @@
 /** What the files of the state folder hold. */
+import type { ResourceRequirements } from "../../../protocol/pod.ts";
 import type { Millis } from "../../../protocol/ports.ts";
 import type { ContainerState, DesiredPod, SandboxLaunch } from "../../contract/runtime-adapter.ts";
 import type { Identity } from "../launch.ts";
@@ -28,6 +29,8 @@ export interface ContainerFile {
   readonly identity: Identity | undefined;
   /** cgroupfs path; undefined: it has none. */
   readonly cgroupPath: string | undefined;
+  /** That it was started with or updated to; missing in files of an older version. */
+  readonly resources?: ResourceRequirements | undefined;
 }
 
 /** The last word about a container. */

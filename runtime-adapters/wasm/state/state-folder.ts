@@ -128,6 +128,11 @@ export class StateFolder {
     this.#write(`${folder}/container.json`, JSON.stringify(container));
   }
 
+  /** Of a container that stands already. */
+  rewriteContainer(container: ContainerFile): void {
+    this.#write(`${this.container(container.uid, container.id)}/container.json`, JSON.stringify(container));
+  }
+
   readContainer(uid: string, id: string): ContainerFile | undefined {
     return readJson<ContainerFile>(`${this.container(uid, id)}/container.json`);
   }

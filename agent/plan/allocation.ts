@@ -1,0 +1,55 @@
+/**
+ * What the node has granted to a pod (KEP 1287): its resources as they were when it was admitted, or when a change of them
+ * was. All that the agent does for a pod it does by these; what its source wants beyond them is a request. Pure.
+ */
+import type { Container, Pod, ResourceRequirements } from "../../protocol/pod.ts";
+import { parseQuantity } from "../../protocol/quantity.ts";
+
+/** By container name. */
+export type Grants = Readonly<Record<string, ResourceRequirements>>;
+
+type Texts = Readonly<Record<string, string>> | undefined;
+
+/** Those whose resources may change while they run: all but init containers that are to end, and ephemeral ones. */
+export const resizableContainers = ({ spec }: Pod): readonly Container[] => [
+  ...(spec.initContainers ?? []).filter(({ restartPolicy }) => restartPolicy === "Always"),
+  ...spec.containers,
+];
+
+export const grantsOf = (pod: Pod): Grants =>
+  Object.fromEntries(resizableContainers(pod).map(({ name, resources }) => [name, resources]));
+
+/** `pod` with these resources in the place of its own; `pod` itself where they are the same amounts. */
+export function withGrants(pod: Pod, grants: Grants): Pod {
+  const { containers, initContainers } = pod.spec;
+  const granted = containers.map((each) => withGrant(each, grants[each.name]));
+  const grantedInit = initContainers?.map((each) =>
+    each.restartPolicy === "Always" ? withGrant(each, grants[each.name]) : each,
+  );
+  const isSame =
+    granted.every((each, index) => each === containers[index]) &&
+    (grantedInit ?? []).every((each, index) => each === initContainers?.[index]);
+  if (isSame) return pod;
+  const init = grantedInit === undefined ? {} : { initContainers: grantedInit };
+  return { ...pod, spec: { ...pod.spec, containers: granted, ...init } };
+}
+
+const withGrant = (container: Container, granted: ResourceRequirements | undefined): Container =>
+  granted === undefined || areEqual(container.resources, granted) ? container : { ...container, resources: granted };
+
+/** Whether they are the same amounts, however they are written. */
+function areEqual(left: ResourceRequirements, right: ResourceRequirements): boolean {
+  return areAmountsEqual(left.requests, right.requests) && areAmountsEqual(left.limits, right.limits);
+}
+
+function areAmountsEqual(left: Texts = {}, right: Texts = {}): boolean {
+  const names = Object.keys(left);
+  return names.length === Object.keys(right).length && names.every((name) => isSameAmount(left[name], right[name]));
+}
+
+function isSameAmount(left: string | undefined, right: string | undefined): boolean {
+  if (left === right) return true;
+  if (left === undefined || right === undefined) return false;
+  const [one, other] = [parseQuantity(left), parseQuantity(right)];
+  return one.ok && other.ok && one.quantity.nano === other.quantity.nano;
+}

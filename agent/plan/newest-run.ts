@@ -1,0 +1,5 @@
+import type { ObservedContainer, ObservedPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
+
+/** Of a container whatever its sandbox. */
+export const newestRun = (observed: ObservedPod, name: string): ObservedContainer | undefined =>
+  observed.containers.find((each) => each.name === name);

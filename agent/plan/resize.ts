@@ -1,0 +1,136 @@
+/**
+ * How the resources of containers that run become those that the node has granted, by the kubelet's rules of 1.34
+ * (pkg/kubelet/kuberuntime, computePodResizeAction; KEP 1287). Pure.
+ */
+import type { Container, PodStatus, ResourceRequirements } from "../../protocol/pod.ts";
+import { parseQuantity, quantityMilliValue, quantityValue } from "../../protocol/quantity.ts";
+import type { ObservedContainer, ObservedPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import { resizableContainers } from "./allocation.ts";
+import { newestRun } from "./newest-run.ts";
+import type { PodView } from "./pod-view.ts";
+import type { RunMemories } from "./worker-state.ts";
+
+/** The resources that change in place. */
+export type Resizable = "cpu" | "memory";
+
+/** One container that runs with other resources than it was granted. */
+export interface ContainerResize {
+  readonly containerId: string;
+  readonly name: string;
+  readonly attempt: number;
+  readonly from: ResourceRequirements;
+  readonly to: ResourceRequirements;
+}
+
+/** Requests and limits of one resource; 0 is none. CPU in thousandths, memory in bytes. */
+export interface Amounts {
+  readonly request: bigint;
+  readonly limit: bigint;
+}
+
+export function amountsOf({ requests, limits }: ResourceRequirements, resource: Resizable): Amounts {
+  const amount = (text: string | undefined): bigint => {
+    const parsed = text === undefined ? undefined : parseQuantity(text);
+    if (parsed?.ok !== true) return 0n;
+    return resource === "cpu" ? quantityMilliValue(parsed.quantity) : quantityValue(parsed.quantity);
+  };
+  return { request: amount(requests?.[resource]), limit: amount(limits?.[resource]) };
+}
+
+export function differsIn(resource: Resizable, from: ResourceRequirements, to: ResourceRequirements): boolean {
+  const [before, after] = [amountsOf(from, resource), amountsOf(to, resource)];
+  return before.request !== after.request || before.limit !== after.limit;
+}
+
+/** `to`, but for the resource that is not this one, which is as in `from`. */
+export function withResource(
+  resource: Resizable,
+  from: ResourceRequirements,
+  to: ResourceRequirements,
+): ResourceRequirements {
+  const other = resource === "cpu" ? "memory" : "cpu";
+  return {
+    ...to,
+    requests: texts({ ...to.requests, [other]: from.requests?.[other] }),
+    limits: texts({ ...to.limits, [other]: from.limits?.[other] }),
+  };
+}
+
+const texts = (all: Readonly<Record<string, string | undefined>>): Record<string, string> =>
+  Object.fromEntries(Object.entries(all).flatMap(([name, text]) => (text === undefined ? [] : [[name, text]])));
+
+/**
+ * What a run has: what this agent has updated it to, else what was told of it last, else what it was made with. Of one of
+ * which nobody knows it is what the container is granted.
+ */
+export function actuatedResources(
+  { previous, runtime }: Pick<PodView, "previous" | "runtime">,
+  runs: RunMemories,
+  run: ObservedContainer,
+  container: Container,
+): ResourceRequirements {
+  const memory = runs.get(run.name);
+  const updated = memory?.attempt === run.attempt ? memory.resources : undefined;
+  return updated ?? toldResources(previous, `${runtime}://${run.id}`) ?? run.resources ?? container.resources;
+}
+
+function toldResources(previous: PodStatus | undefined, containerID: string): ResourceRequirements | undefined {
+  const { initContainerStatuses = [], containerStatuses = [] } = previous ?? {};
+  const told = [...initContainerStatuses, ...containerStatuses].find((each) => each.containerID === containerID);
+  return told?.state.running === undefined ? undefined : told.resources;
+}
+
+/** `undefined`: it has what it is granted. */
+export function resizeOf(
+  view: PodView,
+  runs: RunMemories,
+  run: ObservedContainer,
+  container: Container,
+): ContainerResize | undefined {
+  if (run.state.kind !== "running") return undefined;
+  const from = actuatedResources(view, runs, run, container);
+  const to = container.resources;
+  if (!differsIn("cpu", from, to) && !differsIn("memory", from, to)) return undefined;
+  return { containerId: run.id, name: run.name, attempt: run.attempt, from, to };
+}
+
+/** Whether the container says that a change of what changes here takes a restart. */
+export const needsRestart = ({ resizePolicy = [] }: Container, { from, to }: ContainerResize): boolean =>
+  resizePolicy.some(
+    ({ resourceName, restartPolicy }) =>
+      restartPolicy === "RestartContainer" &&
+      (resourceName === "cpu" || resourceName === "memory") &&
+      differsIn(resourceName, from, to),
+  );
+
+export interface PodResizes {
+  readonly inPlace: readonly ContainerResize[];
+  /** Some container that runs is to be stopped for it first. */
+  readonly awaitsRestart: boolean;
+}
+
+/** Those of all containers that run and whose resources may change while they do. */
+export function resizesOf(view: PodView, observed: ObservedPod): PodResizes {
+  const runs: RunMemories = view.worker.kind === "active" ? view.worker.runs : new Map();
+  const inPlace: ContainerResize[] = [];
+  let awaitsRestart = false;
+  for (const container of resizableContainers(view.desired.pod)) {
+    const run = newestRun(observed, container.name);
+    const resize = run && resizeOf(view, runs, run, container);
+    if (resize === undefined) continue;
+    if (needsRestart(container, resize)) awaitsRestart = true;
+    else inPlace.push(resize);
+  }
+  return { inPlace, awaitsRestart };
+}
+
+/** Decreases first, so that what one container gives up is there for the next. */
+export const inOrder = (resource: Resizable, resizes: readonly ContainerResize[]): readonly ContainerResize[] =>
+  resizes
+    .filter(({ from, to }) => differsIn(resource, from, to))
+    .toSorted((left, right) => Number(isIncrease(resource, left)) - Number(isIncrease(resource, right)));
+
+function isIncrease(resource: Resizable, { from, to }: ContainerResize): boolean {
+  const [before, after] = [amountsOf(from, resource), amountsOf(to, resource)];
+  return after.limit === before.limit ? after.request > before.request : after.limit > before.limit;
+}

@@ -1,0 +1,103 @@
+import { describeError } from "../../protocol/errors.ts";
+import { type Clock, type Log, type MonotonicMs, type PodUid, seconds } from "../../protocol/ports.ts";
+import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { PodAdmission } from "../core/pod-admission.ts";
+import type { DesiredStore } from "../core/store.ts";
+import type { PodStatusBook } from "../plan/pod-view.ts";
+import { byUrgency, type ResizeRequest } from "../plan/resize-admission.ts";
+import type { PodWorker } from "./pod-worker.ts";
+
+/** What is deferred is looked at when something changes; besides, as often as the kubelet does. */
+const RETRY_PERIOD = seconds(180);
+
+/** Judges what pods want beyond what they were granted. At most one request a pod: the latest. */
+export class PodResizes {
+  readonly #components: {
+    readonly store: DesiredStore;
+    readonly admission: PodAdmission;
+    readonly statuses: PodStatusBook;
+    readonly clock: Clock;
+    readonly log: Log;
+  };
+  readonly #worker: (uid: PodUid) => PodWorker | undefined;
+  /** What the node has taken besides that pod, as granted. */
+  readonly #others: (uid: PodUid) => readonly DesiredPod[];
+  /** Pods that have been told that something stands against it. */
+  readonly #pending = new Set<PodUid>();
+  #reviewedAt: MonotonicMs;
+
+  constructor(
+    components: {
+      readonly store: DesiredStore;
+      readonly admission: PodAdmission;
+      readonly statuses: PodStatusBook;
+      readonly clock: Clock;
+      readonly log: Log;
+    },
+    pods: {
+      readonly worker: (uid: PodUid) => PodWorker | undefined;
+      readonly others: (uid: PodUid) => readonly DesiredPod[];
+    },
+  ) {
+    this.#components = components;
+    this.#worker = pods.worker;
+    this.#others = pods.others;
+    this.#reviewedAt = components.clock.monotonic();
+  }
+
+  /** Now and then, whether something has changed or not. */
+  tick(): void {
+    if (this.#components.clock.monotonic() - this.#reviewedAt >= RETRY_PERIOD) this.review();
+  }
+
+  /** What is wanted, or what is free, has changed. */
+  review(): void {
+    const { store, clock } = this.#components;
+    this.#reviewedAt = clock.monotonic();
+    const { requested } = store.desired.current;
+    for (const uid of this.#pending) if (!requested.has(uid)) this.#settle(uid);
+    if (requested.size === 0) return;
+    const requests = [...requested.values()].map((each) => this.#request(each));
+    for (const request of requests.toSorted(byUrgency)) this.#judge(request);
+  }
+
+  #request(requested: DesiredPod): ResizeRequest {
+    const { store, statuses } = this.#components;
+    const { uid } = requested;
+    const allocated = store.desired.current.pods.get(uid) ?? requested;
+    const condition = statuses.previous(uid)?.conditions?.find(({ type }) => type === "PodResizePending");
+    return { requested, allocated, since: condition?.lastTransitionTime ?? undefined };
+  }
+
+  #judge({ requested, allocated }: ResizeRequest): void {
+    const { uid } = requested;
+    const worker = this.#worker(uid);
+    // What is over has no use for more.
+    if (worker?.state.kind !== "active" && worker?.state.kind !== "waiting") return;
+    const verdict = this.#components.admission.resize(requested, allocated, this.#others(uid));
+    if (verdict.kind === "granted") {
+      this.#grant(uid);
+      return;
+    }
+    const { reason, message } = verdict;
+    this.#pending.add(uid);
+    worker.judged({ reason, message, generation: requested.pod.metadata.generation });
+  }
+
+  #grant(uid: PodUid): void {
+    const { store, log } = this.#components;
+    try {
+      store.grant(uid);
+    } catch (error) {
+      // The disk is full: it is tried again, and until then the pod has what it had.
+      log.warn("cannot grant a pod other resources", { pod: uid, error: describeError(error) });
+      return;
+    }
+    this.#settle(uid);
+  }
+
+  #settle(uid: PodUid): void {
+    this.#pending.delete(uid);
+    this.#worker(uid)?.judged(undefined);
+  }
+}

@@ -1,0 +1,63 @@
+import type { PodStatus } from "../../protocol/pod.ts";
+import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import { grantsOf, withGrants } from "../plan/allocation.ts";
+import type { PendingResize, PodResizeView, PodView } from "../plan/pod-view.ts";
+import { isResizing, resizeCompletedMessage } from "../plan/resize-status.ts";
+import type { PodEvents } from "./pod-events.ts";
+
+/** Its first one: nothing has changed since it was made, so that its cgroup was made as it is to be. */
+const FIRST_GENERATION = 1;
+
+/** What one worker remembers of changes of its pod's resources. */
+export class WorkerResize {
+  readonly #events: PodEvents;
+  #pending: PendingResize | undefined;
+  #sized: boolean;
+  #generation: number | undefined;
+  /** Something was granted of which the end has not been told; `undefined`: an agent before this one may know. */
+  #isUnderWay: boolean | undefined;
+
+  constructor(events: PodEvents, { pod, source }: DesiredPod) {
+    this.#events = events;
+    const { generation = FIRST_GENERATION } = pod.metadata;
+    // An agent before this one may have died in the middle.
+    this.#sized = source !== "api" || generation <= FIRST_GENERATION;
+  }
+
+  get view(): PodResizeView {
+    return { pending: this.#pending, sized: this.#sized, generation: this.#generation };
+  }
+
+  /** The worker's pod is another one now. */
+  follow(before: DesiredPod, { pod }: DesiredPod): void {
+    if (withGrants(pod, grantsOf(before.pod)) === pod) return;
+    this.#sized = false;
+    this.#isUnderWay = true;
+    this.#generation = pod.metadata.generation;
+  }
+
+  /** What stands against what is wanted. @returns whether that is news. */
+  judged(pending: PendingResize | undefined): boolean {
+    const { reason, message, generation } = this.#pending ?? {};
+    const isSame = pending?.reason === reason && pending?.message === message && pending?.generation === generation;
+    this.#pending = pending;
+    return !isSame;
+  }
+
+  /** All of it has been carried out for this pod. */
+  done(of: DesiredPod, current: DesiredPod): void {
+    if (of === current) this.#sized = true;
+  }
+
+  /** Once the view has been published. */
+  published(view: PodView, before: PodStatus | undefined): void {
+    if (view.worker.kind !== "active" || view.observed === undefined) return;
+    const wasTold = before?.conditions?.some(({ type }) => type === "PodResizeInProgress") === true;
+    const isUnderWay = isResizing(view) || !this.#sized;
+    const wasUnderWay = this.#isUnderWay ?? wasTold;
+    this.#isUnderWay = isUnderWay && (wasUnderWay || isResizing(view));
+    if (wasUnderWay && !isUnderWay) {
+      this.#events.record(view.desired, "Normal", "ResizeCompleted", resizeCompletedMessage(view));
+    }
+  }
+}

@@ -1,0 +1,90 @@
+/** CPU and memory of containers that run: changed in place, and read back. */
+import type { CgroupValues } from "../../protocol/cgroup-values.ts";
+import { PicoletError } from "../../protocol/errors.ts";
+import type { Container, Pod, ResourceRequirements } from "../../protocol/pod.ts";
+import type { Action, DesiredPod, ObservedContainer } from "../contract/runtime-adapter.ts";
+import { type CriClient, failure } from "./cri-client.ts";
+import { type ContainerStatus, RuntimeService } from "./cri-messages.ts";
+import { ANNOTATION } from "./labels.ts";
+import { containerResources, type ResourceSettings } from "./linux-resources.ts";
+import type { OwnedIds } from "./owned-ids.ts";
+import type { MessageOf } from "./wire/protobuf.ts";
+
+interface UpdateComponents {
+  readonly client: CriClient;
+  readonly owned: OwnedIds;
+  readonly settings: ResourceSettings;
+}
+
+/** Of a container's resources, those that change in place, for its annotation. */
+export function resourcesAnnotation({ resources: { requests, limits } }: Container): string {
+  const own = (texts: Readonly<Record<string, string>> | undefined) =>
+    texts === undefined ? undefined : { cpu: texts.cpu, memory: texts.memory };
+  return JSON.stringify({ requests: own(requests), limits: own(limits) });
+}
+
+export async function updateContainer(
+  { client, owned, settings }: UpdateComponents,
+  { pod }: DesiredPod,
+  { containerId, resources }: Extract<Action, { kind: "updateContainer" }>,
+  signal: AbortSignal,
+): Promise<void> {
+  const cannot = `cannot update container ${containerId}`;
+  try {
+    if ((await owned.require(containerId, "container", signal)) === undefined) {
+      throw new PicoletError("not_found", "there is no such container");
+    }
+    const { status } = await client.call(RuntimeService.containerStatus, { containerId }, signal);
+    const container = containerOf(pod, status?.metadata?.name ?? "");
+    const linux = containerResources(pod, { ...container, resources }, settings);
+    await client.call(RuntimeService.updateContainerResources, { containerId, linux }, signal);
+  } catch (error) {
+    throw failure(error, cannot);
+  }
+}
+
+function containerOf({ spec }: Pod, name: string): Container {
+  const found = [...spec.containers, ...(spec.initContainers ?? [])].find((each) => each.name === name);
+  if (found !== undefined) return found;
+  throw new PicoletError("internal", `the pod has no container ${JSON.stringify(name)}`);
+}
+
+/** containerd tells what is in the cgroup from 1.7 on; what a container was made with is in its annotation. */
+export function observedResources({
+  annotations,
+  resources,
+}: MessageOf<typeof ContainerStatus>): Pick<ObservedContainer, "resources" | "cgroup"> {
+  const made = resourcesIn(annotations.get(ANNOTATION.resources));
+  const linux = resources?.linux;
+  return {
+    ...(made === undefined ? {} : { resources: made }),
+    ...(linux === undefined ? {} : { cgroup: cgroupOf(linux) }),
+  };
+}
+
+/** 0 is what a runtime says of what it does not know. */
+function cgroupOf({
+  cpuShares,
+  cpuQuota,
+  cpuPeriod,
+  memoryLimitInBytes,
+}: Readonly<Record<"cpuShares" | "cpuQuota" | "cpuPeriod" | "memoryLimitInBytes", number>>): CgroupValues {
+  const known = (value: number): number | undefined => (value === 0 ? undefined : value);
+  return {
+    cpuShares: known(cpuShares),
+    cpuQuotaUs: known(cpuQuota),
+    cpuPeriodUs: known(cpuPeriod),
+    memoryLimitBytes: known(memoryLimitInBytes),
+  };
+}
+
+/** `undefined` also for what somebody else wrote there. */
+function resourcesIn(text: string | undefined): ResourceRequirements | undefined {
+  if (text === undefined) return undefined;
+  try {
+    const made = JSON.parse(text) as ResourceRequirements | null;
+    return made === null || typeof made !== "object" ? undefined : made;
+  } catch {
+    return undefined;
+  }
+}
