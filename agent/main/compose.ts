@@ -350,7 +350,18 @@ function makeWorkers(
   { clock, random, log }: AgentPorts,
   configuration: Configuration,
   node: Node,
-  { store, router, environment, pleg: observer, statuses, runtimes, images, probes, guards, podResources }: WorkersSurroundings,
+  {
+    store,
+    router,
+    environment,
+    pleg: observer,
+    statuses,
+    runtimes,
+    images,
+    probes,
+    guards,
+    podResources,
+  }: WorkersSurroundings,
 ): PodWorkers {
   const { desired, events } = store;
   const { admission } = guards;
