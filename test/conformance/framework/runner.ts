@@ -1,7 +1,7 @@
 /** Runs tests, several at a time, each in a namespace of its own, and tells what became of them. */
 import { setTimeout as pause } from "node:timers/promises";
 import { inspect } from "node:util";
-import type { CoreV1Event, V1Namespace, V1Pod, V1ServiceAccount } from "@kubernetes/client-node";
+import type { CoreV1Event, V1Namespace, V1Node, V1Pod, V1ServiceAccount } from "@kubernetes/client-node";
 import type { ConformanceTest } from "./conformance-test.ts";
 import type { KubeApi } from "./kube-api.ts";
 import { LiveSet } from "./live-set.ts";
@@ -131,6 +131,7 @@ export class ClusterStage implements Stage {
   }
 
   async play(test: ConformanceTest, signal: AbortSignal): Promise<void> {
+    await this.#checkNode();
     const namespace = `${NAMESPACE_PREFIX}${this.#run}-${this.#made.length}`;
     this.#made.push(namespace);
     const labels = { "pod-security.kubernetes.io/enforce": "privileged" };
@@ -139,6 +140,13 @@ export class ClusterStage implements Stage {
     this.#contexts.set(test, context);
     await this.#untilUsable(context);
     await test.run(context);
+  }
+
+  /** Without it every test would wait in vain, each to the end of its time. */
+  async #checkNode(): Promise<void> {
+    const { status } = await this.#api.get<V1Node>(`/api/v1/nodes/${this.#target.node}`);
+    const ready = status?.conditions?.find(({ type }) => type === "Ready");
+    if (ready?.status !== "True") throw new Error(`the node is not ready: ${ready?.reason}: ${ready?.message}`);
   }
 
   /** Pods are refused until there is a service account to run them as. */
