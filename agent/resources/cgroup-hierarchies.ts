@@ -8,6 +8,11 @@ export type CgroupHierarchies =
       readonly kind: "v1";
       /** Mount point by controller (`cpu`, `memory` …; `systemd` for the named hierarchy). Two may share one. */
       readonly controllers: ReadonlyMap<string, string>;
+      /**
+       * Mount points of the other hierarchies, among them the v2 beside v1: runtimes put containers into cgroups of the same
+       * path there, and leave the pod's own folder when the container goes.
+       */
+      readonly runtimesOwn: readonly string[];
     }
   | {
       readonly kind: "v2";
@@ -17,7 +22,7 @@ export type CgroupHierarchies =
     }
   | { readonly kind: "none"; readonly why: string };
 
-/** Those in which the kubelet makes pod cgroups; others (`net_cls`, `perf_event`, `misc` …) are left to the runtime. */
+/** Those in which the kubelet makes pod cgroups; others (`net_cls`, `perf_event`, `misc` …) are the runtime's. */
 const V1_CONTROLLERS: ReadonlySet<string> = new Set([
   "cpu",
   "cpuacct",
@@ -38,7 +43,12 @@ export async function detectCgroups(mountInfoPath = "/proc/self/mountinfo"): Pro
   const text = await readFile(mountInfoPath, "utf8").catch(() => "");
   const mounts = parseMountInfo(text);
   const controllers = v1Controllers(mounts);
-  if (controllers.has("cpu") || controllers.has("memory")) return { kind: "v1", controllers };
+  if (controllers.has("cpu") || controllers.has("memory")) {
+    const all = mounts.filter(({ fileSystem }) => fileSystem === "cgroup" || fileSystem === "cgroup2");
+    const own = new Set(controllers.values());
+    const runtimesOwn = new Set(all.map(({ mountPoint }) => mountPoint).filter((each) => !own.has(each)));
+    return { kind: "v1", controllers, runtimesOwn: [...runtimesOwn] };
+  }
   const unified = mounts.find((mount) => mount.fileSystem === "cgroup2");
   if (unified === undefined) return { kind: "none", why: "no cgroup file system is mounted" };
   const listed = await readFile(join(unified.mountPoint, "cgroup.controllers"), "utf8").catch(() => "");

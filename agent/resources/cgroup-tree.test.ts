@@ -230,6 +230,7 @@ test("which cgroups there are is read from mountinfo", async () => {
       ["systemd", "/sys/fs/cgroup/systemd"],
     ],
   );
+  assert.deepEqual(new Set(mixed.runtimesOwn), new Set([plain.root, "/sys/fs/cgroup/net_cls"]));
   assert.equal((await detectCgroups(join(plain.root, "nothing"))).kind, "none");
 });
 
@@ -248,7 +249,7 @@ test("a kernel without the memory controller is named, with what to do", async (
   const root = mkdtempSync(join(tmpdir(), "cgroup1-"));
   try {
     const log = new RecordedLog();
-    const tree = treeOf({ kind: "v1", controllers: new Map([["cpu", root]]) }, log);
+    const tree = treeOf({ kind: "v1", controllers: new Map([["cpu", root]]), runtimesOwn: [] }, log);
     await tree.create("/kubepods", { cpuShares: 2, memoryLimitBytes: 5 });
     await tree.create("/kubepods", { cpuShares: 2, memoryLimitBytes: 5 });
     assert.equal(log.entries.length, 1);
@@ -261,8 +262,21 @@ test("a kernel without the memory controller is named, with what to do", async (
   }
 });
 
+test("what a runtime left where it alone makes cgroups is removed with the pod's cgroup", async () => {
+  using plain = plainV2();
+  const [own, runtimes] = ["cpu", "unified"].map((name) => join(plain.root, name));
+  assert.ok(own !== undefined && runtimes !== undefined);
+  for (const folder of [own, join(runtimes, "kubepods", "pod1", "container")]) mkdirSync(folder, { recursive: true });
+  const tree = treeOf({ kind: "v1", controllers: new Map([["cpu", own]]), runtimesOwn: [runtimes] });
+  await tree.create("/kubepods/pod2", {});
+  assert.equal(existsSync(join(runtimes, "kubepods", "pod2")), false);
+  assert.deepEqual([...(await tree.children("/kubepods"))].sort(), ["pod1", "pod2"]);
+  await tree.remove("/kubepods/pod1");
+  assert.deepEqual([...(await tree.children("/kubepods"))], ["pod2"]);
+});
+
 test("no path leads out of the hierarchy", async () => {
-  const tree = treeOf({ kind: "v1", controllers: new Map([["cpu", "/nowhere"]]) });
+  const tree = treeOf({ kind: "v1", controllers: new Map([["cpu", "/nowhere"]]), runtimesOwn: [] });
   await assert.rejects(tree.remove("/"), (error) => isPicoletError(error, "invalid"));
   await fc.assert(
     fc.asyncProperty(fc.array(fc.constantFrom("..", ".", "a", "/", "\0")), async (parts) => {

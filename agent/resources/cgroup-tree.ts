@@ -28,6 +28,8 @@ export class CgroupTree implements CgroupPort {
   readonly #clock: Clock;
   readonly #hierarchies: CgroupHierarchies;
   readonly #mountPoints: readonly string[];
+  /** With those where only runtimes make cgroups. */
+  readonly #allMountPoints: readonly string[];
   #access: Access = "untried";
   /** Files this kernel does not have, each said once. At most as many as `cgroup-files.ts` knows. */
   readonly #unsupported = new Set<string>();
@@ -40,6 +42,8 @@ export class CgroupTree implements CgroupPort {
     this.#clock = components.clock;
     this.#hierarchies = init.hierarchies;
     this.#mountPoints = mountPointsOf(init.hierarchies);
+    const runtimesOwn = init.hierarchies.kind === "v1" ? init.hierarchies.runtimesOwn : [];
+    this.#allMountPoints = [...this.#mountPoints, ...runtimesOwn];
   }
 
   /** Whether cgroups can be made here, as far as is known: before the first `create` only that they are mounted. */
@@ -116,7 +120,7 @@ export class CgroupTree implements CgroupPort {
   /** Names of the cgroups right below `path`, in whichever hierarchy they are. */
   async children(path: string): Promise<ReadonlySet<string>> {
     const names = new Set<string>();
-    for (const mountPoint of this.#mountPoints)
+    for (const mountPoint of this.#allMountPoints)
       for (const name of await subfolders(join(mountPoint, path))) names.add(name);
     return names;
   }
@@ -229,7 +233,7 @@ export class CgroupTree implements CgroupPort {
   /** @returns what was in the way, `undefined` when all is gone. */
   async #removeEverywhere(path: string): Promise<unknown> {
     let busy: unknown;
-    for (const mountPoint of this.#mountPoints)
+    for (const mountPoint of this.#allMountPoints)
       for (const folder of (await foldersWithin(join(mountPoint, path))).reverse()) {
         const failure = await rmdir(folder).then(
           () => undefined,
