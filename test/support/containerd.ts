@@ -127,6 +127,10 @@ const socketOf = (directory: string): string => join(directory, "run", "containe
 export class Containerd implements AsyncDisposable {
   readonly directory: string;
   readonly socketPath: string;
+  /** The network's name too. */
+  readonly bridge: string;
+  /** Of all pods: 10.x.y.0/24. */
+  readonly subnet = freeSubnet();
   #daemon: ChildProcess | undefined;
   #log = "";
   #disposed = false;
@@ -134,6 +138,7 @@ export class Containerd implements AsyncDisposable {
   private constructor(directory: string) {
     this.directory = directory;
     this.socketPath = socketOf(directory);
+    this.bridge = bridgeOf(directory);
   }
 
   /** With the pause and busybox images in it. @throws with containerd's own log when it does not come up */
@@ -144,7 +149,7 @@ export class Containerd implements AsyncDisposable {
     for (const folder of ["run", "cni/net.d", "opt"]) mkdirSync(join(directory, folder), { recursive: true });
     writeFileSync(join(directory, OWNER_FILE), String(process.pid));
     writeFileSync(join(directory, "config.toml"), configOf(directory, options));
-    const network = networkOf(directory, bridgeOf(directory), freeSubnet());
+    const network = networkOf(directory, containerd.bridge, containerd.subnet);
     writeFileSync(join(directory, "cni/net.d/10-test.conflist"), network);
     try {
       await containerd.startDaemon();
