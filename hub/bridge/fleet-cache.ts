@@ -44,8 +44,6 @@ type Followed = Pick<Reflector<Kept>, "name" | "synced" | "problem" | "run">;
 
 interface Connected {
   readonly desired: DesiredNode;
-  /** Pods that are kept back until they are fit to be sent; by path, `namespace/name`. */
-  readonly held: Set<string>;
   /** Whether what was kept as a stub is being read. */
   isPromoting: boolean;
   /** Whether it is not sure yet that nothing is missing which another replica has told the node. */
@@ -144,7 +142,6 @@ export class FleetCache {
     });
     this.#connected.set(node, {
       desired,
-      held: new Set(),
       isPromoting: false,
       isStale: this.#init.hasReplicas,
       isDirty: false,
@@ -182,18 +179,6 @@ export class FleetCache {
 
   node(node: string): StoredNode | undefined {
     return this.nodes.store.get(node);
-  }
-
-  /** Keeps a new pod back until it is released; one that was sent stays sent. */
-  hold(node: string, path: string): void {
-    const connected = this.#connected.get(node);
-    const pod = this.pod(node, path);
-    if (connected === undefined || pod === undefined) return;
-    if (!connected.desired.watch.current.hashes.has(pod.packed.key)) connected.held.add(path);
-  }
-
-  release(node: string, path: string): void {
-    if (this.#connected.get(node)?.held.delete(path)) this.#touch(node);
   }
 
   /** What `key` is for this node, which is nothing unless it is to have it. */
@@ -239,8 +224,7 @@ export class FleetCache {
     const node = (after ?? before)?.node ?? "";
     const connected = this.#connected.get(node);
     if (connected === undefined) return;
-    if (after === undefined) connected.held.delete(path);
-    else for (const key of after.references) this.data.want(key);
+    if (after !== undefined) for (const key of after.references) this.data.want(key);
     this.#init.onPod(node, path, before, after);
     this.#touch(node);
   }
@@ -267,11 +251,11 @@ export class FleetCache {
     let isLoading = false;
     const own = this.node(node)?.packed;
     if (own !== undefined) hashes.set(own.key, own.hash);
-    for (const [path, pod] of this.podsOf(node)) {
+    for (const [, pod] of this.podsOf(node)) {
       if (pod.hasServiceLinks) namespaces.add(pod.namespace);
       if (pod.mirrorOf !== undefined || pod.isOver) continue;
       const found = pod.references.flatMap((key) => this.data.states(key));
-      const isWaiting = found.includes("loading") || connected.held.has(path);
+      const isWaiting = found.includes("loading");
       // Before the first whole set a pod that is not there would be one to be removed.
       isLoading ||= isWaiting;
       // A new pod comes with what it names, or its first start would fail for want of it.

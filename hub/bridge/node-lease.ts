@@ -20,6 +20,8 @@ export class NodeLease {
   readonly #connection: NodeConnection;
   readonly #durationSeconds: number;
   #renewTime = "";
+  /** Of the last try, which may have reached the cluster without an answer of it having reached the hub. */
+  #triedTime = "";
 
   constructor(connection: NodeConnection, durationSeconds: number) {
     this.#connection = connection;
@@ -35,6 +37,7 @@ export class NodeLease {
   async renew(signal: AbortSignal): Promise<void> {
     const { client, node, clock } = this.#connection;
     const renewTime = microTime(clock.wall());
+    this.#triedTime = renewTime;
     const spec = { holderIdentity: node, leaseDurationSeconds: this.#durationSeconds, renewTime };
     const ref = { namespace: NODE_LEASE_NAMESPACE, name: node };
     try {
@@ -53,7 +56,7 @@ export class NodeLease {
     const lease = await unless(["not_found"], client.get(LEASES, ref, signal));
     const renewTime = fieldsAt(lease ?? {}, "spec").renewTime;
     // Both are RFC 3339 in UTC with six digits, so that their order is that of the texts.
-    return typeof renewTime === "string" && renewTime > this.#renewTime;
+    return typeof renewTime === "string" && renewTime > this.#triedTime;
   }
 
   /** @returns false when there is no Node that it would belong to */

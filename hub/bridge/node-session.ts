@@ -11,10 +11,9 @@ import type {
 } from "../../protocol/tunnel/messages.ts";
 import type { TokenParams } from "../../protocol/tunnel/stream.ts";
 import type { DesiredSet, KubeletEndpoints, NodeBackend, NodePodStatus } from "../core/fleet.ts";
-import { type KubeObject, PODS, type ResourceType } from "../core/kube-client.ts";
+import { PODS, type ResourceType } from "../core/kube-client.ts";
 import { sha256 } from "../tunnel/sha256.ts";
 import type { TimerWheel, WheelTimer } from "../tunnel/timer-wheel.ts";
-import { awayTolerations } from "./away-tolerations.ts";
 import type { DesiredNode } from "./desired-node.ts";
 import { EventWriter } from "./event-writer.ts";
 import { MirrorPods } from "./mirror-pods.ts";
@@ -40,8 +39,11 @@ const isReady = (status: unknown): boolean =>
 const HEARTBEAT = seconds(300);
 /** A Lease that could not be renewed is tried again three times before it runs out. */
 const RENEW_RETRY = seconds(3);
-/** How long a new pod is kept back for its tolerations; the API server answers in milliseconds, or has other troubles. */
-const MOST_HELD = seconds(2);
+/**
+ * A pod that is older gets its tolerations: an eviction cannot come sooner than in five minutes, and one that ends before
+ * needs none. Each is an update of the pod's spec, which shows as a new `metadata.generation`.
+ */
+const TOLERATED_AFTER = seconds(60);
 
 export interface NodeSessionInit {
   readonly hub: string;
@@ -204,9 +206,11 @@ export class NodeSession implements NodeBackend {
     }
     if (after.isReadyLost)
       this.#do("restore a pod's Ready", path, (s) => this.#statuses.setReady(path, after.uid, true, s));
-    if (after.lacksTolerations && this.#connection.cache.node(after.node)?.evictsWhenAway !== true) {
-      if (before?.uid !== after.uid || !before.lacksTolerations) this.#tolerate(path, after);
-    } else this.#connection.cache.release(after.node, path);
+    if (
+      before?.uid !== after.uid ||
+      (after.lackingTolerations !== undefined && before.lackingTolerations === undefined)
+    )
+      this.#tolerate(path, after);
   }
 
   nodeChanged(stored: StoredNode | undefined): void {
@@ -221,28 +225,40 @@ export class NodeSession implements NodeBackend {
     if (await this.#lease.isRenewedElsewhere(signal)) return;
     await this.#writer.markAway(since, signal);
     const { cache, node } = this.#connection;
+    const pods = [...cache.podsOf(node)];
+    await forAll(pods, MAX_CONCURRENT_WRITES, ([path, { uid }]) => this.#writeTolerations(path, uid, signal));
     const ready = [...cache.podsOf(node)].filter(([, { status }]) => isReady(JSON.parse(status)));
     await forAll(ready, MAX_CONCURRENT_WRITES, ([path, { uid }]) => this.#statuses.setReady(path, uid, false, signal));
   }
 
-  /** A new pod is kept back until it has its tolerations, so that whatever runs on the board is safe from eviction. */
-  #tolerate(path: string, pod: WholePod): void {
-    const { cache, node, clock, hubClient } = this.#connection;
-    cache.hold(node, path);
-    const release = (): void => cache.release(node, path);
-    const tolerations = awayTolerations(pod.packed.object as unknown as KubeObject);
-    const [namespace = "", name = ""] = path.split("/");
-    const patch = { metadata: { uid: pod.uid }, spec: { tolerations } };
+  #tolerate(path: string, { uid, packed }: WholePod): void {
+    if (this.#lackingTolerations(path, uid) === undefined) return;
+    const { creationTimestamp } = fieldsAt(packed.object, "metadata");
+    const age = this.#connection.clock.wall().getTime() - Date.parse(String(creationTimestamp));
+    const delay = millis(Math.min(Math.max(0, TOLERATED_AFTER - age), TOLERATED_AFTER));
     this.#do("let a pod stay while its node is away", path, async (signal) => {
-      try {
-        await hubClient.patch(PODS, { namespace, name }, "merge", patch, {}, signal);
-        await clock.sleep(MOST_HELD, signal);
-      } catch (error) {
-        if (!isPicoletError(error, "not_found") && !isPicoletError(error, "conflict")) throw error;
-      } finally {
-        release();
-      }
+      if (delay > 0) await this.#wheel.sleep(delay, signal);
+      await this.#writeTolerations(path, uid, signal);
     });
+  }
+
+  async #writeTolerations(path: string, uid: string, signal: AbortSignal): Promise<void> {
+    const tolerations = this.#lackingTolerations(path, uid);
+    if (tolerations === undefined) return;
+    const [namespace = "", name = ""] = path.split("/");
+    const patch = { metadata: { uid }, spec: { tolerations } };
+    try {
+      await this.#connection.hubClient.patch(PODS, { namespace, name }, "merge", patch, {}, signal);
+    } catch (error) {
+      if (!isPicoletError(error, "not_found") && !isPicoletError(error, "conflict")) throw error;
+    }
+  }
+
+  /** What is to become of the tolerations of that very pod; `undefined`: nothing. */
+  #lackingTolerations(path: string, uid: string): WholePod["lackingTolerations"] {
+    const { cache, node } = this.#connection;
+    const pod = cache.pod(node, path);
+    return pod?.uid === uid && cache.node(node)?.evictsWhenAway !== true ? pod.lackingTolerations : undefined;
   }
 
   #renew(): void {

@@ -32,8 +32,11 @@ export function conditionsOf(status: unknown): readonly PodCondition[] {
   return found.filter((each): each is PodCondition => isFields(each) && typeof each.type === "string");
 }
 
-/** A pod as its node gets it: without its status, but with the conditions that others set (readiness gates). */
-export function remotePod(pod: KubeObject): Fields {
+/**
+ * A pod as its node gets it: without its status, but with the conditions that others set (readiness gates).
+ * @param tolerations those that it is to have, where they are not its own yet
+ */
+export function remotePod(pod: KubeObject, tolerations?: readonly Fields[]): Fields {
   const others = conditionsOf(pod.status)
     .filter((each) => !isNodeCondition(each) && each.type !== SCHEDULED)
     .map(({ type, status, reason, message }) => defined({ type, status, reason, message }))
@@ -42,7 +45,7 @@ export function remotePod(pod: KubeObject): Fields {
     apiVersion: "v1",
     kind: "Pod",
     metadata: metadataOf(pod.metadata),
-    spec: pod.spec ?? {},
+    spec: tolerations === undefined ? (pod.spec ?? {}) : { ...fieldsAt(pod, "spec"), tolerations },
     ...(others.length === 0 ? {} : { status: { conditions: others } }),
   };
 }

@@ -74,8 +74,8 @@ export interface WholePod extends Kept {
   /** Its deletion is over for the node; finalizers of others keep it. */
   readonly isOver: boolean;
   readonly isReadyLost: boolean;
-  /** Would be evicted while its node is away, and does not ask for that. */
-  readonly lacksTolerations: boolean;
+  /** What its tolerations are to become: it would be evicted while its node is away, and does not ask for that. */
+  readonly lackingTolerations: readonly Fields[] | undefined;
 }
 
 export type StoredPod = PodStub | WholePod;
@@ -99,12 +99,13 @@ export function wholePod(pod: KubeObject): WholePod {
   const mirrorOf = mirroredUid(metadata);
   const isDeleted = metadata.deletionTimestamp !== undefined;
   const isTerminal = TERMINAL.has(fieldsAt(pod, "status").phase);
+  const lacking = mirrorOf === undefined && !evictsWhenAway(pod) ? awayTolerations(pod) : undefined;
   return {
     kind: "whole",
     resourceVersion: metadata.resourceVersion ?? "",
     uid: metadata.uid ?? "",
     node: nodeOf(pod),
-    packed: new PackedObject(objectKey("Pod", namespace, metadata.name), remotePod(pod)),
+    packed: new PackedObject(objectKey("Pod", namespace, metadata.name), remotePod(pod, lacking)),
     status: JSON.stringify(ownStatus(pod.status)),
     namespace,
     references: references.length === 0 ? NONE : references,
@@ -113,8 +114,7 @@ export function wholePod(pod: KubeObject): WholePod {
     isDeleted,
     isOver: isDeleted && isTerminal && metadata.deletionGracePeriodSeconds === 0,
     isReadyLost: isReadyLost(pod),
-    lacksTolerations:
-      mirrorOf === undefined && !isDeleted && !isTerminal && !evictsWhenAway(pod) && awayTolerations(pod) !== undefined,
+    lackingTolerations: isDeleted || isTerminal ? undefined : lacking,
   };
 }
 

@@ -1,6 +1,7 @@
 /** The hub's Kubernetes side against an API server over HTTPS. */
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
+import { isDeepStrictEqual } from "node:util";
 import { EVENTS } from "../../hub/bridge/event-writer.ts";
 import { LEASES } from "../../hub/bridge/node-lease.ts";
 import { conditionsOf, fieldsAt } from "../../hub/bridge/remote-object.ts";
@@ -18,9 +19,10 @@ import {
 } from "../../hub/core/kube-client.ts";
 import { SERVICE_ACCOUNTS as ACCOUNTS, NAMESPACES } from "../../hub/embedded/controllers/resource-types.ts";
 import { sha256 } from "../../hub/tunnel/sha256.ts";
+import { systemClock } from "../../protocol/async/system-clock.ts";
 import { WatchSource } from "../../protocol/async/watch.ts";
 import { isPicoletError } from "../../protocol/errors.ts";
-import { millis } from "../../protocol/ports.ts";
+import { type Clock, millis } from "../../protocol/ports.ts";
 import { mirrorsDigest } from "../../protocol/tunnel/digest.ts";
 import { equalBytes } from "../../protocol/tunnel/hex.ts";
 import type { EventItem, MirrorItem } from "../../protocol/tunnel/messages.ts";
@@ -328,23 +330,36 @@ async function bind(name: string): Promise<void> {
   await cluster.client.patch(PERSISTENT_VOLUME_CLAIMS, ref, "merge", { status }, { subresource: "status" }, signal);
 }
 
-test("a pod is safe from eviction by the time its node has it, unless it asks for eviction", async () => {
+const SAFE = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"].map((key) => ({
+  key,
+  operator: "Exists",
+  effect: "NoExecute",
+}));
+const tolerationsOf = (pod: KubeObject | undefined): readonly unknown[] => {
+  const { tolerations } = fieldsAt(pod ?? {}, "spec");
+  return Array.isArray(tolerations) ? tolerations : [];
+};
+const isSafe = (pod: KubeObject | undefined): boolean => isDeepStrictEqual(tolerationsOf(pod), SAFE);
+
+test("a pod gets what keeps it from eviction when it is a minute old, its node from the beginning", async () => {
   await using backend = await joined("board-4");
-  await cluster.createPod("safe", "board-4");
-  await untilDesired(backend, (keys) => keys.has("Pod/default/safe"));
-  const sent = fieldsAt(backend.object("Pod/default/safe")?.object, "spec").tolerations as readonly object[];
-  const safe = await cluster.client.get(PODS, { namespace: "default", name: "safe" }, signal);
-  assert.deepEqual(sent, fieldsAt(safe, "spec").tolerations);
-  for (const key of ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"]) {
-    const found = sent.filter((each) => (each as { key?: string }).key === key);
-    assert.deepEqual(found, [{ key, operator: "Exists", effect: "NoExecute" }]);
-  }
   const metadata = { namespace: "default", name: "movable", annotations: { "picolet.io/evict-when-away": "true" } };
   const spec = { nodeName: "board-4", containers: [{ name: "main", image: "registry.example/app:1" }] };
-  const made = await cluster.create(PODS, { apiVersion: "v1", kind: "Pod", metadata, spec });
-  await untilDesired(backend, (keys) => keys.has("Pod/default/movable"));
-  const movable = await cluster.client.get(PODS, metadata, signal);
-  assert.deepEqual(fieldsAt(movable, "spec").tolerations, fieldsAt(made, "spec").tolerations);
+  const movable = await cluster.create(PODS, { apiVersion: "v1", kind: "Pod", metadata, spec });
+  const made = await cluster.createPod("safe", "board-4");
+  await untilDesired(backend, (keys) => keys.has("Pod/default/safe") && keys.has("Pod/default/movable"));
+  const sent = fieldsAt(backend.object("Pod/default/safe")?.object, "spec").tolerations;
+  assert.deepEqual(sent, SAFE);
+  const young = await cluster.client.get(PODS, { namespace: "default", name: "safe" }, signal);
+  assert.equal(young.metadata.resourceVersion, made.metadata.resourceVersion);
+
+  const later: Clock = { ...systemClock, wall: () => new Date(systemClock.wall().getTime() + 61_000) };
+  await using other = await cluster.replica(calls, {}, later);
+  await using again = other.fleet.connect("board-4");
+  await cluster.until(PODS, "default", "safe", isSafe);
+  await untilDesired(again, () => true);
+  const untouched = await cluster.client.get(PODS, metadata, signal);
+  assert.equal(untouched.metadata.resourceVersion, movable.metadata.resourceVersion);
 });
 
 test("a status is the node's, with the conditions that others have set left alone", async () => {
@@ -601,6 +616,7 @@ test("a node that stays away is said to be away, and is as it was when it comes 
   await backend[Symbol.asyncDispose]();
   const ready = (node: KubeObject | undefined): unknown =>
     conditionsOf(node?.status).find(({ type }) => type === "Ready")?.status;
+  await cluster.until(PODS, "default", "left", isSafe);
   const away = await cluster.until(NODES, "", "board-13", (node) => ready(node) === "Unknown");
   const said = conditionsOf(away?.status).find(({ type }) => type === "Ready");
   assert.equal(said?.reason, "AgentNotConnected");

@@ -19,6 +19,7 @@ import { loadKubeconfigAccess } from "../../hub/kubernetes/kubeconfig-access.ts"
 import { systemClock } from "../../protocol/async/system-clock.ts";
 import type { Watch } from "../../protocol/async/watch.ts";
 import { isPicoletError } from "../../protocol/errors.ts";
+import type { Clock } from "../../protocol/ports.ts";
 import type { NodeReportContent } from "../../protocol/tunnel/messages.ts";
 import { EmbeddedCluster } from "./embedded-cluster.ts";
 import { fixedAccess } from "./fixed-access.ts";
@@ -34,11 +35,11 @@ export class Replica implements AsyncDisposable {
   readonly #life = new AbortController();
   readonly #running: Promise<void>;
 
-  constructor(client: KubeClient, init: Partial<KubernetesFleetInit> = {}) {
+  constructor(client: KubeClient, init: Partial<KubernetesFleetInit> = {}, clock: Clock = systemClock) {
     const components = {
       client,
       endpoints: { endpointOf: () => ENDPOINT },
-      clock: systemClock,
+      clock,
       random: seededRandom(3),
       log: this.log,
     };
@@ -118,8 +119,8 @@ export class BridgedCluster implements AsyncDisposable {
   }
 
   /** @param calls what the hub asked for, without what the test did */
-  async replica(calls = new CallLog(), init: Partial<KubernetesFleetInit> = {}): Promise<Replica> {
-    return await new Replica(new RecordingKubeClient(this.hub, calls), init).ready();
+  async replica(calls = new CallLog(), init: Partial<KubernetesFleetInit> = {}, clock?: Clock): Promise<Replica> {
+    return await new Replica(new RecordingKubeClient(this.hub, calls), init, clock).ready();
   }
 
   /** One that hears of pods only when `gate` is open. */
