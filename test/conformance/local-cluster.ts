@@ -111,6 +111,6 @@ export function provideImages(containerd: Containerd, registry: Registry, folder
 
 /** A program with the shared libraries it needs, at the same paths in the image. */
 function withLibraries(program: string): Record<string, string> {
-  const needed = execFileSync("ldd", [program], { encoding: "utf8" }).match(/\/\S+/g) ?? [];
+  const needed = execFileSync("/usr/bin/ldd", [program], { encoding: "utf8" }).match(/\/\S+/g) ?? [];
   return Object.fromEntries([program, ...needed].map((path) => [path.slice(1), path]));
 }

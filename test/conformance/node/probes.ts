@@ -210,7 +210,10 @@ const probes = area("[sig-node] Probing container", (should) => {
   });
 
   should("be restarted with a GRPC liveness probe", async (t) => {
-    const pod = await startWith(t, t.tool(["grpc", "5000", "5"], { livenessProbe: often({ grpc: { port: 5000 } }) }));
+    const pod = await startWith(
+      t,
+      t.tool(["grpc", "5000", "5"], { livenessProbe: often({ grpc: { port: 5000 }, initialDelaySeconds: 2 }) }),
+    );
     await isRestarted(pod);
     const { message } = await pod.event("Unhealthy", ({ reason }) => reason === "Unhealthy");
     assert.match(message ?? "", /^Liveness probe failed: service unhealthy \(responded with "NOT_SERVING"\)/);
