@@ -95,6 +95,11 @@ export interface StatusOutbox {
   get(uid: PodUid): PodStatusRecord | undefined;
   /** Whether `get` would give something. */
   has(uid: PodUid): boolean;
+  /**
+   * What is on disk is to be told, even if it has been before: an agent that died may have told what it had not written
+   * yet, and then that is what is believed. Nothing happens where nobody has been told anything.
+   */
+  tellAgain(uid: PodUid): void;
   /** Nothing is left of this pod. It goes out as `gone` if the API server waits for that; else it is forgotten. */
   finish(record: PodStatusRecord): void;
   /** Pods of which nothing is left and the API server has still to hear, or to draw the consequence: `apiUid` by uid. */

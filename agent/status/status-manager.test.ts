@@ -30,6 +30,11 @@ class MemoryOutbox implements StatusOutbox {
   }
 
   readonly gone: ReadonlyMap<PodUid, string> = new Map();
+  readonly again: PodUid[] = [];
+
+  tellAgain(uid: PodUid): void {
+    this.again.push(uid);
+  }
 
   finish({ uid }: PodStatusRecord): void {
     this.delete(uid);
@@ -132,4 +137,12 @@ test("a disk that cannot be written or read stops no worker", () => {
   publish(states.new);
   assert.equal(outbox.puts.length, 1);
   assert.equal(manager.pods.size, 1);
+});
+
+test("what an agent before this one may have told ahead of its disk is told again, once", () => {
+  const { outbox, publish } = bench();
+  publish(states.up);
+  publish(states.up);
+  publish(states.new);
+  assert.equal(outbox.again.length, 1);
 });

@@ -65,7 +65,10 @@ export class StatusManager implements PodStatusBook {
       same && !renamed && this.#trying("cannot read a pod's status", uid, () => this.#outbox.has(uid)) !== false;
     if (isStored && before.view.worker.kind === view.worker.kind) return;
     if (!isStored) {
-      this.#trying("cannot write a pod's status", uid, () => this.#outbox.put(recordOf(view.desired, status)));
+      this.#trying("cannot write a pod's status", uid, () => {
+        this.#outbox.put(recordOf(view.desired, status));
+        if (before === undefined) this.#outbox.tellAgain(uid);
+      });
     }
     this.#changes.set(this.#changes.current + 1);
   }

@@ -80,6 +80,11 @@ export class PodStatuses implements StatusOutbox, OutgoingStatuses, Batched {
     return row?.gone === 0;
   }
 
+  tellAgain(uid: PodUid): void {
+    const row = this.#row(uid);
+    if (row !== undefined && !row.gone && row.sequence <= this.#acknowledged) this.#set(row);
+  }
+
   finish(record: PodStatusRecord): void {
     if (this.#gone.has(record.uid)) return;
     if (!this.#known(record).isAwaited) {
