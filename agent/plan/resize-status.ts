@@ -79,7 +79,9 @@ function shown(
 }
 
 const textOf = (resource: Resizable, amount: bigint): string =>
-  formatQuantity(quantityOf(resource === "cpu" ? `${amount}m` : String(amount)));
+  resource === "cpu"
+    ? formatQuantity(quantityOf(`${amount}m`))
+    : formatQuantity({ ...quantityOf(String(amount)), format: "BinarySI" });
 
 /** While a pod is ending nothing is resized any more: what was said of it stays until it is over. */
 export function resizeConditions(view: PodView, isOver: boolean): readonly PodCondition[] {

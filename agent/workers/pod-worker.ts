@@ -33,6 +33,8 @@ import { WorkerResize } from "./worker-resize.ts";
  * 10 ms before its own status has it. Looked again after these; then the next relist finds it.
  */
 const LOOK_AGAIN_MS: readonly number[] = [25, 100, 400];
+/** The key of the failures of a change of resources. */
+const RESIZE = stepOf({ kind: "resize", containers: [] });
 /** The key of an inspection's failures. */
 const INSPECT = "inspect";
 const NOTHING: ReadonlySet<string> = new Set();
@@ -136,7 +138,8 @@ export class PodWorker {
     if (desired === this.#desired && wanted === this.#wanted) return;
     if (desired !== this.#desired) {
       this.#hashes = hashesOf(desired);
-      this.#resize.follow(this.#desired, desired);
+      // What could not be done before may be possible now.
+      if (this.#resize.follow(this.#desired, desired)) this.#failures.delete(RESIZE);
     }
     const isShortened = gracePeriodOf(desired.pod) < gracePeriodOf(this.#desired.pod);
     this.#desired = desired;

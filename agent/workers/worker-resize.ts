@@ -28,12 +28,13 @@ export class WorkerResize {
     return { pending: this.#pending, sized: this.#sized, generation: this.#generation };
   }
 
-  /** The worker's pod is another one now. */
-  follow(before: DesiredPod, { pod }: DesiredPod): void {
-    if (withGrants(pod, grantsOf(before.pod)) === pod) return;
+  /** The worker's pod is another one now. @returns whether it has been granted other resources */
+  follow(before: DesiredPod, { pod }: DesiredPod): boolean {
+    if (withGrants(pod, grantsOf(before.pod)) === pod) return false;
     this.#sized = false;
     this.#isUnderWay = true;
     this.#generation = pod.metadata.generation;
+    return true;
   }
 
   /** What stands against what is wanted. @returns whether that is news. */

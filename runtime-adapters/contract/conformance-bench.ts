@@ -1,7 +1,7 @@
 /** The hands of the conformance suite: the steps that its cases are made of. */
 import assert from "node:assert/strict";
 import { parsePod } from "../../protocol/parse-pod.ts";
-import type { Pod } from "../../protocol/pod.ts";
+import type { Pod, ResourceRequirements } from "../../protocol/pod.ts";
 import { type Millis, millis, type PodUid, podUid } from "../../protocol/ports.ts";
 import type { ConformanceFixture, Program, ProgramLine } from "./conformance.ts";
 import type { DesiredPod, ObservedContainer, ObservedPod, RuntimeAdapter, SandboxLaunch } from "./runtime-adapter.ts";
@@ -93,6 +93,10 @@ export class Bench {
     task.then(settle, settle);
     while (!settled) await Promise.race([task, this.fixture.settle()]);
     return task;
+  }
+
+  update(pod: DesiredPod, containerId: string, resources: ResourceRequirements): Promise<void> {
+    return this.letting(this.adapter.apply(pod, { kind: "updateContainer", containerId, resources }, this.signal));
   }
 
   remove(pod: DesiredPod, containerId: string): Promise<void> {

@@ -695,6 +695,77 @@ const CGROUPS: readonly ConformanceCase[] = [
       assert.equal(await bench.fixture.readCgroup(id, "memory.limit_in_bytes"), 64 * 1024 * 1024);
     },
   },
+  {
+    name: "CPU and memory of a running container change in its cgroup, up and down, and it runs on",
+    needs: "cgroups",
+    run: async (bench, context) => {
+      const { programs } = bench.fixture;
+      const pod = desiredPod(programs.runForever, { resources: GIVEN });
+      await bench.createSandbox(pod);
+      const { id } = await bench.start(pod, programs.runForever);
+      const { state } = await bench.running(pod, id);
+      const values = async () => [
+        await bench.fixture.readCgroup(id, "cpu.shares"),
+        await bench.fixture.readCgroup(id, "cpu.cfs_quota_us"),
+        await bench.fixture.readCgroup(id, "memory.limit_in_bytes"),
+      ];
+      const [shares] = await values();
+      if (shares === undefined) {
+        context.skip("this machine lets us read or make no cgroups");
+        return;
+      }
+      for (const [cpu, mebibytes] of [
+        ["500m", 96],
+        ["100m", 48],
+      ] as const) {
+        const resources = { requests: { cpu, memory: "32Mi" }, limits: { cpu, memory: `${mebibytes}Mi` } };
+        await bench.update(pod, id, resources);
+        const milli = Number.parseInt(cpu, 10);
+        assert.deepEqual(await values(), [Math.floor((milli * 1024) / 1000), milli * 100, mebibytes * 1024 * 1024]);
+      }
+      assert.deepEqual((await bench.container(pod, id)).state, state);
+    },
+  },
+];
+
+const GIVEN = { requests: { cpu: "250m", memory: "32Mi" }, limits: { cpu: "250m", memory: "64Mi" } };
+
+const UPDATES: readonly ConformanceCase[] = [
+  {
+    name: "what a container was started with comes back, and what it was changed to at the latest with its next run",
+    run: async (bench) => {
+      const { programs } = bench.fixture;
+      const pod = desiredPod(programs.runForever, { resources: GIVEN });
+      await bench.createSandbox(pod);
+      const { id } = await bench.start(pod, programs.runForever);
+      await bench.running(pod, id);
+      assert.deepEqual((await bench.container(pod, id)).resources, GIVEN);
+      const more = { requests: { cpu: "300m", memory: "48Mi" }, limits: { cpu: "300m", memory: "80Mi" } };
+      await bench.update(pod, id, more);
+      await bench.update(pod, id, more);
+      await bench.restartAgent();
+      const seen = await bench.container(pod, id);
+      assert.equal(seen.state.kind, "running");
+      assert.ok([GIVEN, more].some((each) => JSON.stringify(each) === JSON.stringify(seen.resources)));
+      await bench.letting(bench.stop(pod, id, millis(0)));
+      const next = desiredPod(programs.runForever, { resources: more });
+      const successor = await bench.start(next, programs.runForever, { attempt: 1 });
+      assert.deepEqual(successor.resources, more);
+    },
+  },
+  {
+    name: "a container that is not there, or has ended, cannot be updated",
+    run: async (bench) => {
+      const program = bench.fixture.programs.exitWith(0);
+      const pod = desiredPod(program, { resources: GIVEN });
+      await bench.createSandbox(pod);
+      const { id } = await bench.start(pod, program);
+      await bench.exited(pod, id);
+      for (const each of [id, NO_SUCH_ID]) {
+        await assert.rejects(bench.update(pod, each, GIVEN), (error) => isPicoletError(error, "not_found"));
+      }
+    },
+  },
 ];
 
 export const CASES: readonly ConformanceCase[] = [
@@ -705,5 +776,6 @@ export const CASES: readonly ConformanceCase[] = [
   ...HINTS,
   ...LOGS,
   ...CGROUPS,
+  ...UPDATES,
   ...STREAMS,
 ];

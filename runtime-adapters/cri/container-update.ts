@@ -4,7 +4,7 @@ import { PicoletError } from "../../protocol/errors.ts";
 import type { Container, Pod, ResourceRequirements } from "../../protocol/pod.ts";
 import type { Action, DesiredPod, ObservedContainer } from "../contract/runtime-adapter.ts";
 import { type CriClient, failure } from "./cri-client.ts";
-import { type ContainerStatus, RuntimeService } from "./cri-messages.ts";
+import { ContainerState, type ContainerStatus, RuntimeService } from "./cri-messages.ts";
 import { ANNOTATION } from "./labels.ts";
 import { containerResources, type ResourceSettings } from "./linux-resources.ts";
 import type { OwnedIds } from "./owned-ids.ts";
@@ -31,11 +31,11 @@ export async function updateContainer(
 ): Promise<void> {
   const cannot = `cannot update container ${containerId}`;
   try {
-    if ((await owned.require(containerId, "container", signal)) === undefined) {
-      throw new PicoletError("not_found", "there is no such container");
-    }
-    const { status } = await client.call(RuntimeService.containerStatus, { containerId }, signal);
-    const container = containerOf(pod, status?.metadata?.name ?? "");
+    const isThere = (await owned.require(containerId, "container", signal)) !== undefined;
+    const { status } = isThere ? await client.call(RuntimeService.containerStatus, { containerId }, signal) : {};
+    // containerd takes the new values of one that has ended without a word.
+    if (status?.state !== ContainerState.running) throw new PicoletError("not_found", "it does not run");
+    const container = containerOf(pod, status.metadata?.name ?? "");
     const linux = containerResources(pod, { ...container, resources }, settings);
     await client.call(RuntimeService.updateContainerResources, { containerId, linux }, signal);
   } catch (error) {

@@ -1,5 +1,6 @@
 /** An agent of store, PLEG, workers and statuses over one fake runtime, on virtual time; nothing goes wrong by itself. */
 import type { RuntimeRouter } from "../../agent/core/pod-ports.ts";
+import type { PodResources } from "../../agent/core/pod-resources.ts";
 import { ImagePuller } from "../../agent/images/image-puller.ts";
 import { Pleg } from "../../agent/observe/pleg.ts";
 import { StatusManager } from "../../agent/status/status-manager.ts";
@@ -66,7 +67,10 @@ export class SmallAgent implements AsyncDisposable {
   #revision = 0;
   #faults: unknown[] = [];
 
-  constructor(board: SmallBoard, init: PodWorkersInit & { readonly store?: Store } = {}) {
+  constructor(
+    board: SmallBoard,
+    init: PodWorkersInit & { readonly store?: Store; readonly podResources?: PodResources } = {},
+  ) {
     this.board = board;
     const { clock, runtime } = board;
     const { log, events } = this;
@@ -89,6 +93,7 @@ export class SmallAgent implements AsyncDisposable {
         observer: this.pleg,
         statuses: this.statuses,
         ...{ prober: this.prober, hooks: this.hooks, admission: this.admission },
+        podResources: init.podResources,
       },
       init,
     );
@@ -104,6 +109,12 @@ export class SmallAgent implements AsyncDisposable {
   want(...pods: readonly DesiredPod[]): Promise<void> {
     this.#revision = Math.max(this.#revision, this.store.desired.revision("file")) + 1;
     this.store.desired.replace("file", this.#revision, pods);
+    return this.board.clock.settle();
+  }
+
+  /** Everything the API server wants from now on. */
+  order(...pods: readonly DesiredPod[]): Promise<void> {
+    this.store.desired.replace("api", this.store.desired.revision("api") + 1, pods);
     return this.board.clock.settle();
   }
 
