@@ -93,15 +93,42 @@ describe("pod cgroups on this machine", { skip }, () => {
     for (const pod of pods) await cgroups.remove(pod, NEVER);
   });
 
+  test("a pod's values are read back and change while something runs in it; a preparation leaves them alone then", async () => {
+    const { tree, cgroups, wanted } = setUp();
+    wanted.push(GUARANTEED);
+    const pod = desired(GUARANTEED, "resized");
+    assert.equal(await cgroups.current(pod), undefined);
+    await cgroups.ensure(pod);
+    const made = { cpuShares: 512, cpuQuotaUs: 50_000, memoryLimitBytes: 64 * 2 ** 20 };
+    assert.deepEqual(await cgroups.current(pod), made);
+    assert.equal(await cgroups.memoryUsage(pod, "container"), undefined);
+    const container = await tree.create(`${cgroups.pathOf(pod)}/container`, {});
+    const child = joining(container?.procsFiles ?? []);
+    await once(child.stdout, "data");
+    assert.ok(((await cgroups.memoryUsage(pod, "container")) ?? 0) > 0);
+    assert.ok(((await cgroups.memoryUsage(pod)) ?? 0) >= ((await cgroups.memoryUsage(pod, "container")) ?? 0));
+    await cgroups.write(pod, { memoryLimitBytes: 128 * 2 ** 20 });
+    await cgroups.write(pod, { cpuQuotaUs: -1, cpuPeriodUs: 100_000 });
+    const changed = { cpuShares: 512, cpuQuotaUs: -1, memoryLimitBytes: 128 * 2 ** 20 };
+    assert.deepEqual(await cgroups.current(pod), changed);
+    await cgroups.ensure(pod);
+    assert.deepEqual(await cgroups.current(pod), changed);
+    // The kernel gives no less than what is in use and cannot be had back.
+    await assert.rejects(cgroups.write(pod, { memoryLimitBytes: 4096 }));
+    const exit = once(child, "exit");
+    await cgroups.remove(pod, NEVER);
+    await exit;
+    await cgroups.ensure(pod);
+    assert.deepEqual(await cgroups.current(pod), made);
+    await cgroups.remove(pod, NEVER);
+  });
+
   test("what outlived its pod is killed, with a word in the log", async () => {
     const { tree, cgroups, log } = setUp();
     const pod = desired(BEST_EFFORT, "outlived");
     await cgroups.ensure(pod);
     const container = await tree.create(`${cgroups.pathOf(pod)}/container`, {});
-    const joining = container?.procsFiles.map((file) => `echo $$ > ${file}`).join(" && ");
-    const child = spawn("sh", ["-c", `${joining} && echo joined && exec sleep 60`], {
-      stdio: ["ignore", "pipe", "ignore"],
-    });
+    const child = joining(container?.procsFiles ?? []);
     await once(child.stdout, "data");
     const exit = once(child, "exit");
     await cgroups.remove(pod, NEVER);
@@ -117,10 +144,7 @@ describe("pod cgroups on this machine", { skip }, () => {
     await tree.create(`${ROOT}/kubepods/besteffort/podorphan/container`, {});
     await tree.create(`${ROOT}/kubepods/somebody-else`, {});
     const running = await tree.create(`${ROOT}/kubepods/besteffort/podruns`, {});
-    const joining = running?.procsFiles.map((file) => `echo $$ > ${file}`).join(" && ");
-    const child = spawn("sh", ["-c", `${joining} && echo joined && exec sleep 60`], {
-      stdio: ["ignore", "pipe", "ignore"],
-    });
+    const child = joining(running?.procsFiles ?? []);
     await once(child.stdout, "data");
     assert.deepEqual([...(await cgroups.sweep(new Set(["known"])))].sort(), ["guaranteed", "orphan"]);
     assert.deepEqual([...(await tree.children(`${ROOT}/kubepods/besteffort`))].sort(), ["podknown", "podruns"]);
@@ -130,6 +154,37 @@ describe("pod cgroups on this machine", { skip }, () => {
     await tree.kill(`${ROOT}/kubepods/besteffort/podruns`, NEVER);
     await exit;
   });
+});
+
+/** A process that joins a cgroup, says so, and stays. */
+function joining(procsFiles: readonly string[]) {
+  const join = procsFiles.map((file) => `echo $$ > ${file}`).join(" && ");
+  return spawn("sh", ["-c", `${join} && echo joined && exec sleep 60`], { stdio: ["ignore", "pipe", "ignore"] });
+}
+
+test("on cgroup v2 values are read back in v1's units", async () => {
+  const root = mkdtempSync(join(tmpdir(), "cgroup-"));
+  try {
+    const folder = join(root, "kubepods/podv2");
+    mkdirSync(folder, { recursive: true });
+    const plain: CgroupHierarchies = { kind: "v2", mountPoint: root, controllers: new Set(["cpu", "memory"]) };
+    const { cgroups } = setUp({ cgroupRoot: "/" }, plain);
+    const pod = desired(GUARANTEED, "v2");
+    const write = (values: Readonly<Record<string, string>>): void => {
+      for (const [file, text] of Object.entries(values)) writeFileSync(join(folder, file), `${text}\n`);
+    };
+    write({ "cpu.weight": "20", "cpu.max": "50000 100000", "memory.max": "67108864", "memory.current": "4096" });
+    assert.deepEqual(await cgroups.current(pod), {
+      cpuShares: 501,
+      cpuQuotaUs: 50_000,
+      memoryLimitBytes: 64 * 2 ** 20,
+    });
+    assert.equal(await cgroups.memoryUsage(pod), 4096);
+    write({ "cpu.weight": "1", "cpu.max": "max 100000", "memory.max": "max" });
+    assert.deepEqual(await cgroups.current(pod), { cpuShares: 2, cpuQuotaUs: -1, memoryLimitBytes: -1 });
+  } finally {
+    rmSync(root, { recursive: true });
+  }
 });
 
 test("a process that cannot be killed is waited for 5 s, then the removal is to be tried again", async () => {
