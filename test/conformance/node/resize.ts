@@ -48,6 +48,10 @@ const resizes = area("[sig-node] Pod InPlace Resize Container", (should) => {
       });
       assert.equal(restartsOf(resized), 0);
       assert.deepEqual(statusOf(resized)?.allocatedResources, to.requests);
+      const completed = await pod.event("ResizeCompleted", ({ reason }) => reason === "ResizeCompleted");
+      const { requests, limits } = to;
+      const summary = JSON.stringify({ containers: [{ name: "test", resources: { limits, requests } }] });
+      assert.equal(completed.message, `Pod resize completed: ${summary}`);
       const mebibytes = Number.parseInt(to.limits?.memory ?? "", 10);
       assert.equal((await pod.shell(MEMORY)).trim(), String(mebibytes * MIB));
       const [quota, period] = (await pod.shell(CPU)).trim().split(" ").map(Number);
@@ -76,6 +80,42 @@ const resizes = area("[sig-node] Pod InPlace Resize Container", (should) => {
     });
     assert.equal(restartsOf(resized), 1);
     assert.equal((await pod.shell(MEMORY)).trim(), String(64 * MIB));
+  });
+
+  should("change a sidecar without a restart", async (t) => {
+    const side = { ...t.sh(STAYS, { name: "side", resources: both("50m", "24Mi") }), restartPolicy: "Always" };
+    const app = t.sh(STAYS, { resources: both("50m", "24Mi") });
+    const pod = await t.start({ restartPolicy: "Always", initContainers: [side], containers: [app] });
+    await pod.running();
+    const to = both("80m", "48Mi");
+    await pod.patch({ spec: { initContainers: [{ name: "side", resources: to }] } }, "resize");
+    const sidecarOf = ({ status }: V1Pod) => status?.initContainerStatuses?.[0];
+    const resized = await pod.until("the sidecar's new limits in its status", (each) => {
+      return sidecarOf(each)?.resources?.limits?.memory === "48Mi" && done(each);
+    });
+    assert.deepEqual(sidecarOf(resized)?.resources, to);
+    assert.equal(sidecarOf(resized)?.restartCount, 0);
+    assert.equal((await pod.shell(MEMORY, "side")).trim(), String(48 * MIB));
+  });
+
+  should("not decrease a memory limit below what is in use, and take that back", async (t) => {
+    const from = { requests: { memory: "32Mi" }, limits: { memory: "32Mi" } };
+    const pod = await started(t, from);
+    await resize(pod, { requests: { memory: "10Ki" }, limits: { memory: "10Ki" } });
+    const stuck = await pod.until("PodResizeInProgress with an error", ({ status }) => {
+      return (
+        status?.conditions?.some((each) => each.type === "PodResizeInProgress" && each.reason === "Error") === true
+      );
+    });
+    const condition = stuck.status?.conditions?.find(({ type }) => type === "PodResizeInProgress");
+    assert.match(condition?.message ?? "", /memory limit \(10240\) below current usage \(\d+\)/);
+    assert.equal(limitOf(stuck, "memory"), "32Mi");
+    assert.deepEqual(statusOf(stuck)?.allocatedResources, { memory: "10Ki" });
+    await resize(pod, from);
+    const back = await pod.until("an end of the resize", done);
+    assert.equal(limitOf(back, "memory"), "32Mi");
+    assert.equal(restartsOf(back), 0);
+    assert.equal((await pod.shell(MEMORY)).trim(), String(32 * MIB));
   });
 
   should("say that a resize to more than the node has is infeasible", async (t) => {
