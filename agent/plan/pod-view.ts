@@ -106,7 +106,7 @@ export interface StopContainer {
   readonly kind: "stopContainer";
   readonly containerId: string;
   readonly name: string;
-  /** From the moment at which the stop of this container began, in whatever round that was. 0 kills at once, without a hook. */
+  /** From when the stop of this container began, or from when it was given less, in whatever round. 0 kills at once. */
   readonly gracePeriod: Millis;
   /** Whether it runs, so that a preStop hook of it can. */
   readonly running: boolean;

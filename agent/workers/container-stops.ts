@@ -25,14 +25,17 @@ export interface StopOrder {
 }
 
 interface Begun {
-  readonly since: MonotonicMs;
+  /** Of the round that gave it the least. */
+  gracePeriod: Millis;
+  /** When it is over. */
+  until: MonotonicMs;
   readonly hook: { readonly done: Promise<void>; readonly life: JoinedSignal } | undefined;
 }
 
 /**
  * The stops of one pod's containers, each with its preStop hook and its turn in what the grace period leaves (pkg/kubelet/
  * kuberuntime, killContainer). A round that is cut off, because the pod has less time now, is followed by one that goes on
- * where this one was: the hook is not run twice, and the grace period counts from the first time.
+ * where this one was: the hook is not run twice, and the grace period goes on.
  */
 export class ContainerStops {
   readonly #clock: Clock;
@@ -51,7 +54,8 @@ export class ContainerStops {
   async stop(order: StopOrder): Promise<void> {
     const { action, signal, turn } = order;
     const begun = this.#begun.get(action.containerId) ?? this.#begin(order);
-    const left = (): number => action.gracePeriod - (this.#clock.monotonic() - begun.since);
+    this.#shorten(begun, action.gracePeriod);
+    const left = (): number => begun.until - this.#clock.monotonic();
     if (begun.hook !== undefined) {
       await this.#within(left(), begun.hook.done, signal);
       begun.hook.life.abort();
@@ -76,9 +80,18 @@ export class ContainerStops {
     const { action, desired, preStop } = order;
     this.#events.record(desired, "Normal", "Killing", action.message, action.name);
     const runs = preStop !== undefined && action.running && action.gracePeriod > 0;
-    const begun = { since: this.#clock.monotonic(), hook: runs ? this.#run(order, preStop) : undefined };
+    const { gracePeriod } = action;
+    const until = (this.#clock.monotonic() + gracePeriod) as MonotonicMs;
+    const begun = { gracePeriod, until, hook: runs ? this.#run(order, preStop) : undefined };
     this.#begun.set(action.containerId, begun);
     return begun;
+  }
+
+  /** Less time counts from when it is given, and never makes it more. */
+  #shorten(begun: Begun, gracePeriod: Millis): void {
+    if (gracePeriod >= begun.gracePeriod) return;
+    begun.gracePeriod = gracePeriod;
+    begun.until = Math.min(begun.until, this.#clock.monotonic() + gracePeriod) as MonotonicMs;
   }
 
   #run(order: StopOrder, { handler, target }: NonNullable<StopOrder["preStop"]>): Begun["hook"] {

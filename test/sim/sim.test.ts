@@ -32,6 +32,10 @@ const FAILED_ONCE: readonly (readonly [seed: number, why: string])[] = [
   [13475, "a store is lost in the middle of a removal of which a sandbox was left"],
   [19142, "a store is lost twice while a pod is being removed"],
   [1627, "a power cut comes between the end of an object and that of what was told of it"],
+  [
+    30773,
+    "an agent dies that has told a status which its disk has not got, and is followed by one that sees what was before",
+  ],
   [1592, "an object is deleted of which an agent before knew two pods"],
 ];
 
