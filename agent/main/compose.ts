@@ -43,6 +43,7 @@ import { Store } from "../store/store.ts";
 import { expandReferences } from "../volumes/expand.ts";
 import { SystemMounter } from "../volumes/mounter.ts";
 import { PodEnvironmentOnDisk } from "../volumes/pod-environment.ts";
+import { warnOfPod } from "../volumes/pod-warning.ts";
 import { PodEvents } from "../workers/pod-events.ts";
 import { PodWorkers } from "../workers/pod-workers.ts";
 import { NodeAgentView } from "./agent-view.ts";
@@ -110,12 +111,21 @@ function ownerOf(rootDir: string): string {
   return `picolet-${createHash("sha256").update(resolve(rootDir)).digest("hex").slice(0, 16)}`;
 }
 
-function makeRuntimes({ clock, log }: AgentPorts, { args, configuration }: AgentInit, node: Node): NodeRuntimes {
+function makeRuntimes(
+  { clock, log }: AgentPorts,
+  { args, configuration }: AgentInit,
+  node: Node,
+  events: EventRecorder,
+): NodeRuntimes {
   // The bundles lie side by side; this is one of them.
   const programs = dirname(realpathSync(process.argv[1] ?? ""));
   const { wasm, containerRuntimeEndpoint: endpoint, imageServiceEndpoint } = configuration;
   const components = new WasmAdapter(
-    { clock, log, cgroups: node.cgroups },
+    {
+      ...{ clock, log, cgroups: node.cgroups },
+      hostIps: () => node.addresses.current,
+      warn: (pod, reason, message) => warnOfPod(events, pod, reason, message),
+    },
     {
       rootDirectory: join(args.rootDir, "wasm"),
       // What runs is forgotten at a reboot, as the processes are: beside the socket, on a tmpfs.
@@ -407,7 +417,7 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
   const { desired, events, statuses: outbox, state } = store;
   const node = await lookAround(ports, init);
   const link = await makeHubLink(ports, init, store);
-  const router = makeRuntimes(ports, init, node);
+  const router = makeRuntimes(ports, init, node, events);
   const { adapters } = router;
   const pleg = new Pleg({ adapters, clock, random, log });
   const runtimes = new RuntimeReports({ adapters, relists: pleg.health, clock, log });

@@ -2,7 +2,7 @@
 
 import { PicoletError } from "../../protocol/errors.ts";
 import { parseImageReference } from "../../protocol/image-reference.ts";
-import type { Container, Pod } from "../../protocol/pod.ts";
+import type { Container, EphemeralContainer, Pod } from "../../protocol/pod.ts";
 import { parseQuantity, quantityValue } from "../../protocol/quantity.ts";
 import type { ContainerLaunch, DesiredPod } from "../contract/runtime-adapter.ts";
 import type { ComponentShape } from "./binary/component-shape.ts";
@@ -18,9 +18,14 @@ const MAX_UID = 0xffff_fffe;
 /** `spec` of any of the pod's containers. */
 export type ContainerSpec = Pick<Container, "name" | "resources" | "securityContext" | "restartPolicy">;
 
+/** Of any kind. */
+export function findContainer({ spec }: Pod, name: string): Container | EphemeralContainer | undefined {
+  const { containers, initContainers = [], ephemeralContainers = [] } = spec;
+  return [...containers, ...initContainers, ...ephemeralContainers].find((each) => each.name === name);
+}
+
 export function containerSpec(pod: Pod, name: string): ContainerSpec {
-  const { containers, initContainers = [], ephemeralContainers = [] } = pod.spec;
-  const spec = [...containers, ...initContainers, ...ephemeralContainers].find((each) => each.name === name);
+  const spec = findContainer(pod, name);
   if (spec !== undefined) return { ...spec, resources: spec.resources ?? {} };
   throw new PicoletError("invalid", `the pod has no container ${name}`, { reason: CONFIG_ERROR });
 }

@@ -36,6 +36,9 @@ const REAPER_LOOK_INTERVAL = millis(20);
 /** A killed process is gone within some milliseconds, freeing its memory. Together 2 s. */
 const MAX_RUNNER_LOOKS = 20;
 const RUNNER_LOOK_INTERVAL = millis(100);
+/** A shell that has nothing more to do is gone within a millisecond or two; on a busy board in some more. Together 2 s. */
+const MAX_LEAVE_LOOKS = 100;
+const LEAVE_LOOK_INTERVAL = millis(20);
 /** As the shell has it: 128 and the number of SIGKILL. */
 const KILLED = 137;
 const NEVER = new AbortController().signal;
@@ -88,6 +91,8 @@ export class ContainerRun {
     const exited = state.readExited(uid, id);
     if (exited !== undefined) {
       this.#endWith(exited);
+      // The agent before may not have come so far.
+      await this.#removeCgroup();
       return true;
     }
     if (!sameBoot) {
@@ -263,9 +268,21 @@ export class ContainerRun {
   async #settleAs(exited: ExitedState): Promise<void> {
     const { uid, id } = this.file;
     this.#components.state.writeExited(uid, id, exited);
-    await this.#removeCgroup();
+    const { reaper } = this;
     this.#endWith(exited);
     this.#components.onChange(uid);
+    // Nobody needs to wait for it, the next run least of all.
+    void this.#leaveCgroup(reaper);
+  }
+
+  /** The reaper's last act, telling the exit code, is done within the cgroup; then it needs a moment to be gone. */
+  async #leaveCgroup(reaper: ProcessId | undefined): Promise<void> {
+    const { clock, disposed } = this.#components;
+    for (let look = 0; look < MAX_LEAVE_LOOKS && reaper !== undefined && isAlive(reaper); look += 1) {
+      await clock.sleep(LEAVE_LOOK_INTERVAL, disposed).catch(() => undefined);
+      if (disposed.aborted) return;
+    }
+    await this.#removeCgroup();
   }
 
   #endWith(state: ExitedState): void {

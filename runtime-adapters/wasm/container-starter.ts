@@ -8,13 +8,14 @@ import { isPicoletError, PicoletError } from "../../protocol/errors.ts";
 import type { Pod, ResourceRequirements } from "../../protocol/pod.ts";
 import type { Clock, Log, Millis } from "../../protocol/ports.ts";
 import type { CgroupPort } from "../contract/cgroups.ts";
-import type { ContainerLaunch, DesiredPod } from "../contract/runtime-adapter.ts";
+import type { ContainerLaunch, DesiredPod, Mount } from "../contract/runtime-adapter.ts";
 import { checkInitialMemory } from "./binary/memory-limits.ts";
 import {
   argumentsOf,
   type ContainerSpec,
   checkShape,
   containerSpec,
+  findContainer,
   identityOf,
   memoryLimitOf,
 } from "./container-launch.ts";
@@ -54,6 +55,7 @@ interface Prepared {
 
 const ROOT_UID = 0;
 const LOG_MODE = 0o640;
+const HOSTS_FILE = "/etc/hosts";
 
 export class ContainerStarter {
   readonly #components: ContainerStarterComponents;
@@ -133,7 +135,7 @@ export class ContainerStarter {
       args: argumentsOf(launch),
       env: launch.env.map(({ name, value }) => [name, value] as const),
       workingDir: launch.workingDir === "" ? undefined : launch.workingDir,
-      mounts: launch.mounts.map(({ containerPath, hostPath, readOnly }) => ({
+      mounts: mountsOf(pod, launch).map(({ containerPath, hostPath, readOnly }) => ({
         guestPath: containerPath,
         hostPath,
         readOnly,
@@ -220,6 +222,12 @@ export class ContainerStarter {
       actual,
     });
   }
+}
+
+/** All but the hosts file that every container gets: nothing of a component looks up names in it. */
+function mountsOf(pod: Pod, { name, mounts }: ContainerLaunch): readonly Mount[] {
+  const own = new Set(findContainer(pod, name)?.volumeMounts?.map(({ mountPath }) => mountPath));
+  return mounts.filter(({ containerPath }) => containerPath !== HOSTS_FILE || own.has(HOSTS_FILE));
 }
 
 /** With the reason that a kubelet shows for it. */

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { parsedPod } from "../../test/support/pod-manifests.ts";
-import { refuseEphemeral, refuseWhatComponentsCannotBe } from "./refusals.ts";
+import { ignoredByComponents, refuseEphemeral, refuseWhatComponentsCannotBe } from "./refusals.ts";
 
 type Fields = Readonly<Record<string, unknown>>;
 
@@ -28,6 +28,12 @@ const REFUSED: readonly (readonly [container: Fields, spec: Fields, path: string
     "spec.containers[0].securityContext.seccompProfile",
   ],
   [{ ports: [{ containerPort: 80, hostPort: 80 }] }, {}, "spec.containers[0].ports"],
+  [{ livenessProbe: { exec: { command: ["x"] } } }, {}, "spec.containers[0].livenessProbe"],
+  [{ startupProbe: { grpc: { port: 80 } } }, {}, "spec.containers[0].startupProbe"],
+  [{ readinessProbe: { tcpSocket: { port: 80 } } }, {}, "spec.containers[0].readinessProbe"],
+  [{ readinessProbe: { httpGet: { port: 80, host: "" } } }, {}, "spec.containers[0].readinessProbe"],
+  [{ lifecycle: { postStart: { exec: { command: ["x"] } } } }, {}, "spec.containers[0].lifecycle.postStart.exec"],
+  [{ lifecycle: { preStop: { exec: { command: ["x"] } } } }, {}, "spec.containers[0].lifecycle.preStop.exec"],
   [{ lifecycle: { stopSignal: "SIGUSR1" } }, { os: { name: "linux" } }, "spec.containers[0].lifecycle.stopSignal"],
 ];
 for (const [container, spec, path] of REFUSED) {
@@ -60,6 +66,31 @@ test("what takes nothing away from a component, or what it is anyway, is no reas
   const spec = { hostname: "x", subdomain: "y", dnsPolicy: "Default", os: { name: "linux" } };
   refuseWhatComponentsCannotBe(podOf(container, { ...spec, securityContext: { supplementalGroupsPolicy: "Strict" } }));
   refuseWhatComponentsCannotBe(podOf({ ports: [{ containerPort: 80 }] }, { hostNetwork: true }));
+});
+
+test("hooks and probes that ask somebody else are none of the component's business", () => {
+  const httpGet = { host: "192.0.2.1", port: 80 };
+  const lifecycle = { postStart: { sleep: { seconds: 1 } }, preStop: { httpGet: { port: 80 } } };
+  refuseWhatComponentsCannotBe(
+    podOf({ lifecycle, livenessProbe: { httpGet }, readinessProbe: { tcpSocket: httpGet } }, {}),
+  );
+});
+
+test("what is lost without harm is told, what every pod has is not", () => {
+  const init = [{ name: "init", image: "example.com/app:1", tty: true, stdin: true }];
+  const dns = {
+    hostAliases: [{ ip: "192.0.2.1", hostnames: ["a"] }],
+    dnsConfig: { searches: ["b"] },
+    setHostnameAsFQDN: true,
+  };
+  assert.deepEqual(
+    ignoredByComponents(podOf({ stdin: true }, { ...dns, initContainers: init })).map((each) => each.split(":")[0]),
+    [
+      ...["spec.hostAliases", "spec.dnsConfig", "spec.setHostnameAsFQDN", "spec.containers[0].stdin"],
+      ...["spec.initContainers[0].stdin", "spec.initContainers[0].tty"],
+    ],
+  );
+  assert.deepEqual(ignoredByComponents(podOf({}, { hostname: "x", subdomain: "y", dnsPolicy: "Default" })), []);
 });
 
 test("an ephemeral container cannot look into a component", () => {

@@ -1,7 +1,12 @@
-/** What of a pod has no meaning for a component, which has neither a kernel of its own nor processes. Pure. */
+/**
+ * What of a pod has no meaning for a component, which has neither a kernel of its own nor processes. Pure.
+ * Refused is what would promise something that does not happen. What is lost without harm is ignored, with an event. In silence go
+ * what every pod has or a controller writes (`dnsPolicy`, `hostname`, `subdomain`, ports) and what only takes away what a component
+ * has not got anyway (dropped capabilities, RuntimeDefault, a root that is read-only). README.md has the list.
+ */
 import { appArmorProfile } from "../../protocol/apparmor-profile.ts";
 import { PicoletError } from "../../protocol/errors.ts";
-import type { Container, EphemeralContainer, Pod } from "../../protocol/pod.ts";
+import type { Container, EphemeralContainer, Pod, Probe } from "../../protocol/pod.ts";
 
 type AnyContainer = Container | EphemeralContainer;
 type Problem = readonly [path: string, why: string];
@@ -56,6 +61,50 @@ function podProblems({ spec }: Pod): Problem[] {
   return found.filter((each) => each !== false);
 }
 
+/** All of the pod that is as if it was not there. */
+export function ignoredByComponents({ spec }: Pod): readonly string[] {
+  const { containers, initContainers = [], hostAliases = [], dnsConfig, setHostnameAsFQDN } = spec;
+  const found: (Problem | false)[] = [
+    hostAliases.length > 0 && ["spec.hostAliases", "a component has no /etc/hosts"],
+    dnsConfig !== undefined && ["spec.dnsConfig", "a component has no resolver"],
+    setHostnameAsFQDN === true && ["spec.setHostnameAsFQDN", "a component has no hostname"],
+    ...containers.flatMap((each, index) => ignoredOf(each, `spec.containers[${index}]`)),
+    ...initContainers.flatMap((each, index) => ignoredOf(each, `spec.initContainers[${index}]`)),
+  ];
+  return found.filter((each) => each !== false).map(([path, why]) => `${path}: ${why}`);
+}
+
+const ignoredOf = ({ stdin, tty }: Container, path: string): (Problem | false)[] => [
+  stdin === true && [`${path}.stdin`, "a component has no standard input"],
+  tty === true && [`${path}.tty`, "a component has no terminal"],
+];
+
+/** Those that could never pass: such a pod would be restarted, or wait for being ready, without end. */
+function probeProblems(container: AnyContainer, path: string): Problem[] {
+  const kinds = ["livenessProbe", "readinessProbe", "startupProbe"] as const;
+  return kinds.flatMap((kind): Problem[] => {
+    const probe = container[kind];
+    const why = probe === undefined ? undefined : whyItNeverPasses(probe);
+    return why === undefined ? [] : [[`${path}.${kind}`, why]];
+  });
+}
+
+function whyItNeverPasses({ exec, httpGet, tcpSocket, grpc }: Probe): string | undefined {
+  if (exec !== undefined)
+    return "a component has no second program to run: let it end when it is not well, which restarts it, or ask somebody else by httpGet or tcpSocket with a host";
+  const asked = httpGet ?? tcpSocket;
+  if (grpc !== undefined || (asked !== undefined && !asked.host))
+    return "a component listens to no port yet, so that nothing of it could answer: let it end when it is not well, which restarts it, or name in host who is to be asked";
+  return undefined;
+}
+
+function hookProblems({ lifecycle }: AnyContainer, path: string): Problem[] {
+  const hooks = ["postStart", "preStop"] as const;
+  const isExec = (hook: (typeof hooks)[number]): boolean => lifecycle?.[hook]?.exec !== undefined;
+  const why = "a component has no second program to run: take httpGet or sleep";
+  return hooks.filter(isExec).map((hook): Problem => [`${path}.lifecycle.${hook}.exec`, why]);
+}
+
 function containerProblems(pod: Pod, container: AnyContainer, path: string): Problem[] {
   const { securityContext: own = {}, lifecycle, ports = [], volumeDevices = [] } = container;
   const context = `${path}.securityContext`;
@@ -76,5 +125,6 @@ function containerProblems(pod: Pod, container: AnyContainer, path: string): Pro
     stopSignal !== undefined &&
       !STOP_SIGNALS.has(stopSignal) && [`${path}.lifecycle.stopSignal`, "a component gets no signals"],
   ];
-  return found.filter((each) => each !== false);
+  const itself = found.filter((each) => each !== false);
+  return [...itself, ...probeProblems(container, path), ...hookProblems(container, path)];
 }

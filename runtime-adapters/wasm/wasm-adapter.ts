@@ -28,12 +28,13 @@ import type {
   StreamRequest,
 } from "../contract/runtime-adapter.ts";
 import { checkCancelled } from "./cancellation.ts";
+import { findContainer } from "./container-launch.ts";
 import type { ContainerRun } from "./container-run.ts";
 import { ContainerStarter, createLog, type SandboxRecord } from "./container-starter.ts";
 import { fileError } from "./files.ts";
 import { HintFan } from "./hint-fan.ts";
 import { ImageStore } from "./image/image-store.ts";
-import { refuseWhatComponentsCannotBe } from "./refusals.ts";
+import { ignoredByComponents, refuseWhatComponentsCannotBe } from "./refusals.ts";
 import { StateFolder } from "./state/state-folder.ts";
 import { Transpiler } from "./transpile/transpiler.ts";
 
@@ -42,6 +43,10 @@ export interface WasmAdapterComponents {
   readonly log: Log;
   /** Undefined: there are none; the limit on linear memory still holds. */
   readonly cgroups: CgroupPort | undefined;
+  /** The node's addresses, which are its component pods' too: they have no network of their own. */
+  readonly hostIps: () => readonly string[];
+  /** Tells of a pod what its user should know. */
+  readonly warn: (pod: DesiredPod, reason: string, message: string) => void;
 }
 
 export interface WasmAdapterInit {
@@ -97,6 +102,8 @@ const noInput = (): PicoletError =>
     "unimplemented",
     "a WebAssembly component takes no standard input and has no terminal: attach without -i and -t",
   );
+
+type Stop = Extract<Action, { kind: "stopContainer" }>;
 
 interface PodRecord {
   readonly uid: PodUid;
@@ -210,7 +217,7 @@ export class WasmAdapter implements RuntimeAdapter {
     return {
       uid,
       sandboxes: sandboxes.map(({ id, attempt, createdAtMs, stopped }) => {
-        return { id, attempt, state: stopped ? "notReady" : "ready", createdAtMs, ips: [] };
+        return { id, attempt, state: stopped ? "notReady" : "ready", createdAtMs, ips: this.#components.hostIps() };
       }),
       containers: containers.sort((one, other) => other.attempt - one.attempt || other.createdAtMs - one.createdAtMs),
       manifest: newest === undefined ? undefined : this.#state.readManifest(uid, newest.attempt),
@@ -274,7 +281,7 @@ export class WasmAdapter implements RuntimeAdapter {
       case "startContainer":
         return this.#startContainer(pod, action.container, signal);
       case "stopContainer":
-        return this.#container(pod.uid, action.containerId)?.stop(action.gracePeriod, signal);
+        return this.#stopContainer(pod, action, signal);
       case "updateContainer": {
         const run = this.#container(pod.uid, action.containerId);
         if (run !== undefined) return await this.#starter.update(run, pod, action.resources);
@@ -289,6 +296,18 @@ export class WasmAdapter implements RuntimeAdapter {
     }
   }
 
+  /** Whoever wants SIGKILL in the place of SIGTERM gets it. */
+  async #stopContainer(
+    { uid, pod }: DesiredPod,
+    { containerId, gracePeriod }: Stop,
+    signal: AbortSignal,
+  ): Promise<void> {
+    const run = this.#container(uid, containerId);
+    if (run === undefined) return;
+    const isKilled = findContainer(pod, run.file.name)?.lifecycle?.stopSignal === "SIGKILL";
+    await run.stop(isKilled ? millis(0) : gracePeriod, signal);
+  }
+
   #createSandbox(desired: DesiredPod, launch: SandboxLaunch): void {
     if (!UID.test(desired.uid)) throw new PicoletError("invalid", `cannot use the uid ${JSON.stringify(desired.uid)}`);
     refuseWhatComponentsCannotBe(desired.pod);
@@ -301,6 +320,10 @@ export class WasmAdapter implements RuntimeAdapter {
     pod.sandboxes.set(launch.attempt, { ...sandbox, stopped: false });
     this.#pods.set(desired.uid, pod);
     this.#changed(desired.uid);
+    const ignored = ignoredByComponents(desired.pod);
+    if (ignored.length > 0) {
+      this.#components.warn(desired, "FieldsIgnored", `WebAssembly components do without: ${ignored.join("; ")}`);
+    }
   }
 
   async #startContainer(desired: DesiredPod, launch: ContainerLaunch, signal: AbortSignal): Promise<void> {

@@ -11,14 +11,7 @@ import type { AgentNode } from "../support/agent-process.ts";
 import { Containerd, containerdMissing } from "../support/containerd.ts";
 import { fixedPort } from "../support/fixed-port.ts";
 import { BUSYBOX_IMAGE } from "../support/image-archive.ts";
-import {
-  componentPod,
-  containerPod,
-  edgectl,
-  HELLO_COMPONENT,
-  HELLO_IMAGE,
-  nodeWith,
-} from "../support/node-fixtures.ts";
+import { containerPod, nodeWith } from "../support/node-fixtures.ts";
 
 const skip = containerdMissing() ?? false;
 
@@ -137,19 +130,5 @@ describe("probes with real runtimes", { skip }, () => {
     );
     node.removeManifest("hang.json");
     await node.waitForPods("its end", (pods) => !pods.has("hang-node"));
-  });
-
-  test("a component has no commands: a probe that wants one says so, and the component runs on", async () => {
-    edgectl(node, "image", "import", HELLO_COMPONENT, "--name", HELLO_IMAGE);
-    const readinessProbe = { exec: { command: ["true"] }, periodSeconds: 1 };
-    node.writeManifest("component.json", componentPod("component", { readinessProbe }));
-    assert.match(
-      await messageOf("component-node", "Unhealthy", "Readiness"),
-      /^spec\.containers\{app\}: Readiness probe errored and resulted in unknown state: .*WebAssembly component/,
-    );
-    const pods = await node.waitForPods("it runs", (all) => all.get("component-node")?.status?.phase === "Running");
-    assert.equal(isReady(pods.get("component-node")), false);
-    node.removeManifest("component.json");
-    await node.waitForPods("its end", (all) => !all.has("component-node"));
   });
 });

@@ -19,6 +19,7 @@ const COMMAND_ADAPTER = "node_modules/@bytecodealliance/jco/lib/wasi_snapshot_pr
 export type TestComponent =
   | "workload.c"
   | "files.c"
+  | "script.c"
   | "exit-42.wat"
   | "wants-http.wat"
   | "no-run.wat"

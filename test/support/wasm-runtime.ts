@@ -23,6 +23,8 @@ import { TempFolder } from "./temp-folder.ts";
 
 const SETTINGS = { cpuCFSQuota: true, cpuPeriodUs: 100_000, podPidsLimit: -1 };
 
+export const NODE_ADDRESSES: readonly string[] = ["192.0.2.7", "2001:db8::7"];
+
 export interface WasmRuntimeOptions {
   /** Default true: where this process may make them. */
   readonly cgroups?: boolean;
@@ -33,6 +35,8 @@ export interface WasmRuntimeOptions {
 
 export class WasmRuntime implements AsyncDisposable {
   readonly log = new RecordedLog();
+  /** What users of pods were told. */
+  readonly warnings: string[] = [];
   readonly state: StateFolder;
   /** Undefined where the test wants none. */
   readonly cgroups: CgroupTree | undefined;
@@ -63,7 +67,9 @@ export class WasmRuntime implements AsyncDisposable {
 
   /** One life of an agent on this runtime. */
   adapter(): WasmAdapter {
-    return new WasmAdapter({ clock: systemClock, log: this.log, cgroups: this.cgroups }, this.adapterInit);
+    const { log, cgroups, warnings } = this;
+    const warn = (_: DesiredPod, reason: string, message: string): void => void warnings.push(`${reason}: ${message}`);
+    return new WasmAdapter({ clock: systemClock, log, cgroups, hostIps: () => NODE_ADDRESSES, warn }, this.adapterInit);
   }
 
   get adapterInit(): WasmAdapterInit {

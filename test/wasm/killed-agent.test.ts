@@ -27,7 +27,7 @@ function desiredPod(name: string): DesiredPod {
     apiVersion: "v1",
     kind: "Pod",
     metadata: { name, namespace: "default", uid: name },
-    spec: { containers: [{ name: "main", image: WORKLOAD, resources: {} }] },
+    spec: { securityContext: {}, containers: [{ name: "main", image: WORKLOAD, resources: {} }] },
   };
   return { uid: podUid(name), source: "file", origin: "", pod: pod as unknown as Pod };
 }
