@@ -258,7 +258,7 @@ const kubelet = area("[sig-node] Kubelet", (should) => {
 });
 
 const logs = area("[sig-node] Container logs", (should) => {
-  const LINES = "for i in 1 2 3 4 5; do echo line $i; done; echo error >&2";
+  const LINES = "for i in 1 2 3 4 5; do echo line $i; done; sleep 0.5; echo error >&2";
 
   should("be given by their last lines, with times, and since a time", async (t) => {
     const pod = await t.start({ containers: [t.sh(LINES)] });
