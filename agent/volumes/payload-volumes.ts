@@ -2,17 +2,20 @@ import { chmod, chown, mkdir } from "node:fs/promises";
 import { Alarm } from "../../protocol/async/alarm.ts";
 import type { Component } from "../../protocol/async/component.ts";
 import type { Watch } from "../../protocol/async/watch.ts";
-import { describeError, isCancelled, PicoletError } from "../../protocol/errors.ts";
+import { isCancelled, PicoletError } from "../../protocol/errors.ts";
 import type { Volume } from "../../protocol/pod.ts";
 import { type Clock, type Log, type PodUid, seconds } from "../../protocol/ports.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { ClusterObjects } from "../core/cluster-objects.ts";
 import { errorCode } from "../core/error-code.ts";
+import type { EventRecorder } from "../core/store.ts";
 import { writeAtomically } from "./atomic-writer.ts";
 import type { EmptyDirs } from "./empty-dirs.ts";
 import { makeNestedMountpoints } from "./nested-mountpoints.ts";
 import type { PodPaths, VolumePlugin } from "./pod-paths.ts";
+import { warnOfPod } from "./pod-warning.ts";
 import { ServiceAccountTokens } from "./service-account-tokens.ts";
+import { setUpFailure } from "./set-up-failure.ts";
 import { volumePayload } from "./volume-payload.ts";
 
 export interface PayloadVolumesComponents {
@@ -23,6 +26,7 @@ export interface PayloadVolumesComponents {
   readonly emptyDirs: EmptyDirs;
   readonly clock: Clock;
   readonly log: Log;
+  readonly events: EventRecorder;
 }
 
 /** As the kubelet has it: the pod's folder lets nobody else in, and containers mount it read-only. */
@@ -40,6 +44,8 @@ interface Projected {
   pod: DesiredPod;
   /** By name. */
   readonly volumes: Map<string, Volume>;
+  /** What was told of volumes that cannot be brought up to date, by name: once each, for a board may be away for weeks. */
+  readonly told: Map<string, string>;
   /** What is being done to it now: changes of one pod's volumes come one after another. */
   working: Promise<unknown>;
 }
@@ -67,7 +73,12 @@ export class PayloadVolumes implements Component {
 
   /** @throws what `volumePayload` throws; what was there before stays as it was then */
   async setUp(pod: DesiredPod, volume: Volume, signal: AbortSignal): Promise<void> {
-    const entry: Projected = this.#pods.get(pod.uid) ?? { pod, volumes: new Map(), working: Promise.resolve() };
+    const entry: Projected = this.#pods.get(pod.uid) ?? {
+      pod,
+      volumes: new Map(),
+      told: new Map(),
+      working: Promise.resolve(),
+    };
     entry.pod = pod;
     this.#pods.set(pod.uid, entry);
     entry.volumes.set(volume.name, volume);
@@ -109,12 +120,15 @@ export class PayloadVolumes implements Component {
       if (this.#pods.get(entry.pod.uid) !== entry) return;
       try {
         await this.#serially(entry, () => this.#write(entry.pod, volume, signal));
+        entry.told.delete(volume.name);
       } catch (error) {
         if (isCancelled(error)) throw error;
         // The pod goes on with what it has, as with the kubelet.
-        const { namespace, name } = entry.pod.pod.metadata;
-        const fields = { pod: `${namespace}/${name}`, volume: volume.name, error: describeError(error) };
-        this.#components.log.debug("cannot bring a volume up to date", fields);
+        const { message } = setUpFailure(volume.name, error);
+        if (entry.told.get(volume.name) !== message) {
+          warnOfPod(this.#components.events, entry.pod, "FailedMount", message);
+        }
+        entry.told.set(volume.name, message);
         this.#alarm.set(RETRY);
       }
     }

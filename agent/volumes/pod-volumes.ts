@@ -1,4 +1,4 @@
-import { describeError, isCancelled, PicoletError } from "../../protocol/errors.ts";
+import { isCancelled, PicoletError } from "../../protocol/errors.ts";
 import type { Container, Pod, Volume } from "../../protocol/pod.ts";
 import type { PodUid } from "../../protocol/ports.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
@@ -11,6 +11,7 @@ import { checkHostPath } from "./host-path.ts";
 import type { Mounter } from "./mounter.ts";
 import type { PayloadVolumes } from "./payload-volumes.ts";
 import type { PodPaths } from "./pod-paths.ts";
+import { setUpFailure } from "./set-up-failure.ts";
 import { isPayloadVolume } from "./volume-payload.ts";
 
 export interface PodVolumesComponents {
@@ -177,14 +178,6 @@ function kindOf(volume: Volume): string {
 function missingDriver(kind: string, { csi }: Volume): string {
   if (csi === undefined) return `no volume plugin matched: this node has none for volumes of type ${kind}`;
   return `kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: driver name ${csi.driver} not found in the list of registered CSI drivers`;
-}
-
-/** An error that names its operation already is the whole message. */
-function setUpFailure(volume: string, error: unknown): PicoletError {
-  if (error instanceof PicoletError && error.reason === "FailedMount") return error;
-  const retryable = !(error instanceof PicoletError) || error.retryable;
-  const text = `MountVolume.SetUp failed for volume ${JSON.stringify(volume)} : ${describeError(error)}`;
-  return new PicoletError(retryable ? "unavailable" : "invalid", text, { retryable });
 }
 
 /** What the kubelet says while it does not even know what to mount. */
