@@ -7,6 +7,8 @@ import { immutableFields, listAt, mappingAt, sameValue, section, setDefault } fr
 
 /** Of all values of a ConfigMap or a Secret together, in bytes: what etcd takes, less the object around them. */
 const MAX_DATA_BYTES = 1_048_576;
+/** As Kubernetes prints a path of which it names nothing. */
+const NO_PATH = "[]";
 
 const keyCount = (object: ApiObject, ...fields: readonly string[]): number =>
   fields.reduce((count, name) => count + Object.keys(mappingAt(object, name)).length, 0);
@@ -21,7 +23,8 @@ function validateData(object: ApiObject, fields: readonly string[], encoded: rea
       bytes += Buffer.byteLength(String(value), encoded.includes(name) ? "base64" : "utf8");
     }
   }
-  if (bytes > MAX_DATA_BYTES) errors.push(tooLongValue(fields.length === 1 ? (fields[0] ?? "") : "", MAX_DATA_BYTES));
+  if (bytes > MAX_DATA_BYTES)
+    errors.push(tooLongValue(fields.length === 1 ? (fields[0] ?? "") : NO_PATH, MAX_DATA_BYTES));
   return errors;
 }
 

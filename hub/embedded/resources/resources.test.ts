@@ -649,7 +649,11 @@ describe("what is refused", () => {
     ["daemonsets", rolling("101%", 0), "spec.updateStrategy.rollingUpdate.maxUnavailable: Invalid value"],
     ["configmaps", { data: { "a b": "" } }, "a valid config key must consist of"],
     ["configmaps", { data: { a: "" }, binaryData: { a: "" } }, "duplicate of key present in binaryData"],
-    ["configmaps", { data: { a: "x".repeat(1_048_577) } }, "Too long: may not be more than 1048576 bytes"],
+    [
+      "configmaps",
+      { data: { a: "x".repeat(1_048_577) } },
+      "is invalid: []: Too long: may not be more than 1048576 bytes",
+    ],
     ["secrets", { type: "kubernetes.io/tls", data: {} }, "data[tls.crt]: Required value"],
     [
       "secrets",
