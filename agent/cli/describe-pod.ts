@@ -122,6 +122,7 @@ function describeContainers(
     if (container.args !== undefined) page.field(4, "Args", commandText(container.args));
     describeContainerStatus(page, status);
     describeContainerSpec(page, container);
+    describeActualResources(page, container, status);
   }
 }
 
@@ -181,6 +182,18 @@ function describeContainerSpec(page: Page, container: AnyContainer): void {
   if (mounts.length > 0) page.fields(4, "Mounts", mounts);
 }
 
+/** Only while they are not what the pod is granted. */
+function describeActualResources(page: Page, { resources }: AnyContainer, status: ContainerStatus | undefined): void {
+  for (const [name, part] of [
+    ["Limits", "limits"],
+    ["Requests", "requests"],
+  ] as const) {
+    const actual = pairs(status?.resources?.[part], " ").join(", ");
+    const isShown = status?.resources !== undefined && actual !== pairs(resources[part], " ").join(", ");
+    if (isShown) page.field(4, `Actual ${name}`, actual === "" ? "<none>" : actual);
+  }
+}
+
 function envText({ value, valueFrom }: NonNullable<AnyContainer["env"]>[number]): string {
   if (valueFrom?.secretKeyRef !== undefined)
     return `<key ${valueFrom.secretKeyRef.key} of secret ${valueFrom.secretKeyRef.name}>`;
@@ -211,7 +224,9 @@ function describeConditions(page: Page, { status }: Pod): void {
   if (conditions.length === 0) return;
   page.line("Conditions:");
   for (const { type, status: value, reason, message } of conditions) {
-    const why = value === "True" ? [] : [reason, message].filter((each) => each !== undefined && each !== "");
+    // What is as it should be needs no reason; that it is resized is not.
+    const isWell = value === "True" && !type.startsWith("PodResize");
+    const why = isWell ? [] : [reason, message].filter((each) => each !== undefined && each !== "");
     const label = `  ${plain(type).padEnd(28)}`;
     page.line(`${label}${wrap([value, ...why].join(" "), page.width, 30, label.length)}`);
   }

@@ -22,6 +22,8 @@ export class PodResizes {
   readonly #worker: (uid: PodUid) => PodWorker | undefined;
   /** What the node has taken besides that pod, as granted. */
   readonly #others: (uid: PodUid) => readonly DesiredPod[];
+  /** Whether it is known what the pod's runtime has: before, nobody can say what is free. */
+  readonly #isSettled: (desired: DesiredPod) => boolean;
   /** Pods that have been told that something stands against it. */
   readonly #pending = new Set<PodUid>();
   #reviewedAt: MonotonicMs;
@@ -37,11 +39,13 @@ export class PodResizes {
     pods: {
       readonly worker: (uid: PodUid) => PodWorker | undefined;
       readonly others: (uid: PodUid) => readonly DesiredPod[];
+      readonly isSettled: (desired: DesiredPod) => boolean;
     },
   ) {
     this.#components = components;
     this.#worker = pods.worker;
     this.#others = pods.others;
+    this.#isSettled = pods.isSettled;
     this.#reviewedAt = components.clock.monotonic();
   }
 
@@ -74,6 +78,7 @@ export class PodResizes {
     const worker = this.#worker(uid);
     // What is over has no use for more.
     if (worker?.state.kind !== "active" && worker?.state.kind !== "waiting") return;
+    if (!this.#isSettled(requested)) return;
     const verdict = this.#components.admission.resize(requested, allocated, this.#others(uid));
     if (verdict.kind === "granted") {
       this.#grant(uid);

@@ -106,6 +106,10 @@ export class PodWorkers implements Component, PodObserverSink, PodEnder {
     this.#resizes = new PodResizes(components, {
       worker: (uid) => this.#workers.get(uid),
       others: (uid) => this.#others(uid),
+      isSettled: (desired) => {
+        const adapter = this.#adapterOf(desired);
+        return adapter === undefined || this.#settled.has(adapter);
+      },
     });
     this.#strangers = new Strangers(components, (found) => {
       store.adopt([found], (uid) => this.#isUntouched(uid));
@@ -180,6 +184,7 @@ export class PodWorkers implements Component, PodObserverSink, PodEnder {
     if (this.#settled.has(adapter)) return;
     this.#settled.add(adapter);
     for (const worker of this.#workers.values()) worker.poke();
+    this.#resizes.review();
   }
 
   async #follow(signal: AbortSignal): Promise<void> {
@@ -237,8 +242,12 @@ export class PodWorkers implements Component, PodObserverSink, PodEnder {
   /** What the node has taken besides that pod, with what it was granted: a worker may not have been told yet. */
   #others(uid: PodUid): DesiredPod[] {
     const { pods, removed } = this.#components.store.desired.current;
+    const { adapters } = this.#components.router;
+    // After a start a worker may not have looked yet at what the runtime shows of it.
+    const isListed = ({ state, uid: own }: PodWorker): boolean =>
+      state.kind === "waiting" && adapters.some((each) => this.#isListed(each, own));
     return [...this.#workers.values()]
-      .filter((each) => each.uid !== uid && each.isTaken)
+      .filter((each) => each.uid !== uid && (each.isTaken || isListed(each)))
       .map((each) => pods.get(each.uid) ?? removed.get(each.uid) ?? each.desired);
   }
 

@@ -21,7 +21,7 @@ import { Fence } from "./fence.ts";
 import { HubLink } from "./hub-link.ts";
 import type { Laws } from "./laws.ts";
 import type { Manifests } from "./manifest-folder.ts";
-import { asPod, isRejected } from "./manifests.ts";
+import { asPod, hasRoom, isRejected } from "./manifests.ts";
 import type { SimHub } from "./sim-hub.ts";
 
 export interface AgentLifeInit {
@@ -91,6 +91,7 @@ export class AgentLife {
     });
     const rejecting = new FakeAdmission();
     rejecting.rejects = ({ pod }) => (isRejected(pod) ? { reason: "OutOfcpu", message: "there is none" } : undefined);
+    rejecting.defers = ({ pod }, others) => (hasRoom([pod, ...others.map((each) => each.pod)]) ? undefined : "not now");
     const images = new ImagePuller(
       { events, clock, random: dice },
       { serializeImagePulls: false, maxParallelImagePulls: undefined },
@@ -98,7 +99,7 @@ export class AgentLife {
     this.workers = new PodWorkers(
       {
         ...{ clock, random: dice, log, events, images },
-        store: watched(desired, changing),
+        store: watched(desired, laws, changing),
         router: routerOf(adapters),
         environment: this.#environment(),
         observer: this.pleg,
@@ -179,12 +180,15 @@ export class AgentLife {
 }
 
 /** Tells of what changes when running pods are found. */
-function watched(store: DesiredStore, changing: (change: () => void) => void): DesiredStore {
+function watched(store: DesiredStore, laws: Laws, changing: (change: () => void) => void): DesiredStore {
   return {
     desired: store.desired,
     revision: (source) => store.revision(source),
     replace: (...wanted) => store.replace(...wanted),
-    grant: (uid) => store.grant(uid),
+    grant: (uid) => {
+      store.grant(uid);
+      laws.granted(uid, store.desired.current);
+    },
     forget: (uid) => store.forget(uid),
     adopt: (...found) => changing(() => store.adopt(...found)),
   };

@@ -11,6 +11,7 @@ import type { Action, DesiredPod, ObservedContainer } from "../../runtime-adapte
 import type { FakeChange, FakeRuntime } from "../../runtime-adapters/fake/fake-runtime.ts";
 import type { FakePodEnvironment } from "../support/fake-pod-environment.ts";
 import { LifecycleLaws } from "./lifecycle-laws.ts";
+import { hasRoom } from "./manifests.ts";
 import type { SimHub } from "./sim-hub.ts";
 
 /** Two attempts, and a third while the oldest is being taken away; the kubelet keeps as many. */
@@ -127,6 +128,17 @@ export class Laws {
         this.broken(`${uid} is to end, and what it runs is wanted under another UID`);
       }
     }
+  }
+
+  /** What is granted to all that runs is never more than there is. */
+  granted(uid: PodUid, { pods, removed }: DesiredSnapshot): void {
+    this.#trace(`granted ${uid}`);
+    const others = [...pods.values(), ...removed.values()].filter((each) => {
+      return each.uid !== uid && this.#containersOf(each.uid).some(({ state }) => state.kind === "running");
+    });
+    const own = pods.get(uid);
+    const all = [...others, ...(own === undefined ? [] : [own])];
+    if (!hasRoom(all.map(({ pod }) => pod))) this.broken(`${uid} is granted more than there is`);
   }
 
   /** Nobody hears that a pod is gone while anything of it is there. */

@@ -1,4 +1,5 @@
 /** The pods of a simulation: few names, many versions, programs that live and die in different ways. */
+import { requestOf } from "../../agent/plan/admission-resources.ts";
 import { containerHash } from "../../protocol/container-hash.ts";
 import type { Container, Pod } from "../../protocol/pod.ts";
 import { podUid } from "../../protocol/ports.ts";
@@ -172,13 +173,34 @@ export function redefine(dice: Dice, known: Pod): Pod {
   return pod;
 }
 
+/** What the resizes of a simulation may have together, in thousandths of a CPU. No pod asks for any when it is made. */
+const SIM_CPU = 1000n;
+
+export const hasRoom = (pods: readonly Pod[]): boolean =>
+  pods.reduce((sum, pod) => sum + requestOf(pod, "cpu"), 0n) <= SIM_CPU;
+
+/** The same pod with another request of CPU: what fits, what may fit later, and what never will. */
+export function resized(dice: Dice, known: Pod): Pod {
+  const cpu = dice.pick(["100m", "300m", "600m", "900m", "1200m"]);
+  const [first, ...others] = known.spec.containers;
+  if (first === undefined) return known;
+  const containers = [{ ...first, resources: { requests: { cpu } } }, ...others];
+  const metadata = { ...known.metadata, generation: (known.metadata.generation ?? 1) + 1 };
+  const pod = { ...known, metadata, spec: { ...known.spec, containers } };
+  fates.set(pod, fateOf(known));
+  return pod;
+}
+
 /** Whether one does what the other does, by all that is drawn for them. */
 export const isSameWork = (one: Pod, other: Pod): boolean => workOf(one) === workOf(other);
 
 const workOf = ({ spec }: Pod): string => {
   const { restartPolicy, terminationGracePeriodSeconds, activeDeadlineSeconds, containers, initContainers = [] } = spec;
   const all = [...initContainers, ...containers];
-  const programs = all.map(({ name, image, command, lifecycle }) => [name, image, command, lifecycle]);
+  const programs = all.map(({ name, image, command, lifecycle, resources }) => [
+    ...[name, image, command, lifecycle],
+    resources,
+  ]);
   return JSON.stringify([restartPolicy, terminationGracePeriodSeconds, activeDeadlineSeconds, programs]);
 };
 

@@ -4,11 +4,24 @@ import { apiUidOf } from "../../agent/core/pod-identity.ts";
 import { sidecarsOf } from "../../agent/plan/container-roles.ts";
 import { currentRun } from "../../agent/plan/judge-container.ts";
 import { containerHash } from "../../protocol/container-hash.ts";
-import { millis, seconds } from "../../protocol/ports.ts";
+import { millis, type PodUid, seconds } from "../../protocol/ports.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { FakeRuntime } from "../../runtime-adapters/fake/fake-runtime.ts";
+import type { AgentLife } from "./agent-life.ts";
 import { Board, type BoardInit } from "./board.ts";
-import { debugged, type Fate, fateOf, isSameWork, makeApiPod, makePod, redefine, remade } from "./manifests.ts";
+import { Dice } from "./dice.ts";
+import {
+  debugged,
+  type Fate,
+  fateOf,
+  hasRoom,
+  isSameWork,
+  makeApiPod,
+  makePod,
+  redefine,
+  remade,
+  resized,
+} from "./manifests.ts";
 
 /** How long things happen. */
 const STORM_MS = 60_000;
@@ -18,6 +31,9 @@ const STORM_MS = 60_000;
  */
 const QUIET_MS = 900_000;
 const LOOK_MS = 5000;
+/** In one of so many stories pods are resized, by dice of their own: the others stay as they were before there was that. */
+const RESIZING_SEEDS = 5;
+const MAX_RESIZES = 12;
 const FILE_NAMES = ["a", "b", "c", "dw"];
 const API_NAMES = ["p", "qw"];
 
@@ -26,6 +42,13 @@ export async function runScenario(init: BoardInit): Promise<string | undefined> 
   await using board = new Board(init);
   const events = board.dice.between(8, 40);
   for (let count = 0; count < events; count += 1) board.after(board.dice.between(0, STORM_MS), () => happen(board));
+  if (init.seed % RESIZING_SEEDS === 1) {
+    const dice = new Dice(init.seed);
+    const resizes = dice.between(2, MAX_RESIZES);
+    for (let count = 0; count < resizes; count += 1) {
+      board.after(dice.between(0, STORM_MS), () => resizeApiPod(board, dice));
+    }
+  }
   board.start();
   await advance(board, STORM_MS);
   board.trace("the storm is over");
@@ -90,6 +113,12 @@ function putApiPod({ dice, hub }: Board): void {
   const name = dice.pick(API_NAMES);
   const known = hub.pod(name);
   hub.put(known !== undefined && dice.chance(0.6) ? redefine(dice, known) : makeApiPod(dice, name));
+}
+
+function resizeApiPod(board: Board, dice: Dice): void {
+  board.trace("event resizeApiPod");
+  const known = board.hub.pod(dice.pick(API_NAMES));
+  if (known !== undefined) board.hub.put(resized(dice, known));
 }
 
 /** Deleted by force and made again, or restored: the same under another UID. */
@@ -186,8 +215,10 @@ function notAsDesired(board: Board): string | undefined {
     const own = [...life.store.desired.desired.current.pods.values()].find(
       (each) => apiUidOf(each) === pod.metadata.uid,
     );
-    if (own === undefined || !isSameWork(pod, own.pod)) return `${pod.metadata.uid}: the node does not want it`;
-    const wrong = podNotAsDesired(board, own, fateOf(pod)) ?? notTold(board, own);
+    const asked = own && life.store.desired.desired.current.requested.get(own.uid);
+    if (own === undefined || !isSameWork(pod, (asked ?? own).pod))
+      return `${pod.metadata.uid}: the node does not want it`;
+    const wrong = podNotAsDesired(board, own, fateOf(pod)) ?? notTold(board, own) ?? heldBack(life, own, asked ?? own);
     if (wrong !== undefined) return `${own.uid}: ${wrong}`;
     wanted.push(own);
   }
@@ -249,6 +280,20 @@ function podNotAsDesired(board: Board, pod: DesiredPod, fate: Fate): string | un
   }
 }
 
+/** A request that fits is granted, and one that does not is told of. */
+function heldBack(life: AgentLife, own: DesiredPod, asked: DesiredPod): string | undefined {
+  const status = life.statuses.pods.get(own.uid)?.status;
+  const isOver = (uid: PodUid): boolean =>
+    /Succeeded|Failed/.test(life.statuses.pods.get(uid)?.status.phase ?? "Failed");
+  if (isOver(own.uid)) return undefined;
+  const isPending = status?.conditions?.some(({ type }) => type === "PodResizePending") === true;
+  if (isPending !== (asked !== own)) return `that its resize is pending is told: ${isPending}`;
+  if (asked === own) return undefined;
+  const { pods } = life.store.desired.desired.current;
+  const others = [...pods.values()].filter(({ uid }) => uid !== own.uid && !isOver(uid));
+  return hasRoom([asked, ...others].map(({ pod }) => pod)) ? "its resize fits and is not granted" : undefined;
+}
+
 function notRunning(runtime: FakeRuntime, pod: DesiredPod): string | undefined {
   const observed = runtime.inspect(pod.uid);
   const ready = observed.sandboxes.filter((each) => each.state === "ready");
@@ -258,6 +303,8 @@ function notRunning(runtime: FakeRuntime, pod: DesiredPod): string | undefined {
     if (run?.state.kind !== "running") return `${container.name} is ${run?.state.kind}`;
     if (run.sandboxId !== ready[0]?.id) return `${container.name} runs in an old sandbox`;
     if (run.hash !== containerHash(container)) return `${container.name} runs an old definition`;
+    const granted = container.resources.requests?.cpu;
+    if (run.resources?.requests?.cpu !== granted) return `${container.name} does not have its ${granted} of CPU`;
   }
   return undefined;
 }

@@ -135,6 +135,15 @@ const CANARIES: readonly (readonly [mistake: string, mutant: Mutant, found: RegE
     { planPod: (view) => planPod({ ...view, rejection: undefined }) },
     /rejected/,
   ],
+  ["resizes nothing", { planPod: (view) => without(planPod(view), "resize") }, /does not have its/],
+  [
+    "restarts what it resizes",
+    {
+      planPod: (view) =>
+        planPod(view.desired.pod.metadata.generation === undefined ? view : { ...view, hashes: new Map() }),
+    },
+    /hits healthy container/,
+  ],
   ["forgets deadlines", { planPod: (view) => planPod(withoutDeadline(view)) }, /sandbox is still there/],
   ["does not say that a pod is gone", { planPod: (view) => without(planPod(view), "forget") }, /waits to hear/],
 ];
