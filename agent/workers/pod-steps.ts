@@ -18,6 +18,7 @@ import { isBarrier, type PlanAction, type PodView, type StopContainer, stepOf } 
 import type { ContainerResize } from "../plan/resize.ts";
 import type { WorkerEvent } from "../plan/worker-state.ts";
 import type { ContainerStops, StopOrder } from "./container-stops.ts";
+import { lingering } from "./lingering.ts";
 import type { PodImages } from "./pod-images.ts";
 import { resizePod } from "./resize-step.ts";
 import type { StepFailures } from "./step-failures.ts";
@@ -27,6 +28,8 @@ import type { WorkerPorts } from "./worker-ports.ts";
 export const INSPECT_TIMEOUT = seconds(20);
 /** The kubelet's `runtimeRequestTimeout`. */
 const ACTION_TIMEOUT = seconds(120);
+/** How long a start may go on whose pod is to be removed: some ten times what one takes. */
+const START_LINGERS = seconds(5);
 /** A sandbox waits for its network; the kubelet gives it twice the time. */
 const SANDBOX_TIMEOUT = seconds(240);
 
@@ -221,7 +224,10 @@ export class PodSteps {
     const { name, attempt } = action;
     const launch = await this.#launch(action, context);
     if (launch === undefined) return "pending";
-    await this.#apply({ kind: "startContainer", container: launch }, ACTION_TIMEOUT, context);
+    const start: Action = { kind: "startContainer", container: launch };
+    // A start that is cut off in its middle is an exit with code 128, which would be told of a pod that only was to go.
+    const run = (signal: AbortSignal): Promise<void> => this.#apply(start, ACTION_TIMEOUT, { ...context, signal });
+    await lingering(clock, START_LINGERS, run, context);
     this.#listener.happened({ kind: "started", name, attempt, monotonic: clock.monotonic() });
     events.record(desired, "Normal", "Created", `Created container: ${name}`, name);
     events.record(desired, "Normal", "Started", `Started container ${name}`, name);

@@ -8,7 +8,7 @@ import type { Fields } from "./remote-object.ts";
 
 export const EVENTS: ResourceType = { group: "", version: "v1", plural: "events", kind: "Event", namespaced: true };
 
-const COMPONENT = "picolet";
+const COMPONENT = "kubelet";
 /** Of a name (RFC 1123 subdomain); what is longer is cut before the hash. */
 const MAX_NAME = 253;
 /** The API server refuses longer ones. */
