@@ -354,6 +354,7 @@ interface WorkersSurroundings {
   readonly probes: ReturnType<typeof makeProbes>;
   readonly guards: NodeGuards;
   readonly podResources: PodCgroups;
+  readonly objectsChanged: Watch<unknown> | undefined;
 }
 
 function makeWorkers(
@@ -371,6 +372,7 @@ function makeWorkers(
     probes,
     guards,
     podResources,
+    objectsChanged,
   }: WorkersSurroundings,
 ): PodWorkers {
   const { desired, events } = store;
@@ -385,6 +387,7 @@ function makeWorkers(
       statuses,
       admission,
       podResources,
+      objectsChanged,
       ...probes,
       events,
       clock,
@@ -451,6 +454,7 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
   const workers = makeWorkers(ports, configuration, node, {
     ...{ store, router, environment, pleg, statuses, runtimes, probes, guards, podResources: cgroups },
     images: environment.withImages(puller, imageMounts),
+    objectsChanged: link?.changes,
   });
   const sources = await makeSources(ports, configuration, store);
   const problems = (): SourceProblem[] => [

@@ -347,7 +347,7 @@ export class PodSteps {
     const { reason: usual, prefix } = FAILURES[action.kind];
     const own = isImage || isHook ? error.cause : error;
     const reason = isHook ? "PostStartHookError" : usual;
-    const failure = this.#failures.add(step, own, reason, isImage ? "image" : "other");
+    const failure = this.#failures.add(step, own, reason, kindOf(action, isImage));
     const { count, message } = failure;
     if (count === 1) log.warn("a step of a pod failed", { pod: desired.uid, step, error: message });
     // The image manager has recorded its own failures, and what is left behind after a pod concerns its user no more.
@@ -356,6 +356,11 @@ export class PodSteps {
     const shown = action.kind === "startContainer" ? "Failed" : failure.reason;
     events.record(desired, "Warning", shown, `${prefix}${message}`, container);
   }
+}
+
+function kindOf({ kind }: PlanAction, isImage: boolean): "image" | "start" | "other" {
+  if (isImage) return "image";
+  return kind === "startContainer" ? "start" : "other";
 }
 
 /** Marks what the image manager threw on its way through a step. */

@@ -159,6 +159,11 @@ export class PodWorker {
     if (this.#resize.judged(resize)) this.poke();
   }
 
+  /** What the API server gives this node has changed. */
+  objectsChanged(): void {
+    if (this.#failures.objectsChanged()) this.poke();
+  }
+
   /** @see PodEnder */
   end(how: PodEnd, signal: AbortSignal): Promise<void> {
     const before = this.#end;

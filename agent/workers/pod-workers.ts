@@ -1,5 +1,7 @@
 import { joinSignals } from "../../protocol/async/abort.ts";
+import { Alarm } from "../../protocol/async/alarm.ts";
 import type { Component } from "../../protocol/async/component.ts";
+import type { Watch } from "../../protocol/async/watch.ts";
 import { describeError, isCancelled } from "../../protocol/errors.ts";
 import { type Clock, type Log, millis, type PodUid, type Random, seconds } from "../../protocol/ports.ts";
 import type { DesiredPod, RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
@@ -34,6 +36,8 @@ const RESYNC_PARTS = 50;
  * time. One that takes longer than the patience makes room.
  */
 const SANDBOX_SLOTS = { count: 8, patience: seconds(5) };
+/** Objects of the API server come one after the other; what waits for any of them looks once. */
+const OBJECTS_SETTLE = millis(500);
 
 export interface PodWorkersComponents {
   readonly store: DesiredStore;
@@ -47,6 +51,8 @@ export interface PodWorkersComponents {
   readonly admission: PodAdmission;
   /** Missing: pods have no cgroups here. */
   readonly podResources?: PodResources | undefined;
+  /** Fires when what the API server gives the pods may have changed. Missing: it never does. */
+  readonly objectsChanged?: Watch<unknown> | undefined;
   readonly events: EventRecorder;
   readonly clock: Clock;
   readonly random: Random;
@@ -130,6 +136,8 @@ export class PodWorkers implements Component, PodObserverSink, PodEnder {
     using _probing = this.#ports.prober.observe((uid) => this.#workers.get(uid)?.poke());
     this.#tasks.start(this.#follow(life.signal));
     this.#tasks.start(this.#resync(life.signal));
+    const { objectsChanged } = this.#components;
+    if (objectsChanged !== undefined) this.#followObjects(objectsChanged, life.signal);
     for (const adapter of this.#components.router.adapters) {
       if (this.#components.observer.listing(adapter) !== undefined) this.listed(adapter);
     }
@@ -189,6 +197,21 @@ export class PodWorkers implements Component, PodObserverSink, PodEnder {
 
   async #follow(signal: AbortSignal): Promise<void> {
     for await (const snapshot of this.#components.store.desired.changes(signal)) this.#reconcile(snapshot);
+  }
+
+  #followObjects(objectsChanged: Watch<unknown>, signal: AbortSignal): void {
+    const alarm = new Alarm(this.#components.clock);
+    const follow = async (): Promise<void> => {
+      for await (const _ of objectsChanged.changes(signal)) alarm.set(OBJECTS_SETTLE);
+    };
+    const retry = async (): Promise<void> => {
+      for (;;) {
+        await alarm.ring(signal);
+        for (const worker of this.#workers.values()) worker.objectsChanged();
+      }
+    };
+    this.#tasks.start(follow());
+    this.#tasks.start(retry());
   }
 
   #reconcile({ pods, removed }: DesiredSnapshot): void {

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
+import { WatchSource } from "../../protocol/async/watch.ts";
 import { PicoletError } from "../../protocol/errors.ts";
 import { millis, podUid } from "../../protocol/ports.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
@@ -321,6 +322,57 @@ describe("one pod's trouble is no other's", () => {
     );
     board.onCall = () => undefined;
     await agent.pass(90_000);
+    assert.deepEqual(agent.containers(web), ["app/0 running"]);
+  });
+
+  test("what the API server has not given the node is looked for again when it gives something, once for a burst", async () => {
+    using board = new SmallBoard();
+    const objectsChanged = new WatchSource(0);
+    await using agent = new SmallAgent(board, { objectsChanged });
+    let tries = 0;
+    let isThere = false;
+    agent.environment.before = async (what) => {
+      if (what !== "prepare" || isThere) return;
+      tries += 1;
+      throw new PicoletError("not_found", 'configmap "site" not found', { reason: "FailedMount", retryable: true });
+    };
+    await agent.want(web);
+    await agent.pass(600_000);
+    const before = tries;
+    for (let change = 1; change <= 5; change += 1) {
+      objectsChanged.set(change);
+      await agent.pass(50);
+    }
+    await agent.pass(500);
+    assert.equal(tries, before + 1, "what is still not there is missed once more");
+    isThere = true;
+    objectsChanged.set(6);
+    await agent.pass(500);
+    assert.deepEqual(agent.containers(web), ["app/0 running"]);
+  });
+
+  test("a container whose configuration is not there is tried again within 15 s, and at once when objects change", async () => {
+    using board = new SmallBoard();
+    const objectsChanged = new WatchSource(0);
+    await using agent = new SmallAgent(board, { objectsChanged });
+    const make = agent.environment.container.bind(agent.environment);
+    const tries: number[] = [];
+    let isThere = false;
+    agent.environment.container = (...given) => {
+      if (isThere) return make(...given);
+      tries.push(board.clock.monotonic());
+      throw new PicoletError("invalid", 'secret "key" not found', { reason: "CreateContainerConfigError" });
+    };
+    await agent.want(web);
+    await agent.pass(600_000);
+    const { waiting } = agent.status(web)?.containerStatuses?.[0]?.state ?? {};
+    assert.equal(waiting?.reason, "CreateContainerConfigError");
+    const waits = tries.slice(1).map((at, index) => at - (tries[index] ?? 0));
+    assert.ok(Math.max(...waits) <= 15_000, `${waits}`);
+    assert.ok(Math.min(...waits.slice(5)) >= 9000, `${waits}`);
+    isThere = true;
+    objectsChanged.set(1);
+    await agent.pass(500);
     assert.deepEqual(agent.containers(web), ["app/0 running"]);
   });
 

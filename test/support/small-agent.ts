@@ -1,11 +1,10 @@
 /** An agent of store, PLEG, workers and statuses over one fake runtime, on virtual time; nothing goes wrong by itself. */
 import type { RuntimeRouter } from "../../agent/core/pod-ports.ts";
-import type { PodResources } from "../../agent/core/pod-resources.ts";
 import { ImagePuller } from "../../agent/images/image-puller.ts";
 import { Pleg } from "../../agent/observe/pleg.ts";
 import { StatusManager } from "../../agent/status/status-manager.ts";
 import { Store } from "../../agent/store/store.ts";
-import { PodWorkers, type PodWorkersInit } from "../../agent/workers/pod-workers.ts";
+import { PodWorkers, type PodWorkersComponents, type PodWorkersInit } from "../../agent/workers/pod-workers.ts";
 import { isCancelled, PicoletError } from "../../protocol/errors.ts";
 import type { PodManifest, PodStatus } from "../../protocol/pod.ts";
 import { millis, podUid } from "../../protocol/ports.ts";
@@ -69,7 +68,8 @@ export class SmallAgent implements AsyncDisposable {
 
   constructor(
     board: SmallBoard,
-    init: PodWorkersInit & { readonly store?: Store; readonly podResources?: PodResources } = {},
+    init: PodWorkersInit &
+      Pick<PodWorkersComponents, "objectsChanged" | "podResources"> & { readonly store?: Store } = {},
   ) {
     this.board = board;
     const { clock, runtime } = board;
@@ -94,6 +94,7 @@ export class SmallAgent implements AsyncDisposable {
         statuses: this.statuses,
         ...{ prober: this.prober, hooks: this.hooks, admission: this.admission },
         podResources: init.podResources,
+        objectsChanged: init.objectsChanged,
       },
       init,
     );
