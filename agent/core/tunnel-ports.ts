@@ -62,6 +62,8 @@ export interface OutgoingStatuses {
   ack(sequence: number, except: ReadonlySet<string>): void;
   /** What of these was acknowledged is to be told again: who was told may not have kept it. */
   repeat(uids: ReadonlySet<string>): void;
+  /** The same of all pods that are gone and that the API server still seems to have. To be called when a session begins. */
+  repeatGone(): void;
   /** The highest sequence there is. */
   readonly latest: Watch<number>;
 }

@@ -140,6 +140,14 @@ export class PodStatuses implements StatusOutbox, OutgoingStatuses, Batched {
     for (const row of told.toSorted((a, b) => a.sequence - b.sequence)) this.#set(row);
   }
 
+  /** An API server that was restored from a backup has them again, with just the objects that this node has of them. */
+  repeatGone(): void {
+    for (const { uid, sequence } of [...this.#gone.values()]) {
+      const row = sequence <= this.#acknowledged ? this.#row(uid) : undefined;
+      if (row !== undefined) this.#gone.set(uid, this.#set(row));
+    }
+  }
+
   /** Drops what was told of pods that the API server has no more. To be called when its objects have changed. */
   sweep(): void {
     for (const [uid, pod] of this.#gone) {

@@ -31,6 +31,7 @@ test("a reconnect with nothing changed takes a hello and a welcome", async () =>
   await bench.pass(5000);
   assert.equal(bench.tunnel.report().state, "connected");
   assert.deepEqual(bench.hub.received, ["hello"]);
+  assert.equal(bench.node.sessions, 2, "each asks for what is gone once");
   const [connection] = bench.network.connections;
   assert.ok((connection?.bytesSent ?? 0) + (connection?.bytesReceived ?? 0) <= 150);
   assert.equal(bench.disk.applied.length, 1);

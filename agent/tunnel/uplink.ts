@@ -64,6 +64,7 @@ export class Uplink {
 
   /** Another one may come later in a session. */
   onWelcome({ wantsMirrors, wantsNode }: Welcome, isFirst: boolean): void {
+    if (isFirst) this.#node.statuses.repeatGone();
     if (isFirst || wantsMirrors) this.#mirrors.onWelcome(wantsMirrors);
     if (isFirst || wantsNode) this.#report.onWelcome(wantsNode);
     this.#wake();

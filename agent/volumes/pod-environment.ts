@@ -37,7 +37,7 @@ import { PodPaths } from "./pod-paths.ts";
 import { PodVolumes } from "./pod-volumes.ts";
 import { warnOfPod } from "./pod-warning.ts";
 import { removeTree } from "./remove-tree.ts";
-import { runtimeHandler } from "./runtime-handler.ts";
+import { knownHandler, runtimeHandler } from "./runtime-handler.ts";
 import { makeTerminationLog, readLogTail, readTerminationLog } from "./termination-message.ts";
 import { userNamespaceOf } from "./user-namespaces.ts";
 
@@ -130,7 +130,10 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
     this.#payloads = new PayloadVolumes(shared, init);
     this.#claims = new ClaimVolumes(shared, init);
     this.#volumes = new PodVolumes({ ...shared, payloads: this.#payloads, claims: this.#claims });
-    this.recursiveReadOnly = (pod) => recursiveReadOnly(pod, runtimeHandler(pod, this.#objects));
+    this.recursiveReadOnly = (pod) => {
+      const handler = knownHandler(pod, this.#objects);
+      return handler !== undefined && recursiveReadOnly(pod, handler);
+    };
     const images = (uid: PodUid, volume: string) => this.#images?.byRuntime(uid, volume);
     this.#mounts = new ContainerMounts({
       ...shared,

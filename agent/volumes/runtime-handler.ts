@@ -4,17 +4,23 @@ import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter
 import type { ClusterObjects } from "../core/cluster-objects.ts";
 import { COMPONENT_RUNTIME_CLASS } from "../core/pod-ports.ts";
 
+/** What `runtimeHandler` gives; `undefined` where that throws: the RuntimeClass of a pod that runs may be deleted. */
+export function knownHandler({ pod, source }: DesiredPod, objects: Pick<ClusterObjects, "object">): string | undefined {
+  const name = pod.spec.runtimeClassName ?? "";
+  if (name === "" || name === COMPONENT_RUNTIME_CLASS) return name;
+  const runtimeClass = objects.object(objectKey("RuntimeClass", "", name));
+  if (typeof runtimeClass?.handler === "string") return runtimeClass.handler;
+  return source === "api" ? undefined : name;
+}
+
 /**
  * The runtime's handler of the pod's RuntimeClass; "" for its default one. That of components is the node's own, whatever
  * the cluster has, and a pod that does not come from a cluster may name the handler itself.
  * @throws `not_found` (retryable), worded as the kubelet does
  */
-export function runtimeHandler({ pod, source }: DesiredPod, objects: Pick<ClusterObjects, "object">): string {
-  const name = pod.spec.runtimeClassName ?? "";
-  if (name === "" || name === COMPONENT_RUNTIME_CLASS) return name;
-  const runtimeClass = objects.object(objectKey("RuntimeClass", "", name));
-  if (typeof runtimeClass?.handler === "string") return runtimeClass.handler;
-  if (source !== "api") return name;
-  const message = `runtimeclass.node.k8s.io ${JSON.stringify(name)} not found`;
+export function runtimeHandler(desired: DesiredPod, objects: Pick<ClusterObjects, "object">): string {
+  const handler = knownHandler(desired, objects);
+  if (handler !== undefined) return handler;
+  const message = `runtimeclass.node.k8s.io ${JSON.stringify(desired.pod.spec.runtimeClassName)} not found`;
   throw new PicoletError("not_found", message, { reason: "FailedCreatePodSandBox", retryable: true });
 }

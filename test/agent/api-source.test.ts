@@ -219,6 +219,9 @@ test("a deletion takes the pod's grace with it, a later one a shorter one, and g
   await bench.reopen();
   bench.sync();
   assert.deepEqual([bench.pods, bench.told], [[], []], "it does not come back");
+  bench.store.statuses.repeatGone();
+  assert.deepEqual(bench.told, ["web uid-web Failed gone"], "a hub that was restored may not have kept it");
+  bench.store.statuses.ack(bench.store.statuses.latest.current, new Set());
   hub.removePod("web");
   bench.sync();
   assert.equal(bench.store.statuses.gone.size, 0);

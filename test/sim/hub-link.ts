@@ -4,6 +4,7 @@ import type { Store } from "../../agent/store/store.ts";
 import { Alarm } from "../../protocol/async/alarm.ts";
 import { isPicoletError } from "../../protocol/errors.ts";
 import { type Clock, type Log, millis, seconds } from "../../protocol/ports.ts";
+import { equalBytes } from "../../protocol/tunnel/hex.ts";
 import type { Dice } from "./dice.ts";
 import type { Fence } from "./fence.ts";
 import type { SimHub } from "./sim-hub.ts";
@@ -27,6 +28,8 @@ export interface HubLinkComponents {
 export class HubLink {
   readonly #components: HubLinkComponents;
   readonly #alarm: Alarm;
+  /** Of the hub that the present session is with. */
+  #epoch: Uint8Array | undefined;
 
   constructor(components: HubLinkComponents) {
     this.#components = components;
@@ -54,7 +57,9 @@ export class HubLink {
 
   /** @returns false when the disk is full. */
   #bring(): boolean {
-    const { hub, objects, changing, log } = this.#components;
+    const { hub, objects, changing, log, statuses } = this.#components;
+    if (this.#epoch === undefined || !equalBytes(this.#epoch, hub.remote.epoch)) statuses.repeatGone();
+    this.#epoch = hub.remote.epoch;
     try {
       changing(() => hub.remote.bringTo(objects));
       return true;

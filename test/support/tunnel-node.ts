@@ -61,6 +61,8 @@ export class TunnelNodePorts implements TunnelNode {
   readonly events: OutgoingEvents;
   readonly mirrors = new WatchSource<MirrorSet>({ current: [], digest: mirrorsDigest(sha256, []) });
   readonly report = new WatchSource<NodeReportContent>(NODE_REPORT);
+  /** How often a session has begun. */
+  sessions = 0;
   readonly #latestStatus: WatchSource<number>;
   readonly #latestEvent: WatchSource<number>;
 
@@ -86,6 +88,9 @@ export class TunnelNodePorts implements TunnelNode {
         for (const { name, status, gone, uid } of told.values()) {
           if (uids.has(uid) && !gone && !disk.statuses.has(uid)) this.putStatus(name, status, false, uid);
         }
+      },
+      repeatGone: () => {
+        this.sessions += 1;
       },
     };
     this.events = {
