@@ -450,10 +450,9 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     },
     init,
   );
-  const imageMounts = adapters.flatMap((adapter) => adapter.imageMounts ?? []);
   const workers = makeWorkers(ports, configuration, node, {
     ...{ store, router, environment, pleg, statuses, runtimes, probes, guards, podResources: cgroups },
-    images: environment.withImages(puller, imageMounts),
+    images: environment.withImages(puller, adapters),
     objectsChanged: link?.changes,
   });
   const sources = await makeSources(ports, configuration, store);

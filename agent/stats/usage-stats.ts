@@ -4,6 +4,7 @@ import type { DesiredPod, ObservedContainer } from "../../runtime-adapters/contr
 import type { AgentPod } from "../core/agent-pod.ts";
 import type { NodeStats } from "../core/node-stats.ts";
 import { rfc3339 } from "../core/pod-object.ts";
+import { COMPONENT_RUNTIME_CLASS } from "../core/pod-ports.ts";
 import { type CgroupReader, readUsage, type Usage } from "./cgroup-usage.ts";
 import { machineUsage, type NetworkInterface, networkInterfaces, processLimits } from "./machine-usage.ts";
 import { resourceMetrics } from "./resource-metrics.ts";
@@ -140,8 +141,8 @@ export class UsageStats implements NodeStats {
     const { metadata, spec } = pod.desired.pod;
     const { name, namespace, uid = pod.desired.uid } = metadata;
     const [first] = containers;
-    const details =
-      onlyCpuAndMemory || first === undefined ? {} : await this.#podDetails(first, spec.hostNetwork === true, atMs);
+    const onHostNetwork = spec.hostNetwork === true || spec.runtimeClassName === COMPONENT_RUNTIME_CLASS;
+    const details = onlyCpuAndMemory || first === undefined ? {} : await this.#podDetails(first, onHostNetwork, atMs);
     const startTime = pod.status?.startTime ?? metadata.creationTimestamp;
     return {
       podRef: { name, namespace, uid },

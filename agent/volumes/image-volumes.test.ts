@@ -13,6 +13,8 @@ import { PodPaths } from "./pod-paths.ts";
 
 const NEVER = new AbortController().signal;
 
+const WASM = { name: "wasm" } as unknown as RuntimeAdapter;
+
 class Bench implements Disposable {
   readonly folder = new TempFolder();
   readonly paths = new PodPaths({ rootDir: this.folder.path, podLogsDir: this.folder.at("logs") });
@@ -29,11 +31,11 @@ class Bench implements Disposable {
 
   constructor() {
     const imageMounts: ImageMounts = {
-      mount: async ({ id }) => {
+      mount: async ({ id }, _, forOthers) => {
         this.#begun.resolve();
         await this.mounting;
         if (this.failure !== undefined) throw this.failure;
-        this.calls.push(`mount ${id}`);
+        this.calls.push(`mount ${id}${forOthers ? " for others" : ""}`);
         return this.how;
       },
       unmount: async (target) => {
@@ -41,14 +43,15 @@ class Bench implements Disposable {
       },
     };
     const images: ImageManager = {
-      ensure: async (_, { image, name, imagePullPolicy }) => {
-        this.calls.push(`ensure ${name} ${image} ${imagePullPolicy}`);
+      ensure: async (_, { image, name, imagePullPolicy }, adapter) => {
+        const by = adapter === WASM ? " of components" : "";
+        this.calls.push(`ensure ${name} ${image} ${imagePullPolicy}${by}`);
         return { requested: image, id: `id-of-${image}` };
       },
     };
     this.adapter = { name: "cri", imageMounts } as unknown as RuntimeAdapter;
     const { paths, events } = this;
-    this.volumes = new ImageVolumes({ paths, images, events, mounters: [imageMounts] });
+    this.volumes = new ImageVolumes({ paths, images, events, runtimes: [WASM, this.adapter] });
   }
 
   ensure(pod: DesiredPod, adapter = this.adapter): Promise<unknown> {
@@ -125,8 +128,20 @@ test("an image that cannot be mounted is an event, and the reason of the contain
   });
   const said = 'failed to mount image "files:1" for volume "used": ';
   assert.deepEqual(bench.events.lines, [`Warning Failed: Error: ${said}no space`]);
-  const unable = { name: "wasm" } as unknown as RuntimeAdapter;
-  await assert.rejects(bench.ensure(pod, unable), (error) => isPicoletError(error) && error.message.startsWith(said));
+});
+
+test("a pod of components gets images as volumes from the runtime that has them, and is told where there is none", async () => {
+  using bench = new Bench();
+  await bench.ensure(pod, WASM);
+  assert.deepEqual(bench.calls, [
+    ...["ensure used files:1 Never", "mount id-of-files:1 for others"],
+    "ensure app app:1 IfNotPresent of components",
+  ]);
+  const { paths, events } = bench;
+  const alone = new ImageVolumes({ paths, events, images: { ensure: () => assert.fail("asked") }, runtimes: [WASM] });
+  await assert.rejects(alone.ensure(pod, firstContainer(pod), WASM, NEVER), { reason: "CreateContainerError" });
+  const said = 'failed to mount image "files:1" for volume "used": this node has no runtime that can mount images';
+  assert.deepEqual(events.lines, [`Warning Failed: Error: ${said}`]);
 });
 
 test("of a pod that nobody knows what is on disk is unmounted", async () => {

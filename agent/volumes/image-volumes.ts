@@ -21,8 +21,8 @@ export interface ImageVolumesComponents {
   readonly paths: PodPaths;
   readonly images: ImageManager;
   readonly events: EventRecorder;
-  /** Of every runtime that can mount images: which of them has mounted what, a crash makes forget. */
-  readonly mounters: readonly ImageMounts[];
+  /** All of the node's: which of them has mounted what, a crash makes forget. */
+  readonly runtimes: readonly RuntimeAdapter[];
 }
 
 interface PodImageVolumes {
@@ -35,7 +35,8 @@ interface PodImageVolumes {
 
 /**
  * Gets the images of volumes together with those of the containers that mount them, as the kubelet does: a container whose
- * volume has no image yet waits with the reason of the pull, for as long as it takes.
+ * volume has no image yet waits with the reason of the pull, for as long as it takes. Pods of a runtime that has no such images,
+ * which is that of components, get them from the one that has.
  */
 export class ImageVolumes implements ImageManager {
   readonly #components: ImageVolumesComponents;
@@ -74,17 +75,23 @@ export class ImageVolumes implements ImageManager {
     const folder = this.#components.paths.images(uid);
     for (const name of await namesIn(folder)) {
       const target = join(await realpath(folder), name);
-      for (const mounter of this.#components.mounters) await mounter.unmount(target, signal);
+      for (const { imageMounts } of this.#components.runtimes) await imageMounts?.unmount(target, signal);
     }
   }
 
   async #provide(pod: DesiredPod, volume: Volume, adapter: RuntimeAdapter, signal: AbortSignal): Promise<void> {
     const { reference = "", pullPolicy: imagePullPolicy = "IfNotPresent" } = volume.image ?? {};
     const consumer: ImageConsumer = { name: volume.name, image: reference, imagePullPolicy };
-    const image = await this.#components.images.ensure(pod, consumer, adapter, signal);
+    const able = adapter.imageMounts === undefined ? this.#components.runtimes.find(canMount) : adapter;
+    const { imageMounts } = able ?? {};
+    if (able === undefined || imageMounts === undefined) {
+      throw this.#failure(pod, volume.name, reference, new Error("this node has no runtime that can mount images"));
+    }
+    const image = await this.#components.images.ensure(pod, consumer, able, signal);
     const entry = this.#pods.get(pod.uid) ?? { byRuntime: new Map(), working: Promise.resolve(), gone: false };
     this.#pods.set(pod.uid, entry);
-    const mine = entry.working.then(() => this.#mount(pod, volume.name, image, adapter, entry, signal));
+    const mounts = { imageMounts, forOthers: able !== adapter };
+    const mine = entry.working.then(() => this.#mount(pod, volume.name, image, mounts, entry, signal));
     entry.working = mine.catch(() => undefined);
     await mine;
   }
@@ -93,26 +100,32 @@ export class ImageVolumes implements ImageManager {
     pod: DesiredPod,
     volume: string,
     image: ResolvedImage,
-    { imageMounts }: RuntimeAdapter,
+    { imageMounts, forOthers }: { readonly imageMounts: ImageMounts; readonly forOthers: boolean },
     entry: PodImageVolumes,
     signal: AbortSignal,
   ): Promise<void> {
     if (entry.gone || signal.aborted) throw new PicoletError("cancelled", "the pod is being removed");
     try {
-      if (imageMounts === undefined) throw new Error("this runtime cannot mount images");
       const { paths } = this.#components;
       const path = paths.volume(pod.uid, "image", volume);
       await mkdir(path, { recursive: true, mode: FOLDER_MODE });
-      const how = await imageMounts.mount(image, await realpath(path), signal);
+      const how = await imageMounts.mount(image, await realpath(path), forOthers, signal);
       if (how === "byRuntime") entry.byRuntime.set(volume, image);
     } catch (error) {
       if (isCancelled(error)) throw error;
-      const message = `failed to mount image ${JSON.stringify(image.requested)} for volume ${JSON.stringify(volume)}: ${describeError(error)}`;
-      warnOfPod(this.#components.events, pod, "Failed", `Error: ${message}`);
-      throw new PicoletError("failed", message, { reason: "CreateContainerError", retryable: true });
+      throw this.#failure(pod, volume, image.requested, error);
     }
   }
+
+  #failure(pod: DesiredPod, volume: string, image: string, cause: unknown): PicoletError {
+    const what = `failed to mount image ${JSON.stringify(image)} for volume ${JSON.stringify(volume)}`;
+    const message = `${what}: ${describeError(cause)}`;
+    warnOfPod(this.#components.events, pod, "Failed", `Error: ${message}`);
+    return new PicoletError("failed", message, { reason: "CreateContainerError", retryable: true });
+  }
 }
+
+const canMount = ({ imageMounts }: RuntimeAdapter): boolean => imageMounts !== undefined;
 
 /** Those that this very container mounts. */
 function imageVolumesOf({ pod }: DesiredPod, consumer: ImageConsumer): readonly Volume[] {

@@ -12,10 +12,10 @@ import type {
   ContainerLaunch,
   DesiredPod,
   DnsConfig,
-  ImageMounts,
   Mount,
   ObservedPod,
   ResolvedImage,
+  RuntimeAdapter,
   SandboxLaunch,
 } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { ClusterObjects } from "../core/cluster-objects.ts";
@@ -147,8 +147,8 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
    * Once, before the first pod: volumes made of images come with the images of the containers that mount them.
    * @returns what the workers get all images from
    */
-  withImages(images: ImageManager, mounters: readonly ImageMounts[]): ImageManager {
-    this.#images = new ImageVolumes({ images, mounters, paths: this.#paths, events: this.#events });
+  withImages(images: ImageManager, runtimes: readonly RuntimeAdapter[]): ImageManager {
+    this.#images = new ImageVolumes({ images, runtimes, paths: this.#paths, events: this.#events });
     return this.#images;
   }
 

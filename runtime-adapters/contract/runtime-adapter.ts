@@ -307,9 +307,15 @@ export interface ImageMounts {
   /**
    * Shows the image's files at `target`, an empty folder of which no other pod has the like, and keeps them from being removed
    * with the image. Again is harmless.
-   * @returns `byRuntime`: nothing was done, `Mount.image` is what this runtime takes instead
+   * @param forOthers for a pod of another runtime, which takes nothing but paths
+   * @returns `byRuntime`: nothing was done, `Mount.image` is what this runtime takes instead; never `forOthers`
    */
-  mount(image: ResolvedImage, target: string, signal: AbortSignal): Promise<"mounted" | "byRuntime">;
+  mount(
+    image: ResolvedImage,
+    target: string,
+    forOthers: boolean,
+    signal: AbortSignal,
+  ): Promise<"mounted" | "byRuntime">;
   /** Takes away what `mount` made, also what a crash has left of it. The folder stays. */
   unmount(target: string, signal: AbortSignal): Promise<void>;
 }

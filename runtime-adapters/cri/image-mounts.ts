@@ -27,8 +27,13 @@ export class CriImageMounts implements ImageMounts {
     this.#imageClient = components.imageClient;
   }
 
-  async mount(image: ResolvedImage, target: string, signal: AbortSignal): Promise<"mounted" | "byRuntime"> {
-    if (await this.#mountsByItself(signal)) return "byRuntime";
+  async mount(
+    image: ResolvedImage,
+    target: string,
+    forOthers: boolean,
+    signal: AbortSignal,
+  ): Promise<"mounted" | "byRuntime"> {
+    if (!forOthers && (await this.#mountsByItself(signal))) return "byRuntime";
     if (await isMounted(target)) return "mounted";
     const reference = await this.#referenceOf(image, signal);
     // What a crash has left: a snapshot without its mount.
@@ -39,8 +44,9 @@ export class CriImageMounts implements ImageMounts {
   }
 
   async unmount(target: string, signal: AbortSignal): Promise<void> {
-    if (await this.#mountsByItself(signal)) return;
-    if (await isMounted(target)) await this.#ctr(["images", "unmount", target], signal);
+    const isThere = await isMounted(target);
+    if (!isThere && (await this.#mountsByItself(signal))) return;
+    if (isThere) await this.#ctr(["images", "unmount", target], signal);
     await this.#removeSnapshot(target, signal);
   }
 

@@ -77,7 +77,7 @@ describe("volumes in containers", { skip }, () => {
         return { requested: image, id: found.id };
       },
     };
-    return { environment, images: environment.withImages(present, [fixture.adapter.imageMounts]) };
+    return { environment, images: environment.withImages(present, [fixture.adapter]) };
   }
 
   function podWith(volumes: NonNullable<Spec["volumes"]>, own: Partial<ContainerSpec>, spec: Spec = {}): DesiredPod {

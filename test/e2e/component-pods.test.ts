@@ -9,6 +9,8 @@ import type { ContainerStatus, Pod } from "../../protocol/pod.ts";
 import { isReady, linesOf, type PodsByName, textOf } from "../../scripts/follow-pods.ts";
 import type { AgentNode } from "../support/agent-process.ts";
 import { testComponent, testCoreModule } from "../support/components.ts";
+import { Containerd, containerdMissing } from "../support/containerd.ts";
+import { BUSYBOX_IMAGE } from "../support/image-archive.ts";
 import { containerIdOf, edgectl, nodeWith } from "../support/node-fixtures.ts";
 
 const SCRIPT = "picolet.example/script:1";
@@ -396,6 +398,24 @@ describe("what a component is given", () => {
   });
 });
 
+describe("beside a container runtime", { skip: containerdMissing() ?? false }, () => {
+  test("a component reads the files of a container image, which come from the container runtime", async () => {
+    await using containerd = await Containerd.start();
+    await using board = nodeWith(containerd);
+    await board.start();
+    edgectl(board, "image", "import", await testComponent("script.c"), "--name", SCRIPT);
+    const volumes = [{ name: "files", image: { reference: BUSYBOX_IMAGE, pullPolicy: "Never" } }];
+    const volumeMounts = [{ name: "files", mountPath: "/files" }];
+    const steps = ["wait", "/files/bin/busybox", "say", "found", "write", "/files/new", "never"];
+    const pod = podWith("files", [script("app", steps, { volumeMounts })], { volumes, restartPolicy: "Never" });
+    board.writeManifest("files.json", pod);
+    await board.waitForPods("its end", (pods) => isOver(named(pods, "files")));
+    const log = await board.request("/v1/namespaces/default/pods/files-node/log?container=app");
+    assert.equal(await textOf(log), "found\n/files/new: Read-only file system\n");
+    await board.drain();
+  });
+});
+
 describe("what is refused, and what is said of it", () => {
   const REFUSED: readonly (readonly [name: string, container: Fields, spec: Fields, message: RegExp])[] = [
     [
@@ -456,6 +476,19 @@ describe("what is refused, and what is said of it", () => {
       "ErrImagePull",
     ]);
     await gone("unfit");
+  });
+
+  test("a volume made of an image, where no runtime has images", async () => {
+    const volumes = [{ name: "files", image: { reference: BUSYBOX_IMAGE } }];
+    run(
+      podWith("imageless", [script("app", ["hold"], { volumeMounts: [{ name: "files", mountPath: "/a" }] })], {
+        volumes,
+      }),
+    );
+    await told("imageless", "Failed", /for volume "files": this node has no runtime that can mount images$/);
+    const pod = await until("it to wait", "imageless", (each) => statusOf(each, "app")?.state.waiting !== undefined);
+    assert.equal(pod?.status?.phase, "Pending");
+    await gone("imageless");
   });
 
   test("what is ignored is named by one event, and the pod runs", async () => {

@@ -96,7 +96,7 @@ export class ImageStore implements ImageService {
     }
     throw new PicoletError(
       "unimplemented",
-      `cannot pull ${reference}: components come from no registry yet; bring it to the node with "edgectl image import" and let the pod say imagePullPolicy: IfNotPresent`,
+      `cannot pull ${reference}: each container of such a pod is a WebAssembly component, and components come from no registry yet; bring it to the node with "edgectl image import" and let the pod say imagePullPolicy: IfNotPresent`,
       { reason: "ErrImagePull" },
     );
   }
