@@ -71,7 +71,7 @@ test("a pull that failed throws once, and the next begins anew", async () => {
   assert.equal(pulls.length, 2);
 });
 
-test("an answer that a round did not come to use is asked for again by the next", async () => {
+test("a failure that a round did not come to tell of is not told by the next", async () => {
   const { clock, pulls, images } = bench();
   images.begin(pod, container, adapter, signal);
   pulls[0]?.end(new PicoletError("unavailable", "no runtime"));
@@ -105,4 +105,16 @@ test("what is abandoned is aborted, and tells nobody any more", async () => {
   pulls[0]?.end();
   await clock.settle();
   assert.equal(arrivals(), 0);
+});
+
+test("an image that nobody came to use is good for a minute", async () => {
+  const { clock, pulls, images } = bench();
+  images.begin(pod, container, adapter, signal);
+  pulls[0]?.end();
+  await clock.advance(millis(59_000));
+  images.begin(pod, container, adapter, signal);
+  assert.equal(pulls.length, 1);
+  await clock.advance(millis(1000));
+  images.begin(pod, container, adapter, signal);
+  assert.equal(pulls.length, 2);
 });

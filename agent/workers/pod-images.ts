@@ -4,18 +4,23 @@ import { type JoinedSignal, joinSignals } from "../../protocol/async/abort.ts";
 import { withDeadline } from "../../protocol/async/deadline.ts";
 import { isPicoletError } from "../../protocol/errors.ts";
 import type { Container } from "../../protocol/pod.ts";
-import { type Clock, millis } from "../../protocol/ports.ts";
+import { type Clock, type MonotonicMs, millis, seconds } from "../../protocol/ports.ts";
 import type { DesiredPod, ResolvedImage, RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { ImageManager } from "../core/pod-ports.ts";
 
 /** To look up an image that is on the node takes a few ms; what takes longer is a pull, which nobody waits for. */
 const PATIENCE = millis(500);
+/**
+ * An image that a round got and did not come to use, because its pod had no sandbox, is good for the next ones this long;
+ * later it may have been removed, or its tag may be another image's.
+ */
+const FRESH = seconds(60);
 
 interface Track {
   readonly image: string;
   readonly joined: JoinedSignal;
   readonly settled: Promise<void>;
-  result: { readonly image: ResolvedImage } | { readonly error: unknown } | undefined;
+  result: { readonly image: ResolvedImage; readonly at: MonotonicMs } | { readonly error: unknown } | undefined;
   waitedFor: boolean;
 }
 
@@ -32,14 +37,12 @@ export class PodImages {
   }
 
   /**
-   * Begins to get the image unless that is under way, or its arrival has been told of and not been used yet. What lies
-   * about from a round that did not come to use it may be out of date.
+   * Begins to get the image unless that is under way, or its arrival has been told of and not been used yet.
    * @param life of the whole undertaking.
    */
   begin(pod: DesiredPod, container: Container, adapter: RuntimeAdapter, life: AbortSignal): void {
     const known = this.#tracks.get(container.name);
-    const isFresh = known?.result === undefined || known.waitedFor;
-    if (known?.image === container.image && isFresh) return;
+    if (known?.image === container.image && this.#isFresh(known)) return;
     if (known !== undefined) this.#end(container.name, known);
     const joined = joinSignals(life);
     const ensured = this.#components.images.ensure(pod, container, adapter, joined.signal);
@@ -47,7 +50,7 @@ export class PodImages {
       image: container.image,
       joined,
       settled: ensured.then(
-        (image) => this.#settle(track, { image }),
+        (image) => this.#settle(track, { image, at: this.#components.clock.monotonic() }),
         (error: unknown) => this.#settle(track, { error }),
       ),
       result: undefined,
@@ -80,6 +83,11 @@ export class PodImages {
   /** Gives up all that is under way. */
   abandon(): void {
     for (const [name, track] of this.#tracks) this.#end(name, track);
+  }
+
+  #isFresh({ result, waitedFor }: Track): boolean {
+    if (result === undefined || waitedFor) return true;
+    return "image" in result && this.#components.clock.monotonic() - result.at < FRESH;
   }
 
   #settle(track: Track, result: Track["result"]): void {

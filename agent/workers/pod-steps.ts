@@ -93,12 +93,13 @@ export class PodSteps {
     actions: readonly PlanAction[],
     context: StepContext,
   ): Promise<{ done: ReadonlySet<string>; due: boolean }> {
-    this.#beginImages(actions, context);
+    const imagesFrom = 1 + actions.findLastIndex((action) => this.#comesBeforeImages(action));
     const run: Run = { ...context, observed: context.view.observed, ends: new Map() };
     const done = new Set<string>();
     const unstopped = new Set<string>();
     let due = false;
     for (let index = 0; index < actions.length; ) {
+      if (index === imagesFrom) this.#beginImages(actions, context);
       const batch = batchAt(actions, index);
       index += batch.length;
       const [first] = batch;
@@ -120,7 +121,16 @@ export class PodSteps {
     return { done, due };
   }
 
-  /** At once, while the sandbox is being made. */
+  /**
+   * Volumes are mounted before an image is asked for, so that one that cannot be is the first thing told of a pod, and each
+   * try does not tell of the images again; so it is with a sandbox that could not be made before.
+   */
+  #comesBeforeImages(action: PlanAction): boolean {
+    if (action.kind === "prepare") return true;
+    return action.kind === "createSandbox" && this.#failures.current.has(stepOf(action));
+  }
+
+  /** While the sandbox is being made. */
   #beginImages(actions: readonly PlanAction[], { view, adapter, life }: StepContext): void {
     for (const action of actions) {
       const container = action.kind === "startContainer" ? containerOf(view.desired, action.name) : undefined;

@@ -325,6 +325,36 @@ describe("one pod's trouble is no other's", () => {
     assert.deepEqual(agent.containers(web), ["app/0 running"]);
   });
 
+  test("volumes that cannot be made are told of before any image, which is told of once", async () => {
+    using board = new SmallBoard();
+    await using agent = new SmallAgent(board);
+    let isThere = false;
+    agent.environment.before = async () => {
+      if (!isThere) throw new PicoletError("unavailable", "no such volume", { reason: "FailedMount", retryable: true });
+    };
+    await agent.want(web);
+    await agent.pass(300_000);
+    assert.deepEqual([...new Set(agent.events.lines)], ["Warning FailedMount: no such volume"]);
+    isThere = true;
+    await agent.pass(100_000);
+    assert.deepEqual(agent.containers(web), ["app/0 running"]);
+    assert.equal(agent.events.lines.filter((line) => line.startsWith("Normal Pulled")).length, 1);
+  });
+
+  test("a sandbox that is made at the third try has its image told of once", async () => {
+    using board = new SmallBoard();
+    await using agent = new SmallAgent(board);
+    let tries = 0;
+    board.onCall = ({ kind }) => {
+      if (kind === "createSandbox") tries += 1;
+      return kind === "createSandbox" && tries < 3 ? broken("set up the network") : undefined;
+    };
+    await agent.want(web);
+    await agent.pass(10_000);
+    assert.deepEqual(agent.containers(web), ["app/0 running"]);
+    assert.equal(agent.events.lines.filter((line) => line.startsWith("Normal Pulled")).length, 1);
+  });
+
   test("what the API server has not given the node is looked for again when it gives something, once for a burst", async () => {
     using board = new SmallBoard();
     const objectsChanged = new WatchSource(0);
