@@ -202,7 +202,9 @@ export class WasmAdapter implements RuntimeAdapter {
     await this.#open();
     const how = this.#howThorough();
     for (const pod of this.#pods.values()) for (const run of pod.containers.values()) await run.check(how);
-    return [...this.#pods.values()].map(({ uid, version }) => ({ uid, version: String(version) }));
+    // What a pod shows changes with them.
+    const addresses = this.#components.hostIps().join(" ");
+    return [...this.#pods.values()].map(({ uid, version }) => ({ uid, version: `${version} ${addresses}` }));
   }
 
   async inspect(uid: PodUid, signal: AbortSignal): Promise<ObservedPod> {

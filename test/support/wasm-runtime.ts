@@ -23,8 +23,6 @@ import { TempFolder } from "./temp-folder.ts";
 
 const SETTINGS = { cpuCFSQuota: true, cpuPeriodUs: 100_000, podPidsLimit: -1 };
 
-export const NODE_ADDRESSES: readonly string[] = ["192.0.2.7", "2001:db8::7"];
-
 export interface WasmRuntimeOptions {
   /** Default true: where this process may make them. */
   readonly cgroups?: boolean;
@@ -35,6 +33,8 @@ export interface WasmRuntimeOptions {
 
 export class WasmRuntime implements AsyncDisposable {
   readonly log = new RecordedLog();
+  /** The node's. */
+  addresses: readonly string[] = ["192.0.2.7", "2001:db8::7"];
   /** What users of pods were told. */
   readonly warnings: string[] = [];
   readonly state: StateFolder;
@@ -68,8 +68,9 @@ export class WasmRuntime implements AsyncDisposable {
   /** One life of an agent on this runtime. */
   adapter(): WasmAdapter {
     const { log, cgroups, warnings } = this;
+    const hostIps = (): readonly string[] => this.addresses;
     const warn = (_: DesiredPod, reason: string, message: string): void => void warnings.push(`${reason}: ${message}`);
-    return new WasmAdapter({ clock: systemClock, log, cgroups, hostIps: () => NODE_ADDRESSES, warn }, this.adapterInit);
+    return new WasmAdapter({ clock: systemClock, log, cgroups, hostIps, warn }, this.adapterInit);
   }
 
   get adapterInit(): WasmAdapterInit {

@@ -323,6 +323,34 @@ test("a component that never gets to run is ended after the time it has for that
   assert.deepEqual([refusal.code, refusal.reason], ["deadline_exceeded", "RunContainerError"]);
 });
 
+test("a pod has the node's addresses, and another one changes the pod", async (context) => {
+  const { runtime, adapter, pod } = await bench(context);
+  const { desired } = await pod("workload.c");
+  const ipsOf = async () => (await adapter.inspect(desired.uid, NEVER)).sandboxes.map(({ ips }) => ips);
+  assert.deepEqual(await ipsOf(), [runtime.addresses]);
+  const before = await adapter.list(NEVER);
+  assert.deepEqual(await adapter.list(NEVER), before);
+  runtime.addresses = ["192.0.2.8"];
+  assert.notDeepEqual(await adapter.list(NEVER), before);
+  assert.deepEqual(await ipsOf(), [["192.0.2.8"]]);
+});
+
+test("a component that wants SIGKILL gets it at once", async (context) => {
+  const { pod } = await bench(context);
+  const made = await pod("workload.c", { container: { lifecycle: { stopSignal: "SIGKILL" } } });
+  const { id } = await made.start({ args: ["sleep"] });
+  await made.stop(id, seconds(30));
+  assert.equal((await made.exit(id)).exitCode, 137);
+});
+
+test("what a component does without is said with its sandbox", async (context) => {
+  const { runtime, pod } = await bench(context);
+  await pod("workload.c", { spec: { dnsConfig: { searches: ["a"] } } });
+  assert.deepEqual(runtime.warnings, [
+    "FieldsIgnored: WebAssembly components do without: spec.dnsConfig: a component has no resolver",
+  ]);
+});
+
 test("a mount of what is not there fails the start and says which", async (context) => {
   const made = await bench(context);
   const pod = await made.pod("workload.c");
