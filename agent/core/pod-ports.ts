@@ -22,7 +22,10 @@ export interface RuntimeRouter {
 
 /** Folders, volumes, cgroup and values of one pod on this node. Every method is idempotent. */
 export interface PodEnvironment {
-  /** Makes folders, the pod's cgroup, and its volumes. Errors carry the reason `FailedMount` or `CreateContainerConfigError`. */
+  /**
+   * Makes folders, the pod's cgroup, and its volumes. Errors carry the reason `FailedMount` or `CreateContainerConfigError`;
+   * what several volumes have to say, each in an event of its own, is in an `AggregateError` that is their cause.
+   */
   prepare(pod: DesiredPod, signal: AbortSignal): Promise<void>;
   sandbox(pod: DesiredPod, attempt: number): SandboxLaunch;
   /** Errors carry the reason `CreateContainerConfigError`. */

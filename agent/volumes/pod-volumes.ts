@@ -1,6 +1,6 @@
 import { isCancelled, PicoletError } from "../../protocol/errors.ts";
 import type { Container, Pod, Volume } from "../../protocol/pod.ts";
-import type { PodUid } from "../../protocol/ports.ts";
+import type { Clock, PodUid } from "../../protocol/ports.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { ClusterObjects } from "../core/cluster-objects.ts";
 import { isStatic } from "../plan/critical-pods.ts";
@@ -8,6 +8,7 @@ import type { ClaimLocation, ClaimVolumes } from "./claim-volumes.ts";
 import { type ClaimedVolume, claimedVolume, claimNameOf, type VolumeUse } from "./claimed-volume.ts";
 import type { EmptyDirs } from "./empty-dirs.ts";
 import { checkHostPath } from "./host-path.ts";
+import { MountFailures } from "./mount-failures.ts";
 import type { Mounter } from "./mounter.ts";
 import type { PayloadVolumes } from "./payload-volumes.ts";
 import type { PodPaths } from "./pod-paths.ts";
@@ -21,6 +22,7 @@ export interface PodVolumesComponents {
   readonly emptyDirs: EmptyDirs;
   readonly claims: ClaimVolumes;
   readonly objects: Pick<ClusterObjects, "object">;
+  readonly clock: Pick<Clock, "monotonic">;
 }
 
 /** Volumes as folders, files and devices of this node. */
@@ -29,14 +31,17 @@ export class PodVolumes {
   /** Where the claims of pods that were set up by this agent have led, by the name of the volume. */
   readonly #claimed = new Map<PodUid, Map<string, ClaimLocation>>();
 
+  readonly #failures: MountFailures;
+
   constructor(components: PodVolumesComponents) {
     this.#components = components;
+    this.#failures = new MountFailures(components);
   }
 
   /**
    * Makes every volume that a container mounts; others are left alone, as the kubelet does. Volumes made of images come with
    * the images.
-   * @throws PicoletError with the reason `FailedMount` that names all that failed, with the kubelet's words
+   * @throws PicoletError @see MountFailures
    */
   async setUp(pod: DesiredPod, signal: AbortSignal): Promise<void> {
     const used = usedVolumes(pod.pod);
@@ -61,17 +66,14 @@ export class PodVolumes {
         failures.set(volume.name, setUpFailure(volume.name, error));
       }
     }
-    const all = [...failures.values(), ...unprocessedFailure(unprocessed, failures)];
-    const [first] = all;
-    if (first === undefined) return;
-    const retryable = all.every((failure) => failure.retryable);
-    const message = all.map((failure) => failure.message).join("; ");
-    throw new PicoletError(first.code, message, { reason: "FailedMount", retryable });
+    const failure = this.#failures.report(pod.uid, failures, unprocessed);
+    if (failure !== undefined) throw failure;
   }
 
   /** The pod's folder is about to go. */
   forget(uid: PodUid): void {
     this.#claimed.delete(uid);
+    this.#failures.forget(uid);
   }
 
   /** Where a volume that was set up is. `undefined` when the pod has none of that name, or it is a device. */
@@ -178,19 +180,4 @@ function kindOf(volume: Volume): string {
 function missingDriver(kind: string, { csi }: Volume): string {
   if (csi === undefined) return `no volume plugin matched: this node has none for volumes of type ${kind}`;
   return `kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: driver name ${csi.driver} not found in the list of registered CSI drivers`;
-}
-
-/** What the kubelet says while it does not even know what to mount. */
-function unprocessedFailure(
-  unprocessed: ReadonlyMap<string, PicoletError>,
-  failures: ReadonlyMap<string, PicoletError>,
-): readonly PicoletError[] {
-  if (unprocessed.size === 0) return [];
-  const list = (names: Iterable<string>): string => `[${[...names].sort().join(" ")}]`;
-  const errors = [...unprocessed.values()];
-  const causes = errors.map((error) => error.message).join("; ");
-  const names = `unmounted volumes=${list([...unprocessed.keys(), ...failures.keys()])}, unattached volumes=[], failed to process volumes=${list(unprocessed.keys())}`;
-  const retryable = errors.every((error) => error.retryable);
-  const text = `Unable to attach or mount volumes: ${names}: ${causes}`;
-  return [new PicoletError(retryable ? "unavailable" : "invalid", text, { retryable })];
 }

@@ -1,6 +1,6 @@
 import { cancelled } from "../../protocol/async/abort.ts";
 import { withDeadline } from "../../protocol/async/deadline.ts";
-import { isCancelled, PicoletError } from "../../protocol/errors.ts";
+import { describeError, isCancelled, PicoletError } from "../../protocol/errors.ts";
 import type { LifecycleHandler } from "../../protocol/pod.ts";
 import { type Millis, millis, seconds } from "../../protocol/ports.ts";
 import type {
@@ -364,8 +364,16 @@ export class PodSteps {
     if (isImage || isHook || prefix === undefined) return;
     const container = action.kind === "startContainer" || action.kind === "stopContainer" ? action.name : undefined;
     const shown = action.kind === "startContainer" ? "Failed" : failure.reason;
-    events.record(desired, "Warning", shown, `${prefix}${message}`, container);
+    for (const each of messagesOf(own, message)) {
+      events.record(desired, "Warning", shown, `${prefix}${each}`, container);
+    }
   }
+}
+
+/** One for each event. @see PodEnvironment for errors that bring several. */
+function messagesOf(error: unknown, message: string): readonly string[] {
+  const cause = error instanceof PicoletError ? error.cause : undefined;
+  return cause instanceof AggregateError ? cause.errors.map(describeError) : [message];
 }
 
 function kindOf({ kind }: PlanAction, isImage: boolean): "image" | "start" | "other" {

@@ -341,6 +341,17 @@ describe("one pod's trouble is no other's", () => {
     assert.equal(agent.events.lines.filter((line) => line.startsWith("Normal Pulled")).length, 1);
   });
 
+  test("several volumes that cannot be made are told of in an event each", async () => {
+    using board = new SmallBoard();
+    await using agent = new SmallAgent(board);
+    agent.environment.before = async () => {
+      const cause = new AggregateError(["a", "b"].map((name) => new PicoletError("unavailable", `${name} failed`)));
+      throw new PicoletError("unavailable", "a failed; b failed", { reason: "FailedMount", retryable: true, cause });
+    };
+    await agent.want(web);
+    assert.deepEqual(agent.events.lines, ["Warning FailedMount: a failed", "Warning FailedMount: b failed"]);
+  });
+
   test("a sandbox that is made at the third try has its image told of once", async () => {
     using board = new SmallBoard();
     await using agent = new SmallAgent(board);
