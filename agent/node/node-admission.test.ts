@@ -75,3 +75,22 @@ test("what is being ended for somebody counts no more, and nobody is ended for i
   await turn();
   assert.equal(admission.admit(asking("fourth", "api", "200m"), [victim, first])?.reason, "OutOfcpu");
 });
+
+test("other resources are judged by what the node has, then as those of a new pod would be beside the others", async () => {
+  const { admission } = makeAdmission();
+  const before = asking("web", "api", "100m");
+  const other = asking("other", "api", "500m");
+  const resize = (cpu: string) => admission.resize(asking("web", "api", cpu), before, [before, other]);
+  assert.deepEqual(resize("500m"), { kind: "granted" });
+  assert.deepEqual(resize("600m"), {
+    kind: "pending",
+    reason: "Deferred",
+    message: "Node didn't have enough resource: cpu, requested: 600, used: 500, capacity: 1000",
+  });
+  assert.deepEqual(resize("1100m"), {
+    kind: "pending",
+    reason: "Infeasible",
+    message: "Node didn't have enough capacity: cpu, requested: 1100, capacity: 1000",
+  });
+  await admission[Symbol.asyncDispose]();
+});

@@ -33,13 +33,14 @@ test("what was granted takes the place of what is wanted, and nothing else chang
   assert.deepEqual(kept, others);
 });
 
-for (const [name, wanted, isSame] of [
-  ["the same amounts, written in another way", "1000m", true],
+for (const [name, cpu, isSame] of [
+  ["the same amount, written in another way", "1000m", true],
   ["another amount", "1001m", false],
+  ["what is no amount", "much", false],
 ] as const) {
-  test(`${name}: ${isSame ? "nothing" : "the resources"} change`, () => {
-    const pod = podOf({ containers: [app(wanted)] });
-    assert.equal(withGrants(pod, grantsOf(podOf({ containers: [app("1")] }))) === pod, isSame);
+  test(`granted ${name}: ${isSame ? "nothing" : "the container"} changes`, () => {
+    const pod = podOf({ containers: [app("1")] });
+    assert.equal(withGrants(pod, { app: { requests: { cpu } } }) === pod, isSame);
   });
 }
 

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import type { CgroupValues } from "../../protocol/cgroup-values.ts";
 import type { Container, Pod, PodStatus, ResourceRequirements } from "../../protocol/pod.ts";
+import { millis } from "../../protocol/ports.ts";
 import {
   activeState,
   exited,
@@ -103,7 +104,7 @@ describe("a container that runs with other resources than it is granted", () => 
     const [stop] = planPod(view).actions;
     assert.equal(stop?.kind === "stopContainer" && stop.message, "Container app resize requires restart");
     const replacing = { kind: "replacing", name: "app", attempt: 0, why: "resized", monotonic: NOW } as const;
-    const containers = [run(pod, "app", 0, exited(137), { resources: OLD })];
+    const containers = [run(pod, "app", 0, exited(137), { resources: OLD, backoff: millis(300_000) })];
     const observed = { uid: view.desired.uid, sandboxes: [sandbox(0)], containers, manifest: undefined };
     const worker = transition(view.worker, replacing);
     // The pod's cgroup comes before what is to start in it.

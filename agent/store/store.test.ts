@@ -6,6 +6,7 @@ import { isPicoletError, PicoletError } from "../../protocol/errors.ts";
 import { millis, podUid, seconds } from "../../protocol/ports.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import { RecordedLog } from "../../test/support/recorders.ts";
+import { withCpu } from "../../test/support/store-contents.ts";
 import { samplePod, sampleReference, sampleStatus, TemporaryFolder } from "../../test/support/store-samples.ts";
 import { VirtualClock } from "../../test/support/virtual-clock.ts";
 import type { EventInput } from "../core/store.ts";
@@ -69,6 +70,48 @@ for (const kind of ["file", "memory"] as const) {
     assert.deepEqual([...desired.desired.current.synced], ["file"]);
     assert.equal(desired.revision("file"), 1);
     assert.equal(desired.revision("api"), 0);
+  });
+
+  test(`${kind}: other resources of a pod show as asked for until they are granted, whatever else of it changes`, async () => {
+    await using bench = new Bench(kind);
+    const d = samplePod("d", { source: "api", origin: "" });
+    const cpuOf = (pods: ReadonlyMap<unknown, DesiredPod>) =>
+      pods.get(d.uid)?.pod.spec.containers[0]?.resources.requests?.cpu;
+    const seen = () => {
+      const { pods, requested } = bench.store.desired.desired.current;
+      return [cpuOf(pods), requested.has(d.uid) ? cpuOf(requested) : "-"];
+    };
+    const { desired } = bench.store;
+    desired.replace("api", 1, [d]);
+    assert.deepEqual(seen(), [undefined, "-"]);
+    desired.replace("api", 2, [withCpu(d, "250m")]);
+    assert.deepEqual(seen(), [undefined, "250m"]);
+    const before = desired.desired.current.pods.get(d.uid);
+    desired.replace(
+      "api",
+      3,
+      [withCpu(d, "250m"), a].filter(({ source }) => source === "api"),
+    );
+    assert.equal(desired.desired.current.pods.get(d.uid), before, "nothing of it has changed");
+    desired.replace("api", 4, [withCpu(samplePod("d", { source: "api", origin: "", image: "busybox:2" }), "300m")]);
+    assert.deepEqual(seen(), [undefined, "300m"]);
+    assert.equal(desired.desired.current.pods.get(d.uid)?.pod.spec.containers[0]?.image, "busybox:2");
+    if (kind === "file") {
+      await bench.reopen();
+      assert.deepEqual(seen(), [undefined, "300m"]);
+    }
+    bench.store.desired.grant(d.uid);
+    assert.deepEqual(seen(), ["300m", "-"]);
+    if (kind === "file") {
+      await bench.reopen();
+      assert.deepEqual(seen(), ["300m", "-"]);
+    }
+    bench.store.desired.replace("api", 5, [withCpu(d, "400m")]);
+    bench.store.desired.replace("api", 6, [withCpu(d, "0.3")]);
+    assert.deepEqual(seen(), ["0.3", "-"], "taken back, there is nothing to grant");
+    bench.store.desired.grant(d.uid);
+    bench.store.desired.grant(podUid("nobody"));
+    assert.deepEqual(seen(), ["0.3", "-"]);
   });
 
   test(`${kind}: an older revision is stale, the same one with other content a conflict, with equal content accepted`, async () => {

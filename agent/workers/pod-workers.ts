@@ -242,7 +242,6 @@ export class PodWorkers implements Component, PodObserverSink, PodEnder {
     const { desired, uid } = worker;
     this.#workers.delete(uid);
     this.#ports.names.release(desired);
-    this.#resizes.review();
     const name = nameKeyOf(desired);
     for (const other of this.#workers.values()) if (nameKeyOf(other.desired) === name) other.poke();
     // Wanted again while it was being ended: it starts afresh.

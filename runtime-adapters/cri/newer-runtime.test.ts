@@ -145,8 +145,23 @@ test("whom a container's first process began as is told", async (context) => {
   assert.deepEqual(container?.user, { uid: 1000, gid: 2000, supplementalGroups: [2000, 3000] });
 });
 
+test("what a container has in its cgroup is told, and what nobody set is left out", async (context) => {
+  const linux = { cpuShares: 204, cpuQuota: 20_000, cpuPeriod: 100_000, memoryLimitInBytes: 0 };
+  const { adapter } = await newRuntime(context, {
+    ListPodSandbox: () => Buffer.alloc(0),
+    ListContainers: () =>
+      RuntimeService.listContainers.response.encode({ containers: [{ id: "container-1", podSandboxId: "sandbox-1" }] }),
+    ContainerStatus: () => StatusOf.encode({ status: running({ resources: { linux } }) }),
+  });
+  const [container] = (await adapter.inspect(podUid("uid-1"), NEVER)).containers;
+  const values = { cpuShares: 204, cpuQuotaUs: 20_000, cpuPeriodUs: 100_000, memoryLimitBytes: undefined };
+  assert.deepEqual(container?.cgroup, values);
+  assert.equal(container?.resources, undefined, "one that an older picolet made does not say what it was made with");
+});
+
 function running(more: {
   stopSignal?: number;
+  resources?: { linux: { cpuShares: number; cpuQuota: number; cpuPeriod: number; memoryLimitInBytes: number } };
   user?: { linux: { uid: number; gid: number; supplementalGroups: number[] } };
 }) {
   const labels = new Map([

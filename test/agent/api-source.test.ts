@@ -494,3 +494,34 @@ test("pods of other sources are left alone, and so is their uid", async () => {
   assert.deepEqual(bench.pods, ["-web taken/taken.1 2s", "taken taken"]);
   assert.equal(bench.store.desired.desired.current.pods.get(podUid("taken"))?.source, "file");
 });
+
+test("what is asked for beyond what was granted stays asked for when other objects change, also in a successor", async () => {
+  await using bench = new Bench();
+  const web = (cpu: string, uid = "uid-web") => {
+    const object = podObject("web", { uid });
+    const spec = object.spec as { readonly containers: readonly object[] };
+    const containers = spec.containers.map((each) => ({ ...each, resources: { requests: { cpu } } }));
+    return { ...object, spec: { ...spec, containers } };
+  };
+  const seen = () => {
+    const { pods, requested } = bench.store.desired.desired.current;
+    const cpuOf = (all: ReadonlyMap<unknown, DesiredPod>) =>
+      [...all.values()]
+        .filter(({ pod }) => pod.metadata.name === "web")
+        .map(({ uid, pod }) => `${uid} ${pod.spec.containers[0]?.resources.requests?.cpu}`);
+    return [cpuOf(pods), cpuOf(requested)];
+  };
+  bench.hub.put(web("100m"));
+  bench.sync();
+  bench.hub.put(web("200m"));
+  bench.sync();
+  assert.deepEqual(seen(), [["uid-web 100m"], ["uid-web 200m"]]);
+  bench.hub.put(podObject("db"));
+  bench.sync();
+  assert.deepEqual(seen(), [["uid-web 100m"], ["uid-web 200m"]]);
+  // The same wish under another UID takes over what runs.
+  bench.hub.put(web("200m", "uid-new"));
+  bench.sync();
+  assert.deepEqual(seen(), [["uid-web 100m"], ["uid-web 200m"]]);
+  assert.equal(bench.desired("web").pod.metadata.uid, "uid-new");
+});

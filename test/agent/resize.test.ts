@@ -336,6 +336,20 @@ describe("a new agent", () => {
     assert.equal(agent.events.lines.filter((line) => line.includes("ResizeCompleted")).length, 1);
   });
 
+  test("tells the end of a change whose container had to stop while no agent lived", async () => {
+    using board = new SmallBoard();
+    const wish = { resources: both("100m", "32Mi"), resizePolicy: RESTARTS };
+    const pod = apiPod("web", wish);
+    const asked = apiPod("web", { ...wish, resources: both("100m", "64Mi"), generation: 2 });
+    const store = await heldUp(board, pod, asked, "stopContainer");
+    const [running] = board.runtime.inspect(pod.uid).containers;
+    board.runtime.kill(running?.id ?? "", "SIGKILL");
+    await using agent = new SmallAgent(board, { store, podResources: new FakePodResources() });
+    await agent.pass(20_000);
+    assert.deepEqual(resourcesOf(agent, pod), both("100m", "64Mi"));
+    assert.equal(agent.events.lines.filter((line) => line.includes("ResizeCompleted")).length, 1);
+  });
+
   test("keeps what has not been granted waiting", async () => {
     using board = new SmallBoard();
     const pod = apiPod("web", { resources: { requests: { cpu: "100m" } } });
@@ -378,11 +392,11 @@ describe("a new agent", () => {
   });
 });
 
-/** The store of an agent that died when it was about to update the container. */
-async function heldUp(board: SmallBoard, pod: DesiredPod, asked: DesiredPod) {
+/** The store of an agent that died when it was about to change the container. */
+async function heldUp(board: SmallBoard, pod: DesiredPod, asked: DesiredPod, call = "updateContainer") {
   const agent = new SmallAgent(board);
   await agent.order(pod);
-  board.onCall = ({ kind }) => (kind === "updateContainer" ? { kind: "hang", heedsSignal: true } : undefined);
+  board.onCall = ({ kind }) => (kind === call ? { kind: "hang", heedsSignal: true } : undefined);
   await agent.order(asked);
   assert.equal(conditionOf(agent, pod, "PodResizeInProgress")?.observedGeneration, 2);
   const { store } = agent;
