@@ -41,12 +41,15 @@ const skip = system.allowed ? false : "needs the right to mount";
 class FakeCgroups implements PodCgroupPort {
   readonly calls: string[] = [];
   failure: Error | undefined;
+  /** What making one takes. */
+  slowly: Promise<void> | undefined;
 
   pathOf(pod: DesiredPod): string {
     return `/kubepods/pod${pod.uid}`;
   }
 
   async ensure(pod: DesiredPod): Promise<void> {
+    await this.slowly;
     this.calls.push(`ensure ${pod.uid}`);
   }
 
@@ -721,6 +724,21 @@ test("the sweep takes what nobody knows, mounts and logs with it, and leaves the
 test("before the first pod there is nothing to sweep", async () => {
   using bench = new Bench();
   assert.deepEqual(await bench.environment.sweep(new Set(), NEVER), []);
+});
+
+test("a pod that goes while it is being made is taken away when that has stopped, and nothing is left", async () => {
+  using bench = new Bench();
+  const { promise, resolve } = Promise.withResolvers<void>();
+  bench.cgroups.slowly = promise;
+  const pod = podWith([{ name: "data", emptyDir: {} }]);
+  const stop = new AbortController();
+  const made = bench.environment.prepare(pod, stop.signal).catch((error: unknown) => error);
+  stop.abort();
+  const gone = bench.environment.cleanup(pod, NEVER);
+  resolve();
+  await Promise.all([made, gone]);
+  assert.deepEqual(bench.cgroups.calls, ["ensure uid-1", "remove uid-1"]);
+  assert.equal(existsSync(bench.at("uid-1")), false);
 });
 
 test("a full disk or a read-only one is FailedMount and may be tried again", async () => {

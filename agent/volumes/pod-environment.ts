@@ -1,6 +1,7 @@
 import { chmodSync, existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { mkdir, readdir, realpath } from "node:fs/promises";
 import { join } from "node:path";
+import { cancelled } from "../../protocol/async/abort.ts";
 import type { Component } from "../../protocol/async/component.ts";
 import type { Watch } from "../../protocol/async/watch.ts";
 import { containerHash } from "../../protocol/container-hash.ts";
@@ -111,8 +112,8 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
   readonly #volumes: PodVolumes;
   readonly #mounts: ContainerMounts;
   #images: ImageVolumes | undefined;
-  /** Pods whose volumes are being taken away now. */
-  readonly #releasing = new Map<PodUid, Promise<void>>();
+  /** What is being made or taken away of a pod now, or was told to stop and has not yet. */
+  readonly #working = new Map<PodUid, Promise<void>>();
 
   constructor(components: PodEnvironmentComponents, init: PodEnvironmentInit) {
     const { mounter, log } = components;
@@ -157,8 +158,12 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
     return this.#payloads;
   }
 
-  async prepare(pod: DesiredPod, signal: AbortSignal): Promise<void> {
-    await this.#releasing.get(pod.uid);
+  prepare(pod: DesiredPod, signal: AbortSignal): Promise<void> {
+    return this.#alone(pod.uid, () => this.#prepare(pod, signal));
+  }
+
+  async #prepare(pod: DesiredPod, signal: AbortSignal): Promise<void> {
+    if (signal.aborted) throw cancelled(`prepare pod ${pod.uid}`);
     try {
       await mkdir(this.#paths.volumes(pod.uid), { recursive: true, mode: POD_FOLDER_MODE });
       await mkdir(this.#paths.logs(pod), { recursive: true, mode: LOG_FOLDER_MODE });
@@ -212,15 +217,8 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
    * Takes the volumes of a pod away of which nothing runs or will run any more, as the kubelet does; its logs and last words
    * stay. One that is to run after all is prepared anew.
    */
-  async releaseVolumes({ uid }: DesiredPod, signal: AbortSignal): Promise<void> {
-    const released = this.#releaseVolumes(uid, signal);
-    const settled = released.catch(() => undefined);
-    this.#releasing.set(uid, settled);
-    try {
-      await released;
-    } finally {
-      if (this.#releasing.get(uid) === settled) this.#releasing.delete(uid);
-    }
+  releaseVolumes({ uid }: DesiredPod, signal: AbortSignal): Promise<void> {
+    return this.#alone(uid, () => this.#releaseVolumes(uid, signal));
   }
 
   async #releaseVolumes(uid: PodUid, signal: AbortSignal): Promise<void> {
@@ -231,8 +229,27 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
     await this.#claims.release(signal);
   }
 
-  async cleanup(pod: DesiredPod, signal: AbortSignal): Promise<void> {
-    await this.#releasing.get(pod.uid);
+  cleanup(pod: DesiredPod, signal: AbortSignal): Promise<void> {
+    return this.#alone(pod.uid, () => this.#cleanup(pod, signal));
+  }
+
+  /**
+   * One after another: a worker whose pod is to go leaves what it was doing behind, and what that still made after the
+   * cleanup would stay for ever.
+   */
+  async #alone(uid: PodUid, work: () => Promise<void>): Promise<void> {
+    const before = this.#working.get(uid);
+    const mine = before === undefined ? work() : before.then(work);
+    const settled = mine.catch(() => undefined);
+    this.#working.set(uid, settled);
+    try {
+      await mine;
+    } finally {
+      if (this.#working.get(uid) === settled) this.#working.delete(uid);
+    }
+  }
+
+  async #cleanup(pod: DesiredPod, signal: AbortSignal): Promise<void> {
     await this.#cgroups.remove(pod, signal);
     await this.#payloads.forget(pod.uid);
     await this.#images?.forget(pod.uid, signal);
