@@ -9,11 +9,12 @@ import type { CgroupSettings } from "../../protocol/cgroup-values.ts";
 import { PicoletError } from "../../protocol/errors.ts";
 import type { SourceProblem } from "../../protocol/local-api.ts";
 import type { Pod } from "../../protocol/pod.ts";
-import { type Clock, type Log, podUid, type Random } from "../../protocol/ports.ts";
+import { type Clock, type Log, podUid, type Random, seconds } from "../../protocol/ports.ts";
 import { KUBERNETES_VERSION, RELEASED_AT_MS } from "../../protocol/version.ts";
 import type { RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import { CriAdapter } from "../../runtime-adapters/cri/cri-adapter.ts";
 import { GrpcHealthClient } from "../../runtime-adapters/cri/grpc-health.ts";
+import { endLeakedShims } from "../../runtime-adapters/cri/leaked-shims.ts";
 import { WasmAdapter } from "../../runtime-adapters/wasm/wasm-adapter.ts";
 import { HealthPort } from "../api/health-port.ts";
 import { LocalApi } from "../api/local-api.ts";
@@ -77,6 +78,8 @@ export interface AgentInit {
 const SECCOMP_FOLDER = "seccomp";
 /** All logs together may take this share of the file system they are on: a full disk would stop everything else. */
 const LOG_SHARE_OF_DISK = 0.2;
+/** A look at all processes takes some 10 ms on a small board. */
+const SHIM_COLLECTION_INTERVAL = seconds(30);
 
 /** What this node is, and where its things are; found out once. */
 interface Node {
@@ -270,6 +273,17 @@ function collectGarbage(): void {
 }
 
 /** What the workers need of this node, and what removes it again when nobody knows it any more. */
+/** containerd's shims that nobody can reach any more, when whatever may have left some is over. */
+function shimCollection(endpoint: string, changes: Watch<unknown>, { clock, log }: Pick<AgentPorts, "clock" | "log">) {
+  if (endpoint === "") return [];
+  const collect = (): void => {
+    const pids = endLeakedShims(endpoint);
+    if (pids.length > 0) log.info("ended shims that containerd has lost", { pids });
+  };
+  const init = { name: "collection of lost shims", minInterval: SHIM_COLLECTION_INTERVAL };
+  return [new IdleCollection({ changes, collect, clock }, init)];
+}
+
 function makeSurroundings(
   { clock, log }: AgentPorts,
   { args, configuration }: AgentInit,
@@ -517,6 +531,7 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     new OrphanSweep({ adapters, observer: pleg, store: desired, sweeps, log }),
     ...(linked ?? []),
     new IdleCollection({ changes: statuses.changes, collect: collectGarbage, clock }),
+    ...shimCollection(configuration.containerRuntimeEndpoint, statuses.changes, { clock, log }),
   ];
   await supervise(parts, { clock, log }, signal);
 }
