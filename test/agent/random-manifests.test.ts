@@ -1,0 +1,162 @@
+/**
+ * Whatever a manifest is, it is refused at a path, or comes to a verdict, a plan, a status, folders and launches, or to an
+ * error that says why not; and when it goes, nothing of it is on disk.
+ */
+import assert from "node:assert/strict";
+import { existsSync, mkdirSync, readdirSync, writeFileSync } from "node:fs";
+import { test } from "node:test";
+import fc from "fast-check";
+import { admitPod } from "../../agent/plan/admission.ts";
+import { allocatableAmounts } from "../../agent/plan/admission-resources.ts";
+import { containersOf } from "../../agent/plan/container-roles.ts";
+import { deriveStatus } from "../../agent/plan/derive-status.ts";
+import { planPod } from "../../agent/plan/plan-pod.ts";
+import { sysctlAllowlist } from "../../agent/plan/sysctls.ts";
+import { type Mounter, SystemMounter } from "../../agent/volumes/mounter.ts";
+import { PodEnvironmentOnDisk } from "../../agent/volumes/pod-environment.ts";
+import { isPicoletError } from "../../protocol/errors.ts";
+import { parsePod } from "../../protocol/parse-pod.ts";
+import type { Container, Pod } from "../../protocol/pod.ts";
+import { millis } from "../../protocol/ports.ts";
+import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import { TestClusterObjects } from "../support/cluster-objects.ts";
+import { viewOf } from "../support/pod-views.ts";
+import { desired } from "../support/pods.ts";
+import { randomManifests } from "../support/random-manifests.ts";
+import { RecordedEvents, RecordedLog } from "../support/recorders.ts";
+import { TempFolder } from "../support/temp-folder.ts";
+import { VirtualClock } from "../support/virtual-clock.ts";
+
+const RUNS = 1500;
+const NEVER = new AbortController().signal;
+
+/** As on a node that may not mount: every volume is a plain folder, and nothing has to be taken down. */
+class NoMounts extends SystemMounter implements Mounter {
+  override readonly allowed = false;
+}
+
+/** An agent's folders and environment without its workers. */
+class Bench implements Disposable {
+  readonly folder = new TempFolder();
+  readonly clock = new VirtualClock();
+  readonly objects = new TestClusterObjects(this.clock);
+  readonly environment: PodEnvironmentOnDisk;
+
+  constructor() {
+    writeFileSync(this.folder.at("resolv.conf"), "nameserver 192.0.2.53\n");
+    mkdirSync(this.folder.at("host"));
+    this.objects.set("ConfigMap/default/config", { data: { key: "value", "not-a-name": "x" } });
+    this.objects.set("Secret/default/secret", { data: { key: Buffer.from("value").toString("base64") } });
+    const cgroups = { pathOf: () => "/kubepods/pod1", ensure: async () => undefined, remove: async () => undefined };
+    const parts = { clock: this.clock, objects: this.objects, objectsChanged: this.objects.changed, cgroups };
+    const hostIPs = () => ["192.0.2.1"];
+    this.environment = new PodEnvironmentOnDisk(
+      { ...parts, mounter: new NoMounts(), events: new RecordedEvents(), log: new RecordedLog(), hostIPs },
+      {
+        rootDir: this.folder.at("lib"),
+        podLogsDir: this.folder.at("logs"),
+        nodeName: "board",
+        resolvConf: this.folder.at("resolv.conf"),
+        clusterDNS: { servers: ["10.96.0.10"], domain: "cluster.local" },
+        allocatable: { cpu: "4", memory: "512Mi" },
+        memoryBytes: 2 ** 29,
+      },
+    );
+  }
+
+  get around() {
+    const hostFolder = this.folder.at("host", "folder");
+    const names = { config: "config", secret: "secret", claim: "claim", nodeName: "board" };
+    return { ...names, hostFolder, firstHostPort: 8080, failingComponent: "example/none:1" };
+  }
+
+  /** What is made of hostPath volumes stays, as it should; all else is to be gone. */
+  get leftovers(): readonly string[] {
+    return ["lib/pods", "logs"].flatMap((name) => {
+      const path = this.folder.at(name);
+      return existsSync(path) ? readdirSync(path) : [];
+    });
+  }
+
+  [Symbol.dispose](): void {
+    this.folder[Symbol.dispose]();
+  }
+}
+
+/** @returns whether it went well. A failure must be one that says what cannot be done. */
+async function wellOrTold(what: string, work: () => unknown): Promise<boolean> {
+  try {
+    await work();
+    return true;
+  } catch (error) {
+    if (!isPicoletError(error)) throw new Error(`${what} broke down`, { cause: error });
+    assert.match(error.message, /\S/, what);
+    return false;
+  }
+}
+
+const VIEW = {
+  node: { name: "board", labels: {}, taints: [] },
+  allocatable: allocatableAmounts({ cpu: "2", memory: "1Gi", pods: "3", "ephemeral-storage": "10Gi" }),
+  sysctls: sysctlAllowlist(["kernel.msg*"], "6.1.0-13-arm64"),
+  apparmor: false,
+  supplementalGroupsPolicy: false,
+  isShuttingDown: false,
+};
+
+function assertJudged(pod: DesiredPod): void {
+  const admission = admitPod(pod, [], VIEW);
+  if (admission.kind === "rejected") {
+    assert.match(admission.rejection.reason, /^[A-Za-z]+$/);
+    assert.match(admission.rejection.message, /\S/);
+  }
+  const view = viewOf({ pod: pod.pod, observed: undefined, desired: pod });
+  const { next: worker, actions } = planPod(view);
+  assert.ok(Array.isArray(actions));
+  const status = deriveStatus({ ...view, worker });
+  assert.deepEqual(JSON.parse(JSON.stringify(status)), status);
+}
+
+/** Paths on the node that are not this test's are left alone. */
+const staysWithin = (folder: string, { spec }: Pod): boolean =>
+  (spec.volumes ?? []).every(({ hostPath }) => hostPath === undefined || hostPath.path.startsWith(folder));
+
+async function assertHoused(bench: Bench, pod: DesiredPod): Promise<boolean> {
+  const { environment } = bench;
+  const isPrepared = await wellOrTold("prepare", () => environment.prepare(pod, NEVER));
+  if (isPrepared) {
+    await wellOrTold("sandbox", () => environment.sandbox(pod, 0));
+    const image = { requested: "example/app:1", id: "sha256:1" };
+    const sandboxes = [{ id: "s", attempt: 0, state: "ready" as const, createdAtMs: 0, ips: ["10.1.2.3"] }];
+    const observed = { uid: pod.uid, sandboxes, containers: [], manifest: undefined };
+    for (const container of containersOf(pod.pod)) {
+      const run = { attempt: 0, backoff: millis(10_000), image };
+      await wellOrTold(`container ${container.name}`, () =>
+        environment.container(pod, container as Container, run, observed),
+      );
+    }
+  }
+  await environment.cleanup(pod, NEVER);
+  assert.deepEqual(bench.leftovers, []);
+  return isPrepared;
+}
+
+test("a manifest drawn from the schema breaks nothing down", async () => {
+  using bench = new Bench();
+  const counts = { refused: 0, judged: 0, housed: 0 };
+  const property = fc.asyncProperty(randomManifests(bench.around), async (manifest) => {
+    const result = parsePod(manifest);
+    if (!result.ok) {
+      counts.refused += 1;
+      assert.ok(result.problems.length > 0);
+      for (const { path, message } of result.problems) assert.match(`${path}: ${message}`, /\S: \S/);
+      return;
+    }
+    counts.judged += 1;
+    const pod: DesiredPod = { ...desired(result.pod), source: "api", origin: "" };
+    assertJudged(pod);
+    if (staysWithin(bench.folder.path, result.pod) && (await assertHoused(bench, pod))) counts.housed += 1;
+  });
+  await fc.assert(property, { numRuns: RUNS });
+  for (const [what, count] of Object.entries(counts)) assert.ok(count > RUNS / 20, `${what}: ${count} of ${RUNS}`);
+});
