@@ -2,7 +2,7 @@
  * What the node has granted to a pod (KEP 1287): its resources as they were when it was admitted, or when a change of them
  * was. All that the agent does for a pod it does by these; what its source wants beyond them is a request. Pure.
  */
-import type { Container, Pod, ResourceRequirements } from "../../protocol/pod.ts";
+import type { Container, Pod, PodStatus, ResourceRequirements } from "../../protocol/pod.ts";
 import { parseQuantity } from "../../protocol/quantity.ts";
 
 /** By container name. */
@@ -52,4 +52,29 @@ function isSameAmount(left: string | undefined, right: string | undefined): bool
   if (left === undefined || right === undefined) return false;
   const [one, other] = [parseQuantity(left), parseQuantity(right)];
   return one.ok && other.ok && one.quantity.nano === other.quantity.nano;
+}
+
+/**
+ * The pod as it counts for what else fits: while it gets less than it had, it still has the more of both (the scheduler's
+ * `UseStatusResources`).
+ */
+export function withClaims(pod: Pod, status: PodStatus | undefined): Pod {
+  if (status?.conditions?.some(({ type }) => type === "PodResizeInProgress") !== true) return pod;
+  const told = [...(status.initContainerStatuses ?? []), ...(status.containerStatuses ?? [])];
+  const claims = resizableContainers(pod).map(({ name, resources }): [string, ResourceRequirements] => {
+    const actual = told.find((each) => each.name === name && each.state.running !== undefined)?.resources?.requests;
+    return [name, { ...resources, requests: { ...resources.requests, ...greater(resources.requests, actual) } }];
+  });
+  return withGrants(pod, Object.fromEntries(claims));
+}
+
+/** Of CPU and memory, what is more in `actual`. */
+function greater(granted: Texts = {}, actual: Texts = {}): Record<string, string> {
+  const more: Record<string, string> = {};
+  for (const resource of ["cpu", "memory"]) {
+    const [own, other] = [parseQuantity(granted[resource] ?? "0"), parseQuantity(actual[resource] ?? "0")];
+    const text = actual[resource];
+    if (text !== undefined && own.ok && other.ok && other.quantity.nano > own.quantity.nano) more[resource] = text;
+  }
+  return more;
 }

@@ -253,7 +253,7 @@ export class PodWorker {
     this.#ports.statuses.publish(view);
     const { observed, worker } = view;
     if (observed === undefined) return;
-    this.#resize.published({ ...view, resize: this.#resize.view }, view.previous);
+    if (this.#resize.published(view, view.previous)) this.#ports.released();
     const wasTaken = this.isTaken;
     const runs = observed.containers.some(({ state }) => state.kind === "running");
     this.#ends.settle(!runs && (worker.kind === "finished" || worker.kind === "terminating"));

@@ -11,6 +11,7 @@ import type { ImageManager, PodEnvironment, RuntimeRouter } from "../core/pod-po
 import type { PodResources } from "../core/pod-resources.ts";
 import type { HookRunner, Prober } from "../core/probe-ports.ts";
 import type { DesiredSnapshot, DesiredStore, EventRecorder } from "../core/store.ts";
+import { withClaims } from "../plan/allocation.ts";
 import { type CrashBackoffLimits, DEFAULT_CRASH_BACKOFF } from "../plan/crash-backoff.ts";
 import { planPod } from "../plan/plan-pod.ts";
 import type { PlanPod, PodStatusBook } from "../plan/pod-view.ts";
@@ -261,8 +262,9 @@ export class PodWorkers implements Component, PodObserverSink, PodEnder {
     }
   }
 
-  /** What the node has taken besides that pod, with what it was granted: a worker may not have been told yet. */
+  /** What the node has taken besides that pod, with what it was granted or, if that is more, has still. */
   #others(uid: PodUid): DesiredPod[] {
+    const { statuses } = this.#ports;
     const { pods, removed } = this.#components.store.desired.current;
     const { adapters } = this.#components.router;
     // After a start a worker may not have looked yet at what the runtime shows of it.
@@ -270,7 +272,12 @@ export class PodWorkers implements Component, PodObserverSink, PodEnder {
       state.kind === "waiting" && adapters.some((each) => this.#isListed(each, own));
     return [...this.#workers.values()]
       .filter((each) => each.uid !== uid && (each.isTaken || isListed(each)))
-      .map((each) => pods.get(each.uid) ?? removed.get(each.uid) ?? each.desired);
+      .map((each) => {
+        // A worker may not have been told yet.
+        const desired = pods.get(each.uid) ?? removed.get(each.uid) ?? each.desired;
+        const pod = withClaims(desired.pod, statuses.previous(each.uid));
+        return pod === desired.pod ? desired : { ...desired, pod };
+      });
   }
 
   /** Nothing was started of it, and no runtime shows it. */

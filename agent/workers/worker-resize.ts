@@ -50,15 +50,15 @@ export class WorkerResize {
     if (of === current) this.#sized = true;
   }
 
-  /** Once the view has been published. */
-  published(view: PodView, before: PodStatus | undefined): void {
-    if (view.worker.kind !== "active" || view.observed === undefined) return;
+  /** Once the view has been published. @returns whether that was the end of a change */
+  published(view: PodView, before: PodStatus | undefined): boolean {
+    if (view.worker.kind !== "active" || view.observed === undefined) return false;
     const wasTold = before?.conditions?.some(({ type }) => type === "PodResizeInProgress") === true;
     const isUnderWay = isResizing(view) || !this.#sized;
     const wasUnderWay = this.#isUnderWay ?? wasTold;
     this.#isUnderWay = isUnderWay && (wasUnderWay || isResizing(view));
-    if (wasUnderWay && !isUnderWay) {
-      this.#events.record(view.desired, "Normal", "ResizeCompleted", resizeCompletedMessage(view));
-    }
+    const isDone = wasUnderWay && !isUnderWay;
+    if (isDone) this.#events.record(view.desired, "Normal", "ResizeCompleted", resizeCompletedMessage(view));
+    return isDone;
   }
 }

@@ -284,6 +284,28 @@ describe("resources that are not granted", () => {
     assert.deepEqual(allocatedOf(agent, low), { cpu: "400m" });
   });
 
+  test("what shrinks has what it had until it has shrunk", async () => {
+    using board = new SmallBoard();
+    await using agent = new SmallAgent(board);
+    withRoom(agent, 1000n);
+    const cpu = (amount: string) => ({ resources: { requests: { cpu: amount } } });
+    const web = apiPod("web", cpu("100m"));
+    await agent.order(apiPod("big", cpu("800m")), web);
+    board.onCall = ({ kind, uid }) =>
+      kind === "updateContainer" && uid === "big"
+        ? { kind: "refuse", error: new PicoletError("failed", "cannot update it") }
+        : undefined;
+    const smaller = apiPod("big", { ...cpu("200m"), generation: 2 });
+    const more = apiPod("web", { ...cpu("500m"), generation: 2 });
+    await agent.order(smaller, web);
+    await agent.order(smaller, more);
+    assert.deepEqual(allocatedOf(agent, smaller), { cpu: "200m" });
+    assert.equal(conditionOf(agent, web, "PodResizePending")?.reason, "Deferred");
+    board.onCall = () => undefined;
+    await agent.pass(60_000);
+    assert.deepEqual(allocatedOf(agent, web), { cpu: "500m" });
+  });
+
   test("a pod that has ended makes room, and the room itself is looked at every three minutes", async () => {
     using board = new SmallBoard();
     await using agent = new SmallAgent(board);
