@@ -2,6 +2,7 @@
 import type { PodStatus } from "../../protocol/pod.ts";
 import { DISRUPTION_TARGET, isNodeCondition } from "../../protocol/pod-conditions.ts";
 import type { MonotonicMs } from "../../protocol/ports.ts";
+import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { PodEnd, Rejection } from "../core/pod-admission.ts";
 import type { PodView } from "./pod-view.ts";
 import type { Outcome, WorkerState } from "./worker-state.ts";
@@ -46,6 +47,19 @@ export function outcomeTold(status: PodStatus | undefined): Outcome | undefined 
     ...(isOver && reason !== "" && containerStatuses === undefined ? { rejected: true } : {}),
   };
 }
+
+/**
+ * Whether a pod that the agent has not looked at yet, with that status from before, counts for what else the node can take.
+ * What the API server has over stays over; a pod of the node's own may run again.
+ */
+export function wasTaken({ source }: DesiredPod, status: PodStatus | undefined): boolean {
+  if (status?.startTime === undefined || outcomeTold(status)?.rejected === true) return false;
+  return source !== "api" || (status.phase !== "Succeeded" && status.phase !== "Failed");
+}
+
+/** Whether the node has said no to a pod of its own before, which it is to say again: nobody else makes it anew. */
+export const isJudgedAgain = ({ source }: DesiredPod, status: PodStatus | undefined): boolean =>
+  source !== "api" && outcomeTold(status)?.rejected === true;
 
 /** When the pod will have been active for as long as it may; `undefined`: there is no such time. */
 export function deadlineOf({ desired }: PodView, state: WorkerState): MonotonicMs | undefined {

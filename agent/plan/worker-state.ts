@@ -98,7 +98,7 @@ export type WorkerEvent =
     }
   /** All of its containers are done for good, or somebody or something ends the pod. */
   | { readonly kind: "finished"; readonly outcome: Outcome }
-  /** What the node has ended for its own sake may run again. */
+  /** What the node has ended for its own sake, or has not taken, may run again. */
   | { readonly kind: "revived" }
   | { readonly kind: "removed"; readonly monotonic: MonotonicMs; readonly wallMs: number }
   | { readonly kind: "forgotten" };
@@ -146,7 +146,8 @@ export function transition(state: WorkerState, event: WorkerEvent): WorkerState 
       if (state.kind !== "waiting" && state.kind !== "active") return state;
       return { kind: "finished", outcome: event.outcome };
     case "revived":
-      return state.kind === "finished" && state.outcome.disruption !== undefined ? INITIAL_STATE : state;
+      if (state.kind !== "finished") return state;
+      return state.outcome.disruption !== undefined || state.outcome.rejected === true ? INITIAL_STATE : state;
     case "removed": {
       if (state.kind === "terminating" || state.kind === "gone") return state;
       const outcome = state.kind === "finished" ? { outcome: state.outcome } : {};

@@ -16,7 +16,7 @@ import { apiUidOf } from "../core/pod-identity.ts";
 import type { ProbeResult } from "../core/probe-ports.ts";
 import { containersOf } from "../plan/container-roles.ts";
 import { gracePeriodOf } from "../plan/grace-period.ts";
-import { DEADLINE_EXCEEDED } from "../plan/outcome.ts";
+import { DEADLINE_EXCEEDED, isJudgedAgain, wasTaken } from "../plan/outcome.ts";
 import { type PendingResize, type Plan, type PlanAction, type PodView, stepOf } from "../plan/pod-view.ts";
 import { INITIAL_STATE, transition, type WorkerState } from "../plan/worker-state.ts";
 import { ContainerStops } from "./container-stops.ts";
@@ -114,7 +114,7 @@ export class PodWorker {
   /** Whether the node has taken the pod, and something of it runs or is to: it counts for what else the node can take. */
   get isTaken(): boolean {
     const { kind } = this.#state;
-    if (kind === "waiting") return this.#ports.statuses.previous(this.uid)?.startTime !== undefined;
+    if (kind === "waiting") return wasTaken(this.#desired, this.#ports.statuses.previous(this.uid));
     return kind === "active" || (kind !== "gone" && !this.#ends.isOver);
   }
 
@@ -177,7 +177,7 @@ export class PodWorker {
     return this.#ends.wait(signal);
   }
 
-  /** Runs again, if somebody on this node has ended it. */
+  /** Runs again, if somebody on this node has ended it or the node has not taken it. */
   revive(): void {
     const revived = transition(this.#state, { kind: "revived" });
     if (revived === this.#state) return;
@@ -370,7 +370,8 @@ export class PodWorker {
     const { clock, names, statuses, backoff, hostIps, runtimeName, prober, recursiveReadOnly } = this.#ports;
     const claims = this.#wanted && observed !== undefined && this.#state.kind === "waiting";
     const blockedBy = claims ? names.claim(this.#desired) : undefined;
-    const previous = statuses.previous(this.uid);
+    const told = statuses.previous(this.uid);
+    const previous = claims && isJudgedAgain(this.#desired, told) ? undefined : told;
     const runtime = adapter === undefined ? "" : runtimeName(adapter);
     const isNew = claims && blockedBy === undefined && previous?.startTime === undefined && isNothing(observed);
     if (observed !== undefined) {

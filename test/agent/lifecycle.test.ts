@@ -478,12 +478,15 @@ describe("admission", () => {
     assert.deepEqual(agent.containers(pod), []);
   });
 
-  test("is not asked again by the next agent, whatever it said", async () => {
+  test("is not asked again by the next agent for a pod of the API server, whatever it said", async () => {
     using board = new SmallBoard();
-    const pod = podWith({});
+    const pod: DesiredPod = { ...podWith({}), source: "api" };
     const first = new SmallAgent(board);
     first.admission.rejects = () => ({ reason: "OutOfpods", message: "too many" });
-    await first.want(pod);
+    await first.order(pod);
+    first.workers.revive();
+    await first.pass(1000);
+    assert.equal(first.admission.asked.length, 1);
     await first[Symbol.asyncDispose]();
     await using second = new SmallAgent(board, { store: first.store });
     await second.pass(5000);
@@ -491,6 +494,49 @@ describe("admission", () => {
     assert.equal(second.status(pod)?.reason, "OutOfpods");
     assert.equal(second.status(pod)?.containerStatuses, undefined);
     assert.deepEqual(second.containers(pod), []);
+  });
+
+  test("is asked again by the next agent for a pod of the node's own that was rejected, which counts for nothing till then", async () => {
+    using board = new SmallBoard();
+    const pod = podWith({ activeDeadlineSeconds: 60 });
+    const refused: DesiredPod = { ...filePod("refused"), source: "api" };
+    const first = new SmallAgent(board);
+    first.admission.rejects = () => ({ reason: "OutOfcpu", message: "too little" });
+    await first.want(pod);
+    await first.order(refused);
+    const rejectedAt = first.status(pod)?.startTime;
+    await first.pass(100_000);
+    await first[Symbol.asyncDispose]();
+    await using second = new SmallAgent(board, { store: first.store });
+    await second.order(refused, { ...filePod("new"), source: "api" });
+    await second.pass(5000);
+    assert.deepEqual(second.admission.asked.toSorted(), ["new beside [web]", "web beside []"]);
+    assert.deepEqual(second.containers(pod), ["app/0 running"]);
+    const { phase, reason, startTime } = second.status(pod) ?? {};
+    assert.deepEqual([phase, reason], ["Running", undefined]);
+    assert.notEqual(startTime, rejectedAt, "its time counts from now on");
+    await second.pass(50_000);
+    assert.equal(second.status(pod)?.phase, "Running");
+  });
+
+  test("is asked again when a shutdown was cancelled, and may say no again", async () => {
+    using board = new SmallBoard();
+    await using agent = new SmallAgent(board);
+    const pod = podWith({});
+    agent.admission.rejects = () => ({
+      reason: "NodeShutdown",
+      message: "Pod was rejected as the node is shutting down.",
+    });
+    await agent.want(pod);
+    agent.workers.revive();
+    await agent.pass(1000);
+    assert.equal(agent.admission.asked.length, 2);
+    assert.deepEqual([agent.status(pod)?.phase, agent.status(pod)?.reason], ["Failed", "NodeShutdown"]);
+    agent.admission.rejects = () => undefined;
+    agent.workers.revive();
+    await agent.pass(1000);
+    assert.deepEqual(agent.containers(pod), ["app/0 running"]);
+    assert.equal(agent.status(pod)?.phase, "Running");
   });
 });
 
