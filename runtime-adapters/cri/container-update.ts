@@ -49,7 +49,7 @@ function containerOf({ spec }: Pod, name: string): Container {
   throw new PicoletError("internal", `the pod has no container ${JSON.stringify(name)}`);
 }
 
-/** containerd tells what is in the cgroup from 1.7 on; what a container was made with is in its annotation. */
+/** containerd tells what is in the cgroup from 1.6.9 on; what a container was made with is in its annotation. */
 export function observedResources({
   annotations,
   resources,
