@@ -2,7 +2,7 @@
  * What of a pod has no meaning for a component, which has neither a kernel of its own nor processes. Pure.
  * Refused is what would promise something that does not happen. What is lost without harm is ignored, with an event. In silence go
  * what every pod has or a controller writes (`dnsPolicy`, `hostname`, `subdomain`, ports) and what only takes away what a component
- * has not got anyway (dropped capabilities, RuntimeDefault, a root that is read-only). README.md has the list.
+ * has not got anyway (dropped capabilities, RuntimeDefault, a root that is read-only). docs/components.md has the list.
  */
 import { appArmorProfile } from "../../protocol/apparmor-profile.ts";
 import { PicoletError } from "../../protocol/errors.ts";

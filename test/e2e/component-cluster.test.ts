@@ -213,6 +213,24 @@ test("what grows beyond its limit of disk is evicted: an emptyDir, and a log", {
   );
 });
 
+test("CPU and memory change while it runs", { skip }, async () => {
+  const sized = (cpu: string, memory: string): Fields => ({ resources: { limits: { cpu, memory } } });
+  await fleet.apply(podWith("sized", [script("app", ["hold"], sized("100m", "32Mi"))]));
+  await ready("sized");
+  const patch = JSON.stringify({ spec: { containers: [{ name: "app", ...sized("200m", "48Mi") }] } });
+  await fleet.kubectl(["patch", "pod", "sized", "--subresource=resize", "-p", patch]);
+  const shown =
+    'jsonpath={.status.containerStatuses[0].resources.limits}|{.status.containerStatuses[0].restartCount}{"\\n"}';
+  await seen(["get", "pod", "sized", "--watch", "-o", shown], (text) =>
+    text.includes('{"cpu":"200m","memory":"48Mi"}|0'),
+  );
+  const id = await fleet.kubectl(["get", "pod", "sized", "-o", "jsonpath={.status.containerStatuses[0].containerID}"]);
+  const [pid] = node.runnerPids(id.replace(/^.*:\/\//, ""));
+  const cgroup = /:memory:(.*)$/m.exec(readFileSync(`/proc/${pid}/cgroup`, "utf8"))?.[1];
+  const limit = readFileSync(`/sys/fs/cgroup/memory${cgroup}/memory.limit_in_bytes`, "utf8");
+  assert.equal(Number(limit), 48 * 1024 * 1024);
+});
+
 test("kubectl is told why it cannot exec, give input, forward, or debug with a container's image; logs and figures it gets", {
   skip,
 }, async () => {
