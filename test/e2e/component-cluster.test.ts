@@ -214,7 +214,9 @@ test("what grows beyond its limit of disk is evicted: an emptyDir, and a log", {
 });
 
 test("CPU and memory change while it runs", { skip }, async () => {
-  const sized = (cpu: string, memory: string): Fields => ({ resources: { limits: { cpu, memory } } });
+  const sized = (cpu: string, memory: string): Fields => {
+    return { resources: { requests: { cpu: "50m", memory: "32Mi" }, limits: { cpu, memory } } };
+  };
   await fleet.apply(podWith("sized", [script("app", ["hold"], sized("100m", "32Mi"))]));
   await ready("sized");
   const patch = JSON.stringify({ spec: { containers: [{ name: "app", ...sized("200m", "48Mi") }] } });
