@@ -10,12 +10,11 @@ import type { AgentNode } from "./agent-process.ts";
 import type { Containerd } from "./containerd.ts";
 import { TempFolder } from "./temp-folder.ts";
 
-/** Of containerd's folders those that have something for each sandbox, container or task. */
+/** Of containerd's folders those that have something for each sandbox, container or task. Snapshots' are emptied at leisure. */
 const CONTAINERD_FOLDERS = [
   "root/io.containerd.grpc.v1.cri/containers",
   "root/io.containerd.grpc.v1.cri/sandboxes",
   "root/io.containerd.runtime.v2.task/k8s.io",
-  "root/io.containerd.snapshotter.v1.overlayfs/snapshots",
   "state",
   "runc/k8s.io",
 ];
