@@ -102,7 +102,7 @@ describe("pod cgroups on this machine", { skip }, () => {
     const made = { cpuShares: 512, cpuQuotaUs: 50_000, memoryLimitBytes: 64 * 2 ** 20 };
     assert.deepEqual(await cgroups.current(pod), made);
     assert.equal(await cgroups.memoryUsage(pod, "container"), undefined);
-    const container = await tree.create(`${cgroups.pathOf(pod)}/container`, {});
+    const container = await tree.create(`${cgroups.pathOf(pod)}/crio-container`, {});
     const child = joining(container?.procsFiles ?? []);
     await once(child.stdout, "data");
     assert.ok(((await cgroups.memoryUsage(pod, "container")) ?? 0) > 0);

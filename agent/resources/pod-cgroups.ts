@@ -100,7 +100,10 @@ export class PodCgroups implements PodResources {
   async memoryUsage(pod: DesiredPod, containerId?: string): Promise<number | undefined> {
     const path = this.pathOf(pod);
     if (path === "") return undefined;
-    return await this.#cgroups.value(containerId === undefined ? path : `${path}/${containerId}`, "memoryUsageBytes");
+    if (containerId === undefined) return await this.#cgroups.value(path, "memoryUsageBytes");
+    // Runtimes put something of their own before or behind the id.
+    const own = [...(await this.#cgroups.children(path))].find((name) => name.includes(containerId));
+    return own === undefined ? undefined : await this.#cgroups.value(`${path}/${own}`, "memoryUsageBytes");
   }
 
   /**

@@ -82,9 +82,26 @@ function cgroupOf({
 function resourcesIn(text: string | undefined): ResourceRequirements | undefined {
   if (text === undefined) return undefined;
   try {
-    const made = JSON.parse(text) as ResourceRequirements | null;
-    return made === null || typeof made !== "object" ? undefined : made;
+    const made: unknown = JSON.parse(text);
+    if (typeof made !== "object") return undefined;
+    const { requests, limits } = made as Readonly<Record<string, unknown>>;
+    return {
+      ...(requests === undefined ? {} : { requests: amountsIn(requests) }),
+      ...(limits === undefined ? {} : { limits: amountsIn(limits) }),
+    };
   } catch {
     return undefined;
   }
+}
+
+/** @throws for what is no record of texts */
+function amountsIn(value: unknown): Record<string, string> {
+  const amounts: Record<string, string> = {};
+  for (const name of ["cpu", "memory"]) {
+    const text = (value as Readonly<Record<string, unknown>>)[name];
+    if (text === undefined) continue;
+    if (typeof text !== "string") throw new TypeError(`${name} is no text`);
+    amounts[name] = text;
+  }
+  return amounts;
 }

@@ -1,6 +1,7 @@
 /** What a runtime tells that knows more of CRI than the containerd that the other tests have. */
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
+import fc from "fast-check";
 import { millis, podUid } from "../../protocol/ports.ts";
 import { criAdapter, POD_CONFIG_SETTINGS } from "../../test/support/cri-fixture.ts";
 import { parsedPod } from "../../test/support/pod-manifests.ts";
@@ -143,6 +144,37 @@ test("whom a container's first process began as is told", async (context) => {
   });
   const [container] = (await adapter.inspect(podUid("uid-1"), NEVER)).containers;
   assert.deepEqual(container?.user, { uid: 1000, gid: 2000, supplementalGroups: [2000, 3000] });
+});
+
+test("what a container was made with is told as it was written, and nothing else is taken for it", async (context) => {
+  let written = "";
+  const { adapter } = await newRuntime(context, {
+    ListPodSandbox: () => Buffer.alloc(0),
+    ListContainers: () =>
+      RuntimeService.listContainers.response.encode({ containers: [{ id: "container-1", podSandboxId: "sandbox-1" }] }),
+    ContainerStatus: () => {
+      const made = running({});
+      return StatusOf.encode({ status: { ...made, annotations: new Map([[ANNOTATION.resources, written]]) } });
+    },
+  });
+  const told = async (text: string) => {
+    written = text;
+    return (await adapter.inspect(podUid("uid-1"), NEVER)).containers[0]?.resources;
+  };
+  const both = { requests: { cpu: "100m" }, limits: { cpu: "1", memory: "64Mi" } };
+  assert.deepEqual(await told(JSON.stringify(both)), both);
+  assert.deepEqual(await told("{}"), {});
+  for (const text of ["", "null", "7", '{"limits":null}', '{"requests":{"cpu":1}}']) {
+    assert.equal(await told(text), undefined, text);
+  }
+  const isText = (value: unknown) => value === undefined || typeof value === "string";
+  await fc.assert(
+    fc.asyncProperty(fc.oneof(fc.json(), fc.string()), async (text) => {
+      const { requests, limits } = (await told(text)) ?? {};
+      for (const each of [requests, limits]) assert.ok(isText(each?.cpu) && isText(each?.memory));
+    }),
+    { numRuns: 60 },
+  );
 });
 
 test("what a container has in its cgroup is told, and what nobody set is left out", async (context) => {
