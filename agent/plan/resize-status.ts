@@ -13,6 +13,8 @@ type ResizeCondition = "PodResizePending" | "PodResizeInProgress";
 /** The least that the kernel counts: what is below is shown as it was asked for. */
 const MIN_CPU_LIMIT = 10n;
 const MIN_CPU_REQUEST = 2n;
+/** At most; boards have pages of 4 or 16 KiB. */
+const PAGE_BYTES = 65_536n;
 const SHARES_PER_CPU = 1024n;
 const MILLI_PER_CPU = 1000n;
 const NO_RUNS: RunMemories = new Map();
@@ -41,13 +43,20 @@ function actualResources(
       ...above(cpu.request, cpuShares === undefined ? undefined : milliOfShares(cpuShares), MIN_CPU_REQUEST, "request"),
       ...above(cpu.limit, quota, MIN_CPU_LIMIT, "limit"),
     },
-    memory: above(memory.limit, memoryLimitBytes > 0 ? BigInt(memoryLimitBytes) : undefined, 0n, "limit"),
+    memory: above(memory.limit, bytesTold(memory.limit, memoryLimitBytes), 0n, "limit"),
   };
   return {
     ...granted,
     ...(granted.requests === undefined ? {} : { requests: shown(granted, actuated, told, "request") }),
     ...(granted.limits === undefined ? {} : { limits: shown(granted, actuated, told, "limit") }),
   };
+}
+
+/** The kernel counts whole pages. */
+function bytesTold(known: bigint, told: number): bigint | undefined {
+  if (told <= 0) return undefined;
+  const missing = known - BigInt(told);
+  return missing >= 0n && missing < PAGE_BYTES ? known : BigInt(told);
 }
 
 const milliOfShares = (shares: number): bigint =>

@@ -162,6 +162,14 @@ describe("what a container has", () => {
     assert.deepEqual(kinds(resizing(OLD, undefined, { previous: told(NEW, "containerd://other") })), ["resize"]);
   });
 
+  test("is what it was made with where a change takes a restart, whatever a runtime tells", () => {
+    const pod = podOf({ containers: [app(NEW, { resizePolicy: policy("NotRequired", "RestartContainer") })] });
+    const previous = told(both("200m", "60Mi"));
+    assert.deepEqual(kinds(resizing(NEW, pod, { previous })), []);
+    assert.deepEqual(kinds(resizing(OLD, pod, { previous })), ["stopContainer"]);
+    assert.deepEqual(kinds(resizing(NEW, pod, { previous: told(both("150m", "60Mi")) })), ["resize"]);
+  });
+
   test("is what this agent has updated it to rather than what was told", () => {
     const view = resizing(OLD, undefined, { previous: told(OLD) });
     const resized = { kind: "resized", name: "app", attempt: 0, resources: NEW, monotonic: NOW } as const;
@@ -188,6 +196,7 @@ describe("a status", () => {
       { cpuShares: 102, cpuQuotaUs: 15_000, cpuPeriodUs: 100_000, memoryLimitBytes: 48 * 2 ** 20 },
       { requests: { cpu: "100m", memory: "64Mi" }, limits: { cpu: "150m", memory: "48Mi" } },
     ],
+    ["whole pages", { memoryLimitBytes: 64 * 2 ** 20 - 100 }, NEW],
     ["no limits", { cpuQuotaUs: -1, cpuPeriodUs: 100_000, memoryLimitBytes: -1 }, NEW],
     ["nothing", {}, NEW],
   ] as readonly (readonly [string, CgroupValues, ResourceRequirements])[]) {

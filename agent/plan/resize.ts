@@ -71,8 +71,21 @@ export function actuatedResources(
 ): ResourceRequirements {
   const memory = runs.get(run.name);
   const updated = memory?.attempt === run.attempt ? memory.resources : undefined;
-  return updated ?? toldResources(previous, `${runtime}://${run.id}`) ?? run.resources ?? container.resources;
+  if (updated !== undefined) return updated;
+  const { resources: made } = run;
+  const told = toldResources(previous, `${runtime}://${run.id}`);
+  if (told === undefined || made === undefined) return told ?? made ?? container.resources;
+  // What takes a restart is as it was made, however a runtime tells of it.
+  return RESIZABLE.filter((each) => takesRestart(container, each)).reduce(
+    (actual, each) => withResource(each, actual, made),
+    told,
+  );
 }
+
+const RESIZABLE: readonly Resizable[] = ["cpu", "memory"];
+
+const takesRestart = ({ resizePolicy = [] }: Container, resource: Resizable): boolean =>
+  resizePolicy.some((each) => each.resourceName === resource && each.restartPolicy === "RestartContainer");
 
 function toldResources(previous: PodStatus | undefined, containerID: string): ResourceRequirements | undefined {
   const { initContainerStatuses = [], containerStatuses = [] } = previous ?? {};
@@ -95,13 +108,8 @@ export function resizeOf(
 }
 
 /** Whether the container says that a change of what changes here takes a restart. */
-export const needsRestart = ({ resizePolicy = [] }: Container, { from, to }: ContainerResize): boolean =>
-  resizePolicy.some(
-    ({ resourceName, restartPolicy }) =>
-      restartPolicy === "RestartContainer" &&
-      (resourceName === "cpu" || resourceName === "memory") &&
-      differsIn(resourceName, from, to),
-  );
+export const needsRestart = (container: Container, { from, to }: ContainerResize): boolean =>
+  RESIZABLE.some((each) => takesRestart(container, each) && differsIn(each, from, to));
 
 export interface PodResizes {
   readonly inPlace: readonly ContainerResize[];

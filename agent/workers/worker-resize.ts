@@ -45,9 +45,9 @@ export class WorkerResize {
     return !isSame;
   }
 
-  /** All of it has been carried out for this pod. */
+  /** All of it has been carried out as `of` is granted it. */
   done(of: DesiredPod, current: DesiredPod): void {
-    if (of === current) this.#sized = true;
+    if (withGrants(current.pod, grantsOf(of.pod)) === current.pod) this.#sized = true;
   }
 
   /** Once the view has been published. @returns whether that was the end of a change */

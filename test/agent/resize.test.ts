@@ -57,8 +57,11 @@ class FakePodResources implements PodResources {
     return podCgroupValues(pod, SETTINGS);
   }
 
-  current(pod: DesiredPod): Promise<PodCgroupValues | undefined> {
-    return Promise.resolve(this.#values.get(pod.uid) ?? this.#first(pod));
+  onLook: () => Promise<void> = () => Promise.resolve();
+
+  async current(pod: DesiredPod): Promise<PodCgroupValues | undefined> {
+    await this.onLook();
+    return this.#values.get(pod.uid) ?? this.#first(pod);
   }
 
   write(pod: DesiredPod, values: CgroupValues): Promise<void> {
@@ -389,6 +392,28 @@ describe("a new agent", () => {
     assert.equal(conditionOf(agent, pod, "PodResizePending")?.reason, "Infeasible");
     assert.deepEqual(allocatedOf(agent, pod), { cpu: "100m" });
     assert.deepEqual(agent.containers(pod), ["app/0 running"]);
+  });
+
+  test("that looks whether a pod was resized tells of no failure when another label comes in the middle", async () => {
+    using board = new SmallBoard();
+    const pod = apiPod("web", { resources: both("100m", "32Mi"), generation: 2 });
+    const first = new SmallAgent(board);
+    await first.order(pod);
+    const { store } = first;
+    await first[Symbol.asyncDispose]();
+    const podResources = new FakePodResources();
+    let looks = 0;
+    podResources.onLook = async () => {
+      looks += 1;
+      if (looks > 1) return;
+      const metadata = { ...pod.pod.metadata, labels: { colour: "green" } };
+      store.desired.replace("api", store.desired.revision("api") + 1, [{ ...pod, pod: { ...pod.pod, metadata } }]);
+      await new Promise((resolve) => setImmediate(resolve));
+    };
+    await using agent = new SmallAgent(board, { store, podResources });
+    for (let turn = 0; turn < 3; turn += 1) await agent.pass(100);
+    assert.equal(looks, 1);
+    assert.equal(conditionOf(agent, pod, "PodResizeInProgress"), undefined);
   });
 
   test("updates nothing that was carried out", async () => {
