@@ -1,10 +1,10 @@
 /** Whatever of a pod has a meaning for components, and what is said of the rest: the real agent, real components, no containers. */
 import assert from "node:assert/strict";
 import { mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
-import { createServer } from "node:http";
+import { createServer, type RequestListener } from "node:http";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
-import { after, before, describe, test } from "node:test";
+import { after, before, describe, type TestContext, test } from "node:test";
 import type { ContainerStatus, Pod } from "../../protocol/pod.ts";
 import { isReady, linesOf, type PodsByName, textOf } from "../../scripts/follow-pods.ts";
 import type { AgentNode } from "../support/agent-process.ts";
@@ -94,6 +94,17 @@ const told = (name: string, reason: string, fits: RegExp): Promise<unknown> =>
   node.waitForEvent(`${reason} of ${name}: ${fits}`, (event) => {
     return event.involvedObject.name === `${name}-node` && event.reason === reason && fits.test(event.message);
   });
+
+/** Of this test's own, on this machine. @returns its port */
+async function serve(context: TestContext, answer: RequestListener): Promise<number> {
+  const server = createServer(answer);
+  context.after(() => {
+    server.close();
+    server.closeAllConnections();
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  return (server.address() as AddressInfo).port;
+}
 
 const isOver = (pod: Pod | undefined): boolean => /^(Succeeded|Failed)$/.test(pod?.status?.phase ?? "");
 
@@ -204,14 +215,12 @@ describe("a component pod's life", () => {
     await gone("hungry");
   });
 
-  test("hooks: httpGet and sleep", async () => {
+  test("hooks: httpGet and sleep", async (context) => {
     const asked: string[] = [];
-    const server = createServer((request, response) => {
+    const port = await serve(context, (request, response) => {
       asked.push(request.url ?? "");
       response.end();
     });
-    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-    const { port } = server.address() as AddressInfo;
     const get = (path: string): Fields => ({ httpGet: { host: "127.0.0.1", port, path } });
     const lifecycle = { postStart: get("/up"), preStop: get("/down") };
     const slow = { lifecycle: { preStop: { sleep: { seconds: 1 } } } };
@@ -220,7 +229,6 @@ describe("a component pod's life", () => {
     assert.deepEqual(asked, ["/up"]);
     const begun = Date.now();
     await gone("hooked");
-    server.close();
     assert.deepEqual(asked, ["/up", "/down"]);
     assert.ok(Date.now() - begun >= 1000, "it slept before it ended");
   });
@@ -234,11 +242,9 @@ describe("a component pod's life", () => {
     await gone("unhooked");
   });
 
-  test("a probe of somebody else: a component is ready and alive as long as that answers", async () => {
+  test("a probe of somebody else: a component is ready and alive as long as that answers", async (context) => {
     let status = 200;
-    const server = createServer((_, response) => response.writeHead(status).end());
-    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-    const { port } = server.address() as AddressInfo;
+    const port = await serve(context, (_, response) => response.writeHead(status).end());
     const httpGet = { host: "127.0.0.1", port, path: "/" };
     const quick = { periodSeconds: 1, failureThreshold: 1 };
     const probes = {
@@ -255,7 +261,6 @@ describe("a component pod's life", () => {
     status = 200;
     await until("probed to be ready again", "probed", isReady);
     await gone("probed");
-    server.close();
   });
 
   test("an ephemeral component joins a running pod; one that looks into another, and one of a container image, are told why", async () => {
