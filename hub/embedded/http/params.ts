@@ -80,6 +80,8 @@ export function writeParams(kind: string, query: URLSearchParams, userAgent: str
 }
 
 const POLICIES = ["Orphan", "Background", "Foreground"] as const;
+/** What Kubernetes takes for a grace period below 0, which was given by mistake: 0 would take the object away at once. */
+const NEGATIVE_GRACE_SECONDS = 1;
 
 /** @param body DeleteOptions of the body, if there is one; it wins over the query */
 export function deleteParams(
@@ -111,7 +113,7 @@ export function deleteParams(
   const inBody = Array.isArray(body?.dryRun) ? (body.dryRun as readonly unknown[]) : [];
   return {
     isDryRun: isDryRun("DeleteOptions", [...inBody, ...query.getAll("dryRun")]),
-    gracePeriodSeconds: typeof seconds === "number" ? Math.max(0, seconds) : undefined,
+    gracePeriodSeconds: typeof seconds === "number" ? (seconds < 0 ? NEGATIVE_GRACE_SECONDS : seconds) : undefined,
     propagationPolicy:
       policy ??
       (orphans === undefined || orphans === null

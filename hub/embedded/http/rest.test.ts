@@ -379,6 +379,8 @@ test("a bound pod is deleted with grace, an unbound one at once", async () => {
   assert.equal(meta(longer).deletionGracePeriodSeconds, 20, "it is never put off");
   const shorter = await server.expect(200, "DELETE", `${PODS}/bound`, { body: { gracePeriodSeconds: 5 } });
   assert.equal(meta(shorter).deletionGracePeriodSeconds, 5);
+  const negative = await server.expect(200, "DELETE", `${PODS}/bound`, { body: { gracePeriodSeconds: -1 } });
+  assert.equal(meta(negative).deletionGracePeriodSeconds, 1, "not at once");
   await server.expect(200, "DELETE", `${PODS}/bound?gracePeriodSeconds=0`);
 
   await server.expect(201, "POST", PODS, { body: pod("slow", { terminationGracePeriodSeconds: 20, nodeName: "n1" }) });
