@@ -526,7 +526,7 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     ...makeStorageKeepers(
       { clock, log, events },
       { rootDir: args.rootDir, podLogsDir: configuration.podLogsDir },
-      { view, statuses, adapters, ender: workers, environment },
+      { view, statuses, adapters, observer: pleg, ender: workers, environment },
     ),
     new OrphanSweep({ adapters, observer: pleg, store: desired, sweeps, log }),
     ...(linked ?? []),

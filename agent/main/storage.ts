@@ -1,12 +1,16 @@
 /** What of pods' storage is for the node to say and to look after, put together. */
+import { join } from "node:path";
 import type { Component } from "../../protocol/async/component.ts";
 import { objectKey } from "../../protocol/tunnel/messages.ts";
 import type { RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { Configuration } from "../config/configuration.ts";
 import type { ClusterObjects } from "../core/cluster-objects.ts";
 import type { PodEnder } from "../core/pod-admission.ts";
+import type { PodObserver } from "../core/pod-observer.ts";
+import { LogLinks } from "../logs/log-links.ts";
 import type { Machine } from "../node/machine.ts";
 import { ownLabels } from "../node/node-report.ts";
+import type { PodView } from "../plan/pod-view.ts";
 import type { StatusManager } from "../status/status-manager.ts";
 import { EndedVolumes } from "../volumes/ended-volumes.ts";
 import type { PodEnvironmentComponents, PodEnvironmentOnDisk } from "../volumes/pod-environment.ts";
@@ -39,7 +43,7 @@ function labelsOf(objects: Pick<ClusterObjects, "object">, nodeName: string): Re
   return (metadata as { labels?: Readonly<Record<string, string>> } | undefined)?.labels ?? {};
 }
 
-/** What ends pods that take too much of the disk, and frees what ended pods took. */
+/** What ends pods that take too much of the disk, frees what ended pods took, and shows where their logs are. */
 export function makeStorageKeepers(
   ports: Pick<StorageLimitsComponents, "clock" | "log" | "events">,
   init: { readonly rootDir: string; readonly podLogsDir: string },
@@ -47,11 +51,12 @@ export function makeStorageKeepers(
     readonly view: NodeAgentView;
     readonly statuses: StatusManager;
     readonly adapters: readonly RuntimeAdapter[];
+    readonly observer: PodObserver;
     readonly ender: PodEnder;
     readonly environment: PodEnvironmentOnDisk;
   },
 ): readonly Component[] {
-  const { view, statuses, adapters, ender, environment } = node;
+  const { view, statuses, adapters, observer, ender, environment } = node;
   const limits = new StorageLimits({
     ...ports,
     pods: () => view.pods(),
@@ -60,11 +65,25 @@ export function makeStorageKeepers(
     ender,
     paths: new PodPaths(init),
   });
+  const { changes } = statuses;
+  const views = (): PodView[] => [...statuses.pods.values()].map((entry) => entry.view);
   const ended = new EndedVolumes({
-    views: () => [...statuses.pods.values()].map((entry) => entry.view),
-    changes: statuses.changes,
+    views,
+    changes,
     release: (pod, signal) => environment.releaseVolumes(pod, signal),
     log: ports.log,
   });
-  return [limits, ended];
+  const isSettled = (): boolean => adapters.every((adapter) => isSeen(observer.listing(adapter), statuses));
+  const { podLogsDir } = init;
+  const links = new LogLinks(
+    { ...ports, views, changes, isSettled },
+    // The kubelet's are in /var/log/containers, beside /var/log/pods.
+    { podLogsDir, folder: join(podLogsDir, "..", "containers") },
+  );
+  return [limits, ended, links];
+}
+
+/** Whether that is all known, container by container. */
+function isSeen(listing: ReturnType<PodObserver["listing"]>, { pods }: StatusManager): boolean {
+  return listing !== undefined && [...listing.keys()].every((uid) => pods.get(uid)?.view.observed !== undefined);
 }

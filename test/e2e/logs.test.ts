@@ -1,13 +1,13 @@
 /** What containers write, as a user reads it: real containers in a real containerd, over the local API. */
 import assert from "node:assert/strict";
-import { readdirSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { isReady, linesOf, textOf } from "../../scripts/follow-pods.ts";
 import { type AgentNode, restartsOf } from "../support/agent-process.ts";
 import { Containerd, containerdMissing } from "../support/containerd.ts";
 import { BUSYBOX_IMAGE } from "../support/image-archive.ts";
-import { containerPod, edgectl, nodeWith } from "../support/node-fixtures.ts";
+import { containerIdOf, containerPod, edgectl, nodeWith } from "../support/node-fixtures.ts";
 
 const skip = containerdMissing() ?? false;
 /** What is followed would be waited for without end. */
@@ -96,6 +96,26 @@ test("a log is put aside by size, compressed and counted, and whoever follows it
   assert.equal(kept.at(-1), "line 6000");
   assert.ok(from > 1, "the oldest is gone");
   await node.drain();
+});
+
+test("a container's log has a link where log collectors look for it, over a death of the agent, until it is gone", {
+  skip,
+  timeout,
+}, async () => {
+  await using node = nodeWith(containerd);
+  await node.start();
+  node.writeManifest("web.json", containerPod("web", `echo here; ${REST}`));
+  const pods = await readyWeb(node);
+  const links = (): string[] => readdirSync(join(node.directory, "containers"));
+  const name = `web-node_default_app-${containerIdOf(pods.get("web-node"))}.log`;
+  assert.deepEqual(links(), [name]);
+  assert.match(readFileSync(join(node.directory, "containers", name), "utf8"), / stdout F here\n$/);
+  await node.kill();
+  await node.start();
+  await readyWeb(node);
+  assert.deepEqual(links(), [name]);
+  await node.drain();
+  assert.deepEqual(links(), []);
 });
 
 test("the run before, init containers and sidecars can be asked for", { skip, timeout }, async () => {

@@ -1,0 +1,159 @@
+import { lstatSync, mkdirSync, readdirSync, readlinkSync, rmSync, symlinkSync } from "node:fs";
+import { join } from "node:path";
+import { aborted } from "../../protocol/async/abort.ts";
+import { Alarm } from "../../protocol/async/alarm.ts";
+import type { Component } from "../../protocol/async/component.ts";
+import type { Watch } from "../../protocol/async/watch.ts";
+import { describeError, isCancelled } from "../../protocol/errors.ts";
+import { type Clock, type Log, millis, type PodUid, seconds } from "../../protocol/ports.ts";
+import type { ObservedContainer } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import { errorCode } from "../core/error-code.ts";
+import type { PodView } from "../plan/pod-view.ts";
+
+/** NAME_MAX of Linux. */
+const MAX_NAME_CHARACTERS = 255;
+const SUFFIX = ".log";
+const FOLDER_MODE = 0o755;
+/** Links of a start that are looked at; a node has 110 pods of a few containers. Others stay until the next start. */
+const MAX_ENTRIES = 10_000;
+/** Runs that have been replaced are removed soon after the pod's status has changed, which changes nothing of it. */
+const LOOK_AGAIN = seconds(10);
+
+export interface LogLinksComponents {
+  /** What the workers see now. */
+  readonly views: () => Iterable<PodView>;
+  /** Fires when one of them may have changed. */
+  readonly changes: Watch<unknown>;
+  /** Whether `views` has all that the runtimes had when the agent started. */
+  readonly isSettled: () => boolean;
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+export interface LogLinksInit {
+  /** The kubelet's `/var/log/containers`. */
+  readonly folder: string;
+  /** Links to what lies elsewhere are somebody else's. */
+  readonly podLogsDir: string;
+}
+
+/**
+ * Log collectors look for `<pod>_<namespace>_<container>-<id>.log` in one folder: links to the logs of all containers that
+ * there are, kept as the kubelet keeps them.
+ */
+export class LogLinks implements Component {
+  readonly name = "links to logs";
+  readonly #components: LogLinksComponents;
+  readonly #init: LogLinksInit;
+  readonly #alarm: Alarm;
+  /** Of links that are there: whose they are; `undefined` for one of an earlier agent. */
+  readonly #links = new Map<string, PodUid | undefined>();
+  #isSettled = false;
+  #hasChanged = false;
+
+  constructor(components: LogLinksComponents, init: LogLinksInit) {
+    this.#components = components;
+    this.#init = init;
+    this.#alarm = new Alarm(components.clock);
+  }
+
+  async run(signal: AbortSignal): Promise<void> {
+    try {
+      mkdirSync(this.#init.folder, { recursive: true, mode: FOLDER_MODE });
+      this.#takeOver();
+    } catch (error) {
+      // Nobody but collectors of logs needs them: the node goes on without.
+      this.#components.log.warn("cannot keep links to logs", { error: describeError(error) });
+      await aborted(signal);
+      return;
+    }
+    try {
+      await Promise.all([this.#follow(signal), this.#keep(signal)]);
+    } catch (error) {
+      if (!isCancelled(error)) throw error;
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    // Nothing is held: the links are for as long as the containers are there.
+  }
+
+  async #follow(signal: AbortSignal): Promise<void> {
+    for await (const _ of this.#components.changes.changes(signal)) {
+      this.#hasChanged = true;
+      this.#alarm.set(millis(0));
+    }
+  }
+
+  async #keep(signal: AbortSignal): Promise<void> {
+    for (;;) {
+      await this.#alarm.ring(signal);
+      if (this.#hasChanged) this.#alarm.set(LOOK_AGAIN);
+      this.#hasChanged = false;
+      this.#look();
+    }
+  }
+
+  /** Links of an agent before this one; those that lead nowhere go at once. */
+  #takeOver(): void {
+    const { folder, podLogsDir } = this.#init;
+    const entries = readdirSync(folder, { withFileTypes: true }).slice(0, MAX_ENTRIES);
+    for (const { name } of entries.filter((entry) => entry.isSymbolicLink())) {
+      const target = readlinkSync(join(folder, name));
+      if (!target.startsWith(join(podLogsDir, "/"))) continue;
+      if (!isThere(target)) this.#remove(name);
+      else this.#links.set(name, undefined);
+    }
+  }
+
+  #look(): void {
+    this.#isSettled ||= this.#components.isSettled();
+    const unknown = new Set<PodUid>();
+    const named = new Set<string>();
+    for (const view of this.#components.views()) {
+      if (view.observed === undefined) unknown.add(view.desired.uid);
+      for (const container of view.observed?.containers ?? []) {
+        const name = linkName(view, container);
+        if (container.state.kind === "created" || name === undefined) continue;
+        named.add(name);
+        this.#make(view.desired.uid, name, container.logPath);
+      }
+    }
+    for (const [name, uid] of this.#links) {
+      const isKept = uid === undefined ? !this.#isSettled : unknown.has(uid);
+      if (!isKept && !named.has(name)) this.#remove(name);
+    }
+  }
+
+  #make(uid: PodUid, name: string, logPath: string): void {
+    const isKnown = this.#links.has(name);
+    this.#links.set(name, uid);
+    if (isKnown) return;
+    try {
+      // A container whose log has been taken away gets no link that leads nowhere.
+      if (isThere(logPath)) symlinkSync(logPath, join(this.#init.folder, name));
+    } catch (error) {
+      if (errorCode(error) === "EEXIST") return;
+      this.#components.log.warn("cannot make a link to a log", { path: logPath, error: describeError(error) });
+    }
+  }
+
+  #remove(name: string): void {
+    this.#links.delete(name);
+    try {
+      rmSync(join(this.#init.folder, name), { force: true });
+    } catch (error) {
+      this.#components.log.warn("cannot remove a link to a log", { name, error: describeError(error) });
+    }
+  }
+}
+
+const isThere = (path: string): boolean => lstatSync(path, { throwIfNoEntry: false }) !== undefined;
+
+/** Cut as the kubelet cuts it. `undefined` where names of a runtime's make no name of a file. */
+export function linkName({ desired }: PodView, { name: container, id }: ObservedContainer): string | undefined {
+  const { namespace, name } = desired.pod.metadata;
+  const whole = `${name}_${namespace}_${container}-${id}`;
+  if (/[/\0]/.test(whole)) return undefined;
+  return `${whole.slice(0, MAX_NAME_CHARACTERS - SUFFIX.length)}${SUFFIX}`;
+}
