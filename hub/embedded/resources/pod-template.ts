@@ -1,41 +1,48 @@
 /** Defaults and validation of pods and of the templates of pods, from the model that the agent uses. */
 import * as z from "zod/mini";
-import { type FieldProblem, FieldProblems } from "../../../protocol/field-problems.ts";
+import { type FieldProblem, FieldProblems, formatProblems } from "../../../protocol/field-problems.ts";
 import { POD_LIMITS } from "../../../protocol/parse-pod.ts";
 import { copyPlainData } from "../../../protocol/plain-data.ts";
 import { type Pod, podSchema } from "../../../protocol/pod.ts";
 import { applyPodDefaults } from "../../../protocol/pod-defaults.ts";
 import { validatePod } from "../../../protocol/pod-validation.ts";
+import { schemaProblem } from "../../../protocol/schema-problems.ts";
 import type { FieldError } from "../field-errors.ts";
 import type { ApiObject } from "../resource-definition.ts";
+import { badRequest, type StatusError } from "../status-error.ts";
 import { fieldErrorOf, section } from "./object-fields.ts";
 import { validatePlacement } from "./placement-validation.ts";
 
-/** Zero values for required fields, then Kubernetes' defaults. What does not fit the model stays, for validation to name. */
+/** Zero values for required fields, then Kubernetes' defaults. @throws StatusError 400 for what no pod can hold */
 export function defaultPod(pod: ApiObject): void {
-  const spec = withDefaults(pod.metadata, pod.spec);
-  if (spec !== undefined) pod.spec = spec;
+  pod.spec = withDefaults(pod.metadata, pod.spec);
 }
 
-/** `spec.template` of a workload. */
+/** `spec.template` of a workload. @throws StatusError 400 */
 export function defaultPodTemplate(template: object): void {
   const metadata = section(template, "metadata");
   const spec = withDefaults(metadata, (template as Record<string, unknown>).spec);
-  if (spec !== undefined) Object.assign(template, { spec });
+  Object.assign(template, { spec });
 }
 
 function withDefaults(metadata: unknown, spec: unknown): unknown {
   const copied = copyPlainData({ apiVersion: "v1", kind: "Pod", metadata, spec: spec ?? {} }, POD_LIMITS);
-  if (!copied.ok) return undefined;
-  const decoded = z.safeParse(podSchema, copied.value, { jitless: true });
-  if (!decoded.success) return undefined;
+  if (!copied.ok) throw unreadable([copied.problem]);
+  const decoded = z.safeParse(podSchema, copied.value, { jitless: true, reportInput: true });
+  if (!decoded.success) throw unreadable(decoded.error.issues.map(schemaProblem));
   applyPodDefaults(decoded.data);
   return decoded.data.spec;
 }
 
+/** What the models of the API's types let pass: a number beyond 32 bits, a null in a list. */
+const unreadable = (problems: readonly FieldProblem[]): StatusError =>
+  badRequest(`Pod in version "v1" cannot be handled as a Pod: ${formatProblems(problems)}`);
+
 export function validatePodObject(pod: ApiObject): readonly FieldError[] {
   const problems = new FieldProblems();
-  validatePod(pod as unknown as Pod, problems);
+  // What has no name yet is wrong, and named as such, elsewhere.
+  const metadata = { ...pod.metadata, name: pod.metadata.name ?? "" };
+  validatePod({ ...pod, metadata } as unknown as Pod, problems);
   // The server validates names and labels of every object alike.
   const isOurs = ({ path }: FieldProblem): boolean =>
     !/^metadata\.(name|namespace|labels|generation|annotations$)/.test(path);

@@ -76,7 +76,9 @@ class Decoder {
     for (const [key, item] of Object.entries(object)) {
       const field = fields.get(key);
       const inner = path === "" ? key : `${path}.${key}`;
-      if (field !== undefined) object[key] = this.visit(item, field.type, inner);
+      // Go decodes null to what a missing field has.
+      if (field !== undefined && item === null && field.type.kind !== "any") delete object[key];
+      else if (field !== undefined) object[key] = this.visit(item, field.type, inner);
       else {
         if (this.unknown.length < MAX_REPORTED) this.unknown.push(`unknown field "${inner}"`);
         // As in Kubernetes, whose types have no place for it.
