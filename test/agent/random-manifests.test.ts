@@ -1,6 +1,6 @@
 /**
- * Whatever a manifest is, it is refused at a path, or comes to a verdict, a plan, a status, folders and launches, or to an
- * error that says why not; and when it goes, nothing of it is on disk.
+ * Whatever a manifest is, it is refused at a path, or comes to a verdict, a plan, a status, folders and what a runtime is
+ * asked for, or to an error that says why not; and when it goes, nothing of it is on disk.
  */
 import assert from "node:assert/strict";
 import { existsSync, mkdirSync, readdirSync, writeFileSync } from "node:fs";
@@ -19,7 +19,10 @@ import { parsePod } from "../../protocol/parse-pod.ts";
 import type { Container, Pod } from "../../protocol/pod.ts";
 import { millis } from "../../protocol/ports.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import { ContainerConfig, PodSandboxConfig } from "../../runtime-adapters/cri/cri-messages.ts";
+import { containerConfig, sandboxConfig } from "../../runtime-adapters/cri/pod-config.ts";
 import { TestClusterObjects } from "../support/cluster-objects.ts";
+import { POD_CONFIG_SETTINGS } from "../support/cri-fixture.ts";
 import { viewOf } from "../support/pod-views.ts";
 import { desired } from "../support/pods.ts";
 import { randomManifests } from "../support/random-manifests.ts";
@@ -27,7 +30,7 @@ import { RecordedEvents, RecordedLog } from "../support/recorders.ts";
 import { TempFolder } from "../support/temp-folder.ts";
 import { VirtualClock } from "../support/virtual-clock.ts";
 
-const RUNS = 1500;
+const RUNS = 1000;
 const NEVER = new AbortController().signal;
 
 /** As on a node that may not mount: every volume is a plain folder, and nothing has to be taken down. */
@@ -125,15 +128,20 @@ async function assertHoused(bench: Bench, pod: DesiredPod): Promise<boolean> {
   const { environment } = bench;
   const isPrepared = await wellOrTold("prepare", () => environment.prepare(pod, NEVER));
   if (isPrepared) {
-    await wellOrTold("sandbox", () => environment.sandbox(pod, 0));
+    await wellOrTold("sandbox", () => {
+      const sandbox = environment.sandbox(pod, 0);
+      return PodSandboxConfig.encode(sandboxConfig(pod, sandbox, POD_CONFIG_SETTINGS, true));
+    });
     const image = { requested: "example/app:1", id: "sha256:1" };
     const sandboxes = [{ id: "s", attempt: 0, state: "ready" as const, createdAtMs: 0, ips: ["10.1.2.3"] }];
     const observed = { uid: pod.uid, sandboxes, containers: [], manifest: undefined };
     for (const container of containersOf(pod.pod)) {
       const run = { attempt: 0, backoff: millis(10_000), image };
-      await wellOrTold(`container ${container.name}`, () =>
-        environment.container(pod, container as Container, run, observed),
-      );
+      await wellOrTold(`container ${container.name}`, () => {
+        const launch = environment.container(pod, container as Container, run, observed);
+        const own = { imageUser: { uid: 1000, username: "" }, sandbox: environment.sandbox(pod, 0) };
+        return ContainerConfig.encode(containerConfig(pod, launch, own, POD_CONFIG_SETTINGS));
+      });
     }
   }
   await environment.cleanup(pod, NEVER);

@@ -4,7 +4,7 @@ import { podSchema } from "../../protocol/pod.ts";
 import { POD_KINDS, type PodSurroundings, podOfKind } from "./pods-of-every-kind.ts";
 import { seededRandom } from "./seeded-random.ts";
 
-type Json = null | boolean | number | string | readonly Json[] | { readonly [name: string]: Json };
+export type Json = null | boolean | number | string | readonly Json[] | { readonly [name: string]: Json };
 
 /** What is used here of a schema; zod gives the same for all of its kinds. */
 interface Schema {
@@ -124,11 +124,20 @@ function merged(base: Json | undefined, edit: Json): Json {
   return { ...base, ...Object.fromEntries(fields) } as Json;
 }
 
-/** A pod that is as it should be, with some of its fields drawn anew. */
+/** A pod that is as it should be, with some of its fields drawn anew, mostly of its spec. */
 export function randomManifests(around: PodSurroundings): fc.Arbitrary<Json> {
   const base = fc
     .constantFrom(...POD_KINDS)
     .map((kind) => podOfKind(kind, "web", around, seededRandom(1)) as unknown as Json);
-  const edits = fc.array(part(podSchema as unknown as Schema, ""), { maxLength: MAX_EDITS });
-  return fc.tuple(base, edits).map(([pod, all]) => all.reduce(merged, pod));
+  const whole = podSchema as unknown as Schema;
+  const { spec, metadata } = whole._zod.def.shape ?? {};
+  const of = (field: string, schema: Schema | undefined): fc.Arbitrary<Json> =>
+    schema === undefined ? fc.constant({}) : part(schema, field).map((value) => ({ [field]: value }));
+  const edit = fc.oneof(
+    { weight: 20, arbitrary: of("spec", spec) },
+    { weight: 4, arbitrary: of("metadata", metadata) },
+    { weight: 1, arbitrary: part(whole, "") },
+  );
+  const edits = fc.array(edit, { maxLength: MAX_EDITS });
+  return fc.tuple(base, edits).map(([pod, all]) => all.reduce((before: Json, each) => merged(before, each), pod));
 }
