@@ -40,6 +40,7 @@ export function leftovers({ node, containerd }: Machine): readonly string[] {
     process: processesNaming(node.directory, containerd.directory),
     "agent's file": filesBelow(root).filter((path) => !LASTING_FILES.test(path)),
     log: filesBelow(join(node.directory, "logs")),
+    "link to a log": filesBelow(join(node.directory, "containers")),
     manifest: filesBelow(node.manifests),
     "containerd's file": CONTAINERD_FOLDERS.flatMap((folder) => namesBelow(containerd.directory, folder)),
     container: listed(containerd, "containers", "list", "--quiet"),
