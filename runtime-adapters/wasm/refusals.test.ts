@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import fc from "fast-check";
 import { parsedPod } from "../../test/support/pod-manifests.ts";
 import { ignoredByComponents, refuseEphemeral, refuseWhatComponentsCannotBe } from "./refusals.ts";
 
@@ -73,6 +74,55 @@ test("hooks and probes that ask somebody else are none of the component's busine
   const lifecycle = { postStart: { sleep: { seconds: 1 } }, preStop: { httpGet: { port: 80 } } };
   refuseWhatComponentsCannotBe(
     podOf({ lifecycle, livenessProbe: { httpGet }, readinessProbe: { tcpSocket: httpGet } }, {}),
+  );
+});
+
+/** Handlers of probes and hooks, and whether a component can have them there. */
+const PROBES: readonly (readonly [handler: Fields, isFit: boolean])[] = [
+  [{ exec: { command: ["x"] } }, false],
+  [{ grpc: { port: 80 } }, false],
+  [{ httpGet: { port: 80 } }, false],
+  [{ httpGet: { port: 80, host: "192.0.2.1" } }, true],
+  [{ tcpSocket: { port: "web" } }, false],
+  [{ tcpSocket: { port: 80, host: "192.0.2.1" } }, true],
+];
+const HOOKS: readonly (readonly [handler: Fields, isFit: boolean])[] = [
+  [{ exec: { command: ["x"] } }, false],
+  [{ httpGet: { port: 80 } }, true],
+  [{ sleep: { seconds: 1 } }, true],
+];
+
+test("whatever probes and hooks a pod has, those that cannot be are named, and no others", () => {
+  const maybe = <T>(of: readonly T[]) => fc.option(fc.constantFrom(...of), { nil: undefined });
+  const container = fc.record({
+    ...{ livenessProbe: maybe(PROBES), readinessProbe: maybe(PROBES), startupProbe: maybe(PROBES) },
+    ...{ postStart: maybe(HOOKS), preStop: maybe(HOOKS) },
+  });
+  fc.assert(
+    fc.property(fc.array(container, { minLength: 1, maxLength: 3 }), (drawn) => {
+      const containers = drawn.map(({ postStart, preStop, ...probes }, index) => ({
+        ...{
+          name: `c${index}`,
+          image: "example.com/app:1",
+          lifecycle: { postStart: postStart?.[0], preStop: preStop?.[0] },
+        },
+        ...Object.fromEntries(Object.entries(probes).map(([kind, probe]) => [kind, probe?.[0]])),
+      }));
+      const expected = drawn.flatMap((each, index) =>
+        Object.entries(each).flatMap(([field, wish]) => {
+          const isHook = field === "postStart" || field === "preStop";
+          const path = `spec.containers[${index}].${isHook ? `lifecycle.${field}.exec` : field}`;
+          return wish === undefined || wish[1] ? [] : [path];
+        }),
+      );
+      let said = "";
+      try {
+        refuseWhatComponentsCannotBe(parsedPod({ containers: JSON.parse(JSON.stringify(containers)) }));
+      } catch (error) {
+        said = (error as Error).message;
+      }
+      assert.deepEqual(said.match(/spec\.containers[^:]*/g) ?? [], expected);
+    }),
   );
 });
 
