@@ -12,7 +12,7 @@ import type { Machine } from "../node/machine.ts";
 import { ownLabels } from "../node/node-report.ts";
 import type { PodView } from "../plan/pod-view.ts";
 import type { StatusManager } from "../status/status-manager.ts";
-import { EndedVolumes } from "../volumes/ended-volumes.ts";
+import { EndedPods } from "../volumes/ended-pods.ts";
 import type { PodEnvironmentComponents, PodEnvironmentOnDisk } from "../volumes/pod-environment.ts";
 import { PodPaths } from "../volumes/pod-paths.ts";
 import { StorageLimits, type StorageLimitsComponents } from "../volumes/storage-limits.ts";
@@ -67,10 +67,10 @@ export function makeStorageKeepers(
   });
   const { changes } = statuses;
   const views = (): PodView[] => [...statuses.pods.values()].map((entry) => entry.view);
-  const ended = new EndedVolumes({
+  const ended = new EndedPods({
     views,
     changes,
-    release: (pod, signal) => environment.releaseVolumes(pod, signal),
+    release: (pod, signal) => environment.release(pod, signal),
     log: ports.log,
   });
   const isSettled = (): boolean => adapters.every((adapter) => isSeen(observer.listing(adapter), statuses));

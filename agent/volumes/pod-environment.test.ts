@@ -623,7 +623,7 @@ test("cleaning up twice, and after a crash in the middle, ends the same way", as
   assert.deepEqual(bench.cgroups.calls, ["ensure uid-1", "remove uid-1", "remove uid-1"]);
 });
 
-test("the volumes of a pod that has ended go, its last words and logs stay, and it can be prepared anew", {
+test("cgroup and volumes of a pod that has ended go, its last words and logs stay, and it can be prepared anew", {
   skip,
 }, async () => {
   using bench = new Bench();
@@ -637,15 +637,17 @@ test("the volumes of a pod that has ended go, its last words and logs stay, and 
   );
   await bench.environment.prepare(pod, NEVER);
   writeFileSync(mountAt(bench.launch(pod), "/dev/termination-log")?.hostPath ?? "", "bye");
-  await bench.environment.releaseVolumes(pod, NEVER);
-  await bench.environment.releaseVolumes(pod, NEVER);
+  await bench.environment.release(pod, NEVER);
+  await bench.environment.release(pod, NEVER);
   assert.deepEqual(readdirSync(bench.at("uid-1")).sort(), ["containers", "etc-hosts"]);
   assert.deepEqual(system.mountPointsWithin(bench.folder.path), []);
   assert.equal(bench.environment.readTerminationMessage(pod, firstContainer(pod), 0), "bye");
   assert.ok(existsSync(bench.folder.at("logs/default_web_uid-1")));
+  assert.deepEqual(bench.cgroups.calls.splice(0), ["ensure uid-1", "remove uid-1", "remove uid-1"]);
   // At the same moment: one after the other.
-  await Promise.all([bench.environment.releaseVolumes(pod, NEVER), bench.environment.prepare(pod, NEVER)]);
+  await Promise.all([bench.environment.release(pod, NEVER), bench.environment.prepare(pod, NEVER)]);
   assert.ok(existsSync(bench.at("uid-1/volumes/kubernetes.io~downward-api/down/name")));
+  assert.deepEqual(bench.cgroups.calls, ["remove uid-1", "ensure uid-1"]);
   await bench.environment.cleanup(pod, NEVER);
   assert.deepEqual(readdirSync(bench.at()), []);
 });
@@ -655,6 +657,7 @@ test("as long as a process is left in the cgroup, nothing on disk is touched", a
   const pod = podWith([{ name: "data", emptyDir: {} }]);
   await bench.environment.prepare(pod, NEVER);
   bench.cgroups.failure = new Error("busy");
+  await assert.rejects(bench.environment.release(pod, NEVER));
   await assert.rejects(bench.environment.cleanup(pod, NEVER));
   assert.ok(existsSync(bench.at("uid-1/volumes/kubernetes.io~empty-dir/data")));
 });

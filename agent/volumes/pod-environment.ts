@@ -214,14 +214,16 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
   }
 
   /**
-   * Takes the volumes of a pod away of which nothing runs or will run any more, as the kubelet does; its logs and last words
-   * stay. One that is to run after all is prepared anew.
+   * Takes cgroup and volumes of a pod away of which nothing runs or will run any more, as the kubelet does; its logs and last
+   * words stay. One that is to run after all is prepared anew.
    */
-  releaseVolumes({ uid }: DesiredPod, signal: AbortSignal): Promise<void> {
-    return this.#alone(uid, () => this.#releaseVolumes(uid, signal));
+  release(pod: DesiredPod, signal: AbortSignal): Promise<void> {
+    return this.#alone(pod.uid, () => this.#release(pod, signal));
   }
 
-  async #releaseVolumes(uid: PodUid, signal: AbortSignal): Promise<void> {
+  async #release(pod: DesiredPod, signal: AbortSignal): Promise<void> {
+    const { uid } = pod;
+    await this.#cgroups.remove(pod, signal);
     await this.#payloads.forget(uid);
     await this.#images?.forget(uid, signal);
     for (const folder of this.#paths.volumeFolders(uid)) await this.#remove(folder, [], signal);

@@ -1,7 +1,8 @@
 /** The agent dies, workloads die, the runtime dies: what a user sees of it. Real containerd, real components. */
 import assert from "node:assert/strict";
-import { readdirSync } from "node:fs";
-import { join } from "node:path";
+import { once } from "node:events";
+import { existsSync, readdirSync, watch } from "node:fs";
+import { dirname, join } from "node:path";
 import { after, before, test } from "node:test";
 import type { Pod } from "../../protocol/pod.ts";
 import { isReady } from "../../scripts/follow-pods.ts";
@@ -170,6 +171,29 @@ test("a pod's cgroup, folders and logs are gone when its manifest is gone", { sk
   assert.deepEqual(readdirSync(join(node.directory, "root", "pods")), []);
   assert.deepEqual(node.podCgroups(), []);
 });
+
+test("a pod that has ended keeps its logs and has no cgroup any more", { skip }, async () => {
+  await using node = nodeWith(containerd);
+  await node.start();
+  const short = containerPod("once", "echo done", { restartPolicy: "Never" });
+  node.writeManifest("once.json", short);
+  await node.waitForPods("a pod that has ended", (pods) => pods.get("once-node")?.status?.phase === "Succeeded");
+  const folder = join(node.directory, "root", "pods");
+  await gone(join(folder, readdirSync(folder)[0] ?? "", "volumes"));
+  assert.deepEqual(node.podCgroups(), []);
+  assert.equal(edgectl(node, "logs", "once"), "done\n");
+  await node.drain();
+});
+
+/** When there is no such folder. */
+async function gone(path: string): Promise<void> {
+  const watcher = watch(dirname(path));
+  try {
+    while (existsSync(path)) await once(watcher, "change");
+  } finally {
+    watcher.close();
+  }
+}
 
 test("after a power cut of the whole board everything that ran runs again, with nobody's help", { skip }, async () => {
   await using own = await Containerd.start();

@@ -6,7 +6,7 @@ import { desired, podOf } from "../../test/support/pods.ts";
 import { RecordedLog } from "../../test/support/recorders.ts";
 import { VirtualClock } from "../../test/support/virtual-clock.ts";
 import type { PodView } from "../plan/pod-view.ts";
-import { EndedVolumes } from "./ended-volumes.ts";
+import { EndedPods } from "./ended-pods.ts";
 
 type Worker = PodView["worker"]["kind"];
 
@@ -36,7 +36,7 @@ class Bench implements AsyncDisposable {
       this.released.push(uid);
       if (this.failure !== undefined) throw this.failure;
     };
-    const ended = new EndedVolumes({ views: () => this.views, changes: this.#changes, release, log: this.log });
+    const ended = new EndedPods({ views: () => this.views, changes: this.#changes, release, log: this.log });
     this.#running = ended.run(this.#life.signal);
   }
 
@@ -80,5 +80,5 @@ test("what cannot be taken away is said and left for the pod's end", async () =>
   bench.failure = new Error("busy");
   await bench.change(viewOf("a", "finished", "notReady", "exited"), viewOf("b", "finished", "notReady", "exited"));
   assert.deepEqual(bench.released, ["a", "b"]);
-  assert.deepEqual(bench.log.problems, Array(2).fill("cannot take away the volumes of a pod that has ended"));
+  assert.deepEqual(bench.log.problems, Array(2).fill("cannot take away what an ended pod holds"));
 });

@@ -5,7 +5,7 @@ import type { Log, PodUid } from "../../protocol/ports.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { PodView } from "../plan/pod-view.ts";
 
-export interface EndedVolumesComponents {
+export interface EndedPodsComponents {
   /** What the workers see now. */
   readonly views: () => Iterable<PodView>;
   /** Fires when one of them may have changed. */
@@ -15,16 +15,16 @@ export interface EndedVolumesComponents {
 }
 
 /**
- * A pod that has ended stays on the node until somebody deletes it; its volumes do not: what they take of memory and disk,
- * and claims that one pod alone may use, are free for others.
+ * A pod that has ended stays on the node until somebody deletes it; its volumes and its cgroup do not: what they take of
+ * memory and disk, and claims that one pod alone may use, are free for others.
  */
-export class EndedVolumes implements Component {
-  readonly name = "volumes of ended pods";
-  readonly #components: EndedVolumesComponents;
+export class EndedPods implements Component {
+  readonly name = "ended pods";
+  readonly #components: EndedPodsComponents;
   /** Ended pods that have been seen to, one way or the other: what is left goes with the pod. */
   readonly #seen = new Set<PodUid>();
 
-  constructor(components: EndedVolumesComponents) {
+  constructor(components: EndedPodsComponents) {
     this.#components = components;
   }
 
@@ -54,7 +54,7 @@ export class EndedVolumes implements Component {
       } catch (error) {
         if (isCancelled(error)) throw error;
         const fields = { pod: pod.uid, error: describeError(error) };
-        this.#components.log.warn("cannot take away the volumes of a pod that has ended", fields);
+        this.#components.log.warn("cannot take away what an ended pod holds", fields);
       }
     }
   }
