@@ -1,7 +1,7 @@
 /**
  * `npm run conformance`: what a kubelet does, test by test, against the node of any API server; without arguments
  * against a hub, an agent and a containerd started here. One JSON document on standard output, progress on standard
- * error; leaves with 1 when a test failed.
+ * error; leaves with 1 when a test failed that is not known to.
  */
 import { readFileSync } from "node:fs";
 import { allTests } from "../test/conformance/all-tests.ts";
@@ -30,13 +30,16 @@ async function main(args: readonly string[]): Promise<number> {
     using api = await KubeApi.open(target.kubeconfig);
     return await runTests(tests, new ClusterStage(api, target), { parallel: given.parallel, say });
   };
-  const { cluster, images, pullSecretFile } = given;
+  const { cluster, images, pullSecretFile, containerLogs } = given;
   const pullSecret = pullSecretFile === undefined ? "" : readFileSync(pullSecretFile, "utf8");
-  const report = cluster === undefined ? await runHere(run) : await run({ ...cluster, images, pullSecret });
-  for (const { name, result } of report.tests) if (result === "failed") say(`FAILED ${name}`);
-  say(`${report.passed} passed, ${report.failed} failed, ${report.skipped} skipped`);
+  const report =
+    cluster === undefined ? await runHere(run) : await run({ ...cluster, images, pullSecret, containerLogs });
+  for (const { name, result, gap } of report.tests) {
+    if (result === "failed") say(gap === undefined ? `FAILED ${name}` : `FAILED, as is known (${gap}) ${name}`);
+  }
+  say(`${report.passed} passed, ${report.failed} failed (${report.known} as is known), ${report.skipped} skipped`);
   process.stdout.write(`${JSON.stringify(report, null, 2)}\n`);
-  return report.failed > 0 ? 1 : 0;
+  return report.failed > report.known ? 1 : 0;
 }
 
 async function runHere(run: (target: Target) => Promise<Report>): Promise<Report> {
@@ -47,7 +50,7 @@ async function runHere(run: (target: Target) => Promise<Report>): Promise<Report
   await buildPrograms();
   await using cluster = await LocalCluster.start();
   const report = await run(cluster.target);
-  if (report.failed > 0)
+  if (report.failed > report.known)
     say(`the end of the agent's log:\n${cluster.log.split("\n").slice(-AGENT_LOG_LINES).join("\n")}`);
   return report;
 }

@@ -44,7 +44,9 @@ export class LocalCluster implements AsyncDisposable {
     const { kubeconfig } = fleet.ready;
     await untilReady(kubeconfig);
     const pullSecret = pullSecretFor(registry.privateAddress);
-    return new LocalCluster({ kubeconfig, node: NODE, images, pullSecret }, node, parts.move());
+    // Beside its folder of logs, as a kubelet's.
+    const containerLogs = join(node.directory, "containers");
+    return new LocalCluster({ kubeconfig, node: NODE, images, pullSecret, containerLogs }, node, parts.move());
   }
 
   /** The agent's, its end. */
@@ -89,9 +91,14 @@ export function provideImages(containerd: Containerd, registry: Registry, folder
     containerd.importArchive(buildImageArchive({ name: full, ...recipe }, folder));
     return full;
   };
-  // Images of their own: what was pulled with a secret is not to be what others find at hand.
-  const push = (name: string): string =>
-    registry.push(containerd, give(name, { ...base, environment: [`IMAGE=${name}`] }), `conformance/${name}:1`);
+  // With content of their own: what was pulled with a secret is not to be what others find at hand.
+  const push = (name: string): string => {
+    const files = { ...base.files, [`etc/${name}`]: TOOL_SOURCE };
+    const local = give(name, { ...base, files });
+    const pushed = registry.push(containerd, local, `conformance/${name}:1`);
+    containerd.ctr("images", "remove", "--sync", local);
+    return pushed;
+  };
   return {
     busybox: give("busybox", base),
     other: give("other", { ...base, environment: ["OTHER=yes"] }),

@@ -10,6 +10,8 @@ export interface ConformanceTest {
   readonly limitSeconds: number;
   /** Runs while no other test does: it changes the node, or needs all of it. */
   readonly serial: boolean;
+  /** What picolet has not got yet. The test is run, and counted as failed, all the same; it alone fails no run. */
+  readonly gap?: string | undefined;
   /** Throws when the behaviour is not there. */
   readonly run: (t: TestContext) => Promise<void>;
 }
@@ -17,6 +19,7 @@ export interface ConformanceTest {
 export interface TestOptions {
   readonly limitSeconds?: number;
   readonly serial?: boolean;
+  readonly gap?: string;
 }
 
 export type Should = (name: string, run: ConformanceTest["run"], options?: TestOptions) => void;
@@ -24,9 +27,9 @@ export type Should = (name: string, run: ConformanceTest["run"], options?: TestO
 /** The tests of one behaviour: `area("[sig-node] Secrets", (should) => { should("be consumable …", async (t) => …) })`. */
 export function area(title: string, define: (should: Should) => void): readonly ConformanceTest[] {
   const tests: ConformanceTest[] = [];
-  define((name, run, { limitSeconds = DEFAULT_LIMIT_SECONDS, serial = false } = {}) => {
+  define((name, run, { limitSeconds = DEFAULT_LIMIT_SECONDS, serial = false, gap } = {}) => {
     const behaviour = name.includes(" should ") ? name : `should ${name}`;
-    tests.push({ name: `${title} ${behaviour}`, limitSeconds, serial, run });
+    tests.push({ name: `${title} ${behaviour}`, limitSeconds, serial, gap, run });
   });
   return tests;
 }

@@ -63,11 +63,25 @@ test("a report counts what passed, failed and was skipped, in the order of the t
     },
   });
   const { tests, ...counts } = await runTests([plain("bad"), plain("odd"), plain("good")], stage, quiet);
-  assert.deepEqual(counts, { passed: 2, failed: 1, skipped: 1 });
+  assert.deepEqual(counts, { passed: 2, failed: 1, known: 0, skipped: 1 });
   const outcomes = tests.slice(0, 3).map(({ name, result }) => `${name} ${result}`);
   assert.deepEqual(outcomes, ["bad failed", "odd skipped", "good passed"]);
   assert.match(tests[0]?.message ?? "", /it broke[\s\S]*what is known of bad/);
   assert.equal(tests[1]?.message, "no image");
+});
+
+test("a test that is known to fail counts as failed, and as known; one that passes all the same has passed", async () => {
+  const fails = async (): Promise<void> => {
+    throw new Error("it is not there");
+  };
+  const gap = "no eviction";
+  const all = ["bad", "known", "mended"].map((name) => plain(name, name === "bad" ? {} : { gap }));
+  const report = await runTests(all, new FakeStage({ bad: fails, known: fails }), quiet);
+  assert.deepEqual([report.passed, report.failed, report.known], [2, 2, 1]);
+  assert.deepEqual(
+    report.tests.map((each) => each.gap),
+    [undefined, gap, undefined, undefined],
+  );
 });
 
 test("no more tests than allowed run at the same time, and a serial one runs alone", async () => {

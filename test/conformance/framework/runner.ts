@@ -21,11 +21,15 @@ export interface TestResult {
   readonly seconds: number;
   /** Why it failed or was skipped. */
   readonly message?: string;
+  /** Of one that failed: what it is known to fail for want of. */
+  readonly gap?: string;
 }
 
 export interface Report {
   readonly passed: number;
   readonly failed: number;
+  /** Of those that failed: for want of what picolet is known not to have. */
+  readonly known: number;
   readonly skipped: number;
   readonly tests: readonly TestResult[];
 }
@@ -97,7 +101,7 @@ async function resultOf(test: ConformanceTest, stage: Stage, say: (line: string)
     if (error instanceof Skipped) return { name, result: "skipped", seconds: seconds(), message: error.message };
     const took = seconds();
     const message = `${inspect(error)}\n${await stage.diagnose(test)}`;
-    return { name, result: "failed", seconds: took, message };
+    return { name, result: "failed", seconds: took, message, ...(test.gap === undefined ? {} : { gap: test.gap }) };
   } finally {
     clearTimeout(timer);
     await stage.clear(test).catch((error: unknown) => say(`cannot clear up after ${name}: ${inspect(error)}`));
@@ -114,7 +118,8 @@ async function rejectsAfter(signal: AbortSignal): Promise<never> {
 
 function reportOf(tests: readonly TestResult[]): Report {
   const count = (kind: TestResult["result"]): number => tests.filter(({ result }) => result === kind).length;
-  return { passed: count("passed"), failed: count("failed"), skipped: count("skipped"), tests };
+  const known = tests.filter(({ gap }) => gap !== undefined).length;
+  return { passed: count("passed"), failed: count("failed"), known, skipped: count("skipped"), tests };
 }
 
 /** A namespace for each test. */

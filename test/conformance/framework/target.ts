@@ -33,4 +33,6 @@ export interface Target {
   readonly images: Images;
   /** A `.dockerconfigjson` for `images.private`; "": none. */
   readonly pullSecret: string;
+  /** The folder of the node with links to the logs of all its containers, where collectors look for them. */
+  readonly containerLogs: string;
 }

@@ -11,6 +11,9 @@ const hasStarted = (pod: V1Pod, container: string): boolean => {
   return [state, lastState].some((each) => each?.running !== undefined || each?.terminated !== undefined);
 };
 
+/** Long enough for what does not wait for its end to be seen to start before it. */
+const LASTS = "sleep 1";
+
 const initContainers = area("[sig-node] InitContainer", (should) => {
   const inits = (t: TestContext, ...scripts: string[]) =>
     scripts.map((script, at) => t.sh(script, { name: `init${at + 1}` }));
@@ -26,7 +29,7 @@ const initContainers = area("[sig-node] InitContainer", (should) => {
 
   should("invoke init containers on a RestartNever pod", async (t) => {
     const pod = await t.start({
-      initContainers: inits(t, "true", "true"),
+      initContainers: inits(t, LASTS, LASTS),
       containers: [t.sh("true", { name: "run1" })],
     });
     const done = await pod.succeeded();
@@ -44,7 +47,7 @@ const initContainers = area("[sig-node] InitContainer", (should) => {
   should("invoke init containers on a RestartAlways pod", async (t) => {
     const pod = await t.start({
       restartPolicy: "Always",
-      initContainers: inits(t, "true", "true"),
+      initContainers: inits(t, LASTS, LASTS),
       containers: [t.sh(STAYS, { name: "run1" })],
     });
     const running = await pod.running();
@@ -105,20 +108,17 @@ const sidecars = area("[sig-node] Containers Lifecycle with restartable init con
     const pod = await t.start(
       withTrace({
         initContainers: [
-          traced(t, "init1", "true"),
+          traced(t, "init1", `${LASTS}; ${note("init1 ends")}`),
           sidecar(traced(t, "side1", STAYS)),
-          traced(t, "init2", "true"),
+          traced(t, "init2", `${LASTS}; ${note("init2 ends")}`),
           sidecar(traced(t, "side2", STAYS)),
         ],
         containers: [traced(t, "main", STAYS)],
       }),
     );
     const running = await pod.running();
-    const order = ["init1", "side1", "init2", "side2", "main"];
-    assert.deepEqual(
-      await traceOf(pod, "main"),
-      order.map((name) => `${name} starts`),
-    );
+    const inits = [1, 2].flatMap((at) => [`init${at} starts`, `init${at} ends`, `side${at} starts`]);
+    assert.deepEqual(await traceOf(pod, "main"), [...inits, "main starts"]);
     assert.equal(statusOf(running, "side1")?.started, true);
     assert.equal(statusOf(running, "side1")?.ready, true);
   });
@@ -153,36 +153,21 @@ const sidecars = area("[sig-node] Containers Lifecycle with restartable init con
   });
 
   should("end sidecars in reverse order after all main containers have exited", async (t) => {
-    const pod = await t.start(
-      withTrace({
-        terminationGracePeriodSeconds: 20,
-        initContainers: ["side1", "side2", "side3"].map((name) => sidecar(traced(t, name, tracedStay(name)))),
-        // A volume outlives its pod nowhere: what is asked is said in the log of the last to end.
-        containers: [traced(t, "main", tracedStay("main"))],
-      }),
-    );
+    // Times are told in seconds: each takes longer than one to end, so that no two end in the same one by their order.
+    const slow = "trap 'sleep 2; exit 0' TERM; sleep 100000 & wait";
+    const pod = await t.start({
+      terminationGracePeriodSeconds: 30,
+      initContainers: ["side1", "side2", "side3"].map((name) => sidecar(t.sh(slow, { name }))),
+      containers: [t.sh(slow, { name: "main" })],
+    });
     await pod.running();
     await pod.delete();
-    const ended = new Map<string, number>();
-    const noteEnds = (each: V1Pod, at: number) => {
-      for (const { name, state } of [
-        ...(each.status?.initContainerStatuses ?? []),
-        ...(each.status?.containerStatuses ?? []),
-      ])
-        if (state?.terminated !== undefined && !ended.has(name)) ended.set(name, at);
-    };
     await pod.gone();
-    for (const [at, each] of pod.history.entries()) noteEnds(each, at);
-    const times = new Map(
-      [
-        ...(pod.history.at(-1)?.status?.initContainerStatuses ?? []),
-        ...(pod.history.at(-1)?.status?.containerStatuses ?? []),
-      ].map(({ name, state }) => [name, timeOf(state?.terminated?.finishedAt)]),
-    );
+    const last = pod.history.at(-1);
     const order = ["main", "side3", "side2", "side1"];
-    for (const [before, after] of order.slice(1).map((name, at) => [order[at] ?? "", name] as const)) {
-      assert.ok((ended.get(before) ?? 0) <= (ended.get(after) ?? 0), `${after} was seen to end before ${before}`);
-      assert.ok((times.get(before) ?? 0) <= (times.get(after) ?? 0), `${after} ended before ${before}`);
+    const times = order.map((name) => timeOf(statusOf(last, name)?.state?.terminated?.finishedAt));
+    for (const [at, name] of order.entries()) {
+      if (at > 0) assert.ok((times[at - 1] ?? 0) < (times[at] ?? 0), `${name} did not end after ${order[at - 1]}`);
     }
   });
 

@@ -94,12 +94,14 @@ interface Summary {
 }
 
 const node = area("[sig-node] Node", (should) => {
-  should("report its conditions, capacity, addresses and what it is", async (t) => {
+  should("report that it is ready, its capacity, addresses and what it is", async (t) => {
     const { status } = await t.api.get<V1Node>(`/api/v1/nodes/${t.node}`);
-    const conditions = new Map(status?.conditions?.map(({ type, status: value }) => [type, value]));
-    assert.equal(conditions.get("Ready"), "True");
-    for (const type of ["MemoryPressure", "DiskPressure", "PIDPressure"])
-      assert.equal(conditions.get(type), "False", type);
+    const ready = status?.conditions?.find(({ type }) => type === "Ready");
+    assert.deepEqual(
+      [ready?.status, ready?.reason, ready?.message],
+      ["True", "KubeletReady", "kubelet is posting ready status"],
+    );
+    assert.ok(timeOf(ready?.lastHeartbeatTime) >= timeOf(ready?.lastTransitionTime));
     for (const resource of ["cpu", "memory", "ephemeral-storage", "pods"]) {
       assert.notEqual(status?.capacity?.[resource], undefined, resource);
       assert.notEqual(status?.allocatable?.[resource], undefined, resource);
@@ -113,6 +115,22 @@ const node = area("[sig-node] Node", (should) => {
     for (const key of ["kernelVersion", "osImage", "machineID", "bootID", "architecture"] as const)
       assert.notEqual(info?.[key] ?? "", "", key);
   });
+
+  should(
+    "report that it is short of neither memory nor disk nor processes",
+    async (t) => {
+      const { status } = await t.api.get<V1Node>(`/api/v1/nodes/${t.node}`);
+      for (const [type, reason] of [
+        ["MemoryPressure", "KubeletHasSufficientMemory"],
+        ["DiskPressure", "KubeletHasNoDiskPressure"],
+        ["PIDPressure", "KubeletHasSufficientPID"],
+      ] as const) {
+        const condition = status?.conditions?.find((each) => each.type === type);
+        assert.deepEqual([type, condition?.status, condition?.reason], [type, "False", reason]);
+      }
+    },
+    { gap: "the node's pressure conditions come with eviction" },
+  );
 
   should("carry the labels that every node has", async (t) => {
     const { metadata } = await t.api.get<V1Node>(`/api/v1/nodes/${t.node}`);

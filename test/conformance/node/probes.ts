@@ -166,11 +166,11 @@ const probes = area("[sig-node] Probing container", (should) => {
 
   should("be restarted by liveness probe after startup probe enables it", async (t) => {
     const startupProbe = { ...exec("cat", "/tmp/startup"), periodSeconds: 1, failureThreshold: 60 };
-    const script = `mkdir -p /tmp; sleep 4; touch /tmp/startup; ${STAYS}`;
+    const script = `mkdir -p /tmp; sleep 8; touch /tmp/startup; ${STAYS}`;
     const pod = await startWith(t, t.sh(script, { startupProbe, livenessProbe: often(exec("false")) }));
     await isRestarted(pod);
     const first = statusOf(pod.latest)?.lastState?.terminated;
-    assert.ok(timeOf(first?.finishedAt) - timeOf(first?.startedAt) >= 3_000, "it was killed before it had started up");
+    assert.ok(timeOf(first?.finishedAt) - timeOf(first?.startedAt) >= 7_000, "it was killed before it had started up");
   });
 
   should("be ready immediately after startupProbe succeeds", async (t) => {
