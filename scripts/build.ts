@@ -1,11 +1,13 @@
 /**
- * Bundles the programs into `dist/`: one file each, so that a board reads one file and no package folder.
+ * Bundles the programs into `dist/`: one file each, so that a board reads one file and no package folder. What the agent
+ * loads only where it is needed lies in files of its own beside it.
  *
  * CommonJS on purpose: an ES module that imports `node:http` makes Node evaluate every getter of that module, which
  * loads its WebSocket client: 6.5 MiB of anonymous memory (measured, Node 24.21) for nothing.
  */
-import { chmodSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
-import { type BuildOptions, build } from "esbuild";
+import { chmodSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { basename, dirname } from "node:path";
+import { type BuildOptions, build, type TransformOptions, transform } from "esbuild";
 import { embeddedResources } from "../hub/embedded/resources/embedded-resources.ts";
 import { modelRoots } from "../hub/embedded/schema/model-roots.ts";
 import { FolderModelSource, gatherModels } from "../hub/embedded/schema/models.ts";
@@ -27,7 +29,6 @@ const shared: BuildOptions = {
 };
 
 const programs: readonly BuildOptions[] = [
-  { entryPoints: { picolet: "agent/main/picolet.ts" }, format: "cjs", outExtension: { ".js": ".cjs" } },
   { entryPoints: { edgectl: "agent/cli/edgectl.ts" }, format: "cjs", outExtension: { ".js": ".cjs" } },
   // An ES module: what it is made of are ES modules, and one of them waits at its top level.
   {
@@ -68,8 +69,11 @@ export const AGENT_ENVIRONMENT =
   "export SSL_CERT_FILE=/dev/null SSL_CERT_DIR=/nonexistent\n";
 // A hub is verified against its own CA. Node would parse the 140 CAs it brings as soon as `node:tls` is loaded, or those
 // of the system: 0.75 MiB (Node 24.21) for nothing. With these none are found.
+// The idle collection is two of V8's in a row: code that has not run between them is dropped at once instead of with the
+// third such collection, and compiled again when it runs. Regular expressions stay bytecode: one of Node's for IPv6
+// addresses becomes 160 KiB of machine code as soon as it runs for the second time.
 export const AGENT_FLAGS =
-  "--use-openssl-ca --max-semi-space-size=1 --optimize-for-size --no-opt --no-maglev --no-sparkplug --v8-pool-size=1 --max-old-space-size=48 --expose-gc ";
+  "--use-openssl-ca --max-semi-space-size=1 --optimize-for-size --no-opt --no-maglev --no-sparkplug --v8-pool-size=1 --max-old-space-size=48 --bytecode-old-age=1 --regexp-interpret-all --expose-gc ";
 
 /** The types of the API that the embedded API server checks and describes, out of the client library's own. */
 function kubernetesModels(): string {
@@ -87,13 +91,47 @@ const HUB_FLAGS = "--max-semi-space-size=4 --heap-growing-percent=50 ";
 const HUB_ENVIRONMENT =
   "export MALLOC_ARENA_MAX=1 MALLOC_TRIM_THRESHOLD_=131072 MALLOC_MMAP_THRESHOLD_=4096 MALLOC_MMAP_MAX_=32768\n";
 
-export async function buildPrograms(): Promise<void> {
-  for (const program of programs) await build({ ...shared, ...program, outdir: "dist" });
-  // One character beyond Latin-1 would make V8 keep the whole source in two bytes a character.
-  for (const name of ["picolet", "edgectl"]) {
-    const bytes = readFileSync(`dist/${name}.cjs`);
-    if (bytes.some((byte) => byte > 127)) throw new Error(`dist/${name}.cjs is not ASCII`);
+/** Where the parts of the agent lie that it loads by itself. */
+const AGENT_PARTS = "dist/picolet";
+
+/**
+ * The agent with each `import()` of it as a file of its own, which costs nothing where it is not loaded: V8 keeps the source
+ * of a file that it has seen, and a record of each function. esbuild divides ES modules alone, so each of them becomes
+ * CommonJS afterwards. Their names hold a hash: an agent that runs never loads a part of another build.
+ */
+async function buildAgent(): Promise<void> {
+  const divided = await build({
+    ...shared,
+    entryPoints: { picolet: "agent/main/picolet.ts" },
+    outdir: "dist",
+    chunkNames: "picolet/[name]-[hash]",
+    format: "esm",
+    outExtension: { ".js": ".cjs" },
+    splitting: true,
+    write: false,
+  });
+  const { minify, platform, target, charset, legalComments } = shared;
+  const common = { minify, platform, target, charset, legalComments } as TransformOptions;
+  for (const { path, text } of divided.outputFiles) {
+    // `import()` becomes `require()` too: the loader of ES modules is never needed.
+    const { code } = await transform(text, { ...common, format: "cjs", supported: { "dynamic-import": false } });
+    requireAscii(path, code);
+    mkdirSync(dirname(path), { recursive: true });
+    writeFileSync(path, code);
   }
+  const current = new Set(divided.outputFiles.map(({ path }) => basename(path)));
+  for (const name of readdirSync(AGENT_PARTS)) if (!current.has(name)) rmSync(`${AGENT_PARTS}/${name}`);
+}
+
+/** One character beyond Latin-1 would make V8 keep the whole source in two bytes a character. */
+function requireAscii(path: string, code: string): void {
+  if (Buffer.from(code).some((byte) => byte > 127)) throw new Error(`${path} is not ASCII`);
+}
+
+export async function buildPrograms(): Promise<void> {
+  await buildAgent();
+  for (const program of programs) await build({ ...shared, ...program, outdir: "dist" });
+  requireAscii("dist/edgectl.cjs", readFileSync("dist/edgectl.cjs", "utf8"));
   mkdirSync("dist/bin", { recursive: true });
   writeFileSync("dist/bin/picolet", launcher("picolet", AGENT_ENVIRONMENT, AGENT_FLAGS));
   writeFileSync("dist/bin/edgectl", launcher("edgectl", "", "--max-semi-space-size=1 "));

@@ -8,7 +8,7 @@ import type { GrpcHealthAnswer } from "../../runtime-adapters/contract/grpc-heal
 import type { RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import { desired, firstContainer, podOf } from "../../test/support/pods.ts";
 import { HttpGetter } from "./http-getter.ts";
-import { LATE } from "./probe-outcome.ts";
+import { Late } from "./probe-outcome.ts";
 import { ProbeRunner } from "./probe-runner.ts";
 
 type ContainerDraft = NonNullable<NonNullable<NonNullable<PodManifest["spec"]>["containers"]>[number]>;
@@ -73,7 +73,7 @@ test("tcpSocket: whether somebody takes a connection", async () => {
   assert.equal(await outcomeOf({ tcpSocket: { port } }), "success");
   assert.equal(await outcomeOf({ tcpSocket: { port: "web" } }, { ports: port }), "success");
   assert.equal(await outcomeOf({ tcpSocket: { port, host: "localhost" } }), "success");
-  const late = AbortSignal.abort(LATE);
+  const late = AbortSignal.abort(new Late());
   assert.equal(await outcomeOf({ tcpSocket: { port } }, { signal: late }), "failure: dial tcp HERE: i/o timeout");
   server.close();
   await once(server, "close");

@@ -1,7 +1,7 @@
 import { cancelled } from "../../protocol/async/abort.ts";
 import type { Probe } from "../../protocol/pod.ts";
 import { type Clock, type Millis, type MonotonicMs, seconds } from "../../protocol/ports.ts";
-import { LATE, type ProbeOutcome } from "./probe-outcome.ts";
+import { Late, type ProbeOutcome } from "./probe-outcome.ts";
 import { extend, type Streak } from "./thresholds.ts";
 import { type Timetable, Wake } from "./timetable.ts";
 
@@ -99,7 +99,7 @@ export class ProbeTask {
     const abort = new AbortController();
     const state: TaskState = { kind: "running", due, abort };
     this.#state = state;
-    const deadline = new Wake(() => abort.abort(LATE));
+    const deadline = new Wake(() => abort.abort(new Late()));
     timetable.set(deadline, (clock.monotonic() + this.#owner.deadlineOf(this.probe)) as MonotonicMs);
     const outcome = await this.#owner.attempt(this.probe, abort.signal);
     timetable.cancel(deadline);
