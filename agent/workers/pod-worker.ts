@@ -1,6 +1,5 @@
 import { type JoinedSignal, joinSignals } from "../../protocol/async/abort.ts";
 import { Alarm } from "../../protocol/async/alarm.ts";
-import { withDeadline } from "../../protocol/async/deadline.ts";
 import { containerHash } from "../../protocol/container-hash.ts";
 import { describeError, isCancelled, PicoletError } from "../../protocol/errors.ts";
 import type { PodStatus } from "../../protocol/pod.ts";
@@ -22,21 +21,15 @@ import { INITIAL_STATE, transition, type WorkerState } from "../plan/worker-stat
 import { ContainerStops } from "./container-stops.ts";
 import { EndWaiters } from "./end-waiters.ts";
 import { PodImages } from "./pod-images.ts";
-import { INSPECT_TIMEOUT, identityOf, PodSteps, type StepContext } from "./pod-steps.ts";
+import { PodInspection } from "./pod-inspection.ts";
+import { identityOf, PodSteps, type StepContext } from "./pod-steps.ts";
 import { NO_EFFECT, StepFailures } from "./step-failures.ts";
 import { TerminationMessages } from "./termination-messages.ts";
 import type { WorkerPorts } from "./worker-ports.ts";
 import { WorkerResize } from "./worker-resize.ts";
 
-/**
- * When a hint's inspection shows nothing new, the hint came before the change shows: containerd reports an exit some
- * 10 ms before its own status has it. Looked again after these; then the next relist finds it.
- */
-const LOOK_AGAIN_MS: readonly number[] = [25, 100, 400];
 /** The key of the failures of a change of resources. */
 const RESIZE = stepOf({ kind: "resize", containers: [] });
-/** The key of an inspection's failures. */
-const INSPECT = "inspect";
 const NOTHING: ReadonlySet<string> = new Set();
 
 /** Rounds of look, plan, act for one pod, until nothing is left of it. The only caller of `adapter.apply`. */
@@ -44,6 +37,7 @@ export class PodWorker {
   readonly #ports: WorkerPorts;
   readonly #alarm: Alarm;
   readonly #failures: StepFailures;
+  readonly #inspection: PodInspection;
   readonly #images: PodImages;
   readonly #steps: PodSteps;
   readonly #stops: ContainerStops;
@@ -59,12 +53,6 @@ export class PodWorker {
   /** For which `desired` folders, volumes and cgroup have been made. */
   #preparedFor: DesiredPod | undefined;
   #round: JoinedSignal | undefined;
-  /** Whether the runtime may have anything of this pod that its last relist does not show. */
-  #touched = false;
-  /** What the last inspection showed, in short. */
-  #fingerprint = "";
-  /** How many looks again are left. */
-  #looks = 0;
   /** Of each container the attempt whose wait has been told of. */
   readonly #backedOff = new Map<string, number>();
   /** Actions that were carried out in the round before. */
@@ -78,6 +66,7 @@ export class PodWorker {
     this.#alarm = new Alarm(ports.clock);
     this.#resize = new WorkerResize(ports.events, desired);
     this.#failures = new StepFailures(ports);
+    this.#inspection = new PodInspection(ports, { uid: desired.uid, failures: this.#failures });
     this.#images = new PodImages(ports, () => this.poke());
     this.#stops = new ContainerStops(ports);
     this.#steps = new PodSteps(ports, {
@@ -125,8 +114,8 @@ export class PodWorker {
 
   /** Something may be new. Poked twice or in the middle of a round, it looks once more after it. */
   poke(why?: "hint" | "relist"): void {
-    if (why === "hint") this.#looks = LOOK_AGAIN_MS.length;
-    if (why !== undefined) this.#touched = true;
+    if (why === "hint") this.#inspection.hinted();
+    if (why !== undefined) this.#inspection.touched();
     this.#alarm.set(millis(0));
   }
 
@@ -220,7 +209,7 @@ export class PodWorker {
   /** @param life of the worker, for what outlasts the round. */
   async #lookPlanAct(signal: AbortSignal, life: AbortSignal): Promise<void> {
     const adapter = this.#ports.adapterOf(this.#desired);
-    const observed = await this.#observe(adapter, signal);
+    const observed = await this.#inspection.look(adapter, this.#wanted, signal);
     const view = this.#view(adapter, observed);
     const plan = this.#ports.planPod(view);
     this.#enter(view, plan.next, adapter);
@@ -289,7 +278,7 @@ export class PodWorker {
     try {
       for (;;) {
         await this.#alarm.ring(busy);
-        const observed = await this.#observe(adapter, busy);
+        const observed = await this.#inspection.look(adapter, this.#wanted, busy);
         this.#publish(this.#view(adapter, observed));
         this.#lookAgain(observed);
       }
@@ -314,7 +303,7 @@ export class PodWorker {
   async #act(actions: readonly PlanAction[], context: StepContext): Promise<void> {
     this.#lastDone = NOTHING;
     if (actions.length === 0) return;
-    this.#touched = true;
+    this.#inspection.touched();
     const { done, due } = await this.#steps.run(actions, context);
     this.#lastDone = done;
     if (!due) return;
@@ -325,45 +314,14 @@ export class PodWorker {
   #wakeFor(plan: Plan, observed: ObservedPod | undefined): void {
     const now = this.#ports.clock.monotonic();
     if (plan.wakeAt !== undefined) this.#alarm.set(millis(Math.max(0, plan.wakeAt - now)));
-    const failed = this.#failures.current.get(INSPECT);
-    if (failed !== undefined) this.#alarm.set(millis(Math.max(0, failed.retryAt - now)));
+    const { retryAt } = this.#inspection;
+    if (retryAt !== undefined) this.#alarm.set(millis(Math.max(0, retryAt - now)));
     this.#lookAgain(observed);
   }
 
   #lookAgain(observed: ObservedPod | undefined): void {
-    if (observed === undefined || this.#looks === 0) return;
-    this.#alarm.set(millis(LOOK_AGAIN_MS[LOOK_AGAIN_MS.length - this.#looks] ?? 0));
-    this.#looks -= 1;
-  }
-
-  /** @returns `undefined` when the runtime could not be asked. */
-  async #observe(adapter: RuntimeAdapter | undefined, signal: AbortSignal): Promise<ObservedPod | undefined> {
-    const { observer, clock, log, isSettled } = this.#ports;
-    const { uid } = this;
-    const nothing: ObservedPod = { uid, sandboxes: [], containers: [], manifest: undefined };
-    if (adapter === undefined) return nothing;
-    const listing = observer.listing(adapter);
-    if (listing === undefined) return undefined;
-    // A pod with nothing in the runtime waits until it is known who else may have its name, or may be this very pod.
-    if (!listing.has(uid) && !isSettled(adapter)) return undefined;
-    if (this.#wanted && !listing.has(uid) && !this.#touched) return nothing;
-    this.#touched = true;
-    try {
-      const look = (deadline: AbortSignal) => adapter.inspect(uid, deadline);
-      const inspected = await withDeadline(clock, INSPECT_TIMEOUT, `inspect pod ${uid}`, look, signal);
-      // What is kept of it must not keep a second copy of the pod.
-      const observed: ObservedPod = { ...inspected, manifest: undefined };
-      this.#failures.delete(INSPECT);
-      const fingerprint = fingerprintOf(observed);
-      if (fingerprint !== this.#fingerprint) this.#looks = 0;
-      this.#fingerprint = fingerprint;
-      return observed;
-    } catch (error) {
-      if (isCancelled(error)) throw error;
-      const { count, message } = this.#failures.add(INSPECT, error, "InspectFailed");
-      if (count === 1) log.warn("cannot inspect a pod", { pod: uid, error: message });
-      return undefined;
-    }
+    const wait = observed === undefined ? undefined : this.#inspection.takeLookAgain();
+    if (wait !== undefined) this.#alarm.set(wait);
   }
 
   #view(adapter: RuntimeAdapter | undefined, observed: ObservedPod | undefined): PodView {
@@ -450,8 +408,3 @@ function readinessTold(previous: PodStatus | undefined, containerID: string): Pr
   const told = [...initContainerStatuses, ...containerStatuses].find((each) => each.containerID === containerID);
   return told?.state.running === undefined ? undefined : { started: told.started === true, ready: told.ready };
 }
-
-const fingerprintOf = ({ sandboxes, containers }: ObservedPod): string =>
-  [...sandboxes, ...containers]
-    .map(({ id, state }) => `${id} ${typeof state === "string" ? state : state.kind}`)
-    .join();
