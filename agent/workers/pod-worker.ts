@@ -17,6 +17,7 @@ import { containersOf } from "../plan/container-roles.ts";
 import { gracePeriodOf } from "../plan/grace-period.ts";
 import { DEADLINE_EXCEEDED, isJudgedAgain, wasTaken } from "../plan/outcome.ts";
 import { type PendingResize, type Plan, type PlanAction, type PodView, stepOf } from "../plan/pod-view.ts";
+import { retryDelay } from "../plan/retry-delay.ts";
 import { INITIAL_STATE, transition, type WorkerState } from "../plan/worker-state.ts";
 import { ContainerStops } from "./container-stops.ts";
 import { EndWaiters } from "./end-waiters.ts";
@@ -52,6 +53,8 @@ export class PodWorker {
   #end: PodEnd | undefined;
   /** For which `desired` folders, volumes and cgroup have been made. */
   #preparedFor: DesiredPod | undefined;
+  /** In a row. */
+  #brokenRounds = 0;
   #round: JoinedSignal | undefined;
   /** Of each container the attempt whose wait has been told of. */
   readonly #backedOff = new Map<string, number>();
@@ -199,11 +202,23 @@ export class PodWorker {
     this.#round = round;
     try {
       await this.#lookPlanAct(round.signal, signal);
+      this.#brokenRounds = 0;
     } catch (error) {
-      if (signal.aborted || !isCancelled(error)) throw error;
+      if (signal.aborted) throw error;
+      if (!isCancelled(error)) this.#broke(error);
     } finally {
       this.#round = undefined;
     }
+  }
+
+  /** A fault of ours that this pod has brought to light is no reason to leave the others alone. */
+  #broke(error: unknown): void {
+    const { log, events, random } = this.#ports;
+    this.#brokenRounds += 1;
+    const stack = error instanceof Error ? (error.stack ?? "") : "";
+    log.error("cannot go on with a pod for now", { pod: this.uid, error: describeError(error), stack });
+    events.record(this.#desired, "Warning", "FailedSync", `error syncing pod: ${describeError(error)}`);
+    this.#alarm.set(retryDelay(this.#brokenRounds, random));
   }
 
   /** @param life of the worker, for what outlasts the round. */
@@ -215,11 +230,16 @@ export class PodWorker {
     this.#enter(view, plan.next, adapter);
     if (observed !== undefined) this.#failures.keep(new Set([...plan.held, ...plan.actions.map(stepOf)]));
     const work = this.#act(this.#withoutVain(plan), { view, adapter, signal, life });
-    // Published while the first call is under way: it must not wait for this.
-    this.#publish({ ...view, worker: plan.next });
-    this.#wakeFor(plan, observed);
-    this.#tellBackOffs(plan);
-    await this.#finish(work, plan, { adapter, signal });
+    try {
+      // Published while the first call is under way: it must not wait for this.
+      this.#publish({ ...view, worker: plan.next });
+      this.#wakeFor(plan, observed);
+      this.#tellBackOffs(plan);
+      await this.#finish(work, plan, { adapter, signal });
+    } finally {
+      // The next round begins when nothing of this one is under way any more, however it went.
+      await work.catch(() => undefined);
+    }
   }
 
   /** What a pod's end begins with. */

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
+import { planPod } from "../../agent/plan/plan-pod.ts";
 import { WatchSource } from "../../protocol/async/watch.ts";
 import { PicoletError } from "../../protocol/errors.ts";
 import { millis, podUid } from "../../protocol/ports.ts";
@@ -682,14 +683,25 @@ describe("at rest", () => {
     assert.deepEqual(agent.containers(web), ["app/0 running"]);
   });
 
-  test("a fault of the agent itself ends it", async () => {
+  test("a fault of the agent itself that a pod brings to light leaves the others alone, and is tried again", async () => {
     using board = new SmallBoard();
-    const agent = new SmallAgent(board, {
-      planPod: () => {
-        throw new TypeError("a mistake");
+    let isFaulty = true;
+    await using agent = new SmallAgent(board, {
+      planPod: (view) => {
+        if (isFaulty && view.desired.uid === web.uid) throw new TypeError("a mistake");
+        return planPod(view);
       },
     });
-    await agent.want(web);
-    await assert.rejects(agent[Symbol.asyncDispose](), TypeError);
+    const other = filePod("other");
+    await agent.want(web, other);
+    await agent.pass(5000);
+    assert.deepEqual([agent.containers(web), agent.containers(other)], [[], ["app/0 running"]]);
+    assert.ok(
+      agent.events.lines.includes("Warning FailedSync: error syncing pod: a mistake"),
+      agent.events.lines.join(),
+    );
+    isFaulty = false;
+    await agent.pass(10_000);
+    assert.deepEqual(agent.containers(web), ["app/0 running"]);
   });
 });

@@ -247,7 +247,11 @@ export class Board {
   #log(): Log {
     const write = (message: string, fields: object = {}): void =>
       this.trace(`log ${message} ${JSON.stringify(fields)}`);
-    const log: Log = { debug: write, info: write, warn: write, error: write, child: () => log };
+    const error = (message: string, fields: object = {}): void => {
+      write(message, fields);
+      if (message === "cannot go on with a pod for now") this.laws.broken(JSON.stringify(fields));
+    };
+    const log: Log = { debug: write, info: write, warn: write, error, child: () => log };
     return log;
   }
 }
