@@ -12,6 +12,7 @@ import type { PodPaths } from "./pod-paths.ts";
 
 /** Every user of the pod may write to it, whoever the container runs as. */
 const EMPTY_DIR_MODE = 0o777;
+const STICKY_MODE = 0o1000;
 /** Files made in it belong to the pod's `fsGroup` too. */
 const SET_GROUP_MODE = 0o2000;
 const IS_ROOT = process.geteuid?.() === 0;
@@ -98,7 +99,8 @@ async function open(path: string, fsGroup: number | undefined): Promise<void> {
   if (!stats.isDirectory()) throw new PicoletError("conflict", `${path} is not a directory`);
   if (fsGroup !== undefined && IS_ROOT && stats.gid !== fsGroup) await chown(path, stats.uid, fsGroup);
   const mode = fsGroup !== undefined && IS_ROOT ? EMPTY_DIR_MODE | SET_GROUP_MODE : EMPTY_DIR_MODE;
-  if ((stats.mode & mode) !== mode) await chmod(path, mode);
+  // A tmpfs has the sticky bit and keeps it, as with the kubelet.
+  if ((stats.mode & mode) !== mode) await chmod(path, (stats.mode & STICKY_MODE) | mode);
 }
 
 /** The least of the volume's limit, the pod's, and what the node gives to pods, as the kubelet sizes it. */

@@ -52,7 +52,7 @@ export class SystemMounter implements Mounter {
 
   async mountTmpfs(target: string, sizeBytes: number | undefined, signal: AbortSignal): Promise<void> {
     const size = sizeBytes === undefined ? [] : [`size=${sizeBytes}`];
-    const options = ["mode=0777", ...size, ...(knowsNoswap(release()) ? ["noswap"] : [])].join(",");
+    const options = ["mode=1777", ...size, ...(knowsNoswap(release()) ? ["noswap"] : [])].join(",");
     await run("mount", ["-c", "-t", "tmpfs", "-o", options, "tmpfs", target], signal);
   }
 

@@ -386,7 +386,7 @@ test("a volume in memory is a tmpfs of the least size that is named, once", { sk
     await bench.environment.prepare(pod, NEVER);
     const path = bench.at(`uid-1/volumes/kubernetes.io~empty-dir/${volume.name}`);
     assert.deepEqual(system.mountPointsWithin(path), [path]);
-    assert.equal(statSync(path).mode & 0o777, 0o777);
+    assert.equal(statSync(path).mode & 0o7777, 0o1777);
     const { blocks, bsize } = statfsSync(path);
     return blocks * bsize;
   };
