@@ -131,6 +131,20 @@ const images = area(
       );
     });
 
+    should("pull again where the policy is Always, and else use what is at hand", async (t) => {
+      const image = t.image("pullable");
+      for (const [policy, message] of [
+        ["Always", /^Successfully pulled image /],
+        ["IfNotPresent", /^Container image ".*" already present on machine$/],
+        ["Always", /^Successfully pulled image /],
+      ] as const) {
+        const pod = await t.start({ containers: [runs(image, policy)] });
+        await pod.running();
+        const pulled = await pod.event("Pulled", ({ reason }) => reason === "Pulled");
+        assert.match(pulled.message ?? "", message);
+      }
+    });
+
     const pullSecret = async (t: TestContext): Promise<string> => {
       if (t.target.pullSecret === "") t.skip("no --pull-secret was given");
       const type = "kubernetes.io/dockerconfigjson";

@@ -209,7 +209,9 @@ function updates(kind: Kind, should: Should): void {
       const name = await make(t, { "data-1": "value-1" });
       const pod = await t.start(podWith(t, volume(name, { items: [{ key: "no", path: "no" }] }), "true"));
       const { message } = await pod.event("FailedMount", ({ reason }) => reason === "FailedMount");
-      assert.match(message ?? "", /references non-existent (config|secret) key: no/);
+      const what = plural === "secrets" ? "references non-existent secret" : "configmap references non-existent config";
+      const start = 'MountVolume.SetUp failed for volume "payload" : ';
+      assert.equal(message, `${start}${what} key: no`);
     },
     limit,
   );
