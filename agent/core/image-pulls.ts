@@ -1,4 +1,5 @@
 /** Images on their way to this node and kept on it, as the local API and the statuses show them. */
+import type { PrefetchReport } from "../../protocol/local-api.ts";
 import type { ImageInfo, PullProgress } from "../../runtime-adapters/contract/runtime-adapter.ts";
 
 export interface PodName {
@@ -22,17 +23,6 @@ export interface ActivePull {
   readonly pods: readonly PodName[];
 }
 
-/** An image that somebody wants to be here before a pod needs it. */
-export interface Prefetch {
-  readonly image: string;
-  readonly runtime: string;
-  /** Who wants it: `node/edge-1`, `pod/default/web`. */
-  readonly wantedBy: readonly string[];
-  readonly state: "waiting" | "pulling" | "present" | "failed";
-  /** Why it failed; else "". */
-  readonly message: string;
-}
-
 export interface HandPull {
   readonly image: string;
   /** An adapter's name; undefined: the first that knows registries. */
@@ -45,7 +35,7 @@ export interface HandPull {
 export interface NodeImages {
   /** Answers at once. */
   readonly pulls: readonly ActivePull[];
-  readonly prefetches: readonly Prefetch[];
+  readonly prefetches: readonly PrefetchReport[];
   /** Looks how far the pulls are. */
   refresh(signal: AbortSignal): Promise<void>;
   /** From its registry, whether it is here or not. @throws `not_found` for a runtime that is none, and as a pull does */

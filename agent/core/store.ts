@@ -116,6 +116,15 @@ export interface ObjectReference {
   readonly fieldPath: string;
 }
 
+/** The node itself; it is its own UID, as with the kubelet. */
+export const nodeReference = (name: string): ObjectReference => ({
+  kind: "Node",
+  namespace: "",
+  name,
+  uid: name,
+  fieldPath: "",
+});
+
 export interface EventInput {
   readonly regarding: ObjectReference;
   readonly type: "Normal" | "Warning";

@@ -1,8 +1,10 @@
 import { describeError, isCancelled, isPicoletError, PicoletError } from "../../protocol/errors.ts";
+import type { PrefetchReport } from "../../protocol/local-api.ts";
 import type { Log } from "../../protocol/ports.ts";
 import type { ImageInfo, RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { AgentPod } from "../core/agent-pod.ts";
-import type { ActivePull, HandPull, NodeImages, Prefetch } from "../core/image-pulls.ts";
+import type { ActivePull, HandPull, NodeImages } from "../core/image-pulls.ts";
+import { nodeReference } from "../core/store.ts";
 import type { ImageAccess } from "./image-access.ts";
 import type { ImagePuller } from "./image-puller.ts";
 import type { PinnedImages } from "./pinned-images.ts";
@@ -12,7 +14,7 @@ export interface ImagesOfNodeComponents {
   readonly adapters: readonly RuntimeAdapter[];
   readonly pins: PinnedImages;
   readonly access: ImageAccess;
-  readonly prefetcher: { readonly prefetches: readonly Prefetch[] };
+  readonly prefetcher: { readonly prefetches: readonly PrefetchReport[] };
   readonly pods: () => readonly AgentPod[];
   readonly log: Log;
 }
@@ -36,7 +38,7 @@ export class ImagesOfNode implements NodeImages {
     return this.#components.puller.active;
   }
 
-  get prefetches(): readonly Prefetch[] {
+  get prefetches(): readonly PrefetchReport[] {
     return this.#components.prefetcher.prefetches;
   }
 
@@ -51,13 +53,7 @@ export class ImagesOfNode implements NodeImages {
   async pull({ image, runtime, namespace, secrets }: HandPull, signal: AbortSignal) {
     const [adapter] = this.#adapters(runtime);
     if (adapter === undefined) throw new PicoletError("not_found", "this node has no runtime");
-    const regarding = {
-      kind: "Node",
-      namespace: "",
-      name: this.#nodeName,
-      uid: this.#nodeName,
-      fieldPath: "",
-    } as const;
+    const regarding = nodeReference(this.#nodeName);
     const owner = { namespace, secrets, pod: undefined };
     const request = { image, policy: "Always", adapter, owner, regarding, lane: "hand" } as const;
     return { runtime: adapter.name, image: await this.#components.puller.provide(request, signal) };

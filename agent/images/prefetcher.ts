@@ -9,11 +9,12 @@ import type { Component } from "../../protocol/async/component.ts";
 import type { Watch } from "../../protocol/async/watch.ts";
 import { describeError, isCancelled, isPicoletError } from "../../protocol/errors.ts";
 import { parseImageReference } from "../../protocol/image-reference.ts";
+import type { PrefetchReport } from "../../protocol/local-api.ts";
 import { type Clock, type Log, type MonotonicMs, millis, type Random, seconds } from "../../protocol/ports.ts";
 import type { DesiredPod, RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import type { ActivePull, Prefetch } from "../core/image-pulls.ts";
+import type { ActivePull } from "../core/image-pulls.ts";
 import type { RuntimeRouter } from "../core/pod-ports.ts";
-import type { DesiredSnapshot, ObjectReference } from "../core/store.ts";
+import { type DesiredSnapshot, nodeReference, type ObjectReference } from "../core/store.ts";
 import { type ImagePuller, ownerOf, podReference } from "./image-puller.ts";
 import type { PullOwner } from "./pull-credentials.ts";
 
@@ -53,7 +54,7 @@ interface Task {
   readonly ended: Promise<void>;
 }
 
-type State = Pick<Prefetch, "state" | "message"> & {
+type State = Pick<PrefetchReport, "state" | "message"> & {
   readonly failures: number;
   readonly retryAt: MonotonicMs | undefined;
 };
@@ -76,7 +77,7 @@ export class Prefetcher implements Component {
     this.#alarm = new Alarm(components.clock);
   }
 
-  get prefetches(): readonly Prefetch[] {
+  get prefetches(): readonly PrefetchReport[] {
     const pulling = new Set(
       this.#components.puller.active.filter(isPulling).map(({ image, runtime }) => `${runtime} ${image}`),
     );
@@ -179,13 +180,7 @@ export class Prefetcher implements Component {
         add(text, `pod/${namespace}/${name}`, { adapter, owner: ownerOf(pod), regarding: podReference(pod) });
     }
     const [adapter] = router.adapters;
-    const regarding = {
-      kind: "Node",
-      namespace: "",
-      name: this.#nodeName,
-      uid: this.#nodeName,
-      fieldPath: "",
-    } as const;
+    const regarding = nodeReference(this.#nodeName);
     const owner = { namespace: "", secrets: [], pod: undefined };
     if (adapter !== undefined) add(annotationOf(nodeObject()), `node/${this.#nodeName}`, { adapter, owner, regarding });
     if (left > 0) log.warn("more images are to be prefetched than a node takes", { most: MAX_PREFETCHES, left });

@@ -1,7 +1,7 @@
 import type { Component } from "../../protocol/async/component.ts";
 import type { Watch } from "../../protocol/async/watch.ts";
 import { isCancelled } from "../../protocol/errors.ts";
-import type { EventRecorder } from "../core/store.ts";
+import { type EventRecorder, nodeReference } from "../core/store.ts";
 import type { StoreState } from "../store/store-file.ts";
 
 /** Tells of a store that was damaged, that cannot be written, or that is kept in memory: events of the node. */
@@ -60,13 +60,7 @@ export class StoreEvents implements Component {
   }
 
   #record(type: "Normal" | "Warning", reason: string, message: string): void {
-    const regarding = {
-      kind: "Node",
-      namespace: "",
-      name: this.#nodeName,
-      uid: this.#nodeName,
-      fieldPath: "",
-    } as const;
+    const regarding = nodeReference(this.#nodeName);
     this.#events.record({ regarding, type, reason, message });
   }
 }

@@ -1,7 +1,7 @@
 import type { Component } from "../../protocol/async/component.ts";
 import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
 import type { Clock, Log } from "../../protocol/ports.ts";
-import type { EventRecorder, ObjectReference } from "../core/store.ts";
+import { type EventRecorder, nodeReference, type ObjectReference } from "../core/store.ts";
 import type { ShutdownState } from "./node-shutdown.ts";
 
 /** How one runtime is, as whoever relists it sees it. */
@@ -83,7 +83,7 @@ export class NodeConditions implements Component {
     this.#events = components.events;
     this.#clock = components.clock;
     this.#log = components.log;
-    this.#node = { kind: "Node", namespace: "", name: init.nodeName, uid: init.nodeName, fieldPath: "" };
+    this.#node = nodeReference(init.nodeName);
     this.#conditions = new WatchSource([readyCondition([], undefined, this.#clock.wall())]);
   }
 

@@ -6,7 +6,7 @@ import { type Clock, type Log, type Millis, millis } from "../../protocol/ports.
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { NodeShutdownControl } from "../core/node-shutdown-control.ts";
 import type { PodEnder } from "../core/pod-admission.ts";
-import type { EventRecorder } from "../core/store.ts";
+import { type EventRecorder, nodeReference } from "../core/store.ts";
 import { type ShutdownGroup, type ShutdownPeriod, shutdownGroups } from "../plan/shutdown-groups.ts";
 
 export type ShutdownState =
@@ -161,7 +161,7 @@ export class NodeShutdown implements NodeShutdownControl, Component {
 
   #event(message: string): void {
     const { nodeName: name } = this.#init;
-    const regarding = { kind: "Node", namespace: "", name, uid: name, fieldPath: "" } as const;
+    const regarding = nodeReference(name);
     this.#components.events.record({ regarding, type: "Normal", reason: "NodeShutdown", message });
   }
 }

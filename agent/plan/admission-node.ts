@@ -1,5 +1,7 @@
 /** Whether a pod may be on a node of these labels and taints at all. Pure. */
+
 import type { Pod, PodSpec, Toleration } from "../../protocol/pod.ts";
+import { meets } from "../../protocol/selector-requirement.ts";
 
 export interface NodeTaint {
   readonly key: string;
@@ -18,12 +20,11 @@ type Required = NonNullable<
 >;
 /** One of the alternatives of a node selector. */
 export type NodeSelectorTerm = Required["nodeSelectorTerms"][number];
-type Requirement = NonNullable<NodeSelectorTerm["matchExpressions"]>[number];
 
 /** `nodeSelector` and the required part of the node affinity. */
 export function matchesNode({ spec }: Pod, node: NodeIdentity): boolean {
   for (const [key, value] of Object.entries(spec.nodeSelector ?? {})) {
-    if (labelOf(node.labels, key) !== value) return false;
+    if (!meets(node.labels, { key, operator: "In", values: [value] })) return false;
   }
   const required = spec.affinity?.nodeAffinity?.requiredDuringSchedulingIgnoredDuringExecution;
   return required === undefined || matchesNodeSelector(required.nodeSelectorTerms, node);
@@ -42,37 +43,10 @@ function matchesTerm(
 ): boolean {
   if (matchExpressions.length === 0 && matchFields.length === 0) return false;
   return (
-    matchExpressions.every((each) => meets(each, labelOf(labels, each.key))) &&
-    matchFields.every((each) => meets(each, each.key === "metadata.name" ? name : undefined))
+    matchExpressions.every((each) => meets(labels, each)) &&
+    matchFields.every((each) => meets({ "metadata.name": name }, each))
   );
 }
-
-const labelOf = (labels: Readonly<Record<string, string>>, key: string): string | undefined =>
-  Object.hasOwn(labels, key) ? labels[key] : undefined;
-
-function meets({ operator, values = [] }: Requirement, value: string | undefined): boolean {
-  switch (operator) {
-    case "In":
-      return value !== undefined && values.includes(value);
-    case "NotIn":
-      return value === undefined || !values.includes(value);
-    case "Exists":
-      return value !== undefined;
-    case "DoesNotExist":
-      return value === undefined;
-    case "Gt":
-    case "Lt": {
-      const [limit = ""] = values;
-      if (value === undefined || values.length !== 1 || !isWhole(value) || !isWhole(limit)) return false;
-      return operator === "Gt" ? BigInt(value) > BigInt(limit) : BigInt(value) < BigInt(limit);
-    }
-    default:
-      return false;
-  }
-}
-
-/** As far as 64 bits go, and so that nobody has a number of a million digits made. */
-const isWhole = (text: string): boolean => /^-?\d{1,19}$/.test(text);
 
 /** Only NoExecute is a node's own business: the others were the scheduler's. */
 export function toleratesNode({ spec }: Pod, { taints }: NodeIdentity): boolean {

@@ -2,7 +2,7 @@ import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
 import type { SourceProblem } from "../../protocol/local-api.ts";
 import type { Log } from "../../protocol/ports.ts";
 import type { DesiredPod, SourceId } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import type { EventRecorder, ObjectReference } from "../core/store.ts";
+import { type EventRecorder, nodeReference, type ObjectReference } from "../core/store.ts";
 import type { ManifestProblem } from "./manifest-reader.ts";
 
 /** CamelCase, for events. */
@@ -42,7 +42,7 @@ export class ProblemReport {
     this.#log = components.log;
     this.#events = components.events;
     this.#source = init.source;
-    this.#node = { kind: "Node", namespace: "", name: init.nodeName, uid: init.nodeName, fieldPath: "" };
+    this.#node = nodeReference(init.nodeName);
   }
 
   get problems(): Watch<readonly SourceProblem[]> {

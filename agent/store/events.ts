@@ -7,6 +7,7 @@ import {
   type EventRecord,
   type EventStore,
   MAX_EVENT_MESSAGE_LENGTH,
+  nodeReference,
   type ObjectReference,
   type Sequenced,
 } from "../core/store.ts";
@@ -97,7 +98,7 @@ export class Events implements EventStore, OutgoingEvents, Batched {
     this.#aggregator = new EventAggregator(components.clock);
     this.#rateLimit = new EventRateLimit(components.clock, components.rate);
     const { nodeName } = components;
-    this.#node = { kind: "Node", namespace: "", name: nodeName, uid: nodeName, fieldPath: "" };
+    this.#node = nodeReference(nodeName);
     this.#acknowledged = contents.acknowledged;
     this.#sequence = contents.sequence;
     this.#totals = { events: contents.events, bytes: contents.bytes };

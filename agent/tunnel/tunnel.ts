@@ -7,7 +7,7 @@ import type { TokenParams } from "../../protocol/tunnel/stream.ts";
 import type { IssuedToken } from "../core/cluster-objects.ts";
 import type { HubAddress } from "../core/hub-address.ts";
 import type { NodeCredentials, NodeIdentity } from "../core/identity.ts";
-import type { EventRecorder } from "../core/store.ts";
+import { type EventRecorder, nodeReference } from "../core/store.ts";
 import type { StreamHandlers, TunnelNode } from "../core/tunnel-ports.ts";
 import type { Connection, Dialer } from "./dialer.ts";
 import type { NetworkChanges } from "./network-changes.ts";
@@ -361,7 +361,7 @@ export class Tunnel implements Component {
 
   #record(type: "Normal" | "Warning", reason: string, message: string): void {
     const { nodeName } = this.#init;
-    const regarding = { kind: "Node", namespace: "", name: nodeName, uid: nodeName, fieldPath: "" } as const;
+    const regarding = nodeReference(nodeName);
     this.#components.events.record({ regarding, type, reason, message });
   }
 

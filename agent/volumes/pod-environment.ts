@@ -22,7 +22,7 @@ import type {
 import type { ClusterObjects } from "../core/cluster-objects.ts";
 import { errorCode } from "../core/error-code.ts";
 import type { ImageManager, PodEnvironment } from "../core/pod-ports.ts";
-import type { EventRecorder } from "../core/store.ts";
+import { type EventRecorder, nodeReference } from "../core/store.ts";
 import { ClaimVolumes } from "./claim-volumes.ts";
 import { containerEnv } from "./container-env.ts";
 import { ContainerMounts } from "./container-mounts.ts";
@@ -376,7 +376,7 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
     // Of the node and not of each pod: ClusterFirst is what a pod gets that asks for nothing.
     if (missingClusterDns)
       this.#events.record({
-        regarding: { kind: "Node", namespace: "", name: nodeName, uid: nodeName, fieldPath: "" },
+        regarding: nodeReference(nodeName),
         type: "Warning",
         reason: "MissingClusterDNS",
         message: `kubelet does not have ClusterDNS IP configured and cannot create Pod using "ClusterFirst" policy. Falling back to "Default" policy.`,

@@ -1,5 +1,7 @@
 /** Kubernetes objects as the controllers read them: the fields they act upon, of what the API server has validated. */
+
 import type { Pod, Toleration } from "../../../protocol/pod.ts";
+import type { SelectorRequirement } from "../../../protocol/selector-requirement.ts";
 import type { KubeMetadata, KubeObject } from "../../core/kube-client.ts";
 
 export type TaintEffect = "NoSchedule" | "PreferNoSchedule" | "NoExecute";
@@ -38,12 +40,6 @@ export interface NodeObject extends KubeObject {
 export interface LabelSelector {
   readonly matchLabels?: Readonly<Record<string, string>> | undefined;
   readonly matchExpressions?: readonly SelectorRequirement[] | undefined;
-}
-
-export interface SelectorRequirement {
-  readonly key: string;
-  readonly operator: string;
-  readonly values?: readonly string[] | undefined;
 }
 
 export type OwnerReference = NonNullable<KubeMetadata["ownerReferences"]>[number];

@@ -1,6 +1,7 @@
 /** Which nodes a pod selects (k8s.io/component-helpers/scheduling/corev1/nodeaffinity). */
 import type { Pod } from "../../../../protocol/pod.ts";
-import { hasLabels, meets } from "../label-selector.ts";
+import { meets } from "../../../../protocol/selector-requirement.ts";
+import { hasLabels } from "../label-selector.ts";
 import type { NodeObject } from "../objects.ts";
 
 type NodeAffinity = NonNullable<NonNullable<Pod["spec"]["affinity"]>["nodeAffinity"]>;
