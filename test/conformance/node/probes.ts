@@ -71,7 +71,8 @@ const probes = area("[sig-node] Probing container", (should) => {
   });
 
   should("be restarted with a /healthz http liveness probe", async (t) => {
-    const pod = await startWith(t, t.tool(["http", "8080", "6"], { livenessProbe: often(http()) }));
+    const livenessProbe = often({ ...http(), initialDelaySeconds: 2 });
+    const pod = await startWith(t, t.tool(["http", "8080", "6"], { livenessProbe }));
     await isRestarted(pod);
     const { message } = await pod.event("Unhealthy", ({ reason }) => reason === "Unhealthy");
     assert.equal(message, "Liveness probe failed: HTTP probe failed with statuscode: 500");

@@ -171,14 +171,15 @@ const hostPath = area("[sig-storage] HostPath", (should) => {
     });
   });
 
-  for (const [type, path, message] of [
-    ["Directory", "/tmp/none-such-conformance", "is not a directory"],
+  for (const [type, there, message] of [
+    ["Directory", undefined, "is not a directory"],
     ["File", "/tmp", "is not a file"],
     ["Socket", "/tmp", "is not a socket file"],
     ["CharDevice", "/tmp", "is not a character device"],
     ["BlockDevice", "/tmp", "is not a block device"],
   ] as const) {
-    should(`refuse ${path === "/tmp" ? "a folder" : "nothing"} where a ${type} is asked for`, async (t) => {
+    should(`refuse ${there === undefined ? "nothing" : "a folder"} where a ${type} is asked for`, async (t) => {
+      const path = there ?? `/tmp/none-such-${t.namespace}`;
       const pod = await t.start(podWith(t, { hostPath: { path, type } }, "true"));
       const event = await pod.event("FailedMount", ({ reason }) => reason === "FailedMount");
       assert.match(event.message ?? "", new RegExp(`hostPath type check failed: ${path} ${message}`));
