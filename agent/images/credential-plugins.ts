@@ -142,7 +142,7 @@ class Plugin {
   async #ask(image: string, serviceAccountToken: string | undefined, signal: AbortSignal): Promise<string> {
     const { apiVersion, args, env } = this.#provider;
     const request = { kind: "CredentialProviderRequest", apiVersion, image, serviceAccountToken };
-    // Loaded when it is needed: child processes are half a MiB of a long-lived process.
+    // A part of its own: most nodes have no plugin.
     const { runPlugin } = await import("./plugin-process.ts");
     const variables = Object.fromEntries(env.map(({ name, value }) => [name, value]));
     const call = { program: this.#program, args, env: variables, input: `${JSON.stringify(request)}\n` };

@@ -1,3 +1,4 @@
+import { execFile } from "node:child_process";
 import { setPriority } from "node:os";
 import { cancelled } from "../../protocol/async/abort.ts";
 import { PicoletError } from "../../protocol/errors.ts";
@@ -10,9 +11,6 @@ const TIMEOUT_MS = 600_000;
 const MAX_OUTPUT_BYTES = 1024 * 1024;
 /** Everything else comes first. */
 const LOWEST_PRIORITY = 19;
-
-/** Loaded when it is needed, 0.5 MiB: most nodes have no limits to look after. */
-const childProcess = (): typeof import("node:child_process") => process.getBuiltinModule("node:child_process");
 
 /**
  * Bytes that files and folders with all that is in them take on their own file system, as du(1) counts them: in blocks, a file
@@ -34,7 +32,7 @@ export async function diskUsage(paths: readonly string[], signal: AbortSignal): 
 function du(paths: readonly string[], signal: AbortSignal): Promise<string> {
   return new Promise((resolve, reject) => {
     const options = { signal, timeout: TIMEOUT_MS, killSignal: "SIGKILL", maxBuffer: MAX_OUTPUT_BYTES } as const;
-    const child = childProcess().execFile("du", ["-skx", "--", ...paths], options, (error, stdout) => {
+    const child = execFile("du", ["-skx", "--", ...paths], options, (error, stdout) => {
       if (signal.aborted) reject(cancelled("du"));
       // It ends with 1 when it could not look at everything, and has told what it saw.
       else if (error === null || error.code === 1) resolve(stdout);

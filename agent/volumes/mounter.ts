@@ -1,3 +1,4 @@
+import { execFile, spawnSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { cancelled } from "../../protocol/async/abort.ts";
 import { PicoletError } from "../../protocol/errors.ts";
@@ -111,9 +112,6 @@ function mayMount(status: string): boolean {
   return (BigInt(`0x${effective}`) & (1n << 21n)) !== 0n;
 }
 
-/** Loaded when it is needed, 0.5 MiB: most pods mount nothing. */
-const childProcess = (): typeof import("node:child_process") => process.getBuiltinModule("node:child_process");
-
 const release = (): string => readFileSync("/proc/sys/kernel/osrelease", "utf8");
 
 /** @param release such as `6.12.25+rpt-rpi-v8` */
@@ -156,7 +154,7 @@ function run(
   timeout: number = MOUNT_TIMEOUT_MS,
 ): Promise<void> {
   return new Promise((resolve, reject) => {
-    childProcess().execFile(command, args, { signal, timeout, killSignal: "SIGKILL" }, (error, _, stderr) => {
+    execFile(command, args, { signal, timeout, killSignal: "SIGKILL" }, (error, _, stderr) => {
       if (error === null) resolve();
       else if (signal.aborted) reject(cancelled(command));
       else
@@ -166,7 +164,7 @@ function run(
 }
 
 function runNow(command: string, args: readonly string[]): void {
-  const result = childProcess().spawnSync(command, args, {
+  const result = spawnSync(command, args, {
     timeout: BIND_TIMEOUT_MS,
     killSignal: "SIGKILL",
     encoding: "utf8",

@@ -4,7 +4,7 @@ import { mkdirSync, readFileSync } from "node:fs";
 import { after, before, test } from "node:test";
 import type { AgentNode } from "../support/agent-process.ts";
 import { Containerd, containerdMissing } from "../support/containerd.ts";
-import { endProcess, Fleet, kubectlMissing, untilPrinted } from "../support/fleet.ts";
+import { Fleet, kubectlMissing } from "../support/fleet.ts";
 import { containerPod, nodeWith } from "../support/node-fixtures.ts";
 import { TempFolder } from "../support/temp-folder.ts";
 
@@ -21,8 +21,7 @@ before(async () => {
   fleet = await Fleet.start();
   node = nodeWith(containerd, { config: { nodeName: "node-a", hub: await fleet.joinConfig() } });
   await node.start();
-  await seen(["get", "nodes", "--watch", "-o", "name"], (text) => text.includes("node/node-a"));
-  await fleet.kubectl(["wait", "--for=condition=Ready", "node/node-a", "--timeout=60s"]);
+  await fleet.untilNodeReady("node-a");
 });
 
 after(async () => {
@@ -32,16 +31,6 @@ after(async () => {
   for (const each of [containerd, fleet, node]) if (each !== undefined) all.use(each);
   folder[Symbol.dispose]();
 });
-
-/** Until a watch has shown it. */
-async function seen(args: readonly string[], fits: (text: string) => boolean): Promise<string> {
-  const watch = fleet.spawnKubectl(args);
-  try {
-    return await untilPrinted(watch, fits);
-  } finally {
-    await endProcess(watch);
-  }
-}
 
 const conditionOf = (pod: string, type: string): readonly string[] => [
   ...["get", "pod", pod, "--watch", "-o"],
@@ -92,12 +81,12 @@ test("a readiness gate that somebody opens makes a pod ready; neither side's con
   await fleet.apply(
     containerPod("gated", undefined, { nodeName: "node-a", readinessGates: [{ conditionType: gate }] }),
   );
-  await seen(conditionOf("gated", "ContainersReady"), (text) => text.includes("True"));
-  await seen(conditionOf("gated", "Ready"), (text) => text.includes("False ReadinessGatesNotReady"));
+  await fleet.seen(conditionOf("gated", "ContainersReady"), (text) => text.includes("True"));
+  await fleet.seen(conditionOf("gated", "Ready"), (text) => text.includes("False ReadinessGatesNotReady"));
   await setCondition("gated", { type: gate, status: "True" });
   await fleet.kubectl(["wait", "--for=condition=Ready", "pod/gated", "--timeout=60s"]);
   await setCondition("gated", { type: gate, status: "False" });
-  await seen(conditionOf("gated", "Ready"), (text) => text.includes("False ReadinessGatesNotReady"));
+  await fleet.seen(conditionOf("gated", "Ready"), (text) => text.includes("False ReadinessGatesNotReady"));
   const text = await fleet.kubectl(["get", "pod", "gated", "-o", "jsonpath={.status}"]);
   const status = JSON.parse(text) as { conditions: { type: string }[]; containerStatuses: { restartCount: number }[] };
   assert.equal(status.containerStatuses[0]?.restartCount, 0);
@@ -118,7 +107,7 @@ test("a debugger joins a running pod", { skip }, async () => {
     "sleep",
     "3600",
   ]);
-  await seen(
+  await fleet.seen(
     ["get", "pod", "app", "--watch", "-o", 'jsonpath={.status.ephemeralContainerStatuses[0].state}{"\\n"}'],
     (text) => text.includes('"running"'),
   );

@@ -4,7 +4,7 @@ import { mkdirSync, readFileSync } from "node:fs";
 import { after, before, test } from "node:test";
 import type { AgentNode } from "../support/agent-process.ts";
 import { testComponent } from "../support/components.ts";
-import { endProcess, Fleet, kubectlMissing, untilPrinted } from "../support/fleet.ts";
+import { Fleet, kubectlMissing } from "../support/fleet.ts";
 import { edgectl, nodeWith } from "../support/node-fixtures.ts";
 import { TempFolder } from "../support/temp-folder.ts";
 
@@ -22,8 +22,7 @@ before(async () => {
   node = nodeWith(undefined, { config: { nodeName: "node-a", hub: await fleet.joinConfig() } });
   await node.start();
   edgectl(node, "image", "import", await testComponent("script.c"), "--name", SCRIPT);
-  await seen(["get", "nodes", "--watch", "-o", "name"], (text) => text.includes("node/node-a"));
-  await fleet.kubectl(["wait", "--for=condition=Ready", "node/node-a", "--timeout=60s"]);
+  await fleet.untilNodeReady("node-a");
 });
 
 after(async () => {
@@ -32,16 +31,6 @@ after(async () => {
   await using all = new AsyncDisposableStack();
   for (const each of [fleet, node]) if (each !== undefined) all.use(each);
 });
-
-/** Until a watch has shown it. */
-async function seen(args: readonly string[], fits: (text: string) => boolean): Promise<string> {
-  const watch = fleet.spawnKubectl(args);
-  try {
-    return await untilPrinted(watch, fits);
-  } finally {
-    await endProcess(watch);
-  }
-}
 
 const script = (name: string, args: readonly string[], more: Fields = {}): Fields => ({
   ...{ name, image: SCRIPT, imagePullPolicy: "IfNotPresent", args },
@@ -64,7 +53,7 @@ const over = (name: string, phase: string): Promise<string> =>
 const logsOf = (...args: readonly string[]): Promise<string> => fleet.kubectl(["logs", ...args]);
 
 const told = (pod: string, reason: string, text: string): Promise<string> =>
-  seen(
+  fleet.seen(
     [
       ...["get", "events", "--watch", `--field-selector=involvedObject.name=${pod},reason=${reason}`],
       ...["-o", 'jsonpath={.message}{"\\n"}'],
@@ -117,7 +106,7 @@ test("a running component sees changes of ConfigMaps, Secrets and labels in its 
   await fleet.kubectl(["label", "--overwrite", "pod/payloads", "tier=two"]);
   const changed = { config: "config 2", secret: "secret 2", about: 'tier="two"', deep: "config 2" };
   for (const [name, text] of Object.entries(changed)) {
-    const log = await seen(["logs", "-f", "payloads", "-c", name], (printed) => printed.includes(text));
+    const log = await fleet.seen(["logs", "-f", "payloads", "-c", name], (printed) => printed.includes(text));
     assert.equal(log.trim().split("\n").length, 2, `what it was and what it is, nothing between: ${log}`);
   }
   const restarts = await fleet.kubectl([
@@ -205,10 +194,10 @@ test("what grows beyond its limit of disk is evicted: an emptyDir, and a log", {
     ...["get", "pod", pod, "--watch", "-o"],
     'jsonpath={.status.phase}|{.status.reason}|{.status.message}|{.status.containerStatuses[0].state.terminated.exitCode}|{"\\n"}',
   ];
-  await seen(reasonOf("full"), (text) =>
+  await fleet.seen(reasonOf("full"), (text) =>
     text.includes('Failed|Evicted|Usage of EmptyDir volume "disk" exceeds the limit "1Ki". |143|'),
   );
-  await seen(reasonOf("wordy"), (text) =>
+  await fleet.seen(reasonOf("wordy"), (text) =>
     text.includes("Failed|Evicted|Pod ephemeral local storage usage exceeds the total limit of containers 8Ki. |143|"),
   );
 });
@@ -223,7 +212,7 @@ test("CPU and memory change while it runs", { skip }, async () => {
   await fleet.kubectl(["patch", "pod", "sized", "--subresource=resize", "-p", patch]);
   const shown =
     'jsonpath={.status.containerStatuses[0].resources.limits}|{.status.containerStatuses[0].restartCount}{"\\n"}';
-  await seen(["get", "pod", "sized", "--watch", "-o", shown], (text) =>
+  await fleet.seen(["get", "pod", "sized", "--watch", "-o", shown], (text) =>
     text.includes('{"cpu":"200m","memory":"48Mi"}|0'),
   );
   const id = await fleet.kubectl(["get", "pod", "sized", "-o", "jsonpath={.status.containerStatuses[0].containerID}"]);
@@ -237,7 +226,7 @@ test("kubectl is told why it cannot exec, give input, forward, or debug with a c
   skip,
 }, async () => {
   await fleet.apply(podWith("asked", [script("app", ["say", "one", "exit", "1"])]));
-  await seen(
+  await fleet.seen(
     ["get", "pod", "asked", "--watch", "-o", 'jsonpath={.status.containerStatuses[0].restartCount}{"\\n"}'],
     (text) => /^[1-9]/m.test(text),
   );
@@ -274,7 +263,7 @@ test("kubectl is told why it cannot exec, give input, forward, or debug with a c
     "looking",
   ]);
   const exitOf = 'jsonpath={.status.ephemeralContainerStatuses[?(@.name=="look")].state.terminated.exitCode}{"\\n"}';
-  await seen(["get", "pod", "rests", "--watch", "-o", exitOf], (text) => /^0$/m.test(text));
+  await fleet.seen(["get", "pod", "rests", "--watch", "-o", exitOf], (text) => /^0$/m.test(text));
   assert.equal(await logsOf("rests", "-c", "look"), "looking\n");
   const summary = JSON.parse(await fleet.kubectl(["get", "--raw", "/api/v1/nodes/node-a/proxy/stats/summary"])) as {
     readonly pods: readonly {

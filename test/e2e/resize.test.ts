@@ -7,7 +7,7 @@ import { after, before, test } from "node:test";
 import type { Pod, ResourceRequirements } from "../../protocol/pod.ts";
 import type { AgentNode } from "../support/agent-process.ts";
 import { Containerd, containerdMissing } from "../support/containerd.ts";
-import { endProcess, Fleet, kubectlMissing, untilPrinted } from "../support/fleet.ts";
+import { Fleet, kubectlMissing } from "../support/fleet.ts";
 import { BUSYBOX_IMAGE } from "../support/image-archive.ts";
 import { containerIdOf, containerPod, edgectl, nodeWith } from "../support/node-fixtures.ts";
 
@@ -25,8 +25,7 @@ before(async () => {
   fleet = await Fleet.start();
   node = nodeWith(containerd, { config: { nodeName: "node-a", hub: await fleet.joinConfig() } });
   await node.start();
-  await shown(["get", "nodes", "--watch", "-o", "name"], "node/node-a");
-  await fleet.kubectl(["wait", "--for=condition=Ready", "node/node-a", "--timeout=60s"]);
+  await fleet.untilNodeReady("node-a");
 });
 
 after(async () => {
@@ -36,21 +35,16 @@ after(async () => {
   for (const each of [containerd, fleet, node]) if (each !== undefined) all.use(each);
 });
 
-async function shown(args: readonly string[], text: string): Promise<void> {
-  const watch = fleet.spawnKubectl(args);
-  await untilPrinted(watch, (printed) => printed.includes(text)).finally(() => endProcess(watch));
-}
-
 /** Until the first container has this limit, with what is said of a resize. */
-const told = (pod: string, memoryLimit: string, pending: "" | "Deferred"): Promise<void> =>
-  shown(
+const told = (pod: string, memoryLimit: string, pending: "" | "Deferred"): Promise<string> =>
+  fleet.seen(
     [
       ...["get", "pod", pod, "--watch", "-o"],
       "jsonpath=<{.status.containerStatuses[0].resources.limits.memory}|" +
         '{.status.conditions[?(@.type=="PodResizePending")].reason}|' +
         '{.status.conditions[?(@.type=="PodResizeInProgress")].type}>{"\\n"}',
     ],
-    `<${memoryLimit}|${pending}|>`,
+    (text) => text.includes(`<${memoryLimit}|${pending}|>`),
   );
 
 async function started(name: string, resources: ResourceRequirements): Promise<Pod> {

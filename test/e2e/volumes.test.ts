@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { after, before, test } from "node:test";
 import type { AgentNode } from "../support/agent-process.ts";
 import { Containerd, containerdMissing } from "../support/containerd.ts";
-import { endProcess, Fleet, kubectlMissing, untilPrinted } from "../support/fleet.ts";
+import { Fleet, kubectlMissing } from "../support/fleet.ts";
 import { BUSYBOX_IMAGE } from "../support/image-archive.ts";
 import { containerPod, nodeWith } from "../support/node-fixtures.ts";
 
@@ -21,8 +21,7 @@ before(async () => {
   fleet = await Fleet.start();
   node = nodeWith(containerd, { config: { nodeName: "node-a", hub: await fleet.joinConfig() } });
   await node.start();
-  await seen(["get", "nodes", "--watch", "-o", "name"], (text) => text.includes("node/node-a"));
-  await fleet.kubectl(["wait", "--for=condition=Ready", "node/node-a", "--timeout=60s"]);
+  await fleet.untilNodeReady("node-a");
 });
 
 after(async () => {
@@ -31,16 +30,6 @@ after(async () => {
   await using all = new AsyncDisposableStack();
   for (const each of [containerd, fleet, node]) if (each !== undefined) all.use(each);
 });
-
-/** Until a watch has shown it. */
-async function seen(args: readonly string[], fits: (text: string) => boolean): Promise<string> {
-  const watch = fleet.spawnKubectl(args);
-  try {
-    return await untilPrinted(watch, fits);
-  } finally {
-    await endProcess(watch);
-  }
-}
 
 const SLEEP = 'trap "exit 0" TERM; while :; do sleep 3600 & wait $!; done';
 
@@ -70,14 +59,14 @@ test("a pod whose emptyDir outgrows its limit is evicted, and kubectl says why",
   const volumes = [{ name: "data", emptyDir: { sizeLimit: "1Mi" } }];
   await fleet.apply(podWith("greedy", `dd if=/dev/zero of=/data/file bs=1M count=3; ${SLEEP}`, volumes));
   const message = 'Usage of EmptyDir volume "data" exceeds the limit "1Mi". ';
-  await seen(
+  await fleet.seen(
     [
       ...["get", "pod", "greedy", "--watch", "-o"],
       'jsonpath={.status.phase}|{.status.reason}|{.status.message}|{"\\n"}',
     ],
     (text) => text.includes(`Failed|Evicted|${message}|`),
   );
-  await seen(eventsOf("greedy", "Evicted"), (text) => text.includes(message));
+  await fleet.seen(eventsOf("greedy", "Evicted"), (text) => text.includes(message));
 });
 
 test("a ConfigMap that is missing holds a pod up, says so, and lets it go on when it comes; updates arrive", {
@@ -85,14 +74,14 @@ test("a ConfigMap that is missing holds a pod up, says so, and lets it go on whe
 }, async () => {
   const script = `while :; do cat /config/key; echo; sleep 1; done`;
   await fleet.apply(podWith("waiting", script, [{ name: "config", configMap: { name: "late" } }]));
-  await seen(eventsOf("waiting", "FailedMount"), (text) =>
+  await fleet.seen(eventsOf("waiting", "FailedMount"), (text) =>
     text.includes('MountVolume.SetUp failed for volume "config" : configmap "late" not found'),
   );
   await fleet.kubectl(["create", "configmap", "late", "--from-literal=key=first"]);
   await fleet.kubectl(["wait", "--for=condition=Ready", "pod/waiting", "--timeout=90s"]);
   const config = { apiVersion: "v1", kind: "ConfigMap", metadata: { name: "late" }, data: { key: "second" } };
   await fleet.apply(config);
-  await seen(["logs", "-f", "waiting"], (text) => text.includes("first") && text.includes("second"));
+  await fleet.seen(["logs", "-f", "waiting"], (text) => text.includes("first") && text.includes("second"));
 });
 
 test("the volumes of a pod that has completed are gone, its log is not", { skip }, async () => {
@@ -102,7 +91,7 @@ test("the volumes of a pod that has completed are gone, its log is not", { skip 
   ];
   const script = "echo done >/memory/file; cat /memory/file; ls /image/bin/sh";
   await fleet.apply(podWith("once", script, volumes, { restartPolicy: "Never" }));
-  await seen(["get", "pod", "once", "--watch", "-o", 'jsonpath={.status.phase}{"\\n"}'], (text) =>
+  await fleet.seen(["get", "pod", "once", "--watch", "-o", 'jsonpath={.status.phase}{"\\n"}'], (text) =>
     text.includes("Succeeded"),
   );
   const folder = join(node.directory, "root", "pods", await uidOf("once"));
@@ -114,7 +103,7 @@ test("the volumes of a pod that has completed are gone, its log is not", { skip 
 test("an image that nobody has holds up the container that mounts it, with the pull's reason", { skip }, async () => {
   const volumes = [{ name: "image", image: { reference: "localhost/none:1", pullPolicy: "Never" } }];
   await fleet.apply(podWith("imageless", SLEEP, volumes));
-  await seen(
+  await fleet.seen(
     [
       ...["get", "pod", "imageless", "--watch", "-o"],
       'jsonpath={.status.containerStatuses[0].state.waiting.reason}{"\\n"}',
@@ -125,7 +114,7 @@ test("an image that nobody has holds up the container that mounts it, with the p
 
 test("a driver that the board has not got is named", { skip }, async () => {
   await fleet.apply(podWith("driverless", SLEEP, [{ name: "data", csi: { driver: "disk.example" } }]));
-  await seen(eventsOf("driverless", "FailedMount"), (text) =>
+  await fleet.seen(eventsOf("driverless", "FailedMount"), (text) =>
     text.includes("driver name disk.example not found in the list of registered CSI drivers"),
   );
 });

@@ -113,6 +113,22 @@ export class Fleet implements AsyncDisposable {
     return spawn(kubectlPath(version), args, { env: environment, stdio: ["pipe", "pipe", "pipe"] });
   }
 
+  /** Until one that goes on has printed it. @returns all that it has printed */
+  async seen(args: readonly string[], fits: (text: string) => boolean): Promise<string> {
+    const watch = this.spawnKubectl(args);
+    try {
+      return await untilPrinted(watch, fits);
+    } finally {
+      await endProcess(watch);
+    }
+  }
+
+  /** Until the node has joined, and is Ready. */
+  async untilNodeReady(name: string): Promise<void> {
+    await this.seen(["get", "nodes", "--watch", "-o", "name"], (text) => text.includes(`node/${name}`));
+    await this.kubectl(["wait", "--for=condition=Ready", `node/${name}`, "--timeout=60s"]);
+  }
+
   /** With a pseudo terminal, through script(1). */
   spawnInTerminal(args: readonly string[], version: KubectlVersion): ChildProcess {
     const environment = { ...process.env, HOME: this.folder.path, KUBECONFIG: this.ready.kubeconfig };
