@@ -1,16 +1,17 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import fc from "fast-check";
 import { parsedPod, podOfContainer } from "../test/support/pod-manifests.ts";
 import {
   type CgroupSettings,
   type CgroupValues,
   containerCgroupValues,
+  type NodeCgroupSettings,
   oomScoreAdj,
-  podCgroupPath,
   podCgroupValues,
-  tierCgroupPath,
-  tierCpuShares,
+  tierCgroupValues,
 } from "./cgroup-values.ts";
+import type { Pod } from "./pod.ts";
 
 type Fields = Readonly<Record<string, unknown>>;
 
@@ -93,19 +94,109 @@ test("every pod gets the limit of processes", () => {
   assert.deepEqual(podCgroupValues(parsedPod(), settings), { cpuShares: 2, pidsLimit: 100 });
 });
 
-test("the burstable tier has the shares its pods ask for together, best effort the least", () => {
-  const burstable = parsedPod({ containers: [{ name: "a", image: "i", resources: { requests: { cpu: "250m" } } }] });
-  const guaranteed = parsedPod({ containers: [limited("a", FULL)] });
-  assert.equal(tierCpuShares("Burstable", [burstable, guaranteed, burstable]), 512);
-  assert.equal(tierCpuShares("Burstable", []), 2);
-  assert.equal(tierCpuShares("BestEffort", [burstable]), 2);
+const MIB = 2 ** 20;
+const QOS: CgroupSettings = {
+  ...SETTINGS,
+  memoryQos: { throttlingFactor: 0.9, allocatableBytes: 400 * MIB, pageBytes: 4096 },
+};
+const asks = (requests: Fields, limits: Fields = {}): Pod =>
+  parsedPod({ containers: [{ name: "a", image: "i", resources: { requests, limits } }] });
+const BURSTABLE = asks({ cpu: "250m", memory: "64Mi" });
+const GUARANTEED = parsedPod({ containers: [limited("a", FULL)] });
+const tiersOf = (pods: readonly Pod[], settings = SETTINGS, node: Partial<NodeCgroupSettings> = {}) =>
+  tierCgroupValues(pods, settings, { limits: new Map(), ...node });
+
+test("the burstable tier has the shares its pods ask for together, best effort the least, all of them what the node gives", () => {
+  const limits = new Map([
+    ["cpu", 3500n],
+    ["memory", 1000n],
+    ["pid", 50n],
+    ["ephemeral-storage", 7n],
+  ]);
+  assert.deepEqual(tiersOf([BURSTABLE, GUARANTEED, BURSTABLE], SETTINGS, { limits }), {
+    Guaranteed: { cpuShares: 3584, memoryLimitBytes: 1000, pidsLimit: 50 },
+    Burstable: { cpuShares: 512 },
+    BestEffort: { cpuShares: 2 },
+  });
+  assert.equal(tiersOf([]).Burstable.cpuShares, 2);
 });
 
-test("paths", () => {
-  assert.equal(podCgroupPath("/", "Burstable", "1-2"), "/kubepods/burstable/pod1-2");
-  assert.equal(podCgroupPath("", "BestEffort", "1-2"), "/kubepods/besteffort/pod1-2");
-  assert.equal(podCgroupPath("/a/b/", "Guaranteed", "1-2"), "/a/b/kubepods/pod1-2");
-  assert.equal(tierCgroupPath("/a", "Guaranteed"), "/a/kubepods");
+test("memory that is requested is kept in each cgroup above: hard for guaranteed pods, else as far as can be", () => {
+  const tiers = tiersOf([BURSTABLE, GUARANTEED, BURSTABLE, parsedPod()], QOS);
+  assert.deepEqual(tiers.Guaranteed, { memoryMinBytes: 64 * MIB, memoryLowBytes: 192 * MIB });
+  assert.deepEqual(tiers.Burstable, { cpuShares: 512, memoryMinBytes: 0, memoryLowBytes: 128 * MIB });
+  assert.deepEqual(tiers.BestEffort, { cpuShares: 2, memoryMinBytes: 0, memoryLowBytes: 0 });
+  const { memoryMinBytes: min, memoryLowBytes: low } = podCgroupValues(BURSTABLE, QOS);
+  assert.deepEqual([min, low], [0, 64 * MIB]);
+  assert.equal(podCgroupValues(GUARANTEED, QOS).memoryMinBytes, 64 * MIB);
+});
+
+test("better classes' requests are taken off what worse ones may have", () => {
+  const limits = new Map([["memory", BigInt(200 * MIB)]]);
+  const tiers = tiersOf([BURSTABLE, GUARANTEED], SETTINGS, { limits, memoryReservedPercent: 50 });
+  assert.equal(tiers.Burstable.memoryLimitBytes, 168 * MIB);
+  assert.equal(tiers.BestEffort.memoryLimitBytes, 136 * MIB);
+  const all = tiersOf([asks({ memory: "1Gi" })], SETTINGS, { limits, memoryReservedPercent: 100 });
+  assert.equal(all.BestEffort.memoryLimitBytes, 0);
+});
+
+for (const [name, requests, limits, low, high] of [
+  ["with a limit: before it", { memory: "100Mi" }, { memory: "200Mi" }, 100, 190],
+  ["without one: before all that pods may have", { memory: "100Mi" }, {}, 100, 370],
+  ["best effort too", {}, {}, 0, 360],
+  ["request and limit are the same: nowhere", { memory: "64Mi" }, { memory: "64Mi" }, 64, -1],
+  ["more requested than there is: nowhere", { memory: "500Mi" }, {}, 500, -1],
+] as const) {
+  test(`a container is slowed down ${name}`, () => {
+    const pod = asks(requests, limits);
+    const [container] = pod.spec.containers;
+    assert.ok(container);
+    const values = containerCgroupValues(container, QOS, pod);
+    const wanted = high < 0 ? -1 : Math.floor((high * MIB) / 4096) * 4096;
+    assert.deepEqual([values.memoryLowBytes, values.memoryHighBytes], [low * MIB, wanted]);
+    assert.equal(containerCgroupValues(container, QOS).memoryHighBytes, undefined);
+  });
+}
+
+test("throttling begins between request and limit, at a whole page", () => {
+  const bytes = fc.integer({ min: 0, max: 2 ** 40 });
+  const factor = fc.double({ min: 0.01, max: 1, noNaN: true });
+  fc.assert(
+    fc.property(bytes, bytes, factor, fc.constantFrom(4096, 65_536), (request, limit, throttlingFactor, pageBytes) => {
+      const pod = asks({ memory: String(Math.min(request, limit)) }, { memory: String(limit) });
+      const [container] = pod.spec.containers;
+      assert.ok(container);
+      const memoryQos = { throttlingFactor, allocatableBytes: 2 ** 30, pageBytes };
+      const { memoryHighBytes: high = -1 } = containerCgroupValues(container, { ...SETTINGS, memoryQos }, pod);
+      if (high < 0) return;
+      assert.equal(high % pageBytes, 0);
+      assert.ok(high > Math.min(request, limit) && high <= (limit === 0 ? 2 ** 30 : limit));
+    }),
+  );
+});
+
+test("huge pages: what is asked for, of every other size none; tiers have no limit of their own", () => {
+  const settings = { ...SETTINGS, hugePageSizes: ["2MB", "1GB"] };
+  const pod = asks({ "hugepages-2Mi": "4Mi", cpu: 1, memory: "1Mi" }, { "hugepages-2Mi": "4Mi" });
+  const [container] = pod.spec.containers;
+  assert.ok(container);
+  const wanted = { "2MB": 4 * MIB, "1GB": 0 };
+  assert.deepEqual(podCgroupValues(pod, settings).hugePageLimits, wanted);
+  assert.deepEqual(containerCgroupValues(container, settings, pod).hugePageLimits, wanted);
+  assert.deepEqual(podCgroupValues(parsedPod(), settings).hugePageLimits, { "2MB": 0, "1GB": 0 });
+  const tiers = tiersOf([pod], settings, { limits: new Map([["hugepages-1Gi", BigInt(GIB)]]) });
+  assert.deepEqual(tiers.Guaranteed.hugePageLimits, { "2MB": 0, "1GB": GIB });
+  assert.deepEqual(tiers.Burstable.hugePageLimits, { "2MB": -1, "1GB": -1 });
+});
+
+test("a container swaps nothing, or its share, and is killed as a whole, where the kernel can", () => {
+  const pod = asks({ memory: "64Mi" }, { memory: "128Mi" });
+  const [container] = pod.spec.containers;
+  assert.ok(container);
+  const swap = { limited: false, swapBytes: 1000, memoryCapacityBytes: 256 * MIB };
+  const values = (limitedSwap: boolean): CgroupValues =>
+    containerCgroupValues(container, { ...SETTINGS, oomGroup: true, swap: { ...swap, limited: limitedSwap } }, pod);
+  assert.deepEqual([values(false).swapLimitBytes, values(true).swapLimitBytes, values(true).oomGroup], [0, 250, true]);
 });
 
 const asking = (name: string, memory: string, more: Fields = {}): Fields => ({

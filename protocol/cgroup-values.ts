@@ -1,11 +1,12 @@
 /**
  * Cgroup values of pods and containers as the kubelet computes them and runc writes them. Pure.
  */
+import { hugePageLimits, hugePagesIn } from "./huge-pages.ts";
 import type { Container, Pod } from "./pod.ts";
 import { aggregateRequests, isSidecar, podLimits, podRequests, type Quantities } from "./pod-resources.ts";
 import type { QosClass } from "./pod-status.ts";
 import { qosClass } from "./qos.ts";
-import { parseQuantity, type Quantity, quantityMilliValue, quantityValue } from "./quantity.ts";
+import { formatQuantity, parseQuantity, type Quantity, quantityMilliValue, quantityValue } from "./quantity.ts";
 
 /** What is written into one cgroup, in cgroup v1's units. A field that is missing is left as it is. */
 export interface CgroupValues {
@@ -18,6 +19,19 @@ export interface CgroupValues {
   readonly memoryLimitBytes?: number | undefined;
   /** -1: no limit. */
   readonly pidsLimit?: number | undefined;
+  /** cgroup v2 alone: what is not taken from it (`memory.min`), hardly (`memory.low`), and where it is slowed down (`memory.high`, -1: nowhere). */
+  readonly memoryMinBytes?: number | undefined;
+  readonly memoryLowBytes?: number | undefined;
+  readonly memoryHighBytes?: number | undefined;
+  /** cgroup v2 alone, beside the memory (`memory.swap.max`); -1: no limit. */
+  readonly swapLimitBytes?: number | undefined;
+  /** cgroup v2 alone: an OOM kill takes all of it. */
+  readonly oomGroup?: boolean | undefined;
+  /** Bytes by page size as the kernel names its files: `2MB`, `1GB`. */
+  readonly hugePageLimits?: Readonly<Record<string, number>> | undefined;
+  /** Lists as the kernel writes them. */
+  readonly cpusetCpus?: string | undefined;
+  readonly cpusetMems?: string | undefined;
 }
 
 /** The kubelet's settings of the same names. */
@@ -27,6 +41,30 @@ export interface CgroupSettings {
   readonly cpuPeriodUs: number;
   /** -1: no limit. */
   readonly podPidsLimit: number;
+  /** Missing: no protection and no throttling, as where there is no cgroup v2, or the kubelet's feature MemoryQoS is off. */
+  readonly memoryQos?: MemoryQos | undefined;
+  /** Page sizes of which the kernel limits huge pages, by its names (`2MB`). Missing: none. */
+  readonly hugePageSizes?: readonly string[] | undefined;
+  /** cgroup v2 alone: an OOM kill in a container ends all of it. */
+  readonly oomGroup?: boolean | undefined;
+  /** Missing: the kernel does not count swap, or only with the memory (cgroup v1). */
+  readonly swap?: SwapSettings | undefined;
+}
+
+export interface MemoryQos {
+  /** The kubelet's `memoryThrottlingFactor`, in (0, 1]. */
+  readonly throttlingFactor: number;
+  /** What all pods may have; the limit of containers that have none. */
+  readonly allocatableBytes: number;
+  /** Of the kernel; throttling begins at a whole number of pages. */
+  readonly pageBytes: number;
+}
+
+export interface SwapSettings {
+  /** The kubelet's LimitedSwap: burstable containers may swap the share of it that they request of the memory. */
+  readonly limited: boolean;
+  readonly swapBytes: number;
+  readonly memoryCapacityBytes: number;
 }
 
 const MIN_SHARES = 2n;
@@ -69,36 +107,95 @@ function quantityIn(texts: Readonly<Record<string, string>> | undefined, name: s
 const milli = (quantity: Quantity | undefined): bigint => (quantity === undefined ? 0n : quantityMilliValue(quantity));
 const whole = (quantity: Quantity | undefined): bigint => (quantity === undefined ? 0n : quantityValue(quantity));
 
-/** @param ofPod `spec.resources`: a container without a limit of its own has the pod's. */
+/** @param pod whose container it is: one without a limit of its own has the pod's. Missing: CPU and memory limits alone */
 export function containerCgroupValues(
   container: Pick<Container, "resources">,
   settings: CgroupSettings,
-  ofPod?: Pod["spec"]["resources"],
+  pod?: Pod,
 ): CgroupValues {
   const { limits, requests } = container.resources;
-  const cpuLimit = milli(quantityIn(limits, "cpu")) || milli(quantityIn(ofPod?.limits, "cpu"));
+  const ofPod = pod?.spec.resources?.limits;
+  const cpuLimit = milli(quantityIn(limits, "cpu")) || milli(quantityIn(ofPod, "cpu"));
   const cpuRequest = milli(quantityIn(requests, "cpu")) || cpuLimit;
-  const memoryLimit = whole(quantityIn(limits, "memory")) || whole(quantityIn(ofPod?.limits, "memory"));
+  const memoryLimit = whole(quantityIn(limits, "memory")) || whole(quantityIn(ofPod, "memory"));
+  const { hugePageSizes: sizes = [], oomGroup, swap } = settings;
+  const hugePages = hugePageLimits([...hugePagesIn(ofPod), ...hugePagesIn(limits)], sizes);
   return {
     cpuShares: cpuSharesOf(cpuRequest),
     ...quotaValues(cpuLimit, settings),
     ...(memoryLimit > 0n ? { memoryLimitBytes: toNumber(memoryLimit) } : {}),
+    ...(pod === undefined ? {} : memoryQosValues(pod, whole(quantityIn(requests, "memory")), memoryLimit, settings)),
+    ...(pod === undefined || sizes.length === 0 ? {} : { hugePageLimits: hugePages }),
+    ...(pod === undefined || oomGroup !== true ? {} : { oomGroup }),
+    ...(pod === undefined || swap === undefined ? {} : { swapLimitBytes: swapShareBytes(pod, container, swap) }),
   };
+}
+
+/**
+ * Memory that is requested is kept: from a guaranteed pod the kernel takes none of it (`memory.min`), from another one only when
+ * nothing else is left (`memory.low`), for on a small board requests that nothing could be taken of would leave the system
+ * itself without page cache. Before a container has all it may have, it is slowed down (KEP 2570).
+ */
+function memoryQosValues(pod: Pod, request: bigint, limit: bigint, { memoryQos }: CgroupSettings): CgroupValues {
+  if (memoryQos === undefined) return {};
+  const high = request === limit && limit > 0n ? -1 : throttledFrom(request, limit, memoryQos);
+  return { ...keptMemory(qosClass(pod), request), memoryHighBytes: high };
+}
+
+const keptMemory = (qos: QosClass, request: bigint): CgroupValues =>
+  qos === "Guaranteed"
+    ? { memoryMinBytes: toNumber(request), memoryLowBytes: 0 }
+    : { memoryMinBytes: 0, memoryLowBytes: qos === "BestEffort" ? 0 : toNumber(request) };
+
+/** -1: nowhere. */
+function throttledFrom(request: bigint, limit: bigint, qos: MemoryQos): number {
+  const [from, to] = [toNumber(request), limit > 0n ? toNumber(limit) : qos.allocatableBytes];
+  const high = Math.floor((from + qos.throttlingFactor * (to - from)) / qos.pageBytes) * qos.pageBytes;
+  return high > from ? high : -1;
+}
+
+/** Pods that the node or the cluster cannot do without swap nothing. */
+const CRITICAL_PRIORITY = 2_000_000_000;
+
+/** The same share of the swap that the container requests of the memory; 0 for what is not to swap. */
+export function swapShareBytes(
+  pod: Pod,
+  { resources }: Pick<Container, "resources">,
+  { limited, swapBytes, memoryCapacityBytes }: SwapSettings,
+): number {
+  const request = toNumber(whole(quantityIn(resources.requests, "memory")));
+  const limit = toNumber(whole(quantityIn(resources.limits, "memory")));
+  const isCritical = (pod.spec.priority ?? 0) >= CRITICAL_PRIORITY;
+  const mayNot = !limited || isCritical || qosClass(pod) !== "Burstable" || request === limit;
+  if (mayNot || request > memoryCapacityBytes) return 0;
+  return Math.floor((request / memoryCapacityBytes) * swapBytes);
 }
 
 /** Of the pod's own cgroup, which holds its containers and its sandbox. */
 export function podCgroupValues(pod: Pod, settings: CgroupSettings): CgroupValues {
-  const pids = settings.podPidsLimit > 0 ? { pidsLimit: settings.podPidsLimit } : {};
-  if (qosClass(pod) === "BestEffort") return { cpuShares: Number(MIN_SHARES), ...pids };
+  const qos = qosClass(pod);
+  const requests = podRequests(pod);
+  const others = {
+    ...(settings.podPidsLimit > 0 ? { pidsLimit: settings.podPidsLimit } : {}),
+    ...(settings.memoryQos === undefined ? {} : keptMemory(qos, whole(requests.get("memory")))),
+    ...podHugePages(requests, settings),
+  };
+  if (qos === "BestEffort") return { cpuShares: Number(MIN_SHARES), ...others };
   const limits = podLimits(pod);
   const cpu = limitOf(pod, limits, "cpu", milli);
   const memory = limitOf(pod, limits, "memory", whole);
   return {
-    cpuShares: cpuSharesOf(milli(podRequests(pod).get("cpu"))),
+    cpuShares: cpuSharesOf(milli(requests.get("cpu"))),
     ...quotaValues(cpu, settings),
     ...(memory > 0n ? { memoryLimitBytes: toNumber(memory) } : {}),
-    ...pids,
+    ...others,
   };
+}
+
+function podHugePages(requests: Quantities, { hugePageSizes: sizes = [] }: CgroupSettings): CgroupValues {
+  if (sizes.length === 0) return {};
+  const texts = Object.fromEntries([...requests].map(([name, quantity]) => [name, formatQuantity(quantity)]));
+  return { hugePageLimits: hugePageLimits(hugePagesIn(texts), sizes) };
 }
 
 /** 0 when the pod is not limited: one container without a limit is enough for that, unless the pod as a whole has one. */
@@ -115,12 +212,103 @@ function limitOf(
   return everyContainerLimited || count(podLevel) > 0n ? count(limits.get(name)) : 0n;
 }
 
-/** `cpu.shares` of the burstable tier: together what its pods ask for. The best-effort tier has the least there is. */
-export function tierCpuShares(tier: "Burstable" | "BestEffort", pods: readonly Pod[]): number {
-  if (tier === "BestEffort") return Number(MIN_SHARES);
-  let total = 0n;
-  for (const pod of pods) if (qosClass(pod) === "Burstable") total += milli(podRequests(pod).get("cpu"));
-  return cpuSharesOf(total);
+/** What the pods of a class request together. */
+export interface TierRequests {
+  readonly cpuMilli: bigint;
+  readonly memoryBytes: bigint;
+}
+
+export function tierRequests(tier: QosClass, pods: Iterable<Pod>): TierRequests {
+  let [cpuMilli, memoryBytes] = [0n, 0n];
+  for (const pod of pods) {
+    if (qosClass(pod) !== tier) continue;
+    const requests = podRequests(pod);
+    cpuMilli += milli(requests.get("cpu"));
+    memoryBytes += whole(requests.get("memory"));
+  }
+  return { cpuMilli, memoryBytes };
+}
+
+export interface NodeCgroupSettings {
+  /**
+   * What all pods may have together, of what is enforced: CPU in thousandths, memory and huge pages in bytes, `pid`. Of a resource
+   * that is missing nothing is written.
+   */
+  readonly limits: ReadonlyMap<string, bigint>;
+  /** The kubelet's `qosReserved`: percent of the requests of better classes that worse ones cannot have. Missing: none. */
+  readonly memoryReservedPercent?: number | undefined;
+}
+
+/** Of the cgroup above all pods, which guaranteed pods are in, and of the tiers of the others. */
+export function tierCgroupValues(
+  pods: readonly Pod[],
+  settings: CgroupSettings,
+  node: NodeCgroupSettings,
+): Readonly<Record<QosClass, CgroupValues>> {
+  const guaranteed = tierRequests("Guaranteed", pods);
+  const burstable = tierRequests("Burstable", pods);
+  const kept = settings.memoryQos !== undefined;
+  const limits = reservedMemory(guaranteed.memoryBytes, burstable.memoryBytes, node);
+  const unlimited = unlimitedHugePages(settings);
+  return {
+    Guaranteed: {
+      ...amountValues(node.limits, settings),
+      ...(kept
+        ? {
+            memoryMinBytes: toNumber(guaranteed.memoryBytes),
+            memoryLowBytes: toNumber(guaranteed.memoryBytes + burstable.memoryBytes),
+          }
+        : {}),
+    },
+    Burstable: {
+      cpuShares: cpuSharesOf(burstable.cpuMilli),
+      ...(kept ? keptMemory("Burstable", burstable.memoryBytes) : {}),
+      ...limits.Burstable,
+      ...unlimited,
+    },
+    BestEffort: {
+      cpuShares: Number(MIN_SHARES),
+      ...(kept ? keptMemory("BestEffort", 0n) : {}),
+      ...limits.BestEffort,
+      ...unlimited,
+    },
+  };
+}
+
+/** Of a cgroup that is to have that much: the one above all pods, or one whose resources are reserved. */
+export function amountValues(amounts: ReadonlyMap<string, bigint>, settings: CgroupSettings): CgroupValues {
+  const [cpu, memory, pids] = [amounts.get("cpu"), amounts.get("memory"), amounts.get("pid")];
+  const { hugePageSizes: sizes = [] } = settings;
+  const texts = Object.fromEntries([...amounts].map(([name, amount]) => [name, String(amount)]));
+  return {
+    ...(cpu === undefined ? {} : { cpuShares: cpuSharesOf(cpu) }),
+    ...(memory === undefined ? {} : { memoryLimitBytes: toNumber(memory) }),
+    ...(pids === undefined ? {} : { pidsLimit: toNumber(pids) }),
+    ...(sizes.length === 0 ? {} : { hugePageLimits: hugePageLimits(hugePagesIn(texts), sizes) }),
+  };
+}
+
+function reservedMemory(
+  guaranteed: bigint,
+  burstable: bigint,
+  { limits, memoryReservedPercent: percent }: NodeCgroupSettings,
+): Readonly<Record<"Burstable" | "BestEffort", CgroupValues>> {
+  const allocatable = limits.get("memory");
+  if (percent === undefined || allocatable === undefined) return { Burstable: {}, BestEffort: {} };
+  const left = (of: bigint, taken: bigint): bigint => {
+    const rest = of - (taken * BigInt(percent)) / 100n;
+    return rest > 0n ? rest : 0n;
+  };
+  const forBurstable = left(allocatable, guaranteed);
+  return {
+    Burstable: { memoryLimitBytes: toNumber(forBurstable) },
+    BestEffort: { memoryLimitBytes: toNumber(left(forBurstable, burstable)) },
+  };
+}
+
+/** The pods below are limited, each one. */
+function unlimitedHugePages({ hugePageSizes: sizes = [] }: CgroupSettings): CgroupValues {
+  return sizes.length === 0 ? {} : { hugePageLimits: Object.fromEntries(sizes.map((size) => [size, -1])) };
 }
 
 /** -1000 … 1000, higher is killed first. `memoryCapacityBytes` is the node's. */
@@ -159,15 +347,3 @@ function unclaimedShare(pod: Pod): bigint {
   const unclaimed = podRequest - whole(aggregateRequests(pod.spec).get("memory"));
   return unclaimed > 0n && containers > 0 ? unclaimed / BigInt(containers) : 0n;
 }
-
-const KUBEPODS = "kubepods";
-
-/** `/kubepods`, `/kubepods/burstable`, `/kubepods/besteffort` below `cgroupRoot` ("/" or "" for the top). cgroupfs naming. */
-export function tierCgroupPath(cgroupRoot: string, qos: QosClass): string {
-  const root = `${cgroupRoot.replace(/\/+$/, "")}/${KUBEPODS}`;
-  return qos === "Guaranteed" ? root : `${root}/${qos.toLowerCase()}`;
-}
-
-/** `/kubepods/burstable/pod<uid>` */
-export const podCgroupPath = (cgroupRoot: string, qos: QosClass, uid: string): string =>
-  `${tierCgroupPath(cgroupRoot, qos)}/pod${uid}`;

@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { parseDuration } from "./duration.ts";
+import { formatDuration, parseDuration } from "./duration.ts";
+import { millis } from "./ports.ts";
 
 for (const [text, ms] of [
   ["0", 0],
@@ -51,3 +52,21 @@ test("no text makes the parser throw or give anything but a finite number", () =
     { numRuns: 1000 },
   );
 });
+
+for (const [value, expected] of [
+  [0, "0s"],
+  [0.25, "250µs"],
+  [1, "1ms"],
+  [1.5, "1.5ms"],
+  [999, "999ms"],
+  [1500, "1.5s"],
+  [60_000, "1m0s"],
+  [90_100, "1m30.1s"],
+  [3_600_000, "1h0m0s"],
+  [-20_000, "-20s"],
+] as const) {
+  test(`${value} ms are written ${expected}, and read again`, () => {
+    assert.equal(formatDuration(millis(value)), expected);
+    assert.equal(parseDuration(expected), value);
+  });
+}

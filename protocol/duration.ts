@@ -28,3 +28,20 @@ export function parseDuration(text: string): Millis | undefined {
   if (total > MAX_MS) return undefined;
   return millis(text.startsWith("-") ? -total : total);
 }
+
+/** As Go writes a duration: "0s", "1.5s", "250ms", "1m30s", "4h0m0s". */
+export function formatDuration(duration: Millis): string {
+  const total = Math.abs(duration);
+  const sign = duration < 0 ? "-" : "";
+  if (total === 0) return "0s";
+  if (total < 1) return `${sign}${decimal(total * 1000)}µs`;
+  if (total < 1000) return `${sign}${decimal(total)}ms`;
+  const hours = Math.floor(total / 3_600_000);
+  const minutes = Math.floor((total % 3_600_000) / 60_000);
+  const seconds = `${decimal((total % 60_000) / 1000)}s`;
+  if (hours > 0) return `${sign}${hours}h${minutes}m${seconds}`;
+  return `${sign}${minutes > 0 ? `${minutes}m` : ""}${seconds}`;
+}
+
+/** No finer than a nanosecond, and without the noise of binary fractions. */
+const decimal = (value: number): string => String(Number(value.toFixed(9)));

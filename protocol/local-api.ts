@@ -84,8 +84,50 @@ export interface ResourceReport {
 
 export interface AgentReport {
   readonly rssBytes: number;
+  /** Of `anonBytes`. */
   readonly budgetBytes: number;
+  /** Anonymous memory, swapped or not: what is the agent's alone and stays until it gives it back. */
+  readonly anonBytes: number;
   readonly version: string;
+}
+
+/** What has been written to the disks that the node lives on. */
+export interface FlashReport {
+  /** Whole disks by kernel name: `mmcblk0`. Empty: unknown. */
+  readonly disks: readonly string[];
+  /** Of UTC, `2026-11-20`; empty before the first look. */
+  readonly day: string;
+  readonly today: {
+    /** By everybody; null: unknown. */
+    readonly bytes: number | null;
+    readonly agentBytes: number;
+    /** Those that wrote most, most first. `namespace/name`. */
+    readonly pods: readonly { readonly name: string; readonly bytes: number }[];
+  };
+  /** Of the days before, at most 29; null while there are none. */
+  readonly dailyAverage: {
+    readonly bytes: number | null;
+    readonly agentBytes: number;
+    readonly days: number;
+  } | null;
+  /** A day, by everybody; null: none is set. */
+  readonly budgetBytes: number | null;
+  readonly agentBudgetBytes: number;
+}
+
+/** Points and events of components, on their way to the hub. */
+export interface TelemetryReport {
+  readonly queued: { readonly records: number; readonly batches: number; readonly bytes: number };
+  readonly maxBytes: number;
+  /** Records that were pushed out by newer ones, or grew too old, since the queue was made. */
+  readonly dropped: number;
+  /** Records that were not taken from components, since the agent's start. */
+  readonly refused: number;
+  /** Records that the hub has acknowledged, since the agent's start. */
+  readonly forwarded: number;
+  readonly lastForwardedAt: string | null;
+  /** Why nothing is written to the disk; "": it is. */
+  readonly problem: string;
 }
 
 /** A place that pods come from and that cannot be read as it is. What it said last goes on running. */
@@ -108,6 +150,8 @@ export interface StatusReport {
   readonly pods: readonly PodReport[];
   readonly resources: ResourceReport;
   readonly agent: AgentReport;
+  readonly flash: FlashReport;
+  readonly telemetry: TelemetryReport;
   readonly problems: readonly SourceProblem[];
 }
 
@@ -304,6 +348,18 @@ export interface NodeShutdownAnswer {
   readonly node: string;
   /** Its pods have been ended, and it takes none. */
   readonly shutDown: boolean;
+}
+
+/** GET /v1/config: what is in force, defaults included. */
+export interface ConfigAnswer {
+  /** Null: there is none, all of it is defaults. */
+  readonly file: string | null;
+  /** KubeletConfiguration v1beta1 with picolet's own fields, as a file has them; secrets are `***`. */
+  readonly configuration: Readonly<Record<string, unknown>>;
+  /** What the file sets: `maxPods`, `evictionHard`, `evictionHard[memory.available]`, `wasm.startTimeout`. All else is a default. */
+  readonly given: readonly string[];
+  /** Defaults that follow from this machine, with how they do. */
+  readonly derived: readonly { readonly path: string; readonly how: string }[];
 }
 
 /** GET /v1/version */

@@ -1,5 +1,6 @@
 /** From what a YAML or JSON parser gave to a pod that can be run, or to everything that is wrong with it. */
 import * as z from "zod/mini";
+import { DEFAULT_NAMESPACE } from "./default-namespace.ts";
 import { type FieldProblem, FieldProblems } from "./field-problems.ts";
 import { copyPlainData, type PlainDataLimits } from "./plain-data.ts";
 import { type Pod, type PodDraft, podSchema } from "./pod.ts";
@@ -10,9 +11,6 @@ import { removeFaults, schemaProblem } from "./schema-problems.ts";
 export type ParsePodResult =
   | { readonly ok: true; readonly pod: Pod }
   | { readonly ok: false; readonly problems: readonly FieldProblem[] };
-
-/** Where the kubelet puts a static pod that names no namespace. */
-export const DEFAULT_NAMESPACE = "default";
 
 /**
  * Larger pods are refused whole, with the limit in the problem. The deepest field of Pod v1 is some 12 levels down; etcd

@@ -20,6 +20,8 @@ const shared: BuildOptions = {
   legalComments: "none",
   platform: "node",
   target: "node24",
+  // Node 24 has it; what esbuild 0.28 makes of `await using` in a loop throws the error of one turn at the end of the next too.
+  supported: { using: true },
   // The ES module build of the same package: esbuild leaves out what is not used of it.
   alias: { yaml: "./node_modules/yaml/browser/index.js" },
   // The native addon has to stay a package of its own: it finds its .node file beside itself.
@@ -44,7 +46,17 @@ const programs: readonly BuildOptions[] = [
     outExtension: { ".js": ".cjs" },
   },
   {
+    entryPoints: { "wasm-pull": "runtime-adapters/wasm/pull-main.ts" },
+    format: "cjs",
+    outExtension: { ".js": ".cjs" },
+  },
+  {
     entryPoints: { "wasm-transpile": "runtime-adapters/wasm/transpile-main.ts" },
+    format: "esm",
+    outExtension: { ".js": ".mjs" },
+  },
+  {
+    entryPoints: { "component-tool": "agent/main/component-tool/component-tool.ts" },
     format: "esm",
     outExtension: { ".js": ".mjs" },
   },
@@ -110,11 +122,15 @@ async function buildAgent(): Promise<void> {
     splitting: true,
     write: false,
   });
-  const { minify, platform, target, charset, legalComments } = shared;
+  const { minify, platform, target, charset, legalComments, supported } = shared;
   const common = { minify, platform, target, charset, legalComments } as TransformOptions;
   for (const { path, text } of divided.outputFiles) {
     // `import()` becomes `require()` too: the loader of ES modules is never needed.
-    const { code } = await transform(text, { ...common, format: "cjs", supported: { "dynamic-import": false } });
+    const { code } = await transform(text, {
+      ...common,
+      format: "cjs",
+      supported: { ...supported, "dynamic-import": false },
+    });
     requireAscii(path, code);
     mkdirSync(dirname(path), { recursive: true });
     writeFileSync(path, code);
@@ -142,9 +158,10 @@ export async function buildPrograms(): Promise<void> {
 
 if (import.meta.main) {
   await buildPrograms();
-  await buildExamples();
+  const examples = await buildExamples();
   buildContainerExample();
+  const components = examples.map((name) => `${name}.wasm`).join(", ");
   console.log(
-    "dist/bin: picolet, edgectl, picolet-hub; dist/examples: hello.wasm; dist/images: the image of examples/web",
+    `dist/bin: picolet, edgectl, picolet-hub; dist/examples: ${components}; dist/images: the image of examples/web`,
   );
 }

@@ -15,13 +15,16 @@ interface Layer {
 }
 
 const CONTRACT = "runtime-adapters/contract/";
+/** Types alone, made from the WIT package. */
+const WIT_TYPES = "wit/generated/";
 const AGENT_BASE = ["protocol/", CONTRACT, "agent/core/", "agent/plan/"];
 
 /** The first whose folder matches rules. `{self}` in `mayImport` is the module's own second-level folder. */
 const LAYERS: readonly Layer[] = [
+  { folder: WIT_TYPES, mayImport: [WIT_TYPES], node: false },
   { folder: "protocol/", mayImport: ["protocol/"], node: false },
   { folder: CONTRACT, mayImport: ["protocol/", CONTRACT], node: true },
-  { folder: "runtime-adapters/", mayImport: ["protocol/", CONTRACT, "{self}"], node: true },
+  { folder: "runtime-adapters/", mayImport: ["protocol/", CONTRACT, WIT_TYPES, "{self}"], node: true },
   { folder: "agent/core/", mayImport: ["protocol/", CONTRACT, "agent/core/"], node: false },
   { folder: "agent/plan/", mayImport: AGENT_BASE, node: false },
   { folder: "agent/cli/", mayImport: ["protocol/", "agent/cli/"], node: true },

@@ -18,6 +18,9 @@ const PACKAGES: readonly (readonly [name: string, proof: string])[] = [
   ["systemd", "/usr/bin/systemd-inhibit"],
   ["python3-dbus", "/usr/lib/python3/dist-packages/dbus/__init__.py"],
   ["python3-gi", "/usr/lib/python3/dist-packages/gi/__init__.py"],
+  ["mmdebstrap", "/usr/bin/mmdebstrap"],
+  ["qemu-system-x86", "/usr/bin/qemu-system-x86_64"],
+  ["e2fsprogs", "/usr/sbin/mke2fs"],
 ];
 
 function apt(...args: string[]): void {

@@ -17,6 +17,7 @@ import { installTestSystem } from "./install-test-system.ts";
 
 /** A hung test file is ended and reported after this long; the slowest takes about a tenth of it on a quiet machine. */
 const FILE_TIMEOUT_MS = Number(process.env.PICOLET_FILE_TIMEOUT_MS ?? 8 * 60_000);
+const GUEST_TESTS = "test/guest/";
 const TEST_FILES = "{protocol,runtime-adapters,agent,hub,scripts,test}/**/*.test.ts";
 
 interface Outcome {
@@ -37,14 +38,29 @@ function detailsOf(error: unknown): string {
   return thrown.cause === undefined ? (thrown.stack ?? "") : `${describeError(thrown)}\n${thrown.stack}`;
 }
 
+/**
+ * Two at a time. One of the two begins with the guests, each of which wants more than a core, and goes on from the end of the
+ * list; the other one takes what is at its beginning.
+ */
 async function runTests(files: readonly string[]): Promise<Outcome> {
   const outcome: Outcome = { passed: 0, failed: [], skipped: [] };
-  const stream = run({ files: [...files], concurrency: 2, timeout: FILE_TIMEOUT_MS });
+  const isOfGuest = (file: string): boolean => file.startsWith(GUEST_TESTS);
+  const guests = files.filter(isOfGuest);
+  const others = files.filter((file) => !isOfGuest(file));
+  const lane = async (next: () => string | undefined): Promise<void> => {
+    for (let file = next(); file !== undefined; file = next()) await runFile(file, outcome);
+  };
+  await Promise.all([lane(() => guests.shift() ?? others.pop()), lane(() => others.shift() ?? guests.shift())]);
+  return outcome;
+}
+
+async function runFile(path: string, outcome: Outcome): Promise<void> {
+  const stream = run({ files: [path], concurrency: 1, timeout: FILE_TIMEOUT_MS });
   for await (const event of stream) {
     if (event.type === "test:stderr" || event.type === "test:stdout") continue;
     if (event.type === "test:pass" || event.type === "test:fail") {
       const { file, name, skip, todo, details } = event.data;
-      const where = `${relative(".", file ?? "?")}: ${name}`;
+      const where = `${relative(".", file ?? path)}: ${name}`;
       // A file is reported as a test of its own; only what is inside counts, but for files that fail as a whole.
       const isFile = event.data.nesting === 0 && name.endsWith(".test.ts");
       if (skip !== undefined && skip !== false)
@@ -60,7 +76,6 @@ async function runTests(files: readonly string[]): Promise<Outcome> {
       console.log(`${relative(".", file)}: ${counts.passed} passed, ${(duration_ms / 1000).toFixed(1)} s`);
     }
   }
-  return outcome;
 }
 
 /** Last, as it builds anew and has a folder of its own: what a user does first. */

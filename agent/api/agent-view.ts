@@ -1,12 +1,15 @@
-/** What the local API reads of the agent; `main` wires it. Every getter answers at once, from memory. */
+/** What the local API reads of the agent; `main` wires it. Every getter but `configuration` answers at once, from memory. */
 
 import type { Watch } from "../../protocol/async/watch.ts";
 import type {
+  ConfigAnswer,
+  FlashReport,
   NodeCondition,
   ResourceReport,
   RuntimeReport,
   SourceProblem,
   StatusAnswer,
+  TelemetryReport,
   TunnelReport,
 } from "../../protocol/local-api.ts";
 import type { ImageService } from "../../runtime-adapters/contract/runtime-adapter.ts";
@@ -22,6 +25,9 @@ export interface AgentView {
   tunnel(): TunnelReport;
   resources(): ResourceReport;
   agent(): StatusAnswer["agent"];
+  configuration(): Promise<ConfigAnswer>;
+  flash(): FlashReport;
+  telemetry(): TelemetryReport;
   /** In the order in which they are asked to import a file. */
   imageStores(): readonly ImageStore[];
   readonly events: Pick<EventStore, "list" | "latest">;

@@ -55,6 +55,7 @@ interface Route {
 const ROUTES: readonly Route[] = [
   { method: "GET", path: ["status"], handle: (api, { query }) => api.status(query) },
   { method: "GET", path: ["version"], handle: (api, { query }) => api.version(query) },
+  { method: "GET", path: ["config"], handle: (api, { query }) => api.config(query) },
   { method: "GET", path: ["pods"], handle: (api, { query }, _, signal) => api.pods(undefined, query, signal) },
   { method: "GET", path: ["events"], handle: (api, { query }, _, signal) => api.events(query, signal) },
   { method: "GET", path: ["images"], handle: (api, { query }, _, signal) => api.images.list(query, signal) },
@@ -143,6 +144,11 @@ export class ApiHandler {
     return { kind: "json", body };
   }
 
+  async config(query: Query): Promise<Answer> {
+    query.end();
+    return { kind: "json", body: await this.#view.configuration() };
+  }
+
   pods(namespace: string | undefined, query: Query, signal: AbortSignal): Answer {
     const watch = query.flag("watch");
     query.end();
@@ -202,7 +208,7 @@ export class ApiHandler {
     const dryRun = query.flag("dryRun");
     query.end();
     if (this.#pushed === undefined) throw new PicoletError("unimplemented", "this agent takes no pods here");
-    const outcome = this.#pushed.replace(await readText(message, MAX_PUSH_BYTES), { dryRun });
+    const outcome = await this.#pushed.replace(await readText(message, MAX_PUSH_BYTES), { dryRun });
     if (outcome.ok) return { kind: "json", body: outcome.answer };
     const { problems } = outcome;
     const error = {

@@ -1,6 +1,7 @@
 import type { IncomingMessage } from "node:http";
 import { isAbsolute } from "node:path";
 import { joinSignals } from "../../protocol/async/abort.ts";
+import { DEFAULT_NAMESPACE } from "../../protocol/default-namespace.ts";
 import { describeError, isCancelled, isPicoletError, PicoletError } from "../../protocol/errors.ts";
 import type {
   ImageImportAnswer,
@@ -11,7 +12,6 @@ import type {
   ImageRemoveAnswer,
   ImageReport,
 } from "../../protocol/local-api.ts";
-import { DEFAULT_NAMESPACE } from "../../protocol/parse-pod.ts";
 import { type Clock, seconds } from "../../protocol/ports.ts";
 import type { ImageInfo } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { ActivePull, HandPull, NodeImages } from "../core/image-pulls.ts";

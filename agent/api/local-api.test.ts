@@ -151,6 +151,8 @@ test("status has the stable shape", async (t) => {
     "pods",
     "resources",
     "agent",
+    "flash",
+    "telemetry",
     "problems",
   ]);
   assert.equal(status.ready, true);
@@ -500,6 +502,12 @@ test("the node is shut down, and comes back", async (t) => {
   }
   bench.shutdown.failure = new PicoletError("conflict", "shutdownGracePeriod is 0");
   assert.deepEqual((await bench.error(path, { method: "POST", body: "{}" })).slice(0, 2), [409, "conflict"]);
+});
+
+test("the configuration in force is told with where it comes from", async (t) => {
+  const bench = await Bench.start(t);
+  assert.deepEqual(await bench.json("/v1/config"), [200, bench.view.configAnswer]);
+  assert.deepEqual((await bench.error("/v1/config?all=1")).slice(0, 2), [400, "invalid"]);
 });
 
 test("a fault of our own is answered, logged, and harms no later request", async (t) => {

@@ -1,7 +1,8 @@
 /** The agent's pods as Kubernetes objects, and how a user's name for one is resolved. Pure. */
+
+import { DEFAULT_NAMESPACE } from "../../protocol/default-namespace.ts";
 import { PicoletError } from "../../protocol/errors.ts";
 import type { PodReport, StatusAnswer, StatusReport } from "../../protocol/local-api.ts";
-import { DEFAULT_NAMESPACE } from "../../protocol/parse-pod.ts";
 import type { PodStatus } from "../../protocol/pod.ts";
 import { conditionIs, summarizePod } from "../../protocol/pod-summary.ts";
 import type { AgentPod } from "../core/agent-pod.ts";
@@ -24,6 +25,8 @@ export function statusAnswer(view: AgentView, pulls: readonly ActivePull[] = [])
     pods: sortPods(view.pods()).map((pod) => podReport(pod, pulls)),
     resources: view.resources(),
     agent: view.agent(),
+    flash: view.flash(),
+    telemetry: view.telemetry(),
     problems: view.problems(),
   } satisfies StatusReport;
 }

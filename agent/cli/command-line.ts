@@ -21,27 +21,36 @@ export interface CommandShape {
 /** More words than any command line has that a person wrote; the kernel's own limit is 2 MiB. */
 const MAX_WORDS = 4096;
 
+/** The values of each flag, in the order in which they were given. */
+type Flags = ReadonlyMap<string, readonly string[]>;
+
 export class Arguments {
   /** Without the command's own words. */
   readonly positionals: readonly string[];
-  readonly #flags: ReadonlyMap<string, string>;
+  readonly #flags: Flags;
 
-  constructor(positionals: readonly string[], flags: ReadonlyMap<string, string>) {
+  constructor(positionals: readonly string[], flags: Flags) {
     this.positionals = positionals;
     this.#flags = flags;
   }
 
   flag(name: string): boolean {
-    return this.#flags.get(name) === "true";
+    return this.text(name) === "true";
   }
 
+  /** The last, where it is given more than once. */
   text(name: string): string | undefined {
-    return this.#flags.get(name);
+    return this.texts(name).at(-1);
+  }
+
+  /** Of a flag that may be given more than once. */
+  texts(name: string): readonly string[] {
+    return this.#flags.get(name) ?? [];
   }
 
   /** @throws a usage error unless it is a whole number, not negative. */
   count(name: string): number | undefined {
-    const value = this.#flags.get(name);
+    const value = this.text(name);
     if (value === undefined) return undefined;
     if (!/^\d{1,15}$/.test(value)) throw usageError(`--${name} takes a whole number, not "${value}"`);
     return Number(value);
@@ -76,9 +85,10 @@ export function parseCommandLine<C extends CommandShape>(
 }
 
 /** Long flags of one name mean the same in whatever command; of short ones the first of `all` counts. */
-function scan(words: readonly string[], all: readonly Flag[]): { positionals: string[]; flags: Map<string, string> } {
+function scan(words: readonly string[], all: readonly Flag[]): { positionals: string[]; flags: Flags } {
   const positionals: string[] = [];
-  const flags = new Map<string, string>();
+  const flags = new Map<string, string[]>();
+  const add = (name: string, value: string): void => void flags.set(name, [...(flags.get(name) ?? []), value]);
   let index = 0;
   const takeValue = (shown: string, inline: string | undefined): string => {
     if (inline !== undefined) return inline;
@@ -104,7 +114,7 @@ function scan(words: readonly string[], all: readonly Flag[]): { positionals: st
             "--",
           )}`,
         );
-      flags.set(name, flag.value === undefined ? switchValue(name, inline) : takeValue(`--${name}`, inline));
+      add(name, flag.value === undefined ? switchValue(name, inline) : takeValue(`--${name}`, inline));
     } else if (word.startsWith("-") && word.length > 1) {
       for (let at = 1; at < word.length; at += 1) {
         const short = word[at] ?? "";
@@ -112,10 +122,10 @@ function scan(words: readonly string[], all: readonly Flag[]): { positionals: st
         if (flag === undefined) throw usageError(`unknown flag -${short}${word.length > 2 ? ` in ${word}` : ""}`);
         const rest = word.slice(at + 1).replace(/^=/, "");
         if (flag.value !== undefined) {
-          flags.set(flag.name, takeValue(`-${short}`, rest === "" ? undefined : rest));
+          add(flag.name, takeValue(`-${short}`, rest === "" ? undefined : rest));
           break;
         }
-        flags.set(flag.name, "true");
+        add(flag.name, "true");
       }
     } else positionals.push(word);
   }
@@ -147,13 +157,15 @@ function findCommand<C extends CommandShape>(positionals: readonly string[], com
   throw usageError(`unknown command "${first}"${didYouMean(first, names, "")}`);
 }
 
-function checkFlags(flags: ReadonlyMap<string, string>, command: string, allowed: readonly Flag[]): void {
-  for (const [name, value] of flags) {
+function checkFlags(flags: Flags, command: string, allowed: readonly Flag[]): void {
+  for (const [name, values] of flags) {
     const flag = allowed.find((each) => each.name === name);
     if (flag === undefined)
       throw usageError(`--${name} does not go with ${command === "" ? "no command" : `"${command}"`}`);
-    if (flag.choices !== undefined && !flag.choices.includes(value)) {
-      throw usageError(`--${name} is one of ${flag.choices.join(", ")}${didYouMean(value, flag.choices, "")}`);
+    const { choices } = flag;
+    const wrong = choices === undefined ? undefined : values.find((each) => !choices.includes(each));
+    if (choices !== undefined && wrong !== undefined) {
+      throw usageError(`--${name} is one of ${choices.join(", ")}${didYouMean(wrong, choices, "")}`);
     }
   }
 }

@@ -40,8 +40,8 @@ const status: Command = {
   atMost: 0,
   summary: "how the node, its runtimes and its pods are",
   details: `The first line says it all; then what is wrong; then the figures and the pods.
-Exit code 0 when all is well, 1 when the node, a pod or a manifest is not, 2
-when no agent answers.`,
+Exit code 0 when all is well, 1 when the node, a pod or a manifest is not or the
+node is short of something, 2 when no agent answers.`,
   flags: [output("json", "yaml", "wide"), NO_HEADERS],
   examples: [
     ["edgectl status", "for people"],
@@ -296,6 +296,58 @@ items removes all that was applied. Applied pods run again after a reboot.`,
   run: async (context, input) => (await import("./apply-command.ts")).runApply(context, input),
 };
 
+const WASM_FLAGS: readonly Flag[] = [
+  { name: "pod", value: "FILE", help: "a manifest: it is run as that pod" },
+  { name: "container", short: "c", value: "CONTAINER", help: "of a pod with several" },
+  { name: "annotation", short: "a", value: "NAME=VALUE", help: "a grant, as network=...; may come again" },
+  { name: "memory", value: "QUANTITY", help: "its memory limit" },
+];
+
+const wasmCheck: Command = {
+  words: ["wasm", "check"],
+  operands: "FILE",
+  atLeast: 1,
+  atMost: 1,
+  summary: "what a component wants, and whether this machine would run it",
+  details: `FILE is a WebAssembly component. Needs no agent. Exit code 0 when it would run,
+1 when it would not, with all the reasons.`,
+  flags: [...WASM_FLAGS, output("json")],
+  examples: [
+    ["edgectl wasm check app.wasm", "as a pod that grants nothing"],
+    ["edgectl wasm check app.wasm --pod app.yaml", "as this pod"],
+  ],
+  completes: ["files"],
+  run: async (context, input) => (await import("./wasm-commands.ts")).runWasm(context, input, "check"),
+};
+
+const wasmRun: Command = {
+  words: ["wasm", "run"],
+  operands: "FILE [ARG...]",
+  atLeast: 1,
+  atMost: 1000,
+  summary: "run a component once, with a pod's limits",
+  details: `Needs no agent, but root for limits that a cgroup keeps. Its output and exit
+code are edgectl's; Ctrl-C ends it (130), --time-limit does (124). Arguments
+that begin with a dash come after --.`,
+  flags: [
+    ...WASM_FLAGS,
+    { name: "cpu", value: "QUANTITY", help: "its CPU limit" },
+    { name: "env", short: "e", value: "NAME=VALUE", help: "a variable; may come again" },
+    { name: "dir", value: "HOST:CONTAINER[:ro]", help: "a folder, whose owner it is; may come again" },
+    { name: "time-limit", value: "DURATION", help: "ends it after that" },
+  ],
+  examples: [
+    ["edgectl wasm run hello.wasm", "the component alone"],
+    [
+      "edgectl wasm run app.wasm --memory 32Mi --dir ./data:/data -- --verbose",
+      "with a limit, a folder and an argument",
+    ],
+    ["edgectl wasm run app.wasm --pod app.yaml", "as this pod's container"],
+  ],
+  completes: ["files"],
+  run: async (context, input) => (await import("./wasm-commands.ts")).runWasm(context, input, "run"),
+};
+
 const nodeShutdown: Command = {
   words: ["node", "shutdown"],
   operands: "",
@@ -313,6 +365,24 @@ belongs into what the machine runs before it stops.`,
   ],
   completes: [],
   run: async (context, input) => (await import("./node-command.ts")).runNodeShutdown(context, input),
+};
+
+const config: Command = {
+  words: ["config"],
+  operands: "",
+  atLeast: 0,
+  atMost: 0,
+  summary: "the configuration in force, and where it comes from",
+  details: `As a file could have it, with the kubelet's names. What the agent's file does
+not set is marked; what follows from this machine's memory says how. Secrets
+are shown as ***.`,
+  flags: [{ name: "no-defaults", help: "only what the file or the machine says" }, output("json", "yaml")],
+  examples: [
+    ["edgectl config --no-defaults", "what is special about this node"],
+    ["edgectl config -o json", "for scripts"],
+  ],
+  completes: [],
+  run: async (context, input) => (await import("./config-command.ts")).runConfig(context, input),
 };
 
 const version: Command = {
@@ -371,7 +441,10 @@ export const COMMANDS: readonly Command[] = [
   imageRemove,
   imagePin,
   imageUnpin,
+  wasmCheck,
+  wasmRun,
   nodeShutdown,
+  config,
   version,
   help,
   completion,

@@ -1,3 +1,4 @@
+import type { Clock } from "../../protocol/ports.ts";
 import type { AgentClient } from "./agent-client.ts";
 import type { Arguments } from "./command-line.ts";
 import { DEFAULT_WIDTH, renderTable, type TableInit } from "./text-layout.ts";
@@ -19,6 +20,7 @@ export interface Context {
   readonly terminal: Terminal;
   /** Milliseconds since the epoch. */
   readonly now: () => number;
+  readonly sleep: Clock["sleep"];
   readonly workingDirectory: string;
   /** Standard input. */
   readonly input: () => AsyncIterable<Buffer>;

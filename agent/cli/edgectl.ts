@@ -1,4 +1,5 @@
 /** The program. Ctrl-C ends it as it ends any program (130 in a shell), a closed pipe quietly. */
+import { systemClock } from "../../protocol/async/system-clock.ts";
 import { ProcessTerminal } from "./process-terminal.ts";
 import { runEdgectl } from "./run-edgectl.ts";
 
@@ -10,7 +11,7 @@ const terminal = new ProcessTerminal({
 
 void runEdgectl(process.argv.slice(2), {
   terminal,
-  clock: { wall: () => new Date() },
+  clock: systemClock,
   environment: process.env,
   workingDirectory: process.cwd(),
   input: () => process.stdin,

@@ -83,12 +83,38 @@ function imageTable(context: Context, input: Arguments, images: readonly ImageRe
   return table(context, input, { headers, rows, nameColumns: 1 });
 }
 
+/** Often enough that nobody takes it for hung. */
+const WORD_INTERVAL = seconds(5);
+
+/** On standard error, so that what a script reads is the result alone. */
+async function sayingThatItGoesOn<T>(context: Context, what: string, task: Promise<T>): Promise<T> {
+  const over = new AbortController();
+  const begunAt = context.now();
+  const say = async (): Promise<void> => {
+    for (;;) {
+      await context.sleep(WORD_INTERVAL, over.signal);
+      const since = Math.round((context.now() - begunAt) / 1000);
+      context.terminal.writeError(`${plain(what)} for ${since}s\n`);
+    }
+  };
+  say().catch((error: unknown) => {
+    // It is over.
+    if (!over.signal.aborted) throw error;
+  });
+  try {
+    return await task;
+  } finally {
+    over.abort();
+  }
+}
+
 /** `edgectl image import FILE`: the agent reads the file itself, so it has to be on this machine. */
 export async function runImageImport(context: Context, input: Arguments): Promise<number> {
   const [file = ""] = input.positionals;
   const path = resolve(context.workingDirectory, file);
   const body: ImageImportRequest = { path, name: input.text("name") };
-  const answer = await context.client.post<ImageImportAnswer>("/v1/images/import", body, IMPORT_TIMEOUT);
+  const importing = context.client.post<ImageImportAnswer>("/v1/images/import", body, IMPORT_TIMEOUT);
+  const answer = await sayingThatItGoesOn(context, `importing ${file}`, importing);
   const format = machineFormat(input);
   if (format !== undefined) await context.terminal.write(printObject(answer, format));
   else {

@@ -15,7 +15,7 @@ const COMPLETION_TIMEOUT = seconds(2);
 
 export interface Surroundings {
   readonly terminal: Terminal;
-  readonly clock: Pick<Clock, "wall">;
+  readonly clock: Pick<Clock, "wall" | "sleep">;
   readonly environment: Readonly<Record<string, string | undefined>>;
   readonly workingDirectory: string;
   readonly input: () => AsyncIterable<Buffer>;
@@ -40,6 +40,7 @@ export async function runEdgectl(words: readonly string[], around: Surroundings)
         }),
         terminal: around.terminal,
         now: () => around.clock.wall().getTime(),
+        sleep: (duration, signal) => around.clock.sleep(duration, signal),
         workingDirectory: around.workingDirectory,
         input: around.input,
       },

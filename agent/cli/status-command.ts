@@ -1,4 +1,5 @@
 import type { PodReport, StatusAnswer, StatusReport } from "../../protocol/local-api.ts";
+import { parseQuantity, quantityValue } from "../../protocol/quantity.ts";
 import type { Arguments } from "./command-line.ts";
 import { type Context, paintStatus, table, widthOf } from "./context.ts";
 import { EXIT_DEGRADED, EXIT_HEALTHY } from "./failures.ts";
@@ -28,15 +29,34 @@ type StatusPod = StatusAnswer["pods"][number];
 const isPodWell = (pod: StatusPod): boolean =>
   pod.ready || pod.phase === "Succeeded" || pod.summary.status === "Terminating";
 
+/** Ready is well when true, the pressures when they are not. */
+const isConditionWell = ({ type, status }: StatusAnswer["conditions"][number]): boolean =>
+  type === "Ready" ? status === "True" : status !== "True";
+
 const isHealthy = (answer: StatusAnswer): boolean =>
-  answer.ready && answer.pods.every(isPodWell) && answer.problems.length === 0;
+  answer.ready &&
+  answer.conditions.every(isConditionWell) &&
+  answer.pods.every(isPodWell) &&
+  answer.problems.length === 0;
+
+/** A node under pressure takes fewer pods, or none. */
+const PRESSURES: Readonly<Record<string, string>> = {
+  MemoryPressure: "it is short of memory",
+  DiskPressure: "it is short of disk space",
+  PIDPressure: "it is short of processes",
+  FlashWearPressure: "it wears out its flash",
+};
+
+/** Named in the one line there is for what is written. */
+const MAX_WRITERS = 3;
 
 const count = (number: number, noun: string): string => `${number} ${noun}${number === 1 ? "" : "s"}`;
 
-function headline({ node, ready, pods, problems }: StatusAnswer): string {
+function headline({ node, ready, conditions, pods, problems }: StatusAnswer): string {
   const unwell = pods.filter((each) => !isPodWell(each)).length;
   const faults = [
     ready ? "" : "the node is not ready",
+    ...conditions.filter((each) => !isConditionWell(each)).map(({ type }) => PRESSURES[type] ?? ""),
     unwell === 0 ? "" : `${unwell} of ${count(pods.length, "pod")} not ready`,
     problems.length === 0 ? "" : `${count(problems.length, "manifest problem")}`,
   ].filter((each) => each !== "");
@@ -51,8 +71,7 @@ function statusText(context: Context, input: Arguments, answer: StatusAnswer): s
   const { runtimes, agent, resources, tunnel, conditions, problems } = answer;
   let text = `${wrap(headline(answer), width, 2)}\n`;
   for (const each of conditions) {
-    // Ready is well when true, the pressures when false.
-    if ((each.type === "Ready") !== (each.status === "True")) {
+    if (!isConditionWell(each)) {
       text += `${wrap(`${each.type} is ${each.status}: ${each.reason}: ${each.message}`, width, 4)}\n`;
     }
   }
@@ -61,12 +80,15 @@ function statusText(context: Context, input: Arguments, answer: StatusAnswer): s
   }
   text += field(
     "Agent",
-    `${agent.version}, up ${age(agent.startedAt, context.now())}, ${partOf(agent.rssBytes, agent.budgetBytes)}`,
+    `${agent.version}, up ${age(agent.startedAt, context.now())}, ${partOf(agent.anonBytes, agent.budgetBytes)}, ${humanBytes(agent.rssBytes)} resident`,
   );
   text += field("Runtimes", runtimes.map(runtimeText).join("; ") || "none");
   text += field("Tunnel", tunnelText(context, tunnel));
-  text += field("Memory", free(resources.memoryAvailableBytes, resources.memoryBytes));
-  text += field("Disk", free(resources.diskAvailableBytes, resources.diskBytes));
+  text += field("Memory", free(resources.memoryAvailableBytes, resources.memoryBytes) + forPods(answer, "memory"));
+  text += field("Disk", free(resources.diskAvailableBytes, resources.diskBytes) + forPods(answer, "ephemeral-storage"));
+  text += field("Written", writtenText(answer.flash));
+  const telemetry = telemetryText(context, answer.telemetry);
+  if (telemetry !== "") text += field("Telemetry", telemetry);
   return text + (answer.pods.length === 0 ? "No pods.\n" : `\n${podTable(context, input, answer)}`);
 }
 
@@ -75,9 +97,43 @@ function free(available: number | null, total: number | null): string {
   return available === null ? humanBytes(total) : `${partOf(available, total)} free`;
 }
 
+/** To flash, today and on other days. */
+function writtenText({ today, dailyAverage, budgetBytes, agentBudgetBytes }: StatusAnswer["flash"]): string {
+  const sum = today.bytes === null ? "unknown" : humanBytes(today.bytes);
+  const whole = today.bytes !== null && budgetBytes !== null ? partOf(today.bytes, budgetBytes) : sum;
+  const average = dailyAverage?.bytes ?? null;
+  const others = [...today.pods.map(({ name, bytes }) => `${name} ${humanBytes(bytes)}`)];
+  return [
+    `${whole} today${average === null ? "" : ` (${humanBytes(average)} a day)`}`,
+    `agent ${partOf(today.agentBytes, agentBudgetBytes)}`,
+    ...others.slice(0, MAX_WRITERS),
+  ].join(", ");
+}
+
+/** Empty where no component has any. */
+function telemetryText(context: Context, telemetry: StatusAnswer["telemetry"]): string {
+  const { queued, maxBytes, dropped, refused, lastForwardedAt, problem } = telemetry;
+  if (queued.records + dropped + refused === 0 && lastForwardedAt === null && problem === "") return "";
+  return [
+    `${queued.records} waiting, ${partOf(queued.bytes, maxBytes)}`,
+    lastForwardedAt === null ? "none sent" : `last sent ${age(lastForwardedAt, context.now())} ago`,
+    dropped === 0 ? "" : `${dropped} dropped`,
+    refused === 0 ? "" : `${refused} refused`,
+    problem,
+  ]
+    .filter((each) => each !== "")
+    .join(", ");
+}
+
+/** What pods may request together. */
+function forPods({ resources }: StatusAnswer, resource: string): string {
+  const parsed = parseQuantity(resources.allocatable[resource] ?? "");
+  return parsed.ok ? `, ${humanBytes(Number(quantityValue(parsed.quantity)))} for pods` : "";
+}
+
 function runtimeText({ name, runtime, version, ready, message }: StatusAnswer["runtimes"][number]): string {
   const what = runtime === "" ? name : `${runtime} ${version}`;
-  return ready ? `${what} ready` : `${what} NOT READY${message === "" ? "" : ` (${message})`}`;
+  return `${what} ${ready ? "ready" : "NOT READY"}${message === "" ? "" : ` (${message})`}`;
 }
 
 function tunnelText(context: Context, tunnel: StatusAnswer["tunnel"]): string {

@@ -5,6 +5,7 @@
 import type * as z from "zod/mini";
 import { millis, seconds } from "../../protocol/ports.ts";
 import type { Immutable } from "../../protocol/schema.ts";
+import type { BoardDefaults } from "./board-defaults.ts";
 import type { makeConfigurationSchema } from "./configuration-schema.ts";
 
 export type ConfigurationInput = z.output<ReturnType<typeof makeConfigurationSchema>>;
@@ -80,11 +81,11 @@ const DEFAULTS = {
   protectKernelDefaults: false,
   makeIPTablesUtilChains: true,
   featureGates: {},
-  failSwapOn: true,
+  /** The kubelet's is true: it does not start with swap on. zram is swap, and what many small boards boot with. */
+  failSwapOn: false,
   containerLogMaxSize: 10 * MEBIBYTE,
   configMapAndSecretChangeDetectionStrategy: "Watch",
   systemReserved: {},
-  kubeReserved: {},
   reservedSystemCPUs: "",
   showHiddenMetricsForVersion: "",
   systemReservedCgroup: "",
@@ -150,14 +151,6 @@ const FIRST_RESTART_DELAY = seconds(10);
 const LAST_RESTART_DELAY = seconds(300);
 const IDS_PER_POD = 65_536;
 
-const EVICTION_HARD = {
-  "memory.available": "100Mi",
-  "nodefs.available": "10%",
-  "nodefs.inodesFree": "5%",
-  "imagefs.available": "15%",
-  "imagefs.inodesFree": "5%",
-};
-
 const WASM = {
   /** Larger ones are refused before they are read: transpiling takes memory in proportion to the component. */
   maxComponentSize: 32 * MEBIBYTE,
@@ -167,6 +160,12 @@ const WASM = {
   transpileTimeout: seconds(300),
   /** From the start of the component's process to the component's own first instruction; ends a start that hangs. */
   startTimeout: seconds(30),
+  /** How registries of components are spoken to, where it is not over HTTPS by their own names. */
+  registries: [],
+  /** Processes that wait for a component to restart in, some 10 MiB each; given up while memory is short. 0: none. */
+  spareRunners: 1,
+  /** Keys of the node's labels that components may see by `node-info`, beside those of topology and hardware. */
+  nodeLabels: [] as readonly string[],
 };
 
 const HUB = {
@@ -185,8 +184,24 @@ const HUB = {
 const RECONNECT_BACKOFF = { initial: seconds(1), max: seconds(60) };
 
 const BUDGET = {
-  /** Resident memory of the agent; 64 MiB is the goal with 50 pods. */
-  memoryBytes: 96 * MEBIBYTE,
+  /**
+   * Of the agent's anonymous memory, swapped or not: what it takes from the pods, unlike the program's pages, which the
+   * kernel drops when it wants to. Four times what it takes with 50 pods; V8's own heap ends at 48 MiB.
+   */
+  memoryBytes: 64 * MEBIBYTE,
+  /** Written to the disks that the node lives on, by everybody: FlashWearPressure when a day takes more. 0: no budget. */
+  flashBytesPerDay: 0,
+  /** Written by the agent itself. What it has to say is kept back for longer as it nears this; what pods are to be never is. */
+  agentFlashBytesPerDay: 5 * MEBIBYTE,
+};
+
+/** Points and events of components, kept until a hub has them. */
+const TELEMETRY = {
+  /** On the disk; the oldest of the pod with most goes first. A point takes some 25 bytes. */
+  maxBytes: 16 * MEBIBYTE,
+  maxAge: seconds(7 * 86_400),
+  /** How long points wait in memory while nobody takes them: what a power cut costs. Events do not wait. */
+  flushInterval: seconds(60),
 };
 
 type Filled<T, D> = Omit<T, keyof D> & { [K in keyof D & keyof T]: NonNullable<T[K]> };
@@ -199,8 +214,11 @@ function filled<T extends object, D extends object>(given: T, defaults: D, isEmp
 const isMissing = (value: unknown): boolean => value === undefined;
 const isEmptyOrMissing = (value: unknown): boolean => value === undefined || value === "" || value === 0;
 
-/** @param hostName the node's name when the file gives none; lower-cased, as the kubelet does. */
-export function applyConfigurationDefaults(given: ConfigurationInput, hostName: string) {
+/**
+ * @param hostName the node's name when the file gives none; lower-cased, as the kubelet does.
+ * @param board for the defaults that follow from it
+ */
+export function applyConfigurationDefaults(given: ConfigurationInput, hostName: string, board: BoardDefaults) {
   const pointers = filled(pick(given, POINTER_DEFAULTS), POINTER_DEFAULTS, isMissing);
   const plain = filled(given, DEFAULTS, isEmptyOrMissing);
   const { authentication, authorization, crashLoopBackOff } = given;
@@ -213,8 +231,9 @@ export function applyConfigurationDefaults(given: ConfigurationInput, hostName: 
     serializeImagePulls: given.serializeImagePulls ?? (given.maxParallelImagePulls ?? 1) < 2,
     evictionHard:
       given.evictionHard === undefined || plain.mergeDefaultEvictionSettings
-        ? { ...EVICTION_HARD, ...given.evictionHard }
+        ? { ...board.evictionHard, ...given.evictionHard }
         : given.evictionHard,
+    kubeReserved: given.kubeReserved ?? (given.systemReserved === undefined ? board.kubeReserved : {}),
     authentication: {
       x509: { clientCAFile: authentication?.x509?.clientCAFile ?? "" },
       webhook: {
@@ -240,6 +259,7 @@ export function applyConfigurationDefaults(given: ConfigurationInput, hostName: 
     /** Null: this node belongs to no hub. */
     hub: given.hub === undefined ? null : hubOf(given.hub),
     budget: filled(given.budget ?? {}, BUDGET, isMissing),
+    telemetry: filled(given.telemetry ?? {}, TELEMETRY, isMissing),
   };
 }
 

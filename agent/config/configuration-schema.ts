@@ -1,6 +1,6 @@
 /**
  * The shape of `/etc/picolet/config.yaml`: KubeletConfiguration kubelet.config.k8s.io/v1beta1 of Kubernetes 1.34, and
- * picolet's own `nodeName`, `nodeLabels`, `wasm`, `budget`, `hub`. Unknown fields are refused with the nearest known name. What is
+ * picolet's own `nodeName`, `nodeLabels`, `wasm`, `budget`, `telemetry`, `hub`. Unknown fields are refused with the nearest known name. What is
  * missing stays missing here; `configuration-defaults.ts` fills it in.
  */
 import * as z from "zod/mini";
@@ -16,7 +16,7 @@ function refuse(context: z.core.ParsePayload, input: unknown, message: string): 
 }
 
 /** The kinds of fields there are, each optional. */
-function makeKinds() {
+export function makeKinds() {
   /** "20s", "1m30s", "0". */
   const duration = z.optional(
     z.pipe(
@@ -68,9 +68,12 @@ function makeKinds() {
   };
 }
 
-/** Made anew for each use: a configuration is read once, and the schema would stay in memory for nothing. */
-export function makeConfigurationSchema() {
-  const { duration, bytes, text, texts, textMap, int32, int32s, int64, real, flag, opaque, textOrTexts } = makeKinds();
+/**
+ * Made anew for each use: a configuration is read once, and the schema would stay in memory for nothing.
+ * @param kinds what its fields are made of, for who has to tell them apart
+ */
+export function makeConfigurationSchema(kinds = makeKinds()) {
+  const { duration, bytes, text, texts, textMap, int32, int32s, int64, real, flag, opaque, textOrTexts } = kinds;
 
   return z.object({
     apiVersion: text,
@@ -230,9 +233,17 @@ export function makeConfigurationSchema() {
         transpileMemory: bytes,
         transpileTimeout: duration,
         startTimeout: duration,
+        registries: z.optional(
+          z.array(
+            z.object({ host: z.string(), insecure: flag, caFile: text, mirrors: z.optional(z.array(z.string())) }),
+          ),
+        ),
+        spareRunners: int32,
+        nodeLabels: texts,
       }),
     ),
-    budget: z.optional(z.object({ memoryBytes: bytes })),
+    budget: z.optional(z.object({ memoryBytes: bytes, flashBytesPerDay: bytes, agentFlashBytesPerDay: bytes })),
+    telemetry: z.optional(z.object({ maxBytes: bytes, maxAge: duration, flushInterval: duration })),
     /** The kubelet's flags --image-credential-provider-config and --image-credential-provider-bin-dir. */
     imageCredentialProviderConfig: text,
     imageCredentialProviderBinDir: text,

@@ -1,13 +1,27 @@
 /** Whatever the kubelet refuses a configuration for (pkg/kubelet/apis/config/validation), and what ours must keep to. */
 import type { FieldProblems } from "../../protocol/field-problems.ts";
 import { dnsSubdomainProblems, ipProblems } from "../../protocol/name-rules.ts";
+import type { NodeAllocatable } from "../plan/node-allocatable.ts";
 import { isNamespacedSysctl } from "../plan/sysctls.ts";
+import type { Board } from "./board-defaults.ts";
 import type { Configuration } from "./configuration.ts";
+import { type SignalCapacities, type SignalCapacity, validateEviction } from "./eviction-validation.ts";
 import { validateHub, validateNode } from "./hub-validation.ts";
 import { validateImageCredentials } from "./image-credentials-validation.ts";
+import { validateRegistries } from "./registries-validation.ts";
+import {
+  boardShare,
+  validateReservations,
+  validateReservedCpus,
+  validateSums,
+  validateSwap,
+} from "./reservation-validation.ts";
+import { validateStaticPolicies, validateTopology } from "./topology-validation.ts";
 
 const MAX_PORT = 65_535;
 const SECOND = 1000;
+/** Each is some 10 MiB that nobody else has. */
+const MAX_SPARE_RUNNERS = 16;
 const UNLIMITED = Number.MAX_SAFE_INTEGER;
 
 type Range = readonly [
@@ -41,14 +55,19 @@ const RANGES: readonly Range[] = [
   ["containerLogMaxFiles", (c) => c.containerLogMaxFiles, 2, UNLIMITED],
   ["containerLogMaxSize", (c) => c.containerLogMaxSize, 1, UNLIMITED],
   ["containerLogMaxWorkers", (c) => c.containerLogMaxWorkers, 1, UNLIMITED],
-  ["evictionMaxPodGracePeriod", (c) => c.evictionMaxPodGracePeriod, 0, UNLIMITED],
   ["budget.memoryBytes", (c) => c.budget.memoryBytes, 1, UNLIMITED],
+  ["budget.flashBytesPerDay", (c) => c.budget.flashBytesPerDay, 0, UNLIMITED],
+  ["budget.agentFlashBytesPerDay", (c) => c.budget.agentFlashBytesPerDay, 1, UNLIMITED],
+  ["telemetry.maxBytes", (c) => c.telemetry.maxBytes, 1_048_576, 1_073_741_824],
   ["wasm.maxComponentSize", (c) => c.wasm.maxComponentSize, 1, UNLIMITED],
   ["wasm.transpileMemory", (c) => c.wasm.transpileMemory, 1, UNLIMITED],
+  ["wasm.spareRunners", (c) => c.wasm.spareRunners, 0, MAX_SPARE_RUNNERS],
 ];
 
 /** In milliseconds; shown in seconds. */
 const DURATION_RANGES: readonly Range[] = [
+  ["telemetry.maxAge", (c) => c.telemetry.maxAge, 60_000, UNLIMITED],
+  ["telemetry.flushInterval", (c) => c.telemetry.flushInterval, 100, 3_600_000],
   ["syncFrequency", (c) => c.syncFrequency, 1, UNLIMITED],
   ["fileCheckFrequency", (c) => c.fileCheckFrequency, 1, UNLIMITED],
   ["httpCheckFrequency", (c) => c.httpCheckFrequency, 1, UNLIMITED],
@@ -116,7 +135,7 @@ const ALLOCATABLE_ENFORCEMENTS = [
   "kube-reserved-compressible",
 ];
 
-export function validateConfiguration(configuration: Configuration, problems: FieldProblems): void {
+export function validateConfiguration(configuration: Configuration, board: Board, problems: FieldProblems): void {
   for (const [path, read, min, max] of RANGES) {
     const value = read(configuration);
     if (value !== undefined && !(value >= min && value <= max)) problems.invalid(path, value, rangeText(min, max, ""));
@@ -138,7 +157,43 @@ export function validateConfiguration(configuration: Configuration, problems: Fi
   validateSysctls(configuration, problems);
   validatePlaces(configuration, problems);
   validateHub(configuration, problems);
+  validateRegistries(configuration, problems);
   validateNode(configuration, problems);
+  validateTopology(configuration, problems);
+  validateShares(configuration, board, problems);
+}
+
+/** Reservations and thresholds each by themselves, then, when all of them can be read, what they come to together. */
+function validateShares(configuration: Configuration, board: Board, problems: FieldProblems): void {
+  const before = problems.found.length;
+  validateReservations(configuration, problems);
+  const isReadable = problems.found.length === before;
+  const share = isReadable ? boardShare(configuration, board) : undefined;
+  validateReservedCpus(configuration, board, problems);
+  validateSwap(configuration, board, problems);
+  validateEviction(configuration, share === undefined ? {} : signalCapacities(share), problems);
+  if (share === undefined) return;
+  validateSums(configuration, share, problems);
+  if (problems.found.length > before) return;
+  const { reservation } = share;
+  const reserved = { milliCpu: reservation.get("cpu") ?? 0n, memoryBytes: reservation.get("memory") ?? 0n };
+  validateStaticPolicies(configuration, reserved, problems);
+}
+
+/** Not of a resource that is reserved beyond what there is, which is said anyway. */
+function signalCapacities({ capacity, podLimits, excess }: NodeAllocatable): SignalCapacities {
+  const of = (resource: string): SignalCapacity | undefined => {
+    if (excess.some((each) => each.resource === resource)) return undefined;
+    const [whole, left] = [capacity.get(resource), podLimits.get(resource)];
+    return whole === undefined || left === undefined ? undefined : { whole: Number(whole), left: Number(left) };
+  };
+  const pids = capacity.get("pid");
+  return {
+    "memory.available": of("memory"),
+    "nodefs.available": of("ephemeral-storage"),
+    // Those that are reserved are available until somebody takes them.
+    "pid.available": pids === undefined ? undefined : { whole: Number(pids), left: Number(pids) },
+  };
 }
 
 function rangeText(min: number, max: number, unit: string): string {

@@ -118,7 +118,7 @@ test("the file of a real kubelet is taken, and zeros in it are the kubelet's def
     initialContainerRestartPeriod: 10_000,
     maxContainerRestartPeriod: 300_000,
   });
-  assert.deepEqual(notActedUpon(KUBEADM), ["rotateCertificates", "cgroupDriver", "authentication"]);
+  assert.deepEqual(notActedUpon(KUBEADM), ["rotateCertificates", "authentication"]);
 });
 
 for (const [text, read, expected] of [
@@ -142,7 +142,14 @@ for (const [text, read, expected] of [
   ],
   ["wasm: {maxComponentSize: 1Gi, transpileTimeout: 10m}", (c: Configuration) => c.wasm.transpileTimeout, 600_000],
   ["wasm: {maxComponentSize: 1Gi}", (c: Configuration) => c.wasm.startTimeout, 30_000],
-  ["budget: {memoryBytes: 64Mi}", (c: Configuration) => c.budget.memoryBytes, 67_108_864],
+  ["wasm: {registries: [{host: a, insecure: true}]}", (c: Configuration) => c.wasm.registries[0]?.insecure, true],
+  ["", (c: Configuration) => c.wasm.registries.length, 0],
+  ["budget: {memoryBytes: 48Mi}", (c: Configuration) => c.budget.memoryBytes, 50_331_648],
+  ["budget: {flashBytesPerDay: 1Gi}", (c: Configuration) => c.budget.flashBytesPerDay, 1_073_741_824],
+  ["telemetry: {}", (c: Configuration) => c.telemetry.maxBytes, 16_777_216],
+  ["telemetry: {maxAge: 24h}", (c: Configuration) => c.telemetry.maxAge, 86_400_000],
+  ["telemetry: {flushInterval: 5s}", (c: Configuration) => c.telemetry.flushInterval, 5000],
+  ["budget: {}", (c: Configuration) => c.budget.agentFlashBytesPerDay, 5_242_880],
   ["hub:", (c: Configuration) => c.hub, null],
   ["hub: {server: 'wss://hub.example'}", (c: Configuration) => c.hub?.server.join(), "wss://hub.example"],
   ["hub: {server: ['https://a', 'https://b:8443']}", (c: Configuration) => c.hub?.server.length, 2],
@@ -173,10 +180,7 @@ for (const [text, read, expected] of [
 }
 
 test("fields that nothing acts upon yet are listed when they say something else than their default", () => {
-  assert.deepEqual(notActedUpon("maxPods: 5\nevictionMaxPodGracePeriod: 5\nport: 1234"), [
-    "evictionMaxPodGracePeriod",
-    "port",
-  ]);
+  assert.deepEqual(notActedUpon("maxPods: 5\nrotateCertificates: true\nport: 1234"), ["rotateCertificates", "port"]);
 });
 
 test("every problem is named at once, with its line and in the order of lines", () => {
@@ -243,6 +247,19 @@ for (const [text, problem] of [
   ["containerLogMaxFiles: 1", /greater than or equal to 2/],
   ["cpuCFSQuotaPeriod: 2s", /between 0.001s and 1s, inclusive/],
   ["wasm: {transpileTimeout: -1s}", /wasm.transpileTimeout: Invalid value: -1s/],
+  ["wasm: {registries: [{insecure: true}]}", /wasm.registries\[0\].host/],
+  ["wasm: {registries: [{host: 'https://a'}]}", /wasm.registries\[0\].host: Invalid value: "https:\/\/a"/],
+  ["wasm: {registries: [{host: a}, {host: a}]}", /wasm.registries\[1\].host: Duplicate value/],
+  ["wasm: {registries: [{host: 'a:99999'}]}", /wasm.registries\[0\].host: Invalid value/],
+  ["wasm: {registries: [{host: a, caFile: ca.pem}]}", /caFile: Invalid value: "ca.pem": must be an absolute path/],
+  ["wasm: {registries: [{host: a, caFile: /ca, insecure: true}]}", /caFile: Forbidden/],
+  ["wasm: {registries: [{host: a, mirrors: ['b:1', 'https://u:p@b']}]}", /mirrors\[0\].*URL/],
+  ["wasm: {registries: [{host: a, mirrors: ['https://u:p@b']}]}", /no user and no password/],
+  ["wasm: {registries: [{host: a, mirror: b}]}", /wasm.registries\[0\].mirror: Unknown field/],
+  ["budget: {flashBytesPerDay: -1}", /budget.flashBytesPerDay: Invalid value: -1/],
+  ["budget: {agentFlashBytesPerDay: 0}", /budget.agentFlashBytesPerDay: Invalid value: 0/],
+  ["telemetry: {maxBytes: 1Ki}", /telemetry.maxBytes: Invalid value: 1024/],
+  ["telemetry: {flushInterval: 2h}", /telemetry.flushInterval: Invalid value/],
   ["budget: {memoryBytes: 0}", /budget.memoryBytes: Invalid value: 0/],
   ["wasm: yes", /wasm: Invalid value: true: must be a mapping/],
   ["hub: {}", /hub.server: Required value: the hub's URL/],

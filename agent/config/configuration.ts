@@ -2,13 +2,15 @@
  * The configuration file: KubeletConfiguration v1beta1 with picolet's own fields beside it, read strictly, all of its
  * problems at once. The caller prints them and exits with 78 (EX_CONFIG); nothing here exits.
  */
-import { hostname } from "node:os";
+import { hostname, totalmem } from "node:os";
 import { isDeepStrictEqual } from "node:util";
 import * as z from "zod/mini";
 import { type FieldProblem, FieldProblems, formatProblem } from "../../protocol/field-problems.ts";
-import { copyPlainData, type PlainDataLimits } from "../../protocol/plain-data.ts";
+import { childPath, copyPlainData, type PlainDataLimits } from "../../protocol/plain-data.ts";
 import type { Immutable } from "../../protocol/schema.ts";
 import { removeFaults, schemaProblem } from "../../protocol/schema-problems.ts";
+import { isOfContainerfs } from "../plan/eviction-thresholds.ts";
+import { type Board, type BoardDefaults, boardDefaults, type DerivedValue } from "./board-defaults.ts";
 import { applyConfigurationDefaults } from "./configuration-defaults.ts";
 import { makeConfigurationSchema, unknownFields } from "./configuration-schema.ts";
 import { validateConfiguration } from "./configuration-validation.ts";
@@ -22,12 +24,21 @@ export interface ConfigurationProblem extends FieldProblem {
   readonly line?: number;
 }
 
+/** Where values come from; paths as in problems. What is neither given nor derived is a default. */
+export interface ConfigurationOrigins {
+  /** What the file sets, mappings with what is in them. */
+  readonly given: readonly string[];
+  /** Defaults that follow from this machine. */
+  readonly derived: readonly DerivedValue[];
+}
+
 export type LoadConfigurationResult =
   | {
       readonly ok: true;
       readonly configuration: Configuration;
       /** Fields that the kubelet acts upon and this version of picolet does not, set to something else than their default. */
       readonly notActedUpon: readonly string[];
+      readonly origins: ConfigurationOrigins;
     }
   | { readonly ok: false; readonly problems: readonly ConfigurationProblem[] };
 
@@ -80,6 +91,7 @@ const ACTED_UPON: ReadonlySet<string> = new Set<keyof Configuration>([
   "logging",
   "seccompDefault",
   "memorySwap",
+  "featureGates",
   "singleProcessOOMKill",
   "healthzPort",
   "healthzBindAddress",
@@ -89,8 +101,40 @@ const ACTED_UPON: ReadonlySet<string> = new Set<keyof Configuration>([
   "registerNode",
   "registerWithTaints",
   "providerID",
+  "cgroupDriver",
+  "qosReserved",
+  "memoryThrottlingFactor",
+  "kubeReserved",
+  "systemReserved",
+  "kubeReservedCgroup",
+  "systemReservedCgroup",
+  "enforceNodeAllocatable",
+  "evictionHard",
+  "evictionSoft",
+  "evictionSoftGracePeriod",
+  "evictionPressureTransitionPeriod",
+  "evictionMaxPodGracePeriod",
+  "evictionMinimumReclaim",
+  "mergeDefaultEvictionSettings",
+  "imageGCHighThresholdPercent",
+  "imageGCLowThresholdPercent",
+  "imageMinimumGCAge",
+  "imageMaximumGCAge",
+  "volumeStatsAggPeriod",
+  "failSwapOn",
+  "oomScoreAdj",
+  "cpuManagerPolicy",
+  "cpuManagerPolicyOptions",
+  "cpuManagerReconcilePeriod",
+  "memoryManagerPolicy",
+  "reservedMemory",
+  "reservedSystemCPUs",
+  "topologyManagerPolicy",
+  "topologyManagerScope",
+  "topologyManagerPolicyOptions",
   "wasm",
   "budget",
+  "telemetry",
   "hub",
 ]);
 
@@ -99,8 +143,13 @@ const ACTED_UPON: ReadonlySet<string> = new Set<keyof Configuration>([
  *
  * @param text YAML or JSON.
  * @param hostName becomes `nodeName`, lower-cased, when the file gives none. Never throws.
+ * @param board what the configuration has to fit, and some defaults follow from
  */
-export function loadConfiguration(text: string, hostName: string = hostname()): LoadConfigurationResult {
+export function loadConfiguration(
+  text: string,
+  hostName: string = hostname(),
+  board: Board = { memoryBytes: totalmem() },
+): LoadConfigurationResult {
   if (text.length > MAX_CONFIGURATION_CHARACTERS) {
     return refused({ path: "", message: `Too long: may not be more than ${MAX_CONFIGURATION_CHARACTERS} characters` });
   }
@@ -109,9 +158,11 @@ export function loadConfiguration(text: string, hostName: string = hostname()): 
   const copied = copyPlainData(yaml.value ?? {}, LIMITS);
   if (!copied.ok) return refused(copied.problem);
   const problems = new FieldProblems();
-  const configuration = check(copied.value, hostName, problems);
-  if (configuration !== undefined && problems.found.length === 0) {
-    return { ok: true, configuration, notActedUpon: notActedUpon(configuration, hostName) };
+  const given = check(copied.value, hostName, board, problems);
+  if (given !== undefined && problems.found.length === 0) {
+    const { configuration, defaults } = given;
+    const origins = originsOf(copied.value, configuration, defaults);
+    return { ok: true, configuration, notActedUpon: notActedUpon(configuration, hostName, defaults), origins };
   }
   const located = problems.found.map((problem): ConfigurationProblem => {
     const line = yaml.lineOf(pathSteps(problem.path));
@@ -120,7 +171,12 @@ export function loadConfiguration(text: string, hostName: string = hostname()): 
   return refused(...located.sort((left, right) => (left.line ?? Infinity) - (right.line ?? Infinity) || 0));
 }
 
-function check(value: unknown, hostName: string, problems: FieldProblems): Configuration | undefined {
+interface Checked {
+  readonly configuration: Configuration;
+  readonly defaults: BoardDefaults;
+}
+
+function check(value: unknown, hostName: string, board: Board, problems: FieldProblems): Checked | undefined {
   const schema = makeConfigurationSchema();
   // Compiling the schema to a function would cost memory for something that runs once.
   const safeParse = () => z.safeParse(schema, value, { jitless: true, reportInput: true });
@@ -135,16 +191,44 @@ function check(value: unknown, hostName: string, problems: FieldProblems): Confi
     decoded = safeParse();
     if (!decoded.success) return undefined;
   }
-  const configuration: Configuration = applyConfigurationDefaults(decoded.data, hostName);
-  validateConfiguration(configuration, problems);
-  return configuration;
+  const defaults = boardDefaults(board, decoded.data.containerRuntimeEndpoint !== "");
+  const configuration: Configuration = applyConfigurationDefaults(decoded.data, hostName, defaults);
+  validateConfiguration(configuration, board, problems);
+  return { configuration, defaults };
 }
 
-function notActedUpon(configuration: Configuration, hostName: string): string[] {
-  const defaults: Readonly<Record<string, unknown>> = applyConfigurationDefaults({}, hostName);
-  return Object.entries(configuration)
+/** Of thresholds for containerfs each, for the kubelet takes them and has its own. */
+function notActedUpon(configuration: Configuration, hostName: string, board: BoardDefaults): string[] {
+  const defaults: Readonly<Record<string, unknown>> = applyConfigurationDefaults({}, hostName, board);
+  const fields = Object.entries(configuration)
     .filter(([name, value]) => !ACTED_UPON.has(name) && !isDeepStrictEqual(value, defaults[name]))
     .map(([name]) => name);
+  const thresholds = (["evictionHard", "evictionSoft"] as const).flatMap((field) =>
+    Object.keys(configuration[field])
+      .filter(isOfContainerfs)
+      .map((signal) => childPath(field, signal)),
+  );
+  return [...fields, ...thresholds];
+}
+
+function originsOf(value: unknown, configuration: Configuration, { derived }: BoardDefaults): ConfigurationOrigins {
+  const given = [...pathsIn(value, "")];
+  const isUsed = ({ path }: DerivedValue): boolean => {
+    const [field = "", key = ""] = pathSteps(path);
+    const values = (configuration as unknown as Readonly<Record<string, Readonly<Record<string, unknown>>>>)[field];
+    return values !== undefined && Object.hasOwn(values, key) && !given.includes(path);
+  };
+  return { given, derived: derived.filter(isUsed) };
+}
+
+/** Every field of a mapping that is plain data, and of those in it. */
+function* pathsIn(value: unknown, path: string): Iterable<string> {
+  if (typeof value !== "object" || value === null || Array.isArray(value)) return;
+  for (const [key, inner] of Object.entries(value)) {
+    const at = childPath(path, key);
+    yield at;
+    yield* pathsIn(inner, at);
+  }
 }
 
 const refused = (...problems: readonly ConfigurationProblem[]): LoadConfigurationResult => ({ ok: false, problems });

@@ -11,5 +11,5 @@ export interface PushedPods {
    * @param text Pod, List or PodList, in YAML documents or as JSON. A List without items removes what was pushed.
    * @throws `resource_exhausted` when the disk is full
    */
-  replace(text: string, options: { readonly dryRun: boolean }): PushOutcome;
+  replace(text: string, options: { readonly dryRun: boolean }): PushOutcome | Promise<PushOutcome>;
 }

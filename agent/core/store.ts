@@ -91,6 +91,8 @@ export interface Sequenced<T> {
 export interface StatusOutbox {
   /** Batched: on disk with the next tick. Equal to the stored one: nothing happens. */
   put(record: PodStatusRecord): void;
+  /** What was put so far is written now, as far as the disk takes it: the agent may be killed after that. */
+  flush(): void;
   /** Not of a pod of which nothing is left. */
   get(uid: PodUid): PodStatusRecord | undefined;
   /** Whether `get` would give something. */

@@ -10,6 +10,7 @@ import type {
   RemoteObject,
 } from "../../protocol/tunnel/messages.ts";
 import type { IncomingStream, StreamKind } from "../../protocol/tunnel/stream.ts";
+import type { OutgoingTelemetry } from "./outgoing-telemetry.ts";
 import type { Sequenced } from "./store.ts";
 
 export interface RemoteChange {
@@ -88,6 +89,8 @@ export interface TunnelNode {
   readonly events: OutgoingEvents;
   readonly mirrors: Watch<MirrorSet>;
   readonly report: Watch<NodeReportContent>;
+  /** Undefined: there is none to be sent. */
+  readonly telemetry?: OutgoingTelemetry;
 }
 
 /** Answers what the hub opens. Rejects with a StreamError; one that fails later resets its stream. Never throws. */

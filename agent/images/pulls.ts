@@ -218,7 +218,7 @@ export class Pulls {
     const errors: unknown[] = [];
     for (const credential of found.length === 0 ? [undefined] : found) {
       try {
-        const options = { credentials: credential?.credentials, pod };
+        const options = { credentials: credential?.credentials, credentialsFrom: whoseCredentials(credential), pod };
         return { image: await adapter.images.pull(reference, options, signal), credential };
       } catch (error) {
         if (signal.aborted || isCancelled(error) || isUnreachable(error)) throw error;
@@ -281,6 +281,15 @@ export class Pulls {
 
 const hasMoved = (before: PullProgress | undefined, after: PullProgress | undefined): boolean =>
   before?.bytes !== after?.bytes || before?.totalBytes !== after?.totalBytes;
+
+/** For runtimes whose messages say which credentials were refused. */
+function whoseCredentials(credential: PullCredential | undefined): string | undefined {
+  if (credential === undefined) return undefined;
+  const { source } = credential;
+  if (source.kind === "node") return "this node's registry configuration";
+  const kind = source.kind === "secret" ? "secret" : "service account";
+  return `${kind} ${source.namespace}/${source.name}`;
+}
 
 /** As Kubernetes joins several: each text once. */
 function aggregate(errors: readonly unknown[]): PicoletError {

@@ -33,6 +33,7 @@ const never = new AbortController().signal;
 class FakeWriter implements LogWriter {
   readonly #running = new WatchSource(true);
   running = (): boolean => this.#running.current;
+  settled = (): Promise<void> => Promise.resolve();
   changes = (signal: AbortSignal): AsyncIterable<boolean> => this.#running.changes(signal);
   end(): void {
     this.#running.set(false);

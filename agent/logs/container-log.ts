@@ -22,6 +22,11 @@ import { LogFormatter } from "./log-formatter.ts";
 export interface LogWriter {
   /** False once it has ended: nothing more will be written. */
   running(): boolean;
+  /**
+   * Of one that has ended: resolves when all that it wrote is in its file, which is a moment later. At once for one that runs,
+   * and when `signal` aborts.
+   */
+  settled(signal: AbortSignal): Promise<void>;
   /** Yields whenever `running` may have changed. */
   changes(signal: AbortSignal): AsyncIterable<unknown>;
 }
@@ -42,6 +47,7 @@ export async function* readContainerLog(
   const formatter = new LogFormatter(request);
   // Watched before anything is read: what is written in between must wake us.
   using changes = request.follow ? new LogChanges(path, writer, signal) : undefined;
+  if (!request.follow) await writer.settled(signal);
   const files = await openLogFiles(path);
   try {
     if (files.length === 0 && !request.follow) throw new PicoletError("not_found", "there is no log yet");
@@ -137,6 +143,7 @@ class LogFollower {
       this.#changes.clear();
       // Asked before reading: when it has ended by now, the reading below sees all that it wrote.
       const running = this.#writer.running();
+      if (!running) await this.#writer.settled(signal);
       yield* this.#readOn(signal);
       if (yield* this.#moveOn(files, signal)) continue;
       const held = this.#formatter.flush();

@@ -379,3 +379,23 @@ test("an interrupted compression leaves the log as it was", async () => {
   await bench.scan();
   assert.equal(bench.files("app").filter((name) => name.endsWith(".gz")).length, 2);
 });
+
+test("under pressure logs of runs that are gone go, with all that was put aside of them; others' stay", async () => {
+  using bench = new Bench();
+  for (const attempt of [0, 1]) {
+    const app = bench.start("app", attempt);
+    app.write("x".repeat(1001));
+    await bench.scan();
+    bench.stop(app);
+  }
+  bench.start("other");
+  const asked: string[] = [];
+  const isDead = (uid: string, container: string, attempt: number): boolean => {
+    asked.push(`${uid} ${container} ${attempt}`);
+    return container === "app" && attempt === 0;
+  };
+  await bench.rotator.removeDead(isDead, NEVER);
+  assert.deepEqual([...new Set(asked)].sort(), ["uid-1 app 0", "uid-1 app 1", "uid-1 other 0"]);
+  assert.ok(bench.files("app").length >= 2 && bench.files("app").every((name) => name.startsWith("1.log")));
+  assert.deepEqual(bench.files("other"), ["0.log"]);
+});

@@ -1,5 +1,5 @@
 import { link, lstat, rename, unlink } from "node:fs/promises";
-import { dirname } from "node:path";
+import { basename, dirname } from "node:path";
 import type { Component } from "../../protocol/async/component.ts";
 import { describeError, isCancelled } from "../../protocol/errors.ts";
 import { type Clock, type Log, type Millis, type MonotonicMs, millis, type PodUid } from "../../protocol/ports.ts";
@@ -116,6 +116,20 @@ export class LogRotation implements Component {
     this.#compressNext(signal);
     const { interval } = this.#init;
     return millis(Math.min(Math.max(earliestFull / 2, interval), interval * MAX_INTERVALS));
+  }
+
+  /** Takes logs away, of pods that are this node's, whatever their age and however much room there is. */
+  async removeDead(
+    isDead: (uid: string, container: string, attempt: number) => boolean,
+    signal: AbortSignal,
+  ): Promise<void> {
+    const { podLogsDir } = this.#init;
+    for await (const { folder, files } of containerLogs(podLogsDir, this.#components.owns)) {
+      if (signal.aborted) return;
+      const pod = basename(dirname(folder));
+      const uid = pod.slice(pod.lastIndexOf("_") + 1);
+      for (const { path, name } of files) if (isDead(uid, basename(folder), name.attempt)) await this.#remove(path);
+    }
   }
 
   /** @returns milliseconds until it is full if it grows on as it did since the last look. */

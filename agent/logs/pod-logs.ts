@@ -2,14 +2,22 @@
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import type { Watch } from "../../protocol/async/watch.ts";
-import { PicoletError } from "../../protocol/errors.ts";
+import { isCancelled, PicoletError } from "../../protocol/errors.ts";
 import type { ContainerStatus } from "../../protocol/pod.ts";
+import { type Clock, millis } from "../../protocol/ports.ts";
+import type { ObservedContainer } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { AgentPod } from "../core/agent-pod.ts";
 import type { ContainerLogs, FoundLog } from "../core/container-logs.ts";
 import { type LogWriter, readContainerLog } from "./container-log.ts";
 
 /** kubectl's annotation: the container that is meant when none is named. */
 const DEFAULT_CONTAINER_ANNOTATION = "kubectl.kubernetes.io/default-container";
+
+/**
+ * A runtime says that a container has ended before what it wrote last is in its log: containerd's copier of it ends some
+ * milliseconds later, on a busy machine some tens. Only somebody who reads within this time of the end waits for its rest.
+ */
+const SETTLE_MS = 250;
 
 /** What is known of the node's pods; answers from memory. */
 export interface LogPods {
@@ -21,9 +29,12 @@ export interface LogPods {
 /** The logs of this node's pods. */
 export class PodLogs implements ContainerLogs {
   readonly #pods: LogPods;
+  readonly #clock: Clock;
 
-  constructor(components: { readonly pods: LogPods }) {
+  /** @param components.clock the system's own, by which runtimes say when a container ended */
+  constructor(components: { readonly pods: LogPods; readonly clock: Clock }) {
     this.#pods = components.pods;
+    this.#clock = components.clock;
   }
 
   async find(
@@ -45,7 +56,7 @@ export class PodLogs implements ContainerLogs {
     }
     const observed = pod.containers.find((each) => each.name === container && each.attempt === attempt);
     const path = observed?.logPath ?? join(pod.logDirectory, container, `${attempt}.log`);
-    const writer = logWriter(this.#pods, pod, container, attempt);
+    const writer = new PodLogWriter({ pods: this.#pods, clock: this.#clock }, pod, { container, attempt });
     return { notice, read: (request, signal) => readContainerLog(path, request, writer, signal) };
   }
 }
@@ -90,19 +101,59 @@ function previousAttempt(newest: number | undefined, status: ContainerStatus | u
   return waits ? newest : newest - 1;
 }
 
-function logWriter(known: LogPods, pod: AgentPod, container: string, attempt: number): LogWriter {
-  let seen = false;
-  return {
-    running: () => {
-      const now = known.pods().find((each) => each.desired.uid === pod.desired.uid);
-      if (now === undefined) return false;
-      const observed = now.containers.filter((each) => each.name === container);
-      if (observed.some((each) => each.attempt > attempt)) return false;
-      const run = observed.find((each) => each.attempt === attempt);
-      if (run === undefined) return !seen;
-      seen = true;
-      return run.state.kind !== "exited";
-    },
-    changes: (signal) => known.podsChanged.changes(signal),
-  };
+interface Run {
+  readonly container: string;
+  readonly attempt: number;
+}
+
+class PodLogWriter implements LogWriter {
+  readonly #pods: LogPods;
+  readonly #clock: Clock;
+  readonly #pod: AgentPod;
+  readonly #run: Run;
+  #wasSeen = false;
+
+  constructor({ pods, clock }: { readonly pods: LogPods; readonly clock: Clock }, pod: AgentPod, run: Run) {
+    this.#pods = pods;
+    this.#clock = clock;
+    this.#pod = pod;
+    this.#run = run;
+  }
+
+  running(): boolean {
+    const observed = this.#observed();
+    if (observed === undefined || observed.some(({ attempt }) => attempt > this.#run.attempt)) return false;
+    const run = this.#runOf(observed);
+    if (run === undefined) return !this.#wasSeen;
+    this.#wasSeen = true;
+    return run.state.kind !== "exited";
+  }
+
+  async settled(signal: AbortSignal): Promise<void> {
+    const { state } = this.#runOf(this.#observed() ?? this.#pod.containers) ?? {};
+    if (state?.kind !== "exited") return;
+    const left = state.finishedAtMs + SETTLE_MS - this.#clock.wall().getTime();
+    // An end that is still to come is a clock that was set back since.
+    if (left <= 0 || left > SETTLE_MS) return;
+    try {
+      await this.#clock.sleep(millis(left), signal);
+    } catch (error) {
+      if (!isCancelled(error)) throw error;
+    }
+  }
+
+  changes(signal: AbortSignal): AsyncIterable<unknown> {
+    return this.#pods.podsChanged.changes(signal);
+  }
+
+  /** Every run of the container; undefined: the pod has gone. */
+  #observed(): readonly ObservedContainer[] | undefined {
+    const now = this.#pods.pods().find(({ desired }) => desired.uid === this.#pod.desired.uid);
+    return now?.containers.filter(({ name }) => name === this.#run.container);
+  }
+
+  #runOf(observed: readonly ObservedContainer[]): ObservedContainer | undefined {
+    const { container, attempt } = this.#run;
+    return observed.find((each) => each.name === container && each.attempt === attempt);
+  }
 }

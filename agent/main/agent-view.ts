@@ -3,17 +3,21 @@ import { freemem } from "node:os";
 import { join } from "node:path";
 import type { Watch } from "../../protocol/async/watch.ts";
 import type {
+  ConfigAnswer,
+  FlashReport,
   NodeCondition,
   ResourceReport,
   SourceProblem,
   StatusAnswer,
+  TelemetryReport,
   TunnelReport,
 } from "../../protocol/local-api.ts";
 import type { Pod } from "../../protocol/pod.ts";
 import { VERSION } from "../../protocol/version.ts";
 import type { DesiredPod, RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { AgentView, ImageStore, NodeView } from "../api/agent-view.ts";
-import type { Configuration } from "../config/configuration.ts";
+import { anonBytes } from "../budget/own-memory.ts";
+import type { Configuration, ConfigurationOrigins } from "../config/configuration.ts";
 import type { AgentPod } from "../core/agent-pod.ts";
 import type { RuntimeRouter } from "../core/pod-ports.ts";
 import type { DesiredStore, EventStore } from "../core/store.ts";
@@ -30,6 +34,8 @@ export interface NodeAgentViewComponents {
   readonly conditions: Watch<readonly NodeCondition[]>;
   readonly events: EventStore;
   readonly problems: () => readonly SourceProblem[];
+  readonly flash: () => FlashReport;
+  readonly telemetry: () => TelemetryReport;
   /** Undefined: this node belongs to no hub. */
   readonly tunnel: { report(): TunnelReport } | undefined;
 }
@@ -37,7 +43,9 @@ export interface NodeAgentViewComponents {
 export interface NodeAgentViewInit {
   readonly args: AgentArguments;
   readonly configuration: Configuration;
+  readonly origins: ConfigurationOrigins & { readonly file: string | null };
   readonly capacity: NodeCapacity;
+  readonly allocatable: Readonly<Record<string, string>>;
   readonly memoryBytes: number;
   readonly startedAt: Date;
 }
@@ -86,12 +94,12 @@ export class NodeAgentView implements AgentView {
   }
 
   resources(): ResourceReport {
-    const { capacity, memoryBytes } = this.#init;
+    const { capacity, allocatable, memoryBytes } = this.#init;
     const { rootDir } = this.#init.args;
     const disk = statfsSync(rootDir);
     return {
       capacity,
-      allocatable: capacity,
+      allocatable,
       memoryBytes,
       memoryAvailableBytes: freemem(),
       diskBytes: disk.blocks * disk.bsize,
@@ -102,7 +110,22 @@ export class NodeAgentView implements AgentView {
   agent(): StatusAnswer["agent"] {
     const { startedAt } = this.#init;
     const budgetBytes = this.#init.configuration.budget.memoryBytes;
-    return { rssBytes: process.memoryUsage.rss(), budgetBytes, version: VERSION, startedAt: startedAt.toISOString() };
+    const rssBytes = process.memoryUsage.rss();
+    return { rssBytes, budgetBytes, anonBytes: anonBytes(), version: VERSION, startedAt: startedAt.toISOString() };
+  }
+
+  flash(): FlashReport {
+    return this.#components.flash();
+  }
+
+  telemetry(): TelemetryReport {
+    return this.#components.telemetry();
+  }
+
+  async configuration(): Promise<ConfigAnswer> {
+    const { shownConfiguration } = await import("../config/shown-configuration.ts");
+    const { configuration, origins } = this.#init;
+    return { configuration: shownConfiguration(configuration), ...origins };
   }
 
   /** Components first: an archive that holds none is left to the containers' runtime. */

@@ -8,9 +8,9 @@ import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
 import type { CgroupSettings } from "../../protocol/cgroup-values.ts";
 import { PicoletError } from "../../protocol/errors.ts";
 import type { SourceProblem } from "../../protocol/local-api.ts";
-import type { Pod } from "../../protocol/pod.ts";
 import { type Clock, type Log, podUid, type Random, seconds } from "../../protocol/ports.ts";
 import { KUBERNETES_VERSION, RELEASED_AT_MS } from "../../protocol/version.ts";
+import type { BoardServices } from "../../runtime-adapters/contract/board-services.ts";
 import type { RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import { CriAdapter } from "../../runtime-adapters/cri/cri-adapter.ts";
 import { GrpcHealthClient } from "../../runtime-adapters/cri/grpc-health.ts";
@@ -18,27 +18,29 @@ import { endLeakedShims } from "../../runtime-adapters/cri/leaked-shims.ts";
 import { WasmAdapter } from "../../runtime-adapters/wasm/wasm-adapter.ts";
 import { HealthPort } from "../api/health-port.ts";
 import { LocalApi } from "../api/local-api.ts";
-import type { Configuration } from "../config/configuration.ts";
+import type { Configuration, ConfigurationOrigins } from "../config/configuration.ts";
 import type { ClusterObjects } from "../core/cluster-objects.ts";
+import type { ContainerPlacement } from "../core/container-placement.ts";
 import type { NodeShutdownControl } from "../core/node-shutdown-control.ts";
+import type { OutgoingTelemetry } from "../core/outgoing-telemetry.ts";
 import type { PodObserver } from "../core/pod-observer.ts";
 import type { ImageManager } from "../core/pod-ports.ts";
+import type { PushedPods } from "../core/pushed-pods.ts";
 import type { EventRecorder } from "../core/store.ts";
 import { type LoggedContainer, LogRotation } from "../logs/log-rotation.ts";
 import { PodLogs } from "../logs/pod-logs.ts";
-import { type Machine, type NodeCapacity, nodeCapacity, podCapacity, readMachine } from "../node/machine.ts";
+import { type Machine, maxPids, type NodeCapacity, nodeCapacity, podCapacity, readMachine } from "../node/machine.ts";
 import { NodeConditions } from "../node/node-conditions.ts";
 import { Pleg } from "../observe/pleg.ts";
 import { type CrashBackoffLimits, DEFAULT_CRASH_BACKOFF } from "../plan/crash-backoff.ts";
+import type { NodeAllocatable } from "../plan/node-allocatable.ts";
 import { HttpGetter } from "../probes/http-getter.ts";
 import { LifecycleHooks } from "../probes/lifecycle-hooks.ts";
 import { PodProber } from "../probes/pod-prober.ts";
-import { detectCgroups } from "../resources/cgroup-hierarchies.ts";
-import { CgroupTree } from "../resources/cgroup-tree.ts";
-import { PodCgroups } from "../resources/pod-cgroups.ts";
+import type { CgroupTree } from "../resources/cgroup-tree.ts";
+import type { PodCgroups } from "../resources/pod-cgroups.ts";
 import { CorrectedClock } from "../security/corrected-clock.ts";
 import { FileSource } from "../sources/file-source.ts";
-import { PushSource } from "../sources/push-source.ts";
 import { StatusManager } from "../status/status-manager.ts";
 import { Store } from "../store/store.ts";
 import { expandReferences } from "../volumes/expand.ts";
@@ -49,17 +51,29 @@ import { PodEvents } from "../workers/pod-events.ts";
 import { PodWorkers } from "../workers/pod-workers.ts";
 import { NodeAgentView } from "./agent-view.ts";
 import { type AgentArguments, DEFAULT_ROOT_DIR } from "./arguments.ts";
+import { NodeBoardServices } from "./board-services.ts";
+import { makeBudget } from "./budget.ts";
+import { lookAtCgroups, makePodCgroups, type NodeCgroups } from "./cgroups.ts";
+import { makeEviction } from "./eviction.ts";
+import { makeGarbage } from "./garbage.ts";
 import { type HealthSources, healthChecks } from "./health-checks.ts";
 import type { HubLink } from "./hub-link.ts";
 import { IdleCollection } from "./idle-collection.ts";
 import { makeImages } from "./images.ts";
 import { NodeAddresses } from "./node-addresses.ts";
-import { makeNodeGuards, type NodeGuards } from "./node-guards.ts";
+import { allocatableOf } from "./node-allocatable.ts";
+import { makeNodeGuards, type NodeGuards, type PressureSources } from "./node-guards.ts";
+import { makeOomWatch } from "./oom.ts";
 import { OrphanSweep, type OrphanSweepComponents } from "./orphan-sweep.ts";
+import { letGoOf } from "./passing-parts.ts";
+import { makePlacement } from "./placement.ts";
 import { RuntimeReports } from "./runtime-reports.ts";
 import { NodeRuntimes } from "./runtime-router.ts";
+import { SpareGuard } from "./spare-guard.ts";
 import { makeStorageKeepers, nodeStorage } from "./storage.ts";
 import { StoreEvents } from "./store-events.ts";
+import { NodeTelemetry } from "./telemetry.ts";
+import { makeNodeUsage } from "./usage.ts";
 
 export interface AgentPorts {
   readonly clock: Clock;
@@ -70,8 +84,10 @@ export interface AgentPorts {
 export interface AgentInit {
   readonly args: AgentArguments;
   readonly configuration: Configuration;
-  /** Told who ends the pods when the machine goes down. */
-  readonly stops?: { through(shutdown: NodeShutdownControl): void };
+  /** `file`: null when there was none. */
+  readonly origins: ConfigurationOrigins & { readonly file: string | null };
+  /** Told who ends the pods when the machine goes down; asked for a new agent when this one has grown too large. */
+  readonly stops?: { through(shutdown: NodeShutdownControl): void; beginAnew(): void };
 }
 
 /** The kubelet's `--seccomp-profile-root` below its root directory. */
@@ -85,23 +101,30 @@ const SHIM_COLLECTION_INTERVAL = seconds(30);
 interface Node {
   readonly machine: Machine;
   readonly capacity: NodeCapacity;
+  readonly maxPids: number | undefined;
+  readonly share: NodeAllocatable;
+  readonly podCgroups: NodeCgroups;
   readonly cgroups: CgroupTree;
   readonly cgroupSettings: CgroupSettings;
   readonly addresses: NodeAddresses;
 }
 
-async function lookAround({ clock, log }: AgentPorts, { args, configuration }: AgentInit): Promise<Node> {
-  const [machine, hierarchies] = await Promise.all([readMachine(), detectCgroups()]);
+async function lookAround(ports: AgentPorts, { args, configuration }: AgentInit, signal: AbortSignal): Promise<Node> {
+  const machine = await readMachine();
+  const capacity = await nodeCapacity(machine, args.rootDir, podCapacity(configuration, machine));
+  const pids = await maxPids();
+  const share = allocatableOf(configuration, capacity, pids);
+  const { memoryBytes } = machine;
+  const podCgroups = await lookAtCgroups(ports, { configuration, share, memoryBytes }, signal);
   return {
     machine,
-    capacity: await nodeCapacity(machine, args.rootDir, podCapacity(configuration, machine)),
-    cgroups: new CgroupTree({ log, clock }, { hierarchies }),
-    cgroupSettings: {
-      cpuCFSQuota: configuration.cpuCFSQuota,
-      cpuPeriodUs: configuration.cpuCFSQuotaPeriod * 1000,
-      podPidsLimit: configuration.podPidsLimit,
-    },
-    addresses: new NodeAddresses(clock),
+    capacity,
+    maxPids: pids,
+    share,
+    podCgroups,
+    cgroups: podCgroups.tree,
+    cgroupSettings: podCgroups.settings,
+    addresses: new NodeAddresses(ports.clock),
   };
 }
 
@@ -118,7 +141,7 @@ function makeRuntimes(
   { clock, log }: AgentPorts,
   { args, configuration }: AgentInit,
   node: Node,
-  events: EventRecorder,
+  { events, services }: { readonly events: EventRecorder; readonly services: BoardServices },
 ): NodeRuntimes {
   // The bundles lie side by side; this is one of them.
   const programs = dirname(realpathSync(process.argv[1] ?? ""));
@@ -128,6 +151,7 @@ function makeRuntimes(
       ...{ clock, log, cgroups: node.cgroups },
       hostIps: () => node.addresses.current,
       warn: (pod, reason, message) => warnOfPod(events, pod, reason, message),
+      services,
     },
     {
       rootDirectory: join(args.rootDir, "wasm"),
@@ -136,13 +160,18 @@ function makeRuntimes(
       nodePath: process.execPath,
       runnerPath: join(programs, "wasm-runner.cjs"),
       transpilePath: join(programs, "wasm-transpile.mjs"),
+      pullPath: join(programs, "wasm-pull.cjs"),
       cgroupSettings: node.cgroupSettings,
       transpileCgroup: join("/", configuration.cgroupRoot, "picolet-transpile"),
+      pullCgroup: join("/", configuration.cgroupRoot, "picolet-pull"),
+      registries: wasm.registries.map(({ caFile, ...each }) => ({ ...each, caFile: caFile || undefined })),
+      spareCgroup: join("/", configuration.cgroupRoot, "picolet-spare"),
       limits: {
         maxComponentBytes: wasm.maxComponentSize,
         transpileMemoryLimitBytes: wasm.transpileMemory,
         transpileTimeout: wasm.transpileTimeout,
         startTimeout: wasm.startTimeout,
+        spareRunners: wasm.spareRunners,
       },
     },
   );
@@ -155,6 +184,7 @@ function makeRuntimes(
       owner: ownerOf(args.rootDir),
       requestTimeoutMs: configuration.runtimeRequestTimeout,
       cgroups: node.cgroupSettings,
+      cgroupDriver: node.podCgroups.driver,
       memoryCapacityBytes: node.machine.memoryBytes,
       seccompProfileRoot: join(args.rootDir, SECCOMP_FOLDER),
       seccompDefault: configuration.seccompDefault,
@@ -269,6 +299,7 @@ function makeHealthPorts(
 
 /** V8 compacts and drops compiled code that was not used lately. Without `--expose-gc`, as in tests, nothing happens. */
 function collectGarbage(): void {
+  letGoOf("manifest-pods", "push-source", "shown-configuration");
   globalThis.gc?.({ type: "major", execution: "sync", flavor: "last-resort" });
 }
 
@@ -291,19 +322,14 @@ function makeSurroundings(
   store: Store,
   link: HubLink | undefined,
   runs: { readonly router: NodeRuntimes; readonly runtimes: RuntimeReports },
+  cgroups: PodCgroups,
 ) {
-  const { desired, events } = store;
+  const { events } = store;
   const objects = link ?? WITHOUT_CLUSTER;
   const { nodeName, podLogsDir, resolvConf, clusterDNS, clusterDomain } = configuration;
-  const { memoryBytes, cpus: nodeCpus } = node.machine;
-  const pods = (): Pod[] => [...desired.desired.current.pods.values()].map(({ pod }) => pod);
-  const { cgroupRoot, cgroupsPerQOS } = configuration;
-  const cgroups = new PodCgroups(
-    { cgroups: node.cgroups, pods, clock, log },
-    { cgroupRoot, cgroupsPerQOS, settings: node.cgroupSettings, nodeCpus },
-  );
+  const { memoryBytes } = node.machine;
   const hostIPs = (): readonly string[] => node.addresses.current;
-  const environment = new PodEnvironmentOnDisk(
+  return new PodEnvironmentOnDisk(
     {
       cgroups,
       mounter: new SystemMounter(),
@@ -321,11 +347,10 @@ function makeSurroundings(
       nodeName,
       resolvConf,
       clusterDNS: { servers: clusterDNS, domain: clusterDomain },
-      allocatable: node.capacity,
+      allocatable: node.share.allocatable,
       memoryBytes,
     },
   );
-  return { cgroups, environment };
 }
 
 /** What pods get of a cluster that the node is not part of. */
@@ -340,11 +365,12 @@ async function makeHubLink(
   { clock, random, log }: Omit<AgentPorts, "clock"> & { readonly clock: CorrectedClock },
   { args, configuration }: AgentInit,
   store: Store,
+  telemetry: OutgoingTelemetry,
 ): Promise<HubLink | undefined> {
   const { hub } = configuration;
   if (hub === null) return undefined;
   const { HubLink } = await import("./hub-link.ts");
-  return new HubLink({ clock, random, log, store }, { configuration, hub, rootDir: args.rootDir });
+  return new HubLink({ clock, random, log, store, telemetry }, { configuration, hub, rootDir: args.rootDir });
 }
 
 /** What asks containers how they are, and what runs their hooks. */
@@ -368,6 +394,7 @@ interface WorkersSurroundings {
   readonly probes: ReturnType<typeof makeProbes>;
   readonly guards: NodeGuards;
   readonly podResources: PodCgroups;
+  readonly placement: ContainerPlacement | undefined;
   readonly objectsChanged: Watch<unknown> | undefined;
 }
 
@@ -386,6 +413,7 @@ function makeWorkers(
     probes,
     guards,
     podResources,
+    placement,
     objectsChanged,
   }: WorkersSurroundings,
 ): PodWorkers {
@@ -401,6 +429,7 @@ function makeWorkers(
       statuses,
       admission,
       podResources,
+      placement,
       objectsChanged,
       ...probes,
       events,
@@ -432,27 +461,60 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
   const database = { path: join(args.rootDir, "picolet.db"), nodeName, eventRate: { perSecond, burst } };
   const store = new Store({ clock, log }, database);
   const { desired, events, statuses: outbox, state } = store;
-  const node = await lookAround(ports, init);
-  const link = await makeHubLink(ports, init, store);
-  const router = makeRuntimes(ports, init, node, events);
+  const node = await lookAround(ports, init, signal);
+  const telemetry = new NodeTelemetry({ clock, log }, { rootDir: args.rootDir, settings: configuration.telemetry });
+  const link = await makeHubLink(ports, init, store, telemetry);
+  const labelsOf = (uid: string) => {
+    const pods = [...desired.desired.current.pods.values()];
+    return Object.entries(pods.find((each) => (each.pod.metadata.uid ?? each.uid) === uid)?.pod.metadata.labels ?? {});
+  };
+  const boardServices = new NodeBoardServices(
+    { clock, log, store, link, conditions: () => conditions.conditions },
+    { configuration, rootDir: args.rootDir },
+  );
+  const services: BoardServices = { ...boardServices.services, telemetry: () => telemetry.service(labelsOf) };
+  const router = makeRuntimes(ports, init, node, { events, services });
   const { adapters } = router;
   const pleg = new Pleg({ adapters, clock, random, log });
   const runtimes = new RuntimeReports({ adapters, relists: pleg.health, clock, log });
+  const { allocatable } = node.share;
+  const budget = makeBudget(
+    {
+      ...{ clock, log, store, boardServices, adapters, collectGarbage, hierarchies: node.cgroups.hierarchies },
+      pods: () => view.pods(),
+      podCgroup: (pod) => cgroups.pathOf(pod),
+      restart: () => init.stops?.beginAnew(),
+      stretch: (factor) => telemetry.stretch(factor),
+    },
+    { configuration, rootDir: args.rootDir },
+  );
+  const topology = await makePlacement({ log }, { configuration, rootDir: args.rootDir, ...node });
+  const placement = topology?.placement;
+  const pressures: PressureSources = () => [eviction.pressure, budget.pressure];
+  const apiNode = link?.node ?? new WatchSource(undefined);
   const guards = await makeNodeGuards(
-    { ...ports, store, workers: () => workers, router, runtimes, node: link?.node ?? new WatchSource(undefined) },
-    { configuration, machine: node.machine, capacity: node.capacity },
+    { ...ports, store, workers: () => workers, router, runtimes, node: apiNode, pressures, placement },
+    { configuration, machine: node.machine, allocatable },
   );
   const { shutdown } = guards;
   init.stops?.through(shutdown);
   const conditions = new NodeConditions(
-    { health: runtimes.health, shutdown: shutdown.state, events, clock, log },
+    { health: runtimes.health, shutdown: shutdown.state, pressures, events, clock, log },
     { nodeName },
   );
   const statuses = new StatusManager({ outbox, log });
-  const { cgroups, environment } = makeSurroundings(ports, init, node, store, link, { router, runtimes });
+  const { cgroups, parts: cgroupParts } = await makePodCgroups(
+    {
+      ...{ clock, log, node: node.podCgroups, events, changes: statuses.changes, placement },
+      pods: () => [...desired.desired.current.pods.values()].map(({ pod }) => pod),
+      views: () => [...statuses.pods.values()].map((entry) => entry.view),
+    },
+    { configuration, share: node.share, memoryBytes: node.machine.memoryBytes },
+  );
+  const environment = makeSurroundings(ports, init, node, store, link, { router, runtimes }, cgroups);
   const probes = makeProbes(ports, node, events);
   const probeMetrics = (): Iterable<string> => probes.prober.metrics();
-  const { puller, prefetcher, images } = await makeImages(
+  const imageParts = await makeImages(
     {
       ...ports,
       events,
@@ -464,8 +526,9 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     },
     init,
   );
+  const { puller, prefetcher, images } = imageParts;
   const workers = makeWorkers(ports, configuration, node, {
-    ...{ store, router, environment, pleg, statuses, runtimes, probes, guards, podResources: cgroups },
+    ...{ store, router, environment, pleg, statuses, runtimes, probes, guards, podResources: cgroups, placement },
     images: environment.withImages(puller, adapters),
     objectsChanged: link?.changes,
   });
@@ -475,10 +538,33 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     ...(link?.problems.current ?? []),
   ];
   const view = new NodeAgentView(
-    { router, runtimes, desired, statuses, conditions: conditions.conditions, events, problems, tunnel: link },
-    { ...init, capacity: node.capacity, memoryBytes: node.machine.memoryBytes, startedAt },
+    {
+      ...{ router, runtimes, desired, statuses, events, problems, tunnel: link },
+      conditions: conditions.conditions,
+      flash: () => budget.report(),
+      telemetry: () => telemetry.report(),
+    },
+    { ...init, capacity: node.capacity, allocatable, memoryBytes: node.machine.memoryBytes, startedAt },
   );
-  const pushed = new PushSource({ clock, log, store: desired }, { nodeName });
+  const allPodsCgroup = configuration.cgroupsPerQOS ? node.podCgroups.names.tier("Guaranteed") : "";
+  const usage = makeNodeUsage(
+    {
+      ...{ clock, log, adapters, hierarchies: node.cgroups.hierarchies },
+      pods: () => view.pods(),
+      podCgroup: (pod) => cgroups.pathOf(pod),
+    },
+    {
+      ...configuration,
+      rootDir: args.rootDir,
+      allPodsCgroup,
+    },
+  );
+  const pushed: PushedPods = {
+    replace: async (text, options) => {
+      const { PushSource } = await import("../sources/push-source.ts");
+      return new PushSource({ clock, log, store: desired }, { nodeName }).replace(text, options);
+    },
+  };
   const health: HealthSources = {
     runtimes: runtimes.health,
     store: state,
@@ -488,27 +574,66 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
   const sweeps: OrphanSweepComponents["sweeps"] = [
     (known, stop) => environment.sweep(known, stop),
     (known) => cgroups.sweep(known),
+    (known, stop) => environment.sweepLogs({ adapters, clock }, known, stop),
   ];
   await runtimes.askOnce(signal);
   const { capacity, machine: board } = node;
-  const logs = new PodLogs({ pods: view });
+  const logs = new PodLogs({ pods: view, clock: machine.clock });
   const linked = link?.connect({
     machine: board,
     capacity,
+    allocatable,
     router,
     runtimes,
     conditions: conditions.conditions,
     addresses: () => node.addresses.current,
-    cgroups: node.cgroups,
-    podCgroup: (pod) => cgroups.pathOf(pod),
+    usage,
     view,
     logs,
     probeMetrics,
     startedAt,
   });
+  const logRotation = makeLogRotation(ports, configuration, { adapters, observer: pleg, statuses });
+  const garbage = makeGarbage(
+    {
+      clock,
+      log,
+      store,
+      images: imageParts,
+      adapters,
+      observer: pleg,
+      statuses,
+      view,
+      usage,
+      workers,
+      logs: logRotation,
+    },
+    configuration,
+  );
+  const eviction = makeEviction(
+    {
+      ...{ clock, log, events, usage, ender: workers, reclaim: garbage.reclaim },
+      ...{ cgroups: node.cgroups, podCgroups: cgroups },
+      release: (pod, stop) => environment.release(pod, stop),
+      pods: () => view.pods(),
+    },
+    { configuration, allPodsCgroup, maxPids: node.maxPids },
+  );
+  const oomWatch = makeOomWatch(
+    {
+      ...{ clock, log, events, changes: statuses.changes },
+      uids: () => statuses.pods.keys(),
+      killed: (uid) => {
+        for (const adapter of adapters) if (pleg.listing(adapter)?.has(uid)) workers.podChanged(adapter, uid, "hint");
+      },
+    },
+    configuration,
+  );
   // Disposed of in reverse: the store is closed last, when nobody writes any more.
   const parts: readonly Component[] = [
     store,
+    telemetry,
+    boardServices,
     ...adapters.map(whileItRuns),
     new StoreEvents({ state, events }, { nodeName }),
     new LocalApi({ clock, log, view, logs, pushed, images, shutdown }, { socketPath: args.socketPath }),
@@ -518,18 +643,25 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     pleg,
     probes.prober,
     ...guards.parts,
+    ...cgroupParts,
     workers,
     prefetcher,
     environment.projected,
     ...sources,
-    makeLogRotation(ports, configuration, { adapters, observer: pleg, statuses }),
+    logRotation,
+    ...garbage.parts,
+    eviction,
+    oomWatch,
     ...makeStorageKeepers(
       { clock, log, events },
       { rootDir: args.rootDir, podLogsDir: configuration.podLogsDir },
-      { view, statuses, adapters, observer: pleg, ender: workers, environment },
+      { view, usage, statuses, adapters, observer: pleg, ender: workers, environment },
     ),
-    new OrphanSweep({ adapters, observer: pleg, store: desired, sweeps, log }),
+    new OrphanSweep({ adapters, observer: pleg, store: desired, sweeps, clock, log }),
+    ...(topology?.parts({ router, observer: pleg, statuses, desired, clock }) ?? []),
     ...(linked ?? []),
+    ...budget.parts,
+    new SpareGuard({ adapters, pressure: eviction.pressure }),
     new IdleCollection({ changes: statuses.changes, collect: collectGarbage, clock }),
     ...shimCollection(configuration.containerRuntimeEndpoint, statuses.changes, { clock, log }),
   ];

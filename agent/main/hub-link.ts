@@ -6,21 +6,20 @@ import { PicoletError } from "../../protocol/errors.ts";
 import type { SourceProblem, TunnelReport } from "../../protocol/local-api.ts";
 import type { Log, Random } from "../../protocol/ports.ts";
 import type { TokenParams } from "../../protocol/tunnel/stream.ts";
-import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { Configuration } from "../config/configuration.ts";
+import { shownConfiguration } from "../config/shown-configuration.ts";
 import type { ClusterObjects, IssuedToken } from "../core/cluster-objects.ts";
 import { type HubAddress, parseHubAddress } from "../core/hub-address.ts";
+import type { OutgoingTelemetry } from "../core/outgoing-telemetry.ts";
 import type { RuntimeRouter } from "../core/pod-ports.ts";
 import type { PodLogs } from "../logs/pod-logs.ts";
 import type { Machine, NodeCapacity } from "../node/machine.ts";
 import type { NodeCondition } from "../node/node-conditions.ts";
 import { NodeReports } from "../node/node-reports.ts";
-import type { CgroupTree } from "../resources/cgroup-tree.ts";
 import type { CorrectedClock } from "../security/corrected-clock.ts";
 import { NodeIdentityOnDisk } from "../security/node-identity.ts";
 import { ApiSource } from "../sources/api-source.ts";
 import { MirrorPods } from "../sources/mirror-pods.ts";
-import type { CgroupReader } from "../stats/cgroup-usage.ts";
 import { UsageStats } from "../stats/usage-stats.ts";
 import type { Store } from "../store/store.ts";
 import { KubeletAnswers } from "../streams/kubelet-answers.ts";
@@ -28,14 +27,18 @@ import { NodeStreams } from "../streams/node-streams.ts";
 import { SystemNetworkChanges } from "../tunnel/network-changes.ts";
 import { TlsDialer } from "../tunnel/tls-dialer.ts";
 import { Tunnel } from "../tunnel/tunnel.ts";
+import { PodPaths } from "../volumes/pod-paths.ts";
 import type { NodeAgentView } from "./agent-view.ts";
+import { mountedVolumes } from "./mounted-volumes.ts";
 import type { RuntimeReports } from "./runtime-reports.ts";
+import type { NodeUsageLooks } from "./usage.ts";
 
 export interface HubLinkComponents {
   readonly clock: CorrectedClock;
   readonly random: Random;
   readonly log: Log;
   readonly store: Store;
+  readonly telemetry: OutgoingTelemetry;
 }
 
 export interface HubLinkInit {
@@ -48,13 +51,12 @@ export interface HubLinkInit {
 export interface LinkedNode {
   readonly machine: Machine;
   readonly capacity: NodeCapacity;
+  readonly allocatable: Readonly<Record<string, string>>;
   readonly router: RuntimeRouter;
   readonly runtimes: RuntimeReports;
   readonly conditions: Watch<readonly NodeCondition[]>;
   readonly addresses: () => readonly string[];
-  readonly cgroups: CgroupTree;
-  /** cgroupfs path; "": none. */
-  readonly podCgroup: (pod: DesiredPod) => string;
+  readonly usage: NodeUsageLooks;
   readonly view: NodeAgentView;
   readonly logs: PodLogs;
   /** In Prometheus' text format. */
@@ -114,7 +116,7 @@ export class HubLink implements ClusterObjects {
 
   /** Once, when everything else of the node stands. */
   connect(node: LinkedNode): readonly Component[] {
-    const { clock, random, log, store } = this.#components;
+    const { clock, random, log, store, telemetry } = this.#components;
     const { configuration, hub } = this.#init;
     const { nodeName } = configuration;
     const reports = this.#makeReports(node);
@@ -140,6 +142,7 @@ export class HubLink implements ClusterObjects {
           events,
           mirrors: new MirrorPods({ desired: desired.desired }),
           report: reports.report,
+          telemetry,
         },
         identity,
         handlers,
@@ -158,32 +161,28 @@ export class HubLink implements ClusterObjects {
     return [reports, identity, tunnel];
   }
 
-  #makeKubelet({ machine, cgroups, podCgroup, view, conditions, probeMetrics, startedAt }: LinkedNode): KubeletAnswers {
-    const { clock } = this.#components;
-    const { configuration, hub, rootDir } = this.#init;
+  #makeKubelet({ machine, usage, view, conditions, probeMetrics, startedAt }: LinkedNode): KubeletAnswers {
+    const { clock, log } = this.#components;
+    const { configuration, rootDir } = this.#init;
+    const paths = new PodPaths({ rootDir, podLogsDir: configuration.podLogsDir });
     const pods = (): ReturnType<NodeAgentView["pods"]> => view.pods();
-    const reader: CgroupReader = {
-      kind: cgroups.hierarchies.kind,
-      read: (path, controller, file) => cgroups.read(path, controller, file),
-    };
-    // Whoever may ask for the configuration need not know how boards join.
-    const shown = { ...configuration, hub: { ...hub, token: hub.token === "" ? "" : "***" } };
     return new KubeletAnswers({
       pods,
       probeMetrics,
       stats: new UsageStats(
-        { cgroups: reader, pods, podCgroup, clock },
-        { nodeName: configuration.nodeName, rootDir, startedAt },
+        { looks: usage, mountedVolumes: (pod) => mountedVolumes(paths, pod), clock, log },
+        { nodeName: configuration.nodeName, startedAt, volumePeriod: configuration.volumeStatsAggPeriod },
       ),
-      node: () => ({ configuration: shown, ...machine }),
+      node: () => ({ configuration: shownConfiguration(configuration), ...machine }),
       unhealthy: () => {
-        const [ready] = conditions.current;
+        const ready = conditions.current.find(({ type }) => type === "Ready");
         return ready?.status === "True" ? "" : (ready?.message ?? "");
       },
     });
   }
 
-  #makeReports({ router, runtimes, conditions, addresses, view, machine, capacity }: LinkedNode): NodeReports {
+  #makeReports(node: LinkedNode): NodeReports {
+    const { router, runtimes, conditions, addresses, view, machine, capacity, allocatable } = node;
     const { clock, log } = this.#components;
     const { configuration } = this.#init;
     const { nodeName, registerNode, nodeLabels, registerWithTaints, providerID, nodeStatusMaxImages } = configuration;
@@ -206,6 +205,7 @@ export class HubLink implements ClusterObjects {
         maxImages: nodeStatusMaxImages,
         machine,
         capacity,
+        allocatable,
         interval: configuration.nodeStatusReportFrequency,
       },
     );

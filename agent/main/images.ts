@@ -44,7 +44,7 @@ export interface Images {
   readonly prefetcher: Prefetcher;
   readonly images: NodeImages;
   /** For garbage collection. */
-  readonly pins: PinnedImages;
+  readonly access: ImageAccess;
 }
 
 /** The kubelet's own name, below its root directory. */
@@ -75,7 +75,7 @@ export async function makeImages(components: ImagesComponents, { args, configura
   );
   const { adapters } = router;
   const images = new ImagesOfNode({ puller, adapters, pins, access, prefetcher, pods, log }, { nodeName });
-  return { puller, prefetcher, images, pins };
+  return { puller, prefetcher, images, access };
 }
 
 /** The kubelet's flags; loaded only where there are any. */

@@ -4,8 +4,10 @@ import type { Watch } from "../../protocol/async/watch.ts";
 import type { Pod } from "../../protocol/pod.ts";
 import type { Clock, Log, Random } from "../../protocol/ports.ts";
 import type { Configuration } from "../config/configuration.ts";
+import type { ContainerPlacement } from "../core/container-placement.ts";
+import type { PressureCondition } from "../core/node-pressure.ts";
 import { isApparmorEnabled } from "../node/apparmor.ts";
-import type { Machine, NodeCapacity } from "../node/machine.ts";
+import type { Machine } from "../node/machine.ts";
 import { NodeAdmission } from "../node/node-admission.ts";
 import { nodeIdentity } from "../node/node-identity.ts";
 import { NodeShutdown } from "../node/node-shutdown.ts";
@@ -27,12 +29,18 @@ export interface NodeGuardsComponents {
   readonly runtimes: RuntimeReports;
   /** This node's object as the API server has it. */
   readonly node: Watch<Readonly<Record<string, unknown>> | undefined>;
+  readonly pressures: PressureSources;
+  /** Missing: no pod gets CPUs or memory for itself alone. */
+  readonly placement?: ContainerPlacement | undefined;
 }
+
+/** Who finds out what the node is short of; they are made later than those who ask. */
+export type PressureSources = () => readonly Watch<readonly PressureCondition[]>[];
 
 export interface NodeGuardsInit {
   readonly configuration: Configuration;
   readonly machine: Machine;
-  readonly capacity: NodeCapacity;
+  readonly allocatable: Readonly<Record<string, string>>;
 }
 
 export interface NodeGuards {
@@ -42,8 +50,8 @@ export interface NodeGuards {
 }
 
 export async function makeNodeGuards(components: NodeGuardsComponents, init: NodeGuardsInit): Promise<NodeGuards> {
-  const { clock, log, store, workers, router, runtimes, node } = components;
-  const { configuration, machine, capacity } = init;
+  const { clock, log, store, workers, router, runtimes, node, pressures, placement } = components;
+  const { configuration, machine, allocatable } = init;
   const { events, desired } = store;
   const { nodeName, nodeLabels: labels, registerWithTaints: taints, allowedUnsafeSysctls } = configuration;
   const periods = shutdownPeriods(configuration);
@@ -63,8 +71,10 @@ export async function makeNodeGuards(components: NodeGuardsComponents, init: Nod
       ender: workers,
       events,
       log,
+      placement,
       node: () => nodeIdentity({ nodeName, machine, labels, taints }, node.current),
-      allocatable: () => capacity,
+      allocatable: () => allocatable,
+      pressures: () => pressures().flatMap(({ current }) => current),
       isShuttingDown: () => shutdown.isShuttingDown,
       supplementalGroupsPolicy: (pod) => tellsGroups(pod, router, runtimes),
     },

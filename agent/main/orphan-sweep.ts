@@ -1,7 +1,7 @@
-import { aborted } from "../../protocol/async/abort.ts";
+import { Alarm } from "../../protocol/async/alarm.ts";
 import type { Component } from "../../protocol/async/component.ts";
 import { describeError, isCancelled } from "../../protocol/errors.ts";
-import { type Log, podUid } from "../../protocol/ports.ts";
+import { type Clock, type Log, podUid, seconds } from "../../protocol/ports.ts";
 import type { RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { PodObserver } from "../core/pod-observer.ts";
 import type { DesiredStore } from "../core/store.ts";
@@ -15,12 +15,20 @@ export interface OrphanSweepComponents {
   readonly store: DesiredStore;
   /** Each removes what is left on this node of pods that nobody knows. @returns their uids */
   readonly sweeps: readonly ((known: Known, signal: AbortSignal) => Promise<readonly string[]>)[];
+  readonly clock: Clock;
   readonly log: Log;
 }
 
 /**
- * Once after each start: folders and cgroups of pods that neither the store nor a runtime knows, left by an agent that
- * died between two steps. Only when every runtime has been listed: one that is away may have pods that the store lost.
+ * After pods have come or gone, and no sooner than so long after the sweep before: a folder that is left costs a little room,
+ * a look at all of them some file accesses.
+ */
+const INTERVAL = seconds(300);
+
+/**
+ * After each start, and when pods have gone: folders, logs and cgroups of pods that neither the store nor a runtime knows, left by
+ * an agent that died between two steps, or by a step that failed. Only when every runtime has been listed: one that is away
+ * may have pods that the store lost.
  */
 export class OrphanSweep implements Component {
   readonly name = "orphan sweep";
@@ -32,6 +40,39 @@ export class OrphanSweep implements Component {
 
   async run(signal: AbortSignal): Promise<void> {
     await this.#allListed(signal);
+    if (signal.aborted) return;
+    await this.#sweep(signal);
+    const alarm = new Alarm(this.#components.clock);
+    try {
+      await Promise.all([this.#follow(alarm, signal), this.#keep(alarm, signal)]);
+    } catch (error) {
+      if (!isCancelled(error)) throw error;
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    // Nothing is held.
+  }
+
+  async #follow(alarm: Alarm, signal: AbortSignal): Promise<void> {
+    let before = this.#components.store.desired.current;
+    for await (const now of this.#components.store.desired.changes(signal)) {
+      const hasGone = [...before.pods.keys(), ...before.removed.keys()].some(
+        (uid) => !now.pods.has(uid) && !now.removed.has(uid),
+      );
+      before = now;
+      if (hasGone) alarm.set(INTERVAL);
+    }
+  }
+
+  async #keep(alarm: Alarm, signal: AbortSignal): Promise<void> {
+    for (;;) {
+      await alarm.ring(signal);
+      await this.#sweep(signal);
+    }
+  }
+
+  async #sweep(signal: AbortSignal): Promise<void> {
     const { sweeps, log } = this.#components;
     for (const sweep of sweeps) {
       if (signal.aborted) return;
@@ -43,11 +84,6 @@ export class OrphanSweep implements Component {
         log.warn("cannot remove what is left of unknown pods", { error: describeError(error) });
       }
     }
-    await aborted(signal);
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    // Nothing is held.
   }
 
   #isKnown(uid: string): boolean {

@@ -3,62 +3,95 @@ import { readFileSync } from "node:fs";
 import { programLog } from "../../protocol/async/console-log.ts";
 import { systemClock } from "../../protocol/async/system-clock.ts";
 import { describeError, PicoletError } from "../../protocol/errors.ts";
+import type { Log } from "../../protocol/ports.ts";
 import { VERSION } from "../../protocol/version.ts";
-import { type Configuration, formatConfigurationProblem, loadConfiguration } from "../config/configuration.ts";
+import type { Board } from "../config/board-defaults.ts";
+import type { Configuration } from "../config/configuration.ts";
 import { type AgentArguments, DEFAULT_CONFIG_PATH, HELP, parseArguments } from "./arguments.ts";
-import { runAgent } from "./compose.ts";
+import { readBoard } from "./board.ts";
+import { type AgentInit, runAgent } from "./compose.ts";
+import { letGoOf } from "./passing-parts.ts";
 import { StopRequests } from "./stop-requests.ts";
 
 /** sysexits.h */
 const EX_USAGE = 64;
 const EX_CONFIG = 78;
+/** The unit starts it again. */
+const EX_TEMPFAIL = 75;
 
 const printError = (line: string): void => void process.stderr.write(`${line}\n`);
 
 /** The default file may be absent; one that was named may not. @throws what reading it throws */
-function readConfigurationText(path: string | undefined): string {
+function readConfigurationText(path: string | undefined): string | undefined {
   try {
     return readFileSync(path ?? DEFAULT_CONFIG_PATH, "utf8");
   } catch (error) {
-    if (path === undefined && (error as NodeJS.ErrnoException).code === "ENOENT") return "";
+    if (path === undefined && (error as NodeJS.ErrnoException).code === "ENOENT") return undefined;
     throw new PicoletError("invalid", `cannot read the configuration`, { cause: error });
   }
 }
 
+interface LoadedConfiguration {
+  readonly board: Board;
+  readonly configuration: Configuration;
+  readonly origins: AgentInit["origins"];
+}
+
 /** @returns `undefined` when it is wrong; every problem has been printed then. */
-function configurationOf({ configPath }: AgentArguments): Configuration | undefined {
+async function configurationOf({ configPath, rootDir }: AgentArguments): Promise<LoadedConfiguration | undefined> {
   const origin = configPath ?? DEFAULT_CONFIG_PATH;
-  const result = loadConfiguration(readConfigurationText(configPath));
+  const text = readConfigurationText(configPath);
+  const board = await readBoard(rootDir);
+  const { formatConfigurationProblem, loadConfiguration } = await import("../config/configuration.ts");
+  const result = loadConfiguration(text ?? "", undefined, board);
   if (!result.ok) {
     for (const problem of result.problems) printError(formatConfigurationProblem(origin, problem));
     return undefined;
   }
   if (result.notActedUpon.length > 0)
     printError(`${origin}: accepted, but not acted upon by picolet ${VERSION}: ${result.notActedUpon.join(", ")}`);
-  return result.configuration;
+  const { configuration, origins } = result;
+  return { board, configuration, origins: { ...origins, file: text === undefined ? null : origin } };
 }
 
 /** Small buffers share slabs, and one that is kept keeps its slab: of 64 KiB by default, a third of a MiB at rest. */
 const BUFFER_POOL_BYTES = 8 * 1024;
 
-async function run(args: AgentArguments, configuration: Configuration): Promise<number> {
+async function run(args: AgentArguments, { board, configuration, origins }: LoadedConfiguration): Promise<number> {
   const { format, verbosity } = configuration.logging as { format?: string; verbosity?: number };
   const log = programLog({
     format: format === "json" ? "json" : "text",
     level: (verbosity ?? 0) >= 4 ? "debug" : "info",
   });
+  if ((board.swapBytes ?? 0) > 0) {
+    const { swapBehavior } = configuration.memorySwap;
+    log.info("swap is on", { swapBytes: board.swapBytes, swapBehavior: swapBehavior === "" ? "NoSwap" : swapBehavior });
+  }
   const stops = new StopRequests(log);
   try {
     await runAgent(
       { clock: systemClock, random: { next: Math.random }, log },
-      { args, configuration, stops },
+      { args, configuration, origins, stops },
       stops.signal,
     );
-    return 0;
+    return stops.beginsAnew ? beginAnew(log) : 0;
   } catch (error) {
     log.error("the agent cannot go on", { error: describeError(error) });
     return 1;
   }
+}
+
+/**
+ * The same program in the same process: its pid, cgroup and open output stay, which a service manager or a serial console
+ * waits on. Components' reapers stay its children; as zombies they count as ended.
+ */
+function beginAnew(log: Log): number {
+  try {
+    process.execve?.(process.execPath, [process.argv0, ...process.execArgv, ...process.argv.slice(1)], process.env);
+  } catch (error) {
+    log.error("cannot begin anew", { error: describeError(error) });
+  }
+  return EX_TEMPFAIL;
 }
 
 async function main(argv: readonly string[]): Promise<number> {
@@ -74,18 +107,19 @@ async function main(argv: readonly string[]): Promise<number> {
     process.stdout.write(args.command === "help" ? HELP : `picolet ${VERSION}\n`);
     return 0;
   }
-  let configuration: Configuration | undefined;
+  let loaded: LoadedConfiguration | undefined;
   try {
-    configuration = configurationOf(args);
+    loaded = await configurationOf(args);
   } catch (error) {
     printError(`picolet: ${describeError(error)}`);
   }
-  if (configuration === undefined) return EX_CONFIG;
+  letGoOf("configuration");
+  if (loaded === undefined) return EX_CONFIG;
   if (args.command === "check-config") {
     process.stdout.write("the configuration is good\n");
     return 0;
   }
-  return await run(args, configuration);
+  return await run(args, loaded);
 }
 
 void main(process.argv.slice(2)).then((code) => process.exit(code));

@@ -64,7 +64,7 @@ export class RuntimeReports implements Component {
         runtime: answer?.runtime ?? "",
         version: answer?.version ?? "",
         ready: health?.healthy ?? false,
-        message: health === undefined ? "has not answered yet" : health.message,
+        message: health === undefined ? "has not answered yet" : health.message || (answer?.notes ?? []).join("; "),
       };
     });
   }

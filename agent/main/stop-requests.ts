@@ -16,6 +16,7 @@ export class StopRequests {
   readonly #stop = new AbortController();
   #shutdown: NodeShutdownControl | undefined;
   #isWaiting = false;
+  #beginsAnew = false;
 
   constructor(log: Log) {
     this.#log = log;
@@ -27,6 +28,18 @@ export class StopRequests {
   /** Aborts when the agent is to end. */
   get signal(): AbortSignal {
     return this.#stop.signal;
+  }
+
+  /** Whether the next agent is to begin where this one ends. */
+  get beginsAnew(): boolean {
+    return this.#beginsAnew;
+  }
+
+  /** Ends the agent, as SIGTERM does, for another one to begin at once in the same process. */
+  beginAnew(): void {
+    if (this.#stop.signal.aborted) return;
+    this.#beginsAnew = true;
+    this.#stop.abort(cancelled("the agent"));
   }
 
   /** From now on the machine's shutdown is the node's. */

@@ -14,11 +14,12 @@ import type { PodView } from "../plan/pod-view.ts";
 import type { StatusManager } from "../status/status-manager.ts";
 import { EndedPods } from "../volumes/ended-pods.ts";
 import type { PodEnvironmentComponents, PodEnvironmentOnDisk } from "../volumes/pod-environment.ts";
-import { PodPaths } from "../volumes/pod-paths.ts";
 import { StorageLimits, type StorageLimitsComponents } from "../volumes/storage-limits.ts";
 import type { NodeAgentView } from "./agent-view.ts";
+import { isSeen } from "./garbage.ts";
 import type { RuntimeReports } from "./runtime-reports.ts";
 import type { NodeRuntimes } from "./runtime-router.ts";
+import type { NodeUsageLooks } from "./usage.ts";
 
 type NodeStorage = Pick<Required<PodEnvironmentComponents>, "nodeLabels" | "recursiveReadOnly">;
 
@@ -49,6 +50,7 @@ export function makeStorageKeepers(
   init: { readonly rootDir: string; readonly podLogsDir: string },
   node: {
     readonly view: NodeAgentView;
+    readonly usage: NodeUsageLooks;
     readonly statuses: StatusManager;
     readonly adapters: readonly RuntimeAdapter[];
     readonly observer: PodObserver;
@@ -56,14 +58,13 @@ export function makeStorageKeepers(
     readonly environment: PodEnvironmentOnDisk;
   },
 ): readonly Component[] {
-  const { view, statuses, adapters, observer, ender, environment } = node;
+  const { view, usage, statuses, adapters, observer, ender, environment } = node;
   const limits = new StorageLimits({
     ...ports,
     pods: () => view.pods(),
     podsChanged: statuses.changes,
-    adapterOf: ({ runtime }) => adapters.find(({ name }) => name === runtime),
+    disk: usage.disk,
     ender,
-    paths: new PodPaths(init),
   });
   const { changes } = statuses;
   const views = (): PodView[] => [...statuses.pods.values()].map((entry) => entry.view);
@@ -81,9 +82,4 @@ export function makeStorageKeepers(
     { podLogsDir, folder: join(podLogsDir, "..", "containers") },
   );
   return [limits, ended, links];
-}
-
-/** Whether that is all known, container by container. */
-function isSeen(listing: ReturnType<PodObserver["listing"]>, { pods }: StatusManager): boolean {
-  return listing !== undefined && [...listing.keys()].every((uid) => pods.get(uid)?.view.observed !== undefined);
 }

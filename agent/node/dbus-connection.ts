@@ -37,14 +37,23 @@ export class DbusConnection implements Disposable {
   #wake: (() => void) | undefined;
   #serial = 0;
   #failure: PicoletError | undefined;
+  readonly #onSignal: ((message: DbusMessage) => void) | undefined;
 
-  /** @throws PicoletError `unavailable`, `permission_denied`, `corrupt`, `deadline_exceeded`, `cancelled` */
-  static async open(path: string, clock: Clock, signal: AbortSignal): Promise<DbusConnection> {
+  /**
+   * @param onSignal given each signal as it comes; without it they wait for `nextSignal`
+   * @throws PicoletError `unavailable`, `permission_denied`, `corrupt`, `deadline_exceeded`, `cancelled`
+   */
+  static async open(
+    path: string,
+    clock: Clock,
+    signal: AbortSignal,
+    onSignal?: (message: DbusMessage) => void,
+  ): Promise<DbusConnection> {
     const socket = connect(path);
     try {
       const authenticate = (deadline: AbortSignal): Promise<Buffer> => authenticated(socket, deadline);
       const rest = await withDeadline(clock, CALL_LIMIT, "open the message bus", authenticate, signal);
-      const connection = new DbusConnection(socket, clock, rest);
+      const connection = new DbusConnection(socket, clock, rest, onSignal);
       await connection.call({ ...BUS, member: "Hello", signature: "", body: [] }, signal);
       return connection;
     } catch (error) {
@@ -53,8 +62,14 @@ export class DbusConnection implements Disposable {
     }
   }
 
-  private constructor(socket: Socket, clock: Clock, rest: Buffer) {
+  private constructor(
+    socket: Socket,
+    clock: Clock,
+    rest: Buffer,
+    onSignal: ((message: DbusMessage) => void) | undefined,
+  ) {
     this.#socket = socket;
+    this.#onSignal = onSignal;
     this.#clock = clock;
     socket.on("data", (bytes: Buffer) => this.#receive(bytes));
     socket.on("error", (error) => this.#fail(toPicoletError(error, "unavailable", "cannot use the message bus")));
@@ -119,12 +134,18 @@ export class DbusConnection implements Disposable {
   }
 
   #take(message: DbusMessage): void {
-    if (message.kind === "signal") {
-      this.#signals.push(message);
-      this.#wake?.();
-      if (this.#signals.length > MAX_SIGNALS) throw new PicoletError("resource_exhausted", "too many signals");
-      return;
-    }
+    if (message.kind === "signal" && this.#onSignal !== undefined) this.#onSignal(message);
+    else if (message.kind === "signal") this.#keep(message);
+    else this.#answer(message);
+  }
+
+  #keep(message: DbusMessage): void {
+    this.#signals.push(message);
+    this.#wake?.();
+    if (this.#signals.length > MAX_SIGNALS) throw new PicoletError("resource_exhausted", "too many signals");
+  }
+
+  #answer(message: DbusMessage): void {
     const waiting = this.#calls.get(message.replySerial);
     if (message.kind === "return") waiting?.resolve(message.body);
     if (message.kind !== "error") return;

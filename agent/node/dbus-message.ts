@@ -1,19 +1,25 @@
 /**
- * D-Bus messages as far as logind needs them (D-Bus specification, "Message Protocol"): calls with texts and numbers as
- * arguments out, replies, errors and signals in. A body of other types than the basic ones is passed over.
+ * D-Bus messages as far as logind and systemd need them (D-Bus specification, "Message Protocol"): calls out, replies, errors
+ * and signals in. What comes in with a body of other types than the basic ones is passed over.
  */
 import { PicoletError } from "../../protocol/errors.ts";
 
 export type DbusValue = string | number | bigint | boolean;
+
+/** A struct is the list of its values, as an array is. */
+export type DbusArgument =
+  | DbusValue
+  | readonly DbusArgument[]
+  | { readonly type: string; readonly value: DbusArgument };
 
 export interface DbusCall {
   readonly destination: string;
   readonly path: string;
   readonly interface: string;
   readonly member: string;
-  /** One letter an argument: `s`, `i`, `u`. */
+  /** Of `s`, `o`, `g`, `b`, `i`, `u`, `x`, `t`, `v`, arrays and structs of them. */
   readonly signature: string;
-  readonly body: readonly (string | number)[];
+  readonly body: readonly DbusArgument[];
 }
 
 export interface DbusMessage {
@@ -88,18 +94,85 @@ class Writer {
     this.bytes(Buffer.from(`${value}\0`));
   }
 
+  /** @param value as the type says. @throws `internal` for one that is something else */
+  value(type: string, value: DbusArgument): void {
+    if (type.startsWith("a")) this.#array(type.slice(1), listOf(type, value));
+    else if (type.startsWith("(")) this.#struct(type, listOf(type, value));
+    else if (type === "v") {
+      if (typeof value !== "object" || !("type" in value)) throw mistaken(type);
+      this.signature(value.type);
+      this.value(value.type, value.value);
+    } else this.#basic(type, value);
+  }
+
+  #array(of: string, values: readonly DbusArgument[]): void {
+    this.align(4);
+    const length = Buffer.alloc(4);
+    this.bytes(length);
+    // Between the length and the first element, which is not counted.
+    this.align(alignmentOf(of));
+    const start = this.#length;
+    for (const each of values) this.value(of, each);
+    length.writeUInt32LE(this.#length - start);
+  }
+
+  #struct(type: string, values: readonly DbusArgument[]): void {
+    this.align(8);
+    const types = typesIn(type.slice(1, -1));
+    if (types.length !== values.length) throw mistaken(type);
+    for (const [index, each] of values.entries()) this.value(types[index] ?? "", each);
+  }
+
+  #basic(type: string, value: DbusArgument): void {
+    if (typeof value === "object") throw mistaken(type);
+    if (type === "s" || type === "o") this.text(String(value));
+    else if (type === "g") this.signature(String(value));
+    else if (type === "x" || type === "t") this.#long(BigInt(value));
+    else if ("ibu".includes(type)) this.number(Number(value));
+    else throw mistaken(type);
+  }
+
+  #long(value: bigint): void {
+    this.align(8);
+    const bytes = Buffer.alloc(8);
+    bytes.writeBigUInt64LE(BigInt.asUintN(64, value));
+    this.bytes(bytes);
+  }
+
   done(): Buffer {
     return Buffer.concat(this.#parts, this.#length);
   }
 }
 
+function listOf(type: string, value: DbusArgument): readonly DbusArgument[] {
+  if (!Array.isArray(value)) throw mistaken(type);
+  return value;
+}
+
+const mistaken = (type: string): PicoletError =>
+  new PicoletError("internal", "cannot write a D-Bus message", { cause: new Error(`no value of type ${type}`) });
+
+const alignmentOf = (type: string): number => (/^[(xtd]/.test(type) ? 8 : /^[vgy]/.test(type) ? 1 : 4);
+
+/** The complete types one after the other: `sa(sv)` is `s` and `a(sv)`. */
+function typesIn(signature: string): string[] {
+  const types: string[] = [];
+  let start = 0;
+  let depth = 0;
+  for (const [at, letter] of [...signature].entries()) {
+    if (letter === "(") depth += 1;
+    if (letter === ")") depth -= 1;
+    if (depth > 0 || letter === "a") continue;
+    types.push(signature.slice(start, at + 1));
+    start = at + 1;
+  }
+  return types;
+}
+
 /** @param serial not 0; no other call of this connection may have it */
 export function encodeCall(call: DbusCall, serial: number): Buffer {
   const body = new Writer();
-  for (const [index, value] of call.body.entries()) {
-    if (call.signature[index] === "s") body.text(String(value));
-    else body.number(Number(value));
-  }
+  for (const [index, type] of typesIn(call.signature).entries()) body.value(type, call.body[index] ?? []);
   const fields = new Writer();
   const field = (code: number, type: string, value: string): void => {
     fields.align(8);

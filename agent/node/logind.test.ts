@@ -78,7 +78,7 @@ test("a shutdown waits until the pods have ended, and one that is cancelled is h
   await bus.said(INHIBITED);
   bus.tell("shutdown");
   assert.deepEqual(await following.pods.until(1), ["begin logind"]);
-  assert.deepEqual(bus.rest, [], "the lock is held while pods end");
+  assert.deepEqual(await bus.rest(0), [], "the lock is held while pods end");
   following.pods.end();
   await bus.said("released");
   bus.tell("cancel");

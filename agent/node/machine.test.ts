@@ -3,7 +3,7 @@ import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "nod
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { test } from "node:test";
-import { type Machine, nodeCapacity, nodeInfo, readMachine } from "./machine.ts";
+import { hugePages, type Machine, maxPids, nodeCapacity, nodeInfo, readMachine, swapBytes } from "./machine.ts";
 
 function tree(files: Readonly<Record<string, string>>): { readonly root: string } & Disposable {
   const root = mkdtempSync(join(tmpdir(), "machine-"));
@@ -44,6 +44,32 @@ test("a machine that says nothing is still a node", async () => {
   assert.deepEqual([machine.machineID, machine.systemUUID, machine.bootID, machine.osImage], ["", "", "", "Linux"]);
 });
 
+test("huge pages are told of by size, also those of which there is none", async () => {
+  using board = tree({
+    "sys/kernel/mm/hugepages/hugepages-64kB/nr_hugepages": "0\n",
+    "sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages": "3\n",
+    "sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages": "2\n",
+  });
+  const expected = { "hugepages-64Ki": "0", "hugepages-2Mi": "6Mi", "hugepages-1Gi": "2Gi" };
+  assert.deepEqual(await hugePages(board.root), expected);
+  using empty = tree({});
+  assert.deepEqual(await hugePages(empty.root), {});
+});
+
+test("the fewer of processes and threads is what there can be", async () => {
+  using board = tree({
+    "proc/sys/kernel/pid_max": "32768\n",
+    "proc/sys/kernel/threads-max": "3712\n",
+    "proc/meminfo": "MemTotal:  500000 kB\nSwapTotal:         249852 kB\n",
+  });
+  assert.deepEqual([await maxPids(board.root), await swapBytes(board.root)], [3712, 249_852 * 1024]);
+  assert.equal((await readMachine(board.root)).swapBytes, 249_852 * 1024);
+  using narrow = tree({ "proc/sys/kernel/pid_max": "1500\n", "proc/sys/kernel/threads-max": "3712\n" });
+  assert.equal(await maxPids(narrow.root), 1200);
+  using empty = tree({});
+  assert.deepEqual([await maxPids(empty.root), await swapBytes(empty.root)], [undefined, 0]);
+});
+
 test("nodeInfo names the first runtime as the kubelet does", () => {
   const machine: Machine = {
     machineID: "m",
@@ -62,4 +88,6 @@ test("nodeInfo names the first runtime as the kubelet does", () => {
   assert.equal(info.containerRuntimeVersion, "containerd://1.7.2");
   assert.equal(info.architecture, "arm64");
   assert.equal(nodeInfo(machine, "v0.1.0", []).containerRuntimeVersion, "");
+  assert.equal("swap" in info, false);
+  assert.deepEqual(nodeInfo({ ...machine, swapBytes: 4096 }, "v0.1.0", []).swap, { capacity: 4096 });
 });

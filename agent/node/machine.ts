@@ -1,6 +1,7 @@
-import { readFile, statfs } from "node:fs/promises";
+import { readdir, readFile, statfs } from "node:fs/promises";
 import { cpus, release, totalmem } from "node:os";
 import { join } from "node:path";
+import { formatQuantity } from "../../protocol/quantity.ts";
 import type { RuntimeStatus } from "../../runtime-adapters/contract/runtime-adapter.ts";
 
 /** What of this machine does not change while the agent runs. */
@@ -14,6 +15,8 @@ export interface Machine {
   readonly architecture: string;
   readonly cpus: number;
   readonly memoryBytes: number;
+  /** Missing without any. */
+  readonly swapBytes?: number;
 }
 
 /** `status.nodeInfo` of a node. */
@@ -28,6 +31,8 @@ export interface NodeInfo {
   readonly kubeletVersion: string;
   readonly operatingSystem: "linux";
   readonly architecture: string;
+  /** Bytes; missing without swap. */
+  readonly swap?: { readonly capacity: number };
 }
 
 const GO_ARCHITECTURES: ReadonlyMap<string, string> = new Map([
@@ -49,6 +54,7 @@ export async function readMachine(root = "/"): Promise<Machine> {
   const read = (path: string): Promise<string> => readLine(join(root, path));
   const machineID = (await read("etc/machine-id")) || (await read("var/lib/dbus/machine-id"));
   let systemUUID = "";
+  const swap = await swapBytes(root);
   for (const file of SYSTEM_UUID_FILES) systemUUID ||= await read(file);
   return {
     machineID,
@@ -59,12 +65,13 @@ export async function readMachine(root = "/"): Promise<Machine> {
     architecture: GO_ARCHITECTURES.get(process.arch) ?? process.arch,
     cpus: cpus().length,
     memoryBytes: totalmem(),
+    ...(swap > 0 ? { swapBytes: swap } : {}),
   };
 }
 
 export function nodeInfo(machine: Machine, kubeletVersion: string, runtimes: readonly RuntimeStatus[]): NodeInfo {
   const [first] = runtimes;
-  const { machineID, systemUUID, bootID, kernelVersion, osImage, architecture } = machine;
+  const { machineID, systemUUID, bootID, kernelVersion, osImage, architecture, swapBytes: swap } = machine;
   return {
     machineID,
     systemUUID,
@@ -75,11 +82,14 @@ export function nodeInfo(machine: Machine, kubeletVersion: string, runtimes: rea
     kubeletVersion,
     operatingSystem: "linux",
     architecture,
+    ...(swap === undefined ? {} : { swap: { capacity: swap } }),
   };
 }
 
 /** `status.capacity` of a node: quantities by resource name, in the kubelet's units. */
-export type NodeCapacity = Readonly<Record<"cpu" | "memory" | "pods" | "ephemeral-storage", string>>;
+export type NodeCapacity = Readonly<
+  Record<"cpu" | "memory" | "pods" | "ephemeral-storage", string> & Record<`hugepages-${string}`, string>
+>;
 
 /** As many pods as the node may have: `podsPerCore` for each of its cores when that is set, `maxPods` at most. */
 export function podCapacity(
@@ -97,7 +107,44 @@ export async function nodeCapacity(machine: Machine, rootDir: string, maxPods: n
     memory: `${Math.floor(machine.memoryBytes / 1024)}Ki`,
     pods: String(maxPods),
     "ephemeral-storage": `${Math.floor((blocks * bsize) / 1024)}Ki`,
+    ...(await hugePages("/")),
   };
+}
+
+const HUGE_PAGES_FOLDER = "sys/kernel/mm/hugepages";
+
+/** Of each size that the kernel has, also those of which there is none: `hugepages-2Mi`, by how the kernel says it in KiB. */
+export async function hugePages(root: string): Promise<Readonly<Record<`hugepages-${string}`, string>>> {
+  const folder = join(root, HUGE_PAGES_FOLDER);
+  const sizes = (await readdir(folder).catch(() => [])).flatMap((name) => {
+    const size = /^hugepages-(\d+)kB$/.exec(name)?.[1];
+    return size === undefined ? [] : [Number(size)];
+  });
+  const found = sizes.map(async (size): Promise<[`hugepages-${string}`, string]> => {
+    const pages = Number(await readLine(join(folder, `hugepages-${size}kB`, "nr_hugepages"))) || 0;
+    return [`hugepages-${bytesText(size * 1024)}`, bytesText(pages * size * 1024)];
+  });
+  return Object.fromEntries(await Promise.all(found));
+}
+
+const bytesText = (bytes: number): string =>
+  formatQuantity({ nano: BigInt(bytes) * 1_000_000_000n, format: "BinarySI" });
+
+/** Numbers below it are given to what starts first, and to nobody again (RESERVED_PIDS of the kernel's kernel/pid.c). */
+const RESERVED_PIDS = 300;
+
+/** How many processes and threads there can be on this machine; undefined where the kernel does not say. */
+export async function maxPids(root = "/"): Promise<number | undefined> {
+  const read = async (name: string): Promise<number> => Number(await readLine(join(root, "proc/sys/kernel", name)));
+  const [numbers, threads] = await Promise.all([read("pid_max"), read("threads-max")]);
+  const limits = [numbers - RESERVED_PIDS, threads].filter((limit) => limit > 0);
+  return limits.length === 0 ? undefined : Math.min(...limits);
+}
+
+/** Bytes, zram among them; 0 without swap. */
+export async function swapBytes(root = "/"): Promise<number> {
+  const meminfo = await readFile(join(root, "proc/meminfo"), "utf8").catch(() => "");
+  return Number(/^SwapTotal:\s+(\d+) kB/m.exec(meminfo)?.[1] ?? 0) * 1024;
 }
 
 /** "" when it cannot be read. Device trees end their strings with a NUL. */

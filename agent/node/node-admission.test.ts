@@ -1,9 +1,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { WatchSource } from "../../protocol/async/watch.ts";
 import type { PodUid } from "../../protocol/ports.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import { desired, podOf } from "../../test/support/pods.ts";
 import { RecordedEvents, RecordedLog } from "../../test/support/recorders.ts";
+import type { ContainerPlacement } from "../core/container-placement.ts";
+import type { PressureCondition } from "../core/node-pressure.ts";
 import type { PodEnd } from "../core/pod-admission.ts";
 import { sysctlAllowlist } from "../plan/sysctls.ts";
 import { NodeAdmission } from "./node-admission.ts";
@@ -13,9 +16,10 @@ const asking = (name: string, source: "file" | "api", cpu: string): DesiredPod =
   return { ...desired(podOf({ containers }, { name }), name), source };
 };
 
-function makeAdmission() {
+function makeAdmission(placement?: Partial<ContainerPlacement>) {
   const ends: { readonly uid: PodUid; readonly how: PodEnd; readonly ended: () => void }[] = [];
   const events = new RecordedEvents();
+  const pressures = new WatchSource<readonly PressureCondition[]>([]);
   const admission = new NodeAdmission(
     {
       ender: () => ({
@@ -30,11 +34,13 @@ function makeAdmission() {
       node: () => ({ name: "node", labels: {}, taints: [] }),
       allocatable: () => ({ cpu: "1", memory: "1Gi", pods: "10" }),
       isShuttingDown: () => false,
+      pressures: () => pressures.current,
+      placement: placement as ContainerPlacement | undefined,
       supplementalGroupsPolicy: () => false,
     },
     { sysctls: sysctlAllowlist([], "6.1.0"), apparmor: false, limitedSwap: false },
   );
-  return { admission, ends, events };
+  return { admission, ends, events, pressures };
 }
 
 const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
@@ -93,4 +99,40 @@ test("other resources are judged by what the node has, then as those of a new po
     message: "Node didn't have enough capacity: cpu, requested: 1100, capacity: 1000",
   });
   await admission[Symbol.asyncDispose]();
+});
+
+test("a node short of disk takes no pod, and takes it again when it is no longer", () => {
+  const { admission, pressures } = makeAdmission();
+  const pod = asking("web", "api", "100m");
+  const condition = { type: "DiskPressure", reason: "r", message: "m" } as const;
+  pressures.set([{ ...condition, status: "True" }]);
+  const expected = { reason: "Evicted", message: "The node had condition: [DiskPressure]. " };
+  assert.deepEqual(admission.admit(pod, []), expected);
+  assert.equal(admission.admit(asking("static", "file", "100m"), []), undefined);
+  pressures.set([{ ...condition, status: "False" }]);
+  assert.equal(admission.admit(pod, []), undefined);
+});
+
+test("a pod that cannot have CPUs of its own is refused, and displaces nobody", async () => {
+  const rejection = { reason: "SMTAlignmentError", message: "SMT Alignment Error" };
+  const { admission, ends } = makeAdmission({ admit: () => rejection });
+  assert.equal(admission.admit(asking("static", "file", "500m"), [asking("small", "api", "800m")]), rejection);
+  await turn();
+  assert.deepEqual(ends, []);
+});
+
+test("a pod on CPUs of its own is never resized, and what it asks for is not taken", () => {
+  const message = 'Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"';
+  const placed: string[] = [];
+  const { admission } = makeAdmission({
+    admit: ({ uid }) => {
+      placed.push(uid);
+      return undefined;
+    },
+    refusesResize: (_, changes) => (changes("cpu") && !changes("memory") ? message : undefined),
+  });
+  const [before, wanted] = [asking("web", "api", "500m"), asking("web", "api", "600m")];
+  assert.deepEqual(admission.resize(wanted, before, []), { kind: "pending", reason: "Infeasible", message });
+  assert.deepEqual(admission.resize(before, before, []), { kind: "granted" });
+  assert.deepEqual(placed, []);
 });

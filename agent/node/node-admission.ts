@@ -4,13 +4,16 @@ import { describeError, isCancelled } from "../../protocol/errors.ts";
 import type { Pod } from "../../protocol/pod.ts";
 import type { Log, PodUid } from "../../protocol/ports.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { ContainerPlacement } from "../core/container-placement.ts";
+import type { PressureCondition } from "../core/node-pressure.ts";
 import type { PodAdmission, PodEnder, Rejection, ResizeVerdict } from "../core/pod-admission.ts";
 import { apiUidOf } from "../core/pod-identity.ts";
 import type { EventRecorder } from "../core/store.ts";
 import { type AdmissionView, admitPod } from "../plan/admission.ts";
 import type { NodeIdentity } from "../plan/admission-node.ts";
+import { activePressures } from "../plan/admission-pressure.ts";
 import { allocatableAmounts } from "../plan/admission-resources.ts";
-import { infeasible, judged } from "../plan/resize-admission.ts";
+import { changesIn, infeasible, judged } from "../plan/resize-admission.ts";
 import type { SysctlAllowlist } from "../plan/sysctls.ts";
 
 export interface NodeAdmissionComponents {
@@ -23,6 +26,10 @@ export interface NodeAdmissionComponents {
   /** What pods may have together, as the node's status has it. */
   readonly allocatable: () => Readonly<Record<string, string>>;
   readonly isShuttingDown: () => boolean;
+  /** Missing: no pod gets CPUs or memory for itself alone. */
+  readonly placement?: ContainerPlacement | undefined;
+  /** What the node may be short of, as it is now. */
+  readonly pressures: () => readonly PressureCondition[];
   /** Whether the runtime of this pod tells a container's groups by `supplementalGroupsPolicy`. */
   readonly supplementalGroupsPolicy: (pod: Pod) => boolean;
 }
@@ -59,9 +66,19 @@ export class NodeAdmission implements PodAdmission, Component {
   }
 
   admit(desired: DesiredPod, others: readonly DesiredPod[]): Rejection | undefined {
+    return this.#admit(desired, others, (pod) => this.#components.placement?.admit(pod));
+  }
+
+  #admit(
+    desired: DesiredPod,
+    others: readonly DesiredPod[],
+    place?: (pod: DesiredPod) => Rejection | undefined,
+  ): Rejection | undefined {
     const counted = others.filter(({ uid }) => uid !== desired.uid && !this.#displaced.has(uid));
     const admission = admitPod(desired, counted, this.#view(desired));
     if (admission.kind === "rejected") return admission.rejection;
+    const unplaced = place?.(desired);
+    if (unplaced !== undefined) return unplaced;
     for (const victim of admission.victims) this.#displace(victim, desired);
     return undefined;
   }
@@ -69,8 +86,14 @@ export class NodeAdmission implements PodAdmission, Component {
   resize(requested: DesiredPod, allocated: DesiredPod, others: readonly DesiredPod[]): ResizeVerdict {
     const allocatable = allocatableAmounts(this.#components.allocatable());
     const { limitedSwap } = this.#init;
+    const pinned = this.#components.placement?.refusesResize(requested.pod, (resource) =>
+      changesIn(resource, requested.pod, allocated.pod),
+    );
+    if (pinned !== undefined && requested.source === "api") {
+      return { kind: "pending", reason: "Infeasible", message: pinned };
+    }
     const never = infeasible(requested, allocated, { allocatable, limitedSwap });
-    return never ?? judged(this.admit(requested, others));
+    return never ?? judged(this.#admit(requested, others));
   }
 
   async run(signal: AbortSignal): Promise<void> {
@@ -84,12 +107,13 @@ export class NodeAdmission implements PodAdmission, Component {
   }
 
   #view({ pod }: DesiredPod): AdmissionView {
-    const { node, allocatable, isShuttingDown, supplementalGroupsPolicy } = this.#components;
+    const { node, allocatable, isShuttingDown, supplementalGroupsPolicy, pressures } = this.#components;
     return {
       ...this.#init,
       node: node(),
       allocatable: allocatableAmounts(allocatable()),
       isShuttingDown: isShuttingDown(),
+      pressures: activePressures(pressures()),
       supplementalGroupsPolicy: supplementalGroupsPolicy(pod),
     };
   }

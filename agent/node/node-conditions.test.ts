@@ -1,19 +1,28 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { WatchSource } from "../../protocol/async/watch.ts";
+import { seconds } from "../../protocol/ports.ts";
 import { RecordedEvents, RecordedLog } from "../../test/support/recorders.ts";
 import { VirtualClock } from "../../test/support/virtual-clock.ts";
-import { NodeConditions, type RuntimeHealth, readyCondition } from "./node-conditions.ts";
+import type { PressureCondition } from "../core/node-pressure.ts";
+import { type NodeCondition, NodeConditions, type RuntimeHealth, readyCondition } from "./node-conditions.ts";
 import type { ShutdownState } from "./node-shutdown.ts";
 
 const NOW = new Date("2026-01-01T00:00:00.999Z");
 const up = (name: string): RuntimeHealth => ({ name, healthy: true, reason: "", message: "" });
+/** Of those that are in force. */
+const readyOf = (node: NodeConditions): NodeCondition | undefined =>
+  node.conditions.current.find(({ type }) => type === "Ready");
 const down = (name: string, reason = "RuntimeNotReady", message = "no socket"): RuntimeHealth => ({
   name,
   healthy: false,
   reason,
   message,
 });
+
+const WELL_AT_START = ["NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID"].map(
+  (reason) => `Normal ${reason}: Node board status is now: ${reason}`,
+);
 
 test("a node is ready when every runtime is, with the kubelet's words", () => {
   assert.deepEqual(readyCondition([up("cri"), up("wasm")], undefined, NOW), {
@@ -55,11 +64,11 @@ test("each transition is one event and one line, and the condition follows", asy
   const log = new RecordedLog();
   const clock = new VirtualClock();
   const shutdown = new WatchSource<ShutdownState>({ kind: "running" });
-  const node = new NodeConditions({ health, shutdown, events, clock, log }, { nodeName: "board" });
+  const node = new NodeConditions({ health, shutdown, pressures: () => [], events, clock, log }, { nodeName: "board" });
   const stop = new AbortController();
   const done = node.run(stop.signal);
   await clock.settle();
-  assert.equal(node.conditions.current[0]?.status, "False");
+  assert.equal(readyOf(node)?.status, "False");
   for (const next of [
     [down("cri")],
     [down("cri", "RuntimeNotReady", "still")],
@@ -74,6 +83,7 @@ test("each transition is one event and one line, and the condition follows", asy
   await done;
   assert.deepEqual(events.lines, [
     "Normal Starting: Starting picolet.",
+    ...WELL_AT_START,
     "Normal NodeNotReady: Node board status is now: NodeNotReady: RuntimeNotReady: cri: no socket",
     "Normal NodeReady: Node board status is now: NodeReady",
     "Normal NodeNotReady: Node board status is now: NodeNotReady: RuntimeNotReady: cri: no socket",
@@ -82,7 +92,7 @@ test("each transition is one event and one line, and the condition follows", asy
     log.entries.map((entry) => entry.message),
     ["node is not ready", "node is ready", "node is not ready"],
   );
-  assert.equal(node.conditions.current[0]?.message, "RuntimeNotReady: cri: no socket");
+  assert.equal(readyOf(node)?.message, "RuntimeNotReady: cri: no socket");
 });
 
 test("a node that is shutting down is not ready, until the shutdown is cancelled", async () => {
@@ -90,24 +100,82 @@ test("a node that is shutting down is not ready, until the shutdown is cancelled
   const shutdown = new WatchSource<ShutdownState>({ kind: "running" });
   const events = new RecordedEvents();
   const clock = new VirtualClock();
-  const node = new NodeConditions({ health, shutdown, events, clock, log: new RecordedLog() }, { nodeName: "board" });
+  const node = new NodeConditions(
+    { health, shutdown, pressures: () => [], events, clock, log: new RecordedLog() },
+    { nodeName: "board" },
+  );
   const stop = new AbortController();
   const done = node.run(stop.signal);
   for (const kind of ["ending", "ended", "running"] as const) {
     shutdown.set({ kind });
     await clock.settle();
-    const [ready] = node.conditions.current;
+    const ready = readyOf(node);
     assert.equal(ready?.message, kind === "running" ? "kubelet is posting ready status" : "node is shutting down");
     assert.equal(ready?.reason, kind === "running" ? "KubeletReady" : "KubeletNotReady");
   }
   health.set([down("cri")]);
   shutdown.set({ kind: "ending" });
   await clock.settle();
-  assert.equal(node.conditions.current[0]?.message, "[RuntimeNotReady: cri: no socket, node is shutting down]");
+  assert.equal(readyOf(node)?.message, "[RuntimeNotReady: cri: no socket, node is shutting down]");
   stop.abort();
   await done;
-  assert.deepEqual(events.lines.slice(1, 3), [
+  assert.deepEqual(events.lines.slice(4, 6), [
     "Normal NodeNotReady: Node board status is now: NodeNotReady: node is shutting down",
     "Normal NodeReady: Node board status is now: NodeReady",
+  ]);
+});
+
+test("pressures come before Ready, each change is one event, and transitions are dated", async () => {
+  const health = new WatchSource<readonly RuntimeHealth[]>([up("cri")]);
+  const shutdown = new WatchSource<ShutdownState>({ kind: "running" });
+  const eviction = new WatchSource<readonly PressureCondition[]>([]);
+  const wear = new WatchSource<readonly PressureCondition[]>([]);
+  const events = new RecordedEvents();
+  const clock = new VirtualClock();
+  const node = new NodeConditions(
+    { health, shutdown, pressures: () => [eviction, wear], events, clock, log: new RecordedLog() },
+    { nodeName: "board" },
+  );
+  const shown = (): string[] =>
+    node.conditions.current.map(({ type, status, reason }) => `${type}=${status} ${reason}`);
+  const well = ["MemoryPressure=False KubeletHasSufficientMemory", "DiskPressure=False KubeletHasNoDiskPressure"];
+  // There from the first report on, whoever has spoken by then.
+  assert.deepEqual(shown(), [...well, "PIDPressure=False KubeletHasSufficientPID", "Ready=False KubeletNotReady"]);
+  const stop = new AbortController();
+  const done = node.run(stop.signal);
+  await clock.settle();
+  const began = node.conditions.current[0]?.lastTransitionTime;
+  await clock.advance(seconds(60));
+  const short = (message: string): PressureCondition => {
+    return { type: "MemoryPressure", status: "True", reason: "KubeletHasInsufficientMemory", message };
+  };
+  eviction.set([short("one")]);
+  await clock.settle();
+  const under = node.conditions.current[0];
+  assert.notEqual(under?.lastTransitionTime, began);
+  assert.equal(node.conditions.current[1]?.lastTransitionTime, began);
+  await clock.advance(seconds(60));
+  eviction.set([short("two")]);
+  wear.set([{ type: "FlashWearPressure", status: "False", reason: "WithinBudget", message: "" }]);
+  await clock.settle();
+  assert.deepEqual(shown(), [
+    "MemoryPressure=True KubeletHasInsufficientMemory",
+    well[1],
+    "PIDPressure=False KubeletHasSufficientPID",
+    "FlashWearPressure=False WithinBudget",
+    "Ready=True KubeletReady",
+  ]);
+  assert.equal(node.conditions.current[0]?.message, "two");
+  assert.equal(node.conditions.current[0]?.lastTransitionTime, under?.lastTransitionTime);
+  eviction.set([]);
+  await clock.settle();
+  assert.equal(shown()[0], well[0]);
+  stop.abort();
+  await done;
+  assert.deepEqual(events.lines.slice(4), [
+    "Normal NodeReady: Node board status is now: NodeReady",
+    "Normal NodeHasInsufficientMemory: Node board status is now: NodeHasInsufficientMemory",
+    "Normal NodeHasNoFlashWearPressure: Node board status is now: NodeHasNoFlashWearPressure",
+    "Normal NodeHasSufficientMemory: Node board status is now: NodeHasSufficientMemory",
   ]);
 });

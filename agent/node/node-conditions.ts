@@ -1,6 +1,7 @@
 import type { Component } from "../../protocol/async/component.ts";
 import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
 import type { Clock, Log } from "../../protocol/ports.ts";
+import type { PressureCondition } from "../core/node-pressure.ts";
 import { type EventRecorder, nodeReference, type ObjectReference } from "../core/store.ts";
 import type { ShutdownState } from "./node-shutdown.ts";
 
@@ -16,8 +17,8 @@ export interface RuntimeHealth {
 
 /** One entry of `status.conditions` of a node. `lastHeartbeatTime` is the time at which it is reported. */
 export interface NodeCondition {
-  readonly type: "Ready";
-  readonly status: "True" | "False";
+  readonly type: "Ready" | PressureCondition["type"];
+  readonly status: "True" | "False" | "Unknown";
   readonly reason: string;
   readonly message: string;
   /** RFC 3339, seconds. */
@@ -46,10 +47,11 @@ export function readyCondition(
     reason: status === "True" ? "KubeletReady" : "KubeletNotReady",
     message:
       status === "True" ? "kubelet is posting ready status" : more.length === 0 ? first : `[${problems.join(", ")}]`,
-    lastTransitionTime:
-      previous?.status === status ? previous.lastTransitionTime : `${now.toISOString().slice(0, 19)}Z`,
+    lastTransitionTime: previous?.status === status ? previous.lastTransitionTime : timeOf(now),
   };
 }
+
+const timeOf = (now: Date): string => `${now.toISOString().slice(0, 19)}Z`;
 
 function problemOf({ name, reason, message }: RuntimeHealth): string {
   if (reason === RUNTIME_REASON) return `${RUNTIME_REASON}: ${name}: ${message}`;
@@ -57,71 +59,142 @@ function problemOf({ name, reason, message }: RuntimeHealth): string {
   return `container runtime is down: ${name}: ${message}`;
 }
 
-/** Follows the runtimes' health and the node's shutdown; says each change once, in the log and as an event of the node. */
+/** As the kubelet has them until its eviction manager says otherwise, in the order in which it writes them. */
+const NO_PRESSURE: readonly PressureCondition[] = [
+  {
+    type: "MemoryPressure",
+    status: "False",
+    reason: "KubeletHasSufficientMemory",
+    message: "kubelet has sufficient memory available",
+  },
+  {
+    type: "DiskPressure",
+    status: "False",
+    reason: "KubeletHasNoDiskPressure",
+    message: "kubelet has no disk pressure",
+  },
+  {
+    type: "PIDPressure",
+    status: "False",
+    reason: "KubeletHasSufficientPID",
+    message: "kubelet has sufficient PID available",
+  },
+];
+
+/** The events' reasons, by what the condition has become. */
+const PRESSURE_EVENTS: Readonly<Record<PressureCondition["type"], Readonly<Record<"True" | "False", string>>>> = {
+  MemoryPressure: { True: "NodeHasInsufficientMemory", False: "NodeHasSufficientMemory" },
+  DiskPressure: { True: "NodeHasDiskPressure", False: "NodeHasNoDiskPressure" },
+  PIDPressure: { True: "NodeHasInsufficientPID", False: "NodeHasSufficientPID" },
+  FlashWearPressure: { True: "NodeHasFlashWearPressure", False: "NodeHasNoFlashWearPressure" },
+};
+
+export interface NodeConditionsComponents {
+  readonly health: Watch<readonly RuntimeHealth[]>;
+  readonly shutdown: Watch<ShutdownState>;
+  /** Who finds out what the node is short of; asked once these conditions run. What nobody tells of is as if there were enough. */
+  readonly pressures: () => readonly Watch<readonly PressureCondition[]>[];
+  readonly events: EventRecorder;
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+/**
+ * Follows the runtimes' health, the node's shutdown and what it is short of; says each change once, in the log and as an event
+ * of the node.
+ */
 export class NodeConditions implements Component {
   readonly name = "node conditions";
-  readonly #health: Watch<readonly RuntimeHealth[]>;
-  readonly #shutdown: Watch<ShutdownState>;
-  readonly #events: EventRecorder;
-  readonly #clock: Clock;
-  readonly #log: Log;
+  readonly #components: NodeConditionsComponents;
   readonly #node: ObjectReference;
   readonly #conditions: WatchSource<readonly NodeCondition[]>;
 
-  constructor(
-    components: {
-      readonly health: Watch<readonly RuntimeHealth[]>;
-      readonly shutdown: Watch<ShutdownState>;
-      readonly events: EventRecorder;
-      readonly clock: Clock;
-      readonly log: Log;
-    },
-    init: { readonly nodeName: string },
-  ) {
-    this.#health = components.health;
-    this.#shutdown = components.shutdown;
-    this.#events = components.events;
-    this.#clock = components.clock;
-    this.#log = components.log;
+  constructor(components: NodeConditionsComponents, init: { readonly nodeName: string }) {
+    this.#components = components;
     this.#node = nodeReference(init.nodeName);
-    this.#conditions = new WatchSource([readyCondition([], undefined, this.#clock.wall())]);
+    const now = components.clock.wall();
+    const pressures = NO_PRESSURE.map((each) => withTransition(each, undefined, now));
+    this.#conditions = new WatchSource([...pressures, readyCondition([], undefined, now)]);
   }
 
-  /** Changes only when a status, a reason or a message does. Before the first look at the runtimes: not ready. */
+  /** In the kubelet's order: pressures, then Ready, which is not so before the first look at the runtimes. Changes only when one of them does. */
   get conditions(): Watch<readonly NodeCondition[]> {
     return this.#conditions;
   }
 
   async run(signal: AbortSignal): Promise<void> {
     this.#event("Starting", "Starting picolet.");
+    const sources = this.#components.pressures();
+    // As the kubelet does with each start; what has changed by the first look is said then.
+    for (const condition of this.#conditions.current) this.#sayPressure(condition, undefined);
     const follow = async (changes: AsyncIterable<unknown>): Promise<void> => {
-      for await (const _ of changes) this.#update();
+      for await (const _ of changes) this.#update(sources.flatMap(({ current }) => current));
     };
-    await Promise.all([follow(this.#health.changes(signal)), follow(this.#shutdown.changes(signal))]);
+    const { health, shutdown } = this.#components;
+    await Promise.all([health, shutdown, ...sources].map((each) => follow(each.changes(signal))));
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     // Nothing is held.
   }
 
-  #update(): void {
-    const [previous] = this.#conditions.current;
-    const isShuttingDown = this.#shutdown.current.kind !== "running";
-    const next = readyCondition(this.#health.current, previous, this.#clock.wall(), isShuttingDown);
-    if (previous?.status === next.status && previous.message === next.message) return;
-    this.#conditions.set([next]);
+  #update(told: readonly PressureCondition[]): void {
+    const { health, shutdown, clock } = this.#components;
+    const before = this.#conditions.current;
+    const previous = (type: string): NodeCondition | undefined => before.find((each) => each.type === type);
+    const now = clock.wall();
+    const isShuttingDown = shutdown.current.kind !== "running";
+    const ready = readyCondition(health.current, previous("Ready"), now, isShuttingDown);
+    const pressures = completed(told).map((each) => withTransition(each, previous(each.type), now));
+    const next = [...pressures, ready];
+    if (next.length === before.length && next.every((each) => isSame(each, previous(each.type)))) return;
+    this.#conditions.set(next);
+    for (const each of pressures) this.#sayPressure(each, previous(each.type));
+    this.#sayReady(ready, previous("Ready"));
+  }
+
+  #sayReady(next: NodeCondition, previous: NodeCondition | undefined): void {
+    if (isSame(next, previous)) return;
+    const { log } = this.#components;
     if (next.status === "True") {
-      this.#log.info("node is ready");
+      log.info("node is ready");
       this.#event("NodeReady", `Node ${this.#node.name} status is now: NodeReady`);
       return;
     }
     // The first look that finds a runtime missing counts too: whoever reads the events shall see why.
     if (previous?.status === "False" && previous.message !== NOT_CHECKED) return;
-    this.#log.warn("node is not ready", { reason: next.message });
+    log.warn("node is not ready", { reason: next.message });
     this.#event("NodeNotReady", `Node ${this.#node.name} status is now: NodeNotReady: ${next.message}`);
   }
 
+  #sayPressure({ type, status, reason, message }: NodeCondition, previous: NodeCondition | undefined): void {
+    if (type === "Ready" || status === "Unknown" || status === previous?.status) return;
+    const event = PRESSURE_EVENTS[type][status];
+    this.#event(event, `Node ${this.#node.name} status is now: ${event}`);
+    const { log } = this.#components;
+    if (status === "True") log.warn("node is under pressure", { type, reason, message });
+    else if (previous !== undefined) log.info("node is no longer under pressure", { type });
+  }
+
   #event(reason: string, message: string): void {
-    this.#events.record({ regarding: this.#node, type: "Normal", reason, message });
+    this.#components.events.record({ regarding: this.#node, type: "Normal", reason, message });
   }
 }
+
+function completed(told: readonly PressureCondition[]): readonly PressureCondition[] {
+  const known = NO_PRESSURE.map((each) => told.find(({ type }) => type === each.type) ?? each);
+  return [...known, ...told.filter(({ type }) => known.every((each) => each.type !== type))];
+}
+
+const isSame = (next: NodeCondition, previous: NodeCondition | undefined): boolean =>
+  previous?.status === next.status && previous.reason === next.reason && previous.message === next.message;
+
+/** With the time of the last change of its status. */
+const withTransition = (
+  condition: PressureCondition,
+  previous: NodeCondition | undefined,
+  now: Date,
+): NodeCondition => ({
+  ...condition,
+  lastTransitionTime: previous?.status === condition.status ? previous.lastTransitionTime : timeOf(now),
+});

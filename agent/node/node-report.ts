@@ -17,6 +17,8 @@ export interface NodeReportInit {
   readonly maxImages: number;
   readonly machine: Machine;
   readonly capacity: NodeCapacity;
+  /** What pods may have of it together. */
+  readonly allocatable: Readonly<Record<string, string>>;
 }
 
 export interface NodeReportView {
@@ -34,7 +36,7 @@ const MAX_NAMES_OF_IMAGE = 5;
 const KUBELET_VERSION = `v1.34.0-picolet.${VERSION}`;
 
 export function nodeReport(init: NodeReportInit, view: NodeReportView): NodeReportContent {
-  const { nodeName, register, taints, providerID, machine, capacity, maxImages } = init;
+  const { nodeName, register, taints, providerID, machine, capacity, allocatable, maxImages } = init;
   return {
     register,
     labels: { ...ownLabels(nodeName, machine), ...init.labels },
@@ -42,7 +44,7 @@ export function nodeReport(init: NodeReportInit, view: NodeReportView): NodeRepo
     providerID,
     status: {
       capacity,
-      allocatable: capacity,
+      allocatable,
       conditions: view.conditions,
       addresses: [
         ...view.addresses.map((address) => ({ type: "InternalIP", address })),

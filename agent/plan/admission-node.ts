@@ -49,11 +49,12 @@ function matchesTerm(
 }
 
 /** Only NoExecute is a node's own business: the others were the scheduler's. */
-export function toleratesNode({ spec }: Pod, { taints }: NodeIdentity): boolean {
-  return taints
-    .filter(({ effect }) => effect === "NoExecute")
-    .every((taint) => (spec.tolerations ?? []).some((each) => tolerates(each, taint)));
+export function toleratesNode(pod: Pod, { taints }: NodeIdentity): boolean {
+  return taints.filter(({ effect }) => effect === "NoExecute").every((taint) => toleratesTaint(pod, taint));
 }
+
+export const toleratesTaint = ({ spec }: Pod, taint: NodeTaint): boolean =>
+  (spec.tolerations ?? []).some((each) => tolerates(each, taint));
 
 function tolerates({ key = "", operator, value = "", effect }: Toleration, taint: NodeTaint): boolean {
   if (effect && effect !== taint.effect) return false;

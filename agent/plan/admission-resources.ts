@@ -19,7 +19,7 @@ const ORDER = ["pods", "cpu", "memory", "ephemeral-storage"];
 const amountOf = (name: string, quantity: Quantity): bigint =>
   name === "cpu" ? quantityMilliValue(quantity) : quantityValue(quantity);
 
-const amountsOf = (quantities: Quantities): Map<string, bigint> =>
+export const amountsOf = (quantities: Quantities): Map<string, bigint> =>
   new Map([...quantities].map(([name, quantity]) => [name, amountOf(name, quantity)]));
 
 /** `status.allocatable` of a node, as numbers. What is no quantity is left out. */

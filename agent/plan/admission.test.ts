@@ -5,6 +5,7 @@ import { podUid } from "../../protocol/ports.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import { desired, podOf } from "../../test/support/pods.ts";
 import { type Admission, type AdmissionView, admitPod } from "./admission.ts";
+import { activePressures } from "./admission-pressure.ts";
 import { allocatableAmounts } from "./admission-resources.ts";
 import { sysctlAllowlist } from "./sysctls.ts";
 
@@ -15,6 +16,7 @@ const VIEW: AdmissionView = {
   apparmor: false,
   supplementalGroupsPolicy: false,
   isShuttingDown: false,
+  pressures: [],
 };
 
 type Spec = NonNullable<PodManifest["spec"]>;
@@ -378,4 +380,78 @@ check({
 test("a pod never counts among the others it is held against", () => {
   const pod = api(requesting({ cpu: "2" }));
   assert.equal(told(admitPod({ ...pod, uid: podUid("new") }, [], VIEW)), "admitted");
+});
+
+const MEMORY_TOLERATION = {
+  key: "node.kubernetes.io/memory-pressure",
+  operator: "Exists",
+  effect: "NoSchedule",
+} as const;
+const asksMemory = requesting({ memory: "1Mi" });
+const evicted = (conditions: string): string => `Evicted: The node had condition: [${conditions}]. `;
+
+check({
+  "short of memory, the node refuses what has asked for none": {
+    pod: api(),
+    view: { pressures: ["MemoryPressure"] },
+    expected: evicted("MemoryPressure"),
+  },
+  "and takes what has asked for some": {
+    pod: api(asksMemory),
+    view: { pressures: ["MemoryPressure"] },
+    expected: "admitted",
+  },
+  "or what tolerates the taint": {
+    pod: api({ tolerations: [MEMORY_TOLERATION] }),
+    view: { pressures: ["MemoryPressure"] },
+    expected: "admitted",
+  },
+  "but not what tolerates another one": {
+    pod: api({ tolerations: [{ ...MEMORY_TOLERATION, key: "node.kubernetes.io/disk-pressure" }] }),
+    view: { pressures: ["MemoryPressure"] },
+    expected: evicted("MemoryPressure"),
+  },
+  "short of disk, it refuses what tolerates that too": {
+    pod: api({ tolerations: [{ operator: "Exists" }] }),
+    view: { pressures: ["DiskPressure"] },
+    expected: evicted("DiskPressure"),
+  },
+  "short of processes, it refuses what has asked for memory": {
+    pod: api(asksMemory),
+    view: { pressures: ["PIDPressure"] },
+    expected: evicted("PIDPressure"),
+  },
+  "short of two, neither memory asked for nor a toleration helps": {
+    pod: api({ ...asksMemory, tolerations: [MEMORY_TOLERATION] }),
+    view: { pressures: ["MemoryPressure", "DiskPressure"] },
+    expected: evicted("MemoryPressure DiskPressure"),
+  },
+  "a static pod is taken whatever is short": {
+    pod: fromFile(),
+    view: { pressures: ["MemoryPressure", "DiskPressure", "PIDPressure"] },
+    expected: "admitted",
+  },
+  "and so is a critical one": {
+    pod: api({ priority: 2_000_000_000 }),
+    view: { pressures: ["DiskPressure"] },
+    expected: "admitted",
+  },
+  "the pressure is told before anything else that is wrong": {
+    pod: api({ ...requesting({ cpu: "9" }), nodeSelector: { zone: "sea" } }),
+    view: { pressures: ["PIDPressure"] },
+    expected: evicted("PIDPressure"),
+  },
+});
+
+test("flash that wears out and pressures that are over refuse no pod", () => {
+  const condition = { reason: "r", message: "m" };
+  assert.deepEqual(
+    activePressures([
+      { ...condition, type: "FlashWearPressure", status: "True" },
+      { ...condition, type: "PIDPressure", status: "True" },
+      { ...condition, type: "DiskPressure", status: "False" },
+      { ...condition, type: "MemoryPressure", status: "True" },
+    ]),
+    ["MemoryPressure", "PIDPressure"],
+  );
 });

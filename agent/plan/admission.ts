@@ -6,6 +6,7 @@ import { apparmorProblem } from "./admission-apparmor.ts";
 import { matchesNode, type NodeIdentity, toleratesNode } from "./admission-node.ts";
 import { hasFreePorts } from "./admission-ports.ts";
 import { chooseVictims, describeRequirements } from "./admission-preemption.ts";
+import { type Pressure, refusedUnderPressure } from "./admission-pressure.ts";
 import { type Amounts, type Shortage, shortages } from "./admission-resources.ts";
 import { isCritical, isStatic } from "./critical-pods.ts";
 import { forbiddenSysctl, type SysctlAllowlist } from "./sysctls.ts";
@@ -19,6 +20,8 @@ export interface AdmissionView {
   /** Whether the runtime that gets the pod tells a container's groups by `supplementalGroupsPolicy`. */
   readonly supplementalGroupsPolicy: boolean;
   readonly isShuttingDown: boolean;
+  /** What the node is short of. */
+  readonly pressures: readonly Pressure[];
 }
 
 export type Admission =
@@ -35,6 +38,8 @@ const rejected = (reason: string, message: string): Admission => ({ kind: "rejec
 /** @param others those that the node has, this one not among them */
 export function admitPod(desired: DesiredPod, others: readonly DesiredPod[], view: AdmissionView): Admission {
   const { pod } = desired;
+  const refused = refusedUnderPressure(desired, view.pressures);
+  if (refused !== undefined) return { kind: "rejected", rejection: refused };
   const sysctl = forbiddenSysctl(pod, view.sysctls);
   if (sysctl !== undefined) return rejected("SysctlForbidden", sysctl);
   const unfit = unfitForNode(pod, view);

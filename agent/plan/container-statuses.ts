@@ -26,7 +26,7 @@ function containerStatus(view: PodView, container: AnyContainer): ContainerStatu
   const previous = runs.find((each) => each !== newest && each.state.kind === "exited");
   if (current === undefined || newest.state.kind === "created") {
     const last = newest.state.kind === "exited" ? newest : previous;
-    const lastState = last === undefined ? {} : (terminated(view, last) ?? {});
+    const lastState = last === undefined ? lastTold(told, newest) : (terminated(view, last) ?? {});
     return { ...notStarted(view, container, role), lastState, restartCount: newest.attempt };
   }
   const state = stateOf(view, observed, container, role, newest);
@@ -36,7 +36,7 @@ function containerStatus(view: PodView, container: AnyContainer): ContainerStatu
   return {
     name: container.name,
     state,
-    lastState: lastRun === undefined ? {} : (terminated(view, lastRun) ?? {}),
+    lastState: lastRun === undefined ? lastTold(told, newest) : (terminated(view, lastRun) ?? {}),
     ready: isReady(role, state, started && (probed?.ready ?? container.readinessProbe === undefined)),
     restartCount: newest.attempt,
     image: newest.image,
@@ -47,6 +47,14 @@ function containerStatus(view: PodView, container: AnyContainer): ContainerStatu
     ...volumeMountsOf(view, container),
     ...userOf(newest),
   };
+}
+
+/** How the run before this one ended, which the runtime has no longer: it was removed when the disk was full. */
+function lastTold(told: ContainerStatus | undefined, { attempt }: ObservedContainer): ContainerStatusState {
+  if (attempt === 0 || told === undefined) return {};
+  if (told.restartCount === attempt) return told.lastState;
+  const { terminated: ended } = told.state;
+  return told.restartCount === attempt - 1 && ended !== undefined ? { terminated: ended } : {};
 }
 
 /** An init container is ready once it has succeeded. Nobody asks whether an ephemeral one is. */

@@ -106,7 +106,7 @@ function activePlan(view: PodView, state: Active, observed: ObservedPod, steps: 
   } else if (steps.units.some(([first]) => first?.kind === "startContainer")) {
     units.push([{ kind: "prepare" }]);
   }
-  units.push(...resizeUnits(view, observed), ...steps.units, ...garbage(observed));
+  units.push(...resizeUnits(view, observed), ...steps.units, ...garbage(view, observed));
   const preparing = units.some((unit) => unit.some(({ kind }) => kind === "prepare"));
   if (!preparing) units.push(...upkeep(view, observed));
   const plan = gated(view, state, units, steps.wakeAt);
@@ -150,7 +150,7 @@ function finishingUnits(view: PodView, observed: ObservedPod): Unit[] {
   const stops = stopsOf(view, observed);
   if (stops.length > 0 && !areDeaf(view, stops)) return oneByOne(stops);
   const ready = observed.sandboxes.filter((each) => each.state === "ready").map((each) => [stopSandbox(each.id)]);
-  return [...ready, ...garbage(observed)];
+  return [...ready, ...garbageOfEnded(view, observed)];
 }
 
 function removingUnits(view: PodView, observed: ObservedPod): Unit[] {
@@ -174,23 +174,42 @@ const areDeaf = (view: PodView, stops: readonly PlanAction[]): boolean =>
 
 const stopSandbox = (sandboxId: string): PlanAction => ({ kind: "stopSandbox", sandboxId });
 
-/** Of every container the newest run is kept, and the newest that ended, for `logs --previous`; so are their sandboxes. */
-function garbage(observed: ObservedPod): Unit[] {
+/**
+ * Of every container the newest run is kept, and the newest that ended, for `logs --previous`; so are their sandboxes. What the
+ * newest runs have come to decides what is next, so they stay, whatever is short.
+ */
+function garbage({ reclaim = false }: PodView, observed: ObservedPod): Unit[] {
+  const seen = new Set<string>();
   const dead = new Set<string>();
   const units: Unit[] = [];
   const keptSandboxes = new Set<string | undefined>([observed.sandboxes[0]?.id]);
   for (const { id, name, state, sandboxId } of observed.containers) {
-    if (state.kind === "exited" && dead.has(name)) {
+    const isNewest = !seen.has(name);
+    seen.add(name);
+    const isDead = state.kind === "exited" || (state.kind === "created" && !isNewest);
+    if (isDead && !isNewest && (reclaim || dead.has(name) || state.kind === "created")) {
       units.push([{ kind: "removeContainer", containerId: id }]);
       continue;
     }
-    if (state.kind === "exited") dead.add(name);
+    if (isDead) dead.add(name);
     keptSandboxes.add(sandboxId);
   }
   for (const { id, state } of observed.sandboxes) {
     if (state === "notReady" && !keptSandboxes.has(id)) units.push([{ kind: "removeSandbox", sandboxId: id }]);
   }
   return units;
+}
+
+/**
+ * What is left of a pod that is over. Its status says how it ended; but of a pod of the node's own only its containers bear that
+ * out after a power cut, so that they stay.
+ */
+function garbageOfEnded(view: PodView, observed: ObservedPod): Unit[] {
+  if (view.reclaim !== true || view.desired.source !== "api") return garbage(view, observed);
+  const { sandboxes, containers } = observed;
+  if (containers.some(({ state }) => state.kind !== "exited" && state.kind !== "created"))
+    return garbage(view, observed);
+  return sandboxes.map(({ id }) => [stopSandbox(id), { kind: "removeSandbox", sandboxId: id }]);
 }
 
 /** Leaves out what failed lately, and what makes no sense without it. */

@@ -27,6 +27,8 @@ export interface PodView {
   readonly hashes: ReadonlyMap<string, string>;
   readonly failures: Failures;
   readonly resize: PodResizeView;
+  /** The disk is full: nothing dead is kept for its log alone. */
+  readonly reclaim?: boolean | undefined;
   /** What a prober says of running containers, by container id. One that is missing has no probes. */
   readonly probes: ReadonlyMap<string, ProbeResult>;
   /** What ended containers left in their termination message file, by container id; "" is left out. */
@@ -178,6 +180,8 @@ export interface PodStatusBook {
   previous(uid: PodUid): PodStatus | undefined;
   /** @param view with the worker's state as it is after planning. */
   publish(view: PodView): void;
+  /** What was published is known to an agent that takes over from now on, as far as the disk takes it. */
+  flush(): void;
   /** Nothing of the pod is left on this node. */
   finish(desired: DesiredPod): void;
 }

@@ -49,6 +49,14 @@ function swapsInPlace(requested: Pod, allocated: Pod): boolean {
   });
 }
 
+/** Whether a container asks for more or less of it than it was granted. */
+export function changesIn(resource: "cpu" | "memory", requested: Pod, allocated: Pod): boolean {
+  const before = new Map(resizableContainers(allocated).map(({ name, resources }) => [name, resources]));
+  return resizableContainers(requested).some(({ name, resources }) =>
+    differsIn(resource, before.get(name) ?? {}, resources),
+  );
+}
+
 export interface ResizeRequest {
   readonly requested: DesiredPod;
   readonly allocated: DesiredPod;

@@ -5,6 +5,8 @@ export interface CgroupFile {
   readonly controller: string;
   readonly file: string;
   readonly content: string;
+  /** Many kernels are built without it, and nobody misses it. */
+  readonly isOptional?: boolean;
 }
 
 /** The kernel's own, for a quota that comes without a period. Microseconds. */
@@ -16,34 +18,71 @@ const MAX_WEIGHT = 10_000;
 
 /** In the order in which they are to be written: a quota is judged against the period that is set. */
 export function v1Files(values: CgroupValues): CgroupFile[] {
-  const files: CgroupFile[] = [];
-  const add = (controller: string, file: string, value: number | undefined): void => {
-    if (value !== undefined) files.push({ controller, file, content: String(value) });
-  };
-  add("cpu", "cpu.shares", values.cpuShares);
-  add("cpu", "cpu.cfs_period_us", values.cpuPeriodUs);
-  add("cpu", "cpu.cfs_quota_us", values.cpuQuotaUs);
-  add("memory", "memory.limit_in_bytes", values.memoryLimitBytes);
-  if (values.pidsLimit !== undefined)
-    files.push({ controller: "pids", file: "pids.max", content: limit(values.pidsLimit) });
-  return files;
+  const { cpuShares, cpuPeriodUs, cpuQuotaUs, memoryLimitBytes } = values;
+  return [
+    ...fileOf("cpu.shares", cpuShares),
+    ...fileOf("cpu.cfs_period_us", cpuPeriodUs),
+    ...fileOf("cpu.cfs_quota_us", cpuQuotaUs),
+    ...fileOf("memory.limit_in_bytes", memoryLimitBytes),
+    ...fileOf("pids.max", limitIn(values.pidsLimit)),
+    ...fileOf("cpuset.mems", values.cpusetMems),
+    ...fileOf("cpuset.cpus", values.cpusetCpus),
+    ...hugePageFiles(values, "limit_in_bytes", String),
+  ];
 }
 
+/** Protection before limits: what is kept of the memory is not to be taken in between. */
 export function v2Files(values: CgroupValues): CgroupFile[] {
-  const files: CgroupFile[] = [];
-  const { cpuShares, cpuQuotaUs, cpuPeriodUs, memoryLimitBytes, pidsLimit } = values;
-  if (cpuShares !== undefined)
-    files.push({ controller: "cpu", file: "cpu.weight", content: String(weightOfShares(cpuShares)) });
-  if (cpuQuotaUs !== undefined)
-    files.push({
-      controller: "cpu",
-      file: "cpu.max",
-      content: `${limit(cpuQuotaUs)} ${cpuPeriodUs ?? DEFAULT_CPU_PERIOD_US}`,
-    });
-  if (memoryLimitBytes !== undefined)
-    files.push({ controller: "memory", file: "memory.max", content: limit(memoryLimitBytes) });
-  if (pidsLimit !== undefined) files.push({ controller: "pids", file: "pids.max", content: limit(pidsLimit) });
-  return files;
+  const { cpuShares, cpuQuotaUs, cpuPeriodUs = DEFAULT_CPU_PERIOD_US, oomGroup } = values;
+  const cpuMax = cpuQuotaUs === undefined ? undefined : `${limit(cpuQuotaUs)} ${cpuPeriodUs}`;
+  return [
+    ...fileOf("cpu.weight", cpuShares === undefined ? undefined : weightOfShares(cpuShares)),
+    ...fileOf("cpu.max", cpuMax),
+    ...fileOf("memory.min", values.memoryMinBytes),
+    ...fileOf("memory.low", values.memoryLowBytes),
+    ...fileOf("memory.high", limitIn(values.memoryHighBytes)),
+    ...fileOf("memory.max", limitIn(values.memoryLimitBytes)),
+    ...fileOf("memory.swap.max", limitIn(values.swapLimitBytes), true),
+    ...fileOf("memory.oom.group", oomGroup === undefined ? undefined : Number(oomGroup)),
+    ...fileOf("pids.max", limitIn(values.pidsLimit)),
+    ...fileOf("cpuset.mems", values.cpusetMems),
+    ...fileOf("cpuset.cpus", values.cpusetCpus),
+    ...hugePageFiles(values, "max", limit),
+  ];
+}
+
+/** A file's name begins with its controller's. */
+function fileOf(file: string, value: string | number | undefined, isOptional = false): CgroupFile[] {
+  if (value === undefined) return [];
+  const controller = file.slice(0, file.indexOf("."));
+  return [{ controller, file, content: String(value), ...(isOptional && { isOptional }) }];
+}
+
+/** What is reserved by mmap() is limited as well, so that a program is told at once rather than killed at its first access. */
+function hugePageFiles({ hugePageLimits }: CgroupValues, name: string, text: (bytes: number) => string): CgroupFile[] {
+  return Object.entries(hugePageLimits ?? {}).flatMap(([size, bytes]) => [
+    ...fileOf(`hugetlb.${size}.${name}`, text(bytes)),
+    ...fileOf(`hugetlb.${size}.rsvd.${name}`, text(bytes), true),
+  ]);
+}
+
+/** The kernel counts memory in pages; those of boards have 64 KiB at most. */
+const MAX_PAGE_BYTES = 65_536;
+
+/** Whether the file's text says what was written to it, rounded as the kernel rounds. */
+export function isWritten({ controller, content }: Pick<CgroupFile, "controller" | "content">, text: string): boolean {
+  const actual = text.trim();
+  if (actual === content) return true;
+  if (controller !== "memory" && controller !== "hugetlb") return false;
+  const [wanted, found] = [bytesOf(content), bytesOf(actual)];
+  if (wanted === undefined || found === undefined) return false;
+  return wanted === found || (wanted > found && wanted - found < MAX_PAGE_BYTES);
+}
+
+/** No limit has as many names as the kernel has controllers: `max`, -1, and great numbers of pages. */
+function bytesOf(text: string): number | undefined {
+  const value = text === "max" ? -1 : numberIn(text);
+  return value !== undefined && (value < 0 || value >= V1_UNLIMITED) ? Number.POSITIVE_INFINITY : value;
 }
 
 /** Where one value is read back from. */
@@ -94,6 +133,7 @@ function sharesOfWeightText(text: string): number | undefined {
 }
 
 const limit = (value: number): string => (value < 0 ? "max" : String(value));
+const limitIn = (value: number | undefined): string | undefined => (value === undefined ? undefined : limit(value));
 
 /** KEP 2254: [2, 262144] of v1 onto [1, 10000] of v2, linear. */
 export function weightOfShares(shares: number): number {

@@ -17,7 +17,7 @@ export type CgroupHierarchies =
   | {
       readonly kind: "v2";
       readonly mountPoint: string;
-      /** What the root lets its children have. */
+      /** What the root passes on to its children, or can be told to. */
       readonly controllers: ReadonlySet<string>;
     }
   | { readonly kind: "none"; readonly why: string };

@@ -1,12 +1,15 @@
 import { access, mkdir, readdir, readFile, rmdir, writeFile } from "node:fs/promises";
-import { dirname, join } from "node:path";
+import { basename, dirname, join } from "node:path";
+import { SLICE } from "../../protocol/cgroup-names.ts";
 import type { CgroupValues } from "../../protocol/cgroup-values.ts";
 import { isPicoletError, PicoletError } from "../../protocol/errors.ts";
 import { type Clock, type Log, millis } from "../../protocol/ports.ts";
 import type { CgroupPort, CreatedCgroup } from "../../runtime-adapters/contract/cgroups.ts";
+import type { CgroupUnits } from "../core/cgroup-units.ts";
 import { errorCode } from "../core/error-code.ts";
-import { V1_READINGS, V2_READINGS, v1Files, v2Files } from "./cgroup-files.ts";
+import { type CgroupFile, isWritten, V1_READINGS, V2_READINGS, v1Files, v2Files } from "./cgroup-files.ts";
 import type { CgroupHierarchies } from "./cgroup-hierarchies.ts";
+import { unitProperties } from "./unit-properties.ts";
 
 /** Between two looks at processes that were just killed. They go in well under a millisecond unless in disk sleep. */
 const KILL_WAIT_FIRST_MS = 2;
@@ -19,9 +22,17 @@ const MAX_DEPTH = 16;
 
 type Access = "untried" | "granted" | "refused";
 
+/** In a container's cgroup right below a slice, what its processes are in. */
+const INNER = "processes";
+
 /**
  * cgroups by their cgroupfs path, the same below every mounted hierarchy. Where there are none, or this process may
  * not make any, that is said once and every call does nothing.
+ *
+ * With systemd those whose name ends with `.slice` are its units. What is made below a slice stays ours: a scope would have to be
+ * given a process that is there already, and takes what the kernel counted with it when that ends. systemd takes controllers
+ * from a slice in which it knows of nobody who needs them, but not while somebody below passes them on; so on v2 processes are
+ * one level further down.
  */
 export class CgroupTree implements CgroupPort {
   readonly #log: Log;
@@ -30,17 +41,19 @@ export class CgroupTree implements CgroupPort {
   readonly #mountPoints: readonly string[];
   /** With those where only runtimes make cgroups. */
   readonly #allMountPoints: readonly string[];
+  readonly #units: CgroupUnits | undefined;
   #access: Access = "untried";
   /** Files this kernel does not have, each said once. At most as many as `cgroup-files.ts` knows. */
   readonly #unsupported = new Set<string>();
 
   constructor(
     components: { readonly log: Log; readonly clock: Clock },
-    init: { readonly hierarchies: CgroupHierarchies },
+    init: { readonly hierarchies: CgroupHierarchies; readonly units?: CgroupUnits | undefined },
   ) {
     this.#log = components.log;
     this.#clock = components.clock;
     this.#hierarchies = init.hierarchies;
+    this.#units = init.units;
     this.#mountPoints = mountPointsOf(init.hierarchies);
     const runtimesOwn = init.hierarchies.kind === "v1" ? init.hierarchies.runtimesOwn : [];
     this.#allMountPoints = [...this.#mountPoints, ...runtimesOwn];
@@ -62,11 +75,19 @@ export class CgroupTree implements CgroupPort {
       this.#refuse(this.#hierarchies.why, undefined);
       return undefined;
     }
+    let joined = path;
     try {
+      if (this.#units !== undefined && isSlice(path)) {
+        await this.#units.ensureSlice(basename(path), unitProperties(values, this.#hierarchies.kind));
+      }
       for (const mountPoint of this.#mountPoints) await this.#makeFolder(mountPoint, join(mountPoint, ...segments));
       await this.#write(path, values);
+      if (this.#needsInner(path)) {
+        joined = join(path, INNER);
+        for (const mountPoint of this.#mountPoints) await this.#makeFolder(mountPoint, join(mountPoint, joined));
+      }
       // Not before: folders that another user made are there already, and may be all that this one can have.
-      this.#grant();
+      this.#access = "granted";
     } catch (error) {
       // Once granted, a refusal is a fault of this one cgroup and must be seen.
       if (this.#access === "untried" && isRefusal(error)) {
@@ -75,7 +96,38 @@ export class CgroupTree implements CgroupPort {
       }
       throw new PicoletError("failed", `cannot create cgroup ${path}`, { cause: error, retryable: true });
     }
-    return { procsFiles: this.#mountPoints.map((mountPoint) => join(mountPoint, path, "cgroup.procs")) };
+    return { procsFiles: this.#mountPoints.map((mountPoint) => join(mountPoint, joined, "cgroup.procs")) };
+  }
+
+  #needsInner(path: string): boolean {
+    return this.#units !== undefined && this.#hierarchies.kind === "v2" && !isSlice(path) && isSlice(dirname(path));
+  }
+
+  /**
+   * What of these values the kernel does not have any more, for somebody else has changed it. `"gone"`: the cgroup itself is not
+   * there, in one of the hierarchies at least.
+   */
+  async deviations(path: string, values: CgroupValues): Promise<"gone" | readonly string[]> {
+    for (const mountPoint of this.#mountPoints) if (!(await exists(join(mountPoint, path)))) return "gone";
+    const found: string[] = [];
+    for (const wanted of this.#filesOf(values)) {
+      const text = await this.read(path, wanted.controller, wanted.file);
+      if (text !== undefined && !isWritten(wanted, text)) found.push(`${wanted.file} ${text}`);
+    }
+    return found;
+  }
+
+  /** Where one that must be there is not: paths on v1, controllers that it does not have on v2. */
+  async missing(path: string): Promise<readonly string[]> {
+    if (this.#hierarchies.kind !== "v2") {
+      const needed = new Set([...KUBELETS].map((controller) => this.#mountPointOf(controller)));
+      const folders = [...needed].flatMap((mountPoint) => (mountPoint === undefined ? [] : [join(mountPoint, path)]));
+      const there = await Promise.all(folders.map(exists));
+      return folders.filter((_, index) => there[index] !== true);
+    }
+    const text = await readText(join(this.#hierarchies.mountPoint, path, "cgroup.controllers"));
+    const enabled = new Set(text.split(/\s+/));
+    return [...this.#hierarchies.controllers].filter((name) => KUBELETS.has(name) && !enabled.has(name));
   }
 
   async kill(path: string, signal: AbortSignal): Promise<void> {
@@ -93,6 +145,12 @@ export class CgroupTree implements CgroupPort {
   async remove(path: string): Promise<void> {
     const segments = segmentsOf(path);
     if (segments.length === 0) throw new PicoletError("invalid", "cannot remove the root cgroup");
+    if (this.#units !== undefined && isSlice(path)) {
+      // With a slice systemd ends whatever is in it.
+      if ((await this.pids(path)).size > 0)
+        throw new PicoletError("conflict", `cannot remove cgroup ${path}: processes are in it`, { retryable: true });
+      await this.#units.removeSlice(basename(path));
+    }
     let wait = REMOVE_WAIT_FIRST_MS;
     for (let attempt = 1; ; attempt += 1) {
       const busy = await this.#removeEverywhere(path);
@@ -180,22 +238,25 @@ export class CgroupTree implements CgroupPort {
   }
 
   async #write(path: string, values: CgroupValues): Promise<void> {
-    const files = this.#hierarchies.kind === "v2" ? v2Files(values) : v1Files(values);
-    for (const { controller, file, content } of files) {
-      const mountPoint = this.#mountPointOf(controller);
-      if (mountPoint !== undefined) await this.#writeValue(join(mountPoint, path), file, content);
+    for (const each of this.#filesOf(values)) {
+      const mountPoint = this.#mountPointOf(each.controller);
+      if (mountPoint !== undefined) await this.#writeValue(join(mountPoint, path), each);
     }
   }
 
+  #filesOf(values: CgroupValues): readonly CgroupFile[] {
+    return this.#hierarchies.kind === "v2" ? v2Files(values) : v1Files(values);
+  }
+
   /** A file that this kernel does not have (no CFS bandwidth, say) is left out; a value it does not take fails. */
-  async #writeValue(folder: string, file: string, content: string): Promise<void> {
+  async #writeValue(folder: string, { file, content, isOptional = false }: CgroupFile): Promise<void> {
     const path = join(folder, file);
     try {
       await writeFile(path, content);
     } catch (error) {
       if ((await exists(path)) || !(await exists(folder)))
         throw new PicoletError("failed", `cannot write ${content} to ${path}`, { cause: error });
-      if (this.#unsupported.has(file)) return;
+      if (isOptional || this.#unsupported.has(file)) return;
       this.#unsupported.add(file);
       this.#log.warn("this kernel has no such cgroup value: it is not enforced", { file });
     }
@@ -244,17 +305,6 @@ export class CgroupTree implements CgroupPort {
     return busy;
   }
 
-  #grant(): void {
-    if (this.#access !== "untried") return;
-    this.#access = "granted";
-    const missing = ["cpu", "memory", "pids"].filter((each) => this.#mountPointOf(each) === undefined);
-    if (missing.length === 0) return;
-    this.#log.warn("the kernel lacks cgroup controllers: these limits of pods are not enforced", {
-      controllers: missing,
-      ...(missing.includes("memory") && { hint: "cgroup_enable=memory on the kernel's command line" }),
-    });
-  }
-
   #refuse(why: string, error: unknown): void {
     this.#access = "refused";
     this.#log.warn("no cgroups here: pods run without resource limits", {
@@ -264,6 +314,9 @@ export class CgroupTree implements CgroupPort {
   }
 }
 
+/** Those that the kubelet asks of cgroups that it is to limit. */
+const KUBELETS: ReadonlySet<string> = new Set(["cpu", "cpuset", "memory", "pids", "hugetlb"]);
+const isSlice = (path: string): boolean => path.endsWith(SLICE);
 /** What pods get on v2, of what there is. */
 const V2_DELEGATED: ReadonlySet<string> = new Set(["cpu", "cpuset", "memory", "pids", "io", "hugetlb"]);
 const NEVER: AbortSignal = new AbortController().signal;

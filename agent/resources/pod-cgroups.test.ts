@@ -7,27 +7,30 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, describe, test } from "node:test";
 import { systemClock } from "../../protocol/async/system-clock.ts";
+import { cgroupNames } from "../../protocol/cgroup-names.ts";
+import type { CgroupSettings, NodeCgroupSettings } from "../../protocol/cgroup-values.ts";
 import { isPicoletError } from "../../protocol/errors.ts";
 import type { Pod } from "../../protocol/pod.ts";
-import { seconds } from "../../protocol/ports.ts";
+import { type Clock, seconds } from "../../protocol/ports.ts";
 import { desired, podOf } from "../../test/support/pods.ts";
 import { RecordedLog } from "../../test/support/recorders.ts";
 import { VirtualClock } from "../../test/support/virtual-clock.ts";
 import { type CgroupHierarchies, detectCgroups } from "./cgroup-hierarchies.ts";
 import { CgroupTree } from "./cgroup-tree.ts";
 import { PodCgroups, type PodCgroupsInit } from "./pod-cgroups.ts";
+import { TierCgroups } from "./tier-cgroups.ts";
 
 const hierarchies = await detectCgroups();
 const isRoot = process.geteuid?.() === 0;
 const skip = hierarchies.kind === "v1" && isRoot ? false : "needs root on a machine with cgroup v1";
 const NEVER = new AbortController().signal;
 const ROOT = `/picolet-pods-${process.pid}`;
-const INIT: PodCgroupsInit = {
-  cgroupRoot: ROOT,
-  cgroupsPerQOS: true,
-  settings: { cpuCFSQuota: true, cpuPeriodUs: 100_000, podPidsLimit: 500 },
-  nodeCpus: 4,
-};
+const SETTINGS: CgroupSettings = { cpuCFSQuota: true, cpuPeriodUs: 100_000, podPidsLimit: 500 };
+const LIMITS = new Map([
+  ["cpu", 4000n],
+  ["memory", 2n ** 30n],
+  ["pid", 4096n],
+]);
 
 type Quantities = Readonly<Record<string, string>>;
 const podWith = (resources: { readonly requests?: Quantities; readonly limits?: Quantities }): Pod =>
@@ -42,14 +45,25 @@ interface Setup {
   readonly cgroups: PodCgroups;
   readonly log: RecordedLog;
   readonly wanted: Pod[];
+  readonly enforced: string[];
 }
 
-function setUp(init: Partial<PodCgroupsInit> = {}, on: CgroupHierarchies = hierarchies): Setup {
+interface SetupInit extends Partial<PodCgroupsInit> {
+  readonly node?: NodeCgroupSettings;
+  readonly clock?: Clock;
+}
+
+function setUp(init: SetupInit = {}, on: CgroupHierarchies = hierarchies): Setup {
+  const { cgroupRoot = ROOT, cgroupsPerQOS = true, settings = SETTINGS, node = { limits: LIMITS } } = init;
+  const { names = cgroupNames("cgroupfs", cgroupRoot), clock = systemClock } = init;
   const log = new RecordedLog();
   const wanted: Pod[] = [];
-  const tree = new CgroupTree({ log, clock: systemClock }, { hierarchies: on });
-  const cgroups = new PodCgroups({ cgroups: tree, pods: () => wanted, clock: systemClock, log }, { ...INIT, ...init });
-  return { tree, cgroups, log, wanted };
+  const enforced: string[] = [];
+  const tree = new CgroupTree({ log, clock }, { hierarchies: on });
+  const onEnforced = (path: string, problem: string | undefined): void => void enforced.push(`${path} ${problem}`);
+  const tiers = new TierCgroups({ cgroups: tree, pods: () => wanted, onEnforced, log }, { names, settings, node });
+  const cgroups = new PodCgroups({ cgroups: tree, tiers, clock, log }, { cgroupRoot, names, cgroupsPerQOS, settings });
+  return { tree, cgroups, log, wanted, enforced };
 }
 
 describe("pod cgroups on this machine", { skip }, () => {
@@ -70,9 +84,11 @@ describe("pod cgroups on this machine", { skip }, () => {
     );
     const value = (path: string, file: string): Promise<string | undefined> =>
       tree.read(`${ROOT}/kubepods${path}`, file.split(".")[0] ?? "", file);
-    const unlimited = await value("", "memory.limit_in_bytes");
+    const unlimited = await value("/besteffort", "memory.limit_in_bytes");
     const expected: readonly (readonly [string, string, string | undefined])[] = [
       ["", "cpu.shares", "4096"],
+      ["", "memory.limit_in_bytes", String(2 ** 30)],
+      ["", "pids.max", "4096"],
       ["/burstable", "cpu.shares", "512"],
       ["/besteffort", "cpu.shares", "2"],
       ["/podg", "cpu.shares", "512"],
@@ -195,12 +211,8 @@ test("a process that cannot be killed is waited for 5 s, then the removal is to 
     // No process has this pid: the largest that Linux gives is 2^22.
     writeFileSync(join(root, "kubepods/besteffort/podstuck/cgroup.procs"), "4194305\n");
     const clock = new VirtualClock();
-    const log = new RecordedLog();
     const plain: CgroupHierarchies = { kind: "v2", mountPoint: root, controllers: new Set(["cpu"]) };
-    const cgroups = new PodCgroups(
-      { cgroups: new CgroupTree({ log, clock }, { hierarchies: plain }), pods: () => [], clock, log },
-      { ...INIT, cgroupRoot: "/" },
-    );
+    const { cgroups } = setUp({ cgroupRoot: "/", clock }, plain);
     const failed = assert.rejects(
       cgroups.remove(desired(BEST_EFFORT, "stuck"), NEVER),
       (error) => isPicoletError(error, "deadline_exceeded") && error.retryable,

@@ -1,57 +1,51 @@
 import { joinSignals } from "../../protocol/async/abort.ts";
-import {
-  type CgroupSettings,
-  type CgroupValues,
-  cpuSharesOf,
-  podCgroupPath,
-  podCgroupValues,
-  tierCgroupPath,
-  tierCpuShares,
-} from "../../protocol/cgroup-values.ts";
+import type { CgroupNames } from "../../protocol/cgroup-names.ts";
+import { type CgroupSettings, type CgroupValues, podCgroupValues } from "../../protocol/cgroup-values.ts";
 import { describeError, isCancelled, PicoletError } from "../../protocol/errors.ts";
-import type { Pod, QosClass } from "../../protocol/pod.ts";
-import { type Clock, type Log, seconds } from "../../protocol/ports.ts";
+import { type Clock, type Log, type PodUid, seconds } from "../../protocol/ports.ts";
 import { qosClass } from "../../protocol/qos.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { PodCgroupValues, PodResources } from "../core/pod-resources.ts";
 import type { CgroupTree } from "./cgroup-tree.ts";
+import { TIERS, type TierCgroups } from "./tier-cgroups.ts";
 
 /** A killed process that is still there then hangs in the kernel; the removal is tried again later. */
 const KILL_TIMEOUT = seconds(5);
-const TIERS: readonly QosClass[] = ["Guaranteed", "Burstable", "BestEffort"];
-const POD_PREFIX = "pod";
 
 export interface PodCgroupsInit {
-  /** Where `kubepods` is made: "/" or "" for the top of every hierarchy. */
+  /** Where the containers are when pods have no cgroups of their own: "/" or "" for the top of every hierarchy. */
   readonly cgroupRoot: string;
+  readonly names: CgroupNames;
   /** False: no tiers and no pod cgroups; containers go right below `cgroupRoot`. */
   readonly cgroupsPerQOS: boolean;
   readonly settings: CgroupSettings;
-  readonly nodeCpus: number;
 }
 
-/** The cgroups of pods and of their QoS tiers, where the kubelet with the cgroupfs driver has them. */
+/** The cgroups of pods, where the kubelet with the same driver has them. */
 export class PodCgroups implements PodResources {
   readonly #cgroups: CgroupTree;
-  readonly #pods: () => Iterable<Pod>;
+  readonly #tiers: TierCgroups;
   readonly #clock: Clock;
   readonly #log: Log;
+  readonly #hasExclusiveCpus: ((uid: PodUid) => boolean) | undefined;
   readonly #init: PodCgroupsInit;
-  /** What was last written into the burstable tier; `undefined`: the tiers are not made yet. */
-  #burstableShares: number | undefined;
+  /** Pods whose cgroup was put right, each said once. */
+  readonly #told = new Set<string>();
 
-  /** @param components `pods`: every pod this node is to run; the burstable tier is weighed by what they ask for. */
   constructor(
     components: {
       readonly cgroups: CgroupTree;
-      readonly pods: () => Iterable<Pod>;
+      readonly tiers: TierCgroups;
       readonly clock: Clock;
       readonly log: Log;
+      /** Whether a container of the pod has CPUs that no quota is enforced on. Missing: none has. */
+      readonly hasExclusiveCpus?: ((uid: PodUid) => boolean) | undefined;
     },
     init: PodCgroupsInit,
   ) {
+    this.#hasExclusiveCpus = components.hasExclusiveCpus;
     this.#cgroups = components.cgroups;
-    this.#pods = components.pods;
+    this.#tiers = components.tiers;
     this.#clock = components.clock;
     this.#log = components.log;
     this.#init = init;
@@ -61,7 +55,7 @@ export class PodCgroups implements PodResources {
   pathOf(pod: DesiredPod): string {
     if (!this.#cgroups.usable) return "";
     if (!this.#init.cgroupsPerQOS) return this.#init.cgroupRoot.replace(/\/+$/, "");
-    return podCgroupPath(this.#init.cgroupRoot, qosClass(pod.pod), checkedUid(pod.uid));
+    return this.#init.names.pod(qosClass(pod.pod), pod.uid);
   }
 
   /**
@@ -70,13 +64,15 @@ export class PodCgroups implements PodResources {
    */
   async ensure(pod: DesiredPod): Promise<void> {
     if (!this.#init.cgroupsPerQOS) return;
-    await this.#ensureTiers();
+    await this.#tiers.ensure();
     if (!this.#cgroups.usable || (await this.#cgroups.pids(this.pathOf(pod))).size > 0) return;
     await this.#cgroups.create(this.pathOf(pod), this.wanted(pod));
   }
 
-  wanted({ pod }: DesiredPod): CgroupValues {
-    return podCgroupValues(pod, this.#init.settings);
+  wanted({ uid, pod }: DesiredPod): CgroupValues {
+    const values = podCgroupValues(pod, this.#init.settings);
+    const isUnlimited = values.cpuQuotaUs !== undefined && this.#hasExclusiveCpus?.(uid) === true;
+    return isUnlimited ? { ...values, cpuQuotaUs: -1 } : values;
   }
 
   async current(pod: DesiredPod): Promise<PodCgroupValues | undefined> {
@@ -93,7 +89,7 @@ export class PodCgroups implements PodResources {
   }
 
   async write(pod: DesiredPod, values: CgroupValues): Promise<void> {
-    await this.#ensureTiers();
+    await this.#tiers.ensure();
     await this.#cgroups.create(this.pathOf(pod), values);
   }
 
@@ -119,7 +115,29 @@ export class PodCgroups implements PodResources {
       await this.#kill(path, signal);
     }
     await this.#cgroups.remove(path);
-    if (this.#burstableShares !== undefined) await this.#ensureTiers();
+    if (this.#tiers.isMade) await this.#tiers.ensure();
+  }
+
+  /**
+   * What somebody else has changed in the tree is put right: the tiers', and those of these pods.
+   * @param pods those whose cgroups are made and not about to change; asked again before each is written
+   */
+  async reconcile(pods: () => readonly DesiredPod[]): Promise<void> {
+    if (!this.#init.cgroupsPerQOS || !this.#cgroups.usable) return;
+    await this.#tiers.reconcile();
+    const current = pods();
+    const uids = new Set<string>(current.map(({ uid }) => uid));
+    for (const uid of this.#told) if (!uids.has(uid)) this.#told.delete(uid);
+    for (const pod of current) {
+      const path = this.pathOf(pod);
+      const found = await this.#cgroups.deviations(path, this.wanted(pod));
+      if ((found !== "gone" && found.length === 0) || !pods().includes(pod)) continue;
+      await this.#cgroups.create(path, this.wanted(pod));
+      if (this.#told.has(pod.uid)) continue;
+      this.#told.add(pod.uid);
+      const fields = { pod: pod.uid, cgroup: path, found: found === "gone" ? "it was removed" : found.join(", ") };
+      this.#log.warn("somebody has changed a pod's cgroup: it is put right", fields);
+    }
   }
 
   /** Removes cgroups of pods that nobody knows and in which nothing runs. @returns their uids. */
@@ -127,10 +145,10 @@ export class PodCgroups implements PodResources {
     const removed: string[] = [];
     if (!this.#init.cgroupsPerQOS || !this.#cgroups.usable) return removed;
     for (const tier of TIERS) {
-      const parent = tierCgroupPath(this.#init.cgroupRoot, tier);
+      const parent = this.#init.names.tier(tier);
       for (const name of await this.#cgroups.children(parent)) {
-        const uid = name.startsWith(POD_PREFIX) ? name.slice(POD_PREFIX.length) : "";
-        if (uid === "" || known.has(uid)) continue;
+        const uid = this.#init.names.uidIn(name);
+        if (uid === undefined || known.has(uid)) continue;
         const path = `${parent}/${name}`;
         if ((await this.#cgroups.pids(path)).size > 0) continue;
         try {
@@ -142,20 +160,6 @@ export class PodCgroups implements PodResources {
       }
     }
     return removed;
-  }
-
-  async #ensureTiers(): Promise<void> {
-    const { cgroupRoot, nodeCpus } = this.#init;
-    const burstable = tierCpuShares("Burstable", [...this.#pods()]);
-    if (burstable === this.#burstableShares) return;
-    if (this.#burstableShares === undefined) {
-      const all = { cpuShares: cpuSharesOf(BigInt(nodeCpus) * 1000n) };
-      if ((await this.#cgroups.create(tierCgroupPath(cgroupRoot, "Guaranteed"), all)) === undefined) return;
-      const least = { cpuShares: tierCpuShares("BestEffort", []) };
-      await this.#cgroups.create(tierCgroupPath(cgroupRoot, "BestEffort"), least);
-    }
-    await this.#cgroups.create(tierCgroupPath(cgroupRoot, "Burstable"), { cpuShares: burstable });
-    this.#burstableShares = burstable;
   }
 
   async #kill(path: string, signal: AbortSignal): Promise<void> {
@@ -174,11 +178,4 @@ export class PodCgroups implements PodResources {
       await timer;
     }
   }
-}
-
-/** A uid becomes one name in a file system. */
-function checkedUid(uid: string): string {
-  if (uid === "" || uid === "." || uid === ".." || /[/\0]/.test(uid))
-    throw new PicoletError("invalid", `cannot name a cgroup after uid ${JSON.stringify(uid)}`);
-  return uid;
 }

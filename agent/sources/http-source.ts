@@ -7,7 +7,6 @@ import { type Clock, type Log, type Millis, millis, type Random, seconds } from 
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { DesiredStore, EventRecorder } from "../core/store.ts";
 import { type FetchAnswer, HttpFetch } from "./http-fetch.ts";
-import { podsOf } from "./manifest-file.ts";
 import type { ManifestProblem } from "./manifest-reader.ts";
 import { collisions, tooMany } from "./pod-collisions.ts";
 import { type PathProblem, type ProblemReason, ProblemReport } from "./problem-report.ts";
@@ -110,19 +109,20 @@ export class HttpSource implements Component {
     try {
       const url = new URL(this.#init.url);
       const answer = await this.#fetch.fetch({ ...this.#known, url, headers: this.#init.headers }, signal);
-      return answer.kind === "same" ? undefined : this.#take(answer);
+      return answer.kind === "same" ? undefined : await this.#take(answer);
     } catch (error) {
       if (signal.aborted || !isPicoletError(error)) throw error;
       return this.#problem("ManifestsUnavailable", [{ position: undefined, message: describeError(error) }]);
     }
   }
 
-  #take({ text, etag, lastModified }: Extract<FetchAnswer, { kind: "text" }>): PathProblem | undefined {
+  async #take({ text, etag, lastModified }: Extract<FetchAnswer, { kind: "text" }>): Promise<PathProblem | undefined> {
     const known = { etag, lastModified, digest: hash("sha256", text, "base64") };
     if (known.digest === this.#known.digest) {
       this.#known = known;
       return undefined;
     }
+    const { podsOf } = await import("./manifest-pods.ts");
     const { clock, log, store } = this.#components;
     const { pods: wanted, removed } = store.desired.current;
     const init = {

@@ -5,6 +5,7 @@ import { test } from "node:test";
 import { TemporaryFolder } from "../../test/support/store-samples.ts";
 import { ManifestFile } from "./manifest-file.ts";
 import { listManifests, type ManifestEntry } from "./manifest-files.ts";
+import { podsOf } from "./manifest-pods.ts";
 
 const POD =
   "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec:\n  containers:\n  - {name: app, image: example/app:1}\n";
@@ -21,6 +22,7 @@ class Bench implements Disposable {
     const look = this.file.look(this.entry(), {
       nodeName: "node",
       seenBefore: () => undefined,
+      podsOf,
       nowMs: this.nowMs,
       // Long before the file was made: its age says nothing.
       now: new Date(0),
@@ -95,7 +97,7 @@ test("an old file is read at the first look", () => {
   const made = bench.entry();
   assert.ok(made.kind === "file");
   const now = new Date(made.stamp.modifiedAtMs + 20);
-  const look = bench.file.look(made, { nodeName: "node", seenBefore: () => undefined, nowMs: 1, now });
+  const look = bench.file.look(made, { nodeName: "node", seenBefore: () => undefined, podsOf, nowMs: 1, now });
   assert.equal(look.kind, "new");
 });
 
@@ -103,7 +105,7 @@ test("a file that is read again only when it has changed", () => {
   using bench = new Bench().settled();
   const entry = bench.entry();
   rmSync(bench.path);
-  const init = { nodeName: "node", seenBefore: () => undefined, nowMs: bench.nowMs, now: new Date(0) };
+  const init = { nodeName: "node", seenBefore: () => undefined, podsOf, nowMs: bench.nowMs, now: new Date(0) };
   assert.equal(bench.file.look(entry, init).kind, "same", "it could not have been read");
 });
 
@@ -191,6 +193,7 @@ test("a file that is written to without an end is a problem after half a minute"
   const look = bench.file.look(bench.entry(), {
     nodeName: "node",
     seenBefore: () => undefined,
+    podsOf,
     nowMs: bench.nowMs,
     now: new Date(0),
   });

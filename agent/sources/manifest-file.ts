@@ -1,9 +1,10 @@
 import { hash } from "node:crypto";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import { type FileStamp, type ManifestEntry, readManifestFile } from "./manifest-files.ts";
-import { type ManifestPod, type ManifestProblem, readManifest } from "./manifest-reader.ts";
+import type { podsOf } from "./manifest-pods.ts";
+import type { ManifestProblem } from "./manifest-reader.ts";
 import { type FileChange, HALF_WRITTEN_QUIET_MS, MAX_UNSETTLED_MS, quietNeeded, quietSince } from "./settling.ts";
-import { type StaticPodInit, staticPod } from "./static-pod.ts";
+import type { StaticPodInit } from "./static-pod.ts";
 
 /** What a look at one file gave. */
 export type Look =
@@ -33,6 +34,8 @@ interface Changing {
 
 export interface LookInit extends Omit<StaticPodInit, "origin" | "source"> {
   readonly nowMs: number;
+  /** Undefined: not loaded, as no file was news; one that is by now waits for the next look. */
+  readonly podsOf: typeof podsOf | undefined;
 }
 
 /**
@@ -61,6 +64,11 @@ export class ManifestFile {
     };
   }
 
+  /** Whether a look at it may read it. */
+  isNews(entry: ManifestEntry): boolean {
+    return entry.kind === "file" && (this.#changing !== undefined || this.#read?.stamp.key !== entry.stamp.key);
+  }
+
   look(entry: ManifestEntry, init: LookInit): Look {
     this.#next = undefined;
     if (entry.kind === "unusable") {
@@ -68,7 +76,7 @@ export class ManifestFile {
       return { kind: "broken", problems: [{ position: undefined, message: entry.message }] };
     }
     const { stamp } = entry;
-    if (this.#changing === undefined && this.#read?.stamp.key === stamp.key) return this.#same(this.#read);
+    if (!this.isNews(entry) && this.#read !== undefined) return this.#same(this.#read);
     const changing = this.#changed(stamp, init.nowMs);
     this.#changing = changing;
     const change = changeOf(this.#read?.stamp, stamp, changing, init);
@@ -113,8 +121,9 @@ export class ManifestFile {
   }
 
   #readIt(stamp: FileStamp, change: FileChange, changing: Changing, init: LookInit): Look {
+    const { podsOf } = init;
     const content = readManifestFile(this.#path, stamp);
-    if (content.kind === "changed") return this.#unsettled(0, changing, init.nowMs);
+    if (content.kind === "changed" || podsOf === undefined) return this.#unsettled(0, changing, init.nowMs);
     if (content.kind === "unusable") {
       return this.#broken({ stamp, digest: "", problems: [{ position: undefined, message: content.message }] });
     }
@@ -149,37 +158,4 @@ function changeOf(
 ): FileChange {
   const ageMs = init.now.getTime() - now.modifiedAtMs;
   return { before, now, quietMs: init.nowMs - lastAtMs, ageMs, isWritten, isChanging };
-}
-
-/** @param empty what is wrong with a text that holds nothing; that of a file unless given */
-export function podsOf(
-  text: string,
-  init: StaticPodInit,
-  empty?: string,
-): { readonly pods: readonly DesiredPod[]; readonly problems: readonly ManifestProblem[] } {
-  const manifest = readManifest(text, empty);
-  if (!manifest.ok) return { pods: [], problems: manifest.problems };
-  const pods: DesiredPod[] = [];
-  const problems: ManifestProblem[] = [];
-  for (const written of manifest.pods) {
-    const made = staticPod(written.written, written.pod, init);
-    if (made.ok) pods.push(made.desired);
-    else problems.push({ position: written.position, message: `${made.path}: ${made.message}` });
-  }
-  return { pods, problems: [...problems, ...duplicatesIn(manifest.pods, pods)] };
-}
-
-/** Within one file; only asked when all of its pods could be made. */
-function duplicatesIn(written: readonly ManifestPod[], pods: readonly DesiredPod[]): readonly ManifestProblem[] {
-  const problems: ManifestProblem[] = [];
-  const seen = new Set<string>();
-  for (const [index, { uid, pod }] of pods.entries()) {
-    const { namespace, name } = pod.metadata;
-    const field = seen.has(`${namespace}/${name}`) ? "metadata.name" : seen.has(uid) ? "metadata.uid" : undefined;
-    const shown = JSON.stringify(field === "metadata.uid" ? uid : written[index]?.pod.metadata.name);
-    const message = `${field}: Duplicate value: ${shown}: another pod of this file has it`;
-    if (field !== undefined) problems.push({ position: written[index]?.position, message });
-    seen.add(`${namespace}/${name}`).add(uid);
-  }
-  return problems;
 }

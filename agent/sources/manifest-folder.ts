@@ -1,7 +1,7 @@
 import { join } from "node:path";
 import { type Clock, millis, type PodUid } from "../../protocol/ports.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { type Look, ManifestFile } from "./manifest-file.ts";
+import { type Look, type LookInit, ManifestFile } from "./manifest-file.ts";
 import type { ManifestEntry } from "./manifest-files.ts";
 import type { ManifestProblem } from "./manifest-reader.ts";
 import { DELETION_QUIET_MS } from "./settling.ts";
@@ -58,8 +58,10 @@ export class ManifestFolder {
     const files: ScannedFile[] = [];
     let waitMs = Number.POSITIVE_INFINITY;
     let reads = 0;
+    const isNews = entries.some((entry) => this.#file(entry.path).isNews(entry));
+    const podsOf = isNews ? (await import("./manifest-pods.ts")).podsOf : undefined;
     for (const entry of entries) {
-      const look = this.#look(entry, init);
+      const look = this.#look(entry, init, podsOf);
       files.push(scanned(entry.path, look));
       if (look.kind === "unsettled") waitMs = Math.min(waitMs, Math.max(MIN_WAIT_MS, look.waitMs));
       if (look.kind === "same") continue;
@@ -95,9 +97,9 @@ export class ManifestFolder {
     return made;
   }
 
-  #look(entry: ManifestEntry, { nodeName, seenBefore }: ScanInit): Look {
+  #look(entry: ManifestEntry, { nodeName, seenBefore }: ScanInit, podsOf: LookInit["podsOf"]): Look {
     const nowMs = this.#clock.monotonic();
-    return this.#file(entry.path).look(entry, { nodeName, seenBefore, nowMs, now: this.#clock.wall() });
+    return this.#file(entry.path).look(entry, { nodeName, seenBefore, podsOf, nowMs, now: this.#clock.wall() });
   }
 
   /** Of what was there before: what is missing for a moment only, and whether pods go with what is gone for good. */

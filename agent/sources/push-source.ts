@@ -3,7 +3,7 @@ import type { Clock, Log, PodUid } from "../../protocol/ports.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { PushedPods, PushOutcome } from "../core/pushed-pods.ts";
 import type { DesiredStore } from "../core/store.ts";
-import { podsOf } from "./manifest-file.ts";
+import { podsOf } from "./manifest-pods.ts";
 import { collisions, tooMany } from "./pod-collisions.ts";
 import { configSeen } from "./static-pod.ts";
 

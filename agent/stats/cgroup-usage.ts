@@ -1,81 +1,164 @@
 /** What a cgroup has used, from the kernel's own files of either version. */
+import type { PressureStalls, Usage } from "../core/usage.ts";
+import { fieldIn, numberIn, readKernelFile, stallsIn } from "./kernel-text.ts";
 
-export interface CgroupReader {
+export interface CgroupFolders {
   /** Which files there are; `none`: no cgroups on this machine. */
   readonly kind: "v1" | "v2" | "none";
-  /** A file's content; undefined when it is not there. `controller` says in which hierarchy of v1. */
-  read(path: string, controller: string, file: string): Promise<string | undefined>;
+  /** Where a controller's cgroups begin; undefined: the kernel has none of it. v2 counts CPU time without a controller. */
+  folder(controller: "cpu" | "cpuacct" | "memory" | "pids"): string | undefined;
 }
 
-export interface Usage {
-  /** Of all time. */
-  readonly cpuNanoseconds: number;
-  readonly memoryBytes: number;
-  /** What cannot be given back at once: memory without inactive page cache, as cAdvisor and the kubelet have it. */
-  readonly workingSetBytes: number;
-  readonly rssBytes: number;
-  readonly swapBytes: number;
-  readonly pageFaults: number;
-  readonly majorPageFaults: number;
-  /** Undefined: none. */
-  readonly memoryLimitBytes: number | undefined;
+/** What the machine has, so that no file is looked for in vain in each cgroup. */
+export interface MachineFeatures {
+  readonly swap: boolean;
+  readonly pressure: boolean;
 }
 
 /** Limits of v1 at or above it mean none. */
 const NO_LIMIT_BYTES = 2 ** 60;
+const NANOSECONDS_PER_MICROSECOND = 1000;
 
-const numberOf = (text: string | undefined): number | undefined => {
-  const number = text === undefined ? Number.NaN : Number(text.trim());
-  return Number.isFinite(number) ? number : undefined;
+/** A cgroup that goes while it is read counts as gone: half of its figures would be wrong ones. */
+export class CgroupUsages {
+  readonly #kind: CgroupFolders["kind"];
+  readonly #cpu: string | undefined;
+  readonly #cpuacct: string | undefined;
+  readonly #memory: string | undefined;
+  readonly #pids: string | undefined;
+
+  constructor(folders: CgroupFolders) {
+    this.#kind = folders.kind;
+    this.#cpu = folders.folder("cpu");
+    this.#cpuacct = folders.folder("cpuacct");
+    this.#memory = folders.folder("memory");
+    this.#pids = folders.folder("pids");
+  }
+
+  /** Where the cgroups of containers can be seen as folders; undefined: nowhere. */
+  get folder(): string | undefined {
+    return this.#memory ?? this.#cpuacct ?? this.#cpu;
+  }
+
+  /** Undefined: there is no such cgroup (any more). */
+  read(path: string, machine: MachineFeatures): Usage | undefined {
+    switch (this.#kind) {
+      case "v1":
+        return this.#readV1(path);
+      case "v2":
+        return this.#readV2(path, machine);
+      case "none":
+        return undefined;
+    }
+  }
+
+  /** Processes right in it; those of other pid namespaces cannot be named. */
+  processes(path: string): readonly number[] {
+    const { folder } = this;
+    const text = folder === undefined ? undefined : readKernelFile(`${folder}${path}/cgroup.procs`);
+    return (text ?? "").split("\n").flatMap((line) => numberIn(line) || []);
+  }
+
+  #readV1(path: string): Usage | undefined {
+    const memory = this.#memory === undefined ? NO_MEMORY : memoryOfV1(`${this.#memory}${path}`);
+    if (memory === undefined) return undefined;
+    const cpu = this.#cpuacct === undefined ? 0 : numberIn(readKernelFile(`${this.#cpuacct}${path}/cpuacct.usage`));
+    if (cpu === undefined || this.folder === undefined) return undefined;
+    const stat = this.#cpu === undefined ? undefined : readKernelFile(`${this.#cpu}${path}/cpu.stat`);
+    const isLimited = stat !== undefined && (fieldIn(stat, "nr_periods ") ?? 0) > 0;
+    return {
+      cpuNanoseconds: cpu,
+      throttledNanoseconds: isLimited ? (fieldIn(stat, "throttled_time ") ?? 0) : undefined,
+      ...memory,
+      pids: this.#processes(path),
+    };
+  }
+
+  #readV2(path: string, { swap, pressure }: MachineFeatures): Usage | undefined {
+    const folder = `${this.#cpuacct}${path}`;
+    const cpu = readKernelFile(`${folder}/cpu.stat`);
+    if (cpu === undefined) return undefined;
+    const memory = this.#memory === undefined ? NO_MEMORY : memoryOfV2(folder, swap);
+    if (memory === undefined) return undefined;
+    const isLimited = (fieldIn(cpu, "nr_periods ") ?? 0) > 0;
+    return {
+      cpuNanoseconds: (fieldIn(cpu, "usage_usec ") ?? 0) * NANOSECONDS_PER_MICROSECOND,
+      throttledNanoseconds: isLimited
+        ? (fieldIn(cpu, "throttled_usec ") ?? 0) * NANOSECONDS_PER_MICROSECOND
+        : undefined,
+      ...memory,
+      pids: this.#processes(path),
+      pressure: pressure ? pressureOf(`${folder}/`, ".pressure") : undefined,
+    };
+  }
+
+  #processes(path: string): number | undefined {
+    return this.#pids === undefined ? undefined : numberIn(readKernelFile(`${this.#pids}${path}/pids.current`));
+  }
+}
+
+type MemoryUsage = Pick<
+  Usage,
+  | "memoryBytes"
+  | "workingSetBytes"
+  | "rssBytes"
+  | "swapBytes"
+  | "swapLimitBytes"
+  | "pageFaults"
+  | "majorPageFaults"
+  | "memoryLimitBytes"
+>;
+
+/** With a kernel that does not count memory. */
+const NO_MEMORY: MemoryUsage = {
+  ...{ memoryBytes: 0, workingSetBytes: 0, rssBytes: 0, swapBytes: 0, pageFaults: 0, majorPageFaults: 0 },
+  memoryLimitBytes: undefined,
 };
 
-/** `name value` lines. */
-export function valuesOf(text: string): ReadonlyMap<string, number> {
-  const lines = text.split("\n").map((line) => line.split(/[ \t:]+/));
-  return new Map(lines.map(([name = "", value = ""]) => [name, Number(value)]));
-}
-
-/** Undefined: there is no such cgroup (any more). */
-export async function readUsage(cgroups: CgroupReader, path: string): Promise<Usage | undefined> {
-  if (cgroups.kind === "none") return undefined;
-  return cgroups.kind === "v1" ? await readV1(cgroups, path) : await readV2(cgroups, path);
-}
-
-async function readV1(cgroups: CgroupReader, path: string): Promise<Usage | undefined> {
-  const cpu = numberOf(await cgroups.read(path, "cpuacct", "cpuacct.usage"));
-  const memory = numberOf(await cgroups.read(path, "memory", "memory.usage_in_bytes"));
-  if (cpu === undefined || memory === undefined) return undefined;
+function memoryOfV1(folder: string): MemoryUsage | undefined {
+  const bytes = numberIn(readKernelFile(`${folder}/memory.usage_in_bytes`));
+  if (bytes === undefined) return undefined;
+  const limit = numberIn(readKernelFile(`${folder}/memory.limit_in_bytes`));
+  const stat = readKernelFile(`${folder}/memory.stat`);
+  if (stat === undefined) return undefined;
   // `total_…` is with the cgroups below it.
-  const stat = valuesOf((await cgroups.read(path, "memory", "memory.stat")) ?? "");
-  const limit = numberOf(await cgroups.read(path, "memory", "memory.limit_in_bytes"));
   return {
-    cpuNanoseconds: cpu,
-    memoryBytes: memory,
-    workingSetBytes: Math.max(0, memory - (stat.get("total_inactive_file") ?? 0)),
-    rssBytes: stat.get("total_rss") ?? 0,
-    swapBytes: stat.get("total_swap") ?? 0,
-    pageFaults: stat.get("total_pgfault") ?? 0,
-    majorPageFaults: stat.get("total_pgmajfault") ?? 0,
+    memoryBytes: bytes,
+    workingSetBytes: Math.max(0, bytes - (fieldIn(stat, "total_inactive_file ") ?? 0)),
+    rssBytes: fieldIn(stat, "total_rss ") ?? 0,
+    swapBytes: fieldIn(stat, "total_swap ") ?? 0,
+    pageFaults: fieldIn(stat, "total_pgfault ") ?? 0,
+    majorPageFaults: fieldIn(stat, "total_pgmajfault ") ?? 0,
     memoryLimitBytes: limit === undefined || limit >= NO_LIMIT_BYTES ? undefined : limit,
   };
 }
 
-const NANOSECONDS_PER_MICROSECOND = 1000;
-
-async function readV2(cgroups: CgroupReader, path: string): Promise<Usage | undefined> {
-  const cpu = await cgroups.read(path, "cpu", "cpu.stat");
-  const memory = numberOf(await cgroups.read(path, "memory", "memory.current"));
-  if (cpu === undefined || memory === undefined) return undefined;
-  const stat = valuesOf((await cgroups.read(path, "memory", "memory.stat")) ?? "");
+function memoryOfV2(folder: string, swap: boolean): MemoryUsage | undefined {
+  const bytes = numberIn(readKernelFile(`${folder}/memory.current`));
+  if (bytes === undefined) return undefined;
+  const limit = numberIn(readKernelFile(`${folder}/memory.max`));
+  const swapBytes = swap ? (numberIn(readKernelFile(`${folder}/memory.swap.current`)) ?? 0) : 0;
+  const swapLimitBytes = swap ? numberIn(readKernelFile(`${folder}/memory.swap.max`)) : undefined;
+  const stat = readKernelFile(`${folder}/memory.stat`);
+  if (stat === undefined) return undefined;
   return {
-    cpuNanoseconds: (valuesOf(cpu).get("usage_usec") ?? 0) * NANOSECONDS_PER_MICROSECOND,
-    memoryBytes: memory,
-    workingSetBytes: Math.max(0, memory - (stat.get("inactive_file") ?? 0)),
-    rssBytes: stat.get("anon") ?? 0,
-    swapBytes: numberOf(await cgroups.read(path, "memory", "memory.swap.current")) ?? 0,
-    pageFaults: stat.get("pgfault") ?? 0,
-    majorPageFaults: stat.get("pgmajfault") ?? 0,
+    memoryBytes: bytes,
+    workingSetBytes: Math.max(0, bytes - (fieldIn(stat, "inactive_file ") ?? 0)),
+    rssBytes: fieldIn(stat, "anon ") ?? 0,
+    swapBytes,
+    swapLimitBytes,
+    pageFaults: fieldIn(stat, "pgfault ") ?? 0,
+    majorPageFaults: fieldIn(stat, "pgmajfault ") ?? 0,
     // `max` is no number.
-    memoryLimitBytes: numberOf(await cgroups.read(path, "memory", "memory.max")),
+    memoryLimitBytes: limit,
   };
+}
+
+/** Of a cgroup's three files, or the machine's. Undefined: none of them says anything. */
+export function pressureOf(prefix: string, suffix: string): PressureStalls | undefined {
+  const memory = stallsIn(readKernelFile(`${prefix}memory${suffix}`));
+  if (memory === undefined) return undefined;
+  const cpu = stallsIn(readKernelFile(`${prefix}cpu${suffix}`));
+  const io = stallsIn(readKernelFile(`${prefix}io${suffix}`));
+  return { memory, ...(cpu === undefined ? {} : { cpu }), ...(io === undefined ? {} : { io }) };
 }

@@ -1,7 +1,8 @@
 /** What the whole machine has used, from /proc. */
-import { readFile } from "node:fs/promises";
 import { join } from "node:path";
-import { type Usage, valuesOf } from "./cgroup-usage.ts";
+import type { Usage } from "../core/usage.ts";
+import { pressureOf } from "./cgroup-usage.ts";
+import { fieldIn, lineOf, numberIn, readKernelFile } from "./kernel-text.ts";
 
 export interface NetworkInterface {
   readonly name: string;
@@ -13,62 +14,134 @@ export interface NetworkInterface {
 
 /** USER_HZ: of every Linux that userspace sees. */
 const NANOSECONDS_PER_TICK = 10_000_000;
+const NANOSECONDS_PER_MICROSECOND = 1000;
 const KIB = 1024;
 /** Fields of a line of /proc/net/dev after the name (proc_net_dev(5)). */
 const RX_BYTES = 0;
 const RX_ERRORS = 2;
 const TX_BYTES = 8;
 const TX_ERRORS = 10;
+/** As cAdvisor has it: what goes through them is counted where it comes from, and a pod has one of them on the node. */
+const UNCOUNTED = ["lo", "veth", "docker", "nerdctl"];
+/** user, nice, system, idle, iowait, irq, softirq, steal; guests are within user. */
+const BUSY_FIELDS = [0, 1, 2, 5, 6, 7];
+/** Far more than the numbers of the machine's first line are long. */
+const MAX_STAT_LINE = 256;
 
-/** @param proc `/proc`; only tests name another one */
-export async function machineUsage(proc: string): Promise<Usage> {
-  const read = (name: string): Promise<string> => readFile(join(proc, name), "utf8").catch(() => "");
-  const [stat, meminfo, vmstat] = [await read("stat"), valuesOf(await read("meminfo")), valuesOf(await read("vmstat"))];
-  const bytes = (name: string): number => (meminfo.get(name) ?? 0) * KIB;
-  // user, nice, system, idle, iowait, irq, softirq, steal; guests are within user.
-  const ticks = (/^cpu +(.*)$/m.exec(stat)?.[1] ?? "").split(" ").map(Number);
-  const busy = [0, 1, 2, 5, 6, 7].reduce((sum, index) => sum + (ticks[index] ?? 0), 0);
-  const memoryBytes = bytes("MemTotal") - bytes("MemFree");
+/**
+ * Memory is what the kernel cannot give back: free memory, page cache that was not used lately and the caches of the file
+ * systems' entries are left out. The kubelet leaves out whatever the kernel has for itself, on a small board some 50 MB.
+ * @param proc `/proc`; only tests name another one
+ */
+export function machineUsage(proc: string): Usage {
+  const read = (name: string): string => readKernelFile(`${proc}/${name}`) ?? "";
+  const meminfo = read("meminfo");
+  const vmstat = read("vmstat");
+  const bytes = (name: string): number => (fieldIn(meminfo, name) ?? 0) * KIB;
+  const memoryBytes = Math.max(0, bytes("MemTotal:") - bytes("MemFree:"));
   return {
-    cpuNanoseconds: busy * NANOSECONDS_PER_TICK,
+    cpuNanoseconds: busyTicks(read("stat")) * NANOSECONDS_PER_TICK,
     memoryBytes,
-    workingSetBytes: Math.max(0, memoryBytes - bytes("Inactive(file)")),
-    rssBytes: bytes("AnonPages"),
-    swapBytes: bytes("SwapTotal") - bytes("SwapFree"),
-    pageFaults: vmstat.get("pgfault") ?? 0,
-    majorPageFaults: vmstat.get("pgmajfault") ?? 0,
-    memoryLimitBytes: bytes("MemTotal"),
+    workingSetBytes: Math.max(0, memoryBytes - bytes("Inactive(file):") - bytes("SReclaimable:")),
+    rssBytes: bytes("AnonPages:"),
+    swapBytes: Math.max(0, bytes("SwapTotal:") - bytes("SwapFree:")),
+    swapLimitBytes: bytes("SwapTotal:"),
+    pageFaults: fieldIn(vmstat, "pgfault ") ?? 0,
+    majorPageFaults: fieldIn(vmstat, "pgmajfault ") ?? 0,
+    memoryLimitBytes: bytes("MemTotal:"),
+    pids: threadsOf(read("loadavg")),
+    pressure: pressureOf(`${proc}/pressure/`, ""),
   };
 }
 
-/**
- * Of the network namespace of `pid`; without loopback.
- * @param pid undefined: our own
- */
-export async function networkInterfaces(proc: string, pid: number | undefined): Promise<readonly NetworkInterface[]> {
-  const text = await readFile(join(proc, String(pid ?? "self"), "net/dev"), "utf8").catch(() => "");
-  const lines = text.split("\n").slice(2);
-  return lines.flatMap((line) => {
-    const [name = "", rest = ""] = line.split(":");
-    if (rest === "" || name.trim() === "lo") return [];
-    const fields = rest.trim().split(/ +/).map(Number);
-    const of = (index: number): number => fields[index] ?? 0;
-    return [
-      {
-        name: name.trim(),
-        rxBytes: of(RX_BYTES),
-        rxErrors: of(RX_ERRORS),
-        txBytes: of(TX_BYTES),
-        txErrors: of(TX_ERRORS),
-      },
-    ];
-  });
+function busyTicks(stat: string): number {
+  const name = "cpu ";
+  const from = lineOf(stat, name);
+  if (from < 0) return 0;
+  const [line = ""] = stat.slice(from + name.length, from + MAX_STAT_LINE).split("\n", 1);
+  const ticks = line.trim().split(/ +/).map(Number);
+  return BUSY_FIELDS.reduce((sum, index) => sum + finite(ticks[index]), 0);
 }
 
-/** How many processes there may be, and are. */
-export async function processLimits(proc: string): Promise<{ readonly maxpid: number; readonly curproc: number }> {
-  const read = (name: string): Promise<string> => readFile(join(proc, name), "utf8").catch(() => "");
-  // `0.20 0.18 0.12 1/80 11206`: of so many scheduling entities.
-  const all = /\/(\d+) /.exec(await read("loadavg"))?.[1] ?? "0";
-  return { maxpid: Number((await read("sys/kernel/pid_max")).trim()), curproc: Number(all) };
+/** `0.20 0.18 0.12 1/80 11206`: one runs, of so many. */
+export function threadsOf(loadavg: string): number | undefined {
+  const slash = loadavg.indexOf("/");
+  return slash < 0 ? undefined : numberIn(loadavg.slice(slash + 1));
+}
+
+/**
+ * Of the network namespace of `pid`.
+ * @param pid undefined: our own
+ */
+export function networkInterfaces(proc: string, pid: number | undefined): readonly NetworkInterface[] {
+  const text = readKernelFile(join(proc, String(pid ?? "self"), "net/dev")) ?? "";
+  const interfaces: NetworkInterface[] = [];
+  for (const line of text.split("\n").slice(2)) {
+    // The name itself may hold a colon (`eth0:1`), the numbers never do.
+    const colon = line.lastIndexOf(":");
+    const name = line.slice(0, Math.max(0, colon)).trim();
+    const fields = line
+      .slice(colon + 1)
+      .trim()
+      .split(/ +/)
+      .map(Number);
+    if (name === "" || fields.length <= TX_ERRORS || UNCOUNTED.some((prefix) => name.startsWith(prefix))) continue;
+    const of = (index: number): number => finite(fields[index]);
+    interfaces.push({
+      name,
+      rxBytes: of(RX_BYTES),
+      rxErrors: of(RX_ERRORS),
+      txBytes: of(TX_BYTES),
+      txErrors: of(TX_ERRORS),
+    });
+  }
+  return interfaces;
+}
+
+const finite = (value: number | undefined): number =>
+  value !== undefined && value >= 0 && value < Infinity ? value : 0;
+
+/** 0 where the kernel does not say. */
+export const machineUptimeMs = (proc: string): number => (numberIn(readKernelFile(`${proc}/uptime`)) ?? 0) * 1000;
+
+/** cgroupfs path of this process' cgroup; undefined: it is in none of its own. */
+export function ownCgroup(proc: string): string | undefined {
+  const paths = new Set<string>();
+  for (const line of (readKernelFile(`${proc}/self/cgroup`) ?? "").split("\n")) {
+    // `4:memory:/a`; v2's has neither number nor name, and beside v1 nothing in it.
+    const [, controllers, ...rest] = line.split(":");
+    if (controllers === undefined || !COUNTING.some((each) => controllers.split(",").includes(each))) continue;
+    paths.add(rest.join(":"));
+  }
+  const [path, ...others] = paths;
+  return others.length > 0 || path === "/" ? undefined : path;
+}
+
+const COUNTING = ["", "memory", "cpuacct"];
+
+/** Of this process alone. */
+export function ownUsage(proc: string): Usage {
+  const status = readKernelFile(`${proc}/self/status`) ?? "";
+  const bytes = (name: string): number => (fieldIn(status, name) ?? 0) * KIB;
+  const { user, system } = process.cpuUsage();
+  const { majorPageFault, minorPageFault } = process.resourceUsage();
+  return {
+    cpuNanoseconds: (user + system) * NANOSECONDS_PER_MICROSECOND,
+    memoryBytes: bytes("VmRSS:"),
+    workingSetBytes: bytes("VmRSS:"),
+    rssBytes: bytes("RssAnon:"),
+    swapBytes: bytes("VmSwap:"),
+    pageFaults: majorPageFault + minorPageFault,
+    majorPageFaults: majorPageFault,
+    memoryLimitBytes: undefined,
+    pids: fieldIn(status, "Threads:"),
+  };
+}
+
+/** How many processes and threads there may be; undefined where the kernel does not say. */
+export function maxProcesses(proc: string): number | undefined {
+  const limits = ["pid_max", "threads-max"].flatMap(
+    (name) => numberIn(readKernelFile(`${proc}/sys/kernel/${name}`)) ?? [],
+  );
+  return limits.length === 0 ? undefined : Math.min(...limits);
 }

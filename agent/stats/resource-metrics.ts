@@ -1,32 +1,46 @@
 /** The kubelet's /metrics/resource (KEP-727): what metrics-server reads. */
-import type { Usage } from "./cgroup-usage.ts";
-import type { NodeUsage } from "./usage-stats.ts";
+import type { NodeUsage, Usage } from "../core/usage.ts";
 
 interface Metric {
   readonly name: string;
   readonly type: "counter" | "gauge";
   readonly help: string;
-  readonly of: (usage: Usage) => number;
+  readonly of: (usage: Usage) => number | undefined;
 }
 
 const NANOSECONDS_PER_SECOND = 1e9;
 const MS_PER_SECOND = 1000;
 
-const metrics = (prefix: string, what: string): readonly Metric[] => [
+const metrics = (what: "node" | "pod" | "container"): readonly Metric[] => [
   {
-    name: `${prefix}_cpu_usage_seconds_total`,
+    name: `${what}_cpu_usage_seconds_total`,
     type: "counter",
-    help: `CPU time of the ${what} in core-seconds, of all time`,
+    help: `Cumulative cpu time consumed by the ${what} in core-seconds`,
     of: (usage) => usage.cpuNanoseconds / NANOSECONDS_PER_SECOND,
   },
   {
-    name: `${prefix}_memory_working_set_bytes`,
+    name: `${what}_memory_working_set_bytes`,
     type: "gauge",
-    help: `Working set of the ${what}`,
+    help: `Current working set of the ${what} in bytes`,
     of: (usage) => usage.workingSetBytes,
   },
-  { name: `${prefix}_swap_usage_bytes`, type: "gauge", help: `Swap of the ${what}`, of: (usage) => usage.swapBytes },
+  {
+    name: `${what}_swap_usage_bytes`,
+    type: "gauge",
+    help:
+      what === "node"
+        ? "Current swap usage of the node in bytes. Reported only on non-windows systems"
+        : `Current amount of the ${what} swap usage in bytes. Reported only on non-windows systems`,
+    of: (usage) => usage.swapBytes,
+  },
 ];
+
+const SWAP_LIMIT: Metric = {
+  name: "container_swap_limit_bytes",
+  type: "gauge",
+  help: "Current amount of the container swap limit in bytes. Reported only on non-windows systems",
+  of: (usage) => usage.swapLimitBytes,
+};
 
 /** Names are as Kubernetes allows them; an annotation's text never gets here. */
 const labels = (values: Readonly<Record<string, string>>): string => {
@@ -34,24 +48,36 @@ const labels = (values: Readonly<Record<string, string>>): string => {
   return pairs.length === 0 ? "" : `{${pairs.join(",")}}`;
 };
 
-/** Lines of one metric for all that has it. */
+/** Lines of one metric for all that has it; none where nothing has. */
 function* family(
   { name, type, help }: Pick<Metric, "name" | "type" | "help">,
-  samples: Iterable<readonly [labels: Readonly<Record<string, string>>, value: number]>,
+  samples: Iterable<readonly [labels: Readonly<Record<string, string>>, value: number | undefined]>,
   atMs: number | undefined,
 ): Generator<string> {
-  yield `# HELP ${name} ${help}\n# TYPE ${name} ${type}\n`;
-  for (const [values, value] of samples)
+  let isFirst = true;
+  for (const [values, value] of samples) {
+    if (value === undefined) continue;
+    if (isFirst) yield `# HELP ${name} ${help}\n# TYPE ${name} ${type}\n`;
+    isFirst = false;
     yield `${name}${labels(values)} ${value}${atMs === undefined ? "" : ` ${atMs}`}\n`;
+  }
 }
 
-export function* resourceMetrics({ atMs, node, pods }: NodeUsage): Generator<string> {
-  for (const metric of metrics("node", "node")) yield* family(metric, [[{}, metric.of(node)]], atMs);
+/** @param look undefined: there is none */
+export function* resourceMetrics(look: NodeUsage | undefined): Generator<string> {
+  if (look !== undefined) yield* figures(look);
+  const help = "1 if there was an error while getting container metrics, 0 otherwise";
+  const failed = { name: "resource_scrape_error", type: "gauge", help } as const;
+  yield* family(failed, [[{}, look === undefined ? 1 : 0]], undefined);
+}
+
+function* figures({ atMs, node, pods }: NodeUsage): Generator<string> {
+  for (const metric of metrics("node")) yield* family(metric, [[{}, metric.of(node)]], atMs);
   const podsWithUsage = pods.flatMap(({ pod, usage }) => {
     const { namespace, name } = pod.desired.pod.metadata;
     return usage === undefined ? [] : [{ values: { namespace, pod: name }, usage }];
   });
-  for (const metric of metrics("pod", "pod")) {
+  for (const metric of metrics("pod")) {
     yield* family(
       metric,
       podsWithUsage.map(({ values, usage }) => [values, metric.of(usage)] as const),
@@ -64,23 +90,18 @@ export function* resourceMetrics({ atMs, node, pods }: NodeUsage): Generator<str
       return { values: { container: container.name, namespace, pod: name }, usage, startedAtMs };
     });
   });
-  for (const metric of metrics("container", "container")) {
+  for (const metric of [...metrics("container"), SWAP_LIMIT]) {
     yield* family(
       metric,
       containers.map(({ values, usage }) => [values, metric.of(usage)] as const),
       atMs,
     );
   }
-  const started = {
-    name: "container_start_time_seconds",
-    type: "gauge",
-    help: "When the container was started",
-  } as const;
+  const help = "Start time of the container since unix epoch in seconds";
+  const started = { name: "container_start_time_seconds", type: "gauge", help } as const;
   yield* family(
     started,
     containers.map(({ values, startedAtMs }) => [values, startedAtMs / MS_PER_SECOND] as const),
     undefined,
   );
-  const failed = { name: "resource_scrape_error", type: "gauge", help: "1 when the figures could not be got" } as const;
-  yield* family(failed, [[{}, 0]], undefined);
 }

@@ -1,4 +1,4 @@
-import type { Clock, MonotonicMs } from "../../protocol/ports.ts";
+import type { MonotonicMs } from "../../protocol/ports.ts";
 
 interface Look {
   readonly at: MonotonicMs;
@@ -15,26 +15,22 @@ const MS_PER_SECOND = 1000;
 
 /** From what was used of all time, twice, what is used now. */
 export class UsageRates {
-  readonly #clock: Clock;
   /** By what was looked at; as many as the last look had. */
   #looks = new Map<string, Look>();
 
-  constructor(components: { readonly clock: Clock }) {
-    this.#clock = components.clock;
-  }
-
-  /** Whether each of `keys` can be given a rate now. */
-  known(keys: Iterable<string>): boolean {
-    const now = this.#clock.monotonic();
+  /** Whether each of `keys` can be given a rate by a look at that time. */
+  known(keys: Iterable<string>, now: MonotonicMs): boolean {
     return [...keys].every((key) => {
       const age = now - (this.#looks.get(key)?.at ?? Number.NEGATIVE_INFINITY);
       return age >= MIN_INTERVAL_MS && age <= MAX_INTERVAL_MS;
     });
   }
 
-  /** @returns nanocores; undefined for what was never seen before. What is not in `used` is forgotten. */
-  take(used: ReadonlyMap<string, number>): ReadonlyMap<string, number | undefined> {
-    const at = this.#clock.monotonic();
+  /**
+   * @param at when it was looked, by a clock that nobody sets
+   * @returns nanocores; undefined for what was never seen before. What is not in `used` is forgotten.
+   */
+  take(used: ReadonlyMap<string, number>, at: MonotonicMs): ReadonlyMap<string, number | undefined> {
     const next = new Map<string, Look>();
     const rates = new Map<string, number | undefined>();
     for (const [key, cpuNanoseconds] of used) {
@@ -43,9 +39,9 @@ export class UsageRates {
       const now = { at, cpuNanoseconds };
       const usable = before !== undefined && age >= MIN_INTERVAL_MS && age <= MAX_INTERVAL_MS;
       // A cgroup that was made anew counts from 0.
-      const spent = usable ? Math.max(0, cpuNanoseconds - before.cpuNanoseconds) : 0;
-      rates.set(key, usable ? Math.round((spent / age) * MS_PER_SECOND) : undefined);
-      next.set(key, before === undefined || age > REFRESH_MS ? now : before);
+      const from = before === undefined || before.cpuNanoseconds > cpuNanoseconds ? 0 : before.cpuNanoseconds;
+      rates.set(key, usable ? Math.round(((cpuNanoseconds - from) / age) * MS_PER_SECOND) : undefined);
+      next.set(key, before === undefined || from !== before.cpuNanoseconds || age > REFRESH_MS ? now : before);
     }
     this.#looks = next;
     return rates;

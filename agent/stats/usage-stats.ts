@@ -1,199 +1,224 @@
-import { statfs } from "node:fs/promises";
-import { type Clock, millis } from "../../protocol/ports.ts";
-import type { DesiredPod, ObservedContainer } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import type { AgentPod } from "../core/agent-pod.ts";
+import { cancelled } from "../../protocol/async/abort.ts";
+import { withDeadline } from "../../protocol/async/deadline.ts";
+import { describeError, isCancelled, isPicoletError } from "../../protocol/errors.ts";
+import { type Clock, type Log, type Millis, millis, type PodUid, seconds } from "../../protocol/ports.ts";
 import type { NodeStats } from "../core/node-stats.ts";
 import { rfc3339 } from "../core/pod-object.ts";
 import { COMPONENT_RUNTIME_CLASS } from "../core/pod-ports.ts";
-import { type CgroupReader, readUsage, type Usage } from "./cgroup-usage.ts";
-import { machineUsage, type NetworkInterface, networkInterfaces, processLimits } from "./machine-usage.ts";
+import type { PodDiskUsage, PodUsage, Usage } from "../core/usage.ts";
+import type { TimedUsage } from "./cgroup-looks.ts";
+import type { FilesystemLook } from "./filesystem-looks.ts";
+import { machineUptimeMs, maxProcesses, networkInterfaces, ownCgroup, ownUsage } from "./machine-usage.ts";
 import { resourceMetrics } from "./resource-metrics.ts";
+import {
+  containerDetails,
+  cpuAndMemory,
+  inputOutput,
+  type MountedVolume,
+  network,
+  nodeFilesystems,
+  type PodDetails,
+  podDetails,
+} from "./summary.ts";
 import { MIN_INTERVAL_MS, UsageRates } from "./usage-rates.ts";
 
+/** The collection, with what statistics want beyond `UsageLooks`. */
+export interface StatsLooks {
+  look(maxAge: Millis, signal: AbortSignal): Promise<TimedUsage>;
+  /** Undefined: there is no such cgroup. */
+  cgroup(path: string, look: TimedUsage): Usage | undefined;
+  /** Processes right in a cgroup. */
+  processes(path: string): readonly number[];
+  filesystems(maxAge: Millis, signal: AbortSignal): Promise<FilesystemLook>;
+  disk(maxAge: Millis, signal: AbortSignal): Promise<ReadonlyMap<PodUid, PodDiskUsage>>;
+  /** As `disk` has them by now. */
+  measuredDisk(): ReadonlyMap<PodUid, PodDiskUsage>;
+}
+
 export interface UsageStatsComponents {
-  readonly cgroups: CgroupReader;
-  readonly pods: () => readonly AgentPod[];
-  /** cgroupfs path of a pod's cgroup, its containers' are below it by their ids; "": it has none. */
-  readonly podCgroup: (pod: DesiredPod) => string;
+  readonly looks: StatsLooks;
+  /** A pod's volumes that are file systems of their own: in memory. */
+  readonly mountedVolumes: (pod: PodUsage["pod"]) => Promise<readonly MountedVolume[]>;
   readonly clock: Clock;
+  readonly log: Log;
 }
 
 export interface UsageStatsInit {
   readonly nodeName: string;
-  /** On the file system that is the node's. */
-  readonly rootDir: string;
   readonly startedAt: Date;
+  /** The kubelet's `volumeStatsAggPeriod`: how old figures of the disk may be; negative: volumes are not shown. */
+  readonly volumePeriod: Millis;
   /** Only tests name another one. */
   readonly proc?: string;
 }
 
-export interface ContainerUsage {
-  readonly container: ObservedContainer;
-  readonly startedAtMs: number;
-  readonly path: string;
-  readonly usage: Usage;
-}
-
-export interface PodUsage {
-  readonly pod: AgentPod;
-  readonly path: string;
-  /** Undefined: it has no cgroup of its own. */
-  readonly usage: Usage | undefined;
-  readonly containers: readonly ContainerUsage[];
-}
-
-export interface NodeUsage {
-  readonly atMs: number;
-  readonly node: Usage;
-  readonly pods: readonly PodUsage[];
-}
-
 const NODE_KEY = "";
+/** No path of a cgroup. */
+const AGENT_KEY = "agent";
+const PODS_KEY = "pods";
+const NEW = millis(0);
+/** Of a period of 0, and of what is on disk besides volumes when those are not to be measured. */
+const DEFAULT_VOLUME_PERIOD = seconds(60);
+/** An answer waits so long for a measurement; with large folders the next one has it. */
+const DISK_PATIENCE = seconds(2);
+const FOR_EVER: AbortSignal = new AbortController().signal;
 
-/** Reads what is used when it is asked, and keeps nothing but the last look's CPU time. */
+/** Shows the collection's looks as the kubelet does, and keeps nothing but the last look's CPU time. */
 export class UsageStats implements NodeStats {
   readonly #components: UsageStatsComponents;
   readonly #init: UsageStatsInit;
   readonly #proc: string;
-  readonly #rates: UsageRates;
+  readonly #rates = new UsageRates();
 
   constructor(components: UsageStatsComponents, init: UsageStatsInit) {
     this.#components = components;
     this.#init = init;
     this.#proc = init.proc ?? "/proc";
-    this.#rates = new UsageRates(components);
   }
 
   async summary({ onlyCpuAndMemory }: { readonly onlyCpuAndMemory: boolean }, signal: AbortSignal): Promise<unknown> {
-    let look = await this.#look();
-    if (!this.#rates.known(keysOf(look).keys())) {
-      this.#rates.take(keysOf(look));
-      await this.#components.clock.sleep(millis(MIN_INTERVAL_MS), signal);
-      look = await this.#look();
+    const { looks, clock } = this.#components;
+    const disk = onlyCpuAndMemory ? undefined : this.#disk(signal);
+    // It may fail before it is waited for.
+    disk?.catch(() => undefined);
+    let look = await looks.look(NEW, signal);
+    let agent = this.#agent(look);
+    if (!this.#rates.known(keysOf(look, agent).keys(), look.at)) {
+      this.#rates.take(keysOf(look, agent), look.at);
+      await clock.sleep(millis(MIN_INTERVAL_MS), signal);
+      look = await looks.look(NEW, signal);
+      agent = this.#agent(look);
     }
-    const rates = this.#rates.take(keysOf(look));
+    const rates = this.#rates.take(keysOf(look, agent), look.at);
+    const filesystems = onlyCpuAndMemory ? undefined : await looks.filesystems(NEW, signal);
+    const { atMs } = look;
     const node = {
       nodeName: this.#init.nodeName,
-      startTime: rfc3339(this.#init.startedAt.getTime()),
-      ...cpuAndMemory(look.node, rates.get(NODE_KEY), look.atMs),
-      ...(onlyCpuAndMemory ? {} : await this.#nodeDetails(look.atMs)),
+      startTime: rfc3339(atMs - machineUptimeMs(this.#proc)),
+      ...cpuAndMemory({ usage: look.node, nanoCores: rates.get(NODE_KEY), atMs }),
+      systemContainers: this.#systemContainers(look, agent, rates),
+      ...(filesystems === undefined ? {} : this.#nodeDetails(look, filesystems)),
     };
+    const measured = await disk;
     const pods: unknown[] = [];
-    for (const each of look.pods) pods.push(await this.#pod(each, rates, { onlyCpuAndMemory, atMs: look.atMs }));
+    for (const each of look.pods) {
+      const details = filesystems && (await this.#details(each, filesystems, measured));
+      pods.push(podOf(each, details, rates, look));
+    }
     return { node, pods };
   }
 
-  async resourceMetrics(): Promise<Iterable<string>> {
-    return resourceMetrics(await this.#look());
-  }
-
-  async #look(): Promise<NodeUsage> {
-    const { clock, pods } = this.#components;
-    const atMs = clock.wall().getTime();
-    const node = await machineUsage(this.#proc);
-    const used: PodUsage[] = [];
-    for (const pod of pods()) {
-      const found = await this.#podUsage(pod);
-      if (found.usage !== undefined || found.containers.length > 0) used.push(found);
+  async resourceMetrics(signal: AbortSignal): Promise<Iterable<string>> {
+    try {
+      return resourceMetrics(await this.#components.looks.look(NEW, signal));
+    } catch (error) {
+      if (isCancelled(error)) throw error;
+      this.#components.log.warn("cannot tell what pods use", { error: describeError(error) });
+      return resourceMetrics(undefined);
     }
-    return { atMs, node, pods: used };
   }
 
-  async #podUsage(pod: AgentPod): Promise<PodUsage> {
-    const { cgroups, podCgroup } = this.#components;
-    const path = podCgroup(pod.desired);
-    if (path === "") return { pod, path, usage: undefined, containers: [] };
-    const containers: ContainerUsage[] = [];
-    for (const container of pod.containers) {
-      if (container.state.kind !== "running") continue;
-      const own = `${path}/${container.id}`;
-      const usage = await readUsage(cgroups, own);
-      if (usage !== undefined)
-        containers.push({ container, startedAtMs: container.state.startedAtMs, path: own, usage });
-    }
-    return { pod, path, usage: await readUsage(cgroups, path), containers };
+  /** The agent itself: its cgroup, or where it has none of its own its process. */
+  #agent(look: TimedUsage): Usage {
+    const path = ownCgroup(this.#proc);
+    return (path === undefined ? undefined : this.#components.looks.cgroup(path, look)) ?? ownUsage(this.#proc);
   }
 
-  async #nodeDetails(atMs: number): Promise<object> {
-    const time = rfc3339(atMs);
-    const interfaces = await networkInterfaces(this.#proc, undefined);
-    const { blocks, bavail, bfree, bsize, files, ffree } = await statfs(this.#init.rootDir);
+  #systemContainers(look: TimedUsage, agent: Usage, rates: ReadonlyMap<string, number | undefined>): readonly object[] {
+    const { atMs, allPods } = look;
+    const { startedAt } = this.#init;
+    const bootedAt = rfc3339(atMs - machineUptimeMs(this.#proc));
+    const kubelet = {
+      ...{ name: "kubelet", startTime: rfc3339(startedAt.getTime()) },
+      ...cpuAndMemory({ usage: agent, nanoCores: rates.get(AGENT_KEY), atMs }),
+    };
+    if (allPods === undefined) return [kubelet];
+    const nanoCores = rates.get(PODS_KEY);
+    return [kubelet, { name: "pods", startTime: bootedAt, ...cpuAndMemory({ usage: allPods, nanoCores, atMs }) }];
+  }
+
+  #nodeDetails({ atMs, node }: TimedUsage, filesystems: FilesystemLook): object {
     return {
-      network: network(interfaces, time),
-      fs: {
-        time,
-        availableBytes: bavail * bsize,
-        capacityBytes: blocks * bsize,
-        usedBytes: (blocks - bfree) * bsize,
-        inodesFree: ffree,
-        inodes: files,
-        inodesUsed: files - ffree,
-      },
-      rlimit: { time, ...(await processLimits(this.#proc)) },
+      ...inputOutput(node, atMs),
+      ...network(networkInterfaces(this.#proc, undefined), atMs),
+      ...nodeFilesystems(filesystems),
+      rlimit: { time: rfc3339(atMs), maxpid: maxProcesses(this.#proc), curproc: node.pids },
     };
   }
 
-  async #pod(
-    { pod, path, usage, containers }: PodUsage,
-    rates: ReadonlyMap<string, number | undefined>,
-    { onlyCpuAndMemory, atMs }: { readonly onlyCpuAndMemory: boolean; readonly atMs: number },
-  ): Promise<object> {
-    const { metadata, spec } = pod.desired.pod;
-    const { name, namespace, uid = pod.desired.uid } = metadata;
-    const [first] = containers;
+  /** A measurement that takes too long goes on for the next answer. */
+  async #disk(signal: AbortSignal): Promise<ReadonlyMap<PodUid, PodDiskUsage>> {
+    const { looks, clock, log } = this.#components;
+    const { volumePeriod } = this.#init;
+    const measuring = looks.disk(volumePeriod > 0 ? volumePeriod : DEFAULT_VOLUME_PERIOD, FOR_EVER);
+    try {
+      return await withDeadline(clock, DISK_PATIENCE, "measure what pods have on disk", () => measuring, signal);
+    } catch (error) {
+      if (signal.aborted) throw cancelled("the summary");
+      if (!isPicoletError(error, "deadline_exceeded"))
+        log.warn("cannot measure what pods have on disk", { error: describeError(error) });
+      return looks.measuredDisk();
+    }
+  }
+
+  async #details(
+    { pod, containers }: PodUsage,
+    filesystems: FilesystemLook,
+    disk: ReadonlyMap<PodUid, PodDiskUsage> | undefined,
+  ): Promise<PodDetails> {
+    const { looks, mountedVolumes } = this.#components;
+    const { spec } = pod.desired.pod;
+    const showVolumes = this.#init.volumePeriod >= 0;
+    const processes = containers.map(({ path, usage }) => ({ all: looks.processes(path), usage }));
     const onHostNetwork = spec.hostNetwork === true || spec.runtimeClassName === COMPONENT_RUNTIME_CLASS;
-    const details = onlyCpuAndMemory || first === undefined ? {} : await this.#podDetails(first, onHostNetwork, atMs);
-    const startTime = pod.status?.startTime ?? metadata.creationTimestamp;
+    const pid = onHostNetwork ? undefined : processes.flatMap(({ all }) => all)[0];
     return {
-      podRef: { name, namespace, uid },
-      ...(startTime === undefined ? {} : { startTime }),
-      containers: containers.map((each) => ({
-        name: each.container.name,
-        startTime: rfc3339(each.startedAtMs),
-        ...cpuAndMemory(each.usage, rates.get(each.path), atMs),
-      })),
-      ...(usage === undefined ? {} : cpuAndMemory(usage, rates.get(path), atMs)),
-      ...details,
+      interfaces: pid === undefined ? [] : networkInterfaces(this.#proc, pid),
+      processes:
+        processes.length === 0
+          ? undefined
+          : processes.reduce((sum, { all, usage }) => sum + (all.length || (usage.pids ?? 0)), 0),
+      disk: disk?.get(pod.desired.uid),
+      showVolumes,
+      mounted: showVolumes ? await mountedVolumes(pod) : [],
+      filesystems,
     };
-  }
-
-  /** What only one of its processes can tell. */
-  async #podDetails({ path }: ContainerUsage, onHostNetwork: boolean, atMs: number): Promise<object> {
-    const text = (await this.#components.cgroups.read(path, "memory", "cgroup.procs")) ?? "";
-    const [pid] = text.split("\n");
-    if (pid === undefined || pid === "" || onHostNetwork) return {};
-    const interfaces = await networkInterfaces(this.#proc, Number(pid));
-    return interfaces.length === 0 ? {} : { network: network(interfaces, rfc3339(atMs)) };
   }
 }
 
-function keysOf({ node, pods }: NodeUsage): ReadonlyMap<string, number> {
-  const keys = new Map([[NODE_KEY, node.cpuNanoseconds]]);
+function podOf(
+  each: PodUsage,
+  details: PodDetails | undefined,
+  rates: ReadonlyMap<string, number | undefined>,
+  look: TimedUsage,
+): object {
+  const { pod, path, usage, containers } = each;
+  const { name, namespace, uid = pod.desired.uid, creationTimestamp } = pod.desired.pod.metadata;
+  const startTime = pod.status?.startTime ?? creationTimestamp;
+  const { atMs } = look;
+  return {
+    podRef: { name, namespace, uid },
+    ...(startTime === undefined ? {} : { startTime }),
+    containers: containers.map((container) => ({
+      name: container.container.name,
+      startTime: rfc3339(container.startedAtMs),
+      ...cpuAndMemory({ usage: container.usage, nanoCores: rates.get(container.path), atMs }),
+      ...(details === undefined ? {} : containerDetails(container, details, look)),
+    })),
+    ...(usage === undefined ? {} : cpuAndMemory({ usage, nanoCores: rates.get(path), atMs })),
+    ...(details === undefined ? {} : podDetails(each, details, look)),
+  };
+}
+
+function keysOf({ node, allPods, pods }: TimedUsage, agent: Usage): ReadonlyMap<string, number> {
+  const keys = new Map([
+    [NODE_KEY, node.cpuNanoseconds],
+    [AGENT_KEY, agent.cpuNanoseconds],
+  ]);
+  if (allPods !== undefined) keys.set(PODS_KEY, allPods.cpuNanoseconds);
   for (const { path, usage, containers } of pods) {
     if (usage !== undefined) keys.set(path, usage.cpuNanoseconds);
     for (const each of containers) keys.set(each.path, each.usage.cpuNanoseconds);
   }
   return keys;
-}
-
-function cpuAndMemory(usage: Usage, nanoCores: number | undefined, atMs: number) {
-  const time = rfc3339(atMs);
-  const { memoryLimitBytes, workingSetBytes, memoryBytes, rssBytes, pageFaults, majorPageFaults } = usage;
-  return {
-    cpu: {
-      time,
-      ...(nanoCores === undefined ? {} : { usageNanoCores: nanoCores }),
-      usageCoreNanoSeconds: usage.cpuNanoseconds,
-    },
-    memory: {
-      time,
-      ...(memoryLimitBytes === undefined ? {} : { availableBytes: Math.max(0, memoryLimitBytes - workingSetBytes) }),
-      ...{ usageBytes: memoryBytes, workingSetBytes, rssBytes, pageFaults, majorPageFaults },
-    },
-  };
-}
-
-/** The first is the default one, as the kubelet has it. */
-function network(interfaces: readonly NetworkInterface[], time: string): object {
-  return { time, ...interfaces[0], interfaces };
 }

@@ -36,6 +36,10 @@ class MemoryOutbox implements StatusOutbox {
     this.again.push(uid);
   }
 
+  flush(): void {
+    // Everything is there.
+  }
+
   finish({ uid }: PodStatusRecord): void {
     this.delete(uid);
   }

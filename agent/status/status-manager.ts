@@ -73,6 +73,14 @@ export class StatusManager implements PodStatusBook {
     this.#changes.set(this.#changes.current + 1);
   }
 
+  flush(): void {
+    try {
+      this.#outbox.flush();
+    } catch (error) {
+      this.#log.warn("cannot write statuses now", { error: describeError(error) });
+    }
+  }
+
   finish(desired: DesiredPod): void {
     const { uid } = desired;
     const status = this.previous(uid) ?? NEVER_SEEN;

@@ -29,7 +29,7 @@ import {
   TemporaryFolder,
 } from "../../test/support/store-samples.ts";
 import { VirtualClock } from "../../test/support/virtual-clock.ts";
-import { TABLES } from "./schema.ts";
+import { FORMAT, TABLES } from "./schema.ts";
 import { Store } from "./store.ts";
 
 const PODS: readonly DesiredPod[] = Array.from({ length: 12 }, (_, n) => samplePod(`pod-${n}`));
@@ -56,6 +56,7 @@ async function fillAndClose(path: string): Promise<void> {
   const cursor = { epoch: Uint8Array.of(1, 2), revision: 5, digest };
   const removed = [...store.desired.desired.current.removed.values()];
   store.objects.apply({ cursor, upserts: OBJECTS, deletes: [] }, { wanted: [], removed });
+  for (let n = 0; n < 5; n += 1) store.kept.put("days", `day-${n}`, `kept on ${n}`);
 }
 
 const recordSome = (store: Store, n: number): void =>
@@ -86,6 +87,7 @@ function exercise(store: Store): void {
   }
   const { cursor } = store.objects;
   assert.ok(cursor.epoch.length === 0 || [...store.objects.inventory()].length === OBJECTS.length, "whole or unknown");
+  for (const [key, value] of store.kept.all("days")) assert.equal(value, `kept on ${key.slice(4)}`);
   store.events.list({ limit: 2000 });
   store.statuses.pending(100);
   store.events.pending(100);
@@ -269,7 +271,9 @@ test("a newer picolet's file is refused with what to do, and left as it is", asy
   const before = readFileSync(path);
   assert.throws(
     () => open(path),
-    (error) => isPicoletError(error, "conflict") && /format 7.*up to 3: install the newer/.test(error.message),
+    (error) =>
+      isPicoletError(error, "conflict") &&
+      error.message.includes(`format 7, this picolet knows formats up to ${FORMAT}: install`),
   );
   assert.deepEqual(readFileSync(path), before);
 });
@@ -309,6 +313,8 @@ test("damage that shows while the store is open costs no pod", async () => {
   store.desired.replace("file", 9, PODS.slice(0, 6));
   overwriteAllPages(store, path);
   assert.deepEqual(store.events.list({ limit: 2000 }), [], "lost with the file");
+  store.kept.put("days", "after", 1);
+  assert.deepEqual([...store.kept.all("days")], [["after", 1]], "what was kept is lost too");
   const { current } = store.state;
   assert.ok(current.kind === "durable" && current.opening.kind === "rebuilt", JSON.stringify(current));
   store.statuses.put(sampleStatus("pod-2", "new"));
@@ -321,6 +327,7 @@ test("damage that shows while the store is open costs no pod", async () => {
     PODS.slice(0, 7).map(({ uid }) => uid),
   );
   assert.equal(again.desired.revision("file"), 10);
+  assert.deepEqual([...again.kept.all("days")], [["after", 1]]);
 });
 
 test("a change that finds the file damaged is refused, and the objects are asked for anew", async () => {

@@ -160,8 +160,8 @@ function salvage(path: string): readonly PodRow[] {
   }
 }
 
-/** @returns where it is now: `<path>.damaged-<time>`, its log beside it as `…-wal`. */
-function setAside(path: string, now: Date): string {
+/** Moves a database away with its log. @returns where it is now: `<path>.damaged-<time>`, its log beside it as `…-wal`. */
+export function setAside(path: string, now: Date): string {
   const stem = `${path}.damaged-${now.toISOString().replace(/[-:]|\.\d+/g, "")}`;
   let aside = stem;
   // The clock may stand still or go back; two files are never one.

@@ -20,6 +20,8 @@ export interface PodStatusesComponents {
   readonly file: { use<R>(message: string, work: (connection: Connection) => R): R };
   /** Something is kept back for the next batch. */
   readonly keepBack: () => void;
+  /** Writes what is kept back. */
+  readonly flush: () => void;
   /** What the API server knows of a pod: whether it waits to hear that nothing is left, and whether it has it at all. */
   readonly known: (pod: RemotePod) => { readonly isAwaited: boolean; readonly isThere: boolean };
 }
@@ -30,6 +32,7 @@ export type RemotePod = Pick<PodStatusRecord, "uid" | "apiUid" | "namespace" | "
 export class PodStatuses implements StatusOutbox, OutgoingStatuses, Batched {
   readonly #file: PodStatusesComponents["file"];
   readonly #keepBack: () => void;
+  readonly #flush: () => void;
   readonly #known: PodStatusesComponents["known"];
   /** `undefined`: to be deleted. */
   readonly #pending = new Map<PodUid, StatusRow | undefined>();
@@ -42,6 +45,7 @@ export class PodStatuses implements StatusOutbox, OutgoingStatuses, Batched {
   constructor(components: PodStatusesComponents, contents: StatusContents) {
     this.#file = components.file;
     this.#keepBack = components.keepBack;
+    this.#flush = components.flush;
     this.#known = components.known;
     this.#sequence = contents.sequence;
     this.#acknowledged = contents.acknowledged;
@@ -65,6 +69,10 @@ export class PodStatuses implements StatusOutbox, OutgoingStatuses, Batched {
     if (isSame && known.body.equals(body)) return;
     this.#gone.delete(uid);
     this.#set({ uid, apiUid, namespace, name, gone: false, body });
+  }
+
+  flush(): void {
+    if (this.#pending.size > 0) this.#flush();
   }
 
   get(uid: PodUid): PodStatusRecord | undefined {

@@ -59,6 +59,15 @@ const FORMAT_3: Readonly<Record<string, string>> = {
   pods: (FORMAT_2.pods ?? "").replace(", PRIMARY KEY", `, ${GRANTED_COLUMN}, PRIMARY KEY`),
 };
 
+/** Small facts that can be lost (`agent/core/kept-records.ts`). `digest` is that of the whole row. */
+const KEPT: Readonly<Record<string, string>> = {
+  kept:
+    "CREATE TABLE kept (area TEXT NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL, digest BLOB NOT NULL, " +
+    "PRIMARY KEY (area, key)) STRICT, WITHOUT ROWID",
+};
+
+const FORMAT_4: Readonly<Record<string, string>> = { ...FORMAT_3, ...KEPT };
+
 const MIGRATIONS: readonly Migration[] = [
   { format: 1, statements: Object.values(FORMAT_1) },
   {
@@ -69,10 +78,11 @@ const MIGRATIONS: readonly Migration[] = [
     ],
   },
   { format: 3, statements: [`ALTER TABLE pods ADD COLUMN ${GRANTED_COLUMN}`] },
+  { format: 4, statements: Object.values(KEPT) },
 ];
 
 /** Of the newest format. */
-export const TABLES = FORMAT_3;
+export const TABLES = FORMAT_4;
 
 const newestOf = (migrations: readonly Migration[]): number => migrations.at(-1)?.format ?? 0;
 

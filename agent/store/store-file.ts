@@ -123,6 +123,15 @@ export class StoreFile<T> {
     this.#take(opened);
   }
 
+  /** Drops the pages that are kept in memory for reading. */
+  shrink(): void {
+    try {
+      this.#connection.execute("PRAGMA shrink_memory");
+    } catch (error) {
+      this.#log.debug("cannot shrink the store's memory", { error: describeError(error) });
+    }
+  }
+
   close(): void {
     try {
       this.#connection[Symbol.dispose]();

@@ -5,6 +5,7 @@ import { isCancelled } from "../../protocol/errors.ts";
 import type { Pod } from "../../protocol/pod.ts";
 import { type Clock, type Log, type MonotonicMs, millis, seconds } from "../../protocol/ports.ts";
 import { objectKey } from "../../protocol/tunnel/messages.ts";
+import type { KeptRecords } from "../core/kept-records.ts";
 import { apiUidOf } from "../core/pod-identity.ts";
 import type { DesiredStore, EventStore, ObjectStore, StatusOutbox } from "../core/store.ts";
 import type { OutgoingEvents, OutgoingStatuses } from "../core/tunnel-ports.ts";
@@ -14,6 +15,7 @@ import { type DesiredContents, readDesired } from "./desired-rows.ts";
 import type { NodeEventRate } from "./event-rate-limit.ts";
 import { type EventContents, readEvents } from "./event-rows.ts";
 import { Events } from "./events.ts";
+import { countKept, KeptTable } from "./kept-table.ts";
 import { type ObjectContents, readObjects } from "./object-rows.ts";
 import { PodStatuses, type RemotePod } from "./pod-statuses.ts";
 import { RemoteObjectTable } from "./remote-object-table.ts";
@@ -24,6 +26,8 @@ import { StoreFile, type StoreState } from "./store-file.ts";
 const TICK = seconds(1);
 /** For counts of repeated events alone: a pod that fails for a week writes once a minute, not at every failure. */
 const LAZY_TICK = seconds(60);
+/** From this stretch on counts alone make no batch: they go with whatever else is written. */
+const MOST_STRETCHED = 60;
 /** After a failed write the next try, doubled up to MAX_RETRY: space on a disk comes back in minutes, if at all. */
 const RETRY = seconds(2);
 const MAX_RETRY = seconds(60);
@@ -38,6 +42,7 @@ interface Contents {
   readonly statuses: StatusContents;
   readonly events: EventContents;
   readonly objects: ObjectContents;
+  readonly kept: number;
 }
 
 /**
@@ -50,10 +55,12 @@ export class Store implements Component {
   readonly statuses: StatusOutbox & OutgoingStatuses;
   readonly events: EventStore & OutgoingEvents;
   readonly objects: ObjectStore;
+  readonly kept: KeptRecords;
   readonly #clock: Clock;
   readonly #file: StoreFile<Contents>;
   readonly #alarm: Alarm;
   #isKeeping = false;
+  #stretch = 1;
   #triedFileAt: MonotonicMs;
 
   /**
@@ -79,16 +86,18 @@ export class Store implements Component {
     this.#alarm = new Alarm(clock);
     const { nodeName = "", eventRate: rate = EVENT_RATE, ...place } = init;
     this.#file = new StoreFile(components, { ...place, load });
-    const { desired, statuses, events, objects } = this.#file.contents;
+    const { desired, statuses, events, objects, kept: keys } = this.#file.contents;
     const file = this.#file;
     const keepBack = (urgency: "soon" | "later" = "soon"): void => this.#keepBack(urgency);
     const pods = new DesiredPods({ file, keepBack }, desired);
     const known = (pod: RemotePod) => knownOf(pod, this.objects, pods);
-    const outbox = new PodStatuses({ file, keepBack, known }, statuses);
+    const outbox = new PodStatuses({ file, keepBack, known, flush: () => void this.flush() }, statuses);
     const ring = new Events({ clock, log, file, keepBack, nodeName, rate }, events);
     const table = new RemoteObjectTable({ file, keepBack, pods, statuses: outbox }, objects);
-    for (const part of [pods, outbox, ring, table]) file.join(part);
+    const kept = new KeptTable({ file, keepBack, log }, keys);
+    for (const part of [pods, outbox, ring, table, kept]) file.join(part);
     this.objects = table;
+    this.kept = kept;
     // A power cut may have come between an object's end and this.
     outbox.sweep();
     this.desired = pods;
@@ -122,6 +131,19 @@ export class Store implements Component {
     return true;
   }
 
+  /**
+   * Batches wait `factor` times as long from now on, so that fewer of them wear the disk; what pods are to be is written at
+   * once as ever. @param factor 1 or more
+   */
+  stretch(factor: number): void {
+    this.#stretch = factor;
+  }
+
+  /** Gives memory back that makes reading faster. */
+  shed(): void {
+    this.#file.shrink();
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
     this.flush();
     this.#file.close();
@@ -144,7 +166,8 @@ export class Store implements Component {
 
   #keepBack(urgency: "soon" | "later"): void {
     this.#isKeeping = true;
-    this.#alarm.set(urgency === "soon" ? TICK : LAZY_TICK);
+    if (urgency === "soon") this.#alarm.set(millis(TICK * this.#stretch));
+    else if (this.#stretch < MOST_STRETCHED) this.#alarm.set(millis(LAZY_TICK * this.#stretch));
   }
 }
 
@@ -153,6 +176,7 @@ const load = (connection: Connection): Contents => ({
   statuses: readStatuses(connection),
   events: readEvents(connection),
   objects: readObjects(connection),
+  kept: countKept(connection),
 });
 
 /** Two incarnations can have been one pod of the API server; it hears of the end when both are gone. */

@@ -112,7 +112,7 @@ export class Session implements StreamOpener {
   }
 
   /** From the welcome until it ends. @returns why */
-  async run({ rttMs }: Greeting, signal: AbortSignal): Promise<PicoletError> {
+  async run({ welcome, rttMs }: Greeting, signal: AbortSignal): Promise<PicoletError> {
     const { clock, connection, onMeasured } = this.#components;
     using life = joinSignals(signal, this.closed);
     using syncing = joinSignals(life.signal, this.#retired.signal);
@@ -125,6 +125,7 @@ export class Session implements StreamOpener {
       heartbeat.run(life.signal).catch(end),
       this.#watchAddress(life.signal).catch(end),
       this.#up.run(syncing.signal).catch(end),
+      this.#sendTelemetry(welcome, syncing.signal).catch(end),
     ]);
     this.#up.end();
     this.close(cancelled("the session"));
@@ -149,6 +150,18 @@ export class Session implements StreamOpener {
 
   open(kind: StreamKind, params: unknown, lane: Lane, signal: AbortSignal): Promise<OpenedStream> {
     return this.#mux.open(kind, params, lane, signal);
+  }
+
+  /** Nothing of it is loaded before there is something to be sent. */
+  async #sendTelemetry({ takesTelemetry }: Welcome, signal: AbortSignal): Promise<void> {
+    const { clock, log, node } = this.#components;
+    const { telemetry } = node;
+    if (telemetry === undefined || !takesTelemetry) return;
+    for await (const latest of telemetry.latest.changes(signal)) {
+      if (latest === 0) continue;
+      const { TelemetryLane } = await import("./telemetry-lane.ts");
+      return await new TelemetryLane({ clock, log, telemetry, opener: this }).run(signal);
+    }
   }
 
   async #watchAddress(signal: AbortSignal): Promise<never> {

@@ -14,6 +14,7 @@ const MAX_AT_WORK: Readonly<Record<StreamKind, number>> = {
   portForward: 64,
   kubelet: 16,
   token: 0,
+  telemetry: 0,
 };
 
 /** Hands what the hub opens to whoever answers such streams on this node. */

@@ -27,6 +27,7 @@ const message: fc.Arbitrary<TunnelMessage> = fc.oneof(
     desired: fc.constantFrom("current" as const, "delta" as const, "inventory" as const),
     wantsMirrors: fc.boolean(),
     wantsNode: fc.boolean(),
+    takesTelemetry: fc.boolean(),
   }),
   fc.record({
     kind: fc.constant("desired" as const),

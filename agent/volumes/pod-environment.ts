@@ -32,6 +32,7 @@ import { type PodHostname, podHostname } from "./hostname.ts";
 import { nodeHostsFile, podHostsFile } from "./hosts-file.ts";
 import { ImageVolumes } from "./image-volumes.ts";
 import type { Mounter } from "./mounter.ts";
+import { type OrphanedLogsComponents, sweepOrphanedLogs } from "./orphaned-logs.ts";
 import { PayloadVolumes } from "./payload-volumes.ts";
 import { type ClusterDns, parseResolvConf, podDns } from "./pod-dns.ts";
 import { PodPaths } from "./pod-paths.ts";
@@ -287,6 +288,16 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
     }
     await this.#claims.release(signal);
     return removed;
+  }
+
+  /** The logs of pods that nobody knows and that have nothing else here. @returns their uids */
+  async sweepLogs(
+    others: Pick<OrphanedLogsComponents, "adapters" | "clock">,
+    known: Pick<ReadonlySet<string>, "has">,
+    signal: AbortSignal,
+  ): Promise<readonly string[]> {
+    const components = { ...others, mounter: this.#mounter, log: this.#log };
+    return await sweepOrphanedLogs(components, this.#paths.podLogsDir, known, signal);
   }
 
   async #remove(podFolder: string, logFolders: readonly string[], signal: AbortSignal): Promise<void> {

@@ -2,6 +2,7 @@
 import type { Container, Pod, Volume } from "../../protocol/pod.ts";
 import { podLimits } from "../../protocol/pod-resources.ts";
 import { formatQuantity, parseQuantity, quantityValue } from "../../protocol/quantity.ts";
+import type { PodDiskUsage } from "../core/usage.ts";
 
 export interface StorageUsage {
   /** Of emptyDir volumes on disk, by name. */
@@ -10,6 +11,24 @@ export interface StorageUsage {
   readonly containers: ReadonlyMap<string, number>;
   /** Whatever else counts for the pod: ConfigMaps, /etc/hosts. */
   readonly otherBytes: number;
+}
+
+/** What was measured, as the limits have it. */
+export function storageUsage({ spec }: Pod, { rootfs, logs, volumes, otherBytes }: PodDiskUsage): StorageUsage {
+  const isEmptyDir = new Set((spec.volumes ?? []).filter(isOnDisk).map(({ name }) => name));
+  const emptyDirs = new Map<string, number>();
+  let others = otherBytes;
+  for (const [name, { bytes }] of volumes) {
+    if (isEmptyDir.has(name)) emptyDirs.set(name, bytes);
+    else others += bytes;
+  }
+  const names = new Set([...rootfs.keys(), ...logs.keys()]);
+  const bytesOfContainer = (name: string): number => (rootfs.get(name)?.bytes ?? 0) + (logs.get(name)?.bytes ?? 0);
+  return {
+    emptyDirs,
+    containers: new Map([...names].map((name) => [name, bytesOfContainer(name)])),
+    otherBytes: others,
+  };
 }
 
 const RESOURCE = "ephemeral-storage";

@@ -192,7 +192,8 @@ export class PodSteps {
       pod,
       containers,
       update: async ({ containerId, name, attempt }, resources) => {
-        await this.#apply({ kind: "updateContainer", containerId, resources }, ACTION_TIMEOUT, context);
+        const cpuset = this.#ports.placement?.cpuset(pod, name);
+        await this.#apply({ kind: "updateContainer", containerId, resources, cpuset }, ACTION_TIMEOUT, context);
         const monotonic = this.#ports.clock.monotonic();
         this.#listener.happened({ kind: "resized", name, attempt, resources, monotonic });
       },
@@ -317,8 +318,14 @@ export class PodSteps {
     if (image === undefined) return undefined;
     const observed = await this.#withSandbox(context);
     const launch = this.#ports.environment.container(desired, container, { attempt, backoff, image }, observed);
+    this.#ports.placement?.starting(desired, name);
+    const cpuset = this.#ports.placement?.cpuset(desired, name);
     const targetContainerId = targetOf(container, observed);
-    return targetContainerId === undefined ? launch : { ...launch, targetContainerId };
+    return {
+      ...launch,
+      ...(cpuset === undefined ? {} : { cpuset }),
+      ...(targetContainerId === undefined ? {} : { targetContainerId }),
+    };
   }
 
   /**

@@ -43,6 +43,8 @@ export class PodWorker {
   readonly #steps: PodSteps;
   readonly #stops: ContainerStops;
   readonly #ends = new EndWaiters();
+  /** Who waits until nothing dead is kept for its log alone. */
+  #reclaim: EndWaiters | undefined;
   readonly #messages: TerminationMessages;
   readonly #resize: WorkerResize;
   #desired: DesiredPod;
@@ -58,6 +60,8 @@ export class PodWorker {
   #round: JoinedSignal | undefined;
   /** Of each container the attempt whose wait has been told of. */
   readonly #backedOff = new Map<string, number>();
+  /** As the runtime had it last. */
+  #shown: PodView | undefined;
   /** Actions that were carried out in the round before. */
   #lastDone = NOTHING;
 
@@ -165,8 +169,23 @@ export class PodWorker {
       this.#round?.abort();
       this.#images.abandon();
       this.poke();
+      this.#tellEnd();
     }
     return this.#ends.wait(signal);
+  }
+
+  /**
+   * Before anybody kills what is to end, and without a look at a runtime that may be short of memory itself: an agent that
+   * takes over in the middle goes on ending it. What has never been looked at is told of when it has been.
+   */
+  #tellEnd(): void {
+    const { statuses, clock, planPod } = this.#ports;
+    if (this.#shown === undefined || this.#state.kind !== "active") return;
+    const now = { monotonic: clock.monotonic(), wallMs: clock.wall().getTime() };
+    const own = { desired: this.#desired, hashes: this.#hashes, wanted: this.#wanted, worker: this.#state };
+    const view = { ...this.#shown, ...own, ...now, end: this.#end, previous: statuses.previous(this.uid) };
+    statuses.publish({ ...view, worker: planPod(view).next });
+    statuses.flush();
   }
 
   /** Runs again, if somebody on this node has ended it or the node has not taken it. */
@@ -182,6 +201,13 @@ export class PodWorker {
     this.poke();
   }
 
+  /** Removes what of it is kept only for logs. Resolves after a round that changed nothing else. @throws `cancelled` alone */
+  reclaim(signal: AbortSignal): Promise<void> {
+    this.#reclaim ??= new EndWaiters();
+    this.poke();
+    return this.#reclaim.wait(signal);
+  }
+
   /** Until nothing is left of the pod, or `signal` aborts. */
   async run(signal: AbortSignal): Promise<void> {
     try {
@@ -193,6 +219,7 @@ export class PodWorker {
       if (!signal.aborted || !isCancelled(error)) throw error;
     } finally {
       this.#images.abandon();
+      this.#reclaim?.settle(true);
       if (this.#state.kind === "gone") this.#ends.settle(true);
     }
   }
@@ -200,6 +227,8 @@ export class PodWorker {
   async #interruptible(signal: AbortSignal): Promise<void> {
     using round = joinSignals(signal);
     this.#round = round;
+    const reclaim = this.#reclaim;
+    const before = this.#state.kind;
     try {
       await this.#lookPlanAct(round.signal, signal);
       this.#brokenRounds = 0;
@@ -208,6 +237,11 @@ export class PodWorker {
       if (!isCancelled(error)) this.#broke(error);
     } finally {
       this.#round = undefined;
+      // What may go is known only once the pod is seen to be over: a round that found that out has taken nothing away yet.
+      if (this.#state.kind === before) {
+        reclaim?.settle(true);
+        if (this.#reclaim === reclaim) this.#reclaim = undefined;
+      } else if (reclaim !== undefined) this.poke();
     }
   }
 
@@ -262,11 +296,14 @@ export class PodWorker {
     this.#ports.statuses.publish(view);
     const { observed, worker } = view;
     if (observed === undefined) return;
+    this.#shown = view;
     if (this.#resize.published(view, view.previous)) this.#ports.released();
     const wasTaken = this.isTaken;
     const runs = observed.containers.some(({ state }) => state.kind === "running");
     this.#ends.settle(!runs && (worker.kind === "finished" || worker.kind === "terminating"));
-    if (wasTaken && !this.isTaken) this.#ports.released();
+    if (!wasTaken || this.isTaken) return;
+    this.#ports.placement?.release(this.uid);
+    this.#ports.released();
   }
 
   /**
@@ -368,6 +405,7 @@ export class PodWorker {
       hashes: this.#hashes,
       failures: this.#failures.current,
       resize: this.#resize.view,
+      reclaim: this.#reclaim !== undefined,
       probes: prober.results(this.uid),
       messages: this.#messages.of(observed),
       previous,

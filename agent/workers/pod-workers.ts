@@ -1,10 +1,12 @@
 import { joinSignals } from "../../protocol/async/abort.ts";
 import { Alarm } from "../../protocol/async/alarm.ts";
 import type { Component } from "../../protocol/async/component.ts";
+import { withDeadline } from "../../protocol/async/deadline.ts";
 import type { Watch } from "../../protocol/async/watch.ts";
-import { describeError, isCancelled } from "../../protocol/errors.ts";
+import { describeError, isCancelled, isPicoletError } from "../../protocol/errors.ts";
 import { type Clock, type Log, millis, type PodUid, type Random, seconds } from "../../protocol/ports.ts";
 import type { DesiredPod, RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { ContainerPlacement } from "../core/container-placement.ts";
 import type { PodAdmission, PodEnd, PodEnder } from "../core/pod-admission.ts";
 import type { PodObserver, PodObserverSink } from "../core/pod-observer.ts";
 import type { ImageManager, PodEnvironment, RuntimeRouter } from "../core/pod-ports.ts";
@@ -37,6 +39,8 @@ const RESYNC_PARTS = 50;
  * time. One that takes longer than the patience makes room.
  */
 const SANDBOX_SLOTS = { count: 8, patience: seconds(5) };
+/** To remove a container takes some 50 ms; a worker that waits for a hook or for a container's end does not keep the others. */
+const RECLAIM_PATIENCE = seconds(20);
 /** Objects of the API server come one after the other; what waits for any of them looks once. */
 const OBJECTS_SETTLE = millis(500);
 
@@ -50,6 +54,8 @@ export interface PodWorkersComponents {
   readonly prober: Prober;
   readonly hooks: HookRunner;
   readonly admission: PodAdmission;
+  /** Missing: containers run wherever the kernel likes. */
+  readonly placement?: ContainerPlacement | undefined;
   /** Missing: pods have no cgroups here. */
   readonly podResources?: PodResources | undefined;
   /** Fires when what the API server gives the pods may have changed. Missing: it never does. */
@@ -101,6 +107,7 @@ export class PodWorkers implements Component, PodObserverSink, PodEnder {
       forget: (desired) => {
         components.prober.forget(desired.uid);
         components.statuses.finish(desired);
+        components.placement?.release(desired.uid);
         store.forget(desired.uid);
       },
       backoff: init.crashBackoff ?? DEFAULT_CRASH_BACKOFF,
@@ -151,6 +158,17 @@ export class PodWorkers implements Component, PodObserverSink, PodEnder {
 
   async end(uid: PodUid, how: PodEnd, signal: AbortSignal): Promise<void> {
     await this.#workers.get(uid)?.end(how, signal);
+  }
+
+  /** Every pod removes what it keeps only for logs; one that is busy may do so later. @throws `cancelled` alone */
+  async deleteDead(signal: AbortSignal): Promise<void> {
+    const all = (deadline: AbortSignal) =>
+      Promise.all([...this.#workers.values()].map((worker) => worker.reclaim(deadline)));
+    try {
+      await withDeadline(this.#components.clock, RECLAIM_PATIENCE, "remove dead containers", all, signal);
+    } catch (error) {
+      if (!isPicoletError(error, "deadline_exceeded")) throw error;
+    }
   }
 
   /** Pods of this node's own sources that it has ended run again: what they had to make room for is over. */

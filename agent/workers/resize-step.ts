@@ -33,6 +33,8 @@ export async function resizePod(resources: PodResources | undefined, order: Resi
   const memory = changesOf("memory", current, wanted);
   const afterMemory = await pace.turn("memory", containers, memory);
   await pace.turn("cpu", afterMemory, changesOf("cpu", current, wanted));
+  const { memoryMinBytes, memoryLowBytes } = wanted;
+  if (memoryMinBytes !== undefined) await resources?.write(pod, { memoryMinBytes, memoryLowBytes });
 }
 
 class Pace {

@@ -3,6 +3,7 @@
 import type { Container } from "../../protocol/pod.ts";
 import type { Clock, Log, Random } from "../../protocol/ports.ts";
 import type { DesiredPod, ObservedContainer, RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { ContainerPlacement } from "../core/container-placement.ts";
 import type { Rejection } from "../core/pod-admission.ts";
 import type { PodObserver } from "../core/pod-observer.ts";
 import type { ImageManager, PodEnvironment, RuntimeRouter } from "../core/pod-ports.ts";
@@ -40,6 +41,8 @@ export interface WorkerPorts {
   /** Asked once, before anything of a pod starts. */
   readonly admit: (desired: DesiredPod) => Rejection | undefined;
   readonly recursiveReadOnly: (desired: DesiredPod) => boolean;
+  /** Missing: containers run wherever the kernel likes. */
+  readonly placement?: ContainerPlacement | undefined;
   /** Missing: pods have no cgroups here. */
   readonly podResources?: PodResources | undefined;
   /** The pod has let go of what it was granted, or was granted less: what waits for room may have it now. */

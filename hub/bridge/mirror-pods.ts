@@ -1,4 +1,4 @@
-import { describeError, isPicoletError, PicoletError } from "../../protocol/errors.ts";
+import { describeError, isCancelled, isPicoletError, PicoletError } from "../../protocol/errors.ts";
 import { seconds } from "../../protocol/ports.ts";
 import type { MirrorItem } from "../../protocol/tunnel/messages.ts";
 import { type KubeObject, NODES, type ObjectRef, PODS } from "../core/kube-client.ts";
@@ -13,8 +13,15 @@ import {
   MIRROR_ANNOTATION,
 } from "./well-known.ts";
 
-/** As often as the kubelet comes by a static pod. */
+/** What is refused is tried again as often as the kubelet comes by a static pod. */
 const RETRY_AFTER = seconds(60);
+const REFUSALS = ["permission_denied", "invalid", "not_found"] as const;
+
+/** What is still to be done about one mirror pod. */
+interface Unfinished {
+  readonly dueMs: number;
+  readonly task: (signal: AbortSignal) => Promise<void>;
+}
 
 /** The mirror pods of one node: one for each pod that did not come from the API server, and none else. */
 export class MirrorPods {
@@ -22,9 +29,8 @@ export class MirrorPods {
   readonly #statuses: PodStatusWriter;
   /** By path. Undefined until the agent has said: then what the API server has is what there is to be. */
   #wanted: ReadonlyMap<string, MirrorItem> | undefined;
-  /** What the API server did not take: a namespace or a RuntimeClass may come yet. */
-  readonly #refused = new Map<string, MirrorItem>();
-  #refusedAtMs = 0;
+  /** By path, at most one each: what the API server did not take, for what it names may come yet, and what failed. */
+  readonly #unfinished = new Map<string, Unfinished>();
 
   constructor(connection: NodeConnection, statuses: PodStatusWriter) {
     this.#connection = connection;
@@ -35,7 +41,7 @@ export class MirrorPods {
   async put(items: readonly MirrorItem[], signal: AbortSignal): Promise<void> {
     const wanted = new Map(items.map((item) => [`${item.namespace}/${item.name}`, item]));
     this.#wanted = wanted;
-    this.#refused.clear();
+    this.#unfinished.clear();
     const { cache, node } = this.#connection;
     const surplus = [...cache.podsOf(node)].filter(
       ([path, { mirrorOf }]) => mirrorOf !== undefined && wanted.get(path)?.uid !== mirrorOf,
@@ -44,63 +50,81 @@ export class MirrorPods {
     await forAll(wanted.values(), MAX_CONCURRENT_WRITES, (item) => this.#ensure(item, signal));
   }
 
-  /** Tries again, now and then, what was refused. */
+  /** Does, now and then, what is still to be done. @throws the first failure, when all has been tried */
   async retry(signal: AbortSignal): Promise<void> {
+    if (this.#unfinished.size === 0) return;
     const now = this.#connection.clock.monotonic();
-    if (this.#refused.size === 0 || now - this.#refusedAtMs < RETRY_AFTER) return;
-    this.#refusedAtMs = now;
-    const items = [...this.#refused.values()];
-    this.#refused.clear();
-    await forAll(items, MAX_CONCURRENT_WRITES, (item) => this.#ensure(item, signal));
+    const due = [...this.#unfinished].filter(([, { dueMs }]) => dueMs <= now);
+    await forAll(due, MAX_CONCURRENT_WRITES, async ([path, each]) => {
+      // Overtaken by what has been wanted since.
+      if (this.#unfinished.get(path) !== each) return;
+      this.#unfinished.delete(path);
+      await this.#orLater(path, each.task, signal);
+    });
   }
 
   /** Somebody has deleted a mirror pod: while the static pod lives, it comes again with the status that it had. */
   async deleted(path: string, before: WholePod, signal: AbortSignal): Promise<void> {
     const item = this.#wanted === undefined ? itemOf(path, before) : this.#wanted.get(path);
     if (item === undefined || item.uid !== before.mirrorOf) return;
-    await this.#create(item, JSON.parse(before.status) as Fields, signal);
+    this.#statuses.expect(item, JSON.parse(before.status) as Fields);
+    await this.#orLater(path, (within) => this.#ensure(item, within), signal);
   }
 
   /** A deletion with a grace period waits for the node, and a mirror pod has nothing to wait for. */
   async deleting(path: string, pod: WholePod, signal: AbortSignal): Promise<void> {
-    await this.#statuses.remove(refOf(path), pod.uid, signal);
+    await this.#orLater(path, (within) => this.#statuses.remove(refOf(path), pod.uid, within), signal);
+  }
+
+  /** Nobody else would try again what the cluster's changes have caused. */
+  async #orLater(path: string, task: Unfinished["task"], signal: AbortSignal): Promise<void> {
+    try {
+      await task(signal);
+    } catch (error) {
+      if (!isCancelled(error)) this.#unfinished.set(path, { dueMs: this.#connection.clock.monotonic(), task });
+      throw error;
+    }
   }
 
   async #ensure(item: MirrorItem, signal: AbortSignal): Promise<void> {
     const { cache, node, log } = this.#connection;
     const path = `${item.namespace}/${item.name}`;
     const there = cache.pod(node, path);
-    if (there?.mirrorOf === item.uid && !there.isDeleted) return;
+    if (there?.mirrorOf === item.uid && !there.isDeleted) {
+      await this.#statuses.place(item.uid, undefined, signal);
+      return;
+    }
     if (there !== undefined && there.mirrorOf === undefined) {
       log.warn("a pod of the API server has the name of a static pod", { pod: path });
       return;
     }
-    await this.#create(item, undefined, signal);
+    await this.#create(item, signal);
   }
 
-  async #create(item: MirrorItem, status: Fields | undefined, signal: AbortSignal): Promise<void> {
-    const { client, clock, log } = this.#connection;
+  async #create(item: MirrorItem, signal: AbortSignal): Promise<void> {
+    const { client } = this.#connection;
+    if (isFields(item.pod.status)) this.#statuses.expect(item, item.pod.status);
     const ref = { namespace: item.namespace, name: item.name };
+    let made: KubeObject | undefined;
     try {
-      const made = await client.create(PODS, ref, await this.#mirror(item, signal), {}, signal);
-      const shown = isFields(item.pod.status) ? item.pod.status : undefined;
-      await this.#statuses.mirrorMade(made, status ?? shown, signal);
+      made = await client.create(PODS, ref, await this.#mirror(item, signal), {}, signal);
     } catch (error) {
-      // By a watch that lags behind it seemed to be missing.
-      if (isPicoletError(error, "already_exists")) return;
-      const isRefused = ["permission_denied", "invalid", "not_found"].some((code) =>
-        isPicoletError(error, code as "invalid"),
-      );
-      if (!isRefused) throw error;
-      const path = `${item.namespace}/${item.name}`;
-      this.#refused.set(path, item);
-
-      this.#refusedAtMs = clock.monotonic();
-      log.warn("the API server does not take a mirror pod", {
-        pod: path,
-        error: describeError(error),
-      });
+      if (REFUSALS.some((code) => isPicoletError(error, code))) {
+        this.#refused(item, error);
+        return;
+      }
+      // By a watch that lags behind it seemed to be missing, or the answer to an earlier request was lost.
+      if (!isPicoletError(error, "already_exists")) throw error;
     }
+    await this.#statuses.place(item.uid, made, signal);
+  }
+
+  #refused(item: MirrorItem, error: unknown): void {
+    const { clock, log } = this.#connection;
+    const path = `${item.namespace}/${item.name}`;
+    const task = (signal: AbortSignal): Promise<void> => this.#ensure(item, signal);
+    this.#unfinished.set(path, { dueMs: clock.monotonic() + RETRY_AFTER, task });
+    log.warn("the API server does not take a mirror pod", { pod: path, error: describeError(error) });
   }
 
   async #mirror(item: MirrorItem, signal: AbortSignal): Promise<Fields> {

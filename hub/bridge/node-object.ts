@@ -148,18 +148,17 @@ function replaced(before: Fields, value: unknown): unknown {
   return { ...Object.fromEntries(gone.map((key) => [key, null])), ...value };
 }
 
-/** The node's conditions with their heartbeat; a transition is dated by the node, or by us where the cluster had another one. */
+/**
+ * The node's conditions with their heartbeat. A condition keeps the cluster's date of its transition while its status stays,
+ * whatever an agent that was started anew takes for it; a new one is dated by the node, a change by us.
+ */
 export function conditionPatch(current: Fields, report: NodeReportContent, at: string): readonly Fields[] {
   const before = new Map(conditionsOf(current).map((each) => [each.type, each]));
   return conditionsOf(report.status).map((condition) => {
     const old = before.get(condition.type);
-    const isSame = old?.status === condition.status;
-    return {
-      lastTransitionTime: isSame ? (old?.lastTransitionTime ?? at) : at,
-      ...condition,
-      ...(old === undefined || isSame ? {} : { lastTransitionTime: at }),
-      lastHeartbeatTime: at,
-    };
+    const told = condition.lastTransitionTime ?? at;
+    const since = old === undefined ? told : old.status === condition.status ? (old.lastTransitionTime ?? told) : at;
+    return { ...condition, lastTransitionTime: since, lastHeartbeatTime: at };
   });
 }
 

@@ -42,13 +42,18 @@ export class PodStatusWriter {
     return forAll(statuses, MAX_CONCURRENT_WRITES, (status) => this.#put(status, signal));
   }
 
-  /** A mirror pod has been made. @param initial its status unless a later one is waiting for it */
-  async mirrorMade(pod: KubeObject, initial: Fields | undefined, signal: AbortSignal): Promise<void> {
-    const uid = mirroredUid(pod.metadata) ?? "";
+  /** A mirror pod that is to be made begins with `status`, unless a later one is waiting for it. */
+  expect({ namespace, name, uid }: Pick<NodePodStatus, "namespace" | "name" | "uid">, status: Fields): void {
+    if (this.#unplaced?.has(uid) !== true) this.#keepUnplaced({ namespace, name, uid, status, gone: false });
+  }
+
+  /**
+   * The mirror pod of `uid` is there: it gets the status that is waiting for it.
+   * @param made as the API server has it, where that is known
+   */
+  async place(uid: string, made: KubeObject | undefined, signal: AbortSignal): Promise<void> {
     const waiting = this.#unplaced?.get(uid);
-    const status = waiting?.status ?? initial;
-    if (status !== undefined) await this.#patch(refOf(pod), baseOf(pod), status, signal);
-    if (this.#unplaced?.get(uid) === waiting) this.#unplaced?.delete(uid);
+    if (waiting !== undefined) await this.#put(waiting, signal, made === undefined ? undefined : baseOf(made));
   }
 
   /**
@@ -80,16 +85,18 @@ export class PodStatusWriter {
     if (this.#written?.size === 0) this.#written = undefined;
   }
 
-  async #put(item: NodePodStatus, signal: AbortSignal): Promise<void> {
+  async #put(item: NodePodStatus, signal: AbortSignal, known?: Base): Promise<void> {
     const { namespace, name, uid, status, gone } = item;
     const ref = { namespace, name };
-    const base = this.#cachedBase(`${namespace}/${name}`, uid) ?? (await this.#readBase(ref, signal));
+    const waiting = this.#unplaced?.get(uid);
+    const base = known ?? this.#cachedBase(`${namespace}/${name}`, uid) ?? (await this.#readBase(ref, signal));
     if (base === undefined || (base.uid !== uid && base.mirrorOf !== uid)) {
       if (!gone) this.#keepUnplaced(item);
       return;
     }
     if (base.node !== this.#connection.node) return;
     const last = await this.#patch(ref, base, status, signal);
+    if (waiting !== undefined && this.#unplaced?.get(uid) === waiting) this.#unplaced.delete(uid);
     // A pod that nobody asked to delete stays, whatever its node says of it.
     if (gone && last !== undefined && (last.metadata.deletionTimestamp !== undefined || base.mirrorOf !== undefined)) {
       await this.remove(ref, base.uid, signal);
@@ -169,8 +176,6 @@ const baseOf = (pod: KubeObject): Base => ({
   node: nodeOf(pod),
   status: fieldsAt(pod, "status"),
 });
-
-const refOf = ({ metadata }: KubeObject): ObjectRef => ({ namespace: metadata.namespace ?? "", name: metadata.name });
 
 /** As metav1.Time has it. */
 export const kubeTime = (at: Date): string => at.toISOString().replace(/\.\d+Z$/, "Z");

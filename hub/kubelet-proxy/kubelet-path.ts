@@ -127,6 +127,10 @@ export function parseKubeletPath(url: string): KubeletPath {
   }
 }
 
+/** Ours: not the node answers it but the hub. */
+export const isTelemetry = (path: KubeletPath): path is Extract<KubeletPath, { readonly kind: "get" }> =>
+  path.kind === "get" && /^\/telemetry(?:\?|$)/.test(path.path);
+
 /**
  * What a Kubernetes role has to allow: of resource `nodes`, any one of these subresources.
  * @param url as for `parseKubeletPath`; read in the same way, or `/stats/../exec` would be one thing here and another there
@@ -140,6 +144,7 @@ export function subresourcesOf(url: string): readonly string[] {
   if (below("/spec")) return ["spec", "proxy"];
   // KEP-2862: a finer one first, and the one that allows everything.
   if (below("/pods") || below("/runningpods")) return ["pods", "proxy"];
+  if (below("/telemetry")) return ["telemetry", "proxy"];
   if (below("/healthz")) return ["healthz", "proxy"];
   if (below("/configz")) return ["configz", "proxy"];
   return ["proxy"];

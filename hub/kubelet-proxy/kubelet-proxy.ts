@@ -8,9 +8,10 @@ import type { Watch } from "../../protocol/async/watch.ts";
 import { PicoletError } from "../../protocol/errors.ts";
 import type { Clock, Log } from "../../protocol/ports.ts";
 import type { Fleet, KubeletEndpoints } from "../core/fleet.ts";
+import type { TelemetryReader } from "../core/telemetry.ts";
 import { answerFailure, httpFailure, refuseUpgrade, shownFailure } from "./http-answers.ts";
 import { KubeletAccess, type KubeletReviews } from "./kubelet-access.ts";
-import { parseKubeletPath } from "./kubelet-path.ts";
+import { isTelemetry, parseKubeletPath } from "./kubelet-path.ts";
 import { NodeListeners, type NodeListenersInit } from "./node-listeners.ts";
 import { serveRequest } from "./node-requests.ts";
 import { serveUpgrade } from "./node-upgrades.ts";
@@ -28,6 +29,8 @@ export interface KubeletProxyComponents {
   readonly fleet: Fleet;
   readonly reviews: KubeletReviews;
   readonly tls: Watch<KubeletTls>;
+  /** Answers for telemetry, which is the hub's whether the node is connected or not. */
+  readonly telemetry?: TelemetryReader;
   readonly clock: Clock;
   readonly log: Log;
 }
@@ -153,8 +156,11 @@ export class KubeletProxy implements Component, KubeletEndpoints {
       const node = await this.#admit(request, life.signal);
       const path = parseKubeletPath(request.url ?? "");
       isLog = path.kind === "logs";
+      const { fleet, clock, telemetry } = this.#components;
+      if (telemetry !== undefined && request.method === "GET" && isTelemetry(path)) {
+        return await telemetry.answer(node, path.path, response, life.signal);
+      }
       this.#checkConnected(node);
-      const { fleet, clock } = this.#components;
       await serveRequest({ fleet, clock }, { node, path, method: request.method ?? "" }, response, life.signal);
     } catch (error) {
       answerFailure(response, isLog ? shownFailure(error) : httpFailure(error));

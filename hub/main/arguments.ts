@@ -2,6 +2,7 @@ import { parseArgs } from "node:util";
 import { parseDuration } from "../../protocol/duration.ts";
 import { describeError, PicoletError } from "../../protocol/errors.ts";
 import type { Millis } from "../../protocol/ports.ts";
+import { parseQuantity, quantityValue } from "../../protocol/quantity.ts";
 
 /** An address to listen on. Port 0: any free one. */
 export interface ListenAddress {
@@ -15,6 +16,22 @@ export type ClusterArguments =
   | { readonly kind: "embedded"; readonly dataDir: string }
   /** A file, or (undefined) KUBECONFIG, ~/.kube/config, or the service account of the pod that the hub runs in. */
   | { readonly kind: "kubernetes"; readonly kubeconfig: string | undefined };
+
+export interface TelemetryArguments {
+  /** Undefined: in the data directory where there is one, else in memory. */
+  readonly dir: string | undefined;
+  /** Undefined: 256Mi on a disk, 32Mi in memory. */
+  readonly maxBytes: number | undefined;
+  readonly maxAge: Millis;
+  readonly influx: TelemetryTarget | undefined;
+  readonly otlp: TelemetryTarget | undefined;
+}
+
+/** A time-series store. */
+export interface TelemetryTarget {
+  readonly url: URL;
+  readonly tokenFile: string | undefined;
+}
 
 export interface ServeArguments {
   readonly command: "serve";
@@ -39,6 +56,7 @@ export interface ServeArguments {
   readonly nodeCertificateDuration: Millis;
   readonly renewalWindow: Millis;
   readonly drainTime: Millis;
+  readonly telemetry: TelemetryArguments;
   readonly logFormat: "text" | "json";
   readonly verbose: boolean;
 }
@@ -98,6 +116,14 @@ Flags of serve
   --node-certificate-duration D lifetime of a board's certificate, embedded only (default 8760h)
   --renewal-window D            how long after its certificate ran out a board may still renew it (default 4320h)
   --drain-time D                over which boards move elsewhere at SIGTERM (default 10s)
+  --telemetry-influx URL        where components' telemetry is written on to by line protocol, such as
+                                http://HOST:8086/api/v2/write?org=ORG&bucket=BUCKET
+  --telemetry-influx-token-file FILE
+  --telemetry-otlp URL          the same by OTLP/HTTP in JSON: what /v1/metrics and /v1/logs are below
+  --telemetry-otlp-token-file FILE
+  --telemetry-dir DIR           where telemetry is kept (default DATA-DIR/telemetry, without --embedded in memory)
+  --telemetry-max-bytes SIZE    of it; the oldest goes first (default 256Mi, in memory 32Mi)
+  --telemetry-max-age D         (default 168h)
   --log-format text|json        --verbose
 
 Exit codes: 0 stopped by a signal, 64 wrong usage, 1 anything else.
@@ -124,6 +150,13 @@ const SERVE_OPTIONS = {
   "node-certificate-duration": { type: "string" },
   "renewal-window": { type: "string" },
   "drain-time": { type: "string" },
+  "telemetry-influx": { type: "string" },
+  "telemetry-influx-token-file": { type: "string" },
+  "telemetry-otlp": { type: "string" },
+  "telemetry-otlp-token-file": { type: "string" },
+  "telemetry-dir": { type: "string" },
+  "telemetry-max-bytes": { type: "string" },
+  "telemetry-max-age": { type: "string" },
   "log-format": { type: "string" },
   verbose: { type: "boolean" },
 } as const;
@@ -194,6 +227,13 @@ function parseServe(args: readonly string[]): ServeArguments {
     nodeCertificateDuration: durationOf("--node-certificate-duration", values["node-certificate-duration"], "8760h"),
     renewalWindow: durationOf("--renewal-window", values["renewal-window"], "4320h"),
     drainTime: durationOf("--drain-time", values["drain-time"], "10s"),
+    telemetry: {
+      dir: values["telemetry-dir"],
+      maxBytes: bytesOf("--telemetry-max-bytes", values["telemetry-max-bytes"]),
+      maxAge: durationOf("--telemetry-max-age", values["telemetry-max-age"], "168h"),
+      influx: targetOf("--telemetry-influx", values["telemetry-influx"], values["telemetry-influx-token-file"]),
+      otlp: targetOf("--telemetry-otlp", values["telemetry-otlp"], values["telemetry-otlp-token-file"]),
+    },
     logFormat: format,
     verbose: values.verbose ?? false,
   };
@@ -288,4 +328,27 @@ function durationOf(flag: string, text: string | undefined, byDefault: string): 
     throw new PicoletError("invalid", `${flag} must be a duration such as ${byDefault}, not ${text}`);
   }
   return duration;
+}
+
+/** A batch of each of a few boards. */
+const LEAST_BYTES = 1024 * 1024;
+
+function bytesOf(flag: string, text: string | undefined): number | undefined {
+  if (text === undefined) return undefined;
+  const parsed = parseQuantity(text);
+  const bytes = parsed.ok ? Number(quantityValue(parsed.quantity)) : 0;
+  if (bytes >= LEAST_BYTES && Number.isSafeInteger(bytes)) return bytes;
+  throw new PicoletError("invalid", `${flag} must be a size of 1Mi and more, such as 256Mi, not ${text}`);
+}
+
+function targetOf(flag: string, text: string | undefined, tokenFile: string | undefined): TelemetryTarget | undefined {
+  if (text === undefined) {
+    if (tokenFile === undefined) return undefined;
+    throw new PicoletError("invalid", `${flag}-token-file is of no use without ${flag}`);
+  }
+  const url = URL.parse(text);
+  if (url !== null && (url.protocol === "http:" || url.protocol === "https:") && url.username === "") {
+    return { url, tokenFile };
+  }
+  throw new PicoletError("invalid", `${flag} must be an http:// or https:// URL without a user, not ${text}`);
 }

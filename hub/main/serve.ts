@@ -28,6 +28,7 @@ import { HUB_NAMESPACE } from "./hub-client.ts";
 import { KubernetesReviews } from "./kubelet-reviews.ts";
 import { openKubernetesCluster } from "./kubernetes-cluster.ts";
 import { machineAddresses, machineNames } from "./machine-names.ts";
+import { makeTelemetry } from "./telemetry.ts";
 
 export interface HubPorts {
   readonly clock: Clock;
@@ -84,10 +85,19 @@ export async function serve(
     { client, endpoints: late, clock, random, log },
     { hub: args.hubName, hasReplicas: args.cluster.kind === "kubernetes" },
   );
-  const tunnel = new TunnelServer({ clock, random, log, backend }, { hubVersion: VERSION });
+  const telemetry = makeTelemetry(ports, args);
+  const { receiver } = telemetry;
+  const tunnel = new TunnelServer({ clock, random, log, backend, telemetry: receiver }, { hubVersion: VERSION });
   const [first, last] = args.kubeletPorts ?? [];
   const proxy = new KubeletProxy(
-    { fleet: tunnel, reviews: new KubernetesReviews({ client }), tls: cluster.kubeletTls, clock, log },
+    {
+      fleet: tunnel,
+      reviews: new KubernetesReviews({ client }),
+      tls: cluster.kubeletTls,
+      telemetry: telemetry.reader,
+      clock,
+      log,
+    },
     {
       address: advertise,
       host: undefined,
@@ -121,7 +131,7 @@ export async function serve(
   using life = joinSignals();
   const draining = drainAt(signal, tunnel, args, life);
   await supervise(
-    [...cluster.components, revoked, backend, proxy, tunnel, boards, connections, startUp],
+    [...cluster.components, ...telemetry.parts, revoked, backend, proxy, tunnel, boards, connections, startUp],
     ports,
     life.signal,
   );

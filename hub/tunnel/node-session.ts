@@ -9,6 +9,7 @@ import type { Hello, Refusal, TunnelMessage, Welcome } from "../../protocol/tunn
 import { Mux } from "../../protocol/tunnel/mux.ts";
 import type { IncomingStream } from "../../protocol/tunnel/stream.ts";
 import type { DesiredSet, NodeBackend } from "../core/fleet.ts";
+import type { TelemetryReceiver } from "../core/telemetry.ts";
 import type { NodeMemory } from "./desired-memory.ts";
 import { Downlink } from "./downlink.ts";
 import { sha256 } from "./sha256.ts";
@@ -25,6 +26,7 @@ export interface SessionComponents {
   readonly wheel: TimerWheel;
   readonly slots: WriteSlots;
   readonly host: SessionHost;
+  readonly telemetry: TelemetryReceiver | undefined;
 }
 
 export interface SessionInit {
@@ -228,7 +230,9 @@ export class NodeSession {
     if (this.#lease === undefined || !this.isLive) {
       throw new PicoletError("invalid", "cannot accept a stream before the welcome");
     }
-    answerAgentStream(stream, this.#lease.backend, this.#components.slots);
+    const { slots, telemetry } = this.#components;
+    if (stream.kind === "telemetry" && telemetry !== undefined) telemetry.receive(stream, this.node);
+    else answerAgentStream(stream, this.#lease.backend, slots);
   }
 
   async #start(hello: Hello): Promise<void> {
@@ -316,6 +320,7 @@ export class NodeSession {
       desired,
       wantsMirrors: !has(mirrors, this.#hello?.mirrorsDigest),
       wantsNode: !has(reportHash, this.#hello?.nodeHash),
+      takesTelemetry: this.#components.telemetry !== undefined,
     };
   }
 

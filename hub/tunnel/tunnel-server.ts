@@ -10,6 +10,7 @@ import { MAX_FRAME_BYTES } from "../../protocol/tunnel/frames.ts";
 import { TUNNEL_SUBPROTOCOL } from "../../protocol/tunnel/messages.ts";
 import type { Lane, OpenedStream, StreamKind } from "../../protocol/tunnel/stream.ts";
 import type { Fleet, FleetBackend } from "../core/fleet.ts";
+import type { TelemetryReceiver } from "../core/telemetry.ts";
 import { NodeRegistry } from "./node-registry.ts";
 import { NodeSession, type SessionComponents, type SessionInit } from "./node-session.ts";
 import { TimerWheel } from "./timer-wheel.ts";
@@ -20,6 +21,8 @@ export interface TunnelServerComponents {
   readonly random: Random;
   readonly log: Log;
   readonly backend: FleetBackend;
+  /** Undefined: agents are told that no telemetry is taken here. */
+  readonly telemetry?: TelemetryReceiver;
 }
 
 export interface TunnelServerInit {
@@ -80,7 +83,7 @@ export class TunnelServer implements Fleet, Component {
   readonly #life = joinSignals();
 
   constructor(components: TunnelServerComponents, init: TunnelServerInit) {
-    const { clock, random, log, backend } = components;
+    const { clock, random, log, backend, telemetry } = components;
     this.#components = components;
     this.#init = {
       heartbeat: HEARTBEAT,
@@ -106,7 +109,7 @@ export class TunnelServer implements Fleet, Component {
       live: (session: NodeSession) => this.#onLive(session),
       ended: (session: NodeSession) => this.#onEnded(session),
     };
-    this.#sessionComponents = { clock, random, log, wheel: this.#wheel, slots, host };
+    this.#sessionComponents = { clock, random, log, wheel: this.#wheel, slots, host, telemetry };
   }
 
   async run(signal: AbortSignal): Promise<void> {

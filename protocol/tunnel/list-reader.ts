@@ -34,6 +34,11 @@ export class ListReader {
     return value;
   }
 
+  /** Whatever it is; to be looked at by the caller. Byte strings point into the frame. */
+  value(): unknown {
+    return this.#take();
+  }
+
   flag(name: string): boolean {
     const value = this.#take();
     if (typeof value !== "boolean") throw this.wrong(name, "is neither true nor false");

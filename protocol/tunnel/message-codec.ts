@@ -110,8 +110,9 @@ function fieldsOf(message: TunnelMessage): unknown[] {
       return [agentVersion, epoch, revision, digest, mirrorsDigest, nodeHash, timeMs, pendingStatuses];
     }
     case "welcome": {
-      const { hubVersion, epoch, revision, timeMs, wantsMirrors, wantsNode } = message;
-      return [hubVersion, epoch, revision, timeMs, DESIRED_MODES.indexOf(message.desired), wantsMirrors, wantsNode];
+      const { hubVersion, epoch, revision, timeMs, desired, wantsMirrors, wantsNode, takesTelemetry } = message;
+      const fields = [hubVersion, epoch, revision, timeMs, DESIRED_MODES.indexOf(desired), wantsMirrors, wantsNode];
+      return takesTelemetry ? [...fields, true] : fields;
     }
     case "inventory":
       return [message.items.flatMap(({ key, hash }) => [key, hash]), message.last];
@@ -226,6 +227,7 @@ function readMessage(kind: TunnelMessage["kind"], fields: ListReader): TunnelMes
         desired: fields.oneOf("desired", DESIRED_MODES),
         wantsMirrors: fields.flag("wantsMirrors"),
         wantsNode: fields.flag("wantsNode"),
+        takesTelemetry: fields.isAtEnd ? false : fields.flag("takesTelemetry"),
       };
     case "inventory":
       return { kind, items: readInventoryItems(fields), last: fields.flag("last") };

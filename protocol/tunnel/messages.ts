@@ -66,6 +66,8 @@ export interface Welcome {
   /** Whether the hub wants the whole mirror set, the whole node report. */
   readonly wantsMirrors: boolean;
   readonly wantsNode: boolean;
+  /** Whether streams of kind `telemetry` may be opened: older hubs do not know them. */
+  readonly takesTelemetry: boolean;
 }
 
 /** Agent: all it has, in pieces of at most MAX_INVENTORY_ITEMS. */

@@ -54,9 +54,10 @@ export interface StreamOpener {
 
 /**
  * - hub to agent: `logs`, `exec`, `attach`, `portForward`, `kubelet` (any GET of the kubelet's HTTP API)
- * - agent to hub: `token` (a TokenRequest for one of its pods)
+ * - agent to hub: `token` (a TokenRequest for one of its pods), `telemetry` (`telemetry-stream.ts`; only to a hub whose
+ *   welcome says that it takes it)
  */
-export type StreamKind = "logs" | "exec" | "attach" | "portForward" | "kubelet" | "token";
+export type StreamKind = "logs" | "exec" | "attach" | "portForward" | "kubelet" | "token" | "telemetry";
 
 /** Params of `logs`; the bytes are the log as `kubectl logs` shows it. Reply: `{}`. Lane `logs`. */
 export interface LogsParams {

@@ -4,7 +4,14 @@ import { parsePod } from "../../protocol/parse-pod.ts";
 import type { Pod, ResourceRequirements } from "../../protocol/pod.ts";
 import { type Millis, millis, type PodUid, podUid } from "../../protocol/ports.ts";
 import type { ConformanceFixture, Program, ProgramLine } from "./conformance.ts";
-import type { DesiredPod, ObservedContainer, ObservedPod, RuntimeAdapter, SandboxLaunch } from "./runtime-adapter.ts";
+import type {
+  Cpuset,
+  DesiredPod,
+  ObservedContainer,
+  ObservedPod,
+  RuntimeAdapter,
+  SandboxLaunch,
+} from "./runtime-adapter.ts";
 
 /** Real time. Generous: on a loaded machine a container start has been seen to take seconds. */
 const WAIT_TIMEOUT_MS = 45_000;
@@ -65,6 +72,7 @@ export class Bench {
       env: run.env ?? [],
       workingDir: "",
       mounts: run.mounts ?? [],
+      cpuset: run.cpuset,
       logPath: `${name}/${attempt}.log`,
     };
     await this.adapter.apply(pod, { kind: "startContainer", container }, this.signal);
@@ -95,8 +103,9 @@ export class Bench {
     return task;
   }
 
-  update(pod: DesiredPod, containerId: string, resources: ResourceRequirements): Promise<void> {
-    return this.letting(this.adapter.apply(pod, { kind: "updateContainer", containerId, resources }, this.signal));
+  update(pod: DesiredPod, containerId: string, resources?: ResourceRequirements, cpuset?: Cpuset): Promise<void> {
+    const action = { kind: "updateContainer", containerId, resources, cpuset } as const;
+    return this.letting(this.adapter.apply(pod, action, this.signal));
   }
 
   remove(pod: DesiredPod, containerId: string): Promise<void> {
@@ -164,6 +173,7 @@ export interface StartOptions {
   readonly hash?: string;
   readonly backoff?: Millis;
   readonly imageId?: string;
+  readonly cpuset?: Cpuset;
   readonly env?: readonly { readonly name: string; readonly value: string }[];
   readonly mounts?: readonly {
     readonly containerPath: string;

@@ -726,6 +726,35 @@ const CGROUPS: readonly ConformanceCase[] = [
       assert.deepEqual((await bench.container(pod, id)).state, state);
     },
   },
+  {
+    name: "a container runs on its own CPUs without a quota, and is moved to others with all else as it was",
+    needs: "cgroups",
+    run: async (bench, context) => {
+      const { programs } = bench.fixture;
+      const pod = desiredPod(programs.runForever, { resources: GIVEN });
+      await bench.createSandbox(pod);
+      const cpuset = { cpus: "0", mems: "0", exclusive: true };
+      const { id } = await bench.start(pod, programs.runForever, { cpuset });
+      const { state } = await bench.running(pod, id);
+      const values = () =>
+        Promise.all(
+          (["cpuset.cpus", "cpuset.mems", "cpu.cfs_quota_us", "cpu.shares", "memory.limit_in_bytes"] as const).map(
+            (value) => bench.fixture.readCgroup(id, value),
+          ),
+        );
+      const [cpu, ...others] = await values();
+      if (cpu === undefined) {
+        context.skip("this machine lets us read or make no cgroups");
+        return;
+      }
+      assert.deepEqual([cpu, ...others], [0, 0, -1, 256, 64 * 1024 * 1024]);
+      await bench.update(pod, id, undefined, { cpus: "1", mems: "" });
+      assert.deepEqual(await values(), [1, ...others]);
+      await bench.update(pod, id, GIVEN, { ...cpuset, cpus: "1" });
+      assert.deepEqual(await values(), [1, ...others]);
+      assert.deepEqual((await bench.container(pod, id)).state, state);
+    },
+  },
 ];
 
 const GIVEN = { requests: { cpu: "250m", memory: "32Mi" }, limits: { cpu: "250m", memory: "64Mi" } };

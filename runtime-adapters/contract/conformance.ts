@@ -55,8 +55,8 @@ export interface ConformanceCommands {
   readonly terminalSize: readonly string[];
 }
 
-/** cgroup v1's names; on v2 the fixture converts. */
-export type CgroupValue = "cpu.shares" | "cpu.cfs_quota_us" | "memory.limit_in_bytes";
+/** cgroup v1's names; on v2 the fixture converts. Sets hold one CPU or node alone, which is the number. */
+export type CgroupValue = "cpu.shares" | "cpu.cfs_quota_us" | "memory.limit_in_bytes" | "cpuset.cpus" | "cpuset.mems";
 
 /** One runtime with none of our pods in it. Disposing takes away all that the case made. */
 export interface ConformanceFixture extends AsyncDisposable {

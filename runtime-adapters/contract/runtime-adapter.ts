@@ -100,8 +100,13 @@ export type Action =
   | { readonly kind: "startContainer"; readonly container: ContainerLaunch }
   /** SIGTERM (or the image's stop signal), then SIGKILL after `gracePeriod`. Done when it has exited. 0 kills at once. */
   | { readonly kind: "stopContainer"; readonly containerId: string; readonly gracePeriod: Millis }
-  /** CPU and memory of one that runs, all of them; what is not named stays as it is. `not_found` for one that does not run. */
-  | { readonly kind: "updateContainer"; readonly containerId: string; readonly resources: ResourceRequirements }
+  /** CPU and memory of one that runs, all of them, or where it runs; what is missing stays. `not_found` for one that does not run. */
+  | {
+      readonly kind: "updateContainer";
+      readonly containerId: string;
+      readonly resources?: ResourceRequirements | undefined;
+      readonly cpuset?: Cpuset | undefined;
+    }
   /** Of one that has exited; `conflict` for a running one. Its log file stays. */
   | { readonly kind: "removeContainer"; readonly containerId: string }
   /** Kills what still runs in it, takes its network down. */
@@ -157,8 +162,18 @@ export interface ContainerLaunch {
   readonly devices?: readonly Device[] | undefined;
   /** Relative to the sandbox's log directory: `<container>/<attempt>.log`. */
   readonly logPath: string;
+  /** Missing: wherever the kernel likes. */
+  readonly cpuset?: Cpuset | undefined;
   /** Of an ephemeral container: the running container whose processes it is to see. */
   readonly targetContainerId?: string | undefined;
+}
+
+/** Lists as the kernel writes them (`0-3,7`). "": not said. */
+export interface Cpuset {
+  readonly cpus: string;
+  readonly mems: string;
+  /** Nobody else runs on these CPUs: no quota is enforced on them. */
+  readonly exclusive?: boolean | undefined;
 }
 
 export interface ResolvedImage {
@@ -201,6 +216,8 @@ export interface RuntimeStatus {
   readonly handlers?: readonly RuntimeHandler[] | undefined;
   /** The runtime tells a container's groups by `supplementalGroupsPolicy`. */
   readonly supplementalGroupsPolicy?: boolean | undefined;
+  /** What it does less well on this node than it could; nothing that keeps pods from running. */
+  readonly notes?: readonly string[] | undefined;
 }
 
 export interface RuntimeHandler {
@@ -240,8 +257,20 @@ export interface ImageCredentials {
 
 export interface PullOptions {
   readonly credentials?: ImageCredentials | undefined;
+  /** Where they come from, for messages: `secret shop/pull`. */
+  readonly credentialsFrom?: string | undefined;
   /** On whose behalf: runtimes may choose by its namespace, labels and annotations. */
   readonly pod?: DesiredPod | undefined;
+}
+
+/** What an image's name stands for in its registry. */
+export interface ImagePlatforms {
+  /** A component, for any node. */
+  readonly component: boolean;
+  /** An image of containers for this node: Linux, and its architecture. */
+  readonly container: boolean;
+  /** All of them: `linux/arm64/v8`, `wasi/wasm`. */
+  readonly platforms: readonly string[];
 }
 
 /** Of an image's content in the runtime's store. */
@@ -252,12 +281,45 @@ export interface PullProgress {
   readonly isTransferring: boolean;
 }
 
+/** Of a file system that a runtime uses, as CRI's ImageFsInfo has it. */
+export interface RuntimeFilesystem {
+  /** A folder on it, absolute. */
+  readonly mountPoint: string;
+  readonly usedBytes: number;
+  readonly inodesUsed: number;
+}
+
+/** What garbage collection has to know of a runtime's images. */
+export interface ImageHoldings {
+  /** Ids, digests and names of images of which something is made, whoever made it: containers in any state, sandboxes. */
+  readonly used: ReadonlySet<string>;
+  /** Of what the runtime has made of an image and removes with it, by the image's id. */
+  readonly derivedBytes: ReadonlyMap<string, number>;
+}
+
+/** On disk. */
+export interface WrittenLayer {
+  readonly bytes: number;
+  readonly inodes: number;
+}
+
 export interface ImageService {
+  /** Also takes away what is left of images that are gone. Missing: nothing but the agent's own pods uses images. */
+  holdings?(signal: AbortSignal): Promise<ImageHoldings>;
+  /** Where images are, and where what containers write is. Missing: below the agent's root directory. */
+  filesystems?(
+    signal: AbortSignal,
+  ): Promise<{ readonly images: RuntimeFilesystem; readonly containers: RuntimeFilesystem }>;
   list(signal: AbortSignal): Promise<readonly ImageInfo[]>;
   /** `undefined` when it is not on the node. */
   status(reference: string, signal: AbortSignal): Promise<ImageInfo | undefined>;
   /** From a registry. Errors carry the Kubernetes reason (`ErrImagePull`, `InvalidImageName` …). */
   pull(reference: string, options: PullOptions, signal: AbortSignal): Promise<ImageInfo>;
+  /**
+   * What else there is by this name, for who may choose: asks the registry, and goes by what is known of a pulled image while
+   * that cannot be reached. Missing: this runtime cannot tell. Errors as those of `pull`.
+   */
+  platforms?(reference: string, options: PullOptions, signal: AbortSignal): Promise<ImagePlatforms>;
   /** How far a pull of `reference` is; `undefined` while that cannot be told. Missing: this runtime never tells. */
   progress?(reference: string, signal: AbortSignal): Promise<PullProgress | undefined>;
   /** Tells the runtime itself never to remove the image. Missing, and `unimplemented`: it knows no such thing. */
@@ -330,8 +392,14 @@ export interface RuntimeAdapter extends AsyncDisposable {
   list(signal: AbortSignal): Promise<readonly PodListing[]>;
   inspect(uid: PodUid, signal: AbortSignal): Promise<ObservedPod>;
   apply(pod: DesiredPod, action: Action, signal: AbortSignal): Promise<void>;
-  /** Bytes on disk that each container of the pod has written to its own file system, by container id. Missing: nobody knows. */
-  writableBytes?(uid: PodUid, signal: AbortSignal): Promise<ReadonlyMap<string, number>>;
+  /** What containers have written to their own file systems, by container id: all of ours in one call. Missing: nobody knows. */
+  writtenLayers?(signal: AbortSignal): Promise<ReadonlyMap<string, WrittenLayer>>;
+  /** The UIDs of all pods that the runtime has, also those of its other clients. Missing: it cannot tell. */
+  everyPod?(signal: AbortSignal): Promise<ReadonlySet<string>>;
+  /** Gives back at once the room of what has been removed. Missing: a removal does so by itself. */
+  freeRemoved?(signal: AbortSignal): Promise<void>;
+  /** Memory is short: gives up at once what is only kept ready. Missing: there is nothing such. */
+  shed?(): void;
   /** Pods of which something may have changed; late, doubled and lost hints are harmless. Ends when `signal` aborts. */
   hints?(signal: AbortSignal): AsyncIterable<PodUid>;
   /** After the agent renamed a log file away: go on writing to a new one under the old name. */

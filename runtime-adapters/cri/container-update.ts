@@ -6,7 +6,7 @@ import type { Action, DesiredPod, ObservedContainer } from "../contract/runtime-
 import { type CriClient, failure } from "./cri-client.ts";
 import { ContainerState, type ContainerStatus, RuntimeService } from "./cri-messages.ts";
 import { ANNOTATION } from "./labels.ts";
-import { containerResources, type ResourceSettings } from "./linux-resources.ts";
+import { containerResources, cpusetResources, type ResourceSettings } from "./linux-resources.ts";
 import type { OwnedIds } from "./owned-ids.ts";
 import type { MessageOf } from "./wire/protobuf.ts";
 
@@ -26,7 +26,7 @@ export function resourcesAnnotation({ resources: { requests, limits } }: Contain
 export async function updateContainer(
   { client, owned, settings }: UpdateComponents,
   { pod }: DesiredPod,
-  { containerId, resources }: Extract<Action, { kind: "updateContainer" }>,
+  { containerId, resources, cpuset }: Extract<Action, { kind: "updateContainer" }>,
   signal: AbortSignal,
 ): Promise<void> {
   const cannot = `cannot update container ${containerId}`;
@@ -36,7 +36,10 @@ export async function updateContainer(
     // containerd takes the new values of one that has ended without a word.
     if (status?.state !== ContainerState.running) throw new PicoletError("not_found", "it does not run");
     const container = containerOf(pod, status.metadata?.name ?? "");
-    const linux = containerResources(pod, { ...container, resources }, settings);
+    const linux =
+      resources === undefined
+        ? cpusetResources(cpuset)
+        : containerResources(pod, { ...container, resources }, settings, cpuset);
     await client.call(RuntimeService.updateContainerResources, { containerId, linux }, signal);
   } catch (error) {
     throw failure(error, cannot);

@@ -20,3 +20,7 @@ export const subscribe = {
 /** The first process of a container has ended and been cleaned up after. `containerId` is a container's or a sandbox's. */
 export const TaskDelete = message("TaskDelete", { containerId: string(1) });
 export const TASK_DELETE_TOPIC = "/tasks/delete";
+
+/** The kernel has killed a process of the container for want of memory. It may be told after the container's end. */
+export const TaskOom = message("TaskOOM", { containerId: string(1) });
+export const TASK_OOM_TOPIC = "/tasks/oom";

@@ -1,4 +1,6 @@
+import type { CgroupDriver } from "../../protocol/cgroup-names.ts";
 import type { CgroupSettings } from "../../protocol/cgroup-values.ts";
+import { isPicoletError } from "../../protocol/errors.ts";
 import type { Clock, Log, Millis, PodUid } from "../../protocol/ports.ts";
 import type {
   Action,
@@ -11,10 +13,12 @@ import type {
   RuntimeStatus,
   RuntimeStream,
   StreamRequest,
+  WrittenLayer,
 } from "../contract/runtime-adapter.ts";
+import { ContainerdLeases } from "./containerd-leases.ts";
 import { CriClient, failure } from "./cri-client.ts";
 import { CriImages } from "./cri-images.ts";
-import { RuntimeService } from "./cri-messages.ts";
+import { listPodsOfSandboxes, RuntimeService } from "./cri-messages.ts";
 import { CriStreams } from "./cri-streams.ts";
 import { CriImageMounts } from "./image-mounts.ts";
 import { OomScoreAdvice } from "./oom-score-advice.ts";
@@ -39,6 +43,8 @@ export interface CriAdapterInit {
   readonly requestTimeoutMs: number;
   readonly pullTimeoutMs?: number;
   readonly cgroups: CgroupSettings;
+  /** Whose names the pods' cgroups have; default cgroupfs. It must be the runtime's own (`runtimeCgroupDriver`). */
+  readonly cgroupDriver?: CgroupDriver | undefined;
   /** Of the node; OOM scores are shares of it. */
   readonly memoryCapacityBytes: number;
   /** The kubelet's `memorySwap.swapBehavior` is LimitedSwap; default false: pods do not swap. */
@@ -53,6 +59,8 @@ export interface CriAdapterInit {
   readonly seccompDefault: boolean;
 }
 
+/** The lease that is made to be given up. Another agent on the same runtime may have made it: that does no harm. */
+const FREEING = "picolet.io/free-removed";
 /** A large image over a slow uplink; a pull that takes longer has hung. */
 const DEFAULT_PULL_TIMEOUT_MS = 6 * 3_600_000;
 
@@ -91,7 +99,7 @@ export class CriAdapter implements RuntimeAdapter {
     );
     this.#hints = new RuntimeHints({ client, owned, inspector, clock, log }, { owner });
     this.#streams = new CriStreams({ client, owned });
-    this.images = new CriImages({ client: imageClient, clock }, { pullTimeoutMs });
+    this.images = new CriImages({ client: imageClient, runtimeClient: client, clock }, { pullTimeoutMs });
     this.imageMounts = new CriImageMounts({ client, imageClient });
   }
 
@@ -138,11 +146,34 @@ export class CriAdapter implements RuntimeAdapter {
     return this.#actions.apply(pod, action, signal);
   }
 
-  async writableBytes(uid: PodUid, signal: AbortSignal): Promise<ReadonlyMap<string, number>> {
+  async writtenLayers(signal: AbortSignal): Promise<ReadonlyMap<string, WrittenLayer>> {
     try {
-      return await this.#inspector.writableBytes(uid, signal);
+      return await this.#inspector.writtenLayers(signal);
     } catch (error) {
-      throw failure(error, `cannot ask how much pod ${uid} has written`);
+      throw failure(error, "cannot ask how much containers have written");
+    }
+  }
+
+  async everyPod(signal: AbortSignal): Promise<ReadonlySet<string>> {
+    try {
+      const { items } = await this.#client.call(listPodsOfSandboxes, {}, signal);
+      return new Set(items.map(({ metadata }) => metadata?.uid ?? ""));
+    } catch (error) {
+      throw failure(error, "cannot list the container runtime's sandboxes");
+    }
+  }
+
+  /** containerd itself collects what removed containers have written after a hundred changes. Other runtimes have no such service. */
+  async freeRemoved(signal: AbortSignal): Promise<void> {
+    const id = FREEING;
+    try {
+      await this.#client.call(ContainerdLeases.create, { id }, signal).catch((error: unknown) => {
+        if (!isPicoletError(error, "already_exists")) throw error;
+      });
+      await this.#client.call(ContainerdLeases.delete, { id, sync: true }, signal);
+    } catch (error) {
+      const failed = failure(error, "cannot have containerd collect what has been removed");
+      if (!isPicoletError(failed, "unimplemented")) throw failed;
     }
   }
 

@@ -5,15 +5,17 @@ import { type Clock, millis } from "../../protocol/ports.ts";
 import type {
   DesiredPod,
   ImageCredentials,
+  ImageHoldings,
   ImageInfo,
   ImageService as ImageServiceContract,
   PullOptions,
   PullProgress,
+  RuntimeFilesystem,
 } from "../contract/runtime-adapter.ts";
 import { ContainerdContent } from "./containerd-content.ts";
 import { setPinnedLabel } from "./containerd-images.ts";
 import { type CriClient, failure } from "./cri-client.ts";
-import { ImageService } from "./cri-messages.ts";
+import { ImageService, listImagesOfContainers, RuntimeService } from "./cri-messages.ts";
 import { GrpcStatusError } from "./wire/grpc-status.ts";
 import type { MessageOf } from "./wire/protobuf.ts";
 
@@ -33,15 +35,40 @@ export interface CriImagesInit {
 /** The runtime's image store over CRI. */
 export class CriImages implements ImageServiceContract {
   readonly #client: CriClient;
+  readonly #runtimeClient: CriClient;
   readonly #clock: Clock;
   readonly #init: CriImagesInit;
   readonly #content: ContainerdContent;
 
-  constructor(components: { readonly client: CriClient; readonly clock: Clock }, init: CriImagesInit) {
+  constructor(
+    components: {
+      readonly client: CriClient;
+      /** Of the runtime's containers, where that is another socket. */
+      readonly runtimeClient?: CriClient;
+      readonly clock: Clock;
+    },
+    init: CriImagesInit,
+  ) {
     this.#client = components.client;
+    this.#runtimeClient = components.runtimeClient ?? components.client;
     this.#content = new ContainerdContent(components.client);
     this.#clock = components.clock;
     this.#init = init;
+  }
+
+  /** containerd before 2.0 has images and what containers write on one file system, and tells of the first alone. */
+  async filesystems(signal: AbortSignal): ReturnType<NonNullable<ImageServiceContract["filesystems"]>> {
+    try {
+      const told = await this.#client.call(ImageService.imageFsInfo, {}, signal);
+      const [images] = told.imageFilesystems.map(filesystemOf).filter((each) => each.mountPoint !== "");
+      if (images === undefined) throw new PicoletError("unavailable", "it names none", { retryable: true });
+      const [containers = images] = told.containerFilesystems
+        .map(filesystemOf)
+        .filter((each) => each.mountPoint !== "");
+      return { images, containers };
+    } catch (error) {
+      throw failure(error, "cannot ask for the file system of images");
+    }
   }
 
   async list(signal: AbortSignal): Promise<readonly ImageInfo[]> {
@@ -50,6 +77,21 @@ export class CriImages implements ImageServiceContract {
       return images.map(infoOf);
     } catch (error) {
       throw failure(error, "cannot list images");
+    }
+  }
+
+  /** containerd tells which images sandboxes are made of; other runtimes, and containerd from 1.7 on, pin them. */
+  async holdings(signal: AbortSignal): Promise<ImageHoldings> {
+    try {
+      const [{ containers }, { info }] = await Promise.all([
+        this.#runtimeClient.call(listImagesOfContainers, {}, signal),
+        this.#runtimeClient.call(RuntimeService.status, { verbose: true }, signal),
+      ]);
+      const used = containers.flatMap(({ image, imageRef, imageId }) => [image?.image ?? "", imageRef, imageId]);
+      const sandboxImage = sandboxImageIn(info.get("config"));
+      return { used: new Set([...used, sandboxImage].filter((each) => each !== "")), derivedBytes: NOTHING };
+    } catch (error) {
+      throw failure(error, "cannot ask which images are used");
     }
   }
 
@@ -132,6 +174,18 @@ export class CriImages implements ImageServiceContract {
   }
 }
 
+const NOTHING: ReadonlyMap<string, number> = new Map();
+
+/** "": it does not say. */
+function sandboxImageIn(config: string | undefined): string {
+  try {
+    const { sandboxImage } = JSON.parse(config ?? "{}") as { readonly sandboxImage?: unknown };
+    return typeof sandboxImage === "string" ? sandboxImage : "";
+  } catch {
+    return "";
+  }
+}
+
 function canonicalName(name: string): string {
   const result = parseImageReference(name);
   if (result.ok && result.reference.kind === "registry") return result.reference.canonical;
@@ -145,6 +199,14 @@ const infoOf = (image: Image): ImageInfo => ({
   digests: image.repoDigests,
   sizeBytes: image.size,
   pinned: image.pinned,
+});
+
+type Filesystem = MessageOf<(typeof ImageService.imageFsInfo)["response"]>["imageFilesystems"][number];
+
+const filesystemOf = ({ fsId, usedBytes, inodesUsed }: Filesystem): RuntimeFilesystem => ({
+  mountPoint: fsId?.mountpoint ?? "",
+  usedBytes: Number(usedBytes?.value ?? 0),
+  inodesUsed: Number(inodesUsed?.value ?? 0),
 });
 
 const annotationsOf = (pod: DesiredPod | undefined): ReadonlyMap<string, string> =>

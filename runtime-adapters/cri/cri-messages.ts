@@ -643,3 +643,45 @@ export const podCalls = (annotations: readonly string[]) => ({
     }),
   ),
 });
+
+/** Of every container of the runtime, whosever: what it is made of. */
+export const listImagesOfContainers = runtime(
+  "ListContainers",
+  Empty,
+  message("ListContainersResponse", {
+    containers: repeated(
+      1,
+      message("Container", { image: nested(4, ImageSpec), imageRef: string(5), imageId: string(10) }),
+    ),
+  }),
+);
+
+/** What containers have written, without all else that ListContainerStats tells: labels, annotations and figures. */
+export const writtenLayersCall = runtime(
+  "ListContainerStats",
+  ListContainerStatsRequest,
+  message("ListContainerStatsResponse", {
+    stats: repeated(
+      1,
+      message("ContainerStats", {
+        attributes: nested(1, message("ContainerAttributes", { id: string(1) })),
+        writableLayer: nested(
+          4,
+          message("FilesystemUsage", { usedBytes: nested(3, UInt64Value), inodesUsed: nested(4, UInt64Value) }),
+        ),
+      }),
+    ),
+  }),
+);
+
+/** Of every sandbox of the runtime, whosever: its pod. */
+export const listPodsOfSandboxes = runtime(
+  "ListPodSandbox",
+  Empty,
+  message("ListPodSandboxResponse", {
+    items: repeated(
+      1,
+      message("PodSandbox", { metadata: nested(2, message("PodSandboxMetadata", { uid: string(2) })) }),
+    ),
+  }),
+);

@@ -56,6 +56,8 @@ async function readHead(path: string): Promise<Buffer> {
     return head;
   } catch (cause) {
     const code = (cause as NodeJS.ErrnoException).code;
+    // The folder of an image layout: components are imported from one, ctr imports files.
+    if (code === "EISDIR") throw unusable(path, "it is a folder; pack it with tar");
     const known = code === "ENOENT" ? "not_found" : code === "EACCES" ? "permission_denied" : "invalid";
     throw new PicoletError(known, `cannot read ${path}`, { cause });
   }

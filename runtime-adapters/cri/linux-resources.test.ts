@@ -37,6 +37,21 @@ test("requests and limits become cgroup values and an OOM score", () => {
   assert.equal(resourcesOf({}).oomScoreAdj, 1000);
 });
 
+test("on CPUs of its own a container has no quota; on shared ones it keeps it", () => {
+  const pod = parsedPod({
+    containers: [{ name: "app", image: "example.com/app:1", resources: { limits: { cpu: "1", memory: "64Mi" } } }],
+  });
+  const [app] = pod.spec.containers;
+  assert.ok(app);
+  const on = (exclusive: boolean) => {
+    const cpuset = { cpus: "1", mems: "0", exclusive };
+    const { cpuQuota, cpusetCpus, cpusetMems } = containerResources(pod, app, POD_CONFIG_SETTINGS, cpuset);
+    return [cpuQuota, cpusetCpus, cpusetMems];
+  };
+  assert.deepEqual(on(true), [-1, "1", "0"]);
+  assert.deepEqual(on(false), [100_000, "1", "0"]);
+});
+
 test("a container without limits has those of the pod as a whole", () => {
   const spec = { resources: { limits: { cpu: "2", memory: "1Gi", "hugepages-2Mi": "4Mi" } } };
   const own = resourcesOf({}, { machine: V2 }, spec);
@@ -68,6 +83,25 @@ test("pods do not swap, but for burstable ones where the node lets them", () => 
   assert.equal(swapOf({ machine: { ...V2, swapAccounting: false } }), undefined);
   const v1 = resourcesOf(memory, { machine: { ...V2, unifiedCgroups: false } });
   assert.deepEqual([v1.memorySwapLimitInBytes, v1.unified?.size], [GIB / 2, 0]);
+});
+
+test("with cgroup v2 memory that is requested is kept, and containers are slowed down before their limit", () => {
+  const memoryQos = { throttlingFactor: 0.5, allocatableBytes: GIB, pageBytes: 4096 };
+  const settings = { machine: V2, cgroups: { ...POD_CONFIG_SETTINGS.cgroups, memoryQos } };
+  const unified = (resources: Fields, more: Partial<ResourceSettings> = {}) => {
+    const { unified: values } = resourcesOf(resources, { ...settings, ...more });
+    return ["min", "low", "high"].map((name) => values?.get(`memory.${name}`));
+  };
+  const [request, limit] = [String(GIB / 4), String(GIB / 2)];
+  assert.deepEqual(unified({ requests: { memory: request }, limits: { memory: limit } }), [
+    "0",
+    request,
+    String((3 * GIB) / 8),
+  ]);
+  assert.deepEqual(unified({ limits: { memory: limit, cpu: "1" } }), [limit, "0", "max"]);
+  assert.deepEqual(unified({}), ["0", "0", String(GIB / 2)]);
+  const v1 = { machine: { ...V2, unifiedCgroups: false } };
+  assert.deepEqual(unified({ limits: { memory: limit } }, v1), [undefined, undefined, undefined]);
 });
 
 test("the machine is asked for what its cgroups can limit", () => {

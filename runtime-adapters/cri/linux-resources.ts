@@ -4,13 +4,15 @@ import {
   type CgroupValues,
   containerCgroupValues,
   oomScoreAdj,
+  swapShareBytes,
 } from "../../protocol/cgroup-values.ts";
+import { hugePageLimits, hugePagesIn } from "../../protocol/huge-pages.ts";
 import type { Container, Pod } from "../../protocol/pod.ts";
 import { podLimits, podRequests, type Quantities } from "../../protocol/pod-resources.ts";
-import { qosClass } from "../../protocol/qos.ts";
-import { formatQuantity, parseQuantity, quantityValue } from "../../protocol/quantity.ts";
+import { formatQuantity } from "../../protocol/quantity.ts";
+import type { Cpuset } from "../contract/runtime-adapter.ts";
 import type { LinuxContainerResources } from "./cri-messages.ts";
-import { hugePageName, type RuntimeMachine } from "./runtime-machine.ts";
+import type { RuntimeMachine } from "./runtime-machine.ts";
 import type { InputOf } from "./wire/protobuf.ts";
 
 export interface ResourceSettings {
@@ -27,22 +29,28 @@ export interface ResourceSettings {
 type Resources = InputOf<typeof LinuxContainerResources>;
 type Texts = Readonly<Record<string, string>>;
 
-const HUGE_PAGES = "hugepages-";
-/** Pods that the node or the cluster cannot do without swap nothing. */
-const CRITICAL_PRIORITY = 2_000_000_000;
-
-export function containerResources(pod: Pod, container: Container, settings: ResourceSettings): Resources {
-  const values = containerCgroupValues(container, settings.cgroups, pod.spec.resources);
+export function containerResources(
+  pod: Pod,
+  container: Container,
+  settings: ResourceSettings,
+  cpuset?: Cpuset,
+): Resources {
+  const values = containerCgroupValues(container, settings.cgroups, pod);
   return {
     ...limits(values),
+    ...(cpuset?.exclusive === true && values.cpuQuotaUs !== undefined ? { cpuQuota: -1 } : {}),
+    ...cpusetResources(cpuset),
     oomScoreAdj: oomScoreAdj(pod, container, settings.memoryCapacityBytes),
-    hugepageLimits: hugePageLimits(pod, container, settings.machine),
+    hugepageLimits: hugePages(pod, container, settings.machine),
     ...(settings.machine.swapAccounting && !settings.machine.unifiedCgroups
       ? { memorySwapLimitInBytes: values.memoryLimitBytes }
       : {}),
-    unified: unifiedValues(pod, container, settings),
+    unified: unifiedValues(pod, container, values, settings),
   };
 }
+
+export const cpusetResources = (cpuset: Cpuset | undefined): Resources =>
+  cpuset === undefined ? {} : { cpusetCpus: cpuset.cpus, cpusetMems: cpuset.mems };
 
 /** What all containers of a pod may have together, for runtimes that make a machine of each sandbox. */
 export function sandboxResources(pod: Pod, settings: ResourceSettings): Resources {
@@ -66,49 +74,33 @@ const limits = (values: CgroupValues): Resources => ({
   memoryLimitInBytes: values.memoryLimitBytes,
 });
 
-/** What cgroup v2 alone has. */
-function unifiedValues(pod: Pod, container: Container, settings: ResourceSettings): ReadonlyMap<string, string> {
+/** What cgroup v2 alone has. All of it is named each time, so that an update takes away what is not wanted any more. */
+function unifiedValues(
+  pod: Pod,
+  container: Container,
+  { memoryMinBytes, memoryLowBytes, memoryHighBytes }: CgroupValues,
+  settings: ResourceSettings,
+): ReadonlyMap<string, string> {
   const values = new Map(oomGroup(settings).unified);
-  const { swapAccounting, unifiedCgroups } = settings.machine;
-  if (swapAccounting && unifiedCgroups) {
-    values.set("memory.swap.max", String(settings.limitedSwap ? swapShare(pod, container, settings) : 0));
-  }
-  return values;
+  const { swapAccounting, unifiedCgroups, swapBytes } = settings.machine;
+  if (!unifiedCgroups) return values;
+  if (memoryMinBytes !== undefined) values.set("memory.min", String(memoryMinBytes));
+  if (memoryLowBytes !== undefined) values.set("memory.low", String(memoryLowBytes));
+  if (memoryHighBytes !== undefined) values.set("memory.high", memoryHighBytes < 0 ? "max" : String(memoryHighBytes));
+  if (!swapAccounting) return values;
+  const { limitedSwap: limited, memoryCapacityBytes } = settings;
+  const share = swapShareBytes(pod, container, { limited, swapBytes, memoryCapacityBytes });
+  return values.set("memory.swap.max", String(share));
 }
 
 const oomGroup = ({ machine, singleProcessOomKill }: ResourceSettings): { unified: ReadonlyMap<string, string> } => ({
   unified: new Map(machine.unifiedCgroups && !singleProcessOomKill ? [["memory.oom.group", "1"]] : []),
 });
 
-/** The same share of the swap that it asks for of the memory. */
-function swapShare(pod: Pod, { resources }: Container, settings: ResourceSettings): number {
-  const request = bytesOf(resources.requests?.memory);
-  const limit = bytesOf(resources.limits?.memory);
-  const isCritical = (pod.spec.priority ?? 0) >= CRITICAL_PRIORITY;
-  const mayNot = isCritical || qosClass(pod) !== "Burstable" || request === limit;
-  if (mayNot || request > settings.memoryCapacityBytes) return 0;
-  return Math.floor((request / settings.memoryCapacityBytes) * settings.machine.swapBytes);
-}
-
 /** Every size that the machine has, 0 where nobody asks; a container's own before those of its pod. */
-function hugePageLimits(
-  pod: Pod,
-  container: Container,
-  { hugePageSizes }: RuntimeMachine,
-): Resources["hugepageLimits"] {
-  const wanted = new Map([...hugePagesIn(pod.spec.resources?.limits), ...hugePagesIn(container.resources.limits)]);
-  return hugePageSizes.map((pageSize) => ({ pageSize, limit: wanted.get(pageSize) ?? 0 }));
-}
-
-function* hugePagesIn(texts: Texts | undefined): Iterable<[string, number]> {
-  for (const [name, amount] of Object.entries(texts ?? {})) {
-    if (name.startsWith(HUGE_PAGES)) yield [hugePageName(bytesOf(name.slice(HUGE_PAGES.length))), bytesOf(amount)];
-  }
-}
-
-function bytesOf(text: string | undefined): number {
-  const result = text === undefined ? undefined : parseQuantity(text);
-  return result?.ok === true ? Number(quantityValue(result.quantity)) : 0;
+function hugePages(pod: Pod, container: Container, { hugePageSizes }: RuntimeMachine): Resources["hugepageLimits"] {
+  const wanted = [...hugePagesIn(pod.spec.resources?.limits), ...hugePagesIn(container.resources.limits)];
+  return Object.entries(hugePageLimits(wanted, hugePageSizes)).map(([pageSize, limit]) => ({ pageSize, limit }));
 }
 
 const textsOf = (quantities: Quantities): Texts =>

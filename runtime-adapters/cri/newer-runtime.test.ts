@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
 import fc from "fast-check";
+import { isPicoletError } from "../../protocol/errors.ts";
 import { millis, podUid } from "../../protocol/ports.ts";
 import { criAdapter, POD_CONFIG_SETTINGS } from "../../test/support/cri-fixture.ts";
 import { parsedPod } from "../../test/support/pod-manifests.ts";
@@ -10,6 +11,7 @@ import type { DesiredPod } from "../contract/runtime-adapter.ts";
 import {
   ContainerState,
   ContainerStatus,
+  ImageService,
   RunPodSandboxRequest,
   RuntimeService,
   SIGNAL_NUMBERS,
@@ -203,3 +205,40 @@ function running(more: {
   const annotations = new Map([[ANNOTATION.stopSignal, "SIGUSR1"]]);
   return { id: "container-1", state: ContainerState.running, labels, annotations, ...more };
 }
+
+test("where images are, and what containers write: together, on two file systems, or not said", async (context) => {
+  const of = (mountpoint: string, used: number) => ({
+    fsId: { mountpoint },
+    usedBytes: { value: used },
+    inodesUsed: { value: 5 },
+  });
+  let told: Parameters<typeof ImageService.imageFsInfo.response.encode>[0] = { imageFilesystems: [of("/images", 7)] };
+  const { adapter } = await newRuntime(context, { ImageFsInfo: () => ImageService.imageFsInfo.response.encode(told) });
+  const images = { mountPoint: "/images", usedBytes: 7, inodesUsed: 5 };
+  assert.deepEqual(await adapter.images.filesystems(NEVER), { images, containers: images });
+  told = { imageFilesystems: [of("/images", 7)], containerFilesystems: [of("/containers", 9)] };
+  const containers = { mountPoint: "/containers", usedBytes: 9, inodesUsed: 5 };
+  assert.deepEqual(await adapter.images.filesystems(NEVER), { images, containers });
+  for (const nothing of [{}, { imageFilesystems: [{}] }]) {
+    told = nothing;
+    await assert.rejects(adapter.images.filesystems(NEVER), (error) => isPicoletError(error, "unavailable"));
+  }
+});
+
+test("what containers have written comes in one call, of those that tell it", async (context) => {
+  const stats = [
+    { attributes: { id: "one" }, writableLayer: { usedBytes: { value: 4096 }, inodesUsed: { value: 3 } } },
+    { attributes: { id: "two" } },
+  ];
+  const { adapter, calls } = await newRuntime(context, {
+    ListContainerStats: () => RuntimeService.listContainerStats.response.encode({ stats }),
+  });
+  assert.deepEqual(
+    await adapter.writtenLayers(NEVER),
+    new Map([
+      ["one", { bytes: 4096, inodes: 3 }],
+      ["two", { bytes: 0, inodes: 0 }],
+    ]),
+  );
+  assert.equal(calls.length, 1);
+});

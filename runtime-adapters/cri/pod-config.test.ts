@@ -6,7 +6,7 @@ import { parsedPod } from "../../test/support/pod-manifests.ts";
 import type { ContainerLaunch, DesiredPod, SandboxLaunch } from "../contract/runtime-adapter.ts";
 import { MountPropagation, PortProtocol, SIGNAL_NUMBERS } from "./cri-messages.ts";
 import { ANNOTATION, LABEL, MAX_MANIFEST_BYTES } from "./labels.ts";
-import { containerConfig, sandboxConfig } from "./pod-config.ts";
+import { containerConfig, type PodConfigSettings, sandboxConfig } from "./pod-config.ts";
 
 type Fields = Readonly<Record<string, unknown>>;
 const SETTINGS = { ...POD_CONFIG_SETTINGS, owner: "node-1" };
@@ -37,6 +37,14 @@ const containerOf = (fields: Fields = {}, run: Partial<ContainerLaunch> = {}) =>
   const containers = [{ name: "app", image: "example.com/app:1", ...fields }];
   return containerConfig(desired({ containers }), launch(run), { imageUser: undefined, sandbox: SANDBOX }, SETTINGS);
 };
+
+test("the parent of its cgroups is a path, with systemd the name of a slice", () => {
+  const slice = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-poduid_1.slice";
+  const parentOf = (settings: PodConfigSettings): string | undefined =>
+    sandboxConfig(desired(), { ...SANDBOX, cgroupParent: slice }, settings, false).linux?.cgroupParent;
+  assert.equal(parentOf(SETTINGS), slice);
+  assert.equal(parentOf({ ...SETTINGS, cgroupDriver: "systemd" }), "kubepods-burstable-poduid_1.slice");
+});
 
 test("a sandbox says who it is, what it was made of and whose it is", () => {
   const config = sandboxOf({}, { labels: { app: "web", [LABEL.owner]: "forged" }, annotations: { note: "x" } });

@@ -1,4 +1,5 @@
 /** What is sent to create sandboxes and containers, made of the pod and its launches. Pure. */
+import { type CgroupDriver, cgroupParent } from "../../protocol/cgroup-names.ts";
 import { PicoletError } from "../../protocol/errors.ts";
 import type { Container, Pod } from "../../protocol/pod.ts";
 import { isSidecar } from "../../protocol/pod-resources.ts";
@@ -24,6 +25,8 @@ import type { InputOf } from "./wire/protobuf.ts";
 
 export interface PodConfigSettings extends SecuritySettings, ResourceSettings {
   readonly owner: string;
+  /** Default cgroupfs. */
+  readonly cgroupDriver?: CgroupDriver | undefined;
 }
 
 export type SandboxConfigInput = InputOf<typeof PodSandboxConfig>;
@@ -56,7 +59,7 @@ export function sandboxConfig(
     labels: new Map([...Object.entries(metadata.labels ?? {}), ...podLabels(desired, settings.owner)]),
     annotations,
     linux: {
-      cgroupParent: launch.cgroupParent,
+      cgroupParent: cgroupParent(settings.cgroupDriver ?? "cgroupfs", launch.cgroupParent),
       securityContext: sandboxSecurity(pod, launch.userNamespace),
       sysctls: new Map(sysctls),
       resources: sandboxResources(pod, settings),
@@ -137,7 +140,7 @@ export function containerConfig(
     stdinOnce: container.stdinOnce ?? false,
     tty: container.tty ?? false,
     linux: {
-      resources: containerResources(pod, container, settings),
+      resources: containerResources(pod, container, settings, launch.cpuset),
       securityContext: containerSecurity(
         desired,
         container,

@@ -8,6 +8,7 @@ import type {
   ContainerState as ObservedState,
   PodListing,
   SandboxLaunch,
+  WrittenLayer,
 } from "../contract/runtime-adapter.ts";
 import { observedResources } from "./container-update.ts";
 import type { CriClient } from "./cri-client.ts";
@@ -20,6 +21,7 @@ import {
   relistCalls,
   SandboxState,
   SIGNAL_NUMBERS,
+  writtenLayersCall,
 } from "./cri-messages.ts";
 import { ANNOTATION, LABEL } from "./labels.ts";
 import type { Owned, OwnedIds } from "./owned-ids.ts";
@@ -104,15 +106,16 @@ export class PodInspector {
     };
   }
 
-  /** Of each container's own file system, by container id; containerd measures it every ten seconds. */
-  async writableBytes(uid: PodUid, signal: AbortSignal): Promise<ReadonlyMap<string, number>> {
-    const filter = { labelSelector: this.#selectorOf(uid) };
-    const { stats } = await this.#client.call(RuntimeService.listContainerStats, { filter }, signal);
+  /** Of each container's own file system, by container id; containerd measures them every ten seconds. */
+  async writtenLayers(signal: AbortSignal): Promise<ReadonlyMap<string, WrittenLayer>> {
+    const filter = { labelSelector: new Map([[LABEL.owner, this.#owner]]) };
+    const { stats } = await this.#client.call(writtenLayersCall, { filter }, signal);
     return new Map(
-      stats.map(({ attributes, writableLayer }) => [
-        attributes?.id ?? "",
-        Number(writableLayer?.usedBytes?.value ?? 0),
-      ]),
+      stats.map(({ attributes, writableLayer }) => {
+        const { usedBytes, inodesUsed } = writableLayer ?? {};
+        const layer = { bytes: Number(usedBytes?.value ?? 0), inodes: Number(inodesUsed?.value ?? 0) };
+        return [attributes?.id ?? "", layer];
+      }),
     );
   }
 
@@ -136,6 +139,11 @@ export class PodInspector {
     const found = containers.find(({ metadata }) => metadata?.name === name && metadata.attempt === attempt);
     if (found === undefined) return undefined;
     return { id: found.id, state: found.state, hash: found.annotations.get(ANNOTATION.containerHash) ?? "" };
+  }
+
+  /** Whether the runtime says that a process of the container was killed for want of memory. */
+  async isOomKilled(id: string, signal: AbortSignal): Promise<boolean> {
+    return (await this.#containerStatus(id, signal))?.reason === "OOMKilled";
   }
 
   /** `undefined` when the runtime has no such container. */

@@ -3,9 +3,11 @@ import type { ServerHttp2Stream } from "node:http2";
 import { type TestContext, test } from "node:test";
 import { millis } from "../../protocol/ports.ts";
 import { RecordedLog } from "../../test/support/recorders.ts";
-import { GRPC_HEADERS, refuse, ScriptedCri } from "../../test/support/scripted-cri.ts";
+import { answer, GRPC_HEADERS, refuse, ScriptedCri } from "../../test/support/scripted-cri.ts";
 import { VirtualClock } from "../../test/support/virtual-clock.ts";
+import { subscribe, TASK_DELETE_TOPIC, TASK_OOM_TOPIC, TaskOom } from "./containerd-events.ts";
 import { CriClient } from "./cri-client.ts";
+import { ContainerState, RuntimeService } from "./cri-messages.ts";
 import { LABEL } from "./labels.ts";
 import { OwnedIds } from "./owned-ids.ts";
 import { PodInspector } from "./pod-inspector.ts";
@@ -92,4 +94,42 @@ test("a stream that ends again and again is asked for at growing intervals", asy
     await clock.advance(millis(1_000));
   }
   assert.ok(calls > 5 && calls < 30, `${calls} calls in a minute`);
+});
+
+test("a kill for want of memory is hinted when it is written down, though it is told of after the container's end", async (context) => {
+  const labels = new Map([
+    [LABEL.owner, "me"],
+    [LABEL.podUid, "mine"],
+  ]);
+  let reason = "";
+  let looks = 0;
+  let tell = (_topic: string): void => undefined;
+  const { clock, hints } = await runtime(context, (method, stream) => {
+    if (method === "Subscribe") {
+      stream.respond(GRPC_HEADERS);
+      tell = (topic) => {
+        const value = TaskOom.encode({ containerId: "c" });
+        stream.write(withPrefix(subscribe.response.encode({ topic, event: { value } })));
+      };
+      tell(TASK_DELETE_TOPIC);
+      return;
+    }
+    if (method !== "ContainerStatus") return unimplemented(stream);
+    looks += 1;
+    const status = { id: "c", state: ContainerState.exited, reason, labels };
+    answer(stream, RuntimeService.containerStatus.response.encode({ status }));
+  });
+  assert.equal((await hints.next()).value, "mine", "the end");
+  tell(TASK_OOM_TOPIC);
+  let hasCome = false;
+  const next = hints.next().then(({ value }) => {
+    hasCome = true;
+    return value;
+  });
+  const before = looks;
+  while (looks < before + 4) await clock.advance(millis(1));
+  assert.equal(hasCome, false, "it would be seen as an end of its own");
+  reason = "OOMKilled";
+  while (!hasCome) await clock.advance(millis(1));
+  assert.equal(await next, "mine");
 });

@@ -1,6 +1,13 @@
 import { describeError, isCancelled, isPicoletError } from "../../protocol/errors.ts";
 import { type Clock, type Log, millis, type PodUid } from "../../protocol/ports.ts";
-import { CRI_NAMESPACE, subscribe, TASK_DELETE_TOPIC, TaskDelete } from "./containerd-events.ts";
+import {
+  CRI_NAMESPACE,
+  subscribe,
+  TASK_DELETE_TOPIC,
+  TASK_OOM_TOPIC,
+  TaskDelete,
+  TaskOom,
+} from "./containerd-events.ts";
 import type { CriClient } from "./cri-client.ts";
 import { ContainerState, RuntimeService, SandboxState } from "./cri-messages.ts";
 import { HintQueue } from "./hint-queue.ts";
@@ -15,8 +22,8 @@ const MAX_RECONNECT_MS = 5_000;
 /** A runtime without events may have been replaced by one that has them. */
 const NO_EVENTS_RETRY_MS = 600_000;
 /**
- * containerd tells of an end some milliseconds before its CRI plugin has written it down. Looks are taken with these
- * pauses, and after the last the hint is given in any case.
+ * containerd tells of an end, or of a kill for want of memory, some milliseconds before its CRI plugin has written it down.
+ * Looks are taken with these pauses, and after the last the hint is given in any case.
  */
 const SETTLE_PAUSES_MS = [0, 1, 2, 4, 8, 16, 32, 64, 128, 256];
 
@@ -114,31 +121,38 @@ export class RuntimeHints {
   }
 
   async #readContainerdEvents(queue: HintQueue, signal: AbortSignal, onEvent: () => void): Promise<void> {
-    const filters = [`namespace==${CRI_NAMESPACE},topic=="${TASK_DELETE_TOPIC}"`];
-    for await (const { event } of this.#client.grpc.serverStream(subscribe, { filters }, undefined, signal)) {
+    const filters = [TASK_DELETE_TOPIC, TASK_OOM_TOPIC].map((topic) => `namespace==${CRI_NAMESPACE},topic=="${topic}"`);
+    for await (const { topic, event } of this.#client.grpc.serverStream(subscribe, { filters }, undefined, signal)) {
       onEvent();
       if (event === undefined) continue;
-      const { containerId } = TaskDelete.decode(Buffer.from(event.value));
-      this.#settle(containerId, queue, signal).catch((error: unknown) => {
+      const type = topic === TASK_OOM_TOPIC ? TaskOom : TaskDelete;
+      const { containerId } = type.decode(Buffer.from(event.value));
+      this.#settle(type, containerId, queue, signal).catch((error: unknown) => {
         if (!isCancelled(error)) this.#log.debug("a hint is lost", { containerId, error: describeError(error) });
       });
     }
   }
 
-  async #settle(id: string, queue: HintQueue, signal: AbortSignal): Promise<void> {
+  async #settle(
+    type: typeof TaskDelete | typeof TaskOom,
+    id: string,
+    queue: HintQueue,
+    signal: AbortSignal,
+  ): Promise<void> {
     const owned = await this.#find(id, signal);
     if (owned === undefined) return;
     for (const pauseMs of SETTLE_PAUSES_MS) {
       if (pauseMs > 0) await this.#clock.sleep(millis(pauseMs), signal);
-      if (!(await this.#stillRuns(id, owned, signal))) break;
+      const isWritten = type === TaskOom ? this.#inspector.isOomKilled(id, signal) : this.#hasEnded(id, owned, signal);
+      if (await isWritten) break;
     }
     queue.add(owned.uid);
   }
 
-  async #stillRuns(id: string, { kind }: Owned, signal: AbortSignal): Promise<boolean> {
+  async #hasEnded(id: string, { kind }: Owned, signal: AbortSignal): Promise<boolean> {
     return kind === "container"
-      ? (await this.#inspector.containerState(id, signal)) === ContainerState.running
-      : (await this.#inspector.sandboxState(id, signal)) === SandboxState.ready;
+      ? (await this.#inspector.containerState(id, signal)) !== ContainerState.running
+      : (await this.#inspector.sandboxState(id, signal)) !== SandboxState.ready;
   }
 
   /** `undefined` for one that is not ours. */

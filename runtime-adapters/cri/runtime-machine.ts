@@ -1,5 +1,6 @@
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
+import { hugePageName } from "../../protocol/huge-pages.ts";
 
 /** What of the machine decides which limits a container can have. */
 export interface RuntimeMachine {
@@ -40,17 +41,6 @@ function hugePageSizes(root: string): string[] {
     .filter((kilobytes) => kilobytes > 0)
     .sort((a, b) => a - b)
     .map((kilobytes) => hugePageName(kilobytes * 1024));
-}
-
-/** In the largest unit of which it is a whole number. */
-export function hugePageName(bytes: number): string {
-  let size = bytes;
-  const units = ["B", "KB", "MB", "GB", "TB", "PB"];
-  while (units.length > 1 && size >= 1024 && size % 1024 === 0) {
-    size /= 1024;
-    units.shift();
-  }
-  return `${size}${units[0]}`;
 }
 
 function textOf(root: string, path: string): string {

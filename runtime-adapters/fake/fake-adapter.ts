@@ -139,7 +139,7 @@ export class FakeAdapter implements RuntimeAdapter {
       case "stopContainer":
         return this.#stop(action.containerId, action.gracePeriod, signal);
       case "updateContainer":
-        return this.#runtime.updateContainer(action.containerId, pod, action.resources);
+        return this.#runtime.updateContainer(pod, action);
       case "removeContainer":
         return this.#runtime.removeContainer(action.containerId);
       case "stopSandbox":

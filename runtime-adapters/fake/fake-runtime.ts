@@ -3,11 +3,12 @@
  * `FakeAdapter` is what the agent talks to; this class is the world behind it, with hands for the test.
  */
 import { PicoletError } from "../../protocol/errors.ts";
-import type { ResourceRequirements } from "../../protocol/pod.ts";
 import { type Clock, type Millis, millis, type PodUid } from "../../protocol/ports.ts";
 import type {
+  Action,
   ContainerLaunch,
   ContainerState,
+  Cpuset,
   DesiredPod,
   ImageInfo,
   ObservedContainer,
@@ -62,10 +63,13 @@ interface FakeContainer {
   readonly exited: Set<() => void>;
   /** Ends what the process has under way: its own end, its reaction to SIGTERM, its counting. */
   readonly process: AbortController;
+  cpuset: Cpuset | undefined;
   logPath: string;
   lines: number;
   observed: ObservedContainer;
 }
+
+type ContainerUpdate = Extract<Action, { kind: "updateContainer" }>;
 
 interface FakePod {
   version: number;
@@ -184,7 +188,8 @@ export class FakeRuntime implements Disposable {
       imageId: image.id,
       ...resourcesOf(pod, name),
     };
-    const container = { pod, launch, program, exited: new Set<() => void>(), logPath, lines: 0, observed };
+    const { cpuset } = launch;
+    const container = { pod, launch, program, exited: new Set<() => void>(), cpuset, logPath, lines: 0, observed };
     home.containers.push({ ...container, process: new AbortController() });
     home.containers.sort((a, b) => b.launch.attempt - a.launch.attempt);
     this.#changed(pod, { kind: "containerCreated", pod, container: observed });
@@ -208,13 +213,19 @@ export class FakeRuntime implements Disposable {
     if (countsEvery !== undefined) this.#count(container, countsEvery);
   }
 
-  updateContainer(id: string, pod: DesiredPod, resources: ResourceRequirements): void {
-    const container = this.#container(id);
+  updateContainer(pod: DesiredPod, { containerId, resources, cpuset }: ContainerUpdate): void {
+    const container = this.#container(containerId);
     if (container?.observed.state.kind !== "running") {
-      throw new PicoletError("not_found", `cannot find a running container ${id}`);
+      throw new PicoletError("not_found", `cannot find a running container ${containerId}`);
     }
-    container.observed = { ...container.observed, resources };
+    container.cpuset = cpuset ?? container.cpuset;
+    if (resources !== undefined) container.observed = { ...container.observed, resources };
     this.#changed(pod, { kind: "containerUpdated", pod, container: container.observed });
+  }
+
+  /** What it was started with or moved to; undefined: it runs anywhere. */
+  cpusetOf(id: string): Cpuset | undefined {
+    return this.#container(id)?.cpuset;
   }
 
   /** A signal to the workload, whoever sends it. */
@@ -225,6 +236,14 @@ export class FakeRuntime implements Disposable {
     const after = signal === "SIGKILL" ? millis(0) : container.program.endsAfterTerm;
     if (after === 0) this.#exit(container, exitCode);
     else if (after !== undefined) this.#later(after, container.process.signal, () => this.#exit(container, exitCode));
+  }
+
+  /** The runtime hears that the kernel has killed a process of it, which may be after it has shown the container's end. */
+  tellOomKill(id: string): void {
+    const container = this.#container(id);
+    if (container?.observed.state.kind !== "exited") return;
+    container.observed = { ...container.observed, state: { ...container.observed.state, reason: "OOMKilled" } };
+    this.#tell(container.pod.uid);
   }
 
   /** Resolves when the container does not run, or `signal` aborts. */

@@ -4,15 +4,19 @@ import { PicoletError } from "../../protocol/errors.ts";
 import { parseImageReference } from "../../protocol/image-reference.ts";
 import type { Container, EphemeralContainer, Pod } from "../../protocol/pod.ts";
 import { parseQuantity, quantityValue } from "../../protocol/quantity.ts";
+import type { BoardInterface, ServicePeer } from "../contract/board-services.ts";
 import type { ContainerLaunch, DesiredPod } from "../contract/runtime-adapter.ts";
 import type { ComponentShape } from "./binary/component-shape.ts";
-import { exportsRun, ungrantedImports } from "./binary/grants.ts";
-import type { Identity } from "./launch.ts";
+import { boardInterfaceOf, exportsHandler, exportsRun, ungrantedImports } from "./binary/grants.ts";
+import { type HttpOptions, type ServeOptions, serveOptions } from "./grants/http-options.ts";
+import type { BoardLaunch, Identity } from "./launch.ts";
+import { ANNOTATION_PREFIX, type PodGrants } from "./pod-grants.ts";
 
 /** A runner alone needs some 14 MiB; with less it would be killed before the component says a word. */
 export const MIN_MEMORY_LIMIT_BYTES = 16 * 1024 * 1024;
 
 const CONFIG_ERROR = "CreateContainerConfigError";
+const INTERFACES_ANNOTATION = `${ANNOTATION_PREFIX}interfaces`;
 const MAX_UID = 0xffff_fffe;
 
 /** `spec` of any of the pod's containers. */
@@ -30,23 +34,59 @@ export function containerSpec(pod: Pod, name: string): ContainerSpec {
   throw new PicoletError("invalid", `the pod has no container ${name}`, { reason: CONFIG_ERROR });
 }
 
-/** @throws `invalid` with all that the component wants and nobody grants. */
-export function checkShape({ imports, exports }: ComponentShape, image: string): void {
-  const ungranted = ungrantedImports(imports);
+/**
+ * @param interfaces of the board, that the pod names
+ * @param http whether it is served, or the pod has a network
+ * @throws `invalid` with all that the component wants and nobody grants.
+ */
+export function checkShape(
+  { imports, exports }: ComponentShape,
+  image: string,
+  interfaces: readonly BoardInterface[] = [],
+  http = false,
+): void {
+  const ungranted = ungrantedImports(imports, interfaces, http);
+  const unnamed = new Set(ungranted.flatMap((name) => boardInterfaceOf(name) ?? []));
+  const others = ungranted.filter((name) => boardInterfaceOf(name) === undefined);
+  const remedies = [
+    unnamed.size > 0 && `name ${[...unnamed].join(", ")} in the pod's annotation ${INTERFACES_ANNOTATION}`,
+    others.length > 0 &&
+      `build it for the world wasi:cli/command@0.2, or without ${unnamed.size > 0 ? others.join(", ") : "these interfaces"}`,
+  ].filter((each) => each !== false);
   if (ungranted.length > 0) {
     throw new PicoletError(
       "invalid",
-      `the component ${image} imports what nobody grants it: ${ungranted.join(", ")}; build it for the world wasi:cli/command@0.2, or without these interfaces`,
+      `the component ${image} imports what nobody grants it: ${ungranted.join(", ")}; ${remedies.join("; ")}`,
       { reason: CONFIG_ERROR },
     );
   }
-  if (!exportsRun(exports)) {
+  if (!exportsRun(exports) && !exportsHandler(exports)) {
     throw new PicoletError(
       "invalid",
       `the component ${image} exports no wasi:cli/run, only ${exports.join(", ") || "nothing"}; build it for the world wasi:cli/command@0.2`,
       { reason: CONFIG_ERROR },
     );
   }
+}
+
+/**
+ * A component that could be both is run, unless the pod says how it is to be served.
+ * @returns how it is served; undefined: it is run. @throws `invalid` when nothing says on which port
+ */
+export function servedAs(
+  { exports }: ComponentShape,
+  image: string,
+  options: HttpOptions | undefined,
+  container: Pick<Container | EphemeralContainer, "ports">,
+): ServeOptions | undefined {
+  if (!exportsHandler(exports) || (exportsRun(exports) && options === undefined)) return undefined;
+  const serve = serveOptions(options, container);
+  if (serve !== undefined) return serve;
+  throw new PicoletError(
+    "invalid",
+    `the component ${image} serves HTTP, and nothing says on which port: give the container a containerPort, or the pod the annotation wasm.picolet.io/http: port=8080`,
+    { reason: CONFIG_ERROR },
+  );
 }
 
 /** The container's, else the pod's. Bytes; undefined: no limit. */
@@ -80,8 +120,15 @@ function programName(image: string): string {
 }
 
 /**
- * Whose rights the runner has: those of `securityContext`, as for a container; with nothing said the agent's own.
- * @param ownUid of the agent.
+ * Whom a component runs as when its pod says nothing, as the images do that are built to run without root. One for all: what it
+ * leaves in a volume belongs to whichever pod gets that volume next, as it would with such an image.
+ */
+export const UNPRIVILEGED_ID = 65_532;
+
+/**
+ * Whose rights the runner has: those of `securityContext`, as for a container whose image names `UNPRIVILEGED_ID` as its user.
+ * @param ownUid of the agent: without root it can give no others than its own.
+ * @returns undefined: the agent's own
  */
 export function identityOf(
   { pod, uid: ownPod }: DesiredPod,
@@ -93,26 +140,74 @@ export function identityOf(
   const gid = spec.securityContext?.runAsGroup ?? ofPod?.runAsGroup;
   const groups = [...(ofPod?.supplementalGroups ?? []), ...(ofPod?.fsGroup === undefined ? [] : [ofPod.fsGroup])];
   const nonRoot = spec.securityContext?.runAsNonRoot ?? ofPod?.runAsNonRoot ?? false;
-  if (nonRoot && (uid ?? ownUid) === 0) {
-    // The kubelet's words; the component's image has no user, so that the agent's own counts.
-    const problem =
-      uid === 0
-        ? "container's runAsUser breaks non-root policy"
-        : "container has runAsNonRoot and image will run as root";
+  if (nonRoot && uid === 0) {
+    // The kubelet's words.
     const { name, namespace, uid: apiUid = ownPod } = pod.metadata;
     const whose = `(pod: "${name}_${namespace}(${apiUid})", container: ${spec.name})`;
-    throw new PicoletError("invalid", `${problem} ${whose}`, { reason: CONFIG_ERROR });
+    throw new PicoletError("invalid", `container's runAsUser breaks non-root policy ${whose}`, {
+      reason: CONFIG_ERROR,
+    });
   }
-  if (uid === undefined && gid === undefined && groups.length === 0) return undefined;
-  const identity = { uid: uid ?? ownUid, gid: gid ?? 0, groups };
-  if ([identity.uid, identity.gid, ...groups].some((each) => each < 0 || each > MAX_UID)) {
+  if ([uid ?? 0, gid ?? 0, ...groups].some((each) => each < 0 || each > MAX_UID)) {
     throw new PicoletError("invalid", "a user or group of the securityContext is out of range", {
       reason: CONFIG_ERROR,
     });
   }
-  if (ownUid === 0) return identity;
-  if (uid === ownUid) return undefined;
+  // As a container does: who is named without a group has that of root.
+  if (ownUid === 0)
+    return { uid: uid ?? UNPRIVILEGED_ID, gid: gid ?? (uid === undefined ? UNPRIVILEGED_ID : 0), groups };
+  const wantsNothing = uid === undefined && gid === undefined && groups.length === 0;
+  if (wantsNothing || uid === ownUid) return undefined;
   throw new PicoletError("permission_denied", "cannot run as another user or group: picolet does not run as root", {
     reason: CONFIG_ERROR,
   });
+}
+
+/** Those that a runner answers only with the agent's help, for which the component has to wait. */
+const SERVED: readonly BoardInterface[] = ["keyvalue", "telemetry", "node-info"];
+
+export const needsAgent = ({ imports }: Pick<ComponentShape, "imports">): boolean =>
+  imports.some((name) => SERVED.some((each) => each === boardInterfaceOf(name)));
+
+/** Who a container is for the services of the agent. */
+export function peerOf({ pod, uid }: DesiredPod, container: string, { interfaces, buckets }: PodGrants) {
+  const { name, namespace, uid: apiUid = uid } = pod.metadata;
+  return { container, pod: { name, namespace, uid: apiUid }, interfaces, buckets } satisfies Omit<
+    ServicePeer,
+    "containerId"
+  >;
+}
+
+/**
+ * What a runner is told of the board. @param token undefined: it needs none of the agent's services
+ * @throws `invalid` when the volume of the configuration is not mounted
+ */
+export function boardLaunchOf(
+  desired: DesiredPod,
+  container: string,
+  grants: PodGrants,
+  token: string | undefined,
+): BoardLaunch | undefined {
+  if (grants.interfaces.length === 0) return undefined;
+  const { pod } = peerOf(desired, container, grants);
+  return {
+    interfaces: grants.interfaces,
+    pod: { ...pod, container },
+    configPath: grants.interfaces.includes("config") ? configPath(desired.pod, container, grants) : undefined,
+    logLevel: grants.logLevel,
+    token,
+  };
+}
+
+/** Where the container has the volume mounted. */
+function configPath(pod: Pod, container: string, { configVolume }: PodGrants): string | undefined {
+  if (configVolume === undefined) return undefined;
+  const mounts = findContainer(pod, container)?.volumeMounts ?? [];
+  const mount = mounts.find(({ name, subPath = "" }) => name === configVolume && subPath === "");
+  if (mount !== undefined) return mount.mountPath;
+  throw new PicoletError(
+    "invalid",
+    `cannot give the component its configuration: the container ${container} does not mount the volume ${configVolume}, which the pod's annotation ${ANNOTATION_PREFIX}config names; add it to volumeMounts, without subPath`,
+    { reason: CONFIG_ERROR },
+  );
 }

@@ -1,29 +1,42 @@
 /** Makes a container out of a pod's wish: everything is looked at first, then its state folder stands, then it starts. */
-import { createHash } from "node:crypto";
+import { createHash, randomBytes } from "node:crypto";
 import { closeSync, fchownSync, mkdirSync, openSync, readFileSync } from "node:fs";
 import { totalmem } from "node:os";
 import { dirname } from "node:path";
-import { type CgroupSettings, containerCgroupValues, oomScoreAdj } from "../../protocol/cgroup-values.ts";
+import {
+  type CgroupSettings,
+  type CgroupValues,
+  containerCgroupValues,
+  oomScoreAdj,
+} from "../../protocol/cgroup-values.ts";
 import { isPicoletError, PicoletError } from "../../protocol/errors.ts";
-import type { Pod, ResourceRequirements } from "../../protocol/pod.ts";
+import type { Pod } from "../../protocol/pod.ts";
 import type { Clock, Log, Millis } from "../../protocol/ports.ts";
 import type { CgroupPort } from "../contract/cgroups.ts";
-import type { ContainerLaunch, DesiredPod, Mount } from "../contract/runtime-adapter.ts";
+import type { Action, ContainerLaunch, Cpuset, DesiredPod, Mount } from "../contract/runtime-adapter.ts";
+import { importsHttp } from "./binary/grants.ts";
 import { checkInitialMemory } from "./binary/memory-limits.ts";
 import {
   argumentsOf,
+  boardLaunchOf,
   type ContainerSpec,
   checkShape,
   containerSpec,
   findContainer,
   identityOf,
   memoryLimitOf,
+  needsAgent,
+  peerOf,
+  servedAs,
 } from "./container-launch.ts";
 import { ContainerRun, type ContainerRunComponents } from "./container-run.ts";
 import type { ImageStore } from "./image/image-store.ts";
+import type { Isolation } from "./isolation/isolation.ts";
 import type { RunnerLaunch, TranspiledComponent } from "./launch.ts";
-import { RUNNER_FLAGS } from "./node-flags.ts";
+import { podGrants } from "./pod-grants.ts";
 import { refuseEphemeral } from "./refusals.ts";
+import type { SparePool } from "./spare/spare-pool.ts";
+import type { SpareRunner } from "./spare/spare-runner.ts";
 import type { ContainerFile, SandboxFile } from "./state/state-files.ts";
 import type { Transpiler } from "./transpile/transpiler.ts";
 
@@ -33,11 +46,11 @@ export interface ContainerStarterComponents extends ContainerRunComponents {
   readonly cgroups: CgroupPort | undefined;
   readonly images: ImageStore;
   readonly transpiler: Transpiler;
+  readonly isolation: Isolation;
+  readonly spares: SparePool;
 }
 
 export interface ContainerStarterInit {
-  readonly nodePath: string;
-  readonly runnerPath: string;
   readonly cgroupSettings: CgroupSettings;
   readonly startTimeout: Millis;
 }
@@ -46,15 +59,31 @@ export type SandboxRecord = Omit<SandboxFile, "desired"> & { stopped: boolean };
 
 /** Everything about a container that is known before it is made. */
 interface Prepared {
+  readonly pod: Pod;
   readonly spec: ContainerSpec;
-  /** What the pod as a whole may take. */
-  readonly ofPod: Pod["spec"]["resources"];
+  readonly cpuset: Cpuset | undefined;
   readonly runner: Omit<RunnerLaunch, "logPath" | "endPath">;
+  /** Whether it reaches anything of the node's network. */
+  readonly network: boolean;
   readonly oomScoreAdj: number;
+  readonly peer: ReturnType<typeof peerOf>;
 }
 
+type Update = Pick<Extract<Action, { kind: "updateContainer" }>, "resources" | "cpuset">;
+
+/** What is not said is as it is in the cgroup above. */
+const cpusetValues = (cpuset: Cpuset | undefined): CgroupValues => ({
+  cpusetCpus: cpuset?.cpus || undefined,
+  cpusetMems: cpuset?.mems || undefined,
+});
+
+/** A clock that is set may still be corrected by this much. */
+const CLOCK_TOLERANCE_MS = 120_000;
 const ROOT_UID = 0;
+/** Threads and processes of a container: Node has some ten, and the shell and what makes the jail come before it. */
+const MAX_TASKS = 64;
 const LOG_MODE = 0o640;
+const TOKEN_BYTES = 32;
 const HOSTS_FILE = "/etc/hosts";
 
 export class ContainerStarter {
@@ -79,18 +108,37 @@ export class ContainerStarter {
     signal: AbortSignal,
   ): Promise<ContainerRun> {
     const prepared = await this.#prepare(pod, launch, signal);
-    const run = this.#make(pod, sandbox, launch, prepared);
-    onMade(run);
-    try {
-      await this.#run(run, prepared, signal);
-      return run;
-    } catch (error) {
-      // What the shell or Node itself complained of goes with the folder.
-      const complaint = this.#components.state.fatal(pod.uid, run.file.id);
-      await run.destroy();
-      const message = `cannot start container ${launch.name}${complaint === "" ? "" : ` (${complaint})`}`;
-      throw explained(error, message, "RunContainerError");
-    }
+    const attempt = async (spare: SpareRunner | undefined): Promise<ContainerRun | undefined> => {
+      const run = this.#make(pod, sandbox, launch, prepared);
+      onMade(run);
+      try {
+        if (await this.#run(run, prepared, spare, signal)) return run;
+        await run.destroy();
+        return undefined;
+      } catch (error) {
+        // What the shell or Node itself complained of goes with the folder.
+        const complaint = this.#components.state.fatal(pod.uid, run.file.id);
+        await run.destroy();
+        const message = `cannot start container ${launch.name}${complaint === "" ? "" : ` (${complaint})`}`;
+        throw explained(error, message, "RunContainerError");
+      }
+    };
+    // A first start may take its time; what has ended is to run again.
+    const spare = launch.attempt > 0 ? await this.#spare(prepared) : undefined;
+    const run = (spare && (await attempt(spare))) ?? (await attempt(undefined));
+    if (run === undefined) throw new PicoletError("internal", "a runner of its own cannot be the wrong one");
+    this.#components.spares.refill(prepared.network);
+    return run;
+  }
+
+  async #spare({ runner, network }: Prepared): Promise<SpareRunner | undefined> {
+    const { isolation, spares } = this.#components;
+    return (await isolation.canBeSpare(runner.identity)) ? spares.take(network) : undefined;
+  }
+
+  /** All that a start looks at before anything of the container is made. @throws as `start` would */
+  async check(pod: DesiredPod, launch: ContainerLaunch, signal: AbortSignal): Promise<void> {
+    await this.#prepare(pod, launch, signal);
   }
 
   /** One that an agent before this one made; `adopt` tells what became of it. */
@@ -103,14 +151,18 @@ export class ContainerStarter {
    * limit that it was started with: more of that takes a restart, which is what `resizePolicy` is for.
    * @throws `not_found` when it does not run, `invalid` for less memory than a runner needs
    */
-  async update(run: ContainerRun, { pod }: DesiredPod, resources: ResourceRequirements): Promise<void> {
+  async update(run: ContainerRun, { pod }: DesiredPod, { resources, cpuset }: Update): Promise<void> {
     const { file } = run;
     if (run.reaper === undefined) {
       throw new PicoletError("not_found", `cannot update container ${file.id}: it does not run`);
     }
+    if (resources === undefined) {
+      if (file.cgroupPath !== undefined) await this.#components.cgroups?.create(file.cgroupPath, cpusetValues(cpuset));
+      return;
+    }
     const spec = { ...containerSpec(pod, file.name), resources };
     memoryLimitOf(pod, spec);
-    await this.#makeCgroup(file, { spec, ofPod: pod.spec.resources });
+    await this.#makeCgroup(file, { spec, pod, cpuset });
     run.keep(resources);
   }
 
@@ -119,9 +171,16 @@ export class ContainerStarter {
     refuseEphemeral(pod, launch.name);
     const spec = containerSpec(pod, launch.name);
     const memoryLimitBytes = memoryLimitOf(pod, spec);
+    const grants = podGrants(pod);
     const identity = identityOf(desired, spec, process.getuid?.() ?? ROOT_UID);
     const { path, blob } = await this.#components.images.component(launch.image.id, signal);
-    checkShape(blob, launch.image.requested);
+    const image = launch.image.requested;
+    const serve = servedAs(blob, image, grants.http, findContainer(pod, launch.name) ?? {});
+    const network = grants.network !== undefined || serve !== undefined;
+    checkShape(blob, image, grants.interfaces, network);
+    const asksAgent = needsAgent(blob);
+    const token = asksAgent ? randomBytes(TOKEN_BYTES).toString("hex") : undefined;
+    const board = boardLaunchOf(desired, launch.name, grants, token);
     const component = await this.#transpiled(blob.sha256, path, signal);
     if (memoryLimitBytes !== undefined) {
       checkInitialMemory(
@@ -140,10 +199,18 @@ export class ContainerStarter {
         hostPath,
         readOnly,
       })),
+      timeFloorMs: this.#components.clock.wall().getTime() - CLOCK_TOLERANCE_MS,
+      eventLoop: grants.eventLoop || asksAgent || serve !== undefined,
+      board: board && { ...board, serviceDirectory: this.#components.state.servicesDirectory },
+      network: grants.network,
+      http: serve !== undefined || importsHttp(blob.imports),
+      serve,
       emptyDirectory: this.#components.state.emptyDirectory,
       identity,
     };
-    return { spec, ofPod: pod.spec.resources, runner, oomScoreAdj: oomScoreAdj(pod, spec, totalmem()) };
+    const score = oomScoreAdj(pod, spec, totalmem());
+    const peer = peerOf(desired, launch.name, grants);
+    return { pod, spec, runner, peer, network, cpuset: launch.cpuset, oomScoreAdj: score };
   }
 
   async #transpiled(sha256: string, path: string, signal: AbortSignal): Promise<TranspiledComponent> {
@@ -174,41 +241,63 @@ export class ContainerStarter {
       identity: prepared.runner.identity,
       cgroupPath: sandbox.cgroupParent === "" ? undefined : `${sandbox.cgroupParent}/${id}`,
       resources: prepared.spec.resources,
+      services: servicesOf(id, prepared),
     };
     mkdirSync(dirname(logPath), { recursive: true });
-    state.writeContainer(file, { ...prepared.runner, logPath, endPath: state.endPath(pod.uid, id) });
+    state.writeContainer(file);
     return new ContainerRun(this.#components, file);
   }
 
-  async #run(run: ContainerRun, prepared: Prepared, signal: AbortSignal): Promise<void> {
-    const { state, clock } = this.#components;
+  /** @returns false when the spare could not become its runner */
+  async #run(
+    run: ContainerRun,
+    prepared: Prepared,
+    spare: SpareRunner | undefined,
+    signal: AbortSignal,
+  ): Promise<boolean> {
+    const { state, clock, isolation } = this.#components;
     const { uid, id } = run.file;
-    const { nodePath, runnerPath, startTimeout: timeout } = this.#init;
+    const { startTimeout: timeout } = this.#init;
     const procsFiles = await this.#makeCgroup(run.file, prepared);
     createLog(run.file);
-    const reaper = {
-      directory: state.container(uid, id),
-      exitPath: state.exitPath(id),
-      oomScoreAdj: prepared.oomScoreAdj,
-      procsFiles,
-      command: [nodePath, ...RUNNER_FLAGS, runnerPath, state.launchPath(uid, id)],
-    };
+    const folder = state.container(uid, id);
+    const whole = { ...prepared.runner, logPath: run.file.logPath, endPath: state.endPath(uid, id) };
+    const reaper = { directory: folder, exitPath: state.exitPath(id), oomScoreAdj: prepared.oomScoreAdj, procsFiles };
     const onReaperEnd = (): void => void run.reaperEnded();
-    // With Node's child processes: 0.7 MiB that an agent without components does not need.
-    const { startRunner } = await import("./start-runner.ts");
-    await startRunner(clock, { reaper, fatalFd: state.openFatal(uid, id), timeout, onReaperEnd }, signal);
+    if (spare === undefined) {
+      const { command, launch } = await isolation.runner(whole, { folder, network: prepared.network });
+      state.writeLaunch(uid, id, launch);
+      // With Node's child processes: 0.7 MiB that an agent without components does not need.
+      const { startRunner } = await import("./start-runner.ts");
+      const start = { reaper: { ...reaper, command }, fatalFd: state.openFatal(uid, id), timeout, onReaperEnd };
+      await startRunner(clock, start, signal);
+    } else {
+      const { fstab, launch } = await isolation.furnish(whole, folder);
+      state.writeLaunch(uid, id, launch);
+      const given = { reaper, fstab, fatalPath: state.fatalPath(uid, id), timeout, onReaperEnd };
+      try {
+        if (!(await spare.become(clock, given, signal))) return false;
+      } finally {
+        // Nothing that it is told any more reaches one that runs.
+        spare.giveUp();
+      }
+    }
     if (!run.markRunning()) throw new PicoletError("internal", "the runner started without its reaper");
     this.#lookAtOomScore(run, prepared.oomScoreAdj);
     await run.takeExit();
+    return true;
   }
 
   async #makeCgroup(
     { cgroupPath }: ContainerFile,
-    { spec, ofPod }: Pick<Prepared, "spec" | "ofPod">,
+    { spec, pod, cpuset }: Pick<Prepared, "spec" | "pod" | "cpuset">,
   ): Promise<readonly string[]> {
     if (cgroupPath === undefined) return [];
-    const values = containerCgroupValues(spec, this.#init.cgroupSettings, ofPod);
-    return (await this.#components.cgroups?.create(cgroupPath, values))?.procsFiles ?? [];
+    const values = containerCgroupValues(spec, this.#init.cgroupSettings, pod);
+    const own = { ...values, ...cpusetValues(cpuset), pidsLimit: MAX_TASKS };
+    const isUnlimited = cpuset?.exclusive === true && values.cpuQuotaUs !== undefined;
+    const group = await this.#components.cgroups?.create(cgroupPath, isUnlimited ? { ...own, cpuQuotaUs: -1 } : own);
+    return group?.procsFiles ?? [];
   }
 
   /** Without CAP_SYS_RESOURCE it cannot be lowered, which is worth one word and no failure. */
@@ -222,6 +311,11 @@ export class ContainerStarter {
       actual,
     });
   }
+}
+
+function servicesOf(containerId: string, { runner, peer }: Prepared): ContainerFile["services"] {
+  const token = runner.board?.token;
+  return token === undefined ? undefined : { token, peer: { ...peer, containerId } };
 }
 
 /** All but the hosts file that every container gets: nothing of a component looks up names in it. */

@@ -1,7 +1,10 @@
 /** Files that are either there as a whole or not at all, also after a power cut. */
+import { createHash } from "node:crypto";
 import { type FileHandle, open, rename, rm } from "node:fs/promises";
 import { dirname } from "node:path";
 import { PicoletError } from "../../protocol/errors.ts";
+
+const CHUNK_BYTES = 65_536;
 
 /** Numbers the temporary files of one agent; those of dead agents are swept when the next one starts. */
 export class TemporaryNames {
@@ -48,6 +51,23 @@ export async function syncDirectory(path: string): Promise<void> {
     await directory.sync();
   } finally {
     await directory?.close();
+  }
+}
+
+/** 64 hexadecimal digits. The file is never in memory as a whole. @throws what `node:fs` throws */
+export async function sha256OfFile(path: string): Promise<string> {
+  const hash = createHash("sha256");
+  const buffer = Buffer.allocUnsafe(CHUNK_BYTES);
+  let file: FileHandle | undefined;
+  try {
+    file = await open(path, "r");
+    for (;;) {
+      const { bytesRead } = await file.read(buffer, 0, CHUNK_BYTES, null);
+      if (bytesRead === 0) return hash.digest("hex");
+      hash.update(buffer.subarray(0, bytesRead));
+    }
+  } finally {
+    await file?.close();
   }
 }
 

@@ -1,5 +1,10 @@
 /** What the adapter tells a runner, and what the runner tells back. Files between two programs of the same version. */
+
+import type { BoardInterface } from "../contract/board-services.ts";
 import type { ModuleMemory } from "./binary/memory-limits.ts";
+import type { LogLevel } from "./grants/board-grants.ts";
+import type { ServeOptions } from "./grants/http-options.ts";
+import type { NetworkRules } from "./grants/network-rules.ts";
 import type { MountLaunch } from "./host/mounts.ts";
 
 /** One container, in `launch.json`. */
@@ -10,7 +15,19 @@ export interface RunnerLaunch {
   readonly args: readonly string[];
   readonly env: readonly (readonly [name: string, value: string])[];
   readonly workingDir: string | undefined;
+  /** Milliseconds since 1970: what is known to be over. A clock that says less has not been set since the board started. */
+  readonly timeFloorMs: number;
   readonly mounts: readonly MountLaunch[];
+  /** Whether the component waits for more than time, so that its stack has to be set aside while it does. */
+  readonly eventLoop: boolean;
+  /** What it may reach; undefined: no network at all. */
+  readonly network: NetworkRules | undefined;
+  /** What of the board it is given; undefined: nothing. */
+  readonly board: (BoardLaunch & { readonly serviceDirectory: string }) | undefined;
+  /** Whether it imports wasi:http. */
+  readonly http: boolean;
+  /** Undefined: it is run, not served. */
+  readonly serve: ServeOptions | undefined;
   /** An empty directory, for the places that only mounted files make. */
   readonly emptyDirectory: string;
   readonly logPath: string;
@@ -18,6 +35,22 @@ export interface RunnerLaunch {
   readonly endPath: string;
   /** What the runner becomes before it touches the component; undefined: it stays what it is. */
   readonly identity: Identity | undefined;
+}
+
+export interface BoardLaunch {
+  readonly interfaces: readonly BoardInterface[];
+  /** What `node-info` says of the pod. */
+  readonly pod: {
+    readonly name: string;
+    readonly namespace: string;
+    readonly uid: string;
+    readonly container: string;
+  };
+  /** Of the mount whose files are the configuration, as the component sees it; undefined: there is none. */
+  readonly configPath: string | undefined;
+  readonly logLevel: LogLevel;
+  /** By which the agent knows this container, on the socket in `serviceDirectory`; undefined: it is not asked. */
+  readonly token: string | undefined;
 }
 
 export interface Identity {
@@ -50,6 +83,13 @@ export interface RunnerEnd {
 /** The file descriptor on which a runner says once that the component is instantiated and about to run. */
 export const STARTED_FD = 3;
 export const STARTED_WORD = "started\n";
+
+/** What it says instead when it sees something else than the node has mounted for it; nothing has been run then. */
+export const STALE_WORD = "stale\n";
+
+/** Behind the launch's path: the runner waits for the end of its input here before it reads the launch. */
+export const SPARE_ARGUMENT = "spare";
+export const SPARE_FD = 5;
 
 /** Of a `RunnerEnd`; Kubernetes' limit for a container's termination message is the same. */
 export const MAX_END_MESSAGE_LENGTH = 4096;

@@ -46,3 +46,15 @@ export const TRANSPILER_FLAGS: readonly string[] = [
   "--no-opt",
   "--no-warnings",
 ];
+
+/** JavaScript's own heap of a pull, MiB. A manifest has 4 at most, everything else is a stream. */
+const PULLER_HEAP_MIB = 64;
+
+export const PULLER_FLAGS: readonly string[] = [
+  ...SMALL_HEAP,
+  `--max-old-space-size=${PULLER_HEAP_MIB}`,
+  // Registries' certificates are signed by the authorities of the machine, which its owner may have added to.
+  "--use-system-ca",
+  "--no-opt",
+  "--no-warnings",
+];

@@ -28,7 +28,7 @@ const REFUSED: readonly (readonly [container: Fields, spec: Fields, path: string
     {},
     "spec.containers[0].securityContext.seccompProfile",
   ],
-  [{ ports: [{ containerPort: 80, hostPort: 80 }] }, {}, "spec.containers[0].ports"],
+  [{ ports: [{ containerPort: 80, hostPort: 8081 }] }, {}, "spec.containers[0].ports"],
   [{ livenessProbe: { exec: { command: ["x"] } } }, {}, "spec.containers[0].livenessProbe"],
   [{ startupProbe: { grpc: { port: 80 } } }, {}, "spec.containers[0].startupProbe"],
   [{ readinessProbe: { tcpSocket: { port: 80 } } }, {}, "spec.containers[0].readinessProbe"],
@@ -151,4 +151,13 @@ test("an ephemeral container cannot look into a component", () => {
   });
   refuseEphemeral(pod({}), "debug");
   refuseEphemeral(pod({ targetContainerName: "app" }), "app");
+});
+
+test("with a port of its own a component can be asked, and led to at that port of the node", () => {
+  const probes = { livenessProbe: { httpGet: { port: 80 } }, readinessProbe: { tcpSocket: { port: "web" } } };
+  const ports = [{ containerPort: 80, hostPort: 80, name: "web" }];
+  refuseWhatComponentsCannotBe(podOf({ ...probes, ports }, {}));
+  assert.throws(() => refuseWhatComponentsCannotBe(podOf(probes, {})), /no TCP port/);
+  const udp = [{ containerPort: 80, protocol: "UDP" }];
+  assert.throws(() => refuseWhatComponentsCannotBe(podOf({ ...probes, ports: udp }, {})), /no TCP port/);
 });

@@ -11,6 +11,9 @@ import type { Container, EphemeralContainer, Pod, Probe } from "../../protocol/p
 type AnyContainer = Container | EphemeralContainer;
 type Problem = readonly [path: string, why: string];
 
+/** With which a component has ports that its container may not name. */
+const SERVING_ANNOTATIONS = ["wasm.picolet.io/http", "wasm.picolet.io/network"];
+
 /** How every component is ended; there is nothing in it that a signal could reach. */
 const STOP_SIGNALS: ReadonlySet<string> = new Set(["SIGTERM", "SIGKILL"]);
 
@@ -80,21 +83,27 @@ const ignoredOf = ({ stdin, tty }: Container, path: string): (Problem | false)[]
 ];
 
 /** Those that could never pass: such a pod would be restarted, or wait for being ready, without end. */
-function probeProblems(container: AnyContainer, path: string): Problem[] {
+function probeProblems(pod: Pod, container: AnyContainer, path: string): Problem[] {
   const kinds = ["livenessProbe", "readinessProbe", "startupProbe"] as const;
   return kinds.flatMap((kind): Problem[] => {
     const probe = container[kind];
-    const why = probe === undefined ? undefined : whyItNeverPasses(probe);
+    const why = probe === undefined ? undefined : whyItNeverPasses(probe, mayServe(pod, container));
     return why === undefined ? [] : [[`${path}.${kind}`, why]];
   });
 }
 
-function whyItNeverPasses({ exec, httpGet, tcpSocket, grpc }: Probe): string | undefined {
+/** Whether something could answer on the pod's address, which is the node's: what the component exports is not known yet. */
+const mayServe = ({ metadata }: Pod, { ports = [] }: AnyContainer): boolean =>
+  ports.some(({ protocol = "TCP" }) => protocol === "TCP") ||
+  SERVING_ANNOTATIONS.some((name) => metadata.annotations?.[name] !== undefined);
+
+function whyItNeverPasses({ exec, httpGet, tcpSocket, grpc }: Probe, served: boolean): string | undefined {
   if (exec !== undefined)
     return "a component has no second program to run: let it end when it is not well, which restarts it, or ask somebody else by httpGet or tcpSocket with a host";
   const asked = httpGet ?? tcpSocket;
-  if (grpc !== undefined || (asked !== undefined && !asked.host))
-    return "a component listens to no port yet, so that nothing of it could answer: let it end when it is not well, which restarts it, or name in host who is to be asked";
+  if (grpc !== undefined) return "a component does not serve gRPC: ask by httpGet or tcpSocket";
+  if (asked !== undefined && !asked.host && !served)
+    return "the container has no TCP port, so that nothing of it could answer: name one in ports, or in host who is to be asked";
   return undefined;
 }
 
@@ -108,7 +117,7 @@ function hookProblems({ lifecycle }: AnyContainer, path: string): Problem[] {
 function containerProblems(pod: Pod, container: AnyContainer, path: string): Problem[] {
   const { securityContext: own = {}, lifecycle, ports = [], volumeDevices = [] } = container;
   const context = `${path}.securityContext`;
-  const reachable = pod.spec.hostNetwork !== true && ports.some(({ hostPort = 0 }) => hostPort > 0);
+  const elsewhere = ports.some(({ hostPort = 0, containerPort }) => hostPort > 0 && hostPort !== containerPort);
   const stopSignal = lifecycle?.stopSignal;
   const found: (Problem | false)[] = [
     own.privileged === true && [`${context}.privileged`, "there is nothing that a component could be let into"],
@@ -120,11 +129,12 @@ function containerProblems(pod: Pod, container: AnyContainer, path: string): Pro
       `${context}.appArmorProfile`,
       "a component has no profile",
     ],
-    reachable && [`${path}.ports`, "a component has no network address that a hostPort could lead to"],
+    pod.spec.hostNetwork !== true &&
+      elsewhere && [`${path}.ports`, "a component has the node's own ports: hostPort has to be containerPort"],
     volumeDevices.length > 0 && [`${path}.volumeDevices`, "a component has no devices"],
     stopSignal !== undefined &&
       !STOP_SIGNALS.has(stopSignal) && [`${path}.lifecycle.stopSignal`, "a component gets no signals"],
   ];
   const itself = found.filter((each) => each !== false);
-  return [...itself, ...probeProblems(container, path), ...hookProblems(container, path)];
+  return [...itself, ...probeProblems(pod, container, path), ...hookProblems(container, path)];
 }

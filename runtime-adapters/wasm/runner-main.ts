@@ -3,32 +3,46 @@
  * connection to it: output goes into the log file, the exit code to the shell that waits for it (`reaper.ts`).
  * There is no handler for any signal: JavaScript cannot run while the component does, so SIGTERM ends the process.
  */
-import { closeSync, openSync, readFileSync, writeSync } from "node:fs";
+import { closeSync, openSync, readFileSync, readSync, writeSync } from "node:fs";
 import { describeError, PicoletError } from "../../protocol/errors.ts";
-import { limitMemories } from "./binary/memory-limits.ts";
-import { runConfined } from "./confined-script.ts";
-import { type HostComponents, hostImports, type Imports } from "./host/host.ts";
+import type { ServeOptions } from "./grants/http-options.ts";
+import { NetworkPolicy } from "./grants/network-policy.ts";
+import { LoopWaiter, suspendableInstantiate } from "./host/event-loop.ts";
+import { type HostComponents, type HostInit, hostImports, type Imports } from "./host/host.ts";
 import { LogWriter } from "./host/log-writer.ts";
-import { openMounts } from "./host/mounts.ts";
-import type { Sleeper } from "./host/polling.ts";
+import { openMounts, StaleMount } from "./host/mounts.ts";
+import { ownAddresses } from "./host/own-addresses.ts";
+import { BlockingWaiter, type Waiter } from "./host/polling.ts";
+import type { StreamContext } from "./host/streams.ts";
 import {
   type Identity,
   MAX_END_MESSAGE_LENGTH,
   type RunnerEnd,
   type RunnerLaunch,
+  SPARE_ARGUMENT,
+  SPARE_FD,
+  STALE_WORD,
   STARTED_FD,
   STARTED_WORD,
   TRAP_EXIT_CODE,
-  type TranspiledComponent,
 } from "./launch.ts";
+import { loadComponent } from "./load-component.ts";
+import type { ServeComponents } from "./serving/serve-component.ts";
 
-/** What jco's script returns. */
-type Instantiate = (getCoreModule: (name: string) => WebAssembly.Module, imports: Imports) => unknown;
+/** Runs the component to its end. On the event loop the promise is of its outcome, otherwise it has ended on return. */
+type Run = () => undefined | Promise<"ok" | "err">;
+/** What only some components need. */
+interface Parts {
+  readonly sockets: typeof import("./host/sockets/sockets.ts") | undefined;
+  readonly board: typeof import("./host/board/board.ts") | undefined;
+  readonly http: typeof import("./serving/serve-component.ts") | undefined;
+}
 type Finish = (code: number, end?: RunnerEnd) => never;
 
 const RUN_INTERFACE = "wasi:cli/run@";
+const isRun = (coreExport: string): boolean => coreExport.startsWith(RUN_INTERFACE);
 
-function main(launchPath: string): void {
+async function main(launchPath: string): Promise<void> {
   const launch = JSON.parse(readFileSync(launchPath, "utf8")) as RunnerLaunch;
   const endFd = openSync(launch.endPath, "w", 0o600);
   const log = new LogWriter(launch.logPath, Date.now);
@@ -39,62 +53,104 @@ function main(launchPath: string): void {
     }
     return process.exit(code);
   };
-  finishedAs(() => prepare(launch, log, finish), finish);
+  const parts = {
+    sockets: launch.network && (await import("./host/sockets/sockets.ts")),
+    board: launch.board && (await import("./host/board/board.ts")),
+    http: launch.http ? await import("./serving/serve-component.ts") : undefined,
+  };
+  await finishedAs(() => prepare(launch, log, finish, parts), finish);
 }
 
 /** Runs the component to its end, whichever that is. */
-function finishedAs(prepared: () => () => void, finish: Finish): never {
-  let run: () => void;
+async function finishedAs(prepared: () => Run | Promise<Run>, finish: Finish): Promise<void> {
+  let run: Run;
   try {
-    run = prepared();
+    run = await prepared();
   } catch (error) {
     const message = describeError(error);
-    tellAgent(message);
-    return finish(TRAP_EXIT_CODE, { kind: "start", message });
+    tellAgent(error instanceof StaleMount ? STALE_WORD : message);
+    finish(TRAP_EXIT_CODE, { kind: "start", message });
   }
   tellAgent(STARTED_WORD);
   try {
-    run();
+    const outcome = run();
+    if (outcome === undefined) finish(0);
+    // Nothing is left on the event loop that could ever wake it.
+    process.once("beforeExit", () =>
+      failed(new WebAssembly.RuntimeError("the component waits for what never comes"), finish),
+    );
+    outcome.then(
+      (result) => finish(result === "ok" ? 0 : 1),
+      (error: unknown) => failed(error, finish),
+    );
   } catch (error) {
-    // The component's own `err` result.
-    if (error instanceof Error && Object.hasOwn(error, "payload")) return finish(1);
-    return finish(TRAP_EXIT_CODE, { kind: "trap", message: trapMessage(error) });
+    failed(error, finish);
   }
-  return finish(0);
+}
+
+function failed(error: unknown, finish: Finish): never {
+  // The component's own `err` result.
+  if (error instanceof Error && Object.hasOwn(error, "payload")) return finish(1);
+  return finish(TRAP_EXIT_CODE, { kind: "trap", message: trapMessage(error) });
 }
 
 /** Everything up to the component's first instruction that is its own. */
-function prepare(launch: RunnerLaunch, log: LogWriter, exit: Finish): () => void {
+function prepare(launch: RunnerLaunch, log: LogWriter, exit: Finish, parts: Parts): Run | Promise<Run> {
   const preopens = openMounts(launch.mounts, launch.emptyDirectory);
-  const { instantiate, modules } = load(launch.component, launch.memoryLimitBytes);
+  const connection = launch.board && parts.board?.agentConnection(launch.board, after);
+  const instantiate = loadComponent(launch.component, launch.memoryLimitBytes);
+  // All that belongs to root has been read.
   if (launch.identity !== undefined) become(launch.identity);
-  const components: HostComponents = { sleeper, wallNow: Date.now, log, exit, beforeSleep: onceAtRest(releaseMemory) };
+  const loop = launch.eventLoop ? new LoopWaiter({ now, after }) : undefined;
+  const waiter: Waiter = loop ?? new BlockingWaiter({ now, sleep });
+  const policy = launch.network && new NetworkPolicy(launch.network, ownAddresses(now));
+  const sockets = (context: StreamContext): Imports | undefined =>
+    policy && parts.sockets?.networkImports(context, { policy, timers: { after } });
+  const board = (context: StreamContext): Imports | undefined =>
+    launch.board && parts.board?.boardImports({ ...context, log, preopens, client: connection }, launch.board);
+  const beforeWait = onceAtRest(releaseMemory);
+  const components: HostComponents = {
+    waiter,
+    wallNow: Date.now,
+    wallIsSet: () => Date.now() >= launch.timeFloorMs,
+    log,
+    sockets,
+    board,
+    exit,
+    beforeWait,
+  };
   const { args, env, workingDir } = launch;
+  const init = { args, env, workingDir, preopens };
+  if (launch.serve !== undefined && loop !== undefined) {
+    const served = { instantiate, loop, host: components, policy };
+    return serving(served, init, launch.serve, parts);
+  }
+  let outcome: Promise<unknown> | undefined;
   const instance = instantiate(
-    (name) => {
-      const module = modules.get(name);
-      if (module === undefined) throw new PicoletError("corrupt", `cannot find the core module ${name}`);
-      return module;
-    },
-    hostImports(components, { args, env, workingDir, preopens }),
+    hostImports({ ...components, http: parts.http?.clientImports(policy) }, init),
+    loop &&
+      suspendableInstantiate(loop, isRun, (promise) => {
+        outcome = promise;
+      }),
   );
-  return runFunction(instance);
+  const run = runFunction(instance);
+  return () => {
+    run();
+    return outcome?.then((result) => (result === 0 ? "ok" : "err"));
+  };
 }
 
-function load(
-  component: TranspiledComponent,
-  memoryLimitBytes: number | undefined,
-): { readonly instantiate: Instantiate; readonly modules: ReadonlyMap<string, WebAssembly.Module> } {
-  const file = (name: string): Buffer => readFileSync(`${component.directory}/${name}`);
-  const modules = new Map<string, WebAssembly.Module>();
-  for (const { name, memories } of component.modules) {
-    const bytes = file(name);
-    limitMemories(bytes, memories, memoryLimitBytes);
-    modules.set(name, new WebAssembly.Module(bytes));
-  }
-  // Latin-1 costs half of what two-byte strings do; the transpiler writes nothing else.
-  const script = file(component.script).toString("latin1");
-  return { instantiate: runConfined(script, component.script) as Instantiate, modules };
+/** Its run never ends by itself. */
+async function serving(
+  served: Omit<ServeComponents, "onBroken">,
+  init: HostInit,
+  options: ServeOptions,
+  { http }: Parts,
+): Promise<Run> {
+  const { promise, reject } = Promise.withResolvers<never>();
+  await http?.serveComponent({ ...served, onBroken: reject }, init, options);
+  served.host.beforeWait();
+  return () => promise;
 }
 
 function runFunction(instance: unknown): () => void {
@@ -130,12 +186,15 @@ function trapMessage(error: unknown): string {
 
 const sleepCell = new Int32Array(new SharedArrayBuffer(4));
 
-const sleeper: Sleeper = {
-  now: () => process.hrtime.bigint(),
-  sleep: (milliseconds) => void Atomics.wait(sleepCell, 0, 0, milliseconds),
-};
+const now = (): bigint => process.hrtime.bigint();
+const sleep = (milliseconds: number): void => void Atomics.wait(sleepCell, 0, 0, milliseconds);
 
-/** The component's first sleep is where starting up has ended. */
+function after(milliseconds: number, act: () => void): () => void {
+  const timer = setTimeout(act, milliseconds);
+  return () => clearTimeout(timer);
+}
+
+/** The component's first wait is where starting up has ended. */
 function onceAtRest(task: () => void): () => void {
   let done = false;
   return () => {
@@ -150,4 +209,11 @@ function releaseMemory(): void {
   void globalThis.gc?.({ type: "major", flavor: "last-resort", execution: "sync" });
 }
 
-main(process.argv[2] ?? "launch.json");
+/** A spare: the agent, or its end, wakes it. */
+function awaitContainer(): void {
+  if (readSync(SPARE_FD, Buffer.alloc(1)) === 0) process.exit(0);
+  closeSync(SPARE_FD);
+}
+
+if (process.argv[3] === SPARE_ARGUMENT) awaitContainer();
+void main(process.argv[2] ?? "launch.json");

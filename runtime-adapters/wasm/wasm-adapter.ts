@@ -9,6 +9,7 @@ import type { CgroupSettings } from "../../protocol/cgroup-values.ts";
 import { isPicoletError, PicoletError } from "../../protocol/errors.ts";
 import { type Clock, type Log, type Millis, millis, type PodUid, podUid, seconds } from "../../protocol/ports.ts";
 import { VERSION } from "../../protocol/version.ts";
+import type { BoardServices, ServicePeer } from "../contract/board-services.ts";
 import type { CgroupPort } from "../contract/cgroups.ts";
 import type {
   Action,
@@ -34,7 +35,15 @@ import { ContainerStarter, createLog, type SandboxRecord } from "./container-sta
 import { fileError } from "./files.ts";
 import { HintFan } from "./hint-fan.ts";
 import { ImageStore } from "./image/image-store.ts";
+import { Isolation } from "./isolation/isolation.ts";
+import type { Identity } from "./launch.ts";
+import type { RegistryConfiguration } from "./pull/registries.ts";
+import type { RegistryPullsInit } from "./pull/registry-pulls.ts";
+import type { PullLimits } from "./pull/request.ts";
 import { ignoredByComponents, refuseWhatComponentsCannotBe } from "./refusals.ts";
+import { SERVICE_SOCKET } from "./services/messages.ts";
+import type { ServicePort } from "./services/service-port.ts";
+import { SparePool } from "./spare/spare-pool.ts";
 import { StateFolder } from "./state/state-folder.ts";
 import { Transpiler } from "./transpile/transpiler.ts";
 
@@ -47,6 +56,8 @@ export interface WasmAdapterComponents {
   readonly hostIps: () => readonly string[];
   /** Tells of a pod what its user should know. */
   readonly warn: (pod: DesiredPod, reason: string, message: string) => void;
+  /** What components can ask of the agent. */
+  readonly services: BoardServices;
 }
 
 export interface WasmAdapterInit {
@@ -59,9 +70,18 @@ export interface WasmAdapterInit {
   readonly runnerPath: string;
   /** The bundled transpile child, or `transpile-main.ts`. */
   readonly transpilePath: string;
+  /** The bundled pull child, or `pull-main.ts`. */
+  readonly pullPath: string;
   readonly cgroupSettings: CgroupSettings;
   /** cgroupfs path for transpilations; undefined: their memory is watched, not limited. */
   readonly transpileCgroup?: string | undefined;
+  /** cgroupfs path for pulls, to which a number is added; undefined: their memory is watched, not limited. */
+  readonly pullCgroup?: string | undefined;
+  /** How registries are spoken to. */
+  readonly registries?: readonly RegistryConfiguration[] | undefined;
+  readonly pullLimits?: Partial<PullLimits> | undefined;
+  /** cgroupfs path for runners that wait for a container; undefined: the agent's own. */
+  readonly spareCgroup?: string | undefined;
   readonly limits?: WasmLimits | undefined;
 }
 
@@ -74,11 +94,14 @@ export interface WasmLimits {
   readonly transpileTimeout?: Millis | undefined;
   /** Of starting the runner and all that a component does before it runs. Default 60 s. */
   readonly startTimeout?: Millis | undefined;
+  /** Runners that are kept ready for restarts, some 10 MiB each; none before the first start of a container. Default 1. */
+  readonly spareRunners?: number | undefined;
 }
 
 const DEFAULT_TRANSPILE_MEMORY_BYTES = 512 * 1024 * 1024;
 const DEFAULT_TRANSPILE_TIMEOUT = seconds(300);
 const DEFAULT_START_TIMEOUT = seconds(60);
+const DEFAULT_SPARE_RUNNERS = 1;
 /** How often a list makes sure that no pid was given away anew. */
 const THOROUGH_INTERVAL = seconds(60);
 /** UIDs name folders. Kubernetes' are UUIDs or hashes. */
@@ -103,6 +126,12 @@ const noInput = (): PicoletError =>
     "a WebAssembly component takes no standard input and has no terminal: attach without -i and -t",
   );
 
+const pullsOf = ({ nodePath, pullPath, pullCgroup, registries, pullLimits }: WasmAdapterInit): RegistryPullsInit => ({
+  ...{ nodePath, pullPath, registries },
+  cgroupPath: pullCgroup,
+  limits: pullLimits,
+});
+
 type Stop = Extract<Action, { kind: "stopContainer" }>;
 
 interface PodRecord {
@@ -121,6 +150,8 @@ export class WasmAdapter implements RuntimeAdapter {
   readonly #state: StateFolder;
   readonly #transpiler: Transpiler;
   readonly #starter: ContainerStarter;
+  readonly #isolation: Isolation;
+  readonly #spares: SparePool;
   readonly #hints = new HintFan();
   /** As many as there are component pods on the node. */
   readonly #pods = new Map<string, PodRecord>();
@@ -132,6 +163,7 @@ export class WasmAdapter implements RuntimeAdapter {
   #opened: Promise<void> | undefined;
   #watcher: FSWatcher | undefined;
   #lastThoroughAt: number;
+  #servicePort: Promise<ServicePort> | undefined;
 
   constructor(components: WasmAdapterComponents, init: WasmAdapterInit) {
     const { clock, log, cgroups } = components;
@@ -153,9 +185,25 @@ export class WasmAdapter implements RuntimeAdapter {
     );
     const onRemoved = (sha256: string): Promise<void> => this.#transpiler.remove(sha256);
     const { maxComponentBytes } = limits;
-    const images = new ImageStore({ clock, log, onRemoved }, { rootDirectory: init.rootDirectory, maxComponentBytes });
+    const used = (): Promise<Iterable<string>> => this.#usedComponents();
+    const derived = (hashes: ReadonlySet<string>) => this.#transpiler.keepOnly(hashes);
+    const images = new ImageStore(
+      { clock, log, cgroups, onRemoved, used, derived },
+      { rootDirectory: init.rootDirectory, maxComponentBytes, pulls: pullsOf(init) },
+    );
     this.images = images;
     const onChange = (uid: string): void => this.#changed(uid);
+    const { nodePath, runnerPath } = init;
+    const directory = this.#state.jailDirectory;
+    this.#isolation = new Isolation(log, { directory, nodePath, runnerPath, ownUid: process.getuid?.() ?? 0 });
+    this.#spares = new SparePool(
+      { clock, log, cgroups, isolation: this.#isolation, disposed: this.#disposed.signal },
+      {
+        size: limits.spareRunners ?? DEFAULT_SPARE_RUNNERS,
+        directory: this.#state.sparesDirectory,
+        cgroupPath: init.spareCgroup,
+      },
+    );
     this.#starter = new ContainerStarter(
       {
         clock,
@@ -164,12 +212,12 @@ export class WasmAdapter implements RuntimeAdapter {
         state: this.#state,
         images,
         transpiler: this.#transpiler,
+        isolation: this.#isolation,
+        spares: this.#spares,
         onChange,
         disposed: this.#disposed.signal,
       },
       {
-        nodePath: init.nodePath,
-        runnerPath: init.runnerPath,
         cgroupSettings: init.cgroupSettings,
         startTimeout: limits.startTimeout ?? DEFAULT_START_TIMEOUT,
       },
@@ -181,12 +229,28 @@ export class WasmAdapter implements RuntimeAdapter {
     return this.#transpiler.peakRssKiB;
   }
 
+  /** How many runners wait for a container. */
+  get spareRunners(): number {
+    return this.#spares.waiting;
+  }
+
+  /** Resolves when nothing is being made ready. */
+  get sparesSettled(): Promise<void> {
+    return this.#spares.settled;
+  }
+
+  /** Memory is short: what is only kept ready goes, and does not come back for five minutes. */
+  shed(): void {
+    this.#spares.shed();
+  }
+
   async status(signal: AbortSignal): Promise<RuntimeStatus> {
     checkCancelled(signal, "the look at the runtime");
     const problem = await this.#open().then(
       () => missingProgram(this.#init),
       (error: unknown) => (error instanceof Error ? error.message : String(error)),
     );
+    const isolationProblem = this.#isolation.problem;
     return {
       runtime: "picolet-wasm",
       version: VERSION,
@@ -194,6 +258,8 @@ export class WasmAdapter implements RuntimeAdapter {
       handlers: [HANDLER],
       // An image of a component names no groups, so that there is nothing to leave out.
       supplementalGroupsPolicy: true,
+      notes:
+        isolationProblem === undefined ? [] : [`components are less isolated than they should be: ${isolationProblem}`],
     };
   }
 
@@ -236,6 +302,13 @@ export class WasmAdapter implements RuntimeAdapter {
     }
   }
 
+  /** Whether a container of this pod would start, as far as that can be told without starting it. @throws why not */
+  async check(pod: DesiredPod, launch: ContainerLaunch, signal: AbortSignal): Promise<void> {
+    await this.#open();
+    refuseWhatComponentsCannotBe(pod.pod);
+    await this.#starter.check(pod, launch, signal);
+  }
+
   hints(signal: AbortSignal): AsyncIterable<PodUid> {
     return this.#hints.read(signal);
   }
@@ -273,7 +346,15 @@ export class WasmAdapter implements RuntimeAdapter {
   async [Symbol.asyncDispose](): Promise<void> {
     this.#disposed.abort();
     this.#watcher?.close();
+    await (await this.#servicePort)?.[Symbol.asyncDispose]();
     await this.#transpiler[Symbol.asyncDispose]();
+  }
+
+  /** By their digests. */
+  async #usedComponents(): Promise<string[]> {
+    await this.#open();
+    const containers = [...this.#pods.values()].flatMap((pod) => [...pod.containers.values()]);
+    return containers.map(({ file }) => file.imageId.replace(/^sha256:/, ""));
   }
 
   async #carryOut(pod: DesiredPod, action: Action, signal: AbortSignal): Promise<void> {
@@ -286,7 +367,7 @@ export class WasmAdapter implements RuntimeAdapter {
         return this.#stopContainer(pod, action, signal);
       case "updateContainer": {
         const run = this.#container(pod.uid, action.containerId);
-        if (run !== undefined) return await this.#starter.update(run, pod, action.resources);
+        if (run !== undefined) return await this.#starter.update(run, pod, action);
         throw new PicoletError("not_found", `cannot update container ${action.containerId}: it is not there`);
       }
       case "removeContainer":
@@ -360,8 +441,11 @@ export class WasmAdapter implements RuntimeAdapter {
     let made: ContainerRun | undefined;
     try {
       const onMade = (run: ContainerRun): void => {
+        // The one before came to nothing.
+        if (made !== undefined) pod.containers.delete(made.file.id);
         made = run;
         pod.containers.set(run.file.id, run);
+        this.#serve(run);
       };
       await this.#starter.start(desired, sandbox, launch, onMade, signal);
     } catch (error) {
@@ -477,8 +561,36 @@ export class WasmAdapter implements RuntimeAdapter {
   async #takeUpContainer(pod: PodRecord, id: string, sameBoot: boolean): Promise<void> {
     const file = this.#state.readContainer(pod.uid, id);
     const run = file === undefined ? undefined : this.#starter.adopted(file);
-    if (run !== undefined && (await run.adopt(sameBoot))) pod.containers.set(id, run);
-    else this.#state.removeContainer(pod.uid, id);
+    if (run !== undefined && (await run.adopt(sameBoot))) {
+      pod.containers.set(id, run);
+      this.#serve(run);
+    } else this.#state.removeContainer(pod.uid, id);
+  }
+
+  /** From the first container on that may ask for something; without one nothing of it is loaded. */
+  #serve(run: ContainerRun): void {
+    if (run.file.services === undefined || run.hasEnded) return;
+    this.#servicePort ??= this.#openServicePort();
+    this.#servicePort.catch((error: unknown) => {
+      this.#servicePort = undefined;
+      this.#components.log.error("components cannot ask the agent for anything", { error });
+    });
+  }
+
+  async #openServicePort(): Promise<ServicePort> {
+    const { clock, log, services } = this.#components;
+    const { ServicePort } = await import("./services/service-port.ts");
+    const peerOf = (token: string): ServicePeer | undefined => this.#peerOf(token);
+    return ServicePort.open({ clock, log, services, peerOf }, `${this.#state.servicesDirectory}/${SERVICE_SOCKET}`);
+  }
+
+  #peerOf(token: string): ServicePeer | undefined {
+    for (const { containers } of this.#pods.values()) {
+      for (const { file, hasEnded } of containers.values()) {
+        if (file.services?.token === token && !hasEnded) return file.services.peer;
+      }
+    }
+    return undefined;
   }
 
   #onExitFile(id: string): void {
@@ -494,9 +606,17 @@ const sandboxOf = (pod: PodRecord | undefined, id: string): SandboxRecord | unde
 const sandboxId = (uid: PodUid, attempt: number, createdAtMs: number): string =>
   createHash("sha256").update([uid, attempt, createdAtMs].join("\n")).digest("hex");
 
+/** As container runtimes tell it: the group is one of the groups. */
+const userOf = ({ uid, gid, groups }: Identity): ObservedContainer["user"] => ({
+  uid,
+  gid,
+  supplementalGroups: [...new Set([gid, ...groups])],
+});
+
 function observedContainer({ file, state }: ContainerRun): ObservedContainer {
   const { id, name, attempt, sandboxId, createdAtMs, hash, backoff, image, imageId, logPath, resources } = file;
-  const own = { id, name, attempt, sandboxId, createdAtMs, state, hash, backoff, image, imageId, logPath };
+  const user = file.identity && userOf(file.identity);
+  const own = { id, name, attempt, sandboxId, createdAtMs, state, hash, backoff, image, imageId, logPath, user };
   return resources === undefined ? own : { ...own, resources };
 }
 

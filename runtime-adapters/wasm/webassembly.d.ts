@@ -4,8 +4,14 @@ declare namespace WebAssembly {
     constructor(bytes: Uint8Array);
   }
   class Instance {
-    constructor(module: Module);
+    constructor(module: Module, imports?: Readonly<Record<string, Readonly<Record<string, unknown>>>>);
     readonly exports: Readonly<Record<string, unknown>>;
   }
   class RuntimeError extends Error {}
+  /** JavaScript Promise Integration: an import whose promise sets the caller's stack aside. */
+  class Suspending {
+    constructor(call: (...args: never[]) => unknown);
+  }
+  /** JavaScript Promise Integration: a call of an export on a stack that can be set aside. */
+  function promising(exported: (...args: never[]) => unknown): (...args: never[]) => Promise<unknown>;
 }

@@ -21,6 +21,7 @@ const MACHINE = {
   memoryBytes: 536_870_912,
 };
 const CAPACITY = { cpu: "4", memory: "524288Ki", pods: "110", "ephemeral-storage": "1Ki" };
+const ALLOCATABLE = { ...CAPACITY, memory: "412Mi" };
 const INIT = {
   nodeName: "board",
   register: true,
@@ -30,6 +31,7 @@ const INIT = {
   maxImages: 2,
   machine: MACHINE,
   capacity: CAPACITY,
+  allocatable: ALLOCATABLE,
 };
 const READY: NodeCondition = {
   type: "Ready",
@@ -54,6 +56,7 @@ test("a report has the kubelet's labels and shapes, the operator's labels above 
     { type: "InternalIP", address: "10.0.0.2" },
     { type: "Hostname", address: "board" },
   ]);
+  assert.deepEqual([report.status.capacity, report.status.allocatable], [CAPACITY, ALLOCATABLE]);
   assert.equal((report.status.nodeInfo as { architecture: string }).architecture, "arm64");
 });
 

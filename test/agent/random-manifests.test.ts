@@ -105,6 +105,7 @@ const VIEW = {
   apparmor: false,
   supplementalGroupsPolicy: false,
   isShuttingDown: false,
+  pressures: [],
 };
 
 function assertJudged(pod: DesiredPod): void {

@@ -141,6 +141,27 @@ describe("a pod that crashes", () => {
     ]);
   });
 
+  test("was killed for want of memory, though its runtime hears of that after it has shown the end", async () => {
+    for (const restartPolicy of ["Always", "Never"] as const) {
+      using board = new SmallBoard();
+      await using agent = new SmallAgent(board);
+      const pod = filePod("web", ["run"], { restartPolicy });
+      await agent.want(pod);
+      await agent.pass(20_000);
+      agent.kill(pod);
+      await agent.pass(1_000);
+      const ended = () => {
+        const { state, lastState } = agent.status(pod)?.containerStatuses?.[0] ?? {};
+        return (restartPolicy === "Never" ? state : lastState)?.terminated?.reason;
+      };
+      assert.equal(ended(), "Error");
+      const run = board.runtime.inspect(pod.uid).containers.find(({ attempt }) => attempt === 0);
+      board.runtime.tellOomKill(run?.id ?? "");
+      await board.clock.settle();
+      assert.equal(ended(), "OOMKilled", restartPolicy);
+    }
+  });
+
   test("tells what it left in its termination message file", async () => {
     using board = new SmallBoard();
     await using agent = new SmallAgent(board, { terminationMessage: (_pod, { name }) => `${name} is done for` });

@@ -9,6 +9,7 @@ import { isReady } from "../../scripts/follow-pods.ts";
 import { type AgentNode, restartsOf } from "../support/agent-process.ts";
 import type { Containerd } from "../support/containerd.ts";
 import { containerIdOf, containerPod, nodeWith } from "../support/node-fixtures.ts";
+import { PodChurn } from "../support/pod-churn.ts";
 import { cpuSecondsOf, memoryOf, percentile, round, writtenBytesOf } from "./process-figures.ts";
 
 export interface RestFigures {
@@ -62,6 +63,29 @@ export async function idleWrites(containerd: Containerd, windowMs: number): Prom
   const bytesPerHour = Math.round(((writtenBytesOf(node.pid) - written) / windowMs) * 3_600_000);
   await node.drain();
   return bytesPerHour;
+}
+
+/** Come and go at once. */
+const PODS_A_ROUND = 50;
+/** By then the agent has loaded what it needs, and its rings are full. */
+const WARM_UP_PODS = 1000;
+/** An agent to which nothing happens for ten seconds collects its garbage, 200 s after the last time at the earliest. */
+const COLLECTED_MS = 15_000;
+const BETWEEN_COLLECTIONS_MS = 215_000;
+
+/** MiB of anonymous memory that the agent has more after `pods` pods have come and gone. In front of a runtime in memory. */
+export async function anonGrowth(pods: number): Promise<number> {
+  await using churn = await PodChurn.start();
+  const until = async (count: number): Promise<void> => {
+    while (churn.pods < count) await churn.round(PODS_A_ROUND);
+    await delay(COLLECTED_MS);
+  };
+  await until(WARM_UP_PODS);
+  const before = churn.anon;
+  const collectedAt = performance.now();
+  await until(WARM_UP_PODS + pods);
+  await delay(Math.max(0, collectedAt + BETWEEN_COLLECTIONS_MS - performance.now()));
+  return churn.anon - before;
 }
 
 /** Seconds from each manifest's rename into the folder to its container's start, as containerd has it. */

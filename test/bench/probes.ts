@@ -2,13 +2,13 @@
  * What probes cost the agent: real targets on loopback, in this process; the prober alone, with the agent's own flags, in
  * another. CPU in percent of one core, memory in KiB, times in milliseconds.
  */
-import { type ChildProcess, fork } from "node:child_process";
+import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { createServer as createHttp2Server } from "node:http2";
 import { type AddressInfo, createServer, type Server } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
-import { AGENT_ENVIRONMENT, AGENT_FLAGS } from "../../scripts/build.ts";
+import { forkWithAgentFlags } from "./agent-fork.ts";
 import { cpuSecondsOf, memoryOf, percentile, round } from "./process-figures.ts";
 
 export type ProbeMix = "http" | "mixed" | "exec";
@@ -80,7 +80,7 @@ export async function probeFigures(windowMs: number): Promise<ProbeFigures> {
 }
 
 async function measure(order: ProbeOrder, windowMs: number): Promise<MixFigures> {
-  const child = startProber();
+  const child = forkWithAgentFlags("probes-main.ts");
   try {
     const pid = child.pid ?? 0;
     child.send(order);
@@ -103,14 +103,6 @@ async function measure(order: ProbeOrder, windowMs: number): Promise<MixFigures>
     child.kill();
     await once(child, "exit");
   }
-}
-
-function startProber(): ChildProcess {
-  const settings = [...AGENT_ENVIRONMENT.matchAll(/(\w+)=(\S+)/g)].map(([, name = "", value = ""]) => [name, value]);
-  return fork(fileURLToPath(new URL("probes-main.ts", import.meta.url)), {
-    execArgv: AGENT_FLAGS.trim().split(" "),
-    env: { ...process.env, ...Object.fromEntries(settings) },
-  });
 }
 
 async function heapOf(child: ChildProcess): Promise<number> {

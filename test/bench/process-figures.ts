@@ -22,12 +22,16 @@ export function memoryOf(pid: number): MemoryFigures {
   return { rssMiB: field("Rss"), pssMiB: field("Pss"), anonMiB: field("Anonymous") };
 }
 
-/** User and system time so far, in seconds. */
-export function cpuSecondsOf(pid: number): number {
+/**
+ * User and system time so far, in seconds.
+ * @param children those that have ended and were waited for count too
+ */
+export function cpuSecondsOf(pid: number, children?: "with children"): number {
   const stat = readFileSync(`/proc/${pid}/stat`, "utf8");
   // The command in parentheses may hold anything; the numbers begin behind its last one.
   const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
-  return (Number(fields[11]) + Number(fields[12])) / ticksPerSecond;
+  const own = Number(fields[11]) + Number(fields[12]);
+  return (children === undefined ? own : own + Number(fields[13]) + Number(fields[14])) / ticksPerSecond;
 }
 
 /** Bytes that a process caused to be written to the block layer so far. */

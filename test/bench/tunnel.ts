@@ -105,8 +105,9 @@ export async function atRestWithHub(containerd: Containerd, count: number, windo
 }
 
 /** A hub, a board that has joined it, and a client of the hub's API server. */
-class JoinedBoard implements AsyncDisposable {
+export class JoinedBoard implements AsyncDisposable {
   readonly containerd: Containerd;
+  readonly nodeName = NODE;
   readonly fleet: Fleet;
   readonly proxy: LinkProxy;
   readonly node: AgentNode;

@@ -1,21 +1,42 @@
 /** Figures of real components in real processes, through the adapter alone. Sizes in MiB, times in seconds. */
+import { readFileSync } from "node:fs";
+import { KeyvalueService } from "../../agent/store/keyvalue/keyvalue-service.ts";
+import { systemClock } from "../../protocol/async/system-clock.ts";
 import type { ObservedContainer } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { WasmAdapter } from "../../runtime-adapters/wasm/wasm-adapter.ts";
 import { buildExamples } from "../../scripts/build-examples.ts";
 import { testComponent } from "../support/components.ts";
+import { artifact } from "../support/oci-content.ts";
+import { padded } from "../support/padded-component.ts";
+import { RecordedLog } from "../support/recorders.ts";
+import { ScriptedRegistry } from "../support/scripted-registry.ts";
+import { TempFolder } from "../support/temp-folder.ts";
 import { WasmPod, WasmRuntime } from "../support/wasm-runtime.ts";
 import { memoryOf, percentile, round } from "./process-figures.ts";
+import { type TelemetryFigures, telemetryFigures } from "./telemetry.ts";
+import { httpFigures, type WasmHttpFigures } from "./wasm-http.ts";
 
-export interface WasmFigures {
+export interface WasmFigures extends TelemetryFigures, WasmHttpFigures {
   /** A runner and its shell, with `pods` of them on the machine: shared pages are divided among them. */
   readonly pssPerPodMiB: number;
   readonly anonPerPodMiB: number;
   readonly pods: number;
   /** From the call that starts a container to its first line in the log; the component is transpiled already. */
-  readonly spawnToFirstOutput: Quantiles;
-  /** From kill -9 of a runner to the first line of the next one, which is started as soon as the hint comes. */
+  readonly coldStart: Quantiles;
+  /** From kill -9 of a runner until the next one runs, which takes the spare as soon as the hint comes. */
   readonly warmRestart: Quantiles;
+  /** The same up to its first line. */
+  readonly warmRestartToFirstOutput: Quantiles;
   readonly transpilePeakRssMiB: number;
+  /** A component of 5 MiB from a registry on the loopback: from the call that pulls it to its first line in the log. */
+  readonly pullTranspileStart5MiB: number;
+  readonly pullPeakRssMiB: number;
+  /** One component that sets, and reads, values of 100 bytes one after the other; what it was told of is on the disk. */
+  readonly kvWritesPerSecond: number;
+  readonly kvReadsPerSecond: number;
+  /** Of a component that uses the key-value store, beside those of `pssPerPodMiB` that do not. */
+  readonly kvPssMiB: number;
+  readonly kvAnonMiB: number;
 }
 
 interface Quantiles {
@@ -29,6 +50,10 @@ const WORKLOAD = "localhost/workload:1";
 const NEVER = new AbortController().signal;
 /** A runner lets go of what starting took when it first sleeps, right after its first line. */
 const REST_MS = 1000;
+const PULLS = 5;
+const BOARD = "localhost/board:1";
+const KEYVALUE_CALLS = 500;
+const PULLED_BYTES = 5 * 1024 * 1024;
 
 export async function wasmFigures(runs = 20): Promise<WasmFigures> {
   await using runtime = await WasmRuntime.create();
@@ -39,20 +64,96 @@ export async function wasmFigures(runs = 20): Promise<WasmFigures> {
   const memory = await memoryAtRest(runtime, adapter);
   const starts: number[] = [];
   const restarts: number[] = [];
+  const outputs: number[] = [];
   for (let run = 0; run < runs; run += 1) {
     await using pod = await WasmPod.create(runtime, adapter, { name: `latency-${run}`, image: HELLO });
     const begun = Date.now();
     const first = await pod.start();
     starts.push((await firstLineAt(first, pod)) - begun);
+    await adapter.sparesSettled;
+    await new Promise((resolve) => setTimeout(resolve, REST_MS));
     const killed = await pod.killAndAwaitHint(first.id);
-    restarts.push((await firstLineAt(await pod.start({ attempt: 1 }), pod)) - killed);
+    const next = await pod.start({ attempt: 1 });
+    restarts.push(Date.now() - killed);
+    outputs.push((await firstLineAt(next, pod)) - killed);
   }
   return {
     ...memory,
     pods: PODS,
-    spawnToFirstOutput: quantiles(starts),
+    coldStart: quantiles(starts),
     warmRestart: quantiles(restarts),
+    warmRestartToFirstOutput: quantiles(outputs),
     transpilePeakRssMiB: round(adapter.transpilePeakRssKiB / 1024),
+    ...(await pullFigures(runtime, adapter)),
+    ...(await httpFigures(runtime, adapter)),
+    ...(await keyvalueFigures()),
+    ...(await telemetryFigures()),
+  };
+}
+
+/** With the agent's own store, in this process. */
+async function keyvalueFigures(): Promise<
+  Pick<WasmFigures, "kvWritesPerSecond" | "kvReadsPerSecond" | "kvPssMiB" | "kvAnonMiB">
+> {
+  using folder = new TempFolder();
+  using keyvalue = new KeyvalueService(
+    {
+      clock: systemClock,
+      log: new RecordedLog(),
+      isNamed: () => true,
+      isClockSet: () => true,
+      onDamage: (reason) => {
+        throw new Error(reason);
+      },
+    },
+    { path: folder.at("keyvalue.db") },
+  );
+  await using runtime = await WasmRuntime.create({ services: { keyvalue: () => keyvalue } });
+  await using adapter = runtime.adapter();
+  await adapter.images.import(await testComponent("board.c"), BOARD, NEVER);
+  const annotations = {
+    "wasm.picolet.io/interfaces": "keyvalue, config, logging, node-info",
+    "wasm.picolet.io/keyvalue": "b=1Mi",
+  };
+  await using pod = await WasmPod.create(runtime, adapter, { name: "keyvalue", image: BOARD, annotations });
+  const container = await pod.start({ args: ["open", "b", "load", "k", String(KEYVALUE_CALLS), "hold"] });
+  const [, said] = await pod.lines(container, 2);
+  const [, writes, reads] = /writes (\S+) s reads (\S+) s/.exec(said?.text ?? "") ?? [];
+  await new Promise((resolve) => setTimeout(resolve, REST_MS));
+  const { pid } = runtime.runner(container.id) ?? {};
+  if (pid === undefined) throw new Error("the component that uses the store is not running");
+  const { pssMiB, anonMiB } = memoryOf(pid);
+  return {
+    kvWritesPerSecond: Math.round(KEYVALUE_CALLS / Number(writes)),
+    kvReadsPerSecond: Math.round(KEYVALUE_CALLS / Number(reads)),
+    kvPssMiB: round(pssMiB),
+    kvAnonMiB: round(anonMiB),
+  };
+}
+
+/** Each is another component, so that nothing of it is here. */
+async function pullFigures(
+  runtime: WasmRuntime,
+  adapter: WasmAdapter,
+): Promise<Pick<WasmFigures, "pullTranspileStart5MiB" | "pullPeakRssMiB">> {
+  await using registry = await ScriptedRegistry.start();
+  const hello = readFileSync("dist/examples/hello.wasm");
+  const times: number[] = [];
+  for (let run = 0; run < PULLS; run += 1) {
+    const component = padded(hello, PULLED_BYTES - hello.length);
+    registry.add(artifact(component), [component], `${run}`);
+    const image = `${registry.address}/hello:${run}`;
+    const begun = Date.now();
+    await adapter.images.pull(image, {}, NEVER);
+    await using pod = await WasmPod.create(runtime, adapter, { name: `pulled-${run}`, image });
+    times.push((await firstLineAt(await pod.start(), pod)) - begun);
+  }
+  const peaks = runtime.log.entries
+    .filter(({ message }) => message === "pulled a component")
+    .map(({ fields }) => Number(fields.peakRssKiB));
+  return {
+    pullTranspileStart5MiB: round(percentile(times, 0.5) / 1000),
+    pullPeakRssMiB: round(Math.max(...peaks) / 1024),
   };
 }
 

@@ -6,6 +6,7 @@ import { Readable } from "node:stream";
 import { type TestContext, test } from "node:test";
 import { COMMANDS } from "../../agent/cli/commands.ts";
 import { PicoletError } from "../../protocol/errors.ts";
+import { seconds } from "../../protocol/ports.ts";
 import { fillDegraded, fillHealthy } from "../support/cli-scenario.ts";
 import { CapturedTerminal, EdgectlBench } from "../support/edgectl-bench.ts";
 import { agentPod, imageStore, NOW_MS, observedContainer } from "../support/fake-agent-view.ts";
@@ -62,13 +63,25 @@ test("status -o json has exactly the promised fields", async (t) => {
   const status = JSON.parse((await bench.run(words("status -o json"))).out) as Record<string, Record<string, unknown>>;
   const keys = (value: unknown): string[] => Object.keys(value as object);
   assert.deepEqual(keys(status), [
-    ...["node", "ready", "conditions", "runtimes", "tunnel", "pods", "resources", "agent", "problems"],
+    ...[
+      "node",
+      "ready",
+      "conditions",
+      "runtimes",
+      "tunnel",
+      "pods",
+      "resources",
+      "agent",
+      "flash",
+      "telemetry",
+      "problems",
+    ],
   ]);
   assert.deepEqual(keys(status.tunnel), ["state", "since", "rttMs"]);
   assert.deepEqual(keys((status.pods as unknown as unknown[])[0]), [
     ...["namespace", "name", "uid", "source", "phase", "ready", "restarts", "runtime", "message"],
   ]);
-  assert.deepEqual(keys(status.agent), ["rssBytes", "budgetBytes", "version"]);
+  assert.deepEqual(keys(status.agent), ["rssBytes", "budgetBytes", "anonBytes", "version"]);
 });
 
 test("several pods are a List as kubectl prints it, one alone is itself", async (t) => {
@@ -160,6 +173,27 @@ test("a runtime that does not answer is named, and the other's images are shown"
   assert.match(out, /^IMAGE .*\nexample\/hello:1 /);
   assert.equal(error, "edgectl: cri: cannot list images\n");
   assert.equal((await bench.run(words("get images"))).out, out);
+});
+
+test("an import that takes long says that it goes on, and not where its result is read", async (t) => {
+  const bench = await healthy(t);
+  const quick = imageStore("wasm", [], ".wasm");
+  const [begun, released] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+  const slowly: typeof quick.images.import = async (...all) => {
+    begun.resolve();
+    await released.promise;
+    return await quick.images.import(...all);
+  };
+  bench.view.stores = [{ ...quick, images: { ...quick.images, import: slowly } }];
+  const terminal = new CapturedTerminal({ columns: undefined });
+  const running = bench.run(words("image import hello.wasm --name example/hello:2"), terminal);
+  await begun.promise;
+  assert.equal(terminal.error, "");
+  await bench.clock.advance(seconds(10));
+  assert.equal(terminal.error, "importing hello.wasm for 5s\nimporting hello.wasm for 10s\n");
+  released.resolve();
+  assert.match((await running).out, /^imported example\/hello:2 /);
+  assert.equal(bench.clock.sleeping, 0, "nothing is left that says so");
 });
 
 for (const [line, message] of [

@@ -12,7 +12,7 @@ const FOLDER = new URL("../golden/cli/", import.meta.url);
 const WIDTH = 80;
 
 interface Golden {
-  readonly node: "empty" | "healthy" | "degraded";
+  readonly node: "empty" | "healthy" | "degraded" | "pressed";
   readonly words: string;
   /** Of a table that is as wide as it gets. */
   readonly wide?: true;
@@ -22,6 +22,7 @@ const GOLDENS: Readonly<Record<string, Golden>> = {
   "status-empty": { node: "empty", words: "status" },
   "status-healthy": { node: "healthy", words: "status" },
   "status-degraded": { node: "degraded", words: "status" },
+  "status-pressed": { node: "pressed", words: "status" },
   "status-wide": { node: "degraded", words: "status -o wide", wide: true },
   "status-json": { node: "healthy", words: "status -o json" },
   "get-pods": { node: "degraded", words: "get pods" },
@@ -41,9 +42,28 @@ const GOLDENS: Readonly<Record<string, Golden>> = {
   "events-wide": { node: "healthy", words: "events -o wide", wide: true },
   "image-list": { node: "healthy", words: "image list" },
   "image-import": { node: "healthy", words: "image import hello.wasm --name example/hello:2" },
+  config: { node: "healthy", words: "config" },
+  "config-no-defaults": { node: "healthy", words: "config --no-defaults" },
   version: { node: "healthy", words: "version" },
   help: { node: "empty", words: "help" },
 };
+
+const PRESSURES = [
+  {
+    type: "MemoryPressure",
+    status: "True",
+    reason: "KubeletHasInsufficientMemory",
+    message: "kubelet has insufficient memory available",
+    lastTransitionTime: "2026-11-20T11:59:00Z",
+  },
+  {
+    type: "DiskPressure",
+    status: "False",
+    reason: "KubeletHasNoDiskPressure",
+    message: "kubelet has no disk pressure",
+    lastTransitionTime: "2026-11-17T08:00:01Z",
+  },
+] as const;
 
 const render = ({ code, out, error }: Outcome): string =>
   `exit code ${code}\n--- standard output\n${out}--- standard error\n${error}`;
@@ -51,7 +71,8 @@ const render = ({ code, out, error }: Outcome): string =>
 for (const [name, { node, words, wide }] of Object.entries(GOLDENS)) {
   test(`${name}: edgectl ${words}`, async (t) => {
     const bench = await EdgectlBench.start(t);
-    if (node === "healthy") fillHealthy(bench.view, bench.directory);
+    if (node === "healthy" || node === "pressed") fillHealthy(bench.view, bench.directory);
+    if (node === "pressed") bench.view.conditions = PRESSURES;
     if (node === "degraded") fillDegraded(bench.view, bench.directory);
     const shown = render(await bench.run(words.split(" "), new CapturedTerminal({ columns: WIDTH })));
     const file = new URL(`${name}.txt`, FOLDER);

@@ -22,6 +22,7 @@ const PART = new RegExp(
     "Sysctls should support",
     "Ephemeral Containers should start",
     "Granular Checks",
+    "Node should report",
     "HostPort should lead",
     "EmptyDir volumes should support",
     "HostPath should support",

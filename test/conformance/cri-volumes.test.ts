@@ -314,14 +314,21 @@ describe("volumes in containers", { skip }, () => {
     await remove(pod);
   });
 
+  test("where its images are is told, and what they take there", async () => {
+    const { images, containers } = await fixture.adapter.images.filesystems(signal);
+    assert.ok(existsSync(images.mountPoint), images.mountPoint);
+    assert.ok(images.inodesUsed >= 0 && images.usedBytes >= 0);
+    assert.equal(containers.mountPoint, images.mountPoint);
+  });
+
   test("what a container writes to its own file system is told", async () => {
     const pod = podWith([], {});
     const id = await start(pod);
     await inside(pod, id, "dd if=/dev/zero of=/file bs=1M count=4 2>/dev/null");
     for (;;) {
       // containerd measures it every ten seconds.
-      const written = (await fixture.adapter.writableBytes(pod.uid, signal)).get(id) ?? 0;
-      if (written >= 4 * 2 ** 20) break;
+      const { bytes = 0, inodes = 0 } = (await fixture.adapter.writtenLayers(signal)).get(id) ?? {};
+      if (bytes >= 4 * 2 ** 20 && inodes > 0) break;
       await fixture.settle();
     }
     await remove(pod);

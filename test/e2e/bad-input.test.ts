@@ -1,7 +1,7 @@
 /** Whatever a user puts in front of the agent gets one clear, located error, and harms nothing that ran before. */
 import assert from "node:assert/strict";
 import { execFileSync, spawnSync } from "node:child_process";
-import { symlinkSync, writeFileSync } from "node:fs";
+import { existsSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import type { EventObject } from "../../protocol/local-api.ts";
@@ -209,11 +209,33 @@ test("a broken file keeps its last good version running, also when the agent is 
   await node.drain();
 });
 
-test("a wrong configuration names every problem with its path and leaves with 78", () => {
-  const node = new AgentNode({ config: { fileCheckFrequency: "soon", maxPods: -1, staticPodPth: "/x" } });
+test("a wrong configuration names every problem with its path and leaves with 78", async () => {
+  await using node = new AgentNode({ config: { fileCheckFrequency: "soon", maxPods: -1, staticPodPth: "/x" } });
   const result = spawnSync("dist/bin/picolet", ["--config", node.configPath], { encoding: "utf8" });
   assert.equal(result.status, 78);
   for (const field of ["fileCheckFrequency", "maxPods", "staticPodPth"]) assert.match(result.stderr, new RegExp(field));
+});
+
+test("thresholds and reservations that this machine contradicts leave with 78, and nothing is started", async () => {
+  await using node = new AgentNode({
+    config: {
+      evictionHard: { "memory.available": "9999Gi", "nodefs.avail": "5%", "imagefs.available": "101%" },
+      evictionSoft: { "pid.available": "4%" },
+      kubeReserved: { cpu: "9999", memory: "1Mi" },
+    },
+  });
+  const root = join(node.directory, "root");
+  const result = spawnSync("dist/bin/picolet", ["--config", node.configPath, "--root-dir", root], { encoding: "utf8" });
+  assert.equal(result.status, 78);
+  const patterns = [
+    /kubeReserved.memory: Invalid value: "1Mi": Resource "memory" has a reservation of \d+Mi but/,
+    /evictionHard\[nodefs.avail\]: .*unsupported eviction signal, did you mean nodefs.available\?/,
+    /evictionHard\[imagefs.available\]: Invalid value: "101%"/,
+    /evictionSoft\[pid.available\]: .*grace period must be specified/,
+    /kubeReserved.cpu: Invalid value: "9999": Resource "cpu" has a reservation of 9999 but capacity of/,
+  ];
+  for (const pattern of patterns) assert.match(result.stderr, pattern);
+  assert.equal(existsSync(root), false);
 });
 
 test("an unknown argument leaves with 64 and names it", () => {

@@ -1,6 +1,6 @@
 /** Component pods of an API server: what they get of its objects, and what kubectl is told. A real hub, no container runtime. */
 import assert from "node:assert/strict";
-import { mkdirSync, readFileSync } from "node:fs";
+import { chmodSync, mkdirSync, readFileSync } from "node:fs";
 import { after, before, test } from "node:test";
 import type { AgentNode } from "../support/agent-process.ts";
 import { testComponent } from "../support/components.ts";
@@ -94,7 +94,9 @@ test("a running component sees changes of ConfigMaps, Secrets and labels in its 
   const watching = Object.entries(files).map(([name, path]) => script(name, ["watch", path], { volumeMounts }));
   const token = script("token", ["list", "/all", "cat", "/all/token", "hold"], { volumeMounts });
   const api = script("api", ["list", "/var/run/secrets/kubernetes.io/serviceaccount", "hold"]);
-  await fleet.apply(podWith("payloads", [...watching, token, api], { volumes }, { labels: { tier: "one" } }));
+  // Without its group the component, which is not root, could not read what is for the owner alone.
+  const spec = { volumes, securityContext: { fsGroup: 4242 } };
+  await fleet.apply(podWith("payloads", [...watching, token, api], spec, { labels: { tier: "one" } }));
   await ready("payloads");
   const listed = await logsOf("payloads", "-c", "token");
   assert.match(listed, /^deep$/m);
@@ -164,6 +166,8 @@ test("a claim is written to, a readiness gate is waited for", { skip }, async ()
   using folder = new TempFolder();
   const path = folder.at("disk");
   mkdirSync(path);
+  // Nobody changes the owner of a folder of the node, fsGroup neither.
+  chmodSync(path, 0o777);
   const accessModes = ["ReadWriteOnce"];
   const spec = { accessModes, resources: { requests: { storage: "1Mi" } }, storageClassName: "" };
   const disk = { capacity: { storage: "1Mi" }, accessModes, hostPath: { path, type: "Directory" } };
@@ -244,12 +248,12 @@ test("kubectl is told why it cannot exec, give input, forward, or debug with a c
   await fleet.kubectl([
     "debug",
     "rests",
-    "--image=registry.invalid/busybox:1",
+    "--image=127.0.0.1:1/busybox:1",
     "--image-pull-policy=IfNotPresent",
     "-c",
     "shell",
   ]);
-  await told("rests", "Failed", "components come from no registry yet");
+  await told("rests", "Failed", "cannot reach 127.0.0.1:1: connection refused");
   await fleet.kubectl([
     "debug",
     "rests",

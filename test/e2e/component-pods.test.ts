@@ -1,6 +1,6 @@
 /** Whatever of a pod has a meaning for components, and what is said of the rest: the real agent, real components, no containers. */
 import assert from "node:assert/strict";
-import { mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { chmodSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { createServer, type RequestListener } from "node:http";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
@@ -293,6 +293,8 @@ describe("what a component is given", () => {
     const folder = join(node.directory, "host");
     mkdirSync(folder);
     writeFileSync(join(folder, "file"), "of the node\n");
+    // A component is not root: what is the node's alone it may not write.
+    chmodSync(join(folder, "file"), 0o666);
     const mounts = [
       { name: "memory", mountPath: "/memory" },
       { name: "disk", mountPath: "/disk" },
@@ -351,7 +353,7 @@ describe("what a component is given", () => {
       { name: "ALL", value: "$(NODE) $(LABEL) $$(LABEL) $(NONE)" },
     ];
     const names = [...Object.keys(fields), "MEMORY", "ALL", "PATH", "HOME"];
-    const items = [{ path: "labels", fieldRef: { fieldPath: "metadata.labels" }, mode: 0o400 }];
+    const items = [{ path: "labels", fieldRef: { fieldPath: "metadata.labels" }, mode: 0o444 }];
     const more = {
       env,
       resources: { limits: { memory: "64Mi" } },
@@ -430,13 +432,8 @@ describe("what is refused, and what is said of it", () => {
       {},
       /containers\[0\]\.livenessProbe: a component has no second program to run: let it end .*; spec\.containers\[0\]\.startupProbe: /,
     ],
-    [
-      "tcp-probe",
-      { readinessProbe: { tcpSocket: { port: 80 } } },
-      {},
-      /readinessProbe: a component listens to no port yet/,
-    ],
-    ["grpc-probe", { livenessProbe: { grpc: { port: 80 } } }, {}, /livenessProbe: a component listens to no port yet/],
+    ["tcp-probe", { readinessProbe: { tcpSocket: { port: 80 } } }, {}, /readinessProbe: the container has no TCP port/],
+    ["grpc-probe", { livenessProbe: { grpc: { port: 80 } } }, {}, /livenessProbe: a component does not serve gRPC/],
     [
       "exec-hook",
       { lifecycle: { postStart: { exec: { command: ["true"] } } } },

@@ -152,7 +152,7 @@ for (const version of KUBECTL_VERSIONS) {
     child.stdin?.write("tty; exit 7\n");
     const said = await untilPrinted(child, (text) => /\/dev\/pts\/\d+/.test(text));
     assert.match(said, /\/dev\/pts\/\d+/);
-    if (child.exitCode === null) await once(child, "close");
+    if (child.exitCode === null) await once(child, "exit");
     assert.equal(child.exitCode, 7);
     await fleet.kubectl(["delete", "pod", name, "--now"], { version });
   });

@@ -83,7 +83,7 @@ test("a shutdown ends the pods in order within the time they have, and nothing n
   assert.ok(endOf(plain) < endOf(deaf) && endOf(deaf) <= endOf(critical));
   assert.equal(deaf?.status?.containerStatuses?.[0]?.state.terminated?.exitCode, 137);
 
-  const [ready] = (await node.status()).conditions;
+  const ready = (await node.status()).conditions.find(({ type }) => type === "Ready");
   assert.deepEqual(
     [ready?.status, ready?.reason, ready?.message],
     ["False", "KubeletNotReady", "node is shutting down"],

@@ -103,14 +103,21 @@ test("boards work through a hub that has the rights of its manifests and no othe
   assert.match(await fleet.kubectl(["get", "--raw", "/api/v1/nodes/edge/proxy/stats/summary"]), /"nodeName": ?"edge"/);
 });
 
+/** Until the UIDs of those that were ready, as a watch that begins with what there is shows them, are as wanted. */
+async function mirrorsSeen(fits: (uids: readonly string[]) => boolean): Promise<readonly string[]> {
+  const line = "{.metadata.name} {.metadata.uid} {.status.phase} {.status.containerStatuses[0].ready}";
+  const output = `jsonpath=${line}{"\\n"}`;
+  const uidsOf = (text: string): readonly string[] =>
+    [...text.matchAll(/^st-edge (\S+) Running true$/gm)].map(([, uid = ""]) => uid);
+  return uidsOf(await fleet.seen(["get", "pods", "--watch", "-o", output], (text) => fits(uidsOf(text))));
+}
+
 test("a static pod has a mirror pod, which comes again when it is deleted, with its status", { skip }, async () => {
   node.writeManifest("st.json", { ...(containerPod("st") as object), metadata: { name: "st" } });
   await node.waitForPods("the static pod", (pods) => pods.get("st-edge")?.status?.phase === "Running");
-  const watch = fleet.spawnKubectl(["get", "pods", "--watch"]);
-  await untilPrinted(watch, (text) => /st-edge +1\/1 +Running/.test(text));
+  const [first = ""] = await mirrorsSeen((uids) => uids.length > 0);
   await fleet.kubectl(["delete", "pod", "st-edge", "--wait=false"]);
-  await untilPrinted(watch, (text) => /st-edge +1\/1 +Running/.test(text));
-  await endProcess(watch);
+  await mirrorsSeen((uids) => uids.some((uid) => uid !== first));
   node.removeManifest("st.json");
   await fleet.kubectl(["wait", "--for=delete", "pod/st-edge", "--timeout=60s"]);
 });

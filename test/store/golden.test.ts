@@ -58,7 +58,8 @@ test("equal content is written with the bytes it always had, whatever the order 
   const database = new Database(folder.file("golden.db"), { readonly: true });
   const bodies = database
     .prepare(
-      "SELECT body FROM pods UNION ALL SELECT body FROM statuses UNION ALL SELECT granted FROM pods WHERE granted NOT NULL",
+      "SELECT body FROM pods UNION ALL SELECT body FROM statuses " +
+        "UNION ALL SELECT granted FROM pods WHERE granted NOT NULL UNION ALL SELECT value FROM kept",
     )
     .pluck()
     .all() as Buffer[];

@@ -3,10 +3,11 @@ import assert from "node:assert/strict";
 import { tmpdir } from "node:os";
 import { test } from "node:test";
 import type { AgentPod } from "../../agent/core/agent-pod.ts";
+import { makeNodeUsage } from "../../agent/main/usage.ts";
 import { detectCgroups } from "../../agent/resources/cgroup-hierarchies.ts";
-import { CgroupTree } from "../../agent/resources/cgroup-tree.ts";
 import { UsageStats } from "../../agent/stats/usage-stats.ts";
 import { systemClock } from "../../protocol/async/system-clock.ts";
+import { seconds } from "../../protocol/ports.ts";
 import { Bench, desiredPod } from "../../runtime-adapters/contract/conformance-bench.ts";
 import { Containerd, containerdMissing } from "../support/containerd.ts";
 import { CriFixture } from "../support/cri-fixture.ts";
@@ -44,11 +45,17 @@ test("a busy container's CPU, memory and network", { skip: containerdMissing() ?
     ...{ containers, logDirectory },
   };
   const hierarchies = await detectCgroups();
-  const tree = new CgroupTree({ log: new RecordedLog(), clock: systemClock }, { hierarchies });
-  const cgroups = { kind: hierarchies.kind, read: tree.read.bind(tree) };
+  const looks = makeNodeUsage(
+    {
+      ...{ hierarchies, adapters: [fixture.adapter], clock: systemClock, log: new RecordedLog() },
+      pods: () => [known],
+      podCgroup: () => cgroupParent,
+    },
+    { rootDir: tmpdir(), podLogsDir: tmpdir(), allPodsCgroup: "/kubepods", cgroupsPerQOS: true },
+  );
   const stats = new UsageStats(
-    { cgroups, pods: () => [known], podCgroup: () => cgroupParent, clock: systemClock },
-    { nodeName: "edge-1", rootDir: tmpdir(), startedAt: new Date() },
+    { looks, mountedVolumes: async () => [], clock: systemClock, log: new RecordedLog() },
+    { nodeName: "edge-1", startedAt: new Date(), volumePeriod: seconds(60) },
   );
   const { node, pods } = (await stats.summary({ onlyCpuAndMemory: false }, context.signal)) as Summary;
   assert.ok(node.cpu.usageNanoCores > 0 && node.fs.capacityBytes > MIB);
@@ -64,7 +71,7 @@ test("a busy container's CPU, memory and network", { skip: containerdMissing() ?
   assert.ok(seen.cpu.usageCoreNanoSeconds >= main.cpu.usageCoreNanoSeconds);
   assert.ok(main.memory.workingSetBytes > 10_000 && main.memory.availableBytes < 64 * MIB);
   assert.equal(seen.network.name, "eth0");
-  const metrics = [...(await stats.resourceMetrics())].join("");
+  const metrics = [...(await stats.resourceMetrics(context.signal))].join("");
   assert.match(
     metrics,
     /container_cpu_usage_seconds_total\{container="main",namespace="default",pod="conformance"\} 0?\.\d+ \d+/,

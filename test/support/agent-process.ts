@@ -12,17 +12,12 @@ import {
   watch,
   writeFileSync,
 } from "node:fs";
-import type { IncomingMessage } from "node:http";
 import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
 import { mountPointsWithin, parseMountInfo } from "../../agent/core/mount-info.ts";
-import type { EventObject, StatusAnswer, WatchLine } from "../../protocol/local-api.ts";
 import type { Pod } from "../../protocol/pod.ts";
-import { byName, followPods, linesOf, type PodsByName, requestAgent, textOf } from "../../scripts/follow-pods.ts";
+import { AgentClient, WAIT_LIMIT_MS } from "./agent-client.ts";
 import { removeCgroups } from "./cgroups.ts";
-
-/** Generous: the machine is shared, and a loaded one has been seen ten times slower. */
-const WAIT_LIMIT_MS = 120_000;
 
 /** Of its log, so much is kept for a failing test's message. */
 const MAX_LOG_CHARACTERS = 100_000;
@@ -35,7 +30,7 @@ export interface AgentOptions {
 }
 
 /** One node's folders; agents may come and go on it. */
-export class AgentNode implements AsyncDisposable {
+export class AgentNode extends AgentClient implements AsyncDisposable {
   readonly directory = mkdtempSync(join(tmpdir(), "picolet-node-"));
   readonly manifests = join(this.directory, "manifests");
   readonly socketPath = join(this.directory, "run", "picolet.sock");
@@ -48,6 +43,7 @@ export class AgentNode implements AsyncDisposable {
   #process: ChildProcess | undefined;
 
   constructor(options: AgentOptions = {}) {
+    super();
     this.#logTail = options.logTail ?? 60;
     mkdirSync(this.manifests);
     mkdirSync(join(this.directory, "run"));
@@ -72,6 +68,10 @@ export class AgentNode implements AsyncDisposable {
     return this.#earlierLog + this.#currentLog;
   }
 
+  protected override latestLog(): string {
+    return this.log.split("\n").slice(-this.#logTail).join("\n");
+  }
+
   /** Starts an agent and waits until its socket answers. */
   async start(): Promise<void> {
     await this.#answers(this.spawn());
@@ -88,6 +88,15 @@ export class AgentNode implements AsyncDisposable {
       this.#currentLog = (this.#currentLog + text).slice(-MAX_LOG_CHARACTERS);
     });
     return child;
+  }
+
+  /** Until the agent has begun anew of itself, in the same process, and its socket answers. */
+  async waitForRestart(): Promise<void> {
+    const child = this.#process;
+    if (child === undefined) throw new Error("no agent runs on this node");
+    this.#earlierLog = this.log.slice(-MAX_LOG_CHARACTERS);
+    this.#currentLog = "";
+    await this.#answers(child);
   }
 
   async #answers(child: ChildProcess): Promise<void> {
@@ -139,67 +148,6 @@ export class AgentNode implements AsyncDisposable {
 
   removeManifest(file: string): void {
     rmSync(join(this.manifests, file));
-  }
-
-  async status(): Promise<StatusAnswer> {
-    return JSON.parse(await textOf(await this.request("/v1/status"))) as StatusAnswer;
-  }
-
-  request(path: string): Promise<IncomingMessage> {
-    return requestAgent(this.socketPath, path);
-  }
-
-  /** Follows the pods' watch until `condition` holds of all pods by name; fails with the agent's log after two minutes. */
-  async waitForPods(what: string, condition: (pods: PodsByName) => boolean): Promise<PodsByName> {
-    const { reached, pods } = await followPods(this.socketPath, WAIT_LIMIT_MS, condition);
-    if (reached) return byName(pods);
-    const shown = pods.map((pod) => `${pod.metadata.name}: ${JSON.stringify(pod.status)}`).join("\n");
-    const tail = this.log.split("\n").slice(-this.#logTail).join("\n");
-    throw new Error(`${what} did not come about\n${shown}\n${tail}`);
-  }
-
-  /** Asks again whenever the pods or the events may have changed, until `condition` holds. */
-  async waitForStatus(what: string, condition: (status: StatusAnswer) => boolean): Promise<StatusAnswer> {
-    const response = await this.request("/v1/events?watch=true");
-    const timer = setTimeout(() => response.destroy(new Error("waited too long")), WAIT_LIMIT_MS);
-    try {
-      let status = await this.status();
-      if (condition(status)) return status;
-      for await (const _ of linesOf(response)) {
-        status = await this.status();
-        if (condition(status)) return status;
-      }
-      throw new Error("the watch ended");
-    } catch (error) {
-      throw new Error(`${what} did not come about\n${JSON.stringify(await this.status())}\n${this.log}`, {
-        cause: error,
-      });
-    } finally {
-      clearTimeout(timer);
-      response.destroy();
-    }
-  }
-
-  /** The first event, old or new, of which `condition` holds. */
-  async waitForEvent(what: string, condition: (event: EventObject) => boolean): Promise<EventObject> {
-    const response = await this.request("/v1/events?watch=true");
-    const timer = setTimeout(() => response.destroy(new Error("waited too long")), WAIT_LIMIT_MS);
-    const seen: string[] = [];
-    try {
-      for await (const line of linesOf(response)) {
-        const change = JSON.parse(line) as WatchLine<EventObject>;
-        if (change.type === "ERROR") throw new Error(change.error.message);
-        const { object } = change;
-        if (condition(object)) return object;
-        seen.push(`${object.involvedObject.name} ${object.reason}: ${object.message}`);
-      }
-      throw new Error("the watch ended");
-    } catch (error) {
-      throw new Error(`${what} did not come about\n${seen.join("\n")}\n${this.log}`, { cause: error });
-    } finally {
-      clearTimeout(timer);
-      response.destroy();
-    }
   }
 
   /** As a power cut does: every component's process ends, and what is kept in memory is gone. The agent is dead already. */

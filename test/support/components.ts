@@ -8,6 +8,7 @@ import { existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, w
 import { extname, join, resolve } from "node:path";
 import { componentNew, parse } from "@bytecodealliance/jco-transpile/wasm-tools";
 import { build } from "esbuild";
+import { withWorld } from "./wasi-wit.ts";
 
 const SOURCES = "test/components";
 const HEADER = "test/components/realloc.h";
@@ -15,11 +16,45 @@ const BUILD = "dist/test-components";
 /** From the preview 1 that wasi-libc knows to WASI 0.2. */
 const COMMAND_ADAPTER = "node_modules/@bytecodealliance/jco/lib/wasi_snapshot_preview1.command.wasm";
 
+/** C without a C library, with the canonical ABI written by hand: the world that it is for. */
+const WORLDS: Readonly<Record<string, string>> = {
+  "waits.c": "import wasi:cli/environment; import wasi:clocks/monotonic-clock; export wasi:cli/run;",
+  "http-server.c": "import wasi:http/types; import wasi:io/streams; export wasi:http/incoming-handler;",
+};
+
+/** What programs import of WASI 0.2 themselves, beside what their C library does. */
+const IMPORTS: Readonly<Record<string, string>> = {
+  "net.c": ["instance-network", "ip-name-lookup", "tcp", "tcp-create-socket", "udp", "udp-create-socket"]
+    .map((name) => `import wasi:sockets/${name};`)
+    .concat("import wasi:io/streams; import wasi:io/poll;")
+    .join(" "),
+  "http-client.c":
+    "import wasi:http/types; import wasi:http/outgoing-handler; import wasi:io/streams; import wasi:io/poll;",
+  "hoards.c": "import wasi:clocks/monotonic-clock;",
+  "board.c": ["keyvalue", "config", "logging", "node-info"]
+    .map((name) => `import picolet:board/${name}@0.1.0;`)
+    .join(" "),
+  "wasi-keyvalue.c":
+    "import wasi:keyvalue/store@0.2.0-draft2; import wasi:keyvalue/batch@0.2.0-draft2; import wasi:config/store@0.2.0-rc.1; import wasi:logging/logging@0.1.0-draft;",
+  "wasi-keyvalue-draft.c": "import wasi:keyvalue/store@0.2.0-draft; import wasi:keyvalue/atomics@0.2.0-draft;",
+  "telemetry.c": "import picolet:board/telemetry@0.1.0;",
+};
+
 /** The components of `test/components`, by file name. */
 export type TestComponent =
   | "workload.c"
   | "files.c"
   | "script.c"
+  | "waits.c"
+  | "http-server.c"
+  | "http-client.c"
+  | "net.c"
+  | "escapes.c"
+  | "hoards.c"
+  | "board.c"
+  | "wasi-keyvalue.c"
+  | "wasi-keyvalue-draft.c"
+  | "telemetry.c"
   | "exit-42.wat"
   | "wants-http.wat"
   | "no-run.wat"
@@ -31,9 +66,12 @@ export type TestComponent =
 export async function testComponent(source: TestComponent): Promise<string> {
   const content = sourceOf(source);
   return built(source, content, async (folder) =>
-    extname(source) === ".c" ? commandComponent(moduleOf(source, folder)) : parse(content.toString("utf8")),
+    extname(source) === ".c" ? componentOf(source, moduleOf(source, folder)) : parse(content.toString("utf8")),
   );
 }
+
+const componentOf = (source: string, module: Uint8Array): Promise<Uint8Array> =>
+  WORLDS[source] === undefined ? commandComponent(module, IMPORTS[source]) : worldComponent(module, WORLDS[source]);
 
 /** A core module, as a compiler makes it: not a component yet. */
 export async function testCoreModule(source: "workload.c"): Promise<string> {
@@ -51,8 +89,9 @@ function sourceOf(source: TestComponent): Buffer {
 export const textComponent = (text: string): Promise<string> => built("text.wat", Buffer.from(text), () => parse(text));
 
 /** The programs that the adapter starts, as they are shipped: one small file each. */
-export async function testPrograms(): Promise<{ readonly runnerPath: string; readonly transpilePath: string }> {
+export async function testPrograms(): Promise<Record<"runnerPath" | "transpilePath" | "pullPath", string>> {
   return {
+    pullPath: await bundled("pull-main.ts", "cjs"),
     runnerPath: await bundled("runner-main.ts", "cjs"),
     transpilePath: await bundled("transpile-main.ts", "esm"),
   };
@@ -116,8 +155,7 @@ function moduleOf(source: string, folder: string): Uint8Array {
     "-Os",
     "-s",
     "-Wno-infinite-recursion",
-    "-include",
-    HEADER,
+    ...(WORLDS[source] === undefined ? ["-nostartfiles", "-include", HEADER] : ["-nostdlib", "-Wl,--no-entry"]),
     "-o",
     output,
     join(SOURCES, source),
@@ -125,6 +163,11 @@ function moduleOf(source: string, folder: string): Uint8Array {
   return readFileSync(output);
 }
 
-function commandComponent(module: Uint8Array): Promise<Uint8Array> {
-  return componentNew(module, [["wasi_snapshot_preview1", readFileSync(COMMAND_ADAPTER)]]);
+/** @param imports beside those of the C library */
+async function commandComponent(module: Uint8Array, imports: string | undefined): Promise<Uint8Array> {
+  const described = imports === undefined ? module : await withWorld(module, imports);
+  return componentNew(described, [["wasi_snapshot_preview1", readFileSync(COMMAND_ADAPTER)]]);
 }
+
+const worldComponent = async (module: Uint8Array, world: string): Promise<Uint8Array> =>
+  componentNew(await withWorld(module, world));

@@ -54,6 +54,8 @@ export interface ContainerdOptions {
    * Default true.
    */
   readonly restrictOomScoreAdj?: boolean;
+  /** Mounts something of the test's own over the folder of images and of what containers write; it is unmounted in the end. */
+  readonly mountRoot?: (folder: string) => void;
 }
 
 const configOf = (directory: string, options: ContainerdOptions): string => `
@@ -146,8 +148,9 @@ export class Containerd implements AsyncDisposable {
     await takeAwayLeftovers();
     const directory = mkdtempSync(join(tmpdir(), DIRECTORY_PREFIX));
     const containerd = new Containerd(directory);
-    for (const folder of ["run", "cni/net.d", "opt"]) mkdirSync(join(directory, folder), { recursive: true });
+    for (const folder of ["run", "cni/net.d", "opt", "root"]) mkdirSync(join(directory, folder), { recursive: true });
     writeFileSync(join(directory, OWNER_FILE), String(process.pid));
+    options.mountRoot?.(join(directory, "root"));
     writeFileSync(join(directory, "config.toml"), configOf(directory, options));
     const network = networkOf(directory, containerd.bridge, containerd.subnet);
     writeFileSync(join(directory, "cni/net.d/10-test.conflist"), network);
@@ -281,6 +284,7 @@ function killWorkloads(directory: string): void {
 
 /** What no process holds any more: mounts, cgroups, the shims' sockets, the bridge, NAT rules, the network's records, files. */
 async function takeAway(directory: string): Promise<void> {
+  const sandboxes = list(join(directory, "root/io.containerd.grpc.v1.cri/sandboxes"));
   unmountBelow(directory);
   const runc = join(directory, "runc/k8s.io");
   for (const id of list(runc)) {
@@ -297,7 +301,6 @@ async function takeAway(directory: string): Promise<void> {
   const bridge = bridgeOf(directory);
   removeHostPorts(bridge);
   run("ip", ["link", "delete", bridge]);
-  const sandboxes = list(join(directory, "root/io.containerd.grpc.v1.cri/sandboxes"));
   for (const name of list(NETWORK_RECORDS)) {
     if (sandboxes.some((id) => name.includes(id))) rmSync(join(NETWORK_RECORDS, name), { force: true });
   }

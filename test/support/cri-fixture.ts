@@ -114,7 +114,7 @@ export class CriFixture implements ConformanceFixture {
   }
 
   async readCgroup(containerId: string, value: CgroupValue): Promise<number | undefined> {
-    const folder = this.#containerd.cgroupsOf(containerId).get(value.startsWith("cpu.") ? "cpu" : "memory");
+    const folder = this.#containerd.cgroupsOf(containerId).get(value.slice(0, value.indexOf(".")));
     return folder === undefined ? undefined : Number(readFileSync(join(folder, value), "utf8"));
   }
 

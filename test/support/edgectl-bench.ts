@@ -53,6 +53,8 @@ export class EdgectlBench {
   /** Of pods that are applied. */
   readonly store = new MemoryDesiredStore();
   readonly directory = mkdtempSync(join(tmpdir(), "picolet-cli-"));
+  /** Of edgectl itself. */
+  readonly clock = new VirtualClock(NOW_MS);
   /** What edgectl finds on its standard input. */
   input: AsyncIterable<Buffer> = Readable.from([]);
   readonly socketPath = join(this.directory, "picolet.sock");
@@ -82,7 +84,7 @@ export class EdgectlBench {
   start(words: readonly string[], terminal: Terminal): Promise<number> {
     return runEdgectl(words, {
       terminal,
-      clock: new VirtualClock(NOW_MS),
+      clock: this.clock,
       environment: { PICOLET_SOCKET: this.socketPath },
       workingDirectory: "/home/user",
       input: () => this.input,

@@ -3,13 +3,18 @@ import type { AgentView, ImageStore, NodeView } from "../../agent/api/agent-view
 import type { AgentPod } from "../../agent/core/agent-pod.ts";
 import type { EventInput, EventRecord } from "../../agent/core/store.ts";
 import { PodLogs } from "../../agent/logs/pod-logs.ts";
+import { systemClock } from "../../protocol/async/system-clock.ts";
 import { WatchSource } from "../../protocol/async/watch.ts";
 import { PicoletError } from "../../protocol/errors.ts";
 import type {
+  ConfigAnswer,
+  FlashReport,
+  NodeCondition,
   ResourceReport,
   RuntimeReport,
   SourceProblem,
   StatusAnswer,
+  TelemetryReport,
   TunnelReport,
 } from "../../protocol/local-api.ts";
 import type { Pod, PodStatus } from "../../protocol/pod.ts";
@@ -36,8 +41,24 @@ export class FakeAgentView implements AgentView {
   agentReport: StatusAnswer["agent"] = {
     rssBytes: 52 * MIB,
     budgetBytes: 64 * MIB,
+    anonBytes: 16 * MIB,
     version: "0.1.0",
     startedAt: "2026-11-17T08:00:00Z",
+  };
+  flashReport: FlashReport = {
+    disks: ["mmcblk0"],
+    day: "2026-11-20",
+    today: {
+      bytes: 212 * MIB,
+      agentBytes: 2 * MIB,
+      pods: [
+        { name: "default/logger", bytes: 120 * MIB },
+        { name: "default/db", bytes: 31 * MIB },
+      ],
+    },
+    dailyAverage: { bytes: 480 * MIB, agentBytes: 3 * MIB, days: 12 },
+    budgetBytes: 1024 * MIB,
+    agentBudgetBytes: 5 * MIB,
   };
   resourceReport: ResourceReport = {
     capacity: { cpu: "4", memory: "947272Ki", pods: "110", "ephemeral-storage": "14876416Ki" },
@@ -47,16 +68,38 @@ export class FakeAgentView implements AgentView {
     diskBytes: 14528 * MIB,
     diskAvailableBytes: 9216 * MIB,
   };
+  configAnswer: ConfigAnswer = {
+    file: "/etc/picolet/config.yaml",
+    configuration: {
+      authentication: { anonymous: { enabled: false }, webhook: { cacheTTL: "2m0s", enabled: true } },
+      clusterDNS: [],
+      evictionHard: { "memory.available": "93Mi", "nodefs.available": "10%" },
+      hub: { heartbeatInterval: "30s", server: ["https://hub.example"], token: "***" },
+      kubeReserved: { memory: "153Mi", pid: "700" },
+      maxPods: 20,
+      registerWithTaints: [{ effect: "NoSchedule", key: "edge" }],
+      syncFrequency: "1m0s",
+    },
+    given: ["maxPods", "hub", "hub.server", "hub.token", "registerWithTaints"],
+    derived: [
+      { path: "evictionHard[memory.available]", how: "a tenth of 925 MiB, at least 24 MiB and at most 100 MiB" },
+      {
+        path: "kubeReserved.memory",
+        how: "96 MiB and a sixteenth of 925 MiB, at most a quarter of it and 256 MiB",
+      },
+    ],
+  };
+  conditions: readonly NodeCondition[] = [];
   sourceProblems: SourceProblem[] = [];
   stores: ImageStore[] = [];
   readonly events = new FakeEvents();
   readonly podsChanged = new WatchSource(0);
-  readonly logs = new PodLogs({ pods: this });
+  readonly logs = new PodLogs({ pods: this, clock: systemClock });
   #pods: readonly AgentPod[] = [];
 
   node(): NodeView {
     const ready = { type: "Ready", ...this.nodeReady, lastTransitionTime: "2026-11-17T08:00:01Z" };
-    return { name: this.nodeName, conditions: [ready] };
+    return { name: this.nodeName, conditions: [...this.conditions, ready] };
   }
   runtimes = (): readonly RuntimeReport[] => this.runtimeReports;
   pods = (): readonly AgentPod[] => this.#pods;
@@ -64,6 +107,14 @@ export class FakeAgentView implements AgentView {
   tunnel = (): TunnelReport => this.tunnelReport;
   resources = (): ResourceReport => this.resourceReport;
   agent = (): StatusAnswer["agent"] => this.agentReport;
+  configuration = (): Promise<ConfigAnswer> => Promise.resolve(this.configAnswer);
+  flash = (): FlashReport => this.flashReport;
+  telemetryReport: TelemetryReport = {
+    ...{ queued: { records: 0, batches: 0, bytes: 0 }, maxBytes: 16_777_216, dropped: 0, refused: 0, forwarded: 0 },
+    ...{ lastForwardedAt: null, problem: "" },
+  };
+
+  telemetry = (): TelemetryReport => this.telemetryReport;
   imageStores = (): readonly ImageStore[] => this.stores;
 
   setPods(...pods: readonly AgentPod[]): void {

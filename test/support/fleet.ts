@@ -161,7 +161,11 @@ function collect(child: ChildProcess, name: "stdout" | "stderr"): () => string {
   return () => Buffer.concat(chunks).toString("utf8");
 }
 
-/** Reads what `child` prints until `fits`. @throws with all that it said when it ends before that */
+/**
+ * Reads what `child` prints until `fits`; what it prints after that is kept for whoever reads on (`resume` before
+ * its "close" is waited for).
+ * @throws with all that it said when it ends before that
+ */
 export async function untilPrinted(child: ChildProcess, fits: (text: string) => boolean): Promise<string> {
   let text = "";
   return await new Promise((resolve, reject) => {
@@ -178,12 +182,14 @@ export async function untilPrinted(child: ChildProcess, fits: (text: string) => 
     const timer = setTimeout(onEnd, KUBECTL_LIMIT_MS);
     const settle = (): void => {
       clearTimeout(timer);
-      child.stdout?.off("data", look);
-      child.stderr?.off("data", look);
+      for (const stream of [child.stdout, child.stderr]) {
+        stream?.off("data", look);
+        // Else it would go on flowing, to nobody.
+        stream?.pause();
+      }
       child.off("close", onEnd);
     };
-    child.stdout?.on("data", look);
-    child.stderr?.on("data", look);
+    for (const stream of [child.stdout, child.stderr]) stream?.on("data", look).resume();
     child.on("close", onEnd);
   });
 }
@@ -193,5 +199,6 @@ export async function endProcess(child: ChildProcess, signal: NodeJS.Signals = "
   if (child.exitCode !== null || child.signalCode !== null) return;
   const closed = once(child, "close");
   child.kill(signal);
+  for (const stream of [child.stdout, child.stderr]) stream?.resume();
   await closed;
 }

@@ -25,40 +25,42 @@ function built(name: string, recipe: (folder: string) => Omit<ImageRecipe, "name
   return archive;
 }
 
+/** The programs of busybox that images of it have a name for. */
+export const BUSYBOX_APPLETS = [
+  "sh",
+  "sleep",
+  "echo",
+  "cat",
+  "env",
+  "ls",
+  "kill",
+  "printf",
+  "true",
+  "false",
+  "test",
+  "id",
+  "ip",
+  "wget",
+  "nc",
+  "httpd",
+  "mount",
+  "touch",
+  "date",
+  "head",
+  "dd",
+  "hostname",
+  "stat",
+  "ps",
+  "seq",
+  "stty",
+  "tar",
+  "tty",
+  "wc",
+];
+
 /** busybox, with `/bin/sh` and the other usual names linked to it. */
 export function buildBusyboxArchive(name = BUSYBOX_IMAGE): string {
-  const applets = [
-    "sh",
-    "sleep",
-    "echo",
-    "cat",
-    "env",
-    "ls",
-    "kill",
-    "printf",
-    "true",
-    "false",
-    "test",
-    "id",
-    "ip",
-    "wget",
-    "nc",
-    "httpd",
-    "mount",
-    "touch",
-    "date",
-    "head",
-    "dd",
-    "hostname",
-    "stat",
-    "ps",
-    "seq",
-    "stty",
-    "tar",
-    "tty",
-    "wc",
-  ];
-  const links = Object.fromEntries(applets.map((applet) => [`bin/${applet}`, "busybox"]));
+  const links = Object.fromEntries(BUSYBOX_APPLETS.map((applet) => [`bin/${applet}`, "busybox"]));
   return built(name, () => ({ files: { "bin/busybox": "/bin/busybox" }, links, command: ["/bin/sh"] }));
 }
 

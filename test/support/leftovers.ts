@@ -94,11 +94,15 @@ const mountsBelow = (...directories: readonly string[]): string[] =>
           .slice(0, 100)})`,
     );
 
+/** The runner that is kept ready has one for all pods, made with the first component. */
+const LASTING_CGROUP = /\/picolet-spare$/;
+
 function cgroupsBelow(path: string): string[] {
   const folders = readdirSync("/sys/fs/cgroup").map((controller) => join("/sys/fs/cgroup", controller, path));
-  return folders.flatMap((folder) =>
+  const found = folders.flatMap((folder) =>
     existsSync(folder) ? execFileSync("find", [folder, "-type", "d"]).toString().split("\n").filter(Boolean) : [],
   );
+  return found.filter((each) => !LASTING_CGROUP.test(each));
 }
 
 const processIds = (): string[] => readdirSync("/proc").filter((name) => /^\d+$/.test(name));

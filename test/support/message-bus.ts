@@ -1,4 +1,4 @@
-/** A real message bus of a test's own, with a stand-in for logind and systemd on it when that is asked for. */
+/** A real message bus of a test's own, with a stand-in for logind, or for systemd, on it when that is asked for. */
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, mkdirSync, writeFileSync } from "node:fs";
@@ -12,7 +12,10 @@ const NEEDED = [
   "/usr/lib/python3/dist-packages/dbus/__init__.py",
   "/usr/lib/python3/dist-packages/gi/__init__.py",
 ];
-const STAND_IN = new URL("logind-stand-in.py", import.meta.url).pathname;
+const STAND_INS = {
+  logind: new URL("logind-stand-in.py", import.meta.url).pathname,
+  systemd: new URL("systemd-stand-in.py", import.meta.url).pathname,
+};
 const WAIT_LIMIT_MS = 60_000;
 
 /** Why there can be none here; `undefined` when there can. */
@@ -37,7 +40,7 @@ export class MessageBus implements AsyncDisposable {
   readonly #said: string[] = [];
   #heard: (() => void) | undefined;
   #daemon: ChildProcess | undefined;
-  #logind: ChildProcess | undefined;
+  #standIn: ChildProcess | undefined;
 
   static async start(): Promise<MessageBus> {
     const bus = new MessageBus();
@@ -55,18 +58,23 @@ export class MessageBus implements AsyncDisposable {
   }
 
   async stopDaemon(): Promise<void> {
-    await this.stopLogind();
+    await this.stopStandIn();
     await ended(this.#daemon);
   }
 
   /** @param seconds its InhibitDelayMaxSec */
   async startLogind(seconds: number): Promise<void> {
+    await this.#start(STAND_INS.logind, this.dropIns, String(seconds));
+  }
+
+  async startSystemd(): Promise<void> {
+    await this.#start(STAND_INS.systemd);
+  }
+
+  async #start(...command: readonly string[]): Promise<void> {
     const env = { ...process.env, DBUS_SYSTEM_BUS_ADDRESS: `unix:path=${this.socketPath}` };
-    const child = spawn("/usr/bin/python3", [STAND_IN, this.dropIns, String(seconds)], {
-      env,
-      stdio: ["pipe", "pipe", "inherit"],
-    });
-    this.#logind = child;
+    const child = spawn("/usr/bin/python3", command, { env, stdio: ["pipe", "pipe", "inherit"] });
+    this.#standIn = child;
     createInterface({ input: child.stdout }).on("line", (line) => {
       this.#said.push(line);
       this.#heard?.();
@@ -74,32 +82,36 @@ export class MessageBus implements AsyncDisposable {
     await this.said("ready");
   }
 
-  async stopLogind(): Promise<void> {
-    await ended(this.#logind);
-    this.#logind = undefined;
+  async stopStandIn(): Promise<void> {
+    await ended(this.#standIn);
+    this.#standIn = undefined;
   }
 
   tell(command: "shutdown" | "cancel"): void {
-    this.#logind?.stdin?.write(`${command}\n`);
+    this.#standIn?.stdin?.write(`${command}\n`);
   }
 
   /** Waits for that to happen, and takes it and what came before it off the list. */
   async said(line: string): Promise<readonly string[]> {
+    await this.#until(`say "${line}"`, () => this.#said.includes(line));
+    return this.#said.splice(0, this.#said.indexOf(line) + 1);
+  }
+
+  /** What it has said since, once that is as much as `atLeast` lines: they come by another way than the bus's answers. */
+  async rest(atLeast: number): Promise<readonly string[]> {
+    await this.#until(`say ${atLeast} lines`, () => this.#said.length >= atLeast);
+    return [...this.#said];
+  }
+
+  async #until(what: string, isSo: () => boolean): Promise<void> {
     const deadline = AbortSignal.timeout(WAIT_LIMIT_MS);
-    for (;;) {
-      const at = this.#said.indexOf(line);
-      if (at >= 0) return this.#said.splice(0, at + 1);
+    while (!isSo()) {
       await new Promise<void>((resolve, reject) => {
         this.#heard = resolve;
-        const late = (): void => reject(new Error(`logind did not say "${line}", but: ${this.#said.join("; ")}`));
+        const late = (): void => reject(new Error(`the stand-in did not ${what}, but: ${this.#said.join("; ")}`));
         deadline.addEventListener("abort", late, { once: true });
       });
     }
-  }
-
-  /** What it has said since. */
-  get rest(): readonly string[] {
-    return [...this.#said];
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -10,12 +10,20 @@ import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Containerd } from "./containerd.ts";
+import { type Document, digestOf } from "./oci-content.ts";
 
 const PROGRAM = "/usr/bin/docker-registry";
 const START_LIMIT_MS = 30_000;
 
 export const REGISTRY_USER = "picolet";
 export const REGISTRY_PASSWORD = "correct horse";
+/** The password by bcrypt, which is all that the registry's own htpasswd takes. */
+const HTPASSWD = `${REGISTRY_USER}:$2b$05$abcdefghijklmnopqrstuuHNbAKRhpaujgo33bRWs.NLUTJO3lOy2\n`;
+
+export interface RegistryOptions {
+  /** The registry itself lets in nobody but REGISTRY_USER, at either address. */
+  readonly htpasswd?: boolean;
+}
 
 /** Why no registry can run here; `undefined` when one can. */
 export const registryMissing = (): string | undefined =>
@@ -40,13 +48,17 @@ export class Registry implements AsyncDisposable {
     this.privateAddress = `127.0.0.1:${(gate.server.address() as AddressInfo).port}`;
   }
 
-  static async start(): Promise<Registry> {
+  static async start({ htpasswd = false }: RegistryOptions = {}): Promise<Registry> {
     const directory = mkdtempSync(join(tmpdir(), "picolet-registry-"));
     const config = [
       "version: 0.1",
       `storage: { filesystem: { rootdirectory: ${JSON.stringify(directory)} } }`,
       "http: { addr: '127.0.0.1:0' }",
+      ...(htpasswd
+        ? [`auth: { htpasswd: { realm: test, path: ${JSON.stringify(join(directory, "htpasswd"))} } }`]
+        : []),
     ];
+    writeFileSync(join(directory, "htpasswd"), HTPASSWD);
     writeFileSync(join(directory, "config.yml"), `${config.join("\n")}\n`);
     const command = ["--pdeathsig", "KILL", PROGRAM, "serve", join(directory, "config.yml")];
     const registry = spawn("setpriv", command, { stdio: ["ignore", "ignore", "pipe"] });
@@ -73,6 +85,34 @@ export class Registry implements AsyncDisposable {
     containerd.ctr("images", "push", "--plain-http", name);
     containerd.ctr("images", "remove", "--sync", name);
     return name;
+  }
+
+  /** Content made by the test, as any client of the distribution specification pushes it. */
+  async pushContent(
+    repository: string,
+    tag: string,
+    document: Document,
+    blobs: readonly (Uint8Array | string)[],
+  ): Promise<void> {
+    for (const blob of blobs) {
+      const opened = await this.#send("POST", `/v2/${repository}/blobs/uploads/`);
+      const place = new URL(opened.headers.get("location") ?? "", `http://${this.address}`);
+      place.searchParams.set("digest", digestOf(blob));
+      await this.#send("PUT", place.pathname + place.search, blob, "application/octet-stream");
+    }
+    await this.#send("PUT", `/v2/${repository}/manifests/${tag}`, document.content, document.mediaType);
+  }
+
+  async #send(method: string, path: string, body?: Uint8Array | string, type = ""): Promise<Response> {
+    const authorization = `Basic ${Buffer.from(`${REGISTRY_USER}:${REGISTRY_PASSWORD}`).toString("base64")}`;
+    const headers = { authorization, "content-type": type };
+    const response = await fetch(`http://${this.address}${path}`, {
+      method,
+      headers,
+      body: body === undefined ? null : Buffer.from(body),
+    });
+    if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${await response.text()}`);
+    return response;
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -59,6 +59,13 @@ export function fillResizeSample({ desired }: Store): void {
   );
 }
 
+/** Since format 4: records of two areas. */
+export function fillKeptSample({ kept }: Store): void {
+  kept.put("images", "sha256:0a", { usedAtMs: 1_767_225_600_000, tags: ["busybox:1", "grüß:dich"] });
+  kept.put("images", "sha256:0b", { usedAtMs: 1_767_225_601_000, tags: [] });
+  kept.put("days", "2026-01-01", [1, 2.5, true]);
+}
+
 /** With this request of its first container. */
 export function withCpu(desired: DesiredPod, cpu: string): DesiredPod {
   const [first, ...others] = desired.pod.spec.containers;
@@ -68,11 +75,13 @@ export function withCpu(desired: DesiredPod, cpu: string): DesiredPod {
 }
 
 /** As plain data. */
-export function contentsOf({ desired, statuses, events, objects }: Store): unknown {
+export function contentsOf({ desired, statuses, events, objects, kept }: Store): unknown {
   const { pods, removed, requested } = desired.desired.current;
+  const records = ["days", "images"].flatMap((area) => [...kept.all(area)].map(([key, value]) => [area, key, value]));
   return {
     pods: [...pods.values()],
     removed: [...removed.values()],
+    ...(records.length === 0 ? {} : { kept: records }),
     ...(requested.size === 0 ? {} : { requested: [...requested.values()] }),
     revisions: { file: desired.revision("file"), api: desired.revision("api"), push: desired.revision("push") },
     statuses: [...pods.keys()].map((uid) => statuses.get(uid) ?? null),

@@ -51,7 +51,7 @@ export class StreamingNode implements AsyncDisposable {
     this.streams = new NodeStreams({
       pods,
       router: { adapters: [this.fixture.adapter], adapterFor: () => this.adapter },
-      logs: new PodLogs({ pods: { pods, podsChanged: this.podsChanged } }),
+      logs: new PodLogs({ pods: { pods, podsChanged: this.podsChanged }, clock: systemClock }),
       kubelet: new KubeletAnswers({
         probeMetrics: () => [],
         pods,

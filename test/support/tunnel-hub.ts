@@ -210,7 +210,8 @@ export class HubSession {
   #welcomeOf(desired: Welcome["desired"], wantsMirrors: boolean, wantsNode: boolean): Welcome {
     const { epoch, revision } = this.#hub.wanted;
     const timeMs = this.#clock.wall().getTime();
-    return { kind: "welcome", hubVersion: "0.1.0", epoch, revision, timeMs, desired, wantsMirrors, wantsNode };
+    const wants = { wantsMirrors, wantsNode, takesTelemetry: false };
+    return { kind: "welcome", hubVersion: "0.1.0", epoch, revision, timeMs, desired, ...wants };
   }
 
   #answerInventory(): void {

@@ -30,7 +30,10 @@ const NEVER = new AbortController().signal;
 async function live({ seed, init, imageId, pods }: AgentLife): Promise<never> {
   const log = new RecordedLog();
   const cgroups = new CgroupTree({ log, clock: systemClock }, { hierarchies: await detectCgroups() });
-  const adapter = new WasmAdapter({ clock: systemClock, log, cgroups, hostIps: () => [], warn: () => undefined }, init);
+  const adapter = new WasmAdapter(
+    { clock: systemClock, log, cgroups, hostIps: () => [], warn: () => undefined, services: {} },
+    init,
+  );
   const random = seededRandom(seed);
   let isFirst = true;
   const pick = <T>(list: readonly T[]): T | undefined => list[Math.floor(random.next() * list.length)];

@@ -16,6 +16,8 @@ const CGROUP_FILES: Readonly<Record<CgroupValue, string>> = {
   "cpu.shares": "cpu",
   "cpu.cfs_quota_us": "cpu",
   "memory.limit_in_bytes": "memory",
+  "cpuset.cpus": "cpuset",
+  "cpuset.mems": "cpuset",
 };
 
 /** Components are imported and transpiled once for the whole suite. */

@@ -8,6 +8,7 @@ import { CgroupTree } from "../../agent/resources/cgroup-tree.ts";
 import { systemClock } from "../../protocol/async/system-clock.ts";
 import type { Pod } from "../../protocol/pod.ts";
 import { millis, podUid } from "../../protocol/ports.ts";
+import type { BoardServices } from "../../runtime-adapters/contract/board-services.ts";
 import type {
   ContainerLaunch,
   DesiredPod,
@@ -27,6 +28,9 @@ export interface WasmRuntimeOptions {
   /** Default true: where this process may make them. */
   readonly cgroups?: boolean;
   readonly limits?: WasmLimits;
+  readonly services?: BoardServices;
+  readonly pullLimits?: WasmAdapterInit["pullLimits"];
+  readonly registries?: WasmAdapterInit["registries"];
   /** Images and transpiled components, where several tests share them; else the test's own. */
   readonly rootDirectory?: string;
 }
@@ -70,7 +74,8 @@ export class WasmRuntime implements AsyncDisposable {
     const { log, cgroups, warnings } = this;
     const hostIps = (): readonly string[] => this.addresses;
     const warn = (_: DesiredPod, reason: string, message: string): void => void warnings.push(`${reason}: ${message}`);
-    return new WasmAdapter({ clock: systemClock, log, cgroups, hostIps, warn }, this.adapterInit);
+    const { services = {} } = this.#options;
+    return new WasmAdapter({ clock: systemClock, log, cgroups, hostIps, warn, services }, this.adapterInit);
   }
 
   get adapterInit(): WasmAdapterInit {
@@ -81,6 +86,10 @@ export class WasmRuntime implements AsyncDisposable {
       ...this.#programs,
       cgroupSettings: SETTINGS,
       transpileCgroup: `${this.#cgroupRoot}/transpile`,
+      pullCgroup: `${this.#cgroupRoot}/pull`,
+      pullLimits: this.#options.pullLimits,
+      registries: this.#options.registries,
+      spareCgroup: `${this.#cgroupRoot}/spare`,
       limits: this.#options.limits,
     };
   }
@@ -129,6 +138,9 @@ export class WasmRuntime implements AsyncDisposable {
 export interface WasmPodOptions {
   readonly name?: string;
   readonly image: string;
+  /** Of the pod. */
+  readonly annotations?: Readonly<Record<string, string>>;
+  readonly namespace?: string;
   /** More of the pod's `spec`. */
   readonly spec?: Readonly<Record<string, unknown>>;
   /** More of its one container. */
@@ -169,7 +181,7 @@ export class WasmPod implements AsyncDisposable {
     const pod = {
       apiVersion: "v1",
       kind: "Pod",
-      metadata: { name, namespace: "default", uid },
+      metadata: { name, namespace: options.namespace ?? "default", uid, annotations: options.annotations ?? {} },
       spec: { restartPolicy: "Always", securityContext: {}, containers: [container], ...options.spec },
     } as unknown as Pod;
     const desired: DesiredPod = { uid: podUid(uid), source: "file", origin: `/manifests/${name}.yaml`, pod };

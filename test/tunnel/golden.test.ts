@@ -6,6 +6,7 @@ import assert from "node:assert/strict";
 import { hash } from "node:crypto";
 import { readFileSync, writeFileSync } from "node:fs";
 import { test } from "node:test";
+import { decodeBatch, encodeBatch } from "../../protocol/telemetry/batch.ts";
 import { decodeCbor, encodeCbor } from "../../protocol/tunnel/cbor.ts";
 import { digestOf, mirrorsDigest, objectHash, statusHash } from "../../protocol/tunnel/digest.ts";
 import { decodeFrame, encodeFrame, encodeMessageFrame } from "../../protocol/tunnel/frames.ts";
@@ -14,6 +15,13 @@ import { applyDelta, diffJson } from "../../protocol/tunnel/json-delta.ts";
 import { KUBERNETES_WORDS } from "../../protocol/tunnel/kubernetes-words.ts";
 import { packMessage, unpackMessage } from "../../protocol/tunnel/message-codec.ts";
 import { LANE_OF, type TunnelMessage } from "../../protocol/tunnel/messages.ts";
+import {
+  decodeDelivery,
+  encodeDelivery,
+  encodeTelemetryAck,
+  LengthPrefixedReader,
+} from "../../protocol/tunnel/telemetry-stream.ts";
+import { SAMPLE_ORIGIN, SAMPLE_RECORDS } from "../support/telemetry-samples.ts";
 import { SAMPLE_FRAMES, SAMPLE_MESSAGES, SAMPLE_STATUS } from "../support/tunnel-samples.ts";
 
 const FOLDER = new URL("../golden/tunnel/", import.meta.url);
@@ -77,6 +85,24 @@ for (const { name, hex, decoded } of frames) {
   });
 }
 
+test("telemetry stays what it is, in the stream and in its batches", () => {
+  const batch = Uint8Array.from(encodeBatch(SAMPLE_ORIGIN, SAMPLE_RECORDS, 1_000_000));
+  const delivery = { sequence: 2 ** 26 + 1, baseUs: 1_769_860_800_000_000, isEstimated: true, batch };
+  const made = {
+    batch: toHex(batch),
+    delivery: toHex(encodeDelivery(delivery)),
+    ack: toHex(encodeTelemetryAck(2 ** 26 + 1)),
+  };
+  const kept = golden("telemetry", made);
+  assert.deepEqual(made, kept);
+  const [message = new Uint8Array()] = new LengthPrefixedReader().push(fromHex(kept.delivery));
+  assert.deepEqual(decodeDelivery(message), delivery);
+  const read = decodeBatch(fromHex(kept.batch));
+  assert.deepEqual(read.origin, SAMPLE_ORIGIN);
+  const relative = SAMPLE_RECORDS.map(({ record, stampUs }) => ({ record, stampUs: stampUs - 1_000_000 }));
+  assert.deepEqual(read.records, relative);
+});
+
 test("the words keep their numbers", () => {
   const words = golden("words", KUBERNETES_WORDS);
   assert.deepEqual(KUBERNETES_WORDS, words);
@@ -127,7 +153,9 @@ test("hello and welcome together are at most 110 bytes", () => {
 
 test("what a newer peer adds at the end of an array is passed over", () => {
   for (const message of Object.values(SAMPLE_MESSAGES)) {
+    // What these may leave out at the end a newer peer would not.
     if (["statusesAck", "nodeAck"].includes(message.kind)) continue;
+    if (message.kind === "welcome" && !message.takesTelemetry) continue;
     const packed = decodeCbor(encodeCbor([...packMessage(message), "something new", 1]));
     assert.deepEqual(shown(unpackMessage(packed)), shown(message));
   }

@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import {
   appendFileSync,
+  chmodSync,
   existsSync,
   mkdirSync,
   readdirSync,
@@ -12,64 +13,29 @@ import {
   symlinkSync,
   writeFileSync,
 } from "node:fs";
-import { type TestContext, test } from "node:test";
+import { test } from "node:test";
 import { isPicoletError, type PicoletError } from "../../protocol/errors.ts";
 import { millis, seconds } from "../../protocol/ports.ts";
 import type { ContainerLaunch } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import { killGroup } from "../../runtime-adapters/wasm/state/process-id.ts";
-import type { WasmAdapter } from "../../runtime-adapters/wasm/wasm-adapter.ts";
 import { cpuSecondsOf, memoryOf } from "../bench/process-figures.ts";
-import { type TestComponent, testComponent } from "../support/components.ts";
+import type { TestComponent } from "../support/components.ts";
 import { TempFolder } from "../support/temp-folder.ts";
-import { WasmPod, type WasmPodOptions, WasmRuntime, type WasmRuntimeOptions } from "../support/wasm-runtime.ts";
+import { wasmBench as bench, imageOf, mount, type WasmBench } from "../support/wasm-bench.ts";
+import { WasmPod, type WasmPodOptions, type WasmRuntime } from "../support/wasm-runtime.ts";
 
 const NEVER = new AbortController().signal;
 const MEBIBYTE = 1_048_576;
 
-/** Components are imported and transpiled once for all tests. */
-const shared = new TempFolder();
-process.once("exit", () => shared[Symbol.dispose]());
-
-const imageOf = (component: TestComponent): string => `localhost/${component.replace(/\W/g, "-")}:1`;
-
-interface Bench {
-  readonly runtime: WasmRuntime;
-  adapter: WasmAdapter;
-  pod(component: TestComponent, options?: Partial<WasmPodOptions>): Promise<WasmPod>;
-  newAgent(): Promise<WasmAdapter>;
-}
-
-async function bench(context: TestContext, options: WasmRuntimeOptions = {}): Promise<Bench> {
-  const runtime = await WasmRuntime.create({ rootDirectory: shared.path, ...options });
-  const made: Bench = {
-    runtime,
-    adapter: runtime.adapter(),
-    async pod(component, more = {}) {
-      const image = imageOf(component);
-      await made.adapter.images.import(await testComponent(component), image, NEVER);
-      return WasmPod.create(runtime, made.adapter, { image, ...more });
-    },
-    async newAgent() {
-      await made.adapter[Symbol.asyncDispose]();
-      made.adapter = runtime.adapter();
-      return made.adapter;
-    },
-  };
-  context.after(async () => {
-    await made.adapter[Symbol.asyncDispose]();
-    await runtime[Symbol.asyncDispose]();
-  });
-  return made;
-}
-
-const mount = (containerPath: string, hostPath: string, readOnly = false): ContainerLaunch["mounts"][number] => ({
-  containerPath,
-  hostPath,
-  readOnly,
-  propagation: "private",
-});
-
 const limits = (memory: string, more: object = {}) => ({ container: { resources: { limits: { memory, ...more } } } });
+
+/** As the kubelet makes an emptyDir: everybody may write to it. */
+function volumeOf(runtime: WasmRuntime): string {
+  const volume = runtime.folder.at("volume");
+  mkdirSync(volume);
+  chmodSync(volume, 0o777);
+  return volume;
+}
 
 /** Runs `files.c` and shows every step that went wrong. */
 async function runFiles(pod: WasmPod, run: Partial<ContainerLaunch>): Promise<string[]> {
@@ -86,8 +52,7 @@ async function runFiles(pod: WasmPod, run: Partial<ContainerLaunch>): Promise<st
 
 test("a component uses a volume as any program does", async (context) => {
   const { runtime, pod } = await bench(context);
-  const volume = runtime.folder.at("volume");
-  mkdirSync(volume);
+  const volume = volumeOf(runtime);
   symlinkSync("sub/b", `${volume}/inner-link`);
   const lines = await runFiles(await pod("files.c"), { args: ["use"], mounts: [mount("/data", volume)] });
   assert.ok(lines.length > 20, `${lines.length} steps`);
@@ -96,9 +61,8 @@ test("a component uses a volume as any program does", async (context) => {
 
 test("no link and no dots lead out of a volume", async (context) => {
   const { runtime, pod } = await bench(context);
-  const volume = runtime.folder.at("volume");
+  const volume = volumeOf(runtime);
   const outside = runtime.folder.at("outside-folder");
-  mkdirSync(volume);
   mkdirSync(outside);
   writeFileSync(`${outside}/secret`, "secret");
   writeFileSync(runtime.folder.at("outside"), "secret");
@@ -144,9 +108,11 @@ test("a folder that somebody keeps replacing by a link out is never followed out
 test("read-only is read-only, and single files are mounted as files", async (context) => {
   const { runtime, pod } = await bench(context);
   const at = (name: string): string => runtime.folder.at(name);
-  for (const folder of ["config", "volume"]) mkdirSync(at(folder));
+  volumeOf(runtime);
+  mkdirSync(at("config"));
   writeFileSync(at("config/setting"), "on");
   writeFileSync(at("one-file"), "alone");
+  chmodSync(at("one-file"), 0o666);
   writeFileSync(at("nested"), "hides");
   writeFileSync(at("volume/nested"), "hidden");
   writeFileSync(at("volume/other"), "");
@@ -189,7 +155,7 @@ test("a trap ends a component with 1, and its message says which", async (contex
   const made = await pod("workload.c");
   for (const [attempt, [what, message]] of [
     ["trap", /^wasm trap: .*unreachable/],
-    ["overflow", /^wasm trap: (call stack exhausted|out of bounds memory access)/],
+    ["overflow", /^wasm trap: (call stack exhausted|out of bounds memory access|memory access out of bounds)/],
   ].entries()) {
     const { id } = await made.start({ attempt, args: [String(what)] });
     const exit = await made.exit(id);
@@ -274,7 +240,7 @@ test("what a component makes and drops leaves nothing in its runner", async (con
 
 /** What a start that is refused throws; nothing of it may be left. */
 async function refusedStart(
-  { runtime, adapter }: Bench,
+  { runtime, adapter }: WasmBench,
   pod: WasmPod,
   run: Partial<ContainerLaunch> = {},
 ): Promise<PicoletError> {

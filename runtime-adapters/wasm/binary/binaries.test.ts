@@ -50,7 +50,7 @@ test("garbage, an empty file and a WebAssembly of another time are refused", () 
 });
 
 test("a component for another WASI than 0.2 is refused", async () => {
-  for (const name of ["wasi:cli/stdout@0.3.0", "wasi:io/streams@0.2.0-rc-2023-11-10", "wasi:logging/logging@0.1.0"]) {
+  for (const name of ["wasi:cli/stdout@0.3.0", "wasi:io/streams@0.2.0-rc-2023-11-10", "wasi:http/types@0.3.0-draft"]) {
     const bytes = readFileSync(await textComponent(`(component (import "${name}" (instance)))`));
     assert.throws(() => shapeOf(bytes), isInvalid(/another WASI than 0\.2/));
   }

@@ -124,13 +124,23 @@ export function parseInterfaceName(name: string): { readonly path: string; reado
   return at < 0 ? undefined : { path: name.slice(0, at), version: name.slice(at + 1) };
 }
 
+/** The packages of WASI 0.2. Proposals have versions of their own, whoever grants them knows which. */
+const WASI_02 = /^wasi:(?:cli|clocks|filesystem|http|io|random|sockets)\//;
+/** Shown of those that are for another WASI. */
+const MAX_SHOWN_NAMES = 16;
+
 function checkWasiVersion(names: readonly string[]): void {
-  for (const name of names) {
-    const parsed = name.startsWith("wasi:") ? parseInterfaceName(name) : undefined;
-    if (parsed !== undefined && !isWasi02(parsed.version)) {
-      throw new PicoletError("invalid", `the component is for another WASI than 0.2: it has ${name}`);
-    }
-  }
+  const others = names.filter((name) => {
+    const parsed = WASI_02.test(name) ? parseInterfaceName(name) : undefined;
+    return parsed !== undefined && !isWasi02(parsed.version);
+  });
+  if (others.length === 0) return;
+  const more = others.length > MAX_SHOWN_NAMES ? ` and ${others.length - MAX_SHOWN_NAMES} more` : "";
+  const list = `${others.slice(0, MAX_SHOWN_NAMES).join(", ")}${more}`;
+  throw new PicoletError(
+    "invalid",
+    `the component is for another WASI than 0.2: it has ${list}; build it for WASI 0.2 (the target wasm32-wasip2)`,
+  );
 }
 
 /** Any finished 0.2: minor releases only add, and what they add a component need not use. */

@@ -1,4 +1,5 @@
 /** Which interfaces a pod's components are given. What is not listed here nobody grants. */
+import { BOARD_INTERFACES, type BoardInterface } from "../../contract/board-services.ts";
 import { isWasi02, parseInterfaceName } from "./component-shape.ts";
 
 /** With the version 0.2, any patch. */
@@ -34,15 +35,64 @@ const GRANTED: ReadonlySet<string> = new Set([
   "wasi:sockets/udp-create-socket",
 ]);
 
+/** Where a component is served, or its pod has a network; what it may ask whom is judged with each request. */
+const HTTP: ReadonlySet<string> = new Set(["wasi:http/types", "wasi:http/outgoing-handler"]);
+
 const RUN_EXPORT = "wasi:cli/run";
+const HANDLER_EXPORT = "wasi:http/incoming-handler";
 
-const isGranted = (name: string): boolean => {
-  const parsed = parseInterfaceName(name);
-  return parsed !== undefined && isWasi02(parsed.version) && GRANTED.has(parsed.path);
+/** Ours, and those of WASI proposals that the same code answers. Versions are of the shapes that it knows. */
+const BOARD_VERSION = /^0\.1\.\d+$/;
+const PROPOSED: Readonly<Record<string, { readonly grant: BoardInterface; readonly versions: RegExp }>> = {
+  "wasi:config/store": { grant: "config", versions: /^0\.2\.0-(draft|rc\.1)$/ },
+  "wasi:config/runtime": { grant: "config", versions: /^0\.2\.0-draft$/ },
+  "wasi:keyvalue/store": { grant: "keyvalue", versions: /^0\.2\.0-draft2?$/ },
+  "wasi:keyvalue/atomics": { grant: "keyvalue", versions: /^0\.2\.0-draft$/ },
+  "wasi:keyvalue/batch": { grant: "keyvalue", versions: /^0\.2\.0-draft2?$/ },
+  "wasi:logging/logging": { grant: "logging", versions: /^0\.1\.0-draft$/ },
 };
+const BOARD_PREFIX = "picolet:board/";
 
-/** All of them, so that they can be mended at once. */
-export const ungrantedImports = (imports: readonly string[]): string[] => imports.filter((name) => !isGranted(name));
+/** The interface that a pod has to name for this import; undefined: it is none of the board's. */
+export function boardInterfaceOf(name: string): BoardInterface | undefined {
+  const parsed = parseInterfaceName(name);
+  // Its proposal has no version in it.
+  if (parsed === undefined) return name === "wasi:logging/logging" ? "logging" : undefined;
+  const { path, version } = parsed;
+  const proposed = Object.hasOwn(PROPOSED, path) ? PROPOSED[path] : undefined;
+  if (proposed !== undefined) return proposed.versions.test(version) ? proposed.grant : undefined;
+  if (!path.startsWith(BOARD_PREFIX) || !BOARD_VERSION.test(version)) return undefined;
+  return BOARD_INTERFACES.find((each) => each === path.slice(BOARD_PREFIX.length));
+}
+
+function isGranted(name: string, interfaces: readonly BoardInterface[], http: boolean): boolean {
+  const ofBoard = boardInterfaceOf(name);
+  if (ofBoard !== undefined) return interfaces.includes(ofBoard);
+  const parsed = parseInterfaceName(name);
+  return (
+    parsed !== undefined && isWasi02(parsed.version) && (GRANTED.has(parsed.path) || (http && HTTP.has(parsed.path)))
+  );
+}
+
+/**
+ * All of them, so that they can be mended at once.
+ * @param interfaces those of the board that the pod names
+ * @param http whether wasi:http is granted
+ */
+export const ungrantedImports = (
+  imports: readonly string[],
+  interfaces: readonly BoardInterface[] = [],
+  http = false,
+): string[] => imports.filter((name) => !isGranted(name, interfaces, http));
+
+export const importsHttp = (imports: readonly string[]): boolean =>
+  imports.some((name) => HTTP.has(parseInterfaceName(name)?.path ?? ""));
+
+export const exportsHandler = (exports: readonly string[]): boolean =>
+  exports.some((name) => {
+    const parsed = parseInterfaceName(name);
+    return parsed?.path === HANDLER_EXPORT && isWasi02(parsed.version);
+  });
 
 export const exportsRun = (exports: readonly string[]): boolean =>
   exports.some((name) => parseInterfaceName(name)?.path === RUN_EXPORT);

@@ -22,50 +22,25 @@ import {
   utimesSync,
   writeSync,
 } from "node:fs";
-import { type FileErrorCode, fileCall, fileFailure } from "./failure.ts";
+import { fileCall, fileFailure } from "./failure.ts";
+import { type DescriptorStat, hashOf, type MetadataHash, type NewTimestamp, statOf, timesFor } from "./file-status.ts";
 import { HostResource } from "./handles.ts";
 import type { MountedFile, Preopen, Tree } from "./mounts.ts";
-import { AppendSink, type DescriptorType, FileSink, FileSource, OpenedFile, typeOf } from "./opened-file.ts";
+import {
+  accessOf,
+  type DescriptorFlags,
+  exists,
+  type OpenFlags,
+  openEntry,
+  reopened,
+  withoutChange,
+} from "./open-entry.ts";
+import { AppendSink, type DescriptorType, FileSink, FileSource, OpenedFile } from "./opened-file.ts";
 import { decodeName, fdPath, type ResolvedPath, resolvePath } from "./paths.ts";
 import { type HostError, InputStream, OutputStream, type StreamContext, transferLength } from "./streams.ts";
 
-export interface DateTime {
-  readonly seconds: bigint;
-  readonly nanoseconds: number;
-}
-
-type NewTimestamp =
-  | { readonly tag: "no-change" }
-  | { readonly tag: "now" }
-  | { readonly tag: "timestamp"; readonly val: DateTime };
-
 interface PathFlags {
   readonly symlinkFollow?: boolean;
-}
-
-interface OpenFlags {
-  readonly create?: boolean;
-  readonly directory?: boolean;
-  readonly exclusive?: boolean;
-  readonly truncate?: boolean;
-}
-
-interface DescriptorFlags {
-  readonly read?: boolean;
-  readonly write?: boolean;
-  readonly fileIntegritySync?: boolean;
-  readonly dataIntegritySync?: boolean;
-  readonly requestedWriteSync?: boolean;
-  readonly mutateDirectory?: boolean;
-}
-
-export interface DescriptorStat {
-  readonly type: DescriptorType;
-  readonly linkCount: bigint;
-  readonly size: bigint;
-  readonly dataAccessTimestamp: DateTime;
-  readonly dataModificationTimestamp: DateTime;
-  readonly statusChangeTimestamp: DateTime;
 }
 
 interface DirectoryEntry {
@@ -73,17 +48,10 @@ interface DirectoryEntry {
   readonly name: string;
 }
 
-interface MetadataHash {
-  readonly lower: bigint;
-  readonly upper: bigint;
-}
-
-const NANOSECONDS = 1_000_000_000n;
 const NO_FILES: ReadonlyMap<string, MountedFile> = new Map();
 /** Entries that one system call of a directory listing reads ahead. */
 const DIRECTORY_BATCH = 32;
 /** As for a container whose umask is 022, and Docker's default. */
-const FILE_MODE = 0o644;
 const DIRECTORY_MODE = 0o755;
 
 interface DescriptorInit {
@@ -231,7 +199,7 @@ export class Descriptor extends HostResource {
     const writes = flags.write === true || openFlags.truncate === true;
     if (writes && mounted.readOnly) throw fileFailure("read-only");
     const truncates = openFlags.truncate === true ? constants.O_TRUNC : 0;
-    const file = fileCall(() => new OpenedFile(openSync(fdPath(mounted.file.fd), accessOf(flags) | truncates)));
+    const file = fileCall(() => reopened(mounted.file, accessOf(flags) | truncates));
     const tree = { readOnly: mounted.readOnly };
     return new Descriptor(this.#context, { file, tree, flags: { ...flags, mutateDirectory: false }, files: NO_FILES });
   }
@@ -258,6 +226,7 @@ export class Descriptor extends HostResource {
           this.#context.wallNow(),
           () => mounted?.file.stat() ?? statEntry(resolved),
         );
+        if (resolved.mustBeDirectory) statEntry(resolved);
         if (mounted !== undefined) utimesSync(fdPath(mounted.file.fd), atime, mtime);
         else lutimesSync(resolved.path, atime, mtime);
       });
@@ -289,7 +258,10 @@ export class Descriptor extends HostResource {
   /** A link that leads out could mislead others who share the volume; an absolute one always does. */
   symlinkAt(target: string, path: string): void {
     if (target.startsWith("/")) throw fileFailure("not-permitted");
-    this.#changeAt(path, (resolved) => symlinkSync(target, resolved.path));
+    this.#changeAt(path, (resolved) => {
+      if (resolved.mustBeDirectory) throw fileFailure(exists(resolved.path) ? "exist" : "no-entry");
+      symlinkSync(target, resolved.path);
+    });
   }
 
   linkAt(oldFlags: PathFlags, oldPath: string, newDescriptor: Descriptor, newPath: string): void {
@@ -297,14 +269,20 @@ export class Descriptor extends HostResource {
     this.#at(oldPath, oldFlags.symlinkFollow === true, (source, mounted) => {
       // Through a second name a read-only file could be written.
       if (mounted !== undefined) throw fileFailure("cross-device");
-      newDescriptor.#changeAt(newPath, (target) => linkSync(source.path, target.path));
+      newDescriptor.#changeAt(newPath, (target) => {
+        requireDirectories(source, target);
+        linkSync(source.path, target.path);
+      });
     });
   }
 
   renameAt(oldPath: string, newDescriptor: Descriptor, newPath: string): void {
     this.#betweenTwo(newDescriptor);
     this.#changeAt(oldPath, (source) =>
-      newDescriptor.#changeAt(newPath, (target) => renameSync(source.path, target.path)),
+      newDescriptor.#changeAt(newPath, (target) => {
+        requireDirectories(source, target);
+        renameSync(source.path, target.path);
+      }),
     );
   }
 
@@ -383,9 +361,8 @@ export class DirectoryEntryStream extends HostResource {
   }
 }
 
-export function filesystemErrorCode(error: HostError): FileErrorCode {
-  return error.code;
-}
+/** Undefined: it is no error of a file. */
+export const filesystemErrorCode = (error: HostError): unknown => error.codeIn("filesystem");
 
 export const preopenedDirectories = (
   context: StreamContext,
@@ -395,39 +372,6 @@ export const preopenedDirectories = (
     const flags = { read: true, mutateDirectory: !tree.readOnly };
     return [new Descriptor(context, { file: directory.share(), tree, flags, files }), guestPath];
   });
-
-function openEntry(resolved: ResolvedPath, openFlags: OpenFlags, flags: DescriptorFlags): OpenedFile {
-  // Nothing is followed here: links have been walked, and one put there since is refused.
-  const base = constants.O_NOFOLLOW | constants.O_NOCTTY;
-  const wantsDirectory = openFlags.directory === true || resolved.mustBeDirectory;
-  if (wantsDirectory) {
-    if (openFlags.create === true) throw fileFailure(openFlags.directory === true ? "invalid" : "is-directory");
-    return new OpenedFile(openSync(resolved.path, base | constants.O_RDONLY | constants.O_DIRECTORY));
-  }
-  let mode = base | accessOf(flags);
-  if (openFlags.create === true) mode |= constants.O_CREAT;
-  if (openFlags.exclusive === true) mode |= constants.O_EXCL;
-  if (openFlags.truncate === true) mode |= constants.O_TRUNC;
-  return new OpenedFile(openSync(resolved.path, mode, FILE_MODE));
-}
-
-/** How Linux opens on a read-only file system: what is there may be opened for reading, also with O_CREAT. */
-function withoutChange(resolved: ResolvedPath, openFlags: OpenFlags, flags: DescriptorFlags): OpenFlags {
-  const { create, ...rest } = openFlags;
-  if (!fileCall(() => exists(resolved.path))) {
-    throw fileFailure(create === true ? "read-only" : "no-entry");
-  }
-  if (create === true && openFlags.exclusive === true) throw fileFailure("exist");
-  if (flags.write === true || openFlags.truncate === true) throw fileFailure("read-only");
-  return rest;
-}
-
-function accessOf(flags: DescriptorFlags): number {
-  const access =
-    flags.write !== true ? constants.O_RDONLY : flags.read === true ? constants.O_RDWR : constants.O_WRONLY;
-  const sync = flags.fileIntegritySync === true ? constants.O_SYNC : 0;
-  return access | sync | (flags.dataIntegritySync === true ? constants.O_DSYNC : 0);
-}
 
 function withReopened(directory: OpenedFile, call: (fd: number) => void): void {
   // A preopened directory is held by O_PATH, which cannot be synced.
@@ -439,65 +383,23 @@ function withReopened(directory: OpenedFile, call: (fd: number) => void): void {
   }
 }
 
+/** What ends in a slash is a directory, or nothing is done with it: the kernel is not told of the slash. */
+function requireDirectories(source: ResolvedPath, target: ResolvedPath): void {
+  if ((source.mustBeDirectory || target.mustBeDirectory) && !lstatSync(source.path).isDirectory()) {
+    throw fileFailure("not-directory");
+  }
+}
+
 function statEntry(resolved: ResolvedPath): BigIntStats {
   const stats = lstatSync(resolved.path, { bigint: true });
   if (resolved.mustBeDirectory && !stats.isDirectory()) throw fileFailure("not-directory");
   return stats;
 }
 
-const exists = (path: string): boolean => lstatSync(path, { throwIfNoEntry: false }) !== undefined;
-
 /** What Node takes as a position; files do not get that large. */
 function fileOffset(offset: bigint): number {
   if (offset > BigInt(Number.MAX_SAFE_INTEGER)) throw fileFailure("file-too-large");
   return Number(offset);
-}
-
-const dateTime = (nanoseconds: bigint): DateTime => {
-  const rest = ((nanoseconds % NANOSECONDS) + NANOSECONDS) % NANOSECONDS;
-  return { seconds: BigInt.asUintN(64, (nanoseconds - rest) / NANOSECONDS), nanoseconds: Number(rest) };
-};
-
-const statOf = (stats: BigIntStats): DescriptorStat => ({
-  type: typeOf(stats),
-  linkCount: stats.nlink,
-  size: stats.size,
-  dataAccessTimestamp: dateTime(stats.atimeNs),
-  dataModificationTimestamp: dateTime(stats.mtimeNs),
-  statusChangeTimestamp: dateTime(stats.ctimeNs),
-});
-
-/** Seconds, as Node takes them; what a double cannot hold of the nanoseconds (below some 200) is lost. */
-function timesFor(
-  access: NewTimestamp,
-  modification: NewTimestamp,
-  nowMs: number,
-  current: () => BigIntStats,
-): [number, number] {
-  const now = nowMs / 1000;
-  const before = access.tag === "no-change" || modification.tag === "no-change" ? current() : undefined;
-  const secondsOf = (time: NewTimestamp, unchanged: bigint | undefined): number => {
-    if (time.tag === "now") return now;
-    if (time.tag === "no-change") return Number(unchanged ?? 0n) / 1e9;
-    return Number(BigInt.asIntN(64, time.val.seconds)) + time.val.nanoseconds / 1e9;
-  };
-  return [secondsOf(access, before?.atimeNs), secondsOf(modification, before?.mtimeNs)];
-}
-
-/**
- * Of what identifies the object, and not of its content: the command adapter shows it as the inode number, which must
- * not change when a file is written.
- */
-function hashOf(stats: BigIntStats): MetadataHash {
-  return { lower: mixed(stats.ino + (stats.dev << 32n)), upper: mixed(stats.dev ^ (stats.ino << 1n)) };
-}
-
-/** The finaliser of SplitMix64. */
-function mixed(value: bigint): bigint {
-  let bits = BigInt.asUintN(64, value + 0x9e3779b97f4a7c15n);
-  bits = BigInt.asUintN(64, (bits ^ (bits >> 30n)) * 0xbf58476d1ce4e5b9n);
-  bits = BigInt.asUintN(64, (bits ^ (bits >> 27n)) * 0x94d049bb133111ebn);
-  return bits ^ (bits >> 31n);
 }
 
 function direntType(entry: Dirent): DescriptorType {

@@ -49,6 +49,10 @@ export class Handles {
   readonly descriptors = new HandlePool("descriptors");
   readonly directoryStreams = new HandlePool("directory streams");
   readonly networks = new HandlePool("networks");
+  readonly tcpSockets = new HandlePool("TCP sockets");
+  readonly udpSockets = new HandlePool("UDP sockets");
+  readonly datagramStreams = new HandlePool("datagram streams");
+  readonly lookups = new HandlePool("name look-ups");
 }
 
 export abstract class HostResource {

@@ -7,7 +7,7 @@ import { Failure } from "./failure.ts";
 import type { Descriptor } from "./filesystem.ts";
 import { hostImports } from "./host.ts";
 import { openMounts } from "./mounts.ts";
-import type { Pollable } from "./polling.ts";
+import { BlockingWaiter, type Pollable } from "./polling.ts";
 import type { InputStream, OutputStream } from "./streams.ts";
 
 const REPRESENTATION = Symbol.for("cabiRep");
@@ -19,6 +19,7 @@ class Bench {
   readonly written: string[] = [];
   readonly slept: number[] = [];
   readonly imports: ReturnType<typeof hostImports>;
+  wallIsSet = true;
   #now = 5_000n * MS;
 
   constructor(context: TestContext) {
@@ -26,19 +27,20 @@ class Bench {
     mkdirSync(this.folder.at("volume"));
     this.imports = hostImports(
       {
-        sleeper: {
+        waiter: new BlockingWaiter({
           now: () => this.#now,
           sleep: (milliseconds) => {
             this.slept.push(milliseconds);
             this.#now += BigInt(Math.round(milliseconds * 1e6));
           },
-        },
+        }),
         wallNow: () => -1500,
+        wallIsSet: () => this.wallIsSet,
         log: {
           write: (stream, bytes) => void this.written.push(`${stream} ${Buffer.from(bytes)}`),
           flushUnfinished: () => void this.written.push("flush"),
         },
-        beforeSleep: () => void this.written.push("sleep"),
+        beforeWait: () => void this.written.push("sleep"),
         exit: (code) => {
           throw new Error(`exit ${code}`);
         },
@@ -128,6 +130,17 @@ test("times before 1970 do not break the wall clock", (context) => {
   const bench = new Bench(context);
   const { seconds, nanoseconds } = bench.call<{ seconds: bigint; nanoseconds: number }>("wasi:clocks/wall-clock#now");
   assert.deepEqual([BigInt.asIntN(64, seconds), nanoseconds], [-2n, 500_000_000]);
+});
+
+test("a wall clock that nobody has set says so until somebody does", (context) => {
+  const bench = new Bench(context);
+  const clock = (name: string) => bench.call<object>(`wasi:clocks/wall-clock#${name}`);
+  bench.wallIsSet = false;
+  assert.deepEqual(clock("now"), { seconds: 5n, nanoseconds: 0 });
+  assert.deepEqual(clock("resolution"), { seconds: 0n, nanoseconds: 0 });
+  bench.wallIsSet = true;
+  assert.notDeepEqual(clock("now"), { seconds: 5n, nanoseconds: 0 });
+  assert.deepEqual(clock("resolution"), { seconds: 0n, nanoseconds: 1_000_000 });
 });
 
 test("random bytes are as many as asked for, and not without bound", (context) => {

@@ -3,18 +3,26 @@ import { Descriptor, DirectoryEntryStream, filesystemErrorCode, preopenedDirecto
 import { Handles } from "./handles.ts";
 import type { LogStream, LogWriter } from "./log-writer.ts";
 import type { Preopen } from "./mounts.ts";
-import { Pollable, Poller, type Sleeper } from "./polling.ts";
+import { noNetworkImports } from "./no-network.ts";
+import { Pollable, Poller, type Waiter } from "./polling.ts";
 import { RandomBytes } from "./random.ts";
-import { socketImports } from "./sockets.ts";
 import { type ByteSink, HostError, InputStream, OutputStream, type StreamContext } from "./streams.ts";
 
 export interface HostComponents {
-  readonly sleeper: Sleeper;
+  readonly waiter: Waiter;
   /** Milliseconds since the epoch. */
   readonly wallNow: () => number;
+  /** Whether that has been set since the board started; undefined: nobody knows of anything against it. */
+  readonly wallIsSet?: (() => boolean) | undefined;
   readonly log: Pick<LogWriter, "write" | "flushUnfinished">;
-  /** Runs each time before the component sleeps, after its output is written out. */
-  readonly beforeSleep: () => void;
+  /** Runs each time before the component waits, after its output is written out. */
+  readonly beforeWait: () => void;
+  /** wasi:sockets, for a component that is granted a network. */
+  readonly sockets?: ((context: StreamContext) => Imports | undefined) | undefined;
+  /** What of `wit/board` it is given. */
+  readonly board?: ((context: StreamContext) => Imports | undefined) | undefined;
+  /** wasi:http, for a component that names it. */
+  readonly http?: ((context: StreamContext) => Imports) | undefined;
   /** Ends the process. */
   readonly exit: (code: number) => never;
 }
@@ -37,22 +45,24 @@ class TerminalInput {}
 class TerminalOutput {}
 
 export function hostImports(components: HostComponents, init: HostInit): Imports {
-  const { log, beforeSleep, sleeper, wallNow } = components;
+  const { log, beforeWait, waiter, wallNow } = components;
   const handles = new Handles();
-  const poller = new Poller(sleeper, () => {
+  const poller = new Poller(waiter, () => {
     log.flushUnfinished();
-    beforeSleep();
+    beforeWait();
   });
   const context: StreamContext = { handles, poller, wallNow };
   return {
     ...cliImports(components, init, context),
     ...clockImports(components, context),
     ...randomImports(),
-    ...socketImports(handles),
+    ...(components.sockets?.(context) ?? noNetworkImports(handles)),
+    ...components.http?.(context),
     "wasi:io/error": { Error: HostError },
     "wasi:io/poll": { Pollable, poll: (pollables: readonly Pollable[]) => poller.poll(pollables) },
     "wasi:io/streams": { InputStream, OutputStream },
     "wasi:filesystem/types": { Descriptor, DirectoryEntryStream, filesystemErrorCode },
+    ...components.board?.(context),
     "wasi:filesystem/preopens": { getDirectories: () => preopenedDirectories(context, init.preopens) },
   };
 }
@@ -80,31 +90,35 @@ function cliImports({ log, exit }: HostComponents, init: HostInit, context: Stre
   };
 }
 
-function clockImports({ sleeper, wallNow }: HostComponents, context: StreamContext): Imports {
-  const timer = (readyAt: bigint) => new Pollable(context.handles.pollables, context.poller, readyAt);
+function clockImports(components: HostComponents, { handles, poller }: StreamContext): Imports {
+  const { waiter, wallNow, wallIsSet = () => true } = components;
+  const timer = (at: bigint) => new Pollable(handles.pollables, poller, poller.timer(at));
   return {
     "wasi:clocks/monotonic-clock": {
-      now: () => sleeper.now(),
+      now: () => waiter.now(),
       resolution: () => 1n,
       subscribeInstant: timer,
-      subscribeDuration: (duration: bigint) => timer(sleeper.now() + duration),
+      subscribeDuration: (duration: bigint) => timer(waiter.now() + duration),
     },
+    // One that nobody has set says so: it counts from 1970, as the board does from its start, with a resolution of 0.
     "wasi:clocks/wall-clock": {
-      now: () => {
-        const milliseconds = wallNow();
-        const seconds = Math.floor(milliseconds / 1000);
-        return {
-          seconds: BigInt.asUintN(U64, BigInt(seconds)),
-          nanoseconds: Math.floor((milliseconds - seconds * 1000) * WALL_RESOLUTION),
-        };
-      },
-      resolution: () => ({ seconds: 0n, nanoseconds: WALL_RESOLUTION }),
+      now: () => (wallIsSet() ? dateTimeOf(wallNow()) : dateTimeOf(Number(waiter.now()) / WALL_RESOLUTION)),
+      resolution: () => ({ seconds: 0n, nanoseconds: wallIsSet() ? WALL_RESOLUTION : 0 }),
     },
     // Nothing of the host's settings shows: components live in UTC, as containers do.
     "wasi:clocks/timezone": {
       display: () => ({ utcOffset: 0, name: "UTC", inDaylightSavingTime: false }),
       utcOffset: () => 0,
     },
+  };
+}
+
+/** Before 1970 the seconds wrap, as those of two's complement do. */
+function dateTimeOf(milliseconds: number): { readonly seconds: bigint; readonly nanoseconds: number } {
+  const seconds = Math.floor(milliseconds / 1000);
+  return {
+    seconds: BigInt.asUintN(U64, BigInt(seconds)),
+    nanoseconds: Math.floor((milliseconds - seconds * 1000) * WALL_RESOLUTION),
   };
 }
 
@@ -122,7 +136,7 @@ function randomImports(): Imports {
 const none = (): undefined => undefined;
 
 /** stdin: at its end from the start. */
-const nothing = { read: () => new Uint8Array(), close: () => undefined };
+const nothing = { read: none, close: () => undefined };
 
 const logSink = (log: Pick<LogWriter, "write">, stream: LogStream): ByteSink => ({
   write: (bytes) => log.write(stream, bytes),

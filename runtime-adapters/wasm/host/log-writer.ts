@@ -25,7 +25,8 @@ export class LogWriter {
   readonly #buffer = Buffer.allocUnsafe(BUFFER_BYTES);
   readonly #lines: Readonly<Record<LogStream, UnfinishedLine>>;
   #used = 0;
-  #fd: number;
+  /** Opened with the first entry: by then the process has become whom the file belongs to. */
+  #fd: number | undefined;
   #timeMs = Number.NaN;
   #time = "";
 
@@ -33,7 +34,6 @@ export class LogWriter {
     this.#directory = openSync(dirname(path), O_PATH | constants.O_DIRECTORY);
     this.#name = basename(path);
     this.#wallNow = wallNow;
-    this.#fd = this.#open();
     this.#lines = { stdout: new UnfinishedLine(), stderr: new UnfinishedLine() };
   }
 
@@ -85,21 +85,33 @@ export class LogWriter {
     const end = this.#used;
     this.#used = 0;
     try {
-      this.#followRotation();
-      for (let start = 0; start < end; ) start += writeSync(this.#fd, this.#buffer, start, end - start);
+      const fd = this.#followRotation();
+      for (let start = 0; start < end; ) start += writeSync(fd, this.#buffer, start, end - start);
     } catch {
       // A full disk must not end the component: its output is lost, as it is with other runtimes.
     }
   }
 
-  /** The agent renames the file away and makes a new one; a look at the name before each write finds that at once. */
-  #followRotation(): void {
+  /**
+   * The agent renames the file away and makes a new one; a look at the name before each write finds that at once. Between
+   * the two there is none, and who may not make it goes on with the old one.
+   */
+  #followRotation(): number {
+    const before = this.#fd;
+    if (before === undefined) {
+      this.#fd = this.#open();
+      return this.#fd;
+    }
     const named = statSync(entryPath(this.#directory, this.#name), { throwIfNoEntry: false });
-    const mine = fstatSync(this.#fd);
-    if (named?.ino === mine.ino && named.dev === mine.dev) return;
-    const fd = this.#open();
-    closeSync(this.#fd);
-    this.#fd = fd;
+    const mine = fstatSync(before);
+    if (named?.ino === mine.ino && named.dev === mine.dev) return before;
+    try {
+      this.#fd = this.#open();
+    } catch {
+      return before;
+    }
+    closeSync(before);
+    return this.#fd;
   }
 
   #open(): number {

@@ -2,7 +2,7 @@
  * The directories a component starts with: one for each mounted directory, and for mounted single files
  * (`/dev/termination-log`, a subPath) the directory they appear in. What a mount is of is fixed when the runner starts.
  */
-import { constants, openSync } from "node:fs";
+import { type BigIntStats, constants, openSync } from "node:fs";
 import { PicoletError } from "../../../protocol/errors.ts";
 import { errnoOf } from "./failure.ts";
 import { OpenedFile } from "./opened-file.ts";
@@ -14,7 +14,12 @@ export interface MountLaunch {
   /** Absolute; a directory or a file. */
   readonly hostPath: string;
   readonly readOnly: boolean;
+  /** `mountStamp` of what is to be there; missing: whatever is there. */
+  readonly stamp?: string | undefined;
 }
+
+/** Of a file or a folder, as long as it is that one. */
+export const mountStamp = ({ dev, ino, ctimeNs }: BigIntStats): string => `${dev}:${ino}:${ctimeNs}`;
 
 /** One file mounted into a directory; it hides what the directory itself has under that name. */
 export interface MountedFile {
@@ -34,12 +39,16 @@ export interface Preopen {
   readonly files: ReadonlyMap<string, MountedFile>;
 }
 
+/** What the process sees at a mount's place is not what the node has there. */
+export class StaleMount extends Error {}
+
 /** @param emptyDirectory one that is empty and stays so: stands for directories that only mounted files make. */
 export function openMounts(mounts: readonly MountLaunch[], emptyDirectory: string): Preopen[] {
   const directories = new Map<string, { directory: OpenedFile; readOnly: boolean }>();
   const files = new Map<string, Map<string, MountedFile>>();
-  for (const { guestPath, hostPath, readOnly } of mounts) {
+  for (const { guestPath, hostPath, readOnly, stamp } of mounts) {
     const opened = openMount(hostPath);
+    if (stamp !== undefined && stamp !== mountStamp(opened.stat())) throw new StaleMount(guestPath);
     const path = normalized(guestPath);
     if (opened.type === "directory") directories.set(path, { directory: opened, readOnly });
     else {

@@ -64,11 +64,11 @@ export class FileSource implements ByteSource {
     this.#offset = offset;
   }
 
-  read(length: number): Uint8Array {
+  read(length: number): Uint8Array | undefined {
     const buffer = new Uint8Array(length);
-    const count = readSync(this.#file.fd, buffer, 0, length, this.#file.type === "regular-file" ? this.#offset : null);
+    const count = readSync(this.#file.fd, buffer, 0, length, this.#offset);
     this.#offset += BigInt(count);
-    return buffer.subarray(0, count);
+    return count === 0 ? undefined : buffer.subarray(0, count);
   }
 
   close(): void {
@@ -87,9 +87,8 @@ export class FileSink implements ByteSink {
   }
 
   write(bytes: Uint8Array): void {
-    const seekable = this.#file.type === "regular-file";
     for (let done = 0; done < bytes.length; ) {
-      const count = writeSync(this.#file.fd, bytes, done, bytes.length - done, seekable ? this.#offset : null);
+      const count = writeSync(this.#file.fd, bytes, done, bytes.length - done, this.#offset);
       done += count;
       this.#offset += count;
     }

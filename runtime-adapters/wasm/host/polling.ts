@@ -1,4 +1,7 @@
-/** wasi:io/poll. Everything here is ready at once but time itself, so that waiting means sleeping. */
+/**
+ * wasi:io/poll. What a component waits for is a `Readiness`. How it waits is the `Waiter`'s: a component alone with files
+ * and clocks blocks its thread (`BlockingWaiter`), one with a network gives the thread to the event loop (`event-loop.ts`).
+ */
 import { type HandlePool, HostResource, trap } from "./handles.ts";
 
 const NANOSECONDS_PER_MS = 1_000_000;
@@ -12,19 +15,60 @@ export interface Sleeper {
   sleep(milliseconds: number): void;
 }
 
+/** What may still have to happen. */
+export interface Readiness {
+  /** On the monotonic clock: when time alone makes it ready. */
+  readonly at?: bigint | undefined;
+  ready(): boolean;
+  /** Calls `wake` once when it may have become ready. Missing where only time does it. @returns what takes the wish back */
+  onReady?(wake: () => void): () => void;
+}
+
+/** What takes its time and has been begun. */
+export interface Begun<R> extends Readiness {
+  /** Once it is ready. Throws as the host function does that has begun it. */
+  result(): R;
+}
+
+export interface Waiter {
+  /** Of the call of a host function that is under way: kept from its first attempt to those after a wait. */
+  begun?: unknown;
+  /** Nanoseconds of the monotonic clock. */
+  now(): bigint;
+  /**
+   * None of `wanted` is ready. Returns when one of them may be. On an event loop it throws `WouldBlock` instead: the
+   * function of the host that called it must have changed nothing before, for it is called again with the same
+   * arguments once one of them is ready.
+   */
+  wait(wanted: readonly Readiness[]): void;
+}
+
+/**
+ * Goes up to where the component's stack can be set aside. An Error, for the glue takes anything else for a result, but
+ * not made as one: writing the stack down would cost more than the call.
+ */
+export class WouldBlock {
+  readonly wanted: readonly Readiness[];
+
+  constructor(wanted: readonly Readiness[]) {
+    this.wanted = wanted;
+  }
+}
+Object.setPrototypeOf(WouldBlock.prototype, Error.prototype);
+
 export class Pollable extends HostResource {
-  /** On the monotonic clock; `undefined`: ready at any time. */
-  readonly readyAt: bigint | undefined;
+  /** `undefined`: ready at any time. */
+  readonly readiness: Readiness | undefined;
   readonly #poller: Poller;
 
-  constructor(pool: HandlePool, poller: Poller, readyAt: bigint | undefined) {
+  constructor(pool: HandlePool, poller: Poller, readiness: Readiness | undefined) {
     super(pool);
     this.#poller = poller;
-    this.readyAt = readyAt;
+    this.readiness = readiness;
   }
 
   ready(): boolean {
-    return this.#poller.isReady(this);
+    return this.readiness === undefined || this.readiness.ready();
   }
 
   block(): void {
@@ -33,49 +77,78 @@ export class Pollable extends HostResource {
 }
 
 export class Poller {
-  readonly #sleeper: Sleeper;
-  readonly #beforeSleep: () => void;
+  readonly #waiter: Waiter;
+  readonly #beforeWait: () => void;
 
-  /** @param beforeSleep runs each time before the thread blocks. */
-  constructor(sleeper: Sleeper, beforeSleep: () => void) {
-    this.#sleeper = sleeper;
-    this.#beforeSleep = beforeSleep;
+  /** @param beforeWait runs each time before the component waits. */
+  constructor(waiter: Waiter, beforeWait: () => void) {
+    this.#waiter = waiter;
+    this.#beforeWait = beforeWait;
   }
 
-  isReady(pollable: Pollable): boolean {
-    return pollable.readyAt === undefined || pollable.readyAt <= this.#sleeper.now();
+  now(): bigint {
+    return this.#waiter.now();
+  }
+
+  timer(at: bigint): Readiness {
+    return { at, ready: () => at <= this.#waiter.now() };
   }
 
   /** Indexes of those that are ready, at least one. */
   poll(pollables: readonly Pollable[]): Uint32Array {
     if (pollables.length === 0) throw trap("poll of no pollables never ends");
-    let ready = this.#ready(pollables);
-    if (ready.length === 0) this.#beforeSleep();
-    while (ready.length === 0) {
-      this.#sleeper.sleep(this.#untilFirst(pollables));
-      ready = this.#ready(pollables);
+    for (let first = true; ; first = false) {
+      const ready = pollables.flatMap((each, index) => (each.ready() ? [index] : []));
+      if (ready.length > 0) return Uint32Array.from(ready);
+      if (first) this.#beforeWait();
+      this.#waiter.wait(pollables.flatMap(({ readiness }) => readiness ?? []));
     }
-    return Uint32Array.from(ready);
   }
 
-  #ready(pollables: readonly Pollable[]): number[] {
-    const ready: number[] = [];
-    let now: bigint | undefined;
-    for (const [index, { readyAt }] of pollables.entries()) {
-      if (readyAt !== undefined) now ??= this.#sleeper.now();
-      if (readyAt === undefined || now === undefined || readyAt <= now) ready.push(index);
-    }
-    return ready;
+  /** Begins it, waits for it and returns its result. When the host function is called anew after the wait, it goes on. */
+  finish<R>(begin: () => Begun<R>): R {
+    this.#waiter.begun ??= begin();
+    const begun = this.#waiter.begun as Begun<R>;
+    this.until(begun);
+    return begun.result();
   }
 
-  /** Milliseconds, rounded up to a microsecond so that one sleep is enough. */
-  #untilFirst(pollables: readonly Pollable[]): number {
-    let first: bigint | undefined;
-    for (const { readyAt } of pollables) {
-      if (readyAt !== undefined && (first === undefined || readyAt < first)) first = readyAt;
-    }
-    if (first === undefined) return 0;
-    const nanoseconds = Number(first - this.#sleeper.now());
-    return Math.min(Math.max(Math.ceil(nanoseconds / 1000) * 1000, 0) / NANOSECONDS_PER_MS, MAX_SLEEP_MS);
+  /** Until `readiness` says so. */
+  until(readiness: Readiness): void {
+    if (readiness.ready()) return;
+    this.#beforeWait();
+    while (!readiness.ready()) this.#waiter.wait([readiness]);
   }
+}
+
+/** Time is all that can be waited for: everything else here is a file, which is ready at once. */
+export class BlockingWaiter implements Waiter {
+  readonly #sleeper: Sleeper;
+
+  constructor(sleeper: Sleeper) {
+    this.#sleeper = sleeper;
+  }
+
+  now(): bigint {
+    return this.#sleeper.now();
+  }
+
+  wait(wanted: readonly Readiness[]): void {
+    const first = earliest(wanted);
+    if (first === undefined) throw trap("the component waits for what never comes");
+    this.#sleeper.sleep(millisecondsUntil(first, this.#sleeper.now()));
+  }
+}
+
+/** The first of the times at which one of them is ready. */
+export function earliest(wanted: readonly Readiness[]): bigint | undefined {
+  let first: bigint | undefined;
+  for (const { at } of wanted) if (at !== undefined && (first === undefined || at < first)) first = at;
+  return first;
+}
+
+/** Rounded up to a microsecond, so that one sleep is enough. */
+export function millisecondsUntil(at: bigint, now: bigint): number {
+  const nanoseconds = Number(at - now);
+  return Math.min(Math.max(Math.ceil(nanoseconds / 1000) * 1000, 0) / NANOSECONDS_PER_MS, MAX_SLEEP_MS);
 }

@@ -1,10 +1,15 @@
-/** wasi:io/streams and wasi:io/error. All sources and sinks here are files: they are ready at any time. */
-import { Failure, type FileErrorCode, fileErrorCode } from "./failure.ts";
+/**
+ * wasi:io/streams and wasi:io/error. Files are ready at any time; what is not says when it is by its `readiness`, and is
+ * only waited for by the blocking functions.
+ */
+import { Failure, fileErrorCode } from "./failure.ts";
 import { type Handles, HostResource, trap } from "./handles.ts";
-import { Pollable, type Poller } from "./polling.ts";
+import { Pollable, type Poller, type Readiness, WouldBlock } from "./polling.ts";
 
 /** Bytes moved by one call at most, so that one call cannot make the host allocate much; callers loop. */
 export const MAX_TRANSFER_BYTES = 65_536;
+/** What the interface says of the blocking writes; the host takes as much more as it takes otherwise. */
+const MAX_BLOCKING_WRITE_BYTES = MAX_TRANSFER_BYTES;
 
 export type StreamError =
   | { readonly tag: "last-operation-failed"; readonly val: HostError }
@@ -12,17 +17,28 @@ export type StreamError =
 
 export const closedStream = (): Failure<StreamError> => new Failure({ tag: "closed" });
 
+/** Whose `error-code` an error has; a component asks each interface for its own. */
+export type ErrorDomain = "filesystem" | "network" | "http";
+
 /** wasi:io/error.error */
 export class HostError extends HostResource {
-  readonly code: FileErrorCode;
+  readonly #domain: ErrorDomain;
+  readonly #code: unknown;
 
-  constructor(handles: Handles, code: FileErrorCode) {
+  /** @param code as the domain's interface has it: an enum's text, or a variant. */
+  constructor(handles: Handles, domain: ErrorDomain, code: unknown) {
     super(handles.errors);
-    this.code = code;
+    this.#domain = domain;
+    this.#code = code;
   }
 
   toDebugString(): string {
-    return this.code;
+    return typeof this.#code === "string" ? this.#code : JSON.stringify(this.#code);
+  }
+
+  /** Undefined: it is another domain's. */
+  codeIn(domain: ErrorDomain): unknown {
+    return domain === this.#domain ? this.#code : undefined;
   }
 }
 
@@ -35,20 +51,36 @@ export interface StreamContext {
 
 /** What a file system call threw, as the stream's last error. */
 const streamFailure = (context: StreamContext, error: unknown): Failure<StreamError> =>
-  new Failure({ tag: "last-operation-failed", val: new HostError(context.handles, fileErrorCode(error)) });
+  error instanceof Failure
+    ? error
+    : new Failure({
+        tag: "last-operation-failed",
+        val: new HostError(context.handles, "filesystem", fileErrorCode(error)),
+      });
 
 /** A length as the component gave it, cut to what one call moves. */
 export const transferLength = (length: bigint): number =>
   length > BigInt(MAX_TRANSFER_BYTES) ? MAX_TRANSFER_BYTES : Number(length);
 
 export interface ByteSource {
-  /** At most `length` bytes; none at the end. Throws what `node:fs` throws. */
-  read(length: number): Uint8Array;
+  /** Of there being something to read, or the end. Missing: at any time. */
+  readonly readiness?: Readiness;
+  /**
+   * At most `length` bytes; none: there is nothing yet, see `readiness`; undefined: the end.
+   * Throws what `node:fs` throws, or a `Failure` of a `StreamError`.
+   */
+  read(length: number): Uint8Array | undefined;
   close(): void;
 }
 
 export interface ByteSink {
+  /** Of being able to take more. Missing: at any time. */
+  readonly readiness?: Readiness;
+  /** Bytes that `write` takes now; 0: none until `readiness` says so, as during a flush. Missing: `MAX_TRANSFER_BYTES`. */
+  writable?(): number;
+  /** Never more than `writable` said. Throws what `node:fs` throws, or a `Failure` of a `StreamError`. */
   write(bytes: Uint8Array): void;
+  /** Begins to give on what was written; `writable` is 0 until that is done. */
   flush(): void;
   close(): void;
 }
@@ -63,20 +95,26 @@ export class InputStream extends HostResource {
     this.#source = source;
   }
 
+  /** As many as there are, which may be none. */
   read(length: bigint): Uint8Array {
     if (length === 0n) return new Uint8Array();
-    let bytes: Uint8Array;
+    let bytes: Uint8Array | undefined;
     try {
       bytes = this.#source.read(transferLength(length));
     } catch (error) {
       throw streamFailure(this.#context, error);
     }
-    if (bytes.length === 0) throw closedStream();
+    if (bytes === undefined) throw closedStream();
     return bytes;
   }
 
+  /** At least one byte. */
   blockingRead(length: bigint): Uint8Array {
-    return this.read(length);
+    for (;;) {
+      const bytes = this.read(length);
+      if (bytes.length > 0 || length === 0n || this.#source.readiness === undefined) return bytes;
+      this.#context.poller.until(this.#source.readiness);
+    }
   }
 
   skip(length: bigint): bigint {
@@ -84,11 +122,16 @@ export class InputStream extends HostResource {
   }
 
   blockingSkip(length: bigint): bigint {
-    return this.skip(length);
+    return BigInt(this.blockingRead(length).length);
+  }
+
+  /** As `blockingRead` would have to wait for. */
+  until(): void {
+    if (this.#source.readiness !== undefined) this.#context.poller.until(this.#source.readiness);
   }
 
   subscribe(): Pollable {
-    return new Pollable(this.#context.handles.pollables, this.#context.poller, undefined);
+    return new Pollable(this.#context.handles.pollables, this.#context.poller, this.#source.readiness);
   }
 
   protected override closed(): void {
@@ -100,6 +143,8 @@ export class OutputStream extends HostResource {
   readonly #context: StreamContext;
   readonly #sink: ByteSink;
   #failed = false;
+  /** A blocking write that waits. */
+  #underway: { left: Uint8Array; flushed: boolean } | undefined;
 
   constructor(context: StreamContext, sink: ByteSink) {
     super(context.handles.outputs);
@@ -107,19 +152,23 @@ export class OutputStream extends HostResource {
     this.#sink = sink;
   }
 
+  /** Bytes that `write` takes now. */
   checkWrite(): bigint {
     if (this.#failed) throw closedStream();
-    return BigInt(MAX_TRANSFER_BYTES);
+    return BigInt(this.#writable());
   }
 
   write(contents: Uint8Array): void {
+    if (contents.length > Math.max(this.#writable(), 0) && !this.#failed) {
+      throw trap("more bytes written than check-write allowed");
+    }
     this.#run(() => this.#sink.write(contents));
   }
 
   blockingWriteAndFlush(contents: Uint8Array): void {
-    this.#run(() => {
-      this.#sink.write(contents);
-      this.#sink.flush();
+    this.#finished(() => {
+      if (contents.length > MAX_BLOCKING_WRITE_BYTES) throw trap("more bytes written at once than any stream takes");
+      return contents;
     });
   }
 
@@ -128,32 +177,72 @@ export class OutputStream extends HostResource {
   }
 
   blockingFlush(): void {
-    this.flush();
+    this.#finished(() => new Uint8Array());
   }
 
   subscribe(): Pollable {
-    return new Pollable(this.#context.handles.pollables, this.#context.poller, undefined);
+    return new Pollable(this.#context.handles.pollables, this.#context.poller, this.#sink.readiness);
   }
 
   writeZeroes(length: bigint): void {
-    if (length > BigInt(MAX_TRANSFER_BYTES)) throw trap("more zeroes written than check-write allowed");
+    if (length > BigInt(this.#writable())) throw trap("more zeroes written than check-write allowed");
     this.write(new Uint8Array(Number(length)));
   }
 
   blockingWriteZeroesAndFlush(length: bigint): void {
-    this.writeZeroes(length);
-    this.flush();
+    this.#finished(() => {
+      if (length > BigInt(MAX_BLOCKING_WRITE_BYTES)) throw trap("more zeroes written at once than any stream takes");
+      return new Uint8Array(Number(length));
+    });
   }
 
   splice(source: InputStream, length: bigint): bigint {
     if (this.#failed) throw closedStream();
-    const bytes = source.read(length);
+    const room = BigInt(this.#writable());
+    if (room === 0n) return 0n;
+    const bytes = source.read(length < room ? length : room);
     this.write(bytes);
     return BigInt(bytes.length);
   }
 
   blockingSplice(source: InputStream, length: bigint): bigint {
+    if (length === 0n) return 0n;
+    this.#untilWritable();
+    source.until();
     return this.splice(source, length);
+  }
+
+  /**
+   * Writes all of it, as far as there is room, and returns when it is given on. The step that it has come to is kept: on
+   * an event loop the call is made anew after each wait.
+   */
+  #finished(contents: () => Uint8Array): void {
+    this.#underway ??= { left: contents(), flushed: false };
+    const underway = this.#underway;
+    try {
+      while (underway.left.length > 0) {
+        this.#untilWritable();
+        const part = underway.left.subarray(0, this.#writable());
+        this.#run(() => this.#sink.write(part));
+        underway.left = underway.left.subarray(part.length);
+      }
+      if (!underway.flushed) this.flush();
+      underway.flushed = true;
+      this.#untilWritable();
+    } catch (error) {
+      if (!(error instanceof WouldBlock)) this.#underway = undefined;
+      throw error;
+    }
+    this.#underway = undefined;
+  }
+
+  #writable(): number {
+    return this.#sink.writable?.() ?? MAX_TRANSFER_BYTES;
+  }
+
+  #untilWritable(): void {
+    if (this.#failed) throw closedStream();
+    if (this.#sink.readiness !== undefined) this.#context.poller.until(this.#sink.readiness);
   }
 
   /** After one failure the stream is closed, as the interface has it. */

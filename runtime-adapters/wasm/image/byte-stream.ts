@@ -2,7 +2,7 @@
 import { createHash } from "node:crypto";
 import { once } from "node:events";
 import { Readable } from "node:stream";
-import { createGunzip } from "node:zlib";
+import { constants, createGunzip, createZstdDecompress } from "node:zlib";
 import { PicoletError } from "../../../protocol/errors.ts";
 import { type ByteStream, CHUNK_BYTES } from "./file-bytes.ts";
 
@@ -39,35 +39,66 @@ class ChunkBytes implements ByteStream {
   }
 }
 
-/** @throws on reading, `corrupt` when it is no gzip or damaged. */
-export function gunzipped(compressed: ByteStream): ByteStream {
-  return new ChunkBytes(inflate(compressed));
+/** Of one archive or layer. What a node may be given as a component is some 30 MiB. */
+const MAX_INFLATED_BYTES = 1024 * 1024 * 1024;
+/** What nothing but a bomb exceeds once it has some size: code shrinks to a third, a file of zeroes to a thousandth. */
+const MAX_RATIO = 200;
+const RATIO_FROM_BYTES = 16 * 1024 * 1024;
+/** Binary logarithm; as much memory as a stream may ask for: 16 MiB. zstd's own command takes no more by default. */
+const ZSTD_WINDOW_LOG = 24;
+
+type Compression = "gzip" | "zstd";
+
+/** @throws on reading, `corrupt` when it is no gzip or damaged, `resource_exhausted` when it grows out of all proportion. */
+export const gunzipped = (compressed: ByteStream): ByteStream => new ChunkBytes(inflate(compressed, "gzip"));
+
+/** As it is, or taken out of gzip or zstd, whichever it begins with. */
+export async function decompressed(content: ByteStream): Promise<ByteStream> {
+  const peeked = new PeekedBytes(content);
+  const [first, second] = await peeked.start();
+  if (first === 0x1f && second === 0x8b) return new ChunkBytes(inflate(peeked, "gzip"));
+  if (first === 0x28 && second === 0xb5) return new ChunkBytes(inflate(peeked, "zstd"));
+  return peeked;
 }
 
-async function* inflate(compressed: ByteStream): AsyncGenerator<Uint8Array, void> {
-  const source = Readable.from(pieces(compressed), { objectMode: false });
-  const gunzip = createGunzip();
+async function* inflate(compressed: ByteStream, how: Compression): AsyncGenerator<Uint8Array, void> {
+  const eaten = { bytes: 0 };
+  const source = Readable.from(pieces(compressed, eaten), { objectMode: false });
+  const params = { [constants.ZSTD_d_windowLogMax]: ZSTD_WINDOW_LOG };
+  const inflater = how === "gzip" ? createGunzip() : createZstdDecompress({ params });
   const closed = once(source, "close");
-  source.once("error", (error) => gunzip.destroy(error));
-  source.pipe(gunzip);
+  source.once("error", (error) => inflater.destroy(error));
+  source.pipe(inflater);
+  let bytes = 0;
   try {
-    for await (const chunk of gunzip) yield chunk as Uint8Array;
+    for await (const chunk of inflater as AsyncIterable<Uint8Array>) {
+      bytes += chunk.length;
+      checkProportion(bytes, eaten.bytes);
+      yield chunk;
+    }
   } catch (error) {
     if (error instanceof PicoletError) throw error;
-    throw new PicoletError("corrupt", "cannot decompress gzip data", { cause: error });
+    throw new PicoletError("corrupt", `cannot decompress ${how} data`, { cause: error });
   } finally {
     source.destroy();
-    gunzip.destroy();
+    inflater.destroy();
     // Only then nobody reads from `compressed` any more.
     await closed;
   }
 }
 
+function checkProportion(bytes: number, compressedBytes: number): void {
+  if (bytes <= MAX_INFLATED_BYTES && (bytes <= RATIO_FROM_BYTES || bytes <= compressedBytes * MAX_RATIO)) return;
+  const message = `${compressedBytes} compressed bytes become ${bytes} and more`;
+  throw new PicoletError("resource_exhausted", message);
+}
+
 /** Copies, because a stream may still hold a piece when the next one is read. */
-async function* pieces(stream: ByteStream): AsyncGenerator<Uint8Array, void> {
+async function* pieces(stream: ByteStream, eaten: { bytes: number }): AsyncGenerator<Uint8Array, void> {
   for (;;) {
     const piece = await stream.read(CHUNK_BYTES);
     if (piece === undefined) return;
+    eaten.bytes += piece.length;
     yield Buffer.from(piece);
   }
 }

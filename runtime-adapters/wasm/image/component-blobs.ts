@@ -1,7 +1,7 @@
 /** Components by digest: `<root>/components/<sha256>.wasm`, never changed once there. */
 import { createHash } from "node:crypto";
 import { closeSync, openSync, readSync } from "node:fs";
-import { mkdir, open, readdir, rm, stat } from "node:fs/promises";
+import { chmod, mkdir, open, readdir, rm, stat } from "node:fs/promises";
 import { PicoletError } from "../../../protocol/errors.ts";
 import { type ComponentShape, readComponentShape } from "../binary/component-shape.ts";
 import { checkCancelled } from "../cancellation.ts";
@@ -74,6 +74,24 @@ export class ComponentBlobs {
     }
   }
 
+  /**
+   * Takes over a file that is on disk and whose digest has been verified. One that is refused stays where it is.
+   * @throws `invalid` for what is no component.
+   */
+  async adopt(path: string, sha256: string): Promise<ComponentBlob> {
+    try {
+      const { size } = await stat(path);
+      const blob = { sha256, sizeBytes: size, ...shapeOf(path, size) };
+      await chmod(path, 0o644);
+      await mkdir(this.#directory, { recursive: true });
+      await renameDurably(path, this.path(sha256));
+      this.#known.set(sha256, blob);
+      return blob;
+    } catch (error) {
+      throw fileError(error, "cannot store the component");
+    }
+  }
+
   async #copy(content: ByteStream, path: string, signal: AbortSignal): Promise<{ sha256: string; sizeBytes: number }> {
     const hash = createHash("sha256");
     let sizeBytes = 0;
@@ -100,7 +118,7 @@ export class ComponentBlobs {
 }
 
 /** Only headers and lists of names are read. */
-function shapeOf(path: string, sizeBytes: number): ComponentShape {
+export function shapeOf(path: string, sizeBytes: number): ComponentShape {
   const fd = openSync(path, "r");
   try {
     return readComponentShape((offset, length) => {

@@ -4,12 +4,13 @@
  */
 import { createHash } from "node:crypto";
 import { PicoletError } from "../../../protocol/errors.ts";
+import { type JsonObject, listOf, objectOf, parseJson, parseObject, textOf, textsOf } from "./json-fields.ts";
 
 /** Images in one archive. */
 export const MAX_IMAGES = 64;
-const MAX_LAYERS = 128;
-const WASM_CONFIG = "application/vnd.wasm.config.v0+json";
-const WASM_LAYERS: ReadonlySet<string> = new Set([
+export const MAX_LAYERS = 128;
+export const WASM_CONFIG = "application/vnd.wasm.config.v0+json";
+export const WASM_LAYERS: ReadonlySet<string> = new Set([
   "application/wasm",
   // wasm-to-oci and its successors, from before there was a convention.
   "application/vnd.wasm.content.layer.v1+wasm",
@@ -38,8 +39,6 @@ export interface ImageCandidate {
     | { readonly kind: "artifact"; readonly component: BlobReference }
     | { readonly kind: "layers"; readonly layers: readonly BlobReference[] };
 }
-
-type JsonObject = Readonly<Record<string, unknown>>;
 
 export const parseIndex = (content: Buffer): readonly IndexLine[] => indexLines(parseObject(content, "index.json"), []);
 
@@ -96,48 +95,6 @@ function referenceOf(descriptor: JsonObject): { readonly entry: string; readonly
   const sha256 = /^sha256:([0-9a-f]{64})$/.exec(textOf(descriptor, "digest") ?? "")?.[1];
   if (sha256 === undefined) throw damaged("a digest is no SHA-256");
   return { entry: `blobs/sha256/${sha256}`, sha256 };
-}
-
-function parseJson(content: Buffer, what: string): unknown {
-  try {
-    return JSON.parse(content.toString("utf8"));
-  } catch (error) {
-    throw new PicoletError("corrupt", `cannot read ${what} of the image archive`, { cause: error });
-  }
-}
-
-function parseObject(content: Buffer, what: string): JsonObject {
-  const value = parseJson(content, what);
-  if (!isObject(value)) throw damaged(`${what} is no JSON object`);
-  return value;
-}
-
-const isObject = (value: unknown): value is JsonObject =>
-  typeof value === "object" && value !== null && !Array.isArray(value);
-
-const objectOf = (object: JsonObject, field: string): JsonObject => {
-  const value = object[field];
-  return isObject(value) ? value : {};
-};
-
-const textOf = (object: JsonObject, field: string): string | undefined => {
-  const value = object[field];
-  return typeof value === "string" ? value : undefined;
-};
-
-/** Nothing for a field that is not there. */
-function listOf(object: JsonObject, field: string): JsonObject[] {
-  const list = object[field] ?? [];
-  if (!Array.isArray(list) || !list.every(isObject)) throw damaged(`${field} is no list of objects`);
-  return list;
-}
-
-function textsOf(object: unknown, field: string): string[] {
-  const list = (isObject(object) ? object[field] : undefined) ?? [];
-  if (!Array.isArray(list) || !list.every((each) => typeof each === "string")) {
-    throw damaged(`${field} is no list of strings`);
-  }
-  return list;
 }
 
 export const damaged = (why: string): PicoletError =>

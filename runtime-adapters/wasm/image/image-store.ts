@@ -1,24 +1,42 @@
 /**
- * Components on this node by the names that pods give them, with no registry: imported files and archives, and
- * `file:///…` references, whose file is copied when it is first seen and each time it has changed.
- * Layout below the root: `components/` (see ComponentBlobs), `images/<hash of the name>.json`, `tmp/`.
+ * Components on this node by the names that pods give them: pulled ones, imported files and archives, and `file:///…`
+ * references, whose file is copied when it is first seen and each time it has changed.
+ * Layout below the root: `components/` (see ComponentBlobs), `images/<hash of the name>.json`, `pulls/` (see
+ * RegistryPulls), `tmp/`.
  */
 import { createHash } from "node:crypto";
 import { type FileHandle, mkdir, open, readdir, readFile, rm } from "node:fs/promises";
 import { isPicoletError, PicoletError } from "../../../protocol/errors.ts";
 import { type ImageReference, parseImageReference } from "../../../protocol/image-reference.ts";
 import type { Clock, Log } from "../../../protocol/ports.ts";
-import type { ImageInfo, ImageService, PullOptions } from "../../contract/runtime-adapter.ts";
+import type { CgroupPort } from "../../contract/cgroups.ts";
+import type {
+  ImageHoldings,
+  ImageInfo,
+  ImagePlatforms,
+  ImageService,
+  PullOptions,
+  PullProgress,
+} from "../../contract/runtime-adapter.ts";
 import { checkCancelled } from "../cancellation.ts";
 import { errnoOf, fileError, syncDirectory, TemporaryNames, writeDurably } from "../files.ts";
+import { COMPONENT_PLATFORM, platformsOf } from "../pull/platforms.ts";
+import type { RegistryPulls, RegistryPullsInit } from "../pull/registry-pulls.ts";
+import type { PulledComponent } from "../pull/request.ts";
 import { type ComponentBlob, ComponentBlobs } from "./component-blobs.ts";
 import { FileBytes } from "./file-bytes.ts";
 
 export interface ImageStoreComponents {
-  readonly clock: Pick<Clock, "wall">;
+  readonly clock: Pick<Clock, "wall" | "sleep">;
   readonly log: Log;
+  /** For what pulls take. */
+  readonly cgroups?: CgroupPort | undefined;
   /** Told of each component that is removed, so that what was made from it goes too. */
   readonly onRemoved: (sha256: string) => Promise<void>;
+  /** Of which containers are made, whether they run or not. Missing: there are none. */
+  readonly used?: () => Promise<Iterable<string>>;
+  /** Bytes of what was made from each component; what was made from others is taken away. Missing: nothing ever is. */
+  readonly derived?: (components: ReadonlySet<string>) => Promise<ReadonlyMap<string, number>>;
 }
 
 export interface ImageStoreInit {
@@ -26,18 +44,28 @@ export interface ImageStoreInit {
   readonly rootDirectory: string;
   /** Default 64 MiB: a component that large takes some 350 MiB to transpile. */
   readonly maxComponentBytes?: number | undefined;
+  /** Missing: nothing is pulled. */
+  readonly pulls?: RegistryPullsInit | undefined;
 }
 
 const DEFAULT_MAX_COMPONENT_BYTES = 64 * 1024 * 1024;
 /** Names on one node; each is a small file and some 500 bytes of memory. */
 const MAX_NAMES = 4096;
 
+/** Told to one pull. */
+const MAX_KNOWN = 256;
+
 /** `images/<hash>.json` */
 interface NameRecord {
   /** Canonical. */
   readonly name: string;
   readonly sha256: string;
+  /** What the name stands for: of an index, where there is one. */
   readonly manifestDigest: string | undefined;
+  /** Of the manifest in that index which leads to the component. */
+  readonly entryDigest?: string | undefined;
+  /** What else there is by this name: `linux/arm64`. Only of pulled ones. */
+  readonly platforms?: readonly string[] | undefined;
   readonly importedAtMs: number;
   /** What the file of a `file://` reference was when it was copied. */
   readonly source: SourceStamp | undefined;
@@ -55,6 +83,9 @@ export class ImageStore implements ImageService {
   readonly #root: string;
   readonly #temporaryNames: TemporaryNames;
   readonly #blobs: ComponentBlobs;
+  readonly #maxComponentBytes: number;
+  readonly #pullsInit: RegistryPullsInit | undefined;
+  #pulls: RegistryPulls | undefined;
   readonly #names = new Map<string, NameRecord>();
   #opened: Promise<void> | undefined;
 
@@ -62,14 +93,35 @@ export class ImageStore implements ImageService {
     this.#components = components;
     this.#root = init.rootDirectory;
     this.#temporaryNames = new TemporaryNames(`${this.#root}/tmp`);
-    const maxBytes = init.maxComponentBytes ?? DEFAULT_MAX_COMPONENT_BYTES;
-    this.#blobs = new ComponentBlobs(`${this.#root}/components`, this.#temporaryNames, maxBytes);
+    this.#maxComponentBytes = init.maxComponentBytes ?? DEFAULT_MAX_COMPONENT_BYTES;
+    this.#pullsInit = init.pulls;
+    this.#blobs = new ComponentBlobs(`${this.#root}/components`, this.#temporaryNames, this.#maxComponentBytes);
   }
 
+  /** Components are in one file each, and write nothing to a file system of their own. */
+  async filesystems(signal: AbortSignal): ReturnType<NonNullable<ImageService["filesystems"]>> {
+    const images = await this.list(signal);
+    const usedBytes = images.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
+    const folder = { mountPoint: this.#root, usedBytes, inodesUsed: images.length };
+    return { images: folder, containers: { ...folder, usedBytes: 0, inodesUsed: 0 } };
+  }
+
+  /** Also those whose name is another's now, as container runtimes do. */
   async list(signal: AbortSignal): Promise<readonly ImageInfo[]> {
     await this.#open(signal);
-    const infos = await Promise.all([...new Set(this.#hashes())].map((sha256) => this.#info(sha256)));
+    const infos = await Promise.all((await this.#blobs.list()).map((sha256) => this.#info(sha256, "unnamed too")));
     return infos.filter((info) => info !== undefined);
+  }
+
+  async holdings(signal: AbortSignal): Promise<ImageHoldings> {
+    await this.#open(signal);
+    const { used, derived } = this.#components;
+    const sizes = await derived?.(new Set(await this.#blobs.list()));
+    const ids = (hashes: Iterable<string>): string[] => [...hashes].map((sha256) => `sha256:${sha256}`);
+    return {
+      used: new Set(ids((await used?.()) ?? [])),
+      derivedBytes: new Map([...(sizes ?? [])].map(([sha256, bytes]) => [`sha256:${sha256}`, bytes])),
+    };
   }
 
   async status(reference: string, signal: AbortSignal): Promise<ImageInfo | undefined> {
@@ -85,7 +137,7 @@ export class ImageStore implements ImageService {
     return record === undefined ? undefined : this.#info(record.sha256);
   }
 
-  async pull(reference: string, _options: PullOptions, signal: AbortSignal): Promise<ImageInfo> {
+  async pull(reference: string, options: PullOptions, signal: AbortSignal): Promise<ImageInfo> {
     await this.#open(signal);
     const parsed = parseReference(reference);
     if (parsed.kind === "file") {
@@ -94,11 +146,65 @@ export class ImageStore implements ImageService {
       if (info !== undefined) return info;
       throw new PicoletError("not_found", `cannot find the file ${parsed.path}`, { reason: "ErrImagePull" });
     }
-    throw new PicoletError(
-      "unimplemented",
-      `cannot pull ${reference}: each container of such a pod is a WebAssembly component, and components come from no registry yet; bring it to the node with "edgectl image import" and let the pod say imagePullPolicy: IfNotPresent`,
-      { reason: "ErrImagePull" },
+    try {
+      const pulls = await this.#registryPulls();
+      const adopt = (component: PulledComponent): Promise<string> => this.#adopt(parsed.canonical, component);
+      const sha256 = await pulls.pull(parsed, options, await this.#known(), adopt, signal);
+      const info = await this.#info(sha256);
+      if (info !== undefined) return info;
+      throw new PicoletError("failed", "it was removed at once", { retryable: true });
+    } catch (error) {
+      throw wrapped(fileError(error, "cannot store it"), `cannot pull ${reference}`, "ErrImagePull");
+    }
+  }
+
+  async progress(reference: string): Promise<PullProgress | undefined> {
+    return this.#pulls?.progress(parseReference(reference).canonical);
+  }
+
+  /** What the registry has, or, while it cannot be reached, what it had when the component was pulled. */
+  async platforms(reference: string, options: PullOptions, signal: AbortSignal): Promise<ImagePlatforms> {
+    await this.#open(signal);
+    const parsed = parseReference(reference);
+    if (parsed.kind === "file") return platformsOf([COMPONENT_PLATFORM]);
+    try {
+      return platformsOf(await (await this.#registryPulls()).platforms(parsed, options, signal));
+    } catch (error) {
+      const record = this.#names.get(parsed.canonical) ?? this.#byDigest(parsed);
+      if (isPicoletError(error, "unavailable") && record !== undefined)
+        return platformsOf(record.platforms ?? [COMPONENT_PLATFORM]);
+      throw wrapped(fileError(error, "cannot ask"), `cannot tell what ${reference} holds`, "ErrImagePull");
+    }
+  }
+
+  async #registryPulls(): Promise<RegistryPulls> {
+    if (this.#pulls !== undefined) return this.#pulls;
+    const init = this.#pullsInit;
+    if (init === undefined) throw new PicoletError("unimplemented", "this node pulls no components from registries");
+    // With Node's child processes, which an agent without components does not need.
+    const { RegistryPulls } = await import("../pull/registry-pulls.ts");
+    const { clock, log, cgroups } = this.#components;
+    const place = { directory: `${this.#root}/pulls`, maxComponentBytes: this.#maxComponentBytes };
+    this.#pulls ??= new RegistryPulls({ clock, log, cgroups }, init, place);
+    return this.#pulls;
+  }
+
+  /** What need not be pulled again, by the manifest that leads to it. */
+  async #known(): Promise<Readonly<Record<string, string>>> {
+    const here = new Set(await this.#blobs.list());
+    const records = [...this.#names.values()].filter(({ sha256 }) => here.has(sha256)).slice(0, MAX_KNOWN);
+    return Object.fromEntries(
+      records.flatMap(({ sha256, entryDigest }) => (entryDigest === undefined ? [] : [[entryDigest, sha256]])),
     );
+  }
+
+  async #adopt(canonical: string, { sha256, path, digest, ...more }: PulledComponent): Promise<string> {
+    const blob = path === undefined ? await this.#blobs.get(sha256) : await this.#blobs.adopt(path, sha256);
+    if (blob === undefined)
+      throw new PicoletError("failed", "the component was removed meanwhile", { retryable: true });
+    const { manifestDigest: entryDigest, platforms } = more;
+    await this.#name(canonical, { sha256, manifestDigest: digest, entryDigest, platforms });
+    return sha256;
   }
 
   async import(path: string, name: string | undefined, signal: AbortSignal): Promise<readonly ImageInfo[]> {
@@ -157,17 +263,17 @@ export class ImageStore implements ImageService {
     if (digest === undefined) return undefined;
     const prefix = `${domain}/${repository}`;
     return [...this.#names.values()].find(
-      ({ name, sha256, manifestDigest }) =>
-        (manifestDigest === digest || `sha256:${sha256}` === digest) &&
+      ({ name, sha256, manifestDigest, entryDigest }) =>
+        (manifestDigest === digest || entryDigest === digest || `sha256:${sha256}` === digest) &&
         (name.startsWith(`${prefix}:`) || name.startsWith(`${prefix}@`)),
     );
   }
 
-  async #info(sha256: string): Promise<ImageInfo | undefined> {
+  async #info(sha256: string, which?: "unnamed too"): Promise<ImageInfo | undefined> {
     const blob = await this.#blobs.get(sha256);
     if (blob === undefined) return undefined;
     const records = [...this.#names.values()].filter((each) => each.sha256 === sha256);
-    if (records.length === 0) return undefined;
+    if (records.length === 0 && which === undefined) return undefined;
     const digests = records.flatMap(({ name, manifestDigest }) => {
       const repository = name.startsWith("file://") ? undefined : name.replace(/(?::[^:/]*)?(?:@.*)?$/, "");
       return repository === undefined ? [] : [`${repository}@${manifestDigest ?? `sha256:${sha256}`}`];
@@ -182,7 +288,8 @@ export class ImageStore implements ImageService {
   }
 
   async #importFile(file: FileHandle, path: string, name: string | undefined, signal: AbortSignal): Promise<string[]> {
-    const { buffer } = await file.read(Buffer.alloc(4), 0, 4, 0);
+    const isFolder = (await file.stat()).isDirectory();
+    const { buffer } = isFolder ? { buffer: Buffer.alloc(0) } : await file.read(Buffer.alloc(4), 0, 4, 0);
     if (buffer.toString("latin1") === "\0asm") {
       const canonical = parseImportName(name, path);
       const { sha256 } = await this.#blobs.put(new FileBytes(file), undefined, signal);
@@ -190,12 +297,11 @@ export class ImageStore implements ImageService {
       return [sha256];
     }
     // It brings zlib and streams with it, half a MiB that few agents ever need.
-    const { archiveKind, ImageArchive } = await import("./image-archive.ts");
-    const kind = await archiveKind(file);
-    if (kind === undefined) {
-      throw new PicoletError("unimplemented", `${path} is neither a WebAssembly component nor an image archive`);
-    }
-    const found = await new ImageArchive(file, kind === "gzip", signal).components(this.#blobs);
+    const [{ filesOf }, { ImageArchive }] = await Promise.all([
+      import("./archive-files.ts"),
+      import("./image-archive.ts"),
+    ]);
+    const found = await new ImageArchive(await filesOf(file, path), signal).components(this.#blobs);
     for (const { blob, names, manifestDigest } of found) {
       const canonicals = name === undefined ? names.map(parseArchiveName) : [];
       if (canonicals.length === 0) canonicals.push(parseImportName(name, path));
@@ -235,22 +341,13 @@ export class ImageStore implements ImageService {
   }
 
   /** Gives a stored component a name, which another one may have had; that one goes when the next agent starts. */
-  async #name(
-    name: string,
-    about: { sha256: string; manifestDigest?: string | undefined; source?: SourceStamp },
-  ): Promise<void> {
+  async #name(name: string, about: Pick<NameRecord, "sha256"> & Partial<NameRecord>): Promise<void> {
     const before = this.#names.get(name);
     if (before === undefined && this.#names.size >= MAX_NAMES) {
       throw new PicoletError("resource_exhausted", `cannot name more than ${MAX_NAMES} images`);
     }
-    const { sha256, manifestDigest, source } = about;
-    const record: NameRecord = {
-      name,
-      sha256,
-      manifestDigest,
-      importedAtMs: this.#components.clock.wall().getTime(),
-      source,
-    };
+    const importedAtMs = this.#components.clock.wall().getTime();
+    const record: NameRecord = { manifestDigest: undefined, source: undefined, ...about, name, importedAtMs };
     await mkdir(`${this.#root}/images`, { recursive: true });
     await writeDurably(this.#recordPath(name), `${JSON.stringify(record)}\n`, this.#temporaryNames.next());
     this.#names.set(name, record);

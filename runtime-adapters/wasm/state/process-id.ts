@@ -16,7 +16,7 @@ export function parseProcessId(text: string): ProcessId | undefined {
 /** A zombie has ended: only its exit code is waited for. */
 export function isAlive({ pid, startTime }: ProcessId): boolean {
   try {
-    const stat = readFileSync(`/proc/${pid}/stat`, "latin1");
+    const stat = readFileSync(`/proc/${pid}/stat`, "utf8");
     // The name in parentheses may hold anything; the fields begin behind its last one, with the third.
     const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
     return fields[19] === startTime && fields[0] !== "Z" && fields[0] !== "X";

@@ -6,6 +6,9 @@
  * itself, and a shell that comes late ends at once.
  */
 
+/** Of the runner: what a component may hold of each kind (`host/handles.ts`), a few times over. */
+export const MAX_OPEN_FILES = 4096;
+
 /** Arguments: state folder, exit file, oom_score_adj, number of cgroup.procs files, those, the runner's command line. */
 export const REAPER_SCRIPT = `
 set -ufC
@@ -22,6 +25,7 @@ while [ "$count" -gt 0 ]; do
 done
 echo "$score" 2>/dev/null >|/proc/self/oom_score_adj
 ulimit -c 0
+ulimit -n ${MAX_OPEN_FILES} 2>/dev/null
 "$@" &
 child=$!
 exec 3>&-

@@ -1,6 +1,7 @@
 /** What the files of the state folder hold. */
 import type { ResourceRequirements } from "../../../protocol/pod.ts";
 import type { Millis } from "../../../protocol/ports.ts";
+import type { ServicePeer } from "../../contract/board-services.ts";
 import type { ContainerState, DesiredPod, SandboxLaunch } from "../../contract/runtime-adapter.ts";
 import type { Identity } from "../launch.ts";
 
@@ -31,6 +32,8 @@ export interface ContainerFile {
   readonly cgroupPath: string | undefined;
   /** That it was started with or updated to; missing in files of an older version. */
   readonly resources?: ResourceRequirements | undefined;
+  /** How its runner makes itself known to the agent, and as whom; missing when it does not. */
+  readonly services?: { readonly token: string; readonly peer: ServicePeer } | undefined;
 }
 
 /** The last word about a container. */

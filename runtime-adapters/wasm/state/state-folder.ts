@@ -3,11 +3,15 @@
  *
  *     boot_id                              of the boot that everything here is from
  *     empty/                               an empty directory
+ *     jail/                                mount points of every runner's jail (`isolation/jail-folder.ts`)
+ *     services/                            the socket on which runners ask the agent
+ *     spares/                              what the Node of spare runners complains of (`spare/spare-pool.ts`)
  *     exits/<container>                    exit code, by the container's reaper
  *     pods/<uid>/sandbox-<attempt>.json    SandboxFile
  *     pods/<uid>/sandbox-<attempt>.stopped the sandbox has been stopped
- *     pods/<uid>/<container>/              container.json (ContainerFile), launch.json, reaper, runner, end,
- *                                          fatal (what the runner's Node complained of), exited.json (ExitedState)
+ *     pods/<uid>/<container>/              container.json (ContainerFile), launch.json, mounts (of its jail, fstab(5)),
+ *                                          volumes/ (mount points), reaper, runner, end, fatal (what the runner's
+ *                                          Node complained of), exited.json (ExitedState)
  *
  * An agent may die between any two writes. Whole files appear by rename; a container folder without `container.json` was
  * never more than begun and is removed. Calls are synchronous: the files are small and in memory, and so nothing comes
@@ -46,6 +50,18 @@ export class StateFolder {
     return `${this.path}/empty`;
   }
 
+  get jailDirectory(): string {
+    return `${this.path}/jail`;
+  }
+
+  get servicesDirectory(): string {
+    return `${this.path}/services`;
+  }
+
+  get sparesDirectory(): string {
+    return `${this.path}/spares`;
+  }
+
   get exitsDirectory(): string {
     return `${this.path}/exits`;
   }
@@ -54,6 +70,7 @@ export class StateFolder {
   open(bootId: string): boolean {
     mkdirSync(`${this.path}/pods`, { recursive: true, mode: 0o700 });
     mkdirSync(this.exitsDirectory, { recursive: true, mode: 0o700 });
+    mkdirSync(this.servicesDirectory, { recursive: true, mode: 0o755 });
     mkdirSync(this.emptyDirectory, { recursive: true, mode: 0o555 });
     const before = readText(`${this.path}/boot_id`)?.trim();
     if (before === bootId) return true;
@@ -120,12 +137,16 @@ export class StateFolder {
     rmSync(this.#pod(uid), { recursive: true, force: true });
   }
 
-  /** `container.json` is written last: with it the container exists. */
-  writeContainer(container: ContainerFile, launch: RunnerLaunch): void {
+  /** With `container.json` the container exists. */
+  writeContainer(container: ContainerFile): void {
     const folder = this.container(container.uid, container.id);
     mkdirSync(folder, { mode: 0o700 });
-    this.#write(`${folder}/launch.json`, JSON.stringify(launch));
     this.#write(`${folder}/container.json`, JSON.stringify(container));
+  }
+
+  /** Before its reaper begins. */
+  writeLaunch(uid: string, id: string, launch: RunnerLaunch): void {
+    this.#write(`${this.container(uid, id)}/launch.json`, JSON.stringify(launch));
   }
 
   /** Of a container that stands already. */
@@ -141,10 +162,6 @@ export class StateFolder {
     return `${this.#pod(uid)}/${id}`;
   }
 
-  launchPath(uid: string, id: string): string {
-    return `${this.container(uid, id)}/launch.json`;
-  }
-
   endPath(uid: string, id: string): string {
     return `${this.container(uid, id)}/end`;
   }
@@ -155,7 +172,11 @@ export class StateFolder {
 
   /** For the runner's standard error. Its owner closes it. */
   openFatal(uid: string, id: string): number {
-    return openSync(`${this.container(uid, id)}/fatal`, "a", 0o600);
+    return openSync(this.fatalPath(uid, id), "a", 0o600);
+  }
+
+  fatalPath(uid: string, id: string): string {
+    return `${this.container(uid, id)}/fatal`;
   }
 
   reaper(uid: string, id: string): ProcessId | undefined {
@@ -195,7 +216,7 @@ export class StateFolder {
   }
 
   fatal(uid: string, id: string): string {
-    return (readText(`${this.container(uid, id)}/fatal`) ?? "").slice(0, MAX_FATAL_BYTES).trim();
+    return (readText(this.fatalPath(uid, id)) ?? "").slice(0, MAX_FATAL_BYTES).trim();
   }
 
   writeExited(uid: string, id: string, state: ExitedState): void {

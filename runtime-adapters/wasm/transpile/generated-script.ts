@@ -1,5 +1,7 @@
 /** jco's generated ES module, made into what a runner loads with the least memory: the body of one function, in ASCII. */
+import { Script } from "node:vm";
 import { PicoletError } from "../../../protocol/errors.ts";
+import { leanGlue } from "./lean-glue.ts";
 
 const ENTRY = /^export function instantiate\(/m;
 const UTILITIES = /^export const _util = \{[^}]*\};?/m;
@@ -13,7 +15,19 @@ export function asScript(source: string): string {
   if (!ENTRY.test(source) || /^\s*(?:export|import)\b/m.test(body)) {
     throw new PicoletError("failed", "cannot read what jco generated: it has changed its form");
   }
-  return `"use strict";\n${escaped(withoutIndentation(body))}\nreturn instantiate;\n`;
+  const plain = withoutIndentation(body);
+  const script = `"use strict";\n${escaped(leanGlue(plain) ?? plain)}\nreturn instantiate;\n`;
+  requireParsable(script);
+  return script;
+}
+
+/** A component that the runner cannot load would fail on each of its starts; here it says why once. */
+function requireParsable(script: string): void {
+  try {
+    new Script(`(function () {${script}})`);
+  } catch (cause) {
+    throw new PicoletError("failed", "cannot read what jco generated: what was made of it is no program", { cause });
+  }
 }
 
 /** A fifth of the file, and every runner keeps its text in memory. */

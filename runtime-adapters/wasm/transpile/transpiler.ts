@@ -3,12 +3,11 @@
  * whole node, and kept in `<root>/<sha256>-<version>/`. What is kept is checked against its manifest before an agent
  * uses it for the first time, and by size and time of change from then on; what is damaged is made anew.
  */
-import { createHash } from "node:crypto";
-import { type FileHandle, mkdir, open, readdir, readFile, rm, stat } from "node:fs/promises";
+import { mkdir, readdir, readFile, rm, stat } from "node:fs/promises";
 import { PicoletError } from "../../../protocol/errors.ts";
 import type { Log } from "../../../protocol/ports.ts";
 import { orCancelled } from "../cancellation.ts";
-import { errnoOf, fileError, renameDurably, syncDirectory, TemporaryNames } from "../files.ts";
+import { errnoOf, fileError, renameDurably, sha256OfFile, syncDirectory, TemporaryNames } from "../files.ts";
 import type { TranspiledComponent } from "../launch.ts";
 import { type CacheManifest, MANIFEST_NAME, TRANSPILER_VERSION } from "./request.ts";
 import type { TranspileChildComponents, TranspileChildInit } from "./transpile-child.ts";
@@ -24,7 +23,6 @@ export interface TranspilerInit extends TranspileChildInit {
 
 /** Components waiting for the one transpiler; a node has some dozens at all. Full: the start is tried again later. */
 const MAX_WAITING = 64;
-const CHUNK_BYTES = 65_536;
 
 interface CacheEntry {
   readonly component: TranspiledComponent;
@@ -73,6 +71,20 @@ export class Transpiler implements AsyncDisposable {
       this.#underway.set(sha256, task);
     }
     return (await orCancelled(task, signal, "the wait for the transpiler")).component;
+  }
+
+  /** Takes away what was made from components that are not among these. @returns bytes on disk, of each of which there is something */
+  async keepOnly(components: ReadonlySet<string>): Promise<ReadonlyMap<string, number>> {
+    if (!(await exists(this.#init.cacheDirectory))) return new Map();
+    await this.#sweep();
+    const sizes = new Map<string, number>();
+    for (const name of await readdir(this.#init.cacheDirectory)) {
+      const sha256 = name.slice(0, name.indexOf("-"));
+      if (!name.endsWith(`-${TRANSPILER_VERSION}`) || this.#underway.has(sha256)) continue;
+      if (components.has(sha256)) sizes.set(sha256, await sizeOf(`${this.#init.cacheDirectory}/${name}`));
+      else await this.remove(sha256);
+    }
+    return sizes;
   }
 
   async remove(sha256: string): Promise<void> {
@@ -129,7 +141,8 @@ export class Transpiler implements AsyncDisposable {
       const manifest = JSON.parse(await readFile(`${directory}/${MANIFEST_NAME}`, "utf8")) as CacheManifest;
       const { script, modules } = manifest;
       for (const file of manifest.files) {
-        if ((await digestOf(`${directory}/${file.name}`)) !== file.sha256) throw new Error(`${file.name} was changed`);
+        if ((await sha256OfFile(`${directory}/${file.name}`)) !== file.sha256)
+          throw new Error(`${file.name} was changed`);
       }
       const component = { directory, script, modules };
       return { component, stamp: await stampOf(component) };
@@ -170,20 +183,11 @@ const exists = (path: string): Promise<boolean> =>
     () => false,
   );
 
-async function digestOf(path: string): Promise<string> {
-  const hash = createHash("sha256");
-  const buffer = Buffer.allocUnsafe(CHUNK_BYTES);
-  let file: FileHandle | undefined;
-  try {
-    file = await open(path, "r");
-    for (;;) {
-      const { bytesRead } = await file.read(buffer, 0, CHUNK_BYTES, null);
-      if (bytesRead === 0) return hash.digest("hex");
-      hash.update(buffer.subarray(0, bytesRead));
-    }
-  } finally {
-    await file?.close();
-  }
+/** Of the files in a folder; one that goes meanwhile takes nothing. */
+async function sizeOf(directory: string): Promise<number> {
+  const names = await readdir(directory).catch(() => []);
+  const stats = await Promise.all(names.map((name) => stat(`${directory}/${name}`).catch(() => undefined)));
+  return stats.reduce((sum, each) => sum + (each?.size ?? 0), 0);
 }
 
 /** Changes when any of its files does; undefined when one is gone. */

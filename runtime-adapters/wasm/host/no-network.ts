@@ -4,6 +4,7 @@
  */
 import { Failure } from "./failure.ts";
 import { type Handles, HostResource } from "./handles.ts";
+import type { HostError } from "./streams.ts";
 
 const denied = (): never => {
   throw new Failure("access-denied");
@@ -19,9 +20,11 @@ class IncomingDatagramStream {}
 class OutgoingDatagramStream {}
 class ResolveAddressStream {}
 
-export const socketImports = (handles: Handles) => ({
+export const networkErrorCode = (error: HostError): unknown => error.codeIn("network");
+
+export const noNetworkImports = (handles: Handles) => ({
   "wasi:sockets/instance-network": { instanceNetwork: () => new Network(handles.networks) },
-  "wasi:sockets/network": { Network, networkErrorCode: () => undefined },
+  "wasi:sockets/network": { Network, networkErrorCode },
   "wasi:sockets/ip-name-lookup": { ResolveAddressStream, resolveAddresses: denied },
   "wasi:sockets/tcp": { TcpSocket },
   "wasi:sockets/tcp-create-socket": { createTcpSocket: denied },

@@ -1,0 +1,165 @@
+import type { Component } from "../../protocol/async/component.ts";
+import { isCancelled } from "../../protocol/errors.ts";
+import { type Clock, type Log, seconds } from "../../protocol/ports.ts";
+import type { KeptRecords } from "../core/kept-records.ts";
+import type { Shedder } from "../core/shedder.ts";
+import { type EventRecorder, nodeReference } from "../core/store.ts";
+import type { OwnMemory } from "./own-memory.ts";
+
+/** A leak that takes a small board's rest within it is the OOM killer's; a look takes 30 µs. */
+const LOOK_INTERVAL = seconds(5);
+/** Of the budget; shedding costs the agent some 100 ms of work, and what was shed is made again. */
+const SHED_SHARE = 0.8;
+/** Below it, it is over: what comes and goes near the limit is said once. */
+const WELL_SHARE = 0.7;
+/** V8 ends a process whose heap reaches its limit with no word: before that the heap counts like the budget. */
+const HEAP_SHARE = 0.9;
+/** Between two attempts to shed while it does not get better. */
+const SHED_INTERVAL_MS = 300_000;
+/** Above the budget in so many looks, of which one was after shedding: no burst, which collections take back. */
+const LOOKS_BEFORE_RESTART = 3;
+/** An agent that needs more than its budget must not restart all the time: it does some hundred writes and looks each time. */
+const RESTART_INTERVAL_S = 3600;
+
+const AREA = "memory";
+const RESTARTED = "restarted";
+
+export interface MemoryWatchComponents {
+  readonly read: () => OwnMemory;
+  /** In this order; a collection of garbage belongs at the end. */
+  readonly shedders: readonly Shedder[];
+  /** Ends the agent in order and has it begin anew; the pods run on. */
+  readonly restart: (reason: string) => void;
+  readonly kept: KeptRecords;
+  /** Seconds since the machine started: a restart may correct the clock. */
+  readonly uptime: () => number;
+  readonly bootId: string;
+  readonly events: EventRecorder;
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+export interface MemoryWatchInit {
+  readonly nodeName: string;
+  /** Of anonymous memory, swapped or not. */
+  readonly budgetBytes: number;
+}
+
+type State =
+  | { readonly kind: "well" }
+  /** Above the share at which caches go. */
+  | { readonly kind: "tight"; readonly shedAtMs: number; readonly looksAbove: number };
+
+/** Keeps the agent's own memory to its budget: sheds what it can do without, says so, and as the last resort begins anew. */
+export class MemoryWatch implements Component {
+  readonly name = "memory watch";
+  readonly #components: MemoryWatchComponents;
+  readonly #init: MemoryWatchInit;
+  #state: State = { kind: "well" };
+  /** Uptime before which it is not restarted. */
+  #notBefore: number;
+  #hasSaidItWaits = false;
+
+  constructor(components: MemoryWatchComponents, init: MemoryWatchInit) {
+    this.#components = components;
+    this.#init = init;
+    this.#notBefore = this.#lastRestart() + RESTART_INTERVAL_S;
+  }
+
+  async run(signal: AbortSignal): Promise<void> {
+    try {
+      for (;;) {
+        await this.#components.clock.sleep(LOOK_INTERVAL, signal);
+        this.#look();
+      }
+    } catch (error) {
+      if (!isCancelled(error)) throw error;
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    // Nothing is held.
+  }
+
+  #look(): void {
+    const share = this.#share(this.#components.read());
+    const now = this.#components.clock.monotonic();
+    if (this.#state.kind === "well") {
+      if (share >= SHED_SHARE) this.#becomeTight(now);
+      return;
+    }
+    if (share < WELL_SHARE) {
+      this.#components.log.info("the agent's memory is within its budget again", this.#figures());
+      this.#state = { kind: "well" };
+      return;
+    }
+    let { shedAtMs } = this.#state;
+    if (now - shedAtMs >= SHED_INTERVAL_MS) {
+      this.#shed();
+      shedAtMs = now;
+    }
+    const looksAbove = share >= 1 ? this.#state.looksAbove + 1 : 0;
+    this.#state = { kind: "tight", shedAtMs, looksAbove };
+    if (looksAbove >= LOOKS_BEFORE_RESTART) this.#beginAnew();
+  }
+
+  #share({ anonBytes, heapUsedBytes, heapLimitBytes }: OwnMemory): number {
+    return Math.max(anonBytes / this.#init.budgetBytes, heapUsedBytes / (heapLimitBytes * HEAP_SHARE));
+  }
+
+  #becomeTight(now: number): void {
+    const before = this.#figures();
+    this.#shed();
+    const after = this.#figures();
+    this.#state = { kind: "tight", shedAtMs: now, looksAbove: 0 };
+    this.#components.log.warn("the agent's memory is near its budget: caches are shed", { before, after });
+    this.#event(
+      "AgentMemoryTight",
+      `picolet takes ${mebibytes(before.anonBytes)} of its ${mebibytes(this.#init.budgetBytes)}; ${mebibytes(after.anonBytes)} after shedding caches`,
+    );
+  }
+
+  #shed(): void {
+    for (const { name, shed } of this.#components.shedders) {
+      this.#components.log.debug("shedding", { name });
+      shed();
+    }
+  }
+
+  #beginAnew(): void {
+    const { uptime, kept, bootId, log, restart } = this.#components;
+    const now = uptime();
+    if (now < this.#notBefore) {
+      if (!this.#hasSaidItWaits)
+        log.error("the agent's memory is above its budget again, so soon after a restart for it", this.#figures());
+      this.#hasSaidItWaits = true;
+      return;
+    }
+    this.#notBefore = now + RESTART_INTERVAL_S;
+    kept.put(AREA, RESTARTED, [bootId, now], "soon");
+    const { anonBytes } = this.#figures();
+    const message = `picolet takes ${mebibytes(anonBytes)}, more than its budget of ${mebibytes(this.#init.budgetBytes)}, and starts anew; pods run on`;
+    log.error("the agent's memory is above its budget: it starts anew", this.#figures());
+    this.#event("AgentMemoryExceeded", message);
+    restart(message);
+  }
+
+  /** Uptime; long ago when there was none since the machine started. */
+  #lastRestart(): number {
+    const last = this.#components.kept.all(AREA).get(RESTARTED);
+    const [bootId, at] = Array.isArray(last) ? (last as unknown[]) : [];
+    return bootId === this.#components.bootId && typeof at === "number" ? at : -RESTART_INTERVAL_S;
+  }
+
+  #figures(): { readonly anonBytes: number; readonly heapUsedBytes: number } {
+    const { anonBytes, heapUsedBytes } = this.#components.read();
+    return { anonBytes, heapUsedBytes };
+  }
+
+  #event(reason: string, message: string): void {
+    const regarding = nodeReference(this.#init.nodeName);
+    this.#components.events.record({ regarding, type: "Warning", reason, message });
+  }
+}
+
+const mebibytes = (bytes: number): string => `${Math.round((bytes / (1024 * 1024)) * 10) / 10} MiB`;

@@ -1,0 +1,20 @@
+/** How long the agent keeps back what it has to write, so that a day's writes stay within its budget. Pure. */
+
+/** At the start of a day so much of the budget is there for whoever comes first: pods that are started write a burst. */
+const FREE_SHARE = 0.25;
+/** Each twelfth of the budget beyond what is due doubles the wait. */
+const STEP_SHARE = 1 / 12;
+/** A second becomes a minute: so much of what was said can be lost with the power, and is found out anew. */
+export const MAX_STRETCH = 60;
+
+/**
+ * @param used bytes that the agent has written today
+ * @param dayShare of the day that is over, 0 to 1
+ * @returns by what the time until a batch is written is multiplied, 1 to MAX_STRETCH
+ */
+export function writePace(used: number, budget: number, dayShare: number): number {
+  if (used >= budget) return MAX_STRETCH;
+  const due = FREE_SHARE + (1 - FREE_SHARE) * dayShare;
+  const beyond = used / budget - due;
+  return beyond <= 0 ? 1 : Math.min(MAX_STRETCH, 2 ** Math.ceil(beyond / STEP_SHARE));
+}

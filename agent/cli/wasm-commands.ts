@@ -1,0 +1,61 @@
+import { spawn } from "node:child_process";
+import { existsSync, realpathSync } from "node:fs";
+import { dirname, join, resolve } from "node:path";
+import type { ComponentToolRequest } from "../../protocol/component-tool.ts";
+import { parseDuration } from "../../protocol/duration.ts";
+import { PicoletError } from "../../protocol/errors.ts";
+import type { Arguments } from "./command-line.ts";
+import type { Context } from "./context.ts";
+import { usageError } from "./failures.ts";
+
+/** Of a process that a signal ended. */
+const SIGNALLED = 128;
+const TOOL = "component-tool.mjs";
+
+/** `edgectl wasm check` and `run`: by a program of their own beside edgectl, which needs no agent. */
+export async function runWasm(context: Context, input: Arguments, command: "check" | "run"): Promise<number> {
+  const [file = "", ...args] = input.positionals;
+  const manifest = input.text("pod");
+  const request: ComponentToolRequest = {
+    command,
+    file: resolve(context.workingDirectory, file),
+    manifest: manifest === undefined ? undefined : resolve(context.workingDirectory, manifest),
+    container: input.text("container"),
+    args,
+    env: input.texts("env"),
+    annotations: input.texts("annotation"),
+    memory: input.text("memory"),
+    cpu: input.text("cpu"),
+    directories: input.texts("dir").map((each) => absolute(each, context.workingDirectory)),
+    timeoutMs: timeLimit(input.text("time-limit")),
+    json: input.text("output") === "json",
+  };
+  return await runTool(request);
+}
+
+/** `data:/data` → `/where/it/is/data:/data` */
+function absolute(directory: string, workingDirectory: string): string {
+  const colon = directory.indexOf(":");
+  if (colon <= 0) throw usageError(`--dir takes HOST:CONTAINER or HOST:CONTAINER:ro, not "${directory}"`);
+  return resolve(workingDirectory, directory.slice(0, colon)) + directory.slice(colon);
+}
+
+function timeLimit(text: string | undefined): number | undefined {
+  const duration = text === undefined ? undefined : parseDuration(text);
+  if (text !== undefined && (duration === undefined || duration <= 0)) {
+    throw usageError(`--time-limit takes a duration as 30s or 5m, not "${text}"`);
+  }
+  return duration;
+}
+
+/** edgectl ends when the tool does, which a signal to edgectl alone reaches too. */
+async function runTool(request: ComponentToolRequest): Promise<number> {
+  const tool = join(dirname(realpathSync(process.argv[1] ?? "")), TOOL);
+  if (!existsSync(tool)) throw new PicoletError("failed", `this edgectl came without ${tool}: install picolet whole`);
+  const child = spawn(process.execPath, [tool, JSON.stringify(request)], { stdio: ["ignore", "inherit", "inherit"] });
+  for (const signal of ["SIGINT", "SIGTERM"] as const) process.on(signal, () => child.kill(signal));
+  return await new Promise((done, fail) => {
+    child.once("error", (cause) => fail(new PicoletError("failed", `cannot run ${tool}`, { cause })));
+    child.once("exit", (code) => done(code ?? SIGNALLED));
+  });
+}

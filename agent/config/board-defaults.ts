@@ -1,0 +1,108 @@
+/**
+ * Defaults that follow from the machine. The kubelet's are for servers: of a board with 512 MB its 100Mi of memory.available
+ * are a fifth, and without a reservation pods are promised memory that the system has in use.
+ */
+
+/** The machine that a configuration is for. What is missing is not known, and the configuration is not judged by it. */
+export interface Board {
+  readonly memoryBytes: number;
+  readonly cpus?: number;
+  readonly maxPids?: number | undefined;
+  /** Of the file system that ephemeral storage is on. */
+  readonly ephemeralStorageBytes?: number;
+  /** zram is swap too. */
+  readonly swapBytes?: number;
+  /** Whether cgroup v2 is all there is. */
+  readonly unifiedCgroups?: boolean;
+}
+
+/** A value that no file gave, and how it came about; the path is that of a problem with it. */
+export interface DerivedValue {
+  readonly path: string;
+  readonly how: string;
+}
+
+const MEBIBYTE = 1_048_576;
+const GIBIBYTE = 1024 * MEBIBYTE;
+
+/**
+ * What is to be free when eviction begins. A container that fills memory at 100 MB/s has taken 50 MB until half a second later it
+ * is killed (the goal, `npm run bench`: eviction.crossingToKillMs): a tenth of a 512 MB board. Smaller boards keep a tenth
+ * too, but never less than 24 MiB: the kernel's own watermarks are at some 4 MiB, below which everybody waits for it, and what
+ * the agent and the runtime have to read again from flash in order to kill is another 20. From 1 GiB on it is the kubelet's 100Mi.
+ */
+const MEMORY_AVAILABLE = { share: 0.1, least: 24 * MEBIBYTE, most: 100 * MEBIBYTE };
+
+/**
+ * What is not for pods: measured, in anonymous memory, 40 MiB for a Debian without desktop, 30 for containerd, 22 for the agent
+ * with pods, and 3 for the shim of each pod, of which boards have the more the larger they are (ten with 512 MB: a sixteenth).
+ * Without containers there are neither containerd nor shims. Never more than a quarter, or a small board would have nothing
+ * left; from 2.5 GiB on it does not grow. So a node whose pods take no more than they request is not under pressure.
+ */
+const SYSTEM_MEMORY = {
+  withContainers: 96 * MEBIBYTE,
+  without: 64 * MEBIBYTE,
+  forShims: 1 / 16,
+  most: 256 * MEBIBYTE,
+  share: 0.25,
+};
+
+/**
+ * So many of the processes there can be are no pod's, and eviction begins when so many are left: a fork bomb ends with its
+ * eviction, and until then the agent and the runtime can start what they need. The kubelet has no default for either.
+ */
+const PIDS_SHARE = 0.1;
+
+/**
+ * The kubelet's: they scale with the disk by themselves. Of an SD card with 8 GB, of which 5 are for data, they keep 0.5 GB; the
+ * agent's database and the logs that it rotates take some MB of that, the next image that is unpacked the rest.
+ */
+const FILESYSTEMS = {
+  "nodefs.available": "10%",
+  "nodefs.inodesFree": "5%",
+  "imagefs.available": "15%",
+  "imagefs.inodesFree": "5%",
+};
+
+export interface BoardDefaults {
+  readonly evictionHard: Readonly<Record<string, string>>;
+  /** Where the file reserves nothing, neither here nor under systemReserved. */
+  readonly kubeReserved: Readonly<Record<string, string>>;
+  readonly derived: readonly DerivedValue[];
+}
+
+/** @param runsContainers whether there is a container runtime beside the components' one */
+export function boardDefaults(board: Board, runsContainers: boolean): BoardDefaults {
+  const memory = memoryText(board.memoryBytes);
+  const { share, least, most } = MEMORY_AVAILABLE;
+  const available = mebibytes(Math.min(most, Math.max(least, board.memoryBytes * share)));
+  const system = SYSTEM_MEMORY;
+  const needed = runsContainers ? system.withContainers + board.memoryBytes * system.forShims : system.without;
+  const reserved = mebibytes(Math.min(needed, system.most, board.memoryBytes * system.share));
+  const pids = board.maxPids === undefined ? {} : { pid: String(Math.floor(board.maxPids * PIDS_SHARE)) };
+  return {
+    evictionHard: { "memory.available": available, ...FILESYSTEMS, "pid.available": `${PIDS_SHARE * 100}%` },
+    kubeReserved: { memory: reserved, ...pids },
+    derived: [
+      {
+        path: "evictionHard[memory.available]",
+        how: `a tenth of ${memory}, at least ${memoryText(least)} and at most ${memoryText(most)}`,
+      },
+      {
+        path: "kubeReserved.memory",
+        how: runsContainers
+          ? `${memoryText(system.withContainers)} and a sixteenth of ${memory}, at most a quarter of it and ${memoryText(system.most)}`
+          : `${memoryText(system.without)}, at most a quarter of ${memory}: no containers run here`,
+      },
+      ...(board.maxPids === undefined
+        ? []
+        : [{ path: "kubeReserved.pid", how: `a tenth of the ${board.maxPids} processes that this kernel allows` }]),
+    ],
+  };
+}
+
+const mebibytes = (bytes: number): string => `${Math.floor(bytes / MEBIBYTE)}Mi`;
+
+/** Rounded, for people. */
+const memoryText = (bytes: number): string =>
+  bytes >= 4 * GIBIBYTE ? `${(bytes / GIBIBYTE).toFixed(1)} GiB` : `${Math.round(bytes / MEBIBYTE)} MiB`;

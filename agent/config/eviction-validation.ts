@@ -1,0 +1,106 @@
+/** Thresholds that are none, that contradict each other, or that the board could never meet or always would. */
+import { parseDuration } from "../../protocol/duration.ts";
+import { FieldProblems } from "../../protocol/field-problems.ts";
+import { childPath } from "../../protocol/plain-data.ts";
+import { formatQuantity } from "../../protocol/quantity.ts";
+import { type Amount, amountOf, EVICTION_SIGNALS, isNoThreshold, parseAmount } from "../plan/eviction-thresholds.ts";
+import type { Configuration } from "./configuration.ts";
+import { nearestName } from "./nearest-name.ts";
+
+const FIELDS = ["evictionHard", "evictionSoft", "evictionSoftGracePeriod", "evictionMinimumReclaim"] as const;
+type Field = (typeof FIELDS)[number];
+
+/** How much there is of what a signal counts, and what of it is not reserved: more than that is never available. */
+export interface SignalCapacity {
+  readonly whole: number;
+  readonly left: number;
+}
+
+/** Of those signals of which it is known. */
+export type SignalCapacities = Readonly<Record<string, SignalCapacity | undefined>>;
+
+export function validateEviction(
+  configuration: Configuration,
+  capacities: SignalCapacities,
+  problems: FieldProblems,
+): void {
+  for (const field of FIELDS) validateSignals(configuration, field, problems);
+  validateGracePeriods(configuration, problems);
+  for (const signal of EVICTION_SIGNALS) {
+    const hard = thresholdOf(configuration, "evictionHard", signal);
+    const soft = thresholdOf(configuration, "evictionSoft", signal);
+    const capacity = capacities[signal];
+    if (hard !== undefined && soft !== undefined && isAtMost(soft, hard, capacity?.whole)) {
+      const detail = `must be more than the hard threshold ${hard.text}, or it would never be the first to be met`;
+      problems.invalid(pathOf("evictionSoft", signal), soft.text, detail);
+    }
+    if (capacity === undefined) continue;
+    for (const [field, amount] of [
+      ["evictionHard", hard],
+      ["evictionSoft", soft],
+    ] as const) {
+      if (amount === undefined || amountOf(amount, capacity.whole) < capacity.left) continue;
+      const there = `${countText(capacity.left)} that pods could leave`;
+      problems.invalid(pathOf(field, signal), amount.text, `must be less than the ${there}, or it would always be met`);
+    }
+  }
+}
+
+const countText = (value: number): string => formatQuantity({ nano: BigInt(value) * NANO, format: "BinarySI" });
+const NANO = 1_000_000_000n;
+
+const pathOf = (field: Field, signal: string): string => childPath(field, signal);
+
+function validateSignals(configuration: Configuration, field: Field, problems: FieldProblems): void {
+  for (const [signal, text] of Object.entries(configuration[field])) {
+    const path = pathOf(field, signal);
+    if (!(EVICTION_SIGNALS as readonly string[]).includes(signal)) {
+      problems.invalid(path, signal, `unsupported eviction signal${suggestion(signal)}`);
+    } else if (field !== "evictionSoftGracePeriod") {
+      parseAmount(text, path, problems);
+    } else if (!((parseDuration(text) ?? -1) >= 0)) {
+      problems.invalid(path, text, 'must be a duration such as "20s" or "1m30s", and not negative');
+    }
+  }
+}
+
+function suggestion(signal: string): string {
+  const isBeginning = (each: string): boolean => signal !== "" && each.startsWith(signal);
+  const nearest = nearestName(signal, EVICTION_SIGNALS) ?? EVICTION_SIGNALS.find(isBeginning);
+  return nearest === undefined ? `; there are ${EVICTION_SIGNALS.join(", ")}` : `, did you mean ${nearest}?`;
+}
+
+function validateGracePeriods(configuration: Configuration, problems: FieldProblems): void {
+  const { evictionSoft, evictionSoftGracePeriod: periods } = configuration;
+  for (const [signal, text] of Object.entries(evictionSoft)) {
+    if (Object.hasOwn(periods, signal)) continue;
+    const detail = `grace period must be specified for the soft eviction threshold ${signal}`;
+    problems.invalid(pathOf("evictionSoft", signal), text, detail);
+  }
+  for (const [signal, text] of Object.entries(periods)) {
+    if (Object.hasOwn(evictionSoft, signal)) continue;
+    problems.invalid(
+      pathOf("evictionSoftGracePeriod", signal),
+      text,
+      "there is no soft threshold that would wait for it",
+    );
+  }
+}
+
+/** Undefined for one that is none, or that is wrong and has been said to be. */
+function thresholdOf(
+  configuration: Configuration,
+  field: "evictionHard" | "evictionSoft",
+  signal: string,
+): Amount | undefined {
+  const text = configuration[field][signal];
+  const amount = text === undefined ? undefined : parseAmount(text, "", new FieldProblems());
+  return amount === undefined || isNoThreshold(amount) ? undefined : amount;
+}
+
+/** Amounts of two kinds can be compared where it is known how much there is. */
+function isAtMost(left: Amount, right: Amount, capacity: number | undefined): boolean {
+  if (left.kind === "percentage" && right.kind === "percentage") return left.share <= right.share;
+  if (left.kind === "quantity" && right.kind === "quantity") return left.value <= right.value;
+  return capacity !== undefined && amountOf(left, capacity) <= amountOf(right, capacity);
+}

@@ -1,0 +1,285 @@
+import { Alarm } from "../../protocol/async/alarm.ts";
+import type { Component } from "../../protocol/async/component.ts";
+import { withDeadline } from "../../protocol/async/deadline.ts";
+import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
+import { describeError, isCancelled } from "../../protocol/errors.ts";
+import { type Millis, type MonotonicMs, millis, seconds } from "../../protocol/ports.ts";
+import type { MemoryEvents } from "../core/memory-events.ts";
+import type { MemoryReading } from "../core/memory-reading.ts";
+import type { PressureCondition } from "../core/node-pressure.ts";
+import type { NodeReclaim } from "../core/node-reclaim.ts";
+import { nodeReference } from "../core/store.ts";
+import type { NodeFilesystems, NodeUsage, UsageLooks } from "../core/usage.ts";
+import { DISK_LOOK_LONGEST, type DisksAt, diskLookIn } from "../plan/disk-alertness.ts";
+import {
+  conditionOf,
+  type DiskLayout,
+  filesystemObservations,
+  isOfMemory,
+  layoutOf,
+  type Observations,
+  reclaimSteps,
+  resourceOf,
+  usageObservations,
+} from "../plan/eviction-signals.ts";
+import { isMet } from "../plan/eviction-state.ts";
+import { containerfsThresholds, type EvictionThreshold } from "../plan/eviction-thresholds.ts";
+import { MEMORY_LOOK_SHORTEST, memoryAlertness, type StallWindow } from "../plan/memory-alertness.ts";
+import { type EvictionFigures, Evictor, type EvictorComponents } from "./evictor.ts";
+import { pressureConditions } from "./pressure-conditions.ts";
+import { PressureLoop } from "./pressure-loop.ts";
+
+export interface EvictionManagerComponents extends EvictorComponents {
+  readonly usage: UsageLooks;
+  /** @param nearBytes see `MemoryGauge` */
+  readonly memory: (nearBytes: number) => MemoryReading;
+  /** Missing: the kernel does not tell. */
+  readonly memoryEvents?: MemoryEvents | undefined;
+  readonly reclaim: NodeReclaim;
+}
+
+export interface EvictionManagerInit {
+  readonly nodeName: string;
+  readonly thresholds: readonly EvictionThreshold[];
+  readonly transitionPeriod: Millis;
+  /** `evictionMaxPodGracePeriod`; undefined when it is negative: the pods' own. */
+  readonly maxGracePeriod: Millis | undefined;
+  /** Undefined: nobody knows how many processes there may be. */
+  readonly maxPids: number | undefined;
+}
+
+/** The kubelet's monitoring interval; memory, processes and disks are looked at besides as they run short. */
+const INTERVAL = seconds(10);
+/** What takes longer to look at than this is not waited for. */
+const LOOK_TIMEOUT = seconds(5);
+/** But pods' files: without what they take the wrong one may go, and many of them on a slow card take long to count. */
+const MEASURE_TIMEOUT = seconds(60);
+/** So long after its start the node is waited for to know what it can give back; a runtime that is silent then has nothing. */
+const RECLAIM_PATIENCE = seconds(30);
+const RECLAIM_POLL = millis(100);
+/** When memory of pods is so near to their limit, in thresholds, it is read exactly. */
+const NEARNESS = 2;
+const NO_DISKS: DiskLayout = { dedicatedImagefs: false, splitContainerfs: false };
+
+const isOfDisk = ({ signal }: EvictionThreshold): boolean => conditionOf(signal) === "DiskPressure";
+
+/**
+ * Ends pods before the node runs out of memory, disk, inodes or processes (the kubelet's eviction manager). Memory and disks
+ * have a loop each: a runtime that takes its time to say where its images are holds up no pod that has to go now.
+ */
+export class EvictionManager implements Component {
+  readonly name = "eviction manager";
+  readonly #components: EvictionManagerComponents;
+  readonly #init: EvictionManagerInit;
+  readonly #pressure: WatchSource<readonly PressureCondition[]>;
+  readonly #evictor: Evictor;
+  readonly #memory: PressureLoop;
+  readonly #disk: PressureLoop;
+  /** Those of memory, and of processes. */
+  readonly #fast: readonly EvictionThreshold[];
+  #ofDisk: readonly EvictionThreshold[];
+  /** As last seen. */
+  #usage: NodeUsage | undefined;
+  #layout: DiskLayout | undefined;
+  #disks: DisksAt | undefined;
+  #untilDisks: Millis = DISK_LOOK_LONGEST;
+  #stalls: StallWindow | undefined;
+  readonly #startedAt: MonotonicMs;
+  /** What could not be looked at, said once until it can. */
+  readonly #unseen = new Set<string>();
+
+  constructor(components: EvictionManagerComponents, init: EvictionManagerInit) {
+    const { clock, log } = components;
+    this.#components = components;
+    this.#init = init;
+    this.#startedAt = clock.monotonic();
+    this.#pressure = new WatchSource(pressureConditions(new Set()));
+    this.#evictor = new Evictor(components, init);
+    this.#ofDisk = init.thresholds.filter(isOfDisk);
+    this.#fast = init.thresholds.filter((each) => !isOfDisk(each));
+    const conditionsChanged = (): void => this.#publish();
+    const canRelieve = (due: EvictionThreshold): boolean => this.#evictor.canEvict(due);
+    const rhythm = { transitionPeriod: init.transitionPeriod };
+    this.#memory = new PressureLoop(
+      {
+        ...{ clock, log, conditionsChanged },
+        thresholds: () => this.#fast,
+        interval: () => INTERVAL,
+        observe: (signal) => this.#lookAtUsage(signal),
+        canRelieve,
+        relieve: (due, observations, signal) => this.#relieve(due, observations, signal),
+      },
+      rhythm,
+    );
+    this.#disk = new PressureLoop(
+      {
+        ...{ clock, log, conditionsChanged },
+        thresholds: () => this.#ofDisk,
+        interval: () => this.#untilDisks,
+        observe: (signal) => this.#lookAtDisks(signal),
+        canRelieve,
+        relieve: (due, observations, signal) => this.#relieveDisk(due, observations, signal),
+      },
+      rhythm,
+    );
+  }
+
+  /** MemoryPressure, DiskPressure and PIDPressure. */
+  get pressure(): Watch<readonly PressureCondition[]> {
+    return this.#pressure;
+  }
+
+  async run(signal: AbortSignal): Promise<void> {
+    using _events = this.#components.memoryEvents;
+    try {
+      await Promise.all([
+        ...(this.#fast.length === 0 ? [] : [this.#memory.run(signal), this.#watchMemory(signal)]),
+        ...(this.#ofDisk.length === 0 ? [] : [this.#disk.run(signal)]),
+      ]);
+    } catch (error) {
+      if (!isCancelled(error)) throw error;
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    // Nothing is held.
+  }
+
+  #publish(): void {
+    const next = pressureConditions(new Set([...this.#memory.conditions, ...this.#disk.conditions]));
+    const isSame = next.every(({ status }, index) => status === this.#pressure.current[index]?.status);
+    if (!isSame) this.#pressure.set(next);
+  }
+
+  /**
+   * Looks at memory and processes alone, the more often the less is left. What the kernel tells makes it look sooner, but no more
+   * often: a pod that is held at its limit is told of a hundred times a second.
+   */
+  async #watchMemory(signal: AbortSignal): Promise<void> {
+    const { clock, memory, memoryEvents, log } = this.#components;
+    const hard = this.#fast.find((each) => isOfMemory(each.signal) && each.gracePeriod === undefined);
+    const alarm = new Alarm(clock);
+    while (!signal.aborted) {
+      memoryEvents?.listen(() => alarm.set(MEMORY_LOOK_SHORTEST));
+      const view = { reading: memory(this.#nearBytes()), window: this.#stalls, now: clock.monotonic() };
+      const { crossed, stalled, lookAgainIn, window } = memoryAlertness(this.#fast, view);
+      this.#stalls = window;
+      if (crossed.length > 0) this.#memory.crossed(crossed);
+      else if (stalled && hard !== undefined) {
+        log.warn("nothing goes on for want of memory, though the eviction threshold is not met", {
+          ...view.reading.node,
+        });
+        this.#memory.urge(hard);
+      }
+      alarm.set(lookAgainIn);
+      await alarm.ring(signal);
+    }
+  }
+
+  #nearBytes(): number {
+    const ofMemory = this.#fast.filter(({ signal }) => isOfMemory(signal));
+    const amounts = ofMemory.map(({ value }) => (value.kind === "quantity" ? value.value : Infinity));
+    return Math.max(0, ...amounts) * NEARNESS;
+  }
+
+  async #lookAtUsage(signal: AbortSignal): Promise<Observations> {
+    const { usage } = this.#components;
+    this.#usage = await this.#seen("look at what pods use", (limit) => usage.look(millis(0), limit), signal);
+    return this.#usage === undefined ? new Map() : usageObservations(this.#usage, this.#init.maxPids);
+  }
+
+  async #lookAtDisks(signal: AbortSignal): Promise<Observations> {
+    const { usage } = this.#components;
+    const found = await this.#seen("look at file systems", (limit) => usage.filesystems(millis(0), limit), signal);
+    if (found === undefined) return new Map();
+    if (this.#layout === undefined) this.#addContainerfs(found);
+    this.#layout = layoutOf(found);
+    const now = { observations: filesystemObservations(found), at: this.#components.clock.monotonic() };
+    this.#untilDisks = diskLookIn(this.#ofDisk, this.#disks, now);
+    this.#disks = now;
+    return now.observations;
+  }
+
+  /** The kubelet's: what containers write is held to the thresholds of the file system that it is on. */
+  #addContainerfs({ nodefs, containerfs }: NodeFilesystems): void {
+    const sameAs = containerfs === nodefs ? "nodefs" : "imagefs";
+    this.#ofDisk = [...this.#ofDisk, ...containerfsThresholds(this.#ofDisk, sameAs)];
+  }
+
+  /** Undefined when it cannot be seen now, which is said once. @throws `cancelled` alone */
+  async #seen<T>(
+    what: string,
+    look: (limit: AbortSignal) => Promise<T>,
+    signal: AbortSignal,
+    timeout = LOOK_TIMEOUT,
+  ): Promise<T | undefined> {
+    const { clock, log } = this.#components;
+    try {
+      const found = await withDeadline(clock, timeout, what, look, signal);
+      this.#unseen.delete(what);
+      return found;
+    } catch (error) {
+      if (isCancelled(error)) throw error;
+      const fields = { error: describeError(error) };
+      if (!this.#unseen.has(what))
+        log.warn("cannot see what is left: no pod is evicted for it until that is seen", fields);
+      this.#unseen.add(what);
+      return undefined;
+    }
+  }
+
+  async #relieve(due: EvictionThreshold, observations: Observations, signal: AbortSignal): Promise<boolean> {
+    this.#tell(due);
+    return await this.#evictor.evictOne(due, this.#figures(due, observations, undefined), signal);
+  }
+
+  async #relieveDisk(due: EvictionThreshold, observations: Observations, signal: AbortSignal): Promise<boolean> {
+    this.#tell(due);
+    const after = await this.#reclaim(due, signal);
+    if (after !== undefined && !this.#ofDisk.some((each) => isMet(each, after, true))) return true;
+    const { usage } = this.#components;
+    const measure = (limit: AbortSignal) => usage.disk(millis(0), limit);
+    const files = await this.#seen("measure what pods have on disk", measure, signal, MEASURE_TIMEOUT);
+    if (files === undefined) return false;
+    return await this.#evictor.evictOne(due, this.#figures(due, after ?? observations, files), signal);
+  }
+
+  #tell({ signal }: EvictionThreshold): void {
+    this.#components.events.record({
+      regarding: nodeReference(this.#init.nodeName),
+      type: "Warning",
+      reason: "EvictionThresholdMet",
+      message: `Attempting to reclaim ${resourceOf(signal)}`,
+    });
+  }
+
+  #figures(due: EvictionThreshold, observations: Observations, disks: EvictionFigures["disks"]): EvictionFigures {
+    const observed = observations.get(due.signal) ?? { available: 0, capacity: 0 };
+    return { observed, usage: this.#usage, disks, layout: this.#layout ?? NO_DISKS };
+  }
+
+  /** @returns what is left then; undefined when there was nothing to give back */
+  async #reclaim({ signal: starved }: EvictionThreshold, signal: AbortSignal): Promise<Observations | undefined> {
+    const { reclaim, log } = this.#components;
+    const steps = reclaimSteps(starved, this.#layout ?? NO_DISKS);
+    if (steps.length === 0) return undefined;
+    await this.#untilReclaimable(signal);
+    for (const step of steps) {
+      try {
+        if (step === "deadContainers") await reclaim.deleteDeadContainers(signal);
+        else await reclaim.deleteUnusedImages(signal);
+      } catch (error) {
+        if (isCancelled(error)) throw error;
+        log.warn("cannot give back what the node has to spare", { step, error: describeError(error) });
+      }
+    }
+    return await this.#lookAtDisks(signal);
+  }
+
+  /** After the agent's start: no pod goes for what an unused image would give back, which is not known to be unused yet. */
+  async #untilReclaimable(signal: AbortSignal): Promise<void> {
+    const { reclaim, clock } = this.#components;
+    while (!reclaim.isReady() && clock.monotonic() - this.#startedAt < RECLAIM_PATIENCE)
+      await clock.sleep(RECLAIM_POLL, signal);
+  }
+}

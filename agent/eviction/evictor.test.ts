@@ -1,0 +1,158 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import fc from "fast-check";
+import { PicoletError } from "../../protocol/errors.ts";
+import { millis, podUid } from "../../protocol/ports.ts";
+import { RecordedEvents, RecordedLog } from "../../test/support/recorders.ts";
+import { usagePod } from "../../test/support/usage-pods.ts";
+import { VirtualClock } from "../../test/support/virtual-clock.ts";
+import type { AgentPod } from "../core/agent-pod.ts";
+import type { NodeUsage, Usage } from "../core/usage.ts";
+import { isCritical } from "../plan/critical-pods.ts";
+import { EVICTION_SIGNALS, type EvictionThreshold } from "../plan/eviction-thresholds.ts";
+import { Evictor } from "./evictor.ts";
+
+const NEVER = new AbortController().signal;
+
+interface Drawn {
+  readonly source: "api" | "file";
+  readonly priority: number;
+  readonly used: number;
+  readonly runs: boolean;
+  readonly terminating: boolean;
+}
+
+function drawnPod({ source, priority, runs, terminating }: Drawn, index: number): AgentPod {
+  const made = usagePod(`p${index}`, runs ? ["app"] : []);
+  const { desired } = made;
+  const pod = { ...desired.pod, spec: { ...desired.pod.spec, priority } };
+  return { ...made, desired: { ...desired, source, pod }, terminatingSinceMs: terminating ? 0 : undefined };
+}
+
+test("whatever runs: never a critical pod, never one that does not run, one at a time, one whenever it says that one can go", async () => {
+  const drawn = fc.record({
+    source: fc.constantFrom("api", "file"),
+    priority: fc.constantFrom(-5, 0, 7, 1_999_999_999, 2_000_000_000, 2_000_001_000),
+    used: fc.constantFrom(0, 1, 1000, Number.NaN, -1, Infinity),
+    runs: fc.boolean(),
+    terminating: fc.boolean(),
+  });
+  const thresholds = fc.record({ signal: fc.constantFrom(...EVICTION_SIGNALS), isHard: fc.boolean() });
+  await fc.assert(
+    fc.asyncProperty(fc.array(drawn, { maxLength: 8 }), thresholds, async (all, { signal, isHard }) => {
+      const pods = all.map(drawnPod);
+      const gone: AgentPod[] = [];
+      const clock = new VirtualClock();
+      const evictor = new Evictor(
+        {
+          ...{ clock, events: new RecordedEvents(), log: new RecordedLog(), pods: () => pods },
+          ender: {
+            end: async (uid) => {
+              const index = pods.findIndex(({ desired }) => desired.uid === uid);
+              gone.push(...pods.splice(index, 1));
+            },
+          },
+          kill: async () => undefined,
+          release: async () => undefined,
+        },
+        { maxGracePeriod: millis(5_000) },
+      );
+      const due: EvictionThreshold = {
+        ...{ signal, gracePeriod: isHard ? undefined : millis(1), minReclaim: undefined },
+        value: { kind: "quantity", value: 1, text: "1" },
+      };
+      const usage = all.map(({ used }) => ({ workingSetBytes: used, swapBytes: 0, pids: used }) as Usage);
+      const seen = pods.map((pod, index) => ({ pod, path: "", usage: usage[index], containers: [] }));
+      const figures = {
+        ...{ observed: { available: 0, capacity: 10 }, disks: new Map([[podUid("p0"), NOTHING]]) },
+        usage: { atMs: 0, node: used, allPods: undefined, pods: seen } satisfies NodeUsage,
+        layout: { dedicatedImagefs: false, splitContainerfs: false },
+      };
+      for (let round = 0; round <= all.length; round += 1) {
+        const [before, canEvict] = [gone.length, evictor.canEvict(due)];
+        const evicting = evictor.evictOne(due, figures, NEVER);
+        await clock.advance(millis(10_000));
+        assert.equal(await evicting, canEvict);
+        assert.equal(gone.length - before, Number(canEvict));
+      }
+      for (const { desired, containers } of gone) assert.ok(!isCritical(desired) && containers.length > 0);
+      const left = pods.filter(({ desired, containers }) => !isCritical(desired) && containers.length > 0);
+      assert.deepEqual(left, []);
+    }),
+    { numRuns: 150 },
+  );
+});
+
+const used = { workingSetBytes: 0 } as Usage;
+const NOTHING = { rootfs: new Map(), logs: new Map(), volumes: new Map(), otherBytes: 0, atMs: 0 };
+
+test("a pod that waits to run again goes for disk, which it has filled, and for nothing else; one that is over does not", async () => {
+  const exited = {
+    kind: "exited",
+    exitCode: 1,
+    startedAtMs: 0,
+    finishedAtMs: 0,
+    reason: "Error",
+    message: "",
+  } as const;
+  const waiting = (uid: string, phase: "Running" | "Failed"): AgentPod => {
+    const made = usagePod(uid, ["app"]);
+    return { ...made, status: { phase }, containers: made.containers.map((each) => ({ ...each, state: exited })) };
+  };
+  const pods = [usagePod("runs", ["app"]), waiting("waits", "Running"), waiting("over", "Failed")];
+  const ended: string[] = [];
+  const clock = new VirtualClock();
+  const evictor = new Evictor(
+    {
+      ...{ clock, events: new RecordedEvents(), log: new RecordedLog(), pods: () => pods },
+      ender: { end: async (uid) => void ended.push(uid) },
+      release: async () => undefined,
+    },
+    { maxGracePeriod: undefined },
+  );
+  const files = (inodes: number) => ({ ...NOTHING, volumes: new Map([["data", { bytes: 0, inodes }]]) });
+  const figures = {
+    ...{ observed: { available: 0, capacity: 10 }, usage: undefined },
+    disks: new Map(pods.map(({ desired }, index) => [desired.uid, files(index + 1)])),
+    layout: { dedicatedImagefs: false, splitContainerfs: false },
+  };
+  for (const signal of ["nodefs.inodesFree", "memory.available"] as const) {
+    const value = { kind: "quantity", value: 1, text: "1" } as const;
+    const evicting = evictor.evictOne({ signal, value, gracePeriod: undefined, minReclaim: undefined }, figures, NEVER);
+    await clock.advance(millis(1_000));
+    assert.equal(await evicting, true);
+  }
+  assert.deepEqual(ended, ["waits", "runs"]);
+});
+
+test("a pod that is seen to run on for a while after its eviction does not go again; one whose eviction failed does", async () => {
+  const pods = [usagePod("first", ["app"]), usagePod("second", ["app"])];
+  const asked: string[] = [];
+  const clock = new VirtualClock();
+  const evictor = new Evictor(
+    {
+      ...{ clock, events: new RecordedEvents(), log: new RecordedLog(), pods: () => pods },
+      ender: {
+        end: async (uid) => {
+          asked.push(uid);
+          if (asked.length === 1) throw new PicoletError("unavailable", "cannot write");
+        },
+      },
+      kill: async () => undefined,
+      release: async () => undefined,
+    },
+    { maxGracePeriod: undefined },
+  );
+  const figures = {
+    ...{ observed: { available: 0, capacity: 10 }, usage: undefined, disks: undefined },
+    layout: { dedicatedImagefs: false, splitContainerfs: false },
+  };
+  const value = { kind: "quantity", value: 1, text: "1" } as const;
+  const due: EvictionThreshold = { signal: "pid.available", value, gracePeriod: undefined, minReclaim: undefined };
+  for (const isDone of [true, true, true, false]) {
+    const evicting = evictor.evictOne(due, figures, NEVER);
+    await clock.advance(millis(1_000));
+    assert.equal(await evicting, isDone);
+  }
+  assert.deepEqual(asked, ["first", "first", "second"]);
+});

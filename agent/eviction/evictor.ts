@@ -1,0 +1,191 @@
+import { joinSignals } from "../../protocol/async/abort.ts";
+import { withDeadline } from "../../protocol/async/deadline.ts";
+import { describeError, isCancelled, isPicoletError } from "../../protocol/errors.ts";
+import { type Clock, type Log, type Millis, millis, type PodUid, seconds } from "../../protocol/ports.ts";
+import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { AgentPod } from "../core/agent-pod.ts";
+import type { PodEnder } from "../core/pod-admission.ts";
+import { apiUidOf } from "../core/pod-identity.ts";
+import type { EventRecorder } from "../core/store.ts";
+import type { NodeUsage, PodDiskUsage } from "../core/usage.ts";
+import { isCritical } from "../plan/critical-pods.ts";
+import { evictionMessage } from "../plan/eviction-message.ts";
+import { conditionOf, type DiskLayout, type Observation } from "../plan/eviction-signals.ts";
+import type { EvictionThreshold } from "../plan/eviction-thresholds.ts";
+import { gracePeriodOf } from "../plan/grace-period.ts";
+import { type EvictionCandidate, rankForEviction } from "../plan/rank-for-eviction.ts";
+
+export interface EvictorComponents {
+  readonly pods: () => readonly AgentPod[];
+  readonly ender: PodEnder;
+  /** SIGKILL to whatever runs in the pod's cgroup, now; missing: there are no cgroups. */
+  readonly kill?: ((pod: DesiredPod, signal: AbortSignal) => Promise<void>) | undefined;
+  /** Takes away what an ended pod holds, volumes in memory and on disk. */
+  readonly release: (pod: DesiredPod, signal: AbortSignal) => Promise<void>;
+  readonly events: EventRecorder;
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+export interface EvictorInit {
+  /** `evictionMaxPodGracePeriod`: what a pod gets at most when a soft threshold is met; undefined: its own. */
+  readonly maxGracePeriod: Millis | undefined;
+}
+
+/** What is known of pods at the moment of the choice. Missing: it could not be seen, or is not needed. */
+export interface EvictionFigures {
+  readonly observed: Observation;
+  readonly usage: NodeUsage | undefined;
+  readonly disks: ReadonlyMap<PodUid, PodDiskUsage> | undefined;
+  readonly layout: DiskLayout;
+}
+
+/** The kubelet's, of a pod that it must get rid of at once. */
+const IMMEDIATE = seconds(1);
+/** The kubelet's: so long an evicted pod is waited for before another one goes. */
+const CLEANUP_TIMEOUT = seconds(30);
+/** What a killed process held is given back within some milliseconds; so long the figures may be those of before. */
+const AFTER_EVICTION = millis(100);
+/** A runtime tells within some 100 ms that a container has been killed; one that does not is short of memory itself. */
+const AFTER_KILL = seconds(2);
+const EVICTED = "Evicted";
+
+const isOfDisk = ({ signal }: EvictionThreshold): boolean => conditionOf(signal) === "DiskPressure";
+
+/** Chooses the pod that is to go, and sees it gone. */
+export class Evictor {
+  readonly #components: EvictorComponents;
+  readonly #init: EvictorInit;
+  /** Those on their way out. */
+  readonly #leaving = new Set<PodUid>();
+  /** How much time those at most have got that are still there. */
+  readonly #given = new Map<PodUid, Millis>();
+
+  constructor(components: EvictorComponents, init: EvictorInit) {
+    this.#components = components;
+    this.#init = init;
+  }
+
+  /**
+   * One pod, waited for until nothing of it runs any more, or half a minute.
+   * @returns false when there is none that may go. @throws `cancelled` alone
+   */
+  async evictOne(due: EvictionThreshold, figures: EvictionFigures, signal: AbortSignal): Promise<boolean> {
+    const { log } = this.#components;
+    const candidates = this.#candidates(due, figures);
+    if (candidates.length === 0) {
+      log.warn("an eviction threshold is met, but no pod is there to evict", { signal: due.signal });
+    }
+    for (const candidate of rankForEviction(candidates, due.signal, figures.layout)) {
+      if (isCritical(candidate.pod)) {
+        log.error("cannot evict a critical pod", { pod: candidate.pod.uid });
+        continue;
+      }
+      await this.#evict(candidate.pod, due, evictionMessage(due, figures.observed, candidate), signal);
+      return true;
+    }
+    return false;
+  }
+
+  /** Whether there is a pod that may go now. Cheap: no figures are read. */
+  canEvict(due: EvictionThreshold): boolean {
+    return this.#components.pods().some((each) => this.#isCandidate(each, due) && !isCritical(each.desired));
+  }
+
+  #candidates(due: EvictionThreshold, { usage, disks }: EvictionFigures): readonly EvictionCandidate[] {
+    const used = new Map((usage?.pods ?? []).map((each) => [each.pod.desired.uid, each]));
+    const pods = this.#components.pods();
+    if (this.#given.size > 0) {
+      const present = new Set(pods.map(({ desired }) => desired.uid));
+      for (const uid of this.#given.keys()) if (!present.has(uid)) this.#given.delete(uid);
+    }
+    return pods
+      .filter((each) => this.#isCandidate(each, due))
+      .map(({ desired: pod }) => ({ pod, usage: used.get(pod.uid), disk: disks?.get(pod.uid) }));
+  }
+
+  /**
+   * Pods of which something runs, for disk also those that wait to run again: what they have written is there all the while. Of
+   * pods that are ending already the ones that would end sooner, as the kubelet has it.
+   */
+  #isCandidate({ desired, containers, status, terminatingSinceMs }: AgentPod, due: EvictionThreshold): boolean {
+    if (this.#leaving.has(desired.uid)) return false;
+    // What is seen of a pod may be older than its eviction: on a board in need a look takes seconds.
+    const given = this.#given.get(desired.uid);
+    const isEnding = terminatingSinceMs !== undefined || given !== undefined;
+    if (!containers.some(({ state }) => state.kind === "running")) {
+      const isOver = status?.phase === "Failed" || status?.phase === "Succeeded";
+      return isOfDisk(due) && containers.length > 0 && !isOver && !isEnding;
+    }
+    const own = gracePeriodOf(desired.pod);
+    return !isEnding || (this.#graceFor(due) ?? own) < Math.min(own, given ?? own);
+  }
+
+  #graceFor({ gracePeriod }: EvictionThreshold): Millis | undefined {
+    return gracePeriod === undefined ? IMMEDIATE : this.#init.maxGracePeriod;
+  }
+
+  async #evict(pod: DesiredPod, due: EvictionThreshold, message: string, signal: AbortSignal): Promise<void> {
+    const { events, clock, log } = this.#components;
+    const { namespace, name } = pod.pod.metadata;
+    const regarding = { kind: "Pod", namespace, name, uid: apiUidOf(pod), fieldPath: "" } as const;
+    events.record({ regarding, type: "Warning", reason: EVICTED, message });
+    log.warn("a pod is evicted", { pod: pod.uid, name: `${namespace}/${name}`, message: message.trim() });
+    this.#leaving.add(pod.uid);
+    try {
+      const end = (limit: AbortSignal): Promise<void> => this.#end(pod, due, message, limit);
+      await withDeadline(clock, CLEANUP_TIMEOUT, "see an evicted pod end", end, signal);
+      log.info("a pod has been evicted", { pod: pod.uid });
+    } catch (error) {
+      if (isCancelled(error)) throw error;
+      const isLate = isPicoletError(error, "deadline_exceeded");
+      if (!isLate) this.#given.delete(pod.uid);
+      const what = isLate ? "an evicted pod has not ended yet" : "cannot evict a pod";
+      log.error(what, { pod: pod.uid, error: describeError(error) });
+    } finally {
+      this.#leaving.delete(pod.uid);
+    }
+    await clock.sleep(AFTER_EVICTION, signal);
+  }
+
+  async #end(pod: DesiredPod, due: EvictionThreshold, message: string, signal: AbortSignal): Promise<void> {
+    const { ender, kill, release } = this.#components;
+    const isHard = due.gracePeriod === undefined;
+    const gracePeriod = this.#graceFor(due);
+    if (gracePeriod !== undefined) this.#given.set(pod.uid, gracePeriod);
+    const how = {
+      reason: EVICTED,
+      message,
+      gracePeriod,
+      disruption: { reason: "TerminationByKubelet", message },
+    };
+    // First of all it is written down that the pod ends: what is killed then is not started again.
+    const ended = ender.end(pod.uid, how, signal);
+    // What is needed now cannot wait for a runtime, which waits for memory, or to fork, itself.
+    const killed = isHard && !isOfDisk(due) ? kill?.(pod, signal) : undefined;
+    await killed?.catch((error: unknown) => this.#cannotKill(pod, error));
+    if (killed !== undefined && !(await this.#isOverSoon(ended, signal))) return;
+    await ended;
+    // The next look is to see what this pod has given back, else another one goes for it.
+    await release(pod, signal);
+  }
+
+  /** Its memory is free: with a runtime that does not answer the pod goes on ending by itself, and the node is looked at again. */
+  async #isOverSoon(ended: Promise<void>, signal: AbortSignal): Promise<boolean> {
+    using wait = joinSignals(signal);
+    const late = this.#components.clock.sleep(AFTER_KILL, wait.signal).then(
+      () => false,
+      () => true,
+    );
+    const isOver = await Promise.race([ended.then(() => true), late]);
+    wait.abort();
+    // Nobody waits for it any more.
+    if (!isOver) ended.catch(() => undefined);
+    return isOver;
+  }
+
+  #cannotKill({ uid: pod }: DesiredPod, error: unknown): void {
+    if (isCancelled(error)) throw error;
+    this.#components.log.warn("cannot kill an evicted pod through its cgroup", { pod, error: describeError(error) });
+  }
+}

@@ -1,0 +1,125 @@
+/** What components can ask the agent for (`wit/board`), each part loaded when the first of them asks. */
+import { join } from "node:path";
+import { aborted } from "../../protocol/async/abort.ts";
+import type { Component } from "../../protocol/async/component.ts";
+import type { Watch } from "../../protocol/async/watch.ts";
+import type { Log } from "../../protocol/ports.ts";
+import type { BoardServices } from "../../runtime-adapters/contract/board-services.ts";
+import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import { parseBuckets } from "../../runtime-adapters/wasm/grants/board-grants.ts";
+import { ANNOTATION_PREFIX } from "../../runtime-adapters/wasm/pod-grants.ts";
+import type { Configuration } from "../config/configuration.ts";
+import { nodeReference } from "../core/store.ts";
+import type { NodeCondition } from "../node/node-conditions.ts";
+import type { CorrectedClock } from "../security/corrected-clock.ts";
+import type { KeyvalueService } from "../store/keyvalue/keyvalue-service.ts";
+import type { Store } from "../store/store.ts";
+import type { HubLink } from "./hub-link.ts";
+
+export interface BoardServicesComponents {
+  readonly clock: CorrectedClock;
+  readonly log: Log;
+  readonly store: Store;
+  readonly link: HubLink | undefined;
+  /** Asked when a component asks. */
+  readonly conditions: () => Watch<readonly NodeCondition[]>;
+}
+
+export interface BoardServicesInit {
+  readonly configuration: Configuration;
+  readonly rootDir: string;
+}
+
+const KEYVALUE_ANNOTATION = `${ANNOTATION_PREFIX}keyvalue`;
+
+export class NodeBoardServices implements Component {
+  readonly name = "services of components";
+  readonly services: BoardServices;
+  readonly #components: BoardServicesComponents;
+  readonly #init: BoardServicesInit;
+  #keyvalue: Promise<KeyvalueService> | undefined;
+  #stretch = 1;
+
+  constructor(components: BoardServicesComponents, init: BoardServicesInit) {
+    this.#components = components;
+    this.#init = init;
+    this.services = {
+      keyvalue: () => {
+        this.#keyvalue ??= this.#makeKeyvalue();
+        return this.#keyvalue;
+      },
+      "node-info": () => this.#makeNodeInfo(),
+    };
+  }
+
+  run(signal: AbortSignal): Promise<void> {
+    return aborted(signal);
+  }
+
+  /** Writes wait `factor` times as long for others that go to the disk with them. */
+  async stretch(factor: number): Promise<void> {
+    this.#stretch = factor;
+    (await this.#keyvalue)?.stretch(factor);
+  }
+
+  async shed(): Promise<void> {
+    (await this.#keyvalue)?.shed();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    (await this.#keyvalue)?.[Symbol.dispose]();
+  }
+
+  async #makeKeyvalue(): Promise<KeyvalueService> {
+    const { clock, log, store } = this.#components;
+    const { KeyvalueService } = await import("../store/keyvalue/keyvalue-service.ts");
+    const regarding = nodeReference(this.#init.configuration.nodeName);
+    const onDamage = (reason: string, setAside: string): void => {
+      log.error("the key-value store of components was damaged and has been begun anew", { reason, setAside });
+      const message = `${reason}; the damaged file is now ${setAside}; components find their buckets empty`;
+      store.events.record({ regarding, type: "Warning", reason: "KeyvalueStoreRebuilt", message });
+    };
+    const isNamed = (namespace: string, bucket: string): boolean =>
+      [...store.desired.desired.current.pods.values()].some((pod) => names(pod, namespace, bucket));
+    const made = new KeyvalueService(
+      { clock, log, onDamage, isNamed, isClockSet: () => this.#isClockSet },
+      { path: join(this.#init.rootDir, "wasm", "keyvalue.db") },
+    );
+    made.stretch(this.#stretch);
+    return made;
+  }
+
+  async #makeNodeInfo() {
+    const { link, conditions } = this.#components;
+    const { nodeName, nodeLabels, wasm } = this.#init.configuration;
+    const { NodeInfoService } = await import("../node/node-info.ts");
+    return new NodeInfoService(
+      {
+        conditions: () => conditions().current,
+        labels: () => ({ ...nodeLabels, ...apiLabels(link) }),
+        isClockSet: () => this.#isClockSet,
+        hub: () => {
+          if (link === undefined) return "standalone";
+          return link.report().state === "connected" ? "connected" : "disconnected";
+        },
+      },
+      { nodeName, shownLabels: wasm.nodeLabels },
+    );
+  }
+
+  /** A board without a battery begins in 1970, which the clock shows as its floor until somebody tells it the time. */
+  get #isClockSet(): boolean {
+    const { clock } = this.#components;
+    return clock.isConfirmed || clock.wall().getTime() > clock.floorMs;
+  }
+}
+
+function apiLabels(link: HubLink | undefined): Readonly<Record<string, string>> {
+  const metadata = link?.node.current?.metadata as { readonly labels?: Readonly<Record<string, string>> } | undefined;
+  return metadata?.labels ?? {};
+}
+
+function names({ pod: { metadata } }: DesiredPod, namespace: string, bucket: string): boolean {
+  const text = metadata.namespace === namespace ? metadata.annotations?.[KEYVALUE_ANNOTATION] : undefined;
+  return text !== undefined && parseBuckets(text).value.some(({ name }) => name === bucket);
+}

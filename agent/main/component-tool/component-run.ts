@@ -1,0 +1,109 @@
+/** `edgectl wasm run`: a component once, as a pod's container, with what it writes on standard output and error. */
+import type { ComponentToolRequest } from "../../../protocol/component-tool.ts";
+import { PicoletError } from "../../../protocol/errors.ts";
+import { millis } from "../../../protocol/ports.ts";
+import type { ContainerState } from "../../../runtime-adapters/contract/runtime-adapter.ts";
+import { readContainerLog } from "../../logs/container-log.ts";
+import { ToolRuntime } from "./tool-runtime.ts";
+
+const NEVER = new AbortController().signal;
+/** As `timeout` has it. */
+const TIMED_OUT = 124;
+/** As a shell has it: 128 and the number of SIGINT. */
+const INTERRUPTED = 130;
+
+type Exited = Extract<ContainerState, { kind: "exited" }>;
+
+/**
+ * @param signal ends the component
+ * @returns its exit code; 124 when its time was up, 130 when it was interrupted
+ */
+export async function runComponent(request: ComponentToolRequest, signal: AbortSignal): Promise<number> {
+  await using runtime = await ToolRuntime.create(request, signal);
+  await runtime.createSandbox(signal);
+  const { desired } = runtime;
+  await runtime.adapter.apply(desired, { kind: "startContainer", container: runtime.launch }, signal);
+  const { containers } = await runtime.adapter.inspect(desired.uid, signal);
+  const [container] = containers;
+  if (container === undefined) throw new PicoletError("internal", "the container is gone as soon as it was made");
+  const timeout = request.timeoutMs === undefined ? undefined : AbortSignal.timeout(request.timeoutMs);
+  const stop = timeout === undefined ? signal : AbortSignal.any([signal, timeout]);
+  const onStop = (): void => {
+    const action = { kind: "stopContainer", containerId: container.id, gracePeriod: millis(0) } as const;
+    void runtime.adapter.apply(desired, action, NEVER).catch(() => undefined);
+  };
+  stop.addEventListener("abort", onStop, { once: true });
+  if (stop.aborted) onStop();
+  const end = new EndOf(runtime);
+  await Promise.all([
+    copyLog(container.logPath, "stdout", end),
+    copyLog(container.logPath, "stderr", end),
+    end.follow(),
+  ]);
+  if (signal.aborted) return INTERRUPTED;
+  if (timeout?.aborted === true) {
+    process.stderr.write(`edgectl: ended after ${(request.timeoutMs ?? 0) / 1000} s\n`);
+    return TIMED_OUT;
+  }
+  return told(await end.follow());
+}
+
+/** What a status would say, where an exit code does not say it all. */
+function told({ exitCode, reason, message }: Exited): number {
+  if (reason !== "Completed" && (reason !== "Error" || message !== "")) {
+    process.stderr.write(`edgectl: ${reason}${message === "" ? "" : `: ${message}`} (exit code ${exitCode})\n`);
+  }
+  return exitCode;
+}
+
+/** The end of the runtime's one container, and who waits for it. */
+class EndOf {
+  readonly #runtime: ToolRuntime;
+  #ended: Promise<Exited> | undefined;
+  #isOver = false;
+
+  constructor(runtime: ToolRuntime) {
+    this.#runtime = runtime;
+  }
+
+  get isOver(): boolean {
+    return this.#isOver;
+  }
+
+  follow(): Promise<Exited> {
+    this.#ended ??= this.#wait();
+    return this.#ended;
+  }
+
+  async #wait(): Promise<Exited> {
+    const { adapter, desired } = this.#runtime;
+    const enough = new AbortController();
+    const hints = adapter.hints(enough.signal)[Symbol.asyncIterator]();
+    for (let next = hints.next(); ; next = hints.next()) {
+      const { containers } = await adapter.inspect(desired.uid, NEVER);
+      const state = containers[0]?.state;
+      if (state?.kind === "exited") {
+        this.#isOver = true;
+        enough.abort();
+        return state;
+      }
+      await next;
+    }
+  }
+}
+
+async function copyLog(path: string, stream: "stdout" | "stderr", end: EndOf): Promise<void> {
+  const request = { sinceMs: undefined, timestamps: false, limitBytes: undefined, tailLines: undefined, follow: true };
+  const writer = {
+    running: () => !end.isOver,
+    // The runner writes its log itself, so that all of it is there when the runner has ended.
+    settled: () => Promise.resolve(),
+    async *changes() {
+      yield await end.follow();
+    },
+  };
+  const output = process[stream];
+  for await (const bytes of readContainerLog(path, { ...request, stream }, writer, NEVER)) {
+    if (!output.write(bytes)) await new Promise((resolve) => output.once("drain", resolve));
+  }
+}

@@ -1,0 +1,135 @@
+/** The component runtime of one call of the tool: the adapter that agents have, in a folder that goes with it. */
+import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
+import { ConsoleLog } from "../../../protocol/async/console-log.ts";
+import { systemClock } from "../../../protocol/async/system-clock.ts";
+import { podCgroupValues } from "../../../protocol/cgroup-values.ts";
+import type { ComponentToolRequest } from "../../../protocol/component-tool.ts";
+import { type Log, millis } from "../../../protocol/ports.ts";
+import type { ContainerLaunch, DesiredPod } from "../../../runtime-adapters/contract/runtime-adapter.ts";
+import { WasmAdapter } from "../../../runtime-adapters/wasm/wasm-adapter.ts";
+import { detectCgroups } from "../../resources/cgroup-hierarchies.ts";
+import { CgroupTree } from "../../resources/cgroup-tree.ts";
+import { type ToolPod, toolPod } from "./tool-pod.ts";
+
+const IMAGE = "edgectl.local/component:run";
+const SETTINGS = { cpuCFSQuota: true, cpuPeriodUs: 100_000, podPidsLimit: -1 };
+/** Of ending what still runs when the tool ends. */
+const KILL_TIMEOUT_MS = 10_000;
+
+const complain = (line: string): void => void process.stderr.write(`edgectl: ${line}\n`);
+
+interface Ports {
+  readonly log: Log;
+  readonly cgroups: CgroupTree;
+}
+
+export class ToolRuntime implements AsyncDisposable {
+  readonly adapter: WasmAdapter;
+  readonly pod: ToolPod;
+  readonly #folder: string;
+  readonly #cgroups: CgroupTree;
+  readonly #cgroup: string;
+  #image = { requested: IMAGE, id: "" };
+
+  private constructor(request: ComponentToolRequest, programs: string, folder: string, { log, cgroups }: Ports) {
+    this.#folder = folder;
+    this.#cgroups = cgroups;
+    this.#cgroup = `/picolet-wasm-run-${process.pid}`;
+    this.pod = toolPod(request, IMAGE, join(folder, "volumes"));
+    this.adapter = new WasmAdapter(
+      {
+        ...{ clock: systemClock, log, cgroups },
+        hostIps: () => ["127.0.0.1"],
+        warn: (_, reason, message) => complain(`${reason}: ${message}`),
+        // There is no agent to ask.
+        services: {},
+      },
+      {
+        rootDirectory: join(folder, "root"),
+        stateDirectory: join(folder, "state"),
+        nodePath: process.execPath,
+        runnerPath: join(programs, "wasm-runner.cjs"),
+        transpilePath: join(programs, "wasm-transpile.mjs"),
+        pullPath: join(programs, "wasm-pull.cjs"),
+        cgroupSettings: SETTINGS,
+        // It runs once.
+        limits: { spareRunners: 0 },
+      },
+    );
+  }
+
+  /** @throws what is wrong with the file or the pod */
+  static async create(request: ComponentToolRequest, signal: AbortSignal): Promise<ToolRuntime> {
+    const folder = mkdtempSync(join(tmpdir(), "edgectl-wasm-"));
+    const log = new ConsoleLog({ format: "text", level: "error", write: complain, now: () => new Date() });
+    const hierarchies = await detectCgroups();
+    const cgroups = new CgroupTree({ clock: systemClock, log }, { hierarchies });
+    try {
+      const runtime = new ToolRuntime(request, dirname(process.argv[1] ?? ""), folder, { log, cgroups });
+      await runtime.#import(request.file, signal);
+      return runtime;
+    } catch (error) {
+      rmSync(folder, { recursive: true, force: true });
+      throw error;
+    }
+  }
+
+  get launch(): ContainerLaunch {
+    const { container, env, args, mounts } = this.pod;
+    return {
+      name: container.name,
+      attempt: 0,
+      hash: "",
+      backoff: millis(0),
+      image: this.#image,
+      command: container.command ?? [],
+      args,
+      env,
+      workingDir: container.workingDir ?? "",
+      mounts,
+      logPath: "log",
+    };
+  }
+
+  get desired(): DesiredPod {
+    return this.pod.desired;
+  }
+
+  async createSandbox(signal: AbortSignal): Promise<void> {
+    const logDirectory = join(this.#folder, "logs");
+    mkdirSync(logDirectory);
+    for (const { name, emptyDir } of this.desired.pod.spec.volumes ?? []) {
+      if (emptyDir !== undefined) mkdirSync(join(this.#folder, "volumes", name), { recursive: true });
+    }
+    const cgroup = await this.#cgroups.create(this.#cgroup, podCgroupValues(this.desired.pod, SETTINGS));
+    const sandbox = {
+      attempt: 0,
+      logDirectory,
+      cgroupParent: cgroup === undefined ? "" : this.#cgroup,
+      hostname: this.desired.pod.metadata.name,
+      dns: undefined,
+    };
+    await this.adapter.apply(this.desired, { kind: "createSandbox", sandbox }, signal);
+  }
+
+  async #import(file: string, signal: AbortSignal): Promise<void> {
+    const [image] = await this.adapter.images.import(file, IMAGE, signal);
+    this.#image = { requested: IMAGE, id: image?.id ?? "" };
+  }
+
+  /** Whatever still runs ends. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    const signal = AbortSignal.timeout(KILL_TIMEOUT_MS);
+    const { sandboxes } = await this.adapter.inspect(this.desired.uid, signal);
+    for (const { id } of sandboxes) {
+      await this.adapter.apply(this.desired, { kind: "stopSandbox", sandboxId: id }, signal);
+      await this.adapter.apply(this.desired, { kind: "removeSandbox", sandboxId: id }, signal);
+    }
+    await this.adapter[Symbol.asyncDispose]();
+    await this.#cgroups.kill(this.#cgroup, signal);
+    await this.#cgroups.remove(this.#cgroup);
+    rmSync(this.#folder, { recursive: true, force: true });
+  }
+}

@@ -1,0 +1,62 @@
+/** What has to do with the kernel's OOM killer: the agent's own score, and what it has killed. */
+import { readFileSync, writeFileSync } from "node:fs";
+import type { Watch } from "../../protocol/async/watch.ts";
+import { describeError } from "../../protocol/errors.ts";
+import { type Clock, type Log, type PodUid, podUid } from "../../protocol/ports.ts";
+import type { EventRecorder } from "../core/store.ts";
+import { KernelLog } from "../oom/kernel-log.ts";
+import { OomWatch } from "../oom/oom-watch.ts";
+
+export interface OomComponents {
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly events: EventRecorder;
+  readonly changes: Watch<unknown>;
+  /** Of all pods that this node has. */
+  readonly uids: () => Iterable<string>;
+  /** A process of that pod was killed: its runtime knows more. */
+  readonly killed: (uid: PodUid) => void;
+}
+
+export interface OomInit {
+  readonly nodeName: string;
+  readonly oomScoreAdj: number;
+}
+
+export function makeOomWatch(components: OomComponents, { nodeName, oomScoreAdj }: OomInit): OomWatch {
+  const { log, uids } = components;
+  takeOomScore(oomScoreAdj, log);
+  const openLog = (): KernelLog => new KernelLog();
+  const podOf = (cgroup: string): PodUid | undefined => {
+    for (const uid of uids()) if (isOfPod(cgroup, uid)) return podUid(uid);
+    return undefined;
+  };
+  return new OomWatch({ ...components, openLog, killCount, podOf }, { nodeName });
+}
+
+/** With cgroupfs names and with systemd's. */
+const isOfPod = (cgroup: string, uid: string): boolean =>
+  cgroup.split("/").some((part) => part === `pod${uid}` || part.endsWith(`-pod${uid.replaceAll("-", "_")}.slice`));
+
+/** The agent is to be the last that the kernel kills. */
+function takeOomScore(score: number, log: Log): void {
+  try {
+    if (readFileSync("/proc/self/oom_score_adj", "utf8").trim() === String(score)) return;
+    writeFileSync("/proc/self/oom_score_adj", String(score));
+  } catch (error) {
+    log.warn("cannot set the agent's own oom_score_adj: the OOM killer treats it like any other process", {
+      oomScoreAdj: score,
+      error: describeError(error),
+    });
+  }
+}
+
+/** Undefined before Linux 4.13. */
+function killCount(): number | undefined {
+  try {
+    const digits = /^oom_kill (\d+)$/m.exec(readFileSync("/proc/vmstat", "utf8"))?.[1];
+    return digits === undefined ? undefined : Number(digits);
+  } catch {
+    return undefined;
+  }
+}

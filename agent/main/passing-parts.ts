@@ -1,0 +1,37 @@
+import { createRequire } from "node:module";
+import { basename } from "node:path";
+
+/**
+ * Lets go of the code of parts that were loaded with `import()` and have done their work: what they left behind stays, and
+ * whoever needs them again loads them again. Their names are those of the imported files, without ending. Run from its sources
+ * the agent keeps them, as an ES module is never let go of.
+ */
+export function letGoOf(...names: readonly string[]): void {
+  const { cache } = createRequire(process.execPath);
+  for (const part of Object.values(cache)) {
+    // In `dist/picolet/` a part is called `<name>-<hash>.cjs`.
+    if (part === undefined || !names.includes(basename(part.id).replace(/-[^-]*$/, ""))) continue;
+    const gone = ownFiles(part, cache);
+    for (const { id } of gone) delete cache[id];
+    for (const other of Object.values(cache))
+      if (other !== undefined) other.children = other.children.filter((child) => !gone.has(child));
+  }
+}
+
+/** The part with the files that it alone needs: of those that others need too there must never be a second copy. */
+function ownFiles(part: NodeJS.Module, cache: NodeJS.Dict<NodeJS.Module>): ReadonlySet<NodeJS.Module> {
+  const needed = withChildren(part, new Set());
+  const shared = new Set([part]);
+  for (const other of Object.values(cache))
+    if (other !== undefined && !needed.has(other)) for (const child of other.children) withChildren(child, shared);
+  shared.delete(part);
+  return new Set([...needed].filter((each) => !shared.has(each)));
+}
+
+/** Whatever a file requires is among its children, also when it was loaded before. */
+function withChildren(file: NodeJS.Module, found: Set<NodeJS.Module>): Set<NodeJS.Module> {
+  if (found.has(file)) return found;
+  found.add(file);
+  for (const child of file.children) withChildren(child, found);
+  return found;
+}

@@ -1,0 +1,65 @@
+/** The one collection of what the node and its pods use, put together. */
+import type { Clock, Log, Millis } from "../../protocol/ports.ts";
+import type { DesiredPod, RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { AgentPod } from "../core/agent-pod.ts";
+import type { CgroupHierarchies } from "../resources/cgroup-hierarchies.ts";
+import { CgroupLooks } from "../stats/cgroup-looks.ts";
+import type { CgroupFolders } from "../stats/cgroup-usage.ts";
+import { FilesystemLooks } from "../stats/filesystem-looks.ts";
+import type { StatsLooks } from "../stats/usage-stats.ts";
+import { DiskLooks } from "../volumes/disk-looks.ts";
+import { PodPaths } from "../volumes/pod-paths.ts";
+import { writtenFoldersNow } from "../volumes/written-folders.ts";
+
+export interface NodeUsageComponents {
+  readonly hierarchies: CgroupHierarchies;
+  readonly pods: () => readonly AgentPod[];
+  /** cgroupfs path; "": none. */
+  readonly podCgroup: (pod: DesiredPod) => string;
+  /** Containers' first. */
+  readonly adapters: readonly RuntimeAdapter[];
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+export interface NodeUsageInit {
+  readonly rootDir: string;
+  readonly podLogsDir: string;
+  /** cgroupfs path of the cgroup above those of pods; "": there is none. */
+  readonly allPodsCgroup: string;
+  readonly cgroupsPerQOS: boolean;
+}
+
+/** `UsageLooks`, with what statistics and the limits of single pods want besides. */
+export interface NodeUsageLooks extends StatsLooks {
+  readonly disk: DiskLooks["disk"];
+}
+
+export function makeNodeUsage(components: NodeUsageComponents, init: NodeUsageInit): NodeUsageLooks {
+  const { hierarchies, adapters } = components;
+  const cgroups = new CgroupLooks({ ...components, cgroups: foldersOf(hierarchies) }, init);
+  const filesystems = new FilesystemLooks({ ...components, images: adapters[0]?.images }, init);
+  const disks = new DiskLooks({ ...components, writtenFolders: writtenFoldersNow, paths: new PodPaths(init) });
+  return {
+    look: (maxAge, signal) => cgroups.look(maxAge, signal),
+    cgroup: (path, look) => cgroups.cgroup(path, look),
+    processes: (path) => cgroups.processes(path),
+    filesystems: (maxAge: Millis, signal) => filesystems.filesystems(maxAge, signal),
+    disk: (maxAge, signal, only) => disks.disk(maxAge, signal, only),
+    measuredDisk: () => disks.measured(),
+  };
+}
+
+export function foldersOf(hierarchies: CgroupHierarchies): CgroupFolders {
+  const { kind } = hierarchies;
+  switch (kind) {
+    case "v1":
+      return { kind, folder: (controller) => hierarchies.controllers.get(controller) };
+    case "v2": {
+      const { mountPoint, controllers } = hierarchies;
+      return { kind, folder: (name) => (name === "cpuacct" || controllers.has(name) ? mountPoint : undefined) };
+    }
+    case "none":
+      return { kind, folder: () => undefined };
+  }
+}

@@ -1,0 +1,80 @@
+/**
+ * What the kernel writes about processes that it killed for want of memory, in the forms of Linux 4.9 to 6.18 (mm/oom_kill.c,
+ * mm/memcontrol.c; Documentation/ABI/testing/dev-kmsg). Names of processes are anybody's choice and may look like anything.
+ */
+
+export interface OomKill {
+  readonly pid: number;
+  /** The name of the process, at most 15 bytes. */
+  readonly process: string;
+  /** The whole machine was out of memory, not one cgroup. */
+  readonly isSystem: boolean;
+  /** Of the victim, as the kernel names it; undefined where it does not say. */
+  readonly cgroup: string | undefined;
+}
+
+/** Facility 0: the kernel's own. Whatever else writes there cannot have it. */
+const KERNEL_RECORD = /^(\d+),\d+,\d+,[^;]*;([^\n]*)/;
+const VERDICT =
+  /^oom-kill:constraint=[A-Z_]+,nodemask=.*?,(?:(global_oom)|oom_memcg=(.*?)),task_memcg=(.*?),task=(.{0,60}),pid=(\d{1,10}),uid=\d+$/;
+/** Before 5.0, with the line after it that says whom it hit in the end. */
+const OLD_CGROUP = /^Task in (.*) killed as a result of limit of (.*)$/;
+const CANDIDATE = /^(Memory cgroup o|O)ut of memory(?: \([a-z_]+\))?: Kill process \d/;
+const KILLED =
+  /^(?:(Memory cgroup o|O)ut of memory(?: \([a-z_]+\))?: )?Killed process (\d{1,10}) \((.{0,60}?)\),? (?:UID:\d+,? )?total-vm:/;
+
+interface Pending {
+  readonly isSystem: boolean;
+  readonly cgroup: string | undefined;
+}
+
+/** Reads record after record. What it remembers of the last ones is bounded. */
+export class OomKillReader {
+  #pending: Pending | undefined;
+  /** Told of already; the line that follows tells the same. */
+  #lastPid: number | undefined;
+
+  /** @param record one read of /dev/kmsg. Never throws. @returns undefined: nobody was killed, or it was told before */
+  read(record: string): OomKill | undefined {
+    const [, prefix, escaped] = KERNEL_RECORD.exec(record) ?? [];
+    if (prefix === undefined || escaped === undefined || Number(prefix) >= 8) return undefined;
+    return this.#verdict(escaped) ?? this.#old(escaped) ?? this.#killed(escaped);
+  }
+
+  #verdict(message: string): OomKill | undefined {
+    const [, global, memcg, cgroup, process = "", digits] = VERDICT.exec(message) ?? [];
+    if (digits === undefined) return undefined;
+    const pid = Number(digits);
+    this.#lastPid = pid;
+    return { pid, process: unescaped(process), isSystem: global !== undefined || memcg === "/", cgroup };
+  }
+
+  #old(message: string): undefined {
+    const [, cgroup, limit] = OLD_CGROUP.exec(message) ?? [];
+    if (cgroup !== undefined) this.#pending = { isSystem: limit === "/", cgroup };
+    else if (CANDIDATE.test(message))
+      this.#pending ??= { isSystem: !message.startsWith("Memory cgroup"), cgroup: undefined };
+  }
+
+  #killed(message: string): OomKill | undefined {
+    const [, prefix, digits, process = ""] = KILLED.exec(message) ?? [];
+    if (digits === undefined) return undefined;
+    const pid = Number(digits);
+    const pending = this.#pending;
+    this.#pending = undefined;
+    const isKnown = this.#lastPid === pid;
+    this.#lastPid = undefined;
+    if (isKnown) return undefined;
+    if (prefix === undefined && pending === undefined) return undefined;
+    const isSystem = pending?.isSystem ?? prefix === "O";
+    return { pid, process: unescaped(process), isSystem, cgroup: pending?.cgroup };
+  }
+}
+
+/** The kernel writes `\x0a` for what cannot be printed; that is left out here. */
+const unescaped = (text: string): string => text.replace(/\\x([0-9a-f]{2})/g, (_, hex: string) => printable(hex));
+
+function printable(hex: string): string {
+  const code = Number.parseInt(hex, 16);
+  return code >= 0x20 && code < 0x7f ? String.fromCharCode(code) : "?";
+}

@@ -1,0 +1,66 @@
+import type { Component } from "../../protocol/async/component.ts";
+import type { Watch } from "../../protocol/async/watch.ts";
+import { describeError, isCancelled } from "../../protocol/errors.ts";
+import { type Clock, type Log, seconds } from "../../protocol/ports.ts";
+import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { PodCgroups } from "./pod-cgroups.ts";
+import type { ReservedCgroups } from "./reserved-cgroups.ts";
+
+export interface CgroupKeeperComponents {
+  readonly cgroups: PodCgroups;
+  /** Missing: nothing is reserved. */
+  readonly reserved: ReservedCgroups | undefined;
+  /** Those whose cgroups are made and not about to change. */
+  readonly pods: () => readonly DesiredPod[];
+  /** Fires when there may be others. */
+  readonly changes: Watch<unknown>;
+  /** Where cgroups are systemd's: let go at the end. */
+  readonly units: Disposable | undefined;
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+/** As often as the kubelet updates the cgroups of its QoS classes. A look reads some ten small files for each pod. */
+const INTERVAL = seconds(60);
+
+/** Looks once a minute, while there are pods, whether their cgroups are as they were made. */
+export class CgroupKeeper implements Component {
+  readonly name = "cgroup keeper";
+  readonly #components: CgroupKeeperComponents;
+  #told = "";
+
+  constructor(components: CgroupKeeperComponents) {
+    this.#components = components;
+  }
+
+  async run(signal: AbortSignal): Promise<void> {
+    const { pods, reserved, changes, clock } = this.#components;
+    const isNeeded = (): boolean => reserved !== undefined || pods().length > 0;
+    try {
+      for (;;) {
+        if (!isNeeded()) for await (const _ of changes.changes(signal)) if (isNeeded()) break;
+        await this.#look();
+        await clock.sleep(INTERVAL, signal);
+      }
+    } catch (error) {
+      if (!isCancelled(error)) throw error;
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#components.units?.[Symbol.dispose]();
+  }
+
+  async #look(): Promise<void> {
+    const { cgroups, reserved, pods, log } = this.#components;
+    try {
+      await reserved?.reconcile();
+      await cgroups.reconcile(pods);
+      this.#told = "";
+    } catch (error) {
+      const message = describeError(error);
+      if (message !== this.#told) log.warn("cannot keep the cgroups of pods as they should be", { error: message });
+      this.#told = message;
+    }
+  }
+}

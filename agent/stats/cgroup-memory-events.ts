@@ -1,0 +1,39 @@
+import { existsSync, type FSWatcher, watch } from "node:fs";
+import type { MemoryEvents } from "../core/memory-events.ts";
+
+/**
+ * Of a cgroup of v2 and those below it, by inotify on its `memory.events` (Documentation/admin-guide/cgroup-v2.rst): v1 tells only
+ * through an eventfd, which Node cannot make. The cgroup of all pods is made with the first of them, long after the agent's start.
+ */
+export class CgroupMemoryEvents implements MemoryEvents {
+  readonly #file: string;
+  #watcher: FSWatcher | undefined;
+
+  constructor(file: string) {
+    this.#file = file;
+  }
+
+  listen(told: () => void): void {
+    if (this.#watcher !== undefined || !existsSync(this.#file)) return;
+    try {
+      const watcher = watch(this.#file, { persistent: false }, (what) => {
+        // Removed: the next cgroup of its name has another file.
+        if (what === "rename") this.#stop();
+        told();
+      });
+      watcher.on("error", () => this.#stop());
+      this.#watcher = watcher;
+    } catch {
+      // It went meanwhile, or the user's inotify instances are used up: whoever counts on it looks by itself too.
+    }
+  }
+
+  [Symbol.dispose](): void {
+    this.#stop();
+  }
+
+  #stop(): void {
+    this.#watcher?.close();
+    this.#watcher = undefined;
+  }
+}

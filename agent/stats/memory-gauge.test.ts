@@ -1,0 +1,188 @@
+/** On folders, and on this machine's /proc; a real cgroup is in `test/stats`. */
+import assert from "node:assert/strict";
+import { mkdirSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { test } from "node:test";
+import fc from "fast-check";
+import { millis } from "../../protocol/ports.ts";
+import { TempFolder } from "../../test/support/temp-folder.ts";
+import { VirtualClock } from "../../test/support/virtual-clock.ts";
+import { usageObservations } from "../plan/eviction-signals.ts";
+import { CgroupLooks } from "./cgroup-looks.ts";
+import type { CgroupFolders } from "./cgroup-usage.ts";
+import { MemoryGauge } from "./memory-gauge.ts";
+
+const NEVER = new AbortController().signal;
+const KIB = 1024;
+const MIB = 2 ** 20;
+const FAR = 0;
+const NEAR = Infinity;
+/** As the systemd driver names it. */
+const SLICE = "/kubepods.slice";
+
+/** /proc and cgroups of one kind, in one folder. */
+class Kernel implements Disposable {
+  readonly folder = new TempFolder();
+  readonly folders: CgroupFolders;
+  readonly gauge: MemoryGauge;
+
+  constructor(kind: CgroupFolders["kind"], { allPodsCgroup = SLICE, hasMemory = true } = {}) {
+    const { path } = this.folder;
+    this.folders = { kind, folder: (name) => (name === "memory" && !hasMemory ? undefined : path) };
+    this.gauge = new MemoryGauge(this.folders, { allPodsCgroup, maxPids: 1000, proc: path });
+    this.write("meminfo", MEMINFO);
+  }
+
+  write(name: string, content: string | Uint8Array): void {
+    mkdirSync(join(this.folder.at(name), ".."), { recursive: true });
+    writeFileSync(this.folder.at(name), content);
+  }
+
+  [Symbol.dispose](): void {
+    this.folder[Symbol.dispose]();
+  }
+}
+
+const MEMINFO = "MemTotal: 1000 kB\nMemFree: 200 kB\nInactive(file): 50 kB\nSReclaimable: 30 kB\n";
+const FILES = {
+  v1: { used: "memory.usage_in_bytes", limit: "memory.limit_in_bytes", inactive: "total_inactive_file" },
+  v2: { used: "memory.current", limit: "memory.max", inactive: "inactive_file" },
+} as const;
+
+for (const kind of ["v1", "v2"] as const) {
+  const names = FILES[kind];
+  /** Of the pods' cgroup, in MiB. */
+  const write = (kernel: Kernel, used: number, limit: string, inactive: number): void => {
+    kernel.write(`${SLICE}/${names.used}`, `${used * MIB}\n`);
+    kernel.write(`${SLICE}/${names.limit}`, `${limit}\n`);
+    kernel.write(`${SLICE}/memory.stat`, `inactive_anon 5\ninactive_file 4096\n${names.inactive} ${inactive * MIB}\n`);
+  };
+
+  test(`${kind}: what is left of the pods' limit is exact near to it, a lower bound far from it`, () => {
+    using kernel = new Kernel(kind);
+    if (kind === "v2") kernel.write(`${SLICE}/memory.stat`, "");
+    write(kernel, 300, String(512 * MIB), 40);
+    if (kind === "v2") kernel.write(`${SLICE}/memory.stat`, `inactive_anon 5\ninactive_file ${40 * MIB}\n`);
+    assert.deepEqual(kernel.gauge.read(NEAR).pods, { capacity: 512 * MIB, available: 252 * MIB });
+    assert.deepEqual(kernel.gauge.read(212 * MIB).pods, { capacity: 512 * MIB, available: 252 * MIB });
+    assert.deepEqual(kernel.gauge.read(212 * MIB - 1).pods, { capacity: 512 * MIB, available: 212 * MIB });
+  });
+
+  test(`${kind}: what is used beyond the limit leaves nothing, and a cache larger than what is used all`, () => {
+    using kernel = new Kernel(kind);
+    write(kernel, 600, String(512 * MIB), 0);
+    assert.equal(kernel.gauge.read(FAR).pods?.available, 0);
+    kernel.write(`${SLICE}/memory.stat`, `${names.inactive} ${700 * MIB}\n`);
+    assert.equal(kernel.gauge.read(NEAR).pods?.available, 512 * MIB);
+  });
+
+  test(`${kind}: pods without a limit, or without a cgroup, have nothing that could run out`, () => {
+    using kernel = new Kernel(kind);
+    assert.equal(kernel.gauge.read(NEAR).pods, undefined);
+    write(kernel, 300, kind === "v1" ? "9223372036854771712" : "max", 40);
+    assert.equal(kernel.gauge.read(NEAR).pods, undefined);
+    write(kernel, 300, String(512 * MIB), 40);
+    assert.ok(kernel.gauge.read(NEAR).pods);
+    rmSync(kernel.folder.at(SLICE), { recursive: true });
+    assert.equal(kernel.gauge.read(NEAR).pods, undefined);
+  });
+
+  test(`${kind}: the figures are those by which pods are evicted`, async () => {
+    using kernel = new Kernel(kind);
+    write(kernel, 300, String(512 * MIB), 40);
+    for (const name of ["cpu.stat", "cpuacct.usage"]) kernel.write(`${SLICE}/${name}`, "usage_usec 5\n");
+    if (kind === "v1") kernel.write(`${SLICE}/cpuacct.usage`, "5\n");
+    kernel.write("loadavg", "0.20 0.18 0.12 1/80 11206\n");
+    const looks = new CgroupLooks(
+      { cgroups: kernel.folders, pods: () => [], podCgroup: () => "", clock: new VirtualClock() },
+      { allPodsCgroup: SLICE, cgroupsPerQOS: true, proc: kernel.folder.path },
+    );
+    const observed = usageObservations(await looks.look(millis(0), NEVER), 1000);
+    const { node, pods, pids } = kernel.gauge.read(NEAR);
+    assert.ok(node && pods && pids);
+    assert.deepEqual(observed.get("memory.available"), node);
+    assert.deepEqual(observed.get("allocatableMemory.available"), pods);
+    assert.deepEqual(observed.get("pid.available"), pids);
+  });
+}
+
+test("the node: what is free, with what the kernel can give back; never more than there is", () => {
+  using kernel = new Kernel("none");
+  assert.deepEqual(kernel.gauge.read(NEAR).node, { capacity: 1000 * KIB, available: 280 * KIB });
+  kernel.write("meminfo", `${MEMINFO.replace("MemFree: 200", "MemFree: 990")}`);
+  assert.equal(kernel.gauge.read(NEAR).node?.available, 1000 * KIB);
+  for (const text of ["", "MemTotal: 0 kB\nMemFree: 0 kB\n", "MemTotal: 5 kB\n", "MemFree: 5 kB\n"]) {
+    kernel.write("meminfo", text);
+    assert.equal(kernel.gauge.read(NEAR).node, undefined, text);
+  }
+});
+
+test("processes and stalls, where the kernel tells of them", () => {
+  using kernel = new Kernel("none");
+  assert.deepEqual([kernel.gauge.read(NEAR).pids, kernel.gauge.read(NEAR).stalledUs], [undefined, undefined]);
+  kernel.write("loadavg", "0.20 0.18 0.12 1/80 11206\n");
+  kernel.write("pressure/memory", "some avg10=0.00 total=12\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=345\n");
+  const { pids, stalledUs } = kernel.gauge.read(NEAR);
+  assert.deepEqual([pids, stalledUs], [{ capacity: 1000, available: 920 }, 345]);
+  kernel.write("pressure/memory", "some avg10=0.00 total=12\n");
+  assert.equal(kernel.gauge.read(NEAR).stalledUs, undefined);
+  const without = new MemoryGauge(kernel.folders, { allPodsCgroup: "", proc: kernel.folder.path });
+  assert.equal(without.read(NEAR).pids, undefined, "nobody asked");
+});
+
+test("no cgroup of all pods, and no controller: only the node is read", () => {
+  for (const options of [{ allPodsCgroup: "" }, { hasMemory: false }]) {
+    using kernel = new Kernel("v2", options);
+    kernel.write("memory.current", "1\n");
+    kernel.write("memory.max", "2\n");
+    assert.equal(kernel.gauge.read(NEAR).pods, undefined);
+  }
+});
+
+test("this machine's /proc", () => {
+  const gauge = new MemoryGauge({ kind: "none", folder: () => undefined }, { allPodsCgroup: "", maxPids: 10_000_000 });
+  const { node, pids } = gauge.read(NEAR);
+  assert.ok(node && node.available > 0 && node.available <= node.capacity && node.capacity > 64 * MIB);
+  assert.ok(pids && pids.available < 10_000_000 && pids.available > 9_000_000);
+});
+
+test("whatever bytes are in the files, figures are numbers within bounds, or none", () => {
+  const FIELDS = [
+    "MemTotal:",
+    "MemFree:",
+    "Inactive(file):",
+    "SReclaimable:",
+    "total_inactive_file ",
+    "full avg10=0 total=",
+  ];
+  const line = fc.tuple(
+    fc.constantFrom(...FIELDS),
+    fc.oneof(fc.bigInt({ min: -9n, max: 10n ** 30n }).map(String), fc.string()),
+  );
+  const bytes = fc.oneof(
+    fc.uint8Array({ maxLength: 64 }),
+    fc.array(line).map((lines) => Buffer.from(lines.map(([name, value]) => `${name}${value}`).join("\n"))),
+    fc.bigInt({ min: -9n, max: 10n ** 30n }).map((value) => Buffer.from(String(value))),
+    fc.nat().map((value) => Buffer.from(`0.1 0.1 0.1 1/${value} 5`)),
+  );
+  const kinds = ["v1", "v2"] as const;
+  for (const kind of kinds) {
+    using kernel = new Kernel(kind);
+    const names = Object.values(FILES[kind])
+      .slice(0, 2)
+      .map((name) => `${SLICE}/${name}`);
+    const files = ["meminfo", "loadavg", "pressure/memory", `${SLICE}/memory.stat`, ...names];
+    fc.assert(
+      fc.property(fc.tuple(...files.map(() => bytes)), fc.constantFrom(FAR, NEAR), (contents, near) => {
+        for (const [index, content] of contents.entries()) kernel.write(files[index] ?? "", content);
+        const { node, pods, pids, stalledUs } = kernel.gauge.read(near);
+        for (const space of [node, pods, pids]) {
+          if (space === undefined) continue;
+          const { available, capacity } = space;
+          assert.ok(available >= 0 && available <= capacity && capacity < Infinity, JSON.stringify(space));
+        }
+        assert.ok(stalledUs === undefined || (stalledUs >= 0 && stalledUs < Infinity));
+      }),
+    );
+  }
+});

@@ -1,0 +1,48 @@
+import { isPicoletError, PicoletError } from "../../protocol/errors.ts";
+import type { Tags } from "../../protocol/telemetry/records.ts";
+import {
+  type BoardService,
+  type ServiceMessage,
+  type ServicePeer,
+  ServiceRefusal,
+} from "../../runtime-adapters/contract/board-services.ts";
+import { readTelemetryPut, type TelemetryPutAnswer } from "../../runtime-adapters/contract/telemetry-message.ts";
+import type { TelemetryHandover } from "./handover.ts";
+
+export interface TelemetryServiceComponents {
+  readonly put: (handover: TelemetryHandover) => Promise<TelemetryPutAnswer>;
+  /** Of a pod of this node. */
+  readonly labelsOf: (uid: string) => Tags;
+}
+
+/** What a component is told to wait while nothing is taken. */
+const RETRY_MS = 5000;
+
+/** `telemetry.put` of runners (`runtime-adapters/contract/telemetry-message.ts`). */
+export class TelemetryService implements BoardService {
+  readonly #components: TelemetryServiceComponents;
+
+  constructor(components: TelemetryServiceComponents) {
+    this.#components = components;
+  }
+
+  async call(peer: ServicePeer, method: string, { value }: ServiceMessage): Promise<ServiceMessage> {
+    if (method !== "put") throw new PicoletError("unimplemented", `telemetry has no method ${method}`);
+    const { pod, container, containerId } = peer;
+    try {
+      const { run, number, firstUnkept, isUrgent, stamped } = readTelemetryPut(value);
+      const labels = this.#components.labelsOf(pod.uid);
+      const { taken, kept } = await this.#components.put({
+        origin: { namespace: pod.namespace, pod: pod.name, uid: pod.uid, container, labels },
+        // Nobody speaks for another's run.
+        run: `${containerId.slice(0, 64)} ${run}`,
+        ...{ number, firstUnkept, isUrgent, records: stamped },
+      });
+      return { value: { taken, kept }, bytes: [] };
+    } catch (error) {
+      if (isPicoletError(error, "invalid")) throw new ServiceRefusal("invalid", error.message);
+      if (isPicoletError(error, "resource_exhausted")) throw new ServiceRefusal("full", RETRY_MS);
+      throw error;
+    }
+  }
+}

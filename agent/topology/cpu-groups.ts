@@ -1,0 +1,55 @@
+import { ascending, type CpuSet } from "./cpu-set.ts";
+
+/** Where a CPU is. */
+export interface CpuPlace {
+  readonly numaNode: number;
+  /** On many boards a cluster of cores. */
+  readonly socket: number;
+  /** The first of the threads that share it: unique on the machine, as the kernel's own numbers are not. */
+  readonly core: number;
+  /** The last level of cache that not all CPUs of the NUMA node share; the socket where there is none. */
+  readonly uncoreCache: number;
+}
+
+export type Level = keyof CpuPlace;
+
+/** CPUs by what they share. */
+export class CpuGroups {
+  readonly places: ReadonlyMap<number, CpuPlace>;
+
+  constructor(places: ReadonlyMap<number, CpuPlace>) {
+    this.places = places;
+  }
+
+  get size(): number {
+    return this.places.size;
+  }
+
+  /** In ascending order. */
+  get all(): readonly number[] {
+    return ascending(this.places.keys());
+  }
+
+  only(cpus: CpuSet): CpuGroups {
+    return new CpuGroups(new Map([...this.places].filter(([cpu]) => cpus.has(cpu))));
+  }
+
+  /** Groups of that level that have CPUs here, in ascending order; of those within another group alone, if one is named. */
+  ids(level: Level, within?: { readonly level: Level; readonly id: number }): readonly number[] {
+    const ids = new Set<number>();
+    for (const place of this.places.values()) {
+      if (within === undefined || place[within.level] === within.id) ids.add(place[level]);
+    }
+    return ascending(ids);
+  }
+
+  /** In ascending order. */
+  cpus(level: Level, ...ids: readonly number[]): readonly number[] {
+    return ascending([...this.places].flatMap(([cpu, place]) => (ids.includes(place[level]) ? [cpu] : [])));
+  }
+
+  /** How many CPUs such a group has; where they differ, on average, rounded down. */
+  perGroup(level: Level): number {
+    return Math.floor(this.size / Math.max(1, this.ids(level).length));
+  }
+}

@@ -1,0 +1,68 @@
+import { lstat, readdir } from "node:fs/promises";
+import { join } from "node:path";
+import { describeError, isCancelled } from "../../protocol/errors.ts";
+import { type Clock, type Log, seconds } from "../../protocol/ports.ts";
+import type { RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import { errorCode } from "../core/error-code.ts";
+import type { Mounter } from "./mounter.ts";
+import { removeTree } from "./remove-tree.ts";
+
+/** Nobody has written there for so long. A pod of another agent's may be known to none of our runtimes. */
+const QUIET = seconds(24 * 3600);
+/** Pods and their files that one sweep looks at; a node has 110 pods. Others wait for the next. */
+const MAX_ENTRIES = 10_000;
+const POD_FOLDER = /^[a-z0-9.-]+_[a-z0-9.-]+_([A-Za-z0-9.-]+)$/;
+
+export interface OrphanedLogsComponents {
+  readonly adapters: readonly RuntimeAdapter[];
+  readonly mounter: Pick<Mounter, "mountPointsWithin">;
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+/**
+ * Removes logs whose pod's own folder is gone already: of a root directory that was lost, of an agent that was removed. Of pods
+ * that runtimes have for others they are left alone, and everything is where no runtime can tell of others' pods.
+ * @param known every uid that this node knows; @returns those of the pods whose logs were removed
+ */
+export async function sweepOrphanedLogs(
+  { adapters, mounter, clock, log }: OrphanedLogsComponents,
+  podLogsDir: string,
+  known: Pick<ReadonlySet<string>, "has">,
+  signal: AbortSignal,
+): Promise<readonly string[]> {
+  const entries = (await readdir(podLogsDir, { withFileTypes: true })).slice(0, MAX_ENTRIES);
+  const unknown = entries.flatMap((entry) => {
+    const { name } = entry;
+    const uid = entry.isDirectory() ? POD_FOLDER.exec(name)?.[1] : undefined;
+    return uid === undefined || known.has(uid) ? [] : [{ uid, folder: join(podLogsDir, name) }];
+  });
+  if (unknown.length === 0) return [];
+  const told = await Promise.all(adapters.map(async (adapter) => (await adapter.everyPod?.(signal)) ?? new Set()));
+  if (!adapters.some(({ everyPod }) => everyPod !== undefined)) return [];
+  const removed: string[] = [];
+  for (const { uid, folder } of unknown) {
+    if (known.has(uid) || told.some((uids) => uids.has(uid))) continue;
+    if (clock.wall().getTime() - (await lastWriteIn(folder)) < QUIET) continue;
+    try {
+      await removeTree(folder, (path) => mounter.mountPointsWithin(path), signal);
+      removed.push(uid);
+    } catch (error) {
+      if (isCancelled(error)) throw error;
+      log.warn("cannot remove the logs of an unknown pod", { pod: uid, error: describeError(error) });
+    }
+  }
+  return removed;
+}
+
+/** Milliseconds since the epoch; what cannot be looked at was written to just now. */
+async function lastWriteIn(folder: string): Promise<number> {
+  try {
+    const entries = await readdir(folder, { recursive: true });
+    const paths = [folder, ...entries.slice(0, MAX_ENTRIES).map((entry) => join(folder, entry))];
+    const times = await Promise.all(paths.map(async (path) => (await lstat(path)).mtimeMs));
+    return Math.max(...times);
+  } catch (error) {
+    return errorCode(error) === "ENOENT" ? 0 : Number.POSITIVE_INFINITY;
+  }
+}

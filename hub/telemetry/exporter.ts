@@ -1,0 +1,103 @@
+import type { Component } from "../../protocol/async/component.ts";
+import { describeError, isCancelled, PicoletError } from "../../protocol/errors.ts";
+import { type Clock, type Log, millis, type Random } from "../../protocol/ports.ts";
+import { type RecordRow, rowsOf } from "./record-rows.ts";
+import type { StoredBatch, TelemetryStore } from "./telemetry-store.ts";
+
+/** One request. The other end has taken it, will never take it (`refused`), or should be asked again. */
+export interface TelemetrySink {
+  /** For the log and the store: "influx", "otlp". */
+  readonly name: string;
+  /** @throws `invalid` when it is refused for what it is; anything else is tried again */
+  send(rows: readonly RecordRow[], signal: AbortSignal): Promise<void>;
+}
+
+export interface ExporterComponents {
+  readonly store: TelemetryStore;
+  readonly sink: TelemetrySink;
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly log: Log;
+}
+
+/** One request holds at most so many batches, and so many bytes of them: some 20,000 points, 3 MB of lines. */
+const MAX_BATCHES = 256;
+const MAX_BYTES = 512 * 1024;
+/** What a fleet sends within it goes together. */
+const GATHER = millis(500);
+const FIRST_DELAY_MS = 1000;
+const MAX_DELAY_MS = 60_000;
+
+/**
+ * Sends what is in the store on, in order, one request at a time. Whatever the other end does, it costs the memory of one
+ * request: what it does not take stays in the store.
+ */
+export class TelemetryExporter implements Component {
+  readonly name: string;
+  readonly #components: ExporterComponents;
+  #failures = 0;
+  /** Batches at a time: halved for a request that is refused, until it is known which one of them is. */
+  #limit = MAX_BATCHES;
+
+  constructor(components: ExporterComponents) {
+    this.#components = components;
+    this.name = `telemetry to ${components.sink.name}`;
+  }
+
+  async run(signal: AbortSignal): Promise<void> {
+    const { store, sink, clock } = this.#components;
+    try {
+      while (!signal.aborted) {
+        await store.more(store.exportedBy(sink.name), signal);
+        await clock.sleep(GATHER, signal);
+        for (let batches = this.#next(); batches.length > 0; batches = this.#next()) await this.#send(batches, signal);
+      }
+    } catch (error) {
+      if (!isCancelled(error)) throw error;
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    // The store is another's.
+  }
+
+  #next(): readonly StoredBatch[] {
+    const { store, sink } = this.#components;
+    return store.after(store.exportedBy(sink.name), this.#limit, MAX_BYTES);
+  }
+
+  async #send(batches: readonly StoredBatch[], signal: AbortSignal): Promise<void> {
+    const { store, sink, log } = this.#components;
+    const last = batches.at(-1)?.id ?? 0;
+    try {
+      await sink.send(batches.flatMap(rowsOf), signal);
+      if (this.#failures > 0) log.info("telemetry is taken again", { by: sink.name, failures: this.#failures });
+      this.#failures = 0;
+      this.#limit = Math.min(MAX_BATCHES, this.#limit * 2);
+      store.exported(sink.name, last);
+    } catch (error) {
+      if (isCancelled(error) || signal.aborted) throw error;
+      const isRefused = error instanceof PicoletError && error.code === "invalid";
+      if (isRefused && batches.length > 1) {
+        this.#limit = Math.ceil(batches.length / 2);
+        return;
+      }
+      if (isRefused) {
+        log.error("a batch of telemetry is refused, and left out", { by: sink.name, error: describeError(error) });
+        store.exported(sink.name, last);
+        return;
+      }
+      await this.#pause(error, signal);
+    }
+  }
+
+  async #pause(error: unknown, signal: AbortSignal): Promise<void> {
+    const { sink, clock, random, log } = this.#components;
+    if (this.#failures === 0) {
+      log.warn("telemetry is not taken, will try again", { by: sink.name, error: describeError(error) });
+    }
+    const most = Math.min(MAX_DELAY_MS, FIRST_DELAY_MS * 2 ** Math.min(this.#failures, 16));
+    this.#failures += 1;
+    await clock.sleep(millis(most / 2 + (random.next() * most) / 2), signal);
+  }
+}

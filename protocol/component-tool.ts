@@ -1,0 +1,43 @@
+/** What `edgectl wasm …` asks of the program that does it (`agent/main/component-tool`), as JSON on its command line. */
+export interface ComponentToolRequest {
+  readonly command: "check" | "run";
+  /** Absolute. */
+  readonly file: string;
+  /** Absolute path of a manifest with one pod; undefined: a pod of this component alone. */
+  readonly manifest: string | undefined;
+  /** Which of the manifest's containers; undefined: its only one. */
+  readonly container: string | undefined;
+  /** Arguments of the component; they take the place of the manifest's. */
+  readonly args: readonly string[];
+  /** Added to the manifest's. `NAME=value` each. */
+  readonly env: readonly string[];
+  /** Added to the manifest's. `name=value` each; the prefix of picolet's own may be left out. */
+  readonly annotations: readonly string[];
+  /** Limits as a pod has them. */
+  readonly memory: string | undefined;
+  readonly cpu: string | undefined;
+  /** `HOST:CONTAINER` or `HOST:CONTAINER:ro` each, paths absolute. */
+  readonly directories: readonly string[];
+  /** Ends the component after this many milliseconds. */
+  readonly timeoutMs: number | undefined;
+  readonly json: boolean;
+}
+
+/** `edgectl wasm check -o json`. */
+export interface ComponentReport {
+  readonly file: string;
+  readonly sizeBytes: number;
+  /** `sha256:…` */
+  readonly digest: string;
+  readonly imports: readonly ComponentImport[];
+  readonly exports: readonly string[];
+  readonly runs: boolean;
+  /** All of it, when it would not run. */
+  readonly problems: readonly string[];
+}
+
+export interface ComponentImport {
+  readonly name: string;
+  /** Whether the pod gives it. */
+  readonly granted: boolean;
+}

@@ -1,0 +1,73 @@
+/**
+ * What the agent does for components: the port behind those interfaces of `wit/board` that a runner cannot answer by
+ * itself. A runner asks over a unix socket (`runtime-adapters/wasm/services/`), which judges who asks and hands the call
+ * to the `BoardService` of the interface. To add one: give the adapter an entry in `BoardServices`, and call
+ * `ServiceClient.call("<interface>.<method>", …)` in the host.
+ */
+
+/** Of the package `picolet:board`, by which pods name them. */
+export const BOARD_INTERFACES = [
+  "config",
+  "keyvalue",
+  "logging",
+  "telemetry",
+  "node-info",
+  "gpio",
+  "i2c",
+  "serial",
+] as const;
+
+export type BoardInterface = (typeof BOARD_INTERFACES)[number];
+
+/** What JSON can say. Integers beyond 53 bits are texts; bytes go beside it. */
+export type Plain = null | boolean | number | string | readonly Plain[] | { readonly [name: string]: Plain };
+
+/** A call's arguments, or its result. All in all `MAX_FRAME_BYTES` at the most. */
+export interface ServiceMessage {
+  readonly value: Plain;
+  /** What is too large or too binary for `value`, which may refer to them by index. 1,100 at the most. */
+  readonly bytes: readonly Uint8Array[];
+}
+
+/** A bucket of the key-value store, with what its pod may put there. */
+export interface BucketGrant {
+  readonly name: string;
+  /** Of keys and values. */
+  readonly maxBytes: number;
+  readonly maxKeys: number;
+}
+
+/** Who calls: a container, as the agent knows it. Nothing of this comes from the runner. */
+export interface ServicePeer {
+  readonly containerId: string;
+  readonly container: string;
+  readonly pod: { readonly name: string; readonly namespace: string; readonly uid: string };
+  readonly interfaces: readonly BoardInterface[];
+  readonly buckets: readonly BucketGrant[];
+}
+
+/** The error case of the interface's `result`, which the component is given: `{tag, val}` of its variant. */
+export class ServiceRefusal extends Error {
+  readonly tag: string;
+  readonly val: string | number | undefined;
+
+  constructor(tag: string, val?: string | number) {
+    super(val === undefined ? tag : `${tag}: ${val}`);
+    this.tag = tag;
+    this.val = val;
+  }
+}
+
+/** Of one interface. */
+export interface BoardService {
+  /**
+   * `peer` has been granted the interface; `request` is whatever a hostile runner may send, within the frame's limits:
+   * check all of it. Calls of one runner come one after the other; the next waits until this one has been answered.
+   * @param method the part after the dot
+   * @throws ServiceRefusal for the component; anything else is logged, and `unavailable` for it.
+   */
+  call(peer: ServicePeer, method: string, request: ServiceMessage): ServiceMessage | Promise<ServiceMessage>;
+}
+
+/** Those that the agent has, each made when it is first called and asked for again with every call: keep it. */
+export type BoardServices = Partial<Record<BoardInterface, () => BoardService | Promise<BoardService>>>;

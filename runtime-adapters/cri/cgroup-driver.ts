@@ -1,0 +1,29 @@
+import type { CgroupDriver } from "../../protocol/cgroup-names.ts";
+import { isCancelled, isPicoletError } from "../../protocol/errors.ts";
+import type { Clock } from "../../protocol/ports.ts";
+import { CriClient } from "./cri-client.ts";
+import { RuntimeService } from "./cri-messages.ts";
+
+const SYSTEMD = 0;
+
+/**
+ * Who makes cgroups for the runtime (CRI's RuntimeConfig: containerd 2, CRI-O). `undefined`: it does not say, or it does not know
+ * the call. @throws PicoletError when it cannot be asked
+ */
+export async function runtimeCgroupDriver(
+  components: { readonly clock: Clock },
+  init: { readonly endpoint: string; readonly requestTimeoutMs: number },
+  signal: AbortSignal,
+): Promise<CgroupDriver | undefined> {
+  const client = new CriClient(components, init);
+  try {
+    const { linux } = await client.call(RuntimeService.runtimeConfig, {}, signal);
+    if (linux === undefined) return undefined;
+    return linux.cgroupDriver === SYSTEMD ? "systemd" : "cgroupfs";
+  } catch (error) {
+    if (!isCancelled(error) && isPicoletError(error, "unimplemented")) return undefined;
+    throw error;
+  } finally {
+    client[Symbol.dispose]();
+  }
+}

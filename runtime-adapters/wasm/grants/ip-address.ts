@@ -1,0 +1,108 @@
+/** IP addresses as numbers, for what a network policy has to compare. Pure. RFC 4291, RFC 4632. */
+
+export interface IpAddress {
+  readonly family: 4 | 6;
+  /** 32 or 128 bits. */
+  readonly bits: bigint;
+}
+
+/** All addresses with the same first `length` bits. */
+export interface IpPrefix {
+  readonly address: IpAddress;
+  readonly length: number;
+}
+
+const MAX_TEXT_LENGTH = 45;
+const GROUPS = 8;
+const WIDTH = { 4: 32, 6: 128 } as const;
+const BYTE = /^(?:0|[1-9]\d{0,2})$/;
+const GROUP = /^[\da-f]{1,4}$/i;
+
+/**
+ * IPv4 inside IPv6: mapped (::ffff:0:0/96), translated (RFC 6052, 64:ff9b::/96) and the "compatible" form of old (::/96),
+ * which lead to the same host as the IPv4 address by itself.
+ */
+const EMBEDDING_TOPS: ReadonlySet<bigint> = new Set([0xffffn, 0x64_ff9b_0000_0000_0000_0000n, 0n]);
+/** `::` and `::1`, which are no IPv4 addresses. */
+const HIGHEST_OF_IPV6_ITSELF = 1n;
+
+/** Dotted decimal or RFC 4291 text, without a zone; undefined for anything else. */
+export function parseAddress(text: string): IpAddress | undefined {
+  if (text.length > MAX_TEXT_LENGTH) return undefined;
+  const bits = text.includes(":") ? parseV6(text) : parseV4(text);
+  return bits === undefined ? undefined : { family: text.includes(":") ? 6 : 4, bits };
+}
+
+function parseV4(text: string): bigint | undefined {
+  const parts = text.split(".");
+  if (parts.length !== 4 || parts.some((part) => !BYTE.test(part) || Number(part) > 255)) return undefined;
+  return parts.reduce((bits, part) => (bits << 8n) | BigInt(part), 0n);
+}
+
+function parseV6(text: string): bigint | undefined {
+  const [head = "", tail, ...more] = text.split("::");
+  if (more.length > 0) return undefined;
+  const first = groupsOf(head, tail === undefined);
+  const last = tail === undefined ? [] : groupsOf(tail, true);
+  if (first === undefined || last === undefined) return undefined;
+  const missing = GROUPS - first.length - last.length;
+  // "::" stands for at least one group.
+  if (tail === undefined ? missing !== 0 : missing < 1) return undefined;
+  const groups = [...first, ...Array.from({ length: missing }, () => 0n), ...last];
+  return groups.reduce((bits, group) => (bits << 16n) | group, 0n);
+}
+
+/** @param atEnd whether an IPv4 address may stand for the last two groups. */
+function groupsOf(text: string, atEnd: boolean): bigint[] | undefined {
+  if (text === "") return [];
+  const parts = text.split(":");
+  const dotted = atEnd && parts.at(-1)?.includes(".") === true ? parts.pop() : undefined;
+  if (parts.some((part) => !GROUP.test(part))) return undefined;
+  const groups = parts.map((part) => BigInt(`0x${part}`));
+  if (dotted === undefined) return groups;
+  const bits = parseV4(dotted);
+  return bits === undefined ? undefined : [...groups, bits >> 16n, bits & 0xffffn];
+}
+
+/** `10.0.0.0/8`; one without a length is the address alone. */
+export function parsePrefix(text: string): IpPrefix | undefined {
+  const [host = "", length, ...more] = text.split("/");
+  const address = parseAddress(host);
+  if (address === undefined || more.length > 0) return undefined;
+  if (length === undefined) return { address, length: WIDTH[address.family] };
+  if (!BYTE.test(length) || Number(length) > WIDTH[address.family]) return undefined;
+  return { address, length: Number(length) };
+}
+
+/** What is really reached: an IPv4 address in an IPv6 one is itself. */
+export function plainAddress(address: IpAddress): IpAddress {
+  if (address.family === 4 || !EMBEDDING_TOPS.has(address.bits >> 32n)) return address;
+  if (address.bits <= HIGHEST_OF_IPV6_ITSELF) return address;
+  return { family: 4, bits: address.bits & 0xffff_ffffn };
+}
+
+export function contains({ address: { family, bits }, length }: IpPrefix, address: IpAddress): boolean {
+  if (address.family !== family) return false;
+  const shift = BigInt(WIDTH[family] - length);
+  return address.bits >> shift === bits >> shift;
+}
+
+/** Whether all of `inner` is in `outer`. */
+export const covers = (outer: IpPrefix, inner: IpPrefix): boolean =>
+  outer.length <= inner.length && contains(outer, inner.address);
+
+export const isWhole = ({ address, length }: IpPrefix): boolean => length === WIDTH[address.family];
+
+const prefixes = (...texts: readonly string[]): readonly IpPrefix[] => texts.flatMap((text) => parsePrefix(text) ?? []);
+
+/** Linux takes 0.0.0.0 and :: for itself. */
+export const LOOPBACK = prefixes("127.0.0.0/8", "::1", "0.0.0.0/8", "::");
+
+/** What is not "somewhere else": reached only by who names it. Link-local has the metadata services of clouds. */
+export const SPECIAL = [
+  ...LOOPBACK,
+  ...prefixes("169.254.0.0/16", "fe80::/10", "224.0.0.0/4", "ff00::/8", "255.255.255.255"),
+];
+
+export const inAny = (list: readonly IpPrefix[], address: IpAddress): boolean =>
+  list.some((prefix) => contains(prefix, address));

@@ -1,0 +1,70 @@
+/** The interfaces of `wit/board` that a component is given, those of them that a runner answers or asks the agent for. */
+import { constants, openSync } from "node:fs";
+import type { Socket } from "node:net";
+import { PicoletError } from "../../../../protocol/errors.ts";
+import type { BoardLaunch } from "../../launch.ts";
+import { SERVICE_SOCKET } from "../../services/messages.ts";
+import { ServiceClient } from "../../services/service-client.ts";
+import type { Imports } from "../host.ts";
+import type { LogWriter } from "../log-writer.ts";
+import type { Preopen } from "../mounts.ts";
+import { entryPath, O_PATH } from "../paths.ts";
+import type { Poller } from "../polling.ts";
+import { AgentCalls } from "./agent-calls.ts";
+import { configImports } from "./config.ts";
+import { keyvalueImports } from "./keyvalue.ts";
+import { loggingImports } from "./logging.ts";
+import { nodeInfoImports } from "./node-info.ts";
+import { telemetryImports } from "./telemetry.ts";
+
+export interface BoardComponents {
+  readonly log: Pick<LogWriter, "write">;
+  readonly preopens: readonly Preopen[];
+  readonly poller: Poller;
+  /** Undefined when nothing that the component imports needs the agent. */
+  readonly client: ServiceClient | undefined;
+}
+
+/** Nothing that the pod does not name: what is missing here cannot be reached, whatever the component imports. */
+export function boardImports({ log, preopens, poller, client }: BoardComponents, launch: BoardLaunch): Imports {
+  const { interfaces, pod, configPath, logLevel } = launch;
+  const calls = client === undefined ? undefined : new AgentCalls(poller, client);
+  return {
+    ...(interfaces.includes("config") ? configImports(configRoot(preopens, configPath)) : {}),
+    ...(interfaces.includes("logging") ? loggingImports(log, logLevel) : {}),
+    ...(calls !== undefined && interfaces.includes("keyvalue") ? keyvalueImports(calls) : {}),
+    ...(client !== undefined && interfaces.includes("telemetry") ? telemetryImports(client, poller) : {}),
+    ...(calls !== undefined && interfaces.includes("node-info") ? nodeInfoImports(pod, calls) : {}),
+  };
+}
+
+function configRoot(preopens: readonly Preopen[], path: string | undefined): number | undefined {
+  if (path === undefined) return undefined;
+  const wanted = path.replace(/\/+$/, "");
+  const found = preopens.find(({ guestPath }) => guestPath === wanted);
+  if (found === undefined) throw new PicoletError("invalid", `cannot read the configuration: nothing is at ${path}`);
+  return found.directory.fd;
+}
+
+/**
+ * The way to the agent, opened while the runner still may; undefined for a component that never asks it.
+ * @param after @returns what takes it back
+ */
+export function agentConnection(
+  { token, serviceDirectory }: BoardLaunch & { readonly serviceDirectory: string },
+  after: (milliseconds: number, act: () => void) => () => void,
+): ServiceClient | undefined {
+  if (token === undefined) return undefined;
+  const folder = openSync(serviceDirectory, O_PATH | constants.O_DIRECTORY);
+  const connect = async (): Promise<Socket> => {
+    const net = await import("node:net");
+    const socket = net.connect(entryPath(folder, SERVICE_SOCKET));
+    await new Promise<void>((resolve, reject) => {
+      socket.once("error", reject);
+      socket.once("connect", resolve);
+    });
+    socket.on("error", () => socket.destroy());
+    return socket;
+  };
+  return new ServiceClient({ connect, after, random: Math.random }, token);
+}

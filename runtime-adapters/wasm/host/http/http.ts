@@ -1,0 +1,56 @@
+/** wasi:http for one instance of a component. */
+import type { Imports } from "../host.ts";
+import type { HostError, StreamContext } from "../streams.ts";
+import { FieldList, Fields } from "./fields.ts";
+import { type HttpContext, HttpPools } from "./http-context.ts";
+import { FutureTrailers, IncomingBody } from "./incoming-body.ts";
+import {
+  IncomingRequest,
+  IncomingResponse,
+  OutgoingRequest,
+  OutgoingResponse,
+  RequestOptions,
+  ResponseOutparam,
+} from "./messages.ts";
+import { FutureIncomingResponse, type OutgoingHttp } from "./outgoing.ts";
+import { OutgoingBody } from "./outgoing-body.ts";
+
+export const httpContext = (streams: StreamContext): HttpContext => ({ ...streams, pools: new HttpPools() });
+
+/** @param outgoing who makes its requests */
+export const httpImports = (context: HttpContext, outgoing: OutgoingHttp): Imports => ({
+  "wasi:http/types": {
+    Fields: made(Fields, () => new Fields(context, new FieldList(), false), {
+      fromList: (entries: Parameters<typeof Fields.fromList>[1]) => Fields.fromList(context, entries),
+    }),
+    IncomingRequest,
+    IncomingResponse,
+    IncomingBody,
+    FutureTrailers,
+    OutgoingRequest: made(OutgoingRequest, (headers: Fields) => new OutgoingRequest(context, headers)),
+    OutgoingResponse: made(OutgoingResponse, (headers: Fields) => new OutgoingResponse(context, headers)),
+    OutgoingBody,
+    RequestOptions: made(RequestOptions, () => new RequestOptions(context)),
+    ResponseOutparam,
+    FutureIncomingResponse,
+    httpErrorCode: (error: HostError) => error.codeIn("http"),
+  },
+  "wasi:http/outgoing-handler": {
+    handle: (request: OutgoingRequest, options: RequestOptions | undefined) =>
+      outgoing.handle(context, request, options),
+  },
+});
+
+/** What the glue calls with `new`, and compares with by `instanceof`: the class, with the instance's own context in it. */
+function made<A extends readonly never[]>(
+  of: { readonly prototype: object },
+  make: (...args: A) => object,
+  statics: Readonly<Record<string, unknown>> = {},
+): unknown {
+  // A function, for only those can be called with `new` and give something else than what `new` made.
+  function Made(...args: A): object {
+    return make(...args);
+  }
+  Made.prototype = of.prototype;
+  return Object.assign(Made, statics);
+}

@@ -1,0 +1,262 @@
+/**
+ * wasi:http/outgoing-handler within the policy of the pod. The address that is connected to is the one that was judged:
+ * names are looked up by the socket itself, through `lookup`, which leaves out what the policy forbids. Nothing follows
+ * redirects, nothing is cached, no proxy is asked.
+ */
+import type { ClientRequest, IncomingMessage, RequestOptions as NodeOptions } from "node:http";
+import type { LookupFunction } from "node:net";
+import type { Destination, NetworkPolicy } from "../../grants/network-policy.ts";
+import { Failure } from "../failure.ts";
+import { HostResource } from "../handles.ts";
+import { Pollable } from "../polling.ts";
+import { Wakes } from "../wakes.ts";
+import { HttpError, type HttpErrorCode, httpErrorCode, type PlainCode } from "./error-code.ts";
+import { FieldList } from "./fields.ts";
+import type { HttpContext } from "./http-context.ts";
+import { IncomingPipe } from "./incoming-body.ts";
+import { IncomingResponse, milliseconds, type OutgoingRequest, type RequestOptions } from "./messages.ts";
+import { contentLength, methodText, parseAuthority } from "./request-line.ts";
+
+/** wasi:http leaves it to the host. Longer ones are cut to these. */
+const CONNECT_TIMEOUT_MS = 30_000;
+const FIRST_BYTE_TIMEOUT_MS = 600_000;
+const BETWEEN_BYTES_TIMEOUT_MS = 600_000;
+/** To one host at once, and idle ones that are kept; each is a file descriptor and up to 100 KiB of buffers. */
+const MAX_SOCKETS_PER_HOST = 16;
+const MAX_SOCKETS = 64;
+const MAX_IDLE_SOCKETS = 4;
+const IDLE_MS = 15_000;
+/** Requests of one instance whose response has not come. */
+const MAX_UNDERWAY = 64;
+/** Of the response's header. */
+const MAX_HEADER_BYTES = 65_536;
+/** A whole body may be as long as it likes: it is read piece by piece. */
+const MAX_BODY_BYTES = Number.MAX_SAFE_INTEGER;
+const MAX_URI_LENGTH = 16_384;
+
+type HttpModule = typeof import("node:http");
+
+export interface OutgoingHttp {
+  /** @throws what is wrong at once */
+  handle(context: HttpContext, request: OutgoingRequest, options: RequestOptions | undefined): FutureIncomingResponse;
+}
+
+/** Of a pod without any rule for http. */
+export const noOutgoing: OutgoingHttp = {
+  handle: (_, request) => {
+    request.given();
+    throw new Failure<HttpErrorCode>({ tag: "HTTP-request-denied" });
+  },
+};
+
+export class OutgoingRequests implements OutgoingHttp {
+  readonly #policy: NetworkPolicy;
+  readonly #modules = new Map<
+    string,
+    { readonly module: HttpModule; readonly agent: InstanceType<HttpModule["Agent"]> }
+  >();
+  #underway = 0;
+
+  constructor(policy: NetworkPolicy) {
+    this.#policy = policy;
+  }
+
+  handle(context: HttpContext, request: OutgoingRequest, options: RequestOptions | undefined): FutureIncomingResponse {
+    const hasBody = request.given();
+    const timeouts = timeoutsOf(options);
+    options?.[Symbol.dispose]();
+    const destination = this.#destination(request);
+    if (this.#underway >= MAX_UNDERWAY) throw failure("connection-limit-reached");
+    const length = contentLength(request.fields.values("content-length"));
+    if (length === null) throw failure("HTTP-protocol-error");
+    const { module, agent } = this.#module(destination.protocol);
+    const node = module.request({
+      agent,
+      ...target(request, destination),
+      lookup: guardedLookup(this.#policy, destination),
+      maxHeaderSize: MAX_HEADER_BYTES,
+      joinDuplicateHeaders: false,
+      setDefaultHeaders: false,
+    } as NodeOptions);
+    const future = new FutureIncomingResponse(context, timeouts);
+    this.#underway += 1;
+    node.once("close", () => {
+      this.#underway -= 1;
+    });
+    future.follow(node);
+    sendHead(node, request, authorityOf(destination), hasBody);
+    if (hasBody) request.pipe.connect({ message: node, begin: (whole) => announce(node, length ?? whole) });
+    else node.end();
+    return future;
+  }
+
+  #destination(request: OutgoingRequest): Destination & { readonly protocol: "http" | "https" } {
+    const scheme = request.scheme()?.tag ?? "HTTPS";
+    const authority = parseAuthority(request.authority() ?? "");
+    const method = methodText(request.method());
+    if (scheme === "other" || authority === undefined) throw failure("HTTP-request-URI-invalid");
+    if (method === undefined || method === "CONNECT") throw failure("HTTP-request-method-invalid");
+    if ((request.pathWithQuery() ?? "").length > MAX_URI_LENGTH) throw failure("HTTP-request-URI-too-long");
+    const protocol = scheme === "HTTPS" ? "https" : "http";
+    const port = authority.port ?? (protocol === "https" ? 443 : 80);
+    const destination = { protocol, host: authority.host, port, method } as const;
+    if (!this.#policy.allows(destination)) throw failure("HTTP-request-denied");
+    return destination;
+  }
+
+  /** Loaded with the first request: most components that serve never ask. */
+  #module(protocol: "http" | "https"): {
+    readonly module: HttpModule;
+    readonly agent: InstanceType<HttpModule["Agent"]>;
+  } {
+    const loaded = this.#modules.get(protocol);
+    if (loaded !== undefined) return loaded;
+    const module = process.getBuiltinModule(`node:${protocol}`) as HttpModule;
+    const agent = new module.Agent({
+      keepAlive: true,
+      maxSockets: MAX_SOCKETS_PER_HOST,
+      maxTotalSockets: MAX_SOCKETS,
+      maxFreeSockets: MAX_IDLE_SOCKETS,
+      timeout: IDLE_MS,
+      scheduling: "lifo",
+    });
+    const made = { module, agent };
+    this.#modules.set(protocol, made);
+    return made;
+  }
+}
+
+const failure = (tag: PlainCode): Failure<HttpErrorCode> => new Failure<HttpErrorCode>({ tag });
+
+const authorityOf = ({ protocol, host, port }: Destination): string => {
+  const name = host.includes(":") ? `[${host}]` : host;
+  return port === (protocol === "https" ? 443 : 80) ? name : `${name}:${port}`;
+};
+
+const target = (request: OutgoingRequest, { host, port, method }: Destination): NodeOptions => {
+  const path = request.pathWithQuery() ?? "/";
+  return { host, port, method, path: path.startsWith("/") || path === "*" ? path : `/${path}` };
+};
+
+function sendHead(node: ClientRequest, { fields }: OutgoingRequest, host: string, hasBody: boolean): void {
+  node.setHeader("Host", host);
+  const byName = new Map<string, string[]>();
+  for (const [name, value] of fields.entries) {
+    const text = Buffer.from(value).toString("latin1");
+    byName.set(name.toLowerCase(), [...(byName.get(name.toLowerCase()) ?? []), text]);
+  }
+  if (!hasBody) byName.delete("content-length");
+  for (const [name, values] of byName) node.setHeader(name, name === "content-length" ? (values[0] as string) : values);
+}
+
+function announce(node: ClientRequest, length: number | undefined): void {
+  if (length !== undefined) node.setHeader("Content-Length", length);
+  else node.setHeader("Transfer-Encoding", "chunked");
+}
+
+interface Timeouts {
+  readonly connectMs: number;
+  readonly firstByteMs: number;
+  readonly betweenBytesMs: number;
+}
+
+const timeoutsOf = (options: RequestOptions | undefined): Timeouts => ({
+  connectMs: milliseconds(options?.connectTimeout(), CONNECT_TIMEOUT_MS),
+  firstByteMs: milliseconds(options?.firstByteTimeout(), FIRST_BYTE_TIMEOUT_MS),
+  betweenBytesMs: milliseconds(options?.betweenBytesTimeout(), BETWEEN_BYTES_TIMEOUT_MS),
+});
+
+/** Of all addresses those that the policy allows: a name that leads to the node, or changes its mind, leads nowhere. */
+function guardedLookup(policy: NetworkPolicy, destination: Destination): LookupFunction {
+  return (hostname, options, done) => {
+    const { lookup } = process.getBuiltinModule("node:dns");
+    lookup(hostname, { ...options, all: true }, (error, found) => {
+      if (error !== null) {
+        done(error, []);
+        return;
+      }
+      const allowed = found.filter(({ address }) => policy.allowsResolved(destination, address));
+      if (allowed.length === 0) done(new HttpError({ tag: "destination-IP-prohibited" }), []);
+      else if (options.all === true) done(null, allowed);
+      else done(null, allowed[0]?.address ?? "", allowed[0]?.family);
+    });
+  };
+}
+
+export class FutureIncomingResponse extends HostResource {
+  readonly #context: HttpContext;
+  readonly #timeouts: Timeouts;
+  readonly #wakes = new Wakes();
+  #node: ClientRequest | undefined;
+  #outcome: IncomingMessage | HttpErrorCode | undefined;
+  #taken = false;
+
+  constructor(context: HttpContext, timeouts: Timeouts) {
+    super(context.pools.futureResponses);
+    this.#context = context;
+    this.#timeouts = timeouts;
+  }
+
+  follow(node: ClientRequest): void {
+    this.#node = node;
+    let timer: NodeJS.Timeout | undefined;
+    const within = (milliseconds: number, tag: "connection-timeout" | "HTTP-response-timeout"): void => {
+      clearTimeout(timer);
+      timer = setTimeout(() => node.destroy(new HttpError({ tag })), milliseconds);
+    };
+    const { connectMs, firstByteMs } = this.#timeouts;
+    within(connectMs, "connection-timeout");
+    node.once("socket", (socket) => {
+      const connected = (): void => within(firstByteMs, "HTTP-response-timeout");
+      if (!socket.connecting) connected();
+      else socket.once("connect", connected);
+    });
+    node.once("response", (message) => {
+      clearTimeout(timer);
+      this.#resolve(message);
+    });
+    node.on("error", (error) => {
+      clearTimeout(timer);
+      this.#resolve(httpErrorCode(error));
+    });
+    node.once("close", () => {
+      clearTimeout(timer);
+      this.#resolve({ tag: "HTTP-response-incomplete" });
+    });
+  }
+
+  subscribe(): Pollable {
+    return new Pollable(this.#context.handles.pollables, this.#context.poller, {
+      ready: () => this.#outcome !== undefined,
+      onReady: (wake) => this.#wakes.add(wake),
+    });
+  }
+
+  /** Undefined: not yet. The outer error: it was told before. */
+  get(): unknown {
+    const outcome = this.#outcome;
+    if (outcome === undefined) return undefined;
+    if (this.#taken) return { tag: "err", val: undefined };
+    this.#taken = true;
+    if ("tag" in outcome) return { tag: "ok", val: { tag: "err", val: outcome } };
+    const pipe = new IncomingPipe(this.#context, outcome, {
+      maxBytes: MAX_BODY_BYTES,
+      tooLarge: { tag: "HTTP-response-body-size", val: undefined },
+      idleMs: this.#timeouts.betweenBytesMs,
+    });
+    const fields = FieldList.received(outcome.rawHeaders);
+    const response = new IncomingResponse(this.#context, outcome.statusCode ?? 0, fields, pipe);
+    return { tag: "ok", val: { tag: "ok", val: response } };
+  }
+
+  /** Nobody wants the answer any more. */
+  protected override closed(): void {
+    if (!this.#taken) this.#node?.destroy();
+  }
+
+  #resolve(outcome: IncomingMessage | HttpErrorCode): void {
+    if (this.#outcome !== undefined) return;
+    this.#outcome = outcome;
+    this.#wakes.all();
+  }
+}

@@ -1,0 +1,90 @@
+/** wasi:sockets/ip-name-lookup, by the system's resolver: getaddrinfo(3) in libuv's thread pool. */
+import { HostResource } from "../handles.ts";
+import { Pollable } from "../polling.ts";
+import { Wakes } from "../wakes.ts";
+import { MAX_ADDRESSES } from "./network-access.ts";
+import { addressValue, endpointOf, type IpAddressValue, socketAddress } from "./socket-addresses.ts";
+import type { SocketContext } from "./socket-context.ts";
+import { type NetworkErrorCode, networkErrorCode, networkFailure } from "./socket-errors.ts";
+
+/** At once; a look-up without an answer keeps its place for as long as the resolver tries, some 10 s. */
+const MAX_LOOKUPS = 16;
+/** RFC 1035; in ASCII, a dot at the end not counted. */
+const MAX_NAME_LENGTH = 253;
+const MAX_LABEL_LENGTH = 63;
+const LABEL_CHARACTERS = /^[\w-]+$/;
+
+/** @throws what is wrong at once: `invalid-argument`, `access-denied`, `new-socket-limit` */
+export function resolveAddresses(context: SocketContext, underway: Set<unknown>, name: string): ResolveAddressStream {
+  const literal = addressValue(name);
+  if (literal !== undefined) return new ResolveAddressStream(context, [literal]);
+  const ascii = asciiName(context, name);
+  context.access.checkLookup(ascii);
+  if (underway.size >= MAX_LOOKUPS) throw networkFailure("temporary-resolver-failure");
+  const stream = new ResolveAddressStream(context);
+  underway.add(stream);
+  context.modules.dns().lookup(ascii, { all: true }, (error, found) => {
+    underway.delete(stream);
+    if (error !== null) stream.end(networkErrorCode(error));
+    else
+      stream.end(
+        remembered(
+          context,
+          ascii,
+          found.map(({ address }) => address),
+        ),
+      );
+  });
+  return stream;
+}
+
+/** What it was resolved to is what may be connected to. */
+function remembered({ access }: SocketContext, name: string, found: readonly string[]): readonly IpAddressValue[] {
+  const values = found.slice(0, MAX_ADDRESSES).flatMap((text) => addressValue(text) ?? []);
+  const asEndpoints = found.slice(0, MAX_ADDRESSES).map((address) => endpointOf(socketAddress({ address, port: 0 })));
+  access.remember(
+    name,
+    asEndpoints.map(({ address }) => address),
+  );
+  return values;
+}
+
+function asciiName({ modules }: SocketContext, name: string): string {
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: ASCII is what is looked for
+  const ascii = (/^[\x00-\x7f]*$/.test(name) ? name : modules.url().domainToASCII(name)).replace(/\.$/, "");
+  const isLabel = (label: string): boolean => label.length <= MAX_LABEL_LENGTH && LABEL_CHARACTERS.test(label);
+  if (ascii.length > MAX_NAME_LENGTH || !ascii.split(".").every(isLabel)) throw networkFailure("invalid-argument");
+  return ascii.toLowerCase();
+}
+
+export class ResolveAddressStream extends HostResource {
+  readonly #context: SocketContext;
+  readonly #wakes = new Wakes();
+  /** What is still to be told; undefined: not known yet. */
+  #outcome: readonly IpAddressValue[] | NetworkErrorCode | undefined;
+
+  constructor(context: SocketContext, outcome?: readonly IpAddressValue[]) {
+    super(context.handles.lookups);
+    this.#context = context;
+    this.#outcome = outcome;
+  }
+
+  end(outcome: readonly IpAddressValue[] | NetworkErrorCode): void {
+    this.#outcome = outcome;
+    this.#wakes.all();
+  }
+
+  /** One after the other, and undefined after the last. */
+  resolveNextAddress(): IpAddressValue | undefined {
+    if (this.#outcome === undefined) throw networkFailure("would-block");
+    if (typeof this.#outcome === "string") throw networkFailure(this.#outcome);
+    const [next, ...rest] = this.#outcome;
+    this.#outcome = rest;
+    return next;
+  }
+
+  subscribe(): Pollable {
+    const readiness = { ready: () => this.#outcome !== undefined, onReady: this.#wakes.add };
+    return new Pollable(this.#context.handles.pollables, this.#context.poller, readiness);
+  }
+}

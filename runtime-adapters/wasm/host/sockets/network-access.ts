@@ -1,0 +1,74 @@
+/** What a component's sockets may do, by its pod's policy and by the names that the host has looked up for it. */
+import type { NetworkPolicy } from "../../grants/network-policy.ts";
+import type { Transport } from "../../grants/network-rules.ts";
+import type { Endpoint } from "./socket-addresses.ts";
+import { networkFailure } from "./socket-errors.ts";
+
+/** Names whose addresses are remembered, the oldest forgotten first; a component that needs one longer looks it up again. */
+const MAX_NAMES = 64;
+/** Addresses of one name that the component is told. */
+export const MAX_ADDRESSES = 32;
+/** Sockets of one component, those included that still send their last: each is a file descriptor and up to 144 KiB of buffers. */
+const MAX_SOCKETS = 128;
+
+export class NetworkAccess {
+  readonly #policy: NetworkPolicy;
+  /** The one looked up last is the last. */
+  readonly #addressesByName = new Map<string, ReadonlySet<string>>();
+  #sockets = 0;
+
+  constructor(policy: NetworkPolicy) {
+    this.#policy = policy;
+  }
+
+  /** Takes a socket out of the component's stock. @throws `new-socket-limit` @returns what gives it back, once */
+  takeSocket(): () => void {
+    if (this.#sockets >= MAX_SOCKETS) throw networkFailure("new-socket-limit");
+    this.#sockets += 1;
+    let held = true;
+    return () => {
+      if (held) this.#sockets -= 1;
+      held = false;
+    };
+  }
+
+  /** @throws `access-denied` when the pod has no such rule at all */
+  checkSockets(protocol: Transport): void {
+    if (!this.#policy.allowsSockets(protocol)) throw networkFailure("access-denied");
+  }
+
+  /** @throws `access-denied` */
+  checkConnect(protocol: Transport, remote: Endpoint): void {
+    if (!this.mayReach(protocol, remote)) throw networkFailure("access-denied");
+  }
+
+  mayReach(protocol: Transport, { address, port }: Endpoint): boolean {
+    if (this.#policy.allows({ protocol, host: address, port })) return true;
+    for (const [host, addresses] of this.#addressesByName) {
+      if (addresses.has(address) && this.#policy.allowsResolved({ protocol, host, port }, address)) return true;
+    }
+    return false;
+  }
+
+  /** A port that the system chooses is for connecting and sending. @throws `access-denied` */
+  checkBind(protocol: Transport, { port }: Endpoint): void {
+    if (port !== 0 && !this.mayListen(protocol, port)) throw networkFailure("access-denied");
+  }
+
+  mayListen(protocol: Transport, port: number): boolean {
+    return this.#policy.allowsListen(protocol, port);
+  }
+
+  /** @throws `access-denied` */
+  checkLookup(name: string): void {
+    if (!this.#policy.allowsLookup(name)) throw networkFailure("access-denied");
+  }
+
+  /** @param addresses as `endpointOf` writes them. */
+  remember(name: string, addresses: readonly string[]): void {
+    this.#addressesByName.delete(name);
+    this.#addressesByName.set(name, new Set(addresses));
+    const [oldest] = this.#addressesByName.keys();
+    if (this.#addressesByName.size > MAX_NAMES && oldest !== undefined) this.#addressesByName.delete(oldest);
+  }
+}

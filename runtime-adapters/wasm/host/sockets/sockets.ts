@@ -1,0 +1,46 @@
+/** wasi:sockets for a component whose pod grants it a network. */
+import type { NetworkPolicy } from "../../grants/network-policy.ts";
+import type { LoopTimers } from "../event-loop.ts";
+import type { Imports } from "../host.ts";
+import { Network, networkErrorCode } from "../no-network.ts";
+import type { StreamContext } from "../streams.ts";
+import { IncomingDatagramStream, OutgoingDatagramStream } from "./datagram-streams.ts";
+import { ResolveAddressStream, resolveAddresses } from "./name-lookup.ts";
+import { NetworkAccess } from "./network-access.ts";
+import type { Family } from "./socket-addresses.ts";
+import type { SocketContext, SocketModules } from "./socket-context.ts";
+import { newTcpHandle } from "./tcp-handle.ts";
+import { TcpSocket } from "./tcp-socket.ts";
+import { UdpSocket } from "./udp-socket.ts";
+
+const ofNode: SocketModules = {
+  net: () => process.getBuiltinModule("node:net"),
+  dgram: () => process.getBuiltinModule("node:dgram"),
+  dns: () => process.getBuiltinModule("node:dns"),
+  url: () => process.getBuiltinModule("node:url"),
+  newTcpHandle,
+};
+
+export interface NetworkInit {
+  readonly policy: NetworkPolicy;
+  readonly timers: Pick<LoopTimers, "after">;
+  /** Missing: those of this Node. */
+  readonly modules?: SocketModules | undefined;
+}
+
+export function networkImports(streams: StreamContext, { policy, timers, modules = ofNode }: NetworkInit): Imports {
+  const context: SocketContext = { ...streams, access: new NetworkAccess(policy), timers, modules };
+  const underway = new Set<unknown>();
+  return {
+    "wasi:sockets/instance-network": { instanceNetwork: () => new Network(streams.handles.networks) },
+    "wasi:sockets/network": { Network, networkErrorCode },
+    "wasi:sockets/ip-name-lookup": {
+      ResolveAddressStream,
+      resolveAddresses: (_: Network, name: string) => resolveAddresses(context, underway, name),
+    },
+    "wasi:sockets/tcp": { TcpSocket },
+    "wasi:sockets/tcp-create-socket": { createTcpSocket: (family: Family) => TcpSocket.create(context, family) },
+    "wasi:sockets/udp": { UdpSocket, IncomingDatagramStream, OutgoingDatagramStream },
+    "wasi:sockets/udp-create-socket": { createUdpSocket: (family: Family) => UdpSocket.create(context, family) },
+  };
+}

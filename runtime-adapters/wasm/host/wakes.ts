@@ -1,0 +1,17 @@
+/** Who waits for something that is told by events; for a `Readiness` of what the event loop brings. */
+export class Wakes {
+  readonly #waiting = new Set<() => void>();
+
+  /** @returns what takes the wish back */
+  readonly add = (wake: () => void): (() => void) => {
+    this.#waiting.add(wake);
+    return () => void this.#waiting.delete(wake);
+  };
+
+  /** Each of them once. */
+  all(): void {
+    const woken = [...this.#waiting];
+    this.#waiting.clear();
+    for (const wake of woken) wake();
+  }
+}

@@ -1,0 +1,91 @@
+/** Finds the one `.wasm` file of an image in its layers, which are tar archives, most often compressed. */
+import { checkCancelled } from "../cancellation.ts";
+import { decompressed, HashedBytes } from "./byte-stream.ts";
+import type { ByteStream } from "./file-bytes.ts";
+import { type BlobReference, damaged } from "./image-manifests.ts";
+import { TarReader } from "./tar-reader.ts";
+
+/** Reads a layer from its start. */
+export type OpenLayer = <T>(layer: BlobReference, use: (content: ByteStream) => Promise<T>) => Promise<T>;
+
+/** Uncompressed, of all layers. An image of a component has a few MiB. */
+const MAX_SEARCHED_BYTES = 512 * 1024 * 1024;
+/** Overlay whiteouts (image-spec, layer.md): what they name is gone from the layers below. */
+const WHITEOUT = ".wh.";
+const OPAQUE = ".wh..wh..opq";
+
+interface Place {
+  readonly layer: BlobReference;
+  readonly name: string;
+}
+
+/**
+ * @param layers the lowest first
+ * @param take given the component's content, and its size as the archive has it
+ * @returns undefined when there is none, several, or too much to be looked through
+ */
+export async function findInLayers<T>(
+  layers: readonly BlobReference[],
+  open: OpenLayer,
+  take: (content: ByteStream, sizeBytes: number) => Promise<T>,
+  signal: AbortSignal,
+): Promise<T | undefined> {
+  const search = new LayerSearch(signal);
+  for (const layer of layers) if (!(await open(layer, (content) => search.look(layer, content)))) return undefined;
+  const [place, another] = search.places.values();
+  if (place === undefined || another !== undefined) return undefined;
+  return open(place.layer, async (layer) => {
+    await using content = await decompressed(layer);
+    const reader = new TarReader(content);
+    let entry = await reader.next();
+    // The last one of a name is the one that a runtime would leave there; nobody writes two.
+    while (entry !== undefined && !(entry.kind === "file" && entry.name === place.name)) entry = await reader.next();
+    if (entry === undefined) throw damaged(`${place.name} is missing`);
+    // Awaited here: what is returned would be read after the layer has been closed.
+    return await take(entry.content, entry.sizeBytes);
+  });
+}
+
+class LayerSearch {
+  /** By the file's name. */
+  readonly places = new Map<string, Place>();
+  readonly #signal: AbortSignal;
+  #leftBytes = MAX_SEARCHED_BYTES;
+
+  constructor(signal: AbortSignal) {
+    this.#signal = signal;
+  }
+
+  /** The layer's digest is checked on the way, where it is known. @returns false when the budget is spent */
+  async look(layer: BlobReference, blob: ByteStream): Promise<boolean> {
+    const hashed = new HashedBytes(blob);
+    const found: string[] = [];
+    {
+      await using content = await decompressed(hashed);
+      const reader = new TarReader(content);
+      for (let entry = await reader.next(); entry !== undefined; entry = await reader.next()) {
+        checkCancelled(this.#signal, "the search of a layer");
+        this.#leftBytes -= entry.sizeBytes;
+        if (this.#leftBytes < 0) return false;
+        const isWhiteout = this.#takeAway(entry.name);
+        if (!isWhiteout && entry.kind === "file" && entry.name.endsWith(".wasm")) found.push(entry.name);
+      }
+    }
+    for (const name of found) this.places.set(name, { layer, name });
+    if (layer.sha256 === undefined || layer.sha256 === (await hashed.finish())) return true;
+    throw damaged(`${layer.entry} has another content than its name says`);
+  }
+
+  /** @returns false for what is a file of the image itself. */
+  #takeAway(name: string): boolean {
+    const slash = name.lastIndexOf("/");
+    const [folder, file] = [name.slice(0, slash + 1), name.slice(slash + 1)];
+    if (!file.startsWith(WHITEOUT)) return false;
+    const gone = folder + file.slice(WHITEOUT.length);
+    for (const each of this.places.keys()) {
+      const isGone = file === OPAQUE ? each.startsWith(folder) : each === gone || each.startsWith(`${gone}/`);
+      if (isGone) this.places.delete(each);
+    }
+    return true;
+  }
+}

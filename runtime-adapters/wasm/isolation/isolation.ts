@@ -1,0 +1,158 @@
+/**
+ * How far this node lets a runner be kept apart from it. Found out once, with the first component; what cannot be had is
+ * said in the log and in the runtime's status, and components run on without it.
+ */
+import { existsSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { describeError, PicoletError } from "../../../protocol/errors.ts";
+import type { Log } from "../../../protocol/ports.ts";
+import { mountStamp } from "../host/mounts.ts";
+import { type Identity, type RunnerLaunch, SPARE_ARGUMENT } from "../launch.ts";
+import { RUNNER_FLAGS } from "../node-flags.ts";
+import { type JailKind, jailCommand } from "./jail.ts";
+import { JailFolder } from "./jail-folder.ts";
+import { seccompFilter } from "./seccomp-filter.ts";
+
+export interface IsolationInit {
+  /** Mount points; `<state>/jail`. */
+  readonly directory: string;
+  readonly nodePath: string;
+  readonly runnerPath: string;
+  /** Of the agent. */
+  readonly ownUid: number;
+}
+
+type Level =
+  | { readonly kind: "jail"; readonly folder: JailFolder; readonly how: JailKind }
+  | { readonly kind: "none"; readonly problem: string };
+
+/** What a runner is started as. */
+export interface IsolatedRunner {
+  readonly command: readonly string[];
+  /** As the runner sees it. */
+  readonly launch: RunnerLaunch;
+}
+
+export interface RunnerPlace {
+  /** The container's state folder. */
+  readonly folder: string;
+  /** Whether it may reach anything of the node's network. */
+  readonly network: boolean;
+}
+
+const FILTER_IS_KNOWN = seccompFilter(process.arch) !== undefined;
+const SBIN = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+const PROGRAMS = ["unshare", "mount", "pivot_root", "umount", "setpriv"] as const;
+const ROOT_UID = 0;
+/** The best first. A setpriv(1) older than 2.40 takes no filter, a kernel older than 5.8 no /proc for one mount alone. */
+const JAIL_KINDS: readonly JailKind[] = [true, false].flatMap((privateProc) =>
+  [FILTER_IS_KNOWN, false].map((seccomp) => ({ privateProc, seccomp })),
+);
+
+export class Isolation {
+  readonly #log: Log;
+  readonly #init: IsolationInit;
+  #level: Promise<Level> | undefined;
+  #problem: string | undefined;
+
+  constructor(log: Log, init: IsolationInit) {
+    this.#log = log;
+    this.#init = init;
+    if (init.ownUid !== ROOT_UID) this.#problem = "picolet does not run as root";
+  }
+
+  /** Why runners are not kept apart; undefined when they are, or when nobody has looked yet. */
+  get problem(): string | undefined {
+    return this.#problem;
+  }
+
+  /** For a runner that is started for its container. */
+  async runner(launch: RunnerLaunch, { folder: own, network }: RunnerPlace): Promise<IsolatedRunner> {
+    this.#level ??= this.#find();
+    const level = await this.#level;
+    const { nodePath, runnerPath } = this.#init;
+    if (level.kind === "none") {
+      return { command: [nodePath, ...RUNNER_FLAGS, runnerPath, `${own}/launch.json`], launch };
+    }
+    const { folder, how } = level;
+    const { launch: inside, mounts } = folder.prepare(own, launch);
+    const fstab = `${own}/mounts`;
+    writeFileSync(fstab, folder.mounts(how, network, "jail") + mounts, { mode: 0o600 });
+    const { identity } = launch;
+    const jail = jailCommand(fstab, folder.root, { ...how, network, identity, use: "jail" });
+    // Nobody reads the last one: it tells whoever looks at the node's processes which container this is.
+    return { command: [...jail, ...folder.command(RUNNER_FLAGS, runnerPath), own], launch: inside };
+  }
+
+  /** Whether a spare can become this one: root is root from the start, and has fewer rights than a spare needs. */
+  async canBeSpare(identity: Identity | undefined): Promise<boolean> {
+    return (await this.#level)?.kind === "jail" && identity !== undefined && identity.uid !== ROOT_UID;
+  }
+
+  /** @returns the command line of a runner whose container is not known yet; undefined where there are no jails */
+  async spare(network: boolean): Promise<readonly string[] | undefined> {
+    const level = await this.#level;
+    if (level?.kind !== "jail") return undefined;
+    const { folder, how } = level;
+    const fstab = `${folder.root}.spare-mounts`;
+    writeFileSync(fstab, folder.mounts(how, network, "spare"), { mode: 0o600 });
+    const jail = jailCommand(fstab, folder.root, { ...how, network, identity: undefined, use: "spare" });
+    return [...jail, ...folder.command(RUNNER_FLAGS, this.#init.runnerPath), SPARE_ARGUMENT];
+  }
+
+  /** For a spare that gets this container. @returns the launch as the runner sees it, and the fstab of what it lacks */
+  async furnish(launch: RunnerLaunch, own: string): Promise<{ readonly launch: RunnerLaunch; readonly fstab: string }> {
+    const level = await this.#level;
+    if (level?.kind !== "jail") throw new PicoletError("internal", "there are no spare runners without jails");
+    const { launch: inside, mounts } = level.folder.prepare(own, launch);
+    const fstab = `${own}/mounts`;
+    writeFileSync(fstab, mounts, { mode: 0o600 });
+    return { launch: withStamps(inside, launch), fstab };
+  }
+
+  async #find(): Promise<Level> {
+    const level = await this.#look().catch(
+      (error: unknown): Level => ({ kind: "none", problem: describeError(error) }),
+    );
+    if (level.kind === "none") {
+      this.#problem = level.problem;
+      const message = "components run with less isolation than they should: in the node's own namespaces";
+      this.#log.warn(message, { problem: level.problem });
+    }
+    return level;
+  }
+
+  async #look(): Promise<Level> {
+    const { directory, nodePath, runnerPath, ownUid } = this.#init;
+    if (ownUid !== ROOT_UID) return { kind: "none", problem: "picolet does not run as root" };
+    const paths = PROGRAMS.map((name) => SBIN.map((each) => `${each}/${name}`).find(existsSync));
+    const missing = PROGRAMS.filter((_, index) => paths[index] === undefined);
+    if (missing.length > 0)
+      return { kind: "none", problem: `util-linux is not whole: ${missing.join(", ")} not found` };
+    const [, , , umountPath = "", setprivPath = ""] = paths;
+    const folder = new JailFolder(directory, { nodePath, runnerPath, setprivPath, umountPath });
+    const { probeJail } = await import("./probe-jail.ts");
+    const fstab = `${directory}.mounts`;
+    const given = { network: false, identity: undefined, use: "jail" } as const;
+    let problem: string | undefined;
+    for (const how of JAIL_KINDS) {
+      writeFileSync(fstab, folder.mounts(how, given.network, given.use), { mode: 0o600 });
+      const [program = "", ...args] = jailCommand(fstab, folder.root, { ...how, ...given });
+      problem = await probeJail(program, [...args, "/setpriv", "--dump"]);
+      rmSync(fstab, { force: true });
+      if (problem === undefined) {
+        this.#log.info("components are kept apart from the node", { ...how });
+        return { kind: "jail", folder, how };
+      }
+    }
+    return { kind: "none", problem: `a jail cannot be made: ${problem}` };
+  }
+}
+
+/** A spare may not see what the node has mounted since it was made: by these it finds out. */
+const withStamps = (inside: RunnerLaunch, { mounts }: RunnerLaunch): RunnerLaunch => ({
+  ...inside,
+  mounts: inside.mounts.map((mount, index) => ({
+    ...mount,
+    stamp: mountStamp(statSync(mounts[index]?.hostPath ?? "", { bigint: true })),
+  })),
+});

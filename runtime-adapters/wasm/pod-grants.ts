@@ -1,0 +1,92 @@
+/**
+ * What a pod gives its components beside volumes and environment, by annotations `wasm.picolet.io/…`. Nothing is given
+ * that is not named there. Pure.
+ */
+import { PicoletError } from "../../protocol/errors.ts";
+import type { Pod } from "../../protocol/pod.ts";
+import type { BoardInterface, BucketGrant } from "../contract/board-services.ts";
+import {
+  DEFAULT_LOG_LEVEL,
+  type LogLevel,
+  parseBuckets,
+  parseConfigVolume,
+  parseInterfaces,
+  parseLogLevel,
+} from "./grants/board-grants.ts";
+import { type HttpOptions, parseHttpOptions } from "./grants/http-options.ts";
+import { type NetworkRules, parseNetworkRules } from "./grants/network-rules.ts";
+
+export const ANNOTATION_PREFIX = "wasm.picolet.io/";
+
+export interface PodGrants {
+  /** Whether its components may have to wait for more than time and files. */
+  readonly eventLoop: boolean;
+  /** Undefined: no network at all. */
+  readonly network: NetworkRules | undefined;
+  /** How those that serve are served; undefined: the pod says nothing of it. */
+  readonly http: HttpOptions | undefined;
+  /** Of the board, beside WASI. */
+  readonly interfaces: readonly BoardInterface[];
+  readonly buckets: readonly BucketGrant[];
+  /** The volume whose files `config` gives; undefined: none. */
+  readonly configVolume: string | undefined;
+  /** Messages below it are dropped. */
+  readonly logLevel: LogLevel;
+}
+
+/** Reads the value of one annotation. @returns what is wrong with it */
+type Check = (value: string) => readonly string[];
+
+/** All annotations of this prefix that mean something. */
+const KNOWN: Readonly<Record<string, Check>> = {
+  network: (value) => parseNetworkRules(value).problems,
+  http: (value) => parseHttpOptions(value).problems,
+  interfaces: (value) => parseInterfaces(value).problems,
+  keyvalue: (value) => parseBuckets(value).problems,
+  config: (value) => parseConfigVolume(value).problems,
+  "log-level": (value) => parseLogLevel(value).problems,
+};
+
+/** @throws `invalid` with all that is wrong, and CreateContainerConfigError */
+export function podGrants({ metadata }: Pod): PodGrants {
+  const problems: string[] = [];
+  for (const [name, value] of Object.entries(metadata.annotations ?? {})) {
+    if (!name.startsWith(ANNOTATION_PREFIX)) continue;
+    const check = KNOWN[name.slice(ANNOTATION_PREFIX.length)];
+    if (check === undefined) problems.push(`${name}: there is no such annotation; known are ${known()}`);
+    else problems.push(...check(value).map((each) => `${name}: ${each}`));
+  }
+  if (problems.length > 0) {
+    throw new PicoletError("invalid", `cannot grant what the pod's annotations ask for: ${problems.join("; ")}`, {
+      reason: "CreateContainerConfigError",
+    });
+  }
+  const network = networkOf(metadata.annotations?.[`${ANNOTATION_PREFIX}network`]);
+  const http = httpOf(metadata.annotations?.[`${ANNOTATION_PREFIX}http`]);
+  return { eventLoop: network !== undefined, network, http, ...boardGrants(metadata.annotations ?? {}) };
+}
+
+function boardGrants(annotations: Readonly<Record<string, string>>) {
+  const value = (name: string): string | undefined => annotations[ANNOTATION_PREFIX + name];
+  const [config, level] = [value("config"), value("log-level")];
+  return {
+    interfaces: parseInterfaces(value("interfaces") ?? "").value,
+    buckets: parseBuckets(value("keyvalue") ?? "").value,
+    configVolume: config === undefined ? undefined : parseConfigVolume(config).value,
+    logLevel: level === undefined ? DEFAULT_LOG_LEVEL : parseLogLevel(level).value,
+  };
+}
+
+/** Undefined when nothing is granted by it. */
+function networkOf(value: string | undefined): NetworkRules | undefined {
+  const { rules } = parseNetworkRules(value ?? "");
+  return rules.connect.length + rules.listen.length > 0 ? rules : undefined;
+}
+
+const httpOf = (value: string | undefined): HttpOptions | undefined =>
+  value === undefined ? undefined : parseHttpOptions(value).options;
+
+const known = (): string =>
+  Object.keys(KNOWN)
+    .map((name) => ANNOTATION_PREFIX + name)
+    .join(", ") || "none";

@@ -1,0 +1,65 @@
+/**
+ * Pulls one image and ends. The request is the first line of standard input, the answers are lines of standard output.
+ * When the input ends, whoever wanted the image is gone.
+ */
+import { writeSync } from "node:fs";
+import { createInterface } from "node:readline";
+import { systemClock } from "../../protocol/async/system-clock.ts";
+import { describeError, isPicoletError } from "../../protocol/errors.ts";
+import { findPlatforms, pullComponent } from "./pull/image-pull.ts";
+import type { PullAnswer, PullRequest } from "./pull/request.ts";
+
+/** Of what is told while it goes on. */
+const PROGRESS_INTERVAL_MS = 250;
+
+function answer(message: PullAnswer): void {
+  writeSync(1, `${JSON.stringify(message)}\n`);
+}
+
+/** Tells how far it is, whenever that has changed. */
+class Progress {
+  #told: readonly [bytes: number, totalBytes: number] = [0, 0];
+  #now = this.#told;
+
+  start(): void {
+    setInterval(() => this.#tell(), PROGRESS_INTERVAL_MS).unref();
+  }
+
+  set(bytes: number, totalBytes: number): void {
+    this.#now = [bytes, totalBytes];
+    if (bytes === totalBytes) this.#tell();
+  }
+
+  #tell(): void {
+    if (this.#told === this.#now) return;
+    this.#told = this.#now;
+    const [bytes, totalBytes] = this.#now;
+    answer({ kind: "progress", bytes, totalBytes });
+  }
+}
+
+async function run(request: PullRequest, signal: AbortSignal): Promise<PullAnswer> {
+  const peak = (): { readonly peakRssKiB: number } => ({ peakRssKiB: process.resourceUsage().maxRSS });
+  if (request.want === "platforms") {
+    return { kind: "platforms", platforms: await findPlatforms(request, signal), ...peak() };
+  }
+  const progress = new Progress();
+  progress.start();
+  const onProgress = (bytes: number, totalBytes: number): void => progress.set(bytes, totalBytes);
+  const components = { clock: systemClock, random: { next: Math.random }, onProgress };
+  return { kind: "component", component: await pullComponent(components, request, signal), ...peak() };
+}
+
+async function main(text: string): Promise<void> {
+  try {
+    answer(await run(JSON.parse(text) as PullRequest, new AbortController().signal));
+  } catch (error) {
+    const { code, retryable } = isPicoletError(error) ? error : { code: "failed" as const, retryable: true };
+    answer({ kind: "failed", code, retryable, message: describeError(error) });
+  }
+  process.exit(0);
+}
+
+const lines = createInterface({ input: process.stdin });
+lines.once("line", (line) => void main(line));
+lines.once("close", () => process.exit(1));

@@ -1,0 +1,101 @@
+/** What goes wrong between here and a registry, in words that say which host, what, and how to mend it. */
+import { type ErrorCode, isPicoletError, PicoletError } from "../../../protocol/errors.ts";
+
+const TLS_ADVICE =
+  "its certificate is signed by nobody whom this node trusts: name the authority in wasm.registries[].caFile";
+
+/** Of OpenSSL and Node, by their codes. */
+const TLS_FAILURES: ReadonlyMap<string, string> = new Map([
+  ["DEPTH_ZERO_SELF_SIGNED_CERT", TLS_ADVICE],
+  ["SELF_SIGNED_CERT_IN_CHAIN", TLS_ADVICE],
+  ["UNABLE_TO_VERIFY_LEAF_SIGNATURE", TLS_ADVICE],
+  ["UNABLE_TO_GET_ISSUER_CERT", TLS_ADVICE],
+  ["UNABLE_TO_GET_ISSUER_CERT_LOCALLY", TLS_ADVICE],
+  ["CERT_HAS_EXPIRED", "its certificate has expired, by this node's clock"],
+  ["CERT_NOT_YET_VALID", "its certificate is not valid yet: look at this node's clock"],
+  ["ERR_TLS_CERT_ALTNAME_INVALID", "its certificate is for another host"],
+  [
+    "ERR_SSL_WRONG_VERSION_NUMBER",
+    "it speaks no TLS: wasm.registries[].insecure says that a registry is spoken to over plain HTTP",
+  ],
+  ["ERR_SSL_PACKET_LENGTH_TOO_LONG", "it speaks no TLS"],
+]);
+
+const NETWORK_FAILURES: ReadonlyMap<string, string> = new Map([
+  ["ECONNREFUSED", "connection refused"],
+  ["ECONNRESET", "the connection was reset"],
+  ["EPIPE", "the connection was lost"],
+  ["UND_ERR_SOCKET", "the connection was lost"],
+  ["ENOTFOUND", "its name is not known"],
+  ["EAI_AGAIN", "its name cannot be looked up now"],
+  ["EHOSTUNREACH", "no route to it"],
+  ["ENETUNREACH", "the network cannot be reached"],
+  ["ETIMEDOUT", "it did not answer in time"],
+  ["UND_ERR_CONNECT_TIMEOUT", "it did not answer in time"],
+  ["UND_ERR_HEADERS_TIMEOUT", "it did not answer in time"],
+  ["UND_ERR_BODY_TIMEOUT", "it has stopped sending"],
+]);
+
+/** Node gives several reasons when a name has several addresses. */
+function codesOf(error: unknown, depth = 0): string[] {
+  if (!(error instanceof Error) || depth > 3) return [];
+  const own = "code" in error && typeof error.code === "string" ? [error.code] : [];
+  const several = error instanceof AggregateError ? error.errors.flatMap((each) => codesOf(each, depth + 1)) : [];
+  return [...own, ...several, ...codesOf(error.cause, depth + 1)];
+}
+
+/** `unavailable` for all that keeps the registry from answering, one that is not who it says it is too. */
+export function networkFailure(error: unknown, host: string): PicoletError {
+  if (isPicoletError(error)) return error;
+  const codes = codesOf(error);
+  const why = codes
+    .map((code) => TLS_FAILURES.get(code) ?? NETWORK_FAILURES.get(code))
+    .find((each) => each !== undefined);
+  const known = why ?? (isTimeout(error) ? "it did not answer in time" : undefined);
+  if (known !== undefined) return unavailable(`cannot reach ${host}: ${known}`);
+  return new PicoletError("unavailable", `cannot speak to ${host}`, { cause: error, retryable: true });
+}
+
+const isTimeout = (error: unknown): boolean => error instanceof Error && error.name === "TimeoutError";
+
+export const unavailable = (message: string): PicoletError =>
+  new PicoletError("unavailable", message, { retryable: true });
+
+/** An answer that is no success. @param told what the registry says itself, shortened */
+export function statusFailure(status: number, what: string, host: string, told: string): PicoletError {
+  const said = told === "" ? "" : `: ${told}`;
+  const failure = (code: ErrorCode, message: string): PicoletError =>
+    new PicoletError(code, `${host} ${message}${said}`, { retryable: true });
+  if (status === 404) return failure("not_found", `has no ${what}`);
+  if (status === 429) return failure("unavailable", "wants to be asked less often (429)");
+  if (status >= 500) return failure("unavailable", `cannot answer now (${status})`);
+  return failure("failed", `answers ${status} when asked for ${what}`);
+}
+
+/** Who was refused, for the one who has to mend it. */
+export function refusal(host: string, status: number, tried: string, told: string): PicoletError {
+  const said = told === "" ? "" : `: ${told}`;
+  return new PicoletError("permission_denied", `${host} does not let this node in (${status}), tried ${tried}${said}`, {
+    retryable: true,
+  });
+}
+
+const MAX_TOLD_LENGTH = 200;
+
+/** The first of a registry's own errors (distribution-spec, "Error Codes"); "" where there is none. */
+export function toldBy(body: string): string {
+  try {
+    const { errors } = JSON.parse(body) as { errors?: readonly { code?: unknown; message?: unknown }[] };
+    const texts = [errors?.[0]?.code, errors?.[0]?.message].filter((each) => typeof each === "string");
+    return printable(texts.join(": "));
+  } catch {
+    return "";
+  }
+}
+
+/** A registry's words end in events and on terminals. */
+export const printable = (text: string): string =>
+  text
+    .replace(/[^\x20-\x7e]+/g, " ")
+    .trim()
+    .slice(0, MAX_TOLD_LENGTH);

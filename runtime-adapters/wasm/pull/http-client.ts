@@ -1,0 +1,141 @@
+/** Requests over `undici`, one at a time: redirects, timeouts and limits. Nothing here knows of registries. */
+import { readFileSync } from "node:fs";
+import { getCACertificates } from "node:tls";
+import { Agent, type Dispatcher } from "undici";
+import { PicoletError } from "../../../protocol/errors.ts";
+import { networkFailure } from "./failures.ts";
+import type { PullLimits } from "./request.ts";
+
+export interface HttpRequest {
+  readonly method?: "GET" | "POST";
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body?: string | undefined;
+  /** Of the whole exchange; missing: only of silence. */
+  readonly timeoutMs?: number | undefined;
+}
+
+export interface HttpResponse {
+  readonly status: number;
+  readonly body: Dispatcher.ResponseData["body"];
+  /** Whoever answered in the end: host and port. */
+  readonly host: string;
+  /** Whether that is who was asked, and not somebody it sent us to. */
+  readonly isAsked: boolean;
+  header(name: string): string | undefined;
+}
+
+/** Registries redirect once, to where they store blobs. */
+const MAX_REDIRECTS = 5;
+const REDIRECTS: ReadonlySet<number> = new Set([301, 302, 303, 307, 308]);
+const MAX_HEADER_BYTES = 32_768;
+
+export class HttpClient implements AsyncDisposable {
+  readonly #agent: Agent;
+  readonly #limits: PullLimits;
+
+  /** @param caFile PEM, trusted beside the machine's own. @throws `invalid` when it cannot be read */
+  constructor(limits: PullLimits, caFile: string | undefined) {
+    this.#limits = limits;
+    const ca = caFile === undefined ? undefined : [...getCACertificates("default"), readAuthority(caFile)];
+    this.#agent = new Agent({
+      connections: 1,
+      allowH2: false,
+      maxHeaderSize: MAX_HEADER_BYTES,
+      headersTimeout: limits.idleTimeoutMs,
+      bodyTimeout: limits.idleTimeoutMs,
+      connect: { timeout: limits.connectTimeoutMs, ...(ca === undefined ? {} : { ca }) },
+    });
+  }
+
+  /**
+   * Follows redirects, without the authorization where they lead to another origin.
+   * @throws `unavailable` when nobody answers; `failed` for redirects without end, or from HTTPS to HTTP
+   */
+  async send(url: URL, request: HttpRequest, signal: AbortSignal): Promise<HttpResponse> {
+    let target = url;
+    const timeout = request.timeoutMs === undefined ? [] : [AbortSignal.timeout(request.timeoutMs)];
+    const joined = AbortSignal.any([signal, ...timeout]);
+    for (let hop = 0; hop <= MAX_REDIRECTS; hop += 1) {
+      const isAsked = target.origin === url.origin;
+      const response = await this.#exchange(target, request, isAsked, joined);
+      const location = response.header("location");
+      if (!REDIRECTS.has(response.status) || location === undefined) return response;
+      response.body.on("error", () => undefined).destroy();
+      target = nextTarget(target, location);
+    }
+    throw new PicoletError("failed", `${url.host} redirects more than ${MAX_REDIRECTS} times`, { retryable: true });
+  }
+
+  async #exchange(target: URL, request: HttpRequest, isAsked: boolean, signal: AbortSignal): Promise<HttpResponse> {
+    const { authorization: _, ...open } = request.headers;
+    try {
+      const { statusCode, headers, body } = await this.#agent.request({
+        origin: target.origin,
+        path: target.pathname + target.search,
+        method: request.method ?? "GET",
+        headers: isAsked ? request.headers : open,
+        body: request.body ?? null,
+        signal,
+      });
+      return {
+        status: statusCode,
+        body,
+        host: target.host,
+        isAsked,
+        header: (name) => {
+          const value = headers[name];
+          return Array.isArray(value) ? value.join(", ") : value;
+        },
+      };
+    } catch (error) {
+      throw networkFailure(error, target.host);
+    }
+  }
+
+  /** The whole of an answer. @throws `resource_exhausted` when it has more than `limit` bytes */
+  async read(response: HttpResponse, limit: number, what: string): Promise<Buffer> {
+    const tooLarge = (): PicoletError =>
+      new PicoletError("resource_exhausted", `${what} is larger than ${limit} bytes`);
+    const chunks: Buffer[] = [];
+    let size = 0;
+    try {
+      if (Number(response.header("content-length") ?? 0) > limit) throw tooLarge();
+      for await (const chunk of response.body as AsyncIterable<Buffer>) {
+        size += chunk.length;
+        if (size > limit) throw tooLarge();
+        chunks.push(chunk);
+      }
+      return Buffer.concat(chunks, size);
+    } catch (error) {
+      response.body.on("error", () => undefined).destroy();
+      throw networkFailure(error, response.host);
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#agent.destroy();
+  }
+
+  get idleTimeoutMs(): number {
+    return this.#limits.idleTimeoutMs;
+  }
+}
+
+function nextTarget(from: URL, location: string): URL {
+  if (!URL.canParse(location, from.href)) {
+    throw new PicoletError("failed", `${from.host} redirects to what is no URL`, { retryable: true });
+  }
+  const target = new URL(location, from);
+  const isAllowed = target.protocol === "https:" || (target.protocol === "http:" && from.protocol === "http:");
+  if (isAllowed) return target;
+  const where = `${target.protocol}//${target.host}`;
+  throw new PicoletError("failed", `${from.host} redirects to ${where}, which is not encrypted`, { retryable: true });
+}
+
+function readAuthority(path: string): string {
+  try {
+    return readFileSync(path, "utf8");
+  } catch (cause) {
+    throw new PicoletError("invalid", `cannot read the authority ${path} of wasm.registries`, { cause });
+  }
+}

@@ -1,0 +1,122 @@
+/**
+ * What registries say of images: OCI indexes and manifests (opencontainers/image-spec), Docker's lists and manifests of
+ * schema 2. Pure: says where a component may be, and reads nothing.
+ */
+import { PicoletError } from "../../../protocol/errors.ts";
+import { MAX_LAYERS, WASM_CONFIG, WASM_LAYERS } from "../image/image-manifests.ts";
+import { type JsonObject, listOf, objectOf, parseObject, textOf } from "../image/json-fields.ts";
+import { COMPONENT_PLATFORM, isComponentPlatform } from "./platforms.ts";
+
+/** Of one document; the specification asks registries for no more. */
+export const MAX_DOCUMENT_BYTES = 4 * 1024 * 1024;
+/** Real ones have a dozen platforms, and an attestation of each. */
+const MAX_ENTRIES = 256;
+
+export const MANIFEST_TYPES: readonly string[] = [
+  "application/vnd.oci.image.index.v1+json",
+  "application/vnd.oci.image.manifest.v1+json",
+  "application/vnd.docker.distribution.manifest.list.v2+json",
+  "application/vnd.docker.distribution.manifest.v2+json",
+];
+
+export interface Descriptor {
+  /** `sha256:…` */
+  readonly digest: string;
+  /** 64 hexadecimal digits. */
+  readonly sha256: string;
+  readonly sizeBytes: number;
+  readonly mediaType: string;
+}
+
+export interface IndexEntry extends Descriptor {
+  /** `linux/arm64/v8`; undefined where the index does not tell. */
+  readonly platform: string | undefined;
+  /** The lower, the sooner it is looked into for a component. */
+  readonly rank: number;
+}
+
+export type RegistryDocument =
+  /** Attestations and the like are left out; sorted by rank. */
+  | { readonly kind: "index"; readonly entries: readonly IndexEntry[] }
+  | { readonly kind: "artifact"; readonly component: Descriptor }
+  | { readonly kind: "image"; readonly config: Descriptor | undefined; readonly layers: readonly Descriptor[] };
+
+/** @throws `corrupt` for what is no such document, `invalid` for one that can hold no component. */
+export function parseDocument(content: Buffer): RegistryDocument {
+  const document = parseObject(content, "the manifest");
+  if (Object.hasOwn(document, "fsLayers") || document.schemaVersion === 1) {
+    throw new PicoletError("invalid", "its manifest is of Docker's schema 1, which is not read any more: push it anew");
+  }
+  const [isIndex, isManifest] = [Object.hasOwn(document, "manifests"), Object.hasOwn(document, "layers")];
+  // The specification: whoever reads it as the one would find other content than who reads it as the other.
+  if (isIndex && isManifest) throw corrupt("the manifest is an index too");
+  if (isIndex) return { kind: "index", entries: entriesOf(document) };
+  if (isManifest) return manifestOf(document);
+  throw corrupt("the manifest has neither layers nor manifests");
+}
+
+/** `linux/arm64` of an image's configuration; undefined where that does not tell. */
+export const platformOfConfig = (content: Buffer): string | undefined =>
+  platformOf(parseObject(content, "the image's configuration"));
+
+function entriesOf(index: JsonObject): readonly IndexEntry[] {
+  const all = listOf(index, "manifests");
+  if (all.length > MAX_ENTRIES) throw tooMany("entries in its index", all.length, MAX_ENTRIES);
+  return all
+    .filter((each) => !isAttestation(each))
+    .map((each) => {
+      const isArtifact = isWasmType(textOf(each, "artifactType"));
+      const told = platformOf(objectOf(each, "platform"));
+      const platform = isArtifact ? COMPONENT_PLATFORM : told;
+      return { ...descriptorOf(each), platform: told ?? platform, rank: rankOf(platform) };
+    })
+    .sort((one, other) => one.rank - other.rank);
+}
+
+/** Components for WASI 0.2 first, those for an unknown WASI next, then whatever may hold one, containers last. */
+function rankOf(platform: string | undefined): number {
+  if (platform === undefined) return 3;
+  if (!isComponentPlatform(platform)) return platform.startsWith("linux/") ? 4 : 5;
+  if (platform.startsWith("wasip2/")) return 0;
+  return platform.startsWith("wasip1/") ? 2 : 1;
+}
+
+function manifestOf(manifest: JsonObject): RegistryDocument {
+  const all = listOf(manifest, "layers");
+  if (all.length > MAX_LAYERS) throw tooMany("layers", all.length, MAX_LAYERS);
+  const layers = all.map(descriptorOf);
+  const config = Object.hasOwn(manifest, "config") ? descriptorOf(objectOf(manifest, "config")) : undefined;
+  const [component, another] = layers.filter(({ mediaType }) => WASM_LAYERS.has(mediaType));
+  if (component !== undefined && another === undefined) return { kind: "artifact", component };
+  if (component !== undefined || config?.mediaType === WASM_CONFIG || isWasmType(textOf(manifest, "artifactType"))) {
+    throw new PicoletError("invalid", "the artifact must have one layer of the type application/wasm");
+  }
+  return { kind: "image", config, layers: layers.filter(({ mediaType }) => mediaType.includes("tar")) };
+}
+
+const isWasmType = (type: string | undefined): boolean =>
+  type !== undefined && (type === WASM_CONFIG || WASM_LAYERS.has(type));
+
+/** What builders add to an index beside images (docker/buildx, attestation storage). */
+const isAttestation = (entry: JsonObject): boolean =>
+  textOf(objectOf(entry, "annotations"), "vnd.docker.reference.type") === "attestation-manifest";
+
+function platformOf(object: JsonObject): string | undefined {
+  const [os, architecture, variant] = ["os", "architecture", "variant"].map((field) => textOf(object, field));
+  if (!os || !architecture || os === "unknown") return undefined;
+  return [os, architecture, ...(variant ? [variant] : [])].map((each) => each.slice(0, 64)).join("/");
+}
+
+function descriptorOf(object: JsonObject): Descriptor {
+  const digest = textOf(object, "digest") ?? "";
+  const sha256 = /^sha256:([0-9a-f]{64})$/.exec(digest)?.[1];
+  if (sha256 === undefined) throw corrupt("a digest is no SHA-256");
+  const { size } = object;
+  if (typeof size !== "number" || !Number.isSafeInteger(size) || size < 0) throw corrupt("a size is none");
+  return { digest, sha256, sizeBytes: size, mediaType: textOf(object, "mediaType") ?? "" };
+}
+
+const corrupt = (why: string): PicoletError => new PicoletError("corrupt", why);
+
+const tooMany = (what: string, count: number, limit: number): PicoletError =>
+  new PicoletError("resource_exhausted", `the image has ${count} ${what}, more than ${limit}`);

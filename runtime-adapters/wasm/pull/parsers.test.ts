@@ -1,0 +1,174 @@
+/** What a registry says, read: challenges, documents, platforms, addresses; and whatever else it could say. */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import fc from "fast-check";
+import { isPicoletError } from "../../../protocol/errors.ts";
+import { parseChallenges } from "./challenge.ts";
+import { networkFailure, printable, toldBy } from "./failures.ts";
+import { parseDocument, platformOfConfig } from "./manifests.ts";
+import { platformsOf } from "./platforms.ts";
+import { endpointsOf } from "./registries.ts";
+
+const challenges = (header: string) =>
+  parseChallenges(header).map(({ scheme, parameters }) => [scheme, Object.fromEntries(parameters)]);
+
+test("challenges are read as RFC 9110 writes them", () => {
+  const cases: readonly [header: string, expected: unknown][] = [
+    ["", []],
+    ["Basic", [["basic", {}]]],
+    ['BASIC realm="a, b"', [["basic", { realm: "a, b" }]]],
+    [
+      'Bearer realm="https://a/t",service="s",scope="repository:x:pull,push"',
+      [["bearer", { realm: "https://a/t", service: "s", scope: "repository:x:pull,push" }]],
+    ],
+    [
+      'Basic realm="a", Bearer realm="b"',
+      [
+        ["basic", { realm: "a" }],
+        ["bearer", { realm: "b" }],
+      ],
+    ],
+    [
+      "Negotiate, Basic realm=plain",
+      [
+        ["negotiate", {}],
+        ["basic", { realm: "plain" }],
+      ],
+    ],
+    [
+      "Negotiate YWJj==, Basic realm=x",
+      [
+        ["negotiate", {}],
+        ["basic", { realm: "x" }],
+      ],
+    ],
+    ['Bearer Realm = "say \\"hi\\"" , error = invalid', [["bearer", { realm: 'say "hi"', error: "invalid" }]]],
+    ['Bearer realm="first",realm="second"', [["bearer", { realm: "first" }]]],
+    ['Bearer realm="open', [["bearer", {}]]],
+    [", ,Basic ,", [["basic", {}]]],
+  ];
+  for (const [header, expected] of cases) assert.deepEqual(challenges(header), expected, header);
+});
+
+test("no header makes the reader of challenges do anything but end, and soon", () => {
+  const piece = fc.constantFrom("Bearer", "Basic", " ", ",", "=", '"', "\\", "realm", "a", "\t", "é", "==");
+  const header = fc.oneof(
+    fc.string({ maxLength: 300 }),
+    fc.array(piece, { maxLength: 200 }).map((all) => all.join("")),
+  );
+  fc.assert(
+    fc.property(header, (text) => {
+      const found = parseChallenges(text);
+      assert.ok(found.length <= 16);
+      for (const { scheme } of found) assert.match(scheme, /^\S+$/);
+    }),
+    { numRuns: 2000 },
+  );
+  for (const unit of ['a="', "a=", "a ", ",", "a,", '\\"', "="]) {
+    const startedAt = performance.now();
+    parseChallenges(`Bearer ${unit.repeat(200_000)}`);
+    assert.ok(performance.now() - startedAt < 1_000, JSON.stringify(unit));
+  }
+});
+
+const size = fc.oneof(fc.nat(), fc.double(), fc.string());
+const digest = fc.oneof(fc.constant(`sha256:${"a".repeat(64)}`), fc.constant("sha512:00"), fc.string());
+const type = fc.constantFrom("application/wasm", "application/vnd.oci.image.layer.v1.tar", "", "x");
+const descriptor = fc.record(
+  {
+    ...{ digest, size, mediaType: fc.oneof(type, fc.integer()), artifactType: type },
+    platform: fc.oneof(fc.record({ os: fc.string(), architecture: fc.constantFrom("wasm", "arm64", "") }), fc.string()),
+    annotations: fc.oneof(fc.dictionary(fc.string(), fc.string()), fc.constant(null)),
+  },
+  { requiredKeys: [] },
+);
+const document = fc.record(
+  {
+    ...{ schemaVersion: fc.integer(), mediaType: fc.string(), artifactType: type, config: descriptor },
+    layers: fc.oneof(fc.array(descriptor, { maxLength: 4 }), fc.anything()),
+    manifests: fc.oneof(fc.array(descriptor, { maxLength: 4 }), fc.anything()),
+    fsLayers: fc.anything(),
+  },
+  { requiredKeys: [] },
+);
+
+test("no document does anything but be read or refused with a code", () => {
+  let read = 0;
+  const look = (content: Buffer): void => {
+    for (const parse of [parseDocument, platformOfConfig]) {
+      try {
+        parse(content);
+        read += 1;
+      } catch (error) {
+        assert.ok(
+          isPicoletError(error) && ["corrupt", "invalid", "resource_exhausted"].includes(error.code),
+          String(error),
+        );
+      }
+    }
+  };
+  const text = fc.oneof(
+    document.map((each) => JSON.stringify(each) ?? ""),
+    fc.json(),
+    fc.string(),
+  );
+  fc.assert(
+    fc.property(text, (each) => look(Buffer.from(each))),
+    { numRuns: 2000 },
+  );
+  fc.assert(fc.property(fc.uint8Array({ maxLength: 200 }), (bytes) => look(Buffer.from(bytes))));
+  look(Buffer.from('{"__proto__":{"layers":[]},"constructor":1}'));
+  look(Buffer.from(`${"[".repeat(100_000)}`));
+  assert.ok(read > 100, `${read} were read`);
+});
+
+test("platforms are told apart by this node's architecture", () => {
+  const all = ["linux/arm64/v8", "linux/amd64", "wasi/wasm", "windows/arm64"];
+  assert.deepEqual(platformsOf(all, "arm64"), { component: true, container: true, platforms: all });
+  assert.deepEqual(platformsOf(["linux/amd64"], "x64"), {
+    component: false,
+    container: true,
+    platforms: ["linux/amd64"],
+  });
+  assert.equal(platformsOf(["windows/amd64", "linux/arm"], "x64").container, false);
+  assert.equal(platformsOf(["linux/arm/v7"], "arm").container, true);
+  assert.equal(platformsOf(["linux/wasmish"], "x64").component, false);
+});
+
+test("a registry is spoken to over HTTPS, but on the loopback and where it is configured", () => {
+  const urls = (...args: Parameters<typeof endpointsOf>) => endpointsOf(...args).map(({ url }) => url);
+  assert.deepEqual(urls("registry.example:5000", []), ["https://registry.example:5000"]);
+  for (const host of ["localhost:5000", "127.0.0.1", "127.8.9.1:80", "[::1]:5000"]) {
+    assert.deepEqual(urls(host, []), [`http://${host}`]);
+    assert.deepEqual(urls(host, [{ host, caFile: "/ca.pem" }]), [`https://${host}`]);
+    assert.deepEqual(urls(host, [{ host, insecure: false }]), [`https://${host}`]);
+  }
+  assert.deepEqual(urls("127.0.0.1.example", []), ["https://127.0.0.1.example"]);
+  assert.deepEqual(urls("a", [{ host: "a", insecure: true, mirrors: ["https://m/x/"] }]), ["https://m/x", "http://a"]);
+  assert.deepEqual(urls("b", [{ host: "a", insecure: true }]), ["https://b"]);
+  assert.throws(() => endpointsOf("a:99999", []), /no address of a registry/);
+});
+
+test("what goes wrong on the way is said in words, and a registry's own words are harmless", () => {
+  const coded = (code: string): Error => Object.assign(new Error("x"), { code });
+  const cases: readonly [error: unknown, text: RegExp][] = [
+    [coded("ECONNREFUSED"), /cannot reach r:1: connection refused/],
+    [new AggregateError([coded("EHOSTUNREACH")]), /no route to it/],
+    [new Error("fetch failed", { cause: coded("CERT_NOT_YET_VALID") }), /look at this node's clock/],
+    [coded("SELF_SIGNED_CERT_IN_CHAIN"), /wasm\.registries\[\]\.caFile/],
+    [coded("ERR_SSL_WRONG_VERSION_NUMBER"), /wasm\.registries\[\]\.insecure/],
+    [coded("EODD"), /cannot speak to r:1/],
+  ];
+  for (const [error, text] of cases) {
+    const failure = networkFailure(error, "r:1");
+    assert.match(failure.message, text);
+    assert.deepEqual([failure.code, failure.retryable], ["unavailable", true]);
+  }
+  assert.equal(printable("a\u001b[31m\nb\u202e"), "a [31m b");
+  assert.equal(printable("x".repeat(1000)).length, 200);
+  fc.assert(
+    fc.property(fc.oneof(fc.string(), fc.json()), (body) => {
+      assert.match(toldBy(body), /^[\x20-\x7e]{0,200}$/);
+    }),
+  );
+});

@@ -1,0 +1,74 @@
+/** The socket on which runners ask for what only the agent can give (`contract/board-services.ts`). */
+import { chmodSync, rmSync } from "node:fs";
+import { createServer, type Server, type Socket } from "node:net";
+import { PicoletError } from "../../../protocol/errors.ts";
+import type { ServicePeer } from "../../contract/board-services.ts";
+import { ByteBudget } from "./byte-budget.ts";
+import { RunnerConnection, type RunnerConnectionComponents } from "./runner-connection.ts";
+
+/** More component containers than that no board has. */
+const MAX_CONNECTIONS = 256;
+/** Two of the largest requests at once. */
+const BUDGET_BYTES = 4_500_000;
+/** Runners have the rights of their pods; only they have the folder open that leads here. */
+const SOCKET_MODE = 0o666;
+
+export type ServicePortComponents = Omit<RunnerConnectionComponents, "budget" | "onPeer">;
+
+export class ServicePort implements AsyncDisposable {
+  readonly #components: ServicePortComponents;
+  readonly #server: Server;
+  readonly #budget = new ByteBudget(BUDGET_BYTES);
+  readonly #connections = new Set<RunnerConnection>();
+  /** By container. */
+  readonly #ofPeers = new Map<string, RunnerConnection>();
+
+  private constructor(components: ServicePortComponents) {
+    this.#components = components;
+    this.#server = createServer((socket) => this.#serve(socket));
+    this.#server.maxConnections = MAX_CONNECTIONS;
+  }
+
+  /** @param path what stands there is removed: a socket of an agent that is gone. @throws `failed` */
+  static async open(components: ServicePortComponents, path: string): Promise<ServicePort> {
+    const port = new ServicePort(components);
+    rmSync(path, { force: true });
+    await new Promise<void>((resolve, reject) => {
+      const fail = (cause: Error): void =>
+        reject(new PicoletError("failed", `cannot listen on ${path}`, { cause, retryable: true }));
+      port.#server.once("error", fail);
+      port.#server.listen(path, () => {
+        port.#server.off("error", fail);
+        chmodSync(path, SOCKET_MODE);
+        resolve();
+      });
+    });
+    port.#server.on("error", (error) => components.log.warn("the socket of the components' services fails", { error }));
+    // It keeps no agent from ending.
+    port.#server.unref();
+    return port;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()));
+    for (const each of this.#connections) each.end();
+    await closed;
+  }
+
+  #serve(socket: Socket): void {
+    // Told by the loop that reads.
+    socket.on("error", () => undefined);
+    const onPeer = ({ containerId }: ServicePeer): void => {
+      this.#ofPeers.get(containerId)?.end();
+      this.#ofPeers.set(containerId, connection);
+    };
+    const connection = new RunnerConnection({ ...this.#components, budget: this.#budget, onPeer }, socket);
+    this.#connections.add(connection);
+    void connection.serve().finally(() => this.#forget(connection));
+  }
+
+  #forget(connection: RunnerConnection): void {
+    this.#connections.delete(connection);
+    for (const [id, each] of this.#ofPeers) if (each === connection) this.#ofPeers.delete(id);
+  }
+}

@@ -1,0 +1,126 @@
+/**
+ * The instances of a component that serves: one request at a time each, made when all others are busy, and thrown away
+ * when they trap. Requests beyond their number wait, and beyond that number are refused.
+ */
+import type { HttpContext } from "../host/http/http-context.ts";
+import type { IncomingRequest } from "../host/http/messages.ts";
+import { ResponseOutparam } from "../host/http/messages.ts";
+import type { Exchange } from "./exchange.ts";
+
+export interface HandlerInstance {
+  readonly context: HttpContext;
+  /** Calls the component's `handle`. */
+  handle(request: IncomingRequest, out: ResponseOutparam): Promise<unknown>;
+}
+
+export interface InstancePoolInit {
+  readonly instances: number;
+  readonly waiting: number;
+  readonly timeoutMs: number;
+}
+
+export interface InstancePoolComponents {
+  /** Throws when the component cannot be instantiated: then it can serve nothing any more. */
+  readonly make: () => HandlerInstance;
+  /** Milliseconds, monotonic. */
+  readonly now: () => number;
+  /** What the component did wrong with one request. */
+  readonly onFault: (exchange: Exchange, fault: unknown) => void;
+  /** `make` has thrown. */
+  readonly onBroken: (error: unknown) => void;
+}
+
+interface Underway {
+  readonly exchange: Exchange;
+  readonly instance: HandlerInstance;
+  readonly sinceMs: number;
+}
+
+export class InstancePool {
+  readonly #components: InstancePoolComponents;
+  readonly #init: InstancePoolInit;
+  readonly #idle: HandlerInstance[] = [];
+  readonly #waiting: Exchange[] = [];
+  readonly #underway = new Set<Underway>();
+
+  constructor(components: InstancePoolComponents, init: InstancePoolInit) {
+    this.#components = components;
+    this.#init = init;
+  }
+
+  /** At the start, so that a component that cannot be instantiated is known by then. @throws what instantiating it throws */
+  prepare(): void {
+    this.#idle.push(this.#components.make());
+  }
+
+  take(exchange: Exchange): void {
+    const { instances, waiting } = this.#init;
+    if (this.#idle.length > 0 || this.#underway.size < instances) this.#serve(exchange);
+    else if (this.#waiting.length < waiting) this.#waiting.push(exchange);
+    else exchange.answer(503, { "retry-after": "1" });
+  }
+
+  /** Ends what takes too long; called about once a second. */
+  tick(): void {
+    const latest = this.#components.now() - this.#init.timeoutMs;
+    for (const each of this.#underway) {
+      if (each.sinceMs > latest) continue;
+      // Its stack waits for ever; it goes with the instance.
+      this.#underway.delete(each);
+      this.#components.onFault(each.exchange, new Error(`no end after ${this.#init.timeoutMs / 1000} s`));
+      each.exchange.broken(504);
+      this.#next();
+    }
+  }
+
+  #serve(exchange: Exchange): void {
+    const instance = this.#idle.pop() ?? this.#made();
+    if (instance === undefined) {
+      exchange.answer(500);
+      return;
+    }
+    const underway = { exchange, instance, sinceMs: this.#components.now() };
+    this.#underway.add(underway);
+    this.#handled(instance, exchange).then(
+      () => this.#ended(underway),
+      (error: unknown) => this.#trapped(underway, error),
+    );
+  }
+
+  async #handled({ context, handle }: HandlerInstance, exchange: Exchange): Promise<void> {
+    await handle(exchange.request(context), new ResponseOutparam(context, exchange));
+  }
+
+  #ended(underway: Underway): void {
+    if (!this.#underway.delete(underway)) return;
+    const { exchange, instance } = underway;
+    const fault = exchange.returned();
+    if (fault !== undefined) this.#components.onFault(exchange, new Error(fault));
+    this.#idle.push(instance);
+    this.#next();
+  }
+
+  #trapped(underway: Underway, error: unknown): void {
+    if (!this.#underway.delete(underway)) return;
+    this.#components.onFault(underway.exchange, error);
+    underway.exchange.broken(500);
+    this.#next();
+  }
+
+  #next(): void {
+    for (let exchange = this.#waiting.shift(); exchange !== undefined; exchange = this.#waiting.shift()) {
+      if (exchange.isGone) continue;
+      this.#serve(exchange);
+      return;
+    }
+  }
+
+  #made(): HandlerInstance | undefined {
+    try {
+      return this.#components.make();
+    } catch (error) {
+      this.#components.onBroken(error);
+      return undefined;
+    }
+  }
+}

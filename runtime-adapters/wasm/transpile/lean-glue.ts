@@ -1,0 +1,100 @@
+/**
+ * jco 1.35 keeps a task and a subtask of WASI 0.3's concurrency for every call of a host function, also where everything is
+ * synchronous: dozens of objects a call, and those of a call that ends by an exception (`WouldBlock`: every wait) stay for
+ * ever. Where a component is synchronous throughout, its calls are made here what jco made of them before: lift, call,
+ * lower. What nothing mentions then goes too, which is most of the file.
+ *
+ * Each form is matched as a whole. A component that has another one anywhere (one made of several, or asynchronous) keeps
+ * jco's own text unchanged.
+ */
+import { statements, withoutUnused } from "./unused-declarations.ts";
+
+type Rewrite = readonly [form: RegExp, by: string | ((...groups: string[]) => string)];
+
+const NO_ASYNC = "(?:(?!isAsync: true|isManualAsync: true)[\\s\\S])*?";
+
+/** Of text without indentation. */
+const REWRITES: readonly Rewrite[] = [
+  // An import as the core module gets it: all that the wrapping does is to keep tasks.
+  [
+    /^let (trampoline\d+) = (_trampoline\d+)\.manuallyAsync \? new WebAssembly\.Suspending\(_suspendingImport\(\d+, _lowerImportBackwardsCompat\.bind\([\s\S]*?^\)\)\) : _lowerImportBackwardsCompat\.bind\(\n([\s\S]*?)^\);$/gm,
+    (all, name, inner, description) =>
+      /^isAsync: false,$/m.test(description as string) && /^funcTypeIsAsync: false,$/m.test(description as string)
+        ? `const ${name} = ${inner};`
+        : (all as string),
+  ],
+  // A host function is called.
+  [
+    new RegExp(
+      `^const hostProvided = true;\\n${NO_ASYNC}^const started = task\\.enterSync\\(\\);\\n(?:let ret;\\n)`,
+      "gm",
+    ),
+    "let ret;\n",
+  ],
+  [
+    /_withGlobalCurrentTaskMeta\(\{\ncomponentIdx: task\.componentIdx\(\),\ntaskID: task\.id\(\),\nfn: \(\) => _trackHostOperation\(\(\) => ([^\n]*)\),\n\}\)\n;/g,
+    "$1;",
+  ],
+  // The component is called.
+  [
+    new RegExp(
+      `^const hostProvided = false;\\n${NO_ASYNC}^return _withGlobalCurrentTaskMeta\\(\\{\\n${NO_ASYNC}^fn: \\(\\) => \\{\\ntry \\{\\n`,
+      "gm",
+    ),
+    "",
+  ],
+  [
+    /_withGlobalCurrentTaskMeta\(\{\ntaskID: task\.id\(\),\ncomponentIdx: task\.componentIdx\(\),\nfn: \(\) => ([^\n]*),\n\}\);/g,
+    "$1;",
+  ],
+  [
+    /^\} catch \(err\) \{\nif \(!task\.isResolvedState\(\)\) \{\ntask\.setErrored\(err\);\ntask\.reject\(err\);\n\}\nif \(!task\.isExited\(\)\) \{ task\.exit\(\{ skipExclusiveLockCheck: true \}\); \}\nthrow err;\n\}\n\},\n\}\);\n/gm,
+    "",
+  ],
+  // Either fails: the runner ends the component, or the instance.
+  [
+    /^\} catch \(err\) \{\s*_debugLog\('\[Instruction::Call\w+\] error during sync call', \{[\s\S]*?\}\);\ngetOrCreateAsyncState\(\d+\)\.markTrapped\(err\);\ntask\.setErrored\(err\);\ntask\.reject\(err\);\ntask\.exit\(\);\nthrow err;\s*^\}$/gm,
+    "} finally {}",
+  ],
+  // Traps and other errors than a result's go up anyway, see getErrorPayload.
+  [/^if \(getOrCreateAsyncState\(\d+\)\.markTrapped\(e\)\) \{ throw e; \}\n/gm, ""],
+  [/^task\.resolve\(\[[^\n]*\]\);\ntask\.exit\(\);\n/gm, ""],
+  [/^_debugLog\('\[iface=[^\n]*\{\n[\s\S]*?^\}\);\n/gm, ""],
+  [/^_debugLog\('\[iface=[^\n]*\);\n/gm, ""],
+];
+
+const OPENING = /^function instantiate\([^\n]*\{\n/m;
+const GENERATOR = /^let gen= ?\(function\* _initGenerator \(\) \{\n/m;
+/** What must not be left anywhere. */
+const TASKS =
+  /\btask\.|\b(?:AsyncTask|AsyncSubtask|createNewCurrentTask|_lowerImportBackwardsCompat|_suspendingImport)\b/;
+const FLAGS = /^const (instanceFlags\d+) = [^\n]*;\nINSTANCE_FLAGS\.set\((\d+), instanceFlags\d+\);\n/gm;
+
+/**
+ * @param source without indentation, from `function instantiate(` on.
+ * @returns the same with what every call takes off; undefined for a component that has forms beyond those known here.
+ */
+export function leanGlue(source: string): string | undefined {
+  const normal = source.replace(/\n{2,}/g, "\n");
+  const rewritten = withoutIdleFlags(REWRITES.reduce((text, [form, by]) => text.replace(form, by as string), normal));
+  const opening = OPENING.exec(rewritten);
+  const generator = GENERATOR.exec(rewritten);
+  if (opening === null || generator === null) return undefined;
+  const bodyStart = opening.index + opening[0].length;
+  const rest = rewritten.slice(generator.index);
+  try {
+    const kept = withoutUnused(statements(rewritten.slice(bodyStart, generator.index)), rest);
+    const lean = rewritten.slice(0, bodyStart) + kept.map(({ text }) => text).join("") + rest;
+    return TASKS.test(lean) ? undefined : lean;
+  } catch (error) {
+    if (error instanceof RangeError) return undefined;
+    throw error;
+  }
+}
+
+/** The flag that forbids calls of the host is only ever cleared by adapters between components: without them it says nothing. */
+function withoutIdleFlags(text: string): string {
+  const set = [...text.matchAll(FLAGS)];
+  if (set.some(([, name]) => (text.match(new RegExp(`\\b${name}\\b`, "g")) ?? []).length > 2)) return text;
+  return text.replace(FLAGS, "").replace(/\b_guardMayLeave\(\d+, (trampoline\d+)\)/g, "$1");
+}

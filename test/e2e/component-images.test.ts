@@ -1,0 +1,88 @@
+/** Components from a private registry as a user of Kubernetes sees them: kubectl, the embedded hub, a board, htpasswd. */
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { after, before, test } from "node:test";
+import type { ImageList } from "../../protocol/local-api.ts";
+import type { AgentNode } from "../support/agent-process.ts";
+import { testComponent } from "../support/components.ts";
+import { Fleet, kubectlMissing } from "../support/fleet.ts";
+import { edgectl, nodeWith } from "../support/node-fixtures.ts";
+import { artifact, digestOf, WASM_CONFIG } from "../support/oci-content.ts";
+import { REGISTRY_PASSWORD, REGISTRY_USER, Registry, registryMissing } from "../support/registry.ts";
+
+const skip = registryMissing() ?? (kubectlMissing("1.32") || false);
+
+let registry: Registry;
+let fleet: Fleet;
+let node: AgentNode;
+
+before(async () => {
+  if (skip !== false) return;
+  registry = await Registry.start({ htpasswd: true });
+  fleet = await Fleet.start();
+  node = nodeWith(undefined, { config: { nodeName: "node-a", hub: await fleet.joinConfig() } });
+  await node.start();
+  await fleet.untilNodeReady("node-a");
+});
+
+after(async () => {
+  if (skip !== false) return;
+  await fleet?.tryKubectl(["delete", "pods", "--all", "--wait=true", "--timeout=60s"]);
+  await using all = new AsyncDisposableStack();
+  for (const each of [registry, fleet, node]) if (each !== undefined) all.use(each);
+});
+
+const podWith = (name: string, image: string, spec: object = {}): object => ({
+  apiVersion: "v1",
+  kind: "Pod",
+  metadata: { name },
+  spec: {
+    ...{ nodeName: "node-a", runtimeClassName: "wasm", terminationGracePeriodSeconds: 1 },
+    containers: [{ name: "app", image, args: ["say", "pulled", "hold"], imagePullPolicy: "Always" }],
+    ...spec,
+  },
+});
+
+const told = (pod: string, reason: string, text: RegExp): Promise<string> =>
+  fleet.seen(
+    [
+      ...["get", "events", "--watch", `--field-selector=involvedObject.name=${pod},reason=${reason}`],
+      ...["-o", 'jsonpath={.message}{"\\n"}'],
+    ],
+    (printed) => text.test(printed),
+  );
+
+const statusOf = (pod: string, path: string): Promise<string> =>
+  fleet.kubectl(["get", "pod", pod, "-o", `jsonpath={.status.containerStatuses[0].${path}}`]);
+
+test("a pod's pull secret opens a component, and one without it is told why it waits", { skip }, async () => {
+  const component = readFileSync(await testComponent("script.c"));
+  const manifest = artifact(component);
+  await registry.pushContent("shop/script", "1", manifest, [component, WASM_CONFIG]);
+  const image = `${registry.address}/shop/script:1`;
+  const login = [`--docker-username=${REGISTRY_USER}`, `--docker-password=${REGISTRY_PASSWORD}`];
+  await fleet.kubectl(["create", "secret", "docker-registry", "pull", `--docker-server=${registry.address}`, ...login]);
+  await fleet.apply(podWith("without", image));
+  await told("without", "Failed", /cannot pull \S+: \S+ does not let this node in \(401\), tried without credentials/);
+  await told("without", "BackOff", /Back-off pulling image/);
+  assert.match(await statusOf("without", "state.waiting.reason"), /^(ErrImagePull|ImagePullBackOff)$/);
+  await fleet.apply(podWith("with", image, { imagePullSecrets: [{ name: "pull" }] }));
+  await fleet.kubectl(["wait", "--for=condition=Ready", "pod/with", "--timeout=90s"]);
+  await told("with", "Pulled", /Successfully pulled image .* Image size: \d+ bytes\./);
+  assert.equal(await fleet.kubectl(["logs", "with"]), "pulled\n");
+  assert.ok((await statusOf("with", "imageID")).includes(digestOf(component)));
+  const { items } = JSON.parse(edgectl(node, "image", "list", "-o", "json")) as ImageList;
+  const [held] = items.filter(({ tags }) => tags.includes(image));
+  assert.deepEqual(held?.digests, [`${registry.address}/shop/script@${manifest.digest}`]);
+  assert.match(
+    edgectl(node, "image", "pull", image, "--namespace", "default", "--secret", "pull"),
+    /^pulled .* into wasm/,
+  );
+  await fleet.kubectl(["delete", "pods", "with", "without", "--timeout=60s"]);
+  assert.match(edgectl(node, "image", "rm", image), /^removed .* from wasm/);
+  const { items: left } = JSON.parse(edgectl(node, "image", "list", "-o", "json")) as ImageList;
+  assert.deepEqual(
+    left.filter(({ tags }) => tags.includes(image)),
+    [],
+  );
+});

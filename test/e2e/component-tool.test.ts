@@ -1,0 +1,193 @@
+/** `edgectl wasm check` and `run` as they are shipped, with no agent anywhere. */
+import assert from "node:assert/strict";
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { before, type TestContext, test } from "node:test";
+import type { ComponentReport } from "../../protocol/component-tool.ts";
+import { testComponent, testCoreModule } from "../support/components.ts";
+import { TempFolder } from "../support/temp-folder.ts";
+
+let workload: string;
+let wantsHttp: string;
+
+before(async () => {
+  workload = await testComponent("workload.c");
+  wantsHttp = await testComponent("wants-http.wat");
+});
+
+class Ended {
+  readonly #child: ChildProcess;
+  out = "";
+  error = "";
+
+  constructor(child: ChildProcess) {
+    this.#child = child;
+    child.stdout?.setEncoding("utf8").on("data", (text: string) => {
+      this.out += text;
+    });
+    child.stderr?.setEncoding("utf8").on("data", (text: string) => {
+      this.error += text;
+    });
+  }
+
+  async code(): Promise<number | null> {
+    const [code] = (await once(this.#child, "close")) as [number | null];
+    return code;
+  }
+
+  /** When it has written something to standard output. */
+  async spoken(): Promise<void> {
+    if (this.out === "" && this.#child.stdout !== null) await once(this.#child.stdout, "data");
+  }
+
+  interrupt(): void {
+    this.#child.kill("SIGINT");
+  }
+}
+
+/** Temporary folders are the test's own, so that what is left there shows. */
+function edgectl(context: TestContext, ...words: readonly string[]): Ended & { readonly temporary: string } {
+  const folder = new TempFolder();
+  context.after(() => folder[Symbol.dispose]());
+  const child = spawn("dist/bin/edgectl", ["wasm", ...words], {
+    env: { ...process.env, TMPDIR: folder.path },
+    stdio: ["ignore", "pipe", "pipe"],
+  });
+  return Object.assign(new Ended(child), { temporary: folder.path });
+}
+
+test("a component runs once: its output, its arguments and its exit code are the command's, and nothing is left", async (context) => {
+  const printed = edgectl(context, "run", workload, "print", "stdout", "one", "stderr", "two");
+  assert.equal(await printed.code(), 0);
+  assert.deepEqual([printed.out, printed.error], ["one\n", "two\n"]);
+  assert.deepEqual(readdirSync(printed.temporary), []);
+  const failed = edgectl(context, "run", workload, "exit", "3");
+  assert.equal(await failed.code(), 1);
+  const exact = edgectl(context, "run", await testComponent("exit-42.wat"));
+  assert.equal(await exact.code(), 42);
+  assert.deepEqual([exact.out, exact.error], ["", ""]);
+});
+
+test("environment, folders and limits are those that it is given", async (context) => {
+  const folder = new TempFolder();
+  context.after(() => folder[Symbol.dispose]());
+  mkdirSync(folder.at("data"));
+  writeFileSync(folder.at("data", "file"), "content\n");
+  const variable = edgectl(context, "run", "-e", "A=b", "--env=C=d", workload, "env", "A", "C");
+  assert.equal(await variable.code(), 0);
+  assert.match(variable.out, /b[\s\S]*d/);
+  const file = edgectl(context, "run", "--dir", `${folder.at("data")}:/data:ro`, workload, "cat", "/data/file");
+  assert.equal(await file.code(), 0);
+  assert.equal(file.out, "content\n");
+  const hungry = edgectl(context, "run", "--memory", "48Mi", workload, "allocate");
+  assert.equal(await hungry.code(), 137);
+  assert.match(hungry.error, /^edgectl: OOMKilled.*\(exit code 137\)\n$/);
+});
+
+test("a manifest's pod is what it runs as", async (context) => {
+  const folder = new TempFolder();
+  context.after(() => folder[Symbol.dispose]());
+  const pod = (container: object) => ({
+    apiVersion: "v1",
+    kind: "Pod",
+    metadata: { name: "app" },
+    spec: { containers: [{ name: "main", image: "registry.example/app:1", ...container }] },
+  });
+  const manifest = folder.at("pod.json");
+  writeFileSync(
+    manifest,
+    JSON.stringify(
+      pod({
+        args: ["print", "stdout", "$(NAME) and $(TWICE)"],
+        env: [
+          { name: "NAME", value: "x" },
+          { name: "TWICE", value: "$(NAME)y" },
+        ],
+      }),
+    ),
+  );
+  const run = edgectl(context, "run", workload, "--pod", manifest);
+  assert.equal(await run.code(), 0, run.error);
+  assert.equal(run.out, "x and xy\n");
+  writeFileSync(
+    manifest,
+    JSON.stringify(pod({ env: [{ name: "A", valueFrom: { fieldRef: { fieldPath: "spec.nodeName" } } }] })),
+  );
+  const refused = edgectl(context, "run", workload, "--pod", manifest);
+  assert.equal(await refused.code(), 1);
+  assert.match(refused.error, /^edgectl: container main: env A takes its values from elsewhere.*--env\n$/);
+});
+
+test("it ends with Ctrl-C, and when its time is up", async (context) => {
+  const interrupted = edgectl(context, "run", workload, "count");
+  await interrupted.spoken();
+  interrupted.interrupt();
+  assert.equal(await interrupted.code(), 130);
+  assert.deepEqual(readdirSync(interrupted.temporary), []);
+  const late = edgectl(context, "run", "--time-limit", "100ms", workload, "sleep");
+  assert.equal(await late.code(), 124);
+  assert.match(late.error, /^edgectl: ended after 0.1 s\n$/);
+});
+
+test("what a trap was is said", async (context) => {
+  const trapped = edgectl(context, "run", workload, "trap");
+  assert.equal(await trapped.code(), 1);
+  assert.match(trapped.error, /^edgectl: Error: wasm trap: .*unreachable.* \(exit code 1\)\n$/);
+});
+
+test("a check knows what of the board a pod's annotations give", async (context) => {
+  const board = await testComponent("board.c");
+  const grants = ["--annotation", "wasm.picolet.io/interfaces=keyvalue, logging"];
+  const partly = edgectl(context, "check", board, ...grants, "-o", "json");
+  assert.equal(await partly.code(), 1);
+  const { imports, problems } = JSON.parse(partly.out) as ComponentReport;
+  const ofBoard = imports.filter(({ name }) => name.startsWith("picolet:"));
+  assert.deepEqual(ofBoard.map(({ name, granted }) => [name.replace(/^.*\/|@.*$/g, ""), granted]).sort(), [
+    ["config", false],
+    ["keyvalue", true],
+    ["logging", true],
+    ["node-info", false],
+  ]);
+  assert.match(problems.join(), /name config, node-info in the pod's annotation/);
+  const all = "wasm.picolet.io/interfaces=keyvalue, logging, config, node-info";
+  assert.equal(await edgectl(context, "check", board, "--annotation", all).code(), 0);
+});
+
+test("a check names what a component wants, and why it would not run", async (context) => {
+  const well = edgectl(context, "check", workload);
+  assert.equal(await well.code(), 0, well.error);
+  assert.match(
+    well.out,
+    /imports\n(?: {2}wasi:[^\n]+\n)+exports\n {2}wasi:cli\/run@0\.2[^\n]+\nThis node would run it\.\n$/,
+  );
+  const ill = edgectl(context, "check", wantsHttp, "-o", "json");
+  assert.equal(await ill.code(), 1);
+  const report = JSON.parse(ill.out) as ComponentReport;
+  assert.deepEqual([report.runs, report.sizeBytes], [false, readFileSync(wantsHttp).length]);
+  assert.ok(report.imports.some(({ name, granted }) => name.startsWith("example:board/gpio@") && !granted));
+  assert.match(report.problems.join("\n"), /example:board\/gpio@1\.0\.0/);
+  const module = edgectl(context, "check", await testCoreModule("workload.c"));
+  assert.equal(await module.code(), 1);
+  assert.match(module.out, /This node would not run it:\n.*core module, not a component; make one with/);
+});
+
+test("wrong wishes are told by their names", async (context) => {
+  for (const [words, told] of [
+    [["check", "/nonexistent"], /cannot read \/nonexistent/],
+    [["check", "/dev/zero"], /cannot read \/dev\/zero: it is no file/],
+    [["run", "/dev/zero"], /\/dev\/zero/],
+    [["run", workload, "--memory", "lots"], /resources\.limits/],
+    [["run", workload, "--memory", "1Mi"], /takes at least 16Mi/],
+    [["run", workload, "-e", "novalue"], /"novalue" has to be NAME=VALUE/],
+    [["run", workload, "--dir", "here:there"], /has to be HOST:CONTAINER/],
+    [["run", workload, "-a", "nonsense=1"], /wasm\.picolet\.io\/nonsense: there is no such annotation/],
+    [["run", workload, "--pod", "/nonexistent.yaml"], /\/nonexistent\.yaml/],
+  ] as const) {
+    const run = edgectl(context, ...words);
+    assert.equal(await run.code(), 1, words.join(" "));
+    assert.match(run.error, told);
+  }
+  assert.equal(await edgectl(context, "run").code(), 64);
+  assert.equal(await edgectl(context, "run", workload, "--time-limit", "soon").code(), 64);
+});

@@ -1,0 +1,137 @@
+/** Who goes when memory runs short, and who stays: components, static and critical pods, an agent killed in the middle. */
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { after, before, test } from "node:test";
+import type { Pod } from "../../protocol/pod.ts";
+import { testComponent } from "../support/components.ts";
+import { containerdMissing } from "../support/containerd.ts";
+import { kubectlMissing } from "../support/fleet.ts";
+import { containerIdOf, edgectl } from "../support/node-fixtures.ts";
+import { hold, MIB, PressedNode } from "../support/pressed-node.ts";
+
+const skip = containerdMissing() ?? (kubectlMissing("1.32") || false);
+const SCRIPT_IMAGE = "localhost/script:1";
+const LOW_ON_MEMORY = /^The node was low on resource: memory\. Threshold quantity: 200Mi, available: \d+\S*\. /;
+
+let pressed: PressedNode;
+
+before(async () => {
+  if (skip !== false) return;
+  pressed = await PressedNode.start(400 * MIB, {
+    evictionHard: { "memory.available": "200Mi" },
+    evictionPressureTransitionPeriod: "2s",
+  });
+  for (const [name, value] of [
+    ["low", -10],
+    ["high", 1000],
+  ] as const)
+    await pressed.fleet.apply({ apiVersion: "scheduling.k8s.io/v1", kind: "PriorityClass", metadata: { name }, value });
+  edgectl(pressed.node, "image", "import", await testComponent("script.c"), "--name", SCRIPT_IMAGE);
+});
+
+after(async () => {
+  if (skip === false) await pressed?.[Symbol.asyncDispose]();
+});
+
+test("a component that leaks goes with the figures, other components and containers run on", { skip }, async () => {
+  const component = (name: string, args: readonly string[], memory: string): object => ({
+    apiVersion: "v1",
+    kind: "Pod",
+    metadata: { name },
+    spec: {
+      ...{ nodeName: "node-a", runtimeClassName: "wasm", terminationGracePeriodSeconds: 1 },
+      containers: [{ name: "app", image: SCRIPT_IMAGE, args, resources: { requests: { memory } } }],
+    },
+  });
+  const others = [
+    await pressed.run(component("still", ["hold"], "64Mi")),
+    await pressed.run(pressed.pod("good", hold(20), { requests: { memory: "32Mi" } })),
+  ];
+  const steps = Array.from({ length: 12 }, () => ["grow", "16", "pause", "200"]).flat();
+  await pressed.fleet.apply(component("leaky", [...steps, "hold"], "16Mi"));
+  const message = await pressed.evicted("leaky");
+  assert.match(message, LOW_ON_MEMORY);
+  assert.match(message, /Container app was using \d+\S*, request is 16Mi, has larger consumption of memory\. $/);
+  const { status } = await pressed.get("leaky");
+  // By SIGKILL of its cgroup, unless the SIGTERM that comes with an eviction was there first.
+  const exitCode = status?.containerStatuses?.[0]?.state.terminated?.exitCode;
+  assert.ok(exitCode === 137 || exitCode === 143, String(exitCode));
+  await pressed.runOn(...others);
+  await pressed.clear();
+});
+
+test("static and critical pods stay, however much they hold; the next in the order goes", { skip }, async () => {
+  const { node } = pressed;
+  const critical = await pressed.run(
+    pressed.pod("critical", hold(60), { spec: { priorityClassName: "system-node-critical" } }),
+  );
+  const { spec } = pressed.pod("static", hold(90)) as { readonly spec: { readonly nodeName: string } };
+  const { nodeName: _, ...own } = spec;
+  node.writeManifest("static.json", { apiVersion: "v1", kind: "Pod", metadata: { name: "static" }, spec: own });
+  const isUp = (pods: ReadonlyMap<string, Pod>) => pods.get("static-node-a")?.status?.phase === "Running";
+  const before = (await node.waitForPods("the static pod runs", isUp)).get("static-node-a");
+  const modest = await pressed.run(pressed.pod("modest", hold(10), { requests: { memory: "24Mi" } }));
+  await pressed.fleet.apply(pressed.pod("plain", hold(60)));
+  assert.match(await pressed.evicted("plain"), LOW_ON_MEMORY);
+  await pressed.condition("MemoryPressure", "False");
+  await pressed.runOn(critical, modest);
+  const now = (await node.waitForPods("the static pod runs", isUp)).get("static-node-a");
+  assert.equal(containerIdOf(now), containerIdOf(before));
+  assert.match(node.log, /cannot evict a critical pod/);
+  node.removeManifest("static.json");
+  await node.waitForPods("the static pod has gone", (pods) => !pods.has("static-node-a"));
+  await pressed.clear();
+});
+
+test("killed when it has chosen a pod, the agent ends that one after its restart, and the next in the order", {
+  skip,
+}, async () => {
+  const { node, fleet } = pressed;
+  const made = async (name: string, priorityClassName: string | undefined): Promise<Pod> =>
+    await pressed.run(pressed.pod(name, hold(90), { spec: { priorityClassName } }, "leak"));
+  await made("first", "low");
+  await made("second", undefined);
+  const third = await made("third", "high");
+  // More than any of them, within what it asks for.
+  const good = await pressed.run(pressed.pod("good", hold(100), { requests: { memory: "128Mi" } }));
+  await node.stop();
+  const agent = node.spawn();
+  const chosen = new Promise<void>((resolve) => {
+    agent.stderr?.on("data", () => {
+      if (!node.log.includes("a pod is evicted")) return;
+      agent.kill("SIGKILL");
+      resolve();
+    });
+  });
+  pressed.open("leak");
+  const ended = once(agent, "exit");
+  await chosen;
+  await ended;
+  await node.start();
+  // 100 and 90 of the 200 MiB that may be held.
+  for (const name of ["first", "second"]) assert.match(await pressed.evicted(name), LOW_ON_MEMORY);
+  await pressed.condition("MemoryPressure", "False");
+  await pressed.runOn(third, good);
+  for (const name of ["first", "second"]) {
+    const { status } = await pressed.get(name);
+    assert.deepEqual([status?.reason, status?.containerStatuses?.[0]?.restartCount], ["Evicted", 0], name);
+  }
+  const [first, second] = await Promise.all(["first", "second"].map((name) => pressed.get(name)));
+  const endOf = (pod: Pod | undefined): number =>
+    Date.parse(pod?.status?.containerStatuses?.[0]?.state.terminated?.finishedAt ?? "");
+  assert.ok(endOf(first) <= endOf(second), "in their order");
+  await fleet.kubectl(["delete", "pods", "--all", "--wait=true", "--timeout=60s"]);
+});
+
+test("a pod whose log is larger than its limit of ephemeral storage goes, with the kubelet's words", {
+  skip,
+}, async () => {
+  const quiet = await pressed.run(pressed.pod("quiet", "sleep 3600", { limits: { "ephemeral-storage": "8Mi" } }));
+  const talks = "seq 1 250000; sleep 3600";
+  await pressed.fleet.apply(pressed.pod("talks", talks, { limits: { "ephemeral-storage": "8Mi" } }));
+  const { status } = await pressed.failed("talks");
+  assert.equal(status?.reason, "Evicted");
+  assert.equal(status?.message, "Pod ephemeral local storage usage exceeds the total limit of containers 8Mi. ");
+  assert.equal(await pressed.events("Evicted", "talks"), 1);
+  await pressed.runOn(quiet);
+});

@@ -1,0 +1,100 @@
+/** A board that runs out of memory, on real containers and cgroups, from kubectl's end. */
+import assert from "node:assert/strict";
+import { totalmem } from "node:os";
+import { after, before, test } from "node:test";
+import type { Pod } from "../../protocol/pod.ts";
+import type { AgentNode } from "../support/agent-process.ts";
+import { Containerd, containerdMissing } from "../support/containerd.ts";
+import { Fleet, kubectlMissing } from "../support/fleet.ts";
+import { BUSYBOX_IMAGE } from "../support/image-archive.ts";
+import { containerIdOf, containerPod, nodeWith } from "../support/node-fixtures.ts";
+
+const skip = containerdMissing() ?? (kubectlMissing("1.32") || false);
+const MIB = 1024 * 1024;
+/** What all pods together may have, and how much of it is to be left. */
+const PODS_BYTES = 400 * MIB;
+const THRESHOLD = "100Mi";
+/** A megabyte at a time, some 50 MB/s. */
+const LEAK = `awk 'BEGIN { block = sprintf("%1048576s", ""); while (1) { kept[i++] = block i; system("usleep 10000") } }'`;
+const SLEEP = "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done";
+
+let containerd: Containerd;
+let fleet: Fleet;
+let node: AgentNode;
+
+before(async () => {
+  if (skip !== false) return;
+  containerd = await Containerd.start();
+  fleet = await Fleet.start();
+  node = nodeWith(containerd, {
+    config: {
+      nodeName: "node-a",
+      hub: await fleet.joinConfig(),
+      systemReserved: { memory: String(totalmem() - PODS_BYTES) },
+      evictionHard: { "memory.available": THRESHOLD },
+      evictionPressureTransitionPeriod: "5s",
+    },
+  });
+  await node.start();
+  await fleet.untilNodeReady("node-a");
+});
+
+after(async () => {
+  if (skip !== false) return;
+  await fleet?.tryKubectl(["delete", "pods", "--all", "--wait=true", "--timeout=60s"]);
+  await using all = new AsyncDisposableStack();
+  for (const each of [containerd, fleet, node]) if (each !== undefined) all.use(each);
+});
+
+const pressure = (status: "True" | "False"): Promise<string> =>
+  fleet.seen(
+    [
+      "get",
+      "node",
+      "node-a",
+      "--watch",
+      "-o",
+      `jsonpath=<{.status.conditions[?(@.type=="MemoryPressure")].status}>{"\\n"}`,
+    ],
+    (text) => text.endsWith(`<${status}>\n`),
+  );
+
+const app = (script: string, requests: Record<string, string>) => ({
+  containers: [{ name: "app", image: BUSYBOX_IMAGE, command: ["/bin/sh", "-c", script], resources: { requests } }],
+});
+
+test("the pod that leaks is evicted with the figures, the others run on, and the node says what it is short of", {
+  skip,
+}, async () => {
+  const others = { good: { memory: "32Mi" }, plain: {} };
+  for (const [name, requests] of Object.entries(others)) {
+    await fleet.apply(containerPod(name, SLEEP, { nodeName: "node-a", ...app(SLEEP, requests) }));
+    await fleet.kubectl(["wait", "--for=condition=Ready", `pod/${name}`, "--timeout=90s"]);
+  }
+  const before = await Promise.all(Object.keys(others).map((name) => fleet.get<Pod>("pod", name)));
+  await fleet.apply(containerPod("leak", LEAK, { nodeName: "node-a", ...app(LEAK, { memory: "16Mi" }) }));
+  await pressure("True");
+  await fleet.kubectl(["wait", "--for=jsonpath={.status.phase}=Failed", "pod/leak", "--timeout=60s"]);
+  const { status } = await fleet.get<Pod>("pod", "leak");
+  assert.equal(status?.reason, "Evicted");
+  assert.match(
+    status?.message ?? "",
+    /^The node was low on resource: memory\. Threshold quantity: 100Mi, available: \d+\S*\. Container app was using \d+\S*, request is 16Mi, has larger consumption of memory\. $/,
+  );
+  const disruption = status?.conditions?.find(({ type }) => type === "DisruptionTarget");
+  assert.deepEqual([disruption?.status, disruption?.reason], ["True", "TerminationByKubelet"]);
+  assert.equal(status?.containerStatuses?.[0]?.restartCount, 0);
+  assert.ok(status?.containerStatuses?.[0]?.state?.terminated, "nothing of it runs");
+  await pressure("False");
+  const now = await Promise.all(Object.keys(others).map((name) => fleet.get<Pod>("pod", name)));
+  assert.deepEqual(now.map(containerIdOf), before.map(containerIdOf), "the others ran on");
+  assert.ok(now.every((pod) => pod.status?.containerStatuses?.[0]?.restartCount === 0));
+  const events = await fleet.kubectl([
+    "get",
+    "events",
+    "-o",
+    "jsonpath={range .items[*]}{.reason}:{.involvedObject.name} {end}",
+  ]);
+  for (const wanted of ["Evicted:leak", "EvictionThresholdMet:node-a", "NodeHasInsufficientMemory:node-a"])
+    assert.ok(events.includes(wanted), `${wanted} among ${events}`);
+});

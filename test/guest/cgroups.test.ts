@@ -1,0 +1,223 @@
+/** cgroup v2 as a real kernel has it, made by the agent itself and by systemd: values are read back with `cat`. */
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { describe, test } from "node:test";
+import { weightOfShares } from "../../agent/resources/cgroup-files.ts";
+import { type CgroupDriver, cgroupNames } from "../../protocol/cgroup-names.ts";
+import type { QosClass } from "../../protocol/pod.ts";
+import { isReady } from "../../scripts/follow-pods.ts";
+import { testComponent } from "../support/components.ts";
+import { Guest, guestMissing } from "../support/guest.ts";
+import type { GuestAgent } from "../support/guest-agent.ts";
+import { BUSYBOX_IMAGE } from "../support/image-archive.ts";
+import { transpiledFiles } from "../support/loaded-component.ts";
+
+const MIB = 2 ** 20;
+const COMPONENT = "picolet.example/script:1";
+const ROOT = "/sys/fs/cgroup";
+
+type Resources = Readonly<Record<"requests" | "limits", Readonly<Record<string, string>>>>;
+
+const GUARANTEED: Partial<Resources> = { limits: { cpu: "500m", memory: "48Mi" } };
+const BURSTABLE: Partial<Resources> = { requests: { cpu: "100m", memory: "20Mi" }, limits: { memory: "60Mi" } };
+
+const podOf = (name: string, container: unknown, spec: Readonly<Record<string, unknown>> = {}): unknown => ({
+  apiVersion: "v1",
+  kind: "Pod",
+  metadata: { name },
+  spec: { terminationGracePeriodSeconds: 2, containers: [container], ...spec },
+});
+const containerPod = (name: string, resources: Partial<Resources>): unknown =>
+  podOf(name, { name: "app", image: BUSYBOX_IMAGE, command: ["sleep", "100000"], resources });
+const componentPod = (name: string, resources: Partial<Resources>): unknown =>
+  podOf(
+    name,
+    { name: "app", image: COMPONENT, imagePullPolicy: "Never", args: ["hold"], resources },
+    { runtimeClassName: "wasm" },
+  );
+
+/** One guest with an agent, and what its pods' cgroups are. */
+class Board {
+  readonly guest: Guest;
+  readonly agent: GuestAgent;
+  readonly driver: CgroupDriver;
+  /** The cgroups of pods by their names. */
+  readonly pods = new Map<string, string>();
+
+  constructor(guest: Guest, agent: GuestAgent, driver: CgroupDriver) {
+    this.guest = guest;
+    this.agent = agent;
+    this.driver = driver;
+  }
+
+  tier(qos: QosClass): string {
+    return `${ROOT}${cgroupNames(this.driver, "/").tier(qos)}`;
+  }
+
+  async run(name: string, manifest: unknown): Promise<{ readonly pod: string; readonly container: string }> {
+    await this.agent.writeManifest(`${name}.json`, manifest);
+    const pods = await this.agent.waitForPods(`${name} runs`, (all) => isReady(all.get(`${name}-guest`)));
+    const status = pods.get(`${name}-guest`)?.status;
+    const id = (status?.containerStatuses?.[0]?.containerID ?? "").replace(/^.*:\/\//, "");
+    const container = (
+      await this.guest.output(`find ${this.tier("Guaranteed")} -type d -name '*${id}*' | head -1`)
+    ).trim();
+    assert.notEqual(container, "", `the cgroup of ${id}`);
+    const pod = container.slice(0, container.lastIndexOf("/"));
+    this.pods.set(name, pod);
+    return { container, pod };
+  }
+
+  /** The files' contents by name, of one cgroup. */
+  async values(folder: string, ...files: readonly string[]): Promise<readonly string[]> {
+    const text = await this.guest.output(`cd ${folder} && for f in ${files.join(" ")}; do cat $f; done`);
+    return text.trimEnd().split("\n");
+  }
+
+  /** Until the agent's log has that, from now on. */
+  async said(text: string, begin: () => Promise<void>): Promise<void> {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    let log = "";
+    const follower = await this.guest.command("journalctl --unit picolet --output cat --lines 0 --follow", (more) => {
+      log += more;
+      if (log.includes(text)) resolve();
+    });
+    await begin();
+    await Promise.race([promise, follower.ended]);
+    follower.kill();
+  }
+}
+
+async function boardWith(guest: Guest, driver: CgroupDriver): Promise<Board> {
+  const agent = await guest.agent({
+    config: {
+      cgroupDriver: driver,
+      kubeReserved: { cpu: "100m", memory: "64Mi", pid: "500" },
+      podPidsLimit: 100,
+    },
+    files: {
+      "/root/script.wasm": readFileSync(await testComponent("script.c")),
+      // To transpile it takes the emulated board a minute.
+      ...(await transpiledFiles("script.c", "/var/lib/picolet/wasm/transpiled")),
+    },
+  });
+  await guest.output(`/opt/picolet/dist/bin/edgectl image import /root/script.wasm --name ${COMPONENT}`);
+  return new Board(guest, agent, driver);
+}
+
+for (const driver of ["systemd", "cgroupfs"] as const) {
+  describe(`cgroup v2 with the ${driver} driver`, { skip: guestMissing() ?? false }, () => {
+    test("pods, containers and components have their values, keep them, and leave nothing", async () => {
+      await using guest = await Guest.start();
+      const board = await boardWith(guest, driver);
+      await guaranteed(board);
+      await burstable(board);
+      await component(board);
+      await allPods(board);
+      if (driver === "systemd") await reloaded(board);
+      await putRight(board);
+      await removed(board);
+    });
+  });
+}
+
+async function guaranteed(board: Board): Promise<void> {
+  const { pod, container } = await board.run("g", containerPod("g", GUARANTEED));
+  assert.equal(pod.slice(0, pod.lastIndexOf("/")), board.tier("Guaranteed"));
+  const bytes = String(48 * MIB);
+  const weight = String(weightOfShares(512));
+  assert.deepEqual(
+    await board.values(pod, "cpu.weight", "cpu.max", "memory.max", "memory.min", "memory.low", "pids.max"),
+    [weight, "50000 100000", bytes, bytes, "0", "100"],
+  );
+  assert.deepEqual(
+    await board.values(container, "cpu.max", "memory.max", "memory.min", "memory.high", "memory.oom.group"),
+    ["50000 100000", bytes, bytes, "max", "1"],
+  );
+}
+
+/** Slowed down from request + 0.9 × (limit − request) on, at a whole page. */
+const HIGH = String(Math.floor((56 * MIB) / 4096) * 4096);
+
+async function burstable(board: Board): Promise<void> {
+  const { pod, container } = await board.run("b", containerPod("b", BURSTABLE));
+  assert.equal(pod.slice(0, pod.lastIndexOf("/")), board.tier("Burstable"));
+  const [low, max] = [String(20 * MIB), String(60 * MIB)];
+  assert.deepEqual(await board.values(pod, "memory.max", "memory.min", "memory.low", "memory.high", "pids.max"), [
+    ...[max, "0", low, "max", "100"],
+  ]);
+  assert.deepEqual(
+    await board.values(container, "memory.max", "memory.min", "memory.low", "memory.high", "memory.swap.max"),
+    [max, "0", low, HIGH, "0"],
+  );
+}
+
+async function component(board: Board): Promise<void> {
+  const { container, pod } = await board.run("c", componentPod("c", BURSTABLE));
+  const [low, max] = [String(20 * MIB), String(60 * MIB)];
+  const files = ["memory.max", "memory.low", "memory.high", "memory.swap.max", "memory.oom.group"];
+  assert.deepEqual(await board.values(container, ...files), [max, low, HIGH, "0", "1"]);
+  const procs = board.driver === "systemd" ? "processes/cgroup.procs" : "cgroup.procs";
+  const pids = await board.values(container, procs);
+  assert.ok(pids.length >= 1 && Number(pids[0]) > 1, String(pids));
+  assert.equal((await board.values(pod, "memory.max"))[0], max);
+}
+
+async function allPods(board: Board): Promise<void> {
+  const total = Number(/^MemTotal:\s+(\d+)/m.exec(await board.guest.output("cat /proc/meminfo"))?.[1]) * 1024;
+  const limits = await board.guest.output("cat /proc/sys/kernel/pid_max /proc/sys/kernel/threads-max");
+  const pids = Math.min(...limits.trim().split("\n").map(Number)) - 500;
+  const shares = Math.floor((1900 * 1024) / 1000);
+  assert.deepEqual(
+    await board.values(board.tier("Guaranteed"), "memory.max", "memory.min", "memory.low", "cpu.weight", "pids.max"),
+    [
+      ...[String(total - 64 * MIB), String(48 * MIB), String(88 * MIB)],
+      ...[String(weightOfShares(shares)), String(pids)],
+    ],
+  );
+  assert.deepEqual(await board.values(board.tier("Burstable"), "cpu.weight", "memory.low"), [
+    String(weightOfShares(204)),
+    String(40 * MIB),
+  ]);
+  assert.deepEqual(await board.values(board.tier("BestEffort"), "cpu.weight", "memory.low"), ["1", "0"]);
+}
+
+/**
+ * systemd writes what it knows of its units anew, and takes controllers from slices where it thinks that nobody needs them. It
+ * takes `memory.oom.group` from the scopes of runc, which does not tell it of that: no cgroup of ours is concerned.
+ */
+async function reloaded(board: Board): Promise<void> {
+  const list = `find ${board.tier("Guaranteed")} \\( -name 'memory.*' -o -name 'cpu.*' -o -name 'pids.max' -o -name cgroup.subtree_control \\)`;
+  const kept = "memory.max|memory.min|memory.low|memory.high|cpu.weight|cpu.max|pids.max|subtree_control";
+  const look = (): Promise<string> =>
+    board.guest.output(`${list} | grep -E '/(cgroup.)?(${kept})$' | sort | xargs grep -H .`);
+  const before = await look();
+  await board.guest.output("systemctl daemon-reload && systemctl set-property --runtime system.slice CPUWeight=50");
+  assert.equal(await look(), before);
+  const slice = board.pods.get("b") ?? "";
+  const unit = slice.slice(slice.lastIndexOf("/") + 1);
+  assert.equal((await board.guest.output(`systemctl show -P MemoryMax ${unit}`)).trim(), String(60 * MIB));
+}
+
+async function putRight(board: Board): Promise<void> {
+  const pod = board.pods.get("g") ?? "";
+  await board.agent.stop();
+  await board.guest.output(
+    `echo max > ${pod}/memory.max; echo 7 > ${pod}/pids.max; echo max > ${board.tier("Guaranteed")}/memory.max`,
+  );
+  await board.said("somebody has changed a pod's cgroup: it is put right", () => board.agent.start());
+  assert.deepEqual(await board.values(pod, "memory.max", "pids.max"), [String(48 * MIB), "100"]);
+  assert.notEqual((await board.values(board.tier("Guaranteed"), "memory.max"))[0], "max");
+}
+
+async function removed(board: Board): Promise<void> {
+  for (const name of ["g", "b", "c"]) await board.agent.removeManifest(`${name}.json`);
+  await board.agent.waitForPods("an empty node", (pods) => pods.size === 0);
+  const left = await board.guest.output(
+    `find ${board.tier("Guaranteed")} -mindepth 1 -type d | grep pod. | grep -v -E '(burstable|besteffort)(.slice)?$' || true`,
+  );
+  assert.equal(left, "");
+  if (board.driver !== "systemd") return;
+  const units = await board.guest.output("systemctl list-units --all --plain --no-legend 'kubepods*pod*'");
+  assert.equal(units, "");
+}

@@ -1,0 +1,39 @@
+/**
+ * In the guest: `node program CGROUP COMMAND …`: what the kernel tells of the memory of all pods, whose cgroup that is, while
+ * a command runs that is held at a limit; as JSON, as soon as it has told both by an event and by a stall.
+ */
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { foldersOf } from "../../agent/main/usage.ts";
+import { detectCgroups } from "../../agent/resources/cgroup-hierarchies.ts";
+import { CgroupMemoryEvents } from "../../agent/stats/cgroup-memory-events.ts";
+import { MemoryGauge } from "../../agent/stats/memory-gauge.ts";
+
+const STALL_US = 200_000;
+
+async function look([cgroup = "", command = "", ...args]: readonly string[]): Promise<void> {
+  const hierarchies = await detectCgroups();
+  const gauge = new MemoryGauge(foldersOf(hierarchies), { allPodsCgroup: cgroup, maxPids: 1_000 });
+  const before = gauge.read(Infinity);
+  using events = new CgroupMemoryEvents(`/sys/fs/cgroup${cgroup}/memory.events`);
+  let told = 0;
+  const hungry = spawn(command, args, { stdio: "ignore" });
+  const ended = once(hungry, "exit");
+  await new Promise<void>((resolve) => {
+    const done = (): void => {
+      const grown = (gauge.read(Infinity).stalledUs ?? 0) - (before.stalledUs ?? 0);
+      if (told > 0 && grown >= STALL_US) resolve();
+    };
+    events.listen(() => {
+      told += 1;
+      done();
+    });
+    hungry.once("exit", () => resolve());
+  });
+  const after = gauge.read(Infinity);
+  hungry.kill("SIGKILL");
+  await ended;
+  console.log(JSON.stringify({ told, before, after }));
+}
+
+void look(process.argv.slice(2));

@@ -1,0 +1,102 @@
+/** Whom the OOM killer of a board of 512 MB takes first, and whom last; and what is told of those it has taken. cgroup v2. */
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { isReady } from "../../scripts/follow-pods.ts";
+import { Guest, guestMissing } from "../support/guest.ts";
+import type { GuestAgent } from "../support/guest-agent.ts";
+import { BUSYBOX_IMAGE } from "../support/image-archive.ts";
+import { containerPod } from "../support/node-fixtures.ts";
+
+const skip = guestMissing() ?? false;
+
+let guest: Guest;
+let agent: GuestAgent;
+
+before(async () => {
+  if (skip !== false) return;
+  guest = await Guest.start();
+  agent = await guest.agent({ config: { oomScoreAdj: -998 } });
+});
+
+after(async () => {
+  if (skip === false) await guest?.[Symbol.asyncDispose]();
+});
+
+const scoreOf = async (pid: number | string): Promise<number> =>
+  Number(await guest.output(`cat /proc/${pid}/oom_score_adj`));
+
+test("the agent, sandboxes and containers have the kubelet's scores", { skip }, async () => {
+  const besteffort = containerPod("besteffort");
+  const resources = { requests: { cpu: "500m", memory: "16Mi" }, limits: { cpu: "500m", memory: "16Mi" } };
+  const guaranteed = containerPod("guaranteed") as { spec: { containers: object[] } };
+  guaranteed.spec.containers = guaranteed.spec.containers.map((each) => ({ ...each, resources }));
+  await agent.writeManifest("besteffort.json", besteffort);
+  await agent.writeManifest("guaranteed.json", guaranteed);
+  await agent.waitForPods("both run", (pods) => pods.size === 2 && [...pods.values()].every(isReady));
+  assert.equal(await scoreOf(await agent.pid()), -998);
+  const all = await guest.output(
+    'for each in /sys/fs/cgroup/kubepods*/ /sys/fs/cgroup/kubepods.slice/; do find $each -name cgroup.procs -exec cat {} + 2>/dev/null; done | sort -u | while read pid; do echo "$(cat /proc/$pid/comm) $(cat /proc/$pid/oom_score_adj)"; done',
+  );
+  const scores = new Set(all.trim().split("\n"));
+  assert.ok(scores.has("pause -998"), all);
+  // By score, not by name: a container that has just started may still be called runc:[2:INIT].
+  const ofOthers = [...scores]
+    .filter((each) => !each.startsWith("pause "))
+    .map((each) => Number(each.split(" ").at(-1)));
+  assert.deepEqual([...new Set(ofOthers)].sort(), [-997, 1000], all);
+});
+
+/** Of the agent, the runtime, and both pods that behave. */
+const processes = async (): Promise<string> =>
+  await guest.output(
+    "systemctl show -P MainPID picolet containerd; find /sys/fs/cgroup/kubepods* -name cgroup.procs -exec cat {} + | sort -n",
+  );
+
+/** Ends with its container alone: what makes it leak is a child of a shell that would go on for a day. */
+const leaking = (name: string, command: readonly string[]): unknown => ({
+  apiVersion: "v1",
+  kind: "Pod",
+  metadata: { name },
+  spec: {
+    restartPolicy: "Never",
+    terminationGracePeriodSeconds: 1,
+    containers: [{ name: "app", image: BUSYBOX_IMAGE, command, resources: { limits: { memory: "32Mi" } } }],
+  },
+});
+
+const OVER_ITS_LIMIT = {
+  "the first process of a container": ["load", "leak", "0"],
+  "a child in a container, which goes as a whole,": ["sh", "-c", "load leak 0 & sleep 86400"],
+};
+
+for (const [what, command] of Object.entries(OVER_ITS_LIMIT))
+  test(`${what} is OOMKilled with 137 at the container's limit, and nothing else is`, { skip }, async () => {
+    const others = await processes();
+    await agent.writeManifest("leak.json", leaking("leak", command));
+    const pods = await agent.waitForPods("the leak has ended", (all) =>
+      ["Failed", "Succeeded"].includes(all.get("leak-guest")?.status?.phase ?? ""),
+    );
+    const { phase, containerStatuses } = pods.get("leak-guest")?.status ?? {};
+    const { reason, exitCode } = containerStatuses?.[0]?.state.terminated ?? {};
+    assert.deepEqual({ phase, reason, exitCode }, { phase: "Failed", reason: "OOMKilled", exitCode: 137 });
+    await agent.removeManifest("leak.json");
+    await agent.waitForPods("the leak is gone", (all) => !all.has("leak-guest"));
+    assert.equal(await processes(), others);
+  });
+
+test("a machine out of memory: the node's event names the victim, the agent and the pods live", { skip }, async () => {
+  const others = await processes();
+  // What is read again and again would keep the kernel from it for a minute.
+  await guest.output("systemctl set-property --runtime system.slice MemoryMin=96M");
+  await guest.run("systemd-run --quiet --wait --unit hog -p OOMScoreAdjust=1000 /usr/lib/guest/load leak 0");
+  const [, pid, name] = /Out of memory: Killed process (\d+) \((\w+)\)/.exec(await guest.output("dmesg")) ?? [];
+  assert.equal(name, "load");
+  const { message, type, involvedObject } = await agent.waitForEvent(
+    "the event of the system's OOM",
+    ({ reason }) => reason === "SystemOOM",
+  );
+  assert.equal(message, `System OOM encountered, victim process: load, pid: ${pid}`);
+  assert.deepEqual([type, involvedObject.kind, involvedObject.name], ["Warning", "Node", "guest"]);
+  assert.equal(await processes(), others);
+  assert.equal((await agent.status()).ready, true);
+});

@@ -1,0 +1,25 @@
+/** In the guest: `node program POD-PATH CONTAINER-ID`: one look at a pod's cgroup, as JSON. */
+import { makeNodeUsage } from "../../agent/main/usage.ts";
+import { detectCgroups } from "../../agent/resources/cgroup-hierarchies.ts";
+import { systemClock } from "../../protocol/async/system-clock.ts";
+import { millis } from "../../protocol/ports.ts";
+import { RecordedLog } from "../support/recorders.ts";
+import { usagePod } from "../support/usage-pods.ts";
+
+async function look([path = "", id = ""]: readonly string[]): Promise<void> {
+  const looks = makeNodeUsage(
+    {
+      ...{ hierarchies: await detectCgroups(), adapters: [], clock: systemClock, log: new RecordedLog() },
+      pods: () => [usagePod("pod", [id])],
+      podCgroup: () => path,
+    },
+    { rootDir: "/", podLogsDir: "/", allPodsCgroup: path, cgroupsPerQOS: true },
+  );
+  const { signal } = new AbortController();
+  const { node, allPods, pods } = await looks.look(millis(0), signal);
+  const { nodefs, imagefs } = await looks.filesystems(millis(0), signal);
+  const [pod] = pods;
+  console.log(JSON.stringify({ node, allPods, pod: pod?.usage, containers: pod?.containers, nodefs, imagefs }));
+}
+
+void look(process.argv.slice(2));

@@ -1,0 +1,100 @@
+/** What is collected on cgroup v2 of a real kernel, in a slice of systemd's: memory, processes, throttling, pressure; and what the kernel tells of it. */
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { fileURLToPath } from "node:url";
+import { build } from "esbuild";
+import type { MemoryReading } from "../../agent/core/memory-reading.ts";
+import type { ContainerUsage, FilesystemUsage, Usage } from "../../agent/core/usage.ts";
+import { Guest, guestMissing } from "../support/guest.ts";
+
+const MIB = 2 ** 20;
+const ID = "c0ffee";
+const SLICE = "/kubepods.slice/kubepods-podstats.slice";
+const UNIT = `cri-containerd-${ID}.scope`;
+
+interface Look {
+  readonly node: Usage;
+  readonly allPods: Usage;
+  readonly pod: Usage;
+  readonly containers: readonly ContainerUsage[];
+  readonly nodefs: FilesystemUsage;
+  readonly imagefs: FilesystemUsage;
+}
+
+const skip = guestMissing() ?? false;
+let guest: Guest;
+
+before(async () => {
+  if (skip === false) guest = await Guest.start();
+});
+
+after(async () => {
+  if (skip === false) await guest?.[Symbol.asyncDispose]();
+});
+
+/** Built of a file beside this one, and run in the guest. */
+async function runProgram<T>(name: string, args: string): Promise<T> {
+  await guest.upload(`/root/${name}.cjs`, await programOf(name));
+  return JSON.parse(await guest.output(`/opt/picolet/node_modules/node/bin/node /root/${name}.cjs ${args}`)) as T;
+}
+
+async function programOf(name: string): Promise<Uint8Array> {
+  const { outputFiles } = await build({
+    entryPoints: [fileURLToPath(new URL(`${name}.ts`, import.meta.url))],
+    ...{ bundle: true, platform: "node", format: "cjs", write: false, logLevel: "error" },
+  });
+  const [file] = outputFiles;
+  assert.ok(file);
+  return file.contents;
+}
+
+test("a pod in a slice of systemd's, with a quota and a limit", { skip }, async () => {
+  const unit = ["CPUQuota=20%", "MemoryMax=200M", "MemoryAccounting=yes", "TasksAccounting=yes"].map(
+    (each) => `-p ${each}`,
+  );
+  const load = `sh -c '/usr/lib/guest/load hold 64 & while :; do :; done'`;
+  await guest.command(`systemd-run --scope --slice=kubepods-podstats.slice --unit=${UNIT} ${unit.join(" ")} ${load}`);
+  const folder = `/sys/fs/cgroup${SLICE}/${UNIT}`;
+  const isUnderWay = `[ "$(cat ${folder}/memory.current)" -gt ${64 * MIB} ] && ! grep -q 'nr_throttled 0' ${folder}/cpu.stat`;
+  await guest.output(`until ${isUnderWay}; do sleep 0.2; done 2>/dev/null`);
+  const look = await runProgram<Look>("stats-program", `${SLICE} ${ID}`);
+  await guest.output(`systemctl stop ${UNIT}`);
+  const [container] = look.containers;
+  assert.equal(container?.path, `${SLICE}/${UNIT}`);
+  const { usage } = container;
+  assert.ok(usage.rssBytes >= 64 * MIB && usage.rssBytes < 100 * MIB, `${usage.rssBytes}`);
+  assert.ok(usage.workingSetBytes >= usage.rssBytes && look.pod.workingSetBytes >= usage.workingSetBytes);
+  assert.equal(usage.memoryLimitBytes, 200 * MIB);
+  assert.ok((usage.throttledNanoseconds ?? 0) > 0 && usage.cpuNanoseconds > 0);
+  assert.ok((usage.pids ?? 0) >= 2, `${usage.pids}`);
+  // It is kept from the CPU by its quota, which is a stall of its own.
+  assert.ok((usage.pressure?.cpu?.some.totalUs ?? 0) > 0, JSON.stringify(usage.pressure));
+  assert.ok(usage.pressure?.memory && usage.pressure.io && look.pod.pressure?.memory && look.node.pressure?.memory);
+  assert.ok((look.allPods.pids ?? 0) >= 2 && look.node.workingSetBytes > usage.rssBytes);
+  assert.ok(look.node.workingSetBytes < (look.node.memoryLimitBytes ?? 0));
+  assert.ok(look.nodefs.capacityBytes > 1024 * MIB && look.nodefs.inodes > 10_000);
+  assert.deepEqual(look.imagefs, look.nodefs);
+});
+
+test("pods that are held at a limit are told of by the kernel, and that the machine stalls with it", {
+  skip,
+}, async () => {
+  const inSlice = "systemd-run --quiet --scope --slice=kubepods-podheld.slice";
+  await guest.command(`${inSlice} --unit=other.scope /usr/lib/guest/load hold 8`);
+  await guest.output(
+    "until [ -d /sys/fs/cgroup/kubepods.slice/kubepods-podheld.slice/other.scope ]; do sleep 0.1; done",
+  );
+  await guest.output("systemctl set-property --runtime kubepods-podheld.slice MemoryMax=100M");
+  const held = `${inSlice} --unit=held.scope -p MemoryHigh=16M /usr/lib/guest/load leak 0 64`;
+  const seen = await runProgram<{ told: number; before: MemoryReading; after: MemoryReading }>(
+    "memory-program",
+    `/kubepods.slice/kubepods-podheld.slice ${held}`,
+  );
+  assert.ok(seen.told > 0, "memory.events of the cgroup above is told of");
+  assert.ok((seen.after.stalledUs ?? 0) > (seen.before.stalledUs ?? Infinity), JSON.stringify(seen));
+  const { node, pods, pids } = seen.after;
+  assert.equal(pods?.capacity, 100 * MIB);
+  assert.ok((pods?.available ?? 0) > 60 * MIB && (pods?.available ?? 0) < 90 * MIB, JSON.stringify(seen.after));
+  assert.ok((node?.available ?? 0) > 0 && (node?.available ?? Infinity) < (node?.capacity ?? 0));
+  assert.ok((pids?.available ?? 0) > 500 && (pids?.available ?? 0) < 1_000);
+});

@@ -1,0 +1,31 @@
+/** A process that changes a bucket as fast as it can and says on stdout what it was told is kept, until it is killed. */
+import { writeSync } from "node:fs";
+import { KeyvalueService } from "../../agent/store/keyvalue/keyvalue-service.ts";
+import { systemClock } from "../../protocol/async/system-clock.ts";
+import { RecordedLog } from "../support/recorders.ts";
+import { KEYVALUE_PEER } from "./keyvalue-peer.ts";
+
+const [path] = process.argv.slice(2);
+if (path === undefined) throw new Error("usage: keyvalue-writer.ts <database>");
+const service = new KeyvalueService(
+  {
+    clock: systemClock,
+    log: new RecordedLog(),
+    isNamed: () => true,
+    isClockSet: () => true,
+    onDamage: (reason) => {
+      throw new Error(reason);
+    },
+  },
+  { path },
+);
+const call = (method: string, value: object, ...bytes: Uint8Array[]) =>
+  service.call(KEYVALUE_PEER, method, { value: { bucket: "b", ...value }, bytes });
+for (;;) {
+  // Several at once, so that they share commits; each of the pair is set with the other.
+  const { value } = await call("increment", { key: "n", delta: "1" });
+  const text = Buffer.from(String(value));
+  const others = [0, 1, 2].map((n) => call("set", { key: `k${n}` }, text));
+  await Promise.all([...others, call("set-many", { keys: ["a", "z"] }, text, text)]);
+  writeSync(1, `${value}\n`);
+}

@@ -1,0 +1,192 @@
+/** One emulated amd64 machine: the QEMU process, its sockets and its disk. It dies with the process that started it. */
+import { type ChildProcess, execFileSync, spawn } from "node:child_process";
+import { once } from "node:events";
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import { GuestChannel } from "./guest-channel.ts";
+import type { GuestImage } from "./guest-image.ts";
+import { GuestMonitor } from "./guest-monitor.ts";
+
+const DIRECTORY_PREFIX = "picolet-guest-";
+/** Holds the pid of the process that a directory belongs to. */
+const OWNER_FILE = "owner";
+/** Of the disk that holds what is built of the agent, whatever is on it: a machine is woken with disks of the same size. */
+const PAYLOAD_BYTES = 32 * 2 ** 20;
+/** Of `dist/`, what a board has. */
+const PAYLOAD = [
+  "picolet.cjs",
+  "picolet",
+  "edgectl.cjs",
+  "wasm-runner.cjs",
+  "wasm-transpile.mjs",
+  "wasm-pull.cjs",
+  "bin",
+  "examples",
+];
+/** Where a guest finds what it may reach of this machine. */
+export const OUTSIDE_ADDRESS = "10.0.2.100";
+export const OUTSIDE_PORT = 7443;
+
+/** No more than what systemd and the kernel need, and to be told of everything that goes wrong. */
+const KERNEL_COMMAND_LINE =
+  "root=/dev/vda console=ttyS0 net.ifnames=0 systemd.unified_cgroup_hierarchy=1 psi=1 mitigations=off nokaslr no_timer_check tsc=reliable random.trust_cpu=on systemd.show_status=false";
+
+export interface MachineInit {
+  readonly image: GuestImage;
+  readonly disk: string;
+  /** Whether what the machine writes to its disk stays there. */
+  readonly writesStay: boolean;
+  readonly memoryMiB: number;
+  readonly cpus: number;
+  /** A file that a machine of the same shape was saved to: this one goes on there instead of booting. */
+  readonly wakeFrom?: string;
+}
+
+export class GuestMachine implements AsyncDisposable {
+  readonly directory: string;
+  readonly channel: GuestChannel;
+  readonly monitor: GuestMonitor;
+  readonly #process: ChildProcess;
+  #disposed = false;
+
+  private constructor(directory: string, process: ChildProcess, channel: GuestChannel, monitor: GuestMonitor) {
+    this.directory = directory;
+    this.channel = channel;
+    this.monitor = monitor;
+    this.#process = process;
+  }
+
+  /** Its commands can be given at once where it is woken, else when `channel.greeted`. */
+  static async start(init: MachineInit): Promise<GuestMachine> {
+    takeAwayLeftovers();
+    const directory = mkdtempSync(join(tmpdir(), DIRECTORY_PREFIX));
+    writeFileSync(join(directory, OWNER_FILE), String(process.pid));
+    writePayload(join(directory, "payload"));
+    const args = ["--pdeathsig", "KILL", "qemu-system-x86_64", ...argumentsOf(init, directory)];
+    // A disk whose writes are dropped is kept beside a file that has no name: nothing is left of it, whatever happens.
+    const environment = { ...process.env, TMPDIR: directory };
+    const child = spawn("setpriv", args, { stdio: ["ignore", "ignore", "pipe"], env: environment });
+    let complaints = "";
+    child.stderr.setEncoding("utf8").on("data", (text: string) => {
+      complaints = (complaints + text).slice(-10_000);
+    });
+    const ended = once(child, "exit").then(() => Promise.reject(new Error(`QEMU ended: ${complaints}`)));
+    try {
+      const ready = Promise.all([
+        GuestMonitor.connect(join(directory, "monitor.sock")),
+        GuestChannel.connect(join(directory, "courier.sock")),
+      ]);
+      const [monitor, channel] = await Promise.race([ready, ended]);
+      ended.catch(() => undefined);
+      const machine = new GuestMachine(directory, child, channel, monitor);
+      if (init.wakeFrom !== undefined) await machine.#wake(init.wakeFrom);
+      return machine;
+    } catch (error) {
+      child.kill("SIGKILL");
+      rmSync(directory, { recursive: true, force: true });
+      throw error;
+    }
+  }
+
+  async #wake(file: string): Promise<void> {
+    await this.#migrate("migrate-incoming", `exec:cat ${resolve(file)}`);
+    await this.monitor.command("cont");
+  }
+
+  /** Saves what is in memory; the machine stands still from then on. Its disk is of the same moment once it has ended. */
+  async save(file: string): Promise<void> {
+    await this.monitor.command("stop");
+    await this.#migrate("migrate", `exec:cat > ${resolve(file)}`);
+  }
+
+  async #migrate(command: "migrate" | "migrate-incoming", uri: string): Promise<void> {
+    await this.monitor.command("migrate-set-capabilities", { capabilities: [{ capability: "events", state: true }] });
+    await this.monitor.command("migrate-set-parameters", { "max-bandwidth": 2 ** 40 });
+    const over = this.monitor.event("MIGRATION", ({ status }) => status === "completed" || status === "failed");
+    await this.monitor.command(command, { uri });
+    const { status } = (await over) as { status: string };
+    if (status !== "completed") throw new Error(`cannot ${command} a guest: it ${status}`);
+  }
+
+  /** Turns it off and on. Resolves when it takes commands. @throws when that takes longer */
+  async restart(limitMs: number): Promise<void> {
+    const greeted = this.channel.expectGreeting();
+    await this.monitor.command("system_reset");
+    const late = Promise.withResolvers<never>();
+    const timer = setTimeout(() => late.reject(new Error(`the guest did not boot\n${this.console}`)), limitMs);
+    try {
+      await Promise.race([greeted, late.promise]);
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  /** From now on that port of this machine's loopback is what answers at OUTSIDE_ADDRESS. */
+  letReach(port: number): void {
+    writeFileSync(join(this.directory, "outside"), `exec busybox nc 127.0.0.1 ${port}\n`);
+  }
+
+  /** What it wrote to its serial line. */
+  get console(): string {
+    const path = join(this.directory, "console.log");
+    return existsSync(path) ? readFileSync(path, "utf8") : "";
+  }
+
+  get pid(): number {
+    return this.#process.pid ?? 0;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (this.#disposed) return;
+    this.#disposed = true;
+    this.channel[Symbol.dispose]();
+    this.monitor[Symbol.dispose]();
+    if (this.#process.exitCode === null && this.#process.signalCode === null) {
+      const exited = once(this.#process, "exit");
+      this.#process.kill("SIGKILL");
+      await exited;
+    }
+    rmSync(this.directory, { recursive: true, force: true });
+  }
+}
+
+function argumentsOf({ image, disk, writesStay, memoryMiB, cpus, wakeFrom }: MachineInit, directory: string): string[] {
+  const at = (name: string): string => join(directory, name);
+  return [
+    ...["-nodefaults", "-no-user-config", "-display", "none", "-machine", "pc"],
+    // Two threads as the machine under the tests has; no 5-level page tables, which make each access dearer.
+    ...["-accel", "tcg,thread=multi", "-cpu", "max,la57=off", "-smp", String(cpus), "-m", String(memoryMiB)],
+    ...["-kernel", image.kernel, "-initrd", image.initialRamDisk, "-append", KERNEL_COMMAND_LINE],
+    ...["-drive", `if=none,id=root,file=${disk},format=raw,cache=unsafe,snapshot=${writesStay ? "off" : "on"}`],
+    ...["-device", "virtio-blk-pci,drive=root"],
+    ...["-drive", `if=none,id=payload,file=${at("payload")},format=raw,cache=unsafe,readonly=on`],
+    ...["-device", "virtio-blk-pci,drive=payload"],
+    ...["-device", "virtio-serial-pci", "-chardev", `socket,id=courier,path=${at("courier.sock")},server=on,wait=off`],
+    ...["-device", "virtserialport,chardev=courier,name=courier"],
+    ...[
+      "-netdev",
+      `user,id=net,restrict=on,guestfwd=tcp:${OUTSIDE_ADDRESS}:${OUTSIDE_PORT}-cmd:/bin/sh ${at("outside")}`,
+    ],
+    ...["-device", "virtio-net-pci,netdev=net,romfile="],
+    ...["-serial", `file:${at("console.log")}`],
+    ...["-qmp", `unix:${at("monitor.sock")},server=on,wait=off`],
+    ...(wakeFrom === undefined ? [] : ["-incoming", "defer"]),
+  ];
+}
+
+function writePayload(path: string): void {
+  const there = PAYLOAD.filter((name) => existsSync(join("dist", name)));
+  execFileSync("tar", ["--owner=0", "--group=0", "-C", ".", "-cf", path, ...there.map((name) => `dist/${name}`)]);
+  truncateSync(path, PAYLOAD_BYTES);
+}
+
+/** Of test runs that were killed themselves. */
+function takeAwayLeftovers(): void {
+  for (const name of readdirSync(tmpdir())) {
+    if (!name.startsWith(DIRECTORY_PREFIX)) continue;
+    const owner = join(tmpdir(), name, OWNER_FILE);
+    if (existsSync(owner) && !existsSync(`/proc/${readFileSync(owner, "utf8")}`))
+      rmSync(join(tmpdir(), name), { recursive: true, force: true });
+  }
+}

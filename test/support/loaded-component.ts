@@ -1,0 +1,48 @@
+/** Components of `test/components` instantiated within the test's own process, as a runner does it on the event loop. */
+import { createHash } from "node:crypto";
+import { readdirSync, readFileSync } from "node:fs";
+import { basename } from "node:path";
+import { systemClock } from "../../protocol/async/system-clock.ts";
+import { seconds } from "../../protocol/ports.ts";
+import type { TranspiledComponent } from "../../runtime-adapters/wasm/launch.ts";
+import { type InstantiateComponent, loadComponent } from "../../runtime-adapters/wasm/load-component.ts";
+import { Transpiler } from "../../runtime-adapters/wasm/transpile/transpiler.ts";
+import { type TestComponent, testComponent, testPrograms } from "./components.ts";
+import { RecordedLog } from "./recorders.ts";
+import { TempFolder } from "./temp-folder.ts";
+
+const MEMORY_LIMIT_BYTES = 512 * 1_048_576;
+
+export const loadedComponent = (source: TestComponent): Promise<InstantiateComponent> =>
+  transpiled(source, (component) => loadComponent(component, undefined));
+
+/** What its runner would run. */
+export const transpiledScript = (source: TestComponent): Promise<string> =>
+  transpiled(source, ({ directory, script }) => readFileSync(`${directory}/${script}`, "latin1"));
+
+/** What an agent finds in `cache` that has run it before. @param cache absolute, `<root-dir>/wasm/transpiled` of the agent */
+export const transpiledFiles = (source: TestComponent, cache: string): Promise<Record<string, Uint8Array>> =>
+  transpiled(source, ({ directory }) => {
+    const entry = `${cache}/${basename(directory)}`;
+    return Object.fromEntries(
+      readdirSync(directory).map((name) => [`${entry}/${name}`, readFileSync(`${directory}/${name}`)]),
+    );
+  });
+
+async function transpiled<T>(source: TestComponent, use: (component: TranspiledComponent) => T): Promise<T> {
+  const path = await testComponent(source);
+  const sha256 = createHash("sha256").update(readFileSync(path)).digest("hex");
+  using folder = new TempFolder();
+  await using transpiler = new Transpiler(
+    { clock: systemClock, log: new RecordedLog(), cgroups: undefined },
+    {
+      ...(await testPrograms()),
+      nodePath: process.execPath,
+      cacheDirectory: folder.at("cache"),
+      timeout: seconds(60),
+      memoryLimitBytes: MEMORY_LIMIT_BYTES,
+      cgroupPath: undefined,
+    },
+  );
+  return use(await transpiler.get(sha256, path, new AbortController().signal));
+}

@@ -1,0 +1,175 @@
+/**
+ * Judges what became of a mix of pods on a board that ran short of something: from what was declared of the pods, and from
+ * what the kernel and the API told over time. Written by what Kubernetes documents of node-pressure eviction, apart from the
+ * code that evicts, of which it knows nothing.
+ */
+import { type MixedPod, PRIORITIES, type PressureMix, type Resource } from "./pressure-mixes.ts";
+
+/** What the node told, in the order in which it came. */
+export interface Told {
+  readonly reason: string;
+  /** Of the pod, or of the node. */
+  readonly name: string;
+  readonly atMs: number;
+}
+
+export interface PodAtEnd {
+  readonly phase: string;
+  readonly reason: string | undefined;
+  readonly message: string | undefined;
+  readonly restarts: number;
+  /** Of its last end: OOMKilled, Error … */
+  readonly terminated: string | undefined;
+  /** The processes in its cgroup before anybody misbehaved, and at the end. */
+  readonly processesBefore: readonly number[];
+  readonly processesAfter: readonly number[];
+}
+
+export interface Observed {
+  readonly told: readonly Told[];
+  readonly pods: ReadonlyMap<string, PodAtEnd>;
+  /** systemd's services that must not have ended: name → main process before and after. */
+  readonly services: ReadonlyMap<string, readonly [before: number, after: number]>;
+  /** Keys of all taints that the node had at some time, and at the end. */
+  readonly taintsSeen: ReadonlySet<string>;
+  readonly taintsAfter: ReadonlySet<string>;
+  readonly transitionPeriodMs: number;
+}
+
+const CONDITIONS: Readonly<
+  Record<Resource, { readonly begins: string; readonly ends: string; readonly taint: string }>
+> = {
+  memory: {
+    begins: "NodeHasInsufficientMemory",
+    ends: "NodeHasSufficientMemory",
+    taint: "node.kubernetes.io/memory-pressure",
+  },
+  disk: { begins: "NodeHasDiskPressure", ends: "NodeHasNoDiskPressure", taint: "node.kubernetes.io/disk-pressure" },
+  inodes: { begins: "NodeHasDiskPressure", ends: "NodeHasNoDiskPressure", taint: "node.kubernetes.io/disk-pressure" },
+  pids: { begins: "NodeHasInsufficientPID", ends: "NodeHasSufficientPID", taint: "node.kubernetes.io/pid-pressure" },
+};
+const NAMES: Readonly<Record<Resource, string>> = {
+  memory: "memory",
+  disk: "ephemeral-storage",
+  inodes: "inodes",
+  pids: "pids",
+};
+/** Events are told to the second. */
+const TOLERANCE_MS = 1_000;
+
+/** @returns what was wrong, a sentence each; none: all was as it has to be */
+export function judge(mix: PressureMix, seen: Observed): readonly string[] {
+  const evicted = seen.told.filter(({ reason }) => reason === "Evicted").map(({ name }) => name);
+  return [
+    ...mix.pods.filter(({ usesUp }) => usesUp === undefined).flatMap((pod) => judgeBystander(pod, mix, seen)),
+    ...mix.pods.filter(({ usesUp }) => usesUp !== undefined).flatMap((pod) => judgeCulprit(pod, seen)),
+    ...judgeOrder(mix, evicted),
+    ...judgeConditions(mix, seen, evicted),
+    ...[...seen.services]
+      .filter(([, [before, after]]) => before !== after || after === 0)
+      .map(([name, [before, after]]) => `${name} did not live on: process ${before}, then ${after}`),
+  ];
+}
+
+/**
+ * Whether a pod has to, may, or must not go before another one that uses up a resource. Kubernetes: first those that use
+ * more than they ask for (not for processes), among them the less important, among them the one that uses most above it.
+ */
+export function goesBefore(pod: MixedPod, bad: MixedPod, resource: Resource): "surely" | "maybe" | "never" {
+  if (pod.source === "static") return "never";
+  if (PRIORITIES[pod.priority] >= PRIORITIES[bad.priority]) return "never";
+  if (resource === "pids") return "surely";
+  if (resource === "memory") {
+    if (pod.requestMiB === undefined) return "surely";
+    return pod.requestMiB > pod.holdMiB ? "never" : pod.holdMiB > pod.requestMiB + 4 ? "surely" : "maybe";
+  }
+  // It has a log and files of its own, if only some; of inodes nobody can ask for any.
+  return resource === "disk" && pod.requestsDisk ? "never" : "maybe";
+}
+
+const mayGo = (pod: MixedPod, mix: PressureMix): boolean =>
+  mix.pods.some((bad) => bad.usesUp !== undefined && goesBefore(pod, bad, bad.usesUp) !== "never");
+
+function judgeBystander(pod: MixedPod, mix: PressureMix, seen: Observed): readonly string[] {
+  const end = seen.pods.get(pod.name);
+  if (end === undefined) return [`${pod.name} is gone`];
+  if (end.phase === "Failed" && mayGo(pod, mix)) return judgeEvicted(pod.name, mix, seen, end);
+  const problems: string[] = [];
+  if (end.phase !== "Running")
+    problems.push(`${pod.name} is ${end.phase} (${end.reason}: ${end.message}), and had done nothing`);
+  if (end.restarts !== 0) problems.push(`${pod.name} was started again, ${end.restarts} times (${end.terminated})`);
+  const isSame = String(end.processesBefore) === String(end.processesAfter) && end.processesAfter.length > 0;
+  if (!isSame) problems.push(`${pod.name} had the processes ${end.processesBefore}, and has ${end.processesAfter}`);
+  if (seen.told.some(({ name, reason }) => name === pod.name && reason === "Evicted"))
+    problems.push(`${pod.name} was told to be evicted`);
+  return problems;
+}
+
+function judgeCulprit(pod: MixedPod, seen: Observed): readonly string[] {
+  const end = seen.pods.get(pod.name);
+  if (end === undefined) return [`${pod.name} is gone`];
+  const { usesUp } = pod;
+  const wasKilled = usesUp === "memory" && end.phase === "Failed" && end.terminated === "OOMKilled";
+  if (wasKilled && end.reason !== "Evicted") return stillRuns(pod.name, end);
+  return judgeEvicted(pod.name, { seed: 0, pods: [pod] }, seen, end);
+}
+
+/** It has ended for good, and says for what. */
+function judgeEvicted(name: string, mix: PressureMix, seen: Observed, end: PodAtEnd): readonly string[] {
+  const problems = [...stillRuns(name, end)];
+  if (end.phase !== "Failed" || end.reason !== "Evicted")
+    problems.push(`${name} was to be evicted, and is ${end.phase} (${end.reason}: ${end.message})`);
+  const resources = mix.pods.flatMap(({ usesUp }) => (usesUp === undefined ? [] : [NAMES[usesUp]]));
+  const figures = /^The node was low on resource: (\S+)\. Threshold quantity: \d\S*, available: \d\S*\. /.exec(
+    end.message ?? "",
+  );
+  if (figures === null || !resources.includes(figures[1] ?? ""))
+    problems.push(`${name} does not say for what: ${end.message}`);
+  const count = seen.told.filter((each) => each.name === name && each.reason === "Evicted").length;
+  if (count !== 1) problems.push(`${name} was told to be evicted ${count} times`);
+  return problems;
+}
+
+const stillRuns = (name: string, end: PodAtEnd): readonly string[] =>
+  end.processesAfter.length === 0 ? [] : [`${name} has ended, but ${end.processesAfter} are still there`];
+
+/** None goes while one that has to go before it is there. */
+function judgeOrder(mix: PressureMix, evicted: readonly string[]): readonly string[] {
+  const bad = mix.pods.filter(({ usesUp }) => usesUp !== undefined);
+  // With two that misbehave nobody can say from outside for which of them one goes.
+  if (bad.length !== 1) return [];
+  return bad.flatMap((culprit) => {
+    const place = evicted.indexOf(culprit.name);
+    if (place < 0 || culprit.usesUp === undefined) return [];
+    const { usesUp } = culprit;
+    const before = mix.pods.filter((pod) => pod !== culprit && goesBefore(pod, culprit, usesUp) === "surely");
+    const late = before.filter(({ name }) => !evicted.slice(0, place).includes(name));
+    const after = evicted
+      .slice(place + 1)
+      .map((name) => `${name} was evicted after ${culprit.name}, with which all was over`);
+    return [
+      ...late.map(({ name }) => `${culprit.name} was evicted while ${name} was there, which comes first`),
+      ...after,
+    ];
+  });
+}
+
+function judgeConditions(mix: PressureMix, seen: Observed, evicted: readonly string[]): readonly string[] {
+  const problems: string[] = [];
+  const resources = mix.pods.flatMap(({ name, usesUp }) =>
+    usesUp !== undefined && evicted.includes(name) ? [usesUp] : [],
+  );
+  for (const resource of new Set(resources)) {
+    const { begins, ends, taint } = CONDITIONS[resource];
+    const began = seen.told.find(({ reason }) => reason === begins);
+    const ended = seen.told.findLast(({ reason }) => reason === ends);
+    if (began === undefined) problems.push(`a pod was evicted for ${resource}, but ${begins} was never told`);
+    if (ended === undefined || (began !== undefined && ended.atMs < began.atMs))
+      problems.push(`${ends} was never told`);
+    else if (began !== undefined && ended.atMs - began.atMs < seen.transitionPeriodMs - TOLERANCE_MS)
+      problems.push(`${begins} lasted ${ended.atMs - began.atMs} ms, less than the transition period`);
+    if (!seen.taintsSeen.has(taint)) problems.push(`the node never had the taint ${taint}`);
+    if (seen.taintsAfter.has(taint)) problems.push(`the node still has the taint ${taint}`);
+  }
+  return problems;
+}

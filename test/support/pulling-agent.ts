@@ -1,0 +1,16 @@
+/**
+ * A program: one life of an agent that pulls one image, until it has it or is killed. Its arguments are the adapter's init as
+ * JSON and the image. It says `pulled` when the image is there.
+ */
+import { systemClock } from "../../protocol/async/system-clock.ts";
+import { WasmAdapter, type WasmAdapterInit } from "../../runtime-adapters/wasm/wasm-adapter.ts";
+import { RecordedLog } from "./recorders.ts";
+
+const [init = "", image = ""] = process.argv.slice(2);
+const components = {
+  ...{ clock: systemClock, log: new RecordedLog(), cgroups: undefined },
+  ...{ hostIps: () => [], services: {}, warn: () => undefined },
+};
+await using adapter = new WasmAdapter(components, JSON.parse(init) as WasmAdapterInit);
+await adapter.images.pull(image, {}, new AbortController().signal);
+process.stdout.write("pulled");

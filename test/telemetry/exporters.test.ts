@@ -1,0 +1,120 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { TelemetryExporter, type TelemetrySink } from "../../hub/telemetry/exporter.ts";
+import { LineProtocolSink, OtlpSink } from "../../hub/telemetry/telemetry-sinks.ts";
+import { TelemetryStore } from "../../hub/telemetry/telemetry-store.ts";
+import { systemClock } from "../../protocol/async/system-clock.ts";
+import { type Clock, millis } from "../../protocol/ports.ts";
+import { decodeBatch, encodeBatch } from "../../protocol/telemetry/batch.ts";
+import type { TelemetryRecord } from "../../protocol/telemetry/records.ts";
+import { RecordedLog } from "../support/recorders.ts";
+import { event, point, SAMPLE_ORIGIN } from "../support/telemetry-samples.ts";
+import { TimeSeriesStore } from "../support/time-series-store.ts";
+
+const never = new AbortController().signal;
+/** Retries come at once. */
+const clock: Clock = {
+  ...systemClock,
+  sleep: (duration, signal) => systemClock.sleep(millis(Math.min(duration, 5)), signal),
+};
+const log = new RecordedLog();
+const BASE_US = 1_769_860_800_000_000;
+
+function storeFor(sink: TelemetrySink): TelemetryStore {
+  const init = { path: ":memory:", maxBytes: 1024 * 1024, maxAgeMs: 1e9, exporters: [sink.name] };
+  return new TelemetryStore({ clock: systemClock, log }, init);
+}
+
+/** A batch each. Not awaited: without a disk it resolves when it was sent on. */
+function fill(store: TelemetryStore, batches: readonly (readonly TelemetryRecord[])[], from = 1): void {
+  const deliveries = batches.map((records, at) => {
+    const batch = encodeBatch(
+      SAMPLE_ORIGIN,
+      records.map((record, n) => ({ record, stampUs: n })),
+      0,
+    );
+    return { sequence: from + at, baseUs: BASE_US + at * 1000, isEstimated: false, batch, decoded: decodeBatch(batch) };
+  });
+  store.put("edge-1", "0000000000000001", deliveries, never).catch(() => undefined);
+}
+
+async function exporting(sink: TelemetrySink, store: TelemetryStore, work: () => Promise<void>): Promise<void> {
+  const life = new AbortController();
+  const running = new TelemetryExporter({ store, sink, clock, random: { next: () => 0.5 }, log }).run(life.signal);
+  try {
+    await work();
+  } finally {
+    life.abort();
+    await running;
+    store[Symbol.dispose]();
+  }
+}
+
+const points = (from: number, count: number): TelemetryRecord[][] =>
+  Array.from({ length: count }, (_, at) => [point("count", from + at)]);
+const counts = (server: TimeSeriesStore): unknown[] => server.lines.map(({ fields }) => fields.value);
+
+test("lines are written with the token, and again after failures of every kind, each once", async () => {
+  await using server = await TimeSeriesStore.start();
+  const sink = new LineProtocolSink({
+    url: new URL(`${server.url}/write?bucket=b`),
+    token: () => Promise.resolve("secret"),
+  });
+  const store = storeFor(sink);
+  let requests = 0;
+  server.misbehave = (request, _, response) => {
+    assert.equal(request.url, "/write?bucket=b");
+    requests += 1;
+    if (requests === 1) response.writeHead(503).end("busy");
+    else if (requests === 2) request.socket.destroy();
+    else if (requests === 3) request.socket.end("what is this?\r\n\r\n");
+    // An answer without an end, of which a little is read.
+    else if (requests === 4) response.writeHead(500).write("x".repeat(100_000));
+    else if (requests === 5) response.writeHead(401).end("who?");
+    return requests <= 5;
+  };
+  fill(store, points(0, 20));
+  await exporting(sink, store, () => server.until(() => server.lines.length === 20));
+  assert.deepEqual(
+    counts(server),
+    Array.from({ length: 20 }, (_, at) => at),
+  );
+  assert.deepEqual(server.problems, []);
+  assert.ok(server.authorizations.every((each) => each === "Token secret"));
+});
+
+test("of what is refused only the batch at fault is left out", async () => {
+  await using server = await TimeSeriesStore.start();
+  const sink = new LineProtocolSink({ url: new URL(`${server.url}/write`), token: undefined });
+  const store = storeFor(sink);
+  server.misbehave = (_, body, response) => {
+    const isPoison = body.includes("value=13 ");
+    if (isPoison) response.writeHead(422).end("thirteen");
+    return isPoison;
+  };
+  fill(store, points(0, 40));
+  await exporting(sink, store, () => server.until(() => server.lines.length === 39));
+  assert.deepEqual(
+    counts(server),
+    Array.from({ length: 40 }, (_, at) => at).filter((each) => each !== 13),
+  );
+});
+
+test("OTLP goes to its two places, and answers that are nonsense but a success are one", async () => {
+  await using server = await TimeSeriesStore.start();
+  const sink = new OtlpSink({ url: new URL(server.url), token: () => Promise.resolve("secret") });
+  const store = storeFor(sink);
+  fill(store, [[point("temperature", 21.5), point("state", "idle"), event("door", "opened", "error")]]);
+  await exporting(sink, store, () => server.until(() => server.logs.length === 2));
+  assert.deepEqual(server.problems, []);
+  assert.deepEqual(
+    server.points.map(({ name, value, timeNs }) => [name, value, timeNs]),
+    [["temperature", 21.5, BigInt(BASE_US) * 1000n]],
+  );
+  const told = server.logs.map(({ name, severity, body }) => [name, severity, body]);
+  assert.deepEqual(told, [
+    ["state", 0, "idle"],
+    ["door", 17, "opened"],
+  ]);
+  assert.ok(server.authorizations.every((each) => each === "Bearer secret"));
+});
