@@ -156,3 +156,76 @@ test("a pod that is seen to run on for a while after its eviction does not go ag
   }
   assert.deepEqual(asked, ["first", "first", "second"]);
 });
+
+interface Seen {
+  readonly pods: readonly AgentPod[];
+  /** MiB in the cgroup of each of them. */
+  readonly held: Readonly<Record<string, number>>;
+}
+
+/** A board that is out of memory, on which nothing ends that is told to. */
+function starved({ pods, held }: Seen) {
+  const clock = new VirtualClock();
+  const ended: string[] = [];
+  const evictor = new Evictor(
+    {
+      ...{ clock, events: new RecordedEvents(), log: new RecordedLog(), pods: () => pods },
+      ender: {
+        end: async (uid) => {
+          ended.push(uid);
+          await new Promise<never>(() => undefined);
+        },
+      },
+      kill: async () => undefined,
+      release: async () => undefined,
+    },
+    { maxGracePeriod: undefined },
+  );
+  const value = { kind: "quantity", value: 100 * MIB, text: "100Mi" } as const;
+  const due = { signal: "memory.available", value, gracePeriod: undefined, minReclaim: undefined } as const;
+  const usageOf = (uid: string): Usage => ({ workingSetBytes: (held[uid] ?? 0) * MIB, swapBytes: 0 }) as Usage;
+  const figures = {
+    ...{ observed: { available: 20 * MIB, capacity: 512 * MIB }, disks: undefined },
+    usage: {
+      ...{ atMs: 0, node: used, allPods: undefined },
+      pods: pods.map((pod) => ({ pod, path: "", usage: usageOf(pod.desired.uid), containers: [] })),
+    },
+    layout: { dedicatedImagefs: false, splitContainerfs: false },
+  };
+  const evict = async (forMs: number): Promise<readonly string[]> => {
+    const until = clock.monotonic() + forMs;
+    while (clock.monotonic() < until) {
+      const evicting = evictor.evictOne(due, figures, NEVER);
+      await clock.advance(millis(3_000));
+      assert.equal(await evicting, true);
+    }
+    return ended;
+  };
+  return evict;
+}
+
+const MIB = 2 ** 20;
+
+test("while a killed pod still holds what is missing no other one goes; ten seconds later one does", async () => {
+  const evict = starved({
+    pods: [usagePod("leak", ["app"]), usagePod("good", ["app"])],
+    held: { leak: 300, good: 10 },
+  });
+  assert.deepEqual(await evict(9_000), ["leak"]);
+  assert.deepEqual(await evict(6_000), ["leak", "good"]);
+});
+
+test("a killed pod that holds too little is not waited for", async () => {
+  const evict = starved({ pods: [usagePod("leak", ["app"]), usagePod("good", ["app"])], held: { leak: 60, good: 10 } });
+  assert.deepEqual(await evict(6_000), ["leak", "good"]);
+});
+
+test("a pod that has filled the memory before its runtime tells that it runs goes before those that do run", async () => {
+  const evict = starved({ pods: [usagePod("good", ["app"]), usagePod("starts", [])], held: { starts: 300, good: 10 } });
+  assert.deepEqual(await evict(3_000), ["starts"]);
+});
+
+test("a pod of which nothing runs is left with what a sandbox takes", async () => {
+  const evict = starved({ pods: [usagePod("waits", []), usagePod("good", ["app"])], held: { waits: 15, good: 10 } });
+  assert.deepEqual(await evict(3_000), ["good"]);
+});

@@ -1,19 +1,19 @@
 import { joinSignals } from "../../protocol/async/abort.ts";
 import { withDeadline } from "../../protocol/async/deadline.ts";
 import { describeError, isCancelled, isPicoletError } from "../../protocol/errors.ts";
-import { type Clock, type Log, type Millis, millis, type PodUid, seconds } from "../../protocol/ports.ts";
+import { type Clock, type Log, type Millis, type MonotonicMs, millis, type PodUid, seconds } from "../../protocol/ports.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { AgentPod } from "../core/agent-pod.ts";
 import type { PodEnder } from "../core/pod-admission.ts";
 import { apiUidOf } from "../core/pod-identity.ts";
 import type { EventRecorder } from "../core/store.ts";
-import type { NodeUsage, PodDiskUsage } from "../core/usage.ts";
+import type { NodeUsage, PodDiskUsage, PodUsage } from "../core/usage.ts";
 import { isCritical } from "../plan/critical-pods.ts";
 import { evictionMessage } from "../plan/eviction-message.ts";
-import { conditionOf, type DiskLayout, type Observation } from "../plan/eviction-signals.ts";
-import type { EvictionThreshold } from "../plan/eviction-thresholds.ts";
+import { conditionOf, type DiskLayout, isOfMemory, type Observation } from "../plan/eviction-signals.ts";
+import { amountOf, type EvictionThreshold } from "../plan/eviction-thresholds.ts";
 import { gracePeriodOf } from "../plan/grace-period.ts";
-import { type EvictionCandidate, rankForEviction } from "../plan/rank-for-eviction.ts";
+import { type EvictionCandidate, memoryOf, rankForEviction } from "../plan/rank-for-eviction.ts";
 
 export interface EvictorComponents {
   readonly pods: () => readonly AgentPod[];
@@ -48,9 +48,16 @@ const CLEANUP_TIMEOUT = seconds(30);
 const AFTER_EVICTION = millis(100);
 /** A runtime tells within some 100 ms that a container has been killed; one that does not is short of memory itself. */
 const AFTER_KILL = seconds(2);
+/** SIGKILL frees memory within milliseconds, on a starved board within seconds; what is held longer is held by something else. */
+const KILLED_HOLDS = seconds(10);
+/** More than what a pod holds of which nothing runs yet or any more: its sandbox's process, and files that are still cached. */
+const UNSEEN_BYTES = 16 * 1024 * 1024;
 const EVICTED = "Evicted";
 
 const isOfDisk = ({ signal }: EvictionThreshold): boolean => conditionOf(signal) === "DiskPressure";
+
+const usageByPod = (usage: NodeUsage | undefined): ReadonlyMap<PodUid, PodUsage> =>
+  new Map((usage?.pods ?? []).map((each) => [each.pod.desired.uid, each]));
 
 /** Chooses the pod that is to go, and sees it gone. */
 export class Evictor {
@@ -60,6 +67,8 @@ export class Evictor {
   readonly #leaving = new Set<PodUid>();
   /** How much time those at most have got that are still there. */
   readonly #given = new Map<PodUid, Millis>();
+  /** When those were killed that are still there. */
+  readonly #killed = new Map<PodUid, MonotonicMs>();
 
   constructor(components: EvictorComponents, init: EvictorInit) {
     this.#components = components;
@@ -71,7 +80,12 @@ export class Evictor {
    * @returns false when there is none that may go. @throws `cancelled` alone
    */
   async evictOne(due: EvictionThreshold, figures: EvictionFigures, signal: AbortSignal): Promise<boolean> {
-    const { log } = this.#components;
+    const { clock, log } = this.#components;
+    this.#forgetGone();
+    if (this.#isOnItsWay(due, figures)) {
+      await clock.sleep(AFTER_EVICTION, signal);
+      return true;
+    }
     const candidates = this.#candidates(due, figures);
     if (candidates.length === 0) {
       log.warn("an eviction threshold is met, but no pod is there to evict", { signal: due.signal });
@@ -93,14 +107,10 @@ export class Evictor {
   }
 
   #candidates(due: EvictionThreshold, { usage, disks }: EvictionFigures): readonly EvictionCandidate[] {
-    const used = new Map((usage?.pods ?? []).map((each) => [each.pod.desired.uid, each]));
-    const pods = this.#components.pods();
-    if (this.#given.size > 0) {
-      const present = new Set(pods.map(({ desired }) => desired.uid));
-      for (const uid of this.#given.keys()) if (!present.has(uid)) this.#given.delete(uid);
-    }
-    return pods
-      .filter((each) => this.#isCandidate(each, due))
+    const used = usageByPod(usage);
+    return this.#components
+      .pods()
+      .filter((each) => this.#isCandidate(each, due) || this.#isUnseen(each, due, used.get(each.desired.uid)))
       .map(({ desired: pod }) => ({ pod, usage: used.get(pod.uid), disk: disks?.get(pod.uid) }));
   }
 
@@ -119,6 +129,31 @@ export class Evictor {
     }
     const own = gracePeriodOf(desired.pod);
     return !isEnding || (this.#graceFor(due) ?? own) < Math.min(own, given ?? own);
+  }
+
+  /** A container may have filled the memory before the runtime has told that it runs. */
+  #isUnseen({ desired, status, terminatingSinceMs }: AgentPod, due: EvictionThreshold, usage?: PodUsage): boolean {
+    const isOver = status?.phase === "Failed" || status?.phase === "Succeeded";
+    const isEnding = terminatingSinceMs !== undefined || this.#given.has(desired.uid) || this.#leaving.has(desired.uid);
+    const held = memoryOf(usage) ?? 0;
+    return isOfMemory(due.signal) && !isOver && !isEnding && Number.isFinite(held) && held >= UNSEEN_BYTES;
+  }
+
+  /** Whether what has been killed already holds enough still. */
+  #isOnItsWay({ signal, value }: EvictionThreshold, { usage, observed }: EvictionFigures): boolean {
+    if (!isOfMemory(signal) || this.#killed.size === 0) return false;
+    const used = usageByPod(usage);
+    const latest = this.#components.clock.monotonic() - KILLED_HOLDS;
+    let held = 0;
+    for (const [uid, at] of this.#killed) if (at > latest) held += memoryOf(used.get(uid)) ?? 0;
+    return held > 0 && observed.available + held >= amountOf(value, observed.capacity);
+  }
+
+  #forgetGone(): void {
+    if (this.#given.size === 0 && this.#killed.size === 0) return;
+    const present = new Set(this.#components.pods().map(({ desired }) => desired.uid));
+    for (const uid of this.#given.keys()) if (!present.has(uid)) this.#given.delete(uid);
+    for (const uid of this.#killed.keys()) if (!present.has(uid)) this.#killed.delete(uid);
   }
 
   #graceFor({ gracePeriod }: EvictionThreshold): Millis | undefined {
@@ -163,6 +198,7 @@ export class Evictor {
     const ended = ender.end(pod.uid, how, signal);
     // What is needed now cannot wait for a runtime, which waits for memory, or to fork, itself.
     const killed = isHard && !isOfDisk(due) ? kill?.(pod, signal) : undefined;
+    if (killed !== undefined) this.#killed.set(pod.uid, this.#components.clock.monotonic());
     await killed?.catch((error: unknown) => this.#cannotKill(pod, error));
     if (killed !== undefined && !(await this.#isOverSoon(ended, signal))) return;
     await ended;
@@ -185,6 +221,7 @@ export class Evictor {
   }
 
   #cannotKill({ uid: pod }: DesiredPod, error: unknown): void {
+    this.#killed.delete(pod);
     if (isCancelled(error)) throw error;
     this.#components.log.warn("cannot kill an evicted pod through its cgroup", { pod, error: describeError(error) });
   }

@@ -28,6 +28,8 @@ class Tree implements Disposable {
   readonly folder = new TempFolder();
   readonly pods: AgentPod[] = [];
   readonly looks: CgroupLooks;
+  /** Each time before a pod's cgroup is read. */
+  beforeRead: () => void = () => undefined;
 
   constructor({ clock = new VirtualClock(), cgroupsPerQOS = true, memory = true, swap = false } = {}) {
     const { path } = this.folder;
@@ -36,6 +38,7 @@ class Tree implements Disposable {
         cgroups: { kind: "v2", folder: (name) => (name === "memory" && !memory ? undefined : path) },
         pods: () => this.pods,
         podCgroup: ({ uid }) => {
+          this.beforeRead();
           if (uid === "unusable") throw new Error("no name of a cgroup");
           return cgroupsPerQOS ? `/kubepods.slice/${uid}` : "/shared";
         },
@@ -71,6 +74,25 @@ const workingSets = ({
 }: {
   readonly containers: readonly { readonly usage: { workingSetBytes: number } }[];
 }) => containers.map(({ usage }) => usage.workingSetBytes / MIB);
+
+test("a pod that the kernel kills while it looks is not seen small with memory as short as before", async () => {
+  using tree = new Tree();
+  tree.pods.push(usagePod("leak", ["app"]));
+  tree.cgroup("kubepods.slice", 300);
+  tree.cgroup("kubepods.slice/leak", 300);
+  tree.beforeRead = () => {
+    tree.write("meminfo", "MemTotal: 1000 kB\nMemFree: 900 kB\n");
+    tree.cgroup("kubepods.slice/leak", 1);
+    tree.cgroup("kubepods.slice", 1);
+  };
+  for (const look of ["the first", "another"]) {
+    tree.write("meminfo", "MemTotal: 1000 kB\nMemFree: 1 kB\n");
+    const { node, allPods, pods } = await tree.looks.look(NEW, NEVER);
+    assert.equal(pods[0]?.usage?.workingSetBytes, MIB, look);
+    assert.equal(node.workingSetBytes, 100 * 1024, look);
+    assert.equal(allPods?.workingSetBytes, MIB, look);
+  }
+});
 
 test("containers are found by their ids, whatever the driver and the runtime put around them", async () => {
   using tree = new Tree();

@@ -44,6 +44,8 @@ export class CgroupLooks {
   readonly #looks: SharedLook<TimedUsage>;
   /** Paths of containers' cgroups by their ids; as many as the last look had. */
   #paths = new Map<string, string>();
+  /** As the last look found it. */
+  #machine: MachineFeatures | undefined;
 
   constructor(components: CgroupLooksComponents, init: CgroupLooksInit) {
     this.#components = components;
@@ -72,9 +74,7 @@ export class CgroupLooks {
     const { allPodsCgroup } = this.#init;
     const atMs = clock.wall().getTime();
     const at = clock.monotonic();
-    const node = machineUsage(this.#proc);
-    const machine = featuresOf(node);
-    const allPods = allPodsCgroup === "" ? undefined : this.#cgroups.read(allPodsCgroup, machine);
+    const machine = this.#machine ?? featuresOf(machineUsage(this.#proc));
     const used: PodUsage[] = [];
     const paths = new Map<string, string>();
     let sliceFrom: number = at;
@@ -87,6 +87,10 @@ export class CgroupLooks {
       sliceFrom = clock.monotonic();
     }
     this.#paths = paths;
+    // After the pods: else one that the kernel has killed in between would be small, and memory as short as before.
+    const node = machineUsage(this.#proc);
+    this.#machine = featuresOf(node);
+    const allPods = allPodsCgroup === "" ? undefined : this.#cgroups.read(allPodsCgroup, this.#machine);
     return { at, atMs, node, allPods, pods: used };
   }
 

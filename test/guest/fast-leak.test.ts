@@ -86,10 +86,10 @@ const podOf = (name: string, only: object, spec: object = {}): unknown => ({
   spec: { nodeName: NODE, restartPolicy: "Never", containers: [only], ...spec },
 });
 
-/** Of all pods, of the agent and of containerd. */
+/** Of all pods, of the agent and of containerd, with their names and cgroups. */
 const processes = async (): Promise<string> =>
   await guest.output(
-    "systemctl show -P MainPID picolet containerd; find /sys/fs/cgroup/kubepods* -name cgroup.procs -exec cat {} + | sort -n",
+    "for pid in $(systemctl show -P MainPID picolet containerd; find /sys/fs/cgroup/kubepods* -name cgroup.procs -exec cat {} + | sort -n); do echo $pid $(cat /proc/$pid/comm /proc/$pid/cgroup); done",
   );
 
 const leaks = {
@@ -120,6 +120,6 @@ for (const [kind, { only, spec }] of Object.entries(leaks)) {
     );
     await fleet.kubectl(["delete", "pod", "leak", "--wait=true", "--timeout=100s"]);
     await agent.waitForPods("the leak is gone", (all) => !all.has("leak"));
-    assert.equal(await processes(), others);
+    assert.equal(await processes(), others, await agent.log());
   });
 }
