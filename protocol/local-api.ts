@@ -310,6 +310,40 @@ export interface ImageImportAnswer {
   readonly items: readonly ImageReport[];
 }
 
+/** GET /v1/keyvalue: the buckets in which components keep values. */
+export interface KeyvalueBucketList {
+  readonly items: readonly KeyvalueBucketReport[];
+}
+
+export interface KeyvalueBucketReport {
+  readonly namespace: string;
+  readonly name: string;
+  /** Of keys and values. */
+  readonly bytes: number;
+  readonly keys: number;
+  /** The day on which it was last asked for, `2026-11-20`, by the node's clock. */
+  readonly usedOn: string;
+  /** The largest of those that pods of this node name; null: none names it. */
+  readonly quota: { readonly bytes: number; readonly keys: number } | null;
+  /** Those that name it. */
+  readonly pods: readonly string[];
+}
+
+/** GET /v1/keyvalue/NAMESPACE/BUCKET/keys, by the bytes of their UTF-8. */
+export interface KeyvalueKeyList {
+  readonly items: readonly { readonly key: string; readonly bytes: number }[];
+  /** What `after` has to be for those that follow; null: these are the last. */
+  readonly next: string | null;
+}
+
+/** PUT and DELETE /v1/keyvalue/NAMESPACE/BUCKET/value, DELETE /v1/keyvalue/NAMESPACE/BUCKET: answered when it is on the disk. */
+export interface KeyvalueChangeAnswer {
+  readonly namespace: string;
+  readonly name: string;
+  /** Missing: the whole bucket. */
+  readonly key?: string;
+}
+
 /** PUT /v1/pushed-pods: what the pods that are sent mean for those that were sent before. */
 export interface PushAnswer {
   /** Nothing has been changed: it was only asked what would be. */

@@ -4,11 +4,13 @@ import type { NodeShutdownAnswer, PushRefusal, VersionAnswer } from "../../proto
 import type { Clock } from "../../protocol/ports.ts";
 import { type ContainerLogs, logStreamOf } from "../core/container-logs.ts";
 import type { NodeImages } from "../core/image-pulls.ts";
+import type { KeyvalueBuckets } from "../core/keyvalue-buckets.ts";
 import type { NodeShutdownControl } from "../core/node-shutdown-control.ts";
 import { podObject } from "../core/pod-object.ts";
 import type { PushedPods } from "../core/pushed-pods.ts";
 import type { AgentView } from "./agent-view.ts";
 import { ImageRoutes } from "./image-routes.ts";
+import type { KeyvalueVerb } from "./keyvalue-routes.ts";
 import { ANY_NAMESPACE, findPod, statusAnswer } from "./pod-objects.ts";
 import { type ApiRequest, MAX_PUSH_BYTES, parseRequest, type Query, readJsonBody, readText } from "./request-input.ts";
 import {
@@ -23,6 +25,7 @@ import {
 
 export type Answer =
   | { readonly kind: "json"; readonly body: unknown; readonly refused?: true }
+  | { readonly kind: "bytes"; readonly body: Uint8Array }
   /** Of known end. */
   | { readonly kind: "pieces"; readonly pieces: Iterable<string> }
   | {
@@ -46,7 +49,7 @@ type Handler = (
 ) => Promise<Answer> | Answer;
 
 interface Route {
-  readonly method: "GET" | "POST" | "PUT";
+  readonly method: "GET" | "POST" | "PUT" | "DELETE";
   /** `*` is any one segment. */
   readonly path: readonly string[];
   readonly handle: Handler;
@@ -64,6 +67,22 @@ const ROUTES: readonly Route[] = [
       method: "POST",
       path: ["images", verb],
       handle: (api, { query }, message, signal) => api.images[verb](query, message, signal),
+    }),
+  ),
+  { method: "GET", path: ["keyvalue"], handle: (api, request) => api.keyvalue("list", request) },
+  { method: "DELETE", path: ["keyvalue", "*", "*"], handle: (api, request) => api.keyvalue("drop", request) },
+  { method: "GET", path: ["keyvalue", "*", "*", "keys"], handle: (api, request) => api.keyvalue("keys", request) },
+  ...(
+    [
+      ["GET", "get"],
+      ["PUT", "set"],
+      ["DELETE", "delete"],
+    ] as const
+  ).map(
+    ([method, verb]): Route => ({
+      method,
+      path: ["keyvalue", "*", "*", "value"],
+      handle: (api, request, message) => api.keyvalue(verb, request, message),
     }),
   ),
   {
@@ -103,6 +122,8 @@ export interface ApiHandlerComponents {
   readonly images?: NodeImages;
   /** `undefined`: nobody may have the node go down. */
   readonly shutdown?: NodeShutdownControl;
+  /** `undefined`: components keep nothing on this node. */
+  readonly keyvalue?: () => Promise<KeyvalueBuckets>;
 }
 
 /** What the local API answers to one request; knows HTTP's requests, not its answers. */
@@ -112,6 +133,7 @@ export class ApiHandler {
   readonly #clock: Clock;
   readonly #pushed: PushedPods | undefined;
   readonly #shutdown: NodeShutdownControl | undefined;
+  readonly #keyvalue: ApiHandlerComponents["keyvalue"];
   readonly images: ImageRoutes;
 
   constructor(components: ApiHandlerComponents) {
@@ -119,6 +141,7 @@ export class ApiHandler {
     this.#view = components.view;
     this.#pushed = components.pushed;
     this.#shutdown = components.shutdown;
+    this.#keyvalue = components.keyvalue;
     this.#logs = components.logs;
     this.#clock = components.clock;
   }
@@ -216,6 +239,13 @@ export class ApiHandler {
       message: `${problems.length} problem${problems.length === 1 ? "" : "s"}; nothing has been changed`,
     } as const;
     return { kind: "json", body: { error, problems } satisfies PushRefusal, refused: true };
+  }
+
+  /** Loaded with the first question: few nodes are ever asked. */
+  async keyvalue(verb: KeyvalueVerb, request: ApiRequest, message?: IncomingMessage): Promise<Answer> {
+    if (this.#keyvalue === undefined) throw new PicoletError("unimplemented", "this agent keeps no values here");
+    const { answerKeyvalue } = await import("./keyvalue-routes.ts");
+    return await answerKeyvalue(this.#keyvalue, verb, request, message);
   }
 
   async shutDown(query: Query, message: IncomingMessage): Promise<Answer> {

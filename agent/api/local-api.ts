@@ -7,6 +7,7 @@ import type { ApiError } from "../../protocol/local-api.ts";
 import type { Clock, Log } from "../../protocol/ports.ts";
 import type { ContainerLogs } from "../core/container-logs.ts";
 import type { NodeImages } from "../core/image-pulls.ts";
+import type { KeyvalueBuckets } from "../core/keyvalue-buckets.ts";
 import type { NodeShutdownControl } from "../core/node-shutdown-control.ts";
 import type { PushedPods } from "../core/pushed-pods.ts";
 import type { AgentView } from "./agent-view.ts";
@@ -24,6 +25,8 @@ export interface LocalApiComponents {
   readonly shutdown?: NodeShutdownControl;
   /** Missing: nothing is told of pulls, and nobody may ask for one. */
   readonly images?: NodeImages;
+  /** Missing: components keep nothing on this node. */
+  readonly keyvalue?: () => Promise<KeyvalueBuckets>;
 }
 
 export interface LocalApiInit {
@@ -147,6 +150,11 @@ export class LocalApi implements Component {
         response.setTimeout(ANSWER_TIMEOUT_MS, () => response.destroy());
         response.writeHead(answer.refused === true ? HTTP_STATUS.invalid : 200, { "content-type": "application/json" });
         response.end(`${JSON.stringify(answer.body)}\n`);
+        return;
+      case "bytes":
+        response.setTimeout(ANSWER_TIMEOUT_MS, () => response.destroy());
+        response.writeHead(200, { "content-type": "application/octet-stream", "content-length": answer.body.length });
+        response.end(answer.body);
         return;
       case "pieces":
         response.setTimeout(ANSWER_TIMEOUT_MS, () => response.destroy());

@@ -79,7 +79,7 @@ export class Query {
 }
 
 /** @throws `resource_exhausted` for a body above `maxBytes` */
-export async function readText(message: IncomingMessage, maxBytes: number): Promise<string> {
+export async function readBytes(message: IncomingMessage, maxBytes: number): Promise<Buffer> {
   const chunks: Buffer[] = [];
   let size = 0;
   for await (const chunk of message as AsyncIterable<Buffer>) {
@@ -87,8 +87,12 @@ export async function readText(message: IncomingMessage, maxBytes: number): Prom
     if (size > maxBytes) throw new PicoletError("resource_exhausted", `the body is larger than ${maxBytes} bytes`);
     chunks.push(chunk);
   }
-  return Buffer.concat(chunks).toString("utf8");
+  return Buffer.concat(chunks);
 }
+
+/** @throws `resource_exhausted` for a body above `maxBytes` */
+export const readText = async (message: IncomingMessage, maxBytes: number): Promise<string> =>
+  (await readBytes(message, maxBytes)).toString("utf8");
 
 /** @throws `resource_exhausted` for a body above MAX_BODY_BYTES, `invalid` for one that is no JSON object. */
 export async function readJsonBody(message: IncomingMessage): Promise<Readonly<Record<string, unknown>>> {

@@ -52,6 +52,11 @@ export class AgentClient {
     throw new PicoletError(value.error.code, value.error.message);
   }
 
+  /** Bytes as they are, or nothing; answered in JSON. */
+  async send<T>(method: "PUT" | "DELETE", path: string, bytes: Buffer | undefined, timeout: Millis): Promise<T> {
+    return (await this.#json(path, method, bytes, timeout)) as T;
+  }
+
   /** A body that may take its time; only its head is awaited. `notice` is for the user's eyes; `sent` as of `lines`. */
   async stream(
     path: string,
@@ -81,7 +86,7 @@ export class AgentClient {
     if (rest !== "") throw this.#foreign("an unfinished line");
   }
 
-  async #json(path: string, method: string, sent: string | undefined, timeout: Millis): Promise<unknown> {
+  async #json(path: string, method: string, sent: string | Buffer | undefined, timeout: Millis): Promise<unknown> {
     const { head, body } = await this.#exchange(path, method, sent, timeout, false);
     if (head.status !== 200) throw await this.#refusal(head, body);
     return this.#parse(await collect(body));
@@ -104,7 +109,7 @@ export class AgentClient {
   async #exchange(
     path: string,
     method: string,
-    sent: string | undefined,
+    sent: string | Buffer | undefined,
     timeout: Millis,
     openEnd: boolean,
   ): Promise<Exchange> {
@@ -114,7 +119,8 @@ export class AgentClient {
       socket.destroy(unreachable(`the agent at ${socketPath} does not answer within ${timeout / 1000} s`)),
     );
     const length = sent === undefined ? "" : `Content-Length: ${Buffer.byteLength(sent)}\r\n`;
-    socket.write(`${method} ${path} HTTP/1.1\r\nHost: picolet\r\nConnection: close\r\n${length}\r\n${sent ?? ""}`);
+    socket.write(`${method} ${path} HTTP/1.1\r\nHost: picolet\r\nConnection: close\r\n${length}\r\n`);
+    if (sent !== undefined && sent.length > 0) socket.write(sent);
     const reader = new HttpResponseReader();
     const body = this.#body(socket, reader);
     // The first piece is empty and comes with the head.

@@ -15,6 +15,8 @@ export interface Flag {
 export interface CommandShape {
   /** One word, or two. */
   readonly words: readonly string[];
+  /** Stands for the first of them. */
+  readonly alias?: string;
   readonly flags: readonly Flag[];
 }
 
@@ -71,10 +73,14 @@ export function parseCommandLine<C extends CommandShape>(
 ): CommandLine<C> {
   if (words.length > MAX_WORDS) throw usageError(`more than ${MAX_WORDS} arguments`);
   const all = [...globals, ...commands.flatMap((each) => each.flags)];
-  const first = scan(words, all);
+  const read = (flags: readonly Flag[]): ReturnType<typeof scan> => {
+    const { positionals, ...others } = scan(words, flags);
+    return { positionals: canonical(positionals, commands), ...others };
+  };
+  const first = read(all);
   // One short flag can be another command's, with a value: read again once the command is known.
   const guess = commands.find((each) => each.words.every((word, index) => first.positionals[index] === word));
-  const { positionals, flags } = guess === undefined ? first : scan(words, [...guess.flags, ...all]);
+  const { positionals, flags } = guess === undefined ? first : read([...guess.flags, ...all]);
   if (positionals.length === 0) {
     checkFlags(flags, "", globals);
     return { command: undefined, arguments: new Arguments([], flags) };
@@ -82,6 +88,14 @@ export function parseCommandLine<C extends CommandShape>(
   const command = findCommand(positionals, commands);
   checkFlags(flags, command.words.join(" "), [...globals, ...command.flags]);
   return { command, arguments: new Arguments(positionals.slice(command.words.length), flags) };
+}
+
+/** With the command's own word in the place of its alias. */
+export function canonical(positionals: readonly string[], commands: readonly CommandShape[]): string[] {
+  const [first, ...others] = positionals;
+  if (first === undefined) return [];
+  const named = commands.find((each) => each.alias === first);
+  return [named?.words[0] ?? first, ...others];
 }
 
 /** Long flags of one name mean the same in whatever command; of short ones the first of `all` counts. */

@@ -1,27 +1,9 @@
 /** Every command with its flags and its help. What a command does is loaded only when it is run. */
-import type { Arguments, CommandShape, Flag } from "./command-line.ts";
+import { type Command, NAMESPACE, NO_HEADERS, output } from "./command.ts";
+import type { Arguments, Flag } from "./command-line.ts";
 import type { Context } from "./context.ts";
 import { usageError } from "./failures.ts";
-
-export interface Command extends CommandShape {
-  /** After the command's words; "" for none. */
-  readonly operands: string;
-  /** How many operands it takes. */
-  readonly atLeast: number;
-  readonly atMost: number;
-  readonly summary: string;
-  readonly details: string;
-  readonly examples: readonly (readonly [command: string, does: string])[];
-  /** What operands stand for, for completion. */
-  readonly completes: readonly ("pods" | "resources" | "commands" | "files" | "shells")[];
-  readonly run: (context: Context, input: Arguments) => Promise<number>;
-}
-
-const output = (...choices: readonly string[]): Flag => {
-  return { name: "output", short: "o", value: "FORMAT", help: choices.join(", "), choices };
-};
-const NAMESPACE: Flag = { name: "namespace", short: "n", value: "NAMESPACE", help: "the pod's namespace" };
-const NO_HEADERS: Flag = { name: "no-headers", help: "leave out the line of column names" };
+import { KEYVALUE_COMMANDS } from "./keyvalue-commands.ts";
 
 export const GLOBAL_FLAGS: readonly Flag[] = [
   { name: "socket", value: "PATH", help: "the agent's socket; also PICOLET_SOCKET" },
@@ -443,6 +425,7 @@ export const COMMANDS: readonly Command[] = [
   imageUnpin,
   wasmCheck,
   wasmRun,
+  ...KEYVALUE_COMMANDS,
   nodeShutdown,
   config,
   version,

@@ -1,11 +1,13 @@
-import type { PodList } from "../../protocol/local-api.ts";
+import type { KeyvalueBucketList, KeyvalueKeyList, PodList } from "../../protocol/local-api.ts";
 import type { Pod } from "../../protocol/pod.ts";
 import type { AgentClient } from "./agent-client.ts";
-import type { Arguments, Flag } from "./command-line.ts";
-import { type Command, GLOBAL_FLAGS } from "./commands.ts";
+import type { Command } from "./command.ts";
+import { type Arguments, canonical, type Flag } from "./command-line.ts";
+import { GLOBAL_FLAGS } from "./commands.ts";
 import type { Context } from "./context.ts";
 import { EXIT_HEALTHY, usageError } from "./failures.ts";
-import { parsePodName, podLabel, podPath } from "./objects.ts";
+import { bucketLabel, bucketPath, parseBucket } from "./keyvalue-names.ts";
+import { parsePodName, podLabel, podPath, query } from "./objects.ts";
 
 /** For bash 4 and later. The words up to the cursor go to `edgectl __complete`, which answers one candidate a line. */
 const BASH_SCRIPT = `# bash completion for edgectl
@@ -68,7 +70,7 @@ function readLine(words: readonly string[], commands: readonly Command[]): Parti
       open = meant?.value === undefined ? undefined : meant;
     } else positionals.push(word);
   }
-  return { current: last === "=" ? "" : last, positionals, values, flag: open };
+  return { current: last === "=" ? "" : last, positionals: canonical(positionals, commands), values, flag: open };
 }
 
 async function candidatesFor(line: PartialLine, commands: readonly Command[], client: AgentClient): Promise<string[]> {
@@ -90,6 +92,10 @@ async function candidatesFor(line: PartialLine, commands: readonly Command[], cl
       return nextWords(operands, commands);
     case "files":
       return [FILES];
+    case "buckets":
+      return await bucketNames(line, client);
+    case "keys":
+      return await keyNames(line, operands[0] ?? "", client);
     case "shells":
       return ["bash"];
     default:
@@ -133,4 +139,18 @@ async function podNames({ current, values }: PartialLine, client: AgentClient): 
     .map(({ metadata }) => metadata)
     .filter((each) => namespace === undefined || each.namespace === namespace)
     .map((each) => prefix + (namespace === undefined ? podLabel(each.namespace, each.name) : each.name));
+}
+
+async function bucketNames({ values }: PartialLine, client: AgentClient): Promise<string[]> {
+  const namespace = values.get("namespace");
+  const { items } = await client.get<KeyvalueBucketList>("/v1/keyvalue");
+  return items
+    .filter((each) => namespace === undefined || each.namespace === namespace)
+    .map((each) => (namespace === undefined ? bucketLabel(each) : each.name));
+}
+
+async function keyNames({ current, values }: PartialLine, bucket: string, client: AgentClient): Promise<string[]> {
+  const path = bucketPath(parseBucket(bucket, values.get("namespace")));
+  const { items } = await client.get<KeyvalueKeyList>(`${path}/keys${query({ prefix: current || undefined })}`);
+  return items.map(({ key }) => key);
 }

@@ -1,5 +1,6 @@
-import { type Arguments, didYouMean, type Flag } from "./command-line.ts";
-import { type Command, GLOBAL_FLAGS } from "./commands.ts";
+import type { Command } from "./command.ts";
+import { type Arguments, canonical, didYouMean, type Flag } from "./command-line.ts";
+import { GLOBAL_FLAGS } from "./commands.ts";
 import type { Context } from "./context.ts";
 import { EXIT_HEALTHY, usageError } from "./failures.ts";
 
@@ -12,7 +13,8 @@ export async function runHelp(context: Context, input: Arguments, commands: read
 /** All of it fits 80 columns as it is written. @throws a usage error for a command that there is not */
 export function helpText(words: readonly string[], commands: readonly Command[]): string {
   if (words.length === 0) return overview(commands);
-  const found = commands.filter((each) => words.every((word, index) => each.words[index] === word));
+  const named = canonical(words, commands);
+  const found = commands.filter((each) => named.every((word, index) => each.words[index] === word));
   const names = commands.map((each) => each.words.join(" "));
   if (found.length === 0) {
     const word = words.join(" ");

@@ -3,8 +3,9 @@ import { describeError } from "../../protocol/errors.ts";
 import { DEFAULT_SOCKET_PATH } from "../../protocol/local-api.ts";
 import { type Clock, type Millis, seconds } from "../../protocol/ports.ts";
 import { AgentClient } from "./agent-client.ts";
+import type { Command } from "./command.ts";
 import { type Arguments, parseCommandLine } from "./command-line.ts";
-import { COMMANDS, type Command, GLOBAL_FLAGS } from "./commands.ts";
+import { COMMANDS, GLOBAL_FLAGS } from "./commands.ts";
 import type { Terminal } from "./context.ts";
 import { EXIT_HEALTHY, EXIT_USAGE, exitCodeOf, usageError } from "./failures.ts";
 

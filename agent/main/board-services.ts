@@ -9,10 +9,11 @@ import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter
 import { parseBuckets } from "../../runtime-adapters/wasm/grants/board-grants.ts";
 import { ANNOTATION_PREFIX } from "../../runtime-adapters/wasm/pod-grants.ts";
 import type { Configuration } from "../config/configuration.ts";
+import type { KeyvalueBuckets } from "../core/keyvalue-buckets.ts";
 import { nodeReference } from "../core/store.ts";
 import type { NodeCondition } from "../node/node-conditions.ts";
 import type { CorrectedClock } from "../security/corrected-clock.ts";
-import type { KeyvalueService } from "../store/keyvalue/keyvalue-service.ts";
+import type { KeyvalueService, NamedBucket } from "../store/keyvalue/keyvalue-service.ts";
 import type { Store } from "../store/store.ts";
 import type { HubLink } from "./hub-link.ts";
 
@@ -44,10 +45,7 @@ export class NodeBoardServices implements Component {
     this.#components = components;
     this.#init = init;
     this.services = {
-      keyvalue: () => {
-        this.#keyvalue ??= this.#makeKeyvalue();
-        return this.#keyvalue;
-      },
+      keyvalue: () => this.#keyvalueService(),
       "node-info": () => this.#makeNodeInfo(),
     };
   }
@@ -70,6 +68,16 @@ export class NodeBoardServices implements Component {
     (await this.#keyvalue)?.[Symbol.dispose]();
   }
 
+  /** What components keep, for whoever looks after the node. */
+  async keyvalueBuckets(): Promise<KeyvalueBuckets> {
+    return (await this.#keyvalueService()).administration();
+  }
+
+  #keyvalueService(): Promise<KeyvalueService> {
+    this.#keyvalue ??= this.#makeKeyvalue();
+    return this.#keyvalue;
+  }
+
   async #makeKeyvalue(): Promise<KeyvalueService> {
     const { clock, log, store } = this.#components;
     const { KeyvalueService } = await import("../store/keyvalue/keyvalue-service.ts");
@@ -79,10 +87,10 @@ export class NodeBoardServices implements Component {
       const message = `${reason}; the damaged file is now ${setAside}; components find their buckets empty`;
       store.events.record({ regarding, type: "Warning", reason: "KeyvalueStoreRebuilt", message });
     };
-    const isNamed = (namespace: string, bucket: string): boolean =>
-      [...store.desired.desired.current.pods.values()].some((pod) => names(pod, namespace, bucket));
+    const namedBy = (namespace: string, bucket: string): readonly NamedBucket[] =>
+      [...store.desired.desired.current.pods.values()].flatMap((pod) => namedIn(pod, namespace, bucket));
     const made = new KeyvalueService(
-      { clock, log, onDamage, isNamed, isClockSet: () => this.#isClockSet },
+      { clock, log, onDamage, namedBy, isClockSet: () => this.#isClockSet },
       { path: join(this.#init.rootDir, "wasm", "keyvalue.db") },
     );
     made.stretch(this.#stretch);
@@ -119,7 +127,8 @@ function apiLabels(link: HubLink | undefined): Readonly<Record<string, string>> 
   return metadata?.labels ?? {};
 }
 
-function names({ pod: { metadata } }: DesiredPod, namespace: string, bucket: string): boolean {
+function namedIn({ pod: { metadata } }: DesiredPod, namespace: string, bucket: string): readonly NamedBucket[] {
   const text = metadata.namespace === namespace ? metadata.annotations?.[KEYVALUE_ANNOTATION] : undefined;
-  return text !== undefined && parseBuckets(text).value.some(({ name }) => name === bucket);
+  const grant = text === undefined ? undefined : parseBuckets(text).value.find(({ name }) => name === bucket);
+  return grant === undefined ? [] : [{ pod: metadata.name, grant }];
 }

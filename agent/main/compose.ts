@@ -636,7 +636,10 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     boardServices,
     ...adapters.map(whileItRuns),
     new StoreEvents({ state, events }, { nodeName }),
-    new LocalApi({ clock, log, view, logs, pushed, images, shutdown }, { socketPath: args.socketPath }),
+    new LocalApi(
+      { clock, log, view, logs, pushed, images, shutdown, keyvalue: () => boardServices.keyvalueBuckets() },
+      { socketPath: args.socketPath },
+    ),
     ...makeHealthPorts(ports, configuration, health, view, probeMetrics),
     conditions,
     runtimes,

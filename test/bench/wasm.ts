@@ -100,7 +100,7 @@ async function keyvalueFigures(): Promise<
     {
       clock: systemClock,
       log: new RecordedLog(),
-      isNamed: () => true,
+      namedBy: () => [],
       isClockSet: () => true,
       onDamage: (reason) => {
         throw new Error(reason);

@@ -76,6 +76,20 @@ test("values outlive the pod and the agent, and a component goes on while the ag
   assert.deepEqual(await said("survivor"), ["open", "set mine", "1"]);
 });
 
+test("edgectl shows and sets what components keep", async () => {
+  assert.match(edgectl(node, "kv", "list"), /\ndefault +b +\d+ +.* keys, 4\.0 KiB +\d{4}-\d\d-\d\d\n/);
+  edgectl(node, "kv", "set", "b", "by hand", "\u2713");
+  assert.equal(edgectl(node, "kv", "get", "b", "by hand"), "\u2713");
+  run("asker", ["open", "b", "get", "by hand", "set", "answer", "yes"]);
+  assert.deepEqual(await said("asker"), ["open", "\u2713", "set answer"]);
+  assert.equal(edgectl(node, "kv", "get", "b", "answer"), "yes");
+  edgectl(node, "kv", "rm", "b", "by hand");
+  await node.kill();
+  await node.start();
+  assert.equal(edgectl(node, "kv", "get", "b", "answer"), "yes", "before any component has asked");
+  assert.throws(() => edgectl(node, "kv", "get", "b", "by hand"), /there is no such key/);
+});
+
 test("a component is told of its node and its configuration, and what it logs is in the pod's log", async () => {
   const folder = join(node.directory, "settings");
   mkdirSync(folder);

@@ -11,7 +11,7 @@ const service = new KeyvalueService(
   {
     clock: systemClock,
     log: new RecordedLog(),
-    isNamed: () => true,
+    namedBy: () => [],
     isClockSet: () => true,
     onDamage: (reason) => {
       throw new Error(reason);

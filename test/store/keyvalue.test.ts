@@ -7,7 +7,7 @@ import { createInterface } from "node:readline";
 import { describe, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import fc from "fast-check";
-import { KeyvalueService } from "../../agent/store/keyvalue/keyvalue-service.ts";
+import { KeyvalueService, type NamedBucket } from "../../agent/store/keyvalue/keyvalue-service.ts";
 import { systemClock } from "../../protocol/async/system-clock.ts";
 import type { Clock } from "../../protocol/ports.ts";
 import { millis } from "../../protocol/ports.ts";
@@ -21,11 +21,13 @@ const WRITER = fileURLToPath(new URL("keyvalue-writer.ts", import.meta.url));
 const KILLS = 12;
 const DAY = millis(86_400_000);
 
+const NAMED: NamedBucket = { pod: "p", grant: { name: "b", maxBytes: 100, maxKeys: 3 } };
+
 class Bench implements Disposable {
   readonly folder = new TempFolder();
   readonly path = this.folder.at("kv", "keyvalue.db");
   readonly damage: string[] = [];
-  readonly named = new Set<string>();
+  readonly named = new Map<string, readonly NamedBucket[]>();
   readonly #clock: Clock;
   readonly #maxBytes: number | undefined;
   service: KeyvalueService;
@@ -42,7 +44,7 @@ class Bench implements Disposable {
       {
         clock: this.#clock,
         log: new RecordedLog(),
-        isNamed: (_, bucket) => this.named.has(bucket),
+        namedBy: (_, bucket) => this.named.get(bucket) ?? [],
         isClockSet: () => this.isClockSet,
         onDamage: (reason) => this.damage.push(reason),
       },
@@ -218,7 +220,7 @@ test("a bucket that no pod has named for 90 days goes, unless the clock is not t
   await clock.advance(millis(DAY * 91));
   await done(bench.set("x", "1", other));
   bench.isClockSet = true;
-  bench.named.add("b");
+  bench.named.set("b", [NAMED]);
   await clock.advance(millis(DAY * 91));
   await done(bench.set("x", "1", other));
   assert.equal(await done(bench.get("k")), "1", "its pod is still wanted");

@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Readable } from "node:stream";
 import type { TestContext } from "node:test";
-import { LocalApi } from "../../agent/api/local-api.ts";
+import { LocalApi, type LocalApiComponents } from "../../agent/api/local-api.ts";
 import type { Terminal } from "../../agent/cli/context.ts";
 import { runEdgectl } from "../../agent/cli/run-edgectl.ts";
 import { PushSource } from "../../agent/sources/push-source.ts";
@@ -18,6 +18,8 @@ export class CapturedTerminal implements Terminal {
   colour = false;
   out = "";
   error = "";
+  /** `out` as it came. */
+  bytes = Buffer.alloc(0);
   #wake: (() => void) | undefined;
 
   /** @param columns 80 unless named; `undefined` is no terminal */
@@ -27,6 +29,7 @@ export class CapturedTerminal implements Terminal {
 
   async write(text: string | Buffer): Promise<void> {
     this.out += text.toString();
+    this.bytes = Buffer.concat([this.bytes, Buffer.from(text)]);
     this.#wake?.();
   }
 
@@ -61,7 +64,7 @@ export class EdgectlBench {
   readonly #controller = new AbortController();
   #running: Promise<void> | undefined;
 
-  static async start(t: TestContext): Promise<EdgectlBench> {
+  static async start(t: TestContext, others: Pick<LocalApiComponents, "keyvalue"> = {}): Promise<EdgectlBench> {
     const bench = new EdgectlBench();
     t.after(async () => {
       await bench.stopAgent();
@@ -70,7 +73,10 @@ export class EdgectlBench {
     const clock = new VirtualClock(NOW_MS);
     const { log, view, store } = bench;
     const pushed = new PushSource({ clock, log, store }, { nodeName: view.nodeName });
-    const api = new LocalApi({ clock, log, view, logs: view.logs, pushed }, { socketPath: bench.socketPath });
+    const api = new LocalApi(
+      { clock, log, view, logs: view.logs, pushed, ...others },
+      { socketPath: bench.socketPath },
+    );
     await api.listen();
     bench.#running = api.run(bench.#controller.signal);
     return bench;

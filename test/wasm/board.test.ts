@@ -27,7 +27,7 @@ const makeKeyvalue = (): KeyvalueService =>
     {
       clock: systemClock,
       log: new RecordedLog(),
-      isNamed: () => true,
+      namedBy: () => [],
       isClockSet: () => true,
       onDamage: () => assert.fail("damaged"),
     },

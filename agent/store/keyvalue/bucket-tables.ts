@@ -39,6 +39,12 @@ export interface Entry {
   readonly value: Uint8Array;
 }
 
+export interface KeyRange {
+  readonly prefix: string;
+  readonly after: string;
+  readonly limit: number;
+}
+
 const sizeOf = (key: string, value: Uint8Array): number => Buffer.byteLength(key) + value.length;
 
 export class BucketTables {
@@ -74,6 +80,21 @@ export class BucketTables {
       name,
       day,
     );
+  }
+
+  /** One that was dropped since it was looked up is made anew: its id may be another's by now. */
+  current({ id, namespace, name, usedOnDay }: Bucket): number {
+    const sql = "SELECT 1 FROM buckets WHERE id = ? AND namespace = ? AND name = ?";
+    if (this.#connection.row(sql, id, namespace, name) !== undefined) return id;
+    return this.made(namespace, name, usedOnDay).id;
+  }
+
+  /** @throws ServiceRefusal `storage` */
+  made(namespace: string, name: string, day: number): Bucket {
+    this.use(namespace, name, day);
+    const bucket = this.bucket(namespace, name);
+    if (bucket === undefined) throw new ServiceRefusal("storage", "a bucket that was made is not there");
+    return bucket;
   }
 
   drop({ id }: Bucket): void {
@@ -114,6 +135,21 @@ export class BucketTables {
     const page = rows.slice(0, MAX_LISTED);
     const next = rows.length > MAX_LISTED ? Number(page.at(-1)?.id) : undefined;
     return { keys: page.map(({ key }) => String(key)), next };
+  }
+
+  /** As `list`, by the order of keys. @param after the last key of the page before; "" for the first */
+  keys(
+    bucket: number,
+    { prefix, after, limit }: KeyRange,
+  ): { readonly keys: { readonly key: string; readonly bytes: number }[]; readonly hasMore: boolean } {
+    const sql =
+      "SELECT key, length(value) AS bytes FROM entries WHERE bucket = ? AND key >= ? AND key > ? ORDER BY key LIMIT ?";
+    const rows = this.#connection.rows(sql, bucket, prefix, after, limit + 1);
+    // Keys with one prefix stand together.
+    const found = rows
+      .map(({ key, bytes }) => ({ key: String(key), bytes: Number(bytes) }))
+      .filter(({ key }) => key.startsWith(prefix));
+    return { keys: found.slice(0, limit), hasMore: found.length > limit };
   }
 
   /** All or none. @throws ServiceRefusal `quota-exceeded` before anything has changed */

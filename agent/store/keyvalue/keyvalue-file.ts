@@ -1,5 +1,5 @@
 /** The file of the key-value store, whatever becomes of it: a damaged one is set aside and begun anew. */
-import { closeSync, mkdirSync, openSync } from "node:fs";
+import { closeSync, existsSync, mkdirSync, openSync } from "node:fs";
 import { dirname } from "node:path";
 import { describeError } from "../../../protocol/errors.ts";
 import { ServiceRefusal } from "../../../runtime-adapters/contract/board-services.ts";
@@ -33,6 +33,11 @@ export class KeyvalueFile implements Disposable {
 
   constructor(init: KeyvalueFileInit) {
     this.#init = init;
+  }
+
+  /** Reading would make one. */
+  get isThere(): boolean {
+    return this.#opened !== undefined || existsSync(this.#init.path);
   }
 
   /** @throws ServiceRefusal `storage` */

@@ -8,6 +8,7 @@ import {
   type ServicePeer,
   ServiceRefusal,
 } from "../../../runtime-adapters/contract/board-services.ts";
+import type { KeyvalueBuckets } from "../../core/keyvalue-buckets.ts";
 import type { Bucket, BucketTables } from "./bucket-tables.ts";
 import { GroupCommit } from "./group-commit.ts";
 import { KeyvalueFile } from "./keyvalue-file.ts";
@@ -16,12 +17,18 @@ import { bucketName, checkTogether, cursorOf, deltaOf, fieldsOf, keyOf, keysOf, 
 export interface KeyvalueServiceComponents {
   readonly clock: Clock;
   readonly log: Log;
-  /** Whether a pod that is wanted names the bucket: it is kept then. */
-  readonly isNamed: (namespace: string, bucket: string) => boolean;
+  /** Pods that are wanted and name the bucket: it is kept then. */
+  readonly namedBy: (namespace: string, bucket: string) => readonly NamedBucket[];
   /** False: the wall clock may be wrong by years. */
   readonly isClockSet: () => boolean;
   /** What was in the file is lost to components. */
   readonly onDamage: (reason: string, setAside: string) => void;
+}
+
+export interface NamedBucket {
+  /** The pod's name. */
+  readonly pod: string;
+  readonly grant: BucketGrant;
 }
 
 export interface KeyvalueServiceInit {
@@ -31,7 +38,8 @@ export interface KeyvalueServiceInit {
   readonly maxBytes?: number;
 }
 
-const DAY_MS = 86_400_000;
+/** The store counts in them. */
+export const DAY_MS = 86_400_000;
 /** A bucket that no pod has named for so long goes. A pod may be away for a season and find its settings. */
 const KEPT_DAYS = 90;
 
@@ -72,6 +80,16 @@ export class KeyvalueService implements BoardService, Disposable {
     this.#disposed.abort();
     this.#commits.flush();
     this.#file[Symbol.dispose]();
+  }
+
+  /** For whoever looks after the node. */
+  async administration(): Promise<KeyvalueBuckets> {
+    const { KeyvalueAdministration } = await import("./keyvalue-administration.ts");
+    const { log, namedBy } = this.#components;
+    return new KeyvalueAdministration({
+      ...{ log, namedBy, file: this.#file, commits: this.#commits },
+      today: () => this.#today(),
+    });
   }
 
   async call(peer: ServicePeer, method: string, message: ServiceMessage): Promise<ServiceMessage> {
@@ -122,34 +140,35 @@ export class KeyvalueService implements BoardService, Disposable {
   }
 
   async #change(method: string, call: Call): Promise<ServiceMessage> {
-    const { id } = call.bucket;
-    const { grant, message, fields } = call;
+    const { bucket, grant, message, fields } = call;
+    const submit = <R>(work: (tables: BucketTables, id: number) => R): Promise<R> =>
+      this.#commits.submit((tables) => work(tables, tables.current(bucket)));
     switch (method) {
       case "set": {
         const entry = { key: keyOf(fields.key), value: valueAt(message) };
-        await this.#commits.submit((tables) => tables.set(id, [entry], grant));
+        await submit((tables, id) => tables.set(id, [entry], grant));
         return plain(null);
       }
       case "set-many": {
         const entries = keysOf(fields).map((key, index) => ({ key, value: valueAt(message, index) }));
         checkTogether(entries.map(({ value }) => value));
-        await this.#commits.submit((tables) => tables.set(id, entries, grant));
+        await submit((tables, id) => tables.set(id, entries, grant));
         return plain(null);
       }
       case "delete":
       case "delete-many": {
         const keys = method === "delete" ? [keyOf(fields.key)] : keysOf(fields);
-        await this.#commits.submit((tables) => tables.delete(id, keys));
+        await submit((tables, id) => tables.delete(id, keys));
         return plain(null);
       }
       case "increment": {
         const [key, delta] = [keyOf(fields.key), deltaOf(fields)];
-        return plain(String(await this.#commits.submit((tables) => tables.increment(id, key, delta, grant))));
+        return plain(String(await submit((tables, id) => tables.increment(id, key, delta, grant))));
       }
       case "swap": {
         const entry = { key: keyOf(fields.key), value: valueAt(message) };
         const expected = message.bytes.length > 1 ? valueAt(message, 1) : undefined;
-        const found = await this.#commits.submit((tables) => tables.swap(id, entry, expected, grant));
+        const found = await submit((tables, id) => tables.swap(id, entry, expected, grant));
         return typeof found === "string" ? plain(found) : plain("value", [found]);
       }
     }
@@ -163,12 +182,7 @@ export class KeyvalueService implements BoardService, Disposable {
     if (today !== this.#sweptOnDay) await this.#sweep(today);
     const known = this.#file.read((tables) => tables.bucket(namespace, name));
     if (known?.usedOnDay === today) return known;
-    return this.#commits.submit((tables) => {
-      tables.use(namespace, name, today);
-      const bucket = tables.bucket(namespace, name);
-      if (bucket === undefined) throw new ServiceRefusal("storage", "a bucket that was made is not there");
-      return bucket;
-    });
+    return this.#commits.submit((tables) => tables.made(namespace, name, today));
   }
 
   #today(): number {
@@ -177,11 +191,11 @@ export class KeyvalueService implements BoardService, Disposable {
 
   /** Once a day, when a component asks for something: those that no pod has named for a long time. */
   async #sweep(today: number): Promise<void> {
-    const { isNamed, isClockSet, log } = this.#components;
+    const { namedBy, isClockSet, log } = this.#components;
     this.#sweptOnDay = today;
     if (!isClockSet()) return;
     const isStale = ({ namespace, name, usedOnDay }: Bucket): boolean =>
-      usedOnDay + KEPT_DAYS < today && !isNamed(namespace, name);
+      usedOnDay + KEPT_DAYS < today && namedBy(namespace, name).length === 0;
     const stale = this.#file.read((tables) => tables.buckets()).filter(isStale);
     if (stale.length === 0) return;
     log.info("buckets that no pod names any more are removed", {
