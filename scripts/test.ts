@@ -17,6 +17,8 @@ import { installTestSystem } from "./install-test-system.ts";
 
 /** A hung test file is ended and reported after this long; the slowest takes about a tenth of it on a quiet machine. */
 const FILE_TIMEOUT_MS = Number(process.env.PICOLET_FILE_TIMEOUT_MS ?? 8 * 60_000);
+/** A test that takes longer is named with its time. */
+const SLOW_MS = 15_000;
 const GUEST_TESTS = "test/guest/";
 const TEST_FILES = "{protocol,runtime-adapters,agent,hub,scripts,test}/**/*.test.ts";
 
@@ -69,7 +71,10 @@ async function runFile(path: string, outcome: Outcome): Promise<void> {
       else if (event.type === "test:fail") {
         outcome.failed.push(where);
         console.log(`FAIL ${where}\n${detailsOf(details.error)}\n`);
-      } else if (details.type !== "suite" && !isFile) outcome.passed += 1;
+      } else if (details.type !== "suite" && !isFile) {
+        outcome.passed += 1;
+        if (details.duration_ms > SLOW_MS) console.log(`  ${(details.duration_ms / 1000).toFixed(1)} s: ${name}`);
+      }
     }
     if (event.type === "test:summary" && event.data.file !== undefined) {
       const { counts, duration_ms, file } = event.data;

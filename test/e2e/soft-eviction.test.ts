@@ -9,8 +9,8 @@ import { kubectlMissing } from "../support/fleet.ts";
 import { hold, MIB, PressedNode } from "../support/pressed-node.ts";
 
 const skip = containerdMissing() ?? (kubectlMissing("1.32") || false);
-const GRACE_SECONDS = 12;
-const MAX_POD_SECONDS = 5;
+const GRACE_SECONDS = 8;
+const MAX_POD_SECONDS = 4;
 /** Of times that the API has in whole seconds. */
 const ROUNDING_MS = 1000;
 /** What a pod holds; half of it crosses the threshold, so that the rest of the machine may come and go with as much. */
@@ -55,7 +55,7 @@ async function pressureBegan(): Promise<number> {
 }
 
 test("pressure that passes within the grace period costs no pod", { skip }, async () => {
-  const script = `${hold(HELD_MIB)} & sleep 5; kill $!; sleep 3600`;
+  const script = `${hold(HELD_MIB)} & sleep 3; kill $!; sleep 3600`;
   const brief = await pressed.run(pressed.pod("brief", script, {}, "brief"));
   pressed.open("brief");
   await pressureBegan();

@@ -112,7 +112,8 @@ for (const driver of ["systemd", "cgroupfs"] as const) {
       const board = await boardWith(guest, driver);
       await guaranteed(board);
       await burstable(board);
-      await component(board);
+      // On a board with cgroupfs `boot.test.ts` runs one: a runner takes half a minute to start there.
+      if (driver === "systemd") await component(board);
       await allPods(board);
       if (driver === "systemd") await reloaded(board);
       await putRight(board);
@@ -164,6 +165,7 @@ async function component(board: Board): Promise<void> {
 }
 
 async function allPods(board: Board): Promise<void> {
+  const burstablePods = board.pods.size - 1;
   const total = Number(/^MemTotal:\s+(\d+)/m.exec(await board.guest.output("cat /proc/meminfo"))?.[1]) * 1024;
   const limits = await board.guest.output("cat /proc/sys/kernel/pid_max /proc/sys/kernel/threads-max");
   const pids = Math.min(...limits.trim().split("\n").map(Number)) - 500;
@@ -171,13 +173,13 @@ async function allPods(board: Board): Promise<void> {
   assert.deepEqual(
     await board.values(board.tier("Guaranteed"), "memory.max", "memory.min", "memory.low", "cpu.weight", "pids.max"),
     [
-      ...[String(total - 64 * MIB), String(48 * MIB), String(88 * MIB)],
+      ...[String(total - 64 * MIB), String(48 * MIB), String((48 + 20 * burstablePods) * MIB)],
       ...[String(weightOfShares(shares)), String(pids)],
     ],
   );
   assert.deepEqual(await board.values(board.tier("Burstable"), "cpu.weight", "memory.low"), [
-    String(weightOfShares(204)),
-    String(40 * MIB),
+    String(weightOfShares(102 * burstablePods)),
+    String(20 * burstablePods * MIB),
   ]);
   assert.deepEqual(await board.values(board.tier("BestEffort"), "cpu.weight", "memory.low"), ["1", "0"]);
 }
@@ -211,7 +213,7 @@ async function putRight(board: Board): Promise<void> {
 }
 
 async function removed(board: Board): Promise<void> {
-  for (const name of ["g", "b", "c"]) await board.agent.removeManifest(`${name}.json`);
+  for (const name of board.pods.keys()) await board.agent.removeManifest(`${name}.json`);
   await board.agent.waitForPods("an empty node", (pods) => pods.size === 0);
   const left = await board.guest.output(
     `find ${board.tier("Guaranteed")} -mindepth 1 -type d | grep pod. | grep -v -E '(burstable|besteffort)(.slice)?$' || true`,

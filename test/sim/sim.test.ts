@@ -16,7 +16,7 @@ import type { BoardInit } from "./board.ts";
 import { asPod } from "./manifests.ts";
 import { runScenario } from "./scenario.ts";
 
-const SEEDS = 1500;
+const SEEDS = 1000;
 /** Enough for each canary to be found several times over; the rarest needs 150. */
 const CANARY_SEEDS = 400;
 /** How much of a failing seed's story is shown. */
