@@ -162,6 +162,12 @@ const WASM = {
   startTimeout: seconds(30),
   /** How registries of components are spoken to, where it is not over HTTPS by their own names. */
   registries: [],
+  /** Through which registries are reached; none of the three: as HTTPS_PROXY, HTTP_PROXY and NO_PROXY of the agent say. */
+  proxy: {} as {
+    readonly httpProxy?: string | undefined;
+    readonly httpsProxy?: string | undefined;
+    readonly noProxy?: string | undefined;
+  },
   /** Processes that wait for a component to restart in, some 10 MiB each; given up while memory is short. 0: none. */
   spareRunners: 1,
   /** Keys of the node's labels that components may see by `node-info`, beside those of topology and hardware. */

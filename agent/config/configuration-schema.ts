@@ -238,6 +238,7 @@ export function makeConfigurationSchema(kinds = makeKinds()) {
             z.object({ host: z.string(), insecure: flag, caFile: text, mirrors: z.optional(z.array(z.string())) }),
           ),
         ),
+        proxy: z.optional(z.object({ httpProxy: text, httpsProxy: text, noProxy: text })),
         spareRunners: int32,
         nodeLabels: texts,
       }),

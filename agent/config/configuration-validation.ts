@@ -8,7 +8,7 @@ import type { Configuration } from "./configuration.ts";
 import { type SignalCapacities, type SignalCapacity, validateEviction } from "./eviction-validation.ts";
 import { validateHub, validateNode } from "./hub-validation.ts";
 import { validateImageCredentials } from "./image-credentials-validation.ts";
-import { validateRegistries } from "./registries-validation.ts";
+import { validateProxy, validateRegistries } from "./registries-validation.ts";
 import {
   boardShare,
   validateReservations,
@@ -158,6 +158,7 @@ export function validateConfiguration(configuration: Configuration, board: Board
   validatePlaces(configuration, problems);
   validateHub(configuration, problems);
   validateRegistries(configuration, problems);
+  validateProxy(configuration, problems);
   validateNode(configuration, problems);
   validateTopology(configuration, problems);
   validateShares(configuration, board, problems);

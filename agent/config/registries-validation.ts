@@ -1,4 +1,4 @@
-/** Of `wasm.registries`. */
+/** Of `wasm.registries` and `wasm.proxy`. */
 import type { FieldProblems } from "../../protocol/field-problems.ts";
 import type { Configuration } from "./configuration.ts";
 
@@ -7,6 +7,24 @@ const MAX_REGISTRIES = 64;
 const MAX_MIRRORS = 8;
 
 const HOST = /^(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:]+\])(?::\d{1,5})?$/;
+
+export function validateProxy({ wasm }: Configuration, problems: FieldProblems): void {
+  for (const name of ["httpProxy", "httpsProxy"] as const) {
+    const text = wasm.proxy[name] ?? "";
+    if (text !== "" && !isProxy(text)) {
+      const why = 'must be an http or https URL without a path: "http://proxy.example:3128"';
+      problems.invalid(`wasm.proxy.${name}`, withoutUser(text), why);
+    }
+  }
+}
+
+function isProxy(text: string): boolean {
+  const url = URL.canParse(text) ? new URL(text) : undefined;
+  return url !== undefined && /^https?:$/.test(url.protocol) && `${url.pathname}${url.search}${url.hash}` === "/";
+}
+
+/** Its password is nobody's to read. */
+const withoutUser = (text: string): string => text.replace(/\/\/[^/]*@/, "//***@");
 
 export function validateRegistries({ wasm }: Configuration, problems: FieldProblems): void {
   const { registries } = wasm;

@@ -24,7 +24,7 @@ registerWithTaints: [{key: a, effect: NoSchedule}]
 `;
 
 test("it is shown as a file has it, in the order of the names, and without secrets", () => {
-  const shown = shownConfiguration(load(FULL));
+  const shown = shownConfiguration(load(`${FULL}wasm: {proxy: {httpsProxy: "http://u:secret@secret@p:1"}}`));
   assert.deepEqual(Object.keys(shown), Object.keys(shown).toSorted());
   assert.equal(shown.containerLogMaxSize, "3Mi");
   assert.equal(shown.cpuCFSQuotaPeriod, "5ms");
@@ -37,6 +37,7 @@ test("it is shown as a file has it, in the order of the names, and without secre
   assert.equal(hub.token, "***");
   assert.deepEqual(hub.reconnectBackoff, { initial: "1s", max: "2m0s" });
   assert.equal((shown.wasm as Readonly<Record<string, unknown>>).maxComponentSize, "32Mi");
+  assert.deepEqual((shown.wasm as Readonly<Record<string, unknown>>).proxy, { httpsProxy: "http://***@p:1" });
   assert.doesNotMatch(JSON.stringify(shown), /secret|0123456789abcdef/);
 });
 

@@ -11,7 +11,7 @@ export const REDACTED = "***";
 
 /** Fields by name, durations as Go writes them, sizes as quantities. What is not set and has no default is left out. */
 export function shownConfiguration(configuration: Configuration): Readonly<Record<string, unknown>> {
-  const { hub, staticPodURLHeader } = configuration;
+  const { hub, staticPodURLHeader, wasm } = configuration;
   const headers = Object.entries(staticPodURLHeader).map(
     ([name, values]) => [name, values.map(() => REDACTED)] as const,
   );
@@ -19,6 +19,7 @@ export function shownConfiguration(configuration: Configuration): Readonly<Recor
   const shown = shownMapping(
     {
       ...configuration,
+      wasm: { ...wasm, proxy: withoutUsers(wasm.proxy) },
       staticPodURLHeader: Object.fromEntries(headers),
       hub: hub === null ? undefined : { ...hub, token: hub.token === "" ? "" : REDACTED },
     },
@@ -27,6 +28,12 @@ export function shownConfiguration(configuration: Configuration): Readonly<Recor
   );
   return shown;
 }
+
+/** Who a proxy is told that this is goes to nobody else. */
+const withoutUsers = (proxy: Readonly<Record<string, string | undefined>>): Fields =>
+  Object.fromEntries(
+    Object.entries(proxy).map(([name, text]) => [name, text?.replace(/\/\/[^/]*@/, `//${REDACTED}@`)] as const),
+  );
 
 type Fields = Readonly<Record<string, unknown>>;
 type Kinds = ReturnType<typeof makeKinds>;

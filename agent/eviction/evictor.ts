@@ -1,7 +1,15 @@
 import { joinSignals } from "../../protocol/async/abort.ts";
 import { withDeadline } from "../../protocol/async/deadline.ts";
 import { describeError, isCancelled, isPicoletError } from "../../protocol/errors.ts";
-import { type Clock, type Log, type Millis, type MonotonicMs, millis, type PodUid, seconds } from "../../protocol/ports.ts";
+import {
+  type Clock,
+  type Log,
+  type Millis,
+  type MonotonicMs,
+  millis,
+  type PodUid,
+  seconds,
+} from "../../protocol/ports.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { AgentPod } from "../core/agent-pod.ts";
 import type { PodEnder } from "../core/pod-admission.ts";

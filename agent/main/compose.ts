@@ -67,6 +67,7 @@ import { makeOomWatch } from "./oom.ts";
 import { OrphanSweep, type OrphanSweepComponents } from "./orphan-sweep.ts";
 import { letGoOf } from "./passing-parts.ts";
 import { makePlacement } from "./placement.ts";
+import { registryProxies } from "./registry-proxies.ts";
 import { RuntimeReports } from "./runtime-reports.ts";
 import { NodeRuntimes } from "./runtime-router.ts";
 import { SpareGuard } from "./spare-guard.ts";
@@ -165,6 +166,7 @@ function makeRuntimes(
       transpileCgroup: join("/", configuration.cgroupRoot, "picolet-transpile"),
       pullCgroup: join("/", configuration.cgroupRoot, "picolet-pull"),
       registries: wasm.registries.map(({ caFile, ...each }) => ({ ...each, caFile: caFile || undefined })),
+      proxies: registryProxies(wasm.proxy, process.env, log),
       spareCgroup: join("/", configuration.cgroupRoot, "picolet-spare"),
       limits: {
         maxComponentBytes: wasm.maxComponentSize,

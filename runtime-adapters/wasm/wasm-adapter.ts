@@ -37,6 +37,7 @@ import { HintFan } from "./hint-fan.ts";
 import { ImageStore } from "./image/image-store.ts";
 import { Isolation } from "./isolation/isolation.ts";
 import type { Identity } from "./launch.ts";
+import type { ProxySettings } from "./pull/proxies.ts";
 import type { RegistryConfiguration } from "./pull/registries.ts";
 import type { RegistryPullsInit } from "./pull/registry-pulls.ts";
 import type { PullLimits } from "./pull/request.ts";
@@ -79,6 +80,8 @@ export interface WasmAdapterInit {
   readonly pullCgroup?: string | undefined;
   /** How registries are spoken to. */
   readonly registries?: readonly RegistryConfiguration[] | undefined;
+  /** Through which they are reached; undefined: directly. */
+  readonly proxies?: ProxySettings | undefined;
   readonly pullLimits?: Partial<PullLimits> | undefined;
   /** cgroupfs path for runners that wait for a container; undefined: the agent's own. */
   readonly spareCgroup?: string | undefined;
@@ -126,8 +129,15 @@ const noInput = (): PicoletError =>
     "a WebAssembly component takes no standard input and has no terminal: attach without -i and -t",
   );
 
-const pullsOf = ({ nodePath, pullPath, pullCgroup, registries, pullLimits }: WasmAdapterInit): RegistryPullsInit => ({
-  ...{ nodePath, pullPath, registries },
+const pullsOf = ({
+  nodePath,
+  pullPath,
+  pullCgroup,
+  registries,
+  proxies,
+  pullLimits,
+}: WasmAdapterInit): RegistryPullsInit => ({
+  ...{ nodePath, pullPath, registries, proxies },
   cgroupPath: pullCgroup,
   limits: pullLimits,
 });

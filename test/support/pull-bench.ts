@@ -22,9 +22,9 @@ export class PullBench implements AsyncDisposable {
     this.adapter = runtime.adapter();
   }
 
-  static async create(options: WasmRuntimeOptions = {}): Promise<PullBench> {
+  static async create(options: WasmRuntimeOptions = {}, registry?: ScriptedRegistry): Promise<PullBench> {
     const runtime = await WasmRuntime.create({ pullLimits: QUICK_PULLS, ...options });
-    return new PullBench(runtime, await ScriptedRegistry.start());
+    return new PullBench(runtime, registry ?? (await ScriptedRegistry.start()));
   }
 
   /** @param rest `team/app:1` */

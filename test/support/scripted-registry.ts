@@ -1,7 +1,9 @@
 /** A registry of the test's own on the loopback: serves what it is given, or whatever the test makes of a request. */
 import { EventEmitter, once } from "node:events";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import { createServer as createSecureServer } from "node:https";
 import type { AddressInfo } from "node:net";
+import type { KeyPair } from "../../hub/identity/certificate-authority.ts";
 import { type Document, digestOf } from "./oci-content.ts";
 
 /** @returns true when it has answered, or will */
@@ -24,8 +26,10 @@ export class ScriptedRegistry implements AsyncDisposable {
     server.on("request", (request: IncomingMessage, response: ServerResponse) => this.#serve(request, response));
   }
 
-  static async start(): Promise<ScriptedRegistry> {
-    const server = createServer();
+  /** @param tls its key and certificate; missing: it speaks plain HTTP */
+  static async start(tls?: KeyPair): Promise<ScriptedRegistry> {
+    const server =
+      tls === undefined ? createServer() : createSecureServer({ key: tls.privateKey, cert: tls.certificate });
     server.listen(0, "127.0.0.1");
     await once(server, "listening");
     return new ScriptedRegistry(server);

@@ -22,9 +22,9 @@ export class TlsAuthority {
     return this.#authority.certificate;
   }
 
-  /** For `127.0.0.1` and `localhost`. */
-  issueServer(): KeyPair {
-    return makeServerPair(this.#authority, ["127.0.0.1", "localhost"], { days: 1, now: this.#now });
+  /** @param names more than `127.0.0.1` and `localhost` */
+  issueServer(...names: readonly string[]): KeyPair {
+    return makeServerPair(this.#authority, ["127.0.0.1", "localhost", ...names], { days: 1, now: this.#now });
   }
 
   issueClient(subject: readonly NameAttribute[]): KeyPair {

@@ -31,6 +31,7 @@ export interface WasmRuntimeOptions {
   readonly services?: BoardServices;
   readonly pullLimits?: WasmAdapterInit["pullLimits"];
   readonly registries?: WasmAdapterInit["registries"];
+  readonly proxies?: WasmAdapterInit["proxies"];
   /** Images and transpiled components, where several tests share them; else the test's own. */
   readonly rootDirectory?: string;
 }
@@ -89,6 +90,7 @@ export class WasmRuntime implements AsyncDisposable {
       pullCgroup: `${this.#cgroupRoot}/pull`,
       pullLimits: this.#options.pullLimits,
       registries: this.#options.registries,
+      proxies: this.#options.proxies,
       spareCgroup: `${this.#cgroupRoot}/spare`,
       limits: this.#options.limits,
     };

@@ -44,6 +44,19 @@ function codesOf(error: unknown, depth = 0): string[] {
   return [...own, ...several, ...codesOf(error.cause, depth + 1)];
 }
 
+/** What a proxy answers instead of a tunnel to the registry; undici has it in its message alone. */
+const PROXY_STATUS = /\((\d{3})\)/;
+
+/** @param proxy its URL, without a password */
+export function proxyFailure(error: unknown, host: string, proxy: string): PicoletError {
+  const where = `${host} through the proxy ${proxy}`;
+  const status =
+    error instanceof Error && /proxy/i.test(error.message) ? PROXY_STATUS.exec(error.message)?.[1] : undefined;
+  if (status === "407") return unavailable(`cannot reach ${where}: it wants a user and a password, or others (407)`);
+  if (status !== undefined) return unavailable(`cannot reach ${where}: it refuses (${status})`);
+  return networkFailure(error, where);
+}
+
 /** `unavailable` for all that keeps the registry from answering, one that is not who it says it is too. */
 export function networkFailure(error: unknown, host: string): PicoletError {
   if (isPicoletError(error)) return error;

@@ -1,9 +1,10 @@
 /** Requests over `undici`, one at a time: redirects, timeouts and limits. Nothing here knows of registries. */
 import { readFileSync } from "node:fs";
 import { getCACertificates } from "node:tls";
-import { Agent, type Dispatcher } from "undici";
+import { Agent, type Dispatcher, Pool, ProxyAgent } from "undici";
 import { PicoletError } from "../../../protocol/errors.ts";
-import { networkFailure } from "./failures.ts";
+import { networkFailure, proxyFailure } from "./failures.ts";
+import { type ProxySettings, proxyFor, type RegistryProxy } from "./proxies.ts";
 import type { PullLimits } from "./request.ts";
 
 export interface HttpRequest {
@@ -30,21 +31,17 @@ const REDIRECTS: ReadonlySet<number> = new Set([301, 302, 303, 307, 308]);
 const MAX_HEADER_BYTES = 32_768;
 
 export class HttpClient implements AsyncDisposable {
-  readonly #agent: Agent;
   readonly #limits: PullLimits;
+  readonly #proxies: ProxySettings;
+  readonly #ca: readonly string[] | undefined;
+  /** By the proxy's URL, "" for the one that asks directly. */
+  readonly #dispatchers = new Map<string, Dispatcher>();
 
   /** @param caFile PEM, trusted beside the machine's own. @throws `invalid` when it cannot be read */
-  constructor(limits: PullLimits, caFile: string | undefined) {
+  constructor(limits: PullLimits, caFile: string | undefined, proxies: ProxySettings) {
     this.#limits = limits;
-    const ca = caFile === undefined ? undefined : [...getCACertificates("default"), readAuthority(caFile)];
-    this.#agent = new Agent({
-      connections: 1,
-      allowH2: false,
-      maxHeaderSize: MAX_HEADER_BYTES,
-      headersTimeout: limits.idleTimeoutMs,
-      bodyTimeout: limits.idleTimeoutMs,
-      connect: { timeout: limits.connectTimeoutMs, ...(ca === undefined ? {} : { ca }) },
-    });
+    this.#proxies = proxies;
+    this.#ca = caFile === undefined ? undefined : [...getCACertificates("default"), readAuthority(caFile)];
   }
 
   /**
@@ -68,8 +65,9 @@ export class HttpClient implements AsyncDisposable {
 
   async #exchange(target: URL, request: HttpRequest, isAsked: boolean, signal: AbortSignal): Promise<HttpResponse> {
     const { authorization: _, ...open } = request.headers;
+    const proxy = proxyFor(target, this.#proxies);
     try {
-      const { statusCode, headers, body } = await this.#agent.request({
+      const { statusCode, headers, body } = await this.#dispatcher(proxy).request({
         origin: target.origin,
         path: target.pathname + target.search,
         method: request.method ?? "GET",
@@ -88,8 +86,36 @@ export class HttpClient implements AsyncDisposable {
         },
       };
     } catch (error) {
-      throw networkFailure(error, target.host);
+      throw proxy === undefined ? networkFailure(error, target.host) : proxyFailure(error, target.host, proxy.name);
     }
+  }
+
+  #dispatcher(proxy: RegistryProxy | undefined): Dispatcher {
+    const known = this.#dispatchers.get(proxy?.url.href ?? "");
+    if (known !== undefined) return known;
+    const made = this.#make(proxy);
+    this.#dispatchers.set(proxy?.url.href ?? "", made);
+    return made;
+  }
+
+  #make(proxy: RegistryProxy | undefined): Dispatcher {
+    const { connectTimeoutMs: timeout, idleTimeoutMs } = this.#limits;
+    const tls = this.#ca === undefined ? {} : { ca: [...this.#ca] };
+    const settings = {
+      ...{ connections: 1, allowH2: false, maxHeaderSize: MAX_HEADER_BYTES },
+      ...{ headersTimeout: idleTimeoutMs, bodyTimeout: idleTimeoutMs },
+    };
+    if (proxy === undefined) return new Agent({ ...settings, connect: { timeout, ...tls } });
+    return new ProxyAgent({
+      ...settings,
+      uri: proxy.url.href,
+      // What is encrypted goes through a tunnel, with all that the registry is told; the rest is handed over, as all do it.
+      proxyTunnel: false,
+      connectTimeout: timeout,
+      requestTls: { timeout, ...tls },
+      // Of the tunnel's own request: a proxy that does not answer must not hold up the pull for five minutes.
+      clientFactory: (origin, options) => new Pool(origin, { ...options, headersTimeout: timeout }),
+    });
   }
 
   /** The whole of an answer. @throws `resource_exhausted` when it has more than `limit` bytes */
@@ -113,7 +139,7 @@ export class HttpClient implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await this.#agent.destroy();
+    await Promise.all([...this.#dispatchers.values()].map((each) => each.destroy()));
   }
 
   get idleTimeoutMs(): number {

@@ -26,9 +26,9 @@ export class RegistryClient implements AsyncDisposable {
   readonly #timeoutMs: number;
 
   constructor(endpoint: RegistryEndpoint, request: PullRequest) {
-    const { repository, credentials, credentialsFrom, limits } = request;
+    const { repository, credentials, credentialsFrom, limits, proxies } = request;
     const { documentTimeoutMs } = limits;
-    this.#http = new HttpClient(limits, endpoint.caFile);
+    this.#http = new HttpClient(limits, endpoint.caFile, proxies);
     this.#base = `${endpoint.url}/v2/${repository}`;
     this.#timeoutMs = documentTimeoutMs;
     const init = { url: new URL(endpoint.url), repository, credentials, credentialsFrom, documentTimeoutMs };

@@ -11,6 +11,7 @@ import type { CgroupPort } from "../../contract/cgroups.ts";
 import type { PullOptions, PullProgress } from "../../contract/runtime-adapter.ts";
 import { orCancelled } from "../cancellation.ts";
 import { fileError } from "../files.ts";
+import type { ProxySettings } from "./proxies.ts";
 import { runPullChild } from "./pull-child.ts";
 import { endpointsOf, type RegistryConfiguration } from "./registries.ts";
 import { DEFAULT_PULL_LIMITS, type PulledComponent, type PullLimits, type PullRequest } from "./request.ts";
@@ -28,6 +29,8 @@ export interface RegistryPullsInit {
   /** cgroupfs path, to which a number is added; undefined: their memory is watched, not limited. */
   readonly cgroupPath?: string | undefined;
   readonly registries?: readonly RegistryConfiguration[] | undefined;
+  /** Undefined: registries are asked directly. */
+  readonly proxies?: ProxySettings | undefined;
   readonly limits?: Partial<PullLimits> | undefined;
 }
 
@@ -150,6 +153,7 @@ export class RegistryPulls {
     return {
       ...{ want, repository, tag, digest, credentials, credentialsFrom },
       endpoints: endpointsOf(domain, this.#init.registries ?? []),
+      proxies: this.#init.proxies ?? { httpProxy: "", httpsProxy: "", noProxy: "" },
       maxComponentBytes: this.#place.maxComponentBytes,
       limits: { ...DEFAULT_PULL_LIMITS, ...this.#init.limits },
       ...more,

@@ -1,6 +1,7 @@
 /** What the agent asks of a pull child, and what that answers. Lines of JSON between two programs of the same version. */
 import type { ErrorCode } from "../../../protocol/errors.ts";
 import type { ImageCredentials } from "../../contract/runtime-adapter.ts";
+import type { ProxySettings } from "./proxies.ts";
 import type { RegistryEndpoint } from "./registries.ts";
 
 /** One line on the child's standard input: what is secret must not be on a command line, which everybody can read. */
@@ -13,6 +14,7 @@ export interface PullRequest {
   readonly digest: string | undefined;
   /** In the order in which they are asked. */
   readonly endpoints: readonly RegistryEndpoint[];
+  readonly proxies: ProxySettings;
   readonly credentials: ImageCredentials | undefined;
   /** Where those come from, for messages: `secret shop/pull`. */
   readonly credentialsFrom: string | undefined;
