@@ -51,6 +51,11 @@ const programs: readonly BuildOptions[] = [
     outExtension: { ".js": ".cjs" },
   },
   {
+    entryPoints: { "wasm-devices": "runtime-adapters/wasm/devices-main.ts" },
+    format: "cjs",
+    outExtension: { ".js": ".cjs" },
+  },
+  {
     entryPoints: { "wasm-transpile": "runtime-adapters/wasm/transpile-main.ts" },
     format: "esm",
     outExtension: { ".js": ".mjs" },

@@ -162,6 +162,7 @@ function makeRuntimes(
       runnerPath: join(programs, "wasm-runner.cjs"),
       transpilePath: join(programs, "wasm-transpile.mjs"),
       pullPath: join(programs, "wasm-pull.cjs"),
+      devicesPath: join(programs, "wasm-devices.cjs"),
       cgroupSettings: node.cgroupSettings,
       transpileCgroup: join("/", configuration.cgroupRoot, "picolet-transpile"),
       pullCgroup: join("/", configuration.cgroupRoot, "picolet-pull"),

@@ -37,6 +37,13 @@ export interface BucketGrant {
   readonly maxKeys: number;
 }
 
+/** A device of the board that a pod's components may open, by its path below /dev. */
+export type DeviceGrant =
+  | { readonly kind: "serial"; readonly path: string }
+  | { readonly kind: "gpio"; readonly path: string; readonly lines: readonly number[] }
+  /** Addresses of 10 bits have the bit 0x8000 set. */
+  | { readonly kind: "i2c"; readonly path: string; readonly addresses: readonly number[] };
+
 /** Who calls: a container, as the agent knows it. Nothing of this comes from the runner. */
 export interface ServicePeer {
   readonly containerId: string;
@@ -44,6 +51,8 @@ export interface ServicePeer {
   readonly pod: { readonly name: string; readonly namespace: string; readonly uid: string };
   readonly interfaces: readonly BoardInterface[];
   readonly buckets: readonly BucketGrant[];
+  /** Missing in what an older agent has written down: none. */
+  readonly devices?: readonly DeviceGrant[];
 }
 
 /** The error case of the interface's `result`, which the component is given: `{tag, val}` of its variant. */

@@ -8,6 +8,7 @@ import type { BoardInterface, ServicePeer } from "../contract/board-services.ts"
 import type { ContainerLaunch, DesiredPod } from "../contract/runtime-adapter.ts";
 import type { ComponentShape } from "./binary/component-shape.ts";
 import { boardInterfaceOf, exportsHandler, exportsRun, ungrantedImports } from "./binary/grants.ts";
+import { DEVICE_KINDS } from "./grants/device-grants.ts";
 import { type HttpOptions, type ServeOptions, serveOptions } from "./grants/http-options.ts";
 import type { BoardLaunch, Identity } from "./launch.ts";
 import { ANNOTATION_PREFIX, type PodGrants } from "./pod-grants.ts";
@@ -164,15 +165,20 @@ export function identityOf(
 }
 
 /** Those that a runner answers only with the agent's help, for which the component has to wait. */
-const SERVED: readonly BoardInterface[] = ["keyvalue", "telemetry", "node-info"];
+const SERVED: readonly BoardInterface[] = ["keyvalue", "telemetry", "node-info", ...DEVICE_KINDS];
 
-export const needsAgent = ({ imports }: Pick<ComponentShape, "imports">): boolean =>
-  imports.some((name) => SERVED.some((each) => each === boardInterfaceOf(name)));
+const importsAny = ({ imports }: Pick<ComponentShape, "imports">, interfaces: readonly BoardInterface[]): boolean =>
+  imports.some((name) => interfaces.some((each) => each === boardInterfaceOf(name)));
+
+export const needsAgent = (shape: Pick<ComponentShape, "imports">): boolean => importsAny(shape, SERVED);
+
+/** Whether it opens devices, for which its runner needs more than Node has. */
+export const needsDevices = (shape: Pick<ComponentShape, "imports">): boolean => importsAny(shape, DEVICE_KINDS);
 
 /** Who a container is for the services of the agent. */
-export function peerOf({ pod, uid }: DesiredPod, container: string, { interfaces, buckets }: PodGrants) {
+export function peerOf({ pod, uid }: DesiredPod, container: string, { interfaces, buckets, devices }: PodGrants) {
   const { name, namespace, uid: apiUid = uid } = pod.metadata;
-  return { container, pod: { name, namespace, uid: apiUid }, interfaces, buckets } satisfies Omit<
+  return { container, pod: { name, namespace, uid: apiUid }, interfaces, buckets, devices } satisfies Omit<
     ServicePeer,
     "containerId"
   >;

@@ -26,6 +26,7 @@ import {
   identityOf,
   memoryLimitOf,
   needsAgent,
+  needsDevices,
   peerOf,
   servedAs,
 } from "./container-launch.ts";
@@ -53,6 +54,8 @@ export interface ContainerStarterComponents extends ContainerRunComponents {
 export interface ContainerStarterInit {
   readonly cgroupSettings: CgroupSettings;
   readonly startTimeout: Millis;
+  /** Beside which packages are found. */
+  readonly runnerPath: string;
 }
 
 export type SandboxRecord = Omit<SandboxFile, "desired"> & { stopped: boolean };
@@ -201,7 +204,11 @@ export class ContainerStarter {
       })),
       timeFloorMs: this.#components.clock.wall().getTime() - CLOCK_TOLERANCE_MS,
       eventLoop: grants.eventLoop || asksAgent || serve !== undefined,
-      board: board && { ...board, serviceDirectory: this.#components.state.servicesDirectory },
+      board: board && {
+        ...board,
+        serviceDirectory: this.#components.state.servicesDirectory,
+        addonPath: needsDevices(blob) ? await this.#addonPath() : undefined,
+      },
       network: grants.network,
       http: serve !== undefined || importsHttp(blob.imports),
       serve,
@@ -211,6 +218,12 @@ export class ContainerStarter {
     const score = oomScoreAdj(pod, spec, totalmem());
     const peer = peerOf(desired, launch.name, grants);
     return { pod, spec, runner, peer, network, cpuset: launch.cpuset, oomScoreAdj: score };
+  }
+
+  /** @throws `unimplemented` where nothing can be opened. */
+  async #addonPath(): Promise<string> {
+    const { deviceAddon } = await import("./devices/device-addon.ts");
+    return deviceAddon(this.#init.runnerPath);
   }
 
   async #transpiled(sha256: string, path: string, signal: AbortSignal): Promise<TranspiledComponent> {

@@ -23,7 +23,13 @@ export interface RunnerLaunch {
   /** What it may reach; undefined: no network at all. */
   readonly network: NetworkRules | undefined;
   /** What of the board it is given; undefined: nothing. */
-  readonly board: (BoardLaunch & { readonly serviceDirectory: string }) | undefined;
+  readonly board:
+    | (BoardLaunch & {
+        readonly serviceDirectory: string;
+        /** Of koffi.node, for a component with devices; undefined: it has none. */
+        readonly addonPath?: string | undefined;
+      })
+    | undefined;
   /** Whether it imports wasi:http. */
   readonly http: boolean;
   /** Undefined: it is run, not served. */

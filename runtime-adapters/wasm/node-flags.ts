@@ -58,3 +58,13 @@ export const PULLER_FLAGS: readonly string[] = [
   "--no-opt",
   "--no-warnings",
 ];
+
+/** JavaScript's own heap of a process that opens one device, MiB. */
+const DEVICES_HEAP_MIB = 16;
+
+export const DEVICES_FLAGS: readonly string[] = [
+  ...SMALL_HEAP,
+  `--max-old-space-size=${DEVICES_HEAP_MIB}`,
+  "--no-opt",
+  "--no-warnings",
+];

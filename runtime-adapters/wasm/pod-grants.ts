@@ -4,7 +4,7 @@
  */
 import { PicoletError } from "../../protocol/errors.ts";
 import type { Pod } from "../../protocol/pod.ts";
-import type { BoardInterface, BucketGrant } from "../contract/board-services.ts";
+import type { BoardInterface, BucketGrant, DeviceGrant } from "../contract/board-services.ts";
 import {
   DEFAULT_LOG_LEVEL,
   type LogLevel,
@@ -13,6 +13,7 @@ import {
   parseInterfaces,
   parseLogLevel,
 } from "./grants/board-grants.ts";
+import { deviceMismatches, parseDevices } from "./grants/device-grants.ts";
 import { type HttpOptions, parseHttpOptions } from "./grants/http-options.ts";
 import { type NetworkRules, parseNetworkRules } from "./grants/network-rules.ts";
 
@@ -32,6 +33,7 @@ export interface PodGrants {
   readonly configVolume: string | undefined;
   /** Messages below it are dropped. */
   readonly logLevel: LogLevel;
+  readonly devices: readonly DeviceGrant[];
 }
 
 /** Reads the value of one annotation. @returns what is wrong with it */
@@ -45,6 +47,7 @@ const KNOWN: Readonly<Record<string, Check>> = {
   keyvalue: (value) => parseBuckets(value).problems,
   config: (value) => parseConfigVolume(value).problems,
   "log-level": (value) => parseLogLevel(value).problems,
+  devices: (value) => parseDevices(value).problems,
 };
 
 /** @throws `invalid` with all that is wrong, and CreateContainerConfigError */
@@ -56,6 +59,9 @@ export function podGrants({ metadata }: Pod): PodGrants {
     if (check === undefined) problems.push(`${name}: there is no such annotation; known are ${known()}`);
     else problems.push(...check(value).map((each) => `${name}: ${each}`));
   }
+  const board = boardGrants(metadata.annotations ?? {});
+  // What is wrong in itself is mended first.
+  if (problems.length === 0) problems.push(...deviceMismatches(board.interfaces, board.devices));
   if (problems.length > 0) {
     throw new PicoletError("invalid", `cannot grant what the pod's annotations ask for: ${problems.join("; ")}`, {
       reason: "CreateContainerConfigError",
@@ -63,7 +69,7 @@ export function podGrants({ metadata }: Pod): PodGrants {
   }
   const network = networkOf(metadata.annotations?.[`${ANNOTATION_PREFIX}network`]);
   const http = httpOf(metadata.annotations?.[`${ANNOTATION_PREFIX}http`]);
-  return { eventLoop: network !== undefined, network, http, ...boardGrants(metadata.annotations ?? {}) };
+  return { eventLoop: network !== undefined, network, http, ...board };
 }
 
 function boardGrants(annotations: Readonly<Record<string, string>>) {
@@ -73,6 +79,7 @@ function boardGrants(annotations: Readonly<Record<string, string>>) {
     interfaces: parseInterfaces(value("interfaces") ?? "").value,
     buckets: parseBuckets(value("keyvalue") ?? "").value,
     configVolume: config === undefined ? undefined : parseConfigVolume(config).value,
+    devices: parseDevices(value("devices") ?? "").value,
     logLevel: level === undefined ? DEFAULT_LOG_LEVEL : parseLogLevel(level).value,
   };
 }

@@ -5,8 +5,10 @@
  */
 import { closeSync, openSync, readFileSync, readSync, writeSync } from "node:fs";
 import { describeError, PicoletError } from "../../protocol/errors.ts";
+import type { BoardInterface } from "../contract/board-services.ts";
 import type { ServeOptions } from "./grants/http-options.ts";
 import { NetworkPolicy } from "./grants/network-policy.ts";
+import type { AgentCalls } from "./host/board/agent-calls.ts";
 import { LoopWaiter, suspendableInstantiate } from "./host/event-loop.ts";
 import { type HostComponents, type HostInit, hostImports, type Imports } from "./host/host.ts";
 import { LogWriter } from "./host/log-writer.ts";
@@ -35,6 +37,7 @@ type Run = () => undefined | Promise<"ok" | "err">;
 interface Parts {
   readonly sockets: typeof import("./host/sockets/sockets.ts") | undefined;
   readonly board: typeof import("./host/board/board.ts") | undefined;
+  readonly devices: typeof import("./host/board/devices/devices.ts") | undefined;
   readonly http: typeof import("./serving/serve-component.ts") | undefined;
 }
 type Finish = (code: number, end?: RunnerEnd) => never;
@@ -56,6 +59,7 @@ async function main(launchPath: string): Promise<void> {
   const parts = {
     sockets: launch.network && (await import("./host/sockets/sockets.ts")),
     board: launch.board && (await import("./host/board/board.ts")),
+    devices: launch.board?.addonPath ? await import("./host/board/devices/devices.ts") : undefined,
     http: launch.http ? await import("./serving/serve-component.ts") : undefined,
   };
   await finishedAs(() => prepare(launch, log, finish, parts), finish);
@@ -98,6 +102,7 @@ function failed(error: unknown, finish: Finish): never {
 function prepare(launch: RunnerLaunch, log: LogWriter, exit: Finish, parts: Parts): Run | Promise<Run> {
   const preopens = openMounts(launch.mounts, launch.emptyDirectory);
   const connection = launch.board && parts.board?.agentConnection(launch.board, after);
+  const devices = deviceHost(launch, parts);
   const instantiate = loadComponent(launch.component, launch.memoryLimitBytes);
   // All that belongs to root has been read.
   if (launch.identity !== undefined) become(launch.identity);
@@ -107,7 +112,11 @@ function prepare(launch: RunnerLaunch, log: LogWriter, exit: Finish, parts: Part
   const sockets = (context: StreamContext): Imports | undefined =>
     policy && parts.sockets?.networkImports(context, { policy, timers: { after } });
   const board = (context: StreamContext): Imports | undefined =>
-    launch.board && parts.board?.boardImports({ ...context, log, preopens, client: connection }, launch.board);
+    launch.board &&
+    parts.board?.boardImports(
+      { ...context, log, preopens, client: connection, devices: devices?.(context, launch.board.interfaces) },
+      launch.board,
+    );
   const beforeWait = onceAtRest(releaseMemory);
   const components: HostComponents = {
     waiter,
@@ -138,6 +147,14 @@ function prepare(launch: RunnerLaunch, log: LogWriter, exit: Finish, parts: Part
     run();
     return outcome?.then((result) => (result === 0 ? "ok" : "err"));
   };
+}
+
+/** For a component that imports devices: loads what they take while the runner still may. */
+function deviceHost({ board }: RunnerLaunch, { devices }: Parts) {
+  if (devices === undefined || board?.addonPath === undefined) return undefined;
+  const host = new devices.DeviceHost(board.addonPath, board.serviceDirectory);
+  return (context: StreamContext, interfaces: readonly BoardInterface[]) => (agent: AgentCalls) =>
+    devices.deviceImports({ ...context, host, agent }, interfaces);
 }
 
 /** Its run never ends by itself. */

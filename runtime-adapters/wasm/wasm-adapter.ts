@@ -32,6 +32,7 @@ import { checkCancelled } from "./cancellation.ts";
 import { findContainer } from "./container-launch.ts";
 import type { ContainerRun } from "./container-run.ts";
 import { ContainerStarter, createLog, type SandboxRecord } from "./container-starter.ts";
+import { deviceServices } from "./devices/device-services.ts";
 import { fileError } from "./files.ts";
 import { HintFan } from "./hint-fan.ts";
 import { ImageStore } from "./image/image-store.ts";
@@ -73,6 +74,8 @@ export interface WasmAdapterInit {
   readonly transpilePath: string;
   /** The bundled pull child, or `pull-main.ts`. */
   readonly pullPath: string;
+  /** The bundled child that opens devices, or `devices-main.ts`. */
+  readonly devicesPath: string;
   readonly cgroupSettings: CgroupSettings;
   /** cgroupfs path for transpilations; undefined: their memory is watched, not limited. */
   readonly transpileCgroup?: string | undefined;
@@ -230,6 +233,7 @@ export class WasmAdapter implements RuntimeAdapter {
       {
         cgroupSettings: init.cgroupSettings,
         startTimeout: limits.startTimeout ?? DEFAULT_START_TIMEOUT,
+        runnerPath,
       },
     );
   }
@@ -588,10 +592,18 @@ export class WasmAdapter implements RuntimeAdapter {
   }
 
   async #openServicePort(): Promise<ServicePort> {
-    const { clock, log, services } = this.#components;
+    const { clock, log } = this.#components;
     const { ServicePort } = await import("./services/service-port.ts");
+    const services = { ...this.#components.services, ...this.#deviceServices() };
     const peerOf = (token: string): ServicePeer | undefined => this.#peerOf(token);
     return ServicePort.open({ clock, log, services, peerOf }, `${this.#state.servicesDirectory}/${SERVICE_SOCKET}`);
+  }
+
+  #deviceServices(): BoardServices {
+    const { nodePath, devicesPath, runnerPath } = this.#init;
+    const { servicesDirectory, path } = this.#state;
+    const lockDirectory = `${path}/device-locks`;
+    return deviceServices(this.#components, { nodePath, devicesPath, runnerPath, servicesDirectory, lockDirectory });
   }
 
   #peerOf(token: string): ServicePeer | undefined {

@@ -38,6 +38,7 @@ const IMPORTS: Readonly<Record<string, string>> = {
     "import wasi:keyvalue/store@0.2.0-draft2; import wasi:keyvalue/batch@0.2.0-draft2; import wasi:config/store@0.2.0-rc.1; import wasi:logging/logging@0.1.0-draft;",
   "wasi-keyvalue-draft.c": "import wasi:keyvalue/store@0.2.0-draft; import wasi:keyvalue/atomics@0.2.0-draft;",
   "telemetry.c": "import picolet:board/telemetry@0.1.0;",
+  "serial.c": "import picolet:board/serial@0.1.0; import wasi:io/streams;",
 };
 
 /** The components of `test/components`, by file name. */
@@ -55,6 +56,7 @@ export type TestComponent =
   | "wasi-keyvalue.c"
   | "wasi-keyvalue-draft.c"
   | "telemetry.c"
+  | "serial.c"
   | "exit-42.wat"
   | "wants-http.wat"
   | "no-run.wat"
@@ -89,9 +91,12 @@ function sourceOf(source: TestComponent): Buffer {
 export const textComponent = (text: string): Promise<string> => built("text.wat", Buffer.from(text), () => parse(text));
 
 /** The programs that the adapter starts, as they are shipped: one small file each. */
-export async function testPrograms(): Promise<Record<"runnerPath" | "transpilePath" | "pullPath", string>> {
+export async function testPrograms(): Promise<
+  Record<"runnerPath" | "transpilePath" | "pullPath" | "devicesPath", string>
+> {
   return {
     pullPath: await bundled("pull-main.ts", "cjs"),
+    devicesPath: await bundled("devices-main.ts", "cjs"),
     runnerPath: await bundled("runner-main.ts", "cjs"),
     transpilePath: await bundled("transpile-main.ts", "esm"),
   };

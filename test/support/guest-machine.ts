@@ -21,6 +21,7 @@ const PAYLOAD = [
   "wasm-runner.cjs",
   "wasm-transpile.mjs",
   "wasm-pull.cjs",
+  "wasm-devices.cjs",
   "bin",
   "examples",
 ];

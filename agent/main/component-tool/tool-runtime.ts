@@ -53,6 +53,7 @@ export class ToolRuntime implements AsyncDisposable {
         runnerPath: join(programs, "wasm-runner.cjs"),
         transpilePath: join(programs, "wasm-transpile.mjs"),
         pullPath: join(programs, "wasm-pull.cjs"),
+        devicesPath: join(programs, "wasm-devices.cjs"),
         cgroupSettings: SETTINGS,
         // It runs once.
         limits: { spareRunners: 0 },

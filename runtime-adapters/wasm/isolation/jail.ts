@@ -30,6 +30,7 @@ const CONTAINER = {
   log: "/container/log",
   empty: "/container/empty",
   services: "/container/services",
+  addon: "/container/koffi.node",
   volumes: "/volumes",
 } as const;
 
@@ -44,7 +45,7 @@ export const JAIL_FILES: readonly string[] = [CONTAINER.node, "/setpriv", "/umou
 export const OWN_FOLDERS: readonly string[] = [
   ...[CONTAINER.component, CONTAINER.log, CONTAINER.empty, CONTAINER.services, CONTAINER.volumes],
 ];
-export const OWN_FILES: readonly string[] = [CONTAINER.launch, CONTAINER.end];
+export const OWN_FILES: readonly string[] = [CONTAINER.launch, CONTAINER.end, CONTAINER.addon];
 
 /** What glibc looks names up with. As in a container, a file that the node replaces is seen by those that start after that. */
 export const NAME_FILES: readonly string[] = ["/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf"];
@@ -203,10 +204,15 @@ export function jailed(
   });
   const { board } = launch;
   const services = board?.token === undefined ? [] : [board.serviceDirectory];
+  const addons = board?.addonPath === undefined ? [] : [board.addonPath];
   return {
     launch: {
       ...launch,
-      board: board && { ...board, serviceDirectory: CONTAINER.services },
+      board: board && {
+        ...board,
+        serviceDirectory: CONTAINER.services,
+        addonPath: board.addonPath && CONTAINER.addon,
+      },
       component: { ...launch.component, directory: CONTAINER.component },
       mounts: volumes.map(([mount]) => mount),
       emptyDirectory: CONTAINER.empty,
@@ -220,6 +226,7 @@ export function jailed(
       { source: launch.logPath.slice(0, slash), target: CONTAINER.log, ...data, readOnly: false },
       { source: launch.endPath, target: CONTAINER.end, ...data, readOnly: false },
       ...services.map((source) => ({ source, target: CONTAINER.services, ...data })),
+      ...addons.map((source): Bind => ({ source, target: CONTAINER.addon, readOnly: true, use: "program" })),
       ...volumes.map(([, bind]) => bind),
     ],
   };

@@ -23,10 +23,15 @@ export interface BoardComponents {
   readonly poller: Poller;
   /** Undefined when nothing that the component imports needs the agent. */
   readonly client: ServiceClient | undefined;
+  /** For a component that imports devices. */
+  readonly devices?: ((agent: AgentCalls) => Imports) | undefined;
 }
 
 /** Nothing that the pod does not name: what is missing here cannot be reached, whatever the component imports. */
-export function boardImports({ log, preopens, poller, client }: BoardComponents, launch: BoardLaunch): Imports {
+export function boardImports(
+  { log, preopens, poller, client, devices }: BoardComponents,
+  launch: BoardLaunch,
+): Imports {
   const { interfaces, pod, configPath, logLevel } = launch;
   const calls = client === undefined ? undefined : new AgentCalls(poller, client);
   return {
@@ -35,6 +40,7 @@ export function boardImports({ log, preopens, poller, client }: BoardComponents,
     ...(calls !== undefined && interfaces.includes("keyvalue") ? keyvalueImports(calls) : {}),
     ...(client !== undefined && interfaces.includes("telemetry") ? telemetryImports(client, poller) : {}),
     ...(calls !== undefined && interfaces.includes("node-info") ? nodeInfoImports(pod, calls) : {}),
+    ...(calls === undefined ? {} : devices?.(calls)),
   };
 }
 
