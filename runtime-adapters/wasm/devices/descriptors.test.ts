@@ -42,7 +42,7 @@ test("open files go to who knows the secret, and to nobody else", async () => {
       return openSync(join(folder, name), "r");
     });
     const path = join(folder, "socket");
-    using listener = new DescriptorListener(calls, path);
+    const listener = new DescriptorListener(calls, path);
     const worker = new Worker(TAKER, {
       trackUnmanagedFds: false,
       eval: true,
@@ -58,10 +58,10 @@ test("open files go to who knows the secret, and to nobody else", async () => {
     assert.equal(listener.give(SECRET, files, owner), true);
     listener[Symbol.dispose]();
     const [wrong, short, right, late] = await said;
-    assert.match(wrong ?? "", /has not come with the answer|ECONNRESET/);
-    assert.match(short ?? "", /has not come with the answer|ECONNRESET/);
+    assert.match(wrong ?? "", /has not come with the answer|ECONNRESET|EPIPE/);
+    assert.match(short ?? "", /has not come with the answer|ECONNRESET|EPIPE/);
     assert.equal(right, "one,two");
-    assert.match(late ?? "", /ECONNREFUSED|ECONNRESET|has not come/);
+    assert.match(late ?? "", /ECONNREFUSED|ECONNRESET|EPIPE|has not come/);
     for (const fd of [...files, owner]) closeSync(fd);
   } finally {
     rmSync(folder, { recursive: true });
