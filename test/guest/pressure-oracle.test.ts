@@ -116,6 +116,32 @@ for (const [what, change, problem] of WRONG) {
   });
 }
 
+test("of two that misbehave the less important may go for what the other uses up, not the other way round", () => {
+  const pids = MESSAGE.replace("memory", "pids");
+  const seen = (bad: string): Observed => ({
+    ...RIGHT,
+    told: told(
+      ["NodeHasInsufficientPID", "guest", 1_000],
+      ["Evicted", "files", 2_000],
+      ["Evicted", "forks", 3_000],
+      ["NodeHasSufficientPID", "guest", 9_000],
+    ),
+    pods: new Map([
+      ["files", { ...went, message: bad }],
+      ["forks", { ...went, message: pids }],
+    ]),
+    taintsSeen: new Set(["node.kubernetes.io/pid-pressure"]),
+  });
+  const mixOf = (priority: MixedPod["priority"]): PressureMix => ({
+    seed: 0,
+    pods: [pod("forks", { usesUp: "pids" }), pod("files", { usesUp: "inodes", priority })],
+  });
+  assert.deepEqual(judge(mixOf("low"), seen(pids)), []);
+  assert.match(judge(mixOf("high"), seen(pids)).join("\n"), /^files does not say for what/);
+  const own = judge(mixOf("low"), seen(MESSAGE.replace("memory", "inodes")));
+  assert.match(own.join("\n"), /^a pod was evicted for inodes, but NodeHasDiskPressure was never told/);
+});
+
 test("who goes before whom is what Kubernetes documents", () => {
   const bad = pod("bad", { usesUp: "memory" });
   const before = (change: Partial<MixedPod>, resource: Parameters<typeof goesBefore>[2] = "memory"): string =>

@@ -54,6 +54,7 @@ const NAMES: Readonly<Record<Resource, string>> = {
   inodes: "inodes",
   pids: "pids",
 };
+const RESOURCES = Object.keys(NAMES) as readonly Resource[];
 /** Events are told to the second. */
 const TOLERANCE_MS = 1_000;
 
@@ -62,7 +63,7 @@ export function judge(mix: PressureMix, seen: Observed): readonly string[] {
   const evicted = seen.told.filter(({ reason }) => reason === "Evicted").map(({ name }) => name);
   return [
     ...mix.pods.filter(({ usesUp }) => usesUp === undefined).flatMap((pod) => judgeBystander(pod, mix, seen)),
-    ...mix.pods.filter(({ usesUp }) => usesUp !== undefined).flatMap((pod) => judgeCulprit(pod, seen)),
+    ...mix.pods.filter(({ usesUp }) => usesUp !== undefined).flatMap((pod) => judgeCulprit(pod, mix, seen)),
     ...judgeOrder(mix, evicted),
     ...judgeConditions(mix, seen, evicted),
     ...[...seen.services]
@@ -105,13 +106,17 @@ function judgeBystander(pod: MixedPod, mix: PressureMix, seen: Observed): readon
   return problems;
 }
 
-function judgeCulprit(pod: MixedPod, seen: Observed): readonly string[] {
+/** Of two that misbehave one may go for what the other one uses up. */
+function judgeCulprit(pod: MixedPod, mix: PressureMix, seen: Observed): readonly string[] {
   const end = seen.pods.get(pod.name);
   if (end === undefined) return [`${pod.name} is gone`];
   const { usesUp } = pod;
   const wasKilled = usesUp === "memory" && end.phase === "Failed" && end.terminated === "OOMKilled";
   if (wasKilled && end.reason !== "Evicted") return stillRuns(pod.name, end);
-  return judgeEvicted(pod.name, { seed: 0, pods: [pod] }, seen, end);
+  const reasons = mix.pods.filter(
+    (bad) => bad === pod || (bad.usesUp !== undefined && goesBefore(pod, bad, bad.usesUp) !== "never"),
+  );
+  return judgeEvicted(pod.name, { ...mix, pods: reasons }, seen, end);
 }
 
 /** It has ended for good, and says for what. */
@@ -119,15 +124,19 @@ function judgeEvicted(name: string, mix: PressureMix, seen: Observed, end: PodAt
   const problems = [...stillRuns(name, end)];
   if (end.phase !== "Failed" || end.reason !== "Evicted")
     problems.push(`${name} was to be evicted, and is ${end.phase} (${end.reason}: ${end.message})`);
-  const resources = mix.pods.flatMap(({ usesUp }) => (usesUp === undefined ? [] : [NAMES[usesUp]]));
-  const figures = /^The node was low on resource: (\S+)\. Threshold quantity: \d\S*, available: \d\S*\. /.exec(
-    end.message ?? "",
-  );
-  if (figures === null || !resources.includes(figures[1] ?? ""))
+  const resource = evictedFor(end);
+  if (resource === undefined || !mix.pods.some(({ usesUp }) => usesUp === resource))
     problems.push(`${name} does not say for what: ${end.message}`);
   const count = seen.told.filter((each) => each.name === name && each.reason === "Evicted").length;
   if (count !== 1) problems.push(`${name} was told to be evicted ${count} times`);
   return problems;
+}
+
+/** By what the pod says; undefined: it says nothing of the kind. */
+function evictedFor({ message = "" }: PodAtEnd): Resource | undefined {
+  const [, named] =
+    /^The node was low on resource: (\S+)\. Threshold quantity: \d\S*, available: \d\S*\. /.exec(message) ?? [];
+  return RESOURCES.find((each) => NAMES[each] === named);
 }
 
 const stillRuns = (name: string, end: PodAtEnd): readonly string[] =>
@@ -156,9 +165,11 @@ function judgeOrder(mix: PressureMix, evicted: readonly string[]): readonly stri
 
 function judgeConditions(mix: PressureMix, seen: Observed, evicted: readonly string[]): readonly string[] {
   const problems: string[] = [];
-  const resources = mix.pods.flatMap(({ name, usesUp }) =>
-    usesUp !== undefined && evicted.includes(name) ? [usesUp] : [],
-  );
+  const resources = mix.pods.flatMap(({ name, usesUp }) => {
+    const end = seen.pods.get(name);
+    if (usesUp === undefined || end === undefined || !evicted.includes(name)) return [];
+    return [evictedFor(end) ?? usesUp];
+  });
   for (const resource of new Set(resources)) {
     const { begins, ends, taint } = CONDITIONS[resource];
     const began = seen.told.find(({ reason }) => reason === begins);
