@@ -1,6 +1,9 @@
 /** Whose a pod's condition is: the node's, which alone writes it, or somebody else's, which the node leaves as it is. */
 
-/** Kubernetes' `PodConditionByKubelet`, without PodScheduled: that is the scheduler's, of a static pod its mirror's. */
+/** Of a pod that could be run as components or as containers: which of both, and why. */
+export const RUNTIME_CONDITION = "picolet.io/Runtime";
+
+/** Kubernetes' `PodConditionByKubelet`, without PodScheduled: that is the scheduler's, of a static pod its mirror's. And our own. */
 const NODE_CONDITIONS: ReadonlySet<string> = new Set([
   "PodReadyToStartContainers",
   "Initialized",
@@ -9,6 +12,7 @@ const NODE_CONDITIONS: ReadonlySet<string> = new Set([
   "PodResizePending",
   "PodResizeInProgress",
   "AllContainersRestarting",
+  RUNTIME_CONDITION,
 ]);
 
 /** Said by whoever ends a pod before its time, of which the node is one: then the reason is this. */

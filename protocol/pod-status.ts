@@ -16,7 +16,8 @@ export type PodConditionType =
   | "Ready"
   | "DisruptionTarget"
   | "PodResizePending"
-  | "PodResizeInProgress";
+  | "PodResizeInProgress"
+  | "picolet.io/Runtime";
 
 export interface PodCondition {
   /** One of the above, or the name of a readiness gate. */

@@ -13,6 +13,7 @@ import {
   fillKeptSample,
   fillRemoteSample,
   fillResizeSample,
+  fillRuntimeSample,
   fillSample,
 } from "../test/support/store-contents.ts";
 import { TemporaryFolder } from "../test/support/store-samples.ts";
@@ -30,7 +31,7 @@ const path = folder.file("picolet.db");
 const open = (): Store => new Store({ clock: new VirtualClock(), log: new RecordedLog() }, { path });
 {
   await using store = open();
-  for (const fill of [fillSample, fillRemoteSample, fillResizeSample, fillKeptSample]) fill(store);
+  for (const fill of [fillSample, fillRemoteSample, fillResizeSample, fillKeptSample, fillRuntimeSample]) fill(store);
 }
 mkdirSync(FOLDER, { recursive: true });
 writeFileSync(`${stem}.sql`, dumpDatabase(path));

@@ -70,8 +70,14 @@ function rowOf(context: Context, input: Arguments, pod: Pod): string[] {
     name,
     ...summaryColumns(summarizePod(pod), context.now()),
     age(creationTimestamp ?? pod.status?.startTime, context.now()),
-    ...(wide ? [pod.status?.podIP ?? "<none>", annotations?.[SOURCE_ANNOTATION] ?? "<unknown>"] : []),
+    ...(wide ? [pod.status?.podIP ?? "<none>", annotations?.[SOURCE_ANNOTATION] ?? "<unknown>", runtimeOf(pod)] : []),
   ];
+}
+
+/** Of the first container that has run: what stands before its id. */
+function runtimeOf({ status }: Pod): string {
+  const ids = (status?.containerStatuses ?? []).map(({ containerID = "" }) => containerID);
+  return ids.find((id) => id !== "")?.replace(/:.*$/, "") ?? "<none>";
 }
 
 function podTable(
@@ -91,7 +97,7 @@ function podTable(
       "STATUS",
       "RESTARTS",
       "AGE",
-      ...(wide ? ["IP", "SOURCE"] : []),
+      ...(wide ? ["IP", "SOURCE", "RUNTIME"] : []),
     ],
     rows: pods.map((pod) => rowOf(context, input, pod)),
     nameColumns: names,

@@ -41,6 +41,22 @@ export interface PodEnd {
   readonly disruption?: { readonly reason: string; readonly message: string } | undefined;
 }
 
+/** How a pod leaves a runtime, to go on in another one. */
+export interface PodLeave {
+  /** Of its containers, at most; the pod's own when it is shorter. `undefined`: the pod's own. */
+  readonly gracePeriod?: Millis | undefined;
+}
+
+export interface PodMover {
+  /**
+   * Tells the pod, which the store says is to be run by another runtime now, how long it may take to leave the one that has it.
+   * It goes on in the other one by itself, also when nobody tells it anything.
+   * @returns when nothing of it runs in the runtime it leaves any more; at once for a pod that is unknown or over, or does not
+   *   leave. @throws `cancelled` alone
+   */
+  leave(uid: PodUid, how: PodLeave, signal: AbortSignal): Promise<void>;
+}
+
 export interface PodEnder {
   /**
    * The pod becomes Failed with that reason; nothing of it starts again. Kept across restarts of the agent through its status.

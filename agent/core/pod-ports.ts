@@ -1,5 +1,5 @@
 /** What a pod worker needs besides the runtime adapter; `main` wires the real ones, the simulation its own. */
-import type { Container, Pod } from "../../protocol/pod.ts";
+import type { Container } from "../../protocol/pod.ts";
 import type { Millis } from "../../protocol/ports.ts";
 import type {
   ContainerLaunch,
@@ -13,11 +13,21 @@ import type {
 /** The `runtimeClassName` of pods whose containers are components. */
 export const COMPONENT_RUNTIME_CLASS = "wasm";
 
-/** Which runtime runs a pod: `runtimeClassName: wasm` the component adapter, all else CRI. */
+/** Which runtime runs a pod: `runtimeClassName: wasm`, or what was chosen for it, the component adapter, all else CRI. */
 export interface RuntimeRouter {
   readonly adapters: readonly RuntimeAdapter[];
   /** @throws `invalid` with the pod's runtimeClassName when no runtime of this node has that name. */
-  adapterFor(pod: Pod): RuntimeAdapter;
+  adapterFor(pod: DesiredPod): RuntimeAdapter;
+}
+
+/** For pods that may be either, components or containers. */
+export interface RuntimeChoices {
+  /**
+   * What the pod is run as is in the store when it resolves.
+   * @param holder the runtime that has it already
+   * @throws with the reasons of images that cannot be had, and `CreateContainerConfigError` for annotations that are wrong
+   */
+  choose(pod: DesiredPod, holder: RuntimeAdapter | undefined, signal: AbortSignal): Promise<void>;
 }
 
 /** Folders, volumes, cgroup and values of one pod on this node. Every method is idempotent. */

@@ -4,11 +4,11 @@ import type { Watch } from "../../protocol/async/watch.ts";
 import type { PodStatus } from "../../protocol/pod.ts";
 import type { PodUid } from "../../protocol/ports.ts";
 import type { Cursor, ObjectHash, ObjectKey } from "../../protocol/tunnel/messages.ts";
-import type { DesiredPod, SourceId } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { ChosenRuntime, DesiredPod, SourceId } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { RemoteChange } from "./tunnel-ports.ts";
 
 export interface DesiredSnapshot {
-  /** With the resources that the node has granted them: those of their source, unless it wants others than before. */
+  /** With what they are run as, and the resources that the node has granted them: their source's, unless it wants others than before. */
   readonly pods: ReadonlyMap<PodUid, DesiredPod>;
   /** Of those whose source wants other resources than they were granted: the pod as it is wanted. */
   readonly requested: ReadonlyMap<PodUid, DesiredPod>;
@@ -40,6 +40,11 @@ export interface DesiredStore {
    * @throws `resource_exhausted` when the disk is full; nothing has changed then.
    */
   grant(uid: PodUid): void;
+  /**
+   * From now on the pod is run as that, until it goes. On disk (fsync) before it shows in `desired`.
+   * @throws `resource_exhausted` when the disk is full; nothing has changed then.
+   */
+  choose(uid: PodUid, runtime: ChosenRuntime): void;
   /** A removed pod of which the runtime and the disk hold nothing any more. One that is wanted again stays. */
   forget(uid: PodUid): void;
   /**

@@ -5,6 +5,7 @@ import type { Clock } from "../../protocol/ports.ts";
 import type {
   DesiredPod,
   ImageInfo,
+  ImagePlatforms,
   ResolvedImage,
   RuntimeAdapter,
 } from "../../runtime-adapters/contract/runtime-adapter.ts";
@@ -78,11 +79,45 @@ export class ImagePuller implements ImageManager {
     adapter: RuntimeAdapter,
     signal: AbortSignal,
   ): Promise<ResolvedImage> {
-    const { image, imagePullPolicy: policy } = container;
-    const regarding = containerReference(pod, container);
-    const request = { image, policy, adapter, owner: ownerOf(pod), regarding, lane: "pods" } as const;
-    const { id } = await this.provide(request, signal);
-    return { requested: image, id };
+    const { id } = await this.provide(requestOf(pod, container, adapter), signal);
+    return { requested: container.image, id };
+  }
+
+  /** Whether the image is on this node, in each of these runtimes. @throws `InvalidImageName` */
+  async present(
+    pod: DesiredPod,
+    container: Container,
+    runtimes: readonly RuntimeAdapter[],
+    signal: AbortSignal,
+  ): Promise<ReadonlyMap<RuntimeAdapter, boolean>> {
+    const found = runtimes.map(async (adapter): Promise<[RuntimeAdapter, boolean]> => {
+      const { reference } = this.#wish(requestOf(pod, container, adapter));
+      const info = await adapter.images.status(reference, signal).catch((error: unknown) => {
+        if (isCancelled(error)) throw error;
+        // A name that means nothing to this runtime, or a runtime that is away: it has nothing now.
+        return undefined;
+      });
+      return [adapter, info !== undefined];
+    });
+    return new Map(await Promise.all(found));
+  }
+
+  /** What the image's registry has by its name. @throws with the kubelet's reasons, as a pull does */
+  async platforms(
+    pod: DesiredPod,
+    container: Container,
+    adapter: RuntimeAdapter,
+    signal: AbortSignal,
+  ): Promise<ImagePlatforms> {
+    const wish = this.#wish(requestOf(pod, container, adapter));
+    this.#tellOfSecrets(wish);
+    try {
+      return await this.#pulls.platforms(wish, signal);
+    } catch (error) {
+      if (isCancelled(error)) throw error;
+      const { reason, message } = failureOf(wish.image, error);
+      throw new PicoletError(codeOf(error), message, { reason, retryable: true });
+    }
   }
 
   /** The image on this node, by the policy. @throws with the kubelet's reasons, as `ImageManager.ensure` */
@@ -221,6 +256,14 @@ export class ImagePuller implements ImageManager {
   ): void {
     this.#events.record({ regarding, type, reason, message });
   }
+}
+
+/** What was switched for want of memory takes what was made ready for that: to ask a registry takes memory too. */
+function requestOf(pod: DesiredPod, container: Container, adapter: RuntimeAdapter): ImageRequest {
+  const { image, imagePullPolicy } = container;
+  const isReady = pod.runtime?.reason === "MemoryPressure" && imagePullPolicy === "Always";
+  const policy = isReady ? "IfNotPresent" : imagePullPolicy;
+  return { image, policy, adapter, owner: ownerOf(pod), regarding: containerReference(pod, container), lane: "pods" };
 }
 
 export function ownerOf(pod: DesiredPod): PullOwner {

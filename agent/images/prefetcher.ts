@@ -201,7 +201,7 @@ function annotationOf(node: Readonly<Record<string, unknown>> | undefined): unkn
 
 function adapterOf(router: RuntimeRouter, pod: DesiredPod): RuntimeAdapter | undefined {
   try {
-    return router.adapterFor(pod.pod);
+    return router.adapterFor(pod);
   } catch {
     // Its pod has an event and a status that say so.
     return undefined;

@@ -2,7 +2,13 @@ import { aborted, cancelled, joinSignals } from "../../protocol/async/abort.ts";
 import { describeError, isCancelled, isPicoletError, PicoletError } from "../../protocol/errors.ts";
 import type { ImageReference, RegistryReference } from "../../protocol/image-reference.ts";
 import { type Clock, type Log, type MonotonicMs, millis, type Random, seconds } from "../../protocol/ports.ts";
-import type { ImageInfo, PullProgress, RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type {
+  ImageInfo,
+  ImagePlatforms,
+  PullOptions,
+  PullProgress,
+  RuntimeAdapter,
+} from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { ActivePull, PodName } from "../core/image-pulls.ts";
 import type { EventRecorder, ObjectReference } from "../core/store.ts";
 import { goDuration } from "./go-duration.ts";
@@ -130,6 +136,18 @@ export class Pulls {
     }
   }
 
+  /** What else the image's registry has by its name, asked with the same credentials. @throws as `pull`, `unimplemented` */
+  async platforms(wish: PullWish, signal: AbortSignal): Promise<ImagePlatforms> {
+    const { images } = wish.adapter;
+    const ask = async (options: PullOptions): Promise<ImagePlatforms> => {
+      const found = await images.platforms?.(wish.reference, options, signal);
+      if (found !== undefined) return found;
+      throw new PicoletError("unimplemented", `cannot tell what ${wish.image} holds`);
+    };
+    await this.#bucket.take(signal);
+    return (await this.#tryAll(wish, ask, signal)).found;
+  }
+
   /** Each pod has its own, as under the kubelet: one that is made anew once the image has been pushed need not wait. */
   #backoffKey(wish: PullWish): string {
     return `${wish.owner.pod?.uid ?? wish.lane} ${this.#keyOf(wish)}`;
@@ -200,7 +218,10 @@ export class Pulls {
       () => undefined,
     );
     try {
-      return await this.#tryAll(active.wish, life.signal);
+      const { adapter, reference } = active.wish;
+      const pull = (options: PullOptions) => adapter.images.pull(reference, options, life.signal);
+      const { found: image, credential } = await this.#tryAll(active.wish, pull, life.signal);
+      return { image, credential };
     } catch (error) {
       throw !signal.aborted && stalled !== undefined ? stalled : error;
     } finally {
@@ -209,17 +230,21 @@ export class Pulls {
   }
 
   /** One credential after the other, as long as the registry answers. */
-  async #tryAll({ adapter, parsed, reference, owner, regarding }: PullWish, signal: AbortSignal) {
+  async #tryAll<T>(
+    { parsed, owner, regarding }: PullWish,
+    ask: (options: PullOptions) => Promise<T>,
+    signal: AbortSignal,
+  ) {
     const { credentials: source } = this.#components;
     const { pod } = owner;
     const failed = (plugin: string, why: string): void => this.#pluginFailed(regarding, plugin, why);
-    const found =
+    const known =
       source === undefined || parsed.kind !== "registry" ? [] : await source.lookUp(parsed, owner, failed, signal);
     const errors: unknown[] = [];
-    for (const credential of found.length === 0 ? [undefined] : found) {
+    for (const credential of known.length === 0 ? [undefined] : known) {
       try {
         const options = { credentials: credential?.credentials, credentialsFrom: whoseCredentials(credential), pod };
-        return { image: await adapter.images.pull(reference, options, signal), credential };
+        return { found: await ask(options), credential };
       } catch (error) {
         if (signal.aborted || isCancelled(error) || isUnreachable(error)) throw error;
         errors.push(error);

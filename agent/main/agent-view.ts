@@ -12,7 +12,6 @@ import type {
   TelemetryReport,
   TunnelReport,
 } from "../../protocol/local-api.ts";
-import type { Pod } from "../../protocol/pod.ts";
 import { VERSION } from "../../protocol/version.ts";
 import type { DesiredPod, RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { AgentView, ImageStore, NodeView } from "../api/agent-view.ts";
@@ -140,13 +139,13 @@ export class NodeAgentView implements AgentView {
       desired,
       status: entry?.status,
       terminatingSinceMs: worker?.kind === "terminating" ? worker.sinceMs : undefined,
-      runtime: this.#runtimeOf(desired.pod)?.name ?? "",
+      runtime: this.#runtimeOf(desired)?.name ?? "",
       containers: entry?.view.observed?.containers ?? [],
       logDirectory: join(this.#init.configuration.podLogsDir, `${namespace}_${name}_${desired.uid}`),
     };
   }
 
-  #runtimeOf(pod: Pod): RuntimeAdapter | undefined {
+  #runtimeOf(pod: DesiredPod): RuntimeAdapter | undefined {
     try {
       return this.#components.router.adapterFor(pod);
     } catch {

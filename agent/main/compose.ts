@@ -24,7 +24,7 @@ import type { ContainerPlacement } from "../core/container-placement.ts";
 import type { NodeShutdownControl } from "../core/node-shutdown-control.ts";
 import type { OutgoingTelemetry } from "../core/outgoing-telemetry.ts";
 import type { PodObserver } from "../core/pod-observer.ts";
-import type { ImageManager } from "../core/pod-ports.ts";
+import type { ImageManager, RuntimeChoices } from "../core/pod-ports.ts";
 import type { PushedPods } from "../core/pushed-pods.ts";
 import type { EventRecorder } from "../core/store.ts";
 import { type LoggedContainer, LogRotation } from "../logs/log-rotation.ts";
@@ -68,6 +68,7 @@ import { OrphanSweep, type OrphanSweepComponents } from "./orphan-sweep.ts";
 import { letGoOf } from "./passing-parts.ts";
 import { makePlacement } from "./placement.ts";
 import { registryProxies } from "./registry-proxies.ts";
+import { runtimeChoices } from "./runtime-choices.ts";
 import { RuntimeReports } from "./runtime-reports.ts";
 import { NodeRuntimes } from "./runtime-router.ts";
 import { SpareGuard } from "./spare-guard.ts";
@@ -394,6 +395,7 @@ interface WorkersSurroundings {
   readonly statuses: StatusManager;
   readonly runtimes: RuntimeReports;
   readonly images: ImageManager;
+  readonly choices: RuntimeChoices;
   readonly probes: ReturnType<typeof makeProbes>;
   readonly guards: NodeGuards;
   readonly podResources: PodCgroups;
@@ -413,6 +415,7 @@ function makeWorkers(
     statuses,
     runtimes,
     images,
+    choices,
     probes,
     guards,
     podResources,
@@ -428,6 +431,7 @@ function makeWorkers(
       router,
       environment,
       images,
+      choices,
       observer,
       statuses,
       admission,
@@ -533,6 +537,7 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
   const workers = makeWorkers(ports, configuration, node, {
     ...{ store, router, environment, pleg, statuses, runtimes, probes, guards, podResources: cgroups, placement },
     images: environment.withImages(puller, adapters),
+    choices: runtimeChoices({ router, puller, store: desired, events, log }),
     objectsChanged: link?.changes,
   });
   const sources = await makeSources(ports, configuration, store);

@@ -1,8 +1,8 @@
 /** What decides whether a pod comes onto this node, and what has all of them leave it. */
 import type { Component } from "../../protocol/async/component.ts";
 import type { Watch } from "../../protocol/async/watch.ts";
-import type { Pod } from "../../protocol/pod.ts";
 import type { Clock, Log, Random } from "../../protocol/ports.ts";
+import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { Configuration } from "../config/configuration.ts";
 import type { ContainerPlacement } from "../core/container-placement.ts";
 import type { PressureCondition } from "../core/node-pressure.ts";
@@ -104,7 +104,7 @@ async function makeLogind(
   );
 }
 
-function tellsGroups(pod: Pod, router: NodeRuntimes, runtimes: RuntimeReports): boolean {
+function tellsGroups(pod: DesiredPod, router: NodeRuntimes, runtimes: RuntimeReports): boolean {
   try {
     return runtimes.answer(router.adapterFor(pod))?.supplementalGroupsPolicy === true;
   } catch {

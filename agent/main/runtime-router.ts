@@ -1,25 +1,25 @@
 import { PicoletError } from "../../protocol/errors.ts";
-import type { Pod } from "../../protocol/pod.ts";
-import type { RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { DesiredPod, RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import { COMPONENT_RUNTIME_CLASS, type RuntimeRouter } from "../core/pod-ports.ts";
+import { isOfComponents } from "../core/pod-runtime.ts";
 
 /** Components go to the component adapter, all else to CRI, which knows its own runtime handlers. */
 export class NodeRuntimes implements RuntimeRouter {
   readonly adapters: readonly RuntimeAdapter[];
-  readonly #components: RuntimeAdapter;
-  readonly #containers: RuntimeAdapter | undefined;
+  readonly components: RuntimeAdapter;
+  readonly containers: RuntimeAdapter | undefined;
 
   /** @param containers `undefined`: this node has no container runtime. */
   constructor(components: RuntimeAdapter, containers: RuntimeAdapter | undefined) {
-    this.#components = components;
-    this.#containers = containers;
+    this.components = components;
+    this.containers = containers;
     this.adapters = containers === undefined ? [components] : [containers, components];
   }
 
-  adapterFor(pod: Pod): RuntimeAdapter {
-    const runtimeClass = pod.spec.runtimeClassName;
-    if (runtimeClass === COMPONENT_RUNTIME_CLASS) return this.#components;
-    if (this.#containers !== undefined) return this.#containers;
+  adapterFor(desired: DesiredPod): RuntimeAdapter {
+    const runtimeClass = desired.pod.spec.runtimeClassName;
+    if (isOfComponents(desired)) return this.components;
+    if (this.containers !== undefined) return this.containers;
     const asked = runtimeClass === undefined ? "containers" : `runtimeClassName ${runtimeClass}`;
     const advice = `this node runs components only (runtimeClassName: ${COMPONENT_RUNTIME_CLASS}); containerRuntimeEndpoint names a container runtime`;
     throw new PicoletError("invalid", `cannot run ${asked}: ${advice}`, { reason: "FailedCreatePodSandBox" });

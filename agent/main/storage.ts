@@ -32,7 +32,7 @@ export function nodeStorage(
 ): NodeStorage {
   return {
     nodeLabels: () => ({ ...ownLabels(nodeName, machine), ...nodeLabels, ...labelsOf(objects, nodeName) }),
-    recursiveReadOnly: ({ pod }, handler) => {
+    recursiveReadOnly: (pod, handler) => {
       const handlers = runtimes.answer(router.adapterFor(pod))?.handlers ?? [];
       return handlers.find(({ name }) => name === handler)?.recursiveReadOnlyMounts === true;
     },

@@ -136,7 +136,7 @@ function* runningContainers({ statuses, router, observer }: PlacedPods): Iterabl
     if (running.length === 0) continue;
     // What has just started is not listed yet.
     const holder = router.adapters.find((each) => observer.listing(each)?.has(pod.uid) === true);
-    const adapter = holder ?? router.adapterFor(pod.pod);
+    const adapter = holder ?? router.adapterFor(pod);
     for (const { name, id } of running) yield { pod, name, id, adapter };
   }
 }

@@ -1,7 +1,6 @@
 import { aborted } from "../../protocol/async/abort.ts";
 import type { Component } from "../../protocol/async/component.ts";
 import { describeError, isCancelled } from "../../protocol/errors.ts";
-import type { Pod } from "../../protocol/pod.ts";
 import type { Log, PodUid } from "../../protocol/ports.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { ContainerPlacement } from "../core/container-placement.ts";
@@ -31,7 +30,7 @@ export interface NodeAdmissionComponents {
   /** What the node may be short of, as it is now. */
   readonly pressures: () => readonly PressureCondition[];
   /** Whether the runtime of this pod tells a container's groups by `supplementalGroupsPolicy`. */
-  readonly supplementalGroupsPolicy: (pod: Pod) => boolean;
+  readonly supplementalGroupsPolicy: (pod: DesiredPod) => boolean;
 }
 
 export interface NodeAdmissionInit {
@@ -106,7 +105,7 @@ export class NodeAdmission implements PodAdmission, Component {
     await Promise.all(this.#displaced.values());
   }
 
-  #view({ pod }: DesiredPod): AdmissionView {
+  #view(desired: DesiredPod): AdmissionView {
     const { node, allocatable, isShuttingDown, supplementalGroupsPolicy, pressures } = this.#components;
     return {
       ...this.#init,
@@ -114,7 +113,7 @@ export class NodeAdmission implements PodAdmission, Component {
       allocatable: allocatableAmounts(allocatable()),
       isShuttingDown: isShuttingDown(),
       pressures: activePressures(pressures()),
-      supplementalGroupsPolicy: supplementalGroupsPolicy(pod),
+      supplementalGroupsPolicy: supplementalGroupsPolicy(desired),
     };
   }
 

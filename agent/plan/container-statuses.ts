@@ -120,7 +120,7 @@ function notStarted(view: PodView, container: AnyContainer, role: ContainerRole)
 }
 
 function waitingReason(view: PodView, container: AnyContainer): { readonly reason: string; readonly message?: string } {
-  const failure = view.failures.get(`start ${container.name}`);
+  const failure = view.failures.get(`start ${container.name}`) ?? view.failures.get("choose");
   if (failure !== undefined) return { reason: failure.reason, message: failure.message };
   return { reason: hasInitContainers(view.desired.pod) ? "PodInitializing" : "ContainerCreating" };
 }

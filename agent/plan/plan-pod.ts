@@ -72,6 +72,7 @@ function outcomeBefore(view: PodView, observed: ObservedPod): Outcome | undefine
 type Active = Extract<WorkerState, { kind: "active" }>;
 
 function planActive(view: PodView, state: Active, observed: ObservedPod): Plan {
+  if (view.leaving !== undefined) return gated(view, state, leavingUnits(view, observed));
   const steps = containerSteps(view, state, observed);
   const outcome = steps.outcome ?? (isLostForGood(view, observed) ? FAILED : undefined);
   if (outcome !== undefined) {
@@ -93,6 +94,10 @@ function isLostForGood({ desired }: PodView, { sandboxes, containers }: Observed
 const FAILED: Outcome = { phase: "Failed", reason: "", message: "" };
 
 function activePlan(view: PodView, state: Active, observed: ObservedPod, steps: ContainerSteps): Plan {
+  const choice: Unit[] = view.undecided === true ? [[{ kind: "choose" }]] : [];
+  // What is there already goes on where it is.
+  const isNew = observed.sandboxes.length + observed.containers.length === 0;
+  if (choice.length > 0 && isNew) return gated(view, state, choice);
   const [newest, ...older] = observed.sandboxes;
   const units: Unit[] = older.filter((each) => each.state === "ready").map((each) => [stopSandbox(each.id)]);
   if (newest?.state !== "ready") {
@@ -106,7 +111,7 @@ function activePlan(view: PodView, state: Active, observed: ObservedPod, steps: 
   } else if (steps.units.some(([first]) => first?.kind === "startContainer")) {
     units.push([{ kind: "prepare" }]);
   }
-  units.push(...resizeUnits(view, observed), ...steps.units, ...garbage(view, observed));
+  units.push(...resizeUnits(view, observed), ...steps.units, ...garbage(view, observed), ...choice);
   const preparing = units.some((unit) => unit.some(({ kind }) => kind === "prepare"));
   if (!preparing) units.push(...upkeep(view, observed));
   const plan = gated(view, state, units, steps.wakeAt);
@@ -154,6 +159,12 @@ function finishingUnits(view: PodView, observed: ObservedPod): Unit[] {
 }
 
 function removingUnits(view: PodView, observed: ObservedPod): Unit[] {
+  const remains = leavingUnits(view, observed);
+  return remains.length > 0 ? remains : [[{ kind: "cleanup" }, { kind: "forget" }]];
+}
+
+/** Until the runtime has nothing of it any more. */
+function leavingUnits(view: PodView, observed: ObservedPod): Unit[] {
   const stops = stopsOf(view, observed);
   if (!areDeaf(view, stops)) return oneByOne(stops);
   // The newest goes last: it tells an agent that has lost its store what the pod is, and how often it was restarted.
@@ -164,7 +175,7 @@ function removingUnits(view: PodView, observed: ObservedPod): Unit[] {
   for (const { id, sandboxId } of observed.containers) {
     if (!sandboxes.has(sandboxId)) remains.push([{ kind: "removeContainer", containerId: id }]);
   }
-  return remains.length > 0 ? remains : [[{ kind: "cleanup" }, { kind: "forget" }]];
+  return remains;
 }
 
 const oneByOne = (actions: readonly PlanAction[]): Unit[] => actions.map((each) => [each]);

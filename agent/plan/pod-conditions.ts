@@ -1,6 +1,7 @@
 /** A pod's conditions with the kubelet's reasons and messages (pkg/kubelet/status/generate.go). */
 import type { ConditionStatus, ContainerStatus, PodCondition, PodConditionType, PodPhase } from "../../protocol/pod.ts";
-import { DISRUPTION_TARGET, isNodeCondition } from "../../protocol/pod-conditions.ts";
+import { DISRUPTION_TARGET, isNodeCondition, RUNTIME_CONDITION } from "../../protocol/pod-conditions.ts";
+import type { ChosenRuntime } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import { roleOf, sidecarsOf } from "./container-roles.ts";
 import { kubeTime } from "./kube-time.ts";
 import type { PodView } from "./pod-view.ts";
@@ -35,8 +36,12 @@ export function podConditions(
     ["PodScheduled", TRUE],
   ];
   const { disruption } = written;
-  const own: typeof entries =
-    disruption === undefined ? entries : [[DISRUPTION_TARGET, { status: "True", ...disruption }], ...entries];
+  const { runtime } = view.desired;
+  const own: typeof entries = [
+    ...(disruption === undefined ? [] : [[DISRUPTION_TARGET, { status: "True", ...disruption }] as const]),
+    ...(runtime === undefined ? [] : [[RUNTIME_CONDITION, judgeRuntime(runtime)] as const]),
+    ...entries,
+  ];
   const types = new Set<string>(own.map(([type]) => type));
   const others = othersOf(view).filter(({ type }) => !types.has(type));
   const isOver = written.phase === "Succeeded" || written.phase === "Failed";
@@ -56,7 +61,9 @@ function condition(view: PodView, type: PodConditionType, judgement: Judgement):
   const { status, reason, message } = judgement;
   const before = view.previous?.conditions?.find((each) => each.type === type);
   const { generation } = view.desired.pod.metadata;
-  const since = before?.status === status ? before.lastTransitionTime : undefined;
+  // Of which runtime it is the reason tells, not the status.
+  const isSame = before?.status === status && (type !== RUNTIME_CONDITION || before.reason === reason);
+  const since = isSame ? before.lastTransitionTime : undefined;
   return {
     type,
     ...(generation === undefined ? {} : { observedGeneration: generation }),
@@ -67,6 +74,12 @@ function condition(view: PodView, type: PodConditionType, judgement: Judgement):
     ...(message === undefined ? {} : { message }),
   };
 }
+
+const judgeRuntime = ({ kind, message }: ChosenRuntime): Judgement => ({
+  status: "True",
+  reason: kind === "component" ? "Component" : "Container",
+  message,
+});
 
 /** While the runtime cannot be asked, what was so is taken to be so still. */
 function judgeSandbox(view: PodView): Judgement {

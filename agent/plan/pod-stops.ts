@@ -26,9 +26,9 @@ export function stopsOf(view: PodView, observed: ObservedPod): StopContainer[] {
   return stops;
 }
 
-function graceIn({ desired, end }: PodView): Millis {
+function graceIn({ desired, end, leaving }: PodView): Millis {
   const own = gracePeriodOf(desired.pod);
-  const given = end?.gracePeriod;
+  const given = end?.gracePeriod ?? leaving?.gracePeriod;
   return given === undefined ? own : millis(Math.min(own, given));
 }
 

@@ -2,7 +2,7 @@
 import type { PodStatus } from "../../protocol/pod.ts";
 import type { Millis, MonotonicMs, PodUid } from "../../protocol/ports.ts";
 import type { DesiredPod, ObservedPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import type { PodEnd, Rejection } from "../core/pod-admission.ts";
+import type { PodEnd, PodLeave, Rejection } from "../core/pod-admission.ts";
 import type { ProbeResult } from "../core/probe-ports.ts";
 import type { CrashBackoffLimits } from "./crash-backoff.ts";
 import type { ContainerResize } from "./resize.ts";
@@ -16,6 +16,10 @@ export interface PodView {
   readonly blockedBy: PodUid | undefined;
   /** What the node says to a pod of which nothing has started yet; `undefined`: it takes it, or was not asked now. */
   readonly rejection: Rejection | undefined;
+  /** What it is run as has to be chosen before anything of it starts. */
+  readonly undecided?: boolean | undefined;
+  /** It is to go on in another runtime than the one that was looked at: nothing of it is to be left in this one. */
+  readonly leaving?: PodLeave | undefined;
   /** How somebody on this node wants it ended, although its source wants it. */
   readonly end: PodEnd | undefined;
   readonly worker: WorkerState;
@@ -80,6 +84,8 @@ export interface Failure {
 
 /** One step for the worker. All are idempotent; the worker stops at the first that fails of those that `isBarrier`. */
 export type PlanAction =
+  /** Which runtime is to run it. All else waits for that. */
+  | { readonly kind: "choose" }
   /** Folders, volumes, cgroup. */
   | { readonly kind: "prepare" }
   | { readonly kind: "createSandbox"; readonly attempt: number }
@@ -146,6 +152,7 @@ export function stepOf(action: PlanAction): string {
     case "stopSandbox":
     case "removeSandbox":
       return `${action.kind} ${action.sandboxId}`;
+    case "choose":
     case "prepare":
     case "createSandbox":
     case "resize":
@@ -164,6 +171,7 @@ export function isBarrier(action: PlanAction): boolean {
     case "resize":
     case "removeContainer":
       return false;
+    case "choose":
     case "prepare":
     case "createSandbox":
     case "stopSandbox":

@@ -4,7 +4,7 @@ import { describeError, isCancelled, isPicoletError } from "../../protocol/error
 import { type Clock, type Log, type Millis, millis, type PodUid, seconds } from "../../protocol/ports.ts";
 import type { NodeStats } from "../core/node-stats.ts";
 import { rfc3339 } from "../core/pod-object.ts";
-import { COMPONENT_RUNTIME_CLASS } from "../core/pod-ports.ts";
+import { isOfComponents } from "../core/pod-runtime.ts";
 import type { PodDiskUsage, PodUsage, Usage } from "../core/usage.ts";
 import type { TimedUsage } from "./cgroup-looks.ts";
 import type { FilesystemLook } from "./filesystem-looks.ts";
@@ -170,7 +170,7 @@ export class UsageStats implements NodeStats {
     const { spec } = pod.desired.pod;
     const showVolumes = this.#init.volumePeriod >= 0;
     const processes = containers.map(({ path, usage }) => ({ all: looks.processes(path), usage }));
-    const onHostNetwork = spec.hostNetwork === true || spec.runtimeClassName === COMPONENT_RUNTIME_CLASS;
+    const onHostNetwork = spec.hostNetwork === true || isOfComponents(pod.desired);
     const pid = onHostNetwork ? undefined : processes.flatMap(({ all }) => all)[0];
     return {
       interfaces: pid === undefined ? [] : networkInterfaces(this.#proc, pid),

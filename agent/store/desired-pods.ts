@@ -1,7 +1,7 @@
 import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
 import { PicoletError } from "../../protocol/errors.ts";
 import type { PodUid } from "../../protocol/ports.ts";
-import type { DesiredPod, SourceId } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { ChosenRuntime, DesiredPod, SourceId } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { ApiPods, DesiredSnapshot, DesiredStore } from "../core/store.ts";
 import { grantsOf } from "../plan/allocation.ts";
 import { canTakeOver, withRandomNamesOf } from "../plan/pod-adoption.ts";
@@ -129,11 +129,24 @@ export class DesiredPods implements DesiredStore, Batched {
     for (const [source, rows] of this.#rows) {
       const row = rows.get(uid);
       if (row?.granted === undefined) continue;
-      const granted = rowOf(row.desired, row.removed, { content: row.content });
-      this.#durably(source, [granted], () => undefined);
-      this.#rows.set(source, new Map(rows).set(uid, granted));
-      this.#desired.set(this.#snapshot());
+      const { content, runtime } = row;
+      this.#put(source, rowOf(row.desired, row.removed, { content, runtime }));
     }
+  }
+
+  choose(uid: PodUid, runtime: ChosenRuntime): void {
+    for (const [source, rows] of this.#rows) {
+      const row = rows.get(uid);
+      if (row === undefined) continue;
+      const { content, granted } = row;
+      this.#put(source, rowOf(row.desired, row.removed, { content, granted, runtime }));
+    }
+  }
+
+  #put(source: SourceId, row: PodRow): void {
+    this.#durably(source, [row], () => undefined);
+    this.#rows.set(source, new Map(this.#rowsOf(source)).set(row.desired.uid, row));
+    this.#desired.set(this.#snapshot());
   }
 
   adopt(pods: readonly DesiredPod[], isFree: (uid: PodUid) => boolean = () => false): void {
@@ -163,7 +176,8 @@ export class DesiredPods implements DesiredStore, Batched {
     const pod = withRandomNamesOf(successor.desired.pod, found.pod);
     const desired: DesiredPod = { ...successor.desired, uid: found.uid, pod };
     rows.delete(successor.desired.uid);
-    rows.set(found.uid, rowOf(desired, successor.removed));
+    const runtime = found.runtime ?? successor.runtime;
+    rows.set(found.uid, rowOf(desired, successor.removed, { runtime }));
     this.#rows.set(desired.source, rows);
     this.#adopted.add(found.uid);
     this.#forgotten.delete(found.uid);
@@ -227,7 +241,7 @@ export class DesiredPods implements DesiredStore, Batched {
       const { uid } = row.desired;
       if (row.removed || pods.has(uid)) continue;
       pods.set(uid, row.allocated);
-      if (row.granted !== undefined) requested.set(uid, row.desired);
+      if (row.granted !== undefined) requested.set(uid, { ...row.allocated, pod: row.desired.pod });
     }
     for (const row of rows) {
       const { uid } = row.desired;
@@ -266,10 +280,10 @@ function rowAfter(before: PodRow | undefined, desired: DesiredPod, removed = fal
   if (before?.desired === desired) return before.removed === removed ? before : { ...before, removed };
   const content = contentOf(desired);
   if (before === undefined) return rowOf(desired, removed, { content });
-  const { granted = grantsOf(before.desired.pod) } = before;
-  if (before.content !== content) return rowOf(desired, removed, { content, granted });
+  const { granted = grantsOf(before.desired.pod), runtime } = before;
+  if (before.content !== content) return rowOf(desired, removed, { content, granted, runtime });
   if (before.desired.origin !== desired.origin) {
-    return rowOf({ ...before.desired, origin: desired.origin }, removed, { content, granted });
+    return rowOf({ ...before.desired, origin: desired.origin }, removed, { content, granted, runtime });
   }
   return before.removed === removed ? before : { ...before, removed };
 }

@@ -1,7 +1,7 @@
 /** The tables `pods` and `sources`, row by row; every row carries a digest, so that no flipped bit becomes another pod. */
 import type { Pod } from "../../protocol/pod.ts";
 import { type PodUid, podUid } from "../../protocol/ports.ts";
-import type { DesiredPod, SourceId } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { ChosenRuntime, DesiredPod, SourceId } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import { type Grants, withGrants } from "../plan/allocation.ts";
 import type { Connection } from "./connection.ts";
 import { decode, digestOf, encode } from "./encoding.ts";
@@ -13,10 +13,12 @@ export const SOURCES: readonly SourceId[] = ["file", "http", "push", "api"];
 export interface PodRow {
   /** As its source wants it. */
   readonly desired: DesiredPod;
-  /** As the node has granted it: the same object where that is what is wanted. */
+  /** As the node has granted it, with what it is run as: the same object where that is what is wanted. */
   readonly allocated: DesiredPod;
   /** `undefined`: what is wanted. */
   readonly granted: Grants | undefined;
+  /** `undefined`: it has no choice, or none has been made. */
+  readonly runtime: ChosenRuntime | undefined;
   /** Of the pod and what others say of it: equal for equal ones. */
   readonly content: string;
   /** No longer wanted, not yet known to be gone. */
@@ -35,32 +37,34 @@ const contentOfBody = (body: Buffer): string => digestOf([], body).toString("bas
 const bodyOf = ({ pod, conditions }: DesiredPod): Buffer =>
   encode(conditions === undefined ? pod : { ...pod, status: { conditions } });
 
-/** @param granted of the pod as it was before; dropped where it is what is wanted now. */
-export function rowOf(
-  desired: DesiredPod,
-  removed: boolean,
-  { content = contentOf(desired), granted }: { readonly content?: string; readonly granted?: Grants | undefined } = {},
-): PodRow {
+type RowDetails = Partial<Pick<PodRow, "content" | "granted" | "runtime">>;
+
+/** @param details `granted` of the pod as it was before; dropped where it is what is wanted now */
+export function rowOf(desired: DesiredPod, removed: boolean, details: RowDetails = {}): PodRow {
+  const { content = contentOf(desired), granted, runtime = desired.runtime } = details;
   const pod = granted === undefined ? desired.pod : withGrants(desired.pod, granted);
-  if (pod === desired.pod) return { desired, allocated: desired, granted: undefined, content, removed };
-  return { desired, allocated: { ...desired, pod }, granted, content, removed };
+  const isSame = pod === desired.pod && runtime === desired.runtime;
+  const allocated = isSame ? desired : { ...desired, pod, ...(runtime === undefined ? {} : { runtime }) };
+  return { desired, allocated, granted: pod === desired.pod ? undefined : granted, runtime, content, removed };
 }
 
-export function writePod(connection: Connection, { desired, granted, removed }: PodRow): void {
+export function writePod(connection: Connection, { desired, granted, runtime, removed }: PodRow): void {
   const { uid, source, origin } = desired;
   const body = bodyOf(desired);
   const grants = granted === undefined ? null : encode(granted);
+  const chosen = runtime === undefined ? null : encode(runtime);
   connection.run(
-    "INSERT INTO pods (uid, source, origin, removed, body, digest, granted) VALUES (?, ?, ?, ?, ?, ?, ?) " +
+    "INSERT INTO pods (uid, source, origin, removed, body, digest, granted, runtime) VALUES (?, ?, ?, ?, ?, ?, ?, ?) " +
       "ON CONFLICT DO UPDATE SET origin = excluded.origin, removed = excluded.removed, body = excluded.body, " +
-      "digest = excluded.digest, granted = excluded.granted",
+      "digest = excluded.digest, granted = excluded.granted, runtime = excluded.runtime",
     uid,
     source,
     origin,
     Number(removed),
     body,
-    podDigest({ uid, source, origin, removed: Number(removed), granted: grants }, body),
+    podDigest({ uid, source, origin, removed: Number(removed), granted: grants, runtime: chosen }, body),
     grants,
+    chosen,
   );
 }
 
@@ -127,7 +131,8 @@ function intactOrNothing(columns: Record<string, unknown>): PodRow | undefined {
   }
 }
 
-function podRow({ uid, source, origin, removed, body, digest, granted = null }: Record<string, unknown>): PodRow {
+function podRow(columns: Record<string, unknown>): PodRow {
+  const { uid, source, origin, removed, body, digest, granted = null, runtime = null } = columns;
   const known = SOURCES.find((each) => each === source);
   const isIntact =
     typeof uid === "string" &&
@@ -136,14 +141,16 @@ function podRow({ uid, source, origin, removed, body, digest, granted = null }: 
     body instanceof Buffer &&
     digest instanceof Buffer &&
     (granted === null || granted instanceof Buffer) &&
+    (runtime === null || runtime instanceof Buffer) &&
     known !== undefined &&
-    podDigest({ uid, source: known, origin, removed, granted }, body).equals(digest);
+    podDigest({ uid, source: known, origin, removed, granted, runtime }, body).equals(digest);
   if (!isIntact) throw corrupt("a row of the pods is not as it was written");
   const { status, ...pod } = decode(body) as Pod;
   const conditions = status?.conditions === undefined ? {} : { conditions: status.conditions };
   const desired: DesiredPod = { uid: podUid(uid), source: known, origin, pod, ...conditions };
   const grants = granted === null ? undefined : (decode(granted) as Grants);
-  return rowOf(desired, removed === 1, { content: contentOfBody(body), granted: grants });
+  const chosen = runtime === null ? undefined : (decode(runtime) as ChosenRuntime);
+  return rowOf(desired, removed === 1, { content: contentOfBody(body), granted: grants, runtime: chosen });
 }
 
 interface PodColumns {
@@ -152,9 +159,12 @@ interface PodColumns {
   readonly origin: string;
   readonly removed: number;
   readonly granted: Buffer | null;
+  readonly runtime: Buffer | null;
 }
 
-function podDigest({ uid, source, origin, removed, granted }: PodColumns, body: Buffer): Buffer {
+function podDigest({ uid, source, origin, removed, granted, runtime }: PodColumns, body: Buffer): Buffer {
   const identity = [uid, source, origin, removed];
-  return digestOf(granted === null ? identity : [...identity, granted.toString("base64")], body);
+  const grants = granted?.toString("base64");
+  if (runtime !== null) return digestOf([...identity, grants ?? "", runtime.toString("base64")], body);
+  return digestOf(grants === undefined ? identity : [...identity, grants], body);
 }

@@ -68,6 +68,14 @@ const KEPT: Readonly<Record<string, string>> = {
 
 const FORMAT_4: Readonly<Record<string, string>> = { ...FORMAT_3, ...KEPT };
 
+/** What a pod that may be either is run as (`ChosenRuntime`); in a digest only where there is something. */
+const RUNTIME_COLUMN = "runtime BLOB";
+
+const FORMAT_5: Readonly<Record<string, string>> = {
+  ...FORMAT_4,
+  pods: (FORMAT_4.pods ?? "").replace(", PRIMARY KEY", `, ${RUNTIME_COLUMN}, PRIMARY KEY`),
+};
+
 const MIGRATIONS: readonly Migration[] = [
   { format: 1, statements: Object.values(FORMAT_1) },
   {
@@ -79,10 +87,11 @@ const MIGRATIONS: readonly Migration[] = [
   },
   { format: 3, statements: [`ALTER TABLE pods ADD COLUMN ${GRANTED_COLUMN}`] },
   { format: 4, statements: Object.values(KEPT) },
+  { format: 5, statements: [`ALTER TABLE pods ADD COLUMN ${RUNTIME_COLUMN}`] },
 ];
 
 /** Of the newest format. */
-export const TABLES = FORMAT_4;
+export const TABLES = FORMAT_5;
 
 const newestOf = (migrations: readonly Migration[]): number => migrations.at(-1)?.format ?? 0;
 

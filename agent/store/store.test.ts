@@ -72,6 +72,37 @@ for (const kind of ["file", "memory"] as const) {
     assert.equal(desired.revision("api"), 0);
   });
 
+  test(`${kind}: what a pod is run as stays with it, whatever of it changes, until it is gone`, async () => {
+    await using bench = new Bench(kind);
+    const d = samplePod("d", { source: "api", origin: "" });
+    const runtime = { kind: "component", reason: "Preferred", message: "it has it" } as const;
+    const seen = () => bench.store.desired.desired.current.pods.get(d.uid)?.runtime;
+    bench.store.desired.replace("api", 1, [d]);
+    assert.equal(seen(), undefined);
+    bench.store.desired.choose(d.uid, runtime);
+    assert.deepEqual(seen(), runtime);
+    const before = bench.store.desired.desired.current.pods.get(d.uid);
+    bench.store.desired.replace("api", 2, [samplePod("d", { source: "api", origin: "" })]);
+    assert.equal(bench.store.desired.desired.current.pods.get(d.uid), before, "nothing of it has changed");
+    bench.store.desired.replace("api", 3, [
+      withCpu(samplePod("d", { source: "api", origin: "", image: "new:2" }), "1"),
+    ]);
+    assert.deepEqual(seen(), runtime);
+    assert.deepEqual(bench.store.desired.desired.current.requested.get(d.uid)?.runtime, runtime);
+    bench.store.desired.grant(d.uid);
+    if (kind === "file") await bench.reopen();
+    assert.deepEqual(seen(), runtime);
+    const switched = { ...runtime, reason: "MemoryPressure" } as const;
+    bench.store.desired.choose(d.uid, switched);
+    if (kind === "file") await bench.reopen();
+    assert.deepEqual(seen(), switched);
+    bench.store.desired.replace("api", 4, []);
+    assert.deepEqual(bench.store.desired.desired.current.removed.get(d.uid)?.runtime, switched);
+    bench.store.desired.forget(d.uid);
+    bench.store.desired.replace("api", 5, [d]);
+    assert.equal(seen(), undefined, "made anew, it is chosen anew");
+  });
+
   test(`${kind}: other resources of a pod show as asked for until they are granted, whatever else of it changes`, async () => {
     await using bench = new Bench(kind);
     const d = samplePod("d", { source: "api", origin: "" });

@@ -132,7 +132,7 @@ export class NodeStreams {
     const { router, logs, pods } = this.#components;
     const pod = findPod(pods(), params);
     const { id, name } = findRunning(pod, params.container);
-    const adapter = router.adapterFor(pod.desired.pod);
+    const adapter = router.adapterFor(pod.desired);
     const target = await adapter.stream(pod.desired.uid, request(id), exchange.signal);
     if (target.kind === "upgrade") return await this.#raw(exchange, target, params.upgrade);
     const log = await logs.find(pod, { container: name, previous: false });
@@ -149,7 +149,7 @@ export class NodeStreams {
     const { router, pods } = this.#components;
     const pod = findPod(pods(), params);
     const { uid } = pod.desired;
-    const adapter = router.adapterFor(pod.desired.pod);
+    const adapter = router.adapterFor(pod.desired);
     const { sandboxes } = await adapter.inspect(uid, exchange.signal);
     const sandbox = sandboxes.find((each) => each.state === "ready");
     if (sandbox === undefined) throw new PicoletError("unavailable", `pod "${params.pod}" is not running`);

@@ -3,11 +3,14 @@ import { objectKey } from "../../protocol/tunnel/messages.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { ClusterObjects } from "../core/cluster-objects.ts";
 import { COMPONENT_RUNTIME_CLASS } from "../core/pod-ports.ts";
+import { isOfComponents } from "../core/pod-runtime.ts";
 
 /** What `runtimeHandler` gives; `undefined` where that throws: the RuntimeClass of a pod that runs may be deleted. */
-export function knownHandler({ pod, source }: DesiredPod, objects: Pick<ClusterObjects, "object">): string | undefined {
+export function knownHandler(desired: DesiredPod, objects: Pick<ClusterObjects, "object">): string | undefined {
+  const { pod, source } = desired;
   const name = pod.spec.runtimeClassName ?? "";
-  if (name === "" || name === COMPONENT_RUNTIME_CLASS) return name;
+  if (isOfComponents(desired)) return COMPONENT_RUNTIME_CLASS;
+  if (name === "") return name;
   const runtimeClass = objects.object(objectKey("RuntimeClass", "", name));
   if (typeof runtimeClass?.handler === "string") return runtimeClass.handler;
   return source === "api" ? undefined : name;

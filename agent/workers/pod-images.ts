@@ -18,6 +18,7 @@ const FRESH = seconds(60);
 
 interface Track {
   readonly image: string;
+  readonly adapter: RuntimeAdapter;
   readonly joined: JoinedSignal;
   readonly settled: Promise<void>;
   result: { readonly image: ResolvedImage; readonly at: MonotonicMs } | { readonly error: unknown } | undefined;
@@ -42,12 +43,13 @@ export class PodImages {
    */
   begin(pod: DesiredPod, container: Container, adapter: RuntimeAdapter, life: AbortSignal): void {
     const known = this.#tracks.get(container.name);
-    if (known?.image === container.image && this.#isFresh(known)) return;
+    if (known?.image === container.image && known.adapter === adapter && this.#isFresh(known)) return;
     if (known !== undefined) this.#end(container.name, known);
     const joined = joinSignals(life);
     const ensured = this.#components.images.ensure(pod, container, adapter, joined.signal);
     const track: Track = {
       image: container.image,
+      adapter,
       joined,
       settled: ensured.then(
         (image) => this.#settle(track, { image, at: this.#components.clock.monotonic() }),

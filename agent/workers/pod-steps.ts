@@ -28,6 +28,8 @@ import type { WorkerPorts } from "./worker-ports.ts";
 export const INSPECT_TIMEOUT = seconds(20);
 /** The kubelet's `runtimeRequestTimeout`. */
 const ACTION_TIMEOUT = seconds(120);
+/** A registry may be silent for a minute, and a pod has several images. */
+const CHOICE_TIMEOUT = seconds(300);
 /** How long a start may go on whose pod is to be removed: some ten times what one takes. */
 const START_LINGERS = seconds(5);
 /** A sandbox waits for its network; the kubelet gives it twice the time. */
@@ -153,6 +155,10 @@ export class PodSteps {
 
   async #carryOut(action: PlanAction, context: Run): Promise<Outcome> {
     switch (action.kind) {
+      case "choose":
+        await this.#choose(context);
+        // The store tells of the choice, and the next round goes by it.
+        return "pending";
       case "prepare":
         await this.#prepare(context);
         return "done";
@@ -201,6 +207,15 @@ export class PodSteps {
     this.#listener.resized(pod);
   }
 
+  /** A runtime whose pods are not all known may have this one: when they are, its worker looks again. */
+  async #choose({ view, adapter, observed, signal }: Run): Promise<void> {
+    const { choices, router, isSettled, clock } = this.#ports;
+    if (choices === undefined || !router.adapters.every(isSettled)) return;
+    const holder = (observed?.sandboxes.length ?? 0) + (observed?.containers.length ?? 0) > 0 ? adapter : undefined;
+    const choose = (deadline: AbortSignal) => choices.choose(view.desired, holder, deadline);
+    await withDeadline(clock, CHOICE_TIMEOUT, `choose a runtime for pod ${view.desired.uid}`, choose, signal);
+  }
+
   async #prepare({ view, signal }: StepContext): Promise<void> {
     const { desired } = view;
     const prepare = (deadline: AbortSignal) => this.#ports.environment.prepare(desired, deadline);
@@ -221,7 +236,7 @@ export class PodSteps {
     if (attempt > 0) {
       events.record(desired, "Normal", "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.");
     }
-    const adapter = context.adapter ?? router.adapterFor(desired.pod);
+    const adapter = context.adapter ?? router.adapterFor(desired);
     const action: Action = { kind: "createSandbox", sandbox: environment.sandbox(desired, attempt) };
     const create = (): Promise<void> => this.#apply(action, SANDBOX_TIMEOUT, { ...context, adapter });
     await sandboxSlots.use(create, context.signal);
@@ -384,7 +399,7 @@ function messagesOf(error: unknown, message: string): readonly string[] {
 }
 
 function kindOf({ kind }: PlanAction, isImage: boolean): "image" | "start" | "other" {
-  if (isImage) return "image";
+  if (isImage || kind === "choose") return "image";
   return kind === "startContainer" ? "start" : "other";
 }
 
@@ -413,6 +428,7 @@ interface FailureShown {
 
 const KILL_FAILURE: FailureShown = { reason: "FailedKillPod", prefix: "error killing pod: " };
 const FAILURES: Readonly<Record<PlanAction["kind"], FailureShown>> = {
+  choose: { reason: "ErrImagePull", prefix: "Error: " },
   prepare: { reason: "FailedMount", prefix: "" },
   createSandbox: { reason: "FailedCreatePodSandBox", prefix: "Failed to create pod sandbox: " },
   startContainer: { reason: "RunContainerError", prefix: "Error: " },

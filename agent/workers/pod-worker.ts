@@ -10,8 +10,9 @@ import type {
   ObservedPod,
   RuntimeAdapter,
 } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import type { PodEnd } from "../core/pod-admission.ts";
+import type { PodEnd, PodLeave } from "../core/pod-admission.ts";
 import { apiUidOf } from "../core/pod-identity.ts";
+import { mayChoose } from "../core/pod-runtime.ts";
 import type { ProbeResult } from "../core/probe-ports.ts";
 import { containersOf } from "../plan/container-roles.ts";
 import { gracePeriodOf } from "../plan/grace-period.ts";
@@ -53,6 +54,8 @@ export class PodWorker {
   #state: WorkerState = INITIAL_STATE;
   /** How somebody on this node ends it. */
   #end: PodEnd | undefined;
+  /** How it leaves the runtime that it is not to be run by any more, and who waits for that. */
+  #leave: (PodLeave & { readonly left: EndWaiters }) | undefined;
   /** For which `desired` folders, volumes and cgroup have been made. */
   #preparedFor: DesiredPod | undefined;
   /** In a row. */
@@ -174,6 +177,15 @@ export class PodWorker {
     return this.#ends.wait(signal);
   }
 
+  /** @see PodMover */
+  leave(how: PodLeave, signal: AbortSignal): Promise<void> {
+    this.#leave ??= { ...how, left: new EndWaiters() };
+    this.#round?.abort();
+    this.#images.abandon();
+    this.poke();
+    return this.#leave.left.wait(signal);
+  }
+
   /**
    * Before anybody kills what is to end, and without a look at a runtime that may be short of memory itself: an agent that
    * takes over in the middle goes on ending it. What has never been looked at is told of when it has been.
@@ -219,6 +231,7 @@ export class PodWorker {
       if (!signal.aborted || !isCancelled(error)) throw error;
     } finally {
       this.#images.abandon();
+      this.#leave?.left.settle(true);
       this.#reclaim?.settle(true);
       if (this.#state.kind === "gone") this.#ends.settle(true);
     }
@@ -297,6 +310,7 @@ export class PodWorker {
     const { observed, worker } = view;
     if (observed === undefined) return;
     this.#shown = view;
+    this.#settleLeave(view, observed);
     if (this.#resize.published(view, view.previous)) this.#ports.released();
     const wasTaken = this.isTaken;
     const runs = observed.containers.some(({ state }) => state.kind === "running");
@@ -304,6 +318,15 @@ export class PodWorker {
     if (!wasTaken || this.isTaken) return;
     this.#ports.placement?.release(this.uid);
     this.#ports.released();
+  }
+
+  /** Its memory is free when nothing of it runs in the runtime that it leaves; what is left there goes by and by. */
+  #settleLeave({ leaving, worker }: PodView, { containers }: ObservedPod): void {
+    if (this.#leave === undefined) return;
+    const isOver = worker.kind !== "active" || leaving === undefined;
+    if (isOver || !containers.some(({ state }) => state.kind === "running")) this.#leave.left.settle(true);
+    // Nothing of it is there any more, or it is not to leave after all.
+    if (leaving === undefined) this.#leave = undefined;
   }
 
   /**
@@ -398,6 +421,9 @@ export class PodWorker {
       wanted: this.#wanted,
       blockedBy,
       rejection: isNew && this.#end === undefined ? this.#ports.admit(this.#desired) : undefined,
+      undecided:
+        this.#ports.choices !== undefined && this.#desired.runtime === undefined && mayChoose(this.#desired.pod),
+      leaving: adapter !== undefined && this.#ports.isLeaving(this.#desired, adapter) ? (this.#leave ?? {}) : undefined,
       end: this.#end,
       worker: this.#state,
       observed,

@@ -7,9 +7,9 @@ import { describeError, isCancelled, isPicoletError } from "../../protocol/error
 import { type Clock, type Log, millis, type PodUid, type Random, seconds } from "../../protocol/ports.ts";
 import type { DesiredPod, RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { ContainerPlacement } from "../core/container-placement.ts";
-import type { PodAdmission, PodEnd, PodEnder } from "../core/pod-admission.ts";
+import type { PodAdmission, PodEnd, PodEnder, PodLeave, PodMover } from "../core/pod-admission.ts";
 import type { PodObserver, PodObserverSink } from "../core/pod-observer.ts";
-import type { ImageManager, PodEnvironment, RuntimeRouter } from "../core/pod-ports.ts";
+import type { ImageManager, PodEnvironment, RuntimeChoices, RuntimeRouter } from "../core/pod-ports.ts";
 import type { PodResources } from "../core/pod-resources.ts";
 import type { HookRunner, Prober } from "../core/probe-ports.ts";
 import type { DesiredSnapshot, DesiredStore, EventRecorder } from "../core/store.ts";
@@ -49,6 +49,8 @@ export interface PodWorkersComponents {
   readonly router: RuntimeRouter;
   readonly environment: PodEnvironment;
   readonly images: ImageManager;
+  /** Missing: no pod has a choice. */
+  readonly choices?: RuntimeChoices | undefined;
   readonly observer: PodObserver;
   readonly statuses: PodStatusBook;
   readonly prober: Prober;
@@ -81,7 +83,7 @@ export interface PodWorkersInit {
 }
 
 /** One worker for each pod that is wanted, or was and still has traces on this node. */
-export class PodWorkers implements Component, PodObserverSink, PodEnder {
+export class PodWorkers implements Component, PodObserverSink, PodEnder, PodMover {
   readonly name = "pod workers";
   readonly #components: PodWorkersComponents;
   readonly #ports: WorkerPorts;
@@ -102,6 +104,7 @@ export class PodWorkers implements Component, PodObserverSink, PodEnder {
       sandboxSlots: new Slots({ clock }, SANDBOX_SLOTS),
       adapterOf: (desired) => this.#adapterOf(desired),
       isSettled: (adapter) => this.#settled.has(adapter),
+      isLeaving: (desired, adapter) => desired.runtime !== undefined && this.#isElsewhere(desired, adapter),
       admit: (desired) => components.admission.admit(desired, this.#others(desired.uid)),
       released: () => this.#resizes.review(),
       forget: (desired) => {
@@ -158,6 +161,13 @@ export class PodWorkers implements Component, PodObserverSink, PodEnder {
 
   async end(uid: PodUid, how: PodEnd, signal: AbortSignal): Promise<void> {
     await this.#workers.get(uid)?.end(how, signal);
+  }
+
+  /** @see PodMover */
+  async leave(uid: PodUid, how: PodLeave, signal: AbortSignal): Promise<void> {
+    // A worker may not have been told yet that it has to leave.
+    this.#reconcile(this.#components.store.desired.current);
+    await this.#workers.get(uid)?.leave(how, signal);
   }
 
   /** Every pod removes what it keeps only for logs; one that is busy may do so later. @throws `cancelled` alone */
@@ -310,17 +320,33 @@ export class PodWorkers implements Component, PodObserverSink, PodEnder {
     );
   }
 
+  /** Whether the pod is to be run by another runtime than this one. */
+  #isElsewhere(desired: DesiredPod, adapter: RuntimeAdapter): boolean {
+    try {
+      return this.#components.router.adapterFor(desired) !== adapter;
+    } catch {
+      // No runtime of this node may run it: whatever has it keeps it.
+      return false;
+    }
+  }
+
   #isListed(adapter: RuntimeAdapter, uid: PodUid): boolean {
     return this.#components.observer.listing(adapter)?.has(uid) ?? false;
   }
 
+  /** One that has the pod and is not to run it any more comes first: it has to let go of it. */
   #adapterOf(desired: DesiredPod): RuntimeAdapter | undefined {
-    const { router } = this.#components;
-    const holder = router.adapters.find((adapter) => this.#isListed(adapter, desired.uid));
-    if (holder !== undefined) return holder;
+    const { router, observer } = this.#components;
+    const holders = router.adapters.filter((adapter) => this.#isListed(adapter, desired.uid));
     try {
-      return router.adapterFor(desired.pod);
+      const own = router.adapterFor(desired);
+      const isSwitched = desired.runtime?.reason === "MemoryPressure";
+      // What a runtime has that has not been listed yet nobody knows, and this pod has been in another one.
+      const unlisted = isSwitched ? router.adapters.find((each) => observer.listing(each) === undefined) : undefined;
+      if (desired.runtime === undefined) return holders[0] ?? own;
+      return holders.find((each) => each !== own) ?? unlisted ?? own;
     } catch (error) {
+      if (holders.length > 0) return holders[0];
       if (isCancelled(error)) throw error;
       this.#components.log.debug("a pod has no runtime", { pod: desired.uid, error: describeError(error) });
       return undefined;

@@ -6,7 +6,7 @@ import type { DesiredPod, ObservedContainer, RuntimeAdapter } from "../../runtim
 import type { ContainerPlacement } from "../core/container-placement.ts";
 import type { Rejection } from "../core/pod-admission.ts";
 import type { PodObserver } from "../core/pod-observer.ts";
-import type { ImageManager, PodEnvironment, RuntimeRouter } from "../core/pod-ports.ts";
+import type { ImageManager, PodEnvironment, RuntimeChoices, RuntimeRouter } from "../core/pod-ports.ts";
 import type { PodResources } from "../core/pod-resources.ts";
 import type { HookRunner, Prober } from "../core/probe-ports.ts";
 import type { CrashBackoffLimits } from "../plan/crash-backoff.ts";
@@ -22,6 +22,8 @@ export interface WorkerPorts {
   readonly environment: PodEnvironment;
   readonly images: ImageManager;
   readonly router: RuntimeRouter;
+  /** Missing: no pod has a choice. */
+  readonly choices?: RuntimeChoices | undefined;
   readonly observer: PodObserver;
   readonly statuses: PodStatusBook;
   readonly events: PodEvents;
@@ -29,6 +31,8 @@ export interface WorkerPorts {
   readonly sandboxSlots: Slots;
   /** The runtime that has the pod, or is to run it; `undefined` when this node has none for it. */
   readonly adapterOf: (desired: DesiredPod) => RuntimeAdapter | undefined;
+  /** Whether that runtime, which `adapterOf` gave, is to have nothing of the pod any more. */
+  readonly isLeaving: (desired: DesiredPod, adapter: RuntimeAdapter) => boolean;
   /** Whether all pods that this runtime had when the agent started are known by name. */
   readonly isSettled: (adapter: RuntimeAdapter) => boolean;
   /** Tells the store that nothing is left of a pod; of one that is wanted again meanwhile it knows better. */

@@ -18,6 +18,22 @@ export interface DesiredPod {
   readonly pod: Pod;
   /** Those of the API server's object that others than this node write: readiness gates, DisruptionTarget. */
   readonly conditions?: readonly PodCondition[] | undefined;
+  /** Of a pod that may be either: what this node runs it as. Missing: it has no choice, or none has been made yet. */
+  readonly runtime?: ChosenRuntime | undefined;
+}
+
+export type RuntimeKind = "component" | "container";
+
+/** What a pod is run as that could be run as either; kept with the pod until it goes. */
+export interface ChosenRuntime {
+  readonly kind: RuntimeKind;
+  /**
+   * `Preferred`; `OnlyForm`: an image has no other; `CannotBeComponent`: the pod asks for what components have not;
+   * `OnlyRuntime`: this node has no other; `AsFound`: it ran so already; `MemoryPressure`: it was switched.
+   */
+  readonly reason: "Preferred" | "OnlyForm" | "CannotBeComponent" | "OnlyRuntime" | "AsFound" | "MemoryPressure";
+  /** For its user. */
+  readonly message: string;
 }
 
 /** One line of a relist. `version` is opaque and changes whenever `inspect` of this pod would show anything new. */
@@ -326,6 +342,11 @@ export interface ImageService {
   setPinned?(reference: string, isPinned: boolean, signal: AbortSignal): Promise<void>;
   remove(id: string, signal: AbortSignal): Promise<void>;
   /**
+   * Does what the first start of a container would do with an image that is here, so that none has to do it in need.
+   * @param id as `status` gives it. Missing: there is nothing such.
+   */
+  makeReady?(id: string, signal: AbortSignal): Promise<void>;
+  /**
    * From a file on this node, with no network: an OCI or docker archive, or one `.wasm`, as far as this runtime can run it.
    * @param name the name to give it; needed where the archive brings none.
    * @throws `unimplemented` when the file is nothing for this runtime; another one may take it.
@@ -398,6 +419,8 @@ export interface RuntimeAdapter extends AsyncDisposable {
   everyPod?(signal: AbortSignal): Promise<ReadonlySet<string>>;
   /** Gives back at once the room of what has been removed. Missing: a removal does so by itself. */
   freeRemoved?(signal: AbortSignal): Promise<void>;
+  /** Why this runtime could never run the pod, in words; `undefined`: it may. Missing: it runs any. */
+  refusal?(pod: Pod): string | undefined;
   /** Memory is short: gives up at once what is only kept ready. Missing: there is nothing such. */
   shed?(): void;
   /** Pods of which something may have changed; late, doubled and lost hints are harmless. Ends when `signal` aborts. */

@@ -48,6 +48,9 @@ const KNOWN: Readonly<Record<string, Check>> = {
   config: (value) => parseConfigVolume(value).problems,
   "log-level": (value) => parseLogLevel(value).problems,
   devices: (value) => parseDevices(value).problems,
+  // The agent's: what it made of them is that the pod is here.
+  prefer: (value) => (value === "component" || value === "container" ? [] : ["it has to be component or container"]),
+  "under-pressure": (value) => (value === "component" ? [] : ["it has to be component"]),
 };
 
 /** @throws `invalid` with all that is wrong, and CreateContainerConfigError */

@@ -6,7 +6,8 @@
 import { createHash } from "node:crypto";
 import { accessSync, constants, type FSWatcher, readFileSync, watch } from "node:fs";
 import type { CgroupSettings } from "../../protocol/cgroup-values.ts";
-import { isPicoletError, PicoletError } from "../../protocol/errors.ts";
+import { describeError, isPicoletError, PicoletError } from "../../protocol/errors.ts";
+import type { Pod } from "../../protocol/pod.ts";
 import { type Clock, type Log, type Millis, millis, type PodUid, podUid, seconds } from "../../protocol/ports.ts";
 import { VERSION } from "../../protocol/version.ts";
 import type { BoardServices, ServicePeer } from "../contract/board-services.ts";
@@ -29,7 +30,7 @@ import type {
   StreamRequest,
 } from "../contract/runtime-adapter.ts";
 import { checkCancelled } from "./cancellation.ts";
-import { findContainer } from "./container-launch.ts";
+import { containerSpec, findContainer, memoryLimitOf } from "./container-launch.ts";
 import type { ContainerRun } from "./container-run.ts";
 import { ContainerStarter, createLog, type SandboxRecord } from "./container-starter.ts";
 import { deviceServices } from "./devices/device-services.ts";
@@ -200,8 +201,9 @@ export class WasmAdapter implements RuntimeAdapter {
     const { maxComponentBytes } = limits;
     const used = (): Promise<Iterable<string>> => this.#usedComponents();
     const derived = (hashes: ReadonlySet<string>) => this.#transpiler.keepOnly(hashes);
+    const make = (sha256: string, path: string, signal: AbortSignal) => this.#transpiler.get(sha256, path, signal);
     const images = new ImageStore(
-      { clock, log, cgroups, onRemoved, used, derived },
+      { clock, log, cgroups, onRemoved, used, make, derived },
       { rootDirectory: init.rootDirectory, maxComponentBytes, pulls: pullsOf(init) },
     );
     this.images = images;
@@ -321,6 +323,18 @@ export class WasmAdapter implements RuntimeAdapter {
     await this.#open();
     refuseWhatComponentsCannotBe(pod.pod);
     await this.#starter.check(pod, launch, signal);
+  }
+
+  /** With what is asked of memory and users; what its images are nobody knows yet. */
+  refusal(pod: Pod): string | undefined {
+    try {
+      refuseWhatComponentsCannotBe(pod);
+      for (const { name } of [...(pod.spec.initContainers ?? []), ...pod.spec.containers])
+        memoryLimitOf(pod, containerSpec(pod, name));
+      return undefined;
+    } catch (error) {
+      return describeError(error);
+    }
   }
 
   hints(signal: AbortSignal): AsyncIterable<PodUid> {

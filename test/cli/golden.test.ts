@@ -28,7 +28,7 @@ const GOLDENS: Readonly<Record<string, Golden>> = {
   "get-pods": { node: "degraded", words: "get pods" },
   "get-pods-all": { node: "degraded", words: "get pods -A" },
   "get-pods-no-headers": { node: "degraded", words: "get pods -n plant --no-headers" },
-  "get-pods-wide": { node: "degraded", words: "get pods -o wide" },
+  "get-pods-wide": { node: "degraded", words: "get pods -o wide", wide: true },
   "get-pods-name": { node: "degraded", words: "get pods -A -o name" },
   "get-pods-none": { node: "degraded", words: "get pods -n elsewhere" },
   "get-pod-yaml": { node: "healthy", words: "get pod web -o yaml" },

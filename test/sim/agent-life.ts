@@ -189,6 +189,7 @@ function watched(store: DesiredStore, laws: Laws, changing: (change: () => void)
       store.grant(uid);
       laws.granted(uid, store.desired.current);
     },
+    choose: (...chosen) => store.choose(...chosen),
     forget: (uid) => store.forget(uid),
     adopt: (...found) => changing(() => store.adopt(...found)),
   };
@@ -198,8 +199,9 @@ function routerOf(adapters: readonly RuntimeAdapter[]): RuntimeRouter {
   return {
     adapters,
     adapterFor: (pod) => {
-      const found = adapters.find((each) => each.name === (pod.spec.runtimeClassName ?? "cri"));
-      if (found === undefined) throw new PicoletError("invalid", `cannot find runtime ${pod.spec.runtimeClassName}`);
+      const found = adapters.find((each) => each.name === (pod.pod.spec.runtimeClassName ?? "cri"));
+      if (found === undefined)
+        throw new PicoletError("invalid", `cannot find runtime ${pod.pod.spec.runtimeClassName}`);
       return found;
     },
   };

@@ -59,7 +59,8 @@ test("equal content is written with the bytes it always had, whatever the order 
   const bodies = database
     .prepare(
       "SELECT body FROM pods UNION ALL SELECT body FROM statuses " +
-        "UNION ALL SELECT granted FROM pods WHERE granted NOT NULL UNION ALL SELECT value FROM kept",
+        "UNION ALL SELECT granted FROM pods WHERE granted NOT NULL UNION ALL SELECT value FROM kept " +
+        "UNION ALL SELECT runtime FROM pods WHERE runtime NOT NULL",
     )
     .pluck()
     .all() as Buffer[];

@@ -3,7 +3,7 @@ import type { DesiredSnapshot, DesiredStore } from "../../agent/core/store.ts";
 import { WatchSource } from "../../protocol/async/watch.ts";
 import type { PicoletError } from "../../protocol/errors.ts";
 import type { PodUid } from "../../protocol/ports.ts";
-import type { DesiredPod, SourceId } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { ChosenRuntime, DesiredPod, SourceId } from "../../runtime-adapters/contract/runtime-adapter.ts";
 
 /** A DesiredStore without a disk, for tests of the sources. */
 export class MemoryDesiredStore implements DesiredStore {
@@ -53,6 +53,12 @@ export class MemoryDesiredStore implements DesiredStore {
 
   grant(): void {
     // What is wanted has been granted at once here.
+  }
+
+  choose(uid: PodUid, runtime: ChosenRuntime): void {
+    const { pods: before, ...others } = this.desired.current;
+    const pods = new Map([...before].map(([each, pod]) => [each, each === uid ? { ...pod, runtime } : pod]));
+    this.#set({ ...others, pods });
   }
 
   forget(uid: PodUid): void {

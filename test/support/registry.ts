@@ -10,7 +10,7 @@ import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Containerd } from "./containerd.ts";
-import { type Document, digestOf } from "./oci-content.ts";
+import { type Document, digestOf, INDEX_TYPE, MANIFEST_TYPE } from "./oci-content.ts";
 
 const PROGRAM = "/usr/bin/docker-registry";
 const START_LIMIT_MS = 30_000;
@@ -87,6 +87,14 @@ export class Registry implements AsyncDisposable {
     return name;
   }
 
+  /** The manifest or index that it has by that tag. */
+  async document(repository: string, tag: string): Promise<Document> {
+    const accept = `${INDEX_TYPE}, ${MANIFEST_TYPE}, application/vnd.docker.distribution.manifest.v2+json`;
+    const response = await this.#send("GET", `/v2/${repository}/manifests/${tag}`, undefined, "", { accept });
+    const content = await response.text();
+    return { content, mediaType: response.headers.get("content-type") ?? MANIFEST_TYPE, digest: digestOf(content) };
+  }
+
   /** Content made by the test, as any client of the distribution specification pushes it. */
   async pushContent(
     repository: string,
@@ -103,9 +111,15 @@ export class Registry implements AsyncDisposable {
     await this.#send("PUT", `/v2/${repository}/manifests/${tag}`, document.content, document.mediaType);
   }
 
-  async #send(method: string, path: string, body?: Uint8Array | string, type = ""): Promise<Response> {
+  async #send(
+    method: string,
+    path: string,
+    body?: Uint8Array | string,
+    type = "",
+    more: Readonly<Record<string, string>> = {},
+  ): Promise<Response> {
     const authorization = `Basic ${Buffer.from(`${REGISTRY_USER}:${REGISTRY_PASSWORD}`).toString("base64")}`;
-    const headers = { authorization, "content-type": type };
+    const headers = { authorization, "content-type": type, ...more };
     const response = await fetch(`http://${this.address}${path}`, {
       method,
       headers,
@@ -123,7 +137,7 @@ export class Registry implements AsyncDisposable {
       this.#process.kill("SIGKILL");
       await exited;
     }
-    rmSync(this.#directory, { recursive: true });
+    rmSync(this.#directory, { recursive: true, force: true });
   }
 }
 

@@ -152,7 +152,7 @@ export class SmallAgent implements AsyncDisposable {
 function routerOf(adapter: RuntimeAdapter): RuntimeRouter {
   return {
     adapters: [adapter],
-    adapterFor: ({ spec }) => {
+    adapterFor: ({ pod: { spec } }) => {
       if (spec.runtimeClassName === undefined) return adapter;
       throw new PicoletError("invalid", `RuntimeClass "${spec.runtimeClassName}" not found`);
     },

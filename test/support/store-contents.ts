@@ -66,6 +66,12 @@ export function fillKeptSample({ kept }: Store): void {
   kept.put("days", "2026-01-01", [1, 2.5, true]);
 }
 
+/** Since format 5: pods that may be either, one of them with other resources than it was granted. */
+export function fillRuntimeSample({ desired }: Store): void {
+  desired.choose(podUid("uid-a"), { kind: "component", reason: "Preferred", message: "its images have it" });
+  desired.choose(podUid("uid-d"), { kind: "container", reason: "OnlyForm", message: "grüß has no component" });
+}
+
 /** With this request of its first container. */
 export function withCpu(desired: DesiredPod, cpu: string): DesiredPod {
   const [first, ...others] = desired.pod.spec.containers;
