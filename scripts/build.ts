@@ -46,6 +46,11 @@ const programs: readonly BuildOptions[] = [
     outExtension: { ".js": ".cjs" },
   },
   {
+    entryPoints: { "wasm-dense": "runtime-adapters/wasm/dense/dense-main.ts" },
+    format: "cjs",
+    outExtension: { ".js": ".cjs" },
+  },
+  {
     entryPoints: { "wasm-pull": "runtime-adapters/wasm/pull-main.ts" },
     format: "cjs",
     outExtension: { ".js": ".cjs" },

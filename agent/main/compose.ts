@@ -161,6 +161,7 @@ function makeRuntimes(
       stateDirectory: join(dirname(args.socketPath), "wasm"),
       nodePath: process.execPath,
       runnerPath: join(programs, "wasm-runner.cjs"),
+      densePath: join(programs, "wasm-dense.cjs"),
       transpilePath: join(programs, "wasm-transpile.mjs"),
       pullPath: join(programs, "wasm-pull.cjs"),
       devicesPath: join(programs, "wasm-devices.cjs"),
@@ -170,6 +171,7 @@ function makeRuntimes(
       registries: wasm.registries.map(({ caFile, ...each }) => ({ ...each, caFile: caFile || undefined })),
       proxies: registryProxies(wasm.proxy, process.env, log),
       spareCgroup: join("/", configuration.cgroupRoot, "picolet-spare"),
+      denseCgroup: join("/", configuration.cgroupRoot, "picolet-dense"),
       limits: {
         maxComponentBytes: wasm.maxComponentSize,
         transpileMemoryLimitBytes: wasm.transpileMemory,

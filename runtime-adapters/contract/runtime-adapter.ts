@@ -403,6 +403,13 @@ export interface ImageMounts {
   unmount(target: string, signal: AbortSignal): Promise<void>;
 }
 
+/** Of a container that shares its process with others: what can be told apart. */
+export interface SharedUsage {
+  /** That it has computed, of all time. */
+  readonly cpuNanoseconds: number;
+  readonly memoryBytes: number;
+}
+
 export interface RuntimeAdapter extends AsyncDisposable {
   readonly name: string;
   readonly images: ImageService;
@@ -415,6 +422,8 @@ export interface RuntimeAdapter extends AsyncDisposable {
   apply(pod: DesiredPod, action: Action, signal: AbortSignal): Promise<void>;
   /** What containers have written to their own file systems, by container id: all of ours in one call. Missing: nobody knows. */
   writtenLayers?(signal: AbortSignal): Promise<ReadonlyMap<string, WrittenLayer>>;
+  /** What containers use that have no cgroup of their own, by container id. Missing: each has its own. */
+  sharedUsage?(signal: AbortSignal): Promise<ReadonlyMap<string, SharedUsage>>;
   /** The UIDs of all pods that the runtime has, also those of its other clients. Missing: it cannot tell. */
   everyPod?(signal: AbortSignal): Promise<ReadonlySet<string>>;
   /** Gives back at once the room of what has been removed. Missing: a removal does so by itself. */

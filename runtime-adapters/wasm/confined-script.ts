@@ -33,9 +33,12 @@ const MODULE_NAMES = ["require", "module", "exports", "__filename", "__dirname"]
  * @param body of a function, strict, that returns what is wanted.
  * @param filename for stack traces.
  */
-export function runConfined(body: string, filename: string): unknown {
+export const runConfined = (body: string, filename: string): unknown => confinedScript(body, filename)();
+
+/** Compiled once, and run as often as is wanted: what one run declares no other one sees. */
+export function confinedScript(body: string, filename: string): () => unknown {
   const hidden = Object.getOwnPropertyNames(globalThis).filter((name) => !VISIBLE.has(name));
   const names = [...new Set([...hidden, ...MODULE_NAMES])];
   const confined = compileFunction(body, names, { filename });
-  return confined(...names.map((name) => STANDINS[name]));
+  return () => confined(...names.map((name) => STANDINS[name]));
 }

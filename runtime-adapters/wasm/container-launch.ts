@@ -16,6 +16,9 @@ import { ANNOTATION_PREFIX, type PodGrants } from "./pod-grants.ts";
 /** A runner alone needs some 14 MiB; with less it would be killed before the component says a word. */
 export const MIN_MEMORY_LIMIT_BYTES = 16 * 1024 * 1024;
 
+/** What shares its process has its linear memory alone; smaller ones than this are hardly built. */
+export const MIN_DENSE_LIMIT_BYTES = 1024 * 1024;
+
 const CONFIG_ERROR = "CreateContainerConfigError";
 const INTERFACES_ANNOTATION = `${ANNOTATION_PREFIX}interfaces`;
 const MAX_UID = 0xffff_fffe;
@@ -90,17 +93,20 @@ export function servedAs(
   );
 }
 
-/** The container's, else the pod's. Bytes; undefined: no limit. */
-export function memoryLimitOf(pod: Pod, spec: ContainerSpec): number | undefined {
+/**
+ * The container's, else the pod's. Bytes; undefined: no limit.
+ * @param least that makes sense: `MIN_MEMORY_LIMIT_BYTES`, or `MIN_DENSE_LIMIT_BYTES`
+ */
+export function memoryLimitOf(pod: Pod, spec: ContainerSpec, least = MIN_MEMORY_LIMIT_BYTES): number | undefined {
   const text = spec.resources.limits?.memory ?? pod.spec.resources?.limits?.memory;
   const parsed = text === undefined ? undefined : parseQuantity(text);
   if (parsed?.ok !== true) return undefined;
   const bytes = Number(quantityValue(parsed.quantity));
   if (bytes <= 0) return undefined;
-  if (bytes >= MIN_MEMORY_LIMIT_BYTES) return bytes;
+  if (bytes >= least) return bytes;
   throw new PicoletError(
     "invalid",
-    `the memory limit ${text} is too small to run a component: it takes at least ${MIN_MEMORY_LIMIT_BYTES / 1_048_576}Mi`,
+    `the memory limit ${text} is too small to run a component: it takes at least ${least / 1_048_576}Mi`,
     { reason: CONFIG_ERROR },
   );
 }

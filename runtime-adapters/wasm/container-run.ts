@@ -1,6 +1,5 @@
 /** One container of this node, from the moment its state folder stands: who runs it, how it ended, how it is ended. */
 import { PicoletError } from "../../protocol/errors.ts";
-import type { ResourceRequirements } from "../../protocol/pod.ts";
 import { type Clock, type Log, type Millis, millis } from "../../protocol/ports.ts";
 import type { CgroupPort } from "../contract/cgroups.ts";
 import type { ContainerState } from "../contract/runtime-adapter.ts";
@@ -18,6 +17,11 @@ export interface ContainerRunComponents {
   readonly disposed: AbortSignal;
   /** Something that `inspect` shows has changed. */
   readonly onChange: (uid: string) => void;
+}
+
+interface Exit {
+  readonly exitCode: number;
+  readonly finishedAtMs: number;
 }
 
 type Phase =
@@ -45,13 +49,13 @@ const NEVER = new AbortController().signal;
 
 export class ContainerRun {
   #file: ContainerFile;
-  readonly #components: ContainerRunComponents;
+  protected readonly components: ContainerRunComponents;
   #phase: Phase = { kind: "starting" };
   #settling: Promise<void> | undefined;
   readonly #ended = Promise.withResolvers<void>();
 
   constructor(components: ContainerRunComponents, file: ContainerFile) {
-    this.#components = components;
+    this.components = components;
     this.#file = file;
   }
 
@@ -59,11 +63,11 @@ export class ContainerRun {
     return this.#file;
   }
 
-  /** What it may take has changed. */
-  keep(resources: ResourceRequirements): void {
-    this.#file = { ...this.#file, resources };
-    this.#components.state.rewriteContainer(this.#file);
-    this.#components.onChange(this.#file.uid);
+  /** What it may take has changed, or what its end is followed by. */
+  keep(changed: Partial<Pick<ContainerFile, "resources" | "dense" | "backoff">>): void {
+    this.#file = { ...this.#file, ...changed };
+    this.components.state.rewriteContainer(this.#file);
+    this.components.onChange(this.#file.uid);
   }
 
   get state(): ContainerState {
@@ -86,7 +90,7 @@ export class ContainerRun {
 
   /** Of a state folder that an agent before this one left. @returns false for one that never came to run. */
   async adopt(sameBoot: boolean): Promise<boolean> {
-    const { state } = this.#components;
+    const { state } = this.components;
     const { uid, id, createdAtMs } = this.file;
     const exited = state.readExited(uid, id);
     if (exited !== undefined) {
@@ -99,7 +103,7 @@ export class ContainerRun {
       await this.#settleAs(lostWithTheNode(state.startedAtMs(uid, id) ?? createdAtMs));
       return true;
     }
-    if (!(await this.#foundBegun())) {
+    if (!(await this.foundBegun())) {
       await this.#removeCgroup();
       return false;
     }
@@ -108,8 +112,8 @@ export class ContainerRun {
   }
 
   /** Whether its reaper has begun; one that has not never will. */
-  async #foundBegun(): Promise<boolean> {
-    const { state, clock } = this.#components;
+  protected async foundBegun(): Promise<boolean> {
+    const { state, clock } = this.components;
     if (state.claim(this.file.uid, this.file.id)) return false;
     for (let look = 0; look < MAX_REAPER_LOOKS; look += 1) {
       if (this.markRunning()) return true;
@@ -120,7 +124,7 @@ export class ContainerRun {
 
   /** The reaper has begun. @returns false when it has not. */
   markRunning(): boolean {
-    const { state } = this.#components;
+    const { state } = this.components;
     const { uid, id, createdAtMs } = this.file;
     const reaper = state.reaper(uid, id);
     if (reaper === undefined) return false;
@@ -135,7 +139,7 @@ export class ContainerRun {
    * @param how `quick` is one system call and can be deceived by a pid that was given away anew.
    */
   async check(how: "quick" | "thorough"): Promise<void> {
-    if (this.#phase.kind !== "running" || this.#components.disposed.aborted) return;
+    if (this.#phase.kind !== "running" || this.components.disposed.aborted) return;
     const { reaper } = this.#phase;
     if (how === "quick" && mayBeAlive(reaper)) return;
     await this.takeExit();
@@ -150,17 +154,17 @@ export class ContainerRun {
    * goes on without it is left to `list`.
    */
   async reaperEnded(): Promise<void> {
-    for (let look = 0; look < MAX_RUNNER_LOOKS && !this.#components.disposed.aborted; look += 1) {
+    for (let look = 0; look < MAX_RUNNER_LOOKS && !this.components.disposed.aborted; look += 1) {
       await this.check("thorough");
       if (this.#phase.kind !== "running") return;
-      await this.#components.clock.sleep(RUNNER_LOOK_INTERVAL, this.#components.disposed).catch(() => undefined);
+      await this.components.clock.sleep(RUNNER_LOOK_INTERVAL, this.components.disposed).catch(() => undefined);
     }
   }
 
   /** Ends it here when its reaper has written an exit code. */
   async takeExit(): Promise<void> {
-    if (this.#phase.kind !== "running" || this.#components.disposed.aborted) return;
-    if (this.#components.state.exit(this.file.id) !== undefined) await this.#settle();
+    if (this.#phase.kind !== "running" || this.components.disposed.aborted) return;
+    if (this.exit() !== undefined) await this.#settle();
   }
 
   /** For `inspect`: what is just being found out is waited for. */
@@ -172,15 +176,14 @@ export class ContainerRun {
   async stop(gracePeriod: Millis, signal: AbortSignal): Promise<void> {
     await this.check("thorough");
     if (gracePeriod > 0 && !this.hasEnded) {
-      this.#signalRunner("SIGTERM");
+      this.signalRunner("SIGTERM");
       await this.#endWithin(gracePeriod, signal);
     }
     if (this.hasEnded) return;
-    this.#signalRunner("SIGKILL");
-    if (this.#phase.kind === "running" && this.#runner() === undefined) killGroup(this.#phase.reaper);
+    this.signalRunner("SIGKILL");
     await this.#endWithin(KILL_TIMEOUT, signal);
     if (this.hasEnded) return;
-    await this.#killAll(signal);
+    await this.killAll(signal);
     await this.#endWithin(KILL_TIMEOUT, signal);
     if (this.hasEnded) return;
     throw new PicoletError("deadline_exceeded", `cannot kill container ${this.file.id}`, { retryable: true });
@@ -188,13 +191,29 @@ export class ContainerRun {
 
   /** Of one that never came to run, or not as it should: nothing is left of it. */
   async destroy(): Promise<void> {
-    if (this.#phase.kind !== "starting" || (await this.#foundBegun())) await this.stop(millis(0), NEVER);
+    if (this.#phase.kind !== "starting" || (await this.foundBegun())) await this.stop(millis(0), NEVER);
     await this.#removeCgroup();
-    this.#components.state.removeContainer(this.file.uid, this.file.id);
+    this.components.state.removeContainer(this.file.uid, this.file.id);
+  }
+
+  /** What was written of its end; undefined while nothing was. */
+  protected exit(): Exit | undefined {
+    return this.components.state.exit(this.file.id);
+  }
+
+  /** Processes of it that the kernel has killed for want of memory. */
+  protected async oomKills(): Promise<number> {
+    const { cgroupPath } = this.file;
+    return cgroupPath === undefined ? 0 : ((await this.components.cgroups?.oomKills(cgroupPath)) ?? 0);
+  }
+
+  /** Of one that ended with nothing written. */
+  protected lostMessage(): string {
+    return "its processes were killed from outside";
   }
 
   #runner(): ProcessId | undefined {
-    return this.#components.state.runner(this.file.uid, this.file.id);
+    return this.components.state.runner(this.file.uid, this.file.id);
   }
 
   #runnerLives(): boolean {
@@ -202,20 +221,21 @@ export class ContainerRun {
     return runner !== undefined && isAlive(runner);
   }
 
-  #signalRunner(signal: "SIGTERM" | "SIGKILL"): void {
+  protected signalRunner(signal: "SIGTERM" | "SIGKILL"): void {
     const runner = this.#runner();
     if (runner !== undefined) signalProcess(runner, signal);
+    else if (signal === "SIGKILL" && this.#phase.kind === "running") killGroup(this.#phase.reaper);
   }
 
   /** Whatever is left: the reaper too, whose runner hangs in the kernel. */
-  async #killAll(signal: AbortSignal): Promise<void> {
+  protected async killAll(signal: AbortSignal): Promise<void> {
     if (this.#phase.kind === "running") killGroup(this.#phase.reaper);
     const { cgroupPath } = this.file;
-    if (cgroupPath !== undefined) await this.#components.cgroups?.kill(cgroupPath, signal);
+    if (cgroupPath !== undefined) await this.components.cgroups?.kill(cgroupPath, signal);
   }
 
   async #endWithin(duration: Millis, signal: AbortSignal): Promise<void> {
-    const { clock } = this.#components;
+    const { clock } = this.components;
     const deadline = clock.monotonic() + duration;
     const done = new AbortController();
     const onAbort = (): void => done.abort();
@@ -238,7 +258,7 @@ export class ContainerRun {
   #settle(): Promise<void> {
     this.#settling ??= this.#findOut().catch((error: unknown) => {
       this.#settling = undefined;
-      this.#components.log.warn("the end of a container cannot be recorded", { container: this.file.id, error });
+      this.components.log.warn("the end of a container cannot be recorded", { container: this.file.id, error });
     });
     return this.#settling;
   }
@@ -246,13 +266,12 @@ export class ContainerRun {
   async #findOut(): Promise<void> {
     if (this.#phase.kind !== "running") return;
     const { startedAtMs } = this.#phase;
-    const { state, cgroups, clock } = this.#components;
-    const { id, cgroupPath } = this.file;
-    const oomKills = cgroupPath === undefined ? 0 : ((await cgroups?.oomKills(cgroupPath)) ?? 0);
-    const exit = state.exit(id);
+    const { clock } = this.components;
+    const oomKills = await this.oomKills();
+    const exit = this.exit();
     const exitCode = exit?.exitCode ?? KILLED;
     const finishedAtMs = Math.max(exit?.finishedAtMs ?? clock.wall().getTime(), startedAtMs);
-    const message = exit === undefined ? "its processes were killed from outside" : this.#message(exitCode);
+    const message = exit === undefined ? this.lostMessage() : this.#message(exitCode);
     const outcome = outcomeOf(exitCode, oomKills, message);
     await this.#settleAs({ kind: "exited", startedAtMs, finishedAtMs, ...outcome });
   }
@@ -260,24 +279,24 @@ export class ContainerRun {
   /** What the runner said of its end; Node's own complaint where it could not say anything. */
   #message(exitCode: number): string {
     const { uid, id } = this.file;
-    const { state } = this.#components;
+    const { state } = this.components;
     if (exitCode === 0) return "";
     return state.end(uid, id)?.message ?? firstLine(state.fatal(uid, id));
   }
 
   async #settleAs(exited: ExitedState): Promise<void> {
     const { uid, id } = this.file;
-    this.#components.state.writeExited(uid, id, exited);
+    this.components.state.writeExited(uid, id, exited);
     const { reaper } = this;
     this.#endWith(exited);
-    this.#components.onChange(uid);
+    this.components.onChange(uid);
     // Nobody needs to wait for it, the next run least of all.
-    void this.#leaveCgroup(reaper);
+    void this.left(reaper);
   }
 
   /** The reaper's last act, telling the exit code, is done within the cgroup; then it needs a moment to be gone. */
-  async #leaveCgroup(reaper: ProcessId | undefined): Promise<void> {
-    const { clock, disposed } = this.#components;
+  protected async left(reaper: ProcessId | undefined): Promise<void> {
+    const { clock, disposed } = this.components;
     for (let look = 0; look < MAX_LEAVE_LOOKS && reaper !== undefined && isAlive(reaper); look += 1) {
       await clock.sleep(LEAVE_LOOK_INTERVAL, disposed).catch(() => undefined);
       if (disposed.aborted) return;
@@ -294,9 +313,9 @@ export class ContainerRun {
     const { cgroupPath } = this.file;
     if (cgroupPath === undefined) return;
     try {
-      await this.#components.cgroups?.remove(cgroupPath);
+      await this.components.cgroups?.remove(cgroupPath);
     } catch (error) {
-      this.#components.log.warn("a container's cgroup could not be removed", { cgroup: cgroupPath, error });
+      this.components.log.warn("a container's cgroup could not be removed", { cgroup: cgroupPath, error });
     }
   }
 }

@@ -24,6 +24,7 @@ import {
   containerSpec,
   findContainer,
   identityOf,
+  MIN_DENSE_LIMIT_BYTES,
   memoryLimitOf,
   needsAgent,
   needsDevices,
@@ -31,6 +32,8 @@ import {
   servedAs,
 } from "./container-launch.ts";
 import { ContainerRun, type ContainerRunComponents } from "./container-run.ts";
+import { refuseDense } from "./dense/dense-refusals.ts";
+import type { DenseStarts } from "./dense/dense-starts.ts";
 import type { ImageStore } from "./image/image-store.ts";
 import type { Isolation } from "./isolation/isolation.ts";
 import type { RunnerLaunch, TranspiledComponent } from "./launch.ts";
@@ -49,6 +52,8 @@ export interface ContainerStarterComponents extends ContainerRunComponents {
   readonly transpiler: Transpiler;
   readonly isolation: Isolation;
   readonly spares: SparePool;
+  /** Of containers that share a process; loaded with the first of them. */
+  readonly dense: () => Promise<DenseStarts>;
 }
 
 export interface ContainerStarterInit {
@@ -61,7 +66,9 @@ export interface ContainerStarterInit {
 export type SandboxRecord = Omit<SandboxFile, "desired"> & { stopped: boolean };
 
 /** Everything about a container that is known before it is made. */
-interface Prepared {
+export interface Prepared {
+  /** Whether it shares a process with others. */
+  readonly dense: boolean;
   readonly pod: Pod;
   readonly spec: ContainerSpec;
   readonly cpuset: Cpuset | undefined;
@@ -111,6 +118,10 @@ export class ContainerStarter {
     signal: AbortSignal,
   ): Promise<ContainerRun> {
     const prepared = await this.#prepare(pod, launch, signal);
+    if (prepared.dense) {
+      const newFile = (): ContainerFile => this.#newFile(pod, sandbox, launch, prepared);
+      return (await this.#components.dense()).start(newFile, prepared, onMade, signal);
+    }
     const attempt = async (spare: SpareRunner | undefined): Promise<ContainerRun | undefined> => {
       const run = this.#make(pod, sandbox, launch, prepared);
       onMade(run);
@@ -122,8 +133,7 @@ export class ContainerStarter {
         // What the shell or Node itself complained of goes with the folder.
         const complaint = this.#components.state.fatal(pod.uid, run.file.id);
         await run.destroy();
-        const message = `cannot start container ${launch.name}${complaint === "" ? "" : ` (${complaint})`}`;
-        throw explained(error, message, "RunContainerError");
+        throw cannotStart(launch.name, error, complaint);
       }
     };
     // A first start may take its time; what has ended is to run again.
@@ -145,8 +155,10 @@ export class ContainerStarter {
   }
 
   /** One that an agent before this one made; `adopt` tells what became of it. */
-  adopted(file: ContainerFile): ContainerRun {
-    return new ContainerRun(this.#components, file);
+  async adopted(file: ContainerFile): Promise<ContainerRun> {
+    return file.dense === undefined
+      ? new ContainerRun(this.#components, file)
+      : (await this.#components.dense()).adopted(file, file.dense.host);
   }
 
   /**
@@ -164,23 +176,30 @@ export class ContainerStarter {
       return;
     }
     const spec = { ...containerSpec(pod, file.name), resources };
-    memoryLimitOf(pod, spec);
-    await this.#makeCgroup(file, { spec, pod, cpuset });
-    run.keep(resources);
+    memoryLimitOf(pod, spec, leastMemory(file.dense !== undefined));
+    if (file.dense === undefined) {
+      await this.#makeCgroup(file, { spec, pod, cpuset });
+      run.keep({ resources });
+    } else {
+      const dense = { host: file.dense.host, values: containerCgroupValues(spec, this.#init.cgroupSettings, pod) };
+      run.keep({ resources, dense });
+      await (await this.#components.dense()).update(dense.host);
+    }
   }
 
   async #prepare(desired: DesiredPod, launch: ContainerLaunch, signal: AbortSignal): Promise<Prepared> {
     const { pod } = desired;
     refuseEphemeral(pod, launch.name);
     const spec = containerSpec(pod, launch.name);
-    const memoryLimitBytes = memoryLimitOf(pod, spec);
     const grants = podGrants(pod);
+    const memoryLimitBytes = memoryLimitOf(pod, spec, leastMemory(grants.dense));
     const identity = identityOf(desired, spec, process.getuid?.() ?? ROOT_UID);
     const { path, blob } = await this.#components.images.component(launch.image.id, signal);
     const image = launch.image.requested;
     const serve = servedAs(blob, image, grants.http, findContainer(pod, launch.name) ?? {});
     const network = grants.network !== undefined || serve !== undefined;
     checkShape(blob, image, grants.interfaces, network);
+    if (grants.dense) refuseDense({ ownCpus: launch.cpuset?.exclusive === true, devices: needsDevices(blob) });
     const asksAgent = needsAgent(blob);
     const token = asksAgent ? randomBytes(TOKEN_BYTES).toString("hex") : undefined;
     const board = boardLaunchOf(desired, launch.name, grants, token);
@@ -217,7 +236,7 @@ export class ContainerStarter {
     };
     const score = oomScoreAdj(pod, spec, totalmem());
     const peer = peerOf(desired, launch.name, grants);
-    return { pod, spec, runner, peer, network, cpuset: launch.cpuset, oomScoreAdj: score };
+    return { dense: grants.dense, pod, spec, runner, peer, network, cpuset: launch.cpuset, oomScoreAdj: score };
   }
 
   /** @throws `unimplemented` where nothing can be opened. */
@@ -235,11 +254,19 @@ export class ContainerStarter {
   }
 
   #make(pod: DesiredPod, sandbox: SandboxRecord, launch: ContainerLaunch, prepared: Prepared): ContainerRun {
-    const { state, clock } = this.#components;
+    const file = this.#newFile(pod, sandbox, launch, prepared);
+    mkdirSync(dirname(file.logPath), { recursive: true });
+    this.#components.state.writeContainer(file);
+    return new ContainerRun(this.#components, file);
+  }
+
+  /** With an id of its own each time. */
+  #newFile(pod: DesiredPod, sandbox: SandboxRecord, launch: ContainerLaunch, prepared: Prepared): ContainerFile {
+    const { clock } = this.#components;
     const createdAtMs = clock.wall().getTime();
     const id = containerId(sandbox.id, launch, createdAtMs);
     const logPath = `${sandbox.logDirectory}/${launch.logPath}`;
-    const file: ContainerFile = {
+    return {
       id,
       uid: pod.uid,
       name: launch.name,
@@ -256,9 +283,6 @@ export class ContainerStarter {
       resources: prepared.spec.resources,
       services: servicesOf(id, prepared),
     };
-    mkdirSync(dirname(logPath), { recursive: true });
-    state.writeContainer(file);
-    return new ContainerRun(this.#components, file);
   }
 
   /** @returns false when the spare could not become its runner */
@@ -325,6 +349,12 @@ export class ContainerStarter {
     });
   }
 }
+
+const leastMemory = (dense: boolean): number | undefined => (dense ? MIN_DENSE_LIMIT_BYTES : undefined);
+
+/** @param complaint of Node or the shell; "": none */
+export const cannotStart = (name: string, error: unknown, complaint: string): PicoletError =>
+  explained(error, `cannot start container ${name}${complaint === "" ? "" : ` (${complaint})`}`, "RunContainerError");
 
 function servicesOf(containerId: string, { runner, peer }: Prepared): ContainerFile["services"] {
   const token = runner.board?.token;

@@ -65,6 +65,13 @@ export interface Identity {
   readonly groups: readonly number[];
 }
 
+/** For a process that is root, or may become this one. */
+export function become({ uid, gid, groups }: Identity): void {
+  process.setgroups?.([...groups]);
+  process.setgid?.(gid);
+  process.setuid?.(uid);
+}
+
 /** A component as the transpiler left it in the cache. */
 export interface TranspiledComponent {
   /** Absolute. */

@@ -2,7 +2,7 @@
 import { readFileSync } from "node:fs";
 import { PicoletError } from "../../protocol/errors.ts";
 import { limitMemories } from "./binary/memory-limits.ts";
-import { runConfined } from "./confined-script.ts";
+import { confinedScript } from "./confined-script.ts";
 import type { suspendableInstantiate } from "./host/event-loop.ts";
 import type { Imports } from "./host/host.ts";
 import type { TranspiledComponent } from "./launch.ts";
@@ -23,10 +23,16 @@ type Instantiate = (
 ) => ComponentExports;
 
 /** @param memoryLimitBytes that each of its memories may grow to; undefined: what it declares */
-export function loadComponent(
+export const loadComponent = (
   component: TranspiledComponent,
   memoryLimitBytes: number | undefined,
-): InstantiateComponent {
+): InstantiateComponent => compiledComponent(component, memoryLimitBytes)();
+
+/** For several containers of one component: each call gives one of them a glue of its own around the same code. */
+export function compiledComponent(
+  component: TranspiledComponent,
+  memoryLimitBytes: number | undefined,
+): () => InstantiateComponent {
   const file = (name: string): Buffer => readFileSync(`${component.directory}/${name}`);
   const modules = new Map<string, WebAssembly.Module>();
   for (const { name, memories } of component.modules) {
@@ -36,11 +42,43 @@ export function loadComponent(
   }
   // Latin-1 costs half of what two-byte strings do; the transpiler writes nothing else.
   const script = file(component.script).toString("latin1");
-  const instantiate = runConfined(script, component.script) as Instantiate;
+  const run = confinedScript(script, component.script);
   const moduleNamed = (name: string): WebAssembly.Module => {
     const module = modules.get(name);
     if (module === undefined) throw new PicoletError("corrupt", `cannot find the core module ${name}`);
     return module;
   };
-  return (imports, instantiateCore) => instantiate(moduleNamed, imports, instantiateCore);
+  let lifted: ReadonlySet<string> | undefined;
+  return () => {
+    const instantiate = run() as Instantiate;
+    return (imports, instantiateCore) => {
+      if (instantiateCore === undefined) return instantiate(moduleNamed, imports);
+      lifted ??= liftedExports(script);
+      return instantiate(moduleNamed, imports, toldWhatIsLifted(instantiateCore, lifted));
+    };
+  };
+}
+
+/**
+ * Of core modules, those that are what the component itself exports: `<number of the instance> <name>`. The names are its maker's;
+ * only where it was made by wit-component do they begin with the interface's.
+ */
+function liftedExports(script: string): ReadonlySet<string> {
+  const assigned = script.matchAll(
+    /^(?!memory|realloc|postReturn|table)\w+ = exports(\d+)(?:\.([\w$]+)|\['([^'\n]*)'\]);$/gm,
+  );
+  return new Set([...assigned].map(([, instance, name, quoted]) => `${instance} ${name ?? quoted}`));
+}
+
+/** The glue instantiates them in the order of their numbers. */
+function toldWhatIsLifted(
+  instantiateCore: ReturnType<typeof suspendableInstantiate>,
+  lifted: ReadonlySet<string>,
+): ReturnType<typeof suspendableInstantiate> {
+  let instances = 0;
+  return (module, imports) => {
+    const instance = instances;
+    instances += 1;
+    return instantiateCore(module, imports, (name) => lifted.has(`${instance} ${name}`));
+  };
 }

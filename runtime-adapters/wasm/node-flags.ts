@@ -23,9 +23,8 @@ const RUNNER_HEAP_MIB = 32;
 /** Elements of a WebAssembly table, 8 bytes each and outside of linear memory; LLVM's have some thousands, fixed. */
 const RUNNER_TABLE_ELEMENTS = 1_000_000;
 
-export const RUNNER_FLAGS: readonly string[] = [
+const RUNNER_ALONE = [
   ...SMALL_HEAP,
-  `--max-old-space-size=${RUNNER_HEAP_MIB}`,
   `--wasm-max-table-size=${RUNNER_TABLE_ELEMENTS}`,
   // Compiling and collecting beside the component would need threads of its own; it has but one.
   "--single-threaded",
@@ -34,6 +33,13 @@ export const RUNNER_FLAGS: readonly string[] = [
   "--disallow-code-generation-from-strings",
   "--no-warnings",
 ];
+
+export const RUNNER_FLAGS: readonly string[] = [...RUNNER_ALONE, `--max-old-space-size=${RUNNER_HEAP_MIB}`];
+
+/** JavaScript's own heap of a process of several components, MiB: 0.1 each while they rest, more while they have buffers. */
+const DENSE_HEAP_MIB = 256;
+
+export const DENSE_FLAGS: readonly string[] = [...RUNNER_ALONE, `--max-old-space-size=${DENSE_HEAP_MIB}`];
 
 /** JavaScript's own heap of the transpiler, MiB. A component of 12 MiB needs 90. */
 const TRANSPILER_HEAP_MIB = 384;

@@ -20,6 +20,8 @@ import { type NetworkRules, parseNetworkRules } from "./grants/network-rules.ts"
 export const ANNOTATION_PREFIX = "wasm.picolet.io/";
 
 export interface PodGrants {
+  /** Whether its containers may share a process with those of other pods of its namespace. */
+  readonly dense: boolean;
   /** Whether its components may have to wait for more than time and files. */
   readonly eventLoop: boolean;
   /** Undefined: no network at all. */
@@ -39,6 +41,9 @@ export interface PodGrants {
 /** Reads the value of one annotation. @returns what is wrong with it */
 type Check = (value: string) => readonly string[];
 
+/** A process for each container, or one for those of a namespace. */
+const MODES: readonly string[] = ["isolated", "dense"];
+
 /** All annotations of this prefix that mean something. */
 const KNOWN: Readonly<Record<string, Check>> = {
   network: (value) => parseNetworkRules(value).problems,
@@ -51,6 +56,7 @@ const KNOWN: Readonly<Record<string, Check>> = {
   // The agent's: what it made of them is that the pod is here.
   prefer: (value) => (value === "component" || value === "container" ? [] : ["it has to be component or container"]),
   "under-pressure": (value) => (value === "component" ? [] : ["it has to be component"]),
+  mode: (value) => (MODES.includes(value) ? [] : [`${JSON.stringify(value)} is none of ${MODES.join(", ")}`]),
 };
 
 /** @throws `invalid` with all that is wrong, and CreateContainerConfigError */
@@ -72,7 +78,8 @@ export function podGrants({ metadata }: Pod): PodGrants {
   }
   const network = networkOf(metadata.annotations?.[`${ANNOTATION_PREFIX}network`]);
   const http = httpOf(metadata.annotations?.[`${ANNOTATION_PREFIX}http`]);
-  return { eventLoop: network !== undefined, network, http, ...board };
+  const dense = metadata.annotations?.[`${ANNOTATION_PREFIX}mode`] === "dense";
+  return { dense, eventLoop: dense || network !== undefined, network, http, ...board };
 }
 
 function boardGrants(annotations: Readonly<Record<string, string>>) {

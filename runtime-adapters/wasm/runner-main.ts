@@ -4,20 +4,22 @@
  * There is no handler for any signal: JavaScript cannot run while the component does, so SIGTERM ends the process.
  */
 import { closeSync, openSync, readFileSync, readSync, writeSync } from "node:fs";
-import { describeError, PicoletError } from "../../protocol/errors.ts";
-import type { BoardInterface } from "../contract/board-services.ts";
-import type { ServeOptions } from "./grants/http-options.ts";
-import { NetworkPolicy } from "./grants/network-policy.ts";
-import type { AgentCalls } from "./host/board/agent-calls.ts";
-import { LoopWaiter, suspendableInstantiate } from "./host/event-loop.ts";
-import { type HostComponents, type HostInit, hostImports, type Imports } from "./host/host.ts";
+import { describeError } from "../../protocol/errors.ts";
+import {
+  endOf,
+  loadParts,
+  monotonicNow,
+  type OpenedComponent,
+  type Parts,
+  prepareRun,
+  type Run,
+} from "./component-run.ts";
+import { LoopWaiter } from "./host/event-loop.ts";
 import { LogWriter } from "./host/log-writer.ts";
 import { openMounts, StaleMount } from "./host/mounts.ts";
-import { ownAddresses } from "./host/own-addresses.ts";
-import { BlockingWaiter, type Waiter } from "./host/polling.ts";
-import type { StreamContext } from "./host/streams.ts";
+import { BlockingWaiter } from "./host/polling.ts";
 import {
-  type Identity,
+  become,
   MAX_END_MESSAGE_LENGTH,
   type RunnerEnd,
   type RunnerLaunch,
@@ -29,21 +31,11 @@ import {
   TRAP_EXIT_CODE,
 } from "./launch.ts";
 import { loadComponent } from "./load-component.ts";
-import type { ServeComponents } from "./serving/serve-component.ts";
 
-/** Runs the component to its end. On the event loop the promise is of its outcome, otherwise it has ended on return. */
-type Run = () => undefined | Promise<"ok" | "err">;
-/** What only some components need. */
-interface Parts {
-  readonly sockets: typeof import("./host/sockets/sockets.ts") | undefined;
-  readonly board: typeof import("./host/board/board.ts") | undefined;
+interface RunnerParts extends Parts {
   readonly devices: typeof import("./host/board/devices/devices.ts") | undefined;
-  readonly http: typeof import("./serving/serve-component.ts") | undefined;
 }
 type Finish = (code: number, end?: RunnerEnd) => never;
-
-const RUN_INTERFACE = "wasi:cli/run@";
-const isRun = (coreExport: string): boolean => coreExport.startsWith(RUN_INTERFACE);
 
 async function main(launchPath: string): Promise<void> {
   const launch = JSON.parse(readFileSync(launchPath, "utf8")) as RunnerLaunch;
@@ -57,10 +49,8 @@ async function main(launchPath: string): Promise<void> {
     return process.exit(code);
   };
   const parts = {
-    sockets: launch.network && (await import("./host/sockets/sockets.ts")),
-    board: launch.board && (await import("./host/board/board.ts")),
+    ...(await loadParts(launch)),
     devices: launch.board?.addonPath ? await import("./host/board/devices/devices.ts") : undefined,
-    http: launch.http ? await import("./serving/serve-component.ts") : undefined,
   };
   await finishedAs(() => prepare(launch, log, finish, parts), finish);
 }
@@ -93,95 +83,28 @@ async function finishedAs(prepared: () => Run | Promise<Run>, finish: Finish): P
 }
 
 function failed(error: unknown, finish: Finish): never {
-  // The component's own `err` result.
-  if (error instanceof Error && Object.hasOwn(error, "payload")) return finish(1);
-  return finish(TRAP_EXIT_CODE, { kind: "trap", message: trapMessage(error) });
+  return finish(TRAP_EXIT_CODE, endOf(error));
 }
 
-/** Everything up to the component's first instruction that is its own. */
-function prepare(launch: RunnerLaunch, log: LogWriter, exit: Finish, parts: Parts): Run | Promise<Run> {
+function prepare(launch: RunnerLaunch, log: LogWriter, exit: Finish, parts: RunnerParts): Run | Promise<Run> {
   const preopens = openMounts(launch.mounts, launch.emptyDirectory);
   const connection = launch.board && parts.board?.agentConnection(launch.board, after);
   const devices = deviceHost(launch, parts);
   const instantiate = loadComponent(launch.component, launch.memoryLimitBytes);
   // All that belongs to root has been read.
   if (launch.identity !== undefined) become(launch.identity);
-  const loop = launch.eventLoop ? new LoopWaiter({ now, after }) : undefined;
-  const waiter: Waiter = loop ?? new BlockingWaiter({ now, sleep });
-  const policy = launch.network && new NetworkPolicy(launch.network, ownAddresses(now));
-  const sockets = (context: StreamContext): Imports | undefined =>
-    policy && parts.sockets?.networkImports(context, { policy, timers: { after } });
-  const board = (context: StreamContext): Imports | undefined =>
-    launch.board &&
-    parts.board?.boardImports(
-      { ...context, log, preopens, client: connection, devices: devices?.(context, launch.board.interfaces) },
-      launch.board,
-    );
+  const loop = launch.eventLoop ? new LoopWaiter({ now: monotonicNow, after }) : undefined;
+  const waiter = loop ?? new BlockingWaiter({ now: monotonicNow, sleep });
   const beforeWait = onceAtRest(releaseMemory);
-  const components: HostComponents = {
-    waiter,
-    wallNow: Date.now,
-    wallIsSet: () => Date.now() >= launch.timeFloorMs,
-    log,
-    sockets,
-    board,
-    exit,
-    beforeWait,
-  };
-  const { args, env, workingDir } = launch;
-  const init = { args, env, workingDir, preopens };
-  if (launch.serve !== undefined && loop !== undefined) {
-    const served = { instantiate, loop, host: components, policy };
-    return serving(served, init, launch.serve, parts);
-  }
-  let outcome: Promise<unknown> | undefined;
-  const instance = instantiate(
-    hostImports({ ...components, http: parts.http?.clientImports(policy) }, init),
-    loop &&
-      suspendableInstantiate(loop, isRun, (promise) => {
-        outcome = promise;
-      }),
-  );
-  const run = runFunction(instance);
-  return () => {
-    run();
-    return outcome?.then((result) => (result === 0 ? "ok" : "err"));
-  };
+  const opened = { preopens, connection, devices, instantiate, log, waiter, loop, beforeWait, exit, after };
+  return prepareRun(launch, opened, parts);
 }
 
 /** For a component that imports devices: loads what they take while the runner still may. */
-function deviceHost({ board }: RunnerLaunch, { devices }: Parts) {
+function deviceHost({ board }: RunnerLaunch, { devices }: RunnerParts): OpenedComponent["devices"] {
   if (devices === undefined || board?.addonPath === undefined) return undefined;
   const host = new devices.DeviceHost(board.addonPath, board.serviceDirectory);
-  return (context: StreamContext, interfaces: readonly BoardInterface[]) => (agent: AgentCalls) =>
-    devices.deviceImports({ ...context, host, agent }, interfaces);
-}
-
-/** Its run never ends by itself. */
-async function serving(
-  served: Omit<ServeComponents, "onBroken">,
-  init: HostInit,
-  options: ServeOptions,
-  { http }: Parts,
-): Promise<Run> {
-  const { promise, reject } = Promise.withResolvers<never>();
-  await http?.serveComponent({ ...served, onBroken: reject }, init, options);
-  served.host.beforeWait();
-  return () => promise;
-}
-
-function runFunction(instance: unknown): () => void {
-  for (const [name, exported] of Object.entries(instance as Record<string, Record<string, unknown>>)) {
-    const run = name.startsWith(RUN_INTERFACE) ? exported.run : undefined;
-    if (typeof run === "function") return () => void run();
-  }
-  throw new PicoletError("invalid", "the component exports no wasi:cli/run");
-}
-
-function become({ uid, gid, groups }: Identity): void {
-  process.setgroups?.([...groups]);
-  process.setgid?.(gid);
-  process.setuid?.(uid);
+  return (context, interfaces) => (agent) => devices.deviceImports({ ...context, host, agent }, interfaces);
 }
 
 function tellAgent(text: string): void {
@@ -193,17 +116,8 @@ function tellAgent(text: string): void {
   }
 }
 
-function trapMessage(error: unknown): string {
-  if (error instanceof RangeError) return "wasm trap: call stack exhausted";
-  const message = describeError(error);
-  return error instanceof WebAssembly.RuntimeError && !message.startsWith("wasm trap")
-    ? `wasm trap: ${message}`
-    : message;
-}
-
 const sleepCell = new Int32Array(new SharedArrayBuffer(4));
 
-const now = (): bigint => process.hrtime.bigint();
 const sleep = (milliseconds: number): void => void Atomics.wait(sleepCell, 0, 0, milliseconds);
 
 function after(milliseconds: number, act: () => void): () => void {

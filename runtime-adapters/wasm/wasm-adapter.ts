@@ -4,7 +4,7 @@
  * only one that changes the folder.
  */
 import { createHash } from "node:crypto";
-import { accessSync, constants, type FSWatcher, readFileSync, watch } from "node:fs";
+import { accessSync, constants, existsSync, type FSWatcher, readFileSync, watch } from "node:fs";
 import type { CgroupSettings } from "../../protocol/cgroup-values.ts";
 import { describeError, isPicoletError, PicoletError } from "../../protocol/errors.ts";
 import type { Pod } from "../../protocol/pod.ts";
@@ -27,18 +27,21 @@ import type {
   RuntimeStatus,
   RuntimeStream,
   SandboxLaunch,
+  SharedUsage,
   StreamRequest,
 } from "../contract/runtime-adapter.ts";
 import { checkCancelled } from "./cancellation.ts";
 import { containerSpec, findContainer, memoryLimitOf } from "./container-launch.ts";
 import type { ContainerRun } from "./container-run.ts";
 import { ContainerStarter, createLog, type SandboxRecord } from "./container-starter.ts";
+import type { DenseStarts } from "./dense/dense-starts.ts";
 import { deviceServices } from "./devices/device-services.ts";
 import { fileError } from "./files.ts";
 import { HintFan } from "./hint-fan.ts";
 import { ImageStore } from "./image/image-store.ts";
 import { Isolation } from "./isolation/isolation.ts";
 import type { Identity } from "./launch.ts";
+import { type PodGrants, podGrants } from "./pod-grants.ts";
 import type { ProxySettings } from "./pull/proxies.ts";
 import type { RegistryConfiguration } from "./pull/registries.ts";
 import type { RegistryPullsInit } from "./pull/registry-pulls.ts";
@@ -71,6 +74,8 @@ export interface WasmAdapterInit {
   readonly nodePath: string;
   /** The bundled runner, or `runner-main.ts`. */
   readonly runnerPath: string;
+  /** The bundled process of several components, or `dense/dense-main.ts`. */
+  readonly densePath: string;
   /** The bundled transpile child, or `transpile-main.ts`. */
   readonly transpilePath: string;
   /** The bundled pull child, or `pull-main.ts`. */
@@ -89,6 +94,8 @@ export interface WasmAdapterInit {
   readonly pullLimits?: Partial<PullLimits> | undefined;
   /** cgroupfs path for runners that wait for a container; undefined: the agent's own. */
   readonly spareCgroup?: string | undefined;
+  /** cgroupfs path above those of processes with several components; undefined: they have none. */
+  readonly denseCgroup?: string | undefined;
   readonly limits?: WasmLimits | undefined;
 }
 
@@ -103,12 +110,16 @@ export interface WasmLimits {
   readonly startTimeout?: Millis | undefined;
   /** Runners that are kept ready for restarts, some 10 MiB each; none before the first start of a container. Default 1. */
   readonly spareRunners?: number | undefined;
+  /** CPU time that a component which shares its process may take without ever coming back to its host. Default 10 s. */
+  readonly denseTurnTimeout?: Millis | undefined;
 }
 
 const DEFAULT_TRANSPILE_MEMORY_BYTES = 512 * 1024 * 1024;
 const DEFAULT_TRANSPILE_TIMEOUT = seconds(300);
 const DEFAULT_START_TIMEOUT = seconds(60);
 const DEFAULT_SPARE_RUNNERS = 1;
+/** Far beyond what any answer takes that somebody waits for. */
+const DEFAULT_DENSE_TURN_TIMEOUT = seconds(10);
 /** How often a list makes sure that no pid was given away anew. */
 const THOROUGH_INTERVAL = seconds(60);
 /** UIDs name folders. Kubernetes' are UUIDs or hashes. */
@@ -146,6 +157,9 @@ const pullsOf = ({
   limits: pullLimits,
 });
 
+const SHARES_PROCESS =
+  "its components share one process, user, memory limit and CPU limit with other pods of this namespace (wasm.picolet.io/mode: dense); WebAssembly alone keeps them apart";
+
 type Stop = Extract<Action, { kind: "stopContainer" }>;
 
 interface PodRecord {
@@ -166,6 +180,7 @@ export class WasmAdapter implements RuntimeAdapter {
   readonly #starter: ContainerStarter;
   readonly #isolation: Isolation;
   readonly #spares: SparePool;
+  #dense: Promise<DenseStarts> | undefined;
   readonly #hints = new HintFan();
   /** As many as there are component pods on the node. */
   readonly #pods = new Map<string, PodRecord>();
@@ -208,9 +223,15 @@ export class WasmAdapter implements RuntimeAdapter {
     );
     this.images = images;
     const onChange = (uid: string): void => this.#changed(uid);
-    const { nodePath, runnerPath } = init;
+    const { nodePath, runnerPath, densePath } = init;
     const directory = this.#state.jailDirectory;
-    this.#isolation = new Isolation(log, { directory, nodePath, runnerPath, ownUid: process.getuid?.() ?? 0 });
+    this.#isolation = new Isolation(log, {
+      directory,
+      nodePath,
+      runnerPath,
+      densePath,
+      ownUid: process.getuid?.() ?? 0,
+    });
     this.#spares = new SparePool(
       { clock, log, cgroups, isolation: this.#isolation, disposed: this.#disposed.signal },
       {
@@ -229,6 +250,7 @@ export class WasmAdapter implements RuntimeAdapter {
         transpiler: this.#transpiler,
         isolation: this.#isolation,
         spares: this.#spares,
+        dense: () => this.#denseStarts(),
         onChange,
         disposed: this.#disposed.signal,
       },
@@ -366,6 +388,12 @@ export class WasmAdapter implements RuntimeAdapter {
     return { kind: "log", logPath: run.file.logPath };
   }
 
+  async sharedUsage(signal: AbortSignal): Promise<ReadonlyMap<string, SharedUsage>> {
+    checkCancelled(signal, "the look at what containers use");
+    await this.#open();
+    return (await (await this.#dense)?.usage()) ?? new Map();
+  }
+
   execSync(): Promise<ExecResult> {
     return Promise.reject(noSecondProgram());
   }
@@ -375,6 +403,7 @@ export class WasmAdapter implements RuntimeAdapter {
     this.#disposed.abort();
     this.#watcher?.close();
     await (await this.#servicePort)?.[Symbol.asyncDispose]();
+    (await this.#dense)?.dispose();
     await this.#transpiler[Symbol.asyncDispose]();
   }
 
@@ -432,6 +461,7 @@ export class WasmAdapter implements RuntimeAdapter {
     this.#pods.set(desired.uid, pod);
     this.#changed(desired.uid);
     const ignored = ignoredByComponents(desired.pod);
+    if (podGrantsOf(desired.pod)?.dense === true) this.#components.warn(desired, "LessIsolated", SHARES_PROCESS);
     if (ignored.length > 0) {
       this.#components.warn(desired, "FieldsIgnored", `WebAssembly components do without: ${ignored.join("; ")}`);
     }
@@ -562,6 +592,8 @@ export class WasmAdapter implements RuntimeAdapter {
       this.#components.log.warn("exits of components are not seen at once, only with the next list", { error });
     });
     for (const uid of this.#state.podUids()) await this.#takeUpPod(podUid(uid), sameBoot);
+    // Those too in which nobody is any more.
+    if (existsSync(this.#state.denseDirectory)) await (await this.#denseStarts()).settle();
     const containers = [...this.#pods.values()].flatMap((pod) => [...pod.containers.keys()]);
     this.#state.removeStrayExits(new Set(containers));
     this.#state.markBoot(bootId);
@@ -588,11 +620,34 @@ export class WasmAdapter implements RuntimeAdapter {
 
   async #takeUpContainer(pod: PodRecord, id: string, sameBoot: boolean): Promise<void> {
     const file = this.#state.readContainer(pod.uid, id);
-    const run = file === undefined ? undefined : this.#starter.adopted(file);
+    const run = file === undefined ? undefined : await this.#starter.adopted(file);
     if (run !== undefined && (await run.adopt(sameBoot))) {
       pod.containers.set(id, run);
       this.#serve(run);
     } else this.#state.removeContainer(pod.uid, id);
+  }
+
+  #denseStarts(): Promise<DenseStarts> {
+    this.#dense ??= this.#loadDense();
+    return this.#dense;
+  }
+
+  async #loadDense(): Promise<DenseStarts> {
+    const { clock, log, cgroups } = this.#components;
+    const { cgroupSettings, denseCgroup: cgroupPath, limits = {} } = this.#init;
+    const state = this.#state;
+    const disposed = this.#disposed.signal;
+    const { makeDenseStarts } = await import("./dense/dense-starts.ts");
+    return makeDenseStarts(
+      { clock, log, cgroups, state, disposed, isolation: this.#isolation, onChange: (uid) => this.#changed(uid) },
+      {
+        directory: state.denseDirectory,
+        cgroupPath,
+        startTimeout: limits.startTimeout ?? DEFAULT_START_TIMEOUT,
+        turnTimeout: limits.denseTurnTimeout ?? DEFAULT_DENSE_TURN_TIMEOUT,
+      },
+      cgroupSettings,
+    );
   }
 
   /** From the first container on that may ask for something; without one nothing of it is loaded. */
@@ -631,6 +686,15 @@ export class WasmAdapter implements RuntimeAdapter {
 
   #onExitFile(id: string): void {
     for (const pod of this.#pods.values()) void pod.containers.get(id)?.takeExit();
+  }
+}
+
+/** Mistakes are told of where a container is started. */
+function podGrantsOf(pod: DesiredPod["pod"]): PodGrants | undefined {
+  try {
+    return podGrants(pod);
+  } catch {
+    return undefined;
   }
 }
 

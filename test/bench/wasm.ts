@@ -14,9 +14,10 @@ import { TempFolder } from "../support/temp-folder.ts";
 import { WasmPod, WasmRuntime } from "../support/wasm-runtime.ts";
 import { memoryOf, percentile, round } from "./process-figures.ts";
 import { type TelemetryFigures, telemetryFigures } from "./telemetry.ts";
+import { type WasmDenseFigures, wasmDenseFigures } from "./wasm-dense.ts";
 import { httpFigures, type WasmHttpFigures } from "./wasm-http.ts";
 
-export interface WasmFigures extends TelemetryFigures, WasmHttpFigures {
+export interface WasmFigures extends TelemetryFigures, WasmHttpFigures, WasmDenseFigures {
   /** A runner and its shell, with `pods` of them on the machine: shared pages are divided among them. */
   readonly pssPerPodMiB: number;
   readonly anonPerPodMiB: number;
@@ -88,6 +89,7 @@ export async function wasmFigures(runs = 20): Promise<WasmFigures> {
     ...(await httpFigures(runtime, adapter)),
     ...(await keyvalueFigures()),
     ...(await telemetryFigures()),
+    ...(await wasmDenseFigures(runtime, adapter)),
   };
 }
 

@@ -1,11 +1,15 @@
 /** The component adapter against the suite that every adapter passes, with real components in real processes. */
 import { runtimeAdapterConformance } from "../../runtime-adapters/contract/conformance.ts";
-import { wasmFixture } from "../support/wasm-fixture.ts";
+import { denseFixture, wasmFixture } from "../support/wasm-fixture.ts";
 
-runtimeAdapterConformance("wasm", wasmFixture, {
-  lacks: {
-    ignoreTerm: "a component has no signals: SIGTERM ends its process",
-    exec: "a component has no second program to start",
-    upgrade: "what a component writes is in its log, and it has no address",
-  },
+const LACKS = {
+  ignoreTerm: "a component has no signals: SIGTERM ends it",
+  exec: "a component has no second program to start",
+  upgrade: "what a component writes is in its log, and it has no address",
+} as const;
+
+runtimeAdapterConformance("wasm", wasmFixture, { lacks: LACKS });
+
+runtimeAdapterConformance("wasm, dense", denseFixture, {
+  lacks: { ...LACKS, cgroups: "a cgroup is that of the process, for all containers of the namespace" },
 });

@@ -5,7 +5,7 @@
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
-import { extname, join, resolve } from "node:path";
+import { basename, extname, join, resolve } from "node:path";
 import { componentNew, parse } from "@bytecodealliance/jco-transpile/wasm-tools";
 import { build } from "esbuild";
 import { withWorld } from "./wasi-wit.ts";
@@ -92,18 +92,19 @@ export const textComponent = (text: string): Promise<string> => built("text.wat"
 
 /** The programs that the adapter starts, as they are shipped: one small file each. */
 export async function testPrograms(): Promise<
-  Record<"runnerPath" | "transpilePath" | "pullPath" | "devicesPath", string>
+  Record<"runnerPath" | "densePath" | "transpilePath" | "pullPath" | "devicesPath", string>
 > {
   return {
     pullPath: await bundled("pull-main.ts", "cjs"),
     devicesPath: await bundled("devices-main.ts", "cjs"),
     runnerPath: await bundled("runner-main.ts", "cjs"),
+    densePath: await bundled("dense/dense-main.ts", "cjs"),
     transpilePath: await bundled("transpile-main.ts", "esm"),
   };
 }
 
 async function bundled(source: string, format: "cjs" | "esm"): Promise<string> {
-  const path = resolve(BUILD, source.replace(/\.ts$/, format === "cjs" ? ".cjs" : ".mjs"));
+  const path = resolve(BUILD, basename(source).replace(/\.ts$/, format === "cjs" ? ".cjs" : ".mjs"));
   const { outputFiles } = await build({
     entryPoints: [join("runtime-adapters/wasm", source)],
     format,

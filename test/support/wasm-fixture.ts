@@ -2,6 +2,8 @@
 import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { setTimeout as wait } from "node:timers/promises";
 import type { CgroupValue, ConformanceFixture, Program } from "../../runtime-adapters/contract/conformance.ts";
+import type { DesiredPod, RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { WasmAdapter } from "../../runtime-adapters/wasm/wasm-adapter.ts";
 import { testComponent } from "./components.ts";
 import { TempFolder } from "./temp-folder.ts";
 import { WasmRuntime } from "./wasm-runtime.ts";
@@ -26,13 +28,62 @@ process.once("exit", () => shared[Symbol.dispose]());
 
 const program = (...args: readonly string[]): Program => ({ image: WORKLOAD, command: [], args });
 
-export async function wasmFixture(): Promise<ConformanceFixture> {
+type Kill = (runtime: WasmRuntime, containerId: string, signal: "SIGKILL" | "SIGTERM") => Promise<void>;
+
+export const wasmFixture = (): Promise<ConformanceFixture> =>
+  fixture(
+    (adapter) => adapter,
+    async (runtime, containerId, signal) => {
+      const runner = runtime.runner(containerId);
+      if (runner === undefined) throw new Error(`container ${containerId} has no runner`);
+      process.kill(runner.pid, signal);
+    },
+  );
+
+/** With all containers of a namespace in one process. A signal for one of them alone is what its host makes of it. */
+export const denseFixture = (): Promise<ConformanceFixture> =>
+  fixture(inDenseMode, async (runtime, containerId, signal) => {
+    const host = runtime.reaper(containerId);
+    if (host === undefined) throw new Error(`container ${containerId} has no process`);
+    const together = runtime.containersOf(host.pid);
+    if (signal === "SIGKILL" && together.length === 1) process.kill(host.pid, "SIGKILL");
+    else await runtime.stopInHost(containerId, signal === "SIGKILL" ? 137 : 143);
+  });
+
+const MODE = { "wasm.picolet.io/mode": "dense" };
+
+/** The adapter as the suite uses it, with all its pods in that mode. */
+function inDenseMode(adapter: WasmAdapter): RuntimeAdapter {
+  const annotated = (desired: DesiredPod): DesiredPod => {
+    const { pod } = desired;
+    return { ...desired, pod: { ...pod, metadata: { ...pod.metadata, annotations: MODE } } };
+  };
+  const plain = (desired: DesiredPod): DesiredPod => {
+    const { annotations: _, ...metadata } = desired.pod.metadata;
+    return { ...desired, pod: { ...desired.pod, metadata } };
+  };
+  const overrides: Partial<RuntimeAdapter> = {
+    apply: (pod, action, signal) => adapter.apply(annotated(pod), action, signal),
+    async inspect(uid, signal) {
+      const observed = await adapter.inspect(uid, signal);
+      return { ...observed, manifest: observed.manifest && plain(observed.manifest) };
+    },
+  };
+  return new Proxy<RuntimeAdapter>(adapter, {
+    get(_, key) {
+      const value = Reflect.get(overrides, key) ?? Reflect.get(adapter, key);
+      return typeof value === "function" ? value.bind(adapter) : value;
+    },
+  });
+}
+
+async function fixture(shown: (adapter: WasmAdapter) => RuntimeAdapter, kill: Kill): Promise<ConformanceFixture> {
   const runtime = await WasmRuntime.create({ rootDirectory: shared.path });
   let adapter = runtime.adapter();
   await adapter.images.import(await testComponent("workload.c"), WORKLOAD, NEVER);
   await adapter.images.import(await testComponent("exit-42.wat"), EXIT_42, NEVER);
   return {
-    adapter,
+    adapter: shown(adapter),
     programs: {
       runForever: program("sleep"),
       exitWith: (code) => (code === 42 ? { image: EXIT_42, command: [], args: [] } : program("exit", String(code))),
@@ -47,13 +98,9 @@ export async function wasmFixture(): Promise<ConformanceFixture> {
       await adapter[Symbol.asyncDispose]();
       await meanwhile?.();
       adapter = runtime.adapter();
-      return adapter;
+      return shown(adapter);
     },
-    async killWorkload(containerId, signal) {
-      const runner = runtime.runner(containerId);
-      if (runner === undefined) throw new Error(`container ${containerId} has no runner`);
-      process.kill(runner.pid, signal);
-    },
+    killWorkload: (containerId, signal) => kill(runtime, containerId, signal),
     preparePod: (pod) => runtime.preparePod(pod),
     async readCgroup(containerId, value) {
       const path = runtime.cgroupOf(containerId);

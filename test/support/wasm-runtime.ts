@@ -1,7 +1,7 @@
 /** Component runtimes for tests: folders and cgroups of their own, and pods in them. Their end is the end of all they ran. */
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
-import { existsSync, mkdirSync, readFileSync, watch } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, readFileSync, watch } from "node:fs";
 import { dirname } from "node:path";
 import { detectCgroups } from "../../agent/resources/cgroup-hierarchies.ts";
 import { CgroupTree } from "../../agent/resources/cgroup-tree.ts";
@@ -15,6 +15,8 @@ import type {
   ObservedContainer,
   SandboxLaunch,
 } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import { HostFolder } from "../../runtime-adapters/wasm/dense/host-folder.ts";
+import { HostLink } from "../../runtime-adapters/wasm/dense/host-link.ts";
 import { killGroup, type ProcessId } from "../../runtime-adapters/wasm/state/process-id.ts";
 import { StateFolder } from "../../runtime-adapters/wasm/state/state-folder.ts";
 import { WasmAdapter, type WasmAdapterInit, type WasmLimits } from "../../runtime-adapters/wasm/wasm-adapter.ts";
@@ -92,6 +94,7 @@ export class WasmRuntime implements AsyncDisposable {
       registries: this.#options.registries,
       proxies: this.#options.proxies,
       spareCgroup: `${this.#cgroupRoot}/spare`,
+      denseCgroup: `${this.#cgroupRoot}/dense`,
       limits: this.#options.limits,
     };
   }
@@ -116,6 +119,42 @@ export class WasmRuntime implements AsyncDisposable {
     return this.#find(containerId, (uid) => this.state.reaper(uid, containerId));
   }
 
+  /** Of those that share this process. */
+  containersOf(pid: number): string[] {
+    const ids = this.state.podUids().flatMap((uid) => this.state.containerIds(uid));
+    return ids.filter((id) => this.reaper(id)?.pid === pid && !this.#hasEnded(id));
+  }
+
+  /** Of the one that a container shares: itself, who keeps its mounts, who waits for it. */
+  processesOfHost(containerId: string): number[] {
+    const folder = this.#hostFolder(containerId);
+    return [folder.process(), folder.mounter(), folder.reaper()].flatMap((each) => each?.pid ?? []);
+  }
+
+  #hostFolder(containerId: string): HostFolder {
+    const file = this.#find(containerId, (uid) => this.state.readContainer(uid, containerId));
+    return new HostFolder(`${this.state.denseDirectory}/${file?.dense?.host}`);
+  }
+
+  /** What kill(1) is for a process: past the adapter. */
+  async stopInHost(containerId: string, exitCode: number): Promise<void> {
+    const ended = Promise.withResolvers<void>();
+    const link = new HostLink({
+      socketPath: this.#hostFolder(containerId).socketPath,
+      onEnded: (id) => id === containerId && ended.resolve(),
+      onClose: ended.resolve,
+    });
+    await link.hello;
+    link.stop(containerId, exitCode);
+    await ended.promise;
+    link.close();
+  }
+
+  #hasEnded(id: string): boolean {
+    const end = this.#find(id, (uid) => readFileSync(this.state.endPath(uid, id), "utf8"));
+    return end !== "";
+  }
+
   #find<T>(containerId: string, look: (uid: string) => T | undefined): T | undefined {
     const uid = this.state.podUids().find((each) => this.state.containerIds(each).includes(containerId));
     return uid === undefined ? undefined : look(uid);
@@ -123,6 +162,10 @@ export class WasmRuntime implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.state.open("");
+    for (const name of existsSync(this.state.denseDirectory) ? readdirSync(this.state.denseDirectory) : []) {
+      const reaper = new HostFolder(`${this.state.denseDirectory}/${name}`).reaper();
+      if (reaper !== undefined) killGroup(reaper);
+    }
     for (const uid of this.state.podUids()) {
       for (const id of this.state.containerIds(uid)) {
         const reaper = this.state.reaper(uid, id);

@@ -218,6 +218,7 @@ test("a node that lets nobody be kept apart says so once, and components run", a
     directory: folder.at("jail"),
     nodePath: "/opt/node",
     runnerPath: "/opt/runner.cjs",
+    densePath: "/opt/dense.cjs",
     ownUid: 1000,
   });
   assert.equal(isolation.problem, "picolet does not run as root");

@@ -51,6 +51,7 @@ export class ToolRuntime implements AsyncDisposable {
         stateDirectory: join(folder, "state"),
         nodePath: process.execPath,
         runnerPath: join(programs, "wasm-runner.cjs"),
+        densePath: join(programs, "wasm-dense.cjs"),
         transpilePath: join(programs, "wasm-transpile.mjs"),
         pullPath: join(programs, "wasm-pull.cjs"),
         devicesPath: join(programs, "wasm-devices.cjs"),

@@ -33,6 +33,15 @@ export class LoopWaiter implements Waiter {
     throw new WouldBlock(wanted);
   }
 
+  /** Of several components in one process (`dense/turns.ts`): a stack of this one begins to run. */
+  enter?(): void;
+  /** It has been set aside, or has ended. */
+  leave?(): void;
+  /** Before each call of a host function. @returns what the stack has to wait for first; undefined: nothing. @throws to end it */
+  pause?(): Promise<void> | undefined;
+  /** Instantiates a core module, which can call the host, and cannot be set aside. */
+  instance?(make: () => WebAssembly.Instance): WebAssembly.Instance;
+
   /** Resolves when one of them may be ready, or `signal` says that nobody waits any more. */
   whenAny(wanted: readonly Readiness[]): Promise<void> {
     return new Promise((resolve) => {
@@ -58,30 +67,35 @@ export class LoopWaiter implements Waiter {
 
 /**
  * Stands for `new WebAssembly.Instance` in jco's glue: host functions may set the caller's stack aside, and calls of
- * those exports whose names `isEntry` knows begin such a stack.
+ * those exports whose names `isEntry` knows, or that the component exports itself (`isLifted`), begin such a stack.
  * @param entered is given the outcome of each such call: the core function's own result.
  */
 export function suspendableInstantiate(
   waiter: LoopWaiter,
   isEntry: (coreExport: string) => boolean,
   entered: (outcome: Promise<unknown>) => void,
-): (module: WebAssembly.Module, imports?: CoreImports) => { readonly exports: CoreExports } {
+): (
+  module: WebAssembly.Module,
+  imports?: CoreImports,
+  isLifted?: (coreExport: string) => boolean,
+) => { readonly exports: CoreExports } {
   const suspendable = (call: AnyFunction): unknown => new WebAssembly.Suspending(retried(waiter, call));
-  return (module, imports = {}) => {
+  return (module, imports = {}, isLifted = () => false) => {
     const wrapped: Record<string, Record<string, unknown>> = {};
     for (const [from, names] of Object.entries(imports)) {
       const own: Record<string, unknown> = {};
       for (const [name, value] of Object.entries(names)) own[name] = isHostFunction(value) ? suspendable(value) : value;
       wrapped[from] = own;
     }
-    const { exports } = new WebAssembly.Instance(module, wrapped);
+    const make = (): WebAssembly.Instance => new WebAssembly.Instance(module, wrapped);
+    const { exports } = waiter.instance === undefined ? make() : waiter.instance(make);
     const shown: CoreExports = { ...exports };
     for (const [name, value] of Object.entries(exports)) {
-      if (typeof value !== "function" || !isEntry(name)) continue;
+      if (typeof value !== "function" || !(isEntry(name) || isLifted(name))) continue;
       const begin = WebAssembly.promising(value as AnyFunction);
       // What the glue makes of the result comes too early; `entered` has the real one.
       shown[name] = (...args: never[]) => {
-        entered(begin(...args));
+        entered(begun(waiter, () => begin(...args)));
         return 0;
       };
     }
@@ -89,9 +103,24 @@ export function suspendableInstantiate(
   };
 }
 
+function begun(waiter: LoopWaiter, begin: () => Promise<unknown>): Promise<unknown> {
+  if (waiter.enter === undefined) return begin();
+  const leave = (): void => waiter.leave?.();
+  waiter.enter();
+  try {
+    const outcome = begin();
+    outcome.then(leave, leave);
+    return outcome;
+  } finally {
+    leave();
+  }
+}
+
 function retried(waiter: LoopWaiter, call: AnyFunction): AnyFunction {
   return (...args) => {
     const attempt = (begun?: unknown): unknown => {
+      const pause = waiter.pause?.();
+      if (pause !== undefined) return pause.then(() => attempt(begun));
       waiter.begun = begun;
       try {
         return call(...args);

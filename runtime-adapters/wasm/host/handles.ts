@@ -11,14 +11,19 @@ const MAX_LIVE_HANDLES = 1024;
 
 const REPRESENTATION = Symbol.for("cabiRep");
 
+/** What a component holds now. Kept only where it can end before its process does, which closes everything else. */
+export type LiveResources = Set<HostResource>;
+
 /** The numbers of one kind of resource. */
 export class HandlePool {
+  readonly live: LiveResources | undefined;
   readonly #what: string;
   readonly #free: number[] = [];
   #highest = 0;
 
-  constructor(what: string) {
+  constructor(what: string, live?: LiveResources) {
     this.#what = what;
+    this.live = live;
   }
 
   get full(): boolean {
@@ -42,17 +47,34 @@ export class HandlePool {
 
 /** The pools of one component. */
 export class Handles {
-  readonly pollables = new HandlePool("pollables");
-  readonly inputs = new HandlePool("input streams");
-  readonly outputs = new HandlePool("output streams");
-  readonly errors = new HandlePool("errors");
-  readonly descriptors = new HandlePool("descriptors");
-  readonly directoryStreams = new HandlePool("directory streams");
-  readonly networks = new HandlePool("networks");
-  readonly tcpSockets = new HandlePool("TCP sockets");
-  readonly udpSockets = new HandlePool("UDP sockets");
-  readonly datagramStreams = new HandlePool("datagram streams");
-  readonly lookups = new HandlePool("name look-ups");
+  readonly live: LiveResources | undefined;
+  readonly pollables: HandlePool;
+  readonly inputs: HandlePool;
+  readonly outputs: HandlePool;
+  readonly errors: HandlePool;
+  readonly descriptors: HandlePool;
+  readonly directoryStreams: HandlePool;
+  readonly networks: HandlePool;
+  readonly tcpSockets: HandlePool;
+  readonly udpSockets: HandlePool;
+  readonly datagramStreams: HandlePool;
+  readonly lookups: HandlePool;
+
+  constructor(live?: LiveResources) {
+    const pool = (what: string): HandlePool => new HandlePool(what, live);
+    this.live = live;
+    this.pollables = pool("pollables");
+    this.inputs = pool("input streams");
+    this.outputs = pool("output streams");
+    this.errors = pool("errors");
+    this.descriptors = pool("descriptors");
+    this.directoryStreams = pool("directory streams");
+    this.networks = pool("networks");
+    this.tcpSockets = pool("TCP sockets");
+    this.udpSockets = pool("UDP sockets");
+    this.datagramStreams = pool("datagram streams");
+    this.lookups = pool("name look-ups");
+  }
 }
 
 export abstract class HostResource {
@@ -62,10 +84,12 @@ export abstract class HostResource {
   constructor(pool: HandlePool) {
     this.#pool = pool;
     this[REPRESENTATION] = pool.take();
+    pool.live?.add(this);
   }
 
   /** The generated glue calls it when the component drops its handle. */
   [Symbol.dispose](): void {
+    this.#pool.live?.delete(this);
     this.closed();
     this.#pool.release(this[REPRESENTATION]);
   }

@@ -1,6 +1,6 @@
 /** All that a component can import: WASI 0.2 as far as `grants.ts` lists it, and nothing of the host beside that. */
 import { Descriptor, DirectoryEntryStream, filesystemErrorCode, preopenedDirectories } from "./filesystem.ts";
-import { Handles } from "./handles.ts";
+import { Handles, type LiveResources } from "./handles.ts";
 import type { LogStream, LogWriter } from "./log-writer.ts";
 import type { Preopen } from "./mounts.ts";
 import { noNetworkImports } from "./no-network.ts";
@@ -23,8 +23,10 @@ export interface HostComponents {
   readonly board?: ((context: StreamContext) => Imports | undefined) | undefined;
   /** wasi:http, for a component that names it. */
   readonly http?: ((context: StreamContext) => Imports) | undefined;
-  /** Ends the process. */
+  /** Ends the component. */
   readonly exit: (code: number) => never;
+  /** Gets what the component holds, for who has to close it; undefined: the end of the process does. */
+  readonly live?: LiveResources | undefined;
 }
 
 export interface HostInit {
@@ -46,7 +48,7 @@ class TerminalOutput {}
 
 export function hostImports(components: HostComponents, init: HostInit): Imports {
   const { log, beforeWait, waiter, wallNow } = components;
-  const handles = new Handles();
+  const handles = new Handles(components.live);
   const poller = new Poller(waiter, () => {
     log.flushUnfinished();
     beforeWait();

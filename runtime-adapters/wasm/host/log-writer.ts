@@ -62,6 +62,12 @@ export class LogWriter {
     this.#flush();
   }
 
+  /** Nothing is written after that. */
+  close(): void {
+    if (this.#fd !== undefined) closeSync(this.#fd);
+    closeSync(this.#directory);
+  }
+
   #entry(stream: LogStream, tag: "P" | "F", text: Uint8Array): void {
     if (this.#used + MAX_HEADER_BYTES + text.length + 1 > BUFFER_BYTES) this.#flush();
     this.#used += this.#buffer.write(`${this.#timestamp()} ${stream} ${tag} `, this.#used, "latin1");

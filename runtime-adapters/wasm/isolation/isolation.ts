@@ -7,8 +7,8 @@ import { describeError, PicoletError } from "../../../protocol/errors.ts";
 import type { Log } from "../../../protocol/ports.ts";
 import { mountStamp } from "../host/mounts.ts";
 import { type Identity, type RunnerLaunch, SPARE_ARGUMENT } from "../launch.ts";
-import { RUNNER_FLAGS } from "../node-flags.ts";
-import { type JailKind, jailCommand } from "./jail.ts";
+import { DENSE_FLAGS, RUNNER_FLAGS } from "../node-flags.ts";
+import { JAIL_PATHS, type JailKind, jailCommand } from "./jail.ts";
 import { JailFolder } from "./jail-folder.ts";
 import { seccompFilter } from "./seccomp-filter.ts";
 
@@ -17,6 +17,8 @@ export interface IsolationInit {
   readonly directory: string;
   readonly nodePath: string;
   readonly runnerPath: string;
+  /** Of what runs several containers. */
+  readonly densePath: string;
   /** Of the agent. */
   readonly ownUid: number;
 }
@@ -109,6 +111,43 @@ export class Isolation {
     return { launch: withStamps(inside, launch), fstab };
   }
 
+  /**
+   * A process for several containers. @param folder its own, with `own` for what it makes and `places` for its containers
+   * @returns its command line, and where it sees `own`
+   */
+  async dense(
+    folder: string,
+    { network, identity }: { readonly network: boolean; readonly identity: Identity | undefined },
+  ): Promise<{ readonly command: readonly string[]; readonly own: string }> {
+    this.#level ??= this.#find();
+    const level = await this.#level;
+    const { nodePath, densePath } = this.#init;
+    const own = `${folder}/own`;
+    if (level.kind === "none") return { command: [nodePath, ...DENSE_FLAGS, densePath, `${own}/host.json`], own };
+    const { folder: jail, how } = level;
+    const fstab = `${folder}/mounts`;
+    const mounts = jail.mounts(how, network, "dense") + jail.denseMounts(densePath, own, `${folder}/places`);
+    writeFileSync(fstab, mounts, { mode: 0o600 });
+    const command = jailCommand(fstab, jail.root, { ...how, network, identity, use: "dense" });
+    const inside = jail.command(DENSE_FLAGS, densePath, `${JAIL_PATHS.own}/host.json`);
+    return { command: [...command, ...inside, folder], own: JAIL_PATHS.own };
+  }
+
+  /** For a container of such a process. @returns the launch as it sees it, and the fstab of what it lacks for that, if anything */
+  async furnishDense(
+    launch: RunnerLaunch,
+    own: string,
+    place: string,
+  ): Promise<{ readonly launch: RunnerLaunch; readonly fstab: string | undefined }> {
+    this.#level ??= this.#find();
+    const level = await this.#level;
+    if (level?.kind !== "jail") return { launch, fstab: undefined };
+    const { launch: inside, mounts } = level.folder.prepareDense(own, place, launch);
+    const fstab = `${own}/mounts`;
+    writeFileSync(fstab, mounts, { mode: 0o600 });
+    return { launch: withStamps(inside, launch), fstab };
+  }
+
   async #find(): Promise<Level> {
     const level = await this.#look().catch(
       (error: unknown): Level => ({ kind: "none", problem: describeError(error) }),
@@ -122,14 +161,14 @@ export class Isolation {
   }
 
   async #look(): Promise<Level> {
-    const { directory, nodePath, runnerPath, ownUid } = this.#init;
+    const { directory, nodePath, runnerPath, densePath, ownUid } = this.#init;
     if (ownUid !== ROOT_UID) return { kind: "none", problem: "picolet does not run as root" };
     const paths = PROGRAMS.map((name) => SBIN.map((each) => `${each}/${name}`).find(existsSync));
     const missing = PROGRAMS.filter((_, index) => paths[index] === undefined);
     if (missing.length > 0)
       return { kind: "none", problem: `util-linux is not whole: ${missing.join(", ")} not found` };
     const [, , , umountPath = "", setprivPath = ""] = paths;
-    const folder = new JailFolder(directory, { nodePath, runnerPath, setprivPath, umountPath });
+    const folder = new JailFolder(directory, { nodePath, runnerPath, densePath, setprivPath, umountPath });
     const { probeJail } = await import("./probe-jail.ts");
     const fstab = `${directory}.mounts`;
     const given = { network: false, identity: undefined, use: "jail" } as const;

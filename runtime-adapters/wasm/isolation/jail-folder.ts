@@ -15,17 +15,20 @@ import { errnoOf } from "../files.ts";
 import type { RunnerLaunch } from "../launch.ts";
 import {
   type Bind,
+  bindMounts,
   containerMounts,
   JAIL_FILES,
   JAIL_FOLDERS,
   JAIL_PATHS,
   type JailKind,
+  type JailUse,
   jailed,
   jailMounts,
   NAME_FILES,
   OWN_FILES,
   OWN_FOLDERS,
   SECCOMP_FILE,
+  shownAt,
 } from "./jail.ts";
 import { nodeLibraries } from "./node-libraries.ts";
 import { seccompFilter } from "./seccomp-filter.ts";
@@ -33,6 +36,7 @@ import { seccompFilter } from "./seccomp-filter.ts";
 export interface JailPrograms {
   readonly nodePath: string;
   readonly runnerPath: string;
+  readonly densePath: string;
   readonly setprivPath: string;
   readonly umountPath: string;
 }
@@ -55,12 +59,12 @@ export class JailFolder {
   }
 
   /** As the jail has it. */
-  command(flags: readonly string[], runnerPath: string): string[] {
-    return [JAIL_PATHS.node, ...flags, `${JAIL_PATHS.runner}/${basename(runnerPath)}`, JAIL_PATHS.launch];
+  command(flags: readonly string[], program: string, launchPath: string = JAIL_PATHS.launch): string[] {
+    return [JAIL_PATHS.node, ...flags, `${JAIL_PATHS.runner}/${basename(program)}`, launchPath];
   }
 
   /** Without anything of a container. */
-  mounts({ privateProc }: JailKind, network: boolean, use: "jail" | "spare"): string {
+  mounts({ privateProc }: JailKind, network: boolean, use: JailUse["use"]): string {
     return jailMounts(this.root, [...this.#programs, ...(network ? nameFiles() : [])], privateProc, use);
   }
 
@@ -70,7 +74,8 @@ export class JailFolder {
    * @throws `not_found` for a mount whose source is not there
    */
   prepare(folder: string, launch: RunnerLaunch): { readonly launch: RunnerLaunch; readonly mounts: string } {
-    const { launch: inside, binds } = jailed(launch, `${folder}/launch.json`);
+    const { launch: inside, binds } = jailed(launch);
+    const ownLaunch: Bind = { source: `${folder}/launch.json`, target: JAIL_PATHS.launch, readOnly: true, use: "data" };
     const volumes = `${folder}/volumes`;
     mkdirSync(volumes, { mode: FOLDER_MODE });
     for (const [index, { hostPath }] of launch.mounts.entries()) mountPoint(`${volumes}/${index}`, isFolder(hostPath));
@@ -80,10 +85,41 @@ export class JailFolder {
       { source: volumes, target: JAIL_PATHS.volumes, readOnly: true, use: "data" },
     ];
     const shown = [JAIL_PATHS.own, JAIL_PATHS.volumes];
-    return { launch: inside, mounts: containerMounts(this.root, this.#stage, [...points, ...binds], shown) };
+    const mounts = containerMounts(this.root, this.#stage, [...points, ownLaunch, ...binds], shown);
+    return { launch: inside, mounts };
   }
 
-  #lay({ nodePath, runnerPath, setprivPath, umountPath }: JailPrograms): Bind[] {
+  /** What a process of several containers has besides. @param places where its containers' own will be seen */
+  denseMounts(densePath: string, own: string, places: string): string {
+    const program = `${JAIL_PATHS.runner}/${basename(densePath)}`;
+    return bindMounts(this.root, [
+      { source: realpathSync(densePath), target: program, readOnly: true, use: "program" },
+      { source: own, target: JAIL_PATHS.own, readOnly: false, use: "data" },
+      { source: places, target: JAIL_PATHS.volumes, readOnly: true, use: "data" },
+    ]);
+  }
+
+  /**
+   * The same as `prepare` for one of several.
+   * @param folder the container's; gets the mount points of all that it has
+   * @param place the name of its place in the jail, which is there already
+   */
+  prepareDense(folder: string, place: string, launch: RunnerLaunch): ReturnType<JailFolder["prepare"]> {
+    const at = `${JAIL_PATHS.volumes}/${place}`;
+    const { launch: inside, binds } = jailed(launch, at);
+    const stage = `${folder}/stage`;
+    for (const each of ["", ...OWN_FOLDERS, JAIL_PATHS.volumes]) {
+      mkdirSync(stage + each, { recursive: true, mode: FOLDER_MODE });
+    }
+    for (const each of OWN_FILES) mountPoint(stage + each, false);
+    const volumes = `${stage}${JAIL_PATHS.volumes}`;
+    for (const [index, { hostPath }] of launch.mounts.entries()) mountPoint(`${volumes}/${index}`, isFolder(hostPath));
+    const points: Bind[] = [{ source: stage, target: "", readOnly: true, use: "data" }];
+    const own = binds.map((bind) => ({ ...bind, target: bind.target.slice(at.length) }));
+    return { launch: inside, mounts: bindMounts(stage, [...points, ...own]) + shownAt(stage, this.root + at) };
+  }
+
+  #lay({ nodePath, runnerPath, densePath, setprivPath, umountPath }: JailPrograms): Bind[] {
     for (const each of JAIL_FOLDERS) mkdirSync(this.root + each, { recursive: true, mode: FOLDER_MODE });
     mkdirSync(`${this.root}/etc`, { recursive: true, mode: FOLDER_MODE });
     for (const each of [...JAIL_FILES, ...NAME_FILES]) mountPoint(this.root + each, false);
@@ -94,7 +130,7 @@ export class JailFolder {
     for (const each of folders) mkdirSync(this.root + each, { recursive: true, mode: FOLDER_MODE });
     for (const [path, target] of links) linkOnce(this.root + path, target);
     const runner = `${JAIL_PATHS.runner}/${basename(runnerPath)}`;
-    mountPoint(this.root + runner, false);
+    for (const each of [runner, `${JAIL_PATHS.runner}/${basename(densePath)}`]) mountPoint(this.root + each, false);
     const device = { readOnly: false, use: "device" } as const;
     const program = { readOnly: true, use: "program" } as const;
     return [

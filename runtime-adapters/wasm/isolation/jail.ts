@@ -7,6 +7,10 @@
 import type { Identity, RunnerLaunch } from "../launch.ts";
 
 const SHELL = "/bin/sh";
+/** Who a process of several containers is, beside its fstab. */
+export const HOST_FILE = "host";
+/** Of such a process: those of a container by itself, for each that it may have. */
+const DENSE_OPEN_FILES = 524_288;
 
 /** Something of the node at a place in the jail, which `jail-folder.ts` makes a mount point. */
 export interface Bind {
@@ -76,23 +80,18 @@ const OPTIONS: Readonly<Record<Bind["use"], string>> = {
 
 /**
  * For `mount --all --fstab`, one process for all of them: what every jail has.
- * @param use `spare`: what is mounted later on its root is to be seen within.
+ * @param use `spare`, `dense`: what is mounted later on its root is to be seen within.
  */
-export function jailMounts(
-  root: string,
-  programs: readonly Bind[],
-  privateProc: boolean,
-  use: "jail" | "spare",
-): string {
+export function jailMounts(root: string, programs: readonly Bind[], privateProc: boolean, use: JailUse["use"]): string {
   const lines = [
-    // What pivot_root(2) takes has to be a mount, and not a shared one: a spare has a namespace more.
-    fstabLine(root, root, "none", `bind,ro,nosuid,nodev${use === "spare" ? ",shared" : ""}`),
+    // What pivot_root(2) takes has to be a mount, and not a shared one: those that get mounts later have a namespace more.
+    fstabLine(root, root, "none", `bind,ro,nosuid,nodev${use === "jail" ? "" : ",shared"}`),
     fstabLine("proc", `${root}/proc`, "proc", `${privateProc ? `${PRIVATE_PROC},` : ""}nosuid,nodev,noexec`),
   ];
   return lines.join("") + bindMounts(root, programs);
 }
 
-const bindMounts = (root: string, binds: readonly Bind[]): string =>
+export const bindMounts = (root: string, binds: readonly Bind[]): string =>
   binds
     .map(({ source, target, readOnly, use }) =>
       fstabLine(source, root + target, "none", `rbind,${readOnly ? "ro" : "rw"},${OPTIONS[use]}`),
@@ -113,6 +112,9 @@ export function containerMounts(
   const shown = folders.map((folder) => fstabLine(stage + folder, root + folder, "none", "rbind"));
   return bindMounts(stage, binds) + shown.join("");
 }
+
+/** All that is mounted below `stage`, at a place that another namespace sees. */
+export const shownAt = (stage: string, place: string): string => fstabLine(stage, place, "none", "rbind");
 
 const fstabLine = (source: string, target: string, type: string, options: string): string =>
   `${escaped(source)} ${escaped(target)} ${type} ${options} 0 0\n`;
@@ -156,18 +158,43 @@ exec unshare --mount --propagation slave ${SHELL} -c 'set -e
 ${ENTER}' picolet-jail "$@"
 `;
 
+/**
+ * For a process that gets one container after the other: this shell stays as long as it does, and with it the namespace in which
+ * others mount what the process is to see (`nsenter`). Who the process is stands beside the fstab.
+ */
+const DENSE_SCRIPT = `
+set -efu
+mount -n -a -T "$1"
+ulimit -n ${DENSE_OPEN_FILES} 2>/dev/null || :
+file=\${1%/*}/${HOST_FILE}
+unshare --mount --propagation slave ${SHELL} -c 'set -e
+${ENTER}' picolet-jail "$@" &
+child=$!
+exec 3>&-
+read -r stat <"/proc/$child/stat"
+set -- \${stat##*) }
+echo "$child \${20}" >"$file"
+wait "$child"
+`;
+
+const SCRIPTS: Readonly<Record<JailUse["use"], string>> = {
+  jail: JAIL_SCRIPT,
+  spare: SPARE_SCRIPT,
+  dense: DENSE_SCRIPT,
+};
+
 export interface JailUse {
   readonly network: boolean;
   readonly identity: Identity | undefined;
   readonly seccomp: boolean;
-  readonly use: "jail" | "spare";
+  readonly use: "jail" | "spare" | "dense";
 }
 
 /** @returns the command line up to that of the runner, the same that it is followed by in both uses */
 export function jailCommand(fstab: string, root: string, { network, identity, seccomp, use }: JailUse): string[] {
   return [
     ...["unshare", "--mount", "--ipc", ...(network ? [] : ["--net"]), "--propagation", "slave"],
-    ...[SHELL, "-c", use === "spare" ? SPARE_SCRIPT : JAIL_SCRIPT, "picolet-jail", fstab, root],
+    ...[SHELL, "-c", SCRIPTS[use], "picolet-jail", fstab, root],
     ...privileges(identity, seccomp),
   ];
 }
@@ -187,15 +214,18 @@ function privileges(identity: Identity | undefined, seccomp: boolean): string[] 
   return [...none, "--inh-caps=-all", "--regid", String(gid), ...list];
 }
 
-/** The same launch as it is seen in the jail, and what has to be bound for that. */
+/**
+ * The same launch as it is seen in the jail, and what has to be bound for that.
+ * @param place where in the jail the container has its own; "": it is alone
+ */
 export function jailed(
   launch: RunnerLaunch,
-  launchPath: string,
+  place = "",
 ): { readonly launch: RunnerLaunch; readonly binds: readonly Bind[] } {
   const slash = launch.logPath.lastIndexOf("/");
   const data = { readOnly: true, use: "data" } as const;
   const volumes = launch.mounts.map((mount, index): [RunnerLaunch["mounts"][number], Bind] => {
-    const target = `${CONTAINER.volumes}/${index}`;
+    const target = `${place}${CONTAINER.volumes}/${index}`;
     const { hostPath: source, readOnly } = mount;
     return [
       { ...mount, hostPath: target },
@@ -210,22 +240,21 @@ export function jailed(
       ...launch,
       board: board && {
         ...board,
-        serviceDirectory: CONTAINER.services,
+        serviceDirectory: place + CONTAINER.services,
         addonPath: board.addonPath && CONTAINER.addon,
       },
-      component: { ...launch.component, directory: CONTAINER.component },
+      component: { ...launch.component, directory: place + CONTAINER.component },
       mounts: volumes.map(([mount]) => mount),
-      emptyDirectory: CONTAINER.empty,
-      logPath: CONTAINER.log + launch.logPath.slice(slash),
-      endPath: CONTAINER.end,
+      emptyDirectory: place + CONTAINER.empty,
+      logPath: place + CONTAINER.log + launch.logPath.slice(slash),
+      endPath: place + CONTAINER.end,
       identity: launch.identity?.uid === 0 ? undefined : launch.identity,
     },
     binds: [
-      { source: launchPath, target: CONTAINER.launch, ...data },
-      { source: launch.component.directory, target: CONTAINER.component, ...data },
-      { source: launch.logPath.slice(0, slash), target: CONTAINER.log, ...data, readOnly: false },
-      { source: launch.endPath, target: CONTAINER.end, ...data, readOnly: false },
-      ...services.map((source) => ({ source, target: CONTAINER.services, ...data })),
+      { source: launch.component.directory, target: place + CONTAINER.component, ...data },
+      { source: launch.logPath.slice(0, slash), target: place + CONTAINER.log, ...data, readOnly: false },
+      { source: launch.endPath, target: place + CONTAINER.end, ...data, readOnly: false },
+      ...services.map((source) => ({ source, target: place + CONTAINER.services, ...data })),
       ...addons.map((source): Bind => ({ source, target: CONTAINER.addon, readOnly: true, use: "program" })),
       ...volumes.map(([, bind]) => bind),
     ],

@@ -51,6 +51,7 @@ export class ServiceClient {
   #link: Link = { kind: "none" };
   #retryMs = FIRST_RETRY_MS;
   #lastId = 0;
+  #closed = false;
 
   constructor(components: ServiceClientComponents, token: string) {
     this.#components = components;
@@ -77,7 +78,8 @@ export class ServiceClient {
     const give = (): void => this.#giveUp(id);
     const cancelPatience = this.#components.after(PATIENCE_MS + ANSWER_PATIENCE_MS, give);
     this.#calls.set(id, { id, frame, repeatable, settle, cancelPatience, sent: false });
-    this.#send();
+    if (this.#closed) cancelPatience();
+    else this.#send();
     return {
       ready: () => outcome !== undefined,
       onReady: (wake) => {
@@ -89,6 +91,14 @@ export class ServiceClient {
         return outcome;
       },
     };
+  }
+
+  /** Its component has ended: no call is answered any more, and none fails. */
+  close(): void {
+    this.#closed = true;
+    for (const { cancelPatience } of this.#calls.values()) cancelPatience();
+    this.#calls.clear();
+    if (this.#link.kind === "open") this.#link.socket.destroy();
   }
 
   /** What has not been sent yet. */
@@ -137,6 +147,10 @@ export class ServiceClient {
   }
 
   #opened(socket: Socket, reader: FrameReader): void {
+    if (this.#closed) {
+      socket.destroy();
+      return;
+    }
     this.#retryMs = FIRST_RETRY_MS;
     this.#link = { kind: "open", socket };
     const over = (): void => {

@@ -58,7 +58,8 @@ export async function serveHttp(options: ServeOptions, pool: Pick<InstancePool, 
   server.on("request", (request, response) => taken(request, response, false));
   server.on("checkContinue", (request, response) => taken(request, response, true));
   await listening(server, port);
-  setInterval(() => pool.tick(), CHECK_MS).unref();
+  const ticking = setInterval(() => pool.tick(), CHECK_MS).unref();
+  server.once("close", () => clearInterval(ticking));
   return server;
 }
 

@@ -31,12 +31,12 @@ export const clientImports =
   (streams: StreamContext): Imports =>
     httpImports(httpContext(streams), policy === undefined ? noOutgoing : new OutgoingRequests(policy));
 
-/** @throws what the first instance throws, or the port; from then on it serves */
+/** @throws what the first instance throws, or the port; from then on it serves @returns what ends that at once */
 export async function serveComponent(
   components: ServeComponents,
   init: HostInit,
   options: ServeOptions,
-): Promise<void> {
+): Promise<() => void> {
   const { host, onBroken, policy } = components;
   // Twice the requests a second for 10 MiB more under load; a component that is asked little stays as small.
   process.getBuiltinModule("node:v8").setFlagsFromString("--no-optimize-for-size");
@@ -58,7 +58,11 @@ export async function serveComponent(
     options,
   );
   pool.prepare();
-  await serveHttp(options, pool);
+  const server = await serveHttp(options, pool);
+  return () => {
+    server.close();
+    server.closeAllConnections();
+  };
 }
 
 function faultText(fault: unknown): string {

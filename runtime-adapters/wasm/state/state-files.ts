@@ -1,4 +1,5 @@
 /** What the files of the state folder hold. */
+import type { CgroupValues } from "../../../protocol/cgroup-values.ts";
 import type { ResourceRequirements } from "../../../protocol/pod.ts";
 import type { Millis } from "../../../protocol/ports.ts";
 import type { ServicePeer } from "../../contract/board-services.ts";
@@ -28,10 +29,12 @@ export interface ContainerFile {
   readonly logPath: string;
   /** Whose the log file is; undefined: the agent's. */
   readonly identity: Identity | undefined;
-  /** cgroupfs path; undefined: it has none. */
+  /** cgroupfs path of its own; undefined: it has none. */
   readonly cgroupPath: string | undefined;
   /** That it was started with or updated to; missing in files of an older version. */
   readonly resources?: ResourceRequirements | undefined;
+  /** The process that it shares with others, and what it would have in a cgroup of its own; missing: it has its own process. */
+  readonly dense?: { readonly host: string; readonly values: CgroupValues } | undefined;
   /** How its runner makes itself known to the agent, and as whom; missing when it does not. */
   readonly services?: { readonly token: string; readonly peer: ServicePeer } | undefined;
 }

@@ -5,6 +5,7 @@
  *     empty/                               an empty directory
  *     jail/                                mount points of every runner's jail (`isolation/jail-folder.ts`)
  *     services/                            the socket on which runners ask the agent
+ *     dense/<process>/                     of processes of several containers (`dense/host-folder.ts`)
  *     spares/                              what the Node of spare runners complains of (`spare/spare-pool.ts`)
  *     exits/<container>                    exit code, by the container's reaper
  *     pods/<uid>/sandbox-<attempt>.json    SandboxFile
@@ -60,6 +61,10 @@ export class StateFolder {
 
   get sparesDirectory(): string {
     return `${this.path}/spares`;
+  }
+
+  get denseDirectory(): string {
+    return `${this.path}/dense`;
   }
 
   get exitsDirectory(): string {
@@ -185,6 +190,11 @@ export class StateFolder {
 
   runner(uid: string, id: string): ProcessId | undefined {
     return parseProcessId(readText(`${this.container(uid, id)}/runner`) ?? "");
+  }
+
+  /** Of a container that has no reaper of its own: the process that it is in. */
+  writeReaper(uid: string, id: string, { pid, startTime }: ProcessId): void {
+    this.#write(`${this.container(uid, id)}/reaper`, `${pid} ${startTime}\n`);
   }
 
   /** When the reaper began, milliseconds since the epoch. */

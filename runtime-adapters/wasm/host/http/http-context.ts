@@ -1,19 +1,34 @@
 /** What wasi:http's resources of one component instance share. */
-import { HandlePool } from "../handles.ts";
+import { HandlePool, type LiveResources } from "../handles.ts";
 import type { StreamContext } from "../streams.ts";
 
 export class HttpPools {
-  readonly fields = new HandlePool("sets of header fields");
-  readonly incomingRequests = new HandlePool("incoming requests");
-  readonly outgoingRequests = new HandlePool("outgoing requests");
-  readonly options = new HandlePool("request options");
-  readonly outparams = new HandlePool("response-outparams");
-  readonly incomingResponses = new HandlePool("incoming responses");
-  readonly outgoingResponses = new HandlePool("outgoing responses");
-  readonly incomingBodies = new HandlePool("incoming bodies");
-  readonly outgoingBodies = new HandlePool("outgoing bodies");
-  readonly futureTrailers = new HandlePool("future trailers");
-  readonly futureResponses = new HandlePool("future responses");
+  readonly fields: HandlePool;
+  readonly incomingRequests: HandlePool;
+  readonly outgoingRequests: HandlePool;
+  readonly options: HandlePool;
+  readonly outparams: HandlePool;
+  readonly incomingResponses: HandlePool;
+  readonly outgoingResponses: HandlePool;
+  readonly incomingBodies: HandlePool;
+  readonly outgoingBodies: HandlePool;
+  readonly futureTrailers: HandlePool;
+  readonly futureResponses: HandlePool;
+
+  constructor(live?: LiveResources) {
+    const pool = (what: string): HandlePool => new HandlePool(what, live);
+    this.fields = pool("sets of header fields");
+    this.incomingRequests = pool("incoming requests");
+    this.outgoingRequests = pool("outgoing requests");
+    this.options = pool("request options");
+    this.outparams = pool("response-outparams");
+    this.incomingResponses = pool("incoming responses");
+    this.outgoingResponses = pool("outgoing responses");
+    this.incomingBodies = pool("incoming bodies");
+    this.outgoingBodies = pool("outgoing bodies");
+    this.futureTrailers = pool("future trailers");
+    this.futureResponses = pool("future responses");
+  }
 }
 
 export interface HttpContext extends StreamContext {

@@ -15,7 +15,10 @@ import {
 import { FutureIncomingResponse, type OutgoingHttp } from "./outgoing.ts";
 import { OutgoingBody } from "./outgoing-body.ts";
 
-export const httpContext = (streams: StreamContext): HttpContext => ({ ...streams, pools: new HttpPools() });
+export const httpContext = (streams: StreamContext): HttpContext => ({
+  ...streams,
+  pools: new HttpPools(streams.handles.live),
+});
 
 /** @param outgoing who makes its requests */
 export const httpImports = (context: HttpContext, outgoing: OutgoingHttp): Imports => ({

@@ -1,0 +1,143 @@
+/** One component from what was opened for it to its end: the same in a process of its own and in one of several (`dense/`). */
+import { describeError, PicoletError } from "../../protocol/errors.ts";
+import type { BoardInterface } from "../contract/board-services.ts";
+import type { ServeOptions } from "./grants/http-options.ts";
+import { NetworkPolicy } from "./grants/network-policy.ts";
+import type { AgentCalls } from "./host/board/agent-calls.ts";
+import { type LoopWaiter, suspendableInstantiate } from "./host/event-loop.ts";
+import type { LiveResources } from "./host/handles.ts";
+import { type HostComponents, type HostInit, hostImports, type Imports } from "./host/host.ts";
+import type { LogWriter } from "./host/log-writer.ts";
+import type { Preopen } from "./host/mounts.ts";
+import { ownAddresses } from "./host/own-addresses.ts";
+import type { Waiter } from "./host/polling.ts";
+import type { StreamContext } from "./host/streams.ts";
+import type { RunnerEnd, RunnerLaunch } from "./launch.ts";
+import type { InstantiateComponent } from "./load-component.ts";
+import type { ServiceClient } from "./services/service-client.ts";
+import type { ServeComponents } from "./serving/serve-component.ts";
+
+/** Runs the component to its end. On the event loop the promise is of its outcome, otherwise it has ended on return. */
+export type Run = () => undefined | Promise<"ok" | "err">;
+
+/** What only some components need. */
+export interface Parts {
+  readonly sockets: typeof import("./host/sockets/sockets.ts") | undefined;
+  readonly board: typeof import("./host/board/board.ts") | undefined;
+  readonly http: typeof import("./serving/serve-component.ts") | undefined;
+}
+
+/** What was opened for it, and what is between it and the process. */
+export interface OpenedComponent {
+  readonly preopens: readonly Preopen[];
+  readonly connection: ServiceClient | undefined;
+  readonly instantiate: InstantiateComponent;
+  /** Of the node, for a component that imports them. */
+  readonly devices?:
+    | ((context: StreamContext, interfaces: readonly BoardInterface[]) => (agent: AgentCalls) => Imports)
+    | undefined;
+  readonly log: LogWriter;
+  readonly waiter: Waiter;
+  /** The waiter, where it waits on the event loop. */
+  readonly loop: LoopWaiter | undefined;
+  readonly beforeWait: () => void;
+  readonly exit: (code: number) => never;
+  /** @returns what takes it back */
+  readonly after: (milliseconds: number, act: () => void) => () => void;
+  readonly live?: LiveResources | undefined;
+  /** Is given what ends the serving, of one that serves. */
+  readonly onServing?: ((end: () => void) => void) | undefined;
+}
+
+const RUN_INTERFACE = "wasi:cli/run@";
+const isRun = (coreExport: string): boolean => coreExport.startsWith(RUN_INTERFACE);
+
+export const loadParts = async ({ network, board, http }: RunnerLaunch): Promise<Parts> => ({
+  sockets: network && (await import("./host/sockets/sockets.ts")),
+  board: board && (await import("./host/board/board.ts")),
+  http: http ? await import("./serving/serve-component.ts") : undefined,
+});
+
+/** Everything up to the component's first instruction that is its own. */
+export function prepareRun(launch: RunnerLaunch, opened: OpenedComponent, parts: Parts): Run | Promise<Run> {
+  const { preopens, connection, instantiate, log, waiter, loop, beforeWait, exit, after, live, devices } = opened;
+  const policy = launch.network && new NetworkPolicy(launch.network, ownAddresses(monotonicNow));
+  const sockets = (context: StreamContext): Imports | undefined =>
+    policy && parts.sockets?.networkImports(context, { policy, timers: { after } });
+  const board = (context: StreamContext): Imports | undefined =>
+    launch.board &&
+    parts.board?.boardImports(
+      { ...context, log, preopens, client: connection, devices: devices?.(context, launch.board.interfaces) },
+      launch.board,
+    );
+  const components: HostComponents = {
+    waiter,
+    wallNow: Date.now,
+    wallIsSet: () => Date.now() >= launch.timeFloorMs,
+    log,
+    sockets,
+    board,
+    exit,
+    beforeWait,
+    live,
+  };
+  const { args, env, workingDir } = launch;
+  const init = { args, env, workingDir, preopens };
+  if (launch.serve !== undefined && loop !== undefined) {
+    const served = { instantiate, loop, host: components, policy };
+    return serving(served, init, launch.serve, parts, opened.onServing);
+  }
+  let outcome: Promise<unknown> | undefined;
+  const instance = instantiate(
+    hostImports({ ...components, http: parts.http?.clientImports(policy) }, init),
+    loop &&
+      suspendableInstantiate(loop, isRun, (promise) => {
+        outcome = promise;
+      }),
+  );
+  const run = runFunction(instance);
+  return () => {
+    run();
+    return outcome?.then((result) => (result === 0 ? "ok" : "err"));
+  };
+}
+
+/** Its run never ends by itself. */
+async function serving(
+  served: Omit<ServeComponents, "onBroken">,
+  init: HostInit,
+  options: ServeOptions,
+  { http }: Parts,
+  onServing: OpenedComponent["onServing"],
+): Promise<Run> {
+  const { promise, reject } = Promise.withResolvers<never>();
+  const end = await http?.serveComponent({ ...served, onBroken: reject }, init, options);
+  if (end !== undefined) onServing?.(end);
+  served.host.beforeWait();
+  return () => promise;
+}
+
+function runFunction(instance: unknown): () => void {
+  for (const [name, exported] of Object.entries(instance as Record<string, Record<string, unknown>>)) {
+    const run = name.startsWith(RUN_INTERFACE) ? exported.run : undefined;
+    if (typeof run === "function") return () => void run();
+  }
+  throw new PicoletError("invalid", "the component exports no wasi:cli/run");
+}
+
+/** How a component ended that did not return. @returns undefined: with its own `err` result */
+export function endOf(error: unknown): RunnerEnd | undefined {
+  if (error instanceof Error && Object.hasOwn(error, "payload")) return undefined;
+  return { kind: "trap", message: trapMessage(error) };
+}
+
+function trapMessage(error: unknown): string {
+  if (error instanceof RangeError) return "wasm trap: call stack exhausted";
+  const message = describeError(error);
+  return error instanceof WebAssembly.RuntimeError && !message.startsWith("wasm trap")
+    ? `wasm trap: ${message}`
+    : message;
+}
+
+/** Nanoseconds. */
+export const monotonicNow = (): bigint => process.hrtime.bigint();

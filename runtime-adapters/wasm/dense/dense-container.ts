@@ -1,0 +1,190 @@
+/** One container of several in this process, from its launch to where nothing of it is left. */
+import { closeSync, openSync, writeSync } from "node:fs";
+import { endOf, loadParts, monotonicNow, prepareRun, type Run } from "../component-run.ts";
+import type { HostResource } from "../host/handles.ts";
+import { LogWriter } from "../host/log-writer.ts";
+import { openMounts, type Preopen } from "../host/mounts.ts";
+import { MAX_END_MESSAGE_LENGTH, type RunnerEnd, type RunnerLaunch, TRAP_EXIT_CODE } from "../launch.ts";
+import type { ServiceClient } from "../services/service-client.ts";
+import type { DenseEnd } from "./messages.ts";
+import type { SharedCode } from "./shared-code.ts";
+import { DenseWaiter, type Turns } from "./turns.ts";
+
+export interface DenseContainerComponents {
+  readonly turns: Turns;
+  readonly code: SharedCode;
+  /** It has ended, and its end file says how. */
+  readonly onEnd: () => void;
+}
+
+/** A connection that still sends when its component has ended, as the kernel would go on with it. */
+const LAST_SENDING_MS = 1000;
+
+/** Goes up the component's stack, which is thrown away. */
+class ContainerEnded extends Error {}
+
+export class DenseContainer {
+  readonly id: string;
+  readonly #components: DenseContainerComponents;
+  readonly #launch: RunnerLaunch;
+  readonly #codeKey: string;
+  readonly #waiter: DenseWaiter;
+  readonly #live = new Set<HostResource>();
+  readonly #timers = new Set<NodeJS.Timeout>();
+  /** In the order of opening. */
+  readonly #closing: (() => void)[] = [];
+  #log: LogWriter | undefined;
+  #run: Run | undefined;
+  #hasEnded = false;
+
+  constructor(id: string, codeKey: string, launch: RunnerLaunch, components: DenseContainerComponents) {
+    this.id = id;
+    this.#codeKey = codeKey;
+    this.#launch = launch;
+    this.#components = components;
+    const after = (milliseconds: number, act: () => void): (() => void) => this.#after(milliseconds, act);
+    this.#waiter = new DenseWaiter(id, { now: monotonicNow, after }, components.turns);
+  }
+
+  get ranMs(): number {
+    return this.#waiter.ranMs;
+  }
+
+  get memoryBytes(): number {
+    return this.#waiter.memoryBytes;
+  }
+
+  /** What it holds of the process: resources, timers. */
+  get held(): number {
+    return this.#live.size + this.#timers.size;
+  }
+
+  /** Everything up to its first own instruction. @throws StaleMount, and what else keeps it from running; nothing is left then */
+  async prepare(): Promise<void> {
+    try {
+      await this.#prepare();
+    } catch (error) {
+      this.#hasEnded = true;
+      this.#close(new ContainerEnded());
+      throw error;
+    }
+  }
+
+  async #prepare(): Promise<void> {
+    const launch = this.#launch;
+    const parts = await loadParts(launch);
+    const log = new LogWriter(launch.logPath, Date.now);
+    this.#log = log;
+    this.#closing.push(() => log.close());
+    const preopens = openMounts(launch.mounts, launch.emptyDirectory);
+    this.#closing.push(() => preopens.forEach(releasePreopen));
+    const after = (milliseconds: number, act: () => void): (() => void) => this.#after(milliseconds, act);
+    const connection: ServiceClient | undefined = launch.board && parts.board?.agentConnection(launch.board, after);
+    if (connection !== undefined) this.#closing.push(() => connection.close());
+    const instantiate = this.#components.code.take(this.#codeKey, launch);
+    this.#closing.push(() => this.#components.code.release(this.#codeKey, launch));
+    this.#components.turns.tell(this.#waiter);
+    const run = await prepareRun(
+      launch,
+      {
+        ...{
+          preopens,
+          connection,
+          instantiate,
+          log,
+          after,
+          waiter: this.#waiter,
+          loop: this.#waiter,
+          live: this.#live,
+        },
+        beforeWait: () => undefined,
+        exit: (code) => {
+          const ended = new ContainerEnded();
+          this.#finish(code, undefined, ended);
+          throw ended;
+        },
+        onServing: (end) => this.#closing.push(end),
+      },
+      parts,
+    );
+    if (this.#hasEnded) this.#close(new ContainerEnded());
+    else this.#run = run;
+  }
+
+  /** From here on `onEnd` tells of its end. */
+  begin(): void {
+    if (this.#run === undefined) return;
+    this.#components.turns.tell(this.#waiter);
+    const ended = (error: unknown): void => this.#finish(TRAP_EXIT_CODE, endOf(error));
+    try {
+      const outcome = this.#run();
+      outcome?.then((result) => this.#finish(result === "ok" ? 0 : 1), ended);
+    } catch (error) {
+      ended(error);
+    }
+  }
+
+  /** At once, wherever it is. */
+  stop(exitCode: number): void {
+    this.#finish(exitCode);
+  }
+
+  #finish(exitCode: number, end?: RunnerEnd, error = new ContainerEnded()): void {
+    if (this.#hasEnded) return;
+    this.#hasEnded = true;
+    this.#log?.flushUnfinished();
+    this.#close(error);
+    this.#tell({ ...end, ...(end && { message: end.message.slice(0, MAX_END_MESSAGE_LENGTH) }), exitCode });
+    this.#components.onEnd();
+  }
+
+  /** One write: the agent takes no part of it. */
+  #tell(end: DenseEnd): void {
+    try {
+      const fd = openSync(this.#launch.endPath, "w", 0o600);
+      writeSync(fd, JSON.stringify(end));
+      closeSync(fd);
+    } catch {
+      // The agent's folder is full, or gone: it hears that the container has ended, and takes it for killed.
+    }
+  }
+
+  #close(error: Error): void {
+    this.#waiter.end(error);
+    for (const timer of this.#timers) clearTimeout(timer);
+    this.#timers.clear();
+    for (const each of [...this.#live]) quietly(() => each[Symbol.dispose]());
+    for (const close of this.#closing.splice(0).reverse()) quietly(close);
+    this.#run = undefined;
+  }
+
+  #after(milliseconds: number, act: () => void): () => void {
+    if (this.#hasEnded) {
+      const last = setTimeout(act, Math.min(milliseconds, LAST_SENDING_MS));
+      return () => clearTimeout(last);
+    }
+    const timer = setTimeout(() => {
+      this.#timers.delete(timer);
+      act();
+    }, milliseconds);
+    this.#timers.add(timer);
+    return () => {
+      clearTimeout(timer);
+      this.#timers.delete(timer);
+    };
+  }
+}
+
+function releasePreopen({ directory, files }: Preopen): void {
+  directory.release();
+  for (const { file } of files.values()) file.release();
+}
+
+/** Of several that have to be closed each is, whatever another one says. */
+function quietly(close: () => void): void {
+  try {
+    close();
+  } catch {
+    // It is closed, or was.
+  }
+}

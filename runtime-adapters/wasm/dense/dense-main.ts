@@ -1,0 +1,150 @@
+/**
+ * Runs several components in one process, each on stacks of its own: `node … dense <host.json>`. It outlives the agent, which
+ * commands it over a socket; what became of a container is in that container's end file, whether an agent is there or not.
+ */
+import { closeSync, ftruncateSync, openSync, readFileSync, writeSync } from "node:fs";
+import { createServer, type Socket } from "node:net";
+import { describeError } from "../../../protocol/errors.ts";
+import { StaleMount } from "../host/mounts.ts";
+import { become, STARTED_FD, STARTED_WORD } from "../launch.ts";
+import { DenseContainer } from "./dense-container.ts";
+import {
+  type DenseHostLaunch,
+  type DenseUsage,
+  type HostReport,
+  type HostRequest,
+  LineReader,
+  line,
+  MAX_REQUEST_BYTES,
+} from "./messages.ts";
+import { SharedCode } from "./shared-code.ts";
+import { Turns } from "./turns.ts";
+
+/** Linear memory goes back to the kernel with a collection alone; what ends within this time shares one. */
+const COLLECTION_DELAY_MS = 500;
+const MAX_AGENTS = 4;
+/** Of what went wrong where no component could be blamed; a file holds it. */
+const MAX_COMPLAINTS = 20;
+const MAX_COMPLAINT_LENGTH = 200;
+const STDERR_FD = 2;
+
+class DenseHost {
+  readonly #containers = new Map<string, DenseContainer>();
+  readonly #code = new SharedCode();
+  readonly #turns: Turns;
+  /** The oldest first: one agent's, and its successor's before the first is seen to be gone. */
+  readonly #agents = new Set<Socket>();
+  #collection: NodeJS.Timeout | undefined;
+
+  constructor(turnFd: number) {
+    this.#turns = new Turns({
+      now: () => performance.now(),
+      soon: setImmediate,
+      // An id is as long as any other: what is there is whole.
+      onTurn: (id) => writeSync(turnFd, id, 0),
+    });
+  }
+
+  serve(socket: Socket): void {
+    this.#agents.add(socket);
+    if (this.#agents.size > MAX_AGENTS) [...this.#agents][0]?.destroy();
+    const reader = new LineReader(MAX_REQUEST_BYTES);
+    socket.on("error", () => socket.destroy());
+    socket.on("close", () => this.#agents.delete(socket));
+    socket.on("data", (chunk: Buffer) => {
+      try {
+        for (const text of reader.push(chunk)) this.#carryOut(JSON.parse(text) as HostRequest, socket);
+      } catch {
+        socket.destroy();
+      }
+    });
+    socket.write(line({ kind: "hello", containers: [...this.#containers.keys()] }));
+  }
+
+  #carryOut(request: HostRequest, socket: Socket): void {
+    switch (request.kind) {
+      case "start":
+        void this.#start(request);
+        return;
+      case "stop":
+        this.#containers.get(request.id)?.stop(request.exitCode);
+        return;
+      case "ping":
+        socket.write(line({ kind: "pong", number: request.number }));
+        return;
+      case "usage":
+        socket.write(line({ kind: "usage", containers: this.#usage() }));
+    }
+  }
+
+  async #start({ id, code, launch }: Extract<HostRequest, { kind: "start" }>): Promise<void> {
+    if (this.#containers.has(id)) return;
+    const container = new DenseContainer(id, code, launch, {
+      turns: this.#turns,
+      code: this.#code,
+      onEnd: () => {
+        this.#containers.delete(id);
+        this.#say({ kind: "ended", id });
+        this.#collectLater();
+      },
+    });
+    this.#containers.set(id, container);
+    try {
+      await container.prepare();
+    } catch (error) {
+      this.#containers.delete(id);
+      this.#say({ kind: "refused", id, message: describeError(error), stale: error instanceof StaleMount });
+      this.#collectLater();
+      return;
+    }
+    this.#say({ kind: "started", id });
+    container.begin();
+    this.#collectLater();
+  }
+
+  #say(report: HostReport): void {
+    for (const agent of this.#agents) agent.write(line(report));
+  }
+
+  #usage(): DenseUsage[] {
+    return [...this.#containers.values()].map(({ id, memoryBytes, ranMs }) => ({ id, memoryBytes, ranMs }));
+  }
+
+  /** Also what starting left behind. */
+  #collectLater(): void {
+    this.#collection ??= setTimeout(() => {
+      this.#collection = undefined;
+      void globalThis.gc?.({ type: "major", flavor: "last-resort", execution: "sync" });
+    }, COLLECTION_DELAY_MS);
+  }
+}
+
+function main(launchPath: string): void {
+  const { identity, socketPath, turnPath } = JSON.parse(readFileSync(launchPath, "utf8")) as DenseHostLaunch;
+  if (identity !== undefined) become(identity);
+  const turnFd = openSync(turnPath, "w", 0o600);
+  ftruncateSync(turnFd);
+  const host = new DenseHost(turnFd);
+  createServer((socket) => host.serve(socket)).listen(socketPath, () => {
+    try {
+      writeSync(STARTED_FD, STARTED_WORD);
+      closeSync(STARTED_FD);
+    } catch {
+      // The agent that started this is gone; the next one looks at the state folder.
+    }
+  });
+}
+
+/** @returns what writes the first complaints down */
+function complaining(): (error: unknown) => void {
+  let left = MAX_COMPLAINTS;
+  return (error) => {
+    left -= 1;
+    if (left >= 0) writeSync(STDERR_FD, `${describeError(error).slice(0, MAX_COMPLAINT_LENGTH)}\n`);
+  };
+}
+
+// What goes wrong in a callback that is one component's ends none of the others.
+process.on("uncaughtException", complaining());
+
+main(process.argv[2] ?? "host.json");

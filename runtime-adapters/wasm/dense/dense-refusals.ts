@@ -1,0 +1,16 @@
+/** What a container that shares its process cannot have. Pure. */
+import { PicoletError } from "../../../protocol/errors.ts";
+
+/** @throws `invalid` with all of it, and CreateContainerConfigError */
+export function refuseDense({ ownCpus, devices }: { readonly ownCpus: boolean; readonly devices: boolean }): void {
+  const problems = [
+    ownCpus && "CPUs of its own, which the CPU manager gives for a whole number of them",
+    devices && "devices (gpio, i2c, serial), for which native code is loaded into the process",
+  ].filter((each) => each !== false);
+  if (problems.length === 0) return;
+  throw new PicoletError(
+    "invalid",
+    `a container that shares its process cannot have ${problems.join("; nor ")}: take the annotation wasm.picolet.io/mode: isolated`,
+    { reason: "CreateContainerConfigError" },
+  );
+}

@@ -1,0 +1,216 @@
+/** Component pods that share a process: real components, in one real process for each namespace. */
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { chmodSync, existsSync, mkdirSync, readdirSync, writeFileSync } from "node:fs";
+import { type TestContext, test } from "node:test";
+import { millis, type PodUid, seconds } from "../../protocol/ports.ts";
+import type { ObservedContainer } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { WasmAdapter } from "../../runtime-adapters/wasm/wasm-adapter.ts";
+import { memoryOf } from "../bench/process-figures.ts";
+import type { TestComponent } from "../support/components.ts";
+import { mount, type WasmBench, wasmBench } from "../support/wasm-bench.ts";
+import type { Exit, WasmPod, WasmPodOptions, WasmRuntime, WasmRuntimeOptions } from "../support/wasm-runtime.ts";
+
+const DENSE = { "wasm.picolet.io/mode": "dense" };
+/** Real time, and only when something is broken. */
+const PATIENCE_MS = 30_000;
+const NEVER = new AbortController().signal;
+
+interface Started {
+  readonly pod: WasmPod;
+  readonly container: ObservedContainer;
+}
+
+interface Bench extends WasmBench {
+  dense(name: string, options?: Partial<WasmPodOptions>, component?: TestComponent): Promise<WasmPod>;
+  /** A pod that does this. */
+  start(name: string, args: readonly string[], options?: Partial<WasmPodOptions>): Promise<Started>;
+}
+
+async function bench(context: TestContext, options: WasmRuntimeOptions = {}): Promise<Bench> {
+  const made = await wasmBench(context, options);
+  const dense = (name: string, more: Partial<WasmPodOptions> = {}, component: TestComponent = "workload.c") =>
+    made.pod(component, { name, ...more, annotations: { ...DENSE, ...more.annotations } });
+  return Object.assign(made, {
+    dense,
+    async start(name: string, args: readonly string[], more: Partial<WasmPodOptions> = {}): Promise<Started> {
+      const pod = await dense(name, more);
+      return { pod, container: await pod.start({ args }) };
+    },
+  });
+}
+
+const pidOf = (runtime: WasmRuntime, { container }: Started): number =>
+  runtime.reaper(container.id)?.pid ?? assert.fail("it is in a process");
+
+const filesOf = (pid: number): number => readdirSync(`/proc/${pid}/fd`).length;
+
+async function assertRuns({ pod, container }: Started): Promise<void> {
+  const { state } = await pod.container(({ id }) => id === container.id);
+  assert.deepEqual(state, container.state);
+}
+
+/** Of the pod's newest container, as this adapter sees it. */
+async function ended(adapter: WasmAdapter, uid: PodUid): Promise<Exit> {
+  const enough = AbortSignal.timeout(PATIENCE_MS);
+  const hints = adapter.hints(enough)[Symbol.asyncIterator]();
+  for (let next = hints.next(); ; next = hints.next()) {
+    const state = (await adapter.inspect(uid, NEVER)).containers[0]?.state;
+    if (state?.kind === "exited") return state;
+    assert.notEqual((await next).done, true, "gave up waiting for a hint");
+  }
+}
+
+test("pods of one namespace share a process, and each ends by itself", async (context) => {
+  const made = await bench(context);
+  const sleeper = await made.start("sleeper", ["sleep"]);
+  const elsewhere = await made.start("other", ["sleep"], { namespace: "other" });
+  const somebody = await made.start("somebody", ["sleep"], { spec: { securityContext: { runAsUser: 1234 } } });
+  const printer = await made.start("printer", ["print", "stdout", "one", "stderr", "two"]);
+  const exit = await printer.pod.exit(printer.container.id);
+  assert.deepEqual([exit.exitCode, exit.reason], [0, "Completed"], exit.message);
+  assert.deepEqual(await printer.pod.text(printer.container, 2), ["one", "two"]);
+  const [mine, ...others] = [sleeper, elsewhere, somebody].map((each) => pidOf(made.runtime, each));
+  assert.equal(pidOf(made.runtime, printer), mine);
+  assert.equal(new Set([mine, ...others]).size, 3, "another namespace, another user: another process");
+  await sleeper.pod.stop(sleeper.container.id, seconds(30));
+  assert.equal((await sleeper.pod.exit(sleeper.container.id)).exitCode, 143);
+  assert.match(made.runtime.warnings.join(), /LessIsolated: its components share one process/);
+});
+
+test("the mode is dense or isolated, and nothing else", async (context) => {
+  const made = await bench(context);
+  const wrong = await made.pod("workload.c", { annotations: { "wasm.picolet.io/mode": "thick" } });
+  await assert.rejects(wrong.start({ args: ["sleep"] }), {
+    reason: "CreateContainerConfigError",
+    message: /wasm\.picolet\.io\/mode: "thick" is none of isolated, dense/,
+  });
+  const cpuset = { cpus: "0", mems: "", exclusive: true };
+  await assert.rejects((await made.dense("alone")).start({ args: ["sleep"], cpuset }), {
+    reason: "CreateContainerConfigError",
+    message: /cannot have CPUs of its own.*: take the annotation wasm\.picolet\.io\/mode: isolated/,
+  });
+});
+
+test("however one of a hundred ends, the others are as they were; so they are for the next agent; all end with their process", async (context) => {
+  const made = await bench(context);
+  const { runtime } = made;
+  const sleepers: Started[] = [];
+  for (let index = 0; index < 97; index += 1) sleepers.push(await made.start(`sleeper-${index}`, ["sleep"]));
+  const pid = pidOf(runtime, sleepers[0] ?? assert.fail());
+  const held = filesOf(pid);
+  const limits = { container: { resources: { limits: { memory: "4Mi" } } } };
+  const ends = [
+    { args: ["trap"], code: 1, message: /^wasm trap: unreachable/ },
+    { args: ["exit", "3"], code: 1, message: /^$/ },
+    { args: ["overflow"], code: 1, message: /^wasm trap: (call stack exhausted|memory access out of bounds)/ },
+    { args: ["allocate"], code: 0, message: /^$/, options: limits },
+  ];
+  for (const { args, code, message, options } of ends) {
+    const one = await made.start(`ends-by-${args[0]}`, args, options);
+    const exit = await one.pod.exit(one.container.id);
+    assert.equal(exit.exitCode, code, `${args[0]}: ${exit.message}`);
+    assert.match(exit.message, message);
+    assert.equal(pidOf(runtime, one), pid);
+  }
+  for (const each of sleepers) await assertRuns(each);
+  assert.equal(filesOf(pid), held, "nothing is held for those that ended");
+  const { rssMiB } = memoryOf(pid);
+  assert.ok(rssMiB < 160, `${rssMiB} MiB`);
+
+  await made.newAgent();
+  const seen = await Promise.all(sleepers.map(({ pod }) => made.adapter.inspect(pod.desired.uid, NEVER)));
+  assert.deepEqual(
+    seen.map(({ containers }) => containers[0]?.state),
+    sleepers.map(({ container }) => container.state),
+  );
+  const next = await made.start("of-the-next-agent", ["sleep"]);
+  assert.equal(pidOf(runtime, next), pid, "it goes on with the same process");
+
+  process.kill(pid, "SIGKILL");
+  const exits = await Promise.all(seen.map(({ uid }) => ended(made.adapter, uid)));
+  assert.deepEqual(new Set(exits.map(({ exitCode, reason }) => `${exitCode} ${reason}`)), new Set(["137 Error"]));
+  const again = await made.start("afterwards", ["sleep"]);
+  assert.notEqual(pidOf(runtime, again), pid);
+});
+
+test("a component that never lets go of the process is found, and the others are not charged for it", async (context) => {
+  const made = await bench(context, { limits: { denseTurnTimeout: millis(500) } });
+  const sleeper = await made.start("sleeper", ["sleep"]);
+  const waiting = await made.dense("waiting");
+  const charged = await waiting.start({ args: ["sleep"], backoff: seconds(40) });
+  const spinner = await made.start("spinner", ["spin"]);
+  const exit = await spinner.pod.exit(spinner.container.id);
+  assert.deepEqual([exit.exitCode, exit.reason], [137, "Error"]);
+  assert.match(exit.message, /^it computed for 0\.5 s without letting others of its process run/);
+  const other = await sleeper.pod.exit(sleeper.container.id);
+  assert.equal(other.exitCode, 137);
+  assert.match(other.message, /ended for what another container of its namespace did/);
+  await waiting.exit(charged.id);
+  assert.equal((await waiting.container(() => true)).backoff, 0, "it starts again at once");
+  assert.equal((await made.start("afterwards", ["sleep"])).container.state.kind, "running");
+});
+
+test("a flood of output keeps nobody else from running, and can be stopped", async (context) => {
+  const made = await bench(context);
+  const flood = await made.start("flood", ["flood"]);
+  const printer = await made.start("printer", [
+    "print",
+    ...Array.from({ length: 50 }, (_, n) => ["stdout", `line ${n}`]).flat(),
+  ]);
+  assert.equal((await printer.pod.exit(printer.container.id)).exitCode, 0);
+  await flood.pod.stop(flood.container.id, seconds(30));
+  assert.equal((await flood.pod.exit(flood.container.id)).exitCode, 143);
+});
+
+test("what the process is seen to use is each container's own", async (context) => {
+  const made = await bench(context);
+  const sleeper = await made.start("sleeper", ["sleep"]);
+  const busy = await made.start("busy", ["flood"]);
+  await busy.pod.lines(busy.container, 10_000);
+  const usage = await made.adapter.sharedUsage(NEVER);
+  const [mine, other] = [usage.get(busy.container.id), usage.get(sleeper.container.id)];
+  assert.ok(mine && other);
+  assert.ok(mine.cpuNanoseconds > other.cpuNanoseconds, `${mine.cpuNanoseconds} and ${other.cpuNanoseconds} ns`);
+  assert.ok(other.memoryBytes >= 65_536, `${other.memoryBytes} bytes`);
+});
+
+test("each sees its own volumes, also those that the node mounts while the process runs", async (context) => {
+  const made = await bench(context);
+  const { runtime } = made;
+  await made.start("first", ["sleep"]);
+  const [early, late] = [runtime.folder.at("early"), runtime.folder.at("late")];
+  for (const folder of [early, late]) mkdirSync(folder);
+  execFileSync("mount", ["-t", "tmpfs", "tmpfs", late]);
+  using _ = { [Symbol.dispose]: () => execFileSync("umount", ["-l", late]) };
+  writeFileSync(`${early}/file`, "early\n");
+  writeFileSync(`${late}/file`, "late\n");
+  chmodSync(early, 0o755);
+  for (const [name, folder] of Object.entries({ early, late })) {
+    const pod = await made.dense(`reads-${name}`);
+    const container = await pod.start({ args: ["cat", "/data/file"], mounts: [mount("/data", folder, true)] });
+    assert.equal((await pod.exit(container.id)).exitCode, 0);
+    assert.deepEqual(await pod.text(container, 1), [name]);
+    const stranger = await made.start(`without-${name}`, ["cat", "/data/file"]);
+    assert.equal((await stranger.pod.exit(stranger.container.id)).exitCode, 1);
+  }
+  // Nothing of what has ended is held: the node can take it away.
+  execFileSync("umount", [late]);
+  execFileSync("mount", ["-t", "tmpfs", "tmpfs", late]);
+});
+
+test("an empty process goes, and a dead agent's folders with it", async (context) => {
+  const made = await bench(context);
+  const { runtime } = made;
+  const one = await made.start("one", ["sleep"]);
+  const pid = pidOf(runtime, one);
+  await made.adapter[Symbol.asyncDispose]();
+  process.kill(pid, "SIGKILL");
+  const adapter = await made.newAgent();
+  assert.equal((await ended(adapter, one.pod.desired.uid)).exitCode, 137);
+  for (const { id } of (await adapter.inspect(one.pod.desired.uid, NEVER)).sandboxes) {
+    await adapter.apply(one.pod.desired, { kind: "removeSandbox", sandboxId: id }, NEVER);
+  }
+  while (readdirSync(runtime.state.denseDirectory).length > 0) await new Promise((resolve) => setTimeout(resolve, 10));
+  assert.equal(existsSync(`${runtime.state.path}/pods/${one.pod.desired.uid}`), false);
+});
