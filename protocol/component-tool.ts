@@ -21,6 +21,8 @@ export interface ComponentToolRequest {
   /** Ends the component after this many milliseconds. */
   readonly timeoutMs: number | undefined;
   readonly json: boolean;
+  /** As a node that runs components of WASI 0.3. */
+  readonly p3: boolean;
 }
 
 /** `edgectl wasm check -o json`. */

@@ -283,6 +283,7 @@ const WASM_FLAGS: readonly Flag[] = [
   { name: "container", short: "c", value: "CONTAINER", help: "of a pod with several" },
   { name: "annotation", short: "a", value: "NAME=VALUE", help: "a grant, as network=...; may come again" },
   { name: "memory", value: "QUANTITY", help: "its memory limit" },
+  { name: "p3", help: "as a node with wasm.p3: true, which runs WASI 0.3" },
 ];
 
 const wasmCheck: Command = {

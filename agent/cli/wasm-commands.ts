@@ -28,6 +28,7 @@ export async function runWasm(context: Context, input: Arguments, command: "chec
     cpu: input.text("cpu"),
     directories: input.texts("dir").map((each) => absolute(each, context.workingDirectory)),
     timeoutMs: timeLimit(input.text("time-limit")),
+    p3: input.flag("p3"),
     json: input.text("output") === "json",
   };
   return await runTool(request);

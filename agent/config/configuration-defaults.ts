@@ -170,6 +170,8 @@ const WASM = {
   },
   /** Processes that wait for a component to restart in, some 10 MiB each; given up while memory is short. 0: none. */
   spareRunners: 1,
+  /** Whether components of WASI 0.3 are run, which is experimental. */
+  p3: false,
   /** Keys of the node's labels that components may see by `node-info`, beside those of topology and hardware. */
   nodeLabels: [] as readonly string[],
 };

@@ -240,6 +240,7 @@ export function makeConfigurationSchema(kinds = makeKinds()) {
         ),
         proxy: z.optional(z.object({ httpProxy: text, httpsProxy: text, noProxy: text })),
         spareRunners: int32,
+        p3: flag,
         nodeLabels: texts,
       }),
     ),

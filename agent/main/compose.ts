@@ -169,6 +169,7 @@ function makeRuntimes(
       transpileCgroup: join("/", configuration.cgroupRoot, "picolet-transpile"),
       pullCgroup: join("/", configuration.cgroupRoot, "picolet-pull"),
       registries: wasm.registries.map(({ caFile, ...each }) => ({ ...each, caFile: caFile || undefined })),
+      p3: wasm.p3,
       proxies: registryProxies(wasm.proxy, process.env, log),
       spareCgroup: join("/", configuration.cgroupRoot, "picolet-spare"),
       denseCgroup: join("/", configuration.cgroupRoot, "picolet-dense"),

@@ -45,6 +45,8 @@ export interface OpenedComponent {
   /** @returns what takes it back */
   readonly after: (milliseconds: number, act: () => void) => () => void;
   readonly live?: LiveResources | undefined;
+  /** Prepares one of WASI 0.3. */
+  readonly asynchronous?: ((components: HostComponents, init: HostInit) => Promise<Run> | undefined) | undefined;
   /** Is given what ends the serving, of one that serves. */
   readonly onServing?: ((end: () => void) => void) | undefined;
 }
@@ -87,6 +89,8 @@ export function prepareRun(launch: RunnerLaunch, opened: OpenedComponent, parts:
     const served = { instantiate, loop, host: components, policy };
     return serving(served, init, launch.serve, parts, opened.onServing);
   }
+  const prepared = opened.asynchronous?.(components, init);
+  if (prepared !== undefined) return prepared;
   let outcome: Promise<unknown> | undefined;
   const instance = instantiate(
     hostImports({ ...components, http: parts.http?.clientImports(policy) }, init),

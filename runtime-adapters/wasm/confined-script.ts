@@ -18,6 +18,9 @@ const VISIBLE: ReadonlySet<string> = new Set([
   ...["WebAssembly", "TextEncoder", "TextDecoder"],
 ]);
 
+/** By the names by which they are found. */
+export type Globals = Readonly<Record<string, unknown>>;
+
 const silent = (): void => undefined;
 
 /** What stands for those global objects that the glue names itself. */
@@ -32,13 +35,15 @@ const MODULE_NAMES = ["require", "module", "exports", "__filename", "__dirname"]
 /**
  * @param body of a function, strict, that returns what is wanted.
  * @param filename for stack traces.
+ * @param given more that it finds by these names
  */
-export const runConfined = (body: string, filename: string): unknown => confinedScript(body, filename)();
+export const runConfined = (body: string, filename: string, given: Globals = {}): unknown =>
+  confinedScript(body, filename, given)();
 
 /** Compiled once, and run as often as is wanted: what one run declares no other one sees. */
-export function confinedScript(body: string, filename: string): () => unknown {
+export function confinedScript(body: string, filename: string, given: Globals = {}): () => unknown {
   const hidden = Object.getOwnPropertyNames(globalThis).filter((name) => !VISIBLE.has(name));
   const names = [...new Set([...hidden, ...MODULE_NAMES])];
   const confined = compileFunction(body, names, { filename });
-  return () => confined(...names.map((name) => STANDINS[name]));
+  return () => confined(...names.map((name) => given[name] ?? STANDINS[name]));
 }

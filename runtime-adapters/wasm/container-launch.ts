@@ -6,7 +6,7 @@ import type { Container, EphemeralContainer, Pod } from "../../protocol/pod.ts";
 import { parseQuantity, quantityValue } from "../../protocol/quantity.ts";
 import type { BoardInterface, ServicePeer } from "../contract/board-services.ts";
 import type { ContainerLaunch, DesiredPod } from "../contract/runtime-adapter.ts";
-import type { ComponentShape } from "./binary/component-shape.ts";
+import { asyncNames, type ComponentShape } from "./binary/component-shape.ts";
 import { boardInterfaceOf, exportsHandler, exportsRun, ungrantedImports } from "./binary/grants.ts";
 import { DEVICE_KINDS } from "./grants/device-grants.ts";
 import { type HttpOptions, type ServeOptions, serveOptions } from "./grants/http-options.ts";
@@ -64,6 +64,7 @@ export function checkShape(
       { reason: CONFIG_ERROR },
     );
   }
+  refuseBesideAsync({ imports, exports }, image, http);
   if (!exportsRun(exports) && !exportsHandler(exports)) {
     throw new PicoletError(
       "invalid",
@@ -71,6 +72,19 @@ export function checkShape(
       { reason: CONFIG_ERROR },
     );
   }
+}
+
+/** What waits on the event loop in a way of its own does not go with WASI 0.3 yet. @throws `invalid` */
+function refuseBesideAsync(shape: ComponentShape, image: string, http: boolean): void {
+  if (asyncNames(shape).length === 0) return;
+  const asking = shape.imports.filter((name) => needsAgent({ imports: [name] }));
+  const unmet = [...(http ? ["a network"] : []), ...asking];
+  if (unmet.length === 0) return;
+  throw new PicoletError(
+    "invalid",
+    `the component ${image} is for WASI 0.3, where this is not there yet: ${unmet.join(", ")}; build it for WASI 0.2`,
+    { reason: CONFIG_ERROR },
+  );
 }
 
 /**

@@ -14,6 +14,7 @@ import type { Pod } from "../../protocol/pod.ts";
 import type { Clock, Log, Millis } from "../../protocol/ports.ts";
 import type { CgroupPort } from "../contract/cgroups.ts";
 import type { Action, ContainerLaunch, Cpuset, DesiredPod, Mount } from "../contract/runtime-adapter.ts";
+import { asyncNames, refuseAsync } from "./binary/component-shape.ts";
 import { importsHttp } from "./binary/grants.ts";
 import { checkInitialMemory } from "./binary/memory-limits.ts";
 import {
@@ -61,6 +62,8 @@ export interface ContainerStarterInit {
   readonly startTimeout: Millis;
   /** Beside which packages are found. */
   readonly runnerPath: string;
+  /** Whether components of WASI 0.3 are run. */
+  readonly p3: boolean;
 }
 
 export type SandboxRecord = Omit<SandboxFile, "desired"> & { stopped: boolean };
@@ -196,10 +199,12 @@ export class ContainerStarter {
     const identity = identityOf(desired, spec, process.getuid?.() ?? ROOT_UID);
     const { path, blob } = await this.#components.images.component(launch.image.id, signal);
     const image = launch.image.requested;
+    if (!this.#init.p3) refused(() => refuseAsync(blob));
+    const p3 = asyncNames(blob).length > 0;
     const serve = servedAs(blob, image, grants.http, findContainer(pod, launch.name) ?? {});
     const network = grants.network !== undefined || serve !== undefined;
     checkShape(blob, image, grants.interfaces, network);
-    if (grants.dense) refuseDense({ ownCpus: launch.cpuset?.exclusive === true, devices: needsDevices(blob) });
+    if (grants.dense) refuseDense({ ownCpus: launch.cpuset?.exclusive === true, devices: needsDevices(blob), p3 });
     const asksAgent = needsAgent(blob);
     const token = asksAgent ? randomBytes(TOKEN_BYTES).toString("hex") : undefined;
     const board = boardLaunchOf(desired, launch.name, grants, token);
@@ -231,6 +236,7 @@ export class ContainerStarter {
       network: grants.network,
       http: serve !== undefined || importsHttp(blob.imports),
       serve,
+      p3,
       emptyDirectory: this.#components.state.emptyDirectory,
       identity,
     };
@@ -365,6 +371,15 @@ function servicesOf(containerId: string, { runner, peer }: Prepared): ContainerF
 function mountsOf(pod: Pod, { name, mounts }: ContainerLaunch): readonly Mount[] {
   const own = new Set(findContainer(pod, name)?.volumeMounts?.map(({ mountPath }) => mountPath));
   return mounts.filter(({ containerPath }) => containerPath !== HOSTS_FILE || own.has(HOSTS_FILE));
+}
+
+/** As what is wrong with an image is told. */
+function refused(check: () => void): void {
+  try {
+    check();
+  } catch (error) {
+    throw explained(error, "this node does not run the component", "CreateContainerConfigError");
+  }
 }
 
 /** With the reason that a kubelet shows for it. */

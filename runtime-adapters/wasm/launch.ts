@@ -34,6 +34,8 @@ export interface RunnerLaunch {
   readonly http: boolean;
   /** Undefined: it is run, not served. */
   readonly serve: ServeOptions | undefined;
+  /** A component of WASI 0.3. */
+  readonly p3: boolean;
   /** An empty directory, for the places that only mounted files make. */
   readonly emptyDirectory: string;
   readonly logPath: string;

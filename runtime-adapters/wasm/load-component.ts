@@ -2,7 +2,7 @@
 import { readFileSync } from "node:fs";
 import { PicoletError } from "../../protocol/errors.ts";
 import { limitMemories } from "./binary/memory-limits.ts";
-import { confinedScript } from "./confined-script.ts";
+import { confinedScript, type Globals } from "./confined-script.ts";
 import type { suspendableInstantiate } from "./host/event-loop.ts";
 import type { Imports } from "./host/host.ts";
 import type { TranspiledComponent } from "./launch.ts";
@@ -22,16 +22,21 @@ type Instantiate = (
   ...rest: Parameters<InstantiateComponent>
 ) => ComponentExports;
 
-/** @param memoryLimitBytes that each of its memories may grow to; undefined: what it declares */
+/**
+ * @param memoryLimitBytes that each of its memories may grow to; undefined: what it declares
+ * @param globals that its glue needs beside the language's
+ */
 export const loadComponent = (
   component: TranspiledComponent,
   memoryLimitBytes: number | undefined,
-): InstantiateComponent => compiledComponent(component, memoryLimitBytes)();
+  globals: Globals = {},
+): InstantiateComponent => compiledComponent(component, memoryLimitBytes, globals)();
 
 /** For several containers of one component: each call gives one of them a glue of its own around the same code. */
 export function compiledComponent(
   component: TranspiledComponent,
   memoryLimitBytes: number | undefined,
+  globals: Globals = {},
 ): () => InstantiateComponent {
   const file = (name: string): Buffer => readFileSync(`${component.directory}/${name}`);
   const modules = new Map<string, WebAssembly.Module>();
@@ -42,7 +47,7 @@ export function compiledComponent(
   }
   // Latin-1 costs half of what two-byte strings do; the transpiler writes nothing else.
   const script = file(component.script).toString("latin1");
-  const run = confinedScript(script, component.script);
+  const run = confinedScript(script, component.script, globals);
   const moduleNamed = (name: string): WebAssembly.Module => {
     const module = modules.get(name);
     if (module === undefined) throw new PicoletError("corrupt", `cannot find the core module ${name}`);

@@ -15,6 +15,7 @@ import {
   type Run,
 } from "./component-run.ts";
 import { LoopWaiter } from "./host/event-loop.ts";
+import type { HostComponents, HostInit } from "./host/host.ts";
 import { LogWriter } from "./host/log-writer.ts";
 import { openMounts, StaleMount } from "./host/mounts.ts";
 import { BlockingWaiter } from "./host/polling.ts";
@@ -34,6 +35,7 @@ import { loadComponent } from "./load-component.ts";
 
 interface RunnerParts extends Parts {
   readonly devices: typeof import("./host/board/devices/devices.ts") | undefined;
+  readonly p3: typeof import("./host/async/async-run.ts") | undefined;
 }
 type Finish = (code: number, end?: RunnerEnd) => never;
 
@@ -51,6 +53,7 @@ async function main(launchPath: string): Promise<void> {
   const parts = {
     ...(await loadParts(launch)),
     devices: launch.board?.addonPath ? await import("./host/board/devices/devices.ts") : undefined,
+    p3: launch.p3 ? await import("./host/async/async-run.ts") : undefined,
   };
   await finishedAs(() => prepare(launch, log, finish, parts), finish);
 }
@@ -90,14 +93,19 @@ function prepare(launch: RunnerLaunch, log: LogWriter, exit: Finish, parts: Runn
   const preopens = openMounts(launch.mounts, launch.emptyDirectory);
   const connection = launch.board && parts.board?.agentConnection(launch.board, after);
   const devices = deviceHost(launch, parts);
-  const instantiate = loadComponent(launch.component, launch.memoryLimitBytes);
+  const timers = parts.p3 && new parts.p3.PatientTimers(after);
+  const instantiate = loadComponent(launch.component, launch.memoryLimitBytes, timers?.globals);
   // All that belongs to root has been read.
   if (launch.identity !== undefined) become(launch.identity);
   const loop = launch.eventLoop ? new LoopWaiter({ now: monotonicNow, after }) : undefined;
   const waiter = loop ?? new BlockingWaiter({ now: monotonicNow, sleep });
   const beforeWait = onceAtRest(releaseMemory);
+  const asynchronous =
+    timers &&
+    ((components: HostComponents, init: HostInit) =>
+      parts.p3?.prepareAsync(instantiate, { ...components, after, timers }, init));
   const opened = { preopens, connection, devices, instantiate, log, waiter, loop, beforeWait, exit, after };
-  return prepareRun(launch, opened, parts);
+  return prepareRun(launch, { ...opened, asynchronous }, parts);
 }
 
 /** For a component that imports devices: loads what they take while the runner still may. */

@@ -97,6 +97,8 @@ export interface WasmAdapterInit {
   /** cgroupfs path above those of processes with several components; undefined: they have none. */
   readonly denseCgroup?: string | undefined;
   readonly limits?: WasmLimits | undefined;
+  /** Whether components of WASI 0.3 are run. */
+  readonly p3?: boolean | undefined;
 }
 
 export interface WasmLimits {
@@ -219,7 +221,7 @@ export class WasmAdapter implements RuntimeAdapter {
     const make = (sha256: string, path: string, signal: AbortSignal) => this.#transpiler.get(sha256, path, signal);
     const images = new ImageStore(
       { clock, log, cgroups, onRemoved, used, make, derived },
-      { rootDirectory: init.rootDirectory, maxComponentBytes, pulls: pullsOf(init) },
+      { rootDirectory: init.rootDirectory, maxComponentBytes, pulls: pullsOf(init), p3: init.p3 },
     );
     this.images = images;
     const onChange = (uid: string): void => this.#changed(uid);
@@ -258,6 +260,7 @@ export class WasmAdapter implements RuntimeAdapter {
         cgroupSettings: init.cgroupSettings,
         startTimeout: limits.startTimeout ?? DEFAULT_START_TIMEOUT,
         runnerPath,
+        p3: init.p3 ?? false,
       },
     );
   }

@@ -19,6 +19,8 @@ const COMMAND_ADAPTER = "node_modules/@bytecodealliance/jco/lib/wasi_snapshot_pr
 /** C without a C library, with the canonical ABI written by hand: the world that it is for. */
 const WORLDS: Readonly<Record<string, string>> = {
   "waits.c": "import wasi:cli/environment; import wasi:clocks/monotonic-clock; export wasi:cli/run;",
+  "async.c":
+    "import wasi:cli/environment@0.3.0; import wasi:cli/exit@0.3.0; import wasi:cli/stdin@0.3.0; import wasi:cli/stdout@0.3.0; import wasi:cli/stderr@0.3.0; import wasi:clocks/monotonic-clock@0.3.0; import wasi:clocks/system-clock@0.3.0; import wasi:random/random@0.3.0; import wasi:random/insecure-seed@0.3.0; export wasi:cli/run@0.3.0;",
   "http-server.c": "import wasi:http/types; import wasi:io/streams; export wasi:http/incoming-handler;",
 };
 
@@ -47,6 +49,7 @@ export type TestComponent =
   | "files.c"
   | "script.c"
   | "waits.c"
+  | "async.c"
   | "http-server.c"
   | "http-client.c"
   | "net.c"

@@ -34,6 +34,7 @@ export interface WasmRuntimeOptions {
   readonly pullLimits?: WasmAdapterInit["pullLimits"];
   readonly registries?: WasmAdapterInit["registries"];
   readonly proxies?: WasmAdapterInit["proxies"];
+  readonly p3?: WasmAdapterInit["p3"];
   /** Images and transpiled components, where several tests share them; else the test's own. */
   readonly rootDirectory?: string;
 }
@@ -93,6 +94,7 @@ export class WasmRuntime implements AsyncDisposable {
       pullLimits: this.#options.pullLimits,
       registries: this.#options.registries,
       proxies: this.#options.proxies,
+      p3: this.#options.p3,
       spareCgroup: `${this.#cgroupRoot}/spare`,
       denseCgroup: `${this.#cgroupRoot}/dense`,
       limits: this.#options.limits,

@@ -7,7 +7,7 @@ import { isPicoletError } from "../../../protocol/errors.ts";
 import { testComponent, testCoreModule, textComponent } from "../../../test/support/components.ts";
 import { ByteReader, paddedU32 } from "./byte-reader.ts";
 import { checkNames } from "./component-names.ts";
-import { type ComponentShape, readComponentShape } from "./component-shape.ts";
+import { type ComponentShape, readComponentShape, refuseAsync } from "./component-shape.ts";
 import { exportsRun, ungrantedImports } from "./grants.ts";
 import { limitMemories, WASM_PAGE_BYTES, withPatchableMemories } from "./memory-limits.ts";
 
@@ -31,10 +31,9 @@ test("a C program's imports are all granted, and it can be run", async () => {
 test("what nobody grants is named, all of it", async () => {
   const { imports } = shapeOf(readFileSync(await testComponent("wants-http.wat")));
   assert.deepEqual(ungrantedImports(imports), ["wasi:http/outgoing-handler@0.2.0", "example:board/gpio@1.0.0"]);
-  assert.deepEqual(ungrantedImports(["wasi:cli/stdout", "wasi:cli/stdout@0.3.0", "wasi:cli/stdout@0.2.99"]), [
-    "wasi:cli/stdout",
-    "wasi:cli/stdout@0.3.0",
-  ]);
+  const granted = ["wasi:cli/stdout@0.3.0", "wasi:cli/stdout@0.2.99", "wasi:clocks/system-clock@0.3.1"];
+  const others = ["wasi:cli/stdout", "wasi:clocks/system-clock@0.2.0", "wasi:io/poll@0.3.0", "wasi:cli/stdout@0.4.0"];
+  assert.deepEqual(ungrantedImports([...granted, ...others]), others);
 });
 
 test("a core module is refused with the way to make a component of it", async () => {
@@ -49,8 +48,18 @@ test("garbage, an empty file and a WebAssembly of another time are refused", () 
   assert.throws(() => shapeOf(Uint8Array.from([...header, 0x0a, 0, 1, 0])), isInvalid(/unknown WebAssembly version/));
 });
 
-test("a component for another WASI than 0.2 is refused", async () => {
-  for (const name of ["wasi:cli/stdout@0.3.0", "wasi:io/streams@0.2.0-rc-2023-11-10", "wasi:http/types@0.3.0-draft"]) {
+test("a component for another WASI than 0.2 and 0.3 is refused, and one for 0.3 where the node does not run it", async () => {
+  const shape = shapeOf(readFileSync(await testComponent("async.c")));
+  assert.throws(
+    () => refuseAsync(shape),
+    isInvalid(/another WASI than 0\.2: it has .*, or have the node.*wasm\.p3: true/),
+  );
+  refuseAsync(shapeOf(readFileSync(await testComponent("exit-42.wat"))));
+  for (const name of [
+    "wasi:cli/stdout@0.3.0-rc-2025-09-16",
+    "wasi:io/streams@0.2.0-rc-2023-11-10",
+    "wasi:http/types@0.3.0-draft",
+  ]) {
     const bytes = readFileSync(await textComponent(`(component (import "${name}" (instance)))`));
     assert.throws(() => shapeOf(bytes), isInvalid(/another WASI than 0\.2/));
   }

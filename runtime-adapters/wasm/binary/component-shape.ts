@@ -33,7 +33,7 @@ export const HOW_TO_MAKE_A_COMPONENT =
 /**
  * @param read gives ranges of the file, so that its code is never in memory.
  * @param size of the file, bytes.
- * @throws PicoletError `invalid` for everything that is not a component for WASI 0.2.
+ * @throws PicoletError `invalid` for everything that is not a component for WASI 0.2, or 0.3: see `refuseAsync`.
  */
 export function readComponentShape(read: ReadRange, size: number): ComponentShape {
   checkPreamble(read(0, PREAMBLE_LENGTH));
@@ -132,16 +132,32 @@ const MAX_SHOWN_NAMES = 16;
 function checkWasiVersion(names: readonly string[]): void {
   const others = names.filter((name) => {
     const parsed = WASI_02.test(name) ? parseInterfaceName(name) : undefined;
-    return parsed !== undefined && !isWasi02(parsed.version);
+    return parsed !== undefined && !isWasi02(parsed.version) && !isWasi03(parsed.version);
   });
-  if (others.length === 0) return;
-  const more = others.length > MAX_SHOWN_NAMES ? ` and ${others.length - MAX_SHOWN_NAMES} more` : "";
-  const list = `${others.slice(0, MAX_SHOWN_NAMES).join(", ")}${more}`;
-  throw new PicoletError(
-    "invalid",
-    `the component is for another WASI than 0.2: it has ${list}; build it for WASI 0.2 (the target wasm32-wasip2)`,
-  );
+  if (others.length > 0) throw new PicoletError("invalid", `${otherWasi(others)}; ${BUILD_FOR_02}`);
+}
+
+const BUILD_FOR_02 = "build it for WASI 0.2 (the target wasm32-wasip2)";
+
+function otherWasi(names: readonly string[]): string {
+  const more = names.length > MAX_SHOWN_NAMES ? ` and ${names.length - MAX_SHOWN_NAMES} more` : "";
+  return `the component is for another WASI than 0.2: it has ${names.slice(0, MAX_SHOWN_NAMES).join(", ")}${more}`;
+}
+
+/** Those of WASI 0.3, whose components are asynchronous. */
+export const asyncNames = ({ imports, exports }: ComponentShape): readonly string[] =>
+  [...imports, ...exports].filter((name) => WASI_02.test(name) && isWasi03(parseInterfaceName(name)?.version ?? ""));
+
+/** @throws `invalid` for a component of WASI 0.3, where the node does not run them */
+export function refuseAsync(shape: ComponentShape): void {
+  const names = asyncNames(shape);
+  if (names.length === 0) return;
+  const remedy = "or have the node run those of WASI 0.3, which is experimental: wasm.p3: true in its configuration";
+  throw new PicoletError("invalid", `${otherWasi(names)}; ${BUILD_FOR_02}, ${remedy}`);
 }
 
 /** Any finished 0.2: minor releases only add, and what they add a component need not use. */
 export const isWasi02 = (version: string): boolean => /^0\.2\.\d+$/.test(version);
+
+/** Any finished 0.3. Its release candidates have other functions by the same names. */
+export const isWasi03 = (version: string): boolean => /^0\.3\.\d+$/.test(version);

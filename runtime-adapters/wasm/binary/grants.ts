@@ -1,6 +1,6 @@
 /** Which interfaces a pod's components are given. What is not listed here nobody grants. */
 import { BOARD_INTERFACES, type BoardInterface } from "../../contract/board-services.ts";
-import { isWasi02, parseInterfaceName } from "./component-shape.ts";
+import { isWasi02, isWasi03, parseInterfaceName } from "./component-shape.ts";
 
 /** With the version 0.2, any patch. */
 const GRANTED: ReadonlySet<string> = new Set([
@@ -33,6 +33,27 @@ const GRANTED: ReadonlySet<string> = new Set([
   "wasi:sockets/tcp-create-socket",
   "wasi:sockets/udp",
   "wasi:sockets/udp-create-socket",
+]);
+
+/** With the version 0.3, any patch, where the node runs such components. */
+const GRANTED_03: ReadonlySet<string> = new Set([
+  "wasi:cli/environment",
+  "wasi:cli/exit",
+  "wasi:cli/stdin",
+  "wasi:cli/stdout",
+  "wasi:cli/stderr",
+  "wasi:cli/types",
+  "wasi:cli/terminal-input",
+  "wasi:cli/terminal-output",
+  "wasi:cli/terminal-stdin",
+  "wasi:cli/terminal-stdout",
+  "wasi:cli/terminal-stderr",
+  "wasi:clocks/monotonic-clock",
+  "wasi:clocks/system-clock",
+  "wasi:clocks/types",
+  "wasi:random/random",
+  "wasi:random/insecure",
+  "wasi:random/insecure-seed",
 ]);
 
 /** Where a component is served, or its pod has a network; what it may ask whom is judged with each request. */
@@ -69,9 +90,9 @@ function isGranted(name: string, interfaces: readonly BoardInterface[], http: bo
   const ofBoard = boardInterfaceOf(name);
   if (ofBoard !== undefined) return interfaces.includes(ofBoard);
   const parsed = parseInterfaceName(name);
-  return (
-    parsed !== undefined && isWasi02(parsed.version) && (GRANTED.has(parsed.path) || (http && HTTP.has(parsed.path)))
-  );
+  if (parsed === undefined) return false;
+  if (isWasi03(parsed.version)) return GRANTED_03.has(parsed.path);
+  return isWasi02(parsed.version) && (GRANTED.has(parsed.path) || (http && HTTP.has(parsed.path)));
 }
 
 /**

@@ -3,7 +3,7 @@ import { createHash } from "node:crypto";
 import { closeSync, openSync, readSync } from "node:fs";
 import { chmod, mkdir, open, readdir, rm, stat } from "node:fs/promises";
 import { PicoletError } from "../../../protocol/errors.ts";
-import { type ComponentShape, readComponentShape } from "../binary/component-shape.ts";
+import { type ComponentShape, readComponentShape, refuseAsync } from "../binary/component-shape.ts";
 import { checkCancelled } from "../cancellation.ts";
 import { errnoOf, fileError, renameDurably, type TemporaryNames } from "../files.ts";
 import { type ByteStream, CHUNK_BYTES } from "./file-bytes.ts";
@@ -18,11 +18,13 @@ export class ComponentBlobs {
   readonly #directory: string;
   readonly #temporaryNames: TemporaryNames;
   readonly #maxBytes: number;
+  readonly #p3: boolean;
   /** Read once; a blob does not change. As many as there are components on the node. */
   readonly #known = new Map<string, ComponentBlob>();
 
-  /** @param maxBytes the largest component that is taken. */
-  constructor(directory: string, temporaryNames: TemporaryNames, maxBytes: number) {
+  /** @param maxBytes the largest component that is taken. @param p3 whether those of WASI 0.3 are */
+  constructor(directory: string, temporaryNames: TemporaryNames, maxBytes: number, p3: boolean) {
+    this.#p3 = p3;
     this.#directory = directory;
     this.#temporaryNames = temporaryNames;
     this.#maxBytes = maxBytes;
@@ -63,7 +65,7 @@ export class ComponentBlobs {
       if (expected !== undefined && expected !== sha256) {
         throw new PicoletError("corrupt", `the component's digest is sha256:${sha256}, not sha256:${expected}`);
       }
-      const blob = { sha256, sizeBytes, ...shapeOf(temporary, sizeBytes) };
+      const blob = { sha256, sizeBytes, ...this.#taken(temporary, sizeBytes) };
       await mkdir(this.#directory, { recursive: true });
       await renameDurably(temporary, this.path(sha256));
       this.#known.set(sha256, blob);
@@ -81,7 +83,7 @@ export class ComponentBlobs {
   async adopt(path: string, sha256: string): Promise<ComponentBlob> {
     try {
       const { size } = await stat(path);
-      const blob = { sha256, sizeBytes: size, ...shapeOf(path, size) };
+      const blob = { sha256, sizeBytes: size, ...this.#taken(path, size) };
       await chmod(path, 0o644);
       await mkdir(this.#directory, { recursive: true });
       await renameDurably(path, this.path(sha256));
@@ -90,6 +92,12 @@ export class ComponentBlobs {
     } catch (error) {
       throw fileError(error, "cannot store the component");
     }
+  }
+
+  #taken(path: string, sizeBytes: number): ComponentShape {
+    const shape = shapeOf(path, sizeBytes);
+    if (!this.#p3) refuseAsync(shape);
+    return shape;
   }
 
   async #copy(content: ByteStream, path: string, signal: AbortSignal): Promise<{ sha256: string; sizeBytes: number }> {

@@ -48,6 +48,8 @@ export interface ImageStoreInit {
   readonly maxComponentBytes?: number | undefined;
   /** Missing: nothing is pulled. */
   readonly pulls?: RegistryPullsInit | undefined;
+  /** Whether components of WASI 0.3 are taken. */
+  readonly p3?: boolean | undefined;
 }
 
 const DEFAULT_MAX_COMPONENT_BYTES = 64 * 1024 * 1024;
@@ -97,7 +99,12 @@ export class ImageStore implements ImageService {
     this.#temporaryNames = new TemporaryNames(`${this.#root}/tmp`);
     this.#maxComponentBytes = init.maxComponentBytes ?? DEFAULT_MAX_COMPONENT_BYTES;
     this.#pullsInit = init.pulls;
-    this.#blobs = new ComponentBlobs(`${this.#root}/components`, this.#temporaryNames, this.#maxComponentBytes);
+    this.#blobs = new ComponentBlobs(
+      `${this.#root}/components`,
+      this.#temporaryNames,
+      this.#maxComponentBytes,
+      init.p3 ?? false,
+    );
   }
 
   /** Components are in one file each, and write nothing to a file system of their own. */

@@ -4,7 +4,7 @@ import { PicoletError } from "../../../protocol/errors.ts";
 import { leanGlue } from "./lean-glue.ts";
 
 const ENTRY = /^export function instantiate\(/m;
-const UTILITIES = /^export const _util = \{[^}]*\};?/m;
+const UTILITIES = /^[ \t]*export const _util = \{[^}]*\};?/m;
 
 /**
  * @returns the body of a strict function that returns `instantiate`.

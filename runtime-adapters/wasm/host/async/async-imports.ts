@@ -1,0 +1,159 @@
+/**
+ * WASI 0.3 as far as `binary/grants.ts` lists it: what it has beside 0.2 of cli, clocks and random. The glue asks for
+ * interfaces without their version, so that those of 0.2 and 0.3 are one object here; a component may import both.
+ */
+import type { Imports } from "../host.ts";
+import type { LogStream, LogWriter } from "../log-writer.ts";
+import { millisecondsUntil } from "../polling.ts";
+import type { StartTimer } from "./patient-timers.ts";
+
+/** A `stream<u8>` that the component writes, as the glue hands it over. */
+interface ByteReader {
+  read(options: {
+    readonly count: number;
+  }): Promise<{ readonly done: boolean; readonly value?: Uint8Array | number[] | number }>;
+}
+
+type Result = { readonly tag: "ok" | "err"; readonly val: unknown };
+
+export interface AsyncComponents {
+  readonly log: Pick<LogWriter, "write" | "flushUnfinished">;
+  /** Nanoseconds of the monotonic clock. */
+  readonly now: () => bigint;
+  /** Milliseconds since the epoch. */
+  readonly wallNow: () => number;
+  readonly wallIsSet: () => boolean;
+  readonly after: StartTimer;
+  /** The host was called, or what it promised has come. */
+  readonly onActivity: () => void;
+  /** Runs each time before the component waits for time alone. */
+  readonly beforeWait: () => void;
+  /** Ends the process. */
+  readonly exit: (code: number) => never;
+}
+
+/** Of one read of the component's output: what goes into the log at once. */
+const CHUNK_BYTES = 4096;
+/** What the component was told is written has left its memory, and is in the log so much later at most. */
+const DRAIN_MS = 100;
+const NANOSECONDS_PER_MS = 1_000_000n;
+const WALL_RESOLUTION = 1_000_000n;
+const MS_PER_SECOND = 1000;
+const OK: Result = { tag: "ok", val: undefined };
+
+/** Thrown through the component, which does not go on. */
+export class ExitRequest extends Error {}
+
+export class AsyncHost {
+  readonly #components: AsyncComponents;
+  readonly #outputs = new Set<Promise<Result>>();
+
+  constructor(components: AsyncComponents) {
+    this.#components = components;
+  }
+
+  /** What it has written goes into the log; a stream that it never closes is not waited for. */
+  async drained(): Promise<void> {
+    const { after } = this.#components;
+    await Promise.race([Promise.allSettled(this.#outputs), new Promise<void>((done) => void after(DRAIN_MS, done))]);
+  }
+
+  /** @param imports of WASI 0.2 */
+  extended(imports: Imports): Imports {
+    const extended: Record<string, Readonly<Record<string, unknown>>> = { ...imports };
+    for (const [name, more] of Object.entries(this.#own(imports))) {
+      extended[name] = { ...extended[name], ...this.#noticed(more) };
+    }
+    return extended;
+  }
+
+  #own(imports: Imports): Imports {
+    const { now, exit } = this.#components;
+    const output = (stream: LogStream) => ({ writeViaStream: (data: ByteReader) => this.#output(stream, data) });
+    const leave = (code: number): never => {
+      void this.drained().then(() => exit(code));
+      throw new ExitRequest("the component left");
+    };
+    return {
+      "wasi:cli/environment": { getInitialCwd: imports["wasi:cli/environment"]?.initialCwd },
+      "wasi:cli/exit": {
+        exit: ({ tag }: { readonly tag: "ok" | "err" }) => leave(tag === "ok" ? 0 : 1),
+        exitWithCode: leave,
+      },
+      // At its end from the start.
+      "wasi:cli/stdin": { readViaStream: () => [nothing(), Promise.resolve(OK)] },
+      "wasi:cli/stdout": output("stdout"),
+      "wasi:cli/stderr": output("stderr"),
+      "wasi:clocks/monotonic-clock": {
+        now,
+        getResolution: () => 1n,
+        waitUntil: (mark: bigint) => this.#until(mark),
+        waitFor: (duration: bigint) => this.#until(now() + duration),
+      },
+      "wasi:clocks/system-clock": { now: () => this.#instant(), getResolution: () => this.#resolution() },
+      "wasi:random/insecure-seed": { getInsecureSeed: imports["wasi:random/insecure-seed"]?.insecureSeed },
+    };
+  }
+
+  /** Each call is something that happened, and so is the end of what it began. */
+  #noticed(functions: Readonly<Record<string, unknown>>): Readonly<Record<string, unknown>> {
+    const { onActivity } = this.#components;
+    const noticed = ([name, call]: [string, unknown]): [string, unknown] => {
+      if (typeof call !== "function") return [name, call];
+      const watched = (...args: unknown[]): unknown => {
+        onActivity();
+        const result: unknown = call(...args);
+        if (result instanceof Promise) void result.then(onActivity, onActivity);
+        return result;
+      };
+      return [name, watched];
+    };
+    return Object.fromEntries(Object.entries(functions).map(noticed));
+  }
+
+  #output(stream: LogStream, data: ByteReader): Promise<Result> {
+    const copied = this.#copy(stream, data);
+    this.#outputs.add(copied);
+    const forget = (): void => void this.#outputs.delete(copied);
+    copied.then(forget, forget);
+    return copied;
+  }
+
+  async #copy(stream: LogStream, data: ByteReader): Promise<Result> {
+    const { log, onActivity } = this.#components;
+    for (;;) {
+      const { done, value } = await data.read({ count: CHUNK_BYTES });
+      onActivity();
+      if (value !== undefined)
+        log.write(stream, typeof value === "number" ? Uint8Array.of(value) : Uint8Array.from(value));
+      if (done) return OK;
+    }
+  }
+
+  /** No timer is longer than 24 days. */
+  async #until(mark: bigint): Promise<void> {
+    const { now, after, log, beforeWait } = this.#components;
+    log.flushUnfinished();
+    beforeWait();
+    while (now() < mark) {
+      await new Promise<void>((resolve) => void after(Math.ceil(millisecondsUntil(mark, now())), resolve));
+    }
+  }
+
+  /** One that nobody has set counts from 1970, with a resolution of 0. */
+  #instant(): { readonly seconds: bigint; readonly nanoseconds: number } {
+    const { wallNow, wallIsSet, now } = this.#components;
+    const milliseconds = wallIsSet() ? wallNow() : Number(now() / NANOSECONDS_PER_MS);
+    const seconds = Math.floor(milliseconds / MS_PER_SECOND);
+    const rest = Math.floor((milliseconds - seconds * MS_PER_SECOND) * Number(NANOSECONDS_PER_MS));
+    return { seconds: BigInt(seconds), nanoseconds: rest };
+  }
+
+  #resolution(): bigint {
+    return this.#components.wallIsSet() ? WALL_RESOLUTION : 0n;
+  }
+}
+
+async function* nothing(): AsyncGenerator<number> {
+  // stdin is closed.
+}
