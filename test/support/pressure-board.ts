@@ -24,6 +24,14 @@ const REASONS: Readonly<Record<string, readonly [begins: string, ends: string]>>
   PIDPressure: ["NodeHasInsufficientPID", "NodeHasSufficientPID"],
 };
 
+/** The node as the API has it. */
+interface WatchedNode extends AsyncDisposable {
+  readonly taints: ReadonlySet<string>;
+  readonly told: readonly Told[];
+  /** Asks again with each change of it. */
+  readonly until: (what: string, isSo: () => Promise<boolean>) => Promise<void>;
+}
+
 export class PressureBoard implements AsyncDisposable {
   readonly guest: Guest;
   readonly agent: GuestAgent;
@@ -74,6 +82,16 @@ export class PressureBoard implements AsyncDisposable {
 
   /** Runs the mix until all that misbehaved has ended and the node is calm; then takes it away. `reached` is told how far it is. */
   async run(mix: PressureMix, reached: (what: string) => void): Promise<Observed> {
+    try {
+      return await this.#run(mix, reached);
+    } catch (error) {
+      // The next mix is to find the board as this one did.
+      await this.#clear(mix).catch(() => undefined);
+      throw error;
+    }
+  }
+
+  async #run(mix: PressureMix, reached: (what: string) => void): Promise<Observed> {
     const good = mix.pods.filter(({ usesUp }) => usesUp === undefined);
     // One at a time: what starts them takes more memory for a moment than they do.
     for (const pod of good) {
@@ -87,7 +105,7 @@ export class PressureBoard implements AsyncDisposable {
     const [processesBefore, servicesBefore] = [await this.#processes(good), await this.#services()];
     await using node = this.#watchNode();
     const bad = mix.pods.filter(({ usesUp }) => usesUp !== undefined);
-    const told = await this.#follow(() => this.#make(bad), bad);
+    const told = await this.#follow(() => this.#make(bad), bad, node);
     reached("the others have ended, and the node is calm");
     // The API has it a moment after the agent.
     for (const type of Object.keys(REASONS))
@@ -129,7 +147,7 @@ export class PressureBoard implements AsyncDisposable {
   }
 
   /** What the agent tells from `begin` on until each of `bad` has ended and no pressure is left, in the order in which it comes. */
-  async #follow(begin: () => Promise<void>, bad: readonly MixedPod[]): Promise<readonly Told[]> {
+  async #follow(begin: () => Promise<void>, bad: readonly MixedPod[], node: WatchedNode): Promise<readonly Told[]> {
     const seen: Told[] = [];
     const response = await this.agent.request("/v1/events?watch=true");
     const since = await this.#now();
@@ -151,8 +169,11 @@ export class PressureBoard implements AsyncDisposable {
       await this.agent.waitForPods("those that misbehave have ended", (pods) =>
         names.every((name) => pods.get(name)?.status?.phase === "Failed"),
       );
-      await this.agent.waitForStatus("the node is calm", ({ conditions }) =>
-        conditions.every(({ type, status }) => !type.endsWith("Pressure") || status === "False"),
+      // The agent's events of its node are limited in number, as the kubelet's are: they tell not each change.
+      await node.until("the node is calm", async () =>
+        (await this.agent.status()).conditions.every(
+          ({ type, status }) => !type.endsWith("Pressure") || status === "False",
+        ),
       );
     } finally {
       clearTimeout(timer);
@@ -233,7 +254,7 @@ export class PressureBoard implements AsyncDisposable {
   }
 
   /** As the API has the node: every taint since, and each change of a pressure condition. Its events are limited in number. */
-  #watchNode(): AsyncDisposable & { readonly taints: ReadonlySet<string>; readonly told: readonly Told[] } {
+  #watchNode(): WatchedNode {
     const taints = new Set<string>();
     const told: Told[] = [];
     const was = new Map<string, string>();
@@ -253,12 +274,25 @@ export class PressureBoard implements AsyncDisposable {
       }
     };
     let rest = "";
+    let changed = Promise.withResolvers<boolean>();
     watch.stdout?.setEncoding("utf8").on("data", (text: string) => {
       const lines = (rest + text).split("\n");
       rest = lines.pop() ?? "";
       lines.forEach(take);
+      changed.resolve(true);
+      changed = Promise.withResolvers();
     });
-    return { taints, told, [Symbol.asyncDispose]: () => endProcess(watch) };
+    watch.once("exit", () => changed.resolve(false));
+    const until = async (what: string, isSo: () => Promise<boolean>): Promise<void> => {
+      const timer = setTimeout(() => changed.resolve(false), MIX_LIMIT_MS);
+      try {
+        for (let change = changed.promise; !(await isSo()); change = changed.promise)
+          if (!(await change)) throw new Error(`${what} did not come about`);
+      } finally {
+        clearTimeout(timer);
+      }
+    };
+    return { taints, told, until, [Symbol.asyncDispose]: () => endProcess(watch) };
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
