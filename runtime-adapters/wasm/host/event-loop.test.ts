@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { LoopWaiter } from "./event-loop.ts";
+import { LoopWaiter, suspendableInstantiate } from "./event-loop.ts";
 import { Poller, type Readiness, WouldBlock } from "./polling.ts";
 
 const MS = 1_000_000n;
@@ -79,4 +79,48 @@ test("time wakes, and so does what was ready before it was asked", async () => {
   gate.isOpen = true;
   await waiter.whenAny([gate]);
   assert.equal(gate.wakes.size, 0);
+});
+
+test("functions that never wait are called as they are, all others may set the stack aside, and one that waits though it is said never to is a trap that says so", async () => {
+  const waiter = new LoopWaiter(new Timers());
+  const gate = new Gate();
+  /** (module (import "" "f" (func $f)) (func (export "run") (call $f))) */
+  const bytes = "0061736d0100000001040160000002060100016600000302010007070103" + "72756e00010a0601040010000b";
+  const module = new WebAssembly.Module(Buffer.from(bytes, "hex"));
+  const run = (fnName: string | undefined): Promise<unknown> => {
+    let outcome: Promise<unknown> = Promise.resolve();
+    const host = Object.assign(() => new Poller(waiter, () => undefined).until(gate), { fnName });
+    const instantiate = suspendableInstantiate(
+      waiter,
+      (name) => name === "run",
+      (entered) => {
+        outcome = entered;
+      },
+    );
+    const { run: begin } = instantiate(module, { "": { f: host } }).exports as { run(): void };
+    begin();
+    return outcome;
+  };
+  const suspended = [
+    "wasi:io/poll@0.2.3#block",
+    "wasi:io/streams@0.2.0#blockingWriteAndFlush",
+    "wasi:keyvalue/store@0.2.0-draft2#get",
+    undefined,
+  ];
+  for (const name of suspended) {
+    gate.isOpen = false;
+    const waited = run(name);
+    assert.equal(gate.wakes.size, 1, name);
+    gate.isOpen = true;
+    for (const wake of gate.wakes) wake();
+    gate.wakes.clear();
+    await waited;
+  }
+  gate.isOpen = false;
+  const direct = [
+    "wasi:http/types@0.2.3#OutgoingBody.finish",
+    "wasi:io/streams@0.2.0#checkWrite",
+    "wasi:io/poll@0.2.3#ready",
+  ];
+  for (const name of direct) await assert.rejects(run(name), /never to wait/, name);
 });

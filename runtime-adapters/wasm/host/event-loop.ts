@@ -4,6 +4,7 @@
  * synchronous glue runs on such a stack. A host function that would have to wait throws `WouldBlock` and is called again
  * when it need not.
  */
+import { trap } from "./handles.ts";
 import { earliest, millisecondsUntil, type Readiness, type Waiter, WouldBlock } from "./polling.ts";
 
 type AnyFunction = (...args: never[]) => unknown;
@@ -17,8 +18,23 @@ export interface LoopTimers {
   after(milliseconds: number, act: () => void): () => void;
 }
 
+/**
+ * Host functions that never wait, by what the glue calls them: `interface@version#function`. They are called as they are,
+ * for each call that may set the stack aside costs more than most of them do. Whatever is not named here may wait.
+ */
+const NEVER_WAIT: readonly RegExp[] = [
+  /^wasi:(?:cli|clocks|filesystem|http|random|sockets)\//,
+  /^wasi:io\/error@/,
+  /^wasi:io\/streams@[^#]*#(?!blocking)/,
+  /^wasi:io\/poll@[^#]*#ready$/,
+];
+/** jco's functions that drop resources have no name of an interface, and a number in their own. */
+const DROP = /^trampoline\d+$/;
+
 export class LoopWaiter implements Waiter {
   begun: unknown;
+  /** Whether the host function that is running may set its caller's stack aside; from a component's entry on not just any. */
+  canWait = true;
   readonly #timers: LoopTimers;
 
   constructor(timers: LoopTimers) {
@@ -29,7 +45,9 @@ export class LoopWaiter implements Waiter {
     return this.#timers.now();
   }
 
+  /** @throws a trap where the stack cannot be set aside: `NEVER_WAIT` names a function that does wait. */
   wait(wanted: readonly Readiness[]): never {
+    if (!this.canWait) throw trap("picolet's fault: a function of the host waits that is said never to wait");
     throw new WouldBlock(wanted);
   }
 
@@ -84,7 +102,8 @@ export function suspendableInstantiate(
     const wrapped: Record<string, Record<string, unknown>> = {};
     for (const [from, names] of Object.entries(imports)) {
       const own: Record<string, unknown> = {};
-      for (const [name, value] of Object.entries(names)) own[name] = isHostFunction(value) ? suspendable(value) : value;
+      for (const [name, value] of Object.entries(names))
+        own[name] = mayWait(waiter, value) ? suspendable(value) : value;
       wrapped[from] = own;
     }
     const make = (): WebAssembly.Instance => new WebAssembly.Instance(module, wrapped);
@@ -95,6 +114,7 @@ export function suspendableInstantiate(
       const begin = WebAssembly.promising(value as AnyFunction);
       // What the glue makes of the result comes too early; `entered` has the real one.
       shown[name] = (...args: never[]) => {
+        waiter.canWait = false;
         entered(begun(waiter, () => begin(...args)));
         return 0;
       };
@@ -117,24 +137,33 @@ function begun(waiter: LoopWaiter, begin: () => Promise<unknown>): Promise<unkno
 }
 
 function retried(waiter: LoopWaiter, call: AnyFunction): AnyFunction {
-  return (...args) => {
-    const attempt = (begun?: unknown): unknown => {
-      const pause = waiter.pause?.();
-      if (pause !== undefined) return pause.then(() => attempt(begun));
-      waiter.begun = begun;
-      try {
-        return call(...args);
-      } catch (error) {
-        if (!(error instanceof WouldBlock)) throw error;
-        const { begun: kept } = waiter;
-        return waiter.whenAny(error.wanted).then(() => attempt(kept));
-      }
-    };
-    return attempt();
+  const attempt = (args: never[], begun: unknown): unknown => {
+    const pause = waiter.pause?.();
+    if (pause !== undefined) return pause.then(() => attempt(args, begun));
+    waiter.begun = begun;
+    waiter.canWait = true;
+    try {
+      return call(...args);
+    } catch (error) {
+      if (!(error instanceof WouldBlock)) throw error;
+      const { begun: kept } = waiter;
+      return waiter.whenAny(error.wanted).then(() => attempt(args, kept));
+    } finally {
+      waiter.canWait = false;
+    }
   };
+  return (...args) => attempt(args, undefined);
 }
 
 /** jco's trampolines are functions of JavaScript; what one core module imports of another is not. */
-function isHostFunction(value: unknown): value is AnyFunction {
-  return typeof value === "function" && !/^\d+$/.test(value.name);
+const isHostFunction = (value: unknown): value is AnyFunction =>
+  typeof value === "function" && !/^\d+$/.test(value.name);
+
+/** Whether the stack may have to be set aside in this import: where it takes turns with others', in any. */
+function mayWait(waiter: LoopWaiter, value: unknown): value is AnyFunction {
+  if (!isHostFunction(value)) return false;
+  if (waiter.pause !== undefined) return true;
+  if (DROP.test(value.name)) return false;
+  const called = (value as { readonly fnName?: unknown }).fnName;
+  return typeof called !== "string" || !NEVER_WAIT.some((each) => each.test(called));
 }

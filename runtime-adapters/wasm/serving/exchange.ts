@@ -1,21 +1,40 @@
-/** One request that is served, and its response: between `node:http` and the component's resources. */
-import type { IncomingMessage, ServerResponse } from "node:http";
+/** One request that is served, and its response: between a connection and the component's resources. */
 import type { HttpErrorCode } from "../host/http/error-code.ts";
 import { FieldList } from "../host/http/fields.ts";
 import type { HttpContext } from "../host/http/http-context.ts";
 import { IncomingPipe } from "../host/http/incoming-body.ts";
 import { type Answer, IncomingRequest, type OutgoingResponse } from "../host/http/messages.ts";
 import type { OutgoingPipe } from "../host/http/outgoing-body.ts";
-import { methodOf } from "../host/http/request-line.ts";
+import { contentLength, methodOf } from "../host/http/request-line.ts";
+import { type BodyReader, RequestBody } from "./request-body.ts";
+import { type DateField, type RequestFraming, type ResponseSink, ResponseWriter } from "./response-writer.ts";
 
 export interface ExchangeLimits {
   readonly maxBodyBytes: number;
-  /** Milliseconds without a byte that the component asked for. */
-  readonly idleMs: number;
 }
 
+/** As llhttp gives it. */
+export interface ReceivedHead {
+  readonly method: string;
+  readonly url: string;
+  /** Names and values in turn. */
+  readonly fields: readonly string[];
+  /** 11 for HTTP/1.1. */
+  readonly version: number;
+  /** By what the request says of it. */
+  readonly keepAlive: boolean;
+}
+
+export interface ExchangeComponents {
+  readonly connection: ResponseSink & BodyReader & { readonly mayGoOn: boolean; readonly isClosed: boolean };
+  readonly date: DateField;
+  readonly limits: ExchangeLimits;
+}
+
+const HTTP_1_1 = 11;
+const HTTP_1_0 = 10;
 const MIN_FINAL_STATUS = 200;
-const NO_CONTENT = new Set([204, 304]);
+const SLASH = 0x2f;
 const CODES: readonly (readonly [start: RegExp, status: number])[] = [
   [/^HTTP-request-denied$/, 403],
   [/^HTTP-request-length-required$/, 411],
@@ -27,46 +46,78 @@ const CODES: readonly (readonly [start: RegExp, status: number])[] = [
   [/^(?:DNS|destination|connection|TLS|HTTP-response)-/, 502],
 ];
 
-export class Exchange implements Answer {
-  readonly #request: IncomingMessage;
-  readonly #response: ServerResponse;
+export class Exchange implements Answer, RequestFraming {
+  readonly #head: ReceivedHead;
+  readonly #connection: ExchangeComponents["connection"];
   readonly #limits: ExchangeLimits;
-  readonly #expectsContinue: boolean;
+  readonly #writer: ResponseWriter;
+  readonly body: RequestBody;
+  /** The status that it is answered with, whatever the component would say. */
+  refusal: number | undefined;
+  #host: string | undefined;
+  #expectsContinue = false;
   #pipe: OutgoingPipe | undefined;
   #answered = false;
 
-  constructor(request: IncomingMessage, response: ServerResponse, limits: ExchangeLimits, expectsContinue: boolean) {
-    this.#request = request;
-    this.#response = response;
+  constructor(head: ReceivedHead, { connection, date, limits }: ExchangeComponents) {
+    this.#head = head;
+    this.#connection = connection;
     this.#limits = limits;
-    this.#expectsContinue = expectsContinue;
+    this.#writer = new ResponseWriter(connection, this, date);
+    this.body = new RequestBody(connection);
+    this.refusal = this.#examined();
+  }
+
+  /** For what came instead of a request. */
+  static refused(
+    status: number,
+    connection: ExchangeComponents["connection"],
+    more: Omit<ExchangeComponents, "connection">,
+  ): Exchange {
+    const head = { method: "GET", url: "", fields: [], version: HTTP_1_0, keepAlive: false };
+    const exchange = new Exchange(head, { connection, ...more });
+    exchange.refusal = status;
+    exchange.body.complete([]);
+    return exchange;
   }
 
   /** For logs, in one line. */
   get name(): string {
-    return `${this.#request.method ?? ""} ${JSON.stringify((this.#request.url ?? "").slice(0, 200))}`;
+    return `${this.#head.method} ${JSON.stringify(this.#head.url.slice(0, 200))}`;
   }
 
   /** Whether the client has gone. */
   get isGone(): boolean {
-    return this.#response.destroyed;
+    return this.#connection.isClosed || this.#writer.hasEnded;
+  }
+
+  get isHead(): boolean {
+    return this.#head.method === "HEAD";
+  }
+
+  get isHttp11(): boolean {
+    return this.#head.version === HTTP_1_1;
+  }
+
+  keepAlive(): boolean {
+    // Who still waits for 100 Continue may send the body or not: what follows cannot be told.
+    const isClear = this.refusal === undefined && !(this.#expectsContinue && !this.body.isWhole);
+    return isClear && this.#head.keepAlive && this.#connection.mayGoOn;
   }
 
   request(context: HttpContext): IncomingRequest {
-    const { method = "GET", url = "/", rawHeaders } = this.#request;
-    const { maxBodyBytes, idleMs } = this.#limits;
-    const pipe = new IncomingPipe(context, this.#request, {
+    const { maxBodyBytes } = this.#limits;
+    const { method, url, fields } = this.#head;
+    const pipe = new IncomingPipe(context, this.body, {
       maxBytes: maxBodyBytes,
       tooLarge: { tag: "HTTP-request-body-size", val: BigInt(maxBodyBytes) },
-      idleMs,
-      onFirstRead: this.#expectsContinue ? () => this.#sendContinue() : undefined,
     });
-    const absolute = /^https?:\/\/([^/?]*)(.*)$/i.exec(url);
+    const absolute = url.charCodeAt(0) === SLASH ? null : /^https?:\/\/([^/?]*)(.*)$/i.exec(url);
     const head = {
       method: methodOf(method),
       pathWithQuery: absolute === null ? url : absolute[2] || "/",
-      authority: absolute?.[1] ?? this.#request.headers.host,
-      fields: FieldList.received(rawHeaders),
+      authority: absolute?.[1] ?? this.#host,
+      fields: FieldList.received(fields),
     };
     return new IncomingRequest(context, head, pipe);
   }
@@ -74,25 +125,21 @@ export class Exchange implements Answer {
   respond(response: OutgoingResponse, hasBody: boolean): void {
     const { status, fields, pipe } = response;
     this.#answered = true;
-    if (status < MIN_FINAL_STATUS) {
+    const writer = this.#writer;
+    writer.respond(status, fields);
+    const length = contentLength(fields.values("content-length"));
+    const isEmpty = hasBody || length === undefined || length === 0 || writer.withoutBody;
+    if (status < MIN_FINAL_STATUS || length === null || !isEmpty) {
       pipe.fail({ tag: "HTTP-protocol-error" });
       this.answer(500);
       return;
     }
-    const message = this.#response;
-    const isHead = this.#request.method === "HEAD";
-    const withoutBody = isHead || NO_CONTENT.has(status);
-    const begin = (length: number | undefined): void => {
-      const flat = fields.flat();
-      const adds = length !== undefined && !withoutBody && fields.values("content-length").length === 0;
-      message.writeHead(status, adds ? [...flat, "content-length", String(length)] : flat);
-    };
     if (hasBody) {
       this.#pipe = pipe;
-      pipe.connect({ message, begin, withoutBody });
+      pipe.connect(writer);
     } else {
-      begin(0);
-      message.end();
+      writer.begin(0);
+      writer.end([], undefined);
     }
   }
 
@@ -102,13 +149,15 @@ export class Exchange implements Answer {
   }
 
   /** With nothing of the component's. Where a part has gone out already the connection is cut, so that nobody takes it for whole. */
-  answer(status: number, headers: Readonly<Record<string, string>> = {}): void {
-    if (this.#response.headersSent) this.#response.destroy();
-    else this.#response.writeHead(status, { "content-length": "0", ...headers }).end();
+  answer(status: number, fields: readonly string[] = []): void {
+    if (this.#writer.hasEnded) return;
+    if (this.#writer.hasBegun) this.#connection.destroy();
+    else this.#writer.answer(status, fields);
   }
 
   /** The component has returned. @returns what it has left out */
   returned(): string | undefined {
+    this.body.discard();
     if (!this.#answered) {
       this.answer(500);
       return "it set no response";
@@ -122,11 +171,53 @@ export class Exchange implements Answer {
 
   /** The component came to nothing. */
   broken(status: number): void {
+    this.body.discard();
     if (this.#pipe !== undefined && !this.#pipe.hasEnded) this.#pipe.fail({ tag: "HTTP-protocol-error" });
-    else if (!this.#response.writableEnded) this.answer(status);
+    else this.answer(status);
   }
 
-  #sendContinue(): void {
-    if (!this.#response.headersSent && !this.#response.destroyed) this.#response.writeContinue();
+  /** The component asks for the first byte of the request's body. */
+  bodyWanted(): void {
+    if (!this.#expectsContinue || this.#writer.hasBegun) return;
+    this.#expectsContinue = false;
+    this.#connection.write(["HTTP/1.1 100 Continue\r\n\r\n"]);
+  }
+
+  drained(): void {
+    this.#writer.drained();
+  }
+
+  /** The client has. */
+  gone(): void {
+    this.body.fail({ tag: "connection-terminated" });
+    this.#writer.gone();
+  }
+
+  /** What llhttp leaves open (RFC 9112, 3.2; RFC 9110, 10.1.1). @returns the status that it is refused with */
+  #examined(): number | undefined {
+    const { fields, version, method } = this.#head;
+    let hosts = 0;
+    let expects: string | undefined;
+    let length = 0;
+    for (let at = 0; at < fields.length; at += 2) {
+      const name = fields[at] as string;
+      const value = fields[at + 1] as string;
+      if (isField(name, "host")) {
+        hosts += 1;
+        this.#host = value;
+      } else if (isField(name, "expect")) expects = value;
+      else if (isField(name, "content-length")) length = Number(value);
+    }
+    if (version !== HTTP_1_1 && version !== HTTP_1_0) return 505;
+    if (hosts > 1 || (hosts === 0 && version === HTTP_1_1)) return 400;
+    // A tunnel is nothing that a component could serve.
+    if (method === "CONNECT") return 501;
+    if (length > this.#limits.maxBodyBytes) return 413;
+    if (expects === undefined || version !== HTTP_1_1) return undefined;
+    this.#expectsContinue = /(?:^|\W)100-continue(?:$|\W)/i.test(expects);
+    return this.#expectsContinue ? undefined : 417;
   }
 }
+
+const isField = (name: string, lower: string): boolean =>
+  name.length === lower.length && (name === lower || name.toLowerCase() === lower);

@@ -57,10 +57,15 @@ export class InstancePool {
     const { instances, waiting } = this.#init;
     if (this.#idle.length > 0 || this.#underway.size < instances) this.#serve(exchange);
     else if (this.#waiting.length < waiting) this.#waiting.push(exchange);
-    else exchange.answer(503, { "retry-after": "1" });
+    else exchange.answer(503, ["retry-after: 1"]);
   }
 
-  /** Ends what takes too long; called about once a second. */
+  /** Whether an instance is at work. */
+  get isBusy(): boolean {
+    return this.#underway.size > 0;
+  }
+
+  /** Ends what takes too long; called about once a second while it is busy. */
   tick(): void {
     const latest = this.#components.now() - this.#init.timeoutMs;
     for (const each of this.#underway) {

@@ -11,8 +11,9 @@ import type { IncomingRequest, ResponseOutparam } from "../host/http/messages.ts
 import { noOutgoing, OutgoingRequests } from "../host/http/outgoing.ts";
 import type { StreamContext } from "../host/streams.ts";
 import type { InstantiateComponent } from "../load-component.ts";
-import { serveHttp } from "./http-server.ts";
+import { HttpServer } from "./http-server.ts";
 import { type HandlerInstance, InstancePool } from "./instance-pool.ts";
+import { serveMemory } from "./serve-memory.ts";
 
 const HANDLER = "wasi:http/incoming-handler@";
 
@@ -58,11 +59,11 @@ export async function serveComponent(
     options,
   );
   pool.prepare();
-  const server = await serveHttp(options, pool);
-  return () => {
-    server.close();
-    server.closeAllConnections();
-  };
+  const server = new HttpServer(
+    { pool, memory: serveMemory(), now: () => performance.now(), wallNow: host.wallNow },
+    options,
+  );
+  return () => server.close();
 }
 
 function faultText(fault: unknown): string {

@@ -26,61 +26,98 @@ const FORBIDDEN: ReadonlySet<string> = new Set([
 ]);
 
 const NAME = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/;
-const TAB = 0x09;
-const SPACE = 0x20;
-const DELETE = 0x7f;
+/** RFC 9110, 5.5: tabs, what can be seen, and all beyond ASCII. */
+const VALUE = /^[\t -~\x80-\xff]*$/;
 
 export const isForbidden = (name: string): boolean => FORBIDDEN.has(name.toLowerCase());
 
+/** Bytes become the characters of the same number: what is made, looked up and sent on most is text. */
+export const latin1 = (bytes: Uint8Array): string =>
+  Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString("latin1");
+
 /** What several resources may look at; the component changes it through `Fields` alone. */
 export class FieldList {
-  entries: FieldEntry[] = [];
-  #bytes = 0;
+  /** Names and values in turn. */
+  #flat: string[] = [];
+  #characters = 0;
+  /** Whether what belongs to the connection may still be among them: most components look at few fields, or none. */
+  #isRaw = false;
+
+  get size(): number {
+    return this.flat.length / 2;
+  }
+
+  /** Names and values in turn. */
+  get flat(): readonly string[] {
+    if (!this.#isRaw) return this.#flat;
+    this.#isRaw = false;
+    const own: string[] = [];
+    for (const [name, value] of pairsOf(this.#flat)) if (!isForbidden(name)) own.push(name, value);
+    this.#flat = own;
+    return own;
+  }
+
+  /** As the interface has them. */
+  get entries(): FieldEntry[] {
+    return this.pairs().map(([name, value]) => [name, Buffer.from(value, "latin1")]);
+  }
+
+  pairs(): [name: string, value: string][] {
+    return [...pairsOf(this.flat)];
+  }
 
   /** @throws a trap when it becomes larger than anybody would send on */
-  add(name: string, value: Uint8Array): void {
-    this.#bytes += name.length + value.length;
-    if (this.entries.length >= MAX_FIELDS || this.#bytes > MAX_FIELDS_BYTES) {
+  add(name: string, value: string): void {
+    this.#characters += name.length + value.length;
+    if (this.size >= MAX_FIELDS || this.#characters > MAX_FIELDS_BYTES) {
       throw trap(`more than ${MAX_FIELDS} header fields, or ${MAX_FIELDS_BYTES} bytes of them`);
     }
-    this.entries.push([name, value]);
+    this.#flat.push(name, value);
   }
 
   remove(name: string): void {
-    const lower = name.toLowerCase();
-    this.entries = this.entries.filter((each) => {
-      const stays = each[0].toLowerCase() !== lower;
-      if (!stays) this.#bytes -= each[0].length + each[1].length;
-      return stays;
-    });
+    if (!this.has(name)) return;
+    const kept = this.pairs().filter((each) => !isSame(each[0], name));
+    this.#flat = kept.flat();
+    this.#characters = this.#flat.reduce((sum, each) => sum + each.length, 0);
   }
 
-  values(name: string): Uint8Array[] {
-    const lower = name.toLowerCase();
-    return this.entries.flatMap((each) => (each[0].toLowerCase() === lower ? [each[1]] : []));
+  has(name: string): boolean {
+    const { flat } = this;
+    for (let at = 0; at < flat.length; at += 2) if (isSame(flat[at] as string, name)) return true;
+    return false;
+  }
+
+  values(name: string): string[] {
+    const found: string[] = [];
+    const { flat } = this;
+    for (let at = 0; at < flat.length; at += 2) {
+      if (isSame(flat[at] as string, name)) found.push(flat[at + 1] as string);
+    }
+    return found;
   }
 
   copy(): FieldList {
     const copied = new FieldList();
-    for (const [name, value] of this.entries) copied.add(name, value);
+    for (const [name, value] of this.pairs()) copied.add(name, value);
     return copied;
   }
 
-  /** As `node:http` takes them; bytes become the characters of the same number. */
-  flat(): string[] {
-    return this.entries.flatMap(([name, value]) => [name, Buffer.from(value).toString("latin1")]);
-  }
-
-  /** @param raw names and values in turn, as `node:http` gives them; what belongs to the connection is left out */
+  /** @param raw names and values in turn, as they came; what belongs to the connection is left out */
   static received(raw: readonly string[]): FieldList {
     const list = new FieldList();
-    for (let at = 0; at + 1 < raw.length; at += 2) {
-      const name = raw[at] as string;
-      if (!isForbidden(name)) list.entries.push([name, Buffer.from(raw[at + 1] as string, "latin1")]);
-    }
+    list.#flat = raw as string[];
+    list.#isRaw = true;
     return list;
   }
 }
+
+function* pairsOf(flat: readonly string[]): Generator<[name: string, value: string]> {
+  for (let at = 0; at + 1 < flat.length; at += 2) yield [flat[at] as string, flat[at + 1] as string];
+}
+
+const isSame = (one: string, other: string): boolean =>
+  one.length === other.length && (one === other || one.toLowerCase() === other.toLowerCase());
 
 export class Fields extends HostResource {
   readonly #context: HttpContext;
@@ -96,35 +133,36 @@ export class Fields extends HostResource {
 
   static fromList(context: HttpContext, entries: readonly FieldEntry[]): Fields {
     const list = new FieldList();
-    for (const [name, value] of entries) {
-      check(name, [value]);
-      list.add(name, value);
-    }
+    for (const [name, value] of entries) list.add(name, checked(name, value));
     return new Fields(context, list, false);
   }
 
   get(name: string): Uint8Array[] {
-    return this.#list.values(name);
+    return this.#list.values(name).map((each) => Buffer.from(each, "latin1"));
   }
 
   has(name: string): boolean {
-    return this.#list.values(name).length > 0;
+    return this.#list.has(name);
   }
 
   set(name: string, values: readonly Uint8Array[]): void {
-    this.#change(name, values);
+    checkName(name);
+    const texts = values.map((each) => checked(name, each));
+    this.#checkMutable();
     this.#list.remove(name);
-    for (const value of values) this.#list.add(name, value);
+    for (const each of texts) this.#list.add(name, each);
   }
 
   delete(name: string): void {
-    this.#change(name, []);
+    checkName(name);
+    this.#checkMutable();
     this.#list.remove(name);
   }
 
   append(name: string, value: Uint8Array): void {
-    this.#change(name, [value]);
-    this.#list.add(name, value);
+    const text = checked(name, value);
+    this.#checkMutable();
+    this.#list.add(name, text);
   }
 
   entries(): readonly FieldEntry[] {
@@ -141,18 +179,22 @@ export class Fields extends HostResource {
     return this.#list;
   }
 
-  #change(name: string, values: readonly Uint8Array[]): void {
-    check(name, values);
+  #checkMutable(): void {
     if (this.#immutable) throw failure("immutable");
   }
 }
 
-function check(name: string, values: readonly Uint8Array[]): void {
-  if (!NAME.test(name) || !values.every(isFieldValue)) throw failure("invalid-syntax");
+function checkName(name: string): void {
+  if (!NAME.test(name)) throw failure("invalid-syntax");
   if (isForbidden(name)) throw failure("forbidden");
 }
 
-const isFieldValue = (value: Uint8Array): boolean =>
-  value.every((byte) => byte === TAB || (byte >= SPACE && byte !== DELETE));
+/** @returns the value as text */
+function checked(name: string, value: Uint8Array): string {
+  const text = latin1(value);
+  if (!VALUE.test(text)) throw failure("invalid-syntax");
+  checkName(name);
+  return text;
+}
 
 const failure = (tag: HeaderError["tag"]): Failure<HeaderError> => new Failure({ tag });

@@ -143,9 +143,8 @@ test("lines of requests are read strictly", () => {
   for (const text of ["", ":80", "a:0", "a:99999", "a@b", "a/b", "[::1", "a b"])
     assert.equal(parseAuthority(text), undefined, text);
   assert.equal(contentLength([]), undefined);
-  assert.equal(contentLength([bytes("5"), bytes("5")]), 5);
-  for (const values of [["5", "6"], ["-1"], ["0x5"], ["5,5"], [""]])
-    assert.equal(contentLength(values.map(bytes)), null);
+  assert.equal(contentLength(["5", "5"]), 5);
+  for (const values of [["5", "6"], ["-1"], ["0x5"], ["5,5"], [""]]) assert.equal(contentLength(values), null);
 });
 
 test("errors of Node have the codes of the interface", () => {

@@ -1,42 +1,60 @@
 /**
- * wasi:http/types.incoming-body and future-trailers: what comes in, of a request or of a response, over a stream of
- * `node:http`. Nothing is read ahead of the component but what the stream itself holds, which then stops the socket.
+ * wasi:http/types.incoming-body and future-trailers: what comes in, of a request that is served or of a response. Nothing is
+ * read ahead of the component but what the source itself holds, which then stops the socket.
  */
-import type { IncomingMessage } from "node:http";
 import { Failure } from "../failure.ts";
 import { HostResource, trap } from "../handles.ts";
 import { Pollable, type Readiness } from "../polling.ts";
 import { type ByteSource, InputStream } from "../streams.ts";
 import { Wakes } from "../wakes.ts";
-import { type HttpErrorCode, httpErrorCode, httpStreamFailure } from "./error-code.ts";
+import { type HttpErrorCode, httpStreamFailure } from "./error-code.ts";
 import { FieldList, Fields } from "./fields.ts";
 import type { HttpContext } from "./http-context.ts";
 
-export interface BodyLimits {
+/** Where a body comes from. */
+export interface BodySource {
+  /** Bytes that `take` gives now. */
+  readonly available: number;
+  /** Whether all of it was taken, and it is whole. */
+  readonly hasEnded: boolean;
+  /** Names and values in turn, once it has ended. */
+  readonly trailers: readonly string[];
+  /** At most `length` bytes; undefined: there are none now. */
+  take(length: number): Uint8Array | undefined;
+  /** Called once, before the others that follow: who is told of every change, of the first one perhaps at once. */
+  listen(listener: BodyListener): void;
+  /** Called once, when the component asks for its first byte. */
+  start(): void;
+  /** Nobody asks any more: what comes is thrown away. */
+  discard(): void;
+}
+
+export interface BodyListener {
+  /** There are bytes, or the end. */
+  changed(): void;
+  failed(code: HttpErrorCode): void;
+}
+
+interface BodyLimits {
   readonly maxBytes: number;
   /** What the component is told when there are more. */
   readonly tooLarge: HttpErrorCode;
-  /** Milliseconds without a byte that the component has asked for. */
-  readonly idleMs: number;
-  /** Runs when the component first asks for a byte. */
-  readonly onFirstRead?: (() => void) | undefined;
 }
 
 /** One message's body, as it comes. */
-export class IncomingPipe implements ByteSource {
+export class IncomingPipe implements ByteSource, BodyListener {
   readonly #context: HttpContext;
-  readonly #message: IncomingMessage;
+  readonly #source: BodySource;
   readonly #limits: BodyLimits;
   readonly #wakes = new Wakes();
-  #listening = false;
-  #ended = false;
+  #phase: "untouched" | "closed" | "started" = "untouched";
   #bytes = 0;
   #error: HttpErrorCode | undefined;
   readonly readiness: Readiness;
 
-  constructor(context: HttpContext, message: IncomingMessage, limits: BodyLimits) {
+  constructor(context: HttpContext, source: BodySource, limits: BodyLimits) {
     this.#context = context;
-    this.#message = message;
+    this.#source = source;
     this.#limits = limits;
     this.readiness = {
       ready: () => this.#isReady(),
@@ -45,65 +63,51 @@ export class IncomingPipe implements ByteSource {
   }
 
   read(length: number): Uint8Array | undefined {
-    this.#listen();
-    if (this.#error !== undefined) throw httpStreamFailure(this.#context, this.#error);
-    if (this.#ended) return undefined;
-    const available = Math.min(length, this.#message.readableLength);
-    const chunk: Buffer | null = this.#message.read(available === 0 ? undefined : available);
-    if (chunk === null) return new Uint8Array();
+    this.#start();
+    // What has come is told before what went wrong after it.
+    const chunk = this.#source.take(length);
+    if (chunk === undefined) {
+      if (this.#error !== undefined) throw httpStreamFailure(this.#context, this.#error);
+      return this.#source.hasEnded ? undefined : new Uint8Array();
+    }
     this.#bytes += chunk.length;
     if (this.#bytes <= this.#limits.maxBytes) return chunk;
-    this.#fail(this.#limits.tooLarge);
+    this.failed(this.#limits.tooLarge);
+    this.#source.discard();
     throw httpStreamFailure(this.#context, this.#limits.tooLarge);
   }
 
-  /** What nobody reads any more is thrown away as it comes. */
   close(): void {
-    this.#listen();
-    this.#message.removeAllListeners("readable");
-    this.#message.resume();
+    if (this.#phase === "untouched") this.#source.listen(this);
+    this.#phase = "closed";
+    this.#source.discard();
   }
 
   /** Trailers, or why there are none; undefined: it has not ended yet. */
   get outcome(): FieldList | HttpErrorCode | undefined {
     if (this.#error !== undefined) return this.#error;
-    return this.#ended ? FieldList.received(this.#message.rawTrailers) : undefined;
+    return this.#source.hasEnded ? FieldList.received(this.#source.trailers) : undefined;
+  }
+
+  changed(): void {
+    this.#wakes.all();
+  }
+
+  failed(code: HttpErrorCode): void {
+    this.#error ??= code;
+    this.#wakes.all();
   }
 
   #isReady(): boolean {
-    this.#listen();
-    return this.#ended || this.#error !== undefined || this.#message.readableLength > 0;
+    this.#start();
+    return this.#error !== undefined || this.#source.available > 0 || this.#source.hasEnded;
   }
 
-  #listen(): void {
-    if (this.#listening) return;
-    this.#listening = true;
-    const message = this.#message;
-    if (message.readableEnded) {
-      this.#ended = true;
-      return;
-    }
-    if (message.destroyed) this.#error = { tag: "connection-terminated" };
-    const { idleMs, onFirstRead } = this.#limits;
-    message.on("readable", () => this.#wakes.all());
-    message.once("end", () => {
-      this.#ended = true;
-      this.#wakes.all();
-    });
-    message.once("error", (error) => this.#fail(httpErrorCode(error)));
-    message.once("close", () => {
-      if (!this.#ended) this.#fail({ tag: "connection-terminated" });
-    });
-    message.setTimeout(idleMs, () => {
-      this.#fail({ tag: "connection-read-timeout" });
-      message.destroy();
-    });
-    onFirstRead?.();
-  }
-
-  #fail(code: HttpErrorCode): void {
-    this.#error ??= code;
-    this.#wakes.all();
+  #start(): void {
+    if (this.#phase !== "untouched") return;
+    this.#phase = "started";
+    this.#source.listen(this);
+    this.#source.start();
   }
 }
 
@@ -169,7 +173,7 @@ export class FutureTrailers extends HostResource {
     if (this.#taken) return { tag: "err", val: undefined };
     this.#taken = true;
     if (!(outcome instanceof FieldList)) return { tag: "ok", val: { tag: "err", val: outcome } };
-    const trailers = outcome.entries.length === 0 ? undefined : new Fields(this.#context, outcome, true);
+    const trailers = outcome.size === 0 ? undefined : new Fields(this.#context, outcome, true);
     return { tag: "ok", val: { tag: "ok", val: trailers } };
   }
 }

@@ -1,19 +1,15 @@
 /**
  * wasi:http/types.outgoing-body: what the component writes, to a response that is served or to a request of its own. The
- * component is held back as soon as the socket holds more than its high-water mark.
+ * component is held back as soon as its target is full.
  */
-import type { OutgoingMessage } from "node:http";
 import { Failure } from "../failure.ts";
 import { HostResource, trap } from "../handles.ts";
 import type { Readiness } from "../polling.ts";
 import { type ByteSink, MAX_TRANSFER_BYTES, OutputStream } from "../streams.ts";
 import { Wakes } from "../wakes.ts";
-import { type HttpErrorCode, httpErrorCode, httpStreamFailure } from "./error-code.ts";
+import { type HttpErrorCode, httpStreamFailure } from "./error-code.ts";
 import type { FieldList, Fields } from "./fields.ts";
 import type { HttpContext } from "./http-context.ts";
-
-/** Beyond it one write more costs less than the copy. */
-const MAX_TEXT_BYTES = 16_384;
 
 export interface BodyHead {
   /** Bytes that content-length says; undefined: it says nothing. */
@@ -24,18 +20,31 @@ export interface BodyHead {
 
 /** Where a body goes. */
 export interface BodyTarget {
-  readonly message: OutgoingMessage;
   /** Whether the body's bytes go nowhere, and its length is that of another message: the answer to HEAD. */
   readonly withoutBody?: boolean;
-  /** Writes the head down. @param length of the whole body where it is known by now */
+  /** Whether it takes no more until it says `drained`. */
+  readonly isFull: boolean;
+  listen(listener: TargetListener): void;
+  /** Writes the head down, once, before anything else. @param length of the whole body where it is known by now */
   begin(length: number | undefined): void;
+  write(bytes: Uint8Array): void;
+  /** @param trailers undefined: there are none */
+  end(last: readonly Uint8Array[], trailers: FieldList | undefined): void;
+  /** What has gone out is not taken for whole. */
+  destroy(): void;
+}
+
+export interface TargetListener {
+  drained(): void;
+  /** It goes nowhere any more. */
+  failed(code: HttpErrorCode): void;
 }
 
 /**
  * What is written is kept for the rest of the turn: a body that is whole by then goes out with its head in one write, and
  * with its length.
  */
-export class OutgoingPipe implements ByteSink {
+export class OutgoingPipe implements ByteSink, TargetListener {
   readonly #context: HttpContext;
   readonly #head: BodyHead;
   readonly #wakes = new Wakes();
@@ -43,16 +52,12 @@ export class OutgoingPipe implements ByteSink {
   #target: BodyTarget | undefined;
   #held: Uint8Array[] = [];
   #heldBytes = 0;
-  #trailers: FieldList | undefined;
   #begun = false;
+  #sendsSoon = false;
   #full = false;
   #written = 0;
-  #ended = false;
+  #end: { readonly trailers: FieldList | undefined } | undefined;
   #error: HttpErrorCode | undefined;
-  readonly readiness: Readiness = {
-    ready: () => this.#error !== undefined || !this.#full,
-    onReady: (wake) => this.#wakes.add(wake),
-  };
 
   constructor(context: HttpContext, head: BodyHead) {
     this.#context = context;
@@ -60,23 +65,24 @@ export class OutgoingPipe implements ByteSink {
     this.#length = head.length;
   }
 
+  get readiness(): Readiness {
+    return {
+      ready: () => this.#error !== undefined || !this.#full,
+      onReady: (wake) => this.#wakes.add(wake),
+    };
+  }
+
   /** Once the message is sent off. */
   connect(target: BodyTarget): void {
     this.#target = target;
-    const { message } = target;
     if (target.withoutBody === true) this.#length = undefined;
-    message.on("drain", () => this.#emptied());
-    message.once("error", (error) => this.fail(httpErrorCode(error)));
-    message.once("close", () => {
-      if (!this.#ended) this.fail({ tag: "connection-terminated" });
-    });
-    if (this.#ended) this.#end();
+    target.listen(this);
+    if (this.#end !== undefined) this.#sendEnd();
     else if (this.#held.length > 0) this.#sendSoon();
   }
 
   writable(): number {
-    if (this.#error !== undefined) return MAX_TRANSFER_BYTES;
-    return this.#full ? 0 : MAX_TRANSFER_BYTES;
+    return this.#full && this.#error === undefined ? 0 : MAX_TRANSFER_BYTES;
   }
 
   write(bytes: Uint8Array): void {
@@ -88,8 +94,9 @@ export class OutgoingPipe implements ByteSink {
       this.fail({ tag: wrongLength, val: BigInt(this.#written) });
       throw httpStreamFailure(this.#context, { tag: wrongLength, val: BigInt(this.#written) });
     }
-    if (this.#begun) {
-      this.#send(bytes);
+    if (this.#begun && this.#target !== undefined) {
+      this.#target.write(bytes);
+      this.#full = this.#target.isFull;
       return;
     }
     this.#held.push(bytes);
@@ -98,7 +105,7 @@ export class OutgoingPipe implements ByteSink {
     if (this.#target !== undefined) this.#sendSoon();
   }
 
-  /** What was written is on its way; the socket's own buffer is bounded by `writable`. */
+  /** What was written is on its way; what the target holds is bounded by `writable`. */
   flush(): void {
     if (this.#error !== undefined) throw httpStreamFailure(this.#context, this.#error);
   }
@@ -115,18 +122,26 @@ export class OutgoingPipe implements ByteSink {
       this.fail({ tag: wrongLength, val: BigInt(this.#written) });
       return this.#error;
     }
-    this.#ended = true;
-    this.#trailers = trailers;
-    this.#end();
+    this.#end = { trailers: trailers !== undefined && trailers.size > 0 ? trailers : undefined };
+    if (this.#target !== undefined) this.#sendEnd();
     return undefined;
   }
 
   fail(code: HttpErrorCode): void {
-    if (this.#ended || this.#error !== undefined) return;
+    if (this.#end !== undefined || this.#error !== undefined) return;
     this.#error = code;
     this.#held = [];
-    this.#target?.message.destroy();
+    this.#target?.destroy();
     this.#wakes.all();
+  }
+
+  drained(): void {
+    this.#full = this.#target?.isFull === true;
+    if (!this.#full) this.#wakes.all();
+  }
+
+  failed(code: HttpErrorCode): void {
+    this.fail(code);
   }
 
   /** Why it will never be whole. */
@@ -135,56 +150,31 @@ export class OutgoingPipe implements ByteSink {
   }
 
   get hasEnded(): boolean {
-    return this.#ended;
+    return this.#end !== undefined;
   }
 
   #sendSoon(): void {
+    if (this.#sendsSoon) return;
+    this.#sendsSoon = true;
     process.nextTick(() => {
-      if (this.#begun || this.#ended || this.#error !== undefined) return;
+      if (this.#begun || this.#end !== undefined || this.#error !== undefined) return;
       this.#begin(undefined);
-      this.#emptied();
+      for (const each of this.#held.splice(0)) this.#target?.write(each);
+      this.drained();
     });
   }
 
   #begin(length: number | undefined): void {
     this.#begun = true;
     this.#target?.begin(length);
-    for (const each of this.#held.splice(0)) this.#send(each);
   }
 
-  #send(bytes: Uint8Array): void {
-    if (this.#target?.message.write(bytes) === false) this.#full = true;
-  }
-
-  #emptied(): void {
-    this.#full = this.#target?.message.writableNeedDrain === true;
-    if (!this.#full) this.#wakes.all();
-  }
-
-  #end(): void {
-    const message = this.#target?.message;
-    if (message === undefined) return;
-    const trailers = this.#trailers;
-    const hasTrailers = trailers !== undefined && trailers.entries.length > 0;
-    if (!this.#begun) {
-      this.#begun = true;
-      this.#target?.begin(hasTrailers ? undefined : this.#written);
-    }
-    const last = this.#held.splice(0);
-    if (hasTrailers) message.addTrailers(pairs(trailers));
-    const [first] = last;
-    if (last.length === 1 && first !== undefined && first.length <= MAX_TEXT_BYTES) {
-      // As characters it goes into one write with the head.
-      message.end(Buffer.from(first.buffer, first.byteOffset, first.length).toString("latin1"), "latin1");
-      return;
-    }
-    for (const each of last) message.write(each);
-    message.end();
+  #sendEnd(): void {
+    const trailers = this.#end?.trailers;
+    if (!this.#begun) this.#begin(trailers === undefined ? this.#written : undefined);
+    this.#target?.end(this.#held.splice(0), trailers);
   }
 }
-
-const pairs = (list: FieldList): [string, string][] =>
-  list.entries.map(([name, value]) => [name, Buffer.from(value).toString("latin1")]);
 
 export class OutgoingBody extends HostResource {
   readonly #context: HttpContext;

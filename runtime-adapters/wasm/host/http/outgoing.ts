@@ -15,6 +15,7 @@ import { FieldList } from "./fields.ts";
 import type { HttpContext } from "./http-context.ts";
 import { IncomingPipe } from "./incoming-body.ts";
 import { IncomingResponse, milliseconds, type OutgoingRequest, type RequestOptions } from "./messages.ts";
+import { NodeBodySource, NodeBodyTarget } from "./node-messages.ts";
 import { contentLength, methodText, parseAuthority } from "./request-line.ts";
 
 /** wasi:http leaves it to the host. Longer ones are cut to these. */
@@ -85,7 +86,7 @@ export class OutgoingRequests implements OutgoingHttp {
     });
     future.follow(node);
     sendHead(node, request, authorityOf(destination), hasBody);
-    if (hasBody) request.pipe.connect({ message: node, begin: (whole) => announce(node, length ?? whole) });
+    if (hasBody) request.pipe.connect(new NodeBodyTarget(node, (whole) => announce(node, length ?? whole)));
     else node.end();
     return future;
   }
@@ -141,8 +142,7 @@ const target = (request: OutgoingRequest, { host, port, method }: Destination): 
 function sendHead(node: ClientRequest, { fields }: OutgoingRequest, host: string, hasBody: boolean): void {
   node.setHeader("Host", host);
   const byName = new Map<string, string[]>();
-  for (const [name, value] of fields.entries) {
-    const text = Buffer.from(value).toString("latin1");
+  for (const [name, text] of fields.pairs()) {
     byName.set(name.toLowerCase(), [...(byName.get(name.toLowerCase()) ?? []), text]);
   }
   if (!hasBody) byName.delete("content-length");
@@ -239,10 +239,9 @@ export class FutureIncomingResponse extends HostResource {
     if (this.#taken) return { tag: "err", val: undefined };
     this.#taken = true;
     if ("tag" in outcome) return { tag: "ok", val: { tag: "err", val: outcome } };
-    const pipe = new IncomingPipe(this.#context, outcome, {
+    const pipe = new IncomingPipe(this.#context, new NodeBodySource(outcome, this.#timeouts.betweenBytesMs), {
       maxBytes: MAX_BODY_BYTES,
       tooLarge: { tag: "HTTP-response-body-size", val: undefined },
-      idleMs: this.#timeouts.betweenBytesMs,
     });
     const fields = FieldList.received(outcome.rawHeaders);
     const response = new IncomingResponse(this.#context, outcome.statusCode ?? 0, fields, pipe);

@@ -45,9 +45,9 @@ export function parseAuthority(text: string): Authority | undefined {
 }
 
 /** Of `Content-Length`; undefined: there is none, null: what is there is none. */
-export function contentLength(values: readonly Uint8Array[]): number | undefined | null {
+export function contentLength(values: readonly string[]): number | undefined | null {
   if (values.length === 0) return undefined;
-  const [text, ...others] = values.map((each) => Buffer.from(each).toString("latin1").trim());
+  const [text, ...others] = values.map((each) => each.trim());
   if (text === undefined || others.some((each) => each !== text) || !/^\d{1,15}$/.test(text)) return null;
   return Number(text);
 }

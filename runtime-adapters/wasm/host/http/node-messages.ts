@@ -1,0 +1,106 @@
+/** Bodies of requests that a component makes, and of their responses: over the streams of `node:http`. */
+import type { ClientRequest, IncomingMessage } from "node:http";
+import { httpErrorCode } from "./error-code.ts";
+import type { FieldList } from "./fields.ts";
+import type { BodyListener, BodySource } from "./incoming-body.ts";
+import type { BodyTarget, TargetListener } from "./outgoing-body.ts";
+
+export class NodeBodySource implements BodySource {
+  readonly #message: IncomingMessage;
+  readonly #idleMs: number;
+  #hasEnded = false;
+
+  /** @param idleMs without a byte that the component has asked for */
+  constructor(message: IncomingMessage, idleMs: number) {
+    this.#message = message;
+    this.#idleMs = idleMs;
+  }
+
+  get available(): number {
+    return this.#message.readableLength;
+  }
+
+  get hasEnded(): boolean {
+    return this.#hasEnded;
+  }
+
+  get trailers(): readonly string[] {
+    return this.#message.rawTrailers;
+  }
+
+  take(length: number): Uint8Array | undefined {
+    const available = Math.min(length, this.#message.readableLength);
+    // Asking for nothing is what brings the end about.
+    return (this.#message.read(available === 0 ? undefined : available) as Buffer | null) ?? undefined;
+  }
+
+  listen(listener: BodyListener): void {
+    const message = this.#message;
+    if (message.readableEnded) {
+      this.#hasEnded = true;
+      return;
+    }
+    if (message.destroyed) listener.failed({ tag: "connection-terminated" });
+    message.on("readable", () => listener.changed());
+    message.once("end", () => {
+      this.#hasEnded = true;
+      listener.changed();
+    });
+    message.once("error", (error) => listener.failed(httpErrorCode(error)));
+    message.once("close", () => {
+      if (!this.#hasEnded) listener.failed({ tag: "connection-terminated" });
+    });
+    message.setTimeout(this.#idleMs, () => {
+      listener.failed({ tag: "connection-read-timeout" });
+      message.destroy();
+    });
+  }
+
+  start(): void {
+    // It flows as it is read.
+  }
+
+  discard(): void {
+    this.#message.removeAllListeners("readable");
+    this.#message.resume();
+  }
+}
+
+export class NodeBodyTarget implements BodyTarget {
+  readonly #request: ClientRequest;
+  readonly #announce: (length: number | undefined) => void;
+
+  /** @param announce makes the header that says where the body ends. */
+  constructor(request: ClientRequest, announce: (length: number | undefined) => void) {
+    this.#request = request;
+    this.#announce = announce;
+  }
+
+  get isFull(): boolean {
+    return this.#request.writableNeedDrain;
+  }
+
+  listen(listener: TargetListener): void {
+    this.#request.on("drain", () => listener.drained());
+    this.#request.once("error", (error) => listener.failed(httpErrorCode(error)));
+    this.#request.once("close", () => listener.failed({ tag: "connection-terminated" }));
+  }
+
+  begin(length: number | undefined): void {
+    this.#announce(length);
+  }
+
+  write(bytes: Uint8Array): void {
+    this.#request.write(bytes);
+  }
+
+  end(last: readonly Uint8Array[], trailers: FieldList | undefined): void {
+    if (trailers !== undefined) this.#request.addTrailers(trailers.pairs());
+    for (const each of last) this.#request.write(each);
+    this.#request.end();
+  }
+
+  destroy(): void {
+    this.#request.destroy();
+  }
+}
