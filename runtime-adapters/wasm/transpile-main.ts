@@ -7,7 +7,7 @@ import { checkNames } from "./binary/component-names.ts";
 import { readComponentShape } from "./binary/component-shape.ts";
 import { withPatchableMemories } from "./binary/memory-limits.ts";
 import type { TranspiledModule } from "./launch.ts";
-import { replaceShim } from "./transpile/bindgen-host.ts";
+import { generatedFiles } from "./transpile/generated-files.ts";
 import { asScript } from "./transpile/generated-script.ts";
 import {
   type CachedFile,
@@ -19,7 +19,8 @@ import {
   type TranspileRequest,
 } from "./transpile/request.ts";
 
-async function transpile(request: TranspileRequest): Promise<void> {
+/** @returns whether its glue is lean */
+async function transpile(request: TranspileRequest): Promise<boolean> {
   const component = readFileSync(request.componentPath);
   if (sha256(component) !== request.sha256) {
     throw new PicoletError("corrupt", `the content of ${request.componentPath} is not what its digest says`);
@@ -28,38 +29,21 @@ async function transpile(request: TranspileRequest): Promise<void> {
   checkNames(component);
   const files: CachedFile[] = [];
   const modules: TranspiledModule[] = [];
-  for (const [name, content] of await generate(component)) {
+  let lean = false;
+  for (const [name, content] of await generatedFiles(component)) {
     if (name.endsWith(".wasm")) {
       const { bytes, memories } = withPatchableMemories(content);
       modules.push({ name, memories });
       files.push(save(request.outputDirectory, name, bytes));
     } else if (name === SCRIPT_NAME) {
-      const script = asScript(Buffer.from(content).toString("utf8"));
+      const { script, isLean } = asScript(Buffer.from(content).toString("utf8"));
+      lean = isLean;
       files.push(save(request.outputDirectory, name, Buffer.from(script, "latin1")));
     } else throw new PicoletError("failed", `cannot read what jco generated: there is a file ${name}`);
   }
   const manifest: CacheManifest = { transpiler: TRANSPILER_VERSION, script: SCRIPT_NAME, modules, files };
   save(request.outputDirectory, MANIFEST_NAME, Buffer.from(`${JSON.stringify(manifest)}\n`));
-}
-
-async function generate(component: Uint8Array): Promise<readonly (readonly [name: string, content: Uint8Array])[]> {
-  replaceShim();
-  const bindgen = await import("@bytecodealliance/jco-transpile/component");
-  await bindgen.$init;
-  try {
-    const { files } = bindgen.generate(component, {
-      name: SCRIPT_NAME.slice(0, -".js".length),
-      instantiation: { tag: "sync" },
-      map: [],
-      noTypescript: true,
-      noNodejsCompat: true,
-      noNamespacedExports: false,
-      base64Cutoff: 0,
-    });
-    return files;
-  } catch (error) {
-    throw new PicoletError("invalid", "jco refuses the component", { cause: error });
-  }
+  return lean;
 }
 
 /** On disk when it returns: the manifest that vouches for it must not be there before it. */
@@ -79,8 +63,8 @@ function answer(message: TranspileAnswer): void {
 }
 
 try {
-  await transpile(JSON.parse(process.argv[2] ?? "") as TranspileRequest);
-  answer({ kind: "done", peakRssKiB: process.resourceUsage().maxRSS });
+  const isLean = await transpile(JSON.parse(process.argv[2] ?? "") as TranspileRequest);
+  answer({ kind: "done", peakRssKiB: process.resourceUsage().maxRSS, isLean });
 } catch (error) {
   const code = isPicoletError(error, "invalid") || isPicoletError(error, "corrupt") ? error.code : "failed";
   answer({ kind: "failed", code: code as "invalid" | "corrupt" | "failed", message: describeError(error) });

@@ -16,10 +16,6 @@ const MEMORY_LIMIT_BYTES = 512 * 1_048_576;
 export const loadedComponent = (source: TestComponent): Promise<InstantiateComponent> =>
   transpiled(source, (component) => loadComponent(component, undefined));
 
-/** What its runner would run. */
-export const transpiledScript = (source: TestComponent): Promise<string> =>
-  transpiled(source, ({ directory, script }) => readFileSync(`${directory}/${script}`, "latin1"));
-
 /** What an agent finds in `cache` that has run it before. @param cache absolute, `<root-dir>/wasm/transpiled` of the agent */
 export const transpiledFiles = (source: TestComponent, cache: string): Promise<Record<string, Uint8Array>> =>
   transpiled(source, ({ directory }) => {

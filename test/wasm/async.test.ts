@@ -54,6 +54,15 @@ test("it writes and waits asynchronously, and ends well", async () => {
   assert.deepEqual([exit.exitCode, exit.reason, log], [0, "Completed", "one\ntwo\nthree\n"]);
 });
 
+test("that jco's own glue grows with its calls is said once", async () => {
+  await ran(["say"]);
+  const told = runtime.log.entries.filter(({ message }) => message.includes("glue of jco's own"));
+  assert.deepEqual(
+    told.map(({ level }) => level),
+    ["warn"],
+  );
+});
+
 test("what its host tells is there, and its input is at its end", async () => {
   const { exit, log } = await ran(["about"]);
   assert.deepEqual([exit.exitCode, log], [0, "input 1 waited now random\n"]);

@@ -69,7 +69,7 @@ test("the version in the cache's key is that of the jco-transpile that is pinned
 });
 
 test("what jco generates is made a script of ASCII; another form of it is noticed", () => {
-  const script = asScript("export function instantiate(a) {\n  return 'ü';\n}\nexport const _util = {\n  \n}\n");
+  const { script } = asScript("export function instantiate(a) {\n  return 'ü';\n}\nexport const _util = {\n  \n}\n");
   assert.equal(script, "\"use strict\";\nfunction instantiate(a) {\nreturn '\\u00fc';\n}\n\n\nreturn instantiate;\n");
   for (const other of [
     "export default 1;",

@@ -1,10 +1,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import fc from "fast-check";
 import { isPicoletError } from "../../../protocol/errors.ts";
 import type { Pod } from "../../../protocol/pod.ts";
 import { checkShape } from "../container-launch.ts";
 import { podGrants } from "../pod-grants.ts";
-import { parseBuckets } from "./board-grants.ts";
+import { LOG_LEVELS, parseBuckets, parseConfigVolume, parseInterfaces, parseLogLevel } from "./board-grants.ts";
 
 const pod = (annotations: Readonly<Record<string, string>>): Pod => ({ metadata: { annotations } }) as unknown as Pod;
 
@@ -73,4 +74,48 @@ test("a component that wants an interface of the board its pod does not name is 
     },
   );
   checkShape({ ...shape, imports: shape.imports.slice(0, 4) }, "x:1", ["logging", "keyvalue", "gpio"]);
+});
+
+test("no text breaks the parsers, and what they take is within its limits and is taken again", () => {
+  const piece = fc.constantFrom(
+    ...[
+      "config",
+      "keyvalue",
+      "gpio",
+      ",",
+      " ",
+      "=",
+      "/",
+      "settings",
+      "a.b-c",
+      "64Ki",
+      "4Mi",
+      "1e9",
+      "-1",
+      "0",
+      "100000",
+    ],
+    ...["100001", "32Mi", "33Mi", "\n", "é", "debug", "info", "\0"],
+  );
+  const text = fc.oneof(
+    fc.string({ unit: "binary" }),
+    fc.array(piece, { maxLength: 40 }).map((parts) => parts.join("")),
+  );
+  fc.assert(
+    fc.property(text, (given) => {
+      const interfaces = parseInterfaces(given);
+      const entries = new Set(given.split(",").flatMap((each) => each.trim() || []));
+      assert.equal(interfaces.value.length + interfaces.problems.length, entries.size);
+      const buckets = parseBuckets(given);
+      for (const { maxBytes, maxKeys } of buckets.value) {
+        assert.ok(maxBytes >= 1 && maxBytes <= 32 * 1_048_576 && maxKeys >= 1 && maxKeys <= 100_000);
+      }
+      const again = buckets.value.map(({ name, maxBytes, maxKeys }) => `${name}=${maxBytes}/${maxKeys}`).join(",");
+      assert.deepEqual(parseBuckets(again).value, buckets.value);
+      const volume = parseConfigVolume(given);
+      assert.equal(volume.problems.length === 0, /^[a-z0-9-]+$/.test(volume.value) && volume.problems.length === 0);
+      assert.ok(LOG_LEVELS.includes(parseLogLevel(given).value));
+    }),
+    { numRuns: 1000 },
+  );
 });

@@ -3,11 +3,12 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
 import { isPicoletError } from "../../../protocol/errors.ts";
+import { parseImageReference } from "../../../protocol/image-reference.ts";
 import { parseChallenges } from "./challenge.ts";
 import { networkFailure, printable, toldBy } from "./failures.ts";
 import { parseDocument, platformOfConfig } from "./manifests.ts";
 import { platformsOf } from "./platforms.ts";
-import { endpointsOf } from "./registries.ts";
+import { endpointsOf, hostnameOf, isLoopback } from "./registries.ts";
 
 const challenges = (header: string) =>
   parseChallenges(header).map(({ scheme, parameters }) => [scheme, Object.fromEntries(parameters)]);
@@ -170,5 +171,35 @@ test("what goes wrong on the way is said in words, and a registry's own words ar
     fc.property(fc.oneof(fc.string(), fc.json()), (body) => {
       assert.match(toldBy(body), /^[\x20-\x7e]{0,200}$/);
     }),
+  );
+});
+
+test("the registry of an image's name is asked by that name, or refused", () => {
+  const host = fc.oneof(
+    fc.domain(),
+    fc.ipV4(),
+    fc.ipV6().map((each) => `[${each}]`),
+    fc.string(),
+  );
+  const port = fc.oneof(
+    fc.constant(""),
+    fc.nat(99_999).map((each) => `:${each}`),
+  );
+  fc.assert(
+    fc.property(host, port, (name, number) => {
+      const parsed = parseImageReference(`${name}${number}/app:1`);
+      if (!parsed.ok || parsed.reference.kind !== "registry") return;
+      const { domain } = parsed.reference;
+      try {
+        const [own, ...others] = endpointsOf(domain, []);
+        const { protocol, pathname, search, username } = new URL(own?.url ?? "");
+        assert.deepEqual([others, pathname, search, username], [[], "/", "", ""], domain);
+        assert.equal(own?.url, `${protocol}//${domain}`);
+        assert.ok(protocol === "https:" || isLoopback(hostnameOf(domain)), domain);
+      } catch (error) {
+        assert.ok(isPicoletError(error, "invalid"), String(error));
+      }
+    }),
+    { numRuns: 1000 },
   );
 });

@@ -6,19 +6,26 @@ import { leanGlue } from "./lean-glue.ts";
 const ENTRY = /^export function instantiate\(/m;
 const UTILITIES = /^[ \t]*export const _util = \{[^}]*\};?/m;
 
+export interface GeneratedScript {
+  /** The body of a strict function that returns `instantiate`. */
+  readonly script: string;
+  /** False: it has jco's own text, which keeps something of each call of the host. */
+  readonly isLean: boolean;
+}
+
 /**
- * @returns the body of a strict function that returns `instantiate`.
  * @throws `failed` when jco's output has another form than the one known here.
  */
-export function asScript(source: string): string {
+export function asScript(source: string): GeneratedScript {
   const body = source.replace(ENTRY, "function instantiate(").replace(UTILITIES, "");
   if (!ENTRY.test(source) || /^\s*(?:export|import)\b/m.test(body)) {
     throw new PicoletError("failed", "cannot read what jco generated: it has changed its form");
   }
   const plain = withoutIndentation(body);
-  const script = `"use strict";\n${escaped(leanGlue(plain) ?? plain)}\nreturn instantiate;\n`;
+  const lean = leanGlue(plain);
+  const script = `"use strict";\n${escaped(lean ?? plain)}\nreturn instantiate;\n`;
   requireParsable(script);
-  return script;
+  return { script, isLean: lean !== undefined };
 }
 
 /** A component that the runner cannot load would fail on each of its starts; here it says why once. */

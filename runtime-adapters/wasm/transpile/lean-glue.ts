@@ -32,7 +32,7 @@ const REWRITES: readonly Rewrite[] = [
     "let ret;\n",
   ],
   [
-    /_withGlobalCurrentTaskMeta\(\{\ncomponentIdx: task\.componentIdx\(\),\ntaskID: task\.id\(\),\nfn: \(\) => _trackHostOperation\(\(\) => ([^\n]*)\),\n\}\)\n;/g,
+    /_withGlobalCurrentTaskMeta\(\{\ncomponentIdx: task\.componentIdx\(\),\ntaskID: task\.id\(\),\nfn: \(\) => _trackHostOperation\(\(\) => ((?:(?!_trackHostOperation)[\s\S])*?)\),\n\}\)\n;/g,
     "$1;",
   ],
   // The component is called.

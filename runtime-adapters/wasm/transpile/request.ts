@@ -5,7 +5,7 @@ import type { TranspiledModule } from "../launch.ts";
  * Part of the cache's key. Bump the last number when what is written here changes; the rest is the version of
  * jco-transpile that package.json pins (a test compares them).
  */
-export const TRANSPILER_VERSION = "jco-transpile-0.15.0-3";
+export const TRANSPILER_VERSION = "jco-transpile-0.15.0-4";
 
 /** On the child's command line, as JSON. */
 export interface TranspileRequest {
@@ -19,7 +19,7 @@ export interface TranspileRequest {
 
 /** One line of JSON on the child's stdout. */
 export type TranspileAnswer =
-  | { readonly kind: "done"; readonly peakRssKiB: number }
+  | { readonly kind: "done"; readonly peakRssKiB: number; readonly isLean: boolean }
   | { readonly kind: "failed"; readonly code: "invalid" | "corrupt" | "failed"; readonly message: string };
 
 /** `manifest.json`, written last: a folder without it is half-made. */

@@ -11,18 +11,20 @@ export interface TranspileChildInit extends OneOffChildInit {
 }
 
 /** @returns the child's greatest resident size, KiB. */
+export type TranspileOutcome = Extract<TranspileAnswer, { kind: "done" }>;
+
 export async function runTranspileChild(
   components: TranspileChildComponents,
   init: TranspileChildInit,
   request: TranspileRequest,
   signal: AbortSignal,
-): Promise<number> {
+): Promise<TranspileOutcome> {
   const program = {
     command: [...TRANSPILER_FLAGS, init.transpilePath, JSON.stringify(request)],
     name: "the transpiler",
     task: "transpiling the component",
   };
   const answer = (await runOneOffChild(components, init, program, signal)) as TranspileAnswer;
-  if (answer.kind === "done") return answer.peakRssKiB;
+  if (answer.kind === "done") return answer;
   throw new PicoletError(answer.code, answer.message, { retryable: answer.code === "failed" });
 }

@@ -122,12 +122,21 @@ export class Transpiler implements AsyncDisposable {
       const request = { componentPath, sha256, outputDirectory };
       // With Node's child processes, which an agent without components does not need.
       const { runTranspileChild } = await import("./transpile-child.ts");
-      const peakRssKiB = await runTranspileChild(this.#components, this.#init, request, this.#disposed.signal);
+      const { peakRssKiB, isLean } = await runTranspileChild(
+        this.#components,
+        this.#init,
+        request,
+        this.#disposed.signal,
+      );
       this.#peakRssKiB = Math.max(this.#peakRssKiB, peakRssKiB);
       await syncDirectory(outputDirectory);
       await rm(this.#directory(sha256), { recursive: true, force: true });
       await renameDurably(outputDirectory, this.#directory(sha256));
-      this.#components.log.info("transpiled a component", { digest: `sha256:${sha256}`, peakRssKiB });
+      const digest = `sha256:${sha256}`;
+      this.#components.log.info("transpiled a component", { digest, peakRssKiB });
+      // Once for each, as it is transpiled once.
+      if (!isLean)
+        this.#components.log.warn("a component has glue of jco's own, which grows with its calls", { digest });
     } catch (error) {
       await rm(outputDirectory, { recursive: true, force: true });
       throw fileError(error, `cannot transpile the component sha256:${sha256}`);
