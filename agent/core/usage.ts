@@ -46,7 +46,7 @@ export interface Stall {
 export interface ContainerUsage {
   readonly container: ObservedContainer;
   readonly startedAtMs: number;
-  /** Its cgroup, below every hierarchy's mount point. */
+  /** Its cgroup, below every hierarchy's mount point; "": it shares its process with others. */
   readonly path: string;
   readonly usage: Usage;
 }

@@ -1,6 +1,6 @@
 /** The one collection of what the node and its pods use, put together. */
 import type { Clock, Log, Millis } from "../../protocol/ports.ts";
-import type { DesiredPod, RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { DesiredPod, RuntimeAdapter, SharedUsage } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { AgentPod } from "../core/agent-pod.ts";
 import type { CgroupHierarchies } from "../resources/cgroup-hierarchies.ts";
 import { CgroupLooks } from "../stats/cgroup-looks.ts";
@@ -37,7 +37,8 @@ export interface NodeUsageLooks extends StatsLooks {
 
 export function makeNodeUsage(components: NodeUsageComponents, init: NodeUsageInit): NodeUsageLooks {
   const { hierarchies, adapters } = components;
-  const cgroups = new CgroupLooks({ ...components, cgroups: foldersOf(hierarchies) }, init);
+  const shared = (signal: AbortSignal) => sharedUsages(components, signal);
+  const cgroups = new CgroupLooks({ ...components, shared, cgroups: foldersOf(hierarchies) }, init);
   const filesystems = new FilesystemLooks({ ...components, images: adapters[0]?.images }, init);
   const disks = new DiskLooks({ ...components, writtenFolders: writtenFoldersNow, paths: new PodPaths(init) });
   return {
@@ -48,6 +49,22 @@ export function makeNodeUsage(components: NodeUsageComponents, init: NodeUsageIn
     disk: (maxAge, signal, only) => disks.disk(maxAge, signal, only),
     measuredDisk: () => disks.measured(),
   };
+}
+
+/** One that cannot tell now leaves its containers without figures, as one does that has just begun. */
+async function sharedUsages(
+  { adapters, log }: Pick<NodeUsageComponents, "adapters" | "log">,
+  signal: AbortSignal,
+): Promise<ReadonlyMap<string, SharedUsage>> {
+  const found: (readonly [string, SharedUsage])[] = [];
+  for (const adapter of adapters) {
+    try {
+      found.push(...((await adapter.sharedUsage?.(signal)) ?? []));
+    } catch (error) {
+      if (!signal.aborted) log.warn("what containers of shared processes use is not known", { error });
+    }
+  }
+  return new Map(found);
 }
 
 export function foldersOf(hierarchies: CgroupHierarchies): CgroupFolders {

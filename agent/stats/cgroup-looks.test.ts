@@ -4,6 +4,7 @@ import { mkdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { type MonotonicMs, millis } from "../../protocol/ports.ts";
+import type { SharedUsage } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import { TempFolder } from "../../test/support/temp-folder.ts";
 import { usagePod } from "../../test/support/usage-pods.ts";
 import { VirtualClock } from "../../test/support/virtual-clock.ts";
@@ -31,6 +32,9 @@ class Tree implements Disposable {
   /** Each time before a pod's cgroup is read. */
   beforeRead: () => void = () => undefined;
 
+  /** What containers use of processes that are not theirs alone. */
+  readonly shared = new Map<string, SharedUsage>();
+
   constructor({ clock = new VirtualClock(), cgroupsPerQOS = true, memory = true, swap = false } = {}) {
     const { path } = this.folder;
     this.looks = new CgroupLooks(
@@ -42,6 +46,7 @@ class Tree implements Disposable {
           if (uid === "unusable") throw new Error("no name of a cgroup");
           return cgroupsPerQOS ? `/kubepods.slice/${uid}` : "/shared";
         },
+        shared: async () => this.shared,
         clock,
       },
       { allPodsCgroup: cgroupsPerQOS ? "/kubepods.slice" : "", cgroupsPerQOS, proc: path },
@@ -106,6 +111,24 @@ test("containers are found by their ids, whatever the driver and the runtime put
   const { pods } = await tree.looks.look(NEW, NEVER);
   assert.deepEqual(pods.map(workingSets), [[40], [41], [42], [43]]);
   assert.equal(pods[1]?.containers[0]?.path, "/kubepods.slice/pod1/cri-containerd-c0ffee1.scope");
+});
+
+test("what a container uses of a process that it shares counts as its own, and as its pod's", async () => {
+  using tree = new Tree();
+  tree.pods.push(usagePod("alone", ["own"]), usagePod("pod", ["one", "other"]));
+  for (const name of ["alone", "alone/own", "pod"]) tree.cgroup(`kubepods.slice/${name}`, 10);
+  tree.shared.set("one", { cpuNanoseconds: 7, memoryBytes: 3 * MIB });
+  tree.shared.set("other", { cpuNanoseconds: 8, memoryBytes: 4 * MIB });
+  tree.shared.set("gone", { cpuNanoseconds: 9, memoryBytes: 5 * MIB });
+  const { pods } = await tree.looks.look(NEW, NEVER);
+  assert.deepEqual(pods.map(workingSets), [[10], [3, 4]]);
+  assert.deepEqual(
+    pods.map(({ usage }) => [usage?.workingSetBytes, usage?.cpuNanoseconds]),
+    [
+      [10 * MIB, 5000],
+      [17 * MIB, 5015],
+    ],
+  );
 });
 
 test("all that v2 tells of a cgroup, of all pods, and swap only where there is some", async () => {

@@ -1,7 +1,7 @@
 import { readdirSync } from "node:fs";
 import { cancelled } from "../../protocol/async/abort.ts";
 import type { Clock, Millis, MonotonicMs } from "../../protocol/ports.ts";
-import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { DesiredPod, SharedUsage } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { AgentPod } from "../core/agent-pod.ts";
 import { SharedLook } from "../core/shared-task.ts";
 import type { ContainerUsage, NodeUsage, PodUsage, Usage } from "../core/usage.ts";
@@ -13,6 +13,8 @@ export interface CgroupLooksComponents {
   readonly pods: () => readonly AgentPod[];
   /** cgroupfs path of a pod's cgroup, in which its containers' are; "": it has none. */
   readonly podCgroup: (pod: DesiredPod) => string;
+  /** Of containers that share a process, whose cgroup is nobody's own, by id. Missing: there are none. */
+  readonly shared?: ((signal: AbortSignal) => Promise<ReadonlyMap<string, SharedUsage>>) | undefined;
   readonly clock: Clock;
 }
 
@@ -34,6 +36,7 @@ export interface TimedUsage extends NodeUsage {
 const SLICE_MS = 3;
 /** Of the process that watches a container, beside it (CRI-O). */
 const MONITOR = "conmon";
+const NONE: ReadonlyMap<string, SharedUsage> = new Map();
 
 /** The one look at cgroups and /proc, for all who want to know. Nothing is kept but the last one, and where containers are. */
 export class CgroupLooks {
@@ -77,9 +80,10 @@ export class CgroupLooks {
     const machine = this.#machine ?? featuresOf(machineUsage(this.#proc));
     const used: PodUsage[] = [];
     const paths = new Map<string, string>();
+    const shared = (await this.#components.shared?.(signal)) ?? NONE;
     let sliceFrom: number = at;
     for (const pod of pods()) {
-      const found = this.#podUsage(pod, machine, paths);
+      const found = withShared(this.#podUsage(pod, machine, paths), shared);
       if (found.usage !== undefined || found.containers.length > 0) used.push(found);
       if (clock.monotonic() - sliceFrom < SLICE_MS) continue;
       await new Promise<void>((resolve) => setImmediate(resolve));
@@ -127,6 +131,35 @@ export class CgroupLooks {
     return name === undefined ? undefined : `${podPath === "/" ? "" : podPath}/${name}`;
   }
 }
+
+/** A pod with what its containers use of processes that are not theirs alone. */
+function withShared(found: PodUsage, shared: ReadonlyMap<string, SharedUsage>): PodUsage {
+  if (shared.size === 0) return found;
+  const containers = [...found.containers];
+  let { usage } = found;
+  for (const container of found.pod.containers) {
+    const its = shared.get(container.id);
+    if (its === undefined || container.state.kind !== "running") continue;
+    const own = usageOf(its);
+    containers.push({ container, startedAtMs: container.state.startedAtMs, path: "", usage: own });
+    usage = usage === undefined ? own : together(usage, own);
+  }
+  return { ...found, containers, usage };
+}
+
+/** What is in memory is all that can be told of it. */
+const usageOf = ({ cpuNanoseconds, memoryBytes }: SharedUsage): Usage => ({
+  ...{ cpuNanoseconds, memoryBytes, workingSetBytes: memoryBytes, rssBytes: memoryBytes },
+  ...{ swapBytes: 0, pageFaults: 0, majorPageFaults: 0, memoryLimitBytes: undefined },
+});
+
+const together = (one: Usage, other: Usage): Usage => ({
+  ...one,
+  cpuNanoseconds: one.cpuNanoseconds + other.cpuNanoseconds,
+  memoryBytes: one.memoryBytes + other.memoryBytes,
+  workingSetBytes: one.workingSetBytes + other.workingSetBytes,
+  rssBytes: one.rssBytes + other.rssBytes,
+});
 
 const featuresOf = ({ swapLimitBytes = 0, pressure }: Usage): MachineFeatures => ({
   ...{ swap: swapLimitBytes > 0, pressure: pressure !== undefined },

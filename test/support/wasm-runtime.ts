@@ -127,6 +127,19 @@ export class WasmRuntime implements AsyncDisposable {
     return ids.filter((id) => this.reaper(id)?.pid === pid && !this.#hasEnded(id));
   }
 
+  /** Containers that shared processes say they have. */
+  async heldByHosts(): Promise<string[]> {
+    const directory = this.state.denseDirectory;
+    const held: string[] = [];
+    for (const name of existsSync(directory) ? readdirSync(directory) : []) {
+      const { socketPath } = new HostFolder(`${directory}/${name}`);
+      const link = new HostLink({ socketPath, onEnded: () => undefined, onClose: () => undefined });
+      held.push(...(await link.hello));
+      link.close();
+    }
+    return held;
+  }
+
   /** Of the one that a container shares: itself, who keeps its mounts, who waits for it. */
   processesOfHost(containerId: string): number[] {
     const folder = this.#hostFolder(containerId);

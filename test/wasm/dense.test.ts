@@ -1,13 +1,20 @@
 /** Component pods that share a process: real components, in one real process for each namespace. */
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
+import { once } from "node:events";
 import { chmodSync, existsSync, mkdirSync, readdirSync, writeFileSync } from "node:fs";
+import { connect, type Socket } from "node:net";
 import { type TestContext, test } from "node:test";
+import { KeyvalueService } from "../../agent/store/keyvalue/keyvalue-service.ts";
+import { systemClock } from "../../protocol/async/system-clock.ts";
 import { millis, type PodUid, seconds } from "../../protocol/ports.ts";
 import type { ObservedContainer } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { WasmAdapter } from "../../runtime-adapters/wasm/wasm-adapter.ts";
 import { memoryOf } from "../bench/process-figures.ts";
 import type { TestComponent } from "../support/components.ts";
+import { fixedPort } from "../support/fixed-port.ts";
+import { RecordedLog } from "../support/recorders.ts";
+import { TempFolder } from "../support/temp-folder.ts";
 import { mount, type WasmBench, wasmBench } from "../support/wasm-bench.ts";
 import type { Exit, WasmPod, WasmPodOptions, WasmRuntime, WasmRuntimeOptions } from "../support/wasm-runtime.ts";
 
@@ -214,3 +221,87 @@ test("an empty process goes, and a dead agent's folders with it", async (context
   while (readdirSync(runtime.state.denseDirectory).length > 0) await new Promise((resolve) => setTimeout(resolve, 10));
   assert.equal(existsSync(`${runtime.state.path}/pods/${one.pod.desired.uid}`), false);
 });
+
+/** Sockets are closed with the next turn of the event loop. */
+async function until(what: string, holds: () => boolean): Promise<void> {
+  const enough = AbortSignal.timeout(PATIENCE_MS);
+  while (!holds()) {
+    assert.ok(!enough.aborted, `gave up waiting for: ${what}`);
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+}
+
+test("whatever a container held of the process is closed when it ends: files, sockets, ports, its way to the agent", async (context) => {
+  const folder = new TempFolder();
+  const ports = { clock: systemClock, log: new RecordedLog(), namedBy: () => [], isClockSet: () => true };
+  const keyvalue = new KeyvalueService(
+    { ...ports, onDamage: () => assert.fail("damaged") },
+    { path: folder.at("keyvalue.db") },
+  );
+  const made = await bench(context, { services: { keyvalue: () => keyvalue } });
+  context.after(() => {
+    keyvalue[Symbol.dispose]();
+    folder[Symbol.dispose]();
+  });
+  const { runtime } = made;
+  const [first, second] = [await fixedPort(), await fixedPort()];
+  const network = { "wasm.picolet.io/network": `listen tcp:${first}-${first}; listen tcp:${second}` };
+  const sleeper = await made.start("sleeper", ["sleep"], { annotations: network });
+  const pid = pidOf(runtime, sleeper);
+  const held = filesOf(pid);
+
+  const volume = runtime.folder.at("volume");
+  mkdirSync(volume);
+  chmodSync(volume, 0o777);
+  const hoarder = await made.dense("hoarder", { annotations: network }, "hoards.c");
+  const files = await hoarder.start({ args: ["files"], mounts: [mount("/data", volume)] });
+  assert.equal((await hoarder.exit(files.id)).exitCode, 0);
+  assert.equal(filesOf(pid), held, "open files");
+
+  const listener = await made.dense("listener", { annotations: network }, "net.c");
+  const echo = await listener.start({ args: ["echo", String(first), "2"] });
+  const socket = await connected(first);
+  socket.write("hello");
+  await once(socket, "data");
+  await listener.stop(echo.id);
+  await once(socket.resume(), "close");
+  await until("the sockets to be closed", () => filesOf(pid) === held);
+
+  for (const turn of [0, 1]) {
+    const server = await made.dense(
+      `server-${turn}`,
+      { annotations: { ...network, "wasm.picolet.io/http": `port=${second}` } },
+      "http-server.c",
+    );
+    const serving = await server.start();
+    assert.equal(pidOf(runtime, { pod: server, container: serving }), pid);
+    (await connected(second)).destroy();
+    await server.stop(serving.id);
+    await until("the port to be free", () => filesOf(pid) === held);
+  }
+
+  const annotations = {
+    ...network,
+    "wasm.picolet.io/interfaces": "keyvalue, config, logging, node-info",
+    "wasm.picolet.io/keyvalue": "b=1Mi",
+  };
+  const asking = await made.dense("asking", { annotations }, "board.c");
+  const waits = await asking.start({ args: ["open", "b", "set", "key", "value", "hold"] });
+  await asking.lines(waits, 1);
+  assert.ok(filesOf(pid) > held);
+  await asking.stop(waits.id);
+  await until("its connection to be closed", () => filesOf(pid) === held);
+  await assertRuns(sleeper);
+});
+
+async function connected(port: number): Promise<Socket> {
+  for (;;) {
+    const socket = connect(port, "127.0.0.1");
+    try {
+      await once(socket, "connect");
+      return socket;
+    } catch {
+      await new Promise((resolve) => setTimeout(resolve, 10));
+    }
+  }
+}

@@ -27,7 +27,7 @@ interface Hostile {
 }
 
 /** With a volume that everybody may write to, as an emptyDir, beside which lies what must not be reached. */
-async function hostile(context: TestContext): Promise<Hostile> {
+async function hostile(context: TestContext, mode: Mode = "isolated"): Promise<Hostile> {
   const bench = await wasmBench(context);
   const volume = bench.runtime.folder.at("volume");
   mkdirSync(volume);
@@ -38,7 +38,7 @@ async function hostile(context: TestContext): Promise<Hostile> {
     bench,
     volume,
     async run(component, args, options = {}) {
-      const pod: WasmPod = await bench.pod(component, options);
+      const pod: WasmPod = await bench.pod(component, { ...options, annotations: annotationOf(mode) });
       const container = await pod.start({ args, mounts: [mount("/data", volume)] });
       const exit = await pod.exit(container.id);
       return { exit, lines: await pod.text(container, 0) };
@@ -50,6 +50,11 @@ const outsideOf = ({ bench }: Hostile): string[] =>
   readdirSync(bench.runtime.folder.at("outside")).map(
     (name) => `${name}: ${readFileSync(bench.runtime.folder.at("outside", name), "utf8")}`,
   );
+
+/** In a process of its own, or in one with others: what each may reach is the same. */
+const MODES = ["isolated", "dense"] as const;
+type Mode = (typeof MODES)[number];
+const annotationOf = (mode: Mode) => ({ "wasm.picolet.io/mode": mode });
 
 const UNTOUCHED = ["file: outside", "secret: outside"];
 
@@ -63,61 +68,71 @@ for (const [what, prepare] of Object.entries({
     return once(server, "listening");
   },
 })) {
-  test(`files: ${what} lead nowhere`, async (context) => {
-    const made = await hostile(context);
-    await prepare(made.volume, context);
-    const { exit, lines } = await made.run("escapes.c", [what]);
-    assert.deepEqual(
-      lines.filter((line) => !line.startsWith("ok ")),
-      [],
-    );
-    assert.deepEqual([exit.exitCode, exit.reason], [0, "Completed"], exit.message);
+  for (const mode of MODES) {
+    test(`files, ${mode}: ${what} lead nowhere`, async (context) => {
+      const made = await hostile(context, mode);
+      await prepare(made.volume, context);
+      const { exit, lines } = await made.run("escapes.c", [what]);
+      assert.deepEqual(
+        lines.filter((line) => !line.startsWith("ok ")),
+        [],
+      );
+      assert.deepEqual([exit.exitCode, exit.reason], [0, "Completed"], exit.message);
+      assert.deepEqual(outsideOf(made), UNTOUCHED);
+    });
+  }
+}
+
+for (const mode of MODES) {
+  test(`files, ${mode}: another process that swaps a folder for a link out helps nobody out`, async (context) => {
+    const made = await hostile(context, mode);
+    const { folder } = made.bench.runtime;
+    mkdirSync(`${made.volume}/moving`);
+    chmodSync(`${made.volume}/moving`, 0o777);
+    writeFileSync(`${made.volume}/moving/file`, "inside");
+    const pod = await made.bench.pod("escapes.c", { annotations: annotationOf(mode) });
+    const end = await swapFolder(context, folder.path, "volume/moving", "../outside");
+    const container = await pod.start({ args: ["race", "400"], mounts: [mount("/data", made.volume)] });
+    const exit = await pod.exit(container.id);
+    await end();
+    assert.equal(exit.exitCode, 0, exit.message);
+    const [line = ""] = await pod.text(container, 1);
+    assert.match(line, /^inside [1-9]\d*, outside 0$/);
     assert.deepEqual(outsideOf(made), UNTOUCHED);
   });
 }
 
-test("files: another process that swaps a folder for a link out helps nobody out", async (context) => {
-  const made = await hostile(context);
-  const { folder } = made.bench.runtime;
-  mkdirSync(`${made.volume}/moving`);
-  chmodSync(`${made.volume}/moving`, 0o777);
-  writeFileSync(`${made.volume}/moving/file`, "inside");
-  const pod = await made.bench.pod("escapes.c");
-  const end = await swapFolder(context, folder.path, "volume/moving", "../outside");
-  const container = await pod.start({ args: ["race", "400"], mounts: [mount("/data", made.volume)] });
-  const exit = await pod.exit(container.id);
-  await end();
-  assert.equal(exit.exitCode, 0, exit.message);
-  const [line = ""] = await pod.text(container, 1);
-  assert.match(line, /^inside [1-9]\d*, outside 0$/);
-  assert.deepEqual(outsideOf(made), UNTOUCHED);
-});
+for (const mode of MODES) {
+  test(`environment, ${mode}: nothing of the agent's shows`, async (context) => {
+    process.env.PICOLET_TEST_SECRET = "secret";
+    context.after(() => delete process.env.PICOLET_TEST_SECRET);
+    const made = await hostile(context, mode);
+    const { lines } = await made.run("workload.c", ["env", "PICOLET_TEST_SECRET", "PATH", "HOME", "USER"]);
+    assert.deepEqual(lines, ["(not set)", "(not set)", "(not set)", "(not set)"]);
+    assert.deepEqual((await (await hostile(context, mode)).run("workload.c", ["env"])).lines, []);
+  });
+}
 
-test("environment: nothing of the agent's shows", async (context) => {
-  process.env.PICOLET_TEST_SECRET = "secret";
-  context.after(() => delete process.env.PICOLET_TEST_SECRET);
-  const made = await hostile(context);
-  const { lines } = await made.run("workload.c", ["env", "PICOLET_TEST_SECRET", "PATH", "HOME", "USER"]);
-  assert.deepEqual(lines, ["(not set)", "(not set)", "(not set)", "(not set)"]);
-  assert.deepEqual((await (await hostile(context)).run("workload.c", ["env"])).lines, []);
-});
+for (const mode of MODES) {
+  test(`handles, ${mode}: a component that opens without end is told that there are no more`, async (context) => {
+    const made = await hostile(context, mode);
+    for (const what of ["files", "folders"]) {
+      const { exit, lines } = await made.run("hoards.c", [what], { name: what });
+      const [, count] = /^(\d+), then (?:Cannot allocate memory|Out of memory)$/.exec(lines[0] ?? "") ?? [];
+      // The preview 1 adapter's own table ends at 128, the host's at 1024.
+      assert.ok(Number(count) > 100 && Number(count) <= 1024, lines[0]);
+      assert.equal(exit.exitCode, 0, exit.message);
+    }
+  });
+}
 
-test("handles: a component that opens without end is told that there are no more", async (context) => {
-  const made = await hostile(context);
-  for (const what of ["files", "folders"]) {
-    const { exit, lines } = await made.run("hoards.c", [what], { name: what });
-    const [, count] = /^(\d+), then (?:Cannot allocate memory|Out of memory)$/.exec(lines[0] ?? "") ?? [];
-    // The preview 1 adapter's own table ends at 128, the host's at 1024.
-    assert.ok(Number(count) > 100 && Number(count) <= 1024, lines[0]);
-    assert.equal(exit.exitCode, 0, exit.message);
-  }
-});
-
-test("handles: a component that makes clocks without end is ended, and told why", async (context) => {
-  const { exit } = await (await hostile(context)).run("hoards.c", ["clocks"]);
-  assert.deepEqual([exit.exitCode, exit.reason], [1, "Error"]);
-  assert.match(exit.message, /^wasm trap: the component holds more than 1024 pollables at once/);
-});
+for (const mode of MODES) {
+  test(`handles, ${mode}: a component that makes clocks without end is ended, and told why`, async (context) => {
+    const { exit } = await (await hostile(context, mode)).run("hoards.c", ["clocks"]);
+    assert.deepEqual([exit.exitCode, exit.reason], [1, "Error"]);
+    assert.match(exit.message, /^wasm trap: the component holds more than 1024 pollables at once/);
+  });
+}
 
 test("memory: growing ends at the limit", async (context) => {
   const container = { resources: { limits: { memory: "40Mi" } } };

@@ -38,7 +38,8 @@ const LOOK_INTERVAL = millis(200);
 /** For a process that is asked what it has, by an agent that was just started. One that does not answer is asked nothing more. */
 const HELLO_TIMEOUT = seconds(5);
 const RECONNECT_DELAY = seconds(1);
-const USAGE_TIMEOUT = seconds(1);
+/** Who looks for whom to evict does not wait long. */
+const USAGE_TIMEOUT = millis(250);
 /** Between `started` and the shell's line in its file is a system call or two. */
 const MAX_PROCESS_LOOKS = 100;
 const PROCESS_LOOK_INTERVAL = millis(20);
@@ -60,6 +61,7 @@ export class DenseHost implements DenseProcess {
   #link: HostLink | undefined;
   #held: Promise<readonly string[]> = Promise.resolve([]);
   #watching = false;
+  #usages: readonly DenseUsage[] = [];
   #oomScore: number;
 
   private constructor(
@@ -217,12 +219,14 @@ export class DenseHost implements DenseProcess {
     if (this.runs.size > 0) this.#watch();
   }
 
+  /** What was known last, of a process that does not answer at once. */
   async usage(): Promise<readonly DenseUsage[]> {
     const done = new AbortController();
     const time = this.#components.clock.sleep(USAGE_TIMEOUT, done.signal).catch(() => undefined);
     const usages = await Promise.race([this.#link?.usage(), time.then(() => undefined)]);
     done.abort();
-    return (usages ?? []).filter(({ id }) => this.runs.has(id));
+    this.#usages = usages ?? this.#usages;
+    return this.#usages.filter(({ id }) => this.runs.has(id));
   }
 
   /** With whoever keeps its mounts and waits for it. */

@@ -15,6 +15,8 @@ export interface ServiceClientComponents {
   readonly after: (milliseconds: number, act: () => void) => () => void;
   /** Uniform in [0, 1). */
   readonly random: () => number;
+  /** `connect` is not called any more. */
+  readonly onClose?: (() => void) | undefined;
 }
 
 export interface CallOptions {
@@ -99,6 +101,7 @@ export class ServiceClient {
     for (const { cancelPatience } of this.#calls.values()) cancelPatience();
     this.#calls.clear();
     if (this.#link.kind === "open") this.#link.socket.destroy();
+    this.#components.onClose?.();
   }
 
   /** What has not been sent yet. */
@@ -118,6 +121,7 @@ export class ServiceClient {
     this.#link = { kind: "connecting" };
     let waited = 0;
     const attempt = (): void => {
+      if (this.#closed) return;
       this.#open().catch(() => {
         if (waited >= PATIENCE_MS || this.#calls.size === 0) return this.#lost();
         const delay = this.#retryMs * (0.5 + this.#components.random());

@@ -1,5 +1,5 @@
 /** The interfaces of `wit/board` that a component is given, those of them that a runner answers or asks the agent for. */
-import { constants, openSync } from "node:fs";
+import { closeSync, constants, openSync } from "node:fs";
 import type { Socket } from "node:net";
 import { PicoletError } from "../../../../protocol/errors.ts";
 import type { BoardLaunch } from "../../launch.ts";
@@ -72,5 +72,5 @@ export function agentConnection(
     socket.on("error", () => socket.destroy());
     return socket;
   };
-  return new ServiceClient({ connect, after, random: Math.random }, token);
+  return new ServiceClient({ connect, after, random: Math.random, onClose: () => closeSync(folder) }, token);
 }

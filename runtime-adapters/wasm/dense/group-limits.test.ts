@@ -1,0 +1,25 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { groupLimits } from "./group-limits.ts";
+
+const MIB = 1024 * 1024;
+const base = { cpuShares: 102, cpuPeriodUs: 100_000, cpuQuotaUs: 10_000, memoryLimitBytes: 16 * MIB };
+
+test("a process may take what its containers may together, and what it takes itself", () => {
+  assert.deepEqual(groupLimits([base, { ...base, cpuShares: 2 }]), {
+    cpuShares: 104,
+    cpuPeriodUs: 100_000,
+    cpuQuotaUs: 20_000,
+    memoryLimitBytes: (2 * 16 + 24 + 2) * MIB,
+    pidsLimit: 64,
+  });
+});
+
+test("one without a limit leaves the process without", () => {
+  const { memoryLimitBytes, cpuQuotaUs } = groupLimits([base, { ...base, memoryLimitBytes: -1 }]);
+  assert.deepEqual([memoryLimitBytes, cpuQuotaUs], [-1, 20_000]);
+  assert.equal(groupLimits([base, { ...base, cpuQuotaUs: undefined }]).cpuQuotaUs, -1);
+  assert.deepEqual(groupLimits([]), {
+    ...{ cpuShares: 2, cpuPeriodUs: undefined, cpuQuotaUs: -1, memoryLimitBytes: -1, pidsLimit: 64 },
+  });
+});
