@@ -41,6 +41,7 @@ const IMPORTS: Readonly<Record<string, string>> = {
   "wasi-keyvalue-draft.c": "import wasi:keyvalue/store@0.2.0-draft; import wasi:keyvalue/atomics@0.2.0-draft;",
   "telemetry.c": "import picolet:board/telemetry@0.1.0;",
   "serial.c": "import picolet:board/serial@0.1.0; import wasi:io/streams;",
+  "pins.c": "import picolet:board/gpio@0.1.0; import picolet:board/i2c@0.1.0;",
 };
 
 /** The components of `test/components`, by file name. */
@@ -60,6 +61,7 @@ export type TestComponent =
   | "wasi-keyvalue-draft.c"
   | "telemetry.c"
   | "serial.c"
+  | "pins.c"
   | "exit-42.wat"
   | "wants-http.wat"
   | "no-run.wat"

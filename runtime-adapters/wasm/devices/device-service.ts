@@ -121,7 +121,8 @@ export class DeviceService {
     if (chip !== undefined) {
       return this.#ask("gpio", { ...wish, path: chip.path, lines: chip.lines, wanted: Number(number) });
     }
-    for (const { path: each, lines } of line === "" ? [] : chips) {
+    // An id of what is not granted is looked up nowhere.
+    for (const { path: each, lines } of line === "" || line.startsWith("/") ? [] : chips) {
       const outcome = await this.#ask("gpio", { ...wish, path: each, lines, wanted: line }).catch(unlessMissing);
       if (outcome !== undefined) return outcome;
     }

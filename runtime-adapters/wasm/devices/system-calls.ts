@@ -36,8 +36,11 @@ export class SystemCallError extends Error {
   }
 }
 
+/** Of several names the one that Node itself gives: EAGAIN, not EWOULDBLOCK. */
 const NAMES: ReadonlyMap<number, string> = new Map(
-  Object.entries(constants.errno).map(([name, value]) => [value, name]),
+  Object.entries(constants.errno)
+    .filter(([name]) => name !== "EWOULDBLOCK" && name !== "ENOTSUP")
+    .map(([name, value]) => [value, name]),
 );
 
 type Call = Koffi.KoffiFunc<(...args: readonly unknown[]) => number>;

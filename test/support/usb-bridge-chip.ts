@@ -1,0 +1,129 @@
+/**
+ * An MCP2221 (Microchip DS20005565, chapter 3: I2C master and four GPIO lines behind USB HID) for the kernel's own driver
+ * hid-mcp2221, by /dev/uhid (Documentation/hid/uhid.rst). On its bus is a memory of 256 bytes at 0x48, whose first written byte
+ * says where to read or write. Its line 1 is wired to its line 0. Runs in a guest.
+ */
+import { constants, openSync, read, writeSync } from "node:fs";
+
+const UHID_OUTPUT = 6;
+const UHID_CREATE2 = 11;
+const UHID_INPUT2 = 12;
+/** struct uhid_event: the type, and struct uhid_create2_req, the largest of its parts. */
+const EVENT_BYTES = 4 + 4376;
+const BUS_USB = 3;
+const VENDOR = 0x04d8;
+const PRODUCT = 0x00dd;
+const REPORT_BYTES = 64;
+/** Sixty-four bytes in, sixty-four out, of no meaning. */
+const DESCRIPTOR = "0600ff0901a101190129401500 26ff007508954081001901294091 00c0".replaceAll(" ", "");
+
+const MEMORY_ADDRESS = 0x48;
+const STATUS = 0x10;
+const WRITE = 0x90;
+const WRITE_NO_STOP = 0x94;
+const READ = 0x91;
+const READ_AGAIN = 0x93;
+const GET_DATA = 0x40;
+const SET_LINES = 0x50;
+const GET_LINES = 0x51;
+const LINES = 4;
+const NOT_ACKNOWLEDGED = 0x25;
+const READ_DONE = 0x55;
+const MAX_DATA = 60;
+
+/** Plugged in as long as its process lives. */
+export class UsbBridgeChip {
+  readonly #fd = openSync("/dev/uhid", constants.O_RDWR);
+  readonly #memory = Buffer.alloc(256);
+  #at = 0;
+  #nobody = false;
+  #left = 0;
+  readonly #levels: number[] = [0, 0, 0, 0];
+  /** 1: input. */
+  readonly #directions: number[] = [1, 1, 1, 1];
+
+  constructor() {
+    const descriptor = Buffer.from(DESCRIPTOR, "hex");
+    const event = Buffer.alloc(EVENT_BYTES);
+    event.writeUInt32LE(UHID_CREATE2, 0);
+    event.write("MCP2221", 4);
+    const numbers = 4 + 128 + 64 + 64;
+    event.writeUInt16LE(descriptor.length, numbers);
+    event.writeUInt16LE(BUS_USB, numbers + 2);
+    event.writeUInt32LE(VENDOR, numbers + 4);
+    event.writeUInt32LE(PRODUCT, numbers + 8);
+    descriptor.copy(event, numbers + 20);
+    writeSync(this.#fd, event);
+    this.#listen();
+  }
+
+  #listen(): void {
+    const event = Buffer.alloc(EVENT_BYTES);
+    read(this.#fd, event, 0, EVENT_BYTES, null, (error) => {
+      if (error !== null) throw error;
+      if (event.readUInt32LE(0) === UHID_OUTPUT) this.#say(this.#answer(event.subarray(4, 4 + REPORT_BYTES)));
+      this.#listen();
+    });
+  }
+
+  #say(report: Buffer): void {
+    const event = Buffer.alloc(EVENT_BYTES);
+    event.writeUInt32LE(UHID_INPUT2, 0);
+    event.writeUInt16LE(REPORT_BYTES, 4);
+    report.copy(event, 6);
+    writeSync(this.#fd, event);
+  }
+
+  #answer(asked: Buffer): Buffer {
+    const answer = Buffer.alloc(REPORT_BYTES);
+    const command = asked[0] ?? 0;
+    answer[0] = command;
+    if (command === STATUS) {
+      answer[3] = asked[3] ?? 0;
+      answer[20] = this.#nobody ? 0x40 : 0;
+    } else if (command === WRITE || command === WRITE_NO_STOP) this.#write(asked);
+    else if (command === READ || command === READ_AGAIN) {
+      this.#nobody = (asked[3] ?? 0) >> 1 !== MEMORY_ADDRESS;
+      this.#left = asked.readUInt16LE(1);
+    } else if (command === GET_DATA) this.#give(answer);
+    else if (command === SET_LINES) this.#setLines(asked, answer);
+    else if (command === GET_LINES) this.#getLines(answer);
+    return answer;
+  }
+
+  #write(asked: Buffer): void {
+    this.#nobody = (asked[3] ?? 0) >> 1 !== MEMORY_ADDRESS;
+    const [register, ...bytes] = asked.subarray(4, 4 + Math.min(asked.readUInt16LE(1), MAX_DATA));
+    if (this.#nobody || register === undefined) return;
+    this.#at = register;
+    for (const byte of bytes) this.#memory[this.#at++ % this.#memory.length] = byte;
+  }
+
+  #give(answer: Buffer): void {
+    if (this.#nobody) {
+      answer[2] = NOT_ACKNOWLEDGED;
+      return;
+    }
+    const length = Math.min(this.#left, MAX_DATA);
+    this.#left -= length;
+    answer[2] = READ_DONE;
+    answer[3] = length;
+    for (let index = 0; index < length; index += 1) answer[4 + index] = this.#memory[this.#at++ % 256] ?? 0;
+  }
+
+  /** Of each line: whether the level changes, the level, whether the direction changes, the direction. */
+  #setLines(asked: Buffer, answer: Buffer): void {
+    asked.copy(answer, 2, 2);
+    for (let line = 0; line < LINES; line += 1) {
+      const [changesLevel, level, changesDirection, direction] = asked.subarray(2 + line * 4, 6 + line * 4);
+      if (changesLevel) this.#levels[line] = level ?? 0;
+      if (changesDirection) this.#directions[line] = direction ?? 0;
+    }
+    if (this.#directions[1] === 1) this.#levels[1] = this.#levels[0] ?? 0;
+  }
+
+  /** The level in the place of the direction too: which of the two is which the kernel's driver has taken in both ways. */
+  #getLines(answer: Buffer): void {
+    for (let line = 0; line < LINES; line += 1) answer.fill(this.#levels[line] ?? 0, 2 + line * 2, 4 + line * 2);
+  }
+}
