@@ -47,6 +47,8 @@ export interface OpenedComponent {
   readonly live?: LiveResources | undefined;
   /** Prepares one of WASI 0.3. */
   readonly asynchronous?: ((components: HostComponents, init: HostInit) => Promise<Run> | undefined) | undefined;
+  /** Of the process, where it is this component's own; undefined: it has none, or is others' too. */
+  readonly processLimitBytes?: number | undefined;
   /** Is given what ends the serving, of one that serves. */
   readonly onServing?: ((end: () => void) => void) | undefined;
 }
@@ -86,7 +88,8 @@ export function prepareRun(launch: RunnerLaunch, opened: OpenedComponent, parts:
   const { args, env, workingDir } = launch;
   const init = { args, env, workingDir, preopens };
   if (launch.serve !== undefined && loop !== undefined) {
-    const served = { instantiate, loop, host: components, policy };
+    const { processLimitBytes } = opened;
+    const served = { instantiate, loop, host: components, policy, processLimitBytes };
     return serving(served, init, launch.serve, parts, opened.onServing);
   }
   const prepared = opened.asynchronous?.(components, init);

@@ -19,6 +19,12 @@ export const MIN_MEMORY_LIMIT_BYTES = 16 * 1024 * 1024;
 /** What shares its process has its linear memory alone; smaller ones than this are hardly built. */
 export const MIN_DENSE_LIMIT_BYTES = 1024 * 1024;
 
+/**
+ * To serve HTTP. A flood of clients that send all they can and take nothing came to 29 MiB anonymous and 33 in all in a cgroup
+ * of 40; 30 were not enough (`serving/serve-memory.ts`, `test/wasm/http-flood.test.ts`).
+ */
+export const MIN_SERVED_MEMORY_LIMIT_BYTES = 40 * 1024 * 1024;
+
 const CONFIG_ERROR = "CreateContainerConfigError";
 const INTERFACES_ANNOTATION = `${ANNOTATION_PREFIX}interfaces`;
 const MAX_UID = 0xffff_fffe;
@@ -111,7 +117,12 @@ export function servedAs(
  * The container's, else the pod's. Bytes; undefined: no limit.
  * @param least that makes sense: `MIN_MEMORY_LIMIT_BYTES`, or `MIN_DENSE_LIMIT_BYTES`
  */
-export function memoryLimitOf(pod: Pod, spec: ContainerSpec, least = MIN_MEMORY_LIMIT_BYTES): number | undefined {
+export function memoryLimitOf(
+  pod: Pod,
+  spec: ContainerSpec,
+  least = MIN_MEMORY_LIMIT_BYTES,
+  what = "to run a component",
+): number | undefined {
   const text = spec.resources.limits?.memory ?? pod.spec.resources?.limits?.memory;
   const parsed = text === undefined ? undefined : parseQuantity(text);
   if (parsed?.ok !== true) return undefined;
@@ -120,7 +131,7 @@ export function memoryLimitOf(pod: Pod, spec: ContainerSpec, least = MIN_MEMORY_
   if (bytes >= least) return bytes;
   throw new PicoletError(
     "invalid",
-    `the memory limit ${text} is too small to run a component: it takes at least ${least / 1_048_576}Mi`,
+    `the memory limit ${text} is too small ${what}: it takes at least ${least / 1_048_576}Mi`,
     { reason: CONFIG_ERROR },
   );
 }

@@ -26,6 +26,7 @@ import {
   findContainer,
   identityOf,
   MIN_DENSE_LIMIT_BYTES,
+  MIN_SERVED_MEMORY_LIMIT_BYTES,
   memoryLimitOf,
   needsAgent,
   needsDevices,
@@ -202,6 +203,8 @@ export class ContainerStarter {
     if (!this.#init.p3) refused(() => refuseAsync(blob));
     const p3 = asyncNames(blob).length > 0;
     const serve = servedAs(blob, image, grants.http, findContainer(pod, launch.name) ?? {});
+    // Of a process of its own; one that is shared is not bounded by the container's limit.
+    if (serve !== undefined && !grants.dense) memoryLimitOf(pod, spec, MIN_SERVED_MEMORY_LIMIT_BYTES, "to serve HTTP");
     const network = grants.network !== undefined || serve !== undefined;
     checkShape(blob, image, grants.interfaces, network);
     if (grants.dense) refuseDense({ ownCpus: launch.cpuset?.exclusive === true, devices: needsDevices(blob), p3 });

@@ -105,7 +105,7 @@ function prepare(launch: RunnerLaunch, log: LogWriter, exit: Finish, parts: Runn
     ((components: HostComponents, init: HostInit) =>
       parts.p3?.prepareAsync(instantiate, { ...components, after, timers }, init));
   const opened = { preopens, connection, devices, instantiate, log, waiter, loop, beforeWait, exit, after };
-  return prepareRun(launch, { ...opened, asynchronous }, parts);
+  return prepareRun(launch, { ...opened, asynchronous, processLimitBytes: launch.memoryLimitBytes }, parts);
 }
 
 /** For a component that imports devices: loads what they take while the runner still may. */

@@ -106,7 +106,7 @@ before(async () => {
       void answered(httpContext({ handles: new Handles(), poller, wallNow: () => 0 }), exchange),
   };
   ours = new HttpServer(
-    { pool, memory: serveMemory(), now: () => performance.now(), wallNow: Date.now },
+    { pool, memory: serveMemory(undefined), isTight: () => false, now: () => performance.now(), wallNow: Date.now },
     { ...DEFAULT_HTTP_OPTIONS, maxBodyBytes: MAX_BODY, port: ourPort },
   );
   theirs = createServer(

@@ -31,10 +31,14 @@ const SMALL_READ_BYTES = 4096;
 /** Of one read of a body that the component asks for, and what is held of it. */
 const LARGE_READ_BYTES = 65_536;
 const BACKLOG = 511;
+/** So many are served however little memory is left. */
+const MIN_CONNECTIONS = 8;
 
 export interface HttpServerComponents {
   readonly pool: Pick<InstancePool, "take" | "tick" | "isBusy">;
   readonly memory: ServeMemory;
+  /** Whether there is no memory for another connection. */
+  readonly isTight: () => boolean;
   /** Milliseconds, monotonic. */
   readonly now: () => number;
   /** Milliseconds since the epoch. */
@@ -94,7 +98,9 @@ export class HttpServer {
   }
 
   #accept(client: TcpHandle): void {
-    if (this.#connections.size >= this.#components.memory.maxConnections) {
+    const { memory, isTight } = this.#components;
+    const { size } = this.#connections;
+    if (size >= memory.maxConnections || (size >= MIN_CONNECTIONS && isTight())) {
       // Who has been asked nothing makes room for who asks.
       const idle = this.#connections.values().find((each) => each.isIdle);
       if (idle === undefined) {

@@ -22,6 +22,8 @@ export interface InstancePoolInit {
 export interface InstancePoolComponents {
   /** Throws when the component cannot be instantiated: then it can serve nothing any more. */
   readonly make: () => HandlerInstance;
+  /** Whether there is memory for more than is there already. */
+  readonly mayGrow: () => boolean;
   /** Milliseconds, monotonic. */
   readonly now: () => number;
   /** What the component did wrong with one request. */
@@ -54,9 +56,11 @@ export class InstancePool {
   }
 
   take(exchange: Exchange): void {
-    const { instances, waiting } = this.#init;
-    if (this.#idle.length > 0 || this.#underway.size < instances) this.#serve(exchange);
-    else if (this.#waiting.length < waiting) this.#waiting.push(exchange);
+    const { waiting } = this.#init;
+    // One at a time always goes, however little memory is left.
+    const mayBegin = this.#underway.size === 0 || this.#components.mayGrow();
+    if (mayBegin && (this.#idle.length > 0 || this.#mayMake())) this.#serve(exchange);
+    else if (mayBegin && this.#waiting.length < waiting) this.#waiting.push(exchange);
     else exchange.answer(503, ["retry-after: 1"]);
   }
 
@@ -118,6 +122,10 @@ export class InstancePool {
       this.#serve(exchange);
       return;
     }
+  }
+
+  #mayMake(): boolean {
+    return this.#underway.size < this.#init.instances;
   }
 
   #made(): HandlerInstance | undefined {

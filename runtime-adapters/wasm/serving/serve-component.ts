@@ -1,4 +1,5 @@
 /** A component that exports wasi:http/incoming-handler, served until its process ends. */
+import { readFileSync } from "node:fs";
 import { describeError } from "../../../protocol/errors.ts";
 import type { ServeOptions } from "../grants/http-options.ts";
 import type { NetworkPolicy } from "../grants/network-policy.ts";
@@ -13,8 +14,10 @@ import type { StreamContext } from "../host/streams.ts";
 import type { InstantiateComponent } from "../load-component.ts";
 import { HttpServer } from "./http-server.ts";
 import { type HandlerInstance, InstancePool } from "./instance-pool.ts";
-import { serveMemory } from "./serve-memory.ts";
+import { MemoryGuard, serveMemory } from "./serve-memory.ts";
 
+/** With less, smaller code is worth more than faster code. */
+const FAST_LIMIT_BYTES = 64 * 1_048_576;
 const HANDLER = "wasi:http/incoming-handler@";
 
 export interface ServeComponents {
@@ -22,6 +25,8 @@ export interface ServeComponents {
   readonly loop: LoopWaiter;
   readonly host: Omit<HostComponents, "http">;
   readonly policy: NetworkPolicy | undefined;
+  /** Of the process, where it is this component's own. */
+  readonly processLimitBytes?: number | undefined;
   /** The component cannot be instantiated any more. */
   readonly onBroken: (error: unknown) => void;
 }
@@ -38,9 +43,13 @@ export async function serveComponent(
   init: HostInit,
   options: ServeOptions,
 ): Promise<() => void> {
-  const { host, onBroken, policy } = components;
+  const { host, onBroken, policy, processLimitBytes } = components;
   // Twice the requests a second for 10 MiB more under load; a component that is asked little stays as small.
-  process.getBuiltinModule("node:v8").setFlagsFromString("--no-optimize-for-size");
+  if (processLimitBytes === undefined || processLimitBytes >= FAST_LIMIT_BYTES) {
+    process.getBuiltinModule("node:v8").setFlagsFromString("--no-optimize-for-size");
+  }
+  const now = (): number => performance.now();
+  const guard = new MemoryGuard({ now, anonBytes, collect }, processLimitBytes);
   const outgoing = policy === undefined ? noOutgoing : new OutgoingRequests(policy);
   const pool = new InstancePool(
     {
@@ -49,7 +58,8 @@ export async function serveComponent(
           const context = httpContext(streams);
           return [context, httpImports(context, outgoing)];
         }),
-      now: () => performance.now(),
+      now,
+      mayGrow: () => !guard.isTight,
       onFault: (exchange, fault) => {
         const text = `picolet: the request ${exchange.name} failed: ${faultText(fault)}\n`;
         host.log.write("stderr", Buffer.from(text));
@@ -60,11 +70,19 @@ export async function serveComponent(
   );
   pool.prepare();
   const server = new HttpServer(
-    { pool, memory: serveMemory(), now: () => performance.now(), wallNow: host.wallNow },
+    { pool, memory: serveMemory(processLimitBytes), isTight: () => guard.isTight, now, wallNow: host.wallNow },
     options,
   );
   return () => server.close();
 }
+
+/** proc_pid_status(5): what counts for the limit of a cgroup, but for the kernel's own. */
+function anonBytes(): number {
+  const [, kib] = /^RssAnon:\s+(\d+) kB/m.exec(readFileSync("/proc/self/status", "utf8")) ?? [];
+  return Number(kib ?? 0) * 1024;
+}
+
+const collect = (): void => void globalThis.gc?.({ type: "major", flavor: "last-resort", execution: "sync" });
 
 function faultText(fault: unknown): string {
   if (fault instanceof RangeError) return "wasm trap: call stack exhausted";

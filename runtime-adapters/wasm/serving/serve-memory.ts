@@ -1,4 +1,8 @@
-/** What serving may take of memory. Pure. */
+/**
+ * What serving may take of memory, by the limit of its container. The bounds are those of what a flood can bring about at
+ * most; the guard looks at what the process really takes, for a component has a memory of its own, and V8 its garbage.
+ */
+
 export interface ServeMemory {
   readonly maxConnections: number;
   /** Of all connections together: written, and not taken by the clients. */
@@ -6,10 +10,73 @@ export interface ServeMemory {
 }
 
 const MIB = 1_048_576;
-/** Connections; each costs some 6 KiB, and a file descriptor. */
+/** Of a runner that serves nothing yet. */
+const RUNNER_BYTES = 16 * MIB;
+/** Each costs some 6 KiB and a file descriptor, and holds at most 4 KiB of a body that nobody has asked for. */
 const MAX_CONNECTIONS = 512;
+const MIN_CONNECTIONS = 32;
+/** With what V8 and the kernel take for them. */
+const CONNECTION_BYTES = 65_536;
 const MAX_UNSENT_BYTES = 8 * MIB;
+/** Two responses that are not taken, as far as they are written. */
+const MIN_UNSENT_BYTES = 262_144;
 
-export function serveMemory(): ServeMemory {
-  return { maxConnections: MAX_CONNECTIONS, maxUnsentBytes: MAX_UNSENT_BYTES };
+/** @param limitBytes of the container; undefined: it has none */
+export function serveMemory(limitBytes: number | undefined): ServeMemory {
+  if (limitBytes === undefined) return { maxConnections: MAX_CONNECTIONS, maxUnsentBytes: MAX_UNSENT_BYTES };
+  const room = Math.max(limitBytes - RUNNER_BYTES, 0);
+  return {
+    // Half of the room for connections, an eighth for what they do not take; the rest is instances and garbage.
+    maxConnections: clamped(room / 2 / CONNECTION_BYTES, MIN_CONNECTIONS, MAX_CONNECTIONS),
+    maxUnsentBytes: clamped(room / 8, MIN_UNSENT_BYTES, MAX_UNSENT_BYTES),
+  };
+}
+
+const clamped = (value: number, least: number, most: number): number =>
+  Math.floor(Math.min(Math.max(value, least), most));
+
+/** Beyond it no more is begun than one thing at a time: between two looks some MiB may come. */
+const TIGHT_SHARE = 0.6;
+/** A look takes some 30 microseconds. */
+const LOOK_INTERVAL_MS = 10;
+/** A collection takes some 20 ms. */
+const COLLECT_INTERVAL_MS = 500;
+
+export interface MemoryGuardComponents {
+  /** Anonymous memory of the process, bytes. */
+  readonly anonBytes: () => number;
+  /** Collects what garbage there is. */
+  readonly collect: () => void;
+  /** Milliseconds, monotonic. */
+  readonly now: () => number;
+}
+
+export class MemoryGuard {
+  readonly #components: MemoryGuardComponents;
+  readonly #limitBytes: number | undefined;
+  #lookedMs = Number.NEGATIVE_INFINITY;
+  #collectedMs = Number.NEGATIVE_INFINITY;
+  #isTight = false;
+
+  constructor(components: MemoryGuardComponents, limitBytes: number | undefined) {
+    this.#components = components;
+    this.#limitBytes = limitBytes;
+  }
+
+  /** Whether so little is left that nothing more should be begun. */
+  get isTight(): boolean {
+    if (this.#limitBytes === undefined) return false;
+    const { now, collect, anonBytes } = this.#components;
+    const nowMs = now();
+    if (nowMs - this.#lookedMs < LOOK_INTERVAL_MS) return this.#isTight;
+    const most = this.#limitBytes * TIGHT_SHARE;
+    this.#isTight = anonBytes() > most;
+    if (this.#isTight && nowMs - this.#collectedMs >= COLLECT_INTERVAL_MS) {
+      collect();
+      this.#isTight = anonBytes() > most;
+      this.#collectedMs = now();
+    }
+    this.#lookedMs = now();
+    return this.#isTight;
+  }
 }

@@ -1,0 +1,53 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { MemoryGuard, serveMemory } from "./serve-memory.ts";
+
+const MIB = 1_048_576;
+
+test("what a flood may take follows the limit, and is never nothing", () => {
+  const all = [16, 40, 64, 128, 1024].map((mib) => serveMemory(mib * MIB));
+  for (const [at, { maxConnections, maxUnsentBytes }] of all.entries()) {
+    assert.ok(maxConnections >= 32 && maxConnections <= 512 && Number.isInteger(maxConnections));
+    assert.ok(maxUnsentBytes >= 262_144 && maxUnsentBytes <= 8 * MIB);
+    assert.ok(maxConnections >= (all[at - 1]?.maxConnections ?? 0));
+  }
+  assert.equal(all[1]?.maxConnections, 192);
+  assert.deepEqual(all.at(-1), serveMemory(undefined));
+});
+
+test("a process near its limit collects garbage first, and is tight when that does not help", () => {
+  let anon = 10 * MIB;
+  let garbage = 0;
+  let nowMs = 0;
+  let looks = 0;
+  let collections = 0;
+  const anonBytes = (): number => {
+    looks += 1;
+    return anon + garbage;
+  };
+  const collect = (): void => {
+    collections += 1;
+    garbage = 0;
+  };
+  const guard = new MemoryGuard({ anonBytes, collect, now: () => nowMs }, 40 * MIB);
+  assert.equal(guard.isTight, false);
+  garbage = 20 * MIB;
+  assert.equal(guard.isTight, false);
+  assert.equal(looks, 1, "it looks again after a while");
+  nowMs += 20;
+  assert.equal(guard.isTight, false);
+  assert.equal(collections, 1);
+  anon = 30 * MIB;
+  nowMs += 20;
+  assert.equal(guard.isTight, true);
+  assert.equal(collections, 1, "not again so soon");
+  nowMs += 1000;
+  assert.equal(guard.isTight, true);
+  assert.equal(collections, 2);
+  anon = 10 * MIB;
+  nowMs += 20;
+  assert.equal(guard.isTight, false);
+  const unlimited = new MemoryGuard({ anonBytes, collect, now: () => nowMs }, undefined);
+  anon = 1000 * MIB;
+  assert.equal(unlimited.isTight, false);
+});
