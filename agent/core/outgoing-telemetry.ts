@@ -16,6 +16,8 @@ export interface OutgoingTelemetry {
   pending(after: number, limit: number): readonly OutgoingBatch[];
   /** The hub has all up to this batch, and keeps it. */
   ack(id: number): void;
+  /** The hub takes none at all: it is older, or has none of it. Told in each session in which there is something to send. */
+  untaken(reason: string): void;
   /**
    * Whether somebody sends what there is, from the oldest on. While it is so, points go to the disk only when the hub does
    * not acknowledge them in time.

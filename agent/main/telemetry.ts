@@ -114,6 +114,10 @@ export class NodeTelemetry implements Component, OutgoingTelemetry {
     this.#started.current?.ack(id);
   }
 
+  untaken(reason: string): void {
+    this.#started.current?.untaken(reason);
+  }
+
   forwarding(isForwarding: boolean): void {
     this.#isForwarding = isForwarding;
     this.#started.current?.forwarding(isForwarding);

@@ -87,6 +87,7 @@ export class Telemetry implements Component, OutgoingTelemetry {
   #forwarded = 0;
   #lastForwardedAt: Date | undefined;
   #isEnding = false;
+  #isUntaken = false;
 
   /** @throws when the database can be neither opened nor made */
   constructor(components: TelemetryComponents, init: TelemetryInit) {
@@ -310,7 +311,16 @@ export class Telemetry implements Component, OutgoingTelemetry {
     }
   }
 
+  /** Said once until a hub takes some: a session that comes and goes is no news. */
+  untaken(reason: string): void {
+    if (this.#isUntaken) return;
+    this.#isUntaken = true;
+    const { maxBytes } = this.#init;
+    this.#components.log.warn("the hub takes no telemetry: the board keeps the newest", { reason, maxBytes });
+  }
+
   ack(id: number): void {
+    this.#isUntaken = false;
     const before = this.#records;
     try {
       this.#queue.ack(id);

@@ -156,9 +156,10 @@ export class Session implements StreamOpener {
   async #sendTelemetry({ takesTelemetry }: Welcome, signal: AbortSignal): Promise<void> {
     const { clock, log, node } = this.#components;
     const { telemetry } = node;
-    if (telemetry === undefined || !takesTelemetry) return;
+    if (telemetry === undefined) return;
     for await (const latest of telemetry.latest.changes(signal)) {
       if (latest === 0) continue;
+      if (!takesTelemetry) return telemetry.untaken("it says that it takes none");
       const { TelemetryLane } = await import("./telemetry-lane.ts");
       return await new TelemetryLane({ clock, log, telemetry, opener: this }).run(signal);
     }

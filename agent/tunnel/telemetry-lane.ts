@@ -47,8 +47,8 @@ export class TelemetryLane {
         const error = await this.#attempt(signal);
         if (error === undefined) continue;
         if (error instanceof Violation) throw error;
+        if (isPicoletError(error, "unimplemented")) return telemetry.untaken(describeError(error));
         log.info("the hub takes no telemetry at the moment", { error: describeError(error), failures });
-        if (isPicoletError(error, "unimplemented")) return;
         failures = this.#acknowledged > before ? 1 : failures + 1;
         await clock.sleep(millis(Math.min(MAX_RETRY_MS, FIRST_RETRY_MS * 2 ** failures)), signal);
       }

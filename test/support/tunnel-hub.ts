@@ -44,6 +44,8 @@ export class TestHub {
   sessions: HubSession[] = [];
   /** Digests told are wrong while it is set. */
   lies = false;
+  /** What it says; streams it takes none of, unless a test has it do so. */
+  takesTelemetry = false;
   /** Acknowledgements are kept back while it is set; `releaseAcks` sends them. */
   holdsAcks = false;
   /** Revisions that the journal still reaches, by the keys they changed. */
@@ -210,7 +212,7 @@ export class HubSession {
   #welcomeOf(desired: Welcome["desired"], wantsMirrors: boolean, wantsNode: boolean): Welcome {
     const { epoch, revision } = this.#hub.wanted;
     const timeMs = this.#clock.wall().getTime();
-    const wants = { wantsMirrors, wantsNode, takesTelemetry: false };
+    const wants = { wantsMirrors, wantsNode, takesTelemetry: this.#hub.takesTelemetry };
     return { kind: "welcome", hubVersion: "0.1.0", epoch, revision, timeMs, desired, ...wants };
   }
 

@@ -1,6 +1,7 @@
 /** What a node keeps for its tunnel, in memory: `NodeDisk` outlives a restart of the agent, `TunnelNodePorts` does not. */
 import { hash } from "node:crypto";
 import type { IdentityState, NodeCredentials, NodeIdentity } from "../../agent/core/identity.ts";
+import type { OutgoingTelemetry } from "../../agent/core/outgoing-telemetry.ts";
 import type { Sequenced } from "../../agent/core/store.ts";
 import type {
   MirrorSet,
@@ -63,6 +64,7 @@ export class TunnelNodePorts implements TunnelNode {
   readonly report = new WatchSource<NodeReportContent>(NODE_REPORT);
   /** How often a session has begun. */
   sessions = 0;
+  telemetry?: OutgoingTelemetry;
   readonly #latestStatus: WatchSource<number>;
   readonly #latestEvent: WatchSource<number>;
 
