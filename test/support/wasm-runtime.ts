@@ -113,6 +113,11 @@ export class WasmRuntime implements AsyncDisposable {
     return this.#find(containerId, (uid) => this.state.readContainer(uid, containerId)?.cgroupPath);
   }
 
+  /** Of the process that it shares. */
+  denseCgroupOf(containerId: string): string | undefined {
+    return this.#hostFolder(containerId).group()?.cgroupPath;
+  }
+
   runner(containerId: string): ProcessId | undefined {
     return this.#find(containerId, (uid) => this.state.runner(uid, containerId));
   }

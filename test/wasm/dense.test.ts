@@ -222,6 +222,36 @@ test("an empty process goes, and a dead agent's folders with it", async (context
   assert.equal(existsSync(`${runtime.state.path}/pods/${one.pod.desired.uid}`), false);
 });
 
+test("what the kernel ends the process for, its containers are told to have ended for", async (context) => {
+  const made = await bench(context);
+  const { runtime } = made;
+  if (runtime.cgroups?.usable !== true) return context.skip("no cgroups here");
+  const limits = { container: { resources: { limits: { memory: "100Mi" } } } };
+  const sleeper = await made.start("sleeper", ["sleep"], limits);
+  const volume = runtime.folder.at("volume");
+  mkdirSync(volume);
+  const grower = await made.dense("grower", limits, "script.c");
+  const args = ["wait", "/data/go", "grow", "90"];
+  const growing = await grower.start({ args, mounts: [mount("/data", volume)] });
+  const cgroup = runtime.denseCgroupOf(sleeper.container.id) ?? assert.fail("it has a cgroup");
+  const limit = await runtime.cgroups.value(cgroup, "memoryLimitBytes");
+  assert.equal(limit, (2 * 100 + 24 + 2) * 1024 * 1024, "the sum of both, and the process itself");
+  // The adapter sets its own once more when a start is over.
+  const low = 48 * 1024 * 1024;
+  do {
+    await runtime.cgroups.create(cgroup, { memoryLimitBytes: low });
+    await new Promise((resolve) => setTimeout(resolve, 100));
+  } while ((await runtime.cgroups.value(cgroup, "memoryLimitBytes")) !== low);
+  writeFileSync(`${volume}/go`, "");
+  for (const [pod, { id }] of [
+    [grower, growing],
+    [sleeper.pod, sleeper.container],
+  ] as const) {
+    const { exitCode, reason } = await pod.exit(id);
+    assert.deepEqual([exitCode, reason], [137, "OOMKilled"]);
+  }
+});
+
 /** Sockets are closed with the next turn of the event loop. */
 async function until(what: string, holds: () => boolean): Promise<void> {
   const enough = AbortSignal.timeout(PATIENCE_MS);
