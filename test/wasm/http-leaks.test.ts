@@ -1,0 +1,63 @@
+/** The short form of `npm run soak -- --what http`: what requests leave on the heap of who serves them, after a collection. */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
+import { DEFAULT_HTTP_OPTIONS } from "../../runtime-adapters/wasm/grants/http-options.ts";
+import { LoopWaiter } from "../../runtime-adapters/wasm/host/event-loop.ts";
+import { serveComponent } from "../../runtime-adapters/wasm/serving/serve-component.ts";
+import { httpLoad } from "../bench/http-load.ts";
+import { fixedPort } from "../support/fixed-port.ts";
+import { loadedComponent } from "../support/loaded-component.ts";
+
+const REQUESTS = 20_000;
+/** A request that left a byte of a word each time would leave 160 KB. */
+const MAX_GROWTH_BYTES = 128 * 1024;
+
+function collected(): number {
+  setFlagsFromString("--expose-gc");
+  runInNewContext("gc")();
+  const { heapUsed, external } = process.memoryUsage();
+  return heapUsed + external;
+}
+
+test("twenty thousand requests leave nothing behind", async () => {
+  const instantiate = await loadedComponent("http-server.c");
+  const port = await fixedPort();
+  const after = (milliseconds: number, act: () => void): (() => void) => {
+    const timer = setTimeout(act, milliseconds);
+    return () => clearTimeout(timer);
+  };
+  const loop = new LoopWaiter({ now: () => process.hrtime.bigint(), after });
+  const host = {
+    waiter: loop,
+    wallNow: Date.now,
+    log: { write: () => undefined, flushUnfinished: () => undefined },
+    beforeWait: () => undefined,
+    exit: (code: number): never => {
+      throw new Error(`exit ${code}`);
+    },
+  };
+  const onBroken = (error: unknown): never => {
+    throw error;
+  };
+  const end = await serveComponent(
+    { instantiate, loop, host, policy: undefined, onBroken },
+    { args: [], env: [], workingDir: undefined, preopens: [] },
+    { ...DEFAULT_HTTP_OPTIONS, port },
+  );
+  try {
+    const asked = (path: string, requests: number): Promise<number> =>
+      httpLoad({ port, path, connections: 8, requests });
+    // What is compiled, cached and pooled is there after these.
+    await asked("/hello", REQUESTS);
+    await asked("/count/100000", 400);
+    const before = collected();
+    await asked("/hello", REQUESTS);
+    await asked("/count/100000", 400);
+    const grown = collected() - before;
+    assert.ok(grown < MAX_GROWTH_BYTES, `${grown} bytes more`);
+  } finally {
+    end();
+  }
+});
