@@ -64,3 +64,13 @@ export interface PodEnder {
    */
   end(uid: PodUid, how: PodEnd, signal: AbortSignal): Promise<void>;
 }
+
+/** For pods that go on as components where they would have to go for memory. */
+export interface PodSwitch extends PodMover {
+  /** Whether all that its components need is on this node, ready to be started. Cheap: asked in need. */
+  canSwitch(uid: PodUid): boolean;
+  /** Whether it is switched, and the runtime that it leaves has it still; nothing runs as components then. */
+  isLeaving(uid: PodUid): boolean;
+  /** From now on it is run as components: on disk when it returns. @throws `resource_exhausted` when the disk is full */
+  choose(uid: PodUid, message: string): void;
+}

@@ -17,3 +17,7 @@ export function mayChoose({ metadata: { annotations }, spec }: Pod): boolean {
 /** Whether it is run as components, as far as is known. */
 export const isOfComponents = ({ pod, runtime }: DesiredPod): boolean =>
   pod.spec.runtimeClassName === COMPONENT_RUNTIME_CLASS || runtime?.kind === "component";
+
+/** Runs as containers, and is to go on as components where it would have to go for memory. Its annotations have been looked at. */
+export const mayBeSwitched = ({ pod, runtime }: DesiredPod): boolean =>
+  runtime?.kind === "container" && pod.metadata.annotations?.[UNDER_PRESSURE_ANNOTATION] === "component";

@@ -1,12 +1,13 @@
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { describe, test } from "node:test";
 import fc from "fast-check";
 import { PicoletError } from "../../protocol/errors.ts";
-import { millis, podUid } from "../../protocol/ports.ts";
+import { type Millis, millis, podUid } from "../../protocol/ports.ts";
 import { RecordedEvents, RecordedLog } from "../../test/support/recorders.ts";
 import { usagePod } from "../../test/support/usage-pods.ts";
 import { VirtualClock } from "../../test/support/virtual-clock.ts";
 import type { AgentPod } from "../core/agent-pod.ts";
+import type { PodLeave } from "../core/pod-admission.ts";
 import type { NodeUsage, Usage } from "../core/usage.ts";
 import { isCritical } from "../plan/critical-pods.ts";
 import { EVICTION_SIGNALS, type EvictionThreshold } from "../plan/eviction-thresholds.ts";
@@ -228,4 +229,113 @@ test("a pod that has filled the memory before its runtime tells that it runs goe
 test("a pod of which nothing runs is left with what a sandbox takes", async () => {
   const evict = starved({ pods: [usagePod("waits", []), usagePod("good", ["app"])], held: { waits: 15, good: 10 } });
   assert.deepEqual(await evict(3_000), ["good"]);
+});
+
+describe("a pod that may go on as components", () => {
+  /** Two pods, of which the first uses more and may be switched, once. */
+  function bench(source: "api" | "file" = "api") {
+    const first = usagePod("first", ["app"]);
+    const pods = [{ ...first, desired: { ...first.desired, source } }, usagePod("second", ["app"])];
+    const [done, clock, events] = [[] as string[], new VirtualClock(), new RecordedEvents()];
+    const switcher = {
+      fault: undefined as Error | undefined,
+      leaves: (): Promise<void> => Promise.resolve(),
+      isDone: false,
+      leaving: "",
+      isLeaving: (uid: string) => uid === switcher.leaving,
+      canSwitch: (uid: string) => uid === "first" && !switcher.isDone,
+      choose: (uid: string, why: string) => {
+        if (switcher.fault !== undefined) throw switcher.fault;
+        switcher.isDone = true;
+        done.push(`choose ${uid}: ${why}`);
+      },
+      leave: (uid: string, { gracePeriod }: PodLeave) => {
+        done.push(`leave ${uid} in ${gracePeriod}`);
+        return switcher.leaves();
+      },
+    };
+    const evictor = new Evictor(
+      {
+        ...{ clock, events, log: new RecordedLog(), pods: () => pods, switcher },
+        ender: { end: async (uid) => void done.push(`end ${uid}`) },
+        kill: async ({ uid }) => void done.push(`kill ${uid}`),
+        release: async () => undefined,
+      },
+      { maxGracePeriod: millis(7000) },
+    );
+    const amounts = [30, 20].map((workingSetBytes) => ({ workingSetBytes, swapBytes: 0 }) as Usage);
+    const seen = pods.map((pod, index) => ({ pod, path: "", usage: amounts[index], containers: [] }));
+    const figures = {
+      ...{ observed: { available: 4, capacity: 100 }, disks: undefined },
+      usage: { atMs: 0, node: used, allPods: undefined, pods: seen } satisfies NodeUsage,
+      layout: { dedicatedImagefs: false, splitContainerfs: false },
+    };
+    const value = { kind: "quantity", value: 10, text: "10" } as const;
+    const relieve = async (signal: EvictionThreshold["signal"] = "memory.available", gracePeriod?: Millis) => {
+      const due = { signal, value, gracePeriod, minReclaim: undefined };
+      const relieved = evictor.evictOne(due, figures, NEVER);
+      await clock.advance(millis(3000));
+      assert.equal(await relieved, true);
+      return done.splice(0);
+    };
+    return { relieve, switcher, clock, events, evictor };
+  }
+  const CHOSEN =
+    "choose first: Switched from containers to components. The node was low on resource: memory. Threshold quantity: 10, available: 4.";
+
+  test("is switched, with the figures, in the time that it would have as an evicted one, and evicted the next time", async () => {
+    const { relieve, events } = bench();
+    const [chosen, left, killed] = await relieve();
+    assert.ok(chosen?.startsWith(CHOSEN), chosen);
+    assert.deepEqual([left, killed], ["leave first in 1000", "kill first"]);
+    assert.ok(
+      events.lines.some((line) => line.startsWith("Warning SwitchedToComponent")),
+      events.lines.join(),
+    );
+    assert.deepEqual(await relieve(), ["end first", "kill first"]);
+  });
+
+  test("by a soft threshold it is told to end, and not killed", async () => {
+    const { relieve } = bench();
+    assert.deepEqual((await relieve("memory.available", millis(1))).slice(1), ["leave first in 7000"]);
+  });
+
+  test("is switched also where it could never be evicted", async () => {
+    const { relieve, evictor } = bench("file");
+    assert.equal((await relieve())[1], "leave first in 1000");
+    assert.deepEqual(await relieve(), ["end second", "kill second"]);
+    const value = { kind: "quantity", value: 1, text: "1" } as const;
+    const due = { signal: "memory.available", value, gracePeriod: undefined, minReclaim: undefined } as const;
+    assert.equal(evictor.canEvict(due), false);
+  });
+
+  test("that was switched already leaves what has it still at once, instead of being evicted", async () => {
+    const { relieve, switcher } = bench("file");
+    Object.assign(switcher, { isDone: true, leaving: "first" });
+    assert.deepEqual(await relieve(), ["leave first in 1000", "kill first"]);
+    switcher.leaving = "";
+    assert.deepEqual(await relieve(), ["end second", "kill second"]);
+  });
+
+  test("is evicted for what components would need as well", async () => {
+    const { relieve } = bench();
+    assert.deepEqual(await relieve("pid.available"), ["end first", "kill first"]);
+  });
+
+  test("is evicted when the switch cannot be written down", async () => {
+    const { relieve, switcher } = bench();
+    switcher.fault = new PicoletError("resource_exhausted", "the disk is full");
+    assert.deepEqual(await relieve(), ["end first", "kill first"]);
+  });
+
+  test("is left alone while its runtime takes its time to let go of it, half a minute long", async () => {
+    const { relieve, switcher, clock } = bench();
+    switcher.leaves = () => new Promise(() => undefined);
+    assert.equal((await relieve())[1], "leave first in 1000");
+    // What it was killed with is given back by then.
+    await clock.advance(millis(12_000));
+    assert.deepEqual(await relieve(), ["end second", "kill second"]);
+    await clock.advance(millis(30_000));
+    assert.deepEqual(await relieve(), ["end first", "kill first"]);
+  });
 });

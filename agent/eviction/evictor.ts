@@ -12,9 +12,9 @@ import {
 } from "../../protocol/ports.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { AgentPod } from "../core/agent-pod.ts";
-import type { PodEnder } from "../core/pod-admission.ts";
+import type { PodEnder, PodSwitch } from "../core/pod-admission.ts";
 import { apiUidOf } from "../core/pod-identity.ts";
-import type { EventRecorder } from "../core/store.ts";
+import type { EventRecorder, ObjectReference } from "../core/store.ts";
 import type { NodeUsage, PodDiskUsage, PodUsage } from "../core/usage.ts";
 import { isCritical } from "../plan/critical-pods.ts";
 import { evictionMessage } from "../plan/eviction-message.ts";
@@ -26,6 +26,8 @@ import { type EvictionCandidate, memoryOf, rankForEviction } from "../plan/rank-
 export interface EvictorComponents {
   readonly pods: () => readonly AgentPod[];
   readonly ender: PodEnder;
+  /** Missing: no pod can go on as anything else. */
+  readonly switcher?: PodSwitch | undefined;
   /** SIGKILL to whatever runs in the pod's cgroup, now; missing: there are no cgroups. */
   readonly kill?: ((pod: DesiredPod, signal: AbortSignal) => Promise<void>) | undefined;
   /** Takes away what an ended pod holds, volumes in memory and on disk. */
@@ -61,6 +63,12 @@ const KILLED_HOLDS = seconds(10);
 /** More than what a pod holds of which nothing runs yet or any more: its sandbox's process, and files that are still cached. */
 const UNSEEN_BYTES = 16 * 1024 * 1024;
 const EVICTED = "Evicted";
+const SWITCHED = "SwitchedToComponent";
+
+function referenceTo(pod: DesiredPod): ObjectReference {
+  const { namespace, name } = pod.pod.metadata;
+  return { kind: "Pod", namespace, name, uid: apiUidOf(pod), fieldPath: "" };
+}
 
 const isOfDisk = ({ signal }: EvictionThreshold): boolean => conditionOf(signal) === "DiskPressure";
 
@@ -77,6 +85,8 @@ export class Evictor {
   readonly #given = new Map<PodUid, Millis>();
   /** When those were killed that are still there. */
   readonly #killed = new Map<PodUid, MonotonicMs>();
+  /** Since when those are switched of which something is left in the runtime that they were in, as far as is seen. */
+  readonly #switched = new Map<PodUid, MonotonicMs>();
 
   constructor(components: EvictorComponents, init: EvictorInit) {
     this.#components = components;
@@ -99,11 +109,13 @@ export class Evictor {
       log.warn("an eviction threshold is met, but no pod is there to evict", { signal: due.signal });
     }
     for (const candidate of rankForEviction(candidates, due.signal, figures.layout)) {
+      const message = evictionMessage(due, figures.observed, candidate);
+      if (isOfMemory(due.signal) && (await this.#moved(candidate.pod, due, message, signal))) return true;
       if (isCritical(candidate.pod)) {
         log.error("cannot evict a critical pod", { pod: candidate.pod.uid });
         continue;
       }
-      await this.#evict(candidate.pod, due, evictionMessage(due, figures.observed, candidate), signal);
+      await this.#evict(candidate.pod, due, message, signal);
       return true;
     }
     return false;
@@ -111,7 +123,11 @@ export class Evictor {
 
   /** Whether there is a pod that may go now. Cheap: no figures are read. */
   canEvict(due: EvictionThreshold): boolean {
-    return this.#components.pods().some((each) => this.#isCandidate(each, due) && !isCritical(each.desired));
+    const { switcher } = this.#components;
+    const isMoved = ({ uid }: DesiredPod): boolean =>
+      isOfMemory(due.signal) && (switcher?.canSwitch(uid) === true || switcher?.isLeaving(uid) === true);
+    const mayGo = (pod: DesiredPod): boolean => !isCritical(pod) || isMoved(pod);
+    return this.#components.pods().some((each) => this.#isCandidate(each, due) && mayGo(each.desired));
   }
 
   #candidates(due: EvictionThreshold, { usage, disks }: EvictionFigures): readonly EvictionCandidate[] {
@@ -127,7 +143,7 @@ export class Evictor {
    * pods that are ending already the ones that would end sooner, as the kubelet has it.
    */
   #isCandidate({ desired, containers, status, terminatingSinceMs }: AgentPod, due: EvictionThreshold): boolean {
-    if (this.#leaving.has(desired.uid)) return false;
+    if (this.#leaving.has(desired.uid) || this.#isBeingSwitched(desired.uid)) return false;
     // What is seen of a pod may be older than its eviction: on a board in need a look takes seconds.
     const given = this.#given.get(desired.uid);
     const isEnding = terminatingSinceMs !== undefined || given !== undefined;
@@ -142,9 +158,16 @@ export class Evictor {
   /** A container may have filled the memory before the runtime has told that it runs. */
   #isUnseen({ desired, status, terminatingSinceMs }: AgentPod, due: EvictionThreshold, usage?: PodUsage): boolean {
     const isOver = status?.phase === "Failed" || status?.phase === "Succeeded";
-    const isEnding = terminatingSinceMs !== undefined || this.#given.has(desired.uid) || this.#leaving.has(desired.uid);
+    const isLeaving = this.#leaving.has(desired.uid) || this.#isBeingSwitched(desired.uid);
+    const isEnding = terminatingSinceMs !== undefined || this.#given.has(desired.uid) || isLeaving;
     const held = memoryOf(usage) ?? 0;
     return isOfMemory(due.signal) && !isOver && !isEnding && Number.isFinite(held) && held >= UNSEEN_BYTES;
+  }
+
+  /** A runtime that is short of memory itself takes its time to let go of it; for ever nobody waits. */
+  #isBeingSwitched(uid: PodUid): boolean {
+    const since = this.#switched.get(uid);
+    return since !== undefined && this.#components.clock.monotonic() - since < CLEANUP_TIMEOUT;
   }
 
   /** Whether what has been killed already holds enough still. */
@@ -158,25 +181,66 @@ export class Evictor {
   }
 
   #forgetGone(): void {
-    if (this.#given.size === 0 && this.#killed.size === 0) return;
+    if (this.#given.size + this.#killed.size + this.#switched.size === 0) return;
     const present = new Set(this.#components.pods().map(({ desired }) => desired.uid));
     for (const uid of this.#given.keys()) if (!present.has(uid)) this.#given.delete(uid);
     for (const uid of this.#killed.keys()) if (!present.has(uid)) this.#killed.delete(uid);
+    for (const uid of this.#switched.keys()) if (!present.has(uid)) this.#switched.delete(uid);
   }
 
   #graceFor({ gracePeriod }: EvictionThreshold): Millis | undefined {
     return gracePeriod === undefined ? IMMEDIATE : this.#init.maxGracePeriod;
   }
 
+  /**
+   * Its containers go as those of an evicted pod, and it goes on as components; also one that is never evicted, for it is not gone
+   * then. Of one that an agent before this one has switched what it left is seen off.
+   * @returns false when it may not be switched, or that could not be written down: nothing has happened then
+   */
+  async #moved(pod: DesiredPod, due: EvictionThreshold, why: string, signal: AbortSignal): Promise<boolean> {
+    const { switcher, events, log } = this.#components;
+    if (switcher?.isLeaving(pod.uid) === true) {
+      await this.#seeOff(pod, (limit) => this.#leave(pod, due, limit), signal);
+      return true;
+    }
+    if (switcher?.canSwitch(pod.uid) !== true) return false;
+    const message = `Switched from containers to components. ${why}`;
+    try {
+      switcher.choose(pod.uid, message.trim());
+    } catch (error) {
+      log.error("cannot switch a pod to components", { pod: pod.uid, error: describeError(error) });
+      return false;
+    }
+    const regarding = referenceTo(pod);
+    events.record({ regarding, type: "Warning", reason: SWITCHED, message });
+    log.warn("a pod is switched to components", { pod: pod.uid, message: message.trim() });
+    await this.#seeOff(pod, (limit) => this.#leave(pod, due, limit), signal);
+    return true;
+  }
+
+  async #leave(pod: DesiredPod, due: EvictionThreshold, signal: AbortSignal): Promise<void> {
+    const { switcher, clock } = this.#components;
+    this.#switched.set(pod.uid, clock.monotonic());
+    const left = switcher?.leave(pod.uid, { gracePeriod: this.#graceFor(due) }, signal) ?? Promise.resolve();
+    if (!(await this.#killedAndOver(pod, due, left, signal))) return;
+    await left;
+    // What it holds from now on its components hold.
+    this.#killed.delete(pod.uid);
+    this.#switched.delete(pod.uid);
+  }
+
   async #evict(pod: DesiredPod, due: EvictionThreshold, message: string, signal: AbortSignal): Promise<void> {
-    const { events, clock, log } = this.#components;
+    const { events, log } = this.#components;
     const { namespace, name } = pod.pod.metadata;
-    const regarding = { kind: "Pod", namespace, name, uid: apiUidOf(pod), fieldPath: "" } as const;
-    events.record({ regarding, type: "Warning", reason: EVICTED, message });
+    events.record({ regarding: referenceTo(pod), type: "Warning", reason: EVICTED, message });
     log.warn("a pod is evicted", { pod: pod.uid, name: `${namespace}/${name}`, message: message.trim() });
+    await this.#seeOff(pod, (limit) => this.#end(pod, due, message, limit), signal);
+  }
+
+  async #seeOff(pod: DesiredPod, end: (limit: AbortSignal) => Promise<void>, signal: AbortSignal): Promise<void> {
+    const { clock, log } = this.#components;
     this.#leaving.add(pod.uid);
     try {
-      const end = (limit: AbortSignal): Promise<void> => this.#end(pod, due, message, limit);
       await withDeadline(clock, CLEANUP_TIMEOUT, "see an evicted pod end", end, signal);
       log.info("a pod has been evicted", { pod: pod.uid });
     } catch (error) {
@@ -192,8 +256,7 @@ export class Evictor {
   }
 
   async #end(pod: DesiredPod, due: EvictionThreshold, message: string, signal: AbortSignal): Promise<void> {
-    const { ender, kill, release } = this.#components;
-    const isHard = due.gracePeriod === undefined;
+    const { ender, release } = this.#components;
     const gracePeriod = this.#graceFor(due);
     if (gracePeriod !== undefined) this.#given.set(pod.uid, gracePeriod);
     const how = {
@@ -204,14 +267,26 @@ export class Evictor {
     };
     // First of all it is written down that the pod ends: what is killed then is not started again.
     const ended = ender.end(pod.uid, how, signal);
-    // What is needed now cannot wait for a runtime, which waits for memory, or to fork, itself.
-    const killed = isHard && !isOfDisk(due) ? kill?.(pod, signal) : undefined;
-    if (killed !== undefined) this.#killed.set(pod.uid, this.#components.clock.monotonic());
-    await killed?.catch((error: unknown) => this.#cannotKill(pod, error));
-    if (killed !== undefined && !(await this.#isOverSoon(ended, signal))) return;
+    if (!(await this.#killedAndOver(pod, due, ended, signal))) return;
     await ended;
     // The next look is to see what this pod has given back, else another one goes for it.
     await release(pod, signal);
+  }
+
+  /** What is needed now cannot wait for a runtime, which waits for memory, or to fork, itself. @returns whether to wait for `ended` */
+  async #killedAndOver(
+    pod: DesiredPod,
+    due: EvictionThreshold,
+    ended: Promise<void>,
+    signal: AbortSignal,
+  ): Promise<boolean> {
+    const { kill, clock } = this.#components;
+    const isHard = due.gracePeriod === undefined;
+    const killed = isHard && !isOfDisk(due) ? kill?.(pod, signal) : undefined;
+    if (killed === undefined) return true;
+    this.#killed.set(pod.uid, clock.monotonic());
+    await killed.catch((error: unknown) => this.#cannotKill(pod, error));
+    return await this.#isOverSoon(ended, signal);
   }
 
   /** Its memory is free: with a runtime that does not answer the pod goes on ending by itself, and the node is looked at again. */

@@ -72,6 +72,7 @@ import { runtimeChoices } from "./runtime-choices.ts";
 import { RuntimeReports } from "./runtime-reports.ts";
 import { NodeRuntimes } from "./runtime-router.ts";
 import { SpareGuard } from "./spare-guard.ts";
+import { ComponentSwitch, roomBeside } from "./stand-ins.ts";
 import { makeStorageKeepers, nodeStorage } from "./storage.ts";
 import { StoreEvents } from "./store-events.ts";
 import { NodeTelemetry } from "./telemetry.ts";
@@ -621,9 +622,20 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     },
     configuration,
   );
+  const switcher =
+    router.containers &&
+    new ComponentSwitch({
+      ...{ ...ports, events, puller, store: desired, adapter: router.components },
+      pods: () => view.pods(),
+      changes: statuses.changes,
+      conditions: conditions.conditions,
+      hasRoom: roomBeside(configuration, node.machine.memoryBytes),
+      ...{ containers: router.containers, observer: pleg },
+      mover: () => workers,
+    });
   const eviction = makeEviction(
     {
-      ...{ clock, log, events, usage, ender: workers, reclaim: garbage.reclaim },
+      ...{ clock, log, events, usage, ender: workers, switcher, reclaim: garbage.reclaim },
       ...{ cgroups: node.cgroups, podCgroups: cgroups },
       release: (pod, stop) => environment.release(pod, stop),
       pods: () => view.pods(),
@@ -665,6 +677,7 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     logRotation,
     ...garbage.parts,
     eviction,
+    ...(switcher === undefined ? [] : [switcher]),
     oomWatch,
     ...makeStorageKeepers(
       { clock, log, events },

@@ -14,7 +14,7 @@ import { foldersOf } from "./usage.ts";
 export interface EvictionComponents
   extends Pick<
     EvictionManagerComponents,
-    "usage" | "pods" | "ender" | "reclaim" | "release" | "events" | "clock" | "log"
+    "usage" | "pods" | "ender" | "switcher" | "reclaim" | "release" | "events" | "clock" | "log"
   > {
   readonly cgroups: CgroupTree;
   readonly podCgroups: PodCgroups;

@@ -53,7 +53,8 @@ function containerStatus(view: PodView, container: AnyContainer): ContainerStatu
 function lastTold(told: ContainerStatus | undefined, { attempt }: ObservedContainer): ContainerStatusState {
   if (attempt === 0 || told === undefined) return {};
   if (told.restartCount === attempt) return told.lastState;
-  const { terminated: ended } = told.state;
+  // One that waited to run again had that run behind it.
+  const ended = told.state.terminated ?? (told.state.waiting && told.lastState.terminated);
   return told.restartCount === attempt - 1 && ended !== undefined ? { terminated: ended } : {};
 }
 

@@ -127,7 +127,7 @@ function firstRun(view: PodView, runs: RunMemories, observed: ObservedPod, name:
   const last = Math.max(
     newestRun(observed, name)?.attempt ?? -1,
     runs.get(name)?.attempt ?? -1,
-    told?.containerID === undefined ? -1 : told.restartCount,
+    told?.containerID === undefined && told?.lastState.terminated === undefined ? -1 : told.restartCount,
   );
   return { kind: "start", attempt: last + 1, backoff: backoffOfNextRun(undefined, view.backoff), at: view.monotonic };
 }

@@ -111,6 +111,8 @@ export class ImageVolumes implements ImageManager {
       await mkdir(path, { recursive: true, mode: FOLDER_MODE });
       const how = await imageMounts.mount(image, await realpath(path), forOthers, signal);
       if (how === "byRuntime") entry.byRuntime.set(volume, image);
+      // Its pod may have been run by another runtime before.
+      else entry.byRuntime.delete(volume);
     } catch (error) {
       if (isCancelled(error)) throw error;
       throw this.#failure(pod, volume, image.requested, error);

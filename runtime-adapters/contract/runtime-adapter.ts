@@ -342,11 +342,6 @@ export interface ImageService {
   setPinned?(reference: string, isPinned: boolean, signal: AbortSignal): Promise<void>;
   remove(id: string, signal: AbortSignal): Promise<void>;
   /**
-   * Does what the first start of a container would do with an image that is here, so that none has to do it in need.
-   * @param id as `status` gives it. Missing: there is nothing such.
-   */
-  makeReady?(id: string, signal: AbortSignal): Promise<void>;
-  /**
    * From a file on this node, with no network: an OCI or docker archive, or one `.wasm`, as far as this runtime can run it.
    * @param name the name to give it; needed where the archive brings none.
    * @throws `unimplemented` when the file is nothing for this runtime; another one may take it.
@@ -430,6 +425,11 @@ export interface RuntimeAdapter extends AsyncDisposable {
   freeRemoved?(signal: AbortSignal): Promise<void>;
   /** Why this runtime could never run the pod, in words; `undefined`: it may. Missing: it runs any. */
   refusal?(pod: Pod): string | undefined;
+  /**
+   * Whether this container would start, as far as that can be told without making it; what takes long is done then, so that its
+   * start has nothing left to do of that. The image is here. @throws why it would not. Missing: nothing can be told
+   */
+  check?(pod: DesiredPod, launch: ContainerLaunch, signal: AbortSignal): Promise<void>;
   /** Memory is short: gives up at once what is only kept ready. Missing: there is nothing such. */
   shed?(): void;
   /** Pods of which something may have changed; late, doubled and lost hints are harmless. Ends when `signal` aborts. */

@@ -218,9 +218,8 @@ export class WasmAdapter implements RuntimeAdapter {
     const { maxComponentBytes } = limits;
     const used = (): Promise<Iterable<string>> => this.#usedComponents();
     const derived = (hashes: ReadonlySet<string>) => this.#transpiler.keepOnly(hashes);
-    const make = (sha256: string, path: string, signal: AbortSignal) => this.#transpiler.get(sha256, path, signal);
     const images = new ImageStore(
-      { clock, log, cgroups, onRemoved, used, make, derived },
+      { clock, log, cgroups, onRemoved, used, derived },
       { rootDirectory: init.rootDirectory, maxComponentBytes, pulls: pullsOf(init), p3: init.p3 },
     );
     this.images = images;

@@ -14,10 +14,17 @@ const ARCHITECTURE: Readonly<Record<string, string>> = { x64: "amd64", arm64: "a
 const OWN = `linux/${ARCHITECTURE[arch()] ?? arch()}`;
 const CONTAINER_IMAGE = "localhost/says:1";
 
-/** What `script.c` does with `say TEXT hold`, in a container, which says that it is one, and holds as many MiB as HOARD says. */
+/**
+ * What `script.c` does with `say TEXT hold`, in a container, which says that it is one. It leaves a mark in /data, and holds as many MiB
+ * as HOARD says when there is /gate/$GATE.
+ */
 const SAYS = `#!/bin/sh
 echo "$1 in a container"
-[ -z "$HOARD" ] || awk 'BEGIN { block = sprintf("%1048576s", ""); while (i < ENVIRON["HOARD"]) kept[i++] = block i; system("sleep 3600") }' &
+[ ! -d /data ] || echo "left by a container" > /data/mark
+if [ -n "$HOARD" ]; then
+  while [ ! -e "/gate/$GATE" ]; do sleep 0.1; done
+  awk 'BEGIN { block = sprintf("%1048576s", ""); while (i < ENVIRON["HOARD"]) kept[i++] = block i; system("sleep 3600") }' &
+fi
 trap 'exit 0' TERM
 while :; do sleep 3600 & wait $!; done
 `;

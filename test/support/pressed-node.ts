@@ -52,18 +52,18 @@ export class PressedNode implements AsyncDisposable {
     await node.start();
     await fleet.untilNodeReady(NODE);
     const pressed = new PressedNode(containerd, fleet, node, all.move());
-    mkdirSync(pressed.#gate);
+    mkdirSync(pressed.gate);
     return pressed;
   }
 
-  /** What a pod with `mayGo` waits for. */
-  get #gate(): string {
+  /** The folder of gates, what pods wait for. */
+  get gate(): string {
     return join(this.#folder.path, "gate");
   }
 
   /** Lets go on all pods that wait for `gate`. */
   open(gate: string): void {
-    writeFileSync(join(this.#gate, gate), "");
+    writeFileSync(join(this.gate, gate), "");
   }
 
   /** @param after a gate that it waits for when it is ready */
@@ -74,7 +74,7 @@ export class PressedNode implements AsyncDisposable {
       resources: { requests, limits },
       volumeMounts: [{ name: "gate", mountPath: "/gate", readOnly: true }],
     };
-    const volumes = [{ name: "gate", hostPath: { path: this.#gate } }];
+    const volumes = [{ name: "gate", hostPath: { path: this.gate } }];
     return containerPod(name, waits, { nodeName: NODE, containers: [app], volumes, ...spec }) as object;
   }
 

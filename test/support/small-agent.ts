@@ -1,5 +1,6 @@
 /** An agent of store, PLEG, workers and statuses over one fake runtime, on virtual time; nothing goes wrong by itself. */
 import type { RuntimeRouter } from "../../agent/core/pod-ports.ts";
+import { isOfComponents } from "../../agent/core/pod-runtime.ts";
 import { ImagePuller } from "../../agent/images/image-puller.ts";
 import { Pleg } from "../../agent/observe/pleg.ts";
 import { StatusManager } from "../../agent/status/status-manager.ts";
@@ -69,7 +70,11 @@ export class SmallAgent implements AsyncDisposable {
   constructor(
     board: SmallBoard,
     init: PodWorkersInit &
-      Pick<PodWorkersComponents, "objectsChanged" | "podResources"> & { readonly store?: Store } = {},
+      Pick<PodWorkersComponents, "objectsChanged" | "podResources" | "choices"> & {
+        readonly store?: Store;
+        /** A second runtime, of components. */
+        readonly components?: FakeRuntime;
+      } = {},
   ) {
     this.board = board;
     const { clock, runtime } = board;
@@ -78,7 +83,9 @@ export class SmallAgent implements AsyncDisposable {
     const random = seededRandom(1);
     this.store = init.store ?? new Store({ clock, log }, { path: ":memory:" });
     const adapter = new FakeAdapter(runtime);
-    this.pleg = new Pleg({ adapters: [adapter], clock, random, log });
+    const components = init.components && new FakeAdapter(init.components, "wasm");
+    const adapters = components === undefined ? [adapter] : [adapter, components];
+    this.pleg = new Pleg({ adapters, clock, random, log });
     this.statuses = new StatusManager({ outbox: this.store.statuses, log });
     this.workers = new PodWorkers(
       {
@@ -88,7 +95,8 @@ export class SmallAgent implements AsyncDisposable {
           { serializeImagePulls: true, maxParallelImagePulls: undefined },
         ),
         store: this.store.desired,
-        router: routerOf(adapter),
+        router: components === undefined ? routerOf(adapter) : dualRouter(adapter, components),
+        choices: init.choices,
         environment: this.environment,
         observer: this.pleg,
         statuses: this.statuses,
@@ -158,6 +166,11 @@ function routerOf(adapter: RuntimeAdapter): RuntimeRouter {
     },
   };
 }
+
+const dualRouter = (containers: RuntimeAdapter, components: RuntimeAdapter): RuntimeRouter => ({
+  adapters: [containers, components],
+  adapterFor: (pod) => (isOfComponents(pod) ? components : containers),
+});
 
 type Spec = NonNullable<PodManifest["spec"]>;
 

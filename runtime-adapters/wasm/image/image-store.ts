@@ -35,8 +35,6 @@ export interface ImageStoreComponents {
   readonly onRemoved: (sha256: string) => Promise<void>;
   /** Of which containers are made, whether they run or not. Missing: there are none. */
   readonly used?: () => Promise<Iterable<string>>;
-  /** Makes of a component what a container of it is started with. Missing: nothing is. */
-  readonly make?: (sha256: string, path: string, signal: AbortSignal) => Promise<unknown>;
   /** Bytes of what was made from each component; what was made from others is taken away. Missing: nothing ever is. */
   readonly derived?: (components: ReadonlySet<string>) => Promise<ReadonlyMap<string, number>>;
 }
@@ -165,11 +163,6 @@ export class ImageStore implements ImageService {
     } catch (error) {
       throw wrapped(fileError(error, "cannot store it"), `cannot pull ${reference}`, "ErrImagePull");
     }
-  }
-
-  async makeReady(id: string, signal: AbortSignal): Promise<void> {
-    const { path, blob } = await this.component(id, signal);
-    await this.#components.make?.(blob.sha256, path, signal);
   }
 
   async progress(reference: string): Promise<PullProgress | undefined> {
