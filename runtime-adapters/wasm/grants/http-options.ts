@@ -84,7 +84,8 @@ export function parseHttpOptions(text: string): {
   if (text.length > MAX_TEXT_LENGTH) return { options, problems: [`longer than ${MAX_TEXT_LENGTH} characters`] };
   for (const entry of text.split(/[;,\n]/).map((each) => each.trim())) {
     if (entry === "") continue;
-    const [name = "", value = ""] = entry.split("=", 2).map((each) => each.trim());
+    const [name = "", ...rest] = entry.split("=").map((each) => each.trim());
+    const value = rest.join("=");
     const known = Object.hasOwn(SETTINGS, name) ? SETTINGS[name] : undefined;
     const set = known?.[0](value);
     if (known === undefined)

@@ -1,6 +1,7 @@
 /** wasi:http's resources called as jco's glue calls them; what goes over connections is shown with real components. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import fc from "fast-check";
 import { DEFAULT_HTTP_OPTIONS, parseHttpOptions, serveOptions } from "../../grants/http-options.ts";
 import { LoopWaiter } from "../event-loop.ts";
 import { Failure } from "../failure.ts";
@@ -171,4 +172,41 @@ test("the annotation says how a component is served, and everything wrong with i
   const ports = [{ containerPort: 53, protocol: "UDP" as const }, { containerPort: 8080 }];
   assert.equal(serveOptions(undefined, { ports } as never)?.port, 8080);
   assert.equal(serveOptions(undefined, {}), undefined);
+});
+
+test("whatever a component says is an authority: what is taken can stand in a Host field and be looked up, and is the same again", () => {
+  const written = fc.oneof(
+    fc.string(),
+    fc.string({ unit: "binary" }),
+    fc.tuple(fc.domain(), fc.nat({ max: 70_000 })).map(([host, port]) => `${host}:${port}`),
+    fc.tuple(fc.ipV6(), fc.option(fc.nat())).map(([host, port]) => `[${host}]${port === null ? "" : `:${port}`}`),
+    fc.tuple(fc.webAuthority(), fc.string()).map((parts) => parts.join("")),
+  );
+  fc.assert(
+    fc.property(written, (text) => {
+      const authority = parseAuthority(text);
+      if (authority === undefined) return;
+      const { host, port } = authority;
+      assert.match(text, /^[!-~]+$/);
+      assert.ok(host !== "" && !/[\s@/?#[\]]/.test(host), text);
+      assert.ok(port === undefined || (port >= 1 && port <= 65_535), text);
+      const shown = host.includes(":") ? `[${host}]` : host;
+      assert.deepEqual(parseAuthority(port === undefined ? shown : `${shown}:${port}`), authority);
+    }),
+    { numRuns: 2_000 },
+  );
+  for (const text of [
+    "a b",
+    "a\0b",
+    "a\r\nX: y",
+    "ü.example",
+    "user@host",
+    "host:",
+    "host:0",
+    "host:65536",
+    "[]",
+    "a:b:c",
+    "",
+  ])
+    assert.equal(parseAuthority(text), undefined, text);
 });

@@ -8,7 +8,8 @@ const METHODS: ReadonlySet<string> = new Set([
 const TOKEN = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/;
 /** RFC 9112, 3.2.1, with the characters that are sent as they are; no white space and no fragment. */
 const PATH = /^(?:[/?][!-"$-~]*|\*|)$/;
-const AUTHORITY = /^(?:\[[0-9a-fA-F:.]+\]|[^\s@:/?#[\]]+)(?::(\d{1,5}))?$/;
+/** RFC 3986, 3.2.2 and 3.2.3; a host of a URI has no other characters. */
+const AUTHORITY = /^(?:\[[0-9a-fA-F:.]+\]|[!$%&'()*+,\-.;=_~0-9A-Za-z]+)(?::(\d{1,5}))?$/;
 const SCHEME = /^[a-zA-Z][a-zA-Z0-9+.-]*$/;
 const MAX_PORT = 65_535;
 
