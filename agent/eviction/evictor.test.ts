@@ -339,3 +339,34 @@ describe("a pod that may go on as components", () => {
     assert.deepEqual(await relieve(), ["end first", "kill first"]);
   });
 });
+
+test("a kill that takes longer than an eviction may is given up with it, and the agent lives on", async () => {
+  const clock = new VirtualClock();
+  const log = new RecordedLog();
+  const pods = [usagePod("stuck", ["app"])];
+  const untilCancelled = (signal: AbortSignal): Promise<never> =>
+    new Promise((_, reject) => {
+      signal.addEventListener("abort", () => reject(new PicoletError("cancelled", "nobody waits any more")), {
+        once: true,
+      });
+    });
+  const evictor = new Evictor(
+    {
+      ...{ clock, events: new RecordedEvents(), log, pods: () => pods },
+      ender: { end: (_, __, signal) => untilCancelled(signal) },
+      kill: async () => await new Promise<never>(() => undefined),
+      release: async () => undefined,
+    },
+    { maxGracePeriod: undefined },
+  );
+  const figures = {
+    ...{ observed: { available: 0, capacity: 10 }, usage: undefined, disks: undefined },
+    layout: { dedicatedImagefs: false, splitContainerfs: false },
+  };
+  const value = { kind: "quantity", value: 1, text: "1" } as const;
+  const due: EvictionThreshold = { signal: "memory.available", value, gracePeriod: undefined, minReclaim: undefined };
+  const evicting = evictor.evictOne(due, figures, NEVER);
+  await clock.advance(millis(31_000));
+  assert.equal(await evicting, true);
+  assert.ok(log.problems.includes("an evicted pod has not ended yet"));
+});

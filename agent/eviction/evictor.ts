@@ -284,6 +284,8 @@ export class Evictor {
     const isHard = due.gracePeriod === undefined;
     const killed = isHard && !isOfDisk(due) ? kill?.(pod, signal) : undefined;
     if (killed === undefined) return true;
+    // The kill may take longer than there is time for both; then nobody waits for the end any more.
+    ended.catch(() => undefined);
     this.#killed.set(pod.uid, clock.monotonic());
     await killed.catch((error: unknown) => this.#cannotKill(pod, error));
     return await this.#isOverSoon(ended, signal);
