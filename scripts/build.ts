@@ -41,32 +41,21 @@ const programs: readonly BuildOptions[] = [
   },
   // CommonJS: the loader of ES modules would cost each component 0.6 MiB.
   {
-    entryPoints: { "wasm-runner": "runtime-adapters/wasm/runner-main.ts" },
+    entryPoints: {
+      "wasm-runner": "runtime-adapters/wasm/runner-main.ts",
+      "wasm-dense": "runtime-adapters/wasm/dense/dense-main.ts",
+      "wasm-pull": "runtime-adapters/wasm/pull-main.ts",
+      "wasm-devices": "runtime-adapters/wasm/devices-main.ts",
+    },
     format: "cjs",
     outExtension: { ".js": ".cjs" },
   },
+  // They load jco, which is ES modules.
   {
-    entryPoints: { "wasm-dense": "runtime-adapters/wasm/dense/dense-main.ts" },
-    format: "cjs",
-    outExtension: { ".js": ".cjs" },
-  },
-  {
-    entryPoints: { "wasm-pull": "runtime-adapters/wasm/pull-main.ts" },
-    format: "cjs",
-    outExtension: { ".js": ".cjs" },
-  },
-  {
-    entryPoints: { "wasm-devices": "runtime-adapters/wasm/devices-main.ts" },
-    format: "cjs",
-    outExtension: { ".js": ".cjs" },
-  },
-  {
-    entryPoints: { "wasm-transpile": "runtime-adapters/wasm/transpile-main.ts" },
-    format: "esm",
-    outExtension: { ".js": ".mjs" },
-  },
-  {
-    entryPoints: { "component-tool": "agent/main/component-tool/component-tool.ts" },
+    entryPoints: {
+      "wasm-transpile": "runtime-adapters/wasm/transpile-main.ts",
+      "component-tool": "agent/main/component-tool/component-tool.ts",
+    },
     format: "esm",
     outExtension: { ".js": ".mjs" },
   },

@@ -65,6 +65,20 @@ const UNSEEN_BYTES = 16 * 1024 * 1024;
 const EVICTED = "Evicted";
 const SWITCHED = "SwitchedToComponent";
 
+/** What is logged of a pod that is seen off. */
+const SEEN_OFF = {
+  evicted: {
+    done: "a pod has been evicted",
+    late: "an evicted pod has not ended yet",
+    failed: "cannot evict a pod",
+  },
+  switched: {
+    done: "the containers of a switched pod have ended",
+    late: "the containers of a switched pod have not ended yet",
+    failed: "cannot end the containers of a switched pod",
+  },
+} as const;
+
 function referenceTo(pod: DesiredPod): ObjectReference {
   const { namespace, name } = pod.pod.metadata;
   return { kind: "Pod", namespace, name, uid: apiUidOf(pod), fieldPath: "" };
@@ -200,7 +214,7 @@ export class Evictor {
   async #moved(pod: DesiredPod, due: EvictionThreshold, why: string, signal: AbortSignal): Promise<boolean> {
     const { switcher, events, log } = this.#components;
     if (switcher?.isLeaving(pod.uid) === true) {
-      await this.#seeOff(pod, (limit) => this.#leave(pod, due, limit), signal);
+      await this.#seeOff(pod, "switched", (limit) => this.#leave(pod, due, limit), signal);
       return true;
     }
     if (switcher?.canSwitch(pod.uid) !== true) return false;
@@ -214,7 +228,7 @@ export class Evictor {
     const regarding = referenceTo(pod);
     events.record({ regarding, type: "Warning", reason: SWITCHED, message });
     log.warn("a pod is switched to components", { pod: pod.uid, message: message.trim() });
-    await this.#seeOff(pod, (limit) => this.#leave(pod, due, limit), signal);
+    await this.#seeOff(pod, "switched", (limit) => this.#leave(pod, due, limit), signal);
     return true;
   }
 
@@ -234,21 +248,26 @@ export class Evictor {
     const { namespace, name } = pod.pod.metadata;
     events.record({ regarding: referenceTo(pod), type: "Warning", reason: EVICTED, message });
     log.warn("a pod is evicted", { pod: pod.uid, name: `${namespace}/${name}`, message: message.trim() });
-    await this.#seeOff(pod, (limit) => this.#end(pod, due, message, limit), signal);
+    await this.#seeOff(pod, "evicted", (limit) => this.#end(pod, due, message, limit), signal);
   }
 
-  async #seeOff(pod: DesiredPod, end: (limit: AbortSignal) => Promise<void>, signal: AbortSignal): Promise<void> {
+  async #seeOff(
+    pod: DesiredPod,
+    how: keyof typeof SEEN_OFF,
+    end: (limit: AbortSignal) => Promise<void>,
+    signal: AbortSignal,
+  ): Promise<void> {
     const { clock, log } = this.#components;
+    const { done, late, failed } = SEEN_OFF[how];
     this.#leaving.add(pod.uid);
     try {
-      await withDeadline(clock, CLEANUP_TIMEOUT, "see an evicted pod end", end, signal);
-      log.info("a pod has been evicted", { pod: pod.uid });
+      await withDeadline(clock, CLEANUP_TIMEOUT, "see a pod end", end, signal);
+      log.info(done, { pod: pod.uid });
     } catch (error) {
       if (isCancelled(error)) throw error;
       const isLate = isPicoletError(error, "deadline_exceeded");
       if (!isLate) this.#given.delete(pod.uid);
-      const what = isLate ? "an evicted pod has not ended yet" : "cannot evict a pod";
-      log.error(what, { pod: pod.uid, error: describeError(error) });
+      log.error(isLate ? late : failed, { pod: pod.uid, error: describeError(error) });
     } finally {
       this.#leaving.delete(pod.uid);
     }
