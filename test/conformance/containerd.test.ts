@@ -11,6 +11,7 @@ import { podUid } from "../../protocol/ports.ts";
 import { Containerd, containerdMissing } from "../support/containerd.ts";
 import { criAdapter } from "../support/cri-fixture.ts";
 import { BUSYBOX_IMAGE } from "../support/image-archive.ts";
+import { runningProcesses } from "../support/processes.ts";
 
 const skip = containerdMissing() ?? false;
 const VICTIM = "victim";
@@ -34,19 +35,10 @@ async function runPod(containerd: Containerd): Promise<string> {
 function traces(directory: string, sandboxId: string): string[] {
   const run = (program: string, ...args: string[]) => execFileSync(program, args, { encoding: "utf8" });
   const suffix = basename(directory).slice(-6);
-  const commands = readdirSync("/proc")
-    .filter((entry) => /^\d+$/.test(entry))
-    .flatMap((pid) => {
-      try {
-        return [readFileSync(`/proc/${pid}/cmdline`, "utf8")];
-      } catch {
-        return [];
-      }
-    });
   const seen: Record<string, boolean> = {
     directory: existsSync(directory),
     mounts: readFileSync("/proc/self/mountinfo", "utf8").includes(directory),
-    processes: commands.some((command) => command.includes(`${directory}/`)),
+    processes: runningProcesses().some(({ words }) => words.some((word) => word.includes(`${directory}/`))),
     bridge: run("ip", "link").includes(`pico${suffix}`),
     nat: run("iptables-save", "--table", "nat").includes(`pico${suffix}`),
     records: readdirSync("/var/lib/cni/results").some((name) => name.includes(sandboxId)),

@@ -1,7 +1,6 @@
 /** Clients, nodes and containers that vanish at each step of a session: nothing is left of it anywhere. */
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { readdirSync, readFileSync } from "node:fs";
 import type { IncomingMessage } from "node:http";
 import { request as httpsRequest } from "node:https";
 import { connect, type Socket } from "node:net";
@@ -17,6 +16,7 @@ import { desiredPod } from "../../runtime-adapters/contract/conformance-bench.ts
 import { Containerd, containerdMissing } from "../support/containerd.ts";
 import { CriFixture } from "../support/cri-fixture.ts";
 import { heldMemory } from "../support/held-memory.ts";
+import { runningProcesses } from "../support/processes.ts";
 import { StreamingNode } from "../support/streaming-node.ts";
 
 const MIB = 1024 * 1024;
@@ -83,16 +83,10 @@ class Client {
 }
 
 /** Processes of the pod whose command line has `marker`. */
-function processes(marker: string): string[] {
-  return readdirSync("/proc").filter((entry) => {
-    if (!/^\d+$/.test(entry)) return false;
-    try {
-      return readFileSync(`/proc/${entry}/cmdline`, "utf8").includes(marker) && Number(entry) !== process.pid;
-    } catch {
-      return false;
-    }
-  });
-}
+const processes = (marker: string): number[] =>
+  runningProcesses()
+    .filter(({ pid, words }) => pid !== process.pid && words.some((word) => word.includes(marker)))
+    .map(({ pid }) => pid);
 
 const sockets = (): number => process.getActiveResourcesInfo().filter((each) => each === "TCPSocketWrap").length;
 

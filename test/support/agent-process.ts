@@ -18,6 +18,7 @@ import { mountPointsWithin, parseMountInfo } from "../../agent/core/mount-info.t
 import type { Pod } from "../../protocol/pod.ts";
 import { AgentClient, WAIT_LIMIT_MS } from "./agent-client.ts";
 import { removeCgroups } from "./cgroups.ts";
+import { runningProcesses } from "./processes.ts";
 
 /** Of its log, so much is kept for a failing test's message. */
 const MAX_LOG_CHARACTERS = 100_000;
@@ -183,18 +184,13 @@ export class AgentNode extends AgentClient implements AsyncDisposable {
 
   /** The processes that run this node's components. */
   runnerPids(containerId = ""): number[] {
-    const pids: number[] = [];
-    for (const entry of readdirSync("/proc").filter((name) => /^\d+$/.test(name))) {
-      try {
-        const words = readFileSync(`/proc/${entry}/cmdline`, "utf8").split("\0");
-        const mine = words.some((word) => word.startsWith(this.directory) && word.includes(containerId));
-        if (mine && words.some((word) => /runner/.test(word)) && basename(words[0] ?? "") === "node")
-          pids.push(Number(entry));
-      } catch {
-        // Ended while we looked.
-      }
-    }
-    return pids;
+    const isRunner = (words: readonly string[]): boolean =>
+      words.some((word) => word.startsWith(this.directory) && word.includes(containerId)) &&
+      words.some((word) => /runner/.test(word)) &&
+      basename(words[0] ?? "") === "node";
+    return runningProcesses()
+      .filter(({ words }) => isRunner(words))
+      .map(({ pid }) => pid);
   }
 
   /** Names of the pods' cgroups that exist (v1's memory controller), the tiers left out. */

@@ -21,6 +21,7 @@ import { networkInterfaces, tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
 import { buildBusyboxArchive, buildPauseArchive, PAUSE_IMAGE } from "./image-archive.ts";
+import { runningProcesses } from "./processes.ts";
 
 const START_LIMIT_MS = 60_000;
 /** Where libcni notes what it has done for each sandbox. */
@@ -270,8 +271,8 @@ async function takeAwayLeftovers(): Promise<void> {
 
 /** Shims and what runs in them. */
 function killWorkloads(directory: string): void {
-  const all = processes();
-  const shims = all.filter(({ command }) => command.includes(socketOf(directory)));
+  const all = runningProcesses();
+  const shims = all.filter(({ words }) => words.some((word) => word.includes(socketOf(directory))));
   const workloads = all.filter(({ parent }) => shims.some(({ pid }) => pid === parent));
   for (const { pid } of [...workloads, ...shims]) {
     try {
@@ -366,25 +367,4 @@ function readIfThere(path: string): string | undefined {
   } catch {
     return undefined;
   }
-}
-
-interface Process {
-  readonly pid: number;
-  readonly parent: number;
-  readonly command: string;
-}
-
-function processes(): Process[] {
-  const found: Process[] = [];
-  for (const entry of readdirSync("/proc")) {
-    if (!/^\d+$/.test(entry)) continue;
-    try {
-      const stat = readFileSync(`/proc/${entry}/stat`, "utf8");
-      const parent = Number(stat.slice(stat.lastIndexOf(")") + 2).split(" ")[1]);
-      found.push({ pid: Number(entry), parent, command: readFileSync(`/proc/${entry}/cmdline`, "utf8") });
-    } catch {
-      // Ended while we looked.
-    }
-  }
-  return found;
 }

@@ -8,6 +8,7 @@ import { join } from "node:path";
 import Database from "better-sqlite3";
 import type { AgentNode } from "./agent-process.ts";
 import type { Containerd } from "./containerd.ts";
+import { runningProcesses } from "./processes.ts";
 import { TempFolder } from "./temp-folder.ts";
 
 /** Of containerd's folders those that have something for each sandbox, container or task. Snapshots' are emptied at leisure. */
@@ -105,8 +106,6 @@ function cgroupsBelow(path: string): string[] {
   return found.filter((each) => !LASTING_CGROUP.test(each));
 }
 
-const processIds = (): string[] => readdirSync("/proc").filter((name) => /^\d+$/.test(name));
-
 const readIfThere = (path: string): string => {
   try {
     return readFileSync(path, "utf8");
@@ -115,17 +114,15 @@ const readIfThere = (path: string): string => {
   }
 };
 
-const commandOf = (pid: string): string => readIfThere(`/proc/${pid}/cmdline`).replaceAll("\0", " ").trim();
-
 const processesIn = (cgroup: string): string[] =>
-  processIds()
-    .filter((pid) => readIfThere(`/proc/${pid}/cgroup`).includes(cgroup))
-    .map((pid) => `${pid} ${commandOf(pid)}`);
+  runningProcesses()
+    .filter(({ pid }) => readIfThere(`/proc/${pid}/cgroup`).includes(cgroup))
+    .map(({ pid, words }) => `${pid} ${words.join(" ")}`);
 
 /** Without their numbers: agents come and go. */
 const processesNaming = (...directories: readonly string[]): string[] =>
-  processIds()
-    .map(commandOf)
+  runningProcesses()
+    .map(({ words }) => words.join(" "))
     .filter((command) => directories.some((directory) => command.includes(directory)));
 
 const listed = (containerd: Containerd, ...command: readonly string[]): string[] =>

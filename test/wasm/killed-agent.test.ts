@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { readdirSync, readFileSync } from "node:fs";
+import { readdirSync } from "node:fs";
 import { test } from "node:test";
 import { setTimeout as wait } from "node:timers/promises";
 import type { Pod } from "../../protocol/pod.ts";
@@ -11,6 +11,7 @@ import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter
 import { isAlive, type ProcessId } from "../../runtime-adapters/wasm/state/process-id.ts";
 import type { WasmAdapter } from "../../runtime-adapters/wasm/wasm-adapter.ts";
 import { testComponent } from "../support/components.ts";
+import { runningProcesses } from "../support/processes.ts";
 import { seededRandom } from "../support/seeded-random.ts";
 import type { AgentLife } from "../support/wasm-agent-life.ts";
 import { WasmRuntime } from "../support/wasm-runtime.ts";
@@ -33,21 +34,10 @@ function desiredPod(name: string): DesiredPod {
 }
 
 /** Pids of all processes that were given a path of this state folder. */
-function processesOf(statePath: string): number[] {
-  return readdirSync("/proc")
-    .filter((name) => /^\d+$/.test(name))
-    .filter((pid) => {
-      try {
-        return readFileSync(`/proc/${pid}/cmdline`, "utf8")
-          .split("\0")
-          .slice(1)
-          .some((each) => each.startsWith(`${statePath}/`));
-      } catch {
-        return false;
-      }
-    })
-    .map(Number);
-}
+const processesOf = (statePath: string): number[] =>
+  runningProcesses()
+    .filter(({ words }) => words.slice(1).some((each) => each.startsWith(`${statePath}/`)))
+    .map(({ pid }) => pid);
 
 /** A container that ends just now is said to have ended a moment later. */
 const MOST_LOOKS = 100;

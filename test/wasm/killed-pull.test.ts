@@ -2,11 +2,12 @@
 import assert from "node:assert/strict";
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import { readdirSync, readFileSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { setTimeout as wait } from "node:timers/promises";
 import { testComponent } from "../support/components.ts";
 import { artifact, digestOf, gzippedLayer, imageOf } from "../support/oci-content.ts";
+import { runningProcesses } from "../support/processes.ts";
 import { PullBench } from "../support/pull-bench.ts";
 import { seededRandom } from "../support/seeded-random.ts";
 
@@ -48,21 +49,10 @@ async function checkTruth(bench: PullBench): Promise<void> {
 }
 
 /** Pids of the pull processes that this process has started, itself or through an agent. */
-function pullProcesses(parent: number): number[] {
-  return readdirSync("/proc")
-    .filter((name) => /^\d+$/.test(name))
-    .filter((pid) => {
-      try {
-        const [, rest = ""] = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ");
-        return (
-          Number(rest.split(" ")[1]) === parent && readFileSync(`/proc/${pid}/cmdline`, "utf8").includes("pull-main")
-        );
-      } catch {
-        return false;
-      }
-    })
-    .map(Number);
-}
+const pullProcesses = (starter: number): number[] =>
+  runningProcesses()
+    .filter(({ parent, words }) => parent === starter && words.some((word) => word.includes("pull-main")))
+    .map(({ pid }) => pid);
 
 const contents = { artifact: artifact(component), image: imageOf([gzippedLayer({ "a.wasm": component })]) };
 

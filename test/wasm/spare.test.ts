@@ -6,6 +6,7 @@ import { type TestContext, test } from "node:test";
 import { isAlive } from "../../runtime-adapters/wasm/state/process-id.ts";
 import type { WasmAdapter } from "../../runtime-adapters/wasm/wasm-adapter.ts";
 import { testComponent } from "../support/components.ts";
+import { runningProcesses } from "../support/processes.ts";
 import { TempFolder } from "../support/temp-folder.ts";
 import { WasmPod, type WasmPodOptions, WasmRuntime, type WasmRuntimeOptions } from "../support/wasm-runtime.ts";
 
@@ -72,28 +73,20 @@ const ownNamespaces = (pid: number): readonly boolean[] =>
   );
 
 /** Processes that were made for a spare of this state, and still have its command line. */
-const waiting = (runtime: WasmRuntime): string[] =>
-  readdirSync("/proc").filter(
-    (pid) => /^\d+$/.test(pid) && commandLine(pid).includes(`${runtime.state.path}/jail.spare-mounts`),
-  );
-
-function commandLine(pid: string): string {
-  try {
-    return readFileSync(`/proc/${pid}/cmdline`, "utf8");
-  } catch {
-    return "";
-  }
-}
+const waiting = (runtime: WasmRuntime): number[] =>
+  runningProcesses()
+    .filter(({ words }) => words.join(" ").includes(`${runtime.state.path}/jail.spare-mounts`))
+    .map(({ pid }) => pid);
 
 /** Until the one spare has its mounts, and Node runs. */
 async function standing({ runtime, adapter }: Bench): Promise<void> {
   await adapter.sparesSettled;
   assert.equal(adapter.spareRunners, 1);
-  const isNode = (pid: string): boolean => commandLine(pid).startsWith("/node\0");
-  const childrenOf = (pid: string): string[] => readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").split(" ");
-  while (!waiting(runtime).some((pid) => childrenOf(pid).some(isNode))) {
-    await new Promise((resolve) => setTimeout(resolve, 10));
-  }
+  const nodeRuns = (): boolean => {
+    const parents = waiting(runtime);
+    return runningProcesses().some(({ parent, words }) => parents.includes(parent) && words[0] === "/node");
+  };
+  while (!nodeRuns()) await new Promise((resolve) => setTimeout(resolve, 10));
 }
 
 test("a restart takes the spare, which is then what a runner of its own would be", async (context) => {
