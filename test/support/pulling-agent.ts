@@ -3,7 +3,8 @@
  * JSON and the image. It says `pulled` when the image is there.
  */
 import { systemClock } from "../../protocol/async/system-clock.ts";
-import { WasmAdapter, type WasmAdapterInit } from "../../runtime-adapters/wasm/wasm-adapter.ts";
+import type { WasmAdapterInit } from "../../runtime-adapters/wasm/adapter-settings.ts";
+import { WasmAdapter } from "../../runtime-adapters/wasm/wasm-adapter.ts";
 import { RecordedLog } from "./recorders.ts";
 
 const [init = "", image = ""] = process.argv.slice(2);

@@ -14,7 +14,8 @@ import type {
   ObservedPod,
   SandboxLaunch,
 } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { WasmAdapter, type WasmAdapterInit } from "../../runtime-adapters/wasm/wasm-adapter.ts";
+import type { WasmAdapterInit } from "../../runtime-adapters/wasm/adapter-settings.ts";
+import { WasmAdapter } from "../../runtime-adapters/wasm/wasm-adapter.ts";
 import { RecordedLog } from "./recorders.ts";
 import { seededRandom } from "./seeded-random.ts";
 

@@ -15,11 +15,12 @@ import type {
   ObservedContainer,
   SandboxLaunch,
 } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { WasmAdapterInit, WasmLimits } from "../../runtime-adapters/wasm/adapter-settings.ts";
 import { HostFolder } from "../../runtime-adapters/wasm/dense/host-folder.ts";
 import { HostLink } from "../../runtime-adapters/wasm/dense/host-link.ts";
 import { killGroup, type ProcessId } from "../../runtime-adapters/wasm/state/process-id.ts";
 import { StateFolder } from "../../runtime-adapters/wasm/state/state-folder.ts";
-import { WasmAdapter, type WasmAdapterInit, type WasmLimits } from "../../runtime-adapters/wasm/wasm-adapter.ts";
+import { WasmAdapter } from "../../runtime-adapters/wasm/wasm-adapter.ts";
 import { testPrograms } from "./components.ts";
 import { RecordedLog } from "./recorders.ts";
 import { TempFolder } from "./temp-folder.ts";
