@@ -20,6 +20,8 @@ export interface ComponentToolRequest {
   readonly directories: readonly string[];
   /** Ends the component after this many milliseconds. */
   readonly timeoutMs: number | undefined;
+  /** PEM of authorities that its https requests trust besides; absolute. */
+  readonly caFile: string | undefined;
   readonly json: boolean;
   /** As a node that runs components of WASI 0.3. */
   readonly p3: boolean;

@@ -317,6 +317,7 @@ that begin with a dash come after --.`,
     { name: "cpu", value: "QUANTITY", help: "its CPU limit" },
     { name: "env", short: "e", value: "NAME=VALUE", help: "a variable; may come again" },
     { name: "dir", value: "HOST:CONTAINER[:ro]", help: "a folder, whose owner it is; may come again" },
+    { name: "ca-file", value: "FILE", help: "authorities that it trusts besides (PEM)" },
     { name: "time-limit", value: "DURATION", help: "ends it after that" },
   ],
   examples: [

@@ -15,7 +15,7 @@ const TOOL = "component-tool.mjs";
 /** `edgectl wasm check` and `run`: by a program of their own beside edgectl, which needs no agent. */
 export async function runWasm(context: Context, input: Arguments, command: "check" | "run"): Promise<number> {
   const [file = "", ...args] = input.positionals;
-  const manifest = input.text("pod");
+  const [manifest, caFile] = [input.text("pod"), input.text("ca-file")];
   const request: ComponentToolRequest = {
     command,
     file: resolve(context.workingDirectory, file),
@@ -28,6 +28,7 @@ export async function runWasm(context: Context, input: Arguments, command: "chec
     cpu: input.text("cpu"),
     directories: input.texts("dir").map((each) => absolute(each, context.workingDirectory)),
     timeoutMs: timeLimit(input.text("time-limit")),
+    caFile: caFile === undefined ? undefined : resolve(context.workingDirectory, caFile),
     p3: input.flag("p3"),
     json: input.text("output") === "json",
   };

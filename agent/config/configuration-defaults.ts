@@ -168,6 +168,8 @@ const WASM = {
     readonly httpsProxy?: string | undefined;
     readonly noProxy?: string | undefined;
   },
+  /** Of what components ask by wasi:http. `caFile`: PEM, trusted beside the built-in authorities; "" for none. Absolute. */
+  http: {} as { readonly caFile?: string | undefined },
   /** Processes that wait for a component to restart in, some 10 MiB each; given up while memory is short. 0: none. */
   spareRunners: 1,
   /** Whether components of WASI 0.3 are run, which is experimental. */

@@ -239,6 +239,7 @@ export function makeConfigurationSchema(kinds = makeKinds()) {
           ),
         ),
         proxy: z.optional(z.object({ httpProxy: text, httpsProxy: text, noProxy: text })),
+        http: z.optional(z.object({ caFile: text })),
         spareRunners: int32,
         p3: flag,
         nodeLabels: texts,

@@ -8,7 +8,7 @@ import type { Configuration } from "./configuration.ts";
 import { type SignalCapacities, type SignalCapacity, validateEviction } from "./eviction-validation.ts";
 import { validateHub, validateNode } from "./hub-validation.ts";
 import { validateImageCredentials } from "./image-credentials-validation.ts";
-import { validateProxy, validateRegistries } from "./registries-validation.ts";
+import { validateHttp, validateProxy, validateRegistries } from "./registries-validation.ts";
 import {
   boardShare,
   validateReservations,
@@ -159,6 +159,7 @@ export function validateConfiguration(configuration: Configuration, board: Board
   validateHub(configuration, problems);
   validateRegistries(configuration, problems);
   validateProxy(configuration, problems);
+  validateHttp(configuration, problems);
   validateNode(configuration, problems);
   validateTopology(configuration, problems);
   validateShares(configuration, board, problems);

@@ -258,6 +258,8 @@ for (const [text, problem] of [
   ["wasm: {proxy: {httpsProxy: 'proxy:3128'}}", /wasm.proxy.httpsProxy: Invalid value: "proxy:3128": must be an http/],
   ["wasm: {proxy: {httpProxy: 'socks5://u:p@a'}}", /wasm.proxy.httpProxy: Invalid value: "socks5:\/\/\*\*\*@a"/],
   ["wasm: {proxy: {noproxy: a}}", /wasm.proxy.noproxy: Unknown field, did you mean noProxy/],
+  ["wasm: {http: {caFile: ca.pem}}", /wasm.http.caFile: Invalid value: "ca.pem": must be an absolute path/],
+  ["wasm: {http: {cafile: /ca.pem}}", /wasm.http.cafile: Unknown field, did you mean caFile/],
   ["wasm: {registries: [{host: a, mirror: b}]}", /wasm.registries\[0\].mirror: Unknown field/],
   ["budget: {flashBytesPerDay: -1}", /budget.flashBytesPerDay: Invalid value: -1/],
   ["budget: {agentFlashBytesPerDay: 0}", /budget.agentFlashBytesPerDay: Invalid value: 0/],

@@ -1,4 +1,4 @@
-/** Of `wasm.registries` and `wasm.proxy`. */
+/** Of `wasm.registries`, `wasm.proxy` and `wasm.http`. */
 import type { FieldProblems } from "../../protocol/field-problems.ts";
 import type { Configuration } from "./configuration.ts";
 
@@ -25,6 +25,14 @@ function isProxy(text: string): boolean {
 
 /** Its password is nobody's to read. */
 const withoutUser = (text: string): string => text.replace(/\/\/[^/]*@/, "//***@");
+
+/** What is in it is looked at when the agent starts and with each container that needs it: it may come later. */
+export function validateHttp({ wasm }: Configuration, problems: FieldProblems): void {
+  const { caFile = "" } = wasm.http;
+  if (caFile !== "" && !caFile.startsWith("/")) {
+    problems.invalid("wasm.http.caFile", caFile, "must be an absolute path");
+  }
+}
 
 export function validateRegistries({ wasm }: Configuration, problems: FieldProblems): void {
   const { registries } = wasm;

@@ -170,6 +170,7 @@ function makeRuntimes(
       transpileCgroup: join("/", configuration.cgroupRoot, "picolet-transpile"),
       pullCgroup: join("/", configuration.cgroupRoot, "picolet-pull"),
       registries: wasm.registries.map(({ caFile, ...each }) => ({ ...each, caFile: caFile || undefined })),
+      caFile: wasm.http.caFile || undefined,
       p3: wasm.p3,
       proxies: registryProxies(wasm.proxy, process.env, log),
       spareCgroup: join("/", configuration.cgroupRoot, "picolet-spare"),

@@ -54,6 +54,8 @@ export interface WasmAdapterInit {
   /** cgroupfs path above those of processes with several components; undefined: they have none. */
   readonly denseCgroup?: string | undefined;
   readonly limits?: WasmLimits | undefined;
+  /** PEM, trusted by components' https requests beside the built-in authorities. Absolute; undefined: nobody besides. */
+  readonly caFile?: string | undefined;
   /** Whether components of WASI 0.3 are run. */
   readonly p3?: boolean | undefined;
 }

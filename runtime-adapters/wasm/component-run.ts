@@ -7,6 +7,7 @@ import type { AgentCalls } from "./host/board/agent-calls.ts";
 import { type LoopWaiter, suspendableInstantiate } from "./host/event-loop.ts";
 import type { LiveResources } from "./host/handles.ts";
 import { type HostComponents, type HostInit, hostImports, type Imports } from "./host/host.ts";
+import { TlsContexts } from "./host/http/tls-contexts.ts";
 import type { LogWriter } from "./host/log-writer.ts";
 import type { Preopen } from "./host/mounts.ts";
 import { ownAddresses } from "./host/own-addresses.ts";
@@ -45,6 +46,8 @@ export interface OpenedComponent {
   /** @returns what takes it back */
   readonly after: (milliseconds: number, act: () => void) => () => void;
   readonly live?: LiveResources | undefined;
+  /** Where several share a process; undefined: it is alone. */
+  readonly tls?: TlsContexts | undefined;
   /** Prepares one of WASI 0.3. */
   readonly asynchronous?: ((components: HostComponents, init: HostInit) => Promise<Run> | undefined) | undefined;
   /** Of the process, where it is this component's own; undefined: it has none, or is others' too. */
@@ -87,16 +90,18 @@ export function prepareRun(launch: RunnerLaunch, opened: OpenedComponent, parts:
   };
   const { args, env, workingDir } = launch;
   const init = { args, env, workingDir, preopens };
+  const { authorities } = launch;
+  const outgoing = policy && { policy, authorities, tls: opened.tls ?? new TlsContexts() };
   if (launch.serve !== undefined && loop !== undefined) {
     const { processLimitBytes } = opened;
-    const served = { instantiate, loop, host: components, policy, processLimitBytes };
+    const served = { instantiate, loop, host: components, outgoing, processLimitBytes };
     return serving(served, init, launch.serve, parts, opened.onServing);
   }
   const prepared = opened.asynchronous?.(components, init);
   if (prepared !== undefined) return prepared;
   let outcome: Promise<unknown> | undefined;
   const instance = instantiate(
-    hostImports({ ...components, http: parts.http?.clientImports(policy) }, init),
+    hostImports({ ...components, http: parts.http?.clientImports(outgoing, components) }, init),
     loop &&
       suspendableInstantiate(loop, isRun, (promise) => {
         outcome = promise;

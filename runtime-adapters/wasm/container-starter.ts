@@ -15,7 +15,7 @@ import type { Clock, Log, Millis } from "../../protocol/ports.ts";
 import type { CgroupPort } from "../contract/cgroups.ts";
 import type { Action, ContainerLaunch, Cpuset, DesiredPod, Mount } from "../contract/runtime-adapter.ts";
 import { asyncNames, refuseAsync } from "./binary/component-shape.ts";
-import { importsHttp } from "./binary/grants.ts";
+import { importsHttp, importsOutgoing } from "./binary/grants.ts";
 import { checkInitialMemory } from "./binary/memory-limits.ts";
 import {
   argumentsOf,
@@ -39,12 +39,13 @@ import type { DenseStarts } from "./dense/dense-starts.ts";
 import type { ImageStore } from "./image/image-store.ts";
 import type { Isolation } from "./isolation/isolation.ts";
 import type { RunnerLaunch, TranspiledComponent } from "./launch.ts";
-import { podGrants } from "./pod-grants.ts";
+import { mayAskHttps, podGrants } from "./pod-grants.ts";
 import { refuseEphemeral } from "./refusals.ts";
 import type { SparePool } from "./spare/spare-pool.ts";
 import type { SpareRunner } from "./spare/spare-runner.ts";
 import type { ContainerFile, SandboxFile } from "./state/state-files.ts";
 import type { Transpiler } from "./transpile/transpiler.ts";
+import type { TrustedAuthorities } from "./trusted-authorities.ts";
 
 export interface ContainerStarterComponents extends ContainerRunComponents {
   readonly clock: Clock;
@@ -54,6 +55,7 @@ export interface ContainerStarterComponents extends ContainerRunComponents {
   readonly transpiler: Transpiler;
   readonly isolation: Isolation;
   readonly spares: SparePool;
+  readonly authorities: TrustedAuthorities;
   /** Of containers that share a process; loaded with the first of them. */
   readonly dense: () => Promise<DenseStarts>;
 }
@@ -211,6 +213,8 @@ export class ContainerStarter {
     const asksAgent = needsAgent(blob);
     const token = asksAgent ? randomBytes(TOKEN_BYTES).toString("hex") : undefined;
     const board = boardLaunchOf(desired, launch.name, grants, token);
+    const asksHttps = importsOutgoing(blob.imports) && mayAskHttps(grants);
+    const authorities = asksHttps ? await this.#components.authorities.read() : undefined;
     const component = await this.#transpiled(blob.sha256, path, signal);
     if (memoryLimitBytes !== undefined) {
       checkInitialMemory(
@@ -238,6 +242,7 @@ export class ContainerStarter {
       },
       network: grants.network,
       http: serve !== undefined || importsHttp(blob.imports),
+      authorities,
       serve,
       p3,
       emptyDirectory: this.#components.state.emptyDirectory,

@@ -32,6 +32,8 @@ export interface RunnerLaunch {
     | undefined;
   /** Whether it imports wasi:http. */
   readonly http: boolean;
+  /** PEM of those that its https requests trust beside the built-in ones; undefined: nobody, or it makes none. */
+  readonly authorities: string | undefined;
   /** Undefined: it is run, not served. */
   readonly serve: ServeOptions | undefined;
   /** A component of WASI 0.3. */

@@ -82,6 +82,10 @@ export function podGrants({ metadata }: Pod): PodGrants {
   return { dense, eventLoop: dense || network !== undefined, network, http, ...board };
 }
 
+/** Whether any rule of its network is about https. */
+export const mayAskHttps = ({ network }: Pick<PodGrants, "network">): boolean =>
+  network?.connect.some(({ protocol }) => protocol === "https") ?? false;
+
 function boardGrants(annotations: Readonly<Record<string, string>>) {
   const value = (name: string): string | undefined => annotations[ANNOTATION_PREFIX + name];
   const [config, level] = [value("config"), value("log-level")];

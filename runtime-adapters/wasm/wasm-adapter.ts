@@ -46,6 +46,7 @@ import { ServiceHost } from "./services/service-host.ts";
 import { SparePool } from "./spare/spare-pool.ts";
 import { StateFolder } from "./state/state-folder.ts";
 import { Transpiler } from "./transpile/transpiler.ts";
+import { TrustedAuthorities } from "./trusted-authorities.ts";
 
 /** How often a list makes sure that no pid was given away anew. */
 const THOROUGH_INTERVAL = seconds(60);
@@ -83,6 +84,7 @@ export class WasmAdapter implements RuntimeAdapter {
   readonly #starter: ContainerStarter;
   readonly #isolation: Isolation;
   readonly #spares: SparePool;
+  readonly #authorities: TrustedAuthorities;
   #dense: Promise<DenseStarts> | undefined;
   readonly #pods: PodRecords;
   readonly #services: ServiceHost;
@@ -145,6 +147,7 @@ export class WasmAdapter implements RuntimeAdapter {
         cgroupPath: init.spareCgroup,
       },
     );
+    this.#authorities = new TrustedAuthorities(log, init.caFile);
     this.#starter = new ContainerStarter(
       {
         clock,
@@ -155,6 +158,7 @@ export class WasmAdapter implements RuntimeAdapter {
         transpiler: this.#transpiler,
         isolation: this.#isolation,
         spares: this.#spares,
+        authorities: this.#authorities,
         dense: () => this.#denseStarts(),
         onChange,
         disposed: this.#disposed.signal,
@@ -194,7 +198,11 @@ export class WasmAdapter implements RuntimeAdapter {
       () => missingProgram(this.#init),
       (error: unknown) => (error instanceof Error ? error.message : String(error)),
     );
-    const isolationProblem = this.#isolation.problem;
+    await this.#authorities.look();
+    const notes = [
+      this.#isolation.problem && `components are less isolated than they should be: ${this.#isolation.problem}`,
+      this.#authorities.problem && `components that ask by https cannot start: ${this.#authorities.problem}`,
+    ];
     return {
       runtime: "picolet-wasm",
       version: VERSION,
@@ -202,8 +210,7 @@ export class WasmAdapter implements RuntimeAdapter {
       handlers: [HANDLER],
       // An image of a component names no groups, so that there is nothing to leave out.
       supplementalGroupsPolicy: true,
-      notes:
-        isolationProblem === undefined ? [] : [`components are less isolated than they should be: ${isolationProblem}`],
+      notes: notes.filter((each) => each !== undefined),
     };
   }
 

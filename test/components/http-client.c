@@ -1,6 +1,7 @@
 /*
  * Asks by wasi:http/outgoing-handler, one request after the other: METHOD SCHEME AUTHORITY PATH BODY ("-": none; "=N": N
  * bytes). Each prints one line: the status and the body, its length where it is long, or the error code of the interface.
+ * CONNECT_MS and FIRST_BYTE_MS of its environment are the limits of its patience.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -29,6 +30,7 @@ IMPORT(TYPES, "[method]future-incoming-response.subscribe") handle future_subscr
 IMPORT(TYPES, "[method]future-incoming-response.get") void future_get(handle, uint8_t *);
 IMPORT(TYPES, "[resource-drop]future-incoming-response") void future_drop(handle);
 IMPORT(TYPES, "[constructor]request-options") handle options_new(void);
+IMPORT(TYPES, "[method]request-options.set-connect-timeout") int set_connect(handle, int, uint64_t);
 IMPORT(TYPES, "[method]request-options.set-first-byte-timeout") int set_first_byte(handle, int, uint64_t);
 IMPORT(TYPES, "[method]incoming-response.status") int response_status(handle);
 IMPORT(TYPES, "[method]incoming-response.consume") void response_consume(handle, uint8_t *);
@@ -114,6 +116,22 @@ static void print_body(handle response) {
   incoming_drop(body);
 }
 
+/* A duration of wasi:clocks is nanoseconds. */
+static uint64_t milliseconds(const char *name, long otherwise) {
+  const char *text = getenv(name);
+  return (uint64_t)(text == NULL ? otherwise : atol(text)) * 1000000ull;
+}
+
+/* The error code of `result`, with what a TLS alert says. */
+static void print_error(int at) {
+  printf("%s", CODES[result[at]]);
+  if (result[at] == 14) {
+    if (result[at + 8]) printf(" %d", result[at + 9]);
+    if (result[at + 12]) printf(" %.*s", (int)handle_at(at + 20), (const char *)handle_at(at + 16));
+  }
+  printf("\n");
+}
+
 static void fetch(char **argument) {
   static const char *const METHODS[] = {"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"};
   const char *method = argument[0], *scheme = argument[1], *authority = argument[2], *path = argument[3], *body = argument[4];
@@ -136,7 +154,8 @@ static void fetch(char **argument) {
     outgoing = handle_at(4);
   }
   handle options = options_new();
-  set_first_byte(options, 1, 500000000ull);
+  set_connect(options, 1, milliseconds("CONNECT_MS", 30000));
+  set_first_byte(options, 1, milliseconds("FIRST_BYTE_MS", 500));
   ask(request, 1, options, result);
   if (result[0] != 0) {
     printf("%s\n", CODES[result[8]]);
@@ -148,7 +167,7 @@ static void fetch(char **argument) {
   pollable_block(pollable);
   pollable_drop(pollable);
   future_get(future, result);
-  if (result[16] != 0) printf("%s\n", CODES[result[24]]);
+  if (result[16] != 0) print_error(24);
   else {
     handle response = handle_at(24);
     printf("%d ", response_status(response));

@@ -3,10 +3,13 @@ import assert from "node:assert/strict";
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { createServer } from "node:https";
+import type { AddressInfo } from "node:net";
 import { before, type TestContext, test } from "node:test";
 import type { ComponentReport } from "../../protocol/component-tool.ts";
 import { testComponent, testCoreModule } from "../support/components.ts";
 import { TempFolder } from "../support/temp-folder.ts";
+import { TlsAuthority } from "../support/tls-authority.ts";
 
 let workload: string;
 let wantsHttp: string;
@@ -83,6 +86,33 @@ test("environment, folders and limits are those that it is given", async (contex
   const hungry = edgectl(context, "run", "--memory", "48Mi", workload, "allocate");
   assert.equal(await hungry.code(), 137);
   assert.match(hungry.error, /^edgectl: OOMKilled.*\(exit code 137\)\n$/);
+});
+
+test("authorities that it is given are trusted besides", async (context) => {
+  const authority = new TlsAuthority();
+  const { privateKey: key, certificate: cert } = authority.issueServer();
+  const server = createServer({ key, cert }, (_, response) => void response.end("fine"));
+  server.on("tlsClientError", () => undefined).listen(0, "127.0.0.1");
+  await once(server, "listening");
+  context.after(() => server.close());
+  const here = `127.0.0.1:${(server.address() as AddressInfo).port}`;
+  const folder = new TempFolder();
+  context.after(() => folder[Symbol.dispose]());
+  writeFileSync(folder.at("ca.pem"), authority.ca);
+  const client = await testComponent("http-client.c");
+  const asking = (...flags: readonly string[]) => {
+    const granted = ["--annotation", `network=https://${here}`, "--env", "FIRST_BYTE_MS=25000", ...flags];
+    return edgectl(context, "run", ...granted, client, "GET", "https", here, "/", "-");
+  };
+  const trusting = asking("--ca-file", folder.at("ca.pem"));
+  assert.equal(await trusting.code(), 0, trusting.error);
+  assert.deepEqual([trusting.out, trusting.error], ["200 fine\n", ""]);
+  const doubting = asking();
+  assert.equal(await doubting.code(), 0);
+  assert.equal(doubting.out, "TLS-certificate-error\n");
+  const mistaken = asking("--ca-file", folder.at("none.pem"));
+  assert.equal(await mistaken.code(), 1);
+  assert.match(mistaken.error, /cannot use the authorities in .*none\.pem .*: there is no such file/);
 });
 
 test("a manifest's pod is what it runs as", async (context) => {

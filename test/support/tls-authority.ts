@@ -27,6 +27,11 @@ export class TlsAuthority {
     return makeServerPair(this.#authority, ["127.0.0.1", "localhost", ...names], { days: 1, now: this.#now });
   }
 
+  /** For these names and addresses and no other. @param now of its beginning; it lives a day */
+  issueServerFor(names: readonly string[], now = this.#now): KeyPair {
+    return makeServerPair(this.#authority, names, { days: 1, now });
+  }
+
   issueClient(subject: readonly NameAttribute[]): KeyPair {
     const { privateKey } = generateKeyPairSync("ec", { namedCurve: "P-256" });
     const publicKey = createPublicKey(privateKey).export({ type: "spki", format: "der" });

@@ -7,7 +7,7 @@ import { detectCgroups } from "../../agent/resources/cgroup-hierarchies.ts";
 import { CgroupTree } from "../../agent/resources/cgroup-tree.ts";
 import { systemClock } from "../../protocol/async/system-clock.ts";
 import type { Pod } from "../../protocol/pod.ts";
-import { millis, podUid } from "../../protocol/ports.ts";
+import { type Clock, millis, podUid } from "../../protocol/ports.ts";
 import type { BoardServices } from "../../runtime-adapters/contract/board-services.ts";
 import type {
   ContainerLaunch,
@@ -36,6 +36,9 @@ export interface WasmRuntimeOptions {
   readonly registries?: WasmAdapterInit["registries"];
   readonly proxies?: WasmAdapterInit["proxies"];
   readonly p3?: WasmAdapterInit["p3"];
+  readonly caFile?: WasmAdapterInit["caFile"];
+  /** Default: the machine's. */
+  readonly clock?: Clock;
   /** Images and transpiled components, where several tests share them; else the test's own. */
   readonly rootDirectory?: string;
 }
@@ -79,8 +82,8 @@ export class WasmRuntime implements AsyncDisposable {
     const { log, cgroups, warnings } = this;
     const hostIps = (): readonly string[] => this.addresses;
     const warn = (_: DesiredPod, reason: string, message: string): void => void warnings.push(`${reason}: ${message}`);
-    const { services = {} } = this.#options;
-    return new WasmAdapter({ clock: systemClock, log, cgroups, hostIps, warn, services }, this.adapterInit);
+    const { services = {}, clock = systemClock } = this.#options;
+    return new WasmAdapter({ clock, log, cgroups, hostIps, warn, services }, this.adapterInit);
   }
 
   get adapterInit(): WasmAdapterInit {
@@ -96,6 +99,7 @@ export class WasmRuntime implements AsyncDisposable {
       registries: this.#options.registries,
       proxies: this.#options.proxies,
       p3: this.#options.p3,
+      caFile: this.#options.caFile,
       spareCgroup: `${this.#cgroupRoot}/spare`,
       denseCgroup: `${this.#cgroupRoot}/dense`,
       limits: this.#options.limits,

@@ -42,7 +42,7 @@ test("twenty thousand requests leave nothing behind", async () => {
     throw error;
   };
   const end = await serveComponent(
-    { instantiate, loop, host, policy: undefined, onBroken },
+    { instantiate, loop, host, outgoing: undefined, onBroken },
     { args: [], env: [], workingDir: undefined, preopens: [] },
     { ...DEFAULT_HTTP_OPTIONS, port },
   );

@@ -56,6 +56,7 @@ export class ToolRuntime implements AsyncDisposable {
         pullPath: join(programs, "wasm-pull.cjs"),
         devicesPath: join(programs, "wasm-devices.cjs"),
         cgroupSettings: SETTINGS,
+        caFile: request.caFile,
         p3: request.p3,
         // It runs once.
         limits: { spareRunners: 0 },

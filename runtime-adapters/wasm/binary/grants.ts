@@ -57,7 +57,8 @@ const GRANTED_03: ReadonlySet<string> = new Set([
 ]);
 
 /** Where a component is served, or its pod has a network; what it may ask whom is judged with each request. */
-const HTTP: ReadonlySet<string> = new Set(["wasi:http/types", "wasi:http/outgoing-handler"]);
+const OUTGOING = "wasi:http/outgoing-handler";
+const HTTP: ReadonlySet<string> = new Set(["wasi:http/types", OUTGOING]);
 
 const RUN_EXPORT = "wasi:cli/run";
 const HANDLER_EXPORT = "wasi:http/incoming-handler";
@@ -105,6 +106,10 @@ export const ungrantedImports = (
   interfaces: readonly BoardInterface[] = [],
   http = false,
 ): string[] => imports.filter((name) => !isGranted(name, interfaces, http));
+
+/** Whether it can make requests of its own. */
+export const importsOutgoing = (imports: readonly string[]): boolean =>
+  imports.some((name) => parseInterfaceName(name)?.path === OUTGOING);
 
 export const importsHttp = (imports: readonly string[]): boolean =>
   imports.some((name) => HTTP.has(parseInterfaceName(name)?.path ?? ""));

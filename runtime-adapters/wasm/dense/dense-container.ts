@@ -2,6 +2,7 @@
 import { closeSync, openSync, writeSync } from "node:fs";
 import { endOf, loadParts, monotonicNow, prepareRun, type Run } from "../component-run.ts";
 import type { HostResource } from "../host/handles.ts";
+import type { TlsContexts } from "../host/http/tls-contexts.ts";
 import { LogWriter } from "../host/log-writer.ts";
 import { openMounts, type Preopen } from "../host/mounts.ts";
 import { MAX_END_MESSAGE_LENGTH, type RunnerEnd, type RunnerLaunch, TRAP_EXIT_CODE } from "../launch.ts";
@@ -13,6 +14,7 @@ import { DenseWaiter, type Turns } from "./turns.ts";
 export interface DenseContainerComponents {
   readonly turns: Turns;
   readonly code: SharedCode;
+  readonly tls: TlsContexts;
   /** It has ended, and its end file says how. */
   readonly onEnd: () => void;
 }
@@ -103,6 +105,7 @@ export class DenseContainer {
           this.#finish(code, undefined, ended);
           throw ended;
         },
+        tls: this.#components.tls,
         onServing: (end) => this.#closing.push(end),
       },
       parts,

@@ -5,6 +5,7 @@
 import { closeSync, ftruncateSync, openSync, readFileSync, writeSync } from "node:fs";
 import { createServer, type Socket } from "node:net";
 import { describeError } from "../../../protocol/errors.ts";
+import { TlsContexts } from "../host/http/tls-contexts.ts";
 import { StaleMount } from "../host/mounts.ts";
 import { become, STARTED_FD, STARTED_WORD } from "../launch.ts";
 import { DenseContainer } from "./dense-container.ts";
@@ -31,6 +32,7 @@ const STDERR_FD = 2;
 class DenseHost {
   readonly #containers = new Map<string, DenseContainer>();
   readonly #code = new SharedCode();
+  readonly #tls = new TlsContexts();
   readonly #turns: Turns;
   /** The oldest first: one agent's, and its successor's before the first is seen to be gone. */
   readonly #agents = new Set<Socket>();
@@ -82,6 +84,7 @@ class DenseHost {
     const container = new DenseContainer(id, code, launch, {
       turns: this.#turns,
       code: this.#code,
+      tls: this.#tls,
       onEnd: () => {
         this.#containers.delete(id);
         this.#say({ kind: "ended", id });

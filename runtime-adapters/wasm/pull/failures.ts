@@ -1,25 +1,22 @@
 /** What goes wrong between here and a registry, in words that say which host, what, and how to mend it. */
 import { type ErrorCode, isPicoletError, PicoletError } from "../../../protocol/errors.ts";
+import { certificateProblem, UNTRUSTED } from "../certificate-problems.ts";
 
-const TLS_ADVICE =
-  "its certificate is signed by nobody whom this node trusts: name the authority in wasm.registries[].caFile";
+const TLS_ADVICE = "name the authority in wasm.registries[].caFile";
 
 /** Of OpenSSL and Node, by their codes. */
 const TLS_FAILURES: ReadonlyMap<string, string> = new Map([
-  ["DEPTH_ZERO_SELF_SIGNED_CERT", TLS_ADVICE],
-  ["SELF_SIGNED_CERT_IN_CHAIN", TLS_ADVICE],
-  ["UNABLE_TO_VERIFY_LEAF_SIGNATURE", TLS_ADVICE],
-  ["UNABLE_TO_GET_ISSUER_CERT", TLS_ADVICE],
-  ["UNABLE_TO_GET_ISSUER_CERT_LOCALLY", TLS_ADVICE],
-  ["CERT_HAS_EXPIRED", "its certificate has expired, by this node's clock"],
-  ["CERT_NOT_YET_VALID", "its certificate is not valid yet: look at this node's clock"],
-  ["ERR_TLS_CERT_ALTNAME_INVALID", "its certificate is for another host"],
   [
     "ERR_SSL_WRONG_VERSION_NUMBER",
     "it speaks no TLS: wasm.registries[].insecure says that a registry is spoken to over plain HTTP",
   ],
   ["ERR_SSL_PACKET_LENGTH_TOO_LONG", "it speaks no TLS"],
 ]);
+
+function ofCertificate(code: string): string | undefined {
+  const problem = certificateProblem(code);
+  return problem === UNTRUSTED ? `${problem}: ${TLS_ADVICE}` : problem;
+}
 
 const NETWORK_FAILURES: ReadonlyMap<string, string> = new Map([
   ["ECONNREFUSED", "connection refused"],
@@ -62,7 +59,7 @@ export function networkFailure(error: unknown, host: string): PicoletError {
   if (isPicoletError(error)) return error;
   const codes = codesOf(error);
   const why = codes
-    .map((code) => TLS_FAILURES.get(code) ?? NETWORK_FAILURES.get(code))
+    .map((code) => ofCertificate(code) ?? TLS_FAILURES.get(code) ?? NETWORK_FAILURES.get(code))
     .find((each) => each !== undefined);
   const known = why ?? (isTimeout(error) ? "it did not answer in time" : undefined);
   if (known !== undefined) return unavailable(`cannot reach ${host}: ${known}`);

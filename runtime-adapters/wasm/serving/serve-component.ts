@@ -2,14 +2,13 @@
 import { readFileSync } from "node:fs";
 import { describeError } from "../../../protocol/errors.ts";
 import type { ServeOptions } from "../grants/http-options.ts";
-import type { NetworkPolicy } from "../grants/network-policy.ts";
 import { type LoopWaiter, suspendableInstantiate } from "../host/event-loop.ts";
 import type { Imports } from "../host/host.ts";
 import { type HostComponents, type HostInit, hostImports } from "../host/host.ts";
 import { httpContext, httpImports } from "../host/http/http.ts";
 import type { HttpContext } from "../host/http/http-context.ts";
 import type { IncomingRequest, ResponseOutparam } from "../host/http/messages.ts";
-import { noOutgoing, OutgoingRequests } from "../host/http/outgoing.ts";
+import { noOutgoing, type OutgoingHttp, type OutgoingInit, OutgoingRequests } from "../host/http/outgoing.ts";
 import type { StreamContext } from "../host/streams.ts";
 import type { InstantiateComponent } from "../load-component.ts";
 import { HttpServer } from "./http-server.ts";
@@ -24,18 +23,32 @@ export interface ServeComponents {
   readonly instantiate: InstantiateComponent;
   readonly loop: LoopWaiter;
   readonly host: Omit<HostComponents, "http">;
-  readonly policy: NetworkPolicy | undefined;
+  /** Undefined: it asks nobody. */
+  readonly outgoing: OutgoingLaunch | undefined;
   /** Of the process, where it is this component's own. */
   readonly processLimitBytes?: number | undefined;
   /** The component cannot be instantiated any more. */
   readonly onBroken: (error: unknown) => void;
 }
 
+/** Whom a component may ask, and whom it trusts. */
+export type OutgoingLaunch = Pick<OutgoingInit, "policy" | "authorities" | "tls">;
+
+type OutgoingHost = Pick<HostComponents, "log" | "wallIsSet">;
+
+function outgoingHttp(launch: OutgoingLaunch | undefined, { log, wallIsSet = () => true }: OutgoingHost): OutgoingHttp {
+  if (launch === undefined) return noOutgoing;
+  return new OutgoingRequests({
+    ...{ ...launch, wallIsSet },
+    complain: (text) => log.write("stderr", Buffer.from(text)),
+  });
+}
+
 /** wasi:http of a component that is run, not served. */
 export const clientImports =
-  (policy: NetworkPolicy | undefined) =>
+  (launch: OutgoingLaunch | undefined, host: OutgoingHost) =>
   (streams: StreamContext): Imports =>
-    httpImports(httpContext(streams), policy === undefined ? noOutgoing : new OutgoingRequests(policy));
+    httpImports(httpContext(streams), outgoingHttp(launch, host));
 
 /** @throws what the first instance throws, or the port; from then on it serves @returns what ends that at once */
 export async function serveComponent(
@@ -43,14 +56,14 @@ export async function serveComponent(
   init: HostInit,
   options: ServeOptions,
 ): Promise<() => void> {
-  const { host, onBroken, policy, processLimitBytes } = components;
+  const { host, onBroken, processLimitBytes } = components;
   // Twice the requests a second for 10 MiB more under load; a component that is asked little stays as small.
   if (processLimitBytes === undefined || processLimitBytes >= FAST_LIMIT_BYTES) {
     process.getBuiltinModule("node:v8").setFlagsFromString("--no-optimize-for-size");
   }
   const now = (): number => performance.now();
   const guard = new MemoryGuard({ now, anonBytes, collect }, processLimitBytes);
-  const outgoing = policy === undefined ? noOutgoing : new OutgoingRequests(policy);
+  const outgoing = outgoingHttp(components.outgoing, host);
   const pool = new InstancePool(
     {
       make: () =>

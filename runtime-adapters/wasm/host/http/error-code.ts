@@ -8,6 +8,10 @@ export type HttpErrorCode =
       readonly tag: "DNS-error";
       readonly val: { readonly rcode: string | undefined; readonly infoCode: number | undefined };
     }
+  | {
+      readonly tag: "TLS-alert-received";
+      readonly val: { readonly alertId: number | undefined; readonly alertMessage: string | undefined };
+    }
   | { readonly tag: "HTTP-request-body-size" | "HTTP-response-body-size"; readonly val: bigint | undefined }
   | { readonly tag: "HTTP-response-header-section-size"; readonly val: number | undefined }
   | { readonly tag: "HTTP-response-transfer-coding" | "internal-error"; readonly val: string | undefined };
@@ -57,17 +61,30 @@ const OF_NODE: Readonly<Record<string, HttpErrorCode>> = {
   EPROTO: { tag: "TLS-protocol-error" },
 };
 
+/** What the peer has said by TLS (RFC 8446, 6) is in OpenSSL's words alone: "…:ssl/tls alert bad certificate:FILE:LINE:SSL alert number 42". */
+const ALERT = /:[a-z0-9/]+ (?:alert )?([a-z ]{1,64}):[^:]*:[^:]*:SSL alert number (\d{1,3})/;
+const MAX_ALERT = 255;
+/**
+ * OpenSSL's names of what is wrong with a certificate: UNABLE_TO_VERIFY_LEAF_SIGNATURE, CERT_HAS_EXPIRED, ERR_TLS_CERT_…, INVALID_CA,
+ * and Node's for the rarer ones (keys that are too small).
+ */
+const CERTIFICATE =
+  /CERT|^UNABLE_TO_|^INVALID_(?:CA|PURPOSE)$|^PATH_LENGTH_EXCEEDED$|^HOSTNAME_MISMATCH$|^UNSPECIFIED$/;
+
 /** Of an error that `node:http`, `node:https` or `node:dns` gave. */
 export function httpErrorCode(error: unknown): HttpErrorCode {
   if (error instanceof HttpError) return error.reason;
   const errno = errnoOf(error);
   if (errno === undefined) return { tag: "internal-error", val: undefined };
+  const [, words, number] = ALERT.exec((error as Error).message) ?? [];
+  if (number !== undefined && Number(number) <= MAX_ALERT) {
+    return { tag: "TLS-alert-received", val: { alertId: Number(number), alertMessage: words } };
+  }
   const known = OF_NODE[errno];
   if (known !== undefined) return known;
   if (errno.startsWith("HPE_")) return { tag: "HTTP-protocol-error" };
   if (errno.startsWith("ERR_SSL_") || errno.startsWith("ERR_TLS_HANDSHAKE")) return { tag: "TLS-protocol-error" };
-  // OpenSSL's names of what is wrong with a certificate: UNABLE_TO_VERIFY_LEAF_SIGNATURE, CERT_HAS_EXPIRED, ERR_TLS_CERT_…
-  if (errno.includes("CERT") || errno.startsWith("UNABLE_TO_")) return { tag: "TLS-certificate-error" };
+  if (CERTIFICATE.test(errno)) return { tag: "TLS-certificate-error" };
   return { tag: "internal-error", val: errno };
 }
 

@@ -4,9 +4,12 @@
  * redirects, nothing is cached, no proxy is asked.
  */
 import type { ClientRequest, IncomingMessage, RequestOptions as NodeOptions } from "node:http";
-import type { LookupFunction } from "node:net";
+import type { LookupFunction, Socket } from "node:net";
+import type { TLSSocket } from "node:tls";
+import { certificateProblem, isAboutTime, UNTRUSTED } from "../../certificate-problems.ts";
+import { parseAddress } from "../../grants/ip-address.ts";
 import type { Destination, NetworkPolicy } from "../../grants/network-policy.ts";
-import { Failure } from "../failure.ts";
+import { errnoOf, Failure } from "../failure.ts";
 import { HostResource } from "../handles.ts";
 import { Pollable } from "../polling.ts";
 import { Wakes } from "../wakes.ts";
@@ -17,6 +20,7 @@ import { IncomingPipe } from "./incoming-body.ts";
 import { IncomingResponse, milliseconds, type OutgoingRequest, type RequestOptions } from "./messages.ts";
 import { NodeBodySource, NodeBodyTarget } from "./node-messages.ts";
 import { contentLength, methodText, parseAuthority } from "./request-line.ts";
+import type { TlsContexts } from "./tls-contexts.ts";
 
 /** wasi:http leaves it to the host. Longer ones are cut to these. */
 const CONNECT_TIMEOUT_MS = 30_000;
@@ -34,6 +38,10 @@ const MAX_HEADER_BYTES = 65_536;
 /** A whole body may be as long as it likes: it is read piece by piece. */
 const MAX_BODY_BYTES = Number.MAX_SAFE_INTEGER;
 const MAX_URI_LENGTH = 16_384;
+/** Sessions that are kept so that the next connection's handshake is short, some 2 KiB each: of the hosts that are asked most. */
+const MAX_SESSIONS = 16;
+/** Different words about certificates in a container's log; a component that asks in a loop must not fill it. */
+const MAX_COMPLAINTS = 64;
 
 type HttpModule = typeof import("node:http");
 
@@ -50,16 +58,29 @@ export const noOutgoing: OutgoingHttp = {
   },
 };
 
+export interface OutgoingInit {
+  readonly policy: NetworkPolicy;
+  /** PEM, trusted beside the built-in ones. */
+  readonly authorities: string | undefined;
+  /** Of the process. */
+  readonly tls: TlsContexts;
+  /** Whether the node's clock, by which certificates are judged, has been set since it started. */
+  readonly wallIsSet: () => boolean;
+  /** Into the container's log: wasi:http says that a certificate is wrong, and not what. */
+  readonly complain: (text: string) => void;
+}
+
 export class OutgoingRequests implements OutgoingHttp {
-  readonly #policy: NetworkPolicy;
+  readonly #init: OutgoingInit;
+  readonly #complaints = new Set<string>();
   readonly #modules = new Map<
     string,
     { readonly module: HttpModule; readonly agent: InstanceType<HttpModule["Agent"]> }
   >();
   #underway = 0;
 
-  constructor(policy: NetworkPolicy) {
-    this.#policy = policy;
+  constructor(init: OutgoingInit) {
+    this.#init = init;
   }
 
   handle(context: HttpContext, request: OutgoingRequest, options: RequestOptions | undefined): FutureIncomingResponse {
@@ -74,7 +95,7 @@ export class OutgoingRequests implements OutgoingHttp {
     const node = module.request({
       agent,
       ...target(request, destination),
-      lookup: guardedLookup(this.#policy, destination),
+      lookup: guardedLookup(this.#init.policy, destination),
       maxHeaderSize: MAX_HEADER_BYTES,
       joinDuplicateHeaders: false,
       setDefaultHeaders: false,
@@ -84,6 +105,7 @@ export class OutgoingRequests implements OutgoingHttp {
     node.once("close", () => {
       this.#underway -= 1;
     });
+    node.once("error", (error) => this.#complain(destination, error));
     future.follow(node);
     sendHead(node, request, authorityOf(destination), hasBody);
     if (hasBody) request.pipe.connect(new NodeBodyTarget(node, (whole) => announce(node, length ?? whole)));
@@ -101,7 +123,7 @@ export class OutgoingRequests implements OutgoingHttp {
     const protocol = scheme === "HTTPS" ? "https" : "http";
     const port = authority.port ?? (protocol === "https" ? 443 : 80);
     const destination = { protocol, host: authority.host, port, method } as const;
-    if (!this.#policy.allows(destination)) throw failure("HTTP-request-denied");
+    if (!this.#init.policy.allows(destination)) throw failure("HTTP-request-denied");
     return destination;
   }
 
@@ -113,7 +135,11 @@ export class OutgoingRequests implements OutgoingHttp {
     const loaded = this.#modules.get(protocol);
     if (loaded !== undefined) return loaded;
     const module = process.getBuiltinModule(`node:${protocol}`) as HttpModule;
+    const { tls, authorities } = this.#init;
     const agent = new module.Agent({
+      ...(protocol === "https"
+        ? { secureContext: tls.of(authorities), ALPNProtocols: ["http/1.1"], maxCachedSessions: MAX_SESSIONS }
+        : {}),
       keepAlive: true,
       maxSockets: MAX_SOCKETS_PER_HOST,
       maxTotalSockets: MAX_SOCKETS,
@@ -125,6 +151,22 @@ export class OutgoingRequests implements OutgoingHttp {
     this.#modules.set(protocol, made);
     return made;
   }
+
+  #complain({ host, port }: Destination, error: Error): void {
+    if (httpErrorCode(error).tag !== "TLS-certificate-error") return;
+    const text = `picolet: no TLS with ${host} port ${port}: ${this.#reason(errnoOf(error) ?? "")}\n`;
+    if (this.#complaints.has(text) || this.#complaints.size >= MAX_COMPLAINTS) return;
+    this.#complaints.add(text);
+    this.#init.complain(text);
+  }
+
+  #reason(code: string): string {
+    if (isAboutTime(code) && !this.#init.wallIsSet()) {
+      return "this node's clock has not been set, so that no certificate can be judged";
+    }
+    const problem = certificateProblem(code) ?? `its certificate is refused (${code})`;
+    return problem === UNTRUSTED ? `${problem}: name the authority in wasm.http.caFile of the node` : problem;
+  }
 }
 
 const failure = (tag: PlainCode): Failure<HttpErrorCode> => new Failure<HttpErrorCode>({ tag });
@@ -134,9 +176,11 @@ const authorityOf = ({ protocol, host, port }: Destination): string => {
   return port === (protocol === "https" ? 443 : 80) ? name : `${name}:${port}`;
 };
 
-const target = (request: OutgoingRequest, { host, port, method }: Destination): NodeOptions => {
+const target = (request: OutgoingRequest, { host, port, method }: Destination) => {
   const path = request.pathWithQuery() ?? "/";
-  return { host, port, method, path: path.startsWith("/") || path === "*" ? path : `/${path}` };
+  // RFC 6066, 3: a name without the dot at its end, and no address. Certificates are judged by the same.
+  const servername = parseAddress(host) === undefined ? host.replace(/\.$/, "") : "";
+  return { host, port, method, servername, path: path.startsWith("/") || path === "*" ? path : `/${path}` };
 };
 
 function sendHead(node: ClientRequest, { fields }: OutgoingRequest, host: string, hasBody: boolean): void {
@@ -165,6 +209,12 @@ const timeoutsOf = (options: RequestOptions | undefined): Timeouts => ({
   firstByteMs: milliseconds(options?.firstByteTimeout(), FIRST_BYTE_TIMEOUT_MS),
   betweenBytesMs: milliseconds(options?.betweenBytesTimeout(), BETWEEN_BYTES_TIMEOUT_MS),
 });
+
+/** What has to happen before a request can be sent; undefined: nothing, the connection has carried others. */
+function awaitedEvent(socket: Socket, protocol: string): "connect" | "secureConnect" | undefined {
+  if (protocol === "https:") return (socket as TLSSocket).authorized ? undefined : "secureConnect";
+  return socket.connecting ? "connect" : undefined;
+}
 
 /** Of all addresses those that the policy allows: a name that leads to the node, or changes its mind, leads nowhere. */
 function guardedLookup(policy: NetworkPolicy, destination: Destination): LookupFunction {
@@ -208,8 +258,9 @@ export class FutureIncomingResponse extends HostResource {
     within(connectMs, "connection-timeout");
     node.once("socket", (socket) => {
       const connected = (): void => within(firstByteMs, "HTTP-response-timeout");
-      if (!socket.connecting) connected();
-      else socket.once("connect", connected);
+      const awaited = awaitedEvent(socket, node.protocol);
+      if (awaited === undefined) connected();
+      else socket.once(awaited, connected);
     });
     node.once("response", (message) => {
       clearTimeout(timer);

@@ -1,0 +1,304 @@
+/** What a component asks by https: real components in real processes, and TLS servers on the loopback. */
+import assert from "node:assert/strict";
+import { randomUUID } from "node:crypto";
+import { once } from "node:events";
+import { mkdirSync, rmSync, writeFileSync } from "node:fs";
+import { createServer as createHttpServer, type RequestListener } from "node:http";
+import { createServer } from "node:https";
+import { createServer as createTcpServer, type Server } from "node:net";
+import { type TestContext, test } from "node:test";
+import type { TLSSocket, TlsOptions } from "node:tls";
+import { makeAuthority } from "../../hub/identity/certificate-authority.ts";
+import { systemClock } from "../../protocol/async/system-clock.ts";
+import { TempFolder } from "../support/temp-folder.ts";
+import { TlsAuthority } from "../support/tls-authority.ts";
+import { type WasmBench, wasmBench } from "../support/wasm-bench.ts";
+import type { WasmPodOptions, WasmRuntimeOptions } from "../support/wasm-runtime.ts";
+
+const authority = new TlsAuthority();
+const DAY_MS = 86_400_000;
+const MIB = 1_048_576;
+const NEVER = new AbortController().signal;
+/** Of a component that waits for a server of this process, on however busy a machine. */
+const PATIENT = { name: "FIRST_BYTE_MS", value: "25000" };
+const MODES = ["isolated", "dense"] as const;
+
+const folder = new TempFolder();
+process.once("exit", () => folder[Symbol.dispose]());
+const caFile = folder.at("ca.pem");
+writeFileSync(caFile, authority.ca);
+
+async function portOf(context: TestContext, server: Server): Promise<number> {
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  context.after(() => server.close());
+  return (server.address() as { port: number }).port;
+}
+
+const fine: RequestListener = (_, response) => void response.end("fine");
+
+/** Of a server with a certificate of this authority's, unless `more` says otherwise. */
+const tlsPort = (context: TestContext, more: TlsOptions = {}, listener = fine): Promise<number> => {
+  const { privateKey, certificate } = authority.issueServer();
+  const server = createServer({ key: privateKey, cert: certificate, ...more }, listener);
+  // What it thinks of a client that goes away in the handshake.
+  server.on("tlsClientError", () => undefined);
+  return portOf(context, server);
+};
+
+interface Said {
+  readonly out: string[];
+  readonly err: string[];
+}
+
+interface Asking {
+  readonly network: string;
+  readonly args: readonly string[];
+  readonly mode?: (typeof MODES)[number];
+  readonly env?: readonly { readonly name: string; readonly value: string }[];
+  readonly container?: WasmPodOptions["container"];
+}
+
+/** What `http-client.c` says of these requests, in a pod with this network. */
+async function asks(made: WasmBench, { network, args, mode = "isolated", env = [], container }: Asking): Promise<Said> {
+  const annotations = { "wasm.picolet.io/network": network, "wasm.picolet.io/mode": mode };
+  await using pod = await made.pod("http-client.c", {
+    annotations,
+    ...(container === undefined ? {} : { container }),
+    // A log of its own.
+    name: randomUUID(),
+  });
+  const started = await pod.start({ args, env: [...env, PATIENT] });
+  const { exitCode, message, reason } = await pod.exit(started.id);
+  assert.equal(exitCode, 0, `${reason}: ${message}`);
+  const lines = await pod.lines(started, 1);
+  const of = (stream: string): string[] => lines.filter((each) => each.stream === stream).map(({ text }) => text);
+  return { out: of("stdout"), err: of("stderr") };
+}
+
+const trusting = (context: TestContext, more: WasmRuntimeOptions = {}): Promise<WasmBench> =>
+  wasmBench(context, { caFile, ...more });
+
+const get = (host: string, port: number, path = "/"): string[] => ["GET", "https", `${host}:${port}`, path, "-"];
+
+for (const mode of MODES) {
+  test(`a server of the node's own authority is asked, by name and by address (${mode})`, async (context) => {
+    const heard: string[] = [];
+    const port = await tlsPort(context, {}, (request, response) => {
+      const { servername, alpnProtocol } = request.socket as TLSSocket & { servername?: string | false };
+      heard.push(`${request.method} ${request.url} ${request.headers.host} ${servername || "no name"} ${alpnProtocol}`);
+      response.end("fine");
+    });
+    const { out, err } = await asks(await trusting(context), {
+      network: `https://localhost:${port}; https://127.0.0.1:${port}`,
+      args: [...get("localhost", port, "/named"), ...get("127.0.0.1", port)],
+      mode,
+    });
+    assert.deepEqual(out, ["200 fine", "200 fine"]);
+    assert.deepEqual(err, []);
+    assert.deepEqual(heard, [
+      `GET /named localhost:${port} localhost http/1.1`,
+      `GET / 127.0.0.1:${port} no name http/1.1`,
+    ]);
+  });
+}
+
+test("whom nobody trusts, who is another, and whose time is over or to come is refused, and the log says which", async (context) => {
+  const expired = authority.issueServerFor(["127.0.0.1"], new Date(Date.now() - 5 * DAY_MS));
+  const early = authority.issueServerFor(["127.0.0.1"], new Date(Date.now() + 0.5 * DAY_MS));
+  const alone = makeAuthority("itself", { days: 1, now: new Date() });
+  const stranger = new TlsAuthority("another").issueServer();
+  const elsewhere = authority.issueServerFor(["127.0.0.9", "example.test"]);
+  const servers = [
+    { key: expired.privateKey, cert: expired.certificate },
+    { key: early.privateKey, cert: early.certificate },
+    { key: alone.key.export({ type: "pkcs8", format: "pem" }).toString(), cert: alone.certificate },
+    { key: stranger.privateKey, cert: stranger.certificate },
+    { key: elsewhere.privateKey, cert: elsewhere.certificate },
+  ];
+  const ports = await Promise.all(servers.map((each) => tlsPort(context, each)));
+  const [stale = 0, young = 0, self = 0, unknown = 0, other = 0] = ports;
+  const right = await tlsPort(context);
+  const { out, err } = await asks(await trusting(context), {
+    network: [...ports, right]
+      .flatMap((port) => [`https://127.0.0.0/8:${port}`, `https://localhost:${port}`])
+      .join(";"),
+    args: [
+      ...ports.flatMap((port) => get("127.0.0.1", port)),
+      ...get("localhost", other),
+      // Told once.
+      ...get("localhost", other),
+      ...get("127.0.0.1", right),
+    ],
+  });
+  assert.deepEqual(out, [...Array.from({ length: 7 }, () => "TLS-certificate-error"), "200 fine"]);
+  const no = (port: number, host = "127.0.0.1"): string => `picolet: no TLS with ${host} port ${port}: its certificate`;
+  const untrusted = "is signed by nobody whom this node trusts: name the authority in wasm.http.caFile of the node";
+  assert.deepEqual(err, [
+    `${no(stale)} has expired, by this node's clock`,
+    `${no(young)} is not valid yet: look at this node's clock`,
+    `${no(self)} ${untrusted}`,
+    `${no(unknown)} ${untrusted}`,
+    `${no(other)} is for another host`,
+    `${no(other, "localhost")} is for another host`,
+  ]);
+});
+
+test("a node without the authority trusts its servers as little as anybody's", async (context) => {
+  const port = await tlsPort(context);
+  const said = await asks(await wasmBench(context), {
+    network: `https://127.0.0.1:${port}`,
+    args: get("127.0.0.1", port),
+  });
+  assert.deepEqual(said.out, ["TLS-certificate-error"]);
+});
+
+test("while the node's clock has not been set no certificate is taken, and the log says why", async (context) => {
+  // The agent knows of a day that the clock has not seen yet, as after a hub has told it the time.
+  const wall = (): Date => new Date(Date.now() + 30 * DAY_MS);
+  const clock = Object.create(systemClock, { wall: { value: wall } }) as typeof systemClock;
+  const { privateKey: key, certificate: cert } = authority.issueServerFor(
+    ["127.0.0.1"],
+    new Date(Date.now() + DAY_MS / 2),
+  );
+  const port = await tlsPort(context, { key, cert });
+  const made = await trusting(context, { clock });
+  const { out, err } = await asks(made, { network: `https://127.0.0.1:${port}`, args: get("127.0.0.1", port) });
+  assert.deepEqual(out, ["TLS-certificate-error"]);
+  const why = "this node's clock has not been set, so that no certificate can be judged";
+  assert.deepEqual(err, [`picolet: no TLS with 127.0.0.1 port ${port}: ${why}`]);
+});
+
+test("what goes wrong in a handshake has its error code", async (context) => {
+  const old = await tlsPort(context, { minVersion: "TLSv1.1", maxVersion: "TLSv1.1", ciphers: "DEFAULT:@SECLEVEL=0" });
+  const wantsClient = await tlsPort(context, { requestCert: true, rejectUnauthorized: true });
+  const speaksH2 = await tlsPort(context, { ALPNProtocols: ["h2"] });
+  const plain = await portOf(context, createHttpServer(fine));
+  const closes = await portOf(
+    context,
+    createTcpServer((socket) => void socket.on("error", () => undefined).once("data", () => socket.end())),
+  );
+  const resets = await portOf(
+    context,
+    createTcpServer((socket) => void socket.on("error", () => undefined).once("data", () => socket.resetAndDestroy())),
+  );
+  const babbles = await portOf(
+    context,
+    createTcpServer((socket) => {
+      // The record of a handshake, and nonsense in it.
+      const nonsense = Buffer.concat([Buffer.from([22, 3, 3, 0, 64]), Buffer.alloc(64, 0xff)]);
+      socket.on("error", () => undefined).once("data", () => socket.end(nonsense));
+    }),
+  );
+  const ports = [old, wantsClient, speaksH2, plain, closes, resets, babbles];
+  const { out, err } = await asks(await trusting(context), {
+    network: ports.map((port) => `https://127.0.0.1:${port}`).join(";"),
+    args: ports.flatMap((port) => get("127.0.0.1", port)),
+  });
+  assert.deepEqual(out, [
+    "TLS-alert-received 70 protocol version",
+    "TLS-alert-received 116 certificate required",
+    "TLS-alert-received 120 no application protocol",
+    "TLS-protocol-error",
+    "connection-terminated",
+    "connection-terminated",
+    "TLS-protocol-error",
+  ]);
+  assert.deepEqual(err, []);
+});
+
+for (const mode of MODES) {
+  test(`who never answers in a handshake is given up when the time for connecting is over (${mode})`, async (context) => {
+    const silent = await portOf(
+      context,
+      createTcpServer((socket) => void socket.on("error", () => undefined).resume()),
+    );
+    const mute = await tlsPort(context, {}, () => undefined);
+    const { out } = await asks(await trusting(context), {
+      network: `https://127.0.0.1:${silent}; https://127.0.0.1:${mute}`,
+      args: [...get("127.0.0.1", silent), ...get("127.0.0.1", mute)],
+      env: [
+        { name: "CONNECT_MS", value: "300" },
+        { name: "FIRST_BYTE_MS", value: "301" },
+      ],
+      mode,
+    });
+    // The second has shaken hands, and says nothing then; on a busy machine that may have taken its time too.
+    assert.equal(out[0], "connection-timeout");
+    assert.match(out[1] ?? "", /^(HTTP-response-timeout|connection-timeout)$/);
+  });
+}
+
+test("rules for https name host, port and method, and those of other protocols are none", async (context) => {
+  const port = await tlsPort(context);
+  const here = `127.0.0.1:${port}`;
+  const { out } = await asks(await trusting(context), {
+    network: `GET https://127.0.0.1:${port}; tcp://127.0.0.2:${port}; http://127.0.0.3:${port}; https://127.0.0.4:1`,
+    args: [
+      ...get("127.0.0.1", port),
+      ...["POST", "https", here, "/", "x"],
+      ...["GET", "http", here, "/", "-"],
+      ...["127.0.0.2", "127.0.0.3", "127.0.0.4", "localhost"].flatMap((host) => get(host, port)),
+    ],
+  });
+  assert.deepEqual(out, ["200 fine", ...Array.from({ length: 6 }, () => "HTTP-request-denied")]);
+});
+
+test("bodies larger than its memory go both ways, as fast as the slower end takes them", async (context) => {
+  const bytes = 64 * MIB;
+  const port = await tlsPort(context, {}, async (request, response) => {
+    let received = 0;
+    for await (const chunk of request) {
+      received += (chunk as Buffer).length;
+      // Slower than who sends.
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    if (request.method === "POST") response.end(`got ${received}`);
+    else response.end(Buffer.alloc(bytes, "x"));
+  });
+  const here = `127.0.0.1:${port}`;
+  const { out } = await asks(await trusting(context), {
+    network: `https://${here}`,
+    args: [...["POST", "https", here, "/", `=${bytes}`], ...get("127.0.0.1", port)],
+    container: { resources: { limits: { memory: "40Mi" } } },
+  });
+  assert.deepEqual(out, [`200 got ${bytes}`, `200 ${bytes} bytes`]);
+});
+
+test("the file is read when a container starts: what is wrong with it is said, and changes are seen", async (context) => {
+  const own = new TempFolder();
+  context.after(() => own[Symbol.dispose]());
+  const path = own.at("authorities.pem");
+  const port = await tlsPort(context);
+  const made = await wasmBench(context, { caFile: path });
+  const network = `https://127.0.0.1:${port}`;
+  const asking = (): Promise<Said> => asks(made, { network, args: get("127.0.0.1", port) });
+  const refused = (why: string): Promise<void> =>
+    assert.rejects(asking(), {
+      code: "invalid",
+      reason: "CreateContainerConfigError",
+      message: `cannot use the authorities in ${path} (wasm.http.caFile): ${why}`,
+    });
+  const notes = async (): Promise<readonly string[] | undefined> => (await made.adapter.status(NEVER)).notes;
+  const missing = "there is no such file; put them there, or name none";
+  // It was looked at before anybody needed it.
+  assert.deepEqual(await notes(), [
+    `components that ask by https cannot start: cannot use the authorities in ${path} (wasm.http.caFile): ${missing}`,
+  ]);
+  assert.equal(made.runtime.log.entries.filter(({ level }) => level === "error").length, 1);
+  await refused(missing);
+  // Nobody else needs it.
+  const plain = await portOf(context, createHttpServer(fine));
+  const others = { network: `http://127.0.0.1:${plain}`, args: ["GET", "http", `127.0.0.1:${plain}`, "/", "-"] };
+  assert.deepEqual((await asks(made, others)).out, ["200 fine"]);
+  writeFileSync(path, "authorities come here\n");
+  await refused("it holds no certificate: PEM begins with -----BEGIN CERTIFICATE-----");
+  writeFileSync(path, new TlsAuthority("the last one").ca);
+  assert.deepEqual((await asking()).out, ["TLS-certificate-error"]);
+  assert.deepEqual(await notes(), []);
+  writeFileSync(path, `the next one:\n${new TlsAuthority("the last one").ca}${authority.ca}`);
+  assert.deepEqual((await asking()).out, ["200 fine"]);
+  rmSync(path);
+  mkdirSync(path);
+  await refused("it is no file");
+});
