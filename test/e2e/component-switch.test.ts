@@ -2,10 +2,11 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import type { Pod } from "../../protocol/pod.ts";
+import { isReady } from "../../scripts/follow-pods.ts";
 import { containerdMissing } from "../support/containerd.ts";
 import { importSays, pushDual } from "../support/dual-image.ts";
 import { kubectlMissing } from "../support/fleet.ts";
-import { edgectl } from "../support/node-fixtures.ts";
+import { edgectl, SLEEP_SCRIPT } from "../support/node-fixtures.ts";
 import { MIB, PressedNode } from "../support/pressed-node.ts";
 import { Registry, registryMissing } from "../support/registry.ts";
 
@@ -40,7 +41,7 @@ after(async () => {
 });
 
 /** Holds too much when its gate, which has its name, is opened; as components it does not. */
-const hoarding = (name: string, image: string, more: object = {}): object => ({
+const hoarding = (name: string, image: string, more: object = {}) => ({
   apiVersion: "v1",
   kind: "Pod",
   metadata: { name, annotations: { "wasm.picolet.io/under-pressure": "component" } },
@@ -79,18 +80,13 @@ const runtimeOf = (pod: Pod): string =>
 const conditionOf = (pod: Pod) => pod.status?.conditions?.find(({ type }) => type === "picolet.io/Runtime");
 
 /** Until it runs as components and the API server knows. */
-async function switched(name: string): Promise<Pod> {
-  const line = '{.status.containerStatuses[0].containerID} {.status.conditions[?(@.type=="Ready")].status}{"\\n"}';
-  await pressed.fleet.seen(["get", "pod", name, "--watch", "-o", `jsonpath=${line}`], (text) =>
-    /picolet-wasm:\S+ True/.test(text),
-  );
-  return await pressed.get(name);
-}
+const switched = (name: string): Promise<Pod> =>
+  pressed.admin.untilPod(name, "to run as components", (pod) => runtimeOf(pod) === "picolet-wasm" && isReady(pod));
 
 test("the pod that would be evicted goes on as components: the same pod, its volumes, one restart, and all say why", {
   skip,
 }, async () => {
-  const small = await pressed.run(pressed.pod("small", "sleep 3600"));
+  const small = await pressed.run(pressed.pod("small", SLEEP_SCRIPT));
   const before = await pressed.run(hoarding("hoards", images.both));
   assert.equal(runtimeOf(before), "containerd");
   assert.equal(conditionOf(before)?.reason, "Container");
@@ -107,7 +103,7 @@ test("the pod that would be evicted goes on as components: the same pod, its vol
   assert.equal(await pressed.fleet.kubectl(["logs", "hoards"]), "hoards\nleft by a container\n");
   assert.match(edgectl(pressed.node, "get", "pods", "-o", "wide"), /hoards .*picolet-wasm/);
   await pressed.condition("MemoryPressure", "False");
-  assert.equal(await pressed.events("Evicted", "hoards"), 0);
+  assert.equal(await pressed.admin.eventsOf("hoards", "Evicted"), 0);
   await pressed.runOn(small);
   await pressed.clear();
 });
@@ -116,7 +112,7 @@ test("one whose components are not there is evicted as ever", { skip }, async ()
   await pressed.run(hoarding("large", images.linux));
   await told("large", "ComponentsNotReady", /Cannot be switched to components: /);
   pressed.open("large");
-  assert.match(await pressed.evicted("large"), LOW);
+  assert.match((await pressed.evicted("large")).status?.message ?? "", LOW);
   await pressed.clear();
 });
 

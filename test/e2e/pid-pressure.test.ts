@@ -38,7 +38,6 @@ const fork = (count: number): string => `i=0; while [ $i -lt ${count} ]; do slee
 test("the pod with the most processes goes, the node says what it is short of, and takes no other until it is not", {
   skip,
 }, async () => {
-  const { fleet } = pressed;
   const others = [
     await pressed.run(pressed.pod("quiet", "sleep 3600")),
     await pressed.run(pressed.pod("some", fork(FEW), { requests: { memory: "8Mi" } })),
@@ -47,10 +46,10 @@ test("the pod with the most processes goes, the node says what it is short of, a
   const pressure = pressed.condition("PIDPressure", "True");
   pressed.open("fork");
   await pressure;
-  await fleet.apply(pressed.pod("late", "sleep 3600"));
+  await pressed.make(pressed.pod("late", "sleep 3600"));
   assert.match(await pressed.taints(), /node\.kubernetes\.io\/pid-pressure/);
   assert.match(
-    await pressed.evicted("bomb"),
+    (await pressed.evicted("bomb")).status?.message ?? "",
     new RegExp(`^The node was low on resource: pids\\. Threshold quantity: ${threshold}, available: \\d+\\. $`),
   );
   const { status } = await pressed.failed("late");
@@ -60,5 +59,5 @@ test("the pod with the most processes goes, the node says what it is short of, a
   assert.doesNotMatch(await pressed.taints(), /pid-pressure/);
   await pressed.runOn(...others);
   await pressed.runOn(await pressed.run(pressed.pod("after", "sleep 3600")));
-  assert.equal(await pressed.events("Evicted", "bomb"), 1);
+  await pressed.admin.toldOnce("bomb", "Evicted");
 });

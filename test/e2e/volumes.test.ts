@@ -3,16 +3,21 @@ import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
+import { CONFIG_MAPS, PODS } from "../../hub/core/kube-client.ts";
+import type { Pod } from "../../protocol/pod.ts";
+import { isReady } from "../../scripts/follow-pods.ts";
 import type { AgentNode } from "../support/agent-process.ts";
 import { Containerd, containerdMissing } from "../support/containerd.ts";
-import { Fleet, kubectlMissing } from "../support/fleet.ts";
+import { endProcess, Fleet, kubectlMissing, untilPrinted } from "../support/fleet.ts";
+import { FleetAdmin } from "../support/fleet-admin.ts";
 import { BUSYBOX_IMAGE } from "../support/image-archive.ts";
-import { containerPod, nodeWith } from "../support/node-fixtures.ts";
+import { containerPod, nodeWith, SLEEP_SCRIPT } from "../support/node-fixtures.ts";
 
 const skip = containerdMissing() ?? (kubectlMissing("1.32") || false);
 
 let containerd: Containerd;
 let fleet: Fleet;
+let admin: FleetAdmin;
 let node: AgentNode;
 
 before(async () => {
@@ -21,67 +26,73 @@ before(async () => {
   fleet = await Fleet.start();
   node = nodeWith(containerd, { config: { nodeName: "node-a", hub: await fleet.joinConfig() } });
   await node.start();
-  await fleet.untilNodeReady("node-a");
+  admin = await FleetAdmin.of(fleet);
+  await admin.untilCondition("node-a", "Ready", "True");
+  await makeGreedyPods();
 });
 
 after(async () => {
   if (skip !== false) return;
-  await fleet?.tryKubectl(["delete", "pods", "--all", "--wait=true", "--timeout=60s"]);
   await using all = new AsyncDisposableStack();
-  for (const each of [containerd, fleet, node]) if (each !== undefined) all.use(each);
+  for (const each of [containerd, fleet, node, admin]) if (each !== undefined) all.use(each);
+  all.defer(() => admin?.clear());
 });
-
-const SLEEP = 'trap "exit 0" TERM; while :; do sleep 3600 & wait $!; done';
 
 function podWith(
   name: string,
   script: string,
   volumes: readonly object[],
   spec: Record<string, unknown> = {},
+  more: Record<string, unknown> = {},
 ): unknown {
   const volumeMounts = volumes.map((volume) => {
     const own = (volume as { name: string }).name;
     return { name: own, mountPath: `/${own}` };
   });
   const command = ["/bin/sh", "-c", script];
-  const container = { name: "app", image: BUSYBOX_IMAGE, imagePullPolicy: "IfNotPresent", command, volumeMounts };
+  const container = {
+    name: "app",
+    image: BUSYBOX_IMAGE,
+    imagePullPolicy: "IfNotPresent",
+    command,
+    volumeMounts,
+    ...more,
+  };
   return containerPod(name, script, { nodeName: "node-a", containers: [container], volumes, ...spec });
 }
 
-const uidOf = (pod: string): Promise<string> => fleet.kubectl(["get", "pod", pod, "-o", "jsonpath={.metadata.uid}"]);
-
-const eventsOf = (pod: string, reason: string): readonly string[] => [
-  ...["get", "events", "--watch", `--field-selector=involvedObject.name=${pod},reason=${reason}`],
-  ...["-o", 'jsonpath={.message}{"\\n"}'],
-];
-
-test("a pod whose emptyDir outgrows its limit is evicted, and kubectl says why", { skip }, async () => {
+/** What pods have on disk is looked at every ten seconds; meanwhile there is something else to test. */
+async function makeGreedyPods(): Promise<void> {
   const volumes = [{ name: "data", emptyDir: { sizeLimit: "1Mi" } }];
-  await fleet.apply(podWith("greedy", `dd if=/dev/zero of=/data/file bs=1M count=3; ${SLEEP}`, volumes));
-  const message = 'Usage of EmptyDir volume "data" exceeds the limit "1Mi". ';
-  await fleet.seen(
-    [
-      ...["get", "pod", "greedy", "--watch", "-o"],
-      'jsonpath={.status.phase}|{.status.reason}|{.status.message}|{"\\n"}',
-    ],
-    (text) => text.includes(`Failed|Evicted|${message}|`),
-  );
-  await fleet.seen(eventsOf("greedy", "Evicted"), (text) => text.includes(message));
-});
+  await run(podWith("greedy", `dd if=/dev/zero of=/data/file bs=1M count=3; ${SLEEP_SCRIPT}`, volumes));
+  const limits = { "ephemeral-storage": "8Mi" };
+  await run(podWith("quiet", SLEEP_SCRIPT, [], {}, { resources: { limits } }));
+  await run(podWith("talks", `seq 1 250000; ${SLEEP_SCRIPT}`, [], {}, { resources: { limits } }));
+}
+
+const run = (pod: unknown): Promise<unknown> => admin.create(PODS, pod as Readonly<Record<string, unknown>>);
+
+const waitingReason = ({ status }: Pod): string | undefined => status?.containerStatuses?.[0]?.state.waiting?.reason;
 
 test("a ConfigMap that is missing holds a pod up, says so, and lets it go on when it comes; updates arrive", {
   skip,
 }, async () => {
-  const script = `while :; do cat /config/key; echo; sleep 1; done`;
-  await fleet.apply(podWith("waiting", script, [{ name: "config", configMap: { name: "late" } }]));
-  await fleet.seen(eventsOf("waiting", "FailedMount"), (text) =>
-    text.includes('MountVolume.SetUp failed for volume "config" : configmap "late" not found'),
+  const script = `trap 'exit 0' TERM; while :; do cat /config/key; echo; sleep 0.5; done`;
+  await run(podWith("waiting", script, [{ name: "config", configMap: { name: "late" } }]));
+  await fleet.seen(
+    [
+      ...["get", "events", "--watch", "--field-selector=involvedObject.name=waiting,reason=FailedMount"],
+      ...["-o", 'jsonpath={.message}{"\\n"}'],
+    ],
+    (text) => text.includes('MountVolume.SetUp failed for volume "config" : configmap "late" not found'),
   );
-  await fleet.kubectl(["create", "configmap", "late", "--from-literal=key=first"]);
-  await fleet.kubectl(["wait", "--for=condition=Ready", "pod/waiting", "--timeout=90s"]);
-  const config = { apiVersion: "v1", kind: "ConfigMap", metadata: { name: "late" }, data: { key: "second" } };
-  await fleet.apply(config);
-  await fleet.seen(["logs", "-f", "waiting"], (text) => text.includes("first") && text.includes("second"));
+  await admin.create(CONFIG_MAPS, { metadata: { name: "late" }, data: { key: "first" } });
+  await admin.untilPod("waiting", "ready", isReady);
+  const follower = fleet.spawnKubectl(["logs", "-f", "waiting"]);
+  await untilPrinted(follower, (text) => text.includes("first"));
+  await admin.patch(CONFIG_MAPS, "late", { data: { key: "second" } });
+  await untilPrinted(follower, (text) => text.includes("second"));
+  await endProcess(follower);
 });
 
 test("the volumes of a pod that has completed are gone, its log is not", { skip }, async () => {
@@ -90,11 +101,9 @@ test("the volumes of a pod that has completed are gone, its log is not", { skip 
     { name: "image", image: { reference: BUSYBOX_IMAGE } },
   ];
   const script = "echo done >/memory/file; cat /memory/file; ls /image/bin/sh";
-  await fleet.apply(podWith("once", script, volumes, { restartPolicy: "Never" }));
-  await fleet.seen(["get", "pod", "once", "--watch", "-o", 'jsonpath={.status.phase}{"\\n"}'], (text) =>
-    text.includes("Succeeded"),
-  );
-  const folder = join(node.directory, "root", "pods", await uidOf("once"));
+  await run(podWith("once", script, volumes, { restartPolicy: "Never" }));
+  const { metadata } = await admin.untilPod("once", "its end", ({ status }) => status?.phase === "Succeeded");
+  const folder = join(node.directory, "root", "pods", metadata.uid ?? "");
   await node.waitForFile(folder, () => !readdirSync(folder).includes("volumes"));
   assert.equal(readFileSync("/proc/self/mountinfo", "utf8").includes(folder), false);
   assert.equal(await fleet.kubectl(["logs", "once"]), "done\n/image/bin/sh\n");
@@ -102,19 +111,36 @@ test("the volumes of a pod that has completed are gone, its log is not", { skip 
 
 test("an image that nobody has holds up the container that mounts it, with the pull's reason", { skip }, async () => {
   const volumes = [{ name: "image", image: { reference: "localhost/none:1", pullPolicy: "Never" } }];
-  await fleet.apply(podWith("imageless", SLEEP, volumes));
-  await fleet.seen(
-    [
-      ...["get", "pod", "imageless", "--watch", "-o"],
-      'jsonpath={.status.containerStatuses[0].state.waiting.reason}{"\\n"}',
-    ],
-    (text) => text.includes("ErrImageNeverPull"),
-  );
+  await run(podWith("imageless", SLEEP_SCRIPT, volumes));
+  await admin.untilPod("imageless", "to wait", (pod) => waitingReason(pod) === "ErrImageNeverPull");
 });
 
 test("a driver that the board has not got is named", { skip }, async () => {
-  await fleet.apply(podWith("driverless", SLEEP, [{ name: "data", csi: { driver: "disk.example" } }]));
-  await fleet.seen(eventsOf("driverless", "FailedMount"), (text) =>
-    text.includes("driver name disk.example not found in the list of registered CSI drivers"),
+  await run(podWith("driverless", SLEEP_SCRIPT, [{ name: "data", csi: { driver: "disk.example" } }]));
+  await admin.untilEvent(
+    "driverless",
+    "an event",
+    ({ reason, message }) =>
+      reason === "FailedMount" &&
+      message.includes("driver name disk.example not found in the list of registered CSI drivers"),
   );
+});
+
+test("a pod whose emptyDir outgrows its limit is evicted, and kubectl says why", { skip }, async () => {
+  const message = 'Usage of EmptyDir volume "data" exceeds the limit "1Mi". ';
+  const { status } = await admin.untilPod("greedy", "its end", (pod) => pod.status?.phase === "Failed");
+  assert.deepEqual([status?.reason, status?.message], ["Evicted", message]);
+  await admin.untilEvent("greedy", "an event", (event) => event.reason === "Evicted" && event.message === message);
+  assert.match(await fleet.kubectl(["describe", "pod", "greedy"]), /^Reason: +Evicted$.*Usage of EmptyDir volume/ms);
+});
+
+test("a pod whose log is larger than its limit of ephemeral storage goes, with the kubelet's words", {
+  skip,
+}, async () => {
+  const { status } = await admin.untilPod("talks", "its end", (pod) => pod.status?.phase === "Failed");
+  const message = "Pod ephemeral local storage usage exceeds the total limit of containers 8Mi. ";
+  assert.deepEqual([status?.reason, status?.message], ["Evicted", message]);
+  await admin.toldOnce("talks", "Evicted");
+  const [quiet] = (await admin.pod("quiet")).status?.containerStatuses ?? [];
+  assert.ok(quiet?.state.running !== undefined && quiet.restartCount === 0);
 });

@@ -59,6 +59,12 @@ export class AgentNode extends AgentClient implements AsyncDisposable {
     writeFileSync(this.configPath, JSON.stringify(config));
   }
 
+  /** For the agents that are started from now on. */
+  configure(changes: Readonly<Record<string, unknown>>): void {
+    const config = JSON.parse(readFileSync(this.configPath, "utf8")) as object;
+    writeFileSync(this.configPath, JSON.stringify({ ...config, ...changes }));
+  }
+
   get pid(): number {
     const pid = this.#process?.pid;
     if (pid === undefined) throw new Error("no agent runs on this node");

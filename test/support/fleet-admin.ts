@@ -1,9 +1,11 @@
+import assert from "node:assert/strict";
 import { EVENTS } from "../../hub/bridge/event-writer.ts";
-import { type KubeClient, type KubeObject, PODS, type ResourceType } from "../../hub/core/kube-client.ts";
+import { type KubeClient, type KubeObject, NODES, PODS, type ResourceType } from "../../hub/core/kube-client.ts";
 import { HttpKubeClient } from "../../hub/kubernetes/http-kube-client.ts";
 import { KubeTransport } from "../../hub/kubernetes/kube-transport.ts";
 import { loadKubeconfigAccess } from "../../hub/kubernetes/kubeconfig-access.ts";
 import { systemClock } from "../../protocol/async/system-clock.ts";
+import { isPicoletError } from "../../protocol/errors.ts";
 import type { Pod } from "../../protocol/pod.ts";
 import type { Fleet } from "./fleet.ts";
 
@@ -13,6 +15,12 @@ const WAIT_LIMIT_MS = 120_000;
 const MAX_SHOWN = 20;
 const NAMESPACE = "default";
 const NEVER = new AbortController().signal;
+
+export interface NodeCondition {
+  readonly type: string;
+  readonly status: string;
+  readonly lastTransitionTime: string;
+}
 
 export interface EventSeen {
   readonly involvedObject: { readonly name: string };
@@ -43,6 +51,10 @@ export class FleetAdmin implements AsyncDisposable {
     return await this.client.create(type, refOf(type, name), whole, {}, NEVER);
   }
 
+  async pod(name: string): Promise<Pod> {
+    return (await this.client.get(PODS, refOf(PODS, name), NEVER)) as unknown as Pod;
+  }
+
   async patch(type: ResourceType, name: string, patch: unknown, subresource = ""): Promise<KubeObject> {
     const options = subresource === "" ? {} : { subresource };
     return await this.client.patch(type, refOf(type, name), "strategic", patch, options, NEVER);
@@ -57,15 +69,17 @@ export class FleetAdmin implements AsyncDisposable {
   async until(type: ResourceType, what: string, fits: (object: KubeObject) => boolean): Promise<KubeObject> {
     const seen: string[] = [];
     const look = (object: KubeObject): boolean => {
-      seen.push(JSON.stringify({ ...object, metadata: { name: object.metadata.name } }));
+      const { metadata, spec: _, ...rest } = object;
+      seen.push(`${metadata.name}: ${JSON.stringify(rest)}`);
       return fits(object);
     };
     const limit = AbortSignal.timeout(WAIT_LIMIT_MS);
+    const where = type.namespaced ? { namespace: NAMESPACE } : {};
     try {
-      const { items, resourceVersion } = await this.client.list(type, { namespace: NAMESPACE }, limit);
+      const { items, resourceVersion } = await this.client.list(type, where, limit);
       const there = items.find(look);
       if (there !== undefined) return there;
-      for await (const event of this.client.watch(type, { namespace: NAMESPACE, resourceVersion }, limit)) {
+      for await (const event of this.client.watch(type, { ...where, resourceVersion }, limit)) {
         if (event.type !== "BOOKMARK" && look(event.object)) return event.object;
       }
       throw new Error("the watch ended");
@@ -77,6 +91,55 @@ export class FleetAdmin implements AsyncDisposable {
   async untilPod(name: string, what: string, fits: (pod: Pod) => boolean): Promise<Pod> {
     const isIt = (object: KubeObject): boolean => object.metadata.name === name && fits(object as unknown as Pod);
     return (await this.until(PODS, `${name}: ${what}`, isIt)) as unknown as Pod;
+  }
+
+  /** Until a node is there whose condition has that status. @returns the condition */
+  async untilCondition(node: string, type: string, status: "True" | "False"): Promise<NodeCondition> {
+    let found: NodeCondition | undefined;
+    await this.until(NODES, `${node}: ${type} is ${status}`, (object) => {
+      if (object.metadata.name !== node) return false;
+      const { conditions = [] } = (object.status ?? {}) as { readonly conditions?: readonly NodeCondition[] };
+      found = conditions.find((each) => each.type === type && each.status === status);
+      return found !== undefined;
+    });
+    if (found === undefined) throw new Error(`${node} has no condition ${type}`);
+    return found;
+  }
+
+  /** Deletes these pods, or all there are, and waits until they are gone. */
+  async clear(fits: (pod: Pod) => boolean = () => true): Promise<void> {
+    const { items, resourceVersion } = await this.client.list(PODS, { namespace: NAMESPACE }, NEVER);
+    const left = new Map(
+      items.filter((each) => fits(each as unknown as Pod)).map(({ metadata }) => [metadata.uid, metadata.name]),
+    );
+    for (const name of left.values()) await this.#deleteIfThere(name);
+    if (left.size === 0) return;
+    const limit = AbortSignal.timeout(WAIT_LIMIT_MS);
+    for await (const event of this.client.watch(PODS, { namespace: NAMESPACE, resourceVersion }, limit)) {
+      if (event.type === "DELETED") left.delete(event.object.metadata.uid);
+      if (left.size === 0) return;
+    }
+    throw new Error(`the watch ended before these had gone: ${[...left.values()].join(", ")}`);
+  }
+
+  async #deleteIfThere(name: string): Promise<void> {
+    try {
+      await this.delete(PODS, name);
+    } catch (error) {
+      if (!isPicoletError(error, "not_found")) throw error;
+    }
+  }
+
+  /** Waits until an event with that reason has been told of that object. @throws when there are several */
+  async toldOnce(name: string, reason: string): Promise<void> {
+    await this.untilEvent(name, `an event ${reason}`, (event) => event.reason === reason);
+    assert.equal(await this.eventsOf(name, reason), 1, `${reason} of ${name}`);
+  }
+
+  async eventsOf(name: string, reason: string): Promise<number> {
+    const { items } = await this.client.list(EVENTS, {}, NEVER);
+    const isIt = (event: EventSeen): boolean => event.reason === reason && event.involvedObject.name === name;
+    return items.filter((each) => isIt(each as unknown as EventSeen)).length;
   }
 
   async untilEvent(pod: string, what: string, fits: (event: EventSeen) => boolean): Promise<EventSeen> {

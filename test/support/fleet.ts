@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { HubProcess, type HubReady, runHubCommand } from "../../scripts/hub-process.ts";
 import { type KubectlVersion, kubectlPath } from "../../scripts/install-kubectl.ts";
 import { fixedPort } from "./fixed-port.ts";
+import { FleetAdmin } from "./fleet-admin.ts";
 import { TempFolder } from "./temp-folder.ts";
 
 /** Generous: the machine is shared. A kubectl that has not come to its end by then never will. */
@@ -125,8 +126,8 @@ export class Fleet implements AsyncDisposable {
 
   /** Until the node has joined, and is Ready. */
   async untilNodeReady(name: string): Promise<void> {
-    await this.seen(["get", "nodes", "--watch", "-o", "name"], (text) => text.includes(`node/${name}`));
-    await this.kubectl(["wait", "--for=condition=Ready", `node/${name}`, "--timeout=60s"]);
+    await using admin = await FleetAdmin.of(this);
+    await admin.untilCondition(name, "Ready", "True");
   }
 
   /** With a pseudo terminal, through script(1). */

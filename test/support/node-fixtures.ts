@@ -23,7 +23,7 @@ export function edgectl(node: AgentNode, ...args: string[]): string {
 }
 
 /** Sleeps until it is told to end, and then ends at once. */
-const SLEEP_SCRIPT = "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done";
+export const SLEEP_SCRIPT = "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done";
 
 export function containerPod(name: string, script: string = SLEEP_SCRIPT, spec: Record<string, unknown> = {}): unknown {
   return {

@@ -3,10 +3,13 @@ import assert from "node:assert/strict";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { totalmem } from "node:os";
 import { join } from "node:path";
+import { PODS } from "../../hub/core/kube-client.ts";
 import type { Pod } from "../../protocol/pod.ts";
+import { isReady } from "../../scripts/follow-pods.ts";
 import type { AgentNode } from "./agent-process.ts";
 import { Containerd } from "./containerd.ts";
 import { Fleet } from "./fleet.ts";
+import { FleetAdmin, type NodeCondition } from "./fleet-admin.ts";
 import { BUSYBOX_IMAGE } from "./image-archive.ts";
 import { containerIdOf, containerPod, nodeWith } from "./node-fixtures.ts";
 import { TempFolder } from "./temp-folder.ts";
@@ -16,9 +19,8 @@ const NODE = "node-a";
 
 type Fields = Readonly<Record<string, unknown>>;
 
-/** Holds so many MiB, and goes on. */
-export const hold = (mebibytes: number): string =>
-  `awk 'BEGIN { block = sprintf("%1048576s", ""); while (i < ${mebibytes}) kept[i++] = block i; system("sleep 3600") }'`;
+/** Holds so many MiB, fewer than 2048, and goes on: dd has read them, and nobody takes what it has to write. */
+export const hold = (mebibytes: number): string => `dd if=/dev/zero bs=${mebibytes}M count=1 | sleep 3600`;
 
 /** Of a container `app`. */
 export interface Launch {
@@ -30,14 +32,19 @@ export interface Launch {
 export class PressedNode implements AsyncDisposable {
   readonly containerd: Containerd;
   readonly fleet: Fleet;
+  readonly admin: FleetAdmin;
   readonly node: AgentNode;
   readonly #folder = new TempFolder();
   readonly #disposal: AsyncDisposableStack;
 
-  private constructor(containerd: Containerd, fleet: Fleet, node: AgentNode, disposal: AsyncDisposableStack) {
-    this.containerd = containerd;
-    this.fleet = fleet;
-    this.node = node;
+  private constructor(
+    parts: Pick<PressedNode, "containerd" | "fleet" | "admin" | "node">,
+    disposal: AsyncDisposableStack,
+  ) {
+    this.containerd = parts.containerd;
+    this.fleet = parts.fleet;
+    this.admin = parts.admin;
+    this.node = parts.node;
     this.#disposal = disposal;
   }
 
@@ -50,8 +57,10 @@ export class PressedNode implements AsyncDisposable {
     const options = { nodeName: NODE, hub: await fleet.joinConfig(), systemReserved, ...config };
     const node = all.use(nodeWith(containerd, { config: options }));
     await node.start();
-    await fleet.untilNodeReady(NODE);
-    const pressed = new PressedNode(containerd, fleet, node, all.move());
+    const admin = all.use(await FleetAdmin.of(fleet));
+    await admin.untilCondition(NODE, "Ready", "True");
+    all.defer(() => admin.clear());
+    const pressed = new PressedNode({ containerd, fleet, admin, node }, all.move());
     mkdirSync(pressed.gate);
     return pressed;
   }
@@ -67,7 +76,7 @@ export class PressedNode implements AsyncDisposable {
   }
 
   /** @param after a gate that it waits for when it is ready */
-  pod(name: string, script: string, { requests, limits, spec }: Launch = {}, after?: string): object {
+  pod(name: string, script: string, { requests, limits, spec }: Launch = {}, after?: string): Fields {
     const waits = after === undefined ? script : `while [ ! -e /gate/${after} ]; do sleep 0.05; done; ${script}`;
     const app = {
       ...{ name: "app", image: BUSYBOX_IMAGE, command: ["/bin/sh", "-c", waits] },
@@ -75,24 +84,25 @@ export class PressedNode implements AsyncDisposable {
       volumeMounts: [{ name: "gate", mountPath: "/gate", readOnly: true }],
     };
     const volumes = [{ name: "gate", hostPath: { path: this.gate } }];
-    return containerPod(name, waits, { nodeName: NODE, containers: [app], volumes, ...spec }) as object;
+    return containerPod(name, waits, { nodeName: NODE, containers: [app], volumes, ...spec }) as Fields;
   }
 
   /** Makes it, and waits until it runs. */
-  async run(pod: object): Promise<Pod> {
-    const { name } = (pod as { readonly metadata: { readonly name: string } }).metadata;
-    await this.fleet.apply(pod);
-    await this.fleet.kubectl(["wait", "--for=condition=Ready", `pod/${name}`, "--timeout=90s"]);
-    return await this.get(name);
+  async run(pod: Fields): Promise<Pod> {
+    return await this.admin.untilPod(await this.make(pod), "ready", isReady);
+  }
+
+  /** @returns its name */
+  async make(pod: Fields): Promise<string> {
+    return (await this.admin.create(PODS, pod)).metadata.name;
   }
 
   get(name: string): Promise<Pod> {
-    return this.fleet.get<Pod>("pod", name);
+    return this.admin.pod(name);
   }
 
-  condition(type: string, status: "True" | "False"): Promise<string> {
-    const output = `jsonpath=<{.status.conditions[?(@.type=="${type}")].status}>{"\\n"}`;
-    return this.fleet.seen(["get", "node", NODE, "--watch", "-o", output], (text) => text.endsWith(`<${status}>\n`));
+  condition(type: string, status: "True" | "False"): Promise<NodeCondition> {
+    return this.admin.untilCondition(NODE, type, status);
   }
 
   async taints(): Promise<string> {
@@ -100,21 +110,22 @@ export class PressedNode implements AsyncDisposable {
   }
 
   /** Waits until it has failed. */
-  async failed(name: string): Promise<Pod> {
-    await this.fleet.kubectl(["wait", "--for=jsonpath={.status.phase}=Failed", `pod/${name}`, "--timeout=90s"]);
-    return await this.get(name);
+  failed(name: string): Promise<Pod> {
+    return this.admin.untilPod(name, "failed", ({ status }) => status?.phase === "Failed");
   }
 
-  /** Waits until it has been evicted for what the node is short of, and its container has ended. @returns why */
-  async evicted(name: string): Promise<string> {
+  /** Waits until it has been evicted for what the node is short of, and its container has ended. */
+  async evicted(name: string): Promise<Pod> {
     assert.equal((await this.failed(name)).status?.reason, "Evicted", name);
     // That it is evicted is told before it is killed.
-    const ended = "jsonpath={.status.containerStatuses[0].state.terminated.reason}";
-    await this.fleet.kubectl(["wait", `--for=${ended}`, `pod/${name}`, "--timeout=90s"]);
-    const { status } = await this.get(name);
-    const disruption = status?.conditions?.find(({ type }) => type === "DisruptionTarget");
+    const pod = await this.admin.untilPod(
+      name,
+      "ended",
+      ({ status }) => status?.containerStatuses?.[0]?.state.terminated !== undefined,
+    );
+    const disruption = pod.status?.conditions?.find(({ type }) => type === "DisruptionTarget");
     assert.deepEqual([disruption?.status, disruption?.reason], ["True", "TerminationByKubelet"]);
-    return status?.message ?? "";
+    return pod;
   }
 
   /** They run, and have since they were looked at. */
@@ -128,23 +139,15 @@ export class PressedNode implements AsyncDisposable {
     }
   }
 
-  /** How often an event of that reason has been told of the pod or node. */
-  async events(reason: string, name: string): Promise<number> {
-    const output = "jsonpath={range .items[*]}{.reason}:{.involvedObject.name}\n{end}";
-    const all = await this.fleet.kubectl(["get", "events", "-A", "-o", output]);
-    return all.split("\n").filter((line) => line === `${reason}:${name}`).length;
-  }
-
-  /** Takes all pods of the API server away, and waits until the node is calm. */
-  async clear(): Promise<void> {
-    await this.fleet.kubectl(["delete", "pods", "--all", "--wait=true", "--timeout=60s"]);
+  /** Takes these pods of the API server away, or all, and waits until the node is calm. */
+  async clear(...names: readonly string[]): Promise<void> {
+    await this.admin.clear(({ metadata }) => names.length === 0 || names.includes(metadata.name));
     await this.node.waitForStatus("a calm node", ({ conditions }) =>
       conditions.every(({ type, status }) => !type.endsWith("Pressure") || status === "False"),
     );
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await this.fleet.tryKubectl(["delete", "pods", "--all", "--wait=true", "--timeout=60s"]);
     await this.#disposal.disposeAsync();
     this.#folder[Symbol.dispose]();
   }
