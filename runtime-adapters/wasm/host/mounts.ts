@@ -14,15 +14,16 @@ export interface MountLaunch {
   /** Absolute; a directory or a file. */
   readonly hostPath: string;
   readonly readOnly: boolean;
-  /** `mountStamp`, or `placeStamp`, of what is to be there; missing: whatever is there. */
+  /** `mountStamp` of what is to be there; missing: whatever is there. */
   readonly stamp?: string | undefined;
 }
 
-/** Of a file or a folder, as long as it is that one. */
-export const mountStamp = ({ dev, ino, ctimeNs }: BigIntStats): string => `${dev}:${ino}:${ctimeNs}`;
-
-/** Of whatever becomes of it: others may be at work in it. Tells what is mounted there from what that hides. */
-export const placeStamp = ({ dev, ino }: BigIntStats): string => `${dev}:${ino}:`;
+/**
+ * Of a file or a folder, whatever is written to it meanwhile. A file system is a device of its own as long as anybody has it mounted, so
+ * that what is mounted there now differs from what it hides, and from what a process that missed the change still has there.
+ * The mount's own number would say nothing: each namespace counts for itself.
+ */
+export const mountStamp = ({ dev, ino }: BigIntStats): string => `${dev}:${ino}`;
 
 /** One file mounted into a directory; it hides what the directory itself has under that name. */
 export interface MountedFile {
@@ -51,7 +52,7 @@ export function openMounts(mounts: readonly MountLaunch[], emptyDirectory: strin
   const files = new Map<string, Map<string, MountedFile>>();
   for (const { guestPath, hostPath, readOnly, stamp } of mounts) {
     const opened = openMount(hostPath);
-    if (stamp !== undefined && !mountStamp(opened.stat()).startsWith(stamp)) throw new StaleMount(guestPath);
+    if (stamp !== undefined && mountStamp(opened.stat()) !== stamp) throw new StaleMount(guestPath);
     const path = normalized(guestPath);
     if (opened.type === "directory") directories.set(path, { directory: opened, readOnly });
     else {

@@ -5,7 +5,7 @@
 import { existsSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { describeError, PicoletError } from "../../../protocol/errors.ts";
 import type { Log } from "../../../protocol/ports.ts";
-import { mountStamp, placeStamp } from "../host/mounts.ts";
+import { mountStamp } from "../host/mounts.ts";
 import { type Identity, type RunnerLaunch, SPARE_ARGUMENT } from "../launch.ts";
 import { DENSE_FLAGS, RUNNER_FLAGS } from "../node-flags.ts";
 import { JAIL_PATHS, type JailKind, jailCommand } from "./jail.ts";
@@ -108,7 +108,7 @@ export class Isolation {
     const { launch: inside, mounts } = level.folder.prepare(own, launch);
     const fstab = `${own}/mounts`;
     writeFileSync(fstab, mounts, { mode: 0o600 });
-    return { launch: withStamps(inside, launch, mountStamp), fstab };
+    return { launch: withStamps(inside, launch), fstab };
   }
 
   /**
@@ -145,7 +145,7 @@ export class Isolation {
     const { launch: inside, mounts } = level.folder.prepareDense(own, place, launch);
     const fstab = `${own}/mounts`;
     writeFileSync(fstab, mounts, { mode: 0o600 });
-    return { launch: withStamps(inside, launch, placeStamp), fstab };
+    return { launch: withStamps(inside, launch), fstab };
   }
 
   async #find(): Promise<Level> {
@@ -188,10 +188,10 @@ export class Isolation {
 }
 
 /** A spare may not see what the node has mounted since it was made: by these it finds out. */
-const withStamps = (inside: RunnerLaunch, { mounts }: RunnerLaunch, stamp: typeof mountStamp): RunnerLaunch => ({
+const withStamps = (inside: RunnerLaunch, { mounts }: RunnerLaunch): RunnerLaunch => ({
   ...inside,
   mounts: inside.mounts.map((mount, index) => ({
     ...mount,
-    stamp: stamp(statSync(mounts[index]?.hostPath ?? "", { bigint: true })),
+    stamp: mountStamp(statSync(mounts[index]?.hostPath ?? "", { bigint: true })),
   })),
 });
