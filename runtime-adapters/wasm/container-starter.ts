@@ -14,7 +14,7 @@ import type { Pod } from "../../protocol/pod.ts";
 import type { Clock, Log, Millis } from "../../protocol/ports.ts";
 import type { CgroupPort } from "../contract/cgroups.ts";
 import type { Action, ContainerLaunch, Cpuset, DesiredPod, Mount } from "../contract/runtime-adapter.ts";
-import { asyncNames, refuseAsync } from "./binary/component-shape.ts";
+import { asyncNames, type ComponentShape, refuseAsync } from "./binary/component-shape.ts";
 import { importsHttp, importsOutgoing } from "./binary/grants.ts";
 import { checkInitialMemory } from "./binary/memory-limits.ts";
 import {
@@ -128,7 +128,7 @@ export class ContainerStarter {
       const newFile = (): ContainerFile => this.#newFile(pod, sandbox, launch, prepared);
       return (await this.#components.dense()).start(newFile, prepared, onMade, signal);
     }
-    const attempt = async (spare: SpareRunner | undefined): Promise<ContainerRun | undefined> => {
+    const attempt = async (spare?: SpareRunner): Promise<ContainerRun | undefined> => {
       const run = this.#make(pod, sandbox, launch, prepared);
       onMade(run);
       try {
@@ -144,7 +144,9 @@ export class ContainerStarter {
     };
     // A first start may take its time; what has ended is to run again.
     const spare = launch.attempt > 0 ? await this.#spare(prepared) : undefined;
-    const run = (spare && (await attempt(spare))) ?? (await attempt(undefined));
+    // Nobody else knows of it any more, and nothing that it is told reaches one that runs.
+    const warm = spare && (await attempt(spare).finally(() => spare.giveUp()));
+    const run = warm ?? (await attempt());
     if (run === undefined) throw new PicoletError("internal", "a runner of its own cannot be the wrong one");
     this.#components.spares.refill(prepared.network);
     return run;
@@ -207,6 +209,10 @@ export class ContainerStarter {
     const serve = servedAs(blob, image, grants.http, findContainer(pod, launch.name) ?? {});
     // Of a process of its own; one that is shared is not bounded by the container's limit.
     if (serve !== undefined && !grants.dense) memoryLimitOf(pod, spec, MIN_SERVED_MEMORY_LIMIT_BYTES, "to serve HTTP");
+    if (serve !== undefined) {
+      const { refuseTakenPort } = await import("./served-ports.ts");
+      await refuseTakenPort(pod, launch.name, serve.port, grants.http, (each) => this.#shapeOf(each, signal));
+    }
     const network = grants.network !== undefined || serve !== undefined;
     checkShape(blob, image, grants.interfaces, network);
     if (grants.dense) refuseDense({ ownCpus: launch.cpuset?.exclusive === true, devices: needsDevices(blob), p3 });
@@ -251,6 +257,17 @@ export class ContainerStarter {
     const score = oomScoreAdj(pod, spec, totalmem());
     const peer = peerOf(desired, launch.name, grants);
     return { dense: grants.dense, pod, spec, runner, peer, network, cpuset: launch.cpuset, oomScoreAdj: score };
+  }
+
+  /** Of another container's image; what is wrong with it is said when that starts. */
+  async #shapeOf(image: string, signal: AbortSignal): Promise<ComponentShape | undefined> {
+    try {
+      const info = await this.#components.images.status(image, signal);
+      return info && (await this.#components.images.component(info.id, signal)).blob;
+    } catch (error) {
+      if (isPicoletError(error, "cancelled")) throw error;
+      return undefined;
+    }
   }
 
   /** @throws `unimplemented` where nothing can be opened. */
@@ -326,12 +343,7 @@ export class ContainerStarter {
       const { fstab, launch } = await isolation.furnish(whole, folder);
       state.writeLaunch(uid, id, launch);
       const given = { reaper, fstab, fatalPath: state.fatalPath(uid, id), timeout, onReaperEnd };
-      try {
-        if (!(await spare.become(clock, given, signal))) return false;
-      } finally {
-        // Nothing that it is told any more reaches one that runs.
-        spare.giveUp();
-      }
+      if (!(await spare.become(clock, given, signal).finally(() => spare.giveUp()))) return false;
     }
     if (!run.markRunning()) throw new PicoletError("internal", "the runner started without its reaper");
     this.#lookAtOomScore(run, prepared.oomScoreAdj);

@@ -10,7 +10,7 @@ import { describeError } from "../../protocol/errors.ts";
 import type { ObservedContainer } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import { httpLoad } from "../bench/http-load.ts";
 import { fixedPort } from "../support/fixed-port.ts";
-import { type WasmBench, wasmBench } from "../support/wasm-bench.ts";
+import { imageOf, type WasmBench, wasmBench } from "../support/wasm-bench.ts";
 import type { WasmPod, WasmPodOptions } from "../support/wasm-runtime.ts";
 
 const HOST = "127.0.0.1";
@@ -188,6 +188,8 @@ test("hostile clients are cut off, and the others are served", async (context) =
 
 test("a response that comes too late is given up", async (context) => {
   const served = await Served.start(context, "instances=1; timeout=1");
+  // What the first request takes besides, to make an instance, is not to be counted.
+  await served.ask("/hello");
   const slow = request({ host: HOST, port: served.port, path: "/echo", method: "POST", agent: false });
   slow.setHeader("transfer-encoding", "chunked");
   slow.on("error", () => undefined);
@@ -221,3 +223,22 @@ test("a port that is taken, or none, is said", async (context) => {
   const without = await bench.pod("http-server.c", { name: "without" });
   await assert.rejects(without.start(), /nothing says on which port/);
 });
+
+for (const mode of ["isolated", "dense"]) {
+  test(`two containers of a pod that would be served on one port: the second is told before it is made, ${mode}`, async (context) => {
+    const bench = await wasmBench(context);
+    const port = await fixedPort();
+    const image = imageOf("http-server.c");
+    const pod = await bench.pod("http-server.c", {
+      annotations: { "wasm.picolet.io/http": `port=${port}`, "wasm.picolet.io/mode": mode },
+      spec: { containers: ["first", "second"].map((name) => ({ name, image, resources: {} })) },
+    });
+    await pod.start({ name: "first" });
+    await assert.rejects(pod.start({ name: "second", attempt: 1 }), {
+      reason: "CreateContainerConfigError",
+      message: new RegExp(`containers first and second would both be served on port ${port} `),
+    });
+    const { containers } = await bench.adapter.inspect(pod.desired.uid, new AbortController().signal);
+    assert.deepEqual(new Set(containers.map(({ name }) => name)), new Set(["first"]));
+  });
+}

@@ -104,7 +104,7 @@ export class SpareRunner {
     throw new PicoletError("failed", this.#said.trim());
   }
 
-  /** Of one that has no container yet. */
+  /** One that has no container ends; one that runs is told nothing any more. */
   giveUp(): void {
     for (const stream of this.#child.stdio) stream?.destroy();
   }
