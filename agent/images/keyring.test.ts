@@ -91,9 +91,10 @@ test("whatever a location is, looking it up ends soon and gives nothing but what
     { numRuns: 2000 },
   );
   const stars = `${"*a".repeat(500)}b`;
-  const startedAt = performance.now();
+  // Processor time: what others take of the machine meanwhile is not the pattern's doing.
+  const before = process.cpuUsage();
   assert.equal(matchesImage(stars, "a".repeat(1000)), false);
-  assert.ok(performance.now() - startedAt < 1000);
+  assert.ok(process.cpuUsage(before).user < 1_000_000);
 });
 
 test("a host without globs is for exactly that host and its paths", () => {

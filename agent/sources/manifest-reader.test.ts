@@ -197,16 +197,16 @@ test("what is made to exhaust the parser is refused in good time", { timeout: 60
     deepJson: /Too deep/,
   };
   for (const [name, text] of Object.entries(cases)) {
-    const start = performance.now();
+    const before = process.cpuUsage();
     const manifest = readManifest(text);
-    const took = performance.now() - start;
+    const took = process.cpuUsage(before).user / 1000;
     assert.ok(!manifest.ok, name);
     assert.ok(
       manifest.problems.every(({ message }) => message.length < 2000 && !message.includes("call stack")),
       name,
     );
     if (name in messages) assert.match(manifest.problems[0]?.message ?? "", messages[name] ?? /^$/, name);
-    assert.ok(took < 10_000, `${name} took ${took} ms`);
+    assert.ok(took < 10_000, `${name} took ${took} ms of the processor`);
   }
 });
 

@@ -81,13 +81,14 @@ static int flood(const char *count) {
   return 0;
 }
 
-/* A pollable and a stream write each turn; says how many turns it made, so that a test can see it is alive. */
+/* A pollable each turn; says how many turns it made, and stays, so that a test can see what is left of them. */
 static int churn(const char *count) {
   struct timespec moment = {0, 1};
   long turns = atol(count);
   for (long turn = 0; turn < turns; turn++) nanosleep(&moment, NULL);
   printf("%ld turns\n", turns);
-  return 0;
+  fflush(stdout);
+  return sleep_forever();
 }
 
 /* A piece of a line, and then silence. */

@@ -95,23 +95,56 @@ function sourceOf(source: TestComponent): Buffer {
 /** A component of text given in the test itself. */
 export const textComponent = (text: string): Promise<string> => built("text.wat", Buffer.from(text), () => parse(text));
 
-/** The programs that the adapter starts, as they are shipped: one small file each. */
-export async function testPrograms(): Promise<
+export type TestPrograms = Readonly<
   Record<"runnerPath" | "densePath" | "transpilePath" | "pullPath" | "devicesPath", string>
-> {
+>;
+
+/** The programs that the adapter starts, as they are shipped: one small file each. */
+export async function testPrograms(): Promise<TestPrograms> {
+  const program = (source: string, format: Format): Promise<string> =>
+    bundled(join("runtime-adapters/wasm", source), format);
   return {
-    pullPath: await bundled("pull-main.ts", "cjs"),
-    devicesPath: await bundled("devices-main.ts", "cjs"),
-    runnerPath: await bundled("runner-main.ts", "cjs"),
-    densePath: await bundled("dense/dense-main.ts", "cjs"),
-    transpilePath: await bundled("transpile-main.ts", "esm"),
+    pullPath: await program("pull-main.ts", "cjs"),
+    devicesPath: await program("devices-main.ts", "cjs"),
+    runnerPath: await program("runner-main.ts", "cjs"),
+    densePath: await program("dense/dense-main.ts", "cjs"),
+    transpilePath: await program("transpile-main.ts", "esm"),
   };
 }
 
-async function bundled(source: string, format: "cjs" | "esm"): Promise<string> {
+/** With a transpiler that is asked once for each component, by all test files together: it takes seconds for most. */
+export async function keepingPrograms(): Promise<TestPrograms> {
+  const programs = await testPrograms();
+  const keeper = await bundled("test/support/kept-transpiler.ts", "esm");
+  const transpiler = readFileSync(programs.transpilePath);
+  const hash = createHash("sha256").update(transpiler).update(readFileSync(keeper)).digest("hex").slice(0, 16);
+  const folder = resolve(BUILD, `transpiled-${hash}`);
+  mkdirSync(folder, { recursive: true });
+  for (const [name, content] of [
+    ["transpiler.mjs", transpiler],
+    ["keeper.mjs", readFileSync(keeper)],
+  ] as const) {
+    const path = join(folder, name);
+    if (!existsSync(path)) appear(path, (temporary) => writeFileSync(temporary, content));
+  }
+  return { ...programs, transpilePath: join(folder, "keeper.mjs") };
+}
+
+type Format = "cjs" | "esm";
+
+/** Each once in a process: their sources do not change while it runs. */
+const bundles = new Map<string, Promise<string>>();
+
+function bundled(source: string, format: Format): Promise<string> {
+  const made = bundles.get(source) ?? bundle(source, format);
+  bundles.set(source, made);
+  return made;
+}
+
+async function bundle(source: string, format: Format): Promise<string> {
   const path = resolve(BUILD, basename(source).replace(/\.ts$/, format === "cjs" ? ".cjs" : ".mjs"));
   const { outputFiles } = await build({
-    entryPoints: [join("runtime-adapters/wasm", source)],
+    entryPoints: [source],
     format,
     bundle: true,
     minify: true,

@@ -1,13 +1,13 @@
 /** Components of `test/components` instantiated within the test's own process, as a runner does it on the event loop. */
 import { createHash } from "node:crypto";
 import { readdirSync, readFileSync } from "node:fs";
-import { basename } from "node:path";
+import { basename, join } from "node:path";
 import { systemClock } from "../../protocol/async/system-clock.ts";
 import { seconds } from "../../protocol/ports.ts";
 import type { TranspiledComponent } from "../../runtime-adapters/wasm/launch.ts";
 import { type InstantiateComponent, loadComponent } from "../../runtime-adapters/wasm/load-component.ts";
 import { Transpiler } from "../../runtime-adapters/wasm/transpile/transpiler.ts";
-import { type TestComponent, testComponent, testPrograms } from "./components.ts";
+import { keepingPrograms, type TestComponent, testComponent } from "./components.ts";
 import { RecordedLog } from "./recorders.ts";
 import { TempFolder } from "./temp-folder.ts";
 
@@ -25,14 +25,31 @@ export const transpiledFiles = (source: TestComponent, cache: string): Promise<R
     );
   });
 
-async function transpiled<T>(source: TestComponent, use: (component: TranspiledComponent) => T): Promise<T> {
+export interface Glue {
+  /** What a runner runs. */
+  readonly script: string;
+  /** Whether the transpiler says that nothing of jco's own is left in it that grows with its calls. */
+  readonly isLean: boolean;
+}
+
+export const glueOf = (source: TestComponent): Promise<Glue> =>
+  transpiled(source, ({ directory, script }, log) => ({
+    script: readFileSync(join(directory, script), "latin1"),
+    isLean: !log.entries.some(({ message }) => message.includes("glue of jco's own")),
+  }));
+
+async function transpiled<T>(
+  source: TestComponent,
+  use: (component: TranspiledComponent, log: RecordedLog) => T,
+): Promise<T> {
   const path = await testComponent(source);
+  const log = new RecordedLog();
   const sha256 = createHash("sha256").update(readFileSync(path)).digest("hex");
   using folder = new TempFolder();
   await using transpiler = new Transpiler(
-    { clock: systemClock, log: new RecordedLog(), cgroups: undefined },
+    { clock: systemClock, log, cgroups: undefined },
     {
-      ...(await testPrograms()),
+      ...(await keepingPrograms()),
       nodePath: process.execPath,
       cacheDirectory: folder.at("cache"),
       timeout: seconds(60),
@@ -40,5 +57,5 @@ async function transpiled<T>(source: TestComponent, use: (component: TranspiledC
       cgroupPath: undefined,
     },
   );
-  return use(await transpiler.get(sha256, path, new AbortController().signal));
+  return use(await transpiler.get(sha256, path, new AbortController().signal), log);
 }

@@ -1,4 +1,4 @@
-import { readdirSync, readFileSync } from "node:fs";
+import { readdirSync, readFileSync, readlinkSync } from "node:fs";
 
 export interface RunningProcess {
   readonly pid: number;
@@ -23,4 +23,16 @@ export function runningProcesses(): RunningProcess[] {
     }
   }
   return found;
+}
+
+/** What the files of a process lead to. One that it closes while they are read is left out. */
+export function openFilesOf(pid: number): string[] {
+  return readdirSync(`/proc/${pid}/fd`).flatMap((fd) => {
+    try {
+      return [readlinkSync(`/proc/${pid}/fd/${fd}`)];
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code === "ENOENT") return [];
+      throw error;
+    }
+  });
 }

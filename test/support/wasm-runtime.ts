@@ -6,6 +6,7 @@ import { dirname } from "node:path";
 import { detectCgroups } from "../../agent/resources/cgroup-hierarchies.ts";
 import { CgroupTree } from "../../agent/resources/cgroup-tree.ts";
 import { systemClock } from "../../protocol/async/system-clock.ts";
+import { describeError, isPicoletError } from "../../protocol/errors.ts";
 import type { Pod } from "../../protocol/pod.ts";
 import { type Clock, millis, podUid } from "../../protocol/ports.ts";
 import type { BoardServices } from "../../runtime-adapters/contract/board-services.ts";
@@ -21,8 +22,9 @@ import { HostLink } from "../../runtime-adapters/wasm/dense/host-link.ts";
 import { killGroup, type ProcessId } from "../../runtime-adapters/wasm/state/process-id.ts";
 import { StateFolder } from "../../runtime-adapters/wasm/state/state-folder.ts";
 import { WasmAdapter } from "../../runtime-adapters/wasm/wasm-adapter.ts";
-import { testPrograms } from "./components.ts";
+import { keepingPrograms, type TestPrograms } from "./components.ts";
 import { RecordedLog } from "./recorders.ts";
+import { settled } from "./settled.ts";
 import { TempFolder } from "./temp-folder.ts";
 
 const SETTINGS = { cpuCFSQuota: true, cpuPeriodUs: 100_000, podPidsLimit: -1 };
@@ -54,14 +56,10 @@ export class WasmRuntime implements AsyncDisposable {
   readonly cgroups: CgroupTree | undefined;
   readonly folder = new TempFolder();
   readonly #cgroupRoot = `/picolet-test-${randomBytes(4).toString("hex")}`;
-  readonly #programs: Awaited<ReturnType<typeof testPrograms>>;
+  readonly #programs: TestPrograms;
   readonly #options: WasmRuntimeOptions;
 
-  private constructor(
-    programs: Awaited<ReturnType<typeof testPrograms>>,
-    cgroups: CgroupTree | undefined,
-    options: WasmRuntimeOptions,
-  ) {
+  private constructor(programs: TestPrograms, cgroups: CgroupTree | undefined, options: WasmRuntimeOptions) {
     this.#programs = programs;
     this.#options = options;
     this.cgroups = cgroups;
@@ -69,7 +67,7 @@ export class WasmRuntime implements AsyncDisposable {
   }
 
   static async create(options: WasmRuntimeOptions = {}): Promise<WasmRuntime> {
-    const programs = await testPrograms();
+    const programs = await keepingPrograms();
     const hierarchies = options.cgroups === false ? undefined : await detectCgroups();
     const log = new RecordedLog();
     const cgroups =
@@ -199,9 +197,20 @@ export class WasmRuntime implements AsyncDisposable {
         if (runner !== undefined) killGroup(runner);
       }
     }
-    await this.cgroups?.kill(this.#cgroupRoot, AbortSignal.timeout(10_000));
-    await this.cgroups?.remove(this.#cgroupRoot);
+    // A shell that was started a moment ago joins its cgroups whenever it gets to run, one after the other.
+    assert.deepEqual(await settled(() => this.#busyCgroups()), []);
     this.folder[Symbol.dispose]();
+  }
+
+  async #busyCgroups(): Promise<readonly string[]> {
+    await this.cgroups?.kill(this.#cgroupRoot, AbortSignal.timeout(60_000));
+    try {
+      await this.cgroups?.remove(this.#cgroupRoot);
+      return [];
+    } catch (error) {
+      if (!isPicoletError(error, "conflict")) throw error;
+      return [describeError(error)];
+    }
   }
 }
 

@@ -191,9 +191,11 @@ test("a component that spins gets no more than its share of CPU, and is ended li
   const runner = runtime.runner(id);
   assert.ok(runner);
   const [before, begun] = [cpuSecondsOf(runner.pid), performance.now()];
-  await new Promise((resolve) => setTimeout(resolve, 1000));
-  const share = (cpuSecondsOf(runner.pid) - before) / ((performance.now() - begun) / 1000);
-  assert.ok(share > 0.02 && share < 0.2, `${share} of a processor`);
+  const used = (): number => cpuSecondsOf(runner.pid) - before;
+  // A busy machine may give it less than its share, never more.
+  while (used() < 0.1) await new Promise((resolve) => setTimeout(resolve, 20));
+  const share = used() / ((performance.now() - begun) / 1000);
+  assert.ok(share < 0.2, `${share} of a processor`);
   await made.stop(id, seconds(30));
   assert.equal((await made.exit(id)).exitCode, 143);
 });
@@ -221,17 +223,9 @@ test("what a component makes and drops leaves nothing in its runner", async (con
     const container = await made.start({ attempt, args: ["churn", turns] });
     const runner = runtime.runner(container.id);
     assert.ok(runner);
-    let last = 0;
-    while (existsSync(`/proc/${runner.pid}/smaps_rollup`)) {
-      try {
-        last = memoryOf(runner.pid).anonMiB;
-      } catch {
-        break;
-      }
-      await new Promise((resolve) => setTimeout(resolve, 20));
-    }
-    assert.equal((await made.exit(container.id)).exitCode, 0);
-    sizes.push(last);
+    assert.deepEqual(await made.text(container, 1), [`${turns} turns`]);
+    sizes.push(memoryOf(runner.pid).anonMiB);
+    await made.stop(container.id);
   }
   const [few = 0, many = 0] = sizes;
   // The set that jco keeps of resources' numbers would have 60,000 entries, some 4 MiB.

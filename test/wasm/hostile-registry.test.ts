@@ -7,7 +7,7 @@ import { gzipSync } from "node:zlib";
 import { testComponent } from "../support/components.ts";
 import { artifact, descriptorOf, digestOf, imageOf, indexOf, sha256 } from "../support/oci-content.ts";
 import { padded } from "../support/padded-component.ts";
-import { PullBench } from "../support/pull-bench.ts";
+import { PullBench, QUICK_PULLS } from "../support/pull-bench.ts";
 import { sendBlob } from "../support/scripted-registry.ts";
 import { makeTar } from "../support/tar.ts";
 
@@ -17,8 +17,8 @@ const ID = digestOf(component);
 const large = padded(component, 2_000_000);
 const LARGE_ID = digestOf(large);
 
-async function benchWith(context: TestContext, content = component): Promise<PullBench> {
-  const bench = await PullBench.create();
+async function benchWith(context: TestContext, content = component, pullLimits = {}): Promise<PullBench> {
+  const bench = await PullBench.create({ pullLimits: { ...QUICK_PULLS, ...pullLimits } });
   context.after(() => bench[Symbol.asyncDispose]());
   bench.registry.add(artifact(content), [content], "1");
   return bench;
@@ -162,31 +162,60 @@ test("a registry without ranges, with other ranges, or with none left is begun a
   }
 });
 
+/** Ways of a registry to take for ever, and what is said of each. */
+const SLOW: Readonly<Record<string, readonly [text: RegExp, answer: (bench: PullBench, every: Every) => void]>> = {
+  drips: [
+    /sends next to nothing/,
+    (bench, every) =>
+      answerBlobs(bench, (response, range) => {
+        let at = Number(/\d+/.exec(range ?? "0")?.[0]);
+        const how = at === 0 ? {} : { "content-range": `bytes ${at}-` };
+        response.writeHead(at === 0 ? 200 : 206, { ...how, "content-length": component.length - at });
+        every(() => response.write(component.subarray(at, ++at)));
+      }),
+  ],
+  stops: [
+    /has stopped sending/,
+    (bench) =>
+      answerBlobs(
+        bench,
+        (response) => void response.writeHead(200, { "content-length": component.length }).flushHeaders(),
+      ),
+  ],
+  "answers nothing": [/did not answer in time/, (bench) => answerBlobs(bench, () => undefined)],
+  "drips its manifest": [
+    /did not answer in time/,
+    ({ registry }, every) => {
+      registry.intercept = (_, response) => {
+        response.writeHead(200, { "content-length": 10_000 });
+        every(() => response.write(" "));
+        return true;
+      };
+    },
+  ],
+  "hangs up": [
+    /the connection was/,
+    ({ registry }) => {
+      registry.intercept = (request) => Boolean(request.socket.destroy());
+    },
+  ],
+};
+type Every = (act: () => void) => void;
+const DRIP_INTERVAL_MS = 50;
+/** Twenty drips, so that a busy machine is not taken for a registry that stops. */
+const IMPATIENT = { ...QUICK_PULLS, idleTimeoutMs: 1_000, documentTimeoutMs: 3_000 };
+
 test("one that hangs, drips, or answers nothing is given up, as a registry that cannot be reached", async (context) => {
-  const bench = await benchWith(context);
   const timers = new Set<NodeJS.Timeout>();
   context.after(() => timers.forEach(clearInterval));
-  const drip = (response: ServerResponse, range: string | undefined): void => {
-    let at = Number(/\d+/.exec(range ?? "0")?.[0]);
-    const how = at === 0 ? {} : { "content-range": `bytes ${at}-` };
-    response.writeHead(at === 0 ? 200 : 206, { ...how, "content-length": component.length - at });
-    timers.add(setInterval(() => response.write(component.subarray(at, ++at)), 50));
+  const every = (act: () => void): void => void timers.add(setInterval(act, DRIP_INTERVAL_MS));
+  const givenUp = async ([text, answer]: (typeof SLOW)[string]): Promise<void> => {
+    const bench = await benchWith(context, component, IMPATIENT);
+    answer(bench, every);
+    await bench.refuses("app:1", "unavailable", text);
+    nothingInUse(bench);
   };
-  answerBlobs(bench, drip);
-  await bench.refuses("app:1", "unavailable", /sends next to nothing/);
-  answerBlobs(bench, (response) => void response.writeHead(200, { "content-length": component.length }).flushHeaders());
-  await bench.refuses("app:1", "unavailable", /has stopped sending/);
-  answerBlobs(bench, () => undefined);
-  await bench.refuses("app:1", "unavailable", /did not answer in time/);
-  bench.registry.intercept = (_, response) => {
-    response.writeHead(200, { "content-length": 10_000 });
-    timers.add(setInterval(() => response.write(" "), 50));
-    return true;
-  };
-  await bench.refuses("app:1", "unavailable", /did not answer in time/);
-  bench.registry.intercept = (request) => Boolean(request.socket.destroy());
-  await bench.refuses("app:1", "unavailable", /the connection was/);
-  nothingInUse(bench);
+  await Promise.all(Object.values(SLOW).map(givenUp));
 });
 
 test("redirects are followed without the credentials, but not in circles and not to what is no address", async (context) => {

@@ -4,6 +4,7 @@ import { once } from "node:events";
 import { createServer, type RequestListener, type Server } from "node:http";
 import { createServer as createTcpServer, type Server as TcpServer } from "node:net";
 import { type TestContext, test } from "node:test";
+import { fixedPort } from "../support/fixed-port.ts";
 import { wasmBench } from "../support/wasm-bench.ts";
 
 async function portOf(context: TestContext, server: Server | TcpServer): Promise<number> {
@@ -98,9 +99,7 @@ test("what goes wrong on the way has its error code", async (context) => {
       socket.once("data", () => socket.end(`HTTP/1.1 200 OK\r\nx: ${"y".repeat(100_000)}\r\n\r\n`));
     }),
   );
-  const closed = createTcpServer();
-  const gone = await portOf(context, closed);
-  closed.close();
+  const gone = await fixedPort();
   const ports = [silent, hangsUp, babbles, stops, long, gone];
   const lines = await said(
     context,

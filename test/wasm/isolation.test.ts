@@ -8,6 +8,7 @@ import { UNPRIVILEGED_ID } from "../../runtime-adapters/wasm/container-launch.ts
 import { Isolation } from "../../runtime-adapters/wasm/isolation/isolation.ts";
 import type { WasmAdapter } from "../../runtime-adapters/wasm/wasm-adapter.ts";
 import { testComponent } from "../support/components.ts";
+import { openFilesOf } from "../support/processes.ts";
 import { RecordedLog } from "../support/recorders.ts";
 import { TempFolder } from "../support/temp-folder.ts";
 import { WasmPod, type WasmPodOptions, WasmRuntime } from "../support/wasm-runtime.ts";
@@ -162,10 +163,10 @@ test("a pod that is granted network has the node's, and what names are looked up
 test("nothing is left open in a runner that leads out of its tree", async (context) => {
   const { runtime, pod, pid } = await bench(context);
   const made = await pod();
-  const { id } = await made.start({ args: ["sleep"] });
-  const runner = pid(id);
-  const open = readdirSync(`/proc/${runner}/fd`).map((fd) => readlinkSync(`/proc/${runner}/fd/${fd}`));
-  const files = open.filter((path) => path.startsWith("/"));
+  const container = await made.start({ args: ["prompt"] });
+  const { id } = container;
+  await made.lines(container, 1);
+  const files = openFilesOf(pid(id)).filter((path) => path.startsWith("/"));
   assert.deepEqual(
     files.filter((path) => !path.startsWith("/container/") && path !== "/dev/null" && path !== "/dev/urandom"),
     [`${runtime.state.container(made.desired.uid, id)}/fatal`],

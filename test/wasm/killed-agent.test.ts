@@ -13,6 +13,7 @@ import type { WasmAdapter } from "../../runtime-adapters/wasm/wasm-adapter.ts";
 import { testComponent } from "../support/components.ts";
 import { runningProcesses } from "../support/processes.ts";
 import { seededRandom } from "../support/seeded-random.ts";
+import { settled } from "../support/settled.ts";
 import type { AgentLife } from "../support/wasm-agent-life.ts";
 import { WasmRuntime } from "../support/wasm-runtime.ts";
 
@@ -39,28 +40,17 @@ const processesOf = (statePath: string): number[] =>
     .filter(({ words }) => words.slice(1).some((each) => each.startsWith(`${statePath}/`)))
     .map(({ pid }) => pid);
 
-/** A container that ends just now is said to have ended a moment later. */
-const MOST_LOOKS = 100;
-
 /** What runs is what is said to run, and nothing else. */
 async function checkTruth(runtime: WasmRuntime, adapter: WasmAdapter): Promise<number> {
   const ids: string[] = [];
   for (const { uid } of await adapter.list(NEVER)) {
-    let wrong = await wronglyTold(runtime, adapter, uid);
-    for (let look = 0; look < MOST_LOOKS && wrong.length > 0; look += 1) {
-      await wait(20);
-      wrong = await wronglyTold(runtime, adapter, uid);
-    }
-    assert.deepEqual(wrong, []);
+    // A container that ends just now is said to have ended a moment later.
+    assert.deepEqual(await settled(() => wronglyTold(runtime, adapter, uid)), []);
     ids.push(...(await adapter.inspect(uid, NEVER)).containers.map(({ id }) => id));
   }
   // A shell that the dead agent had just started may still be on its way to find out that it comes too late, or to
   // write down which runner it has started.
-  let strays = straysBeside(runtime, ids);
-  for (let look = 0; look < MOST_LOOKS && strays.length > 0; look += 1) {
-    await wait(20);
-    strays = straysBeside(runtime, ids);
-  }
+  const strays = await settled(() => straysBeside(runtime, ids));
   assert.deepEqual(strays, [], "no process that no container stands for");
   return ids.flatMap((id) => written(runtime, id)).length;
 }
@@ -120,7 +110,7 @@ test(`${KILLS} agents are killed at random, and each next one finds the truth`, 
     for (const { id } of sandboxes) await adapter.apply(desired, { kind: "removeSandbox", sandboxId: id }, NEVER);
   }
   assert.deepEqual(await adapter.list(NEVER), []);
-  assert.deepEqual(processesOf(runtime.state.path), []);
+  assert.deepEqual(await settled(() => processesOf(runtime.state.path)), []);
   assert.deepEqual([readdirSync(`${runtime.state.path}/pods`), readdirSync(runtime.state.exitsDirectory)], [[], []]);
   await adapter[Symbol.asyncDispose]();
 });

@@ -6,6 +6,7 @@ import { type AddressInfo, connect, createServer, type Server, type Socket } fro
 import { networkInterfaces } from "node:os";
 import { type TestContext, test } from "node:test";
 import { isPicoletError } from "../../protocol/errors.ts";
+import { fixedPort } from "../support/fixed-port.ts";
 import { wasmBench } from "../support/wasm-bench.ts";
 
 async function peer(context: TestContext, handler: (socket: Socket) => void, host = "127.0.0.1"): Promise<Server> {
@@ -112,10 +113,7 @@ test("without a network of its own a component has none", async (context) => {
 
 test("a component serves on the ports that its pod opens", async (context) => {
   const { pod } = await wasmBench(context);
-  const free = await peer(context, () => undefined);
-  const port = portOf(free);
-  free.close();
-  await once(free, "close");
+  const port = await fixedPort();
   const annotations = { "wasm.picolet.io/network": `listen tcp:${port}` };
   const made = await pod("net.c", { annotations });
   const container = await made.start({ args: ["echo", String(port), "3"] });

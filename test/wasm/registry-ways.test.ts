@@ -114,12 +114,14 @@ test("a plain registry is reached through a proxy too, and what noProxy names is
 test("what keeps a proxy from helping is told with its name and without its password", async (context) => {
   const proxy = await proxyBefore(context);
   const { address } = proxy;
-  const made = await bench(context, "https", () => ({
-    registries: [{ host: NAME, caFile }],
-    proxies: { httpProxy: "", httpsProxy: `http://board:wrong@${address}`, noProxy: "" },
-    pullLimits: { ...QUICK_PULLS, connectTimeoutMs: 500 },
-  }));
-  const refused = async (why: string): Promise<void> => {
+  const asking = (connectTimeoutMs: number): Promise<PullBench> =>
+    bench(context, "https", () => ({
+      registries: [{ host: NAME, caFile }],
+      proxies: { httpProxy: "", httpsProxy: `http://board:wrong@${address}`, noProxy: "" },
+      pullLimits: { ...QUICK_PULLS, connectTimeoutMs },
+    }));
+  const patient = await asking(30_000);
+  const refused = async (why: string, made = patient): Promise<void> => {
     const pulled = made.adapter.images.pull(`${NAME}/app:1`, ME, new AbortController().signal);
     await assert.rejects(pulled, (error: Error) => {
       const { message } = (error.cause ?? error) as Error;
@@ -139,7 +141,7 @@ test("what keeps a proxy from helping is told with its name and without its pass
   proxy.refusal = undefined;
   await refused("it refuses \\(502\\)");
   proxy.isSilent = true;
-  await refused("it did not answer in time");
+  await refused("it did not answer in time", await asking(500));
   await proxy[Symbol.asyncDispose]();
   await refused("connection refused");
 });

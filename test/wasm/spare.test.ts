@@ -1,12 +1,23 @@
 /** A runner that is kept ready, and the container that gets it. */
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { mkdirSync, readdirSync, readFileSync, readlinkSync, writeFileSync } from "node:fs";
+import {
+  appendFileSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  renameSync,
+  rmdirSync,
+  writeFileSync,
+} from "node:fs";
 import { type TestContext, test } from "node:test";
+import type { ObservedContainer } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import { isAlive } from "../../runtime-adapters/wasm/state/process-id.ts";
 import type { WasmAdapter } from "../../runtime-adapters/wasm/wasm-adapter.ts";
 import { testComponent } from "../support/components.ts";
-import { runningProcesses } from "../support/processes.ts";
+import { openFilesOf, runningProcesses } from "../support/processes.ts";
+import { settled } from "../support/settled.ts";
 import { TempFolder } from "../support/temp-folder.ts";
 import { WasmPod, type WasmPodOptions, WasmRuntime, type WasmRuntimeOptions } from "../support/wasm-runtime.ts";
 
@@ -47,7 +58,6 @@ function portrait(pid: number): unknown {
       const [, , , root, target, options] = line.split(" ");
       return `${root?.replace(/[0-9a-f]{64}/, "ID")} ${target} ${options}`;
     });
-  const fds = readdirSync(`/proc/${pid}/fd`).map((fd) => readlinkSync(`/proc/${pid}/fd/${fd}`));
   return {
     status: status.filter((line) => wanted.test(line)),
     limits: readFileSync(`/proc/${pid}/limits`, "utf8"),
@@ -56,9 +66,9 @@ function portrait(pid: number): unknown {
     root: readlinkSync(`/proc/${pid}/root`),
     cwd: readlinkSync(`/proc/${pid}/cwd`),
     mounts: mounts.sort(),
-    files: fds
+    files: openFilesOf(pid)
       .filter((path) => path.startsWith("/"))
-      .map((path) => path.replace(/[0-9a-f]{64}/, "ID"))
+      .map((path) => path.replace(/[0-9a-f]{64}/, "ID").replace(/\d\.log$/, "LOG"))
       .sort(),
     environment: readFileSync(`/proc/${pid}/environ`, "utf8")
       .split("\0")
@@ -77,6 +87,10 @@ const waiting = (runtime: WasmRuntime): number[] =>
   runningProcesses()
     .filter(({ words }) => words.join(" ").includes(`${runtime.state.path}/jail.spare-mounts`))
     .map(({ pid }) => pid);
+
+/** Whether the container's reaper is one that was made for a spare. */
+const wasSpare = (runtime: WasmRuntime, id: string): boolean =>
+  waiting(runtime).includes(runtime.reaper(id)?.pid ?? assert.fail("it has a reaper"));
 
 /** Until the one spare has its mounts, and Node runs. */
 async function standing({ runtime, adapter }: Bench): Promise<void> {
@@ -97,14 +111,20 @@ test("a restart takes the spare, which is then what a runner of its own would be
   const mounts = ["/a", "/b/c"].map((containerPath) => {
     return { containerPath, hostPath: runtime.folder.at("volume"), readOnly: true, propagation: "private" as const };
   });
-  const run = { args: ["sleep"], mounts, logPath: "main/0.log" };
-  const cold = await pod.start(run);
+  const run = { args: ["prompt"], mounts };
+  // Whoever has written and waits opens and closes no file any more.
+  const atRest = async (attempt: number): Promise<ObservedContainer> => {
+    const container = await pod.start({ ...run, attempt, logPath: `main/${attempt}.log` });
+    await pod.lines(container, 1);
+    return container;
+  };
+  const cold = await atRest(0);
   const pidOf = (id: string): number => runtime.runner(id)?.pid ?? assert.fail("it has a runner");
   const before = portrait(pidOf(cold.id));
   await adapter.sparesSettled;
   assert.equal(adapter.spareRunners, 1);
   await pod.stop(cold.id);
-  const warm = await pod.start({ ...run, attempt: 1 });
+  const warm = await atRest(1);
   assert.equal(adapter.spareRunners, 0, "it was taken");
   assert.deepEqual(portrait(pidOf(warm.id)), before);
   assert.deepEqual(ownNamespaces(pidOf(warm.id)), [true, true, true]);
@@ -135,13 +155,46 @@ test("a spare that does not see what was mounted since gives way to a runner of 
   );
 });
 
-test("a component that cannot start is told of with a spare as without", async (context) => {
-  const { adapter, pod } = await bench(context);
+test("a volume that somebody writes to all the time, and one that is another than it was, are what they are for a spare", async (context) => {
+  const made = await bench(context);
+  const { runtime, adapter } = made;
+  const image = "localhost/script:1";
+  await adapter.images.import(await testComponent("script.c"), image, NEVER);
+  const pod = await WasmPod.create(runtime, adapter, { name: "script", image });
+  const [busy, moved, single] = [runtime.folder.at("busy"), runtime.folder.at("moved"), runtime.folder.at("single")];
+  for (const folder of [busy, moved]) mkdirSync(folder);
+  writeFileSync(`${moved}/file`, "before\n");
+  writeFileSync(single, "");
+  const mounts = Object.entries({ "/busy": busy, "/moved": moved, "/single": single }).map(
+    ([containerPath, hostPath]) => ({ containerPath, hostPath, readOnly: true, propagation: "private" as const }),
+  );
+  const first = await pod.start({ args: ["hold"], mounts });
+  await standing(made);
+  await pod.stop(first.id);
+  renameSync(moved, `${moved}-away`);
+  mkdirSync(moved);
+  writeFileSync(`${moved}/file`, "after\n");
+  const second = pod.start({ attempt: 1, args: ["cat", "/moved/file", "hold"], mounts });
+  const started = second.then(() => true);
+  while (!(await Promise.race([started, new Promise<false>((resolve) => setImmediate(resolve, false))]))) {
+    mkdirSync(`${busy}/new`);
+    rmdirSync(`${busy}/new`);
+    appendFileSync(single, ".");
+  }
+  const container = await second;
+  assert.ok(wasSpare(runtime, container.id), "it needed no runner of its own");
+  assert.deepEqual(await pod.text(container, 1), ["after"]);
+});
+
+test("a component that cannot start is told of with a spare as without, and the spare ends", async (context) => {
+  const { runtime, adapter, pod } = await bench(context);
   const first = await pod.start({ args: ["exit", "0"] });
   await pod.exit(first.id);
   await adapter.sparesSettled;
   const mounts = [{ containerPath: "/data", hostPath: "/no/such", readOnly: true, propagation: "private" as const }];
   await assert.rejects(pod.start({ attempt: 1, args: ["sleep"], mounts }), { reason: "RunContainerError" });
+  assert.equal(adapter.spareRunners, 0, "it was taken");
+  assert.deepEqual(await settled(() => waiting(runtime)), []);
 });
 
 test("root gets a runner of its own", async (context) => {

@@ -66,9 +66,10 @@ test("no header makes the reader of challenges do anything but end, and soon", (
     { numRuns: 2000 },
   );
   for (const unit of ['a="', "a=", "a ", ",", "a,", '\\"', "="]) {
-    const startedAt = performance.now();
+    const before = process.cpuUsage();
     parseChallenges(`Bearer ${unit.repeat(200_000)}`);
-    assert.ok(performance.now() - startedAt < 1_000, JSON.stringify(unit));
+    // Of the processor, in microseconds: others may have it meanwhile.
+    assert.ok(process.cpuUsage(before).user < 1_000_000, JSON.stringify(unit));
   }
 });
 

@@ -4,6 +4,7 @@ import { createSocket } from "node:dgram";
 import { once } from "node:events";
 import { type AddressInfo, connect, createServer, type Server, type Socket } from "node:net";
 import { type TestContext, test } from "node:test";
+import { fixedPort } from "../../../../test/support/fixed-port.ts";
 import { NetworkPolicy } from "../../grants/network-policy.ts";
 import { parseNetworkRules } from "../../grants/network-rules.ts";
 import { LoopWaiter } from "../event-loop.ts";
@@ -312,10 +313,7 @@ test("a half of a connection that is shut down is at its end, and the other goes
 test("how connecting fails is told by the codes of the interface", async (context) => {
   const bench = new Bench(context, `${OPEN}; tcp://127.0.0.9:*`);
   const server = await peer(context, (socket) => void socket.once("data", () => socket.resetAndDestroy()));
-  const gone = await peer(context, () => undefined);
-  const closedPort = portOf(gone);
-  gone.close();
-  await once(gone, "close");
+  const closedPort = await fixedPort();
   const refused = bench.tcp();
   await assert.rejects(bench.connected(refused, v4(closedPort)), failsWith("connection-refused"));
   assert.throws(() => refused.startConnect(bench.network, v4(closedPort)), failsWith("invalid-state"));
@@ -479,11 +477,7 @@ test("datagrams go both ways, and only with whom the pod names", async (context)
 });
 
 test("a port that the pod opens answers whoever wrote to it, and nobody else", async (context) => {
-  const free = createSocket("udp4").bind(0, "127.0.0.1");
-  await once(free, "listening");
-  const { port } = free.address();
-  free.close();
-  await once(free, "close");
+  const port = await fixedPort();
   const bench = new Bench(context, `listen udp:${port}`);
   const socket = await bench.bound(bench.udp(), v4(port));
   const [incoming, outgoing] = socket.stream(undefined);
