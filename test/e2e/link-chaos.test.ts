@@ -31,7 +31,7 @@ import {
 import { seededRandom } from "../support/seeded-random.ts";
 
 const skip = containerdMissing() ?? false;
-const SCHEDULES = Number(process.env.PICOLET_LINK_SCHEDULES ?? 25);
+const SCHEDULES = Number(process.env.PICOLET_LINK_SCHEDULES ?? 12);
 const FIRST_SEED = Number(process.env.PICOLET_LINK_SEED ?? 1);
 /** The first of them are components, the others containers. */
 const NAMES = ["a", "b", "c", "d"];

@@ -20,7 +20,7 @@ import {
 import { seededRandom } from "../support/seeded-random.ts";
 
 const skip = containerdMissing() ?? false;
-const CUTS = Number(process.env.PICOLET_POWER_CUTS ?? 120);
+const CUTS = Number(process.env.PICOLET_POWER_CUTS ?? 60);
 const SEED = Number(process.env.PICOLET_SEED ?? 20_261_120);
 /** Few names, so that most operations meet a pod of that name that is starting, running or ending. */
 const NAMES = ["a", "b", "c", "d"];

@@ -15,7 +15,7 @@ import { containerPod, nodeWith } from "../support/node-fixtures.ts";
 import { seededRandom } from "../support/seeded-random.ts";
 
 const skip = containerdMissing() ?? false;
-const KILLS = Number(process.env.PICOLET_VOLUME_KILLS ?? 25);
+const KILLS = Number(process.env.PICOLET_VOLUME_KILLS ?? 12);
 const SEED = Number(process.env.PICOLET_SEED ?? 20_261_120);
 const NAMES = ["a", "b", "c"];
 /** A kill comes this long after the agent was started at the latest: past its start, a pod's start and a pod's end. */
