@@ -38,12 +38,12 @@ const MODULE_NAMES = ["require", "module", "exports", "__filename", "__dirname"]
  * @param given more that it finds by these names
  */
 export const runConfined = (body: string, filename: string, given: Globals = {}): unknown =>
-  confinedScript(body, filename, given)();
+  confinedScript(body, filename)(given);
 
-/** Compiled once, and run as often as is wanted: what one run declares no other one sees. */
-export function confinedScript(body: string, filename: string, given: Globals = {}): () => unknown {
+/** Compiled once, and run as often as is wanted: what one run declares, or is given, no other one sees. */
+export function confinedScript(body: string, filename: string): (given?: Globals) => unknown {
   const hidden = Object.getOwnPropertyNames(globalThis).filter((name) => !VISIBLE.has(name));
   const names = [...new Set([...hidden, ...MODULE_NAMES])];
   const confined = compileFunction(body, names, { filename });
-  return () => confined(...names.map((name) => given[name] ?? STANDINS[name]));
+  return (given = {}) => confined(...names.map((name) => given[name] ?? STANDINS[name]));
 }

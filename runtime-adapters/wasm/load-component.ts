@@ -30,14 +30,13 @@ export const loadComponent = (
   component: TranspiledComponent,
   memoryLimitBytes: number | undefined,
   globals: Globals = {},
-): InstantiateComponent => compiledComponent(component, memoryLimitBytes, globals)();
+): InstantiateComponent => compiledComponent(component, memoryLimitBytes)(globals);
 
 /** For several containers of one component: each call gives one of them a glue of its own around the same code. */
 export function compiledComponent(
   component: TranspiledComponent,
   memoryLimitBytes: number | undefined,
-  globals: Globals = {},
-): () => InstantiateComponent {
+): (globals?: Globals) => InstantiateComponent {
   const file = (name: string): Buffer => readFileSync(`${component.directory}/${name}`);
   const modules = new Map<string, WebAssembly.Module>();
   for (const { name, memories } of component.modules) {
@@ -47,15 +46,15 @@ export function compiledComponent(
   }
   // Latin-1 costs half of what two-byte strings do; the transpiler writes nothing else.
   const script = file(component.script).toString("latin1");
-  const run = confinedScript(script, component.script, globals);
+  const run = confinedScript(script, component.script);
   const moduleNamed = (name: string): WebAssembly.Module => {
     const module = modules.get(name);
     if (module === undefined) throw new PicoletError("corrupt", `cannot find the core module ${name}`);
     return module;
   };
   let lifted: ReadonlySet<string> | undefined;
-  return () => {
-    const instantiate = run() as Instantiate;
+  return (globals) => {
+    const instantiate = run(globals) as Instantiate;
     return (imports, instantiateCore) => {
       if (instantiateCore === undefined) return instantiate(moduleNamed, imports);
       lifted ??= liftedExports(script);

@@ -129,6 +129,11 @@ const sleepCell = new Int32Array(new SharedArrayBuffer(4));
 const sleep = (milliseconds: number): void => void Atomics.wait(sleepCell, 0, 0, milliseconds);
 
 function after(milliseconds: number, act: () => void): () => void {
+  if (milliseconds === 0) {
+    // A timer of Node's takes a millisecond at least.
+    const soon = setImmediate(act);
+    return () => clearImmediate(soon);
+  }
   const timer = setTimeout(act, milliseconds);
   return () => clearTimeout(timer);
 }

@@ -11,16 +11,21 @@ import { build } from "esbuild";
 import { withWorld } from "./wasi-wit.ts";
 
 const SOURCES = "test/components";
+/** Of all of them, and of those of WASI 0.3. */
 const HEADER = "test/components/realloc.h";
+const ASYNC_HEADER = "test/components/async.h";
 const BUILD = "dist/test-components";
 /** From the preview 1 that wasi-libc knows to WASI 0.2. */
 const COMMAND_ADAPTER = "node_modules/@bytecodealliance/jco/lib/wasi_snapshot_preview1.command.wasm";
+
+const asyncWorld = "import wasi:cli/environment@0.3.0; import wasi:cli/stdout@0.3.0; export wasi:cli/run@0.3.0;";
 
 /** C without a C library, with the canonical ABI written by hand: the world that it is for. */
 const WORLDS: Readonly<Record<string, string>> = {
   "waits.c": "import wasi:cli/environment; import wasi:clocks/monotonic-clock; export wasi:cli/run;",
   "async.c":
     "import wasi:cli/environment@0.3.0; import wasi:cli/exit@0.3.0; import wasi:cli/stdin@0.3.0; import wasi:cli/stdout@0.3.0; import wasi:cli/stderr@0.3.0; import wasi:clocks/monotonic-clock@0.3.0; import wasi:clocks/system-clock@0.3.0; import wasi:random/random@0.3.0; import wasi:random/insecure-seed@0.3.0; export wasi:cli/run@0.3.0;",
+  "async-files.c": `${asyncWorld} import wasi:filesystem/types@0.3.0; import wasi:filesystem/preopens@0.3.0;`,
   "http-server.c": "import wasi:http/types; import wasi:io/streams; export wasi:http/incoming-handler;",
 };
 
@@ -51,6 +56,7 @@ export type TestComponent =
   | "script.c"
   | "waits.c"
   | "async.c"
+  | "async-files.c"
   | "http-server.c"
   | "http-client.c"
   | "net.c"
@@ -86,10 +92,10 @@ export async function testCoreModule(source: "workload.c"): Promise<string> {
   return built(`core-${source}`, content, async (folder) => moduleOf(source, folder));
 }
 
-/** With the header of all C programs, which is part of what is built. */
+/** With the headers of C programs, which are part of what is built. */
 function sourceOf(source: TestComponent): Buffer {
   const own = readFileSync(join(SOURCES, source));
-  return extname(source) === ".c" ? Buffer.concat([readFileSync(HEADER), own]) : own;
+  return extname(source) === ".c" ? Buffer.concat([readFileSync(HEADER), readFileSync(ASYNC_HEADER), own]) : own;
 }
 
 /** A component of text given in the test itself. */

@@ -5,7 +5,7 @@ import { basename, join } from "node:path";
 import { systemClock } from "../../protocol/async/system-clock.ts";
 import { seconds } from "../../protocol/ports.ts";
 import type { TranspiledComponent } from "../../runtime-adapters/wasm/launch.ts";
-import { type InstantiateComponent, loadComponent } from "../../runtime-adapters/wasm/load-component.ts";
+import { compiledComponent, type InstantiateComponent } from "../../runtime-adapters/wasm/load-component.ts";
 import { Transpiler } from "../../runtime-adapters/wasm/transpile/transpiler.ts";
 import { keepingPrograms, type TestComponent, testComponent } from "./components.ts";
 import { RecordedLog } from "./recorders.ts";
@@ -13,8 +13,12 @@ import { TempFolder } from "./temp-folder.ts";
 
 const MEMORY_LIMIT_BYTES = 512 * 1_048_576;
 
-export const loadedComponent = (source: TestComponent): Promise<InstantiateComponent> =>
-  transpiled(source, (component) => loadComponent(component, undefined));
+export const loadedComponent = async (source: TestComponent): Promise<InstantiateComponent> =>
+  (await loadedGlue(source))();
+
+/** Each call is a glue of its own, with these global names. */
+export const loadedGlue = (source: TestComponent): Promise<ReturnType<typeof compiledComponent>> =>
+  transpiled(source, (component) => compiledComponent(component, undefined));
 
 /** What an agent finds in `cache` that has run it before. @param cache absolute, `<root-dir>/wasm/transpiled` of the agent */
 export const transpiledFiles = (source: TestComponent, cache: string): Promise<Record<string, Uint8Array>> =>

@@ -51,6 +51,8 @@ const GRANTED_03: ReadonlySet<string> = new Set([
   "wasi:clocks/monotonic-clock",
   "wasi:clocks/system-clock",
   "wasi:clocks/types",
+  "wasi:filesystem/preopens",
+  "wasi:filesystem/types",
   "wasi:random/random",
   "wasi:random/insecure",
   "wasi:random/insecure-seed",

@@ -37,7 +37,15 @@ import {
 } from "./open-entry.ts";
 import { AppendSink, type DescriptorType, FileSink, FileSource, OpenedFile } from "./opened-file.ts";
 import { decodeName, fdPath, type ResolvedPath, resolvePath } from "./paths.ts";
-import { type HostError, InputStream, OutputStream, type StreamContext, transferLength } from "./streams.ts";
+import {
+  type ByteSink,
+  type ByteSource,
+  type HostError,
+  InputStream,
+  OutputStream,
+  type StreamContext,
+  transferLength,
+} from "./streams.ts";
 
 interface PathFlags {
   readonly symlinkFollow?: boolean;
@@ -85,22 +93,31 @@ export class Descriptor extends HostResource {
   // Files
 
   readViaStream(offset: bigint): InputStream {
+    return new InputStream(this.#context, this.source(offset));
+  }
+
+  source(offset: bigint): ByteSource {
     this.#requireFile();
     if (this.#flags.read !== true) throw fileFailure("bad-descriptor");
-    return new InputStream(this.#context, new FileSource(this.#file, offset));
+    return new FileSource(this.#file, offset);
   }
 
   writeViaStream(offset: bigint): OutputStream {
+    return new OutputStream(this.#context, this.sink(offset));
+  }
+
+  sink(offset: bigint): ByteSink {
     this.#requireWritable();
-    return new OutputStream(this.#context, new FileSink(this.#file, fileOffset(offset)));
+    return new FileSink(this.#file, fileOffset(offset));
   }
 
   appendViaStream(): OutputStream {
+    return new OutputStream(this.#context, this.appendSink());
+  }
+
+  appendSink(): ByteSink {
     this.#requireWritable();
-    return new OutputStream(
-      this.#context,
-      fileCall(() => new AppendSink(this.#file)),
-    );
+    return fileCall(() => new AppendSink(this.#file));
   }
 
   read(length: bigint, offset: bigint): [Uint8Array, boolean] {

@@ -46,14 +46,16 @@ const U64 = 64;
 class TerminalInput {}
 class TerminalOutput {}
 
-export function hostImports(components: HostComponents, init: HostInit): Imports {
-  const { log, beforeWait, waiter, wallNow } = components;
-  const handles = new Handles(components.live);
+export function hostContext({ log, beforeWait, waiter, wallNow, live }: HostComponents): StreamContext {
   const poller = new Poller(waiter, () => {
     log.flushUnfinished();
     beforeWait();
   });
-  const context: StreamContext = { handles, poller, wallNow };
+  return { handles: new Handles(live), poller, wallNow };
+}
+
+export function hostImports(components: HostComponents, init: HostInit, context = hostContext(components)): Imports {
+  const { handles, poller } = context;
   return {
     ...cliImports(components, init, context),
     ...clockImports(components, context),

@@ -1,5 +1,6 @@
 /** What jco makes of a component: its core modules, and the script around them. */
 import { PicoletError } from "../../../protocol/errors.ts";
+import { isWasi03, parseInterfaceName, readComponentShape } from "../binary/component-shape.ts";
 import { replaceShim } from "./bindgen-host.ts";
 import { SCRIPT_NAME } from "./request.ts";
 
@@ -10,11 +11,13 @@ export async function generatedFiles(
   replaceShim();
   const bindgen = await import("@bytecodealliance/jco-transpile/component");
   await bindgen.$init;
+  const read = (offset: number, length: number): Uint8Array => component.subarray(offset, offset + length);
+  const { imports } = readComponentShape(read, component.length);
   try {
     const { files } = bindgen.generate(component, {
       name: SCRIPT_NAME.slice(0, -".js".length),
       instantiation: { tag: "sync" },
-      map: [],
+      map: imports.flatMap(asyncName),
       noTypescript: true,
       noNodejsCompat: true,
       noNamespacedExports: false,
@@ -24,4 +27,10 @@ export async function generatedFiles(
   } catch (error) {
     throw new PicoletError("invalid", "jco refuses the component", { cause: error });
   }
+}
+
+/** The glue names interfaces without their version; those of WASI 0.3 are others than those of 0.2. */
+function asyncName(name: string): [string, string][] {
+  const parsed = parseInterfaceName(name);
+  return parsed !== undefined && isWasi03(parsed.version) ? [[name, `${parsed.path}@0.3`]] : [];
 }

@@ -1,6 +1,7 @@
 /** jco's generated ES module, made into what a runner loads with the least memory: the body of one function, in ASCII. */
 import { Script } from "node:vm";
 import { PicoletError } from "../../../protocol/errors.ts";
+import { asyncGlue } from "./async-glue.ts";
 import { leanGlue } from "./lean-glue.ts";
 
 const ENTRY = /^export function instantiate\(/m;
@@ -22,7 +23,7 @@ export function asScript(source: string): GeneratedScript {
     throw new PicoletError("failed", "cannot read what jco generated: it has changed its form");
   }
   const plain = withoutIndentation(body);
-  const lean = leanGlue(plain);
+  const lean = leanGlue(plain) ?? asyncGlue(plain);
   const script = `"use strict";\n${escaped(lean ?? plain)}\nreturn instantiate;\n`;
   requireParsable(script);
   return { script, isLean: lean !== undefined };

@@ -50,6 +50,61 @@ export function statements(source: string): Statement[] {
   return found;
 }
 
+/**
+ * @param dropped a call, by what its statement begins with at the start of a line; nothing else may depend on it
+ * @returns the same without comments, and without those calls
+ * @throws RangeError as `statements`
+ */
+export function withoutRemarks(source: string, dropped: string): string {
+  const kept: string[] = [];
+  let from = 0;
+  let before = ";";
+  const leave = (start: number, end: number): number => {
+    kept.push(source.slice(from, start));
+    from = end;
+    return end;
+  };
+  for (let at = 0; at < source.length; ) {
+    const skipped = skip(source, at, before);
+    if (skipped > at && isComment(source, at)) {
+      at = leave(at, skipped);
+    } else if (skipped > at) {
+      before = "x";
+      at = skipped;
+    } else if (source.startsWith(dropped, at) && (at === 0 || source[at - 1] === "\n")) {
+      // What remains is an empty statement, which may stand wherever one may.
+      at = leave(at, callEnd(source, at + dropped.length - 1));
+    } else {
+      const character = source[at] as string;
+      if (character.trim() !== "") before = character;
+      at += 1;
+    }
+  }
+  leave(source.length, source.length);
+  return kept.join("");
+}
+
+/** @param start of the bracket that opens @returns where the one that closes it ends */
+function callEnd(source: string, start: number): number {
+  let depth = 0;
+  let before = ";";
+  for (let at = start; at < source.length; ) {
+    const skipped = skip(source, at, before);
+    if (skipped > at) {
+      if (!isComment(source, at)) before = "x";
+      at = skipped;
+      continue;
+    }
+    const character = source[at] as string;
+    if (OPENS[character]) depth += 1;
+    if (CLOSES[character]) depth -= 1;
+    if (character.trim() !== "") before = character;
+    at += 1;
+    if (depth === 0) return at;
+  }
+  throw new RangeError("a bracket stays open");
+}
+
 const isComment = (source: string, at: number): boolean => source[at] === "/" && /[/*]/.test(source[at + 1] ?? "");
 
 /** @returns where a string, a template, a regular expression or a comment that begins at `at` ends; else `at` */

@@ -1,20 +1,14 @@
 /**
- * WASI 0.3 as far as `binary/grants.ts` lists it: what it has beside 0.2 of cli, clocks and random. The glue asks for
- * interfaces without their version, so that those of 0.2 and 0.3 are one object here; a component may import both.
+ * WASI 0.3 as far as `binary/grants.ts` lists it. The glue asks for its interfaces by names that end in `@0.3`
+ * (`transpile/generated-files.ts`), for those of 0.2 without a version: a component may import both.
  */
 import type { Imports } from "../host.ts";
 import type { LogStream, LogWriter } from "../log-writer.ts";
 import { millisecondsUntil } from "../polling.ts";
+import { type ByteReader, bytesOf, nothing, type Result as ResultOf, success } from "./byte-flow.ts";
 import type { StartTimer } from "./patient-timers.ts";
 
-/** A `stream<u8>` that the component writes, as the glue hands it over. */
-interface ByteReader {
-  read(options: {
-    readonly count: number;
-  }): Promise<{ readonly done: boolean; readonly value?: Uint8Array | number[] | number }>;
-}
-
-type Result = { readonly tag: "ok" | "err"; readonly val: unknown };
+type Result = ResultOf<undefined, never>;
 
 export interface AsyncComponents {
   readonly log: Pick<LogWriter, "write" | "flushUnfinished">;
@@ -32,6 +26,8 @@ export interface AsyncComponents {
   readonly exit: (code: number) => never;
 }
 
+/** Those of which much is in 0.3 as it was. */
+const SAME = /^wasi:(?:cli|clocks|random)\//;
 /** Of one read of the component's output: what goes into the log at once. */
 const CHUNK_BYTES = 4096;
 /** What the component was told is written has left its memory, and is in the log so much later at most. */
@@ -39,7 +35,9 @@ const DRAIN_MS = 100;
 const NANOSECONDS_PER_MS = 1_000_000n;
 const WALL_RESOLUTION = 1_000_000n;
 const MS_PER_SECOND = 1000;
-const OK: Result = { tag: "ok", val: undefined };
+
+/** What the glue's names of interfaces of 0.3 end in. */
+const ASYNC_SUFFIX = "@0.3";
 
 /** Thrown through the component, which does not go on. */
 export class ExitRequest extends Error {}
@@ -58,11 +56,13 @@ export class AsyncHost {
     await Promise.race([Promise.allSettled(this.#outputs), new Promise<void>((done) => void after(DRAIN_MS, done))]);
   }
 
-  /** @param imports of WASI 0.2 */
-  extended(imports: Imports): Imports {
+  /** @param imports of WASI 0.2 @param more of 0.3, by their names without a version */
+  extended(imports: Imports, more: Imports): Imports {
     const extended: Record<string, Readonly<Record<string, unknown>>> = { ...imports };
-    for (const [name, more] of Object.entries(this.#own(imports))) {
-      extended[name] = { ...extended[name], ...this.#noticed(more) };
+    const same = Object.entries(imports).filter(([name]) => SAME.test(name));
+    for (const [name, own] of [...same, ...Object.entries(this.#own(imports)), ...Object.entries(more)]) {
+      const asynchronous = name + ASYNC_SUFFIX;
+      extended[asynchronous] = { ...extended[asynchronous], ...this.#noticed(own) };
     }
     return extended;
   }
@@ -81,7 +81,7 @@ export class AsyncHost {
         exitWithCode: leave,
       },
       // At its end from the start.
-      "wasi:cli/stdin": { readViaStream: () => [nothing(), Promise.resolve(OK)] },
+      "wasi:cli/stdin": { readViaStream: () => [nothing(), Promise.resolve(success())] },
       "wasi:cli/stdout": output("stdout"),
       "wasi:cli/stderr": output("stderr"),
       "wasi:clocks/monotonic-clock": {
@@ -99,7 +99,8 @@ export class AsyncHost {
   #noticed(functions: Readonly<Record<string, unknown>>): Readonly<Record<string, unknown>> {
     const { onActivity } = this.#components;
     const noticed = ([name, call]: [string, unknown]): [string, unknown] => {
-      if (typeof call !== "function") return [name, call];
+      // A class tells of what its methods begin by itself.
+      if (typeof call !== "function" || /^[A-Z]/.test(name)) return [name, call];
       const watched = (...args: unknown[]): unknown => {
         onActivity();
         const result: unknown = call(...args);
@@ -124,9 +125,8 @@ export class AsyncHost {
     for (;;) {
       const { done, value } = await data.read({ count: CHUNK_BYTES });
       onActivity();
-      if (value !== undefined)
-        log.write(stream, typeof value === "number" ? Uint8Array.of(value) : Uint8Array.from(value));
-      if (done) return OK;
+      if (value !== undefined) log.write(stream, bytesOf(value));
+      if (done) return success();
     }
   }
 
@@ -152,8 +152,4 @@ export class AsyncHost {
   #resolution(): bigint {
     return this.#components.wallIsSet() ? WALL_RESOLUTION : 0n;
   }
-}
-
-async function* nothing(): AsyncGenerator<number> {
-  // stdin is closed.
 }

@@ -1,7 +1,9 @@
 /** Runs a component of WASI 0.3: jco's own glue keeps its tasks, and waits on the event loop. */
 import { PicoletError } from "../../../../protocol/errors.ts";
 import type { InstantiateComponent } from "../../load-component.ts";
-import { type HostComponents, type HostInit, hostImports } from "../host.ts";
+import { type HostComponents, type HostInit, hostContext, hostImports } from "../host.ts";
+import { AsyncContext } from "./async-context.ts";
+import { fileImports } from "./async-files.ts";
 import { AsyncHost, ExitRequest } from "./async-imports.ts";
 import { PatientTimers, type StartTimer } from "./patient-timers.ts";
 
@@ -19,12 +21,16 @@ export async function prepareAsync(
   init: HostInit,
 ): Promise<() => Promise<Outcome>> {
   const { waiter, wallNow, wallIsSet = () => true, log, after, timers, exit, beforeWait } = components;
+  const onActivity = (): void => timers.wake();
   const host = new AsyncHost({
-    ...{ log, wallNow, wallIsSet, after, exit, beforeWait },
+    ...{ log, wallNow, wallIsSet, after, exit, beforeWait, onActivity },
     now: () => waiter.now(),
-    onActivity: () => timers.wake(),
   });
-  const instance = await instantiate(host.extended(hostImports(components, init)));
+  const context = new AsyncContext(hostContext(components), onActivity);
+  const own = fileImports(context, init.preopens);
+  const imports = host.extended(hostImports(components, init, context), own);
+  const hooks = { happened: onActivity, isWaiting: () => context.isWaiting };
+  const instance = await instantiate({ ...imports, "picolet:async": hooks });
   const run = runOf(instance);
   return () => ended(run, host);
 }
@@ -32,7 +38,9 @@ export async function prepareAsync(
 async function ended(run: RunExport, host: AsyncHost): Promise<Outcome> {
   const fault = Promise.withResolvers<never>();
   // What is thrown in a timer of the glue's, or kept in a promise that it let go of, is the component's trap too.
-  for (const event of ["uncaughtException", "unhandledRejection"]) process.on(event, (error) => fault.reject(error));
+  const events = ["uncaughtException", "unhandledRejection"] as const;
+  const onFault = (error: unknown): void => fault.reject(error);
+  for (const event of events) process.on(event, onFault);
   try {
     await Promise.race([(async () => run())(), fault.promise]);
     return "ok";
@@ -42,6 +50,7 @@ async function ended(run: RunExport, host: AsyncHost): Promise<Outcome> {
     throw error;
   } finally {
     await host.drained();
+    for (const event of events) process.off(event, onFault);
   }
 }
 

@@ -47,9 +47,12 @@ test("looks become rare while nothing happens, and frequent again at once when s
   bench.advance(10_000);
   assert.equal(looks, 100, "a tenth of a second apart");
   bench.timers.wake();
+  bench.timers.wake();
   looks = 0;
+  bench.advance(0);
+  assert.equal(looks, 1, "at once, and once");
   bench.advance(5);
-  assert.equal(looks, 5);
+  assert.equal(looks, 6);
 });
 
 test("what is to be done at once is, and says that more may be; longer times are kept", () => {
@@ -64,7 +67,7 @@ test("what is to be done at once is, and says that more may be; longer times are
   bench.globals.setTimeout(() => void long.push(bench.now), 0);
   looks = 0;
   bench.advance(3);
-  assert.equal(looks, 3);
+  assert.equal(looks, 4);
   bench.advance(10_000);
   assert.deepEqual(long, [60_000, 65_000]);
 });

@@ -22,6 +22,8 @@ interface Look {
   readonly milliseconds: number;
   readonly repeats: boolean;
   cancel: () => void;
+  /** Whether it is next. */
+  isSoon: boolean;
 }
 
 export class PatientTimers {
@@ -34,12 +36,15 @@ export class PatientTimers {
     this.#start = start;
   }
 
-  /** Something happened: whoever waits for it looks soon. */
+  /** Something happened: whoever waits for it looks next. */
   wake(): void {
-    const wasIdle = this.#idle > PATIENCE;
     this.#idle = 0;
-    if (!wasIdle) return;
-    for (const [id, look] of this.#looks) if (look.milliseconds <= LONGEST_LOOK_MS) this.#begin(id, look);
+    for (const [id, look] of this.#looks) {
+      if (look.isSoon || look.milliseconds > LONGEST_LOOK_MS) continue;
+      look.isSoon = true;
+      look.cancel();
+      look.cancel = this.#start(0, () => this.#fire(id, look));
+    }
   }
 
   /** What the glue finds under these names. */
@@ -60,7 +65,8 @@ export class PatientTimers {
     if (this.#looks.size >= MAX_TIMERS) throw new WebAssembly.RuntimeError(`wasm trap: more than ${MAX_TIMERS} timers`);
     this.#last += 1;
     const id = this.#last;
-    const look: Look = { act, milliseconds: Math.max(0, Number(milliseconds) || 0), repeats, cancel: () => undefined };
+    const cancel = (): void => undefined;
+    const look: Look = { act, milliseconds: Math.max(0, Number(milliseconds) || 0), repeats, cancel, isSoon: false };
     this.#looks.set(id, look);
     this.#begin(id, look);
     return id;
@@ -68,6 +74,7 @@ export class PatientTimers {
 
   #begin(id: number, look: Look): void {
     look.cancel();
+    look.isSoon = look.milliseconds === 0;
     look.cancel = this.#start(this.#pauseFor(look), () => this.#fire(id, look));
   }
 

@@ -1,0 +1,104 @@
+/**
+ * jco 1.35's glue for WASI 0.3 keeps something of every piece of a stream, and of every stream and future; it finds out by looking,
+ * every millisecond to ten, that an event has come; and it takes a component for deadlocked that waits for the host to take what it
+ * writes. Here each of that is mended in place, by the exact text: where one is not found as it is known here, the component
+ * keeps jco's own text.
+ */
+import { statements, withoutRemarks, withoutUnused } from "./unused-declarations.ts";
+
+/** What the host gives the glue beside what the component imports; see `host/async/async-run.ts`. */
+const HOOKS = "imports['picolet:async']";
+
+interface Patch {
+  readonly form: RegExp;
+  readonly by: string;
+}
+
+const DROP_LIFTED =
+  "dropFn: () => { _forgetStreamEnd(streamEnd); return streamEnd.drop({ allowPendingEvent: true }); },\n";
+const DROP_LIFTED_HERE =
+  "dropFn: () => { if (STREAMS.get(this.#rep) === this) { STREAMS.remove(this.#rep); } _forgetStreamEnd(streamEnd); return streamEnd.drop({ allowPendingEvent: true }); },\n";
+/** An end may have left its table before: its number is another's then. */
+const FORGET_STREAM_END = `const GONE_STREAM_ENDS = new Set();
+function _forgetStreamEnd(end) {
+const { table, componentIdx } = STREAM_TABLES[end.streamTableIdx()];
+const { handles } = getOrCreateAsyncState(componentIdx);
+if (handles.get(end.waitableIdx()) !== end) { return; }
+handles.remove(end.waitableIdx());
+table.remove(end.handle());
+_endIsGone(STREAMS, GONE_STREAM_ENDS, end.globalStreamMapRep());
+}
+function _endIsGone(all, alone, rep) {
+if (alone.delete(rep)) { all.remove(rep); } else { alone.add(rep); }
+}
+`;
+const FORGET_FUTURE_END = `const GONE_FUTURE_ENDS = new Set();
+function _forgetFutureEnd(end) {
+const { table, componentIdx } = FUTURE_TABLES[end.futureTableIdx()];
+const { handles } = getOrCreateAsyncState(componentIdx);
+if (handles.get(end.waitableIdx()) !== end) { return; }
+handles.remove(end.waitableIdx());
+table.remove(end.handle());
+_endIsGone(FUTURES, GONE_FUTURE_ENDS, end.globalFutureMapRep());
+}
+`;
+
+/** Of text without indentation and comments. Each has to be found, once. */
+const PATCHES: readonly Patch[] = [
+  // Buffers that nobody asks for any more.
+  { form: /^instanceBuffers\.set\(nextBufID, buffer\);\n/m, by: "" },
+  // An event is there: whoever waits is to look now.
+  { form: /^(setPendingEvent\(fn\) \{\nthis\.#pendingEventFn = fn;\n)/m, by: `$1${HOOKS}.happened();\n` },
+  {
+    form: /STORE_TRAP\.error !== null \|\| STORE_ASYNC_STATE\.pendingHostOperations > 0\) \{ return; \}/,
+    by: `STORE_TRAP.error !== null || STORE_ASYNC_STATE.pendingHostOperations > 0 || ${HOOKS}.isWaiting()) { return; }`,
+  },
+  // The end of a stream that the host has for itself is in no table of the component's.
+  { form: /^const \{ readFn, hostWriteEnd, readEnd \} = genArgs;\n/m, by: "$&_forgetStreamEnd(hostWriteEnd);\n" },
+  { form: /^dropFn: \(\) => \{ return streamEnd\.drop\(\{ allowPendingEvent: true \}\); \},\n/m, by: DROP_LIFTED },
+  { form: /^dropFn: \(\) => streamEnd\.drop\(\{ allowPendingEvent: true \}\),\n/m, by: DROP_LIFTED_HERE },
+  // A stream is gone with both of its ends.
+  {
+    form: /^(function deleteStreamEnd\(args\) \{\n[\s\S]*?)^return streamEnd;\n\}\n/m,
+    by: `$1_endIsGone(STREAMS, GONE_STREAM_ENDS, streamEnd.globalStreamMapRep());\nreturn streamEnd;\n}\n${FORGET_STREAM_END}`,
+  },
+  // The same of futures.
+  {
+    form: /^const \{ promise, hostWriteEnd, stringEncoding, getReallocFn \} = genArgs;\n/m,
+    by: "$&_forgetFutureEnd(hostWriteEnd);\n",
+  },
+  {
+    form: /^(function removeFutureEndFromTable\(args\) \{\n[\s\S]*?)^return futureEnd;\n\}\n/m,
+    by: `$1_endIsGone(FUTURES, GONE_FUTURE_ENDS, futureEnd.globalFutureMapRep());\nreturn futureEnd;\n}\n${FORGET_FUTURE_END}`,
+  },
+];
+
+const TRANSFERS = /^function (?:stream|future)Transfer\(/m;
+const OPENING = /^function instantiate\([^\n]*\{\n/m;
+const GENERATOR = /^let gen= ?\(function\* _initGenerator \(\) \{\n/m;
+
+/**
+ * @param source without indentation, from `function instantiate(` on
+ * @returns undefined for one with forms beyond those known here, which is whatever is not for WASI 0.3 too
+ */
+export function asyncGlue(source: string): string | undefined {
+  try {
+    let text = withoutRemarks(source, "_debugLog(").replace(/\n[;\n]*\n/g, "\n");
+    // Of one component alone: what goes from one to another keeps its place in both.
+    if (TRANSFERS.test(text)) return undefined;
+    for (const { form, by } of PATCHES) {
+      if (!form.test(text)) return undefined;
+      text = text.replace(form, by);
+    }
+    const opening = OPENING.exec(text);
+    const generator = GENERATOR.exec(text);
+    if (opening === null || generator === null) return undefined;
+    const bodyStart = opening.index + opening[0].length;
+    const rest = text.slice(generator.index);
+    const kept = withoutUnused(statements(text.slice(bodyStart, generator.index)), rest);
+    return text.slice(0, bodyStart) + kept.map((each) => each.text).join("") + rest;
+  } catch (error) {
+    if (error instanceof RangeError) return undefined;
+    throw error;
+  }
+}

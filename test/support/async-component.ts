@@ -1,0 +1,69 @@
+/** Components of WASI 0.3 run within the test's own process, as a runner does it. */
+import assert from "node:assert/strict";
+import { PatientTimers, prepareAsync } from "../../runtime-adapters/wasm/host/async/async-run.ts";
+import { type MountLaunch, openMounts } from "../../runtime-adapters/wasm/host/mounts.ts";
+import { BlockingWaiter } from "../../runtime-adapters/wasm/host/polling.ts";
+import type { TestComponent } from "./components.ts";
+import { loadedGlue } from "./loaded-component.ts";
+import { TempFolder } from "./temp-folder.ts";
+
+export interface AsyncRun {
+  readonly args: readonly string[];
+  readonly mounts?: readonly MountLaunch[];
+  /** What the component has written, as it comes. */
+  readonly onOutput?: (bytes: Uint8Array) => void;
+}
+
+export class AsyncComponent implements Disposable {
+  readonly #folder = new TempFolder();
+  readonly #glue: Awaited<ReturnType<typeof loadedGlue>>;
+
+  private constructor(glue: Awaited<ReturnType<typeof loadedGlue>>) {
+    this.#glue = glue;
+  }
+
+  static async of(source: TestComponent): Promise<AsyncComponent> {
+    return new AsyncComponent(await loadedGlue(source));
+  }
+
+  /** To its end. @returns what it has written */
+  async run({ args, mounts = [], onOutput }: AsyncRun): Promise<string> {
+    const written: Uint8Array[] = [];
+    const write = (_: string, bytes: Uint8Array): void => void (onOutput ?? written.push.bind(written))(bytes);
+    const timers = new PatientTimers(after);
+    const components = {
+      after,
+      timers,
+      waiter: new BlockingWaiter({ now: () => process.hrtime.bigint(), sleep: () => undefined }),
+      wallNow: Date.now,
+      log: { write, flushUnfinished: () => undefined },
+      beforeWait: () => undefined,
+      exit: (code: number): never => assert.fail(`exit ${code}`),
+    };
+    const preopens = openMounts(mounts, this.#folder.path);
+    const init = { args: ["component", ...args], env: [], workingDir: undefined, preopens };
+    const run = await prepareAsync(this.#glue(timers.globals), components, init);
+    try {
+      assert.equal(await run(), "ok");
+    } finally {
+      for (const { directory, files } of preopens) {
+        directory.release();
+        for (const { file } of files.values()) file.release();
+      }
+    }
+    return Buffer.concat(written).toString("utf8");
+  }
+
+  [Symbol.dispose](): void {
+    this.#folder[Symbol.dispose]();
+  }
+}
+
+function after(milliseconds: number, act: () => void): () => void {
+  if (milliseconds === 0) {
+    const soon = setImmediate(act);
+    return () => clearImmediate(soon);
+  }
+  const timer = setTimeout(act, milliseconds);
+  return () => clearTimeout(timer);
+}
