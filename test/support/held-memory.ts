@@ -2,6 +2,8 @@ import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 
 setFlagsFromString("--expose-gc");
+// Source and bytecode of what has not run for a while would go at some collection: megabytes less, by chance.
+setFlagsFromString("--no-flush-bytecode");
 const collect: () => void = runInNewContext("gc");
 
 /**
