@@ -17,7 +17,7 @@ import { basename, join } from "node:path";
 import { mountPointsWithin, parseMountInfo } from "../../agent/core/mount-info.ts";
 import type { Pod } from "../../protocol/pod.ts";
 import { AgentClient, WAIT_LIMIT_MS } from "./agent-client.ts";
-import { removeCgroups } from "./cgroups.ts";
+import { removeCgroups, SPARE_CGROUP, untilCgroupEmpty } from "./cgroups.ts";
 import { runningProcesses } from "./processes.ts";
 
 /** Of its log, so much is kept for a failing test's message. */
@@ -212,7 +212,11 @@ export class AgentNode extends AgentClient implements AsyncDisposable {
     await this.kill();
     const left = this.runnerPids();
     for (const pid of left) process.kill(pid, "SIGKILL");
-    if (left.length === 0 && this.podCgroups().length === 0) removeCgroups(this.cgroupRoot);
+    if (left.length === 0 && this.podCgroups().length === 0) {
+      // The runner that was kept ready ends with the agent, by itself.
+      await untilCgroupEmpty(join(this.cgroupRoot, SPARE_CGROUP));
+      removeCgroups(this.cgroupRoot);
+    }
     // A runner that was killed a moment ago may hold it still.
     this.#unmountAll();
     rmSync(this.directory, { recursive: true, force: true });

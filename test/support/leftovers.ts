@@ -4,9 +4,10 @@
  */
 import { execFileSync } from "node:child_process";
 import { copyFileSync, existsSync, readdirSync, readFileSync } from "node:fs";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import Database from "better-sqlite3";
 import type { AgentNode } from "./agent-process.ts";
+import { SPARE_CGROUP } from "./cgroups.ts";
 import type { Containerd } from "./containerd.ts";
 import { runningProcesses } from "./processes.ts";
 import { TempFolder } from "./temp-folder.ts";
@@ -95,15 +96,12 @@ const mountsBelow = (...directories: readonly string[]): string[] =>
           .slice(0, 100)})`,
     );
 
-/** The runner that is kept ready has one for all pods, made with the first component. */
-const LASTING_CGROUP = /\/picolet-spare$/;
-
 function cgroupsBelow(path: string): string[] {
   const folders = readdirSync("/sys/fs/cgroup").map((controller) => join("/sys/fs/cgroup", controller, path));
   const found = folders.flatMap((folder) =>
     existsSync(folder) ? execFileSync("find", [folder, "-type", "d"]).toString().split("\n").filter(Boolean) : [],
   );
-  return found.filter((each) => !LASTING_CGROUP.test(each));
+  return found.filter((each) => basename(each) !== SPARE_CGROUP);
 }
 
 const readIfThere = (path: string): string => {
