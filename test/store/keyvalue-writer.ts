@@ -21,11 +21,15 @@ const service = new KeyvalueService(
 );
 const call = (method: string, value: object, ...bytes: Uint8Array[]) =>
   service.call(KEYVALUE_PEER, method, { value: { bucket: "b", ...value }, bytes });
+let observed = (await call("observe", { key: "c" })).value as { readonly state: string | null };
 for (;;) {
   // Several at once, so that they share commits; each of the pair is set with the other.
   const { value } = await call("increment", { key: "n", delta: "1" });
   const text = Buffer.from(String(value));
   const others = [0, 1, 2].map((n) => call("set", { key: `k${n}` }, text));
-  await Promise.all([...others, call("set-many", { keys: ["a", "z"] }, text, text)]);
+  const swap = call("swap-observed", { key: "c", state: observed.state }, text);
+  await Promise.all([...others, call("set-many", { keys: ["a", "z"] }, text, text), swap]);
+  if ((await swap).value !== "swapped") throw new Error("nobody else changes it");
+  observed = (await call("observe", { key: "c" })).value as { readonly state: string | null };
   writeSync(1, `${value}\n`);
 }

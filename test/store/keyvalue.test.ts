@@ -81,6 +81,13 @@ class Bench implements Disposable {
   }
 }
 
+/** Nobody waits for others to go to the disk with. */
+class ImmediateClock implements Clock {
+  monotonic = (): ReturnType<Clock["monotonic"]> => systemClock.monotonic();
+  wall = (): Date => systemClock.wall();
+  sleep = (): Promise<void> => Promise.resolve();
+}
+
 const withQuota = (maxBytes: number, maxKeys: number): ServicePeer => ({
   ...KEYVALUE_PEER,
   buckets: [{ name: "b", maxBytes, maxKeys }],
@@ -105,7 +112,8 @@ test(`a process that is killed ${KILLS} times while it writes has lost nothing o
     bench.reopen();
     const count = Number(await bench.get("n"));
     assert.ok(count === told || count === told + 1, `${told} were told of, ${count} found`);
-    for (const key of ["k0", "k1", "k2", "a"]) assert.ok(Number(await bench.get(key)) >= told, `${key} after ${told}`);
+    for (const key of ["k0", "k1", "k2", "a", "c"])
+      assert.ok(Number(await bench.get(key)) >= told, `${key} after ${told}`);
     assert.equal(await bench.get("a"), await bench.get("z"), "both or neither");
     bench.service[Symbol.dispose]();
   }
@@ -149,6 +157,89 @@ describe("a quota", () => {
       peer,
     );
     assert.equal(await bench.get("a", peer), "3");
+  });
+});
+
+describe("what was observed", () => {
+  const stateOf = async (bench: Bench, key: string): Promise<string | null> =>
+    ((await bench.call("observe", { key })).value as { readonly state: string | null }).state;
+  const swap = async (bench: Bench, key: string, state: Plain, value: string): Promise<Plain> =>
+    (await bench.call("swap-observed", { key, state }, [Buffer.from(value)])).value;
+
+  test("is swapped once, by whoever comes first, and stays so over a new start", async () => {
+    using bench = new Bench();
+    const before = await stateOf(bench, "k");
+    assert.equal(before, null);
+    const both = await Promise.all([swap(bench, "k", before, "one"), swap(bench, "k", before, "two")]);
+    assert.deepEqual(both, ["swapped", { state: await stateOf(bench, "k") }]);
+    const state = await stateOf(bench, "k");
+    bench.reopen();
+    assert.equal(await stateOf(bench, "k"), state);
+    assert.equal(await swap(bench, "k", state, "three"), "swapped");
+    assert.equal(await bench.get("k"), "three");
+  });
+
+  test("is of one key and its bytes: of no other key, no other bucket, and of nothing that somebody has made up", async () => {
+    using bench = new Bench();
+    await Promise.all(["a", "b"].map((key) => bench.set(key, "same")));
+    const state = await stateOf(bench, "a");
+    assert.notEqual(state, await stateOf(bench, "b"));
+    for (const wrong of [null, "", "AAAA", "!", state?.slice(1), state?.slice(0, -4), 1, [], {}]) {
+      assert.deepEqual(await swap(bench, "a", wrong as Plain, "new"), { state });
+    }
+    assert.deepEqual(await swap(bench, "absent", state, "new"), { state: null });
+    assert.equal(await bench.get("a"), "same");
+  });
+
+  test("is told with the value, as it is, and held to the quota like anything that is set", async () => {
+    using bench = new Bench();
+    const peer = withQuota(20, 1);
+    await bench.set("k", "v", peer);
+    const { value, bytes } = await bench.call("observe", { key: "k", whole: true }, [], peer);
+    assert.deepEqual(
+      [bytes.map((each) => Buffer.from(each).toString()), value],
+      [["v"], { state: await stateOf(bench, "k") }],
+    );
+    const state = (value as { readonly state: string }).state;
+    const large = bench.call("swap-observed", { key: "k", state }, [new Uint8Array(20)], peer);
+    await assert.rejects(large, { tag: "quota-exceeded" });
+    const second = bench.call("swap-observed", { key: "l", state: null }, [new Uint8Array(1)], peer);
+    await assert.rejects(second, { tag: "quota-exceeded" });
+    await assert.rejects(bench.call("swap-observed", { key: "k", state }, []), { tag: "too-large" });
+    assert.equal(await bench.get("k"), "v");
+  });
+
+  test("never takes back what another has written, whatever several do at once", async () => {
+    const step = fc.record({
+      who: fc.nat(2),
+      act: fc.constantFrom("observe", "swap", "set", "delete"),
+      value: fc.nat(2),
+    });
+    await fc.assert(
+      fc.asyncProperty(fc.array(step, { maxLength: 30 }), async (steps) => {
+        using bench = new Bench({ clock: new ImmediateClock() });
+        let held: string | undefined;
+        const seen: { value: string | undefined; state: string | null }[] = [];
+        for (const { who, act, value } of steps) {
+          const text = String(value);
+          const mine = seen[who];
+          if (act === "observe") seen[who] = { value: held, state: await stateOf(bench, "k") };
+          else if (act === "set") {
+            await bench.set("k", text);
+            held = text;
+          } else if (act === "delete") {
+            await bench.call("delete", { key: "k" });
+            held = undefined;
+          } else if (mine !== undefined) {
+            const isSwapped = (await swap(bench, "k", mine.state, text)) === "swapped";
+            assert.equal(isSwapped, mine.value === held);
+            if (isSwapped) held = text;
+          }
+          assert.equal(await bench.get("k"), held);
+        }
+      }),
+      { numRuns: 60 },
+    );
   });
 });
 
@@ -236,6 +327,7 @@ test("whatever a runner sends is answered or refused with one of the interface's
     ...["no-such-bucket", "bad-key", "too-large", "quota-exceeded", "not-a-number", "unavailable"],
   ]);
   const methods = ["open", "get", "set", "delete", "exists", "list", "increment", "swap", "get-many", "set-many", "x"];
+  methods.push("observe", "swap-observed");
   const field = fc.oneof(fc.constantFrom("b", "k", "", "\0", "\ud800", "-1", "999999999999999999999"), fc.jsonValue());
   const value = fc.oneof(
     fc.jsonValue(),
@@ -245,6 +337,7 @@ test("whatever a runner sends is answered or refused with one of the interface's
       keys: fc.oneof(fc.array(field, { maxLength: 5 }), field),
       cursor: field,
       delta: field,
+      state: field,
     }),
   );
   await fc.assert(

@@ -44,6 +44,7 @@ const IMPORTS: Readonly<Record<string, string>> = {
   "wasi-keyvalue.c":
     "import wasi:keyvalue/store@0.2.0-draft2; import wasi:keyvalue/batch@0.2.0-draft2; import wasi:config/store@0.2.0-rc.1; import wasi:logging/logging@0.1.0-draft;",
   "wasi-keyvalue-draft.c": "import wasi:keyvalue/store@0.2.0-draft; import wasi:keyvalue/atomics@0.2.0-draft;",
+  "wasi-atomics.c": "import wasi:keyvalue/store@0.2.0-draft2; import wasi:keyvalue/atomics@0.2.0-draft2;",
   "telemetry.c": "import picolet:board/telemetry@0.1.0;",
   "serial.c": "import picolet:board/serial@0.1.0; import wasi:io/streams;",
   "pins.c": "import picolet:board/gpio@0.1.0; import picolet:board/i2c@0.1.0;",
@@ -65,6 +66,7 @@ export type TestComponent =
   | "board.c"
   | "wasi-keyvalue.c"
   | "wasi-keyvalue-draft.c"
+  | "wasi-atomics.c"
   | "telemetry.c"
   | "serial.c"
   | "pins.c"

@@ -208,6 +208,26 @@ export class BucketTables {
     return "swapped";
   }
 
+  /** By which a value is known again. It is the same for the same bytes, whoever has set them. */
+  stateOf(bucket: number, key: string): Buffer | undefined {
+    const row = this.#connection.row("SELECT digest FROM entries WHERE bucket = ? AND key = ?", bucket, key);
+    return row?.digest as Buffer | undefined;
+  }
+
+  /** @param state of the value that it is to hold; undefined: of none. @returns that of what it holds instead; `swapped` when it held that */
+  swapObserved(
+    bucket: number,
+    entry: Entry,
+    state: Uint8Array | undefined,
+    grant: BucketGrant,
+  ): Buffer | "swapped" | "nothing" {
+    const current = this.stateOf(bucket, entry.key);
+    const isObserved = current === undefined ? state === undefined : state !== undefined && current.equals(state);
+    if (!isObserved) return current ?? "nothing";
+    this.set(bucket, [entry], grant);
+    return "swapped";
+  }
+
   #sizeOf(bucket: number, key: string): number | undefined {
     const row = this.#connection.row(
       "SELECT length(CAST(key AS BLOB)) + length(value) AS size FROM entries WHERE bucket = ? AND key = ?",

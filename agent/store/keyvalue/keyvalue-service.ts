@@ -12,7 +12,18 @@ import type { KeyvalueBuckets } from "../../core/keyvalue-buckets.ts";
 import type { Bucket, BucketTables } from "./bucket-tables.ts";
 import { GroupCommit } from "./group-commit.ts";
 import { KeyvalueFile } from "./keyvalue-file.ts";
-import { bucketName, checkTogether, cursorOf, deltaOf, fieldsOf, keyOf, keysOf, valueAt } from "./requests.ts";
+import {
+  bucketName,
+  checkTogether,
+  cursorOf,
+  deltaOf,
+  fieldsOf,
+  keyOf,
+  keysOf,
+  stateOf,
+  stateText,
+  valueAt,
+} from "./requests.ts";
 
 export interface KeyvalueServiceComponents {
   readonly clock: Clock;
@@ -117,6 +128,13 @@ export class KeyvalueService implements BoardService, Disposable {
         const { keys, next } = this.#file.read((tables) => tables.list(id, cursorOf(fields)));
         return plain(next === undefined ? { keys } : { keys, cursor: String(next) });
       }
+      case "observe": {
+        const [key, isWhole] = [keyOf(fields.key), fields.whole === true];
+        return this.#file.read((tables) => {
+          const value = isWhole ? tables.get(id, key) : undefined;
+          return plain({ state: stateText(tables.stateOf(id, key)) }, value === undefined ? [] : [value]);
+        });
+      }
       case "get-many": {
         const values = this.#file.read((tables) => this.#many(tables, id, keysOf(fields)));
         const found = values.filter((each) => each !== undefined);
@@ -170,6 +188,12 @@ export class KeyvalueService implements BoardService, Disposable {
         const expected = message.bytes.length > 1 ? valueAt(message, 1) : undefined;
         const found = await submit((tables, id) => tables.swap(id, entry, expected, grant));
         return typeof found === "string" ? plain(found) : plain("value", [found]);
+      }
+      case "swap-observed": {
+        const [entry, state] = [{ key: keyOf(fields.key), value: valueAt(message) }, stateOf(fields)];
+        const found = await submit((tables, id) => tables.swapObserved(id, entry, state, grant));
+        if (found === "swapped") return plain(found);
+        return plain({ state: found === "nothing" ? null : stateText(found) });
       }
     }
     // A runner of another version, or none of ours.

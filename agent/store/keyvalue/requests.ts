@@ -58,3 +58,10 @@ export function cursorOf({ cursor }: Fields): number {
   const place = typeof cursor === "string" && /^\d{1,15}$/.test(cursor) ? Number(cursor) : 0;
   return Number.isSafeInteger(place) ? place : 0;
 }
+
+/** Of what a key holds, as runners keep it for a while. */
+export const stateText = (state: Buffer | undefined): string | null => state?.toString("base64") ?? null;
+
+/** @returns undefined: that there was no such key. One that nobody gave out fits nothing. */
+export const stateOf = ({ state }: Fields): Buffer | undefined =>
+  state === null ? undefined : Buffer.from(typeof state === "string" ? state : "", "base64");

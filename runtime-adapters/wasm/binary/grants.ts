@@ -71,7 +71,7 @@ const PROPOSED: Readonly<Record<string, { readonly grant: BoardInterface; readon
   "wasi:config/store": { grant: "config", versions: /^0\.2\.0-(draft|rc\.1)$/ },
   "wasi:config/runtime": { grant: "config", versions: /^0\.2\.0-draft$/ },
   "wasi:keyvalue/store": { grant: "keyvalue", versions: /^0\.2\.0-draft2?$/ },
-  "wasi:keyvalue/atomics": { grant: "keyvalue", versions: /^0\.2\.0-draft$/ },
+  "wasi:keyvalue/atomics": { grant: "keyvalue", versions: /^0\.2\.0-draft2?$/ },
   "wasi:keyvalue/batch": { grant: "keyvalue", versions: /^0\.2\.0-draft2?$/ },
   "wasi:logging/logging": { grant: "logging", versions: /^0\.1\.0-draft$/ },
 };

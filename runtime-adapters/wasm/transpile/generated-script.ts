@@ -2,6 +2,7 @@
 import { Script } from "node:vm";
 import { PicoletError } from "../../../protocol/errors.ts";
 import { asyncGlue } from "./async-glue.ts";
+import { withKeptHandles } from "./kept-handles.ts";
 import { leanGlue } from "./lean-glue.ts";
 
 const ENTRY = /^export function instantiate\(/m;
@@ -22,7 +23,10 @@ export function asScript(source: string): GeneratedScript {
   if (!ENTRY.test(source) || /^\s*(?:export|import)\b/m.test(body)) {
     throw new PicoletError("failed", "cannot read what jco generated: it has changed its form");
   }
-  const plain = withoutIndentation(body);
+  const plain = withKeptHandles(withoutIndentation(body));
+  if (plain === undefined) {
+    throw new PicoletError("failed", "cannot read what jco generated: a call that takes a handle has changed its form");
+  }
   const lean = leanGlue(plain) ?? asyncGlue(plain);
   const script = `"use strict";\n${escaped(lean ?? plain)}\nreturn instantiate;\n`;
   requireParsable(script);

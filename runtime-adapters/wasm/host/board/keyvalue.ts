@@ -1,9 +1,11 @@
-/** picolet:board/keyvalue, and wasi:keyvalue 0.2.0-draft and -draft2 (but its atomics) on the same store, which the agent keeps. */
+/** picolet:board/keyvalue, and wasi:keyvalue 0.2.0-draft and -draft2 on the same store, which the agent keeps. */
 import type * as Keyvalue from "../../../../wit/generated/picolet-board-keyvalue.js";
 import type { Plain, ServiceMessage } from "../../../contract/board-services.ts";
 import { Failure } from "../failure.ts";
 import { HandlePool, HostResource } from "../handles.ts";
 import type { AgentCalls } from "./agent-calls.ts";
+import { atomicsImports } from "./keyvalue-atomics.ts";
+import { asWasi } from "./keyvalue-errors.ts";
 
 /** As the interface says. The agent checks them again. */
 const MAX_KEY_BYTES = 1024;
@@ -26,8 +28,14 @@ function checkValue(value: Uint8Array): Uint8Array {
 
 const bytesOf = ({ bytes }: ServiceMessage, index = 0): Uint8Array => bytes[index] ?? new Uint8Array();
 
+export interface Observed {
+  /** By which the store knows it again; null: there is no such key. */
+  readonly state: string | null;
+  readonly value: Uint8Array | undefined;
+}
+
 /** One bucket at the agent, by its name: a handle costs nothing there. */
-class Bucket extends HostResource implements Keyvalue.Bucket {
+export class Bucket extends HostResource implements Keyvalue.Bucket {
   readonly #calls: AgentCalls;
   readonly #name: string;
 
@@ -74,6 +82,19 @@ class Bucket extends HostResource implements Keyvalue.Bucket {
     return answer.value === "nothing" ? { tag: "nothing" } : { tag: "value", val: bytesOf(answer) };
   }
 
+  /** What a key holds now, for `swapObserved`. @param whole with the value */
+  observe(key: string, whole: boolean): Observed {
+    const { value, bytes } = this.#ask("observe", { key: checkKey(key), whole });
+    const { state } = value as { readonly state: string | null };
+    return { state, value: state === null ? undefined : bytes[0] };
+  }
+
+  /** Sets the value if the key still holds what was observed. @returns what it holds else; undefined: it was set */
+  swapObserved(key: string, state: string | null, value: Uint8Array): Omit<Observed, "value"> | undefined {
+    const answer = this.#ask("swap-observed", { key, state }, [checkValue(value)], false).value;
+    return answer === "swapped" ? undefined : (answer as { readonly state: string | null });
+  }
+
   getMany(keys: string[]): (Uint8Array | undefined)[] {
     const answer = this.#ask("get-many", { keys: keys.map(checkKey) });
     let next = 0;
@@ -118,10 +139,7 @@ export function keyvalueImports(calls: AgentCalls) {
       setMany: (bucket: Bucket, entries: [string, Uint8Array][]) => asWasi(() => bucket.setMany(entries)),
       deleteMany: (bucket: Bucket, keys: string[]) => asWasi(() => bucket.deleteMany(keys)),
     },
-    // Of the first draft. The second takes a handle away with `swap`, so that a call that has to wait could not be made anew.
-    "wasi:keyvalue/atomics": {
-      increment: (bucket: Bucket, key: string, delta: bigint) => asWasi(() => bucket.increment(key, delta)),
-    },
+    "wasi:keyvalue/atomics": atomicsImports(),
   };
 }
 
@@ -133,24 +151,6 @@ function opener<B>(make: (name: string) => B, calls: AgentCalls): (identifier: s
     return make(bucket);
   };
 }
-
-/** wasi:keyvalue/store.error */
-type WasiError = { readonly tag: "no-such-store" | "access-denied" } | { readonly tag: "other"; readonly val: string };
-
-/** The same with the fewer errors that wasi:keyvalue has. */
-function asWasi<R>(work: () => R): R {
-  try {
-    return work();
-  } catch (error) {
-    if (!(error instanceof Failure)) throw error;
-    throw new Failure<WasiError>(wasiError(error.payload as Keyvalue.Error));
-  }
-}
-
-const wasiError = (error: Keyvalue.Error): WasiError => {
-  if (error.tag === "no-such-bucket") return { tag: "no-such-store" };
-  return { tag: "other", val: error.tag === "storage" ? `storage: ${error.val}` : error.tag };
-};
 
 class WasiBucket extends Bucket {
   override get(key: string): Uint8Array | undefined {
