@@ -2,10 +2,14 @@
 import assert from "node:assert/strict";
 import { chmodSync, mkdirSync, readFileSync } from "node:fs";
 import { after, before, test } from "node:test";
+import { PODS } from "../../hub/core/kube-client.ts";
+import type { Pod } from "../../protocol/pod.ts";
+import { isReady } from "../../scripts/follow-pods.ts";
 import type { AgentNode } from "../support/agent-process.ts";
 import { testComponent } from "../support/components.ts";
 import { Fleet, kubectlMissing } from "../support/fleet.ts";
-import { edgectl, nodeWith } from "../support/node-fixtures.ts";
+import { FleetAdmin } from "../support/fleet-admin.ts";
+import { containerIdOf, edgectl, nodeWith } from "../support/node-fixtures.ts";
 import { TempFolder } from "../support/temp-folder.ts";
 
 const skip = kubectlMissing("1.32");
@@ -14,6 +18,7 @@ const SCRIPT = "picolet.example/script:1";
 type Fields = Readonly<Record<string, unknown>>;
 
 let fleet: Fleet;
+let admin: FleetAdmin;
 let node: AgentNode;
 
 before(async () => {
@@ -22,14 +27,16 @@ before(async () => {
   node = nodeWith(undefined, { config: { nodeName: "node-a", hub: await fleet.joinConfig() } });
   await node.start();
   edgectl(node, "image", "import", await testComponent("script.c"), "--name", SCRIPT);
-  await fleet.untilNodeReady("node-a");
+  admin = await FleetAdmin.of(fleet);
+  await admin.untilCondition("node-a", "Ready", "True");
+  await makeGreedyPods();
 });
 
 after(async () => {
   if (skip !== false) return;
-  await fleet?.tryKubectl(["delete", "pods", "--all", "--wait=true", "--timeout=60s"]);
   await using all = new AsyncDisposableStack();
-  for (const each of [fleet, node]) if (each !== undefined) all.use(each);
+  for (const each of [fleet, node, admin]) if (each !== undefined) all.use(each);
+  all.defer(() => admin?.clear());
 });
 
 const script = (name: string, args: readonly string[], more: Fields = {}): Fields => ({
@@ -44,22 +51,27 @@ const podWith = (name: string, containers: readonly unknown[], spec: Fields = {}
   spec: { nodeName: "node-a", runtimeClassName: "wasm", terminationGracePeriodSeconds: 1, containers, ...spec },
 });
 
-const ready = (name: string): Promise<string> =>
-  fleet.kubectl(["wait", "--for=condition=Ready", `pod/${name}`, "--timeout=90s"]);
+const make = (pod: Fields): Promise<unknown> => admin.create(PODS, pod);
 
-const over = (name: string, phase: string): Promise<string> =>
-  fleet.kubectl(["wait", `--for=jsonpath={.status.phase}=${phase}`, `pod/${name}`, "--timeout=90s"]);
+const ready = (name: string): Promise<Pod> => admin.untilPod(name, "ready", isReady);
+
+const over = (name: string, phase: string): Promise<Pod> =>
+  admin.untilPod(name, phase, ({ status }) => status?.phase === phase);
 
 const logsOf = (...args: readonly string[]): Promise<string> => fleet.kubectl(["logs", ...args]);
 
-const told = (pod: string, reason: string, text: string): Promise<string> =>
-  fleet.seen(
-    [
-      ...["get", "events", "--watch", `--field-selector=involvedObject.name=${pod},reason=${reason}`],
-      ...["-o", 'jsonpath={.message}{"\\n"}'],
-    ],
-    (printed) => printed.includes(text),
-  );
+const told = (pod: string, reason: string, text: string): Promise<unknown> =>
+  admin.untilEvent(pod, text, (event) => event.reason === reason && event.message.includes(text));
+
+/** What pods have on disk is looked at every ten seconds; meanwhile there is something else to test. */
+async function makeGreedyPods(): Promise<void> {
+  const volumeMounts = [{ name: "disk", mountPath: "/disk" }];
+  const volumes = [{ name: "disk", emptyDir: { sizeLimit: "1Ki" } }];
+  const steps = ["write", "/disk/a", "x".repeat(5000), "hold"];
+  await make(podWith("full", [script("app", steps, { volumeMounts })], { volumes }));
+  const limits = { resources: { limits: { "ephemeral-storage": "8Ki" } } };
+  await make(podWith("wordy", [script("app", ["say", "x".repeat(20_000), "hold"], limits)]));
+}
 
 const configMap = (name: string, data: Fields): Fields => ({
   apiVersion: "v1",
@@ -96,7 +108,7 @@ test("a running component sees changes of ConfigMaps, Secrets and labels in its 
   const api = script("api", ["list", "/var/run/secrets/kubernetes.io/serviceaccount", "hold"]);
   // Without its group the component, which is not root, could not read what is for the owner alone.
   const spec = { volumes, securityContext: { fsGroup: 4242 } };
-  await fleet.apply(podWith("payloads", [...watching, token, api], spec, { labels: { tier: "one" } }));
+  await make(podWith("payloads", [...watching, token, api], spec, { labels: { tier: "one" } }));
   await ready("payloads");
   const listed = await logsOf("payloads", "-c", "token");
   assert.match(listed, /^deep$/m);
@@ -111,14 +123,8 @@ test("a running component sees changes of ConfigMaps, Secrets and labels in its 
     const log = await fleet.seen(["logs", "-f", "payloads", "-c", name], (printed) => printed.includes(text));
     assert.equal(log.trim().split("\n").length, 2, `what it was and what it is, nothing between: ${log}`);
   }
-  const restarts = await fleet.kubectl([
-    "get",
-    "pod",
-    "payloads",
-    "-o",
-    "jsonpath={.status.containerStatuses[*].restartCount}",
-  ]);
-  assert.match(restarts, /^[0 ]+$/);
+  const { status } = await admin.pod("payloads");
+  assert.ok(status?.containerStatuses?.every(({ restartCount }) => restartCount === 0));
 });
 
 test("a file that is for its group alone is read by who is in it, and by nobody else", { skip }, async () => {
@@ -128,10 +134,8 @@ test("a file that is for its group alone is read by who is in it, and by nobody 
   const spec = { volumes, restartPolicy: "Never" };
   const container = script("app", ["cat", "/secret/word"], { volumeMounts });
   const member = { runAsUser: 1234, runAsGroup: 1235, fsGroup: 1236 };
-  await fleet.apply(podWith("member", [container], { ...spec, securityContext: member }));
-  await fleet.apply(
-    podWith("stranger", [container], { ...spec, securityContext: { runAsUser: 1234, runAsGroup: 1235 } }),
-  );
+  await make(podWith("member", [container], { ...spec, securityContext: member }));
+  await make(podWith("stranger", [container], { ...spec, securityContext: { runAsUser: 1234, runAsGroup: 1235 } }));
   await over("member", "Succeeded");
   assert.equal(await logsOf("member"), "open sesame");
   await over("stranger", "Failed");
@@ -151,7 +155,7 @@ test("environment from ConfigMaps, Secrets and Services; what is missing holds t
   const names = ["KEY", "WORD", "NONE", "P_TWO", "FRONT_DOOR_SERVICE_PORT", "KUBERNETES_SERVICE_HOST"];
   const args = [...names.flatMap((name) => ["env", name]), "hold"];
   const container = script("app", args, { env, envFrom: [{ prefix: "P_", configMapRef: { name: "words" } }] });
-  await fleet.apply(podWith("environment", [container]));
+  await make(podWith("environment", [container]));
   await told("environment", "Failed", 'Error: secret "late" not found');
   await fleet.apply(secret("late", { word: "here" }));
   await ready("environment");
@@ -177,8 +181,10 @@ test("a claim is written to, a readiness gate is waited for", { skip }, async ()
   const volumeMounts = [{ name: "data", mountPath: "/data" }];
   const container = script("app", ["write", "/data/kept", "kept", "hold"], { volumeMounts });
   const gate = "example.org/gate";
-  await fleet.apply(podWith("claims", [container], { volumes, readinessGates: [{ conditionType: gate }] }));
-  await fleet.kubectl(["wait", "--for=condition=ContainersReady", "pod/claims", "--timeout=90s"]);
+  await make(podWith("claims", [container], { volumes, readinessGates: [{ conditionType: gate }] }));
+  await admin.untilPod("claims", "ready but for its gate", ({ status }) =>
+    Boolean(status?.conditions?.some((each) => each.type === "ContainersReady" && each.status === "True")),
+  );
   const condition = JSON.stringify({ status: { conditions: [{ type: gate, status: "True" }] } });
   await fleet.kubectl(["patch", "pod", "claims", "--subresource=status", "-p", condition]);
   await ready("claims");
@@ -186,41 +192,20 @@ test("a claim is written to, a readiness gate is waited for", { skip }, async ()
   assert.equal(readFileSync(`${path}/kept`, "utf8"), "kept\n");
 });
 
-test("what grows beyond its limit of disk is evicted: an emptyDir, and a log", { skip }, async () => {
-  const volumeMounts = [{ name: "disk", mountPath: "/disk" }];
-  const volumes = [{ name: "disk", emptyDir: { sizeLimit: "1Ki" } }];
-  await fleet.apply(
-    podWith("full", [script("app", ["write", "/disk/a", "x".repeat(5000), "hold"], { volumeMounts })], { volumes }),
-  );
-  const limits = { resources: { limits: { "ephemeral-storage": "8Ki" } } };
-  await fleet.apply(podWith("wordy", [script("app", ["say", "x".repeat(20_000), "hold"], limits)]));
-  const reasonOf = (pod: string): readonly string[] => [
-    ...["get", "pod", pod, "--watch", "-o"],
-    'jsonpath={.status.phase}|{.status.reason}|{.status.message}|{.status.containerStatuses[0].state.terminated.exitCode}|{"\\n"}',
-  ];
-  await fleet.seen(reasonOf("full"), (text) =>
-    text.includes('Failed|Evicted|Usage of EmptyDir volume "disk" exceeds the limit "1Ki". |143|'),
-  );
-  await fleet.seen(reasonOf("wordy"), (text) =>
-    text.includes("Failed|Evicted|Pod ephemeral local storage usage exceeds the total limit of containers 8Ki. |143|"),
-  );
-});
-
 test("CPU and memory change while it runs", { skip }, async () => {
   const sized = (cpu: string, memory: string): Fields => {
     return { resources: { requests: { cpu: "50m", memory: "32Mi" }, limits: { cpu, memory } } };
   };
-  await fleet.apply(podWith("sized", [script("app", ["hold"], sized("100m", "32Mi"))]));
+  await make(podWith("sized", [script("app", ["hold"], sized("100m", "32Mi"))]));
   await ready("sized");
   const patch = JSON.stringify({ spec: { containers: [{ name: "app", ...sized("200m", "48Mi") }] } });
   await fleet.kubectl(["patch", "pod", "sized", "--subresource=resize", "-p", patch]);
-  const shown =
-    'jsonpath={.status.containerStatuses[0].resources.limits}|{.status.containerStatuses[0].restartCount}{"\\n"}';
-  await fleet.seen(["get", "pod", "sized", "--watch", "-o", shown], (text) =>
-    text.includes('{"cpu":"200m","memory":"48Mi"}|0'),
-  );
-  const id = await fleet.kubectl(["get", "pod", "sized", "-o", "jsonpath={.status.containerStatuses[0].containerID}"]);
-  const [pid] = node.runnerPids(id.replace(/^.*:\/\//, ""));
+  const pod = await admin.untilPod("sized", "its new size", ({ status }) => {
+    const { cpu, memory } = status?.containerStatuses?.[0]?.resources?.limits ?? {};
+    return cpu === "200m" && memory === "48Mi";
+  });
+  assert.equal(pod.status?.containerStatuses?.[0]?.restartCount, 0);
+  const [pid] = node.runnerPids(containerIdOf(pod));
   const cgroup = /:memory:(.*)$/m.exec(readFileSync(`/proc/${pid}/cgroup`, "utf8"))?.[1];
   const limit = readFileSync(`/sys/fs/cgroup/memory${cgroup}/memory.limit_in_bytes`, "utf8");
   assert.equal(Number(limit), 48 * 1024 * 1024);
@@ -229,13 +214,10 @@ test("CPU and memory change while it runs", { skip }, async () => {
 test("kubectl is told why it cannot exec, give input, forward, or debug with a container's image; logs and figures it gets", {
   skip,
 }, async () => {
-  await fleet.apply(podWith("asked", [script("app", ["say", "one", "exit", "1"])]));
-  await fleet.seen(
-    ["get", "pod", "asked", "--watch", "-o", 'jsonpath={.status.containerStatuses[0].restartCount}{"\\n"}'],
-    (text) => /^[1-9]/m.test(text),
-  );
+  await make(podWith("asked", [script("app", ["say", "one", "exit", "1"])]));
+  await admin.untilPod("asked", "a restart", ({ status }) => (status?.containerStatuses?.[0]?.restartCount ?? 0) > 0);
   assert.equal(await logsOf("asked", "--previous"), "one\n");
-  await fleet.apply(podWith("rests", [script("app", ["hold"])]));
+  await make(podWith("rests", [script("app", ["hold"])]));
   await ready("rests");
   const refused = async (...args: readonly string[]): Promise<string> => {
     const { code, stderr } = await fleet.tryKubectl(args, { input: "x" });
@@ -266,8 +248,9 @@ test("kubectl is told why it cannot exec, give input, forward, or debug with a c
     "say",
     "looking",
   ]);
-  const exitOf = 'jsonpath={.status.ephemeralContainerStatuses[?(@.name=="look")].state.terminated.exitCode}{"\\n"}';
-  await fleet.seen(["get", "pod", "rests", "--watch", "-o", exitOf], (text) => /^0$/m.test(text));
+  const ended = ({ status }: Pod): boolean =>
+    status?.ephemeralContainerStatuses?.find(({ name }) => name === "look")?.state.terminated?.exitCode === 0;
+  await admin.untilPod("rests", "the end of look", ended);
   assert.equal(await logsOf("rests", "-c", "look"), "looking\n");
   const summary = JSON.parse(await fleet.kubectl(["get", "--raw", "/api/v1/nodes/node-a/proxy/stats/summary"])) as {
     readonly pods: readonly {
@@ -279,4 +262,19 @@ test("kubectl is told why it cannot exec, give input, forward, or debug with a c
   const figures = summary.pods.find(({ podRef }) => podRef.name === "rests");
   assert.equal(figures?.network, undefined, "the node's figures are not the pod's");
   assert.ok((figures?.containers.find(({ name }) => name === "app")?.memory.workingSetBytes ?? 0) > 1_000_000);
+});
+
+test("what grows beyond its limit of disk is evicted: an emptyDir, and a log", { skip }, async () => {
+  for (const [name, message] of [
+    ["full", 'Usage of EmptyDir volume "disk" exceeds the limit "1Ki". '],
+    ["wordy", "Pod ephemeral local storage usage exceeds the total limit of containers 8Ki. "],
+  ] as const) {
+    const codeOf = ({ status }: Pod): number | undefined => status?.containerStatuses?.[0]?.state.terminated?.exitCode;
+    const pod = await admin.untilPod(
+      name,
+      "its end",
+      (each) => each.status?.phase === "Failed" && codeOf(each) !== undefined,
+    );
+    assert.deepEqual([pod.status?.reason, pod.status?.message, codeOf(pod)], ["Evicted", message, 143]);
+  }
 });

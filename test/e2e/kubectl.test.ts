@@ -3,10 +3,14 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { readFileSync, writeFileSync } from "node:fs";
 import { after, before, test } from "node:test";
+import { PODS } from "../../hub/core/kube-client.ts";
+import { isReady } from "../../scripts/follow-pods.ts";
 import { KUBECTL_VERSIONS } from "../../scripts/install-kubectl.ts";
 import type { AgentNode } from "../support/agent-process.ts";
+import { testComponent } from "../support/components.ts";
 import { Containerd, containerdMissing } from "../support/containerd.ts";
 import { endProcess, Fleet, kubectlMissing, untilPrinted } from "../support/fleet.ts";
+import { FleetAdmin } from "../support/fleet-admin.ts";
 import { BUSYBOX_IMAGE } from "../support/image-archive.ts";
 import {
   componentPod,
@@ -23,6 +27,7 @@ const ON_A = { nodeSelector: { "kubernetes.io/hostname": "node-a" } };
 
 let containerd: Containerd;
 let fleet: Fleet;
+let admin: FleetAdmin;
 /** Runs containers and components. */
 let nodeA: AgentNode;
 /** Runs components alone. */
@@ -36,31 +41,21 @@ before(async () => {
   nodeB = nodeWith(undefined, { config: { nodeName: "node-b", hub: await fleet.joinConfig() } });
   await Promise.all([nodeA.start(), nodeB.start()]);
   for (const node of [nodeA, nodeB]) edgectl(node, "image", "import", HELLO_COMPONENT, "--name", HELLO_IMAGE);
-  for (const name of ["node-a", "node-b"]) await untilExists("node", name);
-  await fleet.kubectl(["wait", "--for=condition=Ready", "node/node-a", "node/node-b", "--timeout=60s"]);
+  admin = await FleetAdmin.of(fleet);
+  for (const name of ["node-a", "node-b"]) await admin.untilCondition(name, "Ready", "True");
 });
 
 after(async () => {
   if (skip !== false) return;
-  await fleet?.tryKubectl(["delete", "ds,pods", "--all", "--wait=true", "--timeout=60s"]);
   // One that cannot be disposed of does not keep the others, which would keep the tests from ending.
   await using all = new AsyncDisposableStack();
-  for (const each of [containerd, fleet, nodeB, nodeA]) if (each !== undefined) all.use(each);
+  for (const each of [containerd, fleet, nodeB, nodeA, admin]) if (each !== undefined) all.use(each);
+  all.defer(() => admin?.clear());
 });
 
-/** kubectl wait of these ages fails for what does not exist yet; a watch tells when it does. */
-async function untilExists(kind: string, name: string): Promise<void> {
-  const watch = fleet.spawnKubectl(["get", kind, "--watch", "-o", "name"]);
-  try {
-    await untilPrinted(watch, (text) => text.split("\n").some((line) => line.endsWith(`/${name}`)));
-  } finally {
-    await endProcess(watch);
-  }
-}
-
 async function ready(pod: unknown, name: string): Promise<void> {
-  await fleet.apply(pod);
-  await fleet.kubectl(["wait", "--for=condition=Ready", `pod/${name}`, "--timeout=90s"]);
+  await admin.create(PODS, pod as Readonly<Record<string, unknown>>);
+  await admin.untilPod(name, "ready", isReady);
 }
 
 for (const version of KUBECTL_VERSIONS) {
@@ -102,7 +97,6 @@ for (const version of KUBECTL_VERSIONS) {
     assert.match(tail, /^\d{4}-\d\d-\d\dT\S+ line \d+\n\d{4}-\d\d-\d\dT\S+ line \d+\n$/);
     const refused = await fleet.tryKubectl(["logs", "--previous", name], { version });
     assert.match(refused.stderr, /previous terminated container "app" in pod "logs-\d+" not found/);
-    await fleet.kubectl(["delete", "pod", name, "--now"], { version });
   });
 
   test(`kubectl ${version} exec, attach, cp and port-forward reach a container`, { skip }, async () => {
@@ -154,20 +148,18 @@ for (const version of KUBECTL_VERSIONS) {
     assert.match(said, /\/dev\/pts\/\d+/);
     if (child.exitCode === null) await once(child, "exit");
     assert.equal(child.exitCode, 7);
-    await fleet.kubectl(["delete", "pod", name, "--now"], { version });
   });
 
   test(`kubectl ${version} attaches to a component, and says why it cannot exec into it`, { skip }, async () => {
     const name = `component-${suffix}`;
-    await ready(componentPod(name), name);
+    await ready(componentPod(name, { image: `file://${await testComponent("workload.c")}`, args: ["count"] }), name);
     const attached = fleet.spawnKubectl(["attach", name], version);
-    await untilPrinted(attached, (text) => /Running for \d+ seconds/.test(text));
+    await untilPrinted(attached, (text) => /line \d+\n/.test(text));
     await endProcess(attached);
-    assert.match(await fleet.kubectl(["logs", name, "--tail=1"], { version }), /Running for/);
+    assert.match(await fleet.kubectl(["logs", name, "--tail=1"], { version }), /line \d+/);
     const refused = await fleet.tryKubectl(["exec", name, "--", "sh"], { version });
     assert.notEqual(refused.code, 0);
     assert.match(refused.stderr, /component/);
-    await fleet.kubectl(["delete", "pod", name, "--now"], { version });
   });
 
   test(`kubectl ${version} cordons, drains and uncordons a board; a DaemonSet rolls out`, { skip }, async () => {
@@ -208,7 +200,6 @@ for (const version of KUBECTL_VERSIONS) {
     await fleet.apply(componentPod(name), { version });
     await untilPrinted(watch, (text) => new RegExp(`Started +pod/${name}`).test(text));
     await endProcess(watch);
-    await fleet.kubectl(["delete", "pod", name, "--now"], { version });
   });
 
   test(`kubectl ${version} is told what is wrong with a pod, where and how`, { skip }, async () => {
@@ -239,5 +230,4 @@ test("a ConfigMap and a Secret reach a container's environment and files, and a 
   await fleet.kubectl(["patch", "configmap", "settings", "-p", '{"data":{"colour":"green"}}']);
   await untilPrinted(follower, (text) => text.includes("green\n"));
   await endProcess(follower);
-  await fleet.kubectl(["delete", "pod/settings", "configmap/settings", "secret/pass", "--now"]);
 });

@@ -6,6 +6,7 @@ import assert from "node:assert/strict";
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
+import { PODS } from "../../hub/core/kube-client.ts";
 import { backupStoppedStore, restoreStore } from "../../hub/embedded/store/backup.ts";
 import { systemClock } from "../../protocol/async/system-clock.ts";
 import type { Pod } from "../../protocol/pod.ts";
@@ -13,6 +14,7 @@ import { isReady, type PodsByName } from "../../scripts/follow-pods.ts";
 import { type AgentNode, restartsOf } from "../support/agent-process.ts";
 import { Containerd, containerdMissing } from "../support/containerd.ts";
 import { Fleet, kubectlMissing } from "../support/fleet.ts";
+import { FleetAdmin } from "../support/fleet-admin.ts";
 import { BUSYBOX_IMAGE } from "../support/image-archive.ts";
 import {
   componentPod,
@@ -59,7 +61,7 @@ async function untilConnected(node: AgentNode, since = 0): Promise<void> {
   });
 }
 
-const onBoard = (pod: unknown): unknown => {
+const onBoard = (pod: unknown) => {
   const { spec, ...rest } = pod as { readonly spec: object };
   return { ...rest, spec: { ...spec, nodeName: "board" } };
 };
@@ -73,20 +75,23 @@ const allReady =
 const identities = (pods: PodsByName): unknown[] =>
   [...pods].map(([name, pod]) => [name, containerIdOf(pod), startedAtOf(pod), restartsOf(pod)]).toSorted();
 
+async function make(fleet: Fleet, ...pods: readonly unknown[]): Promise<void> {
+  await using admin = await FleetAdmin.of(fleet);
+  for (const pod of pods) await admin.create(PODS, onBoard(pod));
+}
+
 /** The API server says of each pod what the node says, under the UID that the API server knows. */
 async function agreedWith(fleet: Fleet, node: AgentNode, names: readonly string[]): Promise<PodsByName> {
   const pods = await node.waitForPods(`${names.join(", ")}, all ready`, allReady(names));
+  await using admin = await FleetAdmin.of(fleet);
   for (const [name, pod] of pods) {
-    const id = pod.status?.containerStatuses?.[0]?.containerID;
-    const path = "jsonpath={.status.containerStatuses[0].containerID}";
-    await fleet.kubectl(["wait", `--for=${path}=${id}`, `pod/${name}`, "--timeout=60s"]);
-    await fleet.kubectl(["wait", "--for=condition=Ready", `pod/${name}`, "--timeout=60s"]);
-    const shown = await fleet.get<Pod>("pod", name);
+    const isTold = (told: Pod): boolean => containerIdOf(told) === containerIdOf(pod) && isReady(told);
+    const shown = await admin.untilPod(name, `ready as ${containerIdOf(pod)}`, isTold);
     assert.equal(shown.status?.containerStatuses?.[0]?.restartCount, restartsOf(pod), name);
     // A static pod's own UID is the node's affair.
     if (!name.endsWith("-board")) assert.equal(shown.metadata.uid, pod.metadata.uid, name);
   }
-  await fleet.kubectl(["wait", "--for=condition=Ready", "node/board", "--timeout=60s"]);
+  await admin.untilCondition("board", "Ready", "True");
   return pods;
 }
 
@@ -130,8 +135,7 @@ test("a board that loses its power while the hub is away runs everything again b
   await using fleet = await Fleet.start(["--drain-time", "1s"]);
   await using node = await startBoard(fleet, own);
   await fleet.apply(COLORS);
-  await fleet.apply(onBoard(readerPod("reader")));
-  await fleet.apply(onBoard(componentPod("component")));
+  await make(fleet, readerPod("reader"), componentPod("component"));
   node.writeManifest("static.json", containerPod("static"));
   const names = ["component", "reader", "static-board"];
   const first = await agreedWith(fleet, node, names);
@@ -162,8 +166,7 @@ for (const signal of ["SIGTERM", "SIGKILL"] as const) {
   test(`a hub that goes with ${signal} and comes back finds every container as it was`, { skip }, async () => {
     await using fleet = await Fleet.start(["--drain-time", "1s"]);
     await using node = await startBoard(fleet, containerd);
-    await fleet.apply(onBoard(containerPod("container")));
-    await fleet.apply(onBoard(componentPod("component")));
+    await make(fleet, containerPod("container"), componentPod("component"));
     const names = ["component", "container"];
     const first = await agreedWith(fleet, node, names);
     await fleet.endHub(signal);
@@ -186,9 +189,7 @@ test("a hub restored from its backup: pods that are older than what runs take it
   await using fleet = await Fleet.start(["--drain-time", "1s"]);
   await using node = await startBoard(fleet, containerd);
   const [store, backup] = [join(fleet.dataDir, "hub.db"), fleet.folder.at("backup.db")];
-  await fleet.apply(onBoard(containerPod("kept")));
-  await fleet.apply(onBoard(containerPod("container")));
-  await fleet.apply(onBoard(componentPod("component")));
+  await make(fleet, containerPod("kept"), containerPod("container"), componentPod("component"));
   const names = ["component", "container", "kept"];
   const first = await agreedWith(fleet, node, names);
   await fleet.endHub("SIGTERM");
@@ -196,9 +197,7 @@ test("a hub restored from its backup: pods that are older than what runs take it
   await fleet.startHub();
 
   await fleet.kubectl(["delete", "pods", "container", "component", "--timeout=60s"]);
-  await fleet.apply(onBoard(containerPod("container")));
-  await fleet.apply(onBoard(componentPod("component")));
-  await fleet.apply(onBoard(componentPod("later")));
+  await make(fleet, containerPod("container"), componentPod("component"), componentPod("later"));
   const second = await agreedWith(fleet, node, [...names, "later"]);
   for (const name of ["container", "component"]) {
     assert.notEqual(second.get(name)?.metadata.uid, first.get(name)?.metadata.uid);
