@@ -1,9 +1,11 @@
 /** What kubectl, old and new, shows and does with the embedded API server and its controllers; agents are played. */
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import { PERSISTENT_VOLUME_CLAIMS } from "../../hub/core/kube-client.ts";
+import { PERSISTENT_VOLUME_CLAIMS, PODS } from "../../hub/core/kube-client.ts";
 import { EVENTS } from "../../hub/embedded/controllers/event-recorder.ts";
 import { ENDPOINT_SLICES } from "../../hub/embedded/controllers/resource-types.ts";
+import type { Pod } from "../../protocol/pod.ts";
+import { isReady } from "../../scripts/follow-pods.ts";
 import { KUBECTL_VERSIONS, type KubectlVersion } from "../../scripts/install-kubectl.ts";
 import { EmbeddedCluster } from "../support/embedded-cluster.ts";
 import { kubectlMissing } from "../support/fleet.ts";
@@ -70,7 +72,7 @@ function walkThrough(version: KubectlVersion): void {
   test("describe shows the scheduler's event, defaults and conditions", async () => {
     await using cluster = await start("board-1");
     await cluster.apply(pod("web"));
-    await cluster.run("wait", "--for=condition=Ready", "pod/web", "--timeout=30s");
+    await ready(cluster, "web");
     await eventually(cluster, "Scheduled");
     const text = await cluster.run("describe", "pod", "web");
     assert.match(text, /PodScheduled\s+True/);
@@ -84,7 +86,7 @@ function walkThrough(version: KubectlVersion): void {
     await cluster.apply(daemonSet("app:1"));
     await cluster.run("rollout", "status", "ds/web", "--timeout=30s");
     await cluster.apply(pod("lonely", { nodeName: "board-1" }));
-    await cluster.run("wait", "--for=condition=Ready", "pod/lonely", "--timeout=30s");
+    await ready(cluster, "lonely");
     await cluster.run("cordon", "board-1");
     assert.match(await cluster.run("get", "nodes", "board-1"), /Ready,SchedulingDisabled/);
     const refused = await cluster.kubectl(["drain", "board-1"]);
@@ -95,7 +97,7 @@ function walkThrough(version: KubectlVersion): void {
     const pods = await cluster.run("get", "pods", "-o", "custom-columns=:.spec.nodeName", "--no-headers");
     assert.deepEqual(pods.trim().split(/\s+/).sort(), ["board-1", "board-2"], "daemon pods stay");
     await cluster.apply(pod("next"));
-    await cluster.run("wait", "--for=condition=Ready", "pod/next", "--timeout=30s");
+    await ready(cluster, "next");
     assert.equal(await cluster.run("get", "pod", "next", "-o", "jsonpath={.spec.nodeName}"), "board-2");
     await cluster.run("uncordon", "board-1");
     assert.doesNotMatch(await cluster.run("get", "nodes"), /SchedulingDisabled/);
@@ -135,7 +137,7 @@ function walkThrough(version: KubectlVersion): void {
       /Warning\s+FailedScheduling\s+pod\/web\s+0\/1 nodes are available: 1 node\(s\) had untolerated taint \{only: db\}\./,
     );
     await cluster.run("taint", "nodes", "board-1", "only-");
-    await cluster.run("wait", "--for=condition=Ready", "pod/web", "--timeout=30s");
+    await ready(cluster, "web");
   });
 
   test("a claim is bound to a volume, a service has its endpoints", async () => {
@@ -148,7 +150,7 @@ function walkThrough(version: KubectlVersion): void {
     const spec = { accessModes, resources, storageClassName };
     await cluster.apply({ apiVersion: "v1", kind: "PersistentVolumeClaim", metadata: { name: "data" }, spec });
     await cluster.apply(pod("web", { volumes: [{ name: "v", persistentVolumeClaim: { claimName: "data" } }] }));
-    await cluster.run("wait", "--for=condition=Ready", "pod/web", "--timeout=30s");
+    await ready(cluster, "web");
     const [, claim = []] = cells(await cluster.run("get", "pvc"));
     assert.deepEqual(claim.slice(0, 6), ["data", "Bound", "disk", "2Gi", "RWO", "manual"]);
     const [, volume = []] = cells(await cluster.run("get", "pv"));
@@ -214,6 +216,10 @@ function walkThrough(version: KubectlVersion): void {
 
 const revisions = (history: string): string[] =>
   history.split("\n").flatMap((line) => /^(\d+)\s/.exec(line)?.[1] ?? []);
+
+async function ready(cluster: EmbeddedCluster, name: string): Promise<void> {
+  await cluster.until(PODS, (pods) => pods.some((pod) => pod.metadata.name === name && isReady(pod as unknown as Pod)));
+}
 
 /** Events are written when there is time for it. */
 async function eventually(cluster: EmbeddedCluster, reason: string): Promise<void> {

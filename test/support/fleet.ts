@@ -3,7 +3,10 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync } from "node:fs";
 import { join } from "node:path";
-import { HubProcess, type HubReady, runHubCommand } from "../../scripts/hub-process.ts";
+import { BootstrapTokens } from "../../hub/identity/bootstrap-tokens.ts";
+import { systemClock } from "../../protocol/async/system-clock.ts";
+import { seconds } from "../../protocol/ports.ts";
+import { HubProcess, type HubReady } from "../../scripts/hub-process.ts";
 import { type KubectlVersion, kubectlPath } from "../../scripts/install-kubectl.ts";
 import { fixedPort } from "./fixed-port.ts";
 import { FleetAdmin } from "./fleet-admin.ts";
@@ -11,6 +14,9 @@ import { TempFolder } from "./temp-folder.ts";
 
 /** Generous: the machine is shared. A kubectl that has not come to its end by then never will. */
 const KUBECTL_LIMIT_MS = 120_000;
+/** As long as a test takes at the longest. */
+const TOKEN_LIFE = seconds(3600);
+const NEVER = new AbortController().signal;
 /** Of the hub's log, so much is kept for a failing test's message. */
 const MAX_LOG_LINES = 400;
 
@@ -83,7 +89,9 @@ export class Fleet implements AsyncDisposable {
 
   /** The configuration with which a board joins; a fresh token each time. @param port another one than the hub's: a proxy's */
   async joinConfig(port = this.tunnelPort): Promise<Readonly<Record<string, unknown>>> {
-    const token = await runHubCommand(this.dataDir, "token", "create");
+    await using admin = await FleetAdmin.of(this);
+    const tokens = new BootstrapTokens({ client: admin.client, clock: systemClock });
+    const token = await tokens.create({ ttlMs: TOKEN_LIFE, description: "", replaceNodes: false }, NEVER);
     return { server: `https://127.0.0.1:${port}`, token, caHash: [this.ready.caHash] };
   }
 
