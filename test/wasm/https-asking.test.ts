@@ -10,6 +10,7 @@ import { type TestContext, test } from "node:test";
 import type { TLSSocket, TlsOptions } from "node:tls";
 import { makeAuthority } from "../../hub/identity/certificate-authority.ts";
 import { systemClock } from "../../protocol/async/system-clock.ts";
+import { seededRandom } from "../support/seeded-random.ts";
 import { TempFolder } from "../support/temp-folder.ts";
 import { TlsAuthority } from "../support/tls-authority.ts";
 import { type WasmBench, wasmBench } from "../support/wasm-bench.ts";
@@ -205,6 +206,62 @@ test("what goes wrong in a handshake has its error code", async (context) => {
     "TLS-protocol-error",
   ]);
   assert.deepEqual(err, []);
+});
+
+test("whatever a server answers a handshake with, the component is told a code and goes on", async (context) => {
+  const random = seededRandom(7);
+  const upTo = (limit: number): number => Math.floor(random.next() * limit);
+  const noise = (length: number): Buffer => Buffer.from(Array.from({ length }, () => upTo(256)));
+  // Records of a handshake, alerts and data, of the length that they say, of another, and no records at all.
+  const record = (): Buffer => {
+    const body = noise(upTo(300));
+    const length = upTo(3) === 0 ? upTo(65_536) : body.length;
+    return Buffer.concat([Buffer.from([20 + upTo(5), 3, upTo(5), length >> 8, length & 255]), body]);
+  };
+  const port = await portOf(
+    context,
+    createTcpServer((socket) => {
+      socket
+        .on("error", () => undefined)
+        .once("data", () => {
+          for (let left = upTo(4); left > 0; left -= 1) socket.write(upTo(4) === 0 ? noise(upTo(100)) : record());
+          socket.end();
+        });
+    }),
+  );
+  const right = await tlsPort(context);
+  const requests = Array.from({ length: 60 }, () => get("127.0.0.1", port));
+  const { out } = await asks(await trusting(context), {
+    network: `https://127.0.0.1:${port}; https://127.0.0.1:${right}`,
+    args: [...requests.flat(), ...get("127.0.0.1", right)],
+  });
+  assert.equal(out.length, 61);
+  assert.equal(out.at(-1), "200 fine");
+  const codes = /^(TLS-protocol-error|connection-terminated|TLS-alert-received \d+ [a-z ]+)$/;
+  for (const line of out.slice(0, -1)) assert.match(line, codes);
+});
+
+test("a connection is used again, and after it its session, by the same host alone", async (context) => {
+  const heard: string[] = [];
+  const { privateKey: key, certificate: cert } = authority.issueServerFor(["127.0.0.1"]);
+  const port = await tlsPort(context, { key, cert }, (request, response) => {
+    const { remotePort = 0 } = request.socket;
+    heard.push(`${remotePort} ${(request.socket as TLSSocket).isSessionReused()}`);
+    if (request.url === "/bye") response.setHeader("Connection", "close");
+    response.end("fine");
+  });
+  const paths = ["/one", "/two", "/bye", "/three", "/four"];
+  const { out } = await asks(await trusting(context), {
+    network: `https://127.0.0.1:${port}; https://localhost:${port}`,
+    // The same server by another name, which its certificate does not have.
+    args: [...paths.flatMap((path) => get("127.0.0.1", port, path)), ...get("localhost", port)],
+  });
+  assert.deepEqual(out, [...paths.map(() => "200 fine"), "TLS-certificate-error"]);
+  const [first = "", , , fourth = ""] = heard.map((each) => each.split(" ")[0] ?? "");
+  const fresh = `${first} false`;
+  const resumed = `${fourth} true`;
+  assert.notEqual(first, fourth);
+  assert.deepEqual(heard, [fresh, fresh, fresh, resumed, resumed]);
 });
 
 for (const mode of MODES) {
