@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { execFileSync, spawnSync } from "node:child_process";
 import { existsSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { after, before, test } from "node:test";
+import { after, before, describe, test } from "node:test";
 import type { EventObject } from "../../protocol/local-api.ts";
 import type { Pod } from "../../protocol/pod.ts";
 import { isReady } from "../../scripts/follow-pods.ts";
@@ -111,102 +111,106 @@ const BAD_INPUTS: readonly BadInput[] = [
 
 const identity = (pod: Pod | undefined): unknown => [containerIdOf(pod), startedAtOf(pod)];
 
-test("each bad input is named by one event, and the pods that ran before run on", { skip }, async (context) => {
-  await using node = nodeWith(containerd);
-  await node.start();
-  edgectl(node, "image", "import", HELLO_COMPONENT, "--name", HELLO_IMAGE);
-  node.writeManifest("good.yaml", componentPod("good"));
-  node.writeManifest("fine.yaml", containerPod("fine"));
-  const before = await node.waitForPods(
-    "two ready pods",
-    (pods) => pods.size === 2 && [...pods.values()].every(isReady),
-  );
-  for (const { name, put, says } of BAD_INPUTS) {
-    await context.test(name, async () => {
-      put(node);
-      await node.waitForEvent(`an event about ${name}`, says);
-    });
+/** Most of the time goes by in waiting. */
+describe("an agent and what is wrong", { skip, concurrency: 2 }, () => {
+  test("each bad input is named by one event, and the pods that ran before run on", async (context) => {
+    await using node = nodeWith(containerd);
+    await node.start();
+    edgectl(node, "image", "import", HELLO_COMPONENT, "--name", HELLO_IMAGE);
+    node.writeManifest("good.yaml", componentPod("good"));
+    node.writeManifest("fine.yaml", containerPod("fine"));
+    const before = await node.waitForPods(
+      "two ready pods",
+      (pods) => pods.size === 2 && [...pods.values()].every(isReady),
+    );
+    for (const { name, put, says } of BAD_INPUTS) {
+      await context.test(name, async () => {
+        put(node);
+        await node.waitForEvent(`an event about ${name}`, says);
+      });
+    }
+    const afterwards = await node.waitForPods(
+      "the pods from before",
+      (pods) => isReady(pods.get("good-node")) && isReady(pods.get("fine-node")),
+    );
+    for (const name of ["good-node", "fine-node"])
+      assert.deepEqual(identity(afterwards.get(name)), identity(before.get(name)));
+    const status = await node.status();
+    assert.ok(
+      status.problems.some(({ origin }) => origin.endsWith("syntax.yaml")),
+      "edgectl status names the broken file",
+    );
+    await node.drain();
+  });
+
+  /** A component that is no component, wants too much or behaves badly, and what is said of its pod. */
+  interface BadComponent {
+    readonly name: string;
+    readonly image: () => Promise<string>;
+    readonly args?: readonly string[];
+    readonly says: (event: EventObject) => boolean;
   }
-  const afterwards = await node.waitForPods(
-    "the pods from before",
-    (pods) => isReady(pods.get("good-node")) && isReady(pods.get("fine-node")),
-  );
-  for (const name of ["good-node", "fine-node"])
-    assert.deepEqual(identity(afterwards.get(name)), identity(before.get(name)));
-  const status = await node.status();
-  assert.ok(
-    status.problems.some(({ origin }) => origin.endsWith("syntax.yaml")),
-    "edgectl status names the broken file",
-  );
-  await node.drain();
-});
 
-/** A component that is no component, wants too much or behaves badly, and what is said of its pod. */
-interface BadComponent {
-  readonly name: string;
-  readonly image: () => Promise<string>;
-  readonly args?: readonly string[];
-  readonly says: (event: EventObject) => boolean;
-}
+  const LIMITS = { memory: "64Mi", cpu: "100m" };
 
-const LIMITS = { memory: "64Mi", cpu: "100m" };
+  const BAD_COMPONENTS: readonly BadComponent[] = [
+    {
+      name: "core-module",
+      image: () => testCoreModule("workload.c"),
+      says: saying(/core-module-node/, /core module/i, /componentNew|wasm-tools component new/),
+    },
+    {
+      name: "wants-http",
+      image: () => testComponent("wants-http.wat"),
+      says: saying(/wants-http-node/, /wasi:http/),
+    },
+    {
+      name: "hungry",
+      image: () => testComponent("workload.c"),
+      args: ["allocate"],
+      says: saying(/hungry-node/, /restarting failed container/),
+    },
+  ];
 
-const BAD_COMPONENTS: readonly BadComponent[] = [
-  {
-    name: "core-module",
-    image: () => testCoreModule("workload.c"),
-    says: saying(/core-module-node/, /core module/i, /componentNew|wasm-tools component new/),
-  },
-  {
-    name: "wants-http",
-    image: () => testComponent("wants-http.wat"),
-    says: saying(/wants-http-node/, /wasi:http/),
-  },
-  {
-    name: "hungry",
-    image: () => testComponent("workload.c"),
-    args: ["allocate"],
-    says: saying(/hungry-node/, /restarting failed container/),
-  },
-];
+  test("a component that is none, or asks for too much, is named and harms no other pod", async (context) => {
+    const crashLoopBackOff = { initialContainerRestartPeriod: "1s", maxContainerRestartPeriod: "2s" };
+    await using node = nodeWith(undefined, { config: { crashLoopBackOff } });
+    await node.start();
+    edgectl(node, "image", "import", HELLO_COMPONENT, "--name", HELLO_IMAGE);
+    node.writeManifest("good.yaml", componentPod("good"));
+    const spin = await testComponent("workload.c");
+    const limited = { resources: { limits: LIMITS } };
+    node.writeManifest("spin.yaml", componentPod("spin", { image: `file://${spin}`, args: ["spin"], ...limited }));
+    const before = await node.waitForPods(
+      "two ready pods",
+      (pods) => pods.size === 2 && [...pods.values()].every(isReady),
+    );
+    for (const { name, image, args = [], says } of BAD_COMPONENTS) {
+      await context.test(name, async () => {
+        const container = { image: `file://${await image()}`, args, ...limited };
+        node.writeManifest(`${name}.yaml`, componentPod(name, container));
+        await node.waitForEvent(`an event about ${name}`, says);
+      });
+    }
+    const afterwards = await node.waitForPods("the pods from before", (pods) => isReady(pods.get("good-node")));
+    assert.deepEqual(identity(afterwards.get("good-node")), identity(before.get("good-node")));
+    await node.drain();
+  });
 
-test("a component that is none, or asks for too much, is named and harms no other pod", { skip }, async (context) => {
-  await using node = nodeWith(undefined);
-  await node.start();
-  edgectl(node, "image", "import", HELLO_COMPONENT, "--name", HELLO_IMAGE);
-  node.writeManifest("good.yaml", componentPod("good"));
-  const spin = await testComponent("workload.c");
-  const limited = { resources: { limits: LIMITS } };
-  node.writeManifest("spin.yaml", componentPod("spin", { image: `file://${spin}`, args: ["spin"], ...limited }));
-  const before = await node.waitForPods(
-    "two ready pods",
-    (pods) => pods.size === 2 && [...pods.values()].every(isReady),
-  );
-  for (const { name, image, args = [], says } of BAD_COMPONENTS) {
-    await context.test(name, async () => {
-      const container = { image: `file://${await image()}`, args, ...limited };
-      node.writeManifest(`${name}.yaml`, componentPod(name, container));
-      await node.waitForEvent(`an event about ${name}`, says);
-    });
-  }
-  const afterwards = await node.waitForPods("the pods from before", (pods) => isReady(pods.get("good-node")));
-  assert.deepEqual(identity(afterwards.get("good-node")), identity(before.get("good-node")));
-  await node.drain();
-});
-
-test("a broken file keeps its last good version running, also when the agent is started again", { skip }, async () => {
-  await using node = nodeWith(undefined);
-  await node.start();
-  edgectl(node, "image", "import", HELLO_COMPONENT, "--name", HELLO_IMAGE);
-  node.writeManifest("good.yaml", componentPod("good"));
-  const before = await node.waitForPods("a ready pod", (pods) => isReady(pods.get("good-node")));
-  node.writeManifest("good.yaml", "kind: [");
-  await node.waitForEvent("an event about the broken file", saying(/good\.yaml/));
-  await node.kill();
-  await node.start();
-  const afterwards = await node.waitForPods("the pod as it was", (pods) => isReady(pods.get("good-node")));
-  assert.deepEqual(identity(afterwards.get("good-node")), identity(before.get("good-node")));
-  await node.drain();
+  test("a broken file keeps its last good version running, also when the agent is started again", async () => {
+    await using node = nodeWith(undefined);
+    await node.start();
+    edgectl(node, "image", "import", HELLO_COMPONENT, "--name", HELLO_IMAGE);
+    node.writeManifest("good.yaml", componentPod("good"));
+    const before = await node.waitForPods("a ready pod", (pods) => isReady(pods.get("good-node")));
+    node.writeManifest("good.yaml", "kind: [");
+    await node.waitForEvent("an event about the broken file", saying(/good\.yaml/));
+    await node.kill();
+    await node.start();
+    const afterwards = await node.waitForPods("the pod as it was", (pods) => isReady(pods.get("good-node")));
+    assert.deepEqual(identity(afterwards.get("good-node")), identity(before.get("good-node")));
+    await node.drain();
+  });
 });
 
 test("a wrong configuration names every problem with its path and leaves with 78", async () => {

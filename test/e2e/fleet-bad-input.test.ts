@@ -6,7 +6,7 @@ import assert from "node:assert/strict";
 import { cpSync } from "node:fs";
 import { createServer } from "node:https";
 import { join } from "node:path";
-import { after, before, test } from "node:test";
+import { after, before, describe, test } from "node:test";
 import { FilePemStore } from "../../hub/identity/pem-store.ts";
 import { runHubCommand } from "../../scripts/hub-process.ts";
 import type { AgentNode } from "../support/agent-process.ts";
@@ -55,44 +55,47 @@ async function untilSaid(node: AgentNode, problem: RegExp): Promise<void> {
   assert.match(text, problem);
 }
 
-const EXPIRED = Buffer.from("2020-01-01T00:00:00Z").toString("base64");
+/** Most of the time goes by in waiting. */
+describe("boards that are not let in", { skip, concurrency: 3 }, () => {
+  const EXPIRED = Buffer.from("2020-01-01T00:00:00Z").toString("base64");
 
-for (const [name, changes, problem] of [
-  [
-    "a token that nobody made",
-    async () => ({ token: "aaaaaa.aaaaaaaaaaaaaaaa" }),
-    /the token is not accepted: .*`picolet-hub token create`/,
-  ],
-  [
-    "a token that has run out",
-    async () => {
-      const token = await runHubCommand(fleet.dataDir, "token", "create");
-      const secret = `secret/bootstrap-token-${token.slice(0, token.indexOf("."))}`;
-      const patch = JSON.stringify({ data: { expiration: EXPIRED } });
-      await fleet.kubectl(["-n", "kube-system", "patch", secret, "--type=merge", "-p", patch]);
-      return { token };
-    },
-    /the token is not accepted: .*`picolet-hub token create`/,
-  ],
-  [
-    "the hash of another CA",
-    async () => ({ caHash: [`sha256:${"0".repeat(64)}`] }),
-    /this is not the hub: its CA is sha256:[0-9a-f]{64}, and the configuration/,
-  ],
-] as const) {
-  test(`a board with ${name} is told so, and nobody else suffers`, { skip }, async () => {
-    await using node = await boardNamed("stranger", await changes());
-    await node.start();
-    await untilSaid(node, problem);
-    await node.waitForEvent(
-      "an event that says so",
-      (event) => event.type === "Warning" && problem.test(event.message),
-    );
-    const nodes = await fleet.kubectl(["get", "nodes", "-o", "name"]);
-    assert.equal(nodes, "node/board\n");
-    assert.equal((await board.status()).tunnel.state, "connected");
-  });
-}
+  for (const [name, changes, problem] of [
+    [
+      "a token that nobody made",
+      async () => ({ token: "aaaaaa.aaaaaaaaaaaaaaaa" }),
+      /the token is not accepted: .*`picolet-hub token create`/,
+    ],
+    [
+      "a token that has run out",
+      async () => {
+        const token = await runHubCommand(fleet.dataDir, "token", "create");
+        const secret = `secret/bootstrap-token-${token.slice(0, token.indexOf("."))}`;
+        const patch = JSON.stringify({ data: { expiration: EXPIRED } });
+        await fleet.kubectl(["-n", "kube-system", "patch", secret, "--type=merge", "-p", patch]);
+        return { token };
+      },
+      /the token is not accepted: .*`picolet-hub token create`/,
+    ],
+    [
+      "the hash of another CA",
+      async () => ({ caHash: [`sha256:${"0".repeat(64)}`] }),
+      /this is not the hub: its CA is sha256:[0-9a-f]{64}, and the configuration/,
+    ],
+  ] as const) {
+    test(`a board with ${name} is told so, and nobody else suffers`, async () => {
+      await using node = await boardNamed("stranger", await changes());
+      await node.start();
+      await untilSaid(node, problem);
+      await node.waitForEvent(
+        "an event that says so",
+        (event) => event.type === "Warning" && problem.test(event.message),
+      );
+      const nodes = await fleet.kubectl(["get", "nodes", "-o", "name"]);
+      assert.equal(nodes, "node/board\n");
+      assert.equal((await board.status()).tunnel.state, "connected");
+    });
+  }
+});
 
 test("a second board of the same name is not let in, and is told what can be done", { skip }, async () => {
   await using other = await boardNamed("board");

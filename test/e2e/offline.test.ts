@@ -5,7 +5,7 @@
 import assert from "node:assert/strict";
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
-import { after, before, test } from "node:test";
+import { after, before, describe, test } from "node:test";
 import { PODS } from "../../hub/core/kube-client.ts";
 import { backupStoppedStore, restoreStore } from "../../hub/embedded/store/backup.ts";
 import { systemClock } from "../../protocol/async/system-clock.ts";
@@ -128,90 +128,89 @@ const readerPod = (name: string): unknown =>
 
 const COLORS = { apiVersion: "v1", kind: "ConfigMap", metadata: { name: "colors" }, data: { color: "green" } };
 
-test("a board that loses its power while the hub is away runs everything again by itself; the hub's return restarts nothing", {
-  skip,
-}, async () => {
-  await using own = await Containerd.start();
-  await using fleet = await Fleet.start(["--drain-time", "1s"]);
-  await using node = await startBoard(fleet, own);
-  await fleet.apply(COLORS);
-  await make(fleet, readerPod("reader"), componentPod("component"));
-  node.writeManifest("static.json", containerPod("static"));
-  const names = ["component", "reader", "static-board"];
-  const first = await agreedWith(fleet, node, names);
-  assert.equal(edgectl(node, "logs", "reader"), "env green file green token eyJ\n");
-
-  await fleet.endHub("SIGKILL");
-  await node.kill();
-  await own.cutPower();
-  node.cutPower();
-  await own.startDaemon();
-  await node.start();
-  const isNew = ([name, pod]: [string, Pod]): boolean => containerIdOf(pod) !== containerIdOf(first.get(name));
-  const again = await node.waitForPods("three pods that run anew with no hub", (pods) => {
-    return allReady(names)(pods) && [...pods].every(isNew);
-  });
-  for (const [name, pod] of again) assert.equal(pod.metadata.uid, first.get(name)?.metadata.uid);
-  assert.equal(edgectl(node, "logs", "reader"), "env green file green token eyJ\n");
-  assert.notEqual((await node.status()).tunnel.state, "connected");
-
-  await fleet.startHub();
-  await untilConnected(node);
-  const back = await agreedWith(fleet, node, names);
-  assert.deepEqual(identities(back), identities(again));
-  await emptied(fleet, node);
-});
-
-for (const signal of ["SIGTERM", "SIGKILL"] as const) {
-  test(`a hub that goes with ${signal} and comes back finds every container as it was`, { skip }, async () => {
+/** Most of the time goes by in waiting. */
+describe("a board without its hub", { skip, concurrency: 2 }, () => {
+  test("a board that loses its power while the hub is away runs everything again by itself; the hub's return restarts nothing", async () => {
+    await using own = await Containerd.start();
     await using fleet = await Fleet.start(["--drain-time", "1s"]);
-    await using node = await startBoard(fleet, containerd);
-    await make(fleet, containerPod("container"), componentPod("component"));
-    const names = ["component", "container"];
+    await using node = await startBoard(fleet, own);
+    await fleet.apply(COLORS);
+    await make(fleet, readerPod("reader"), componentPod("component"));
+    node.writeManifest("static.json", containerPod("static"));
+    const names = ["component", "reader", "static-board"];
     const first = await agreedWith(fleet, node, names);
-    await fleet.endHub(signal);
-    await node.waitForStatus("the loss of the hub", ({ tunnel }) => tunnel.state !== "connected");
+    assert.equal(edgectl(node, "logs", "reader"), "env green file green token eyJ\n");
+
+    await fleet.endHub("SIGKILL");
+    await node.kill();
+    await own.cutPower();
+    node.cutPower();
+    await own.startDaemon();
+    await node.start();
+    const isNew = ([name, pod]: [string, Pod]): boolean => containerIdOf(pod) !== containerIdOf(first.get(name));
+    const again = await node.waitForPods("three pods that run anew with no hub", (pods) => {
+      return allReady(names)(pods) && [...pods].every(isNew);
+    });
+    for (const [name, pod] of again) assert.equal(pod.metadata.uid, first.get(name)?.metadata.uid);
+    assert.equal(edgectl(node, "logs", "reader"), "env green file green token eyJ\n");
+    assert.notEqual((await node.status()).tunnel.state, "connected");
+
     await fleet.startHub();
     await untilConnected(node);
     const back = await agreedWith(fleet, node, names);
-    assert.deepEqual(identities(back), identities(first));
-    const shown = await fleet.kubectl(["get", "pods"]);
-    for (const name of names) assert.match(shown, new RegExp(`^${name} +1/1 +Running +0 `, "m"));
-    // At the port that the Node names since before: nobody has to hear of another one.
-    assert.match(await fleet.kubectl(["logs", "component", "--tail=1"]), /Running for|Hello/);
+    assert.deepEqual(identities(back), identities(again));
     await emptied(fleet, node);
   });
-}
 
-test("a hub restored from its backup: pods that are older than what runs take it over; what the backup lacks ends", {
-  skip,
-}, async () => {
-  await using fleet = await Fleet.start(["--drain-time", "1s"]);
-  await using node = await startBoard(fleet, containerd);
-  const [store, backup] = [join(fleet.dataDir, "hub.db"), fleet.folder.at("backup.db")];
-  await make(fleet, containerPod("kept"), containerPod("container"), componentPod("component"));
-  const names = ["component", "container", "kept"];
-  const first = await agreedWith(fleet, node, names);
-  await fleet.endHub("SIGTERM");
-  backupStoppedStore(store, backup);
-  await fleet.startHub();
-
-  await fleet.kubectl(["delete", "pods", "container", "component", "--timeout=60s"]);
-  await make(fleet, containerPod("container"), componentPod("component"), componentPod("later"));
-  const second = await agreedWith(fleet, node, [...names, "later"]);
-  for (const name of ["container", "component"]) {
-    assert.notEqual(second.get(name)?.metadata.uid, first.get(name)?.metadata.uid);
+  for (const signal of ["SIGTERM", "SIGKILL"] as const) {
+    test(`a hub that goes with ${signal} and comes back finds every container as it was`, async () => {
+      await using fleet = await Fleet.start(["--drain-time", "1s"]);
+      await using node = await startBoard(fleet, containerd);
+      await make(fleet, containerPod("container"), componentPod("component"));
+      const names = ["component", "container"];
+      const first = await agreedWith(fleet, node, names);
+      await fleet.endHub(signal);
+      await node.waitForStatus("the loss of the hub", ({ tunnel }) => tunnel.state !== "connected");
+      await fleet.startHub();
+      await untilConnected(node);
+      const back = await agreedWith(fleet, node, names);
+      assert.deepEqual(identities(back), identities(first));
+      const shown = await fleet.kubectl(["get", "pods"]);
+      for (const name of names) assert.match(shown, new RegExp(`^${name} +1/1 +Running +0 `, "m"));
+      // At the port that the Node names since before: nobody has to hear of another one.
+      assert.match(await fleet.kubectl(["logs", "component", "--tail=1"]), /Running for|Hello/);
+      await emptied(fleet, node);
+    });
   }
 
-  await fleet.endHub("SIGKILL");
-  restoreStore(backup, store, systemClock);
-  await fleet.startHub();
-  await node.waitForPods("the UIDs of the backup", (pods) => {
-    return allReady(names)(pods) && names.every((name) => uidOf(pods, name) === uidOf(first, name));
+  test("a hub restored from its backup: pods that are older than what runs take it over; what the backup lacks ends", async () => {
+    await using fleet = await Fleet.start(["--drain-time", "1s"]);
+    await using node = await startBoard(fleet, containerd);
+    const [store, backup] = [join(fleet.dataDir, "hub.db"), fleet.folder.at("backup.db")];
+    await make(fleet, containerPod("kept"), containerPod("container"), componentPod("component"));
+    const names = ["component", "container", "kept"];
+    const first = await agreedWith(fleet, node, names);
+    await fleet.endHub("SIGTERM");
+    backupStoppedStore(store, backup);
+    await fleet.startHub();
+
+    await fleet.kubectl(["delete", "pods", "container", "component", "--timeout=60s"]);
+    await make(fleet, containerPod("container"), componentPod("component"), componentPod("later"));
+    const second = await agreedWith(fleet, node, [...names, "later"]);
+    for (const name of ["container", "component"]) {
+      assert.notEqual(second.get(name)?.metadata.uid, first.get(name)?.metadata.uid);
+    }
+
+    await fleet.endHub("SIGKILL");
+    restoreStore(backup, store, systemClock);
+    await fleet.startHub();
+    await node.waitForPods("the UIDs of the backup", (pods) => {
+      return allReady(names)(pods) && names.every((name) => uidOf(pods, name) === uidOf(first, name));
+    });
+    const restored = await agreedWith(fleet, node, names);
+    assert.deepEqual(identities(restored), identities(new Map([...second].filter(([name]) => name !== "later"))));
+    await emptied(fleet, node);
   });
-  const restored = await agreedWith(fleet, node, names);
-  assert.deepEqual(identities(restored), identities(new Map([...second].filter(([name]) => name !== "later"))));
-  await emptied(fleet, node);
 });
 
 const uidOf = (pods: PodsByName, name: string): string | undefined => pods.get(name)?.metadata.uid;

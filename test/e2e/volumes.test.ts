@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { after, before, test } from "node:test";
+import { after, before, describe, test } from "node:test";
 import { CONFIG_MAPS, PODS } from "../../hub/core/kube-client.ts";
 import type { Pod } from "../../protocol/pod.ts";
 import { isReady } from "../../scripts/follow-pods.ts";
@@ -74,73 +74,72 @@ const run = (pod: unknown): Promise<unknown> => admin.create(PODS, pod as Readon
 
 const waitingReason = ({ status }: Pod): string | undefined => status?.containerStatuses?.[0]?.state.waiting?.reason;
 
-test("a ConfigMap that is missing holds a pod up, says so, and lets it go on when it comes; updates arrive", {
-  skip,
-}, async () => {
-  const script = `trap 'exit 0' TERM; while :; do cat /config/key; echo; sleep 0.5; done`;
-  await run(podWith("waiting", script, [{ name: "config", configMap: { name: "late" } }]));
-  await fleet.seen(
-    [
-      ...["get", "events", "--watch", "--field-selector=involvedObject.name=waiting,reason=FailedMount"],
-      ...["-o", 'jsonpath={.message}{"\\n"}'],
-    ],
-    (text) => text.includes('MountVolume.SetUp failed for volume "config" : configmap "late" not found'),
-  );
-  await admin.create(CONFIG_MAPS, { metadata: { name: "late" }, data: { key: "first" } });
-  await admin.untilPod("waiting", "ready", isReady);
-  const follower = fleet.spawnKubectl(["logs", "-f", "waiting"]);
-  await untilPrinted(follower, (text) => text.includes("first"));
-  await admin.patch(CONFIG_MAPS, "late", { data: { key: "second" } });
-  await untilPrinted(follower, (text) => text.includes("second"));
-  await endProcess(follower);
-});
+/** Most of the time goes by in waiting. */
+describe("volumes from kubectl's end", { skip, concurrency: 3 }, () => {
+  test("a ConfigMap that is missing holds a pod up, says so, and lets it go on when it comes; updates arrive", async () => {
+    const script = `trap 'exit 0' TERM; while :; do cat /config/key; echo; sleep 0.5; done`;
+    await run(podWith("waiting", script, [{ name: "config", configMap: { name: "late" } }]));
+    await fleet.seen(
+      [
+        ...["get", "events", "--watch", "--field-selector=involvedObject.name=waiting,reason=FailedMount"],
+        ...["-o", 'jsonpath={.message}{"\\n"}'],
+      ],
+      (text) => text.includes('MountVolume.SetUp failed for volume "config" : configmap "late" not found'),
+    );
+    await admin.create(CONFIG_MAPS, { metadata: { name: "late" }, data: { key: "first" } });
+    await admin.untilPod("waiting", "ready", isReady);
+    const follower = fleet.spawnKubectl(["logs", "-f", "waiting"]);
+    await untilPrinted(follower, (text) => text.includes("first"));
+    await admin.patch(CONFIG_MAPS, "late", { data: { key: "second" } });
+    await untilPrinted(follower, (text) => text.includes("second"));
+    await endProcess(follower);
+  });
 
-test("the volumes of a pod that has completed are gone, its log is not", { skip }, async () => {
-  const volumes = [
-    { name: "memory", emptyDir: { medium: "Memory", sizeLimit: "1Mi" } },
-    { name: "image", image: { reference: BUSYBOX_IMAGE } },
-  ];
-  const script = "echo done >/memory/file; cat /memory/file; ls /image/bin/sh";
-  await run(podWith("once", script, volumes, { restartPolicy: "Never" }));
-  const { metadata } = await admin.untilPod("once", "its end", ({ status }) => status?.phase === "Succeeded");
-  const folder = join(node.directory, "root", "pods", metadata.uid ?? "");
-  await node.waitForFile(folder, () => !readdirSync(folder).includes("volumes"));
-  assert.equal(readFileSync("/proc/self/mountinfo", "utf8").includes(folder), false);
-  assert.equal(await fleet.kubectl(["logs", "once"]), "done\n/image/bin/sh\n");
-});
+  test("the volumes of a pod that has completed are gone, its log is not", async () => {
+    const volumes = [
+      { name: "memory", emptyDir: { medium: "Memory", sizeLimit: "1Mi" } },
+      { name: "image", image: { reference: BUSYBOX_IMAGE } },
+    ];
+    const script = "echo done >/memory/file; cat /memory/file; ls /image/bin/sh";
+    await run(podWith("once", script, volumes, { restartPolicy: "Never" }));
+    const { metadata } = await admin.untilPod("once", "its end", ({ status }) => status?.phase === "Succeeded");
+    const folder = join(node.directory, "root", "pods", metadata.uid ?? "");
+    await node.waitForFile(folder, () => !readdirSync(folder).includes("volumes"));
+    assert.equal(readFileSync("/proc/self/mountinfo", "utf8").includes(folder), false);
+    assert.equal(await fleet.kubectl(["logs", "once"]), "done\n/image/bin/sh\n");
+  });
 
-test("an image that nobody has holds up the container that mounts it, with the pull's reason", { skip }, async () => {
-  const volumes = [{ name: "image", image: { reference: "localhost/none:1", pullPolicy: "Never" } }];
-  await run(podWith("imageless", SLEEP_SCRIPT, volumes));
-  await admin.untilPod("imageless", "to wait", (pod) => waitingReason(pod) === "ErrImageNeverPull");
-});
+  test("an image that nobody has holds up the container that mounts it, with the pull's reason", async () => {
+    const volumes = [{ name: "image", image: { reference: "localhost/none:1", pullPolicy: "Never" } }];
+    await run(podWith("imageless", SLEEP_SCRIPT, volumes));
+    await admin.untilPod("imageless", "to wait", (pod) => waitingReason(pod) === "ErrImageNeverPull");
+  });
 
-test("a driver that the board has not got is named", { skip }, async () => {
-  await run(podWith("driverless", SLEEP_SCRIPT, [{ name: "data", csi: { driver: "disk.example" } }]));
-  await admin.untilEvent(
-    "driverless",
-    "an event",
-    ({ reason, message }) =>
-      reason === "FailedMount" &&
-      message.includes("driver name disk.example not found in the list of registered CSI drivers"),
-  );
-});
+  test("a driver that the board has not got is named", async () => {
+    await run(podWith("driverless", SLEEP_SCRIPT, [{ name: "data", csi: { driver: "disk.example" } }]));
+    await admin.untilEvent(
+      "driverless",
+      "an event",
+      ({ reason, message }) =>
+        reason === "FailedMount" &&
+        message.includes("driver name disk.example not found in the list of registered CSI drivers"),
+    );
+  });
 
-test("a pod whose emptyDir outgrows its limit is evicted, and kubectl says why", { skip }, async () => {
-  const message = 'Usage of EmptyDir volume "data" exceeds the limit "1Mi". ';
-  const { status } = await admin.untilPod("greedy", "its end", (pod) => pod.status?.phase === "Failed");
-  assert.deepEqual([status?.reason, status?.message], ["Evicted", message]);
-  await admin.untilEvent("greedy", "an event", (event) => event.reason === "Evicted" && event.message === message);
-  assert.match(await fleet.kubectl(["describe", "pod", "greedy"]), /^Reason: +Evicted$.*Usage of EmptyDir volume/ms);
-});
+  test("a pod whose emptyDir outgrows its limit is evicted, and kubectl says why", async () => {
+    const message = 'Usage of EmptyDir volume "data" exceeds the limit "1Mi". ';
+    const { status } = await admin.untilPod("greedy", "its end", (pod) => pod.status?.phase === "Failed");
+    assert.deepEqual([status?.reason, status?.message], ["Evicted", message]);
+    await admin.untilEvent("greedy", "an event", (event) => event.reason === "Evicted" && event.message === message);
+    assert.match(await fleet.kubectl(["describe", "pod", "greedy"]), /^Reason: +Evicted$.*Usage of EmptyDir volume/ms);
+  });
 
-test("a pod whose log is larger than its limit of ephemeral storage goes, with the kubelet's words", {
-  skip,
-}, async () => {
-  const { status } = await admin.untilPod("talks", "its end", (pod) => pod.status?.phase === "Failed");
-  const message = "Pod ephemeral local storage usage exceeds the total limit of containers 8Mi. ";
-  assert.deepEqual([status?.reason, status?.message], ["Evicted", message]);
-  await admin.toldOnce("talks", "Evicted");
-  const [quiet] = (await admin.pod("quiet")).status?.containerStatuses ?? [];
-  assert.ok(quiet?.state.running !== undefined && quiet.restartCount === 0);
+  test("a pod whose log is larger than its limit of ephemeral storage goes, with the kubelet's words", async () => {
+    const { status } = await admin.untilPod("talks", "its end", (pod) => pod.status?.phase === "Failed");
+    const message = "Pod ephemeral local storage usage exceeds the total limit of containers 8Mi. ";
+    assert.deepEqual([status?.reason, status?.message], ["Evicted", message]);
+    await admin.toldOnce("talks", "Evicted");
+    const [quiet] = (await admin.pod("quiet")).status?.containerStatuses ?? [];
+    assert.ok(quiet?.state.running !== undefined && quiet.restartCount === 0);
+  });
 });
