@@ -26,6 +26,8 @@ const WORLDS: Readonly<Record<string, string>> = {
   "async.c":
     "import wasi:cli/environment@0.3.0; import wasi:cli/exit@0.3.0; import wasi:cli/stdin@0.3.0; import wasi:cli/stdout@0.3.0; import wasi:cli/stderr@0.3.0; import wasi:clocks/monotonic-clock@0.3.0; import wasi:clocks/system-clock@0.3.0; import wasi:random/random@0.3.0; import wasi:random/insecure-seed@0.3.0; export wasi:cli/run@0.3.0;",
   "async-files.c": `${asyncWorld} import wasi:filesystem/types@0.3.0; import wasi:filesystem/preopens@0.3.0;`,
+  "http-asks.c":
+    "import wasi:http/types; import wasi:http/outgoing-handler; import wasi:io/streams; import wasi:io/poll; export wasi:http/incoming-handler;",
   "http-server.c": "import wasi:http/types; import wasi:io/streams; export wasi:http/incoming-handler;",
 };
 
@@ -58,6 +60,7 @@ export type TestComponent =
   | "waits.c"
   | "async.c"
   | "async-files.c"
+  | "http-asks.c"
   | "http-server.c"
   | "http-client.c"
   | "net.c"

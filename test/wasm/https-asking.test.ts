@@ -10,6 +10,7 @@ import { type TestContext, test } from "node:test";
 import type { TLSSocket, TlsOptions } from "node:tls";
 import { makeAuthority } from "../../hub/identity/certificate-authority.ts";
 import { systemClock } from "../../protocol/async/system-clock.ts";
+import { fixedPort } from "../support/fixed-port.ts";
 import { seededRandom } from "../support/seeded-random.ts";
 import { TempFolder } from "../support/temp-folder.ts";
 import { TlsAuthority } from "../support/tls-authority.ts";
@@ -207,6 +208,34 @@ test("what goes wrong in a handshake has its error code", async (context) => {
   ]);
   assert.deepEqual(err, []);
 });
+
+for (const mode of MODES) {
+  test(`a component that is served asks by https too (${mode})`, async (context) => {
+    const right = await tlsPort(context);
+    const { privateKey: key, certificate: cert } = new TlsAuthority("a stranger").issueServer();
+    const wrong = await tlsPort(context, { key, cert });
+    const made = await trusting(context);
+    const port = await fixedPort();
+    await using pod = await made.pod("http-asks.c", {
+      name: randomUUID(),
+      annotations: {
+        "wasm.picolet.io/network": `https://127.0.0.1:${right}; https://127.0.0.1:${wrong}`,
+        "wasm.picolet.io/mode": mode,
+      },
+      container: { ports: [{ containerPort: port }] },
+    });
+    const served = await pod.start();
+    const answer = async (asked: number): Promise<string> =>
+      (await fetch(`http://127.0.0.1:${port}/127.0.0.1:${asked}`)).text();
+    // Of the cases of wasi:http's error code 13 is TLS-certificate-error, 15 HTTP-request-denied.
+    assert.deepEqual(await Promise.all([right, wrong, right, 1].map(answer)), ["200", "error 013", "200", "error 015"]);
+    const [told] = await pod.text(served, 1);
+    assert.match(
+      told ?? "",
+      new RegExp(`^picolet: no TLS with 127.0.0.1 port ${wrong}: its certificate is signed by nobody`),
+    );
+  });
+}
 
 test("whatever a server answers a handshake with, the component is told a code and goes on", async (context) => {
   const random = seededRandom(7);

@@ -1,0 +1,94 @@
+/*
+ * Serves wasi:http/incoming-handler without a C library, by asking others: /AUTHORITY asks https://AUTHORITY/ and answers with the
+ * status that came of it, or with `error` and the number of the error code's case.
+ */
+typedef unsigned char u8;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef int handle;
+
+#define IMPORT(module, name) __attribute__((import_module(module), import_name(name)))
+#define TYPES "wasi:http/types@0.2.3"
+#define STREAMS "wasi:io/streams@0.2.3"
+#define POLL "wasi:io/poll@0.2.3"
+
+IMPORT("wasi:http/outgoing-handler@0.2.3", "handle") extern void ask(handle, int, handle, u8 *);
+IMPORT(TYPES, "[constructor]fields") extern handle fields_new(void);
+IMPORT(TYPES, "[method]incoming-request.path-with-query") extern void request_path(handle, u32 *);
+IMPORT(TYPES, "[resource-drop]incoming-request") extern void request_drop(handle);
+IMPORT(TYPES, "[constructor]outgoing-request") extern handle outgoing_new(handle);
+IMPORT(TYPES, "[method]outgoing-request.set-authority") extern int set_authority(handle, int, const char *, u32);
+IMPORT(TYPES, "[method]future-incoming-response.subscribe") extern handle future_subscribe(handle);
+IMPORT(TYPES, "[method]future-incoming-response.get") extern void future_get(handle, u8 *);
+IMPORT(TYPES, "[resource-drop]future-incoming-response") extern void future_drop(handle);
+IMPORT(TYPES, "[method]incoming-response.status") extern int incoming_status(handle);
+IMPORT(TYPES, "[resource-drop]incoming-response") extern void incoming_drop(handle);
+IMPORT(TYPES, "[constructor]outgoing-response") extern handle response_new(handle);
+IMPORT(TYPES, "[method]outgoing-response.body") extern void response_body(handle, u32 *);
+IMPORT(TYPES, "[static]response-outparam.set") extern void respond(handle, u32, u32, u32, u64, u32, u32, u32, u32);
+IMPORT(TYPES, "[method]outgoing-body.write") extern void body_write(handle, u32 *);
+IMPORT(TYPES, "[static]outgoing-body.finish") extern void body_finish(handle, u32, handle, void *);
+IMPORT(STREAMS, "[method]output-stream.blocking-write-and-flush") extern void write_all(handle, const void *, u32, u32 *);
+IMPORT(STREAMS, "[resource-drop]output-stream") extern void output_drop(handle);
+IMPORT(POLL, "[method]pollable.block") extern void pollable_block(handle);
+IMPORT(POLL, "[resource-drop]pollable") extern void pollable_drop(handle);
+
+static u8 arena[1 << 16];
+static u32 used;
+
+__attribute__((export_name("cabi_realloc"))) void *cabi_realloc(void *old, u32 old_size, u32 alignment, u32 size) {
+  (void)old;
+  (void)old_size;
+  u32 start = (used + alignment - 1) & ~(alignment - 1);
+  if (start + size > sizeof arena) __builtin_trap();
+  used = start + size;
+  return arena + start;
+}
+
+/* The status; less than 0: an error code, of which the first is -1. */
+static int asked(const char *authority, u32 length) {
+  static _Alignas(8) u8 result[64];
+  handle request = outgoing_new(fields_new());
+  set_authority(request, 1, authority, length);
+  ask(request, 0, 0, result);
+  if (result[0] != 0) return -1 - result[8];
+  handle future = *(handle *)(result + 8);
+  handle pollable = future_subscribe(future);
+  pollable_block(pollable);
+  pollable_drop(pollable);
+  future_get(future, result);
+  int status = -1 - result[24];
+  if (result[16] == 0) {
+    handle response = *(handle *)(result + 24);
+    status = incoming_status(response);
+    incoming_drop(response);
+  }
+  future_drop(future);
+  return status;
+}
+
+static void say(handle out, int status) {
+  u32 result[4];
+  char text[16] = "error ";
+  u32 length = status < 0 ? 6 : 0;
+  u32 number = (u32)(status < 0 ? -1 - status : status);
+  for (u32 scale = 100; scale > 0; scale /= 10) text[length++] = (char)('0' + number / scale % 10);
+  handle response = response_new(fields_new());
+  response_body(response, result);
+  handle body = (handle)result[1];
+  respond(out, 0, (u32)response, 0, 0, 0, 0, 0, 0);
+  body_write(body, result);
+  handle stream = (handle)result[1];
+  write_all(stream, text, length, result);
+  output_drop(stream);
+  u64 finished[8];
+  body_finish(body, 0, 0, finished);
+}
+
+__attribute__((export_name("wasi:http/incoming-handler@0.2.3#handle"))) void handle_request(handle request, handle out) {
+  u32 path[3];
+  used = 0;
+  request_path(request, path);
+  say(out, asked((const char *)path[1] + 1, path[2] - 1));
+  request_drop(request);
+}
