@@ -27,6 +27,30 @@ const { signal } = new AbortController();
 
 type Fields = Readonly<Record<string, unknown>>;
 
+let containerd: Containerd;
+
+before(async () => {
+  if (skip !== false) return;
+  containerd = await Containerd.start();
+  for (const [name, user] of [
+    ["localhost/user-number:1", "1234"],
+    ["localhost/user-pair:1", "1234:4321"],
+    ["localhost/user-name:1", "somebody"],
+  ] as const) {
+    const recipe = {
+      name,
+      user,
+      files: { "bin/busybox": "/bin/busybox", "etc/passwd": passwdFile(containerd) },
+      links: { "bin/sh": "busybox", "bin/id": "busybox" },
+    };
+    containerd.importArchive(buildImageArchive(recipe, containerd.directory));
+  }
+});
+
+after(async () => {
+  if (skip === false) await containerd?.[Symbol.asyncDispose]();
+});
+
 /** Folders, environment and launches as an agent has them, without its workers: a step is taken when a test says so. */
 class IdentityNode implements AsyncDisposable {
   readonly fixture: CriFixture;
@@ -37,7 +61,7 @@ class IdentityNode implements AsyncDisposable {
   readonly #containerd: Containerd;
   #pods = 0;
 
-  private constructor(containerd: Containerd) {
+  constructor(containerd: Containerd) {
     this.#containerd = containerd;
     this.fixture = new CriFixture(containerd);
     const { directory } = this.fixture;
@@ -71,24 +95,6 @@ class IdentityNode implements AsyncDisposable {
         memoryBytes: 2 ** 29,
       },
     );
-  }
-
-  static async start(): Promise<IdentityNode> {
-    const containerd = await Containerd.start();
-    for (const [name, user] of [
-      ["localhost/user-number:1", "1234"],
-      ["localhost/user-pair:1", "1234:4321"],
-      ["localhost/user-name:1", "somebody"],
-    ] as const) {
-      const recipe = {
-        name,
-        user,
-        files: { "bin/busybox": "/bin/busybox", "etc/passwd": passwdFile(containerd) },
-        links: { "bin/sh": "busybox", "bin/id": "busybox" },
-      };
-      containerd.importArchive(buildImageArchive(recipe, containerd.directory));
-    }
-    return new IdentityNode(containerd);
   }
 
   specOf(id: string): { readonly linux: { readonly resources: Readonly<Record<string, Fields>> } } {
@@ -168,7 +174,6 @@ class IdentityNode implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.fixture[Symbol.asyncDispose]();
-    await this.#containerd[Symbol.asyncDispose]();
   }
 }
 
@@ -183,10 +188,11 @@ const resource = (name: string, divisor = "1"): Fields => ({
   valueFrom: { resourceFieldRef: { resource: name, divisor } },
 });
 
-describe("what a container sees", { skip }, () => {
+/** Most of the time goes by in waiting. */
+describe("what a container sees", { skip, concurrency: 3 }, () => {
   let node: IdentityNode;
   before(async () => {
-    node = await IdentityNode.start();
+    node = new IdentityNode(containerd);
   });
   after(() => node?.[Symbol.asyncDispose]());
 
@@ -407,10 +413,10 @@ describe("what a container sees", { skip }, () => {
   });
 });
 
-describe("how a container ends", { skip }, () => {
+describe("how a container ends", { skip, concurrency: 3 }, () => {
   let node: IdentityNode;
   before(async () => {
-    node = await IdentityNode.start();
+    node = new IdentityNode(containerd);
   });
   after(() => node?.[Symbol.asyncDispose]());
 
@@ -458,7 +464,7 @@ describe("how a container ends", { skip }, () => {
 describe("what a runtime cannot do", { skip }, () => {
   let node: IdentityNode;
   before(async () => {
-    node = await IdentityNode.start();
+    node = new IdentityNode(containerd);
   });
   after(() => node?.[Symbol.asyncDispose]());
 
@@ -546,7 +552,6 @@ const UNSTARTABLE: readonly Unstartable[] = [
 ];
 
 test("what an agent says of pods that cannot run as they are", { skip }, async () => {
-  await using containerd = await Containerd.start();
   await using node = nodeWith(containerd, { config: { clusterDNS: ["10.96.0.10"], clusterDomain: "cluster.local" } });
   for (const { name, pod } of UNSTARTABLE) node.writeManifest(`${name}.yaml`, containerPod(name, "true", pod));
   node.writeManifest("fine.yaml", containerPod("fine"));

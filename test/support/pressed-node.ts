@@ -133,7 +133,7 @@ export class PressedNode implements AsyncDisposable {
     for (const pod of before) {
       const now = await this.get(pod.metadata.name ?? "");
       const [container] = now.status?.containerStatuses ?? [];
-      assert.equal(now.status?.phase, "Running", pod.metadata.name);
+      assert.equal(now.status?.phase, "Running", `${pod.metadata.name}: ${now.status?.message}`);
       assert.equal(containerIdOf(now), containerIdOf(pod), pod.metadata.name);
       assert.equal(container?.restartCount, 0, pod.metadata.name);
     }

@@ -80,8 +80,13 @@ function inDenseMode(adapter: WasmAdapter): RuntimeAdapter {
 async function fixture(shown: (adapter: WasmAdapter) => RuntimeAdapter, kill: Kill): Promise<ConformanceFixture> {
   const runtime = await WasmRuntime.create({ rootDirectory: shared.path });
   let adapter = runtime.adapter();
-  await adapter.images.import(await testComponent("workload.c"), WORKLOAD, NEVER);
-  await adapter.images.import(await testComponent("exit-42.wat"), EXIT_42, NEVER);
+  for (const [name, source] of [
+    [WORKLOAD, "workload.c"],
+    [EXIT_42, "exit-42.wat"],
+  ] as const) {
+    const isThere = (await adapter.images.status(name, NEVER)) !== undefined;
+    if (!isThere) await adapter.images.import(await testComponent(source), name, NEVER);
+  }
   return {
     adapter: shown(adapter),
     programs: {
