@@ -1,7 +1,10 @@
-/** cgroup v2 as a real kernel has it, made by the agent itself and by systemd: values are read back with `cat`. */
+/**
+ * cgroup v2 as a real kernel has it, made by the agent itself and by systemd: values are read back with `cat`. And a board's life:
+ * containers and components run, are put right, are back after a power cut, and leave nothing.
+ */
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
-import { describe, test } from "node:test";
+import { test } from "node:test";
 import { weightOfShares } from "../../agent/resources/cgroup-files.ts";
 import { type CgroupDriver, cgroupNames } from "../../protocol/cgroup-names.ts";
 import type { QosClass } from "../../protocol/pod.ts";
@@ -13,7 +16,8 @@ import { BUSYBOX_IMAGE } from "../support/image-archive.ts";
 import { transpiledFiles } from "../support/loaded-component.ts";
 
 const MIB = 2 ** 20;
-const COMPONENT = "picolet.example/script:1";
+const COMPONENT = "/root/script.wasm";
+const MANIFEST = "pods.json";
 const ROOT = "/sys/fs/cgroup";
 
 type Resources = Readonly<Record<"requests" | "limits", Readonly<Record<string, string>>>>;
@@ -21,28 +25,39 @@ type Resources = Readonly<Record<"requests" | "limits", Readonly<Record<string, 
 const GUARANTEED: Partial<Resources> = { limits: { cpu: "500m", memory: "48Mi" } };
 const BURSTABLE: Partial<Resources> = { requests: { cpu: "100m", memory: "20Mi" }, limits: { memory: "60Mi" } };
 
-const podOf = (name: string, container: unknown, spec: Readonly<Record<string, unknown>> = {}): unknown => ({
+const podOf = (name: string, container: unknown, spec: object): unknown => ({
   apiVersion: "v1",
   kind: "Pod",
   metadata: { name },
   spec: { terminationGracePeriodSeconds: 2, containers: [container], ...spec },
 });
-const containerPod = (name: string, resources: Partial<Resources>): unknown =>
-  podOf(name, { name: "app", image: BUSYBOX_IMAGE, command: ["sleep", "100000"], resources });
+/** Without a network of its own, which takes an emulated processor a second. */
+const containerPod = (name: string, resources: Partial<Resources>, spec: object = { hostNetwork: true }): unknown =>
+  podOf(name, { name: "app", image: BUSYBOX_IMAGE, command: ["load", "hold", "0"], resources }, spec);
 const componentPod = (name: string, resources: Partial<Resources>): unknown =>
-  podOf(
-    name,
-    { name: "app", image: COMPONENT, imagePullPolicy: "Never", args: ["hold"], resources },
-    { runtimeClassName: "wasm" },
-  );
+  podOf(name, { name: "app", image: `file://${COMPONENT}`, args: ["hold"], resources }, { runtimeClassName: "wasm" });
+
+const WRITTEN_MIB = 24;
+
+/** On a network of its own. Its first container writes, once, and is gone: nothing is left of it but its files, and the pod's own figures. */
+function writingPod(name: string, resources: Partial<Resources>): unknown {
+  const volumeMounts = [{ name: "data", mountPath: "/data" }];
+  const write = `test -s /data/zeros || dd if=/dev/zero of=/data/zeros bs=1M count=${WRITTEN_MIB} conv=fsync`;
+  const writer = { name: "write", image: BUSYBOX_IMAGE, command: ["sh", "-c", write], resources, volumeMounts };
+  return containerPod(name, resources, { volumes: [{ name: "data", emptyDir: {} }], initContainers: [writer] });
+}
+
+interface PodCgroups {
+  readonly pod: string;
+  readonly container: string;
+}
 
 /** One guest with an agent, and what its pods' cgroups are. */
 class Board {
   readonly guest: Guest;
   readonly agent: GuestAgent;
   readonly driver: CgroupDriver;
-  /** The cgroups of pods by their names. */
-  readonly pods = new Map<string, string>();
+  readonly #pods = new Map<string, PodCgroups>();
 
   constructor(guest: Guest, agent: GuestAgent, driver: CgroupDriver) {
     this.guest = guest;
@@ -54,18 +69,29 @@ class Board {
     return `${ROOT}${cgroupNames(this.driver, "/").tier(qos)}`;
   }
 
-  async run(name: string, manifest: unknown): Promise<{ readonly pod: string; readonly container: string }> {
-    await this.agent.writeManifest(`${name}.json`, manifest);
-    const pods = await this.agent.waitForPods(`${name} runs`, (all) => isReady(all.get(`${name}-guest`)));
-    const status = pods.get(`${name}-guest`)?.status;
-    const id = (status?.containerStatuses?.[0]?.containerID ?? "").replace(/^.*:\/\//, "");
-    const container = (
-      await this.guest.output(`find ${this.tier("Guaranteed")} -type d -name '*${id}*' | head -1`)
-    ).trim();
-    assert.notEqual(container, "", `the cgroup of ${id}`);
-    const pod = container.slice(0, container.lastIndexOf("/"));
-    this.pods.set(name, pod);
-    return { container, pod };
+  /** All at once: the board has two processors. */
+  async run(pods: readonly unknown[]): Promise<void> {
+    await this.agent.writeManifest(MANIFEST, { apiVersion: "v1", kind: "List", items: pods });
+    await this.runs(pods.length);
+  }
+
+  /** Until so many pods do. */
+  async runs(count: number): Promise<void> {
+    const all = await this.agent.waitForPods(
+      "all run",
+      (seen) => seen.size === count && [...seen.values()].every(isReady),
+    );
+    const folders = (await this.guest.output(`find ${this.tier("Guaranteed")} -type d`)).split("\n");
+    for (const [name, { status }] of all) {
+      const id = (status?.containerStatuses?.[0]?.containerID ?? "").replace(/^.*:\/\//, "");
+      const container = folders.find((path) => path.includes(id)) ?? assert.fail(`no cgroup of ${id}`);
+      const pod = container.slice(0, container.lastIndexOf("/"));
+      this.#pods.set(name.replace(/-guest$/, ""), { container, pod });
+    }
+  }
+
+  cgroupsOf(name: string): PodCgroups {
+    return this.#pods.get(name) ?? assert.fail(`no pod ${name} runs`);
   }
 
   /** The files' contents by name, of one cgroup. */
@@ -96,34 +122,52 @@ async function boardWith(guest: Guest, driver: CgroupDriver): Promise<Board> {
       podPidsLimit: 100,
     },
     files: {
-      "/root/script.wasm": readFileSync(await testComponent("script.c")),
+      [COMPONENT]: readFileSync(await testComponent("script.c")),
       // To transpile it takes the emulated board a minute.
       ...(await transpiledFiles("script.c", "/var/lib/picolet/wasm/transpiled")),
     },
   });
-  await guest.output(`/opt/picolet/dist/bin/edgectl image import /root/script.wasm --name ${COMPONENT}`);
   return new Board(guest, agent, driver);
 }
 
-for (const driver of ["systemd", "cgroupfs"] as const) {
-  describe(`cgroup v2 with the ${driver} driver`, { skip: guestMissing() ?? false }, () => {
-    test("pods, containers and components have their values, keep them, and leave nothing", async () => {
-      await using guest = await Guest.start();
-      const board = await boardWith(guest, driver);
-      await guaranteed(board);
-      await burstable(board);
-      // On a board with cgroupfs `boot.test.ts` runs one: a runner takes half a minute to start there.
-      if (driver === "systemd") await component(board);
-      await allPods(board);
-      if (driver === "systemd") await reloaded(board);
-      await putRight(board);
-      await removed(board);
-    });
-  });
+const skip = guestMissing() ?? false;
+
+test("made by systemd: pods, containers and components have their values, keep them, and leave nothing", {
+  skip,
+}, async () => {
+  await using guest = await Guest.start();
+  const board = await boardWith(guest, "systemd");
+  await board.run([...[containerPod("g", GUARANTEED), containerPod("b", BURSTABLE), componentPod("c", BURSTABLE)]]);
+  await haveTheirValues(board);
+  await reloaded(board);
+  await putRight(board);
+  await removed(board);
+});
+
+test("made by the agent: the same, and all are back after a power cut", { skip }, async () => {
+  await using guest = await Guest.start();
+  const board = await boardWith(guest, "cgroupfs");
+  await board.run([writingPod("g", GUARANTEED), containerPod("b", BURSTABLE), componentPod("c", BURSTABLE)]);
+  await haveTheirValues(board);
+  await putRight(board);
+  await guest.output("systemctl --no-reload enable picolet; sync");
+  await guest.cutPower();
+  await board.agent.answers();
+  await board.runs(3);
+  await haveTheirValues(board);
+  await writesWereMetered(board);
+  await removed(board);
+});
+
+async function haveTheirValues(board: Board): Promise<void> {
+  await guaranteed(board);
+  await burstable(board);
+  await component(board);
+  await allPods(board);
 }
 
 async function guaranteed(board: Board): Promise<void> {
-  const { pod, container } = await board.run("g", containerPod("g", GUARANTEED));
+  const { pod, container } = board.cgroupsOf("g");
   assert.equal(pod.slice(0, pod.lastIndexOf("/")), board.tier("Guaranteed"));
   const bytes = String(48 * MIB);
   const weight = String(weightOfShares(512));
@@ -141,7 +185,7 @@ async function guaranteed(board: Board): Promise<void> {
 const HIGH = String(Math.floor((56 * MIB) / 4096) * 4096);
 
 async function burstable(board: Board): Promise<void> {
-  const { pod, container } = await board.run("b", containerPod("b", BURSTABLE));
+  const { pod, container } = board.cgroupsOf("b");
   assert.equal(pod.slice(0, pod.lastIndexOf("/")), board.tier("Burstable"));
   const [low, max] = [String(20 * MIB), String(60 * MIB)];
   assert.deepEqual(await board.values(pod, "memory.max", "memory.min", "memory.low", "memory.high", "pids.max"), [
@@ -154,7 +198,7 @@ async function burstable(board: Board): Promise<void> {
 }
 
 async function component(board: Board): Promise<void> {
-  const { container, pod } = await board.run("c", componentPod("c", BURSTABLE));
+  const { container, pod } = board.cgroupsOf("c");
   const [low, max] = [String(20 * MIB), String(60 * MIB)];
   const files = ["memory.max", "memory.low", "memory.high", "memory.swap.max", "memory.oom.group"];
   assert.deepEqual(await board.values(container, ...files), [max, low, HIGH, "0", "1"]);
@@ -165,7 +209,7 @@ async function component(board: Board): Promise<void> {
 }
 
 async function allPods(board: Board): Promise<void> {
-  const burstablePods = board.pods.size - 1;
+  const burstablePods = 2;
   const total = Number(/^MemTotal:\s+(\d+)/m.exec(await board.guest.output("cat /proc/meminfo"))?.[1]) * 1024;
   const limits = await board.guest.output("cat /proc/sys/kernel/pid_max /proc/sys/kernel/threads-max");
   const pids = Math.min(...limits.trim().split("\n").map(Number)) - 500;
@@ -196,13 +240,20 @@ async function reloaded(board: Board): Promise<void> {
   const before = await look();
   await board.guest.output("systemctl daemon-reload && systemctl set-property --runtime system.slice CPUWeight=50");
   assert.equal(await look(), before);
-  const slice = board.pods.get("b") ?? "";
+  const slice = board.cgroupsOf("b").pod;
   const unit = slice.slice(slice.lastIndexOf("/") + 1);
   assert.equal((await board.guest.output(`systemctl show -P MemoryMax ${unit}`)).trim(), String(60 * MIB));
 }
 
+/** By the pod's cgroup, when the agent that ended took its last look. */
+async function writesWereMetered(board: Board): Promise<void> {
+  const { today } = (await board.agent.status()).flash;
+  const written = today.pods.find(({ name }) => name === "default/g-guest")?.bytes ?? 0;
+  assert.ok(written >= WRITTEN_MIB * MIB && written < (WRITTEN_MIB + 8) * MIB, JSON.stringify(today));
+}
+
 async function putRight(board: Board): Promise<void> {
-  const pod = board.pods.get("g") ?? "";
+  const { pod } = board.cgroupsOf("g");
   await board.agent.stop();
   await board.guest.output(
     `echo max > ${pod}/memory.max; echo 7 > ${pod}/pids.max; echo max > ${board.tier("Guaranteed")}/memory.max`,
@@ -213,7 +264,7 @@ async function putRight(board: Board): Promise<void> {
 }
 
 async function removed(board: Board): Promise<void> {
-  for (const name of board.pods.keys()) await board.agent.removeManifest(`${name}.json`);
+  await board.agent.removeManifest(MANIFEST);
   await board.agent.waitForPods("an empty node", (pods) => pods.size === 0);
   const left = await board.guest.output(
     `find ${board.tier("Guaranteed")} -mindepth 1 -type d | grep pod. | grep -v -E '(burstable|besteffort)(.slice)?$' || true`,

@@ -20,7 +20,7 @@ import { basename, dirname, join, resolve } from "node:path";
 import { build } from "esbuild";
 import { deviceAddon } from "../../runtime-adapters/wasm/devices/device-addon.ts";
 import { testComponent, testPrograms } from "./components.ts";
-import { GUEST_CACHE } from "./guest-image.ts";
+import { GUEST_CACHE, GUEST_CPU } from "./guest-image.ts";
 import { transpiledFiles } from "./loaded-component.ts";
 
 /** In the order in which they need each other. */
@@ -143,7 +143,7 @@ export async function runDeviceGuest(): Promise<{
 const argumentsOf = (image: string, initialRamDisk: string, cable: string): string[] => [
   ...["-nodefaults", "-no-user-config", "-display", "none", "-machine", "pc", "-no-reboot"],
   // Time goes by with what is computed, and not while nothing is: drivers wait for an answer for four seconds.
-  ...["-accel", "tcg,thread=single", "-icount", "shift=1,sleep=off", "-cpu", "max,la57=off", "-m", "768"],
+  ...["-accel", "tcg,thread=single", "-icount", "shift=1,sleep=off", "-cpu", GUEST_CPU, "-m", "768"],
   ...["-kernel", image, "-initrd", initialRamDisk],
   ...[
     "-append",

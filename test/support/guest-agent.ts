@@ -1,6 +1,7 @@
 /** The agent on an emulated board: a systemd unit with what lies in `dist/`, as a package would install it. */
 import { AgentClient } from "./agent-client.ts";
 import type { Guest } from "./guest.ts";
+import { makeTar } from "./tar.ts";
 
 const MANIFESTS = "/etc/picolet/manifests";
 const CONFIG = "/etc/picolet/config.yaml";
@@ -17,25 +18,6 @@ export interface GuestAgentOptions {
   readonly files?: Readonly<Record<string, string | Uint8Array>>;
 }
 
-/** After the unit of a board: it comes back whenever it ends, and is the last that the OOM killer would take. */
-const UNIT = `[Unit]
-After=containerd.service
-StartLimitIntervalSec=0
-[Service]
-ExecStart=/opt/picolet/dist/bin/picolet --config ${CONFIG}
-Restart=always
-RestartSec=1
-RestartPreventExitStatus=78
-OOMScoreAdjust=-999
-Slice=picolet.slice
-MemoryMin=80M
-Delegate=yes
-KillMode=process
-TasksMax=infinity
-[Install]
-WantedBy=multi-user.target
-`;
-
 export class GuestAgent extends AgentClient {
   readonly socketPath: string;
   protected override readonly waitLimitMs = WAIT_LIMIT_MS;
@@ -48,19 +30,17 @@ export class GuestAgent extends AgentClient {
   }
 
   static async start(guest: Guest, { config = {}, files = {} }: GuestAgentOptions): Promise<GuestAgent> {
-    await guest.output(`mkdir -p ${MANIFESTS} /run/picolet`);
-    for (const [path, content] of Object.entries(files)) await guest.upload(path, content);
     const whole = {
       nodeName: "guest",
       staticPodPath: MANIFESTS,
       containerRuntimeEndpoint: "unix:///run/containerd/containerd.sock",
       ...config,
     };
-    await guest.upload(CONFIG, JSON.stringify(whole));
-    await guest.upload("/etc/systemd/system/picolet.service", UNIT);
+    await guest.output(`mkdir -p ${MANIFESTS} /run/picolet && tar -xf - -C /`, {
+      input: makeTar({ ...files, [CONFIG]: JSON.stringify(whole) }),
+    });
     if (config.cgroupDriver === "systemd") await useSystemdCgroups(guest);
     const agent = new GuestAgent(guest, await guest.forward(SOCKET));
-    await guest.output("systemctl daemon-reload");
     await agent.start();
     return agent;
   }

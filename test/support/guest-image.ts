@@ -29,6 +29,11 @@ import { BUSYBOX_APPLETS, BUSYBOX_IMAGE, buildPauseArchive, PAUSE_IMAGE } from "
 export const GUEST_CACHE = "node_modules/.cache/picolet/guest";
 const SOURCES = fileURLToPath(new URL("guest", import.meta.url));
 
+/**
+ * What it is emulated as: with 5-level page tables each access is dearer, and with fast string instructions (ERMS) kernel and C
+ * library copy and clear byte by byte, which the emulator does one at a time.
+ */
+export const GUEST_CPU = "max,la57=off,erms=off";
 /** The one disk: root, images and volumes. Small enough to be filled, and its inodes used up, within seconds. */
 const DISK_MIB = 1536;
 const INODES = 40_000;
@@ -57,6 +62,8 @@ const UNUSED = [
   "usr/lib/udev/hwdb*",
   "usr/lib/x86_64-linux-gnu/{perl*,gconv,libapt*}",
   "boot/{System.map,config}*",
+  // They make units of files that are not there, at each boot and each `daemon-reload`.
+  "lib/systemd/system-generators/*",
   "var/cache/*",
   "var/lib/{apt,dpkg}",
   "lib/modules/*/kernel/drivers/{gpu,infiniband,hv,media,scsi,ata,usb,md,nvme,xen,target,nvdimm,net/ethernet,message,input}",
@@ -321,7 +328,8 @@ function extractPackages(tree: string): void {
 }
 
 function finish(tree: string, version: string): void {
-  for (const [path, content] of Object.entries(FILES)) {
+  const unit = readFileSync(join(SOURCES, "picolet.service"), "utf8");
+  for (const [path, content] of Object.entries({ ...FILES, "etc/systemd/system/picolet.service": unit })) {
     mkdirSync(dirname(join(tree, path)), { recursive: true });
     rmSync(join(tree, path), { force: true });
     writeFileSync(join(tree, path), content);

@@ -5,7 +5,7 @@ import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, truncateSyn
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { GuestChannel } from "./guest-channel.ts";
-import type { GuestImage } from "./guest-image.ts";
+import { GUEST_CPU, type GuestImage } from "./guest-image.ts";
 import { GuestMonitor } from "./guest-monitor.ts";
 
 const DIRECTORY_PREFIX = "picolet-guest-";
@@ -157,8 +157,8 @@ function argumentsOf({ image, disk, writesStay, memoryMiB, cpus, wakeFrom }: Mac
   const at = (name: string): string => join(directory, name);
   return [
     ...["-nodefaults", "-no-user-config", "-display", "none", "-machine", "pc"],
-    // Two threads as the machine under the tests has; no 5-level page tables, which make each access dearer.
-    ...["-accel", "tcg,thread=multi", "-cpu", "max,la57=off", "-smp", String(cpus), "-m", String(memoryMiB)],
+    // Two threads as the machine under the tests has.
+    ...["-accel", "tcg,thread=multi", "-cpu", GUEST_CPU, "-smp", String(cpus), "-m", String(memoryMiB)],
     ...["-kernel", image.kernel, "-initrd", image.initialRamDisk, "-append", KERNEL_COMMAND_LINE],
     ...["-drive", `if=none,id=root,file=${disk},format=raw,cache=unsafe,snapshot=${writesStay ? "off" : "on"}`],
     ...["-device", "virtio-blk-pci,drive=root"],

@@ -35,13 +35,14 @@ interface WatchedNode extends AsyncDisposable {
 export class PressureBoard implements AsyncDisposable {
   readonly guest: Guest;
   readonly agent: GuestAgent;
-  readonly #fleet: Fleet;
+  readonly fleet: Fleet;
+  readonly nodeName = NODE;
   #log = "";
 
   private constructor(guest: Guest, agent: GuestAgent, fleet: Fleet) {
     this.guest = guest;
     this.agent = agent;
-    this.#fleet = fleet;
+    this.fleet = fleet;
   }
 
   static async start(): Promise<PressureBoard> {
@@ -54,13 +55,13 @@ export class PressureBoard implements AsyncDisposable {
     const evictionPressureTransitionPeriod = `${TRANSITION_SECONDS}s`;
     const agent = await guest.agent({ config: { hub, evictionPressureTransitionPeriod } });
     await fleet.untilNodeReady(NODE);
-    for (const [name, value] of Object.entries(PRIORITIES))
-      await fleet.apply({
-        apiVersion: "scheduling.k8s.io/v1",
-        kind: "PriorityClass",
-        metadata: { name: `mix-${name}` },
-        value,
-      });
+    const items = Object.entries(PRIORITIES).map(([name, value]) => ({
+      apiVersion: "scheduling.k8s.io/v1",
+      kind: "PriorityClass",
+      metadata: { name: `mix-${name}` },
+      value,
+    }));
+    await fleet.apply({ apiVersion: "v1", kind: "List", items });
     const board = new PressureBoard(guest, agent, fleet);
     await board.#followLog();
     made.move();
@@ -109,8 +110,8 @@ export class PressureBoard implements AsyncDisposable {
     reached("the others have ended, and the node is calm");
     // The API has it a moment after the agent.
     for (const type of Object.keys(REASONS))
-      await this.#fleet.kubectl(["wait", `--for=condition=${type}=False`, `node/${NODE}`, "--timeout=60s"]);
-    await this.#fleet.seen(
+      await this.fleet.kubectl(["wait", `--for=condition=${type}=False`, `node/${NODE}`, "--timeout=60s"]);
+    await this.fleet.seen(
       ["get", "node", NODE, "--watch", "-o", 'jsonpath=<{.spec.taints[*].key}>{"\\n"}'],
       (text) => !/pressure>?\S*\n$/.test(text.slice(text.lastIndexOf("<"))),
     );
@@ -136,13 +137,13 @@ export class PressureBoard implements AsyncDisposable {
     for (const pod of pods.filter(({ source }) => source === "static"))
       await this.agent.writeManifest(`${pod.name}.yaml`, manifestOf(pod, NODE));
     const items = pods.filter(({ source }) => source === "api").map((pod) => manifestOf(pod, NODE));
-    if (items.length > 0) await this.#fleet.apply({ apiVersion: "v1", kind: "List", items });
+    if (items.length > 0) await this.fleet.apply({ apiVersion: "v1", kind: "List", items });
   }
 
   async #clear(mix: PressureMix): Promise<void> {
     for (const pod of mix.pods.filter(({ source }) => source === "static"))
       await this.agent.removeManifest(`${pod.name}.yaml`);
-    await this.#fleet.kubectl(["delete", "pods", "--all", "--wait=true", "--timeout=100s"]);
+    await this.fleet.kubectl(["delete", "pods", "--all", "--wait=true", "--timeout=100s"]);
     await this.agent.waitForPods("no pod is left", (pods) => pods.size === 0);
   }
 
@@ -250,7 +251,7 @@ export class PressureBoard implements AsyncDisposable {
   }
 
   async #taints(): Promise<readonly string[]> {
-    return (await this.#fleet.kubectl(["get", "node", NODE, "-o", "jsonpath={.spec.taints[*].key}"])).split(" ");
+    return (await this.fleet.kubectl(["get", "node", NODE, "-o", "jsonpath={.spec.taints[*].key}"])).split(" ");
   }
 
   /** As the API has the node: every taint since, and each change of a pressure condition. Its events are limited in number. */
@@ -261,7 +262,7 @@ export class PressureBoard implements AsyncDisposable {
     // Without `range`, which kubectl does only once.
     const parts = ["type", "status", "lastTransitionTime"].map((name) => `{.status.conditions[*].${name}}|`);
     const words = `jsonpath=${parts.join("")}{.spec.taints[*].key}{"\\n"}`;
-    const watch = this.#fleet.spawnKubectl(["get", "node", NODE, "--watch", "-o", words]);
+    const watch = this.fleet.spawnKubectl(["get", "node", NODE, "--watch", "-o", words]);
     const take = (line: string): void => {
       const [types = [], statuses = [], times = [], keys = []] = line.split("|").map((part) => part.split(" "));
       for (const key of keys) taints.add(key);
@@ -296,7 +297,7 @@ export class PressureBoard implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await this.#fleet[Symbol.asyncDispose]();
+    await this.fleet[Symbol.asyncDispose]();
     await this.guest[Symbol.asyncDispose]();
   }
 }
