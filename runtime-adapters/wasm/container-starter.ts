@@ -215,7 +215,10 @@ export class ContainerStarter {
     }
     const network = grants.network !== undefined || serve !== undefined;
     checkShape(blob, image, grants.interfaces, network);
-    if (grants.dense) refuseDense({ ownCpus: launch.cpuset?.exclusive === true, devices: needsDevices(blob), p3 });
+    if (grants.dense) {
+      const unjailed = await this.#components.isolation.unjailed(identity);
+      refuseDense({ ownCpus: launch.cpuset?.exclusive === true, devices: needsDevices(blob), p3, unjailed });
+    }
     const asksAgent = needsAgent(blob);
     const token = asksAgent ? randomBytes(TOKEN_BYTES).toString("hex") : undefined;
     const board = boardLaunchOf(desired, launch.name, grants, token);

@@ -231,4 +231,7 @@ test("a node that lets nobody be kept apart says so once, and components run", a
     assert.equal(runner.launch, launch);
   }
   assert.equal(log.entries.filter(({ level }) => level === "warn").length, 1);
+  // What becomes another user before it opens its files takes a jail.
+  assert.equal(await isolation.unjailed({ uid: 65532, gid: 65532, groups: [] }), "picolet does not run as root");
+  assert.equal(await isolation.unjailed(undefined), undefined);
 });

@@ -44,6 +44,9 @@ export class DenseHosts {
   readonly #hosts = new Map<string, DenseHost>();
   /** Of each group, one start at a time. */
   readonly #starts = new Map<string, Promise<DenseHost>>();
+  /** Of the memory that they ask for, by its name; cgroup v2 alone. */
+  readonly #kept = new Map<string, CgroupValues>();
+  #keptAbove = 0;
   /** Containers that are about to go into one, by its name. */
   readonly #expected = new Map<string, number>();
 
@@ -116,7 +119,23 @@ export class DenseHosts {
     const isLess = memory >= 0 && memory < host.memoryLimitBytes;
     const waits = isLess && host.residentBytes > memory * SAFE_SHARE;
     if (!waits) host.memoryLimitBytes = memory < 0 ? Number.POSITIVE_INFINITY : memory;
+    await this.#keep(host.name, limits);
     await this.#components.cgroups?.create(cgroupPath, waits ? { ...limits, memoryLimitBytes: undefined } : limits);
+  }
+
+  /** cgroup v2: a cgroup is left no more memory than the one above it. */
+  async #keep(name: string, { memoryMinBytes, memoryLowBytes }: CgroupValues): Promise<void> {
+    const { cgroupPath } = this.#init;
+    if (memoryMinBytes === undefined) this.#kept.delete(name);
+    else this.#kept.set(name, { memoryMinBytes, memoryLowBytes });
+    if (cgroupPath === undefined || (memoryMinBytes === undefined && this.#keptAbove === 0)) return;
+    const all = [...this.#kept.values()];
+    const above = {
+      memoryMinBytes: all.reduce((sum, each) => sum + (each.memoryMinBytes ?? 0), 0),
+      memoryLowBytes: all.reduce((sum, each) => sum + (each.memoryLowBytes ?? 0), 0),
+    };
+    this.#keptAbove = above.memoryMinBytes + above.memoryLowBytes;
+    await this.#components.cgroups?.create(cgroupPath, above);
   }
 
   async usage(): Promise<ReadonlyMap<string, SharedUsage>> {
@@ -170,6 +189,7 @@ export class DenseHosts {
       if (this.#load(host) > 0 || this.#hosts.get(host.name) !== host) return;
       this.#hosts.delete(host.name);
       await host.remove();
+      await this.#keep(host.name, {});
     } catch (error) {
       if (!disposed.aborted)
         log.warn("a process of several components is not cleared away", { error: describeError(error) });

@@ -23,3 +23,19 @@ test("one without a limit leaves the process without", () => {
     ...{ cpuShares: 2, cpuPeriodUs: undefined, cpuQuotaUs: -1, memoryLimitBytes: -1, pidsLimit: 64 },
   });
 });
+
+test("on cgroup v2 it may take as much swap as they may, and keeps the memory that they ask for", () => {
+  const guaranteed = { ...base, memoryMinBytes: 16 * MIB, memoryLowBytes: 0, memoryHighBytes: -1, swapLimitBytes: 0 };
+  const burstable = {
+    ...base,
+    memoryMinBytes: 0,
+    memoryLowBytes: 8 * MIB,
+    memoryHighBytes: 15 * MIB,
+    swapLimitBytes: MIB,
+  };
+  const { memoryMinBytes, memoryLowBytes, memoryHighBytes, swapLimitBytes } = groupLimits([guaranteed, burstable]);
+  assert.deepEqual([memoryMinBytes, memoryLowBytes, swapLimitBytes], [16 * MIB, 8 * MIB, MIB]);
+  assert.equal(memoryHighBytes, undefined, "it would slow all of them down");
+  assert.equal(groupLimits([guaranteed]).swapLimitBytes, 0);
+  assert.equal(groupLimits([guaranteed, { ...burstable, swapLimitBytes: -1 }]).swapLimitBytes, -1);
+});

@@ -21,7 +21,25 @@ export function groupLimits(containers: readonly CgroupValues[]): CgroupValues {
     cpuQuotaUs: quota ?? -1,
     memoryLimitBytes: memory === undefined ? -1 : memory + BASE_BYTES + containers.length * BYTES_PER_CONTAINER,
     pidsLimit: MAX_TASKS,
+    ...keptMemory(containers),
+    ...swapLimit(containers),
   };
+}
+
+/** cgroup v2 alone: what they ask for together is kept for the process. Where it is slowed down is not set, as that would slow all of them down. */
+function keptMemory(containers: readonly CgroupValues[]): CgroupValues {
+  const kept = containers.filter(({ memoryMinBytes }) => memoryMinBytes !== undefined);
+  if (kept.length === 0) return {};
+  return {
+    memoryMinBytes: kept.reduce((sum, { memoryMinBytes = 0 }) => sum + memoryMinBytes, 0),
+    memoryLowBytes: kept.reduce((sum, { memoryLowBytes = 0 }) => sum + memoryLowBytes, 0),
+  };
+}
+
+/** cgroup v2 alone: what they may take of the swap together, or the limit of memory would hold nobody. */
+function swapLimit(containers: readonly CgroupValues[]): CgroupValues {
+  if (!containers.some(({ swapLimitBytes }) => swapLimitBytes !== undefined)) return {};
+  return { swapLimitBytes: sumOf(containers, ({ swapLimitBytes }) => swapLimitBytes) ?? -1 };
 }
 
 /** Undefined: one of them has none. */

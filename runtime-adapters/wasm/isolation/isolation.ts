@@ -90,6 +90,13 @@ export class Isolation {
     return (await this.#level)?.kind === "jail" && identity !== undefined && identity.uid !== ROOT_UID;
   }
 
+  /** Why this one, once it is no longer root, could not open what lies in the agent's own folders; undefined: it can. */
+  async unjailed(identity: Identity | undefined): Promise<string | undefined> {
+    this.#level ??= this.#find();
+    const level = await this.#level;
+    return level.kind === "jail" || identity === undefined || identity.uid === ROOT_UID ? undefined : level.problem;
+  }
+
   /** @returns the command line of a runner whose container is not known yet; undefined where there are no jails */
   async spare(network: boolean): Promise<readonly string[] | undefined> {
     const level = await this.#level;
