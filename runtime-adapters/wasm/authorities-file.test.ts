@@ -60,6 +60,11 @@ test("what is wrong with a file is said, with what to do", () => {
   assert.match(problemOf(authority.ca.slice(0, -30)), /^certificate 1 has no end: the file was cut off$/);
   const damaged = other.ca.replace(/\n(.{20})/, `\n${"A".repeat(20)}`);
   assert.equal(problemOf(authority.ca + damaged), "certificate 2 cannot be read: the file is damaged");
+  // Another one's end is not its own.
+  const unended = authority.ca.replace("-----END", "-x---END");
+  for (const rest of [other.ca, `\xff${other.ca.replace("BEGIN", "")}`]) {
+    assert.equal(problemOf(unended + rest), "certificate 1 cannot be read: the file is damaged");
+  }
   const ofServer = "certificate 1 (CN=picolet-hub) is no authority's: name that of who signed it, CN=one";
   assert.equal(problemOf(server), ofServer);
 });

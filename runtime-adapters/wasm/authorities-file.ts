@@ -12,6 +12,7 @@ export const MAX_AUTHORITIES_BYTES = 256 * 1024;
 
 const BEGIN = "-----BEGIN CERTIFICATE-----";
 const END = "-----END CERTIFICATE-----";
+const BASE64 = /^[A-Za-z0-9+/=\s]*$/;
 
 /** @returns its certificates and nothing else of it: PEM. @throws `invalid` with what is wrong and how to mend it */
 export function readAuthorities(path: string): string {
@@ -64,12 +65,13 @@ function textOf(path: string): string {
 
 function certificatesOf(text: string): string {
   let found = "";
-  for (let at = text.indexOf(BEGIN), number = 1; at >= 0; at = text.indexOf(BEGIN, at + BEGIN.length), number += 1) {
+  for (let at = text.indexOf(BEGIN), number = 1; at >= 0; number += 1) {
     const end = text.indexOf(END, at);
     if (end < 0) throw new Unusable(`certificate ${number} has no end: the file was cut off`);
     const block = text.slice(at, end + END.length);
     checkAuthority(block, number);
     found += `${block}\n`;
+    at = text.indexOf(BEGIN, end);
   }
   if (found !== "") return found;
   throw new Unusable(
@@ -82,6 +84,8 @@ function certificatesOf(text: string): string {
 function checkAuthority(block: string, number: number): void {
   let certificate: X509Certificate;
   try {
+    // OpenSSL passes over what is none, and may find another certificate behind it.
+    if (!BASE64.test(block.slice(BEGIN.length, -END.length))) throw new Unusable("there is more in it");
     certificate = new X509Certificate(block);
   } catch {
     throw new Unusable(`certificate ${number} cannot be read: the file is damaged`);

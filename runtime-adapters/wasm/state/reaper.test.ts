@@ -6,6 +6,7 @@ import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node
 import type { Readable } from "node:stream";
 import { text } from "node:stream/consumers";
 import { type TestContext, test } from "node:test";
+import { settled } from "../../../test/support/settled.ts";
 import { TempFolder } from "../../../test/support/temp-folder.ts";
 import { isAlive, killGroup, parseProcessId, signalProcess } from "./process-id.ts";
 import { parseExitCode, REAPER_SHELL, type ReaperLaunch, reaperArguments } from "./reaper.ts";
@@ -59,6 +60,8 @@ test("an end by a signal is 128 and its number; the score for the OOM killer is 
   const score = bench.folder.at("score");
   const script = `cat /proc/self/oom_score_adj > ${score}; echo up >&3; exec 3>&-; sleep 100`;
   const { ended } = await bench.run(["/bin/sh", "-c", script]);
+  // The reaper writes down who runs when it has said its last.
+  await settled(() => (bench.state.runner("pod", ID) === undefined ? ["nobody"] : []));
   const runner = bench.state.runner("pod", ID);
   assert.ok(runner && isAlive(runner));
   assert.equal(readFileSync(score, "utf8"), "500\n");
