@@ -18,7 +18,7 @@ import { tinyImage, writeTinyImages } from "../support/tiny-images.ts";
 
 const skip = containerdMissing() ?? false;
 const { signal } = new AbortController();
-const IMAGES = 200;
+const IMAGES = Number(process.env.PICOLET_TINY_IMAGES ?? 50);
 const PODS = 5;
 
 const appImage = (index: number): string => `localhost/app-${index}:1`;
@@ -75,7 +75,7 @@ describe("image collection on containerd", { skip }, () => {
     folder[Symbol.dispose]();
   });
 
-  test("200 images go, and every pod runs on; also one that ended keeps its image, and so do sandboxes", async () => {
+  test(`${IMAGES} images go, and every pod runs on; also one that ended keeps its image, and so do sandboxes`, async () => {
     const bench = new Bench(fixture, signal);
     const script = "while :; do sleep 1000; done";
     const started = [];

@@ -4,11 +4,11 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { createInterface } from "node:readline";
 import { test } from "node:test";
-import { fileURLToPath } from "node:url";
 import fc from "fast-check";
 import { DurableFolderOnDisk } from "../../agent/security/durable-folder.ts";
 import type { StoredIdentity } from "../../agent/security/identity-file.ts";
 import { IdentityStore } from "../../agent/security/identity-store.ts";
+import { testProgram } from "../support/bundles.ts";
 import { RecordedLog } from "../support/recorders.ts";
 import { seededRandom } from "../support/seeded-random.ts";
 import { TempFolder } from "../support/temp-folder.ts";
@@ -123,7 +123,7 @@ test("a disk on which nothing can be changed any more still gives the identity a
   assert.ok(store.current !== undefined);
 });
 
-const WRITER = fileURLToPath(new URL("identity-writer.ts", import.meta.url));
+const WRITER = await testProgram("test/identity/identity-writer.ts");
 const KILLS = 12;
 
 test(`a process that replaces its identity all the time, killed ${KILLS} times, finds one that had worked`, async () => {

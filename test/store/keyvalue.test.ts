@@ -5,19 +5,19 @@ import { once } from "node:events";
 import { closeSync, openSync, readdirSync, statSync, writeSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { describe, test } from "node:test";
-import { fileURLToPath } from "node:url";
 import fc from "fast-check";
 import { KeyvalueService, type NamedBucket } from "../../agent/store/keyvalue/keyvalue-service.ts";
 import { systemClock } from "../../protocol/async/system-clock.ts";
 import type { Clock } from "../../protocol/ports.ts";
 import { millis } from "../../protocol/ports.ts";
 import { type Plain, type ServicePeer, ServiceRefusal } from "../../runtime-adapters/contract/board-services.ts";
+import { testProgram } from "../support/bundles.ts";
 import { RecordedLog } from "../support/recorders.ts";
 import { TempFolder } from "../support/temp-folder.ts";
 import { VirtualClock } from "../support/virtual-clock.ts";
 import { KEYVALUE_PEER } from "./keyvalue-peer.ts";
 
-const WRITER = fileURLToPath(new URL("keyvalue-writer.ts", import.meta.url));
+const WRITER = await testProgram("test/store/keyvalue-writer.ts");
 const KILLS = 12;
 const DAY = millis(86_400_000);
 

@@ -5,14 +5,14 @@ import { once } from "node:events";
 import { readdirSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { test } from "node:test";
-import { fileURLToPath } from "node:url";
 import { Store } from "../../agent/store/store.ts";
 import { systemClock } from "../../protocol/async/system-clock.ts";
+import { testProgram } from "../support/bundles.ts";
 import { RecordedLog } from "../support/recorders.ts";
 import { TemporaryFolder } from "../support/store-samples.ts";
 import { podsOf, remoteOf } from "./history.ts";
 
-const WRITER = fileURLToPath(new URL("writer.ts", import.meta.url));
+const WRITER = await testProgram("test/store/writer.ts");
 const KILLS = 25;
 
 /** Kills the writer some time after it has accepted `lines` revisions. @returns the last one it told of. */

@@ -4,17 +4,16 @@
  */
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
-import { basename, extname, join, resolve } from "node:path";
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { extname, join, resolve } from "node:path";
 import { componentNew, parse } from "@bytecodealliance/jco-transpile/wasm-tools";
-import { build } from "esbuild";
+import { appear, BUILD, bundled, type Format } from "./bundles.ts";
 import { withWorld } from "./wasi-wit.ts";
 
 const SOURCES = "test/components";
 /** Of all of them, and of those of WASI 0.3. */
 const HEADER = "test/components/realloc.h";
 const ASYNC_HEADER = "test/components/async.h";
-const BUILD = "dist/test-components";
 /** From the preview 1 that wasi-libc knows to WASI 0.2. */
 const COMMAND_ADAPTER = "node_modules/@bytecodealliance/jco/lib/wasi_snapshot_preview1.command.wasm";
 
@@ -141,36 +140,6 @@ export async function keepingPrograms(): Promise<TestPrograms> {
   return { ...programs, transpilePath: join(folder, "keeper.mjs") };
 }
 
-type Format = "cjs" | "esm";
-
-/** Each once in a process: their sources do not change while it runs. */
-const bundles = new Map<string, Promise<string>>();
-
-function bundled(source: string, format: Format): Promise<string> {
-  const made = bundles.get(source) ?? bundle(source, format);
-  bundles.set(source, made);
-  return made;
-}
-
-async function bundle(source: string, format: Format): Promise<string> {
-  const path = resolve(BUILD, basename(source).replace(/\.ts$/, format === "cjs" ? ".cjs" : ".mjs"));
-  const { outputFiles } = await build({
-    entryPoints: [source],
-    format,
-    bundle: true,
-    minify: true,
-    platform: "node",
-    target: "node24",
-    external: ["@bytecodealliance/jco-transpile"],
-    logLevel: "warning",
-    write: false,
-  });
-  const content = Buffer.from(outputFiles[0]?.contents ?? []);
-  if (!existsSync(path) || !readFileSync(path).equals(content))
-    appear(path, (temporary) => writeFileSync(temporary, content));
-  return path;
-}
-
 /** Several test files may build at the same moment: each result appears whole. */
 async function built(
   name: string,
@@ -194,13 +163,6 @@ async function inFolder<T>(work: (folder: string) => Promise<T>): Promise<T> {
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
-}
-
-function appear(path: string, write: (temporary: string) => void): void {
-  mkdirSync(BUILD, { recursive: true });
-  const temporary = `${path}.${process.pid}`;
-  write(temporary);
-  renameSync(temporary, path);
 }
 
 function moduleOf(source: string, folder: string): Uint8Array {

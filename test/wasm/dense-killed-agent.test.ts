@@ -9,6 +9,7 @@ import type { Pod } from "../../protocol/pod.ts";
 import { podUid } from "../../protocol/ports.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { WasmAdapter } from "../../runtime-adapters/wasm/wasm-adapter.ts";
+import { testProgram } from "../support/bundles.ts";
 import { testComponent } from "../support/components.ts";
 import { seededRandom } from "../support/seeded-random.ts";
 import { settled } from "../support/settled.ts";
@@ -55,12 +56,13 @@ test(`${KILLS} agents are killed at random, and each next one finds the containe
     const desired = densePod(`dense-${index}`);
     pods.push({ desired, ...(await runtime.preparePod(desired)) });
   }
+  const program = await testProgram("test/support/wasm-agent-life.ts");
   const random = seededRandom(20_261_122);
   let ran = 0;
   for (let seed = 1; seed <= KILLS; seed += 1) {
     await adapter[Symbol.asyncDispose]();
     const life: AgentLife = { seed, init: runtime.adapterInit, imageId: image?.id ?? "", pods };
-    const child = spawn(process.execPath, ["test/support/wasm-agent-life.ts", JSON.stringify(life)], {
+    const child = spawn(process.execPath, [program, JSON.stringify(life)], {
       stdio: ["ignore", "pipe", "inherit"],
     });
     const ended = once(child, "exit");

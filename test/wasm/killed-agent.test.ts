@@ -10,6 +10,7 @@ import { type PodUid, podUid } from "../../protocol/ports.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import { isAlive, type ProcessId } from "../../runtime-adapters/wasm/state/process-id.ts";
 import type { WasmAdapter } from "../../runtime-adapters/wasm/wasm-adapter.ts";
+import { testProgram } from "../support/bundles.ts";
 import { testComponent } from "../support/components.ts";
 import { runningProcesses } from "../support/processes.ts";
 import { seededRandom } from "../support/seeded-random.ts";
@@ -85,12 +86,13 @@ test(`${KILLS} agents are killed at random, and each next one finds the truth`, 
     const desired = desiredPod(`chaos-${index}`);
     pods.push({ desired, ...(await runtime.preparePod(desired)) });
   }
+  const program = await testProgram("test/support/wasm-agent-life.ts");
   const random = seededRandom(20_260_301);
   let ran = 0;
   for (let seed = 1; seed <= KILLS; seed += 1) {
     await adapter[Symbol.asyncDispose]();
     const life: AgentLife = { seed, init: runtime.adapterInit, imageId: image?.id ?? "", pods };
-    const child = spawn(process.execPath, ["test/support/wasm-agent-life.ts", JSON.stringify(life)], {
+    const child = spawn(process.execPath, [program, JSON.stringify(life)], {
       stdio: ["ignore", "pipe", "inherit"],
     });
     const ended = once(child, "exit");

@@ -5,6 +5,7 @@ import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { setTimeout as wait } from "node:timers/promises";
+import { testProgram } from "../support/bundles.ts";
 import { testComponent } from "../support/components.ts";
 import { artifact, digestOf, gzippedLayer, imageOf } from "../support/oci-content.ts";
 import { runningProcesses } from "../support/processes.ts";
@@ -54,6 +55,7 @@ const pullProcesses = (starter: number): number[] =>
     .filter(({ parent, words }) => parent === starter && words.some((word) => word.includes("pull-main")))
     .map(({ pid }) => pid);
 
+const program = await testProgram("test/support/pulling-agent.ts");
 const contents = { artifact: artifact(component), image: imageOf([gzippedLayer({ "a.wasm": component })]) };
 
 test(`${KILLS} agents are killed in the middle of a pull, and each next one goes on with it`, async (context) => {
@@ -69,7 +71,7 @@ test(`${KILLS} agents are killed in the middle of a pull, and each next one goes
     const tag = kill % 2 === 0 ? "artifact" : "image";
     slowly(bench, tag === "artifact" ? component : layer);
     const asked = bench.registry.requests.length;
-    const agent = spawn(process.execPath, ["test/support/pulling-agent.ts", init, bench.name(`app:${tag}`)], {
+    const agent = spawn(process.execPath, [program, init, bench.name(`app:${tag}`)], {
       stdio: ["ignore", "pipe", "inherit"],
     });
     const ended = once(agent, "exit");
@@ -119,7 +121,7 @@ test("a pull process ends with its agent, though it waits for a registry that ne
     asked.resolve();
     return true;
   };
-  const args = ["test/support/pulling-agent.ts", JSON.stringify(bench.runtime.adapterInit), bench.name("app:1")];
+  const args = [program, JSON.stringify(bench.runtime.adapterInit), bench.name("app:1")];
   const agent: ChildProcess = spawn(process.execPath, args, { stdio: "ignore" });
   await asked.promise;
   const [pid = 0] = agent.pid === undefined ? [] : pullProcesses(agent.pid);
