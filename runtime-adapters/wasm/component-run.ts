@@ -3,6 +3,7 @@ import { describeError, PicoletError } from "../../protocol/errors.ts";
 import type { BoardInterface } from "../contract/board-services.ts";
 import type { ServeOptions } from "./grants/http-options.ts";
 import { NetworkPolicy } from "./grants/network-policy.ts";
+import type { AsyncLaunch } from "./host/async/async-run.ts";
 import type { AgentCalls } from "./host/board/agent-calls.ts";
 import { type LoopWaiter, suspendableInstantiate } from "./host/event-loop.ts";
 import type { LiveResources } from "./host/handles.ts";
@@ -49,7 +50,9 @@ export interface OpenedComponent {
   /** Where several share a process; undefined: it is alone. */
   readonly tls?: TlsContexts | undefined;
   /** Prepares one of WASI 0.3. */
-  readonly asynchronous?: ((components: HostComponents, init: HostInit) => Promise<Run> | undefined) | undefined;
+  readonly asynchronous?:
+    | ((components: HostComponents, init: HostInit, launch: AsyncLaunch) => Promise<Run>)
+    | undefined;
   /** Of the process, where it is this component's own; undefined: it has none, or is others' too. */
   readonly processLimitBytes?: number | undefined;
   /** Is given what ends the serving, of one that serves. */
@@ -59,10 +62,11 @@ export interface OpenedComponent {
 const RUN_INTERFACE = "wasi:cli/run@";
 const isRun = (coreExport: string): boolean => coreExport.startsWith(RUN_INTERFACE);
 
-export const loadParts = async ({ network, board, http }: RunnerLaunch): Promise<Parts> => ({
-  sockets: network && (await import("./host/sockets/sockets.ts")),
+/** One of WASI 0.3 loads its own. */
+export const loadParts = async ({ network, board, http, p3 }: RunnerLaunch): Promise<Parts> => ({
+  sockets: !p3 && network ? await import("./host/sockets/sockets.ts") : undefined,
   board: board && (await import("./host/board/board.ts")),
-  http: http ? await import("./serving/serve-component.ts") : undefined,
+  http: http && !p3 ? await import("./serving/serve-component.ts") : undefined,
 });
 
 /** Everything up to the component's first instruction that is its own. */
@@ -92,13 +96,20 @@ export function prepareRun(launch: RunnerLaunch, opened: OpenedComponent, parts:
   const init = { args, env, workingDir, preopens };
   const { authorities } = launch;
   const outgoing = policy && { policy, authorities, tls: opened.tls ?? new TlsContexts() };
+  const { processLimitBytes } = opened;
+  if (opened.asynchronous !== undefined) {
+    const { http, serve } = launch;
+    return opened.asynchronous({ ...components, sockets: undefined }, init, {
+      http,
+      serve,
+      outgoing,
+      processLimitBytes,
+    });
+  }
   if (launch.serve !== undefined && loop !== undefined) {
-    const { processLimitBytes } = opened;
     const served = { instantiate, loop, host: components, outgoing, processLimitBytes };
     return serving(served, init, launch.serve, parts, opened.onServing);
   }
-  const prepared = opened.asynchronous?.(components, init);
-  if (prepared !== undefined) return prepared;
   let outcome: Promise<unknown> | undefined;
   const instance = instantiate(
     hostImports({ ...components, http: parts.http?.clientImports(outgoing, components) }, init),

@@ -7,7 +7,7 @@ import { parseQuantity, quantityValue } from "../../protocol/quantity.ts";
 import type { BoardInterface, ServicePeer } from "../contract/board-services.ts";
 import type { ContainerLaunch, DesiredPod } from "../contract/runtime-adapter.ts";
 import { asyncNames, type ComponentShape } from "./binary/component-shape.ts";
-import { boardInterfaceOf, exportsHandler, exportsRun, ungrantedImports } from "./binary/grants.ts";
+import { boardInterfaceOf, exportsHandler, exportsRun, isHttp02, ungrantedImports } from "./binary/grants.ts";
 import { DEVICE_KINDS } from "./grants/device-grants.ts";
 import { type HttpOptions, type ServeOptions, serveOptions } from "./grants/http-options.ts";
 import type { BoardLaunch, Identity } from "./launch.ts";
@@ -70,7 +70,7 @@ export function checkShape(
       { reason: CONFIG_ERROR },
     );
   }
-  refuseBesideAsync({ imports, exports }, image, http);
+  refuseBesideAsync({ imports, exports }, image);
   if (!exportsRun(exports) && !exportsHandler(exports)) {
     throw new PicoletError(
       "invalid",
@@ -81,10 +81,9 @@ export function checkShape(
 }
 
 /** What waits on the event loop in a way of its own does not go with WASI 0.3 yet. @throws `invalid` */
-function refuseBesideAsync(shape: ComponentShape, image: string, http: boolean): void {
+function refuseBesideAsync(shape: ComponentShape, image: string): void {
   if (asyncNames(shape).length === 0) return;
-  const asking = shape.imports.filter((name) => needsAgent({ imports: [name] }));
-  const unmet = [...(http ? ["a network"] : []), ...asking];
+  const unmet = shape.imports.filter((name) => needsAgent({ imports: [name] }) || isHttp02(name));
   if (unmet.length === 0) return;
   throw new PicoletError(
     "invalid",

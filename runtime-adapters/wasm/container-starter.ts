@@ -243,7 +243,7 @@ export class ContainerStarter {
         readOnly,
       })),
       timeFloorMs: this.#components.clock.wall().getTime() - CLOCK_TOLERANCE_MS,
-      eventLoop: grants.eventLoop || asksAgent || serve !== undefined,
+      eventLoop: !p3 && (grants.eventLoop || asksAgent || serve !== undefined),
       board: board && {
         ...board,
         serviceDirectory: this.#components.state.servicesDirectory,

@@ -16,27 +16,17 @@ export type InstantiateComponent = (
   instantiateCore?: ReturnType<typeof suspendableInstantiate>,
 ) => ComponentExports;
 
+/** Each call gives a glue of its own around the same code. @param globals that it needs beside the language's */
+export type GlueMaker = (globals?: Globals) => InstantiateComponent;
+
 /** What jco's script returns. */
 type Instantiate = (
   getCoreModule: (name: string) => WebAssembly.Module,
   ...rest: Parameters<InstantiateComponent>
 ) => ComponentExports;
 
-/**
- * @param memoryLimitBytes that each of its memories may grow to; undefined: what it declares
- * @param globals that its glue needs beside the language's
- */
-export const loadComponent = (
-  component: TranspiledComponent,
-  memoryLimitBytes: number | undefined,
-  globals: Globals = {},
-): InstantiateComponent => compiledComponent(component, memoryLimitBytes)(globals);
-
-/** For several containers of one component: each call gives one of them a glue of its own around the same code. */
-export function compiledComponent(
-  component: TranspiledComponent,
-  memoryLimitBytes: number | undefined,
-): (globals?: Globals) => InstantiateComponent {
+/** @param memoryLimitBytes that each of its memories may grow to; undefined: what it declares */
+export function compiledComponent(component: TranspiledComponent, memoryLimitBytes: number | undefined): GlueMaker {
   const file = (name: string): Buffer => readFileSync(`${component.directory}/${name}`);
   const modules = new Map<string, WebAssembly.Module>();
   for (const { name, memories } of component.modules) {

@@ -15,7 +15,6 @@ import {
   type Run,
 } from "./component-run.ts";
 import { LoopWaiter } from "./host/event-loop.ts";
-import type { HostComponents, HostInit } from "./host/host.ts";
 import { LogWriter } from "./host/log-writer.ts";
 import { openMounts, StaleMount } from "./host/mounts.ts";
 import { BlockingWaiter } from "./host/polling.ts";
@@ -31,7 +30,7 @@ import {
   STARTED_WORD,
   TRAP_EXIT_CODE,
 } from "./launch.ts";
-import { loadComponent } from "./load-component.ts";
+import { compiledComponent } from "./load-component.ts";
 
 interface RunnerParts extends Parts {
   readonly devices: typeof import("./host/board/devices/devices.ts") | undefined;
@@ -93,18 +92,16 @@ function prepare(launch: RunnerLaunch, log: LogWriter, exit: Finish, parts: Runn
   const preopens = openMounts(launch.mounts, launch.emptyDirectory);
   const connection = launch.board && parts.board?.agentConnection(launch.board, after);
   const devices = deviceHost(launch, parts);
-  const timers = parts.p3 && new parts.p3.PatientTimers(after);
-  const instantiate = loadComponent(launch.component, launch.memoryLimitBytes, timers?.globals);
+  const glue = compiledComponent(launch.component, launch.memoryLimitBytes);
   // All that belongs to root has been read.
   if (launch.identity !== undefined) become(launch.identity);
   const loop = launch.eventLoop ? new LoopWaiter({ now: monotonicNow, after }) : undefined;
   const waiter = loop ?? new BlockingWaiter({ now: monotonicNow, sleep });
   const beforeWait = onceAtRest(releaseMemory);
-  const asynchronous =
-    timers &&
-    ((components: HostComponents, init: HostInit) =>
-      parts.p3?.prepareAsync(instantiate, { ...components, after, timers }, init));
-  const opened = { preopens, connection, devices, instantiate, log, waiter, loop, beforeWait, exit, after };
+  const { p3 } = parts;
+  const asynchronous: OpenedComponent["asynchronous"] =
+    p3 && ((components, init, more) => p3.prepareAsync(glue, { ...components, after }, init, more));
+  const opened = { preopens, connection, devices, instantiate: glue(), log, waiter, loop, beforeWait, exit, after };
   return prepareRun(launch, { ...opened, asynchronous, processLimitBytes: launch.memoryLimitBytes }, parts);
 }
 

@@ -1,6 +1,6 @@
 /*
  * WASI 0.3 by hand, without a C library: what components of it have in common. All that waits is called as if it did not:
- * the host sets the stack aside.
+ * the host sets the stack aside. With NO_RUN for those that are no programs.
  */
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -14,11 +14,13 @@ IMPORT("$root", "[waitable-set-new]") u32 set_new(void);
 IMPORT("$root", "[waitable-set-wait]") u32 set_wait(u32 set, u32 *event);
 IMPORT("$root", "[waitable-join]") void join(u32 waitable, u32 set);
 IMPORT("$root", "[subtask-drop]") void subtask_drop(u32);
+#ifndef NO_RUN
 IMPORT("wasi:cli/environment@0.3.0", "get-arguments") void get_arguments(u32 *);
 IMPORT("wasi:cli/stdout@0.3.0", "write-via-stream") u32 stdout_write(u32);
 IMPORT("wasi:cli/stdout@0.3.0", "[stream-new-0]write-via-stream") u64 stdout_new(void);
 IMPORT("wasi:cli/stdout@0.3.0", "[stream-write-0]write-via-stream") u32 stdout_put(u32, const void *, u32);
 IMPORT("wasi:cli/stdout@0.3.0", "[stream-drop-writable-0]write-via-stream") void stdout_end(u32);
+#endif
 
 enum { BLOCKED = -1, SUBTASK = 1, RETURNED = 2 };
 /* In the low bits of what a copy of a stream tells; the rest is how many. */
@@ -48,18 +50,19 @@ static u32 settled(u32 told, u32 waitable) {
   return event[1];
 }
 
+static u32 size_of(const char *what) {
+  u32 size = 0;
+  while (what[size] != 0) size++;
+  return size;
+}
+
+#ifndef NO_RUN
 static const u32 *words;
 static u32 count;
 static u32 out;
 
 static const char *text(u32 at) { return at < count ? (const char *)words[2 * at] : ""; }
 static u32 length(u32 at) { return at < count ? words[2 * at + 1] : 0; }
-
-static u32 size_of(const char *what) {
-  u32 size = 0;
-  while (what[size] != 0) size++;
-  return size;
-}
 
 static int is_at(u32 word, const char *name) {
   u32 at = 0;
@@ -102,3 +105,4 @@ static void begin(void) {
   out = (u32)(ends >> 32);
   stdout_write((u32)ends);
 }
+#endif

@@ -1,6 +1,6 @@
 /** Components of WASI 0.3 run within the test's own process, as a runner does it. */
 import assert from "node:assert/strict";
-import { PatientTimers, prepareAsync } from "../../runtime-adapters/wasm/host/async/async-run.ts";
+import { type AsyncLaunch, prepareAsync } from "../../runtime-adapters/wasm/host/async/async-run.ts";
 import { type MountLaunch, openMounts } from "../../runtime-adapters/wasm/host/mounts.ts";
 import { BlockingWaiter } from "../../runtime-adapters/wasm/host/polling.ts";
 import type { TestComponent } from "./components.ts";
@@ -12,6 +12,7 @@ export interface AsyncRun {
   readonly mounts?: readonly MountLaunch[];
   /** What the component has written, as it comes. */
   readonly onOutput?: (bytes: Uint8Array) => void;
+  readonly launch?: AsyncLaunch;
 }
 
 export class AsyncComponent implements Disposable {
@@ -27,13 +28,11 @@ export class AsyncComponent implements Disposable {
   }
 
   /** To its end. @returns what it has written */
-  async run({ args, mounts = [], onOutput }: AsyncRun): Promise<string> {
+  async run({ args, mounts = [], onOutput, launch }: AsyncRun): Promise<string> {
     const written: Uint8Array[] = [];
     const write = (_: string, bytes: Uint8Array): void => void (onOutput ?? written.push.bind(written))(bytes);
-    const timers = new PatientTimers(after);
     const components = {
       after,
-      timers,
       waiter: new BlockingWaiter({ now: () => process.hrtime.bigint(), sleep: () => undefined }),
       wallNow: Date.now,
       log: { write, flushUnfinished: () => undefined },
@@ -42,7 +41,7 @@ export class AsyncComponent implements Disposable {
     };
     const preopens = openMounts(mounts, this.#folder.path);
     const init = { args: ["component", ...args], env: [], workingDir: undefined, preopens };
-    const run = await prepareAsync(this.#glue(timers.globals), components, init);
+    const run = await prepareAsync(this.#glue, components, init, launch);
     try {
       assert.equal(await run(), "ok");
     } finally {

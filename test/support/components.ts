@@ -27,6 +27,8 @@ const WORLDS: Readonly<Record<string, string>> = {
   "async-files.c": `${asyncWorld} import wasi:filesystem/types@0.3.0; import wasi:filesystem/preopens@0.3.0;`,
   "http-asks.c":
     "import wasi:http/types; import wasi:http/outgoing-handler; import wasi:io/streams; import wasi:io/poll; export wasi:http/incoming-handler;",
+  "async-client.c": `${asyncWorld} import wasi:http/types@0.3.0; import wasi:http/client@0.3.0;`,
+  "async-server.c": "import wasi:http/types@0.3.0; export wasi:http/handler@0.3.0;",
   "http-server.c": "import wasi:http/types; import wasi:io/streams; export wasi:http/incoming-handler;",
 };
 
@@ -60,6 +62,8 @@ export type TestComponent =
   | "async.c"
   | "async-files.c"
   | "http-asks.c"
+  | "async-client.c"
+  | "async-server.c"
   | "http-server.c"
   | "http-client.c"
   | "net.c"

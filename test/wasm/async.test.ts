@@ -146,12 +146,19 @@ test("what of WASI 0.3 is not there is listed, a draft of it is refused", async 
   });
   const draft = await textComponent('(component (import "wasi:cli/stdout@0.3.0-rc-2025-09-16" (instance)))');
   await assert.rejects(adapter.images.import(draft, "localhost/draft:1", NEVER), /another WASI than 0\.2|cannot/);
+  const asking = await textComponent(
+    '(component (import "wasi:http/types@0.2.3" (instance)) (import "wasi:cli/stdout@0.3.0" (instance)))',
+  );
+  await adapter.images.import(asking, "localhost/asking:1", NEVER);
   await using networked = await WasmPod.create(runtime, adapter, {
-    ...{ name: "networked", image: IMAGE },
-    annotations: { "wasm.picolet.io/network": "tcp://192.0.2.1:1" },
+    ...{ name: "networked", image: "localhost/asking:1" },
+    annotations: { "wasm.picolet.io/network": "http://192.0.2.1" },
   });
-  await assert.rejects(networked.start({ args: ["say"] }), (error) => {
-    assert.match(describeError(error), /is for WASI 0\.3, where this is not there yet: a network; build/);
+  await assert.rejects(networked.start(), (error) => {
+    assert.match(
+      describeError(error),
+      /is for WASI 0\.3, where this is not there yet: wasi:http\/types@0\.2\.3; build/,
+    );
     return true;
   });
   await using dense = await WasmPod.create(runtime, adapter, {

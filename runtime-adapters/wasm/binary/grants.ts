@@ -59,11 +59,15 @@ const GRANTED_03: ReadonlySet<string> = new Set([
 ]);
 
 /** Where a component is served, or its pod has a network; what it may ask whom is judged with each request. */
-const OUTGOING = "wasi:http/outgoing-handler";
-const HTTP: ReadonlySet<string> = new Set(["wasi:http/types", OUTGOING]);
+const OUTGOING: ReadonlySet<string> = new Set(["wasi:http/outgoing-handler", "wasi:http/client"]);
+const HTTP: ReadonlySet<string> = new Set(["wasi:http/types", "wasi:http/outgoing-handler"]);
+
+/** The same of 0.3. */
+const HTTP_03: ReadonlySet<string> = new Set(["wasi:http/types", "wasi:http/client"]);
 
 const RUN_EXPORT = "wasi:cli/run";
 const HANDLER_EXPORT = "wasi:http/incoming-handler";
+const HANDLER_EXPORT_03 = "wasi:http/handler";
 
 /** Ours, and those of WASI proposals that the same code answers. Versions are of the shapes that it knows. */
 const BOARD_VERSION = /^0\.1\.\d+$/;
@@ -94,7 +98,7 @@ function isGranted(name: string, interfaces: readonly BoardInterface[], http: bo
   if (ofBoard !== undefined) return interfaces.includes(ofBoard);
   const parsed = parseInterfaceName(name);
   if (parsed === undefined) return false;
-  if (isWasi03(parsed.version)) return GRANTED_03.has(parsed.path);
+  if (isWasi03(parsed.version)) return GRANTED_03.has(parsed.path) || (http && HTTP_03.has(parsed.path));
   return isWasi02(parsed.version) && (GRANTED.has(parsed.path) || (http && HTTP.has(parsed.path)));
 }
 
@@ -111,15 +115,23 @@ export const ungrantedImports = (
 
 /** Whether it can make requests of its own. */
 export const importsOutgoing = (imports: readonly string[]): boolean =>
-  imports.some((name) => parseInterfaceName(name)?.path === OUTGOING);
+  imports.some((name) => OUTGOING.has(parseInterfaceName(name)?.path ?? ""));
+
+/** Of 0.2, which waits in another way than 0.3. */
+export const isHttp02 = (name: string): boolean => {
+  const parsed = parseInterfaceName(name);
+  return parsed !== undefined && HTTP.has(parsed.path) && isWasi02(parsed.version);
+};
 
 export const importsHttp = (imports: readonly string[]): boolean =>
-  imports.some((name) => HTTP.has(parseInterfaceName(name)?.path ?? ""));
+  imports.some((name) => [HTTP, HTTP_03].some((each) => each.has(parseInterfaceName(name)?.path ?? "")));
 
 export const exportsHandler = (exports: readonly string[]): boolean =>
   exports.some((name) => {
     const parsed = parseInterfaceName(name);
-    return parsed?.path === HANDLER_EXPORT && isWasi02(parsed.version);
+    if (parsed === undefined) return false;
+    const { path, version } = parsed;
+    return isWasi03(version) ? path === HANDLER_EXPORT_03 : path === HANDLER_EXPORT && isWasi02(version);
   });
 
 export const exportsRun = (exports: readonly string[]): boolean =>

@@ -11,6 +11,8 @@ export interface HandlerInstance {
   readonly context: HttpContext;
   /** Calls the component's `handle`. */
   handle(request: IncomingRequest, out: ResponseOutparam): Promise<unknown>;
+  /** It is thrown away. */
+  discard?(): void;
 }
 
 export interface InstancePoolInit {
@@ -78,6 +80,7 @@ export class InstancePool {
       this.#underway.delete(each);
       this.#components.onFault(each.exchange, new Error(`no end after ${this.#init.timeoutMs / 1000} s`));
       each.exchange.broken(504);
+      each.instance.discard?.();
       this.#next();
     }
   }
@@ -113,6 +116,7 @@ export class InstancePool {
     if (!this.#underway.delete(underway)) return;
     this.#components.onFault(underway.exchange, error);
     underway.exchange.broken(500);
+    underway.instance.discard?.();
     this.#next();
   }
 

@@ -19,9 +19,18 @@ import { MemoryGuard, serveMemory } from "./serve-memory.ts";
 const FAST_LIMIT_BYTES = 64 * 1_048_576;
 const HANDLER = "wasi:http/incoming-handler@";
 
-export interface ServeComponents {
+/** One of WASI 0.2. */
+export interface ServeComponents extends ServeParts {
   readonly instantiate: InstantiateComponent;
   readonly loop: LoopWaiter;
+}
+
+/** One of any other. */
+interface MadeComponents extends ServeParts {
+  readonly make: (outgoing: OutgoingHttp) => HandlerInstance;
+}
+
+interface ServeParts {
   readonly host: Omit<HostComponents, "http">;
   /** Undefined: it asks nobody. */
   readonly outgoing: OutgoingLaunch | undefined;
@@ -36,7 +45,10 @@ export type OutgoingLaunch = Pick<OutgoingInit, "policy" | "authorities" | "tls"
 
 type OutgoingHost = Pick<HostComponents, "log" | "wallIsSet">;
 
-function outgoingHttp(launch: OutgoingLaunch | undefined, { log, wallIsSet = () => true }: OutgoingHost): OutgoingHttp {
+export function outgoingHttp(
+  launch: OutgoingLaunch | undefined,
+  { log, wallIsSet = () => true }: OutgoingHost,
+): OutgoingHttp {
   if (launch === undefined) return noOutgoing;
   return new OutgoingRequests({
     ...{ ...launch, wallIsSet },
@@ -52,7 +64,7 @@ export const clientImports =
 
 /** @throws what the first instance throws, or the port; from then on it serves @returns what ends that at once */
 export async function serveComponent(
-  components: ServeComponents,
+  components: ServeComponents | MadeComponents,
   init: HostInit,
   options: ServeOptions,
 ): Promise<() => void> {
@@ -64,13 +76,14 @@ export async function serveComponent(
   const now = (): number => performance.now();
   const guard = new MemoryGuard({ now, anonBytes, collect }, processLimitBytes);
   const outgoing = outgoingHttp(components.outgoing, host);
+  const makeOne = (made: ServeComponents): HandlerInstance =>
+    instance(made, init, (streams) => {
+      const context = httpContext(streams);
+      return [context, httpImports(context, outgoing)];
+    });
   const pool = new InstancePool(
     {
-      make: () =>
-        instance(components, init, (streams) => {
-          const context = httpContext(streams);
-          return [context, httpImports(context, outgoing)];
-        }),
+      make: () => ("make" in components ? components.make(outgoing) : makeOne(components)),
       now,
       mayGrow: () => !guard.isTight,
       onFault: (exchange, fault) => {
@@ -100,7 +113,8 @@ const collect = (): void => void globalThis.gc?.({ type: "major", flavor: "last-
 function faultText(fault: unknown): string {
   if (fault instanceof RangeError) return "wasm trap: call stack exhausted";
   const message = describeError(fault);
-  return fault instanceof WebAssembly.RuntimeError ? `wasm trap: ${message}` : message;
+  const isTold = message.startsWith("wasm trap");
+  return fault instanceof WebAssembly.RuntimeError && !isTold ? `wasm trap: ${message}` : message;
 }
 
 function instance(

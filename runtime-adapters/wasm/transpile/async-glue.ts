@@ -12,6 +12,8 @@ const HOOKS = "imports['picolet:async']";
 interface Patch {
   readonly form: RegExp;
   readonly by: string;
+  /** Only where this is: glue has what its component uses. */
+  readonly ifThere?: string;
 }
 
 const DROP_LIFTED =
@@ -43,7 +45,7 @@ _endIsGone(FUTURES, GONE_FUTURE_ENDS, end.globalFutureMapRep());
 }
 `;
 
-/** Of text without indentation and comments. Each has to be found, once. */
+/** Of text without indentation and comments. Each has to be found. */
 const PATCHES: readonly Patch[] = [
   // Buffers that nobody asks for any more.
   { form: /^instanceBuffers\.set\(nextBufID, buffer\);\n/m, by: "" },
@@ -67,6 +69,13 @@ const PATCHES: readonly Patch[] = [
     form: /^const \{ promise, hostWriteEnd, stringEncoding, getReallocFn \} = genArgs;\n/m,
     by: "$&_forgetFutureEnd(hostWriteEnd);\n",
   },
+  // One of the component's is read once.
+  { form: /^return \{ value: vs\[0\] \};\n/m, by: "_forgetFutureEnd(this);\n$&", ifThere: "hostRead(args) {" },
+  {
+    form: /^return future\.createUserFuture\(\);\n/m,
+    by: "const lifted = future.createUserFuture();\nFUTURES.remove(rep);\nreturn lifted;\n",
+    ifThere: "function futureNewFromLift(",
+  },
   {
     form: /^(function removeFutureEndFromTable\(args\) \{\n[\s\S]*?)^return futureEnd;\n\}\n/m,
     by: `$1_endIsGone(FUTURES, GONE_FUTURE_ENDS, futureEnd.globalFutureMapRep());\nreturn futureEnd;\n}\n${FORGET_FUTURE_END}`,
@@ -86,7 +95,8 @@ export function asyncGlue(source: string): string | undefined {
     let text = withoutRemarks(source, "_debugLog(").replace(/\n[;\n]*\n/g, "\n");
     // Of one component alone: what goes from one to another keeps its place in both.
     if (TRANSFERS.test(text)) return undefined;
-    for (const { form, by } of PATCHES) {
+    for (const { form, by, ifThere } of PATCHES) {
+      if (ifThere !== undefined && !text.includes(ifThere)) continue;
       if (!form.test(text)) return undefined;
       text = text.replace(form, by);
     }

@@ -6,7 +6,7 @@ import { withKeptHandles } from "./kept-handles.ts";
 import { leanGlue } from "./lean-glue.ts";
 
 const ENTRY = /^export function instantiate\(/m;
-const UTILITIES = /^[ \t]*export const _util = \{[^}]*\};?/m;
+const UTILITIES = /^([ \t]*)export const _util = \{[\s\S]*?^\1\};?/m;
 
 export interface GeneratedScript {
   /** The body of a strict function that returns `instantiate`. */

@@ -11,7 +11,7 @@ export class AsyncContext implements StreamContext {
   readonly wallNow: StreamContext["wallNow"];
   /** What the host promised has come: the glue is to look. */
   readonly onActivity: () => void;
-  readonly asyncDescriptors: HandlePool;
+  readonly #pools = new Map<string, HandlePool>();
   #waiting = 0;
   readonly #flows = new Set<() => void>();
 
@@ -20,7 +20,13 @@ export class AsyncContext implements StreamContext {
     this.poller = poller;
     this.wallNow = wallNow;
     this.onActivity = onActivity;
-    this.asyncDescriptors = new HandlePool("descriptors", handles.live);
+  }
+
+  /** The numbers of one kind of resource of 0.3. @param what as it is called in messages */
+  pool(what: string): HandlePool {
+    const pool = this.#pools.get(what) ?? new HandlePool(what, this.handles.live);
+    this.#pools.set(what, pool);
+    return pool;
   }
 
   /** @param end lets go of what the stream holds. @returns what gives its place back. @throws a trap beyond the limit */

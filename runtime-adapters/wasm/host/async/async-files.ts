@@ -43,6 +43,7 @@ interface DirectoryEntry {
   readonly name: string;
 }
 
+const KIND = "descriptors";
 /** Seconds are signed here. */
 const SECONDS_BITS = 64;
 
@@ -51,7 +52,7 @@ class AsyncDescriptor extends HostResource {
   readonly #inner: Descriptor;
 
   constructor(context: AsyncContext, inner: Descriptor) {
-    super(context.asyncDescriptors);
+    super(context.pool(KIND));
     this.#context = context;
     this.#inner = inner;
   }
@@ -142,7 +143,7 @@ class AsyncDescriptor extends HostResource {
   ): Promise<AsyncDescriptor> {
     return attempt(() => {
       // Before anything is made.
-      if (this.#context.asyncDescriptors.full) throw new Failure("insufficient-memory");
+      if (this.#context.pool(KIND).full) throw new Failure("insufficient-memory");
       return new AsyncDescriptor(this.#context, this.#inner.openAt(pathFlags, path, openFlags, flags));
     });
   }

@@ -126,7 +126,7 @@ export class AsyncHost {
       const { done, value } = await data.read({ count: CHUNK_BYTES });
       onActivity();
       if (value !== undefined) log.write(stream, bytesOf(value));
-      if (done) return success();
+      if (done === true) return success();
     }
   }
 

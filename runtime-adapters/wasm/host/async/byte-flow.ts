@@ -2,8 +2,9 @@
  * Between the streams of WASI 0.3 and the sources and sinks of bytes that the host has for 0.2. Nothing is read ahead of the
  * component, and no more is taken from it than the other side has room for.
  */
+import { Failure } from "../failure.ts";
 import type { Readiness } from "../polling.ts";
-import type { ByteSink, ByteSource } from "../streams.ts";
+import type { ByteSink, ByteSource, ErrorDomain, HostError } from "../streams.ts";
 import type { AsyncContext } from "./async-context.ts";
 
 /** A `result` as the glue has it where it is not a function's own. */
@@ -13,7 +14,7 @@ export type Result<T, E> = { readonly tag: "ok"; readonly val: T } | { readonly 
 export interface ByteReader {
   read(options: {
     readonly count: number;
-  }): Promise<{ readonly done: boolean; readonly value?: Uint8Array | number[] | number }>;
+  }): Promise<{ readonly done?: boolean; readonly value?: Uint8Array | number[] | number }>;
   /** Nothing more is wanted: who writes is told. */
   [Symbol.dispose](): void;
 }
@@ -39,6 +40,16 @@ export async function whenReady(readiness: Readiness | undefined, given?: Promis
   });
   await (given === undefined ? woken : Promise.race([woken, given]));
   takeBack?.();
+}
+
+/** The error code of what a source or a sink has thrown; undefined: it is another error. */
+export function streamCode(error: unknown, domain: ErrorDomain): unknown {
+  if (!(error instanceof Failure)) return undefined;
+  const { payload } = error as Failure<unknown>;
+  const { val } = (payload ?? {}) as { readonly val?: HostError };
+  const code = val?.codeIn(domain);
+  val?.[Symbol.dispose]();
+  return code;
 }
 
 export interface FlowInit<E> {
@@ -85,6 +96,11 @@ export class ByteFlow<E> implements AsyncIterator<Uint8Array> {
 
   get outcome(): Promise<Result<undefined, E>> {
     return this.#outcome.promise;
+  }
+
+  /** For who reads in the component's place. */
+  get reader(): ByteReader {
+    return { read: () => this.next(), [Symbol.dispose]: () => void this.return() };
   }
 
   /** As the interfaces have it. */
@@ -157,6 +173,6 @@ async function copied(context: AsyncContext, reader: ByteReader, sink: ByteSink,
     context.onActivity();
     const bytes = bytesOf(value);
     if (bytes.length > 0) sink.write(bytes);
-    if (done) return;
+    if (done === true) return;
   }
 }

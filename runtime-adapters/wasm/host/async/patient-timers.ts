@@ -31,6 +31,7 @@ export class PatientTimers {
   readonly #looks = new Map<number, Look>();
   #last = 0;
   #idle = 0;
+  #isStopped = false;
 
   constructor(start: StartTimer) {
     this.#start = start;
@@ -45,6 +46,12 @@ export class PatientTimers {
       look.cancel();
       look.cancel = this.#start(0, () => this.#fire(id, look));
     }
+  }
+
+  /** Nothing is looked at any more. */
+  stop(): void {
+    this.#isStopped = true;
+    for (const id of [...this.#looks.keys()]) this.#drop(id);
   }
 
   /** What the glue finds under these names. */
@@ -65,6 +72,7 @@ export class PatientTimers {
     if (this.#looks.size >= MAX_TIMERS) throw new WebAssembly.RuntimeError(`wasm trap: more than ${MAX_TIMERS} timers`);
     this.#last += 1;
     const id = this.#last;
+    if (this.#isStopped) return id;
     const cancel = (): void => undefined;
     const look: Look = { act, milliseconds: Math.max(0, Number(milliseconds) || 0), repeats, cancel, isSoon: false };
     this.#looks.set(id, look);

@@ -120,14 +120,14 @@ const isSame = (one: string, other: string): boolean =>
   one.length === other.length && (one === other || one.toLowerCase() === other.toLowerCase());
 
 export class Fields extends HostResource {
-  readonly #context: HttpContext;
-  readonly #list: FieldList;
+  protected readonly context: HttpContext;
+  protected readonly list: FieldList;
   readonly #immutable: boolean;
 
   constructor(context: HttpContext, list: FieldList, immutable: boolean) {
     super(context.pools.fields);
-    this.#context = context;
-    this.#list = list;
+    this.context = context;
+    this.list = list;
     this.#immutable = immutable;
   }
 
@@ -138,45 +138,45 @@ export class Fields extends HostResource {
   }
 
   get(name: string): Uint8Array[] {
-    return this.#list.values(name).map((each) => Buffer.from(each, "latin1"));
+    return this.list.values(name).map((each) => Buffer.from(each, "latin1"));
   }
 
   has(name: string): boolean {
-    return this.#list.has(name);
+    return this.list.has(name);
   }
 
   set(name: string, values: readonly Uint8Array[]): void {
     checkName(name);
     const texts = values.map((each) => checked(name, each));
     this.#checkMutable();
-    this.#list.remove(name);
-    for (const each of texts) this.#list.add(name, each);
+    this.list.remove(name);
+    for (const each of texts) this.list.add(name, each);
   }
 
   delete(name: string): void {
     checkName(name);
     this.#checkMutable();
-    this.#list.remove(name);
+    this.list.remove(name);
   }
 
   append(name: string, value: Uint8Array): void {
     const text = checked(name, value);
     this.#checkMutable();
-    this.#list.add(name, text);
+    this.list.add(name, text);
   }
 
   entries(): readonly FieldEntry[] {
-    return this.#list.entries;
+    return this.list.entries;
   }
 
   clone(): Fields {
-    return new Fields(this.#context, this.#list.copy(), false);
+    return new Fields(this.context, this.list.copy(), false);
   }
 
   /** The component gives it away, and cannot change it any more. */
   given(): FieldList {
     this[Symbol.dispose]();
-    return this.#list;
+    return this.list;
   }
 
   #checkMutable(): void {

@@ -45,7 +45,7 @@ export const httpImports = (context: HttpContext, outgoing: OutgoingHttp): Impor
 });
 
 /** What the glue calls with `new`, and compares with by `instanceof`: the class, with the instance's own context in it. */
-function made<A extends readonly never[]>(
+export function made<A extends readonly never[]>(
   of: { readonly prototype: object },
   make: (...args: A) => object,
   statics: Readonly<Record<string, unknown>> = {},

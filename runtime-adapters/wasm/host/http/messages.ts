@@ -60,6 +60,13 @@ abstract class IncomingMessageResource extends HostResource {
     return new IncomingBody(this.context, this.#pipe);
   }
 
+  /** What it has goes on in another form; its number is free. */
+  given(): { readonly fields: FieldList; readonly pipe: IncomingPipe } {
+    this.#consumed = true;
+    this[Symbol.dispose]();
+    return { fields: this.#fields, pipe: this.#pipe };
+  }
+
   /** What was not asked for is not waited for either. */
   protected override closed(): void {
     if (!this.#consumed) this.#pipe.close();

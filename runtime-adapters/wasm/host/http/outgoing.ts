@@ -11,7 +11,7 @@ import { parseAddress } from "../../grants/ip-address.ts";
 import type { Destination, NetworkPolicy } from "../../grants/network-policy.ts";
 import { errnoOf, Failure } from "../failure.ts";
 import { HostResource } from "../handles.ts";
-import { Pollable } from "../polling.ts";
+import { Pollable, type Readiness } from "../polling.ts";
 import { Wakes } from "../wakes.ts";
 import { HttpError, type HttpErrorCode, httpErrorCode, type PlainCode } from "./error-code.ts";
 import { FieldList } from "./fields.ts";
@@ -276,11 +276,12 @@ export class FutureIncomingResponse extends HostResource {
     });
   }
 
+  get readiness(): Readiness {
+    return { ready: () => this.#outcome !== undefined, onReady: (wake) => this.#wakes.add(wake) };
+  }
+
   subscribe(): Pollable {
-    return new Pollable(this.#context.handles.pollables, this.#context.poller, {
-      ready: () => this.#outcome !== undefined,
-      onReady: (wake) => this.#wakes.add(wake),
-    });
+    return new Pollable(this.#context.handles.pollables, this.#context.poller, this.readiness);
   }
 
   /** Undefined: not yet. The outer error: it was told before. */

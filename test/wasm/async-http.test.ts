@@ -1,0 +1,143 @@
+/** wasi:http of WASI 0.3: who asks is held by the pod's rules, who is asked is served on the container's port. */
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { createServer, type IncomingMessage, request } from "node:http";
+import type { AddressInfo } from "node:net";
+import { after, before, test } from "node:test";
+import { describeError } from "../../protocol/errors.ts";
+import type { ObservedContainer } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { WasmAdapter } from "../../runtime-adapters/wasm/wasm-adapter.ts";
+import { testComponent } from "../support/components.ts";
+import { WasmPod, WasmRuntime } from "../support/wasm-runtime.ts";
+
+const NEVER = new AbortController().signal;
+const CLIENT = "localhost/async-client:1";
+const SERVER = "localhost/async-server:1";
+const NETWORK = "wasm.picolet.io/network";
+/** Of wasi:http/types.error-code, by their place in it. */
+const ERROR = { connectionRefused: 6, requestDenied: 15 };
+
+let runtime: WasmRuntime;
+let adapter: WasmAdapter;
+let pods = 0;
+const peer = createServer((asked, answer) => {
+  let bytes = 0;
+  asked.on("data", (chunk: Buffer) => {
+    bytes += chunk.length;
+  });
+  asked.on("end", () => {
+    const { method, url, headers, trailers } = asked;
+    answer.writeHead(201, { "x-told": `${method} ${url} ${headers["x-asked"]} ${bytes} ${trailers["x-sum"]}` });
+    answer.end("a".repeat(50_000));
+  });
+});
+
+before(async () => {
+  runtime = await WasmRuntime.create({ p3: true });
+  adapter = runtime.adapter();
+  await adapter.images.import(await testComponent("async-client.c"), CLIENT, NEVER);
+  await adapter.images.import(await testComponent("async-server.c"), SERVER, NEVER);
+  await new Promise<void>((resolve) => void peer.listen(0, "127.0.0.1", resolve));
+});
+
+after(async () => {
+  peer.close();
+  peer.closeAllConnections();
+  await adapter?.[Symbol.asyncDispose]();
+  await runtime?.[Symbol.asyncDispose]();
+});
+
+const portOf = (server: typeof peer): number => (server.address() as AddressInfo).port;
+
+const logOf = ({ logPath }: ObservedContainer): string =>
+  readFileSync(logPath, "utf8").replace(/^\S+ std\w+ ([PF]) (.*)\n/gm, (_, tag, text) =>
+    tag === "P" ? text : `${text}\n`,
+  );
+
+/** What a pod with this rule is told. */
+async function asked(rule: string, ...args: readonly string[]): Promise<string> {
+  pods += 1;
+  const annotations = { [NETWORK]: rule };
+  await using pod = await WasmPod.create(runtime, adapter, { name: `asks-${pods}`, image: CLIENT, annotations });
+  const container = await pod.start({ args });
+  const exit = await pod.exit(container.id);
+  assert.equal(exit.exitCode, 0, exit.message);
+  return logOf(container);
+}
+
+test("it asks whom its pod names, with bodies and trailers both ways", async () => {
+  const authority = `127.0.0.1:${portOf(peer)}`;
+  const body = "a".repeat(50_000);
+  const rule = `http://${authority}`;
+  const told = await asked(rule, "GET", authority, "/x");
+  assert.equal(told, `201 GET /x yes 0 undefined\n${body}\nreceived ok\nsent ok\n`);
+  const sent = await asked(rule, "POST", authority, "/y", "0123456789", "2000");
+  assert.equal(sent, `201 POST /y yes 20000 42\n${body}\nreceived ok\nsent ok\n`);
+});
+
+test("it asks nobody else, and hears why", async () => {
+  const authority = `127.0.0.1:${portOf(peer)}`;
+  for (const rule of ["http://127.0.0.1:1", `https://${authority}`, `POST http://${authority}`]) {
+    const told = await asked(rule, "GET", authority, "/x");
+    assert.equal(told, `answer error ${ERROR.requestDenied}\nsent error ${ERROR.requestDenied}\n`, rule);
+  }
+  const closed = createServer();
+  await new Promise<void>((resolve) => void closed.listen(0, "127.0.0.1", resolve));
+  const gone = `127.0.0.1:${portOf(closed)}`;
+  await new Promise((resolve) => void closed.close(resolve));
+  assert.match(
+    await asked(`http://${gone}`, "GET", gone, "/x"),
+    new RegExp(`^answer error ${ERROR.connectionRefused}$`, "m"),
+  );
+});
+
+test("without a network it is not started", async () => {
+  await using pod = await WasmPod.create(runtime, adapter, { name: "unasked", image: CLIENT });
+  await assert.rejects(pod.start({ args: ["GET"] }), (error) => {
+    assert.match(describeError(error), /nobody grants it: wasi:http\/types@0\.3\.0, wasi:http\/client@0\.3\.0/);
+    return true;
+  });
+});
+
+interface Answer {
+  readonly status: number | undefined;
+  readonly text: string;
+  readonly message: IncomingMessage;
+}
+
+function fetched(port: number, path: string, body = "", headers: Record<string, string> = {}): Promise<Answer> {
+  return new Promise((resolve, reject) => {
+    const method = body === "" ? "GET" : "POST";
+    const own = request({ port, host: "127.0.0.1", path, method, headers, agent: false }, (message) => {
+      const chunks: Buffer[] = [];
+      message.on("data", (chunk: Buffer) => void chunks.push(chunk));
+      message.on("error", reject);
+      message.on("end", () => resolve({ status: message.statusCode, text: Buffer.concat(chunks).toString(), message }));
+    });
+    own.on("error", reject);
+    own.end(body);
+  });
+}
+
+test("it is served, many requests at a time, and lives on when one of them traps", async () => {
+  const free = createServer();
+  await new Promise<void>((resolve) => void free.listen(0, "127.0.0.1", resolve));
+  const port = portOf(free);
+  await new Promise((resolve) => void free.close(resolve));
+  const container = { ports: [{ containerPort: port, protocol: "TCP" }] };
+  const annotations = { "wasm.picolet.io/http": "timeout=10s" };
+  await using pod = await WasmPod.create(runtime, adapter, { name: "served", image: SERVER, container, annotations });
+  const started = await pod.start();
+  const hello = await fetched(port, "/");
+  assert.deepEqual([hello.status, hello.text, hello.message.headers["x-by"]], [201, "hello by 0.3\n", "async"]);
+  assert.equal(hello.message.trailers["x-sum"], "42");
+  const bodies = Array.from({ length: 12 }, (_, index) => String(index).repeat(30_000));
+  const echoed = await Promise.all(bodies.map((body) => fetched(port, "/echo", body)));
+  for (const [index, { status, text }] of echoed.entries())
+    assert.ok(status === 200 && text === bodies[index], `${index}`);
+  assert.equal((await fetched(port, "/long", "", { "x-times": "100" })).text, "x".repeat(409_600));
+  assert.equal((await fetched(port, "/trap")).status, 500);
+  assert.equal((await fetched(port, "/fail")).status, 504, "by the component's own error code");
+  assert.equal((await fetched(port, "/")).text, "hello by 0.3\n");
+  assert.match(logOf(started), /^picolet: the request GET "\/trap" failed: wasm trap: (?!wasm trap).*unreachable/m);
+});
