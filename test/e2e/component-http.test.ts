@@ -1,5 +1,9 @@
 /** A component that serves, as a pod of the real agent: its port, its probes, its traps. */
 import assert from "node:assert/strict";
+import { once } from "node:events";
+import { writeFileSync } from "node:fs";
+import { createServer } from "node:https";
+import type { AddressInfo } from "node:net";
 import { after, before, describe, test } from "node:test";
 import type { Pod } from "../../protocol/pod.ts";
 import { isReady } from "../../scripts/follow-pods.ts";
@@ -7,18 +11,28 @@ import type { AgentNode } from "../support/agent-process.ts";
 import { testComponent } from "../support/components.ts";
 import { fixedPort } from "../support/fixed-port.ts";
 import { edgectl, nodeWith } from "../support/node-fixtures.ts";
+import { TempFolder } from "../support/temp-folder.ts";
+import { TlsAuthority } from "../support/tls-authority.ts";
 
 const IMAGE = "picolet.example/http-server:1";
 
+const ASKS = "picolet.example/http-asks:1";
+
+const folder = new TempFolder();
 let node: AgentNode;
 
 before(async () => {
-  node = nodeWith(undefined, { config: {} });
+  // It may come later.
+  node = nodeWith(undefined, { config: { wasm: { http: { caFile: folder.at("authorities.pem") } } } });
   await node.start();
   edgectl(node, "image", "import", await testComponent("http-server.c"), "--name", IMAGE);
+  edgectl(node, "image", "import", await testComponent("http-asks.c"), "--name", ASKS);
 });
 
-after(async () => await node?.[Symbol.asyncDispose]());
+after(async () => {
+  await node?.[Symbol.asyncDispose]();
+  folder[Symbol.dispose]();
+});
 
 /** Asked each second; a liveness probe of `livePath`. */
 const podOn = (name: string, port: number, livePath: string) => ({
@@ -66,5 +80,31 @@ describe("a component that serves", () => {
   test("is started again when its liveness probe gets an error", async () => {
     node.writeManifest("ill.json", podOn("ill", await fixedPort(), "/error"));
     await waitFor("a restart", "ill", (pod) => (pod.status?.containerStatuses?.[0]?.restartCount ?? 0) > 0);
+  });
+
+  test("asks by https as soon as the file of the node's authorities can be read, and until then says what is wrong with it", async (context) => {
+    const authority = new TlsAuthority();
+    const { privateKey: key, certificate: cert } = authority.issueServer();
+    const server = createServer({ key, cert }, (_, response) => void response.end("fine")).listen(0, "127.0.0.1");
+    await once(server, "listening");
+    context.after(() => server.close());
+    const here = `127.0.0.1:${(server.address() as AddressInfo).port}`;
+    const wrong = /cannot use the authorities in \S+ \(wasm\.http\.caFile\): there is no such file/;
+    assert.match(JSON.stringify((await node.status()).runtimes), wrong);
+    const port = await fixedPort();
+    const { spec, ...pod } = podOn("asks", port, "/");
+    const containers = spec.containers.map(({ name, ports }) => ({ name, ports, image: ASKS }));
+    const annotations = { "wasm.picolet.io/network": `https://${here}` };
+    node.writeManifest("asks.json", { ...pod, metadata: { name: "asks", annotations }, spec: { ...spec, containers } });
+    const waiting = (each: Pod) => each.status?.containerStatuses?.[0]?.state?.waiting;
+    const refused = await waitFor(
+      "it to be refused",
+      "asks",
+      (each) => waiting(each)?.reason === "CreateContainerConfigError",
+    );
+    assert.match(waiting(refused)?.message ?? "", wrong);
+    writeFileSync(folder.at("authorities.pem"), authority.ca);
+    await waitFor("it to run", "asks", isReady);
+    assert.equal(await ask(port, `/${here}`), "200");
   });
 });
