@@ -160,12 +160,14 @@ test("a pod that is seen to run on for a while after its eviction does not go ag
 
 interface Seen {
   readonly pods: readonly AgentPod[];
-  /** MiB in the cgroup of each of them. */
+  /** MiB or processes in the cgroup of each of them. */
   readonly held: Readonly<Record<string, number>>;
+  /** Default: memory. */
+  readonly short?: "memory" | "processes";
 }
 
-/** A board that is out of memory, on which nothing ends that is told to. */
-function starved({ pods, held }: Seen) {
+/** A board that is out of memory or processes, of which 20 are left and 100 should be, on which nothing ends that is told to. */
+function starved({ pods, held, short = "memory" }: Seen) {
   const clock = new VirtualClock();
   const ended: string[] = [];
   const evictor = new Evictor(
@@ -182,11 +184,17 @@ function starved({ pods, held }: Seen) {
     },
     { maxGracePeriod: undefined },
   );
-  const value = { kind: "quantity", value: 100 * MIB, text: "100Mi" } as const;
-  const due = { signal: "memory.available", value, gracePeriod: undefined, minReclaim: undefined } as const;
-  const usageOf = (uid: string): Usage => ({ workingSetBytes: (held[uid] ?? 0) * MIB, swapBytes: 0 }) as Usage;
+  const unit = short === "memory" ? MIB : 1;
+  const signal = short === "memory" ? "memory.available" : "pid.available";
+  const value = { kind: "quantity", value: 100 * unit, text: "100" } as const;
+  const due = { signal, value, gracePeriod: undefined, minReclaim: undefined } as const;
+  const usageOf = (uid: string): Usage => {
+    const amount = (held[uid] ?? 0) * unit;
+    const used: Partial<Usage> = short === "memory" ? { workingSetBytes: amount, swapBytes: 0 } : { pids: amount };
+    return used as Usage;
+  };
   const figures = {
-    ...{ observed: { available: 20 * MIB, capacity: 512 * MIB }, disks: undefined },
+    ...{ observed: { available: 20 * unit, capacity: 512 * unit }, disks: undefined },
     usage: {
       ...{ atMs: 0, node: used, allPods: undefined },
       pods: pods.map((pod) => ({ pod, path: "", usage: usageOf(pod.desired.uid), containers: [] })),
@@ -207,14 +215,14 @@ function starved({ pods, held }: Seen) {
 
 const MIB = 2 ** 20;
 
-test("while a killed pod still holds what is missing no other one goes; ten seconds later one does", async () => {
-  const evict = starved({
-    pods: [usagePod("leak", ["app"]), usagePod("good", ["app"])],
-    held: { leak: 300, good: 10 },
+for (const short of ["memory", "processes"] as const) {
+  test(`while a killed pod still holds the ${short} that are missing no other one goes; ten seconds later one does`, async () => {
+    const pods = [usagePod("leak", ["app"]), usagePod("good", ["app"])];
+    const evict = starved({ pods, held: { leak: 300, good: 10 }, short });
+    assert.deepEqual(await evict(9_000), ["leak"]);
+    assert.deepEqual(await evict(6_000), ["leak", "good"]);
   });
-  assert.deepEqual(await evict(9_000), ["leak"]);
-  assert.deepEqual(await evict(6_000), ["leak", "good"]);
-});
+}
 
 test("a killed pod that holds too little is not waited for", async () => {
   const evict = starved({ pods: [usagePod("leak", ["app"]), usagePod("good", ["app"])], held: { leak: 60, good: 10 } });

@@ -86,6 +86,8 @@ function referenceTo(pod: DesiredPod): ObjectReference {
 
 const isOfDisk = ({ signal }: EvictionThreshold): boolean => conditionOf(signal) === "DiskPressure";
 
+const processesOf = (usage: PodUsage | undefined): number | undefined => usage?.usage?.pids;
+
 const usageByPod = (usage: NodeUsage | undefined): ReadonlyMap<PodUid, PodUsage> =>
   new Map((usage?.pods ?? []).map((each) => [each.pod.desired.uid, each]));
 
@@ -184,13 +186,14 @@ export class Evictor {
     return since !== undefined && this.#components.clock.monotonic() - since < CLEANUP_TIMEOUT;
   }
 
-  /** Whether what has been killed already holds enough still. */
+  /** Whether what has been killed already holds enough still: processes too, of which the kernel has many to take away. */
   #isOnItsWay({ signal, value }: EvictionThreshold, { usage, observed }: EvictionFigures): boolean {
-    if (!isOfMemory(signal) || this.#killed.size === 0) return false;
+    if (conditionOf(signal) === "DiskPressure" || this.#killed.size === 0) return false;
+    const heldOf = isOfMemory(signal) ? memoryOf : processesOf;
     const used = usageByPod(usage);
     const latest = this.#components.clock.monotonic() - KILLED_HOLDS;
     let held = 0;
-    for (const [uid, at] of this.#killed) if (at > latest) held += memoryOf(used.get(uid)) ?? 0;
+    for (const [uid, at] of this.#killed) if (at > latest) held += heldOf(used.get(uid)) ?? 0;
     return held > 0 && observed.available + held >= amountOf(value, observed.capacity);
   }
 
