@@ -39,10 +39,28 @@ const programs: readonly BuildOptions[] = [
     outExtension: { ".js": ".mjs" },
     banner: { js: 'import{createRequire}from"node:module";const require=createRequire(import.meta.url);' },
   },
-  // CommonJS: the loader of ES modules would cost each component 0.6 MiB.
+  // CommonJS: the loader of ES modules would cost each component 0.6 MiB. What is for WASI 0.3 alone lies in a file of its own, in the
+  // folder of the runner's name, which its jail has: V8 keeps the source of a file that was loaded.
+  {
+    entryPoints: { "wasm-runner": "runtime-adapters/wasm/runner-main.ts" },
+    format: "cjs",
+    outExtension: { ".js": ".cjs" },
+    supported: { ...shared.supported, "dynamic-import": false },
+    plugins: [
+      {
+        name: "wasi-0.3-apart",
+        setup: ({ onResolve }) =>
+          onResolve({ filter: /async-run\.ts$/ }, () => ({ path: "./wasm-runner/async.cjs", external: true })),
+      },
+    ],
+  },
+  {
+    entryPoints: { "wasm-runner/async": "runtime-adapters/wasm/host/async/async-run.ts" },
+    format: "cjs",
+    outExtension: { ".js": ".cjs" },
+  },
   {
     entryPoints: {
-      "wasm-runner": "runtime-adapters/wasm/runner-main.ts",
       "wasm-dense": "runtime-adapters/wasm/dense/dense-main.ts",
       "wasm-pull": "runtime-adapters/wasm/pull-main.ts",
       "wasm-devices": "runtime-adapters/wasm/devices-main.ts",

@@ -1,0 +1,76 @@
+/** Components of WASI 0.3 on a node that runs them, and on one that does not: the real agent, and edgectl as it is shipped. */
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { createServer, get } from "node:http";
+import type { AddressInfo } from "node:net";
+import { test } from "node:test";
+import type { Pod } from "../../protocol/pod.ts";
+import { isReady, textOf } from "../../scripts/follow-pods.ts";
+import { testComponent } from "../support/components.ts";
+import { edgectl, nodeWith } from "../support/node-fixtures.ts";
+
+const FILES = "picolet.example/async-files:1";
+const SERVER = "picolet.example/async-server:1";
+
+const podWith = (name: string, container: Readonly<Record<string, unknown>>, more = {}): unknown => ({
+  apiVersion: "v1",
+  kind: "Pod",
+  metadata: { name },
+  spec: { runtimeClassName: "wasm", containers: [{ name: "app", imagePullPolicy: "Never", ...container }], ...more },
+});
+
+async function freePort(): Promise<number> {
+  const server = createServer();
+  await new Promise<void>((resolve) => void server.listen(0, "127.0.0.1", resolve));
+  const { port } = server.address() as AddressInfo;
+  await new Promise((resolve) => void server.close(resolve));
+  return port;
+}
+
+const fetched = (port: number): Promise<string> =>
+  new Promise((resolve, reject) => {
+    get({ port, host: "127.0.0.1", path: "/", agent: false }, (answer) => resolve(textOf(answer))).on("error", reject);
+  });
+
+test("pods of WASI 0.3 write into a volume, say what they do, and serve", async () => {
+  await using node = nodeWith(undefined, { config: { wasm: { p3: true } } });
+  await node.start();
+  edgectl(node, "image", "import", await testComponent("async-files.c"), "--name", FILES);
+  edgectl(node, "image", "import", await testComponent("async-server.c"), "--name", SERVER);
+  const volumeMounts = [{ name: "data", mountPath: "/data" }];
+  const init = { name: "writes", image: FILES, imagePullPolicy: "Never", volumeMounts };
+  const files = podWith(
+    "files",
+    { image: FILES, args: ["read", "/data/file", "0"], volumeMounts },
+    {
+      restartPolicy: "Never",
+      volumes: [{ name: "data", emptyDir: {} }],
+      initContainers: [{ ...init, args: ["write", "/data/file", "0", "words"] }],
+    },
+  );
+  const port = await freePort();
+  const probe = { httpGet: { path: "/", port }, periodSeconds: 1 };
+  node.writeManifest("files.json", files);
+  const served = { image: SERVER, ports: [{ containerPort: port }], readinessProbe: probe };
+  node.writeManifest("served.json", podWith("served", served));
+  const phase = (pod: Pod | undefined): string | undefined => pod?.status?.phase;
+  await node.waitForPods("the end of files", (pods) => phase(pods.get("files-node")) === "Succeeded");
+  const log = await node.request("/v1/namespaces/default/pods/files-node/log?container=app");
+  assert.equal(await textOf(log), "wordsok\n");
+  await node.waitForPods("served to be ready", (pods) => isReady(pods.get("served-node")));
+  assert.equal(await fetched(port), "hello by 0.3\n");
+});
+
+test("a node without the setting says which one it is, and edgectl tells beforehand", async () => {
+  const path = await testComponent("async-files.c");
+  await using node = nodeWith(undefined);
+  await node.start();
+  assert.throws(
+    () => edgectl(node, "image", "import", path, "--name", FILES),
+    /another WASI than 0\.2: .*wasm\.p3: true/,
+  );
+  const check = (...words: readonly string[]): string =>
+    spawnSync("dist/bin/edgectl", ["wasm", "check", path, ...words], { encoding: "utf8" }).stdout;
+  assert.match(check(), /This node would not run it:[\s\S]*wasm\.p3: true/);
+  assert.match(check("--p3"), /wasi:filesystem\/types@0\.3\.0\n[\s\S]*This node would run it\./);
+});
