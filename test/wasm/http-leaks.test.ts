@@ -6,21 +6,14 @@ import { LoopWaiter } from "../../runtime-adapters/wasm/host/event-loop.ts";
 import { serveComponent } from "../../runtime-adapters/wasm/serving/serve-component.ts";
 import { httpLoad } from "../bench/http-load.ts";
 import { fixedPort } from "../support/fixed-port.ts";
-import { heldMemory } from "../support/held-memory.ts";
+import { settledMemory } from "../support/held-memory.ts";
 import { loadedComponent } from "../support/loaded-component.ts";
 
 const REQUESTS = 20_000;
 /** A request that left a byte of a word each time would leave 160 KB. */
 const MAX_GROWTH_BYTES = 128 * 1024;
 
-/** After some turns of the event loop: the test runner follows every promise, and lets go of those collected later. */
-async function held(): Promise<number> {
-  for (let turn = 0; turn < 5; turn += 1) {
-    heldMemory();
-    await new Promise((resolve) => void setImmediate(resolve));
-  }
-  return heldMemory().heap + process.memoryUsage().external;
-}
+const held = async (): Promise<number> => (await settledMemory()).heap + process.memoryUsage().external;
 
 test("twenty thousand requests leave nothing behind", async () => {
   const instantiate = await loadedComponent("http-server.c");

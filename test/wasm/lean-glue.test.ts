@@ -2,8 +2,6 @@
 import assert from "node:assert/strict";
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { test } from "node:test";
-import { setFlagsFromString } from "node:v8";
-import { runInNewContext } from "node:vm";
 import { LoopWaiter, suspendableInstantiate } from "../../runtime-adapters/wasm/host/event-loop.ts";
 import { hostImports } from "../../runtime-adapters/wasm/host/host.ts";
 import type { InstantiateComponent } from "../../runtime-adapters/wasm/load-component.ts";
@@ -12,6 +10,7 @@ import { asScript } from "../../runtime-adapters/wasm/transpile/generated-script
 import { leanGlue } from "../../runtime-adapters/wasm/transpile/lean-glue.ts";
 import { SCRIPT_NAME } from "../../runtime-adapters/wasm/transpile/request.ts";
 import type { TestComponent } from "../support/components.ts";
+import { settledMemory } from "../support/held-memory.ts";
 import { type Glue, glueOf, loadedComponent } from "../support/loaded-component.ts";
 
 const WARMING = 5_000;
@@ -64,20 +63,13 @@ async function run(instantiate: InstantiateComponent, loop: Loop, ...args: reado
   return outcome;
 }
 
-/** Of the heap that is in use. */
-function collected(): number {
-  setFlagsFromString("--expose-gc");
-  runInNewContext("gc")();
-  return process.memoryUsage().heapUsed;
-}
-
 test("a wait leaves nothing behind", async () => {
   const instantiate = await loadedComponent("waits.c");
   const loop = new Loop();
   assert.equal(await run(instantiate, loop, "wait", String(WARMING)), 0);
-  const before = collected();
+  const before = (await settledMemory()).heap;
   assert.equal(await run(instantiate, loop, "wait", String(WAITS)), 0);
-  const grown = collected() - before;
+  const grown = (await settledMemory()).heap - before;
   assert.equal(loop.waits, WARMING + WAITS);
   // jco's own glue keeps 2 KiB of each.
   assert.ok(grown < MAX_GROWTH_BYTES, `the heap has grown by ${grown} bytes`);
