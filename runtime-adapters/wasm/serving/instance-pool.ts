@@ -11,6 +11,8 @@ export interface HandlerInstance {
   readonly context: HttpContext;
   /** Calls the component's `handle`. */
   handle(request: IncomingRequest, out: ResponseOutparam): Promise<unknown>;
+  /** Whether it has served so many that another one is to take its place. Missing: it never has. */
+  isSpent?(): boolean;
   /** It is thrown away. */
   discard?(): void;
 }
@@ -108,7 +110,8 @@ export class InstancePool {
     const { exchange, instance } = underway;
     const fault = exchange.returned();
     if (fault !== undefined) this.#components.onFault(exchange, new Error(fault));
-    this.#idle.push(instance);
+    if (instance.isSpent?.() === true) instance.discard?.();
+    else this.#idle.push(instance);
     this.#next();
   }
 
