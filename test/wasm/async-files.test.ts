@@ -2,10 +2,9 @@
 import assert from "node:assert/strict";
 import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { after, before, test } from "node:test";
-import { setFlagsFromString } from "node:v8";
-import { runInNewContext } from "node:vm";
 import { AsyncComponent } from "../support/async-component.ts";
 import { testComponent } from "../support/components.ts";
+import { heldMemory } from "../support/held-memory.ts";
 import { seededRandom } from "../support/seeded-random.ts";
 import { TempFolder } from "../support/temp-folder.ts";
 import { WasmPod, WasmRuntime } from "../support/wasm-runtime.ts";
@@ -180,19 +179,16 @@ test(`nothing of random steps leads out of a volume, or changes what is read-onl
   assert.deepEqual(readdirSync(volume.folder.path).sort(), ["outside", "volume"]);
 });
 
-/** Of the heap that is in use. */
-function collected(): number {
-  setFlagsFromString("--expose-gc");
-  runInNewContext("gc")();
-  return process.memoryUsage().heapUsed;
-}
-
 test("streams, futures and pieces leave nothing behind", async () => {
   using volume = new Volume();
   const held: number[] = [];
   const mounts = [{ guestPath: "/data", hostPath: volume.at(""), readOnly: false }];
   // It says something each 400 times.
-  await component.run({ args: ["again", "/data/file", "1200"], mounts, onOutput: () => void held.push(collected()) });
+  await component.run({
+    args: ["again", "/data/file", "1200"],
+    mounts,
+    onOutput: () => void held.push(heldMemory().heap),
+  });
   assert.ok(held.length >= 3);
   const grown = (held[2] as number) - (held[0] as number);
   // jco's own glue keeps 20 KiB of each.
