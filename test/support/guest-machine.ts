@@ -19,6 +19,7 @@ const PAYLOAD = [
   "picolet",
   "edgectl.cjs",
   "wasm-runner.cjs",
+  "wasm-runner",
   "wasm-dense.cjs",
   "wasm-transpile.mjs",
   "wasm-pull.cjs",
