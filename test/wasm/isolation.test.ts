@@ -1,11 +1,13 @@
 /** What a component's process has of the node, whatever its component or the runner itself might be made to do. */
 import assert from "node:assert/strict";
-import { execFileSync } from "node:child_process";
+import { execFileSync, spawnSync } from "node:child_process";
 import { chmodSync, mkdirSync, readdirSync, readFileSync, readlinkSync, symlinkSync, writeFileSync } from "node:fs";
 import { type TestContext, test } from "node:test";
 import type { ContainerLaunch } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import { UNPRIVILEGED_ID } from "../../runtime-adapters/wasm/container-launch.ts";
 import { Isolation } from "../../runtime-adapters/wasm/isolation/isolation.ts";
+import { type JailTools, jailCommand } from "../../runtime-adapters/wasm/isolation/jail.ts";
+import { JailFolder } from "../../runtime-adapters/wasm/isolation/jail-folder.ts";
 import type { WasmAdapter } from "../../runtime-adapters/wasm/wasm-adapter.ts";
 import { testComponent } from "../support/components.ts";
 import { openFilesOf } from "../support/processes.ts";
@@ -209,6 +211,46 @@ test("what the node unmounts is not held by a component that runs", async (conte
   assert.equal(holders(process.pid), true);
   assert.equal(holders(runtime.runner(id)?.pid ?? 0), false);
   execFileSync("umount", [elsewhere]);
+});
+
+/** As on a node whose /bin/sh is that one. @returns what is mounted in the jail, and how */
+function jailMadeBy(shell: string, tools: JailTools): string[] {
+  using folder = new TempFolder();
+  const program = folder.at("program.cjs");
+  writeFileSync(program, "");
+  const jail = new JailFolder(folder.at("jail"), {
+    ...{ nodePath: process.execPath, runnerPath: program, densePath: program },
+    ...{ setprivPath: "/usr/bin/setpriv", umountPath: "/usr/bin/umount" },
+  });
+  const kind = { privateProc: false, seccomp: false };
+  const use = { network: false, identity: undefined, use: "jail" } as const;
+  const fstab = folder.at("mounts");
+  writeFileSync(fstab, jail.mounts(kind, use.network, use.use));
+  const command = jailCommand(tools, fstab, jail.root, { ...kind, ...use });
+  const look = ["/node", "-p", 'require("node:fs").readFileSync("/proc/self/mountinfo", "utf8")'];
+  const onNode = ["--mount", "sh", "-c", `mount --bind ${shell} /bin/sh && exec "$@"`, "sh"];
+  const { status, stdout, stderr } = spawnSync("unshare", [...onNode, ...command, ...look], { encoding: "utf8" });
+  assert.equal(status, 0, stderr);
+  return stdout
+    .split("\n")
+    .map((line) => line.split(" ").slice(4, 6).join(" "))
+    .sort();
+}
+
+test("a shell that has programs of its own for what util-linux does makes the same jail, or none", () => {
+  const tools = { unshare: "/usr/bin/unshare", mount: "/usr/bin/mount", pivotRoot: "/usr/sbin/pivot_root" };
+  const known = jailMadeBy("/bin/dash", tools);
+  assert.ok(
+    known.some((line) => /^\/node ro,/.test(line)),
+    known.join("\n"),
+  );
+  assert.deepEqual(jailMadeBy("/bin/busybox", tools), known);
+  using applets = new TempFolder();
+  symlinkSync("/bin/busybox", applets.at("mount"));
+  assert.throws(
+    () => jailMadeBy("/bin/dash", { ...tools, mount: applets.at("mount") }),
+    /has left writable what was to be read-only/,
+  );
 });
 
 test("a node that lets nobody be kept apart says so once, and components run", async (context) => {

@@ -8,7 +8,7 @@ import type { Log } from "../../../protocol/ports.ts";
 import { mountStamp } from "../host/mounts.ts";
 import { type Identity, type RunnerLaunch, SPARE_ARGUMENT } from "../launch.ts";
 import { DENSE_FLAGS, RUNNER_FLAGS } from "../node-flags.ts";
-import { JAIL_PATHS, type JailKind, jailCommand } from "./jail.ts";
+import { JAIL_PATHS, type JailKind, type JailTools, jailCommand } from "./jail.ts";
 import { JailFolder } from "./jail-folder.ts";
 import { seccompFilter } from "./seccomp-filter.ts";
 
@@ -24,7 +24,7 @@ export interface IsolationInit {
 }
 
 type Level =
-  | { readonly kind: "jail"; readonly folder: JailFolder; readonly how: JailKind }
+  | { readonly kind: "jail"; readonly folder: JailFolder; readonly how: JailKind; readonly tools: JailTools }
   | { readonly kind: "none"; readonly problem: string };
 
 /** What a runner is started as. */
@@ -75,12 +75,12 @@ export class Isolation {
     if (level.kind === "none") {
       return { command: [nodePath, ...RUNNER_FLAGS, runnerPath, `${own}/launch.json`], launch };
     }
-    const { folder, how } = level;
+    const { folder, how, tools } = level;
     const { launch: inside, mounts } = folder.prepare(own, launch);
     const fstab = `${own}/mounts`;
     writeFileSync(fstab, folder.mounts(how, network, "jail") + mounts, { mode: 0o600 });
     const { identity } = launch;
-    const jail = jailCommand(fstab, folder.root, { ...how, network, identity, use: "jail" });
+    const jail = jailCommand(tools, fstab, folder.root, { ...how, network, identity, use: "jail" });
     // Nobody reads the last one: it tells whoever looks at the node's processes which container this is.
     return { command: [...jail, ...folder.command(RUNNER_FLAGS, runnerPath), own], launch: inside };
   }
@@ -101,10 +101,10 @@ export class Isolation {
   async spare(network: boolean): Promise<readonly string[] | undefined> {
     const level = await this.#level;
     if (level?.kind !== "jail") return undefined;
-    const { folder, how } = level;
+    const { folder, how, tools } = level;
     const fstab = `${folder.root}.spare-mounts`;
     writeFileSync(fstab, folder.mounts(how, network, "spare"), { mode: 0o600 });
-    const jail = jailCommand(fstab, folder.root, { ...how, network, identity: undefined, use: "spare" });
+    const jail = jailCommand(tools, fstab, folder.root, { ...how, network, identity: undefined, use: "spare" });
     return [...jail, ...folder.command(RUNNER_FLAGS, this.#init.runnerPath), SPARE_ARGUMENT];
   }
 
@@ -131,11 +131,11 @@ export class Isolation {
     const { nodePath, densePath } = this.#init;
     const own = `${folder}/own`;
     if (level.kind === "none") return { command: [nodePath, ...DENSE_FLAGS, densePath, `${own}/host.json`], own };
-    const { folder: jail, how } = level;
+    const { folder: jail, how, tools } = level;
     const fstab = `${folder}/mounts`;
     const mounts = jail.mounts(how, network, "dense") + jail.denseMounts(densePath, own, `${folder}/places`);
     writeFileSync(fstab, mounts, { mode: 0o600 });
-    const command = jailCommand(fstab, jail.root, { ...how, network, identity, use: "dense" });
+    const command = jailCommand(tools, fstab, jail.root, { ...how, network, identity, use: "dense" });
     const inside = jail.command(DENSE_FLAGS, densePath, `${JAIL_PATHS.own}/host.json`);
     return { command: [...command, ...inside, folder], own: JAIL_PATHS.own };
   }
@@ -174,7 +174,8 @@ export class Isolation {
     const missing = PROGRAMS.filter((_, index) => paths[index] === undefined);
     if (missing.length > 0)
       return { kind: "none", problem: `util-linux is not whole: ${missing.join(", ")} not found` };
-    const [, , , umountPath = "", setprivPath = ""] = paths;
+    const [unshare = "", mount = "", pivotRoot = "", umountPath = "", setprivPath = ""] = paths;
+    const tools = { unshare, mount, pivotRoot };
     const folder = new JailFolder(directory, { nodePath, runnerPath, densePath, setprivPath, umountPath });
     const { probeJail } = await import("./probe-jail.ts");
     const fstab = `${directory}.mounts`;
@@ -182,12 +183,12 @@ export class Isolation {
     let problem: string | undefined;
     for (const how of JAIL_KINDS) {
       writeFileSync(fstab, folder.mounts(how, given.network, given.use), { mode: 0o600 });
-      const [program = "", ...args] = jailCommand(fstab, folder.root, { ...how, ...given });
+      const [program = "", ...args] = jailCommand(tools, fstab, folder.root, { ...how, ...given });
       problem = await probeJail(program, [...args, "/setpriv", "--dump"]);
       rmSync(fstab, { force: true });
       if (problem === undefined) {
         this.#log.info("components are kept apart from the node", { ...how });
-        return { kind: "jail", folder, how };
+        return { kind: "jail", folder, how, tools };
       }
     }
     return { kind: "none", problem: `a jail cannot be made: ${problem}` };

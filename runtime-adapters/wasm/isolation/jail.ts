@@ -123,20 +123,38 @@ const fstabLine = (source: string, target: string, type: string, options: string
 const escaped = (path: string): string =>
   path.replace(/[\s\\#]/g, (character) => `\\${character.charCodeAt(0).toString(8).padStart(3, "0")}`);
 
+/**
+ * Where util-linux is on this node, by absolute paths: a shell that is busybox takes its own programs for those names, whatever PATH
+ * says, and its mount(8) makes neither binds read-only nor mounts shared.
+ */
+export interface JailTools {
+  readonly unshare: string;
+  readonly mount: string;
+  readonly pivotRoot: string;
+}
+
 /** Arguments: fstab, root, then all that setpriv is given. `umount -l` leaves nothing of the node's tree in the namespace. */
-const ENTER = `
+const enter = ({ pivotRoot }: JailTools): string => `
 cd "$2"
-pivot_root . old
+${pivotRoot} . old
 cd /
 /umount -n -l /old
 shift 2
 exec /setpriv "$@"
 `;
 
-const JAIL_SCRIPT = `
+/** Tried and not asked for: busybox says of root that it may write anywhere. */
+const mounted = ({ mount }: JailTools): string => `
+${mount} -n -a -T "$1"
+if { true >>"$2${SECCOMP_FILE}"; } 2>/dev/null; then
+  echo "${mount} has left writable what was to be read-only: it is not util-linux's" >&2
+  exit 1
+fi
+`;
+
+const jailScript = (tools: JailTools): string => `
 set -e
-mount -n -a -T "$1"
-${ENTER}`;
+${mounted(tools)}${enter(tools)}`;
 
 /** What a spare's second shell says when all is mounted. */
 export const MOUNTED_WORD = "mounted\n";
@@ -146,29 +164,29 @@ export const MOUNTED_WORD = "mounted\n";
  * mounts it, and ends. The runner, a mount namespace further, has got it by then. Two shells, so that nobody has to wait for the
  * one that stays.
  */
-const SPARE_SCRIPT = `
+const spareScript = (tools: JailTools): string => `
 set -e
-mount -n -a -T "$1"
+${mounted(tools)}
 ( (
   exec 5<&-
-  read -r fstab <&4 && mount -n -a -T "$fstab" && echo mounted >&3
+  read -r fstab <&4 && ${tools.mount} -n -a -T "$fstab" && echo mounted >&3
 ) & )
 exec 4<&-
-exec unshare --mount --propagation slave ${SHELL} -c 'set -e
-${ENTER}' picolet-jail "$@"
+exec ${tools.unshare} --mount --propagation slave ${SHELL} -c 'set -e
+${enter(tools)}' picolet-jail "$@"
 `;
 
 /**
  * For a process that gets one container after the other: this shell stays as long as it does, and with it the namespace in which
  * others mount what the process is to see (`nsenter`). Who the process is stands beside the fstab.
  */
-const DENSE_SCRIPT = `
+const denseScript = (tools: JailTools): string => `
 set -efu
-mount -n -a -T "$1"
+${mounted(tools)}
 ulimit -n ${DENSE_OPEN_FILES} 2>/dev/null || :
 file=\${1%/*}/${HOST_FILE}
-unshare --mount --propagation slave ${SHELL} -c 'set -e
-${ENTER}' picolet-jail "$@" &
+${tools.unshare} --mount --propagation slave ${SHELL} -c 'set -e
+${enter(tools)}' picolet-jail "$@" &
 child=$!
 exec 3>&-
 read -r stat <"/proc/$child/stat"
@@ -177,10 +195,10 @@ echo "$child \${20}" >"$file"
 wait "$child"
 `;
 
-const SCRIPTS: Readonly<Record<JailUse["use"], string>> = {
-  jail: JAIL_SCRIPT,
-  spare: SPARE_SCRIPT,
-  dense: DENSE_SCRIPT,
+const SCRIPTS: Readonly<Record<JailUse["use"], (tools: JailTools) => string>> = {
+  jail: jailScript,
+  spare: spareScript,
+  dense: denseScript,
 };
 
 export interface JailUse {
@@ -191,10 +209,15 @@ export interface JailUse {
 }
 
 /** @returns the command line up to that of the runner, the same that it is followed by in both uses */
-export function jailCommand(fstab: string, root: string, { network, identity, seccomp, use }: JailUse): string[] {
+export function jailCommand(
+  tools: JailTools,
+  fstab: string,
+  root: string,
+  { network, identity, seccomp, use }: JailUse,
+): string[] {
   return [
-    ...["unshare", "--mount", "--ipc", ...(network ? [] : ["--net"]), "--propagation", "slave"],
-    ...[SHELL, "-c", SCRIPTS[use], "picolet-jail", fstab, root],
+    ...[tools.unshare, "--mount", "--ipc", ...(network ? [] : ["--net"]), "--propagation", "slave"],
+    ...[SHELL, "-c", SCRIPTS[use](tools), "picolet-jail", fstab, root],
     ...privileges(identity, seccomp),
   ];
 }
