@@ -9,6 +9,7 @@
  *   /silent             ends without a response
  *   /cut                says ten bytes, gives five, and drops the body
  *   /trap               an unreachable instruction
+ *   /lose               opens the file "kept" of the first folder that it has, and traps
  *   /spin               never ends
  *   /calls              how often this instance was asked
  */
@@ -44,6 +45,9 @@ IMPORT(STREAMS, "[method]output-stream.blocking-write-and-flush") extern void wr
 IMPORT(STREAMS, "[method]input-stream.blocking-read") extern void read_some(handle, u64, u32 *);
 IMPORT(STREAMS, "[resource-drop]output-stream") extern void output_drop(handle);
 IMPORT(STREAMS, "[resource-drop]input-stream") extern void input_drop(handle);
+IMPORT("wasi:filesystem/preopens@0.2.3", "get-directories") extern void get_directories(u32 *);
+IMPORT("wasi:filesystem/types@0.2.3", "[method]descriptor.open-at")
+extern void open_at(handle, u32, const char *, u32, u32, u32, u32 *);
 IMPORT(POLL, "[method]pollable.block") extern void pollable_block(handle);
 IMPORT(POLL, "[resource-drop]pollable") extern void pollable_drop(handle);
 
@@ -203,6 +207,12 @@ __attribute__((export_name("wasi:http/incoming-handler@0.2.3#handle"))) void han
     output_drop(stream);
     out_body_drop(body);
   } else if (starts(path, length, "/trap")) {
+    __builtin_trap();
+  } else if (starts(path, length, "/lose")) {
+    /* A list of descriptors and paths. */
+    get_directories(result);
+    const u32 *first = (const u32 *)result[0];
+    if (result[1] > 0) open_at((handle)first[0], 0, "kept", 4, 0, 1, result);
     __builtin_trap();
   } else if (starts(path, length, "/spin")) {
     for (volatile u32 turns = 0;; turns++) continue;

@@ -1,7 +1,7 @@
 /** Components that serve wasi:http, in real runners, asked by real clients, polite and hostile. */
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { readFileSync } from "node:fs";
+import { chmodSync, readFileSync, writeFileSync } from "node:fs";
 import { type IncomingMessage, type RequestOptions, request } from "node:http";
 import { connect, createServer, type Socket } from "node:net";
 import { text } from "node:stream/consumers";
@@ -10,6 +10,8 @@ import { describeError } from "../../protocol/errors.ts";
 import type { ObservedContainer } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import { httpLoad } from "../bench/http-load.ts";
 import { fixedPort } from "../support/fixed-port.ts";
+import { openFilesOf } from "../support/processes.ts";
+import { TempFolder } from "../support/temp-folder.ts";
 import { imageOf, type WasmBench, wasmBench } from "../support/wasm-bench.ts";
 import type { WasmPod, WasmPodOptions } from "../support/wasm-runtime.ts";
 
@@ -35,7 +37,12 @@ class Served {
     this.container = container;
   }
 
-  static async start(context: TestContext, http?: string, more: Partial<WasmPodOptions> = {}): Promise<Served> {
+  static async start(
+    context: TestContext,
+    http?: string,
+    more: Partial<WasmPodOptions> = {},
+    launch: Parameters<WasmPod["start"]>[0] = {},
+  ): Promise<Served> {
     const bench = await wasmBench(context);
     const port = await fixedPort();
     const annotations = http === undefined ? {} : { "wasm.picolet.io/http": http };
@@ -44,13 +51,16 @@ class Served {
       annotations,
       ...more,
     });
-    return new Served(bench, pod, port, await pod.start());
+    return new Served(bench, pod, port, await pod.start(launch));
   }
 
   /** Of the runner. */
+  get pid(): number {
+    return this.#bench.runtime.runner(this.container.id)?.pid ?? assert.fail("it has a runner");
+  }
+
   get anonKiB(): number {
-    const { pid } = this.#bench.runtime.runner(this.container.id) ?? {};
-    return Number(/RssAnon:\s*(\d+)/.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1]);
+    return Number(/RssAnon:\s*(\d+)/.exec(readFileSync(`/proc/${this.pid}/status`, "utf8"))?.[1]);
   }
 
   async ask(path: string, options: RequestOptions = {}, body: string | Buffer = ""): Promise<Answer> {
@@ -137,6 +147,21 @@ test("a request that the component fails gets an error, and the next one another
   assert.match(log[1] ?? "", /"\/silent" failed: it set no response/);
   const { state } = await served.pod.container((each) => each.id === served.container.id);
   assert.equal(state.kind, "running");
+});
+
+test("an instance that is thrown away leaves no file open", async (context) => {
+  using volume = new TempFolder();
+  chmodSync(volume.path, 0o755);
+  writeFileSync(volume.at("kept"), "");
+  const mounts = [{ containerPath: "/data", hostPath: volume.path, readOnly: true, propagation: "private" as const }];
+  const served = await Served.start(context, "instances=1", {}, { mounts });
+  for (let time = 0; time < 10; time += 1) assert.equal((await served.ask("/lose")).status, 500);
+  // Who asked is told first.
+  assert.equal((await served.ask("/calls")).body, "1");
+  assert.deepEqual(
+    openFilesOf(served.pid).filter((path) => path.startsWith("/volumes/")),
+    ["/volumes/0"],
+  );
 });
 
 test("more than there are instances wait, and more than may wait are refused", async (context) => {

@@ -14,6 +14,26 @@ const REPRESENTATION = Symbol.for("cabiRep");
 /** What a component holds now. Kept only where it can end before its process does, which closes everything else. */
 export type LiveResources = Set<HostResource>;
 
+/** Of an instance that may end before its component does, whose are among the component's. */
+export class InstanceResources extends Set<HostResource> {
+  readonly #component: LiveResources | undefined;
+
+  constructor(component: LiveResources | undefined) {
+    super();
+    this.#component = component;
+  }
+
+  override add(resource: HostResource): this {
+    this.#component?.add(resource);
+    return super.add(resource);
+  }
+
+  override delete(resource: HostResource): boolean {
+    this.#component?.delete(resource);
+    return super.delete(resource);
+  }
+}
+
 /** The numbers of one kind of resource. */
 export class HandlePool {
   readonly live: LiveResources | undefined;
@@ -97,6 +117,17 @@ export abstract class HostResource {
   /** What it held is given back. */
   protected closed(): void {
     // Most hold nothing.
+  }
+}
+
+/** Of who runs no more: some hold others, which are closed by then. */
+export function closeAll(resources: LiveResources): void {
+  for (const each of [...resources]) {
+    try {
+      each[Symbol.dispose]();
+    } catch {
+      // Nobody is there to be told.
+    }
   }
 }
 

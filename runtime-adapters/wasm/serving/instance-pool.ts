@@ -15,6 +15,8 @@ export interface HandlerInstance {
   isSpent?(): boolean;
   /** It is thrown away. */
   discard?(): void;
+  /** It was thrown away, and nothing of it runs any more: what it holds of the host is given back. */
+  close?(): void;
 }
 
 export interface InstancePoolInit {
@@ -106,8 +108,11 @@ export class InstancePool {
   }
 
   #ended(underway: Underway): void {
-    if (!this.#underway.delete(underway)) return;
     const { exchange, instance } = underway;
+    if (!this.#underway.delete(underway)) {
+      instance.close?.();
+      return;
+    }
     const fault = exchange.returned();
     if (fault !== undefined) this.#components.onFault(exchange, new Error(fault));
     if (instance.isSpent?.() === true) instance.discard?.();
@@ -116,11 +121,14 @@ export class InstancePool {
   }
 
   #trapped(underway: Underway, error: unknown): void {
-    if (!this.#underway.delete(underway)) return;
-    this.#components.onFault(underway.exchange, error);
-    underway.exchange.broken(500);
-    underway.instance.discard?.();
-    this.#next();
+    const { exchange, instance } = underway;
+    if (this.#underway.delete(underway)) {
+      this.#components.onFault(exchange, error);
+      exchange.broken(500);
+      instance.discard?.();
+      this.#next();
+    }
+    instance.close?.();
   }
 
   #next(): void {

@@ -3,8 +3,8 @@ import { readFileSync } from "node:fs";
 import { describeError } from "../../../protocol/errors.ts";
 import type { ServeOptions } from "../grants/http-options.ts";
 import { type LoopWaiter, suspendableInstantiate } from "../host/event-loop.ts";
-import type { Imports } from "../host/host.ts";
-import { type HostComponents, type HostInit, hostImports } from "../host/host.ts";
+import { closeAll, InstanceResources } from "../host/handles.ts";
+import { type HostComponents, type HostInit, hostImports, type Imports } from "../host/host.ts";
 import { httpContext, httpImports } from "../host/http/http.ts";
 import type { HttpContext } from "../host/http/http-context.ts";
 import type { IncomingRequest, ResponseOutparam } from "../host/http/messages.ts";
@@ -124,9 +124,11 @@ function instance(
 ): HandlerInstance {
   let outcome: Promise<unknown> | undefined;
   let context: HttpContext | undefined;
+  const live = new InstanceResources(host.live);
   const imports = hostImports(
     {
       ...host,
+      live,
       http: (streams) => {
         const [made, own] = http(streams);
         context = made;
@@ -154,5 +156,6 @@ function instance(
       handle(request, out);
       return outcome ?? Promise.resolve();
     },
+    close: () => closeAll(live),
   };
 }
