@@ -229,7 +229,7 @@ function jailMadeBy(shell: string, tools: JailTools): string[] {
   const command = jailCommand(tools, fstab, jail.root, { ...kind, ...use });
   const look = ["/node", "-p", 'require("node:fs").readFileSync("/proc/self/mountinfo", "utf8")'];
   const onNode = ["--mount", "sh", "-c", `mount --bind ${shell} /bin/sh && exec "$@"`, "sh"];
-  const { status, stdout, stderr } = spawnSync("unshare", [...onNode, ...command, ...look], { encoding: "utf8" });
+  const { status, stdout, stderr } = spawnSync(tools.unshare, [...onNode, ...command, ...look], { encoding: "utf8" });
   assert.equal(status, 0, stderr);
   return stdout
     .split("\n")
