@@ -150,14 +150,19 @@ function replaced(before: Fields, value: unknown): unknown {
 
 /**
  * The node's conditions with their heartbeat. A condition keeps the cluster's date of its transition while its status stays,
- * whatever an agent that was started anew takes for it; a new one is dated by the node, a change by us.
+ * whatever an agent that was started anew takes for it. A new one and a change are dated by the node, which knew of it earlier than
+ * we come to write it; by us where its clock cannot be right.
  */
 export function conditionPatch(current: Fields, report: NodeReportContent, at: string): readonly Fields[] {
   const before = new Map(conditionsOf(current).map((each) => [each.type, each]));
   return conditionsOf(report.status).map((condition) => {
     const old = before.get(condition.type);
     const told = condition.lastTransitionTime ?? at;
-    const since = old === undefined ? told : old.status === condition.status ? (old.lastTransitionTime ?? told) : at;
+    const known = old?.lastTransitionTime ?? told;
+    const isChange = old !== undefined && old.status !== condition.status;
+    // Times of the API are ordered as text is.
+    const isPossible = String(told) >= String(known) && String(told) <= at;
+    const since = !isChange ? known : isPossible ? told : at;
     return { ...condition, lastTransitionTime: since, lastHeartbeatTime: at };
   });
 }

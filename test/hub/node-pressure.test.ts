@@ -145,18 +145,24 @@ async function pressed(kubectl: KubectlVersion): Promise<void> {
   await cluster.run("wait", "--for=condition=Ready", "pod/best-effort", "--timeout=30s");
 }
 
-test("a transition keeps its date while the status stays, also over a restart of the agent", () => {
+test("a transition has the date that the node tells, and keeps it while the status stays, also over a restart of the agent", () => {
   const at = "2026-03-01T00:00:00Z";
-  const report = (type: string, status: string) => {
-    const condition = { type, status, reason: "r", message: "m", lastTransitionTime: "2026-02-02T00:00:00Z" };
+  const report = (type: string, status: string, lastTransitionTime = "2026-02-02T00:00:00Z") => {
+    const condition = { type, status, reason: "r", message: "m", lastTransitionTime };
     return { register: true, labels: {}, taints: [], providerID: "", status: { conditions: [condition] } };
   };
   const current = {
     conditions: [{ type: "DiskPressure", status: "False", lastTransitionTime: "2026-01-01T00:00:00Z" }],
   };
-  const dated = (type: string, status: string): unknown =>
-    conditionPatch(current, report(type, status), at).map((each) => [each.lastTransitionTime, each.lastHeartbeatTime]);
+  const dated = (type: string, status: string, told?: string): unknown =>
+    conditionPatch(current, report(type, status, told), at).map((each) => [
+      each.lastTransitionTime,
+      each.lastHeartbeatTime,
+    ]);
   assert.deepEqual(dated("DiskPressure", "False"), [["2026-01-01T00:00:00Z", at]]);
-  assert.deepEqual(dated("DiskPressure", "True"), [[at, at]]);
+  assert.deepEqual(dated("DiskPressure", "True"), [["2026-02-02T00:00:00Z", at]]);
+  // Of a node whose clock is not set, or is ahead.
+  for (const told of ["1970-01-01T00:00:07Z", "2026-03-01T00:00:01Z"])
+    assert.deepEqual(dated("DiskPressure", "True", told), [[at, at]]);
   assert.deepEqual(dated("MemoryPressure", "False"), [["2026-02-02T00:00:00Z", at]]);
 });
