@@ -33,7 +33,6 @@ IMPORT(TYPES, "[async-lower][stream-read-1][static]response.consume-body") u32 b
 IMPORT(TYPES, "[stream-drop-readable-1][static]response.consume-body") void end_read(u32);
 IMPORT(TYPES, "[async-lower][future-read-2][static]response.consume-body") u32 begin_read_trailers(u32, u8 *);
 IMPORT("wasi:http/client@0.3.0", "[async-lower]send") u32 send(u32, u8 *);
-IMPORT("[export]wasi:cli/run@0.3.0", "[task-return]run") void task_return(u32);
 
 static u8 result[64] __attribute__((aligned(8)));
 static u8 sent[64] __attribute__((aligned(8)));
@@ -137,11 +136,4 @@ EXPORT("[async-lift]wasi:cli/run@0.3.0#run") u32 run(void) {
   stdout_end(out);
   task_return(0);
   return 0;
-}
-
-EXPORT("[callback][async-lift]wasi:cli/run@0.3.0#run") u32 called(u32 event, u32 waitable, u32 payload) {
-  (void)event;
-  (void)waitable;
-  (void)payload;
-  __builtin_trap();
 }

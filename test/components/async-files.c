@@ -44,7 +44,6 @@ METHOD("rename-at") void rename_at(u32, const char *, u32, u32, const char *, u3
 METHOD("link-at") void link_at(u32, u32, const char *, u32, u32, const char *, u32, u8 *);
 METHOD("symlink-at") void symlink_at(u32, const char *, u32, const char *, u32, u8 *);
 METHOD("readlink-at") void readlink_at(u32, const char *, u32, u8 *);
-IMPORT("[export]wasi:cli/run@0.3.0", "[task-return]run") void task_return(u32);
 
 enum { CREATE = 1, DIRECTORY = 2, EXCLUSIVE = 4, TRUNCATE = 8 };
 enum { READ = 1, WRITE = 2, MUTATE = 32 };
@@ -295,11 +294,4 @@ EXPORT("[async-lift]wasi:cli/run@0.3.0#run") u32 run(void) {
   stdout_end(out);
   task_return(0);
   return 0;
-}
-
-EXPORT("[callback][async-lift]wasi:cli/run@0.3.0#run") u32 called(u32 event, u32 waitable, u32 payload) {
-  (void)event;
-  (void)waitable;
-  (void)payload;
-  __builtin_trap();
 }

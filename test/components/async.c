@@ -10,20 +10,13 @@
  *   grow           how many pages of memory it got
  *   about          what its host tells of time, chance, input and itself
  */
-typedef unsigned char u8;
-typedef unsigned int u32;
-typedef unsigned long long u64;
+#define CALLED_BACK
+#include "async.h"
 
-#define IMPORT(module, name) __attribute__((import_module(module), import_name(name)))
-#define EXPORT(name) __attribute__((export_name(name)))
 #define STDOUT "wasi:cli/stdout@0.3.0"
 #define STDIN "wasi:cli/stdin@0.3.0"
 #define MONOTONIC "wasi:clocks/monotonic-clock@0.3.0"
 
-IMPORT("$root", "[waitable-set-new]") u32 set_new(void);
-IMPORT("$root", "[waitable-join]") void join(u32 waitable, u32 set);
-IMPORT("$root", "[subtask-drop]") void subtask_drop(u32);
-IMPORT("wasi:cli/environment@0.3.0", "get-arguments") void arguments(u32 *);
 IMPORT("wasi:cli/exit@0.3.0", "exit-with-code") void exit_with_code(u32);
 IMPORT(MONOTONIC, "[async-lower]wait-for") u32 wait_for(u64);
 IMPORT(MONOTONIC, "wait-until") void wait_until(u64);
@@ -32,74 +25,14 @@ IMPORT("wasi:clocks/system-clock@0.3.0", "now") void system_now(u64 *);
 IMPORT("wasi:random/random@0.3.0", "get-random-u64") u64 random_u64(void);
 IMPORT(STDIN, "read-via-stream") void read_via_stream(u32 *);
 IMPORT(STDIN, "[stream-read-0]read-via-stream") u32 stream_read(u32, void *, u32);
-IMPORT(STDOUT, "write-via-stream") u32 write_via_stream(u32);
-IMPORT(STDOUT, "[stream-new-0]write-via-stream") u64 stream_new(void);
-IMPORT(STDOUT, "[async-lower][stream-write-0]write-via-stream") u32 stream_write(u32, const void *, u32);
-IMPORT(STDOUT, "[stream-write-0]write-via-stream") u32 stream_write_all(u32, const void *, u32);
-IMPORT(STDOUT, "[stream-drop-writable-0]write-via-stream") void drop_writable(u32);
 IMPORT(STDOUT, "[async-lower][future-read-1]write-via-stream") u32 future_read(u32, void *);
 IMPORT(STDOUT, "[future-drop-readable-1]write-via-stream") void drop_future(u32);
-IMPORT("[export]wasi:cli/run@0.3.0", "[task-return]run") void task_return(u32);
 
 enum { EXIT, YIELD, WAIT };
-enum { BLOCKED = -1, SUBTASK = 1, RETURNED = 2 };
 
-static u8 arena[65536];
-static u32 used;
 static u8 chunk[65536];
-
-EXPORT("cabi_realloc") void *cabi_realloc(void *old, u32 old_size, u32 alignment, u32 size) {
-  (void)old;
-  (void)old_size;
-  u32 start = (used + alignment - 1) & ~(alignment - 1);
-  if (start + size > sizeof arena) __builtin_trap();
-  used = start + size;
-  return arena + start;
-}
-
-static u32 set, out, done, step, word;
-static const u32 *words;
-static u32 count;
+static u32 set, done, step, word;
 static u8 result[2];
-
-static const char *text(u32 at) { return (const char *)words[2 * at]; }
-static u32 length(u32 at) { return words[2 * at + 1]; }
-static int is(const char *name) {
-  u32 at = 0;
-  for (; at < length(1) && name[at] == text(1)[at]; at++) {}
-  return at == length(1) && name[at] == 0;
-}
-
-static u32 number(u32 at) {
-  u32 value = 0;
-  for (u32 digit = 0; digit < length(at); digit++) value = value * 10 + (u32)(text(at)[digit] - '0');
-  return value;
-}
-
-static void open_output(void) {
-  u64 ends = stream_new();
-  out = (u32)(ends >> 32);
-  done = write_via_stream((u32)ends);
-}
-
-/* Waits for the whole of it. */
-static void put(const char *what, u32 size) {
-  for (u32 at = 0; at < size;) at += stream_write_all(out, what + at, size - at) >> 4;
-}
-
-static void put_text(const char *what) {
-  u32 size = 0;
-  while (what[size] != 0) size++;
-  put(what, size);
-}
-
-static void put_number(u64 value) {
-  char digits[20];
-  u32 at = sizeof digits;
-  do digits[--at] = (char)('0' + value % 10);
-  while ((value /= 10) > 0);
-  put(digits + at, sizeof digits - at);
-}
 
 static void about(void) {
   u32 input[2];
@@ -119,7 +52,7 @@ static void about(void) {
 
 static void flood(u32 times) {
   for (u32 at = 0; at < sizeof chunk; at++) chunk[at] = at % 64 == 63 ? '\n' : 'x';
-  for (; times > 0; times--) put((const char *)chunk, sizeof chunk);
+  for (; times > 0; times--) put(chunk, sizeof chunk);
 }
 
 static u32 wait(u32 waitable) {
@@ -131,7 +64,7 @@ static u32 wait(u32 waitable) {
 static u32 say(void) {
   for (;;) {
     if (word == count) {
-      drop_writable(out);
+      stdout_end(out);
       step = 3;
       return future_read(done, result) == (u32)BLOCKED ? wait(done) : YIELD;
     }
@@ -142,11 +75,11 @@ static u32 say(void) {
     }
     if (step == 1) {
       step = 2;
-      if (stream_write(out, text(word), length(word)) == (u32)BLOCKED) return wait(out);
+      if (begin_put(out, text(word), length(word)) == (u32)BLOCKED) return wait(out);
     }
     step = 0;
     word++;
-    if (stream_write(out, "\n", 1) == (u32)BLOCKED) return wait(out);
+    if (begin_put(out, "\n", 1) == (u32)BLOCKED) return wait(out);
   }
 }
 
@@ -156,13 +89,9 @@ static u32 leave(u32 outcome) {
 }
 
 EXPORT("[async-lift]wasi:cli/run@0.3.0#run") u32 run(void) {
-  u32 list[2];
-  arguments(list);
-  words = (const u32 *)list[0];
-  count = list[1];
+  done = begin();
   if (count < 2) return leave(1);
   set = set_new();
-  open_output();
   word = 2;
   if (is("say")) return say();
   if (is("about")) about();
@@ -179,12 +108,12 @@ EXPORT("[async-lift]wasi:cli/run@0.3.0#run") u32 run(void) {
     if (is("trap")) __builtin_trap();
     if (is("sleep")) wait_until(now() + 3600000000000);
     if (is("stuck")) {
-      drop_writable(out);
+      stdout_end(out);
       return WAIT | set << 4;
     }
     if (is("fail")) return leave(1);
   }
-  drop_writable(out);
+  stdout_end(out);
   return leave(0);
 }
 

@@ -1,14 +1,10 @@
 /*
  * WASI 0.3 by hand, without a C library: what components of it have in common. All that waits is called as if it did not:
- * the host sets the stack aside. With NO_RUN for those that are no programs.
+ * the host sets the stack aside. With NO_RUN for those that are no programs, with
+ * CALLED_BACK for those that have a callback of their own.
  */
-typedef unsigned char u8;
-typedef unsigned short u16;
-typedef unsigned int u32;
-typedef unsigned long long u64;
-
-#define IMPORT(module, name) __attribute__((import_module(module), import_name(name)))
-#define EXPORT(name) __attribute__((export_name(name)))
+#define ARENA 262144
+#include "canonical.h"
 
 IMPORT("$root", "[waitable-set-new]") u32 set_new(void);
 IMPORT("$root", "[waitable-set-wait]") u32 set_wait(u32 set, u32 *event);
@@ -18,25 +14,15 @@ IMPORT("$root", "[subtask-drop]") void subtask_drop(u32);
 IMPORT("wasi:cli/environment@0.3.0", "get-arguments") void get_arguments(u32 *);
 IMPORT("wasi:cli/stdout@0.3.0", "write-via-stream") u32 stdout_write(u32);
 IMPORT("wasi:cli/stdout@0.3.0", "[stream-new-0]write-via-stream") u64 stdout_new(void);
-IMPORT("wasi:cli/stdout@0.3.0", "[stream-write-0]write-via-stream") u32 stdout_put(u32, const void *, u32);
+/* One function of it, for wit-component makes one of two where a program has it both waiting and not. */
+IMPORT("wasi:cli/stdout@0.3.0", "[async-lower][stream-write-0]write-via-stream") u32 begin_put(u32, const void *, u32);
 IMPORT("wasi:cli/stdout@0.3.0", "[stream-drop-writable-0]write-via-stream") void stdout_end(u32);
+IMPORT("[export]wasi:cli/run@0.3.0", "[task-return]run") void task_return(u32);
 #endif
 
 enum { BLOCKED = -1, SUBTASK = 1, RETURNED = 2 };
 /* In the low bits of what a copy of a stream tells; the rest is how many. */
 enum { COMPLETED, DROPPED, CANCELLED };
-
-static u8 arena[262144];
-static u32 used;
-
-EXPORT("cabi_realloc") void *cabi_realloc(void *old, u32 old_size, u32 alignment, u32 size) {
-  (void)old;
-  (void)old_size;
-  u32 start = (used + alignment - 1) & ~(alignment - 1);
-  if (start + size > sizeof arena) __builtin_trap();
-  used = start + size;
-  return arena + start;
-}
 
 /* What a copy that was begun has come to, waited for. One at a time. */
 static u32 settled(u32 told, u32 waitable) {
@@ -80,7 +66,7 @@ static u32 number(u32 at) {
 /* Waits for the whole of it. */
 static void put(const void *what, u32 size) {
   for (u32 at = 0; at < size;) {
-    u32 told = stdout_put(out, (const u8 *)what + at, size - at);
+    u32 told = settled(begin_put(out, (const u8 *)what + at, size - at), out);
     if ((told & 0xf) != COMPLETED) return;
     at += told >> 4;
   }
@@ -96,13 +82,23 @@ static void put_number(u64 value) {
   put(digits + at, sizeof digits - at);
 }
 
-static void begin(void) {
+/* The future that tells how the output has ended. */
+static u32 begin(void) {
   u32 list[2];
   get_arguments(list);
   words = (const u32 *)list[0];
   count = list[1];
   u64 ends = stdout_new();
   out = (u32)(ends >> 32);
-  stdout_write((u32)ends);
+  return stdout_write((u32)ends);
 }
+
+#ifndef CALLED_BACK
+EXPORT("[callback][async-lift]wasi:cli/run@0.3.0#run") u32 called(u32 event, u32 waitable, u32 payload) {
+  (void)event;
+  (void)waitable;
+  (void)payload;
+  __builtin_trap();
+}
+#endif
 #endif

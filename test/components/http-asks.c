@@ -2,12 +2,10 @@
  * Serves wasi:http/incoming-handler without a C library, by asking others: /AUTHORITY asks https://AUTHORITY/ and answers with the
  * status that came of it, or with `error` and the number of the error code's case.
  */
-typedef unsigned char u8;
-typedef unsigned int u32;
-typedef unsigned long long u64;
+#include "canonical.h"
+
 typedef int handle;
 
-#define IMPORT(module, name) __attribute__((import_module(module), import_name(name)))
 #define TYPES "wasi:http/types@0.2.3"
 #define STREAMS "wasi:io/streams@0.2.3"
 #define POLL "wasi:io/poll@0.2.3"
@@ -32,18 +30,6 @@ IMPORT(STREAMS, "[method]output-stream.blocking-write-and-flush") extern void wr
 IMPORT(STREAMS, "[resource-drop]output-stream") extern void output_drop(handle);
 IMPORT(POLL, "[method]pollable.block") extern void pollable_block(handle);
 IMPORT(POLL, "[resource-drop]pollable") extern void pollable_drop(handle);
-
-static u8 arena[1 << 16];
-static u32 used;
-
-__attribute__((export_name("cabi_realloc"))) void *cabi_realloc(void *old, u32 old_size, u32 alignment, u32 size) {
-  (void)old;
-  (void)old_size;
-  u32 start = (used + alignment - 1) & ~(alignment - 1);
-  if (start + size > sizeof arena) __builtin_trap();
-  used = start + size;
-  return arena + start;
-}
 
 /* The status; less than 0: an error code, of which the first is -1. */
 static int asked(const char *authority, u32 length) {
@@ -85,7 +71,7 @@ static void say(handle out, int status) {
   body_finish(body, 0, 0, finished);
 }
 
-__attribute__((export_name("wasi:http/incoming-handler@0.2.3#handle"))) void handle_request(handle request, handle out) {
+EXPORT("wasi:http/incoming-handler@0.2.3#handle") void handle_request(handle request, handle out) {
   u32 path[3];
   used = 0;
   request_path(request, path);

@@ -13,12 +13,12 @@
  *   /spin               never ends
  *   /calls              how often this instance was asked
  */
-typedef unsigned char u8;
-typedef unsigned int u32;
-typedef unsigned long long u64;
+/* For one request; begun anew with the next, or with the next piece of a body. */
+#define ARENA (1 << 19)
+#include "canonical.h"
+
 typedef int handle;
 
-#define IMPORT(module, name) __attribute__((import_module(module), import_name(name)))
 #define TYPES "wasi:http/types@0.2.3"
 #define STREAMS "wasi:io/streams@0.2.3"
 #define POLL "wasi:io/poll@0.2.3"
@@ -50,19 +50,6 @@ IMPORT("wasi:filesystem/types@0.2.3", "[method]descriptor.open-at")
 extern void open_at(handle, u32, const char *, u32, u32, u32, u32 *);
 IMPORT(POLL, "[method]pollable.block") extern void pollable_block(handle);
 IMPORT(POLL, "[resource-drop]pollable") extern void pollable_drop(handle);
-
-/* What the host writes into for one request; begun anew with the next, or with the next piece of a body. */
-static u8 arena[1 << 19];
-static u32 used;
-
-__attribute__((export_name("cabi_realloc"))) void *cabi_realloc(void *old, u32 old_size, u32 alignment, u32 size) {
-  (void)old;
-  (void)old_size;
-  u32 start = (used + alignment - 1) & ~(alignment - 1);
-  if (start + size > sizeof arena) __builtin_trap();
-  used = start + size;
-  return arena + start;
-}
 
 /* clang makes calls of it. */
 void *memset(void *to, int value, unsigned long size) {
@@ -172,7 +159,7 @@ static void count(handle out, u32 length) {
 
 static u32 calls;
 
-__attribute__((export_name("wasi:http/incoming-handler@0.2.3#handle"))) void handle_request(handle request, handle out) {
+EXPORT("wasi:http/incoming-handler@0.2.3#handle") void handle_request(handle request, handle out) {
   static const char *const METHODS[] = {"get", "head", "post", "put", "delete", "connect", "options", "trace", "patch"};
   u32 result[4];
   char text[12];

@@ -2,12 +2,9 @@
  * Waits, or only asks for the time, as often as its first argument says: "wait" COUNT | "ask" COUNT. Without a C library, so
  * that nothing but these calls is in it.
  */
-typedef unsigned char u8;
-typedef unsigned int u32;
-typedef unsigned long long u64;
-typedef int handle;
+#include "canonical.h"
 
-#define IMPORT(module, name) __attribute__((import_module(module), import_name(name)))
+typedef int handle;
 
 IMPORT("wasi:cli/environment@0.2.3", "get-arguments") extern void arguments(u32 *);
 IMPORT("wasi:clocks/monotonic-clock@0.2.3", "now") extern u64 now(void);
@@ -15,19 +12,7 @@ IMPORT("wasi:clocks/monotonic-clock@0.2.3", "subscribe-duration") extern handle 
 IMPORT("wasi:io/poll@0.2.3", "[method]pollable.block") extern void block(handle);
 IMPORT("wasi:io/poll@0.2.3", "[resource-drop]pollable") extern void drop(handle);
 
-static u8 arena[65536];
-static u32 used;
-
-__attribute__((export_name("cabi_realloc"))) void *cabi_realloc(void *old, u32 old_size, u32 alignment, u32 size) {
-  (void)old;
-  (void)old_size;
-  u32 start = (used + alignment - 1) & ~(alignment - 1);
-  if (start + size > sizeof arena) __builtin_trap();
-  used = start + size;
-  return arena + start;
-}
-
-__attribute__((export_name("wasi:cli/run@0.2.3#run"))) u32 run(void) {
+EXPORT("wasi:cli/run@0.2.3#run") u32 run(void) {
   u32 list[2];
   arguments(list);
   if (list[1] != 3) return 1;

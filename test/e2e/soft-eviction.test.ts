@@ -123,15 +123,15 @@ test("an agent that is killed while an evicted pod ends goes on ending it after 
   skip,
 }, async () => {
   const { node, admin } = pressed;
-  await pressed.make(pressed.pod("stubborn", holding(":"), { spec }));
+  await pressed.make(pressed.pod("orphaned", holding(":"), { spec }));
   const whyOf = ({ status }: Pod): string | undefined =>
     status?.conditions?.find(({ type }) => type === "DisruptionTarget")?.message;
-  const ending = await admin.untilPod("stubborn", "to end", (pod) => whyOf(pod) !== undefined);
+  const ending = await admin.untilPod("orphaned", "to end", (pod) => whyOf(pod) !== undefined);
   await node.kill();
   assert.equal(ending.status?.phase, "Running", "why is told before it ends");
   assert.match(whyOf(ending) ?? "", LOW);
   await node.start();
-  const { status } = await pressed.evicted("stubborn");
+  const { status } = await pressed.evicted("orphaned");
   assert.equal(status?.message?.trim(), whyOf(ending)?.trim());
   assert.equal(status?.containerStatuses?.[0]?.restartCount, 0);
   await pressed.runOn(small);

@@ -55,8 +55,8 @@ function runnerPidOf(node: AgentNode, containerId: string): number {
   return pid;
 }
 
-async function nodeWithHello(): Promise<AgentNode> {
-  const node = nodeWith(containerd);
+async function nodeWithHello(runtime = containerd): Promise<AgentNode> {
+  const node = nodeWith(runtime);
   try {
     await node.start();
     edgectl(node, "image", "import", HELLO_COMPONENT, "--name", HELLO_IMAGE);
@@ -65,6 +65,13 @@ async function nodeWithHello(): Promise<AgentNode> {
     await node[Symbol.asyncDispose]();
     throw error;
   }
+}
+
+/** @returns both, ready */
+function runOneOfEach(node: AgentNode): Promise<ReadonlyMap<string, Pod>> {
+  node.writeManifest("container.json", containerPod("container"));
+  node.writeManifest("component.json", componentPod("component"));
+  return node.waitForPods("two ready pods", allReady(2));
 }
 
 /** Most of the time goes by in waiting. */
@@ -135,12 +142,8 @@ describe("what dies and what goes on", { skip, concurrency: 2 }, () => {
 
   test("the container runtime dies: components go on, the node says why it is not ready, and recovers by itself", async () => {
     await using own = await Containerd.start();
-    await using node = nodeWith(own);
-    await node.start();
-    edgectl(node, "image", "import", HELLO_COMPONENT, "--name", HELLO_IMAGE);
-    node.writeManifest("container.json", containerPod("container"));
-    node.writeManifest("component.json", componentPod("component"));
-    const first = await node.waitForPods("two ready pods", allReady(2));
+    await using node = await nodeWithHello(own);
+    const first = await runOneOfEach(node);
     await own.killDaemon();
     const notReady = await node.waitForStatus("a node that is not ready", (status) => !status.ready);
     const condition = notReady.conditions.find(({ type }) => type === "Ready");
@@ -158,9 +161,7 @@ describe("what dies and what goes on", { skip, concurrency: 2 }, () => {
 
   test("a pod's cgroup, folders and logs are gone when its manifest is gone", async () => {
     await using node = await nodeWithHello();
-    node.writeManifest("container.json", containerPod("container"));
-    node.writeManifest("component.json", componentPod("component"));
-    await node.waitForPods("two ready pods", allReady(2));
+    await runOneOfEach(node);
     assert.equal(readdirSync(join(node.directory, "logs")).length, 2);
     await node.drain();
     assert.deepEqual(readdirSync(join(node.directory, "logs")), []);
@@ -193,12 +194,8 @@ describe("what dies and what goes on", { skip, concurrency: 2 }, () => {
 
   test("after a power cut of the whole board everything that ran runs again, with nobody's help", async () => {
     await using own = await Containerd.start();
-    await using node = nodeWith(own);
-    await node.start();
-    edgectl(node, "image", "import", HELLO_COMPONENT, "--name", HELLO_IMAGE);
-    node.writeManifest("container.json", containerPod("container"));
-    node.writeManifest("component.json", componentPod("component"));
-    const before = await node.waitForPods("two ready pods", allReady(2));
+    await using node = await nodeWithHello(own);
+    const before = await runOneOfEach(node);
     await node.kill();
     await own.cutPower();
     node.cutPower();

@@ -11,9 +11,9 @@ import { appear, BUILD, bundled, type Format } from "./bundles.ts";
 import { withWorld } from "./wasi-wit.ts";
 
 const SOURCES = "test/components";
-/** Of all of them, and of those of WASI 0.3. */
+/** Of those with a C library, of those without, and of those of WASI 0.3. */
 const HEADER = "test/components/realloc.h";
-const ASYNC_HEADER = "test/components/async.h";
+const HEADERS = [HEADER, "test/components/canonical.h", "test/components/async.h"];
 /** From the preview 1 that wasi-libc knows to WASI 0.2. */
 const COMMAND_ADAPTER = "node_modules/@bytecodealliance/jco/lib/wasi_snapshot_preview1.command.wasm";
 
@@ -104,7 +104,7 @@ export async function testCoreModule(source: "workload.c"): Promise<string> {
 /** With the headers of C programs, which are part of what is built. */
 function sourceOf(source: TestComponent): Buffer {
   const own = readFileSync(join(SOURCES, source));
-  return extname(source) === ".c" ? Buffer.concat([readFileSync(HEADER), readFileSync(ASYNC_HEADER), own]) : own;
+  return extname(source) === ".c" ? Buffer.concat([...HEADERS.map((header) => readFileSync(header)), own]) : own;
 }
 
 /** A component of text given in the test itself. */
