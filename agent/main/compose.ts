@@ -54,6 +54,7 @@ import { type AgentArguments, DEFAULT_ROOT_DIR } from "./arguments.ts";
 import { NodeBoardServices } from "./board-services.ts";
 import { makeBudget } from "./budget.ts";
 import { lookAtCgroups, makePodCgroups, type NodeCgroups } from "./cgroups.ts";
+import { componentPrograms } from "./component-programs.ts";
 import { makeEviction } from "./eviction.ts";
 import { makeGarbage } from "./garbage.ts";
 import { type HealthSources, healthChecks } from "./health-checks.ts";
@@ -161,11 +162,7 @@ function makeRuntimes(
       // What runs is forgotten at a reboot, as the processes are: beside the socket, on a tmpfs.
       stateDirectory: join(dirname(args.socketPath), "wasm"),
       nodePath: process.execPath,
-      runnerPath: join(programs, "wasm-runner.cjs"),
-      densePath: join(programs, "wasm-dense.cjs"),
-      transpilePath: join(programs, "wasm-transpile.mjs"),
-      pullPath: join(programs, "wasm-pull.cjs"),
-      devicesPath: join(programs, "wasm-devices.cjs"),
+      ...componentPrograms(programs),
       cgroupSettings: node.cgroupSettings,
       transpileCgroup: join("/", configuration.cgroupRoot, "picolet-transpile"),
       pullCgroup: join("/", configuration.cgroupRoot, "picolet-pull"),

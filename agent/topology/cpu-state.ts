@@ -7,7 +7,7 @@ import {
   type Fields,
   goJson,
   isFields,
-  readStateFile,
+  restoredState,
   SortedRecord,
   sortedKeys,
 } from "./state-file.ts";
@@ -54,16 +54,7 @@ interface Checkpoint {
  * @returns undefined when there is no file. @throws `conflict`, `corrupt`, with what the kubelet says of such a file
  */
 export function readCpuState(path: string, policy: string): CpuState | undefined {
-  try {
-    const fields = readStateFile(path);
-    return fields === undefined ? undefined : stateOf(checkpointOf(fields), policy);
-  } catch (error) {
-    const why = error instanceof Error ? error.message : String(error);
-    throw new PicoletError(
-      "conflict",
-      `could not restore state from checkpoint: ${why}, please drain this node and delete the CPU manager checkpoint file ${JSON.stringify(path)} before restarting Kubelet`,
-    );
-  }
+  return restoredState(path, "CPU", (fields) => stateOf(checkpointOf(fields), policy));
 }
 
 function stateOf({ policyName, defaultCpuSet, entries }: Checkpoint, policy: string): CpuState {

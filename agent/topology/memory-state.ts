@@ -5,7 +5,7 @@ import {
   type Fields,
   goJson,
   isFields,
-  readStateFile,
+  restoredState,
   SortedRecord,
   sortedKeys,
 } from "./state-file.ts";
@@ -75,16 +75,7 @@ const mapped = <T>(record: Readonly<Record<string, T>>, to: (value: T) => unknow
  * @returns undefined when there is no file. @throws `conflict` with what the kubelet says of such a file
  */
 export function readMemoryState(path: string, policy: string): MemoryState | undefined {
-  try {
-    const fields = readStateFile(path);
-    return fields === undefined ? undefined : stateOf(fields, policy);
-  } catch (error) {
-    const why = error instanceof Error ? error.message : String(error);
-    throw new PicoletError(
-      "conflict",
-      `could not restore state from checkpoint: ${why}, please drain this node and delete the memory manager checkpoint file ${JSON.stringify(path)} before restarting Kubelet`,
-    );
-  }
+  return restoredState(path, "memory", (fields) => stateOf(fields, policy));
 }
 
 function stateOf({ policyName, machineState, entries, checksum }: Fields, policy: string): MemoryState {

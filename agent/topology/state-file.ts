@@ -11,8 +11,25 @@ export const CORRUPT = "checkpoint is corrupted";
 /** A field may be of another type than one expects. */
 export type Fields = Readonly<Record<string, unknown>>;
 
+/**
+ * @param manager the name that the kubelet's message has for it
+ * @returns undefined when there is no file. @throws `conflict` with what the kubelet says of a file that `parse` does not take
+ */
+export function restoredState<T>(path: string, manager: string, parse: (fields: Fields) => T): T | undefined {
+  try {
+    const fields = readStateFile(path);
+    return fields === undefined ? undefined : parse(fields);
+  } catch (error) {
+    const why = error instanceof Error ? error.message : String(error);
+    throw new PicoletError(
+      "conflict",
+      `could not restore state from checkpoint: ${why}, please drain this node and delete the ${manager} manager checkpoint file ${JSON.stringify(path)} before restarting Kubelet`,
+    );
+  }
+}
+
 /** @returns undefined when there is no file. @throws `corrupt` for what is no JSON object */
-export function readStateFile(path: string): Fields | undefined {
+function readStateFile(path: string): Fields | undefined {
   const text = readText(path);
   if (text === undefined) return undefined;
   if (text.length > MAX_STATE_BYTES) throw corrupt();

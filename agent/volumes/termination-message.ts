@@ -45,13 +45,8 @@ export function makeTerminationLog(folder: string, attempt: number, keep: boolea
 /** The message of one run; "" when it left none. Never more than MAX_TERMINATION_MESSAGE_BYTES. */
 export function readTerminationLog(folder: string, attempt: number): string {
   const path = join(folder, terminationLogName(attempt));
-  let fd: number;
-  try {
-    fd = openSync(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
-  } catch (error) {
-    if (errorCode(error) === "ENOENT" || errorCode(error) === "ENOTDIR") return "";
-    throw error;
-  }
+  const fd = openIfThere(path);
+  if (fd === undefined) return "";
   try {
     if (!fstatSync(fd).isFile()) return "";
     const buffer = Buffer.alloc(MAX_TERMINATION_MESSAGE_BYTES);
@@ -67,13 +62,8 @@ export function readTerminationLog(folder: string, attempt: number): string {
  * The end of a log in CRI's format, without its time stamps: what fits of the last lines. "" when there is none.
  */
 export function readLogTail(path: string): string {
-  let fd: number;
-  try {
-    fd = openSync(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
-  } catch (error) {
-    if (errorCode(error) === "ENOENT" || errorCode(error) === "ENOTDIR") return "";
-    throw error;
-  }
+  const fd = openIfThere(path);
+  if (fd === undefined) return "";
   try {
     const { size } = fstatSync(fd);
     const buffer = Buffer.alloc(Math.min(size, LOG_TAIL_BYTES));
@@ -110,5 +100,15 @@ function removeOld(folder: string, attempt: number): void {
     } catch {
       // It holds no more than a message nobody asks for.
     }
+  }
+}
+
+/** Follows no link, and does not wait for somebody who writes into a pipe. */
+function openIfThere(path: string): number | undefined {
+  try {
+    return openSync(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
+  } catch (error) {
+    if (errorCode(error) === "ENOENT" || errorCode(error) === "ENOTDIR") return undefined;
+    throw error;
   }
 }

@@ -2,33 +2,30 @@
 import assert from "node:assert/strict";
 import { mkdirSync, readFileSync } from "node:fs";
 import { after, before, test } from "node:test";
-import type { AgentNode } from "../support/agent-process.ts";
 import { Containerd, containerdMissing } from "../support/containerd.ts";
-import { Fleet, kubectlMissing } from "../support/fleet.ts";
-import { containerPod, nodeWith } from "../support/node-fixtures.ts";
+import { type Fleet, kubectlMissing } from "../support/fleet.ts";
+import { FleetBoard } from "../support/fleet-board.ts";
+import { containerPod } from "../support/node-fixtures.ts";
 import { TempFolder } from "../support/temp-folder.ts";
 
 const skip = containerdMissing() ?? (kubectlMissing("1.32") || false);
 const folder = new TempFolder();
 
 let containerd: Containerd;
+let board: FleetBoard;
 let fleet: Fleet;
-let node: AgentNode;
 
 before(async () => {
   if (skip !== false) return;
   containerd = await Containerd.start();
-  fleet = await Fleet.start();
-  node = nodeWith(containerd, { config: { nodeName: "node-a", hub: await fleet.joinConfig() } });
-  await node.start();
-  await fleet.untilNodeReady("node-a");
+  board = await FleetBoard.start(containerd);
+  ({ fleet } = board);
 });
 
 after(async () => {
   if (skip !== false) return;
-  await fleet?.tryKubectl(["delete", "pods", "--all", "--wait=true", "--timeout=60s"]);
   await using all = new AsyncDisposableStack();
-  for (const each of [containerd, fleet, node]) if (each !== undefined) all.use(each);
+  for (const each of [containerd, board]) if (each !== undefined) all.use(each);
   folder[Symbol.dispose]();
 });
 

@@ -5,31 +5,30 @@ import { after, before, test } from "node:test";
 import type { ImageList } from "../../protocol/local-api.ts";
 import type { AgentNode } from "../support/agent-process.ts";
 import { testComponent } from "../support/components.ts";
-import { Fleet, kubectlMissing } from "../support/fleet.ts";
-import { edgectl, nodeWith } from "../support/node-fixtures.ts";
+import { type Fleet, kubectlMissing } from "../support/fleet.ts";
+import { FleetBoard } from "../support/fleet-board.ts";
+import { edgectl } from "../support/node-fixtures.ts";
 import { artifact, digestOf, WASM_CONFIG } from "../support/oci-content.ts";
 import { REGISTRY_PASSWORD, REGISTRY_USER, Registry, registryMissing } from "../support/registry.ts";
 
 const skip = registryMissing() ?? (kubectlMissing("1.32") || false);
 
 let registry: Registry;
+let board: FleetBoard;
 let fleet: Fleet;
 let node: AgentNode;
 
 before(async () => {
   if (skip !== false) return;
   registry = await Registry.start({ htpasswd: true });
-  fleet = await Fleet.start();
-  node = nodeWith(undefined, { config: { nodeName: "node-a", hub: await fleet.joinConfig() } });
-  await node.start();
-  await fleet.untilNodeReady("node-a");
+  board = await FleetBoard.start(undefined);
+  ({ fleet, node } = board);
 });
 
 after(async () => {
   if (skip !== false) return;
-  await fleet?.tryKubectl(["delete", "pods", "--all", "--wait=true", "--timeout=60s"]);
   await using all = new AsyncDisposableStack();
-  for (const each of [registry, fleet, node]) if (each !== undefined) all.use(each);
+  for (const each of [registry, board]) if (each !== undefined) all.use(each);
 });
 
 const podWith = (name: string, image: string, spec: object = {}): object => ({

@@ -3,11 +3,11 @@ import assert from "node:assert/strict";
 import { totalmem } from "node:os";
 import { after, before, test } from "node:test";
 import type { Pod } from "../../protocol/pod.ts";
-import type { AgentNode } from "../support/agent-process.ts";
 import { Containerd, containerdMissing } from "../support/containerd.ts";
-import { Fleet, kubectlMissing } from "../support/fleet.ts";
+import { type Fleet, kubectlMissing } from "../support/fleet.ts";
+import { FleetBoard } from "../support/fleet-board.ts";
 import { BUSYBOX_IMAGE } from "../support/image-archive.ts";
-import { containerIdOf, containerPod, nodeWith } from "../support/node-fixtures.ts";
+import { containerIdOf, containerPod } from "../support/node-fixtures.ts";
 
 const skip = containerdMissing() ?? (kubectlMissing("1.32") || false);
 const MIB = 1024 * 1024;
@@ -19,31 +19,24 @@ const LEAK = `awk 'BEGIN { block = sprintf("%1048576s", ""); while (1) { kept[i+
 const SLEEP = "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done";
 
 let containerd: Containerd;
+let board: FleetBoard;
 let fleet: Fleet;
-let node: AgentNode;
 
 before(async () => {
   if (skip !== false) return;
   containerd = await Containerd.start();
-  fleet = await Fleet.start();
-  node = nodeWith(containerd, {
-    config: {
-      nodeName: "node-a",
-      hub: await fleet.joinConfig(),
-      systemReserved: { memory: String(totalmem() - PODS_BYTES) },
-      evictionHard: { "memory.available": THRESHOLD },
-      evictionPressureTransitionPeriod: "5s",
-    },
+  board = await FleetBoard.start(containerd, {
+    systemReserved: { memory: String(totalmem() - PODS_BYTES) },
+    evictionHard: { "memory.available": THRESHOLD },
+    evictionPressureTransitionPeriod: "5s",
   });
-  await node.start();
-  await fleet.untilNodeReady("node-a");
+  ({ fleet } = board);
 });
 
 after(async () => {
   if (skip !== false) return;
-  await fleet?.tryKubectl(["delete", "pods", "--all", "--wait=true", "--timeout=60s"]);
   await using all = new AsyncDisposableStack();
-  for (const each of [containerd, fleet, node]) if (each !== undefined) all.use(each);
+  for (const each of [containerd, board]) if (each !== undefined) all.use(each);
 });
 
 const pressure = (status: "True" | "False"): Promise<string> =>

@@ -7,32 +7,31 @@ import { after, before, test } from "node:test";
 import type { Pod, ResourceRequirements } from "../../protocol/pod.ts";
 import type { AgentNode } from "../support/agent-process.ts";
 import { Containerd, containerdMissing } from "../support/containerd.ts";
-import { Fleet, kubectlMissing } from "../support/fleet.ts";
+import { type Fleet, kubectlMissing } from "../support/fleet.ts";
+import { FleetBoard } from "../support/fleet-board.ts";
 import { BUSYBOX_IMAGE } from "../support/image-archive.ts";
-import { containerIdOf, containerPod, edgectl, nodeWith } from "../support/node-fixtures.ts";
+import { containerIdOf, containerPod, edgectl } from "../support/node-fixtures.ts";
 
 const skip = containerdMissing() ?? (kubectlMissing("1.32") || false);
 const MIB = 1024 * 1024;
 const SLEEP = "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done";
 
 let containerd: Containerd;
+let board: FleetBoard;
 let fleet: Fleet;
 let node: AgentNode;
 
 before(async () => {
   if (skip !== false) return;
   containerd = await Containerd.start();
-  fleet = await Fleet.start();
-  node = nodeWith(containerd, { config: { nodeName: "node-a", hub: await fleet.joinConfig() } });
-  await node.start();
-  await fleet.untilNodeReady("node-a");
+  board = await FleetBoard.start(containerd);
+  ({ fleet, node } = board);
 });
 
 after(async () => {
   if (skip !== false) return;
-  await fleet?.tryKubectl(["delete", "pods", "--all", "--wait=true", "--timeout=60s"]);
   await using all = new AsyncDisposableStack();
-  for (const each of [containerd, fleet, node]) if (each !== undefined) all.use(each);
+  for (const each of [containerd, board]) if (each !== undefined) all.use(each);
 });
 
 /** Until the first container has this limit, with what is said of a resize. */

@@ -11,6 +11,7 @@ import type { ContainerLaunch, DesiredPod } from "../../../runtime-adapters/cont
 import { WasmAdapter } from "../../../runtime-adapters/wasm/wasm-adapter.ts";
 import { detectCgroups } from "../../resources/cgroup-hierarchies.ts";
 import { CgroupTree } from "../../resources/cgroup-tree.ts";
+import { componentPrograms } from "../component-programs.ts";
 import { type ToolPod, toolPod } from "./tool-pod.ts";
 
 const IMAGE = "edgectl.local/component:run";
@@ -50,11 +51,7 @@ export class ToolRuntime implements AsyncDisposable {
         rootDirectory: join(folder, "root"),
         stateDirectory: join(folder, "state"),
         nodePath: process.execPath,
-        runnerPath: join(programs, "wasm-runner.cjs"),
-        densePath: join(programs, "wasm-dense.cjs"),
-        transpilePath: join(programs, "wasm-transpile.mjs"),
-        pullPath: join(programs, "wasm-pull.cjs"),
-        devicesPath: join(programs, "wasm-devices.cjs"),
+        ...componentPrograms(programs),
         cgroupSettings: SETTINGS,
         caFile: request.caFile,
         p3: request.p3,
