@@ -1,7 +1,9 @@
 /*
  * Serves wasi:http/handler of WASI 0.3. By its path: `/echo` gives the body back as it comes, `/trap` traps, `/fail` answers with an error
  * code, `/long` writes 4 KiB as many times as the request's header field `x-times` says, `/stuck` never answers; all else is a greeting.
- * The trailer `x-sum` follows the body.
+ * The trailer `x-sum` follows the body. By when it gives its answer: `/after` before it writes the body, without returning to the host in
+ * between, `/begun` after it has begun to write, `/callback` when it is called back after
+ * that; `/late` traps once it has answered and written; `/before` waits for the body to be read first, which nobody can do.
  */
 #define NO_RUN
 #include "async.h"
@@ -42,8 +44,12 @@ static const u32 *path;
 static u32 before, times, made[2], body[2], told_path[3];
 static u64 contents, trailers, outcome;
 static int echoes, is_long;
+/* What the callback is for; the set that it waits for. */
+static u32 stage, set;
 
-enum { YIELD = 1 };
+enum { EXIT, YIELD, WAIT };
+/* The body as a whole, the answer, one piece and the rest. */
+enum { BODY, ANSWER, PIECE };
 
 static int is_path(const char *name) {
   u32 at = 0;
@@ -71,32 +77,6 @@ static int write_all(u32 into, const void *what, u32 size) {
   return 1;
 }
 
-EXPORT("[async-lift]wasi:http/handler@0.3.0#handle") u32 handle(u32 request) {
-  before = used;
-  get_path(request, told_path);
-  path = told_path;
-  if (is_path("/trap")) __builtin_trap();
-  if (is_path("/fail")) {
-    /* HTTP-response-timeout */
-    task_return(1, 33, 0, 0, 0, 0, 0, 0);
-    return 0;
-  }
-  if (is_path("/stuck")) return 2 | set_new() << 4;
-  u32 headers = new_fields();
-  times = times_of(request);
-  append(headers, "x-by", 4, "async", 5, result);
-  contents = new_contents();
-  trailers = new_trailers();
-  new_response(headers, 1, (u32)contents, (u32)trailers, made);
-  set_status(made[0], is_path("/echo") ? 200 : 201);
-  outcome = new_outcome();
-  echoes = is_path("/echo");
-  is_long = is_path("/long");
-  consume_body(request, (u32)outcome, body);
-  task_return(0, made[0], 0, 0, 0, 0, 0, 0);
-  return YIELD;
-}
-
 /* What comes after the response's head. */
 static void write_body(void) {
   u32 into = (u32)(contents >> 32);
@@ -109,6 +89,7 @@ static void write_body(void) {
     for (u32 at = 0; at < sizeof chunk; at++) ((volatile char *)chunk)[at] = 'x';
     for (; times > 0 && write_all(into, chunk, sizeof chunk); times--) {}
   } else write_all(into, "hello by 0.3\n", 13);
+  if (is_path("/late")) __builtin_trap();
   end_read(body[0]);
   drop_trailers(body[1]);
   u32 done = (u32)(outcome >> 32);
@@ -126,10 +107,59 @@ static void write_body(void) {
   used = before;
 }
 
+EXPORT("[async-lift]wasi:http/handler@0.3.0#handle") u32 handle(u32 request) {
+  before = used;
+  get_path(request, told_path);
+  path = told_path;
+  if (is_path("/trap")) __builtin_trap();
+  if (is_path("/fail")) {
+    /* HTTP-response-timeout */
+    task_return(1, 33, 0, 0, 0, 0, 0, 0);
+    return 0;
+  }
+  if (is_path("/stuck")) return WAIT | set_new() << 4;
+  u32 headers = new_fields();
+  times = times_of(request);
+  append(headers, "x-by", 4, "async", 5, result);
+  contents = new_contents();
+  trailers = new_trailers();
+  new_response(headers, 1, (u32)contents, (u32)trailers, made);
+  set_status(made[0], is_path("/echo") ? 200 : 201);
+  outcome = new_outcome();
+  echoes = is_path("/echo");
+  is_long = is_path("/long");
+  consume_body(request, (u32)outcome, body);
+  stage = BODY;
+  if (is_path("/before")) write_all((u32)(contents >> 32), "hello by 0.3\n", 13);
+  if (is_path("/begun") || is_path("/callback")) {
+    stage = is_path("/begun") ? PIECE : ANSWER;
+    if (begin_write((u32)(contents >> 32), "begun\n", 6) != (u32)BLOCKED) __builtin_trap();
+    if (set == 0) set = set_new();
+    join((u32)(contents >> 32), set);
+    times = 2;
+    if (stage == ANSWER) return YIELD;
+  }
+  task_return(0, made[0], 0, 0, 0, 0, 0, 0);
+  if (stage == PIECE) return WAIT | set << 4;
+  if (!is_path("/after")) return YIELD;
+  write_body();
+  return EXIT;
+}
+
 EXPORT("[callback][async-lift]wasi:http/handler@0.3.0#handle") u32 called(u32 event, u32 waitable, u32 payload) {
   (void)event;
   (void)waitable;
-  (void)payload;
+  u32 into = (u32)(contents >> 32);
+  if (stage == ANSWER) {
+    task_return(0, made[0], 0, 0, 0, 0, 0, 0);
+    stage = PIECE;
+    return WAIT | set << 4;
+  }
+  if (stage == PIECE && (payload & 0xf) == COMPLETED && times-- > 0) {
+    u32 told = begin_write(into, "more\n", 5);
+    if (told == (u32)BLOCKED) return WAIT | set << 4;
+  }
+  if (stage == PIECE) join(into, 0);
   write_body();
-  return 0;
+  return EXIT;
 }

@@ -2,6 +2,7 @@
  * WASI 0.3 by hand, without a C library: its first argument says what it does.
  *
  *   say TEXT...    each on a line, a millisecond apart, asynchronously; then the run ends well
+ *   after TEXT...  returns at once, and then does the same
  *   fail, trap     says so, then does
  *   exit N         says so, then leaves with the code
  *   sleep          says so, then waits for an hour
@@ -31,7 +32,7 @@ IMPORT(STDOUT, "[future-drop-readable-1]write-via-stream") void drop_future(u32)
 enum { EXIT, YIELD, WAIT };
 
 static u8 chunk[65536];
-static u32 set, done, step, word;
+static u32 set, done, step, word, has_returned;
 static u8 result[2];
 
 static void about(void) {
@@ -84,7 +85,7 @@ static u32 say(void) {
 }
 
 static u32 leave(u32 outcome) {
-  task_return(outcome);
+  if (!has_returned) task_return(outcome);
   return EXIT;
 }
 
@@ -94,6 +95,11 @@ EXPORT("[async-lift]wasi:cli/run@0.3.0#run") u32 run(void) {
   set = set_new();
   word = 2;
   if (is("say")) return say();
+  if (is("after")) {
+    task_return(0);
+    has_returned = 1;
+    return say();
+  }
   if (is("about")) about();
   else if (is("flood")) flood(number(2));
   else if (is("grow")) {

@@ -1,6 +1,12 @@
 /** Components of WASI 0.3 run within the test's own process, as a runner does it. */
 import assert from "node:assert/strict";
-import { type AsyncLaunch, prepareAsync } from "../../runtime-adapters/wasm/host/async/async-run.ts";
+import type { ServeOptions } from "../../runtime-adapters/wasm/grants/http-options.ts";
+import {
+  type AsyncLaunch,
+  type AsyncRunComponents,
+  prepareAsync,
+} from "../../runtime-adapters/wasm/host/async/async-run.ts";
+import { type AsyncServer, serveAsync } from "../../runtime-adapters/wasm/host/async/async-serve.ts";
 import { type MountLaunch, openMounts } from "../../runtime-adapters/wasm/host/mounts.ts";
 import { BlockingWaiter } from "../../runtime-adapters/wasm/host/polling.ts";
 import type { TestComponent } from "./components.ts";
@@ -30,15 +36,7 @@ export class AsyncComponent implements Disposable {
   /** To its end. @returns what it has written */
   async run({ args, mounts = [], onOutput, launch }: AsyncRun): Promise<string> {
     const written: Uint8Array[] = [];
-    const write = (_: string, bytes: Uint8Array): void => void (onOutput ?? written.push.bind(written))(bytes);
-    const components = {
-      after,
-      waiter: new BlockingWaiter({ now: () => process.hrtime.bigint(), sleep: () => undefined }),
-      wallNow: Date.now,
-      log: { write, flushUnfinished: () => undefined },
-      beforeWait: () => undefined,
-      exit: (code: number): never => assert.fail(`exit ${code}`),
-    };
+    const components = componentsFor(onOutput ?? ((bytes) => void written.push(bytes)));
     const preopens = openMounts(mounts, this.#folder.path);
     const init = { args: ["component", ...args], env: [], workingDir: undefined, preopens };
     const run = await prepareAsync(this.#glue, components, init, launch);
@@ -53,10 +51,26 @@ export class AsyncComponent implements Disposable {
     return Buffer.concat(written).toString("utf8");
   }
 
+  /** On loopback. @param onLog is given what it complains of */
+  serve(serve: ServeOptions, onLog: (text: string) => void): Promise<AsyncServer> {
+    const components = componentsFor((bytes) => onLog(Buffer.from(bytes).toString("utf8")));
+    const init = { args: [], env: [], workingDir: undefined, preopens: [] };
+    return serveAsync(this.#glue, components, init, { serve });
+  }
+
   [Symbol.dispose](): void {
     this.#folder[Symbol.dispose]();
   }
 }
+
+const componentsFor = (onOutput: (bytes: Uint8Array) => void): AsyncRunComponents => ({
+  after,
+  waiter: new BlockingWaiter({ now: () => process.hrtime.bigint(), sleep: () => undefined }),
+  wallNow: Date.now,
+  log: { write: (_: string, bytes: Uint8Array) => onOutput(bytes), flushUnfinished: () => undefined },
+  beforeWait: () => undefined,
+  exit: (code: number): never => assert.fail(`exit ${code}`),
+});
 
 function after(milliseconds: number, act: () => void): () => void {
   if (milliseconds === 0) {

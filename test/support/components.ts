@@ -29,6 +29,7 @@ const WORLDS: Readonly<Record<string, string>> = {
     "import wasi:http/types; import wasi:http/outgoing-handler; import wasi:io/streams; import wasi:io/poll; export wasi:http/incoming-handler;",
   "async-client.c": `${asyncWorld} import wasi:http/types@0.3.0; import wasi:http/client@0.3.0;`,
   "async-server.c": "import wasi:http/types@0.3.0; export wasi:http/handler@0.3.0;",
+  "async-writer.c": "import wasi:http/types@0.3.0; export wasi:http/handler@0.3.0;",
   "http-server.c":
     "import wasi:http/types; import wasi:io/streams; import wasi:filesystem/types; import wasi:filesystem/preopens; export wasi:http/incoming-handler;",
 };
@@ -65,6 +66,7 @@ export type TestComponent =
   | "http-asks.c"
   | "async-client.c"
   | "async-server.c"
+  | "async-writer.c"
   | "http-server.c"
   | "http-client.c"
   | "net.c"

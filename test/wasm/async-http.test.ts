@@ -8,11 +8,13 @@ import { describeError } from "../../protocol/errors.ts";
 import type { ObservedContainer } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { WasmAdapter } from "../../runtime-adapters/wasm/wasm-adapter.ts";
 import { testComponent } from "../support/components.ts";
+import { fixedPort } from "../support/fixed-port.ts";
 import { WasmPod, WasmRuntime } from "../support/wasm-runtime.ts";
 
 const NEVER = new AbortController().signal;
 const CLIENT = "localhost/async-client:1";
 const SERVER = "localhost/async-server:1";
+const WRITER = "localhost/async-writer:1";
 const NETWORK = "wasm.picolet.io/network";
 /** Of wasi:http/types.error-code, by their place in it. */
 const ERROR = { connectionRefused: 6, requestDenied: 15 };
@@ -119,15 +121,20 @@ function fetched(port: number, path: string, body = "", headers: Record<string, 
   });
 }
 
-test("it is served, many requests at a time, and lives on when one of them traps", async () => {
-  const free = createServer();
-  await new Promise<void>((resolve) => void free.listen(0, "127.0.0.1", resolve));
-  const port = portOf(free);
-  await new Promise((resolve) => void free.close(resolve));
+/** With a time that nothing which is to end takes. */
+async function served(image: string): Promise<{ readonly pod: WasmPod; readonly port: number }> {
+  pods += 1;
+  const port = await fixedPort();
   const container = { ports: [{ containerPort: port, protocol: "TCP" }] };
-  const annotations = { "wasm.picolet.io/http": "timeout=10s" };
-  await using pod = await WasmPod.create(runtime, adapter, { name: "served", image: SERVER, container, annotations });
-  const started = await pod.start();
+  const annotations = { "wasm.picolet.io/http": "timeout=60s" };
+  const pod = await WasmPod.create(runtime, adapter, { name: `served-${pods}`, image, container, annotations });
+  return { pod, port };
+}
+
+test("it is served, many requests at a time, and lives on when one of them traps", async () => {
+  const { pod, port } = await served(SERVER);
+  await using ended = pod;
+  const started = await ended.start();
   const hello = await fetched(port, "/");
   assert.deepEqual([hello.status, hello.text, hello.message.headers["x-by"]], [201, "hello by 0.3\n", "async"]);
   assert.equal(hello.message.trailers["x-sum"], "42");
@@ -140,4 +147,38 @@ test("it is served, many requests at a time, and lives on when one of them traps
   assert.equal((await fetched(port, "/fail")).status, 504, "by the component's own error code");
   assert.equal((await fetched(port, "/")).text, "hello by 0.3\n");
   assert.match(logOf(started), /^picolet: the request GET "\/trap" failed: wasm trap: (?!wasm trap).*unreachable/m);
+});
+
+test("it may give its answer and write the body when it likes, but for a write that waits before the answer is given", async () => {
+  const { pod, port } = await served(SERVER);
+  await using ended = pod;
+  const started = await ended.start();
+  for (const [path, text] of [
+    ["/after", "hello by 0.3\n"],
+    ["/begun", "begun\nmore\nhello by 0.3\n"],
+    ["/callback", "begun\nmore\nhello by 0.3\n"],
+  ] as const) {
+    const { status, text: told, message } = await fetched(port, path);
+    assert.deepEqual([status, told, message.trailers["x-sum"]], [201, text, "42"], path);
+  }
+  // Nobody can read what is not given yet.
+  assert.equal((await fetched(port, "/before")).status, 500);
+  assert.match(logOf(started), /^picolet: the request GET "\/before" failed: wasm trap: deadlock/m);
+  // Once it has answered, it is cut off.
+  await assert.rejects(fetched(port, "/late"));
+  assert.equal((await fetched(port, "/")).text, "hello by 0.3\n");
+  assert.match(logOf(started), /^picolet: the request GET "\/late" failed: wasm trap: .*unreachable/m);
+});
+
+test("a handler that has a stack of its own, and no callback, writes by calls that wait", async () => {
+  await adapter.images.import(await testComponent("async-writer.c"), WRITER, NEVER);
+  const { pod, port } = await served(WRITER);
+  await using ended = pod;
+  await ended.start();
+  const paths = ["/", "/1234567890"];
+  const told = await Promise.all(paths.map((path) => fetched(port, path)));
+  for (const [index, { status, text }] of told.entries())
+    assert.ok(status === 200 && text === "x".repeat(4096 * (paths[index] ?? "").length), `${index}`);
+  const grows = runtime.log.entries.filter(({ message }) => message.includes("glue of jco's own"));
+  assert.deepEqual(grows, []);
 });

@@ -54,6 +54,11 @@ test("it writes and waits asynchronously, and ends well", async () => {
   assert.deepEqual([exit.exitCode, exit.reason, log], [0, "Completed", "one\ntwo\nthree\n"]);
 });
 
+test("it runs on when it has returned, until nothing of it runs any more", async () => {
+  const { exit, log } = await ran(["after", "one", "two", "three"]);
+  assert.deepEqual([exit.exitCode, exit.reason, log], [0, "Completed", "one\ntwo\nthree\n"]);
+});
+
 test("its glue is none that grows with its calls", async () => {
   await ran(["say"]);
   const told = runtime.log.entries.filter(({ message }) => /transpiled a component|glue of jco's own/.test(message));

@@ -11,8 +11,6 @@ export interface HandlerInstance {
   readonly context: HttpContext;
   /** Calls the component's `handle`. */
   handle(request: IncomingRequest, out: ResponseOutparam): Promise<unknown>;
-  /** Whether it has served so many that another one is to take its place. Missing: it never has. */
-  isSpent?(): boolean;
   /** It is thrown away. */
   discard?(): void;
   /** It was thrown away, and nothing of it runs any more: what it holds of the host is given back. */
@@ -115,8 +113,7 @@ export class InstancePool {
     }
     const fault = exchange.returned();
     if (fault !== undefined) this.#components.onFault(exchange, new Error(fault));
-    if (instance.isSpent?.() === true) instance.discard?.();
-    else this.#idle.push(instance);
+    this.#idle.push(instance);
     this.#next();
   }
 

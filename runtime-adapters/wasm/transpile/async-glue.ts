@@ -45,10 +45,23 @@ _endIsGone(FUTURES, GONE_FUTURE_ENDS, end.globalFutureMapRep());
 }
 `;
 
+/** What a task's caller gets, and when: once the task has returned and waits, or has ended. */
+const RETURNING = `async function _resultOf(task) {
+const result = await task.completionPromise();
+if (task.getErrHandling() !== 'throw-result-err' || typeof result !== 'object' || result === null) { return result; }
+if (result.tag === 'err') { throw new ComponentError(result.val); }
+return result.tag === 'ok' ? result.val : result;
+}
+function _returning(task, args) {
+${HOOKS}.began(task.exitPromise());
+return Promise.race([_withGlobalCurrentTaskMetaAsync(args), _resultOf(task)]);
+}
+`;
+
 /** Of text without indentation and comments. Each has to be found. */
 const PATCHES: readonly Patch[] = [
   // Buffers that nobody asks for any more.
-  { form: /^instanceBuffers\.set\(nextBufID, buffer\);\n/m, by: "" },
+  { form: /^instanceBuffers\.set\(nextBufID, buffer\);\n/m, by: "", ifThere: "class BufferManager" },
   // An event is there: whoever waits is to look now.
   { form: /^(setPendingEvent\(fn\) \{\nthis\.#pendingEventFn = fn;\n)/m, by: `$1${HOOKS}.happened();\n` },
   {
@@ -56,18 +69,32 @@ const PATCHES: readonly Patch[] = [
     by: `STORE_TRAP.error !== null || STORE_ASYNC_STATE.pendingHostOperations > 0 || ${HOOKS}.isWaiting()) { return; }`,
   },
   // The end of a stream that the host has for itself is in no table of the component's.
-  { form: /^const \{ readFn, hostWriteEnd, readEnd \} = genArgs;\n/m, by: "$&_forgetStreamEnd(hostWriteEnd);\n" },
-  { form: /^dropFn: \(\) => \{ return streamEnd\.drop\(\{ allowPendingEvent: true \}\); \},\n/m, by: DROP_LIFTED },
-  { form: /^dropFn: \(\) => streamEnd\.drop\(\{ allowPendingEvent: true \}\),\n/m, by: DROP_LIFTED_HERE },
+  {
+    form: /^const \{ readFn, hostWriteEnd, readEnd \} = genArgs;\n/m,
+    by: "$&_forgetStreamEnd(hostWriteEnd);\n",
+    ifThere: "function _genStreamHostInjectFn(",
+  },
+  {
+    form: /^dropFn: \(\) => \{ return streamEnd\.drop\(\{ allowPendingEvent: true \}\); \},\n/m,
+    by: DROP_LIFTED,
+    ifThere: "function _liftFlatStream(",
+  },
+  {
+    form: /^dropFn: \(\) => streamEnd\.drop\(\{ allowPendingEvent: true \}\),\n/m,
+    by: DROP_LIFTED_HERE,
+    ifThere: "class HostStream",
+  },
   // A stream is gone with both of its ends.
   {
     form: /^(function deleteStreamEnd\(args\) \{\n[\s\S]*?)^return streamEnd;\n\}\n/m,
     by: `$1_endIsGone(STREAMS, GONE_STREAM_ENDS, streamEnd.globalStreamMapRep());\nreturn streamEnd;\n}\n${FORGET_STREAM_END}`,
+    ifThere: "function deleteStreamEnd(",
   },
   // The same of futures.
   {
     form: /^const \{ promise, hostWriteEnd, stringEncoding, getReallocFn \} = genArgs;\n/m,
     by: "$&_forgetFutureEnd(hostWriteEnd);\n",
+    ifThere: "function _genFutureHostInjectFn(",
   },
   // One of the component's is read once.
   { form: /^return \{ value: vs\[0\] \};\n/m, by: "_forgetFutureEnd(this);\n$&", ifThere: "hostRead(args) {" },
@@ -79,9 +106,31 @@ const PATCHES: readonly Patch[] = [
   {
     form: /^(function removeFutureEndFromTable\(args\) \{\n[\s\S]*?)^return futureEnd;\n\}\n/m,
     by: `$1_endIsGone(FUTURES, GONE_FUTURE_ENDS, futureEnd.globalFutureMapRep());\nreturn futureEnd;\n}\n${FORGET_FUTURE_END}`,
+    ifThere: "function removeFutureEndFromTable(",
+  },
+  // The caller of a task has what it returned as soon as that waits again, wherever it does.
+  { form: /^task\.notifyProgress\(\);\nthis\.runTickLoop\(\);\n/m, by: "task.settleCompletion();\n$&" },
+  { form: /^async function _withGlobalCurrentTaskMetaAsync\(args\) \{\n/m, by: `${RETURNING}$&` },
+  { form: /^return await _withGlobalCurrentTaskMetaAsync\(\{\n/gm, by: "return await _returning(task, {\n" },
+  // Without a callback too, and it may have returned long before it ends.
+  {
+    form: /^if \(!task\.hasCallback\(\)\) \{\ntask\.resolve\(\[ret\]\);\ntask\.exit\(\);\nreturn ret;\n/gm,
+    by: "if (!task.hasCallback()) {\nif (!task.isResolvedState()) { task.resolve([ret]); }\ntask.exit();\nreturn _resultOf(task);\n",
+    ifThere: "if (!task.hasCallback()) {",
+  },
+  // Of what fails after that the host is told, as nobody else is.
+  {
+    form: /^if \(this\.isResolvedState\(\)\) \{\nthis\.#rejected = true;\nthis\.#errored = taskErr;\n/m,
+    by: `$&if (this.#parentSubtask === null) { ${HOOKS}.failed(taskErr); }\n`,
+  },
+  // A stack that has been set aside is the engine's for ever, with all that it reaches, unless it goes on.
+  {
+    form: /^return \(async \(\) => \{\ntry \{\nreturn await fn\.apply\(null, args\);\n/m,
+    by: `savedTask?.settleCompletion();\nreturn (async () => {\ntry {\nreturn await ${HOOKS}.unlessClosed(fn.apply(null, args));\n`,
   },
 ];
 
+const HELPERS = ["_forgetStreamEnd", "_forgetFutureEnd"];
 const TRANSFERS = /^function (?:stream|future)Transfer\(/m;
 const OPENING = /^function instantiate\([^\n]*\{\n/m;
 const GENERATOR = /^let gen= ?\(function\* _initGenerator \(\) \{\n/m;
@@ -97,9 +146,12 @@ export function asyncGlue(source: string): string | undefined {
     if (TRANSFERS.test(text)) return undefined;
     for (const { form, by, ifThere } of PATCHES) {
       if (ifThere !== undefined && !text.includes(ifThere)) continue;
-      if (!form.test(text)) return undefined;
-      text = text.replace(form, by);
+      const patched = text.replace(form, by);
+      if (patched === text) return undefined;
+      text = patched;
     }
+    // What forgets is written beside what drops.
+    if (HELPERS.some((each) => text.includes(`${each}(`) && !text.includes(`function ${each}(`))) return undefined;
     const opening = OPENING.exec(text);
     const generator = GENERATOR.exec(text);
     if (opening === null || generator === null) return undefined;

@@ -4,16 +4,17 @@ import { type HostComponents, type HostInit, hostContext, hostImports, type Impo
 import { AsyncContext } from "./async-context.ts";
 import { fileImports } from "./async-files.ts";
 import { AsyncHost } from "./async-imports.ts";
+import { AsyncTasks } from "./async-tasks.ts";
 import { PatientTimers, type StartTimer } from "./patient-timers.ts";
 
 export class AsyncInstance {
   readonly host: AsyncHost;
   readonly context: AsyncContext;
+  readonly tasks = new AsyncTasks();
   readonly #glue: GlueMaker;
   readonly #components: HostComponents;
   readonly #init: HostInit;
   readonly #timers: PatientTimers;
-  readonly #fault = Promise.withResolvers<never>();
 
   constructor(glue: GlueMaker, components: HostComponents & { readonly after: StartTimer }, init: HostInit) {
     const { waiter, wallNow, wallIsSet = () => true, log, after, exit, beforeWait } = components;
@@ -25,32 +26,28 @@ export class AsyncInstance {
     this.context = new AsyncContext(hostContext(components), onActivity);
     const now = (): bigint => waiter.now();
     this.host = new AsyncHost({ log, wallNow, wallIsSet, after, exit, beforeWait, onActivity, now });
-    // Who asks for it hears of it.
-    this.#fault.promise.catch(() => undefined);
-  }
-
-  /** Rejects when it can do nothing any more. */
-  get fault(): Promise<never> {
-    return this.#fault.promise;
   }
 
   /** @param more of WASI 0.3 that it is given */
   instantiate(more: Imports): ComponentExports {
-    const { context } = this;
+    const { context, tasks } = this;
     const own = { ...fileImports(context, this.#init.preopens), ...more };
     const imports = this.host.extended(hostImports(this.#components, this.#init, context), own);
     // What the glue is mended with asks for these: `transpile/async-glue.ts`.
-    const hooks = { happened: context.onActivity, isWaiting: () => context.isWaiting };
+    const hooks = {
+      happened: context.onActivity,
+      isWaiting: () => context.isWaiting,
+      began: (exit: Promise<void>) => tasks.began(exit),
+      failed: (error: unknown) => tasks.fail(error),
+      unlessClosed: (result: unknown) => tasks.unlessClosed(result),
+    };
     return this.#glue(this.#timers.globals)({ ...imports, "picolet:async": hooks });
-  }
-
-  fail(error: unknown): void {
-    this.#fault.reject(error);
   }
 
   /** Nobody uses it any more. */
   close(): void {
     this.#timers.stop();
     this.context.close();
+    this.tasks.close();
   }
 }

@@ -1,11 +1,18 @@
-/** A component that exports wasi:http/handler of WASI 0.3: one of its instances, as those of 0.2 are for the pool that serves. */
+/** Serves a component that exports wasi:http/handler of WASI 0.3, from the pool that serves those of 0.2. */
 
+import type { ServeOptions } from "../../grants/http-options.ts";
+import type { GlueMaker } from "../../load-component.ts";
 import type { HandlerInstance } from "../../serving/instance-pool.ts";
+import { serveComponent } from "../../serving/serve-component.ts";
 import { Failure } from "../failure.ts";
 import { trap } from "../handles.ts";
+import type { HostInit } from "../host.ts";
 import type { HttpErrorCode } from "../http/error-code.ts";
 import { Fields } from "../http/fields.ts";
 import { type IncomingRequest, OutgoingResponse, ResponseOutparam } from "../http/messages.ts";
+import type { OutgoingHttp } from "../http/outgoing.ts";
+import { asyncHttp, asyncHttpImports } from "./async-http.ts";
+import { AsyncInstance } from "./async-instance.ts";
 import {
   type AsyncHttp,
   AsyncRequest,
@@ -14,23 +21,69 @@ import {
   settleWithout,
   transmitted,
 } from "./async-messages.ts";
+import type { AsyncLaunch, AsyncRunComponents } from "./async-run.ts";
+import { type AsyncTasks, FAULTS } from "./async-tasks.ts";
 
 const HANDLER = "wasi:http/handler@";
 
 type Handle = (request: AsyncRequest) => Promise<AsyncResponse>;
+type ServeLaunch = AsyncLaunch & { readonly serve: ServeOptions };
 
-/** @param fault rejects when the instance is broken. */
-export function asyncHandler(
-  exports: Readonly<Record<string, unknown>>,
-  http: AsyncHttp,
-  fault: Promise<never>,
-): HandlerInstance {
+export interface AsyncServer {
+  /** Rejects when it can serve nothing any more. */
+  readonly broken: Promise<never>;
+  /** Ends it at once. */
+  close(): void;
+}
+
+/** It serves from when this resolves. @throws what the first instance throws, or the port */
+export async function serveAsync(
+  glue: GlueMaker,
+  components: AsyncRunComponents,
+  init: HostInit,
+  { serve, outgoing, processLimitBytes }: ServeLaunch,
+): Promise<AsyncServer> {
+  const broken = Promise.withResolvers<never>();
+  const instances = new Set<AsyncInstance>();
+  // Nothing tells whose it is: all requests that are under way are lost.
+  const onFault = (error: unknown): void => {
+    for (const { tasks } of instances) tasks.fail(error);
+  };
+  const make = (asked: OutgoingHttp): HandlerInstance => {
+    const instance = new AsyncInstance(glue, components, init);
+    const http = asyncHttp(instance.context);
+    const handler = asyncHandler(instance.instantiate(asyncHttpImports(http, asked)), http, instance.tasks);
+    instances.add(instance);
+    const discard = (): void => {
+      instances.delete(instance);
+      instance.close();
+    };
+    return { ...handler, discard };
+  };
+  const parts = { make, host: components, outgoing, processLimitBytes, onBroken: broken.reject };
+  const end = await serveComponent(parts, init, serve);
+  for (const event of FAULTS) process.on(event, onFault);
+  const close = (): void => {
+    end();
+    for (const event of FAULTS) process.off(event, onFault);
+    for (const instance of instances) instance.close();
+  };
+  return { broken: broken.promise, close };
+}
+
+function asyncHandler(exports: Readonly<Record<string, unknown>>, http: AsyncHttp, tasks: AsyncTasks): HandlerInstance {
   const name = Object.keys(exports).find((each) => each.startsWith(HANDLER)) ?? "";
   const { handle } = exports[name] as { readonly handle: Handle };
   return {
     context: http.http,
-    handle: (request, out) => Promise.race([answered(handle, http, request, out), fault]),
+    handle: (request, out) => tasks.unlessBroken(served(answered(handle, http, request, out), tasks)),
   };
+}
+
+/** It is busy until nothing of it runs any more, though the response be whole. */
+async function served(answer: Promise<void>, tasks: AsyncTasks): Promise<void> {
+  await answer;
+  await tasks.atRest();
 }
 
 /** Until the response is whole, which the component may still write when it has returned it. */
