@@ -10,6 +10,7 @@ import { FleetBoard } from "../support/fleet-board.ts";
 import { edgectl } from "../support/node-fixtures.ts";
 import { artifact, digestOf, WASM_CONFIG } from "../support/oci-content.ts";
 import { REGISTRY_PASSWORD, REGISTRY_USER, Registry, registryMissing } from "../support/registry.ts";
+import { TokenServer } from "../support/token-server.ts";
 
 const skip = registryMissing() ?? (kubectlMissing("1.32") || false);
 
@@ -54,13 +55,19 @@ const told = (pod: string, reason: string, text: RegExp): Promise<string> =>
 const statusOf = (pod: string, path: string): Promise<string> =>
   fleet.kubectl(["get", "pod", pod, "-o", `jsonpath={.status.containerStatuses[0].${path}}`]);
 
+/** With the right user. */
+const makeSecret = (name: string, server: string, password = REGISTRY_PASSWORD): Promise<string> =>
+  fleet.kubectl([
+    ...["create", "secret", "docker-registry", name, `--docker-server=${server}`],
+    ...[`--docker-username=${REGISTRY_USER}`, `--docker-password=${password}`],
+  ]);
+
 test("a pod's pull secret opens a component, and one without it is told why it waits", { skip }, async () => {
   const component = readFileSync(await testComponent("script.c"));
   const manifest = artifact(component);
   await registry.pushContent("shop/script", "1", manifest, [component, WASM_CONFIG]);
   const image = `${registry.address}/shop/script:1`;
-  const login = [`--docker-username=${REGISTRY_USER}`, `--docker-password=${REGISTRY_PASSWORD}`];
-  await fleet.kubectl(["create", "secret", "docker-registry", "pull", `--docker-server=${registry.address}`, ...login]);
+  await makeSecret("pull", registry.address);
   await fleet.apply(podWith("without", image));
   await told("without", "Failed", /cannot pull \S+: \S+ does not let this node in \(401\), tried without credentials/);
   await told("without", "BackOff", /Back-off pulling image/);
@@ -84,4 +91,31 @@ test("a pod's pull secret opens a component, and one without it is told why it w
     left.filter(({ tags }) => tags.includes(image)),
     [],
   );
+});
+
+test("a registry that takes tokens alone is entered by the secret, and who is not let in is told by whom and why", {
+  skip,
+}, async () => {
+  const component = readFileSync(await testComponent("script.c"));
+  await using tokens = await TokenServer.start([REGISTRY_USER, REGISTRY_PASSWORD]);
+  await using own = await Registry.start({ tokens: tokens.trust });
+  await own.pushContent("shop/script", "2", artifact(component), [component, WASM_CONFIG]);
+  const image = `${own.address}/shop/script:2`;
+  await makeSecret("tokens", own.address);
+  await makeSecret("guess", own.address, "guess");
+  await fleet.apply(podWith("guessing", image, { imagePullSecrets: [{ name: "guess" }] }));
+  const refusal = `${tokens.address} does not let this node in \\(401\\), tried as "${REGISTRY_USER}" of secret default/guess`;
+  const text = new RegExp(`Failed to pull image "${image}": .*${refusal}: UNAUTHORIZED: wrong user or password`);
+  await told("guessing", "Failed", text);
+  await told("guessing", "Failed", /^Error: ErrImagePull$/m);
+  await told("guessing", "BackOff", new RegExp(`^Back-off pulling image "${image}"`, "m"));
+  await told("guessing", "Failed", /^Error: ImagePullBackOff$/m);
+  await fleet.apply(podWith("knowing", image, { imagePullSecrets: [{ name: "tokens" }] }));
+  await fleet.kubectl(["wait", "--for=condition=Ready", "pod/knowing", "--timeout=90s"]);
+  assert.equal(await fleet.kubectl(["logs", "knowing"]), "pulled\n");
+  assert.deepEqual(
+    tokens.asked.filter(({ isRight }) => isRight).map(({ scopes }) => scopes),
+    [["repository:shop/script:pull"]],
+  );
+  await fleet.kubectl(["delete", "pods", "guessing", "knowing", "--timeout=60s"]);
 });

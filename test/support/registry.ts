@@ -23,6 +23,18 @@ const HTPASSWD = `${REGISTRY_USER}:$2b$05$abcdefghijklmnopqrstuuHNbAKRhpaujgo33b
 export interface RegistryOptions {
   /** The registry itself lets in nobody but REGISTRY_USER, at either address. */
   readonly htpasswd?: boolean;
+  /** It lets in whoever has a token of this token server's. */
+  readonly tokens?: TokenAuthority;
+}
+
+export interface TokenAuthority {
+  readonly realm: string;
+  readonly service: string;
+  readonly issuer: string;
+  /** PEM, of what signs the tokens. */
+  readonly certificate: string;
+  /** With which the test puts something into a repository. */
+  readonly push: (repository: string) => string;
 }
 
 /** Why no registry can run here; `undefined` when one can. */
@@ -38,8 +50,16 @@ export class Registry implements AsyncDisposable {
   readonly #directory: string;
   readonly #process: ChildProcess;
   readonly #gate: Server;
+  readonly #tokens: TokenAuthority | undefined;
 
-  private constructor(directory: string, process: ChildProcess, gate: Gate, port: number) {
+  private constructor(
+    directory: string,
+    process: ChildProcess,
+    gate: Gate,
+    port: number,
+    tokens: TokenAuthority | undefined,
+  ) {
+    this.#tokens = tokens;
     this.#directory = directory;
     this.#process = process;
     this.#gate = gate.server;
@@ -48,7 +68,7 @@ export class Registry implements AsyncDisposable {
     this.privateAddress = `127.0.0.1:${(gate.server.address() as AddressInfo).port}`;
   }
 
-  static async start({ htpasswd = false }: RegistryOptions = {}): Promise<Registry> {
+  static async start({ htpasswd = false, tokens }: RegistryOptions = {}): Promise<Registry> {
     const directory = mkdtempSync(join(tmpdir(), "picolet-registry-"));
     const config = [
       "version: 0.1",
@@ -57,15 +77,17 @@ export class Registry implements AsyncDisposable {
       ...(htpasswd
         ? [`auth: { htpasswd: { realm: test, path: ${JSON.stringify(join(directory, "htpasswd"))} } }`]
         : []),
+      ...(tokens === undefined ? [] : [`auth: { token: ${tokenSettings(tokens, join(directory, "tokens.pem"))} }`]),
     ];
     writeFileSync(join(directory, "htpasswd"), HTPASSWD);
+    writeFileSync(join(directory, "tokens.pem"), tokens?.certificate ?? "");
     writeFileSync(join(directory, "config.yml"), `${config.join("\n")}\n`);
     const command = ["--pdeathsig", "KILL", PROGRAM, "serve", join(directory, "config.yml")];
     const registry = spawn("setpriv", command, { stdio: ["ignore", "ignore", "pipe"] });
     try {
       const port = await listeningPort(registry);
       const gate = await openGate(port);
-      return new Registry(directory, registry, gate, port);
+      return new Registry(directory, registry, gate, port, tokens);
     } catch (error) {
       registry.kill("SIGKILL");
       rmSync(directory, { recursive: true });
@@ -118,7 +140,10 @@ export class Registry implements AsyncDisposable {
     type = "",
     more: Readonly<Record<string, string>> = {},
   ): Promise<Response> {
-    const authorization = `Basic ${Buffer.from(`${REGISTRY_USER}:${REGISTRY_PASSWORD}`).toString("base64")}`;
+    const repository = /^\/v2\/(.*)\/(?:manifests|blobs)\//.exec(path)?.[1] ?? "";
+    const token = this.#tokens?.push(repository);
+    const basic = Buffer.from(`${REGISTRY_USER}:${REGISTRY_PASSWORD}`).toString("base64");
+    const authorization = token === undefined ? `Basic ${basic}` : `Bearer ${token}`;
     const headers = { authorization, "content-type": type, ...more };
     const response = await fetch(`http://${this.address}${path}`, {
       method,
@@ -140,6 +165,10 @@ export class Registry implements AsyncDisposable {
     rmSync(this.#directory, { recursive: true, force: true });
   }
 }
+
+/** JSON is YAML. */
+const tokenSettings = ({ realm, service, issuer }: TokenAuthority, rootcertbundle: string): string =>
+  JSON.stringify({ realm, service, issuer, rootcertbundle });
 
 async function listeningPort(registry: ChildProcess): Promise<number> {
   const limit = AbortSignal.timeout(START_LIMIT_MS);

@@ -166,6 +166,17 @@ test("an identity token is exchanged for one, a registry's own is sent as it is"
   assert.equal(bench.registry.authorizations.at(-1), "Bearer own");
 });
 
+test("an identity token goes nowhere but to the token server that was named", async (context) => {
+  const { bench, tokens } = await start(context);
+  await using thief = await TokenServer.start(context);
+  tokens.guard(bench, 9);
+  const location = thief.realm.replace("127.0.0.1", "localhost");
+  tokens.answer = (_, response) => void response.writeHead(307, { location }).end();
+  const identity = { username: "", password: "", serverAddress: "", identityToken: "identity" };
+  await bench.refuses("app:1", "failed", /redirects what is for it alone to localhost:/, { credentials: identity });
+  assert.deepEqual(thief.requests, []);
+});
+
 test("a token server that gives none, or stands where nothing is encrypted that should be, is named", async (context) => {
   const { bench, tokens } = await start(context);
   tokens.guard(bench, 9);

@@ -70,7 +70,8 @@ export class Authorizer {
     const service = parameters.get("service") ?? "";
     const scope = parameters.get("scope") ?? `repository:${repository}:pull`;
     const { target, ...request } = tokenRequest(realm, { service, scope }, this.#credentials);
-    const response = await this.#http.send(target, { ...request, timeoutMs: documentTimeoutMs }, signal);
+    const about = { timeoutMs: documentTimeoutMs, role: `the token server of ${url.host}` };
+    const response = await this.#http.send(target, { ...request, ...about }, signal);
     const content = await this.#http.read(response, MAX_TOKEN_BYTES, `the token of ${realm.host}`);
     const told = response.status === 200 ? "" : toldBy(content.toString("utf8"));
     if ([400, 401, 403].includes(response.status)) throw refusal(realm.host, response.status, this.tried, told);

@@ -1,6 +1,7 @@
 /** What goes wrong between here and a registry, in words that say which host, what, and how to mend it. */
 import { type ErrorCode, isPicoletError, PicoletError } from "../../../protocol/errors.ts";
 import { certificateProblem, UNTRUSTED } from "../certificate-problems.ts";
+import { parseChallenges } from "./challenge.ts";
 
 const TLS_ADVICE = "name the authority in wasm.registries[].caFile";
 
@@ -92,14 +93,22 @@ export function refusal(host: string, status: number, tried: string, told: strin
 
 const MAX_TOLD_LENGTH = 200;
 
-/** The first of a registry's own errors (distribution-spec, "Error Codes"); "" where there is none. */
-export function toldBy(body: string): string {
+/**
+ * The first of a registry's own errors (distribution-spec, "Error Codes"), and what it has against the token that it was shown:
+ * `insufficient_scope` where it opens something else, `invalid_token` where it has run out (RFC 6750, section 3.1). "" where there
+ * is nothing. @param asked the header WWW-Authenticate
+ */
+export function toldBy(body: string, asked = ""): string {
+  const reasons = parseChallenges(asked).map(({ parameters }) => parameters.get("error"));
+  return printable([...reasons, ...errorOf(body)].filter((each) => typeof each === "string").join(": "));
+}
+
+function errorOf(body: string): readonly unknown[] {
   try {
     const { errors } = JSON.parse(body) as { errors?: readonly { code?: unknown; message?: unknown }[] };
-    const texts = [errors?.[0]?.code, errors?.[0]?.message].filter((each) => typeof each === "string");
-    return printable(texts.join(": "));
+    return [errors?.[0]?.code, errors?.[0]?.message];
   } catch {
-    return "";
+    return [];
   }
 }
 

@@ -13,12 +13,14 @@ export interface HttpRequest {
   readonly body?: string | undefined;
   /** Of the whole exchange; missing: only of silence. */
   readonly timeoutMs?: number | undefined;
+  /** Who it is that is asked, for messages, where that is not the registry. */
+  readonly role?: string | undefined;
 }
 
 export interface HttpResponse {
   readonly status: number;
   readonly body: Dispatcher.ResponseData["body"];
-  /** Whoever answered in the end: host and port. */
+  /** Whoever answered in the end, for messages: host and port, and its role. */
   readonly host: string;
   /** Whether that is who was asked, and not somebody it sent us to. */
   readonly isAsked: boolean;
@@ -45,8 +47,8 @@ export class HttpClient implements AsyncDisposable {
   }
 
   /**
-   * Follows redirects, without the authorization where they lead to another origin.
-   * @throws `unavailable` when nobody answers; `failed` for redirects without end, or from HTTPS to HTTP
+   * Follows redirects, without the authorization where they lead to another origin, and with a body to none.
+   * @throws `unavailable` when nobody answers; `failed` for redirects without end, from HTTPS to HTTP, or of a body elsewhere
    */
   async send(url: URL, request: HttpRequest, signal: AbortSignal): Promise<HttpResponse> {
     let target = url;
@@ -59,6 +61,11 @@ export class HttpClient implements AsyncDisposable {
       if (!REDIRECTS.has(response.status) || location === undefined) return response;
       response.body.on("error", () => undefined).destroy();
       target = nextTarget(target, location);
+      // A body may be an identity token.
+      if (request.body !== undefined && target.origin !== url.origin) {
+        const message = `${url.host} redirects what is for it alone to ${target.host}`;
+        throw new PicoletError("failed", message, { retryable: true });
+      }
     }
     throw new PicoletError("failed", `${url.host} redirects more than ${MAX_REDIRECTS} times`, { retryable: true });
   }
@@ -66,6 +73,7 @@ export class HttpClient implements AsyncDisposable {
   async #exchange(target: URL, request: HttpRequest, isAsked: boolean, signal: AbortSignal): Promise<HttpResponse> {
     const { authorization: _, ...open } = request.headers;
     const proxy = proxyFor(target, this.#proxies);
+    const host = request.role === undefined ? target.host : `${target.host}, ${request.role}`;
     try {
       const { statusCode, headers, body } = await this.#dispatcher(proxy).request({
         origin: target.origin,
@@ -78,7 +86,7 @@ export class HttpClient implements AsyncDisposable {
       return {
         status: statusCode,
         body,
-        host: target.host,
+        host,
         isAsked,
         header: (name) => {
           const value = headers[name];
@@ -86,7 +94,7 @@ export class HttpClient implements AsyncDisposable {
         },
       };
     } catch (error) {
-      throw proxy === undefined ? networkFailure(error, target.host) : proxyFailure(error, target.host, proxy.name);
+      throw proxy === undefined ? networkFailure(error, host) : proxyFailure(error, host, proxy.name);
     }
   }
 

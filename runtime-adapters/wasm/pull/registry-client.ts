@@ -79,7 +79,8 @@ export class RegistryClient implements AsyncDisposable {
       const { status, host } = response;
       if (status === 200 || status === 206 || status === 416) return response;
       const asked = response.isAsked && status === 401 ? response.header("www-authenticate") : undefined;
-      const told = toldBy((await this.#http.read(response, MAX_COMPLAINT_BYTES, `the answer of ${host}`)).toString());
+      const answer = await this.#http.read(response, MAX_COMPLAINT_BYTES, `the answer of ${host}`);
+      const told = toldBy(answer.toString(), asked);
       if (asked !== undefined && attempt < MAX_TRIES) await this.#authorizer.answer(asked, signal);
       else if (status === 401 || status === 403) throw refusal(host, status, this.#authorizer.tried, told);
       else throw statusFailure(status, what, host, told);
