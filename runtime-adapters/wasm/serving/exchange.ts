@@ -207,6 +207,12 @@ export class Exchange implements Answer, RequestFraming {
         this.#host = value;
       } else if (isField(name, "expect")) expects = value;
       else if (isField(name, "content-length")) length = Number(value);
+      else if (isField(name, "transfer-encoding")) {
+        // RFC 9112, 6.1: whoever passed on a chunked message of HTTP/1.0 may have seen another end of it.
+        if (version !== HTTP_1_1) return 400;
+        // A component is told of no other coding, and would take what it packs for the body.
+        if (value.toLowerCase() !== "chunked") return 501;
+      }
     }
     if (version !== HTTP_1_1 && version !== HTTP_1_0) return 505;
     if (hosts > 1 || (hosts === 0 && version === HTTP_1_1)) return 400;

@@ -66,6 +66,9 @@ const STATUS_OF: Readonly<Record<string, number>> = {
   HPE_CHUNK_EXTENSIONS_OVERFLOW: 413,
 };
 
+/** What a write that is under way takes besides its bytes: a component may write one at a time. */
+const WRITE_BYTES = 1024;
+
 type Phase = "open" | "no more requests" | "lingering" | "closed";
 
 export class HttpConnection implements ResponseSink, BodyReader {
@@ -154,10 +157,11 @@ export class HttpConnection implements ResponseSink, BodyReader {
     }
     if (result < 0) this.close();
     else if (node.isWriting) {
-      request.oncomplete = (status) => this.#written(status, bytes);
+      const held = bytes + WRITE_BYTES;
+      request.oncomplete = (status) => this.#written(status, held);
       this.#write = node.write();
-      this.#unsent += bytes;
-      this.#port.unsent(this, bytes);
+      this.#unsent += held;
+      this.#port.unsent(this, held);
     }
   }
 

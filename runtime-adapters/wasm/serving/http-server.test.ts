@@ -112,16 +112,21 @@ before(async () => {
   theirs = createServer(
     { maxHeaderSize: 16_384, requireHostHeader: true, insecureHTTPParser: false },
     async (request, response) => {
+      const { method = "", url = "", rawHeaders, httpVersion, headers } = request;
+      const coding = headers["transfer-encoding"];
+      if (coding !== undefined && (httpVersion !== "1.1" || !/^chunked$/i.test(coding))) {
+        response.writeHead(501, { connection: "close" }).end();
+        return;
+      }
       const body = await text(request.setEncoding("latin1")).catch(() => undefined);
       if (body === undefined) return;
-      const { method = "", url = "", rawHeaders, rawTrailers } = request;
       const path = /^https?:\/\/[^/?]*(.*)$/i.exec(url);
       const seen: Seen = {
         method,
         path: path === null ? url : path[1] || "/",
         marks: marksOf(rawHeaders),
         body,
-        trailers: marksOf(rawTrailers),
+        trailers: marksOf(request.rawTrailers),
       };
       theirSeen.push(seen);
       response.end(JSON.stringify(seen));
@@ -333,6 +338,9 @@ const REFUSED: readonly (readonly [request: string, statuses: readonly string[]]
     `POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n1;${"e".repeat(17_000)}\r\na\r\n0\r\n\r\n`,
     ["413"],
   ],
+  ["POST / HTTP/1.0\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n", ["400"]],
+  ["POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n", ["501"]],
+  ["POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: gzip\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n", ["501"]],
   // Upgrading is not granted, and what follows is a request like any other.
   [
     "GET /1 HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\nGET /2 HTTP/1.1\r\nhost: x\r\n\r\n",

@@ -10,9 +10,17 @@ export interface BodyReader {
   taken(): void;
 }
 
+/**
+ * Pieces that fit together into so many bytes are kept as one: a client may send each byte in a chunk of its own, and each piece by
+ * itself takes some 400 bytes.
+ */
+const JOINED_BYTES = 4096;
+
 export class RequestBody implements BodySource {
   readonly #reader: BodyReader;
   #chunks: Uint8Array[] = [];
+  /** What the last of them is the beginning of, where it was joined. */
+  #joined: Uint8Array | undefined;
   #available = 0;
   #isWhole = false;
   #isStarted = false;
@@ -60,6 +68,8 @@ export class RequestBody implements BodySource {
     const [first] = this.#chunks;
     if (first === undefined) return undefined;
     const part = first.length <= length ? first : first.subarray(0, length);
+    // Nobody writes behind what is given away.
+    if (this.#chunks.length === 1) this.#joined = undefined;
     if (part === first) this.#chunks.shift();
     else this.#chunks[0] = first.subarray(length);
     this.#available -= part.length;
@@ -81,6 +91,7 @@ export class RequestBody implements BodySource {
     if (this.#isDiscarded) return;
     this.#isDiscarded = true;
     this.#chunks = [];
+    this.#joined = undefined;
     this.#available = 0;
     this.#reader.taken();
   }
@@ -88,9 +99,27 @@ export class RequestBody implements BodySource {
   /** More of it has come. */
   push(bytes: Uint8Array): void {
     if (this.#isDiscarded) return;
-    this.#chunks.push(bytes);
+    const last = this.#chunks.at(-1);
+    if (last === undefined || last.length + bytes.length > JOINED_BYTES) this.#append(bytes);
+    else this.#join(last, bytes);
     this.#available += bytes.length;
     this.#listener?.changed();
+  }
+
+  #append(bytes: Uint8Array): void {
+    this.#chunks.push(bytes);
+    this.#joined = undefined;
+  }
+
+  #join(last: Uint8Array, bytes: Uint8Array): void {
+    let joined = this.#joined;
+    if (joined === undefined) {
+      joined = new Uint8Array(JOINED_BYTES);
+      joined.set(last);
+      this.#joined = joined;
+    }
+    joined.set(bytes, last.length);
+    this.#chunks[this.#chunks.length - 1] = joined.subarray(0, last.length + bytes.length);
   }
 
   /** All of it has come. @param trailers names and values in turn */

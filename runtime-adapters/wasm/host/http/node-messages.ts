@@ -5,6 +5,41 @@ import type { FieldList } from "./fields.ts";
 import type { BodyListener, BodySource } from "./incoming-body.ts";
 import type { BodyTarget, TargetListener } from "./outgoing-body.ts";
 
+/** Of pieces of a response that go in together. */
+const JOINED_BYTES = 4096;
+/** One that is larger goes in by itself. */
+const SMALL_BYTES = 1024;
+
+/**
+ * Puts together what comes small in one turn. A server may send each byte in a chunk of its own, and `node:http` keeps each by itself:
+ * 34 MiB for the 64 KiB that it reads ahead.
+ */
+export function joinSmallPieces(message: IncomingMessage): void {
+  const push = message.push.bind(message);
+  let joined = new Uint8Array();
+  let length = 0;
+  const flush = (): boolean => {
+    if (length === 0 || message.destroyed) return true;
+    const whole = joined.subarray(0, length);
+    length = 0;
+    return push(whole);
+  };
+  message.push = (chunk: Uint8Array | null): boolean => {
+    if (chunk === null || chunk.length > SMALL_BYTES) {
+      flush();
+      return push(chunk);
+    }
+    const hasRoom = length + chunk.length > JOINED_BYTES ? flush() : true;
+    if (length === 0) {
+      joined = new Uint8Array(JOINED_BYTES);
+      process.nextTick(flush);
+    }
+    joined.set(chunk, length);
+    length += chunk.length;
+    return hasRoom;
+  };
+}
+
 export class NodeBodySource implements BodySource {
   readonly #message: IncomingMessage;
   readonly #idleMs: number;

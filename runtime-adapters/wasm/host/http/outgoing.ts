@@ -18,7 +18,7 @@ import { FieldList } from "./fields.ts";
 import type { HttpContext } from "./http-context.ts";
 import { IncomingPipe } from "./incoming-body.ts";
 import { IncomingResponse, milliseconds, type OutgoingRequest, type RequestOptions } from "./messages.ts";
-import { NodeBodySource, NodeBodyTarget } from "./node-messages.ts";
+import { joinSmallPieces, NodeBodySource, NodeBodyTarget } from "./node-messages.ts";
 import { contentLength, methodText, parseAuthority } from "./request-line.ts";
 import type { TlsContexts } from "./tls-contexts.ts";
 
@@ -264,6 +264,7 @@ export class FutureIncomingResponse extends HostResource {
     });
     node.once("response", (message) => {
       clearTimeout(timer);
+      joinSmallPieces(message);
       this.#resolve(message);
     });
     node.on("error", (error) => {
