@@ -11,6 +11,7 @@ import type { SourceProblem } from "../../protocol/local-api.ts";
 import { type Clock, type Log, podUid, type Random, seconds } from "../../protocol/ports.ts";
 import { KUBERNETES_VERSION, RELEASED_AT_MS } from "../../protocol/version.ts";
 import type { BoardServices } from "../../runtime-adapters/contract/board-services.ts";
+import type { KilledContainers } from "../../runtime-adapters/contract/killed-containers.ts";
 import type { RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import { CriAdapter } from "../../runtime-adapters/cri/cri-adapter.ts";
 import { GrpcHealthClient } from "../../runtime-adapters/cri/grpc-health.ts";
@@ -64,7 +65,7 @@ import { makeImages } from "./images.ts";
 import { NodeAddresses } from "./node-addresses.ts";
 import { allocatableOf } from "./node-allocatable.ts";
 import { makeNodeGuards, type NodeGuards, type PressureSources } from "./node-guards.ts";
-import { makeOomWatch } from "./oom.ts";
+import { kernelsOomKills, makeOomWatch } from "./oom.ts";
 import { OrphanSweep, type OrphanSweepComponents } from "./orphan-sweep.ts";
 import { letGoOf } from "./passing-parts.ts";
 import { makePlacement } from "./placement.ts";
@@ -141,11 +142,17 @@ function ownerOf(rootDir: string): string {
   return `picolet-${createHash("sha256").update(resolve(rootDir)).digest("hex").slice(0, 16)}`;
 }
 
+interface RuntimeSurroundings {
+  readonly events: EventRecorder;
+  readonly services: BoardServices;
+  readonly killed: KilledContainers;
+}
+
 function makeRuntimes(
   { clock, log }: AgentPorts,
   { args, configuration }: AgentInit,
   node: Node,
-  { events, services }: { readonly events: EventRecorder; readonly services: BoardServices },
+  { events, services, killed }: RuntimeSurroundings,
 ): NodeRuntimes {
   // The bundles lie side by side; this is one of them.
   const programs = dirname(realpathSync(process.argv[1] ?? ""));
@@ -183,7 +190,7 @@ function makeRuntimes(
   );
   if (endpoint === "") return new NodeRuntimes(components, undefined);
   const containers = new CriAdapter(
-    { clock, log },
+    { clock, log, killed },
     {
       endpoint,
       ...(imageServiceEndpoint === "" ? {} : { imageEndpoint: imageServiceEndpoint }),
@@ -482,7 +489,8 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     { configuration, rootDir: args.rootDir },
   );
   const services: BoardServices = { ...boardServices.services, telemetry: () => telemetry.service(labelsOf) };
-  const router = makeRuntimes(ports, init, node, { events, services });
+  const kills = kernelsOomKills(log);
+  const router = makeRuntimes(ports, init, node, { events, services, killed: kills });
   const { adapters } = router;
   const pleg = new Pleg({ adapters, clock, random, log });
   const runtimes = new RuntimeReports({ adapters, relists: pleg.health, clock, log });
@@ -642,7 +650,7 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
   );
   const oomWatch = makeOomWatch(
     {
-      ...{ clock, log, events, changes: statuses.changes },
+      ...{ clock, log, events, kills },
       uids: () => statuses.pods.keys(),
       killed: (uid) => {
         for (const adapter of adapters) if (pleg.listing(adapter)?.has(uid)) workers.podChanged(adapter, uid, "hint");

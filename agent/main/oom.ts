@@ -1,17 +1,17 @@
 /** What has to do with the kernel's OOM killer: the agent's own score, and what it has killed. */
 import { readFileSync, writeFileSync } from "node:fs";
-import type { Watch } from "../../protocol/async/watch.ts";
 import { describeError } from "../../protocol/errors.ts";
 import { type Clock, type Log, type PodUid, podUid } from "../../protocol/ports.ts";
 import type { EventRecorder } from "../core/store.ts";
 import { KernelLog } from "../oom/kernel-log.ts";
+import { OomKillLog } from "../oom/oom-kill-log.ts";
 import { OomWatch } from "../oom/oom-watch.ts";
 
 export interface OomComponents {
   readonly clock: Clock;
   readonly log: Log;
   readonly events: EventRecorder;
-  readonly changes: Watch<unknown>;
+  readonly kills: OomKillLog;
   /** Of all pods that this node has. */
   readonly uids: () => Iterable<string>;
   /** A process of that pod was killed: its runtime knows more. */
@@ -23,15 +23,17 @@ export interface OomInit {
   readonly oomScoreAdj: number;
 }
 
+/** The kernel's own, opened when it is needed first. */
+export const kernelsOomKills = (log: Log): OomKillLog => new OomKillLog({ openLog: () => new KernelLog(), log });
+
 export function makeOomWatch(components: OomComponents, { nodeName, oomScoreAdj }: OomInit): OomWatch {
   const { log, uids } = components;
   takeOomScore(oomScoreAdj, log);
-  const openLog = (): KernelLog => new KernelLog();
   const podOf = (cgroup: string): PodUid | undefined => {
     for (const uid of uids()) if (isOfPod(cgroup, uid)) return podUid(uid);
     return undefined;
   };
-  return new OomWatch({ ...components, openLog, killCount, podOf }, { nodeName });
+  return new OomWatch({ ...components, podOf }, { nodeName });
 }
 
 /** With cgroupfs names and with systemd's. */
@@ -48,15 +50,5 @@ function takeOomScore(score: number, log: Log): void {
       oomScoreAdj: score,
       error: describeError(error),
     });
-  }
-}
-
-/** Undefined before Linux 4.13. */
-function killCount(): number | undefined {
-  try {
-    const digits = /^oom_kill (\d+)$/m.exec(readFileSync("/proc/vmstat", "utf8"))?.[1];
-    return digits === undefined ? undefined : Number(digits);
-  } catch {
-    return undefined;
   }
 }

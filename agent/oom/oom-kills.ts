@@ -22,6 +22,14 @@ const OLD_CGROUP = /^Task in (.*) killed as a result of limit of (.*)$/;
 const CANDIDATE = /^(Memory cgroup o|O)ut of memory(?: \([a-z_]+\))?: Kill process \d/;
 const KILLED =
   /^(?:(Memory cgroup o|O)ut of memory(?: \([a-z_]+\))?: )?Killed process (\d{1,10}) \((.{0,60}?)\),? (?:UID:\d+,? )?total-vm:/;
+/** Of a cgroup with `memory.oom.group`, after the first of its processes; never left out, as the verdict may be. */
+const GROUP = /^Tasks in (.*) are going to be killed due to memory\.oom\.group set$/;
+
+/** @param record one read of /dev/kmsg. @returns the cgroup that it says is killed as a whole */
+export function killedGroupIn(record: string): string | undefined {
+  const [, prefix, message = ""] = KERNEL_RECORD.exec(record) ?? [];
+  return Number(prefix) < 8 ? GROUP.exec(message)?.[1] : undefined;
+}
 
 interface Pending {
   readonly isSystem: boolean;

@@ -1,13 +1,11 @@
 import assert from "node:assert/strict";
-import { execFileSync } from "node:child_process";
-import { existsSync, mkdirSync, readFileSync, rmdirSync, writeFileSync } from "node:fs";
 import { describe, test } from "node:test";
-import { WatchSource } from "../../protocol/async/watch.ts";
 import { PicoletError } from "../../protocol/errors.ts";
-import { type PodUid, podUid, seconds } from "../../protocol/ports.ts";
+import { millis, type PodUid, podUid, seconds } from "../../protocol/ports.ts";
 import { RecordedEvents, RecordedLog } from "../../test/support/recorders.ts";
 import { VirtualClock } from "../../test/support/virtual-clock.ts";
-import { KernelLog, type KernelRecord } from "./kernel-log.ts";
+import type { KernelRecord } from "./kernel-log.ts";
+import { type FollowedLog, OomKillLog } from "./oom-kill-log.ts";
 import { OomWatch } from "./oom-watch.ts";
 
 const verdict = (pid: number, where: string, cgroup: string): string =>
@@ -15,18 +13,21 @@ const verdict = (pid: number, where: string, cgroup: string): string =>
 const ofSystem = (pid: number, cgroup = "/"): string => verdict(pid, "global_oom", cgroup);
 const ofCgroup = (pid: number, cgroup: string): string => verdict(pid, `oom_memcg=${cgroup}`, cgroup);
 
+const CONTAINER = "0a".repeat(32);
+const OTHER = "0b".repeat(32);
+
 /** A kernel that says what the test lets it say. */
 class Kernel implements AsyncDisposable {
   readonly clock = new VirtualClock();
   readonly events = new RecordedEvents();
   readonly log = new RecordedLog();
-  readonly changes = new WatchSource(0);
   readonly killed: PodUid[] = [];
   readonly records: (string | "lost")[] = [];
-  count: number | undefined = 0;
-  counted = 0;
+  read = 0;
   opened = 0;
   refusal: PicoletError | undefined;
+  readonly kills = new OomKillLog({ openLog: () => this.#open(), log: this.log });
+  #told: (() => void) | undefined;
   readonly #stop = new AbortController();
   #running: Promise<void> = Promise.resolve();
 
@@ -34,24 +35,21 @@ class Kernel implements AsyncDisposable {
     const watch = new OomWatch(
       {
         clock: this.clock,
-        ...{ events: this.events, log: this.log, changes: this.changes },
-        openLog: () => this.#open(),
-        killCount: () => {
-          this.counted += 1;
-          return this.count;
-        },
+        ...{ events: this.events, log: this.log, kills: this.kills },
         podOf: (cgroup) => (cgroup.includes("podabc") ? podUid("abc") : undefined),
         killed: (uid) => this.killed.push(uid),
       },
       { nodeName: "edge-1" },
     );
     this.#running = watch.run(this.#stop.signal);
-    await this.clock.settle();
+    await this.clock.advance(seconds(2));
   }
 
-  kill(...records: readonly string[]): void {
-    this.count = (this.count ?? 0) + records.length;
+  /** The kernel writes that, and whoever waits for it is told. */
+  async writes(...records: readonly (string | "lost")[]): Promise<void> {
     this.records.push(...records);
+    this.#told?.();
+    await this.clock.settle();
   }
 
   get told(): string[] {
@@ -62,15 +60,22 @@ class Kernel implements AsyncDisposable {
       );
   }
 
-  #open() {
+  #open(): FollowedLog {
     this.opened += 1;
     if (this.refusal !== undefined) throw this.refusal;
     const next = (): KernelRecord => {
+      this.read += 1;
       const text = this.records.shift();
       if (text === undefined) return { kind: "end" };
       return text === "lost" ? { kind: "lost" } : { kind: "record", text };
     };
-    return { next, [Symbol.dispose]: () => undefined };
+    const whenMore = (told: () => void): void => {
+      this.#told = () => {
+        this.#told = undefined;
+        told();
+      };
+    };
+    return { next, whenMore, [Symbol.dispose]: () => undefined };
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -79,17 +84,11 @@ class Kernel implements AsyncDisposable {
   }
 }
 
-const soon = async (kernel: Kernel): Promise<void> => {
-  kernel.changes.set(kernel.changes.current + 1);
-  await kernel.clock.advance(seconds(2));
-};
-
 describe("OOM watch", () => {
-  test("the machine out of memory is an event of the node, in the kubelet's words; whose pod it hit is in the log", async () => {
+  test("the machine out of memory is an event of the node at once, in the kubelet's words; whose pod it hit is in the log", async () => {
     await using kernel = new Kernel();
     await kernel.start();
-    kernel.kill(ofSystem(42, "/kubepods/burstable/podabc/c1"));
-    await soon(kernel);
+    await kernel.writes(ofSystem(42, "/kubepods/burstable/podabc/c1"));
     assert.deepEqual(kernel.told, [
       "Node/edge-1 Warning SystemOOM: System OOM encountered, victim process: leak, pid: 42",
     ]);
@@ -105,44 +104,38 @@ describe("OOM watch", () => {
   test("a cgroup's is no event; its pod is looked at again", async () => {
     await using kernel = new Kernel();
     await kernel.start();
-    kernel.kill(ofCgroup(43, "/kubepods/podabc"));
-    await soon(kernel);
+    await kernel.writes(ofCgroup(43, "/kubepods/podabc"));
     assert.deepEqual(kernel.told, []);
     assert.deepEqual(kernel.killed, ["abc"]);
   });
 
-  test("what was killed before the agent is not told, and where nobody was the log is not even opened", async () => {
-    await using quiet = new Kernel();
-    await quiet.start();
-    await quiet.clock.advance(seconds(300));
-    assert.equal(quiet.opened, 0);
-    assert.ok(quiet.counted <= 12, `${quiet.counted} looks in five minutes`);
-    await using late = new Kernel();
-    late.kill(ofSystem(44));
-    await late.start();
-    late.kill(ofSystem(45));
-    await soon(late);
-    assert.match(late.told.join(), /^[^,]*, victim process: leak, pid: 45$/);
+  test("what was killed before the agent is not told", async () => {
+    await using kernel = new Kernel();
+    kernel.records.push(ofSystem(44));
+    await kernel.start();
+    await kernel.writes(ofSystem(45));
+    assert.match(kernel.told.join(), /^[^,]*, victim process: leak, pid: 45$/);
   });
 
-  test("a record that comes after its count is told a moment later", async () => {
+  test("while the kernel writes nothing nothing is read, and once a second while it does not stop", async () => {
     await using kernel = new Kernel();
     await kernel.start();
-    kernel.count = 1;
-    kernel.changes.set(1);
-    await kernel.clock.advance(seconds(1));
-    assert.deepEqual(kernel.told, []);
+    const before = kernel.read;
+    await kernel.clock.advance(seconds(300));
+    assert.equal(kernel.read, before);
+    for (let count = 0; count < 50; count += 1) {
+      await kernel.writes("lost");
+      await kernel.clock.advance(millis(100));
+    }
+    assert.ok(kernel.read - before <= 50 + 6, `${kernel.read - before} reads`);
+  });
+
+  test("what somebody else has found in the log is told all the same", async () => {
+    await using kernel = new Kernel();
+    await kernel.start();
     kernel.records.push(ofSystem(46));
-    await kernel.clock.advance(seconds(1));
-    assert.equal(kernel.told.length, 1);
-  });
-
-  test("a kernel that does not count is asked by its log alone", async () => {
-    await using kernel = new Kernel();
-    kernel.count = undefined;
-    await kernel.start();
-    kernel.records.push(ofSystem(47));
-    await kernel.clock.advance(seconds(31));
+    assert.equal(kernel.kills.has(CONTAINER), false);
+    await kernel.clock.settle();
     assert.equal(kernel.told.length, 1);
   });
 
@@ -150,10 +143,7 @@ describe("OOM watch", () => {
     await using kernel = new Kernel();
     kernel.refusal = new PicoletError("permission_denied", "cannot open /dev/kmsg");
     await kernel.start();
-    for (const pid of [1, 2, 3]) {
-      kernel.kill(ofSystem(pid));
-      await soon(kernel);
-    }
+    for (const _ of [1, 2, 3]) assert.equal(kernel.kills.has(CONTAINER), false);
     assert.equal(kernel.log.problems.length, 1);
     assert.equal(kernel.opened, 1);
   });
@@ -161,38 +151,52 @@ describe("OOM watch", () => {
   test("records that were overwritten cost no other; a flood within cgroups is a number", async () => {
     await using kernel = new Kernel();
     await kernel.start();
-    kernel.kill("lost", ...Array.from({ length: 500 }, (_, index) => ofCgroup(100 + index, "/x")), ofSystem(48));
-    await soon(kernel);
-    await soon(kernel);
+    const flood = Array.from({ length: 500 }, (_, index) => ofCgroup(100 + index, "/x"));
+    await kernel.writes("lost", ...flood, ofSystem(48));
+    await kernel.clock.advance(seconds(2));
     assert.equal(kernel.told.length, 1);
     assert.ok(kernel.log.entries.length < 20);
     assert.ok(kernel.log.entries.some(({ fields }) => fields.count === 490));
   });
 });
 
-const MEMORY = "/sys/fs/cgroup/memory";
-const skip = existsSync(`${MEMORY}/memory.limit_in_bytes`)
-  ? false
-  : "needs the memory controller of cgroup v1, as root";
+describe("containers that were hit", () => {
+  for (const [what, cgroup] of Object.entries({
+    "with cgroupfs": `/kubepods/burstable/podabc/${CONTAINER}`,
+    "with systemd": `/kubepods.slice/kubepods-podabc.slice/cri-containerd-${CONTAINER}.scope`,
+    "with CRI-O": `/kubepods.slice/kubepods-podabc.slice/crio-${CONTAINER}.scope/container`,
+    "in a cgroup of its own within": `/kubepods/podabc/${CONTAINER}/init.scope`,
+  }))
+    test(`are known at once, before anybody has told of them: ${what}`, () => {
+      const kernel = new Kernel();
+      assert.equal(kernel.kills.has(CONTAINER), false);
+      kernel.records.push(ofCgroup(1, cgroup));
+      assert.deepEqual([kernel.kills.has(CONTAINER), kernel.kills.has(OTHER)], [true, false]);
+    });
 
-test("the real kernel's kill of a real process is read from its log", { skip }, () => {
-  const folder = `${MEMORY}/picolet-test-oom-${process.pid}`;
-  mkdirSync(folder);
-  try {
-    writeFileSync(`${folder}/memory.limit_in_bytes`, String(8 * 1024 * 1024));
-    using log = new KernelLog();
-    while (log.next().kind !== "end");
-    const script = `echo $$ > ${folder}/cgroup.procs; exec tail /dev/zero`;
-    assert.throws(() => execFileSync("sh", ["-c", script], { stdio: "ignore" }));
-    const texts: string[] = [];
-    for (let record = log.next(); record.kind !== "end"; record = log.next())
-      if (record.kind === "record") texts.push(record.text);
-    assert.ok(
-      texts.some((text) => /oom-kill:constraint=CONSTRAINT_MEMCG.*picolet-test-oom-.*task=tail/.test(text)),
-      texts.join(""),
-    );
-  } finally {
-    rmdirSync(folder);
-  }
-  assert.ok(Number(/^oom_kill (\d+)$/m.exec(readFileSync("/proc/vmstat", "utf8"))?.[1]) > 0);
+  test("as a whole, where the kernel left out the rest", () => {
+    const kernel = new Kernel();
+    const text = `Tasks in /kubepods/podabc/${CONTAINER} are going to be killed due to memory.oom.group set`;
+    kernel.records.push(`12,1,1,-;${text}\n`);
+    assert.equal(kernel.kills.has(CONTAINER), false, "somebody else has written that");
+    kernel.records.push(`6,1,1,-;${text}\n`);
+    assert.equal(kernel.kills.has(CONTAINER), true);
+  });
+
+  test("are bounded in number; who is asked for stays", () => {
+    const kernel = new Kernel();
+    kernel.records.push(ofCgroup(1, `/podabc/${CONTAINER}`), ofCgroup(2, `/podabc/${OTHER}`));
+    for (let count = 0; count < 300; count += 1) {
+      assert.equal(kernel.kills.has(CONTAINER), true);
+      kernel.records.push(ofCgroup(3 + count, `/podabc/${String(count).padStart(64, "c")}`));
+    }
+    assert.deepEqual([kernel.kills.has(CONTAINER), kernel.kills.has(OTHER)], [true, false]);
+  });
+
+  test("nobody is, once the log is closed", () => {
+    const kernel = new Kernel();
+    kernel.records.push(ofCgroup(1, `/podabc/${CONTAINER}`));
+    kernel.kills[Symbol.dispose]();
+    assert.deepEqual([kernel.kills.has(CONTAINER), kernel.opened], [false, 0]);
+  });
 });

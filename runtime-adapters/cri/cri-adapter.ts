@@ -2,6 +2,7 @@ import type { CgroupDriver } from "../../protocol/cgroup-names.ts";
 import type { CgroupSettings } from "../../protocol/cgroup-values.ts";
 import { isPicoletError } from "../../protocol/errors.ts";
 import type { Clock, Log, Millis, PodUid } from "../../protocol/ports.ts";
+import type { KilledContainers } from "../contract/killed-containers.ts";
 import type {
   Action,
   DesiredPod,
@@ -28,6 +29,13 @@ import { PodInspector } from "./pod-inspector.ts";
 import { RuntimeHints } from "./runtime-hints.ts";
 import { type RuntimeMachine, readRuntimeMachine } from "./runtime-machine.ts";
 import type { MessageOf } from "./wire/protobuf.ts";
+
+export interface CriAdapterComponents {
+  readonly clock: Clock;
+  readonly log: Log;
+  /** Asked where the runtime knows of no kill; without it the runtime's word is all there is. */
+  readonly killed?: KilledContainers | undefined;
+}
 
 export interface CriAdapterInit {
   /** `unix:///run/containerd/containerd.sock`, or the path alone. It need not be there yet, and may go and come back. */
@@ -80,13 +88,13 @@ export class CriAdapter implements RuntimeAdapter {
   readonly #streams: CriStreams;
 
   /** @throws `invalid` for an endpoint that is no unix socket. */
-  constructor({ clock, log }: { readonly clock: Clock; readonly log: Log }, init: CriAdapterInit) {
+  constructor({ clock, log, killed }: CriAdapterComponents, init: CriAdapterInit) {
     const { endpoint, imageEndpoint = endpoint, requestTimeoutMs, owner } = init;
     const client = new CriClient({ clock }, { endpoint, requestTimeoutMs });
     const imageClient =
       imageEndpoint === endpoint ? client : new CriClient({ clock }, { endpoint: imageEndpoint, requestTimeoutMs });
     const owned = new OwnedIds(client, owner);
-    const inspector = new PodInspector({ client, owned }, { owner });
+    const inspector = new PodInspector({ client, owned, killed }, { owner });
     const pullTimeoutMs = init.pullTimeoutMs ?? DEFAULT_PULL_TIMEOUT_MS;
     const oomScore = new OomScoreAdvice({ log });
     this.#client = client;

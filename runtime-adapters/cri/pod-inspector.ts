@@ -1,5 +1,6 @@
 import { isPicoletError } from "../../protocol/errors.ts";
 import { millis, type PodUid, podUid } from "../../protocol/ports.ts";
+import type { KilledContainers } from "../contract/killed-containers.ts";
 import type {
   DesiredPod,
   ObservedContainer,
@@ -45,15 +46,23 @@ export interface FoundContainer {
   readonly hash: string;
 }
 
+export interface PodInspectorComponents {
+  readonly client: CriClient;
+  readonly owned: OwnedIds;
+  readonly killed?: KilledContainers | undefined;
+}
+
 /** Reads what the runtime has of our pods, and of no others. */
 export class PodInspector {
   readonly #client: CriClient;
   readonly #owned: OwnedIds;
+  readonly #killed: KilledContainers | undefined;
   readonly #owner: string;
 
-  constructor(components: { readonly client: CriClient; readonly owned: OwnedIds }, init: { readonly owner: string }) {
+  constructor(components: PodInspectorComponents, init: { readonly owner: string }) {
     this.#client = components.client;
     this.#owned = components.owned;
+    this.#killed = components.killed;
     this.#owner = init.owner;
   }
 
@@ -194,7 +203,7 @@ export class PodInspector {
       attempt: status.metadata?.attempt ?? 0,
       sandboxId,
       createdAtMs: status.createdAtMs,
-      state: observedState(status),
+      state: this.#withKill(id, observedState(status)),
       hash: annotations.get(ANNOTATION.containerHash) ?? "",
       backoff: millis(Number(annotations.get(ANNOTATION.backoffMs) ?? 0)),
       image: annotations.get(ANNOTATION.image) ?? status.image?.image ?? "",
@@ -203,6 +212,12 @@ export class PodInspector {
       ...(status.user?.linux === undefined ? {} : { user: status.user.linux }),
       ...observedResources(status),
     };
+  }
+
+  /** Of those that failed the kernel may know more than the runtime. */
+  #withKill(id: string, state: ObservedState): ObservedState {
+    const isUntold = state.kind === "exited" && state.exitCode !== 0 && state.reason === "Error";
+    return isUntold && this.#killed?.has(id) === true ? { ...state, reason: "OOMKilled" } : state;
   }
 
   async #sandboxStatus(podSandboxId: string, signal: AbortSignal) {

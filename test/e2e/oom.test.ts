@@ -1,12 +1,14 @@
 /** Containers that eat more memory than they may, as a user sees them: a real containerd, the real kernel's OOM killer. */
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { after, before, test } from "node:test";
 import type { EventList } from "../../protocol/local-api.ts";
 import type { ContainerStatus, Pod } from "../../protocol/pod.ts";
+import { isReady } from "../../scripts/follow-pods.ts";
 import type { AgentNode } from "../support/agent-process.ts";
 import { Containerd, containerdMissing } from "../support/containerd.ts";
-import { containerPod, edgectl, nodeWith } from "../support/node-fixtures.ts";
+import { containerIdOf, containerPod, edgectl, nodeWith } from "../support/node-fixtures.ts";
+import { runningProcesses } from "../support/processes.ts";
 
 const skip = containerdMissing() ?? false;
 
@@ -47,6 +49,18 @@ const endOf = (pod: Pod | undefined, name = "app") => {
   return { reason, exitCode };
 };
 
+const MEMORY = "/sys/fs/cgroup/memory";
+const withoutV1 = existsSync(`${MEMORY}/memory.limit_in_bytes`) ? false : "needs the memory controller of cgroup v1";
+
+/** Its cgroup of memory; "" of one that is gone. */
+function cgroupOf(pid: number): string {
+  try {
+    return /^\d+:memory:(.*)$/m.exec(readFileSync(`/proc/${pid}/cgroup`, "utf8"))?.[1] ?? "";
+  } catch {
+    return "";
+  }
+}
+
 /** The runtime may hear of a kill after it has shown the end. */
 async function untilKilled(name: string, container?: string): Promise<Pod | undefined> {
   const isOver = (pods: ReadonlyMap<string, Pod>) => {
@@ -82,6 +96,22 @@ test("the limit of the whole pod: the container whose process was killed", { ski
   const spec = { resources: { limits: { memory: "48Mi", cpu: "1" } } };
   node.writeManifest("whole.json", hungry("whole", `exec ${CHILD}`, {}, spec));
   assert.deepEqual(endOf(await untilKilled("whole")), { reason: "OOMKilled", exitCode: 137 });
+});
+
+/** On v1 containerd is told of kills in the container's own cgroup, and of none below it. */
+test("a kill that its runtime does not tell of: the kernel's log does", { skip: skip || withoutV1 }, async () => {
+  node.writeManifest("untold.json", hungry("untold", `until [ -e /go ]; do sleep 0.1; done; exec ${CHILD}`, {}));
+  const pods = await node.waitForPods("it waits", (all) => isReady(all.get("untold-node")));
+  const id = containerIdOf(pods.get("untold-node"));
+  const [pid = 0] = runningProcesses()
+    .map((each) => each.pid)
+    .filter((each) => cgroupOf(each).endsWith(id));
+  const nested = `${MEMORY}${cgroupOf(pid)}/nested`;
+  mkdirSync(nested);
+  writeFileSync(`${nested}/memory.limit_in_bytes`, String(32 * 2 ** 20));
+  writeFileSync(`${nested}/cgroup.procs`, String(pid));
+  writeFileSync(`/proc/${pid}/root/go`, "");
+  assert.deepEqual(endOf(await untilKilled("untold")), { reason: "OOMKilled", exitCode: 137 });
 });
 
 test("an init container: the pod fails with it", { skip }, async () => {

@@ -74,6 +74,17 @@ test("a machine out of memory: the agent, the pods and what observes live on", {
   assert.equal((await guest.output("systemctl is-active containerd courier")).trim(), "active\nactive");
 });
 
+test("the node's event of the machine that was out of memory names the victim", { skip }, async () => {
+  const [, pid, name] = /Out of memory: Killed process (\d+) \((\w+)\)/.exec(await guest.output("dmesg")) ?? [];
+  assert.equal(name, "load");
+  const { message, type, involvedObject } = await agent.waitForEvent(
+    "the event of the system's OOM",
+    ({ reason }) => reason === "SystemOOM",
+  );
+  assert.equal(message, `System OOM encountered, victim process: load, pid: ${pid}`);
+  assert.deepEqual([type, involvedObject.kind, involvedObject.name], ["Warning", "Node", "guest"]);
+});
+
 /** Ends with its container alone: what makes it leak is a child of a shell that would go on for a day. */
 const leaking = (name: string, command: readonly string[]): unknown => ({
   apiVersion: "v1",
@@ -87,35 +98,29 @@ const leaking = (name: string, command: readonly string[]): unknown => ({
   },
 });
 
+/** The first process of a container; and a child, with which its container goes as a whole. */
 const OVER_ITS_LIMIT = {
-  "the first process of a container": ["load", "leak", "0"],
-  "a child in a container, which goes as a whole,": ["sh", "-c", "load leak 0 & sleep 86400"],
+  first: ["load", "leak", "0"],
+  another: ["load", "leak", "0"],
+  child: ["sh", "-c", "load leak 0 & sleep 86400"],
 };
 
-// One after the other: of two at once containerd has told one as killed by somebody.
-for (const [what, command] of Object.entries(OVER_ITS_LIMIT))
-  test(`${what} is OOMKilled with 137 at the container's limit, and nothing else is`, { skip }, async () => {
-    const others = await processes();
-    await agent.writeManifest("leak.json", leaking("leak", command));
-    const pods = await agent.waitForPods("the leak has ended", (all) =>
-      ["Failed", "Succeeded"].includes(all.get("leak-guest")?.status?.phase ?? ""),
-    );
-    const { phase, containerStatuses } = pods.get("leak-guest")?.status ?? {};
-    const { reason, exitCode } = containerStatuses?.[0]?.state.terminated ?? {};
-    assert.deepEqual({ phase, reason, exitCode }, { phase: "Failed", reason: "OOMKilled", exitCode: 137 });
-    await agent.removeManifest("leak.json");
-    await agent.waitForPods("the leak is gone", (all) => !all.has("leak-guest"));
-    assert.equal(await processes(), others);
-  });
-
-/** It is told within half a minute, or with the next change of a pod: those before have brought it. */
-test("the node's event of the machine that was out of memory names the victim", { skip }, async () => {
-  const [, pid, name] = /Out of memory: Killed process (\d+) \((\w+)\)/.exec(await guest.output("dmesg")) ?? [];
-  assert.equal(name, "load");
-  const { message, type, involvedObject } = await agent.waitForEvent(
-    "the event of the system's OOM",
-    ({ reason }) => reason === "SystemOOM",
+test("containers that go over their limits at the same time are OOMKilled with 137, all of them, and nothing else is", {
+  skip,
+}, async () => {
+  const others = await processes();
+  const items = Object.entries(OVER_ITS_LIMIT).map(([name, command]) => leaking(name, command));
+  await agent.writeManifest("leaks.json", { apiVersion: "v1", kind: "List", items });
+  const names = Object.keys(OVER_ITS_LIMIT).map((name) => `${name}-guest`);
+  const pods = await agent.waitForPods("the leaks have ended", (all) =>
+    names.every((name) => ["Failed", "Succeeded"].includes(all.get(name)?.status?.phase ?? "")),
   );
-  assert.equal(message, `System OOM encountered, victim process: load, pid: ${pid}`);
-  assert.deepEqual([type, involvedObject.kind, involvedObject.name], ["Warning", "Node", "guest"]);
+  for (const name of names) {
+    const { phase, containerStatuses } = pods.get(name)?.status ?? {};
+    const { reason, exitCode } = containerStatuses?.[0]?.state.terminated ?? {};
+    assert.deepEqual({ phase, reason, exitCode }, { phase: "Failed", reason: "OOMKilled", exitCode: 137 }, name);
+  }
+  await agent.removeManifest("leaks.json");
+  await agent.waitForPods("the leaks are gone", (all) => names.every((name) => !all.has(name)));
+  assert.equal(await processes(), others);
 });
