@@ -4,7 +4,6 @@ import { execFileSync } from "node:child_process";
 import { once } from "node:events";
 import { chmodSync, existsSync, mkdirSync, readdirSync, writeFileSync } from "node:fs";
 import { connect, type Socket } from "node:net";
-import { dirname } from "node:path";
 import { type TestContext, test } from "node:test";
 import { KeyvalueService } from "../../agent/store/keyvalue/keyvalue-service.ts";
 import { systemClock } from "../../protocol/async/system-clock.ts";
@@ -237,8 +236,7 @@ test("what the kernel ends the process for, its containers are told to have ende
   const cgroup = runtime.denseCgroupOf(sleeper.container.id) ?? assert.fail("it has a cgroup");
   const limit = await runtime.cgroups.value(cgroup, "memoryLimitBytes");
   assert.equal(limit, (2 * 100 + 24 + 2) * 1024 * 1024, "the sum of both, and the process itself");
-  // On the one above it: its own is set by the adapter once more when a start is over, whenever that is.
-  await runtime.cgroups.create(dirname(cgroup), { memoryLimitBytes: 48 * 1024 * 1024 });
+  await runtime.cgroups.create(cgroup, { memoryLimitBytes: 48 * 1024 * 1024 });
   writeFileSync(`${volume}/go`, "");
   for (const [pod, { id }] of [
     [grower, growing],
@@ -249,10 +247,33 @@ test("what the kernel ends the process for, its containers are told to have ende
   }
 });
 
+test("a process has room for all that are on their way into it before one of them runs, and gives it back", async (context) => {
+  const made = await bench(context);
+  const { runtime } = made;
+  const { cgroups } = runtime;
+  if (cgroups?.usable !== true) return context.skip("no cgroups here");
+  const roomFor = (count: number): number => (count * (10 + 1) + 24) * 1024 * 1024;
+  const limits = { container: { resources: { limits: { memory: "10Mi" } } } };
+  const limitOf = ({ container }: Started): Promise<number | undefined> => {
+    const cgroup = runtime.denseCgroupOf(container.id) ?? assert.fail("it has a cgroup");
+    return cgroups.value(cgroup, "memoryLimitBytes");
+  };
+  const NAMES = ["a", "b", "c", "d", "e", "f", "g", "h"];
+  const starts = NAMES.map(async (name) => {
+    const started = await made.start(name, ["sleep"], limits);
+    assert.equal(await limitOf(started), roomFor(NAMES.length));
+    return started;
+  });
+  const [first = assert.fail("none has started")] = await Promise.all(starts);
+  const short = await made.dense("short", limits, "exit-42.wat");
+  await short.exit((await short.start()).id);
+  await until("what has ended is given back", async () => (await limitOf(first)) === roomFor(NAMES.length));
+});
+
 /** What a container held is closed a moment after its end is told, sockets with the next turn of the event loop. */
-async function until(what: string, holds: () => boolean): Promise<void> {
+async function until(what: string, holds: () => boolean | Promise<boolean>): Promise<void> {
   const enough = AbortSignal.timeout(PATIENCE_MS);
-  while (!holds()) {
+  while (!(await holds())) {
     assert.ok(!enough.aborted, `gave up waiting for: ${what}`);
     await new Promise((resolve) => setTimeout(resolve, 10));
   }

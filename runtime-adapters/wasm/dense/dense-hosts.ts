@@ -47,8 +47,10 @@ export class DenseHosts {
   /** Of the memory that they ask for, by its name; cgroup v2 alone. */
   readonly #kept = new Map<string, CgroupValues>();
   #keptAbove = 0;
-  /** Containers that are about to go into one, by its name. */
-  readonly #expected = new Map<string, number>();
+  /** What containers take that are about to go into one, by its name. */
+  readonly #expected = new Map<string, Set<CgroupValues>>();
+  /** One limit is written after the other: an older sum must not come last. */
+  #writing: Promise<void> = Promise.resolve();
 
   constructor(components: Omit<DenseHostComponents, "onChange">, init: DenseHostsInit) {
     this.#components = { ...components, onChange: (host) => void this.#changed(host) };
@@ -82,38 +84,58 @@ export class DenseHosts {
   }
 
   /**
-   * One for a container of this group, which has to be given back with `settle`.
+   * One for a container of this group that takes `values`, with room for it. It has to be given back with `settle`.
    * @param but not this one: it does not see what the container has
    * @throws what starting one throws
    */
-  async take(group: DenseGroup, oomScore: number, but: DenseHost | undefined, signal: AbortSignal): Promise<DenseHost> {
+  async take(
+    { values, oomScore, ...group }: DenseGroup & { readonly values: CgroupValues; readonly oomScore: number },
+    but: DenseHost | undefined,
+    signal: AbortSignal,
+  ): Promise<DenseHost> {
     const key = keyOf(group);
     await this.#starts.get(key)?.catch(() => undefined);
     let host = [...this.#hosts.values()].find(
-      (each) => each !== but && keyOf(each.group) === key && each.isAlive && this.#load(each) < MAX_CONTAINERS,
+      (each) => each !== but && keyOf(each.group) === key && each.isAlive && this.#load(each).size < MAX_CONTAINERS,
     );
     if (host === undefined) {
       const start = this.#starts.get(key) ?? this.#start(key, group, oomScore, signal);
       host = await start;
     }
-    this.#expected.set(host.name, (this.#expected.get(host.name) ?? 0) + 1);
+    const expected = this.#expected.get(host.name) ?? new Set();
+    this.#expected.set(host.name, expected.add(values));
+    try {
+      await this.limit(host);
+    } catch (error) {
+      this.settle(host, values);
+      throw error;
+    }
     return host;
   }
 
   /** The container that it was taken for is in it, or came to nothing. */
-  settle(host: DenseHost): void {
-    const left = (this.#expected.get(host.name) ?? 1) - 1;
-    if (left > 0) this.#expected.set(host.name, left);
-    else this.#expected.delete(host.name);
-    void this.#changed(host);
+  settle(host: DenseHost, values: CgroupValues): void {
+    const expected = this.#expected.get(host.name);
+    expected?.delete(values);
+    if (expected?.size === 0) this.#expected.delete(host.name);
+    if (!this.#load(host).has(values)) void this.#changed(host);
   }
 
-  /** Before a container comes that takes this, or when one takes something else from now on. */
-  async limit(host: DenseHost, more: readonly CgroupValues[] = []): Promise<void> {
+  /** By what its containers take from now on, and those that come. */
+  limit(host: DenseHost): Promise<void> {
+    return this.#inTurn(() => this.#limit(host));
+  }
+
+  #inTurn(write: () => Promise<void>): Promise<void> {
+    const written = this.#writing.then(write);
+    this.#writing = written.catch(() => undefined);
+    return written;
+  }
+
+  async #limit(host: DenseHost): Promise<void> {
     const { cgroupPath } = host.group;
-    if (cgroupPath === undefined) return;
-    const values = [...host.runs.values()].flatMap(({ file }) => file.dense?.values ?? []);
-    const limits = groupLimits([...values, ...more]);
+    if (cgroupPath === undefined || this.#hosts.get(host.name) !== host) return;
+    const limits = groupLimits([...this.#load(host)]);
     const memory = limits.memoryLimitBytes ?? -1;
     // What an ended one held goes with the next collection; a limit below what is used would end them all.
     const isLess = memory >= 0 && memory < host.memoryLimitBytes;
@@ -152,8 +174,10 @@ export class DenseHosts {
     for (const host of this.#hosts.values()) host.letGo();
   }
 
-  #load(host: DenseHost): number {
-    return host.runs.size + (this.#expected.get(host.name) ?? 0);
+  /** Of each container once: one that is about to come may be there already. */
+  #load(host: DenseHost): ReadonlySet<CgroupValues> {
+    const there = [...host.runs.values()].flatMap(({ file }) => file.dense?.values ?? []);
+    return new Set([...there, ...(this.#expected.get(host.name) ?? [])]);
   }
 
   #start(key: string, group: DenseGroup, oomScore: number, signal: AbortSignal): Promise<DenseHost> {
@@ -184,12 +208,13 @@ export class DenseHosts {
     const { clock, disposed, log } = this.#components;
     if (disposed.aborted || this.#hosts.get(host.name) !== host) return;
     try {
-      if (host.isAlive && this.#load(host) > 0) return await this.limit(host);
+      if (host.isAlive && this.#load(host).size > 0) return await this.limit(host);
       if (host.isAlive) await clock.sleep(IDLE_DURATION, disposed);
-      if (this.#load(host) > 0 || this.#hosts.get(host.name) !== host) return;
+      if (this.#load(host).size > 0 || this.#hosts.get(host.name) !== host) return;
       this.#hosts.delete(host.name);
+      // After what was being written of it, which would make its cgroup anew.
+      await this.#inTurn(() => this.#keep(host.name, {}));
       await host.remove();
-      await this.#keep(host.name, {});
     } catch (error) {
       if (!disposed.aborted)
         log.warn("a process of several components is not cleared away", { error: describeError(error) });

@@ -84,11 +84,10 @@ export class DenseStarts {
   ): Promise<{ readonly run: DenseRun | undefined; readonly host: DenseHost }> {
     const { pod, spec, runner, network, oomScoreAdj } = prepared;
     const { namespace } = pod.metadata;
-    const group = { namespace, network, identity: runner.identity };
-    const host = await this.#hosts.take(group, oomScoreAdj, but, signal);
+    const values = containerCgroupValues(spec, this.#settings, pod);
+    const wanted = { namespace, network, identity: runner.identity, values, oomScore: oomScoreAdj };
+    const host = await this.#hosts.take(wanted, but, signal);
     try {
-      const values = containerCgroupValues(spec, this.#settings, pod);
-      await this.#hosts.limit(host, [values]);
       const run = this.#make({ ...newFile(), cgroupPath: undefined, dense: { host: host.name, values } }, host);
       onMade(run);
       const { state } = this.#components;
@@ -103,7 +102,7 @@ export class DenseStarts {
         throw cannotStart(name, error, "");
       }
     } finally {
-      this.#hosts.settle(host);
+      this.#hosts.settle(host, values);
     }
   }
 
