@@ -1,6 +1,7 @@
 /** What the adapter tells a runner, and what the runner tells back. Files between two programs of the same version. */
 
 import type { BoardInterface } from "../contract/board-services.ts";
+import type { FunctionType } from "./binary/function-types.ts";
 import type { ModuleMemory } from "./binary/memory-limits.ts";
 import type { LogLevel } from "./grants/board-grants.ts";
 import type { ServeOptions } from "./grants/http-options.ts";
@@ -89,6 +90,8 @@ export interface TranspiledModule {
   /** As the script asks for it; a file of this name is in the directory. */
   readonly name: string;
   readonly memories: readonly ModuleMemory[];
+  /** Of the functions that it imports, in their order; null: one that no component has. */
+  readonly functions: readonly (FunctionType | null)[];
 }
 
 export interface RunnerEnd {

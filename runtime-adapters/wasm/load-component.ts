@@ -5,16 +5,16 @@ import { limitMemories } from "./binary/memory-limits.ts";
 import { confinedScript, type Globals } from "./confined-script.ts";
 import type { suspendableInstantiate } from "./host/event-loop.ts";
 import type { Imports } from "./host/host.ts";
-import type { TranspiledComponent } from "./launch.ts";
+import { WaitingCalls } from "./host/waiting-calls.ts";
+import type { TranspiledComponent, TranspiledModule } from "./launch.ts";
 
 /** Its exports by their names: functions, and interfaces of functions. */
 export type ComponentExports = Readonly<Record<string, unknown>>;
 
+type InstantiateCore = ReturnType<typeof suspendableInstantiate>;
+
 /** @param instantiateCore stands for `new WebAssembly.Instance`, where stacks are to be set aside */
-export type InstantiateComponent = (
-  imports: Imports,
-  instantiateCore?: ReturnType<typeof suspendableInstantiate>,
-) => ComponentExports;
+export type InstantiateComponent = (imports: Imports, instantiateCore?: InstantiateCore) => ComponentExports;
 
 /** Each call gives a glue of its own around the same code. @param globals that it needs beside the language's */
 export type GlueMaker = (globals?: Globals) => InstantiateComponent;
@@ -22,7 +22,8 @@ export type GlueMaker = (globals?: Globals) => InstantiateComponent;
 /** What jco's script returns. */
 type Instantiate = (
   getCoreModule: (name: string) => WebAssembly.Module,
-  ...rest: Parameters<InstantiateComponent>
+  imports: Imports,
+  instantiateCore?: ReturnType<typeof knowing>,
 ) => ComponentExports;
 
 /** @param memoryLimitBytes that each of its memories may grow to; undefined: what it declares */
@@ -42,13 +43,15 @@ export function compiledComponent(component: TranspiledComponent, memoryLimitByt
     if (module === undefined) throw new PicoletError("corrupt", `cannot find the core module ${name}`);
     return module;
   };
+  const functions = new Map(component.modules.map((each) => [modules.get(each.name), each.functions]));
+  const calls = new WaitingCalls();
   let lifted: ReadonlySet<string> | undefined;
   return (globals) => {
     const instantiate = run(globals) as Instantiate;
     return (imports, instantiateCore) => {
       if (instantiateCore === undefined) return instantiate(moduleNamed, imports);
       lifted ??= liftedExports(script);
-      return instantiate(moduleNamed, imports, toldWhatIsLifted(instantiateCore, lifted));
+      return instantiate(moduleNamed, imports, knowing(instantiateCore, { lifted, functions, calls }));
     };
   };
 }
@@ -64,15 +67,22 @@ function liftedExports(script: string): ReadonlySet<string> {
   return new Set([...assigned].map(([, instance, name, quoted]) => `${instance} ${name ?? quoted}`));
 }
 
+interface ComponentFacts {
+  readonly lifted: ReadonlySet<string>;
+  readonly functions: ReadonlyMap<WebAssembly.Module | undefined, TranspiledModule["functions"]>;
+  readonly calls: WaitingCalls;
+}
+
 /** The glue instantiates them in the order of their numbers. */
-function toldWhatIsLifted(
-  instantiateCore: ReturnType<typeof suspendableInstantiate>,
-  lifted: ReadonlySet<string>,
-): ReturnType<typeof suspendableInstantiate> {
+function knowing(
+  instantiateCore: InstantiateCore,
+  { lifted, functions, calls }: ComponentFacts,
+): (module: WebAssembly.Module, imports?: Parameters<InstantiateCore>[1]) => ReturnType<InstantiateCore> {
   let instances = 0;
   return (module, imports) => {
     const instance = instances;
     instances += 1;
-    return instantiateCore(module, imports, (name) => lifted.has(`${instance} ${name}`));
+    const isLifted = (name: string): boolean => lifted.has(`${instance} ${name}`);
+    return instantiateCore(module, imports, { isLifted, functions: functions.get(module) ?? [], calls });
   };
 }

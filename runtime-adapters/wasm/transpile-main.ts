@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { describeError, isPicoletError, PicoletError } from "../../protocol/errors.ts";
 import { checkNames } from "./binary/component-names.ts";
 import { readComponentShape } from "./binary/component-shape.ts";
+import { importedFunctionTypes } from "./binary/function-types.ts";
 import { withPatchableMemories } from "./binary/memory-limits.ts";
 import type { TranspiledModule } from "./launch.ts";
 import { generatedFiles } from "./transpile/generated-files.ts";
@@ -33,7 +34,8 @@ async function transpile(request: TranspileRequest): Promise<boolean> {
   for (const [name, content] of await generatedFiles(component)) {
     if (name.endsWith(".wasm")) {
       const { bytes, memories } = withPatchableMemories(content);
-      modules.push({ name, memories });
+      const functions = importedFunctionTypes(content);
+      modules.push({ name, memories, functions });
       files.push(save(request.outputDirectory, name, bytes));
     } else if (name === SCRIPT_NAME) {
       const { script, isLean } = asScript(Buffer.from(content).toString("utf8"));

@@ -2,10 +2,15 @@
 declare namespace WebAssembly {
   class Module {
     constructor(bytes: Uint8Array);
+    static imports(module: Module): { readonly module: string; readonly name: string; readonly kind: string }[];
   }
   class Instance {
     constructor(module: Module, imports?: Readonly<Record<string, Readonly<Record<string, unknown>>>>);
     readonly exports: Readonly<Record<string, unknown>>;
+  }
+  class Global {
+    constructor(descriptor: { readonly value: "i32"; readonly mutable: boolean }, value: number);
+    value: number;
   }
   class RuntimeError extends Error {}
   /** JavaScript Promise Integration: an import whose promise sets the caller's stack aside. */

@@ -8,6 +8,7 @@ import type { InstantiateComponent } from "../../runtime-adapters/wasm/load-comp
 import { generatedFiles } from "../../runtime-adapters/wasm/transpile/generated-files.ts";
 import { asScript } from "../../runtime-adapters/wasm/transpile/generated-script.ts";
 import { leanGlue } from "../../runtime-adapters/wasm/transpile/lean-glue.ts";
+import { quickGlue } from "../../runtime-adapters/wasm/transpile/quick-glue.ts";
 import { SCRIPT_NAME } from "../../runtime-adapters/wasm/transpile/request.ts";
 import type { TestComponent } from "../support/components.ts";
 import { settledMemory } from "../support/held-memory.ts";
@@ -100,6 +101,52 @@ test("no component keeps what jco made of it", async () => {
     // One of JavaScript is several components in one, with flags between them.
     assert.ok(lean || path.endsWith("/beat.wasm"), path);
   }
+});
+
+test("what costs something in each call is left in the glue of no component of WASI 0.2", async () => {
+  for (const source of ["workload.c", "net.c", "http-server.c", "http-client.c", "board.c", "files.c"] as const) {
+    const { script } = await glueOf(source);
+    assert.doesNotMatch(
+      script,
+      /captureTable\d+ ?= new Map|_createdReps|curResourceBorrows|\bmemory\d+\.buffer/,
+      source,
+    );
+    assert.match(script, /captureTable\d+ = new Captured\(\)/, source);
+  }
+});
+
+test("the glue sees a memory that has grown, and one of two", () => {
+  const glue = quickGlue(`function instantiate(a, b) {
+let dv = new DataView(new ArrayBuffer());
+const dataView = mem => dv.buffer === mem.buffer ? dv : dv = new DataView(mem.buffer);
+const memory0 = a, memory1 = b;
+return [(at, value) => dataView(memory0).setInt8(at, value), at => new Uint8Array(memory1.buffer)[at]];
+}
+`);
+  assert.doesNotMatch(glue, /memory\d\.buffer/);
+  type Memory = { grow(pages: number): number; readonly buffer: ArrayBuffer };
+  const { Memory } = WebAssembly as unknown as { Memory: new (type: { initial: number }) => Memory };
+  const [one, other] = [new Memory({ initial: 0 }), new Memory({ initial: 1 })];
+  const [set, get] = new Function(`${glue}return instantiate;`)()(one, other) as [
+    (at: number, value: number) => void,
+    (at: number) => number | undefined,
+  ];
+  for (const at of [0, 65_536, 131_072]) {
+    one.grow(1);
+    set(at, 5);
+    assert.equal(new Uint8Array(one.buffer)[at], 5);
+    assert.equal(get(at), at === 0 ? 0 : undefined);
+  }
+  other.grow(1);
+  assert.equal(get(65_536), 0);
+});
+
+test("glue that keeps numbers, or lends, in another way than is known stays as it is", () => {
+  for (const text of [
+    "function instantiate(a) {\nlet curResourceBorrows = [];\ncurResourceBorrows.push({ rsc: a, drop });\n}\n",
+    "function instantiate(a) {\ntable._createdReps.add(rep);\nreturn table._createdReps.has(1);\n}\n",
+  ])
+    assert.equal(quickGlue(text), text);
 });
 
 test("a component with forms that are not known keeps what jco made of it", () => {

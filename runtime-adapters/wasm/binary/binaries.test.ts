@@ -2,12 +2,14 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
+import { parse } from "@bytecodealliance/jco-transpile/wasm-tools";
 import fc from "fast-check";
 import { isPicoletError } from "../../../protocol/errors.ts";
 import { testComponent, testCoreModule, textComponent } from "../../../test/support/components.ts";
 import { ByteReader, paddedU32 } from "./byte-reader.ts";
 import { checkNames } from "./component-names.ts";
 import { type ComponentShape, readComponentShape, refuseAsync } from "./component-shape.ts";
+import { importedFunctionTypes } from "./function-types.ts";
 import { exportsRun, ungrantedImports } from "./grants.ts";
 import { limitMemories, WASM_PAGE_BYTES, withPatchableMemories } from "./memory-limits.ts";
 
@@ -92,12 +94,48 @@ test("no bytes whatever do anything but be read or refused", async () => {
   const core = fc.uint8Array({ maxLength: 200 }).map((tail) => Uint8Array.from([...real.subarray(0, 8), ...tail]));
   fc.assert(
     fc.property(fc.oneof(mutated, core, fc.uint8Array({ maxLength: 300 })), (bytes) => {
-      for (const read of [shapeOf, checkNames, withPatchableMemories]) {
+      for (const read of [shapeOf, checkNames, withPatchableMemories, importedFunctionTypes]) {
         try {
           read(bytes);
         } catch (error) {
           assert.ok(isPicoletError(error, "invalid"), String(error));
         }
+      }
+    }),
+    { numRuns: 3000 },
+  );
+});
+
+test("the types of imported functions are read in their order, whatever other types and imports there are", async () => {
+  const module = await parse(`(module
+    (rec (type $node (struct (field (ref null $node)) (field (mut i8)))) (type $nodes (sub (array (mut (ref $node))))))
+    (type $none (func))
+    (import "a" "one" (func (param i32 i64 f32 f64) (result i64)))
+    (import "a" "table" (table 1 funcref))
+    (import "a" "memory" (memory 1))
+    (import "b" "none" (func (type $none)))
+    (import "b" "global" (global (mut i32)))
+    (import "b" "reference" (func (param externref (ref null $node))))
+    (import "c" "two" (func (result i32 i32))))`);
+  assert.deepEqual(importedFunctionTypes(module), ["7f7e7d7c>7e", ">", null, ">7f7f"]);
+  const real = readFileSync(await testCoreModule("workload.c"));
+  const functions = WebAssembly.Module.imports(new WebAssembly.Module(real)).filter(({ kind }) => kind === "function");
+  assert.equal(importedFunctionTypes(real).length, functions.length);
+  assert.ok(functions.length > 5);
+});
+
+test("a core module's types of any bytes are read or refused", async () => {
+  const real = readFileSync(await testCoreModule("workload.c"));
+  const head = real.subarray(0, 400);
+  const changes = fc.array(fc.tuple(fc.nat(head.length - 1), fc.nat(255)), { minLength: 1, maxLength: 8 });
+  fc.assert(
+    fc.property(changes, (changed) => {
+      const bytes = Uint8Array.from(head);
+      for (const [at, value] of changed) bytes[at] = value;
+      try {
+        importedFunctionTypes(bytes);
+      } catch (error) {
+        assert.ok(isPicoletError(error, "invalid"), String(error));
       }
     }),
     { numRuns: 3000 },

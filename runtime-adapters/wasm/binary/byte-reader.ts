@@ -30,6 +30,11 @@ export class ByteReader {
     return value;
   }
 
+  /** The byte that is next; undefined: there is none. */
+  peek(): number | undefined {
+    return this.#bytes[this.#offset];
+  }
+
   skip(length: number): void {
     if (length > this.#bytes.length - this.#offset) throw malformed("it ends too early");
     this.#offset += length;

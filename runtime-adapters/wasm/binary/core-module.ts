@@ -16,6 +16,7 @@ export interface MemoryType {
   readonly maximumPages: number | undefined;
 }
 
+export const TYPE_SECTION = 1;
 export const IMPORT_SECTION = 2;
 export const MEMORY_SECTION = 5;
 export const EXPORT_SECTION = 7;
@@ -27,6 +28,7 @@ const PREAMBLE = [0x00, 0x61, 0x73, 0x6d, 0x01, 0x00, 0x00, 0x00];
 /** Enough for any real module's imports or exports; each is at least a few bytes. */
 const MAX_ENTRIES = 1_000_000;
 const MAX_NAME_LENGTH = 100_000;
+const FUNCTION_IMPORT = 0x00;
 
 export function* moduleSections(module: Uint8Array): Generator<Section, void> {
   const reader = new ByteReader(module);
@@ -53,6 +55,19 @@ export function readModuleImports(reader: ByteReader, visit: (name: string) => v
   }
 }
 
+/** @param visit is given the index of the type of every function that is imported */
+export function readFunctionImports(reader: ByteReader, visit: (type: number) => void): void {
+  for (let left = entryCount(reader); left > 0; left -= 1) {
+    reader.name(MAX_NAME_LENGTH);
+    reader.name(MAX_NAME_LENGTH);
+    if (reader.peek() !== FUNCTION_IMPORT) skipImportDescription(reader);
+    else {
+      reader.byte();
+      visit(reader.u32());
+    }
+  }
+}
+
 export function readModuleExports(reader: ByteReader, visit: (name: string) => void): void {
   for (let left = entryCount(reader); left > 0; left -= 1) {
     visit(reader.name(MAX_NAME_LENGTH));
@@ -69,7 +84,7 @@ function entryCount(reader: ByteReader): number {
 
 function skipImportDescription(reader: ByteReader): void {
   const kind = reader.byte();
-  if (kind === 0x00) reader.u32();
+  if (kind === FUNCTION_IMPORT) reader.u32();
   else if (kind === 0x01) {
     skipValueType(reader);
     skipTableLimits(reader);

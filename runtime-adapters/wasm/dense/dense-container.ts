@@ -1,7 +1,7 @@
 /** One container of several in this process, from its launch to where nothing of it is left. */
 import { closeSync, openSync, writeSync } from "node:fs";
 import { endOf, loadParts, monotonicNow, prepareRun, type Run } from "../component-run.ts";
-import { closeAll, type HostResource } from "../host/handles.ts";
+import { LiveResources } from "../host/handles.ts";
 import type { TlsContexts } from "../host/http/tls-contexts.ts";
 import { LogWriter } from "../host/log-writer.ts";
 import { openMounts, type Preopen } from "../host/mounts.ts";
@@ -31,7 +31,7 @@ export class DenseContainer {
   readonly #launch: RunnerLaunch;
   readonly #codeKey: string;
   readonly #waiter: DenseWaiter;
-  readonly #live = new Set<HostResource>();
+  readonly #live = new LiveResources();
   readonly #timers = new Set<NodeJS.Timeout>();
   /** In the order of opening. */
   readonly #closing: (() => void)[] = [];
@@ -156,7 +156,7 @@ export class DenseContainer {
     this.#waiter.end(error);
     for (const timer of this.#timers) clearTimeout(timer);
     this.#timers.clear();
-    closeAll(this.#live);
+    this.#live.closeAll();
     for (const close of this.#closing.splice(0).reverse()) quietly(close);
     this.#run = undefined;
   }

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { LoopWaiter, suspendableInstantiate } from "./event-loop.ts";
 import { Poller, type Readiness, WouldBlock } from "./polling.ts";
+import { WaitingCalls } from "./waiting-calls.ts";
 
 const MS = 1_000_000n;
 
@@ -87,6 +88,7 @@ test("functions that never wait are called as they are, all others may set the s
   /** (module (import "" "f" (func $f)) (func (export "run") (call $f))) */
   const bytes = "0061736d0100000001040160000002060100016600000302010007070103" + "72756e00010a0601040010000b";
   const module = new WebAssembly.Module(Buffer.from(bytes, "hex"));
+  const calls = new WaitingCalls();
   const run = (fnName: string | undefined): Promise<unknown> => {
     let outcome: Promise<unknown> = Promise.resolve();
     const host = Object.assign(() => new Poller(waiter, () => undefined).until(gate), { fnName });
@@ -97,7 +99,8 @@ test("functions that never wait are called as they are, all others may set the s
         outcome = entered;
       },
     );
-    const { run: begin } = instantiate(module, { "": { f: host } }).exports as { run(): void };
+    const facts = { isLifted: () => false, functions: [">"], calls };
+    const { run: begin } = instantiate(module, { "": { f: host } }, facts).exports as { run(): void };
     begin();
     return outcome;
   };

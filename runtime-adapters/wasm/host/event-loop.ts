@@ -4,8 +4,10 @@
  * synchronous glue runs on such a stack. A host function that would have to wait throws `WouldBlock` and is called again
  * when it need not.
  */
+import type { FunctionType } from "../binary/function-types.ts";
 import { trap } from "./handles.ts";
 import { earliest, millisecondsUntil, type Readiness, type Waiter, WouldBlock } from "./polling.ts";
+import type { Attempt, WaitingCall, WaitingCalls } from "./waiting-calls.ts";
 
 type AnyFunction = (...args: never[]) => unknown;
 type CoreImports = Readonly<Record<string, Readonly<Record<string, unknown>>>>;
@@ -83,6 +85,16 @@ export class LoopWaiter implements Waiter {
   }
 }
 
+/** What is known of a core module beside itself. */
+export interface CoreModuleFacts {
+  /** Whether it is what the component itself exports. */
+  isLifted(coreExport: string): boolean;
+  /** Of the functions that it imports, in their order. */
+  readonly functions: readonly (FunctionType | null)[];
+  /** Of its component. */
+  readonly calls: WaitingCalls;
+}
+
 /**
  * Stands for `new WebAssembly.Instance` in jco's glue: host functions may set the caller's stack aside, and calls of
  * those exports whose names `isEntry` knows, or that the component exports itself (`isLifted`), begin such a stack.
@@ -92,25 +104,14 @@ export function suspendableInstantiate(
   waiter: LoopWaiter,
   isEntry: (coreExport: string) => boolean,
   entered: (outcome: Promise<unknown>) => void,
-): (
-  module: WebAssembly.Module,
-  imports?: CoreImports,
-  isLifted?: (coreExport: string) => boolean,
-) => { readonly exports: CoreExports } {
-  const suspendable = (call: AnyFunction): unknown => new WebAssembly.Suspending(retried(waiter, call));
-  return (module, imports = {}, isLifted = () => false) => {
-    const wrapped: Record<string, Record<string, unknown>> = {};
-    for (const [from, names] of Object.entries(imports)) {
-      const own: Record<string, unknown> = {};
-      for (const [name, value] of Object.entries(names))
-        own[name] = mayWait(waiter, value) ? suspendable(value) : value;
-      wrapped[from] = own;
-    }
-    const make = (): WebAssembly.Instance => new WebAssembly.Instance(module, wrapped);
+): (module: WebAssembly.Module, imports: CoreImports | undefined, facts: CoreModuleFacts) => { exports: CoreExports } {
+  return (module, imports = {}, facts) => {
+    const suspendable = suspendableImports(waiter, module, imports, facts);
+    const make = (): WebAssembly.Instance => new WebAssembly.Instance(module, suspendable);
     const { exports } = waiter.instance === undefined ? make() : waiter.instance(make);
     const shown: CoreExports = { ...exports };
     for (const [name, value] of Object.entries(exports)) {
-      if (typeof value !== "function" || !(isEntry(name) || isLifted(name))) continue;
+      if (typeof value !== "function" || !(isEntry(name) || facts.isLifted(name))) continue;
       const begin = WebAssembly.promising(value as AnyFunction);
       // What the glue makes of the result comes too early; `entered` has the real one.
       shown[name] = (...args: never[]) => {
@@ -121,6 +122,35 @@ export function suspendableInstantiate(
     }
     return { exports: shown };
   };
+}
+
+/** @throws a trap for a function that waits, and takes or gives what no component does */
+function suspendableImports(
+  waiter: LoopWaiter,
+  module: WebAssembly.Module,
+  imports: CoreImports,
+  { functions, calls }: CoreModuleFacts,
+): CoreImports {
+  const own: Record<string, Record<string, unknown>> = {};
+  const waiting: (WaitingCall & { readonly from: Record<string, unknown>; readonly name: string })[] = [];
+  let at = 0;
+  for (const { module: source, name, kind } of WebAssembly.Module.imports(module)) {
+    const value = imports[source]?.[name];
+    const from = own[source] ?? {};
+    own[source] = from;
+    from[name] = value;
+    if (kind !== "function") continue;
+    const type = functions[at] ?? null;
+    at += 1;
+    if (!mayWait(waiter, value)) continue;
+    if (type === null) throw trap(`the function ${name} has a type that no component's has`);
+    waiting.push({ attempt: attempt(waiter, value), type, from, name });
+  }
+  for (const [index, call] of calls.wrapped(waiting).entries()) {
+    const { from, name } = waiting[index] as (typeof waiting)[number];
+    from[name] = call;
+  }
+  return own;
 }
 
 function begun(waiter: LoopWaiter, begin: () => Promise<unknown>): Promise<unknown> {
@@ -136,10 +166,11 @@ function begun(waiter: LoopWaiter, begin: () => Promise<unknown>): Promise<unkno
   }
 }
 
-function retried(waiter: LoopWaiter, call: AnyFunction): AnyFunction {
-  const attempt = (args: never[], begun: unknown): unknown => {
+const attempt =
+  (waiter: LoopWaiter, call: AnyFunction): Attempt =>
+  (args, begun) => {
     const pause = waiter.pause?.();
-    if (pause !== undefined) return pause.then(() => attempt(args, begun));
+    if (pause !== undefined) return pause.then(() => begun);
     waiter.begun = begun;
     waiter.canWait = true;
     try {
@@ -147,13 +178,11 @@ function retried(waiter: LoopWaiter, call: AnyFunction): AnyFunction {
     } catch (error) {
       if (!(error instanceof WouldBlock)) throw error;
       const { begun: kept } = waiter;
-      return waiter.whenAny(error.wanted).then(() => attempt(args, kept));
+      return waiter.whenAny(error.wanted).then(() => kept);
     } finally {
       waiter.canWait = false;
     }
   };
-  return (...args) => attempt(args, undefined);
-}
 
 /** jco's trampolines are functions of JavaScript; what one core module imports of another is not. */
 const isHostFunction = (value: unknown): value is AnyFunction =>

@@ -11,26 +11,54 @@ const MAX_LIVE_HANDLES = 1024;
 
 const REPRESENTATION = Symbol.for("cabiRep");
 
-/** What a component holds now. Kept only where it can end before its process does, which closes everything else. */
-export type LiveResources = Set<HostResource>;
+/**
+ * What a component holds now. Kept only where it can end before its process does, which closes everything else. Not a set: V8
+ * makes another table of one whenever it is empty, which keeps what was in the last one from the collector of young garbage.
+ */
+export class LiveResources {
+  readonly #resources: (HostResource | undefined)[] = [];
+  readonly #free: number[] = [];
+  readonly #instances = new Set<LiveResources>();
 
-/** Of an instance that may end before its component does, whose are among the component's. */
-export class InstanceResources extends Set<HostResource> {
-  readonly #component: LiveResources | undefined;
-
-  constructor(component: LiveResources | undefined) {
-    super();
-    this.#component = component;
+  get size(): number {
+    let size = this.#resources.length - this.#free.length;
+    for (const each of this.#instances) size += each.size;
+    return size;
   }
 
-  override add(resource: HostResource): this {
-    this.#component?.add(resource);
-    return super.add(resource);
+  /** Of an instance that may end before its component does, whose are among the component's. */
+  addInstance(instance: LiveResources): void {
+    this.#instances.add(instance);
   }
 
-  override delete(resource: HostResource): boolean {
-    this.#component?.delete(resource);
-    return super.delete(resource);
+  deleteInstance(instance: LiveResources): void {
+    this.#instances.delete(instance);
+  }
+
+  /** @returns its place */
+  add(resource: HostResource): number {
+    const place = this.#free.pop() ?? this.#resources.length;
+    this.#resources[place] = resource;
+    return place;
+  }
+
+  /** One that was let go of before is not there any more. */
+  delete(resource: HostResource, place: number): void {
+    if (this.#resources[place] !== resource) return;
+    this.#resources[place] = undefined;
+    this.#free.push(place);
+  }
+
+  /** Of who runs no more: some hold others, which are closed by then. */
+  closeAll(): void {
+    for (const each of this.#resources) {
+      try {
+        each?.[Symbol.dispose]();
+      } catch {
+        // Nobody is there to be told.
+      }
+    }
+    for (const each of this.#instances) each.closeAll();
   }
 }
 
@@ -99,17 +127,18 @@ export class Handles {
 
 export abstract class HostResource {
   readonly #pool: HandlePool;
-  readonly [REPRESENTATION]: number;
+  readonly #place: number | undefined;
+  declare readonly [REPRESENTATION]: number;
 
   constructor(pool: HandlePool) {
     this.#pool = pool;
     this[REPRESENTATION] = pool.take();
-    pool.live?.add(this);
+    this.#place = pool.live?.add(this);
   }
 
   /** The generated glue calls it when the component drops its handle. */
   [Symbol.dispose](): void {
-    this.#pool.live?.delete(this);
+    if (this.#place !== undefined) this.#pool.live?.delete(this, this.#place);
     this.closed();
     this.#pool.release(this[REPRESENTATION]);
   }
@@ -117,17 +146,6 @@ export abstract class HostResource {
   /** What it held is given back. */
   protected closed(): void {
     // Most hold nothing.
-  }
-}
-
-/** Of who runs no more: some hold others, which are closed by then. */
-export function closeAll(resources: LiveResources): void {
-  for (const each of [...resources]) {
-    try {
-      each[Symbol.dispose]();
-    } catch {
-      // Nobody is there to be told.
-    }
   }
 }
 

@@ -47,7 +47,8 @@ export class InstancePool {
   readonly #init: InstancePoolInit;
   readonly #idle: HandlerInstance[] = [];
   readonly #waiting: Exchange[] = [];
-  readonly #underway = new Set<Underway>();
+  /** As many as there are instances at most. Not a set, of which V8 makes another table whenever it is empty. */
+  readonly #underway: Underway[] = [];
 
   constructor(components: InstancePoolComponents, init: InstancePoolInit) {
     this.#components = components;
@@ -62,7 +63,7 @@ export class InstancePool {
   take(exchange: Exchange): void {
     const { waiting } = this.#init;
     // One at a time always goes, however little memory is left.
-    const mayBegin = this.#underway.size === 0 || this.#components.mayGrow();
+    const mayBegin = this.#underway.length === 0 || this.#components.mayGrow();
     if (mayBegin && (this.#idle.length > 0 || this.#mayMake())) this.#serve(exchange);
     else if (mayBegin && this.#waiting.length < waiting) this.#waiting.push(exchange);
     else exchange.answer(503, ["retry-after: 1"]);
@@ -70,16 +71,15 @@ export class InstancePool {
 
   /** Whether an instance is at work. */
   get isBusy(): boolean {
-    return this.#underway.size > 0;
+    return this.#underway.length > 0;
   }
 
   /** Ends what takes too long; called about once a second while it is busy. */
   tick(): void {
     const latest = this.#components.now() - this.#init.timeoutMs;
-    for (const each of this.#underway) {
-      if (each.sinceMs > latest) continue;
+    for (const each of this.#underway.filter(({ sinceMs }) => sinceMs <= latest)) {
       // Its stack waits for ever; it goes with the instance.
-      this.#underway.delete(each);
+      this.#end(each);
       this.#components.onFault(each.exchange, new Error(`no end after ${this.#init.timeoutMs / 1000} s`));
       each.exchange.broken(504);
       each.instance.discard?.();
@@ -94,7 +94,7 @@ export class InstancePool {
       return;
     }
     const underway = { exchange, instance, sinceMs: this.#components.now() };
-    this.#underway.add(underway);
+    this.#underway.push(underway);
     this.#handled(instance, exchange).then(
       () => this.#ended(underway),
       (error: unknown) => this.#trapped(underway, error),
@@ -107,7 +107,7 @@ export class InstancePool {
 
   #ended(underway: Underway): void {
     const { exchange, instance } = underway;
-    if (!this.#underway.delete(underway)) {
+    if (!this.#end(underway)) {
       instance.close?.();
       return;
     }
@@ -119,13 +119,22 @@ export class InstancePool {
 
   #trapped(underway: Underway, error: unknown): void {
     const { exchange, instance } = underway;
-    if (this.#underway.delete(underway)) {
+    if (this.#end(underway)) {
       this.#components.onFault(exchange, error);
       exchange.broken(500);
       instance.discard?.();
       this.#next();
     }
     instance.close?.();
+  }
+
+  /** @returns false: it was over already */
+  #end(underway: Underway): boolean {
+    const at = this.#underway.indexOf(underway);
+    if (at < 0) return false;
+    const last = this.#underway.pop();
+    if (last !== undefined && last !== underway) this.#underway[at] = last;
+    return true;
   }
 
   #next(): void {
@@ -137,7 +146,7 @@ export class InstancePool {
   }
 
   #mayMake(): boolean {
-    return this.#underway.size < this.#init.instances;
+    return this.#underway.length < this.#init.instances;
   }
 
   #made(): HandlerInstance | undefined {

@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import { describeError } from "../../../protocol/errors.ts";
 import type { ServeOptions } from "../grants/http-options.ts";
 import { type LoopWaiter, suspendableInstantiate } from "../host/event-loop.ts";
-import { closeAll, InstanceResources } from "../host/handles.ts";
+import { LiveResources } from "../host/handles.ts";
 import { type HostComponents, type HostInit, hostImports, type Imports } from "../host/host.ts";
 import { httpContext, httpImports } from "../host/http/http.ts";
 import type { HttpContext } from "../host/http/http-context.ts";
@@ -124,7 +124,8 @@ function instance(
 ): HandlerInstance {
   let outcome: Promise<unknown> | undefined;
   let context: HttpContext | undefined;
-  const live = new InstanceResources(host.live);
+  const live = new LiveResources();
+  host.live?.addInstance(live);
   const imports = hostImports(
     {
       ...host,
@@ -156,6 +157,9 @@ function instance(
       handle(request, out);
       return outcome ?? Promise.resolve();
     },
-    close: () => closeAll(live),
+    close: () => {
+      live.closeAll();
+      host.live?.deleteInstance(live);
+    },
   };
 }

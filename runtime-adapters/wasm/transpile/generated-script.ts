@@ -4,6 +4,7 @@ import { PicoletError } from "../../../protocol/errors.ts";
 import { asyncGlue } from "./async-glue.ts";
 import { withKeptHandles } from "./kept-handles.ts";
 import { leanGlue } from "./lean-glue.ts";
+import { quickGlue } from "./quick-glue.ts";
 
 const ENTRY = /^export function instantiate\(/m;
 const UTILITIES = /^([ \t]*)export const _util = \{[\s\S]*?^\1\};?/m;
@@ -27,7 +28,8 @@ export function asScript(source: string): GeneratedScript {
   if (plain === undefined) {
     throw new PicoletError("failed", "cannot read what jco generated: a call that takes a handle has changed its form");
   }
-  const lean = leanGlue(plain) ?? asyncGlue(plain);
+  const synchronous = leanGlue(plain);
+  const lean = synchronous === undefined ? asyncGlue(plain) : quickGlue(synchronous);
   const script = `"use strict";\n${escaped(lean ?? plain)}\nreturn instantiate;\n`;
   requireParsable(script);
   return { script, isLean: lean !== undefined };
