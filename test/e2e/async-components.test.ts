@@ -10,6 +10,7 @@ import { testComponent } from "../support/components.ts";
 import { edgectl, nodeWith } from "../support/node-fixtures.ts";
 
 const FILES = "picolet.example/async-files:1";
+const BOARD = "picolet.example/async-board:1";
 const SERVER = "picolet.example/async-server:1";
 
 const podWith = (name: string, container: Readonly<Record<string, unknown>>, more = {}): unknown => ({
@@ -59,6 +60,52 @@ test("pods of WASI 0.3 write into a volume, say what they do, and serve", async 
   assert.equal(await textOf(log), "wordsok\n");
   await node.waitForPods("served to be ready", (pods) => isReady(pods.get("served-node")));
   assert.equal(await fetched(port), "hello by 0.3\n");
+});
+
+test("pods of WASI 0.3 have of the board what they name", async () => {
+  await using node = nodeWith(undefined, { config: { wasm: { p3: true } } });
+  await node.start();
+  edgectl(node, "image", "import", await testComponent("async-files.c"), "--name", FILES);
+  edgectl(node, "image", "import", await testComponent("async-board.c"), "--name", BOARD);
+  const named = {
+    "wasm.picolet.io/interfaces": "keyvalue, config, logging, node-info, telemetry",
+    "wasm.picolet.io/keyvalue": "b=4Ki",
+    "wasm.picolet.io/config": "settings",
+  };
+  const volumeMounts = [{ name: "settings", mountPath: "/settings" }];
+  const writes = { name: "writes", image: FILES, imagePullPolicy: "Never", volumeMounts };
+  const pod = (
+    name: string,
+    args: readonly string[],
+    annotations: Readonly<Record<string, string>> = named,
+  ): unknown => ({
+    ...(podWith(
+      name,
+      { image: BOARD, args, volumeMounts },
+      {
+        restartPolicy: "Never",
+        volumes: [{ name: "settings", emptyDir: {} }],
+        initContainers: [{ ...writes, args: ["write", "/settings/greeting", "0", "good day"] }],
+      },
+    ) as Pod),
+    metadata: { name, annotations },
+  });
+  const said = async (name: string): Promise<string> => {
+    await node.waitForPods(`the end of ${name}`, (pods) => pods.get(`${name}-node`)?.status?.phase === "Succeeded");
+    return textOf(await node.request(`/v1/namespaces/default/pods/${name}-node/log?container=app`));
+  };
+  node.writeManifest("counts.json", pod("counts", ["count", "b", "n", "40"]));
+  node.writeManifest("board.json", pod("board", ["board"]));
+  assert.equal(await said("counts"), "40 and the timer\n");
+  assert.deepEqual((await said("board")).trimEnd().split("\n").sort(), ["WARN [own] a line", "good day", "node"]);
+  const status = JSON.parse(edgectl(node, "status", "-o", "json")) as {
+    telemetry: { queued: { records: number } };
+  };
+  assert.equal(status.telemetry.queued.records, 1);
+  node.writeManifest("unnamed.json", pod("unnamed", ["board"], {}));
+  await node.waitForPods("unnamed to be refused", (pods) =>
+    /name keyvalue, .*node-info.* in the pod's annotation/.test(JSON.stringify(pods.get("unnamed-node")?.status ?? {})),
+  );
 });
 
 test("a node without the setting says which one it is, and edgectl tells beforehand", async () => {

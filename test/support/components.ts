@@ -19,6 +19,10 @@ const COMMAND_ADAPTER = "node_modules/@bytecodealliance/jco/lib/wasi_snapshot_pr
 
 const asyncWorld = "import wasi:cli/environment@0.3.0; import wasi:cli/stdout@0.3.0; export wasi:cli/run@0.3.0;";
 
+const BOARD = ["keyvalue", "config", "logging", "node-info"]
+  .map((name) => `import picolet:board/${name}@0.1.0;`)
+  .join(" ");
+
 /** C without a C library, with the canonical ABI written by hand: the world that it is for. */
 const WORLDS: Readonly<Record<string, string>> = {
   "waits.c": "import wasi:cli/environment; import wasi:clocks/monotonic-clock; export wasi:cli/run;",
@@ -29,6 +33,7 @@ const WORLDS: Readonly<Record<string, string>> = {
     "import wasi:http/types; import wasi:http/outgoing-handler; import wasi:io/streams; import wasi:io/poll; export wasi:http/incoming-handler;",
   "async-client.c": `${asyncWorld} import wasi:http/types@0.3.0; import wasi:http/client@0.3.0;`,
   "async-server.c": "import wasi:http/types@0.3.0; export wasi:http/handler@0.3.0;",
+  "async-board.c": `${asyncWorld} import wasi:clocks/monotonic-clock@0.3.0; ${BOARD} import picolet:board/telemetry@0.1.0;`,
   "async-writer.c": "import wasi:http/types@0.3.0; export wasi:http/handler@0.3.0;",
   "http-server.c":
     "import wasi:http/types; import wasi:io/streams; import wasi:filesystem/types; import wasi:filesystem/preopens; export wasi:http/incoming-handler;",
@@ -43,9 +48,7 @@ const IMPORTS: Readonly<Record<string, string>> = {
   "http-client.c":
     "import wasi:http/types; import wasi:http/outgoing-handler; import wasi:io/streams; import wasi:io/poll;",
   "hoards.c": "import wasi:clocks/monotonic-clock;",
-  "board.c": ["keyvalue", "config", "logging", "node-info"]
-    .map((name) => `import picolet:board/${name}@0.1.0;`)
-    .join(" "),
+  "board.c": BOARD,
   "wasi-keyvalue.c":
     "import wasi:keyvalue/store@0.2.0-draft2; import wasi:keyvalue/batch@0.2.0-draft2; import wasi:config/store@0.2.0-rc.1; import wasi:logging/logging@0.1.0-draft;",
   "wasi-keyvalue-draft.c": "import wasi:keyvalue/store@0.2.0-draft; import wasi:keyvalue/atomics@0.2.0-draft;",
@@ -67,6 +70,7 @@ export type TestComponent =
   | "async-client.c"
   | "async-server.c"
   | "async-writer.c"
+  | "async-board.c"
   | "http-server.c"
   | "http-client.c"
   | "net.c"

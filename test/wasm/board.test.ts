@@ -13,6 +13,7 @@ import { WasmPod, WasmRuntime } from "../support/wasm-runtime.ts";
 const BOARD = "localhost/board:1";
 const WASI = "localhost/wasi-keyvalue:1";
 const DRAFT = "localhost/wasi-keyvalue-draft:1";
+const ASYNC = "localhost/async-board:1";
 const NEVER = new AbortController().signal;
 const ALL = { "wasm.picolet.io/interfaces": "keyvalue, config, logging, node-info" };
 const BUCKET = { ...ALL, "wasm.picolet.io/keyvalue": "b=10Ki/400" };
@@ -44,13 +45,14 @@ before(async () => {
     },
     { nodeName: "node-a", shownLabels: ["site"] },
   );
-  runtime = await WasmRuntime.create({ services: { keyvalue: () => keyvalue, "node-info": () => nodeInfo } });
+  runtime = await WasmRuntime.create({ p3: true, services: { keyvalue: () => keyvalue, "node-info": () => nodeInfo } });
   keyvalue = makeKeyvalue();
   adapter = runtime.adapter();
   for (const [source, name] of [
     ["board.c", BOARD],
     ["wasi-keyvalue.c", WASI],
     ["wasi-keyvalue-draft.c", DRAFT],
+    ["async-board.c", ASYNC],
   ] as const) {
     await adapter.images.import(await testComponent(source), name, NEVER);
   }
@@ -239,4 +241,22 @@ test("a component whose pod does not name what it imports is not started", async
     run(["open", "b"], { annotations: { "wasm.picolet.io/interfaces": "config, logging" } }),
     /imports what nobody grants it: picolet:board\/keyvalue@0\.1\.0, picolet:board\/node-info@0\.1\.0; name keyvalue, node-info in the pod's annotation wasm\.picolet\.io\/interfaces/,
   );
+});
+
+describe("by WASI 0.3", () => {
+  const interfaces = "keyvalue, config, logging, node-info, telemetry";
+  const annotations = { ...BUCKET, "wasm.picolet.io/interfaces": interfaces };
+  const said = (...steps: readonly string[]): Promise<string[]> =>
+    run(steps, { annotations, image: ASYNC, namespace: "async" });
+
+  test("a component asks the agent while its timers run, again and again", async () => {
+    assert.deepEqual(await said("count", "b", "n", "1"), ["1 and the timer"]);
+    assert.deepEqual(await said("count", "b", "n", "150"), ["151 and the timer"]);
+    assert.deepEqual(await said("keep", "b", "k", "words"), ["words"]);
+  });
+
+  test("its errors are those of the interface", async () => {
+    assert.deepEqual(await said("count", "none", "n", "1"), ["open failed: 0"]);
+    assert.deepEqual(await said("count", "b", "k", "1"), ["increment failed: 4"]);
+  });
 });

@@ -87,7 +87,7 @@ const PATCHES: readonly Patch[] = [
   // A stream is gone with both of its ends.
   {
     form: /^(function deleteStreamEnd\(args\) \{\n[\s\S]*?)^return streamEnd;\n\}\n/m,
-    by: `$1_endIsGone(STREAMS, GONE_STREAM_ENDS, streamEnd.globalStreamMapRep());\nreturn streamEnd;\n}\n${FORGET_STREAM_END}`,
+    by: `$1_endIsGone(STREAMS, GONE_STREAM_ENDS, streamEnd.globalStreamMapRep());\nreturn streamEnd;\n}\n`,
     ifThere: "function deleteStreamEnd(",
   },
   // The same of futures.
@@ -105,7 +105,7 @@ const PATCHES: readonly Patch[] = [
   },
   {
     form: /^(function removeFutureEndFromTable\(args\) \{\n[\s\S]*?)^return futureEnd;\n\}\n/m,
-    by: `$1_endIsGone(FUTURES, GONE_FUTURE_ENDS, futureEnd.globalFutureMapRep());\nreturn futureEnd;\n}\n${FORGET_FUTURE_END}`,
+    by: `$1_endIsGone(FUTURES, GONE_FUTURE_ENDS, futureEnd.globalFutureMapRep());\nreturn futureEnd;\n}\n`,
     ifThere: "function removeFutureEndFromTable(",
   },
   // The caller of a task has what it returned as soon as that waits again, wherever it does.
@@ -123,6 +123,12 @@ const PATCHES: readonly Patch[] = [
     form: /^if \(this\.isResolvedState\(\)\) \{\nthis\.#rejected = true;\nthis\.#errored = taskErr;\n/m,
     by: `$&if (this.#parentSubtask === null) { ${HOOKS}.failed(taskErr); }\n`,
   },
+  // A function of the host that would have to wait says so, and is called again.
+  {
+    form: /^const result = operation\(\);\n/m,
+    by: `const result = ${HOOKS}.waited(operation);\n`,
+    ifThere: "function _trackHostOperation(",
+  },
   // A stack that has been set aside is the engine's for ever, with all that it reaches, unless it goes on.
   {
     form: /^return \(async \(\) => \{\ntry \{\nreturn await fn\.apply\(null, args\);\n/m,
@@ -130,7 +136,8 @@ const PATCHES: readonly Patch[] = [
   },
 ];
 
-const HELPERS = ["_forgetStreamEnd", "_forgetFutureEnd"];
+/** What of them nothing calls is taken out again. */
+const HELPERS_BEFORE = /^function getOrCreateAsyncState\(/m;
 const TRANSFERS = /^function (?:stream|future)Transfer\(/m;
 const OPENING = /^function instantiate\([^\n]*\{\n/m;
 const GENERATOR = /^let gen= ?\(function\* _initGenerator \(\) \{\n/m;
@@ -150,8 +157,8 @@ export function asyncGlue(source: string): string | undefined {
       if (patched === text) return undefined;
       text = patched;
     }
-    // What forgets is written beside what drops.
-    if (HELPERS.some((each) => text.includes(`${each}(`) && !text.includes(`function ${each}(`))) return undefined;
+    if (!HELPERS_BEFORE.test(text)) return undefined;
+    text = text.replace(HELPERS_BEFORE, `${FORGET_STREAM_END}${FORGET_FUTURE_END}$&`);
     const opening = OPENING.exec(text);
     const generator = GENERATOR.exec(text);
     if (opening === null || generator === null) return undefined;

@@ -1,6 +1,7 @@
 /** What jco makes of a component: its core modules, and the script around them. */
 import { PicoletError } from "../../../protocol/errors.ts";
-import { isWasi03, parseInterfaceName, readComponentShape } from "../binary/component-shape.ts";
+import { asyncNames, isWasi03, parseInterfaceName, readComponentShape } from "../binary/component-shape.ts";
+import { waitingFunctions } from "../binary/waiting-functions.ts";
 import { replaceShim } from "./bindgen-host.ts";
 import { SCRIPT_NAME } from "./request.ts";
 
@@ -12,12 +13,14 @@ export async function generatedFiles(
   const bindgen = await import("@bytecodealliance/jco-transpile/component");
   await bindgen.$init;
   const read = (offset: number, length: number): Uint8Array => component.subarray(offset, offset + length);
-  const { imports } = readComponentShape(read, component.length);
+  const shape = readComponentShape(read, component.length);
+  const { imports } = shape;
   try {
     const { files } = bindgen.generate(component, {
       name: SCRIPT_NAME.slice(0, -".js".length),
       instantiation: { tag: "sync" },
       map: imports.flatMap(asyncName),
+      ...(asyncNames(shape).length > 0 && { asyncMode: waitingIn(imports) }),
       noTypescript: true,
       noNodejsCompat: true,
       noNamespacedExports: false,
@@ -28,6 +31,12 @@ export async function generatedFiles(
     throw new PicoletError("invalid", "jco refuses the component", { cause: error });
   }
 }
+
+/** One of 0.2 is called anew by its host instead: `host/event-loop.ts`. */
+const waitingIn = (imports: readonly string[]) => ({
+  tag: "jspi" as const,
+  val: { imports: waitingFunctions(imports), exports: [] },
+});
 
 /** The glue names interfaces without their version; those of WASI 0.3 are others than those of 0.2. */
 function asyncName(name: string): [string, string][] {

@@ -20,6 +20,8 @@ export function withKeptHandles(source: string): string | undefined {
   let kept = source;
   for (const [, trampoline = "", name = ""] of source.matchAll(NAMED)) {
     if (!WAITING.includes(name)) continue;
+    // Of WASI 0.3: the glue waits itself, and calls once.
+    if (kept.includes(`const ${trampoline} = async function(`)) continue;
     const start = kept.indexOf(`const ${trampoline} = function(`);
     const end = kept.indexOf(`${trampoline}.fnName = `, start);
     const call = start < 0 || end < 0 ? undefined : withKeptHandle(kept.slice(start, end));

@@ -1,6 +1,8 @@
 /** One instance of a component of WASI 0.3, with a glue, timers and a host of its own. */
 import type { ComponentExports, GlueMaker } from "../../load-component.ts";
+import { LoopWaiter } from "../event-loop.ts";
 import { type HostComponents, type HostInit, hostContext, hostImports, type Imports } from "../host.ts";
+import { Poller, WouldBlock } from "../polling.ts";
 import { AsyncContext } from "./async-context.ts";
 import { fileImports } from "./async-files.ts";
 import { AsyncHost } from "./async-imports.ts";
@@ -15,6 +17,8 @@ export class AsyncInstance {
   readonly #components: HostComponents;
   readonly #init: HostInit;
   readonly #timers: PatientTimers;
+  /** For the board's interfaces: what they wait for comes by the event loop. */
+  readonly #loop: LoopWaiter;
 
   constructor(glue: GlueMaker, components: HostComponents & { readonly after: StartTimer }, init: HostInit) {
     const { waiter, wallNow, wallIsSet = () => true, log, after, exit, beforeWait } = components;
@@ -22,6 +26,7 @@ export class AsyncInstance {
     this.#components = components;
     this.#init = init;
     this.#timers = new PatientTimers(after);
+    this.#loop = new LoopWaiter({ now: () => waiter.now(), after });
     const onActivity = (): void => this.#timers.wake();
     this.context = new AsyncContext(hostContext(components), onActivity);
     const now = (): bigint => waiter.now();
@@ -32,7 +37,8 @@ export class AsyncInstance {
   instantiate(more: Imports): ComponentExports {
     const { context, tasks } = this;
     const own = { ...fileImports(context, this.#init.preopens), ...more };
-    const imports = this.host.extended(hostImports(this.#components, this.#init, context), own);
+    const components = { ...this.#components, board: this.#board };
+    const imports = this.host.extended(hostImports(components, this.#init, context), own);
     // What the glue is mended with asks for these: `transpile/async-glue.ts`.
     const hooks = {
       happened: context.onActivity,
@@ -40,8 +46,31 @@ export class AsyncInstance {
       began: (exit: Promise<void>) => tasks.began(exit),
       failed: (error: unknown) => tasks.fail(error),
       unlessClosed: (result: unknown) => tasks.unlessClosed(result),
+      waited: (call: () => unknown) => this.#waited(call),
     };
     return this.#glue(this.#timers.globals)({ ...imports, "picolet:async": hooks });
+  }
+
+  #board: HostComponents["board"] = (context) => {
+    const { log, beforeWait, board } = this.#components;
+    const poller = new Poller(this.#loop, () => {
+      log.flushUnfinished();
+      beforeWait();
+    });
+    return board?.({ ...context, poller });
+  };
+
+  /** A function of the host, called until it need not wait any more. @returns its result, or a promise of it */
+  #waited(call: () => unknown, begun?: unknown): unknown {
+    const loop = this.#loop;
+    loop.begun = begun;
+    try {
+      return call();
+    } catch (error) {
+      if (!(error instanceof WouldBlock)) throw error;
+      const { begun: kept } = loop;
+      return this.context.watched(loop.whenAny(error.wanted).then(() => this.#waited(call, kept)));
+    }
   }
 
   /** Nobody uses it any more. */
