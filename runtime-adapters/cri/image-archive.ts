@@ -2,7 +2,7 @@
  * What is in a container image archive, read without unpacking it: the docker format (`manifest.json`) and the OCI
  * layout (`index.json`), as a tar file, plain or gzipped. Large blobs are skipped, not read.
  */
-import { createReadStream } from "node:fs";
+import { constants, createReadStream } from "node:fs";
 import { open } from "node:fs/promises";
 import { pipeline } from "node:stream/promises";
 import { createGunzip } from "node:zlib";
@@ -50,7 +50,10 @@ export async function readImageArchive(path: string, signal: AbortSignal): Promi
 
 async function readHead(path: string): Promise<Buffer> {
   try {
-    await using file = await open(path);
+    // Opening a pipe would wait for somebody to write to it, and the agent's one thread for files with it.
+    await using file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
+    const stats = await file.stat();
+    if (!stats.isFile() && !stats.isDirectory()) throw new Error("it is no regular file");
     const head = Buffer.alloc(BLOCK_BYTES);
     await file.read(head, 0, BLOCK_BYTES, 0);
     return head;

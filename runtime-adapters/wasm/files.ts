@@ -1,6 +1,6 @@
 /** Files that are either there as a whole or not at all, also after a power cut. */
 import { createHash } from "node:crypto";
-import { type FileHandle, open, rename, rm } from "node:fs/promises";
+import { constants, type FileHandle, open, rename, rm } from "node:fs/promises";
 import { dirname } from "node:path";
 import { PicoletError } from "../../protocol/errors.ts";
 
@@ -52,6 +52,19 @@ export async function syncDirectory(path: string): Promise<void> {
   } finally {
     await directory?.close();
   }
+}
+
+/**
+ * A file that a user names, which may be anything. Opening a pipe waits for somebody to write to it, and a device for a
+ * carrier: with the agent's one thread for files all others would wait too.
+ * @throws `invalid` for what is neither a regular file nor a folder; what `node:fs` throws
+ */
+export async function openNamed(path: string): Promise<FileHandle> {
+  const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
+  const stats = await file.stat();
+  if (stats.isFile() || stats.isDirectory()) return file;
+  await file.close();
+  throw new PicoletError("invalid", `${path} is no regular file`);
 }
 
 /** 64 hexadecimal digits. The file is never in memory as a whole. @throws what `node:fs` throws */

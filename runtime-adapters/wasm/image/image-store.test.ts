@@ -1,5 +1,6 @@
 /** Names, files and archives of components, and everything that is none. */
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import {
   copyFileSync,
@@ -191,6 +192,17 @@ test("what is no component is refused where it is named, with the reason a kubel
   });
   assert.deepEqual(readdirSync(bench.folder.at("wasm/tmp")), [], "nothing half-made stays");
   assert.equal(existsSync(bench.folder.at("wasm/components")), false);
+});
+
+test("a pipe is refused instead of waited for, and files are read as before", async (context) => {
+  const bench = new Bench(context);
+  execFileSync("mkfifo", [bench.folder.at("pipe.wasm")]);
+  const refused = (error: unknown): boolean =>
+    isPicoletError(error, "invalid") && /no regular file/.test(String(error.cause));
+  await assert.rejects(bench.store.import(bench.folder.at("pipe.wasm"), NAME, NEVER), refused);
+  await assert.rejects(bench.store.status(`file://${bench.folder.at("pipe.wasm")}`, NEVER), refused);
+  await assert.rejects(bench.store.pull(`file://${bench.folder.at("pipe.wasm")}`, {}, NEVER), refused);
+  assert.equal((await bench.import(component, NAME))[0]?.id, ID);
 });
 
 test("what may be for another runtime is said to be", async (context) => {

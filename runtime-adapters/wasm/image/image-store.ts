@@ -5,7 +5,7 @@
  * RegistryPulls), `tmp/`.
  */
 import { createHash } from "node:crypto";
-import { type FileHandle, mkdir, open, readdir, readFile, rm } from "node:fs/promises";
+import { type FileHandle, mkdir, readdir, readFile, rm } from "node:fs/promises";
 import { isPicoletError, PicoletError } from "../../../protocol/errors.ts";
 import { type ImageReference, parseImageReference } from "../../../protocol/image-reference.ts";
 import type { Clock, Log } from "../../../protocol/ports.ts";
@@ -19,7 +19,7 @@ import type {
   PullProgress,
 } from "../../contract/runtime-adapter.ts";
 import { checkCancelled } from "../cancellation.ts";
-import { errnoOf, fileError, syncDirectory, TemporaryNames, writeDurably } from "../files.ts";
+import { errnoOf, fileError, openNamed, syncDirectory, TemporaryNames, writeDurably } from "../files.ts";
 import { COMPONENT_PLATFORM, platformsOf } from "../pull/platforms.ts";
 import type { RegistryPulls, RegistryPullsInit } from "../pull/registry-pulls.ts";
 import type { PulledComponent } from "../pull/request.ts";
@@ -218,7 +218,7 @@ export class ImageStore implements ImageService {
     await this.#open(signal);
     let file: FileHandle | undefined;
     try {
-      file = await open(path, "r");
+      file = await openNamed(path);
       const imported = await this.#importFile(file, path, name, signal);
       const infos = await Promise.all([...new Set(imported)].map((sha256) => this.#info(sha256)));
       return infos.filter((info) => info !== undefined);
@@ -326,7 +326,7 @@ export class ImageStore implements ImageService {
   ): Promise<ComponentBlob | undefined> {
     let file: FileHandle | undefined;
     try {
-      file = await open(path, "r");
+      file = await openNamed(path);
       const stats = await file.stat();
       if (!stats.isFile()) throw new PicoletError("invalid", `${path} is no regular file`);
       const { dev: device, ino: inode, size: sizeBytes, mtimeMs: modifiedAtMs } = stats;
