@@ -1,7 +1,7 @@
 /** What `edgectl wasm …` asks of the program that does it (`agent/main/component-tool`), as JSON on its command line. */
 export interface ComponentToolRequest {
   readonly command: "check" | "run";
-  /** Absolute. */
+  /** Absolute; `-` for standard input. */
   readonly file: string;
   /** Absolute path of a manifest with one pod; undefined: a pod of this component alone. */
   readonly manifest: string | undefined;
@@ -25,6 +25,8 @@ export interface ComponentToolRequest {
   readonly json: boolean;
   /** As a node that runs components of WASI 0.3. */
   readonly p3: boolean;
+  /** As a node with this `wasm.maxComponentSize`; undefined: its default. */
+  readonly maxComponentBytes: number | undefined;
 }
 
 /** `edgectl wasm check -o json`. */

@@ -60,8 +60,10 @@ export class Arguments {
 }
 
 export interface CommandLine<C extends CommandShape> {
-  /** `undefined`: no word was given. */
+  /** `undefined`: no word was given, or help was asked for on a group. */
   readonly command: C | undefined;
+  /** The word that several commands begin with, and no other was given. */
+  readonly group?: string;
   readonly arguments: Arguments;
 }
 
@@ -85,9 +87,16 @@ export function parseCommandLine<C extends CommandShape>(
     checkFlags(flags, "", globals);
     return { command: undefined, arguments: new Arguments([], flags) };
   }
+  const group = flags.get("help")?.at(-1) === "true" ? groupOf(positionals, commands) : undefined;
+  if (group !== undefined) return { command: undefined, group, arguments: new Arguments([], flags) };
   const command = findCommand(positionals, commands);
   checkFlags(flags, command.words.join(" "), [...globals, ...command.flags]);
   return { command, arguments: new Arguments(positionals.slice(command.words.length), flags) };
+}
+
+function groupOf([first, ...others]: readonly string[], commands: readonly CommandShape[]): string | undefined {
+  const isGroup = commands.some(({ words }) => words.length > 1 && words[0] === first);
+  return isGroup && others.length === 0 ? first : undefined;
 }
 
 /** With the command's own word in the place of its alias. */

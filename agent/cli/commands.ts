@@ -284,6 +284,7 @@ const WASM_FLAGS: readonly Flag[] = [
   { name: "annotation", short: "a", value: "NAME=VALUE", help: "a grant, as network=...; may come again" },
   { name: "memory", value: "QUANTITY", help: "its memory limit" },
   { name: "p3", help: "as a node with wasm.p3: true, which runs WASI 0.3" },
+  { name: "max-size", value: "QUANTITY", help: "as a node with this wasm.maxComponentSize" },
 ];
 
 const wasmCheck: Command = {
@@ -292,8 +293,8 @@ const wasmCheck: Command = {
   atLeast: 1,
   atMost: 1,
   summary: "what a component wants, and whether this machine would run it",
-  details: `FILE is a WebAssembly component. Needs no agent. Exit code 0 when it would run,
-1 when it would not, with all the reasons.`,
+  details: `FILE is a WebAssembly component; - is standard input. Needs no agent. Exit code
+0 when it would run, 1 when it would not, with all the reasons.`,
   flags: [...WASM_FLAGS, output("json")],
   examples: [
     ["edgectl wasm check app.wasm", "as a pod that grants nothing"],
@@ -310,8 +311,9 @@ const wasmRun: Command = {
   atMost: 1000,
   summary: "run a component once, with a pod's limits",
   details: `Needs no agent, but root for limits that a cgroup keeps. Its output and exit
-code are edgectl's; Ctrl-C ends it (130), --time-limit does (124). Arguments
-that begin with a dash come after --.`,
+code are edgectl's; Ctrl-C ends it (130), --time-limit does (124), counted from
+its start. FILE may be - for standard input, of which the component sees
+nothing. Arguments that begin with a dash come after --.`,
   flags: [
     ...WASM_FLAGS,
     { name: "cpu", value: "QUANTITY", help: "its CPU limit" },

@@ -29,7 +29,7 @@ export async function runEdgectl(words: readonly string[], around: Surroundings)
     const line = parseCommandLine(words, COMMANDS, GLOBAL_FLAGS);
     if (line.command === undefined || line.arguments.flag("help")) {
       const { helpText } = await import("./help-command.ts");
-      await around.terminal.write(helpText(line.command?.words ?? [], COMMANDS));
+      await around.terminal.write(helpText(line.command?.words ?? [line.group ?? []].flat(), COMMANDS));
       return EXIT_HEALTHY;
     }
     checkOperands(line.command, line.arguments);

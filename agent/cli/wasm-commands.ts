@@ -1,14 +1,17 @@
 import { spawn } from "node:child_process";
 import { existsSync, realpathSync } from "node:fs";
+import { constants } from "node:os";
 import { dirname, join, resolve } from "node:path";
 import type { ComponentToolRequest } from "../../protocol/component-tool.ts";
 import { parseDuration } from "../../protocol/duration.ts";
 import { PicoletError } from "../../protocol/errors.ts";
+import { parseQuantity, quantityValue } from "../../protocol/quantity.ts";
 import type { Arguments } from "./command-line.ts";
 import type { Context } from "./context.ts";
 import { usageError } from "./failures.ts";
+import { STANDARD_INPUT } from "./input-file.ts";
 
-/** Of a process that a signal ended. */
+/** Of a process that a signal ended, as shells have it: this and the signal's number. */
 const SIGNALLED = 128;
 const TOOL = "component-tool.mjs";
 
@@ -18,7 +21,7 @@ export async function runWasm(context: Context, input: Arguments, command: "chec
   const [manifest, caFile] = [input.text("pod"), input.text("ca-file")];
   const request: ComponentToolRequest = {
     command,
-    file: resolve(context.workingDirectory, file),
+    file: file === STANDARD_INPUT ? file : resolve(context.workingDirectory, file),
     manifest: manifest === undefined ? undefined : resolve(context.workingDirectory, manifest),
     container: input.text("container"),
     args,
@@ -30,6 +33,7 @@ export async function runWasm(context: Context, input: Arguments, command: "chec
     timeoutMs: timeLimit(input.text("time-limit")),
     caFile: caFile === undefined ? undefined : resolve(context.workingDirectory, caFile),
     p3: input.flag("p3"),
+    maxComponentBytes: maxSize(input.text("max-size")),
     json: input.text("output") === "json",
   };
   return await runTool(request);
@@ -50,14 +54,23 @@ function timeLimit(text: string | undefined): number | undefined {
   return duration;
 }
 
+function maxSize(text: string | undefined): number | undefined {
+  if (text === undefined) return undefined;
+  const parsed = parseQuantity(text);
+  const bytes = parsed.ok ? Number(quantityValue(parsed.quantity)) : 0;
+  if (bytes > 0) return bytes;
+  throw usageError(`--max-size takes a quantity as 64Mi, not "${text}"`);
+}
+
 /** edgectl ends when the tool does, which a signal to edgectl alone reaches too. */
 async function runTool(request: ComponentToolRequest): Promise<number> {
   const tool = join(dirname(realpathSync(process.argv[1] ?? "")), TOOL);
   if (!existsSync(tool)) throw new PicoletError("failed", `this edgectl came without ${tool}: install picolet whole`);
-  const child = spawn(process.execPath, [tool, JSON.stringify(request)], { stdio: ["ignore", "inherit", "inherit"] });
+  const input = request.file === STANDARD_INPUT ? "inherit" : "ignore";
+  const child = spawn(process.execPath, [tool, JSON.stringify(request)], { stdio: [input, "inherit", "inherit"] });
   for (const signal of ["SIGINT", "SIGTERM"] as const) process.on(signal, () => child.kill(signal));
   return await new Promise((done, fail) => {
     child.once("error", (cause) => fail(new PicoletError("failed", `cannot run ${tool}`, { cause })));
-    child.once("exit", (code) => done(code ?? SIGNALLED));
+    child.once("exit", (code, signal) => done(code ?? SIGNALLED + constants.signals[signal ?? "SIGKILL"]));
   });
 }

@@ -7,7 +7,14 @@ import { parseQuantity, quantityValue } from "../../protocol/quantity.ts";
 import type { BoardInterface, ServicePeer } from "../contract/board-services.ts";
 import type { ContainerLaunch, DesiredPod } from "../contract/runtime-adapter.ts";
 import { asyncNames, type ComponentShape } from "./binary/component-shape.ts";
-import { boardInterfaceOf, exportsHandler, exportsRun, isHttp02, ungrantedImports } from "./binary/grants.ts";
+import {
+  boardInterfaceOf,
+  exportsHandler,
+  exportsRun,
+  importsHttp,
+  isHttp02,
+  ungrantedImports,
+} from "./binary/grants.ts";
 import { DEVICE_KINDS } from "./grants/device-grants.ts";
 import { type HttpOptions, type ServeOptions, serveOptions } from "./grants/http-options.ts";
 import type { BoardLaunch, Identity } from "./launch.ts";
@@ -26,6 +33,7 @@ export const MIN_DENSE_LIMIT_BYTES = 1024 * 1024;
 export const MIN_SERVED_MEMORY_LIMIT_BYTES = 40 * 1024 * 1024;
 
 const CONFIG_ERROR = "CreateContainerConfigError";
+const NETWORK_ANNOTATION = `${ANNOTATION_PREFIX}network`;
 const INTERFACES_ANNOTATION = `${ANNOTATION_PREFIX}interfaces`;
 const MAX_UID = 0xffff_fffe;
 
@@ -57,11 +65,13 @@ export function checkShape(
 ): void {
   const ungranted = ungrantedImports(imports, interfaces, http);
   const unnamed = new Set(ungranted.flatMap((name) => boardInterfaceOf(name) ?? []));
-  const others = ungranted.filter((name) => boardInterfaceOf(name) === undefined);
+  const foreign = ungranted.filter((name) => boardInterfaceOf(name) === undefined);
+  const others = foreign.filter((name) => !importsHttp([name]));
   const remedies = [
     unnamed.size > 0 && `name ${[...unnamed].join(", ")} in the pod's annotation ${INTERFACES_ANNOTATION}`,
+    others.length < foreign.length && `name whom it may ask in the pod's annotation ${NETWORK_ANNOTATION}`,
     others.length > 0 &&
-      `build it for the world wasi:cli/command@0.2, or without ${unnamed.size > 0 ? others.join(", ") : "these interfaces"}`,
+      `build it for the world wasi:cli/command@0.2, or without ${others.length < ungranted.length ? others.join(", ") : "these interfaces"}`,
   ].filter((each) => each !== false);
   if (ungranted.length > 0) {
     throw new PicoletError(
@@ -74,7 +84,7 @@ export function checkShape(
   if (!exportsRun(exports) && !exportsHandler(exports)) {
     throw new PicoletError(
       "invalid",
-      `the component ${image} exports no wasi:cli/run, only ${exports.join(", ") || "nothing"}; build it for the world wasi:cli/command@0.2`,
+      `the component ${image} exports ${exports.length === 0 ? "nothing" : `no wasi:cli/run, only ${exports.join(", ")}`}; build it for the world wasi:cli/command@0.2`,
       { reason: CONFIG_ERROR },
     );
   }

@@ -255,6 +255,8 @@ test("every command has a help that fits, names its flags, and shows examples", 
   }
   assert.deepEqual(await bench.run([]), await bench.run(["help"]));
   assert.equal((await bench.run(["help", "image"])).out.match(/Examples:/g)?.length, 6);
+  for (const group of ["image", "wasm", "kv"])
+    assert.deepEqual(await bench.run([group, "--help"]), await bench.run(["help", group]), group);
 });
 
 test("logs: parts, several containers, times", async (t) => {

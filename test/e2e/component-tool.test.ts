@@ -8,6 +8,7 @@ import type { AddressInfo } from "node:net";
 import { before, type TestContext, test } from "node:test";
 import type { ComponentReport } from "../../protocol/component-tool.ts";
 import { testComponent, testCoreModule } from "../support/components.ts";
+import { padded } from "../support/padded-component.ts";
 import { TempFolder } from "../support/temp-folder.ts";
 import { TlsAuthority } from "../support/tls-authority.ts";
 
@@ -50,13 +51,23 @@ class Ended {
 }
 
 /** Temporary folders are the test's own, so that what is left there shows. */
-function edgectl(context: TestContext, ...words: readonly string[]): Ended & { readonly temporary: string } {
+const edgectl = (context: TestContext, ...words: readonly string[]): Ended & { readonly temporary: string } =>
+  edgectlWith(context, undefined, ...words);
+
+/** @param input undefined: none */
+function edgectlWith(
+  context: TestContext,
+  input: Buffer | undefined,
+  ...words: readonly string[]
+): Ended & { readonly temporary: string } {
   const folder = new TempFolder();
   context.after(() => folder[Symbol.dispose]());
   const child = spawn("dist/bin/edgectl", ["wasm", ...words], {
     env: { ...process.env, TMPDIR: folder.path },
-    stdio: ["ignore", "pipe", "pipe"],
+    stdio: ["pipe", "pipe", "pipe"],
   });
+  // It may have ended before it read everything.
+  child.stdin.on("error", () => undefined).end(input);
   return Object.assign(new Ended(child), { temporary: folder.path });
 }
 
@@ -144,6 +155,9 @@ test("a manifest's pod is what it runs as", async (context) => {
     manifest,
     JSON.stringify(pod({ env: [{ name: "A", valueFrom: { fieldRef: { fieldPath: "spec.nodeName" } } }] })),
   );
+  const given = edgectl(context, "run", workload, "--pod", manifest, "-e", "A=mine", "env", "A");
+  assert.equal(await given.code(), 0, given.error);
+  assert.equal(given.out, "mine\n");
   const refused = edgectl(context, "run", workload, "--pod", manifest);
   assert.equal(await refused.code(), 1);
   assert.match(refused.error, /^edgectl: container main: env A takes its values from elsewhere.*--env\n$/);
@@ -158,6 +172,48 @@ test("it ends with Ctrl-C, and when its time is up", async (context) => {
   const late = edgectl(context, "run", "--time-limit", "100ms", workload, "sleep");
   assert.equal(await late.code(), 124);
   assert.match(late.error, /^edgectl: ended after 0.1 s\n$/);
+});
+
+test("the examples run as their documents say", async (context) => {
+  const example = ["dist/examples/starts.wasm", "--pod", "examples/starts/pod.yaml"];
+  const started = edgectl(context, "run", ...example);
+  await started.spoken();
+  started.interrupt();
+  assert.equal(await started.code(), 130);
+  assert.deepEqual([started.out, started.error], ["start 1\n", ""]);
+});
+
+test("a start that never ends is over with its time, and with Ctrl-C", async (context) => {
+  const slow = await testComponent("slow-start.wat");
+  const late = edgectl(context, "run", "--time-limit", "300ms", slow);
+  assert.equal(await late.code(), 124);
+  assert.equal(late.error, "edgectl: ended after 0.3 s\n");
+  assert.deepEqual(readdirSync(late.temporary), []);
+});
+
+test("a component may come by standard input", async (context) => {
+  const piped = (command: string, ...words: readonly string[]): Ended =>
+    edgectlWith(context, readFileSync(workload), command, "-", ...words);
+  const run = piped("run", "print", "stdout", "piped");
+  assert.equal(await run.code(), 0, run.error);
+  assert.equal(run.out, "piped\n");
+  const check = piped("check");
+  assert.equal(await check.code(), 0, check.error);
+  assert.match(check.out, /^-: 70\.\d KiB, sha256:/);
+  const large = piped("check", "--max-size", "1Ki");
+  assert.equal(await large.code(), 1);
+  assert.match(large.error, /standard input has more than the 1024 bytes of wasm\.maxComponentSize/);
+});
+
+test("what a node would refuse for its size is refused here, unless the node is said to take it", async (context) => {
+  const folder = new TempFolder();
+  context.after(() => folder[Symbol.dispose]());
+  const path = folder.at("large.wasm");
+  writeFileSync(path, padded(readFileSync(workload), 33 * 1024 * 1024));
+  const refused = edgectl(context, "check", path);
+  assert.equal(await refused.code(), 1);
+  assert.match(refused.out, /would not run it:\n.* has \d+ bytes, more than the 33554432 of wasm\.maxComponentSize\n$/);
+  assert.equal(await edgectl(context, "check", path, "--max-size", "64Mi").code(), 0);
 });
 
 test("what a trap was is said", async (context) => {
@@ -191,6 +247,12 @@ test("a check names what a component wants, and why it would not run", async (co
     well.out,
     /imports\n(?: {2}wasi:[^\n]+\n)+exports\n {2}wasi:cli\/run@0\.2[^\n]+\nThis node would run it\.\n$/,
   );
+  const served = edgectl(context, "check", await testComponent("http-server.c"), "-a", "http=port=8080");
+  assert.equal(await served.code(), 0, served.error);
+  assert.doesNotMatch(served.out, /not granted/);
+  const asking = edgectl(context, "check", await testComponent("http-client.c"));
+  assert.equal(await asking.code(), 1);
+  assert.match(asking.out, /; name whom it may ask in the pod's annotation wasm\.picolet\.io\/network\n$/);
   const ill = edgectl(context, "check", wantsHttp, "-o", "json");
   assert.equal(await ill.code(), 1);
   const report = JSON.parse(ill.out) as ComponentReport;
@@ -220,4 +282,5 @@ test("wrong wishes are told by their names", async (context) => {
   }
   assert.equal(await edgectl(context, "run").code(), 64);
   assert.equal(await edgectl(context, "run", workload, "--time-limit", "soon").code(), 64);
+  assert.equal(await edgectl(context, "check", workload, "--max-size", "lots").code(), 64);
 });

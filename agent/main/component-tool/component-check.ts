@@ -3,7 +3,7 @@ import { stat } from "node:fs/promises";
 import type { ComponentReport, ComponentToolRequest } from "../../../protocol/component-tool.ts";
 import { describeError, PicoletError } from "../../../protocol/errors.ts";
 import type { ComponentShape } from "../../../runtime-adapters/wasm/binary/component-shape.ts";
-import { ungrantedImports } from "../../../runtime-adapters/wasm/binary/grants.ts";
+import { exportsHandler, exportsRun, ungrantedImports } from "../../../runtime-adapters/wasm/binary/grants.ts";
 import { sha256OfFile } from "../../../runtime-adapters/wasm/files.ts";
 import { shapeOf } from "../../../runtime-adapters/wasm/image/component-blobs.ts";
 import { type PodGrants, podGrants } from "../../../runtime-adapters/wasm/pod-grants.ts";
@@ -24,7 +24,8 @@ export async function checkComponent(request: ComponentToolRequest, signal: Abor
   } catch (error) {
     problems.push(describeError(error));
   }
-  const ungranted = new Set(ungrantedImports(shape.imports, grants?.interfaces, grants?.network !== undefined));
+  const asksHttp = grants?.network !== undefined || isServed(shape, grants);
+  const ungranted = new Set(ungrantedImports(shape.imports, grants?.interfaces, asksHttp));
   return {
     file,
     sizeBytes,
@@ -35,6 +36,10 @@ export async function checkComponent(request: ComponentToolRequest, signal: Abor
     problems,
   };
 }
+
+/** Whether it would be, given a port: what it may ask whom is judged with each request then. */
+const isServed = ({ exports }: ComponentShape, grants: PodGrants | undefined): boolean =>
+  exportsHandler(exports) && (!exportsRun(exports) || grants?.http !== undefined);
 
 /** @param onGrants is told what the pod gives, before that is compared with what the component wants. */
 async function wouldStart(

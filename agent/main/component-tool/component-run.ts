@@ -9,25 +9,39 @@ import { ToolRuntime } from "./tool-runtime.ts";
 const NEVER = new AbortController().signal;
 /** As `timeout` has it. */
 const TIMED_OUT = 124;
-/** As a shell has it: 128 and the number of SIGINT. */
-const INTERRUPTED = 130;
 
 type Exited = Extract<ContainerState, { kind: "exited" }>;
 
 /**
  * @param signal ends the component
- * @returns its exit code; 124 when its time was up, 130 when it was interrupted
+ * @returns its exit code; 124 when its time was up. @throws when it was interrupted
  */
 export async function runComponent(request: ComponentToolRequest, signal: AbortSignal): Promise<number> {
   await using runtime = await ToolRuntime.create(request, signal);
   await runtime.createSandbox(signal);
   const { desired } = runtime;
-  await runtime.adapter.apply(desired, { kind: "startContainer", container: runtime.launch }, signal);
-  const { containers } = await runtime.adapter.inspect(desired.uid, signal);
-  const [container] = containers;
-  if (container === undefined) throw new PicoletError("internal", "the container is gone as soon as it was made");
+  // Made runnable first: that is no time of the component's.
+  await runtime.adapter.check(desired, runtime.launch, signal);
   const timeout = request.timeoutMs === undefined ? undefined : AbortSignal.timeout(request.timeoutMs);
   const stop = timeout === undefined ? signal : AbortSignal.any([signal, timeout]);
+  try {
+    const exited = await untilItEnds(runtime, stop);
+    if (!stop.aborted) return told(exited);
+  } catch (error) {
+    if (!stop.aborted) throw error;
+  }
+  signal.throwIfAborted();
+  process.stderr.write(`edgectl: ended after ${(request.timeoutMs ?? 0) / 1000} s\n`);
+  return TIMED_OUT;
+}
+
+/** Starts the container and copies what it writes. @param stop ends it, in its start too */
+async function untilItEnds(runtime: ToolRuntime, stop: AbortSignal): Promise<Exited> {
+  const { desired } = runtime;
+  await runtime.adapter.apply(desired, { kind: "startContainer", container: runtime.launch }, stop);
+  const { containers } = await runtime.adapter.inspect(desired.uid, NEVER);
+  const [container] = containers;
+  if (container === undefined) throw new PicoletError("internal", "the container is gone as soon as it was made");
   const onStop = (): void => {
     const action = { kind: "stopContainer", containerId: container.id, gracePeriod: millis(0) } as const;
     void runtime.adapter.apply(desired, action, NEVER).catch(() => undefined);
@@ -40,12 +54,7 @@ export async function runComponent(request: ComponentToolRequest, signal: AbortS
     copyLog(container.logPath, "stderr", end),
     end.follow(),
   ]);
-  if (signal.aborted) return INTERRUPTED;
-  if (timeout?.aborted === true) {
-    process.stderr.write(`edgectl: ended after ${(request.timeoutMs ?? 0) / 1000} s\n`);
-    return TIMED_OUT;
-  }
-  return told(await end.follow());
+  return await end.follow();
 }
 
 /** What a status would say, where an exit code does not say it all. */

@@ -1,22 +1,62 @@
 /** What `edgectl wasm …` runs: `node component-tool.mjs '<ComponentToolRequest>'`. It needs no agent. */
+import { createWriteStream, mkdtempSync, rmSync } from "node:fs";
+import { constants, tmpdir } from "node:os";
+import { join } from "node:path";
+import { pipeline } from "node:stream/promises";
 import type { ComponentToolRequest } from "../../../protocol/component-tool.ts";
-import { describeError } from "../../../protocol/errors.ts";
+import { describeError, PicoletError } from "../../../protocol/errors.ts";
 import { checkComponent, reportText } from "./component-check.ts";
 import { runComponent } from "./component-run.ts";
+import { maxComponentBytes } from "./tool-runtime.ts";
+
+/** Of a process that a signal ended, as shells have it: this and the signal's number. */
+const SIGNALLED = 128;
+const STANDARD_INPUT = "-";
 
 async function carryOut(request: ComponentToolRequest, signal: AbortSignal): Promise<number> {
-  if (request.command === "run") return runComponent(request, signal);
-  const report = await checkComponent(request, signal);
+  if (request.file !== STANDARD_INPUT) return await carryOutFile(request, request.file, signal);
+  const folder = mkdtempSync(join(tmpdir(), "edgectl-wasm-input-"));
+  try {
+    const file = join(folder, "stdin.wasm");
+    await pipeline(process.stdin, limited(maxComponentBytes(request)), createWriteStream(file), { signal });
+    return await carryOutFile({ ...request, file }, STANDARD_INPUT, signal);
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+const limited = (limit: number) =>
+  async function* (source: AsyncIterable<Buffer>) {
+    let bytes = 0;
+    for await (const piece of source) {
+      bytes += piece.length;
+      if (bytes > limit)
+        throw new PicoletError(
+          "resource_exhausted",
+          `standard input has more than the ${limit} bytes of wasm.maxComponentSize`,
+        );
+      yield piece;
+    }
+  };
+
+/** @param shown what the file is called in the report */
+async function carryOutFile(request: ComponentToolRequest, shown: string, signal: AbortSignal): Promise<number> {
+  if (request.command === "run") return await runComponent(request, signal);
+  const report = { ...(await checkComponent(request, signal)), file: shown };
   process.stdout.write(request.json ? `${JSON.stringify(report, undefined, 2)}\n` : reportText(report));
   return report.runs ? 0 : 1;
 }
 
 const interrupted = new AbortController();
 // A terminal sends Ctrl-C to edgectl too, which passes it on: the second is no reason to leave anything behind.
-for (const signal of ["SIGINT", "SIGTERM"] as const) process.on(signal, () => interrupted.abort());
+for (const signal of ["SIGINT", "SIGTERM"] as const) process.on(signal, () => interrupted.abort(signal));
 try {
   process.exitCode = await carryOut(JSON.parse(process.argv[2] ?? "") as ComponentToolRequest, interrupted.signal);
 } catch (error) {
-  process.stderr.write(`edgectl: ${describeError(error)}\n`);
-  process.exitCode = 1;
+  const { aborted, reason } = interrupted.signal;
+  if (aborted) process.exitCode = SIGNALLED + constants.signals[reason as "SIGINT" | "SIGTERM"];
+  else {
+    process.stderr.write(`edgectl: ${describeError(error)}\n`);
+    process.exitCode = 1;
+  }
 }

@@ -49,7 +49,7 @@ const plainPod = ({ file }: ComponentToolRequest, image: string): unknown => ({
 });
 
 /** `My File.wasm` → `my-file` */
-function nameFrom(file: string): string {
+export function nameFrom(file: string): string {
   const name = basename(file)
     .replace(/\.wasm$/, "")
     .toLowerCase()
@@ -119,11 +119,17 @@ function chosenContainer(container: Fields, request: ComponentToolRequest, image
     ...(request.memory === undefined ? {} : { memory: request.memory }),
     ...(request.cpu === undefined ? {} : { cpu: request.cpu }),
   };
-  const env = request.env.map(assignment).map(([name, value]) => ({ name, value }));
+  const given = new Map(request.env.map(assignment));
+  // In their places, for others may refer to them.
+  const env = list(container.env)
+    .map(fields)
+    .map((each) => (given.has(String(each.name)) ? { name: each.name, value: given.get(String(each.name)) } : each));
+  const known = new Set(env.map(({ name }) => name));
+  for (const [name, value] of given) if (!known.has(name)) env.push({ name, value });
   return {
     ...container,
     image,
-    env: [...list(container.env), ...env],
+    env,
     resources: { ...resources, limits: { ...fields(limits), ...wished } },
   };
 }

@@ -1,5 +1,5 @@
 /** The component runtime of one call of the tool: the adapter that agents have, in a folder that goes with it. */
-import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
+import { chmodSync, chownSync, mkdirSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { ConsoleLog } from "../../../protocol/async/console-log.ts";
@@ -12,10 +12,11 @@ import { WasmAdapter } from "../../../runtime-adapters/wasm/wasm-adapter.ts";
 import { detectCgroups } from "../../resources/cgroup-hierarchies.ts";
 import { CgroupTree } from "../../resources/cgroup-tree.ts";
 import { componentPrograms } from "../component-programs.ts";
-import { type ToolPod, toolPod } from "./tool-pod.ts";
+import { nameFrom, type ToolPod, toolPod } from "./tool-pod.ts";
 
-const IMAGE = "edgectl.local/component:run";
 const SETTINGS = { cpuCFSQuota: true, cpuPeriodUs: 100_000, podPidsLimit: -1 };
+/** `wasm.maxComponentSize`'s own. */
+const DEFAULT_MAX_COMPONENT_BYTES = 32 * 1024 * 1024;
 /** Of ending what still runs when the tool ends. */
 const KILL_TIMEOUT_MS = 10_000;
 
@@ -26,19 +27,34 @@ interface Ports {
   readonly cgroups: CgroupTree;
 }
 
+export const maxComponentBytes = ({ maxComponentBytes: bytes }: ComponentToolRequest): number =>
+  bytes ?? DEFAULT_MAX_COMPONENT_BYTES;
+
+const imageOf = ({ file }: ComponentToolRequest): string => `localhost/${nameFrom(file)}:edgectl`;
+
+/** Everybody may write there, or the pod's `fsGroup`, as an agent makes it. */
+function makeEmptyDir(path: string, { pod }: DesiredPod): void {
+  mkdirSync(path, { recursive: true });
+  const { fsGroup } = pod.spec.securityContext;
+  const isOwned = fsGroup !== undefined && process.getuid?.() === 0;
+  if (isOwned) chownSync(path, 0, fsGroup);
+  chmodSync(path, isOwned ? 0o2777 : 0o777);
+}
+
 export class ToolRuntime implements AsyncDisposable {
   readonly adapter: WasmAdapter;
   readonly pod: ToolPod;
   readonly #folder: string;
   readonly #cgroups: CgroupTree;
   readonly #cgroup: string;
-  #image = { requested: IMAGE, id: "" };
+  #image: { readonly requested: string; readonly id: string };
 
   private constructor(request: ComponentToolRequest, programs: string, folder: string, { log, cgroups }: Ports) {
     this.#folder = folder;
     this.#cgroups = cgroups;
     this.#cgroup = `/picolet-wasm-run-${process.pid}`;
-    this.pod = toolPod(request, IMAGE, join(folder, "volumes"));
+    this.#image = { requested: imageOf(request), id: "" };
+    this.pod = toolPod(request, this.#image.requested, join(folder, "volumes"));
     this.adapter = new WasmAdapter(
       {
         ...{ clock: systemClock, log, cgroups },
@@ -56,7 +72,7 @@ export class ToolRuntime implements AsyncDisposable {
         caFile: request.caFile,
         p3: request.p3,
         // It runs once.
-        limits: { spareRunners: 0 },
+        limits: { spareRunners: 0, maxComponentBytes: maxComponentBytes(request) },
       },
     );
   }
@@ -102,7 +118,7 @@ export class ToolRuntime implements AsyncDisposable {
     const logDirectory = join(this.#folder, "logs");
     mkdirSync(logDirectory);
     for (const { name, emptyDir } of this.desired.pod.spec.volumes ?? []) {
-      if (emptyDir !== undefined) mkdirSync(join(this.#folder, "volumes", name), { recursive: true });
+      if (emptyDir !== undefined) makeEmptyDir(join(this.#folder, "volumes", name), this.desired);
     }
     const cgroup = await this.#cgroups.create(this.#cgroup, podCgroupValues(this.desired.pod, SETTINGS));
     const sandbox = {
@@ -116,8 +132,9 @@ export class ToolRuntime implements AsyncDisposable {
   }
 
   async #import(file: string, signal: AbortSignal): Promise<void> {
-    const [image] = await this.adapter.images.import(file, IMAGE, signal);
-    this.#image = { requested: IMAGE, id: image?.id ?? "" };
+    const { requested } = this.#image;
+    const [image] = await this.adapter.images.import(file, requested, signal);
+    this.#image = { requested, id: image?.id ?? "" };
   }
 
   /** Whatever still runs ends. */

@@ -100,6 +100,17 @@ export class ComponentBlobs {
     return shape;
   }
 
+  /** Of a file whose size is known; nothing of it is written then. @throws `resource_exhausted` */
+  refuseTooLarge(sizeBytes: number): void {
+    if (sizeBytes > this.#maxBytes) throw this.#tooLarge(String(sizeBytes));
+  }
+
+  #tooLarge(bytes: string): PicoletError {
+    const limit = `the ${this.#maxBytes} of wasm.maxComponentSize`;
+    const message = bytes === "more" ? `more than ${limit}` : `${bytes} bytes, more than ${limit}`;
+    return new PicoletError("resource_exhausted", `the component has ${message}`);
+  }
+
   async #copy(content: ByteStream, path: string, signal: AbortSignal): Promise<{ sha256: string; sizeBytes: number }> {
     const hash = createHash("sha256");
     let sizeBytes = 0;
@@ -110,7 +121,7 @@ export class ComponentBlobs {
       if (chunk === undefined) break;
       sizeBytes += chunk.length;
       if (sizeBytes > this.#maxBytes) {
-        throw new PicoletError("resource_exhausted", `the component is larger than ${this.#maxBytes} bytes`);
+        throw this.#tooLarge("more");
       }
       hash.update(chunk);
       await file.writeFile(chunk);

@@ -295,10 +295,11 @@ export class ImageStore implements ImageService {
   }
 
   async #importFile(file: FileHandle, path: string, name: string | undefined, signal: AbortSignal): Promise<string[]> {
-    const isFolder = (await file.stat()).isDirectory();
-    const { buffer } = isFolder ? { buffer: Buffer.alloc(0) } : await file.read(Buffer.alloc(4), 0, 4, 0);
+    const stats = await file.stat();
+    const { buffer } = stats.isDirectory() ? { buffer: Buffer.alloc(0) } : await file.read(Buffer.alloc(4), 0, 4, 0);
     if (buffer.toString("latin1") === "\0asm") {
       const canonical = parseImportName(name, path);
+      this.#blobs.refuseTooLarge(stats.size);
       const { sha256 } = await this.#blobs.put(new FileBytes(file), undefined, signal);
       await this.#name(canonical, { sha256 });
       return [sha256];
@@ -336,6 +337,8 @@ export class ImageStore implements ImageService {
         const blob = await this.#blobs.get(known.sha256);
         if (blob !== undefined) return blob;
       }
+      // It is asked for again and again: a copy each time would wear the flash out.
+      this.#blobs.refuseTooLarge(sizeBytes);
       const blob = await this.#blobs.put(new FileBytes(file), undefined, signal);
       await this.#name(canonical, { sha256: blob.sha256, source });
       return blob;
