@@ -144,7 +144,8 @@ export class PodSteps {
     try {
       if (context.signal.aborted) throw cancelled("the step");
       const outcome = await this.#carryOut(action, context);
-      this.#failures.succeeded(stepOf(action));
+      // While an image is on its way, what was wrong with it the last time is still all that is known.
+      if (outcome === "done" || action.kind === "choose") this.#failures.succeeded(stepOf(action));
       return outcome;
     } catch (error) {
       if (context.signal.aborted) throw isCancelled(error) ? error : cancelled("the step");

@@ -491,6 +491,23 @@ describe("one pod's trouble is no other's", () => {
     assert.equal(reason(), "ImagePullBackOff");
   });
 
+  test("a pull that takes its time to fail is one failure, not a new one each time", async () => {
+    using board = new SmallBoard();
+    await using agent = new SmallAgent(board);
+    const late = { ...broken("reach the registry"), after: millis(2000) };
+    board.onCall = ({ kind }) => (kind === "imagePull" ? late : undefined);
+    const missing = filePod("web", [], { containers: [{ name: "app", image: "registry.example/missing:1" }] });
+    const reasons = new Set<string | undefined>();
+    await agent.want(missing);
+    await agent.pass(4000);
+    for (let second = 0; second < 120; second += 1) {
+      reasons.add(agent.status(missing)?.containerStatuses?.[0]?.state.waiting?.reason);
+      await agent.pass(1000);
+    }
+    assert.deepEqual([...reasons].sort(), ["ErrImagePull", "ImagePullBackOff"]);
+    assert.equal(agent.log.problems.filter((each) => each === "a step of a pod failed").length, 1);
+  });
+
   test("an action that shows no effect is not repeated without end", async () => {
     using board = new SmallBoard();
     await using agent = new SmallAgent(board);
