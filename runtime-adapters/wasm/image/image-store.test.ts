@@ -237,6 +237,21 @@ test("an OCI artifact is imported under its own name, or the one given", async (
   assert.equal(await bench.idOf("localhost/given:2"), ID);
 });
 
+test("a name with a digest is given to that content alone", async (context) => {
+  const bench = new Bench(context);
+  const other = `picolet.example/hello@sha256:${"0".repeat(64)}`;
+  const manifest = artifactManifest(component);
+  const archive = ociLayout(manifest, [component, CONFIG]);
+  for (const content of [component, archive]) {
+    await assert.rejects(bench.import(content, other), (error) => {
+      return isPicoletError(error, "invalid") && /its digest is sha256:/.test(String(error.cause));
+    });
+    assert.deepEqual(await bench.store.list(NEVER), []);
+  }
+  assert.equal((await bench.import(component, `picolet.example/hello@${ID}`))[0]?.id, ID);
+  assert.equal((await bench.import(archive, `picolet.example/hello@sha256:${sha256(manifest)}`))[0]?.id, ID);
+});
+
 test("an archive without a name needs one", async (context) => {
   const bench = new Bench(context);
   const archive = ociLayout(artifactManifest(component), [component, CONFIG]);

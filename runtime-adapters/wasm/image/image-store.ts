@@ -301,6 +301,7 @@ export class ImageStore implements ImageService {
       const canonical = parseImportName(name, path);
       this.#blobs.refuseTooLarge(stats.size);
       const { sha256 } = await this.#blobs.put(new FileBytes(file), undefined, signal);
+      await this.#refuseOtherDigest(canonical, sha256, undefined);
       await this.#name(canonical, { sha256 });
       return [sha256];
     }
@@ -313,9 +314,22 @@ export class ImageStore implements ImageService {
     for (const { blob, names, manifestDigest } of found) {
       const canonicals = name === undefined ? names.map(parseArchiveName) : [];
       if (canonicals.length === 0) canonicals.push(parseImportName(name, path));
-      for (const canonical of canonicals) await this.#name(canonical, { sha256: blob.sha256, manifestDigest });
+      for (const canonical of canonicals) {
+        await this.#refuseOtherDigest(canonical, blob.sha256, manifestDigest);
+        await this.#name(canonical, { sha256: blob.sha256, manifestDigest });
+      }
     }
     return found.map((each) => each.blob.sha256);
+  }
+
+  /** A name with a digest is of that content alone. */
+  async #refuseOtherDigest(canonical: string, sha256: string, manifestDigest: string | undefined): Promise<void> {
+    const wanted = /@(sha256:[0-9a-f]{64})$/.exec(canonical)?.[1];
+    if (wanted === undefined || wanted === `sha256:${sha256}` || wanted === manifestDigest) return;
+    if (!new Set(this.#hashes()).has(sha256)) await this.#forget(sha256);
+    const digests =
+      manifestDigest === undefined ? `sha256:${sha256}` : `${manifestDigest}, the component sha256:${sha256}`;
+    throw new PicoletError("invalid", `it is not what ${canonical} names: its digest is ${digests}`);
   }
 
   /** @returns undefined when there is no such file. */
