@@ -40,3 +40,15 @@ test("a resize that waits says why, and one that is under way what there still i
 test("what is as it was granted is said once", () => {
   assert.doesNotMatch(shown(both("200m", "64Mi")), /Actual/);
 });
+
+test("that a component shares its process is said as long as it does", () => {
+  const spec = { containers: [{ name: "app", image: "example/app:1" }] };
+  const page = (runtimeClassName: string | undefined, mode: string): string => {
+    const pod = podOf(runtimeClassName === undefined ? spec : { ...spec, runtimeClassName });
+    const annotations = { "wasm.picolet.io/mode": mode };
+    return describePod({ ...pod, metadata: { ...pod.metadata, annotations } }, [], 120, 0);
+  };
+  assert.match(page("wasm", "dense"), /^Isolation: +dense: shares one process/m);
+  assert.doesNotMatch(page("wasm", "isolated"), /Isolation/);
+  assert.doesNotMatch(page(undefined, "dense"), /Isolation/, "it is run as a container");
+});

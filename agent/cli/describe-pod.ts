@@ -1,6 +1,7 @@
 /** A pod and its events in words, laid out as `kubectl describe pod` does. Pure. */
 import type { EventObject } from "../../protocol/local-api.ts";
 import type { Container, ContainerStatus, ContainerStatusState, Pod, Probe } from "../../protocol/pod.ts";
+import { RUNTIME_CONDITION } from "../../protocol/pod-conditions.ts";
 import { summarizePod } from "../../protocol/pod-summary.ts";
 import { age, humanDuration, plain, renderTable, wrap } from "./text-layout.ts";
 
@@ -53,12 +54,21 @@ class Page {
   }
 }
 
+/** The event that says so is gone after a while; this stays. */
+const LESS_ISOLATED = "dense: shares one process with other pods of its namespace; WebAssembly alone keeps them apart";
+
+const isDense = ({ metadata, spec, status }: Pod): boolean =>
+  metadata.annotations?.["wasm.picolet.io/mode"] === "dense" &&
+  (spec.runtimeClassName === "wasm" ||
+    status?.conditions?.some(({ type, reason }) => type === RUNTIME_CONDITION && reason === "Component") === true);
+
 function describeHead(page: Page, pod: Pod): void {
   const { metadata, spec, status } = pod;
   page.field(0, "Name", metadata.name);
   page.field(0, "Namespace", metadata.namespace);
   if (spec.priority !== undefined) page.field(0, "Priority", String(spec.priority));
   if (spec.runtimeClassName !== undefined) page.field(0, "Runtime Class", spec.runtimeClassName);
+  if (isDense(pod)) page.field(0, "Isolation", LESS_ISOLATED);
   if (spec.nodeName !== undefined) page.field(0, "Node", [spec.nodeName, status?.hostIP].filter(Boolean).join("/"));
   page.field(0, "UID", metadata.uid ?? "<unknown>");
   page.field(0, "Start Time", dateText(status?.startTime));
