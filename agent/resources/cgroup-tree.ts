@@ -1,4 +1,5 @@
-import { access, mkdir, readdir, readFile, rmdir, writeFile } from "node:fs/promises";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { access, readdir, readFile, rmdir, writeFile } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { SLICE } from "../../protocol/cgroup-names.ts";
 import type { CgroupValues } from "../../protocol/cgroup-values.ts";
@@ -80,11 +81,11 @@ export class CgroupTree implements CgroupPort {
       if (this.#units !== undefined && isSlice(path)) {
         await this.#units.ensureSlice(basename(path), unitProperties(values, this.#hierarchies.kind));
       }
-      for (const mountPoint of this.#mountPoints) await this.#makeFolder(mountPoint, join(mountPoint, ...segments));
-      await this.#write(path, values);
+      const made = this.#mountPoints.map((each) => this.#makeFolder(each, join(each, ...segments)));
+      await this.#write(path, values, made.every(Boolean));
       if (this.#needsInner(path)) {
         joined = join(path, INNER);
-        for (const mountPoint of this.#mountPoints) await this.#makeFolder(mountPoint, join(mountPoint, joined));
+        for (const mountPoint of this.#mountPoints) this.#makeFolder(mountPoint, join(mountPoint, joined));
       }
       // Not before: folders that another user made are there already, and may be all that this one can have.
       this.#access = "granted";
@@ -211,36 +212,44 @@ export class CgroupTree implements CgroupPort {
     return text === undefined ? undefined : parse(text);
   }
 
-  /** Parents are there but for the first pod after a boot, so they are looked after only when they are missing. */
-  async #makeFolder(mountPoint: string, folder: string): Promise<void> {
-    if (folder === mountPoint) return;
+  /**
+   * Parents are there but for the first pod after a boot, so they are looked after only when they are missing. At once, as is
+   * whatever the kernel does without waiting: each step by the thread of all file access would take longer than all of them.
+   * @returns whether it was not there
+   */
+  #makeFolder(mountPoint: string, folder: string): boolean {
+    if (folder === mountPoint) return false;
     const parent = dirname(folder);
+    let isNew = true;
     try {
-      if (this.#hierarchies.kind === "v2") await this.#delegate(parent, this.#hierarchies.controllers);
-      await mkdir(folder, { mode: 0o755 });
+      if (this.#hierarchies.kind === "v2") this.#delegate(parent, this.#hierarchies.controllers);
+      mkdirSync(folder, { mode: 0o755 });
     } catch (error) {
       if (errorCode(error) === "ENOENT" && parent !== mountPoint) {
-        await this.#makeFolder(mountPoint, parent);
+        this.#makeFolder(mountPoint, parent);
         return this.#makeFolder(mountPoint, folder);
       }
       if (errorCode(error) !== "EEXIST") throw error;
+      isNew = false;
     }
     const isCpuset = this.#hierarchies.kind === "v1" && this.#hierarchies.controllers.get("cpuset") === mountPoint;
-    if (isCpuset) await inheritCpuset(mountPoint, folder);
+    if (isCpuset) inheritCpuset(mountPoint, folder);
+    return isNew;
   }
 
   /** v2: children have a controller only when the parent passes it on. */
-  async #delegate(folder: string, controllers: ReadonlySet<string>): Promise<void> {
+  #delegate(folder: string, controllers: ReadonlySet<string>): void {
     const file = join(folder, "cgroup.subtree_control");
-    const enabled = new Set((await readText(file)).split(/\s+/));
+    const enabled = new Set(textNow(file).split(/\s+/));
     const missing = [...controllers].filter((name) => V2_DELEGATED.has(name) && !enabled.has(name));
-    if (missing.length > 0) await writeFile(file, missing.map((name) => `+${name}`).join(" "));
+    if (missing.length > 0) writeFileSync(file, missing.map((name) => `+${name}`).join(" "));
   }
 
-  async #write(path: string, values: CgroupValues): Promise<void> {
+  /** @param isNew of one that nobody is in: no limit makes the kernel take anything back, for which the writer would wait */
+  async #write(path: string, values: CgroupValues, isNew: boolean): Promise<void> {
     for (const each of this.#filesOf(values)) {
       const mountPoint = this.#mountPointOf(each.controller);
-      if (mountPoint !== undefined) await this.#writeValue(join(mountPoint, path), each);
+      if (mountPoint !== undefined) await this.#writeValue(join(mountPoint, path), each, isNew);
     }
   }
 
@@ -249,10 +258,12 @@ export class CgroupTree implements CgroupPort {
   }
 
   /** A file that this kernel does not have (no CFS bandwidth, say) is left out; a value it does not take fails. */
-  async #writeValue(folder: string, { file, content, isOptional = false }: CgroupFile): Promise<void> {
+  async #writeValue(folder: string, value: CgroupFile, isNew: boolean): Promise<void> {
+    const { file, content, isOptional = false } = value;
     const path = join(folder, file);
     try {
-      await writeFile(path, content);
+      if (isNew) writeFileSync(path, content);
+      else await writeFile(path, content);
     } catch (error) {
       if ((await exists(path)) || !(await exists(folder)))
         throw new PicoletError("failed", `cannot write ${content} to ${path}`, { cause: error });
@@ -342,14 +353,13 @@ function segmentsOf(path: string): string[] {
 }
 
 /** A new cpuset is empty and refuses every process; one that a crash left half-made is made good, its parents too. */
-async function inheritCpuset(mountPoint: string, folder: string): Promise<void> {
+function inheritCpuset(mountPoint: string, folder: string): void {
   for (const file of ["cpuset.cpus", "cpuset.mems"]) {
-    if ((await readText(join(folder, file))).trim() !== "") continue;
+    if (textNow(join(folder, file)).trim() !== "") continue;
     const parent = dirname(folder);
-    if (parent !== mountPoint && (await readText(join(parent, file))).trim() === "")
-      await inheritCpuset(mountPoint, parent);
-    const inherited = (await readText(join(parent, file))).trim();
-    if (inherited !== "") await writeFile(join(folder, file), inherited);
+    if (parent !== mountPoint && textNow(join(parent, file)).trim() === "") inheritCpuset(mountPoint, parent);
+    const inherited = textNow(join(parent, file)).trim();
+    if (inherited !== "") writeFileSync(join(folder, file), inherited);
   }
 }
 
@@ -387,6 +397,14 @@ async function subfolders(folder: string, onFound?: () => void): Promise<string[
 
 /** "" for a file that is not there or goes while it is read (ENODEV). */
 const readText = (path: string): Promise<string> => readFile(path, "utf8").catch(() => "");
+
+function textNow(path: string): string {
+  try {
+    return readFileSync(path, "utf8");
+  } catch {
+    return "";
+  }
+}
 
 function counter(text: string, name: string): number {
   const line = text.split("\n").find((each) => each.startsWith(`${name} `));

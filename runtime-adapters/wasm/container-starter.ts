@@ -329,18 +329,23 @@ export class ContainerStarter {
     const { state, clock, isolation } = this.#components;
     const { uid, id } = run.file;
     const { startTimeout: timeout } = this.#init;
-    const procsFiles = await this.#makeCgroup(run.file, prepared);
     createLog(run.file);
     const folder = state.container(uid, id);
     const whole = { ...prepared.runner, logPath: run.file.logPath, endPath: state.endPath(uid, id) };
-    const reaper = { directory: folder, exitPath: state.exitPath(id), oomScoreAdj: prepared.oomScoreAdj, procsFiles };
+    const place = { directory: folder, exitPath: state.exitPath(id), oomScoreAdj: prepared.oomScoreAdj };
+    const reaper = async () => ({ ...place, procsFiles: await this.#makeCgroup(run.file, prepared) });
     const onReaperEnd = (): void => void run.reaperEnded();
     if (spare === undefined) {
       const { command, launch } = await isolation.runner(whole, { folder, network: prepared.network });
       state.writeLaunch(uid, id, launch);
       // With Node's child processes: 0.7 MiB that an agent without components does not need.
       const { startRunner } = await import("./start-runner.ts");
-      const start = { reaper: { ...reaper, command }, fatalFd: state.openFatal(uid, id), timeout, onReaperEnd };
+      const start = {
+        reaper: { ...(await reaper()), command },
+        fatalFd: state.openFatal(uid, id),
+        timeout,
+        onReaperEnd,
+      };
       await startRunner(clock, start, signal);
     } else {
       const { fstab, launch } = await isolation.furnish(whole, folder);

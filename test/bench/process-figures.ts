@@ -1,6 +1,6 @@
 /** What /proc says of a process. Linux only; sizes in MiB, times in seconds. Source: proc(5), kernel smaps_rollup. */
 import { execFileSync } from "node:child_process";
-import { readFileSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 
 export interface MemoryFigures {
   readonly rssMiB: number;
@@ -32,6 +32,21 @@ export function cpuSecondsOf(pid: number, children?: "with children"): number {
   const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
   const own = Number(fields[11]) + Number(fields[12]);
   return (children === undefined ? own : own + Number(fields[13]) + Number(fields[14])) / ticksPerSecond;
+}
+
+/** What the scheduler has given its threads so far: to the nanosecond, of those that live. */
+export function cpuNanosOf(pid: number): number {
+  const threads = readdirSync(`/proc/${pid}/task`);
+  return threads.reduce((sum, thread) => sum + Number(schedstatOf(pid, thread).split(" ")[0]), 0);
+}
+
+/** "" for a thread that has just ended. */
+function schedstatOf(pid: number, thread: string): string {
+  try {
+    return readFileSync(`/proc/${pid}/task/${thread}/schedstat`, "utf8");
+  } catch {
+    return "";
+  }
 }
 
 /** Bytes that a process caused to be written to the block layer so far. */

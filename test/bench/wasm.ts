@@ -16,18 +16,13 @@ import { memoryOf, percentile, round } from "./process-figures.ts";
 import { type TelemetryFigures, telemetryFigures } from "./telemetry.ts";
 import { type WasmDenseFigures, wasmDenseFigures } from "./wasm-dense.ts";
 import { httpFigures, type WasmHttpFigures } from "./wasm-http.ts";
+import { firstLineAt, restartFigures, type WasmRestartFigures } from "./wasm-restarts.ts";
 
-export interface WasmFigures extends TelemetryFigures, WasmHttpFigures, WasmDenseFigures {
+export interface WasmFigures extends TelemetryFigures, WasmHttpFigures, WasmDenseFigures, WasmRestartFigures {
   /** A runner and its shell, with `pods` of them on the machine: shared pages are divided among them. */
   readonly pssPerPodMiB: number;
   readonly anonPerPodMiB: number;
   readonly pods: number;
-  /** From the call that starts a container to its first line in the log; the component is transpiled already. */
-  readonly coldStart: Quantiles;
-  /** From kill -9 of a runner until the next one runs, which takes the spare as soon as the hint comes. */
-  readonly warmRestart: Quantiles;
-  /** The same up to its first line. */
-  readonly warmRestartToFirstOutput: Quantiles;
   readonly transpilePeakRssMiB: number;
   /** A component of 5 MiB from a registry on the loopback: from the call that pulls it to its first line in the log. */
   readonly pullTranspileStart5MiB: number;
@@ -38,11 +33,6 @@ export interface WasmFigures extends TelemetryFigures, WasmHttpFigures, WasmDens
   /** Of a component that uses the key-value store, beside those of `pssPerPodMiB` that do not. */
   readonly kvPssMiB: number;
   readonly kvAnonMiB: number;
-}
-
-interface Quantiles {
-  readonly p50: number;
-  readonly p95: number;
 }
 
 const PODS = 10;
@@ -63,27 +53,11 @@ export async function wasmFigures(runs = 20): Promise<WasmFigures> {
   await adapter.images.import("dist/examples/hello.wasm", HELLO, NEVER);
   await adapter.images.import(await testComponent("workload.c"), WORKLOAD, NEVER);
   const memory = await memoryAtRest(runtime, adapter);
-  const starts: number[] = [];
-  const restarts: number[] = [];
-  const outputs: number[] = [];
-  for (let run = 0; run < runs; run += 1) {
-    await using pod = await WasmPod.create(runtime, adapter, { name: `latency-${run}`, image: HELLO });
-    const begun = Date.now();
-    const first = await pod.start();
-    starts.push((await firstLineAt(first, pod)) - begun);
-    await adapter.sparesSettled;
-    await new Promise((resolve) => setTimeout(resolve, REST_MS));
-    const killed = await pod.killAndAwaitHint(first.id);
-    const next = await pod.start({ attempt: 1 });
-    restarts.push(Date.now() - killed);
-    outputs.push((await firstLineAt(next, pod)) - killed);
-  }
+  const restarts = await restartFigures(runtime, adapter, { image: HELLO, runs, restMs: REST_MS });
   return {
     ...memory,
     pods: PODS,
-    coldStart: quantiles(starts),
-    warmRestart: quantiles(restarts),
-    warmRestartToFirstOutput: quantiles(outputs),
+    ...restarts,
     transpilePeakRssMiB: round(adapter.transpilePeakRssKiB / 1024),
     ...(await pullFigures(runtime, adapter)),
     ...(await httpFigures(runtime, adapter)),
@@ -184,16 +158,5 @@ async function memoryAtRest(
   }
   return { pssPerPodMiB: round(pssMiB / PODS), anonPerPodMiB: round(anonMiB / PODS) };
 }
-
-/** Milliseconds since the epoch, as the runner wrote it down. */
-async function firstLineAt(container: ObservedContainer, pod: WasmPod): Promise<number> {
-  const [line] = await pod.lines(container, 1);
-  return Date.parse(line?.time ?? "");
-}
-
-const quantiles = (milliseconds: readonly number[]): Quantiles => ({
-  p50: round(percentile(milliseconds, 0.5) / 1000),
-  p95: round(percentile(milliseconds, 0.95) / 1000),
-});
 
 if (import.meta.main) console.log(JSON.stringify(await wasmFigures(), null, 2));

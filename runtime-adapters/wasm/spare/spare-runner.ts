@@ -20,7 +20,8 @@ export interface SpareLaunch {
 }
 
 export interface SpareAssignment {
-  readonly reaper: Omit<ReaperLaunch, "command">;
+  /** Makes its cgroup, while others mount what it sees. */
+  readonly reaper: () => Promise<Omit<ReaperLaunch, "command">>;
   readonly fstab: string;
   readonly fatalPath: string;
   readonly timeout: Millis;
@@ -77,8 +78,8 @@ export class SpareRunner {
   async become(clock: Pick<Clock, "sleep">, given: SpareAssignment, signal: AbortSignal): Promise<boolean> {
     renameSync(this.#fatalPath, given.fatalPath);
     this.#child.once("exit", given.onReaperEnd);
-    this.#child.stdin?.end(assignment(given.reaper));
     this.#input(MOUNTS_FD)?.end(`${given.fstab}\n`);
+    this.#child.stdin?.end(assignment(await given.reaper()));
     const done = new AbortController();
     const onAbort = (): void => done.abort();
     signal.addEventListener("abort", onAbort, { once: true });
