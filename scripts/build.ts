@@ -7,7 +7,7 @@
  */
 import { chmodSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { basename, dirname } from "node:path";
-import { type BuildOptions, build, type TransformOptions, transform } from "esbuild";
+import { type BuildOptions, build, type Plugin, type TransformOptions, transform } from "esbuild";
 import { embeddedResources } from "../hub/embedded/resources/embedded-resources.ts";
 import { modelRoots } from "../hub/embedded/schema/model-roots.ts";
 import { FolderModelSource, gatherModels } from "../hub/embedded/schema/models.ts";
@@ -30,6 +30,12 @@ const shared: BuildOptions = {
   charset: "ascii",
 };
 
+/** Whoever loads it loads the file that it is built as. */
+const apart = (filter: RegExp, path: string): Plugin => ({
+  name: `apart ${path}`,
+  setup: ({ onResolve }) => onResolve({ filter }, () => ({ path, external: true })),
+});
+
 const programs: readonly BuildOptions[] = [
   { entryPoints: { edgectl: "agent/cli/edgectl.ts" }, format: "cjs", outExtension: { ".js": ".cjs" } },
   // An ES module: what it is made of are ES modules, and one of them waits at its top level.
@@ -46,16 +52,18 @@ const programs: readonly BuildOptions[] = [
     format: "cjs",
     outExtension: { ".js": ".cjs" },
     supported: { ...shared.supported, "dynamic-import": false },
-    plugins: [
-      {
-        name: "wasi-0.3-apart",
-        setup: ({ onResolve }) =>
-          onResolve({ filter: /async-run\.ts$/ }, () => ({ path: "./wasm-runner/async.cjs", external: true })),
-      },
-    ],
+    plugins: [apart(/async-run\.ts$/, "./wasm-runner/async.cjs")],
   },
+  // And its sockets, with all that they need, in another one.
   {
     entryPoints: { "wasm-runner/async": "runtime-adapters/wasm/host/async/async-run.ts" },
+    format: "cjs",
+    outExtension: { ".js": ".cjs" },
+    supported: { ...shared.supported, "dynamic-import": false },
+    plugins: [apart(/async-sockets\.ts$/, "./sockets.cjs")],
+  },
+  {
+    entryPoints: { "wasm-runner/sockets": "runtime-adapters/wasm/host/async/async-sockets.ts" },
     format: "cjs",
     outExtension: { ".js": ".cjs" },
   },

@@ -101,6 +101,7 @@ export function prepareRun(launch: RunnerLaunch, opened: OpenedComponent, parts:
     const { http, serve } = launch;
     return opened.asynchronous({ ...components, sockets: undefined }, init, {
       http,
+      sockets: launch.sockets,
       serve,
       outgoing,
       processLimitBytes,

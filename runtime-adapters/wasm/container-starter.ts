@@ -15,7 +15,7 @@ import type { Clock, Log, Millis } from "../../protocol/ports.ts";
 import type { CgroupPort } from "../contract/cgroups.ts";
 import type { Action, ContainerLaunch, Cpuset, DesiredPod, Mount } from "../contract/runtime-adapter.ts";
 import { asyncNames, type ComponentShape, refuseAsync } from "./binary/component-shape.ts";
-import { importsHttp, importsOutgoing } from "./binary/grants.ts";
+import { importsAsyncSockets, importsHttp, importsOutgoing } from "./binary/grants.ts";
 import { checkInitialMemory } from "./binary/memory-limits.ts";
 import {
   argumentsOf,
@@ -254,6 +254,7 @@ export class ContainerStarter {
       authorities,
       serve,
       p3,
+      sockets: importsAsyncSockets(blob.imports),
       emptyDirectory: this.#components.state.emptyDirectory,
       identity,
     };

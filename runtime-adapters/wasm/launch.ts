@@ -39,6 +39,8 @@ export interface RunnerLaunch {
   readonly serve: ServeOptions | undefined;
   /** A component of WASI 0.3. */
   readonly p3: boolean;
+  /** Whether it imports wasi:sockets of WASI 0.3. */
+  readonly sockets: boolean;
   /** An empty directory, for the places that only mounted files make. */
   readonly emptyDirectory: string;
   readonly logPath: string;

@@ -1,19 +1,22 @@
 /** Components of WASI 0.3 on a node that runs them, and on one that does not: the real agent, and edgectl as it is shipped. */
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
+import { once } from "node:events";
 import { createServer, get } from "node:http";
-import type { AddressInfo } from "node:net";
+import { type AddressInfo, connect } from "node:net";
 import { test } from "node:test";
 import type { Pod } from "../../protocol/pod.ts";
 import { isReady, textOf } from "../../scripts/follow-pods.ts";
 import { testComponent } from "../support/components.ts";
+import { fixedPort } from "../support/fixed-port.ts";
 import { edgectl, nodeWith } from "../support/node-fixtures.ts";
 
 const FILES = "picolet.example/async-files:1";
 const BOARD = "picolet.example/async-board:1";
 const SERVER = "picolet.example/async-server:1";
+const NET = "picolet.example/async-net:1";
 
-const podWith = (name: string, container: Readonly<Record<string, unknown>>, more = {}): unknown => ({
+const podWith = (name: string, container: Readonly<Record<string, unknown>>, more = {}): object => ({
   apiVersion: "v1",
   kind: "Pod",
   metadata: { name },
@@ -108,6 +111,45 @@ test("pods of WASI 0.3 have of the board what they name", async () => {
   );
 });
 
+test("a pod of WASI 0.3 takes connections on the port that its network opens, and nothing else", async () => {
+  await using node = nodeWith(undefined, { config: { wasm: { p3: true } } });
+  await node.start();
+  edgectl(node, "image", "import", await testComponent("async-net.c"), "--name", NET);
+  const port = await fixedPort();
+  const network = { "wasm.picolet.io/network": `listen tcp:${port}` };
+  const serves = podWith("serves", { image: NET, args: ["serve", String(port), "2"] }, { restartPolicy: "Never" });
+  node.writeManifest("serves.json", { ...serves, metadata: { name: "serves", annotations: network } });
+  const asks = { image: NET, args: ["fetch", "127.0.0.1", String(port), "word"] };
+  node.writeManifest("asks.json", podWith("asks", asks, { restartPolicy: "Never" }));
+  const log = async (name: string): Promise<string> =>
+    textOf(await node.request(`/v1/namespaces/default/pods/${name}-node/log?container=app`));
+  const phase = (pod: Pod | undefined): string | undefined => pod?.status?.phase;
+  await node.waitForPods("serves to run", (pods) => phase(pods.get("serves-node")) === "Running");
+  for (const text of ["one", "two".repeat(50_000)])
+    assert.ok((await echoed(port, text)) === text, "all of it comes back");
+  await node.waitForPods("the end of both", (pods) =>
+    ["serves-node", "asks-node"].every((name) => phase(pods.get(name)) === "Succeeded"),
+  );
+  assert.equal(await log("serves"), `listening ${port}\nserved 2\n`);
+  assert.equal(await log("asks"), "create: access-denied\n");
+});
+
+/** Again and again until somebody listens. */
+async function echoed(port: number, text: string): Promise<string> {
+  for (;;) {
+    const client = connect({ port, host: "127.0.0.1", allowHalfOpen: true });
+    const received: Buffer[] = [];
+    client.on("data", (chunk: Buffer) => void received.push(chunk));
+    client.end(text);
+    try {
+      await once(client, "end");
+      return Buffer.concat(received).toString();
+    } catch {
+      // It is not there yet.
+    }
+  }
+}
+
 test("a node without the setting says which one it is, and edgectl tells beforehand", async () => {
   const path = await testComponent("async-files.c");
   await using node = nodeWith(undefined);
@@ -116,8 +158,11 @@ test("a node without the setting says which one it is, and edgectl tells beforeh
     () => edgectl(node, "image", "import", path, "--name", FILES),
     /another WASI than 0\.2: .*wasm\.p3: true/,
   );
-  const check = (...words: readonly string[]): string =>
-    spawnSync("dist/bin/edgectl", ["wasm", "check", path, ...words], { encoding: "utf8" }).stdout;
+  const checked = (file: string, ...words: readonly string[]): string =>
+    spawnSync("dist/bin/edgectl", ["wasm", "check", file, ...words], { encoding: "utf8" }).stdout;
+  const check = (...words: readonly string[]): string => checked(path, ...words);
   assert.match(check(), /This node would not run it:[\s\S]*wasm\.p3: true/);
   assert.match(check("--p3"), /wasi:filesystem\/types@0\.3\.0\n[\s\S]*This node would run it\./);
+  const net = await testComponent("async-net.c");
+  assert.match(checked(net, "--p3"), /wasi:sockets\/types@0\.3\.0\n[\s\S]*This node would run it\./);
 });

@@ -35,6 +35,7 @@ const WORLDS: Readonly<Record<string, string>> = {
   "async-server.c": "import wasi:http/types@0.3.0; export wasi:http/handler@0.3.0;",
   "async-board.c": `${asyncWorld} import wasi:clocks/monotonic-clock@0.3.0; ${BOARD} import picolet:board/telemetry@0.1.0;`,
   "async-writer.c": "import wasi:http/types@0.3.0; export wasi:http/handler@0.3.0;",
+  "async-net.c": `${asyncWorld} import wasi:sockets/types@0.3.0; import wasi:sockets/ip-name-lookup@0.3.0;`,
   "http-server.c":
     "import wasi:http/types; import wasi:io/streams; import wasi:filesystem/types; import wasi:filesystem/preopens; export wasi:http/incoming-handler;",
 };
@@ -71,6 +72,7 @@ export type TestComponent =
   | "async-server.c"
   | "async-writer.c"
   | "async-board.c"
+  | "async-net.c"
   | "http-server.c"
   | "http-client.c"
   | "net.c"

@@ -138,14 +138,14 @@ test("a node that does not run them says how it would", async () => {
 
 test("what of WASI 0.3 is not there is listed, a draft of it is refused", async () => {
   const wanting = await textComponent(
-    '(component (import "wasi:sockets/types@0.3.0" (instance)) (import "wasi:tls/client@0.3.0" (instance)) (import "wasi:filesystem/types@0.3.0" (instance)))',
+    '(component (import "wasi:sockets/tcp@0.3.0" (instance)) (import "wasi:tls/client@0.3.0" (instance)) (import "wasi:filesystem/types@0.3.0" (instance)))',
   );
   await adapter.images.import(wanting, "localhost/wanting:1", NEVER);
   await using pod = await WasmPod.create(runtime, adapter, { image: "localhost/wanting:1" });
   await assert.rejects(pod.start(), (error) => {
     assert.match(
       describeError(error),
-      /nobody grants it: wasi:sockets\/types@0\.3\.0, wasi:tls\/client@0\.3\.0; build it/,
+      /nobody grants it: wasi:sockets\/tcp@0\.3\.0, wasi:tls\/client@0\.3\.0; build it/,
     );
     return true;
   });

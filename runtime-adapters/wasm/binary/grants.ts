@@ -56,6 +56,9 @@ const GRANTED_03: ReadonlySet<string> = new Set([
   "wasi:random/random",
   "wasi:random/insecure",
   "wasi:random/insecure-seed",
+  // As those of 0.2: without a network every use answers access-denied.
+  "wasi:sockets/types",
+  "wasi:sockets/ip-name-lookup",
 ]);
 
 /** Where a component is served, or its pod has a network; what it may ask whom is judged with each request. */
@@ -125,6 +128,13 @@ export const isHttp02 = (name: string): boolean => {
 
 export const importsHttp = (imports: readonly string[]): boolean =>
   imports.some((name) => [HTTP, HTTP_03].some((each) => each.has(parseInterfaceName(name)?.path ?? "")));
+
+/** Of 0.3. */
+export const importsAsyncSockets = (imports: readonly string[]): boolean =>
+  imports.some((name) => {
+    const parsed = parseInterfaceName(name);
+    return parsed !== undefined && isWasi03(parsed.version) && parsed.path.startsWith("wasi:sockets/");
+  });
 
 export const exportsHandler = (exports: readonly string[]): boolean =>
   exports.some((name) => {

@@ -151,3 +151,22 @@ export abstract class HostResource {
 
 /** Ends the component where it is, as an `unreachable` instruction would. */
 export const trap = (message: string): Error => new WebAssembly.RuntimeError(message);
+
+/** What the glue calls with `new`, and compares with by `instanceof`: the class, with the instance's own context in it. */
+export function made<A extends readonly never[]>(
+  of: { readonly prototype: object },
+  make: (...args: A) => object,
+  statics: Readonly<Record<string, unknown>> = {},
+): unknown {
+  // A function, for only those can be called with `new` and give something else than what `new` made.
+  function Made(...args: A): object {
+    return make(...args);
+  }
+  Made.prototype = of.prototype;
+  return Object.assign(Made, statics);
+}
+
+/** Of resources that are made by functions alone. */
+export function notByNew(): never {
+  throw trap("there is no such constructor");
+}

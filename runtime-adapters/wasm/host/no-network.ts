@@ -20,7 +20,11 @@ class IncomingDatagramStream {}
 class OutgoingDatagramStream {}
 class ResolveAddressStream {}
 
-export const networkErrorCode = (error: HostError): unknown => error.codeIn("network");
+/** What only WASI 0.3 tells apart is one here. */
+export function networkErrorCode(error: HostError): unknown {
+  const code = error.codeIn("network");
+  return code === "connection-broken" ? "connection-reset" : code;
+}
 
 export const noNetworkImports = (handles: Handles) => ({
   "wasi:sockets/instance-network": { instanceNetwork: () => new Network(handles.networks) },

@@ -13,7 +13,10 @@ export class AsyncContext implements StreamContext {
   readonly onActivity: () => void;
   readonly #pools = new Map<string, HandlePool>();
   #waiting = 0;
-  readonly #flows = new Set<() => void>();
+  readonly #ends = new Set<() => void>();
+  #flows = 0;
+  readonly #sending = new Set<Promise<unknown>>();
+  readonly #rests: (() => Promise<void>)[] = [];
 
   constructor({ handles, poller, wallNow }: StreamContext, onActivity: () => void) {
     this.handles = handles;
@@ -31,10 +34,18 @@ export class AsyncContext implements StreamContext {
 
   /** @param end lets go of what the stream holds. @returns what gives its place back. @throws a trap beyond the limit */
   takeFlow(end: () => void): () => void {
-    if (this.#flows.size >= MAX_FLOWS)
-      throw trap(`the component has more than ${MAX_FLOWS} streams of the host at once`);
-    this.#flows.add(end);
-    return () => void this.#flows.delete(end);
+    if (this.#flows >= MAX_FLOWS) throw trap(`the component has more than ${MAX_FLOWS} streams of the host at once`);
+    this.#flows += 1;
+    const forget = this.endWith(end);
+    return () => {
+      if (forget()) this.#flows -= 1;
+    };
+  }
+
+  /** @param end runs when nobody uses the instance any more. @returns what takes that back: whether it was still so */
+  endWith(end: () => void): () => boolean {
+    this.#ends.add(end);
+    return () => this.#ends.delete(end);
   }
 
   watched<T>(promise: Promise<T>): Promise<T> {
@@ -58,8 +69,31 @@ export class AsyncContext implements StreamContext {
     }
   }
 
+  /** @param sent settles when what the component has written has gone where it belongs. */
+  sends<T>(sent: Promise<T>): Promise<T> {
+    this.#sending.add(sent);
+    const forget = (): void => void this.#sending.delete(sent);
+    sent.then(forget, forget);
+    return sent;
+  }
+
+  /** What is under way of that. */
+  get sending(): readonly Promise<unknown>[] {
+    return [...this.#sending];
+  }
+
+  /** @param rest resolves when nothing is left of what was let go of. */
+  restsWith(rest: () => Promise<void>): void {
+    this.#rests.push(rest);
+  }
+
+  /** Resolves when nothing is left of what the instance has let go of. */
+  async atRest(): Promise<void> {
+    await Promise.all(this.#rests.map((rest) => rest()));
+  }
+
   /** Nobody uses the instance any more. */
   close(): void {
-    for (const end of [...this.#flows]) end();
+    for (const end of [...this.#ends]) end();
   }
 }

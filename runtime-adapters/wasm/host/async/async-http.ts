@@ -1,10 +1,10 @@
 /** wasi:http/{types,client} of WASI 0.3 for one instance: requests go out as those of 0.2 do, by the same rules and limits. */
 import { Failure } from "../failure.ts";
-import { trap } from "../handles.ts";
+import { made, notByNew, trap } from "../handles.ts";
 import type { Imports } from "../host.ts";
 import type { HttpErrorCode } from "../http/error-code.ts";
 import { type FieldEntry, FieldList, Fields } from "../http/fields.ts";
-import { httpContext, made } from "../http/http.ts";
+import { httpContext } from "../http/http.ts";
 import { type IncomingResponse, OutgoingRequest, RequestOptions } from "../http/messages.ts";
 import type { FutureIncomingResponse, OutgoingHttp } from "../http/outgoing.ts";
 import type { AsyncContext } from "./async-context.ts";
@@ -63,11 +63,6 @@ export const asyncHttpImports = (http: AsyncHttp, outgoing: OutgoingHttp): Impor
     send: (request: AsyncRequest) => http.context.watched(sent(http, outgoing, request)),
   },
 });
-
-/** Neither has a constructor. */
-function notByNew(): never {
-  throw trap("there is no such constructor");
-}
 
 const consumeBody = (message: AsyncRequest | AsyncResponse, outcome: FutureOf<Sent>): BodyPair =>
   message.given().body.consumed(outcome);

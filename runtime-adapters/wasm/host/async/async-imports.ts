@@ -22,6 +22,10 @@ export interface AsyncComponents {
   readonly onActivity: () => void;
   /** Runs each time before the component waits for time alone. */
   readonly beforeWait: () => void;
+  /** What the component has sent and is under way. */
+  readonly sending: () => readonly Promise<unknown>[];
+  /** Of all that the component has; resolves when nothing of it is left. */
+  readonly letGo: () => Promise<void>;
   /** Ends the process. */
   readonly exit: (code: number) => never;
 }
@@ -32,6 +36,8 @@ const SAME = /^wasi:(?:cli|clocks|random)\//;
 const CHUNK_BYTES = 4096;
 /** What the component was told is written has left its memory, and is in the log so much later at most. */
 const DRAIN_MS = 100;
+/** And so many turns of the event loop. */
+const DRAIN_TURNS = 32;
 const NANOSECONDS_PER_MS = 1_000_000n;
 const WALL_RESOLUTION = 1_000_000n;
 const MS_PER_SECOND = 1000;
@@ -50,10 +56,22 @@ export class AsyncHost {
     this.#components = components;
   }
 
-  /** What it has written goes into the log; a stream that it never closes is not waited for. */
+  /** What it has written goes into the log, or to whom it was sent; a stream that it never closes is not waited for. */
   async drained(): Promise<void> {
-    const { after } = this.#components;
-    await Promise.race([Promise.allSettled(this.#outputs), new Promise<void>((done) => void after(DRAIN_MS, done))]);
+    const { sending, letGo } = this.#components;
+    await Promise.race([Promise.allSettled([...this.#outputs, ...sending()]), this.#patience()]);
+    await letGo();
+  }
+
+  async #patience(): Promise<void> {
+    const { after, onActivity } = this.#components;
+    const wait = (milliseconds: number): Promise<void> => new Promise((done) => void after(milliseconds, done));
+    await wait(DRAIN_MS);
+    // Of a process that had no processor until now.
+    for (let left = DRAIN_TURNS; left > 0; left -= 1) {
+      onActivity();
+      await wait(0);
+    }
   }
 
   /** @param imports of WASI 0.2 @param more of 0.3, by their names without a version */

@@ -30,7 +30,12 @@ export class AsyncInstance {
     const onActivity = (): void => this.#timers.wake();
     this.context = new AsyncContext(hostContext(components), onActivity);
     const now = (): bigint => waiter.now();
-    this.host = new AsyncHost({ log, wallNow, wallIsSet, after, exit, beforeWait, onActivity, now });
+    const sending = () => this.context.sending;
+    const letGo = () => this.#letGo();
+    this.host = new AsyncHost({
+      ...{ log, wallNow, wallIsSet, after, exit, beforeWait },
+      ...{ onActivity, now, sending, letGo },
+    });
   }
 
   /** @param more of WASI 0.3 that it is given */
@@ -71,6 +76,19 @@ export class AsyncInstance {
       const { begun: kept } = loop;
       return this.context.watched(loop.whenAny(error.wanted).then(() => this.#waited(call, kept)));
     }
+  }
+
+  /** It has ended. Resolves when what it has written is where it belongs, as far as that goes. */
+  async end(): Promise<void> {
+    await this.host.drained();
+    this.close();
+  }
+
+  /** What was sent by connections may take its time, see `TcpConnection.release`. */
+  async #letGo(): Promise<void> {
+    this.#timers.stop();
+    this.context.close();
+    await this.context.atRest();
   }
 
   /** Nobody uses it any more. */

@@ -6,6 +6,7 @@ import type { OutgoingLaunch } from "../../serving/serve-component.ts";
 import type { HostComponents, HostInit } from "../host.ts";
 import { ExitRequest } from "./async-imports.ts";
 import { AsyncInstance } from "./async-instance.ts";
+import { socketsOf } from "./async-network.ts";
 import { type AsyncTasks, FAULTS } from "./async-tasks.ts";
 import type { StartTimer } from "./patient-timers.ts";
 
@@ -19,7 +20,9 @@ export interface AsyncLaunch {
   readonly http?: boolean;
   /** Undefined: it is run. */
   readonly serve?: ServeOptions | undefined;
-  /** Whom it may ask; undefined: nobody. */
+  /** Whether it imports wasi:sockets. */
+  readonly sockets?: boolean;
+  /** Whom it may ask and connect to; undefined: nobody. */
   readonly outgoing?: OutgoingLaunch | undefined;
   readonly processLimitBytes?: number | undefined;
 }
@@ -41,7 +44,8 @@ export async function prepareAsync(
   }
   const instance = new AsyncInstance(glue, components, init);
   const imports = launch.http === true ? await httpOf(instance, components, launch.outgoing) : {};
-  const run = runOf(instance.instantiate(imports));
+  const sockets = await socketsOf(components, launch);
+  const run = runOf(instance.instantiate({ ...imports, ...sockets(instance.context) }));
   return () => ended(run, instance);
 }
 
@@ -51,7 +55,8 @@ async function httpOf(instance: AsyncInstance, components: AsyncRunComponents, o
   return asyncHttpImports(asyncHttp(instance.context), outgoingHttp(outgoing, components));
 }
 
-async function ended(run: RunExport, { host, tasks }: AsyncInstance): Promise<Outcome> {
+async function ended(run: RunExport, instance: AsyncInstance): Promise<Outcome> {
+  const { tasks } = instance;
   // What is thrown in a timer of the glue's, or kept in a promise that it let go of, is the component's trap too.
   const onFault = (error: unknown): void => tasks.fail(error);
   for (const event of FAULTS) process.on(event, onFault);
@@ -63,7 +68,7 @@ async function ended(run: RunExport, { host, tasks }: AsyncInstance): Promise<Ou
     if (error instanceof ExitRequest) return await new Promise<never>(() => undefined);
     throw error;
   } finally {
-    await host.drained();
+    await instance.end();
     for (const event of FAULTS) process.off(event, onFault);
   }
 }

@@ -21,6 +21,7 @@ import {
   settleWithout,
   transmitted,
 } from "./async-messages.ts";
+import { socketsOf } from "./async-network.ts";
 import type { AsyncLaunch, AsyncRunComponents } from "./async-run.ts";
 import { type AsyncTasks, FAULTS } from "./async-tasks.ts";
 
@@ -41,8 +42,9 @@ export async function serveAsync(
   glue: GlueMaker,
   components: AsyncRunComponents,
   init: HostInit,
-  { serve, outgoing, processLimitBytes }: ServeLaunch,
+  { serve, sockets, outgoing, processLimitBytes }: ServeLaunch,
 ): Promise<AsyncServer> {
+  const socketsFor = await socketsOf(components, { sockets: sockets === true, outgoing });
   const broken = Promise.withResolvers<never>();
   const instances = new Set<AsyncInstance>();
   // Nothing tells whose it is: all requests that are under way are lost.
@@ -52,7 +54,8 @@ export async function serveAsync(
   const make = (asked: OutgoingHttp): HandlerInstance => {
     const instance = new AsyncInstance(glue, components, init);
     const http = asyncHttp(instance.context);
-    const handler = asyncHandler(instance.instantiate(asyncHttpImports(http, asked)), http, instance.tasks);
+    const imports = { ...asyncHttpImports(http, asked), ...socketsFor(instance.context) };
+    const handler = asyncHandler(instance.instantiate(imports), http, instance.tasks);
     instances.add(instance);
     const discard = (): void => {
       instances.delete(instance);

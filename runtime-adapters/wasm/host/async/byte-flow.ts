@@ -56,6 +56,10 @@ export interface FlowInit<E> {
   readonly source: ByteSource;
   /** What the component is told of what the source has thrown. @throws what is none of the component's business */
   readonly codeOf: (error: unknown) => E;
+  /** Of something of which there are few, so that its streams are not counted. */
+  readonly isBounded?: boolean;
+  /** Runs when it has ended. */
+  readonly onEnd?: () => void;
 }
 
 /** A `stream`, and the `future` of how it ended. */
@@ -78,6 +82,9 @@ export async function* nothing(): AsyncGenerator<never> {
 export interface DrainInit<E> {
   readonly sink: ByteSink;
   readonly codeOf: FlowInit<E>["codeOf"];
+  readonly isBounded?: boolean;
+  /** Whether it is over only when the sink has given all of it on. */
+  readonly flushes?: boolean;
 }
 
 /** What the component reads, as the glue takes it, and how it ended. */
@@ -91,7 +98,8 @@ export class ByteFlow<E> implements AsyncIterator<Uint8Array> {
   constructor(context: AsyncContext, init: FlowInit<E>) {
     this.#context = context;
     this.#init = init;
-    this.#giveBack = context.takeFlow(() => this.#end(OK));
+    const end = (): void => this.#end(OK);
+    this.#giveBack = init.isBounded === true ? context.endWith(end) : context.takeFlow(end);
   }
 
   get outcome(): Promise<Result<undefined, E>> {
@@ -137,6 +145,7 @@ export class ByteFlow<E> implements AsyncIterator<Uint8Array> {
     if (this.#hasEnded) return;
     this.#hasEnded = true;
     this.#init.source.close();
+    this.#init.onEnd?.();
     this.#giveBack();
     this.#outcome.resolve(result);
     this.#context.onActivity();
@@ -150,11 +159,12 @@ export class ByteFlow<E> implements AsyncIterator<Uint8Array> {
 export function drained<E>(
   context: AsyncContext,
   reader: ByteReader,
-  { sink, codeOf }: DrainInit<E>,
+  { sink, codeOf, isBounded = false, flushes = false }: DrainInit<E>,
 ): Promise<Result<undefined, E>> {
   const given = Promise.withResolvers<void>();
-  const giveBack = context.takeFlow(given.resolve);
+  const giveBack = isBounded ? context.endWith(given.resolve) : context.takeFlow(given.resolve);
   const outcome = copied(context, reader, sink, given.promise)
+    .then(() => (flushes ? flushed(context, sink, given.promise) : undefined))
     .then((): Result<undefined, E> => OK)
     .catch((error: unknown): Result<undefined, E> => ({ tag: "err", val: codeOf(error) }))
     .finally(() => {
@@ -163,6 +173,13 @@ export function drained<E>(
       giveBack();
     });
   return context.watched(outcome);
+}
+
+async function flushed(context: AsyncContext, sink: ByteSink, given: Promise<void>): Promise<void> {
+  sink.flush();
+  await context.waited(whenReady(sink.readiness, given));
+  // What has failed meanwhile says so now.
+  sink.flush();
 }
 
 async function copied(context: AsyncContext, reader: ByteReader, sink: ByteSink, given: Promise<void>): Promise<void> {

@@ -1,4 +1,5 @@
 /** wasi:http for one instance of a component. */
+import { made } from "../handles.ts";
 import type { Imports } from "../host.ts";
 import type { HostError, StreamContext } from "../streams.ts";
 import { FieldList, Fields } from "./fields.ts";
@@ -43,17 +44,3 @@ export const httpImports = (context: HttpContext, outgoing: OutgoingHttp): Impor
       outgoing.handle(context, request, options),
   },
 });
-
-/** What the glue calls with `new`, and compares with by `instanceof`: the class, with the instance's own context in it. */
-export function made<A extends readonly never[]>(
-  of: { readonly prototype: object },
-  make: (...args: A) => object,
-  statics: Readonly<Record<string, unknown>> = {},
-): unknown {
-  // A function, for only those can be called with `new` and give something else than what `new` made.
-  function Made(...args: A): object {
-    return make(...args);
-  }
-  Made.prototype = of.prototype;
-  return Object.assign(Made, statics);
-}

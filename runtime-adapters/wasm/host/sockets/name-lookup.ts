@@ -14,28 +14,40 @@ const MAX_NAME_LENGTH = 253;
 const MAX_LABEL_LENGTH = 63;
 const LABEL_CHARACTERS = /^[\w-]+$/;
 
-/** @throws what is wrong at once: `invalid-argument`, `access-denied`, `new-socket-limit` */
-export function resolveAddresses(context: SocketContext, underway: Set<unknown>, name: string): ResolveAddressStream {
+export type LookupOutcome = readonly IpAddressValue[] | NetworkErrorCode;
+
+/** Look-ups of one component that are under way. */
+export type Lookups = Set<unknown>;
+
+export function resolveAddresses(context: SocketContext, underway: Lookups, name: string): ResolveAddressStream {
+  const begin = lookUp(context, underway, name);
+  const stream = new ResolveAddressStream(context);
+  begin((outcome) => stream.end(outcome));
+  return stream;
+}
+
+/**
+ * @returns what begins it, and tells its outcome once
+ * @throws what is wrong at once: `invalid-argument`, `access-denied`, `temporary-resolver-failure`
+ */
+export function lookUp(
+  context: SocketContext,
+  underway: Lookups,
+  name: string,
+): (told: (outcome: LookupOutcome) => void) => void {
   const literal = addressValue(name);
-  if (literal !== undefined) return new ResolveAddressStream(context, [literal]);
+  if (literal !== undefined) return (told) => told([literal]);
   const ascii = asciiName(context, name);
   context.access.checkLookup(ascii);
   if (underway.size >= MAX_LOOKUPS) throw networkFailure("temporary-resolver-failure");
-  const stream = new ResolveAddressStream(context);
-  underway.add(stream);
-  context.modules.dns().lookup(ascii, { all: true }, (error, found) => {
-    underway.delete(stream);
-    if (error !== null) stream.end(networkErrorCode(error));
-    else
-      stream.end(
-        remembered(
-          context,
-          ascii,
-          found.map(({ address }) => address),
-        ),
-      );
-  });
-  return stream;
+  return (told) => {
+    underway.add(told);
+    context.modules.dns().lookup(ascii, { all: true }, (error, found) => {
+      underway.delete(told);
+      const addresses = (found ?? []).map(({ address }) => address);
+      told(error === null ? remembered(context, ascii, addresses) : networkErrorCode(error));
+    });
+  };
 }
 
 /** What it was resolved to is what may be connected to. */
@@ -61,15 +73,14 @@ export class ResolveAddressStream extends HostResource {
   readonly #context: SocketContext;
   readonly #wakes = new Wakes();
   /** What is still to be told; undefined: not known yet. */
-  #outcome: readonly IpAddressValue[] | NetworkErrorCode | undefined;
+  #outcome: LookupOutcome | undefined;
 
-  constructor(context: SocketContext, outcome?: readonly IpAddressValue[]) {
+  constructor(context: SocketContext) {
     super(context.handles.lookups);
     this.#context = context;
-    this.#outcome = outcome;
   }
 
-  end(outcome: readonly IpAddressValue[] | NetworkErrorCode): void {
+  end(outcome: LookupOutcome): void {
     this.#outcome = outcome;
     this.#wakes.all();
   }

@@ -1,6 +1,7 @@
 /** What a component's sockets may do, by its pod's policy and by the names that the host has looked up for it. */
 import type { NetworkPolicy } from "../../grants/network-policy.ts";
 import type { Transport } from "../../grants/network-rules.ts";
+import { Wakes } from "../wakes.ts";
 import type { Endpoint } from "./socket-addresses.ts";
 import { networkFailure } from "./socket-errors.ts";
 
@@ -16,6 +17,7 @@ export class NetworkAccess {
   /** The one looked up last is the last. */
   readonly #addressesByName = new Map<string, ReadonlySet<string>>();
   #sockets = 0;
+  readonly #unused = new Wakes();
 
   constructor(policy: NetworkPolicy) {
     this.#policy = policy;
@@ -29,7 +31,13 @@ export class NetworkAccess {
     return () => {
       if (held) this.#sockets -= 1;
       held = false;
+      if (this.#sockets === 0) this.#unused.all();
     };
+  }
+
+  /** Resolves when none of them is left. */
+  async unused(): Promise<void> {
+    while (this.#sockets > 0) await new Promise<void>((resolve) => void this.#unused.add(resolve));
   }
 
   /** @throws `access-denied` when the pod has no such rule at all */

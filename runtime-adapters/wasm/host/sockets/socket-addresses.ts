@@ -57,6 +57,12 @@ export function socketAddress({ address, port }: Endpoint): IpSocketAddress {
   return { tag: "ipv6", val: { port, flowInfo: 0, address: value.val, scopeId: 0 } };
 }
 
+/** Any address of the node's, any free port. */
+export const anywhere = (family: Family): IpSocketAddress =>
+  family === "ipv4"
+    ? { tag: "ipv4", val: { port: 0, address: [0, 0, 0, 0] } }
+    : { tag: "ipv6", val: { port: 0, flowInfo: 0, address: [0, 0, 0, 0, 0, 0, 0, 0], scopeId: 0 } };
+
 /** @throws `invalid-argument` for what no socket of this family can be bound to, `not-supported` for a zone */
 export function localEndpoint(address: IpSocketAddress, family: Family): Endpoint {
   checkUnicast(address, family);

@@ -2,7 +2,7 @@
 import { constants } from "node:os";
 import { errnoOf, Failure } from "../failure.ts";
 
-/** `wasi:sockets/network.error-code`, as far as Linux can bring it about. */
+/** `wasi:sockets/network.error-code`, as far as Linux can bring it about; `connection-broken` is a code of WASI 0.3 alone. */
 export type NetworkErrorCode =
   | "unknown"
   | "access-denied"
@@ -19,6 +19,7 @@ export type NetworkErrorCode =
   | "address-in-use"
   | "remote-unreachable"
   | "connection-refused"
+  | "connection-broken"
   | "connection-reset"
   | "connection-aborted"
   | "datagram-too-large"
@@ -46,7 +47,7 @@ const CODES: Readonly<Record<string, NetworkErrorCode>> = {
   ENONET: "remote-unreachable",
   ECONNREFUSED: "connection-refused",
   ECONNRESET: "connection-reset",
-  EPIPE: "connection-reset",
+  EPIPE: "connection-broken",
   ECONNABORTED: "connection-aborted",
   EMSGSIZE: "datagram-too-large",
   // getaddrinfo(3).

@@ -5,7 +5,7 @@ import type { Imports } from "../host.ts";
 import { Network, networkErrorCode } from "../no-network.ts";
 import type { StreamContext } from "../streams.ts";
 import { IncomingDatagramStream, OutgoingDatagramStream } from "./datagram-streams.ts";
-import { ResolveAddressStream, resolveAddresses } from "./name-lookup.ts";
+import { type Lookups, ResolveAddressStream, resolveAddresses } from "./name-lookup.ts";
 import { NetworkAccess } from "./network-access.ts";
 import type { Family } from "./socket-addresses.ts";
 import type { SocketContext, SocketModules } from "./socket-context.ts";
@@ -28,9 +28,14 @@ export interface NetworkInit {
   readonly modules?: SocketModules | undefined;
 }
 
-export function networkImports(streams: StreamContext, { policy, timers, modules = ofNode }: NetworkInit): Imports {
-  const context: SocketContext = { ...streams, access: new NetworkAccess(policy), timers, modules };
-  const underway = new Set<unknown>();
+export const socketContext = (
+  { handles, poller, wallNow }: StreamContext,
+  { policy, timers, modules = ofNode }: NetworkInit,
+): SocketContext => ({ handles, poller, wallNow, access: new NetworkAccess(policy), timers, modules });
+
+export function networkImports(streams: StreamContext, init: NetworkInit): Imports {
+  const context = socketContext(streams, init);
+  const underway: Lookups = new Set();
   return {
     "wasi:sockets/instance-network": { instanceNetwork: () => new Network(streams.handles.networks) },
     "wasi:sockets/network": { Network, networkErrorCode },

@@ -94,7 +94,7 @@ export class TcpConnection {
 
   /** @returns the two ends of it; asked for once. */
   streams(): [InputStream, OutputStream] {
-    return [new InputStream(this.#context, this.#source()), new OutputStream(this.#context, this.#sink())];
+    return [new InputStream(this.#context, this.source()), new OutputStream(this.#context, this.sink())];
   }
 
   shutdown(type: ShutdownType): void {
@@ -107,13 +107,17 @@ export class TcpConnection {
     this.#stopReceiving();
     this.#sendEnded = true;
     if (this.#socket.closed) return;
+    if (this.#connected !== "yes") {
+      this.#socket.destroy();
+      return;
+    }
     const { timers } = this.#context;
     const takeBack = timers.after(LINGER_MS, () => this.#socket.destroy());
     this.#socket.once("close", takeBack);
     this.#socket.destroySoon();
   }
 
-  #source(): ByteSource {
+  source(): ByteSource {
     return {
       readiness: {
         ready: () => this.#chunkBytes > 0 || this.#receiveEnded || this.#failure !== undefined,
@@ -124,7 +128,7 @@ export class TcpConnection {
     };
   }
 
-  #sink(): ByteSink {
+  sink(): ByteSink {
     return {
       readiness: {
         ready: () => this.#sendEnded || this.#failure !== undefined || this.#room() > 0,

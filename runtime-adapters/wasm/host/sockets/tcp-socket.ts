@@ -4,7 +4,7 @@ import { Pollable, type Readiness } from "../polling.ts";
 import type { InputStream, OutputStream } from "../streams.ts";
 import { Wakes } from "../wakes.ts";
 import type { Endpoint, Family, IpSocketAddress } from "./socket-addresses.ts";
-import { localEndpoint, remoteEndpoint, socketAddress } from "./socket-addresses.ts";
+import { anywhere, localEndpoint, remoteEndpoint, socketAddress } from "./socket-addresses.ts";
 import type { SocketContext } from "./socket-context.ts";
 import { checkResult, networkFailure } from "./socket-errors.ts";
 import { type ShutdownType, TcpConnection } from "./tcp-connection.ts";
@@ -39,6 +39,10 @@ export class TcpSocket extends HostResource {
   readonly #pending: Accepted[] = [];
   readonly #arrived = new Wakes();
   #backlog = MAX_BACKLOG;
+  #accepts = true;
+  /** By the component. */
+  #isHeld = true;
+  #hasConnection = false;
   #state: State = { kind: "unbound" };
 
   /** @param accepted when it is connected already; it takes over what it is given. */
@@ -56,6 +60,13 @@ export class TcpSocket extends HostResource {
     context.access.checkSockets("tcp");
     if (context.handles.tcpSockets.full) throw networkFailure("new-socket-limit");
     return new TcpSocket(context, family);
+  }
+
+  /** Where the system likes, unless it is bound. */
+  bindAnywhere(): void {
+    if (this.#state.kind !== "unbound") return;
+    this.startBind(undefined, anywhere(this.#family));
+    this.finishBind();
   }
 
   startBind(_network: unknown, localAddress: IpSocketAddress): void {
@@ -86,6 +97,11 @@ export class TcpSocket extends HostResource {
   }
 
   finishConnect(): [InputStream, OutputStream] {
+    return this.finishConnection().streams();
+  }
+
+  /** As far as WASI 0.3 goes. */
+  finishConnection(): TcpConnection {
     if (this.#state.kind !== "connecting") throw networkFailure("not-in-progress");
     const { connection } = this.#state;
     const { outcome } = connection;
@@ -97,7 +113,17 @@ export class TcpSocket extends HostResource {
     }
     this.#options.applyTo(this.#handle);
     this.#state = { kind: "connected", connection };
-    return connection.streams();
+    return connection;
+  }
+
+  /** Of one that is being connected; ready of any other. */
+  get settled(): Readiness {
+    return this.#state.kind === "connecting" ? this.#state.connection.settled : { ready: () => true };
+  }
+
+  /** Undefined: it is not connected. */
+  get connection(): TcpConnection | undefined {
+    return this.#state.kind === "connected" ? this.#state.connection : undefined;
   }
 
   startListen(): void {
@@ -119,31 +145,65 @@ export class TcpSocket extends HostResource {
   }
 
   accept(): [TcpSocket, InputStream, OutputStream] {
+    const socket = this.acceptSocket();
+    return [socket, ...socket.#connected()];
+  }
+
+  /** There is something to accept, or never will be. */
+  get acceptable(): Readiness {
+    const ready = (): boolean => this.#state.kind !== "listening" || this.#pending.length > 0;
+    return { ready, onReady: this.#arrived.add };
+  }
+
+  /** As far as WASI 0.3 goes. */
+  acceptSocket(): TcpSocket {
     if (this.#state.kind !== "listening") throw networkFailure("invalid-state");
     if (this.#pending.length === 0) throw networkFailure("would-block");
     if (this.#context.handles.tcpSockets.full) throw networkFailure("new-socket-limit");
     const accepted = this.#pending.shift();
     if (accepted === undefined) throw trap("a connection is gone between two steps");
     const socket = new TcpSocket(this.#context, this.#family, accepted, this.#options.copy());
-    return [socket, ...socket.#begin()];
+    const connection = socket.#connection();
+    socket.#options.applyTo(socket.#handle);
+    socket.#state = { kind: "connected", connection };
+    return socket;
   }
 
-  /** Of an accepted one. */
-  #begin(): [InputStream, OutputStream] {
-    const connection = this.#connection();
-    this.#options.applyTo(this.#handle);
-    this.#state = { kind: "connected", connection };
-    return connection.streams();
+  #connected(): [InputStream, OutputStream] {
+    if (this.#state.kind !== "connected") throw trap("an accepted connection is none");
+    return this.#state.connection.streams();
   }
 
   #connection(remote?: Endpoint): TcpConnection {
-    const init = { handle: this.#handle, sizes: this.#options.sizes, onGone: this.#giveBack };
-    return new TcpConnection(this.#context, init, remote);
+    this.#hasConnection = true;
+    const onGone = (): void => {
+      this.#hasConnection = false;
+      this.#giveBackIfUnused();
+    };
+    return new TcpConnection(this.#context, { handle: this.#handle, sizes: this.#options.sizes, onGone }, remote);
+  }
+
+  /** Its place among the component's sockets. */
+  #giveBackIfUnused(): void {
+    if (!this.#isHeld && !this.#hasConnection) this.#giveBack();
+  }
+
+  /** Whoever connects from now on is sent away, and so is who waits. */
+  stopAccepting(): void {
+    this.#accepts = false;
+    this.#sendAway();
+  }
+
+  #sendAway(): void {
+    for (const { handle, giveBack } of this.#pending.splice(0)) {
+      handle.close();
+      giveBack();
+    }
   }
 
   #arrive(handle: TCP): void {
     try {
-      if (this.#pending.length >= this.#backlog) throw networkFailure("new-socket-limit");
+      if (!this.#accepts || this.#pending.length >= this.#backlog) throw networkFailure("new-socket-limit");
       this.#pending.push({ handle, giveBack: this.#context.access.takeSocket() });
       this.#arrived.all();
     } catch {
@@ -246,18 +306,13 @@ export class TcpSocket extends HostResource {
   /** Ready when what was started last may be finished, or a connection waits to be accepted. */
   subscribe(): Pollable {
     const readiness: Readiness = {
-      ready: () => this.#isReady(),
+      ready: () => this.settled.ready() && this.acceptable.ready(),
       onReady: (wake) => {
         const state = this.#state;
         return state.kind === "connecting" ? state.connection.settled.onReady(wake) : this.#arrived.add(wake);
       },
     };
     return new Pollable(this.#context.handles.pollables, this.#context.poller, readiness);
-  }
-
-  #isReady(): boolean {
-    if (this.#state.kind === "connecting") return this.#state.connection.settled.ready();
-    return this.#state.kind !== "listening" || this.#pending.length > 0;
   }
 
   shutdown(type: ShutdownType): void {
@@ -272,16 +327,11 @@ export class TcpSocket extends HostResource {
   protected override closed(): void {
     const state = this.#state;
     this.#state = { kind: "closed" };
-    if (state.kind === "connecting" || state.kind === "connected") {
-      state.connection.release();
-      return;
-    }
-    for (const { handle, giveBack } of this.#pending.splice(0)) {
-      handle.close();
-      giveBack();
-    }
-    if (state.kind === "closed") return;
-    this.#handle.close();
-    this.#giveBack();
+    this.#isHeld = false;
+    if (state.kind === "connecting" || state.kind === "connected") state.connection.release();
+    else if (state.kind !== "closed") this.#handle.close();
+    this.#sendAway();
+    this.#arrived.all();
+    this.#giveBackIfUnused();
   }
 }

@@ -4,10 +4,11 @@
  */
 import type { RemoteInfo, Socket } from "node:dgram";
 import { HostResource } from "../handles.ts";
-import { Pollable } from "../polling.ts";
+import { Pollable, type Readiness } from "../polling.ts";
 import { Wakes } from "../wakes.ts";
 import { IncomingDatagramStream, OutgoingDatagramStream } from "./datagram-streams.ts";
 import {
+  anywhere,
   type Endpoint,
   endpointOf,
   type Family,
@@ -81,6 +82,13 @@ export class UdpSocket extends HostResource {
     return new UdpSocket(context, family);
   }
 
+  /** Where the system likes, unless it is bound. */
+  bindAnywhere(): void {
+    if (this.#state !== "unbound") return;
+    this.startBind(undefined, anywhere(this.#family));
+    this.finishBind();
+  }
+
   startBind(_network: unknown, localAddress: IpSocketAddress): void {
     const { address, port } = localEndpoint(localAddress, this.#family);
     if (this.#state !== "unbound") throw networkFailure("invalid-state");
@@ -115,10 +123,7 @@ export class UdpSocket extends HostResource {
   }
 
   stream(remoteAddress: IpSocketAddress | undefined): [IncomingDatagramStream, OutgoingDatagramStream] {
-    if (this.#state !== "bound") throw networkFailure("invalid-state");
-    const remote = remoteAddress === undefined ? undefined : remoteEndpoint(remoteAddress, this.#family);
-    if (remote !== undefined) this.#checkSend(remote);
-    this.#remote = remote;
+    this.associate(remoteAddress);
     this.#generation += 1;
     this.#queue.length = 0;
     this.#queuedBytes = 0;
@@ -126,13 +131,63 @@ export class UdpSocket extends HostResource {
     const port = {
       context: this.#context,
       isCurrent: () => this.#state === "bound" && generation === this.#generation,
-      incoming: { ready: () => this.#queue.length > 0 || this.#failure !== undefined, onReady: this.#arrived.add },
-      outgoing: { ready: () => this.#sending < MAX_SENDING || this.#failure !== undefined, onReady: this.#sent.add },
-      receive: (most: number) => this.#receive(most),
-      room: () => this.#room(),
-      send: (data: Uint8Array, to: IpSocketAddress | undefined) => this.#send(data, to),
+      incoming: this.incoming,
+      outgoing: this.outgoing,
+      receive: (most: number) => this.receive(most),
+      room: () => this.room(),
+      send: (data: Uint8Array, to: IpSocketAddress | undefined) => {
+        this.send(data, this.checkMessage(data.length, to), (failure) => {
+          if (failure !== undefined) this.#failure = failure;
+        });
+      },
     };
     return [new IncomingDatagramStream(port), new OutgoingDatagramStream(port)];
+  }
+
+  /** With whom alone it talks from now on; undefined: with anybody. What came from others is forgotten. */
+  associate(remoteAddress: IpSocketAddress | undefined): void {
+    if (this.#state !== "bound") throw networkFailure("invalid-state");
+    const remote = remoteAddress === undefined ? undefined : this.#peer(remoteAddress);
+    this.#remote = remote;
+    if (remote === undefined) return;
+    const fromOthers = this.#queue.filter((each) => !isSame(endpointOf(each.remoteAddress), remote));
+    for (const each of fromOthers) {
+      this.#queue.splice(this.#queue.indexOf(each), 1);
+      this.#queuedBytes -= each.data.length;
+    }
+  }
+
+  /** The same of one that need not be bound, as WASI 0.3 has it. */
+  associateAnywhere(remoteAddress: IpSocketAddress): void {
+    this.#peer(remoteAddress);
+    this.bindAnywhere();
+    this.associate(remoteAddress);
+  }
+
+  #peer(remoteAddress: IpSocketAddress): Endpoint {
+    const peer = remoteEndpoint(remoteAddress, this.#family);
+    this.#checkSend(peer);
+    return peer;
+  }
+
+  get isBound(): boolean {
+    return this.#state === "bound";
+  }
+
+  /** There is something to receive, or never will be. */
+  get incoming(): Readiness {
+    return {
+      ready: () => this.#queue.length > 0 || this.#failure !== undefined || this.#state === "closed",
+      onReady: this.#arrived.add,
+    };
+  }
+
+  /** There is room for something to send. */
+  get outgoing(): Readiness {
+    return {
+      ready: () => this.#sending < MAX_SENDING || this.#failure !== undefined || this.#state === "closed",
+      onReady: this.#sent.add,
+    };
   }
 
   #arrive(data: Uint8Array, { address, port }: RemoteInfo): void {
@@ -155,27 +210,35 @@ export class UdpSocket extends HostResource {
     return true;
   }
 
-  #receive(most: number): Datagram[] {
+  /** As many as there are, which may be none. */
+  receive(most: number): Datagram[] {
     this.#throwFailure();
     const received = this.#queue.splice(0, most);
     for (const { data } of received) this.#queuedBytes -= data.length;
     return received;
   }
 
-  #room(): number {
+  /** Datagrams that are taken now. */
+  room(): number {
     this.#throwFailure();
     return MAX_SENDING - this.#sending;
   }
 
-  #send(data: Uint8Array, remoteAddress: IpSocketAddress | undefined): void {
+  /** @returns to whom it goes @throws what is wrong with it */
+  checkMessage(bytes: number, remoteAddress: IpSocketAddress | undefined): Endpoint {
     const to = this.#recipient(remoteAddress);
-    if (data.length > MAX_DATAGRAM_BYTES[this.#family]) throw networkFailure("datagram-too-large");
+    if (bytes > MAX_DATAGRAM_BYTES[this.#family]) throw networkFailure("datagram-too-large");
     this.#checkSend(to);
+    return to;
+  }
+
+  /** @param told what the system made of it */
+  send(data: Uint8Array, to: Endpoint, told: (failure: NetworkErrorCode | undefined) => void): void {
     this.#sending += 1;
     // A copy: the component's memory is its own again when this returns.
     this.#socket.send(data.slice(), to.port, to.address, (error) => {
       this.#sending -= 1;
-      if (error) this.#failure = networkErrorCode(error);
+      told(error ? networkErrorCode(error) : undefined);
       this.#sent.all();
     });
   }
@@ -255,6 +318,8 @@ export class UdpSocket extends HostResource {
   protected override closed(): void {
     this.#state = "closed";
     this.#socket.close(this.#giveBack);
+    this.#arrived.all();
+    this.#sent.all();
   }
 }
 

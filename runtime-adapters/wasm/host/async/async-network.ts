@@ -1,0 +1,30 @@
+/** wasi:sockets of WASI 0.3, loaded for who imports it; without a network every attempt to use it answers `access-denied`, as with 0.2. */
+import type { LoopTimers } from "../event-loop.ts";
+import { Failure } from "../failure.ts";
+import { made, notByNew } from "../handles.ts";
+import type { Imports } from "../host.ts";
+import type { AsyncContext } from "./async-context.ts";
+import type { AsyncLaunch } from "./async-run.ts";
+
+const denied = (): never => {
+  throw new Failure({ tag: "access-denied" });
+};
+
+/** A resource that never comes to be; the glue only compares with it. */
+const never = (): unknown => made({ prototype: {} }, notByNew, { create: denied });
+
+const noNetwork = (): Imports => ({
+  "wasi:sockets/types": { TcpSocket: never(), UdpSocket: never() },
+  "wasi:sockets/ip-name-lookup": { resolveAddresses: denied },
+});
+
+/** @returns what gives an instance its sockets */
+export async function socketsOf(
+  timers: Pick<LoopTimers, "after">,
+  { sockets, outgoing }: Pick<AsyncLaunch, "sockets" | "outgoing">,
+): Promise<(context: AsyncContext) => Imports> {
+  if (sockets !== true) return () => ({});
+  if (outgoing === undefined) return noNetwork;
+  const { asyncSocketImports } = await import("./async-sockets.ts");
+  return (context) => asyncSocketImports(context, { policy: outgoing.policy, timers });
+}

@@ -1,0 +1,76 @@
+/** A component of WASI 0.3 with sockets, run within the test's own process: what it says as it comes, and peers on the loopback. */
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { type AddressInfo, createServer, type Socket } from "node:net";
+import type { TestContext } from "node:test";
+import { NetworkPolicy } from "../../runtime-adapters/wasm/grants/network-policy.ts";
+import { parseNetworkRules } from "../../runtime-adapters/wasm/grants/network-rules.ts";
+import { TlsContexts } from "../../runtime-adapters/wasm/host/http/tls-contexts.ts";
+import type { AsyncComponent } from "./async-component.ts";
+
+export class Talk {
+  readonly #done: Promise<string>;
+  #text = "";
+  #wake = (): void => undefined;
+
+  constructor(component: AsyncComponent, args: readonly string[], rules: string | undefined, onOutput?: () => unknown) {
+    const parsed = parseNetworkRules(rules ?? "");
+    assert.deepEqual(parsed.problems, []);
+    const policy = new NetworkPolicy(parsed.rules, () => []);
+    const outgoing = rules === undefined ? undefined : { policy, authorities: undefined, tls: new TlsContexts() };
+    const heard = (bytes: Uint8Array): void => {
+      this.#text += Buffer.from(bytes).toString();
+      onOutput?.();
+      this.#wake();
+    };
+    this.#done = component
+      .run({ args, launch: { sockets: true, outgoing }, onOutput: heard })
+      .then(() => this.#text)
+      .finally(() => this.#wake());
+  }
+
+  get text(): string {
+    return this.#text;
+  }
+
+  get end(): Promise<string> {
+    return this.#done;
+  }
+
+  /** Fails with the component's own fault. */
+  async until(pattern: RegExp): Promise<RegExpExecArray> {
+    let isOver = false;
+    void this.#done.then(
+      () => (isOver = true),
+      () => (isOver = true),
+    );
+    for (;;) {
+      const found = pattern.exec(this.#text);
+      if (found !== null) return found;
+      if (isOver) throw new Error(`it never said ${pattern}: ${await this.#done}`);
+      await new Promise<void>((resolve) => {
+        this.#wake = resolve;
+      });
+    }
+  }
+}
+
+/** @returns its port */
+export async function peer(context: TestContext, handler: (socket: Socket) => void): Promise<string> {
+  const sockets = new Set<Socket>();
+  const server = createServer({ allowHalfOpen: true }, (socket) => {
+    sockets.add(socket);
+    // Who is cut off may be.
+    socket.on("error", () => undefined);
+    handler(socket);
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  context.after(() => {
+    for (const each of sockets) each.destroy();
+    server.close();
+  });
+  return String((server.address() as AddressInfo).port);
+}
+
+export const echo = (socket: Socket): unknown => socket.pipe(socket);
