@@ -9,6 +9,13 @@ import type { Plain, ServiceMessage } from "../../contract/board-services.ts";
 /** One call's keys and values, 1 MiB each together, and what describes them. */
 export const MAX_FRAME_BYTES = 2 * 1024 * 1024 + 65_536;
 const MAX_PARTS = 1100;
+/**
+ * What is parsed without a look at it first. In 2 MiB there is room for a million lists, one in the other: parsing them takes a second
+ * and 76 MiB.
+ */
+const MAX_UNSEEN_BYTES = 16_384;
+/** Lists and objects of one frame; a thousand points of telemetry have three lists each. */
+const MAX_CONTAINERS = 8192;
 const LENGTH = 4;
 
 /** What ends a connection: the other end has gone wrong. */
@@ -45,6 +52,9 @@ export function decodeFrame(frame: Buffer): ServiceMessage {
   }
   const [json, ...bytes] = parts;
   if (json === undefined) throw malformed("it is empty");
+  if (json.length > MAX_UNSEEN_BYTES && hasMoreContainers(json, MAX_CONTAINERS)) {
+    throw malformed(`it has more than ${MAX_CONTAINERS} lists and objects`);
+  }
   try {
     return { value: JSON.parse(json.toString("utf8")) as Plain, bytes };
   } catch {
@@ -52,15 +62,34 @@ export function decodeFrame(frame: Buffer): ServiceMessage {
   }
 }
 
-/** Puts frames together from what arrives. Holds one unfinished frame and whatever came with its end. */
+const QUOTE = 0x22;
+const BACKSLASH = 0x5c;
+const LIST = 0x5b;
+const OBJECT = 0x7b;
+
+/** Of text that may be no JSON at all. */
+function hasMoreContainers(json: Uint8Array, most: number): boolean {
+  let [containers, isText] = [0, false];
+  for (let at = 0; at < json.length; at += 1) {
+    const byte = json[at];
+    if (byte === QUOTE) isText = !isText;
+    else if (isText) at += byte === BACKSLASH ? 1 : 0;
+    else if (byte === LIST || byte === OBJECT) containers += 1;
+  }
+  return containers > most;
+}
+
+/** Puts frames together from what arrives, however small its pieces. Holds one unfinished frame and whatever came with its end. */
 export class FrameReader {
-  #chunks: Buffer[] = [];
+  /** The first `#held` of them have come. */
+  #bytes: Buffer = Buffer.alloc(0);
+  /** Whether nobody else has them: the piece that came first is used as it is. */
+  #isOwn = false;
   #held = 0;
 
   /** Bytes of the frame that is arriving, as it says itself; 0 before that is known. */
   get announced(): number {
-    if (this.#held < LENGTH) return 0;
-    return this.#front(LENGTH).readUInt32LE(0);
+    return this.#held < LENGTH ? 0 : this.#bytes.readUInt32LE(0);
   }
 
   get isEmpty(): boolean {
@@ -68,8 +97,8 @@ export class FrameReader {
   }
 
   push(chunk: Buffer): void {
-    this.#chunks.push(chunk);
-    this.#held += chunk.length;
+    if (this.#held === 0) this.#hold(chunk);
+    else this.#append(chunk);
   }
 
   /** The next whole one. @param maxBytes of what may follow a length. @throws `corrupt` */
@@ -77,20 +106,30 @@ export class FrameReader {
     if (this.#held < LENGTH) return undefined;
     const { announced } = this;
     if (announced > maxBytes) throw malformed(`it has ${announced} bytes, at most ${maxBytes} are allowed`);
-    if (this.#held < LENGTH + announced) return undefined;
-    const all = this.#front(this.#held);
     const end = LENGTH + announced;
-    this.#chunks = all.length > end ? [all.subarray(end)] : [];
-    this.#held -= end;
+    if (this.#held < end) return undefined;
+    const all = this.#bytes.subarray(0, this.#held);
+    this.#hold(all.subarray(end));
     return decodeFrame(all.subarray(LENGTH, end));
   }
 
-  /** The first chunk, which holds `length` bytes at least afterwards. */
-  #front(length: number): Buffer {
-    const [first = Buffer.alloc(0)] = this.#chunks;
-    if (first.length >= length) return first;
-    const whole = Buffer.concat(this.#chunks);
-    this.#chunks = [whole];
-    return whole;
+  #hold(bytes: Buffer): void {
+    this.#bytes = bytes;
+    this.#held = bytes.length;
+    this.#isOwn = false;
+  }
+
+  /** Each byte by itself would take some hundred. */
+  #append(chunk: Buffer): void {
+    const needed = this.#held + chunk.length;
+    if (!this.#isOwn || needed > this.#bytes.length) {
+      const room = Math.max(needed, Math.min(2 * this.#held, LENGTH + this.announced));
+      const grown = Buffer.allocUnsafeSlow(room);
+      this.#bytes.copy(grown, 0, 0, this.#held);
+      this.#bytes = grown;
+      this.#isOwn = true;
+    }
+    this.#bytes.set(chunk, this.#held);
+    this.#held = needed;
   }
 }

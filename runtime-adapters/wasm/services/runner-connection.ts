@@ -48,6 +48,8 @@ const TRANSFER_TIMEOUT = seconds(10);
 const UNCOUNTED_BYTES = 16_384;
 /** What one runner may ask for at once, and then a second: a component that asks in a loop takes some 5 % of a board's core. */
 const CALLS_PER_SECOND = 1000;
+/** A large one is as many: 2 MiB of JSON are parsed in a quarter of a second. */
+const BYTES_PER_CALL = 2048;
 
 const UNAVAILABLE = "unavailable";
 
@@ -112,6 +114,8 @@ export class RunnerConnection {
   /** @returns false at the end. */
   async #answerNext(peer: ServicePeer): Promise<boolean> {
     const give: (() => void)[] = [];
+    // Before the next one is read, so that who waits holds nothing.
+    await this.#pace();
     try {
       const message = await this.#frame(MAX_FRAME_BYTES, async (bytes) => {
         give.push(await this.#components.budget.take(bytes));
@@ -119,7 +123,6 @@ export class RunnerConnection {
       if (message === undefined) return false;
       const request = readRequest(message);
       if (request === undefined) throw new PicoletError("corrupt", "cannot read a request");
-      await this.#pace();
       await this.#send(framed(await this.#outcome(peer, request)));
       return true;
     } finally {
@@ -151,6 +154,7 @@ export class RunnerConnection {
   /** The next one, undefined at the end of the connection. @param reserve is waited for before a large one is read. */
   async #frame(maxBytes: number, reserve?: (bytes: number) => Promise<void>): Promise<ServiceMessage | undefined> {
     let reserved = false;
+    let left: number = TRANSFER_TIMEOUT;
     for (;;) {
       const { announced } = this.#reader;
       if (!reserved && announced > UNCOUNTED_BYTES && announced <= maxBytes) {
@@ -158,11 +162,17 @@ export class RunnerConnection {
         await reserve?.(announced);
       }
       const message = this.#reader.next(maxBytes);
-      if (message !== undefined) return message;
-      const next = this.#reader.isEmpty
-        ? await this.#chunks.next()
-        : await this.#within(TRANSFER_TIMEOUT, "read a runner's request", () => this.#chunks.next());
+      if (message !== undefined) {
+        this.#calls -= 1 + announced / BYTES_PER_CALL;
+        return message;
+      }
+      const since = this.#components.clock.monotonic();
+      const isWithin = !this.#reader.isEmpty;
+      const next = isWithin
+        ? await this.#within(millis(Math.max(left, 1)), "read a runner's request", () => this.#chunks.next())
+        : await this.#chunks.next();
       if (next.done === true) return undefined;
+      if (isWithin) left -= this.#components.clock.monotonic() - since;
       this.#reader.push(next.value);
     }
   }
@@ -181,7 +191,7 @@ export class RunnerConnection {
   async #pace(): Promise<void> {
     const { clock } = this.#components;
     const now = clock.monotonic();
-    this.#calls = Math.min(CALLS_PER_SECOND, this.#calls + ((now - this.#callsAt) / 1000) * CALLS_PER_SECOND) - 1;
+    this.#calls = Math.min(CALLS_PER_SECOND, this.#calls + ((now - this.#callsAt) / 1000) * CALLS_PER_SECOND);
     this.#callsAt = now;
     if (this.#calls >= 0) return;
     await clock.sleep(millis(Math.ceil((-this.#calls / CALLS_PER_SECOND) * 1000)), this.#ended.signal);

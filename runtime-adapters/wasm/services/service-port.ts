@@ -8,6 +8,8 @@ import { RunnerConnection, type RunnerConnectionComponents } from "./runner-conn
 
 /** More component containers than that no board has. */
 const MAX_CONNECTIONS = 256;
+/** Of them, those that have not said yet who they are: each runner does so at once. */
+const MAX_STRANGERS = 64;
 /** Two of the largest requests at once. */
 const BUDGET_BYTES = 4_500_000;
 /** Runners have the rights of their pods; only they have the folder open that leads here. */
@@ -20,6 +22,8 @@ export class ServicePort implements AsyncDisposable {
   readonly #server: Server;
   readonly #budget = new ByteBudget(BUDGET_BYTES);
   readonly #connections = new Set<RunnerConnection>();
+  /** The one that has waited for the longest first. */
+  readonly #strangers = new Set<RunnerConnection>();
   /** By container. */
   readonly #ofPeers = new Map<string, RunnerConnection>();
 
@@ -59,16 +63,22 @@ export class ServicePort implements AsyncDisposable {
     // Told by the loop that reads.
     socket.on("error", () => undefined);
     const onPeer = ({ containerId }: ServicePeer): void => {
+      this.#strangers.delete(connection);
       this.#ofPeers.get(containerId)?.end();
       this.#ofPeers.set(containerId, connection);
     };
     const connection = new RunnerConnection({ ...this.#components, budget: this.#budget, onPeer }, socket);
     this.#connections.add(connection);
+    // A runner that opens connections without end keeps no other one out.
+    const [oldest] = this.#strangers;
+    if (this.#strangers.size >= MAX_STRANGERS) oldest?.end();
+    this.#strangers.add(connection);
     void connection.serve().finally(() => this.#forget(connection));
   }
 
   #forget(connection: RunnerConnection): void {
     this.#connections.delete(connection);
+    this.#strangers.delete(connection);
     for (const [id, each] of this.#ofPeers) if (each === connection) this.#ofPeers.delete(id);
   }
 }
