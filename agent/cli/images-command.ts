@@ -1,4 +1,5 @@
 import { resolve } from "node:path";
+import { parseImageReference } from "../../protocol/image-reference.ts";
 import type {
   ImageImportAnswer,
   ImageImportRequest,
@@ -113,13 +114,17 @@ export async function runImageImport(context: Context, input: Arguments): Promis
   const [file = ""] = input.positionals;
   const path = resolve(context.workingDirectory, file);
   const body: ImageImportRequest = { path, name: input.text("name") };
+  const parsed = parseImageReference(body.name ?? "");
+  const given = parsed.ok ? parsed.reference.canonical : undefined;
   const importing = context.client.post<ImageImportAnswer>("/v1/images/import", body, IMPORT_TIMEOUT);
   const answer = await sayingThatItGoesOn(context, `importing ${file}`, importing);
   const format = machineFormat(input);
   if (format !== undefined) await context.terminal.write(printObject(answer, format));
   else {
     for (const image of answer.items) {
-      const [name = image.id] = namesOf(image);
+      const names = namesOf(image);
+      // It may have had others before.
+      const name = names.find((each) => each === given || each === body.name) ?? names[0] ?? image.id;
       await context.terminal.write(`imported ${plain(name)} (${shortId(image.id)}) into ${image.runtime}\n`);
     }
   }

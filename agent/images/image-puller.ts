@@ -120,6 +120,26 @@ export class ImagePuller implements ImageManager {
     }
   }
 
+  /** Which of these runtimes an image is for: the one of components where its registry has nothing else, or the first. */
+  async runtimeFor(
+    request: Omit<ImageRequest, "adapter">,
+    adapters: readonly RuntimeAdapter[],
+    signal: AbortSignal,
+  ): Promise<RuntimeAdapter | undefined> {
+    const [first, ...others] = adapters;
+    const asking = others.find(({ images }) => images.platforms !== undefined);
+    if (asking === undefined) return first;
+    const wish = this.#wish({ ...request, adapter: asking });
+    try {
+      const { component, container } = await this.#pulls.platforms(wish, signal);
+      return component && !container ? asking : first;
+    } catch (error) {
+      if (isCancelled(error)) throw error;
+      // What is wrong with the registry the pull tells.
+      return first;
+    }
+  }
+
   /** The image on this node, by the policy. @throws with the kubelet's reasons, as `ImageManager.ensure` */
   async provide(request: ImageRequest, signal: AbortSignal): Promise<ImageInfo> {
     try {

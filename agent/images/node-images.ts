@@ -51,12 +51,14 @@ export class ImagesOfNode implements NodeImages {
   }
 
   async pull({ image, runtime, namespace, secrets }: HandPull, signal: AbortSignal) {
-    const [adapter] = this.#adapters(runtime);
-    if (adapter === undefined) throw new PicoletError("not_found", "this node has no runtime");
+    const { puller } = this.#components;
+    const adapters = this.#adapters(runtime).slice(0, runtime === undefined ? undefined : 1);
     const regarding = nodeReference(this.#nodeName);
     const owner = { namespace, secrets, pod: undefined };
-    const request = { image, policy: "Always", adapter, owner, regarding, lane: "hand" } as const;
-    return { runtime: adapter.name, image: await this.#components.puller.provide(request, signal) };
+    const request = { image, policy: "Always", owner, regarding, lane: "hand" } as const;
+    const adapter = await puller.runtimeFor(request, adapters, signal);
+    if (adapter === undefined) throw new PicoletError("not_found", "this node has no runtime");
+    return { runtime: adapter.name, image: await puller.provide({ ...request, adapter }, signal) };
   }
 
   async remove(

@@ -196,6 +196,18 @@ test("an import that takes long says that it goes on, and not where its result i
   assert.equal(bench.clock.sleeping, 0, "nothing is left that says so");
 });
 
+test("an import says the name that was asked for, whatever else the same content is called", async (t) => {
+  const bench = await healthy(t);
+  const store = imageStore("wasm", [], ".wasm");
+  const named: typeof store.images.import = async (...all) =>
+    (await store.images.import(...all)).map((each) => ({ ...each, tags: ["a.example/older:1", ...each.tags] }));
+  bench.view.stores = [{ ...store, images: { ...store.images, import: named } }];
+  assert.match(
+    (await bench.run(words("image import hello.wasm --name example/hello:2"))).out,
+    /^imported example\/hello:2 /,
+  );
+});
+
 for (const [line, message] of [
   ["status x", 'status takes no "x"'],
   ["status -w", '--watch does not go with "status"'],

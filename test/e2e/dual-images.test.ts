@@ -104,6 +104,13 @@ const told = (name: string, reason: string, text: RegExp) =>
     (event) => event.involvedObject.name === `${name}-node` && event.reason === reason && text.test(event.message),
   );
 
+test("a pull by hand takes an image to the runtime that it is for", { skip }, () => {
+  const pulled = (name: string): string => edgectl(node, "image", "pull", images.get(name) ?? "", "-o", "json");
+  const runtimeIn = (text: string): unknown => (JSON.parse(text) as { readonly runtime?: unknown }).runtime;
+  assert.equal(runtimeIn(pulled("wasm")), "wasm");
+  assert.equal(runtimeIn(pulled("both")), "cri");
+});
+
 test("of images that have both the preferred form runs, and status, event and edgectl say which", {
   skip,
 }, async () => {
