@@ -3,11 +3,12 @@ import { describeError, PicoletError } from "../../protocol/errors.ts";
 import type { BoardInterface } from "../contract/board-services.ts";
 import type { ServeOptions } from "./grants/http-options.ts";
 import { NetworkPolicy } from "./grants/network-policy.ts";
+import type { InstanceComponents } from "./host/async/async-instance.ts";
 import type { AsyncLaunch } from "./host/async/async-run.ts";
 import type { AgentCalls } from "./host/board/agent-calls.ts";
 import { type LoopWaiter, suspendableInstantiate } from "./host/event-loop.ts";
 import type { LiveResources } from "./host/handles.ts";
-import { type HostComponents, type HostInit, hostImports, type Imports } from "./host/host.ts";
+import { type HostComponents, type HostInit, hostContext, hostImports, type Imports } from "./host/host.ts";
 import { TlsContexts } from "./host/http/tls-contexts.ts";
 import type { LogWriter } from "./host/log-writer.ts";
 import type { Preopen } from "./host/mounts.ts";
@@ -51,7 +52,7 @@ export interface OpenedComponent {
   readonly tls?: TlsContexts | undefined;
   /** Prepares one of WASI 0.3. */
   readonly asynchronous?:
-    | ((components: HostComponents, init: HostInit, launch: AsyncLaunch) => Promise<Run>)
+    | ((components: Omit<InstanceComponents, "after">, init: HostInit, launch: AsyncLaunch) => Promise<Run>)
     | undefined;
   /** Of the process, where it is this component's own; undefined: it has none, or is others' too. */
   readonly processLimitBytes?: number | undefined;
@@ -99,7 +100,8 @@ export function prepareRun(launch: RunnerLaunch, opened: OpenedComponent, parts:
   const { processLimitBytes } = opened;
   if (opened.asynchronous !== undefined) {
     const { http, serve } = launch;
-    return opened.asynchronous({ ...components, sockets: undefined }, init, {
+    const host = { imports: hostImports, context: hostContext };
+    return opened.asynchronous({ ...components, sockets: undefined, host, waitsBy02: devices !== undefined }, init, {
       http,
       sockets: launch.sockets,
       serve,

@@ -93,7 +93,7 @@ export function checkShape(
 /** What waits on the event loop in a way of its own does not go with WASI 0.3 yet. @throws `invalid` */
 function refuseBesideAsync(shape: ComponentShape, image: string): void {
   if (asyncNames(shape).length === 0) return;
-  const unmet = shape.imports.filter((name) => needsDevices({ imports: [name] }) || isHttp02(name));
+  const unmet = shape.imports.filter(isHttp02);
   if (unmet.length === 0) return;
   throw new PicoletError(
     "invalid",

@@ -3,11 +3,14 @@
  *
  *   count BUCKET KEY N    adds one N times, while a timer of WASI 0.3 runs; says what came of it, and that the timer was still there
  *   keep BUCKET KEY TEXT  sets, and says what it gets
+ *   swap BUCKET KEY TEXT  by wasi:keyvalue: swaps, fails to with a handle that is older, and swaps with the one that it is given then
  *   board                 says its node's name, one entry of its configuration and a line of log, and writes a point
  */
 #include "async.h"
 
 #define KEYVALUE "picolet:board/keyvalue@0.1.0"
+#define STORE "wasi:keyvalue/store@0.2.0-draft2"
+#define ATOMICS "wasi:keyvalue/atomics@0.2.0-draft2"
 #define MONOTONIC "wasi:clocks/monotonic-clock@0.3.0"
 
 IMPORT(KEYVALUE, "open") void open(const char *, u32, void *);
@@ -15,6 +18,10 @@ IMPORT(KEYVALUE, "[method]bucket.get") void get(u32, const char *, u32, void *);
 IMPORT(KEYVALUE, "[method]bucket.set") void set(u32, const char *, u32, const char *, u32, void *);
 IMPORT(KEYVALUE, "[method]bucket.increment") void increment(u32, const char *, u32, u64, void *);
 IMPORT(KEYVALUE, "[resource-drop]bucket") void drop_bucket(u32);
+IMPORT(STORE, "open") void open_store(const char *, u32, void *);
+IMPORT(STORE, "[resource-drop]bucket") void drop_store(u32);
+IMPORT(ATOMICS, "[static]cas.new") void new_cas(u32, const char *, u32, void *);
+IMPORT(ATOMICS, "swap") void swap(u32, const char *, u32, void *);
 IMPORT("picolet:board/node-info@0.1.0", "this-node") void this_node(void *);
 IMPORT("picolet:board/config@0.1.0", "get") void get_config(const char *, u32, void *);
 IMPORT("picolet:board/logging@0.1.0", "log") void log_line(u32, const char *, u32, const char *, u32);
@@ -77,6 +84,23 @@ static void keep(void) {
   drop_bucket(bucket);
 }
 
+static void swap_twice(void) {
+  open_store(text(2), length(2), &told);
+  u32 bucket = told.at[0], handles[2];
+  for (u32 at = 0; at < 2; at++) {
+    new_cas(bucket, text(3), length(3), &told);
+    if (told.failed) __builtin_trap();
+    handles[at] = told.at[0];
+  }
+  swap(handles[0], text(4), length(4), &told);
+  put_text(told.failed ? "not swapped\n" : "swapped\n");
+  swap(handles[1], "other", 5, &told);
+  put_text(told.failed && ((u8 *)told.at)[0] == 1 ? "changed meanwhile\n" : "not told\n");
+  swap(told.at[1], "last", 4, &told);
+  put_text(told.failed ? "not swapped\n" : "swapped\n");
+  drop_store(bucket);
+}
+
 static void all(void) {
   static struct { u32 measurement[2], tags[2], fields[2]; u64 has_time, time; } point;
   static struct { const char *name; u32 size; u64 kind; u64 value; } field = {"value", 5, 0, 7};
@@ -99,6 +123,7 @@ EXPORT("[async-lift]wasi:cli/run@0.3.0#run") u32 run(void) {
   begin();
   if (is("count")) add();
   else if (is("keep")) keep();
+  else if (is("swap")) swap_twice();
   else all();
   stdout_end(out);
   task_return(0);

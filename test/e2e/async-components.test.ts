@@ -9,10 +9,12 @@ import type { Pod } from "../../protocol/pod.ts";
 import { isReady, textOf } from "../../scripts/follow-pods.ts";
 import { testComponent } from "../support/components.ts";
 import { fixedPort } from "../support/fixed-port.ts";
-import { edgectl, nodeWith } from "../support/node-fixtures.ts";
+import { edgectl, nodeWith, startedAtOf } from "../support/node-fixtures.ts";
+import { PseudoTerminal } from "../support/pseudo-terminal.ts";
 
 const FILES = "picolet.example/async-files:1";
 const BOARD = "picolet.example/async-board:1";
+const SERIAL = "picolet.example/async-serial:1";
 const SERVER = "picolet.example/async-server:1";
 const NET = "picolet.example/async-net:1";
 
@@ -70,6 +72,7 @@ test("pods of WASI 0.3 have of the board what they name", async () => {
   await node.start();
   edgectl(node, "image", "import", await testComponent("async-files.c"), "--name", FILES);
   edgectl(node, "image", "import", await testComponent("async-board.c"), "--name", BOARD);
+  edgectl(node, "image", "import", await testComponent("async-serial.c"), "--name", SERIAL);
   const named = {
     "wasm.picolet.io/interfaces": "keyvalue, config, logging, node-info, telemetry",
     "wasm.picolet.io/keyvalue": "b=4Ki",
@@ -105,6 +108,18 @@ test("pods of WASI 0.3 have of the board what they name", async () => {
     telemetry: { queued: { records: number } };
   };
   assert.equal(status.telemetry.queued.records, 1);
+  using terminal = new PseudoTerminal();
+  const serial = podWith("serial", { image: SERIAL, args: [terminal.path] }, { restartPolicy: "Never" }) as Pod;
+  const devices = {
+    "wasm.picolet.io/interfaces": "serial",
+    "wasm.picolet.io/devices": `serial:${terminal.path}`,
+  };
+  node.writeManifest("serial.json", { ...serial, metadata: { name: "serial", annotations: devices } });
+  await node.waitForPods("serial to run", (pods) => startedAtOf(pods.get("serial-node")) !== undefined);
+  const log = await node.request("/v1/namespaces/default/pods/serial-node/log?container=app&follow=true");
+  // What comes before it is open is dropped.
+  log.once("data", () => void terminal.write(Buffer.from("abc")));
+  assert.equal(await textOf(log), "open\nabc\nand the timer\n");
   node.writeManifest("unnamed.json", pod("unnamed", ["board"], {}));
   await node.waitForPods("unnamed to be refused", (pods) =>
     /name keyvalue, .*node-info.* in the pod's annotation/.test(JSON.stringify(pods.get("unnamed-node")?.status ?? {})),

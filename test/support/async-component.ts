@@ -1,12 +1,10 @@
 /** Components of WASI 0.3 run within the test's own process, as a runner does it. */
 import assert from "node:assert/strict";
 import type { ServeOptions } from "../../runtime-adapters/wasm/grants/http-options.ts";
-import {
-  type AsyncLaunch,
-  type AsyncRunComponents,
-  prepareAsync,
-} from "../../runtime-adapters/wasm/host/async/async-run.ts";
+import type { InstanceComponents } from "../../runtime-adapters/wasm/host/async/async-instance.ts";
+import { type AsyncLaunch, prepareAsync } from "../../runtime-adapters/wasm/host/async/async-run.ts";
 import { type AsyncServer, serveAsync } from "../../runtime-adapters/wasm/host/async/async-serve.ts";
+import { hostContext, hostImports } from "../../runtime-adapters/wasm/host/host.ts";
 import { type MountLaunch, openMounts } from "../../runtime-adapters/wasm/host/mounts.ts";
 import { BlockingWaiter } from "../../runtime-adapters/wasm/host/polling.ts";
 import type { TestComponent } from "./components.ts";
@@ -63,7 +61,9 @@ export class AsyncComponent implements Disposable {
   }
 }
 
-const componentsFor = (onOutput: (bytes: Uint8Array) => void): AsyncRunComponents => ({
+const componentsFor = (onOutput: (bytes: Uint8Array) => void): InstanceComponents => ({
+  host: { imports: hostImports, context: hostContext },
+  waitsBy02: false,
   after,
   waiter: new BlockingWaiter({ now: () => process.hrtime.bigint(), sleep: () => undefined }),
   wallNow: Date.now,

@@ -255,6 +255,11 @@ describe("by WASI 0.3", () => {
     assert.deepEqual(await said("keep", "b", "k", "words"), ["words"]);
   });
 
+  test("a handle that is given away in a call that waits is gone once", async () => {
+    assert.deepEqual(await said("swap", "b", "s", "first"), ["swapped", "changed meanwhile", "swapped"]);
+    assert.deepEqual(await run(["open", "b", "get", "s"], { namespace: "async" }), ["open", "last"]);
+  });
+
   test("its errors are those of the interface", async () => {
     assert.deepEqual(await said("count", "none", "n", "1"), ["open failed: 0"]);
     assert.deepEqual(await said("count", "b", "k", "1"), ["increment failed: 4"]);

@@ -9,6 +9,7 @@ import { PseudoTerminal } from "../support/pseudo-terminal.ts";
 import { WasmPod, WasmRuntime } from "../support/wasm-runtime.ts";
 
 const IMAGE = "localhost/serial:1";
+const ASYNC = "localhost/async-serial:1";
 const NEVER = new AbortController().signal;
 /** Bits of c_cflag. */
 const CSIZE = 0x30;
@@ -20,9 +21,10 @@ let adapter: WasmAdapter;
 let pods = 0;
 
 before(async () => {
-  runtime = await WasmRuntime.create();
+  runtime = await WasmRuntime.create({ p3: true });
   adapter = runtime.adapter();
   await adapter.images.import(await testComponent("serial.c"), IMAGE, NEVER);
+  await adapter.images.import(await testComponent("async-serial.c"), ASYNC, NEVER);
 });
 
 after(async () => {
@@ -40,11 +42,11 @@ class Running implements AsyncDisposable {
   }
 
   /** A pod that may use these ports. */
-  static async start(ports: readonly string[], steps: readonly string[]): Promise<Running> {
+  static async start(ports: readonly string[], steps: readonly string[], image = IMAGE): Promise<Running> {
     pods += 1;
     const pod = await WasmPod.create(runtime, adapter, {
       name: `serial-${pods}`,
-      image: IMAGE,
+      image,
       annotations: {
         "wasm.picolet.io/interfaces": "serial",
         "wasm.picolet.io/devices": ports.map((each) => `serial:${each}`).join("; "),
@@ -101,6 +103,17 @@ describe("a serial port", () => {
     assert.deepEqual(await running.end(), [
       ...["open", "written", `sum ${sumOf(special)}`, "set", "break", "written", "read ."],
     ]);
+  });
+
+  test("is a component's of WASI 0.3, whose timers run while it waits for the line", async () => {
+    using terminal = new PseudoTerminal();
+    await using running = await Running.start([terminal.path], [terminal.path], ASYNC);
+    assert.deepEqual(await running.says(1), ["open"]);
+    await terminal.write(Buffer.from("a"));
+    assert.equal((await terminal.read(1)).toString(), "a");
+    await terminal.write(Buffer.from("bc"));
+    assert.equal((await terminal.read(2)).toString(), "bc");
+    assert.deepEqual(await running.end(), ["open", "abc", "and the timer"]);
   });
 
   test("has no such frame: that is said, and software flow control is", async () => {

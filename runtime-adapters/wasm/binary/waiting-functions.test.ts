@@ -3,8 +3,8 @@ import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { waitingFunctions } from "./waiting-functions.ts";
 
-/** Answered without the agent. */
-const AT_ONCE: readonly string[] = ["this-pod"];
+/** Answered without the agent: of devices all that does not open one, but for a break, which takes its time. */
+const AT_ONCE = /^this-pod$|^\[method\](?!bucket\.|port\.send-break$)/;
 
 /** Of one interface of `wit/board`, as WIT calls its functions. */
 function functionsOf(name: string): string[] {
@@ -19,14 +19,24 @@ function functionsOf(name: string): string[] {
   return functions;
 }
 
-for (const name of ["keyvalue", "node-info", "telemetry"]) {
+for (const name of ["keyvalue", "node-info", "telemetry", "gpio", "i2c", "serial"]) {
   test(`every function of ${name} that asks the agent may wait`, () => {
     const imported = `picolet:board/${name}@0.1.0`;
-    const asking = functionsOf(name).filter((each) => !AT_ONCE.includes(each));
+    const asking = functionsOf(name).filter((each) => !AT_ONCE.test(each));
     assert.ok(asking.length > 0);
     assert.deepEqual(
-      new Set(waitingFunctions(["wasi:io/poll@0.2.0", imported])),
+      new Set(waitingFunctions(["wasi:cli/stdout@0.3.0", imported])),
       new Set(asking.map((each) => `${imported}#${each}`)),
     );
   });
 }
+
+test("what waits by WASI 0.2 is set aside where there are devices alone", () => {
+  const streams = ["wasi:io/poll@0.2.3", "wasi:io/streams@0.2.3"];
+  assert.deepEqual(
+    waitingFunctions([...streams, "picolet:board/telemetry@0.1.0"]).filter((each) => each.startsWith("wasi:io")),
+    [],
+  );
+  const waiting = waitingFunctions([...streams, "picolet:board/serial@0.1.0"]);
+  assert.ok(waiting.includes("wasi:io/streams@0.2.3#[method]input-stream.blocking-read"));
+});

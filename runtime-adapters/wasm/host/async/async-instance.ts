@@ -1,7 +1,7 @@
 /** One instance of a component of WASI 0.3, with a glue, timers and a host of its own. */
 import type { ComponentExports, GlueMaker } from "../../load-component.ts";
 import { LoopWaiter } from "../event-loop.ts";
-import { type HostComponents, type HostInit, hostContext, hostImports, type Imports } from "../host.ts";
+import type { HostComponents, HostInit, hostContext, hostImports, Imports } from "../host.ts";
 import { Poller, WouldBlock } from "../polling.ts";
 import { AsyncContext } from "./async-context.ts";
 import { fileImports } from "./async-files.ts";
@@ -9,18 +9,26 @@ import { AsyncHost } from "./async-imports.ts";
 import { AsyncTasks } from "./async-tasks.ts";
 import { PatientTimers, type StartTimer } from "./patient-timers.ts";
 
+export interface InstanceComponents extends HostComponents {
+  readonly after: StartTimer;
+  /** The runner's own, for what of 0.2 its other parts give has to be of the same classes. */
+  readonly host: { readonly imports: typeof hostImports; readonly context: typeof hostContext };
+  /** Whether it may wait for more than time by the interfaces of WASI 0.2: for devices. */
+  readonly waitsBy02: boolean;
+}
+
 export class AsyncInstance {
   readonly host: AsyncHost;
   readonly context: AsyncContext;
   readonly tasks = new AsyncTasks();
   readonly #glue: GlueMaker;
-  readonly #components: HostComponents;
+  readonly #components: InstanceComponents;
   readonly #init: HostInit;
   readonly #timers: PatientTimers;
   /** For the board's interfaces: what they wait for comes by the event loop. */
   readonly #loop: LoopWaiter;
 
-  constructor(glue: GlueMaker, components: HostComponents & { readonly after: StartTimer }, init: HostInit) {
+  constructor(glue: GlueMaker, components: InstanceComponents, init: HostInit) {
     const { waiter, wallNow, wallIsSet = () => true, log, after, exit, beforeWait } = components;
     this.#glue = glue;
     this.#components = components;
@@ -28,7 +36,9 @@ export class AsyncInstance {
     this.#timers = new PatientTimers(after);
     this.#loop = new LoopWaiter({ now: () => waiter.now(), after });
     const onActivity = (): void => this.#timers.wake();
-    this.context = new AsyncContext(hostContext(components), onActivity);
+    const { host, waitsBy02 } = components;
+    const ofHost = host.context(waitsBy02 ? { ...components, waiter: this.#loop } : components);
+    this.context = new AsyncContext(ofHost, onActivity);
     const now = (): bigint => waiter.now();
     const sending = () => this.context.sending;
     const letGo = () => this.#letGo();
@@ -43,7 +53,7 @@ export class AsyncInstance {
     const { context, tasks } = this;
     const own = { ...fileImports(context, this.#init.preopens), ...more };
     const components = { ...this.#components, board: this.#board };
-    const imports = this.host.extended(hostImports(components, this.#init, context), own);
+    const imports = this.host.extended(components.host.imports(components, this.#init, context), own);
     // What the glue is mended with asks for these: `transpile/async-glue.ts`.
     const hooks = {
       happened: context.onActivity,

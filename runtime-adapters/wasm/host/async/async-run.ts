@@ -3,16 +3,14 @@ import { PicoletError } from "../../../../protocol/errors.ts";
 import type { ServeOptions } from "../../grants/http-options.ts";
 import type { GlueMaker } from "../../load-component.ts";
 import type { OutgoingLaunch } from "../../serving/serve-component.ts";
-import type { HostComponents, HostInit } from "../host.ts";
+import type { HostInit } from "../host.ts";
 import { ExitRequest } from "./async-imports.ts";
-import { AsyncInstance } from "./async-instance.ts";
+import { AsyncInstance, type InstanceComponents } from "./async-instance.ts";
 import { socketsOf } from "./async-network.ts";
 import { type AsyncTasks, FAULTS } from "./async-tasks.ts";
-import type { StartTimer } from "./patient-timers.ts";
 
 type Outcome = "ok" | "err";
 type RunExport = () => Outcome | undefined | Promise<unknown>;
-export type AsyncRunComponents = HostComponents & { readonly after: StartTimer };
 
 /** Of the launch, and of the process. */
 export interface AsyncLaunch {
@@ -32,7 +30,7 @@ const RUN_INTERFACE = "wasi:cli/run@";
 /** @returns what runs it to its end; rejects for a trap, and for the component's own `err`, which has a `payload` */
 export async function prepareAsync(
   glue: GlueMaker,
-  components: AsyncRunComponents,
+  components: InstanceComponents,
   init: HostInit,
   launch: AsyncLaunch = {},
 ): Promise<() => Promise<Outcome>> {
@@ -49,7 +47,7 @@ export async function prepareAsync(
   return () => ended(run, instance);
 }
 
-async function httpOf(instance: AsyncInstance, components: AsyncRunComponents, outgoing: AsyncLaunch["outgoing"]) {
+async function httpOf(instance: AsyncInstance, components: InstanceComponents, outgoing: AsyncLaunch["outgoing"]) {
   const { asyncHttp, asyncHttpImports } = await import("./async-http.ts");
   const { outgoingHttp } = await import("../../serving/serve-component.ts");
   return asyncHttpImports(asyncHttp(instance.context), outgoingHttp(outgoing, components));

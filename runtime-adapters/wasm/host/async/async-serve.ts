@@ -12,7 +12,7 @@ import { Fields } from "../http/fields.ts";
 import { type IncomingRequest, OutgoingResponse, ResponseOutparam } from "../http/messages.ts";
 import type { OutgoingHttp } from "../http/outgoing.ts";
 import { asyncHttp, asyncHttpImports } from "./async-http.ts";
-import { AsyncInstance } from "./async-instance.ts";
+import { AsyncInstance, type InstanceComponents } from "./async-instance.ts";
 import {
   type AsyncHttp,
   AsyncRequest,
@@ -22,7 +22,7 @@ import {
   transmitted,
 } from "./async-messages.ts";
 import { socketsOf } from "./async-network.ts";
-import type { AsyncLaunch, AsyncRunComponents } from "./async-run.ts";
+import type { AsyncLaunch } from "./async-run.ts";
 import { type AsyncTasks, FAULTS } from "./async-tasks.ts";
 
 const HANDLER = "wasi:http/handler@";
@@ -40,7 +40,7 @@ export interface AsyncServer {
 /** It serves from when this resolves. @throws what the first instance throws, or the port */
 export async function serveAsync(
   glue: GlueMaker,
-  components: AsyncRunComponents,
+  components: InstanceComponents,
   init: HostInit,
   { serve, sockets, outgoing, processLimitBytes }: ServeLaunch,
 ): Promise<AsyncServer> {
