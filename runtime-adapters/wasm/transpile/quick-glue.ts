@@ -36,6 +36,10 @@ return kept;
 const dataView = mem => { bufferOf(mem); return dv; };
 `;
 
+const BUFFER = /\b(memory\d*)\.buffer\b/g;
+/** A few bytes are in V8's own heap that way, without a buffer of their own. */
+const COPIED = /\bnew Uint8Array\((memory\d+)\.buffer\.slice\((ptr\d+), \2 \+ (len\d+) \* 1\)\)/g;
+
 const LENT = /^curResourceBorrows\.push\(rsc\d+\);\n/gm;
 const TAKEN_BACK = /^for \(const entry of curResourceBorrows\) \{\n[\s\S]*?^\}\ncurResourceBorrows = \[\];\n/gm;
 const BORROWS = /^let curResourceBorrows = \[\];\n/m;
@@ -54,7 +58,11 @@ function withArrays(text: string): string {
 function withKeptBuffers(text: string): string {
   if (!text.includes(VIEWS)) return text;
   const [before = "", after = ""] = text.split(VIEWS);
-  return before + KEPT_VIEWS + after.replace(/\b(memory\d*)\.buffer\b/g, "bufferOf($1)");
+  return (
+    before +
+    KEPT_VIEWS +
+    after.replace(COPIED, "new Uint8Array(bufferOf($1), $2, $3).slice()").replace(BUFFER, "bufferOf($1)")
+  );
 }
 
 /** Numbers that were given; nothing asks for them. */

@@ -31,9 +31,11 @@ const VALUE = /^[\t -~\x80-\xff]*$/;
 
 export const isForbidden = (name: string): boolean => FORBIDDEN.has(name.toLowerCase());
 
+/** Of Node's buffers, for any bytes: `Buffer.from` would make a buffer of its own for those that have none yet. */
+const latin1Slice = Reflect.get(Buffer.prototype, "latin1Slice") as (this: Uint8Array) => string;
+
 /** Bytes become the characters of the same number: what is made, looked up and sent on most is text. */
-export const latin1 = (bytes: Uint8Array): string =>
-  Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString("latin1");
+export const latin1 = (bytes: Uint8Array): string => latin1Slice.call(bytes);
 
 /** What several resources may look at; the component changes it through `Fields` alone. */
 export class FieldList {

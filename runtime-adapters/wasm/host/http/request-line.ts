@@ -47,8 +47,8 @@ export function parseAuthority(text: string): Authority | undefined {
 
 /** Of `Content-Length`; undefined: there is none, null: what is there is none. */
 export function contentLength(values: readonly string[]): number | undefined | null {
-  if (values.length === 0) return undefined;
-  const [text, ...others] = values.map((each) => each.trim());
-  if (text === undefined || others.some((each) => each !== text) || !/^\d{1,15}$/.test(text)) return null;
-  return Number(text);
+  const text = values[0]?.trim();
+  if (text === undefined) return undefined;
+  for (const each of values) if (each.trim() !== text) return null;
+  return /^\d{1,15}$/.test(text) ? Number(text) : null;
 }
