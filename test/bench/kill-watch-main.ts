@@ -16,8 +16,9 @@ const nowMs = (): number => performance.timeOrigin + performance.now();
 function hasExited(pid: number): boolean {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, "utf8");
-    // The state stands behind the command, which may hold anything (proc_pid_stat(5)).
-    return /^[ZX]/.test(stat.slice(stat.lastIndexOf(")") + 2));
+    // Behind the command, which may hold anything (proc_pid_stat(5)): the state of its first thread, and how many there are.
+    const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
+    return (fields[0] === "Z" || fields[0] === "X") && Number(fields[17]) <= 1;
   } catch {
     return true;
   }
