@@ -39,12 +39,21 @@ describe("kills for want of memory", () => {
     const other = "Memory cgroup out of memory: Killed process 2906 (helper) total-vm:1kB, oom_score_adj:999";
     const grouped = "Tasks in /kubepods/podx/065c are going to be killed due to memory.oom.group set";
     assert.deepEqual(
-      killsIn(...CGROUP, grouped, other).map(({ pid, isSystem }) => [pid, isSystem]),
+      killsIn(...CGROUP, grouped, CGROUP[1] ?? "", other).map(({ pid, isSystem }) => [pid, isSystem]),
       [
         [2905, false],
         [2906, false],
       ],
     );
+  });
+
+  test("one that the kernel writes of twice, as it goes with all of its cgroup, is told once, also without the verdict", () => {
+    const grouped = "Tasks in /kubepods/podx/065c are going to be killed due to memory.oom.group set";
+    for (const texts of [SYSTEM, SYSTEM.slice(2)])
+      assert.deepEqual(
+        killsIn(...texts, grouped, SYSTEM[2] ?? "").map(({ pid }) => pid),
+        [1234],
+      );
   });
 
   test("the verdict may have been lost: the last line says enough", () => {

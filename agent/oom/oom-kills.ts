@@ -39,7 +39,7 @@ interface Pending {
 /** Reads record after record. What it remembers of the last ones is bounded. */
 export class OomKillReader {
   #pending: Pending | undefined;
-  /** Told of already; the line that follows tells the same. */
+  /** Told of already; the line that follows tells the same, and once more where it is killed with all of its cgroup. */
   #lastPid: number | undefined;
 
   /** @param record one read of /dev/kmsg. Never throws. @returns undefined: nobody was killed, or it was told before */
@@ -70,10 +70,9 @@ export class OomKillReader {
     const pid = Number(digits);
     const pending = this.#pending;
     this.#pending = undefined;
-    const isKnown = this.#lastPid === pid;
-    this.#lastPid = undefined;
-    if (isKnown) return undefined;
+    if (this.#lastPid === pid && pending === undefined) return undefined;
     if (prefix === undefined && pending === undefined) return undefined;
+    this.#lastPid = pid;
     const isSystem = pending?.isSystem ?? prefix === "O";
     return { pid, process: unescaped(process), isSystem, cgroup: pending?.cgroup };
   }
