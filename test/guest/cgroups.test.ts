@@ -25,7 +25,7 @@ type Resources = Readonly<Record<"requests" | "limits", Readonly<Record<string, 
 const GUARANTEED: Partial<Resources> = { limits: { cpu: "500m", memory: "48Mi" } };
 const BURSTABLE: Partial<Resources> = { requests: { cpu: "100m", memory: "20Mi" }, limits: { memory: "60Mi" } };
 
-const podOf = (name: string, container: unknown, spec: object): unknown => ({
+const podOf = (name: string, container: unknown, spec: object): object => ({
   apiVersion: "v1",
   kind: "Pod",
   metadata: { name },
@@ -34,9 +34,19 @@ const podOf = (name: string, container: unknown, spec: object): unknown => ({
 /** Without a network of its own, which takes an emulated processor a second. */
 const containerPod = (name: string, resources: Partial<Resources>, spec: object = { hostNetwork: true }): unknown =>
   podOf(name, { name: "app", image: BUSYBOX_IMAGE, command: ["load", "hold", "0"], resources }, spec);
-const componentPod = (name: string, resources: Partial<Resources>): unknown =>
-  podOf(name, { name: "app", image: `file://${COMPONENT}`, args: ["hold"], resources }, { runtimeClassName: "wasm" });
+const componentPod = (name: string, resources: Partial<Resources>, annotations: object = {}): unknown => ({
+  ...podOf(
+    name,
+    { name: "app", image: `file://${COMPONENT}`, args: ["hold"], resources },
+    { runtimeClassName: "wasm" },
+  ),
+  metadata: { name, annotations },
+});
+const densePod = (name: string): unknown => componentPod(name, BURSTABLE, { "wasm.picolet.io/mode": "dense" });
 
+/** Two in one process. */
+const DENSE = ["d", "e"];
+const DENSE_ROOT = `${ROOT}/picolet-dense`;
 const WRITTEN_MIB = 24;
 
 /** On a network of its own. Its first container writes, once, and is gone: nothing is left of it but its files, and the pod's own figures. */
@@ -84,7 +94,9 @@ class Board {
     const folders = (await this.guest.output(`find ${this.tier("Guaranteed")} -type d`)).split("\n");
     for (const [name, { status }] of all) {
       const id = (status?.containerStatuses?.[0]?.containerID ?? "").replace(/^.*:\/\//, "");
-      const container = folders.find((path) => path.includes(id)) ?? assert.fail(`no cgroup of ${id}`);
+      const container = folders.find((path) => path.includes(id));
+      // One that shares its process has none of its own.
+      if (container === undefined) continue;
       const pod = container.slice(0, container.lastIndexOf("/"));
       this.#pods.set(name.replace(/-guest$/, ""), { container, pod });
     }
@@ -137,9 +149,15 @@ test("made by systemd: pods, containers and components have their values, keep t
 }, async () => {
   await using guest = await Guest.start();
   const board = await boardWith(guest, "systemd");
-  await board.run([...[containerPod("g", GUARANTEED), containerPod("b", BURSTABLE), componentPod("c", BURSTABLE)]]);
-  await haveTheirValues(board);
+  await board.run([
+    ...[containerPod("g", GUARANTEED), containerPod("b", BURSTABLE), componentPod("c", BURSTABLE)],
+    ...DENSE.map(densePod),
+  ]);
+  await haveTheirValues(board, 2 + DENSE.length);
+  await inJails(board);
+  const shared = await sharesAProcess(board);
   await reloaded(board);
+  await outOfMemory(board, shared);
   await putRight(board);
   await removed(board);
 });
@@ -148,22 +166,22 @@ test("made by the agent: the same, and all are back after a power cut", { skip }
   await using guest = await Guest.start();
   const board = await boardWith(guest, "cgroupfs");
   await board.run([writingPod("g", GUARANTEED), containerPod("b", BURSTABLE), componentPod("c", BURSTABLE)]);
-  await haveTheirValues(board);
+  await haveTheirValues(board, 2);
   await putRight(board);
   await guest.output("systemctl --no-reload enable picolet; sync");
   await guest.cutPower();
   await board.agent.answers();
   await board.runs(3);
-  await haveTheirValues(board);
+  await haveTheirValues(board, 2);
   await writesWereMetered(board);
   await removed(board);
 });
 
-async function haveTheirValues(board: Board): Promise<void> {
+async function haveTheirValues(board: Board, burstablePods: number): Promise<void> {
   await guaranteed(board);
   await burstable(board);
   await component(board);
-  await allPods(board);
+  await allPods(board, burstablePods);
 }
 
 async function guaranteed(board: Board): Promise<void> {
@@ -208,8 +226,61 @@ async function component(board: Board): Promise<void> {
   assert.equal((await board.values(pod, "memory.max"))[0], max);
 }
 
-async function allPods(board: Board): Promise<void> {
-  const burstablePods = 2;
+/** A runner, and the process of several, in a mount namespace of their own, as somebody who has no rights and gains none. */
+async function inJails(board: Board): Promise<void> {
+  const { guest, agent } = board;
+  const wasm = (await agent.status()).runtimes.find(({ name }) => name === "wasm");
+  assert.deepEqual([wasm?.ready, wasm?.message], [true, ""]);
+  const own = (await guest.output("readlink /proc/1/ns/mnt")).trim();
+  for (const folder of [board.cgroupsOf("c").container, DENSE_ROOT]) {
+    const facts = await guest.output(
+      `for p in $(find ${folder} -name cgroup.procs -exec cat {} +); do case $(cat /proc/$p/comm) in sh|busybox) ;; *) echo $(readlink /proc/$p/ns/mnt; grep -E '^(Uid|CapBnd|NoNewPrivs):' /proc/$p/status) ;; esac; done`,
+    );
+    assert.match(facts, /^mnt:\S+ Uid: 65532 .*CapBnd: 0+ NoNewPrivs: 1\n$/, folder);
+    assert.ok(!facts.startsWith(own), folder);
+  }
+}
+
+/** What they ask for and may have together, and what a process takes itself. @returns its cgroup */
+async function sharesAProcess(board: Board): Promise<string> {
+  const { guest } = board;
+  // One that has ended is taken away while the next one starts.
+  await guest.output(`until [ $(ls -d ${DENSE_ROOT}/*/ | wc -l) = 1 ]; do sleep 0.2; done`);
+  const name = (await guest.output(`ls -d ${DENSE_ROOT}/*/`)).trim();
+  const pids = (await guest.output(`cat ${name}cgroup.procs`)).trim().split("\n").join(" ");
+  const commands = await guest.output(`for pid in ${pids}; do tr '\\0' ' ' < /proc/$pid/cmdline; echo; done`);
+  assert.match(commands, /wasm-dense\.cjs/);
+  const kept = String(20 * DENSE.length * MIB);
+  const files = ["memory.max", "memory.low", "memory.min", "memory.swap.max", "cpu.max", "cpu.weight", "pids.max"];
+  assert.deepEqual(await board.values(name, ...files), [
+    ...[String((60 * DENSE.length + 24 + DENSE.length) * MIB), kept, "0", "0", "max 100000"],
+    ...[String(weightOfShares(102 * DENSE.length)), "64"],
+  ]);
+  assert.deepEqual(
+    await board.values(DENSE_ROOT, "memory.low", "memory.min"),
+    [kept, "0"],
+    "nothing is kept below it else",
+  );
+  return name;
+}
+
+/** The kernel ends the process for what it takes: all of its containers say so, and are back in another one. */
+async function outOfMemory(board: Board, shared: string): Promise<void> {
+  await board.guest.output(`echo 6M > ${shared}memory.max`);
+  const pods = await board.agent.waitForPods("those of the process run again", (all) =>
+    DENSE.every((name) => {
+      const pod = all.get(`${name}-guest`);
+      return isReady(pod) && pod?.status?.containerStatuses?.[0]?.restartCount === 1;
+    }),
+  );
+  for (const name of DENSE) {
+    const { terminated } = pods.get(`${name}-guest`)?.status?.containerStatuses?.[0]?.lastState ?? {};
+    assert.deepEqual([terminated?.reason, terminated?.exitCode], ["OOMKilled", 137], name);
+  }
+  assert.notEqual(await sharesAProcess(board), shared);
+}
+
+async function allPods(board: Board, burstablePods: number): Promise<void> {
   const total = Number(/^MemTotal:\s+(\d+)/m.exec(await board.guest.output("cat /proc/meminfo"))?.[1]) * 1024;
   const limits = await board.guest.output("cat /proc/sys/kernel/pid_max /proc/sys/kernel/threads-max");
   const pids = Math.min(...limits.trim().split("\n").map(Number)) - 500;
@@ -233,7 +304,7 @@ async function allPods(board: Board): Promise<void> {
  * takes `memory.oom.group` from the scopes of runc, which does not tell it of that: no cgroup of ours is concerned.
  */
 async function reloaded(board: Board): Promise<void> {
-  const list = `find ${board.tier("Guaranteed")} \\( -name 'memory.*' -o -name 'cpu.*' -o -name 'pids.max' -o -name cgroup.subtree_control \\)`;
+  const list = `find ${board.tier("Guaranteed")} ${DENSE_ROOT} \\( -name 'memory.*' -o -name 'cpu.*' -o -name 'pids.max' -o -name cgroup.subtree_control \\)`;
   const kept = "memory.max|memory.min|memory.low|memory.high|cpu.weight|cpu.max|pids.max|subtree_control";
   const look = (): Promise<string> =>
     board.guest.output(`${list} | grep -E '/(cgroup.)?(${kept})$' | sort | xargs grep -H .`);

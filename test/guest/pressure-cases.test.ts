@@ -5,6 +5,7 @@
  *
  * Then pods that take 100 MiB a second and more, where the agent and the kernel's OOM killer are after the same: whoever is first,
  * the pod that leaks goes, and nothing else. With `PICOLET_MIXES` components too: to transpile them takes the emulated board minutes.
+ * And one that may be a component instead, which stays.
  */
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -14,9 +15,11 @@ import { testComponent, textComponent } from "../support/components.ts";
 import { kubectlMissing } from "../support/fleet.ts";
 import { guestMissing } from "../support/guest.ts";
 import { BUSYBOX_IMAGE } from "../support/image-archive.ts";
+import { transpiledFiles } from "../support/loaded-component.ts";
 import { PressureBoard } from "../support/pressure-board.ts";
 import { type MixedPod, type PressureMix, pressureMix } from "../support/pressure-mixes.ts";
 import { judge } from "../support/pressure-oracle.ts";
+import { makeTar } from "../support/tar.ts";
 
 const skip = guestMissing() ?? (kubectlMissing("1.32") || false);
 const { PICOLET_MIXES, PICOLET_MIX_SEED } = process.env;
@@ -122,6 +125,78 @@ for (const [kind, leak] of Object.entries(leaks)) {
     assert.equal(await processes(), others, board.log);
   });
 }
+
+/**
+ * Waits for its gate as a container, and takes ever more then; as a component it holds still. Both are started with `sh hold`: the one
+ * reads a file of that name in its folder, the other one does what it is told.
+ */
+const EITHER = "picolet.example/either:1";
+const GATE = "/root/gate";
+const SCRIPT = "until [ -e /gate/open ]; do sleep 0.2; done; exec load leak 30\n";
+const either = (): object => ({
+  ...podOf(
+    "either",
+    {
+      ...{ name: "app", image: EITHER, imagePullPolicy: "Never", command: ["sh", "hold"] },
+      volumeMounts: [
+        { name: "gate", mountPath: "/gate" },
+        { name: "gate", mountPath: "/hold", subPath: "hold" },
+      ],
+    },
+    { hostNetwork: true, restartPolicy: "Always", volumes: [{ name: "gate", hostPath: { path: GATE } }] },
+  ),
+  metadata: { name: "either", annotations: { "wasm.picolet.io/under-pressure": "component" } },
+});
+
+/** The image of containers by another name, and the component by the same. */
+async function haveEither(): Promise<void> {
+  const { guest } = board;
+  const transpiled = await transpiledFiles("script.c", "/var/lib/picolet/wasm/transpiled");
+  const component = readFileSync(await testComponent("script.c"));
+  const files = { "/root/script.wasm": component, [`${GATE}/hold`]: SCRIPT, ...transpiled };
+  await guest.output("tar -xf - -C /", { input: makeTar(files) });
+  await guest.output(
+    `ctr images tag ${BUSYBOX_IMAGE} ${EITHER} && edgectl image import /root/script.wasm --name ${EITHER}`,
+  );
+}
+
+test("a container that takes too much goes on as a component where it may, every other process stays", {
+  skip,
+}, async () => {
+  const { agent, fleet, guest } = board;
+  await haveEither();
+  await othersRun();
+  const others = await processes();
+  await fleet.apply(either());
+  const told = (reason: string) =>
+    agent.waitForEvent(
+      `${reason} of either`,
+      (event) => event.reason === reason && event.involvedObject.name === "either",
+    );
+  await told("ComponentsReady");
+  const before = (await agent.waitForPods("it runs", (all) => isReady(all.get("either")))).get("either");
+  await guest.output(`touch ${GATE}/open`);
+  assert.match((await told("SwitchedToComponent")).message, /The node was low on resource: memory\./);
+  const pods = await agent.waitForPods("it runs as a component", (all) => {
+    const pod = all.get("either");
+    return isReady(pod) && (pod?.status?.containerStatuses?.[0]?.containerID ?? "").startsWith("picolet-wasm:");
+  });
+  const { metadata, status } = pods.get("either") ?? assert.fail("it is there");
+  assert.equal(metadata.uid, before?.metadata.uid);
+  const [container] = status?.containerStatuses ?? [];
+  // Where the kernel was first, it was restarted as a container, and did it again.
+  assert.ok((container?.restartCount ?? 0) >= 1, board.log);
+  assert.equal(container?.lastState.terminated?.exitCode, 137, board.log);
+  assert.equal(status?.conditions?.find(({ type }) => type === "picolet.io/Runtime")?.reason, "Component");
+  const mine = new RegExp(`pod${metadata.uid}`);
+  const now = (await processes()).split("\n");
+  assert.equal(now.filter((line) => !mine.test(line)).join("\n"), others, board.log);
+  assert.ok(
+    now.some((line) => mine.test(line) && line.includes(" MainThread ")),
+    now.join("\n"),
+  );
+  await fleet.kubectl(["delete", "pod", "either", "--wait=true", "--timeout=100s"]);
+});
 
 /** Two that behave, with components three; and the node is calm. */
 async function othersRun(): Promise<void> {

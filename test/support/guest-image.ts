@@ -51,6 +51,8 @@ const PACKAGES = [
   "busybox-static",
   "iproute2",
   "e2fsprogs",
+  "util-linux",
+  "mount",
   "libstdc++6",
   "libatomic1",
 ];
@@ -188,6 +190,8 @@ const FILES: Readonly<Record<string, string>> = {
   "etc/systemd/system/network.service":
     "[Unit]\nDefaultDependencies=no\nAfter=systemd-modules-load.service\n[Service]\nType=oneshot\nRemainAfterExit=yes\n" +
     "ExecStart=/bin/busybox ip link set lo up\nExecStart=/bin/busybox ip addr add 10.0.2.15/24 dev eth0\nExecStart=/bin/busybox ip link set eth0 up\nExecStart=/bin/busybox ip route add default via 10.0.2.2\n",
+  // Its own minute and a half is short where the machine under the emulated one is busy.
+  "etc/systemd/system/systemd-modules-load.service.d/guest.conf": "[Service]\nTimeoutSec=300\n",
   // A board's root file system is not one mount of many: what runs in pods' mount namespaces is seen by all.
   "etc/systemd/system/containerd.service.d/guest.conf": "[Unit]\nAfter=network.service\n[Service]\nExecStartPre=\n",
 };

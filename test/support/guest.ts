@@ -20,7 +20,7 @@
  *
  * - Images in its containerd: `PAUSE_IMAGE`, and `BUSYBOX_IMAGE` with `/bin/load` besides: see `guest/load.c` for what it
  *   does to memory, disk, inodes and processes, and at what rate.
- * - Its shell and tools are busybox's.
+ * - Its shell and tools are busybox's, and util-linux's as a board has them.
  * - Its one disk, 1.5 GiB with 40,000 inodes and some 1 GiB and 30,000 free, is nodefs and imagefs.
  * - Each guest starts from the same clean state; nothing of it stays. What is built is kept in `node_modules/.cache/picolet/guest`.
  * - It reaches nothing outside but the one port that `letReach` names.
