@@ -37,15 +37,17 @@ export async function runImagePull(context: Context, input: Arguments): Promise<
     else if (line.type === "PULLED") {
       progress.end();
       const { object } = line;
-      await context.terminal.write(format === undefined ? pulledText(object) : printObject(object, format));
+      await context.terminal.write(
+        format === undefined ? pulledText(object, request.image) : printObject(object, format),
+      );
       return EXIT_HEALTHY;
     }
   }
   throw new PicoletError("unavailable", "the agent ended before the image was there");
 }
 
-const pulledText = (image: ImageReport): string =>
-  `pulled ${plain(nameOf(image))} (${shortId(image.id)}, ${humanBytes(image.sizeBytes)}) into ${image.runtime}\n`;
+const pulledText = (image: ImageReport, asked: string): string =>
+  `pulled ${plain(nameOf(image, asked))} (${shortId(image.id)}, ${humanBytes(image.sizeBytes)}) into ${image.runtime}\n`;
 
 /** On a terminal one line that is written over; else a line whenever there is something new to say, every ten percent. */
 class ProgressLine {
@@ -87,7 +89,9 @@ export async function runImageRemove(context: Context, input: Arguments): Promis
     items.push(...answer.items);
     if (format !== undefined) continue;
     for (const each of answer.items)
-      await context.terminal.write(`removed ${plain(nameOf(each))} (${shortId(each.id)}) from ${each.runtime}\n`);
+      await context.terminal.write(
+        `removed ${plain(nameOf(each, image))} (${shortId(each.id)}) from ${each.runtime}\n`,
+      );
   }
   if (format !== undefined) await context.terminal.write(printObject({ items }, format));
   return EXIT_HEALTHY;

@@ -44,7 +44,13 @@ const namesOf = ({ tags, digests }: ImageReport): readonly string[] => {
 };
 
 /** The one that people would say. */
-export const nameOf = (image: ImageReport): string => namesOf(image)[0] ?? image.id;
+/** @param asked how somebody called it: that name, where it has several */
+export function nameOf(image: ImageReport, asked = ""): string {
+  const names = namesOf(image);
+  const parsed = parseImageReference(asked);
+  const canonical = parsed.ok ? parsed.reference.canonical : undefined;
+  return names.find((each) => each === canonical || each === asked) ?? names[0] ?? image.id;
+}
 
 /** What is on its way, and what is to come: a line each, with an empty one after them. */
 function underWay(context: Context, { pulls = [], prefetches = [] }: ImageList): string {
@@ -114,17 +120,13 @@ export async function runImageImport(context: Context, input: Arguments): Promis
   const [file = ""] = input.positionals;
   const path = resolve(context.workingDirectory, file);
   const body: ImageImportRequest = { path, name: input.text("name") };
-  const parsed = parseImageReference(body.name ?? "");
-  const given = parsed.ok ? parsed.reference.canonical : undefined;
   const importing = context.client.post<ImageImportAnswer>("/v1/images/import", body, IMPORT_TIMEOUT);
   const answer = await sayingThatItGoesOn(context, `importing ${file}`, importing);
   const format = machineFormat(input);
   if (format !== undefined) await context.terminal.write(printObject(answer, format));
   else {
     for (const image of answer.items) {
-      const names = namesOf(image);
-      // It may have had others before.
-      const name = names.find((each) => each === given || each === body.name) ?? names[0] ?? image.id;
+      const name = nameOf(image, body.name);
       await context.terminal.write(`imported ${plain(name)} (${shortId(image.id)}) into ${image.runtime}\n`);
     }
   }

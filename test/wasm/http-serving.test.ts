@@ -235,7 +235,7 @@ test("many requests leave the process as small as it was", async (context) => {
   assert.ok(grown < 10_240, `${grown} KiB more`);
 });
 
-test("a port that is taken, or none, is said", async (context) => {
+test("a port that is taken, too low, or none, is said", async (context) => {
   const bench = await wasmBench(context);
   const taken = createServer().listen(0);
   await once(taken, "listening");
@@ -245,6 +245,14 @@ test("a port that is taken, or none, is said", async (context) => {
   await assert.rejects(pod.start(), (error) =>
     /cannot serve on port \d+: something on the node/.test(describeError(error)),
   );
+  const first = Number(readFileSync("/proc/sys/net/ipv4/ip_unprivileged_port_start", "utf8"));
+  if (first > 1) {
+    const low = await bench.pod("http-server.c", { name: "low", container: { ports: [{ containerPort: first - 1 }] } });
+    // Also of root: a component has no capabilities.
+    await assert.rejects(low.start(), (error) =>
+      /ip_unprivileged_port_start lets everybody/.test(describeError(error)),
+    );
+  }
   const without = await bench.pod("http-server.c", { name: "without" });
   await assert.rejects(without.start(), /nothing says on which port/);
 });
