@@ -9,6 +9,7 @@
  *   hold ADDRESS PORT                 reads nothing of a first connection until a second one says so; how much came then
  *   serve PORT COUNT                  gives COUNT connections back what each says, up to 64 at a time; a dot each 500
  *   refuse PORT                       listens, and lets go of the stream of connections
+ *   cancel PORT                       the same after it has waited for one and thought better of it
  *   ask ADDRESS PORT TEXT [WAY]       a datagram and the answer to it; with `connected` by connect
  *   answer PORT COUNT                 gives COUNT datagrams back
  *   burst ADDRESS PORT COUNT SIZE     so many datagrams at once; how many went well
@@ -29,6 +30,7 @@ IMPORT(TYPES, "[async-lower][method]tcp-socket.connect") u32 tcp_connect(const v
 IMPORT(TYPES, "[method]tcp-socket.listen") void tcp_listen(u32, u8 *);
 IMPORT(TYPES, "[async-lower][stream-read-0][method]tcp-socket.listen") u32 begin_accept(u32, u32 *, u32);
 IMPORT(TYPES, "[stream-drop-readable-0][method]tcp-socket.listen") void end_accept(u32);
+IMPORT(TYPES, "[stream-cancel-read-0][method]tcp-socket.listen") u32 cancel_accept(u32);
 IMPORT(TYPES, "[method]tcp-socket.send") u32 tcp_send(u32, u32);
 IMPORT(TYPES, "[stream-new-0][method]tcp-socket.send") u64 new_sent(void);
 IMPORT(TYPES, "[async-lower][stream-write-0][method]tcp-socket.send") u32 begin_write(u32, const void *, u32);
@@ -120,6 +122,13 @@ static int well(const char *what) {
   if (result[0] == 0) return 1;
   tell(what);
   return 0;
+}
+
+static void tell_number(const char *what, u64 told) {
+  put_text(what);
+  put_text(" ");
+  put_number(told);
+  put_text("\n");
 }
 
 static int is_digit(char letter) { return letter >= '0' && letter <= '9'; }
@@ -464,18 +473,27 @@ static void serve(void) {
   put_text("\n");
 }
 
-static void refuse(void) {
-  u32 stream = listening(2);
+/* Waits for a datagram on the same port. */
+static void told_by(u32 socket) {
+  udp_receive(socket, result);
+  tell("told");
+}
+
+static void refuse(int cancels) {
+  u32 stream = listening(2), took;
   if (stream == 0) return;
-  end_accept(stream);
-  put_line("refuses");
-  /* Until somebody says something by UDP on the same port. */
   udp_create(0, result);
   u32 socket = value();
   udp_bind(socket, IPV4(ANY, number(2)), result);
   if (!well("bind")) return;
-  udp_receive(socket, result);
-  tell("told");
+  if (cancels) {
+    if (begin_accept(stream, &took, 1) != (u32)BLOCKED) __builtin_trap();
+    tell_number("cancelled", cancel_accept(stream) & 0xf);
+    told_by(socket);
+  }
+  end_accept(stream);
+  put_line("refuses");
+  told_by(socket);
 }
 
 static void ask(void) {
@@ -627,13 +645,6 @@ static void states(void) {
   udp_drop(socket);
 }
 
-static void tell_number(const char *what, u64 told) {
-  put_text(what);
-  put_text(" ");
-  put_number(told);
-  put_text("\n");
-}
-
 static void options(void) {
   u64 *wide = (u64 *)result;
   tcp_create(1, result);
@@ -672,7 +683,8 @@ EXPORT("[async-lift]wasi:cli/run@0.3.0#run") u32 run(void) {
   else if (is("flood")) flood();
   else if (is("hold")) hold();
   else if (is("serve")) serve();
-  else if (is("refuse")) refuse();
+  else if (is("refuse")) refuse(0);
+  else if (is("cancel")) refuse(1);
   else if (is("ask")) ask();
   else if (is("answer")) answer();
   else if (is("burst")) burst();

@@ -106,6 +106,26 @@ test("who lets go of its stream of connections takes none any more", async () =>
   assert.match(await talk.end, /^listening \d+\nrefuses\ntold: ok\n$/);
 });
 
+test("a connection that came for a wait that was given up is not kept from anybody", async (context) => {
+  const port = await fixedPort();
+  const talk = new Talk(component, ["cancel", String(port)], OPEN);
+  const say = (): void => {
+    const socket = createSocket("udp4");
+    socket.send("word", port, "127.0.0.1", () => void socket.close());
+  };
+  // Of CopyResult: cancelled.
+  await talk.until(/cancelled 2\n/);
+  const client = connect({ port, host: "127.0.0.1" });
+  client.on("error", () => undefined);
+  await once(client, "connect");
+  await roundTrips(context, 20);
+  say();
+  await talk.until(/refuses\n/);
+  await once(client, "close");
+  say();
+  await talk.end;
+});
+
 /** What can happen meanwhile does: each is some turns of the event loop. */
 async function roundTrips(context: TestContext, count: number): Promise<void> {
   const client = connect({ port: Number(await peer(context, echo)), host: "127.0.0.1" });

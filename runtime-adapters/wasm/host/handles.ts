@@ -125,6 +125,17 @@ export class Handles {
   }
 }
 
+/** @param act runs when the glue asks for the resource's number: the component is given a handle of it */
+export function onGiven(resource: HostResource, act: () => void): void {
+  const value = resource[REPRESENTATION];
+  const get = (): number => {
+    Object.defineProperty(resource, REPRESENTATION, { value });
+    act();
+    return value;
+  };
+  Object.defineProperty(resource, REPRESENTATION, { configurable: true, get });
+}
+
 export abstract class HostResource {
   readonly #pool: HandlePool;
   readonly #place: number | undefined;

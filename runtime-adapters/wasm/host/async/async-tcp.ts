@@ -3,6 +3,7 @@
  * and its streams, in any order let go of: the socket is closed when nobody has any of them.
  */
 import { Failure } from "../failure.ts";
+import { onGiven } from "../handles.ts";
 import type { Family, IpSocketAddress } from "../sockets/socket-addresses.ts";
 import { TcpSocket } from "../sockets/tcp-socket.ts";
 import { type AsyncNetwork, AsyncSocket } from "./async-socket.ts";
@@ -165,6 +166,8 @@ class Listener implements AsyncIterator<AsyncTcpSocket> {
   readonly #network: AsyncNetwork;
   readonly #socket: TcpSocket;
   readonly #letGo: () => void;
+  /** What the glue has taken and not given: the component thought better of it. */
+  readonly #taken = new Set<AsyncTcpSocket>();
   #hasEnded = false;
 
   constructor(network: AsyncNetwork, socket: TcpSocket, letGo: () => void) {
@@ -193,6 +196,7 @@ class Listener implements AsyncIterator<AsyncTcpSocket> {
       this.#hasEnded = true;
       this.#socket.stopAccepting();
       this.#letGo();
+      for (const each of this.#taken) each[Symbol.dispose]();
     }
     return { done: true, value: undefined };
   }
@@ -200,7 +204,10 @@ class Listener implements AsyncIterator<AsyncTcpSocket> {
   /** Undefined: another one was faster, or nothing comes any more. */
   #accepted(): AsyncTcpSocket | undefined {
     try {
-      return new AsyncTcpSocket(this.#network, this.#socket.acceptSocket());
+      const taken = new AsyncTcpSocket(this.#network, this.#socket.acceptSocket());
+      this.#taken.add(taken);
+      onGiven(taken, () => this.#taken.delete(taken));
+      return taken;
     } catch (error) {
       if (!(error instanceof Failure)) throw error;
       if (!this.#socket.isListening()) this.#hasEnded = true;

@@ -192,6 +192,7 @@ export class TcpSocket extends HostResource {
   stopAccepting(): void {
     this.#accepts = false;
     this.#sendAway();
+    this.#arrived.all();
   }
 
   #sendAway(): void {
