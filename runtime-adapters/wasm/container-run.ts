@@ -281,7 +281,7 @@ export class ContainerRun {
     const { uid, id } = this.file;
     const { state } = this.components;
     if (exitCode === 0) return "";
-    return state.end(uid, id)?.message ?? firstLine(state.fatal(uid, id));
+    return state.endMessage(uid, id) ?? firstLine(state.fatal(uid, id));
   }
 
   async #settleAs(exited: ExitedState): Promise<void> {

@@ -116,5 +116,8 @@ export const SPARE_FD = 5;
 /** Of a `RunnerEnd`; Kubernetes' limit for a container's termination message is the same. */
 export const MAX_END_MESSAGE_LENGTH = 4096;
 
+/** As JSON, with every character of its message escaped; another end of more is none. */
+export const MAX_END_BYTES = 65_536;
+
 /** A component that traps has no exit code of its own. */
 export const TRAP_EXIT_CODE = 1;

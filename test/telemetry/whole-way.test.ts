@@ -55,6 +55,19 @@ test("what was kept while the hub was away arrives once, in order, though the ag
   await second.end();
 });
 
+test("a sender that goes on is remembered, however many come and go beside it", async () => {
+  using folder = new TempFolder();
+  const clock = new VirtualClock();
+  const board = new TelemetryBoard(clock, folder.path, 1);
+  await board.put(points(0, 1), { run: "steady" });
+  for (const each of numbers(0, 1100)) {
+    await board.put(points(1, 2), { run: `short ${each}` });
+    if (each === 600) await board.put(points(2, 3), { run: "steady" });
+  }
+  assert.equal((await board.put(points(3, 4), { run: "steady" })).taken, 3);
+  await board.end();
+});
+
 test("while the hub takes it nothing is written to the disk", async () => {
   using folder = new TempFolder();
   const clock = new VirtualClock();

@@ -1,13 +1,13 @@
 /** A container that shares its process with others: it is ended by asking that process, and ends with it. */
-import { readFileSync, statSync } from "node:fs";
+import { statSync } from "node:fs";
 import type { Clock } from "../../../protocol/ports.ts";
 import { millis } from "../../../protocol/ports.ts";
 import { ContainerRun, type ContainerRunComponents } from "../container-run.ts";
-import { errnoOf } from "../files.ts";
+import { MAX_END_BYTES } from "../launch.ts";
+import { readForeignFields } from "../state/foreign-file.ts";
 import type { ProcessId } from "../state/process-id.ts";
 import type { ContainerFile } from "../state/state-files.ts";
 import type { DenseBlame } from "./host-folder.ts";
-import type { DenseEnd } from "./messages.ts";
 
 /** The process that a container is in, as the container needs it. */
 export interface DenseProcess {
@@ -109,14 +109,11 @@ export class DenseRun extends ContainerRun {
 
 /** Undefined while nothing is there, or not all of it. */
 function readEnd(path: string): { readonly exitCode: number; readonly finishedAtMs: number } | undefined {
-  try {
-    const { exitCode } = JSON.parse(readFileSync(path, "utf8")) as DenseEnd;
-    if (!Number.isInteger(exitCode) || exitCode < 0 || exitCode > MAX_EXIT_CODE) return undefined;
-    return { exitCode, finishedAtMs: Math.floor(statSync(path).mtimeMs) };
-  } catch (error) {
-    if (error instanceof SyntaxError || errnoOf(error) === "ENOENT") return undefined;
-    throw error;
-  }
+  const { exitCode } = readForeignFields(path, MAX_END_BYTES);
+  if (typeof exitCode !== "number" || !Number.isInteger(exitCode)) return undefined;
+  if (exitCode < 0 || exitCode > MAX_EXIT_CODE) return undefined;
+  const stats = statSync(path, { throwIfNoEntry: false });
+  return stats === undefined ? undefined : { exitCode, finishedAtMs: Math.floor(stats.mtimeMs) };
 }
 
 const MAX_EXIT_CODE = 255;

@@ -13,6 +13,7 @@ import { chownSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, wr
 import { errnoOf } from "../files.ts";
 import { HOST_FILE } from "../isolation/jail.ts";
 import type { Identity } from "../launch.ts";
+import { readForeign } from "../state/foreign-file.ts";
 import { type ProcessId, parseProcessId } from "../state/process-id.ts";
 import type { DenseHostLaunch } from "./messages.ts";
 
@@ -38,6 +39,7 @@ export interface DenseBlame {
 const FOLDER_MODE = 0o755;
 /** An id of a container: 64 hexadecimal digits. */
 const MAX_TURN_BYTES = 64;
+const MAX_FATAL_BYTES = 4096;
 
 export class HostFolder {
   readonly path: string;
@@ -95,7 +97,7 @@ export class HostFolder {
 
   /** The container whose stack ran last; the process itself says so, and it may say anything. */
   turn(): string {
-    return (this.#text("own/turn") ?? "").slice(0, MAX_TURN_BYTES);
+    return readForeign(`${this.path}/own/turn`, MAX_TURN_BYTES) ?? "";
   }
 
   writeBlame(blame: DenseBlame): void {
@@ -107,7 +109,7 @@ export class HostFolder {
   }
 
   fatal(): string {
-    return (this.#text("fatal") ?? "").trim();
+    return (readForeign(`${this.path}/fatal`, MAX_FATAL_BYTES) ?? "").trim();
   }
 
   makePlace(id: string): void {

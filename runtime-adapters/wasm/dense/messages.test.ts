@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { heldMemory } from "../../../test/support/held-memory.ts";
 import { seededRandom } from "../../../test/support/seeded-random.ts";
 import { type HostReport, LineReader, line, readReport } from "./messages.ts";
 
@@ -30,6 +31,18 @@ test("a line is only so long, in one piece or in many", () => {
   assert.deepEqual(reader.push(Buffer.from("0123456789\n01234")), ["0123456789"]);
   assert.throws(() => reader.push(Buffer.from("567890")), RangeError);
   assert.throws(() => new LineReader(10).push(Buffer.from("01234567890\n")), RangeError);
+});
+
+test("a line that comes byte by byte takes little more than its bytes", () => {
+  const reader = new LineReader(200_000);
+  const before = heldMemory();
+  for (let count = 0; count < 100_000; count += 1) reader.push(Buffer.from(Uint8Array.of(120).buffer));
+  const { heap, buffers } = heldMemory();
+  assert.ok(heap - before.heap + buffers - before.buffers < 1_000_000);
+  assert.deepEqual(
+    reader.push(Buffer.from("\n")).map((each) => each.length),
+    [100_000],
+  );
 });
 
 test("anything else is nothing, and never an error", () => {

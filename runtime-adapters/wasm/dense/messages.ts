@@ -52,6 +52,9 @@ export const MAX_REQUEST_BYTES = 4 * 1024 * 1024;
 /** Usage of as many containers as a process may have, some 120 bytes each, or a message of 4 KiB. */
 export const MAX_REPORT_BYTES = 128 * 1024;
 
+/** Of a line that is not whole yet. */
+const MAX_PIECES = 64;
+
 /** Cuts what comes into lines. @throws RangeError for one that is too long */
 export class LineReader {
   readonly #maxBytes: number;
@@ -80,6 +83,8 @@ export class LineReader {
     this.#bytes += bytes.length;
     if (this.#bytes > this.#maxBytes) throw new RangeError(`a line of more than ${this.#maxBytes} bytes`);
     this.#chunks.push(bytes);
+    // Each takes some hundred bytes by itself, and it may be one byte.
+    if (this.#chunks.length > MAX_PIECES) this.#chunks = [Buffer.concat(this.#chunks)];
   }
 }
 

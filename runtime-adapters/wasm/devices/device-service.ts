@@ -4,7 +4,7 @@
  */
 import { randomBytes } from "node:crypto";
 import { describeError, PicoletError } from "../../../protocol/errors.ts";
-import { type Log, seconds } from "../../../protocol/ports.ts";
+import { type Clock, type Log, seconds } from "../../../protocol/ports.ts";
 import {
   type BoardService,
   type DeviceGrant,
@@ -18,8 +18,10 @@ import { DEVICES_FLAGS } from "../node-flags.ts";
 import { type OneOffChildComponents, parseAnswer, runOneOffChild } from "../one-off-child.ts";
 import type { DeviceAnswer, DeviceRequest, DeviceWish, LineConfig, RefusalKind } from "./device-request.ts";
 import { LINE_FLAGS } from "./gpio-uapi.ts";
+import { OpeningPace } from "./opening-pace.ts";
 
 export interface DeviceServiceComponents extends OneOffChildComponents {
+  readonly clock: Pick<Clock, "monotonic" | "sleep">;
   readonly log: Pick<Log, "warn">;
 }
 
@@ -61,10 +63,12 @@ export class DeviceService {
   readonly #over = new AbortController();
   /** One child at a time: whether somebody has a port is looked at before it is opened. */
   #turn: Promise<unknown> = Promise.resolve();
+  readonly #pace: OpeningPace;
 
   constructor(components: DeviceServiceComponents, init: DeviceServiceInit) {
     this.#components = components;
     this.#init = init;
+    this.#pace = new OpeningPace(components.clock);
   }
 
   of(kind: DeviceKind): BoardService {
@@ -81,7 +85,7 @@ export class DeviceService {
     const { port } = record(value);
     const grant = grantsOf(peer, "serial").find(({ path }) => path === textOf(port));
     if (grant === undefined) throw new ServiceRefusal("not-granted");
-    return message(await this.#ask("serial", { kind: "serial", path: grant.path }));
+    return message(await this.#ask(peer, { kind: "serial", path: grant.path }));
   }
 
   async #i2c(peer: ServicePeer, method: string, value: Plain): Promise<ServiceMessage> {
@@ -93,44 +97,51 @@ export class DeviceService {
     );
     if (grant === undefined) throw new ServiceRefusal("not-granted");
     const { lockDirectory } = this.#init;
-    return message(await this.#ask("i2c", { kind: "i2c", path: grant.path, address: wanted, lockDirectory }));
+    return message(await this.#ask(peer, { kind: "i2c", path: grant.path, address: wanted, lockDirectory }));
   }
 
   async #gpio(peer: ServicePeer, method: string, value: Plain): Promise<ServiceMessage> {
     const chips = grantsOf(peer, "gpio");
-    if (method === "lines") return { value: await this.#lines(chips), bytes: [] };
+    if (method === "lines") return { value: await this.#lines(peer, chips), bytes: [] };
     expectMethod(method, "open");
     const { line, ...config } = record(value);
-    return message(await this.#openLine(chips, textOf(line), lineConfig(config)));
+    return message(await this.#openLine(peer, chips, textOf(line), lineConfig(config)));
   }
 
   /** Of the chips that are there. */
-  async #lines(chips: readonly Grant<"gpio">[]): Promise<Plain> {
+  async #lines(peer: ServicePeer, chips: readonly Grant<"gpio">[]): Promise<Plain> {
     const found: Plain[] = [];
     for (const { path, lines } of chips) {
-      const outcome = await this.#ask("gpio", { kind: "gpio-lines", path, lines }).catch(unlessMissing);
+      const outcome = await this.#ask(peer, { kind: "gpio-lines", path, lines }).catch(unlessMissing);
       if (outcome !== undefined && "value" in outcome) found.push({ path, lines: outcome.value });
     }
     return found;
   }
 
-  async #openLine(chips: readonly Grant<"gpio">[], line: string, config: LineConfig): Promise<Outcome> {
+  async #openLine(
+    peer: ServicePeer,
+    chips: readonly Grant<"gpio">[],
+    line: string,
+    config: LineConfig,
+  ): Promise<Outcome> {
     const [, path, number] = /^(.+):(\d{1,4})$/.exec(line) ?? [];
     const chip = chips.find((each) => each.path === path && each.lines.includes(Number(number)));
     const wish = { kind: "gpio", line: config } as const;
     if (chip !== undefined) {
-      return this.#ask("gpio", { ...wish, path: chip.path, lines: chip.lines, wanted: Number(number) });
+      return this.#ask(peer, { ...wish, path: chip.path, lines: chip.lines, wanted: Number(number) });
     }
     // An id of what is not granted is looked up nowhere.
     for (const { path: each, lines } of line === "" || line.startsWith("/") ? [] : chips) {
-      const outcome = await this.#ask("gpio", { ...wish, path: each, lines, wanted: line }).catch(unlessMissing);
+      const outcome = await this.#ask(peer, { ...wish, path: each, lines, wanted: line }).catch(unlessMissing);
       if (outcome !== undefined) return outcome;
     }
     // A name that no granted line has may be that of another one.
     throw new ServiceRefusal("not-granted");
   }
 
-  async #ask(kind: DeviceKind, wish: DeviceWish): Promise<Outcome> {
+  async #ask({ containerId }: ServicePeer, wish: DeviceWish): Promise<Outcome> {
+    const kind = wish.kind === "gpio-lines" ? "gpio" : wish.kind;
+    await this.#pace.wait(containerId, this.#over.signal);
     const before = this.#turn;
     const { promise, resolve } = Promise.withResolvers<void>();
     this.#turn = promise;

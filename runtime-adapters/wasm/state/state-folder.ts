@@ -19,6 +19,7 @@
  * in between.
  */
 import {
+  chmodSync,
   closeSync,
   existsSync,
   mkdirSync,
@@ -32,7 +33,8 @@ import {
 } from "node:fs";
 import type { DesiredPod } from "../../contract/runtime-adapter.ts";
 import { errnoOf } from "../files.ts";
-import type { RunnerEnd, RunnerLaunch } from "../launch.ts";
+import { MAX_END_BYTES, MAX_END_MESSAGE_LENGTH, type RunnerLaunch } from "../launch.ts";
+import { readForeign, readForeignFields } from "./foreign-file.ts";
 import { type ProcessId, parseProcessId } from "./process-id.ts";
 import { parseExitCode } from "./reaper.ts";
 import type { ContainerFile, ExitedState, SandboxFile } from "./state-files.ts";
@@ -75,7 +77,9 @@ export class StateFolder {
   open(bootId: string): boolean {
     mkdirSync(`${this.path}/pods`, { recursive: true, mode: 0o700 });
     mkdirSync(this.exitsDirectory, { recursive: true, mode: 0o700 });
-    mkdirSync(this.servicesDirectory, { recursive: true, mode: 0o755 });
+    mkdirSync(this.servicesDirectory, { recursive: true });
+    // Runners see it, and what is given to another one is in it: they find what they know the name of.
+    chmodSync(this.servicesDirectory, 0o711);
     mkdirSync(this.emptyDirectory, { recursive: true, mode: 0o555 });
     const before = readText(`${this.path}/boot_id`)?.trim();
     if (before === bootId) return true;
@@ -221,12 +225,14 @@ export class StateFolder {
     return exitCode === undefined || finishedAtMs === undefined ? undefined : { exitCode, finishedAtMs };
   }
 
-  end(uid: string, id: string): RunnerEnd | undefined {
-    return readJson<RunnerEnd>(this.endPath(uid, id));
+  /** What the runner has said of its end: the message of a `RunnerEnd`. */
+  endMessage(uid: string, id: string): string | undefined {
+    const { message } = readForeignFields(this.endPath(uid, id), MAX_END_BYTES);
+    return typeof message === "string" ? message.slice(0, MAX_END_MESSAGE_LENGTH) : undefined;
   }
 
   fatal(uid: string, id: string): string {
-    return (readText(this.fatalPath(uid, id)) ?? "").slice(0, MAX_FATAL_BYTES).trim();
+    return (readForeign(this.fatalPath(uid, id), MAX_FATAL_BYTES) ?? "").trim();
   }
 
   writeExited(uid: string, id: string, state: ExitedState): void {
