@@ -63,6 +63,14 @@ class Bench {
   }
 }
 
+/** The beginning of a script that counts how often it is run. */
+function counted(context: TestContext): { readonly tries: () => number; readonly note: string } {
+  const folder = new TempFolder();
+  context.after(() => folder[Symbol.dispose]());
+  const note = `import { writeFileSync } from "node:fs"; writeFileSync(\`${folder.path}/\${process.pid}\`, "");`;
+  return { tries: () => readdirSync(folder.path).length, note };
+}
+
 test("the version in the cache's key is that of the jco-transpile that is pinned", () => {
   const { dependencies } = JSON.parse(readFileSync("package.json", "utf8"));
   assert.ok(TRANSPILER_VERSION.startsWith(`jco-transpile-${dependencies["@bytecodealliance/jco-transpile"]}-`));
@@ -120,6 +128,38 @@ test("a component that the format allows but jco does not is refused with what j
     bench.get(path),
     (error) => isPicoletError(error, "invalid") && /jco refuses/.test(error.message),
   );
+});
+
+test("what was refused is refused again without another process, until the component has been removed", async (context) => {
+  const answer = JSON.stringify({ kind: "failed", code: "invalid", message: "jco refuses the component: no" });
+  const { tries, note } = counted(context);
+  const refusing = await Bench.withScript(context, `${note} console.log(${JSON.stringify(answer)});`);
+  const path = await testComponent("exit-42.wat");
+  for (let time = 0; time < 3; time += 1) {
+    await assert.rejects(
+      refusing.get(path),
+      (error) => isPicoletError(error, "invalid") && /jco refuses/.test(error.message),
+    );
+    assert.equal(tries(), 1);
+  }
+  await refusing.transpiler.remove(hashOf(path));
+  await assert.rejects(refusing.get(path), (error) => isPicoletError(error, "invalid"));
+  assert.equal(tries(), 2);
+  const failing = await Bench.withScript(context, `${note} process.exit(3);`);
+  for (const count of [3, 4]) {
+    await assert.rejects(failing.get(path), (error) => isPicoletError(error, "failed"));
+    assert.equal(tries(), count, "what may pass is tried again");
+  }
+});
+
+test("a transpilation that took all its time is left alone for a while", async (context) => {
+  const { tries, note } = counted(context);
+  const bench = await Bench.withScript(context, `${note} setInterval(() => {}, 1000);`, { timeout: millis(3000) });
+  const path = await testComponent("exit-42.wat");
+  for (let time = 0; time < 2; time += 1) {
+    await assert.rejects(bench.get(path), (error) => isPicoletError(error, "deadline_exceeded"));
+    assert.equal(tries(), 1);
+  }
 });
 
 test("a transpilation has its time", async (context) => {

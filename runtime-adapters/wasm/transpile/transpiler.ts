@@ -5,7 +5,7 @@
  */
 import { mkdir, readdir, readFile, rm, stat } from "node:fs/promises";
 import { PicoletError } from "../../../protocol/errors.ts";
-import type { Log } from "../../../protocol/ports.ts";
+import type { Clock, Log, MonotonicMs } from "../../../protocol/ports.ts";
 import { orCancelled } from "../cancellation.ts";
 import { errnoOf, fileError, renameDurably, sha256OfFile, syncDirectory, TemporaryNames } from "../files.ts";
 import type { TranspiledComponent } from "../launch.ts";
@@ -13,6 +13,7 @@ import { type CacheManifest, MANIFEST_NAME, TRANSPILER_VERSION } from "./request
 import type { TranspileChildComponents, TranspileChildInit } from "./transpile-child.ts";
 
 export interface TranspilerComponents extends TranspileChildComponents {
+  readonly clock: Pick<Clock, "sleep" | "monotonic">;
   readonly log: Log;
 }
 
@@ -23,6 +24,17 @@ export interface TranspilerInit extends TranspileChildInit {
 
 /** Components waiting for the one transpiler; a node has some dozens at all. Full: the start is tried again later. */
 const MAX_WAITING = 64;
+
+/** Components that could not be made runnable, by what a start is refused without another try: a name and a line each. */
+const MAX_REFUSED = 256;
+/** One that took all its time is left alone for this many times as long: others wait for the one transpiler. */
+const PAUSE_PER_TIMEOUT = 5;
+
+interface Refusal {
+  readonly error: PicoletError;
+  /** Undefined: for as long as this agent lives, for neither the component nor what judges it changes. */
+  readonly until: MonotonicMs | undefined;
+}
 
 interface CacheEntry {
   readonly component: TranspiledComponent;
@@ -38,6 +50,7 @@ export class Transpiler implements AsyncDisposable {
   /** One for each component in use. */
   readonly #checked = new Map<string, CacheEntry>();
   readonly #underway = new Map<string, Promise<CacheEntry>>();
+  readonly #refused = new Map<string, Refusal>();
   #turn: Promise<unknown> = Promise.resolve();
   #swept: Promise<void> | undefined;
   #peakRssKiB = 0;
@@ -54,7 +67,8 @@ export class Transpiler implements AsyncDisposable {
   }
 
   /**
-   * From the cache, or transpiled now. A caller that gives up leaves the transpilation to those after it.
+   * From the cache, or transpiled now. A caller that gives up leaves the transpilation to those after it. Starts are tried
+   * again every few seconds: what was refused is refused again without the seconds and the memory that it takes to find out.
    * @throws `invalid` for a component that jco refuses, `resource_exhausted` when it takes too much memory or too many wait.
    */
   async get(sha256: string, componentPath: string, signal: AbortSignal): Promise<TranspiledComponent> {
@@ -62,6 +76,7 @@ export class Transpiler implements AsyncDisposable {
     if (checked !== undefined && checked.stamp === (await stampOf(checked.component))) return checked.component;
     let task = this.#underway.get(sha256);
     if (task === undefined) {
+      this.#refuseAgain(sha256);
       if (this.#underway.size >= MAX_WAITING) {
         throw new PicoletError("resource_exhausted", `more than ${MAX_WAITING} components wait to be transpiled`, {
           retryable: true,
@@ -71,6 +86,25 @@ export class Transpiler implements AsyncDisposable {
       this.#underway.set(sha256, task);
     }
     return (await orCancelled(task, signal, "the wait for the transpiler")).component;
+  }
+
+  #refuseAgain(sha256: string): void {
+    const refusal = this.#refused.get(sha256);
+    if (refusal === undefined) return;
+    if (refusal.until === undefined || this.#components.clock.monotonic() < refusal.until) throw refusal.error;
+    this.#refused.delete(sha256);
+  }
+
+  /** What lies with the component, or takes so long that others have to be let through first. */
+  #remember(sha256: string, error: unknown): void {
+    if (!(error instanceof PicoletError)) return;
+    const isFinal = !error.retryable && (error.code === "invalid" || error.code === "resource_exhausted");
+    if (!isFinal && error.code !== "deadline_exceeded") return;
+    const pause = this.#init.timeout * PAUSE_PER_TIMEOUT;
+    const until = isFinal ? undefined : ((this.#components.clock.monotonic() + pause) as MonotonicMs);
+    const [oldest] = this.#refused.keys();
+    if (this.#refused.size >= MAX_REFUSED && oldest !== undefined) this.#refused.delete(oldest);
+    this.#refused.set(sha256, { error, until });
   }
 
   /** Takes away what was made from components that are not among these. @returns bytes on disk, of each of which there is something */
@@ -89,6 +123,7 @@ export class Transpiler implements AsyncDisposable {
 
   async remove(sha256: string): Promise<void> {
     this.#checked.delete(sha256);
+    this.#refused.delete(sha256);
     await rm(this.#directory(sha256), { recursive: true, force: true });
   }
 
@@ -139,6 +174,7 @@ export class Transpiler implements AsyncDisposable {
         this.#components.log.warn("a component has glue of jco's own, which grows with its calls", { digest });
     } catch (error) {
       await rm(outputDirectory, { recursive: true, force: true });
+      this.#remember(sha256, error);
       throw fileError(error, `cannot transpile the component sha256:${sha256}`);
     }
   }
