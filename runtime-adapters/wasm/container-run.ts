@@ -17,6 +17,8 @@ export interface ContainerRunComponents {
   readonly disposed: AbortSignal;
   /** Something that `inspect` shows has changed. */
   readonly onChange: (uid: string) => void;
+  /** One has ended, which is not written down yet. */
+  readonly onExit: () => void;
 }
 
 interface Exit {
@@ -285,6 +287,7 @@ export class ContainerRun {
   }
 
   async #settleAs(exited: ExitedState): Promise<void> {
+    this.components.onExit();
     const { uid, id } = this.file;
     this.components.state.writeExited(uid, id, exited);
     const { reaper } = this;

@@ -161,6 +161,7 @@ export class WasmAdapter implements RuntimeAdapter {
         authorities: this.#authorities,
         dense: () => this.#denseStarts(),
         onChange,
+        onExit: () => this.#spares.rouse(),
         disposed: this.#disposed.signal,
       },
       {
@@ -424,7 +425,16 @@ export class WasmAdapter implements RuntimeAdapter {
     const disposed = this.#disposed.signal;
     const { makeDenseStarts } = await import("./dense/dense-starts.ts");
     return makeDenseStarts(
-      { clock, log, cgroups, state, disposed, isolation: this.#isolation, onChange: (uid) => this.#pods.changed(uid) },
+      {
+        clock,
+        log,
+        cgroups,
+        state,
+        disposed,
+        isolation: this.#isolation,
+        onChange: (uid) => this.#pods.changed(uid),
+        onExit: () => this.#spares.rouse(),
+      },
       {
         directory: state.denseDirectory,
         cgroupPath,

@@ -66,6 +66,11 @@ export class SparePool {
     return undefined;
   }
 
+  /** A container has ended, and may be started again at once. */
+  rouse(): void {
+    for (const { runner } of this.#spares) runner.rouse();
+  }
+
   /** After a start: the next restart is likely one of the same kind. */
   refill(network: boolean): void {
     if (this.#init.size === 0 || this.#refilling !== undefined) return;

@@ -9,7 +9,7 @@ import { MOUNTED_WORD } from "../isolation/jail.ts";
 import { MAX_END_MESSAGE_LENGTH, SPARE_FD, STALE_WORD, STARTED_FD, STARTED_WORD } from "../launch.ts";
 import { SMALL_PROCESS_ENVIRONMENT } from "../node-flags.ts";
 import { REAPER_SHELL, type ReaperLaunch } from "../state/reaper.ts";
-import { assignment, JOINED_WORD, SPARE_REAPER_SCRIPT } from "../state/spare-reaper.ts";
+import { assignment, JOINED_WORD, ROUSING, SPARE_REAPER_SCRIPT } from "../state/spare-reaper.ts";
 
 export interface SpareLaunch {
   readonly command: readonly string[];
@@ -69,6 +69,11 @@ export class SpareRunner {
 
   get isOver(): boolean {
     return this.#over;
+  }
+
+  /** It may soon have to be quick. */
+  rouse(): void {
+    if (!this.#over) this.#child.stdin?.write(ROUSING);
   }
 
   /**
