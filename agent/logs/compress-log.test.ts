@@ -1,11 +1,14 @@
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import {
   chmodSync,
   existsSync,
+  lstatSync,
   readdirSync,
   readFileSync,
   statSync,
+  symlinkSync,
   unlinkSync,
   utimesSync,
   writeFileSync,
@@ -58,4 +61,25 @@ test("what is not there cannot be compressed, and nothing is made", async () => 
   using folder = new TempFolder();
   await assert.rejects(compressLog(folder.at("none"), NEVER));
   assert.deepEqual(readdirSync(folder.path), []);
+});
+
+test("links and pipes that a runner has put into its folder lead nowhere", async () => {
+  using folder = new TempFolder();
+  const [secret, log] = [folder.at("secret"), folder.at("0.log.x")];
+  writeFileSync(secret, "of the node");
+  symlinkSync(secret, log);
+  await assert.rejects(compressLog(log, NEVER), { code: "ELOOP" });
+  unlinkSync(log);
+  execFileSync("mkfifo", [log]);
+  await assert.rejects(compressLog(log, NEVER), /no regular file/);
+  unlinkSync(log);
+  assert.deepEqual(readdirSync(folder.path), ["secret"]);
+  // In the place of what is made.
+  writeFileSync(log, "a line\n");
+  symlinkSync(secret, `${log}.gz.tmp`);
+  symlinkSync(secret, `${log}.gz`);
+  await compressLog(log, NEVER);
+  assert.equal(readFileSync(secret, "utf8"), "of the node");
+  assert.ok(lstatSync(`${log}.gz`).isFile());
+  assert.equal(gunzipSync(readFileSync(`${log}.gz`)).toString(), "a line\n");
 });

@@ -1,27 +1,39 @@
-import { createReadStream } from "node:fs";
-import { lstat, open, rename, unlink, utimes } from "node:fs/promises";
+import { constants } from "node:fs";
+import { type FileHandle, open, rename, rm, unlink } from "node:fs/promises";
 import { pipeline } from "node:stream/promises";
 import { createGzip } from "node:zlib";
+import { PicoletError } from "../../protocol/errors.ts";
 import { errorCode } from "../core/error-code.ts";
 
 /**
  * Replaces a log that was put aside by its gzip, `<path>.gz`, with the same times. On disk before the log goes, and
  * never seen half-written: killed at any point, it leaves the log, or a `.tmp` file that the next rotation removes.
+ *
+ * A component's runner writes into the same folder. Should it have been taken over, it may put links there, or pipes: nothing is
+ * read from, or written to, where they lead.
  */
 export async function compressLog(path: string, signal: AbortSignal): Promise<void> {
-  const stats = await lstat(path);
   const temporary = `${path}.gz.tmp`;
-  const output = await open(temporary, "w", stats.mode & 0o777);
+  const input = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
   try {
-    await pipeline(createReadStream(path), createGzip(), (chunks) => output.writeFile(chunks), { signal });
-    await output.sync();
-  } catch (error) {
-    await unlink(temporary).catch(() => undefined);
-    throw error;
+    const stats = await input.stat();
+    if (!stats.isFile()) throw new PicoletError("invalid", "cannot compress a log that is no regular file");
+    await rm(temporary, { force: true });
+    // Fails where there is anything by that name again.
+    const output = await open(temporary, "wx", stats.mode & 0o777);
+    try {
+      await pipeline(input.createReadStream({ autoClose: false }), createGzip(), written(output), { signal });
+      await output.utimes(stats.atime, stats.mtime);
+      await output.sync();
+    } catch (error) {
+      await unlink(temporary).catch(() => undefined);
+      throw error;
+    } finally {
+      await output.close();
+    }
   } finally {
-    await output.close();
+    await input.close();
   }
-  await utimes(temporary, stats.atime, stats.mtime);
   await rename(temporary, `${path}.gz`);
   try {
     await unlink(path);
@@ -31,3 +43,8 @@ export async function compressLog(path: string, signal: AbortSignal): Promise<vo
     await unlink(`${path}.gz`);
   }
 }
+
+const written =
+  (output: FileHandle) =>
+  (chunks: AsyncIterable<Uint8Array>): Promise<void> =>
+    output.writeFile(chunks);
