@@ -1,6 +1,6 @@
 import { cancelled } from "../../protocol/async/abort.ts";
 import { withDeadline } from "../../protocol/async/deadline.ts";
-import { describeError, isCancelled, PicoletError } from "../../protocol/errors.ts";
+import { describeError, isCancelled, isPicoletError, PicoletError } from "../../protocol/errors.ts";
 import type { LifecycleHandler } from "../../protocol/pod.ts";
 import { type Millis, millis, seconds } from "../../protocol/ports.ts";
 import type {
@@ -380,7 +380,7 @@ export class PodSteps {
     const { reason: usual, prefix } = FAILURES[action.kind];
     const own = isImage || isHook ? error.cause : error;
     const reason = isHook ? "PostStartHookError" : usual;
-    const failure = this.#failures.add(step, own, reason, kindOf(action, isImage));
+    const failure = this.#failures.add(step, own, reason, kindOf(action, isImage, own));
     const { count, message } = failure;
     if (count === 1) log.warn("a step of a pod failed", { pod: desired.uid, step, error: message });
     // The image manager has recorded its own failures, and what is left behind after a pod concerns its user no more.
@@ -399,9 +399,10 @@ function messagesOf(error: unknown, message: string): readonly string[] {
   return cause instanceof AggregateError ? cause.errors.map(describeError) : [message];
 }
 
-function kindOf({ kind }: PlanAction, isImage: boolean): "image" | "start" | "other" {
+function kindOf({ kind }: PlanAction, isImage: boolean, error: unknown): "image" | "start" | "other" {
   if (isImage || kind === "choose") return "image";
-  return kind === "startContainer" ? "start" : "other";
+  // One that took all its time, half a minute of computing perhaps, is not tried again as soon as one that cost nothing.
+  return kind === "startContainer" && !isPicoletError(error, "deadline_exceeded") ? "start" : "other";
 }
 
 /** Marks what the image manager threw on its way through a step. */

@@ -508,6 +508,19 @@ describe("one pod's trouble is no other's", () => {
     assert.equal(agent.log.problems.filter((each) => each === "a step of a pod failed").length, 1);
   });
 
+  test("a start that took all its time is tried again ever more slowly, up to a minute", async () => {
+    using board = new SmallBoard();
+    await using agent = new SmallAgent(board);
+    const late = { kind: "refuse", error: new PicoletError("deadline_exceeded", "it has not started") } as const;
+    board.onCall = ({ kind }) => (kind === "startContainer" ? late : undefined);
+    await agent.want(web);
+    await agent.pass(300_000);
+    board.takeCalls();
+    await agent.pass(600_000);
+    const starts = board.takeCalls().filter((call) => call === "startContainer web").length;
+    assert.ok(starts >= 7 && starts <= 14, `${starts} starts in ten minutes`);
+  });
+
   test("an action that shows no effect is not repeated without end", async () => {
     using board = new SmallBoard();
     await using agent = new SmallAgent(board);
