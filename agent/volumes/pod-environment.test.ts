@@ -13,6 +13,7 @@ import {
   statfsSync,
   statSync,
   symlinkSync,
+  truncateSync,
   writeFileSync,
 } from "node:fs";
 import { createServer } from "node:net";
@@ -268,6 +269,10 @@ test("/etc/hosts is written in place, and not at all when it says so already", a
   const moved = { id: "s", attempt: 1, state: "ready" as const, createdAtMs: 0, ips: ["10.9.9.9"] };
   bench.launch(pod, 2, { sandboxes: [moved] });
   assert.equal(statSync(bench.at("uid-1/etc-hosts"), { bigint: true }).ino, before.ino);
+  assert.match(readFileSync(bench.at("uid-1/etc-hosts"), "utf8"), /^10\.9\.9\.9\tweb$/m);
+  // A container may write into it: three gigabytes that take no room are more than could be read.
+  truncateSync(bench.at("uid-1/etc-hosts"), 3_000_000_000);
+  bench.launch(pod, 3, { sandboxes: [moved] });
   assert.match(readFileSync(bench.at("uid-1/etc-hosts"), "utf8"), /^10\.9\.9\.9\tweb$/m);
 });
 

@@ -1,4 +1,4 @@
-import { chmodSync, existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { chmodSync, mkdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { mkdir, readdir, realpath } from "node:fs/promises";
 import { join } from "node:path";
 import { cancelled } from "../../protocol/async/abort.ts";
@@ -355,7 +355,7 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
         : podHostsFile(pod.pod, podIPs, this.#hostname(pod.pod));
     const hostPath = this.#paths.etcHosts(pod.uid);
     // In place, because running containers have this very file mounted; and not at all when it says so already.
-    if (!existsSync(hostPath) || readFileSync(hostPath, "utf8") !== content) {
+    if (!holds(hostPath, content)) {
       writeFileSync(hostPath, content);
       chmodSync(hostPath, 0o644);
     }
@@ -422,4 +422,10 @@ async function foldersIn(folder: string): Promise<string[]> {
     .filter((entry) => entry.isDirectory())
     .map((entry) => entry.name)
     .slice(0, MAX_SWEPT);
+}
+
+/** Containers may have written into it, as much as they like. */
+function holds(path: string, content: string): boolean {
+  const size = statSync(path, { throwIfNoEntry: false })?.size;
+  return size === Buffer.byteLength(content) && readFileSync(path, "utf8") === content;
 }
