@@ -1,5 +1,5 @@
 /** One component from what was opened for it to its end: the same in a process of its own and in one of several (`dense/`). */
-import { describeError, PicoletError } from "../../protocol/errors.ts";
+import { PicoletError } from "../../protocol/errors.ts";
 import type { BoardInterface } from "../contract/board-services.ts";
 import type { ServeOptions } from "./grants/http-options.ts";
 import { NetworkPolicy } from "./grants/network-policy.ts";
@@ -19,6 +19,7 @@ import type { RunnerEnd, RunnerLaunch } from "./launch.ts";
 import type { InstantiateComponent } from "./load-component.ts";
 import type { ServiceClient } from "./services/service-client.ts";
 import type { ServeComponents } from "./serving/serve-component.ts";
+import { trapMessage } from "./trap-message.ts";
 
 /** Runs the component to its end. On the event loop the promise is of its outcome, otherwise it has ended on return. */
 export type Run = () => undefined | Promise<"ok" | "err">;
@@ -155,14 +156,6 @@ function runFunction(instance: unknown): () => void {
 export function endOf(error: unknown): RunnerEnd | undefined {
   if (error instanceof Error && Object.hasOwn(error, "payload")) return undefined;
   return { kind: "trap", message: trapMessage(error) };
-}
-
-function trapMessage(error: unknown): string {
-  if (error instanceof RangeError) return "wasm trap: call stack exhausted";
-  const message = describeError(error);
-  return error instanceof WebAssembly.RuntimeError && !message.startsWith("wasm trap")
-    ? `wasm trap: ${message}`
-    : message;
 }
 
 /** Nanoseconds. */

@@ -10,6 +10,7 @@
  *   /cut                says ten bytes, gives five, and drops the body
  *   /trap               an unreachable instruction
  *   /lose               opens the file "kept" of the first folder that it has, and traps
+ *   /doze               opens that file, and sleeps for an hour
  *   /spin               never ends
  *   /calls              how often this instance was asked
  */
@@ -48,6 +49,7 @@ IMPORT(STREAMS, "[resource-drop]input-stream") extern void input_drop(handle);
 IMPORT("wasi:filesystem/preopens@0.2.3", "get-directories") extern void get_directories(u32 *);
 IMPORT("wasi:filesystem/types@0.2.3", "[method]descriptor.open-at")
 extern void open_at(handle, u32, const char *, u32, u32, u32, u32 *);
+IMPORT("wasi:clocks/monotonic-clock@0.2.3", "subscribe-duration") extern handle subscribe_duration(u64);
 IMPORT(POLL, "[method]pollable.block") extern void pollable_block(handle);
 IMPORT(POLL, "[resource-drop]pollable") extern void pollable_drop(handle);
 
@@ -55,6 +57,13 @@ IMPORT(POLL, "[resource-drop]pollable") extern void pollable_drop(handle);
 void *memset(void *to, int value, unsigned long size) {
   for (u8 *each = to; size > 0; size--) *each++ = (u8)value;
   return to;
+}
+
+static void open_kept(u32 *result) {
+  /* A list of descriptors and paths. */
+  get_directories(result);
+  const u32 *first = (const u32 *)result[0];
+  if (result[1] > 0) open_at((handle)first[0], 0, "kept", 4, 0, 1, result);
 }
 
 static u32 length_of(const char *text) {
@@ -196,11 +205,11 @@ EXPORT("wasi:http/incoming-handler@0.2.3#handle") void handle_request(handle req
   } else if (starts(path, length, "/trap")) {
     __builtin_trap();
   } else if (starts(path, length, "/lose")) {
-    /* A list of descriptors and paths. */
-    get_directories(result);
-    const u32 *first = (const u32 *)result[0];
-    if (result[1] > 0) open_at((handle)first[0], 0, "kept", 4, 0, 1, result);
+    open_kept(result);
     __builtin_trap();
+  } else if (starts(path, length, "/doze")) {
+    open_kept(result);
+    pollable_block(subscribe_duration(3600000000000));
   } else if (starts(path, length, "/spin")) {
     for (volatile u32 turns = 0;; turns++) continue;
   } else if (starts(path, length, "/calls")) {

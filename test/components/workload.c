@@ -104,6 +104,9 @@ static int overflow(volatile char *above) {
   return overflow(here) + here[0];
 }
 
+/** Of what lies beyond the end of its memory. */
+static int write_beyond(void) { return (int)write(1, (const void *)-16L, 4096); }
+
 int main(int argc, char **argv) {
   const char *what = argc > 1 ? argv[1] : "";
   const char *first = argc > 2 ? argv[2] : NULL;
@@ -121,6 +124,7 @@ int main(int argc, char **argv) {
   if (strcmp(what, "prompt") == 0) return prompt();
   if (strcmp(what, "trap") == 0) __builtin_trap();
   if (strcmp(what, "overflow") == 0) return overflow(NULL);
+  if (strcmp(what, "beyond") == 0) return write_beyond();
   fprintf(stderr, "workload: what is \"%s\"?\n", what);
   return 64;
 }

@@ -38,7 +38,7 @@ const WORLDS: Readonly<Record<string, string>> = {
   "async-writer.c": "import wasi:http/types@0.3.0; export wasi:http/handler@0.3.0;",
   "async-net.c": `${asyncWorld} import wasi:sockets/types@0.3.0; import wasi:sockets/ip-name-lookup@0.3.0;`,
   "http-server.c":
-    "import wasi:http/types; import wasi:io/streams; import wasi:filesystem/types; import wasi:filesystem/preopens; export wasi:http/incoming-handler;",
+    "import wasi:http/types; import wasi:io/streams; import wasi:clocks/monotonic-clock; import wasi:filesystem/types; import wasi:filesystem/preopens; export wasi:http/incoming-handler;",
 };
 
 /** What programs import of WASI 0.2 themselves, beside what their C library does. */

@@ -156,6 +156,7 @@ test("a trap ends a component with 1, and its message says which", async (contex
   for (const [attempt, [what, message]] of [
     ["trap", /^wasm trap: .*unreachable/],
     ["overflow", /^wasm trap: (call stack exhausted|out of bounds memory access|memory access out of bounds)/],
+    ["beyond", /^wasm trap: memory access out of bounds$/],
   ].entries()) {
     const { id } = await made.start({ attempt, args: [String(what)] });
     const exit = await made.exit(id);

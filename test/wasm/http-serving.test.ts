@@ -154,8 +154,10 @@ test("an instance that is thrown away leaves no file open", async (context) => {
   chmodSync(volume.path, 0o755);
   writeFileSync(volume.at("kept"), "");
   const mounts = [{ containerPath: "/data", hostPath: volume.path, readOnly: true, propagation: "private" as const }];
-  const served = await Served.start(context, "instances=1", {}, { mounts });
+  const served = await Served.start(context, "instances=1; timeout=1", {}, { mounts });
   for (let time = 0; time < 10; time += 1) assert.equal((await served.ask("/lose")).status, 500);
+  // One that would sleep for long after its time is ended with its stack.
+  assert.equal((await served.ask("/doze")).status, 504);
   // Who asked is told first.
   assert.equal((await served.ask("/calls")).body, "1");
   assert.deepEqual(

@@ -176,6 +176,8 @@ export class ApiHandler {
   }
 
   #countWatch(user: string, signal: AbortSignal): void {
+    // One that has aborted already would be counted for ever.
+    if (signal.aborted) return;
     const count = this.#watches.get(user) ?? 0;
     if (count >= MAX_WATCHES_PER_USER) throw tooManyRequests();
     this.#watches.set(user, count + 1);

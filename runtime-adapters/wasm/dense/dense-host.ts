@@ -5,6 +5,7 @@ import { promisify } from "node:util";
 import { PicoletError } from "../../../protocol/errors.ts";
 import { type Clock, type Log, type Millis, millis, seconds } from "../../../protocol/ports.ts";
 import type { CgroupPort } from "../../contract/cgroups.ts";
+import { checkCancelled } from "../cancellation.ts";
 import type { Isolation } from "../isolation/isolation.ts";
 import type { RunnerLaunch } from "../launch.ts";
 import { SMALL_PROCESS_ENVIRONMENT } from "../node-flags.ts";
@@ -153,6 +154,7 @@ export class DenseHost implements DenseProcess {
     this.#folder.makePlace(id);
     const { launch: inside, fstab } = await isolation.furnishDense(launch, folder, id);
     if (fstab !== undefined) await this.#mount(fstab);
+    checkCancelled(signal, "the start");
     this.#raiseOomScore(oomScore);
     this.runs.set(id, run);
     const done = new AbortController();
@@ -167,6 +169,7 @@ export class DenseHost implements DenseProcess {
       const code = launch.component.directory;
       const outcome = await Promise.race([this.#link?.start({ kind: "start", id, code, launch: inside }), time]);
       if (outcome === "late") {
+        checkCancelled(signal, "the start");
         const limit = this.#init.startTimeout / 1000;
         throw new PicoletError("deadline_exceeded", `the component has not started within ${limit} s`);
       }

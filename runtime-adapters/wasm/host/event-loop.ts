@@ -62,7 +62,7 @@ export class LoopWaiter implements Waiter {
   /** Instantiates a core module, which can call the host, and cannot be set aside. */
   instance?(make: () => WebAssembly.Instance): WebAssembly.Instance;
 
-  /** Resolves when one of them may be ready, or `signal` says that nobody waits any more. */
+  /** Resolves when one of them may be ready. */
   whenAny(wanted: readonly Readiness[]): Promise<void> {
     return new Promise((resolve) => {
       const undo: (() => void)[] = [];
@@ -85,6 +85,42 @@ export class LoopWaiter implements Waiter {
   }
 }
 
+/**
+ * What ends an instance that waits. V8 keeps a stack that is set aside, and the instance's whole memory with it, for as
+ * long as what it waits for can still come.
+ */
+export class InstanceEnd {
+  #error: Error | undefined;
+  #wake: (() => void) | undefined;
+  /** One call at a time waits in an instance. */
+  readonly #ended: Readiness = {
+    ready: () => this.#error !== undefined,
+    onReady: (wake) => {
+      this.#wake = wake;
+      return () => {
+        this.#wake = undefined;
+      };
+    },
+  };
+
+  /** What the instance waits for, or asks of the host, fails with `error` from now on. */
+  end(error: Error): void {
+    this.#error ??= error;
+    this.#wake?.();
+  }
+
+  /** @throws what it was ended with */
+  check(): void {
+    if (this.#error !== undefined) throw this.#error;
+  }
+
+  /** Beside what can come at all, for an instance that waits for nothing else would never be told so. */
+  amongst(wanted: readonly Readiness[]): readonly Readiness[] {
+    const canCome = wanted.some(({ at, onReady }) => at !== undefined || onReady !== undefined);
+    return canCome ? [...wanted, this.#ended] : wanted;
+  }
+}
+
 /** What is known of a core module beside itself. */
 export interface CoreModuleFacts {
   /** Whether it is what the component itself exports. */
@@ -99,14 +135,16 @@ export interface CoreModuleFacts {
  * Stands for `new WebAssembly.Instance` in jco's glue: host functions may set the caller's stack aside, and calls of
  * those exports whose names `isEntry` knows, or that the component exports itself (`isLifted`), begin such a stack.
  * @param entered is given the outcome of each such call: the core function's own result.
+ * @param end of this instance, where it may be ended before its component is
  */
 export function suspendableInstantiate(
   waiter: LoopWaiter,
   isEntry: (coreExport: string) => boolean,
   entered: (outcome: Promise<unknown>) => void,
+  end?: InstanceEnd,
 ): (module: WebAssembly.Module, imports: CoreImports | undefined, facts: CoreModuleFacts) => { exports: CoreExports } {
   return (module, imports = {}, facts) => {
-    const suspendable = suspendableImports(waiter, module, imports, facts);
+    const suspendable = suspendableImports(waiter, module, imports, facts, end);
     const make = (): WebAssembly.Instance => new WebAssembly.Instance(module, suspendable);
     const { exports } = waiter.instance === undefined ? make() : waiter.instance(make);
     const shown: CoreExports = { ...exports };
@@ -130,6 +168,7 @@ function suspendableImports(
   module: WebAssembly.Module,
   imports: CoreImports,
   { functions, calls }: CoreModuleFacts,
+  end: InstanceEnd | undefined,
 ): CoreImports {
   const own: Record<string, Record<string, unknown>> = {};
   const waiting: (WaitingCall & { readonly from: Record<string, unknown>; readonly name: string })[] = [];
@@ -144,7 +183,7 @@ function suspendableImports(
     at += 1;
     if (!mayWait(waiter, value)) continue;
     if (type === null) throw trap(`the function ${name} has a type that no component's has`);
-    waiting.push({ attempt: attempt(waiter, value), type, from, name });
+    waiting.push({ attempt: attempt(waiter, value, end), type, from, name });
   }
   for (const [index, call] of calls.wrapped(waiting).entries()) {
     const { from, name } = waiting[index] as (typeof waiting)[number];
@@ -167,8 +206,9 @@ function begun(waiter: LoopWaiter, begin: () => Promise<unknown>): Promise<unkno
 }
 
 const attempt =
-  (waiter: LoopWaiter, call: AnyFunction): Attempt =>
+  (waiter: LoopWaiter, call: AnyFunction, end: InstanceEnd | undefined): Attempt =>
   (args, begun) => {
+    end?.check();
     const pause = waiter.pause?.();
     if (pause !== undefined) return pause.then(() => begun);
     waiter.begun = begun;
@@ -178,7 +218,8 @@ const attempt =
     } catch (error) {
       if (!(error instanceof WouldBlock)) throw error;
       const { begun: kept } = waiter;
-      return waiter.whenAny(error.wanted).then(() => kept);
+      const wanted = end === undefined ? error.wanted : end.amongst(error.wanted);
+      return waiter.whenAny(wanted).then(() => kept);
     } finally {
       waiter.canWait = false;
     }

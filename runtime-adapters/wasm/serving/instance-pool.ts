@@ -11,8 +11,8 @@ export interface HandlerInstance {
   readonly context: HttpContext;
   /** Calls the component's `handle`. */
   handle(request: IncomingRequest, out: ResponseOutparam): Promise<unknown>;
-  /** It is thrown away. */
-  discard?(): void;
+  /** It is thrown away: whatever it waits for ends. */
+  discard(): void;
   /** It was thrown away, and nothing of it runs any more: what it holds of the host is given back. */
   close?(): void;
 }
@@ -78,11 +78,10 @@ export class InstancePool {
   tick(): void {
     const latest = this.#components.now() - this.#init.timeoutMs;
     for (const each of this.#underway.filter(({ sinceMs }) => sinceMs <= latest)) {
-      // Its stack waits for ever; it goes with the instance.
       this.#end(each);
       this.#components.onFault(each.exchange, new Error(`no end after ${this.#init.timeoutMs / 1000} s`));
       each.exchange.broken(504);
-      each.instance.discard?.();
+      each.instance.discard();
       this.#next();
     }
   }
@@ -122,7 +121,7 @@ export class InstancePool {
     if (this.#end(underway)) {
       this.#components.onFault(exchange, error);
       exchange.broken(500);
-      instance.discard?.();
+      instance.discard();
       this.#next();
     }
     instance.close?.();

@@ -1,9 +1,8 @@
 /** A component that exports wasi:http/incoming-handler, served until its process ends. */
 import { readFileSync } from "node:fs";
-import { describeError } from "../../../protocol/errors.ts";
 import type { ServeOptions } from "../grants/http-options.ts";
-import { type LoopWaiter, suspendableInstantiate } from "../host/event-loop.ts";
-import { LiveResources } from "../host/handles.ts";
+import { InstanceEnd, type LoopWaiter, suspendableInstantiate } from "../host/event-loop.ts";
+import { LiveResources, trap } from "../host/handles.ts";
 import { type HostComponents, type HostInit, hostImports, type Imports } from "../host/host.ts";
 import { httpContext, httpImports } from "../host/http/http.ts";
 import type { HttpContext } from "../host/http/http-context.ts";
@@ -11,6 +10,7 @@ import type { IncomingRequest, ResponseOutparam } from "../host/http/messages.ts
 import { noOutgoing, type OutgoingHttp, type OutgoingInit, OutgoingRequests } from "../host/http/outgoing.ts";
 import type { StreamContext } from "../host/streams.ts";
 import type { InstantiateComponent } from "../load-component.ts";
+import { trapMessage } from "../trap-message.ts";
 import { HttpServer } from "./http-server.ts";
 import { type HandlerInstance, InstancePool } from "./instance-pool.ts";
 import { MemoryGuard, serveMemory } from "./serve-memory.ts";
@@ -87,7 +87,7 @@ export async function serveComponent(
       now,
       mayGrow: () => !guard.isTight,
       onFault: (exchange, fault) => {
-        const text = `picolet: the request ${exchange.name} failed: ${faultText(fault)}\n`;
+        const text = `picolet: the request ${exchange.name} failed: ${trapMessage(fault)}\n`;
         host.log.write("stderr", Buffer.from(text));
       },
       onBroken,
@@ -110,13 +110,6 @@ function anonBytes(): number {
 
 const collect = (): void => void globalThis.gc?.({ type: "major", flavor: "last-resort", execution: "sync" });
 
-function faultText(fault: unknown): string {
-  if (fault instanceof RangeError) return "wasm trap: call stack exhausted";
-  const message = describeError(fault);
-  const isTold = message.startsWith("wasm trap");
-  return fault instanceof WebAssembly.RuntimeError && !isTold ? `wasm trap: ${message}` : message;
-}
-
 function instance(
   { instantiate, loop, host }: ServeComponents,
   init: HostInit,
@@ -125,6 +118,7 @@ function instance(
   let outcome: Promise<unknown> | undefined;
   let context: HttpContext | undefined;
   const live = new LiveResources();
+  const end = new InstanceEnd();
   host.live?.addInstance(live);
   const imports = hostImports(
     {
@@ -146,6 +140,7 @@ function instance(
       (promise) => {
         outcome = promise;
       },
+      end,
     ),
   );
   const name = Object.keys(exports).find((each) => each.startsWith(HANDLER)) ?? "";
@@ -157,6 +152,7 @@ function instance(
       handle(request, out);
       return outcome ?? Promise.resolve();
     },
+    discard: () => end.end(trap("its request is over")),
     close: () => {
       live.closeAll();
       host.live?.deleteInstance(live);

@@ -84,7 +84,9 @@ export class SpareRunner {
     renameSync(this.#fatalPath, given.fatalPath);
     this.#child.once("exit", given.onReaperEnd);
     this.#input(MOUNTS_FD)?.end(`${given.fstab}\n`);
-    this.#child.stdin?.end(assignment(await given.reaper()));
+    const reaper = await given.reaper();
+    checkCancelled(signal, "the start");
+    this.#child.stdin?.end(assignment(reaper));
     const done = new AbortController();
     const onAbort = (): void => done.abort();
     signal.addEventListener("abort", onAbort, { once: true });

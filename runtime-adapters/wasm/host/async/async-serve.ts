@@ -74,7 +74,11 @@ export async function serveAsync(
   return { broken: broken.promise, close };
 }
 
-function asyncHandler(exports: Readonly<Record<string, unknown>>, http: AsyncHttp, tasks: AsyncTasks): HandlerInstance {
+function asyncHandler(
+  exports: Readonly<Record<string, unknown>>,
+  http: AsyncHttp,
+  tasks: AsyncTasks,
+): Omit<HandlerInstance, "discard"> {
   const name = Object.keys(exports).find((each) => each.startsWith(HANDLER)) ?? "";
   const { handle } = exports[name] as { readonly handle: Handle };
   return {
