@@ -47,3 +47,6 @@ export interface ComponentImport {
   /** Whether the pod gives it. */
   readonly granted: boolean;
 }
+
+/** What a program on a terminal is ended with: they end the component, and then the tool. */
+export const ENDING_SIGNALS = ["SIGHUP", "SIGINT", "SIGTERM"] as const satisfies readonly NodeJS.Signals[];

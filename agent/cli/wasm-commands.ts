@@ -1,8 +1,8 @@
-import { spawn } from "node:child_process";
+import { type StdioOptions, spawn } from "node:child_process";
 import { existsSync, realpathSync } from "node:fs";
 import { constants } from "node:os";
 import { dirname, join, resolve } from "node:path";
-import type { ComponentToolRequest } from "../../protocol/component-tool.ts";
+import { type ComponentToolRequest, ENDING_SIGNALS } from "../../protocol/component-tool.ts";
 import { parseDuration } from "../../protocol/duration.ts";
 import { PicoletError } from "../../protocol/errors.ts";
 import { parseQuantity, quantityValue } from "../../protocol/quantity.ts";
@@ -67,8 +67,10 @@ async function runTool(request: ComponentToolRequest): Promise<number> {
   const tool = join(dirname(realpathSync(process.argv[1] ?? "")), TOOL);
   if (!existsSync(tool)) throw new PicoletError("failed", `this edgectl came without ${tool}: install picolet whole`);
   const input = request.file === STANDARD_INPUT ? "inherit" : "ignore";
-  const child = spawn(process.execPath, [tool, JSON.stringify(request)], { stdio: [input, "inherit", "inherit"] });
-  for (const signal of ["SIGINT", "SIGTERM"] as const) process.on(signal, () => child.kill(signal));
+  // The channel is for it to see that this process is gone.
+  const stdio: StdioOptions = [input, "inherit", "inherit", "ipc"];
+  const child = spawn(process.execPath, [tool, JSON.stringify(request)], { stdio });
+  for (const signal of ENDING_SIGNALS) process.on(signal, () => child.kill(signal));
   return await new Promise((done, fail) => {
     child.once("error", (cause) => fail(new PicoletError("failed", `cannot run ${tool}`, { cause })));
     child.once("exit", (code, signal) => done(code ?? SIGNALLED + constants.signals[signal ?? "SIGKILL"]));

@@ -45,8 +45,13 @@ class Ended {
     if (this.out === "" && this.#child.stdout !== null) await once(this.#child.stdout, "data");
   }
 
-  interrupt(): void {
-    this.#child.kill("SIGINT");
+  interrupt(signal: NodeJS.Signals = "SIGINT"): void {
+    this.#child.kill(signal);
+  }
+
+  /** As `head` does when it has enough. */
+  readNoMore(): void {
+    this.#child.stdout?.destroy();
   }
 }
 
@@ -172,6 +177,23 @@ test("it ends with Ctrl-C, and when its time is up", async (context) => {
   const late = edgectl(context, "run", "--time-limit", "100ms", workload, "sleep");
   assert.equal(await late.code(), 124);
   assert.match(late.error, /^edgectl: ended after 0.1 s\n$/);
+});
+
+test("it ends with whoever reads it, with its terminal, and with an edgectl that was killed", async (context) => {
+  const ends: readonly [(run: Ended) => void, number | null][] = [
+    [(run) => run.readNoMore(), 141],
+    [(run) => run.interrupt("SIGHUP"), 129],
+    [(run) => run.interrupt("SIGKILL"), null],
+  ];
+  for (const [end, code] of ends) {
+    const run = edgectl(context, "run", workload, "count");
+    await run.spoken();
+    end(run);
+    // The tool holds the other end of standard error until it has cleared away.
+    assert.equal(await run.code(), code);
+    assert.equal(run.error, "");
+    assert.deepEqual(readdirSync(run.temporary), []);
+  }
 });
 
 test("the examples run as their documents say", async (context) => {

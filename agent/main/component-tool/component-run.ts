@@ -1,4 +1,5 @@
 /** `edgectl wasm run`: a component once, as a pod's container, with what it writes on standard output and error. */
+import { once } from "node:events";
 import type { ComponentToolRequest } from "../../../protocol/component-tool.ts";
 import { PicoletError } from "../../../protocol/errors.ts";
 import { millis } from "../../../protocol/ports.ts";
@@ -50,8 +51,8 @@ async function untilItEnds(runtime: ToolRuntime, stop: AbortSignal): Promise<Exi
   if (stop.aborted) onStop();
   const end = new EndOf(runtime);
   await Promise.all([
-    copyLog(container.logPath, "stdout", end),
-    copyLog(container.logPath, "stderr", end),
+    copyLog(container.logPath, "stdout", end, stop),
+    copyLog(container.logPath, "stderr", end, stop),
     end.follow(),
   ]);
   return await end.follow();
@@ -101,7 +102,8 @@ class EndOf {
   }
 }
 
-async function copyLog(path: string, stream: "stdout" | "stderr", end: EndOf): Promise<void> {
+/** @param stop nobody has to read it any more */
+async function copyLog(path: string, stream: "stdout" | "stderr", end: EndOf, stop: AbortSignal): Promise<void> {
   const request = { sinceMs: undefined, timestamps: false, limitBytes: undefined, tailLines: undefined, follow: true };
   const writer = {
     running: () => !end.isOver,
@@ -113,6 +115,6 @@ async function copyLog(path: string, stream: "stdout" | "stderr", end: EndOf): P
   };
   const output = process[stream];
   for await (const bytes of readContainerLog(path, { ...request, stream }, writer, NEVER)) {
-    if (!output.write(bytes)) await new Promise((resolve) => output.once("drain", resolve));
+    if (!output.write(bytes)) await once(output, "drain", { signal: stop });
   }
 }

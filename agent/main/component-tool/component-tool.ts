@@ -3,7 +3,7 @@ import { createWriteStream, mkdtempSync, rmSync } from "node:fs";
 import { constants, tmpdir } from "node:os";
 import { join } from "node:path";
 import { pipeline } from "node:stream/promises";
-import type { ComponentToolRequest } from "../../../protocol/component-tool.ts";
+import { type ComponentToolRequest, ENDING_SIGNALS } from "../../../protocol/component-tool.ts";
 import { describeError, PicoletError } from "../../../protocol/errors.ts";
 import { checkComponent, reportText } from "./component-check.ts";
 import { runComponent } from "./component-run.ts";
@@ -49,12 +49,16 @@ async function carryOutFile(request: ComponentToolRequest, shown: string, signal
 
 const interrupted = new AbortController();
 // A terminal sends Ctrl-C to edgectl too, which passes it on: the second is no reason to leave anything behind.
-for (const signal of ["SIGINT", "SIGTERM"] as const) process.on(signal, () => interrupted.abort(signal));
+for (const signal of ENDING_SIGNALS) process.on(signal, () => interrupted.abort(signal));
+// Who reads no more, as `head`, and an edgectl that was killed end the component too: nobody else would.
+for (const output of [process.stdout, process.stderr]) output.on("error", () => interrupted.abort("SIGPIPE"));
+process.on("disconnect", () => interrupted.abort("SIGHUP"));
+process.channel?.unref();
 try {
   process.exitCode = await carryOut(JSON.parse(process.argv[2] ?? "") as ComponentToolRequest, interrupted.signal);
 } catch (error) {
   const { aborted, reason } = interrupted.signal;
-  if (aborted) process.exitCode = SIGNALLED + constants.signals[reason as "SIGINT" | "SIGTERM"];
+  if (aborted) process.exitCode = SIGNALLED + constants.signals[reason as NodeJS.Signals];
   else {
     process.stderr.write(`edgectl: ${describeError(error)}\n`);
     process.exitCode = 1;
