@@ -20,6 +20,8 @@ const FILE_TIMEOUT_MS = Number(process.env.PICOLET_FILE_TIMEOUT_MS ?? 8 * 60_000
 /** A test that takes longer is named with its time. */
 const SLOW_MS = 15_000;
 const GUEST_TESTS = "test/guest/";
+/** They go by what the whole machine has left of memory and processes, which others would take and give back by the hundreds. */
+const ALONE: ReadonlySet<string> = new Set(["test/e2e/pid-pressure.test.ts", "test/e2e/soft-eviction.test.ts"]);
 const TEST_FILES = "{protocol,runtime-adapters,agent,hub,scripts,test}/**/*.test.ts";
 
 interface Outcome {
@@ -42,17 +44,18 @@ function detailsOf(error: unknown): string {
 
 /**
  * Two at a time. One of the two begins with the guests, each of which wants more than a core, and goes on from the end of the
- * list; the other one takes what is at its beginning.
+ * list; the other one takes what is at its beginning. Those that have to be alone come last.
  */
 async function runTests(files: readonly string[]): Promise<Outcome> {
   const outcome: Outcome = { passed: 0, failed: [], skipped: [] };
   const isOfGuest = (file: string): boolean => file.startsWith(GUEST_TESTS);
   const guests = files.filter(isOfGuest);
-  const others = files.filter((file) => !isOfGuest(file));
+  const others = files.filter((file) => !isOfGuest(file) && !ALONE.has(file));
   const lane = async (next: () => string | undefined): Promise<void> => {
     for (let file = next(); file !== undefined; file = next()) await runFile(file, outcome);
   };
   await Promise.all([lane(() => guests.shift() ?? others.pop()), lane(() => others.shift() ?? guests.shift())]);
+  for (const file of files) if (ALONE.has(file)) await runFile(file, outcome);
   return outcome;
 }
 

@@ -149,7 +149,7 @@ test("a pod that is seen to run on for a while after its eviction does not go ag
     layout: { dedicatedImagefs: false, splitContainerfs: false },
   };
   const value = { kind: "quantity", value: 1, text: "1" } as const;
-  const due: EvictionThreshold = { signal: "pid.available", value, gracePeriod: undefined, minReclaim: undefined };
+  const due: EvictionThreshold = { signal: "memory.available", value, gracePeriod: undefined, minReclaim: undefined };
   for (const isDone of [true, true, true, false]) {
     const evicting = evictor.evictOne(due, figures, NEVER);
     await clock.advance(millis(1_000));
@@ -223,6 +223,13 @@ for (const short of ["memory", "processes"] as const) {
     assert.deepEqual(await evict(6_000), ["leak", "good"]);
   });
 }
+
+test("killed processes that no cgroup shows any more are waited for, for some seconds", async () => {
+  const pods = [usagePod("leak", ["app"]), usagePod("good", ["app"])];
+  const evict = starved({ pods, held: { leak: 60, good: 10 }, short: "processes" });
+  assert.deepEqual(await evict(6_000), ["leak"]);
+  assert.deepEqual(await evict(3_000), ["leak", "good"]);
+});
 
 test("a killed pod that holds too little is not waited for", async () => {
   const evict = starved({ pods: [usagePod("leak", ["app"]), usagePod("good", ["app"])], held: { leak: 60, good: 10 } });

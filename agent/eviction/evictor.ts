@@ -60,6 +60,8 @@ const AFTER_EVICTION = millis(100);
 const AFTER_KILL = seconds(2);
 /** SIGKILL frees memory within milliseconds, on a starved board within seconds; what is held longer is held by something else. */
 const KILLED_HOLDS = seconds(10);
+/** Killed processes are in no cgroup any more, and counted, until the kernel has come round to each of them. */
+const KILLED_COUNT = seconds(5);
 /** More than what a pod holds of which nothing runs yet or any more: its sandbox's process, and files that are still cached. */
 const UNSEEN_BYTES = 16 * 1024 * 1024;
 const EVICTED = "Evicted";
@@ -189,9 +191,11 @@ export class Evictor {
   /** Whether what has been killed already holds enough still: processes too, of which the kernel has many to take away. */
   #isOnItsWay({ signal, value }: EvictionThreshold, { usage, observed }: EvictionFigures): boolean {
     if (conditionOf(signal) === "DiskPressure" || this.#killed.size === 0) return false;
+    const now = this.#components.clock.monotonic();
+    if (!isOfMemory(signal) && [...this.#killed.values()].some((at) => now - at < KILLED_COUNT)) return true;
     const heldOf = isOfMemory(signal) ? memoryOf : processesOf;
     const used = usageByPod(usage);
-    const latest = this.#components.clock.monotonic() - KILLED_HOLDS;
+    const latest = now - KILLED_HOLDS;
     let held = 0;
     for (const [uid, at] of this.#killed) if (at > latest) held += heldOf(used.get(uid)) ?? 0;
     return held > 0 && observed.available + held >= amountOf(value, observed.capacity);
