@@ -28,6 +28,9 @@ test("the one of text greets", async () => printed("hello", /hello/i));
 test("the one of JavaScript beats, with what its pod and its user say", async () =>
   printed("beat", /beat 1 of here\nbeat 2 of here\n/, "-e", "NODE_NAME=here", "-e", "SECONDS=1"));
 
+test("the one of JavaScript beats beside others too, where its stack is set aside", async () =>
+  printed("beat", /beat 1 of here\nbeat 2 of here\n/, "-e", "NODE_NAME=here", "-e", "SECONDS=1", "-a", "mode=dense"));
+
 test("the one of C counts its starts on its volume", async () => {
   using folder = new TempFolder();
   await printed("starts", /start 1\n/, "--dir", `${folder.path}:/kept`, "-e", "FOLDER=/kept");

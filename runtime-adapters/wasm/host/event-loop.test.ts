@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { parse } from "@bytecodealliance/jco-transpile/wasm-tools";
 import { LoopWaiter, suspendableInstantiate } from "./event-loop.ts";
 import { Poller, type Readiness, WouldBlock } from "./polling.ts";
 import { WaitingCalls } from "./waiting-calls.ts";
@@ -126,4 +127,38 @@ test("functions that never wait are called as they are, all others may set the s
     "wasi:io/poll@0.2.3#ready",
   ];
   for (const name of direct) await assert.rejects(run(name), /never to wait/, name);
+});
+
+test("what an export cleans up after its result is cleaned up when that is there, whatever the glue has seen until then", async () => {
+  const waiter = new LoopWaiter(new Timers());
+  const gate = new Gate();
+  const module = new WebAssembly.Module(
+    await parse(`(module
+      (import "" "wait" (func $wait))
+      (import "" "cleaned" (func $cleaned (param i32)))
+      (func (export "run") (result i32) (call $wait) (i32.const 7))
+      (func (export "cabi_post_run") (param i32) (call $cleaned (local.get 0))))`),
+  );
+  const cleaned: number[] = [];
+  let outcome: Promise<unknown> = Promise.resolve();
+  const instantiate = suspendableInstantiate(
+    waiter,
+    (name) => name === "run",
+    (entered) => {
+      outcome = entered;
+    },
+  );
+  const imports = {
+    wait: () => new Poller(waiter, () => undefined).until(gate),
+    cleaned: Object.assign((of: number) => cleaned.push(of), { fnName: "wasi:cli/test@0.2.3#cleaned" }),
+  };
+  const facts = { isLifted: () => false, functions: [">", "7f>"], calls: new WaitingCalls() };
+  const { exports } = instantiate(module, { "": imports }, facts);
+  const { run, cabi_post_run: cleanUp } = exports as { run(): number; cabi_post_run(result: number): void };
+  cleanUp(run());
+  assert.deepEqual(cleaned, []);
+  gate.isOpen = true;
+  for (const wake of gate.wakes) wake();
+  assert.equal(await outcome, 7);
+  assert.deepEqual(cleaned, [7]);
 });

@@ -33,6 +33,9 @@ const NEVER_WAIT: readonly RegExp[] = [
 /** jco's functions that drop resources have no name of an interface, and a number in their own. */
 const DROP = /^trampoline\d+$/;
 
+/** Before an export's name, that of what is called when its result has been read (component model, canonical ABI). */
+const CLEAN_UP = "cabi_post_";
+
 export class LoopWaiter implements Waiter {
   begun: unknown;
   /** Whether the host function that is running may set its caller's stack aside; from a component's entry on not just any. */
@@ -151,12 +154,15 @@ export function suspendableInstantiate(
     for (const [name, value] of Object.entries(exports)) {
       if (typeof value !== "function" || !(isEntry(name) || facts.isLifted(name))) continue;
       const begin = WebAssembly.promising(value as AnyFunction);
-      // What the glue makes of the result comes too early; `entered` has the real one.
+      const cleanUp = exports[`${CLEAN_UP}${name}`];
+      // What the glue makes of the result comes too early, and so does its cleaning up; `entered` has the real one.
       shown[name] = (...args: never[]) => {
         waiter.canWait = false;
-        entered(begun(waiter, () => begin(...args)));
+        const outcome = begun(waiter, () => begin(...args));
+        entered(typeof cleanUp === "function" ? outcome.then((result) => cleanedUp(result, cleanUp)) : outcome);
         return 0;
       };
+      if (typeof cleanUp === "function") shown[`${CLEAN_UP}${name}`] = () => undefined;
     }
     return { exports: shown };
   };
@@ -190,6 +196,11 @@ function suspendableImports(
     from[name] = call;
   }
   return own;
+}
+
+function cleanedUp(result: unknown, cleanUp: CallableFunction): unknown {
+  cleanUp(result);
+  return result;
 }
 
 function begun(waiter: LoopWaiter, begin: () => Promise<unknown>): Promise<unknown> {
