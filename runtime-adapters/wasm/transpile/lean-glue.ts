@@ -4,8 +4,8 @@
  * ever. Where a component is synchronous throughout, its calls are made here what jco made of them before: lift, call,
  * lower. What nothing mentions then goes too, which is most of the file.
  *
- * Each form is matched as a whole. A component that has another one anywhere (one that is asynchronous) keeps jco's own text
- * unchanged.
+ * Each form is matched as a whole. A component that has another one anywhere (one made of several, or asynchronous) keeps
+ * jco's own text unchanged.
  */
 import { statements, withoutUnused } from "./unused-declarations.ts";
 
@@ -59,11 +59,6 @@ const REWRITES: readonly Rewrite[] = [
   // Traps and other errors than a result's go up anyway, see getErrorPayload.
   [/^if \(getOrCreateAsyncState\(\d+\)\.markTrapped\(e\)\) \{ throw e; \}\n/gm, ""],
   [/^task\.resolve\(\[[^\n]*\]\);\ntask\.exit\(\);\n/gm, ""],
-  // What it cleans up after a result has been read. That it calls no host meanwhile was noted where calls look no more.
-  [
-    /^task\.resolve\(\[[^\n]*\]\);\nlet cstate = getOrCreateAsyncState\(\d+\);\ncstate\.mayLeave = false;\n(postReturn\d+\([^\n]*\);\n)cstate\.mayLeave = true;\ntask\.exit\(\);\n/gm,
-    "$1",
-  ],
   [/^_debugLog\('\[iface=[^\n]*\{\n[\s\S]*?^\}\);\n/gm, ""],
   [/^_debugLog\('\[iface=[^\n]*\);\n/gm, ""],
 ];
