@@ -2,9 +2,12 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { readFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { before, test } from "node:test";
 import { buildExamples } from "../../scripts/build-examples.ts";
 import { untilPrinted } from "../support/fleet.ts";
+import { runningProcesses } from "../support/processes.ts";
 import { TempFolder } from "../support/temp-folder.ts";
 
 const NAMES = ["hello", "beat", "starts"];
@@ -28,8 +31,22 @@ test("the one of text greets", async () => printed("hello", /hello/i));
 test("the one of JavaScript beats, with what its pod and its user say", async () =>
   printed("beat", /beat 1 of here\nbeat 2 of here\n/, "-e", "NODE_NAME=here", "-e", "SECONDS=1"));
 
-test("the one of JavaScript beats beside others too, where its stack is set aside", async () =>
-  printed("beat", /beat 1 of here\nbeat 2 of here\n/, "-e", "NODE_NAME=here", "-e", "SECONDS=1", "-a", "mode=dense"));
+test("the one of JavaScript beats beside others too, where its stack is set aside", async () => {
+  await printed(
+    "beat",
+    /beat 1 of here\nbeat 2 of here\n/,
+    "-e",
+    "NODE_NAME=here",
+    "-e",
+    "SECONDS=1",
+    "-a",
+    "mode=dense",
+  );
+  const left = runningProcesses().filter(({ words }) =>
+    words.some((word) => word.startsWith(join(tmpdir(), "edgectl-wasm-"))),
+  );
+  assert.deepEqual(left, [], "the process of all of them has ended too");
+});
 
 test("the one of C counts its starts on its volume", async () => {
   using folder = new TempFolder();

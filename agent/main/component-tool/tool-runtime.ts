@@ -69,6 +69,8 @@ export class ToolRuntime implements AsyncDisposable {
         nodePath: process.execPath,
         ...componentPrograms(programs),
         cgroupSettings: SETTINGS,
+        // What is killed at the end.
+        denseCgroup: join(this.#cgroup, "dense"),
         caFile: request.caFile,
         p3: request.p3,
         // It runs once.
