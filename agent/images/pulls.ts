@@ -1,4 +1,5 @@
 import { aborted, cancelled, joinSignals } from "../../protocol/async/abort.ts";
+import { TokenBucket } from "../../protocol/async/token-bucket.ts";
 import { describeError, isCancelled, isPicoletError, PicoletError } from "../../protocol/errors.ts";
 import type { ImageReference, RegistryReference } from "../../protocol/image-reference.ts";
 import { type Clock, type Log, type MonotonicMs, millis, type Random, seconds } from "../../protocol/ports.ts";
@@ -16,7 +17,6 @@ import type { ImageAccess } from "./image-access.ts";
 import { PullBackoff, type PullFailure } from "./pull-backoff.ts";
 import type { PullCredential, PullCredentials, PullOwner } from "./pull-credentials.ts";
 import { MAX_PENDING_PULLS, type Pulled, PullQueue } from "./pull-queue.ts";
-import { TokenBucket } from "./token-bucket.ts";
 
 /** One wish for an image: whose, which, and where. */
 export interface PullWish {
@@ -79,6 +79,7 @@ export class Pulls {
   readonly #components: PullsComponents;
   readonly #init: PullsInit;
   readonly #backoff: PullBackoff;
+  /** The kubelet's `registryPullQPS` and `registryBurst`. */
   readonly #bucket: TokenBucket;
   /** One for each runtime and lane, so that what lies on the disk of one never waits for the network of another. */
   readonly #queues = new Map<string, PullQueue>();

@@ -3,18 +3,18 @@ import { createSecureContext } from "node:tls";
 import { Agent, type Dispatcher, ProxyAgent, request } from "undici";
 import { cancelled, joinSignals } from "../../protocol/async/abort.ts";
 import { withDeadline } from "../../protocol/async/deadline.ts";
+import { TokenBucket, type TokenBucketInit } from "../../protocol/async/token-bucket.ts";
 import { isPicoletError, PicoletError, toPicoletError } from "../../protocol/errors.ts";
 import { type Clock, type Millis, type MonotonicMs, millis, type Random, seconds } from "../../protocol/ports.ts";
 import { VERSION } from "../../protocol/version.ts";
 import type { ClusterAccess, ClusterCredentials, ClusterTls } from "./cluster-access.ts";
 import { statusError } from "./status-error.ts";
-import { TokenBucket, type TokenBucketInit } from "./token-bucket.ts";
 
 /**
  * A fleet of 5,000 renews 500 leases a second; three times that leaves room for statuses. A server that is asked too
  * much says 429 itself (priority and fairness), which slows us down further.
  */
-const DEFAULT_RATE: TokenBucketInit = { perSecond: 1500, burst: 3000 };
+const DEFAULT_RATE: TokenBucketInit = { rate: 1500, burst: 3000 };
 /** A request that an API server works on is bounded by its own 60 s; half of it is what a user waits for. */
 const DEFAULT_REQUEST_TIMEOUT = seconds(30);
 /** Answers take some 5 ms: 32 at once are 6,000 a second. More requests wait for a free connection. */
@@ -79,7 +79,7 @@ export class KubeTransport implements AsyncDisposable {
     this.#clock = components.clock;
     this.#random = components.random;
     this.#init = init;
-    this.#bucket = new TokenBucket(components.clock, init.rate ?? DEFAULT_RATE);
+    this.#bucket = new TokenBucket(components, init.rate ?? DEFAULT_RATE);
   }
 
   /** @returns the answer's JSON. @throws as `KubeClient` says */

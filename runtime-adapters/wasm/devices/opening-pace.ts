@@ -1,24 +1,21 @@
-import { type Clock, type MonotonicMs, millis } from "../../../protocol/ports.ts";
+import { TokenBucket } from "../../../protocol/async/token-bucket.ts";
+import type { Clock } from "../../../protocol/ports.ts";
 
 /** A component opens what its pod names when it begins, a dozen lines or so. */
-const AT_ONCE = 32;
+const BURST = 32;
 /**
- * From then on. Each starts a process of the node's, outside of the pod's limits, which takes a board's core for a tenth of a second
- * and more: a component that opens in a loop what is not there takes no more of it than a twentieth.
+ * A second, from then on. Each starts a process of the node's, outside of the pod's limits, which takes a board's core for a tenth
+ * of a second and more: a component that opens in a loop what is not there takes no more of it than a twentieth.
  */
-const INTERVAL_MS = 2000;
+const RATE = 0.5;
 /** Containers remembered; those that have all of theirs again are forgotten first. */
 const MAX_CONTAINERS = 256;
-
-interface Left {
-  readonly openings: number;
-  readonly at: MonotonicMs;
-}
 
 /** How often a container may have something opened: who asks for more waits. */
 export class OpeningPace {
   readonly #clock: Pick<Clock, "monotonic" | "sleep">;
-  readonly #left = new Map<string, Left>();
+  /** In the order of the last opening. */
+  readonly #buckets = new Map<string, TokenBucket>();
 
   constructor(clock: Pick<Clock, "monotonic" | "sleep">) {
     this.#clock = clock;
@@ -26,22 +23,18 @@ export class OpeningPace {
 
   /** @throws `cancelled` */
   async wait(containerId: string, signal: AbortSignal): Promise<void> {
-    const openings = this.#openings(containerId) - 1;
-    this.#left.delete(containerId);
+    const known = this.#buckets.get(containerId);
+    const bucket = known ?? new TokenBucket({ clock: this.#clock }, { rate: RATE, burst: BURST });
+    this.#buckets.delete(containerId);
     this.#forget();
-    this.#left.set(containerId, { openings, at: this.#clock.monotonic() });
-    if (openings < 0) await this.#clock.sleep(millis(Math.ceil(-openings * INTERVAL_MS)), signal);
-  }
-
-  #openings(containerId: string): number {
-    const { openings, at } = this.#left.get(containerId) ?? { openings: AT_ONCE, at: this.#clock.monotonic() };
-    return Math.min(AT_ONCE, openings + (this.#clock.monotonic() - at) / INTERVAL_MS);
+    this.#buckets.set(containerId, bucket);
+    await bucket.take(signal);
   }
 
   #forget(): void {
-    if (this.#left.size < MAX_CONTAINERS) return;
-    for (const id of this.#left.keys()) if (this.#openings(id) === AT_ONCE) this.#left.delete(id);
-    const [oldest] = this.#left.keys();
-    if (this.#left.size >= MAX_CONTAINERS && oldest !== undefined) this.#left.delete(oldest);
+    if (this.#buckets.size < MAX_CONTAINERS) return;
+    for (const [id, bucket] of this.#buckets) if (bucket.isFull) this.#buckets.delete(id);
+    const [oldest] = this.#buckets.keys();
+    if (this.#buckets.size >= MAX_CONTAINERS && oldest !== undefined) this.#buckets.delete(oldest);
   }
 }

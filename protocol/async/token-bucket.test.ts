@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { millis, seconds } from "../../protocol/ports.ts";
 import { VirtualClock } from "../../test/support/virtual-clock.ts";
+import { millis, seconds } from "../ports.ts";
 import { TokenBucket } from "./token-bucket.ts";
 
 const NEVER = new AbortController().signal;
@@ -41,4 +41,26 @@ test("a burst goes at once, then so many a second; who gives up leaves its place
 test("without a rate there is no limit", async () => {
   const bucket = new TokenBucket({ clock: new VirtualClock() }, { rate: 0, burst: 1 });
   for (let count = 0; count < 100; count += 1) await bucket.take(NEVER);
+});
+
+test("it is full again when all of its burst is back", async () => {
+  const clock = new VirtualClock();
+  const bucket = new TokenBucket({ clock }, { rate: 2, burst: 3 });
+  assert.ok(bucket.isFull);
+  await bucket.take(NEVER);
+  await clock.advance(millis(499));
+  assert.ok(!bucket.isFull);
+  await clock.advance(millis(1));
+  assert.ok(bucket.isFull);
+});
+
+test("whoever gives up leaves no timer behind", async () => {
+  const clock = new VirtualClock();
+  const bucket = new TokenBucket({ clock }, { rate: 1, burst: 1 });
+  await bucket.take(NEVER);
+  const caller = new AbortController();
+  const asked = bucket.take(caller.signal);
+  caller.abort();
+  await assert.rejects(asked);
+  assert.equal(clock.sleeping, 0);
 });
