@@ -4,6 +4,7 @@ import { aborted } from "../../protocol/async/abort.ts";
 import type { Component } from "../../protocol/async/component.ts";
 import type { Watch } from "../../protocol/async/watch.ts";
 import type { Log } from "../../protocol/ports.ts";
+import type { Tags } from "../../protocol/telemetry/records.ts";
 import type { BoardServices } from "../../runtime-adapters/contract/board-services.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import { parseBuckets } from "../../runtime-adapters/wasm/grants/board-grants.ts";
@@ -16,12 +17,14 @@ import type { CorrectedClock } from "../security/corrected-clock.ts";
 import type { KeyvalueService, NamedBucket } from "../store/keyvalue/keyvalue-service.ts";
 import type { Store } from "../store/store.ts";
 import type { HubLink } from "./hub-link.ts";
+import type { NodeTelemetry } from "./telemetry.ts";
 
 export interface BoardServicesComponents {
   readonly clock: CorrectedClock;
   readonly log: Log;
   readonly store: Store;
   readonly link: HubLink | undefined;
+  readonly telemetry: NodeTelemetry;
   /** Asked when a component asks. */
   readonly conditions: () => Watch<readonly NodeCondition[]>;
 }
@@ -47,6 +50,7 @@ export class NodeBoardServices implements Component {
     this.services = {
       keyvalue: () => this.#keyvalueService(),
       "node-info": () => this.#makeNodeInfo(),
+      telemetry: () => components.telemetry.service((uid) => this.#labelsOf(uid)),
     };
   }
 
@@ -113,6 +117,11 @@ export class NodeBoardServices implements Component {
       },
       { nodeName, shownLabels: wasm.nodeLabels },
     );
+  }
+
+  #labelsOf(uid: string): Tags {
+    const pods = [...this.#components.store.desired.desired.current.pods.values()];
+    return Object.entries(pods.find((each) => (each.pod.metadata.uid ?? each.uid) === uid)?.pod.metadata.labels ?? {});
   }
 
   /** A board without a battery begins in 1970, which the clock shows as its floor until somebody tells it the time. */

@@ -7,9 +7,10 @@ import type { Log } from "../../protocol/ports.ts";
 import { VERSION } from "../../protocol/version.ts";
 import type { Board } from "../config/board-defaults.ts";
 import type { Configuration } from "../config/configuration.ts";
+import type { AgentInit } from "./agent-init.ts";
 import { type AgentArguments, DEFAULT_CONFIG_PATH, HELP, parseArguments } from "./arguments.ts";
 import { readBoard } from "./board.ts";
-import { type AgentInit, runAgent } from "./compose.ts";
+import { runAgent } from "./compose.ts";
 import { letGoOf } from "./passing-parts.ts";
 import { StopRequests } from "./stop-requests.ts";
 

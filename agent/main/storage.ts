@@ -3,40 +3,53 @@ import { join } from "node:path";
 import type { Component } from "../../protocol/async/component.ts";
 import { objectKey } from "../../protocol/tunnel/messages.ts";
 import type { RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import type { Configuration } from "../config/configuration.ts";
 import type { ClusterObjects } from "../core/cluster-objects.ts";
 import type { PodEnder } from "../core/pod-admission.ts";
 import type { PodObserver } from "../core/pod-observer.ts";
 import { LogLinks } from "../logs/log-links.ts";
-import type { Machine } from "../node/machine.ts";
 import { ownLabels } from "../node/node-report.ts";
 import type { PodView } from "../plan/pod-view.ts";
+import type { PodCgroups } from "../resources/pod-cgroups.ts";
 import type { StatusManager } from "../status/status-manager.ts";
 import { EndedPods } from "../volumes/ended-pods.ts";
-import type { PodEnvironmentComponents, PodEnvironmentOnDisk } from "../volumes/pod-environment.ts";
+import { SystemMounter } from "../volumes/mounter.ts";
+import { PodEnvironmentOnDisk } from "../volumes/pod-environment.ts";
 import { StorageLimits, type StorageLimitsComponents } from "../volumes/storage-limits.ts";
+import type { AgentBase } from "./agent-base.ts";
 import type { NodeAgentView } from "./agent-view.ts";
 import { isSeen } from "./garbage.ts";
-import type { RuntimeReports } from "./runtime-reports.ts";
-import type { NodeRuntimes } from "./runtime-router.ts";
+import type { Runtimes } from "./runtimes.ts";
 import type { NodeUsageLooks } from "./usage.ts";
 
-type NodeStorage = Pick<Required<PodEnvironmentComponents>, "nodeLabels" | "recursiveReadOnly">;
-
-/** What volumes have to know of the node. Labels that somebody gave it in the API server count where the node is told of them. */
-export function nodeStorage(
-  { nodeName, nodeLabels }: Pick<Configuration, "nodeName" | "nodeLabels">,
-  machine: Machine,
-  objects: Pick<ClusterObjects, "object">,
-  { router, runtimes }: { readonly router: NodeRuntimes; readonly runtimes: RuntimeReports },
-): NodeStorage {
-  return {
-    nodeLabels: () => ({ ...ownLabels(nodeName, machine), ...nodeLabels, ...labelsOf(objects, nodeName) }),
-    recursiveReadOnly: (pod, handler) => {
-      const handlers = runtimes.answer(router.adapterFor(pod))?.handlers ?? [];
-      return handlers.find(({ name }) => name === handler)?.recursiveReadOnlyMounts === true;
+/** What is on this node's disk for its pods. */
+export function makeEnvironment(
+  { ports: { clock, log }, init, node, store, cluster }: AgentBase,
+  { router, reports }: Pick<Runtimes, "router" | "reports">,
+  cgroups: PodCgroups,
+): PodEnvironmentOnDisk {
+  const { nodeName, nodeLabels, podLogsDir, resolvConf, clusterDNS, clusterDomain } = init.configuration;
+  const { objects, objectsChanged } = cluster;
+  const { machine, share } = node;
+  return new PodEnvironmentOnDisk(
+    {
+      ...{ clock, log, events: store.events, cgroups, objects, objectsChanged },
+      mounter: new SystemMounter(),
+      hostIPs: node.hostIps,
+      // Labels that somebody gave it in the API server count where the node is told of them.
+      nodeLabels: () => ({ ...ownLabels(nodeName, machine), ...nodeLabels, ...labelsOf(objects, nodeName) }),
+      recursiveReadOnly: (pod, handler) => {
+        const handlers = reports.answer(router.adapterFor(pod))?.handlers ?? [];
+        return handlers.find(({ name }) => name === handler)?.recursiveReadOnlyMounts === true;
+      },
     },
-  };
+    {
+      rootDir: init.args.rootDir,
+      ...{ podLogsDir, nodeName, resolvConf },
+      clusterDNS: { servers: clusterDNS, domain: clusterDomain },
+      allocatable: share.allocatable,
+      memoryBytes: machine.memoryBytes,
+    },
+  );
 }
 
 function labelsOf(objects: Pick<ClusterObjects, "object">, nodeName: string): Readonly<Record<string, string>> {

@@ -1,0 +1,37 @@
+import { mkdirSync } from "node:fs";
+import { join } from "node:path";
+import type { Log, Random } from "../../protocol/ports.ts";
+import { RELEASED_AT_MS } from "../../protocol/version.ts";
+import { CorrectedClock } from "../security/corrected-clock.ts";
+import { Store } from "../store/store.ts";
+import type { AgentInit, AgentPorts } from "./agent-init.ts";
+import { makeCluster, type NodeCluster } from "./cluster.ts";
+import { NodeTelemetry } from "./telemetry.ts";
+import { lookAround, type ThisNode } from "./this-node.ts";
+
+/** What every part of the agent stands on: the time, what is on the disk, what this node is, and what it belongs to. */
+export interface AgentBase {
+  readonly ports: { readonly clock: CorrectedClock; readonly random: Random; readonly log: Log };
+  readonly init: AgentInit;
+  readonly startedAt: Date;
+  readonly store: Store;
+  readonly node: ThisNode;
+  readonly telemetry: NodeTelemetry;
+  readonly cluster: NodeCluster;
+}
+
+export async function makeBase(machine: AgentPorts, init: AgentInit, signal: AbortSignal): Promise<AgentBase> {
+  const { args, configuration } = init;
+  const clock = new CorrectedClock(machine.clock, { floorMs: RELEASED_AT_MS });
+  const { random, log } = machine;
+  const ports = { clock, random, log };
+  const startedAt = clock.wall();
+  for (const folder of [args.rootDir, configuration.podLogsDir]) mkdirSync(folder, { recursive: true });
+  const { nodeName, eventRecordQPS: perSecond, eventBurst: burst } = configuration;
+  const database = { path: join(args.rootDir, "picolet.db"), nodeName, eventRate: { perSecond, burst } };
+  const store = new Store({ clock, log }, database);
+  const node = await lookAround(ports, init, signal);
+  const telemetry = new NodeTelemetry({ clock, log }, { rootDir: args.rootDir, settings: configuration.telemetry });
+  const cluster = await makeCluster({ ...ports, store, telemetry }, init);
+  return { ports, init, startedAt, store, node, telemetry, cluster };
+}

@@ -1,0 +1,43 @@
+/** Where this node itself can be asked: the local socket and the ports for health. */
+import type { Component } from "../../protocol/async/component.ts";
+import { HealthPort } from "../api/health-port.ts";
+import { LocalApi, type LocalApiComponents } from "../api/local-api.ts";
+import type { AgentBase } from "./agent-base.ts";
+import type { NodeAgentView } from "./agent-view.ts";
+import type { NodeBoardServices } from "./board-services.ts";
+import { healthChecks } from "./health-checks.ts";
+import { pushedPods } from "./pod-sources.ts";
+import type { Pods } from "./pods.ts";
+import type { Runtimes } from "./runtimes.ts";
+
+export interface LocalEndsComponents extends Required<Pick<LocalApiComponents, "logs" | "shutdown">> {
+  readonly view: NodeAgentView;
+  readonly runtimes: Runtimes;
+  readonly pods: Pods;
+  readonly boardServices: NodeBoardServices;
+}
+
+export function makeLocalEnds(base: AgentBase, components: LocalEndsComponents): readonly Component[] {
+  const { clock, log } = base.ports;
+  const { healthzPort, healthzBindAddress, readOnlyPort, address } = base.init.configuration;
+  const { runtimes, pods, boardServices, view, logs, shutdown } = components;
+  const { desired, state } = base.store;
+  const api = new LocalApi(
+    {
+      ...{ clock, log, view, logs, shutdown, images: pods.images.images },
+      pushed: pushedPods(base),
+      keyvalue: () => boardServices.keyvalueBuckets(),
+    },
+    { socketPath: base.init.args.socketPath },
+  );
+  const checks = healthChecks({
+    runtimes: runtimes.reports.health,
+    store: state,
+    wantedPods: () => desired.desired.current.pods.size,
+    workers: () => pods.workers.size,
+  });
+  const probeMetrics = (): Iterable<string> => pods.prober.metrics();
+  const healthz = new HealthPort({ checks, clock, log }, { address: healthzBindAddress, port: healthzPort });
+  const readOnly = new HealthPort({ checks, view, probeMetrics, clock, log }, { address, port: readOnlyPort });
+  return [api, ...(healthzPort === 0 ? [] : [healthz]), ...(readOnlyPort === 0 ? [] : [readOnly])];
+}

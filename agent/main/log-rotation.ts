@@ -1,0 +1,54 @@
+import { statfsSync } from "node:fs";
+import { podUid } from "../../protocol/ports.ts";
+import { type LoggedContainer, LogRotation } from "../logs/log-rotation.ts";
+import type { StatusManager } from "../status/status-manager.ts";
+import type { AgentBase } from "./agent-base.ts";
+import type { Runtimes } from "./runtimes.ts";
+
+/** All logs together may take this share of the file system they are on: a full disk would stop everything else. */
+const LOG_SHARE_OF_DISK = 0.2;
+
+export function makeLogRotation(
+  { ports: { clock, log }, init }: AgentBase,
+  { adapters, pleg }: Pick<Runtimes, "adapters" | "pleg">,
+  statuses: StatusManager,
+): LogRotation {
+  const {
+    podLogsDir,
+    containerLogMaxSize,
+    containerLogMaxFiles,
+    containerLogMonitorInterval: interval,
+    containerLogMaxWorkers: maxWorkers,
+  } = init.configuration;
+  const { blocks, bsize } = statfsSync(podLogsDir);
+  const reopen = async ({ uid, id }: LoggedContainer, signal: AbortSignal): Promise<void> => {
+    const owner = adapters.find((adapter) => pleg.listing(adapter)?.has(uid));
+    await owner?.reopenLog(uid, id, signal);
+  };
+  return new LogRotation(
+    {
+      containers: () => runningContainers(statuses),
+      reopen,
+      owns: (uid) => statuses.pods.has(podUid(uid)),
+      clock,
+      log,
+    },
+    {
+      podLogsDir,
+      maxSizeBytes: containerLogMaxSize,
+      maxFiles: containerLogMaxFiles,
+      interval,
+      maxWorkers,
+      totalMaxBytes: Math.floor(blocks * bsize * LOG_SHARE_OF_DISK),
+    },
+  );
+}
+
+/** Containers that run now, as the log rotation needs them. */
+function* runningContainers(statuses: StatusManager): Iterable<LoggedContainer> {
+  for (const { view } of statuses.pods.values()) {
+    for (const { id, logPath, state } of view.observed?.containers ?? []) {
+      if (state.kind === "running") yield { uid: view.desired.uid, id, logPath };
+    }
+  }
+}
