@@ -6,7 +6,8 @@ import { constants, createReadStream } from "node:fs";
 import { open } from "node:fs/promises";
 import { pipeline } from "node:stream/promises";
 import { createGunzip } from "node:zlib";
-import { PicoletError } from "../../protocol/errors.ts";
+import { isPicoletError, PicoletError } from "../../protocol/errors.ts";
+import { foreignFile } from "../contract/foreign-files.ts";
 
 export interface ImageArchive {
   readonly gzipped: boolean;
@@ -29,6 +30,8 @@ const WASM_CONFIG_TYPE = "application/vnd.wasm.config.v0+json";
 const unusable = (path: string, why: string): PicoletError =>
   new PicoletError("unimplemented", `cannot import ${path} as a container image: ${why}`);
 
+const unreadable = (path: string): string => `cannot read the archive ${path} (make or fetch the file again)`;
+
 /**
  * @throws `unimplemented` for a file that is no archive of container images, `not_found` and the like for one that cannot be
  * read, `corrupt` for an archive that is damaged.
@@ -36,14 +39,16 @@ const unusable = (path: string, why: string): PicoletError =>
 export async function readImageArchive(path: string, signal: AbortSignal): Promise<ImageArchive> {
   const head = await readHead(path);
   const gzipped = head[0] === 0x1f && head[1] === 0x8b;
-  if (!gzipped && head.toString("latin1", 257, 262) !== "ustar") throw unusable(path, "it is no tar archive");
+  if (!gzipped && head.toString("latin1", 257, 262) !== "ustar") throw unusable(path, foreignFile(head, "plain"));
   const documents = new Documents();
   try {
     await scan(path, gzipped, documents, signal);
   } catch (error) {
     if (signal.aborted) throw new PicoletError("cancelled", `the import of ${path} was cancelled`);
-    if (error instanceof PicoletError) throw error;
-    throw new PicoletError("corrupt", `cannot read the archive ${path}`, { cause: error });
+    if (isPicoletError(error) && error.code !== "corrupt") throw error;
+    if (error instanceof NoTar && gzipped) throw unusable(path, foreignFile(error.start, "in gzip"));
+    const isCut = (error as NodeJS.ErrnoException).code === "Z_BUF_ERROR";
+    throw new PicoletError("corrupt", unreadable(path), { cause: isCut ? "it is cut off" : error });
   }
   return { gzipped, images: imagesIn(path, documents.found) };
 }
@@ -55,8 +60,8 @@ async function readHead(path: string): Promise<Buffer> {
     const stats = await file.stat();
     if (!stats.isFile() && !stats.isDirectory()) throw new Error("it is no regular file");
     const head = Buffer.alloc(BLOCK_BYTES);
-    await file.read(head, 0, BLOCK_BYTES, 0);
-    return head;
+    const { bytesRead } = await file.read(head, 0, BLOCK_BYTES, 0);
+    return head.subarray(0, bytesRead);
   } catch (cause) {
     const code = (cause as NodeJS.ErrnoException).code;
     // The folder of an image layout: components are imported from one, ctr imports files.
@@ -92,8 +97,18 @@ async function scan(path: string, gzipped: boolean, documents: Documents, signal
     position += bytesRead;
     position += tar.takeSkippable();
   }
-  if (position > size) throw new PicoletError("corrupt", `cannot read the archive ${path}: it is cut off`);
+  if (position > size) throw new PicoletError("corrupt", "it is cut off");
   tar.end();
+}
+
+/** What should be an archive begins with this. */
+class NoTar extends Error {
+  readonly start: Uint8Array;
+
+  constructor(start: Uint8Array) {
+    super("it is no tar archive");
+    this.start = start;
+  }
 }
 
 /** Keeps the small entries whose names we know. */
@@ -156,7 +171,8 @@ class TarScanner {
   }
 
   end(): void {
-    if (this.#remaining > 0 || this.#headerFilled > 0) throw new PicoletError("corrupt", "the archive is cut off");
+    if (this.#entries === 0 && this.#headerFilled > 0) throw new NoTar(this.#header.subarray(0, this.#headerFilled));
+    if (this.#remaining > 0 || this.#headerFilled > 0) throw new PicoletError("corrupt", "it is cut off");
   }
 
   #entry(): void {
@@ -166,6 +182,7 @@ class TarScanner {
     if (this.#entries > MAX_ENTRIES) {
       throw new PicoletError("resource_exhausted", `cannot read an archive of more than ${MAX_ENTRIES} entries`);
     }
+    if (this.#entries === 1 && !isChecksumRight(this.#header)) throw new NoTar(this.#header);
     verifyChecksum(this.#header);
     const size = sizeIn(this.#header);
     const type = this.#header[156] ?? 0;
@@ -210,11 +227,13 @@ function sizeIn(header: Buffer): number {
 }
 
 function verifyChecksum(header: Buffer): void {
+  if (!isChecksumRight(header)) throw new PicoletError("corrupt", "an entry's checksum is wrong");
+}
+
+function isChecksumRight(header: Buffer): boolean {
   let sum = 0;
   for (const [index, byte] of header.entries()) sum += index >= 148 && index < 156 ? 0x20 : byte;
-  if (Number.parseInt(textIn(header, 148, 8).trim(), 8) !== sum) {
-    throw new PicoletError("corrupt", "an entry's checksum is wrong");
-  }
+  return Number.parseInt(textIn(header, 148, 8).trim(), 8) === sum;
 }
 
 type Images = ImageArchive["images"];

@@ -1,14 +1,18 @@
 /** The files of an image archive: entries of a tar, or files of a folder that has the same layout. */
 import { constants, type FileHandle, open } from "node:fs/promises";
-import { isPicoletError, PicoletError } from "../../../protocol/errors.ts";
+import { PicoletError } from "../../../protocol/errors.ts";
+import { foreignFile, START_BYTES } from "../../contract/foreign-files.ts";
 import { checkCancelled } from "../cancellation.ts";
 import { errnoOf } from "../files.ts";
 import { gunzipped, readAll } from "./byte-stream.ts";
 import { type ByteStream, FileBytes } from "./file-bytes.ts";
 import { damaged } from "./image-manifests.ts";
-import { type TarEntry, TarReader } from "./tar-reader.ts";
+import { startsTar, type TarEntry, TarReader } from "./tar-reader.ts";
 
 export interface ArchiveFiles {
+  /** What it is, and where, for messages. */
+  readonly kind: "archive" | "folder";
+  readonly path: string;
   /** The files of these names, as far as they are there. @throws `resource_exhausted` beyond `limit` bytes of all of them */
   collect(names: ReadonlySet<string>, limit: number, signal: AbortSignal): Promise<ReadonlyMap<string, Buffer>>;
   /** @throws `corrupt` when there is none of this name */
@@ -19,11 +23,14 @@ const INDEX = "the archive's index";
 
 /** A tar is a stream: it is read from its start for each. */
 class TarFiles implements ArchiveFiles {
+  readonly kind = "archive";
+  readonly path: string;
   readonly #file: FileHandle;
   readonly #compressed: boolean;
 
   /** @param file stays open, and its owner's */
-  constructor(file: FileHandle, compressed: boolean) {
+  constructor(path: string, file: FileHandle, compressed: boolean) {
+    this.path = path;
     this.#file = file;
     this.#compressed = compressed;
   }
@@ -68,10 +75,11 @@ async function find(reader: TarReader, matches: (entry: TarEntry) => boolean): P
 const LAYOUT_FILE = /^(?:index\.json|blobs\/sha256\/[0-9a-f]{64})$/;
 
 class FolderFiles implements ArchiveFiles {
-  readonly #path: string;
+  readonly kind = "folder";
+  readonly path: string;
 
   constructor(path: string) {
-    this.#path = path;
+    this.path = path;
   }
 
   async collect(names: ReadonlySet<string>, limit: number, signal: AbortSignal): Promise<ReadonlyMap<string, Buffer>> {
@@ -111,7 +119,7 @@ class FolderFiles implements ArchiveFiles {
     let file: FileHandle;
     try {
       // Opening a pipe would wait for somebody to write to it.
-      file = await open(`${this.#path}/${name}`, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
+      file = await open(`${this.path}/${name}`, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
     } catch (error) {
       if (errnoOf(error) === "ENOENT") return undefined;
       if (errnoOf(error) === "ELOOP") throw damaged(`${name} is a link`);
@@ -123,22 +131,25 @@ class FolderFiles implements ArchiveFiles {
   }
 }
 
-/** Whether a file may be an archive, and whether it is compressed, from its first block. */
-async function archiveKind(file: FileHandle): Promise<"tar" | "gzip" | undefined> {
-  const { buffer, bytesRead } = await file.read(Buffer.alloc(2), 0, 2, 0);
-  if (bytesRead === 2 && buffer[0] === 0x1f && buffer[1] === 0x8b) return "gzip";
-  try {
-    return (await new TarReader(new FileBytes(file)).next()) === undefined ? undefined : "tar";
-  } catch (error) {
-    if (isPicoletError(error, "corrupt")) return undefined;
-    throw error;
+async function startOf(stream: ByteStream): Promise<Buffer> {
+  const start = Buffer.alloc(START_BYTES);
+  for (let filled = 0; filled < START_BYTES; ) {
+    const chunk = await stream.read(START_BYTES - filled);
+    if (chunk === undefined) return start.subarray(0, filled);
+    start.set(chunk, filled);
+    filled += chunk.length;
   }
+  return start;
 }
 
 /** @throws `unimplemented` for what is neither an archive nor the folder of one: another runtime may know it. */
 export async function filesOf(file: FileHandle, path: string): Promise<ArchiveFiles> {
   if ((await file.stat()).isDirectory()) return new FolderFiles(path);
-  const kind = await archiveKind(file);
-  if (kind !== undefined) return new TarFiles(file, kind === "gzip");
-  throw new PicoletError("unimplemented", `${path} is neither a WebAssembly component nor an image archive`);
+  const start = await startOf(new FileBytes(file));
+  const isGzip = start[0] === 0x1f && start[1] === 0x8b;
+  await using inflated = gunzipped(new FileBytes(file));
+  const archive = isGzip ? await startOf(inflated) : start;
+  if (startsTar(archive)) return new TarFiles(path, file, isGzip);
+  const why = foreignFile(archive, isGzip ? "in gzip" : "plain");
+  throw new PicoletError("unimplemented", `cannot take a component from ${path}: ${why}`);
 }

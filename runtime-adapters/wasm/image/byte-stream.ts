@@ -47,6 +47,9 @@ const RATIO_FROM_BYTES = 16 * 1024 * 1024;
 /** Binary logarithm; as much memory as a stream may ask for: 16 MiB. zstd's own command takes no more by default. */
 const ZSTD_WINDOW_LOG = 24;
 
+/** Of gzip and zstd, for data that ends too early. */
+const CUT_OFF = "Z_BUF_ERROR";
+
 type Compression = "gzip" | "zstd";
 
 /** @throws on reading, `corrupt` when it is no gzip or damaged, `resource_exhausted` when it grows out of all proportion. */
@@ -78,7 +81,8 @@ async function* inflate(compressed: ByteStream, how: Compression): AsyncGenerato
     }
   } catch (error) {
     if (error instanceof PicoletError) throw error;
-    throw new PicoletError("corrupt", `cannot decompress ${how} data`, { cause: error });
+    const isCut = error instanceof Error && "code" in error && error.code === CUT_OFF;
+    throw new PicoletError("corrupt", `cannot decompress ${how} data`, { cause: isCut ? "it is cut off" : error });
   } finally {
     source.destroy();
     inflater.destroy();

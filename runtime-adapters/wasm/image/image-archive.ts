@@ -46,7 +46,11 @@ export class ImageArchive {
           : await this.#storeFromLayers(content.layers, blobs);
       if (blob !== undefined) found.push({ blob, names, manifestDigest });
     }
-    if (found.length === 0) throw new PicoletError("unimplemented", "the archive holds no WebAssembly component");
+    if (found.length === 0)
+      throw new PicoletError(
+        "unimplemented",
+        `the ${this.#files.kind} ${this.#files.path} holds no WebAssembly component`,
+      );
     return found;
   }
 
@@ -56,7 +60,9 @@ export class ImageArchive {
     if (index !== undefined) return this.#imagesOf(parseIndex(index));
     const manifest = files.get("manifest.json");
     if (manifest !== undefined) return parseDockerManifest(manifest);
-    throw new PicoletError("unimplemented", "the archive is neither an OCI image layout nor made by docker save");
+    const { kind, path } = this.#files;
+    const lacks = "it has neither the index.json of an OCI image layout nor the manifest.json of docker save";
+    throw new PicoletError("unimplemented", `the ${kind} ${path} is no image: ${lacks}`);
   }
 
   async #imagesOf(index: readonly IndexLine[]): Promise<readonly ImageCandidate[]> {

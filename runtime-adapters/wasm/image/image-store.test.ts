@@ -1,7 +1,7 @@
 /** Names, files and archives of components, and everything that is none. */
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { createHash } from "node:crypto";
+import { createHash, randomBytes } from "node:crypto";
 import {
   copyFileSync,
   existsSync,
@@ -15,9 +15,9 @@ import {
   writeFileSync,
 } from "node:fs";
 import { type TestContext, test } from "node:test";
-import { gzipSync } from "node:zlib";
+import { gzipSync, zstdCompressSync } from "node:zlib";
 import { systemClock } from "../../../protocol/async/system-clock.ts";
-import { isPicoletError } from "../../../protocol/errors.ts";
+import { describeError, isPicoletError } from "../../../protocol/errors.ts";
 import { testComponent, testCoreModule } from "../../../test/support/components.ts";
 import { RecordedLog } from "../../../test/support/recorders.ts";
 import { makeTar } from "../../../test/support/tar.ts";
@@ -250,6 +250,60 @@ test("a name with a digest is given to that content alone", async (context) => {
   }
   assert.equal((await bench.import(component, `picolet.example/hello@${ID}`))[0]?.id, ID);
   assert.equal((await bench.import(archive, `picolet.example/hello@sha256:${sha256(manifest)}`))[0]?.id, ID);
+});
+
+test("a file that is no image is named, with what it is and what to do", async (context) => {
+  const bench = new Bench(context);
+  const says = async (content: Uint8Array | string, expected: RegExp, code = "unimplemented"): Promise<void> => {
+    const path = bench.file("imported.gz", content);
+    await assert.rejects(bench.store.import(path, NAME, NEVER), (error) => {
+      const message = describeError(error);
+      assert.ok(isPicoletError(error) && error.code === code && message.includes(path), message);
+      assert.match(message, expected);
+      return true;
+    });
+    assert.deepEqual(await bench.store.list(NEVER), []);
+  };
+  await says("", /it is empty: import a/);
+  await says("\x1f", /it is neither a component nor an image archive: import a/);
+  await says("hello\n", /it is text: import a/);
+  await says('#!/bin/sh\necho "hello"\n', /it is a script: make an image/);
+  await says("(component)", /it is WebAssembly as text: make a component of it first \(wasm-tools parse\)/);
+  await says(
+    readFileSync("/bin/sh"),
+    /it is a program \(ELF\): make an image of it first, or build it for wasm32-wasip2/,
+  );
+  await says(Buffer.from("PK\x03\x04\x14\0\0\0"), /it is a zip archive: unpack it/);
+  await says(Buffer.alloc(2000), /it is neither a component nor an image archive: import a/);
+  const archive = ociLayout(artifactManifest(component), [component, CONFIG, randomBytes(100_000)], NAME);
+  await says(zstdCompressSync(archive), /it is zstd: unpack it first \(zstd -d\)/);
+  const inGzip = "it is a gzip that holds no tar archive but ";
+  await says(gzipSync(component), new RegExp(`${inGzip}a WebAssembly file: gunzip it and import that`));
+  await says(gzipSync("hello ".repeat(500)), new RegExp(`${inGzip}text: import a`));
+  await says(gzipSync(""), new RegExp(`${inGzip}nothing: import a`));
+  await says(gzipSync(gzipSync(archive)), new RegExp(`${inGzip}gzip: unpack it`));
+  await says(gzipSync(randomBytes(2000).fill(0xff, 0, 1)), new RegExp(`${inGzip}something else: import a`));
+  await says(
+    makeTar({ "etc/motd": "hello" }),
+    /the archive .*imported\.gz is no image: it has neither the index\.json/,
+  );
+  const again = /\(make or fetch the file again\): .*: it is cut off$/;
+  await says(gzipSync(archive).subarray(0, 60_000), again, "corrupt");
+  await says(archive.subarray(0, 60_000), again, "corrupt");
+  await says(archive.subarray(0, archive.length - 1532), again, "corrupt");
+});
+
+test("a folder that is no image layout, and a pipe, are named too", async (context) => {
+  const bench = new Bench(context);
+  const [folder, pipe] = [bench.folder.at("empty"), bench.folder.at("pipe")];
+  mkdirSync(folder);
+  execFileSync("mkfifo", [pipe]);
+  for (const [path, expected] of [
+    [folder, `the folder ${folder} is no image: it has neither the index.json`],
+    [pipe, `${pipe} is no regular file`],
+  ] as const) {
+    await assert.rejects(bench.store.import(path, NAME, NEVER), (error) => describeError(error).includes(expected));
+  }
 });
 
 test("an archive without a name needs one", async (context) => {

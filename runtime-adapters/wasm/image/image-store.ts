@@ -224,7 +224,9 @@ export class ImageStore implements ImageService {
       return infos.filter((info) => info !== undefined);
     } catch (error) {
       if (isPicoletError(error, "unimplemented") || isPicoletError(error, "cancelled")) throw error;
-      throw wrapped(fileError(error, `cannot read ${path}`), `cannot import ${path}`, undefined);
+      const failure = fileError(error, `cannot read ${path}`);
+      const mend = failure.code === "corrupt" ? " (make or fetch the file again)" : "";
+      throw wrapped(failure, `cannot import ${path}${mend}`, undefined);
     } finally {
       await file?.close();
     }

@@ -69,7 +69,7 @@ export class TarReader {
     if (this.#entries > MAX_ENTRIES) {
       throw new PicoletError("resource_exhausted", `the archive has more than ${MAX_ENTRIES} entries`);
     }
-    if (number(block, 148, 8) !== checksum(block)) throw corrupt("the checksum of a header is wrong");
+    if (!startsTar(block)) throw corrupt("the checksum of a header is wrong");
     const prefix = block.subarray(257, 262).toString("latin1") === "ustar" ? text(block, 345, 155) : "";
     const name = text(block, 0, 100);
     return {
@@ -83,7 +83,7 @@ export class TarReader {
     if (header.sizeBytes > MAX_EXTENSION_BYTES) throw corrupt("a header is too long");
     const content = new EntryContent(this.#stream, header.sizeBytes);
     const bytes = await exactly(content, header.sizeBytes);
-    if (bytes === undefined && header.sizeBytes > 0) throw corrupt("it ends too early");
+    if (bytes === undefined && header.sizeBytes > 0) throw corrupt("it is cut off");
     await content.finish();
     return bytes ?? Buffer.alloc(0);
   }
@@ -104,7 +104,7 @@ class EntryContent implements ByteStream {
   async read(limit: number): Promise<Uint8Array | undefined> {
     if (this.#left === 0) return undefined;
     const chunk = await this.#stream.read(Math.min(limit, this.#left));
-    if (chunk === undefined) throw corrupt("it ends too early");
+    if (chunk === undefined) throw corrupt("it is cut off");
     this.#left -= chunk.length;
     return chunk;
   }
@@ -115,9 +115,14 @@ class EntryContent implements ByteStream {
     this.#left -= skipped;
   }
 
+  /** @throws `corrupt` when its last byte is not there: streams do not tell of what they could not pass over. */
   async finish(): Promise<void> {
-    await this.#stream.skip(this.#left + this.#padding);
-    this.#left = 0;
+    if (this.#left > 0) {
+      await this.#stream.skip(this.#left - 1);
+      this.#left = 0;
+      if ((await this.#stream.read(1)) === undefined) throw corrupt("it is cut off");
+    }
+    await this.#stream.skip(this.#padding);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -133,13 +138,17 @@ async function exactly(stream: ByteStream, count: number): Promise<Buffer | unde
     const chunk = await stream.read(count - filled);
     if (chunk === undefined) {
       if (filled === 0) return undefined;
-      throw corrupt("it ends too early");
+      throw corrupt("it is cut off");
     }
     bytes.set(chunk, filled);
     filled += chunk.length;
   }
   return bytes;
 }
+
+/** Whether this may be the first block of an archive: the checksum of its header is right. */
+export const startsTar = (block: Buffer): boolean =>
+  block.length === BLOCK_BYTES && octal(text(block, 148, 8)) === checksum(block);
 
 function text(block: Buffer, start: number, length: number): string {
   const field = block.subarray(start, start + length);
@@ -158,8 +167,14 @@ function number(block: Buffer, start: number, length: number): number {
     if (!Number.isSafeInteger(value)) throw corrupt("a number is out of range");
     return value;
   }
-  const digits = text(block, start, length).trim();
-  if (!/^[0-7]*$/.test(digits)) throw corrupt("a number is none");
+  const value = octal(text(block, start, length));
+  if (value === undefined) throw corrupt("a header has something else where a number should be");
+  return value;
+}
+
+function octal(field: string): number | undefined {
+  const digits = field.trim();
+  if (!/^[0-7]*$/.test(digits)) return undefined;
   return digits === "" ? 0 : Number.parseInt(digits, 8);
 }
 
