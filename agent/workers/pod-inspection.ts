@@ -3,7 +3,7 @@ import { withDeadline } from "../../protocol/async/deadline.ts";
 import { isCancelled } from "../../protocol/errors.ts";
 import { type Millis, type MonotonicMs, millis, type PodUid } from "../../protocol/ports.ts";
 import type { ObservedPod, RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { INSPECT_TIMEOUT } from "./pod-steps.ts";
+import { INSPECT_TIMEOUT } from "./runtime-calls.ts";
 import type { StepFailures } from "./step-failures.ts";
 import type { WorkerPorts } from "./worker-ports.ts";
 

@@ -1,81 +1,67 @@
-import { type JoinedSignal, joinSignals } from "../../protocol/async/abort.ts";
-import { Alarm } from "../../protocol/async/alarm.ts";
+import { joinSignals } from "../../protocol/async/abort.ts";
 import { containerHash } from "../../protocol/container-hash.ts";
-import { describeError, isCancelled, PicoletError } from "../../protocol/errors.ts";
+import { isCancelled } from "../../protocol/errors.ts";
 import type { PodStatus } from "../../protocol/pod.ts";
 import { millis, type PodUid } from "../../protocol/ports.ts";
-import type {
-  DesiredPod,
-  ObservedContainer,
-  ObservedPod,
-  RuntimeAdapter,
-} from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { DesiredPod, ObservedPod, RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { PodEnd, PodLeave } from "../core/pod-admission.ts";
-import { apiUidOf } from "../core/pod-identity.ts";
 import { mayChoose } from "../core/pod-runtime.ts";
-import type { ProbeResult } from "../core/probe-ports.ts";
 import { containersOf } from "../plan/container-roles.ts";
 import { gracePeriodOf } from "../plan/grace-period.ts";
 import { DEADLINE_EXCEEDED, isJudgedAgain, wasTaken } from "../plan/outcome.ts";
 import { type PendingResize, type Plan, type PlanAction, type PodView, stepOf } from "../plan/pod-view.ts";
-import { retryDelay } from "../plan/retry-delay.ts";
 import { INITIAL_STATE, transition, type WorkerState } from "../plan/worker-state.ts";
+import { BackOffEvents } from "./back-off-events.ts";
 import { ContainerStops } from "./container-stops.ts";
-import { EndWaiters } from "./end-waiters.ts";
+import { followProbes } from "./followed-probes.ts";
+import { LastSteps } from "./last-steps.ts";
+import { PodEndings } from "./pod-endings.ts";
 import { PodImages } from "./pod-images.ts";
 import { PodInspection } from "./pod-inspection.ts";
-import { identityOf, PodSteps, type StepContext } from "./pod-steps.ts";
-import { NO_EFFECT, StepFailures } from "./step-failures.ts";
+import { PodSteps } from "./pod-steps.ts";
+import { StepFailures } from "./step-failures.ts";
+import type { StepContext } from "./step-run.ts";
 import { TerminationMessages } from "./termination-messages.ts";
 import type { WorkerPorts } from "./worker-ports.ts";
 import { WorkerResize } from "./worker-resize.ts";
+import { WorkerRounds } from "./worker-rounds.ts";
 
 /** The key of the failures of a change of resources. */
 const RESIZE = stepOf({ kind: "resize", containers: [] });
-const NOTHING: ReadonlySet<string> = new Set();
 
 /** Rounds of look, plan, act for one pod, until nothing is left of it. The only caller of `adapter.apply`. */
 export class PodWorker {
   readonly #ports: WorkerPorts;
-  readonly #alarm: Alarm;
+  readonly #rounds: WorkerRounds;
   readonly #failures: StepFailures;
   readonly #inspection: PodInspection;
   readonly #images: PodImages;
   readonly #steps: PodSteps;
   readonly #stops: ContainerStops;
-  readonly #ends = new EndWaiters();
-  /** Who waits until nothing dead is kept for its log alone. */
-  #reclaim: EndWaiters | undefined;
+  readonly #endings = new PodEndings();
+  readonly #lastSteps: LastSteps;
+  readonly #backOffs: BackOffEvents;
   readonly #messages: TerminationMessages;
   readonly #resize: WorkerResize;
   #desired: DesiredPod;
   #wanted: boolean;
   #hashes: ReadonlyMap<string, string>;
   #state: WorkerState = INITIAL_STATE;
-  /** How somebody on this node ends it. */
-  #end: PodEnd | undefined;
-  /** How it leaves the runtime that it is not to be run by any more, and who waits for that. */
-  #leave: (PodLeave & { readonly left: EndWaiters }) | undefined;
   /** For which `desired` folders, volumes and cgroup have been made. */
   #preparedFor: DesiredPod | undefined;
-  /** In a row. */
-  #brokenRounds = 0;
-  #round: JoinedSignal | undefined;
-  /** Of each container the attempt whose wait has been told of. */
-  readonly #backedOff = new Map<string, number>();
   /** As the runtime had it last. */
   #shown: PodView | undefined;
-  /** Actions that were carried out in the round before. */
-  #lastDone = NOTHING;
 
   constructor(ports: WorkerPorts, desired: DesiredPod, wanted: boolean) {
     this.#ports = ports;
     this.#desired = desired;
     this.#wanted = wanted;
     this.#hashes = hashesOf(desired);
-    this.#alarm = new Alarm(ports.clock);
+    this.#rounds = new WorkerRounds(ports);
     this.#resize = new WorkerResize(ports.events, desired);
     this.#failures = new StepFailures(ports);
+    this.#lastSteps = new LastSteps(this.#failures);
+    this.#backOffs = new BackOffEvents(ports.events);
     this.#inspection = new PodInspection(ports, { uid: desired.uid, failures: this.#failures });
     this.#images = new PodImages(ports, () => this.poke());
     this.#stops = new ContainerStops(ports);
@@ -93,7 +79,7 @@ export class PodWorker {
         resized: (resized) => this.#resize.done(resized, this.#desired),
       },
     });
-    this.#messages = new TerminationMessages((ended) => this.#terminationMessage(ended));
+    this.#messages = new TerminationMessages(ports);
     if (!wanted) this.occupyName();
     this.poke();
   }
@@ -114,7 +100,7 @@ export class PodWorker {
   get isTaken(): boolean {
     const { kind } = this.#state;
     if (kind === "waiting") return wasTaken(this.#desired, this.#ports.statuses.previous(this.uid));
-    return kind === "active" || (kind !== "gone" && !this.#ends.isOver);
+    return kind === "active" || (kind !== "gone" && !this.#endings.isOver);
   }
 
   /** The pod may have something on this node already. */
@@ -126,7 +112,7 @@ export class PodWorker {
   poke(why?: "hint" | "relist"): void {
     if (why === "hint") this.#inspection.hinted();
     if (why !== undefined) this.#inspection.touched();
-    this.#alarm.set(millis(0));
+    this.#rounds.dueIn(millis(0));
   }
 
   /**
@@ -144,11 +130,11 @@ export class PodWorker {
     this.#desired = desired;
     this.#wanted = wanted;
     if (!wanted && this.#state.kind !== "terminating") {
-      this.#round?.abort();
+      this.#rounds.breakOff();
       this.#images.abandon();
     } else if (!wanted && isShortened) {
       // A stop that is under way has the longer time.
-      this.#round?.abort();
+      this.#rounds.breakOff();
     }
     this.poke();
   }
@@ -165,25 +151,22 @@ export class PodWorker {
 
   /** @see PodEnder */
   end(how: PodEnd, signal: AbortSignal): Promise<void> {
-    const before = this.#end;
-    const isShorter = (how.gracePeriod ?? Number.POSITIVE_INFINITY) < (before?.gracePeriod ?? Number.POSITIVE_INFINITY);
-    if (!this.#ends.isOver && (before === undefined || isShorter)) {
-      this.#end = before === undefined ? how : { ...before, gracePeriod: how.gracePeriod };
-      this.#round?.abort();
+    if (this.#endings.begin(how)) {
+      this.#rounds.breakOff();
       this.#images.abandon();
       this.poke();
       this.#tellEnd();
     }
-    return this.#ends.wait(signal);
+    return this.#endings.ended(signal);
   }
 
   /** @see PodMover */
   leave(how: PodLeave, signal: AbortSignal): Promise<void> {
-    this.#leave ??= { ...how, left: new EndWaiters() };
-    this.#round?.abort();
+    const left = this.#endings.left(how, signal);
+    this.#rounds.breakOff();
     this.#images.abandon();
     this.poke();
-    return this.#leave.left.wait(signal);
+    return left;
   }
 
   /**
@@ -195,7 +178,7 @@ export class PodWorker {
     if (this.#shown === undefined || this.#state.kind !== "active") return;
     const now = { monotonic: clock.monotonic(), wallMs: clock.wall().getTime() };
     const own = { desired: this.#desired, hashes: this.#hashes, wanted: this.#wanted, worker: this.#state };
-    const view = { ...this.#shown, ...own, ...now, end: this.#end, previous: statuses.previous(this.uid) };
+    const view = { ...this.#shown, ...own, ...now, end: this.#endings.end, previous: statuses.previous(this.uid) };
     statuses.publish({ ...view, worker: planPod(view).next });
     statuses.flush();
   }
@@ -205,67 +188,44 @@ export class PodWorker {
     const revived = transition(this.#state, { kind: "revived" });
     if (revived === this.#state) return;
     this.#state = revived;
-    this.#end = undefined;
+    this.#endings.revived();
     // Its volumes went when it had ended.
     this.#preparedFor = undefined;
-    this.#ends.settle(false);
-    this.#round?.abort();
+    this.#rounds.breakOff();
     this.poke();
   }
 
   /** Removes what of it is kept only for logs. Resolves after a round that changed nothing else. @throws `cancelled` alone */
   reclaim(signal: AbortSignal): Promise<void> {
-    this.#reclaim ??= new EndWaiters();
+    const reclaimed = this.#endings.reclaimed(signal);
     this.poke();
-    return this.#reclaim.wait(signal);
+    return reclaimed;
   }
 
   /** Until nothing is left of the pod, or `signal` aborts. */
   async run(signal: AbortSignal): Promise<void> {
     try {
       while (this.#state.kind !== "gone") {
-        await this.#alarm.ring(signal);
+        await this.#rounds.due(signal);
         await this.#interruptible(signal);
       }
     } catch (error) {
       if (!signal.aborted || !isCancelled(error)) throw error;
     } finally {
       this.#images.abandon();
-      this.#leave?.left.settle(true);
-      this.#reclaim?.settle(true);
-      if (this.#state.kind === "gone") this.#ends.settle(true);
+      this.#endings.workerEnded(this.#state.kind === "gone");
     }
   }
 
   async #interruptible(signal: AbortSignal): Promise<void> {
-    using round = joinSignals(signal);
-    this.#round = round;
-    const reclaim = this.#reclaim;
+    const roundOver = this.#endings.round();
     const before = this.#state.kind;
+    const round = (inner: AbortSignal): Promise<void> => this.#lookPlanAct(inner, signal);
     try {
-      await this.#lookPlanAct(round.signal, signal);
-      this.#brokenRounds = 0;
-    } catch (error) {
-      if (signal.aborted) throw error;
-      if (!isCancelled(error)) this.#broke(error);
+      await this.#rounds.run(() => this.#desired, round, signal);
     } finally {
-      this.#round = undefined;
-      // What may go is known only once the pod is seen to be over: a round that found that out has taken nothing away yet.
-      if (this.#state.kind === before) {
-        reclaim?.settle(true);
-        if (this.#reclaim === reclaim) this.#reclaim = undefined;
-      } else if (reclaim !== undefined) this.poke();
+      if (roundOver(this.#state.kind !== before)) this.poke();
     }
-  }
-
-  /** A fault of ours that this pod has brought to light is no reason to leave the others alone. */
-  #broke(error: unknown): void {
-    const { log, events, random } = this.#ports;
-    this.#brokenRounds += 1;
-    const stack = error instanceof Error ? (error.stack ?? "") : "";
-    log.error("cannot go on with a pod for now", { pod: this.uid, error: describeError(error), stack });
-    events.record(this.#desired, "Warning", "FailedSync", `error syncing pod: ${describeError(error)}`);
-    this.#alarm.set(retryDelay(this.#brokenRounds, random));
   }
 
   /** @param life of the worker, for what outlasts the round. */
@@ -276,12 +236,12 @@ export class PodWorker {
     const plan = this.#ports.planPod(view);
     this.#enter(view, plan.next, adapter);
     if (observed !== undefined) this.#failures.keep(new Set([...plan.held, ...plan.actions.map(stepOf)]));
-    const work = this.#act(this.#withoutVain(plan), { view, adapter, signal, life });
+    const work = this.#act(this.#effective(plan), { view, adapter, signal, life });
     try {
       // Published while the first call is under way: it must not wait for this.
       this.#publish({ ...view, worker: plan.next });
       this.#wakeFor(plan, observed);
-      this.#tellBackOffs(plan);
+      this.#backOffs.tell(this.#desired, plan);
       await this.#finish(work, plan, { adapter, signal });
     } finally {
       // The next round begins when nothing of this one is under way any more, however it went.
@@ -310,23 +270,13 @@ export class PodWorker {
     const { observed, worker } = view;
     if (observed === undefined) return;
     this.#shown = view;
-    this.#settleLeave(view, observed);
+    this.#endings.seenLeaving(view, observed);
     if (this.#resize.published(view, view.previous)) this.#ports.released();
     const wasTaken = this.isTaken;
-    const runs = observed.containers.some(({ state }) => state.kind === "running");
-    this.#ends.settle(!runs && (worker.kind === "finished" || worker.kind === "terminating"));
+    this.#endings.seen(worker, observed);
     if (!wasTaken || this.isTaken) return;
     this.#ports.placement?.release(this.uid);
     this.#ports.released();
-  }
-
-  /** Its memory is free when nothing of it runs in the runtime that it leaves; what is left there goes by and by. */
-  #settleLeave({ leaving, worker }: PodView, { containers }: ObservedPod): void {
-    if (this.#leave === undefined) return;
-    const isOver = worker.kind !== "active" || leaving === undefined;
-    if (isOver || !containers.some(({ state }) => state.kind === "running")) this.#leave.left.settle(true);
-    // Nothing of it is there any more, or it is not to leave after all.
-    if (leaving === undefined) this.#leave = undefined;
   }
 
   /**
@@ -344,7 +294,7 @@ export class PodWorker {
     if (deadlineAt !== undefined && actions.length > 0) {
       const left = millis(Math.max(0, deadlineAt - this.#ports.clock.monotonic()));
       const expire = (): void => {
-        this.#round?.abort();
+        this.#rounds.breakOff();
         this.poke();
       };
       this.#ports.clock.sleep(left, busy.signal).then(expire, () => undefined);
@@ -357,7 +307,7 @@ export class PodWorker {
   async #watch(adapter: RuntimeAdapter | undefined, busy: AbortSignal): Promise<void> {
     try {
       for (;;) {
-        await this.#alarm.ring(busy);
+        await this.#rounds.due(busy);
         const observed = await this.#inspection.look(adapter, this.#wanted, busy);
         this.#publish(this.#view(adapter, observed));
         this.#lookAgain(observed);
@@ -369,23 +319,12 @@ export class PodWorker {
     }
   }
 
-  /** Once for each wait. */
-  #tellBackOffs({ backingOff = [] }: Plan): void {
-    for (const { name, attempt } of backingOff) {
-      if (this.#backedOff.get(name) === attempt) continue;
-      this.#backedOff.set(name, attempt);
-      const { namespace, name: pod } = this.#desired.pod.metadata;
-      const message = `Back-off restarting failed container ${name} in pod ${pod}_${namespace}(${apiUidOf(this.#desired)})`;
-      this.#ports.events.record(this.#desired, "Warning", "BackOff", message, name);
-    }
-  }
-
   async #act(actions: readonly PlanAction[], context: StepContext): Promise<void> {
-    this.#lastDone = NOTHING;
+    this.#lastSteps.were();
     if (actions.length === 0) return;
     this.#inspection.touched();
     const { done, due } = await this.#steps.run(actions, context);
-    this.#lastDone = done;
+    this.#lastSteps.were(done);
     if (!due) return;
     if (context.adapter !== undefined) this.#ports.observer.expect(context.adapter, this.uid);
     this.poke();
@@ -393,15 +332,15 @@ export class PodWorker {
 
   #wakeFor(plan: Plan, observed: ObservedPod | undefined): void {
     const now = this.#ports.clock.monotonic();
-    if (plan.wakeAt !== undefined) this.#alarm.set(millis(Math.max(0, plan.wakeAt - now)));
+    if (plan.wakeAt !== undefined) this.#rounds.dueIn(millis(Math.max(0, plan.wakeAt - now)));
     const { retryAt } = this.#inspection;
-    if (retryAt !== undefined) this.#alarm.set(millis(Math.max(0, retryAt - now)));
+    if (retryAt !== undefined) this.#rounds.dueIn(millis(Math.max(0, retryAt - now)));
     this.#lookAgain(observed);
   }
 
   #lookAgain(observed: ObservedPod | undefined): void {
     const wait = observed === undefined ? undefined : this.#inspection.takeLookAgain();
-    if (wait !== undefined) this.#alarm.set(wait);
+    if (wait !== undefined) this.#rounds.dueIn(wait);
   }
 
   #view(adapter: RuntimeAdapter | undefined, observed: ObservedPod | undefined): PodView {
@@ -420,20 +359,23 @@ export class PodWorker {
       desired: this.#desired,
       wanted: this.#wanted,
       blockedBy,
-      rejection: isNew && this.#end === undefined ? this.#ports.admit(this.#desired) : undefined,
+      rejection: isNew && this.#endings.end === undefined ? this.#ports.admit(this.#desired) : undefined,
       undecided:
         this.#ports.choices !== undefined && this.#desired.runtime === undefined && mayChoose(this.#desired.pod),
-      leaving: adapter !== undefined && this.#ports.isLeaving(this.#desired, adapter) ? (this.#leave ?? {}) : undefined,
-      end: this.#end,
+      leaving:
+        adapter !== undefined && this.#ports.isLeaving(this.#desired, adapter)
+          ? (this.#endings.leave ?? {})
+          : undefined,
+      end: this.#endings.end,
       worker: this.#state,
       observed,
       prepared: this.#preparedFor === this.#desired,
       hashes: this.#hashes,
       failures: this.#failures.current,
       resize: this.#resize.view,
-      reclaim: this.#reclaim !== undefined,
+      reclaim: this.#endings.isReclaimed,
       probes: prober.results(this.uid),
-      messages: this.#messages.of(observed),
+      messages: this.#messages.of(this.#desired, observed),
       previous,
       runtime,
       hostIps: hostIps(),
@@ -445,38 +387,14 @@ export class PodWorker {
   }
 
   #follow(adapter: RuntimeAdapter | undefined, observed: ObservedPod, previous: PodStatus | undefined): void {
-    if (adapter === undefined) return;
-    const ending = !this.#wanted || this.#end !== undefined || this.#state.kind === "finished";
-    const runtime = this.#ports.runtimeName(adapter);
-    const wasReady = (id: string): ProbeResult | undefined => readinessTold(previous, `${runtime}://${id}`);
-    this.#ports.prober.follow(this.#desired, observed, adapter, { ending, wasReady });
+    const ending = !this.#wanted || this.#endings.end !== undefined || this.#state.kind === "finished";
+    followProbes(this.#ports, { desired: this.#desired, adapter, observed, previous, ending });
   }
 
-  #terminationMessage(ended: ObservedContainer): string {
-    const container = containersOf(this.#desired.pod).find((each) => each.name === ended.name);
-    if (container === undefined) return "";
-    try {
-      return this.#ports.terminationMessage(this.#desired, container, ended);
-    } catch (error) {
-      this.#ports.log.debug("cannot read a termination message", { pod: this.uid, error: describeError(error) });
-      return "";
-    }
-  }
-
-  /** An action that was carried out a moment ago and is planned again had no effect; it is not repeated without end. */
-  #withoutVain(plan: Plan): readonly PlanAction[] {
-    const vain = plan.actions.findIndex(
-      (action) => action.kind !== "prepare" && this.#lastDone.has(identityOf(action)),
-    );
-    const action = plan.actions[vain];
-    if (action === undefined) return plan.actions;
-    this.#failures.add(
-      stepOf(action),
-      new PicoletError("failed", `cannot see any effect of ${stepOf(action)}`),
-      NO_EFFECT,
-    );
-    this.poke();
-    return plan.actions.slice(0, vain);
+  #effective(plan: Plan): readonly PlanAction[] {
+    const effective = this.#lastSteps.withoutVain(plan);
+    if (effective !== plan.actions) this.poke();
+    return effective;
   }
 }
 
@@ -485,10 +403,3 @@ function hashesOf({ pod }: DesiredPod): ReadonlyMap<string, string> {
 }
 
 const isNothing = ({ sandboxes, containers }: ObservedPod): boolean => sandboxes.length + containers.length === 0;
-
-/** What was written of a run, by its id in statuses. */
-function readinessTold(previous: PodStatus | undefined, containerID: string): ProbeResult | undefined {
-  const { initContainerStatuses = [], containerStatuses = [] } = previous ?? {};
-  const told = [...initContainerStatuses, ...containerStatuses].find((each) => each.containerID === containerID);
-  return told?.state.running === undefined ? undefined : { started: told.started === true, ready: told.ready };
-}

@@ -1,0 +1,33 @@
+import type { PodStatus } from "../../protocol/pod.ts";
+import type { DesiredPod, ObservedPod, RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { ProbeResult } from "../core/probe-ports.ts";
+import type { WorkerPorts } from "./worker-ports.ts";
+
+/** What the prober has to know of one pod. */
+export interface ProbedPod {
+  readonly desired: DesiredPod;
+  readonly adapter: RuntimeAdapter | undefined;
+  readonly observed: ObservedPod;
+  /** Its status as it was told last. */
+  readonly previous: PodStatus | undefined;
+  /** What is being ended is asked no more whether it is alive. */
+  readonly ending: boolean;
+}
+
+export function followProbes(
+  { prober, runtimeName }: Pick<WorkerPorts, "prober" | "runtimeName">,
+  pod: ProbedPod,
+): void {
+  const { desired, adapter, observed, previous, ending } = pod;
+  if (adapter === undefined) return;
+  const runtime = runtimeName(adapter);
+  const wasReady = (id: string): ProbeResult | undefined => readinessTold(previous, `${runtime}://${id}`);
+  prober.follow(desired, observed, adapter, { ending, wasReady });
+}
+
+/** What was written of a run, by its id in statuses. */
+function readinessTold(previous: PodStatus | undefined, containerID: string): ProbeResult | undefined {
+  const { initContainerStatuses = [], containerStatuses = [] } = previous ?? {};
+  const told = [...initContainerStatuses, ...containerStatuses].find((each) => each.containerID === containerID);
+  return told?.state.running === undefined ? undefined : { started: told.started === true, ready: told.ready };
+}
