@@ -1,4 +1,5 @@
-import type { RegistryReference } from "../../protocol/image-reference.ts";
+import { parseImageReference, type RegistryReference } from "../../protocol/image-reference.ts";
+import type { ImageInfo } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { CredentialSource, PullCredential } from "./pull-credentials.ts";
 import type { PullRecords, RecordedCredentials } from "./pull-records.ts";
 
@@ -53,12 +54,30 @@ export class ImageAccess {
     if (this.#init.policy !== "NeverVerify") this.#records.begin(canonical);
   }
 
-  /** @param imageId undefined when the pull failed; @param credential undefined: it went without */
-  end(reference: RegistryReference, imageId: string | undefined, credential: PullCredential | undefined): void {
+  /** @param image undefined when the pull failed; @param credential undefined: it went without */
+  end(reference: RegistryReference, image: ImageInfo | undefined, credential: PullCredential | undefined): void {
     if (this.#init.policy === "NeverVerify") return;
-    // What is not written down stays intended, and is verified.
-    if (imageId !== undefined && !this.#records.add(imageId, nameOf(reference), recorded(credential))) return;
+    if (image !== undefined) {
+      this.#keepPreloaded(reference, image);
+      // What is not written down stays intended, and is verified.
+      if (!this.#records.add(image.id, nameOf(reference), recorded(credential))) return;
+    }
     this.#records.end(reference.canonical);
+  }
+
+  /**
+   * A record is of an image, whatever its names. Those that it had before a pull under another one brought the first record
+   * stay everybody's: whoever imported it may be far from any registry that has it by that name.
+   */
+  #keepPreloaded(pulled: RegistryReference, { id, tags }: ImageInfo): void {
+    if (this.#records.get(id) !== undefined) return;
+    for (const tag of tags) {
+      const parsed = parseImageReference(tag);
+      if (!parsed.ok || parsed.reference.kind !== "registry") continue;
+      const name = nameOf(parsed.reference);
+      if (name !== nameOf(pulled) && !this.#records.isIntended(parsed.reference.canonical))
+        this.#records.add(id, name, { nodePodsAccessible: true });
+    }
   }
 
   forget(imageId: string, names: readonly string[]): void {

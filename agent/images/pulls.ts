@@ -194,7 +194,7 @@ export class Pulls {
       outcome = await this.#watched(active, signal);
       return outcome.image;
     } finally {
-      if (registry !== undefined) access?.end(registry, outcome?.image.id, outcome?.credential);
+      if (registry !== undefined) access?.end(registry, outcome?.image, outcome?.credential);
     }
   }
 
