@@ -310,10 +310,11 @@ const wasmRun: Command = {
   atLeast: 1,
   atMost: 1000,
   summary: "run a component once, with a pod's limits",
-  details: `Needs no agent, but root for limits that a cgroup keeps. Its output and exit
-code are edgectl's; Ctrl-C ends it (130), --time-limit does (124), counted from
-its start. FILE may be - for standard input, of which the component sees
-nothing. Arguments that begin with a dash come after --.`,
+  details: `Needs no agent, but root for limits that a cgroup keeps: without it those that
+are not kept are named on standard error. Its output and exit code are
+edgectl's; Ctrl-C ends it (130), --time-limit does (124), counted from its
+start. FILE may be - for standard input, of which the component sees nothing.
+Arguments that begin with a dash come after --.`,
   flags: [
     ...WASM_FLAGS,
     { name: "cpu", value: "QUANTITY", help: "its CPU limit" },

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { chownSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { createServer } from "node:https";
 import type { AddressInfo } from "node:net";
 import { before, type TestContext, test } from "node:test";
@@ -59,15 +59,26 @@ class Ended {
 const edgectl = (context: TestContext, ...words: readonly string[]): Ended & { readonly temporary: string } =>
   edgectlWith(context, undefined, ...words);
 
-/** @param input undefined: none */
+/** @param input undefined: none. @param user missing: this process's own */
 function edgectlWith(
   context: TestContext,
   input: Buffer | undefined,
   ...words: readonly string[]
 ): Ended & { readonly temporary: string } {
+  return edgectlAs(context, {}, input, ...words);
+}
+
+function edgectlAs(
+  context: TestContext,
+  user: { readonly uid?: number; readonly gid?: number },
+  input: Buffer | undefined,
+  ...words: readonly string[]
+): Ended & { readonly temporary: string } {
   const folder = new TempFolder();
   context.after(() => folder[Symbol.dispose]());
+  if (user.uid !== undefined) chownSync(folder.path, user.uid, -1);
   const child = spawn("dist/bin/edgectl", ["wasm", ...words], {
+    ...user,
     env: { ...process.env, TMPDIR: folder.path },
     stdio: ["pipe", "pipe", "pipe"],
   });
@@ -102,6 +113,22 @@ test("environment, folders and limits are those that it is given", async (contex
   const hungry = edgectl(context, "run", "--memory", "48Mi", workload, "allocate");
   assert.equal(await hungry.code(), 137);
   assert.match(hungry.error, /^edgectl: OOMKilled.*\(exit code 137\)\n$/);
+});
+
+test("what of its limits is not kept without root is said, and nothing where none is asked for", async (context) => {
+  const nobody = process.getuid?.() === 0 ? { uid: 65_534, gid: 65_534 } : {};
+  const printing = [workload, "print", "stdout", "one"];
+  const run = (...flags: readonly string[]) => edgectlAs(context, nobody, undefined, "run", ...flags, ...printing);
+  const limited = run("--cpu", "500m", "--memory", "48Mi");
+  assert.equal(await limited.code(), 0, limited.error);
+  assert.equal(limited.out, "one\n");
+  assert.match(
+    limited.error,
+    /^edgectl: Warning: no cgroup can be made for its limits \(.*\): cpu 500m is not kept; memory 48Mi .*\n$/,
+  );
+  const plain = run();
+  assert.equal(await plain.code(), 0, plain.error);
+  assert.deepEqual([plain.out, plain.error], ["one\n", ""]);
 });
 
 test("authorities that it is given are trusted besides", async (context) => {
@@ -224,7 +251,10 @@ test("a component may come by standard input", async (context) => {
   assert.match(check.out, /^-: 70\.\d KiB, sha256:/);
   const large = piped("check", "--max-size", "1Ki");
   assert.equal(await large.code(), 1);
-  assert.match(large.error, /standard input has more than the 1024 bytes of wasm\.maxComponentSize/);
+  assert.match(
+    large.error,
+    /standard input has more than the 1024 bytes of wasm\.maxComponentSize \(--max-size raises it\)\n$/,
+  );
 });
 
 test("what a node would refuse for its size is refused here, unless the node is said to take it", async (context) => {
@@ -236,6 +266,9 @@ test("what a node would refuse for its size is refused here, unless the node is 
   assert.equal(await refused.code(), 1);
   assert.match(refused.out, /would not run it:\n.* has \d+ bytes, more than the 33554432 of wasm\.maxComponentSize\n$/);
   assert.equal(await edgectl(context, "check", path, "--max-size", "64Mi").code(), 0);
+  const run = edgectl(context, "run", path);
+  assert.equal(await run.code(), 1);
+  assert.match(run.error, /more than the 33554432 of wasm\.maxComponentSize \(--max-size raises it\)\n$/);
 });
 
 test("what a trap was is said", async (context) => {

@@ -12,6 +12,8 @@ import { maxComponentBytes } from "./tool-runtime.ts";
 /** Of a process that a signal ended, as shells have it: this and the signal's number. */
 const SIGNALLED = 128;
 const STANDARD_INPUT = "-";
+/** Of a node, as errors name it. */
+const SIZE_LIMIT = "wasm.maxComponentSize";
 
 async function carryOut(request: ComponentToolRequest, signal: AbortSignal): Promise<number> {
   if (request.file !== STANDARD_INPUT) return await carryOutFile(request, request.file, signal);
@@ -33,7 +35,7 @@ const limited = (limit: number) =>
       if (bytes > limit)
         throw new PicoletError(
           "resource_exhausted",
-          `standard input has more than the ${limit} bytes of wasm.maxComponentSize`,
+          `standard input has more than the ${limit} bytes of ${SIZE_LIMIT}`,
         );
       yield piece;
     }
@@ -60,7 +62,8 @@ try {
   const { aborted, reason } = interrupted.signal;
   if (aborted) process.exitCode = SIGNALLED + constants.signals[reason as NodeJS.Signals];
   else {
-    process.stderr.write(`edgectl: ${describeError(error)}\n`);
+    const why = describeError(error);
+    process.stderr.write(`edgectl: ${why}${why.includes(SIZE_LIMIT) ? " (--max-size raises it)" : ""}\n`);
     process.exitCode = 1;
   }
 }

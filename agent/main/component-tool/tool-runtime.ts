@@ -13,6 +13,7 @@ import { detectCgroups } from "../../resources/cgroup-hierarchies.ts";
 import { CgroupTree } from "../../resources/cgroup-tree.ts";
 import { componentPrograms } from "../component-programs.ts";
 import { nameFrom, type ToolPod, toolPod } from "./tool-pod.ts";
+import { unkeptLimits } from "./unkept-limits.ts";
 
 const SETTINGS = { cpuCFSQuota: true, cpuPeriodUs: 100_000, podPidsLimit: -1 };
 /** `wasm.maxComponentSize`'s own. */
@@ -123,6 +124,9 @@ export class ToolRuntime implements AsyncDisposable {
       if (emptyDir !== undefined) makeEmptyDir(join(this.#folder, "volumes", name), this.desired);
     }
     const cgroup = await this.#cgroups.create(this.#cgroup, podCgroupValues(this.desired.pod, SETTINGS));
+    const { hierarchies } = this.#cgroups;
+    const unkept = cgroup === undefined && unkeptLimits(this.pod.container, hierarchies, process.getuid?.() ?? 0);
+    if (unkept) complain(`Warning: ${unkept}`);
     const sandbox = {
       attempt: 0,
       logDirectory,
