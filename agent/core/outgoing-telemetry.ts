@@ -10,7 +10,10 @@ export interface OutgoingBatch extends TelemetryDelivery {
 }
 
 export interface OutgoingTelemetry {
-  /** The highest id there is to send; changes with every batch. */
+  /**
+   * The highest id there is to send, or of the first batch while that is gathered; 0: nothing has come yet. Changes with every
+   * batch.
+   */
   readonly latest: Watch<number>;
   /** The oldest after the batch `after`, all of one queue. */
   pending(after: number, limit: number): readonly OutgoingBatch[];

@@ -136,6 +136,8 @@ export class Telemetry implements Component, OutgoingTelemetry {
     checkRecords(records.map(({ record }) => record));
     this.#ensureRoom(records.reduce((sum, { record }) => sum + recordSize(record), 0));
     for (const full of this.#gathering.add(handover)) this.#close(full);
+    // Nobody sends before he hears of the first, and nothing is closed in time before somebody sends.
+    if (this.#latest.current === 0) this.#latest.set(this.#nextId);
     // Behind all others: who was silent for the longest is forgotten first.
     this.#taken.delete(run);
     this.#taken.set(run, number);

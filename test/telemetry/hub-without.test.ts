@@ -2,7 +2,9 @@
 import assert from "node:assert/strict";
 import { statSync } from "node:fs";
 import { test } from "node:test";
+import { TelemetryStreams } from "../../hub/telemetry/telemetry-streams.ts";
 import { seconds } from "../../protocol/ports.ts";
+import { RecordedLog } from "../support/recorders.ts";
 import { openHub, settle, TelemetryBoard } from "../support/telemetry-board.ts";
 import { event, point } from "../support/telemetry-samples.ts";
 import { TempFolder } from "../support/temp-folder.ts";
@@ -80,4 +82,22 @@ test("what is kept goes to the next hub that takes it, and another that does not
     await bench.clock.advance(seconds(120));
     assert.equal(board.log.problems.filter((each) => each === SAID).length, 2);
   });
+});
+
+test("the first points of an agent's life go to a hub that is there at once, and not by way of the disk", async () => {
+  using folder = new TempFolder();
+  await using bench = new TunnelBench();
+  using store = openHub(bench.clock, folder.path);
+  const streams = new TelemetryStreams({ store, log: new RecordedLog() });
+  bench.hub.onStream = (stream) => streams.receive(stream, "edge-1");
+  bench.hub.takesTelemetry = true;
+  const board = new TelemetryBoard(bench.clock, folder.path, 1);
+  bench.node.telemetry = board.telemetry;
+  await bench.start();
+  const size = statSync(folder.at("telemetry.db")).size;
+  await board.put([point("count", 1), point("count", 2)]);
+  await settle(bench.clock);
+  assert.equal(board.telemetry.report().forwarded, 2);
+  assert.equal(statSync(folder.at("telemetry.db")).size, size);
+  await board.end();
 });
