@@ -1,6 +1,6 @@
 /** Makes a container out of a pod's wish: everything is looked at first, then its state folder stands, then it starts. */
 import { createHash, randomBytes } from "node:crypto";
-import { closeSync, fchownSync, mkdirSync, openSync, readFileSync } from "node:fs";
+import { mkdirSync, readFileSync } from "node:fs";
 import { totalmem } from "node:os";
 import { dirname } from "node:path";
 import {
@@ -33,6 +33,7 @@ import {
   peerOf,
   servedAs,
 } from "./container-launch.ts";
+import { createLog } from "./container-log.ts";
 import { ContainerRun, type ContainerRunComponents } from "./container-run.ts";
 import { refuseDense } from "./dense/dense-refusals.ts";
 import type { DenseStarts } from "./dense/dense-starts.ts";
@@ -98,7 +99,6 @@ const CLOCK_TOLERANCE_MS = 120_000;
 const ROOT_UID = 0;
 /** Threads and processes of a container: Node has some ten, and the shell and what makes the jail come before it. */
 const MAX_TASKS = 64;
-const LOG_MODE = 0o640;
 const TOKEN_BYTES = 32;
 const HOSTS_FILE = "/etc/hosts";
 
@@ -422,16 +422,6 @@ function explained(error: unknown, message: string, reason: string): PicoletErro
 function containerId(sandboxId: string, launch: ContainerLaunch, createdAtMs: number): string {
   const identity = [sandboxId, launch.name, launch.attempt, createdAtMs].join("\n");
   return createHash("sha256").update(identity).digest("hex");
-}
-
-/** There before anything is written, so that who follows it finds it; the runner's own, who may not be root any more. */
-export function createLog({ logPath, identity }: ContainerFile): void {
-  const fd = openSync(logPath, "a", LOG_MODE);
-  try {
-    if (identity !== undefined) fchownSync(fd, identity.uid, identity.gid);
-  } finally {
-    closeSync(fd);
-  }
 }
 
 function oomScoreOf(pid: number): number | undefined {

@@ -33,17 +33,19 @@ import {
 } from "./adapter-settings.ts";
 import { checkCancelled } from "./cancellation.ts";
 import { containerSpec, findContainer, memoryLimitOf } from "./container-launch.ts";
-import type { ContainerRun } from "./container-run.ts";
-import { ContainerStarter, createLog, type SandboxRecord } from "./container-starter.ts";
-import type { DenseStarts } from "./dense/dense-starts.ts";
+import { createLog } from "./container-log.ts";
+import { ContainerStarter } from "./container-starter.ts";
+import { noSecondProgram, openStream } from "./container-streams.ts";
+import { DenseOnDemand } from "./dense/dense-on-demand.ts";
 import { fileError } from "./files.ts";
 import { ImageStore } from "./image/image-store.ts";
 import { Isolation } from "./isolation/isolation.ts";
 import { type PodGrants, podGrants } from "./pod-grants.ts";
-import { type PodRecord, PodRecords } from "./pod-records.ts";
+import { PodRecords } from "./pod-records.ts";
 import { ignoredByComponents, refuseWhatComponentsCannotBe } from "./refusals.ts";
 import { ServiceHost } from "./services/service-host.ts";
 import { SparePool } from "./spare/spare-pool.ts";
+import { StartsUnderWay } from "./starts-under-way.ts";
 import { StateFolder } from "./state/state-folder.ts";
 import { Transpiler } from "./transpile/transpiler.ts";
 import { TrustedAuthorities } from "./trusted-authorities.ts";
@@ -52,22 +54,6 @@ import { TrustedAuthorities } from "./trusted-authorities.ts";
 const THOROUGH_INTERVAL = seconds(60);
 /** Whoever may not write to a mount may not write to anything below it. */
 const HANDLER: RuntimeHandler = { name: "wasm", recursiveReadOnlyMounts: true, userNamespaces: false };
-
-const noSecondProgram = (): PicoletError =>
-  new PicoletError(
-    "unimplemented",
-    "cannot exec into a WebAssembly component: it has no shell and no other program to start; see its logs, or attach to its output",
-  );
-const noAddress = (): PicoletError =>
-  new PicoletError(
-    "unimplemented",
-    "cannot forward ports to a pod of WebAssembly components: it has no network address of its own",
-  );
-const noInput = (): PicoletError =>
-  new PicoletError(
-    "unimplemented",
-    "a WebAssembly component takes no standard input and has no terminal: attach without -i and -t",
-  );
 
 const SHARES_PROCESS =
   "its components share one process, user, memory limit and CPU limit with other pods of this namespace (wasm.picolet.io/mode: dense); WebAssembly alone keeps them apart";
@@ -79,98 +65,62 @@ export class WasmAdapter implements RuntimeAdapter {
   readonly images: ImageService;
   readonly #components: WasmAdapterComponents;
   readonly #init: WasmAdapterInit;
-  readonly #state: StateFolder;
   readonly #transpiler: Transpiler;
   readonly #starter: ContainerStarter;
   readonly #isolation: Isolation;
   readonly #spares: SparePool;
   readonly #authorities: TrustedAuthorities;
-  #dense: Promise<DenseStarts> | undefined;
+  readonly #dense: DenseOnDemand;
   readonly #pods: PodRecords;
   readonly #services: ServiceHost;
-  /** Starts under way, by pod, name and attempt. */
-  readonly #starts = new Map<string, Promise<void>>();
+  readonly #starts: StartsUnderWay;
   readonly #disposed = new AbortController();
   #lastThoroughAt: number;
 
   constructor(components: WasmAdapterComponents, init: WasmAdapterInit) {
     const { clock, log, cgroups } = components;
     const limits = limitsOf(init);
+    const { nodePath, runnerPath, densePath, cgroupSettings } = init;
+    const { startTimeout, denseTurnTimeout: turnTimeout } = limits;
+    const disposed = this.#disposed.signal;
+    const ports = { clock, log, cgroups };
     this.#components = components;
     this.#init = init;
     this.#lastThoroughAt = clock.monotonic();
     const state = new StateFolder(init.stateDirectory);
-    this.#state = state;
-    this.#services = new ServiceHost(
-      { clock, log, cgroups, state, services: components.services, runs: () => this.#pods.runs() },
-      init,
-    );
+    const { services: board } = components;
+    this.#services = new ServiceHost({ ...ports, state, services: board, runs: () => this.#pods.runs() }, init);
     this.#pods = new PodRecords({
       ...{ log, state, adopted: (file) => this.#starter.adopted(file), onRun: (run) => this.#services.serve(run) },
-      settleDense: async () => (await this.#denseStarts()).settle(),
+      settleDense: async () => (await this.#dense.starts()).settle(),
     });
-    this.#transpiler = new Transpiler(
-      { clock, log, cgroups },
-      {
-        nodePath: init.nodePath,
-        transpilePath: init.transpilePath,
-        cacheDirectory: `${init.rootDirectory}/transpiled`,
-        timeout: limits.transpileTimeout,
-        memoryLimitBytes: limits.transpileMemoryLimitBytes,
-        cgroupPath: init.transpileCgroup,
-      },
-    );
-    const onRemoved = (sha256: string): Promise<void> => this.#transpiler.remove(sha256);
-    const maxComponentBytes = init.limits?.maxComponentBytes;
-    const used = (): Promise<Iterable<string>> => this.#usedComponents();
-    const derived = (hashes: ReadonlySet<string>) => this.#transpiler.keepOnly(hashes);
-    const images = new ImageStore(
-      { clock, log, cgroups, onRemoved, used, derived },
-      { rootDirectory: init.rootDirectory, maxComponentBytes, pulls: pullsOf(init), p3: init.p3 },
-    );
+    this.#transpiler = makeTranspiler(components, init);
+    const images = this.#makeImages();
     this.images = images;
-    const onChange = (uid: string): void => this.#pods.changed(uid);
-    const { nodePath, runnerPath, densePath } = init;
-    const directory = this.#state.jailDirectory;
-    this.#isolation = new Isolation(log, {
-      directory,
-      nodePath,
-      runnerPath,
-      densePath,
-      ownUid: process.getuid?.() ?? 0,
-    });
+    const ownUid = process.getuid?.() ?? 0;
+    const isolation = new Isolation(log, { directory: state.jailDirectory, nodePath, runnerPath, densePath, ownUid });
+    this.#isolation = isolation;
     this.#spares = new SparePool(
-      { clock, log, cgroups, isolation: this.#isolation, disposed: this.#disposed.signal },
-      {
-        size: limits.spareRunners,
-        directory: this.#state.sparesDirectory,
-        cgroupPath: init.spareCgroup,
-      },
+      { ...ports, isolation, disposed },
+      { size: limits.spareRunners, directory: state.sparesDirectory, cgroupPath: init.spareCgroup },
     );
     this.#authorities = new TrustedAuthorities(log, init.caFile);
+    const ofRuns = {
+      ...{ ...ports, state, isolation, disposed },
+      onChange: (uid: string): void => this.#pods.changed(uid),
+      onExit: (): void => this.#spares.rouse(),
+    };
+    this.#dense = new DenseOnDemand(ofRuns, {
+      ...{ directory: state.denseDirectory, cgroupPath: init.denseCgroup, startTimeout, turnTimeout, cgroupSettings },
+    });
     this.#starter = new ContainerStarter(
       {
-        clock,
-        log,
-        cgroups,
-        state: this.#state,
-        images,
-        transpiler: this.#transpiler,
-        isolation: this.#isolation,
-        spares: this.#spares,
-        authorities: this.#authorities,
-        dense: () => this.#denseStarts(),
-        onChange,
-        onExit: () => this.#spares.rouse(),
-        disposed: this.#disposed.signal,
+        ...{ ...ofRuns, images, transpiler: this.#transpiler, spares: this.#spares, authorities: this.#authorities },
+        dense: () => this.#dense.starts(),
       },
-      {
-        cgroupSettings: init.cgroupSettings,
-        startTimeout: limits.startTimeout,
-        runnerPath,
-        p3: init.p3 ?? false,
-      },
+      { cgroupSettings, startTimeout, runnerPath, p3: init.p3 ?? false },
     );
+    this.#starts = new StartsUnderWay({ pods: this.#pods, starter: this.#starter, services: this.#services });
   }
 
   /** The greatest resident size of any transpilation so far, KiB; 0 before the first. */
@@ -275,24 +225,16 @@ export class WasmAdapter implements RuntimeAdapter {
     createLog(run.file);
   }
 
-  /** A component has its two outputs, which it writes into its log; nothing can be started beside it. */
   async stream(uid: PodUid, request: StreamRequest, signal: AbortSignal): Promise<RuntimeStream> {
     checkCancelled(signal, "the opening of a stream");
     await this.#pods.open();
-    if (request.kind === "exec") throw noSecondProgram();
-    if (request.kind === "portForward") throw noAddress();
-    const run = this.#pods.container(uid, request.containerId);
-    if (run === undefined || run.hasEnded) {
-      throw new PicoletError("not_found", `cannot attach to container ${request.containerId}: it does not run`);
-    }
-    if (request.stdin || request.tty) throw noInput();
-    return { kind: "log", logPath: run.file.logPath };
+    return openStream(request, (containerId) => this.#pods.container(uid, containerId));
   }
 
   async sharedUsage(signal: AbortSignal): Promise<ReadonlyMap<string, SharedUsage>> {
     checkCancelled(signal, "the look at what containers use");
     await this.#pods.open();
-    return (await (await this.#dense)?.usage()) ?? new Map();
+    return this.#dense.usage();
   }
 
   execSync(): Promise<ExecResult> {
@@ -304,8 +246,22 @@ export class WasmAdapter implements RuntimeAdapter {
     this.#disposed.abort();
     this.#pods[Symbol.dispose]();
     await this.#services[Symbol.asyncDispose]();
-    (await this.#dense)?.dispose();
+    await this.#dense.dispose();
     await this.#transpiler[Symbol.asyncDispose]();
+  }
+
+  #makeImages(): ImageStore {
+    const { clock, log, cgroups } = this.#components;
+    const { rootDirectory, limits, p3 } = this.#init;
+    return new ImageStore(
+      {
+        ...{ clock, log, cgroups },
+        onRemoved: (sha256) => this.#transpiler.remove(sha256),
+        used: () => this.#usedComponents(),
+        derived: (hashes) => this.#transpiler.keepOnly(hashes),
+      },
+      { rootDirectory, maxComponentBytes: limits?.maxComponentBytes, pulls: pullsOf(this.#init), p3 },
+    );
   }
 
   /** By their digests. */
@@ -319,7 +275,7 @@ export class WasmAdapter implements RuntimeAdapter {
       case "createSandbox":
         return this.#createSandbox(pod, action.sandbox);
       case "startContainer":
-        return this.#startContainer(pod, action.container, signal);
+        return this.#starts.start(pod, action.container, signal);
       case "stopContainer":
         return this.#stopContainer(pod, action, signal);
       case "updateContainer": {
@@ -358,92 +314,21 @@ export class WasmAdapter implements RuntimeAdapter {
     }
   }
 
-  async #startContainer(desired: DesiredPod, launch: ContainerLaunch, signal: AbortSignal): Promise<void> {
-    const pod = this.#pods.get(desired.uid);
-    const ready = [...(pod?.sandboxes.values() ?? [])].filter((each) => !each.stopped);
-    const sandbox = ready.sort((one, other) => other.attempt - one.attempt)[0];
-    if (pod === undefined || sandbox === undefined) {
-      throw new PicoletError(
-        "not_found",
-        `cannot start container ${launch.name}: its pod has no sandbox that is ready`,
-      );
-    }
-    const key = `${desired.uid}/${launch.name}/${launch.attempt}`;
-    const underway = this.#starts.get(key);
-    if (underway !== undefined) return underway;
-    const exists = [...pod.containers.values()].some(
-      ({ file }) => file.name === launch.name && file.attempt === launch.attempt,
-    );
-    if (exists) return;
-    const start = this.#start(pod, desired, sandbox, launch, signal).finally(() => this.#starts.delete(key));
-    this.#starts.set(key, start);
-    return start;
-  }
-
-  async #start(
-    pod: PodRecord,
-    desired: DesiredPod,
-    sandbox: SandboxRecord,
-    launch: ContainerLaunch,
-    signal: AbortSignal,
-  ): Promise<void> {
-    let made: ContainerRun | undefined;
-    try {
-      const onMade = (run: ContainerRun): void => {
-        // The one before came to nothing.
-        if (made !== undefined) pod.containers.delete(made.file.id);
-        made = run;
-        pod.containers.set(run.file.id, run);
-        this.#services.serve(run);
-      };
-      await this.#starter.start(desired, sandbox, launch, onMade, signal);
-    } catch (error) {
-      if (made !== undefined) pod.containers.delete(made.file.id);
-      throw error;
-    } finally {
-      this.#pods.changed(desired.uid);
-    }
-  }
-
   #howThorough(): "quick" | "thorough" {
     const now = this.#components.clock.monotonic();
     if (now - this.#lastThoroughAt < THOROUGH_INTERVAL) return "quick";
     this.#lastThoroughAt = now;
     return "thorough";
   }
+}
 
-  #denseStarts(): Promise<DenseStarts> {
-    this.#dense ??= this.#loadDense();
-    return this.#dense;
-  }
-
-  async #loadDense(): Promise<DenseStarts> {
-    const { clock, log, cgroups } = this.#components;
-    const { cgroupSettings, denseCgroup: cgroupPath } = this.#init;
-    const { startTimeout, denseTurnTimeout: turnTimeout } = limitsOf(this.#init);
-    const state = this.#state;
-    const disposed = this.#disposed.signal;
-    const { makeDenseStarts } = await import("./dense/dense-starts.ts");
-    return makeDenseStarts(
-      {
-        clock,
-        log,
-        cgroups,
-        state,
-        disposed,
-        isolation: this.#isolation,
-        onChange: (uid) => this.#pods.changed(uid),
-        onExit: () => this.#spares.rouse(),
-      },
-      {
-        directory: state.denseDirectory,
-        cgroupPath,
-        startTimeout,
-        turnTimeout,
-      },
-      cgroupSettings,
-    );
-  }
+function makeTranspiler({ clock, log, cgroups }: WasmAdapterComponents, init: WasmAdapterInit): Transpiler {
+  const { transpileTimeout: timeout, transpileMemoryLimitBytes: memoryLimitBytes } = limitsOf(init);
+  const { nodePath, transpilePath, rootDirectory, transpileCgroup: cgroupPath } = init;
+  return new Transpiler(
+    { clock, log, cgroups },
+    { nodePath, transpilePath, cacheDirectory: `${rootDirectory}/transpiled`, timeout, memoryLimitBytes, cgroupPath },
+  );
 }
 
 /** Mistakes are told of where a container is started. */
