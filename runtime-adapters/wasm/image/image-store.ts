@@ -1,13 +1,5 @@
-/**
- * Components on this node by the names that pods give them: pulled ones, imported files and archives, and `file:///…`
- * references, whose file is copied when it is first seen and each time it has changed.
- * Layout below the root: `components/` (see ComponentBlobs), `images/<hash of the name>.json`, `pulls/` (see
- * RegistryPulls), `tmp/`.
- */
-import { createHash } from "node:crypto";
-import { type FileHandle, mkdir, readdir, readFile, rm } from "node:fs/promises";
+import { mkdir, rm } from "node:fs/promises";
 import { isPicoletError, PicoletError } from "../../../protocol/errors.ts";
-import { type ImageReference, parseImageReference } from "../../../protocol/image-reference.ts";
 import type { Clock, Log } from "../../../protocol/ports.ts";
 import type { CgroupPort } from "../../contract/cgroups.ts";
 import type {
@@ -19,12 +11,15 @@ import type {
   PullProgress,
 } from "../../contract/runtime-adapter.ts";
 import { checkCancelled } from "../cancellation.ts";
-import { errnoOf, fileError, openNamed, syncDirectory, TemporaryNames, writeDurably } from "../files.ts";
+import { fileError, TemporaryNames } from "../files.ts";
 import { COMPONENT_PLATFORM, platformsOf } from "../pull/platforms.ts";
 import type { RegistryPulls, RegistryPullsInit } from "../pull/registry-pulls.ts";
 import type { PulledComponent } from "../pull/request.ts";
 import { type ComponentBlob, ComponentBlobs } from "./component-blobs.ts";
-import { FileBytes } from "./file-bytes.ts";
+import { ImageNames } from "./image-names.ts";
+import { parseReference } from "./image-references.ts";
+import { LocalImages } from "./local-images.ts";
+import { wrapped } from "./wrapped-error.ts";
 
 export interface ImageStoreComponents {
   readonly clock: Pick<Clock, "wall" | "sleep">;
@@ -51,34 +46,9 @@ export interface ImageStoreInit {
 }
 
 const DEFAULT_MAX_COMPONENT_BYTES = 64 * 1024 * 1024;
-/** Names on one node; each is a small file and some 500 bytes of memory. */
-const MAX_NAMES = 4096;
 
 /** Told to one pull. */
 const MAX_KNOWN = 256;
-
-/** `images/<hash>.json` */
-interface NameRecord {
-  /** Canonical. */
-  readonly name: string;
-  readonly sha256: string;
-  /** What the name stands for: of an index, where there is one. */
-  readonly manifestDigest: string | undefined;
-  /** Of the manifest in that index which leads to the component. */
-  readonly entryDigest?: string | undefined;
-  /** What else there is by this name: `linux/arm64`. Only of pulled ones. */
-  readonly platforms?: readonly string[] | undefined;
-  readonly importedAtMs: number;
-  /** What the file of a `file://` reference was when it was copied. */
-  readonly source: SourceStamp | undefined;
-}
-
-interface SourceStamp {
-  readonly device: number;
-  readonly inode: number;
-  readonly sizeBytes: number;
-  readonly modifiedAtMs: number;
-}
 
 export class ImageStore implements ImageService {
   readonly #components: ImageStoreComponents;
@@ -88,7 +58,8 @@ export class ImageStore implements ImageService {
   readonly #maxComponentBytes: number;
   readonly #pullsInit: RegistryPullsInit | undefined;
   #pulls: RegistryPulls | undefined;
-  readonly #names = new Map<string, NameRecord>();
+  readonly #names: ImageNames;
+  readonly #files: LocalImages;
   #opened: Promise<void> | undefined;
 
   constructor(components: ImageStoreComponents, init: ImageStoreInit) {
@@ -103,6 +74,13 @@ export class ImageStore implements ImageService {
       this.#maxComponentBytes,
       init.p3 ?? false,
     );
+    const names = { clock: components.clock, log: components.log, temporaryNames: this.#temporaryNames };
+    this.#names = new ImageNames(names, `${this.#root}/images`);
+    this.#files = new LocalImages({
+      blobs: this.#blobs,
+      names: this.#names,
+      forget: (sha256) => this.#forget(sha256),
+    });
   }
 
   /** Components are in one file each, and write nothing to a file system of their own. */
@@ -137,10 +115,10 @@ export class ImageStore implements ImageService {
     if (sha256 !== undefined) return this.#info(sha256);
     const parsed = parseReference(reference);
     if (parsed.kind === "file") {
-      const blob = await this.#copyOfFile(parsed.path, parsed.canonical, "ImageInspectError", signal);
+      const blob = await this.#files.copyOf(parsed.path, parsed.canonical, "ImageInspectError", signal);
       return blob === undefined ? undefined : this.#info(blob.sha256);
     }
-    const record = this.#names.get(parsed.canonical) ?? this.#byDigest(parsed);
+    const record = this.#names.find(parsed);
     return record === undefined ? undefined : this.#info(record.sha256);
   }
 
@@ -148,7 +126,7 @@ export class ImageStore implements ImageService {
     await this.#open(signal);
     const parsed = parseReference(reference);
     if (parsed.kind === "file") {
-      const blob = await this.#copyOfFile(parsed.path, parsed.canonical, "ErrImagePull", signal);
+      const blob = await this.#files.copyOf(parsed.path, parsed.canonical, "ErrImagePull", signal);
       const info = blob === undefined ? undefined : await this.#info(blob.sha256);
       if (info !== undefined) return info;
       throw new PicoletError("not_found", `cannot find the file ${parsed.path}`, { reason: "ErrImagePull" });
@@ -177,7 +155,7 @@ export class ImageStore implements ImageService {
     try {
       return platformsOf(await (await this.#registryPulls()).platforms(parsed, options, signal));
     } catch (error) {
-      const record = this.#names.get(parsed.canonical) ?? this.#byDigest(parsed);
+      const record = this.#names.find(parsed);
       if (isPicoletError(error, "unavailable") && record !== undefined)
         return platformsOf(record.platforms ?? [COMPONENT_PLATFORM]);
       throw wrapped(fileError(error, "cannot ask"), `cannot tell what ${reference} holds`, "ErrImagePull");
@@ -199,7 +177,10 @@ export class ImageStore implements ImageService {
   /** What need not be pulled again, by the manifest that leads to it. */
   async #known(): Promise<Readonly<Record<string, string>>> {
     const here = new Set(await this.#blobs.list());
-    const records = [...this.#names.values()].filter(({ sha256 }) => here.has(sha256)).slice(0, MAX_KNOWN);
+    const records = this.#names
+      .all()
+      .filter(({ sha256 }) => here.has(sha256))
+      .slice(0, MAX_KNOWN);
     return Object.fromEntries(
       records.flatMap(({ sha256, entryDigest }) => (entryDigest === undefined ? [] : [[entryDigest, sha256]])),
     );
@@ -210,26 +191,15 @@ export class ImageStore implements ImageService {
     if (blob === undefined)
       throw new PicoletError("failed", "the component was removed meanwhile", { retryable: true });
     const { manifestDigest: entryDigest, platforms } = more;
-    await this.#name(canonical, { sha256, manifestDigest: digest, entryDigest, platforms });
+    await this.#names.set(canonical, { sha256, manifestDigest: digest, entryDigest, platforms });
     return sha256;
   }
 
   async import(path: string, name: string | undefined, signal: AbortSignal): Promise<readonly ImageInfo[]> {
     await this.#open(signal);
-    let file: FileHandle | undefined;
-    try {
-      file = await openNamed(path);
-      const imported = await this.#importFile(file, path, name, signal);
-      const infos = await Promise.all([...new Set(imported)].map((sha256) => this.#info(sha256)));
-      return infos.filter((info) => info !== undefined);
-    } catch (error) {
-      if (isPicoletError(error, "unimplemented") || isPicoletError(error, "cancelled")) throw error;
-      const failure = fileError(error, `cannot read ${path}`);
-      const mend = failure.code === "corrupt" ? " (make or fetch the file again)" : "";
-      throw wrapped(failure, `cannot import ${path}${mend}`, undefined);
-    } finally {
-      await file?.close();
-    }
+    const imported = await this.#files.import(path, name, signal);
+    const infos = await Promise.all([...new Set(imported)].map((sha256) => this.#info(sha256)));
+    return infos.filter((info) => info !== undefined);
   }
 
   /** By name or by id; a component with no name left is removed with all that was made from it. */
@@ -237,14 +207,11 @@ export class ImageStore implements ImageService {
     await this.#open(signal);
     const asId = /^(?:sha256:)?([0-9a-f]{64})$/.exec(id)?.[1];
     const canonical = asId === undefined ? parseReference(id).canonical : undefined;
-    const removed = [...this.#names.values()].filter((each) => each.sha256 === asId || each.name === canonical);
-    for (const { name } of removed) {
-      this.#names.delete(name);
-      await rm(this.#recordPath(name), { force: true });
-    }
+    const removed = this.#names.all().filter((each) => each.sha256 === asId || each.name === canonical);
+    for (const { name } of removed) await this.#names.delete(name);
     const orphans = new Set(removed.map((each) => each.sha256));
     if (asId !== undefined) orphans.add(asId);
-    for (const sha256 of this.#hashes()) orphans.delete(sha256);
+    for (const sha256 of this.#names.hashes()) orphans.delete(sha256);
     for (const sha256 of orphans) await this.#forget(sha256);
   }
 
@@ -263,25 +230,10 @@ export class ImageStore implements ImageService {
     await this.#components.onRemoved(sha256);
   }
 
-  *#hashes(): Generator<string, void> {
-    for (const { sha256 } of this.#names.values()) yield sha256;
-  }
-
-  #byDigest(reference: Extract<ImageReference, { kind: "registry" }>): NameRecord | undefined {
-    const { digest, domain, repository } = reference;
-    if (digest === undefined) return undefined;
-    const prefix = `${domain}/${repository}`;
-    return [...this.#names.values()].find(
-      ({ name, sha256, manifestDigest, entryDigest }) =>
-        (manifestDigest === digest || entryDigest === digest || `sha256:${sha256}` === digest) &&
-        (name.startsWith(`${prefix}:`) || name.startsWith(`${prefix}@`)),
-    );
-  }
-
   async #info(sha256: string, which?: "unnamed too"): Promise<ImageInfo | undefined> {
     const blob = await this.#blobs.get(sha256);
     if (blob === undefined) return undefined;
-    const records = [...this.#names.values()].filter((each) => each.sha256 === sha256);
+    const records = this.#names.all().filter((each) => each.sha256 === sha256);
     if (records.length === 0 && which === undefined) return undefined;
     const digests = records.flatMap(({ name, manifestDigest }) => {
       const repository = name.startsWith("file://") ? undefined : name.replace(/(?::[^:/]*)?(?:@.*)?$/, "");
@@ -294,93 +246,6 @@ export class ImageStore implements ImageService {
       sizeBytes: blob.sizeBytes,
       pinned: false,
     };
-  }
-
-  async #importFile(file: FileHandle, path: string, name: string | undefined, signal: AbortSignal): Promise<string[]> {
-    const stats = await file.stat();
-    const { buffer } = stats.isDirectory() ? { buffer: Buffer.alloc(0) } : await file.read(Buffer.alloc(4), 0, 4, 0);
-    if (buffer.toString("latin1") === "\0asm") {
-      const canonical = parseImportName(name, path);
-      this.#blobs.refuseTooLarge(stats.size);
-      const { sha256 } = await this.#blobs.put(new FileBytes(file), undefined, signal);
-      await this.#refuseOtherDigest(canonical, sha256, undefined);
-      await this.#name(canonical, { sha256 });
-      return [sha256];
-    }
-    // It brings zlib and streams with it, half a MiB that few agents ever need.
-    const [{ filesOf }, { ImageArchive }] = await Promise.all([
-      import("./archive-files.ts"),
-      import("./image-archive.ts"),
-    ]);
-    const found = await new ImageArchive(await filesOf(file, path), signal).components(this.#blobs);
-    for (const { blob, names, manifestDigest } of found) {
-      const canonicals = name === undefined ? names.map(parseArchiveName) : [];
-      if (canonicals.length === 0) canonicals.push(parseImportName(name, path));
-      for (const canonical of canonicals) {
-        await this.#refuseOtherDigest(canonical, blob.sha256, manifestDigest);
-        await this.#name(canonical, { sha256: blob.sha256, manifestDigest });
-      }
-    }
-    return found.map((each) => each.blob.sha256);
-  }
-
-  /** A name with a digest is of that content alone. */
-  async #refuseOtherDigest(canonical: string, sha256: string, manifestDigest: string | undefined): Promise<void> {
-    const wanted = /@(sha256:[0-9a-f]{64})$/.exec(canonical)?.[1];
-    if (wanted === undefined || wanted === `sha256:${sha256}` || wanted === manifestDigest) return;
-    if (!new Set(this.#hashes()).has(sha256)) await this.#forget(sha256);
-    const digests =
-      manifestDigest === undefined ? `sha256:${sha256}` : `${manifestDigest}, the component sha256:${sha256}`;
-    throw new PicoletError("invalid", `it is not what ${canonical} names: its digest is ${digests}`);
-  }
-
-  /** @returns undefined when there is no such file. */
-  async #copyOfFile(
-    path: string,
-    canonical: string,
-    reason: string,
-    signal: AbortSignal,
-  ): Promise<ComponentBlob | undefined> {
-    let file: FileHandle | undefined;
-    try {
-      file = await openNamed(path);
-      const stats = await file.stat();
-      if (!stats.isFile()) throw new PicoletError("invalid", `${path} is no regular file`);
-      const { dev: device, ino: inode, size: sizeBytes, mtimeMs: modifiedAtMs } = stats;
-      const source = { device, inode, sizeBytes, modifiedAtMs };
-      const known = this.#names.get(canonical);
-      if (known?.source !== undefined && isSame(known.source, source)) {
-        const blob = await this.#blobs.get(known.sha256);
-        if (blob !== undefined) return blob;
-      }
-      // It is asked for again and again: a copy each time would wear the flash out.
-      this.#blobs.refuseTooLarge(sizeBytes);
-      const blob = await this.#blobs.put(new FileBytes(file), undefined, signal);
-      await this.#name(canonical, { sha256: blob.sha256, source });
-      return blob;
-    } catch (error) {
-      if (errnoOf(error) === "ENOENT") return undefined;
-      throw wrapped(fileError(error, `cannot read ${path}`), `cannot take the component ${path}`, reason);
-    } finally {
-      await file?.close();
-    }
-  }
-
-  /** Gives a stored component a name, which another one may have had; that one goes when the next agent starts. */
-  async #name(name: string, about: Pick<NameRecord, "sha256"> & Partial<NameRecord>): Promise<void> {
-    const before = this.#names.get(name);
-    if (before === undefined && this.#names.size >= MAX_NAMES) {
-      throw new PicoletError("resource_exhausted", `cannot name more than ${MAX_NAMES} images`);
-    }
-    const importedAtMs = this.#components.clock.wall().getTime();
-    const record: NameRecord = { manifestDigest: undefined, source: undefined, ...about, name, importedAtMs };
-    await mkdir(`${this.#root}/images`, { recursive: true });
-    await writeDurably(this.#recordPath(name), `${JSON.stringify(record)}\n`, this.#temporaryNames.next());
-    this.#names.set(name, record);
-  }
-
-  #recordPath(name: string): string {
-    return `${this.#root}/images/${createHash("sha256").update(name).digest("hex").slice(0, 40)}.json`;
   }
 
   /** Reads the names once. */
@@ -397,63 +262,14 @@ export class ImageStore implements ImageService {
     // Half-written files of an agent that died.
     await rm(`${this.#root}/tmp`, { recursive: true, force: true });
     await mkdir(`${this.#root}/tmp`, { recursive: true });
-    await mkdir(`${this.#root}/images`, { recursive: true });
-    for (const entry of await readdir(`${this.#root}/images`)) {
-      const path = `${this.#root}/images/${entry}`;
-      const record = parseRecord(await readFile(path, "utf8"));
-      if (record !== undefined && this.#names.size < MAX_NAMES) this.#names.set(record.name, record);
-      else {
-        this.#components.log.warn("an image record is unreadable and was removed", { path });
-        await rm(path, { force: true });
-      }
-    }
+    await this.#names.load();
     await this.#removeUnnamed();
-    await syncDirectory(`${this.#root}/images`);
+    await this.#names.sync();
   }
 
   /** Stored, but the agent died before they got their name, or was renamed away from. */
   async #removeUnnamed(): Promise<void> {
-    const named = new Set(this.#hashes());
+    const named = this.#names.hashes();
     for (const sha256 of await this.#blobs.list()) if (!named.has(sha256)) await this.#forget(sha256);
   }
-}
-
-function parseReference(text: string): ImageReference {
-  const parsed = parseImageReference(text);
-  if (parsed.ok) return parsed.reference;
-  throw new PicoletError("invalid", `cannot parse the image name ${JSON.stringify(text)}: ${parsed.problem}`, {
-    reason: "InvalidImageName",
-  });
-}
-
-function parseImportName(name: string | undefined, path: string): string {
-  if (name === undefined)
-    throw new PicoletError("invalid", `cannot name the image of ${path}: it brings no name, give one`);
-  const reference = parseReference(name);
-  if (reference.kind === "file") throw new PicoletError("invalid", "an imported image cannot have a file:// name");
-  return reference.canonical;
-}
-
-const parseArchiveName = (name: string): string => parseImportName(name, name);
-
-const isSame = (one: SourceStamp, other: SourceStamp): boolean =>
-  one.device === other.device &&
-  one.inode === other.inode &&
-  one.sizeBytes === other.sizeBytes &&
-  one.modifiedAtMs === other.modifiedAtMs;
-
-/** Undefined for anything that this code did not write. */
-function parseRecord(text: string): NameRecord | undefined {
-  try {
-    const record = JSON.parse(text) as NameRecord;
-    return typeof record.name === "string" && /^[0-9a-f]{64}$/.test(record.sha256) ? record : undefined;
-  } catch {
-    return undefined;
-  }
-}
-
-function wrapped(error: PicoletError, message: string, reason: string | undefined): PicoletError {
-  if (error.code === "cancelled") return error;
-  const { code, retryable } = error;
-  return new PicoletError(code, message, { cause: error, retryable, ...(reason === undefined ? {} : { reason }) });
 }
