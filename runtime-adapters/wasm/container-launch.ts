@@ -24,7 +24,7 @@ import { ANNOTATION_PREFIX, type PodGrants } from "./pod-grants.ts";
 export const MIN_MEMORY_LIMIT_BYTES = 16 * 1024 * 1024;
 
 /** What shares its process has its linear memory alone; smaller ones than this are hardly built. */
-export const MIN_DENSE_LIMIT_BYTES = 1024 * 1024;
+const MIN_DENSE_LIMIT_BYTES = 1024 * 1024;
 
 /**
  * To serve HTTP. A flood of clients that send all they can and take nothing came to 29 MiB anonymous and 33 in all in a cgroup
@@ -121,6 +121,9 @@ export function servedAs(
     { reason: CONFIG_ERROR },
   );
 }
+
+/** Of a container that shares its process or not. Undefined: the usual one. */
+export const leastMemory = (dense: boolean): number | undefined => (dense ? MIN_DENSE_LIMIT_BYTES : undefined);
 
 /**
  * The container's, else the pod's. Bytes; undefined: no limit.

@@ -5,8 +5,9 @@ import { type CgroupSettings, containerCgroupValues } from "../../../protocol/cg
 import { PicoletError } from "../../../protocol/errors.ts";
 import type { SharedUsage } from "../../contract/runtime-adapter.ts";
 import { createLog } from "../container-log.ts";
+import type { Prepared } from "../container-preparation.ts";
 import type { ContainerRun, ContainerRunComponents } from "../container-run.ts";
-import { cannotStart, type Prepared } from "../container-starter.ts";
+import { cannotStart } from "../start-errors.ts";
 import type { ContainerFile } from "../state/state-files.ts";
 import type { DenseHost, DenseHostComponents } from "./dense-host.ts";
 import { DenseHosts, type DenseHostsInit } from "./dense-hosts.ts";
