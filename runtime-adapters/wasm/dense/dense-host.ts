@@ -1,20 +1,19 @@
-/** One process of several containers, as the agent sees it: started or adopted here, commanded, watched, and cleared away. */
-import { execFile } from "node:child_process";
-import { openSync, readFileSync, writeFileSync } from "node:fs";
-import { promisify } from "node:util";
+import { openSync, writeFileSync } from "node:fs";
 import { PicoletError } from "../../../protocol/errors.ts";
 import { type Clock, type Log, type Millis, millis, seconds } from "../../../protocol/ports.ts";
 import type { CgroupPort } from "../../contract/cgroups.ts";
 import { checkCancelled } from "../cancellation.ts";
 import type { Isolation } from "../isolation/isolation.ts";
 import type { RunnerLaunch } from "../launch.ts";
-import { SMALL_PROCESS_ENVIRONMENT } from "../node-flags.ts";
 import { startRunner } from "../start-runner.ts";
 import { isAlive, killGroup, type ProcessId, signalProcess } from "../state/process-id.ts";
 import type { DenseProcess, DenseRun } from "./dense-run.ts";
 import type { DenseBlame, DenseGroupFile, HostFolder } from "./host-folder.ts";
 import { HostLink } from "./host-link.ts";
+import { MAX_COMPLAINT_LENGTH, mountLate } from "./late-mounts.ts";
 import type { DenseUsage } from "./messages.ts";
+import { cpuMsOf, residentBytesOf } from "./process-figures.ts";
+import { TurnWatch, type TurnWatchInit, type WatchedProcess } from "./turn-watch.ts";
 
 export interface DenseHostComponents {
   readonly clock: Clock;
@@ -26,16 +25,10 @@ export interface DenseHostComponents {
   readonly onChange: (host: DenseHost) => void;
 }
 
-export interface DenseHostInit {
+export interface DenseHostInit extends TurnWatchInit {
   readonly startTimeout: Millis;
-  /** CPU time that one component may take without its process coming back to its event loop. */
-  readonly turnTimeout: Millis;
 }
 
-/** Between two looks whether its event loop comes round. */
-const PING_INTERVAL = seconds(5);
-/** While it does not. */
-const LOOK_INTERVAL = millis(200);
 /** For a process that is asked what it has, by an agent that was just started. One that does not answer is asked nothing more. */
 const HELLO_TIMEOUT = seconds(5);
 const RECONNECT_DELAY = seconds(1);
@@ -44,11 +37,7 @@ const USAGE_TIMEOUT = millis(250);
 /** Between `started` and the shell's line in its file is a system call or two. */
 const MAX_PROCESS_LOOKS = 100;
 const PROCESS_LOOK_INTERVAL = millis(20);
-/** The kernel's, on every machine that Linux runs on (`USER_HZ`). */
-const TICKS_PER_SECOND = 100;
-const MAX_COMPLAINT_LENGTH = 300;
 const NEVER = new AbortController().signal;
-const execute = promisify(execFile);
 
 export class DenseHost implements DenseProcess {
   readonly name: string;
@@ -61,7 +50,7 @@ export class DenseHost implements DenseProcess {
   readonly #folder: HostFolder;
   #link: HostLink | undefined;
   #held: Promise<readonly string[]> = Promise.resolve([]);
-  #watching = false;
+  readonly #turns: TurnWatch;
   #usages: readonly DenseUsage[] = [];
   #oomScore: number;
 
@@ -79,6 +68,7 @@ export class DenseHost implements DenseProcess {
     this.#components = components;
     this.#init = init;
     this.#oomScore = oomScore;
+    this.#turns = new TurnWatch(components, init, this.#watched());
   }
 
   /** @throws what starting a runner throws; nothing is left of it then but its folder */
@@ -134,8 +124,7 @@ export class DenseHost implements DenseProcess {
   }
 
   get residentBytes(): number {
-    const [kibibytes = "0"] = /(?<=^VmRSS:\s+)\d+/m.exec(this.#proc("status")) ?? [];
-    return Number(kibibytes) * 1024;
+    return residentBytesOf(this.id?.pid);
   }
 
   get blame(): DenseBlame | undefined {
@@ -153,7 +142,7 @@ export class DenseHost implements DenseProcess {
     const folder = launch.endPath.slice(0, launch.endPath.lastIndexOf("/"));
     this.#folder.makePlace(id);
     const { launch: inside, fstab } = await isolation.furnishDense(launch, folder, id);
-    if (fstab !== undefined) await this.#mount(fstab);
+    if (fstab !== undefined) await mountLate(this.#folder.mounter(), fstab);
     checkCancelled(signal, "the start");
     this.#raiseOomScore(oomScore);
     this.runs.set(id, run);
@@ -164,7 +153,7 @@ export class DenseHost implements DenseProcess {
       () => "late" as const,
       () => "late" as const,
     );
-    this.#watch();
+    this.#turns.begin();
     try {
       const code = launch.component.directory;
       const outcome = await Promise.race([this.#link?.start({ kind: "start", id, code, launch: inside }), time]);
@@ -219,7 +208,7 @@ export class DenseHost implements DenseProcess {
     for (const id of await this.#held) if (!this.runs.has(id)) this.stop(id, 0);
     if (!this.isAlive) return;
     for (const id of this.#folder.places()) if (!this.runs.has(id)) this.#folder.removePlace(id);
-    if (this.runs.size > 0) this.#watch();
+    if (this.runs.size > 0) this.#turns.begin();
   }
 
   /** What was known last, of a process that does not answer at once. */
@@ -299,20 +288,6 @@ export class DenseHost implements DenseProcess {
     this.#components.onChange(this);
   }
 
-  /** In the namespace of the shell that stays beside it, from where its own gets it. */
-  async #mount(fstab: string): Promise<void> {
-    const mounter = this.#folder.mounter();
-    if (mounter === undefined) throw new PicoletError("internal", "nobody keeps the mounts of the process");
-    const args = ["-t", String(mounter.pid), "-m", "mount", "-n", "-a", "-T", fstab];
-    try {
-      await execute("nsenter", args, { env: { ...SMALL_PROCESS_ENVIRONMENT, PATH: process.env.PATH }, cwd: "/" });
-    } catch (error) {
-      const { stderr = "" } = error as { readonly stderr?: string };
-      const complaint = stderr.trim().split("\n")[0]?.slice(0, MAX_COMPLAINT_LENGTH);
-      throw new PicoletError("failed", `cannot mount what the container has: ${complaint}`, { cause: error });
-    }
-  }
-
   /** The kernel takes the process as what the most dispensable of its containers is. */
   #raiseOomScore(wanted: number): void {
     const { id } = this;
@@ -325,36 +300,17 @@ export class DenseHost implements DenseProcess {
     }
   }
 
-  /** While it has containers: one of them may keep the others from ever running. */
-  #watch(): void {
-    if (this.#watching) return;
-    this.#watching = true;
-    void this.#watched()
-      .catch(() => undefined)
-      .finally(() => {
-        this.#watching = false;
-      });
-  }
-
-  async #watched(): Promise<void> {
-    const { clock, disposed } = this.#components;
-    const interval = millis(Math.min(PING_INTERVAL, this.#init.turnTimeout));
-    while (this.runs.size > 0) {
-      await clock.sleep(interval, disposed);
-      const ranBefore = this.#cpuMs();
-      let answered = false;
-      const answer = this.#link?.ping().then(() => {
-        answered = true;
-      });
-      while (!answered && this.isAlive) {
-        await Promise.race([answer, clock.sleep(LOOK_INTERVAL, disposed)]);
-        // Of its own time: on a busy board, or with a CPU limit, it may just not have come round.
-        if (answered || this.#cpuMs() - ranBefore < this.#init.turnTimeout) continue;
+  #watched(): WatchedProcess {
+    return {
+      isAlive: () => this.isAlive,
+      hasContainers: () => this.runs.size > 0,
+      cpuMs: () => cpuMsOf(this.id?.pid),
+      ping: () => this.#link?.ping(),
+      stuck: () => {
         const limit = this.#init.turnTimeout / 1000;
         this.#endFor(this.#folder.turn(), `it computed for ${limit} s without letting others of its process run`);
-      }
-      if (!this.isAlive) return;
-    }
+      },
+    };
   }
 
   #endFor(id: string, message: string): void {
@@ -367,21 +323,5 @@ export class DenseHost implements DenseProcess {
     this.#folder.writeBlame({ container: id, message });
     const { id: own } = this;
     if (own !== undefined) signalProcess(own, "SIGKILL");
-  }
-
-  /** CPU time of all its threads. */
-  #cpuMs(): number {
-    const stat = this.#proc("stat");
-    const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
-    return ((Number(fields[11] ?? 0) + Number(fields[12] ?? 0)) * 1000) / TICKS_PER_SECOND;
-  }
-
-  /** "" when it has ended. */
-  #proc(name: string): string {
-    try {
-      return readFileSync(`/proc/${this.id?.pid}/${name}`, "utf8");
-    } catch {
-      return "";
-    }
   }
 }
