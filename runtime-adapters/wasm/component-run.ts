@@ -75,8 +75,9 @@ export const loadParts = async ({ network, board, http, p3 }: RunnerLaunch): Pro
 export function prepareRun(launch: RunnerLaunch, opened: OpenedComponent, parts: Parts): Run | Promise<Run> {
   const { preopens, connection, instantiate, log, waiter, loop, beforeWait, exit, after, live, devices } = opened;
   const policy = launch.network && new NetworkPolicy(launch.network, ownAddresses(monotonicNow));
+  const access = policy && parts.sockets && new parts.sockets.NetworkAccess(policy);
   const sockets = (context: StreamContext): Imports | undefined =>
-    policy && parts.sockets?.networkImports(context, { policy, timers: { after } });
+    access && parts.sockets?.networkImports(context, { access, timers: { after } });
   const board = (context: StreamContext): Imports | undefined =>
     launch.board &&
     parts.board?.boardImports(

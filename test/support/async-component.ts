@@ -49,11 +49,11 @@ export class AsyncComponent implements Disposable {
     return Buffer.concat(written).toString("utf8");
   }
 
-  /** On loopback. @param onLog is given what it complains of */
-  serve(serve: ServeOptions, onLog: (text: string) => void): Promise<AsyncServer> {
+  /** On loopback. @param onLog is given what it complains of @param launch what it has beside HTTP */
+  serve(serve: ServeOptions, onLog: (text: string) => void, launch: AsyncLaunch = {}): Promise<AsyncServer> {
     const components = componentsFor((bytes) => onLog(Buffer.from(bytes).toString("utf8")));
     const init = { args: [], env: [], workingDir: undefined, preopens: [] };
-    return serveAsync(this.#glue, components, init, { serve });
+    return serveAsync(this.#glue, components, init, { ...launch, serve });
   }
 
   [Symbol.dispose](): void {

@@ -5,8 +5,18 @@ import { type AddressInfo, createServer, type Socket } from "node:net";
 import type { TestContext } from "node:test";
 import { NetworkPolicy } from "../../runtime-adapters/wasm/grants/network-policy.ts";
 import { parseNetworkRules } from "../../runtime-adapters/wasm/grants/network-rules.ts";
+import type { AsyncLaunch } from "../../runtime-adapters/wasm/host/async/async-run.ts";
 import { TlsContexts } from "../../runtime-adapters/wasm/host/http/tls-contexts.ts";
 import type { AsyncComponent } from "./async-component.ts";
+
+/** wasi:sockets by these rules of a pod's; undefined: without any network. */
+export function networkOf(rules: string | undefined): AsyncLaunch {
+  const parsed = parseNetworkRules(rules ?? "");
+  assert.deepEqual(parsed.problems, []);
+  const policy = new NetworkPolicy(parsed.rules, () => []);
+  const outgoing = rules === undefined ? undefined : { policy, authorities: undefined, tls: new TlsContexts() };
+  return { sockets: true, outgoing };
+}
 
 export class Talk {
   readonly #done: Promise<string>;
@@ -14,17 +24,13 @@ export class Talk {
   #wake = (): void => undefined;
 
   constructor(component: AsyncComponent, args: readonly string[], rules: string | undefined, onOutput?: () => unknown) {
-    const parsed = parseNetworkRules(rules ?? "");
-    assert.deepEqual(parsed.problems, []);
-    const policy = new NetworkPolicy(parsed.rules, () => []);
-    const outgoing = rules === undefined ? undefined : { policy, authorities: undefined, tls: new TlsContexts() };
     const heard = (bytes: Uint8Array): void => {
       this.#text += Buffer.from(bytes).toString();
       onOutput?.();
       this.#wake();
     };
     this.#done = component
-      .run({ args, launch: { sockets: true, outgoing }, onOutput: heard })
+      .run({ args, launch: networkOf(rules), onOutput: heard })
       .then(() => this.#text)
       .finally(() => this.#wake());
   }
@@ -56,7 +62,11 @@ export class Talk {
 }
 
 /** @returns its port */
-export async function peer(context: TestContext, handler: (socket: Socket) => void): Promise<string> {
+export async function peer(
+  context: TestContext,
+  handler: (socket: Socket) => void,
+  host = "127.0.0.1",
+): Promise<string> {
   const sockets = new Set<Socket>();
   const server = createServer({ allowHalfOpen: true }, (socket) => {
     sockets.add(socket);
@@ -64,7 +74,7 @@ export async function peer(context: TestContext, handler: (socket: Socket) => vo
     socket.on("error", () => undefined);
     handler(socket);
   });
-  server.listen(0, "127.0.0.1");
+  server.listen(0, host);
   await once(server, "listening");
   context.after(() => {
     for (const each of sockets) each.destroy();

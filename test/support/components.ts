@@ -36,6 +36,8 @@ const WORLDS: Readonly<Record<string, string>> = {
   "async-board.c": `${asyncWorld} import wasi:clocks/monotonic-clock@0.3.0; ${BOARD} import picolet:board/telemetry@0.1.0; import wasi:keyvalue/store@0.2.0-draft2; import wasi:keyvalue/atomics@0.2.0-draft2;`,
   "async-serial.c": `${asyncWorld} import wasi:clocks/monotonic-clock@0.3.0; import picolet:board/serial@0.1.0; import wasi:io/streams;`,
   "async-writer.c": "import wasi:http/types@0.3.0; export wasi:http/handler@0.3.0;",
+  "async-proxy.c":
+    "import wasi:http/types@0.3.0; import wasi:sockets/types@0.3.0; import wasi:sockets/ip-name-lookup@0.3.0; export wasi:http/handler@0.3.0;",
   "async-net.c": `${asyncWorld} import wasi:sockets/types@0.3.0; import wasi:sockets/ip-name-lookup@0.3.0;`,
   "http-server.c":
     "import wasi:http/types; import wasi:io/streams; import wasi:clocks/monotonic-clock; import wasi:filesystem/types; import wasi:filesystem/preopens; export wasi:http/incoming-handler;",
@@ -74,6 +76,7 @@ export type TestComponent =
   | "async-writer.c"
   | "async-board.c"
   | "async-net.c"
+  | "async-proxy.c"
   | "async-serial.c"
   | "http-server.c"
   | "http-client.c"

@@ -15,6 +15,7 @@ const NEVER = new AbortController().signal;
 const CLIENT = "localhost/async-client:1";
 const SERVER = "localhost/async-server:1";
 const WRITER = "localhost/async-writer:1";
+const PROXY = "localhost/async-proxy:1";
 const NETWORK = "wasm.picolet.io/network";
 /** Of wasi:http/types.error-code, by their place in it. */
 const ERROR = { connectionRefused: 6, requestDenied: 15 };
@@ -122,11 +123,14 @@ function fetched(port: number, path: string, body = "", headers: Record<string, 
 }
 
 /** With a time that nothing which is to end takes. */
-async function served(image: string): Promise<{ readonly pod: WasmPod; readonly port: number }> {
+async function served(
+  image: string,
+  more: Record<string, string> = {},
+): Promise<{ readonly pod: WasmPod; readonly port: number }> {
   pods += 1;
   const port = await fixedPort();
   const container = { ports: [{ containerPort: port, protocol: "TCP" }] };
-  const annotations = { "wasm.picolet.io/http": "timeout=60s" };
+  const annotations = { "wasm.picolet.io/http": "timeout=60s", ...more };
   const pod = await WasmPod.create(runtime, adapter, { name: `served-${pods}`, image, container, annotations });
   return { pod, port };
 }
@@ -181,4 +185,29 @@ test("a handler that has a stack of its own, and no callback, writes by calls th
     assert.ok(status === 200 && text === "x".repeat(4096 * (paths[index] ?? "").length), `${index}`);
   const grows = runtime.log.entries.filter(({ message }) => message.includes("glue of jco's own"));
   assert.deepEqual(grows, []);
+});
+
+test("one that is served connects to whom its pod names while it answers, and without a network to nobody", async () => {
+  await adapter.images.import(await testComponent("async-proxy.c"), PROXY, NEVER);
+  const reached = createServer((_, answer) => void answer.end("reached"));
+  reached.on("clientError", (_, socket) => void socket.end("heard"));
+  await new Promise<void>((resolve) => void reached.listen(0, "127.0.0.1", resolve));
+  const named = portOf(reached);
+  try {
+    for (const [more, texts] of [
+      [{ [NETWORK]: `tcp://127.0.0.1:${named}` }, ["heard", "connect: 0"]],
+      [{}, ["create: 0", "create: 0"]],
+    ] as const) {
+      const { pod, port } = await served(PROXY, more);
+      await using ended = pod;
+      await ended.start();
+      const told = await Promise.all([`/tcp/${named}`, "/tcp/2"].map((path) => fetched(port, path)));
+      assert.deepEqual(
+        told.map(({ text }) => text),
+        texts,
+      );
+    }
+  } finally {
+    reached.close();
+  }
 });

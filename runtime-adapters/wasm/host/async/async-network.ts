@@ -25,6 +25,7 @@ export async function socketsOf(
 ): Promise<(context: AsyncContext) => Imports> {
   if (sockets !== true) return () => ({});
   if (outgoing === undefined) return noNetwork;
-  const { asyncSocketImports } = await import("./async-sockets.ts");
-  return (context) => asyncSocketImports(context, { policy: outgoing.policy, timers });
+  const { asyncSocketImports, NetworkAccess } = await import("./async-sockets.ts");
+  const access = new NetworkAccess(outgoing.policy);
+  return (context) => asyncSocketImports(context, { access, timers });
 }

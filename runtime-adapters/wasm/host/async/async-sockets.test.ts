@@ -12,7 +12,7 @@ import { Handles } from "../handles.ts";
 import { BlockingWaiter, Poller } from "../polling.ts";
 import type { Family, IpSocketAddress } from "../sockets/socket-addresses.ts";
 import { AsyncContext } from "./async-context.ts";
-import { asyncSocketImports } from "./async-sockets.ts";
+import { asyncSocketImports, NetworkAccess } from "./async-sockets.ts";
 import type { AsyncTcpSocket } from "./async-tcp.ts";
 import type { AsyncUdpSocket } from "./async-udp.ts";
 import type { ByteReader } from "./byte-flow.ts";
@@ -45,7 +45,7 @@ function bench(rules: string): Sockets {
     const timer = setTimeout(act, milliseconds);
     return () => clearTimeout(timer);
   };
-  const imports = asyncSocketImports(context, { policy, timers: { after } });
+  const imports = asyncSocketImports(context, { access: new NetworkAccess(policy), timers: { after } });
   type Made<T> = { readonly create: (family: Family) => T };
   const { TcpSocket, UdpSocket } = imports["wasi:sockets/types"] as { TcpSocket: Made<AsyncTcpSocket> } & {
     UdpSocket: Made<AsyncUdpSocket>;

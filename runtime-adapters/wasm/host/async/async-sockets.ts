@@ -2,7 +2,7 @@
 import { Failure } from "../failure.ts";
 import { made, notByNew } from "../handles.ts";
 import type { Imports } from "../host.ts";
-import { type LookupOutcome, type Lookups, lookUp } from "../sockets/name-lookup.ts";
+import { type LookupOutcome, lookUp } from "../sockets/name-lookup.ts";
 import type { Family, IpAddressValue } from "../sockets/socket-addresses.ts";
 import { type NetworkInit, socketContext } from "../sockets/sockets.ts";
 import type { AsyncContext } from "./async-context.ts";
@@ -11,6 +11,8 @@ import { attempt, lookupError } from "./async-socket-errors.ts";
 import { AsyncTcpSocket } from "./async-tcp.ts";
 import { AsyncUdpSocket } from "./async-udp.ts";
 
+export { NetworkAccess } from "../sockets/network-access.ts";
+
 /** Of an address of IPv6 that stands for one of IPv4: the groups before it. */
 const MAPPED_PREFIX = [0, 0, 0, 0, 0, 0xffff];
 const OCTET_BITS = 8;
@@ -18,20 +20,19 @@ const OCTET = 0xff;
 
 export function asyncSocketImports(context: AsyncContext, init: NetworkInit): Imports {
   const network: AsyncNetwork = { context, sockets: socketContext(context, init) };
-  const underway: Lookups = new Set();
   context.restsWith(() => network.sockets.access.unused());
   return {
     "wasi:sockets/types": {
       TcpSocket: made(AsyncTcpSocket, notByNew, { create: (family: Family) => AsyncTcpSocket.create(network, family) }),
       UdpSocket: made(AsyncUdpSocket, notByNew, { create: (family: Family) => AsyncUdpSocket.create(network, family) }),
     },
-    "wasi:sockets/ip-name-lookup": { resolveAddresses: (name: string) => resolved(network, underway, name) },
+    "wasi:sockets/ip-name-lookup": { resolveAddresses: (name: string) => resolved(network, name) },
   };
 }
 
 /** Never none. */
-async function resolved({ sockets }: AsyncNetwork, underway: Lookups, name: string): Promise<IpAddressValue[]> {
-  const begin = attempt(() => lookUp(sockets, underway, name), lookupError);
+async function resolved({ sockets }: AsyncNetwork, name: string): Promise<IpAddressValue[]> {
+  const begin = attempt(() => lookUp(sockets, name), lookupError);
   const outcome = await new Promise<LookupOutcome>(begin);
   if (typeof outcome === "string") throw new Failure(lookupError(outcome));
   if (outcome.length === 0) throw new Failure(lookupError("name-unresolvable"));

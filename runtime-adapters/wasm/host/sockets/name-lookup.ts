@@ -7,8 +7,6 @@ import { addressValue, endpointOf, type IpAddressValue, socketAddress } from "./
 import type { SocketContext } from "./socket-context.ts";
 import { type NetworkErrorCode, networkErrorCode, networkFailure } from "./socket-errors.ts";
 
-/** At once; a look-up without an answer keeps its place for as long as the resolver tries, some 10 s. */
-const MAX_LOOKUPS = 16;
 /** RFC 1035; in ASCII, a dot at the end not counted. */
 const MAX_NAME_LENGTH = 253;
 const MAX_LABEL_LENGTH = 63;
@@ -16,34 +14,26 @@ const LABEL_CHARACTERS = /^[\w-]+$/;
 
 export type LookupOutcome = readonly IpAddressValue[] | NetworkErrorCode;
 
-/** Look-ups of one component that are under way. */
-export type Lookups = Set<unknown>;
-
-export function resolveAddresses(context: SocketContext, underway: Lookups, name: string): ResolveAddressStream {
-  const begin = lookUp(context, underway, name);
+export function resolveAddresses(context: SocketContext, name: string): ResolveAddressStream {
+  const begin = lookUp(context, name);
   const stream = new ResolveAddressStream(context);
   begin((outcome) => stream.end(outcome));
   return stream;
 }
 
 /**
- * @returns what begins it, and tells its outcome once
+ * @returns what begins it, which has to be called, and tells its outcome once
  * @throws what is wrong at once: `invalid-argument`, `access-denied`, `temporary-resolver-failure`
  */
-export function lookUp(
-  context: SocketContext,
-  underway: Lookups,
-  name: string,
-): (told: (outcome: LookupOutcome) => void) => void {
+export function lookUp(context: SocketContext, name: string): (told: (outcome: LookupOutcome) => void) => void {
   const literal = addressValue(name);
   if (literal !== undefined) return (told) => told([literal]);
   const ascii = asciiName(context, name);
   context.access.checkLookup(ascii);
-  if (underway.size >= MAX_LOOKUPS) throw networkFailure("temporary-resolver-failure");
+  const giveBack = context.access.takeLookup();
   return (told) => {
-    underway.add(told);
     context.modules.dns().lookup(ascii, { all: true }, (error, found) => {
-      underway.delete(told);
+      giveBack();
       const addresses = (found ?? []).map(({ address }) => address);
       told(error === null ? remembered(context, ascii, addresses) : networkErrorCode(error));
     });

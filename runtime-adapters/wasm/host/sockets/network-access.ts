@@ -1,4 +1,4 @@
-/** What a component's sockets may do, by its pod's policy and by the names that the host has looked up for it. */
+/** What a container's sockets may do, those of all its instances together: by its pod's policy, and by the names that were looked up for it. */
 import type { NetworkPolicy } from "../../grants/network-policy.ts";
 import type { Transport } from "../../grants/network-rules.ts";
 import { Wakes } from "../wakes.ts";
@@ -9,7 +9,9 @@ import { networkFailure } from "./socket-errors.ts";
 const MAX_NAMES = 64;
 /** Addresses of one name that the component is told. */
 export const MAX_ADDRESSES = 32;
-/** Sockets of one component, those included that still send their last: each is a file descriptor and up to 144 KiB of buffers. */
+/** Look-ups at once; one without an answer keeps its place for as long as the resolver tries, some 10 s. */
+const MAX_LOOKUPS = 16;
+/** Sockets of one container, those included that still send their last: each is a file descriptor and up to 144 KiB of buffers. */
 const MAX_SOCKETS = 128;
 
 export class NetworkAccess {
@@ -17,13 +19,14 @@ export class NetworkAccess {
   /** The one looked up last is the last. */
   readonly #addressesByName = new Map<string, ReadonlySet<string>>();
   #sockets = 0;
+  #lookups = 0;
   readonly #unused = new Wakes();
 
   constructor(policy: NetworkPolicy) {
     this.#policy = policy;
   }
 
-  /** Takes a socket out of the component's stock. @throws `new-socket-limit` @returns what gives it back, once */
+  /** Takes a socket out of the container's stock. @throws `new-socket-limit` @returns what gives it back, once */
   takeSocket(): () => void {
     if (this.#sockets >= MAX_SOCKETS) throw networkFailure("new-socket-limit");
     this.#sockets += 1;
@@ -70,6 +73,15 @@ export class NetworkAccess {
   /** @throws `access-denied` */
   checkLookup(name: string): void {
     if (!this.#policy.allowsLookup(name)) throw networkFailure("access-denied");
+  }
+
+  /** @throws `temporary-resolver-failure` when too many are under way @returns runs when one has ended */
+  takeLookup(): () => void {
+    if (this.#lookups >= MAX_LOOKUPS) throw networkFailure("temporary-resolver-failure");
+    this.#lookups += 1;
+    return () => {
+      this.#lookups -= 1;
+    };
   }
 
   /** @param addresses as `endpointOf` writes them. */

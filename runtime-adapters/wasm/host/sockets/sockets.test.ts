@@ -15,7 +15,7 @@ import type { HostError, InputStream, OutputStream, StreamContext } from "../str
 import type { ResolveAddressStream } from "./name-lookup.ts";
 import type { Family, IpSocketAddress } from "./socket-addresses.ts";
 import type { SocketModules } from "./socket-context.ts";
-import { networkImports } from "./sockets.ts";
+import { NetworkAccess, networkImports } from "./sockets.ts";
 import { newTcpHandle } from "./tcp-handle.ts";
 import type { TcpSocket } from "./tcp-socket.ts";
 import type { UdpSocket } from "./udp-socket.ts";
@@ -62,7 +62,11 @@ class Bench {
     const parsed = parseNetworkRules(rules);
     assert.deepEqual(parsed.problems, []);
     const policy = new NetworkPolicy(parsed.rules, () => []);
-    this.#imports = networkImports(streams, { policy, timers: { after }, modules: this.#modules(names) });
+    this.#imports = networkImports(streams, {
+      access: new NetworkAccess(policy),
+      timers: { after },
+      modules: this.#modules(names),
+    });
     this.network = this.call("wasi:sockets/instance-network#instanceNetwork");
   }
 

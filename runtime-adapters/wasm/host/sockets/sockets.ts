@@ -1,17 +1,18 @@
 /** wasi:sockets for a component whose pod grants it a network. */
-import type { NetworkPolicy } from "../../grants/network-policy.ts";
 import type { LoopTimers } from "../event-loop.ts";
 import type { Imports } from "../host.ts";
 import { Network, networkErrorCode } from "../no-network.ts";
 import type { StreamContext } from "../streams.ts";
 import { IncomingDatagramStream, OutgoingDatagramStream } from "./datagram-streams.ts";
-import { type Lookups, ResolveAddressStream, resolveAddresses } from "./name-lookup.ts";
-import { NetworkAccess } from "./network-access.ts";
+import { ResolveAddressStream, resolveAddresses } from "./name-lookup.ts";
+import type { NetworkAccess } from "./network-access.ts";
 import type { Family } from "./socket-addresses.ts";
 import type { SocketContext, SocketModules } from "./socket-context.ts";
 import { newTcpHandle } from "./tcp-handle.ts";
 import { TcpSocket } from "./tcp-socket.ts";
 import { UdpSocket } from "./udp-socket.ts";
+
+export { NetworkAccess } from "./network-access.ts";
 
 const ofNode: SocketModules = {
   net: () => process.getBuiltinModule("node:net"),
@@ -22,7 +23,8 @@ const ofNode: SocketModules = {
 };
 
 export interface NetworkInit {
-  readonly policy: NetworkPolicy;
+  /** One for all instances of a container. */
+  readonly access: NetworkAccess;
   readonly timers: Pick<LoopTimers, "after">;
   /** Missing: those of this Node. */
   readonly modules?: SocketModules | undefined;
@@ -30,18 +32,17 @@ export interface NetworkInit {
 
 export const socketContext = (
   { handles, poller, wallNow }: StreamContext,
-  { policy, timers, modules = ofNode }: NetworkInit,
-): SocketContext => ({ handles, poller, wallNow, access: new NetworkAccess(policy), timers, modules });
+  { access, timers, modules = ofNode }: NetworkInit,
+): SocketContext => ({ handles, poller, wallNow, access, timers, modules });
 
 export function networkImports(streams: StreamContext, init: NetworkInit): Imports {
   const context = socketContext(streams, init);
-  const underway: Lookups = new Set();
   return {
     "wasi:sockets/instance-network": { instanceNetwork: () => new Network(streams.handles.networks) },
     "wasi:sockets/network": { Network, networkErrorCode },
     "wasi:sockets/ip-name-lookup": {
       ResolveAddressStream,
-      resolveAddresses: (_: Network, name: string) => resolveAddresses(context, underway, name),
+      resolveAddresses: (_: Network, name: string) => resolveAddresses(context, name),
     },
     "wasi:sockets/tcp": { TcpSocket },
     "wasi:sockets/tcp-create-socket": { createTcpSocket: (family: Family) => TcpSocket.create(context, family) },
