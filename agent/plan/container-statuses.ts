@@ -179,6 +179,12 @@ function toldStatus(view: PodView, { name }: AnyContainer, role: ContainerRole):
   return lists[role]?.find((each) => each.name === name);
 }
 
+/** As the kubelet joins them, but that nothing is said twice: what a component trapped with is in its log, too. */
+function joined(ofRuntime: string, lastWords: string): string {
+  if (ofRuntime === "" || lastWords.includes(ofRuntime)) return lastWords;
+  return lastWords === "" ? ofRuntime : `${ofRuntime}: ${lastWords}`;
+}
+
 /** `undefined` for one that has not ended. */
 function terminated(view: PodView, run: ObservedContainer): ContainerStatusState | undefined {
   switch (run.state.kind) {
@@ -189,7 +195,7 @@ function terminated(view: PodView, run: ObservedContainer): ContainerStatusState
       return { terminated: { ...UNKNOWN_END, containerID: containerId(view, run) } };
     case "exited": {
       const { exitCode, reason, startedAtMs, finishedAtMs } = run.state;
-      const message = [run.state.message, view.messages.get(run.id) ?? ""].filter((each) => each !== "").join(": ");
+      const message = joined(run.state.message, view.messages.get(run.id) ?? "");
       return {
         terminated: {
           exitCode,

@@ -19,7 +19,7 @@ import type { RunnerEnd, RunnerLaunch } from "./launch.ts";
 import type { InstantiateComponent } from "./load-component.ts";
 import type { ServiceClient } from "./services/service-client.ts";
 import type { ServeComponents } from "./serving/serve-component.ts";
-import { trapMessage } from "./trap-message.ts";
+import { trapMessage, trapReport } from "./trap-message.ts";
 
 /** Runs the component to its end. On the event loop the promise is of its outcome, otherwise it has ended on return. */
 export type Run = () => undefined | Promise<"ok" | "err">;
@@ -153,10 +153,17 @@ function runFunction(instance: unknown): () => void {
   throw new PicoletError("invalid", "the component exports no wasi:cli/run");
 }
 
+/** For whoever asks how a container ended, and what stands in its log of that. */
+export interface Trap {
+  readonly end: RunnerEnd;
+  readonly report: string;
+}
+
 /** How a component ended that did not return. @returns undefined: with its own `err` result */
-export function endOf(error: unknown): RunnerEnd | undefined {
+export function trapOf(error: unknown): Trap | undefined {
   if (error instanceof Error && Object.hasOwn(error, "payload")) return undefined;
-  return { kind: "trap", message: trapMessage(error) };
+  const message = trapMessage(error);
+  return { end: { kind: "trap", message }, report: trapReport(error, message) };
 }
 
 /** Nanoseconds. */

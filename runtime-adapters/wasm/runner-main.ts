@@ -6,13 +6,13 @@
 import { closeSync, openSync, readFileSync, readSync, writeSync } from "node:fs";
 import { describeError } from "../../protocol/errors.ts";
 import {
-  endOf,
   loadParts,
   monotonicNow,
   type OpenedComponent,
   type Parts,
   prepareRun,
   type Run,
+  trapOf,
 } from "./component-run.ts";
 import { LoopWaiter } from "./host/event-loop.ts";
 import { LogWriter } from "./host/log-writer.ts";
@@ -36,14 +36,14 @@ interface RunnerParts extends Parts {
   readonly devices: typeof import("./host/board/devices/devices.ts") | undefined;
   readonly p3: typeof import("./host/async/async-run.ts") | undefined;
 }
-type Finish = (code: number, end?: RunnerEnd) => never;
+type Finish = (code: number, end?: RunnerEnd, lastWords?: string) => never;
 
 async function main(launchPath: string): Promise<void> {
   const launch = JSON.parse(readFileSync(launchPath, "utf8")) as RunnerLaunch;
   const endFd = openSync(launch.endPath, "w", 0o600);
   const log = new LogWriter(launch.logPath, Date.now);
-  const finish: Finish = (code, end) => {
-    log.flushUnfinished();
+  const finish: Finish = (code, end, lastWords = "") => {
+    log.end(lastWords);
     if (end !== undefined) {
       writeSync(endFd, JSON.stringify({ ...end, message: end.message.slice(0, MAX_END_MESSAGE_LENGTH) }));
     }
@@ -85,7 +85,8 @@ async function finishedAs(prepared: () => Run | Promise<Run>, finish: Finish): P
 }
 
 function failed(error: unknown, finish: Finish): never {
-  return finish(TRAP_EXIT_CODE, endOf(error));
+  const trap = trapOf(error);
+  return finish(TRAP_EXIT_CODE, trap?.end, trap?.report);
 }
 
 function prepare(launch: RunnerLaunch, log: LogWriter, exit: Finish, parts: RunnerParts): Run | Promise<Run> {

@@ -165,6 +165,20 @@ test("a trap ends a component with 1, and its message says which", async (contex
   }
 });
 
+test("what a trap was is in the log behind what the component wrote, with where it was", async (context) => {
+  const { pod } = await bench(context);
+  const made = await pod("script.c");
+  const container = await made.start({ args: ["say", "one", "trap"] });
+  const { message } = await made.exit(container.id);
+  const lines = (await made.lines(container, 2)).map(({ stream, text }) => `${stream} ${text}`);
+  assert.deepEqual(lines.slice(0, 2), ["stdout one", `stderr picolet: ${message}`]);
+  assert.match(lines[2] ?? "", /^stderr {5}at (?:\S+ )?wasm-function\[\d+\]:0x[0-9a-f]+$/);
+  assert.ok(lines.length <= 12);
+  const ended = await made.start({ attempt: 1, args: ["say", "one", "exit", "1"] });
+  await made.exit(ended.id);
+  assert.deepEqual(await made.text(ended, 1), ["one"]);
+});
+
 test("linear memory ends at the limit, with or without cgroups", async (context) => {
   const { pod } = await bench(context, { cgroups: false });
   const made = await pod("workload.c", limits("48Mi"));

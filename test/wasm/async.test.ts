@@ -82,7 +82,11 @@ test("every way to end has its code, and what was written before it is in the lo
     [["stuck"], 1, "Error"],
   ] as const) {
     const { exit, log } = await ran(args);
-    assert.deepEqual([exit.exitCode, exit.reason, log], [code, reason, `${args[0]}\n`], args.join(" "));
+    const [first, second, ...frames] = log.split("\n");
+    assert.deepEqual([exit.exitCode, exit.reason, first], [code, reason, args[0]], args.join(" "));
+    const trap = exit.message === "" ? "" : `stderr F picolet: ${exit.message}`;
+    assert.ok(second?.endsWith(trap) && (trap !== "" || second === ""), log);
+    for (const frame of frames) assert.match(frame, /^$|stderr F {5}at .*wasm-function/);
     if (args[0] === "trap") assert.match(exit.message, /wasm trap: .*unreachable/);
     if (args[0] === "stuck") assert.match(exit.message, /wasm trap: .*(deadlock|never comes)/);
   }

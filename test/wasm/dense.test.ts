@@ -118,6 +118,13 @@ test("however one of a hundred ends, the others are as they were; so they are fo
     const exit = await one.pod.exit(one.container.id);
     assert.equal(exit.exitCode, code, `${args[0]}: ${exit.message}`);
     assert.match(exit.message, message);
+    const said = exit.message === "" ? [] : [`picolet: ${exit.message}`];
+    const log = await one.pod.text(one.container, said.length);
+    assert.deepEqual(
+      log.filter((line) => line.startsWith("picolet: ")),
+      said,
+      "a trap is in its log",
+    );
     assert.equal(pidOf(runtime, one), pid);
   }
   for (const each of sleepers) await assertRuns(each);

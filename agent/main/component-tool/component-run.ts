@@ -11,7 +11,15 @@ const NEVER = new AbortController().signal;
 /** As `timeout` has it. */
 const TIMED_OUT = 124;
 
+/** Of standard error, kept to see whether it says already why the component has ended: a trap's report has 3 KiB. */
+const LAST_BYTES = 8192;
+
 type Exited = Extract<ContainerState, { kind: "exited" }>;
+
+interface Ended {
+  readonly exited: Exited;
+  readonly lastErrors: string;
+}
 
 /**
  * @param signal ends the component
@@ -26,8 +34,8 @@ export async function runComponent(request: ComponentToolRequest, signal: AbortS
   const timeout = request.timeoutMs === undefined ? undefined : AbortSignal.timeout(request.timeoutMs);
   const stop = timeout === undefined ? signal : AbortSignal.any([signal, timeout]);
   try {
-    const exited = await untilItEnds(runtime, stop);
-    if (!stop.aborted) return told(exited);
+    const { exited, lastErrors } = await untilItEnds(runtime, stop);
+    if (!stop.aborted) return told(exited, lastErrors);
   } catch (error) {
     if (!stop.aborted) throw error;
   }
@@ -37,7 +45,7 @@ export async function runComponent(request: ComponentToolRequest, signal: AbortS
 }
 
 /** Starts the container and copies what it writes. @param stop ends it, in its start too */
-async function untilItEnds(runtime: ToolRuntime, stop: AbortSignal): Promise<Exited> {
+async function untilItEnds(runtime: ToolRuntime, stop: AbortSignal): Promise<Ended> {
   const { desired } = runtime;
   await runtime.adapter.apply(desired, { kind: "startContainer", container: runtime.launch }, stop);
   const { containers } = await runtime.adapter.inspect(desired.uid, NEVER);
@@ -50,16 +58,17 @@ async function untilItEnds(runtime: ToolRuntime, stop: AbortSignal): Promise<Exi
   stop.addEventListener("abort", onStop, { once: true });
   if (stop.aborted) onStop();
   const end = new EndOf(runtime);
-  await Promise.all([
-    copyLog(container.logPath, "stdout", end, stop),
+  const [lastErrors, , exited] = await Promise.all([
     copyLog(container.logPath, "stderr", end, stop),
+    copyLog(container.logPath, "stdout", end, stop),
     end.follow(),
   ]);
-  return await end.follow();
+  return { exited, lastErrors };
 }
 
-/** What a status would say, where an exit code does not say it all. */
-function told({ exitCode, reason, message }: Exited): number {
+/** What a status would say, where neither an exit code nor the log says it all. */
+function told({ exitCode, reason, message }: Exited, lastErrors: string): number {
+  if (message !== "" && lastErrors.includes(message)) return exitCode;
   if (reason !== "Completed" && (reason !== "Error" || message !== "")) {
     process.stderr.write(`edgectl: ${reason}${message === "" ? "" : `: ${message}`} (exit code ${exitCode})\n`);
   }
@@ -102,8 +111,8 @@ class EndOf {
   }
 }
 
-/** @param stop nobody has to read it any more */
-async function copyLog(path: string, stream: "stdout" | "stderr", end: EndOf, stop: AbortSignal): Promise<void> {
+/** @param stop nobody has to read it any more. @returns the last of it */
+async function copyLog(path: string, stream: "stdout" | "stderr", end: EndOf, stop: AbortSignal): Promise<string> {
   const request = { sinceMs: undefined, timestamps: false, limitBytes: undefined, tailLines: undefined, follow: true };
   const writer = {
     running: () => !end.isOver,
@@ -114,7 +123,10 @@ async function copyLog(path: string, stream: "stdout" | "stderr", end: EndOf, st
     },
   };
   const output = process[stream];
+  let last = Buffer.alloc(0);
   for await (const bytes of readContainerLog(path, { ...request, stream }, writer, NEVER)) {
+    last = Buffer.concat([last, bytes]).subarray(-LAST_BYTES);
     if (!output.write(bytes)) await once(output, "drain", { signal: stop });
   }
+  return last.toString();
 }

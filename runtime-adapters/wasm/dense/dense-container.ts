@@ -1,11 +1,11 @@
 /** One container of several in this process, from its launch to where nothing of it is left. */
 import { closeSync, openSync, writeSync } from "node:fs";
-import { endOf, loadParts, monotonicNow, prepareRun, type Run } from "../component-run.ts";
+import { loadParts, monotonicNow, prepareRun, type Run, type Trap, trapOf } from "../component-run.ts";
 import { LiveResources } from "../host/handles.ts";
 import type { TlsContexts } from "../host/http/tls-contexts.ts";
 import { LogWriter } from "../host/log-writer.ts";
 import { openMounts, type Preopen } from "../host/mounts.ts";
-import { MAX_END_MESSAGE_LENGTH, type RunnerEnd, type RunnerLaunch, TRAP_EXIT_CODE } from "../launch.ts";
+import { MAX_END_MESSAGE_LENGTH, type RunnerLaunch, TRAP_EXIT_CODE } from "../launch.ts";
 import type { ServiceClient } from "../services/service-client.ts";
 import type { DenseEnd } from "./messages.ts";
 import type { SharedCode } from "./shared-code.ts";
@@ -118,7 +118,7 @@ export class DenseContainer {
   begin(): void {
     if (this.#run === undefined) return;
     this.#components.turns.tell(this.#waiter);
-    const ended = (error: unknown): void => this.#finish(TRAP_EXIT_CODE, endOf(error));
+    const ended = (error: unknown): void => this.#finish(TRAP_EXIT_CODE, trapOf(error));
     try {
       const outcome = this.#run();
       outcome?.then((result) => this.#finish(result === "ok" ? 0 : 1), ended);
@@ -132,10 +132,10 @@ export class DenseContainer {
     this.#finish(exitCode);
   }
 
-  #finish(exitCode: number, end?: RunnerEnd, error = new ContainerEnded()): void {
+  #finish(exitCode: number, { end, report = "" }: Partial<Trap> = {}, error = new ContainerEnded()): void {
     if (this.#hasEnded) return;
     this.#hasEnded = true;
-    this.#log?.flushUnfinished();
+    this.#log?.end(report);
     this.#close(error);
     this.#tell({ ...end, ...(end && { message: end.message.slice(0, MAX_END_MESSAGE_LENGTH) }), exitCode });
     this.#components.onEnd();

@@ -52,6 +52,26 @@ test("what has no newline yet is written out as a piece when it is asked for", (
   assert.deepEqual(bench.entries(), ["stdout P prompt> ", "stdout F answer"]);
 });
 
+test("last words are behind everything, on lines of their own", (context) => {
+  const whole = new Bench(context);
+  whole.write("stderr", "one\n");
+  whole.log.end("two\nthree\n");
+  assert.deepEqual(whole.entries(), ["stderr F one", "stderr F two", "stderr F three"]);
+  const inLine = new Bench(context);
+  inLine.write("stdout", "one");
+  inLine.log.end("two\n");
+  assert.deepEqual(inLine.entries(), ["stdout P one", "stderr F ", "stderr F two"]);
+  const flushed = new Bench(context);
+  flushed.write("stderr", "one");
+  flushed.log.flushUnfinished();
+  flushed.log.end("two\n");
+  assert.deepEqual(flushed.entries(), ["stderr P one", "stderr F ", "stderr F two"]);
+  const silent = new Bench(context);
+  silent.write("stderr", "one");
+  silent.log.end("");
+  assert.deepEqual(silent.entries(), ["stderr P one"]);
+});
+
 test("a long line is cut into pieces of 16 KiB", (context) => {
   const bench = new Bench(context);
   bench.write("stdout", `${"x".repeat(MAX_LINE_BYTES)}\n${"y".repeat(MAX_LINE_BYTES + 1)}\n`);

@@ -25,6 +25,8 @@ export class LogWriter {
   readonly #buffer = Buffer.allocUnsafe(BUFFER_BYTES);
   readonly #lines: Readonly<Record<LogStream, UnfinishedLine>>;
   #used = 0;
+  /** Whether what was written last has no newline. */
+  #isInLine = false;
   /** Opened with the first entry: by then the process has become whom the file belongs to. */
   #fd: number | undefined;
   #timeMs = Number.NaN;
@@ -53,7 +55,13 @@ export class LogWriter {
     this.#flush();
   }
 
-  /** What has no newline yet: before the component sleeps, when it ends. */
+  /** The component has ended. @param lastWords lines about that, for stderr: behind all of its own, none of which they go on with */
+  end(lastWords: string): void {
+    this.flushUnfinished();
+    if (lastWords !== "") this.write("stderr", Buffer.from(this.#isInLine ? `\n${lastWords}` : lastWords));
+  }
+
+  /** What has no newline yet: before the component sleeps. */
   flushUnfinished(): void {
     for (const stream of ["stdout", "stderr"] as const) {
       const line = this.#lines[stream];
@@ -70,6 +78,7 @@ export class LogWriter {
 
   #entry(stream: LogStream, tag: "P" | "F", text: Uint8Array): void {
     if (this.#used + MAX_HEADER_BYTES + text.length + 1 > BUFFER_BYTES) this.#flush();
+    this.#isInLine = tag === "P";
     this.#used += this.#buffer.write(`${this.#timestamp()} ${stream} ${tag} `, this.#used, "latin1");
     this.#buffer.set(text, this.#used);
     this.#used += text.length;
