@@ -26,7 +26,13 @@ export interface ReceivedHead {
 }
 
 export interface ExchangeComponents {
-  readonly connection: ResponseSink & BodyReader & { readonly mayGoOn: boolean; readonly isClosed: boolean };
+  readonly connection: ResponseSink &
+    BodyReader & {
+      readonly mayGoOn: boolean;
+      readonly isClosed: boolean;
+      /** Whether this may stand in the field `Host`. */
+      isHost(text: string): boolean;
+    };
   readonly date: DateField;
   readonly limits: ExchangeLimits;
 }
@@ -216,6 +222,7 @@ export class Exchange implements Answer, RequestFraming {
     }
     if (version !== HTTP_1_1 && version !== HTTP_1_0) return 505;
     if (hosts > 1 || (hosts === 0 && version === HTTP_1_1)) return 400;
+    if (this.#host !== undefined && !this.#connection.isHost(this.#host)) return 400;
     // A tunnel is nothing that a component could serve.
     if (method === "CONNECT") return 501;
     if (length > this.#limits.maxBodyBytes) return 413;

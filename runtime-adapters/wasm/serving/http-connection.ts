@@ -2,6 +2,7 @@
  * One connection of a client: what comes goes through llhttp, one request after the other is answered, and nothing is read
  * ahead of the component but a bounded number of bytes. It ends with `close`, whoever brings that about.
  */
+import { isHostField } from "../host/http/request-line.ts";
 import { Exchange, type ExchangeLimits } from "./exchange.ts";
 import {
   END_OF_FILE,
@@ -86,6 +87,8 @@ export class HttpConnection implements ResponseSink, BodyReader {
   /** Of a head, or of trailers, that comes in parts. */
   #fields: string[] = [];
   #url = "";
+  /** The last that was right. */
+  #host: string | undefined;
   #hasTooManyFields = false;
   #buffer: Uint8Array;
   #isReading = false;
@@ -131,6 +134,14 @@ export class HttpConnection implements ResponseSink, BodyReader {
   /** Whether another response may follow the one whose turn it is. */
   get mayGoOn(): boolean {
     return this.#phase === "open" || this.#exchanges.length > 1;
+  }
+
+  /** A client says the same each time: most requests cost a comparison. */
+  isHost(text: string): boolean {
+    if (text === this.#host) return true;
+    if (!isHostField(text)) return false;
+    this.#host = text;
+    return true;
   }
 
   get isFull(): boolean {

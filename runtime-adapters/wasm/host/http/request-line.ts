@@ -10,6 +10,9 @@ const TOKEN = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/;
 const PATH = /^(?:[/?][!-"$-~]*|\*|)$/;
 /** RFC 3986, 3.2.2 and 3.2.3; a host of a URI has no other characters. */
 const AUTHORITY = /^(?:\[[0-9a-fA-F:.]+\]|[!$%&'()*+,\-.;=_~0-9A-Za-z]+)(?::(\d{1,5}))?$/;
+/** RFC 9110, 7.2: host and port as RFC 3986 has them, either of which may be empty. */
+const HOST =
+  /^(?:\[(?:[0-9a-fA-F:.]+|v[0-9a-fA-F]+\.[!$&'()*+,\-.:;=_~0-9A-Za-z]+)\]|(?:[!$&'()*+,\-.;=_~0-9A-Za-z]|%[0-9a-fA-F]{2})*)(?::\d*)?$/i;
 const SCHEME = /^[a-zA-Z][a-zA-Z0-9+.-]*$/;
 const MAX_PORT = 65_535;
 
@@ -25,6 +28,9 @@ export function methodText({ tag, val }: Method): string | undefined {
 }
 
 export const isPathWithQuery = (text: string): boolean => PATH.test(text);
+
+/** Whether this may stand in the field `Host` of a request. */
+export const isHostField = (text: string): boolean => HOST.test(text);
 
 export const isScheme = (scheme: Scheme): boolean => scheme.tag !== "other" || SCHEME.test(scheme.val);
 
