@@ -165,7 +165,10 @@ export class DenseHosts {
     return new Map(
       usages
         .flat()
-        .map(({ id, memoryBytes, ranMs }) => [id, { memoryBytes, cpuNanoseconds: ranMs * NANOSECONDS_PER_MS }]),
+        .map(({ id, memoryBytes, ranMs }) => [
+          id,
+          { memoryBytes, cpuNanoseconds: Math.round(ranMs * NANOSECONDS_PER_MS) },
+        ]),
     );
   }
 
