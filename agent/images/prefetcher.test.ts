@@ -12,6 +12,7 @@ import { ImagePuller, podReference } from "./image-puller.ts";
 import { PREFETCH_ANNOTATION, Prefetcher } from "./prefetcher.ts";
 
 interface Pull {
+  readonly runtime: string;
   readonly reference: string;
   readonly signal: AbortSignal;
   finish(): void;
@@ -29,6 +30,7 @@ class Bench {
   readonly pulls: Pull[] = [];
   readonly random = { next: () => 0 };
   readonly adapter: RuntimeAdapter;
+  readonly components: RuntimeAdapter;
   readonly puller: ImagePuller;
   readonly prefetcher: Prefetcher;
   #annotation: string | undefined;
@@ -42,31 +44,36 @@ class Bench {
       sizeBytes: 1,
       pinned: false,
     });
-    const images = {
-      status: async (reference: string) => (this.present.has(reference) ? info(reference) : undefined),
-      pull: (reference: string, _: unknown, signal: AbortSignal) =>
-        new Promise<ImageInfo>((resolve, reject) => {
-          signal.addEventListener("abort", () => reject(new PicoletError("cancelled", "pull")));
-          const finish = (): void => {
-            this.present.add(reference);
-            resolve(info(reference));
-          };
-          const fail = (): void => reject(new PicoletError("failed", "no route"));
-          this.pulls.push({ reference, signal, finish, fail });
-        }),
+    const runtime = (name: string, present: Set<string>): RuntimeAdapter => {
+      const images = {
+        status: async (reference: string) => (present.has(reference) ? info(reference) : undefined),
+        pull: (reference: string, _: unknown, signal: AbortSignal) =>
+          new Promise<ImageInfo>((resolve, reject) => {
+            signal.addEventListener("abort", () => reject(new PicoletError("cancelled", "pull")));
+            const finish = (): void => {
+              present.add(reference);
+              resolve(info(reference));
+            };
+            const fail = (): void => reject(new PicoletError("failed", "no route"));
+            this.pulls.push({ runtime: name, reference, signal, finish, fail });
+          }),
+      };
+      return { name, images } as unknown as RuntimeAdapter;
     };
-    this.adapter = { name: "cri", images } as unknown as RuntimeAdapter;
+    this.adapter = runtime("cri", this.present);
+    this.components = runtime("wasm", new Set());
     this.puller = new ImagePuller(this, { serializeImagePulls: true });
     this.prefetcher = new Prefetcher(
       {
         puller: this.puller,
-        router: { adapters: [this.adapter], adapterFor: () => this.adapter },
+        router: { adapters: [this.adapter, this.components], adapterFor: () => this.adapter },
         desired: this.store.desired,
         nodeChanged: this.nodeChanged,
         nodeObject: () => ({ metadata: { annotations: { [PREFETCH_ANNOTATION]: this.#annotation } } }),
         clock: this.clock,
         random: this.random,
         log: this.log,
+        events: this.events,
       },
       { nodeName: "edge-1" },
     );
@@ -114,6 +121,31 @@ test("one at a time, what is here already is left alone, and what is wanted no m
   assert.deepEqual(bench.states, ["a.example/two:1 present"]);
   await bench.annotateNode(undefined);
   assert.deepEqual(bench.states, []);
+});
+
+test("an image is for the runtime that it names, by node and pod alike, and one that is not there is told once", async (t) => {
+  const bench = new Bench(t);
+  await bench.annotateNode("a.example/one:1, wasm=a.example/one:1 kata=a.example/two:1");
+  await bench.want(annotated("web", "wasm=a.example/one:1 cri=a.example/one:1"));
+  const shown = () =>
+    bench.prefetcher.prefetches.map(({ image, runtime, state, wantedBy }) => [image, runtime, state, wantedBy.length]);
+  const unknown = ["a.example/two:1", "kata", "failed", 1];
+  for (const at of [0, 1]) {
+    bench.pulls[at]?.finish();
+    await bench.clock.settle();
+  }
+  assert.deepEqual(bench.pulls.map(({ runtime }) => runtime).sort(), ["cri", "wasm"]);
+  assert.deepEqual(shown().sort(), [
+    ["a.example/one:1", "cri", "present", 2],
+    ["a.example/one:1", "wasm", "present", 2],
+    unknown,
+  ]);
+  await bench.annotateNode("kata=a.example/two:1");
+  const told = bench.events.all.filter(({ message }) => message.includes("kata"));
+  assert.deepEqual(
+    told.map(({ regarding, message }) => [regarding.kind, message]),
+    [["Node", 'Failed to prefetch image "a.example/two:1": this node has no runtime kata, only cri, wasm']],
+  );
 });
 
 test("a failure is tried again, each time later, and as a real pull", async (t) => {

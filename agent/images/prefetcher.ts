@@ -1,7 +1,8 @@
 /**
  * Images that are to be here before a pod needs them, so that a rollout does not wait for a slow link: the annotation
  * `picolet.io/prefetch` on this node's Node object (`kubectl annotate nodes -l zone=north picolet.io/prefetch=app:2,db:3`) or
- * on a pod that runs here, whose pull secrets are used then.
+ * on a pod that runs here, whose pull secrets are used then. An image is for the pod's runtime, or the node's first one; for another one
+ * it names that: `wasm=pump:2`. No name of an image has this sign.
  */
 import { type JoinedSignal, joinSignals } from "../../protocol/async/abort.ts";
 import { Alarm } from "../../protocol/async/alarm.ts";
@@ -14,7 +15,7 @@ import { type Clock, type Log, type MonotonicMs, millis, type Random, seconds } 
 import type { DesiredPod, RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { ActivePull } from "../core/image-pulls.ts";
 import type { RuntimeRouter } from "../core/pod-ports.ts";
-import { type DesiredSnapshot, nodeReference, type ObjectReference } from "../core/store.ts";
+import { type DesiredSnapshot, type EventRecorder, nodeReference, type ObjectReference } from "../core/store.ts";
 import { type ImagePuller, ownerOf, podReference } from "./image-puller.ts";
 import type { PullOwner } from "./pull-credentials.ts";
 
@@ -39,15 +40,20 @@ export interface PrefetcherComponents {
   readonly clock: Clock;
   readonly random: Random;
   readonly log: Log;
+  readonly events: EventRecorder;
 }
 
 interface Wanted {
   readonly image: string;
-  readonly adapter: RuntimeAdapter;
+  readonly runtime: string;
+  /** Undefined: this node has no such runtime. */
+  readonly adapter: RuntimeAdapter | undefined;
   readonly owner: PullOwner;
   readonly regarding: ObjectReference;
   readonly wantedBy: string[];
 }
+
+type Fetchable = Wanted & { readonly adapter: RuntimeAdapter };
 
 interface Task {
   readonly life: JoinedSignal;
@@ -81,10 +87,10 @@ export class Prefetcher implements Component {
     const pulling = new Set(
       this.#components.puller.active.filter(isPulling).map(({ image, runtime }) => `${runtime} ${image}`),
     );
-    return [...this.#wanted].map(([key, { image, adapter, wantedBy }]) => {
+    return [...this.#wanted].map(([key, { image, runtime, wantedBy }]) => {
       const { state, message } = this.#states.get(key) ?? WAITING;
-      const isUnderWay = state === "waiting" && pulling.has(`${adapter.name} ${image}`);
-      return { image, runtime: adapter.name, wantedBy, state: isUnderWay ? "pulling" : state, message };
+      const isUnderWay = state === "waiting" && pulling.has(`${runtime} ${image}`);
+      return { image, runtime, wantedBy, state: isUnderWay ? "pulling" : state, message };
     });
   }
 
@@ -121,12 +127,28 @@ export class Prefetcher implements Component {
     for (const [key, wanted] of this.#wanted) {
       const { state, retryAt } = this.#states.get(key) ?? WAITING;
       if (this.#tasks.has(key) || state === "present" || (state === "failed" && retryAt === undefined)) continue;
+      const { adapter } = wanted;
       if (retryAt !== undefined && retryAt > now) this.#alarm.set(millis(retryAt - now));
-      else this.#start(key, wanted, signal);
+      else if (adapter === undefined) this.#refuse(key, wanted);
+      else this.#start(key, { ...wanted, adapter }, signal);
     }
   }
 
-  #start(key: string, wanted: Wanted, signal: AbortSignal): void {
+  /** The annotation has to change: what runtimes there are is settled when the agent starts. */
+  #refuse(key: string, { image, runtime, regarding }: Wanted): void {
+    const { router, events } = this.#components;
+    const known = router.adapters.map(({ name }) => name).join(", ");
+    const message = `this node has no runtime ${runtime}, only ${known}`;
+    this.#states.set(key, { ...WAITING, state: "failed", message });
+    events.record({
+      regarding,
+      type: "Warning",
+      reason: "Failed",
+      message: `Failed to prefetch image "${image}": ${message}`,
+    });
+  }
+
+  #start(key: string, wanted: Fetchable, signal: AbortSignal): void {
     const life = joinSignals(signal);
     const failures = this.#states.get(key)?.failures ?? 0;
     this.#states.set(key, { ...WAITING, failures });
@@ -138,7 +160,7 @@ export class Prefetcher implements Component {
   }
 
   /** Never rejects. */
-  async #fetch(key: string, wanted: Wanted, failures: number, signal: AbortSignal): Promise<void> {
+  async #fetch(key: string, wanted: Fetchable, failures: number, signal: AbortSignal): Promise<void> {
     const { puller, clock, random } = this.#components;
     try {
       await puller.provide({ ...wanted, policy: "IfNotPresent", lane: "prefetch" }, signal);
@@ -161,14 +183,17 @@ export class Prefetcher implements Component {
     const { desired, nodeObject, router, log } = this.#components;
     const found = new Map<string, Wanted>();
     let left = 0;
-    const add = (text: unknown, wantedBy: string, wanted: Omit<Wanted, "image" | "wantedBy">): void => {
-      for (const image of imagesIn(text)) {
+    type ByWhom = Omit<Wanted, "image" | "runtime" | "adapter" | "wantedBy">;
+    const add = (text: unknown, wantedBy: string, own: RuntimeAdapter, wanted: ByWhom): void => {
+      for (const { image, runtime = own.name } of imagesIn(text)) {
         const parsed = parseImageReference(image);
-        const key = `${wanted.adapter.name} ${parsed.ok ? parsed.reference.canonical : image}`;
+        const key = `${runtime} ${parsed.ok ? parsed.reference.canonical : image}`;
         const known = found.get(key);
         if (known !== undefined) known.wantedBy.push(wantedBy);
-        else if (found.size < MAX_PREFETCHES) found.set(key, { ...wanted, image, wantedBy: [wantedBy] });
-        else left += 1;
+        else if (found.size < MAX_PREFETCHES) {
+          const adapter = router.adapters.find(({ name }) => name === runtime);
+          found.set(key, { ...wanted, image, runtime, adapter, wantedBy: [wantedBy] });
+        } else left += 1;
       }
     };
     for (const pod of desired.current.pods.values()) {
@@ -177,12 +202,12 @@ export class Prefetcher implements Component {
       if (text === undefined) continue;
       const adapter = adapterOf(router, pod);
       if (adapter !== undefined)
-        add(text, `pod/${namespace}/${name}`, { adapter, owner: ownerOf(pod), regarding: podReference(pod) });
+        add(text, `pod/${namespace}/${name}`, adapter, { owner: ownerOf(pod), regarding: podReference(pod) });
     }
     const [adapter] = router.adapters;
     const regarding = nodeReference(this.#nodeName);
     const owner = { namespace: "", secrets: [], pod: undefined };
-    if (adapter !== undefined) add(annotationOf(nodeObject()), `node/${this.#nodeName}`, { adapter, owner, regarding });
+    if (adapter !== undefined) add(annotationOf(nodeObject()), `node/${this.#nodeName}`, adapter, { owner, regarding });
     if (left > 0) log.warn("more images are to be prefetched than a node takes", { most: MAX_PREFETCHES, left });
     return found;
   }
@@ -190,9 +215,15 @@ export class Prefetcher implements Component {
 
 const isPulling = ({ state }: ActivePull): boolean => state === "pulling";
 
-/** Separated by commas or white space. */
-const imagesIn = (text: unknown): readonly string[] =>
-  typeof text === "string" ? text.split(/[\s,]+/).filter((each) => each !== "") : [];
+/** Separated by commas or white space; each with its runtime where it names one. */
+function imagesIn(text: unknown): readonly { readonly image: string; readonly runtime?: string }[] {
+  if (typeof text !== "string") return [];
+  const words = text.split(/[\s,]+/).filter((each) => each !== "");
+  return words.map((word) => {
+    const equals = word.indexOf("=");
+    return equals < 0 ? { image: word } : { runtime: word.slice(0, equals), image: word.slice(equals + 1) };
+  });
+}
 
 function annotationOf(node: Readonly<Record<string, unknown>> | undefined): unknown {
   const metadata = node?.metadata as { readonly annotations?: Readonly<Record<string, unknown>> } | undefined;

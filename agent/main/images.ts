@@ -70,7 +70,7 @@ export async function makeImages(components: ImagesComponents, { args, configura
   const nodeKey = objectKey("Node", "", nodeName);
   const nodeObject = (): ReturnType<ClusterObjects["object"]> => objects.object(nodeKey);
   const prefetcher = new Prefetcher(
-    { puller, router, desired, nodeChanged, nodeObject, clock, random, log },
+    { puller, router, desired, nodeChanged, nodeObject, clock, random, log, events },
     { nodeName },
   );
   const { adapters } = router;
