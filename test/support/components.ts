@@ -35,6 +35,7 @@ const WORLDS: Readonly<Record<string, string>> = {
   "async-server.c": "import wasi:http/types@0.3.0; export wasi:http/handler@0.3.0;",
   "async-board.c": `${asyncWorld} import wasi:clocks/monotonic-clock@0.3.0; ${BOARD} import picolet:board/telemetry@0.1.0; import wasi:keyvalue/store@0.2.0-draft2; import wasi:keyvalue/atomics@0.2.0-draft2;`,
   "async-serial.c": `${asyncWorld} import wasi:clocks/monotonic-clock@0.3.0; import picolet:board/serial@0.1.0; import wasi:io/streams;`,
+  "async-pins.c": `${asyncWorld} import wasi:clocks/monotonic-clock@0.3.0; import picolet:board/gpio@0.1.0; import picolet:board/i2c@0.1.0;`,
   "async-writer.c": "import wasi:http/types@0.3.0; export wasi:http/handler@0.3.0;",
   "async-proxy.c":
     "import wasi:http/types@0.3.0; import wasi:sockets/types@0.3.0; import wasi:sockets/ip-name-lookup@0.3.0; export wasi:http/handler@0.3.0;",
@@ -78,6 +79,7 @@ export type TestComponent =
   | "async-net.c"
   | "async-proxy.c"
   | "async-serial.c"
+  | "async-pins.c"
   | "http-server.c"
   | "http-client.c"
   | "net.c"

@@ -46,9 +46,12 @@ const adapter = new WasmAdapter(
     devicesPath: `${APP}/wasm-devices.cjs`,
     cgroupSettings: SETTINGS,
     limits: { spareRunners: 0 },
+    p3: true,
   },
 );
 let pods = 0;
+
+type Component = "pins" | "async-pins" | "serial";
 
 class GuestPod {
   readonly #desired: DesiredPod;
@@ -63,7 +66,7 @@ class GuestPod {
     this.#logPath = logPath;
   }
 
-  static async start(component: "pins" | "serial", devices: string, args: readonly string[]): Promise<GuestPod> {
+  static async start(component: Component, devices: string, args: readonly string[]): Promise<GuestPod> {
     pods += 1;
     const uid = `pod-${pods}`;
     const interfaces = [...new Set(devices.split(";").map((each) => each.trim().split(":")[0]))].join();
@@ -116,7 +119,7 @@ class GuestPod {
 
 const tell = (name: string, outcome: unknown): void => console.log(`RESULT ${JSON.stringify([name, outcome])}`);
 
-async function scenario(name: string, component: "pins" | "serial", devices: string, steps: string): Promise<void> {
+async function scenario(name: string, component: Component, devices: string, steps: string): Promise<void> {
   const pod = await GuestPod.start(component, devices, steps.split(" "));
   tell(name, await pod.until(Number.POSITIVE_INFINITY));
   await pod.remove();
@@ -144,17 +147,17 @@ interface Devices {
   readonly grants: string;
 }
 
-async function transfers({ bridge, stub, grants }: Devices): Promise<void> {
+async function transfers({ bridge, stub, grants }: Devices, component: Component): Promise<void> {
   const whole = `bus ${bridge} 0x48 put 10a1b2c3 ask 10 3 get 2 huge drop bus ${bridge} 0x49 ask 10 1`;
   const commands = `bus ${stub} 0x50 put 1055 ask 10 1 put 2001020304 ask 20 4 put 10 get 1 ask 20 33`;
   const others = `bus ${bridge} 0x50 bus /dev/i2c-99 0x48 bus /dev/null 0x48`;
-  await scenario("transfers", "pins", grants, `${whole} ${commands} ${others}`);
+  await scenario(`transfers of ${component}`, component, grants, `${whole} ${commands} ${others}`);
 }
 
-async function lines({ chip, grants }: Devices): Promise<void> {
+async function lines({ chip, grants }: Devices, component: Component): Promise<void> {
   const levels = `output ${chip}:0 1 input ${chip}:1 read set 0 read level set 1 level next lines`;
   const others = `input ${chip}:3 input GPIO17 input ${chip}:9 input /dev/gpiochip7:1 edges ${chip}:2`;
-  await scenario("lines", "pins", grants, `${levels} ${others}`);
+  await scenario(`lines of ${component}`, component, grants, `${levels} ${others}`);
 }
 
 /** A pod, a driver of the kernel and a program of the node have what another pod wants. */
@@ -190,7 +193,7 @@ async function ports(): Promise<void> {
 async function main(): Promise<void> {
   // Of another process: whoever waits for the kernel cannot be what the kernel waits for.
   const chip = spawn(process.execPath, [process.argv[1] ?? "", CHIP], { stdio: "inherit" });
-  for (const name of ["pins", "serial"]) {
+  for (const name of ["pins", "async-pins", "serial"]) {
     await adapter.images.import(`${APP}/${name}.wasm`, `localhost/${name}:1`, NEVER);
   }
   const bridge = await busNamed("MCP2221");
@@ -203,8 +206,11 @@ async function main(): Promise<void> {
     ...[`gpio:${pins}:0,1,2,9`, "gpio:/dev/gpiochip7:1"],
   ].join(";");
   const devices: Devices = { bridge, stub, chip: pins, grants };
-  await transfers(devices);
-  await lines(devices);
+  // The second is of WASI 0.3.
+  for (const component of ["pins", "async-pins"] as const) {
+    await transfers(devices, component);
+    await lines(devices, component);
+  }
   await contention(devices);
   const gone = once(chip, "exit");
   chip.kill("SIGKILL");

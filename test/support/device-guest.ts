@@ -93,7 +93,7 @@ async function ramDisk(modules: string, folder: string): Promise<string> {
   const { runnerPath, devicesPath } = await testPrograms();
   put(runnerPath, "app/wasm-runner.cjs");
   put(devicesPath, "app/wasm-devices.cjs");
-  for (const name of ["pins", "serial"] as const) {
+  for (const name of ["pins", "async-pins", "serial"] as const) {
     put(await testComponent(`${name}.c`), `app/${name}.wasm`);
     for (const [path, content] of Object.entries(await transpiledFiles(`${name}.c`, "/app/root/transpiled"))) {
       mkdirSync(dirname(join(root, path)), { recursive: true });
