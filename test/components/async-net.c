@@ -1,5 +1,5 @@
 /*
- * wasi:sockets of WASI 0.3. ADDRESS is of IPv4.
+ * wasi:sockets of WASI 0.3. ADDRESS may be of IPv6, as eight groups or with `::`; `six` after all else stands for IPv6 where there is none.
  *
  *   fetch ADDRESS PORT TEXT [TIMES]   connects, sends, ends its side, says what comes and how both sides ended
  *   late ADDRESS PORT TEXT            the other way round: reads to the end first, sends then
@@ -7,11 +7,12 @@
  *   again ADDRESS PORT TIMES          the same connection over and over; a dot each 500
  *   flood ADDRESS PORT TIMES          TIMES times 4 KiB, a dot each 16
  *   hold ADDRESS PORT                 reads nothing of a first connection until a second one says so; how much came then
- *   serve PORT COUNT                  gives COUNT connections back what each says, up to 64 at a time; a dot each 500
- *   refuse PORT                       listens, and lets go of the stream of connections
+ *   serve PORT COUNT [six]            gives COUNT connections back what each says, up to 64 at a time; a dot each 500
+ *   refuse PORT [six]                 listens, and lets go of the stream of connections
  *   cancel PORT                       the same after it has waited for one and thought better of it
  *   ask ADDRESS PORT TEXT [WAY]       a datagram and the answer to it; with `connected` by connect
- *   answer PORT COUNT                 gives COUNT datagrams back
+ *   vanish PORT COUNT [six]           takes COUNT connections only when a datagram has come, says how each ends
+ *   answer PORT COUNT [six]           gives COUNT datagrams back
  *   burst ADDRESS PORT COUNT SIZE     so many datagrams at once; how many went well
  *   lookup NAME, hoard, states, options
  */
@@ -19,9 +20,11 @@
 
 #define TYPES "wasi:sockets/types@0.3.0"
 #define NAMES "wasi:sockets/ip-name-lookup@0.3.0"
-/* An ip-socket-address as parameters: which of the two, port, and for IPv4 four octets. */
+/* An ip-socket-address as parameters: which of the two, port, and for IPv4 four octets, for IPv6 flow, eight groups and zone. */
 #define ADDRESS u32, u32, u32, u32, u32, u32, u32, u32, u32, u32, u32, u32
 #define IPV4(octets, port) 0, port, octets[0], octets[1], octets[2], octets[3], 0, 0, 0, 0, 0, 0
+#define AT(to, port) (to)->is_six, port, (to)->parts[0], (to)->parts[1], (to)->parts[2], (to)->parts[3], (to)->parts[4], \
+  (to)->parts[5], (to)->parts[6], (to)->parts[7], (to)->parts[8], (to)->parts[9]
 
 IMPORT(TYPES, "[static]tcp-socket.create") void tcp_create(u32, u8 *);
 IMPORT(TYPES, "[resource-drop]tcp-socket") void tcp_drop(u32);
@@ -142,6 +145,67 @@ static void octets_of(u32 word, u32 *octets) {
   }
 }
 
+struct address { u32 is_six, parts[10]; };
+
+static u32 hexadecimal(char letter) { return (u32)(letter <= '9' ? letter - '0' : letter - 'a' + 10); }
+
+/* With `::` or without. */
+static void groups_of(const char *from, const char *end, u32 *groups) {
+  u32 at = 0, behind = 8;
+  for (; from < end && at < 8; from++) {
+    if (*from == ':') {
+      behind = at;
+      continue;
+    }
+    for (; from < end && *from != ':'; from++) groups[at] = groups[at] * 16 + hexadecimal(*from);
+    at++;
+  }
+  for (u32 left = at; behind < left; left--) {
+    groups[8 - at + left - 1] = groups[left - 1];
+    if (at < 8) groups[left - 1] = 0;
+  }
+}
+
+/* As they are in memory behind `none` of a socket. */
+static struct address address_of(u32 word) {
+  struct address to;
+  const char *from = text(word), *end = from + length(word);
+  to.is_six = 0;
+  for (u32 at = 0; at < 10; at++) ((volatile u32 *)to.parts)[at] = 0;
+  for (const char *each = from; each < end; each++) to.is_six |= *each == ':';
+  if (to.is_six) groups_of(from, end, to.parts + 1);
+  else octets_of(word, to.parts);
+  return to;
+}
+
+/* Anywhere, by the family that the last word tells of. */
+static struct address anywhere(void) {
+  struct address all;
+  all.is_six = (u32)is_at(count - 1, "six");
+  for (u32 at = 0; at < 10; at++) ((volatile u32 *)all.parts)[at] = 0;
+  return all;
+}
+
+static void put_octets(u8 *octets, const struct address *to) {
+  if (to->is_six == 0) {
+    for (u32 at = 0; at < 4; at++) octets[at] = (u8)to->parts[at];
+    return;
+  }
+  for (u32 at = 0; at < 8; at++) *(u16 *)(octets + 6 + 2 * at) = (u16)to->parts[at + 1];
+}
+
+static struct address address_in(const u8 *told) {
+  struct address from;
+  from.is_six = told[0];
+  for (u32 at = 0; at < 10; at++) ((volatile u32 *)from.parts)[at] = 0;
+  if (from.is_six) {
+    for (u32 at = 0; at < 8; at++) ((volatile u32 *)from.parts)[at + 1] = *(const u16 *)(told + 12 + 2 * at);
+    return from;
+  }
+  for (u32 at = 0; at < 4; at++) ((volatile u32 *)from.parts)[at] = told[6 + at];
+  return from;
+}
+
 static u32 waited(u32 status, u8 *told) {
   static u32 alone;
   u32 event[2];
@@ -164,17 +228,17 @@ struct remote {
 
 static int connected(u32 socket, u32 word) {
   static struct remote to;
-  u32 octets[4];
-  octets_of(word, octets);
+  struct address address = address_of(word);
   to.socket = socket;
+  to.tag = (u8)address.is_six;
   to.port = (u16)number(word + 1);
-  for (u32 at = 0; at < 4; at++) to.octets[at] = (u8)octets[at];
+  put_octets(to.octets, &address);
   return waited(tcp_connect(&to, result), result) == 0;
 }
 
 /* 0: it has said why. */
 static u32 opened(void) {
-  tcp_create(0, result);
+  tcp_create(address_of(2).is_six, result);
   if (!well("create")) return 0;
   u32 socket = value();
   if (connected(socket, 2)) return socket;
@@ -418,10 +482,11 @@ static void accepted(u32 socket, u32 keeps) {
 }
 
 static u32 listening(u32 word) {
-  tcp_create(0, result);
+  struct address all = anywhere();
+  tcp_create(all.is_six, result);
   if (!well("create")) return 0;
   u32 socket = value();
-  tcp_bind(socket, IPV4(ANY, number(word)), result);
+  tcp_bind(socket, AT(&all, number(word)), result);
   if (!well("bind")) return 0;
   tcp_listen(socket, result);
   if (!well("listen")) return 0;
@@ -473,7 +538,17 @@ static void serve(void) {
   put_text("\n");
 }
 
-/* Waits for a datagram on the same port. */
+/* For datagrams on the same port. 0: it has said why. */
+static u32 told_socket(void) {
+  struct address all = anywhere();
+  udp_create(all.is_six, result);
+  if (!well("create")) return 0;
+  u32 socket = value();
+  udp_bind(socket, AT(&all, number(2)), result);
+  return well("bind") ? socket : 0;
+}
+
+/* Waits for one. */
 static void told_by(u32 socket) {
   udp_receive(socket, result);
   tell("told");
@@ -482,10 +557,8 @@ static void told_by(u32 socket) {
 static void refuse(int cancels) {
   u32 stream = listening(2), took;
   if (stream == 0) return;
-  udp_create(0, result);
-  u32 socket = value();
-  udp_bind(socket, IPV4(ANY, number(2)), result);
-  if (!well("bind")) return;
+  u32 socket = told_socket();
+  if (socket == 0) return;
   if (cancels) {
     if (begin_accept(stream, &took, 1) != (u32)BLOCKED) __builtin_trap();
     tell_number("cancelled", cancel_accept(stream) & 0xf);
@@ -496,17 +569,34 @@ static void refuse(int cancels) {
   told_by(socket);
 }
 
+static void vanish(void) {
+  u32 stream = listening(2), took, ends[2];
+  if (stream == 0) return;
+  u32 socket = told_socket();
+  if (socket == 0) return;
+  told_by(socket);
+  for (u32 left = number(3); left > 0; left--) {
+    settled(begin_accept(stream, &took, 1), stream);
+    tcp_receive(took, ends);
+    put_number(read_all(ends[0], 0));
+    put_text(" ");
+    end_read(ends[0]);
+    tell_received(ends[1]);
+    tcp_drop(took);
+  }
+  end_accept(stream);
+}
+
 static void ask(void) {
-  u32 octets[4];
-  octets_of(2, octets);
-  udp_create(0, result);
+  struct address to = address_of(2);
+  udp_create(to.is_six, result);
   if (!well("create")) return;
   u32 socket = value(), alone = is_at(5, "connected");
   if (alone) {
-    udp_connect(socket, IPV4(octets, number(3)), result);
+    udp_connect(socket, AT(&to, number(3)), result);
     if (!well("connect")) return;
     udp_send(socket, text(4), length(4), 0, IPV4(ANY, 0), result);
-  } else udp_send(socket, text(4), length(4), 1, IPV4(octets, number(3)), result);
+  } else udp_send(socket, text(4), length(4), 1, AT(&to, number(3)), result);
   if (!well("send")) return;
   udp_receive(socket, result);
   if (!well("receive")) return;
@@ -523,10 +613,11 @@ static void ask(void) {
 }
 
 static void answer(void) {
-  udp_create(0, result);
+  struct address all = anywhere();
+  udp_create(all.is_six, result);
   if (!well("create")) return;
   u32 socket = value();
-  udp_bind(socket, IPV4(ANY, number(2)), result);
+  udp_bind(socket, AT(&all, number(2)), result);
   if (!well("bind")) return;
   udp_local(socket, result);
   put_text("bound ");
@@ -536,8 +627,8 @@ static void answer(void) {
     u32 before = used;
     udp_receive(socket, result);
     if (!well("receive")) return;
-    const u8 *octets = result + 18;
-    udp_send(socket, (const void *)value(), *(u32 *)(result + 8), 1, IPV4(octets, *(u16 *)(result + 16)), result);
+    struct address from = address_in(result + 12);
+    udp_send(socket, (const void *)value(), *(u32 *)(result + 8), 1, AT(&from, *(u16 *)(result + 16)), result);
     if (!well("send")) return;
     used = before;
     if (left % 500 == 1) put_text(".\n");
@@ -558,16 +649,17 @@ static void burst(void) {
   } message;
   static u8 results[256][32];
   static u32 calls[256];
-  u32 octets[4], fine = 0, first = 0;
-  octets_of(2, octets);
-  udp_create(0, result);
+  u32 fine = 0, first = 0;
+  struct address to = address_of(2);
+  udp_create(to.is_six, result);
   if (!well("create")) return;
   message.socket = value();
   message.data = large;
   message.size = number(5);
   message.is_given = 1;
   message.port = (u16)number(3);
-  for (u32 at = 0; at < 4; at++) message.octets[at] = (u8)octets[at];
+  message.tag = (u8)to.is_six;
+  put_octets(message.octets, &to);
   for (u32 at = 0; at < number(4); at++) calls[at] = begin_udp_send(&message, results[at]);
   for (u32 at = 0; at < number(4); at++) {
     if (waited(calls[at], results[at]) == 0) fine++;
@@ -685,6 +777,7 @@ EXPORT("[async-lift]wasi:cli/run@0.3.0#run") u32 run(void) {
   else if (is("serve")) serve();
   else if (is("refuse")) refuse(0);
   else if (is("cancel")) refuse(1);
+  else if (is("vanish")) vanish();
   else if (is("ask")) ask();
   else if (is("answer")) answer();
   else if (is("burst")) burst();

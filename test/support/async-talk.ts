@@ -1,7 +1,7 @@
 /** A component of WASI 0.3 with sockets, run within the test's own process: what it says as it comes, and peers on the loopback. */
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { type AddressInfo, createServer, type Socket } from "node:net";
+import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 import type { TestContext } from "node:test";
 import { NetworkPolicy } from "../../runtime-adapters/wasm/grants/network-policy.ts";
 import { parseNetworkRules } from "../../runtime-adapters/wasm/grants/network-rules.ts";
@@ -84,3 +84,13 @@ export async function peer(
 }
 
 export const echo = (socket: Socket): unknown => socket.pipe(socket);
+
+/** What can happen meanwhile does: each is some turns of the event loop. */
+export async function roundTrips(context: TestContext, count: number): Promise<void> {
+  const client = connect({ port: Number(await peer(context, echo)), host: "127.0.0.1" });
+  for (let trip = 0; trip < count; trip += 1) {
+    client.write("x");
+    await once(client, "data");
+  }
+  client.destroy();
+}

@@ -2,14 +2,12 @@
 import assert from "node:assert/strict";
 import { createSocket, type Socket as UdpSocket } from "node:dgram";
 import { once } from "node:events";
-import { connect, type Socket } from "node:net";
+import { connect } from "node:net";
 import { after, before, type TestContext, test } from "node:test";
 import { AsyncComponent } from "../support/async-component.ts";
-import { echo, peer, Talk } from "../support/async-talk.ts";
+import { echo, peer, roundTrips, Talk } from "../support/async-talk.ts";
 import { fixedPort } from "../support/fixed-port.ts";
-import { settledMemory } from "../support/held-memory.ts";
 
-const MIB = 1_048_576;
 /** All that the loopback has, which tells no policy from another. */
 const OPEN = "tcp://127.0.0.1:*; udp://127.0.0.1:*; tcp://localhost:*; listen tcp:*; listen udp:*";
 
@@ -37,18 +35,6 @@ test("it connects, sends, ends its side and reads to the end, and hears how both
   assert.equal(await said(OPEN, "fetch", "127.0.0.1", port, "hello"), "hello\nsent: ok\nreceived: ok\n");
   const long = await said(OPEN, "fetch", "127.0.0.1", port, "0123456789".repeat(50), "400");
   assert.equal(long, `${"0123456789".repeat(20_000)}\nsent: ok\nreceived: ok\n`);
-});
-
-test("each side ends for itself", async (context) => {
-  let heard = "";
-  const port = await peer(context, (socket) => {
-    socket.end("first");
-    socket.on("data", (chunk: Buffer) => {
-      heard += chunk;
-    });
-  });
-  assert.equal(await said(OPEN, "late", "127.0.0.1", port, "then"), "first\nsent: ok\nreceived: ok\n");
-  assert.equal(heard, "then");
 });
 
 test("what it lets go of early takes nothing else with it", async (context) => {
@@ -124,66 +110,6 @@ test("a connection that came for a wait that was given up is not kept from anybo
   await once(client, "close");
   say();
   await talk.end;
-});
-
-/** What can happen meanwhile does: each is some turns of the event loop. */
-async function roundTrips(context: TestContext, count: number): Promise<void> {
-  const client = connect({ port: Number(await peer(context, echo)), host: "127.0.0.1" });
-  for (let trip = 0; trip < count; trip += 1) {
-    client.write("x");
-    await once(client, "data");
-  }
-  client.destroy();
-}
-
-test("a peer that does not read holds it up, and then gets all", async (context) => {
-  const accepted = Promise.withResolvers<Socket>();
-  const port = await peer(context, (socket) => accepted.resolve(socket.pause()));
-  const before = await settledMemory();
-  const talk = new Talk(component, ["flood", "127.0.0.1", port, "8000"], OPEN);
-  const socket = await accepted.promise;
-  // A dot each 64 KiB.
-  for (let dots = -1; dots < talk.text.length || dots === 0; ) {
-    dots = talk.text.length;
-    await roundTrips(context, 200);
-  }
-  assert.ok(talk.text.length < 250, "the system's own buffers end somewhere");
-  const held = await settledMemory();
-  assert.ok(held.buffers - before.buffers < MIB, `${held.buffers - before.buffers} bytes wait to be sent`);
-  let sum = 0;
-  socket.on("data", (chunk: Buffer) => {
-    sum += chunk.length;
-  });
-  await once(socket.resume(), "end");
-  assert.equal(sum, 8000 * 4096);
-  assert.match(await talk.end, /8000\nsent: ok\n$/);
-});
-
-test("what it does not read holds up its peer", async (context) => {
-  const sockets: Socket[] = [];
-  const port = await peer(context, (socket) => sockets.push(socket));
-  const talk = new Talk(component, ["hold", "127.0.0.1", port], OPEN);
-  await talk.until(/holds\n/);
-  const [first, second] = sockets as [Socket, Socket];
-  const all = Buffer.alloc(24 * MIB, "x");
-  const before = await settledMemory();
-  // Piece by piece: what libuv is given at once counts as written only when all of it is.
-  for (let at = 0; at < all.length; at += MIB) first.write(all.subarray(at, at + MIB));
-  first.end();
-  await roundTrips(context, 1000);
-  assert.ok(first.writableLength > 8 * MIB, `only ${first.writableLength} bytes are held up`);
-  const held = await settledMemory();
-  assert.ok(held.buffers - before.buffers < MIB, `${held.buffers - before.buffers} bytes wait to be read`);
-  second.end("go");
-  assert.match(await talk.end, new RegExp(`holds\n${all.length}\nreceived: ok\n$`));
-});
-
-test("a connection that is cut off says so on both of its ways", async (context) => {
-  const port = await peer(context, (socket) => void socket.once("data", () => socket.resetAndDestroy()));
-  const told = await said(OPEN, "flood", "127.0.0.1", port, "100000");
-  assert.match(told, /\n\.*(\d+)\nsent: connection-(?:reset|broken)\n$|^\.*\d+\nsent: connection-(?:reset|broken)\n$/);
-  const read = await said(OPEN, "fetch", "127.0.0.1", port, "x");
-  assert.match(read, /^\nsent: .*\nreceived: connection-reset\n$/);
 });
 
 test("whom its pod names it reaches, and nobody else: each failure by its code", async (context) => {
