@@ -1,0 +1,158 @@
+/** `edgectl` for pods and what happens to them. */
+import { type Command, NAMESPACE, NO_HEADERS, output } from "../command.ts";
+import type { Arguments, Flag } from "../command-line.ts";
+import type { Context } from "../context.ts";
+import { usageError } from "../failures.ts";
+
+const POD_OPERAND = `POD is the pod's name, NAMESPACE/NAME or pod/NAME. A static pod is found without
+its node's name too. Without a namespace, "default" comes first, then the only
+other one that has such a pod.`;
+
+const RESOURCES: ReadonlyMap<string, "pods" | "events" | "images"> = new Map([
+  ["pods", "pods"],
+  ["pod", "pods"],
+  ["po", "pods"],
+  ["events", "events"],
+  ["event", "events"],
+  ["ev", "events"],
+  ["images", "images"],
+  ["image", "images"],
+]);
+
+const EVENT_FLAGS: readonly Flag[] = [
+  { name: "limit", value: "N", help: "only the newest N (default 50 for people)" },
+  { name: "pod", value: "POD", help: "only those of this pod, there or gone" },
+];
+const WATCH: Flag = { name: "watch", short: "w", help: "go on with what changes" };
+
+const get: Command = {
+  words: ["get"],
+  operands: "pods|events|images [POD...]",
+  atLeast: 1,
+  atMost: 100,
+  summary: "list pods, events or images as kubectl does",
+  details: `Pods of the namespace "default" unless -n or -A says otherwise.
+${POD_OPERAND}`,
+  flags: [
+    NAMESPACE,
+    { name: "all-namespaces", short: "A", help: "pods of every namespace" },
+    WATCH,
+    output("json", "yaml", "wide", "name"),
+    NO_HEADERS,
+    ...EVENT_FLAGS,
+  ],
+  examples: [
+    ["edgectl get pods -A", "every pod"],
+    ["edgectl get pods -w", "and what becomes of them"],
+    ["edgectl get pod web -o yaml", "one pod with its status"],
+    ["edgectl get pods -A -o wide", "with addresses, sources and runtimes, as wide as it gets"],
+  ],
+  completes: ["resources", "pods"],
+  run: runGet,
+};
+
+async function runGet(context: Context, input: Arguments): Promise<number> {
+  const [first = "", ...names] = input.positionals;
+  // `get pod/web` names resource and pod in one.
+  const [resource = "", name] = first.split("/", 2);
+  const kind = RESOURCES.get(resource);
+  if (kind === undefined) {
+    const { didYouMean } = await import("../command-line.ts");
+    const known = ["pods", "events", "images"];
+    throw usageError(`cannot get "${resource}", only ${known.join(", ")}${didYouMean(resource, known, "")}`);
+  }
+  if (kind === "pods") {
+    const { runGetPods } = await import("../pods-command.ts");
+    return await runGetPods(context, input, name === undefined ? names : [first, ...names]);
+  }
+  if (names.length > 0 || name !== undefined) throw usageError(`get ${kind} takes no names`);
+  if (input.text("output") === "name") throw usageError(`get ${kind} has no -o name`);
+  if (kind === "events") return (await import("../events-command.ts")).runEvents(context, input);
+  return (await import("../images-command.ts")).runImageList(context, input);
+}
+
+const describe: Command = {
+  words: ["describe"],
+  operands: "[pod] POD",
+  atLeast: 1,
+  atMost: 2,
+  summary: "all that is known of one pod, with its events",
+  details: POD_OPERAND,
+  flags: [NAMESPACE],
+  examples: [["edgectl describe pod web", "the pod web, whatever its node is called"]],
+  completes: ["pods", "pods"],
+  run: async (context, input) => (await import("../describe-command.ts")).runDescribe(context, input),
+};
+
+const logs: Command = {
+  words: ["logs"],
+  operands: "POD [CONTAINER]",
+  atLeast: 1,
+  atMost: 2,
+  summary: "what a pod's containers wrote",
+  details: `Rotated files are read too, so a log can be long: --tail and --since keep it
+short. -f ends with the container, or with Ctrl-C.
+${POD_OPERAND}`,
+  flags: [
+    NAMESPACE,
+    { name: "container", short: "c", value: "CONTAINER", help: "of a pod with several" },
+    { name: "all-containers", help: "of all of them, each line with where it is from" },
+    { name: "follow", short: "f", help: "go on with what is written" },
+    { name: "previous", short: "p", help: "of the run before the last restart" },
+    { name: "tail", value: "LINES", help: "only the last lines" },
+    { name: "since", value: "DURATION", help: "only what is newer: 30s, 5m, 2h" },
+    { name: "since-time", value: "TIME", help: "only what is newer than 2026-01-31T12:00:00Z" },
+    { name: "timestamps", help: "when each line was written" },
+    { name: "limit-bytes", value: "N", help: "no more than N bytes" },
+    { name: "prefix", help: "where each line is from" },
+  ],
+  examples: [
+    ["edgectl logs web --tail 20", "the last 20 lines"],
+    ["edgectl logs web -f --since 5m", "the last 5 minutes and what comes"],
+    ["edgectl logs web -c app --previous", "why it crashed"],
+  ],
+  completes: ["pods"],
+  run: async (context, input) => (await import("../logs-command.ts")).runLogs(context, input),
+};
+
+const events: Command = {
+  words: ["events"],
+  operands: "",
+  atLeast: 0,
+  atMost: 0,
+  summary: "what happened, oldest first",
+  details: `Messages are wrapped to the width of the terminal; -o wide prints each event on
+one line.`,
+  flags: [NAMESPACE, WATCH, ...EVENT_FLAGS, output("json", "yaml", "wide"), NO_HEADERS],
+  examples: [
+    ["edgectl events --pod web", "of one pod"],
+    ["edgectl events -w --limit 0", "only what happens from now on"],
+  ],
+  completes: [],
+  run: async (context, input) => (await import("../events-command.ts")).runEvents(context, input),
+};
+
+const apply: Command = {
+  words: ["apply"],
+  operands: "-f FILE",
+  atLeast: 0,
+  atMost: 0,
+  summary: "run the pods of a file, and no longer those of the last one",
+  details: `FILE holds Pods or Lists of them, in YAML or JSON; - is standard input. What is
+applied replaces all that was applied before; pods of manifests and of the API
+server are left alone. It is taken whole, or nothing changes. A List without
+items removes all that was applied. Applied pods run again after a reboot.`,
+  flags: [
+    { name: "filename", short: "f", value: "FILE", help: "the pods; - for standard input" },
+    { name: "dry-run", help: "only say what would change, and what is wrong" },
+    output("json", "yaml"),
+  ],
+  examples: [
+    ["edgectl apply -f pods.yaml", "these pods and no others"],
+    ["edgectl apply -f - --dry-run < pods.yaml", "only check them"],
+  ],
+  completes: ["files"],
+  run: async (context, input) => (await import("../apply-command.ts")).runApply(context, input),
+};
+
+export const POD_COMMANDS: readonly Command[] = [get, describe, logs, events, apply];
