@@ -4,6 +4,8 @@ import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter
 
 /** NAME_MAX of Linux. */
 const MAX_NAME_BYTES = 255;
+/** Of a pod's and its containers' folders of logs. */
+export const LOG_FOLDER_MODE = 0o755;
 
 export type VolumePlugin = "empty-dir" | "configmap" | "secret" | "downward-api" | "projected" | "image";
 

@@ -1,0 +1,154 @@
+import { chmodSync, mkdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { containerHash } from "../../protocol/container-hash.ts";
+import { isPicoletError, PicoletError } from "../../protocol/errors.ts";
+import type { Container } from "../../protocol/pod.ts";
+import type { Millis } from "../../protocol/ports.ts";
+import type {
+  ContainerLaunch,
+  DesiredPod,
+  Mount,
+  ObservedPod,
+  ResolvedImage,
+} from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { ClusterObjects } from "../core/cluster-objects.ts";
+import { containerEnv } from "./container-env.ts";
+import type { ContainerMounts } from "./container-mounts.ts";
+import { expandReferences } from "./expand.ts";
+import { podHostname } from "./hostname.ts";
+import { nodeHostsFile, podHostsFile } from "./hosts-file.ts";
+import { LOG_FOLDER_MODE, type PodPaths } from "./pod-paths.ts";
+import { makeTerminationLog, readLogTail, readTerminationLog } from "./termination-message.ts";
+
+export interface ContainerFilesComponents {
+  readonly paths: PodPaths;
+  readonly mounts: ContainerMounts;
+  readonly objects: ClusterObjects;
+  /** The node's addresses now, its main one first. */
+  readonly hostIPs: () => readonly string[];
+}
+
+export interface ContainerFilesInit {
+  readonly nodeName: string;
+  /** By resource name; what a container without a limit can have. */
+  readonly allocatable: Readonly<Record<string, string>>;
+  readonly clusterDomain: string;
+}
+
+export interface ContainerAttempt {
+  readonly attempt: number;
+  readonly backoff: Millis;
+  readonly image: ResolvedImage;
+}
+
+const NODE_HOSTS_PATH = "/etc/hosts";
+
+/** What one container has on this node's disk beside its volumes: its hosts file, its log, its last words. */
+export class ContainerFiles {
+  readonly #components: ContainerFilesComponents;
+  readonly #init: ContainerFilesInit;
+  readonly #paths: PodPaths;
+  readonly #mounts: ContainerMounts;
+
+  constructor(components: ContainerFilesComponents, init: ContainerFilesInit) {
+    this.#components = components;
+    this.#init = init;
+    this.#paths = components.paths;
+    this.#mounts = components.mounts;
+  }
+
+  /** Makes them, and says how the container is to be started. @throws `failed` with the kubelet's reason */
+  launch(pod: DesiredPod, container: Container, run: ContainerAttempt, observed: ObservedPod): ContainerLaunch {
+    try {
+      return this.#launch(pod, container, run, observed);
+    } catch (error) {
+      if (isPicoletError(error)) throw error;
+      throw new PicoletError("failed", `cannot make the files of container ${container.name}`, {
+        cause: error,
+        reason: "CreateContainerConfigError",
+        retryable: true,
+      });
+    }
+  }
+
+  /** @see PodEnvironmentOnDisk */
+  readTerminationMessage(pod: DesiredPod, container: Container, attempt: number, exitCode: number): string {
+    const { name, terminationMessagePolicy } = container;
+    const message = readTerminationLog(this.#paths.container(pod.uid, name), attempt);
+    const wantsLog = terminationMessagePolicy === "FallbackToLogsOnError" && exitCode !== 0;
+    return message === "" && wantsLog ? readLogTail(join(this.#paths.logs(pod), logPathOf(name, attempt))) : message;
+  }
+
+  #launch(pod: DesiredPod, container: Container, run: ContainerAttempt, observed: ObservedPod): ContainerLaunch {
+    const { attempt, backoff, image } = run;
+    const hostIPs = this.#components.hostIPs();
+    const podIPs = pod.pod.spec.hostNetwork === true ? hostIPs : (observed.sandboxes[0]?.ips ?? []);
+    const { nodeName, allocatable } = this.#init;
+    const env = containerEnv(container, {
+      pod,
+      nodeName,
+      hostIPs,
+      podIPs,
+      allocatable,
+      objects: this.#components.objects,
+    });
+    const values = new Map(env.map(({ name, value }) => [name, value]));
+    const lookup = (name: string): string | undefined => values.get(name);
+    const expand = (text: string): string => expandReferences(text, lookup);
+    mkdirSync(join(this.#paths.logs(pod), container.name), { recursive: true, mode: LOG_FOLDER_MODE });
+    const devices = this.#mounts.devices(pod, container);
+    const mounts: Mount[] = [...this.#mounts.ofVolumes(pod, container, lookup)];
+    const hosts = this.#hostsMount(pod, container, podIPs);
+    if (hosts !== undefined) mounts.push(hosts);
+    mounts.push(this.#terminationMount(pod, container, attempt, observed));
+    return {
+      name: container.name,
+      attempt,
+      hash: containerHash(container),
+      backoff,
+      image,
+      command: (container.command ?? []).map(expand),
+      args: (container.args ?? []).map(expand),
+      env,
+      workingDir: container.workingDir ?? "",
+      mounts,
+      ...(devices.length === 0 ? {} : { devices }),
+      logPath: logPathOf(container.name, attempt),
+    };
+  }
+
+  /** Not before the pod has an address, nor where a volume is mounted there. With the host's network a copy of the node's. */
+  #hostsMount(pod: DesiredPod, container: Container, podIPs: readonly string[]): Mount | undefined {
+    const { hostNetwork } = pod.pod.spec;
+    const isMounted = container.volumeMounts?.some((mount) => mount.mountPath === NODE_HOSTS_PATH) === true;
+    const isWanted = hostNetwork === true || podIPs.length > 0;
+    if (isMounted || !isWanted) return undefined;
+    const content =
+      hostNetwork === true
+        ? nodeHostsFile(pod.pod, readFileSync(NODE_HOSTS_PATH, "utf8"))
+        : podHostsFile(pod.pod, podIPs, podHostname(pod.pod, this.#init.clusterDomain));
+    const hostPath = this.#paths.etcHosts(pod.uid);
+    // In place, because running containers have this very file mounted; and not at all when it says so already.
+    if (!holds(hostPath, content)) {
+      writeFileSync(hostPath, content);
+      chmodSync(hostPath, 0o644);
+    }
+    return { containerPath: NODE_HOSTS_PATH, hostPath, readOnly: false, propagation: "private" };
+  }
+
+  #terminationMount(pod: DesiredPod, container: Container, attempt: number, observed: ObservedPod): Mount {
+    const folder = this.#paths.container(pod.uid, container.name);
+    const begun = observed.containers.some((each) => each.name === container.name && each.attempt === attempt);
+    const hostPath = makeTerminationLog(folder, attempt, begun);
+    return { containerPath: container.terminationMessagePath, hostPath, readOnly: false, propagation: "private" };
+  }
+}
+
+/** Relative to the pod's log folder. */
+const logPathOf = (container: string, attempt: number): string => `${container}/${attempt}.log`;
+
+/** Containers may have written into it, as much as they like. */
+function holds(path: string, content: string): boolean {
+  const size = statSync(path, { throwIfNoEntry: false })?.size;
+  return size === Buffer.byteLength(content) && readFileSync(path, "utf8") === content;
+}

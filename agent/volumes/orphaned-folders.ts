@@ -1,0 +1,51 @@
+import { readdir } from "node:fs/promises";
+import { join } from "node:path";
+import { describeError, isCancelled, PicoletError } from "../../protocol/errors.ts";
+import type { Log } from "../../protocol/ports.ts";
+import { errorCode } from "../core/error-code.ts";
+import type { PodPaths } from "./pod-paths.ts";
+
+export interface OrphanedFoldersComponents {
+  readonly paths: PodPaths;
+  /** Takes away what is there of that pod, with these folders of logs. */
+  readonly remove: (uid: string, logs: readonly string[], signal: AbortSignal) => Promise<void>;
+  readonly log: Log;
+}
+
+/** Pod folders and log folders that one sweep looks at; a node has 110 pods. Others wait for the next start. */
+const MAX_SWEPT = 10_000;
+
+/** Folders of pods that nobody knows any more. @returns the uids of the pods removed. @throws `cancelled`, `failed` */
+export async function sweepOrphanedFolders(
+  { paths, remove, log }: OrphanedFoldersComponents,
+  known: Pick<ReadonlySet<string>, "has">,
+  signal: AbortSignal,
+): Promise<readonly string[]> {
+  const orphans = (await foldersIn(paths.podsDir)).filter((uid) => !known.has(uid));
+  if (orphans.length === 0) return [];
+  const logs = await foldersIn(paths.podLogsDir);
+  const removed: string[] = [];
+  for (const uid of orphans) {
+    const own = logs.filter((name) => name.endsWith(`_${uid}`)).map((name) => join(paths.podLogsDir, name));
+    try {
+      await remove(uid, own, signal);
+      removed.push(uid);
+    } catch (error) {
+      if (isCancelled(error)) throw error;
+      log.warn("cannot remove the folder of an orphaned pod", { pod: uid, error: describeError(error) });
+    }
+  }
+  return removed;
+}
+
+/** Names of the folders in `folder`, links not among them; none when it is not there. */
+async function foldersIn(folder: string): Promise<string[]> {
+  const entries = await readdir(folder, { withFileTypes: true }).catch((error: unknown) => {
+    if (errorCode(error) === "ENOENT") return [];
+    throw new PicoletError("failed", `cannot list ${folder}`, { cause: error, retryable: true });
+  });
+  return entries
+    .filter((entry) => entry.isDirectory())
+    .map((entry) => entry.name)
+    .slice(0, MAX_SWEPT);
+}
