@@ -1,5 +1,5 @@
-import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
-import { access, readdir, readFile, rmdir, writeFile } from "node:fs/promises";
+import { writeFileSync } from "node:fs";
+import { rmdir, writeFile } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { SLICE } from "../../protocol/cgroup-names.ts";
 import type { CgroupValues } from "../../protocol/cgroup-values.ts";
@@ -9,18 +9,15 @@ import type { CgroupPort, CreatedCgroup } from "../../runtime-adapters/contract/
 import type { CgroupUnits } from "../core/cgroup-units.ts";
 import { errorCode } from "../core/error-code.ts";
 import { type CgroupFile, isWritten, V1_READINGS, V2_READINGS, v1Files, v2Files } from "./cgroup-files.ts";
+import { counter, exists, foldersWithin, readText, subfolders } from "./cgroup-filesystem.ts";
+import { CgroupFolders } from "./cgroup-folders.ts";
 import type { CgroupHierarchies } from "./cgroup-hierarchies.ts";
+import { CgroupProcesses } from "./cgroup-processes.ts";
 import { unitProperties } from "./unit-properties.ts";
 
-/** Between two looks at processes that were just killed. They go in well under a millisecond unless in disk sleep. */
-const KILL_WAIT_FIRST_MS = 2;
-const KILL_WAIT_MAX_MS = 100;
 /** rmdir gives EBUSY for some milliseconds after the last process has left. Together about 0.6 s, then `conflict`. */
 const REMOVE_ATTEMPTS = 7;
 const REMOVE_WAIT_FIRST_MS = 5;
-/** Below a pod are its containers, below those what they made themselves; a tree deeper than this is nobody's. */
-const MAX_DEPTH = 16;
-
 type Access = "untried" | "granted" | "refused";
 
 /** In a container's cgroup right below a slice, what its processes are in. */
@@ -43,6 +40,8 @@ export class CgroupTree implements CgroupPort {
   /** With those where only runtimes make cgroups. */
   readonly #allMountPoints: readonly string[];
   readonly #units: CgroupUnits | undefined;
+  readonly #folders: CgroupFolders;
+  readonly #processes: CgroupProcesses;
   #access: Access = "untried";
   /** Files this kernel does not have, each said once. At most as many as `cgroup-files.ts` knows. */
   readonly #unsupported = new Set<string>();
@@ -56,6 +55,9 @@ export class CgroupTree implements CgroupPort {
     this.#hierarchies = init.hierarchies;
     this.#units = init.units;
     this.#mountPoints = mountPointsOf(init.hierarchies);
+    const { clock } = components;
+    this.#folders = new CgroupFolders(init.hierarchies);
+    this.#processes = new CgroupProcesses({ clock }, { hierarchies: init.hierarchies, mountPoints: this.#mountPoints });
     const runtimesOwn = init.hierarchies.kind === "v1" ? init.hierarchies.runtimesOwn : [];
     this.#allMountPoints = [...this.#mountPoints, ...runtimesOwn];
   }
@@ -81,11 +83,11 @@ export class CgroupTree implements CgroupPort {
       if (this.#units !== undefined && isSlice(path)) {
         await this.#units.ensureSlice(basename(path), unitProperties(values, this.#hierarchies.kind));
       }
-      const made = this.#mountPoints.map((each) => this.#makeFolder(each, join(each, ...segments)));
+      const made = this.#mountPoints.map((each) => this.#folders.make(each, join(each, ...segments)));
       await this.#write(path, values, made.every(Boolean));
       if (this.#needsInner(path)) {
         joined = join(path, INNER);
-        for (const mountPoint of this.#mountPoints) this.#makeFolder(mountPoint, join(mountPoint, joined));
+        for (const mountPoint of this.#mountPoints) this.#folders.make(mountPoint, join(mountPoint, joined));
       }
       // Not before: folders that another user made are there already, and may be all that this one can have.
       this.#access = "granted";
@@ -133,14 +135,7 @@ export class CgroupTree implements CgroupPort {
 
   async kill(path: string, signal: AbortSignal): Promise<void> {
     segmentsOf(path);
-    let wait = KILL_WAIT_FIRST_MS;
-    for (;;) {
-      const pids = await this.pids(path);
-      if (pids.size === 0) return;
-      await this.#killOnce(path, pids);
-      await this.#clock.sleep(millis(wait), signal);
-      wait = Math.min(wait * 2, KILL_WAIT_MAX_MS);
-    }
+    await this.#processes.kill(path, signal);
   }
 
   async remove(path: string): Promise<void> {
@@ -185,16 +180,8 @@ export class CgroupTree implements CgroupPort {
   }
 
   /** Every process in `path` and below, in whichever hierarchy; those of other pid namespaces cannot be named. */
-  async pids(path: string): Promise<ReadonlySet<number>> {
-    const pids = new Set<number>();
-    for (const mountPoint of this.#mountPoints)
-      for (const folder of await foldersWithin(join(mountPoint, path)))
-        for (const line of (await readText(join(folder, "cgroup.procs"))).split("\n")) {
-          const pid = Number(line);
-          // kill(0) would be this process's own group, 1 is init; neither is ever a pod's process.
-          if (Number.isInteger(pid) && pid > 1 && pid !== process.pid) pids.add(pid);
-        }
-    return pids;
+  pids(path: string): Promise<ReadonlySet<number>> {
+    return this.#processes.pids(path);
   }
 
   /** One value back from the file system, `undefined` where the file is not there. `-1` for no limit. */
@@ -210,39 +197,6 @@ export class CgroupTree implements CgroupPort {
     const { controller, file, parse } = (this.#hierarchies.kind === "v2" ? V2_READINGS : V1_READINGS)[name];
     const text = await this.read(path, controller, file);
     return text === undefined ? undefined : parse(text);
-  }
-
-  /**
-   * Parents are there but for the first pod after a boot, so they are looked after only when they are missing. At once, as is
-   * whatever the kernel does without waiting: each step by the thread of all file access would take longer than all of them.
-   * @returns whether it was not there
-   */
-  #makeFolder(mountPoint: string, folder: string): boolean {
-    if (folder === mountPoint) return false;
-    const parent = dirname(folder);
-    let isNew = true;
-    try {
-      if (this.#hierarchies.kind === "v2") this.#delegate(parent, this.#hierarchies.controllers);
-      mkdirSync(folder, { mode: 0o755 });
-    } catch (error) {
-      if (errorCode(error) === "ENOENT" && parent !== mountPoint) {
-        this.#makeFolder(mountPoint, parent);
-        return this.#makeFolder(mountPoint, folder);
-      }
-      if (errorCode(error) !== "EEXIST") throw error;
-      isNew = false;
-    }
-    const isCpuset = this.#hierarchies.kind === "v1" && this.#hierarchies.controllers.get("cpuset") === mountPoint;
-    if (isCpuset) inheritCpuset(mountPoint, folder);
-    return isNew;
-  }
-
-  /** v2: children have a controller only when the parent passes it on. */
-  #delegate(folder: string, controllers: ReadonlySet<string>): void {
-    const file = join(folder, "cgroup.subtree_control");
-    const enabled = new Set(textNow(file).split(/\s+/));
-    const missing = [...controllers].filter((name) => V2_DELEGATED.has(name) && !enabled.has(name));
-    if (missing.length > 0) writeFileSync(file, missing.map((name) => `+${name}`).join(" "));
   }
 
   /** @param isNew of one that nobody is in: no limit makes the kernel take anything back, for which the writer would wait */
@@ -284,24 +238,6 @@ export class CgroupTree implements CgroupPort {
     }
   }
 
-  /** Held still while it is killed, where the kernel can, so that nothing is forked in between. */
-  async #killOnce(path: string, pids: ReadonlySet<number>): Promise<void> {
-    if (this.#hierarchies.kind === "v2") {
-      const done = await writeFile(join(this.#hierarchies.mountPoint, path, "cgroup.kill"), "1", { flag: "r+" }).then(
-        () => true,
-        () => false,
-      );
-      if (done) return;
-    }
-    const freezer = this.#hierarchies.kind === "v1" ? this.#hierarchies.controllers.get("freezer") : undefined;
-    const freezerState = freezer === undefined ? undefined : join(freezer, path, "freezer.state");
-    // A freezer that fails costs only the guarantee, not the kill.
-    if (freezerState !== undefined) await writeFile(freezerState, "FROZEN", { flag: "r+" }).catch(ignore);
-    const all = freezerState === undefined ? pids : new Set([...pids, ...(await this.pids(path))]);
-    for (const pid of all) killProcess(pid);
-    if (freezerState !== undefined) await writeFile(freezerState, "THAWED", { flag: "r+" }).catch(ignore);
-  }
-
   /** @returns what was in the way, `undefined` when all is gone. */
   async #removeEverywhere(path: string): Promise<unknown> {
     let busy: unknown;
@@ -328,11 +264,7 @@ export class CgroupTree implements CgroupPort {
 /** Those that the kubelet asks of cgroups that it is to limit. */
 const KUBELETS: ReadonlySet<string> = new Set(["cpu", "cpuset", "memory", "pids", "hugetlb"]);
 const isSlice = (path: string): boolean => path.endsWith(SLICE);
-/** What pods get on v2, of what there is. */
-const V2_DELEGATED: ReadonlySet<string> = new Set(["cpu", "cpuset", "memory", "pids", "io", "hugetlb"]);
 const NEVER: AbortSignal = new AbortController().signal;
-const ignore = (): void => undefined;
-
 function mountPointsOf(hierarchies: CgroupHierarchies): readonly string[] {
   switch (hierarchies.kind) {
     case "v1":
@@ -350,74 +282,6 @@ function segmentsOf(path: string): string[] {
   if (!path.startsWith("/") || path.includes("\0") || segments.some((each) => each === "." || each === ".."))
     throw new PicoletError("invalid", `cannot use cgroup path ${JSON.stringify(path)}`);
   return segments;
-}
-
-/** A new cpuset is empty and refuses every process; one that a crash left half-made is made good, its parents too. */
-function inheritCpuset(mountPoint: string, folder: string): void {
-  for (const file of ["cpuset.cpus", "cpuset.mems"]) {
-    if (textNow(join(folder, file)).trim() !== "") continue;
-    const parent = dirname(folder);
-    if (parent !== mountPoint && textNow(join(parent, file)).trim() === "") inheritCpuset(mountPoint, parent);
-    const inherited = textNow(join(parent, file)).trim();
-    if (inherited !== "") writeFileSync(join(folder, file), inherited);
-  }
-}
-
-const exists = (path: string): Promise<boolean> =>
-  access(path).then(
-    () => true,
-    () => false,
-  );
-
-/** `folder` and all below it, parents before children; empty when it is not there. */
-async function foldersWithin(folder: string): Promise<string[]> {
-  const found: string[] = [];
-  let level = [folder];
-  for (let depth = 0; depth < MAX_DEPTH && level.length > 0; depth += 1) {
-    const next: string[] = [];
-    for (const each of level) {
-      const names = await subfolders(each, () => found.push(each));
-      for (const name of names) next.push(join(each, name));
-    }
-    level = next;
-  }
-  return found;
-}
-
-async function subfolders(folder: string, onFound?: () => void): Promise<string[]> {
-  try {
-    const entries = await readdir(folder, { withFileTypes: true });
-    onFound?.();
-    return entries.filter((entry) => entry.isDirectory()).map((entry) => entry.name);
-  } catch (error) {
-    if (errorCode(error) === "ENOENT" || errorCode(error) === "ENOTDIR") return [];
-    throw error;
-  }
-}
-
-/** "" for a file that is not there or goes while it is read (ENODEV). */
-const readText = (path: string): Promise<string> => readFile(path, "utf8").catch(() => "");
-
-function textNow(path: string): string {
-  try {
-    return readFileSync(path, "utf8");
-  } catch {
-    return "";
-  }
-}
-
-function counter(text: string, name: string): number {
-  const line = text.split("\n").find((each) => each.startsWith(`${name} `));
-  const value = Number(line?.slice(name.length + 1));
-  return Number.isSafeInteger(value) ? value : 0;
-}
-
-function killProcess(pid: number): void {
-  try {
-    process.kill(pid, "SIGKILL");
-  } catch {
-    // Gone already; what may not be killed shows when the cgroup does not get empty.
-  }
 }
 
 const isRefusal = (error: unknown): boolean => ["EACCES", "EPERM", "EROFS"].includes(systemErrorCode(error));

@@ -1,0 +1,78 @@
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { type Clock, millis } from "../../protocol/ports.ts";
+import { foldersWithin, readText } from "./cgroup-filesystem.ts";
+import type { CgroupHierarchies } from "./cgroup-hierarchies.ts";
+
+/** Between two looks at processes that were just killed. They go in well under a millisecond unless in disk sleep. */
+const KILL_WAIT_FIRST_MS = 2;
+const KILL_WAIT_MAX_MS = 100;
+
+/** The processes of cgroups: which there are, and the end of all of them. */
+export class CgroupProcesses {
+  readonly #clock: Clock;
+  readonly #hierarchies: CgroupHierarchies;
+  readonly #mountPoints: readonly string[];
+
+  constructor(
+    components: { readonly clock: Clock },
+    init: { readonly hierarchies: CgroupHierarchies; readonly mountPoints: readonly string[] },
+  ) {
+    this.#clock = components.clock;
+    this.#hierarchies = init.hierarchies;
+    this.#mountPoints = init.mountPoints;
+  }
+
+  /** Every process in `path` and below, in whichever hierarchy; those of other pid namespaces cannot be named. */
+  async pids(path: string): Promise<ReadonlySet<number>> {
+    const pids = new Set<number>();
+    for (const mountPoint of this.#mountPoints)
+      for (const folder of await foldersWithin(join(mountPoint, path)))
+        for (const line of (await readText(join(folder, "cgroup.procs"))).split("\n")) {
+          const pid = Number(line);
+          // kill(0) would be this process's own group, 1 is init; neither is ever a pod's process.
+          if (Number.isInteger(pid) && pid > 1 && pid !== process.pid) pids.add(pid);
+        }
+    return pids;
+  }
+
+  /** Until none is left. @throws `cancelled` alone */
+  async kill(path: string, signal: AbortSignal): Promise<void> {
+    let wait = KILL_WAIT_FIRST_MS;
+    for (;;) {
+      const pids = await this.pids(path);
+      if (pids.size === 0) return;
+      await this.#killOnce(path, pids);
+      await this.#clock.sleep(millis(wait), signal);
+      wait = Math.min(wait * 2, KILL_WAIT_MAX_MS);
+    }
+  }
+
+  /** Held still while it is killed, where the kernel can, so that nothing is forked in between. */
+  async #killOnce(path: string, pids: ReadonlySet<number>): Promise<void> {
+    if (this.#hierarchies.kind === "v2") {
+      const done = await writeFile(join(this.#hierarchies.mountPoint, path, "cgroup.kill"), "1", { flag: "r+" }).then(
+        () => true,
+        () => false,
+      );
+      if (done) return;
+    }
+    const freezer = this.#hierarchies.kind === "v1" ? this.#hierarchies.controllers.get("freezer") : undefined;
+    const freezerState = freezer === undefined ? undefined : join(freezer, path, "freezer.state");
+    // A freezer that fails costs only the guarantee, not the kill.
+    if (freezerState !== undefined) await writeFile(freezerState, "FROZEN", { flag: "r+" }).catch(ignore);
+    const all = freezerState === undefined ? pids : new Set([...pids, ...(await this.pids(path))]);
+    for (const pid of all) killProcess(pid);
+    if (freezerState !== undefined) await writeFile(freezerState, "THAWED", { flag: "r+" }).catch(ignore);
+  }
+}
+
+const ignore = (): void => undefined;
+
+function killProcess(pid: number): void {
+  try {
+    process.kill(pid, "SIGKILL");
+  } catch {
+    // Gone already; what may not be killed shows when the cgroup does not get empty.
+  }
+}
