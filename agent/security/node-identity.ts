@@ -4,30 +4,32 @@
  *
  * `main` imports this module only where a hub is configured: it brings node:tls and node:crypto with it.
  */
-import { readFileSync } from "node:fs";
 import { isIP } from "node:net";
 import { Alarm } from "../../protocol/async/alarm.ts";
 import type { Component } from "../../protocol/async/component.ts";
-import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
+import type { Watch } from "../../protocol/async/watch.ts";
 import { describeError, isCancelled, isPicoletError, PicoletError } from "../../protocol/errors.ts";
 import { type Log, type Millis, millis, type Random } from "../../protocol/ports.ts";
 import type { HubTlsOptions, IdentityState, NodeCredentials, NodeIdentity } from "../core/identity.ts";
-import { type CorrectedClock, FLOOR_LAG } from "./corrected-clock.ts";
-import { type DurableFolder, DurableFolderOnDisk } from "./durable-folder.ts";
+import { AttemptDelays } from "./attempt-delays.ts";
+import { type ConfiguredPins, ConfiguredTrust } from "./configured-trust.ts";
+import type { CorrectedClock } from "./corrected-clock.ts";
+import { DurableFolderOnDisk } from "./durable-folder.ts";
 import { type Certified, HubAuthority, type HubAuthorityInit } from "./hub-authority.ts";
-import { type HubPins, trustOf } from "./hub-trust.ts";
+import { trustOf } from "./hub-trust.ts";
 import { HubVerifier, isAboutTime } from "./hub-verifier.ts";
-import { checkIdentity, type NodeCertificateFacts, type StoredIdentity } from "./identity-file.ts";
+import { checkIdentity, type StoredIdentity } from "./identity-file.ts";
 import { IdentityStore } from "./identity-store.ts";
 import { type JoinTokenInit, readJoinToken, watchJoinToken } from "./join-token.ts";
-import { readTimeFloor, writeTimeFloor } from "./time-floor.ts";
+import { ShownIdentity, type UsableIdentity } from "./shown-identity.ts";
+import { TimeFloor } from "./time-floor.ts";
 
 export interface NodeIdentityInit extends HubAuthorityInit, JoinTokenInit {
   /**
    * What the hub is known by at first contact; `pins.caFile` is the path of PEM, "" for none. A file that cannot be read is
    * a problem to show: what has joined goes on without it.
    */
-  readonly pins: { readonly caHashes: readonly string[]; readonly caFile: string };
+  readonly pins: ConfiguredPins;
   /** Path of a folder of its own, made if it is not there. */
   readonly folder: string;
 }
@@ -45,13 +47,12 @@ const ROTATE_TO = 0.9;
 /** So long a change of the hub's CAs may take to get to a board that stays connected; 5 KiB each time. */
 const CA_CHECK_MS = 24 * 3_600_000;
 const CA_RETRY_MS = 3_600_000;
-const FIRST_DELAY_MS = 1000;
+/** Between two looks at what is due. */
+const MIN_WAIT_MS = 1000;
 /** Somebody stands beside a board that joins. */
 const MAX_JOIN_DELAY_MS = 60_000;
 /** There are weeks left for a renewal, and offline each attempt is in vain. */
 const MAX_RENEW_DELAY_MS = 600_000;
-
-type Usable = { readonly stored: StoredIdentity; readonly facts: NodeCertificateFacts };
 
 export class NodeIdentityOnDisk implements NodeIdentity, Component {
   readonly name = "node identity";
@@ -61,24 +62,20 @@ export class NodeIdentityOnDisk implements NodeIdentity, Component {
   readonly #init: NodeIdentityInit;
   readonly #verifier: HubVerifier;
   readonly #authority: HubAuthority;
-  readonly #state = new WatchSource<IdentityState>({ kind: "joining", problem: "" });
+  readonly #shown: ShownIdentity;
+  readonly #delays: AttemptDelays;
+  readonly #trust: ConfiguredTrust;
   readonly #alarm: Alarm;
   /** Made when the component runs: a folder that cannot be made is a problem to show, not a reason not to start. */
-  #disk: { readonly folder: DurableFolder; readonly store: IdentityStore } | undefined;
+  #disk: { readonly floor: TimeFloor; readonly store: IdentityStore } | undefined;
   #rotateAtMs = 0;
-  #floorOnDiskMs = 0;
   /** Monotonic. */
   #nextCaCheck = 0;
-  #notBefore = 0;
-  #failures = 0;
   /** Why the hub would have none of the present certificate; "" when it did not say so. */
   #refusal = "";
   /** A hub's certificate did not fit the time: it has to be asked what the time is. */
   #timeInDoubt = false;
-  #pins: HubPins | undefined;
   #lastToken = "";
-  /** Of the last failure with a certificate that still counts: logged when it changes. */
-  #problem = "";
 
   constructor(components: NodeIdentityComponents, init: NodeIdentityInit) {
     this.#clock = components.clock;
@@ -86,12 +83,15 @@ export class NodeIdentityOnDisk implements NodeIdentity, Component {
     this.#log = components.log;
     this.#init = init;
     this.#alarm = new Alarm(components.clock);
+    this.#shown = new ShownIdentity(components);
+    this.#delays = new AttemptDelays(components);
+    this.#trust = new ConfiguredTrust(init.pins);
     this.#verifier = new HubVerifier(components);
     this.#authority = new HubAuthority({ clock: components.clock, verifier: this.#verifier }, init);
   }
 
   get state(): Watch<IdentityState> {
-    return this.#state;
+    return this.#shown.state;
   }
 
   tlsOptions({ hubCa, certificateChain, privateKey }: NodeCredentials, host: string): HubTlsOptions {
@@ -122,7 +122,7 @@ export class NodeIdentityOnDisk implements NodeIdentity, Component {
     const store = this.#disk?.store;
     if (store?.current?.certificateChain !== certificateChain) return;
     this.#refusal = "";
-    this.#failures = 0;
+    this.#delays.forget();
     this.#attempt("remove the certificate before this one", () => store.worked());
   }
 
@@ -138,7 +138,7 @@ export class NodeIdentityOnDisk implements NodeIdentity, Component {
       this.#log.warn("the hub refused the node's certificate", { reason });
       this.#refusal = reason;
     }
-    this.#alarm.set(this.#untilNextAttempt());
+    this.#alarm.set(this.#delays.untilNext());
   }
 
   observeTime(hubTimeMs: number, roundTripMs: number): void {
@@ -163,17 +163,17 @@ export class NodeIdentityOnDisk implements NodeIdentity, Component {
   /** Does what is due. @returns when to look again */
   async #step(signal: AbortSignal): Promise<Millis> {
     const store = this.#load();
-    if (store === undefined) return this.#untilNextAttempt();
+    if (store === undefined) return this.#delays.untilNext();
     this.#keepFloor();
     const token = this.#readToken();
-    const wait = this.#untilNextAttempt();
+    const wait = this.#delays.untilNext();
     if (wait > 0) return wait;
     try {
       const usable = this.#usable(store);
       if (usable !== undefined) await this.#keep(store, usable.stored, token, signal);
       else if (token !== "") await this.#join(store, token, signal);
       else {
-        this.#show(this.#withoutToken(store));
+        this.#shown.joining(this.#withoutToken(store));
         // The token file's watch wakes it; where there is none, this does.
         return millis(MAX_JOIN_DELAY_MS);
       }
@@ -184,12 +184,12 @@ export class NodeIdentityOnDisk implements NodeIdentity, Component {
       if (isCancelled(error)) throw error;
       this.#failed(isPicoletError(error, "permission_denied"));
       this.#publish(error);
-      return this.#untilNextAttempt();
+      return this.#delays.untilNext();
     }
   }
 
   async #keep(store: IdentityStore, current: StoredIdentity, token: string, signal: AbortSignal): Promise<void> {
-    if (this.#isOtherTrust(current)) await this.#learnTrust(store, signal);
+    if (this.#trust.isOther(current)) await this.#learnTrust(store, signal);
     if (this.#timeInDoubt) await this.#checkCa(store, signal);
     if (this.#refusal !== "" || this.#clock.wall().getTime() >= this.#rotateAtMs) {
       await this.#renew(store, token, signal);
@@ -208,21 +208,19 @@ export class NodeIdentityOnDisk implements NodeIdentity, Component {
       const folder = new DurableFolderOnDisk({ path: this.#init.folder });
       const store = new IdentityStore({ folder, log: this.#log });
       store.load();
-      this.#disk = { folder, store };
-      this.#floorOnDiskMs = readTimeFloor(folder) ?? 0;
-      this.#clock.raiseFloor(this.#floorOnDiskMs);
+      this.#disk = { floor: new TimeFloor({ clock: this.#clock, folder }), store };
       this.#nextCaCheck = this.#clock.monotonic() + CA_CHECK_MS * this.#random.next();
       this.#adopted();
       return store;
     } catch (error) {
       this.#failed();
-      this.#show(`cannot use ${this.#init.folder}: ${describeError(error)}`);
+      this.#shown.joining(`cannot use ${this.#init.folder}: ${describeError(error)}`);
       return undefined;
     }
   }
 
   /** What is on disk, unless it is another node's: then this board was given another name, and has to join by it. */
-  #usable({ current }: IdentityStore): Usable | undefined {
+  #usable({ current }: IdentityStore): UsableIdentity | undefined {
     if (current === undefined) return undefined;
     const facts = checkIdentity(current);
     return facts.node === this.#init.nodeName ? { stored: current, facts } : undefined;
@@ -230,11 +228,11 @@ export class NodeIdentityOnDisk implements NodeIdentity, Component {
 
   async #join(store: IdentityStore, token: string, signal: AbortSignal): Promise<void> {
     const key = store.pendingKey();
-    const pins = this.#readPins();
+    const pins = this.#trust.read();
     this.#replace(store, key, await this.#authority.join(key, token, pins, signal), trustOf(pins));
     this.#log.info("joined the hub", { node: this.#init.nodeName });
     this.#refusal = "";
-    this.#failures = 0;
+    this.#delays.forget();
   }
 
   #withoutToken({ current }: IdentityStore): string {
@@ -259,12 +257,12 @@ export class NodeIdentityOnDisk implements NodeIdentity, Component {
     }
     this.#log.info("renewed the node's certificate");
     // One that is refused each time must not be renewed each second: `worked` sets that right.
-    if (this.#refusal === "") this.#failures = 0;
+    if (this.#refusal === "") this.#delays.forget();
     this.#refusal = "";
   }
 
   async #learnTrust(store: IdentityStore, signal: AbortSignal): Promise<void> {
-    const pins = this.#readPins();
+    const pins = this.#trust.read();
     store.replaceTrust(await this.#authority.learnCa(pins, signal), trustOf(pins));
     this.#log.info("knows the hub by the CA that is configured now");
     this.#adopted();
@@ -312,85 +310,28 @@ export class NodeIdentityOnDisk implements NodeIdentity, Component {
     const store = this.#disk?.store;
     const usable = store === undefined ? undefined : this.#usable(store);
     const problem = error === undefined ? "" : describeError(error);
-    if (usable === undefined) this.#show(problem);
-    else if (this.#isOtherTrust(usable.stored)) this.#show(problem || "gets to know the hub by its new CA");
+    if (usable === undefined) this.#shown.joining(problem);
+    else if (this.#trust.isOther(usable.stored)) this.#shown.joining(problem || "gets to know the hub by its new CA");
     else if (this.#clock.wall().getTime() > usable.facts.notAfterMs) {
       const ended = `the certificate ended at ${new Date(usable.facts.notAfterMs).toISOString()}`;
-      this.#show(problem === "" ? ended : `${ended}; ${problem}`);
-    } else this.#showJoined(usable, problem);
-  }
-
-  #showJoined({ stored, facts }: Usable, problem: string): void {
-    if (problem !== "" && problem !== this.#problem) {
-      this.#log.warn("cannot renew the node's certificate", { error: problem });
-    }
-    this.#problem = problem;
-    const { current } = this.#state;
-    const { privateKey, certificateChain, hubCa } = stored;
-    if (
-      current.kind === "joined" &&
-      current.credentials.certificateChain === certificateChain &&
-      current.credentials.hubCa === hubCa
-    ) {
-      return;
-    }
-    const { notBeforeMs, notAfterMs } = facts;
-    this.#state.set({
-      kind: "joined",
-      credentials: { privateKey, certificateChain, hubCa, notBeforeMs, notAfterMs },
-    });
-  }
-
-  #show(problem: string): void {
-    const { current } = this.#state;
-    if (current.kind === "joining" && current.problem === problem) return;
-    if (problem !== "") this.#log.warn("this node is not joined to a hub", { problem });
-    this.#state.set({ kind: "joining", problem });
-  }
-
-  /** @throws `invalid` when the CA file cannot be read */
-  #readPins(): HubPins {
-    const { caHashes, caFile } = this.#init.pins;
-    try {
-      this.#pins ??= { caHashes, ca: caFile === "" ? "" : readFileSync(caFile, "utf8") };
-    } catch (error) {
-      throw new PicoletError("invalid", `cannot read hub.caFile ${caFile}`, { cause: error });
-    }
-    return this.#pins;
-  }
-
-  /** Whether the configuration says another CA than what is believed comes from. */
-  #isOtherTrust({ trust }: StoredIdentity): boolean {
-    try {
-      return trust !== trustOf(this.#readPins());
-    } catch {
-      return false;
-    }
+      this.#shown.joining(problem === "" ? ended : `${ended}; ${problem}`);
+    } else this.#shown.joined(usable, problem);
   }
 
   /** "" when there is none. A new one is tried at once, whatever became of the one before. */
   #readToken(): string {
     const token = readJoinToken(this.#init);
-    if (token !== "" && token !== this.#lastToken) {
-      this.#failures = 0;
-      this.#notBefore = 0;
-    }
+    if (token !== "" && token !== this.#lastToken) this.#delays.reset();
     this.#lastToken = token;
     return token;
   }
 
   #isFloorDue(): boolean {
-    return this.#clock.floorMs - this.#floorOnDiskMs > FLOOR_LAG;
+    return this.#disk?.floor.isDue ?? true;
   }
 
   #keepFloor(): void {
-    const disk = this.#disk;
-    if (disk === undefined) return;
-    if (this.#clock.isConfirmed) this.#clock.raiseFloor(this.#clock.wall().getTime());
-    if (!this.#isFloorDue()) return;
-    const { floorMs } = this.#clock;
-    this.#floorOnDiskMs = floorMs;
-    this.#attempt("write the time down", () => writeTimeFloor(disk.folder, floorMs));
+    this.#attempt("write the time down", () => this.#disk?.floor.keep());
   }
 
   /** What may fail without consequence. */
@@ -404,19 +345,13 @@ export class NodeIdentityOnDisk implements NodeIdentity, Component {
 
   /** @param forLong it was refused: somebody has to do something about it first */
   #failed(forLong = false): void {
-    const max = this.#state.current.kind === "joined" ? MAX_RENEW_DELAY_MS : MAX_JOIN_DELAY_MS;
-    const delay = forLong ? max : Math.min(FIRST_DELAY_MS * 2 ** Math.min(this.#failures, 20), max);
-    this.#failures += 1;
-    this.#notBefore = this.#clock.monotonic() + delay * (0.5 + 0.5 * this.#random.next());
-  }
-
-  #untilNextAttempt(): Millis {
-    return millis(Math.max(0, this.#notBefore - this.#clock.monotonic()));
+    const isJoined = this.#shown.state.current.kind === "joined";
+    this.#delays.failed(isJoined ? MAX_RENEW_DELAY_MS : MAX_JOIN_DELAY_MS, forLong);
   }
 
   #untilDue(): Millis {
     const untilRotation = this.#rotateAtMs - this.#clock.wall().getTime();
     const untilCaCheck = this.#nextCaCheck - this.#clock.monotonic();
-    return millis(Math.max(FIRST_DELAY_MS, Math.min(untilRotation, untilCaCheck)));
+    return millis(Math.max(MIN_WAIT_MS, Math.min(untilRotation, untilCaCheck)));
   }
 }

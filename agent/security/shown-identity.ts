@@ -1,0 +1,56 @@
+import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
+import type { Log } from "../../protocol/ports.ts";
+import type { IdentityState } from "../core/identity.ts";
+import type { NodeCertificateFacts, StoredIdentity } from "./identity-file.ts";
+
+/** An identity that counts for this node. */
+export interface UsableIdentity {
+  readonly stored: StoredIdentity;
+  readonly facts: NodeCertificateFacts;
+}
+
+/** Who this node is, as others see it. What changes is logged, once. */
+export class ShownIdentity {
+  readonly #log: Log;
+  readonly #state = new WatchSource<IdentityState>({ kind: "joining", problem: "" });
+  /** Of the last failure with a certificate that still counts: logged when it changes. */
+  #problem = "";
+
+  constructor({ log }: { readonly log: Log }) {
+    this.#log = log;
+  }
+
+  get state(): Watch<IdentityState> {
+    return this.#state;
+  }
+
+  /** @param problem with the renewal; "": none */
+  joined({ stored, facts }: UsableIdentity, problem: string): void {
+    if (problem !== "" && problem !== this.#problem) {
+      this.#log.warn("cannot renew the node's certificate", { error: problem });
+    }
+    this.#problem = problem;
+    const { current } = this.#state;
+    const { privateKey, certificateChain, hubCa } = stored;
+    if (
+      current.kind === "joined" &&
+      current.credentials.certificateChain === certificateChain &&
+      current.credentials.hubCa === hubCa
+    ) {
+      return;
+    }
+    const { notBeforeMs, notAfterMs } = facts;
+    this.#state.set({
+      kind: "joined",
+      credentials: { privateKey, certificateChain, hubCa, notBeforeMs, notAfterMs },
+    });
+  }
+
+  /** @param problem why not; "": it is under way */
+  joining(problem: string): void {
+    const { current } = this.#state;
+    if (current.kind === "joining" && current.problem === problem) return;
+    if (problem !== "") this.#log.warn("this node is not joined to a hub", { problem });
+    this.#state.set({ kind: "joining", problem });
+  }
+}
