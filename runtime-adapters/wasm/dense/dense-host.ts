@@ -1,3 +1,4 @@
+/** One process of several containers, as the agent sees it: started or adopted here, commanded, watched, and cleared away. */
 import { openSync, writeFileSync } from "node:fs";
 import { PicoletError } from "../../../protocol/errors.ts";
 import { type Clock, type Log, type Millis, millis, seconds } from "../../../protocol/ports.ts";

@@ -1,3 +1,9 @@
+/**
+ * Components on this node by the names that pods give them: pulled ones, imported files and archives, and `file:///…`
+ * references, whose file is copied when it is first seen and each time it has changed.
+ * Layout below the root: `components/` (see ComponentBlobs), `images/<hash of the name>.json`, `pulls/` (see
+ * RegistryPulls), `tmp/`.
+ */
 import { mkdir, rm } from "node:fs/promises";
 import { isPicoletError, PicoletError } from "../../../protocol/errors.ts";
 import type { Clock, Log } from "../../../protocol/ports.ts";
