@@ -2,8 +2,10 @@ import { renameSync, rmSync } from "node:fs";
 import { describeError } from "../../protocol/errors.ts";
 import type { Log } from "../../protocol/ports.ts";
 import type { OutgoingBatch } from "../core/outgoing-telemetry.ts";
-import { type BoardTime, type BootOffset, bootOffsets, type Life } from "./board-time.ts";
+import type { BoardTime, BootOffset } from "./board-time.ts";
+import { figuresByPod, PodFigures, type QueueFigures, ROW_BYTES } from "./pod-figures.ts";
 import { prepareQueue, type QueueDatabase, type QueueDatabases } from "./queue-database.ts";
+import { QueueLives, timeOf } from "./queue-lives.ts";
 
 /** A batch that is closed: nothing comes to it any more. */
 export interface ClosedBatch {
@@ -17,12 +19,6 @@ export interface ClosedBatch {
   readonly wallUs: number | undefined;
   readonly records: number;
   readonly body: Uint8Array;
-}
-
-export interface QueueFigures {
-  readonly batches: number;
-  readonly records: number;
-  readonly bytes: number;
 }
 
 export interface TelemetryQueueComponents {
@@ -40,8 +36,6 @@ export interface TelemetryQueueInit {
   readonly queue: string;
 }
 
-/** What SQLite keeps around a batch. */
-const ROW_BYTES = 64;
 /** Pages that are partly full, the log, and what is deleted while the new is written. */
 const ROOM_BYTES = 2 * 1024 * 1024;
 /** As much of the quota is dropped at least: each time the oldest of one pod are looked for. */
@@ -61,11 +55,8 @@ export class TelemetryQueue implements Disposable {
   readonly #components: TelemetryQueueComponents;
   readonly #init: TelemetryQueueInit;
   #database: QueueDatabase | undefined;
-  /** Of this agent, once it has written; its row. */
-  #life: number | undefined;
-  /** Its row says what time it was. */
-  #isTimed = false;
-  #pods = new Map<string, QueueFigures>();
+  readonly #lives: QueueLives;
+  #figures = new PodFigures(new Map());
   #acknowledged = 0;
   #acknowledgedBytes = 0;
   /** What may be on its way to the hub is not dropped. */
@@ -77,17 +68,12 @@ export class TelemetryQueue implements Disposable {
   constructor(components: TelemetryQueueComponents, init: TelemetryQueueInit) {
     this.#components = components;
     this.#init = init;
+    this.#lives = new QueueLives(components.time, init.queue);
     this.#open();
   }
 
   get figures(): QueueFigures {
-    const sum = { batches: 0, records: 0, bytes: 0 };
-    for (const { batches, records, bytes } of this.#pods.values()) {
-      sum.batches += batches;
-      sum.records += records;
-      sum.bytes += bytes;
-    }
-    return sum;
+    return this.#figures.sum;
   }
 
   /** Records, since the queue was made: pushed out by newer ones, or too old. */
@@ -112,12 +98,12 @@ export class TelemetryQueue implements Disposable {
    */
   store(batches: readonly ClosedBatch[], runs: ReadonlyMap<string, number>): void {
     const database = this.#mustBeOpen();
-    const before = { pods: new Map(this.#pods), dropped: this.#dropped, life: this.#life, isTimed: this.#isTimed };
+    const before = { figures: this.#figures.copy(), dropped: this.#dropped, life: this.#lives.written };
     try {
       database.durably(() => {
         this.#deleteAcknowledged();
         this.#dropOld();
-        const life = this.#writeLife();
+        const life = this.#lives.write(database);
         for (const batch of batches) {
           this.#makeRoom(batch.pod, batch.body.length + ROW_BYTES);
           this.#insert(life, batch);
@@ -132,10 +118,9 @@ export class TelemetryQueue implements Disposable {
       });
     } catch (error) {
       // Taken back by SQLite, so here too.
-      this.#pods = before.pods;
+      this.#figures = before.figures;
       this.#dropped = before.dropped;
-      this.#life = before.life;
-      this.#isTimed = before.isTimed;
+      this.#lives.takeBack(before.life);
       throw error;
     }
     this.#acknowledgedBytes = 0;
@@ -152,7 +137,7 @@ export class TelemetryQueue implements Disposable {
     );
     const [first] = rows;
     if (first === undefined) return [];
-    const offsets = this.#offsets();
+    const offsets = this.#lives.offsets(this.#mustBeOpen());
     const batches = rows.filter(({ life }) => life === first.life).map((row) => outgoingOf(row, offsets));
     this.#sent = Math.max(this.#sent, batches.at(-1)?.id ?? 0);
     return batches;
@@ -213,7 +198,7 @@ export class TelemetryQueue implements Disposable {
   #load(database: QueueDatabase): void {
     this.#lastId = Number(database.row("SELECT max(id) AS id FROM batches")?.id ?? 0);
     this.#dropped = Number(database.row("SELECT value FROM meta WHERE name = 'dropped'")?.value ?? 0);
-    this.#pods = figuresByPod(database, Number.MAX_SAFE_INTEGER);
+    this.#figures = new PodFigures(figuresByPod(database, Number.MAX_SAFE_INTEGER));
   }
 
   #insert(life: number, { id, sequence, pod, baseUs, wallUs = 0, records, body }: ClosedBatch): void {
@@ -221,33 +206,7 @@ export class TelemetryQueue implements Disposable {
       "INSERT INTO batches (id, life, sequence, pod, baseUs, wallUs, records, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
       ...[id, life, sequence, pod, baseUs, wallUs, records, Buffer.from(body)],
     );
-    const old = this.#pods.get(pod) ?? { batches: 0, records: 0, bytes: 0 };
-    const bytes = old.bytes + body.length + ROW_BYTES;
-    this.#pods.set(pod, { batches: old.batches + 1, records: old.records + records, bytes });
-  }
-
-  /** Once, and once more when the time is known, which then is known of all that this boot has written. */
-  #writeLife(): number {
-    const database = this.#mustBeOpen();
-    const { time } = this.#components;
-    const nowUs = time.nowUs();
-    const wallUs = time.wallUs();
-    const offset = wallUs === undefined ? null : wallUs - nowUs;
-    if (this.#life !== undefined) {
-      if (offset !== null && !this.#isTimed) {
-        database.run("UPDATE lives SET lastUs = ?, offsetUs = ? WHERE id = ?", nowUs, offset, this.#life);
-        this.#isTimed = true;
-      }
-      return this.#life;
-    }
-    this.#isTimed = offset !== null;
-    database.run("DELETE FROM lives WHERE id NOT IN (SELECT DISTINCT life FROM batches)");
-    const last = database.row("SELECT max(id) AS id FROM lives")?.id;
-    const id = Number(last ?? 0) + 1;
-    const values = [id, this.#init.queue, time.bootId, offset, nowUs];
-    database.run("INSERT INTO lives (id, queue, boot, offsetUs, lastUs) VALUES (?, ?, ?, ?, ?)", ...values);
-    this.#life = id;
-    return id;
+    this.#figures.add(pod, { batches: 1, records, bytes: body.length + ROW_BYTES });
   }
 
   #writeDropped(): void {
@@ -270,16 +229,7 @@ export class TelemetryQueue implements Disposable {
     const gone = figuresByPod(database, this.#acknowledged);
     if (gone.size === 0) return;
     database.run("DELETE FROM batches WHERE id <= ?", this.#acknowledged);
-    for (const [pod, figures] of gone) this.#subtract(pod, figures);
-  }
-
-  #subtract(pod: string, { batches, records, bytes }: QueueFigures): void {
-    const old = this.#pods.get(pod);
-    if (old === undefined || old.batches <= batches) this.#pods.delete(pod);
-    else {
-      const left = { batches: old.batches - batches, records: old.records - records, bytes: old.bytes - bytes };
-      this.#pods.set(pod, left);
-    }
+    for (const [pod, figures] of gone) this.#figures.subtract(pod, figures);
   }
 
   /** Of whoever has most, the newcomer's share counted. */
@@ -289,11 +239,9 @@ export class TelemetryQueue implements Disposable {
     if (missing <= 0) return;
     missing = Math.max(missing, Math.floor(maxBytes / DROPPED_SHARE));
     while (missing > 0) {
-      const weights = new Map([...this.#pods].map(([pod, figures]) => [pod, figures.bytes]));
-      if (weights.has(newcomer)) weights.set(newcomer, (weights.get(newcomer) ?? 0) + bytes);
-      const [heaviest] = [...weights].toSorted(([, a], [, b]) => b - a);
+      const heaviest = this.#figures.heaviest(newcomer, bytes);
       if (heaviest === undefined) return;
-      const freed = this.#dropOldest(heaviest[0], missing);
+      const freed = this.#dropOldest(heaviest, missing);
       if (freed === 0) return;
       missing -= freed;
     }
@@ -316,15 +264,15 @@ export class TelemetryQueue implements Disposable {
   #drop(pod: string, row: Record<string, unknown>): number {
     const [id, records, body] = [Number(row.id), Number(row.records), Number(row.bytes)];
     this.#mustBeOpen().run("DELETE FROM batches WHERE id = ?", id);
-    this.#subtract(pod, { batches: 1, records, bytes: body + ROW_BYTES });
+    this.#figures.subtract(pod, { batches: 1, records, bytes: body + ROW_BYTES });
     this.#dropped += records;
     return body + ROW_BYTES;
   }
 
   /** The oldest come first, by what is known of their time. */
   #dropOld(): void {
-    const offsets = this.#offsets();
-    const nowUs = this.#wallUs();
+    const offsets = this.#lives.offsets(this.#mustBeOpen());
+    const nowUs = this.#lives.wallUs;
     for (;;) {
       const rows = this.#mustBeOpen().rows(
         "SELECT b.id, b.pod, b.records, length(b.body) AS bytes, b.baseUs, b.wallUs, l.boot FROM batches b " +
@@ -336,33 +284,6 @@ export class TelemetryQueue implements Disposable {
       if (old.length < LOOK) return;
     }
   }
-
-  /** Without anybody's word the boot counts as the epoch: differences within it are right. */
-  #wallUs(): number {
-    const { time } = this.#components;
-    return time.wallUs() ?? time.nowUs();
-  }
-
-  #offsets(): ReadonlyMap<string, BootOffset> {
-    const { time } = this.#components;
-    const lives = this.#mustBeOpen().rows(
-      "SELECT id, queue, boot, offsetUs, max(lastUs, coalesce((SELECT max(baseUs) FROM batches WHERE life = lives.id), 0)) " +
-        "AS lastUs FROM lives ORDER BY id",
-    );
-    const offsetUs = this.#wallUs() - time.nowUs();
-    const isEstimated = time.wallUs() === undefined;
-    return bootOffsets(lives as unknown as readonly Life[], { boot: time.bootId, offsetUs, isEstimated });
-  }
-}
-
-function timeOf(
-  row: Record<string, unknown>,
-  offsets: ReadonlyMap<string, BootOffset>,
-): { baseUs: number; isEstimated: boolean } {
-  const wallUs = Number(row.wallUs);
-  if (wallUs > 0) return { baseUs: wallUs, isEstimated: false };
-  const { offsetUs, isEstimated } = offsets.get(String(row.boot)) ?? { offsetUs: 0, isEstimated: true };
-  return { baseUs: Math.max(0, offsetUs + Number(row.baseUs)), isEstimated };
 }
 
 function outgoingOf(row: Record<string, unknown>, offsets: ReadonlyMap<string, BootOffset>): OutgoingBatch {
@@ -374,21 +295,6 @@ function outgoingOf(row: Record<string, unknown>, offsets: ReadonlyMap<string, B
     ...timeOf(row, offsets),
     batch: body as Buffer,
   };
-}
-
-function figuresByPod(database: QueueDatabase, upTo: number): Map<string, QueueFigures> {
-  const rows = database.rows(
-    "SELECT pod, count(*) AS batches, sum(records) AS records, sum(length(body)) AS bytes FROM batches " +
-      "WHERE id <= ? GROUP BY pod",
-    upTo,
-  );
-  return new Map(
-    rows.map((row) => {
-      const batches = Number(row.batches);
-      const bytes = Number(row.bytes) + batches * ROW_BYTES;
-      return [String(row.pod), { batches, records: Number(row.records), bytes }];
-    }),
-  );
 }
 
 /** One is kept, to be looked at. */
