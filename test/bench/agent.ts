@@ -8,7 +8,7 @@ import { GrpcClient } from "../../runtime-adapters/cri/wire/grpc-client.ts";
 import { isReady } from "../../scripts/follow-pods.ts";
 import { type AgentNode, restartsOf } from "../support/agent-process.ts";
 import type { Containerd } from "../support/containerd.ts";
-import { containerIdOf, containerPod, nodeWith } from "../support/node-fixtures.ts";
+import { allReady, containerIdOf, containerPod, nodeWith } from "../support/node-fixtures.ts";
 import { PodChurn } from "../support/pod-churn.ts";
 import { cpuSecondsOf, memoryOf, percentile, round, writtenBytesOf } from "./process-figures.ts";
 
@@ -25,11 +25,6 @@ const SETTLE_MS = 25_000;
 /** The last event's count is written a minute after it came; then an idle node writes nothing. */
 const WRITES_SETTLE_MS = 90_000;
 const STATUS_TIMEOUT_MS = 60_000;
-
-export const allReady =
-  (count: number) =>
-  (pods: ReadonlyMap<string, Pod>): boolean =>
-    pods.size === count && [...pods.values()].every(isReady);
 
 /** An agent at rest with `count` container pods, watched for `windowMs`. */
 export async function atRest(containerd: Containerd, count: number, windowMs: number): Promise<RestFigures> {

@@ -6,7 +6,7 @@ import type { Pod } from "../../protocol/pod.ts";
 import { isReady } from "../../scripts/follow-pods.ts";
 import { Containerd, containerdMissing } from "../support/containerd.ts";
 import { BUSYBOX_IMAGE } from "../support/image-archive.ts";
-import { containerPod, nodeWith } from "../support/node-fixtures.ts";
+import { allReady, containerPod, nodeWith } from "../support/node-fixtures.ts";
 
 const skip = containerdMissing() ?? false;
 const REST = "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done";
@@ -75,7 +75,7 @@ test("a critical pod gets its room from one of lower priority", { skip }, async 
   const all = cpus().length * 1000;
   node.writeManifest("low.json", requesting("low", all - 100, 1));
   node.writeManifest("small.json", requesting("small", 50, 1));
-  await node.waitForPods("two ready pods", (pods) => pods.size === 2 && [...pods.values()].every(isReady));
+  await node.waitForPods("two ready pods", allReady(2));
   node.writeManifest("high.json", requesting("high", all - 200, 10));
   const pods = await node.waitForPods(
     "one for the other",

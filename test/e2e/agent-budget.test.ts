@@ -7,18 +7,18 @@ import { readFileSync } from "node:fs";
 import { after, before, describe, test } from "node:test";
 import type { Pod } from "../../protocol/pod.ts";
 import { isReady } from "../../scripts/follow-pods.ts";
-import { type AgentNode, restartsOf } from "../support/agent-process.ts";
+import type { AgentNode } from "../support/agent-process.ts";
 import { Containerd, containerdMissing } from "../support/containerd.ts";
 import { BUSYBOX_IMAGE } from "../support/image-archive.ts";
 import {
-  componentPod,
-  containerIdOf,
+  allReady,
   containerPod,
   edgectl,
   HELLO_COMPONENT,
   HELLO_IMAGE,
+  identitiesOf,
   nodeWith,
-  startedAtOf,
+  runPodsOfBothKinds,
 } from "../support/node-fixtures.ts";
 
 const skip = containerdMissing() ?? false;
@@ -34,21 +34,11 @@ after(async () => {
   if (skip === false) await containerd[Symbol.asyncDispose]();
 });
 
-const allReady = (pods: ReadonlyMap<string, Pod>): boolean =>
-  pods.size === 2 * PODS_OF_A_KIND && [...pods.values()].every(isReady);
-
-const identities = (pods: ReadonlyMap<string, Pod>): unknown[] =>
-  [...pods].map(([name, pod]) => [name, containerIdOf(pod), startedAtOf(pod), restartsOf(pod)]).sort();
-
 const commandOf = (pid: number): string => readFileSync(`/proc/${pid}/cmdline`, "latin1");
 
 async function makePods(node: AgentNode): Promise<ReadonlyMap<string, Pod>> {
   edgectl(node, "image", "import", HELLO_COMPONENT, "--name", HELLO_IMAGE);
-  for (let n = 0; n < PODS_OF_A_KIND; n += 1) {
-    node.writeManifest(`container-${n}.json`, containerPod(`container-${n}`));
-    node.writeManifest(`component-${n}.json`, componentPod(`component-${n}`));
-  }
-  return await node.waitForPods("all pods", allReady);
+  return await runPodsOfBothKinds(node, PODS_OF_A_KIND);
 }
 
 /** Most of the time goes by in waiting. */
@@ -67,7 +57,10 @@ describe("the budgets of an agent", { skip, concurrency: 2 }, () => {
     assert.equal(commandOf(pid), command, "with the flags that it was started with");
     const { agent: second } = await node.status();
     assert.ok(Date.parse(second.startedAt) > Date.parse(first.startedAt), "another life of it");
-    assert.deepEqual(identities(await node.waitForPods("all pods again", allReady)), identities(pods));
+    assert.deepEqual(
+      identitiesOf(await node.waitForPods("all pods again", allReady(2 * PODS_OF_A_KIND))),
+      identitiesOf(pods),
+    );
     assert.deepEqual(node.runnerPids().toSorted(), runners);
     const { message } = await node.waitForEvent("an event", ({ reason }) => reason === "AgentMemoryExceeded");
     assert.match(message, /^picolet takes [\d.]+ MiB, more than its budget of 8 MiB, and starts anew; pods run on$/);

@@ -10,18 +10,18 @@ import { ApiSource } from "../../agent/sources/api-source.ts";
 import { Store } from "../../agent/store/store.ts";
 import { systemClock } from "../../protocol/async/system-clock.ts";
 import type { Pod } from "../../protocol/pod.ts";
-import { isReady } from "../../scripts/follow-pods.ts";
 import { type AgentNode, restartsOf } from "../support/agent-process.ts";
 import { Containerd, containerdMissing } from "../support/containerd.ts";
 import {
+  allReady,
   componentPod,
   containerIdOf,
   containerPod,
   edgectl,
   HELLO_COMPONENT,
   HELLO_IMAGE,
+  identitiesOf,
   nodeWith,
-  startedAtOf,
 } from "../support/node-fixtures.ts";
 import { RecordedLog } from "../support/recorders.ts";
 import { type PodObject, RemoteHub } from "../support/remote-hub.ts";
@@ -66,9 +66,6 @@ async function offline(node: AgentNode, hub: RemoteHub): Promise<string[]> {
   return told.toSorted();
 }
 
-const identitiesOf = (pods: ReadonlyMap<string, Pod>): unknown[] =>
-  [...pods].map(([name, pod]) => [name, containerIdOf(pod), startedAtOf(pod), restartsOf(pod)]).toSorted();
-
 const uidsOf = (pods: ReadonlyMap<string, Pod>): unknown[] =>
   [...pods].map(([name, pod]) => [name, pod.metadata.uid]).toSorted();
 
@@ -85,8 +82,7 @@ test("a container pod and a component pod run from the store, are taken over und
   await offline(node, hub);
 
   await node.start();
-  const bothReady = (pods: ReadonlyMap<string, Pod>): boolean => pods.size === 2 && [...pods.values()].every(isReady);
-  const first = await node.waitForPods("two ready pods, though the hub has not spoken", bothReady);
+  const first = await node.waitForPods("two ready pods, though the hub has not spoken", allReady(2));
   assert.deepEqual(uidsOf(first), [
     ["component", "uid-w1"],
     ["container", "uid-c1"],
@@ -98,7 +94,7 @@ test("a container pod and a component pod run from the store, are taken over und
   hub.put(apiPod(componentPod("component"), "uid-w2", "ddddd"));
   await offline(node, hub);
   await node.start();
-  const second = await node.waitForPods("the same containers under other UIDs", bothReady);
+  const second = await node.waitForPods("the same containers under other UIDs", allReady(2));
   assert.deepEqual(identitiesOf(second), identitiesOf(first));
   assert.deepEqual(uidsOf(second), [
     ["component", "uid-w2"],
@@ -107,7 +103,7 @@ test("a container pod and a component pod run from the store, are taken over und
   process.kill(containerd.pidOf(containerIdOf(second.get("container"))), "SIGKILL");
   const restarted = await node.waitForPods(
     "a restart in the sandbox of the pod before",
-    (pods) => restartsOf(pods.get("container")) === 1 && bothReady(pods),
+    (pods) => restartsOf(pods.get("container")) === 1 && allReady(2)(pods),
   );
   assert.equal(restarted.get("container")?.status?.podIP, second.get("container")?.status?.podIP);
   await node.stop();
@@ -136,15 +132,14 @@ test("edgectl apply runs pods, over a kill of the agent too, changes them, and r
   const one = { apiVersion: "v1", kind: "Pod" };
   const container = { ...one, ...(containerPod("container") as object) };
   assert.equal(apply(container, componentPod("component")), "pod/container-node created\npod/component-node created\n");
-  const bothReady = (pods: ReadonlyMap<string, Pod>): boolean => pods.size === 2 && [...pods.values()].every(isReady);
-  const first = await node.waitForPods("two ready pods", bothReady);
+  const first = await node.waitForPods("two ready pods", allReady(2));
   assert.equal(first.get("container-node")?.metadata.annotations?.["kubernetes.io/config.source"], "push");
   await node.kill();
   await node.start();
-  const again = await node.waitForPods("the same pods", bothReady);
+  const again = await node.waitForPods("the same pods", allReady(2));
   assert.deepEqual(identitiesOf(again), identitiesOf(first));
   assert.equal(apply(container), "pod/container-node unchanged\npod/component-node removed\n");
-  const left = await node.waitForPods("one pod", (pods) => pods.size === 1 && [...pods.values()].every(isReady));
+  const left = await node.waitForPods("one pod", allReady(1));
   assert.equal(containerIdOf(left.get("container-node")), containerIdOf(first.get("container-node")));
   assert.throws(() => apply(container, { ...one, metadata: { name: "bad" }, spec: { containers: [] } }), /containers/);
   assert.equal(apply(), "pod/container-node removed\n");

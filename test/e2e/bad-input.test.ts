@@ -11,6 +11,7 @@ import { AgentNode } from "../support/agent-process.ts";
 import { testComponent, testCoreModule } from "../support/components.ts";
 import { Containerd, containerdMissing } from "../support/containerd.ts";
 import {
+  allReady,
   componentPod,
   containerIdOf,
   containerPod,
@@ -119,10 +120,7 @@ describe("an agent and what is wrong", { skip, concurrency: 2 }, () => {
     edgectl(node, "image", "import", HELLO_COMPONENT, "--name", HELLO_IMAGE);
     node.writeManifest("good.yaml", componentPod("good"));
     node.writeManifest("fine.yaml", containerPod("fine"));
-    const before = await node.waitForPods(
-      "two ready pods",
-      (pods) => pods.size === 2 && [...pods.values()].every(isReady),
-    );
+    const before = await node.waitForPods("two ready pods", allReady(2));
     for (const { name, put, says } of BAD_INPUTS) {
       await context.test(name, async () => {
         put(node);
@@ -181,10 +179,7 @@ describe("an agent and what is wrong", { skip, concurrency: 2 }, () => {
     const spin = await testComponent("workload.c");
     const limited = { resources: { limits: LIMITS } };
     node.writeManifest("spin.yaml", componentPod("spin", { image: `file://${spin}`, args: ["spin"], ...limited }));
-    const before = await node.waitForPods(
-      "two ready pods",
-      (pods) => pods.size === 2 && [...pods.values()].every(isReady),
-    );
+    const before = await node.waitForPods("two ready pods", allReady(2));
     for (const { name, image, args = [], says } of BAD_COMPONENTS) {
       await context.test(name, async () => {
         const container = { image: `file://${await image()}`, args, ...limited };

@@ -5,10 +5,9 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, watch, writeFileSync 
 import { join } from "node:path";
 import { describe, test } from "node:test";
 import { detectCgroups } from "../../agent/resources/cgroup-hierarchies.ts";
-import { isReady } from "../../scripts/follow-pods.ts";
 import { removeCgroups } from "../support/cgroups.ts";
 import { testComponent } from "../support/components.ts";
-import { edgectl, nodeWith } from "../support/node-fixtures.ts";
+import { allReady, edgectl, nodeWith } from "../support/node-fixtures.ts";
 
 const hierarchies = await detectCgroups();
 const skip = hierarchies.kind === "v1" && process.geteuid?.() === 0 ? false : "needs root on a machine with cgroup v1";
@@ -65,7 +64,7 @@ describe("node allocatable is enforced", { skip }, () => {
       edgectl(node, "image", "import", await testComponent("script.c"), "--name", SCRIPT);
       node.writeManifest("b.json", pod("b", { requests: { cpu: "100m", memory: "40Mi" }, limits: { memory: "80Mi" } }));
       node.writeManifest("e.json", pod("e", {}));
-      await node.waitForPods("two pods", (pods) => pods.size === 2 && [...pods.values()].every(isReady));
+      await node.waitForPods("two pods", allReady(2));
       const total = /^MemTotal:\s+(\d+) kB/m.exec(readFileSync("/proc/meminfo", "utf8"))?.[1];
       const root = `${node.cgroupRoot}/kubepods`;
       const all = Number(cgroupValue(root, "memory.limit_in_bytes"));

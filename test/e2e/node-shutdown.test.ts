@@ -4,12 +4,11 @@ import { chmodSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import type { Pod } from "../../protocol/pod.ts";
-import { isReady } from "../../scripts/follow-pods.ts";
 import type { AgentNode } from "../support/agent-process.ts";
 import { Containerd, containerdMissing } from "../support/containerd.ts";
 import { BUSYBOX_IMAGE } from "../support/image-archive.ts";
 import { MessageBus, messageBusMissing } from "../support/message-bus.ts";
-import { containerIdOf, containerPod, edgectl, nodeWith } from "../support/node-fixtures.ts";
+import { allReady, containerIdOf, containerPod, edgectl, nodeWith } from "../support/node-fixtures.ts";
 
 const skip = containerdMissing() ?? messageBusMissing() ?? false;
 const MESSAGE = "Pod was terminated in response to imminent node shutdown.";
@@ -64,11 +63,6 @@ async function drained(node: AgentNode): Promise<void> {
   await drain;
 }
 
-const isReadyOf =
-  (count: number) =>
-  (pods: ReadonlyMap<string, Pod>): boolean =>
-    pods.size === count && [...pods.values()].every(isReady);
-
 const areOver = (pods: ReadonlyMap<string, Pod>): boolean =>
   [...pods.values()].every(({ status }) => status?.phase === "Failed");
 
@@ -80,7 +74,7 @@ async function readyNode(node: AgentNode): Promise<void> {
   node.writeManifest("plain.json", podOf(node, "plain", OBEYS));
   node.writeManifest("deaf.json", podOf(node, "deaf", IS_DEAF));
   node.writeManifest("critical.json", podOf(node, "critical", OBEYS, CRITICAL));
-  await node.waitForPods("three ready pods", isReadyOf(3));
+  await node.waitForPods("three ready pods", allReady(3));
 }
 
 test("a shutdown ends the pods in order within the time they have, and nothing new comes; they are back after it", {
@@ -122,7 +116,7 @@ test("a shutdown ends the pods in order within the time they have, and nothing n
 
   node.removeManifest("late.json");
   bus.tell("cancel");
-  await node.waitForPods("three pods that are back", isReadyOf(3));
+  await node.waitForPods("three pods that are back", allReady(3));
   await bus.said("inhibit shutdown picolet delay");
   await drained(node);
 });
@@ -136,7 +130,7 @@ test("after the reboot static pods run again", { skip }, async () => {
   assert.equal(ended.size, 3);
   await node.stop();
   await node.start();
-  await node.waitForPods("three pods that are back", isReadyOf(3));
+  await node.waitForPods("three pods that are back", allReady(3));
   await drained(node);
 });
 
@@ -154,7 +148,7 @@ test("a stop of the agent alone ends no pod; one while systemd takes the machine
     await readyNode(node);
     await node.stop();
     await node.start();
-    const pods = await node.waitForPods("three pods that went on", isReadyOf(3));
+    const pods = await node.waitForPods("three pods that went on", allReady(3));
     assert.ok([...pods.values()].every(({ status }) => status?.containerStatuses?.[0]?.restartCount === 0));
     says("stopping");
     await node.stop();
@@ -168,7 +162,7 @@ test("a stop of the agent alone ends no pod; one while systemd takes the machine
       [],
     );
     await node.start();
-    await node.waitForPods("three pods that are back", isReadyOf(3));
+    await node.waitForPods("three pods that are back", allReady(3));
     await drained(node);
   } finally {
     process.env.PATH = path;

@@ -23,8 +23,8 @@ import {
   edgectl,
   HELLO_COMPONENT,
   HELLO_IMAGE,
+  identitiesOf,
   nodeWith,
-  startedAtOf,
 } from "../support/node-fixtures.ts";
 
 const skip = containerdMissing() ?? kubectlMissing("1.32");
@@ -70,10 +70,6 @@ const allReady =
   (names: readonly string[]) =>
   (pods: PodsByName): boolean =>
     pods.size === names.length && names.every((name) => isReady(pods.get(name)));
-
-/** What must not change as long as a container is healthy. */
-const identities = (pods: PodsByName): unknown[] =>
-  [...pods].map(([name, pod]) => [name, containerIdOf(pod), startedAtOf(pod), restartsOf(pod)]).toSorted();
 
 async function make(fleet: Fleet, ...pods: readonly unknown[]): Promise<void> {
   await using admin = await FleetAdmin.of(fleet);
@@ -158,7 +154,7 @@ describe("a board without its hub", { skip, concurrency: 2 }, () => {
     await fleet.startHub();
     await untilConnected(node);
     const back = await agreedWith(fleet, node, names);
-    assert.deepEqual(identities(back), identities(again));
+    assert.deepEqual(identitiesOf(back), identitiesOf(again));
     await emptied(fleet, node);
   });
 
@@ -174,7 +170,7 @@ describe("a board without its hub", { skip, concurrency: 2 }, () => {
       await fleet.startHub();
       await untilConnected(node);
       const back = await agreedWith(fleet, node, names);
-      assert.deepEqual(identities(back), identities(first));
+      assert.deepEqual(identitiesOf(back), identitiesOf(first));
       const shown = await fleet.kubectl(["get", "pods"]);
       for (const name of names) assert.match(shown, new RegExp(`^${name} +1/1 +Running +0 `, "m"));
       // At the port that the Node names since before: nobody has to hear of another one.
@@ -208,7 +204,7 @@ describe("a board without its hub", { skip, concurrency: 2 }, () => {
       return allReady(names)(pods) && names.every((name) => uidOf(pods, name) === uidOf(first, name));
     });
     const restored = await agreedWith(fleet, node, names);
-    assert.deepEqual(identities(restored), identities(new Map([...second].filter(([name]) => name !== "later"))));
+    assert.deepEqual(identitiesOf(restored), identitiesOf(new Map([...second].filter(([name]) => name !== "later"))));
     await emptied(fleet, node);
   });
 });

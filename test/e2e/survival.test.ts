@@ -10,14 +10,16 @@ import { type AgentNode, restartsOf } from "../support/agent-process.ts";
 import { testComponent } from "../support/components.ts";
 import { Containerd, containerdMissing } from "../support/containerd.ts";
 import {
+  allReady,
   componentPod,
   containerIdOf,
   containerPod,
   edgectl,
   HELLO_COMPONENT,
   HELLO_IMAGE,
+  identitiesOf,
   nodeWith,
-  startedAtOf,
+  runPodsOfBothKinds,
 } from "../support/node-fixtures.ts";
 
 const skip = containerdMissing() ?? false;
@@ -32,22 +34,6 @@ before(async () => {
 after(async () => {
   if (skip === false) await containerd[Symbol.asyncDispose]();
 });
-
-const allReady =
-  (count: number) =>
-  (pods: ReadonlyMap<string, Pod>): boolean =>
-    pods.size === count && [...pods.values()].every(isReady);
-
-/** What must not change while an agent comes and goes: identity and start of every container. */
-const identities = (pods: ReadonlyMap<string, Pod>): [string, string, string | undefined, number][] =>
-  [...pods]
-    .map(([name, pod]): [string, string, string | undefined, number] => [
-      name,
-      containerIdOf(pod),
-      startedAtOf(pod),
-      restartsOf(pod),
-    ])
-    .sort();
 
 function runnerPidOf(node: AgentNode, containerId: string): number {
   const [pid] = node.runnerPids(containerId);
@@ -78,17 +64,15 @@ function runOneOfEach(node: AgentNode): Promise<ReadonlyMap<string, Pod>> {
 describe("what dies and what goes on", { skip, concurrency: 2 }, () => {
   test("kill -9 of the agent restarts none of ten containers and ten components, and the next agent takes all up", async () => {
     await using node = await nodeWithHello();
-    for (let index = 0; index < PODS_OF_A_KIND; index += 1) {
-      node.writeManifest(`container-${index}.json`, containerPod(`container-${index}`));
-      node.writeManifest(`component-${index}.json`, componentPod(`component-${index}`));
-    }
-    const before = await node.waitForPods("twenty ready pods", allReady(2 * PODS_OF_A_KIND));
+    const before = await runPodsOfBothKinds(node, PODS_OF_A_KIND);
     await node.kill();
     await node.start();
     const afterwards = await node.waitForPods("twenty adopted pods", allReady(2 * PODS_OF_A_KIND));
-    assert.deepEqual(identities(afterwards), identities(before));
+    assert.deepEqual(identitiesOf(afterwards), identitiesOf(before));
     assert.ok(
-      identities(before).every(([, id, startedAt, restarts]) => id !== "" && startedAt !== undefined && restarts === 0),
+      identitiesOf(before).every(
+        ([, id, startedAt, restarts]) => id !== "" && startedAt !== undefined && restarts === 0,
+      ),
     );
     await node.drain();
   });

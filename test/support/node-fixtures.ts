@@ -1,7 +1,8 @@
 /** A node with real runtimes and pods that do something, for end-to-end tests and the bench. */
 import { execFileSync } from "node:child_process";
 import type { Pod } from "../../protocol/pod.ts";
-import { AgentNode, type AgentOptions } from "./agent-process.ts";
+import { isReady, type PodsByName } from "../../scripts/follow-pods.ts";
+import { AgentNode, type AgentOptions, restartsOf } from "./agent-process.ts";
 import type { Containerd } from "./containerd.ts";
 import { BUSYBOX_IMAGE } from "./image-archive.ts";
 
@@ -57,3 +58,26 @@ export const containerIdOf = (pod: Pod | undefined): string =>
 
 export const startedAtOf = (pod: Pod | undefined): string | undefined =>
   pod?.status?.containerStatuses?.[0]?.state?.running?.startedAt;
+
+export const allReady =
+  (count: number) =>
+  (pods: PodsByName): boolean =>
+    pods.size === count && [...pods.values()].every(isReady);
+
+/** Name, id, start and restarts of each pod's first container. */
+export type Identity = readonly [name: string, containerId: string, startedAt: string | undefined, restarts: number];
+
+/** What must not change as long as a container is healthy, whoever comes and goes around it. Sorted. */
+export const identitiesOf = (pods: PodsByName): readonly Identity[] =>
+  [...pods]
+    .map(([name, pod]): Identity => [name, containerIdOf(pod), startedAtOf(pod), restartsOf(pod)])
+    .toSorted(([one], [other]) => (one < other ? -1 : 1));
+
+/** `count` pods of containers and as many of components, on a node that has the component; ready. */
+export async function runPodsOfBothKinds(node: AgentNode, count: number): Promise<PodsByName> {
+  for (let index = 0; index < count; index += 1) {
+    node.writeManifest(`container-${index}.json`, containerPod(`container-${index}`));
+    node.writeManifest(`component-${index}.json`, componentPod(`component-${index}`));
+  }
+  return await node.waitForPods(`${2 * count} ready pods`, allReady(2 * count));
+}
