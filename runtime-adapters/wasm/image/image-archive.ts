@@ -16,7 +16,7 @@ import {
   parseIndex,
   parseManifest,
 } from "./image-manifests.ts";
-import { findInLayers } from "./layer-search.ts";
+import { findInLayers, type Search } from "./layer-search.ts";
 
 /** Of the manifests read at once; the specification's own limit for one. */
 const MAX_MANIFEST_BYTES = 4 * 1024 * 1024;
@@ -39,18 +39,20 @@ export class ImageArchive {
   /** Stores every component there is. @throws `unimplemented` when there is none: an image for another runtime. */
   async components(blobs: ComponentBlobs): Promise<readonly ArchivedComponent[]> {
     const found: ArchivedComponent[] = [];
+    let why: string | undefined;
     for (const { content, names, manifestDigest } of await this.#images()) {
-      const blob =
+      const search: Search<ComponentBlob> =
         content.kind === "artifact"
-          ? await this.#storeArtifact(content.component, blobs)
+          ? { kind: "found", component: await this.#storeArtifact(content.component, blobs) }
           : await this.#storeFromLayers(content.layers, blobs);
-      if (blob !== undefined) found.push({ blob, names, manifestDigest });
+      if (search.kind === "found") found.push({ blob: search.component, names, manifestDigest });
+      else why ??= search.why;
     }
-    if (found.length === 0)
-      throw new PicoletError(
-        "unimplemented",
-        `the ${this.#files.kind} ${this.#files.path} holds no WebAssembly component`,
-      );
+    if (found.length === 0) {
+      const { kind, path } = this.#files;
+      const because = why === undefined ? "" : `: ${why}`;
+      throw new PicoletError("unimplemented", `the ${kind} ${path} holds no WebAssembly component${because}`);
+    }
     return found;
   }
 
@@ -92,7 +94,7 @@ export class ImageArchive {
     return this.#withEntry(entry, (content) => blobs.put(content, sha256, this.#signal));
   }
 
-  #storeFromLayers(layers: readonly BlobReference[], blobs: ComponentBlobs): Promise<ComponentBlob | undefined> {
+  #storeFromLayers(layers: readonly BlobReference[], blobs: ComponentBlobs): Promise<Search<ComponentBlob>> {
     return findInLayers(
       layers,
       (layer, use) => this.#withEntry(layer.entry, use),

@@ -331,6 +331,30 @@ test("an image that holds one .wasm file is that component, in whichever layer i
   assert.equal(await bench.idOf("saved:2"), ID);
 });
 
+test("an image of several .wasm files is told so, however many there are and however long their names", async (context) => {
+  const bench = new Bench(context);
+  const says = async (layers: readonly Record<string, string>[], expected: RegExp, code = "unimplemented") => {
+    const tars = layers.map((files) => gzipSync(makeTar(files)));
+    await assert.rejects(bench.import(ociLayout(imageManifest(tars), [...tars, "{}"]), NAME), (error) => {
+      assert.ok(isPicoletError(error) && error.code === code, describeError(error));
+      assert.match(describeError(error), expected);
+      return true;
+    });
+  };
+  const files = (count: number, prefix: string) =>
+    Object.fromEntries(Array.from({ length: count }, (_, at) => [`${prefix}${at}.wasm`, ""]));
+  await says([{ "etc/motd": "" }], /holds no WebAssembly component: none of its files is a \.wasm file$/);
+  await says([files(64, "a")], /it has 64 \.wasm files, "a0\.wasm" and "a1\.wasm" among them$/);
+  await says([files(65, "a")], /it has more than 64 \.wasm files$/);
+  await says([files(40, "a"), files(40, "b")], /it has more than 64 \.wasm files$/);
+  const long = "x".repeat(4091);
+  await says(
+    [{ [`${long}.wasm`]: "", "b.wasm": "" }],
+    /it has 2 \.wasm files, "x{95}\.wasm" and "b\.wasm" among them$/,
+  );
+  await says([{ [`${long}x.wasm`]: "" }], /a file's name has 4097 bytes, more than 4096$/, "corrupt");
+});
+
 test("a component of many pieces is taken out of a layer whole", async (context) => {
   const bench = new Bench(context);
   const large = readFileSync(await testComponent("workload.c"));

@@ -157,7 +157,7 @@ class ImagePull {
     // They have been verified.
     const references = layers.map(({ sha256 }) => ({ entry: sha256, sha256: undefined }));
     const path = this.#path(EXTRACTED);
-    const sha256 = await findInLayers(
+    const search = await findInLayers(
       references,
       async ({ entry }, use) => {
         await using file = await open(this.#path(entry), "r");
@@ -166,10 +166,10 @@ class ImagePull {
       (content, sizeBytes) => this.#store(content, sizeBytes, path),
       this.#signal,
     );
-    if (sha256 !== undefined) return { sha256, path };
+    if (search.kind === "found") return { sha256: search.component, path };
     throw new PicoletError(
       "invalid",
-      `the image is no component: an image of one holds one .wasm file, or is an artifact with a layer of the type application/wasm`,
+      `the image is no component: ${search.why}; an image of one holds one .wasm file, or is an artifact with a layer of the type application/wasm`,
     );
   }
 
