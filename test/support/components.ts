@@ -1,5 +1,5 @@
 /**
- * Test components: C programs made with Debian's clang and the command adapter that jco brings, and component text.
+ * Test components: C programs made with Debian's clang and the command adapter that jco brings, component text, and JavaScript.
  * Built when first asked for, kept in `dist/` by the content of their source.
  */
 import { execFileSync } from "node:child_process";
@@ -97,14 +97,18 @@ export type TestComponent =
   | "no-run.wat"
   | "slow-start.wat"
   | "large-memory.wat"
-  | "hostile-name.wat";
+  | "hostile-name.wat"
+  | "parts.wat"
+  | "calls.js";
 
 /** @returns the absolute path of the component. */
 export async function testComponent(source: TestComponent): Promise<string> {
   const content = sourceOf(source);
-  return built(source, content, async (folder) =>
-    extname(source) === ".c" ? componentOf(source, moduleOf(source, folder)) : parse(content.toString("utf8")),
-  );
+  return built(source, content, async (folder) => {
+    if (extname(source) === ".js")
+      return (await import("./javascript-component.ts")).javascriptComponent(join(SOURCES, source), folder);
+    return extname(source) === ".c" ? componentOf(source, moduleOf(source, folder)) : parse(content.toString("utf8"));
+  });
 }
 
 const componentOf = (source: string, module: Uint8Array): Promise<Uint8Array> =>
@@ -116,10 +120,11 @@ export async function testCoreModule(source: "workload.c"): Promise<string> {
   return built(`core-${source}`, content, async (folder) => moduleOf(source, folder));
 }
 
-/** With the headers of C programs, which are part of what is built. */
+/** With the headers of C programs, or the world of JavaScript, which are part of what is built. */
 function sourceOf(source: TestComponent): Buffer {
-  const own = readFileSync(join(SOURCES, source));
-  return extname(source) === ".c" ? Buffer.concat([...HEADERS.map((header) => readFileSync(header)), own]) : own;
+  const path = join(SOURCES, source);
+  const more = { ".c": HEADERS, ".js": [path.replace(/\.js$/, ".wit")] }[extname(source)] ?? [];
+  return Buffer.concat([...more, path].map((each) => readFileSync(each)));
 }
 
 /** A component of text given in the test itself. */

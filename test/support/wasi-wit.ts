@@ -5,7 +5,7 @@ import { componentEmbed } from "@bytecodealliance/jco-transpile/wasm-tools";
 import { boardWitSource } from "../../scripts/wit-source.ts";
 
 /** WASI's interfaces as jco brings them, and the version that test components name. */
-const WASI_WIT = "node_modules/@bytecodealliance/jco/lib/wit/builtin/0.2.12";
+export const WASI_WIT = "node_modules/@bytecodealliance/jco/lib/wit/builtin/0.2.12";
 /** Taken as it is, by components that name it. */
 const WASI_03_WIT = "node_modules/@bytecodealliance/jco/lib/wit/builtin/0.3.0";
 const WASI_VERSION = "0.2.3";

@@ -68,6 +68,17 @@ async function ended(adapter: WasmAdapter, uid: PodUid): Promise<Exit> {
   }
 }
 
+test("components of several parts share a process, and neither they nor those of JavaScript meet another's context", async (context) => {
+  const made = await bench(context);
+  const pods = await Promise.all([
+    ...["one", "two", "three"].map((name) => made.dense(name, {}, "parts.wat")),
+    made.dense("script", {}, "calls.js"),
+  ]);
+  const containers = await Promise.all(pods.map((pod) => pod.start({ args: ["wait", "2000"] })));
+  const exits = await Promise.all(pods.map((pod, at) => pod.exit((containers[at] as ObservedContainer).id)));
+  for (const { exitCode, reason, message } of exits) assert.deepEqual([exitCode, reason], [0, "Completed"], message);
+});
+
 test("pods of one namespace share a process, and each ends by itself", async (context) => {
   const made = await bench(context);
   const sleeper = await made.start("sleeper", ["sleep"]);

@@ -2,8 +2,7 @@
 import assert from "node:assert/strict";
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { test } from "node:test";
-import { LoopWaiter, suspendableInstantiate } from "../../runtime-adapters/wasm/host/event-loop.ts";
-import { hostImports } from "../../runtime-adapters/wasm/host/host.ts";
+import { LoopWaiter } from "../../runtime-adapters/wasm/host/event-loop.ts";
 import type { InstantiateComponent } from "../../runtime-adapters/wasm/load-component.ts";
 import { generatedFiles } from "../../runtime-adapters/wasm/transpile/generated-files.ts";
 import { asScript } from "../../runtime-adapters/wasm/transpile/generated-script.ts";
@@ -13,60 +12,22 @@ import { SCRIPT_NAME } from "../../runtime-adapters/wasm/transpile/request.ts";
 import type { TestComponent } from "../support/components.ts";
 import { settledMemory } from "../support/held-memory.ts";
 import { type Glue, glueOf, loadedComponent } from "../support/loaded-component.ts";
+import { JumpingLoop, looped } from "../support/looped-component.ts";
 
 const WARMING = 5_000;
 const WAITS = 20_000;
 /** Six bytes of each wait; what is measured of a sound one is a tenth of it. */
 const MAX_GROWTH_BYTES = 128 * 1024;
 
-/** On a clock that jumps to where the component waits for. */
-class Loop {
-  nowNs = 1n;
-  waits = 0;
-
-  now(): bigint {
-    return this.nowNs;
-  }
-
-  after(milliseconds: number, act: () => void): () => void {
-    this.waits += 1;
-    this.nowNs += BigInt(Math.ceil(milliseconds * 1e6));
-    queueMicrotask(act);
-    return () => undefined;
-  }
-}
-
-async function run(instantiate: InstantiateComponent, loop: Loop, ...args: readonly string[]): Promise<unknown> {
-  const waiter = new LoopWaiter(loop);
-  let outcome: Promise<unknown> | undefined;
-  const exports = instantiate(
-    hostImports(
-      {
-        waiter,
-        wallNow: () => 0,
-        log: { write: () => undefined, flushUnfinished: () => undefined },
-        beforeWait: () => undefined,
-        exit: (code) => {
-          throw new Error(`exit ${code}`);
-        },
-      },
-      { args: ["waits", ...args], env: [], workingDir: undefined, preopens: [] },
-    ),
-    suspendableInstantiate(
-      waiter,
-      (name) => name.startsWith("wasi:cli/run"),
-      (entered) => {
-        outcome = entered;
-      },
-    ),
-  );
+async function run(instantiate: InstantiateComponent, loop: JumpingLoop, ...args: readonly string[]): Promise<unknown> {
+  const { exports, outcome } = looped(instantiate, new LoopWaiter(loop), args);
   (exports["wasi:cli/run@0.2.3"] as { run(): void }).run();
-  return outcome;
+  return outcome();
 }
 
 test("a wait leaves nothing behind", async () => {
   const instantiate = await loadedComponent("waits.c");
-  const loop = new Loop();
+  const loop = new JumpingLoop();
   assert.equal(await run(instantiate, loop, "wait", String(WARMING)), 0);
   const before = (await settledMemory()).heap;
   assert.equal(await run(instantiate, loop, "wait", String(WAITS)), 0);
@@ -97,9 +58,7 @@ test("no component keeps what jco made of it", async () => {
   for (const source of sources) assert.ok(isLean(await glueOf(source), source), source);
   const examples = ["hello", "beat", "starts"].map((name) => `dist/examples/${name}.wasm`);
   for (const path of examples.filter((each) => existsSync(each))) {
-    const lean = isLean(await exampleGlue(path), path);
-    // One of JavaScript is several components in one, with flags between them.
-    assert.ok(lean || path.endsWith("/beat.wasm"), path);
+    assert.ok(isLean(await exampleGlue(path), path), path);
   }
 });
 

@@ -32,6 +32,8 @@ const NEVER_WAIT: readonly RegExp[] = [
 ];
 /** jco's functions that drop resources have no name of an interface, and a number in their own. */
 const DROP = /^trampoline\d+$/;
+/** What the glue itself does for calls between a component's parts (`transpile/part-calls.ts`): no calls of the host at all. */
+const PART_CALL = /^_(?:enterCall|exitCall|context[GS]et[01])$/;
 
 /** Before an export's name, that of what is called when its result has been read (component model, canonical ABI). */
 const CLEAN_UP = "cabi_post_";
@@ -242,7 +244,7 @@ const isHostFunction = (value: unknown): value is AnyFunction =>
 
 /** Whether the stack may have to be set aside in this import: where it takes turns with others', in any. */
 function mayWait(waiter: LoopWaiter, value: unknown): value is AnyFunction {
-  if (!isHostFunction(value)) return false;
+  if (!isHostFunction(value) || PART_CALL.test(value.name)) return false;
   if (waiter.pause !== undefined) return true;
   if (DROP.test(value.name)) return false;
   const called = (value as { readonly fnName?: unknown }).fnName;

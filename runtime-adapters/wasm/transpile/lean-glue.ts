@@ -4,9 +4,10 @@
  * ever. Where a component is synchronous throughout, its calls are made here what jco made of them before: lift, call,
  * lower. What nothing mentions then goes too, which is most of the file.
  *
- * Each form is matched as a whole. A component that has another one anywhere (one made of several, or asynchronous) keeps
+ * Each form is matched as a whole. A component that has another one anywhere (one that is asynchronous) keeps
  * jco's own text unchanged.
  */
+import { BEGIN_CALL, helpersOf, PART_CALLS, withFlags, withoutIdleContexts } from "./part-calls.ts";
 import { statements, withoutUnused } from "./unused-declarations.ts";
 
 type Rewrite = readonly [form: RegExp, by: string | ((...groups: string[]) => string)];
@@ -17,10 +18,10 @@ const NO_ASYNC = "(?:(?!isAsync: true|isManualAsync: true)[\\s\\S])*?";
 const REWRITES: readonly Rewrite[] = [
   // An import as the core module gets it: all that the wrapping does is to keep tasks.
   [
-    /^let (trampoline\d+) = (_trampoline\d+)\.manuallyAsync \? new WebAssembly\.Suspending\(_suspendingImport\(\d+, _lowerImportBackwardsCompat\.bind\([\s\S]*?^\)\)\) : _lowerImportBackwardsCompat\.bind\(\n([\s\S]*?)^\);$/gm,
-    (all, name, inner, description) =>
+    /^let (trampoline\d+) = (_trampoline\d+)\.manuallyAsync \? new WebAssembly\.Suspending\(_suspendingImport\((\d+), _lowerImportBackwardsCompat\.bind\([\s\S]*?^\)\)\) : _lowerImportBackwardsCompat\.bind\(\n([\s\S]*?)^\);$/gm,
+    (all, name, inner, part, description) =>
       /^isAsync: false,$/m.test(description as string) && /^funcTypeIsAsync: false,$/m.test(description as string)
-        ? `const ${name} = ${inner};`
+        ? `const ${name} = _guardMayLeave(${part}, ${inner});`
         : (all as string),
   ],
   // A host function is called.
@@ -41,7 +42,7 @@ const REWRITES: readonly Rewrite[] = [
       `^const hostProvided = false;\\n${NO_ASYNC}^return _withGlobalCurrentTaskMeta\\(\\{\\n${NO_ASYNC}^fn: \\(\\) => \\{\\ntry \\{\\n`,
       "gm",
     ),
-    "",
+    BEGIN_CALL,
   ],
   [
     /_withGlobalCurrentTaskMeta\(\{\ntaskID: task\.id\(\),\ncomponentIdx: task\.componentIdx\(\),\nfn: \(\) => ([^\n]*),\n\}\);/g,
@@ -59,6 +60,12 @@ const REWRITES: readonly Rewrite[] = [
   // Traps and other errors than a result's go up anyway, see getErrorPayload.
   [/^if \(getOrCreateAsyncState\(\d+\)\.markTrapped\(e\)\) \{ throw e; \}\n/gm, ""],
   [/^task\.resolve\(\[[^\n]*\]\);\ntask\.exit\(\);\n/gm, ""],
+  // It cleans up after its result, and may not call the host meanwhile. A stack that is set aside now has a flag that stays as it is.
+  [
+    /^task\.resolve\(\[[^\n]*\]\);\n((?:const retCopy = [^\n]*;\n)?)let cstate = getOrCreateAsyncState\((\d+)\);\ncstate\.mayLeave = false;\n(postReturn\d+\([^\n]*\);\n)cstate\.mayLeave = true;\ntask\.exit\(\);\n/gm,
+    "$1const _mayLeave = instanceFlags$2.value;\ninstanceFlags$2.value = 0;\n$3instanceFlags$2.value = _mayLeave;\n",
+  ],
+  ...PART_CALLS,
   [/^_debugLog\('\[iface=[^\n]*\{\n[\s\S]*?^\}\);\n/gm, ""],
   [/^_debugLog\('\[iface=[^\n]*\);\n/gm, ""],
 ];
@@ -67,8 +74,7 @@ const OPENING = /^function instantiate\([^\n]*\{\n/m;
 const GENERATOR = /^let gen= ?\(function\* _initGenerator \(\) \{\n/m;
 /** What must not be left anywhere. */
 const TASKS =
-  /\btask\.|\b(?:AsyncTask|AsyncSubtask|createNewCurrentTask|_lowerImportBackwardsCompat|_suspendingImport)\b/;
-const FLAGS = /^const (instanceFlags\d+) = [^\n]*;\nINSTANCE_FLAGS\.set\((\d+), instanceFlags\d+\);\n/gm;
+  /\btask\.|\b(?:AsyncTask|AsyncSubtask|createNewCurrentTask|_lowerImportBackwardsCompat|_suspendingImport|CURRENT_TASK_MAY_BLOCK)\b|CurrentTaskMeta\b/;
 
 /**
  * @param source without indentation, from `function instantiate(` on.
@@ -76,25 +82,19 @@ const FLAGS = /^const (instanceFlags\d+) = [^\n]*;\nINSTANCE_FLAGS\.set\((\d+), 
  */
 export function leanGlue(source: string): string | undefined {
   const normal = source.replace(/\n{2,}/g, "\n");
-  const rewritten = withoutIdleFlags(REWRITES.reduce((text, [form, by]) => text.replace(form, by as string), normal));
+  const rewritten = withFlags(REWRITES.reduce((text, [form, by]) => text.replace(form, by as string), normal));
+  if (rewritten === undefined) return undefined;
   const opening = OPENING.exec(rewritten);
   const generator = GENERATOR.exec(rewritten);
   if (opening === null || generator === null) return undefined;
   const bodyStart = opening.index + opening[0].length;
-  const rest = rewritten.slice(generator.index);
+  const rest = withoutIdleContexts(rewritten.slice(generator.index));
   try {
     const kept = withoutUnused(statements(rewritten.slice(bodyStart, generator.index)), rest);
-    const lean = rewritten.slice(0, bodyStart) + kept.map(({ text }) => text).join("") + rest;
+    const lean = rewritten.slice(0, bodyStart) + helpersOf(rest) + kept.map(({ text }) => text).join("") + rest;
     return TASKS.test(lean) ? undefined : lean;
   } catch (error) {
     if (error instanceof RangeError) return undefined;
     throw error;
   }
-}
-
-/** The flag that forbids calls of the host is only ever cleared by adapters between components: without them it says nothing. */
-function withoutIdleFlags(text: string): string {
-  const set = [...text.matchAll(FLAGS)];
-  if (set.some(([, name]) => (text.match(new RegExp(`\\b${name}\\b`, "g")) ?? []).length > 2)) return text;
-  return text.replace(FLAGS, "").replace(/\b_guardMayLeave\(\d+, (trampoline\d+)\)/g, "$1");
 }

@@ -36,7 +36,8 @@ return kept;
 const dataView = mem => { bufferOf(mem); return dv; };
 `;
 
-const BUFFER = /\b(memory\d*)\.buffer\b/g;
+/** Not the memory of one of several parts as an export of its own (`exports3.memory`). */
+const BUFFER = /(?<![\w$.])(memory\d*)\.buffer\b/g;
 /** A few bytes are in V8's own heap that way, without a buffer of their own. */
 const COPIED = /\bnew Uint8Array\((memory\d+)\.buffer\.slice\((ptr\d+), \2 \+ (len\d+) \* 1\)\)/g;
 
