@@ -2,18 +2,9 @@
  * Serves wasi:http/incoming-handler without a C library, by asking others: /AUTHORITY asks https://AUTHORITY/ and answers with the
  * status that came of it, or with `error` and the number of the error code's case.
  */
-#include "canonical.h"
-
-typedef int handle;
-
-#define TYPES "wasi:http/types@0.2.3"
-#define STREAMS "wasi:io/streams@0.2.3"
-#define POLL "wasi:io/poll@0.2.3"
+#include "http-serving.h"
 
 IMPORT("wasi:http/outgoing-handler@0.2.3", "handle") extern void ask(handle, int, handle, u8 *);
-IMPORT(TYPES, "[constructor]fields") extern handle fields_new(void);
-IMPORT(TYPES, "[method]incoming-request.path-with-query") extern void request_path(handle, u32 *);
-IMPORT(TYPES, "[resource-drop]incoming-request") extern void request_drop(handle);
 IMPORT(TYPES, "[constructor]outgoing-request") extern handle outgoing_new(handle);
 IMPORT(TYPES, "[method]outgoing-request.set-authority") extern int set_authority(handle, int, const char *, u32);
 IMPORT(TYPES, "[method]future-incoming-response.subscribe") extern handle future_subscribe(handle);
@@ -21,15 +12,6 @@ IMPORT(TYPES, "[method]future-incoming-response.get") extern void future_get(han
 IMPORT(TYPES, "[resource-drop]future-incoming-response") extern void future_drop(handle);
 IMPORT(TYPES, "[method]incoming-response.status") extern int incoming_status(handle);
 IMPORT(TYPES, "[resource-drop]incoming-response") extern void incoming_drop(handle);
-IMPORT(TYPES, "[constructor]outgoing-response") extern handle response_new(handle);
-IMPORT(TYPES, "[method]outgoing-response.body") extern void response_body(handle, u32 *);
-IMPORT(TYPES, "[static]response-outparam.set") extern void respond(handle, u32, u32, u32, u64, u32, u32, u32, u32);
-IMPORT(TYPES, "[method]outgoing-body.write") extern void body_write(handle, u32 *);
-IMPORT(TYPES, "[static]outgoing-body.finish") extern void body_finish(handle, u32, handle, void *);
-IMPORT(STREAMS, "[method]output-stream.blocking-write-and-flush") extern void write_all(handle, const void *, u32, u32 *);
-IMPORT(STREAMS, "[resource-drop]output-stream") extern void output_drop(handle);
-IMPORT(POLL, "[method]pollable.block") extern void pollable_block(handle);
-IMPORT(POLL, "[resource-drop]pollable") extern void pollable_drop(handle);
 
 /* The status; less than 0: an error code, of which the first is -1. */
 static int asked(const char *authority, u32 length) {
@@ -63,12 +45,12 @@ static void say(handle out, int status) {
   response_body(response, result);
   handle body = (handle)result[1];
   respond(out, 0, (u32)response, 0, 0, 0, 0, 0, 0);
-  body_write(body, result);
+  out_body_write(body, result);
   handle stream = (handle)result[1];
   write_all(stream, text, length, result);
   output_drop(stream);
   u64 finished[8];
-  body_finish(body, 0, 0, finished);
+  out_body_finish(body, 0, 0, finished);
 }
 
 EXPORT("wasi:http/incoming-handler@0.2.3#handle") void handle_request(handle request, handle out) {

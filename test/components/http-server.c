@@ -16,42 +16,24 @@
  */
 /* For one request; begun anew with the next, or with the next piece of a body. */
 #define ARENA (1 << 19)
-#include "canonical.h"
+#include "http-serving.h"
 
-typedef int handle;
-
-#define TYPES "wasi:http/types@0.2.3"
-#define STREAMS "wasi:io/streams@0.2.3"
-#define POLL "wasi:io/poll@0.2.3"
-
-IMPORT(TYPES, "[constructor]fields") extern handle fields_new(void);
 IMPORT(TYPES, "[method]fields.append") extern void fields_append(handle, const char *, u32, const void *, u32, u8 *);
-IMPORT(TYPES, "[method]incoming-request.path-with-query") extern void request_path(handle, u32 *);
 IMPORT(TYPES, "[method]incoming-request.method") extern void request_method(handle, u32 *);
 IMPORT(TYPES, "[method]incoming-request.consume") extern void request_consume(handle, u32 *);
-IMPORT(TYPES, "[resource-drop]incoming-request") extern void request_drop(handle);
 IMPORT(TYPES, "[method]incoming-body.stream") extern void in_body_stream(handle, u32 *);
 IMPORT(TYPES, "[static]incoming-body.finish") extern handle in_body_finish(handle);
 IMPORT(TYPES, "[method]future-trailers.subscribe") extern handle trailers_subscribe(handle);
 IMPORT(TYPES, "[method]future-trailers.get") extern void trailers_get(handle, u64 *);
 IMPORT(TYPES, "[resource-drop]future-trailers") extern void trailers_drop(handle);
-IMPORT(TYPES, "[constructor]outgoing-response") extern handle response_new(handle);
 IMPORT(TYPES, "[method]outgoing-response.set-status-code") extern u32 response_status(handle, u32);
-IMPORT(TYPES, "[method]outgoing-response.body") extern void response_body(handle, u32 *);
-IMPORT(TYPES, "[static]response-outparam.set") extern void respond(handle, u32, u32, u32, u64, u32, u32, u32, u32);
-IMPORT(TYPES, "[method]outgoing-body.write") extern void out_body_write(handle, u32 *);
-IMPORT(TYPES, "[static]outgoing-body.finish") extern void out_body_finish(handle, u32, handle, void *);
 IMPORT(TYPES, "[resource-drop]outgoing-body") extern void out_body_drop(handle);
-IMPORT(STREAMS, "[method]output-stream.blocking-write-and-flush") extern void write_all(handle, const void *, u32, u32 *);
 IMPORT(STREAMS, "[method]input-stream.blocking-read") extern void read_some(handle, u64, u32 *);
-IMPORT(STREAMS, "[resource-drop]output-stream") extern void output_drop(handle);
 IMPORT(STREAMS, "[resource-drop]input-stream") extern void input_drop(handle);
 IMPORT("wasi:filesystem/preopens@0.2.3", "get-directories") extern void get_directories(u32 *);
 IMPORT("wasi:filesystem/types@0.2.3", "[method]descriptor.open-at")
 extern void open_at(handle, u32, const char *, u32, u32, u32, u32 *);
 IMPORT("wasi:clocks/monotonic-clock@0.2.3", "subscribe-duration") extern handle subscribe_duration(u64);
-IMPORT(POLL, "[method]pollable.block") extern void pollable_block(handle);
-IMPORT(POLL, "[resource-drop]pollable") extern void pollable_drop(handle);
 
 /* clang makes calls of it. */
 void *memset(void *to, int value, unsigned long size) {

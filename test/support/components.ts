@@ -11,9 +11,10 @@ import { appear, BUILD, bundled, type Format } from "./bundles.ts";
 import { withWorld } from "./wasi-wit.ts";
 
 const SOURCES = "test/components";
-/** Of those with a C library, of those without, and of those of WASI 0.3. */
+/** Included before every program with a C library. */
 const HEADER = "test/components/realloc.h";
-const HEADERS = [HEADER, "test/components/canonical.h", "test/components/async.h"];
+/** Whatever a C program may include: with a change of one all are built anew. */
+const HEADERS = [HEADER, ...["canonical.h", "async.h", "http-serving.h"].map((name) => `${SOURCES}/${name}`)];
 /** From the preview 1 that wasi-libc knows to WASI 0.2. */
 const COMMAND_ADAPTER = "node_modules/@bytecodealliance/jco/lib/wasi_snapshot_preview1.command.wasm";
 
