@@ -38,7 +38,9 @@ const wasmRun: Command = {
 are not kept are named on standard error. Its output and exit code are
 edgectl's; Ctrl-C ends it (130), --time-limit does (124), counted from its
 start. FILE may be - for standard input, of which the component sees nothing.
-Arguments that begin with a dash come after --.`,
+Arguments that begin with a dash come after --.
+Buckets are empty at first and go with the run; telemetry is judged and goes
+nowhere.`,
   flags: [
     ...WASM_FLAGS,
     { name: "cpu", value: "QUANTITY", help: "its CPU limit" },

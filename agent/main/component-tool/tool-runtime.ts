@@ -13,6 +13,7 @@ import { detectCgroups } from "../../resources/cgroup-hierarchies.ts";
 import { CgroupTree } from "../../resources/cgroup-tree.ts";
 import { componentPrograms } from "../component-programs.ts";
 import { nameFrom, type ToolPod, toolPod } from "./tool-pod.ts";
+import { ToolServices } from "./tool-services.ts";
 import { unkeptLimits } from "./unkept-limits.ts";
 
 const SETTINGS = { cpuCFSQuota: true, cpuPeriodUs: 100_000, podPidsLimit: -1 };
@@ -48,12 +49,14 @@ export class ToolRuntime implements AsyncDisposable {
   readonly #folder: string;
   readonly #cgroups: CgroupTree;
   readonly #cgroup: string;
+  readonly #services: ToolServices;
   #image: { readonly requested: string; readonly id: string };
 
   private constructor(request: ComponentToolRequest, programs: string, folder: string, { log, cgroups }: Ports) {
     this.#folder = folder;
     this.#cgroups = cgroups;
     this.#cgroup = `/picolet-wasm-run-${process.pid}`;
+    this.#services = new ToolServices(log, join(folder, "keyvalue.db"));
     this.#image = { requested: imageOf(request), id: "" };
     this.pod = toolPod(request, this.#image.requested, join(folder, "volumes"));
     this.adapter = new WasmAdapter(
@@ -61,8 +64,7 @@ export class ToolRuntime implements AsyncDisposable {
         ...{ clock: systemClock, log, cgroups },
         hostIps: () => ["127.0.0.1"],
         warn: (_, reason, message) => complain(`${reason}: ${message}`),
-        // There is no agent to ask.
-        services: {},
+        services: this.#services.services,
       },
       {
         rootDirectory: join(folder, "root"),
@@ -152,6 +154,7 @@ export class ToolRuntime implements AsyncDisposable {
       await this.adapter.apply(this.desired, { kind: "removeSandbox", sandboxId: id }, signal);
     }
     await this.adapter[Symbol.asyncDispose]();
+    this.#services[Symbol.dispose]();
     await this.#cgroups.kill(this.#cgroup, signal);
     await this.#cgroups.remove(this.#cgroup);
     rmSync(this.#folder, { recursive: true, force: true });
