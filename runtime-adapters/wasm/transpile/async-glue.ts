@@ -4,6 +4,7 @@
  * writes. Here each of that is mended in place, by the exact text: where one is not found as it is known here, the component
  * keeps jco's own text.
  */
+import { withSharedForms } from "./shared-forms.ts";
 import { statements, withoutRemarks, withoutUnused } from "./unused-declarations.ts";
 
 /** What the host gives the glue beside what the component imports; see `host/async/async-run.ts`. */
@@ -165,7 +166,7 @@ export function asyncGlue(source: string): string | undefined {
     const bodyStart = opening.index + opening[0].length;
     const rest = text.slice(generator.index);
     const kept = withoutUnused(statements(text.slice(bodyStart, generator.index)), rest);
-    return text.slice(0, bodyStart) + kept.map((each) => each.text).join("") + rest;
+    return withSharedForms(text.slice(0, bodyStart) + kept.map((each) => each.text).join("") + rest);
   } catch (error) {
     if (error instanceof RangeError) return undefined;
     throw error;

@@ -5,7 +5,7 @@ import type { TranspiledModule } from "../launch.ts";
  * Part of the cache's key. Bump the last number when what is written here changes; the rest is the version of
  * jco-transpile that package.json pins (a test compares them).
  */
-export const TRANSPILER_VERSION = "jco-transpile-0.15.0-12";
+export const TRANSPILER_VERSION = "jco-transpile-0.15.0-13";
 
 /** On the child's command line, as JSON. */
 export interface TranspileRequest {
