@@ -20,8 +20,10 @@ export class JumpingLoop {
 
   after(milliseconds: number, act: () => void): () => void {
     this.waits += 1;
-    this.nowNs += BigInt(Math.ceil(milliseconds * 1e6));
-    this.#soon(act);
+    this.#soon(() => {
+      this.nowNs += BigInt(Math.ceil(milliseconds * 1e6));
+      act();
+    });
     return () => undefined;
   }
 }
