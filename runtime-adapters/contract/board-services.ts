@@ -70,6 +70,11 @@ export class ServiceRefusal extends Error {
 /** Of one interface. */
 export interface BoardService {
   /**
+   * Methods that may read out more than some KiB: each waits until there is room for the largest answer. So nothing among them that
+   * waits for anything itself: few of them are under way at a time. What others answer is counted when it is there.
+   */
+  readonly largeAnswers?: ReadonlySet<string>;
+  /**
    * `peer` has been granted the interface; `request` is whatever a hostile runner may send, within the frame's limits:
    * check all of it. Calls of one runner come one after the other; the next waits until this one has been answered.
    * @param method the part after the dot

@@ -18,6 +18,7 @@ import { RecordedLog } from "./recorders.ts";
 import { TempFolder } from "./temp-folder.ts";
 
 export const TOKEN = "ab".repeat(32);
+const OTHERS = "0e".repeat(30);
 const PEER: ServicePeer = {
   containerId: "c1",
   container: "main",
@@ -28,6 +29,15 @@ const PEER: ServicePeer = {
 export const hello = encodeFrame(helloMessage({ version: PROTOCOL_VERSION, token: TOKEN }));
 export const ask = (id: number, method: string, bytes: readonly Uint8Array[] = []): Uint8Array =>
   encodeFrame(requestMessage({ id, method, value: null, bytes }));
+
+/** Of other containers with the same grants. */
+export const helloOf = (index: number): Uint8Array =>
+  encodeFrame(helloMessage({ version: PROTOCOL_VERSION, token: `${OTHERS}${String(index).padStart(4, "0")}` }));
+
+function peerOf(token: string): ServicePeer | undefined {
+  if (token === TOKEN) return PEER;
+  return token.startsWith(OTHERS) ? { ...PEER, containerId: `other-${token.slice(OTHERS.length)}` } : undefined;
+}
 
 /** Answers with what it was asked; `refuse` is refused, `fail` fails. */
 export const echo: BoardService = {
@@ -59,7 +69,6 @@ export class Bench implements AsyncDisposable {
   }
 
   async start(): Promise<void> {
-    const peerOf = (token: string): ServicePeer | undefined => (token === TOKEN ? PEER : undefined);
     const services = { keyvalue: () => this.#service };
     this.#port = await ServicePort.open({ clock: this.#clock, log: this.log, services, peerOf }, this.path);
   }

@@ -64,6 +64,8 @@ interface Call {
 }
 
 export class KeyvalueService implements BoardService, Disposable {
+  /** Not `swap`, which has a value for an answer only if it was refused: it waits for the disk. */
+  readonly largeAnswers: ReadonlySet<string> = new Set(["get", "list", "observe", "get-many"]);
   readonly #components: KeyvalueServiceComponents;
   readonly #file: KeyvalueFile;
   readonly #commits: GroupCommit;

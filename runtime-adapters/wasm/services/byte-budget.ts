@@ -11,12 +11,17 @@ export class ByteBudget {
     return this.#free;
   }
 
-  /** In the order of asking. @returns what gives them back, once */
-  async take(bytes: number): Promise<() => void> {
+  /** In the order of asking. @returns what gives them back, all but those that are kept; called again, the rest */
+  async take(bytes: number): Promise<(kept?: number) => void> {
     if (this.#waiting.length > 0 || this.#free < bytes) {
       await new Promise<void>((begin) => this.#waiting.push({ bytes, begin }));
     } else this.#free -= bytes;
-    return () => this.#give(bytes);
+    let held = bytes;
+    return (kept = 0) => {
+      const given = held - Math.min(kept, held);
+      held -= given;
+      this.#give(given);
+    };
   }
 
   #give(bytes: number): void {

@@ -4,7 +4,7 @@ import { describe, it } from "node:test";
 import fc from "fast-check";
 import { millis, seconds } from "../../../protocol/ports.ts";
 import { heldMemory } from "../../../test/support/held-memory.ts";
-import { ask, Bench, call, echo, hello, received } from "../../../test/support/service-bench.ts";
+import { ask, Bench, call, echo, hello, helloOf, received } from "../../../test/support/service-bench.ts";
 import { VirtualClock } from "../../../test/support/virtual-clock.ts";
 import { encodeFrame, FrameReader, MAX_FRAME_BYTES } from "./frames.ts";
 
@@ -28,6 +28,51 @@ describe("a runner that has been taken over", () => {
     while (calls === 0) await new Promise((resolve) => setImmediate(resolve));
     assert.ok(calls <= 2, `${calls} requests were taken`);
     socket.destroy();
+  });
+
+  it("that asks for much and takes none of it has a share of the agent's memory, until its time is up", async () => {
+    const clock = new VirtualClock();
+    const calls: string[] = [];
+    await using bench = await Bench.open(
+      {
+        largeAnswers: new Set(["much"]),
+        call(_, method, request) {
+          calls.push(method);
+          return method === "echo" ? request : { value: null, bytes: [new Uint8Array(2_000_000)] };
+        },
+      },
+      clock,
+    );
+    const deaf = async (index: number, method: string): Promise<void> => {
+      const socket = await bench.raw();
+      socket.write(Buffer.concat([helloOf(index), ask(1, `keyvalue.${method}`)]));
+    };
+    const listening = bench.client();
+    /** By then whoever had room has been called: small answers wait for nobody. */
+    const othersAreServed = async (): Promise<void> => {
+      for (let turn = 0; turn < 50; turn += 1)
+        assert.equal((await call(listening, "echo", { value: turn, bytes: [] })).value, turn);
+    };
+    const much = (): number => calls.filter((method) => method === "much").length;
+    for (let index = 0; index < 8; index += 1) await deaf(index, "much");
+    await othersAreServed();
+    assert.equal(much(), 2, "answers of 4 MB are held for all of them");
+    await clock.advance(seconds(11));
+    while (much() < 4) await othersAreServed();
+    for (let round = 0; much() < 8; round += 1) {
+      assert.ok(round < 100, `${much()} have been called`);
+      await clock.advance(seconds(11));
+      await othersAreServed();
+    }
+    await clock.advance(seconds(11));
+    // What answers with much though it has not said so is counted, too.
+    for (let index = 8; index < 10; index += 1) await deaf(index, "surprise");
+    while (calls.filter((method) => method === "surprise").length < 2) await othersAreServed();
+    await deaf(10, "much");
+    await othersAreServed();
+    assert.equal(much(), 8);
+    await clock.advance(seconds(11));
+    while (much() < 9) await othersAreServed();
   });
 
   it("that says nothing, or half of something, is cut off after its time", async () => {

@@ -32,7 +32,10 @@ export interface RunnerConnectionComponents {
   readonly clock: Clock;
   readonly log: Log;
   readonly services: BoardServices;
+  /** Of requests. */
   readonly budget: ByteBudget;
+  /** Of answers, until runners have taken them. */
+  readonly answers: ByteBudget;
   /** Whose token it is; undefined: nobody's, or of a container that has ended. */
   readonly peerOf: (token: string) => ServicePeer | undefined;
   /** It has said who it is. A connection that it had before is over. */
@@ -44,7 +47,7 @@ const MAX_HELLO_BYTES = 1024;
 const HELLO_TIMEOUT = seconds(5);
 /** From a frame's first byte to its last, and for taking an answer. 2 MiB through a local socket take a moment. */
 const TRANSFER_TIMEOUT = seconds(10);
-/** Frames up to this size are not counted: with 256 connections 4 MiB. */
+/** Frames up to this size are not counted: with 256 connections 4 MiB, either way. */
 const UNCOUNTED_BYTES = 16_384;
 /** What one runner may ask for at once, and then a second: a component that asks in a loop takes some 5 % of a board's core. */
 const CALLS_PER_SECOND = 1000;
@@ -52,6 +55,9 @@ const CALLS_PER_SECOND = 1000;
 const BYTES_PER_CALL = 2048;
 
 const UNAVAILABLE = "unavailable";
+
+/** Waits until there is room for so many bytes of an answer. */
+type Reserve = (bytes: number) => Promise<void>;
 
 export class RunnerConnection {
   readonly #components: RunnerConnectionComponents;
@@ -113,7 +119,7 @@ export class RunnerConnection {
 
   /** @returns false at the end. */
   async #answerNext(peer: ServicePeer): Promise<boolean> {
-    const give: (() => void)[] = [];
+    const give: ((kept?: number) => void)[] = [];
     // Before the next one is read, so that who waits holds nothing.
     await this.#pace();
     try {
@@ -123,17 +129,26 @@ export class RunnerConnection {
       if (message === undefined) return false;
       const request = readRequest(message);
       if (request === undefined) throw new PicoletError("corrupt", "cannot read a request");
-      await this.#send(framed(await this.#outcome(peer, request)));
+      let room: ((kept?: number) => void) | undefined;
+      const reserve = async (bytes: number): Promise<void> => {
+        room = await this.#components.answers.take(bytes);
+        give.push(room);
+      };
+      const frame = framed(await this.#outcome(peer, request, reserve));
+      const counted = frame.length > UNCOUNTED_BYTES ? frame.length : 0;
+      if (room !== undefined) room(counted);
+      else if (counted > 0) await reserve(counted);
+      await this.#send(frame);
       return true;
     } finally {
       for (const each of give) each();
     }
   }
 
-  async #outcome(peer: ServicePeer, { id, method: name, value, bytes }: Request): Promise<Answer> {
+  async #outcome(peer: ServicePeer, { id, method: name, value, bytes }: Request, reserve: Reserve): Promise<Answer> {
     const [service, method] = methodParts(name);
     try {
-      const result = await this.#call(peer, service, method, { value, bytes });
+      const result = await this.#call(peer, service, method, { value, bytes }, reserve);
       return { ...result, id, ok: true };
     } catch (error) {
       if (error instanceof ServiceRefusal) return { id, ok: false, tag: error.tag, val: error.val };
@@ -142,17 +157,24 @@ export class RunnerConnection {
     }
   }
 
-  async #call(peer: ServicePeer, name: string, method: string, request: ServiceMessage): Promise<ServiceMessage> {
+  async #call(
+    peer: ServicePeer,
+    name: string,
+    method: string,
+    request: ServiceMessage,
+    reserve: Reserve,
+  ): Promise<ServiceMessage> {
     const isGranted = isInterface(name) && peer.interfaces.includes(name);
     const make = isGranted ? this.#components.services[name] : undefined;
     // The runner asks for nothing that its pod does not name; this one has been taken over.
     if (make === undefined) throw new PicoletError("permission_denied", `cannot call ${name}: it is not granted`);
     const service = await make();
+    if (service.largeAnswers?.has(method)) await reserve(MAX_FRAME_BYTES);
     return service.call(peer, method, request);
   }
 
   /** The next one, undefined at the end of the connection. @param reserve is waited for before a large one is read. */
-  async #frame(maxBytes: number, reserve?: (bytes: number) => Promise<void>): Promise<ServiceMessage | undefined> {
+  async #frame(maxBytes: number, reserve?: Reserve): Promise<ServiceMessage | undefined> {
     let reserved = false;
     let left: number = TRANSFER_TIMEOUT;
     for (;;) {

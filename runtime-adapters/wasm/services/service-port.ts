@@ -10,17 +10,19 @@ import { RunnerConnection, type RunnerConnectionComponents } from "./runner-conn
 const MAX_CONNECTIONS = 256;
 /** Of them, those that have not said yet who they are: each runner does so at once. */
 const MAX_STRANGERS = 64;
-/** Two of the largest requests at once. */
+/** Two of the largest requests at once, and two of the largest answers. */
 const BUDGET_BYTES = 4_500_000;
 /** Runners have the rights of their pods; only they have the folder open that leads here. */
 const SOCKET_MODE = 0o666;
 
-export type ServicePortComponents = Omit<RunnerConnectionComponents, "budget" | "onPeer">;
+export type ServicePortComponents = Omit<RunnerConnectionComponents, "budget" | "answers" | "onPeer">;
 
 export class ServicePort implements AsyncDisposable {
   readonly #components: ServicePortComponents;
   readonly #server: Server;
   readonly #budget = new ByteBudget(BUDGET_BYTES);
+  /** Of their own: who has its request counted waits for room for the answer, and nobody the other way round. */
+  readonly #answers = new ByteBudget(BUDGET_BYTES);
   readonly #connections = new Set<RunnerConnection>();
   /** The one that has waited for the longest first. */
   readonly #strangers = new Set<RunnerConnection>();
@@ -67,7 +69,8 @@ export class ServicePort implements AsyncDisposable {
       this.#ofPeers.get(containerId)?.end();
       this.#ofPeers.set(containerId, connection);
     };
-    const connection = new RunnerConnection({ ...this.#components, budget: this.#budget, onPeer }, socket);
+    const budgets = { budget: this.#budget, answers: this.#answers };
+    const connection = new RunnerConnection({ ...this.#components, ...budgets, onPeer }, socket);
     this.#connections.add(connection);
     // A runner that opens connections without end keeps no other one out.
     const [oldest] = this.#strangers;
