@@ -65,20 +65,34 @@ function edgectlWith(
   input: Buffer | undefined,
   ...words: readonly string[]
 ): Ended & { readonly temporary: string } {
-  return edgectlAs(context, {}, input, ...words);
+  return edgectlAs(context, [], input, ...words);
 }
 
+const NOBODY = 65_534;
+/** Who may read the tests' folder all the same, wherever it is. */
+const AS_NOBODY = [
+  "setpriv",
+  `--reuid=${NOBODY}`,
+  `--regid=${NOBODY}`,
+  "--clear-groups",
+  "--inh-caps=+dac_read_search",
+  "--ambient-caps=+dac_read_search",
+  // Else access(2) does not count them.
+  "--securebits=+no_setuid_fixup",
+];
+
+/** @param as the command to start it with; none: as it is */
 function edgectlAs(
   context: TestContext,
-  user: { readonly uid?: number; readonly gid?: number },
+  as: readonly string[],
   input: Buffer | undefined,
   ...words: readonly string[]
 ): Ended & { readonly temporary: string } {
   const folder = new TempFolder();
   context.after(() => folder[Symbol.dispose]());
-  if (user.uid !== undefined) chownSync(folder.path, user.uid, -1);
-  const child = spawn("dist/bin/edgectl", ["wasm", ...words], {
-    ...user,
+  if (as.length > 0) chownSync(folder.path, NOBODY, -1);
+  const [command = "", ...first] = [...as, "dist/bin/edgectl"];
+  const child = spawn(command, [...first, "wasm", ...words], {
     env: { ...process.env, TMPDIR: folder.path },
     stdio: ["pipe", "pipe", "pipe"],
   });
@@ -116,7 +130,7 @@ test("environment, folders and limits are those that it is given", async (contex
 });
 
 test("what of its limits is not kept without root is said, and nothing where none is asked for", async (context) => {
-  const nobody = process.getuid?.() === 0 ? { uid: 65_534, gid: 65_534 } : {};
+  const nobody = process.getuid?.() === 0 ? AS_NOBODY : [];
   const printing = [workload, "print", "stdout", "one"];
   const run = (...flags: readonly string[]) => edgectlAs(context, nobody, undefined, "run", ...flags, ...printing);
   const limited = run("--cpu", "500m", "--memory", "48Mi");
