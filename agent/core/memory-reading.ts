@@ -1,6 +1,6 @@
 /** One fast look at memory and processes. `agent/stats` takes it, `agent/eviction` waits by it. */
 export interface MemoryReading {
-  /** Undefined: the kernel does not say. */
+  /** Undefined: the kernel does not say. A lower bound while there is plenty. */
   readonly node: MemorySpace | undefined;
   /** Of the cgroup of all pods, where it has a limit; a lower bound while it is far from it. */
   readonly pods: MemorySpace | undefined;

@@ -31,8 +31,8 @@ import { PressureLoop } from "./pressure-loop.ts";
 
 export interface EvictionManagerComponents extends EvictorComponents {
   readonly usage: UsageLooks;
-  /** @param nearBytes see `MemoryGauge` */
-  readonly memory: (nearBytes: number) => MemoryReading;
+  /** @param range within which it is exact, in bytes: `near` the pods' limit, and where the node is `short` of memory */
+  readonly memory: (range: { readonly near: number; readonly short: number }) => MemoryReading;
   /** Missing: the kernel does not tell. */
   readonly memoryEvents?: MemoryEvents | undefined;
   readonly reclaim: NodeReclaim;
@@ -161,7 +161,7 @@ export class EvictionManager implements Component {
     const alarm = new Alarm(clock);
     while (!signal.aborted) {
       memoryEvents?.listen(() => alarm.set(MEMORY_LOOK_SHORTEST));
-      const view = { reading: memory(this.#nearBytes()), window: this.#stalls, now: clock.monotonic() };
+      const view = { reading: memory(this.#exactRange()), window: this.#stalls, now: clock.monotonic() };
       const { crossed, stalled, lookAgainIn, window } = memoryAlertness(this.#fast, view);
       this.#stalls = window;
       if (crossed.length > 0) this.#memory.crossed(crossed);
@@ -176,10 +176,11 @@ export class EvictionManager implements Component {
     }
   }
 
-  #nearBytes(): number {
+  #exactRange(): { near: number; short: number } {
     const ofMemory = this.#fast.filter(({ signal }) => isOfMemory(signal));
     const amounts = ofMemory.map(({ value }) => (value.kind === "quantity" ? value.value : Infinity));
-    return Math.max(0, ...amounts) * NEARNESS;
+    const short = Math.max(0, ...amounts);
+    return { near: short * NEARNESS, short };
   }
 
   async #lookAtUsage(signal: AbortSignal): Promise<Observations> {

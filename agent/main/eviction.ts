@@ -41,7 +41,7 @@ export function makeEviction(components: EvictionComponents, init: EvictionInit)
   return new EvictionManager(
     {
       ...ports,
-      memory: (nearBytes) => gauge.read(nearBytes),
+      memory: (range) => gauge.read(range),
       memoryEvents: memoryEventsOf(hierarchies, allPodsCgroup),
       // Without cgroups of their own pods cannot be told apart.
       kill: !configuration.cgroupsPerQOS

@@ -3,6 +3,7 @@ import { join } from "node:path";
 import type { Usage } from "../core/usage.ts";
 import { pressureOf } from "./cgroup-usage.ts";
 import { fieldIn, lineOf, numberIn, readKernelFile } from "./kernel-text.ts";
+import { perCpuFreeBytes } from "./per-cpu-pages.ts";
 
 export interface NetworkInterface {
   readonly name: string;
@@ -38,7 +39,8 @@ export function machineUsage(proc: string): Usage {
   const meminfo = read("meminfo");
   const vmstat = read("vmstat");
   const bytes = (name: string): number => (fieldIn(meminfo, name) ?? 0) * KIB;
-  const memoryBytes = Math.max(0, bytes("MemTotal:") - bytes("MemFree:"));
+  const totalBytes = bytes("MemTotal:");
+  const memoryBytes = Math.max(0, totalBytes - bytes("MemFree:") - perCpuFreeBytes(proc, totalBytes));
   return {
     cpuNanoseconds: busyTicks(read("stat")) * NANOSECONDS_PER_TICK,
     memoryBytes,
@@ -48,7 +50,7 @@ export function machineUsage(proc: string): Usage {
     swapLimitBytes: bytes("SwapTotal:"),
     pageFaults: fieldIn(vmstat, "pgfault ") ?? 0,
     majorPageFaults: fieldIn(vmstat, "pgmajfault ") ?? 0,
-    memoryLimitBytes: bytes("MemTotal:"),
+    memoryLimitBytes: totalBytes,
     pids: threadsOf(read("loadavg")),
     pressure: pressureOf(`${proc}/pressure/`, ""),
   };

@@ -15,8 +15,8 @@ import { MemoryGauge } from "./memory-gauge.ts";
 const NEVER = new AbortController().signal;
 const KIB = 1024;
 const MIB = 2 ** 20;
-const FAR = 0;
-const NEAR = Infinity;
+const FAR = { near: 0, short: 0 };
+const NEAR = { near: Infinity, short: Infinity };
 /** As the systemd driver names it. */
 const SLICE = "/kubepods.slice";
 
@@ -44,6 +44,18 @@ class Kernel implements Disposable {
 }
 
 const MEMINFO = "MemTotal: 1000 kB\nMemFree: 200 kB\nInactive(file): 50 kB\nSReclaimable: 30 kB\n";
+/** Two zones, the second of them empty. */
+const zoneinfo = (managed: number, ...counts: readonly number[]): string => `Node 0, zone      DMA
+  per-node stats
+      nr_free_pages 7
+  pages free     50
+        managed  ${managed}
+  pagesets
+${counts.map((count, cpu) => `    cpu: ${cpu}\n              count:    ${count}\n              high:     ${count + 9}\n`).join("")}  start_pfn:           1
+Node 0, zone  Movable
+  pages free     0
+        managed  0
+`;
 const FILES = {
   v1: { used: "memory.usage_in_bytes", limit: "memory.limit_in_bytes", inactive: "total_inactive_file" },
   v2: { used: "memory.current", limit: "memory.max", inactive: "inactive_file" },
@@ -64,8 +76,14 @@ for (const kind of ["v1", "v2"] as const) {
     write(kernel, 300, String(512 * MIB), 40);
     if (kind === "v2") kernel.write(`${SLICE}/memory.stat`, `inactive_anon 5\ninactive_file ${40 * MIB}\n`);
     assert.deepEqual(kernel.gauge.read(NEAR).pods, { capacity: 512 * MIB, available: 252 * MIB });
-    assert.deepEqual(kernel.gauge.read(212 * MIB).pods, { capacity: 512 * MIB, available: 252 * MIB });
-    assert.deepEqual(kernel.gauge.read(212 * MIB - 1).pods, { capacity: 512 * MIB, available: 212 * MIB });
+    assert.deepEqual(kernel.gauge.read({ near: 212 * MIB, short: 0 }).pods, {
+      capacity: 512 * MIB,
+      available: 252 * MIB,
+    });
+    assert.deepEqual(kernel.gauge.read({ near: 212 * MIB - 1, short: 0 }).pods, {
+      capacity: 512 * MIB,
+      available: 212 * MIB,
+    });
   });
 
   test(`${kind}: what is used beyond the limit leaves nothing, and a cache larger than what is used all`, () => {
@@ -93,6 +111,7 @@ for (const kind of ["v1", "v2"] as const) {
     for (const name of ["cpu.stat", "cpuacct.usage"]) kernel.write(`${SLICE}/${name}`, "usage_usec 5\n");
     if (kind === "v1") kernel.write(`${SLICE}/cpuacct.usage`, "5\n");
     kernel.write("loadavg", "0.20 0.18 0.12 1/80 11206\n");
+    kernel.write("zoneinfo", zoneinfo(250, 3, 2));
     const looks = new CgroupLooks(
       { cgroups: kernel.folders, pods: () => [], podCgroup: () => "", clock: new VirtualClock() },
       { allPodsCgroup: SLICE, cgroupsPerQOS: true, proc: kernel.folder.path },
@@ -114,6 +133,21 @@ test("the node: what is free, with what the kernel can give back; never more tha
   for (const text of ["", "MemTotal: 0 kB\nMemFree: 0 kB\n", "MemTotal: 5 kB\n", "MemFree: 5 kB\n"]) {
     kernel.write("meminfo", text);
     assert.equal(kernel.gauge.read(NEAR).node, undefined, text);
+  }
+});
+
+test("the node: free pages that CPUs keep count where it is short of memory, whatever the size of a page is", () => {
+  using kernel = new Kernel("none");
+  const available = (short: number): number => (kernel.gauge.read({ near: 0, short }).node?.available ?? 0) / KIB;
+  kernel.write("zoneinfo", zoneinfo(250, 3, 2));
+  assert.deepEqual([available(Infinity), available(280 * KIB), available(280 * KIB - 1)], [300, 300, 280]);
+  kernel.write("zoneinfo", zoneinfo(62, 3, 2));
+  assert.equal(available(Infinity), 360, "16 KiB");
+  kernel.write("zoneinfo", zoneinfo(250, 999));
+  assert.equal(available(Infinity), 1000, "no more than there is");
+  for (const text of ["", "what it is not", zoneinfo(0, 5)]) {
+    kernel.write("zoneinfo", text);
+    assert.equal(available(Infinity), 280, text);
   }
 });
 
@@ -154,6 +188,8 @@ test("whatever bytes are in the files, figures are numbers within bounds, or non
     "SReclaimable:",
     "total_inactive_file ",
     "full avg10=0 total=",
+    "    count: ",
+    "  managed ",
   ];
   const line = fc.tuple(
     fc.constantFrom(...FIELDS),
@@ -171,7 +207,7 @@ test("whatever bytes are in the files, figures are numbers within bounds, or non
     const names = Object.values(FILES[kind])
       .slice(0, 2)
       .map((name) => `${SLICE}/${name}`);
-    const files = ["meminfo", "loadavg", "pressure/memory", `${SLICE}/memory.stat`, ...names];
+    const files = ["meminfo", "zoneinfo", "loadavg", "pressure/memory", `${SLICE}/memory.stat`, ...names];
     fc.assert(
       fc.property(fc.tuple(...files.map(() => bytes)), fc.constantFrom(FAR, NEAR), (contents, near) => {
         for (const [index, content] of contents.entries()) kernel.write(files[index] ?? "", content);

@@ -3,6 +3,7 @@ import type { MemoryReading } from "../core/memory-reading.ts";
 import type { CgroupFolders } from "./cgroup-usage.ts";
 import { fieldIn, lineOf, numberIn, readKernelFile } from "./kernel-text.ts";
 import { threadsOf } from "./machine-usage.ts";
+import { perCpuFreeBytes } from "./per-cpu-pages.ts";
 
 const KIB = 1024;
 const NO_LIMIT_BYTES = 2 ** 60;
@@ -14,6 +15,14 @@ export interface MemoryGaugeInit {
   readonly maxPids?: number | undefined;
   /** Only tests name another one. */
   readonly proc?: string;
+}
+
+/** Of memory, in bytes. */
+export interface MemoryGaugeRange {
+  /** From the pods' limit: with more left than that, only a lower bound of it is read. */
+  readonly near: number;
+  /** Of the node: with more left than that, a lower bound is. */
+  readonly short: number;
 }
 
 /** Reads two to six small files; some 60 µs on a PC. The figures are those of `UsageLooks`. */
@@ -31,23 +40,25 @@ export class MemoryGauge {
     this.#proc = proc;
   }
 
-  /** @param nearBytes of the pods' limit: further away from it than that, only a lower bound of what is left is read */
-  read(nearBytes: number): MemoryReading {
+  read({ near, short }: MemoryGaugeRange): MemoryReading {
     const pressure = readKernelFile(`${this.#proc}/pressure/memory`);
     return {
-      node: this.#node(),
-      pods: this.#pods === undefined ? undefined : this.#ofPods(this.#pods, nearBytes),
+      node: this.#node(short),
+      pods: this.#pods === undefined ? undefined : this.#ofPods(this.#pods, near),
       pids: this.#maxPids === undefined ? undefined : this.#pids(this.#maxPids),
       stalledUs: pressure === undefined ? undefined : stalledUs(pressure),
     };
   }
 
-  #node(): MemoryReading["node"] {
+  #node(shortBytes: number): MemoryReading["node"] {
     const text = readKernelFile(`${this.#proc}/meminfo`) ?? "";
     const [total, free] = [fieldIn(text, "MemTotal:"), fieldIn(text, "MemFree:")];
     if (total === undefined || free === undefined || total === 0) return undefined;
     const reclaimable = (fieldIn(text, "Inactive(file):") ?? 0) + (fieldIn(text, "SReclaimable:") ?? 0);
-    return { capacity: total * KIB, available: Math.min(total, free + reclaimable) * KIB };
+    const capacity = total * KIB;
+    const least = Math.min(total, free + reclaimable) * KIB;
+    if (least > shortBytes) return { capacity, available: least };
+    return { capacity, available: Math.min(capacity, least + perCpuFreeBytes(this.#proc, capacity)) };
   }
 
   #pids(capacity: number): MemoryReading["pids"] {

@@ -4,11 +4,12 @@ import type { Clock, Log } from "../../protocol/ports.ts";
 import type {
   ExecParams,
   IncomingStream,
+  PortForwardParams,
   SessionReply,
   StreamError,
   TunnelStream,
 } from "../../protocol/tunnel/stream.ts";
-import type { StreamRequest } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { RuntimeStream, StreamRequest } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { AgentPod } from "../core/agent-pod.ts";
 import type { ContainerLogs, LogStream } from "../core/container-logs.ts";
 import type { RuntimeRouter } from "../core/pod-ports.ts";
@@ -135,6 +136,7 @@ export class NodeStreams {
     const adapter = router.adapterFor(pod.desired);
     const target = await adapter.stream(pod.desired.uid, request(id), exchange.signal);
     if (target.kind === "upgrade") return await this.#raw(exchange, target, params.upgrade);
+    if (target.kind !== "log") throw new PicoletError("internal", "a container has no ports");
     const log = await logs.find(pod, { container: name, previous: false });
     const wanted: LogStream[] = [
       ...(params.stdout ? ["stdout" as const] : []),
@@ -155,19 +157,36 @@ export class NodeStreams {
     if (sandbox === undefined) throw new PicoletError("unavailable", `pod "${params.pod}" is not running`);
     const request = { kind: "portForward", sandboxId: sandbox.id, ports: params.ports } as const;
     const target = await adapter.stream(uid, request, exchange.signal);
-    if (target.kind !== "upgrade") throw new PicoletError("internal", "a log has no ports");
-    await this.#raw(exchange, target, params.upgrade);
+    if (target.kind === "log") throw new PicoletError("internal", "a log has no ports");
+    if (target.kind === "upgrade") await this.#raw(exchange, target, params.upgrade);
+    // The hub speaks the client's protocol, and comes again for each connection.
+    else if (params.upgrade !== undefined) exchange.accept({ mode: "connections" } satisfies SessionReply).end();
+    else await this.#connection(exchange, target, params);
+  }
+
+  async #connection(
+    { accept, signal }: Exchange,
+    { host, ports }: Extract<RuntimeStream, { kind: "ports" }>,
+    { pod, ports: [port = 0] }: PortForwardParams,
+  ): Promise<void> {
+    if (!ports.includes(port)) {
+      const served =
+        ports.length === 0 ? "nothing of it is served at the moment" : `it is served on ${ports.join(", ")}`;
+      throw new PicoletError("not_found", `pod "${pod}" is not served on port ${port}: ${served}`);
+    }
+    using connection = await RuntimeConnection.open({ host, port }, `port ${port} of pod "${pod}"`, signal);
+    await copyRaw(accept({ mode: "raw" } satisfies SessionReply), connection, signal);
   }
 
   async #raw(
     { accept, signal }: Exchange,
-    target: Parameters<typeof RuntimeConnection.open>[0],
+    target: Extract<RuntimeStream, { kind: "upgrade" }>,
     headers: Readonly<Record<string, string>> | undefined,
   ): Promise<void> {
     if (headers?.upgrade === undefined) {
       throw new PicoletError("invalid", "this needs a request that can be upgraded to SPDY/3.1 or a WebSocket");
     }
-    using connection = await RuntimeConnection.open(target, signal);
+    using connection = await RuntimeConnection.open(target, "the container runtime's streaming server", signal);
     void connection.write(upgradeRequest(target, headers));
     const stream = accept({ mode: "raw" } satisfies SessionReply);
     await copyRaw(stream, connection, signal);

@@ -1,4 +1,4 @@
-/** A session in mode `raw`: bytes between a stream of the tunnel and the runtime's streaming server, and nothing else. */
+/** A session in mode `raw`: bytes between a stream of the tunnel and the runtime's streaming server, or a pod's port, and nothing else. */
 import { connect, type Socket } from "node:net";
 import { cancelled } from "../../protocol/async/abort.ts";
 import { PicoletError } from "../../protocol/errors.ts";
@@ -6,6 +6,7 @@ import type { TunnelStream } from "../../protocol/tunnel/stream.ts";
 import type { RuntimeStream } from "../../runtime-adapters/contract/runtime-adapter.ts";
 
 type Upgrade = Extract<RuntimeStream, { kind: "upgrade" }>;
+type RuntimeAddress = Pick<Upgrade, "host" | "port">;
 
 /** What is read from the runtime at once; each session has one such buffer. */
 const READ_BUFFER_BYTES = 32 * 1024;
@@ -15,14 +16,14 @@ const READ_BUFFER_BYTES = 32 * 1024;
  */
 const MAX_PIECES = 3;
 
-/** A connection to the runtime's streaming server that is read only as fast as its bytes are taken. */
+/** A connection that is read only as fast as its bytes are taken. */
 export class RuntimeConnection implements Disposable {
   readonly #socket: Socket;
   readonly #pieces: Uint8Array[] = [];
   #ended = false;
   #wake: (() => void) | undefined;
 
-  private constructor(target: Upgrade) {
+  private constructor({ host, port }: RuntimeAddress) {
     const onread = {
       // Outside Node's pool: it lives as long as the session.
       buffer: Buffer.allocUnsafeSlow(READ_BUFFER_BYTES),
@@ -33,7 +34,7 @@ export class RuntimeConnection implements Disposable {
         return this.#pieces.length < MAX_PIECES;
       },
     };
-    this.#socket = connect({ host: target.host, port: target.port, onread, allowHalfOpen: true });
+    this.#socket = connect({ host, port, onread, allowHalfOpen: true });
     this.#socket.setNoDelay(true);
     // Runtimes close with what they have not read, which resets the connection: all the same an end. What went wrong, if
     // anything, is said in the protocol that is carried.
@@ -42,9 +43,9 @@ export class RuntimeConnection implements Disposable {
     this.#socket.resume();
   }
 
-  /** @throws `unavailable` when nobody listens there. */
-  static async open(target: Upgrade, signal: AbortSignal): Promise<RuntimeConnection> {
-    const connection = new RuntimeConnection(target);
+  /** @param what it is, for who reads of a failure @throws `unavailable` when nobody listens there. */
+  static async open(address: RuntimeAddress, what: string, signal: AbortSignal): Promise<RuntimeConnection> {
+    const connection = new RuntimeConnection(address);
     const socket = connection.#socket;
     try {
       await new Promise<void>((resolve, reject) => {
@@ -61,7 +62,7 @@ export class RuntimeConnection implements Disposable {
     } catch (error) {
       connection[Symbol.dispose]();
       if (signal.aborted) throw error;
-      throw new PicoletError("unavailable", "cannot connect to the container runtime's streaming server", {
+      throw new PicoletError("unavailable", `cannot connect to ${what}`, {
         cause: error,
         retryable: true,
       });

@@ -5,9 +5,10 @@ import { PicoletError } from "../../protocol/errors.ts";
 import type { Clock } from "../../protocol/ports.ts";
 import type { ExecParams, OpenedStream, PortForwardParams, SessionReply } from "../../protocol/tunnel/stream.ts";
 import type { Fleet } from "../core/fleet.ts";
-import { joinPipes, SocketPipe, TunnelPipe } from "../streaming/byte-pipe.ts";
+import { type BytePipe, joinPipes, SocketPipe, TunnelPipe } from "../streaming/byte-pipe.ts";
 import { ChannelCommand } from "../streaming/channel-command.ts";
 import { type CommandSession, type CommandStreams, relayCommand } from "../streaming/command-session.ts";
+import { forwardPorts, PORT_FORWARD_PROTOCOL, TUNNELLED_PORT_FORWARD_PROTOCOL } from "../streaming/port-forward.ts";
 import { PrefixedPipe } from "../streaming/prefixed-pipe.ts";
 import { SPDY_COMMAND_PROTOCOLS, SpdyCommand } from "../streaming/spdy-command.ts";
 import { WEB_SOCKET_COMMAND_PROTOCOLS, WebSocketCommand } from "../streaming/web-socket-command.ts";
@@ -63,13 +64,20 @@ export async function serveUpgrade(
   }
   const stream = await open(components.fleet, node, path, upgradeHeaders(request), signal);
   try {
-    if (isRaw(stream.reply)) {
+    const mode = modeOf(stream.reply);
+    if (mode === "raw") {
       const front = new PrefixedPipe(connection.head, new SocketPipe(connection.socket));
-      return await joinPipes(components, front, new TunnelPipe(stream), signal);
-    }
-    if (path.kind === "portForward") throw new PicoletError("unimplemented", "the node forwards no ports in this way");
-    const front = await acceptCommand(components, request, connection, path.streams, signal);
-    if (front !== undefined) await relayCommand(front, new ChannelCommand(stream), signal);
+      await joinPipes(components, front, new TunnelPipe(stream), signal);
+    } else if (mode === "connections" && path.kind === "portForward") {
+      const front = await acceptPortForward(request, connection);
+      if (front === undefined) return;
+      const connect = async (port: number, life: AbortSignal): Promise<BytePipe> =>
+        new TunnelPipe(await open(components.fleet, node, { ...path, ports: [port] }, undefined, life));
+      await forwardPorts({ clock: components.clock, connect }, front, signal);
+    } else if (mode === "channels" && path.kind !== "portForward") {
+      const front = await acceptCommand(components, request, connection, path.streams, signal);
+      if (front !== undefined) await relayCommand(front, new ChannelCommand(stream), signal);
+    } else throw new PicoletError("corrupt", `the node's answer to ${path.kind} is none`);
   } finally {
     stream.reset({ code: "cancelled", message: "the client has gone" });
   }
@@ -84,7 +92,7 @@ function open(
   fleet: Fleet,
   node: string,
   path: Session,
-  upgrade: Readonly<Record<string, string>>,
+  upgrade: Readonly<Record<string, string>> | undefined,
   signal: AbortSignal,
 ): Promise<OpenedStream> {
   const { namespace, pod, uid } = path;
@@ -97,10 +105,22 @@ function open(
   return fleet.open(node, path.kind, params, "interactive", signal);
 }
 
-function isRaw(reply: unknown): boolean {
-  const mode = ((reply ?? {}) as Partial<SessionReply>).mode;
-  if (mode === "raw" || mode === "channels") return mode === "raw";
-  throw new PicoletError("corrupt", "the node's answer is none");
+const modeOf = (reply: unknown): SessionReply["mode"] | undefined => ((reply ?? {}) as Partial<SessionReply>).mode;
+
+/** Undefined: the client has been told. */
+async function acceptPortForward(
+  request: IncomingMessage,
+  { socket, head }: Connection,
+): Promise<BytePipe | undefined> {
+  if (!isSpdy(request)) {
+    // kubectl's way past proxies that know no SPDY: all of its bytes in a WebSocket.
+    const known = [TUNNELLED_PORT_FORWARD_PROTOCOL];
+    if (!offeredProtocols(request).includes(TUNNELLED_PORT_FORWARD_PROTOCOL)) throw noProtocol(known);
+    return acceptWebSocket(request, socket, head, TUNNELLED_PORT_FORWARD_PROTOCOL);
+  }
+  const protocol = spdyProtocol(request, [PORT_FORWARD_PROTOCOL]);
+  answerUpgrade(socket, protocol);
+  return new PrefixedPipe(head, new SocketPipe(socket));
 }
 
 /** Undefined: what was asked for could not be agreed upon, and the client has been told. */
@@ -118,10 +138,8 @@ async function acceptCommand(
     const pipe = await acceptWebSocket(request, socket, head, protocol);
     return pipe === undefined ? undefined : new WebSocketCommand(pipe, protocol, streams);
   }
-  const protocol = spdyProtocol(request);
-  socket.write(
-    `HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nupgrade: ${SPDY}\r\nx-stream-protocol-version: ${protocol}\r\n\r\n`,
-  );
+  const protocol = spdyProtocol(request, SPDY_COMMAND_PROTOCOLS);
+  answerUpgrade(socket, protocol);
   try {
     return await SpdyCommand.accept(
       components,
@@ -136,12 +154,18 @@ async function acceptCommand(
   }
 }
 
-/** A client that names none means the first there was. */
-function spdyProtocol({ headers }: IncomingMessage): string {
-  const offered = [headers["x-stream-protocol-version"] ?? "channel.k8s.io"].flat().join(",").split(",");
-  const protocol = SPDY_COMMAND_PROTOCOLS.find((each) => offered.some((offer) => offer.trim() === each));
-  if (protocol === undefined) throw noProtocol(SPDY_COMMAND_PROTOCOLS);
+/** A client that names none means the first there was. @param known best first */
+function spdyProtocol({ headers }: IncomingMessage, known: readonly string[]): string {
+  const offered = [headers["x-stream-protocol-version"] ?? known.slice(-1)].flat().join(",").split(",");
+  const protocol = known.find((each) => offered.some((offer) => offer.trim() === each));
+  if (protocol === undefined) throw noProtocol(known);
   return protocol;
+}
+
+function answerUpgrade(socket: Duplex, protocol: string): void {
+  socket.write(
+    `HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nupgrade: ${SPDY}\r\nx-stream-protocol-version: ${protocol}\r\n\r\n`,
+  );
 }
 
 const noProtocol = (known: readonly string[]): PicoletError =>

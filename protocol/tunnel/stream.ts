@@ -87,7 +87,7 @@ export interface ExecParams {
   readonly upgrade: Readonly<Record<string, string>> | undefined;
 }
 
-/** Params of `portForward`. Lane `interactive`. */
+/** Params of `portForward`. Lane `interactive`. Without `upgrade` it is one connection to the first of `ports`. */
 export interface PortForwardParams {
   readonly namespace: string;
   readonly pod: string;
@@ -103,8 +103,10 @@ export interface PortForwardParams {
  * WebSocket): both ends only copy. `channels`: the hub speaks the client's protocol, and the bytes are channel frames:
  * one byte of channel (0 stdin, 1 stdout, 2 stderr, 3 error as a Kubernetes Status in JSON, 4 resize as
  * {"Width","Height"} in JSON), three bytes of length, big-endian, then as many bytes; a length of 0 closes the channel.
+ * `connections`, to `portForward` with `upgrade`: there are no bytes; the hub speaks the client's protocol, and opens a
+ * `portForward` without `upgrade` for each connection. That one's answer is `raw`, and the bytes are the connection's own.
  */
-export type SessionReply = { readonly mode: "raw" } | { readonly mode: "channels" };
+export type SessionReply = { readonly mode: "raw" } | { readonly mode: "channels" } | { readonly mode: "connections" };
 
 /** Params of `kubelet`. Reply: KubeletReply; the bytes are the body. Lane `bulk`. */
 export interface KubeletParams {

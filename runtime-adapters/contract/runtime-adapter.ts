@@ -371,7 +371,9 @@ export type RuntimeStream =
    */
   | { readonly kind: "upgrade"; readonly host: string; readonly port: number; readonly path: string }
   /** From the container's log: what is written to it from now on is what its streams have. There is no way in. */
-  | { readonly kind: "log"; readonly logPath: string };
+  | { readonly kind: "log"; readonly logPath: string }
+  /** From the pod's own sockets: whoever connects to one of these ports of this address reaches it. No other is the pod's. */
+  | { readonly kind: "ports"; readonly host: string; readonly ports: readonly number[] };
 
 /** At most some 16 MiB each, at which the runtime cuts them off. */
 export interface ExecResult {

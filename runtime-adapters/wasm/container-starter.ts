@@ -171,6 +171,7 @@ export class ContainerStarter {
       cgroupPath: sandbox.cgroupParent === "" ? undefined : `${sandbox.cgroupParent}/${id}`,
       resources: prepared.spec.resources,
       services: servicesOf(id, prepared),
+      port: prepared.runner.serve?.port,
     };
   }
 

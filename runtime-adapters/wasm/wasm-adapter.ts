@@ -228,7 +228,7 @@ export class WasmAdapter implements RuntimeAdapter {
   async stream(uid: PodUid, request: StreamRequest, signal: AbortSignal): Promise<RuntimeStream> {
     checkCancelled(signal, "the opening of a stream");
     await this.#pods.open();
-    return openStream(request, (containerId) => this.#pods.container(uid, containerId));
+    return openStream(this.#pods, uid, request);
   }
 
   async sharedUsage(signal: AbortSignal): Promise<ReadonlyMap<string, SharedUsage>> {

@@ -34,7 +34,7 @@ function percentOf(gauge: MemoryGauge, leftMiB: number, nearBytes: number): numb
   const now = 0 as MonotonicMs;
   const { lookAgainIn, window } = memoryAlertness(thresholds, { reading: seen, window: undefined, now });
   const look = (): void => {
-    memoryAlertness(thresholds, { reading: gauge.read(nearBytes), window, now });
+    memoryAlertness(thresholds, { reading: gauge.read({ near: nearBytes, short: 100 * MIB }), window, now });
   };
   for (let index = 0; index < WARM_UP_LOOKS; index += 1) look();
   const before = process.cpuUsage();

@@ -230,7 +230,10 @@ describe("component pods of an API server", { skip, concurrency: 3 }, () => {
       /cannot exec into a WebAssembly component: it has no shell/,
     );
     assert.match(await refused("attach", "-i", "rests"), /takes no standard input/);
-    assert.match(await refused("port-forward", "pod/rests", ":80"), /no network address of its own/);
+    assert.match(
+      await refused("port-forward", "pod/rests", ":80"),
+      /none of the pod's WebAssembly components is served/,
+    );
     await fleet.kubectl([
       "debug",
       "rests",

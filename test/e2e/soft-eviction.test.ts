@@ -28,7 +28,8 @@ let small: Pod;
 /** A soft threshold is held against the node's memory alone, not against what pods may have of it. */
 const gauge = new MemoryGauge({ kind: "v1", folder: () => undefined }, { allPodsCgroup: "" });
 /** In MiB: crossed by half of what a pod holds, as things are. */
-const thresholdNow = (): number => Math.floor((gauge.read(0).node?.available ?? 0) / MIB) - HELD_MIB / 2;
+const thresholdNow = (): number =>
+  Math.floor((gauge.read({ near: 0, short: Infinity }).node?.available ?? 0) / MIB) - HELD_MIB / 2;
 let threshold = 0;
 const softly = () => ({ evictionSoft: { "memory.available": `${threshold}Mi` } });
 

@@ -14,14 +14,14 @@ const STALL_US = 200_000;
 async function look([cgroup = "", command = "", ...args]: readonly string[]): Promise<void> {
   const hierarchies = await detectCgroups();
   const gauge = new MemoryGauge(foldersOf(hierarchies), { allPodsCgroup: cgroup, maxPids: 1_000 });
-  const before = gauge.read(Infinity);
+  const before = gauge.read({ near: Infinity, short: Infinity });
   using events = new CgroupMemoryEvents(`/sys/fs/cgroup${cgroup}/memory.events`);
   let told = 0;
   const hungry = spawn(command, args, { stdio: "ignore" });
   const ended = once(hungry, "exit");
   await new Promise<void>((resolve) => {
     const done = (): void => {
-      const grown = (gauge.read(Infinity).stalledUs ?? 0) - (before.stalledUs ?? 0);
+      const grown = (gauge.read({ near: Infinity, short: Infinity }).stalledUs ?? 0) - (before.stalledUs ?? 0);
       if (told > 0 && grown >= STALL_US) resolve();
     };
     events.listen(() => {
@@ -30,7 +30,7 @@ async function look([cgroup = "", command = "", ...args]: readonly string[]): Pr
     });
     hungry.once("exit", () => resolve());
   });
-  const after = gauge.read(Infinity);
+  const after = gauge.read({ near: Infinity, short: Infinity });
   hungry.kill("SIGKILL");
   await ended;
   console.log(JSON.stringify({ told, before, after }));

@@ -51,8 +51,8 @@ describe("the memory that is left by a fast look", { skip }, () => {
     });
     for await (const text of child.stdout) if (String(text).includes("ready")) break;
 
-    const { pods, node, pids } = gauge.read(Number.POSITIVE_INFINITY);
-    const far = gauge.read(0).pods;
+    const { pods, node, pids } = gauge.read({ near: Infinity, short: Infinity });
+    const far = gauge.read({ near: 0, short: 0 }).pods;
     const observed = usageObservations(await looks.look(millis(0), NEVER), MAX_PIDS);
     assert.ok(pods && node && pids && far);
     const seen = (signal: "memory.available" | "allocatableMemory.available" | "pid.available") => {

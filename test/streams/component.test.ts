@@ -1,20 +1,26 @@
 /** kubectl against a pod of components: what it can do works, what it cannot says why. */
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
+import { parsePod } from "../../protocol/parse-pod.ts";
 import { desiredPod } from "../../runtime-adapters/contract/conformance-bench.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import { KUBECTL_VERSIONS } from "../../scripts/install-kubectl.ts";
 import { ApiFront } from "../support/api-front.ts";
+import { testComponent } from "../support/components.ts";
+import { fixedPort } from "../support/fixed-port.ts";
 import { kubectlMissing } from "../support/fleet.ts";
 import { Kubectl } from "../support/kubectl.ts";
 import { NODE, StreamingNode } from "../support/streaming-node.ts";
 import { wasmFixture } from "../support/wasm-fixture.ts";
 
 const TIMEOUT = { timeout: 120_000 };
+const NEVER = new AbortController().signal;
+const SERVED = "localhost/http-server:1";
 
 let node: StreamingNode;
 let front: ApiFront;
 let pod: DesiredPod;
+let port: number;
 
 before(async () => {
   node = new StreamingNode(await wasmFixture());
@@ -24,7 +30,21 @@ before(async () => {
   await node.run(pod, program);
   front = await ApiFront.start(node.dialer, node.target());
   await front.show(pod, NODE);
+  port = await fixedPort();
+  await node.adapter.images.import(await testComponent("http-server.c"), SERVED, NEVER);
+  const served = servedPod();
+  await node.run(served, { image: SERVED, command: [], args: [] });
+  await front.show(served, NODE);
 });
+
+function servedPod(): DesiredPod {
+  const desired = desiredPod({ image: SERVED, command: [], args: [] }, { name: "served" });
+  const { spec, ...rest } = desired.pod;
+  const containers = spec.containers.map((each) => ({ ...each, ports: [{ containerPort: port }] }));
+  const parsed = parsePod({ ...rest, spec: { ...spec, containers } });
+  assert.ok(parsed.ok);
+  return { ...desired, pod: parsed.pod };
+}
 
 after(async () => {
   await front[Symbol.asyncDispose]();
@@ -57,10 +77,38 @@ for (const version of KUBECTL_VERSIONS) {
     assert.match(exec.stderr, /cannot exec into a WebAssembly component: it has no shell/);
     using forward = new Kubectl(version, front.flags, ["port-forward", "component", ":80"]);
     assert.equal(await forward.exit(), 1);
-    assert.match(forward.stderr, /it has no network address of its own/);
+    assert.match(forward.stderr, /cannot forward ports: none of the pod's WebAssembly components is served/);
     await idle();
   });
 }
+
+for (const version of KUBECTL_VERSIONS)
+  for (const webSockets of [false, true]) {
+    const skip = kubectlMissing(version);
+    const title = `kubectl ${version} forwards a port to a component that is served${webSockets ? ", by a WebSocket if it can" : ""}`;
+
+    test(title, { skip, ...TIMEOUT }, async () => {
+      const other = port === 9 ? 10 : 9;
+      const words = ["port-forward", "served", `:${port}`, `:${other}`];
+      const env = { KUBECTL_PORT_FORWARD_WEBSOCKETS: String(webSockets) };
+      using forward = new Kubectl(version, front.flags, words, false, env);
+      await forward.says(`-> ${other}`);
+      const [here, nowhere] = [port, other].map((each) =>
+        Number(new RegExp(`127\\.0\\.0\\.1:(\\d+) -> ${each}\\b`).exec(forward.stdout.toString())?.[1]),
+      );
+      const ask = async (path: string, init: RequestInit = {}): Promise<string> =>
+        (await fetch(`http://127.0.0.1:${here}${path}`, { signal: AbortSignal.timeout(30_000), ...init })).text();
+      const bodies = Array.from({ length: 4 }, (_, index) => String(index).repeat(300_000));
+      const answers = await Promise.all(bodies.map((body) => ask("/echo", { method: "POST", body })));
+      assert.ok(answers.every((answer, index) => answer === bodies[index]));
+      assert.equal(await ask("/hello"), "hello world");
+      await assert.rejects(fetch(`http://127.0.0.1:${nowhere}/`, { signal: AbortSignal.timeout(30_000) }));
+      await forward.says(`is not served on port ${other}: it is served on ${port}`);
+      forward.kill("SIGINT");
+      await forward.exit();
+      await idle();
+    });
+  }
 
 test("a component's attach ends with its container, with success", TIMEOUT, async () => {
   const [version = "1.32"] = KUBECTL_VERSIONS.slice(-1);

@@ -14,12 +14,18 @@ export class Kubectl implements Disposable {
   stdout: Buffer = Buffer.alloc(0);
   stderr = "";
 
-  /** @param terminal runs it on a terminal of its own, as a user has it */
-  constructor(version: KubectlVersion, flags: readonly string[], args: readonly string[], terminal = false) {
+  /** @param terminal runs it on a terminal of its own, as a user has it; @param env besides this process's own */
+  constructor(
+    version: KubectlVersion,
+    flags: readonly string[],
+    args: readonly string[],
+    terminal = false,
+    env: Readonly<Record<string, string>> = {},
+  ) {
     const words = [kubectlPath(version), ...flags, "--kubeconfig=/dev/null", ...args];
     const quoted = words.map((word) => `'${word.replaceAll("'", "'\\''")}'`).join(" ");
     const [program = "", ...rest] = terminal ? ["script", "-qec", quoted, "/dev/null"] : words;
-    const child = spawn(program, rest, { stdio: ["pipe", "pipe", "pipe"] });
+    const child = spawn(program, rest, { stdio: ["pipe", "pipe", "pipe"], env: { ...process.env, ...env } });
     this.#child = child;
     this.#exited = once(child, "close").then(() => this.#wake());
     this.#timer = setTimeout(() => child.kill("SIGKILL"), LIMIT_MS);

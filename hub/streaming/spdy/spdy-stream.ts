@@ -36,6 +36,11 @@ export class SpdyStream {
     return this.#reset !== undefined || (this.#unread.ended && this.#local === "ended");
   }
 
+  /** Whether the peer, or this side, has given it up. */
+  get isReset(): boolean {
+    return this.#reset !== undefined;
+  }
+
   /** What came, in pieces; undefined at the end, and also when the peer reset the stream: Kubernetes ends streams so. */
   async read(signal: AbortSignal): Promise<Uint8Array | undefined> {
     const piece = await this.#unread.read(signal);

@@ -37,6 +37,8 @@ export interface ContainerFile {
   readonly dense?: { readonly host: string; readonly values: CgroupValues } | undefined;
   /** How its runner makes itself known to the agent, and as whom; missing when it does not. */
   readonly services?: { readonly token: string; readonly peer: ServicePeer } | undefined;
+  /** Of the node, on which it is served; missing when it is not. */
+  readonly port?: number | undefined;
 }
 
 /** The last word about a container. */
