@@ -20,6 +20,7 @@ const NEVER = new AbortController().signal;
 async function forwarded(t: TestContext, listener: (socket: Socket) => void) {
   const sockets = new Set<Socket>();
   const accepted: Socket[] = [];
+  const made: Socket[] = [];
   const server: Server = createServer({ allowHalfOpen: true }, (socket) => {
     sockets.add(socket);
     accepted.push(socket);
@@ -33,6 +34,7 @@ async function forwarded(t: TestContext, listener: (socket: Socket) => void) {
   const connect = async (wanted: number): Promise<BytePipe> => {
     if (wanted !== port) throw new PicoletError("not_found", `pod "web" is not served on port ${wanted}`);
     const socket = connectTo({ port, host: "127.0.0.1", allowHalfOpen: true });
+    made.push(socket);
     await once(socket, "connect");
     return new SocketPipe(socket);
   };
@@ -51,7 +53,7 @@ async function forwarded(t: TestContext, listener: (socket: Socket) => void) {
     await once(server, "close");
   });
   const open = (headers: SpdyHeaders): Promise<SpdyStream> => client.open(headers, NEVER);
-  return { port, clock, open, client, serving };
+  return { port, clock, open, client, serving, made };
 }
 
 /** Until the other end is not there any more. */
@@ -123,7 +125,7 @@ test("what went wrong is told on the stream for it, and the others go on", async
 
 test("who gives a stream up, or goes, leaves no connection behind", async (t) => {
   const connected: Socket[] = [];
-  const { port, open, client, serving } = await forwarded(t, (socket) => {
+  const { port, open, client, serving, made } = await forwarded(t, (socket) => {
     connected.push(socket);
     socket.write("hello");
   });
@@ -134,6 +136,11 @@ test("who gives a stream up, or goes, leaves no connection behind", async (t) =>
   }
   const [given, left] = connected as [Socket, Socket];
   await gone(given);
+  // Not half-closed: a server that has nothing to say would keep it for ever.
+  assert.deepEqual(
+    made.map((socket) => socket.destroyed),
+    [true, false],
+  );
   assert.ok(!left.readableEnded && !left.destroyed);
   client[Symbol.dispose]();
   await serving;
