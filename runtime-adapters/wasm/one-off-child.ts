@@ -68,8 +68,9 @@ export async function runOneOffChild(
   // Only now, so that nothing begins without limits. One that has ended already takes no input.
   child.stdin?.on("error", () => undefined).write(`${program.input}\n`);
   const { code, stdout, stderr } = await ended;
-  checkCancelled(signal, program.task);
+  // First, for it takes the cgroup away too.
   const exceeded = await limits.exceeded();
+  checkCancelled(signal, program.task);
   if (exceeded !== undefined) throw exceeded;
   const answer = parseAnswer(stdout);
   if (answer !== undefined) return answer;

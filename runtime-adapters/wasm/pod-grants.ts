@@ -82,6 +82,15 @@ export function podGrants({ metadata }: Pod): PodGrants {
   return { dense, eventLoop: dense || network !== undefined, network, http, ...board };
 }
 
+/** Whether its components share a process. Mistakes are told of where a container is started. */
+export function isDense(pod: Pod): boolean {
+  try {
+    return podGrants(pod).dense;
+  } catch {
+    return false;
+  }
+}
+
 /** Whether any rule of its network is about https. */
 export const mayAskHttps = ({ network }: Pick<PodGrants, "network">): boolean =>
   network?.connect.some(({ protocol }) => protocol === "https") ?? false;

@@ -40,7 +40,8 @@ import { DenseOnDemand } from "./dense/dense-on-demand.ts";
 import { fileError } from "./files.ts";
 import { ImageStore } from "./image/image-store.ts";
 import { Isolation } from "./isolation/isolation.ts";
-import { type PodGrants, podGrants } from "./pod-grants.ts";
+import { OneOffCgroups } from "./one-off-cgroups.ts";
+import { isDense } from "./pod-grants.ts";
 import { PodRecords } from "./pod-records.ts";
 import { ignoredByComponents, refuseWhatComponentsCannotBe } from "./refusals.ts";
 import { ServiceHost } from "./services/service-host.ts";
@@ -74,6 +75,7 @@ export class WasmAdapter implements RuntimeAdapter {
   readonly #pods: PodRecords;
   readonly #services: ServiceHost;
   readonly #starts: StartsUnderWay;
+  readonly #oneOffs: OneOffCgroups;
   readonly #disposed = new AbortController();
   #lastThoroughAt: number;
 
@@ -94,6 +96,7 @@ export class WasmAdapter implements RuntimeAdapter {
       ...{ log, state, adopted: (file) => this.#starter.adopted(file), onRun: (run) => this.#services.serve(run) },
       settleDense: async () => (await this.#dense.starts()).settle(),
     });
+    this.#oneOffs = new OneOffCgroups(ports, init);
     this.#transpiler = makeTranspiler(components, init);
     const images = this.#makeImages();
     this.images = images;
@@ -145,7 +148,7 @@ export class WasmAdapter implements RuntimeAdapter {
 
   async status(signal: AbortSignal): Promise<RuntimeStatus> {
     checkCancelled(signal, "the look at the runtime");
-    const problem = await this.#pods.open().then(
+    const problem = await this.#open().then(
       () => missingProgram(this.#init),
       (error: unknown) => (error instanceof Error ? error.message : String(error)),
     );
@@ -167,7 +170,7 @@ export class WasmAdapter implements RuntimeAdapter {
 
   async list(signal: AbortSignal): Promise<readonly PodListing[]> {
     checkCancelled(signal, "the list of pods");
-    await this.#pods.open();
+    await this.#open();
     const how = this.#howThorough();
     for (const run of this.#pods.runs()) await run.check(how);
     // What a pod shows changes with them.
@@ -177,13 +180,13 @@ export class WasmAdapter implements RuntimeAdapter {
 
   async inspect(uid: PodUid, signal: AbortSignal): Promise<ObservedPod> {
     checkCancelled(signal, "the look at a pod");
-    await this.#pods.open();
+    await this.#open();
     return this.#pods.observed(uid, this.#components.hostIps());
   }
 
   async apply(pod: DesiredPod, action: Action, signal: AbortSignal): Promise<void> {
     checkCancelled(signal, action.kind);
-    await this.#pods.open();
+    await this.#open();
     try {
       await this.#carryOut(pod, action, signal);
     } catch (error) {
@@ -193,7 +196,7 @@ export class WasmAdapter implements RuntimeAdapter {
 
   /** Whether a container of this pod would start, as far as that can be told without starting it. @throws why not */
   async check(pod: DesiredPod, launch: ContainerLaunch, signal: AbortSignal): Promise<void> {
-    await this.#pods.open();
+    await this.#open();
     refuseWhatComponentsCannotBe(pod.pod);
     await this.#starter.check(pod, launch, signal);
   }
@@ -217,7 +220,7 @@ export class WasmAdapter implements RuntimeAdapter {
   /** The runner looks at the file's name before each write: a new file is all that it needs. */
   async reopenLog(uid: PodUid, containerId: string, signal: AbortSignal): Promise<void> {
     checkCancelled(signal, "the reopening of a log");
-    await this.#pods.open();
+    await this.#open();
     const run = this.#pods.container(uid, containerId);
     if (run === undefined || run.hasEnded) {
       throw new PicoletError("not_found", `cannot reopen the log of container ${containerId}: it does not run`);
@@ -227,13 +230,13 @@ export class WasmAdapter implements RuntimeAdapter {
 
   async stream(uid: PodUid, request: StreamRequest, signal: AbortSignal): Promise<RuntimeStream> {
     checkCancelled(signal, "the opening of a stream");
-    await this.#pods.open();
+    await this.#open();
     return openStream(this.#pods, uid, request);
   }
 
   async sharedUsage(signal: AbortSignal): Promise<ReadonlyMap<string, SharedUsage>> {
     checkCancelled(signal, "the look at what containers use");
-    await this.#pods.open();
+    await this.#open();
     return this.#dense.usage();
   }
 
@@ -250,12 +253,18 @@ export class WasmAdapter implements RuntimeAdapter {
     await this.#transpiler[Symbol.asyncDispose]();
   }
 
+  async #open(): Promise<void> {
+    await this.#oneOffs.clear(this.#disposed.signal);
+    await this.#pods.open();
+  }
+
   #makeImages(): ImageStore {
     const { clock, log, cgroups } = this.#components;
     const { rootDirectory, limits, p3 } = this.#init;
     return new ImageStore(
       {
         ...{ clock, log, cgroups },
+        prepare: () => this.#oneOffs.clear(this.#disposed.signal),
         onRemoved: (sha256) => this.#transpiler.remove(sha256),
         used: () => this.#usedComponents(),
         derived: (hashes) => this.#transpiler.keepOnly(hashes),
@@ -266,7 +275,7 @@ export class WasmAdapter implements RuntimeAdapter {
 
   /** By their digests. */
   async #usedComponents(): Promise<string[]> {
-    await this.#pods.open();
+    await this.#open();
     return this.#pods.runs().map(({ file }) => file.imageId.replace(/^sha256:/, ""));
   }
 
@@ -308,7 +317,7 @@ export class WasmAdapter implements RuntimeAdapter {
     refuseWhatComponentsCannotBe(desired.pod);
     if (!this.#pods.addSandbox(desired, launch, this.#components.clock.wall().getTime())) return;
     const ignored = ignoredByComponents(desired.pod);
-    if (podGrantsOf(desired.pod)?.dense === true) this.#components.warn(desired, "LessIsolated", SHARES_PROCESS);
+    if (isDense(desired.pod)) this.#components.warn(desired, "LessIsolated", SHARES_PROCESS);
     if (ignored.length > 0) {
       this.#components.warn(desired, "FieldsIgnored", `WebAssembly components do without: ${ignored.join("; ")}`);
     }
@@ -329,15 +338,6 @@ function makeTranspiler({ clock, log, cgroups }: WasmAdapterComponents, init: Wa
     { clock, log, cgroups },
     { nodePath, transpilePath, cacheDirectory: `${rootDirectory}/transpiled`, timeout, memoryLimitBytes, cgroupPath },
   );
-}
-
-/** Mistakes are told of where a container is started. */
-function podGrantsOf(pod: DesiredPod["pod"]): PodGrants | undefined {
-  try {
-    return podGrants(pod);
-  } catch {
-    return undefined;
-  }
 }
 
 const condition = (type: string, problem: string | undefined): RuntimeCondition => ({

@@ -32,6 +32,8 @@ export interface ImageStoreComponents {
   readonly log: Log;
   /** For what pulls take. */
   readonly cgroups?: CgroupPort | undefined;
+  /** Before anything else. Missing: nothing has to be done. */
+  readonly prepare?: () => Promise<void>;
   /** Told of each component that is removed, so that what was made from it goes too. */
   readonly onRemoved: (sha256: string) => Promise<void>;
   /** Of which containers are made, whether they run or not. Missing: there are none. */
@@ -265,6 +267,7 @@ export class ImageStore implements ImageService {
   }
 
   async #load(): Promise<void> {
+    await this.#components.prepare?.();
     // Half-written files of an agent that died.
     await rm(`${this.#root}/tmp`, { recursive: true, force: true });
     await mkdir(`${this.#root}/tmp`, { recursive: true });

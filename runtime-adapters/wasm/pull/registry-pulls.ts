@@ -11,6 +11,7 @@ import type { CgroupPort } from "../../contract/cgroups.ts";
 import type { PullOptions, PullProgress } from "../../contract/runtime-adapter.ts";
 import { orCancelled } from "../cancellation.ts";
 import { fileError } from "../files.ts";
+import { MAX_PULLS, pullCgroup } from "../one-off-cgroups.ts";
 import type { ProxySettings } from "./proxies.ts";
 import { runPullChild } from "./pull-child.ts";
 import { endpointsOf, type RegistryConfiguration } from "./registries.ts";
@@ -45,8 +46,6 @@ export interface PullsPlace {
 const MEMORY_LIMIT_BYTES = 160 * 1024 * 1024;
 /** Only there to end one that hangs: 32 MiB at 1 KiB a second take nine hours. */
 const TIMEOUT = seconds(12 * 3600);
-/** At one time: for pods, for prefetching, and by hand. Others wait. */
-const MAX_PROCESSES = 3;
 /** Folders of pulls that were cut off; each has one component's bytes at most. */
 const MAX_FOLDERS = 8;
 /** After that, nobody wants it any more. */
@@ -165,7 +164,7 @@ export class RegistryPulls {
     const { nodePath, pullPath, cgroupPath } = this.#init;
     const init = {
       ...{ nodePath, pullPath, timeout: TIMEOUT, memoryLimitBytes: MEMORY_LIMIT_BYTES },
-      cgroupPath: cgroupPath === undefined ? undefined : `${cgroupPath}-${slot}`,
+      cgroupPath: cgroupPath === undefined ? undefined : pullCgroup(cgroupPath, slot),
     };
     const onProgress = (bytes: number, totalBytes: number): void => {
       if (canonical !== undefined)
@@ -183,7 +182,7 @@ export class RegistryPulls {
   /** The number of a process that may run now. */
   async #slot(signal: AbortSignal): Promise<number> {
     for (;;) {
-      for (let slot = 0; slot < MAX_PROCESSES; slot += 1) {
+      for (let slot = 0; slot < MAX_PULLS; slot += 1) {
         if (this.#busy.has(slot)) continue;
         this.#busy.add(slot);
         return slot;

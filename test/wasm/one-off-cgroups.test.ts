@@ -1,0 +1,62 @@
+/** Transpilations and pulls leave no cgroup behind: neither one that is cancelled, nor one whose agent was killed. */
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { readFileSync, writeFileSync } from "node:fs";
+import { basename, dirname } from "node:path";
+import { test } from "node:test";
+import { isPicoletError } from "../../protocol/errors.ts";
+import type { WasmAdapter } from "../../runtime-adapters/wasm/wasm-adapter.ts";
+import { testComponent } from "../support/components.ts";
+import { artifact } from "../support/oci-content.ts";
+import { PullBench } from "../support/pull-bench.ts";
+import { WasmRuntime } from "../support/wasm-runtime.ts";
+
+const NEVER = new AbortController().signal;
+
+/** Names of those that there are now. */
+async function oneOffCgroups({ cgroups, adapterInit }: WasmRuntime): Promise<readonly string[]> {
+  const { transpileCgroup = "", pullCgroup = "" } = adapterInit;
+  const names = (await cgroups?.children(dirname(transpileCgroup))) ?? new Set();
+  const [transpile, pull] = [basename(transpileCgroup), basename(pullCgroup)];
+  return [...names].filter((name) => name === transpile || name.startsWith(pull)).sort();
+}
+
+const firstCalls: Readonly<Record<string, (adapter: WasmAdapter) => Promise<unknown>>> = {
+  "looks at its runtime": (adapter) => adapter.status(NEVER),
+  "looks at its images": (adapter) => adapter.images.list(NEVER),
+};
+
+for (const [what, call] of Object.entries(firstCalls))
+  test(`what a killed agent's children left ends with the next agent that ${what}`, async () => {
+    await using runtime = await WasmRuntime.create();
+    const { transpileCgroup = "", pullCgroup = "" } = runtime.adapterInit;
+    const joined = await runtime.cgroups?.create(transpileCgroup, { memoryLimitBytes: 67_108_864 });
+    await runtime.cgroups?.create(`${pullCgroup}-2`, {});
+    assert.deepEqual(await oneOffCgroups(runtime), ["pull-2", "transpile"]);
+    const orphan = spawn("sleep", ["infinity"], { stdio: "ignore" });
+    const ended = once(orphan, "exit");
+    for (const file of joined?.procsFiles ?? []) writeFileSync(file, String(orphan.pid));
+    await using adapter = runtime.adapter();
+    await call(adapter);
+    assert.deepEqual(await oneOffCgroups(runtime), []);
+    assert.deepEqual(await ended, [null, "SIGKILL"]);
+  });
+
+test("a pull that is cancelled takes its cgroup with it", async () => {
+  await using bench = await PullBench.create();
+  bench.registry.add(artifact(readFileSync(await testComponent("workload.c"))), [], "1");
+  const asked = Promise.withResolvers<void>();
+  bench.registry.intercept = () => {
+    asked.resolve();
+    return true;
+  };
+  const stop = new AbortController();
+  const pull = bench.pull("app:1", {}, stop.signal);
+  pull.catch(() => undefined);
+  await asked.promise;
+  assert.deepEqual(await oneOffCgroups(bench.runtime), ["pull-0"]);
+  stop.abort();
+  await assert.rejects(pull, (error) => isPicoletError(error));
+  assert.deepEqual(await oneOffCgroups(bench.runtime), []);
+});
