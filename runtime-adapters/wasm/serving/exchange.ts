@@ -118,10 +118,10 @@ export class Exchange implements Answer, RequestFraming {
       maxBytes: maxBodyBytes,
       tooLarge: { tag: "HTTP-request-body-size", val: BigInt(maxBodyBytes) },
     });
-    const absolute = url.charCodeAt(0) === SLASH ? null : /^https?:\/\/([^/?]*)(.*)$/i.exec(url);
+    const absolute = absoluteForm(url);
     const head = {
       method: methodOf(method),
-      pathWithQuery: absolute === null ? url : absolute[2] || "/",
+      pathWithQuery: absolute === null ? url : pathOf(absolute[2]),
       authority: absolute?.[1] ?? this.#host,
       fields: FieldList.received(fields),
     };
@@ -201,7 +201,7 @@ export class Exchange implements Answer, RequestFraming {
 
   /** What llhttp leaves open (RFC 9112, 3.2; RFC 9110, 10.1.1). @returns the status that it is refused with */
   #examined(): number | undefined {
-    const { fields, version, method } = this.#head;
+    const { fields, version, method, url } = this.#head;
     let hosts = 0;
     let expects: string | undefined;
     let length = 0;
@@ -223,6 +223,8 @@ export class Exchange implements Answer, RequestFraming {
     if (version !== HTTP_1_1 && version !== HTTP_1_0) return 505;
     if (hosts > 1 || (hosts === 0 && version === HTTP_1_1)) return 400;
     if (this.#host !== undefined && !this.#connection.isHost(this.#host)) return 400;
+    const authority = absoluteForm(url)?.[1];
+    if (authority === "" || (authority !== undefined && !this.#connection.isHost(authority))) return 400;
     // A tunnel is nothing that a component could serve.
     if (method === "CONNECT") return 501;
     if (length > this.#limits.maxBodyBytes) return 413;
@@ -231,6 +233,12 @@ export class Exchange implements Answer, RequestFraming {
     return this.#expectsContinue ? undefined : 417;
   }
 }
+
+/** Authority, and path with query. Only proxies are asked so, and whoever takes this server for one. */
+const absoluteForm = (url: string): RegExpExecArray | null =>
+  url.charCodeAt(0) === SLASH ? null : /^https?:\/\/([^/?]*)(.*)$/i.exec(url);
+
+const pathOf = (text = ""): string => (text.charCodeAt(0) === SLASH ? text : `/${text}`);
 
 const isField = (name: string, lower: string): boolean =>
   name.length === lower.length && (name === lower || name.toLowerCase() === lower);

@@ -119,16 +119,17 @@ before(async () => {
         return;
       }
       // Node looks at no more of it than whether it is there; what is one is in the table below.
-      if (headers.host !== undefined && !isHostField(headers.host)) {
+      const absolute = /^https?:\/\/([^/?]*)\/?(.*)$/i.exec(url);
+      const hosts = [headers.host, absolute?.[1]].filter((each) => each !== undefined);
+      if (!hosts.every(isHostField) || absolute?.[1] === "") {
         response.writeHead(400, { connection: "close" }).end();
         return;
       }
       const body = await text(request.setEncoding("latin1")).catch(() => undefined);
       if (body === undefined) return;
-      const path = /^https?:\/\/[^/?]*(.*)$/i.exec(url);
       const seen: Seen = {
         method,
-        path: path === null ? url : path[1] || "/",
+        path: absolute === null ? url : `/${absolute[2]}`,
         marks: marksOf(rawHeaders),
         body,
         trailers: marksOf(request.rawTrailers),
@@ -225,8 +226,7 @@ const TARGETS = [
   "/a?b=c",
   "*",
   "http://h/p",
-  "https://h",
-  "http://u@h/p",
+  ...["https://h", "http://h?q", "http://u@h/p", "http:///p", "http://h:x/", "http://%zz/"],
   "/\u00e9",
   "/a b",
   "",
@@ -345,6 +345,10 @@ const REFUSED: readonly (readonly [request: string, statuses: readonly string[]]
       .join(""),
     Array.from({ length: 9 }, () => "200"),
   ],
+  ["GET http://x/ HTTP/1.1\r\nhost: x\r\n\r\n", ["200"]],
+  ["GET http://user@x/ HTTP/1.1\r\nhost: x\r\n\r\n", ["400"]],
+  ["GET http:///a HTTP/1.1\r\nhost: x\r\n\r\n", ["400"]],
+  ["GET http://x:y/ HTTP/1.1\r\nhost: x\r\n\r\n", ["400"]],
   ["GET / HTTP/1.1\r\n\r\n", ["400"]],
   ["GET / HTTP/2.0\r\nhost: x\r\n\r\n", ["505"]],
   ["CONNECT a:80 HTTP/1.1\r\nhost: a:80\r\n\r\nGET / HTTP/1.1\r\nhost: x\r\n\r\n", ["501"]],
