@@ -1,5 +1,6 @@
 /*
- * Serves wasi:http/handler of WASI 0.3, and uses wasi:sockets while it does. By its path, whose second word is mostly a port of the loopback:
+ * Serves wasi:http/handler of WASI 0.3, and uses wasi:sockets while it does. By its path, whose second word is mostly a port of the loopback,
+ * behind which may be what tells it from others:
  *
  *   /tcp/PORT, /tcp6/PORT   connects, sends the path, ends its side, and answers with all that comes
  *   /udp/PORT               a datagram with the path, and the one that comes back
@@ -102,7 +103,7 @@ static int is(const char *name) {
 
 static u32 port_of(void) {
   u32 port = 0;
-  for (u32 at = 0; at < word_size; at++) port = port * 10 + (u32)(word[at] - '0');
+  for (u32 at = 0; at < word_size && word[at] != '/'; at++) port = port * 10 + (u32)(word[at] - '0');
   return port;
 }
 

@@ -63,11 +63,12 @@ class Served {
   }
 }
 
-async function udpEcho(context: TestContext): Promise<number> {
+/** @param when calls what answers */
+async function udpEcho(context: TestContext, when = (answer: () => void): void => answer()): Promise<number> {
   const socket = createSocket("udp4").bind(0, "127.0.0.1");
   await once(socket, "listening");
   context.after(() => socket.close());
-  socket.on("message", (data, from) => socket.send(data, from.port, from.address));
+  socket.on("message", (data, from) => when(() => socket.send(data, from.port, from.address)));
   return socket.address().port;
 }
 
@@ -91,21 +92,35 @@ async function listener(context: TestContext, host?: string) {
 }
 
 test("many requests at once each talk to whom they like", async (context) => {
-  const [four, six] = [await peer(context, echo), await peer(context, echo, "::1")];
-  const datagrams = await udpEcho(context);
+  const instances = 8;
+  const held: (() => void)[] = [];
+  let most = 0;
+  /** Nobody is answered before as many as there are instances wait for it. */
+  const together = (answer: () => void): void => {
+    held.push(answer);
+    most = Math.max(most, held.length);
+    if (most === instances) for (const each of held.splice(0)) each();
+  };
+  const late = (socket: Socket): void => together(() => void echo(socket));
+  const [four, six] = [await peer(context, late), await peer(context, late, "::1")];
+  const datagrams = await udpEcho(context, together);
   const ways = [`/tcp/${four}`, `/tcp6/${six}`, `/udp/${datagrams}`, "/name/127.0.0.1"];
-  const paths = Array.from({ length: 30 }, () => ways).flat();
-  const proxy = await Served.serve(context, OPEN, { instances: 8, waiting: paths.length });
-  const answers = await Promise.all(paths.map((path) => proxy.asked(path)));
-  for (const [at, path] of paths.entries()) {
-    assert.deepEqual(answers[at], { status: 200, text: path.startsWith("/name") ? "1" : path });
-  }
+  const paths = Array.from({ length: 30 }, (_, at) =>
+    ways.map((way) => (way.startsWith("/name") ? way : `${way}/${at}`)),
+  ).flat();
+  const proxy = await Served.serve(context, OPEN, { instances, waiting: paths.length });
+  const checked = async (path: string): Promise<void> =>
+    assert.deepEqual(await proxy.asked(path), { status: 200, text: path.startsWith("/name") ? "1" : path });
+  await Promise.all(paths.map(checked));
+  assert.equal(most, instances);
   assert.deepEqual(proxy.faults, []);
 });
 
 test("it reaches whom its pod names, and hears why nobody else", async (context) => {
   const port = await peer(context, echo);
-  const rules = `tcp://127.0.0.1:${port}; tcp://127.0.0.1:1; udp://127.0.0.1:9; listen udp:1`;
+  // Free, and for everybody: whoever opens them without leave hears of nothing else that keeps him from it.
+  const [granted, ungranted] = [await fixedPort(), await fixedPort()];
+  const rules = `tcp://127.0.0.1:${port}; tcp://127.0.0.1:1; udp://127.0.0.1:9; listen udp:${granted}`;
   const proxy = await Served.serve(context, rules);
   for (const [path, text] of [
     [`/tcp/${port}`, `/tcp/${port}`],
@@ -114,8 +129,9 @@ test("it reaches whom its pod names, and hears why nobody else", async (context)
     ["/tcp/2", "connect: 0"],
     ["/tcp/1", "connect: 9"],
     ["/udp/2", "send: 0"],
-    ["/hear/2", "bind: 0"],
-    ["/listen/2", "bind: 0"],
+    [`/hear/${ungranted}`, "bind: 0"],
+    [`/listen/${ungranted}`, "bind: 0"],
+    [`/listen/${granted}`, "bind: 0"],
     ["/name/example.com", "lookup: 0"],
   ] as const) {
     assert.deepEqual(await proxy.asked(path), { status: 200, text }, path);
@@ -140,9 +156,10 @@ test("what an instance keeps is closed when it is thrown away, and takes no othe
   const [kept] = await arrived(1);
   const trapped = proxy.asked(`/trap/${port}`);
   const [, second] = await arrived(2);
+  const closed = [kept, second].map((socket) => once(socket as Socket, "end"));
   second?.write("now");
   assert.equal((await trapped).status, 500);
-  await Promise.all([once(kept as Socket, "end"), once(second as Socket, "end")]);
+  await Promise.all(closed);
   // Neither what it waits for by UDP, nor a connection that is not there yet.
   const own = await fixedPort();
   for (let time = 0; time < 3; time += 1) assert.equal((await proxy.asked(`/leave/${own}`)).status, 500);
