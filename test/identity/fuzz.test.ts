@@ -24,10 +24,10 @@ assert.ok(IDENTITY !== undefined);
 const CSR = makeNodeRequest("board-1", IDENTITY.privateKey);
 const [CERTIFICATE = new Uint8Array()] = certificatesOf(IDENTITY.certificateChain);
 
-/** `bytes` with some turned, cut out, doubled or put in. */
+/** `bytes` with some turned, cut out, doubled or put in: never as they were. */
 function damaged(bytes: Uint8Array): fc.Arbitrary<Uint8Array> {
   const change = fc.tuple(fc.constantFrom("turn", "cut", "insert", "end"), fc.nat(bytes.length), fc.nat(255));
-  return fc.array(change, { minLength: 1, maxLength: 4 }).map((changes) => {
+  const changed = fc.array(change, { minLength: 1, maxLength: 4 }).map((changes) => {
     let all = [...bytes];
     for (const [kind, at, byte] of changes) {
       if (kind === "turn") all[at % all.length] = byte;
@@ -37,6 +37,7 @@ function damaged(bytes: Uint8Array): fc.Arbitrary<Uint8Array> {
     }
     return Uint8Array.from(all);
   });
+  return changed.filter((each) => Buffer.compare(each, bytes) !== 0);
 }
 
 /** @param codes of the errors that it may throw */
@@ -82,7 +83,6 @@ test("the identity file: what is not exactly as it was written is corrupt", () =
   const bytes = Buffer.from(text);
   fc.assert(
     fc.property(damaged(bytes), (changed) => {
-      if (Buffer.compare(changed, bytes) === 0) return;
       assert.throws(() => parseIdentity(Buffer.from(changed).toString("utf8")), { code: "corrupt" });
     }),
     { numRuns: 500 },
@@ -100,7 +100,6 @@ test("the time floor", () => {
   const bytes = Buffer.from(encodeTimeFloor(1_790_000_000_000));
   fc.assert(
     fc.property(damaged(bytes), (changed) => {
-      if (Buffer.compare(changed, bytes) === 0) return;
       assert.equal(parseTimeFloor(Buffer.from(changed).toString("latin1")), undefined);
     }),
   );
