@@ -15,55 +15,16 @@
  * What fails is answered as what it was and the number of the error code.
  */
 #define NO_RUN
-#include "async.h"
+#include "async-serving.h"
+#include "async-sockets.h"
 
-#define HTTP "wasi:http/types@0.3.0"
-#define TYPES "wasi:sockets/types@0.3.0"
-#define ADDRESS u32, u32, u32, u32, u32, u32, u32, u32, u32, u32, u32, u32
 #define LOOPBACK(port) 0, port, 127, 0, 0, 1, 0, 0, 0, 0, 0, 0
 #define ANYWHERE(port) 0, port, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
-
-IMPORT(HTTP, "[constructor]fields") u32 new_fields(void);
-IMPORT(HTTP, "[method]request.get-path-with-query") void get_path(u32, u32 *);
-IMPORT(HTTP, "[resource-drop]request") void drop_request(u32);
-IMPORT(HTTP, "[static]response.new") void new_response(u32, u32, u32, u32, u32 *);
-IMPORT(HTTP, "[stream-new-0][static]response.new") u64 new_contents(void);
-IMPORT(HTTP, "[async-lower][stream-write-0][static]response.new") u32 begin_answer(u32, const void *, u32);
-IMPORT(HTTP, "[stream-drop-writable-0][static]response.new") void end_answer(u32);
-IMPORT(HTTP, "[future-new-1][static]response.new") u64 new_trailers(void);
-IMPORT(HTTP, "[async-lower][future-write-1][static]response.new") u32 begin_trailers(u32, const void *);
-IMPORT(HTTP, "[future-drop-writable-1][static]response.new") void end_trailers(u32);
-IMPORT(HTTP, "[future-drop-readable-2][static]response.new") void drop_answered(u32);
-IMPORT("[export]wasi:http/handler@0.3.0", "[task-return]handle")
-void task_return(u32, u32, u32, u64, u32, u32, u32, u32);
-
-IMPORT(TYPES, "[static]tcp-socket.create") void tcp_create(u32, u8 *);
-IMPORT(TYPES, "[resource-drop]tcp-socket") void tcp_drop(u32);
-IMPORT(TYPES, "[method]tcp-socket.bind") void tcp_bind(u32, ADDRESS, u8 *);
-IMPORT(TYPES, "[async-lower][method]tcp-socket.connect") u32 tcp_connect(const void *, u8 *);
-IMPORT(TYPES, "[method]tcp-socket.listen") void tcp_listen(u32, u8 *);
-IMPORT(TYPES, "[async-lower][stream-read-0][method]tcp-socket.listen") u32 begin_accept(u32, u32 *, u32);
-IMPORT(TYPES, "[method]tcp-socket.send") u32 tcp_send(u32, u32);
-IMPORT(TYPES, "[stream-new-0][method]tcp-socket.send") u64 new_sent(void);
-IMPORT(TYPES, "[async-lower][stream-write-0][method]tcp-socket.send") u32 begin_write(u32, const void *, u32);
-IMPORT(TYPES, "[stream-drop-writable-0][method]tcp-socket.send") void end_write(u32);
-IMPORT(TYPES, "[future-drop-readable-1][method]tcp-socket.send") void drop_sent(u32);
-IMPORT(TYPES, "[method]tcp-socket.receive") void tcp_receive(u32, u32 *);
-IMPORT(TYPES, "[async-lower][stream-read-0][method]tcp-socket.receive") u32 begin_read(u32, void *, u32);
-IMPORT(TYPES, "[stream-drop-readable-0][method]tcp-socket.receive") void end_read(u32);
-IMPORT(TYPES, "[future-drop-readable-1][method]tcp-socket.receive") void drop_received(u32);
-IMPORT(TYPES, "[static]udp-socket.create") void udp_create(u32, u8 *);
-IMPORT(TYPES, "[resource-drop]udp-socket") void udp_drop(u32);
-IMPORT(TYPES, "[method]udp-socket.bind") void udp_bind(u32, ADDRESS, u8 *);
-IMPORT(TYPES, "[method]udp-socket.send") void udp_send(u32, const void *, u32, u32, ADDRESS, u8 *);
-IMPORT(TYPES, "[async-lower][method]udp-socket.receive") u32 udp_receive(u32, u8 *);
-IMPORT("wasi:sockets/ip-name-lookup@0.3.0", "resolve-addresses") void resolve(const char *, u32, u8 *);
 
 enum { EXIT };
 
 static u8 result[64] __attribute__((aligned(8)));
 static u8 heard[64] __attribute__((aligned(8)));
-static const u8 none[64] __attribute__((aligned(8)));
 static char answer[65536];
 static u32 size;
 /* The whole path, and its second word. */
@@ -189,7 +150,7 @@ static void over_udp(void) {
     if (!well("bind")) return;
   } else udp_send(socket, path, path_size, 1, LOOPBACK(port_of()), result);
   if (well("send")) {
-    u32 told = udp_receive(socket, heard);
+    u32 told = begin_udp_receive(socket, heard);
     if (is("leave")) connected(0);
     waited(told);
     for (u32 at = 0; at < sizeof heard; at++) ((volatile u8 *)result)[at] = heard[at];

@@ -6,34 +6,20 @@
  * that; `/late` traps once it has answered and written; `/before` waits for the body to be read first, which nobody can do.
  */
 #define NO_RUN
-#include "async.h"
+#include "async-serving.h"
 
-#define TYPES "wasi:http/types@0.3.0"
-
-IMPORT(TYPES, "[constructor]fields") u32 new_fields(void);
-IMPORT(TYPES, "[method]fields.append") void append(u32, const char *, u32, const char *, u32, u8 *);
-IMPORT(TYPES, "[method]fields.get") void get(u32, const char *, u32, u32 *);
-IMPORT(TYPES, "[resource-drop]fields") void drop_fields(u32);
-IMPORT(TYPES, "[method]request.get-path-with-query") void get_path(u32, u32 *);
-IMPORT(TYPES, "[method]request.get-headers") u32 get_headers(u32);
-IMPORT(TYPES, "[static]request.consume-body") void consume_body(u32, u32, u32 *);
-IMPORT(TYPES, "[future-new-0][static]request.consume-body") u64 new_outcome(void);
-IMPORT(TYPES, "[async-lower][future-write-0][static]request.consume-body") u32 begin_outcome(u32, const void *);
-IMPORT(TYPES, "[future-drop-writable-0][static]request.consume-body") void end_outcome(u32);
-IMPORT(TYPES, "[async-lower][stream-read-1][static]request.consume-body") u32 begin_read(u32, void *, u32);
-IMPORT(TYPES, "[stream-drop-readable-1][static]request.consume-body") void end_read(u32);
-IMPORT(TYPES, "[future-drop-readable-2][static]request.consume-body") void drop_trailers(u32);
-IMPORT(TYPES, "[static]response.new") void new_response(u32, u32, u32, u32, u32 *);
-IMPORT(TYPES, "[stream-new-0][static]response.new") u64 new_contents(void);
-IMPORT(TYPES, "[async-lower][stream-write-0][static]response.new") u32 begin_write(u32, const void *, u32);
-IMPORT(TYPES, "[stream-drop-writable-0][static]response.new") void end_write(u32);
-IMPORT(TYPES, "[future-new-1][static]response.new") u64 new_trailers(void);
-IMPORT(TYPES, "[async-lower][future-write-1][static]response.new") u32 begin_trailers(u32, const void *);
-IMPORT(TYPES, "[future-drop-writable-1][static]response.new") void end_trailers(u32);
-IMPORT(TYPES, "[future-drop-readable-2][static]response.new") void drop_sent(u32);
-IMPORT(TYPES, "[method]response.set-status-code") u32 set_status(u32, u32);
-IMPORT("[export]wasi:http/handler@0.3.0", "[task-return]handle")
-void task_return(u32, u32, u32, u64, u32, u32, u32, u32);
+IMPORT(HTTP, "[method]fields.append") void append(u32, const char *, u32, const char *, u32, u8 *);
+IMPORT(HTTP, "[method]fields.get") void get(u32, const char *, u32, u32 *);
+IMPORT(HTTP, "[resource-drop]fields") void drop_fields(u32);
+IMPORT(HTTP, "[method]request.get-headers") u32 get_headers(u32);
+IMPORT(HTTP, "[static]request.consume-body") void consume_body(u32, u32, u32 *);
+IMPORT(HTTP, "[future-new-0][static]request.consume-body") u64 new_outcome(void);
+IMPORT(HTTP, "[async-lower][future-write-0][static]request.consume-body") u32 begin_outcome(u32, const void *);
+IMPORT(HTTP, "[future-drop-writable-0][static]request.consume-body") void end_outcome(u32);
+IMPORT(HTTP, "[async-lower][stream-read-1][static]request.consume-body") u32 begin_read(u32, void *, u32);
+IMPORT(HTTP, "[stream-drop-readable-1][static]request.consume-body") void end_read(u32);
+IMPORT(HTTP, "[future-drop-readable-2][static]request.consume-body") void drop_trailers(u32);
+IMPORT(HTTP, "[method]response.set-status-code") u32 set_status(u32, u32);
 
 static u8 result[64] __attribute__((aligned(8)));
 static u8 given[64] __attribute__((aligned(8)));
@@ -70,7 +56,7 @@ static u32 times_of(u32 request) {
 /* 0: nobody reads any more. */
 static int write_all(u32 into, const void *what, u32 size) {
   for (u32 at = 0; at < size;) {
-    u32 told = settled(begin_write(into, (const u8 *)what + at, size - at), into);
+    u32 told = settled(begin_answer(into, (const u8 *)what + at, size - at), into);
     if ((told & 0xf) != COMPLETED) return 0;
     at += told >> 4;
   }
@@ -95,7 +81,7 @@ static void write_body(void) {
   u32 done = (u32)(outcome >> 32);
   settled(begin_outcome(done, fine), done);
   end_outcome(done);
-  end_write(into);
+  end_answer(into);
   u32 fields = new_fields();
   append(fields, "x-sum", 5, "42", 2, result);
   given[8] = 1;
@@ -103,7 +89,7 @@ static void write_body(void) {
   u32 writer = (u32)(trailers >> 32);
   settled(begin_trailers(writer, given), writer);
   end_trailers(writer);
-  drop_sent(made[1]);
+  drop_answered(made[1]);
   used = before;
 }
 
@@ -133,7 +119,7 @@ EXPORT("[async-lift]wasi:http/handler@0.3.0#handle") u32 handle(u32 request) {
   if (is_path("/before")) write_all((u32)(contents >> 32), "hello by 0.3\n", 13);
   if (is_path("/begun") || is_path("/callback")) {
     stage = is_path("/begun") ? PIECE : ANSWER;
-    if (begin_write((u32)(contents >> 32), "begun\n", 6) != (u32)BLOCKED) __builtin_trap();
+    if (begin_answer((u32)(contents >> 32), "begun\n", 6) != (u32)BLOCKED) __builtin_trap();
     if (set == 0) set = set_new();
     join((u32)(contents >> 32), set);
     times = 2;
@@ -156,7 +142,7 @@ EXPORT("[callback][async-lift]wasi:http/handler@0.3.0#handle") u32 called(u32 ev
     return WAIT | set << 4;
   }
   if (stage == PIECE && (payload & 0xf) == COMPLETED && times-- > 0) {
-    u32 told = begin_write(into, "more\n", 5);
+    u32 told = begin_answer(into, "more\n", 5);
     if (told == (u32)BLOCKED) return WAIT | set << 4;
   }
   if (stage == PIECE) join(into, 0);

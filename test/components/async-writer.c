@@ -3,25 +3,11 @@
  * wait until it is read. As many pieces of 4 KiB as the path has letters.
  */
 #define NO_RUN
-#include "async.h"
+#include "async-serving.h"
 
-#define TYPES "wasi:http/types@0.3.0"
+IMPORT(HTTP, "[stream-write-0][static]response.new") u32 write(u32, const void *, u32);
+IMPORT(HTTP, "[future-write-1][static]response.new") u32 write_trailers(u32, const void *);
 
-IMPORT(TYPES, "[constructor]fields") u32 new_fields(void);
-IMPORT(TYPES, "[method]request.get-path-with-query") void get_path(u32, u32 *);
-IMPORT(TYPES, "[resource-drop]request") void drop_request(u32);
-IMPORT(TYPES, "[static]response.new") void new_response(u32, u32, u32, u32, u32 *);
-IMPORT(TYPES, "[stream-new-0][static]response.new") u64 new_contents(void);
-IMPORT(TYPES, "[stream-write-0][static]response.new") u32 write(u32, const void *, u32);
-IMPORT(TYPES, "[stream-drop-writable-0][static]response.new") void end_write(u32);
-IMPORT(TYPES, "[future-new-1][static]response.new") u64 new_trailers(void);
-IMPORT(TYPES, "[future-write-1][static]response.new") u32 write_trailers(u32, const void *);
-IMPORT(TYPES, "[future-drop-writable-1][static]response.new") void end_trailers(u32);
-IMPORT(TYPES, "[future-drop-readable-2][static]response.new") void drop_sent(u32);
-IMPORT("[export]wasi:http/handler@0.3.0", "[task-return]handle")
-void task_return(u32, u32, u32, u64, u32, u32, u32, u32);
-
-static const u8 none[64] __attribute__((aligned(8)));
 static char chunk[4096];
 
 EXPORT("[async-lift-stackful]wasi:http/handler@0.3.0#handle") void handle(u32 request) {
@@ -39,10 +25,10 @@ EXPORT("[async-lift-stackful]wasi:http/handler@0.3.0#handle") void handle(u32 re
       if ((told & 0xf) != COMPLETED) __builtin_trap();
       done += told >> 4;
     }
-  end_write(into);
+  end_answer(into);
   u32 writer = (u32)(trailers >> 32);
   write_trailers(writer, none);
   end_trailers(writer);
-  drop_sent(made[1]);
+  drop_answered(made[1]);
   used = before;
 }

@@ -3,6 +3,7 @@
  * the host sets the stack aside. With NO_RUN for those that are no programs, with
  * CALLED_BACK for those that have a callback of their own.
  */
+#pragma once
 #define ARENA 262144
 #include "canonical.h"
 

@@ -14,7 +14,12 @@ const SOURCES = "test/components";
 /** Included before every program with a C library. */
 const HEADER = "test/components/realloc.h";
 /** Whatever a C program may include: with a change of one all are built anew. */
-const HEADERS = [HEADER, ...["canonical.h", "async.h", "http-serving.h"].map((name) => `${SOURCES}/${name}`)];
+const HEADERS = [
+  HEADER,
+  ...["canonical.h", "async.h", "async-serving.h", "async-sockets.h", "http-serving.h"].map(
+    (name) => `${SOURCES}/${name}`,
+  ),
+];
 /** From the preview 1 that wasi-libc knows to WASI 0.2. */
 const COMMAND_ADAPTER = "node_modules/@bytecodealliance/jco/lib/wasi_snapshot_preview1.command.wasm";
 
