@@ -2,8 +2,8 @@
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { once } from "node:events";
-import { createServer, get } from "node:http";
-import { type AddressInfo, connect } from "node:net";
+import { get } from "node:http";
+import { connect } from "node:net";
 import { test } from "node:test";
 import type { Pod } from "../../protocol/pod.ts";
 import { isReady, textOf } from "../../scripts/follow-pods.ts";
@@ -24,14 +24,6 @@ const podWith = (name: string, container: Readonly<Record<string, unknown>>, mor
   metadata: { name },
   spec: { runtimeClassName: "wasm", containers: [{ name: "app", imagePullPolicy: "Never", ...container }], ...more },
 });
-
-async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => void server.listen(0, "127.0.0.1", resolve));
-  const { port } = server.address() as AddressInfo;
-  await new Promise((resolve) => void server.close(resolve));
-  return port;
-}
 
 const fetched = (port: number): Promise<string> =>
   new Promise((resolve, reject) => {
@@ -54,7 +46,7 @@ test("pods of WASI 0.3 write into a volume, say what they do, and serve", async 
       initContainers: [{ ...init, args: ["write", "/data/file", "0", "words"] }],
     },
   );
-  const port = await freePort();
+  const port = await fixedPort();
   const probe = { httpGet: { path: "/", port }, periodSeconds: 1 };
   node.writeManifest("files.json", files);
   const served = { image: SERVER, ports: [{ containerPort: port }], readinessProbe: probe };

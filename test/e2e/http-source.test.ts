@@ -2,10 +2,10 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { createServer, type Server } from "node:http";
-import type { AddressInfo } from "node:net";
 import { after, before, test } from "node:test";
 import { isReady } from "../../scripts/follow-pods.ts";
 import { Containerd, containerdMissing } from "../support/containerd.ts";
+import { fixedPort } from "../support/fixed-port.ts";
 import { containerIdOf, containerPod, nodeWith } from "../support/node-fixtures.ts";
 
 const skip = containerdMissing() ?? false;
@@ -20,10 +20,9 @@ after(async () => {
   if (skip === false) await containerd[Symbol.asyncDispose]();
 });
 
-async function listen(server: Server, port = 0): Promise<number> {
+async function listen(server: Server, port: number): Promise<void> {
   server.listen(port, "127.0.0.1");
   await once(server, "listening");
-  return (server.address() as AddressInfo).port;
 }
 
 test("pods of a URL run, go on without its server over a restart of the agent, and go when it says so", {
@@ -31,7 +30,8 @@ test("pods of a URL run, go on without its server over a restart of the agent, a
 }, async () => {
   let said: unknown = { apiVersion: "v1", kind: "PodList", items: [containerPod("web")] };
   const server = createServer((_, response) => void response.end(JSON.stringify(said)));
-  const port = await listen(server);
+  const port = await fixedPort();
+  await listen(server, port);
   const config = { staticPodURL: `http://127.0.0.1:${port}/pods.json`, httpCheckFrequency: "1s" };
   await using node = nodeWith(containerd, { config });
   await node.start();
