@@ -47,13 +47,15 @@ test("a pod waits for its claim to be bound, writes to the volume, and knows the
   mkdirSync(path);
   const accessModes = ["ReadWriteOnce"];
   await fleet.kubectl(["create", "service", "clusterip", "front-door", "--tcp=80:8080"]);
-  const script = 'env | sort > /data/env; trap "exit 0" TERM; while :; do sleep 3600 & wait $!; done';
+  const script =
+    'env | sort > /data/new; mv /data/new /data/env; trap "exit 0" TERM; while :; do sleep 3600 & wait $!; done';
   const pod = containerPod("store", script, {
     nodeName: "node-a",
     containers: [
       {
         ...(containerPod("store", script) as { spec: { containers: object[] } }).spec.containers[0],
         volumeMounts: [{ name: "data", mountPath: "/data" }],
+        readinessProbe: { exec: { command: ["test", "-e", "/data/env"] }, periodSeconds: 1, timeoutSeconds: 30 },
       },
     ],
     volumes: [{ name: "data", persistentVolumeClaim: { claimName: "data" } }],

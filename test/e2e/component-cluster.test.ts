@@ -60,6 +60,10 @@ const over = (name: string, phase: string): Promise<Pod> =>
 
 const logsOf = (...args: readonly string[]): Promise<string> => fleet.kubectl(["logs", ...args]);
 
+/** A pod is ready when its components begin: until one has said it. */
+const said = (fits: (text: string) => boolean, ...args: readonly string[]): Promise<string> =>
+  fleet.seen(["logs", "-f", ...args], fits);
+
 const told = (pod: string, reason: string, text: string): Promise<unknown> =>
   admin.untilEvent(pod, text, (event) => event.reason === reason && event.message.includes(text));
 
@@ -109,17 +113,18 @@ describe("component pods of an API server", { skip, concurrency: 3 }, () => {
       deep: "/all/deep/er/key",
     };
     const watching = Object.entries(files).map(([name, path]) => script(name, ["watch", path], { volumeMounts }));
-    const token = script("token", ["list", "/all", "cat", "/all/token", "hold"], { volumeMounts });
+    const token = script("token", ["list", "/all", "cat", "/all/token", "say", "", "hold"], { volumeMounts });
     const api = script("api", ["list", "/var/run/secrets/kubernetes.io/serviceaccount", "hold"]);
     // Without its group the component, which is not root, could not read what is for the owner alone.
     const spec = { volumes, securityContext: { fsGroup: 4242 } };
     await make(podWith("payloads", [...watching, token, api], spec, { labels: { tier: "one" } }));
     await ready("payloads");
-    const listed = await logsOf("payloads", "-c", "token");
+    const listed = await said((text) => /^[\w-]+\.[\w-]+\.[\w-]+\n/m.test(text), "payloads", "-c", "token");
     assert.match(listed, /^deep$/m);
-    assert.match(listed, /^[\w-]+\.[\w-]+\.[\w-]+$/m);
-    const account = (await logsOf("payloads", "-c", "api")).split("\n").filter((line) => /^\w/.test(line));
-    assert.deepEqual(account.sort(), ["ca.crt", "namespace", "token"]);
+    const given = ["ca.crt", "namespace", "token"];
+    const isListed = (text: string): boolean => given.every((name) => text.includes(`${name}\n`));
+    const account = (await said(isListed, "payloads", "-c", "api")).split("\n").filter((line) => /^\w/.test(line));
+    assert.deepEqual(account.sort(), given);
     await fleet.apply(configMap("settings", { "key.txt": "config 2" }));
     await fleet.apply(secret("keys", { word: "secret 2" }));
     await fleet.kubectl(["label", "--overwrite", "pod/payloads", "tier=two"]);
@@ -162,7 +167,8 @@ describe("component pods of an API server", { skip, concurrency: 3 }, () => {
     await told("environment", "Failed", 'Error: secret "late" not found');
     await fleet.apply(secret("late", { word: "here" }));
     await ready("environment");
-    const lines = (await logsOf("environment")).trim().split("\n");
+    const all = await said((text) => text.split("\n").length > names.length, "environment");
+    const lines = all.trim().split("\n");
     assert.deepEqual(lines, [
       ...["KEY=1", "WORD=here", "NONE=(not set)", "P_TWO=2", "FRONT_DOOR_SERVICE_PORT=80"],
       "KUBERNETES_SERVICE_HOST=10.96.0.1",

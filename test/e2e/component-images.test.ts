@@ -55,6 +55,10 @@ const told = (pod: string, reason: string, text: RegExp): Promise<string> =>
 const statusOf = (pod: string, path: string): Promise<string> =>
   fleet.kubectl(["get", "pod", pod, "-o", `jsonpath={.status.containerStatuses[0].${path}}`]);
 
+/** A pod is ready when its component begins: until it has said something. */
+const firstLineOf = (pod: string): Promise<string> =>
+  fleet.seen(["logs", "-f", pod], (printed) => printed.endsWith("\n"));
+
 /** With the right user. */
 const makeSecret = (name: string, server: string, password = REGISTRY_PASSWORD): Promise<string> =>
   fleet.kubectl([
@@ -71,11 +75,14 @@ test("a pod's pull secret opens a component, and one without it is told why it w
   await fleet.apply(podWith("without", image));
   await told("without", "Failed", /cannot pull \S+: \S+ does not let this node in \(401\), tried without credentials/);
   await told("without", "BackOff", /Back-off pulling image/);
-  assert.match(await statusOf("without", "state.waiting.reason"), /^(ErrImagePull|ImagePullBackOff)$/);
+  const reason = 'jsonpath={.status.containerStatuses[0].state.waiting.reason}{"\\n"}';
+  await fleet.seen(["get", "pod", "without", "--watch", "-o", reason], (printed) =>
+    /^(ErrImagePull|ImagePullBackOff)$/m.test(printed),
+  );
   await fleet.apply(podWith("with", image, { imagePullSecrets: [{ name: "pull" }] }));
   await fleet.kubectl(["wait", "--for=condition=Ready", "pod/with", "--timeout=90s"]);
   await told("with", "Pulled", /Successfully pulled image .* Image size: \d+ bytes\./);
-  assert.equal(await fleet.kubectl(["logs", "with"]), "pulled\n");
+  assert.equal(await firstLineOf("with"), "pulled\n");
   assert.ok((await statusOf("with", "imageID")).includes(digestOf(component)));
   const { items } = JSON.parse(edgectl(node, "image", "list", "-o", "json")) as ImageList;
   const [held] = items.filter(({ tags }) => tags.includes(image));
@@ -112,7 +119,7 @@ test("a registry that takes tokens alone is entered by the secret, and who is no
   await told("guessing", "Failed", /^Error: ImagePullBackOff$/m);
   await fleet.apply(podWith("knowing", image, { imagePullSecrets: [{ name: "tokens" }] }));
   await fleet.kubectl(["wait", "--for=condition=Ready", "pod/knowing", "--timeout=90s"]);
-  assert.equal(await fleet.kubectl(["logs", "knowing"]), "pulled\n");
+  assert.equal(await firstLineOf("knowing"), "pulled\n");
   assert.deepEqual(
     tokens.asked.filter(({ isRight }) => isRight).map(({ scopes }) => scopes),
     [["repository:shop/script:pull"]],

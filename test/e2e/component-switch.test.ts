@@ -100,7 +100,10 @@ test("the pod that would be evicted goes on as components: the same pod, its vol
   const condition = conditionOf(now);
   assert.deepEqual([condition?.status, condition?.reason], ["True", "Component"]);
   assert.equal(condition?.message, event.message.trim());
-  assert.equal(await pressed.fleet.kubectl(["logs", "hoards"]), "hoards\nleft by a container\n");
+  // It is ready when its component begins, which has still to say it.
+  const words = "hoards\nleft by a container\n";
+  const log = await pressed.fleet.seen(["logs", "-f", "hoards"], (printed) => printed.length >= words.length);
+  assert.equal(log, words);
   assert.match(edgectl(pressed.node, "get", "pods", "-o", "wide"), /hoards .*picolet-wasm/);
   await pressed.condition("MemoryPressure", "False");
   assert.equal(await pressed.admin.eventsOf("hoards", "Evicted"), 0);

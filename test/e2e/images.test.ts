@@ -82,16 +82,10 @@ test("a service account's pull secret opens a private image for its pods, and fo
     /Failed +\S+ +Error: ErrImagePull/,
     /BackOff +\S+ +Back-off pulling image/,
   );
-  const reason = await fleet.kubectl([
-    "get",
-    "pod",
-    "without",
-    "-n",
-    "other",
-    "-o",
-    "jsonpath={.status.containerStatuses[0].state.waiting.reason}",
-  ]);
-  assert.match(reason, /^(ErrImagePull|ImagePullBackOff)$/);
+  const reason = 'jsonpath={.status.containerStatuses[0].state.waiting.reason}{"\\n"}';
+  await fleet.seen(["get", "pod", "without", "-n", "other", "--watch", "-o", reason], (printed) =>
+    /^(ErrImagePull|ImagePullBackOff)$/m.test(printed),
+  );
 });
 
 test("what an annotation of the node names is there before a pod needs it", { skip }, async () => {
