@@ -34,6 +34,9 @@ after(async () => {
   folder[Symbol.dispose]();
 });
 
+/** A probe's own second is not enough for everybody on a machine with much to do, and one late answer would end the component. */
+const PATIENT = { periodSeconds: 1, timeoutSeconds: 30 };
+
 /** Asked each second; a liveness probe of `livePath`. */
 const podOn = (name: string, port: number, livePath: string) => ({
   apiVersion: "v1",
@@ -47,8 +50,8 @@ const podOn = (name: string, port: number, livePath: string) => ({
         image: IMAGE,
         imagePullPolicy: "IfNotPresent",
         ports: [{ containerPort: port, name: "web" }],
-        readinessProbe: { httpGet: { port: "web", path: "/hello" }, periodSeconds: 1 },
-        livenessProbe: { httpGet: { port: "web", path: livePath }, periodSeconds: 1, failureThreshold: 1 },
+        readinessProbe: { httpGet: { port: "web", path: "/hello" }, ...PATIENT },
+        livenessProbe: { httpGet: { port: "web", path: livePath }, ...PATIENT, failureThreshold: 1 },
       },
     ],
   },

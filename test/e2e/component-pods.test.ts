@@ -235,8 +235,8 @@ describe("a component pod's life", SIDE_BY_SIDE, () => {
     const kill = { lifecycle: { stopSignal: "SIGKILL" } };
     const containers = [script("app", ["hold"]), script("busy", ["spin"]), script("hard", ["hold"], kill)];
     const begun = Date.now();
-    // Time enough for all of them to run: they have been transpiled by now.
-    run(podWith("late", containers, { activeDeadlineSeconds: 6, os: { name: "linux" } }));
+    // Time enough for all of them to run, on a busy machine too: they have been transpiled by now.
+    run(podWith("late", containers, { activeDeadlineSeconds: 15, os: { name: "linux" } }));
     const pod = await until("a deadline", "late", (each) => each?.status?.phase === "Failed");
     assert.equal(pod?.status?.reason, "DeadlineExceeded");
     const codes = containers.map(({ name }) => statusOf(pod, String(name))?.state.terminated?.exitCode);
