@@ -159,7 +159,7 @@ export class AgentNode extends AgentClient implements AsyncDisposable {
 
   /** As a power cut does: every component's process ends, and what is kept in memory is gone. The agent is dead already. */
   cutPower(): void {
-    for (const pid of this.runnerPids()) process.kill(pid, "SIGKILL");
+    this.#killRunners();
     this.#unmountAll();
     rmSync(join(this.directory, "run"), { recursive: true });
     mkdirSync(join(this.directory, "run"));
@@ -199,6 +199,21 @@ export class AgentNode extends AgentClient implements AsyncDisposable {
       .map(({ pid }) => pid);
   }
 
+  /** With who waits for them, and goes first: else that one writes down how they ended while its folder is being removed. */
+  #killRunners(): void {
+    const reapers = runningProcesses().filter(
+      ({ words }) => words.includes("picolet-reaper") && words.some((word) => word.startsWith(this.directory)),
+    );
+    for (const pid of [...reapers.map((each) => each.pid), ...this.runnerPids()]) {
+      try {
+        process.kill(pid, "SIGKILL");
+      } catch (error) {
+        // It has ended by itself.
+        if ((error as NodeJS.ErrnoException).code !== "ESRCH") throw error;
+      }
+    }
+  }
+
   /** Names of the pods' cgroups that exist (v1's memory controller), the tiers left out. */
   podCgroups(): string[] {
     const root = join("/sys/fs/cgroup/memory", this.cgroupRoot);
@@ -211,7 +226,7 @@ export class AgentNode extends AgentClient implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     await this.kill();
     const left = this.runnerPids();
-    for (const pid of left) process.kill(pid, "SIGKILL");
+    this.#killRunners();
     if (left.length === 0 && this.podCgroups().length === 0) {
       // The runner that was kept ready ends with the agent, by itself.
       await untilCgroupEmpty(join(this.cgroupRoot, SPARE_CGROUP));

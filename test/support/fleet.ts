@@ -8,7 +8,7 @@ import { systemClock } from "../../protocol/async/system-clock.ts";
 import { seconds } from "../../protocol/ports.ts";
 import { HubProcess, type HubReady } from "../../scripts/hub-process.ts";
 import { type KubectlVersion, kubectlPath } from "../../scripts/install-kubectl.ts";
-import { fixedPort } from "./fixed-port.ts";
+import { fixedPorts } from "./fixed-port.ts";
 import { FleetAdmin } from "./fleet-admin.ts";
 import { TempFolder } from "./temp-folder.ts";
 
@@ -36,7 +36,8 @@ export class Fleet implements AsyncDisposable {
   readonly log: string[] = [];
   #hub: HubProcess | undefined;
   #ready: HubReady | undefined;
-  #ports: readonly [tunnel: number, api: number] | undefined;
+  /** The tunnel's; the API's is the next. */
+  #firstPort: number | undefined;
   readonly #flags: readonly string[];
 
   private constructor(flags: readonly string[]) {
@@ -66,8 +67,8 @@ export class Fleet implements AsyncDisposable {
 
   /** @param flags besides those that it always has */
   async startHub(flags: readonly string[] = []): Promise<void> {
-    this.#ports ??= [await fixedPort(), await fixedPort()];
-    const [tunnelPort, apiPort] = this.#ports;
+    this.#firstPort ??= await fixedPorts(2);
+    const [tunnelPort, apiPort] = [this.#firstPort, this.#firstPort + 1];
     this.#hub = await HubProcess.start({
       dataDir: this.dataDir,
       tunnelPort,
