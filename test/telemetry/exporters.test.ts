@@ -4,6 +4,7 @@ import { TelemetryExporter, type TelemetrySink } from "../../hub/telemetry/expor
 import { LineProtocolSink, OtlpSink } from "../../hub/telemetry/telemetry-sinks.ts";
 import { TelemetryStore } from "../../hub/telemetry/telemetry-store.ts";
 import { systemClock } from "../../protocol/async/system-clock.ts";
+import { type ErrorCode, isPicoletError } from "../../protocol/errors.ts";
 import { type Clock, millis } from "../../protocol/ports.ts";
 import { decodeBatch, encodeBatch } from "../../protocol/telemetry/batch.ts";
 import type { TelemetryRecord } from "../../protocol/telemetry/records.ts";
@@ -38,9 +39,16 @@ function fill(store: TelemetryStore, batches: readonly (readonly TelemetryRecord
   store.put("edge-1", "0000000000000001", deliveries, never).catch(() => undefined);
 }
 
-async function exporting(sink: TelemetrySink, store: TelemetryStore, work: () => Promise<void>): Promise<void> {
+async function exporting(
+  sink: TelemetrySink,
+  store: TelemetryStore,
+  work: () => Promise<void>,
+  time = clock,
+): Promise<void> {
   const life = new AbortController();
-  const running = new TelemetryExporter({ store, sink, clock, random: { next: () => 0.5 }, log }).run(life.signal);
+  const running = new TelemetryExporter({ store, sink, clock: time, random: { next: () => 0.5 }, log }).run(
+    life.signal,
+  );
   try {
     await work();
   } finally {
@@ -87,8 +95,10 @@ test("of what is refused only the batch at fault is left out", async () => {
   await using server = await TimeSeriesStore.start();
   const sink = new LineProtocolSink({ url: new URL(`${server.url}/write`), token: undefined });
   const store = storeFor(sink);
+  const taken: number[] = [];
   server.misbehave = (_, body, response) => {
     const isPoison = body.includes("value=13 ");
+    if (!isPoison) taken.push(body.split("\n").length - 1);
     if (isPoison) response.writeHead(422).end("thirteen");
     return isPoison;
   };
@@ -98,6 +108,67 @@ test("of what is refused only the batch at fault is left out", async () => {
     counts(server),
     Array.from({ length: 40 }, (_, at) => at).filter((each) => each !== 13),
   );
+  // One by one only as long as it takes to find it.
+  assert.ok((taken.at(-1) ?? 0) > 4, taken.join());
+});
+
+test("only what will never be taken is refused; all else, a redirect and a wrong token too, is tried again", async () => {
+  await using server = await TimeSeriesStore.start();
+  const { url } = server;
+  const token = (): Promise<string> => Promise.resolve("secret");
+  const sinks = [
+    new LineProtocolSink({ url: new URL(`${url}/write`), token }),
+    new OtlpSink({ url: new URL(url), token }),
+  ];
+  const row = { node: "edge-1", origin: SAMPLE_ORIGIN, record: point("count", 1), timeNs: 1n, isEstimated: false };
+  let status = 0;
+  server.misbehave = (_, __, response) => Boolean(response.writeHead(status, { location: `${url}/elsewhere` }).end());
+  const codes: Readonly<Record<string, readonly number[]>> = {
+    invalid: [400, 413, 415, 422],
+    unavailable: [300, 301, 302, 304, 307, 308, 401, 403, 404, 408, 409, 429, 500, 502, 503, 504],
+  };
+  for (const sink of sinks) {
+    for (const [code, statuses] of Object.entries(codes)) {
+      for (status of statuses) {
+        await assert.rejects(sink.send([row], never), (error) => isPicoletError(error, code as ErrorCode), `${status}`);
+      }
+    }
+  }
+  assert.equal(server.requests, 2 * Object.values(codes).flat().length);
+});
+
+test("who takes nothing is asked at longer and longer intervals, of a minute at the most", async () => {
+  await using server = await TimeSeriesStore.start();
+  const sink = new LineProtocolSink({ url: new URL(`${server.url}/write`), token: undefined });
+  const store = storeFor(sink);
+  const slept: number[] = [];
+  const recording: Clock = {
+    ...clock,
+    sleep: (duration, signal) => {
+      slept.push(duration);
+      return clock.sleep(duration, signal);
+    },
+  };
+  server.misbehave = (_, __, response) => server.requests <= 10 && Boolean(response.writeHead(503).end());
+  fill(store, points(0, 1));
+  await exporting(sink, store, () => server.until(() => server.lines.length === 1), recording);
+  const [, ...pauses] = slept;
+  assert.deepEqual(pauses.slice(0, 10), [750, 1500, 3000, 6000, 12_000, 24_000, 45_000, 45_000, 45_000, 45_000]);
+});
+
+test("an answer without end is cut off, and what it answered counts", async () => {
+  await using server = await TimeSeriesStore.start();
+  const sink = new LineProtocolSink({ url: new URL(`${server.url}/write`), token: undefined });
+  const cut = Promise.withResolvers<void>();
+  server.misbehave = (_, __, response) => {
+    response.writeHead(200).on("close", cut.resolve);
+    const more = (): void => void response.write("x".repeat(65_536), (error) => error ?? more());
+    more();
+    return true;
+  };
+  const row = { node: "edge-1", origin: SAMPLE_ORIGIN, record: point("count", 1), timeNs: 1n, isEstimated: false };
+  await sink.send([row], never);
+  await cut.promise;
 });
 
 test("OTLP goes to its two places, and answers that are nonsense but a success are one", async () => {

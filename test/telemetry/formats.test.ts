@@ -86,3 +86,14 @@ test("a component cannot say that it is on another node", () => {
   const { tags } = parseLine(lineOf(rowOf(record)));
   assert.deepEqual([tags.node, tags.pod], ["edge-1", "greenhouse"]);
 });
+
+test("OTLP says of a time that it is a guess", () => {
+  const rows = [point("temperature", 21.5), point("state", "idle"), event("door", "opened")].map(rowOf);
+  const told = (isEstimated: boolean): unknown[] => {
+    const { metrics, logs } = otlpOf(rows.map((row) => ({ ...row, isEstimated })));
+    const all = [...parseOtlpMetrics(JSON.stringify(metrics)), ...parseOtlpLogs(JSON.stringify(logs))];
+    return all.map(({ attributes }) => attributes["time.estimated"]);
+  };
+  assert.deepEqual(told(true), [true, true, true]);
+  assert.deepEqual(told(false), [undefined, undefined, undefined]);
+});
