@@ -64,7 +64,14 @@ export async function runOneOffChild(
   // It may fail while the limits are being set; whoever awaits it below is told then.
   ended.catch(() => undefined);
   using limits = new ChildLimits(components, init, program, child, signal);
-  await limits.apply();
+  try {
+    await limits.apply();
+  } catch (error) {
+    // It is not to run without them, and nobody waits for it any more.
+    child.kill("SIGKILL");
+    await ended.catch(() => undefined);
+    throw error;
+  }
   // Only now, so that nothing begins without limits. One that has ended already takes no input.
   child.stdin?.on("error", () => undefined).write(`${program.input}\n`);
   const { code, stdout, stderr } = await ended;

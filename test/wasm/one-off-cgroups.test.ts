@@ -1,14 +1,19 @@
 /** Transpilations and pulls leave no cgroup behind: neither one that is cancelled, nor one whose agent was killed. */
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
+import { randomUUID } from "node:crypto";
 import { once } from "node:events";
 import { readFileSync, writeFileSync } from "node:fs";
 import { basename, dirname } from "node:path";
 import { test } from "node:test";
+import { systemClock } from "../../protocol/async/system-clock.ts";
 import { isPicoletError } from "../../protocol/errors.ts";
+import { seconds } from "../../protocol/ports.ts";
+import { runOneOffChild } from "../../runtime-adapters/wasm/one-off-child.ts";
 import type { WasmAdapter } from "../../runtime-adapters/wasm/wasm-adapter.ts";
 import { testComponent } from "../support/components.ts";
 import { artifact } from "../support/oci-content.ts";
+import { runningProcesses } from "../support/processes.ts";
 import { PullBench } from "../support/pull-bench.ts";
 import { WasmRuntime } from "../support/wasm-runtime.ts";
 
@@ -59,4 +64,27 @@ test("a pull that is cancelled takes its cgroup with it", async () => {
   stop.abort();
   await assert.rejects(pull, (error) => isPicoletError(error));
   assert.deepEqual(await oneOffCgroups(bench.runtime), []);
+});
+
+test("a child whose cgroup cannot be made is ended, not left to run or to wait without limits", async () => {
+  await using runtime = await WasmRuntime.create();
+  const { transpileCgroup = "" } = runtime.adapterInit;
+  await runtime.cgroups?.create(transpileCgroup, {});
+  const name = `left-${randomUUID()}`;
+  const init = {
+    ...{ nodePath: process.execPath, timeout: seconds(600), memoryLimitBytes: 134_217_728 },
+    // A file stands in its place.
+    cgroupPath: `${transpileCgroup}/cgroup.procs`,
+  };
+  const task = { name: "the child", task: "waiting", input: "{}" };
+  const program = { ...task, command: ["-e", "process.stdin.resume()", name] };
+  const components = { clock: systemClock, cgroups: runtime.cgroups };
+  await assert.rejects(
+    runOneOffChild(components, init, program, NEVER),
+    (error) => !isPicoletError(error, "deadline_exceeded"),
+  );
+  assert.deepEqual(
+    runningProcesses().filter(({ words }) => words.includes(name)),
+    [],
+  );
 });
