@@ -6,6 +6,7 @@ import { closeSync, openSync, readdirSync, statSync, writeSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { describe, test } from "node:test";
 import fc from "fast-check";
+import { Connection } from "../../agent/store/connection.ts";
 import { KeyvalueService, type NamedBucket } from "../../agent/store/keyvalue/keyvalue-service.ts";
 import { systemClock } from "../../protocol/async/system-clock.ts";
 import type { Clock } from "../../protocol/ports.ts";
@@ -134,7 +135,7 @@ describe("a quota", () => {
     await bench.set("c", "", peer);
     await assert.rejects(bench.set("d", "", peer), { tag: "quota-exceeded" });
     // It was lowered meanwhile.
-    await bench.set("b", "y", withQuota(10, 1));
+    await bench.set("b", "y", withQuota(2, 1));
     await assert.rejects(bench.set("b", "y".repeat(10), withQuota(10, 1)), { tag: "quota-exceeded" });
   });
 
@@ -158,6 +159,33 @@ describe("a quota", () => {
     );
     assert.equal(await bench.get("a", peer), "3");
   });
+});
+
+test("a sum that 64 bits do not hold is none, and leaves the number as it was", async () => {
+  using bench = new Bench();
+  for (const [last, delta] of [
+    ["9223372036854775807", "1"],
+    ["-9223372036854775808", "-1"],
+  ] as const) {
+    await bench.set("n", last);
+    await assert.rejects(bench.call("increment", { key: "n", delta }), { tag: "not-a-number" });
+    assert.equal(await bench.get("n"), last);
+  }
+});
+
+test("a value that is not as it was written is not given, until it is set anew", async () => {
+  using bench = new Bench();
+  await bench.set("a", "right");
+  bench.service[Symbol.dispose]();
+  {
+    using connection = new Connection(bench.path, 1_048_576);
+    connection.run("UPDATE entries SET value = ? WHERE key = 'a'", Buffer.from("wrong"));
+  }
+  bench.reopen();
+  await assert.rejects(bench.get("a"), (error) => error instanceof ServiceRefusal && /damaged/.test(String(error.val)));
+  await bench.set("a", "new");
+  assert.equal(await bench.get("a"), "new");
+  assert.deepEqual(bench.damage, []);
 });
 
 describe("what was observed", () => {

@@ -196,3 +196,28 @@ test("while the board takes nothing the component is told, and nothing of that i
   );
   await runner.board.end();
 });
+
+test("a runner speaks for its own container alone, and is told when nothing more is taken", async () => {
+  using folder = new TempFolder();
+  const clock = new VirtualClock();
+  const board = new TelemetryBoard(clock, folder.path, 1, { diskBytes: () => 64 * 1024 });
+  const service = new TelemetryService({ put: (each) => board.telemetry.put(each), labelsOf: () => [] });
+  const put = async (containerId: string, number: number, text = ""): Promise<Plain> => {
+    const records = [[1, null, "n", [], ["text", 3, text]]];
+    const value = { run: "00000000000000aa", number, firstUnkept: 1, isUrgent: false, records };
+    return (await service.call({ ...PEER, containerId }, "put", { value, bytes: [] })).value;
+  };
+  assert.deepEqual(await put("c1", 1), { taken: 1, kept: 0 });
+  // The other one's run of this name is another run.
+  assert.deepEqual(await put("c2", 1), { taken: 1, kept: 0 });
+  assert.deepEqual(await put("c1", 2), { taken: 2, kept: 0 });
+  assert.equal(board.telemetry.report().queued.records, 3);
+  const fill = async (): Promise<void> => {
+    for (let number = 3; number < 1000; number += 1) await put("c1", number, "x".repeat(4000));
+  };
+  await assert.rejects(
+    fill(),
+    (error) => error instanceof ServiceRefusal && error.tag === "full" && error.val === 5000,
+  );
+  await board.end();
+});

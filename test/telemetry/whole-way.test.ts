@@ -68,6 +68,46 @@ test("a sender that goes on is remembered, however many come and go beside it", 
   await board.end();
 });
 
+test("of senders that are no more the newest thousand are remembered on the disk, and what is in memory at the end is there", async () => {
+  using folder = new TempFolder();
+  const clock = new VirtualClock();
+  const board = new TelemetryBoard(clock, folder.path, 1);
+  for (let round = 0; round < 12; round += 1) {
+    for (let at = 0; at < 100; at += 1) await board.put(points(0, 1), { run: `${round}-${at}` });
+    if (round < 11) await clock.advance(seconds(61));
+  }
+  await board.end();
+  const next = new TelemetryBoard(clock, folder.path, 2);
+  assert.equal(next.telemetry.report().queued.records, 1200);
+  const takenOf = async (run: string) => (await next.put([], { run, number: 0 })).taken;
+  assert.deepEqual([await takenOf("0-0"), await takenOf("0-99")], [0, 0]);
+  assert.deepEqual([await takenOf("3-0"), await takenOf("11-99")], [1, 1]);
+  await next.end();
+});
+
+test("what is on its way to the hub is not pushed out", async () => {
+  using folder = new TempFolder();
+  const clock = new VirtualClock();
+  const board = new TelemetryBoard(clock, folder.path, 1, { maxBytes: 512 * 1024 });
+  const fill = async (): Promise<void> => {
+    for (let at = 0; at < 20; at += 1) {
+      await board.put(numbers(0, 10).map(() => point("large", "x".repeat(4000))));
+      await clock.advance(seconds(61));
+    }
+  };
+  const first = (): number[] => board.telemetry.pending(0, 3).map(({ id }) => id);
+  await board.put(points(0, 1));
+  await clock.advance(seconds(61));
+  const [sent] = first();
+  await fill();
+  assert.ok(board.telemetry.report().dropped > 0);
+  assert.equal(first()[0], sent);
+  board.telemetry.forwarding(false);
+  await fill();
+  assert.notEqual(first()[0], sent);
+  await board.end();
+});
+
 test("while the hub takes it nothing is written to the disk", async () => {
   using folder = new TempFolder();
   const clock = new VirtualClock();

@@ -246,6 +246,32 @@ test("redirects are followed without the credentials, but not in circles and not
   }
 });
 
+test("whoever a registry redirects to is told no credentials, whatever he asks for", async (context) => {
+  const bench = await benchWith(context);
+  const thief = await benchWith(context);
+  const credentials = { username: "me", password: "secret", serverAddress: "" };
+  bench.registry.intercept = ({ url = "" }, response) => {
+    if (url.includes("/blobs/")) response.writeHead(307, { location: `http://${thief.registry.address}${url}` }).end();
+    return url.includes("/blobs/");
+  };
+  for (const challenge of [`Bearer realm="http://${thief.registry.address}/token"`, 'Basic realm="x"']) {
+    const { length } = thief.registry.requests;
+    thief.registry.intercept = (_, response) =>
+      Boolean(response.writeHead(401, { "www-authenticate": challenge }).end());
+    await bench.refuses(
+      "app:1",
+      "permission_denied",
+      new RegExp(`${thief.registry.address} does not let this node in`),
+      {
+        credentials,
+      },
+    );
+    assert.deepEqual(thief.registry.requests.slice(length), [`GET /v2/app/blobs/${ID}`]);
+  }
+  assert.deepEqual(new Set([...thief.registry.authorizations, ...bench.registry.authorizations]), new Set([undefined]));
+  nothingInUse(bench);
+});
+
 test("documents larger than 4 MiB, indexes without end, and manifests without number are refused", async (context) => {
   const bench = await benchWith(context);
   const manifest = artifact(component);

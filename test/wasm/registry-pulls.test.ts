@@ -1,8 +1,10 @@
 /** Pulls of components through the adapter: its own process, real files, and a registry that the test writes. */
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
+import { execFileSync } from "node:child_process";
+import { readdirSync, readFileSync } from "node:fs";
 import { test } from "node:test";
 import { zstdCompressSync } from "node:zlib";
+import { describeError } from "../../protocol/errors.ts";
 import { testComponent, testCoreModule, textComponent } from "../support/components.ts";
 import {
   artifact,
@@ -16,8 +18,10 @@ import {
 } from "../support/oci-content.ts";
 import { PullBench } from "../support/pull-bench.ts";
 import { makeTar } from "../support/tar.ts";
+import { TempFolder } from "../support/temp-folder.ts";
 
 const NEVER = new AbortController().signal;
+const notRoot = process.getuid?.() !== 0 && "a disk of its own can only be mounted by root";
 
 const component = readFileSync(await testComponent("workload.c"));
 const another = readFileSync(await testComponent("exit-42.wat"));
@@ -139,6 +143,28 @@ test("what is no component for this node is refused in one message that says wha
   assert.deepEqual(bench.registry.requests.slice(before), ["GET /v2/app/manifests/future"]);
 });
 
+test("the rest of what its first bytes say to be no component is never asked for", async () => {
+  await using bench = await PullBench.create();
+  const text = Buffer.alloc(8_000_000, "not wasm");
+  bench.registry.add(artifact(text), [text], "1");
+  await bench.refuses("app:1", "invalid", /no WebAssembly binary/);
+  const before = bench.registry.requests.length;
+  await bench.refuses("app:1", "invalid", /no WebAssembly binary/);
+  assert.deepEqual(bench.registry.requests.slice(before), ["GET /v2/app/manifests/1"]);
+});
+
+test("where the disk has no room for it, nothing of an image is asked for", { skip: notRoot }, async () => {
+  using folder = new TempFolder();
+  execFileSync("mount", ["-t", "tmpfs", "-o", "size=12m", "tmpfs", folder.path]);
+  using mounts = new DisposableStack();
+  mounts.defer(() => execFileSync("umount", [folder.path]));
+  await using bench = await PullBench.create({ rootDirectory: folder.path });
+  bench.registry.add(artifact(component), [component], "1");
+  await bench.refuses("app:1", "resource_exhausted", /the disk has \d+ bytes left, it takes \d+/);
+  assert.deepEqual(bench.registry.requests, ["GET /v2/app/manifests/1"]);
+  assert.deepEqual(readdirSync(folder.at("pulls")), []);
+});
+
 test("a registry says what it holds by a name: a component, a container for this node, or both", async () => {
   await using bench = await PullBench.create();
   const { images } = bench.adapter;
@@ -162,6 +188,15 @@ test("a registry says what it holds by a name: a component, a container for this
   assert.deepEqual(await told("artifact"), [true, false, "wasi/wasm"]);
   assert.deepEqual(await told("single"), [false, own === "arm64", "linux/arm64"]);
   assert.ok(!bench.registry.requests.some((each) => each.includes(`/blobs/${ID}`)), "nothing is pulled for it");
+  const lies: readonly [lie: string, text: RegExp][] = [
+    ['{"os":"linux","architecture":"s390x"}', /in the place of sha256:/],
+    [" ".repeat(5 * 1024 * 1024), /is larger than 4194304 bytes/],
+  ];
+  for (const [lie, text] of lies) {
+    bench.registry.intercept = ({ url = "" }, response) => url.includes("/blobs/") && Boolean(response.end(lie));
+    await assert.rejects(told("single"), (error) => text.test(describeError(error)));
+  }
+  bench.registry.intercept = () => false;
   await bench.pull("app:dual");
   bench.registry.intercept = (_, response) => Boolean(response.writeHead(503).end());
   assert.deepEqual(await told("dual"), [true, true, `linux/${own}`, "wasi/wasm"], "as it was when it was pulled");

@@ -1,14 +1,20 @@
 /** What a registry says, read: challenges, documents, platforms, addresses; and whatever else it could say. */
 import assert from "node:assert/strict";
+import { once } from "node:events";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
 import { test } from "node:test";
 import fc from "fast-check";
 import { isPicoletError } from "../../../protocol/errors.ts";
 import { parseImageReference } from "../../../protocol/image-reference.ts";
+import { Authorizer } from "./authorizer.ts";
 import { parseChallenges } from "./challenge.ts";
 import { networkFailure, printable, toldBy } from "./failures.ts";
+import { HttpClient } from "./http-client.ts";
 import { parseDocument, platformOfConfig } from "./manifests.ts";
 import { platformsOf } from "./platforms.ts";
 import { endpointsOf, hostnameOf, isLoopback } from "./registries.ts";
+import { DEFAULT_PULL_LIMITS } from "./request.ts";
 
 const challenges = (header: string) =>
   parseChallenges(header).map(({ scheme, parameters }) => [scheme, Object.fromEntries(parameters)]);
@@ -203,4 +209,30 @@ test("the registry of an image's name is asked by that name, or refused", () => 
     }),
     { numRuns: 1000 },
   );
+});
+
+test("nobody takes credentials off HTTPS: a token server is as encrypted as its registry", async () => {
+  const limits = { ...DEFAULT_PULL_LIMITS };
+  await using http = new HttpClient(limits, undefined, { httpProxy: "", httpsProxy: "", noProxy: "" });
+  let asked = 0;
+  const server = createServer((_, response) => {
+    asked += 1;
+    response.end('{"token":"t"}');
+  }).listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const realm = `http://127.0.0.1:${(server.address() as AddressInfo).port}/token`;
+  const answer = async (registry: string): Promise<unknown> => {
+    const credentials = { username: "me", password: "secret", serverAddress: "" };
+    const init = { url: new URL(registry), repository: "app", credentials, credentialsFrom: undefined };
+    const authorizer = new Authorizer(http, { ...init, documentTimeoutMs: limits.documentTimeoutMs });
+    await authorizer.answer(`Bearer realm="${realm}"`, new AbortController().signal);
+    return authorizer.headers;
+  };
+  try {
+    await assert.rejects(answer("https://registry.example"), /sends to a token server that cannot be asked/);
+    assert.equal(asked, 0);
+    assert.deepEqual(await answer("http://registry.example"), { authorization: "Bearer t" });
+  } finally {
+    server.close();
+  }
 });
