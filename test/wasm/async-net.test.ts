@@ -104,10 +104,11 @@ test("a connection that came for a wait that was given up is not kept from anybo
   const client = connect({ port, host: "127.0.0.1" });
   client.on("error", () => undefined);
   await once(client, "connect");
+  const closed = once(client, "close");
   await roundTrips(context, 20);
   say();
   await talk.until(/refuses\n/);
-  await once(client, "close");
+  await closed;
   say();
   await talk.end;
 });
