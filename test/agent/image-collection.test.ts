@@ -85,6 +85,7 @@ describe("image collection on containerd", { skip }, () => {
       const pod = desiredPod(program, { name: `app-${index}` });
       await bench.createSandbox(pod);
       const { id } = await bench.start(pod, program);
+      if (isShort) await bench.exited(pod, id);
       started.push({ pod, id, isShort });
     }
     const named = async (): Promise<string[]> =>
