@@ -74,9 +74,11 @@ for (const version of KUBECTL_VERSIONS) {
     assert.match(wide, /node\/node-a +Ready +<none> +\S+ +v1\.34\.0-picolet/);
     assert.match(wide, new RegExp(`pod/${container} +1/1 +Running +0 +\\S+ +[0-9.]+ +node-a`));
     assert.match(wide, new RegExp(`pod/${component} +1/1 +Running +0 `));
+    const reasons = ["Scheduled", "Pulled", "Created", "Started"];
+    // Events and statuses come by ways of their own.
+    for (const reason of reasons) await admin.untilEvent(container, reason, (event) => event.reason === reason);
     const described = await fleet.kubectl(["describe", "pod", container], { version });
-    for (const reason of ["Scheduled", "Pulled", "Created", "Started"])
-      assert.match(described, new RegExp(` ${reason} `));
+    for (const reason of reasons) assert.match(described, new RegExp(` ${reason} `));
     assert.match(described, /QoS Class: +BestEffort/);
     assert.match(
       await fleet.kubectl(["describe", "node", "node-a"], { version }),

@@ -15,6 +15,8 @@ const skip = containerdMissing() ?? false;
 const SLEEP = "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done";
 /** Nothing that ends a pod here takes as long. */
 const GRACE_S = 20;
+/** A second, which is what a probe has by default, is less than a machine with much to do has been seen to take. */
+const PATIENT = { periodSeconds: 1, timeoutSeconds: 60 };
 
 let containerd: Containerd;
 let node: AgentNode;
@@ -93,7 +95,7 @@ describe("a pod's life", { skip }, () => {
     const lifecycle = { postStart: exec(`sleep 1; ${note("app hooked")}`), preStop: exec(note("app stopping")) };
     const spec = {
       initContainers: [
-        noting("proxy", { restartPolicy: "Always", startupProbe: { ...exec("true"), periodSeconds: 1 } }),
+        noting("proxy", { restartPolicy: "Always", startupProbe: { ...exec("true"), ...PATIENT } }),
         { ...noting("setup"), command: sh(note("setup done")) },
         noting("log", { restartPolicy: "Always", lifecycle: { preStop: exec(note("log stopping")) } }),
       ],
@@ -134,7 +136,7 @@ describe("a pod's life", { skip }, () => {
   });
 
   test("a liveness probe that fails restarts the container; its last words are its lastState's message", async () => {
-    const livenessProbe = { ...exec("test ! -e /bad"), periodSeconds: 1, failureThreshold: 1 };
+    const livenessProbe = { ...exec("test ! -e /bad"), ...PATIENT, failureThreshold: 1 };
     const script =
       "trap 'echo goodbye > /dev/termination-log; exit 5' TERM; sleep 1; touch /bad; while :; do sleep 3600 & wait $!; done";
     const app = { name: "app", image: BUSYBOX_IMAGE, command: sh(script), livenessProbe };

@@ -39,7 +39,7 @@ describe("node allocatable is enforced", { skip }, () => {
       },
     });
     const agent = node.spawn();
-    const [code] = await once(agent, "exit");
+    const [code] = await once(agent, "close");
     assert.notEqual(code, 0);
     assert.match(node.log, /cannot enforce Kube Reserved Cgroup Limits on .*picolet-nowhere.*has some missing paths/);
   });

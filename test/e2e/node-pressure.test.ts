@@ -39,6 +39,8 @@ after(async () => {
 });
 
 test("kubectl shows the condition, the taint and the event", { skip }, async () => {
+  // Events and statuses come by ways of their own.
+  await fleet.seen(["get", "events", "--watch"], (printed) => printed.includes("NodeHasInsufficientMemory"));
   const text = await fleet.kubectl(["describe", "node", "short"]);
   assert.match(text, /MemoryPressure\s+True.*KubeletHasInsufficientMemory\s+kubelet has insufficient memory available/);
   assert.match(text, /Taints:\s+node.kubernetes.io\/memory-pressure:NoSchedule/);

@@ -8,7 +8,6 @@ import { isReady } from "../../scripts/follow-pods.ts";
 import type { AgentNode } from "../support/agent-process.ts";
 import { Containerd, containerdMissing } from "../support/containerd.ts";
 import { containerIdOf, containerPod, edgectl, nodeWith } from "../support/node-fixtures.ts";
-import { runningProcesses } from "../support/processes.ts";
 
 const skip = containerdMissing() ?? false;
 
@@ -103,9 +102,7 @@ test("a kill that its runtime does not tell of: the kernel's log does", { skip: 
   node.writeManifest("untold.json", hungry("untold", `until [ -e /go ]; do sleep 0.1; done; exec ${CHILD}`, {}));
   const pods = await node.waitForPods("it waits", (all) => isReady(all.get("untold-node")));
   const id = containerIdOf(pods.get("untold-node"));
-  const [pid = 0] = runningProcesses()
-    .map((each) => each.pid)
-    .filter((each) => cgroupOf(each).endsWith(id));
+  const pid = containerd.pidOf(id);
   const nested = `${MEMORY}${cgroupOf(pid)}/nested`;
   mkdirSync(nested);
   writeFileSync(`${nested}/memory.limit_in_bytes`, String(32 * 2 ** 20));

@@ -14,6 +14,8 @@ import { BUSYBOX_IMAGE } from "../support/image-archive.ts";
 import { containerPod, nodeWith } from "../support/node-fixtures.ts";
 
 const skip = containerdMissing() ?? false;
+/** A second, which is what a probe has by default, is less than a machine with much to do has been seen to take. */
+const PATIENT = { periodSeconds: 1, timeoutSeconds: 60 };
 
 let containerd: Containerd;
 let node: AgentNode;
@@ -77,9 +79,9 @@ describe("probes with real runtimes", { skip }, () => {
             command: ["/bin/busybox", "httpd", "-f", "-p", "8080", "-h", "/www"],
             ports: [{ name: "http", containerPort: 8080 }],
             volumeMounts: [{ name: "www", mountPath: "/www" }],
-            startupProbe: { tcpSocket: { port: "http" }, periodSeconds: 1 },
-            readinessProbe: { httpGet: { path: "/state/", port: "http" }, periodSeconds: 1, failureThreshold: 1 },
-            livenessProbe: { exec: { command: ["/bin/busybox", "true"] }, periodSeconds: 1 },
+            startupProbe: { tcpSocket: { port: "http" }, ...PATIENT },
+            readinessProbe: { httpGet: { path: "/state/", port: "http" }, ...PATIENT, failureThreshold: 1 },
+            livenessProbe: { exec: { command: ["/bin/busybox", "true"] }, ...PATIENT },
           },
         ],
       }),

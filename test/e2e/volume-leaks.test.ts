@@ -13,6 +13,7 @@ import { Containerd, containerdMissing } from "../support/containerd.ts";
 import { BUSYBOX_IMAGE } from "../support/image-archive.ts";
 import { containerPod, nodeWith } from "../support/node-fixtures.ts";
 import { seededRandom } from "../support/seeded-random.ts";
+import { settled } from "../support/settled.ts";
 
 const skip = containerdMissing() ?? false;
 const KILLS = Number(process.env.PICOLET_VOLUME_KILLS ?? 12);
@@ -79,8 +80,7 @@ test(`after ${KILLS} kills nothing is left of pods' volumes`, { skip }, async ()
   mkdirSync(hostFolder);
   writeFileSync(join(hostFolder, "precious"), "kept");
   const images = (): string[] => containerd.ctr("--namespace", "k8s.io", "snapshots", "ls").split("\n").sort();
-  const leases = (): string => containerd.ctr("--namespace", "k8s.io", "leases", "ls", "--quiet");
-  const imagesBefore = images();
+  const leases = (): string[] => containerd.ctr("--namespace", "k8s.io", "leases", "ls", "--quiet").split("\n");
   await node.start();
   const wanted = new Set<string>();
   for (let step = 0; step < KILLS; step += 1) {
@@ -96,14 +96,15 @@ test(`after ${KILLS} kills nothing is left of pods' volumes`, { skip }, async ()
     (pods) => pods.size === wanted.size && [...pods.values()].every(isReady),
   );
   await node.drain();
-  const mounts = readFileSync("/proc/self/mountinfo", "utf8").split("\n");
+  const mounts = (): string[] => readFileSync("/proc/self/mountinfo", "utf8").split("\n");
   const within = (line: string): boolean => line.includes(`${node.directory}/root/`);
-  assert.deepEqual(mounts.filter(within), []);
-  assert.deepEqual(readdirSync(join(node.directory, "root", "pods")), []);
-  assert.deepEqual(readdirSync(join(node.directory, "logs")), []);
+  // What was under way when an agent died is undone by containerd, or swept up by the next agent, in their own time.
+  assert.deepEqual(await settled(() => mounts().filter(within)), []);
+  assert.deepEqual(await settled(() => readdirSync(join(node.directory, "root", "pods"))), []);
+  assert.deepEqual(await settled(() => readdirSync(join(node.directory, "logs"))), []);
   assert.deepEqual(readdirSync(hostFolder), ["precious"]);
   assert.ok(existsSync(join(hostFolder, "precious")));
-  assert.equal(leases().includes(node.directory), false);
   const ofPods = (lines: readonly string[]): string[] => lines.filter((line) => line.includes(node.directory));
-  assert.deepEqual(ofPods(images()), ofPods(imagesBefore));
+  assert.deepEqual(await settled(() => ofPods(leases())), []);
+  assert.deepEqual(await settled(() => ofPods(images())), []);
 });

@@ -1,24 +1,15 @@
 /** The real agent as a process of its own, as a user starts it: `dist/bin/picolet` with a configuration file. */
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
-import {
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  watch,
-  writeFileSync,
-} from "node:fs";
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, watch, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
 import { mountPointsWithin, parseMountInfo } from "../../agent/core/mount-info.ts";
 import type { Pod } from "../../protocol/pod.ts";
 import { AgentClient, WAIT_LIMIT_MS } from "./agent-client.ts";
-import { removeCgroups, SPARE_CGROUP, untilCgroupEmpty } from "./cgroups.ts";
-import { runningProcesses } from "./processes.ts";
+import { removeCgroups, untilCgroupEmpty } from "./cgroups.ts";
+import { entriesBelow } from "./folder-tree.ts";
+import { killAll, runningProcesses } from "./processes.ts";
 
 /** Of its log, so much is kept for a failing test's message. */
 const MAX_LOG_CHARACTERS = 100_000;
@@ -116,11 +107,12 @@ export class AgentNode extends AgentClient implements AsyncDisposable {
       const settle = (verdict: () => void): void => {
         clearTimeout(timer);
         child.stderr?.off("data", onText);
-        child.off("exit", onExit);
+        child.off("close", onExit);
         verdict();
       };
       child.stderr?.on("data", onText);
-      child.on("exit", onExit);
+      // Not before all that it has said has been read.
+      child.on("close", onExit);
     });
   }
 
@@ -204,22 +196,13 @@ export class AgentNode extends AgentClient implements AsyncDisposable {
     const reapers = runningProcesses().filter(
       ({ words }) => words.includes("picolet-reaper") && words.some((word) => word.startsWith(this.directory)),
     );
-    for (const pid of [...reapers.map((each) => each.pid), ...this.runnerPids()]) {
-      try {
-        process.kill(pid, "SIGKILL");
-      } catch (error) {
-        // It has ended by itself.
-        if ((error as NodeJS.ErrnoException).code !== "ESRCH") throw error;
-      }
-    }
+    killAll([...reapers.map((each) => each.pid), ...this.runnerPids()]);
   }
 
   /** Names of the pods' cgroups that exist (v1's memory controller), the tiers left out. */
   podCgroups(): string[] {
-    const root = join("/sys/fs/cgroup/memory", this.cgroupRoot);
-    if (!existsSync(root)) return [];
-    const folders = readdirSync(root, { recursive: true, withFileTypes: true }).filter((entry) => entry.isDirectory());
-    return folders.map((entry) => entry.name).filter((name) => /^pod/.test(name));
+    const folders = entriesBelow(join("/sys/fs/cgroup/memory", this.cgroupRoot)).filter(({ isFolder }) => isFolder);
+    return folders.map(({ path }) => basename(path)).filter((name) => /^pod/.test(name));
   }
 
   /** What a test that failed left running goes too; cgroups go when nothing is left in them. */
@@ -229,7 +212,7 @@ export class AgentNode extends AgentClient implements AsyncDisposable {
     this.#killRunners();
     if (left.length === 0 && this.podCgroups().length === 0) {
       // The runner that was kept ready ends with the agent, by itself.
-      await untilCgroupEmpty(join(this.cgroupRoot, SPARE_CGROUP));
+      await untilCgroupEmpty(this.cgroupRoot);
       removeCgroups(this.cgroupRoot);
     }
     // A runner that was killed a moment ago may hold it still.

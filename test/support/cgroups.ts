@@ -1,24 +1,45 @@
-import { execFileSync } from "node:child_process";
-import { existsSync, readdirSync, readFileSync } from "node:fs";
+import assert from "node:assert/strict";
+import { existsSync, readdirSync, readFileSync, rmdirSync } from "node:fs";
 import { join } from "node:path";
-import { setTimeout as pause } from "node:timers/promises";
+import { entriesBelow } from "./folder-tree.ts";
+import { settled } from "./settled.ts";
 
 const ROOT = "/sys/fs/cgroup";
 /** Below an agent's root: of the runner that is kept ready, made with the first component. */
 export const SPARE_CGROUP = "picolet-spare";
 
-/** The cgroup and those below, which must be empty, on every controller. */
-export function removeCgroups(path: string): void {
-  for (const controller of readdirSync(ROOT, { withFileTypes: true })) {
-    const folder = join(ROOT, controller.name, path);
-    if (!controller.isDirectory() || !existsSync(folder)) continue;
-    execFileSync("find", [folder, "-depth", "-type", "d", "-exec", "rmdir", "{}", "+"]);
-  }
+/** Of the cgroup and of those below, on every controller; each before what is in it. */
+export function cgroupFolders(path: string): readonly string[] {
+  // Links are second names of controllers that are mounted together.
+  const controllers = readdirSync(ROOT, { withFileTypes: true }).filter((entry) => entry.isDirectory());
+  const tops = controllers.map(({ name }) => join(ROOT, name, path)).filter((top) => existsSync(top));
+  const below = (top: string): readonly string[] =>
+    entriesBelow(top)
+      .filter(({ isFolder }) => isFolder)
+      .map((entry) => join(top, entry.path));
+  return tops.flatMap((top) => [top, ...below(top)]);
 }
 
-/** Until no process is left in that one cgroup: one that was killed stays in it for a moment. */
+/** The cgroup and those below, which must be empty, on every controller. */
+export function removeCgroups(path: string): void {
+  for (const folder of cgroupFolders(path).toReversed()) rmdirSync(folder);
+}
+
+/**
+ * Until no process is left in the cgroup and those below: one that was killed stays in it for a moment, and what a killed agent
+ * had begun, as a transpilation, comes to its end there by itself.
+ */
 export async function untilCgroupEmpty(path: string): Promise<void> {
-  const lists = readdirSync(ROOT).map((controller) => join(ROOT, controller, path, "cgroup.procs"));
-  const isUsed = (list: string): boolean => existsSync(list) && readFileSync(list, "utf8") !== "";
-  while (lists.some(isUsed)) await pause(10);
+  const used = (): readonly string[] => cgroupFolders(path).filter((folder) => processesIn(folder) !== "");
+  assert.deepEqual(await settled(used), [], "cgroups with processes");
+}
+
+function processesIn(folder: string): string {
+  try {
+    return readFileSync(join(folder, "cgroup.procs"), "utf8");
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === "ENOENT" || code === "ENODEV") return "";
+    throw error;
+  }
 }

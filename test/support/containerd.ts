@@ -24,6 +24,8 @@ import { buildBusyboxArchive, buildPauseArchive, PAUSE_IMAGE } from "./image-arc
 import { runningProcesses } from "./processes.ts";
 
 const START_LIMIT_MS = 60_000;
+/** In place of ctr's ten seconds for its first answer, which a machine with much to do has been seen to take. */
+const CONNECT_LIMIT = "60s";
 /** Where libcni notes what it has done for each sandbox. */
 const NETWORK_RECORDS = "/var/lib/cni/results";
 /** Killed processes leave their cgroups a moment after the signal. */
@@ -216,7 +218,8 @@ export class Containerd implements AsyncDisposable {
 
   /** Runs `ctr` in the namespace that CRI uses. @returns what it printed */
   ctr(...args: string[]): string {
-    return execFileSync("ctr", ["--address", this.socketPath, "--namespace", "k8s.io", ...args], {
+    const where = ["--address", this.socketPath, "--connect-timeout", CONNECT_LIMIT, "--namespace", "k8s.io"];
+    return execFileSync("ctr", [...where, ...args], {
       encoding: "utf8",
       stdio: ["ignore", "pipe", "pipe"],
     });

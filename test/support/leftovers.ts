@@ -3,12 +3,13 @@
  * make, one line each. Two looks at it that are the same mean that nothing was left behind.
  */
 import { execFileSync } from "node:child_process";
-import { copyFileSync, existsSync, readdirSync, readFileSync } from "node:fs";
+import { copyFileSync, existsSync, readFileSync } from "node:fs";
 import { basename, join } from "node:path";
 import Database from "better-sqlite3";
 import type { AgentNode } from "./agent-process.ts";
-import { SPARE_CGROUP } from "./cgroups.ts";
+import { cgroupFolders, SPARE_CGROUP } from "./cgroups.ts";
 import type { Containerd } from "./containerd.ts";
+import { entriesBelow, entriesIn } from "./folder-tree.ts";
 import { runningProcesses } from "./processes.ts";
 import { TempFolder } from "./temp-folder.ts";
 
@@ -60,7 +61,7 @@ export function leftovers({ node, containerd }: Machine): readonly string[] {
     .sort();
 }
 
-const namesIn = (folder: string): string[] => (existsSync(folder) ? readdirSync(folder) : []);
+const namesIn = (folder: string): string[] => entriesIn(folder).map(({ name }) => name);
 
 const namesBelow = (directory: string, folder: string): string[] => {
   const depth = folder === "state" ? 3 : 1;
@@ -68,8 +69,8 @@ const namesBelow = (directory: string, folder: string): string[] => {
 };
 
 function namesToDepth(folder: string, depth: number): string[] {
-  if (depth === 0 || !existsSync(folder)) return [];
-  return readdirSync(folder, { withFileTypes: true }).flatMap((entry) => [
+  if (depth === 0) return [];
+  return entriesIn(folder).flatMap((entry) => [
     entry.name,
     ...(entry.isDirectory()
       ? namesToDepth(join(folder, entry.name), depth - 1).map((name) => `${entry.name}/${name}`)
@@ -77,11 +78,8 @@ function namesToDepth(folder: string, depth: number): string[] {
   ]);
 }
 
-/** Folders too; what goes while we look is not there. */
-const filesBelow = (folder: string): string[] =>
-  existsSync(folder)
-    ? execFileSync("find", [folder, "-mindepth", "1", "-printf", "%P\n"]).toString().split("\n").filter(Boolean)
-    : [];
+/** Folders too. */
+const filesBelow = (folder: string): string[] => entriesBelow(folder).map(({ path }) => path);
 
 const mountsBelow = (...directories: readonly string[]): string[] =>
   readFileSync("/proc/self/mountinfo", "utf8")
@@ -97,11 +95,7 @@ const mountsBelow = (...directories: readonly string[]): string[] =>
     );
 
 function cgroupsBelow(path: string): string[] {
-  const folders = readdirSync("/sys/fs/cgroup").map((controller) => join("/sys/fs/cgroup", controller, path));
-  const found = folders.flatMap((folder) =>
-    existsSync(folder) ? execFileSync("find", [folder, "-type", "d"]).toString().split("\n").filter(Boolean) : [],
-  );
-  return found.filter((each) => basename(each) !== SPARE_CGROUP);
+  return cgroupFolders(path).filter((each) => basename(each) !== SPARE_CGROUP);
 }
 
 const readIfThere = (path: string): string => {

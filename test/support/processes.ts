@@ -25,6 +25,17 @@ export function runningProcesses(): RunningProcess[] {
   return found;
 }
 
+/** Kills those that have not ended by themselves. */
+export function killAll(pids: readonly number[]): void {
+  for (const pid of pids) {
+    try {
+      process.kill(pid, "SIGKILL");
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== "ESRCH") throw error;
+    }
+  }
+}
+
 /** What the files of a process lead to. One that it closes while they are read is left out. */
 export function openFilesOf(pid: number): string[] {
   return readdirSync(`/proc/${pid}/fd`).flatMap((fd) => {
