@@ -47,7 +47,7 @@ export async function floorManifestToStarted(containerd: Containerd, runs: numbe
     await client.unary(RuntimeService.stopPodSandbox, { podSandboxId }, TIMEOUT_MS, signal);
     await client.unary(RuntimeService.removePodSandbox, { podSandboxId }, TIMEOUT_MS, signal);
   }
-  removeCgroups(CGROUP);
+  await removeCgroups(CGROUP);
   return samples;
 }
 

@@ -96,7 +96,7 @@ describe("node allocatable is enforced", { skip }, () => {
       assert.equal(Number(cgroupValue(root, "memory.limit_in_bytes")), all);
       await node.drain();
     } finally {
-      if (existsSync(join(mountOf("memory"), reserved))) removeCgroups(reserved);
+      if (existsSync(join(mountOf("memory"), reserved))) await removeCgroups(reserved);
     }
   });
 });

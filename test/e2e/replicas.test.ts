@@ -8,7 +8,7 @@ import { after, before, test } from "node:test";
 import { HubProcess } from "../../scripts/hub-process.ts";
 import type { AgentNode } from "../support/agent-process.ts";
 import { Containerd, containerdMissing } from "../support/containerd.ts";
-import { fixedPort } from "../support/fixed-port.ts";
+import { fixedPorts } from "../support/fixed-port.ts";
 import { endProcess, Fleet, kubectlMissing, untilPrinted } from "../support/fleet.ts";
 import { containerPod, edgectl, HELLO_COMPONENT, HELLO_IMAGE, nodeWith } from "../support/node-fixtures.ts";
 
@@ -34,7 +34,8 @@ before(async () => {
       flags: ["--drain-time", "1s"],
       onLog: (line) => void logs.push(line),
     });
-  replicas = [await start(await fixedPort()), await start(await fixedPort())];
+  const port = await fixedPorts(2);
+  replicas = [await start(port), await start(port + 1)];
   await trustReplicas();
   const [first, second] = replicas;
   assert.ok(first && second);

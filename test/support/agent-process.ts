@@ -102,8 +102,9 @@ export class AgentNode extends AgentClient implements AsyncDisposable {
       const onText = (): void => {
         if (this.#currentLog.includes("local API listens")) settle(resolve);
       };
-      const onExit = (): void => settle(() => reject(new Error(`the agent ended:\n${this.log}`)));
-      const timer = setTimeout(onExit, WAIT_LIMIT_MS);
+      const fail = (what: string) => (): void => settle(() => reject(new Error(`the agent ${what}:\n${this.log}`)));
+      const onExit = fail("ended");
+      const timer = setTimeout(fail(`did not listen within ${WAIT_LIMIT_MS / 1000} s`), WAIT_LIMIT_MS);
       const settle = (verdict: () => void): void => {
         clearTimeout(timer);
         child.stderr?.off("data", onText);
@@ -213,7 +214,7 @@ export class AgentNode extends AgentClient implements AsyncDisposable {
     if (left.length === 0 && this.podCgroups().length === 0) {
       // The runner that was kept ready ends with the agent, by itself.
       await untilCgroupEmpty(this.cgroupRoot);
-      removeCgroups(this.cgroupRoot);
+      await removeCgroups(this.cgroupRoot);
     }
     // A runner that was killed a moment ago may hold it still.
     this.#unmountAll();

@@ -21,8 +21,23 @@ export function cgroupFolders(path: string): readonly string[] {
 }
 
 /** The cgroup and those below, which must be empty, on every controller. */
-export function removeCgroups(path: string): void {
-  for (const folder of cgroupFolders(path).toReversed()) rmdirSync(folder);
+export async function removeCgroups(path: string): Promise<void> {
+  const left = (): readonly string[] =>
+    cgroupFolders(path)
+      .toReversed()
+      .filter((folder) => !removed(folder));
+  assert.deepEqual(await settled(left), [], "cgroups that cannot be removed");
+}
+
+/** One whose last process has just ended is busy for some milliseconds still. */
+function removed(folder: string): boolean {
+  try {
+    rmdirSync(folder);
+    return true;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "EBUSY") return false;
+    throw error;
+  }
 }
 
 /**

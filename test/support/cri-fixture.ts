@@ -146,7 +146,7 @@ export class CriFixture implements ConformanceFixture {
       }
     }
     await adapter[Symbol.asyncDispose]();
-    removeCgroups(this.#cgroup);
+    await removeCgroups(this.#cgroup);
     rmSync(this.directory, { recursive: true });
   }
 }

@@ -19,10 +19,20 @@ export async function fixedPorts(count: number): Promise<number> {
   throw new Error("no free port was found");
 }
 
-function isFree(port: number): Promise<boolean> {
+async function isFree(port: number): Promise<boolean> {
+  if (!(await isOurs(port))) return false;
   return new Promise((resolve) => {
     const server = createServer();
     server.once("error", () => resolve(false));
     server.listen(port, "127.0.0.1", () => server.close(() => resolve(true)));
+  });
+}
+
+/** Tests run side by side, in processes of their own. An abstract socket is this one's until it ends. */
+function isOurs(port: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const claim = createServer().unref();
+    claim.once("error", () => resolve(false));
+    claim.listen(`\0picolet-test-port-${port}`, () => resolve(true));
   });
 }

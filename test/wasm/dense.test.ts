@@ -12,7 +12,7 @@ import type { ObservedContainer } from "../../runtime-adapters/contract/runtime-
 import type { WasmAdapter } from "../../runtime-adapters/wasm/wasm-adapter.ts";
 import { memoryOf } from "../bench/process-figures.ts";
 import type { TestComponent } from "../support/components.ts";
-import { fixedPort } from "../support/fixed-port.ts";
+import { fixedPorts } from "../support/fixed-port.ts";
 import { RecordedLog } from "../support/recorders.ts";
 import { TempFolder } from "../support/temp-folder.ts";
 import { mount, type WasmBench, wasmBench } from "../support/wasm-bench.ts";
@@ -316,7 +316,8 @@ test("whatever a container held of the process is closed when it ends: files, so
     folder[Symbol.dispose]();
   });
   const { runtime } = made;
-  const [first, second] = [await fixedPort(), await fixedPort()];
+  const first = await fixedPorts(2);
+  const second = first + 1;
   const network = { "wasm.picolet.io/network": `listen tcp:${first}-${first}; listen tcp:${second}` };
   const sleeper = await made.start("sleeper", ["sleep"], { annotations: network });
   const pid = pidOf(runtime, sleeper);
