@@ -12,7 +12,7 @@ import { ownTags, type RecordRow } from "./record-rows.ts";
 const EVENTS = "event";
 
 /** One line, without its end. */
-export function lineOf({ node, origin, record, timeNs }: RecordRow): string {
+export function lineOf({ node, origin, record, timeNs, isEstimated }: RecordRow): string {
   const { namespace, pod, container, labels } = origin;
   const tags: (readonly [string, string])[] = [
     ["node", node],
@@ -20,6 +20,8 @@ export function lineOf({ node, origin, record, timeNs }: RecordRow): string {
     ["pod", pod],
     ["container", container],
     ...labels.map(([name, value]): [string, string] => [`label_${name}`, value]),
+    // Nothing is written of a tag without a value.
+    ["time_estimated", isEstimated ? "true" : ""],
   ];
   if (record.kind === "point") {
     const fields = record.fields.map(([name, value]) => `${escapeKey(name)}=${fieldValue(value)}`);

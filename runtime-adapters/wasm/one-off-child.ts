@@ -6,6 +6,7 @@ import { PicoletError } from "../../protocol/errors.ts";
 import { type Clock, type Millis, millis } from "../../protocol/ports.ts";
 import type { CgroupPort } from "../contract/cgroups.ts";
 import { checkCancelled } from "./cancellation.ts";
+import { errnoOf } from "./files.ts";
 import { SMALL_PROCESS_ENVIRONMENT } from "./node-flags.ts";
 
 export interface OneOffChildComponents {
@@ -70,6 +71,7 @@ export async function runOneOffChild(
     // It is not to run without them, and nobody waits for it any more.
     child.kill("SIGKILL");
     await ended.catch(() => undefined);
+    await limits.exceeded().catch(() => undefined);
     throw error;
   }
   // Only now, so that nothing begins without limits. One that has ended already takes no input.
@@ -138,9 +140,12 @@ class ChildLimits implements Disposable {
     const created = await this.#components.cgroups?.create(cgroupPath, { memoryLimitBytes });
     if (created === undefined) return false;
     this.#cgroupPath = cgroupPath;
-    ignoringGone(() => {
+    try {
       for (const file of created.procsFiles) writeFileSync(file, String(pid));
-    });
+    } catch (cause) {
+      // It has ended; of any other reason it would run without limits.
+      if (errnoOf(cause) !== "ESRCH") throw new PicoletError("failed", `cannot limit ${cgroupPath}`, { cause });
+    }
     return true;
   }
 

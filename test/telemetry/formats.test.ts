@@ -29,6 +29,12 @@ test("line protocol says where, when and what, and its own reader reads the same
   );
 });
 
+test("line protocol marks a time that was estimated", () => {
+  const row = rowOf(point("room climate", 21.5));
+  assert.equal(parseLine(lineOf({ ...row, isEstimated: true })).tags.time_estimated, "true");
+  assert.equal(parseLine(lineOf(row)).tags.time_estimated, undefined);
+});
+
 test("whatever a component hands over comes back from line protocol", () => {
   fc.assert(
     fc.property(anyRecord, (record) => {

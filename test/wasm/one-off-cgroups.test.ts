@@ -7,8 +7,9 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { basename, dirname } from "node:path";
 import { test } from "node:test";
 import { systemClock } from "../../protocol/async/system-clock.ts";
-import { isPicoletError } from "../../protocol/errors.ts";
+import { describeError, isPicoletError } from "../../protocol/errors.ts";
 import { seconds } from "../../protocol/ports.ts";
+import type { CgroupPort } from "../../runtime-adapters/contract/cgroups.ts";
 import { runOneOffChild } from "../../runtime-adapters/wasm/one-off-child.ts";
 import type { WasmAdapter } from "../../runtime-adapters/wasm/wasm-adapter.ts";
 import { testComponent } from "../support/components.ts";
@@ -66,25 +67,40 @@ test("a pull that is cancelled takes its cgroup with it", async () => {
   assert.deepEqual(await oneOffCgroups(bench.runtime), []);
 });
 
-test("a child whose cgroup cannot be made is ended, not left to run or to wait without limits", async () => {
-  await using runtime = await WasmRuntime.create();
-  const { transpileCgroup = "" } = runtime.adapterInit;
-  await runtime.cgroups?.create(transpileCgroup, {});
-  const name = `left-${randomUUID()}`;
-  const init = {
-    ...{ nodePath: process.execPath, timeout: seconds(600), memoryLimitBytes: 134_217_728 },
-    // A file stands in its place.
-    cgroupPath: `${transpileCgroup}/cgroup.procs`,
-  };
-  const task = { name: "the child", task: "waiting", input: "{}" };
-  const program = { ...task, command: ["-e", "process.stdin.resume()", name] };
-  const components = { clock: systemClock, cgroups: runtime.cgroups };
-  await assert.rejects(
-    runOneOffChild(components, init, program, NEVER),
-    (error) => !isPicoletError(error, "deadline_exceeded"),
-  );
-  assert.deepEqual(
-    runningProcesses().filter(({ words }) => words.includes(name)),
-    [],
-  );
-});
+const notMade = "a child whose cgroup cannot be made is ended, not left to run or to wait without limits";
+const notJoined = "a child that cannot be put into its cgroup is ended, and the cgroup is taken away";
+
+for (const what of [notMade, notJoined])
+  test(what, async () => {
+    await using runtime = await WasmRuntime.create();
+    const { cgroups } = runtime;
+    const { transpileCgroup = "" } = runtime.adapterInit;
+    assert.ok(cgroups);
+    if (what === notMade) await cgroups.create(transpileCgroup, {});
+    const name = `left-${randomUUID()}`;
+    const init = {
+      ...{ nodePath: process.execPath, timeout: seconds(30), memoryLimitBytes: 134_217_728 },
+      // A file stands in its place.
+      cgroupPath: what === notMade ? `${transpileCgroup}/cgroup.procs` : transpileCgroup,
+    };
+    const task = { name: "the child", task: "waiting", input: "{}" };
+    const program = { ...task, command: ["-e", "process.stdin.resume()", name] };
+    const withoutOne: CgroupPort = {
+      create: async (path, values) => {
+        const created = await cgroups.create(path, values);
+        return created && { procsFiles: [...created.procsFiles, `${created.procsFiles.at(-1)}/none`] };
+      },
+      kill: (path, signal) => cgroups.kill(path, signal),
+      remove: (path) => cgroups.remove(path),
+      oomKills: (path) => cgroups.oomKills(path),
+    };
+    await assert.rejects(
+      runOneOffChild({ clock: systemClock, cgroups: withoutOne }, init, program, NEVER),
+      (error) => isPicoletError(error, "failed") && /cannot (create|limit|write)/.test(describeError(error)),
+    );
+    assert.deepEqual(
+      runningProcesses().filter(({ words }) => words.includes(name)),
+      [],
+    );
+    if (what === notJoined) assert.deepEqual(await oneOffCgroups(runtime), []);
+  });
