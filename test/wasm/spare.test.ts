@@ -224,6 +224,11 @@ test("the spare is of the kind that was asked for last", async (context) => {
   assert.ok(second, "one without network is of no use to it");
   await networked.start({ attempt: 2, args: ["sleep"] });
   assert.equal(adapter.spareRunners, 0, "the one that was made for it is");
+  await adapter.sparesSettled;
+  assert.equal(adapter.spareRunners, 1, "with network, as the last");
+  const { id } = await pod.start({ attempt: 1, args: ["sleep"] });
+  const runner = runtime.runner(id)?.pid ?? assert.fail("it has a runner");
+  assert.deepEqual(ownNamespaces(runner), [true, true, true], "one with network is not for it");
 });
 
 test("spares end with the agent, and when memory is short", async (context) => {
@@ -237,4 +242,7 @@ test("spares end with the agent, and when memory is short", async (context) => {
   while (waiting(runtime).length > 0) await new Promise((resolve) => setTimeout(resolve, 10));
   const runner = runtime.runner(id);
   assert.ok(runner && isAlive(runner));
+  await pod.start({ attempt: 1, args: ["sleep"] });
+  await adapter.sparesSettled;
+  assert.equal(adapter.spareRunners, 0, "none is made as long as it may be short still");
 });
