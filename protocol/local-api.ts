@@ -33,6 +33,17 @@ export interface RuntimeReport {
   readonly ready: boolean;
   /** Why it is not ready; else empty. */
   readonly message: string;
+  /** How this node isolates components; missing for other runtimes, and until the first component starts. */
+  readonly isolation?: string;
+}
+
+/** GET /v1/namespaces/NAMESPACE/pods/POD/isolation: the running containers whose runtime reports their isolation. */
+export interface IsolationAnswer {
+  readonly containers: readonly {
+    readonly container: string;
+    readonly measures: readonly string[];
+    readonly missing: readonly string[];
+  }[];
 }
 
 export interface TunnelReport {
@@ -130,6 +141,24 @@ export interface TelemetryReport {
   readonly problem: string;
 }
 
+/** How Secrets and tokens are encrypted on the board's disk. */
+export interface SecretsAtRestReport {
+  /** Where the key-encryption key is. `memory`: no provider works, the key ends with the agent's process. */
+  readonly provider: "tpm2" | "systemd-creds" | "rpi-otp" | "file" | "memory";
+  /** Completes "protects against …". */
+  readonly protectsAgainst: string;
+  /** Counts the rotations of the data key from 1; 0: none is kept. */
+  readonly keyGeneration: number;
+  /** RFC 3339, of the data key in use. */
+  readonly keyCreatedAt: string;
+  /** From then on the next write rotates the data key; null: it is not kept. */
+  readonly rotatesAt: string | null;
+  /** Stored Secrets that cannot be opened until the hub has sent them again. */
+  readonly unreadable: number;
+  /** Why the provider, or the keys before these, cannot be used; else empty. */
+  readonly problem: string;
+}
+
 /** A place that pods come from and that cannot be read as it is. What it said last goes on running. */
 export interface SourceProblem {
   readonly source: string;
@@ -152,6 +181,8 @@ export interface StatusReport {
   readonly agent: AgentReport;
   readonly flash: FlashReport;
   readonly telemetry: TelemetryReport;
+  /** Null: this node keeps no Secrets, as it belongs to no hub. Missing from agents before 0.2. */
+  readonly secretsAtRest?: SecretsAtRestReport | null;
   readonly problems: readonly SourceProblem[];
 }
 

@@ -214,6 +214,8 @@ export function validateMounts(
   problems: FieldProblems,
 ): void {
   const devices = container.volumeDevices ?? [];
+  const deviceNames = new Set(devices.map(({ name }) => name));
+  const devicePaths = new Set(devices.map(({ devicePath }) => devicePath));
   const paths = new Set<string>();
   (container.volumeMounts ?? []).forEach((mount, index) => {
     const each = `${path}.volumeMounts[${index}]`;
@@ -222,10 +224,10 @@ export function validateMounts(
     if (mount.mountPath === "") problems.required(`${each}.mountPath`);
     if (paths.has(mount.mountPath)) problems.invalid(`${each}.mountPath`, mount.mountPath, "must be unique");
     paths.add(mount.mountPath);
-    if (devices.some(({ name }) => name === mount.name)) {
+    if (deviceNames.has(mount.name)) {
       problems.invalid(`${each}.name`, mount.name, "must not already exist in volumeDevices");
     }
-    if (devices.some(({ devicePath }) => devicePath === mount.mountPath)) {
+    if (devicePaths.has(mount.mountPath)) {
       problems.invalid(`${each}.mountPath`, mount.mountPath, "must not already exist as a path in volumeDevices");
     }
     validateSubPath(mount, each, problems);

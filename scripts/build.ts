@@ -7,10 +7,11 @@
  */
 import { chmodSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { basename, dirname } from "node:path";
-import { type BuildOptions, build, type Plugin, type TransformOptions, transform } from "esbuild";
+import { type BuildOptions, build, type Metafile, type Plugin, type TransformOptions, transform } from "esbuild";
 import { embeddedResources } from "../hub/embedded/resources/embedded-resources.ts";
 import { modelRoots } from "../hub/embedded/schema/model-roots.ts";
 import { FolderModelSource, gatherModels } from "../hub/embedded/schema/models.ts";
+import { writeBillOfMaterials } from "./bill-of-materials.ts";
 import { buildContainerExample } from "./build-container-example.ts";
 import { buildExamples } from "./build-examples.ts";
 
@@ -28,6 +29,7 @@ const shared: BuildOptions = {
   external: ["better-sqlite3", "@bytecodealliance/jco-transpile"],
   logLevel: "warning",
   charset: "ascii",
+  metafile: true,
 };
 
 /** Whoever loads it loads the file that it is built as. */
@@ -44,6 +46,12 @@ const programs: readonly BuildOptions[] = [
     format: "esm",
     outExtension: { ".js": ".mjs" },
     banner: { js: 'import{createRequire}from"node:module";const require=createRequire(import.meta.url);' },
+  },
+  // A thread of the hub, found beside it.
+  {
+    entryPoints: { "yaml-worker": "hub/embedded/http/yaml-worker.ts" },
+    format: "esm",
+    outExtension: { ".js": ".mjs" },
   },
   // CommonJS: the loader of ES modules would cost each component 0.6 MiB. What is for WASI 0.3 alone lies in a file of its own, in the
   // folder of the runner's name, which its jail has: V8 keeps the source of a file that was loaded.
@@ -136,7 +144,7 @@ const AGENT_PARTS = "dist/picolet";
  * of a file that it has seen, and a record of each function. esbuild divides ES modules alone, so each of them becomes
  * CommonJS afterwards. Their names hold a hash: an agent that runs never loads a part of another build.
  */
-async function buildAgent(): Promise<void> {
+async function buildAgent(): Promise<Metafile | undefined> {
   const divided = await build({
     ...shared,
     entryPoints: { picolet: "agent/main/picolet.ts" },
@@ -162,6 +170,7 @@ async function buildAgent(): Promise<void> {
   }
   const current = new Set(divided.outputFiles.map(({ path }) => basename(path)));
   for (const name of readdirSync(AGENT_PARTS)) if (!current.has(name)) rmSync(`${AGENT_PARTS}/${name}`);
+  return divided.metafile;
 }
 
 /** One character beyond Latin-1 would make V8 keep the whole source in two bytes a character. */
@@ -170,8 +179,9 @@ function requireAscii(path: string, code: string): void {
 }
 
 export async function buildPrograms(): Promise<void> {
-  await buildAgent();
-  for (const program of programs) await build({ ...shared, ...program, outdir: "dist" });
+  const metafiles = [await buildAgent()];
+  for (const program of programs) metafiles.push((await build({ ...shared, ...program, outdir: "dist" })).metafile);
+  writeBillOfMaterials(metafiles.filter((each) => each !== undefined));
   requireAscii("dist/edgectl.cjs", readFileSync("dist/edgectl.cjs", "utf8"));
   mkdirSync("dist/bin", { recursive: true });
   writeFileSync("dist/bin/picolet", launcher("picolet", AGENT_ENVIRONMENT, AGENT_FLAGS));

@@ -21,6 +21,8 @@ const PACKAGES: readonly (readonly [name: string, proof: string])[] = [
   ["mmdebstrap", "/usr/bin/mmdebstrap"],
   ["qemu-system-x86", "/usr/bin/qemu-system-x86_64"],
   ["e2fsprogs", "/usr/sbin/mke2fs"],
+  ["swtpm", "/usr/bin/swtpm"],
+  ["tpm2-tools", "/usr/bin/tpm2_unseal"],
 ];
 
 function apt(...args: string[]): void {

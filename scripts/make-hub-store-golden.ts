@@ -1,9 +1,11 @@
 /**
- * Writes test/golden/hub-store/format-<n>.sql: the embedded API server's store as this picolet-hub leaves it on disk. Run
+ * Writes test/golden/hub-store/format-<n>.sql and its hub-keys.json: the embedded API server's store as this picolet-hub leaves
+ * it on disk, with a Secret sealed by keys that are nobody's. Run
  * once when a new format is made, before it is released; the files of a released format are never made again.
  */
-import { existsSync, mkdirSync, writeFileSync } from "node:fs";
+import { copyFileSync, existsSync, mkdirSync, writeFileSync } from "node:fs";
 import Database from "better-sqlite3";
+import { FleetGuard, storePathIn } from "../hub/embedded/store/fleet-guard.ts";
 import { ObjectStore } from "../hub/embedded/store/object-store.ts";
 import { FORMAT } from "../hub/embedded/store/schema.ts";
 import { RecordedLog } from "../test/support/recorders.ts";
@@ -18,9 +20,10 @@ if (existsSync(file)) {
   process.exit(1);
 }
 using folder = new TempFolder();
-const path = folder.at("hub.db");
+const path = storePathIn(folder.path);
 {
-  using store = new ObjectStore({ clock: new VirtualClock(), log: new RecordedLog() }, path);
+  const parts = { clock: new VirtualClock(), log: new RecordedLog() };
+  using store = new ObjectStore({ ...parts, guard: new FleetGuard(parts, { dataDir: folder.path }) }, path);
   const put = (name: string, type: "ADDED" | "MODIFIED" | "DELETED", value: string): void => {
     const object = { apiVersion: "v1", kind: "ConfigMap", metadata: { name, namespace: "default" }, data: { value } };
     const key = { resource: "configmaps", namespace: "default", name };
@@ -37,11 +40,15 @@ const path = folder.at("hub.db");
   put("other", "ADDED", "");
   put("kept", "MODIFIED", "é");
   put("gone", "DELETED", "");
+  const sealed = { apiVersion: "v1", kind: "Secret", metadata: { name: "sealed", namespace: "default" }, data: {} };
+  const key = { resource: "secrets", namespace: "default", name: "sealed" };
+  store.put({ key, type: "ADDED", object: sealed, previous: undefined });
   store.setMeta("service-account-key", "key");
   await store.settled();
 }
 const database = new Database(path);
-database.exec("INSERT INTO floors VALUES ('secrets', 1)");
+database.exec("INSERT INTO floors VALUES ('nodes', 1)");
 database.close();
 mkdirSync(FOLDER, { recursive: true });
 writeFileSync(file, dumpDatabase(path));
+copyFileSync(folder.at("hub-keys.json"), `${FOLDER}/format-${FORMAT}.keys.json`);

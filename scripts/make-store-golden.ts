@@ -7,6 +7,7 @@ import { existsSync, mkdirSync, writeFileSync } from "node:fs";
 import { FORMAT } from "../agent/store/schema.ts";
 import { Store } from "../agent/store/store.ts";
 import { RecordedLog } from "../test/support/recorders.ts";
+import { sealerOf } from "../test/support/sealers.ts";
 import { dumpDatabase } from "../test/support/sql-dump.ts";
 import {
   contentsOf,
@@ -28,7 +29,10 @@ if (existsSync(`${stem}.sql`)) {
 }
 using folder = new TemporaryFolder();
 const path = folder.file("picolet.db");
-const open = (): Store => new Store({ clock: new VirtualClock(), log: new RecordedLog() }, { path });
+const open = (): Store => {
+  const components = { clock: new VirtualClock(), log: new RecordedLog(), sealer: sealerOf() };
+  return new Store(components, { path });
+};
 {
   await using store = open();
   for (const fill of [fillSample, fillRemoteSample, fillResizeSample, fillKeptSample, fillRuntimeSample]) fill(store);

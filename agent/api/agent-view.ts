@@ -1,12 +1,14 @@
-/** What the local API reads of the agent; `main` wires it. Every getter but `configuration` answers at once, from memory. */
+/** What the local API reads of the agent; `main` wires it. Every getter but `configuration` and `isolation` answers at once, from memory. */
 
 import type { Watch } from "../../protocol/async/watch.ts";
 import type {
   ConfigAnswer,
   FlashReport,
+  IsolationAnswer,
   NodeCondition,
   ResourceReport,
   RuntimeReport,
+  SecretsAtRestReport,
   SourceProblem,
   StatusAnswer,
   TelemetryReport,
@@ -21,6 +23,8 @@ export interface AgentView {
   runtimes(): readonly RuntimeReport[];
   /** Every pod that is wanted, and those that are being ended. */
   pods(): readonly AgentPod[];
+  /** As the kernel says; empty where the runtime cannot tell. */
+  isolation(pod: AgentPod, signal: AbortSignal): Promise<IsolationAnswer["containers"]>;
   problems(): readonly SourceProblem[];
   tunnel(): TunnelReport;
   resources(): ResourceReport;
@@ -28,6 +32,8 @@ export interface AgentView {
   configuration(): Promise<ConfigAnswer>;
   flash(): FlashReport;
   telemetry(): TelemetryReport;
+  /** Null: this node keeps no Secrets. */
+  secretsAtRest(): SecretsAtRestReport | null;
   /** In the order in which they are asked to import a file. */
   imageStores(): readonly ImageStore[];
   readonly events: Pick<EventStore, "list" | "latest">;

@@ -1,6 +1,6 @@
 import type { IncomingMessage } from "node:http";
 import { isPicoletError, PicoletError } from "../../protocol/errors.ts";
-import type { NodeShutdownAnswer, PushRefusal, VersionAnswer } from "../../protocol/local-api.ts";
+import type { IsolationAnswer, NodeShutdownAnswer, PushRefusal, VersionAnswer } from "../../protocol/local-api.ts";
 import type { Clock } from "../../protocol/ports.ts";
 import { type ContainerLogs, logStreamOf } from "../core/container-logs.ts";
 import type { NodeImages } from "../core/image-pulls.ts";
@@ -107,6 +107,11 @@ const ROUTES: readonly Route[] = [
   },
   {
     method: "GET",
+    path: ["namespaces", "*", "pods", "*", "isolation"],
+    handle: (api, { query, segments }, _, signal) => api.isolation(segments[1] ?? "", segments[3] ?? "", query, signal),
+  },
+  {
+    method: "GET",
     path: ["namespaces", "*", "pods", "*", "log"],
     handle: (api, { query, segments }, _, signal) => api.log(segments[1] ?? "", segments[3] ?? "", query, signal),
   },
@@ -182,6 +187,12 @@ export class ApiHandler {
   pod(namespace: string, name: string, query: Query): Answer {
     query.end();
     return { kind: "json", body: podObject(findPod(this.#view, namespace, name)) };
+  }
+
+  async isolation(namespace: string, name: string, query: Query, signal: AbortSignal): Promise<Answer> {
+    query.end();
+    const containers = await this.#view.isolation(findPod(this.#view, namespace, name), signal);
+    return { kind: "json", body: { containers } satisfies IsolationAnswer };
   }
 
   events(query: Query, signal: AbortSignal): Answer {

@@ -153,6 +153,7 @@ test("status has the stable shape", async (t) => {
     "agent",
     "flash",
     "telemetry",
+    "secretsAtRest",
     "problems",
   ]);
   assert.equal(status.ready, true);

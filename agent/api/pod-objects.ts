@@ -27,6 +27,7 @@ export function statusAnswer(view: AgentView, pulls: readonly ActivePull[] = [])
     agent: view.agent(),
     flash: view.flash(),
     telemetry: view.telemetry(),
+    secretsAtRest: view.secretsAtRest(),
     problems: view.problems(),
   } satisfies StatusReport;
 }

@@ -1,4 +1,4 @@
-import type { EventList } from "../../protocol/local-api.ts";
+import type { EventList, IsolationAnswer } from "../../protocol/local-api.ts";
 import type { Pod } from "../../protocol/pod.ts";
 import type { Arguments } from "./command-line.ts";
 import { type Context, widthOf } from "./context.ts";
@@ -19,6 +19,7 @@ export async function runDescribe(context: Context, input: Arguments): Promise<n
   const { namespace, name } = pod.metadata;
   const path = `/v1/events${query({ namespace, pod: name, limit: SHOWN_EVENTS })}`;
   const events = (await context.client.get<EventList>(path)).items;
-  await context.terminal.write(describePod(pod, events, widthOf(context), context.now()));
+  const { containers } = await context.client.get<IsolationAnswer>(`${podPath(pod.metadata)}/isolation`);
+  await context.terminal.write(describePod(pod, { events, isolation: containers }, widthOf(context), context.now()));
   return EXIT_HEALTHY;
 }

@@ -25,7 +25,7 @@ function shown(resources: ResourceRequirements): string {
       },
     ],
   };
-  return describePod({ ...granted, status }, [], 100, Date.parse("2026-01-01T00:01:00Z"));
+  return describePod({ ...granted, status }, { events: [], isolation: [] }, 100, Date.parse("2026-01-01T00:01:00Z"));
 }
 
 test("a resize that waits says why, and one that is under way what there still is", () => {
@@ -46,9 +46,23 @@ test("that a component shares its process is said as long as it does", () => {
   const page = (runtimeClassName: string | undefined, mode: string): string => {
     const pod = podOf(runtimeClassName === undefined ? spec : { ...spec, runtimeClassName });
     const annotations = { "wasm.picolet.io/mode": mode };
-    return describePod({ ...pod, metadata: { ...pod.metadata, annotations } }, [], 120, 0);
+    return describePod({ ...pod, metadata: { ...pod.metadata, annotations } }, { events: [], isolation: [] }, 120, 0);
   };
   assert.match(page("wasm", "dense"), /^Isolation: +dense: shares one process/m);
   assert.doesNotMatch(page("wasm", "isolated"), /Isolation/);
   assert.doesNotMatch(page(undefined, "dense"), /Isolation/, "it is run as a container");
+});
+
+test("how a component that runs is isolated is said with it, and what is missing", () => {
+  const pod = podOf({ containers: [{ name: "app", image: "example/app:1" }], runtimeClassName: "wasm" });
+  const page = (missing: readonly string[]): string => {
+    const isolation = [{ container: "app", measures: ["own IPC", "seccomp filter"], missing }];
+    return describePod(pod, { events: [], isolation }, 100, 0);
+  };
+  assert.match(page([]), / {4}Isolation: +own IPC, seccomp filter\n/);
+  assert.doesNotMatch(page([]), /Not Isolated/);
+  assert.match(
+    page(["no_new_privs", "own file system tree"]),
+    / {4}Not Isolated: +without no_new_privs, own file system tree\n/,
+  );
 });

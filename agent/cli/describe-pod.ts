@@ -1,5 +1,5 @@
 /** A pod and its events in words, laid out as `kubectl describe pod` does. Pure. */
-import type { EventObject } from "../../protocol/local-api.ts";
+import type { EventObject, IsolationAnswer } from "../../protocol/local-api.ts";
 import type { Container, ContainerStatus, ContainerStatusState, Pod, Probe } from "../../protocol/pod.ts";
 import { RUNTIME_CONDITION } from "../../protocol/pod-conditions.ts";
 import { summarizePod } from "../../protocol/pod-summary.ts";
@@ -10,13 +10,25 @@ const VALUE_COLUMN = 18;
 /** Of what belongs to a container. */
 const INNER_COLUMN = 20;
 
-export function describePod(pod: Pod, events: readonly EventObject[], width: number, nowMs: number): string {
+/** What is shown beside the pod's object. */
+export interface PodSurroundings {
+  readonly events: readonly EventObject[];
+  /** One entry for each running component. */
+  readonly isolation: IsolationAnswer["containers"];
+}
+
+export function describePod(pod: Pod, { events, isolation }: PodSurroundings, width: number, nowMs: number): string {
   const page = new Page(width);
   describeHead(page, pod);
-  describeContainers(page, "Init Containers", pod.spec.initContainers ?? [], pod.status?.initContainerStatuses ?? []);
-  describeContainers(page, "Containers", pod.spec.containers, pod.status?.containerStatuses ?? []);
-  const ephemeral = pod.spec.ephemeralContainers ?? [];
-  describeContainers(page, "Ephemeral Containers", ephemeral, pod.status?.ephemeralContainerStatuses ?? []);
+  const { spec, status } = pod;
+  const describe = (
+    title: string,
+    containers: readonly AnyContainer[] = [],
+    statuses: readonly ContainerStatus[] = [],
+  ) => describeContainers(page, title, containers, { statuses, isolation });
+  describe("Init Containers", spec.initContainers, status?.initContainerStatuses);
+  describe("Containers", spec.containers, status?.containerStatuses);
+  describe("Ephemeral Containers", spec.ephemeralContainers, status?.ephemeralContainerStatuses);
   describeConditions(page, pod);
   describeVolumes(page, pod);
   page.field(0, "QoS Class", pod.status?.qosClass ?? "<unknown>");
@@ -115,7 +127,7 @@ function describeContainers(
   page: Page,
   title: string,
   containers: readonly AnyContainer[],
-  statuses: readonly ContainerStatus[],
+  { statuses, isolation }: { readonly statuses: readonly ContainerStatus[] } & Pick<PodSurroundings, "isolation">,
 ): void {
   if (containers.length === 0) return;
   page.line(`${title}:`);
@@ -131,6 +143,8 @@ function describeContainers(
     if (container.command !== undefined) page.field(4, "Command", commandText(container.command));
     if (container.args !== undefined) page.field(4, "Args", commandText(container.args));
     describeContainerStatus(page, status);
+    const isolated = isolation.find((each) => each.container === container.name);
+    if (isolated !== undefined) describeIsolation(page, isolated);
     describeContainerSpec(page, container);
     describeActualResources(page, container, status);
   }
@@ -145,6 +159,11 @@ function describeContainerStatus(page: Page, status: ContainerStatus | undefined
   if (status.lastState.terminated !== undefined) describeState(page, "Last State", status.lastState);
   page.field(4, "Ready", status.ready ? "True" : "False");
   page.field(4, "Restart Count", String(status.restartCount));
+}
+
+function describeIsolation(page: Page, { measures, missing }: PodSurroundings["isolation"][number]): void {
+  page.field(4, "Isolation", measures.join(", ") || "<none>");
+  if (missing.length > 0) page.field(4, "Not Isolated", `without ${missing.join(", ")}`);
 }
 
 function describeState(page: Page, title: string, { running, terminated, waiting }: ContainerStatusState): void {

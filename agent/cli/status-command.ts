@@ -45,6 +45,7 @@ const PRESSURES: Readonly<Record<string, string>> = {
   DiskPressure: "it is short of disk space",
   PIDPressure: "it is short of processes",
   FlashWearPressure: "it wears out its flash",
+  SecretsUnreadable: "it cannot read its stored Secrets",
 };
 
 /** Named in the one line there is for what is written. */
@@ -87,6 +88,7 @@ function statusText(context: Context, input: Arguments, answer: StatusAnswer): s
   text += field("Memory", free(resources.memoryAvailableBytes, resources.memoryBytes) + forPods(answer, "memory"));
   text += field("Disk", free(resources.diskAvailableBytes, resources.diskBytes) + forPods(answer, "ephemeral-storage"));
   text += field("Written", writtenText(answer.flash));
+  if (answer.secretsAtRest) text += field("Secrets", secretsText(context, answer.secretsAtRest));
   const telemetry = telemetryText(context, answer.telemetry);
   if (telemetry !== "") text += field("Telemetry", telemetry);
   return text + (answer.pods.length === 0 ? "No pods.\n" : `\n${podTable(context, input, answer)}`);
@@ -110,6 +112,28 @@ function writtenText({ today, dailyAverage, budgetBytes, agentBudgetBytes }: Sta
   ].join(", ");
 }
 
+/** How they lie on the disk. */
+function secretsText(context: Context, secrets: NonNullable<StatusAnswer["secretsAtRest"]>): string {
+  const { provider, protectsAgainst, keyGeneration, keyCreatedAt, unreadable, problem } = secrets;
+  const now = context.now();
+  return [
+    `encrypted on disk, key in ${PROVIDERS[provider]}: protects against ${protectsAgainst}`,
+    keyGeneration === 0 ? "" : `key ${keyGeneration} is ${age(keyCreatedAt, now)} old`,
+    unreadable === 0 ? "" : `${count(unreadable, "Secret")} unreadable until the hub sends them`,
+    problem,
+  ]
+    .filter((each) => each !== "")
+    .join("; ");
+}
+
+const PROVIDERS: Readonly<Record<NonNullable<StatusAnswer["secretsAtRest"]>["provider"], string>> = {
+  tpm2: "the TPM 2.0",
+  "systemd-creds": "a systemd credential",
+  "rpi-otp": "the Raspberry Pi's OTP",
+  file: "a file",
+  memory: "memory",
+};
+
 /** Empty where no component has any. */
 function telemetryText(context: Context, telemetry: StatusAnswer["telemetry"]): string {
   const { queued, maxBytes, dropped, refused, lastForwardedAt, problem } = telemetry;
@@ -131,9 +155,11 @@ function forPods({ resources }: StatusAnswer, resource: string): string {
   return parsed.ok ? `, ${humanBytes(Number(quantityValue(parsed.quantity)))} for pods` : "";
 }
 
-function runtimeText({ name, runtime, version, ready, message }: StatusAnswer["runtimes"][number]): string {
+function runtimeText(report: StatusAnswer["runtimes"][number]): string {
+  const { name, runtime, version, ready, message, isolation = "" } = report;
   const what = runtime === "" ? name : `${runtime} ${version}`;
-  return `${what} ${ready ? "ready" : "NOT READY"}${message === "" ? "" : ` (${message})`}`;
+  const notes = [message, isolation === "" ? "" : `isolation: ${isolation}`].filter((each) => each !== "");
+  return `${what} ${ready ? "ready" : "NOT READY"}${notes.length === 0 ? "" : ` (${notes.join("; ")})`}`;
 }
 
 function tunnelText(context: Context, tunnel: StatusAnswer["tunnel"]): string {

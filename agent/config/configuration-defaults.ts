@@ -36,6 +36,8 @@ const DEFAULTS = {
   registryBurst: 10,
   imagePullCredentialsVerificationPolicy: "NeverVerifyPreloadedImages",
   preloadedImagesVerificationAllowlist: [],
+  /** Which images must be signed, and by whose key; empty: none. */
+  imageSignatures: [],
   eventBurst: 100,
   enableDebuggingHandlers: true,
   enableContentionProfiling: false,
@@ -214,6 +216,18 @@ const TELEMETRY = {
   flushInterval: seconds(60),
 };
 
+/** How Secrets and tokens are encrypted on the board's disk. */
+const SECRETS_AT_REST = {
+  /**
+   * What protects the key. `tpm2`: a TPM 2.0 and tpm2-tools; `systemd-creds`: systemd's host key, with the TPM where systemd
+   * can use it; `rpi-otp`: the private key in a Raspberry Pi's OTP; `file`: a file, against copies of the database alone.
+   * `auto`: the one in use as long as it works, else the first of them that is bound to the board, else the first there is.
+   */
+  keyProvider: "auto",
+  /** Of the provider `file`, absolute; "": `store.key` in the agent's folder. Another place may be a medium that is kept apart. */
+  keyFile: "",
+};
+
 type Filled<T, D> = Omit<T, keyof D> & { [K in keyof D & keyof T]: NonNullable<T[K]> };
 
 function filled<T extends object, D extends object>(given: T, defaults: D, isEmpty: (value: unknown) => boolean) {
@@ -270,6 +284,7 @@ export function applyConfigurationDefaults(given: ConfigurationInput, hostName: 
     hub: given.hub === undefined ? null : hubOf(given.hub),
     budget: filled(given.budget ?? {}, BUDGET, isMissing),
     telemetry: filled(given.telemetry ?? {}, TELEMETRY, isMissing),
+    secretsAtRest: filled(given.secretsAtRest ?? {}, SECRETS_AT_REST, isEmptyOrMissing),
   };
 }
 

@@ -1,6 +1,6 @@
 /**
  * The shape of `/etc/picolet/config.yaml`: KubeletConfiguration kubelet.config.k8s.io/v1beta1 of Kubernetes 1.34, and
- * picolet's own `nodeName`, `nodeLabels`, `wasm`, `budget`, `telemetry`, `hub`. Unknown fields are refused with the nearest known name. What is
+ * picolet's own `nodeName`, `nodeLabels`, `wasm`, `budget`, `telemetry`, `secretsAtRest`, `hub`. Unknown fields are refused with the nearest known name. What is
  * missing stays missing here; `configuration-defaults.ts` fills it in.
  */
 import * as z from "zod/mini";
@@ -247,9 +247,21 @@ export function makeConfigurationSchema(kinds = makeKinds()) {
     ),
     budget: z.optional(z.object({ memoryBytes: bytes, flashBytesPerDay: bytes, agentFlashBytesPerDay: bytes })),
     telemetry: z.optional(z.object({ maxBytes: bytes, maxAge: duration, flushInterval: duration })),
+    secretsAtRest: z.optional(z.object({ keyProvider: text, keyFile: text })),
     /** The kubelet's flags --image-credential-provider-config and --image-credential-provider-bin-dir. */
     imageCredentialProviderConfig: text,
     imageCredentialProviderBinDir: text,
+    imageSignatures: z.optional(
+      z.array(
+        z.object({
+          repository: z.string(),
+          require: z.optional(z.enum(["signature", "nothing", "reject"])),
+          keys: z.optional(z.array(z.string())),
+          keyFiles: z.optional(z.array(z.string())),
+          signedIdentity: z.optional(z.enum(["repository", "any"])),
+        }),
+      ),
+    ),
     /** The kubelet's flag --node-labels. */
     nodeLabels: textMap,
     hub: z.optional(

@@ -1,13 +1,13 @@
 /** Whatever the kubelet refuses a configuration for (pkg/kubelet/apis/config/validation), and what ours must keep to. */
 import type { FieldProblems } from "../../protocol/field-problems.ts";
-import { dnsSubdomainProblems, ipProblems } from "../../protocol/name-rules.ts";
+import { ipProblems, nodeNameProblems } from "../../protocol/name-rules.ts";
 import type { NodeAllocatable } from "../plan/node-allocatable.ts";
 import { isNamespacedSysctl } from "../plan/sysctls.ts";
 import type { Board } from "./board-defaults.ts";
 import type { Configuration } from "./configuration.ts";
 import { type SignalCapacities, type SignalCapacity, validateEviction } from "./eviction-validation.ts";
 import { validateHub, validateNode } from "./hub-validation.ts";
-import { validateImageCredentials } from "./image-credentials-validation.ts";
+import { validateImageCredentials, validateImageSignatures } from "./image-credentials-validation.ts";
 import { validateHttp, validateProxy, validateRegistries } from "./registries-validation.ts";
 import {
   boardShare,
@@ -106,6 +106,11 @@ type Choice = readonly [path: string, value: (configuration: Configuration) => s
 const CHOICES: readonly Choice[] = [
   ["apiVersion", (c) => c.apiVersion, ["kubelet.config.k8s.io/v1beta1"]],
   ["kind", (c) => c.kind, ["KubeletConfiguration"]],
+  [
+    "secretsAtRest.keyProvider",
+    (c) => c.secretsAtRest.keyProvider,
+    ["auto", "tpm2", "systemd-creds", "rpi-otp", "file"],
+  ],
   ["cgroupDriver", (c) => c.cgroupDriver, ["cgroupfs", "systemd"]],
   ["cpuManagerPolicy", (c) => c.cpuManagerPolicy, ["none", "static"]],
   ["memoryManagerPolicy", (c) => c.memoryManagerPolicy, ["None", "Static"]],
@@ -152,6 +157,7 @@ export function validateConfiguration(configuration: Configuration, board: Board
   }
   validateImages(configuration, problems);
   validateImageCredentials(configuration, problems);
+  validateImageSignatures(configuration, problems);
   validateCgroups(configuration, problems);
   validateShutdown(configuration, problems);
   validateSysctls(configuration, problems);
@@ -288,7 +294,7 @@ function validateSysctls({ allowedUnsafeSysctls }: Configuration, problems: Fiel
 }
 
 function validatePlaces(configuration: Configuration, problems: FieldProblems): void {
-  for (const problem of dnsSubdomainProblems(configuration.nodeName)) {
+  for (const problem of nodeNameProblems(configuration.nodeName)) {
     problems.invalid("nodeName", configuration.nodeName, problem);
   }
   for (const field of ["address", "healthzBindAddress"] as const) {
@@ -301,6 +307,9 @@ function validatePlaces(configuration: Configuration, problems: FieldProblems): 
     const path = configuration[field];
     if (path !== "" && !path.startsWith("/")) problems.invalid(field, path, "must be an absolute path");
   }
+  const { keyFile } = configuration.secretsAtRest;
+  if (keyFile !== "" && !keyFile.startsWith("/"))
+    problems.invalid("secretsAtRest.keyFile", keyFile, "must be an absolute path");
   const logs = configuration.podLogsDir;
   if (!logs.startsWith("/")) problems.invalid("podLogsDir", logs, "must be an absolute path");
   else if (logs.split("/").some((part) => part === "." || part === "..")) {

@@ -84,6 +84,7 @@ const ACTED_UPON: ReadonlySet<string> = new Set<keyof Configuration>([
   "preloadedImagesVerificationAllowlist",
   "imageCredentialProviderConfig",
   "imageCredentialProviderBinDir",
+  "imageSignatures",
   "crashLoopBackOff",
   "resolvConf",
   "clusterDNS",
@@ -135,6 +136,7 @@ const ACTED_UPON: ReadonlySet<string> = new Set<keyof Configuration>([
   "wasm",
   "budget",
   "telemetry",
+  "secretsAtRest",
   "hub",
 ]);
 

@@ -25,6 +25,39 @@ export function validateImageCredentials(configuration: Configuration, problems:
   }
 }
 
+const MAX_SIGNATURE_RULES = 64;
+const MAX_KEYS = 16;
+
+/** Keys in files are read when the agent starts. */
+export function validateImageSignatures({ imageSignatures }: Configuration, problems: FieldProblems): void {
+  const path = "imageSignatures";
+  if (imageSignatures.length > MAX_SIGNATURE_RULES) problems.tooMany(path, imageSignatures.length, MAX_SIGNATURE_RULES);
+  const repositories = imageSignatures.map(({ repository }) => repository);
+  imageSignatures.forEach(({ repository, require = "signature", keys = [], keyFiles = [] }, index) => {
+    const at = `${path}[${index}]`;
+    const problem = repository === "*" ? undefined : allowlistProblem(repository);
+    if (problem !== undefined) problems.invalid(`${at}.repository`, repository, problem);
+    else if (repositories.indexOf(repository) < index) problems.duplicate(`${at}.repository`, repository);
+    const count = keys.length + keyFiles.length;
+    if (require === "signature" && count === 0) problems.required(`${at}.keys`, "or keyFiles: whose signature counts");
+    if (require !== "signature" && count > 0)
+      problems.forbidden(`${at}.keys`, `may not be specified with require: ${require}`);
+    if (count > MAX_KEYS) problems.tooMany(`${at}.keys`, count, MAX_KEYS);
+    keys.forEach((key, number) => {
+      if (!/^-----BEGIN PUBLIC KEY-----\n/.test(key)) {
+        problems.invalid(
+          `${at}.keys[${number}]`,
+          key.slice(0, 40),
+          'must be a public key in PEM ("-----BEGIN PUBLIC KEY-----")',
+        );
+      }
+    });
+    keyFiles.forEach((file, number) => {
+      if (!file.startsWith("/")) problems.invalid(`${at}.keyFiles[${number}]`, file, "must be an absolute path");
+    });
+  });
+}
+
 /** An image's name without tag and digest, or such names' beginning and `/*`. */
 function allowlistProblem(pattern: string): string | undefined {
   if (pattern !== pattern.trim()) return "leading/trailing spaces are not allowed";

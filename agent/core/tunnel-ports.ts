@@ -76,6 +76,13 @@ export interface OutgoingEvents {
   readonly latest: Watch<number>;
 }
 
+/** Which fleet the node's pods come from; kept across restarts. */
+export interface KnownFleet {
+  /** "" while the node has met none, and after it has joined again. */
+  readonly id: string;
+  set(id: string): void;
+}
+
 export interface MirrorSet {
   readonly current: readonly MirrorItem[];
   /** 8 bytes over namespace, name and uid of each; see protocol/tunnel/digest.ts. */
@@ -85,6 +92,7 @@ export interface MirrorSet {
 /** What the tunnel carries up and down, joined by `main`. */
 export interface TunnelNode {
   readonly objects: RemoteObjects;
+  readonly fleet: KnownFleet;
   readonly statuses: OutgoingStatuses;
   readonly events: OutgoingEvents;
   readonly mirrors: Watch<MirrorSet>;

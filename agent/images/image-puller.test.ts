@@ -1,11 +1,12 @@
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { describe, test } from "node:test";
 import { isPicoletError, PicoletError } from "../../protocol/errors.ts";
 import type { PullPolicy } from "../../protocol/pod.ts";
 import { millis, type Random, seconds } from "../../protocol/ports.ts";
 import type {
   DesiredPod,
   ImageInfo,
+  PullProgress,
   ResolvedImage,
   RuntimeAdapter,
 } from "../../runtime-adapters/contract/runtime-adapter.ts";
@@ -13,6 +14,7 @@ import { desired, firstContainer, podOf } from "../../test/support/pods.ts";
 import { RecordedEvents } from "../../test/support/recorders.ts";
 import { VirtualClock } from "../../test/support/virtual-clock.ts";
 import { ImagePuller, type ImagePullerInit } from "./image-puller.ts";
+import type { ImageSignatures } from "./image-signatures.ts";
 
 const noJitter: Random = { next: () => 0 };
 const NEVER = new AbortController().signal;
@@ -23,6 +25,9 @@ const infoOf = (reference: string): ImageInfo => ({
   sizeBytes: 4_268_341,
   pinned: false,
 });
+
+/** How far a pull is, in bytes of a mebibyte. */
+const halfway = (bytes: number): PullProgress => ({ bytes, totalBytes: 1_048_576, isTransferring: true });
 
 interface Pull {
   readonly reference: string;
@@ -37,6 +42,7 @@ class Registry {
   readonly pulls: Pull[] = [];
   statusCalls = 0;
   statusError: Error | undefined;
+  readonly progress = new Map<string, PullProgress>();
   readonly adapter: RuntimeAdapter;
 
   constructor(name = "cri") {
@@ -46,6 +52,7 @@ class Registry {
         if (this.statusError !== undefined) throw this.statusError;
         return this.present.has(reference) ? infoOf(reference) : undefined;
       },
+      progress: async (reference: string): Promise<PullProgress | undefined> => this.progress.get(reference),
       pull: (reference: string, _: unknown, signal: AbortSignal): Promise<ImageInfo> =>
         new Promise((resolve, reject) => {
           signal.addEventListener("abort", () => reject(new PicoletError("cancelled", "pull")));
@@ -314,6 +321,75 @@ test("serialised: the second waits for the first, and says how long; giving up t
   assert.match(bench.events.lines.at(-1) ?? "", /in 500ms \(1m0\.5s including waiting\)/);
 });
 
+describe("a registry that gives nothing holds others up for some seconds, once", () => {
+  const SILENT = "silent.example/a:1";
+  const OTHER = "other.example/b:1";
+  /** One pull at a time, the first of a registry that gives what `progress` says at each second. */
+  async function contended(progress: (second: number) => PullProgress | undefined): Promise<number> {
+    const bench = new Bench();
+    const first = bench.failure(wanting(SILENT));
+    await bench.clock.settle();
+    const more = ["b", "c", "d"].map((name) => bench.failure(wanting(`silent.example/${name}:1`)));
+    const other = bench.ensure(wanting(OTHER));
+    const begun = (): boolean => bench.registry.pulls.some(({ reference }) => reference === OTHER);
+    let second = 0;
+    for (; second < 300 && !begun(); second += 1) {
+      const now = progress(second);
+      if (now !== undefined) bench.registry.progress.set(SILENT, now);
+      await bench.clock.advance(seconds(1));
+    }
+    if (!begun()) return second;
+    assert.match(await first, /^ErrImagePull: the pull made next to no progress for \d+s, and others wait/);
+    bench.registry.pull(1).finish();
+    await other;
+    assert.equal(more.length, 3);
+    return second;
+  }
+
+  const cases: readonly (readonly [string, (second: number) => PullProgress | undefined, number, number])[] = [
+    ["silent from the start", () => undefined, 15, 21],
+    ["a byte every second", (second) => halfway(1 + second), 15, 31],
+    ["then nothing more", (second) => halfway(Math.min(second, 20) * 10_000), 30, 41],
+    ["slow as the slowest links", (second) => halfway((second + 1) * 1_200), 300, 300],
+    ["all there, and being unpacked", () => ({ bytes: 9, totalBytes: 9, isTransferring: false }), 300, 300],
+  ];
+  for (const [name, progress, least, most] of cases) {
+    test(name, async () => {
+      const after = await contended(progress);
+      assert.ok(after >= least && after <= most, `${after} s`);
+    });
+  }
+
+  test("with nobody behind it, it has the time that it had", async () => {
+    const bench = new Bench();
+    const first = bench.failure(wanting(SILENT));
+    const same = bench.failure(wanting("silent.example/b:1"));
+    await bench.clock.advance(seconds(890));
+    assert.equal(bench.registry.pulls.length, 1);
+    await bench.clock.advance(seconds(20));
+    assert.match(await first, /the pull made no progress for 15m/);
+    bench.registry.pull(1).fail(new PicoletError("failed", "no"));
+    await same;
+  });
+
+  test("a registry that was silent goes behind all others from then on", async () => {
+    const bench = new Bench();
+    const silent = ["a", "b", "c"].map((name) => bench.failure(wanting(`silent.example/${name}:1`)));
+    const others = ["one", "two", "three"].map((name) => bench.ensure(wanting(`${name}.example/x:1`)));
+    await bench.clock.advance(seconds(20));
+    for (let index = 1; index <= 3; index += 1) {
+      bench.registry.pull(index).finish();
+      await bench.clock.settle();
+    }
+    await Promise.all(others);
+    assert.deepEqual(
+      bench.registry.pulls.map(({ reference }) => reference.replace(/[.].*/, "")),
+      ["silent", "one", "two", "three", "silent"],
+    );
+    assert.equal(silent.length, 3);
+  });
+});
+
 test("one that gives up while it waits for its turn is never pulled", async () => {
   const bench = new Bench();
   bench.ensure(wanting("example/a:1")).catch(() => undefined);
@@ -389,4 +465,25 @@ test("pull secrets cannot be had yet: one event, and the pull goes on without", 
     bench.events.lines[0],
     "Warning FailedToRetrieveImagePullSecret: Unable to retrieve some image pull secrets (one, two); attempting to pull the image may not succeed.",
   );
+});
+
+test("an image that must be signed is present by the digest that was verified, and by nothing else", async () => {
+  const known = new Map<string, string>();
+  const signatures = {
+    requires: () => true,
+    known: ({ canonical }: { readonly canonical: string }) => known.get(canonical),
+  } as unknown as ImageSignatures;
+  const registry = new Registry();
+  const puller = new ImagePuller(
+    { events: new RecordedEvents(), clock: new VirtualClock(), random: noJitter, signatures },
+    { serializeImagePulls: true },
+  );
+  const pod = wanting("registry.example/app:1");
+  const isPresent = async (): Promise<boolean | undefined> =>
+    (await puller.present(pod, firstContainer(pod), [registry.adapter], NEVER)).get(registry.adapter);
+  registry.present.add("registry.example/app:1");
+  assert.equal(await isPresent(), false, "whoever brought it under its tag");
+  registry.present.add("registry.example/app@sha256:1");
+  known.set("registry.example/app:1", "sha256:1");
+  assert.equal(await isPresent(), true);
 });

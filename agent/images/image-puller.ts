@@ -21,6 +21,7 @@ import type { Pulled } from "./pull-queue.ts";
 import {
   failureOf,
   isUnreachable,
+  isUnsigned,
   type PullLane,
   Pulls,
   type PullsComponents,
@@ -91,13 +92,16 @@ export class ImagePuller implements ImageManager {
     signal: AbortSignal,
   ): Promise<ReadonlyMap<RuntimeAdapter, boolean>> {
     const found = runtimes.map(async (adapter): Promise<[RuntimeAdapter, boolean]> => {
-      const { reference } = this.#wish(requestOf(pod, container, adapter));
-      const info = await adapter.images.status(reference, signal).catch((error: unknown) => {
+      const wish = this.#wish(requestOf(pod, container, adapter));
+      try {
+        const name = this.#pulls.knownAs(wish);
+        const info = name === undefined ? undefined : await adapter.images.status(name, signal);
+        return [adapter, info !== undefined];
+      } catch (error) {
         if (isCancelled(error)) throw error;
         // A name that means nothing to this runtime, or a runtime that is away: it has nothing now.
-        return undefined;
-      });
-      return [adapter, info !== undefined];
+        return [adapter, false];
+      }
     });
     return new Map(await Promise.all(found));
   }
@@ -187,9 +191,14 @@ export class ImagePuller implements ImageManager {
 
   async #status(wish: PullWish, signal: AbortSignal): Promise<ImageInfo | undefined> {
     try {
-      return await wish.adapter.images.status(wish.reference, signal);
+      const name = this.#pulls.knownAs(wish);
+      return name === undefined ? undefined : await wish.adapter.images.status(name, signal);
     } catch (error) {
       if (isCancelled(error)) throw error;
+      if (isUnsigned(error)) {
+        this.#event(wish, "Warning", "Failed", `Failed to pull image ${quoted(wish.image)}: ${describeError(error)}`);
+        throw error;
+      }
       const message = `Failed to inspect image ${quoted(wish.image)}: ${describeError(error)}`;
       this.#event(wish, "Warning", "InspectFailed", message);
       throw new PicoletError(codeOf(error), message, { reason: "ImageInspectError", retryable: true });

@@ -18,7 +18,7 @@ export type CredentialSource =
 export interface PullCredential {
   readonly credentials: ImageCredentials;
   readonly source: CredentialSource;
-  /** SHA-256 of the credentials, hexadecimal. */
+  /** Fingerprint of the credentials, hexadecimal. */
   readonly hash: string;
 }
 
@@ -50,6 +50,8 @@ export interface PullCredentialsComponents {
     | { readonly path: string; readonly text: string; readonly format: DockerConfigFormat }
     | undefined;
   readonly plugins?: CredentialPluginPort | undefined;
+  /** With a key of this node, so that its records tell no password to who tries some. Missing: SHA-256, as the kubelet's. */
+  readonly fingerprint?: ((text: string) => string) | undefined;
   readonly log: Log;
 }
 
@@ -109,7 +111,8 @@ export class PullCredentials {
     const ofNode = keyringOf(this.#nodeEntries(), { kind: "node" });
     const ofPlugins = await this.#components.plugins?.lookUp(image, pod, pluginFailed, signal);
     const found = [...lookUp(ofSecrets, image), ...lookUp(ofNode, image), ...(ofPlugins ?? [])];
-    return found.map((each) => ({ ...each, hash: hashOf(each.credentials) }));
+    const { fingerprint = sha256 } = this.#components;
+    return found.map((each) => ({ ...each, hash: fingerprint(textOf(each.credentials)) }));
   }
 
   #usableEntries(namespace: string, name: string): readonly DockerConfigEntry[] {
@@ -164,7 +167,7 @@ const keyringOf = (
 ): KeyringEntry<Omit<PullCredential, "hash">>[] =>
   entries.map(({ location, credentials }) => ({ location, value: { credentials, source } }));
 
-function hashOf({ username, password, serverAddress, identityToken, registryToken }: ImageCredentials): string {
-  const all = [username, password, serverAddress, identityToken ?? "", registryToken ?? ""];
-  return createHash("sha256").update(JSON.stringify(all)).digest("hex");
-}
+const textOf = ({ username, password, serverAddress, identityToken, registryToken }: ImageCredentials): string =>
+  JSON.stringify([username, password, serverAddress, identityToken ?? "", registryToken ?? ""]);
+
+const sha256 = (text: string): string => createHash("sha256").update(text).digest("hex");

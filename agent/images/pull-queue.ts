@@ -1,5 +1,6 @@
 import { cancelled } from "../../protocol/async/abort.ts";
-import { PicoletError } from "../../protocol/errors.ts";
+import { FairPlaces } from "../../protocol/async/fair-places.ts";
+import { isPicoletError, PicoletError } from "../../protocol/errors.ts";
 import type { Clock, Millis } from "../../protocol/ports.ts";
 import { millis } from "../../protocol/ports.ts";
 import type { ImageInfo } from "../../runtime-adapters/contract/runtime-adapter.ts";
@@ -21,94 +22,93 @@ interface Job {
   readonly key: string;
   readonly abort: AbortController;
   readonly result: Promise<Pulled>;
-  readonly begin: () => void;
   waiters: number;
-  state: "waiting" | "running" | "ended";
+  hasEnded: boolean;
 }
 
+/** What a pull may know of the others. */
+export interface PullPlace {
+  /** Whether a pull from another registry waits for this one's place. */
+  readonly isContended: boolean;
+}
+
+export type PullTask = (signal: AbortSignal, place: PullPlace) => Promise<ImageInfo>;
+
 /**
- * Pulls of one runtime, as many at a time as is allowed, first come first served. Who wants an image that somebody
- * is waiting for already shares that pull; it is given up when nobody wants it any more.
+ * Pulls of one runtime, as many at a time as is allowed, and registries in turn: behind one of which a pull has found nobody
+ * lately those of others go first. Who wants an image that somebody is waiting for already shares that pull; it is given
+ * up when nobody wants it any more.
  */
 export class PullQueue {
   readonly #clock: Clock;
-  readonly #maxParallel: number;
+  readonly #places: FairPlaces;
   readonly #jobs = new Map<string, Job>();
-  /** At most MAX_PENDING_PULLS, because each is in `#jobs`. */
-  readonly #waiting: Job[] = [];
-  #running = 0;
 
   constructor(components: { readonly clock: Clock }, init: { readonly maxParallel: number }) {
     this.#clock = components.clock;
-    this.#maxParallel = init.maxParallel;
+    this.#places = new FairPlaces({ total: init.maxParallel, what: "image pull" });
   }
 
-  /** @throws what `pull` throws, to each who shares it; `resource_exhausted` when too many wait. */
-  async pull(key: string, pull: (signal: AbortSignal) => Promise<ImageInfo>, signal: AbortSignal): Promise<Pulled> {
+  /**
+   * @param registry that is asked
+   * @throws what `pull` throws, to each who shares it; `resource_exhausted` when too many wait.
+   */
+  async pull(key: string, registry: string, pull: PullTask, signal: AbortSignal): Promise<Pulled> {
     if (signal.aborted) throw cancelled("the image pull");
-    const job = this.#jobs.get(key) ?? this.#enqueue(key, pull);
+    const job = this.#jobs.get(key) ?? this.#enqueue(key, registry, pull);
     job.waiters += 1;
     try {
       return await settledOrAborted(job.result, signal);
     } finally {
       job.waiters -= 1;
-      if (job.waiters === 0 && job.state !== "ended") this.#giveUp(job);
+      if (job.waiters === 0 && !job.hasEnded) this.#giveUp(job);
     }
   }
 
-  #enqueue(key: string, pull: (signal: AbortSignal) => Promise<ImageInfo>): Job {
+  #enqueue(key: string, registry: string, pull: PullTask): Job {
     if (this.#jobs.size >= MAX_PENDING_PULLS)
       throw new PicoletError("resource_exhausted", `more than ${MAX_PENDING_PULLS} images wait to be pulled`, {
         retryable: true,
       });
-    const { promise, resolve, reject } = Promise.withResolvers<Pulled>();
-    // Nobody may be left to hear of a failure; it is no less handled for that.
-    promise.catch(() => undefined);
     const abort = new AbortController();
-    const job: Job = {
-      key,
-      abort,
-      result: promise,
-      begin: () => {
-        const startedAt = this.#clock.monotonic();
-        pull(abort.signal)
-          .then((image) => resolve({ image, duration: millis(this.#clock.monotonic() - startedAt) }), reject)
-          .finally(() => this.#end(job));
-      },
-      waiters: 0,
-      state: "waiting",
-    };
+    const result = this.#run(registry, pull, abort.signal);
+    const job: Job = { key, abort, result, waiters: 0, hasEnded: false };
+    const end = (): void => this.#end(job);
+    // Nobody may be left to hear of a failure; it is no less handled for that.
+    result.then(end, end);
     this.#jobs.set(key, job);
-    this.#waiting.push(job);
-    this.#fill();
     return job;
   }
 
-  #fill(): void {
-    while (this.#running < this.#maxParallel) {
-      const job = this.#waiting.shift();
-      if (job === undefined) return;
-      job.state = "running";
-      this.#running += 1;
-      job.begin();
+  async #run(registry: string, pull: PullTask, signal: AbortSignal): Promise<Pulled> {
+    const place = await this.#places.take(registry, signal);
+    // One that is given up holds no place any more, even when the runtime does not stop at once.
+    const leave = (): void => place[Symbol.dispose]();
+    signal.addEventListener("abort", leave, { once: true });
+    if (signal.aborted) leave();
+    const startedAt = this.#clock.monotonic();
+    try {
+      const image = await pull(signal, place);
+      place.report(true);
+      return { image, duration: millis(this.#clock.monotonic() - startedAt) };
+    } catch (error) {
+      if (!signal.aborted) place.report(!isPicoletError(error, "unavailable"));
+      throw error;
+    } finally {
+      signal.removeEventListener("abort", leave);
+      leave();
     }
   }
 
-  /** Whoever wants the image from now on starts anew; a runtime that does not stop at once holds no place any more. */
+  /** Whoever wants the image from now on starts anew. */
   #giveUp(job: Job): void {
-    const index = this.#waiting.indexOf(job);
-    if (index >= 0) this.#waiting.splice(index, 1);
     job.abort.abort(cancelled("the image pull"));
     this.#end(job);
   }
 
   #end(job: Job): void {
-    if (job.state === "ended") return;
-    if (job.state === "running") this.#running -= 1;
-    job.state = "ended";
+    job.hasEnded = true;
     if (this.#jobs.get(job.key) === job) this.#jobs.delete(job.key);
-    // Not at once: when everybody leaves, the next in line is about to leave too and must not be begun for that.
-    queueMicrotask(() => this.#fill());
   }
 }
 

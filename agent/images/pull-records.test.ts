@@ -4,6 +4,7 @@ import fc from "fast-check";
 import { MemoryFiles } from "../../test/support/memory-files.ts";
 import { RecordedLog } from "../../test/support/recorders.ts";
 import { VirtualClock } from "../../test/support/virtual-clock.ts";
+import { dropPlainHashes } from "./plain-records.ts";
 import { PullRecords } from "./pull-records.ts";
 
 const NAME = "registry.example/app";
@@ -37,6 +38,19 @@ test("what was written down is there after a restart, in the kubelet's form", ()
   const [text = ""] = files.files.values();
   const { kind, apiVersion, imageRef } = JSON.parse(text) as Record<string, unknown>;
   assert.deepEqual([kind, apiVersion, imageRef], ["ImagePulledRecord", "kubelet.config.k8s.io/v1alpha1", "id"]);
+});
+
+test("a record of an older picolet loses the hash that a password could be guessed by, and still opens for its Secret", () => {
+  const bench = new Bench();
+  const { files, records } = bench;
+  records.add("id", NAME, secret("one", "ab".repeat(32)));
+  records.add("other", NAME, { nodePodsAccessible: true });
+  dropPlainHashes(files, [...files.files.keys(), "pulled-gone"], bench.log);
+  const mapping = bench.restarted().get("id");
+  assert.deepEqual(mapping, { [NAME]: secret("one", "") });
+  assert.deepEqual(bench.restarted().get("other"), { [NAME]: { nodePodsAccessible: true } });
+  files.isUnreadable = true;
+  dropPlainHashes(files, [...files.files.keys()], bench.log);
 });
 
 test("what is known already is not written again, a secret's new content replaces the old", () => {

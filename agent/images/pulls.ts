@@ -1,4 +1,5 @@
 import { aborted, cancelled, joinSignals } from "../../protocol/async/abort.ts";
+import { Pace } from "../../protocol/async/pace.ts";
 import { TokenBucket } from "../../protocol/async/token-bucket.ts";
 import { describeError, isCancelled, isPicoletError, PicoletError } from "../../protocol/errors.ts";
 import type { ImageReference, RegistryReference } from "../../protocol/image-reference.ts";
@@ -6,6 +7,7 @@ import { type Clock, type Log, type MonotonicMs, millis, type Random, seconds } 
 import type {
   ImageInfo,
   ImagePlatforms,
+  ImageService,
   PullOptions,
   PullProgress,
   RuntimeAdapter,
@@ -14,9 +16,10 @@ import type { ActivePull, PodName } from "../core/image-pulls.ts";
 import type { EventRecorder, ObjectReference } from "../core/store.ts";
 import { goDuration } from "./go-duration.ts";
 import type { ImageAccess } from "./image-access.ts";
+import type { ImageSignatures } from "./image-signatures.ts";
 import { PullBackoff, type PullFailure } from "./pull-backoff.ts";
 import type { PullCredential, PullCredentials, PullOwner } from "./pull-credentials.ts";
-import { MAX_PENDING_PULLS, type Pulled, PullQueue } from "./pull-queue.ts";
+import { MAX_PENDING_PULLS, type Pulled, type PullPlace, PullQueue, type PullTask } from "./pull-queue.ts";
 
 /** One wish for an image: whose, which, and where. */
 export interface PullWish {
@@ -44,6 +47,10 @@ export interface PullsComponents {
   readonly credentials?: PullCredentials | undefined;
   /** Missing: who may use what is neither written down nor asked. */
   readonly access?: ImageAccess | undefined;
+  /** Missing: no image has to be signed. */
+  readonly signatures?: ImageSignatures | undefined;
+  /** Asks registries for signatures, whichever runtime an image is for. Missing: nothing here can. */
+  readonly signatureSource?: Pick<ImageService, "signatures"> | undefined;
 }
 
 export interface PullsInit {
@@ -65,6 +72,11 @@ const STALLED_AFTER = seconds(120);
 /** Of what cannot be seen: a registry that does not answer, a layer of a gigabyte being unpacked onto a slow card. */
 const SILENT_AFTER = seconds(900);
 
+/** With pulls from other registries behind it: a registry that is silent costs them this long, once. */
+const CONTENDED_AFTER = seconds(15);
+/** The least rate that counts as progress then, as slow as the slowest links are; a byte now and then holds nobody up. */
+const CONTENDED_BYTES_PER_SECOND = 1024;
+
 interface Active {
   readonly wish: PullWish;
   readonly pods: Map<string, PodName>;
@@ -72,6 +84,8 @@ interface Active {
   state: "waiting" | "pulling";
   sinceMs: number;
   progress: PullProgress | undefined;
+  /** What the runtime was asked for: the name, or the digest that is signed. */
+  pulledAs: string;
 }
 
 /** Pulls of all runtimes: each image once for all that get it with the same credentials, and left alone by whom it failed. */
@@ -120,7 +134,8 @@ export class Pulls {
     const key = `${wish.lane} ${this.#keyOf(wish)}`;
     const active = this.#join(key, wish);
     try {
-      const pulled = await this.#queueOf(wish).pull(key, (abort) => this.#run(active, abort), signal);
+      const pull: PullTask = (abort, place) => this.#run(active, place, abort);
+      const pulled = await this.#queueOf(wish).pull(key, registryOf(wish), pull, signal);
       this.#backoff.succeeded(this.#backoffKey(wish));
       return pulled;
     } catch (error) {
@@ -169,6 +184,7 @@ export class Pulls {
       state: "waiting",
       sinceMs,
       progress: undefined,
+      pulledAs: wish.reference,
     };
     active.waiters += 1;
     const { pod } = wish.owner;
@@ -181,7 +197,7 @@ export class Pulls {
   }
 
   /** Keeps the records: once for each pull, however many share it. */
-  async #run(active: Active, signal: AbortSignal): Promise<ImageInfo> {
+  async #run(active: Active, place: PullPlace, signal: AbortSignal): Promise<ImageInfo> {
     const { access, clock } = this.#components;
     const { wish } = active;
     const registry = wish.parsed.kind === "registry" ? wish.parsed : undefined;
@@ -191,7 +207,7 @@ export class Pulls {
       await this.#bucket.take(signal);
       active.state = "pulling";
       active.sinceMs = clock.wall().getTime();
-      outcome = await this.#watched(active, signal);
+      outcome = await this.#watched(active, place, signal);
       return outcome.image;
     } finally {
       if (registry !== undefined) access?.end(registry, outcome?.image, outcome?.credential);
@@ -208,10 +224,10 @@ export class Pulls {
   }
 
   /** The pull, which ends when nothing moves any more. */
-  async #watched(active: Active, signal: AbortSignal) {
+  async #watched(active: Active, place: PullPlace, signal: AbortSignal) {
     using life = joinSignals(signal);
     let stalled: PicoletError | undefined;
-    this.#untilStalled(active, life.signal).then(
+    this.#untilStalled(active, place, life.signal).then(
       (error) => {
         stalled = error;
         life.abort();
@@ -219,8 +235,9 @@ export class Pulls {
       () => undefined,
     );
     try {
-      const { adapter, reference } = active.wish;
-      const pull = (options: PullOptions) => adapter.images.pull(reference, options, life.signal);
+      const { adapter } = active.wish;
+      const pull = async (options: PullOptions) =>
+        await adapter.images.pull(await this.#pulledAs(active, options, life.signal), options, life.signal);
       const { found: image, credential } = await this.#tryAll(active.wish, pull, life.signal);
       return { image, credential };
     } catch (error) {
@@ -228,6 +245,28 @@ export class Pulls {
     } finally {
       life.abort();
     }
+  }
+
+  /** What the runtime is asked for: of an image that must be signed the digest that is, which cannot be another one by then. */
+  async #pulledAs(active: Active, options: PullOptions, signal: AbortSignal): Promise<string> {
+    const { parsed, reference } = active.wish;
+    const { signatures, signatureSource } = this.#components;
+    if (signatures === undefined || !signatures.requires(parsed)) return reference;
+    const found = await signatureSource?.signatures?.(reference, options, signal);
+    if (found === undefined) {
+      const message = "cannot tell who signed an image: this node runs no components, whose pulls ask for signatures";
+      throw new PicoletError("failed", message, { reason: SIGNATURE_REASON });
+    }
+    active.pulledAs = byDigest(parsed, signatures.verify(parsed, found));
+    return active.pulledAs;
+  }
+
+  /** By what the runtime knows an image that is here and may be used; undefined: none that must be signed is known to be. */
+  knownAs({ parsed, reference }: PullWish): string | undefined {
+    const { signatures } = this.#components;
+    if (signatures === undefined || !signatures.requires(parsed)) return reference;
+    const digest = signatures.known(parsed);
+    return digest === undefined ? undefined : byDigest(parsed, digest);
   }
 
   /** One credential after the other, as long as the registry answers. */
@@ -247,7 +286,7 @@ export class Pulls {
         const options = { credentials: credential?.credentials, credentialsFrom: whoseCredentials(credential), pod };
         return { found: await ask(options), credential };
       } catch (error) {
-        if (signal.aborted || isCancelled(error) || isUnreachable(error)) throw error;
+        if (signal.aborted || isCancelled(error) || isUnreachable(error) || isUnsigned(error)) throw error;
         errors.push(error);
       }
     }
@@ -255,7 +294,7 @@ export class Pulls {
   }
 
   /** @returns why it is to be cut; never for a runtime that does not tell how far a pull is */
-  async #untilStalled(active: Active, signal: AbortSignal): Promise<PicoletError> {
+  async #untilStalled(active: Active, place: PullPlace, signal: AbortSignal): Promise<PicoletError> {
     const { clock } = this.#components;
     const { images } = active.wish.adapter;
     if (images.progress === undefined) {
@@ -263,11 +302,18 @@ export class Pulls {
       throw cancelled("the look at a pull");
     }
     let movedAt: MonotonicMs = clock.monotonic();
+    const pace = new Pace(clock, CONTENDED_BYTES_PER_SECOND);
     for (let before: PullProgress | undefined; ; before = active.progress) {
       await clock.sleep(LOOK_INTERVAL, signal);
       await this.#look(active, signal);
       const now = clock.monotonic();
       if (hasMoved(before, active.progress)) movedAt = now;
+      pace.update(active.progress?.bytes ?? 0);
+      if (place.isContended && isOnTheWay(active.progress) && pace.idle >= CONTENDED_AFTER) {
+        const idle = goDuration(pace.idle);
+        const message = `the pull made next to no progress for ${idle}, and others wait that are from other registries`;
+        return new PicoletError("unavailable", message, { retryable: true, reason: "ErrImagePull" });
+      }
       const patience = active.progress?.isTransferring === true ? STALLED_AFTER : SILENT_AFTER;
       if (now - movedAt < patience) continue;
       const message = `the pull made no progress for ${goDuration(millis(now - movedAt))}`;
@@ -276,7 +322,8 @@ export class Pulls {
   }
 
   async #look(active: Active, signal: AbortSignal): Promise<void> {
-    const { reference, adapter } = active.wish;
+    const { wish, pulledAs: reference } = active;
+    const { adapter } = wish;
     try {
       active.progress = (await adapter.images.progress?.(reference, signal)) ?? active.progress;
     } catch (error) {
@@ -305,6 +352,15 @@ export class Pulls {
   }
 }
 
+const byDigest = ({ domain, repository }: RegistryReference, digest: string): string =>
+  `${domain}/${repository}@${digest}`;
+/** Not so while what has come is verified or unpacked, which is this node's own work. */
+const isOnTheWay = (progress: PullProgress | undefined): boolean =>
+  progress === undefined || progress.bytes === 0 || progress.bytes < progress.totalBytes;
+
+/** Whoever's answer a pull waits for; what is a file waits for nobody. */
+const registryOf = ({ parsed }: PullWish): string => (parsed.kind === "registry" ? parsed.domain : "");
+
 const hasMoved = (before: PullProgress | undefined, after: PullProgress | undefined): boolean =>
   before?.bytes !== after?.bytes || before?.totalBytes !== after?.totalBytes;
 
@@ -325,6 +381,12 @@ function aggregate(errors: readonly unknown[]): PicoletError {
   const code = isPicoletError(last) ? last.code : "failed";
   return new PicoletError(code, text, { retryable: true, reason: "ErrImagePull" });
 }
+
+/** Why an image may not be used: the kubelet's reason (pkg/kubelet/images, ErrSignatureValidationFailed). */
+export const SIGNATURE_REASON = "SignatureValidationFailed";
+
+/** Other credentials bring no other signature. */
+export const isUnsigned = (error: unknown): boolean => isPicoletError(error) && error.reason === SIGNATURE_REASON;
 
 /** Nobody answered, or nobody for long: the image that is here is as new as can be had. */
 export const isUnreachable = (error: unknown): boolean => isPicoletError(error, "unavailable");

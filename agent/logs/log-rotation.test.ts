@@ -3,7 +3,9 @@ import assert from "node:assert/strict";
 import {
   closeSync,
   existsSync,
+  fstatSync,
   fsyncSync,
+  ftruncateSync,
   mkdirSync,
   openSync,
   readdirSync,
@@ -42,6 +44,11 @@ class Writer {
     fsyncSync(this.#fd);
   }
 
+  /** By zeroes that take no room on the disk. */
+  grow(bytes: number): void {
+    ftruncateSync(this.#fd, fstatSync(this.#fd).size + bytes);
+  }
+
   reopen(): void {
     closeSync(this.#fd);
     this.#fd = openSync(this.container.logPath, "a", 0o640);
@@ -59,6 +66,9 @@ class Bench implements Disposable {
   readonly writers: Writer[] = [];
   readonly reopened: string[] = [];
   reopenError: Error | undefined;
+  /** Of the disk; a write of a test changes it only where the test says so. */
+  freeBytes = 1_000_000_000;
+  isBounded = false;
   onReopen = (): Promise<void> => Promise.resolve();
   readonly rotator: LogRotation;
 
@@ -77,6 +87,8 @@ class Bench implements Disposable {
           this.writers.find((writer) => writer.container.id === id)?.reopen();
         },
         owns: (uid) => uid === "uid-1",
+        isBounded: () => this.isBounded,
+        freeBytes: () => this.freeBytes,
         clock: this.clock,
         log: this.log,
       },
@@ -398,4 +410,56 @@ test("under pressure logs of runs that are gone go, with all that was put aside 
   assert.deepEqual([...new Set(asked)].sort(), ["uid-1 app 0", "uid-1 app 1", "uid-1 other 0"]);
   assert.ok(bench.files("app").length >= 2 && bench.files("app").every((name) => name.startsWith("1.log")));
   assert.deepEqual(bench.files("other"), ["0.log"]);
+});
+
+test("a container that floods its log is found within a second, and its files stay bounded", async () => {
+  const maxSizeBytes = 1_000_000;
+  using bench = new Bench({ maxSizeBytes, maxFiles: 3 });
+  const app = bench.start("app");
+  const stop = new AbortController();
+  const running = bench.rotator.run(stop.signal);
+  const settle = async (): Promise<void> => {
+    while (bench.clock.sleeping === 0) await new Promise((resolve) => setImmediate(resolve));
+  };
+  await settle();
+  await bench.clock.advance(seconds(60));
+  await settle();
+  // 20 MB/s: a log is full after 50 ms.
+  const flood = async (): Promise<void> => {
+    app.grow(5_000_000);
+    bench.freeBytes -= 5_000_000;
+    await bench.clock.advance(millis(250));
+    await settle();
+  };
+  for (let quarter = 0; quarter < 8; quarter += 1) await flood();
+  assert.ok(bench.reopened.length > 0, "rotated within two seconds of the first burst");
+  for (let quarter = 0; quarter < 20; quarter += 1) {
+    const before = bench.reopened.length;
+    await flood();
+    assert.equal(bench.reopened.length, before + 1, "and at every quarter of a second from then on");
+    const files = bench.files("app").filter((name) => !name.endsWith(".tmp"));
+    assert.ok(files.length <= 2, `${files.join(" ")}: what is far too large is not kept beside another one`);
+  }
+  stop.abort();
+  await running;
+});
+
+test("a log whose writer waits is rotated once an interval, however fast it fills", async () => {
+  using bench = new Bench({ maxSizeBytes: 1000 });
+  bench.isBounded = true;
+  const app = bench.start("app");
+  await bench.scan();
+  app.write("x".repeat(1100));
+  assert.equal(await bench.scan(), seconds(10));
+  assert.equal(bench.reopened.length, 1);
+  app.write("x".repeat(1100));
+  assert.equal(await bench.rotator.scan(NEVER), seconds(10));
+  assert.equal(bench.reopened.length, 2, "an interval later");
+  app.write("x".repeat(1100));
+  await bench.clock.advance(seconds(4));
+  assert.equal(await bench.rotator.scan(NEVER), seconds(6), "a disk that fills does not make it sooner");
+  assert.equal(bench.reopened.length, 2);
+  await bench.clock.advance(seconds(6));
+  await bench.rotator.scan(NEVER);
+  assert.equal(bench.reopened.length, 3);
 });

@@ -2,7 +2,15 @@ import { link, lstat, rename, unlink } from "node:fs/promises";
 import { basename, dirname } from "node:path";
 import type { Component } from "../../protocol/async/component.ts";
 import { describeError, isCancelled } from "../../protocol/errors.ts";
-import { type Clock, type Log, type Millis, type MonotonicMs, millis, type PodUid } from "../../protocol/ports.ts";
+import {
+  type Clock,
+  type Log,
+  type Millis,
+  type MonotonicMs,
+  millis,
+  type PodUid,
+  seconds,
+} from "../../protocol/ports.ts";
 import { errorCode } from "../core/error-code.ts";
 import { nextStamp } from "./log-names.ts";
 import { containerLogs, type LogFileUsage, logFilesIn, unlessGone } from "./log-usage.ts";
@@ -22,6 +30,10 @@ export interface LogRotationComponents {
   readonly reopen: (container: LoggedContainer, signal: AbortSignal) => Promise<void>;
   /** Whether a pod is this node's: logs of others in the same folder are left alone. */
   readonly owns: (uid: string) => boolean;
+  /** Whether the container's output waits for the rotation when its log is full (`RuntimeAdapter.boundsLogs`). */
+  readonly isBounded?: (container: LoggedContainer) => boolean;
+  /** Of the file system that the logs are on; missing: only the intervals decide when logs are checked. */
+  readonly freeBytes?: () => number;
   readonly clock: Clock;
   readonly log: Log;
 }
@@ -40,8 +52,25 @@ export interface LogRotationInit {
   readonly totalMaxBytes: number | undefined;
 }
 
-/** While no log will be full by then, the next look may wait for so many intervals. A sudden burst runs on so long. */
+/** While no log will be full by then, the next look may wait for so many intervals. */
 const MAX_INTERVALS = 3;
+/**
+ * A log that grows by more than half its size, and by `MIN_FILLING_BYTES`, within an interval is checked sooner than that, but
+ * not sooner than this. A container that writes 100 MB/s through its runtime overshoots by 25 MB then. A check of one log costs 30 µs.
+ */
+const FASTEST_LOOK = millis(250);
+const FAST_GROWTH = 0.5;
+/**
+ * How often the free space is compared between two checks, which finds a sudden burst: one statfs of 3 µs. At 100 MB/s the
+ * first burst overshoots by 100 MB.
+ */
+const FREE_SPACE_INTERVAL = seconds(1);
+/** Less is what else is written to a disk in a second. */
+const MIN_FILLING_BYTES = 1024 * 1024;
+/** Files put aside may together be so many times larger than `maxSizeBytes` allows for, as each was found late. */
+const ASIDE_TOLERANCE = 2;
+/** Below that, limits of a few kilobytes for instance, the number of files is limit enough. */
+const MIN_ASIDE_BYTES = 8 * 1024 * 1024;
 /** How often everything is counted when nothing else calls for it: logs of dead containers grow no more. */
 const COUNT_INTERVAL_MS = 5 * 60_000;
 /** Of a container's runs: the last, and the one before for `logs --previous`. */
@@ -52,11 +81,17 @@ const LOW_WATER = 0.9;
 interface Seen {
   sizeBytes: number;
   at: MonotonicMs;
+  /** `undefined`: not by this agent. */
+  readonly rotatedAt: MonotonicMs | undefined;
 }
 
 /**
  * Keeps the logs of containers small: each by itself as the kubelet does, and all of them together. Killed between
  * the renaming and the runtime's reopening, the next look finds the log missing and has it reopened.
+ *
+ * A component's log cannot become too large, for its writer waits; rotating it once an interval at most is what limits how
+ * fast the component can write to flash. A runtime's containers write on whatever happens, so their logs are checked as
+ * fast as they grow.
  */
 export class LogRotation implements Component {
   readonly name = "log rotation";
@@ -78,7 +113,7 @@ export class LogRotation implements Component {
 
   async run(signal: AbortSignal): Promise<void> {
     try {
-      while (!signal.aborted) await this.#components.clock.sleep(await this.scan(signal), signal);
+      while (!signal.aborted) await this.#wait(await this.scan(signal), signal);
     } catch (error) {
       if (!isCancelled(error)) throw error;
     } finally {
@@ -96,26 +131,38 @@ export class LogRotation implements Component {
     const { log } = this.#components;
     const before = this.#seen;
     this.#seen = new Map();
-    let earliestFull = Number.POSITIVE_INFINITY;
+    let next = this.#init.interval * MAX_INTERVALS;
     const containers = [...this.#components.containers()];
     const queue = containers.values();
     const work = async (): Promise<void> => {
       for (const container of queue) {
         if (signal.aborted) break;
         try {
-          const left = await this.#look(container, before.get(container.logPath), signal);
-          earliestFull = Math.min(earliestFull, left);
+          next = Math.min(next, await this.#look(container, before.get(container.logPath), signal));
         } catch (error) {
           if (isCancelled(error)) throw error;
           log.warn("cannot rotate a log", { path: container.logPath, error: describeError(error) });
+          next = Math.min(next, this.#init.interval);
         }
       }
     };
     await Promise.all(Array.from({ length: Math.min(this.#init.maxWorkers, containers.length) }, work));
     await this.#countWhenDue(signal);
     this.#compressNext(signal);
-    const { interval } = this.#init;
-    return millis(Math.min(Math.max(earliestFull / 2, interval), interval * MAX_INTERVALS));
+    return millis(next);
+  }
+
+  /** Until the next look is due, or the disk fills by what may be a log. */
+  async #wait(duration: Millis, signal: AbortSignal): Promise<void> {
+    const { clock, freeBytes } = this.#components;
+    if (freeBytes === undefined) return await clock.sleep(duration, signal);
+    const until = clock.monotonic() + duration;
+    const before = freeBytes();
+    const filling = Math.max(this.#init.maxSizeBytes / 2, MIN_FILLING_BYTES);
+    for (let left: number = duration; left > 0; left = until - clock.monotonic()) {
+      await clock.sleep(millis(Math.min(left, FREE_SPACE_INTERVAL)), signal);
+      if (before - freeBytes() >= filling) return;
+    }
   }
 
   /** Takes logs away, of pods that are this node's, whatever their age and however much room there is. */
@@ -132,39 +179,46 @@ export class LogRotation implements Component {
     }
   }
 
-  /** @returns milliseconds until it is full if it grows on as it did since the last look. */
+  /** @returns milliseconds until it is to be checked again */
   async #look(container: LoggedContainer, before: Seen | undefined, signal: AbortSignal): Promise<number> {
     const { logPath } = container;
+    const { maxSizeBytes, interval } = this.#init;
     const now = this.#components.clock.monotonic();
     const stats = await lstat(logPath).catch(unlessGone);
     if (stats === undefined) {
       this.#components.log.info("a running container's log is missing: reopening it", { path: logPath });
       await this.#components.reopen(container, signal);
-      return 0;
+      return interval;
     }
     const grown = Math.max(0, stats.size - (before?.sizeBytes ?? 0));
     this.#grownBytes += grown;
-    if (stats.size > this.#init.maxSizeBytes) {
-      await this.#rotate(container, signal);
-      this.#seen.set(logPath, { sizeBytes: 0, at: now });
-      return 0;
-    }
-    this.#seen.set(logPath, { sizeBytes: stats.size, at: now });
+    const isBounded = this.#components.isBounded?.(container) ?? false;
+    const isFull = stats.size > maxSizeBytes;
+    const paused = isBounded && before?.rotatedAt !== undefined ? before.rotatedAt + interval - now : 0;
+    if (isFull && paused <= 0) {
+      await this.#rotate(container, stats.size, signal);
+      this.#seen.set(logPath, { sizeBytes: 0, at: now, rotatedAt: now });
+    } else this.#seen.set(logPath, { sizeBytes: stats.size, at: now, rotatedAt: before?.rotatedAt });
+    if (isFull && isBounded) return paused > 0 ? paused : interval;
     if (before === undefined) {
-      await this.#removeOldAttempts(dirname(logPath), await logFilesIn(dirname(logPath)));
-      return 0;
+      if (!isFull) await this.#removeOldAttempts(dirname(logPath), await logFilesIn(dirname(logPath)));
+      return interval;
     }
-    const elapsed = now - before.at;
-    return grown === 0 ? Number.POSITIVE_INFINITY : ((this.#init.maxSizeBytes - stats.size) * elapsed) / grown;
+    if (grown === 0) return Number.POSITIVE_INFINITY;
+    const bytesPerMs = grown / Math.max(1, now - before.at);
+    const fastBytes = Math.max(maxSizeBytes * FAST_GROWTH, MIN_FILLING_BYTES);
+    const isFast = !isBounded && bytesPerMs * interval > fastBytes;
+    const untilFull = (isFull ? maxSizeBytes : maxSizeBytes - stats.size) / bytesPerMs;
+    return Math.max(untilFull / 2, isFast ? FASTEST_LOOK : interval);
   }
 
   /** Makes room, puts the log aside and has the runtime begin a new one; older ones are left to be compressed. */
-  async #rotate(container: LoggedContainer, signal: AbortSignal): Promise<void> {
+  async #rotate(container: LoggedContainer, sizeBytes: number, signal: AbortSignal): Promise<void> {
     const { logPath } = container;
     const files = await logFilesIn(dirname(logPath));
     const aside = await this.#tidy(files.filter(({ path }) => path.startsWith(`${logPath}.`)));
-    const excess = aside.length - (this.#init.maxFiles - 2);
-    for (const { path } of aside.slice(0, Math.max(0, excess))) await this.#remove(path);
+    const excess = excessFiles(aside, sizeBytes, this.#init);
+    for (const { path } of aside.slice(0, excess)) await this.#remove(path);
     const stamp = nextStamp(
       this.#components.clock.wall(),
       aside.map(({ name }) => name.stamp),
@@ -178,8 +232,7 @@ export class LogRotation implements Component {
       await putBack(target, logPath);
       throw error;
     }
-    for (const { path, name } of aside.slice(Math.max(0, excess)))
-      if (name.kind === "rotated") this.#toCompress.add(path);
+    for (const { path, name } of aside.slice(excess)) if (name.kind === "rotated") this.#toCompress.add(path);
   }
 
   /** Removes what a crash left: halves of compressions, and logs whose gzip is complete. @returns the rest, oldest first. */
@@ -287,7 +340,7 @@ export class LogRotation implements Component {
       const seen = this.#seen.get(container.logPath);
       if (seen === undefined || seen.sizeBytes <= share) continue;
       try {
-        await this.#rotate(container, signal);
+        await this.#rotate(container, seen.sizeBytes, signal);
         seen.sizeBytes = 0;
       } catch (error) {
         if (isCancelled(error)) throw error;
@@ -300,6 +353,19 @@ export class LogRotation implements Component {
     this.#toCompress.delete(path);
     await unlink(path).catch(unlessGone);
   }
+}
+
+/** How many of the files put aside, oldest first, have to go before another one of `sizeBytes` joins them. Pure. */
+function excessFiles(
+  aside: readonly LogFileUsage[],
+  sizeBytes: number,
+  { maxFiles, maxSizeBytes }: LogRotationInit,
+): number {
+  const mostBytes = Math.max(maxSizeBytes * (maxFiles - 1) * ASIDE_TOLERANCE, MIN_ASIDE_BYTES);
+  let excess = Math.max(0, aside.length - (maxFiles - 2));
+  let total = aside.slice(excess).reduce((sum, each) => sum + each.sizeBytes, sizeBytes);
+  for (; excess < aside.length && total > mostBytes; excess += 1) total -= aside[excess]?.sizeBytes ?? 0;
+  return excess;
 }
 
 async function putBack(aside: string, path: string): Promise<void> {

@@ -2,10 +2,12 @@ import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import type { Log, Random } from "../../protocol/ports.ts";
 import { RELEASED_AT_MS } from "../../protocol/version.ts";
+import type { DataKeys } from "../keys/data-keys.ts";
 import { CorrectedClock } from "../security/corrected-clock.ts";
 import { Store } from "../store/store.ts";
 import type { AgentInit, AgentPorts } from "./agent-init.ts";
 import { makeCluster, type NodeCluster } from "./cluster.ts";
+import { unlockSecrets } from "./secrets-at-rest.ts";
 import { NodeTelemetry } from "./telemetry.ts";
 import { lookAround, type ThisNode } from "./this-node.ts";
 
@@ -14,6 +16,8 @@ export interface AgentBase {
   readonly ports: { readonly clock: CorrectedClock; readonly random: Random; readonly log: Log };
   readonly init: AgentInit;
   readonly startedAt: Date;
+  /** What encrypts Secrets on the disk; undefined: this node keeps none. */
+  readonly keys: DataKeys | undefined;
   readonly store: Store;
   readonly node: ThisNode;
   readonly telemetry: NodeTelemetry;
@@ -29,9 +33,10 @@ export async function makeBase(machine: AgentPorts, init: AgentInit, signal: Abo
   for (const folder of [args.rootDir, configuration.podLogsDir]) mkdirSync(folder, { recursive: true });
   const { nodeName, eventRecordQPS: perSecond, eventBurst: burst } = configuration;
   const database = { path: join(args.rootDir, "picolet.db"), nodeName, eventRate: { perSecond, burst } };
-  const store = new Store({ clock, log }, database);
+  const keys = await unlockSecrets({ clock, log }, { configuration, rootDir: args.rootDir }, signal);
+  const store = new Store({ clock, log, sealer: keys }, database);
   const node = await lookAround(ports, init, signal);
   const telemetry = new NodeTelemetry({ clock, log }, { rootDir: args.rootDir, settings: configuration.telemetry });
   const cluster = await makeCluster({ ...ports, store, telemetry }, init);
-  return { ports, init, startedAt, store, node, telemetry, cluster };
+  return { ports, init, startedAt, keys, store, node, telemetry, cluster };
 }

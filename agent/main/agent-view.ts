@@ -5,8 +5,10 @@ import type { Watch } from "../../protocol/async/watch.ts";
 import type {
   ConfigAnswer,
   FlashReport,
+  IsolationAnswer,
   NodeCondition,
   ResourceReport,
+  SecretsAtRestReport,
   SourceProblem,
   StatusAnswer,
   TelemetryReport,
@@ -35,6 +37,7 @@ export interface NodeAgentViewComponents {
   readonly problems: () => readonly SourceProblem[];
   readonly flash: () => FlashReport;
   readonly telemetry: () => TelemetryReport;
+  readonly secretsAtRest: () => SecretsAtRestReport | null;
   /** Undefined: this node belongs to no hub. */
   readonly tunnel: { report(): TunnelReport } | undefined;
 }
@@ -84,6 +87,10 @@ export class NodeAgentView implements AgentView {
     return [...known, ...unseen.map((desired) => this.#podOf(desired, undefined))];
   }
 
+  async isolation({ desired }: AgentPod, signal: AbortSignal): Promise<IsolationAnswer["containers"]> {
+    return (await this.#runtimeOf(desired)?.isolation?.(desired.uid, signal)) ?? [];
+  }
+
   problems(): readonly SourceProblem[] {
     return this.#components.problems();
   }
@@ -119,6 +126,10 @@ export class NodeAgentView implements AgentView {
 
   telemetry(): TelemetryReport {
     return this.#components.telemetry();
+  }
+
+  secretsAtRest(): SecretsAtRestReport | null {
+    return this.#components.secretsAtRest();
   }
 
   async configuration(): Promise<ConfigAnswer> {

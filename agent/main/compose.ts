@@ -16,7 +16,9 @@ import { letGoOf } from "./passing-parts.ts";
 import { makePlacement } from "./placement.ts";
 import { makeSources } from "./pod-sources.ts";
 import { makePods, type Pods } from "./pods.ts";
-import { makeRuntimes, type Runtimes, shimCollection, whileItRuns } from "./runtimes.ts";
+import { makeRuntimes, type Runtimes, whileItRuns } from "./runtimes.ts";
+import { SecretsAtRest } from "./secrets-at-rest.ts";
+import { ShimCollection } from "./shim-collection.ts";
 import { SpareGuard } from "./spare-guard.ts";
 import { StoreEvents } from "./store-events.ts";
 import { makeUpkeep } from "./upkeep.ts";
@@ -45,7 +47,9 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
   });
   const topology = await makePlacement({ log }, { configuration, rootDir, ...node });
   const placement = topology?.placement;
-  const pressures: PressureSources = () => [upkeep.eviction.pressure, budget.pressure];
+  const { nodeName } = configuration;
+  const secrets = new SecretsAtRest({ keys: base.keys, store }, { nodeName });
+  const pressures: PressureSources = () => [upkeep.eviction.pressure, budget.pressure, secrets.pressure];
   const guards = await makeGuards(base, runtimes, { workers: () => pods.workers, pressures, placement });
   init.stops?.through(guards.shutdown);
   const conditions = makeConditions(base, runtimes, guards, pressures);
@@ -55,7 +59,7 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     ...sources.flatMap((source) => source.problems.current),
     ...(cluster.link?.problems.current ?? []),
   ];
-  const view = makeView(base, { runtimes, pods, conditions, budget, problems });
+  const view = makeView(base, { runtimes, pods, conditions, budget, secrets, problems });
   const usage = makeUsage(base, runtimes, pods, view);
   await runtimes.reports.askOnce(signal);
   const logs = new PodLogs({ pods: view, clock: machine.clock });
@@ -68,7 +72,8 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     telemetry,
     boardServices,
     ...runtimes.adapters.map(whileItRuns),
-    new StoreEvents({ state: store.state, events: store.events }, { nodeName: configuration.nodeName }),
+    new StoreEvents({ state: store.state, events: store.events }, { nodeName }),
+    secrets,
     ...makeLocalEnds(base, { runtimes, pods, view, logs, shutdown: guards.shutdown, boardServices }),
     conditions,
     runtimes.reports,
@@ -92,7 +97,9 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     ...budget.parts,
     new SpareGuard({ adapters: runtimes.adapters, pressure: upkeep.eviction.pressure }),
     new IdleCollection({ changes: statuses.changes, collect: collectGarbage, clock }),
-    ...shimCollection(configuration.containerRuntimeEndpoint, statuses.changes, { clock, log }),
+    ...(runtimes.cri === undefined
+      ? []
+      : [new ShimCollection({ cri: runtimes.cri, changes: statuses.changes, clock, log })]),
   ];
   await supervise(parts, { clock, log }, signal);
 }
@@ -149,9 +156,13 @@ interface ShownNode {
 
 function makeView(
   { init, startedAt, store, node, telemetry, cluster }: AgentBase,
-  shown: ShownNode & { readonly budget: Budget; readonly problems: () => readonly SourceProblem[] },
+  shown: ShownNode & {
+    readonly budget: Budget;
+    readonly secrets: SecretsAtRest;
+    readonly problems: () => readonly SourceProblem[];
+  },
 ): NodeAgentView {
-  const { runtimes, pods, conditions, budget, problems } = shown;
+  const { runtimes, pods, conditions, budget, secrets, problems } = shown;
   const { desired, events } = store;
   const { capacity, share, machine } = node;
   return new NodeAgentView(
@@ -161,6 +172,7 @@ function makeView(
       conditions: conditions.conditions,
       flash: () => budget.report(),
       telemetry: () => telemetry.report(),
+      secretsAtRest: () => secrets.report(),
     },
     { ...init, capacity, allocatable: share.allocatable, memoryBytes: machine.memoryBytes, startedAt },
   );

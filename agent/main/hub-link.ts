@@ -24,6 +24,7 @@ import { UsageStats } from "../stats/usage-stats.ts";
 import type { Store } from "../store/store.ts";
 import { KubeletAnswers } from "../streams/kubelet-answers.ts";
 import { NodeStreams } from "../streams/node-streams.ts";
+import { KeptFleet } from "../tunnel/known-fleet.ts";
 import { SystemNetworkChanges } from "../tunnel/network-changes.ts";
 import { TlsDialer } from "../tunnel/tls-dialer.ts";
 import { Tunnel } from "../tunnel/tunnel.ts";
@@ -120,7 +121,8 @@ export class HubLink implements ClusterObjects {
     const { configuration, hub } = this.#init;
     const { nodeName } = configuration;
     const reports = this.#makeReports(node);
-    const identity = this.#makeIdentity();
+    const fleet = new KeptFleet(store.kept);
+    const identity = this.#makeIdentity(fleet);
     const { router, logs, view } = node;
     const { handlers } = new NodeStreams({
       pods: () => view.pods(),
@@ -138,6 +140,7 @@ export class HubLink implements ClusterObjects {
         log,
         node: {
           objects: this.#source,
+          fleet,
           statuses,
           events,
           mirrors: new MirrorPods({ desired: desired.desired }),
@@ -211,11 +214,12 @@ export class HubLink implements ClusterObjects {
     );
   }
 
-  #makeIdentity(): NodeIdentityOnDisk {
+  #makeIdentity(fleet: KeptFleet): NodeIdentityOnDisk {
     const { clock, random, log } = this.#components;
     const { configuration, hub, rootDir } = this.#init;
     return new NodeIdentityOnDisk(
-      { clock, random, log },
+      // Whoever gives the node a new token says with it that the node is to belong there.
+      { clock, random, log, onJoin: () => fleet.set("") },
       {
         nodeName: configuration.nodeName,
         hubs: hub.server.map(addressOf),

@@ -13,12 +13,13 @@ import type { RuntimeRouter } from "../core/pod-ports.ts";
 import type { DesiredSnapshot, EventRecorder } from "../core/store.ts";
 import { ImageAccess, type VerificationPolicy } from "../images/image-access.ts";
 import { ImagePuller } from "../images/image-puller.ts";
+import type { ImageSignatures } from "../images/image-signatures.ts";
 import { readNodeDockerConfig } from "../images/node-docker-config.ts";
 import { ImagesOfNode } from "../images/node-images.ts";
 import { PinnedImages } from "../images/pinned-images.ts";
 import { Prefetcher } from "../images/prefetcher.ts";
 import { type CredentialPluginPort, PullCredentials } from "../images/pull-credentials.ts";
-import { PullRecords } from "../images/pull-records.ts";
+import { PullRecords, type RecordFiles } from "../images/pull-records.ts";
 import { DurableFolderOnDisk } from "../security/durable-folder.ts";
 import type { AgentArguments } from "./arguments.ts";
 
@@ -31,6 +32,8 @@ export interface ImagesComponents {
   readonly desired: Watch<DesiredSnapshot>;
   readonly objects: ClusterObjects;
   readonly objectsChanged: Watch<unknown>;
+  /** See `PullCredentialsComponents`. */
+  readonly fingerprint: ((text: string) => string) | undefined;
   readonly pods: () => readonly AgentPod[];
 }
 
@@ -48,7 +51,7 @@ export interface Images {
 }
 
 /** The kubelet's own name, below its root directory. */
-const RECORDS_FOLDER = "image_manager";
+export const RECORDS_FOLDER = "image_manager";
 
 /** @throws `invalid` when the credential provider plugins are not configured as they should be */
 export async function makeImages(components: ImagesComponents, { args, configuration }: ImagesInit): Promise<Images> {
@@ -65,8 +68,12 @@ export async function makeImages(components: ImagesComponents, { args, configura
   );
   const nodeConfig = (): ReturnType<typeof readNodeDockerConfig> => readNodeDockerConfig(args.rootDir);
   const plugins = await makePlugins(components, { args, configuration });
-  const credentials = new PullCredentials({ objects, nodeConfig, plugins, log });
-  const puller = new ImagePuller({ events, clock, random, log, credentials, access }, configuration);
+  const { fingerprint } = components;
+  const credentials = new PullCredentials({ objects, nodeConfig, plugins, fingerprint, log });
+  const signatures = await makeSignatures(files, log, configuration);
+  const signatureSource = router.adapters.map(({ images }) => images).find((each) => each.signatures !== undefined);
+  const ports = { events, clock, random, log, credentials, access, signatures, signatureSource };
+  const puller = new ImagePuller(ports, configuration);
   const nodeKey = objectKey("Node", "", nodeName);
   const nodeObject = (): ReturnType<ClusterObjects["object"]> => objects.object(nodeKey);
   const prefetcher = new Prefetcher(
@@ -76,6 +83,29 @@ export async function makeImages(components: ImagesComponents, { args, configura
   const { adapters } = router;
   const images = new ImagesOfNode({ puller, adapters, pins, access, prefetcher, pods, log }, { nodeName });
   return { puller, prefetcher, images, access };
+}
+
+/** Loaded only where images have to be signed. @throws `invalid` for a key that cannot be read */
+async function makeSignatures(
+  files: RecordFiles,
+  log: Log,
+  { imageSignatures }: Configuration,
+): Promise<ImageSignatures | undefined> {
+  if (imageSignatures.length === 0) return undefined;
+  const { ImageSignatures } = await import("../images/image-signatures.ts");
+  const rules = imageSignatures.map(({ repository, require, keys, keyFiles, signedIdentity }, index) => ({
+    ...{ repository, require: require ?? "signature", anyRepository: signedIdentity === "any" },
+    keys: [...(keys ?? []), ...(keyFiles ?? []).map((path) => readKey(`imageSignatures[${index}].keyFiles`, path))],
+  }));
+  return new ImageSignatures({ files, log }, rules);
+}
+
+function readKey(field: string, path: string): string {
+  try {
+    return readFileSync(path, "utf8");
+  } catch (cause) {
+    throw new PicoletError("invalid", `cannot read the key ${path} that ${field} names`, { cause });
+  }
 }
 
 /** The kubelet's flags; loaded only where there are any. */

@@ -21,14 +21,15 @@ export function makeLogRotation(
     containerLogMaxWorkers: maxWorkers,
   } = init.configuration;
   const { blocks, bsize } = statfsSync(podLogsDir);
-  const reopen = async ({ uid, id }: LoggedContainer, signal: AbortSignal): Promise<void> => {
-    const owner = adapters.find((adapter) => pleg.listing(adapter)?.has(uid));
-    await owner?.reopenLog(uid, id, signal);
-  };
+  const ownerOf = ({ uid }: LoggedContainer) => adapters.find((adapter) => pleg.listing(adapter)?.has(uid));
+  const reopen = async (container: LoggedContainer, signal: AbortSignal): Promise<void> =>
+    await ownerOf(container)?.reopenLog(container.uid, container.id, signal);
   return new LogRotation(
     {
       containers: () => runningContainers(statuses),
       reopen,
+      isBounded: (container) => ownerOf(container)?.boundsLogs ?? false,
+      freeBytes: () => freeBytesOf(podLogsDir),
       owns: (uid) => statuses.pods.has(podUid(uid)),
       clock,
       log,
@@ -42,6 +43,16 @@ export function makeLogRotation(
       totalMaxBytes: Math.floor(blocks * bsize * LOG_SHARE_OF_DISK),
     },
   );
+}
+
+function freeBytesOf(directory: string): number {
+  try {
+    const { bavail, bsize } = statfsSync(directory);
+    return bavail * bsize;
+  } catch {
+    // The folder is being replaced; the next check is due within a few intervals anyway.
+    return 0;
+  }
 }
 
 /** Containers that run now, as the log rotation needs them. */

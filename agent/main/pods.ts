@@ -44,7 +44,7 @@ export interface Pods {
 
 /** @throws `invalid` when what the configuration says of cgroups or of images cannot be */
 export async function makePods(base: AgentBase, components: PodsComponents): Promise<Pods> {
-  const { ports, init, node, store, cluster } = base;
+  const { ports, init, node, keys, store, cluster } = base;
   const { runtimes, placement, pods } = components;
   const { clock, log } = ports;
   const { desired, events, statuses: outbox } = store;
@@ -60,8 +60,9 @@ export async function makePods(base: AgentBase, components: PodsComponents): Pro
   const environment = makeEnvironment(base, runtimes, cgroups);
   const probes = makeProbes(base);
   const { objects, objectsChanged } = cluster;
+  const fingerprint = keys && ((text: string): string => keys.fingerprint(text));
   const images = await makeImages(
-    { ...ports, events, router: runtimes.router, desired: desired.desired, objects, objectsChanged, pods },
+    { ...ports, events, router: runtimes.router, desired: desired.desired, objects, objectsChanged, fingerprint, pods },
     init,
   );
   const workers = makeWorkers(base, { ...components, statuses, cgroups, environment, probes, images });

@@ -33,6 +33,8 @@ export class RuntimeReports implements Component {
   readonly #components: RuntimeReportsComponents;
   /** The last answer of each runtime that has ever answered. */
   readonly #answers = new Map<RuntimeAdapter, RuntimeStatus>();
+  /** Those that did not answer when they were asked last. */
+  readonly #silent = new Set<RuntimeAdapter>();
   readonly #health = new WatchSource<readonly RuntimeHealth[]>([]);
   readonly #alarm: Alarm;
 
@@ -59,12 +61,14 @@ export class RuntimeReports implements Component {
     return this.#components.adapters.map((adapter) => {
       const answer = this.#answers.get(adapter);
       const health = this.#health.current.find(({ name }) => name === adapter.name);
+      const isolation = adapter.isolationLevel?.();
       return {
         name: adapter.name,
         runtime: answer?.runtime ?? "",
         version: answer?.version ?? "",
         ready: health?.healthy ?? false,
         message: health === undefined ? "has not answered yet" : health.message || (answer?.notes ?? []).join("; "),
+        ...(isolation === undefined ? {} : { isolation }),
       };
     });
   }
@@ -76,7 +80,11 @@ export class RuntimeReports implements Component {
 
   async run(signal: AbortSignal): Promise<void> {
     const follow = async (): Promise<void> => {
-      for await (const _ of this.#components.relists.changes(signal)) this.#alarm.set(0 as Millis);
+      for await (const relists of this.#components.relists.changes(signal)) {
+        // A runtime that is ill may not answer: bad news waits for nothing, good news for what the runtime says of itself.
+        if (relists.some(({ healthy }) => !healthy)) this.#join();
+        this.#alarm.set(0 as Millis);
+      }
     };
     const ask = async (): Promise<void> => {
       while (!signal.aborted) {
@@ -102,7 +110,9 @@ export class RuntimeReports implements Component {
       try {
         const ask = (inner: AbortSignal): Promise<RuntimeStatus> => adapter.status(inner);
         this.#answers.set(adapter, await withDeadline(clock, limit, `ask ${adapter.name} for its status`, ask, signal));
+        this.#silent.delete(adapter);
       } catch (error) {
+        this.#silent.add(adapter);
         if (!isCancelled(error))
           log.debug("cannot ask a runtime", { runtime: adapter.name, error: describeError(error) });
       }
@@ -117,6 +127,9 @@ export class RuntimeReports implements Component {
     const joined = relists.current.map((health): RuntimeHealth => {
       const adapter = adapters.find(({ name }) => name === health.name);
       const answer = adapter && this.#answers.get(adapter);
+      const before = this.#health.current.find(({ name }) => name === health.name);
+      // Its last answer is of before it fell ill.
+      if (health.healthy && adapter && this.#silent.has(adapter) && before?.healthy === false) return before;
       const failing = answer?.conditions.filter(({ status }) => !status) ?? [];
       if (!health.healthy || failing.length === 0) return health;
       const said = failing.map(({ type, reason, message }) => `${type}=false reason:${reason} message:${message}`);

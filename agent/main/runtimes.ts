@@ -4,21 +4,17 @@ import { realpathSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { aborted } from "../../protocol/async/abort.ts";
 import type { Component } from "../../protocol/async/component.ts";
-import type { Watch } from "../../protocol/async/watch.ts";
 import { seconds } from "../../protocol/ports.ts";
 import type { BoardServices } from "../../runtime-adapters/contract/board-services.ts";
 import type { RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import { CriAdapter } from "../../runtime-adapters/cri/cri-adapter.ts";
-import { endLeakedShims } from "../../runtime-adapters/cri/leaked-shims.ts";
 import { WasmAdapter } from "../../runtime-adapters/wasm/wasm-adapter.ts";
 import { Pleg } from "../observe/pleg.ts";
 import type { OomKillLog } from "../oom/oom-kill-log.ts";
 import { warnOfPod } from "../volumes/pod-warning.ts";
 import type { AgentBase } from "./agent-base.ts";
-import type { AgentPorts } from "./agent-init.ts";
 import { DEFAULT_ROOT_DIR } from "./arguments.ts";
 import { componentPrograms } from "./component-programs.ts";
-import { IdleCollection } from "./idle-collection.ts";
 import { kernelsOomKills } from "./oom.ts";
 import { registryProxies } from "./registry-proxies.ts";
 import { RuntimeReports } from "./runtime-reports.ts";
@@ -30,21 +26,24 @@ export interface Runtimes {
   readonly kills: OomKillLog;
   readonly pleg: Pleg;
   readonly reports: RuntimeReports;
+  /** Undefined: this node has no container runtime. */
+  readonly cri: CriAdapter | undefined;
 }
 
 /** The kubelet's `--seccomp-profile-root` below its root directory. */
 const SECCOMP_FOLDER = "seccomp";
-/** A look at all processes takes some 10 ms on a small board. */
-const SHIM_COLLECTION_INTERVAL = seconds(30);
+/** Beyond the interval of rotation: an agent that restarts, or is short of CPU time, still rotates a full log in it. */
+const LOG_PATIENCE = seconds(60);
 
 export function makeRuntimes(base: AgentBase, services: BoardServices): Runtimes {
   const { clock, random, log } = base.ports;
   const kills = kernelsOomKills(log);
-  const router = new NodeRuntimes(componentAdapter(base, services), containerAdapter(base, kills));
+  const cri = containerAdapter(base, kills);
+  const router = new NodeRuntimes(componentAdapter(base, services), cri);
   const { adapters } = router;
   const pleg = new Pleg({ adapters, clock, random, log });
   const reports = new RuntimeReports({ adapters, relists: pleg.health, clock, log });
-  return { router, adapters, kills, pleg, reports };
+  return { router, adapters, kills, pleg, reports, cri };
 }
 
 function componentAdapter({ ports, init, node, store }: AgentBase, services: BoardServices): WasmAdapter {
@@ -72,6 +71,10 @@ function componentAdapter({ ports, init, node, store }: AgentBase, services: Boa
       registries: wasm.registries.map(({ caFile, ...each }) => ({ ...each, caFile: caFile || undefined })),
       caFile: wasm.http.caFile || undefined,
       p3: wasm.p3,
+      logLimit: {
+        maxBytes: configuration.containerLogMaxSize,
+        patienceMs: configuration.containerLogMonitorInterval + LOG_PATIENCE,
+      },
       proxies: registryProxies(wasm.proxy, process.env, log),
       spareCgroup: join("/", cgroupRoot, "picolet-spare"),
       denseCgroup: join("/", cgroupRoot, "picolet-dense"),
@@ -126,19 +129,4 @@ export function whileItRuns(adapter: RuntimeAdapter): Component {
     run: (signal) => aborted(signal),
     [Symbol.asyncDispose]: async () => await adapter[Symbol.asyncDispose](),
   };
-}
-
-/** containerd's shims that nobody can reach any more, when whatever may have left some is over. */
-export function shimCollection(
-  endpoint: string,
-  changes: Watch<unknown>,
-  { clock, log }: Pick<AgentPorts, "clock" | "log">,
-): readonly Component[] {
-  if (endpoint === "") return [];
-  const collect = (): void => {
-    const pids = endLeakedShims(endpoint);
-    if (pids.length > 0) log.info("ended shims that containerd has lost", { pids });
-  };
-  const init = { name: "collection of lost shims", minInterval: SHIM_COLLECTION_INTERVAL };
-  return [new IdleCollection({ changes, collect, clock }, init)];
 }

@@ -23,7 +23,7 @@ import type { NodeUsageLooks } from "./usage.ts";
 
 /** What is on this node's disk for its pods. */
 export function makeEnvironment(
-  { ports: { clock, log }, init, node, store, cluster }: AgentBase,
+  { ports: { clock, log }, init, node, keys, store, cluster }: AgentBase,
   { router, reports }: Pick<Runtimes, "router" | "reports">,
   cgroups: PodCgroups,
 ): PodEnvironmentOnDisk {
@@ -33,6 +33,7 @@ export function makeEnvironment(
   return new PodEnvironmentOnDisk(
     {
       ...{ clock, log, events: store.events, cgroups, objects, objectsChanged },
+      sealer: keys,
       mounter: new SystemMounter(),
       hostIPs: node.hostIps,
       // Labels that somebody gave it in the API server count where the node is told of them.

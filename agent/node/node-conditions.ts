@@ -87,6 +87,7 @@ const PRESSURE_EVENTS: Readonly<Record<PressureCondition["type"], Readonly<Recor
   DiskPressure: { True: "NodeHasDiskPressure", False: "NodeHasNoDiskPressure" },
   PIDPressure: { True: "NodeHasInsufficientPID", False: "NodeHasSufficientPID" },
   FlashWearPressure: { True: "NodeHasFlashWearPressure", False: "NodeHasNoFlashWearPressure" },
+  SecretsUnreadable: { True: "NodeHasUnreadableSecrets", False: "NodeHasNoUnreadableSecrets" },
 };
 
 export interface NodeConditionsComponents {

@@ -41,6 +41,13 @@ const LIST_TIMEOUT = seconds(20);
 const MAX_RETRY_PERIOD = seconds(5);
 /** The kubelet's `relistThreshold`. A runtime whose socket is gone is said at once. */
 const RELIST_THRESHOLD = seconds(180);
+/** Between two questions whether the runtime answers at all; a relist that was answered meanwhile is one. 0.3 ms each. */
+const PING_PERIOD = seconds(3);
+/** A version takes a millisecond; a board that swaps may keep a healthy runtime from the processor for some seconds. */
+const PING_LIMIT = seconds(6);
+/** A runtime that was silent more than once lately is given twice as long each time, so that a slow board does not flap. */
+const MAX_PING_LIMIT = seconds(60);
+const LATELY = seconds(600);
 /** Between subscriptions to hints that end. */
 const MIN_RESUBSCRIBE = seconds(1);
 const MAX_RESUBSCRIBE = seconds(30);
@@ -67,6 +74,9 @@ export class RuntimeWatcher {
   #hintsCome = false;
   #succeededAt: MonotonicMs | undefined;
   #failures = 0;
+  #pingLimit: Millis = PING_LIMIT;
+  /** `undefined`: it has always answered. */
+  #silentAt: MonotonicMs | undefined;
 
   constructor(components: RuntimeWatcherComponents) {
     this.#components = components;
@@ -88,7 +98,12 @@ export class RuntimeWatcher {
 
   async run(signal: AbortSignal): Promise<void> {
     try {
-      await Promise.all([this.#relistForEver(signal), this.#listen(signal)]);
+      await Promise.all([
+        this.#relistForEver(signal),
+        this.#listen(signal),
+        this.#pingForEver(signal),
+        this.#noticeLosses(signal),
+      ]);
     } catch (error) {
       if (!signal.aborted || !isCancelled(error)) throw error;
     }
@@ -151,6 +166,48 @@ export class RuntimeWatcher {
     }
     const wait = Math.min(RELIST_PERIOD * 2 ** Math.min(this.#failures - 1, 10), MAX_RETRY_PERIOD);
     this.#alarm.set(millis(wait * (0.75 + random.next() / 2)));
+  }
+
+  /** A runtime that is there but answers nothing hangs a list, which is given much longer. */
+  async #pingForEver(signal: AbortSignal): Promise<void> {
+    const { adapter, clock } = this.#components;
+    if (adapter.ping === undefined) return;
+    const ping = (deadline: AbortSignal): Promise<void> => adapter.ping?.(deadline) ?? Promise.resolve();
+    const what = "get an answer from the container runtime";
+    for (;;) {
+      await clock.sleep(PING_PERIOD, signal);
+      const listedAgo = this.#succeededAt === undefined ? undefined : clock.monotonic() - this.#succeededAt;
+      if (listedAgo !== undefined && listedAgo < PING_PERIOD) continue;
+      try {
+        await withDeadline(clock, this.#pingLimit, what, ping, signal);
+        // A list shows that it is well again.
+        if (this.#health?.healthy === false) this.#alarm.set(millis(0));
+      } catch (error) {
+        if (signal.aborted) throw error;
+        if (isPicoletError(error, "deadline_exceeded")) this.#fellSilent(describeError(error));
+        else this.#hurry();
+      }
+    }
+  }
+
+  #fellSilent(message: string): void {
+    if (this.#health?.healthy === false) return;
+    const now = this.#components.clock.monotonic();
+    const isLately = this.#silentAt !== undefined && now - this.#silentAt < LATELY;
+    this.#silentAt = now;
+    this.#pingLimit = isLately ? millis(Math.min(this.#pingLimit * 2, MAX_PING_LIMIT)) : PING_LIMIT;
+    this.#setHealth(false, "RuntimeNotReady", message);
+  }
+
+  /** One that is back within a second was only restarted; otherwise the list fails. */
+  async #noticeLosses(signal: AbortSignal): Promise<void> {
+    const { adapter, clock } = this.#components;
+    while (adapter.disconnected !== undefined && !signal.aborted) {
+      await adapter.disconnected(signal);
+      if (signal.aborted) return;
+      this.#hurry();
+      await clock.sleep(RELIST_PERIOD, signal);
+    }
   }
 
   #setHealth(healthy: boolean, reason: string, message: string): void {

@@ -13,7 +13,7 @@ export interface Observation {
 export type Observations = ReadonlyMap<EvictionSignal, Observation>;
 
 export type StarvedResource = "memory" | "ephemeral-storage" | "inodes" | "pids";
-export type PressureType = Exclude<PressureCondition["type"], "FlashWearPressure">;
+export type PressureType = Exclude<PressureCondition["type"], "FlashWearPressure" | "SecretsUnreadable">;
 
 interface SignalMeaning {
   readonly resource: StarvedResource;

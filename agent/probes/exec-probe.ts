@@ -43,11 +43,18 @@ export async function execProbe(
     const result = await untilAborted(given, signal);
     return result.exitCode === 0 ? SUCCESS : { kind: "failure", message: outputOf(result) };
   } catch (error) {
-    if (isLate(signal) || isPicoletError(error, "deadline_exceeded")) {
+    // The runtime ends a command that takes too long, and says so. Without a word of it nothing is known of the container.
+    if (isLate(signal)) {
+      const message = `the container runtime did not answer within ${goSeconds(timeoutSeconds)} and ${EXEC_GRACE_MS / 1000}s of grace`;
+      return { kind: "error", state: "unknown", message, final: true };
+    }
+    if (isPicoletError(error, "deadline_exceeded")) {
       const what = `${goQuote(words.join(" "))} timed out after ${goSeconds(timeoutSeconds)}`;
       return { kind: "failure", message: `command timed out: ${what}` };
     }
-    const final = isPicoletError(error, "unimplemented") || isPicoletError(error, "not_found");
+    // Another attempt would take as long, or end in the same way.
+    const isSilent = isPicoletError(error, "unavailable") && isPicoletError(error.cause, "deadline_exceeded");
+    const final = isSilent || isPicoletError(error, "unimplemented") || isPicoletError(error, "not_found");
     return { kind: "error", state: "unknown", message: describeError(error), final };
   }
 }

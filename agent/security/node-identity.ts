@@ -39,6 +39,8 @@ export interface NodeIdentityComponents {
   readonly clock: CorrectedClock;
   readonly random: Random;
   readonly log: Log;
+  /** A hub has let the node in by its token; called before the new certificate is used. */
+  readonly onJoin?: () => void;
 }
 
 /** As the kubelet: somewhere between, so that a fleet that joined together does not renew together. */
@@ -64,6 +66,7 @@ export class NodeIdentityOnDisk implements NodeIdentity, Component {
   readonly #authority: HubAuthority;
   readonly #shown: ShownIdentity;
   readonly #delays: AttemptDelays;
+  readonly #onJoin: () => void;
   readonly #trust: ConfiguredTrust;
   readonly #alarm: Alarm;
   /** Made when the component runs: a folder that cannot be made is a problem to show, not a reason not to start. */
@@ -85,6 +88,7 @@ export class NodeIdentityOnDisk implements NodeIdentity, Component {
     this.#alarm = new Alarm(components.clock);
     this.#shown = new ShownIdentity(components);
     this.#delays = new AttemptDelays(components);
+    this.#onJoin = components.onJoin ?? (() => undefined);
     this.#trust = new ConfiguredTrust(init.pins);
     this.#verifier = new HubVerifier(components);
     this.#authority = new HubAuthority({ clock: components.clock, verifier: this.#verifier }, init);
@@ -229,7 +233,9 @@ export class NodeIdentityOnDisk implements NodeIdentity, Component {
   async #join(store: IdentityStore, token: string, signal: AbortSignal): Promise<void> {
     const key = store.pendingKey();
     const pins = this.#trust.read();
-    this.#replace(store, key, await this.#authority.join(key, token, pins, signal), trustOf(pins));
+    const answer = await this.#authority.join(key, token, pins, signal);
+    this.#onJoin();
+    this.#replace(store, key, answer, trustOf(pins));
     this.#log.info("joined the hub", { node: this.#init.nodeName });
     this.#refusal = "";
     this.#delays.forget();

@@ -16,6 +16,8 @@ export const MAX_DATABASE_BYTES = 32 * 1024 * 1024;
 const PAGE_BYTES = 4096;
 /** The log goes into the database when it has grown to 1 MiB; pages written often are then written there once. */
 const CHECKPOINT_PAGES = 256;
+/** A larger database is rewritten through a file instead of memory, which is not the agent's alone. */
+const MAX_VACUUM_IN_MEMORY_BYTES = 2 * 1024 * 1024;
 /** A killed agent's process may need this long to be gone for good; nobody else ever has the file open. */
 const BUSY_TIMEOUT_MS = 500;
 
@@ -92,6 +94,18 @@ export class Connection implements Disposable {
       // A full disk has ended the transaction already.
       if (this.#database.inTransaction) this.run("ROLLBACK");
       throw error;
+    }
+  }
+
+  /** Writes the database again without free pages. No transaction may be open. */
+  vacuum(): void {
+    const isLarge = Number(this.pragma("page_count")) * PAGE_BYTES > MAX_VACUUM_IN_MEMORY_BYTES;
+    // What lies in free space is not copied, so the temporary file holds no more than the database may.
+    if (isLarge) this.execute("PRAGMA temp_store = FILE");
+    try {
+      this.execute("VACUUM");
+    } finally {
+      this.execute("PRAGMA temp_store = MEMORY");
     }
   }
 

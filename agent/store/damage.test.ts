@@ -21,6 +21,7 @@ import { seconds } from "../../protocol/ports.ts";
 import type { RemoteObject } from "../../protocol/tunnel/messages.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import { RecordedLog } from "../../test/support/recorders.ts";
+import { sealerOf } from "../../test/support/sealers.ts";
 import {
   remoteObject,
   samplePod,
@@ -42,7 +43,7 @@ const ALL_UIDS = PODS.map(({ uid }) => uid).toSorted();
 
 function open(path: string, init: { clock?: VirtualClock; maxBytes?: number } = {}): Store {
   const { clock = new VirtualClock(), ...rest } = init;
-  return new Store({ clock, log: new RecordedLog() }, { path, ...rest });
+  return new Store({ clock, log: new RecordedLog(), sealer: sealerOf({ scrubbed: true }) }, { path, ...rest });
 }
 
 async function fillAndClose(path: string): Promise<void> {

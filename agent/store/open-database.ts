@@ -174,16 +174,25 @@ export function setAside(path: string, now: Date): string {
 }
 
 function dropOldestDamaged(path: string, newest: string): void {
+  const others = damagedFiles(path).filter((name) => name !== basename(newest));
+  for (const name of others.slice(KEPT_DAMAGED_FILES - 1)) removeDamaged(path, name);
+}
+
+/** All files that were set aside of the database at `path`. */
+export function removeDamagedFiles(path: string): void {
+  for (const name of damagedFiles(path)) removeDamaged(path, name);
+}
+
+/** The newest first. */
+function damagedFiles(path: string): string[] {
   const prefix = `${basename(path)}.damaged-`;
   const isOne = (name: string): boolean =>
     name.startsWith(prefix) && !COMPANIONS.some((s) => s !== "" && name.endsWith(s));
-  const others = readdirSync(dirname(path))
-    .filter((name) => isOne(name) && name !== basename(newest))
-    .toSorted()
-    .toReversed();
-  for (const name of others.slice(KEPT_DAMAGED_FILES - 1)) {
-    for (const suffix of COMPANIONS) rmSync(join(dirname(path), name + suffix), { recursive: true, force: true });
-  }
+  return readdirSync(dirname(path)).filter(isOne).toSorted().toReversed();
+}
+
+function removeDamaged(path: string, name: string): void {
+  for (const suffix of COMPANIONS) rmSync(join(dirname(path), name + suffix), { recursive: true, force: true });
 }
 
 /** Of the thing itself, were it a dangling link. */

@@ -1,16 +1,21 @@
-import { PicoletError } from "../../protocol/errors.ts";
+import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
+import { describeError, PicoletError } from "../../protocol/errors.ts";
+import type { Log } from "../../protocol/ports.ts";
 import { digestWith, digestWithout } from "../../protocol/tunnel/digest.ts";
 import type { Cursor, ObjectHash, ObjectKey } from "../../protocol/tunnel/messages.ts";
+import type { Sealer } from "../core/sealing.ts";
 import type { ApiPods, ObjectStore } from "../core/store.ts";
 import type { RemoteChange } from "../core/tunnel-ports.ts";
 import { type Connection, MAX_DATABASE_BYTES } from "./connection.ts";
 import {
   cursorOf,
   deleteObject,
+  isSecret,
   type ObjectContents,
   type ObjectNote,
   objectBody,
   readObject,
+  readRow,
   sha256,
   writeCursor,
   writeObject,
@@ -27,8 +32,23 @@ export const MAX_OBJECTS = 2048;
 /** Half of what the database may have: the other half is for the pods made of them. A change above it is refused whole. */
 export const MAX_OBJECTS_BYTES = MAX_DATABASE_BYTES / 2;
 
+/**
+ * Rows that one batch seals again, some 64 KiB of ordinary Secrets: the agent answers between two batches, and a power cut
+ * repeats no more than one.
+ */
+const RESEALED_ROWS = 32;
+
 export interface RemoteObjectTableComponents {
-  readonly file: { use<R>(message: string, work: (connection: Connection) => R): R };
+  readonly file: {
+    use<R>(message: string, work: (connection: Connection) => R): R;
+    /** Overwrites what deleted and moved rows left in the file. @throws what the disk throws */
+    scrub(): void;
+    /** What was written so far is on the disk when it returns. */
+    settle(): void;
+  };
+  readonly log: Log;
+  /** Undefined: rows are plain. */
+  readonly sealer: Sealer | undefined;
   /** Something is kept back for the next batch. */
   readonly keepBack: () => void;
   readonly pods: { replaceApi(pods: ApiPods, also: ((connection: Connection) => void) | undefined): void };
@@ -39,18 +59,44 @@ export interface RemoteObjectTableComponents {
 /** Bodies are on disk alone. */
 export class RemoteObjectTable implements ObjectStore, Batched {
   readonly #components: RemoteObjectTableComponents;
+  readonly #sealer: Sealer | undefined;
   #notes: ReadonlyMap<ObjectKey, ObjectNote>;
   #cursor: Cursor;
+  #cursorGeneration: number;
   #bytes: number;
   #isCursorWritten = true;
   /** Counts the files that took another's place while they were open. */
   #files = 0;
+  /** Rows on disk that do not open, until the hub's next word brings or deletes them. */
+  readonly #unreadable: WatchSource<ReadonlySet<ObjectKey>>;
+  /** Rows that `write` has sealed again, until `written`. */
+  readonly #resealed = new Map<ObjectKey, ObjectNote>();
+  #resealedCursor: number | undefined;
+  /** Every row that has to be is sealed with the newest key, and the file holds no others. */
+  #isSettled: boolean;
+  #hasPlain: boolean;
 
-  constructor(components: RemoteObjectTableComponents, { notes, cursor }: ObjectContents) {
+  constructor(components: RemoteObjectTableComponents, contents: ObjectContents) {
     this.#components = components;
-    this.#notes = notes;
-    this.#cursor = cursor;
-    this.#bytes = bytesOf(notes);
+    this.#sealer = components.sealer;
+    this.#notes = contents.notes;
+    this.#cursor = contents.cursor;
+    this.#cursorGeneration = contents.cursorGeneration;
+    this.#bytes = bytesOf(contents.notes);
+    this.#unreadable = new WatchSource(contents.unreadable);
+    const { size } = contents.unreadable;
+    if (size > 0) components.log.error("stored Secrets cannot be opened: the hub is asked for them", { secrets: size });
+    const generations = this.#generations();
+    this.#hasPlain = generations.has(0);
+    const isSettled =
+      this.#sealer?.isScrubbed === true && [...generations].every((n) => n === this.#sealer?.generation);
+    // A key that ends with the process seals no rows again: others than it may still open them after the next start.
+    this.#isSettled = isSettled || this.#sealer?.isDurable !== true;
+    if (!this.#isSettled) components.keepBack();
+  }
+
+  get unreadable(): Watch<ReadonlySet<ObjectKey>> {
+    return this.#unreadable;
   }
 
   get cursor(): Cursor {
@@ -76,12 +122,15 @@ export class RemoteObjectTable implements ObjectStore, Batched {
 
   object(key: ObjectKey): Readonly<Record<string, unknown>> | undefined {
     if (!this.#notes.has(key)) return undefined;
-    return this.#components.file.use("cannot read an object", (connection) => {
-      const found = readObject(connection, key);
+    const found = this.#components.file.use("cannot read an object", (connection) => {
+      const row = readObject(connection, key, this.#sealer);
       // An index that lost it: nothing of this file can be relied upon. In the next one there is none.
-      if (found === undefined && this.#notes.has(key)) throw corrupt("an object is not found by its key");
-      return found;
+      if (row === undefined && this.#notes.has(key)) throw corrupt("an object is not found by its key");
+      return row;
     });
+    if (found !== "unreadable") return found;
+    this.#lose(key);
+    return undefined;
   }
 
   apply(change: RemoteChange, pods: ApiPods): void {
@@ -94,21 +143,28 @@ export class RemoteObjectTable implements ObjectStore, Batched {
     const file = this.#files;
     // As it is, whatever was said that it would be.
     const cursor = { ...change.cursor, digest: this.digestAfter(change) };
+    const unreadable = this.#unreadable.current;
+    let cursorGeneration = this.#cursorGeneration;
     const write = (connection: Connection): void => {
       if (this.#files !== file) throw corrupt("the objects were lost with the file");
-      for (const key of change.deletes) if (!bodies.has(key)) deleteObject(connection, key);
+      for (const key of [...change.deletes, ...unreadable]) if (!bodies.has(key)) deleteObject(connection, key);
       for (const { key, hash } of change.upserts) {
         const body = bodies.get(key);
-        if (body !== undefined) writeObject(connection, key, hash, body);
+        if (body === undefined) continue;
+        const generation = writeObject(connection, { key, hash, body }, this.#sealer);
+        notes.set(key, { hash: Uint8Array.from(hash), bytes: body.length, generation });
       }
-      writeCursor(connection, cursor);
+      cursorGeneration = writeCursor(connection, cursor, this.#sealer);
       statuses.write(connection);
     };
     this.#components.pods.replaceApi(pods, isChange ? write : undefined);
     this.#notes = notes;
     this.#bytes = bytes;
     this.#cursor = cursor;
+    this.#cursorGeneration = cursorGeneration;
     if (isChange) {
+      if (unreadable.size > 0) this.#unreadable.set(new Set());
+      this.#resealIfRotated();
       statuses.written();
       statuses.sweep();
       return;
@@ -118,11 +174,22 @@ export class RemoteObjectTable implements ObjectStore, Batched {
   }
 
   write(connection: Connection): void {
-    if (!this.#isCursorWritten) writeCursor(connection, this.#cursor);
+    this.#resealedCursor = undefined;
+    this.#resealed.clear();
+    const isStale = !this.#isSettled && this.#cursorGeneration !== this.#sealer?.generation;
+    if (!this.#isCursorWritten || isStale) this.#resealedCursor = writeCursor(connection, this.#cursor, this.#sealer);
+    if (!this.#isSettled) this.#reseal(connection);
   }
 
   written(): void {
     this.#isCursorWritten = true;
+    this.#cursorGeneration = this.#resealedCursor ?? this.#cursorGeneration;
+    const { size } = this.#resealed;
+    if (size > 0) this.#notes = new Map([...this.#notes, ...this.#resealed]);
+    this.#resealed.clear();
+    if (this.#isSettled) return;
+    if (size < RESEALED_ROWS) this.#settle();
+    else this.#components.keepBack();
   }
 
   /** Only their hashes are in memory: the hub has to send them again. */
@@ -132,13 +199,74 @@ export class RemoteObjectTable implements ObjectStore, Batched {
     this.#bytes = 0;
     this.#cursor = cursorOf(this.#notes);
     this.#isCursorWritten = true;
+    this.#unreadable.set(new Set());
+  }
+
+  /** Secrets that are plain, or sealed with an older key. */
+  #reseal(connection: Connection): void {
+    const sealer = this.#sealer;
+    if (sealer === undefined) return;
+    for (const [key, note] of this.#notes) {
+      if (this.#resealed.size >= RESEALED_ROWS) return;
+      if (!isSecret(key) || note.generation === sealer.generation) continue;
+      const row = readRow(connection, key, sealer);
+      if (row?.body === undefined) continue;
+      const generation = writeObject(connection, { key, hash: note.hash, body: row.body }, sealer);
+      this.#resealed.set(key, { ...note, generation });
+    }
+  }
+
+  /** Of the keys that rows are sealed with; 0 where one is plain that should not be. */
+  #generations(): ReadonlySet<number> {
+    const generations = new Set([this.#cursorGeneration]);
+    for (const [key, { generation }] of this.#notes) if (isSecret(key)) generations.add(generation);
+    return generations;
+  }
+
+  /** A key has taken the place of the one that the rows are sealed with. */
+  #resealIfRotated(): void {
+    const { generation } = this.#sealer ?? {};
+    if (generation === undefined || this.#sealer?.isDurable !== true || !this.#isSettled) return;
+    if ([...this.#generations()].every((each) => each === generation)) return;
+    this.#isSettled = false;
+    this.#components.keepBack();
+  }
+
+  /** Every row is sealed with the newest key. What the file still holds of others goes, and then their keys. */
+  #settle(): void {
+    const { file, log } = this.#components;
+    const sealer = this.#sealer;
+    if (sealer === undefined) return;
+    this.#isSettled = true;
+    try {
+      if (sealer.isScrubbed && !this.#hasPlain) file.settle();
+      else file.scrub();
+      this.#hasPlain = false;
+      sealer.settle(this.#generations());
+    } catch (error) {
+      // The next start tries it again; nothing that is needed is gone.
+      log.warn("cannot overwrite what was stored without encryption", { error: describeError(error) });
+    }
+  }
+
+  /** A row that was readable at the start is damaged: that object alone is asked for again. */
+  #lose(key: ObjectKey): void {
+    this.#components.log.error("a stored Secret cannot be opened: the hub is asked for it", { key });
+    const notes = new Map(this.#notes);
+    notes.delete(key);
+    this.#notes = notes;
+    this.#bytes = bytesOf(notes);
+    this.#cursor = cursorOf(notes);
+    this.#isCursorWritten = false;
+    this.#components.keepBack();
+    this.#unreadable.set(new Set([...this.#unreadable.current, key]));
   }
 
   #notesAfter({ upserts, deletes }: RemoteChange, bodies: ReadonlyMap<ObjectKey, Buffer>): Map<ObjectKey, ObjectNote> {
     const notes = new Map(this.#notes);
     for (const key of deletes) notes.delete(key);
     for (const { key, hash } of upserts)
-      notes.set(key, { hash: Uint8Array.from(hash), bytes: bodies.get(key)?.length ?? 0 });
+      notes.set(key, { hash: Uint8Array.from(hash), bytes: bodies.get(key)?.length ?? 0, generation: 0 });
     return notes;
   }
 }

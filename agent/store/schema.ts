@@ -76,6 +76,20 @@ const FORMAT_5: Readonly<Record<string, string>> = {
   pods: (FORMAT_4.pods ?? "").replace(", PRIMARY KEY", `, ${RUNTIME_COLUMN}, PRIMARY KEY`),
 };
 
+/**
+ * 1: `body` (of the cursor `state`) is a box of a `Sealer`, which is bound to the row; a box authenticates itself, so `digest`
+ * is empty, and so is `hash`, which would let who reads the disk try out what a Secret may be.
+ */
+const SEALED_COLUMN = "sealed INTEGER NOT NULL DEFAULT 0";
+
+const withSealed = (sql = ""): string => sql.replace(") STRICT", `, ${SEALED_COLUMN}) STRICT`);
+
+const FORMAT_6: Readonly<Record<string, string>> = {
+  ...FORMAT_5,
+  objects: withSealed(FORMAT_5.objects),
+  cursor: withSealed(FORMAT_5.cursor),
+};
+
 const MIGRATIONS: readonly Migration[] = [
   { format: 1, statements: Object.values(FORMAT_1) },
   {
@@ -88,10 +102,14 @@ const MIGRATIONS: readonly Migration[] = [
   { format: 3, statements: [`ALTER TABLE pods ADD COLUMN ${GRANTED_COLUMN}`] },
   { format: 4, statements: Object.values(KEPT) },
   { format: 5, statements: [`ALTER TABLE pods ADD COLUMN ${RUNTIME_COLUMN}`] },
+  {
+    format: 6,
+    statements: ["objects", "cursor"].map((table) => `ALTER TABLE ${table} ADD COLUMN ${SEALED_COLUMN}`),
+  },
 ];
 
 /** Of the newest format. */
-export const TABLES = FORMAT_5;
+export const TABLES = FORMAT_6;
 
 const newestOf = (migrations: readonly Migration[]): number => migrations.at(-1)?.format ?? 0;
 

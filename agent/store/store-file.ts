@@ -9,6 +9,7 @@ import {
   type Opening,
   openDatabase,
   openInMemory,
+  removeDamagedFiles,
   replaceDatabase,
 } from "./open-database.ts";
 import { TABLES } from "./schema.ts";
@@ -130,6 +131,24 @@ export class StoreFile<T> {
     } catch (error) {
       this.#log.debug("cannot shrink the store's memory", { error: describeError(error) });
     }
+  }
+
+  /** What was written so far is on the disk, and in the database's file, when it returns. @throws what the disk throws */
+  settle(): void {
+    const { path } = this.#init;
+    if (this.#opening.kind === "inMemory" && path !== MEMORY) throw new Error(`${path} is not in use`);
+    this.#connection.execute("PRAGMA wal_checkpoint(TRUNCATE)");
+  }
+
+  /**
+   * Rewrites the database without the free space in which deleted and overwritten rows can still be read, and removes
+   * damaged files that were set aside, which hold such rows too. Takes as long as writing the file twice.
+   * @throws what the disk throws; the database is as it was then
+   */
+  scrub(): void {
+    this.#connection.vacuum();
+    this.settle();
+    if (this.#init.path !== MEMORY) removeDamagedFiles(this.#init.path);
   }
 
   close(): void {

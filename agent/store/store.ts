@@ -4,9 +4,10 @@ import type { Watch } from "../../protocol/async/watch.ts";
 import { isCancelled } from "../../protocol/errors.ts";
 import type { Pod } from "../../protocol/pod.ts";
 import { type Clock, type Log, type MonotonicMs, millis, seconds } from "../../protocol/ports.ts";
-import { objectKey } from "../../protocol/tunnel/messages.ts";
+import { type ObjectKey, objectKey } from "../../protocol/tunnel/messages.ts";
 import type { KeptRecords } from "../core/kept-records.ts";
 import { apiUidOf } from "../core/pod-identity.ts";
+import type { Sealer } from "../core/sealing.ts";
 import type { DesiredStore, EventStore, ObjectStore, StatusOutbox } from "../core/store.ts";
 import type { OutgoingEvents, OutgoingStatuses } from "../core/tunnel-ports.ts";
 import type { Connection } from "./connection.ts";
@@ -55,6 +56,8 @@ export class Store implements Component {
   readonly statuses: StatusOutbox & OutgoingStatuses;
   readonly events: EventStore & OutgoingEvents;
   readonly objects: ObjectStore;
+  /** Secrets that are on disk and cannot be opened, until the hub has sent or deleted them. */
+  readonly unreadable: Watch<ReadonlySet<ObjectKey>>;
   readonly kept: KeptRecords;
   readonly #clock: Clock;
   readonly #file: StoreFile<Contents>;
@@ -64,6 +67,7 @@ export class Store implements Component {
   #triedFileAt: MonotonicMs;
 
   /**
+   * @param components.sealer encrypts Secrets; without one they are plain, and those that were encrypted cannot be opened
    * @param init.path the database file, absolute, its folder is made when it is missing; or `:memory:`
    * @param init.maxBytes of the database; writes fail as on a full disk when it is reached
    * @param init.nodeName what events of the node itself concern
@@ -72,7 +76,7 @@ export class Store implements Component {
    *   place that cannot be written are no errors: see `state`.
    */
   constructor(
-    components: { readonly clock: Clock; readonly log: Log },
+    components: { readonly clock: Clock; readonly log: Log; readonly sealer?: Sealer | undefined },
     init: {
       readonly path: string;
       readonly maxBytes?: number;
@@ -80,12 +84,12 @@ export class Store implements Component {
       readonly eventRate?: NodeEventRate;
     },
   ) {
-    const { clock, log } = components;
+    const { clock, log, sealer } = components;
     this.#clock = clock;
     this.#triedFileAt = clock.monotonic();
     this.#alarm = new Alarm(clock);
     const { nodeName = "", eventRate: rate = EVENT_RATE, ...place } = init;
-    this.#file = new StoreFile(components, { ...place, load });
+    this.#file = new StoreFile(components, { ...place, load: (connection) => load(connection, sealer) });
     const { desired, statuses, events, objects, kept: keys } = this.#file.contents;
     const file = this.#file;
     const keepBack = (urgency: "soon" | "later" = "soon"): void => this.#keepBack(urgency);
@@ -93,10 +97,11 @@ export class Store implements Component {
     const known = (pod: RemotePod) => knownOf(pod, this.objects, pods);
     const outbox = new PodStatuses({ file, keepBack, known, flush: () => void this.flush() }, statuses);
     const ring = new Events({ clock, log, file, keepBack, nodeName, rate }, events);
-    const table = new RemoteObjectTable({ file, keepBack, pods, statuses: outbox }, objects);
+    const table = new RemoteObjectTable({ file, log, sealer, keepBack, pods, statuses: outbox }, objects);
     const kept = new KeptTable({ file, keepBack, log }, keys);
     for (const part of [pods, outbox, ring, table, kept]) file.join(part);
     this.objects = table;
+    this.unreadable = table.unreadable;
     this.kept = kept;
     // A power cut may have come between an object's end and this.
     outbox.sweep();
@@ -126,9 +131,11 @@ export class Store implements Component {
   /** Writes what is kept back, now. @returns false when the disk did not take it; it is kept then. */
   flush(): boolean {
     if (!this.#isKeeping) return true;
-    if (!this.#file.flush()) return false;
+    // A part that has more to write than one batch takes keeps it back again.
     this.#isKeeping = false;
-    return true;
+    const isWritten = this.#file.flush();
+    if (!isWritten) this.#isKeeping = true;
+    return isWritten;
   }
 
   /**
@@ -171,11 +178,11 @@ export class Store implements Component {
   }
 }
 
-const load = (connection: Connection): Contents => ({
+const load = (connection: Connection, sealer: Sealer | undefined): Contents => ({
   desired: readDesired(connection),
   statuses: readStatuses(connection),
   events: readEvents(connection),
-  objects: readObjects(connection),
+  objects: readObjects(connection, sealer),
   kept: countKept(connection),
 });
 

@@ -10,6 +10,7 @@ import type { TunnelNode } from "../core/tunnel-ports.ts";
 import { DesiredSync } from "./desired-sync.ts";
 import type { Connection } from "./dialer.ts";
 import { Heartbeat, type Pulse } from "./heartbeat.ts";
+import { judgeFleet } from "./known-fleet.ts";
 import type { NetworkChanges } from "./network-changes.ts";
 import type { AcknowledgedReport } from "./node-lane.ts";
 import type { SentStatuses } from "./sent-statuses.ts";
@@ -208,10 +209,31 @@ export class Session implements StreamOpener {
 
   #onWelcome(welcome: Welcome): void {
     const isFirst = this.#phase === "greeting";
+    if (!this.#isOfOwnFleet(welcome)) return;
     this.#down.onWelcome(welcome);
     this.#phase = "live";
     this.#up.onWelcome(welcome, isFirst);
     if (isFirst) this.#welcome.resolve(welcome);
+  }
+
+  /** Before anything of a welcome counts: a hub of another fleet would have the node end all of its pods. */
+  #isOfOwnFleet({ fleet }: Welcome): boolean {
+    const { node, log } = this.#components;
+    const known = node.fleet.id;
+    const verdict = judgeFleet(known, fleet);
+    if (verdict.kind === "foreign") {
+      const { problem: message } = verdict;
+      const farewell = { kind: "refusal", code: "fleet", message, retryAfterMs: 0 } as const;
+      this.#mux.close(new TunnelError("failed", message), farewell);
+      return false;
+    }
+    if (verdict.fleet === known) return true;
+    log.info(known === "" ? "the node belongs to a fleet" : "the node's fleet has another id", {
+      fleet: verdict.fleet,
+      ...(known === "" ? {} : { before: known }),
+    });
+    node.fleet.set(verdict.fleet);
+    return true;
   }
 
   #onDrain(drain: Drain): void {

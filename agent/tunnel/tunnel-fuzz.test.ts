@@ -28,6 +28,7 @@ const message: fc.Arbitrary<TunnelMessage> = fc.oneof(
     wantsMirrors: fc.boolean(),
     wantsNode: fc.boolean(),
     takesTelemetry: fc.boolean(),
+    fleet: fc.constantFrom(undefined, { id: "f", former: [] }, { id: "g", former: ["f"] }),
   }),
   fc.record({
     kind: fc.constant("desired" as const),
@@ -120,6 +121,8 @@ for (const isGreeted of [true, false]) {
         // With a hub that behaves all is well again.
         bench.disk.isFull = false;
         bench.hub.intercept = () => false;
+        // Whatever fleet it was told to belong to.
+        bench.hub.fleet = { id: "h", former: ["f", "g"] };
         bench.hub.wanted.restart();
         bench.network.cut();
         await bench.pass(1);

@@ -8,6 +8,7 @@ import { type Clock, type Log, type PodUid, seconds } from "../../protocol/ports
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { ClusterObjects } from "../core/cluster-objects.ts";
 import { errorCode } from "../core/error-code.ts";
+import type { Sealer } from "../core/sealing.ts";
 import type { EventRecorder } from "../core/store.ts";
 import { writeAtomically } from "./atomic-writer.ts";
 import type { EmptyDirs } from "./empty-dirs.ts";
@@ -24,6 +25,8 @@ export interface PayloadVolumesComponents {
   readonly objectsChanged: Watch<unknown>;
   readonly paths: PodPaths;
   readonly emptyDirs: EmptyDirs;
+  /** Encrypts the tokens that are kept; undefined: they are plain. */
+  readonly sealer?: Sealer | undefined;
   readonly clock: Clock;
   readonly log: Log;
   readonly events: EventRecorder;

@@ -16,6 +16,7 @@ import type {
 import type { ClusterObjects } from "../core/cluster-objects.ts";
 import { errorCode } from "../core/error-code.ts";
 import type { ImageManager, PodEnvironment } from "../core/pod-ports.ts";
+import type { Sealer } from "../core/sealing.ts";
 import type { EventRecorder } from "../core/store.ts";
 import { ClaimVolumes } from "./claim-volumes.ts";
 import { type ContainerAttempt, ContainerFiles } from "./container-files.ts";
@@ -51,6 +52,8 @@ export interface PodEnvironmentComponents {
   /** What the API server gives the pods, and what fires when it may have changed. */
   readonly objects: ClusterObjects;
   readonly objectsChanged: Watch<unknown>;
+  /** Encrypts tokens that are kept on disk; undefined: they are plain. */
+  readonly sealer?: Sealer | undefined;
   /** The node's addresses now, its main one first. */
   readonly hostIPs: () => readonly string[];
   /** Of the node as the API server has them, for persistent volumes. Missing: none. */

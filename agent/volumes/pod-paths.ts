@@ -7,6 +7,9 @@ const MAX_NAME_BYTES = 255;
 /** Of a pod's and its containers' folders of logs. */
 export const LOG_FOLDER_MODE = 0o755;
 
+/** Of a pod's folder: tokens of its service account, as they were issued last. */
+export const TOKENS_FOLDER = "tokens";
+
 export type VolumePlugin = "empty-dir" | "configmap" | "secret" | "downward-api" | "projected" | "image";
 
 /** Where the kubelet keeps what belongs to one pod; every part of a path is checked to be one name. */

@@ -6,21 +6,14 @@ import { millis } from "../../protocol/ports.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import type { ClusterObjects } from "../core/cluster-objects.ts";
 import { errorCode } from "../core/error-code.ts";
-import { nameOf, type PodPaths } from "./pod-paths.ts";
+import type { Sealer } from "../core/sealing.ts";
+import { encodeKept, generationOf, type KeptToken, type KeptTokenFile, parseKept } from "./kept-tokens.ts";
+import { nameOf, type PodPaths, TOKENS_FOLDER } from "./pod-paths.ts";
 
 /** What a `serviceAccountToken` source of a projected volume asks for. */
 export interface TokenSource {
   readonly audience?: string | undefined;
   readonly expirationSeconds: number;
-}
-
-/** One token as it is kept on disk. */
-interface KeptToken {
-  readonly token: string;
-  readonly issuedAtMs: number;
-  readonly expiresAtMs: number;
-  /** What it was issued for: a pod that was adopted, or that asks for something else, needs another one. */
-  readonly purpose: string;
 }
 
 /** The kubelet's: a token is asked for anew when this share of its life is over, or after a day. */
@@ -37,11 +30,18 @@ export class ServiceAccountTokens {
   readonly #objects: ClusterObjects;
   readonly #clock: Clock;
   readonly #paths: PodPaths;
+  readonly #sealer: Sealer | undefined;
 
-  constructor(components: { readonly objects: ClusterObjects; readonly clock: Clock; readonly paths: PodPaths }) {
+  constructor(components: {
+    readonly objects: ClusterObjects;
+    readonly clock: Clock;
+    readonly paths: PodPaths;
+    readonly sealer?: Sealer | undefined;
+  }) {
     this.#objects = components.objects;
     this.#clock = components.clock;
     this.#paths = components.paths;
+    this.#sealer = components.sealer;
   }
 
   /**
@@ -56,20 +56,51 @@ export class ServiceAccountTokens {
     signal: AbortSignal,
   ): Promise<{ readonly token: string; readonly refreshIn: Millis }> {
     const purpose = purposeOf(pod, source);
-    const path = join(this.#paths.pod(pod.uid), "tokens", `${nameOf(volume, "volume")}-${index}.json`);
-    const kept = await readKept(path);
+    const file: KeptTokenFile = { uid: pod.uid, name: `${nameOf(volume, "volume")}-${index}.json` };
+    const kept = await this.#readKept(file);
     const usable = kept?.purpose === purpose ? kept : undefined;
     const left = usable === undefined ? 0 : this.#refreshIn(usable);
     if (usable !== undefined && left > 0) return { token: usable.token, refreshIn: millis(left) };
     try {
       const fresh = await this.#request(pod, source, purpose, signal);
-      await keep(path, fresh);
+      await this.#keep(file, fresh);
       return { token: fresh.token, refreshIn: millis(Math.max(this.#refreshIn(fresh), 1000)) };
     } catch (error) {
       // A refusal stands (the account is gone); without a hub what is at hand is better than nothing.
       if (usable === undefined || !isPicoletError(error) || !error.retryable) throw error;
       return { token: usable.token, refreshIn: millis(60_000) };
     }
+  }
+
+  #pathOf({ uid, name }: KeptTokenFile): string {
+    return join(this.#paths.pod(uid), TOKENS_FOLDER, name);
+  }
+
+  /** Undefined for what is not there, damaged, or does not open. One of an older key is sealed again. */
+  async #readKept(file: KeptTokenFile): Promise<KeptToken | undefined> {
+    let text: string;
+    try {
+      text = await readFile(this.#pathOf(file), "utf8");
+    } catch (error) {
+      if (errorCode(error) === "ENOENT") return undefined;
+      throw error;
+    }
+    if (text.length > MAX_KEPT_BYTES) return undefined;
+    const kept = parseKept(text, file, this.#sealer);
+    if (
+      kept !== undefined &&
+      this.#sealer?.isDurable === true &&
+      generationOf(text, this.#sealer) !== this.#sealer.generation
+    )
+      await this.#keep(file, kept);
+    return kept;
+  }
+
+  async #keep(file: KeptTokenFile, token: KeptToken): Promise<void> {
+    const path = this.#pathOf(file);
+    await mkdir(join(path, ".."), { recursive: true, mode: 0o700 });
+    await writeFile(`${path}.new`, encodeKept(token, file, this.#sealer), { mode: 0o600 });
+    await rename(`${path}.new`, path);
   }
 
   #refreshIn({ issuedAtMs, expiresAtMs }: KeptToken): number {
@@ -103,24 +134,3 @@ export class ServiceAccountTokens {
 
 const purposeOf = ({ uid, pod }: DesiredPod, { audience = "", expirationSeconds }: TokenSource): string =>
   JSON.stringify([pod.metadata.uid ?? uid, pod.spec.serviceAccountName ?? "default", audience, expirationSeconds]);
-
-/** Undefined for what is not there or damaged: a token can always be asked for again. */
-async function readKept(path: string): Promise<KeptToken | undefined> {
-  try {
-    const text = await readFile(path, "utf8");
-    if (text.length > MAX_KEPT_BYTES) return undefined;
-    const { token, issuedAtMs, expiresAtMs, purpose } = JSON.parse(text) as Partial<KeptToken>;
-    if (typeof token !== "string" || typeof purpose !== "string") return undefined;
-    if (typeof issuedAtMs !== "number" || typeof expiresAtMs !== "number") return undefined;
-    return { token, issuedAtMs, expiresAtMs, purpose };
-  } catch (error) {
-    if (error instanceof SyntaxError || errorCode(error) === "ENOENT") return undefined;
-    throw error;
-  }
-}
-
-async function keep(path: string, token: KeptToken): Promise<void> {
-  await mkdir(join(path, ".."), { recursive: true, mode: 0o700 });
-  await writeFile(`${path}.new`, JSON.stringify(token), { mode: 0o600 });
-  await rename(`${path}.new`, path);
-}

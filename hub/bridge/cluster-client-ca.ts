@@ -9,11 +9,16 @@ import { fieldsAt } from "./remote-object.ts";
 /** Where an API server publishes whom it takes client certificates from. */
 const NAMESPACE = "kube-system";
 const NAME = "extension-apiserver-authentication";
-const KEY = "client-ca-file";
+export const CLIENT_CA_KEY = "client-ca-file";
+/** The embedded API server's alone: another API server shows kubelets a certificate of its client CA. */
+export const KUBELET_CLIENT_CA_KEY = "picolet-kubelet-client-ca-file";
 
-interface Stored extends Kept {
+interface Published {
   readonly pem: string;
+  readonly kubeletClientPem: string;
 }
+
+interface Stored extends Kept, Published {}
 
 /** The cluster's client CA as its API server publishes it, followed: a CA that is rotated is known at once. */
 export class ClusterClientCa implements Component {
@@ -21,6 +26,7 @@ export class ClusterClientCa implements Component {
   readonly #client: KubeClient;
   readonly #reflector: Reflector<Stored>;
   readonly #pem = new WatchSource("");
+  readonly #kubeletClientPem = new WatchSource("");
 
   constructor(components: {
     readonly client: KubeClient;
@@ -32,8 +38,10 @@ export class ClusterClientCa implements Component {
     this.#reflector = new Reflector<Stored>(components, {
       type: CONFIG_MAPS,
       selection: { namespace: NAMESPACE, fieldSelector: `metadata.name=${NAME}` },
-      trim: (object) => ({ resourceVersion: object.metadata.resourceVersion ?? "", pem: pemIn(object) }),
-      onChange: ({ after }) => this.#take(after?.pem ?? ""),
+      trim: (object) => ({ resourceVersion: object.metadata.resourceVersion ?? "", ...publishedIn(object) }),
+      onChange: ({ after }) => {
+        if (after !== undefined) this.#take(after);
+      },
     });
   }
 
@@ -42,13 +50,20 @@ export class ClusterClientCa implements Component {
     return this.#pem;
   }
 
+  /** PEM: whom the API server's own certificate is issued by when it dials kubelets. */
+  get kubeletClientPem(): Watch<string> {
+    return this.#kubeletClientPem;
+  }
+
   /** @throws `not_found` when the API server publishes none: then it has to be given by hand */
   async load(signal: AbortSignal): Promise<string> {
     const object = await this.#client.get(CONFIG_MAPS, { namespace: NAMESPACE, name: NAME }, signal);
-    const pem = pemIn(object);
-    if (pem === "") throw new PicoletError("not_found", `cannot find ${KEY} in ConfigMap ${NAMESPACE}/${NAME}`);
-    this.#take(pem);
-    return pem;
+    const published = publishedIn(object);
+    if (published.pem === "") {
+      throw new PicoletError("not_found", `cannot find ${CLIENT_CA_KEY} in ConfigMap ${NAMESPACE}/${NAME}`);
+    }
+    this.#take(published);
+    return published.pem;
   }
 
   run(signal: AbortSignal): Promise<void> {
@@ -59,12 +74,19 @@ export class ClusterClientCa implements Component {
     await this.#reflector[Symbol.asyncDispose]();
   }
 
-  #take(pem: string): void {
-    if (pem !== "" && pem !== this.#pem.current) this.#pem.set(pem);
+  #take({ pem, kubeletClientPem }: Published): void {
+    if (pem === "") return;
+    if (pem !== this.#pem.current) this.#pem.set(pem);
+    const next = kubeletClientPem === "" ? pem : kubeletClientPem;
+    if (next !== this.#kubeletClientPem.current) this.#kubeletClientPem.set(next);
   }
 }
 
-function pemIn(object: KubeObject): string {
-  const pem = fieldsAt(object, "data")[KEY];
-  return typeof pem === "string" ? pem : "";
+function publishedIn(object: KubeObject): Published {
+  const data = fieldsAt(object, "data");
+  const textOf = (key: string): string => {
+    const value = data[key];
+    return typeof value === "string" ? value : "";
+  };
+  return { pem: textOf(CLIENT_CA_KEY), kubeletClientPem: textOf(KUBELET_CLIENT_CA_KEY) };
 }

@@ -54,15 +54,16 @@ interface Components {
 export class CsrSigner implements NodeSigner {
   readonly #components: Components;
   readonly #timeout: Millis;
-  readonly #slots = new WriteSlots(MAX_CONCURRENT);
+  readonly #slots: WriteSlots;
 
   constructor(components: Components, init: CsrSignerInit = {}) {
     this.#components = components;
+    this.#slots = new WriteSlots(components, MAX_CONCURRENT);
     this.#timeout = init.timeout ?? DEFAULT_TIMEOUT;
   }
 
   sign(node: string, requestPem: string, signal: AbortSignal): Promise<string> {
-    return this.#slots.run(() => this.#signNow(node, requestPem, signal), signal);
+    return this.#slots.run(node, () => this.#signNow(node, requestPem, signal), signal);
   }
 
   async clientCa(): Promise<string> {

@@ -33,7 +33,11 @@ export class EventWriter {
       if (await this.#create(ref, item, signal)) return;
       await this.#repeat(ref, item, signal);
     } catch (error) {
-      const isHopeless = isTerminating(error) || isPicoletError(error, "invalid") || isPicoletError(error, "not_found");
+      // `resource_exhausted` is an event that is too large; a quota that is used up is `unavailable`, and waits.
+      const isRefused = (["invalid", "not_found", "resource_exhausted"] as const).some((code) =>
+        isPicoletError(error, code),
+      );
+      const isHopeless = isTerminating(error) || isRefused;
       if (!isHopeless && isPicoletError(error, "permission_denied")) throw notYet(error, "write an event");
       if (!isHopeless) throw error;
       const { log } = this.#connection;

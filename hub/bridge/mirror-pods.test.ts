@@ -16,11 +16,20 @@ import type { WholePod } from "./stored-objects.ts";
 const NEVER = new AbortController().signal;
 const ITEM: MirrorItem = { namespace: "default", name: "st", uid: "u", source: "file", pod: { spec: {} } };
 
-test("a mirror pod that was refused is tried again after a minute, until it is taken", async () => {
+test("a mirror pod that was refused is tried again after a minute, until it is taken; one event says why", async () => {
   const clock = new VirtualClock();
   const made: string[] = [];
+  const events: unknown[] = [];
   const answers: ("refused" | "failed" | "taken")[] = ["refused", "refused", "failed", "taken"];
-  const create = async (_type: unknown, ref: { readonly name: string }): Promise<KubeObject> => {
+  const create = async (
+    { kind }: { readonly kind: string },
+    ref: { readonly name: string },
+    object: unknown,
+  ): Promise<KubeObject> => {
+    if (kind === "Event") {
+      events.push(object);
+      return object as KubeObject;
+    }
     made.push(ref.name);
     const answer = answers.shift();
     if (answer === "failed") throw new PicoletError("unavailable", "cannot reach it");
@@ -41,6 +50,11 @@ test("a mirror pod that was refused is tried again after a minute, until it is t
     await mirrors.retry(NEVER).catch((error) => assert.ok(fails && isPicoletError(error, "unavailable")));
     assert.equal(made.length, tries);
   }
+  const [event, ...more] = events as { readonly reason: string; readonly message: string }[];
+  assert.deepEqual(more, [], "a refusal that repeats is reported once");
+  assert.equal(event?.reason, "FailedMirrorPod");
+  assert.equal(event.message, "The static pod runs, but has no mirror pod: RuntimeClass not found");
+  assert.equal(log.problems.length, 1);
 });
 
 /** One mirror pod in an API server whose answers get lost, and the cache that follows it. */

@@ -1,17 +1,14 @@
 import { describeError, isCancelled, isPicoletError, PicoletError } from "../../protocol/errors.ts";
 import { seconds } from "../../protocol/ports.ts";
-import type { MirrorItem } from "../../protocol/tunnel/messages.ts";
+import type { EventItem, MirrorItem } from "../../protocol/tunnel/messages.ts";
 import { type KubeObject, NODES, type ObjectRef, PODS } from "../core/kube-client.ts";
+import { MIRROR_ANNOTATION } from "../core/pod-references.ts";
+import { EventWriter } from "./event-writer.ts";
 import { forAll, MAX_CONCURRENT_WRITES, type NodeConnection } from "./node-connection.ts";
 import { kubeTime, type PodStatusWriter } from "./pod-status-writer.ts";
 import { defined, type Fields, fieldsAt, isFields } from "./remote-object.ts";
 import type { WholePod } from "./stored-objects.ts";
-import {
-  CONFIG_HASH_ANNOTATION,
-  CONFIG_SEEN_ANNOTATION,
-  CONFIG_SOURCE_ANNOTATION,
-  MIRROR_ANNOTATION,
-} from "./well-known.ts";
+import { CONFIG_HASH_ANNOTATION, CONFIG_SEEN_ANNOTATION, CONFIG_SOURCE_ANNOTATION } from "./well-known.ts";
 
 /** What is refused is tried again as often as the kubelet comes by a static pod. */
 const RETRY_AFTER = seconds(60);
@@ -31,10 +28,14 @@ export class MirrorPods {
   #wanted: ReadonlyMap<string, MirrorItem> | undefined;
   /** By path, at most one each: what the API server did not take, for what it names may come yet, and what failed. */
   readonly #unfinished = new Map<string, Unfinished>();
+  readonly #events: EventWriter;
+  /** By path: why the API server refused a mirror pod when that was last reported. At most one for each wanted pod. */
+  readonly #refusals = new Map<string, string>();
 
   constructor(connection: NodeConnection, statuses: PodStatusWriter) {
     this.#connection = connection;
     this.#statuses = statuses;
+    this.#events = new EventWriter(connection);
   }
 
   /** Makes them what `items` says. @throws when the API server cannot be reached; what it refuses is left out */
@@ -42,6 +43,7 @@ export class MirrorPods {
     const wanted = new Map(items.map((item) => [`${item.namespace}/${item.name}`, item]));
     this.#wanted = wanted;
     this.#unfinished.clear();
+    for (const path of this.#refusals.keys()) if (!wanted.has(path)) this.#refusals.delete(path);
     const { cache, node } = this.#connection;
     const surplus = [...cache.podsOf(node)].filter(
       ([path, { mirrorOf }]) => mirrorOf !== undefined && wanted.get(path)?.uid !== mirrorOf,
@@ -110,21 +112,32 @@ export class MirrorPods {
       made = await client.create(PODS, ref, await this.#mirror(item, signal), {}, signal);
     } catch (error) {
       if (REFUSALS.some((code) => isPicoletError(error, code))) {
-        this.#refused(item, error);
+        await this.#refused(item, error, signal);
         return;
       }
       // By a watch that lags behind it seemed to be missing, or the answer to an earlier request was lost.
       if (!isPicoletError(error, "already_exists")) throw error;
     }
+    this.#refusals.delete(`${item.namespace}/${item.name}`);
     await this.#statuses.place(item.uid, made, signal);
   }
 
-  #refused(item: MirrorItem, error: unknown): void {
+  /** The static pod runs all the same. An event and a line in the log say why it has no mirror, once for each cause. */
+  async #refused(item: MirrorItem, error: unknown, signal: AbortSignal): Promise<void> {
     const { clock, log } = this.#connection;
     const path = `${item.namespace}/${item.name}`;
-    const task = (signal: AbortSignal): Promise<void> => this.#ensure(item, signal);
+    const task = (within: AbortSignal): Promise<void> => this.#ensure(item, within);
     this.#unfinished.set(path, { dueMs: clock.monotonic() + RETRY_AFTER, task });
-    log.warn("the API server does not take a mirror pod", { pod: path, error: describeError(error) });
+    const cause = describeError(error);
+    if (this.#refusals.get(path) === cause) return;
+    this.#refusals.set(path, cause);
+    log.warn("the API server does not take a mirror pod", { pod: path, error: cause });
+    try {
+      await this.#events.putAll([refusalEvent(item, cause, clock.wall().getTime())], signal);
+    } catch (failure) {
+      if (isCancelled(failure)) throw failure;
+      log.debug("cannot write an event of a mirror pod", { pod: path, error: describeError(failure) });
+    }
   }
 
   async #mirror(item: MirrorItem, signal: AbortSignal): Promise<Fields> {
@@ -181,6 +194,17 @@ export function mirrorPod(item: MirrorItem, { node, uid, seenAt }: Owner): Field
       ownerReferences: [{ apiVersion: "v1", kind: "Node", name: node, uid, controller: true }],
     }),
     spec: { ...spec, nodeName: node, tolerations: hasAlways ? tolerations : [...tolerations, always] },
+  };
+}
+
+function refusalEvent({ namespace, name, uid }: MirrorItem, cause: string, nowMs: number): EventItem {
+  return {
+    id: `mirror pod refused\n${namespace}/${name}\n${uid}\n${cause}`,
+    regarding: { kind: "Pod", namespace, name, uid, fieldPath: "" },
+    type: "Warning",
+    reason: "FailedMirrorPod",
+    message: `The static pod runs, but has no mirror pod: ${cause}`,
+    ...{ count: 1, firstAtMs: nowMs, lastAtMs: nowMs },
   };
 }
 

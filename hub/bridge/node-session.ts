@@ -167,8 +167,9 @@ export class NodeSession implements NodeBackend {
     const { cache, node, client } = this.#connection;
     const { namespace, serviceAccount, audiences, expirationSeconds, podName, podUid } = params;
     const pod = cache.pod(node, `${namespace}/${podName}`);
-    const spec = pod === undefined ? {} : fieldsAt(pod.packed.object, "spec");
-    if (pod?.uid !== podUid || (spec.serviceAccountName ?? "default") !== serviceAccount) {
+    const account = pod === undefined ? undefined : fieldsAt(pod.packed.object, "spec").serviceAccountName;
+    // A mirror pod is the board's own word: it has no account, whatever it says.
+    if (pod?.uid !== podUid || pod.mirrorOf !== undefined || account !== serviceAccount) {
       throw new PicoletError(
         "permission_denied",
         `cannot get a token of ${namespace}/${serviceAccount} for pod ${podName}`,

@@ -39,8 +39,9 @@ function conditionPatch(current: Fields, next: Fields, isMirror: boolean): reado
   const isOwn = (type: string): boolean =>
     isNodeConditionType(type) || type === DISRUPTION_TARGET || (isMirror && type === "PodScheduled");
   const said = [...conditionsOf(next).filter(({ type }) => isOwn(type)), ...(isMirror ? scheduled(current, next) : [])];
+  const kept = new Set(said.map(({ type }) => type));
   const dropped = conditionsOf(current)
-    .filter(({ type }) => isNodeConditionType(type) && !said.some((each) => each.type === type))
+    .filter(({ type }) => isNodeConditionType(type) && !kept.has(type))
     .map(({ type }) => ({ $patch: "delete", type }));
   const before = new Map(conditionsOf(current).map((each) => [each.type, each]));
   const written = said.map((condition) => {

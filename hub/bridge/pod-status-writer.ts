@@ -143,7 +143,8 @@ export class PodStatusWriter {
         return pod;
       } catch (error) {
         if (isPicoletError(error, "not_found")) return undefined;
-        if (isPicoletError(error, "invalid")) {
+        // One that is too large stays so however often it is written.
+        if (isPicoletError(error, "invalid") || isPicoletError(error, "resource_exhausted")) {
           log.warn("the API server does not take a status", { pod: ref.name, error: describeError(error) });
           return undefined;
         }

@@ -3,11 +3,10 @@ import { test } from "node:test";
 import fc from "fast-check";
 import type { KubeObject } from "../core/kube-client.ts";
 import { awayTolerations } from "./away-tolerations.ts";
-import { podReferences } from "./pod-references.ts";
 import { podStatusPatch } from "./pod-status-patch.ts";
 import { DATA_TYPES, remoteService } from "./remote-data.ts";
 import { isReadyLost, ownStatus, remoteNode, remotePod } from "./remote-object.ts";
-import { PackedObject, storedNode, wholePod } from "./stored-objects.ts";
+import { PackedObject, sentReferences, storedNode, wholePod } from "./stored-objects.ts";
 
 const pod = (spec: object = {}, status: object = {}, metadata: object = {}): KubeObject => ({
   apiVersion: "v1",
@@ -46,12 +45,14 @@ test("references are found wherever a pod may name something that its node is to
     ],
   };
   const names = (kind: string, list: readonly string[]): string[] => list.map((name) => `${kind}/ns/${name}`);
-  assert.deepEqual(podReferences(pod(spec)), [
+  assert.deepEqual(sentReferences(pod(spec)), [
     ...names("ConfigMap", ["env-c", "from-c", "pro-c", "vol-c"]),
     ...names("PersistentVolumeClaim", ["claim", "p-g"]),
     "RuntimeClass//crun",
     ...names("Secret", ["csi-s", "env-s", "eph-s", "flex-s", "from-s", "init-s", "pro-s", "pull", "vol-s"]),
   ]);
+  const mirror = pod(spec, {}, { annotations: { "kubernetes.io/config.mirror": "x" } });
+  assert.deepEqual(sentReferences(mirror), [], "a mirror pod, which the board itself has made, grants nothing");
 });
 
 const NOT_READY = "node.kubernetes.io/not-ready";

@@ -1,12 +1,8 @@
 /** Objects of Kubernetes cut down to what a node is sent. Pure, so that every replica comes to the same hash. */
 import { isNodeCondition } from "../../protocol/pod-conditions.ts";
 import type { KubeMetadata, KubeObject } from "../core/kube-client.ts";
-import {
-  BOARD_ADDRESSES_ANNOTATION,
-  CONFIG_HASH_ANNOTATION,
-  MIRROR_ANNOTATION,
-  REPORT_ANNOTATION,
-} from "./well-known.ts";
+import { MIRROR_ANNOTATION } from "../core/pod-references.ts";
+import { BOARD_ADDRESSES_ANNOTATION, CONFIG_HASH_ANNOTATION, REPORT_ANNOTATION } from "./well-known.ts";
 
 export type Fields = Readonly<Record<string, unknown>>;
 

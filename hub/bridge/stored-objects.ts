@@ -2,10 +2,11 @@
 import { objectHash } from "../../protocol/tunnel/digest.ts";
 import { type ObjectHash, type ObjectKey, objectKey, type RemoteObject } from "../../protocol/tunnel/messages.ts";
 import type { KubeObject } from "../core/kube-client.ts";
+import { grantedReferences } from "../core/pod-references.ts";
 import type { Kept } from "../kubernetes/reflector.ts";
 import { sha256 } from "../tunnel/sha256.ts";
 import { awayTolerations, evictsWhenAway } from "./away-tolerations.ts";
-import { podReferences } from "./pod-references.ts";
+import { DATA_TYPES } from "./remote-data.ts";
 import {
   conditionsOf,
   type Fields,
@@ -92,10 +93,24 @@ export function stubOf({ metadata }: KubeObject, node: string): PodStub {
   return { kind: "stub", resourceVersion: metadata.resourceVersion ?? "", uid: metadata.uid ?? "", node };
 }
 
+/** Bounds memory against a hostile manifest; real pods name about ten objects. Those beyond it are not sent. */
+const MAX_REFERENCES = 1024;
+const NAMESPACED: ReadonlyMap<string, boolean> = new Map(DATA_TYPES.map(({ type }) => [type.kind, type.namespaced]));
+
+/** Keys of the objects that the pod's node is sent because of it, sorted, each once. None for a mirror pod. */
+export function sentReferences(pod: KubeObject): readonly ObjectKey[] {
+  const keys = grantedReferences(pod).flatMap(({ kind, name }) => {
+    const isNamespaced = NAMESPACED.get(kind);
+    if (isNamespaced === undefined) return [];
+    return [objectKey(kind, isNamespaced ? (pod.metadata.namespace ?? "") : "", name)];
+  });
+  return [...new Set(keys)].sort().slice(0, MAX_REFERENCES);
+}
+
 export function wholePod(pod: KubeObject): WholePod {
   const { metadata } = pod;
   const namespace = metadata.namespace ?? "";
-  const references = podReferences(pod);
+  const references = sentReferences(pod);
   const mirrorOf = mirroredUid(metadata);
   const isDeleted = metadata.deletionTimestamp !== undefined;
   const isTerminal = TERMINAL.has(fieldsAt(pod, "status").phase);

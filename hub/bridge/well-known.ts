@@ -9,11 +9,10 @@ export const BOARD_ADDRESSES_ANNOTATION = "picolet.io/board-addresses";
 /** On a Pod or a Node, "true": its pods are to be evicted while the node is away, as Kubernetes does by default. */
 export const EVICT_WHEN_AWAY_ANNOTATION = "picolet.io/evict-when-away";
 
-export const MIRROR_ANNOTATION = "kubernetes.io/config.mirror";
 export const CONFIG_HASH_ANNOTATION = "kubernetes.io/config.hash";
 export const CONFIG_SOURCE_ANNOTATION = "kubernetes.io/config.source";
 export const CONFIG_SEEN_ANNOTATION = "kubernetes.io/config.seen";
 
-export const NODE_LEASE_NAMESPACE = "kube-node-lease";
+export { NODE_LEASE_NAMESPACE } from "../core/access-table.ts";
 export const NODE_GROUPS: readonly string[] = ["system:nodes", "system:authenticated"];
 export const nodeUser = (node: string): string => `system:node:${node}`;

@@ -23,16 +23,72 @@ export interface JoinTokens {
   verify(token: string, signal: AbortSignal): Promise<{ readonly id: string; readonly groups: readonly string[] }>;
 }
 
-/** The hub's record of which key a node has: a node that exists cannot be joined by somebody else with a token. */
-export interface NodeKeys {
-  /** SPKI SHA-256 of the key that was certified last for `node`, and when; undefined: never. */
-  get(
-    node: string,
-    signal: AbortSignal,
-  ): Promise<{ readonly spkiHash: string; readonly certifiedAtMs: number } | undefined>;
-  set(
-    node: string,
-    record: { readonly spkiHash: string; readonly certifiedAtMs: number },
-    signal: AbortSignal,
-  ): Promise<void>;
+export interface NodeKeyRecord {
+  /** SPKI SHA-256 of the key that was certified last for a node, lower-case hex. */
+  readonly spkiHash: string;
+  /** When that was, by the hub's clock. */
+  readonly certifiedAtMs: number;
 }
+
+/** The hub's record of which key a node has: a node that exists cannot be joined by another board with a token. */
+export interface NodeKeys {
+  /** Undefined: never certified, or reset. */
+  get(node: string, signal: AbortSignal): Promise<(NodeKeyRecord & { readonly version: string }) | undefined>;
+  /**
+   * @param version of the record that the decision was made from; undefined: there was none
+   * @throws `conflict` when the record is another by now
+   */
+  set(node: string, record: NodeKeyRecord, version: string | undefined, signal: AbortSignal): Promise<void>;
+  delete(node: string, signal: AbortSignal): Promise<void>;
+}
+
+/**
+ * A name that was reset or given to another key. From then on it is good with keys that the hub has certified since, and with
+ * no others: whoever issued their certificates, when these begin, and whether they are on record or not. So neither a clock
+ * that is wrong nor a cluster that renews certificates without asking the hub brings a stolen board back.
+ */
+export interface NodeRevocation {
+  /** How often that has happened: tells a decision that was made before from one that was made after. */
+  readonly resets: number;
+  /** SPKI SHA-256, lower-case hex, the latest last. */
+  readonly keys: readonly string[];
+}
+
+/** What is refused before its time. */
+export interface Revocations {
+  /** SPKI SHA-256 of keys that are refused whatever certificate they have. */
+  readonly keys: ReadonlySet<string>;
+  readonly nodes: ReadonlyMap<string, NodeRevocation>;
+}
+
+/** What of a client certificate decides whether it is revoked. */
+export interface CertificateFacts {
+  /** Undefined: it is no node's. */
+  readonly node: string | undefined;
+  readonly spkiHash: string;
+}
+
+export function isRevoked({ keys, nodes }: Revocations, { node, spkiHash }: CertificateFacts): boolean {
+  if (keys.has(spkiHash)) return true;
+  const entry = node === undefined ? undefined : nodes.get(node);
+  return entry !== undefined && !entry.keys.includes(spkiHash);
+}
+
+/** All that either refuses. Of a name that both know the later reset counts, and of one reset every key admitted since. */
+export function joinedRevocations(one: Revocations, other: Revocations): Revocations {
+  const nodes = new Map(one.nodes);
+  for (const [node, entry] of other.nodes) {
+    const known = nodes.get(node);
+    if (known === undefined || known.resets < entry.resets) nodes.set(node, entry);
+    else if (known.resets === entry.resets) {
+      nodes.set(node, { resets: entry.resets, keys: [...new Set([...entry.keys, ...known.keys])] });
+    }
+  }
+  return { keys: new Set([...one.keys, ...other.keys]), nodes };
+}
+
+/**
+ * In `extra` of a user of the embedded API server who came with a node's certificate: SPKI SHA-256 of its key. It goes into
+ * the node's CertificateSigningRequests, so that a renewal is judged by the key that it was asked for with.
+ */
+export const CERTIFICATE_KEY_EXTRA = "picolet.io/certificate-key";

@@ -6,6 +6,8 @@ import { aborted, joinSignals } from "../../protocol/async/abort.ts";
 import type { Component } from "../../protocol/async/component.ts";
 import { PicoletError } from "../../protocol/errors.ts";
 import { seconds } from "../../protocol/ports.ts";
+import { ConnectionGate } from "../identity/connection-gate.ts";
+import { MASTERS } from "./auth/attributes.ts";
 import { ApiHandler, type ApiHandlerInit } from "./http/api-handler.ts";
 import type { KubeletConnector } from "./kubelet-connector.ts";
 import { LocalKubeClient } from "./local-kube-client.ts";
@@ -25,7 +27,7 @@ export interface ServerTls {
   readonly clientCa: string;
 }
 
-export interface EmbeddedApiServerInit extends Omit<ApiHandlerInit, "isStopping">, ApiServerCoreInit {
+export interface EmbeddedApiServerInit extends Omit<ApiHandlerInit, "isStopping" | "authenticated">, ApiServerCoreInit {
   /** To listen on. */
   readonly address: string;
   /** 0: any free one. */
@@ -45,8 +47,13 @@ const HEADERS_TIMEOUT_MS = 20_000;
 /** Until a request has come in whole; answers may take as long as they like. As Kubernetes' own requests. */
 const REQUEST_TIMEOUT_MS = 60_000;
 const HANDSHAKE_TIMEOUT_MS = 10_000;
-/** Connections at one time: each watch of a client without HTTP/2 is one. Further ones are closed at once. */
-const MAX_CONNECTIONS = 8192;
+/**
+ * Connections at one time: each watch of a client without HTTP/2 is one. Beyond it the client that has most gives way,
+ * and first of all those that have not shown who they are.
+ */
+const LIMITS = { name: "API server", maxConnections: 8192, maxPending: 2048 };
+/** Refused by the kernel's side of Node: the gate has made room by then. */
+const MAX_CONNECTIONS = LIMITS.maxConnections + 1024;
 /** What clients are given to take the rest of their answers when the server ends. */
 const DRAIN_LIMIT = seconds(2);
 /** The handshakes and requests of a fleet that comes back at once. */
@@ -60,6 +67,7 @@ export class EmbeddedApiServer implements Component {
   readonly #init: EmbeddedApiServerInit;
   readonly #stop = new AbortController();
   readonly #handler: ApiHandler;
+  readonly #gate: ConnectionGate;
   readonly #server: Server | TlsServer;
 
   /** Opens the store. @throws as `openDatabase` */
@@ -69,9 +77,15 @@ export class EmbeddedApiServer implements Component {
     this.core = new ApiServerCore(components, init);
     this.#handler = new ApiHandler(
       { ...components, core: this.core },
-      { ...init, isStopping: () => this.#stop.signal.aborted },
+      {
+        ...init,
+        isStopping: () => this.#stop.signal.aborted,
+        authenticated: (socket, user) => this.#gate.admit(socket, user.name, user.groups.includes(MASTERS)),
+      },
     );
+    this.#gate = new ConnectionGate(components, LIMITS);
     this.#server = this.#createServer();
+    this.#gate.guard(this.#server);
   }
 
   /** Listens; resolves with the port once requests are answered. */
@@ -138,6 +152,7 @@ export class EmbeddedApiServer implements Component {
   #tidy(compacts: boolean): void {
     try {
       this.core.removeExpired();
+      this.core.store.maintain();
       if (compacts) this.core.store.compact();
     } catch (error) {
       this.#components.log.warn("cannot tidy up the store", { error });

@@ -1,13 +1,14 @@
 import type { OutgoingHttpHeaders } from "node:http";
 import type { Duplex, Readable } from "node:stream";
 
-/** A node's kubelet endpoint, from the Node's status. */
+/** A node, and where its Node object says that its kubelet is. */
 export interface KubeletTarget {
   readonly node: string;
-  /** The first of InternalIP, ExternalIP, Hostname. */
-  readonly address: string;
-  /** `status.daemonEndpoints.kubeletEndpoint.Port`. */
-  readonly port: number;
+  /**
+   * The first of InternalIP, ExternalIP, Hostname, and `status.daemonEndpoints.kubeletEndpoint.Port`; undefined: none. The
+   * node writes it itself, so the connector must judge it before it is dialed.
+   */
+  readonly claimed: { readonly address: string; readonly port: number } | undefined;
 }
 
 export interface KubeletRequest {
@@ -43,7 +44,7 @@ export type KubeletUpgrade =
  * API server does.
  */
 export interface KubeletConnector {
-  /** @throws `unavailable` when the kubelet cannot be reached */
+  /** @throws `unavailable` when the kubelet cannot be reached, `permission_denied` when its address must not be dialed */
   request(target: KubeletTarget, request: KubeletRequest, signal: AbortSignal): Promise<KubeletResponse>;
   /** A request with `Connection: Upgrade` (SPDY or WebSocket). The bytes behind it are not looked into. */
   upgrade(target: KubeletTarget, request: KubeletRequest, signal: AbortSignal): Promise<KubeletUpgrade>;

@@ -13,7 +13,7 @@ import type {
   WriteOptions,
 } from "../core/kube-client.ts";
 import { requireAccess } from "./auth/access.ts";
-import { AUTHENTICATED } from "./auth/attributes.ts";
+import { AUTHENTICATED, resourceAttributes } from "./auth/attributes.ts";
 import { asBody } from "./http/body.ts";
 import { apiVersionOf, type UserInfo } from "./resource-definition.ts";
 import type { ApiServerCore } from "./server-core.ts";
@@ -35,8 +35,21 @@ export class LocalKubeClient implements KubeClient {
     this.#user = user;
   }
 
+  /** @throws StatusError 403 unless this user may impersonate that one and each group, as over HTTP */
   as(user: string, groups: readonly string[]): LocalKubeClient {
-    return new LocalKubeClient(this.#core, { name: user, uid: "", groups: [...groups, AUTHENTICATED], extra: {} });
+    const check = (plural: string, name: string): void =>
+      requireAccess(this.#core.authorizer, {
+        ...{ kind: "resource", user: this.#user, verb: "impersonate", group: "", version: "v1" },
+        ...{ plural, subresource: "", namespace: "", name },
+      });
+    check("users", user);
+    for (const group of groups) check("groups", group);
+    return new LocalKubeClient(this.#core, {
+      name: user,
+      uid: "",
+      groups: [...new Set([...groups, AUTHENTICATED])],
+      extra: {},
+    });
   }
 
   async get(type: ResourceType, ref: ObjectRef, signal: AbortSignal): Promise<KubeObject> {
@@ -46,7 +59,7 @@ export class LocalKubeClient implements KubeClient {
 
   async list(type: ResourceType, options: ListOptions, signal: AbortSignal): Promise<KubeList> {
     notCancelled(signal);
-    const request = this.#request("list", type, { namespace: options.namespace ?? "", name: "" });
+    const request = this.#collection("list", type, options);
     const { items, revision, continueToken } = await this.#core.service.list(request, listParamsOf(options));
     return {
       items: items.map((item) => shaped(JSON.parse(item) as KubeObject, options)),
@@ -56,7 +69,7 @@ export class LocalKubeClient implements KubeClient {
   }
 
   async *watch(type: ResourceType, options: ListOptions, signal: AbortSignal): AsyncIterable<WatchEvent> {
-    const request = this.#request("watch", type, { namespace: options.namespace ?? "", name: "" });
+    const request = this.#collection("watch", type, options);
     const params = {
       ...listParamsOf(options),
       wantsBookmarks: true,
@@ -122,14 +135,22 @@ export class LocalKubeClient implements KubeClient {
     await this.#core.service.delete(this.#request("delete", type, ref), params);
   }
 
+  #collection(verb: string, type: ResourceType, { namespace = "", fieldSelector }: ListOptions): ResourceRequest {
+    return this.#request(verb, type, { namespace, name: "" }, "", fieldSelector);
+  }
+
   /** @throws StatusError 403, 404 */
-  #request(verb: string, type: ResourceType, { namespace, name }: ObjectRef, subresource = ""): ResourceRequest {
+  #request(
+    verb: string,
+    type: ResourceType,
+    { namespace, name }: ObjectRef,
+    subresource = "",
+    fieldSelector = "",
+  ): ResourceRequest {
     const { group, version, plural } = type;
+    const asked = { user: this.#user, group, version, plural, subresource, namespace, name, fieldSelector };
     const authorize = (wanted: string): void =>
-      requireAccess(this.#core.authorizer, {
-        ...{ kind: "resource", user: this.#user, verb: wanted },
-        ...{ group, version, plural, subresource, namespace, name },
-      });
+      requireAccess(this.#core.authorizer, resourceAttributes({ ...asked, verb: wanted }));
     authorize(verb);
     const definition = this.#core.table.find(apiVersionOf(type), plural);
     if (definition === undefined) throw pathNotFound();

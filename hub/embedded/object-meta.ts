@@ -146,7 +146,8 @@ export function validateMetadataUpdate(metadata: ApiMetadata, old: ApiMetadata):
     errors.push(invalidValue("metadata.namespace", metadata.namespace, FIELD_IS_IMMUTABLE));
   }
   if (old.deletionTimestamp !== undefined) {
-    const added = (metadata.finalizers ?? []).filter((each) => !(old.finalizers ?? []).includes(each));
+    const before = new Set(old.finalizers);
+    const added = (metadata.finalizers ?? []).filter((each) => !before.has(each));
     if (added.length > 0) {
       const shown = added.map((each) => JSON.stringify(each)).join(", ");
       const detail = `no new finalizers can be added if the object is being deleted, found new finalizers []string{${shown}}`;

@@ -166,9 +166,8 @@ function splitTerms(text: string): string[] {
 }
 
 function unescapeValue(value: string): string {
-  if (/(^|[^\\])(\\\\)*=/.test(value))
-    throw badRequest(`invalid field selector: unescaped '=' in ${JSON.stringify(value)}`);
-  return value.replace(/\\(.)/gs, (whole, character: string) => {
+  return value.replace(/\\(.)|=/gs, (whole, character?: string) => {
+    if (character === undefined) throw badRequest(`invalid field selector: unescaped '=' in ${JSON.stringify(value)}`);
     if (!["\\", ",", "="].includes(character))
       throw badRequest(`invalid field selector: invalid escape sequence: ${whole}`);
     return character;

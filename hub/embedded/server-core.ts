@@ -1,21 +1,28 @@
 import { rmSync } from "node:fs";
 import type { Clock, Log, Random } from "../../protocol/ports.ts";
+import { podSecurity } from "./admission/pod-security.ts";
+import { DEFAULT_POD_SECURITY, type PodSecurityConfiguration } from "./admission/pod-security-configuration.ts";
+import type { Labels } from "./admission/pod-security-standards.ts";
 import { accessAdmission } from "./auth/admission.ts";
 import type { Authorizer } from "./auth/attributes.ts";
 import { MASTERS } from "./auth/attributes.ts";
 import { Authenticator, type IsRevoked, type StaticToken } from "./auth/authenticator.ts";
 import { HealthAuthorizer, UnionAuthorizer } from "./auth/authorizers.ts";
+import { HubAuthorizer } from "./auth/hub-authorizer.ts";
 import { NodeAuthorizer } from "./auth/node-authorizer.ts";
 import { RbacAuthorizer } from "./auth/rbac.ts";
 import { reviewResources } from "./auth/review-resources.ts";
 import { ServiceAccountTokens } from "./auth/service-account-tokens.ts";
 import { customResourceDefinitions } from "./custom-resource-definitions.ts";
+import { DiskSpace, type DiskSpaceComponents } from "./fairness/disk-space.ts";
+import { Quotas } from "./fairness/quotas.ts";
 import type { ResourceDefinition, UserInfo } from "./resource-definition.ts";
 import { ResourceTable } from "./resource-table.ts";
 import type { ModelSource } from "./schema/models.ts";
 import type { Admission } from "./service/request.ts";
 import { ResourceService } from "./service/resource-service.ts";
-import { ObjectStore } from "./store/object-store.ts";
+import type { FleetGuard } from "./store/fleet-guard.ts";
+import { type ObjectKeys, ObjectStore } from "./store/object-store.ts";
 import { podBinding } from "./subresources/pod-binding.ts";
 import { podEviction } from "./subresources/pod-eviction.ts";
 import { serviceAccountToken } from "./subresources/service-account-token.ts";
@@ -27,6 +34,10 @@ export interface ApiServerCoreComponents {
   readonly models: ModelSource;
   /** Which keys of client certificates are shut out before their time. Default: none. */
   readonly isRevoked?: IsRevoked;
+  /** Default: statfs(2). */
+  readonly diskSpace?: DiskSpaceComponents["diskSpace"] | undefined;
+  /** As `ObjectStoreComponents`. */
+  readonly guard?: FleetGuard | undefined;
 }
 
 export interface ApiServerCoreInit {
@@ -36,6 +47,10 @@ export interface ApiServerCoreInit {
   readonly issuer: string;
   /** Tokens of the operator. */
   readonly tokens: readonly StaticToken[];
+  /** What the store may hold before boards are refused. Undefined: what the disk has, less a reserve. */
+  readonly maxStoreBytes?: number | undefined;
+  /** Default: namespaces' labels alone count, and nothing is exempt. */
+  readonly podSecurity?: PodSecurityConfiguration;
 }
 
 /** The server itself acts as this user: expiry, its own objects. */
@@ -47,6 +62,7 @@ export class ApiServerCore implements Disposable {
   readonly table: ResourceTable;
   readonly models: ModelSource;
   readonly service: ResourceService;
+  readonly quotas: Quotas;
   readonly authorizer: Authorizer;
   readonly rbac: RbacAuthorizer;
   readonly serviceAccounts: ServiceAccountTokens;
@@ -55,29 +71,53 @@ export class ApiServerCore implements Disposable {
   #backups = 0;
 
   /** @throws as `openDatabase` */
-  constructor(components: ApiServerCoreComponents, { storePath, definitions, issuer, tokens }: ApiServerCoreInit) {
+  constructor(components: ApiServerCoreComponents, init: ApiServerCoreInit) {
+    const { storePath, definitions, issuer, tokens, maxStoreBytes } = init;
     const { clock, random, models, isRevoked = () => false } = components;
     this.models = models;
     this.#storePath = storePath;
-    const reviews = reviewResources(() => ({ ...this, issuer }));
+    const reviews = reviewResources(() => ({ ...this, issuer, admit: (user) => this.quotas.admitReview(user) }));
     this.table = new ResourceTable([...definitions, ...reviews, customResourceDefinitions]);
     this.store = new ObjectStore(components, storePath);
     const { store, table } = this;
-    const admission: Admission = (request) => accessAdmission(this.authorizer, this.rbac)(request);
-    this.service = new ResourceService({ store, table, models, clock, random, admission });
+    const admission: Admission = (request) => {
+      const { authorizer, rbac, service } = this;
+      accessAdmission({ authorizer, rbac, lookup: service.lookup })(request);
+      this.quotas.admit(request);
+    };
+    const validation = this.#podSecurity(components, init.podSecurity);
+    this.service = new ResourceService({ store, table, models, clock, random, admission, validation });
     const { lookup } = this.service;
+    const disk = new DiskSpace({ ...components, storeSpace: () => store.space }, { storePath, maxStoreBytes });
+    const remove = (key: ObjectKeys): void => this.service.remove(SERVER_USER, key);
+    this.quotas = new Quotas({ ...components, store, disk, remove });
     this.rbac = new RbacAuthorizer({ store, lookup });
-    this.authorizer = new UnionAuthorizer([new HealthAuthorizer(), new NodeAuthorizer(lookup), this.rbac]);
+    this.authorizer = new UnionAuthorizer([
+      new HealthAuthorizer(),
+      new NodeAuthorizer(lookup),
+      new HubAuthorizer(),
+      this.rbac,
+    ]);
     this.serviceAccounts = new ServiceAccountTokens({ store, lookup, clock, random }, issuer);
     this.authenticator = new Authenticator({ clock, lookup, serviceAccounts: this.serviceAccounts, isRevoked }, tokens);
     this.#addSubresources(() => clock.wall());
+  }
+
+  #podSecurity({ clock, log }: ApiServerCoreComponents, configuration = DEFAULT_POD_SECURITY): Admission {
+    const namespaceLabels = (name: string): Labels | undefined =>
+      this.service.lookup.get("namespaces", "", name)?.metadata.labels;
+    const podBodies = (namespace: string): Iterable<{ readonly body: string }> => this.store.list("pods", namespace);
+    return podSecurity({ namespaceLabels, podBodies, clock, log }, configuration);
   }
 
   #addSubresources(now: () => Date): void {
     const { service, table, serviceAccounts } = this;
     service.addHandler("pods/binding", podBinding(service, now));
     service.addHandler("pods/eviction", podEviction(service, table, now));
-    service.addHandler("serviceaccounts/token", serviceAccountToken(serviceAccounts, service.lookup));
+    service.addHandler(
+      "serviceaccounts/token",
+      this.quotas.limitTokens(serviceAccountToken(serviceAccounts, service.lookup)),
+    );
   }
 
   removeExpired(): void {

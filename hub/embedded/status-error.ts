@@ -37,6 +37,8 @@ const REASONS = {
   NotImplemented: [501, "unimplemented"],
   ServiceUnavailable: [503, "unavailable"],
   Timeout: [504, "unavailable"],
+  /** Not Kubernetes': clients come back after `Retry-After`, as with every 5xx that has one. */
+  InsufficientStorage: [507, "unavailable"],
 } as const satisfies Readonly<Record<string, readonly [number, ErrorCode]>>;
 
 export type StatusReason = keyof typeof REASONS;
@@ -112,6 +114,9 @@ export const forbidden = (resource: Named, name: string, why: string): StatusErr
     detailsOf(resource, name),
   );
 
+/** Errors of one object that a message lists: a few hundred bytes each, and an object may have tens of thousands. */
+const MAX_LISTED_ERRORS = 100;
+
 /** 422; `kind` as Kubernetes has it in the message: `Pod "x" is invalid: spec.y: Required value`. */
 export function invalidObject(
   { group, kind }: { readonly group: string; readonly kind: string },
@@ -119,13 +124,15 @@ export function invalidObject(
   errors: readonly FieldError[],
 ): StatusError {
   const qualified = group === "" ? kind : `${kind}.${group}`;
-  const texts = [...new Set(errors.map(describeFieldError))];
+  const listed = errors.slice(0, MAX_LISTED_ERRORS);
+  const texts = [...new Set(listed.map(describeFieldError))];
+  if (errors.length > listed.length) texts.push(`and ${errors.length - listed.length} more errors`);
   const text = texts.length === 1 ? texts[0] : `[${texts.join(", ")}]`;
   return new StatusError("Invalid", `${qualified} "${name}" is invalid: ${text}`, {
     ...(name === "" ? {} : { name }),
     ...(group === "" ? {} : { group }),
     kind,
-    causes: errors.map(({ type, field, message }) => ({ reason: type, message, field })),
+    causes: listed.map(({ type, field, message }) => ({ reason: type, message, field })),
   });
 }
 

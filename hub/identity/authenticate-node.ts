@@ -11,6 +11,7 @@ import { CLIENT_AUTH } from "../../protocol/pki/extensions.ts";
 import { nodeOfSubject } from "../../protocol/pki/node-subject.ts";
 import { certificatesOf } from "../../protocol/pki/pem.ts";
 import type { Clock } from "../../protocol/ports.ts";
+import { isRevoked, type Revocations } from "../core/identity.ts";
 import { spkiHash } from "./certificate-authority.ts";
 
 export interface AuthenticatedNode {
@@ -22,13 +23,10 @@ export interface AuthenticatedNode {
   readonly notAfterMs: number;
 }
 
-/** Lower-case hex SPKI SHA-256 of keys that are never accepted again, whatever certificate they have. */
-export type RevokedKeys = Watch<ReadonlySet<string>>;
-
 export interface NodeAuthenticatorComponents {
   /** PEM: whom a node's certificate has to be issued by. Several while the cluster changes its CA. */
   readonly clientCa: Watch<string>;
-  readonly revoked: RevokedKeys;
+  readonly revoked: Watch<Revocations>;
   readonly clock: Clock;
 }
 
@@ -64,7 +62,9 @@ export class NodeAuthenticator {
     if (own === undefined) throw refusal("CertificateUntrusted", "there is no client certificate");
     const name = nodeOfSubject(readName(new DerReader(own.subject)));
     const hash = spkiHash(own.publicKey);
-    if (revoked.current.has(hash)) throw refusal("CertificateRevoked", `the certificate of node ${name} was revoked`);
+    if (isRevoked(revoked.current, { node: name, spkiHash: hash })) {
+      throw refusal("CertificateRevoked", `the certificate of node ${name} was revoked`);
+    }
     for (const { raw } of path.slice(1, -1)) this.#remember(raw);
     return { name, spkiHash: hash, certificate: own.raw, notAfterMs: own.notAfterMs };
   }

@@ -24,6 +24,8 @@ import { assertPair, type Serving, type ServingIdentity } from "./serving.ts";
 export interface HubCaInit {
   /** DNS names and IP addresses under which agents (and kubectl) reach the hub. */
   readonly names: readonly string[];
+  /** Before the random part of the CA's common name. */
+  readonly caName?: string;
   /** Of the server's certificate. Renewed at two thirds. */
   readonly serverDays?: number;
   readonly caDays?: number;
@@ -31,6 +33,7 @@ export interface HubCaInit {
 
 /** Short, since it costs nothing to renew: who steals the server's key can be taken for the hub no longer than this. */
 const SERVER_DAYS = 30;
+const CA_NAME = "picolet-hub-ca";
 /** A board that was away for years still finds the CA that it knows. */
 const CA_DAYS = 3650;
 /** A CA is followed by the next one when so little of its time is left, as what it issues cannot outlive it. */
@@ -72,7 +75,7 @@ export class HubCa implements Component {
 
   /** @throws what the store throws, `corrupt` when it holds no CA that can be used: it is never replaced unasked */
   static async open(components: HubCaComponents, init: HubCaInit, signal: AbortSignal): Promise<HubCa> {
-    const full = { serverDays: SERVER_DAYS, caDays: CA_DAYS, ...init };
+    const full = { caName: CA_NAME, serverDays: SERVER_DAYS, caDays: CA_DAYS, ...init };
     const files = await update(components, (old) => broughtUpToDate(old, full, components.clock.wall(), false), signal);
     return new HubCa(components, full, files);
   }
@@ -155,28 +158,32 @@ async function update(
 
 function broughtUpToDate(
   old: PemFiles | undefined,
-  { names, serverDays, caDays }: Required<HubCaInit>,
+  { names, caName, serverDays, caDays }: Required<HubCaInit>,
   now: Date,
   newCa: boolean,
 ): PemFiles {
   let files = old;
-  if (files === undefined) files = filesOf(makeAuthority(newName(), { days: caDays, now }));
-  else if (newCa || endsWithin(files[FILE.caCert], CA_ROTATION_DAYS * DAY_MS, now)) files = rotated(files, caDays, now);
+  if (files === undefined) files = filesOf(makeAuthority(newName(caName), { days: caDays, now }));
+  else if (newCa || endsWithin(files[FILE.caCert], CA_ROTATION_DAYS * DAY_MS, now))
+    files = rotated(files, { caName, caDays, now });
   if (!isDue(files, names, now)) return files;
   const pair = makeServerPair(authorityOf(files), names, { days: serverDays, now });
   return { ...files, [FILE.cert]: pair.certificate, [FILE.key]: pair.privateKey };
 }
 
 /** Told apart by it from the one before and after, where only names are shown. */
-const newName = (): string => `picolet-hub-ca-${randomBytes(4).toString("hex")}`;
+const newName = (caName: string): string => `${caName}-${randomBytes(4).toString("hex")}`;
 
 function filesOf({ certificate, key }: CertificateAuthority): PemFiles {
   return { [FILE.caCert]: certificate, [FILE.caKey]: key.export({ type: "pkcs8", format: "pem" }).toString() };
 }
 
-function rotated(files: PemFiles, caDays: number, now: Date): PemFiles {
+function rotated(
+  files: PemFiles,
+  { caName, caDays, now }: { readonly caName: string; readonly caDays: number; readonly now: Date },
+): PemFiles {
   const old = authorityOf(files);
-  const next = makeAuthority(newName(), { days: caDays, now });
+  const next = makeAuthority(newName(caName), { days: caDays, now });
   const oldFiles = filesOf(old);
   return {
     ...filesOf(next),

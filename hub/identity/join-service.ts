@@ -1,12 +1,5 @@
 /** Gives boards their certificates: HTTP on the tunnel's own TLS port (protocol/join.ts). */
-import {
-  createHash,
-  randomBytes,
-  sign as signBytes,
-  timingSafeEqual,
-  verify as verifyBytes,
-  X509Certificate,
-} from "node:crypto";
+import { randomBytes, sign as signBytes, verify as verifyBytes, X509Certificate } from "node:crypto";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { TLSSocket } from "node:tls";
 import { joinSignals } from "../../protocol/async/abort.ts";
@@ -28,21 +21,19 @@ import {
 } from "../../protocol/join.ts";
 import { decodeBase64, encodeBase64 } from "../../protocol/pki/pem.ts";
 import { type Clock, type Log, millis } from "../../protocol/ports.ts";
-import type { JoinTokens, NodeKeys, NodeSigner } from "../core/identity.ts";
-import { type AuthenticatedNode, type NodeAuthenticator, peerChain, type RevokedKeys } from "./authenticate-node.ts";
+import type { JoinTokens, NodeSigner } from "../core/identity.ts";
+import { type AuthenticatedNode, type NodeAuthenticator, peerChain } from "./authenticate-node.ts";
 import { REPLACE_NODES_GROUP } from "./bootstrap-tokens.ts";
+import type { NodeCertifier, NodeClaim } from "./node-certifier.ts";
 import { checkNodeRequest, type NodeRequest } from "./node-request.ts";
 import { AddressLimits } from "./rate-limits.ts";
 import type { Serving } from "./serving.ts";
 
 export interface JoinServiceComponents {
   readonly tokens: JoinTokens;
-  readonly keys: NodeKeys;
+  readonly certifier: Pick<NodeCertifier, "claim">;
   readonly signer: NodeSigner;
   readonly authenticator: NodeAuthenticator;
-  readonly revoked: RevokedKeys;
-  /** From now on nobody is let in with that key. */
-  readonly revoke: (spkiHash: string, node: string, signal: AbortSignal) => Promise<void>;
   readonly serving: Serving;
   readonly clock: Clock;
   /** Also the audit: one entry for every certificate given and every refusal. */
@@ -198,24 +189,11 @@ export class JoinService {
 
   async #join({ request, address }: Caller, signal: AbortSignal): Promise<Answer> {
     const body = await readBody(request);
-    const { keys, revoke } = this.#components;
     const token = await this.#verifyToken(textOf(body, "token"), address, signal);
     const wanted = checkNodeRequest(textOf(body, "csr"));
     const audit = { how: "join", token: token.id, address };
-    return await this.#alone(wanted.node, async () => {
-      const known = await keys.get(wanted.node, signal);
-      if (known !== undefined && known.spkiHash !== wanted.spkiHash && !token.groups.includes(REPLACE_NODES_GROUP)) {
-        throw new PicoletError(
-          "permission_denied",
-          `node ${wanted.node} has joined before with another key: choose another nodeName, or let it be replaced, with ` +
-            `\`picolet-hub node reset ${wanted.node}\` or a token of \`picolet-hub token create --replace-nodes\``,
-        );
-      }
-      // The name gets a new board: the old one, should it still be somewhere, does not share it. First of all, as an attempt
-      // that fails later is made again by a board whose key is on record then.
-      if (known !== undefined && known.spkiHash !== wanted.spkiHash) await revoke(known.spkiHash, wanted.node, signal);
-      return await this.#certify(wanted, audit, signal);
-    });
+    const claim: NodeClaim = { kind: "token", mayReplace: token.groups.includes(REPLACE_NODES_GROUP) };
+    return await this.#alone(wanted.node, () => this.#certify(wanted, claim, audit, signal));
   }
 
   async #verifyToken(text: string, address: string, signal: AbortSignal) {
@@ -239,7 +217,7 @@ export class JoinService {
     const nonce = this.#takeNonce(caller);
     const { address, socket } = caller;
     const body = await readBody(caller.request);
-    const { authenticator, keys, clock, log } = this.#components;
+    const { authenticator, clock } = this.#components;
     const old = this.#authenticateForRenewal(authenticator, socket);
     const wanted = checkNodeRequest(textOf(body, "csr"));
     const { publicKey } = new X509Certificate(old.certificate);
@@ -251,24 +229,8 @@ export class JoinService {
     }
     const hasExpired = clock.wall().getTime() > old.notAfterMs;
     const audit = { how: hasExpired ? "renewal after expiry" : "renewal", address };
-    return await this.#alone(wanted.node, async () => {
-      const known = await keys.get(old.name, signal);
-      // The record has the new key already when the answer to an earlier attempt was lost.
-      const isLatest =
-        known !== undefined && [old.spkiHash, wanted.spkiHash].some((hash) => equal(hash, known.spkiHash));
-      if (hasExpired && !isLatest) {
-        const what = known === undefined ? "was deleted or reset" : "has another key by now";
-        const help = "it can only join anew, with a token of `picolet-hub token create`";
-        throw new PicoletError("permission_denied", `node ${old.name} ${what}: ${help}`);
-      }
-      if (known !== undefined && !isLatest) {
-        log.warn("a node renews with a key that is not its latest: are there two boards of this name?", {
-          node: old.name,
-          ...audit,
-        });
-      }
-      return await this.#certify(wanted, audit, signal);
-    });
+    const claim: NodeClaim = { kind: "renewal", spkiHash: old.spkiHash, hasExpired };
+    return await this.#alone(wanted.node, () => this.#certify(wanted, claim, audit, signal));
   }
 
   #authenticateForRenewal(authenticator: NodeAuthenticator, socket: TLSSocket): AuthenticatedNode {
@@ -293,14 +255,11 @@ export class JoinService {
     }
   }
 
-  async #certify(wanted: NodeRequest, audit: object, signal: AbortSignal): Promise<Answer> {
-    const { signer, keys, revoked, serving, clock, log } = this.#components;
-    if (revoked.current.has(wanted.spkiHash)) {
-      throw new PicoletError("permission_denied", "the key was revoked: remove the board's identity and join anew");
-    }
+  async #certify(wanted: NodeRequest, claim: NodeClaim, audit: object, signal: AbortSignal): Promise<Answer> {
+    const { certifier, signer, serving, clock, log } = this.#components;
+    await certifier.claim(wanted, claim, signal);
     const certificate = await signer.sign(wanted.node, wanted.pem, signal);
     const timeMs = clock.wall().getTime();
-    await keys.set(wanted.node, { spkiHash: wanted.spkiHash, certifiedAtMs: timeMs }, signal);
     log.info("certified a node", { node: wanted.node, key: wanted.spkiHash, ...audit });
     const body: CertificateAnswer = { certificate, hubCa: serving.current.caBundle, timeMs };
     return { kind: "json", body };
@@ -316,9 +275,6 @@ const STATUS: Readonly<Partial<Record<ErrorCode, number>>> = {
   unavailable: 503,
   deadline_exceeded: 503,
 };
-
-const equal = (left: string, right: string): boolean =>
-  timingSafeEqual(createHash("sha256").update(left).digest(), createHash("sha256").update(right).digest());
 
 function send(response: ServerResponse, answer: Answer): void {
   if (response.destroyed) return;

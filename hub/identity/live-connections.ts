@@ -1,10 +1,12 @@
 import type { Duplex } from "node:stream";
 import type { Component } from "../../protocol/async/component.ts";
+import type { Watch } from "../../protocol/async/watch.ts";
 import { type Clock, type Log, seconds } from "../../protocol/ports.ts";
-import type { AuthenticatedNode, RevokedKeys } from "./authenticate-node.ts";
+import { isRevoked, type Revocations } from "../core/identity.ts";
+import type { AuthenticatedNode } from "./authenticate-node.ts";
 
 export interface LiveConnectionsComponents {
-  readonly revoked: RevokedKeys;
+  readonly revoked: Watch<Revocations>;
   readonly clock: Clock;
   readonly log: Log;
 }
@@ -15,7 +17,7 @@ const EXPIRY_CHECK = seconds(600);
 type Identity = Pick<AuthenticatedNode, "name" | "spkiHash" | "notAfterMs">;
 
 /**
- * Authentication goes on for as long as a connection does: one whose key is revoked is cut at once, and one whose
+ * Authentication goes on for as long as a connection does: one that is revoked is cut at once, and one whose
  * certificate has ended soon after. Its board renews, where it may, and comes again.
  */
 export class LiveConnections implements Component {
@@ -49,8 +51,10 @@ export class LiveConnections implements Component {
   }
 
   async #followRevoked(signal: AbortSignal): Promise<void> {
-    for await (const hashes of this.#components.revoked.changes(signal)) {
-      this.#cut("its key was revoked", ({ spkiHash }) => hashes.has(spkiHash));
+    for await (const revocations of this.#components.revoked.changes(signal)) {
+      this.#cut("its certificate was revoked", ({ name, ...facts }) =>
+        isRevoked(revocations, { node: name, ...facts }),
+      );
     }
   }
 

@@ -113,7 +113,7 @@ function certifiedUser(socket: TLSSocket): KubeletUser | undefined {
   if (!socket.authorized) return undefined;
   const subject: { readonly CN?: string | string[]; readonly O?: string | string[] } | undefined =
     socket.getPeerCertificate().subject;
-  const [name] = [subject?.CN ?? []].flat();
-  if (name === undefined || name === "") return undefined;
+  const [name, ...more] = [subject?.CN ?? []].flat();
+  if (name === undefined || name === "" || more.length > 0) return undefined;
   return { name, groups: [...[subject?.O ?? []].flat(), "system:authenticated"] };
 }

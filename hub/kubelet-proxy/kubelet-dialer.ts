@@ -3,7 +3,7 @@ import { Agent, request as httpsRequest, type RequestOptions } from "node:https"
 import { type Duplex, duplexPair } from "node:stream";
 import { cancelled } from "../../protocol/async/abort.ts";
 import type { Watch } from "../../protocol/async/watch.ts";
-import { PicoletError } from "../../protocol/errors.ts";
+import { isPicoletError, PicoletError } from "../../protocol/errors.ts";
 import type { Clock } from "../../protocol/ports.ts";
 import type {
   KubeletConnector,
@@ -19,6 +19,7 @@ import { SPDY_COMMAND_PROTOCOLS, SpdyCommand } from "../streaming/spdy-command.t
 import { TRANSLATED_PROTOCOL, WebSocketCommand } from "../streaming/web-socket-command.ts";
 import { acceptWebSocket, offeredProtocols } from "../streaming/web-socket-server.ts";
 import { commandStreams } from "./kubelet-path.ts";
+import type { KubeletTargets } from "./kubelet-targets.ts";
 import { isRefused, statusAnswer } from "./status-answer.ts";
 
 /** All PEM. */
@@ -56,11 +57,17 @@ type Dialled =
 export class KubeletDialer implements KubeletConnector, Disposable {
   readonly #clock: Clock;
   readonly #tls: Watch<KubeletClientTls>;
+  readonly #targets: KubeletTargets;
   readonly #agent = new Agent({ keepAlive: true, maxFreeSockets: MAX_IDLE_PER_NODE });
 
-  constructor(components: { readonly clock: Clock; readonly tls: Watch<KubeletClientTls> }) {
+  constructor(components: {
+    readonly clock: Clock;
+    readonly tls: Watch<KubeletClientTls>;
+    readonly targets: KubeletTargets;
+  }) {
     this.#clock = components.clock;
     this.#tls = components.tls;
+    this.#targets = components.targets;
   }
 
   async request(target: KubeletTarget, request: KubeletRequest, signal: AbortSignal): Promise<KubeletResponse> {
@@ -211,9 +218,10 @@ export class KubeletDialer implements KubeletConnector, Disposable {
     });
   }
 
-  #options({ address, port }: KubeletTarget): RequestOptions {
+  /** @throws as `KubeletTargets.endpointOf` */
+  #options(target: KubeletTarget): RequestOptions {
     const { certificateChain, privateKey, kubeletCa } = this.#tls.current;
-    return { host: address, port, cert: certificateChain, key: privateKey, ca: kubeletCa };
+    return { ...this.#targets.endpointOf(target), cert: certificateChain, key: privateKey, ca: kubeletCa };
   }
 }
 
@@ -242,10 +250,9 @@ const responseOf = (response: IncomingMessage): KubeletResponse => {
   return { status: response.statusCode ?? 502, headers: response.headers, body: response };
 };
 
-function unreachable({ node, address, port }: KubeletTarget, error: Error, signal: AbortSignal): PicoletError {
+function unreachable({ node }: KubeletTarget, error: Error, signal: AbortSignal): PicoletError {
   if (signal.aborted) return cancelled("the request to a kubelet");
-  return new PicoletError("unavailable", `cannot reach the kubelet of node ${node} at ${address}:${port}`, {
-    cause: error,
-    retryable: true,
-  });
+  // Its name led to addresses that must not be dialed.
+  if (isPicoletError(error)) return error;
+  return new PicoletError("unavailable", `cannot reach the kubelet of node ${node}`, { cause: error, retryable: true });
 }

@@ -12,6 +12,7 @@ import type { TelemetryReader } from "../core/telemetry.ts";
 import { answerFailure, httpFailure, refuseUpgrade, shownFailure } from "./http-answers.ts";
 import { KubeletAccess, type KubeletReviews } from "./kubelet-access.ts";
 import { isTelemetry, parseKubeletPath } from "./kubelet-path.ts";
+import type { OwnEndpoint, OwnKubelets } from "./kubelet-targets.ts";
 import { NodeListeners, type NodeListenersInit } from "./node-listeners.ts";
 import { serveRequest } from "./node-requests.ts";
 import { serveUpgrade } from "./node-upgrades.ts";
@@ -40,6 +41,8 @@ export interface KubeletProxyInit extends NodeListenersInit {
   readonly address: string;
 }
 
+/** Where an API server of this process reaches sockets that listen on every address. */
+const LOOPBACK = "127.0.0.1";
 /** From connection to the end of the handshake. */
 const HANDSHAKE_TIMEOUT_MS = 20_000;
 /** Longer than API servers keep theirs (90 s), so that it is them who close. */
@@ -57,7 +60,7 @@ export const MAX_AWAY_NODES = 5_000;
  * The hub as the kubelet of each of its nodes: a port a node, one TLS server behind all of them. What it is asked it
  * passes on to the node's agent through the tunnel.
  */
-export class KubeletProxy implements Component, KubeletEndpoints {
+export class KubeletProxy implements Component, KubeletEndpoints, OwnKubelets {
   readonly name = "kubelet endpoints";
   readonly #components: KubeletProxyComponents;
   readonly #init: KubeletProxyInit;
@@ -96,6 +99,20 @@ export class KubeletProxy implements Component, KubeletEndpoints {
     const port = this.#listeners.portOf(node);
     if (port !== undefined) return { address: this.#init.address, port };
     throw new PicoletError("unavailable", `cannot tell the kubelet endpoint of node ${node} yet`, { retryable: true });
+  }
+
+  get advertisedAddress(): string {
+    return this.#init.address;
+  }
+
+  ownEndpoint(node: string): OwnEndpoint | undefined {
+    const port = this.#listeners.portOf(node);
+    if (port === undefined) return undefined;
+    return { address: this.#init.host ?? LOOPBACK, port, isConnected: this.#components.fleet.has(node) };
+  }
+
+  isOwnPort(port: number): boolean {
+    return this.#listeners.nodeAt(port) !== undefined;
   }
 
   /** Streams under way, over all nodes. */

@@ -1,8 +1,8 @@
 /** What `picolet-hub --embedded` leaves for its administrator in the data directory. */
 import { randomBytes } from "node:crypto";
-import { mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { join } from "node:path";
 import { PicoletError } from "../../protocol/errors.ts";
+import { readIfThere, writeDurably } from "../embedded/store/durable-file.ts";
 
 const TOKEN_BYTES = 32;
 const TOKEN = /^[A-Za-z0-9_-]{43}\n$/;
@@ -12,7 +12,7 @@ const USER = "picolet-admin";
 /** Made at the first start; whoever can read the file is the administrator. */
 export function adminToken(dataDir: string): string {
   const path = join(dataDir, "admin-token");
-  const kept = readText(path);
+  const kept = readIfThere(path);
   if (kept !== undefined) {
     if (TOKEN.test(kept)) return kept.trim();
     throw new PicoletError(
@@ -21,7 +21,7 @@ export function adminToken(dataDir: string): string {
     );
   }
   const token = randomBytes(TOKEN_BYTES).toString("base64url");
-  writePrivately(path, `${token}\n`);
+  writeDurably(path, `${token}\n`);
   return token;
 }
 
@@ -45,20 +45,4 @@ export function kubeconfigText({ server, ca, token }: AdminKubeconfig): string {
     "current-context": CONTEXT,
   };
   return `${JSON.stringify(config, undefined, 2)}\n`;
-}
-
-/** Replaced as a whole, readable by nobody else. */
-export function writePrivately(path: string, text: string): void {
-  mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
-  writeFileSync(`${path}.new`, text, { mode: 0o600, flush: true });
-  renameSync(`${path}.new`, path);
-}
-
-function readText(path: string): string | undefined {
-  try {
-    return readFileSync(path, "utf8");
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === "ENOENT") return undefined;
-    throw new PicoletError("failed", `cannot read ${path}`, { cause: error });
-  }
 }

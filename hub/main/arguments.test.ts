@@ -62,7 +62,25 @@ test("the other commands", () => {
     dataDir: "d",
     file: "f",
   });
+  assert.deepEqual(parseHubArguments(["restore", "f", "--data-dir", "d", "--accept-restored-store", "0123abcd"]), {
+    command: "restore",
+    dataDir: "d",
+    file: "f",
+    acceptRestoredStore: "0123abcd",
+  });
+  assert.deepEqual(parseHubArguments(["keys", "rotate", "--data-dir", "d"]), { command: "keys rotate", dataDir: "d" });
+  const fleets = ["11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"];
+  assert.deepEqual(serve(...fleets.map((each) => `--adopt-fleet=${each}`)).adoptFleets, fleets);
   assert.deepEqual(parseHubArguments(["token", "create", "--help"]), { command: "help" });
+});
+
+test("Pod Security is configured as kube-apiserver's is", () => {
+  const plain = serve("--embedded");
+  assert.deepEqual([plain.admissionConfigFile, plain.relaxesUserNamespaces], [undefined, false]);
+  const gate = "UserNamespacesPodSecurityStandards";
+  const given = serve("--embedded", "--admission-control-config-file", "a.yaml", "--feature-gates", `${gate}=true`);
+  assert.deepEqual([given.admissionConfigFile, given.relaxesUserNamespaces], ["a.yaml", true]);
+  assert.equal(serve("--embedded", "--feature-gates", `${gate}=false`).relaxesUserNamespaces, false);
 });
 
 test("what is wrong is named", () => {
@@ -74,12 +92,18 @@ test("what is wrong is named", () => {
     [["--tunnel-address", "a:70000"], /--tunnel-address must be HOST:PORT/],
     [["--kubelet-ports", "9-8"], /--kubelet-ports must be FIRST-LAST/],
     [["--drain-time", "soon"], /--drain-time must be a duration/],
+    [["--feature-gates", "AllAlpha=true"], /--feature-gates must be UserNamespacesPodSecurityStandards=true/],
     [["--log-format", "xml"], /--log-format must be text or json/],
     [["token"], /create, list, delete/],
     [["token", "delete"], /usage: picolet-hub token delete ID/],
     [["node", "reset", "a", "b"], /usage: picolet-hub node reset NAME/],
     [["ca"], /picolet-hub ca hash/],
     [["backup"], /usage: picolet-hub backup FILE/],
+    [["keys"], /usage: picolet-hub keys rotate/],
+    [["keys", "burn"], /picolet-hub keys rotate/],
+    [["--embedded", "--accept-restored-store", "yes"], /needs the code of 8 digits/],
+    [["--accept-restored-store", "0123abcd"], /of no use without --embedded/],
+    [["--adopt-fleet", "no id"], /is no id of a fleet/],
     [["serve", "extra"], /unknown argument extra/],
   ];
   for (const [args, message] of cases) assert.throws(() => parseHubArguments(args), message);

@@ -3,6 +3,8 @@ import { parseDuration } from "../../protocol/duration.ts";
 import { describeError, PicoletError } from "../../protocol/errors.ts";
 import type { Millis } from "../../protocol/ports.ts";
 import { parseQuantity, quantityValue } from "../../protocol/quantity.ts";
+import { checkedFleets } from "../embedded/store/fleet-keys.ts";
+import { blockListOf } from "../kubelet-proxy/kubelet-targets.ts";
 
 /** An address to listen on. Port 0: any free one. */
 export interface ListenAddress {
@@ -52,11 +54,23 @@ export interface ServeArguments {
   readonly clientCaFile: string | undefined;
   /** Embedded only. */
   readonly kubeletCaFile: string | undefined;
+  /** CIDRs in which the embedded API server dials kubelets of other hubs; empty: everywhere but loopback and the like. */
+  readonly kubeletNetworks: readonly string[];
+  /** A PodSecurityConfiguration or AdmissionConfiguration; embedded only. */
+  readonly admissionConfigFile: string | undefined;
+  /** Whether `hostUsers: false` frees pods from Pod Security's checks of their user; embedded only. */
+  readonly relaxesUserNamespaces: boolean;
   readonly kubeconfigOut: string | undefined;
   readonly nodeCertificateDuration: Millis;
   readonly renewalWindow: Millis;
   readonly drainTime: Millis;
   readonly telemetry: TelemetryArguments;
+  /** Of the embedded API server's store, before boards' writes are refused. */
+  readonly storeMaxBytes: number | undefined;
+  /** Embedded only: the code of the store that was refused, and is to be served as it is. */
+  readonly acceptRestoredStore: string | undefined;
+  /** Fleets whose boards are to take this hub for their own. */
+  readonly adoptFleets: readonly string[];
   readonly logFormat: "text" | "json";
   readonly verbose: boolean;
 }
@@ -76,7 +90,15 @@ export type HubArguments =
   | { readonly command: "token delete"; readonly cluster: ClusterArguments; readonly id: string }
   | { readonly command: "ca hash"; readonly cluster: ClusterArguments }
   | { readonly command: "node reset"; readonly cluster: ClusterArguments; readonly node: string }
-  | { readonly command: "backup" | "restore"; readonly dataDir: string; readonly file: string };
+  | { readonly command: "keys rotate"; readonly dataDir: string }
+  | { readonly command: "backup"; readonly dataDir: string; readonly file: string }
+  | {
+      readonly command: "restore";
+      readonly dataDir: string;
+      readonly file: string;
+      /** As in ServeArguments. */
+      readonly acceptRestoredStore: string | undefined;
+    };
 
 export const DEFAULT_DATA_DIR = "/var/lib/picolet-hub";
 /** Of the tunnel; not given away to anything well known. */
@@ -84,6 +106,9 @@ export const DEFAULT_TUNNEL_PORT = 10_270;
 /** As kube-apiserver's. */
 export const DEFAULT_API_PORT = 6443;
 const MAX_PORT = 65_535;
+
+/** Of Kubernetes' feature gates the one that changes something here. Off by default, as in Kubernetes 1.34. */
+const USER_NAMESPACES_GATE = "UserNamespacesPodSecurityStandards";
 
 export const HELP = `picolet-hub - the cloud end of the tunnel: a fleet of picolet boards in Kubernetes, or without it
 
@@ -94,6 +119,7 @@ Usage: picolet-hub [serve] --embedded [flags]            an API server of its ow
        picolet-hub ca hash                               what a board pins: sha256:...
        picolet-hub node reset NAME                       lets a board with a new key take this node's name
        picolet-hub backup FILE | restore FILE            of the embedded API server
+       picolet-hub keys rotate                           new keys for its Secrets at rest
        picolet-hub version | help
 
 Which cluster (all commands)
@@ -112,7 +138,15 @@ Flags of serve
   --kubelet-client-ca-file FILE PEM: whom API servers' client certificates are issued by; default: the same
   --kubelet-certificate-authority FILE
                                 PEM: whom kubelets' certificates are issued by, embedded only; default: this hub
+  --kubelet-network CIDR        where kubelets that are not this hub's may be, embedded only; may be given several times;
+                                default: everywhere but loopback, link-local, multicast and metadata addresses
+  --admission-control-config-file FILE
+                                defaults and exemptions of Pod Security, as kube-apiserver's flag, embedded only
+  --feature-gates ${USER_NAMESPACES_GATE}=true
+                                hostUsers: false frees pods from Pod Security's checks of their user, embedded only
   --write-kubeconfig FILE       the administrator's, embedded only (default DATA-DIR/admin.kubeconfig)
+  --store-max-bytes SIZE        what the store may hold before boards' writes are refused, embedded only; default: what
+                                the disk has
   --node-certificate-duration D lifetime of a board's certificate, embedded only (default 8760h)
   --renewal-window D            how long after its certificate ran out a board may still renew it (default 4320h)
   --drain-time D                over which boards move elsewhere at SIGTERM (default 10s)
@@ -124,9 +158,27 @@ Flags of serve
   --telemetry-dir DIR           where telemetry is kept (default DATA-DIR/telemetry, without --embedded in memory)
   --telemetry-max-bytes SIZE    of it; the oldest goes first (default 256Mi, in memory 32Mi)
   --telemetry-max-age D         (default 168h)
+  --accept-restored-store CODE  serve a store that was refused, embedded only; see below
+  --adopt-fleet ID              boards of this fleet take the hub for theirs; may be given several times
   --log-format text|json        --verbose
 
-Exit codes: 0 stopped by a signal, 64 wrong usage, 1 anything else.
+The store and its fleet (embedded)
+  DATA-DIR/hub.db belongs to the keys beside it: hub-ca.json, hub-keys.json (which opens its Secrets) and hub-mark.json
+  (how far it had come). Keep a copy of hub-ca.json and hub-keys.json apart from the backups: a backup without them is
+  of no use to boards, and shows no Secret to a thief.
+  A hub does not start on a store that is missing, empty, older than the mark or another fleet's, for its boards would end
+  every pod that is not in it. \`picolet-hub restore FILE\` puts a backup in its place: the hub must be stopped, the store
+  before is kept, every client lists again, what was written since the backup is lost (boards end pods that were bound
+  since), and keys that were revoked stay revoked. To serve the store as it is, start once with
+  --accept-restored-store and the CODE that the refusal shows; it is good for this store alone.
+  Boards know their fleet (of a Kubernetes cluster the UID of the namespace kube-system). From a hub of another they take
+  nothing, and run on what they have, until that hub runs with --adopt-fleet and the id that they show, or they join
+  again with a new token.
+  With the systemd credential picolet-hub-key (LoadCredentialEncrypted=) the keys in hub-keys.json are sealed with it, so
+  that they open nothing on another machine. \`keys rotate\` makes new ones; what older ones sealed follows by itself. The
+  hub makes a new data key every 90 days.
+
+Exit codes: 0 stopped by a signal, 64 wrong usage, 65 the store was refused, 1 anything else.
 `;
 
 const CLUSTER_OPTIONS = {
@@ -146,6 +198,9 @@ const SERVE_OPTIONS = {
   "client-ca-file": { type: "string" },
   "kubelet-client-ca-file": { type: "string" },
   "kubelet-certificate-authority": { type: "string" },
+  "kubelet-network": { type: "string", multiple: true },
+  "admission-control-config-file": { type: "string" },
+  "feature-gates": { type: "string" },
   "write-kubeconfig": { type: "string" },
   "node-certificate-duration": { type: "string" },
   "renewal-window": { type: "string" },
@@ -156,7 +211,10 @@ const SERVE_OPTIONS = {
   "telemetry-otlp-token-file": { type: "string" },
   "telemetry-dir": { type: "string" },
   "telemetry-max-bytes": { type: "string" },
+  "store-max-bytes": { type: "string" },
   "telemetry-max-age": { type: "string" },
+  "accept-restored-store": { type: "string" },
+  "adopt-fleet": { type: "string", multiple: true },
   "log-format": { type: "string" },
   verbose: { type: "boolean" },
 } as const;
@@ -186,18 +244,10 @@ export function parseHubArguments(args: readonly string[]): HubArguments {
     case "ca":
     case "node":
       return parsePair(word, more);
+    case "keys":
     case "backup":
-    case "restore": {
-      const { values, positionals } = read(more, {
-        "data-dir": CLUSTER_OPTIONS["data-dir"],
-        embedded: CLUSTER_OPTIONS.embedded,
-      });
-      return {
-        command: word,
-        dataDir: values["data-dir"] ?? DEFAULT_DATA_DIR,
-        file: only(positionals, `${word} FILE`),
-      };
-    }
+    case "restore":
+      return parseStore(word, more);
     default:
       throw new PicoletError("invalid", `unknown command ${word}; picolet-hub help lists the commands`);
   }
@@ -211,6 +261,10 @@ function parseServe(args: readonly string[]): ServeArguments {
   if (format !== "text" && format !== "json") {
     throw new PicoletError("invalid", `--log-format must be text or json, not ${format}`);
   }
+  const acceptRestoredStore = codeOf(values["accept-restored-store"]);
+  if (acceptRestoredStore !== undefined && cluster.kind !== "embedded") {
+    throw new PicoletError("invalid", "--accept-restored-store is of no use without --embedded");
+  }
   return {
     command: "serve",
     cluster,
@@ -223,9 +277,13 @@ function parseServe(args: readonly string[]): ServeArguments {
     clientCaFile: values["client-ca-file"],
     kubeletClientCaFile: values["kubelet-client-ca-file"],
     kubeletCaFile: values["kubelet-certificate-authority"],
+    kubeletNetworks: networksOf(values["kubelet-network"] ?? []),
+    admissionConfigFile: values["admission-control-config-file"],
+    relaxesUserNamespaces: isGateOpen(values["feature-gates"]),
     kubeconfigOut: values["write-kubeconfig"],
     nodeCertificateDuration: durationOf("--node-certificate-duration", values["node-certificate-duration"], "8760h"),
     renewalWindow: durationOf("--renewal-window", values["renewal-window"], "4320h"),
+    storeMaxBytes: bytesOf("--store-max-bytes", values["store-max-bytes"]),
     drainTime: durationOf("--drain-time", values["drain-time"], "10s"),
     telemetry: {
       dir: values["telemetry-dir"],
@@ -234,9 +292,39 @@ function parseServe(args: readonly string[]): ServeArguments {
       influx: targetOf("--telemetry-influx", values["telemetry-influx"], values["telemetry-influx-token-file"]),
       otlp: targetOf("--telemetry-otlp", values["telemetry-otlp"], values["telemetry-otlp-token-file"]),
     },
+    acceptRestoredStore,
+    adoptFleets: checkedFleets(values["adopt-fleet"] ?? []),
     logFormat: format,
     verbose: values.verbose ?? false,
   };
+}
+
+const STORE_OPTIONS = {
+  "data-dir": CLUSTER_OPTIONS["data-dir"],
+  embedded: CLUSTER_OPTIONS.embedded,
+} as const;
+
+/** Commands on the data directory of the embedded API server. */
+function parseStore(word: "keys" | "backup" | "restore", args: readonly string[]): HubArguments {
+  if (word === "restore") {
+    const { values, positionals } = read(args, { ...STORE_OPTIONS, "accept-restored-store": { type: "string" } });
+    const acceptRestoredStore = codeOf(values["accept-restored-store"]);
+    const dataDir = values["data-dir"] ?? DEFAULT_DATA_DIR;
+    return { command: word, dataDir, file: only(positionals, "restore FILE"), acceptRestoredStore };
+  }
+  const { values, positionals } = read(args, STORE_OPTIONS);
+  const dataDir = values["data-dir"] ?? DEFAULT_DATA_DIR;
+  if (word === "backup") return { command: word, dataDir, file: only(positionals, "backup FILE") };
+  if (only(positionals, "keys rotate") === "rotate") return { command: "keys rotate", dataDir };
+  throw new PicoletError("invalid", "the command is picolet-hub keys rotate");
+}
+
+const CODE = /^[0-9a-f]{8}$/;
+
+function codeOf(text: string | undefined): string | undefined {
+  if (text === undefined || CODE.test(text)) return text;
+  const what = "the code of 8 digits that the hub shows when it refuses a store";
+  throw new PicoletError("invalid", `--accept-restored-store needs ${what}, not ${text}`);
 }
 
 function parseToken(args: readonly string[]): HubArguments {
@@ -310,6 +398,22 @@ function addressOf(flag: string, text: string | undefined, defaultPort: number):
     throw new PicoletError("invalid", `${flag} must be HOST:PORT, such as 0.0.0.0:${defaultPort}, not ${text}`);
   }
   return { host: match[1] ?? (match[2] || "0.0.0.0"), port };
+}
+
+function networksOf(cidrs: readonly string[]): readonly string[] {
+  try {
+    blockListOf(cidrs);
+    return cidrs;
+  } catch (error) {
+    throw new PicoletError("invalid", `--kubelet-network: ${describeError(error)}`);
+  }
+}
+
+function isGateOpen(text: string | undefined): boolean {
+  if (text === undefined) return false;
+  const value = new RegExp(`^${USER_NAMESPACES_GATE}=(true|false)$`).exec(text)?.[1];
+  if (value !== undefined) return value === "true";
+  throw new PicoletError("invalid", `--feature-gates must be ${USER_NAMESPACES_GATE}=true or =false, not ${text}`);
 }
 
 function portsOf(text: string | undefined): readonly [number, number] | undefined {

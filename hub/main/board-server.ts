@@ -5,9 +5,10 @@ import { TLSSocket } from "node:tls";
 import type { Component } from "../../protocol/async/component.ts";
 import type { Watch } from "../../protocol/async/watch.ts";
 import { describeError, PicoletError } from "../../protocol/errors.ts";
-import type { Log } from "../../protocol/ports.ts";
+import type { Clock, Log } from "../../protocol/ports.ts";
 import { TUNNEL_PATH } from "../../protocol/tunnel/messages.ts";
 import { type NodeAuthenticator, peerChain } from "../identity/authenticate-node.ts";
+import { ConnectionGate } from "../identity/connection-gate.ts";
 import type { JoinService } from "../identity/join-service.ts";
 import type { LiveConnections } from "../identity/live-connections.ts";
 import type { Serving } from "../identity/serving.ts";
@@ -24,21 +25,31 @@ export interface BoardServerComponents {
   readonly tunnel: TunnelServer;
   /** Why no board can be served now; "" when it can. */
   readonly problem: Watch<string>;
+  readonly clock: Clock;
   readonly log: Log;
 }
 
 /** Handshakes of a fleet that comes back at once wait here; the kernel cuts it at net.core.somaxconn. */
 const BACKLOG = 4096;
 
+/**
+ * Boards that have a session, 10,000, and a fleet of 5,000 that comes back at once and has not shown a certificate yet. A
+ * connection takes some 60 KiB.
+ */
+const LIMITS = { name: "boards' port", maxConnections: 16_000, maxPending: 6000 };
+
 /** The port that boards reach the hub on: joining and renewal as HTTP, the tunnel as a WebSocket, /healthz and /readyz. */
 export class BoardServer implements Component {
   readonly name = "boards' port";
   readonly #components: BoardServerComponents;
   readonly #server: Server;
+  readonly #gate: ConnectionGate;
 
   constructor(components: BoardServerComponents) {
     this.#components = components;
     this.#server = createNodeServer(components);
+    this.#gate = new ConnectionGate(components, LIMITS);
+    this.#gate.guard(this.#server);
     this.#server.on("request", (request, response) => this.#request(request, response));
     this.#server.on("upgrade", (request, socket, head) => this.#upgrade(request, socket, head));
     this.#server.on("clientError", (_, socket) => socket.destroy());
@@ -92,6 +103,7 @@ export class BoardServer implements Component {
     try {
       if (!(socket instanceof TLSSocket)) throw new PicoletError("internal", "a connection without TLS");
       const node = authenticator.authenticate(peerChain(socket));
+      this.#gate.admit(socket, node.name);
       this.#components.connections.add(socket, node);
       tunnel.handleUpgrade(request, socket, head, node.name);
     } catch (error) {

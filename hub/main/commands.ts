@@ -2,18 +2,25 @@
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { isPicoletError, PicoletError } from "../../protocol/errors.ts";
+import { nodeNameProblems } from "../../protocol/name-rules.ts";
 import type { Clock } from "../../protocol/ports.ts";
+import { ROTATE_KEYS_PATH } from "../embedded/http/path-endpoint.ts";
 import { backupStoppedStore, restoreStore } from "../embedded/store/backup.ts";
+import { lockDataDir } from "../embedded/store/data-dir-lock.ts";
+import { FleetGuard, storePathIn } from "../embedded/store/fleet-guard.ts";
+import { FleetKeys } from "../embedded/store/fleet-keys.ts";
 import { BootstrapTokens, type TokenReport } from "../identity/bootstrap-tokens.ts";
 import { caHash } from "../identity/certificate-authority.ts";
-import { NodeKeysInKubernetes, RevokedKeysInKubernetes, resetNode } from "../identity/node-keys.ts";
+import { NodeCertifier } from "../identity/node-certifier.ts";
+import { NodeKeysInKubernetes, RevokedKeysInKubernetes } from "../identity/node-keys.ts";
 import type { StoredPems } from "../identity/pem-store.ts";
 import { loadKubeconfigAccess } from "../kubernetes/kubeconfig-access.ts";
 import type { ClusterArguments, HubArguments } from "./arguments.ts";
-import { downloadBackup } from "./download-backup.ts";
+import { askRunningHub, downloadBackup } from "./download-backup.ts";
 import { pemStore } from "./embedded-cluster.ts";
 import { HUB_NAMESPACE, openClient } from "./hub-client.ts";
 import { secretPemStore } from "./kubernetes-cluster.ts";
+import { readCredential } from "./root-key-credential.ts";
 
 type Command = Exclude<HubArguments, { readonly command: "serve" | "help" | "version" }>;
 
@@ -25,11 +32,10 @@ export async function runCommand(args: Command, clock: Clock): Promise<string> {
   switch (args.command) {
     case "backup":
       return await backup(args);
-    case "restore": {
-      const { setAside } = restoreStore(args.file, storePath(args.dataDir), clock);
-      const before = setAside === undefined ? "" : `; what was there before is ${setAside}`;
-      return `restored ${storePath(args.dataDir)}${before}\n`;
-    }
+    case "restore":
+      return restore(args, clock);
+    case "keys rotate":
+      return await rotateKeys(args.dataDir, clock);
     case "ca hash":
       return `${await caHashOf(args.cluster, clock)}\n`;
     default:
@@ -37,23 +43,53 @@ export async function runCommand(args: Command, clock: Clock): Promise<string> {
   }
 }
 
-const storePath = (dataDir: string): string => join(dataDir, "hub.db");
-
 /** Of a hub that runs it is asked for; the file of one that does not is copied. */
-async function backup({
-  dataDir,
-  file,
-}: Extract<Command, { readonly command: "backup" | "restore" }>): Promise<string> {
+async function backup({ dataDir, file }: Extract<Command, { readonly command: "backup" }>): Promise<string> {
   if (existsSync(file)) throw new PicoletError("already_exists", `${file} is there already`);
-  const made = `backed up ${storePath(dataDir)} to ${file}\n`;
+  const made =
+    `backed up ${storePathIn(dataDir)} to ${file}\n` +
+    "its Secrets are sealed: keep a copy of hub-keys.json and hub-ca.json apart from it\n";
   try {
     await downloadBackup(dataDir, file);
     return made;
   } catch (error) {
     if (!isPicoletError(error, "unavailable")) throw error;
   }
-  backupStoppedStore(storePath(dataDir), file);
+  backupStoppedStore(storePathIn(dataDir), file);
   return made;
+}
+
+function restore(
+  { dataDir, file, acceptRestoredStore: accept }: Extract<Command, { readonly command: "restore" }>,
+  clock: Clock,
+): string {
+  using _lock = lockDataDir(dataDir);
+  const guard = new FleetGuard({ clock, log: SILENT }, { dataDir, accept, credential: readCredential(process.env) });
+  const path = storePathIn(dataDir);
+  const { setAside, lastChangeAt } = restoreStore(file, path, clock, guard);
+  return [
+    `restored ${path} from ${file}${lastChangeAt === undefined ? "" : `, last changed at ${lastChangeAt.toISOString()}`}`,
+    ...(setAside === undefined ? [] : [`what was there before is ${setAside}`]),
+    "when the hub starts, every client lists again; boards end pods that were bound to them since the backup",
+    "what else was written since is lost; keys that were revoked stay revoked",
+    "",
+  ].join("\n");
+}
+
+/** A hub that runs does it at once; otherwise the next one that starts. */
+async function rotateKeys(dataDir: string, clock: Clock): Promise<string> {
+  const path = join(dataDir, "hub-keys.json");
+  try {
+    await askRunningHub(dataDir, "POST", ROTATE_KEYS_PATH, "rotate its keys");
+    return `the hub seals Secrets with new keys; keep a copy of ${path}\n`;
+  } catch (error) {
+    if (!isPicoletError(error, "unavailable")) throw error;
+  }
+  using _lock = lockDataDir(dataDir);
+  const keys = FleetKeys.load({ path, credential: readCredential(process.env) });
+  if (keys === undefined) throw new PicoletError("not_found", `cannot find ${path}: no hub has ever run on ${dataDir}`);
+  keys.rotate(clock);
+  return `the next hub seals Secrets with new keys; keep a copy of ${path}\n`;
 }
 
 async function withCluster(
@@ -77,12 +113,20 @@ async function withCluster(
       const parts = { client, clock, random: RANDOM, log: SILENT };
       const init = { namespace: HUB_NAMESPACE };
       const revoked = new RevokedKeysInKubernetes(parts, init);
-      const key = await resetNode({ keys: new NodeKeysInKubernetes({ client }, init), revoked }, args.node, NEVER);
-      if (key !== undefined)
-        return `the board that was ${args.node} is refused from now on; another one may join by that name\n`;
-      throw new PicoletError("not_found", `no board has joined as ${args.node}`);
+      const keys = new NodeKeysInKubernetes({ client }, init);
+      const certifier = new NodeCertifier({ keys, revoked, clock, log: SILENT });
+      const key = await certifier.reset(nodeNamed(args.node), NEVER);
+      const what = key === undefined ? `no board has joined as ${args.node}; any certificate` : "every certificate";
+      return `${what} of that name is refused from now on, and another board may join by it\n`;
     }
   }
+}
+
+/** @throws `invalid` */
+function nodeNamed(name: string): string {
+  const [problem] = nodeNameProblems(name);
+  if (problem === undefined) return name;
+  throw new PicoletError("invalid", `${JSON.stringify(name)} is no node's name: ${problem}`);
 }
 
 const SILENT = {

@@ -1,5 +1,6 @@
 import { createWriteStream } from "node:fs";
 import { rename, rm } from "node:fs/promises";
+import type { IncomingMessage } from "node:http";
 import { request } from "node:https";
 import { join } from "node:path";
 import { pipeline } from "node:stream/promises";
@@ -16,33 +17,51 @@ const ANSWER_TIMEOUT_MS = 120_000;
  * @throws `unavailable` when no hub runs there
  */
 export async function downloadBackup(dataDir: string, file: string): Promise<void> {
+  const partial = `${file}.partial`;
+  try {
+    const save = (body: IncomingMessage): Promise<void> =>
+      pipeline(body, createWriteStream(partial, { mode: 0o600, flush: true }));
+    await askRunningHub(dataDir, "GET", BACKUP_PATH, "make a backup", save);
+    await rename(partial, file);
+  } finally {
+    await rm(partial, { force: true });
+  }
+}
+
+/**
+ * One request to the embedded API server that runs on `dataDir`, as its administrator.
+ * @param what completes "cannot ask the hub to"
+ * @throws `unavailable` when no hub runs there, `failed` when it does not do it
+ */
+export async function askRunningHub(
+  dataDir: string,
+  method: "GET" | "POST",
+  path: string,
+  what: string,
+  take?: (body: IncomingMessage) => Promise<void>,
+): Promise<void> {
   const access = await loadKubeconfigAccess({ kubeconfig: join(dataDir, "admin.kubeconfig") }).catch(
     (cause: unknown) => {
       throw new PicoletError("unavailable", `no hub has ever run on ${dataDir}`, { cause });
     },
   );
   const { tls, headers } = await access.credentials();
-  const partial = `${file}.partial`;
-  try {
-    await new Promise<void>((resolve, reject) => {
-      const options = { ...tls, headers, timeout: ANSWER_TIMEOUT_MS };
-      const asked = request(`${access.server}${BACKUP_PATH}`, options, (response) => {
-        if (response.statusCode !== 200) {
-          response.resume();
-          reject(new PicoletError("failed", `the hub answered ${response.statusCode} when it was asked for a backup`));
-          return;
-        }
-        pipeline(response, createWriteStream(partial, { mode: 0o600, flush: true })).then(resolve, reject);
-      });
-      asked.once("timeout", () => asked.destroy(new Error("no answer in time")));
-      asked.once("error", (cause) => {
-        const isAway = "code" in cause && cause.code === "ECONNREFUSED";
-        reject(new PicoletError(isAway ? "unavailable" : "failed", "cannot ask the hub for a backup", { cause }));
-      });
-      asked.end();
+  await new Promise<void>((resolve, reject) => {
+    const options = { ...tls, method, headers, timeout: ANSWER_TIMEOUT_MS };
+    const asked = request(`${access.server}${path}`, options, (response) => {
+      if (response.statusCode === 200 && take !== undefined) {
+        take(response).then(resolve, reject);
+        return;
+      }
+      response.resume();
+      if (response.statusCode === 200) resolve();
+      else reject(new PicoletError("failed", `the hub answered ${response.statusCode} when it was asked to ${what}`));
     });
-    await rename(partial, file);
-  } finally {
-    await rm(partial, { force: true });
-  }
+    asked.once("timeout", () => asked.destroy(new Error("no answer in time")));
+    asked.once("error", (cause) => {
+      const isAway = "code" in cause && cause.code === "ECONNREFUSED";
+      reject(new PicoletError(isAway ? "unavailable" : "failed", `cannot ask the hub to ${what}`, { cause }));
+    });
+    asked.end();
+  });
 }

@@ -1,27 +1,47 @@
 /** A cluster with no Kubernetes: the embedded API server with its CA, controllers and administrator. */
-import { mkdirSync, readFileSync } from "node:fs";
-import { join } from "node:path";
+import { readFileSync } from "node:fs";
+import { dirname, join, resolve } from "node:path";
+import { aborted, joinSignals } from "../../protocol/async/abort.ts";
 import type { Component } from "../../protocol/async/component.ts";
 import type { Watch } from "../../protocol/async/watch.ts";
-import { isPicoletError } from "../../protocol/errors.ts";
+import { isPicoletError, PicoletError } from "../../protocol/errors.ts";
 import type { Clock, Log, Millis, Random } from "../../protocol/ports.ts";
 import { VERSION } from "../../protocol/version.ts";
+import { CLIENT_CA_KEY, KUBELET_CLIENT_CA_KEY } from "../bridge/cluster-client-ca.ts";
 import { CsrSigner } from "../bridge/csr-signer.ts";
+import { type CertificateFacts, isRevoked } from "../core/identity.ts";
 import { CONFIG_MAPS, type KubeClient } from "../core/kube-client.ts";
+import {
+  DEFAULT_POD_SECURITY,
+  type PodSecurityConfiguration,
+  parsePodSecurity,
+} from "../embedded/admission/pod-security-configuration.ts";
+import { HUB_USER } from "../embedded/auth/hub-authorizer.ts";
+import { KUBELET_CLIENT_USER } from "../embedded/controllers/bootstrap/bootstrap-roles.ts";
 import { ensureInitialObjects } from "../embedded/controllers/bootstrap/initial-objects.ts";
+import type { CertificateIssuer } from "../embedded/controllers/certificates/certificate-issuer.ts";
 import { embeddedControllers } from "../embedded/controllers/embedded-controllers.ts";
 import { NAMESPACES } from "../embedded/controllers/resource-types.ts";
 import { EmbeddedApiServer } from "../embedded/embedded-api-server.ts";
 import { embeddedResources } from "../embedded/resources/embedded-resources.ts";
 import { FileModelSource } from "../embedded/schema/models.ts";
+import { lockDataDir } from "../embedded/store/data-dir-lock.ts";
+import { writeDurably } from "../embedded/store/durable-file.ts";
+import { FleetGuard, fileFacts, storePathIn } from "../embedded/store/fleet-guard.ts";
+import { ObjectStore } from "../embedded/store/object-store.ts";
 import { issueClientCertificate, makeClientPair, readRequest } from "../identity/certificate-authority.ts";
 import { HubCa } from "../identity/hub-ca.ts";
+import { claimOf, NodeCertifier } from "../identity/node-certifier.ts";
+import { NodeKeysInKubernetes, RevokedKeysInKubernetes } from "../identity/node-keys.ts";
+import { readNodeRequest } from "../identity/node-request.ts";
 import { FilePemStore } from "../identity/pem-store.ts";
+import { RevocationJournal } from "../identity/revocation-journal.ts";
 import type { Serving } from "../identity/serving.ts";
 import { type KubeletClientTls, KubeletDialer } from "../kubelet-proxy/kubelet-dialer.ts";
-import { adminToken, kubeconfigText, writePrivately } from "./admin-files.ts";
+import { KubeletTargets, type OwnKubelets } from "../kubelet-proxy/kubelet-targets.ts";
+import { adminToken, kubeconfigText } from "./admin-files.ts";
 import type { ListenAddress } from "./arguments.ts";
-import { derivedWatch } from "./derived-watch.ts";
+import { derivedWatch, joinedWatch } from "./derived-watch.ts";
 import { HUB_NAMESPACE } from "./hub-client.ts";
 import type { Cluster } from "./serve.ts";
 
@@ -29,8 +49,12 @@ export interface EmbeddedClusterComponents {
   readonly clock: Clock;
   readonly random: Random;
   readonly log: Log;
-  /** Whether a key (SPKI SHA-256, lower-case hex) is refused whatever certificate it has. */
-  readonly isRevoked: (spkiHash: string) => boolean;
+  /** Undefined: not known yet. */
+  readonly isRevoked: (certificate: CertificateFacts) => boolean | undefined;
+  /** The nodes that are connected to this hub. */
+  readonly ownKubelets: OwnKubelets;
+  /** Ports that the hub listens on; the API server's is added. */
+  readonly ownPorts: Set<number>;
 }
 
 export interface EmbeddedClusterInit {
@@ -43,41 +67,77 @@ export interface EmbeddedClusterInit {
   readonly nodeCertificateDuration: Millis;
   /** PEM: whom kubelets' certificates are issued by, where the nodes have another hub; undefined: this one. */
   readonly kubeletCaFile: string | undefined;
+  /** CIDRs in which kubelets of other hubs are dialed; empty: everywhere but loopback, link-local and the like. */
+  readonly kubeletNetworks: readonly string[];
+  /** What the store may hold before boards are refused; undefined: what the disk has. */
+  readonly storeMaxBytes?: number | undefined;
+  /** A PodSecurityConfiguration or AdmissionConfiguration; undefined: Kubernetes' defaults. */
+  readonly admissionConfigFile: string | undefined;
+  readonly relaxesUserNamespaces: boolean;
   /** The models of the API's types, gathered when the hub was built. */
   readonly modelsPath: string;
+  /** As `FleetGuardInit`. */
+  readonly acceptRestoredStore: string | undefined;
+  readonly adoptFleets: readonly string[];
+  readonly credential: Uint8Array | undefined;
 }
 
 const ISSUER = "https://kubernetes.default.svc.cluster.local";
 const MASTERS = "system:masters";
+/** Holds `system:kubelet-api-admin` by a binding (bootstrap-roles.ts), for kubelets that ask this API server who may what. */
+const KUBELET_CLIENT = [{ type: "CN", value: KUBELET_CLIENT_USER }] as const;
 /** How Kubernetes' own controllers are known. */
 const CONTROLLERS = { name: "system:kube-controller-manager", uid: "", groups: [MASTERS], extra: {} };
-const HUB = { name: "system:picolet-hub", uid: "", groups: [MASTERS], extra: {} };
 const DAY_MS = 86_400_000;
 /** Made anew with every start and every certificate of the hub. */
 const KUBELET_CLIENT_DAYS = 90;
 
-/** Its API answers when this returns. */
+/**
+ * Its API answers when this returns.
+ * @throws `conflict` with the reason `RefusedStore` for a store that is not the one this hub left; `unavailable` when another
+ *   hub runs on the data directory
+ */
 export async function openEmbeddedCluster(
   components: EmbeddedClusterComponents,
   init: EmbeddedClusterInit,
   signal: AbortSignal,
 ): Promise<Cluster> {
-  const { clock, random, log, isRevoked } = components;
+  const lock = lockDataDir(init.dataDir);
+  try {
+    const cluster = await openLocked(components, init, signal);
+    const keeper: Component = {
+      name: "lock of the data directory",
+      run: (stop) => aborted(stop),
+      [Symbol.asyncDispose]: () => {
+        lock[Symbol.dispose]();
+        return Promise.resolve();
+      },
+    };
+    return { ...cluster, components: [keeper, ...cluster.components] };
+  } catch (error) {
+    lock[Symbol.dispose]();
+    throw error;
+  }
+}
+
+async function openLocked(
+  components: EmbeddedClusterComponents,
+  init: EmbeddedClusterInit,
+  signal: AbortSignal,
+): Promise<Cluster> {
+  const { clock, random, log, isRevoked: isRevokedInStore, ownKubelets, ownPorts } = components;
   const { dataDir, names } = init;
-  mkdirSync(dataDir, { recursive: true, mode: 0o700 });
+  const { acceptRestoredStore: accept, adoptFleets: adopt, credential } = init;
+  const guard = new FleetGuard({ clock, log }, { dataDir, accept, adopt, credential });
+  const storePath = storePathIn(dataDir);
+  // The CA is made after the store: keys without a store then always mean that the store was lost.
+  if (fileFacts(storePath) !== undefined) new ObjectStore({ clock, log, guard }, storePath)[Symbol.dispose]();
+  // Known before the first request is answered; the store's own list is read only when the API serves.
+  const revocations = new RevocationJournal({ log }, { path: join(dataDir, "hub-revocations.jsonl") });
   const ca = await HubCa.open({ store: pemStore(dataDir), clock, log }, { names }, signal);
   const { serving } = ca;
   const clientCa = derivedWatch(serving, ({ caBundle }) => caBundle);
-  const now = (): Date => clock.wall();
-  const kubeletCa = init.kubeletCaFile === undefined ? undefined : readFileSync(init.kubeletCaFile, "utf8");
-  const kubeletClient = derivedWatch(serving, ({ caBundle }): KubeletClientTls => {
-    const subject = [
-      { type: "O", value: MASTERS },
-      { type: "CN", value: "kube-apiserver-kubelet-client" },
-    ] as const;
-    const pair = makeClientPair(ca.authority, subject, { days: KUBELET_CLIENT_DAYS, now: now() });
-    return { certificateChain: pair.certificate, privateKey: pair.privateKey, kubeletCa: kubeletCa ?? caBundle };
-  });
+  const kubeletClient = await openKubeletClient({ clock, log }, { ...init, servingCa: clientCa }, signal);
   const admin = adminToken(dataDir);
   const definitions = embeddedResources({ serviceAccountTokens: true });
   const server = new EmbeddedApiServer(
@@ -85,56 +145,84 @@ export async function openEmbeddedCluster(
       clock,
       random,
       log,
-      isRevoked,
+      isRevoked: (facts) => isRevoked(revocations.current, facts) || isRevokedInStore(facts),
+      guard,
       models: new FileModelSource(init.modelsPath),
-      kubelets: new KubeletDialer({ clock, tls: kubeletClient }),
+      kubelets: new KubeletDialer({
+        clock,
+        tls: kubeletClient.tls,
+        targets: new KubeletTargets({ own: ownKubelets }, { networks: init.kubeletNetworks }),
+      }),
     },
     {
       version: VERSION,
       tokens: [{ token: admin, user: "picolet-admin", groups: [MASTERS] }],
       issuer: ISSUER,
-      storePath: join(dataDir, "hub.db"),
+      storePath,
+      maxStoreBytes: init.storeMaxBytes,
       definitions,
+      podSecurity: podSecurityOf(init),
       address: init.api.host,
       port: init.api.port,
       tls: tlsOf(serving),
     },
   );
   const port = await server.listen();
+  ownPorts.add(port);
   const url = `https://${reachable(init.api.host)}:${port}`;
   const kubeconfig = init.kubeconfigOut ?? join(dataDir, "admin.kubeconfig");
   const writeKubeconfig = (): void =>
-    writePrivately(kubeconfig, kubeconfigText({ server: url, ca: serving.current.caBundle, token: admin }));
+    writeDurably(kubeconfig, kubeconfigText({ server: url, ca: serving.current.caBundle, token: admin }));
   writeKubeconfig();
   const client: KubeClient = server.client(CONTROLLERS);
   await ensureInitialObjects(client, signal);
   await makeNamespace(client, signal);
-  const controllers = embeddedControllers(
-    { client, clock, random, log },
-    { definitions, caBundle: clientCa, issuer: issuerOf(ca, clock, init.nodeCertificateDuration) },
-  );
   // Without HTTP, for both ends are this process: TLS and a copy of every object at either end were two thirds of what a
   // fleet at rest costs, and half of what registering it does. The rules of the API are the same.
-  const hub = server.client(HUB);
+  const hub = server.client(HUB_USER);
+  const revoked = new RevokedKeysInKubernetes({ client: hub, clock, random, log }, { namespace: HUB_NAMESPACE });
+  const keys = new NodeKeysInKubernetes({ client: hub }, { namespace: HUB_NAMESPACE });
+  const certifier = new NodeCertifier({ keys, revoked, clock, log });
+  // A store that was restored from a backup learns what was revoked since, before anyone is certified.
+  await revoked.restore(revocations.current, signal);
+  const controllers = embeddedControllers(
+    { client, clock, random, log },
+    { definitions, caBundle: clientCa, issuer: issuerOf(ca, clock, init.nodeCertificateDuration, certifier) },
+  );
   return {
     components: [
       ca,
+      kubeletClient.ca,
       server,
       followTls(server, serving, writeKubeconfig),
       ...controllers,
-      publishClientCa(client, clientCa),
+      publishCas(client, { [CLIENT_CA_KEY]: clientCa, [KUBELET_CLIENT_CA_KEY]: kubeletClient.clientCa }),
     ],
     client: hub,
     signer: new CsrSigner({ clock, random, log, client: hub, clientCa }),
     serving,
     clientCa,
-    kubeletTls: derivedWatch(serving, ({ certificateChain, privateKey, caBundle }) => {
-      return { certificateChain, privateKey, clientCa: caBundle };
+    kubeletTls: joinedWatch(serving, kubeletClient.clientCa, ({ certificateChain, privateKey }, ca) => {
+      return { certificateChain, privateKey, clientCa: ca };
     }),
     api: url,
     kubeconfig,
     caHash: ca.hash,
+    fleet: { id: guard.keys.fleet, former: guard.keys.formerFleets },
+    revocations,
   };
+}
+
+/** @throws `invalid` with the file's name and all that is wrong with it */
+function podSecurityOf({ admissionConfigFile, relaxesUserNamespaces }: EmbeddedClusterInit): PodSecurityConfiguration {
+  if (admissionConfigFile === undefined) return { ...DEFAULT_POD_SECURITY, relaxesUserNamespaces };
+  const beside = (path: string): string => readFileSync(resolve(dirname(admissionConfigFile), path), "utf8");
+  try {
+    const parsed = parsePodSecurity(readFileSync(admissionConfigFile, "utf8"), beside);
+    return { ...parsed, relaxesUserNamespaces };
+  } catch (cause) {
+    throw new PicoletError("invalid", `cannot use ${admissionConfigFile}`, { cause });
+  }
 }
 
 /** Of what the hub itself keeps. In Kubernetes its manifests make it. */
@@ -147,19 +235,57 @@ async function makeNamespace(client: KubeClient, signal: AbortSignal): Promise<v
   }
 }
 
+/**
+ * The certificate that the API server shows to kubelets. Its CA signs nothing else and is not among those that the API
+ * server takes client certificates from, so that whoever is dialed, and whoever steals it, gets nowhere with it here.
+ */
+async function openKubeletClient(
+  { clock, log }: Pick<EmbeddedClusterComponents, "clock" | "log">,
+  { dataDir, kubeletCaFile, servingCa }: KubeletClientInit,
+  signal: AbortSignal,
+): Promise<{ readonly ca: HubCa; readonly clientCa: Watch<string>; readonly tls: Watch<KubeletClientTls> }> {
+  const store = new FilePemStore({ path: join(dataDir, "kubelet-client-ca.json") });
+  const init = { names: [KUBELET_CLIENT_USER], caName: "picolet-kubelet-client-ca" };
+  const ca = await HubCa.open({ store, clock, log }, init, signal);
+  const clientCa = derivedWatch(ca.serving, ({ caBundle }) => caBundle);
+  const others = kubeletCaFile === undefined ? "" : readFileSync(kubeletCaFile, "utf8");
+  const pair = derivedWatch(ca.serving, () =>
+    makeClientPair(ca.authority, KUBELET_CLIENT, { days: KUBELET_CLIENT_DAYS, now: clock.wall() }),
+  );
+  const tls = joinedWatch(pair, servingCa, ({ certificate, privateKey }, own): KubeletClientTls => {
+    return { certificateChain: certificate, privateKey, kubeletCa: `${others}\n${own}` };
+  });
+  return { ca, clientCa, tls };
+}
+
+interface KubeletClientInit extends Pick<EmbeddedClusterInit, "dataDir" | "kubeletCaFile"> {
+  /** Of the hub's own kubelet endpoints. */
+  readonly servingCa: Watch<string>;
+}
+
 /** Where API servers say whom they take client certificates from; hubs of other processes look there. */
 const PUBLISHED = { namespace: "kube-system", name: "extension-apiserver-authentication" };
 
-const publishClientCa = (client: KubeClient, clientCa: Watch<string>): Component => ({
-  name: "client CA of the API server",
+const publishCas = (client: KubeClient, cas: Readonly<Record<string, Watch<string>>>): Component => ({
+  name: "CAs of the API server",
   run: async (signal) => {
-    for await (const pem of clientCa.changes(signal)) await publish(client, pem, signal);
+    using life = joinSignals(signal);
+    const follow = async (ca: Watch<string>): Promise<void> => {
+      for await (const _ of ca.changes(life.signal)) await publish(client, currentOf(cas), life.signal);
+    };
+    try {
+      await Promise.all(Object.values(cas).map(follow));
+    } finally {
+      life.abort();
+    }
   },
   [Symbol.asyncDispose]: () => Promise.resolve(),
 });
 
-async function publish(client: KubeClient, pem: string, signal: AbortSignal): Promise<void> {
-  const data = { "client-ca-file": pem };
+const currentOf = (cas: Readonly<Record<string, Watch<string>>>): Readonly<Record<string, string>> =>
+  Object.fromEntries(Object.entries(cas).map(([key, { current }]) => [key, current]));
+
+async function publish(client: KubeClient, data: Readonly<Record<string, string>>, signal: AbortSignal): Promise<void> {
   const object = { apiVersion: "v1", kind: "ConfigMap", metadata: PUBLISHED, data };
   try {
     await client.create(CONFIG_MAPS, PUBLISHED, object, {}, signal);
@@ -184,19 +310,25 @@ const reachable = (host: string): string => {
   return host.includes(":") ? `[${host}]` : host;
 };
 
-function issuerOf(ca: HubCa, clock: Clock, longest: Millis) {
+/** The one signer of client certificates: boards that join, renewals and CertificateSigningRequests all end here. */
+function issuerOf(ca: HubCa, clock: Clock, longest: Millis, certifier: NodeCertifier): CertificateIssuer {
+  const issue = (requestPem: string, expirationSeconds: number | undefined): string => {
+    const lifeMs = Math.min(longest, (expirationSeconds ?? Number.POSITIVE_INFINITY) * 1000);
+    return issueClientCertificate(ca.authority, requestPem, { days: lifeMs / DAY_MS, now: clock.wall() });
+  };
   return {
-    read: (requestPem: string) => {
+    read: (requestPem) => {
       const { subject, extensions, hasOtherAttributes } = readRequest(requestPem);
       const values = (type: string): string[] => subject.filter((each) => each.type === type).map(({ value }) => value);
-      const [commonName = ""] = values("CN");
-      const organizations = values("O");
-      const others = subject.length - organizations.length - (commonName === "" ? 0 : 1);
-      return { commonName, organizations, hasOthers: others > 0 || extensions.length > 0 || hasOtherAttributes };
+      const [commonName = "", ...moreNames] = values("CN");
+      const hasOthers = moreNames.length > 0 || extensions.length > 0 || hasOtherAttributes;
+      return { commonName: moreNames.length > 0 ? "" : commonName, organizations: values("O"), hasOthers };
     },
-    issue: (requestPem: string, expirationSeconds: number | undefined) => {
-      const lifeMs = Math.min(longest, (expirationSeconds ?? Number.POSITIVE_INFINITY) * 1000);
-      return issueClientCertificate(ca.authority, requestPem, { days: lifeMs / DAY_MS, now: clock.wall() });
+    issue,
+    issueNode: async ({ requestPem, expirationSeconds, requestor }, signal) => {
+      const wish = readNodeRequest(requestPem);
+      await certifier.claim(wish, claimOf(requestor, wish.node), signal);
+      return issue(wish.pem, expirationSeconds);
     },
   };
 }

@@ -5,8 +5,7 @@ import type { ClusterAccess } from "../kubernetes/cluster-access.ts";
 import { HttpKubeClient } from "../kubernetes/http-kube-client.ts";
 import { KubeTransport } from "../kubernetes/kube-transport.ts";
 
-/** Of what the hub keeps in the cluster. */
-export const HUB_NAMESPACE = "picolet-system";
+export { HUB_NAMESPACE } from "../core/access-table.ts";
 
 /** A client whose connections are closed when it is disposed of. */
 export function openClient(

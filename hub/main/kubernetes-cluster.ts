@@ -1,17 +1,19 @@
 /** A cluster that is there already: reached with a kubeconfig, or with the account of the pod that the hub runs in. */
 import { readFile } from "node:fs/promises";
 import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
-import { PicoletError } from "../../protocol/errors.ts";
+import { describeError, isPicoletError, PicoletError } from "../../protocol/errors.ts";
 import { certificatesOf } from "../../protocol/pki/pem.ts";
+import type { Log } from "../../protocol/ports.ts";
 import { ClusterClientCa } from "../bridge/cluster-client-ca.ts";
 import { CsrSigner } from "../bridge/csr-signer.ts";
 import { SecretPemStore } from "../bridge/secret-pem-store.ts";
 import type { KubeClient } from "../core/kube-client.ts";
+import { NAMESPACES } from "../embedded/controllers/resource-types.ts";
 import { HubCa } from "../identity/hub-ca.ts";
 import type { KubeletTls } from "../kubelet-proxy/kubelet-proxy.ts";
 import { loadKubeconfigAccess } from "../kubernetes/kubeconfig-access.ts";
 import type { ClusterArguments, ServeArguments } from "./arguments.ts";
-import { derivedWatch } from "./derived-watch.ts";
+import { joinedWatch } from "./derived-watch.ts";
 import { HUB_NAMESPACE, openClient } from "./hub-client.ts";
 import type { Cluster, HubPorts } from "./serve.ts";
 
@@ -20,7 +22,7 @@ const CA_SECRET = { namespace: HUB_NAMESPACE, name: "picolet-hub-ca" };
 
 export const secretPemStore = (client: KubeClient): SecretPemStore => new SecretPemStore({ client }, CA_SECRET);
 
-type KubernetesArguments = Pick<ServeArguments, "clientCaFile" | "kubeletClientCaFile"> & {
+type KubernetesArguments = Pick<ServeArguments, "clientCaFile" | "kubeletClientCaFile" | "adoptFleets"> & {
   readonly cluster: Extract<ClusterArguments, { readonly kind: "kubernetes" }>;
   /** Of the hub's certificate. */
   readonly names: readonly string[];
@@ -39,20 +41,42 @@ export async function openKubernetesCluster(
   const { serving } = ca;
   const published = new ClusterClientCa({ ...ports, client });
   const clientCa = await clientCaOf(args.clientCaFile, published, signal);
-  const kubeletCa = args.kubeletClientCaFile === undefined ? clientCa : await givenCa(args.kubeletClientCaFile);
+  const isPublished = clientCa === published.pem;
+  const kubeletClientCa =
+    args.kubeletClientCaFile === undefined
+      ? isPublished
+        ? published.kubeletClientPem
+        : clientCa
+      : await givenCa(args.kubeletClientCaFile);
+  const fleet = await fleetOf(client, log, signal);
   return {
-    components: [client, ca, ...(clientCa === published.pem ? [published] : [])],
+    components: [client, ca, ...(isPublished ? [published] : [])],
     client,
     signer: new CsrSigner({ ...ports, client, clientCa }),
     serving,
     clientCa,
-    kubeletTls: derivedWatch(serving, ({ certificateChain, privateKey }): KubeletTls => {
-      return { certificateChain, privateKey, clientCa: kubeletCa.current };
+    kubeletTls: joinedWatch(serving, kubeletClientCa, ({ certificateChain, privateKey }, ca): KubeletTls => {
+      return { certificateChain, privateKey, clientCa: ca };
     }),
     api: "",
     kubeconfig: "",
     caHash: ca.hash,
+    fleet: fleet === undefined ? undefined : { id: fleet, former: args.adoptFleets },
+    revocations: undefined,
   };
+}
+
+/** What everybody takes for the identity of a cluster: the UID of its namespace kube-system. */
+async function fleetOf(client: KubeClient, log: Log, signal: AbortSignal): Promise<string | undefined> {
+  try {
+    const { metadata } = await client.get(NAMESPACES, { namespace: "", name: "kube-system" }, signal);
+    return metadata.uid;
+  } catch (error) {
+    if (!isPicoletError(error, "permission_denied")) throw error;
+    const need = "boards that know this cluster stay away; the ClusterRole picolet-hub needs get on namespaces";
+    log.error("cannot read the namespace kube-system", { error: describeError(error), need });
+    return undefined;
+  }
 }
 
 async function clientCaOf(

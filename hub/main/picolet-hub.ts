@@ -4,12 +4,18 @@ import { programLog } from "../../protocol/async/console-log.ts";
 import { systemClock } from "../../protocol/async/system-clock.ts";
 import { describeError, PicoletError } from "../../protocol/errors.ts";
 import { VERSION } from "../../protocol/version.ts";
+import { REFUSED_STORE } from "../embedded/store/fleet-guard.ts";
 import { HELP, type HubArguments, parseHubArguments, type ServeArguments } from "./arguments.ts";
 import { runCommand } from "./commands.ts";
 import { serve } from "./serve.ts";
 
 /** sysexits.h */
 const EX_USAGE = 64;
+/** EX_DATAERR: starting again changes nothing (`RestartPreventExitStatus=65`). */
+const EX_REFUSED_STORE = 65;
+
+const exitCodeOf = (error: unknown): number =>
+  error instanceof PicoletError && error.reason === REFUSED_STORE ? EX_REFUSED_STORE : 1;
 
 const print = (text: string): void => void process.stdout.write(text);
 const printError = (line: string): void => void process.stderr.write(`picolet-hub: ${line}\n`);
@@ -31,7 +37,7 @@ async function runServe(args: ServeArguments): Promise<number> {
   } catch (error) {
     if (stop.signal.aborted) return 0;
     log.error("the hub cannot go on", { error: describeError(error) });
-    return 1;
+    return exitCodeOf(error);
   }
 }
 
@@ -59,7 +65,7 @@ async function main(argv: readonly string[]): Promise<number> {
     }
   } catch (error) {
     printError(describeError(error));
-    return error instanceof PicoletError && error.code === "invalid" ? EX_USAGE : 1;
+    return error instanceof PicoletError && error.code === "invalid" ? EX_USAGE : exitCodeOf(error);
   }
 }
 

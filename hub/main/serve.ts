@@ -8,18 +8,22 @@ import { supervise } from "../../protocol/async/supervisor.ts";
 import type { Watch } from "../../protocol/async/watch.ts";
 import { PicoletError } from "../../protocol/errors.ts";
 import { type Clock, type Log, millis, type Random } from "../../protocol/ports.ts";
+import type { FleetIdentity } from "../../protocol/tunnel/messages.ts";
 import { VERSION } from "../../protocol/version.ts";
 import { KubernetesFleet } from "../bridge/kubernetes-fleet.ts";
 import type { KubeletEndpoints } from "../core/fleet.ts";
-import type { NodeSigner } from "../core/identity.ts";
+import { type CertificateFacts, isRevoked, type NodeSigner } from "../core/identity.ts";
 import type { KubeClient } from "../core/kube-client.ts";
-import { NodeAuthenticator, type RevokedKeys } from "../identity/authenticate-node.ts";
+import { NodeAuthenticator } from "../identity/authenticate-node.ts";
 import { BootstrapTokens } from "../identity/bootstrap-tokens.ts";
 import { JoinService } from "../identity/join-service.ts";
 import { LiveConnections } from "../identity/live-connections.ts";
+import { NodeCertifier } from "../identity/node-certifier.ts";
 import { NodeKeysInKubernetes, RevokedKeysInKubernetes } from "../identity/node-keys.ts";
+import { KeptRevocations, type RevocationJournal } from "../identity/revocation-journal.ts";
 import type { Serving } from "../identity/serving.ts";
 import { KubeletProxy, type KubeletTls } from "../kubelet-proxy/kubelet-proxy.ts";
+import type { OwnEndpoint, OwnKubelets } from "../kubelet-proxy/kubelet-targets.ts";
 import { TunnelServer } from "../tunnel/tunnel-server.ts";
 import type { ServeArguments } from "./arguments.ts";
 import { BoardServer } from "./board-server.ts";
@@ -28,6 +32,7 @@ import { HUB_NAMESPACE } from "./hub-client.ts";
 import { KubernetesReviews } from "./kubelet-reviews.ts";
 import { openKubernetesCluster } from "./kubernetes-cluster.ts";
 import { machineAddresses, machineNames } from "./machine-names.ts";
+import { readCredential } from "./root-key-credential.ts";
 import { makeTelemetry } from "./telemetry.ts";
 
 export interface HubPorts {
@@ -62,6 +67,10 @@ export interface Cluster {
   readonly api: string;
   readonly kubeconfig: string;
   readonly caHash: string;
+  /** What boards are told of it; undefined: its id cannot be read. */
+  readonly fleet: FleetIdentity | undefined;
+  /** Of what was revoked, beside the store; undefined: the cluster keeps it, and its operator backs it up. */
+  readonly revocations: RevocationJournal | undefined;
 }
 
 /** After the time over which boards are told to go, for those that are slow. */
@@ -76,18 +85,19 @@ export async function serve(
 ): Promise<void> {
   const { clock, random, log } = ports;
   const advertise = args.advertiseAddress ?? machineAddresses()[0] ?? "127.0.0.1";
-  const late = new LateParts();
+  const late = new LateParts(advertise);
   const cluster = await openCluster({ ...ports, late }, args, advertise, signal);
   const { client, serving, clientCa } = cluster;
-  const { revoked, authenticator, join } = makeIdentity(ports, cluster, args);
-  late.revoked = revoked.revoked;
+  const { stored, revoked, parts, authenticator, join } = makeIdentity(ports, cluster, args);
+  late.revoked = stored;
   const backend = new KubernetesFleet(
     { client, endpoints: late, clock, random, log },
     { hub: args.hubName, hasReplicas: args.cluster.kind === "kubernetes" },
   );
   const telemetry = makeTelemetry(ports, args);
   const { receiver } = telemetry;
-  const tunnel = new TunnelServer({ clock, random, log, backend, telemetry: receiver }, { hubVersion: VERSION });
+  const { fleet } = cluster;
+  const tunnel = new TunnelServer({ clock, random, log, backend, telemetry: receiver }, { hubVersion: VERSION, fleet });
   const [first, last] = args.kubeletPorts ?? [];
   const proxy = new KubeletProxy(
     {
@@ -105,7 +115,7 @@ export async function serve(
     },
   );
   late.proxy = proxy;
-  const connections = new LiveConnections({ revoked: revoked.revoked, clock, log });
+  const connections = new LiveConnections({ revoked, clock, log });
   const boards = new BoardServer({
     serving,
     clientCa,
@@ -114,14 +124,16 @@ export async function serve(
     connections,
     tunnel,
     problem: backend.problem,
+    clock,
     log,
   });
   const startUp: Component = {
     name: "start-up",
     run: async (stop) => {
       await whenReady(backend, stop);
-      await revoked.ready(stop);
+      await stored.ready(stop);
       const port = await boards.listen(args.tunnel);
+      late.ownPorts.add(port);
       const { api, kubeconfig, caHash } = cluster;
       ready({ tunnel: `https://${hostOf(args.tunnel.host)}:${port}`, api, kubeconfig, caHash });
       await aborted(stop);
@@ -131,7 +143,7 @@ export async function serve(
   using life = joinSignals();
   const draining = drainAt(signal, tunnel, args, life);
   await supervise(
-    [...cluster.components, ...telemetry.parts, revoked, backend, proxy, tunnel, boards, connections, startUp],
+    [...cluster.components, ...telemetry.parts, ...parts, backend, proxy, tunnel, boards, connections, startUp],
     ports,
     life.signal,
   );
@@ -142,24 +154,30 @@ export async function serve(
 function makeIdentity({ clock, random, log }: HubPorts, cluster: Cluster, { renewalWindow }: ServeArguments) {
   const { client, serving, clientCa, signer } = cluster;
   const init = { namespace: HUB_NAMESPACE };
-  const keys = new RevokedKeysInKubernetes({ client, clock, random, log }, init);
-  const { revoked } = keys;
+  const stored = new RevokedKeysInKubernetes({ client, clock, random, log }, init);
+  const journal = cluster.revocations;
+  const kept = journal === undefined ? [] : [new KeptRevocations({ stored, journal, clock, log })];
+  const { revoked } = kept[0] ?? stored;
   const authenticator = new NodeAuthenticator({ clientCa, revoked, clock });
+  const certifier = new NodeCertifier({
+    keys: new NodeKeysInKubernetes({ client }, init),
+    revoked: stored,
+    clock,
+    log,
+  });
   const join = new JoinService(
     {
       tokens: new BootstrapTokens({ client, clock }),
-      keys: new NodeKeysInKubernetes({ client }, init),
+      certifier,
       signer,
       authenticator,
-      revoked,
-      revoke: (key, node, stop) => keys.add(key, node, stop),
       serving,
       clock,
       log,
     },
     { renewalWindowMs: renewalWindow },
   );
-  return { revoked: keys, authenticator, join };
+  return { stored, revoked, parts: [stored, ...kept], authenticator, join };
 }
 
 /** At `signal` boards are told first, and only when they have gone everything ends. */
@@ -193,8 +211,8 @@ async function openCluster(
   // The bundle and what was gathered at its side when it was built.
   const modelsPath = join(dirname(realpathSync(process.argv[1] ?? "")), "kubernetes-models.json");
   return await openEmbeddedCluster(
-    { ...ports, isRevoked: late.isRevoked },
-    { ...args, dataDir: where.dataDir, names, modelsPath },
+    { ...ports, isRevoked: late.isRevoked, ownKubelets: late, ownPorts: late.ownPorts },
+    { ...args, dataDir: where.dataDir, names, modelsPath, credential: readCredential(process.env) },
     signal,
   );
 }
@@ -203,11 +221,27 @@ async function openCluster(
  * What is needed before it can stand. The bridge has to know where the kubelet endpoints are, which have to know who is
  * connected, which is the bridge's; and the API server which keys are revoked, which is in the API server.
  */
-class LateParts implements KubeletEndpoints {
+class LateParts implements KubeletEndpoints, OwnKubelets {
   proxy: KubeletProxy | undefined;
-  revoked: RevokedKeys | undefined;
+  /** Ports of the API server and the tunnel, as they become known. */
+  readonly ownPorts = new Set<number>();
+  readonly advertisedAddress: string;
+  revoked: RevokedKeysInKubernetes | undefined;
 
-  readonly isRevoked = (spkiHash: string): boolean => this.revoked?.current.has(spkiHash) ?? false;
+  constructor(advertisedAddress: string) {
+    this.advertisedAddress = advertisedAddress;
+  }
+
+  ownEndpoint(node: string): OwnEndpoint | undefined {
+    return this.proxy?.ownEndpoint(node);
+  }
+
+  isOwnPort(port: number): boolean {
+    return this.ownPorts.has(port) || (this.proxy?.isOwnPort(port) ?? false);
+  }
+
+  readonly isRevoked = (certificate: CertificateFacts): boolean | undefined =>
+    this.revoked?.isRead === true ? isRevoked(this.revoked.revoked.current, certificate) : undefined;
 
   endpointOf(node: string, port?: number): { readonly address: string; readonly port: number } {
     if (this.proxy === undefined) throw new PicoletError("internal", "the kubelet endpoints do not stand yet");

@@ -40,7 +40,7 @@ export function makeTelemetry({ clock, random, log }: HubPorts, args: ServeArgum
     [Symbol.asyncDispose]: async () => store[Symbol.dispose](),
   };
   return {
-    receiver: new TelemetryStreams({ store, log }),
+    receiver: new TelemetryStreams({ store, clock, log }),
     reader: new TelemetryAnswers({ store, clock }),
     parts: [keeper, ...sinks.map((sink) => new TelemetryExporter({ store, sink, clock, random, log }))],
   };

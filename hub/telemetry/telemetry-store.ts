@@ -54,6 +54,8 @@ const GATHER = millis(20);
 const MAX_QUEUES = 64;
 /** Batches that are dropped at once. */
 const LOOK = 256;
+/** A board that has more than this part of a full store loses its own oldest first, not the others'. */
+const NODE_SHARE = 1 / 8;
 /** Arrivals that wait for room: those of one read of each of a thousand boards. Beyond it boards are told to come again. */
 const MAX_WAITING = 1024;
 
@@ -69,6 +71,7 @@ export class TelemetryStore implements Disposable {
   readonly #init: TelemetryStoreInit;
   readonly #exported = new Map<string, number>();
   #bytes: number;
+  readonly #bytesOf = new Map<string, number>();
   #lastId: number;
   #waiting: Waiting[] = [];
   #isWriting = false;
@@ -86,6 +89,10 @@ export class TelemetryStore implements Disposable {
     this.#database = new TelemetryDatabase(init.path);
     const size = this.#database.get("SELECT sum(length(body)) AS bytes, count(*) AS count, max(id) AS id FROM batches");
     this.#bytes = Number(size?.bytes ?? 0) + ROW_BYTES * Number(size?.count ?? 0);
+    const sizes = "SELECT node, sum(length(body)) AS bytes, count(*) AS count FROM batches GROUP BY node";
+    for (const { node, bytes, count } of this.#database.all(sizes)) {
+      this.#bytesOf.set(String(node), Number(bytes) + ROW_BYTES * Number(count));
+    }
     this.#lastId = Number(size?.id ?? 0);
     for (const name of init.exporters) {
       const row = this.#database.get("SELECT id FROM exporters WHERE name = ?", name);
@@ -245,20 +252,31 @@ export class TelemetryStore implements Disposable {
     const waiting = this.#waiting;
     if (waiting.length === 0 || !this.#hasRoom(waiting)) return;
     this.#waiting = [];
+    const failure = this.#store(waiting);
+    // One board's batch that the database does not take keeps no other's out. A disk that is full refuses all.
+    if (failure === undefined || waiting.length === 1 || /^SQLITE_(FULL|IOERR)/.test(codeOf(failure))) {
+      settle(waiting, failure);
+    } else for (const each of waiting) settle([each], this.#store([each]));
+    this.#tell();
+  }
+
+  /** In one transaction. @returns why it failed */
+  #store(waiting: readonly Waiting[]): unknown {
     const before = { bytes: this.#bytes, lastId: this.#lastId };
+    const added: { readonly node: string; readonly bytes: number }[] = [];
     try {
       this.#database.durably(() => {
-        for (const { arrivals } of waiting) for (const arrival of arrivals) this.#insert(arrival);
+        for (const { arrivals } of waiting) {
+          for (const arrival of arrivals) added.push({ node: arrival.node, bytes: this.#insert(arrival) });
+        }
       });
     } catch (error) {
       this.#bytes = before.bytes;
       this.#lastId = before.lastId;
-      const failure = new PicoletError("unavailable", "cannot keep telemetry", { cause: error, retryable: true });
-      for (const { reject } of waiting) reject(failure);
-      return;
+      return error ?? new PicoletError("internal", "the transaction failed");
     }
-    for (const { resolve } of waiting) resolve();
-    this.#tell();
+    for (const { node, bytes } of added) this.#bytesOf.set(node, (this.#bytesOf.get(node) ?? 0) + bytes);
+    return undefined;
   }
 
   /** Drops what is too old, and the oldest while there is too much. @returns false: exporters have to go on first */
@@ -269,11 +287,10 @@ export class TelemetryStore implements Disposable {
     const exported = Math.min(this.#lastId, ...this.#exported.values());
     this.#dropOld(exported);
     while (this.#bytes + bytes > this.#init.maxBytes && this.#bytes > 0) {
-      const rows = this.#database.all(
-        "SELECT id, length(body) AS bytes FROM batches WHERE id <= ? ORDER BY id LIMIT ?",
-        exported,
-        LOOK,
-      );
+      const [largest, most] = [...this.#bytesOf].reduce((a, b) => (b[1] > a[1] ? b : a), ["", 0]);
+      const isTooLarge = most > this.#init.maxBytes * NODE_SHARE;
+      const own = isTooLarge ? this.#oldest("node = ? AND id <= ?", largest, exported) : [];
+      const rows = own.length > 0 ? own : this.#oldest("id <= ?", exported);
       if (rows.length === 0) break;
       this.#drop(rows, this.#bytes + bytes - this.#init.maxBytes);
     }
@@ -288,32 +305,40 @@ export class TelemetryStore implements Disposable {
     return hasRoom;
   }
 
+  #oldest(condition: string, ...values: readonly unknown[]): readonly Record<string, unknown>[] {
+    const columns = "SELECT id, node, receivedMs, length(body) AS bytes FROM batches";
+    return this.#database.all(`${columns} WHERE ${condition} ORDER BY id LIMIT ?`, ...values, LOOK);
+  }
+
   #dropOld(exported: number): void {
     const oldest = this.#clock.wall().getTime() - this.#init.maxAgeMs;
-    const rows = this.#database.all(
-      "SELECT id, length(body) AS bytes FROM (SELECT * FROM batches WHERE id <= ? ORDER BY id LIMIT ?) WHERE receivedMs < ?",
-      ...[exported, LOOK, oldest],
-    );
+    const rows = this.#oldest("id <= ?", exported).filter(({ receivedMs }) => Number(receivedMs) < oldest);
     this.#drop(rows, Number.POSITIVE_INFINITY);
   }
 
   #drop(rows: readonly Record<string, unknown>[], bytes: number): void {
     let freed = 0;
-    let last = 0;
+    const gone: number[] = [];
     for (const row of rows) {
       if (freed >= bytes) break;
-      freed += Number(row.bytes) + ROW_BYTES;
-      last = Number(row.id);
-      this.#dropped += 1;
+      const size = Number(row.bytes) + ROW_BYTES;
+      freed += size;
+      gone.push(Number(row.id));
+      const node = String(row.node);
+      const left = (this.#bytesOf.get(node) ?? 0) - size;
+      if (left > 0) this.#bytesOf.set(node, left);
+      else this.#bytesOf.delete(node);
     }
-    if (last === 0) return;
-    this.#database.run("DELETE FROM batches WHERE id <= ?", last);
+    if (gone.length === 0) return;
+    this.#database.run("DELETE FROM batches WHERE id IN (SELECT value FROM json_each(?))", JSON.stringify(gone));
+    this.#dropped += gone.length;
     this.#bytes -= freed;
   }
 
-  #insert({ node, queue, delivery, batch }: Arrival): void {
+  /** @returns the bytes that it added */
+  #insert({ node, queue, delivery, batch }: Arrival): number {
     const { sequence, baseUs, isEstimated, batch: body } = delivery;
-    if (sequence <= this.received(node, queue)) return;
+    if (sequence <= this.received(node, queue)) return 0;
     const nowMs = this.#clock.wall().getTime();
     const { namespace, pod } = batch.origin;
     const [fromUs, toUs] = spanOf(batch, baseUs);
@@ -330,6 +355,7 @@ export class TelemetryStore implements Disposable {
       ...[node, queue, sequence, nowMs],
     );
     if (sequence === 1) this.#forgetQueues(node);
+    return body.length + ROW_BYTES;
   }
 
   #forgetQueues(node: string): void {
@@ -339,6 +365,17 @@ export class TelemetryStore implements Disposable {
       ...[node, node, MAX_QUEUES],
     );
   }
+}
+
+const codeOf = (error: unknown): string => String((error as { readonly code?: unknown }).code ?? "");
+
+function settle(waiting: readonly Waiting[], cause: unknown): void {
+  if (cause === undefined) {
+    for (const { resolve } of waiting) resolve();
+    return;
+  }
+  const failure = new PicoletError("unavailable", "cannot keep telemetry", { cause, retryable: true });
+  for (const { reject } of waiting) reject(failure);
 }
 
 const storedOf = ({ id, node, baseUs, isEstimated, body }: Record<string, unknown>): StoredBatch => ({

@@ -1,5 +1,5 @@
 import { describeError, isCancelled, isPicoletError, PicoletError } from "../../protocol/errors.ts";
-import type { Log } from "../../protocol/ports.ts";
+import { type Clock, type Log, millis } from "../../protocol/ports.ts";
 import { decodeBatch, type TelemetryBatch } from "../../protocol/telemetry/batch.ts";
 import type { IncomingStream, TunnelStream } from "../../protocol/tunnel/stream.ts";
 import {
@@ -9,20 +9,33 @@ import {
   readTelemetryParams,
   type TelemetryDelivery,
 } from "../../protocol/tunnel/telemetry-stream.ts";
+import { RateLimits } from "../core/rate-limits.ts";
 import type { TelemetryReceiver } from "../core/telemetry.ts";
 import type { TelemetryStore } from "./telemetry-store.ts";
 
 export interface TelemetryStreamsComponents {
   readonly store: TelemetryStore;
+  readonly clock: Clock;
   readonly log: Log;
 }
+
+/** Streams of one board at a time: its agent has one, and perhaps one of before that has not ended yet. */
+const MAX_NODE_STREAMS = 4;
+/**
+ * What is read of a board: a queue of some days at once, then five thousand points a second. A board that sends more is
+ * read more slowly and keeps the rest; what others have stored is not pushed out by it in a night.
+ */
+const NODE_BYTES = { burst: 4 * 1024 * 1024, perSecond: 128 * 1024 };
 
 /** Takes what boards send. What has come is put in the store before more is read: a store that waits holds up the board. */
 export class TelemetryStreams implements TelemetryReceiver {
   readonly #components: TelemetryStreamsComponents;
+  readonly #bytes: RateLimits;
+  readonly #streams = new Map<string, number>();
 
   constructor(components: TelemetryStreamsComponents) {
     this.#components = components;
+    this.#bytes = new RateLimits(components, NODE_BYTES);
   }
 
   receive(incoming: IncomingStream, node: string): void {
@@ -33,6 +46,13 @@ export class TelemetryStreams implements TelemetryReceiver {
       incoming.reject({ code: "invalid", message: describeError(error) });
       return;
     }
+    const open = this.#streams.get(node) ?? 0;
+    if (open >= MAX_NODE_STREAMS) {
+      incoming.reject({ code: "resource_exhausted", message: `there are ${open} streams of telemetry already` });
+      return;
+    }
+    this.#streams.set(node, open + 1);
+    incoming.closed.addEventListener("abort", () => this.#ended(node), { once: true });
     const stream = incoming.accept({ received: this.#components.store.received(node, queue) });
     this.#follow(stream, node, queue).catch((error: unknown) => {
       if (stream.closed.aborted || isCancelled(error)) return;
@@ -42,12 +62,25 @@ export class TelemetryStreams implements TelemetryReceiver {
     });
   }
 
+  #ended(node: string): void {
+    const left = (this.#streams.get(node) ?? 1) - 1;
+    if (left > 0) this.#streams.set(node, left);
+    else this.#streams.delete(node);
+  }
+
+  async #pace(node: string, bytes: number, signal: AbortSignal): Promise<void> {
+    this.#bytes.spend(node, bytes);
+    const debt = -this.#bytes.left(node);
+    if (debt > 0) await this.#components.clock.sleep(millis((debt / NODE_BYTES.perSecond) * 1000), signal);
+  }
+
   async #follow(stream: TunnelStream, node: string, queue: string): Promise<void> {
     const { store, log } = this.#components;
     const { closed } = stream;
     const reader = new LengthPrefixedReader();
     let last = 0;
     for (let bytes = await stream.read(closed); bytes !== undefined; bytes = await stream.read(closed)) {
+      await this.#pace(node, bytes.length, closed);
       const deliveries = reader.push(bytes).map(decodeDelivery);
       if (deliveries.length === 0) continue;
       for (const { sequence } of deliveries) {

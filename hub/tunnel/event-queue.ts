@@ -4,8 +4,8 @@ import type { Events, EventsAck } from "../../protocol/tunnel/messages.ts";
 import type { NodeBackend } from "../core/fleet.ts";
 import type { UpstreamQueue } from "./upstream-writer.ts";
 
-/** Events on their way to the API server. */
-export class EventQueue implements UpstreamQueue<readonly Events[]> {
+/** Events on their way to the API server, one message at a time: a slot of the fleet is soon given back. */
+export class EventQueue implements UpstreamQueue<Events> {
   readonly #backend: NodeBackend;
   readonly #ack: (ack: EventsAck) => void;
   readonly #batches: Events[] = [];
@@ -29,19 +29,20 @@ export class EventQueue implements UpstreamQueue<readonly Events[]> {
     this.#batches.push(events);
   }
 
-  peek(): readonly Events[] | undefined {
-    return this.#batches.length === 0 ? undefined : [...this.#batches];
+  peek(): Events | undefined {
+    return this.#batches[0];
   }
 
-  write(batches: readonly Events[], signal: AbortSignal): Promise<void> {
-    return this.#backend.putEvents(
-      batches.flatMap(({ items }) => items),
-      signal,
-    );
+  costOf({ items }: Events): number {
+    return items.length;
   }
 
-  written(batches: readonly Events[]): void {
-    this.#batches.splice(0, batches.length);
-    this.#ack({ kind: "eventsAck", sequence: batches.at(-1)?.sequence ?? 0 });
+  write({ items }: Events, signal: AbortSignal): Promise<void> {
+    return this.#backend.putEvents(items, signal);
+  }
+
+  written({ sequence }: Events): void {
+    this.#batches.shift();
+    this.#ack({ kind: "eventsAck", sequence });
   }
 }

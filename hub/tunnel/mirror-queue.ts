@@ -31,6 +31,10 @@ export class MirrorQueue implements UpstreamQueue<readonly MirrorItem[]> {
     return this.#pending;
   }
 
+  costOf(items: readonly MirrorItem[]): number {
+    return items.length;
+  }
+
   write(items: readonly MirrorItem[], signal: AbortSignal): Promise<void> {
     return this.#backend.putMirrors(items, signal);
   }

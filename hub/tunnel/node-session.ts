@@ -5,10 +5,11 @@ import { describeError, isCancelled, PicoletError } from "../../protocol/errors.
 import { type Clock, type Log, type Millis, millis, type Random } from "../../protocol/ports.ts";
 import { statusHash } from "../../protocol/tunnel/digest.ts";
 import { equalBytes } from "../../protocol/tunnel/hex.ts";
-import type { Hello, Refusal, TunnelMessage, Welcome } from "../../protocol/tunnel/messages.ts";
+import type { FleetIdentity, Hello, Refusal, TunnelMessage, Welcome } from "../../protocol/tunnel/messages.ts";
 import { Mux } from "../../protocol/tunnel/mux.ts";
 import type { IncomingStream } from "../../protocol/tunnel/stream.ts";
 import type { DesiredSet, NodeBackend } from "../core/fleet.ts";
+import type { RateLimits } from "../core/rate-limits.ts";
 import type { TelemetryReceiver } from "../core/telemetry.ts";
 import type { NodeMemory } from "./desired-memory.ts";
 import { Downlink } from "./downlink.ts";
@@ -25,6 +26,7 @@ export interface SessionComponents {
   readonly log: Log;
   readonly wheel: TimerWheel;
   readonly slots: WriteSlots;
+  readonly limits: NodeLimits;
   readonly host: SessionHost;
   readonly telemetry: TelemetryReceiver | undefined;
 }
@@ -36,6 +38,7 @@ export interface SessionInit {
   readonly hubVersion: string;
   /** 8 bytes. */
   readonly epoch: Uint8Array;
+  readonly fleet: FleetIdentity | undefined;
   /** Of the agent: longer silence than two of them, and some slack, is the end of the session. */
   readonly heartbeat: Millis;
 }
@@ -44,6 +47,15 @@ export interface SessionInit {
 export interface NodeLease {
   readonly backend: NodeBackend;
   readonly memory: NodeMemory;
+}
+
+/** What each node may do; a node that does more is served more slowly. By name, whatever session it has. */
+export interface NodeLimits {
+  /** Objects that it writes, events besides. */
+  readonly writes: RateLimits;
+  readonly events: RateLimits;
+  /** Bytes of messages that it sends: what streams carry is held back by their credit. */
+  readonly messageBytes: RateLimits;
 }
 
 /** Whoever keeps at most one session of each node. */
@@ -81,6 +93,13 @@ const HELLO_DEADLINE = millis(10_000);
 const SYNC_DEADLINE = millis(30_000);
 /** Added to two heartbeats: an agent's own deadline for an answer. */
 const SILENCE_SLACK_MS = 15_000;
+/**
+ * What a node sends at once and in the long run, without its streams. A full inventory, the statuses of 110 pods and a
+ * report are some 2 MiB; the busiest board of `npm run soak` sends 2 KiB a second.
+ */
+export const MESSAGE_BYTES = { burst: 4 * 1024 * 1024, perSecond: 128 * 1024 };
+/** What the hub does for a frame however small it is, as bytes: 200 pings a second and no more. */
+const FRAME_COST = 640;
 /** An agent that was refused for what may be over soon comes again after one to five seconds. */
 const SOON_MS = 1000;
 const SPREAD_MS = 4000;
@@ -96,6 +115,7 @@ export class NodeSession {
   /** Until the welcome. */
   #hello: Hello | undefined;
   #lease: NodeLease | undefined;
+  #wasPaused = false;
 
   constructor(components: SessionComponents, socket: WebSocket, init: SessionInit) {
     this.#components = components;
@@ -129,17 +149,17 @@ export class NodeSession {
     return this.#mux;
   }
 
+  /** Nothing has come from the agent yet. */
+  get isAwaitingHello(): boolean {
+    return this.#state.kind === "awaitingHello";
+  }
+
   get isClosed(): boolean {
     return this.#state.kind === "closed";
   }
 
   get isLive(): boolean {
     return this.#state.kind === "live" || this.#state.kind === "draining";
-  }
-
-  /** It is over, and was welcomed before that. */
-  get wasLive(): boolean {
-    return this.#state.kind === "closed" && this.#state.uplink !== undefined;
   }
 
   /** Whether the agent still answers. */
@@ -174,8 +194,27 @@ export class NodeSession {
   }
 
   #onData(data: Buffer, isBinary: boolean): void {
-    if (isBinary) this.#mux.receive(data);
-    else this.#violate("a text message: frames are binary");
+    if (!isBinary) {
+      this.#violate("a text message: frames are binary");
+      return;
+    }
+    const before = this.#mux.bytesReceivedWithoutCredit;
+    this.#mux.receive(data);
+    const bytes = this.#mux.bytesReceivedWithoutCredit - before;
+    if (bytes > 0) this.#charge(bytes + FRAME_COST);
+  }
+
+  /** An agent that has sent more messages than it may is read again when the time for them has passed. */
+  #charge(bytes: number): void {
+    const { limits, wheel, log } = this.#components;
+    limits.messageBytes.spend(this.node, bytes);
+    const debt = -limits.messageBytes.left(this.node);
+    if (debt <= 0 || this.#socket.isPaused || this.isClosed) return;
+    if (!this.#wasPaused) log.warn("an agent sends more than it may; it is read more slowly", { node: this.node });
+    this.#wasPaused = true;
+    this.#socket.pause();
+    const resume = (): void => this.#socket.resume();
+    wheel.sleep(millis((debt / MESSAGE_BYTES.perSecond) * 1000), this.#mux.closed).then(resume, resume);
   }
 
   #violate(what: string): void {
@@ -205,6 +244,9 @@ export class NodeSession {
     const state = this.#state;
     if (message.kind === "refusal") {
       const { code } = message;
+      // The operator has to know: its pods run on, and nothing of this hub reaches it.
+      if (code === "fleet")
+        this.#components.log.error("a board belongs to another fleet", { node: this.node, ...message });
       this.close(new PicoletError("unavailable", `the agent ended the session (${code}): ${message.message}`));
       return;
     }
@@ -231,8 +273,9 @@ export class NodeSession {
       throw new PicoletError("invalid", "cannot accept a stream before the welcome");
     }
     const { slots, telemetry } = this.#components;
-    if (stream.kind === "telemetry" && telemetry !== undefined) telemetry.receive(stream, this.node);
-    else answerAgentStream(stream, this.#lease.backend, slots);
+    const { node } = this;
+    if (stream.kind === "telemetry" && telemetry !== undefined) telemetry.receive(stream, node);
+    else answerAgentStream(stream, this.#lease.backend, { run: (write, until) => slots.run(node, write, until) });
   }
 
   async #start(hello: Hello): Promise<void> {
@@ -298,13 +341,13 @@ export class NodeSession {
   }
 
   #makeUplink({ backend }: NodeLease, signal: AbortSignal): Uplink {
-    const { random, log, wheel, slots } = this.#components;
+    const { random, log, wheel, slots, limits } = this.#components;
     const send = (message: TunnelMessage): void => this.#send(message);
-    return new Uplink({ random, log, node: this.node, wheel, slots, backend, send }, signal);
+    return new Uplink({ random, log, node: this.node, wheel, slots, limits, backend, send }, signal);
   }
 
   #welcome({ backend }: NodeLease, set: DesiredSet, desired: Welcome["desired"]): Welcome {
-    const { hubVersion, epoch } = this.#init;
+    const { hubVersion, epoch, fleet } = this.#init;
     const mirrors = backend.mirrorsDigest();
     const report = this.#hello === undefined ? undefined : backend.nodeReport();
     const reportHash = report === undefined ? undefined : statusHash(sha256, report);
@@ -321,6 +364,7 @@ export class NodeSession {
       wantsMirrors: !has(mirrors, this.#hello?.mirrorsDigest),
       wantsNode: !has(reportHash, this.#hello?.nodeHash),
       takesTelemetry: this.#components.telemetry !== undefined,
+      ...(fleet === undefined ? {} : { fleet }),
     };
   }
 

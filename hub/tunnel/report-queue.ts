@@ -63,6 +63,11 @@ export class ReportQueue implements UpstreamQueue<Report> {
     return this.#pending;
   }
 
+  /** A Node is larger than a pod's status, and is written with its labels and its taints. */
+  costOf(): number {
+    return 4;
+  }
+
   write({ content }: Report, signal: AbortSignal): Promise<void> {
     return this.#backend.putNode(content, signal);
   }

@@ -88,14 +88,12 @@ export class StatusQueue implements UpstreamQueue<readonly Batch[]> {
     return this.#batches.length === 0 ? undefined : [...this.#batches];
   }
 
+  costOf(batches: readonly Batch[]): number {
+    return latestOf(batches).size;
+  }
+
   async write(batches: readonly Batch[], signal: AbortSignal): Promise<void> {
-    const latest = new Map<string, NodePodStatus>();
-    for (const { statuses } of batches) {
-      for (const status of statuses) {
-        latest.delete(status.uid);
-        latest.set(status.uid, status);
-      }
-    }
+    const latest = latestOf(batches);
     if (latest.size > 0) await this.#backend.putStatuses([...latest.values()], signal);
   }
 
@@ -104,6 +102,18 @@ export class StatusQueue implements UpstreamQueue<readonly Batch[]> {
     const sequence = batches.at(-1)?.sequence ?? 0;
     this.#ack({ kind: "statusesAck", sequence, wantFull: batches.flatMap(({ wantFull }) => wantFull) });
   }
+}
+
+/** The last status of each pod, in the order in which they came. */
+function latestOf(batches: readonly Batch[]): ReadonlyMap<string, NodePodStatus> {
+  const latest = new Map<string, NodePodStatus>();
+  for (const { statuses } of batches) {
+    for (const status of statuses) {
+      latest.delete(status.uid);
+      latest.set(status.uid, status);
+    }
+  }
+  return latest;
 }
 
 /** A delta that does not fit its base is as good as none: the status is asked for whole. */

@@ -2,26 +2,28 @@ import * as z from "zod";
 import { describeError, isCancelled, PicoletError } from "../../protocol/errors.ts";
 import { dnsSubdomainProblems } from "../../protocol/name-rules.ts";
 import type { IncomingStream, StreamError } from "../../protocol/tunnel/stream.ts";
+import { TOKEN_SECONDS } from "../core/access-table.ts";
 import type { NodeBackend } from "../core/fleet.ts";
-import type { WriteSlots } from "./write-slots.ts";
 
 const name = z.string().refine((value) => dnsSubdomainProblems(value).length === 0, "is no name");
 
-/** TokenRequest's own limits: at least ten minutes, at most 2^32 seconds. */
+/** TokenRequest's own limits. What the board gets is the API server's to say. */
 const tokenParams = z.object({
   namespace: name,
   serviceAccount: name,
   audiences: z.array(z.string().max(1024)).max(32),
-  expirationSeconds: z
-    .int()
-    .min(600)
-    .max(2 ** 32),
+  expirationSeconds: z.int().min(TOKEN_SECONDS.shortest).max(TOKEN_SECONDS.longestRequest),
   podName: name,
   podUid: z.string().min(1).max(128),
 });
 
+/** The write slots, taken for one node. */
+export interface NodeSlots {
+  run<T>(write: () => Promise<T>, signal: AbortSignal): Promise<T>;
+}
+
 /** Answers a stream of the agent's: there is one kind, `token`. Never throws. */
-export function answerAgentStream(stream: IncomingStream, backend: NodeBackend, slots: WriteSlots): void {
+export function answerAgentStream(stream: IncomingStream, backend: NodeBackend, slots: NodeSlots): void {
   if (stream.kind !== "token") {
     stream.reject({ code: "unimplemented", message: `an agent cannot open ${stream.kind}` });
     return;
@@ -31,7 +33,7 @@ export function answerAgentStream(stream: IncomingStream, backend: NodeBackend, 
   });
 }
 
-async function requestToken(stream: IncomingStream, backend: NodeBackend, slots: WriteSlots): Promise<void> {
+async function requestToken(stream: IncomingStream, backend: NodeBackend, slots: NodeSlots): Promise<void> {
   const parsed = tokenParams.safeParse(stream.params);
   if (!parsed.success) {
     throw new PicoletError("invalid", "cannot read the token request", { cause: z.prettifyError(parsed.error) });

@@ -7,7 +7,7 @@ import { encodeCbor } from "../../protocol/tunnel/cbor.ts";
 import { EMPTY_DIGEST, statusHash } from "../../protocol/tunnel/digest.ts";
 import { MAX_FRAME_BYTES } from "../../protocol/tunnel/frames.ts";
 import { diffJson } from "../../protocol/tunnel/json-delta.ts";
-import type { StatusItem } from "../../protocol/tunnel/messages.ts";
+import type { EventItem, StatusItem } from "../../protocol/tunnel/messages.ts";
 import type { IncomingStream } from "../../protocol/tunnel/stream.ts";
 import { HubTunnel, type TestAgent } from "../../test/support/hub-tunnel.ts";
 import { sha256 } from "./sha256.ts";
@@ -38,6 +38,17 @@ const status = (uid: string, phase: string): StatusItem => ({
   body: { kind: "full", status: { phase } },
 });
 
+const event = (id: string): EventItem => ({
+  id,
+  regarding: { kind: "Pod", namespace: "default", name: "web", uid: "u", fieldPath: "" },
+  type: "Normal",
+  reason: "Pulled",
+  message: "pulled it",
+  count: 1,
+  firstAtMs: 0,
+  lastAtMs: 0,
+});
+
 test("a reconnect with nothing changed is one round trip and less than 150 bytes", async () => {
   await using hub = await HubTunnel.start();
   const node = hub.backend.node("edge-1");
@@ -57,6 +68,23 @@ test("a reconnect with nothing changed is one round trip and less than 150 bytes
   assert.equal(agent.mux.framesReceived, 2);
   const bytes = agent.mux.bytesSent + agent.mux.bytesReceived;
   assert.ok(bytes <= 110, `${bytes} bytes`);
+});
+
+test("each welcome says which fleet the hub serves, and a board of another one is in the log", async () => {
+  const fleet = { id: "11111111-1111-4111-8111-111111111111", former: ["22222222-2222-4222-8222-222222222222"] };
+  await using hub = await HubTunnel.start({ fleet });
+  hub.backend.node("edge-1").set({ [POD]: pod("a") });
+  const agent = await hub.dial("edge-1");
+  agent.hello({});
+  assert.deepEqual((await agent.next("welcome")).fleet, fleet);
+  agent.mux.send({ kind: "inventory", items: [], last: true });
+  await follow(agent);
+  agent.mux.send({ kind: "resync" });
+  assert.deepEqual((await agent.next("welcome")).fleet, fleet);
+  agent.mux.send({ kind: "refusal", code: "fleet", message: "this node belongs to fleet x", retryAfterMs: 0 });
+  await hub.released("edge-1");
+  const entry = hub.log.entries.find(({ message }) => message === "a board belongs to another fleet");
+  assert.deepEqual([entry?.level, entry?.fields.node], ["error", "edge-1"]);
 });
 
 /** For an agent that was asked for its inventory, and has nothing. */
@@ -625,6 +653,103 @@ test("more agents than the limit are told to come back later", async () => {
   third.socket.terminate();
   await hub.sessions(2);
   await hub.dial("edge-4");
+});
+
+test("a node's sessions that never greet are few, and take no other node's place", async () => {
+  await using hub = await HubTunnel.start({ maxGreeting: 6 });
+  hub.backend.node("edge-2").set({});
+  const silent = [];
+  for (let n = 0; n < 20; n += 1) silent.push(await hub.dial("edge-1"));
+  // The oldest go, since an agent that dials again has given them up.
+  for (const agent of silent.slice(0, 16)) await agent.closed;
+  assert.equal(hub.tunnels.sessionCount, 4);
+  await hub.join("edge-2");
+  for (let n = 0; n < 10; n += 1) await hub.dial("edge-1");
+  const refused = hub.socket("edge-1");
+  const [request, response] = await once(refused, "unexpected-response");
+  assert.equal(response.statusCode, 429);
+  assert.equal(response.headers["retry-after"], "2");
+  request.destroy();
+  await hub.clock.advance(seconds(2));
+  hub.backend.node("edge-1").set({});
+  await hub.join("edge-1");
+});
+
+test("a session that has greeted is not ended for one that has not", async () => {
+  await using hub = await HubTunnel.start();
+  // The hub does not know yet what it is to have, so that none of them is welcomed.
+  const first = await hub.dial("edge-1");
+  first.hello();
+  await first.roundTrip();
+  for (let n = 0; n < 10; n += 1) await hub.dial("edge-1");
+  assert.equal(first.mux.closed.aborted, false);
+  hub.backend.node("edge-1").set({});
+  await first.next("welcome");
+});
+
+test("a node that floods the hub, or whose writes hang, leaves the others their slots", async () => {
+  await using hub = await HubTunnel.start({ maxWrites: 4 });
+  for (const name of ["edge-1", "edge-2"]) hub.backend.node(name).set({});
+  const flood = await hub.join("edge-1");
+  const other = await hub.join("edge-2");
+  const gate = Promise.withResolvers<void>();
+  hub.backend.gate = gate.promise;
+  const params = { namespace: "default", serviceAccount: "app", audiences: [], expirationSeconds: 3600 };
+  const wanted = Array.from({ length: 20 }, () =>
+    flood.mux.open("token", { ...params, podName: "web", podUid: "u" }, "status", never).catch(() => undefined),
+  );
+  await flood.roundTrip();
+  assert.equal(hub.backend.writing, 2);
+  hub.backend.gate = undefined;
+  other.mux.send({ kind: "statuses", sequence: 1, items: [status("u", "Running")] });
+  await other.next("statusesAck");
+  gate.resolve();
+  await Promise.all(wanted);
+});
+
+test("a node's events are written at its pace, and hold up neither its statuses nor other nodes", async () => {
+  await using hub = await HubTunnel.start({ maxWrites: 2 });
+  for (const name of ["edge-1", "edge-2"]) hub.backend.node(name).set({});
+  const flood = await hub.join("edge-1");
+  const other = await hub.join("edge-2");
+  const items = Array.from({ length: 64 }, (_, n) => event(`e${n}`));
+  // As many as may be on their way without an acknowledgement.
+  for (let sequence = 1; sequence <= 8; sequence += 1) flood.mux.send({ kind: "events", sequence, items });
+  for (let sequence = 1; sequence <= 4; sequence += 1) await flood.next("eventsAck");
+  flood.mux.send({ kind: "statuses", sequence: 1, items: [status("u", "Running")] });
+  await flood.next("statusesAck");
+  other.mux.send({ kind: "events", sequence: 1, items });
+  await other.next("eventsAck");
+  assert.equal(hub.backend.node("edge-1").events.length, 256);
+  await hub.pass(seconds(30), flood, other);
+  for (let sequence = 5; sequence <= 8; sequence += 1) await flood.next("eventsAck");
+  assert.equal(hub.backend.node("edge-1").events.length, 512);
+});
+
+test("an agent that sends more messages than it may is read more slowly, and the others are not", async () => {
+  await using hub = await HubTunnel.start();
+  for (const name of ["edge-1", "edge-2"]) hub.backend.node(name).set({});
+  const flood = await hub.join("edge-1");
+  const other = await hub.join("edge-2");
+  const pings = Array.from({ length: 8 }, () => flood.roundTrip());
+  await Promise.all(pings);
+  const status = { images: "x".repeat(400_000) };
+  const report = { register: false, labels: {}, taints: [], providerID: "", status };
+  for (let n = 0; n < 12; n += 1) {
+    flood.mux.send({ kind: "node", hash: zero, body: { kind: "full", report } });
+    await flood.mux.flushed("status", never);
+  }
+  let isAnswered = false;
+  const answer = flood.roundTrip().then(() => {
+    isAnswered = true;
+  });
+  while (!hub.log.problems.includes("an agent sends more than it may; it is read more slowly")) await other.roundTrip();
+  await other.roundTrip();
+  assert.equal(isAnswered, false);
+  // Its heartbeats are late, but it lives.
+  await hub.pass(seconds(20), other);
+  await answer;
+  assert.equal(flood.mux.closed.aborted, false);
 });
 
 const zero = new Uint8Array(8);

@@ -7,12 +7,13 @@ import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
 import { describeError, isCancelled, PicoletError } from "../../protocol/errors.ts";
 import { type Clock, type Log, type Millis, millis, type Random } from "../../protocol/ports.ts";
 import { MAX_FRAME_BYTES } from "../../protocol/tunnel/frames.ts";
-import { TUNNEL_SUBPROTOCOL } from "../../protocol/tunnel/messages.ts";
+import { type FleetIdentity, TUNNEL_SUBPROTOCOL } from "../../protocol/tunnel/messages.ts";
 import type { Lane, OpenedStream, StreamKind } from "../../protocol/tunnel/stream.ts";
 import type { Fleet, FleetBackend } from "../core/fleet.ts";
+import { RateLimits } from "../core/rate-limits.ts";
 import type { TelemetryReceiver } from "../core/telemetry.ts";
 import { NodeRegistry } from "./node-registry.ts";
-import { NodeSession, type SessionComponents, type SessionInit } from "./node-session.ts";
+import { MESSAGE_BYTES, NodeSession, type SessionComponents, type SessionInit } from "./node-session.ts";
 import { TimerWheel } from "./timer-wheel.ts";
 import { WriteSlots } from "./write-slots.ts";
 
@@ -27,6 +28,8 @@ export interface TunnelServerComponents {
 
 export interface TunnelServerInit {
   readonly hubVersion: string;
+  /** In every welcome; undefined: agents that know their fleet do not take this hub for theirs. */
+  readonly fleet?: FleetIdentity | undefined;
   /** How often agents ping at least. A session that is silent for two of them and 15 s ends. Default 30 s. */
   readonly heartbeat?: Millis;
   /** Sessions at a time; further agents are told to come back later. Default 10,000: 660 MB. */
@@ -44,6 +47,18 @@ const HEARTBEAT = millis(30_000);
 const MAX_SESSIONS = 10_000;
 const MAX_GREETING = 4000;
 const MAX_WRITES = 64;
+
+/**
+ * Sessions of one node at a time that were not welcomed yet. An agent has one; on a bad link one or two of before may not
+ * have ended here.
+ */
+const MAX_GREETING_PER_NODE = 4;
+/** Sessions that a node may begin: an agent that flaps backs off to one in some seconds after a few. */
+const ATTEMPTS = { burst: 30, perSecond: 0.5 };
+/** Objects that a node writes: the statuses and mirror pods of a full node several times over, then one pod in 50 ms. */
+const WRITES = { burst: 2000, perSecond: 20 };
+/** Events of a node: less than the embedded API server's quota, so that a batch of them is never refused for good. */
+const EVENTS = { burst: 300, perSecond: 10 };
 
 const EPOCH_BYTES = 8;
 /** What `ws` waits for the other end's close frame before it destroys the socket. */
@@ -67,7 +82,7 @@ const LIMITS: WebSocketServerLimits = { closeTimeout: CLOSE_TIMEOUT_MS, maxBuffe
 export class TunnelServer implements Fleet, Component {
   readonly name = "tunnel server";
   readonly #components: TunnelServerComponents;
-  readonly #init: Required<TunnelServerInit>;
+  readonly #init: Required<Omit<TunnelServerInit, "fleet">> & Pick<TunnelServerInit, "fleet">;
   readonly #epoch: Uint8Array;
   readonly #sockets: WebSocketServer;
   readonly #wheel: TimerWheel;
@@ -80,6 +95,9 @@ export class TunnelServer implements Fleet, Component {
   #publishedAt = Number.NEGATIVE_INFINITY;
   #draining: string | undefined;
   #greeting = 0;
+  /** By node. */
+  readonly #greetingOf = new Map<string, Set<NodeSession>>();
+  readonly #attempts: RateLimits;
   readonly #life = joinSignals();
 
   constructor(components: TunnelServerComponents, init: TunnelServerInit) {
@@ -103,13 +121,19 @@ export class TunnelServer implements Fleet, Component {
     });
     this.#wheel = new TimerWheel(clock);
     this.#registry = new NodeRegistry({ clock, random, log, backend }, { maxRemembered: this.#init.maxSessions * 2 });
-    const slots = new WriteSlots(this.#init.maxWrites);
+    const slots = new WriteSlots({ clock }, this.#init.maxWrites);
+    this.#attempts = new RateLimits({ clock }, ATTEMPTS);
+    const limits = {
+      writes: new RateLimits({ clock }, WRITES),
+      events: new RateLimits({ clock }, EVENTS),
+      messageBytes: new RateLimits({ clock }, MESSAGE_BYTES),
+    };
     const host = {
       admit: (session: NodeSession) => this.#registry.admit(session),
       live: (session: NodeSession) => this.#onLive(session),
       ended: (session: NodeSession) => this.#onEnded(session),
     };
-    this.#sessionComponents = { clock, random, log, wheel: this.#wheel, slots, host, telemetry };
+    this.#sessionComponents = { clock, random, log, wheel: this.#wheel, slots, limits, host, telemetry };
   }
 
   async run(signal: AbortSignal): Promise<void> {
@@ -134,6 +158,12 @@ export class TunnelServer implements Fleet, Component {
       answer(socket, "503 Service Unavailable", [`Retry-After: ${busy.retryAfterS}`], `${busy.message}\n`);
       return;
     }
+    const wait = this.#makeRoom(nodeName);
+    if (wait > 0) {
+      const message = `node ${nodeName} begins more sessions than one agent needs\n`;
+      answer(socket, "429 Too Many Requests", [`Retry-After: ${Math.ceil(wait / 1000)}`], message);
+      return;
+    }
     const address = "remoteAddress" in socket ? String(socket.remoteAddress) : "";
     this.#sockets.handleUpgrade(request, socket, head, (webSocket) => this.#begin(webSocket, nodeName, address));
   }
@@ -151,23 +181,48 @@ export class TunnelServer implements Fleet, Component {
     return problem === "" ? undefined : { message: problem, retryAfterS: RETRY_GREETING_S };
   }
 
+  /**
+   * Ends the oldest session of the node that has said nothing yet when there are too many: the agent has given it up.
+   * @returns milliseconds after which the node may begin another session; 0: now
+   */
+  #makeRoom(node: string): number {
+    const wait = this.#attempts.take(node);
+    const greeting = [...(this.#greetingOf.get(node) ?? [])];
+    if (wait > 0 || greeting.length < MAX_GREETING_PER_NODE) return wait;
+    const silent = greeting.find(({ isAwaitingHello }) => isAwaitingHello);
+    if (silent === undefined) return RETRY_GREETING_S * 1000;
+    const message = `node ${node} has begun another session`;
+    silent.refuse({ kind: "refusal", code: "superseded", message, retryAfterMs: RETRY_GREETING_S * 1000 });
+    return 0;
+  }
+
   #begin(socket: WebSocket, node: string, address: string): void {
-    const { hubVersion, heartbeat } = this.#init;
-    const init: SessionInit = { node, address, hubVersion, heartbeat, epoch: this.#epoch };
+    const { hubVersion, heartbeat, fleet } = this.#init;
+    const init: SessionInit = { node, address, hubVersion, heartbeat, epoch: this.#epoch, fleet };
+    const session = new NodeSession(this.#sessionComponents, socket, init);
+    this.#sessions.add(session);
     this.#greeting += 1;
-    this.#sessions.add(new NodeSession(this.#sessionComponents, socket, init));
+    const greeting = this.#greetingOf.get(node) ?? new Set();
+    this.#greetingOf.set(node, greeting.add(session));
   }
 
   #onLive(session: NodeSession): void {
-    this.#greeting -= 1;
+    this.#greeted(session);
     this.#live.set(session.node, session);
     this.#changed();
   }
 
+  /** It is live, or over. */
+  #greeted(session: NodeSession): void {
+    const greeting = this.#greetingOf.get(session.node);
+    if (greeting?.delete(session) !== true) return;
+    this.#greeting -= 1;
+    if (greeting.size === 0) this.#greetingOf.delete(session.node);
+  }
+
   #onEnded(session: NodeSession): void {
     this.#sessions.delete(session);
-    const wasLive = session.wasLive;
-    if (!wasLive) this.#greeting -= 1;
+    this.#greeted(session);
     if (this.#live.get(session.node) === session) {
       this.#live.delete(session.node);
       this.#changed();

@@ -1,6 +1,7 @@
 import { millis } from "../../protocol/ports.ts";
 import type { Events, HubMessage, Mirrors, NodeReport, Statuses } from "../../protocol/tunnel/messages.ts";
 import type { NodeBackend } from "../core/fleet.ts";
+import type { RateLimits } from "../core/rate-limits.ts";
 import { EventQueue } from "./event-queue.ts";
 import { MirrorQueue } from "./mirror-queue.ts";
 import { ReportQueue } from "./report-queue.ts";
@@ -12,6 +13,8 @@ import { type UpstreamComponents, type UpstreamQueue, UpstreamWriter } from "./u
 const FORGET_AFTER = millis(15_000);
 
 export interface UplinkComponents extends UpstreamComponents {
+  /** Objects that each node may write, and events besides. */
+  readonly limits: { readonly writes: RateLimits; readonly events: RateLimits };
   readonly backend: NodeBackend;
   readonly send: (message: HubMessage) => void;
 }
@@ -48,7 +51,7 @@ export class Uplink {
 
   onEvents(message: Events): void {
     const { backend, send } = this.#components;
-    this.#events ??= this.#channel("events", new EventQueue(backend, send));
+    this.#events ??= this.#channel("events", new EventQueue(backend, send), this.#components.limits.events);
     this.#events.queue.push(message);
     this.#events.writer.poke();
   }
@@ -80,7 +83,11 @@ export class Uplink {
     if (!isAtRest && !this.#signal.aborted) this.#components.wheel.set(this.#forgetting, FORGET_AFTER);
   }
 
-  #channel<Q extends UpstreamQueue<unknown>>(what: string, queue: Q): Channel<Q> {
-    return { queue, writer: new UpstreamWriter(this.#components, what, queue, this.#signal) };
+  #channel<Q extends UpstreamQueue<unknown>>(
+    what: string,
+    queue: Q,
+    pace = this.#components.limits.writes,
+  ): Channel<Q> {
+    return { queue, writer: new UpstreamWriter(this.#components, what, queue, pace, this.#signal) };
   }
 }

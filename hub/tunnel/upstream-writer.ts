@@ -1,5 +1,6 @@
 import { describeError, isCancelled } from "../../protocol/errors.ts";
-import { type Log, type LogFields, millis, type Random } from "../../protocol/ports.ts";
+import { type Log, type LogFields, type Millis, millis, type Random } from "../../protocol/ports.ts";
+import type { RateLimits } from "../core/rate-limits.ts";
 import type { TimerWheel } from "./timer-wheel.ts";
 import type { WriteSlots } from "./write-slots.ts";
 
@@ -8,6 +9,8 @@ export interface UpstreamQueue<T> {
   /** What is in the queue now, all of it together; undefined when it is empty. It stays in the queue. */
   peek(): T | undefined;
   write(batch: T, signal: AbortSignal): Promise<void>;
+  /** How much of what its node may write `batch` takes, in objects. */
+  costOf(batch: T): number;
   /** `batch` is written: it leaves the queue. */
   written(batch: T): void;
 }
@@ -33,14 +36,25 @@ export class UpstreamWriter<T> {
   readonly #components: UpstreamComponents;
   readonly #what: string;
   readonly #queue: UpstreamQueue<T>;
+  readonly #pace: RateLimits;
   readonly #signal: AbortSignal;
   #running: Promise<void> | undefined;
 
-  /** @param what for the log: "statuses" */
-  constructor(components: UpstreamComponents, what: string, queue: UpstreamQueue<T>, signal: AbortSignal) {
+  /**
+   * @param what for the log: "statuses"
+   * @param pace how many objects each node may write; one that has written more waits, without a slot
+   */
+  constructor(
+    components: UpstreamComponents,
+    what: string,
+    queue: UpstreamQueue<T>,
+    pace: RateLimits,
+    signal: AbortSignal,
+  ) {
     this.#components = components;
     this.#what = what;
     this.#queue = queue;
+    this.#pace = pace;
     this.#signal = signal;
   }
 
@@ -60,6 +74,7 @@ export class UpstreamWriter<T> {
   async #run(): Promise<void> {
     let failures = 0;
     for (let batch = this.#queue.peek(); batch !== undefined && !this.#signal.aborted; batch = this.#queue.peek()) {
+      if (!(await this.#paced(this.#queue.costOf(batch)))) continue;
       const problem = await this.#attempt(batch);
       if (problem === undefined) {
         if (failures > 0) this.#components.log.info("the API server takes it again", { ...this.#fields, failures });
@@ -82,16 +97,28 @@ export class UpstreamWriter<T> {
 
   async #attempt(batch: T): Promise<unknown> {
     try {
-      await this.#components.slots.run(() => this.#queue.write(batch, this.#signal), this.#signal);
+      const { slots, node } = this.#components;
+      await slots.run(node, () => this.#queue.write(batch, this.#signal), this.#signal);
       return undefined;
     } catch (error) {
       return error;
     }
   }
 
+  /** @returns false when it had to wait: the queue may hold something else by now */
+  async #paced(cost: number): Promise<boolean> {
+    const wait = this.#pace.take(this.#components.node, cost);
+    if (wait === 0) return true;
+    await this.#sleep(millis(wait));
+    return false;
+  }
+
   async #pause(failures: number): Promise<void> {
     const most = Math.min(MAX_DELAY_MS, FIRST_DELAY_MS * 2 ** Math.min(failures, 16));
-    const delay = millis(FIRST_DELAY_MS + this.#components.random.next() * (most - FIRST_DELAY_MS));
+    await this.#sleep(millis(FIRST_DELAY_MS + this.#components.random.next() * (most - FIRST_DELAY_MS)));
+  }
+
+  async #sleep(delay: Millis): Promise<void> {
     try {
       await this.#components.wheel.sleep(delay, this.#signal);
     } catch (error) {

@@ -1,54 +1,38 @@
-import { cancelled } from "../../protocol/async/abort.ts";
+import type { Clock } from "../../protocol/ports.ts";
+import { FairQueue } from "../core/fair-queue.ts";
+
+/** Of the slots that one node has at a time: its statuses, events, report and mirror pods side by side. */
+const MAX_NODE_SLOTS = 4;
+/** Writes of one node that wait: its four queues write one batch each, the rest are token requests. */
+const MAX_NODE_WAITING = 256;
+const LEVEL = "writes";
 
 /**
- * How many writes of the whole fleet are under way at once. Whoever comes later waits in order; each session has at most
- * a few that wait, so that the queue is as long as there are sessions.
+ * How many writes of the whole fleet are under way at once. Nodes take turns, and none has more than a part of the slots:
+ * a node that floods the hub, or whose writes hang, leaves the others theirs.
  */
 export class WriteSlots {
-  #free: number;
-  readonly #waiting = new Set<() => void>();
+  readonly #queue: FairQueue;
 
-  constructor(slots: number) {
-    this.#free = slots;
+  constructor(components: { readonly clock: Clock }, slots: number) {
+    const flowSeats = Math.max(1, Math.min(MAX_NODE_SLOTS, Math.floor(slots / 2)));
+    const level = { name: LEVEL, share: 1, seats: slots, flowSeats, flowQueue: MAX_NODE_WAITING };
+    this.#queue = new FairQueue(
+      { clock: components.clock, later: setImmediate },
+      { levels: [{ ...level, queue: Number.POSITIVE_INFINITY }] },
+    );
   }
 
-  /** Runs `write` when there is a slot. @throws what it throws; `cancelled` when `signal` aborts before */
-  async run<T>(write: () => Promise<T>, signal: AbortSignal): Promise<T> {
-    await this.#take(signal);
+  /**
+   * Runs `write` when there is a slot for `node`.
+   * @throws what it throws; QueueRefusal when too many of the node wait; `cancelled` when `signal` aborts before
+   */
+  async run<T>(node: string, write: () => Promise<T>, signal: AbortSignal): Promise<T> {
+    const slot = await this.#queue.take(LEVEL, node, 1, signal);
     try {
       return await write();
     } finally {
-      this.#give();
+      slot.release();
     }
-  }
-
-  #take(signal: AbortSignal): Promise<void> {
-    if (signal.aborted) return Promise.reject(cancelled("the write"));
-    if (this.#free > 0) {
-      this.#free -= 1;
-      return Promise.resolve();
-    }
-    return new Promise((resolve, reject) => {
-      const wake = (): void => {
-        signal.removeEventListener("abort", giveUp);
-        resolve();
-      };
-      const giveUp = (): void => {
-        this.#waiting.delete(wake);
-        reject(cancelled("the write"));
-      };
-      signal.addEventListener("abort", giveUp, { once: true });
-      this.#waiting.add(wake);
-    });
-  }
-
-  #give(): void {
-    const [next] = this.#waiting;
-    if (next === undefined) {
-      this.#free += 1;
-      return;
-    }
-    this.#waiting.delete(next);
-    next();
   }
 }

@@ -1,6 +1,6 @@
 /** How Kubernetes names a node in a certificate (its NodeAuthorizer, and the signer kube-apiserver-client-kubelet). */
 import { PicoletError } from "../errors.ts";
-import { dnsSubdomainProblems } from "../name-rules.ts";
+import { nodeNameProblems } from "../name-rules.ts";
 import type { NameAttribute } from "./distinguished-name.ts";
 
 export const NODES_GROUP = "system:nodes";
@@ -26,5 +26,18 @@ export function nodeOfSubject(subject: readonly NameAttribute[]): string {
     return refuse(`CN has to be ${NODE_USER_PREFIX}NAME`);
   }
   const name = user.value.slice(NODE_USER_PREFIX.length);
-  return dnsSubdomainProblems(name).length > 0 ? refuse("the name is not one that a node can have") : name;
+  return nodeNameProblems(name).length > 0 ? refuse("the name is not one that a node can have") : name;
+}
+
+/** The node that an authenticated user is; undefined: none. A malformed name is no node's, so that nothing belongs to it. */
+export function nodeOfUser({
+  name,
+  groups,
+}: {
+  readonly name: string;
+  readonly groups: readonly string[];
+}): string | undefined {
+  if (!groups.includes(NODES_GROUP) || !name.startsWith(NODE_USER_PREFIX)) return undefined;
+  const node = name.slice(NODE_USER_PREFIX.length);
+  return nodeNameProblems(node).length === 0 ? node : undefined;
 }

@@ -89,6 +89,16 @@ const WRONG: readonly (readonly [name: string, packed: unknown, problem: RegExp]
   ["a negative revision", [4, -1], /desiredAck: revision: is negative/],
   ["half a revision", [4, 0.5], /desiredAck: revision: is not a whole number/],
   ["an unknown mode", [1, "v", new Uint8Array(8), 1, 1, 7, true, true], /welcome: desired/],
+  [
+    "a fleet that is no id",
+    [1, "v", new Uint8Array(8), 1, 1, 0, true, true, false, "\u001b[2J", []],
+    /welcome: fleet: is no id/,
+  ],
+  [
+    "too many former fleets",
+    [1, "v", new Uint8Array(8), 1, 1, 0, true, true, false, "f", Array.from({ length: 17 }, () => "g")],
+    /welcome: formerFleets/,
+  ],
   ["half an inventory item", [2, ["Pod/a/b"], true], /inventory\.items: hash: is not 16 bytes/],
   ["a long inventory", [2, Array.from({ length: 2 * MAX_INVENTORY_ITEMS + 1 }, () => 0), true], /more than 512/],
   ["a last piece without a digest", [3, 1, true, new Uint8Array(), [], []], /desired: digest: is not 16 bytes/],

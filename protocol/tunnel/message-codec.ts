@@ -7,6 +7,7 @@ import { PicoletError } from "../errors.ts";
 import { ListReader } from "./list-reader.ts";
 import type {
   EventItem,
+  FleetIdentity,
   Inventory,
   MirrorItem,
   NodeReport,
@@ -58,6 +59,11 @@ const MAX_VERSION = 64;
 /** UIDs are UUIDs, a static pod's is shorter; Kubernetes itself sets no limit. */
 const MAX_UID = 128;
 const MAX_CODE = 64;
+/** A UUID has 36. */
+const MAX_FLEET_ID = 64;
+const FLEET_ID = /^[0-9A-Za-z.-]+$/;
+/** Of fleets that a hub took over: more than anyone merges. */
+export const MAX_FORMER_FLEETS = 16;
 const MAX_REASON = 1024;
 /** Kubernetes allows 1024 characters in an event's message, 128 in its reason. */
 const MAX_EVENT_MESSAGE = 1024;
@@ -111,7 +117,9 @@ function fieldsOf(message: TunnelMessage): unknown[] {
     }
     case "welcome": {
       const { hubVersion, epoch, revision, timeMs, desired, wantsMirrors, wantsNode, takesTelemetry } = message;
+      const { fleet } = message;
       const fields = [hubVersion, epoch, revision, timeMs, DESIRED_MODES.indexOf(desired), wantsMirrors, wantsNode];
+      if (fleet !== undefined) return [...fields, takesTelemetry, packText(fleet.id), fleet.former.map(packText)];
       return takesTelemetry ? [...fields, true] : fields;
     }
     case "inventory":
@@ -228,6 +236,7 @@ function readMessage(kind: TunnelMessage["kind"], fields: ListReader): TunnelMes
         wantsMirrors: fields.flag("wantsMirrors"),
         wantsNode: fields.flag("wantsNode"),
         takesTelemetry: fields.isAtEnd ? false : fields.flag("takesTelemetry"),
+        ...(fields.isAtEnd ? {} : { fleet: readFleet(fields) }),
       };
     case "inventory":
       return { kind, items: readInventoryItems(fields), last: fields.flag("last") };
@@ -273,6 +282,14 @@ function readMessage(kind: TunnelMessage["kind"], fields: ListReader): TunnelMes
         retryAfterMs: fields.count("retryAfterMs"),
       };
   }
+}
+
+function readFleet(fields: ListReader): FleetIdentity {
+  const id = fields.text("fleet", MAX_FLEET_ID);
+  const former = fields.texts("formerFleets", MAX_FORMER_FLEETS, MAX_FLEET_ID);
+  // It is shown to people, on terminals too.
+  if (![id, ...former].every((each) => FLEET_ID.test(each))) throw fields.wrong("fleet", "is no id of a fleet");
+  return { id, former };
 }
 
 function readInventoryItems(fields: ListReader): Inventory["items"] {

@@ -68,6 +68,16 @@ export interface Welcome {
   readonly wantsNode: boolean;
   /** Whether streams of kind `telemetry` may be opened: older hubs do not know them. */
   readonly takesTelemetry: boolean;
+  /** Whose pods these are; undefined: an older hub, or one that cannot read it. */
+  readonly fleet?: FleetIdentity | undefined;
+}
+
+/** Which cluster's objects a hub hands out. An agent takes them only from the fleet it knows, or one that took it over. */
+export interface FleetIdentity {
+  /** At most 64 characters: of a Kubernetes cluster the UID of its namespace kube-system. */
+  readonly id: string;
+  /** Ids of fleets that the hub's operator says are this one now; at most MAX_FORMER_FLEETS. */
+  readonly former: readonly string[];
 }
 
 /** Agent: all it has, in pieces of at most MAX_INVENTORY_ITEMS. */

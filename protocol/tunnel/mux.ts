@@ -50,6 +50,9 @@ const MAX_CLOSE_REASON_BYTES = 123;
 const CLOSE_GOING_AWAY = 1001;
 const CLOSE_PROTOCOL_ERROR = 1002;
 
+/** The types of frames that a peer may send at any time, as many as it likes. */
+const FREE_FRAMES: ReadonlySet<Frame["type"]> = new Set(["message", "part", "open", "ping", "pong"]);
+
 interface Ping {
   readonly number: number;
   sentAt: number | undefined;
@@ -77,6 +80,8 @@ export class Mux implements StreamOpener {
 
   bytesSent = 0;
   bytesReceived = 0;
+  /** Of `bytesReceived` those of frames that no stream's credit holds back: messages and pings. */
+  bytesReceivedWithoutCredit = 0;
   framesSent = 0;
   framesReceived = 0;
   /** Monotonic milliseconds; of the start, before anything was received. */
@@ -162,7 +167,9 @@ export class Mux implements StreamOpener {
     this.framesReceived += 1;
     this.lastReceivedAt = this.#clock.monotonic();
     try {
-      this.#handle(decodeFrame(bytes));
+      const frame = decodeFrame(bytes);
+      if (FREE_FRAMES.has(frame.type)) this.bytesReceivedWithoutCredit += bytes.length;
+      this.#handle(frame);
     } catch (error) {
       if (!(error instanceof PicoletError) || error.code !== "invalid") throw error;
       const message = describeError(error);

@@ -222,6 +222,15 @@ export interface Mount {
   readonly recursiveReadOnly?: boolean | undefined;
 }
 
+export interface ContainerIsolation {
+  /** Its name in the pod. */
+  readonly container: string;
+  /** What the kernel enforces: "seccomp filter". */
+  readonly measures: readonly string[];
+  /** What it could enforce besides, and does not. */
+  readonly missing: readonly string[];
+}
+
 export interface RuntimeStatus {
   /** `containerd`, `cri-o`, `picolet-wasm` … */
   readonly runtime: string;
@@ -289,6 +298,21 @@ export interface ImagePlatforms {
   readonly platforms: readonly string[];
 }
 
+/** One that a registry has of an image, as cosign stores it. */
+export interface ImageSignature {
+  /** What was signed, base64. */
+  readonly payload: string;
+  /** Base64. */
+  readonly signature: string;
+}
+
+/** What an image's name stands for now, and who has signed that. */
+export interface SignedImage {
+  /** `sha256:…` of its manifest or index. */
+  readonly digest: string;
+  readonly signatures: readonly ImageSignature[];
+}
+
 /** Of an image's content in the runtime's store. */
 export interface PullProgress {
   readonly bytes: number;
@@ -336,6 +360,8 @@ export interface ImageService {
    * that cannot be reached. Missing: this runtime cannot tell. Errors as those of `pull`.
    */
   platforms?(reference: string, options: PullOptions, signal: AbortSignal): Promise<ImagePlatforms>;
+  /** Asks the registry, whichever runtime the image is for. Missing: this runtime cannot tell. Errors as those of `pull`. */
+  signatures?(reference: string, options: PullOptions, signal: AbortSignal): Promise<SignedImage>;
   /** How far a pull of `reference` is; `undefined` while that cannot be told. Missing: this runtime never tells. */
   progress?(reference: string, signal: AbortSignal): Promise<PullProgress | undefined>;
   /** Tells the runtime itself never to remove the image. Missing, and `unimplemented`: it knows no such thing. */
@@ -432,17 +458,28 @@ export interface RuntimeAdapter extends AsyncDisposable {
    * start has nothing left to do of that. The image is here. @throws why it would not. Missing: nothing can be told
    */
   check?(pod: DesiredPod, launch: ContainerLaunch, signal: AbortSignal): Promise<void>;
+  /** What this node lets all that it runs have of isolation, in a few words; `undefined`: not known yet. Missing: not known here. */
+  isolationLevel?(): string | undefined;
+  /** How the containers of a pod that run are isolated from the node, as the kernel says. Missing: it is not known here. */
+  isolation?(uid: PodUid, signal: AbortSignal): Promise<readonly ContainerIsolation[]>;
   /** Memory is short: gives up at once what is only kept ready. Missing: there is nothing such. */
   shed?(): void;
+  /** A call that a healthy runtime answers at once, whatever it does. Missing: the runtime is part of this process. */
+  ping?(signal: AbortSignal): Promise<void>;
+  /** Resolves when a connection to the runtime that there was breaks, or `signal` aborts. */
+  disconnected?(signal: AbortSignal): Promise<void>;
   /** Pods of which something may have changed; late, doubled and lost hints are harmless. Ends when `signal` aborts. */
   hints?(signal: AbortSignal): AsyncIterable<PodUid>;
   /** After the agent renamed a log file away: go on writing to a new one under the old name. */
   reopenLog(uid: PodUid, containerId: string, signal: AbortSignal): Promise<void>;
+  /** Whether a container whose log is larger than the node allows waits until it has been rotated. Missing: it writes on. */
+  readonly boundsLogs?: boolean;
   /** @throws `not_found` for what does not run, `unimplemented` with the reason for what this runtime's pods cannot do. */
   stream(uid: PodUid, request: StreamRequest, signal: AbortSignal): Promise<RuntimeStream>;
   /**
    * Runs a command in a running container and waits for its end, without input.
-   * @throws `deadline_exceeded` after `timeout`, when it has been killed; `not_found`, `unimplemented` as `stream`.
+   * @throws `deadline_exceeded` only when the runtime reports that the command took longer than `timeout` and was killed;
+   * `unavailable` when the runtime has not answered; `not_found`, `unimplemented` as `stream`.
    */
   execSync(
     uid: PodUid,

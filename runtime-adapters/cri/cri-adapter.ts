@@ -134,6 +134,19 @@ export class CriAdapter implements RuntimeAdapter {
     }
   }
 
+  /** The one call for which containerd and CRI-O take no lock and read nothing. */
+  async ping(signal: AbortSignal): Promise<void> {
+    try {
+      await this.#client.call(RuntimeService.version, {}, signal);
+    } catch (error) {
+      throw failure(error, "cannot get an answer from the container runtime");
+    }
+  }
+
+  disconnected(signal: AbortSignal): Promise<void> {
+    return this.#client.grpc.disconnected(signal);
+  }
+
   async list(signal: AbortSignal): Promise<readonly PodListing[]> {
     try {
       return await this.#inspector.list(signal);
@@ -183,6 +196,12 @@ export class CriAdapter implements RuntimeAdapter {
       const failed = failure(error, "cannot have containerd collect what has been removed");
       if (!isPicoletError(failed, "unimplemented")) throw failed;
     }
+  }
+
+  /** Ends shims that containerd has lost sight of. @returns their pids */
+  async endLeakedShims(signal: AbortSignal): Promise<readonly number[]> {
+    const { endLeakedShims } = await import("./leaked-shims.ts");
+    return await endLeakedShims(this.#client, signal);
   }
 
   hints(signal: AbortSignal): AsyncIterable<PodUid> {

@@ -1,9 +1,10 @@
-import { isPicoletError, PicoletError } from "../../protocol/errors.ts";
+import { type ErrorCode, isPicoletError, PicoletError } from "../../protocol/errors.ts";
 import type { Millis, PodUid } from "../../protocol/ports.ts";
 import type { ExecResult, RuntimeStream, StreamRequest } from "../contract/runtime-adapter.ts";
 import { type CriClient, failure } from "./cri-client.ts";
 import { RuntimeService } from "./cri-messages.ts";
 import type { OwnedIds } from "./owned-ids.ts";
+import { GrpcStatusError } from "./wire/grpc-status.ts";
 
 /** What the runtime's own deadline has over ours, so that it is the runtime that kills the command. */
 const EXEC_SYNC_GRACE_MS = 5_000;
@@ -43,13 +44,7 @@ export class CriStreams {
       await this.#require(uid, containerId, "container", signal);
       return await this.#client.call(RuntimeService.execSync, request, signal, timeout + EXEC_SYNC_GRACE_MS);
     } catch (error) {
-      // containerd says DEADLINE_EXCEEDED, others UNKNOWN with these words.
-      const late = isPicoletError(error) && /timeout .* exceeded|timed? ?out/i.test(error.message);
-      throw failure(
-        error,
-        `cannot run a command in container ${containerId}`,
-        late ? { code: "deadline_exceeded" } : {},
-      );
+      throw failure(error, `cannot run a command in container ${containerId}`, execCode(error));
     }
   }
 
@@ -76,6 +71,19 @@ export class CriStreams {
     const owned = await this.#owned.require(id, kind, signal);
     if (owned?.uid !== uid) throw new PicoletError("not_found", `there is no ${kind} ${id} of this pod`);
   }
+}
+
+/**
+ * A command that took too long is told from a runtime that did not answer in time: only the first says something of the
+ * container. containerd says DEADLINE_EXCEEDED "timeout 1s exceeded", others UNKNOWN with such words; its bare "context
+ * deadline exceeded" is about the call as a whole, in which the command may never have begun.
+ */
+function execCode(error: unknown): { readonly code?: ErrorCode } {
+  if (!isPicoletError(error)) return {};
+  const isAnswer = error instanceof GrpcStatusError;
+  if (isAnswer && /timeout .* exceeded|timed? ?out/i.test(error.message)) return { code: "deadline_exceeded" };
+  const isOfCall = !isAnswer || /(^|: )context deadline exceeded$/.test(error.message);
+  return error.code === "deadline_exceeded" && isOfCall ? { code: "unavailable" } : {};
 }
 
 function upgradeAt(text: string): RuntimeStream {

@@ -73,6 +73,21 @@ test("a manifest too long for an annotation is left out", () => {
   assert.ok(long.annotations?.has(ANNOTATION.launch));
 });
 
+test("a pod's own annotations are never taken for what the agent writes into a sandbox", () => {
+  const forged = { [ANNOTATION.manifest]: '{"uid":"uid-1"}', [ANNOTATION.launch]: "{}" };
+  const long = sandboxOf({}, { annotations: { ...forged, note: "x".repeat(MAX_MANIFEST_BYTES) } });
+  assert.equal(long.annotations?.has(ANNOTATION.manifest), false);
+  assert.deepEqual(JSON.parse(long.annotations?.get(ANNOTATION.launch) ?? ""), SANDBOX);
+  const copy = sandboxConfig(
+    { ...desired(), pod: { ...desired().pod, metadata: { ...desired().pod.metadata, annotations: forged } } },
+    SANDBOX,
+    SETTINGS,
+    false,
+  );
+  assert.equal(copy.annotations?.has(ANNOTATION.manifest), false);
+  assert.equal(copy.annotations?.has(ANNOTATION.launch), false);
+});
+
 test("the containers' copy of the sandbox has not what only lists read", () => {
   const config = sandboxConfig(desired(), SANDBOX, SETTINGS, false);
   assert.equal(config.annotations?.has(ANNOTATION.manifest), false);

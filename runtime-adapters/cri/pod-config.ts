@@ -32,6 +32,8 @@ export interface PodConfigSettings extends SecuritySettings, ResourceSettings {
 export type SandboxConfigInput = InputOf<typeof PodSandboxConfig>;
 export type ContainerConfigInput = InputOf<typeof ContainerConfig>;
 
+const OWN_ANNOTATIONS: ReadonlySet<string> = new Set(Object.values(ANNOTATION));
+
 /** @param forList also what only `list` and `inspect` read; the containers of the sandbox are made without it. */
 export function sandboxConfig(
   desired: DesiredPod,
@@ -42,7 +44,8 @@ export function sandboxConfig(
   const { pod, uid } = desired;
   const { metadata, spec } = pod;
   const onHostNetwork = spec.hostNetwork === true;
-  const annotations = new Map(Object.entries(metadata.annotations ?? {}));
+  // An agent that has lost its store adopts the manifest that it finds here: what a pod wrote under that name must not be it.
+  const annotations = new Map(Object.entries(metadata.annotations ?? {}).filter(([key]) => !OWN_ANNOTATIONS.has(key)));
   annotations.set(ANNOTATION.configSource, desired.source);
   if (forList) {
     annotations.set(ANNOTATION.launch, JSON.stringify(launch));

@@ -5,6 +5,7 @@ import { type Clock, type Log, type Millis, seconds } from "../../protocol/ports
 import type { BoardServices } from "../contract/board-services.ts";
 import type { CgroupPort } from "../contract/cgroups.ts";
 import type { DesiredPod } from "../contract/runtime-adapter.ts";
+import type { LogLimitLaunch } from "./host/log-writer.ts";
 import type { ProxySettings } from "./pull/proxies.ts";
 import type { RegistryConfiguration } from "./pull/registries.ts";
 import type { RegistryPullsInit } from "./pull/registry-pulls.ts";
@@ -58,6 +59,8 @@ export interface WasmAdapterInit {
   readonly caFile?: string | undefined;
   /** Whether components of WASI 0.3 are run. */
   readonly p3?: boolean | undefined;
+  /** Of each container's log; undefined: it grows without end. */
+  readonly logLimit?: LogLimitLaunch | undefined;
 }
 
 export interface WasmLimits {

@@ -168,3 +168,5 @@ export function trapOf(error: unknown): Trap | undefined {
 
 /** Nanoseconds. */
 export const monotonicNow = (): bigint => process.hrtime.bigint();
+/** Milliseconds. */
+export const monotonicMs = (): number => performance.now();

@@ -25,6 +25,7 @@ import {
   servedAs,
 } from "./container-launch.ts";
 import { refuseDense } from "./dense/dense-refusals.ts";
+import type { LogLimitLaunch } from "./host/log-writer.ts";
 import type { ImageStore } from "./image/image-store.ts";
 import type { Isolation } from "./isolation/isolation.ts";
 import type { RunnerLaunch, TranspiledComponent } from "./launch.ts";
@@ -49,6 +50,8 @@ export interface ContainerPreparationInit {
   readonly runnerPath: string;
   /** Whether components of WASI 0.3 are run. */
   readonly p3: boolean;
+  /** Of each container's log; undefined: it grows without end. */
+  readonly logLimit: LogLimitLaunch | undefined;
 }
 
 /** Everything about a container that is known before it is made. */
@@ -142,6 +145,7 @@ export class ContainerPreparation {
       serve,
       p3,
       sockets: importsAsyncSockets(blob.imports),
+      logLimit: this.#init.logLimit,
       emptyDirectory: this.#components.state.emptyDirectory,
       identity,
     };

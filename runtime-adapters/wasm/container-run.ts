@@ -72,6 +72,11 @@ export class ContainerRun {
     this.components.onChange(this.#file.uid);
   }
 
+  /** That runs the component; undefined: none does. */
+  get process(): ProcessId | undefined {
+    return this.#runner();
+  }
+
   get state(): ContainerState {
     return stateOf(this.#phase);
   }

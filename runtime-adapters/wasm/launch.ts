@@ -6,6 +6,7 @@ import type { ModuleMemory } from "./binary/memory-limits.ts";
 import type { LogLevel } from "./grants/board-grants.ts";
 import type { ServeOptions } from "./grants/http-options.ts";
 import type { NetworkRules } from "./grants/network-rules.ts";
+import type { LogLimitLaunch } from "./host/log-writer.ts";
 import type { MountLaunch } from "./host/mounts.ts";
 
 /** One container, in `launch.json`. */
@@ -44,6 +45,8 @@ export interface RunnerLaunch {
   /** An empty directory, for the places that only mounted files make. */
   readonly emptyDirectory: string;
   readonly logPath: string;
+  /** How large that file may become; undefined: as large as it will. */
+  readonly logLimit?: LogLimitLaunch | undefined;
   /** Where the runner says why it ended, when it is more than an exit code: a `RunnerEnd`. */
   readonly endPath: string;
   /** What the runner becomes before it touches the component; undefined: it stays what it is. */

@@ -6,7 +6,7 @@ import { writeSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { systemClock } from "../../protocol/async/system-clock.ts";
 import { describeError, isPicoletError } from "../../protocol/errors.ts";
-import { findPlatforms, pullComponent } from "./pull/image-pull.ts";
+import { findPlatforms, findSignatures, pullComponent } from "./pull/image-pull.ts";
 import type { PullAnswer, PullRequest } from "./pull/request.ts";
 
 /** Of what is told while it goes on. */
@@ -42,6 +42,9 @@ async function run(request: PullRequest, signal: AbortSignal): Promise<PullAnswe
   const peak = (): { readonly peakRssKiB: number } => ({ peakRssKiB: process.resourceUsage().maxRSS });
   if (request.want === "platforms") {
     return { kind: "platforms", platforms: await findPlatforms(request, signal), ...peak() };
+  }
+  if (request.want === "signatures") {
+    return { kind: "signatures", signed: await findSignatures(request, signal), ...peak() };
   }
   const progress = new Progress();
   progress.start();

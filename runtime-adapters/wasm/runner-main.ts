@@ -7,6 +7,7 @@ import { closeSync, openSync, readFileSync, readSync, writeSync } from "node:fs"
 import { describeError } from "../../protocol/errors.ts";
 import {
   loadParts,
+  monotonicMs,
   monotonicNow,
   type OpenedComponent,
   type Parts,
@@ -41,7 +42,11 @@ type Finish = (code: number, end?: RunnerEnd, lastWords?: string) => never;
 async function main(launchPath: string): Promise<void> {
   const launch = JSON.parse(readFileSync(launchPath, "utf8")) as RunnerLaunch;
   const endFd = openSync(launch.endPath, "w", 0o600);
-  const log = new LogWriter(launch.logPath, Date.now);
+  const log = new LogWriter(
+    launch.logPath,
+    Date.now,
+    launch.logLimit && { ...launch.logLimit, now: monotonicMs, sleep },
+  );
   const finish: Finish = (code, end, lastWords = "") => {
     log.end(lastWords);
     if (end !== undefined) {

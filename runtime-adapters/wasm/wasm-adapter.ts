@@ -9,6 +9,7 @@ import { millis, type PodUid, seconds } from "../../protocol/ports.ts";
 import { VERSION } from "../../protocol/version.ts";
 import type {
   Action,
+  ContainerIsolation,
   ContainerLaunch,
   DesiredPod,
   ExecResult,
@@ -63,6 +64,7 @@ type Stop = Extract<Action, { kind: "stopContainer" }>;
 
 export class WasmAdapter implements RuntimeAdapter {
   readonly name = "wasm";
+  readonly boundsLogs = true;
   readonly images: ImageService;
   readonly #components: WasmAdapterComponents;
   readonly #init: WasmAdapterInit;
@@ -121,7 +123,7 @@ export class WasmAdapter implements RuntimeAdapter {
         ...{ ...ofRuns, images, transpiler: this.#transpiler, spares: this.#spares, authorities: this.#authorities },
         dense: () => this.#dense.starts(),
       },
-      { cgroupSettings, startTimeout, runnerPath, p3: init.p3 ?? false },
+      { cgroupSettings, startTimeout, runnerPath, p3: init.p3 ?? false, logLimit: init.logLimit },
     );
     this.#starts = new StartsUnderWay({ pods: this.#pods, starter: this.#starter, services: this.#services });
   }
@@ -182,6 +184,26 @@ export class WasmAdapter implements RuntimeAdapter {
     checkCancelled(signal, "the look at a pod");
     await this.#open();
     return this.#pods.observed(uid, this.#components.hostIps());
+  }
+
+  isolationLevel(): string | undefined {
+    return this.#isolation.summary;
+  }
+
+  async isolation(uid: PodUid, signal: AbortSignal): Promise<readonly ContainerIsolation[]> {
+    checkCancelled(signal, "the look at a pod's isolation");
+    await this.#open();
+    const { isolationOf } = await import("./isolation/kernel-isolation.ts");
+    return this.#pods
+      .runs()
+      .filter(({ file, state, process }) => file.uid === uid && state.kind === "running" && process !== undefined)
+      .flatMap(({ file, process }) => {
+        const found = isolationOf(process?.pid ?? 0);
+        if (found === undefined) return [];
+        const { measures, missing } = "problem" in found ? { measures: [], missing: [found.problem] } : found;
+        const shared = file.dense === undefined ? [] : ["a process of its own (wasm.picolet.io/mode: dense)"];
+        return [{ container: file.name, measures, missing: [...shared, ...missing] }];
+      });
   }
 
   async apply(pod: DesiredPod, action: Action, signal: AbortSignal): Promise<void> {

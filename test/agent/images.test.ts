@@ -268,7 +268,10 @@ describe("images of a node", { skip }, () => {
       await Promise.race([look, over]);
       await clock.settle();
     }
-    assert.match(await hung, /^ErrImagePull: the pull made no progress for 2m[05]s$/);
+    assert.match(
+      await hung,
+      /^ErrImagePull: the pull made next to no progress for \d+s, and others wait that are from other registries$/,
+    );
     assert.match(await behind, /^sha256:/);
     assert.deepEqual(board.images.puller.active, []);
   });

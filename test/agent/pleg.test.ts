@@ -23,9 +23,10 @@ class Bench implements AsyncDisposable {
   readonly lists: number[] = [];
   readonly pleg: Pleg;
   readonly #stop = new AbortController();
-  readonly #done: Promise<void>;
+  #done: Promise<void> | undefined;
 
-  constructor({ hints = true }: { readonly hints?: boolean } = {}) {
+  /** @param start false: `start` begins it */
+  constructor({ hints = true, start = true }: { readonly hints?: boolean; readonly start?: boolean } = {}) {
     this.adapters = this.runtimes.map((runtime, index) => {
       const adapter = new FakeAdapter(runtime, `fake-${index}`);
       if (hints) return adapter;
@@ -42,6 +43,10 @@ class Bench implements AsyncDisposable {
       listed: (adapter) => this.told.push(`${adapter.name} listed`),
     };
     this.pleg.observe(sink);
+    if (start) this.start();
+  }
+
+  start(): void {
     this.#done = this.pleg.run(this.#stop.signal);
   }
 
@@ -247,6 +252,87 @@ describe("health", () => {
     bench.first.faults.fault = () => undefined;
     await bench.pass(30_000);
     assert.equal(bench.pleg.health.current[0]?.healthy, true);
+  });
+
+  describe("of a runtime that can be asked whether it answers", () => {
+    /** @returns what stops and starts its answers */
+    function withPing(bench: Bench): { answers: boolean; pings: number; loss: () => void } {
+      const state = { answers: true, pings: 0, loss: (): void => undefined };
+      bench.adapter.ping = async (signal) => {
+        state.pings += 1;
+        while (!state.answers) await bench.clock.sleep(millis(100), signal);
+      };
+      bench.adapter.disconnected = (signal) =>
+        new Promise((resolve) => {
+          state.loss = resolve;
+          signal.addEventListener("abort", () => resolve(), { once: true });
+        });
+      bench.first.faults.fault = ({ kind }) =>
+        kind === "list" && !state.answers ? { kind: "hang", heedsSignal: true } : undefined;
+      return state;
+    }
+
+    test("silence is told within nine seconds, once, and an answer within a few more", async () => {
+      await using bench = new Bench({ start: false });
+      const runtime = withPing(bench);
+      bench.start();
+      bench.touch();
+      await bench.pass(120_000);
+      assert.equal(bench.pleg.health.current[0]?.healthy, true);
+      runtime.answers = false;
+      await bench.pass(9100);
+      const { healthy, reason, message } = bench.pleg.health.current[0] ?? {};
+      assert.deepEqual([healthy, reason], [false, "RuntimeNotReady"]);
+      assert.equal(message, "cannot get an answer from the container runtime within 6 s");
+      assert.equal(bench.pleg.health.current[1]?.healthy, true);
+      runtime.answers = true;
+      await bench.pass(30_000);
+      assert.equal(bench.pleg.health.current[0]?.healthy, true);
+      assert.equal(bench.log.problems.filter((each) => each === "runtime is not ready").length, 1);
+    });
+
+    test("a runtime that is silent again and again is given more time each time", async () => {
+      await using bench = new Bench({ start: false });
+      const runtime = withPing(bench);
+      bench.start();
+      await bench.pass(10_000);
+      // Silent for ten seconds of every minute, as a board that swaps might be.
+      for (let minute = 0; minute < 10; minute += 1) {
+        runtime.answers = false;
+        await bench.pass(10_000);
+        runtime.answers = true;
+        await bench.pass(50_000);
+      }
+      const changes = bench.log.problems.filter((each) => each === "runtime is not ready").length;
+      assert.ok(changes >= 1 && changes <= 2, `${changes} times not ready`);
+    });
+
+    test("it is asked nothing while its pods are listed anyway", async () => {
+      await using bench = new Bench({ start: false });
+      const runtime = withPing(bench);
+      bench.start();
+      for (let second = 0; second < 60; second += 1) {
+        bench.pleg.expect(bench.adapter, bench.touch(`web-${second}`));
+        await bench.pass(1000);
+      }
+      assert.equal(runtime.pings, 0);
+    });
+
+    test("a connection that breaks is told within a second or two, unless the runtime is back by then", async () => {
+      await using bench = new Bench({ start: false });
+      const runtime = withPing(bench);
+      bench.start();
+      bench.touch();
+      await bench.pass(120_000);
+      runtime.loss();
+      await bench.pass(1000);
+      assert.equal(bench.pleg.health.current[0]?.healthy, true, "it was restarted");
+      await bench.pass(30_000);
+      bench.first.goAway();
+      runtime.loss();
+      await bench.pass(1100);
+      assert.deepEqual(bench.pleg.health.current[0]?.reason, "RuntimeNotReady");
+    });
   });
 
   test("is not known before each runtime has answered or failed to", async () => {

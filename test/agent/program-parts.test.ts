@@ -9,7 +9,15 @@ const PROGRAM = resolve("dist/picolet.cjs");
 const PARTS = resolve("dist/picolet");
 
 /** The modules that only some agents load, or only now and then. */
-const ON_DEMAND = ["hub-link", "http-source", "logind", "credential-plugins", "image-archive", "compress-log"];
+const ON_DEMAND = [
+  "hub-link",
+  "http-source",
+  "logind",
+  "credential-plugins",
+  "image-archive",
+  "compress-log",
+  "unlock",
+];
 
 /** The files of ours that an agent has loaded when it reads its command line. */
 function loadedAtStart(): readonly string[] {

@@ -58,6 +58,15 @@ test("status ends with 0 when all is well and with 1 for each thing that is not"
   assert.equal(await code(), 1, "a node that is not ready");
 });
 
+test("status says how this node isolates components, beside what is wrong with their runtime", async (t) => {
+  const bench = await healthy(t);
+  const wasm = { name: "wasm", runtime: "picolet-wasm", version: "0.1.0", ready: true, isolation: "jail, seccomp" };
+  bench.view.runtimeReports = [{ ...wasm, message: "" }];
+  assert.match((await bench.run(["status"])).out, /picolet-wasm 0\.1\.0 ready \(isolation: jail, seccomp\)/);
+  bench.view.runtimeReports = [{ ...wasm, message: "no seccomp filter" }];
+  assert.match((await bench.run(["status"])).out.replaceAll(/\s+/g, " "), /\(no seccomp filter; isolation: jail/);
+});
+
 test("status -o json has exactly the promised fields", async (t) => {
   const bench = await healthy(t);
   const status = JSON.parse((await bench.run(words("status -o json"))).out) as Record<string, Record<string, unknown>>;
@@ -74,6 +83,7 @@ test("status -o json has exactly the promised fields", async (t) => {
       "agent",
       "flash",
       "telemetry",
+      "secretsAtRest",
       "problems",
     ],
   ]);

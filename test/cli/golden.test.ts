@@ -5,6 +5,7 @@
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { test } from "node:test";
+import type { SecretsAtRestReport } from "../../protocol/local-api.ts";
 import { fillDegraded, fillHealthy } from "../support/cli-scenario.ts";
 import { CapturedTerminal, EdgectlBench, type Outcome } from "../support/edgectl-bench.ts";
 
@@ -17,6 +18,21 @@ interface Golden {
   /** Of a table that is as wide as it gets. */
   readonly wide?: true;
 }
+
+const SECRETS: SecretsAtRestReport = {
+  provider: "tpm2",
+  protectsAgainst: "a stolen disk and copies of it; not against root on this board",
+  keyGeneration: 3,
+  keyCreatedAt: "2026-11-08T00:00:00.000Z",
+  rotatesAt: "2027-02-06T00:00:00.000Z",
+  unreadable: 0,
+  problem: "",
+};
+
+const LOST_SECRETS: SecretsAtRestReport = {
+  ...{ ...SECRETS, keyGeneration: 1, keyCreatedAt: "2026-11-20T08:00:00.000Z", unreadable: 4 },
+  problem: "the TPM was cleared, or is another one",
+};
 
 const GOLDENS: Readonly<Record<string, Golden>> = {
   "status-empty": { node: "empty", words: "status" },
@@ -73,6 +89,8 @@ for (const [name, { node, words, wide }] of Object.entries(GOLDENS)) {
     const bench = await EdgectlBench.start(t);
     if (node === "healthy" || node === "pressed") fillHealthy(bench.view, bench.directory);
     if (node === "pressed") bench.view.conditions = PRESSURES;
+    if (node === "pressed") bench.view.secrets = LOST_SECRETS;
+    if (node === "healthy") bench.view.secrets = SECRETS;
     if (node === "degraded") fillDegraded(bench.view, bench.directory);
     const shown = render(await bench.run(words.split(" "), new CapturedTerminal({ columns: WIDTH })));
     const file = new URL(`${name}.txt`, FOLDER);

@@ -5,6 +5,7 @@ import { createServer, type RequestListener } from "node:http";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { after, before, describe, type TestContext, test } from "node:test";
+import type { StatusAnswer } from "../../protocol/local-api.ts";
 import type { ContainerStatus, Pod } from "../../protocol/pod.ts";
 import { isReady, linesOf, type PodsByName, textOf } from "../../scripts/follow-pods.ts";
 import type { AgentNode } from "../support/agent-process.ts";
@@ -274,6 +275,12 @@ describe("a component pod's life", SIDE_BY_SIDE, () => {
     };
     edgectl(node, "apply", "-f", pushed({}));
     const before = await until("pushed to be ready", "pushed", isReady);
+    const page = edgectl(node, "describe", "pod", "pushed").replaceAll(/\s+/g, " ");
+    assert.match(page, / Isolation: own file system tree, own IPC, no network, seccomp filter, no new privileges, /);
+    assert.doesNotMatch(page, /Not Isolated/);
+    // Not by edgectl, which leaves with 1 as long as another test's pod is not ready.
+    const { runtimes } = JSON.parse(await textOf(await node.request("/v1/status"))) as StatusAnswer;
+    assert.match(runtimes.find(({ name }) => name === "wasm")?.isolation ?? "", /^jail, seccomp/);
     const debug = script("debug", ["say", "looking", "exit", "1"]);
     edgectl(node, "apply", "-f", pushed({ ephemeralContainers: [debug] }));
     const pod = await until("its end", "pushed", (each) => statusOf(each, "debug")?.state.terminated !== undefined);

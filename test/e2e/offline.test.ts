@@ -7,10 +7,10 @@ import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { PODS } from "../../hub/core/kube-client.ts";
-import { backupStoppedStore, restoreStore } from "../../hub/embedded/store/backup.ts";
-import { systemClock } from "../../protocol/async/system-clock.ts";
+import { backupStoppedStore } from "../../hub/embedded/store/backup.ts";
 import type { Pod } from "../../protocol/pod.ts";
 import { isReady, type PodsByName } from "../../scripts/follow-pods.ts";
+import { runHubCommand } from "../../scripts/hub-process.ts";
 import { type AgentNode, restartsOf } from "../support/agent-process.ts";
 import { Containerd, containerdMissing } from "../support/containerd.ts";
 import { Fleet, kubectlMissing } from "../support/fleet.ts";
@@ -198,7 +198,7 @@ describe("a board without its hub", { skip, concurrency: 2 }, () => {
     }
 
     await fleet.endHub("SIGKILL");
-    restoreStore(backup, store, systemClock);
+    await runHubCommand(fleet.dataDir, "restore", backup);
     await fleet.startHub();
     await node.waitForPods("the UIDs of the backup", (pods) => {
       return allReady(names)(pods) && names.every((name) => uidOf(pods, name) === uidOf(first, name));

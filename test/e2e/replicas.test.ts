@@ -86,7 +86,8 @@ async function trustReplicas(): Promise<void> {
   const path = fleet.folder.at("replicas-ca.crt");
   writeFileSync(path, Buffer.from(await fleet.kubectl(get), "base64"));
   await fleet.endHub("SIGTERM");
-  await fleet.startHub(["--kubelet-certificate-authority", path]);
+  // The replicas are on the same machine, on loopback.
+  await fleet.startHub(["--kubelet-certificate-authority", path, "--kubelet-network", "127.0.0.0/8"]);
 }
 
 const startedAt = async (name: string): Promise<string> =>

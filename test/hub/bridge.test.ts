@@ -521,6 +521,39 @@ test("a mirror pod that is deleted comes again even at a replica that was never 
   assert.equal(hashOf(await cluster.until(PODS, "default", "dns-board-10", isAnother)), item.uid);
 });
 
+test("a namespace that refuses the mirror of a static pod gets one event, and the node's other writes go on", async () => {
+  const namespace = "guarded";
+  const labels = { "pod-security.kubernetes.io/enforce": "baseline" };
+  await cluster.client.create(
+    NAMESPACES,
+    { namespace: "", name: "" },
+    { metadata: { name: namespace, labels } },
+    {},
+    signal,
+  );
+  await using backend = await joined("board-21");
+  const item = { ...staticPod("open-board-21", "00000000000000ba"), namespace };
+  const plain = staticPod("plain-board-21", "00000000000000bb");
+  for (let round = 0; round < 3; round += 1) await backend.putMirrors([item, plain], signal);
+  const status = { namespace, name: item.name, uid: item.uid, status: running(), gone: false };
+  await backend.putStatuses([status], signal);
+  const none = cluster.client.get(PODS, { namespace, name: item.name }, signal);
+  await assert.rejects(none, (error) => isPicoletError(error, "not_found"));
+  const { items } = await cluster.client.list(EVENTS, { namespace }, signal);
+  const [event, ...more] = items;
+  assert.deepEqual(more, []);
+  assert.equal(event?.reason, "FailedMirrorPod");
+  assert.equal(fieldsAt(event, "involvedObject").uid, item.uid);
+  assert.match(String(event?.message), /violates PodSecurity "baseline:latest": host namespaces \(hostNetwork=true\)/);
+  assert.equal(hashOf(await cluster.client.get(PODS, { namespace: "default", name: plain.name }, signal)), plain.uid);
+  // As soon as the namespace allows it, the mirror is there.
+  const change = { metadata: { labels: { "pod-security.kubernetes.io/enforce": null } } };
+  await cluster.client.patch(NAMESPACES, { namespace: "", name: namespace }, "merge", change, {}, signal);
+  await backend.putMirrors([item, plain], signal);
+  const mirror = await cluster.client.get(PODS, { namespace, name: item.name }, signal);
+  assert.equal(fieldsAt(mirror, "status").phase, "Running");
+});
+
 async function untilMirrors(backend: NodeBackend, items: readonly MirrorItem[]): Promise<void> {
   const [item] = items;
   await calls.untilTaken(PODS, "default", item?.name ?? "", (pod) => hashOf(pod) === item?.uid);

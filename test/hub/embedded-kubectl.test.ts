@@ -212,6 +212,34 @@ function walkThrough(version: KubectlVersion): void {
     await cluster.run("delete", "namespace", "team", "--timeout=30s");
     assert.doesNotMatch(await cluster.run("get", "pods,configmaps", "-A"), /team/);
   });
+
+  test("Pod Security's warnings and refusals", async () => {
+    await using cluster = await start();
+    const label = (name: string): string => `pod-security.kubernetes.io/${name}`;
+    await cluster.run("label", "namespace", "default", `${label("warn")}=restricted`, `${label("enforce")}=baseline`);
+    const apply = (manifest: object) => cluster.kubectl(["apply", "-f", "-"], { input: JSON.stringify(manifest) });
+    const warned = await apply(pod("web"));
+    assert.equal(warned.code, 0);
+    assert.match(
+      warned.stderr,
+      /^Warning: would violate PodSecurity "restricted:latest": allowPrivilegeEscalation != false/,
+    );
+    const refused = await apply(pod("root", { hostPID: true }));
+    assert.equal(refused.code, 1);
+    assert.match(refused.stderr, /violates PodSecurity "baseline:latest": host namespaces \(hostPID=true\)/);
+    const relabelled = await cluster.kubectl([
+      "label",
+      "--overwrite",
+      "namespace",
+      "default",
+      `${label("enforce")}=restricted`,
+    ]);
+    assert.match(
+      relabelled.stderr,
+      /Warning: existing pods in namespace "default" violate the new PodSecurity enforce level/,
+    );
+    assert.match(relabelled.stderr, /Warning: web: allowPrivilegeEscalation != false, unrestricted capabilities/);
+  });
 }
 
 const revisions = (history: string): string[] =>

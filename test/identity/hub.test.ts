@@ -7,6 +7,7 @@ import { PassThrough } from "node:stream";
 import { test } from "node:test";
 import { makeNodeRequest } from "../../agent/security/certificate-requests.ts";
 import { HubConnection } from "../../agent/security/hub-connection.ts";
+import type { Revocations } from "../../hub/core/identity.ts";
 import { SECRETS } from "../../hub/core/kube-client.ts";
 import { BootstrapTokens, REPLACE_NODES_GROUP } from "../../hub/identity/bootstrap-tokens.ts";
 import {
@@ -271,25 +272,41 @@ test("a Secret that is no proper token lets nobody in", async () => {
   }
 });
 
+const keysOf = async (keys: NodeKeysInKubernetes, node: string) => {
+  const { version, ...record } = (await keys.get(node, never)) ?? { version: undefined };
+  return { version, record: version === undefined ? undefined : record };
+};
+
 test("keys of nodes are kept in the hub's own Secrets, whatever the length of the name", async () => {
   const client = new MemorySecrets();
   const keys = new NodeKeysInKubernetes({ client }, { namespace: "picolet" });
   const record = { spkiHash: "a".repeat(64), certifiedAtMs: 5 };
+  const other = { ...record, spkiHash: "b".repeat(64) };
   for (const node of ["board-1", `${"a".repeat(60)}.${"b".repeat(60)}.${"c".repeat(60)}.${"d".repeat(60)}`]) {
     assert.equal(await keys.get(node, never), undefined);
-    await keys.set(node, { ...record, spkiHash: "b".repeat(64) }, never);
-    await keys.set(node, record, never);
-    assert.deepEqual(await keys.get(node, never), record);
+    await keys.set(node, other, undefined, never);
+    const { version } = await keysOf(keys, node);
+    await keys.set(node, record, version, never);
+    assert.deepEqual((await keysOf(keys, node)).record, record);
+    // A decision from what is no longer so.
+    await assert.rejects(keys.set(node, other, version, never), { code: "conflict" });
+    await assert.rejects(keys.set(node, other, undefined, never), { code: "conflict" });
   }
   assert.ok(client.all.every(({ metadata }) => metadata.namespace === "picolet" && metadata.name.length <= 253));
+  const { version } = await keysOf(keys, "board-1");
   await keys.delete("board-1", never);
   await keys.delete("board-1", never);
   assert.equal(await keys.get("board-1", never), undefined);
-  await keys.set("board-1", { ...record, spkiHash: "nonsense" }, never);
+  await assert.rejects(keys.set("board-1", record, version, never), { code: "conflict" });
+  await keys.set("board-1", { ...record, spkiHash: "nonsense" }, undefined, never);
   await assert.rejects(keys.get("board-1", never), { code: "corrupt" });
+  for (const name of ["", "Board-1", "a b", "a..b", ".a", "a.", "../a", "a\n", "a".repeat(254)]) {
+    await assert.rejects(keys.get(name, never), { code: "invalid" }, name);
+    await assert.rejects(keys.set(name, record, undefined, never), { code: "invalid" }, name);
+  }
 });
 
-test("a key that one replica revokes is revoked at the others, and bad entries hurt nobody", async () => {
+test("what one replica revokes is revoked at the others, and bad entries hurt only their own name", async () => {
   const client = new MemorySecrets();
   const clock = new VirtualClock(START_MS);
   const log = new RecordedLog();
@@ -297,20 +314,57 @@ test("a key that one replica revokes is revoked at the others, and bad entries h
     new RevokedKeysInKubernetes({ client, clock, random: seededRandom(1), log }, { namespace: "picolet" });
   const [one, two] = [make(), make()];
   const stop = new AbortController();
+  assert.equal(two.isRead, false);
   const running = Promise.all([one, two].map((each) => each.run(stop.signal).catch(() => undefined)));
   await two.ready(stop.signal);
-  await Promise.all([one.add("a".repeat(64), "board-1", never), two.add("b".repeat(64), "board-2", never)]);
-  for await (const revoked of two.revoked.changes(stop.signal)) if (revoked.size === 2) break;
-  for await (const revoked of one.revoked.changes(stop.signal)) if (revoked.size === 2) break;
+  const revoke = (by: RevokedKeysInKubernetes, key: string, node: string): Promise<void> =>
+    by.revoke(node, { spkiHash: key.repeat(64), newKey: undefined }, never);
+  await Promise.all([revoke(one, "a", "board-1"), revoke(two, "b", "board-2")]);
+  for await (const { keys } of two.revoked.changes(stop.signal)) if (keys.size === 2) break;
+  for await (const { keys } of one.revoked.changes(stop.signal)) if (keys.size === 2) break;
+  assert.deepEqual(two.revoked.current.nodes.get("board-1"), { resets: 1, keys: [] });
   const [secret] = client.all;
   assert.ok(secret !== undefined);
-  const data = { ...(secret.data as Record<string, string>), nonsense: "AA==" };
+  const data = { ...(secret.data as Record<string, string>), nonsense: "AA==", "node.board-3": "AA==" };
   await client.update(SECRETS, { namespace: "picolet", name: secret.metadata.name }, { ...secret, data });
-  await clock.settle();
-  assert.equal(two.revoked.current.size, 2);
+  for await (const { nodes } of two.revoked.changes(stop.signal)) if (nodes.size === 3) break;
+  const { keys, nodes } = two.revoked.current;
+  assert.equal(keys.size, 2);
+  assert.deepEqual(nodes.get("board-3")?.keys, [], "damaged: nobody has that name");
   client.failure = new PicoletError("unavailable", "gone", { retryable: true });
   stop.abort();
   await running;
+});
+
+test("a name keeps the latest keys that were certified since its reset, and the list has an end", async () => {
+  const client = new MemorySecrets();
+  const parts = { client, clock: new VirtualClock(START_MS), random: seededRandom(1), log: new RecordedLog() };
+  const list = new RevokedKeysInKubernetes(parts, { namespace: "picolet" });
+  const revoke = (node: string): Promise<void> => list.revoke(node, { spkiHash: undefined, newKey: undefined }, never);
+  await revoke("board-1");
+  const judged = (await list.read(never)).nodes.get("board-1");
+  assert.deepEqual(judged, { resets: 1, keys: [] });
+  const keys = [..."0123456789"].map((digit) => digit.repeat(64));
+  for (const key of [...keys, keys[3] ?? ""]) await list.admit("board-1", key, judged, never);
+  const kept = (await list.read(never)).nodes.get("board-1")?.keys;
+  assert.deepEqual(kept, [...keys.slice(2, 3), ...keys.slice(4), keys[3]]);
+  // Reset between the decision and the writing, for a name that was reset before and for one that never was.
+  await revoke("board-1");
+  await assert.rejects(list.admit("board-1", "a".repeat(64), judged, never), { code: "conflict" });
+  await assert.rejects(list.admit("board-1", "a".repeat(64), undefined, never), { code: "conflict" });
+  const long = (index: number): string => `b${index}.${"x".repeat(60)}.${"y".repeat(60)}.${"z".repeat(60)}`;
+  const entry = (index: number): string =>
+    Buffer.from(JSON.stringify({ node: long(index), resets: 1, keys: [], revokedAtMs: index })).toString("base64");
+  const [secret] = client.all;
+  assert.ok(secret !== undefined);
+  const data = Object.fromEntries(Array.from({ length: 4000 }, (_, index) => [`node.${long(index)}`, entry(index)]));
+  await client.update(SECRETS, { namespace: "picolet", name: secret.metadata.name }, { ...secret, data });
+  await revoke("board-2");
+  const { nodes } = await list.read(never);
+  assert.ok(
+    nodes.size < 2000 && nodes.has("board-2") && nodes.has(long(3999)) && !nodes.has(long(0)),
+    String(nodes.size),
+  );
 });
 
 test("an address has its burst and its pace; IPv6 counts by network, and the table has an end", async () => {
@@ -384,20 +438,26 @@ test("an address that tries too often, and a hub that is too busy, say so", asyn
 
 test("a connection is cut when its key is revoked, and when its certificate has ended", async () => {
   const clock = new VirtualClock(START_MS);
-  const revoked = new WatchSource<ReadonlySet<string>>(new Set());
+  const revoked = new WatchSource<Revocations>({ keys: new Set(), nodes: new Map() });
   const connections = new LiveConnections({ revoked, clock, log: new RecordedLog() });
   const stop = new AbortController();
   const running = connections.run(stop.signal).catch(() => undefined);
   const certificate = new Uint8Array();
   const connect = (name: string, days: number): PassThrough => {
     const socket = new PassThrough();
-    connections.add(socket, { name, spkiHash: name, certificate, notAfterMs: START_MS + days * DAY_MS });
+    connections.add(socket, {
+      name,
+      spkiHash: name,
+      certificate,
+      notAfterMs: START_MS + days * DAY_MS,
+    });
     return socket;
   };
   const [one, two, three] = [connect("one", 1), connect("two", 2), connect("three", 3)];
-  revoked.set(new Set(["two", "other"]));
+  const reset = connect("four", 9);
+  revoked.set({ keys: new Set(["two", "other"]), nodes: new Map([["four", { resets: 1, keys: [] }]]) });
   await clock.settle();
-  assert.deepEqual([one.destroyed, two.destroyed, three.destroyed], [false, true, false]);
+  assert.deepEqual([one.destroyed, two.destroyed, three.destroyed, reset.destroyed], [false, true, false, true]);
   await clock.advance(millis(DAY_MS + 700_000));
   assert.deepEqual([one.destroyed, three.destroyed], [true, false]);
   three.destroy();

@@ -7,7 +7,6 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { createServer } from "node:tls";
 import { makeAuthority, makeServerPair } from "../../hub/identity/certificate-authority.ts";
-import { resetNode } from "../../hub/identity/node-keys.ts";
 import { DAY_MS, START_MS, TestBoard, TestHub } from "../support/identity-hub.ts";
 import { TempFolder } from "../support/temp-folder.ts";
 
@@ -156,7 +155,7 @@ test("a name that another board has is not given away, unless its token may, or 
     assert.match(problem, /picolet-hub node reset board-1.*picolet-hub token create --replace-nodes/);
     assert.equal((await first.dial()).status, 200);
     // Mended on the hub, without touching the board.
-    await resetNode(hub, "board-1", never);
+    await hub.certifier.reset("board-1", never);
     await second.nextAlarm();
     await second.joined();
     assert.equal((await second.dial()).text.split(" ")[0], "board-1");

@@ -9,7 +9,6 @@ import { makeNodeRequest } from "../../agent/security/certificate-requests.ts";
 import { HubConnection } from "../../agent/security/hub-connection.ts";
 import { encodeIdentity } from "../../agent/security/identity-file.ts";
 import { issueClientCertificate, makeAuthority } from "../../hub/identity/certificate-authority.ts";
-import { resetNode } from "../../hub/identity/node-keys.ts";
 import { possessionStatement } from "../../protocol/join.ts";
 import { encodeBase64, encodePem } from "../../protocol/pki/pem.ts";
 import { DAY_MS, START_MS, TestBoard, type TestBoardInit, TestHub } from "../support/identity-hub.ts";
@@ -43,6 +42,7 @@ test("a certificate is renewed between 70 and 90 percent of its life, with a new
     const share = (now - first.notBeforeMs) / (first.notAfterMs - first.notBeforeMs);
     assert.ok(share >= 0.7 && share <= 0.9, String(share));
     assert.notEqual(current.credentials.privateKey, first.privateKey);
+    assert.equal(board.joins, 1, "a renewal is no joining: the node belongs to the fleet that it belonged to");
     assert.ok(readFileSync(join(board.folder, "identity.previous.pem"), "utf8").includes(first.certificateChain));
     assert.equal((await board.dial()).status, 200);
     board.identity.worked(current.credentials);
@@ -114,7 +114,7 @@ test("a node that was reset is neither let in nor renewed, within its time and a
   using disk = new TempFolder();
   const folder = disk.at("identity");
   const first = await joinedOnce(hub, folder);
-  await resetNode(hub, "board-1", never);
+  await hub.certifier.reset("board-1", never);
   await using board = new TestBoard({ hub, folder });
   const credentials = await board.joined();
   const { status, text } = await board.dial();
@@ -340,7 +340,7 @@ test("connections outlive a change of the hub's certificate; sessions are resume
   // A revoked key is of no use in a resumed session either.
   const fresh = await board.dial();
   assert.ok(fresh.ticket !== undefined);
-  await resetNode(hub, "board-1", never);
+  await hub.certifier.reset("board-1", never);
   assert.equal((await board.dial({ ticket: fresh.ticket })).status, 401);
 });
 

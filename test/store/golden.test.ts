@@ -9,6 +9,7 @@ import { FORMAT, type Migration, migrate } from "../../agent/store/schema.ts";
 import { Store } from "../../agent/store/store.ts";
 import { isPicoletError } from "../../protocol/errors.ts";
 import { RecordedLog } from "../support/recorders.ts";
+import { sealerOf } from "../support/sealers.ts";
 import { contentsOf } from "../support/store-contents.ts";
 import { TemporaryFolder } from "../support/store-samples.ts";
 import { VirtualClock } from "../support/virtual-clock.ts";
@@ -18,7 +19,7 @@ const golden = (format: number, kind: "sql" | "json"): string =>
   readFileSync(new URL(`format-${format}.${kind}`, FOLDER), "utf8");
 
 function open(path: string): Store {
-  return new Store({ clock: new VirtualClock(), log: new RecordedLog() }, { path });
+  return new Store({ clock: new VirtualClock(), log: new RecordedLog(), sealer: sealerOf() }, { path });
 }
 
 function make(path: string, format: number): void {

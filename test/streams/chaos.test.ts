@@ -17,7 +17,7 @@ import { Containerd, containerdMissing } from "../support/containerd.ts";
 import { CriFixture } from "../support/cri-fixture.ts";
 import { heldMemory } from "../support/held-memory.ts";
 import { runningProcesses } from "../support/processes.ts";
-import { StreamingNode } from "../support/streaming-node.ts";
+import { NODE, StreamingNode } from "../support/streaming-node.ts";
 
 const MIB = 1024 * 1024;
 const NEVER = new AbortController().signal;
@@ -30,7 +30,7 @@ let containerd: Containerd;
 let node: StreamingNode;
 
 async function dialled(): Promise<TLSSocket> {
-  const { port } = node.target();
+  const { port } = node.proxy.endpointOf(NODE);
   const { certificate: cert, privateKey: key } = node.client;
   const socket = connectTls({ host: "127.0.0.1", port, ca: node.authority.ca, cert, key });
   socket.on("error", () => undefined);
@@ -116,7 +116,7 @@ if (missing !== undefined) {
   test("the kubelet's /run: a command's output, or how it failed", TIMEOUT, async () => {
     const run = async (cmd: string): Promise<readonly [number, string]> => {
       const { certificate: cert, privateKey: key } = node.client;
-      const { port } = node.target();
+      const { port } = node.proxy.endpointOf(NODE);
       const path = `/run/default/web/main?${new URLSearchParams({ cmd })}`;
       const options = { host: "127.0.0.1", port, path, method: "POST", ca: node.authority.ca, cert, key, agent: false };
       const request = httpsRequest(options);
@@ -139,7 +139,7 @@ if (missing !== undefined) {
   test("a client vanishes at each step of an exec", TIMEOUT, async () => {
     const steps: readonly (() => Promise<void>)[] = [
       async () =>
-        void connect(node.target().port, "127.0.0.1").on("connect", function (this: Socket) {
+        void connect(node.proxy.endpointOf(NODE).port, "127.0.0.1").on("connect", function (this: Socket) {
           this.destroy();
         }),
       async () => void (await dialled()).destroy(),

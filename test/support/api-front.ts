@@ -20,7 +20,7 @@ export class ApiFront implements AsyncDisposable {
     this.#folder = folder;
   }
 
-  static async start(kubelets: KubeletConnector, { node, address, port }: KubeletTarget): Promise<ApiFront> {
+  static async start(kubelets: KubeletConnector, { node, claimed }: KubeletTarget): Promise<ApiFront> {
     const authority = new TlsAuthority("API server");
     const { certificate, privateKey } = authority.issueServer();
     const folder = new TempFolder();
@@ -28,8 +28,8 @@ export class ApiFront implements AsyncDisposable {
     const tls = { certificate, privateKey, clientCa: authority.ca };
     const front = new ApiFront(await TestApiServer.start({ kubelets, tls }), folder);
     const status = {
-      addresses: [{ type: "InternalIP", address }],
-      daemonEndpoints: { kubeletEndpoint: { Port: port } },
+      addresses: [{ type: "InternalIP", address: claimed?.address }],
+      daemonEndpoints: { kubeletEndpoint: { Port: claimed?.port } },
     };
     await front.#make(NODES, { namespace: "", name: node }, {}, status);
     return front;

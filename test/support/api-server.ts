@@ -1,9 +1,12 @@
 /** An embedded API server over plain HTTP, and hands to ask it what a client would. */
 
+import type { IsRevoked } from "../../hub/embedded/auth/authenticator.ts";
 import { EmbeddedApiServer, type EmbeddedApiServerInit } from "../../hub/embedded/embedded-api-server.ts";
 import type { KubeletConnector } from "../../hub/embedded/kubelet-connector.ts";
 import { embeddedResources } from "../../hub/embedded/resources/embedded-resources.ts";
 import { FolderModelSource } from "../../hub/embedded/schema/models.ts";
+import type { ApiServerCoreComponents } from "../../hub/embedded/server-core.ts";
+import type { FleetGuard } from "../../hub/embedded/store/fleet-guard.ts";
 import { systemClock } from "../../protocol/async/system-clock.ts";
 import type { Clock, Random } from "../../protocol/ports.ts";
 import { RecordedLog } from "./recorders.ts";
@@ -52,14 +55,24 @@ export class TestApiServer implements AsyncDisposable {
       random?: Random;
       storePath?: string;
       kubelets?: KubeletConnector;
-      isRevoked?: (keyHash: string) => boolean;
+      isRevoked?: IsRevoked;
+      diskSpace?: ApiServerCoreComponents["diskSpace"];
+      guard?: FleetGuard;
     } & Partial<EmbeddedApiServerInit> = {},
   ): Promise<TestApiServer> {
-    const { clock = systemClock, random = seededRandom(7), kubelets, isRevoked = () => false, ...more } = init;
+    const {
+      clock = systemClock,
+      random = seededRandom(7),
+      kubelets,
+      isRevoked = () => false,
+      diskSpace,
+      guard,
+      ...more
+    } = init;
     const folder = init.storePath === undefined ? new TempFolder() : undefined;
     const log = new RecordedLog();
     const server = new EmbeddedApiServer(
-      { clock, random, log, models: MODELS, kubelets, isRevoked },
+      { clock, random, log, models: MODELS, kubelets, isRevoked, diskSpace, guard },
       {
         storePath: folder?.at("hub.db") ?? "",
         definitions: embeddedResources({ serviceAccountTokens: false }),

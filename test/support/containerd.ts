@@ -204,6 +204,15 @@ export class Containerd implements AsyncDisposable {
     await exited;
   }
 
+  /** SIGSTOP: it is there, takes connections, and answers nothing until `thaw`. */
+  freeze(): void {
+    this.#daemon?.kill("SIGSTOP");
+  }
+
+  thaw(): void {
+    this.#daemon?.kill("SIGCONT");
+  }
+
   /** As a power cut does: everything that runs ends, what is in memory (its state, runc's) is gone, images stay. */
   async cutPower(): Promise<void> {
     await this.killDaemon();

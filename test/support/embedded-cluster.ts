@@ -16,6 +16,9 @@ import {
   makeServerPair,
   readRequest,
 } from "../../hub/identity/certificate-authority.ts";
+import { claimOf, NodeCertifier } from "../../hub/identity/node-certifier.ts";
+import { NodeKeysInKubernetes, RevokedKeysInKubernetes } from "../../hub/identity/node-keys.ts";
+import { readNodeRequest } from "../../hub/identity/node-request.ts";
 import type { Component } from "../../protocol/async/component.ts";
 import { systemClock } from "../../protocol/async/system-clock.ts";
 import { WatchSource } from "../../protocol/async/watch.ts";
@@ -76,6 +79,11 @@ export class EmbeddedCluster implements AsyncDisposable {
         return { commonName: names("CN")[0] ?? "", organizations: names("O"), hasOthers: extensions.length > 0 };
       },
       issue: (pem) => issueClientCertificate(authority, pem, { days: 1, now: new Date() }),
+      issueNode: async ({ requestPem, requestor }, signal) => {
+        const wish = readNodeRequest(requestPem);
+        await this.#certifier().claim(wish, claimOf(requestor, wish.node), signal);
+        return issueClientCertificate(authority, wish.pem, { days: 1, now: new Date() });
+      },
     };
     this.#definitions = embeddedResources({ serviceAccountTokens: init.serviceAccountTokens ?? false });
     this.server = new EmbeddedApiServer(
@@ -99,6 +107,14 @@ export class EmbeddedCluster implements AsyncDisposable {
     );
     this.client = this.server.client(ADMIN);
     this.#controllersClient = init.controllersClient?.(this.client) ?? this.client;
+  }
+
+  /** The record of nodes' keys, in the namespace kube-system. */
+  #certifier(): NodeCertifier {
+    const init = { namespace: "kube-system" };
+    const parts = { client: this.client, clock: this.#clock, random: this.#random, log: this.log };
+    const revoked = new RevokedKeysInKubernetes(parts, init);
+    return new NodeCertifier({ ...parts, keys: new NodeKeysInKubernetes(parts, init), revoked });
   }
 
   /** Serves, with controllers. */

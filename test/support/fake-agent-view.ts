@@ -9,9 +9,11 @@ import { PicoletError } from "../../protocol/errors.ts";
 import type {
   ConfigAnswer,
   FlashReport,
+  IsolationAnswer,
   NodeCondition,
   ResourceReport,
   RuntimeReport,
+  SecretsAtRestReport,
   SourceProblem,
   StatusAnswer,
   TelemetryReport,
@@ -33,6 +35,7 @@ export class FakeAgentView implements AgentView {
     reason: "KubeletReady",
     message: "kubelet is posting ready status",
   };
+  isolations: IsolationAnswer["containers"] = [];
   runtimeReports: RuntimeReport[] = [
     { name: "cri", runtime: "containerd", version: "1.7.24", ready: true, message: "" },
     { name: "wasm", runtime: "picolet-wasm", version: "0.1.0", ready: true, message: "" },
@@ -103,6 +106,7 @@ export class FakeAgentView implements AgentView {
   }
   runtimes = (): readonly RuntimeReport[] => this.runtimeReports;
   pods = (): readonly AgentPod[] => this.#pods;
+  isolation = (): Promise<IsolationAnswer["containers"]> => Promise.resolve(this.isolations);
   problems = (): readonly SourceProblem[] => this.sourceProblems;
   tunnel = (): TunnelReport => this.tunnelReport;
   resources = (): ResourceReport => this.resourceReport;
@@ -115,6 +119,8 @@ export class FakeAgentView implements AgentView {
   };
 
   telemetry = (): TelemetryReport => this.telemetryReport;
+  secrets: SecretsAtRestReport | null = null;
+  secretsAtRest = (): SecretsAtRestReport | null => this.secrets;
   imageStores = (): readonly ImageStore[] => this.stores;
 
   setPods(...pods: readonly AgentPod[]): void {

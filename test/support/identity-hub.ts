@@ -13,6 +13,7 @@ import { BootstrapTokens } from "../../hub/identity/bootstrap-tokens.ts";
 import { type CertificateAuthority, makeAuthority } from "../../hub/identity/certificate-authority.ts";
 import { HubCa } from "../../hub/identity/hub-ca.ts";
 import { JoinService } from "../../hub/identity/join-service.ts";
+import { NodeCertifier } from "../../hub/identity/node-certifier.ts";
 import { NodeKeysInKubernetes, RevokedKeysInKubernetes } from "../../hub/identity/node-keys.ts";
 import { FilePemStore } from "../../hub/identity/pem-store.ts";
 import { createNodeServer, followCertificates } from "../../hub/identity/tls-server.ts";
@@ -73,6 +74,7 @@ export class TestHub implements AsyncDisposable {
   readonly tokens: BootstrapTokens;
   readonly keys: NodeKeysInKubernetes;
   readonly revoked: RevokedKeysInKubernetes;
+  readonly certifier: NodeCertifier;
   readonly nodeCa: CertificateAuthority;
   readonly ca: HubCa;
   /** What boards are told at first; after a rotation of the CA their configuration still has it. */
@@ -101,14 +103,13 @@ export class TestHub implements AsyncDisposable {
     this.authenticator = new NodeAuthenticator({ clientCa, revoked, clock });
     const signer = new LocalSigner({ authority: () => this.nodeCa, clock }, { days: init.nodeDays ?? 365 });
     const { tokens, keys, authenticator } = this;
+    this.certifier = new NodeCertifier({ keys, revoked: this.revoked, clock, log });
     this.service = new JoinService(
       {
         tokens,
-        keys,
+        certifier: this.certifier,
         signer,
         authenticator,
-        revoked,
-        revoke: (key, node, stop) => this.revoked.add(key, node, stop),
         serving: ca.serving,
         clock,
         log,
@@ -193,6 +194,8 @@ export class TestBoard implements AsyncDisposable {
   readonly log = new RecordedLog();
   readonly identity: NodeIdentityOnDisk;
   readonly folder: string;
+  /** How often a hub has let it in by a token. */
+  joins = 0;
   readonly #temp: TempFolder | undefined;
   readonly #stop = new AbortController();
   readonly #running: Promise<void>;
@@ -207,7 +210,14 @@ export class TestBoard implements AsyncDisposable {
     this.#host = init.host ?? "127.0.0.1";
     this.#port = init.port ?? init.hub.port;
     this.identity = new NodeIdentityOnDisk(
-      { clock: this.clock, random: seededRandom(7), log: this.log },
+      {
+        clock: this.clock,
+        random: seededRandom(7),
+        log: this.log,
+        onJoin: () => {
+          this.joins += 1;
+        },
+      },
       {
         folder: this.folder,
         nodeName: init.name ?? "board-1",

@@ -112,6 +112,7 @@ export class ImageBoard implements AsyncDisposable {
         ...{ events, log, objects, router },
         desired: this.desired.desired,
         objectsChanged: objects.changed,
+        fingerprint: undefined,
         pods: () => this.view.pods(),
       },
       { args, configuration: result.configuration },

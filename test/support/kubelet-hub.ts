@@ -8,6 +8,7 @@ import { WebSocket } from "ws";
 import type { AccessQuestion, KubeletUser } from "../../hub/kubelet-proxy/kubelet-access.ts";
 import { KubeletDialer } from "../../hub/kubelet-proxy/kubelet-dialer.ts";
 import { KubeletProxy, type KubeletProxyInit } from "../../hub/kubelet-proxy/kubelet-proxy.ts";
+import { KubeletTargets } from "../../hub/kubelet-proxy/kubelet-targets.ts";
 import { systemClock } from "../../protocol/async/system-clock.ts";
 import { WatchSource } from "../../protocol/async/watch.ts";
 import type { Clock } from "../../protocol/ports.ts";
@@ -67,6 +68,7 @@ export class KubeletHub implements AsyncDisposable {
         privateKey: this.client.privateKey,
         kubeletCa: this.authority.ca,
       }),
+      targets: new KubeletTargets({ own: this.proxy }, { networks: [] }),
     });
     this.#running = this.proxy.run(this.#stop.signal);
   }

@@ -19,6 +19,11 @@ export class MemorySecrets implements KubeClient {
   /** Thrown by the next call. */
   failure: PicoletError | undefined;
 
+  /** Changes so far. */
+  get writes(): number {
+    return this.#log.length;
+  }
+
   get all(): readonly KubeObject[] {
     return [...this.#objects.values()];
   }

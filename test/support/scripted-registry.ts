@@ -51,6 +51,11 @@ export class ScriptedRegistry implements AsyncDisposable {
     while (!this.requests.slice(after).some((each) => each.includes("/blobs/"))) await once(this.#asked, "request");
   }
 
+  /** Until the next request. */
+  async untilAsked(): Promise<void> {
+    await once(this.#asked, "request");
+  }
+
   #serve(request: IncomingMessage, response: ServerResponse): void {
     const { range, authorization } = request.headers;
     this.requests.push(`${request.method} ${request.url}${range === undefined ? "" : ` ${range}`}`);

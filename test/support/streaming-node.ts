@@ -4,9 +4,11 @@ import type { AgentPod } from "../../agent/core/agent-pod.ts";
 import { PodLogs } from "../../agent/logs/pod-logs.ts";
 import { KubeletAnswers } from "../../agent/streams/kubelet-answers.ts";
 import { NodeStreams } from "../../agent/streams/node-streams.ts";
+import type { KubeletTarget } from "../../hub/embedded/kubelet-connector.ts";
 import type { AccessQuestion, KubeletUser } from "../../hub/kubelet-proxy/kubelet-access.ts";
 import { KubeletDialer } from "../../hub/kubelet-proxy/kubelet-dialer.ts";
 import { KubeletProxy } from "../../hub/kubelet-proxy/kubelet-proxy.ts";
+import { KubeletTargets } from "../../hub/kubelet-proxy/kubelet-targets.ts";
 import { systemClock } from "../../protocol/async/system-clock.ts";
 import { WatchSource } from "../../protocol/async/watch.ts";
 import type { PodStatus } from "../../protocol/pod.ts";
@@ -91,6 +93,7 @@ export class StreamingNode implements AsyncDisposable {
         privateKey: this.client.privateKey,
         kubeletCa: this.authority.ca,
       }),
+      targets: new KubeletTargets({ own: this.proxy }, { networks: [] }),
     });
     this.#running = this.proxy.run(this.#stop.signal);
   }
@@ -111,8 +114,8 @@ export class StreamingNode implements AsyncDisposable {
     });
   }
 
-  target(node = NODE): { readonly node: string; readonly address: string; readonly port: number } {
-    return { node, ...this.proxy.endpointOf(node) };
+  target(node = NODE): KubeletTarget {
+    return { node, claimed: this.proxy.endpointOf(node) };
   }
 
   /** A pod of one container that runs. */

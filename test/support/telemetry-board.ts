@@ -81,7 +81,7 @@ export class TelemetryBoard {
   connect(store: TelemetryStore, node = "edge-1"): () => void {
     this.#session = new AbortController();
     const { signal } = this.#session;
-    const streams = new TelemetryStreams({ store, log: this.log });
+    const streams = new TelemetryStreams({ store, clock: this.#clock, log: this.log });
     const onMessage = (): void => undefined;
     const { agent, hub } = joinMuxes(
       this.#clock,

@@ -7,6 +7,7 @@ import { equalBytes, toHex } from "../../protocol/tunnel/hex.ts";
 import { applyDelta } from "../../protocol/tunnel/json-delta.ts";
 import type {
   AgentMessage,
+  FleetIdentity,
   Hello,
   HubMessage,
   MirrorItem,
@@ -46,6 +47,8 @@ export class TestHub {
   lies = false;
   /** What it says; streams it takes none of, unless a test has it do so. */
   takesTelemetry = false;
+  /** Undefined: an older hub, which says nothing of it. */
+  fleet: FleetIdentity | undefined;
   /** Acknowledgements are kept back while it is set; `releaseAcks` sends them. */
   holdsAcks = false;
   /** Revisions that the journal still reaches, by the keys they changed. */
@@ -212,7 +215,8 @@ export class HubSession {
   #welcomeOf(desired: Welcome["desired"], wantsMirrors: boolean, wantsNode: boolean): Welcome {
     const { epoch, revision } = this.#hub.wanted;
     const timeMs = this.#clock.wall().getTime();
-    const wants = { wantsMirrors, wantsNode, takesTelemetry: this.#hub.takesTelemetry };
+    const { takesTelemetry, fleet } = this.#hub;
+    const wants = { wantsMirrors, wantsNode, takesTelemetry, ...(fleet === undefined ? {} : { fleet }) };
     return { kind: "welcome", hubVersion: "0.1.0", epoch, revision, timeMs, desired, ...wants };
   }
 

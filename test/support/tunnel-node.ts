@@ -4,6 +4,7 @@ import type { IdentityState, NodeCredentials, NodeIdentity } from "../../agent/c
 import type { OutgoingTelemetry } from "../../agent/core/outgoing-telemetry.ts";
 import type { Sequenced } from "../../agent/core/store.ts";
 import type {
+  KnownFleet,
   MirrorSet,
   OutgoingEvents,
   OutgoingStatus,
@@ -49,6 +50,7 @@ export class NodeDisk {
   /** Changes with everything that was applied, confirmed or acknowledged. */
   readonly progress = new WatchSource(0);
   isFull = false;
+  fleet = "";
 
   moved(): void {
     this.progress.set(this.progress.current + 1);
@@ -57,6 +59,7 @@ export class NodeDisk {
 
 export class TunnelNodePorts implements TunnelNode {
   readonly #disk: NodeDisk;
+  readonly fleet: KnownFleet;
   readonly objects: RemoteObjects & { readonly confirmed: Cursor[] };
   readonly statuses: OutgoingStatuses;
   readonly events: OutgoingEvents;
@@ -70,6 +73,14 @@ export class TunnelNodePorts implements TunnelNode {
 
   constructor(disk: NodeDisk) {
     this.#disk = disk;
+    this.fleet = {
+      get id() {
+        return disk.fleet;
+      },
+      set: (id) => {
+        disk.fleet = id;
+      },
+    };
     this.objects = objectsOf(disk);
     this.#latestStatus = new WatchSource(disk.statusSequence);
     this.#latestEvent = new WatchSource(disk.eventSequence);

@@ -109,6 +109,18 @@ export const SAMPLE_MESSAGES: Readonly<Record<string, TunnelMessage>> = {
     wantsNode: false,
     takesTelemetry: true,
   },
+  "welcome of a hub that says which fleet it serves": {
+    kind: "welcome",
+    hubVersion: "0.1.0",
+    epoch: EPOCH,
+    revision: 1235,
+    timeMs: NOW,
+    desired: "current",
+    wantsMirrors: false,
+    wantsNode: false,
+    takesTelemetry: false,
+    fleet: { id: "6f1d8a4e-8f1b-4a7e-9a5e-0c2d4b6a8e10", former: ["0b9c7d5e-1a2b-4c3d-8e4f-a5b6c7d8e9f0"] },
+  },
   inventory: { kind: "inventory", items: [{ key: "Pod/default/web", hash: OBJECT_HASH }], last: true },
   "inventory of nothing": { kind: "inventory", items: [], last: true },
   desired: {

@@ -38,6 +38,8 @@ export interface WasmRuntimeOptions {
   readonly registries?: WasmAdapterInit["registries"];
   readonly proxies?: WasmAdapterInit["proxies"];
   readonly p3?: WasmAdapterInit["p3"];
+  /** Default: logs grow without end, as nothing rotates them. */
+  readonly logLimit?: WasmAdapterInit["logLimit"];
   readonly caFile?: WasmAdapterInit["caFile"];
   /** Default: the machine's. */
   readonly clock?: Clock;
@@ -97,6 +99,7 @@ export class WasmRuntime implements AsyncDisposable {
       registries: this.#options.registries,
       proxies: this.#options.proxies,
       p3: this.#options.p3,
+      logLimit: this.#options.logLimit,
       caFile: this.#options.caFile,
       spareCgroup: `${this.#cgroupRoot}/spare`,
       denseCgroup: `${this.#cgroupRoot}/dense`,

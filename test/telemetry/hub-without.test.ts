@@ -88,7 +88,7 @@ test("the first points of an agent's life go to a hub that is there at once, and
   using folder = new TempFolder();
   await using bench = new TunnelBench();
   using store = openHub(bench.clock, folder.path);
-  const streams = new TelemetryStreams({ store, log: new RecordedLog() });
+  const streams = new TelemetryStreams({ store, clock: bench.clock, log: new RecordedLog() });
   bench.hub.onStream = (stream) => streams.receive(stream, "edge-1");
   bench.hub.takesTelemetry = true;
   const board = new TelemetryBoard(bench.clock, folder.path, 1);

@@ -1,9 +1,12 @@
 /** What the hub's store of telemetry never exceeds, whatever boards send. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { TelemetryStreams } from "../../hub/telemetry/telemetry-streams.ts";
 import { isPicoletError } from "../../protocol/errors.ts";
 import { seconds } from "../../protocol/ports.ts";
 import { decodeBatch, encodeBatch } from "../../protocol/telemetry/batch.ts";
+import type { IncomingStream } from "../../protocol/tunnel/stream.ts";
+import { RecordedLog } from "../support/recorders.ts";
 import { openHub } from "../support/telemetry-board.ts";
 import { point, SAMPLE_ORIGIN } from "../support/telemetry-samples.ts";
 import { TempFolder } from "../support/temp-folder.ts";
@@ -51,7 +54,7 @@ test("of a board's queues the newest are remembered, and those of others are no 
   assert.equal(hub.received("edge-2", queueOf(1)), 2);
 });
 
-test("what cannot be written is not counted, and boards send it again", async () => {
+test("a batch that cannot be written is not counted, and keeps no other board's out", async () => {
   using folder = new TempFolder();
   const clock = new VirtualClock();
   using hub = openHub(clock, folder.path);
@@ -61,24 +64,76 @@ test("what cannot be written is not counted, and boards send it again", async ()
   await clock.advance(seconds(1));
   await first;
   const { bytes } = hub;
-  // The database takes no times that are none: the transaction fails as a whole.
-  const failing = Promise.allSettled([put("edge-2"), put("edge-3", Number.NaN)]);
+  // The database takes no times that are none.
+  const together = Promise.allSettled([put("edge-2"), put("edge-3", Number.NaN)]);
   await clock.advance(seconds(1));
-  for (const each of await failing) {
-    assert.ok(each.status === "rejected" && isPicoletError(each.reason, "unavailable") && each.reason.retryable);
-  }
-  assert.deepEqual([hub.bytes, hub.received("edge-2", queueOf(1))], [bytes, 0]);
-  const again = put("edge-2");
+  const [taken, failed] = await together;
+  assert.equal(taken.status, "fulfilled");
+  assert.ok(failed.status === "rejected" && isPicoletError(failed.reason, "unavailable") && failed.reason.retryable);
+  assert.deepEqual([hub.bytes, hub.received("edge-3", queueOf(1))], [2 * bytes, 0]);
+  const again = put("edge-3");
   await clock.advance(seconds(1));
   await again;
-  assert.equal(hub.bytes, 2 * bytes);
+  assert.equal(hub.bytes, 3 * bytes);
   assert.deepEqual(
     hub.after(0, 10, 1e9).map(({ id, node }) => [id, node]),
     [
       [1, "edge-1"],
       [2, "edge-2"],
+      [3, "edge-3"],
     ],
   );
+});
+
+test("a board that floods a full store pushes out its own points, not those of others", async () => {
+  using folder = new TempFolder();
+  const clock = new VirtualClock();
+  const size = deliveryOf(1).batch.length + 160;
+  using hub = openHub(clock, folder.path, { maxBytes: 100 * size });
+  const put = async (node: string, from: number, count: number): Promise<void> => {
+    const deliveries = Array.from({ length: count }, (_, at) => deliveryOf(from + at));
+    const done = hub.put(node, queueOf(1), deliveries, NEVER);
+    await clock.advance(seconds(1));
+    await done;
+  };
+  await put("edge-1", 1, 10);
+  for (let from = 1; from < 400; from += 10) await put("edge-2", from, 10);
+  const kept = hub.after(0, 1000, 1e9).map(({ node }) => node);
+  assert.equal(kept.filter((node) => node === "edge-1").length, 10);
+  assert.ok(kept.length >= 95 && hub.bytes <= 100 * size);
+  // What a hub has after its restart is the same.
+  await put("edge-1", 11, 10);
+  assert.equal(hub.after(0, 1000, 1e9).filter(({ node }) => node === "edge-1").length, 20);
+});
+
+test("a board has few streams of telemetry, and is read at a pace", async () => {
+  using folder = new TempFolder();
+  const clock = new VirtualClock();
+  using store = openHub(clock, folder.path);
+  const streams = new TelemetryStreams({ store, clock, log: new RecordedLog() });
+  const outcomes: string[] = [];
+  const open = (bytes: Uint8Array | undefined): AbortController => {
+    const end = new AbortController();
+    const never = new Promise<never>(() => undefined);
+    const stream = {
+      closed: end.signal,
+      read: () => (bytes === undefined ? never : Promise.resolve(bytes)),
+      reset: () => outcomes.push("reset"),
+    };
+    const incoming = { params: { queue: queueOf(1) }, closed: end.signal, accept: () => stream };
+    const reject = (): unknown => outcomes.push("rejected");
+    streams.receive({ ...incoming, reject } as unknown as IncomingStream, "edge-1");
+    return end;
+  };
+  const ends = Array.from({ length: 6 }, () => open(undefined));
+  assert.deepEqual(outcomes, ["rejected", "rejected"]);
+  for (const end of ends) end.abort();
+  // 8 MiB of nonsense: it is not even read before the time for it has passed.
+  open(Buffer.alloc(8 * 1024 * 1024, 0x7f));
+  await clock.advance(seconds(31));
+  assert.equal(outcomes.length, 2);
+  await clock.advance(seconds(2));
+  assert.deepEqual(outcomes.slice(2), ["reset"]);
 });
 
 test("what is too old goes with the next that comes, but nothing that an exporter has not had", async () => {

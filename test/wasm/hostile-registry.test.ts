@@ -4,11 +4,12 @@ import { readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import type { ServerResponse } from "node:http";
 import { type TestContext, test } from "node:test";
 import { gzipSync } from "node:zlib";
+import { describeError } from "../../protocol/errors.ts";
 import { testComponent } from "../support/components.ts";
 import { artifact, descriptorOf, digestOf, imageOf, indexOf, sha256 } from "../support/oci-content.ts";
 import { padded } from "../support/padded-component.ts";
 import { PullBench, QUICK_PULLS } from "../support/pull-bench.ts";
-import { sendBlob } from "../support/scripted-registry.ts";
+import { ScriptedRegistry, sendBlob } from "../support/scripted-registry.ts";
 import { settled } from "../support/settled.ts";
 import { makeTar } from "../support/tar.ts";
 
@@ -217,6 +218,46 @@ test("one that hangs, drips, or answers nothing is given up, as a registry that 
     nothingInUse(bench);
   };
   await Promise.all(Object.values(SLOW).map(givenUp));
+});
+
+/** One that takes every request and answers none, with images that are being pulled from it. */
+async function silentRegistry(context: TestContext, bench: PullBench, images: number): Promise<ScriptedRegistry> {
+  const silent = await ScriptedRegistry.start();
+  const stop = new AbortController();
+  silent.intercept = () => true;
+  const asked = silent.untilAsked();
+  const pulls = Array.from({ length: images }, (_, index) =>
+    bench.adapter.images.pull(`${silent.address}/app-${index}:1`, {}, stop.signal),
+  );
+  context.after(async () => {
+    stop.abort();
+    await Promise.allSettled(pulls);
+    await silent[Symbol.asyncDispose]();
+  });
+  for (const pull of pulls) pull.catch(() => undefined);
+  await asked;
+  return silent;
+}
+
+test("a silent registry does not hold up another one's pulls, however many of its images are wanted", async (context) => {
+  const bench = await benchWith(context);
+  await silentRegistry(context, bench, 5);
+  assert.equal((await bench.pull("app:1")).id, ID);
+});
+
+test("several silent registries hold up another one's pulls until they have been silent for long enough", async (context) => {
+  const bench = await benchWith(context, component, { contendedTimeoutMs: 300 });
+  for (let count = 0; count < 4; count += 1) await silentRegistry(context, bench, 2);
+  // On a machine with much to do it is taken for a silent one itself, and tried again as every pull is.
+  const pulled = async (): Promise<string> =>
+    bench.pull("app:1").then(
+      ({ id }) => id,
+      (error: unknown) => {
+        assert.match(describeError(error), /sent next to nothing for \d+ s, and pulls from other registries wait/);
+        return pulled();
+      },
+    );
+  assert.equal(await pulled(), ID);
 });
 
 test("redirects are followed without the credentials, but not in circles and not to what is no address", async (context) => {

@@ -74,7 +74,7 @@ const mountsOf = (pid: number): string[] =>
     .map((line) => line.split(" ")[4] ?? "");
 
 test("whom a pod does not say otherwise, a component runs as nobody in particular, with no rights to gain", async (context) => {
-  const { pod, pid } = await bench(context);
+  const { adapter, pod, pid } = await bench(context);
   const made = await pod();
   const container = await made.start({ args: ["print", "stdout", "here", "stdout", "and", "sleep"] });
   await made.exit(container.id);
@@ -87,6 +87,17 @@ test("whom a pod does not say otherwise, a component runs as nobody in particula
   assert.equal(status.Groups, "");
   for (const set of ["CapPrm", "CapEff", "CapBnd", "CapAmb"]) assert.match(status[set] ?? "", /^0+$/, set);
   assert.equal(status.NoNewPrivs, "1");
+  assert.equal(status.Seccomp, "2", "with whatever util-linux this node has");
+  const [shown] = await adapter.isolation(made.desired.uid, NEVER);
+  assert.deepEqual(shown, {
+    container: sleeping.name,
+    measures: [
+      ...["own file system tree", "own IPC", "no network", "seccomp filter", "no new privileges", "no capabilities"],
+      `user ${id}`,
+    ],
+    missing: [],
+  });
+  assert.match(adapter.isolationLevel() ?? "", /^jail, seccomp/);
   assert.deepEqual(limitOf(pid(sleeping.id), "Max core file size"), ["0", "0"]);
   assert.deepEqual(limitOf(pid(sleeping.id), "Max open files"), ["4096", "4096"]);
 });

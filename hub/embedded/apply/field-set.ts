@@ -5,7 +5,12 @@ import { isRecord, membersOf, type Place, rootPlace } from "./typed-value.ts";
 export class FieldSet {
   /** Whether the place itself is owned, not only what is in it. */
   isMember = false;
-  readonly children = new Map<string, FieldSet>();
+  /** Made with the first child: most places are leaves. */
+  #children: Map<string, FieldSet> | undefined;
+
+  get children(): ReadonlyMap<string, FieldSet> {
+    return this.#children ?? NO_CHILDREN;
+  }
 
   get isEmpty(): boolean {
     return !this.isMember && this.children.size === 0;
@@ -15,17 +20,9 @@ export class FieldSet {
     const known = this.children.get(segment);
     if (known !== undefined) return known;
     const made = new FieldSet();
-    this.children.set(segment, made);
+    this.#children ??= new Map();
+    this.#children.set(segment, made);
     return made;
-  }
-
-  has(path: readonly string[]): boolean {
-    return this.#at(path)?.isMember === true;
-  }
-
-  /** Whether it owns the place or anything in it. */
-  touches(path: readonly string[]): boolean {
-    return this.#at(path) !== undefined;
   }
 
   add(path: readonly string[]): void {
@@ -36,21 +33,35 @@ export class FieldSet {
 
   /** Takes away the place and everything in it. */
   remove(path: readonly string[]): void {
-    const [segment, ...rest] = path;
-    if (segment === undefined) return;
-    const child = this.children.get(segment);
-    if (child === undefined) return;
-    if (rest.length === 0) this.children.delete(segment);
-    else {
-      child.remove(rest);
-      if (child.isEmpty) this.children.delete(segment);
+    const gone = new FieldSet();
+    gone.add(path);
+    this.removeAll(gone);
+  }
+
+  /** Adds every place that `other` owns. */
+  addAll(other: FieldSet): void {
+    this.isMember ||= other.isMember;
+    for (const [segment, child] of other.children) this.child(segment).addAll(child);
+  }
+
+  /** Takes away each place that is a member of `other`, and everything in it. */
+  removeAll(other: FieldSet): void {
+    for (const [segment, mine, theirs] of sharedChildren(this, other)) {
+      if (!theirs.isMember) mine.removeAll(theirs);
+      if (theirs.isMember || mine.isEmpty) this.#children?.delete(segment);
     }
   }
 
-  /** Every place that is owned itself. */
-  *paths(prefix: readonly string[] = []): Iterable<readonly string[]> {
-    if (this.isMember) yield prefix;
-    for (const [segment, child] of this.children) yield* child.paths([...prefix, segment]);
+  equals(other: FieldSet): boolean {
+    if (this.isMember !== other.isMember || this.children.size !== other.children.size) return false;
+    return [...this.children].every(([segment, child]) => other.children.get(segment)?.equals(child) === true);
+  }
+
+  /** How many places it names: what walking through it costs. */
+  get size(): number {
+    let size = 1;
+    for (const child of this.children.values()) size += child.size;
+    return size;
   }
 
   toJson(): Record<string, unknown> {
@@ -63,24 +74,37 @@ export class FieldSet {
   /** Tolerates anything: what is no fieldsV1 owns nothing. */
   static fromJson(json: unknown): FieldSet {
     const set = new FieldSet();
-    if (!isRecord(json)) return set;
-    for (const [segment, inner] of Object.entries(json)) {
-      if (segment === ".") {
-        set.isMember = true;
-        continue;
-      }
-      const child = FieldSet.fromJson(inner);
-      if (child.isEmpty) child.isMember = true;
-      set.children.set(segment, child);
-    }
+    set.#read(json);
     return set;
   }
 
-  #at(path: readonly string[]): FieldSet | undefined {
-    let node: FieldSet | undefined = this;
-    for (const segment of path) node = node?.children.get(segment);
-    return node;
+  #read(json: unknown): void {
+    if (!isRecord(json)) return;
+    for (const [segment, inner] of Object.entries(json)) {
+      if (segment === ".") this.isMember = true;
+      else {
+        const child = this.child(segment);
+        child.#read(inner);
+        if (child.isEmpty) child.isMember = true;
+      }
+    }
   }
+}
+
+const NO_CHILDREN: ReadonlyMap<string, FieldSet> = new Map();
+
+/** The children that both have, at the cost of the one that has fewer. */
+export function sharedChildren(
+  left: FieldSet,
+  right: FieldSet,
+): readonly (readonly [segment: string, left: FieldSet, right: FieldSet])[] {
+  const [fewer, more] = left.children.size <= right.children.size ? [left, right] : [right, left];
+  const shared: (readonly [string, FieldSet, FieldSet])[] = [];
+  for (const [segment, child] of fewer.children) {
+    const other = more.children.get(segment);
+    if (other !== undefined) shared.push(fewer === left ? [segment, child, other] : [segment, other, child]);
+  }
+  return shared;
 }
 
 /** Nobody owns what names the object or what the server writes. */
@@ -104,20 +128,22 @@ const UNOWNED: readonly (readonly string[])[] = [
 /** The places of `object` that a manager who set all of it owns. */
 export function fieldSetOf(models: ModelSource, model: string, object: unknown): FieldSet {
   const set = new FieldSet();
-  collect(models, object, rootPlace(model), set, true);
+  const members = membersOf(models, object, rootPlace(model)) ?? [];
+  for (const { segment, value, place } of members) collectPlaces(models, value, place, set.child(segment));
   for (const path of UNOWNED) set.remove(path);
   return set;
 }
 
-function collect(models: ModelSource, value: unknown, place: Place, into: FieldSet, isRoot: boolean): void {
+/** Adds to `into` what is owned of the value that stands there. */
+export function collectPlaces(models: ModelSource, value: unknown, place: Place, into: FieldSet): void {
   const members = membersOf(models, value, place);
   if (members === undefined || members.length === 0) {
-    if (!isRoot) into.isMember = true;
+    into.isMember = true;
     return;
   }
   for (const { segment, value: inner, place: innerPlace } of members) {
     const child = into.child(segment);
     if (segment.startsWith("k:")) child.isMember = true;
-    collect(models, inner, innerPlace, child, false);
+    collectPlaces(models, inner, innerPlace, child);
   }
 }

@@ -1,8 +1,9 @@
 import { isDeepStrictEqual } from "node:util";
+import { tooLarge } from "../limits.ts";
 import { timeText } from "../object-meta.ts";
 import { type ApiObject, apiVersionOf, type ResourceDefinition } from "../resource-definition.ts";
 import type { ModelSource } from "../schema/models.ts";
-import { FieldSet, fieldSetOf } from "./field-set.ts";
+import { collectPlaces, FieldSet, fieldSetOf } from "./field-set.ts";
 import { isRecord, membersOf, type Place, rootPlace } from "./typed-value.ts";
 
 /** One entry of `metadata.managedFields`. */
@@ -17,6 +18,11 @@ export interface Manager {
 
 /** Entries of one object; beyond it the oldest Update entries become one, as in Kubernetes. */
 const MAX_UPDATE_MANAGERS = 10;
+/**
+ * Entries of one object. Kubernetes bounds those of updates alone; an object that is applied has one entry for each tool or
+ * controller that applies a part of it, fewer than ten.
+ */
+const MAX_MANAGERS = 64;
 const ANCIENT = "ancient-changes";
 
 export function readManagers(object: ApiObject): Manager[] {
@@ -44,29 +50,31 @@ export function writeManagers(object: ApiObject, managers: readonly Manager[]): 
     delete object.metadata.managedFields;
     return;
   }
-  object.metadata.managedFields = joinOldest(kept).map(
-    ({ name, operation, apiVersion, subresource, time, fields }) => ({
-      manager: name,
-      operation,
-      apiVersion,
-      time,
-      fieldsType: "FieldsV1",
-      fieldsV1: fields.toJson(),
-      ...(subresource === "" ? {} : { subresource }),
-    }),
-  );
+  const joined = joinOldest(kept);
+  if (joined.length > MAX_MANAGERS) {
+    throw tooLarge(`metadata.managedFields has ${joined.length} entries, limit is ${MAX_MANAGERS}`);
+  }
+  object.metadata.managedFields = joined.map(({ name, operation, apiVersion, subresource, time, fields }) => ({
+    manager: name,
+    operation,
+    apiVersion,
+    time,
+    fieldsType: "FieldsV1",
+    fieldsV1: fields.toJson(),
+    ...(subresource === "" ? {} : { subresource }),
+  }));
 }
 
 function joinOldest(managers: readonly Manager[]): readonly Manager[] {
   const updates = managers
     .filter(({ operation }) => operation === "Update")
     .toSorted((a, b) => (a.time < b.time ? -1 : 1));
-  const old = updates.slice(0, Math.max(0, updates.length - MAX_UPDATE_MANAGERS));
+  const old = new Set(updates.slice(0, Math.max(0, updates.length - MAX_UPDATE_MANAGERS)));
   const [first] = old;
   if (first === undefined) return managers;
   const fields = new FieldSet();
-  for (const each of old) for (const path of each.fields.paths()) fields.add(path);
-  return [...managers.filter((each) => !old.includes(each)), { ...first, name: ANCIENT, fields }];
+  for (const each of old) fields.addAll(each.fields);
+  return [...managers.filter((each) => !old.has(each)), { ...first, name: ANCIENT, fields }];
 }
 
 export interface TrackedWrite {
@@ -100,7 +108,7 @@ export function trackUpdate(
     return;
   }
   const { changed, removed } = compare(models, definition.model, old, object);
-  if (changed.length === 0 && removed.length === 0) {
+  if (changed.isEmpty && removed.isEmpty) {
     if (!isDeepStrictEqual(object.metadata.managedFields, old.metadata.managedFields)) writeManagers(object, managers);
     return;
   }
@@ -111,10 +119,8 @@ export function trackUpdate(
     each.subresource === subresource &&
     each.apiVersion === apiVersion;
   const own = managers.find(isOwn)?.fields ?? new FieldSet();
-  for (const each of managers) {
-    for (const path of removed) each.fields.remove(path);
-  }
-  for (const path of changed) own.add(path);
+  for (const each of managers) each.fields.removeAll(removed);
+  own.addAll(changed);
   const entry: Manager = {
     name: manager,
     operation: "Update",
@@ -140,32 +146,35 @@ export function adoptLive(models: ModelSource, definition: ResourceDefinition, l
 }
 
 interface Comparison {
-  /** Places that are new or have another value; the latter are among `removed` too. */
-  readonly changed: readonly (readonly string[])[];
-  readonly removed: readonly (readonly string[])[];
+  /** Places that are new or have another value; the latter are in `removed` too. */
+  readonly changed: FieldSet;
+  readonly removed: FieldSet;
 }
 
-/** What differs between two objects, as places that are owned. */
+/** What differs between two objects, as places that are owned. One walk: only what is owned as a whole is compared as one. */
 export function compare(models: ModelSource, model: string, old: ApiObject, object: ApiObject): Comparison {
-  const changed: (readonly string[])[] = [];
-  const removed: (readonly string[])[] = [];
+  const changed = new FieldSet();
+  const removed = new FieldSet();
   const visit = (left: unknown, right: unknown, place: Place, path: readonly string[]): void => {
-    if (isDeepStrictEqual(left, right)) return;
     const before = membersOf(models, left, place);
     const after = membersOf(models, right, place);
     if (before === undefined || after === undefined || before.length === 0 || after.length === 0) {
-      for (const each of placesIn(models, left, place, path)) removed.push(each);
-      for (const each of placesIn(models, right, place, path)) changed.push(each);
+      if (isDeepStrictEqual(left, right)) return;
+      addPlaces(models, left, place, path, removed);
+      addPlaces(models, right, place, path, changed);
       return;
     }
     const known = new Map(before.map((member) => [member.segment, member]));
+    // Items with the same key cannot be told apart: the list has changed or it has not.
+    if (known.size < before.length && isDeepStrictEqual(left, right)) return;
     for (const { segment, value, place: inner } of after) {
       const was = known.get(segment);
       known.delete(segment);
-      if (was === undefined) changed.push(...placesIn(models, value, inner, [...path, segment]));
-      else visit(was.value, value, inner, [...path, segment]);
+      const innerPath = [...path, segment];
+      if (was === undefined) addPlaces(models, value, inner, innerPath, changed);
+      else visit(was.value, value, inner, innerPath);
     }
-    for (const segment of known.keys()) removed.push([...path, segment]);
+    for (const segment of known.keys()) removed.add([...path, segment]);
   };
   visit(owned(old), owned(object), rootPlace(model), []);
   return { changed, removed };
@@ -180,10 +189,11 @@ function owned(object: ApiObject): unknown {
   return { ...rest, metadata: present };
 }
 
-function placesIn(models: ModelSource, value: unknown, place: Place, path: readonly string[]): (readonly string[])[] {
-  if (value === undefined) return [];
-  const members = membersOf(models, value, place);
-  if (members === undefined || members.length === 0) return [path];
-  const own = path.at(-1)?.startsWith("k:") === true ? [path] : [];
-  return [...own, ...members.flatMap((each) => placesIn(models, each.value, each.place, [...path, each.segment]))];
+/** Adds the places that a manager owns who wrote `value` to `path`. */
+function addPlaces(models: ModelSource, value: unknown, place: Place, path: readonly string[], into: FieldSet): void {
+  if (value === undefined) return;
+  let node = into;
+  for (const segment of path) node = node.child(segment);
+  collectPlaces(models, value, place, node);
+  if (path.at(-1)?.startsWith("k:") === true) node.isMember = true;
 }

@@ -1,12 +1,16 @@
-/** Server-side apply (`application/apply-patch+yaml`), after sigs.k8s.io/structured-merge-diff. Pure. */
+/**
+ * Server-side apply (`application/apply-patch+yaml`), after sigs.k8s.io/structured-merge-diff. Pure. Sets and values are walked
+ * side by side, so that an apply costs as much as the object and its managers' sets are large.
+ */
 import { isDeepStrictEqual } from "node:util";
+import { StepBudget } from "../limits.ts";
 import { timeText } from "../object-meta.ts";
 import { type ApiObject, apiVersionOf, type ResourceDefinition } from "../resource-definition.ts";
 import type { ModelSource } from "../schema/models.ts";
 import { StatusError } from "../status-error.ts";
-import { type FieldSet, fieldSetOf } from "./field-set.ts";
+import { type FieldSet, fieldSetOf, sharedChildren } from "./field-set.ts";
 import { adoptLive, type Manager, readManagers, writeManagers } from "./managed-fields.ts";
-import { isRecord, membersOf, type Place, rootPlace } from "./typed-value.ts";
+import { isRecord, type Member, membersOf, type Place, rootPlace } from "./typed-value.ts";
 
 export interface ApplyRequest {
   readonly definition: ResourceDefinition;
@@ -26,9 +30,10 @@ interface Conflict {
 
 /**
  * @returns the object with the configuration applied and its managedFields
- * @throws StatusError 409 with a cause for each field that somebody else owns and sees differently
+ * @param budget counts the values of configuration and object, and the fields of every manager
+ * @throws StatusError 409 with a cause for each field that somebody else owns and sees differently, 413
  */
-export function applyConfiguration(models: ModelSource, request: ApplyRequest): ApiObject {
+export function applyConfiguration(models: ModelSource, request: ApplyRequest, budget = new StepBudget()): ApiObject {
   const { definition, live, config, manager, subresource, isForced, now } = request;
   const apiVersion = apiVersionOf(definition);
   const wanted = fieldSetOf(models, definition.model, config);
@@ -39,14 +44,17 @@ export function applyConfiguration(models: ModelSource, request: ApplyRequest): 
   const previous = managers.find(isOwn);
   const others = managers.filter((each) => !isOwn(each));
   const place = rootPlace(definition.model);
-  const merged = merge(models, live, config, place);
-  const conflicts = live === undefined ? [] : findConflicts(models, { live, merged, place, wanted, others });
+  for (const { fields } of managers) budget.spend(fields.size);
+  const merged = merge(models, live, config, place, budget);
+  const conflicts = live === undefined ? [] : findConflicts(models, { live, merged, place, wanted, others }, budget);
   if (conflicts.length > 0 && !isForced) throw conflictError(conflicts);
   for (const { manager: other, path } of conflicts) other.fields.remove(path);
   const pruned =
-    previous === undefined ? merged : prune(models, merged, place, { previous: previous.fields, wanted, others });
+    previous === undefined
+      ? merged
+      : prune(models, merged, place, { previous: previous.fields, wanted, others }, budget);
   const object = pruned as ApiObject;
-  const isSame = previous !== undefined && isDeepStrictEqual(previous.fields.toJson(), wanted.toJson());
+  const isSame = previous?.fields.equals(wanted) === true;
   const time = isSame && conflicts.length === 0 ? previous.time : timeText(now);
   writeManagers(object, [
     ...others,
@@ -55,27 +63,27 @@ export function applyConfiguration(models: ModelSource, request: ApplyRequest): 
   return object;
 }
 
-/** `config` over `live`; neither is changed. */
-function merge(models: ModelSource, live: unknown, config: unknown, place: Place): unknown {
+/** `config` over `live`; the result shares what it does not change with both. */
+function merge(models: ModelSource, live: unknown, config: unknown, place: Place, budget: StepBudget): unknown {
   const left = membersOf(models, live, place);
   const right = membersOf(models, config, place);
-  if (right === undefined || left === undefined) return structuredClone(config);
-  if (Array.isArray(config)) return mergeList(models, live as readonly unknown[], config, place);
-  const result: Record<string, unknown> = { ...(live as Record<string, unknown>) };
-  for (const { segment, value, place: inner } of right) {
-    const key = segment.slice(2);
-    result[key] = merge(models, isRecord(live) ? live[key] : undefined, value, inner);
-  }
-  return result;
+  if (right === undefined || left === undefined) return config;
+  budget.spend(left.length + right.length);
+  const known = memberMap(left);
+  const mergeMember = ({ segment, value, place: inner }: Member): unknown =>
+    merge(models, known.get(segment)?.value, value, inner, budget);
+  if (Array.isArray(config)) return mergeList(left, right, right.map(mergeMember));
+  const merged = right.map((member): [string, unknown] => [member.segment.slice(2), mergeMember(member)]);
+  return { ...(live as Record<string, unknown>), ...Object.fromEntries(merged) };
 }
 
+/** The last of those with one segment. */
+const memberMap = (members: readonly Member[]): ReadonlyMap<string, Member> =>
+  new Map(members.map((member) => [member.segment, member]));
+
 /** The order is the configuration's, with what only the live list has where it stood. */
-function mergeList(models: ModelSource, live: readonly unknown[], config: readonly unknown[], place: Place): unknown[] {
-  const before = membersOf(models, live, place) ?? [];
-  const after = membersOf(models, config, place) ?? [];
-  const known = new Map(before.map((member) => [member.segment, member.value]));
+function mergeList(before: readonly Member[], after: readonly Member[], merged: readonly unknown[]): unknown[] {
   const applied = new Set(after.map(({ segment }) => segment));
-  const merged = after.map(({ segment, value, place: inner }) => merge(models, known.get(segment), value, inner));
   const result: unknown[] = [];
   let next = 0;
   for (const { segment, value } of before) {
@@ -88,64 +96,135 @@ function mergeList(models: ModelSource, live: readonly unknown[], config: readon
   return [...result, ...merged.slice(next)];
 }
 
-function findConflicts(
-  models: ModelSource,
-  input: {
-    readonly live: unknown;
-    readonly merged: unknown;
-    readonly place: Place;
-    readonly wanted: FieldSet;
-    readonly others: readonly Manager[];
-  },
-): Conflict[] {
+interface ConflictInput {
+  readonly live: unknown;
+  readonly merged: unknown;
+  readonly place: Place;
+  readonly wanted: FieldSet;
+  readonly others: readonly Manager[];
+}
+
+function findConflicts(models: ModelSource, input: ConflictInput, budget: StepBudget): Conflict[] {
   const conflicts: Conflict[] = [];
-  for (const path of input.wanted.paths()) {
-    const owners = input.others.filter(({ fields }) => fields.has(path));
-    if (owners.length === 0) continue;
-    const before = valueAt(models, input.live, input.place, path);
-    const after = valueAt(models, input.merged, input.place, path);
+  const visit = (live: unknown, merged: unknown, place: Place, node: OwnedPlace, path: readonly string[]): void => {
+    budget.spend(1);
+    const owners = node.owners.filter(({ fields }) => fields.isMember);
     // An item of a list is no value of its own; its fields are.
-    if (path.at(-1)?.startsWith("k:") === true || isDeepStrictEqual(before, after)) continue;
-    conflicts.push(...owners.map((manager) => ({ manager, path })));
-  }
+    const isValue = node.fields.isMember && path.at(-1)?.startsWith("k:") !== true;
+    if (isValue && owners.length > 0 && !isDeepStrictEqual(live, merged)) {
+      conflicts.push(...owners.map(({ manager }) => ({ manager, path })));
+    }
+    const inner = ownedChildren(node);
+    if (inner.length === 0) return;
+    const before = firstMembers(membersOf(models, live, place));
+    const after = firstMembers(membersOf(models, merged, place));
+    budget.spend(before.size + after.size);
+    for (const [segment, child] of inner) {
+      const [left, right] = [before.get(segment), after.get(segment)];
+      visit(left?.value, right?.value, (right ?? left)?.place ?? UNKNOWN_PLACE, child, [...path, segment]);
+    }
+  };
+  const owners = input.others.map((manager) => ({ manager, fields: manager.fields }));
+  visit(input.live, input.merged, input.place, { fields: input.wanted, owners }, []);
   return conflicts;
 }
 
-function valueAt(models: ModelSource, value: unknown, place: Place, path: readonly string[]): unknown {
-  const [segment, ...rest] = path;
-  if (segment === undefined) return value;
-  const member = membersOf(models, value, place)?.find((each) => each.segment === segment);
-  return member === undefined ? undefined : valueAt(models, member.value, member.place, rest);
+const UNKNOWN_PLACE: Place = { type: undefined, rule: undefined };
+
+/** A place of a set, and what the other managers own there. */
+interface OwnedPlace {
+  readonly fields: FieldSet;
+  readonly owners: readonly { readonly manager: Manager; readonly fields: FieldSet }[];
 }
 
-/** What this manager applied before, does not apply now, and nobody else owns, goes. */
+/** The places within that some other manager has too, in the order of the set. */
+function ownedChildren({ fields, owners }: OwnedPlace): readonly (readonly [segment: string, OwnedPlace])[] {
+  const found = new Map<string, { readonly manager: Manager; readonly fields: FieldSet }[]>();
+  for (const { manager, fields: other } of owners) {
+    for (const [segment, , theirs] of sharedChildren(fields, other)) {
+      const list = found.get(segment) ?? [];
+      found.set(segment, list);
+      list.push({ manager, fields: theirs });
+    }
+  }
+  if (found.size === 0) return [];
+  return [...fields.children].flatMap(([segment, child]) => {
+    const shared = found.get(segment);
+    return shared === undefined ? [] : [[segment, { fields: child, owners: shared }] as const];
+  });
+}
+
+/** The first of those with one segment. */
+function firstMembers(members: readonly Member[] | undefined): ReadonlyMap<string, Member> {
+  return memberMap((members ?? []).toReversed());
+}
+
+interface PruneSets {
+  readonly previous: FieldSet;
+  /** Undefined: nothing there. */
+  readonly wanted: FieldSet | undefined;
+  readonly others: readonly FieldSet[];
+}
+
+/** What this manager applied before, does not apply now, and no other manager owns, is removed. */
 function prune(
   models: ModelSource,
   object: unknown,
   place: Place,
   sets: { readonly previous: FieldSet; readonly wanted: FieldSet; readonly others: readonly Manager[] },
+  budget: StepBudget,
 ): unknown {
-  let result = object;
-  for (const path of sets.previous.paths()) {
-    if (sets.wanted.touches(path) || sets.others.some(({ fields }) => fields.touches(path))) continue;
-    result = without(models, result, place, path);
-  }
-  return result;
+  const others = sets.others.map(({ fields }) => fields);
+  return new Pruner(models, budget).prune(object, place, { ...sets, others }).value;
 }
 
-function without(models: ModelSource, value: unknown, place: Place, path: readonly string[]): unknown {
-  const [segment, ...rest] = path;
-  const members = membersOf(models, value, place);
-  const index = members?.findIndex((each) => each.segment === segment) ?? -1;
-  const member = members?.[index];
-  if (member === undefined) return value;
-  const inner = rest.length === 0 ? undefined : without(models, member.value, member.place, rest);
-  if (Array.isArray(value)) {
-    return inner === undefined ? value.toSpliced(index, 1) : value.with(index, inner);
+class Pruner {
+  readonly #models: ModelSource;
+  readonly #budget: StepBudget;
+
+  constructor(models: ModelSource, budget: StepBudget) {
+    this.#models = models;
+    this.#budget = budget;
   }
-  const { [member.segment.slice(2)]: _gone, ...others } = value as Record<string, unknown>;
-  if (inner !== undefined && !isEmptyRecord(inner)) return { ...(value as object), [member.segment.slice(2)]: inner };
-  return others;
+
+  /** `isPruned`: something within was to be removed, whether it was there or not. */
+  prune(value: unknown, place: Place, sets: PruneSets): { readonly value: unknown; readonly isPruned: boolean } {
+    const members = membersOf(this.#models, value, place) ?? [];
+    this.#budget.spend(members.length + sets.previous.children.size * (1 + sets.others.length));
+    const known = firstMembers(members);
+    const removed = new Set<string>();
+    const replaced = new Map<Member, unknown>();
+    let isPruned = false;
+    for (const [segment, previous] of sets.previous.children) {
+      const inner = { previous, ...within(segment, sets) };
+      const member = known.get(segment);
+      if (inner.wanted === undefined && inner.others.length === 0 && previous.isMember) {
+        isPruned = true;
+        removed.add(segment);
+        continue;
+      }
+      const pruned = this.prune(member?.value, member?.place ?? UNKNOWN_PLACE, inner);
+      isPruned ||= pruned.isPruned;
+      if (!pruned.isPruned || member === undefined) continue;
+      if (!Array.isArray(value) && isEmptyRecord(pruned.value)) removed.add(segment);
+      else replaced.set(member, pruned.value);
+    }
+    if (removed.size === 0 && replaced.size === 0) return { value, isPruned };
+    const kept = members.filter(({ segment }) => !removed.has(segment));
+    return { value: rebuilt(value, kept, replaced), isPruned };
+  }
+}
+
+/** The sets of one place within. */
+function within(segment: string, { wanted, others }: PruneSets): Omit<PruneSets, "previous"> {
+  const inner = others.flatMap((fields) => fields.children.get(segment) ?? []);
+  return { wanted: wanted?.children.get(segment), others: inner };
+}
+
+function rebuilt(value: unknown, members: readonly Member[], replaced: ReadonlyMap<Member, unknown>): unknown {
+  const current = (member: Member): unknown => (replaced.has(member) ? replaced.get(member) : member.value);
+  if (Array.isArray(value)) return members.map(current);
+  return Object.fromEntries(members.map((member) => [member.segment.slice(2), current(member)]));
 }
 
 const isEmptyRecord = (value: unknown): boolean => isRecord(value) && Object.keys(value).length === 0;

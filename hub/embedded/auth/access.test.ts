@@ -20,6 +20,22 @@ const podOn = (name: string, node: string, spec: Json = {}): Json => ({
   spec: { nodeName: node, serviceAccountName: "default", containers: [{ name: "c", image: "busybox" }], ...spec },
 });
 
+/** The owner of mirror pods on a node. */
+async function ownerOf(server: TestApiServer, node: string): Promise<Json> {
+  const { uid } = meta(await server.expect(200, "GET", `/api/v1/nodes/${node}`));
+  return { apiVersion: "v1", kind: "Node", name: node, uid, controller: true };
+}
+
+const mirrorOn = (node: string, owner: Json, spec: Json = {}, name = `static-${node}`): Json => ({
+  metadata: { name, annotations: { "kubernetes.io/config.mirror": "x" }, ownerReferences: [owner] },
+  spec: {
+    nodeName: node,
+    containers: [{ name: "c", image: "busybox" }],
+    tolerations: [{ operator: "Exists" }],
+    ...spec,
+  },
+});
+
 async function furnished(server: TestApiServer): Promise<void> {
   await server.expect(201, "POST", "/api/v1/namespaces", { body: { metadata: { name: "kube-system" } } });
   await server.expect(201, "POST", "/api/v1/namespaces", { body: { metadata: { name: "kube-node-lease" } } });
@@ -36,6 +52,7 @@ async function furnished(server: TestApiServer): Promise<void> {
     volumes: [
       { name: "v", secret: { secretName: "named" } },
       { name: "w", projected: { sources: [{ configMap: { name: "projected" } }] } },
+      { name: "t", projected: { sources: [{ serviceAccountToken: { path: "token", expirationSeconds: 7200 } }] } },
     ],
     containers: [{ name: "c", image: "busybox", envFrom: [{ configMapRef: { name: "named" } }] }],
   };
@@ -46,12 +63,10 @@ async function furnished(server: TestApiServer): Promise<void> {
 test("a node reads and writes what is its own, and nothing else", async () => {
   await using server = await TestApiServer.start();
   await furnished(server);
+  const ownerA = await ownerOf(server, "a");
   const lease = (name: string): AskInit => ({ ...NODE, body: { metadata: { name }, spec: { holderIdentity: name } } });
   const merge = (body: Json): AskInit => ({ ...NODE, body, type: "application/merge-patch+json" });
-  const mirror = (node: string): Json => ({
-    metadata: { name: `static-${node}`, annotations: { "kubernetes.io/config.mirror": "x" } },
-    spec: { nodeName: node, containers: [{ name: "c", image: "busybox" }], tolerations: [{ operator: "Exists" }] },
-  });
+  const mirror = (node: string): Json => mirrorOn(node, ownerA);
   const cases: readonly (readonly [number, string, string, AskInit?])[] = [
     [200, "GET", "/api/v1/nodes/a"],
     [403, "GET", "/api/v1/nodes/b"],
@@ -107,6 +122,208 @@ test("a node reads and writes what is its own, and nothing else", async () => {
   }
 });
 
+const CONTAINER = { name: "c", image: "busybox" };
+const ISCSI = { targetPortal: "10.0.0.1:3260", iqn: "iqn.2001-04.com.example:x", lun: 0 };
+const BUNDLE = { name: "unnamed", path: "ca.pem" };
+
+function inContainer(fields: Json): { containers: Json[] } {
+  return { containers: [{ ...CONTAINER, ...fields }] };
+}
+
+function fromKey(field: string): Json {
+  return { name: "A", valueFrom: { [field]: { name: "unnamed", key: "k" } } };
+}
+
+function volume(source: Json): Json {
+  return { volumes: [{ name: "v", ...source }] };
+}
+
+/** A pod's spec for each way to name an object, and what is named. */
+const NAMING: readonly (readonly [way: string, resource: string, spec: Json])[] = [
+  ["a pull secret", "secrets", { imagePullSecrets: [{ name: "unnamed" }] }],
+  ["a variable", "secrets", inContainer({ env: [fromKey("secretKeyRef")] })],
+  ["an environment", "secrets", inContainer({ envFrom: [{ secretRef: { name: "unnamed" } }] })],
+  ["a variable", "configmaps", inContainer({ env: [fromKey("configMapKeyRef")] })],
+  ["an environment", "configmaps", inContainer({ envFrom: [{ configMapRef: { name: "unnamed" } }] })],
+  ["an init container", "secrets", { initContainers: inContainer({ env: [fromKey("secretKeyRef")] }).containers }],
+  ["a volume", "secrets", volume({ secret: { secretName: "unnamed" } })],
+  ["a volume", "configmaps", volume({ configMap: { name: "unnamed" } })],
+  ["a projection", "secrets", volume({ projected: { sources: [{ secret: { name: "unnamed" } }] } })],
+  ["a projection", "configmaps", volume({ projected: { sources: [{ configMap: { name: "unnamed" } }] } })],
+  ["a CSI volume", "secrets", volume({ csi: { driver: "x.y", nodePublishSecretRef: { name: "unnamed" } } })],
+  ["a flex volume", "secrets", volume({ flexVolume: { driver: "x/y", secretRef: { name: "unnamed" } } })],
+  ["an iSCSI volume", "secrets", volume({ iscsi: { ...ISCSI, secretRef: { name: "unnamed" } } })],
+  ["a claim", "persistentvolumeclaims", volume({ persistentVolumeClaim: { claimName: "unnamed" } })],
+  ["an account", "serviceaccounts", { serviceAccountName: "other" }],
+  ["an account by its old name", "serviceaccounts", { serviceAccount: "other" }],
+  ["a token", "serviceaccounts", volume({ projected: { sources: [{ serviceAccountToken: { path: "t" } }] } })],
+  ["a bundle", "clustertrustbundles", volume({ projected: { sources: [{ clusterTrustBundle: BUNDLE }] } })],
+  ["a resource claim", "resourceclaims", { resourceClaims: [{ name: "r", resourceClaimName: "unnamed" }] }],
+];
+
+test("a mirror pod grants nothing to the board that makes it, whatever it names", async () => {
+  await using server = await TestApiServer.start();
+  await furnished(server);
+  const owner = await ownerOf(server, "a");
+  const claim = { accessModes: ["ReadWriteOnce"], resources: { requests: { storage: "1Gi" } } };
+  await server.expect(201, "POST", "/api/v1/namespaces/default/persistentvolumeclaims", {
+    body: { metadata: { name: "unnamed" }, spec: claim },
+  });
+  const account = "/api/v1/namespaces/default/serviceaccounts/other";
+  for (const [index, [way, resource, spec]] of NAMING.entries()) {
+    const pod = mirrorOn("a", owner, spec, `static-${index}`);
+    const refused = await server.ask("POST", POD_PATH, { ...NODE, body: pod });
+    assert.equal(refused.status, 403, `${resource} by ${way}: ${refused.text}`);
+    assert.match(refused.text, /can not create pods that reference|a mirror pod may not/, way);
+    // What the administrator makes, or a hub of an earlier version has let in, grants nothing either.
+    await server.ask("POST", POD_PATH, { body: pod });
+    const path = `/api/v1/namespaces/default/${resource}/${resource === "serviceaccounts" ? "other" : "unnamed"}`;
+    assert.equal((await server.ask("GET", path, NODE)).status, 403, `${resource} by ${way}`);
+  }
+  const plain = await server.expect(201, "POST", POD_PATH, { ...NODE, body: mirrorOn("a", owner) });
+  const bound = { apiVersion: "v1", kind: "Pod", name: "static-a", uid: meta(plain).uid };
+  for (const path of [account, account.replace("other", "default")]) {
+    const asked = { ...NODE, body: { spec: { boundObjectRef: bound } } };
+    const answer = await server.ask("POST", `${path}/token`, asked);
+    assert.equal(answer.status, 403, answer.text);
+  }
+  // A token of a hub of an earlier version, which signed such ones.
+  const { uid } = meta(await server.expect(200, "GET", account));
+  const { token } = await server.server.core.serviceAccounts.sign({
+    namespace: "default",
+    serviceAccount: { name: "other", uid: String(uid) },
+    audiences: [ISSUER],
+    expirationSeconds: 3600,
+    binding: { kind: "Pod", name: "static-a", uid: String(meta(plain).uid) },
+    node: undefined,
+  });
+  assert.equal((await server.ask("GET", "/version", { token })).status, 401);
+});
+
+test("a mirror pod stays one, and a board makes none that another owns", async () => {
+  await using server = await TestApiServer.start();
+  await furnished(server);
+  const owner = await ownerOf(server, "a");
+  const path = `${POD_PATH}/static-a`;
+  const merge = (metadata: Json): AskInit => ({ body: { metadata }, type: "application/merge-patch+json" });
+  await server.expect(201, "POST", POD_PATH, { ...NODE, body: mirrorOn("a", owner) });
+  const unmask = merge({ annotations: { "kubernetes.io/config.mirror": null } });
+  for (const token of ["node-a", "admin"]) {
+    const answer = await server.ask("PATCH", `${path}/status`, { ...unmask, token });
+    assert.equal(answer.status, 422, answer.text);
+    assert.match(answer.text, /may not remove or update mirror pod annotation/);
+  }
+  assert.equal((await server.ask("PATCH", path, unmask)).status, 422);
+  const mask = merge({ annotations: { "kubernetes.io/config.mirror": "x" } });
+  assert.equal((await server.ask("PATCH", `${POD_PATH}/mine/status`, { ...NODE, ...mask })).status, 422);
+  const relabelled = await server.ask("PATCH", `${path}/status`, { ...NODE, ...merge({ labels: { app: "db" } }) });
+  assert.match(relabelled.text, /cannot update labels through pod status/);
+  for (const [owners, why] of [
+    [[], "an owner reference set to itself"],
+    [[owner, owner], "a single owner reference"],
+    [[{ ...owner, uid: "another" }], "UID mismatch"],
+    [[{ ...owner, controller: false }], "a controller owner reference"],
+    [[{ ...owner, blockOwnerDeletion: true }], "must not set blockOwnerDeletion"],
+  ] as const) {
+    const pod = mirrorOn("a", owner, {}, "owned");
+    const body = { ...pod, metadata: { ...meta(pod), ownerReferences: owners } };
+    const answer = await server.ask("POST", POD_PATH, { ...NODE, body });
+    assert.equal(answer.status, 403, why);
+    assert.match(answer.text, new RegExp(why));
+  }
+});
+
+test("a selector ties nothing to a board but lists and watches", async () => {
+  await using server = await TestApiServer.start();
+  await furnished(server);
+  const selector = "fieldSelector=spec.nodeName%3Da";
+  const cases: readonly (readonly [number, string])[] = [
+    [403, `${POD_PATH}/theirs?${selector}`],
+    [403, `${POD_PATH}/theirs?${selector}&watch=1`],
+    [403, `/api/v1/watch/namespaces/default/pods/theirs?${selector}`],
+    [403, `/api/v1/watch/pods?${selector}`],
+    [403, `${POD_PATH}?fieldSelector=spec.nodeName!%3Db`],
+    [403, `${POD_PATH}?fieldSelector=metadata.name%3Dtheirs`],
+    [200, `${POD_PATH}?fieldSelector=metadata.name%3Dmine`],
+    [200, `${POD_PATH}?${selector},spec.nodeName%3Db`],
+    [403, `/api/v1/nodes/b?fieldSelector=metadata.name%3Da`],
+    [403, `/api/v1/namespaces/default/secrets/unnamed?fieldSelector=metadata.name%3Dnamed`],
+    [403, `/api/v1/namespaces/default/secrets?fieldSelector=metadata.name!%3Dnamed`],
+    [403, `/api/v1/secrets?fieldSelector=metadata.name%3Dnamed`],
+  ];
+  for (const [status, path] of cases) {
+    const answer = await server.ask("GET", path, NODE);
+    assert.equal(answer.status, status, `${path}: ${answer.text}`);
+  }
+  const both = await server.ask("GET", `${POD_PATH}?${selector},spec.nodeName%3Db`, NODE);
+  assert.deepEqual(both.body.items, [], "requirements are joined by and");
+});
+
+test("a token lives as long as its pod asks for a board, and a year at most for anyone", async () => {
+  const clock = new VirtualClock(Date.now());
+  await using server = await TestApiServer.start({ clock });
+  await furnished(server);
+  const path = "/api/v1/namespaces/default/serviceaccounts/default/token";
+  const { uid } = meta(await server.expect(200, "GET", `${POD_PATH}/mine`));
+  const boundObjectRef = { kind: "Pod", apiVersion: "v1", name: "mine", uid };
+  const lifeOf = async (init: AskInit): Promise<number> => {
+    const { status } = await server.expect(201, "POST", path, init);
+    const { expirationTimestamp } = status as { expirationTimestamp: string };
+    return Date.parse(expirationTimestamp) - Math.floor(clock.wall().getTime() / 1000) * 1000;
+  };
+  const longest = { spec: { boundObjectRef, expirationSeconds: 2 ** 32 } };
+  assert.equal(await lifeOf({ ...NODE, body: longest }), 7_200_000, "as the volume asks");
+  assert.equal(await lifeOf({ body: longest }), 365 * 86_400_000);
+  const shortened = await server.ask("POST", path, { body: longest });
+  assert.match(shortened.headers.get("warning") ?? "", /shortened to 31536000 seconds/);
+  const beyond = await server.ask("POST", path, { body: { spec: { expirationSeconds: 2 ** 32 + 1 } } });
+  assert.equal(beyond.status, 422);
+});
+
+test("an eviction that is refused, or tried out, has written nothing", async () => {
+  await using server = await TestApiServer.start();
+  await furnished(server);
+  const budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
+  const budget = await server.expect(201, "POST", budgets, {
+    body: { metadata: { name: "b" }, spec: { minAvailable: 1, selector: {} } },
+  });
+  const allowance = { observedGeneration: meta(budget).generation, disruptionsAllowed: 3 };
+  const merge = (body: Json): AskInit => ({ body, type: "application/merge-patch+json" });
+  await server.expect(200, "PATCH", `${budgets}/b/status`, merge({ status: allowance }));
+  const conditions = [{ type: "Ready", status: "True" }];
+  for (const name of ["mine", "theirs"]) {
+    const status = { phase: "Running", conditions };
+    await server.expect(200, "PATCH", `${POD_PATH}/${name}/status`, merge({ status }));
+  }
+  const eviction = (name: string, deleteOptions: Json = {}): Json => ({
+    apiVersion: "policy/v1",
+    kind: "Eviction",
+    metadata: { name },
+    deleteOptions,
+  });
+  const { store } = server.server.core;
+  const before = store.headRevision;
+  const path = (name: string): string => `${POD_PATH}/${name}/eviction`;
+  const cases: readonly (readonly [number, string, AskInit])[] = [
+    [403, path("theirs"), { ...NODE, body: eviction("theirs") }],
+    [404, path("none"), { ...NODE, body: eviction("none") }],
+    [403, `${path("theirs")}?dryRun=All`, { ...NODE, body: eviction("theirs") }],
+    [403, path("mine"), { token: "joe", body: eviction("mine") }],
+    [403, `${POD_PATH}/mine/binding`, { ...NODE, body: { target: { kind: "Node", name: "a" } } }],
+    [409, path("theirs"), { body: eviction("theirs", { preconditions: { uid: "another" } }) }],
+    [409, path("theirs"), { body: eviction("theirs", { preconditions: { resourceVersion: "1" } }) }],
+    [201, `${path("theirs")}?dryRun=All`, { body: eviction("theirs") }],
+    [201, path("theirs"), { body: eviction("theirs", { dryRun: ["All"] }) }],
+  ];
+  for (const [status, where, init] of cases) {
+    const answer = await server.ask("POST", where, init);
+    assert.equal(answer.status, status, `${where}: ${answer.text}`);
+    assert.equal(store.headRevision, before, where);
+  }
+  await server.expect(201, "POST", path("mine"), { ...NODE, body: eviction("mine") });
+  assert.ok(store.headRevision > before);
+});
+
 test("a node gets tokens for its own pods alone, and they end with the pod", async () => {
   const clock = new VirtualClock(Date.now());
   await using server = await TestApiServer.start({ clock });
@@ -125,7 +342,11 @@ test("a node gets tokens for its own pods alone, and they end with the pod", asy
     403,
   );
   const wrongUid = { spec: { boundObjectRef: { ...(await pod("mine")), uid: "other" } } };
-  assert.equal((await server.ask("POST", path, { ...NODE, body: wrongUid })).status, 409);
+  assert.equal((await server.ask("POST", path, { ...NODE, body: wrongUid })).status, 403);
+  assert.equal((await server.ask("POST", path, { body: wrongUid })).status, 409);
+  const vault = { spec: { ...mine.spec, audiences: ["vault"] } };
+  const elsewhere = await server.ask("POST", path, { ...NODE, body: vault });
+  assert.match(elsewhere.text, /audience \\"vault\\" not found in pod spec volume/);
   const short = await server.ask("POST", path, { body: { spec: { expirationSeconds: 10 } } });
   assert.match(String(short.body.message), /may not specify a duration less than 10 minutes/);
 
@@ -442,8 +663,9 @@ test("a certificate of the cluster's CA is a user, another one is refused", asyn
   const stranger = new TlsAuthority("a stranger");
   const pair = authority.issueServer();
   const revoked = new Set<string>();
+  let isKnown = true;
   await using server = await TestApiServer.start({
-    isRevoked: (keyHash) => revoked.has(keyHash),
+    isRevoked: ({ spkiHash }) => (isKnown ? revoked.has(spkiHash) : undefined),
     tls: { certificate: pair.certificate, privateKey: pair.privateKey, clientCa: authority.ca },
   });
   const subject = [
@@ -478,18 +700,80 @@ test("a certificate of the cluster's CA is a user, another one is refused", asyn
       sent.on("error", reject);
       sent.end("{}");
     });
-  const good = await ask(authority.issueClient(subject));
+  const pairOfAnn = authority.issueClient(subject);
+  const good = await ask(pairOfAnn);
   assert.equal(good.status, 201);
+  const fingerprint = new X509Certificate(pairOfAnn.certificate).fingerprint256.replaceAll(":", "").toLowerCase();
   assert.deepEqual((JSON.parse(good.body) as { status: Json }).status.userInfo, {
     username: "ann",
     groups: ["system:masters", "system:authenticated"],
+    extra: { "authentication.kubernetes.io/credential-id": [`X509SHA256=${fingerprint}`] },
   });
   const lost = authority.issueClient(subject);
   assert.equal((await ask(lost)).status, 201);
   const spki = new X509Certificate(lost.certificate).publicKey.export({ type: "spki", format: "der" });
   revoked.add(createHash("sha256").update(spki).digest("hex"));
   assert.equal((await ask(lost)).status, 401);
+  isKnown = false;
+  assert.equal((await ask(pairOfAnn)).status, 503, "nobody gets in before it is known who must not");
+  isKnown = true;
   assert.equal((await ask(stranger.issueClient(subject))).status, 401);
+  const node = (name: string) =>
+    authority.issueClient([
+      { type: "O", value: "system:nodes" },
+      { type: "CN", value: `system:node:${name}` },
+    ]);
+  for (const name of ["", "Board", "a b", "a..b", "-a", "a".repeat(254)]) {
+    assert.equal((await ask(node(name))).status, 401, JSON.stringify(name));
+  }
+  const board = node("board-1");
+  // As the bootstrap roles grant everybody.
+  const admin = server.server.client({ name: "admin", uid: "", groups: ["system:masters"], extra: {} });
+  const make = (kind: "ClusterRole" | "ClusterRoleBinding", plural: string, object: object): Promise<unknown> => {
+    const type = { group: "rbac.authorization.k8s.io", version: "v1", plural, kind, namespaced: false };
+    const ref = { namespace: "", name: "who" };
+    return admin.create(type, ref, { metadata: { name: "who" }, ...object }, {}, new AbortController().signal);
+  };
+  await make("ClusterRole", "clusterroles", {
+    rules: [{ apiGroups: ["authentication.k8s.io"], resources: ["selfsubjectreviews"], verbs: ["create"] }],
+  });
+  await make("ClusterRoleBinding", "clusterrolebindings", {
+    subjects: [{ kind: "Group", name: "system:nodes", apiGroup: "rbac.authorization.k8s.io" }],
+    roleRef: { kind: "ClusterRole", name: "who", apiGroup: "rbac.authorization.k8s.io" },
+  });
+  const { extra } = (JSON.parse((await ask(board)).body) as { status: { userInfo: { extra: Json } } }).status.userInfo;
+  const { publicKey } = new X509Certificate(board.certificate);
+  const keyOfBoard = publicKey.export({ type: "spki", format: "der" });
+  assert.deepEqual(extra["picolet.io/certificate-key"], [createHash("sha256").update(keyOfBoard).digest("hex")]);
   assert.equal((await ask(undefined, "admin")).status, 201);
   assert.equal((await ask()).status, 403, "nobody may not ask who he is");
+});
+
+test("a user of the group of nodes whose name is none owns no pod that has no node", async () => {
+  const groups = ["system:nodes"];
+  const tokens = ["system:node:", "system:node:A", "system:node:a b", "system:nodes", "a"].map((user, index) => {
+    return { token: `odd-${index}`, user, groups };
+  });
+  const admin = { token: "admin", user: "admin", groups: ["system:masters"] };
+  await using server = await TestApiServer.start({ tokens: [admin, ...tokens] });
+  const pods = "/api/v1/namespaces/default/pods";
+  const containers = [{ name: "c", image: "i", envFrom: [{ secretRef: { name: "s" } }] }];
+  await server.expect(201, "POST", "/api/v1/namespaces/default/serviceaccounts", {
+    body: { metadata: { name: "default" } },
+  });
+  await server.expect(201, "POST", "/api/v1/namespaces/default/secrets", { body: { metadata: { name: "s" } } });
+  await server.expect(201, "POST", pods, { body: { metadata: { name: "unbound" }, spec: { containers } } });
+  for (const { token } of tokens) {
+    for (const path of [
+      `${pods}/unbound`,
+      `${pods}?fieldSelector=spec.nodeName%3D`,
+      "/api/v1/namespaces/default/secrets/s",
+      "/api/v1/services",
+    ]) {
+      assert.equal((await server.ask("GET", path, { token })).status, 403, `${token} ${path}`);
+    }
+    const status = { body: { status: { phase: "Failed" } }, type: "application/merge-patch+json", token };
+    assert.equal((await server.ask("PATCH", `${pods}/unbound/status`, status)).status, 403);
+    assert.equal((await server.ask("DELETE", `${pods}/unbound`, { token })).status, 403);
+  }
 });

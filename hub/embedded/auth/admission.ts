@@ -1,11 +1,12 @@
-/** Admission that concerns who asks: what nodes may delete and lease, and that nobody grants what he does not have. */
+/** Admission that depends on who asks: boards write what is theirs, and no one grants what he does not have. */
 import { parseCertificateRequest } from "../../../protocol/pki/certificate-request.ts";
 import { parsePem } from "../../../protocol/pki/pem.ts";
-import type { ApiObject, UserInfo } from "../resource-definition.ts";
+import type { ApiObject, ObjectLookup, UserInfo } from "../resource-definition.ts";
 import type { Admission, AdmissionRequest, ResourceRequest } from "../service/request.ts";
 import { forbidden } from "../status-error.ts";
 import { type Authorizer, MASTERS } from "./attributes.ts";
-import { nodeNameOf, nodeOf } from "./node-authorizer.ts";
+import { isNodeUser, nodeOf } from "./node-authorizer.ts";
+import { restrictNode } from "./node-restriction.ts";
 import type { PolicyRule, RbacAuthorizer } from "./rbac.ts";
 
 const CERTIFICATES = "certificates.k8s.io";
@@ -13,11 +14,18 @@ const CERTIFICATES = "certificates.k8s.io";
 const CLIENT_SIGNER = "kubernetes.io/kube-apiserver-client";
 const RBAC = "rbac.authorization.k8s.io";
 
-export function accessAdmission(authorizer: Authorizer, rbac: RbacAuthorizer): Admission {
+export function accessAdmission({
+  authorizer,
+  rbac,
+  lookup,
+}: {
+  readonly authorizer: Authorizer;
+  readonly rbac: RbacAuthorizer;
+  readonly lookup: ObjectLookup;
+}): Admission {
   return (admission) => {
     const { definition, user } = admission.request;
-    const node = nodeOf(user);
-    if (node !== undefined) restrictNode(admission, node);
+    if (isNodeUser(user)) restrictNode(admission, nodeOf(user), { lookup, authorizer });
     if (definition.group === CERTIFICATES) restrictCertificates(authorizer, admission);
     if (definition.group === RBAC && admission.object !== undefined) {
       preventEscalation(authorizer, rbac, admission.request, admission.object);
@@ -67,24 +75,6 @@ function asksForMasters(request: string): boolean {
     return parseCertificateRequest(block.der).subject.some(({ value }) => value === MASTERS);
   } catch {
     return true;
-  }
-}
-
-/** The rest of Kubernetes' NodeRestriction; writes of pods and nodes are with their strategies. */
-function restrictNode({ operation, request, object, old }: AdmissionRequest, node: string): void {
-  const { definition, name } = request;
-  const refuse = (why: string): never => {
-    throw forbidden(definition, name, `node "${node}" ${why}`);
-  };
-  const { group, plural } = definition;
-  if (group === "coordination.k8s.io" && plural === "leases") {
-    const lease = object?.metadata.name ?? name;
-    if (lease !== node) refuse("can only access node lease with the same name as the requesting node");
-  }
-  if (operation !== "DELETE" || group !== "") return;
-  if (plural === "nodes") refuse("is not allowed to delete nodes");
-  if (plural === "pods" && old !== undefined && nodeNameOf(old) !== node) {
-    refuse("can only delete pods with spec.nodeName set to itself");
   }
 }
 

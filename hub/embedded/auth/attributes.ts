@@ -1,4 +1,5 @@
 import type { UserInfo } from "../resource-definition.ts";
+import { type FieldRequirement, parseFieldSelector } from "../selectors.ts";
 
 /** What somebody wants to do. */
 export type Attributes =
@@ -13,8 +14,8 @@ export type Attributes =
       readonly subresource: string;
       readonly namespace: string;
       readonly name: string;
-      /** Of the query: what a list or watch is narrowed to. */
-      readonly fieldSelector?: string;
+      /** What a list, watch or deletion of a collection is narrowed to; undefined for everything else. */
+      readonly selected?: readonly FieldRequirement[];
     }
   | { readonly kind: "path"; readonly user: UserInfo; readonly verb: string; readonly path: string };
 
@@ -28,7 +29,46 @@ export interface Authorizer {
 export const MASTERS = "system:masters";
 export const AUTHENTICATED = "system:authenticated";
 export const UNAUTHENTICATED = "system:unauthenticated";
-export const NODES = "system:nodes";
 export const SERVICE_ACCOUNTS = "system:serviceaccounts";
 
 export const ANONYMOUS: UserInfo = { name: "system:anonymous", uid: "", groups: [UNAUTHENTICATED], extra: {} };
+
+/** A request as it came: what it says in its path, and its field selector, whatever the verb. */
+export interface AskedFor {
+  readonly user: UserInfo;
+  readonly verb: string;
+  readonly group: string;
+  readonly version: string;
+  readonly plural: string;
+  readonly subresource: string;
+  readonly namespace: string;
+  /** "" for collections. */
+  readonly name: string;
+  /** Of the query; "" for none. */
+  readonly fieldSelector: string;
+}
+
+const SELECTING_VERBS: ReadonlySet<string> = new Set(["list", "watch", "deletecollection"]);
+
+/**
+ * What is to be authorized, by Kubernetes' RequestInfo and GetAuthorizerAttributes: a selector counts only where it
+ * narrows the answer down, and a list or watch of one name is a request for that name.
+ */
+export function resourceAttributes({ fieldSelector, ...asked }: AskedFor): Attributes & { readonly kind: "resource" } {
+  if (!SELECTING_VERBS.has(asked.verb) || fieldSelector === "") return { kind: "resource", ...asked };
+  const selected = requirementsOf(fieldSelector);
+  const one = selected.find(({ field, isEqual }) => field === "metadata.name" && isEqual)?.value ?? "";
+  const isOne = asked.name === "" && asked.verb !== "deletecollection" && isPathSegment(one);
+  return { kind: "resource", ...asked, name: isOne ? one : asked.name, selected };
+}
+
+/** One that cannot be parsed selects nothing that is authorized, and is refused later. */
+function requirementsOf(fieldSelector: string): readonly FieldRequirement[] {
+  try {
+    return parseFieldSelector(fieldSelector);
+  } catch {
+    return [];
+  }
+}
+
+const isPathSegment = (name: string): boolean => name !== "" && name !== "." && name !== ".." && !/[/%]/.test(name);

@@ -1,7 +1,9 @@
 import { createHash, timingSafeEqual } from "node:crypto";
 import type { IncomingMessage } from "node:http";
 import { TLSSocket } from "node:tls";
+import { NODES_GROUP, nodeOfUser } from "../../../protocol/pki/node-subject.ts";
 import type { Clock } from "../../../protocol/ports.ts";
+import { CERTIFICATE_KEY_EXTRA, type CertificateFacts } from "../../core/identity.ts";
 import type { ApiObject, ObjectLookup, UserInfo } from "../resource-definition.ts";
 import { StatusError } from "../status-error.ts";
 import { ANONYMOUS, AUTHENTICATED } from "./attributes.ts";
@@ -22,14 +24,20 @@ interface Components {
   readonly isRevoked: IsRevoked;
 }
 
-/** @param keyHash SHA-256 of a certificate's SPKI in hex. Asked with every request, so that an open connection is shut out too. */
-export type IsRevoked = (keyHash: string) => boolean;
+/**
+ * Asked with every request, so that an open connection is shut out too. Undefined: it is not known yet what is revoked; the
+ * request is refused with 503.
+ */
+export type IsRevoked = (certificate: CertificateFacts) => boolean | undefined;
 
 interface CertificateUser {
   readonly user: UserInfo;
   readonly notAfterMs: number;
-  readonly keyHash: string;
+  readonly facts: CertificateFacts;
 }
+
+/** As kube-apiserver has it from 1.32 on. */
+const CREDENTIAL_ID = "authentication.kubernetes.io/credential-id";
 
 const unauthorized = (): StatusError => new StatusError("Unauthorized", "Unauthorized");
 
@@ -94,7 +102,12 @@ export class Authenticator {
     }
     if (known === "none") return undefined;
     // A connection may outlive its certificate.
-    if (known === "invalid" || this.#components.isRevoked(known.keyHash)) throw unauthorized();
+    if (known === "invalid") throw unauthorized();
+    const isRevoked = this.#components.isRevoked(known.facts);
+    if (isRevoked === undefined) {
+      throw new StatusError("ServiceUnavailable", "which certificates are revoked has not been read yet: try again");
+    }
+    if (isRevoked) throw unauthorized();
     if (known.notAfterMs < this.#components.clock.wall().getTime()) throw unauthorized();
     return known.user;
   }
@@ -145,9 +158,15 @@ function readCertificate(socket: TLSSocket): CertificateUser | "none" | "invalid
   if (typeof CN !== "string" || CN === "") return "invalid";
   const listed: readonly unknown[] = Array.isArray(organizations) ? organizations : [organizations];
   const groups = listed.filter((each): each is string => typeof each === "string" && each !== "");
-  const user = { name: CN, uid: "", groups: [...new Set([...groups, AUTHENTICATED])], extra: {} };
-  const keyHash = createHash("sha256")
+  const node = nodeOfUser({ name: CN, groups });
+  // A name that no node can have, of whom the rules for nodes would say nothing.
+  if (node === undefined && groups.includes(NODES_GROUP)) return "invalid";
+  const spkiHash = createHash("sha256")
     .update(certificate.publicKey.export({ type: "spki", format: "der" }))
     .digest("hex");
-  return { user, notAfterMs: Date.parse(certificate.validTo), keyHash };
+  const credential = `X509SHA256=${createHash("sha256").update(certificate.raw).digest("hex")}`;
+  const ofNode = { [CERTIFICATE_KEY_EXTRA]: [spkiHash] };
+  const extra = { [CREDENTIAL_ID]: [credential], ...(node === undefined ? {} : ofNode) };
+  const user = { name: CN, uid: "", groups: [...new Set([...groups, AUTHENTICATED])], extra };
+  return { user, notAfterMs: Date.parse(certificate.validTo), facts: { node, spkiHash } };
 }

@@ -1,214 +1,184 @@
 /**
- * What a node may do: Kubernetes' Node authorizer with its rules of 1.34, by which a node reads only what is its own:
- * itself, the pods bound to it, and what these pods name.
+ * What a board may do as far as a request itself shows it: Kubernetes' Node authorizer. Rights are the rows of the
+ * access table; the relations that tie a board to objects are checked here, against the objects as they are now.
  */
-import type { ApiObject, ObjectLookup } from "../resource-definition.ts";
-import { parseFieldSelector } from "../selectors.ts";
-import { type Attributes, type Authorizer, type Decision, NODES } from "./attributes.ts";
-import { allows, type PolicyRule } from "./rbac.ts";
+import { NODE_USER_PREFIX, NODES_GROUP, nodeOfUser } from "../../../protocol/pki/node-subject.ts";
+import { type AccessRow, type Relation, rowsOf } from "../../core/access-table.ts";
+import { grantedReferences, type ReferencedKind, type ReferringPod } from "../../core/pod-references.ts";
+import { type ApiObject, type ObjectLookup, resourceName, type UserInfo } from "../resource-definition.ts";
+import type { Attributes, Authorizer, Decision } from "./attributes.ts";
 
-const NODE_PREFIX = "system:node:";
-const LEASE_NAMESPACE = "kube-node-lease";
-const READ = ["get", "list", "watch"];
+/** Whether a user is to be held to a node's rights, even if the name is none that a node can have. */
+export const isNodeUser = ({ name, groups }: Pick<UserInfo, "name" | "groups">): boolean =>
+  groups.includes(NODES_GROUP) && name.startsWith(NODE_USER_PREFIX);
 
-const rule = (group: string, resources: readonly string[], verbs: readonly string[]): PolicyRule => ({
-  apiGroups: [group],
-  resources,
-  verbs,
-});
-
-/** What needs no look at the objects. */
-const RULES: readonly PolicyRule[] = [
-  rule("authentication.k8s.io", ["tokenreviews"], ["create"]),
-  rule("authentication.k8s.io", ["selfsubjectreviews"], ["create"]),
-  rule(
-    "authorization.k8s.io",
-    ["subjectaccessreviews", "localsubjectaccessreviews", "selfsubjectaccessreviews"],
-    ["create"],
-  ),
-  rule("", ["services"], READ),
-  // Admission narrows these down to the node itself and its pods.
-  rule("", ["nodes"], ["create", "update", "patch"]),
-  rule("", ["nodes/status"], ["update", "patch"]),
-  rule("", ["pods"], ["create", "delete"]),
-  rule("", ["pods/status"], ["update", "patch"]),
-  rule("", ["pods/eviction"], ["create"]),
-  rule("", ["events"], ["create", "update", "patch"]),
-  rule("events.k8s.io", ["events"], ["create", "update", "patch"]),
-  rule("certificates.k8s.io", ["certificatesigningrequests"], ["create", ...READ]),
-  rule("node.k8s.io", ["runtimeclasses"], READ),
-  rule("storage.k8s.io", ["csidrivers", "storageclasses"], READ),
-];
-
-/** The node that a user is; undefined: he is none. */
-export function nodeOf({
-  name,
-  groups,
-}: {
-  readonly name: string;
-  readonly groups: readonly string[];
-}): string | undefined {
-  return groups.includes(NODES) && name.startsWith(NODE_PREFIX) ? name.slice(NODE_PREFIX.length) : undefined;
-}
+/** The node that a user is; undefined: none, also where its name is none that a node can have. */
+export const nodeOf = nodeOfUser;
 
 type ResourceAttributes = Attributes & { readonly kind: "resource" };
 
 const ALLOWED: Decision = { kind: "allowed" };
 const refuse = (reason: string): Decision => ({ kind: "no-opinion", reason });
 
+/** Resources whose objects pods name, and the kind by which they do. */
+const NAMED_KINDS: Readonly<Record<string, ReferencedKind>> = {
+  secrets: "Secret",
+  configmaps: "ConfigMap",
+  persistentvolumeclaims: "PersistentVolumeClaim",
+  serviceaccounts: "ServiceAccount",
+};
+
+/**
+ * Secrets with which a node opens a volume, as fields of its spec; those of its provisioner are no business of nodes.
+ */
+const VOLUME_SECRETS: readonly (readonly string[])[] = [
+  ...["cephfs", "cinder", "flexVolume", "iscsi", "rbd", "scaleIO", "storageos"].map((kind) => [kind, "secretRef"]),
+  ...["nodePublishSecretRef", "nodeStageSecretRef", "nodeExpandSecretRef"].map((field) => ["csi", field]),
+];
+
 export class NodeAuthorizer implements Authorizer {
   readonly #lookup: ObjectLookup;
+  /** By `RESOURCE[/SUBRESOURCE] VERB`. */
+  readonly #rows = new Map<string, readonly AccessRow[]>();
 
   constructor(lookup: ObjectLookup) {
     this.#lookup = lookup;
-  }
-
-  authorize(attributes: Attributes): Decision {
-    const node = nodeOf(attributes.user);
-    if (node === undefined || attributes.kind === "path") return refuse("");
-    if (RULES.some((each) => allows(each, attributes))) return ALLOWED;
-    const { group, plural } = attributes;
-    if (group === "coordination.k8s.io" && plural === "leases") return ownLease(attributes, node);
-    if (group !== "") return refuse("");
-    switch (plural) {
-      case "nodes":
-        return this.#ownNode(attributes, node);
-      case "pods":
-        return this.#ownPods(attributes, node);
-      case "secrets":
-      case "configmaps":
-      case "persistentvolumeclaims":
-        return this.#named(attributes, node);
-      case "persistentvolumes":
-        return this.#volume(attributes, node);
-      case "serviceaccounts":
-        return this.#account(attributes, node);
-      default:
-        return refuse("");
-    }
-  }
-
-  #ownNode({ verb, name, subresource, fieldSelector = "" }: ResourceAttributes, node: string): Decision {
-    if (subresource !== "" || !READ.includes(verb)) return refuse("");
-    const isOwn = name === node || (name === "" && isSelected(fieldSelector, "metadata.name", node));
-    return isOwn ? ALLOWED : refuse(`node '${node}' cannot read '${name}', only its own Node object`);
-  }
-
-  #ownPods({ verb, name, namespace, subresource, fieldSelector = "" }: ResourceAttributes, node: string): Decision {
-    if (subresource !== "" || !READ.includes(verb)) return refuse("");
-    if (isSelected(fieldSelector, "spec.nodeName", node)) return ALLOWED;
-    const pod = name === "" ? undefined : this.#lookup.get("pods", namespace, name);
-    if (pod !== undefined && nodeNameOf(pod) === node) return ALLOWED;
-    return refuse("can only list/watch pods with spec.nodeName field selector");
-  }
-
-  /** Objects that pods of the node name. */
-  #named(
-    { verb, plural, name, namespace, subresource, fieldSelector = "" }: ResourceAttributes,
-    node: string,
-  ): Decision {
-    if (subresource !== "" || !READ.includes(verb)) return refuse(`can only read resources of this type`);
-    const wanted = name === "" ? selectedName(fieldSelector) : name;
-    if (wanted === undefined) return refuse("No Object name found");
-    const isNamed = this.#podsOf(node, namespace).some((pod) => referencesOf(pod, plural).has(wanted));
-    return isNamed ? ALLOWED : refuse(`no relationship found between node '${node}' and this object`);
-  }
-
-  /** One that a claim is bound to which a pod of the node names. */
-  #volume({ verb, name, subresource }: ResourceAttributes, node: string): Decision {
-    if (verb !== "get" || subresource !== "") return refuse("can only get individual resources of this type");
-    const volume = name === "" ? undefined : this.#lookup.get("persistentvolumes", "", name);
-    const claim = asFields(specOf(volume).claimRef);
-    const isNamed = this.#podsOf(node, String(claim.namespace ?? "")).some((pod) =>
-      referencesOf(pod, "persistentvolumeclaims").has(String(claim.name)),
-    );
-    return isNamed ? ALLOWED : refuse(`no relationship found between node '${node}' and this object`);
-  }
-
-  #account({ verb, name, namespace, subresource }: ResourceAttributes, node: string): Decision {
-    const isToken = verb === "create" && subresource === "token";
-    const isRead = verb === "get" && subresource === "";
-    if (!isToken && !isRead) return refuse("");
-    const isUsed = this.#podsOf(node, namespace).some((pod) => accountOf(pod) === name);
-    return isUsed ? ALLOWED : refuse(`no relationship found between node '${node}' and this object`);
-  }
-
-  #podsOf(node: string, namespace: string): readonly ApiObject[] {
-    if (namespace === "") return [];
-    return this.#lookup.list("pods", namespace).filter((pod) => nodeNameOf(pod) === node);
-  }
-}
-
-function ownLease({ verb, name, namespace, subresource }: ResourceAttributes, node: string): Decision {
-  if (namespace !== LEASE_NAMESPACE)
-    return refuse(`can only access leases in the "${LEASE_NAMESPACE}" system namespace`);
-  const isVerb = ["get", "create", "update", "patch", "delete"].includes(verb);
-  // The name of a new one stands in the body, which admission looks at.
-  if (subresource === "" && isVerb && (name === node || (verb === "create" && name === ""))) return ALLOWED;
-  return refuse("can only access node lease with the same name as the requesting node");
-}
-
-const isSelected = (selector: string, field: string, value: string): boolean => {
-  try {
-    return parseFieldSelector(selector).some((each) => each.field === field && each.isEqual && each.value === value);
-  } catch {
-    return false;
-  }
-};
-
-function selectedName(selector: string): string | undefined {
-  try {
-    return parseFieldSelector(selector).find(({ field, isEqual }) => field === "metadata.name" && isEqual)?.value;
-  } catch {
-    return undefined;
-  }
-}
-
-interface Fields {
-  readonly [field: string]: unknown;
-}
-
-const asFields = (value: unknown): Fields => (typeof value === "object" && value !== null ? (value as Fields) : {});
-const asList = (value: unknown): readonly Fields[] => (Array.isArray(value) ? value.map(asFields) : []);
-const specOf = (object: ApiObject | undefined): Fields => asFields(object?.spec);
-
-export const nodeNameOf = (pod: ApiObject): string => String(specOf(pod).nodeName ?? "");
-
-export const accountOf = (pod: ApiObject): string => String(specOf(pod).serviceAccountName || "default");
-
-/** Names of the Secrets, ConfigMaps or claims that a pod needs. */
-function referencesOf(pod: ApiObject, plural: string): ReadonlySet<string> {
-  const names = new Set<string>();
-  const note = (value: unknown): void => {
-    if (typeof value === "string" && value !== "") names.add(value);
-  };
-  const spec = specOf(pod);
-  const isSecrets = plural === "secrets";
-  for (const volume of asList(spec.volumes)) {
-    if (plural === "persistentvolumeclaims") {
-      note(asFields(volume.persistentVolumeClaim).claimName);
-      if (volume.ephemeral !== undefined) note(`${pod.metadata.name}-${String(volume.name)}`);
-    } else noteVolume(volume, isSecrets, note);
-  }
-  if (plural === "persistentvolumeclaims") return names;
-  if (isSecrets) for (const each of asList(spec.imagePullSecrets)) note(each.name);
-  for (const list of ["containers", "initContainers", "ephemeralContainers"]) {
-    for (const container of asList(spec[list])) {
-      for (const source of asList(container.envFrom))
-        note(asFields(source[isSecrets ? "secretRef" : "configMapRef"]).name);
-      for (const variable of asList(container.env)) {
-        note(asFields(asFields(variable.valueFrom)[isSecrets ? "secretKeyRef" : "configMapKeyRef"]).name);
+    for (const row of rowsOf("board")) {
+      for (const resource of row.resources) {
+        for (const verb of row.verbs) {
+          const key = keyOf(row.group, resource, verb);
+          this.#rows.set(key, [...(this.#rows.get(key) ?? []), row]);
+        }
       }
     }
   }
-  return names;
+
+  authorize(attributes: Attributes): Decision {
+    const { user } = attributes;
+    if (!isNodeUser(user) || attributes.kind === "path") return refuse("");
+    const node = nodeOf(user);
+    if (node === undefined) return refuse(`unknown node for user ${JSON.stringify(user.name)}`);
+    const { group, plural, subresource, verb } = attributes;
+    const wanted = subresource === "" ? plural : `${plural}/${subresource}`;
+    let reason = "";
+    for (const row of this.#rows.get(keyOf(group, wanted, verb)) ?? []) {
+      const decision = this.#decide(row, attributes, node);
+      if (decision.kind === "allowed") return decision;
+      reason = decision.reason;
+    }
+    return refuse(reason);
+  }
+
+  #decide({ relation, namespace }: AccessRow, attributes: ResourceAttributes, node: string): Decision {
+    if (namespace !== undefined && attributes.namespace !== namespace) {
+      return refuse(`can only access ${attributes.plural} in the "${namespace}" system namespace`);
+    }
+    return this.#has(relation, attributes, node) ? ALLOWED : refuse(refusalOf(relation, attributes, node));
+  }
+
+  #has(relation: Relation, { plural, namespace, name, selected = [] }: ResourceAttributes, node: string): boolean {
+    switch (relation) {
+      case "any":
+        return true;
+      case "self":
+        return name === node;
+      case "bound":
+        return this.#isBound(namespace, name, node);
+      case "selected":
+        return (
+          selected.some(({ field, value, isEqual }) => field === "spec.nodeName" && isEqual && value === node) ||
+          this.#isBound(namespace, name, node)
+        );
+      case "named":
+        return name !== "" && this.#isNamed(plural, namespace, name, node);
+      case "attached": {
+        const attachment = this.#lookup.get("volumeattachments.storage.k8s.io", "", name);
+        return attachment !== undefined && textAt(attachment, "spec", "nodeName") === node;
+      }
+      // Of other subjects.
+      case "listed":
+      case "a board":
+        return false;
+    }
+  }
+
+  #isBound(namespace: string, name: string, node: string): boolean {
+    const pod = name === "" ? undefined : this.#lookup.get("pods", namespace, name);
+    return pod !== undefined && nodeNameOf(pod) === node;
+  }
+
+  #isNamed(plural: string, namespace: string, name: string, node: string): boolean {
+    if (plural === "persistentvolumes") {
+      const volume = this.#lookup.get("persistentvolumes", "", name);
+      return volume !== undefined && this.#isClaimNamed(volume, node);
+    }
+    const kind = NAMED_KINDS[plural];
+    if (kind === undefined || namespace === "") return false;
+    if (this.#isNamedByPod(kind, namespace, name, node)) return true;
+    return kind === "Secret" && this.#isNamedByVolume(namespace, name, node);
+  }
+
+  #isNamedByPod(kind: ReferencedKind, namespace: string, name: string, node: string): boolean {
+    return this.#lookup
+      .list("pods", namespace)
+      .some(
+        (pod) =>
+          nodeNameOf(pod) === node && grantedReferences(pod).some((each) => each.kind === kind && each.name === name),
+      );
+  }
+
+  /** Whether a pod of the node names the claim that the volume is for. */
+  #isClaimNamed(volume: ApiObject, node: string): boolean {
+    const claim = textAt(volume, "spec", "claimRef", "name");
+    const namespace = textAt(volume, "spec", "claimRef", "namespace");
+    return claim !== "" && namespace !== "" && this.#isNamedByPod("PersistentVolumeClaim", namespace, claim, node);
+  }
+
+  #isNamedByVolume(namespace: string, name: string, node: string): boolean {
+    return this.#lookup.list("persistentvolumes", "").some((volume) => {
+      const isMeant = volumeSecrets(volume).some((each) => each.name === name && each.namespace === namespace);
+      return isMeant && this.#isClaimNamed(volume, node);
+    });
+  }
 }
 
-function noteVolume(volume: Fields, isSecrets: boolean, note: (value: unknown) => void): void {
-  const field = isSecrets ? "secret" : "configMap";
-  note(asFields(volume[field])[isSecrets ? "secretName" : "name"]);
-  for (const source of asList(asFields(volume.projected).sources)) note(asFields(source[field]).name);
-  if (!isSecrets) return;
-  note(asFields(asFields(volume.csi).nodePublishSecretRef).name);
-  for (const kind of ["flexVolume", "iscsi", "cephfs", "rbd"]) note(asFields(asFields(volume[kind]).secretRef).name);
+/** A Secret without a namespace is looked for in the claim's. */
+function volumeSecrets(volume: ApiObject): readonly { readonly name: string; readonly namespace: string }[] {
+  const own = textAt(volume, "spec", "claimRef", "namespace");
+  const found = VOLUME_SECRETS.map((path) => ({
+    name: textAt(volume, "spec", ...path, "name"),
+    namespace: textAt(volume, "spec", ...path, "namespace") || own,
+  }));
+  const azure = {
+    name: textAt(volume, "spec", "azureFile", "secretName"),
+    namespace: textAt(volume, "spec", "azureFile", "secretNamespace") || own,
+  };
+  return [...found, azure].filter(({ name }) => name !== "");
 }
+
+/** In Kubernetes' words. */
+function refusalOf(relation: Relation, { plural, name, group }: ResourceAttributes, node: string): string {
+  if (relation === "self" && plural === "nodes") {
+    return name === ""
+      ? `node '${node}' cannot read all nodes, only its own Node object`
+      : `node '${node}' cannot read '${name}', only its own Node object`;
+  }
+  if (relation === "self") {
+    return `can only access ${resourceName({ group, plural })} with the same name as the requesting node`;
+  }
+  if (relation === "selected" && name === "") return "can only list/watch pods with spec.nodeName field selector";
+  if (relation === "named" && name === "") return "No Object name found";
+  return `no relationship found between node '${node}' and this object`;
+}
+
+const keyOf = (group: string, resource: string, verb: string): string => `${group}/${resource} ${verb}`;
+
+function textAt(object: unknown, ...path: readonly string[]): string {
+  const value = path.reduce<unknown>(
+    (parent, field) => (typeof parent === "object" && parent !== null ? Reflect.get(parent, field) : undefined),
+    object,
+  );
+  return typeof value === "string" ? value : "";
+}
+
+export const nodeNameOf = (pod: ReferringPod): string => textAt(pod, "spec", "nodeName");

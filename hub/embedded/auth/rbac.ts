@@ -1,5 +1,6 @@
+import { selects } from "../controllers/label-selector.ts";
+import type { LabelSelector } from "../controllers/objects.ts";
 import type { ApiObject, ObjectLookup, UserInfo } from "../resource-definition.ts";
-import { parseLabelSelector } from "../selectors.ts";
 import type { ObjectStore } from "../store/object-store.ts";
 import { type Attributes, AUTHENTICATED, type Authorizer, type Decision, SERVICE_ACCOUNTS } from "./attributes.ts";
 
@@ -92,21 +93,14 @@ export class RbacAuthorizer implements Authorizer {
 
   #rulesIn(role: ApiObject): readonly PolicyRule[] {
     const own = (role.rules ?? []) as readonly PolicyRule[];
-    const aggregation = role.aggregationRule as
-      | { clusterRoleSelectors?: readonly { matchLabels?: Readonly<Record<string, string>> }[] }
-      | undefined;
+    const aggregation = role.aggregationRule as { clusterRoleSelectors?: readonly LabelSelector[] } | undefined;
     const selectors = aggregation?.clusterRoleSelectors ?? [];
     if (selectors.length === 0) return own;
-    const filters = selectors.map(({ matchLabels = {} }) => {
-      const text = Object.entries(matchLabels)
-        .map(([key, value]) => `${key}=${value}`)
-        .join(",");
-      return parseLabelSelector(text);
-    });
     const others = this.#lookup
       .list(CLUSTER_ROLES, "")
       .filter(
-        ({ metadata }) => metadata.name !== role.metadata.name && filters.some((matches) => matches(metadata.labels)),
+        ({ metadata }) =>
+          metadata.name !== role.metadata.name && selectors.some((selector) => selects(selector, metadata.labels)),
       );
     return [...own, ...others.flatMap((each) => (each.rules ?? []) as readonly PolicyRule[])];
   }

@@ -15,6 +15,8 @@ export interface ReviewPorts {
   readonly authenticator: Pick<Authenticator, "authenticateToken">;
   /** The audience of this API. */
   readonly issuer: string;
+  /** @throws StatusError 429 when the user asks for more than it may */
+  readonly admit: (user: UserInfo) => void;
 }
 
 const asFields = (value: unknown): Fields => (typeof value === "object" && value !== null ? (value as Fields) : {});
@@ -24,7 +26,13 @@ const asTexts = (value: unknown): string[] =>
 
 type Answer = (object: ApiObject, context: StrategyContext) => ApiObject | Promise<ApiObject>;
 
-const review = (group: string, kind: string, namespaced: boolean, answer: Answer): ResourceDefinition => ({
+const reviewOf = (
+  ports: () => ReviewPorts,
+  group: string,
+  kind: string,
+  namespaced: boolean,
+  answer: Answer,
+): ResourceDefinition => ({
   group,
   version: "v1",
   plural: `${kind.toLowerCase()}s`,
@@ -35,6 +43,7 @@ const review = (group: string, kind: string, namespaced: boolean, answer: Answer
   verbs: ["create"],
   strategy: {},
   answer: async (object, context) => {
+    ports().admit(context.user);
     const answered = await answer(object, context);
     const { name: _none, ...metadata } = answered.metadata;
     return { ...answered, metadata: { ...metadata } as ApiObject["metadata"] };
@@ -49,6 +58,8 @@ export const reviewModels = (): readonly string[] =>
 
 /** @param ports asked for when a review is answered */
 export function reviewResources(ports: () => ReviewPorts): readonly ResourceDefinition[] {
+  const review = (group: string, kind: string, namespaced: boolean, answer: Answer): ResourceDefinition =>
+    reviewOf(ports, group, kind, namespaced, answer);
   const authorization = "authorization.k8s.io";
   const authentication = "authentication.k8s.io";
   const ask = (attributes: Attributes): Fields => {

@@ -1,6 +1,7 @@
 import { createPrivateKey, createPublicKey, generateKeyPairSync, type KeyObject } from "node:crypto";
 import { calculateJwkThumbprint, exportJWK, jwtVerify, SignJWT } from "jose";
 import type { Clock, Random } from "../../../protocol/ports.ts";
+import { isMirrorPod } from "../../core/pod-references.ts";
 import { generateUid } from "../object-meta.ts";
 import type { ApiObject, ObjectLookup, UserInfo } from "../resource-definition.ts";
 import type { ObjectStore } from "../store/object-store.ts";
@@ -145,6 +146,8 @@ export class ServiceAccountTokens {
       if (claim === undefined) return true;
       const object = found(String(claim.name ?? ""));
       if (object === undefined || object.metadata.uid !== claim.uid) return false;
+      // Not signed any more; earlier versions did.
+      if (isMirrorPod(object)) return false;
       const { deletionTimestamp } = object.metadata;
       const now = this.#components.clock.wall().getTime();
       return deletionTimestamp === undefined || now < Date.parse(deletionTimestamp) + POD_GRACE_MS;

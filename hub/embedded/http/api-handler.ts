@@ -1,14 +1,17 @@
 import { open, rm } from "node:fs/promises";
 import type { IncomingMessage, ServerResponse } from "node:http";
+import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { pipeline } from "node:stream/promises";
-import { gzipSync } from "node:zlib";
+import { promisify } from "node:util";
+import { gzip } from "node:zlib";
 import { joinSignals } from "../../../protocol/async/abort.ts";
 import { isCancelled, isPicoletError } from "../../../protocol/errors.ts";
-import type { Clock, Log } from "../../../protocol/ports.ts";
+import { type Clock, type Log, millis } from "../../../protocol/ports.ts";
 import { requireAccess } from "../auth/access.ts";
-import type { Attributes } from "../auth/attributes.ts";
+import { ANONYMOUS, resourceAttributes } from "../auth/attributes.ts";
 import { impersonate } from "../auth/impersonation.ts";
+import { classify, RequestFairness, type RequestTurn } from "../fairness/request-fairness.ts";
 import type { KubeletConnector } from "../kubelet-connector.ts";
 import { apiVersionOf, type ResourceDefinition, type UserInfo } from "../resource-definition.ts";
 import type { ApiServerCore } from "../server-core.ts";
@@ -24,6 +27,8 @@ export interface ApiHandlerInit {
   /** Of this build, for /version. */
   readonly version: string;
   readonly isStopping: () => boolean;
+  /** The client of this connection has shown who it is. */
+  readonly authenticated: (socket: Socket, user: UserInfo) => void;
 }
 
 export interface ApiHandlerComponents {
@@ -33,14 +38,26 @@ export interface ApiHandlerComponents {
   readonly kubelets: KubeletConnector | undefined;
 }
 
-/** Requests being answered at one time, watches and streams not counted. As Kubernetes' two limits together. */
-const MAX_IN_FLIGHT = 600;
-/** Watches of one user: a client-go process with informers for everything has some fifty. */
-const MAX_WATCHES_PER_USER = 5000;
 /** Longer URLs are refused; selectors and field lists stay far below it. */
 const MAX_URL_LENGTH = 16_384;
+/** A client gets this long for its answer, and as long again as it takes at the rate below. */
+const ANSWER_MS = 60_000;
+const ANSWER_BYTES_PER_MS = 16;
 /** Smaller answers are not worth the time. As Kubernetes. */
 const MIN_GZIP_BYTES = 128 * 1024;
+
+/** What comes with a body. */
+const BODY_VERBS: ReadonlySet<RequestVerb> = new Set(["create", "update", "patch", "delete", "deletecollection"]);
+
+interface Exchange {
+  readonly message: IncomingMessage;
+  readonly response: ServerResponse;
+  readonly warnings: string[];
+  readonly turn: RequestTurn;
+  readonly signal: AbortSignal;
+}
+/** In a thread of libuv's. */
+const compress = promisify(gzip);
 
 /** One request on its way: who asks, for what. */
 export interface AuthorizedRequest {
@@ -55,11 +72,11 @@ export interface AuthorizedRequest {
 
 export class ApiHandler {
   readonly #components: ApiHandlerComponents;
+  readonly #init: ApiHandlerInit;
   readonly #resources: ResourceEndpoint;
   readonly #paths: PathEndpoint;
   readonly #kubelets: KubeletEndpoint;
-  readonly #watches = new Map<string, number>();
-  #inFlight = 0;
+  readonly #fairness: RequestFairness;
   /** Streams as well. */
   #open = 0;
   #whenDrained: (() => void) | undefined;
@@ -67,10 +84,12 @@ export class ApiHandler {
   constructor(components: ApiHandlerComponents, init: ApiHandlerInit) {
     const { core, clock } = components;
     this.#components = components;
+    this.#init = init;
     const { lookup } = core.service;
     this.#resources = new ResourceEndpoint({ service: core.service, clock, models: core.models });
     this.#paths = new PathEndpoint(core, init);
     this.#kubelets = new KubeletEndpoint({ lookup, kubelets: components.kubelets });
+    this.#fairness = new RequestFairness({ clock, count: (resource) => core.store.count(resource) });
   }
 
   /** Resolves when nothing is being answered. */
@@ -83,24 +102,22 @@ export class ApiHandler {
 
   async handle(message: IncomingMessage, response: ServerResponse, stop: AbortSignal): Promise<void> {
     using joined = joinSignals(stop);
-    response.on("close", () => joined.abort());
-    this.#inFlight += 1;
+    // A server that stops still answers what waits for its turn.
+    using gone = joinSignals();
+    response.on("close", () => {
+      joined.abort();
+      gone.abort();
+    });
     this.#open += 1;
-    let isCounted = true;
-    const uncount = (): void => {
-      if (!isCounted) return;
-      isCounted = false;
-      this.#inFlight -= 1;
-    };
     const warnings: string[] = [];
+    using turn = this.#fairness.begin(gone.signal);
     try {
-      if (this.#inFlight > MAX_IN_FLIGHT) throw tooManyRequests();
-      const reply = await this.#reply(message, response, warnings, joined.signal, uncount);
-      await this.#send(message, response, reply, uncount, joined.signal);
+      const reply = await this.#reply({ message, response, warnings, turn, signal: joined.signal });
+      await this.#send(message, response, reply, turn, joined.signal);
     } catch (error) {
-      await this.#fail(message, response, error, joined.signal);
+      turn.leave();
+      await this.#fail(message, response, error, turn, joined.signal);
     } finally {
-      uncount();
       this.#open -= 1;
       if (this.#open === 0) this.#whenDrained?.();
     }
@@ -116,8 +133,12 @@ export class ApiHandler {
       const user = await this.#userOf(message);
       const parsed = parsePath(path);
       if (parsed === undefined || parsed.kind === "other") throw pathNotFound();
+      using turn = this.#fairness.begin(joined.signal);
+      await turn.enter(classify(user, addressOf(message), parsed), 1);
       const request = this.#authorize(message, parsed, query, user);
       if (!this.#kubelets.serves(request)) throw badRequest("this request cannot be upgraded");
+      this.#fairness.countStream(user, joined.signal);
+      turn.leave();
       await this.#kubelets.upgrade(request, socket, head, joined.signal);
     } catch (error) {
       refuseUpgrade(socket, this.#statusOf(error));
@@ -126,84 +147,73 @@ export class ApiHandler {
 
   async #userOf(message: IncomingMessage): Promise<UserInfo> {
     const user = await this.#components.core.authenticator.authenticate(message);
+    if (user !== ANONYMOUS) this.#init.authenticated(message.socket, user);
     return impersonate(this.#components.core.authorizer, user, message.headers);
   }
 
-  async #reply(
-    message: IncomingMessage,
-    response: ServerResponse,
-    warnings: string[],
-    signal: AbortSignal,
-    uncount: () => void,
-  ): Promise<Reply> {
+  async #reply({ message, response, warnings, turn, signal }: Exchange): Promise<Reply> {
     const { path, query } = splitUrl(message);
     const user = await this.#userOf(message);
     const parsed = parsePath(path);
     if (parsed === undefined) throw badRequest("the path cannot be decoded");
+    const verb = parsed.kind === "other" ? undefined : verbOf(message.method ?? "", parsed, wantsWatch(query));
+    const to = classify(user, addressOf(message), parsed);
+    // Kubernetes has UIDs here; these are the names that the UIDs stand for.
+    response.setHeader("X-Kubernetes-PF-FlowSchema-UID", to.schema);
+    response.setHeader("X-Kubernetes-PF-PriorityLevel-UID", to.level);
+    await turn.enter(to, verb === undefined ? 1 : this.#fairness.widthOf(parsed, verb, query));
     if (parsed.kind === "other") {
-      const verb = (message.method ?? "GET").toLowerCase();
-      requireAccess(this.#components.core.authorizer, { kind: "path", user, verb, path });
+      const method = (message.method ?? "GET").toLowerCase();
+      requireAccess(this.#components.core.authorizer, { kind: "path", user, verb: method, path });
       return this.#paths.handle(message, path, query);
     }
     const request = this.#authorize(message, parsed, query, user);
     if (this.#kubelets.serves(request)) {
-      uncount();
+      this.#fairness.countStream(user, signal);
+      turn.leave();
       await this.#kubelets.handle(request, response, signal);
       return { kind: "taken" };
     }
-    if (request.verb !== "watch") return this.#resources.handle({ ...request, warnings, signal });
-    this.#countWatch(user.name, signal);
-    return this.#resources.handle({ ...request, warnings, signal });
+    if (request.verb === "watch") this.#fairness.countStream(user, signal);
+    const body = BODY_VERBS.has(request.verb) ? await turn.readBody(message) : Buffer.alloc(0);
+    return this.#resources.handle({ ...request, body, warnings, signal });
   }
 
   #authorize(message: IncomingMessage, path: ResourcePath, query: URLSearchParams, user: UserInfo): AuthorizedRequest {
     const verb = verbOf(message.method ?? "", path, wantsWatch(query));
     if (verb === undefined) throw methodNotAllowed();
     const { group, version, plural, subresource, namespace, name } = path;
-    const fieldSelector = query.get("fieldSelector") ?? "";
+    // The watch paths of old know no selectors.
+    const fieldSelector = path.isWatchPath ? "" : (query.get("fieldSelector") ?? "");
     // A namespace is in itself, as far as rules are concerned.
     const scope = group === "" && plural === "namespaces" && namespace === "" ? name : namespace;
-    const attributes = (wanted: string): Attributes => ({
-      ...{ kind: "resource", user, verb: wanted, group, version, plural, subresource },
-      ...{ namespace: scope, name, fieldSelector },
-    });
     const { core } = this.#components;
-    requireAccess(core.authorizer, attributes(verb));
+    const authorize = (wanted: string): void => {
+      const asked = { user, verb: wanted, group, version, plural, subresource, namespace: scope, name, fieldSelector };
+      requireAccess(core.authorizer, resourceAttributes(asked));
+    };
+    authorize(verb);
     const definition = core.table.find(apiVersionOf(path), plural);
     if (definition === undefined || (!definition.namespaced && namespace !== "")) throw pathNotFound();
-    const authorizeCreate = (): void => requireAccess(core.authorizer, attributes("create"));
-    return { message, query, user, path, verb, definition, authorizeCreate };
-  }
-
-  #countWatch(user: string, signal: AbortSignal): void {
-    // One that has aborted already would be counted for ever.
-    if (signal.aborted) return;
-    const count = this.#watches.get(user) ?? 0;
-    if (count >= MAX_WATCHES_PER_USER) throw tooManyRequests();
-    this.#watches.set(user, count + 1);
-    signal.addEventListener("abort", () => {
-      const left = (this.#watches.get(user) ?? 1) - 1;
-      if (left > 0) this.#watches.set(user, left);
-      else this.#watches.delete(user);
-    });
+    return { message, query, user, path, verb, definition, authorizeCreate: () => authorize("create") };
   }
 
   async #send(
     message: IncomingMessage,
     response: ServerResponse,
     reply: Reply,
-    uncount: () => void,
+    turn: RequestTurn,
     signal: AbortSignal,
   ): Promise<void> {
     if (reply.kind === "taken" || response.destroyed) return;
     response.setHeader("Cache-Control", "no-cache, private");
     if (reply.kind === "file") {
-      uncount();
+      turn.leave();
       await sendFile(response, reply.path);
       return;
     }
     if (reply.kind === "stream") {
-      uncount();
+      turn.leave();
       response.writeHead(200, { "Content-Type": reply.contentType });
       response.flushHeaders();
       await writeChunks(response, reply.chunks, signal);
@@ -213,14 +223,39 @@ export class ApiHandler {
     for (const [name, value] of Object.entries(reply.headers ?? {})) response.setHeader(name, value);
     const body = typeof reply.body === "string" ? Buffer.from(reply.body) : reply.body;
     const isZipped = body.length >= MIN_GZIP_BYTES && /\bgzip\b/.test(String(message.headers["accept-encoding"] ?? ""));
-    const sent = isZipped ? gzipSync(body, { level: 1 }) : body;
+    const sent = isZipped ? await compress(body, { level: 1 }) : body;
     if (isZipped) response.setHeader("Content-Encoding", "gzip");
     response.writeHead(reply.status, { "Content-Type": reply.contentType, "Content-Length": sent.length });
-    uncount();
-    await endResponse(response, message.method === "HEAD" ? undefined : sent);
+    turn.leave();
+    turn.holdAnswer(sent.length);
+    await this.#within(ANSWER_MS + sent.length / ANSWER_BYTES_PER_MS, response, () =>
+      endResponse(response, message.method === "HEAD" ? undefined : sent),
+    );
   }
 
-  async #fail(message: IncomingMessage, response: ServerResponse, error: unknown, signal: AbortSignal): Promise<void> {
+  /** A client that does not take its answer is cut off: what it does not take stays in memory. */
+  async #within(limitMs: number, response: ServerResponse, send: () => Promise<void>): Promise<void> {
+    const sending = send();
+    if (response.writableFinished || response.writableLength === 0) return sending;
+    using sent = joinSignals();
+    this.#components.clock.sleep(millis(limitMs), sent.signal).then(
+      () => response.destroy(),
+      () => undefined,
+    );
+    try {
+      await sending;
+    } finally {
+      sent.abort();
+    }
+  }
+
+  async #fail(
+    message: IncomingMessage,
+    response: ServerResponse,
+    error: unknown,
+    turn: RequestTurn,
+    signal: AbortSignal,
+  ): Promise<void> {
     if (response.destroyed || isCancelled(error)) return;
     const status = this.#statusOf(error);
     if (response.headersSent) {
@@ -231,7 +266,7 @@ export class ApiHandler {
     if (retryAfter !== undefined) response.setHeader("Retry-After", String(retryAfter));
     // What is left of the body is not read: the connection cannot be used again.
     if (!message.complete) response.setHeader("Connection", "close");
-    await this.#send(message, response, jsonReply(status.statusCode, status.toStatus()), () => undefined, signal);
+    await this.#send(message, response, jsonReply(status.statusCode, status.toStatus()), turn, signal);
   }
 
   #statusOf(error: unknown): StatusError {
@@ -244,8 +279,7 @@ export class ApiHandler {
   }
 }
 
-const tooManyRequests = (): StatusError =>
-  new StatusError("TooManyRequests", "Too many requests, please try again later.", { retryAfterSeconds: 1 });
+const addressOf = ({ socket }: IncomingMessage): string => socket.remoteAddress ?? "";
 
 function splitUrl(message: IncomingMessage): { readonly path: string; readonly query: URLSearchParams } {
   const url = message.url ?? "/";

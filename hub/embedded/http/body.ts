@@ -1,33 +1,9 @@
-import type { IncomingMessage } from "node:http";
-import { parse } from "yaml";
 import { describeError } from "../../../protocol/errors.ts";
+import { bodyTooLarge, MAX_BODY_BYTES, tooLarge } from "../limits.ts";
 import { PROTOBUF_TYPE, type ProtobufReader, readEnvelope } from "../schema/protobuf.ts";
 import { scanJson } from "../schema/scan-json.ts";
 import { badRequest, StatusError } from "../status-error.ts";
-
-/** As Kubernetes: the largest object that its storage takes, and some. */
-export const MAX_BODY_BYTES = 3 * 1024 * 1024;
-
-const tooLarge = (): StatusError =>
-  new StatusError("RequestEntityTooLarge", `Request entity too large: limit is ${MAX_BODY_BYTES}`);
-
-/** @throws StatusError 413, 400 when the client goes away */
-export async function readBody(message: IncomingMessage): Promise<Buffer> {
-  if (Number(message.headers["content-length"] ?? 0) > MAX_BODY_BYTES) throw tooLarge();
-  const chunks: Buffer[] = [];
-  let length = 0;
-  try {
-    for await (const chunk of message as AsyncIterable<Buffer>) {
-      length += chunk.length;
-      if (length > MAX_BODY_BYTES) throw tooLarge();
-      chunks.push(chunk);
-    }
-  } catch (error) {
-    if (error instanceof StatusError) throw error;
-    throw new StatusError("BadRequest", "cannot read the body of the request", undefined, error);
-  }
-  return Buffer.concat(chunks);
-}
+import type { YamlReader } from "./yaml-reader.ts";
 
 export interface ParsedBody {
   readonly value: unknown;
@@ -51,37 +27,59 @@ export function requireMediaType(type: string, accepted: readonly string[]): voi
   );
 }
 
+/** What bodies of each encoding are read with. */
+export interface BodyReaders {
+  readonly protobuf: ProtobufReader;
+  readonly yaml: YamlReader;
+}
+
+/** A body that came in whole. */
+export interface RawBody {
+  readonly bytes: Buffer;
+  /** Its media type. */
+  readonly type: string;
+  /** Who sent it: users take turns where reading takes long. */
+  readonly user: string;
+}
+
 /**
  * @param model of the message, should it be protobuf
- * @throws StatusError 400
+ * @throws StatusError 400, 413, 429
  */
-export function parseObjectBody(body: Buffer, type: string, reader: ProtobufReader, model: string): ParsedBody {
-  if (type !== PROTOBUF_TYPE) return parseBody(body, type);
+export async function parseObjectBody(readers: BodyReaders, body: RawBody, model: string): Promise<ParsedBody> {
+  if (body.type !== PROTOBUF_TYPE) return parseBody(readers, body);
   try {
-    const { apiVersion, kind, raw } = readEnvelope(body);
-    return { value: { apiVersion, kind, ...reader.read(model, raw) }, duplicates: [] };
+    const { apiVersion, kind, raw } = readEnvelope(body.bytes);
+    return { value: { apiVersion, kind, ...readers.protobuf.read(model, raw) }, duplicates: [] };
   } catch (error) {
+    if (error instanceof StatusError) throw error;
     throw badRequest(describeError(error));
   }
 }
 
-/** @param type its media type @throws StatusError 400 */
-export function parseBody(body: Buffer, type: string): ParsedBody {
-  const text = body.toString("utf8");
+/** @throws StatusError 400, 413, 429 */
+export async function parseBody({ yaml }: BodyReaders, { bytes, type, user }: RawBody): Promise<ParsedBody> {
   // An apply's body may be JSON, which is YAML, but much faster to read.
-  const isYaml = YAML_TYPES.has(type) && !text.trimStart().startsWith("{");
-  return isYaml ? parseYamlText(text) : parseJsonText(text);
+  if (YAML_TYPES.has(type) && !startsAsJson(bytes)) return parseJsonText(await yaml.toJson(bytes, user));
+  return parseJsonText(bytes.toString("utf8"));
+}
+
+/** Blanks, tabs and line breaks before an object or a list. */
+function startsAsJson(bytes: Buffer): boolean {
+  const first = bytes.find((byte) => byte > 0x20);
+  return first === 0x7b || first === 0x5b;
 }
 
 /** What a client of this process hands in, as it would come over HTTP: `undefined` is left out, the same limits hold. */
 export function asBody(value: unknown): unknown {
   const text = JSON.stringify(value);
-  if (text.length > MAX_BODY_BYTES) throw tooLarge();
+  if (text.length > MAX_BODY_BYTES) throw bodyTooLarge();
   return parseJsonText(text).value;
 }
 
 function parseJsonText(text: string): ParsedBody {
-  const { isTooDeep, isPoisoned, duplicates } = scanJson(text);
+  const { isTooDeep, isPoisoned, duplicates, excess } = scanJson(text);
+  if (excess !== undefined) throw tooLarge(excess);
   if (isTooDeep) throw badRequest("json: exceeded max depth");
   if (isPoisoned) throw badRequest('json: the field name "__proto__" is not allowed');
   try {
@@ -89,17 +87,4 @@ function parseJsonText(text: string): ParsedBody {
   } catch (error) {
     throw badRequest(`couldn't get version/kind; json parse error: ${error instanceof Error ? error.message : ""}`);
   }
-}
-
-function parseYamlText(text: string): ParsedBody {
-  let json: string | undefined;
-  try {
-    // Aliases are counted, so that a few lines cannot become gigabytes.
-    json = JSON.stringify(parse(text, { maxAliasCount: 100, version: "1.1", schema: "core", logLevel: "error" }));
-  } catch (error) {
-    throw badRequest(`error decoding YAML: ${error instanceof Error ? error.message : ""}`);
-  }
-  if (json === undefined) throw badRequest("error decoding YAML: there is no document");
-  if (json.length > MAX_BODY_BYTES) throw tooLarge();
-  return parseJsonText(json);
 }

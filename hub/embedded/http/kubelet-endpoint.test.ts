@@ -5,8 +5,9 @@ import { createServer, type IncomingMessage, request } from "node:http";
 import { type AddressInfo, connect, type Socket } from "node:net";
 import { test } from "node:test";
 import { WebSocket } from "ws";
+import { PicoletError } from "../../../protocol/errors.ts";
 import { type Json, TestApiServer } from "../../../test/support/api-server.ts";
-import type { KubeletConnector } from "../kubelet-connector.ts";
+import type { KubeletConnector, KubeletTarget } from "../kubelet-connector.ts";
 
 const PODS = "/api/v1/namespaces/default/pods";
 
@@ -51,10 +52,15 @@ async function startKubelet(): Promise<Kubelet> {
   };
 }
 
+function hostOf({ node, claimed }: KubeletTarget): { readonly host: string; readonly port: number } {
+  if (claimed === undefined) throw new PicoletError("unavailable", `no kubelet endpoint is known for node ${node}`);
+  return { host: claimed.address, port: claimed.port };
+}
+
 const connector: KubeletConnector = {
   request: (target, { method, path, headers, body }, signal) =>
     new Promise((resolve, reject) => {
-      const sent = request({ host: target.address, port: target.port, method, path, headers, signal }, (response) =>
+      const sent = request({ ...hostOf(target), method, path, headers, signal }, (response) =>
         resolve({ status: response.statusCode ?? 0, headers: response.headers, body: response }),
       );
       sent.on("error", reject);
@@ -63,7 +69,7 @@ const connector: KubeletConnector = {
     }),
   upgrade: (target, { method, path, headers }, signal) =>
     new Promise((resolve, reject) => {
-      const sent = request({ host: target.address, port: target.port, method, path, headers, signal });
+      const sent = request({ ...hostOf(target), method, path, headers, signal });
       sent.on("upgrade", (response, socket, head) => {
         socket.unshift(head);
         resolve({ kind: "upgraded", headers: response.headers, connection: socket });
@@ -267,4 +273,42 @@ test("an upgrade that is not allowed, not possible or refused is answered in HTT
     assert.match(answer, expected);
     socket.destroy();
   }
+});
+
+/** Sent as it is: fetch would resolve dot segments itself. */
+const rawStatus = (url: string, path: string): Promise<number> =>
+  new Promise((resolve, reject) => {
+    const { hostname, port } = new URL(url);
+    const sent = request({ hostname, port, path, headers: { authorization: "Bearer admin" } }, (response) => {
+      response.resume();
+      resolve(response.statusCode ?? 0);
+    });
+    sent.on("error", reject);
+    sent.end();
+  });
+
+test("a path behind proxy cannot climb, and neither pods nor services are proxied to", async () => {
+  await using kubelet = await startKubelet();
+  await using server = await furnished(kubelet.port);
+  const proxy = "/api/v1/nodes/n/proxy";
+  for (const path of ["/stats/../exec/default/one/c", "/..", "/%2e%2e/x", "/a/%2E", "/a%2F..%2Fb", "/a%5C..%5Cb?x=1"]) {
+    assert.equal(await rawStatus(server.url, `${proxy}${path}`), 400, path);
+  }
+  assert.equal(await rawStatus(server.url, `${proxy}/a..b/c.?q=../x`), 200);
+  assert.deepEqual(kubelet.asked, ["GET /a..b/c.?q=../x"]);
+  for (const path of [`${PODS}/one/proxy/`, "/api/v1/namespaces/default/services/https:one:443/proxy/"]) {
+    assert.equal(await rawStatus(server.url, path), 404, path);
+  }
+  assert.equal(kubelet.asked.length, 1);
+});
+
+test("a connector that must not dial an address answers a bad request, as Kubernetes does", async () => {
+  const refuse = async (): Promise<never> => {
+    throw new PicoletError("permission_denied", "address not allowed: 127.0.0.1:6443", { reason: "AddressNotAllowed" });
+  };
+  await using server = await TestApiServer.start({ kubelets: { request: refuse, upgrade: refuse } });
+  await server.expect(201, "POST", "/api/v1/nodes", { body: { metadata: { name: "n" } } });
+  const answer = await server.ask("GET", "/api/v1/nodes/n/proxy/");
+  assert.deepEqual([answer.status, answer.body.reason], [400, "BadRequest"]);
+  assert.match(String(answer.body.message), /^address not allowed/);
 });

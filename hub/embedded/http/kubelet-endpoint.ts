@@ -2,7 +2,7 @@
 import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from "node:http";
 import type { Duplex } from "node:stream";
 import { pipeline } from "node:stream/promises";
-import { describeError } from "../../../protocol/errors.ts";
+import { describeError, isPicoletError } from "../../../protocol/errors.ts";
 import { acceptWebSocket, offeredProtocols } from "../../streaming/web-socket-server.ts";
 import type { KubeletConnector, KubeletRequest, KubeletTarget } from "../kubelet-connector.ts";
 import type { ApiObject, ObjectLookup } from "../resource-definition.ts";
@@ -143,6 +143,7 @@ export class KubeletEndpoint {
       return await call();
     } catch (error) {
       if (error instanceof StatusError) throw error;
+      if (isPicoletError(error, "permission_denied")) throw badRequest(describeError(error));
       const message = `error dialing backend of node ${JSON.stringify(target.node)}: ${describeError(error)}`;
       throw new StatusError("ServiceUnavailable", message, {}, error);
     }
@@ -157,6 +158,7 @@ export class KubeletEndpoint {
     if (path.plural === "nodes") {
       const search = (message.url ?? "").split("?")[1];
       const inner = path.rest === "" ? "/" : path.rest;
+      if (hasDotSegments(inner)) throw badRequest("the path behind proxy may not contain the segments . and ..");
       return { target: this.#target(path.name), path: search === undefined ? inner : `${inner}?${search}` };
     }
     const allowed = path.subresource === "log" ? ["GET"] : ["GET", "POST"];
@@ -177,11 +179,17 @@ export class KubeletEndpoint {
       .map((type) => addresses.find((each) => each.type === type)?.address)
       .find((each): each is string => typeof each === "string" && each !== "");
     const port = asFields(asFields(status.daemonEndpoints).kubeletEndpoint).Port;
-    if (address === undefined || typeof port !== "number" || port <= 0) {
-      throw new StatusError("ServiceUnavailable", `no kubelet endpoint is known for node ${JSON.stringify(name)}`);
-    }
-    return { node: name, address, port };
+    const isClaimed = address !== undefined && typeof port === "number" && port > 0;
+    return { node: name, claimed: isClaimed ? { address, port } : undefined };
   }
+}
+
+/** Encoded ones too: a kubelet resolves them after it has decoded the path, and would serve another one than was authorized. */
+function hasDotSegments(path: string): boolean {
+  const [pathname = ""] = path.split("?");
+  return decodeURIComponent(pathname)
+    .split(/[/\\]/)
+    .some((segment) => segment === "." || segment === "..");
 }
 
 /** The kubelet's path for a subresource of a pod. */

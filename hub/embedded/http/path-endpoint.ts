@@ -17,6 +17,7 @@ import { NOT_ACCEPTABLE, parseAccept } from "./negotiation.ts";
 import { jsonReply, type Reply, textReply } from "./reply.ts";
 
 export const BACKUP_PATH = "/picolet/backup";
+export const ROTATE_KEYS_PATH = "/picolet/keys/rotate";
 
 const HEALTH_PATH = /^\/(healthz|livez|readyz)(\/[a-z-]+)?$/;
 
@@ -34,6 +35,11 @@ export class PathEndpoint {
 
   /** @throws StatusError */
   async handle(message: IncomingMessage, path: string, query: URLSearchParams): Promise<Reply> {
+    // For `picolet-hub keys rotate`. Nobody but an administrator has this path.
+    if (message.method === "POST" && path === ROTATE_KEYS_PATH) {
+      this.#core.store.rotateKeys();
+      return textReply(200, "ok");
+    }
     if (message.method !== "GET" && message.method !== "HEAD") throw methodNotAllowed();
     const plain = path.length > 1 && path.endsWith("/") ? path.slice(0, -1) : path;
     const health = HEALTH_PATH.exec(plain)?.[1];

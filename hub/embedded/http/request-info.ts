@@ -58,8 +58,10 @@ export function verbOf(method: string, path: ResourcePath, isWatch: boolean): Re
     case "GET":
     case "HEAD":
       if (path.subresource !== "") return "get";
-      if (isWatch || path.isWatchPath) return "watch";
-      return path.name === "" ? "list" : "get";
+      if (path.isWatchPath) return "watch";
+      // `?watch=1` of one object is ignored, as in Kubernetes.
+      if (path.name !== "") return "get";
+      return isWatch ? "watch" : "list";
     case "POST":
       return "create";
     case "PUT":

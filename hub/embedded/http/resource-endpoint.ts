@@ -16,16 +16,20 @@ import type { ResourceRequest, WriteParams } from "../service/request.ts";
 import type { ListResult } from "../service/resource-reader.ts";
 import type { ResourceService } from "../service/resource-service.ts";
 import type { WatchItem } from "../service/resource-watch.ts";
+import { SLICE_BYTES } from "../service/turns.ts";
 import { badRequest, methodNotAllowed, StatusError } from "../status-error.ts";
 import { type IncludeObject, toPartial, toTable } from "../table.ts";
-import { mediaType, type ParsedBody, parseBody, parseObjectBody, readBody, requireMediaType } from "./body.ts";
+import { type BodyReaders, mediaType, type ParsedBody, parseBody, parseObjectBody, requireMediaType } from "./body.ts";
 import { type Negotiated, NOT_ACCEPTABLE, negotiate } from "./negotiation.ts";
 import { deleteParams, listParams, watchParams, writeParams } from "./params.ts";
 import { encoderOf, type Reply } from "./reply.ts";
 import type { RequestVerb, ResourcePath } from "./request-info.ts";
+import { YamlReader } from "./yaml-reader.ts";
 
 export interface ResourceCall {
   readonly message: IncomingMessage;
+  /** Empty where there is none. */
+  readonly body: Buffer;
   readonly query: URLSearchParams;
   readonly path: ResourcePath;
   readonly verb: RequestVerb;
@@ -60,12 +64,12 @@ export interface ResourceEndpointComponents {
 export class ResourceEndpoint {
   readonly #service: ResourceService;
   readonly #clock: Clock;
-  readonly #protobuf: ProtobufReader;
+  readonly #readers: BodyReaders;
 
   constructor({ service, clock, models }: ResourceEndpointComponents) {
     this.#service = service;
     this.#clock = clock;
-    this.#protobuf = new ProtobufReader(models);
+    this.#readers = { protobuf: new ProtobufReader(models), yaml: new YamlReader(clock) };
   }
 
   /** @throws StatusError */
@@ -78,7 +82,7 @@ export class ResourceEndpoint {
       case "get":
         return this.#one(answer, 200, await this.#service.get(requestOf(call)));
       case "list":
-        return this.#list(answer, await this.#service.list(requestOf(call), listParams(call.query)));
+        return await this.#list(answer, await this.#service.list(requestOf(call), listParams(call.query)));
       case "watch":
         return this.#watch(answer);
       case "create":
@@ -118,7 +122,10 @@ export class ResourceEndpoint {
     const params = writeParams(isCreate ? "CreateOptions" : "UpdateOptions", call.query, userAgentOf(call), false);
     const kind = call.definition.subresources?.find(({ name }) => name === call.path.subresource)?.kind?.kind ?? "";
     const model = BODY_MODELS[kind] ?? call.definition.model;
-    const body = parseObjectBody(await readBody(call.message), type, this.#protobuf, model);
+    const raw = { bytes: call.body, type, user: call.user.name };
+    await this.#pause(call, raw.bytes.length);
+    const body = await parseObjectBody(this.#readers, raw, model);
+    await this.#pause(call, raw.bytes.length);
     const fields = objectOf(body, call);
     reportDuplicates(call, body, params);
     const request = requestOf(call);
@@ -144,7 +151,10 @@ export class ResourceEndpoint {
         {},
       );
     }
-    const body = parseBody(await readBody(call.message), contentType);
+    const raw = { bytes: call.body, type: contentType, user: call.user.name };
+    await this.#pause(call, raw.bytes.length);
+    const body = await parseBody(this.#readers, raw);
+    await this.#pause(call, raw.bytes.length);
     reportDuplicates(call, body, params);
     const result = await this.#service.patch(requestOf(call), type, body.value, params);
     return this.#one(answer, result.isCreated ? 201 : 200, JSON.stringify(result.object));
@@ -170,15 +180,27 @@ export class ResourceEndpoint {
   async #deleteCollection(answer: Answer): Promise<Reply> {
     const { call } = answer;
     const params = deleteParams(call.query, await this.#readOptions(call));
-    return this.#list(answer, await this.#service.deleteCollection(requestOf(call), listParams(call.query), params));
+    return await this.#list(
+      answer,
+      await this.#service.deleteCollection(requestOf(call), listParams(call.query), params),
+    );
   }
 
-  async #readOptions({ message }: ResourceCall): Promise<Readonly<Record<string, unknown>> | undefined> {
-    const body = await readBody(message);
-    if (body.length === 0) return undefined;
+  /** Between two parts of a request's work that take as long as `length` characters do. */
+  async #pause({ user }: ResourceCall, length: number): Promise<void> {
+    if (length >= SLICE_BYTES) await this.#service.turns.next(user.name);
+  }
+
+  async #readOptions({
+    message,
+    user,
+    body: bytes,
+  }: ResourceCall): Promise<Readonly<Record<string, unknown>> | undefined> {
+    if (bytes.length === 0) return undefined;
     const type = mediaType(message.headers["content-type"]);
     requireMediaType(type, BODY_TYPES);
-    const { value } = parseObjectBody(body, type, this.#protobuf, BODY_MODELS.DeleteOptions ?? "");
+    const raw = { bytes, type, user: user.name };
+    const { value } = await parseObjectBody(this.#readers, raw, BODY_MODELS.DeleteOptions ?? "");
     if (typeof value !== "object" || value === null || Array.isArray(value))
       throw badRequest("cannot decode DeleteOptions");
     return value as Readonly<Record<string, unknown>>;
@@ -202,7 +224,7 @@ export class ResourceEndpoint {
     );
   }
 
-  #list(answer: Answer, { items, revision, continueToken, remaining }: ListResult): Reply {
+  async #list(answer: Answer, { items, revision, continueToken, remaining }: ListResult): Promise<Reply> {
     const { call, negotiated } = answer;
     const { definition } = call;
     const metadata = {
@@ -216,18 +238,30 @@ export class ResourceEndpoint {
       const head = JSON.stringify({ kind, apiVersion: apiVersionOf(definition), metadata }).slice(0, -1);
       return this.#plain(answer, 200, `${head},"items":[${items.join(",")}]}`);
     }
-    const objects = items.map((item) => JSON.parse(item) as ApiObject);
+    const shown = await this.#shownIn(answer, items);
     if (form.kind === "table") {
-      return this.#plain(answer, 200, JSON.stringify(this.#table(call, objects, form.version, metadata, true)));
+      // The rows come last.
+      const { rows: _none, ...head } = this.#table(call, [], form.version, metadata, true);
+      return this.#plain(answer, 200, `${JSON.stringify(head).slice(0, -1)},"rows":[${shown.join(",")}]}`);
     }
-    const partials = objects.map((object) => toPartial(object, form.version));
-    const list = {
-      kind: "PartialObjectMetadataList",
-      apiVersion: `meta.k8s.io/${form.version}`,
-      metadata,
-      items: partials,
-    };
-    return this.#plain(answer, 200, JSON.stringify(list));
+    const head = { kind: "PartialObjectMetadataList", apiVersion: `meta.k8s.io/${form.version}`, metadata };
+    return this.#plain(answer, 200, `${JSON.stringify(head).slice(0, -1)},"items":[${shown.join(",")}]}`);
+  }
+
+  /** JSON texts of the rows or partial objects that stand for `items`. */
+  async #shownIn({ call, negotiated: { form } }: Answer, items: readonly string[]): Promise<readonly string[]> {
+    const shown: string[] = [];
+    const slices = this.#service.turns.slices(call.user.name);
+    for (const item of items) {
+      await slices.add(item.length);
+      const object = JSON.parse(item) as ApiObject;
+      if (form.kind === "partial") shown.push(JSON.stringify(toPartial(object, form.version)));
+      else if (form.kind === "table") {
+        const { rows } = this.#table(call, [object], form.version, {}, false);
+        shown.push(JSON.stringify(rows).slice(1, -1));
+      }
+    }
+    return shown;
   }
 
   #watch(answer: Answer): Reply {
@@ -291,17 +325,22 @@ const userAgentOf = ({ message }: ResourceCall): string => message.headers["user
 
 const isPretty = ({ query }: ResourceCall): boolean => ["true", "1"].includes(query.get("pretty") ?? "");
 
-/** Warnings of one answer, as in Kubernetes' own cut. */
+/** Of all warnings of one answer. When they are longer, each is cut, and those beyond it are left out. As Kubernetes. */
 const MAX_WARNINGS_LENGTH = 4096;
+const MAX_CUT_WARNING_LENGTH = 256;
 
 function warningHeaders({ warnings }: ResourceCall): Record<string, string> {
-  if (warnings.length === 0) return {};
-  const texts = [...new Set(warnings)].map((each) => `299 - ${JSON.stringify(each.replace(/[^\x20-\x7e]/g, "?"))}`);
+  const texts = [...new Set(warnings)].map((each) => each.replace(/[^\x20-\x7e]/g, "?"));
+  if (texts.length === 0) return {};
+  const isLong = texts.reduce((sum, text) => sum + text.length, 0) > MAX_WARNINGS_LENGTH;
   let length = 0;
-  const kept = texts.filter((each) => {
-    length += each.length;
-    return length <= MAX_WARNINGS_LENGTH;
-  });
+  const kept: string[] = [];
+  for (const text of texts) {
+    if (length >= MAX_WARNINGS_LENGTH) break;
+    const shown = isLong ? text.slice(0, MAX_CUT_WARNING_LENGTH) : text;
+    length += shown.length;
+    kept.push(`299 - ${JSON.stringify(shown)}`);
+  }
   return { Warning: kept.join(", ") };
 }
 

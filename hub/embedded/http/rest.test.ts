@@ -547,30 +547,74 @@ test("bodies and URLs have a limit", async () => {
   });
 });
 
-test("more requests at one time than are answered are told to come back", async () => {
+test("uploads that do not come hold up no other identity, and take no memory beyond a flow's budget", async () => {
   const { port } = new URL(server.url);
+  const events = "/api/v1/namespaces/default/events";
   const sockets: Socket[] = [];
+  const refused = Promise.withResolvers<string>();
   try {
-    for (let n = 0; n < 600; n += 1) {
+    for (let n = 0; n < 300; n += 1) {
       const socket = connect(Number(port), "127.0.0.1");
       sockets.push(socket);
       socket.on("error", () => undefined);
-      // A body that does not come.
+      socket.once("data", (data) => refused.resolve(data.toString()));
       socket.write(
-        `POST ${MAPS} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer admin\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n`,
+        `POST ${events} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer node-a\r\n` +
+          "Content-Type: application/json\r\nContent-Length: 3000000\r\n\r\n{",
       );
     }
-    let answer = await server.ask("GET", "/readyz");
-    for (let n = 0; n < 1000 && answer.status === 200; n += 1) answer = await server.ask("GET", "/readyz");
-    assert.equal(answer.status, 429);
-    assert.equal(answer.headers.get("retry-after"), "1");
-    assert.equal(answer.body.reason, "TooManyRequests");
+    const head = await refused.promise;
+    assert.match(head, /^HTTP\/1\.1 429 /);
+    assert.match(head, /\r\nRetry-After: 1\r\n/);
+    assert.match(head, /"message":"Too many requests, please try again later\."/);
+    assert.match(head, /X-Kubernetes-PF-PriorityLevel-UID: system\r\n/);
+    await server.expect(200, "GET", "/api", { token: "admin" });
+    // Who may nothing is told so.
+    assert.equal((await server.ask("GET", "/api", { token: "joe" })).status, 403);
+    assert.equal((await server.ask("GET", "/readyz")).status, 200);
   } finally {
     for (const socket of sockets) socket.destroy();
   }
-  let after = await server.ask("GET", "/readyz");
-  for (let n = 0; n < 1000 && after.status === 429; n += 1) after = await server.ask("GET", "/readyz");
-  assert.equal(after.status, 200);
+  // What they held is given back.
+  const event = { metadata: { name: "after" }, involvedObject: { namespace: "default" } };
+  let after = await server.ask("POST", events, { token: "node-a", body: event });
+  for (let n = 0; n < 1000 && after.status === 429; n += 1) {
+    after = await server.ask("POST", events, { token: "node-a", body: event });
+  }
+  assert.equal(after.status, 201, after.text);
+});
+
+test("an identity with hundreds of requests is answered in turns with others", async () => {
+  const path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+  const body = { spec: { user: "joe", resourceAttributes: { verb: "get", resource: "pods", namespace: "default" } } };
+  let answered = 0;
+  const flood = Array.from({ length: 250 }, async () => {
+    const { status } = await server.ask("POST", path, { token: "node-a", body });
+    assert.ok([201, 429].includes(status), String(status));
+    answered += 1;
+  });
+  const { status, headers } = await server.ask("GET", "/api", { token: "joe" });
+  assert.equal(status, 403);
+  assert.equal(headers.get("x-kubernetes-pf-flowschema-uid"), "global-default");
+  await Promise.all(flood);
+  assert.equal(answered, 250);
+});
+
+test("watches of one identity are bounded by what it is", async () => {
+  const watches = Array.from({ length: 520 }, () => new AbortController());
+  const path = "/api/v1/nodes?watch=1&fieldSelector=metadata.name%3Da";
+  const headers = { authorization: "Bearer node-a" };
+  try {
+    const answers = await Promise.all(
+      watches.map(({ signal }) => fetch(`${server.url}${path}`, { headers, signal })),
+    );
+    assert.equal(answers.filter(({ status }) => status === 429).length, 8);
+    // The answers are held until here: fetch ends those that are collected, and their places are free again.
+    assert.equal(answers.filter(({ status }) => status === 200).length, 512);
+    await server.expect(200, "GET", "/api");
+  } finally {
+    for (const watch of watches) watch.abort();
+  }
 });
 
 test("health, version, discovery and keys", async () => {

@@ -1,8 +1,8 @@
-import { type FieldError, invalidValue, requiredValue } from "../field-errors.ts";
+import { type FieldError, invalidValue, requiredValue, tooLongValue } from "../field-errors.ts";
 import type { ApiObject, ResourceDefinition } from "../resource-definition.ts";
 import { humanDuration } from "./age.ts";
 import { ageColumn, column, field, nameColumn } from "./columns.ts";
-import { fieldAt, listAt, sameValue, section, textAt } from "./object-fields.ts";
+import { fieldAt, listAt, mappingAt, sameValue, section, textAt } from "./object-fields.ts";
 
 function conditionText(request: ApiObject): string {
   const types = listAt(request, "status", "conditions").map((each) => textAt(each, "type"));
@@ -16,12 +16,28 @@ function requestedDuration(request: ApiObject): string {
   return typeof seconds === "number" ? humanDuration(seconds * 1000) : "<none>";
 }
 
+/** Of certificates.k8s.io/v1beta1, where a request needed no signer. */
+const LEGACY_SIGNER = "kubernetes.io/legacy-unknown";
 /** kube-apiserver takes no shorter certificates. */
 const MIN_EXPIRATION_SECONDS = 600;
 
+/** PEM of a request with a 4096-bit key and a hundred names; what is longer is not read. */
+const MAX_REQUEST_BYTES = 8192;
+/** Kubernetes knows 23. */
+const MAX_USAGES = 32;
+
 function validateRequest(request: ApiObject): readonly FieldError[] {
   const errors: FieldError[] = [];
-  const pem = Buffer.from(textAt(request, "spec", "request"), "base64").toString("latin1");
+  const encoded = textAt(request, "spec", "request");
+  if (encoded.length > (MAX_REQUEST_BYTES / 3) * 4 + 4) {
+    return [tooLongValue("spec.request", MAX_REQUEST_BYTES)];
+  }
+  if (listAt(request, "spec", "usages").length > MAX_USAGES) {
+    return [
+      { type: "FieldValueTooMany", field: "spec.usages", message: `Too many: must have at most ${MAX_USAGES} items` },
+    ];
+  }
+  const pem = Buffer.from(encoded, "base64").toString("latin1");
   if (!/^-----BEGIN CERTIFICATE REQUEST-----\s[A-Za-z0-9+/=\s]+-----END CERTIFICATE REQUEST-----\s*$/.test(pem)) {
     errors.push(
       invalidValue("spec.request", textAt(request, "spec", "request"), "PEM block type must be CERTIFICATE REQUEST"),
@@ -30,7 +46,10 @@ function validateRequest(request: ApiObject): readonly FieldError[] {
   if (listAt(request, "spec", "usages").length === 0) errors.push(requiredValue("spec.usages"));
   const signer = textAt(request, "spec", "signerName");
   if (signer === "") errors.push(requiredValue("spec.signerName"));
-  else if (!/^[^/\s]+\.[^/\s]+\/[^\s]+$/.test(signer)) {
+  else if (signer === LEGACY_SIGNER) {
+    const why = "the legacy signerName is not allowed via this API version";
+    errors.push(invalidValue("spec.signerName", signer, why));
+  } else if (!/^[^/\s]+\.[^/\s]+\/[^\s]+$/.test(signer)) {
     errors.push(
       invalidValue(
         "spec.signerName",
@@ -59,7 +78,7 @@ const decisions = (request: ApiObject, type: string): readonly unknown[] =>
 function validateDecision(request: ApiObject, old: ApiObject): readonly FieldError[] {
   const errors: FieldError[] = [];
   const path = "status.conditions";
-  for (const type of ["Approved", "Denied"]) {
+  for (const type of DECISIONS) {
     if (decisions(old, type).length > 0 && !sameValue(decisions(request, type), decisions(old, type))) {
       errors.push({
         type: "FieldValueForbidden",
@@ -74,12 +93,24 @@ function validateDecision(request: ApiObject, old: ApiObject): readonly FieldErr
   return errors;
 }
 
+const DECISIONS = ["Approved", "Denied"];
+
+/** A signer decides nothing: what was approved or denied stays as it was, as in Kubernetes. */
+function keepDecisions(request: ApiObject, old: ApiObject): void {
+  const isDecision = (condition: unknown): boolean => DECISIONS.includes(textAt(condition, "type"));
+  const kept = listAt(old, "status", "conditions").filter(isDecision);
+  const others = listAt(request, "status", "conditions").filter((each) => !isDecision(each));
+  if (kept.length + others.length > 0) section(request, "status").conditions = [...kept, ...others];
+}
+
 /** Times of conditions that their writer left out. */
 function stampConditions(request: ApiObject, old: ApiObject, now: Date): void {
   const time = now.toISOString().replace(/\.\d+Z$/, "Z");
+  const conditions = listAt(old, "status", "conditions").map((each): [string, unknown] => [textAt(each, "type"), each]);
+  // The first of a type counts.
+  const known = new Map(conditions.toReversed());
   for (const condition of listAt(request, "status", "conditions") as Record<string, unknown>[]) {
-    const type = textAt(condition, "type");
-    const before = listAt(old, "status", "conditions").find((each) => textAt(each, "type") === type);
+    const before = known.get(textAt(condition, "type"));
     condition.status ??= "True";
     condition.lastUpdateTime ??= time;
     condition.lastTransitionTime ??= textAt(before, "lastTransitionTime") || time;
@@ -110,7 +141,9 @@ export const certificateSigningRequestResource: ResourceDefinition = {
   selectableFields: { "spec.signerName": (request) => textAt(request, "spec", "signerName") },
   strategy: {
     prepareForCreate(request, { user }) {
-      Object.assign(section(request, "spec"), {
+      const spec = section(request, "spec");
+      delete spec.uid;
+      Object.assign(spec, {
         username: user.name,
         ...(user.uid === "" ? {} : { uid: user.uid }),
         groups: [...user.groups],
@@ -123,11 +156,17 @@ export const certificateSigningRequestResource: ResourceDefinition = {
       request.status = old.status;
     },
     prepareForSubresource(request, old, { subresource, now }) {
-      const status = section(request, "status");
+      section(request, "status");
       request.spec = old.spec;
       const certificate = fieldAt(old, "status", "certificate");
       // An approver decides, a signer signs.
-      if (subresource === "approval") request.status = { ...status, certificate };
+      if (subresource === "approval") {
+        request.status = {
+          ...mappingAt(old, "status"),
+          conditions: listAt(request, "status", "conditions"),
+          certificate,
+        };
+      } else keepDecisions(request, old);
       stampConditions(request, old, now);
     },
     validate: (request) => validateRequest(request),

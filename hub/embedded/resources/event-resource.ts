@@ -1,5 +1,5 @@
 /** `events` of core/v1. */
-import { type FieldError, invalidValue } from "../field-errors.ts";
+import { type FieldError, invalidValue, requiredValue } from "../field-errors.ts";
 import type { ApiObject, PrinterColumn, ResourceDefinition } from "../resource-definition.ts";
 import { ageOf } from "./age.ts";
 import { column, nameColumn, wideColumn } from "./columns.ts";
@@ -44,12 +44,30 @@ const EVENT_COLUMNS: readonly PrinterColumn[] = [
 
 const INVOLVED = ["kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath"];
 
+/** Lengths of Kubernetes' ValidateEvent. */
+const MAX_MESSAGE = 1024;
+const MAX_REASON = 128;
+
+/** As Kubernetes 1.34: an event with `eventTime` is of the newer kind, whose texts are required and limited. */
 function validateEvent(event: ApiObject): readonly FieldError[] {
+  const isNew = textAt(event, "eventTime") !== "";
   const namespace = textAt(mappingAt(event, "involvedObject"), "namespace");
   const own = event.metadata.namespace ?? "";
-  // What has no namespace is told of in `default`.
+  // An object without a namespace has its events in `default`.
   const isRight = namespace === own || (namespace === "" && ["default", "kube-system", ""].includes(own));
-  return isRight ? [] : [invalidValue("involvedObject.namespace", namespace, "does not match event.namespace")];
+  const errors: FieldError[] = isRight
+    ? []
+    : [invalidValue("involvedObject.namespace", namespace, "does not match event.namespace")];
+  const limit = (field: string, most: number): void => {
+    if (textAt(event, field).length <= most) return;
+    errors.push(invalidValue(field, "", `can have at most ${most} characters`));
+  };
+  for (const field of ["reportingComponent", "reportingInstance", "action", "reason"]) {
+    if (isNew && textAt(event, field) === "") errors.push(requiredValue(field));
+    if (isNew) limit(field, MAX_REASON);
+  }
+  if (isNew) limit("message", MAX_MESSAGE);
+  return errors;
 }
 
 export const eventResource: ResourceDefinition = {

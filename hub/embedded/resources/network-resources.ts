@@ -49,23 +49,26 @@ function validateService(service: ApiObject): readonly FieldError[] {
   const isHeadless = textAt(service, "spec", "clusterIP") === "None";
   const name = textAt(service, "spec", "externalName");
   const isExternal = type === "ExternalName";
+  const names = new Set<string>();
   return [
     ...(ports.length === 0 && !isHeadless && !isExternal ? [requiredValue("spec.ports")] : []),
     ...(isExternal && name === "" ? [requiredValue("spec.externalName")] : []),
     ...(isExternal && name !== ""
       ? dnsSubdomainProblems(name).map((problem) => invalidValue("spec.externalName", name, problem))
       : []),
-    ...ports.flatMap((_, index) => portErrors(ports, index)),
+    ...ports.flatMap((_, index) => portErrors(ports, index, names)),
     ...(AFFINITIES.includes(affinity) ? [] : [notSupportedValue("spec.sessionAffinity", affinity, AFFINITIES)]),
     ...(TYPES.includes(type) ? [] : [notSupportedValue("spec.type", type, TYPES)]),
   ];
 }
 
-function portErrors(ports: readonly unknown[], index: number): readonly FieldError[] {
+/** @param names of the ports before this one; its own is added */
+function portErrors(ports: readonly unknown[], index: number, names: Set<string>): readonly FieldError[] {
   const path = `spec.ports[${index}]`;
   const [port, targetPort] = ["port", "targetPort"].map((name) => fieldAt(ports[index], name));
   const [name = "", protocol = ""] = ["name", "protocol"].map((field) => textAt(ports[index], field));
-  const isTaken = ports.slice(0, index).some((other) => name !== "" && textAt(other, "name") === name);
+  const isTaken = name !== "" && names.has(name);
+  names.add(name);
   const target = typeof targetPort === "string" ? portNameProblems(targetPort) : portNumberProblems(Number(targetPort));
   return [
     ...(name === "" && ports.length > 1 ? [requiredValue(`${path}.name`)] : []),

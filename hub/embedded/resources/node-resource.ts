@@ -3,7 +3,6 @@ import { labelValueProblems, qualifiedNameProblems } from "../../../protocol/nam
 import { duplicateValue, type FieldError, invalidValue, notSupportedValue, requiredValue } from "../field-errors.ts";
 import type { ApiObject, PrinterColumn, ResourceDefinition } from "../resource-definition.ts";
 import { ageColumn, column, field, NONE, nameColumn, orNone, wideColumn } from "./columns.ts";
-import { restrictNodeWrite } from "./node-restriction.ts";
 import { fieldAt, immutableFields, listAt, section, setDefault, textAt } from "./object-fields.ts";
 
 function statusOf(node: ApiObject): string {
@@ -99,8 +98,7 @@ export const nodeResource: ResourceDefinition = {
       }
       section(node, "spec");
     },
-    prepareForCreate(node, context) {
-      restrictNodeWrite(node, undefined, context);
+    prepareForCreate(node) {
       // TaintNodesByCondition: nothing is put on a node that has not said that it is ready.
       const spec = section(node, "spec");
       const taints = listAt(spec, "taints");
@@ -109,12 +107,10 @@ export const nodeResource: ResourceDefinition = {
       );
       if (!isTainted) spec.taints = [...taints, { ...NOT_READY }];
     },
-    prepareForUpdate(node, old, context) {
-      restrictNodeWrite(node, old, context);
+    prepareForUpdate(node, old) {
       node.status = old.status;
     },
-    prepareForSubresource(node, old, context) {
-      restrictNodeWrite(node, old, context);
+    prepareForSubresource(node, old) {
       node.spec = structuredClone(old.spec);
     },
     validate: validateTaints,

@@ -29,11 +29,16 @@ export const validatePlacement = (spec: unknown, path: string): readonly FieldEr
 ];
 
 function validateGates(gates: readonly unknown[], path: string): FieldError[] {
-  const names = gates.map((gate) => textAt(gate, "name"));
-  return names.flatMap((name, index) => [
-    ...qualifiedNameProblems(name).map((problem) => invalidValue(`${path}[${index}]`, name, problem)),
-    ...(names.indexOf(name) < index ? [duplicateValue(`${path}[${index}]`, name)] : []),
-  ]);
+  const known = new Set<string>();
+  return gates.flatMap((gate, index) => {
+    const name = textAt(gate, "name");
+    const isTaken = known.has(name);
+    known.add(name);
+    return [
+      ...qualifiedNameProblems(name).map((problem) => invalidValue(`${path}[${index}]`, name, problem)),
+      ...(isTaken ? [duplicateValue(`${path}[${index}]`, name)] : []),
+    ];
+  });
 }
 
 function validateNodeAffinity(affinity: unknown, path: string): FieldError[] {

@@ -3,6 +3,7 @@
  * In place; refusals in the plugins' words.
  */
 import type { Toleration } from "../../../protocol/pod.ts";
+import { isMirrorPod, podReferences } from "../../core/pod-references.ts";
 import type { ApiObject, StrategyContext } from "../resource-definition.ts";
 import { forbidden } from "../status-error.ts";
 import { admitLimits } from "./limit-ranges.ts";
@@ -16,7 +17,6 @@ export interface PodAdmissionInit {
 type Refuse = (why: string) => never;
 type Spec = Record<string, unknown>;
 
-export const MIRROR_ANNOTATION = "kubernetes.io/config.mirror";
 const DEFAULT_ACCOUNT = "default";
 /** Kubernetes' own default of `--default-not-ready-toleration-seconds` and its sibling. */
 const DEFAULT_TOLERATION_SECONDS = 300;
@@ -40,8 +40,8 @@ function admitServiceAccount(
   init: PodAdmissionInit,
   refuse: Refuse,
 ): void {
-  if (pod.metadata.annotations?.[MIRROR_ANNOTATION] !== undefined) {
-    refuseMirrorSecrets(spec, refuse);
+  if (isMirrorPod(pod)) {
+    refuseMirrorReferences(pod, refuse);
     return;
   }
   const name = textAt(spec, "serviceAccountName") || DEFAULT_ACCOUNT;
@@ -60,22 +60,17 @@ function admitServiceAccount(
   injectToken(spec, account, init, context);
 }
 
-function refuseMirrorSecrets(spec: Spec, refuse: Refuse): void {
-  if (textAt(spec, "serviceAccountName") !== "") refuse("a mirror pod may not reference service accounts");
-  for (const volume of listAt(spec, "volumes")) {
-    if (fieldAt(volume, "secret") !== undefined) refuse("a mirror pod may not reference secrets");
-    const sources = listAt(volume, "projected", "sources");
-    if (sources.some((source) => fieldAt(source, "serviceAccountToken") !== undefined)) {
-      refuse("a mirror pod may not use ServiceAccountToken volume projections");
-    }
+/** Whoever makes it: a mirror pod shows what a node runs by itself, and no credential is to be had through it. */
+function refuseMirrorReferences(pod: ApiObject, refuse: Refuse): void {
+  const kinds = new Set(podReferences(pod).map(({ kind }) => kind));
+  if (kinds.has("ServiceAccount")) {
+    refuse(
+      textAt(pod, "spec", "serviceAccountName") === ""
+        ? "a mirror pod may not use ServiceAccountToken volume projections"
+        : "a mirror pod may not reference service accounts",
+    );
   }
-  const containers = [...listAt(spec, "initContainers"), ...listAt(spec, "containers")];
-  const usesSecret = containers.some(
-    (container) =>
-      listAt(container, "env").some((each) => fieldAt(each, "valueFrom", "secretKeyRef") !== undefined) ||
-      listAt(container, "envFrom").some((each) => fieldAt(each, "secretRef") !== undefined),
-  );
-  if (usesSecret) refuse("a mirror pod may not reference secrets");
+  if (kinds.has("Secret")) refuse("a mirror pod may not reference secrets");
 }
 
 const TOKEN_PATH = "/var/run/secrets/kubernetes.io/serviceaccount";

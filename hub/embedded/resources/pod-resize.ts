@@ -1,10 +1,11 @@
 /** `pods/resize`: CPU and memory of containers, as long as the QoS class stays (Kubernetes 1.34). */
+
 import type { Pod } from "../../../protocol/pod.ts";
 import { qosClass } from "../../../protocol/qos.ts";
+import { isMirrorPod } from "../../core/pod-references.ts";
 import { type FieldError, forbiddenValue, invalidValue } from "../field-errors.ts";
 import type { ApiObject } from "../resource-definition.ts";
 import { fieldAt, listAt, mappingAt, sameValue, section, textAt } from "./object-fields.ts";
-import { isMirrorPod } from "./pod-update.ts";
 
 type Fields = Record<string, unknown>;
 

@@ -3,13 +3,12 @@ import { qosClass } from "../../../protocol/qos.ts";
 import { forbiddenValue } from "../field-errors.ts";
 import type { ApiObject, ResourceDefinition, StrategyContext } from "../resource-definition.ts";
 import { invalidObject } from "../status-error.ts";
-import { restrictPodCreation, restrictPodUpdate } from "./node-restriction.ts";
 import { listAt, section, textAt } from "./object-fields.ts";
 import { admitPod, admitTolerations, type PodAdmissionInit } from "./pod-admission.ts";
 import { POD_COLUMNS } from "./pod-columns.ts";
 import { resizedSpec, validateResize } from "./pod-resize.ts";
 import { defaultPod, validatePodObject } from "./pod-template.ts";
-import { validateEphemeralContainers, validatePodUpdate } from "./pod-update.ts";
+import { validateEphemeralContainers, validateMirrorAnnotation, validatePodUpdate } from "./pod-update.ts";
 
 const SELECTABLE = [
   "spec.nodeName",
@@ -59,18 +58,18 @@ export function podResource(init: PodAdmissionInit): ResourceDefinition {
           const error = forbiddenValue("spec.ephemeralContainers", "cannot be set on create");
           throw invalidObject({ group: "", kind: "Pod" }, pod.metadata.name, [error]);
         }
-        restrictPodCreation(pod, context);
         admitPod(pod, context, init);
         pod.status = { phase: "Pending", qosClass: qosClass(pod as unknown as Pod), ...gatedCondition(pod) };
       },
-      prepareForUpdate(pod, old, context) {
-        restrictPodUpdate(old, context);
+      prepareForUpdate(pod, old) {
         pod.status = old.status;
         admitTolerations(section(pod, "spec"));
       },
       prepareForSubresource: preparePodSubresource,
       validate: (pod, { subresource }) => (subresource === "status" ? [] : validatePodObject(pod)),
       validateUpdate(pod, old, { subresource }) {
+        const errors = validateMirrorAnnotation(pod, old);
+        if (errors.length > 0) return errors;
         if (subresource === "") return validatePodUpdate(pod, old);
         if (subresource === "ephemeralcontainers") return validateEphemeralContainers(pod, old);
         return subresource === "resize" ? validateResize(pod, old) : [];
@@ -96,7 +95,6 @@ const gatedCondition = (pod: ApiObject): object =>
   listAt(pod, "spec", "schedulingGates").length === 0 ? {} : { conditions: [{ ...GATED, lastTransitionTime: null }] };
 
 function preparePodSubresource(pod: ApiObject, old: ApiObject, context: StrategyContext): void {
-  restrictPodUpdate(old, context);
   const { subresource } = context;
   const spec = section(pod, "spec");
   const status = section(pod, "status");

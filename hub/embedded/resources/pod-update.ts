@@ -1,9 +1,9 @@
 /** What may change of a pod once it is there (pkg/apis/core/validation, `ValidatePodUpdate` and its siblings, 1.34). */
 import type { Toleration } from "../../../protocol/pod.ts";
+import { isMirrorPod, MIRROR_ANNOTATION } from "../../core/pod-references.ts";
 import { type FieldError, forbiddenValue, invalidValue } from "../field-errors.ts";
 import type { ApiObject } from "../resource-definition.ts";
 import { fieldAt, listAt, sameValue, section } from "./object-fields.ts";
-import { MIRROR_ANNOTATION } from "./pod-admission.ts";
 
 type Fields = Record<string, unknown>;
 
@@ -16,6 +16,15 @@ const UPDATABLE = [
 ].join(",");
 /** Of a difference that is shown: enough to see what was meant. */
 const MAX_SHOWN_CHANGES = 5;
+
+/** Whether a pod is a mirror pod is decided when it is made: else a node would make one and then claim what it names. */
+export function validateMirrorAnnotation(pod: ApiObject, old: ApiObject): readonly FieldError[] {
+  const [now, before] = [pod, old].map(({ metadata }) => metadata.annotations?.[MIRROR_ANNOTATION]);
+  if (now === before) return [];
+  const path = `metadata.annotations[${MIRROR_ANNOTATION}]`;
+  const change = before === undefined ? "add" : "remove or update";
+  return [forbiddenValue(path, `may not ${change} mirror pod annotation`)];
+}
 
 export function validatePodUpdate(pod: ApiObject, old: ApiObject): readonly FieldError[] {
   const errors: FieldError[] = [];
@@ -45,18 +54,22 @@ function deadlineErrors(pod: ApiObject, old: ApiObject): readonly FieldError[] {
   return after > before ? [invalidValue(path, after, "must be less than or equal to previous value")] : [];
 }
 
+/** All of it but `tolerationSeconds`, which may change. */
+const tolerationKey = ({ key, operator, value, effect }: Toleration): string =>
+  JSON.stringify([key, operator, value, effect]);
+
 function tolerationErrors(pod: ApiObject, old: ApiObject): readonly FieldError[] {
-  const now = listAt(pod, "spec", "tolerations") as readonly Toleration[];
-  const kept = (listAt(old, "spec", "tolerations") as readonly Toleration[]).every((before) =>
-    now.some((after) => sameValue({ ...before, tolerationSeconds: after.tolerationSeconds }, after)),
+  const now = new Set((listAt(pod, "spec", "tolerations") as readonly Toleration[]).map(tolerationKey));
+  const kept = (listAt(old, "spec", "tolerations") as readonly Toleration[]).every((each) =>
+    now.has(tolerationKey(each)),
   );
   const detail = "existing toleration can not be modified except its tolerationSeconds";
   return kept ? [] : [forbiddenValue("spec.tolerations", detail)];
 }
 
 function gateErrors(pod: ApiObject, old: ApiObject): readonly FieldError[] {
-  const before = listAt(old, "spec", "schedulingGates");
-  const added = listAt(pod, "spec", "schedulingGates").find((gate) => !before.some((each) => sameValue(each, gate)));
+  const before = new Set(listAt(old, "spec", "schedulingGates").map((gate) => fieldAt(gate, "name")));
+  const added = listAt(pod, "spec", "schedulingGates").find((gate) => !before.has(fieldAt(gate, "name")));
   if (added === undefined) return [];
   const name = String(fieldAt(added, "name"));
   return [forbiddenValue("spec.schedulingGates", `only deletion is allowed, but found new scheduling gate '${name}'`)];
@@ -110,10 +123,11 @@ export function validateEphemeralContainers(pod: ApiObject, old: ApiObject): rea
   if (isMirrorPod(old)) return [forbiddenValue("", "static pods do not support ephemeral containers")];
   const path = "spec.ephemeralContainers";
   const now = listAt(pod, "spec", "ephemeralContainers");
+  const byName = new Map(now.map((each) => [String(fieldAt(each, "name")), each]));
   const errors: FieldError[] = [];
   for (const before of listAt(old, "spec", "ephemeralContainers")) {
     const name = String(fieldAt(before, "name"));
-    const same = now.find((each) => fieldAt(each, "name") === name);
+    const same = byName.get(name);
     if (same === undefined) {
       errors.push(forbiddenValue(path, `existing ephemeral containers "${name}" may not be removed`));
     } else if (!sameValue(same, before)) {
@@ -122,6 +136,3 @@ export function validateEphemeralContainers(pod: ApiObject, old: ApiObject): rea
   }
   return errors;
 }
-
-export const isMirrorPod = ({ metadata }: ApiObject): boolean =>
-  metadata.annotations?.[MIRROR_ANNOTATION] !== undefined;

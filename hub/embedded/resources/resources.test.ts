@@ -577,8 +577,10 @@ describe("a node", () => {
 
   test("makes mirror pods of its own alone", async () => {
     const as = nodeClient("board");
+    const { uid } = (await create("nodes", {}, { name: "board" })).metadata;
+    const owner = { apiVersion: "v1", kind: "Node", name: "board", uid, controller: true };
     const make = ([object, metadata]: [object, object]): Promise<KubeObject> =>
-      create("pods", object, { as, metadata });
+      create("pods", object, { as, metadata: { ownerReferences: [owner], ...metadata } });
     await make(mirror({ nodeName: "board" }));
     await assert.rejects(
       make(mirror({ nodeName: "other" })),
@@ -600,7 +602,7 @@ describe("a node", () => {
     const foreign = change("pods", other, { status: { phase: "Running" } }, { as, subresource: "status" });
     await assert.rejects(foreign, /forbidden/);
     const [board, elsewhere] = [
-      await create("nodes", {}, { name: "board" }),
+      await cluster.client.get(typeOf("nodes"), { namespace: "", name: "board" }, signal),
       await create("nodes", {}, { name: "elsewhere" }),
     ];
     await change("nodes", board, { status: { phase: "Running" } }, { as, subresource: "status" });
@@ -797,5 +799,26 @@ describe("what is there", () => {
       { subresource: "approval" },
     );
     await assert.rejects(taken, /updates may not remove a condition of type "Approved"/);
+    const other = await create("certificatesigningrequests", {
+      spec: { request, signerName: "a.io/b", usages: ["any"], username: "root", uid: "forged", extra: { a: ["b"] } },
+    });
+    assert.deepEqual([specOf(other).uid, specOf(other).extra], [undefined, {}]);
+    const failed = { type: "Failed", status: "True", reason: "Because" };
+    const forged = { username: "root", request: "AA==", signerName: "c.io/d" };
+    const signed = await change(
+      "certificatesigningrequests",
+      other,
+      { spec: forged, status: { conditions: [approved, failed], certificate: "AA==" } },
+      { subresource: "status" },
+    );
+    const status = signed.status as { conditions: { type: string }[]; certificate: string };
+    assert.deepEqual(
+      status.conditions.map(({ type }) => type),
+      ["Failed"],
+      "a signer approves nothing",
+    );
+    assert.deepEqual([status.certificate, specOf(signed)], ["AA==", specOf(other)]);
+    const edited = await change("certificatesigningrequests", other, { spec: forged });
+    assert.deepEqual(specOf(edited), specOf(other), "what was approved is what is signed");
   });
 });

@@ -92,17 +92,20 @@ function assignNodePorts(
   const taken = new Set(
     others.flatMap((each) => listAt(each, "spec", "ports").map((port) => textAt(port, "nodePort"))),
   );
-  const known = listAt(before, "ports");
+  const identityOf = (port: unknown): string => JSON.stringify([fieldAt(port, "port"), fieldAt(port, "protocol")]);
+  const ports = listAt(before, "ports").map((each): [string, unknown] => [identityOf(each), each]);
+  // The first of several counts.
+  const known = new Map(ports.toReversed());
+  let isFull = false;
   for (const port of listAt(spec, "ports") as readonly Fields[]) {
-    const same = known.find(
-      (each) => fieldAt(each, "port") === port.port && fieldAt(each, "protocol") === port.protocol,
-    );
+    const same = known.get(identityOf(port));
     if (["", "0"].includes(textAt(port, "nodePort"))) port.nodePort = fieldAt(same, "nodePort");
     const start = Math.floor(random.next() * NODE_PORTS);
-    for (let step = 0; step < NODE_PORTS && port.nodePort === undefined; step += 1) {
+    for (let step = 0; step < NODE_PORTS && port.nodePort === undefined && !isFull; step += 1) {
       const candidate = FIRST_NODE_PORT + ((start + step) % NODE_PORTS);
       if (!taken.has(String(candidate))) port.nodePort = candidate;
     }
+    isFull = port.nodePort === undefined;
     taken.add(textAt(port, "nodePort"));
   }
 }

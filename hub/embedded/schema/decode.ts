@@ -1,7 +1,9 @@
 /**
  * What Kubernetes does when it decodes a body into its types: wrong types are refused, unknown and doubled fields are
- * reported, quantities given as numbers become text.
+ * reported, quantities given as numbers become text. Every object passes here before it is stored, after patches too, so the
+ * limits on the size of objects are checked here.
  */
+import { MAX_KEYS, MAX_LIST_ITEMS, MAX_VALUES, tooLarge } from "../limits.ts";
 import type { FieldType, ModelSource } from "./models.ts";
 
 export interface Decoded {
@@ -13,6 +15,8 @@ export interface Decoded {
 
 /** Kubernetes reports as many strict errors of one body. */
 const MAX_REPORTED = 100;
+/** Longer paths are cut: a hundred of them may begin with the same key of a megabyte. */
+const MAX_PATH_LENGTH = 512;
 
 const typeName = (value: unknown): string => {
   if (Array.isArray(value)) return "array";
@@ -44,18 +48,24 @@ const goName = (type: FieldType): string => {
 
 class Decoder {
   readonly #source: ModelSource;
+  /** Whether the object is left as it is. */
+  readonly #isReadOnly: boolean;
   readonly unknown: string[] = [];
   mismatch: string | undefined;
+  #values = 0;
 
-  constructor(source: ModelSource) {
+  constructor(source: ModelSource, isReadOnly: boolean) {
     this.#source = source;
+    this.#isReadOnly = isReadOnly;
   }
 
   /** @returns what stands for `value` */
   visit(value: unknown, type: FieldType, path: string): unknown {
     if (value === null || value === undefined) return value;
+    this.#count(value, path);
     switch (type.kind) {
       case "any":
+        this.#countWithin(value, path);
         return value;
       case "object":
         return this.#object(value, type.model, path);
@@ -68,6 +78,27 @@ class Decoder {
     }
   }
 
+  /** @throws StatusError 413 */
+  #count(value: unknown, path: string): void {
+    this.#values += 1;
+    if (this.#values > MAX_VALUES) throw tooLarge(`the object holds more than ${MAX_VALUES} values`);
+    if (typeof value !== "object" || value === null) return;
+    const isList = Array.isArray(value);
+    const size = isList ? value.length : Object.keys(value).length;
+    const limit = isList ? MAX_LIST_ITEMS : MAX_KEYS;
+    if (size <= limit) return;
+    const shown = path.slice(0, MAX_PATH_LENGTH) || "the object";
+    throw tooLarge(`${shown} has ${size} ${isList ? "items" : "keys"}, limit is ${limit}`);
+  }
+
+  #countWithin(value: unknown, path: string): void {
+    if (typeof value !== "object" || value === null) return;
+    for (const inner of Object.values(value)) {
+      this.#count(inner, path);
+      this.#countWithin(inner, path);
+    }
+  }
+
   #object(value: unknown, name: string, path: string): unknown {
     if (typeof value !== "object" || Array.isArray(value))
       return this.#refuse(value, { kind: "object", model: name }, path);
@@ -77,12 +108,12 @@ class Decoder {
       const field = fields.get(key);
       const inner = path === "" ? key : `${path}.${key}`;
       // Go decodes null to what a missing field has.
-      if (field !== undefined && item === null && field.type.kind !== "any") delete object[key];
-      else if (field !== undefined) object[key] = this.visit(item, field.type, inner);
+      if (field !== undefined && item === null && field.type.kind !== "any") this.#remove(object, key);
+      else if (field !== undefined) this.#set(object, key, this.visit(item, field.type, inner));
       else {
-        if (this.unknown.length < MAX_REPORTED) this.unknown.push(`unknown field "${inner}"`);
+        if (this.unknown.length < MAX_REPORTED) this.unknown.push(`unknown field "${inner.slice(0, MAX_PATH_LENGTH)}"`);
         // As in Kubernetes, whose types have no place for it.
-        delete object[key];
+        this.#remove(object, key);
       }
     }
     return object;
@@ -93,16 +124,27 @@ class Decoder {
     const object = value as Record<string, unknown>;
     for (const [key, item] of Object.entries(object)) {
       // Go decodes null to the zero value.
-      if (item === null && type.values.kind === "string") object[key] = "";
-      else object[key] = this.visit(item, type.values, `${path}.${key}`);
+      if (item === null && type.values.kind === "string") this.#set(object, key, "");
+      else this.#set(object, key, this.visit(item, type.values, `${path}.${key}`));
     }
     return object;
   }
 
   #array(value: unknown, type: FieldType & { kind: "array" }, path: string): unknown {
     if (!Array.isArray(value)) return this.#refuse(value, type, path);
-    for (const [index, item] of value.entries()) value[index] = this.visit(item, type.items, `${path}[${index}]`);
+    for (const [index, item] of value.entries()) {
+      const visited = this.visit(item, type.items, `${path}[${index}]`);
+      if (!this.#isReadOnly) value[index] = visited;
+    }
     return value;
+  }
+
+  #set(object: Record<string, unknown>, key: string, value: unknown): void {
+    if (!this.#isReadOnly && object[key] !== value) object[key] = value;
+  }
+
+  #remove(object: Record<string, unknown>, key: string): void {
+    if (!this.#isReadOnly) delete object[key];
   }
 
   #scalar(value: unknown, type: FieldType, path: string): unknown {
@@ -120,14 +162,14 @@ class Decoder {
     if ((type.kind === "date-time" || type.kind === "micro-time") && !isTime(String(value))) {
       this.mismatch ??= `parsing time ${JSON.stringify(JSON.stringify(value))} as "2006-01-02T15:04:05Z07:00": cannot parse`;
     }
-    if (type.kind === "bytes" && !/^[A-Za-z0-9+/\r\n]*={0,2}[\r\n]*$/.test(String(value))) {
-      this.mismatch ??= `illegal base64 data at input byte 0 in ${path}`;
+    if (type.kind === "bytes" && !isBase64(String(value))) {
+      this.mismatch ??= `illegal base64 data at input byte 0 in ${path.slice(0, MAX_PATH_LENGTH)}`;
     }
     return value;
   }
 
   #refuse(value: unknown, type: FieldType, path: string): unknown {
-    this.mismatch ??= `json: cannot unmarshal ${typeName(value)} into Go struct field ${path} of type ${goName(type)}`;
+    this.mismatch ??= `json: cannot unmarshal ${typeName(value)} into Go struct field ${path.slice(0, MAX_PATH_LENGTH)} of type ${goName(type)}`;
     return value;
   }
 }
@@ -135,9 +177,20 @@ class Decoder {
 const isTime = (text: string): boolean =>
   /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)$/.test(text) && !Number.isNaN(Date.parse(text));
 
-/** Checks `object` against a model, in place: unknown fields are removed, quantities made text. */
+/** Line breaks may stand anywhere. They are taken out first: a pattern that allows them twice tries every way to divide them. */
+const isBase64 = (text: string): boolean => /^[A-Za-z0-9+/]*={0,2}$/.test(text.replace(/[\r\n]/g, ""));
+
+/** Checks `object` against a model, in place: unknown fields are removed, quantities made text. @throws StatusError 413 */
 export function decodeInto(source: ModelSource, model: string, object: Record<string, unknown>): Decoded {
-  const decoder = new Decoder(source);
+  return decode(new Decoder(source, false), model, object);
+}
+
+/** As `decodeInto`, and leaves the object as it is. */
+export function checkAgainst(source: ModelSource, model: string, object: Record<string, unknown>): Decoded {
+  return decode(new Decoder(source, true), model, object);
+}
+
+function decode(decoder: Decoder, model: string, object: Record<string, unknown>): Decoded {
   decoder.visit(object, { kind: "object", model }, "");
   return { unknown: decoder.unknown, mismatch: decoder.mismatch };
 }

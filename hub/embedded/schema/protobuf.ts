@@ -3,15 +3,14 @@
  * same object. kubectl and typed Go clients send it; they all take JSON for an answer.
  */
 import { PicoletError } from "../../../protocol/errors.ts";
+import { MAX_BODY_VALUES, MAX_DEPTH, tooLarge } from "../limits.ts";
 import type { FieldType, ModelSource } from "./models.ts";
 import { PROTOBUF_FIELDS } from "./protobuf-fields.ts";
+import { scanJson } from "./scan-json.ts";
 
 export const PROTOBUF_TYPE = "application/vnd.kubernetes.protobuf";
 
 const MAGIC = Buffer.from("k8s\0");
-/** As deep as JSON may be. */
-const MAX_DEPTH = 256;
-
 type Fields = Record<string, unknown>;
 
 interface MessageField {
@@ -28,16 +27,30 @@ type WireValue =
   | { readonly kind: "bytes"; readonly value: Buffer }
   | { readonly kind: "fixed"; readonly value: Buffer };
 
+/** Fields that one body may still have, unknown and empty ones too: the smallest takes two bytes, and every one takes time. */
+class FieldBudget {
+  #left = MAX_BODY_VALUES;
+
+  /** @throws StatusError 413 */
+  take(): void {
+    this.#left -= 1;
+    if (this.#left < 0) throw tooLarge(`it holds more than ${MAX_BODY_VALUES} values`);
+  }
+}
+
 class WireReader {
   readonly #bytes: Buffer;
+  readonly #budget: FieldBudget;
   #at = 0;
 
-  constructor(bytes: Buffer) {
+  constructor(bytes: Buffer, budget: FieldBudget) {
     this.#bytes = bytes;
+    this.#budget = budget;
   }
 
   *fields(): Iterable<readonly [number: number, value: WireValue]> {
     while (this.#at < this.#bytes.length) {
+      this.#budget.take();
       const tag = this.#varint();
       yield [Number(tag >> 3n), this.#value(Number(tag & 7n))];
     }
@@ -91,11 +104,12 @@ export function readEnvelope(bytes: Buffer): Envelope {
   let apiVersion = "";
   let kind = "";
   let raw: Buffer = Buffer.alloc(0);
-  for (const [number, { kind: wire, value }] of new WireReader(bytes.subarray(MAGIC.length)).fields()) {
+  const budget = new FieldBudget();
+  for (const [number, { kind: wire, value }] of new WireReader(bytes.subarray(MAGIC.length), budget).fields()) {
     if (wire !== "bytes") continue;
     if (number === 2) raw = value;
     if (number !== 1) continue;
-    for (const [inner, text] of new WireReader(value).fields()) {
+    for (const [inner, text] of new WireReader(value, budget).fields()) {
       if (text.kind !== "bytes") continue;
       if (inner === 1) apiVersion = text.value.toString("utf8");
       if (inner === 2) kind = text.value.toString("utf8");
@@ -103,6 +117,14 @@ export function readEnvelope(bytes: Buffer): Envelope {
   }
   return { apiVersion, kind, raw };
 }
+
+/** Where in a body a message is read. */
+interface Scope {
+  readonly depth: number;
+  readonly budget: FieldBudget;
+}
+
+const within = ({ depth, budget }: Scope): Scope => ({ depth: depth + 1, budget });
 
 /** Reads messages by the table of field numbers and the types of the models. */
 export class ProtobufReader {
@@ -115,23 +137,24 @@ export class ProtobufReader {
 
   /** @param model `V1Pod` @throws `invalid` for what is no such message, `not_found` for a model without a table */
   read(model: string, bytes: Buffer): Fields {
-    return this.#message(model, model, bytes, 0);
+    return this.#message(model, model, bytes, { depth: 0, budget: new FieldBudget() });
   }
 
   /** @param typed the model that says what the message's fields are in JSON: the outer one of an inlined message */
-  #message(message: string, typed: string, bytes: Buffer, depth: number): Fields {
-    if (depth > MAX_DEPTH) throw malformed("it nests too deeply");
+  #message(message: string, typed: string, bytes: Buffer, scope: Scope): Fields {
+    if (scope.depth > MAX_DEPTH) throw malformed("it nests too deeply");
     const table = this.#tableOf(message);
     const object: Fields = {};
-    for (const [number, value] of new WireReader(bytes).fields()) {
+    for (const [number, value] of new WireReader(bytes, scope.budget).fields()) {
       const field = table.get(number);
       if (field === undefined) continue;
       if (field.inlined !== undefined) {
-        if (value.kind === "bytes") Object.assign(object, this.#message(field.inlined, typed, value.value, depth + 1));
+        if (value.kind === "bytes")
+          Object.assign(object, this.#message(field.inlined, typed, value.value, within(scope)));
         continue;
       }
       const type = this.#typeOf(typed, field.name);
-      if (type !== undefined) this.#set(object, field, type, value, depth);
+      if (type !== undefined) this.#set(object, field, type, value, scope);
     }
     return object;
   }
@@ -140,56 +163,58 @@ export class ProtobufReader {
     return this.#models.get(model).fields.get(field)?.type;
   }
 
-  #set(object: Fields, { name, keepsZero }: MessageField, type: FieldType, value: WireValue, depth: number): void {
+  #set(object: Fields, { name, keepsZero }: MessageField, type: FieldType, value: WireValue, scope: Scope): void {
     if (type.kind === "array") {
       const list = (object[name] ?? []) as unknown[];
       object[name] = list;
-      list.push(...this.#items(type.items, value, depth));
+      list.push(...this.#items(type.items, value, scope));
       return;
     }
     if (type.kind === "map") {
       if (value.kind !== "bytes") throw malformed(`${name} is no map`);
       const map = (object[name] ?? {}) as Fields;
       object[name] = map;
-      const [key, item] = this.#entry(type.values, value.value, depth);
+      const [key, item] = this.#entry(type.values, value.value, scope);
       if (key === "__proto__") throw malformed('the key "__proto__" is not allowed');
       map[key] = item;
       return;
     }
-    const read = this.#single(type, value, depth);
+    const read = this.#single(type, value, scope);
     const isZero = read === "" || read === 0 || read === false || read === undefined;
     if (!isZero || (keepsZero && read !== undefined)) object[name] = read;
   }
 
-  #items(type: FieldType, value: WireValue, depth: number): readonly unknown[] {
+  #items(type: FieldType, value: WireValue, scope: Scope): readonly unknown[] {
     const isNumber = type.kind === "integer" || type.kind === "boolean";
-    if (!isNumber || value.kind !== "bytes") return [this.#single(type, value, depth)];
+    if (!isNumber || value.kind !== "bytes") return [this.#single(type, value, scope)];
     // Packed: one number after the other, without tags.
-    return [...packed(value.value)].map((each) => this.#single(type, { kind: "varint", value: each }, depth));
+    return [...packed(value.value, scope.budget)].map((each) =>
+      this.#single(type, { kind: "varint", value: each }, scope),
+    );
   }
 
-  #entry(type: FieldType, bytes: Buffer, depth: number): readonly [string, unknown] {
+  #entry(type: FieldType, bytes: Buffer, scope: Scope): readonly [string, unknown] {
     let key = "";
     let item: unknown = type.kind === "array" ? [] : type.kind === "object" ? {} : "";
-    for (const [number, value] of new WireReader(bytes).fields()) {
+    for (const [number, value] of new WireReader(bytes, scope.budget).fields()) {
       if (value.kind !== "bytes") continue;
       if (number === 1) key = value.value.toString("utf8");
       // A list in a map is a message with the list as its first field.
-      else if (number === 2 && type.kind === "array") item = this.#listMessage(type.items, value.value, depth);
-      else if (number === 2) item = this.#single(type, value, depth);
+      else if (number === 2 && type.kind === "array") item = this.#listMessage(type.items, value.value, scope);
+      else if (number === 2) item = this.#single(type, value, scope);
     }
     return [key, item];
   }
 
-  #listMessage(type: FieldType, bytes: Buffer, depth: number): unknown[] {
+  #listMessage(type: FieldType, bytes: Buffer, scope: Scope): unknown[] {
     const list: unknown[] = [];
-    for (const [number, value] of new WireReader(bytes).fields()) {
-      if (number === 1) list.push(this.#single(type, value, depth));
+    for (const [number, value] of new WireReader(bytes, scope.budget).fields()) {
+      if (number === 1) list.push(this.#single(type, value, scope));
     }
     return list;
   }
 
-  #single(type: FieldType, value: WireValue, depth: number): unknown {
+  #single(type: FieldType, value: WireValue, scope: Scope): unknown {
     if (value.kind === "varint") return type.kind === "boolean" ? value.value !== 0n : signed(value.value);
     if (value.kind === "fixed")
       return value.value.length === 8 ? value.value.readDoubleLE() : value.value.readFloatLE();
@@ -200,17 +225,17 @@ export class ProtobufReader {
       case "bytes":
         return bytes.toString("base64");
       case "object":
-        return this.#message(type.model, type.model, bytes, depth + 1);
+        return this.#message(type.model, type.model, bytes, within(scope));
       case "quantity":
-        return firstText(bytes);
+        return firstText(bytes, scope.budget);
       case "date-time":
-        return readTime(bytes, 0);
+        return readTime(bytes, 0, scope.budget);
       case "micro-time":
-        return readTime(bytes, 6);
+        return readTime(bytes, 6, scope.budget);
       case "int-or-string":
-        return readIntOrString(bytes);
+        return readIntOrString(bytes, scope.budget);
       case "any":
-        return readRaw(bytes);
+        return readRaw(bytes, scope.budget);
       default:
         throw malformed(`${type.kind} in a field of bytes`);
     }
@@ -233,7 +258,7 @@ export class ProtobufReader {
   }
 }
 
-function* packed(bytes: Buffer): Iterable<bigint> {
+function* packed(bytes: Buffer, budget: FieldBudget): Iterable<bigint> {
   let value = 0n;
   let shift = 0n;
   for (const byte of bytes) {
@@ -241,25 +266,26 @@ function* packed(bytes: Buffer): Iterable<bigint> {
     shift += 7n;
     if (shift > 70n) throw malformed("a number of more than ten bytes");
     if (byte >= 0x80) continue;
+    budget.take();
     yield BigInt.asUintN(64, value);
     value = 0n;
     shift = 0n;
   }
 }
 
-function firstText(bytes: Buffer): string {
-  for (const [number, value] of new WireReader(bytes).fields()) {
+function firstText(bytes: Buffer, budget: FieldBudget): string {
+  for (const [number, value] of new WireReader(bytes, budget).fields()) {
     if (number === 1 && value.kind === "bytes") return value.value.toString("utf8");
   }
   return "0";
 }
 
 /** Undefined: the zero time, which is none. @param digits of the fraction of a second */
-function readTime(bytes: Buffer, digits: 0 | 6): string | undefined {
+function readTime(bytes: Buffer, digits: 0 | 6, budget: FieldBudget): string | undefined {
   if (bytes.length === 0) return undefined;
   let seconds = 0;
   let nanos = 0;
-  for (const [number, value] of new WireReader(bytes).fields()) {
+  for (const [number, value] of new WireReader(bytes, budget).fields()) {
     if (value.kind !== "varint") continue;
     if (number === 1) seconds = signed(value.value);
     if (number === 2) nanos = signed(value.value);
@@ -270,11 +296,11 @@ function readTime(bytes: Buffer, digits: 0 | 6): string | undefined {
   return digits === 0 ? `${text}Z` : `${text}.${String(Math.floor(nanos / 1000)).padStart(6, "0")}Z`;
 }
 
-function readIntOrString(bytes: Buffer): string | number {
+function readIntOrString(bytes: Buffer, budget: FieldBudget): string | number {
   let isText = false;
   let number = 0;
   let text = "";
-  for (const [field, value] of new WireReader(bytes).fields()) {
+  for (const [field, value] of new WireReader(bytes, budget).fields()) {
     if (field === 1 && value.kind === "varint") isText = value.value === 1n;
     if (field === 2 && value.kind === "varint") number = signed(value.value);
     if (field === 3 && value.kind === "bytes") text = value.value.toString("utf8");
@@ -283,8 +309,11 @@ function readIntOrString(bytes: Buffer): string | number {
 }
 
 /** JSON within a message: fieldsV1, raw extensions. */
-function readRaw(bytes: Buffer): unknown {
-  const text = firstText(bytes);
+function readRaw(bytes: Buffer, budget: FieldBudget): unknown {
+  const text = firstText(bytes, budget);
+  const { isTooDeep, isPoisoned, excess } = scanJson(text);
+  if (excess !== undefined) throw tooLarge(excess);
+  if (isTooDeep || isPoisoned) throw malformed("JSON that nests too deeply or has a key __proto__");
   try {
     return text === "0" ? undefined : (JSON.parse(text) as unknown);
   } catch (error) {

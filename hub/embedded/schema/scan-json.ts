@@ -1,16 +1,19 @@
-/** What JSON.parse does not tell: how deep a text nests, and which keys stand in it twice. */
+/** What JSON.parse does not report: how deep a text nests, how many values it holds, and which keys stand in it twice. */
+import { MAX_BODY_ITEMS, MAX_BODY_VALUES, MAX_DEPTH, MAX_KEYS } from "../limits.ts";
 
 export interface JsonScan {
   /** A key is `__proto__`: no field of Kubernetes', and poison for whoever copies keys. */
   readonly isPoisoned: boolean;
   readonly isTooDeep: boolean;
+  /** `a list has more than 10000 items`; the scan ends there. */
+  readonly excess: string | undefined;
   /** `duplicate field "spec.a"`; at most a hundred. */
   readonly duplicates: readonly string[];
 }
 
-/** Go's decoder stops at 10,000; nothing in Kubernetes' types nests deeper than 40 without `any`. Our walkers recurse. */
-const MAX_DEPTH = 256;
 const MAX_REPORTED = 100;
+/** Longer paths are cut: a hundred of them may name the same key of a megabyte. */
+const MAX_PATH_LENGTH = 512;
 
 interface Frame {
   /** Undefined: an array. */
@@ -25,10 +28,15 @@ export function scanJson(text: string): JsonScan {
   const duplicates: string[] = [];
   let expectsKey = false;
   let isPoisoned = false;
+  let values = 1;
+  const found = (): JsonScan => ({ isTooDeep: false, isPoisoned, duplicates, excess: undefined });
   const pathOf = (): string =>
     stack
-      .map(({ keys, path, index }, at) => (keys === undefined ? `[${index}]` : `${at === 0 ? "" : "."}${path}`))
-      .join("");
+      .map(({ keys, path, index }, at) => {
+        return keys === undefined ? `[${index}]` : `${at === 0 ? "" : "."}${path.slice(0, MAX_PATH_LENGTH)}`;
+      })
+      .join("")
+      .slice(0, MAX_PATH_LENGTH);
   for (let at = 0; at < text.length; at += 1) {
     const character = text[at];
     const frame = stack.at(-1);
@@ -40,11 +48,13 @@ export function scanJson(text: string): JsonScan {
         if (key === "__proto__") isPoisoned = true;
         if (frame.keys.has(key) && duplicates.length < MAX_REPORTED) duplicates.push(`duplicate field "${pathOf()}"`);
         frame.keys.add(key);
+        if (frame.keys.size > MAX_KEYS) return { ...found(), excess: `an object has more than ${MAX_KEYS} keys` };
         expectsKey = false;
       }
       at = end;
     } else if (character === "{" || character === "[") {
-      if (stack.length >= MAX_DEPTH) return { isTooDeep: true, isPoisoned, duplicates };
+      if (stack.length >= MAX_DEPTH) return { ...found(), isTooDeep: true };
+      values += 1;
       stack.push({ keys: character === "{" ? new Set() : undefined, path: "", index: 0 });
       expectsKey = character === "{";
     } else if (character === "}" || character === "]") {
@@ -52,10 +62,15 @@ export function scanJson(text: string): JsonScan {
       expectsKey = false;
     } else if (character === "," && frame !== undefined) {
       frame.index += 1;
+      values += 1;
       expectsKey = frame.keys !== undefined;
+      if (!expectsKey && frame.index >= MAX_BODY_ITEMS) {
+        return { ...found(), excess: `a list has more than ${MAX_BODY_ITEMS} items` };
+      }
     }
+    if (values > MAX_BODY_VALUES) return { ...found(), excess: `it holds more than ${MAX_BODY_VALUES} values` };
   }
-  return { isTooDeep: false, isPoisoned, duplicates };
+  return found();
 }
 
 /** The index of the closing quote. */

@@ -55,7 +55,7 @@ export interface DeleteParams {
 export interface AdmissionRequest {
   readonly operation: "CREATE" | "UPDATE" | "DELETE";
   readonly request: ResourceRequest;
-  /** Undefined for DELETE. */
+  /** Undefined for DELETE. Of a subresource with a kind of its own that object: an Eviction, a TokenRequest. */
   readonly object: ApiObject | undefined;
   /** Undefined for CREATE. */
   readonly old: ApiObject | undefined;

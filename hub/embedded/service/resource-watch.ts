@@ -1,10 +1,12 @@
 import { describeError } from "../../../protocol/errors.ts";
 import { type Clock, type Random, seconds } from "../../../protocol/ports.ts";
 import { type ApiObject, resourceName } from "../resource-definition.ts";
+import { parseFieldSelector } from "../selectors.ts";
 import { badRequest, expired, type StatusError } from "../status-error.ts";
 import type { ObjectStore, StoredEvent } from "../store/object-store.ts";
 import type { ResourceRequest, WatchParams } from "./request.ts";
 import { type ObjectFilter, objectFilter, parseObject, parseRevision } from "./resource-reader.ts";
+import type { Turns } from "./turns.ts";
 
 export type WatchItem =
   | { readonly type: "ADDED" | "MODIFIED" | "DELETED"; readonly body: string; readonly object: ApiObject }
@@ -28,6 +30,7 @@ interface Components {
   readonly store: ObjectStore;
   readonly clock: Clock;
   readonly random: Random;
+  readonly turns: Turns;
 }
 
 /**
@@ -42,9 +45,16 @@ export function watchResource(
   signal: AbortSignal,
 ): AsyncGenerator<WatchItem> {
   const filter = objectFilter(request.definition, params);
+  if (request.name !== "" && params.fieldSelector !== "") requireName(params.fieldSelector, request.name);
   const fieldFilter = request.name === "" ? filter : joinFilters(filter, request.name);
-  const start = startOf(components.store, request, params, fieldFilter);
+  const start = startOf(components.store, request, params);
   return watchFrom(components, request, params, { start, filter: fieldFilter }, signal);
+}
+
+/** A watch of one object by the paths of old. */
+function requireName(fieldSelector: string, name: string): void {
+  const selected = parseFieldSelector(fieldSelector).find(({ field, isEqual }) => field === "metadata.name" && isEqual);
+  if (selected?.value !== name) throw badRequest("fieldSelector metadata.name doesn't match requested name");
 }
 
 const joinFilters =
@@ -56,7 +66,6 @@ function startOf(
   store: ObjectStore,
   { definition, namespace }: ResourceRequest,
   { resourceVersion, resourceVersionMatch, sendInitialEvents, wantsBookmarks }: WatchParams,
-  filter: ObjectFilter | undefined,
 ): Start {
   if (sendInitialEvents !== undefined && resourceVersionMatch !== "NotOlderThan") {
     throw badRequest(
@@ -73,8 +82,7 @@ function startOf(
   const revision = isUnset ? store.headRevision : parseRevision(resourceVersion);
   if (sendInitialEvents ?? isUnset) {
     if (revision > store.headRevision) throw fromTheFuture(revision, store.headRevision);
-    const bodies = [...store.list(resource, namespace)].map(({ body }) => body);
-    const initial = filter === undefined ? bodies : bodies.filter((body) => filter(parseObject({ body })));
+    const initial = [...store.list(resource, namespace)].map(({ body }) => body);
     const endsInitialEvents = sendInitialEvents === true && wantsBookmarks;
     return { initial, revision: store.headRevision, endsInitialEvents };
   }
@@ -90,8 +98,8 @@ const fromTheFuture = (revision: number, head: number): StatusError =>
   expired(`resource version ${revision} is not known here (${head}); list again`);
 
 async function* watchFrom(
-  { store, clock, random }: Components,
-  { definition, namespace }: ResourceRequest,
+  { store, clock, random, turns }: Components,
+  { definition, namespace, user }: ResourceRequest,
   { wantsBookmarks, timeoutSeconds }: WatchParams,
   { start, filter }: { readonly start: Start; readonly filter: ObjectFilter | undefined },
   signal: AbortSignal,
@@ -101,9 +109,13 @@ async function* watchFrom(
   using waiter = new Waiter(clock, signal);
   waiter.startTimers(limitSeconds * 1000, wantsBookmarks);
   await store.settled();
+  // Thousands of watches may wake up for the same large object.
+  const slices = turns.slices(user.name);
   for (const body of start.initial) {
+    await slices.add(body.length);
     if (signal.aborted) return;
-    yield { type: "ADDED", body, object: parseObject({ body }) };
+    const object = parseObject({ body });
+    if (filter === undefined || filter(object)) yield { type: "ADDED", body, object };
   }
   if (start.endsInitialEvents) yield { type: "BOOKMARK", revision: start.revision, endsInitialEvents: true };
   let cursor = start.revision;
@@ -117,6 +129,7 @@ async function* watchFrom(
       return;
     }
     for (const event of events) {
+      await slices.add(event.body.length);
       if (signal.aborted) return;
       const item = namespace === "" || event.namespace === namespace ? itemOf(event, filter) : undefined;
       if (item !== undefined) yield item;

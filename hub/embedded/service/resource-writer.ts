@@ -1,8 +1,10 @@
 import { isDeepStrictEqual } from "node:util";
+import { isPicoletError } from "../../../protocol/errors.ts";
 import type { Random } from "../../../protocol/ports.ts";
 import { type TrackedWrite, trackUpdate } from "../apply/managed-fields.ts";
 import type { FieldError } from "../field-errors.ts";
 import { invalidValue } from "../field-errors.ts";
+import { MAX_OBJECT_BYTES, tooLarge } from "../limits.ts";
 import {
   generateName,
   initializeMetadata,
@@ -30,15 +32,15 @@ import {
   STALE_VERSION,
   StatusError,
 } from "../status-error.ts";
-import type { ObjectStore } from "../store/object-store.ts";
+import type { ObjectStore, StoredObject } from "../store/object-store.ts";
 import type { Admission, DeleteParams, ResourceRequest, WriteParams } from "./request.ts";
 import { differsForSelectors, parseObject, type ResourceReader } from "./resource-reader.ts";
 
 /** Names are drawn again so often when they are taken; 5 characters of 27 make 14 million. */
 const MAX_NAME_DRAWS = 8;
 
-/** How a patch or PUT makes the new object of the old one; `old` may be changed and returned. */
-export type Mutation = (old: ApiObject) => Record<string, unknown>;
+/** How a patch or PUT makes the new object of the old one, whose copy from `read` may be changed and returned. */
+export type Mutation = (read: () => ApiObject) => Record<string, unknown>;
 
 /** How a write is to be done. */
 export interface WriteMode extends WriteParams {
@@ -53,6 +55,7 @@ export interface Components {
   readonly reader: ResourceReader;
   readonly models: ModelSource;
   readonly admission: Admission;
+  readonly validation: Admission;
   readonly random: Random;
   readonly now: () => Date;
 }
@@ -90,6 +93,7 @@ export class ResourceWriter {
       ...validateMetadata(object, definition),
       ...(strategy.validate?.(object, context) ?? []),
     ]);
+    this.#components.validation({ operation: "CREATE", request, object, old: undefined });
     if (this.#exists(request, metadata.name)) throw alreadyExists(definition, metadata.name);
     this.#track(params, {
       definition,
@@ -98,25 +102,30 @@ export class ResourceWriter {
       subresource: "",
       now: context.now,
     });
+    checkSize(object, 0);
     if (!params.isDryRun) this.#put(request, "ADDED", object, undefined);
     return object;
   }
 
   /**
-   * A PUT or a patch: `mutate` gets a copy of what is stored.
+   * A PUT or a patch of what is stored.
    * @param isPut the body replaces the object: its name and version are held against it in a PUT's way
    */
   update(request: ResourceRequest, mutate: Mutation, params: WriteMode & { readonly isPut: boolean }): ApiObject {
     const { definition, name, subresource } = request;
     const stored = this.#components.reader.fetch(request);
     const old = parseObject(stored);
-    const object = this.decode(request, mutate(parseObject(stored)), params);
+    const object = this.decode(
+      request,
+      mutate(() => parseObject(stored)),
+      params,
+    );
     this.checkNamespace(request, object);
     this.#checkIdentity(request, object, old, params.isPut);
     const context = this.#components.reader.contextOf(request);
     if (params.isInternal === true) keepSystemMetadata(object.metadata, old.metadata);
     else this.#prepare(definition, object, old, context);
-    this.#components.admission({ operation: "UPDATE", request, object, old });
+    if (params.isInternal !== true) this.#components.admission({ operation: "UPDATE", request, object, old });
     const errors = [
       ...validateMetadata(object, definition),
       ...validateMetadataUpdate(object.metadata, old.metadata),
@@ -124,6 +133,7 @@ export class ResourceWriter {
       ...(params.isInternal === true ? [] : (definition.strategy.validateUpdate?.(object, old, context) ?? [])),
     ];
     this.#refuse(definition, object, errors);
+    this.#components.validation({ operation: "UPDATE", request, object, old });
     this.#track(params, {
       definition,
       object,
@@ -133,6 +143,7 @@ export class ResourceWriter {
     });
     object.metadata.resourceVersion = String(stored.revision);
     if (isDeepStrictEqual(object, old)) return old;
+    checkSize(object, Buffer.byteLength(stored.body));
     if (params.isDryRun) return object;
     if (this.#mayGoNow(definition, object)) this.#put({ ...request, name }, "DELETED", object, old);
     else this.#put(request, "MODIFIED", object, old);
@@ -147,7 +158,7 @@ export class ResourceWriter {
   /** @returns the object as it is then, and whether it is gone */
   delete(request: ResourceRequest, params: DeleteParams): { readonly object: ApiObject; readonly isGone: boolean } {
     const { definition, name } = request;
-    const stored = this.#components.reader.fetch(request);
+    const stored = this.#fetchForDeletion(request);
     const old = parseObject(stored);
     checkPreconditions(definition, name, old, params);
     this.#components.admission({ operation: "DELETE", request, object: undefined, old });
@@ -159,6 +170,18 @@ export class ResourceWriter {
     }
     if (!params.isDryRun) this.#put(request, "DELETED", object, undefined);
     return { object, isGone: true };
+  }
+
+  /** What is stored of a Secret may be damaged (`Vault`): it can be deleted all the same, and then made again. */
+  #fetchForDeletion(request: ResourceRequest): Pick<StoredObject, "body"> {
+    try {
+      return this.#components.reader.fetch(request);
+    } catch (error) {
+      if (!isPicoletError(error, "corrupt")) throw error;
+      const { definition, namespace, name } = request;
+      const metadata = { name, ...(definition.namespaced ? { namespace } : {}) };
+      return { body: JSON.stringify({ apiVersion: apiVersionOf(definition), kind: definition.kind, metadata }) };
+    }
   }
 
   /** The body as an object of the kind that the path asks for. @throws StatusError 400 */
@@ -304,6 +327,16 @@ export class ResourceWriter {
   }
 }
 
+/**
+ * @param storedBytes the size so far: what was stored before there was a limit may shrink, and lose its finalizers
+ * @throws StatusError 413, where Kubernetes answers 500 with etcd's own error: it is the request that has to change
+ */
+function checkSize(object: ApiObject, storedBytes: number): void {
+  const bytes = Buffer.byteLength(JSON.stringify(object));
+  if (bytes <= MAX_OBJECT_BYTES || bytes <= storedBytes) return;
+  throw tooLarge(`the object would be stored with ${bytes} bytes, limit is ${MAX_OBJECT_BYTES}`);
+}
+
 function checkKind(definition: ResourceDefinition, input: Record<string, unknown>): void {
   const expected = apiVersionOf(definition);
   const { version, kind: expectedKind } = definition;
@@ -325,13 +358,13 @@ function checkKind(definition: ResourceDefinition, input: Record<string, unknown
 const uidMismatch = (wanted: string, { metadata }: ApiObject): string =>
   `Precondition failed: UID in precondition: ${wanted}, UID in object meta: ${metadata.uid ?? ""}`;
 
-function checkPreconditions(
+/** @throws StatusError 409 */
+export function checkPreconditions(
   definition: ResourceDefinition,
   name: string,
   object: ApiObject,
-  params: DeleteParams,
+  { uid, resourceVersion }: Pick<DeleteParams, "uid" | "resourceVersion">,
 ): void {
-  const { uid, resourceVersion } = params;
   if (uid !== undefined && uid !== object.metadata.uid) throw conflict(definition, name, uidMismatch(uid, object));
   if (resourceVersion !== undefined && resourceVersion !== object.metadata.resourceVersion) {
     const why = `Precondition failed: ResourceVersion in precondition: ${resourceVersion}, ResourceVersion in object meta: ${object.metadata.resourceVersion ?? ""}`;

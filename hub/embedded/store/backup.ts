@@ -1,14 +1,9 @@
 import { closeSync, copyFileSync, existsSync, fsyncSync, openSync, renameSync, rmSync } from "node:fs";
-import { dirname } from "node:path";
 import { PicoletError } from "../../../protocol/errors.ts";
 import type { Clock } from "../../../protocol/ports.ts";
-import { copyDatabase, openDatabase } from "./schema.ts";
-
-/**
- * What a restore adds to the revision: more than any hub can have given out since the backup (a thousand a second for
- * thirty years), so that every watcher's revision is behind the floor and none is met again. Room for 9,000 restores.
- */
-const REVISION_STEP = 1_000_000_000_000;
+import { syncFolderOf } from "./durable-file.ts";
+import { type FleetGuard, markOf, moveForward } from "./fleet-guard.ts";
+import { checkWhole, copyDatabase, openDatabase } from "./schema.ts";
 
 /** A copy of a store that no hub has open. While one runs, `ObjectStore.backup` makes it. @param to must not exist */
 export function backupStoppedStore(path: string, to: string): void {
@@ -24,42 +19,42 @@ export function backupStoppedStore(path: string, to: string): void {
 export interface Restored {
   /** Where the store is that was there before; undefined: there was none. */
   readonly setAside: string | undefined;
+  /** When the backup was changed last; undefined: it has no change. */
+  readonly lastChangeAt: Date | undefined;
 }
 
 /**
  * Puts a backup in the place of a store. No hub may have it open. Every client lists anew afterwards: whatever was
  * written since the backup is no longer true. The backup file stays as it is.
- * @throws `corrupt`, `invalid` for a file that is no whole backup; `unavailable` when a hub is running; the store is
- *   then as it was
+ * @param guard of the data directory; undefined: the store belongs to no fleet
+ * @throws `corrupt`, `invalid` for a file that is no whole backup; `conflict` for one of another fleet; `unavailable` when
+ *   a hub is running; the store is then as it was
  */
-export function restoreStore(backup: string, path: string, clock: Clock): Restored {
+export function restoreStore(backup: string, path: string, clock: Clock, guard?: FleetGuard): Restored {
   requireFile(backup);
   const fresh = `${path}.restoring`;
   removeDatabase(fresh);
   try {
     copyFileSync(backup, fresh);
-    moveForward(fresh);
+    const lastChangeAt = prepare(fresh, backup, guard);
     const setAside = existsSync(path) ? setStoreAside(path, clock) : undefined;
     renameSync(fresh, path);
-    syncFolder(path);
-    return { setAside };
+    syncFolderOf(path);
+    return { setAside, lastChangeAt };
   } finally {
     removeDatabase(fresh);
   }
 }
 
-/** Checks it, too. */
-function moveForward(path: string): void {
+/** Checks the copy, and moves its revisions forward. @returns when it was changed last */
+function prepare(path: string, backup: string, guard: FleetGuard | undefined): Date | undefined {
   const database = openDatabase(path);
+  let lastChange: unknown;
   try {
-    const revision = Number(database.prepare("SELECT value FROM meta WHERE name = 'revision'").pluck().get());
-    const next = revision + REVISION_STEP;
-    database.transaction(() => {
-      database.prepare("UPDATE meta SET value = ? WHERE name = 'revision'").run(next);
-      database.exec("DELETE FROM history; DELETE FROM floors");
-      // The resource "" stands for all of them.
-      database.prepare("INSERT INTO floors VALUES ('', ?)").run(next);
-    })();
+    checkWhole(database, backup);
+    lastChange = database.prepare("SELECT max(at) FROM history").pluck().get();
+    if (guard === undefined) database.transaction(() => moveForward(database, markOf(database).revision))();
+    else guard.admitBackup(backup, database);
     // Everything into the one file that is then renamed.
     database.pragma("journal_mode = DELETE");
   } finally {
@@ -68,6 +63,7 @@ function moveForward(path: string): void {
   const file = openSync(path, "r+");
   fsyncSync(file);
   closeSync(file);
+  return typeof lastChange === "number" ? new Date(lastChange) : undefined;
 }
 
 /** A damaged store is set aside as well: that it cannot be opened is the reason for the restore. */
@@ -94,10 +90,4 @@ function requireFile(path: string): void {
 
 function removeDatabase(path: string): void {
   for (const ending of ["-wal", "-shm", "-journal", ""]) rmSync(`${path}${ending}`, { force: true });
-}
-
-function syncFolder(path: string): void {
-  const folder = openSync(dirname(path), "r");
-  fsyncSync(folder);
-  closeSync(folder);
 }

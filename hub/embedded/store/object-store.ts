@@ -1,9 +1,11 @@
 import type Database from "better-sqlite3";
-import { PicoletError } from "../../../protocol/errors.ts";
+import { describeError, isPicoletError, PicoletError } from "../../../protocol/errors.ts";
 import type { Clock, Log } from "../../../protocol/ports.ts";
 import type { ApiObject } from "../resource-definition.ts";
+import { type FleetGuard, fileFacts, markOf } from "./fleet-guard.ts";
 import { RecentEvents } from "./recent-events.ts";
 import { copyDatabase, openDatabase } from "./schema.ts";
+import { SEALED_RESOURCE, type Vault } from "./vault.ts";
 
 export type ChangeType = "ADDED" | "MODIFIED" | "DELETED";
 
@@ -49,8 +51,17 @@ export interface StoredObject {
  */
 const MAX_HISTORY_ROWS = 5000;
 const MAX_HISTORY_AGE_MS = 3_600_000;
+/** Each is in the log once; a store with more has lost its keys, which says so by itself. */
+const MAX_REPORTED = 1000;
 /** Objects read at once by a list that is not limited: keeps what SQLite holds open small. */
 const EVENT_PAGE = 500;
+
+export interface ObjectStoreComponents {
+  readonly clock: Clock;
+  readonly log: Log;
+  /** Lets only the store of its fleet be opened, and has the keys to its Secrets. Undefined: any store, in clear. */
+  readonly guard?: FleetGuard | undefined;
+}
 
 /** The writes since the last commit: what everybody waits for who wrote or read in it. */
 interface Batch {
@@ -72,16 +83,29 @@ export class ObjectStore implements Disposable {
   readonly #recent = new RecentEvents();
   readonly #waiting = new Map<string, Set<() => void>>();
   readonly #floors = new Map<string, number>();
+  readonly #guard: FleetGuard | undefined;
+  readonly #vault: Vault | undefined;
+  /** Damaged Secrets that are in the log. */
+  readonly #reported = new Set<string>();
   #revision: number;
   #committed: number;
   #batch: Batch | undefined;
   #isClosed = false;
 
-  /** @throws as `openDatabase` */
-  constructor({ clock, log }: { readonly clock: Clock; readonly log: Log }, path: string) {
+  /** @throws as `openDatabase`, and what the guard refuses the store with: nothing of it is changed then */
+  constructor({ clock, log, guard }: ObjectStoreComponents, path: string) {
     this.#clock = clock;
     this.#log = log;
-    this.#database = openDatabase(path);
+    this.#guard = guard;
+    const absent = fileFacts(path);
+    if (absent !== undefined) guard?.judge(path, absent);
+    this.#database = openDatabase(path, (facts) => guard?.judge(path, facts));
+    try {
+      this.#vault = guard?.admit(this.#database);
+    } catch (error) {
+      this.#database.close();
+      throw error;
+    }
     this.#revision = Number(this.#row("SELECT value FROM meta WHERE name = 'revision'")?.value ?? 1);
     this.#committed = this.#revision;
     for (const row of this.#rows("SELECT resource, revision FROM floors")) {
@@ -99,27 +123,45 @@ export class ObjectStore implements Disposable {
     return this.#revision;
   }
 
+  /** @throws `corrupt` that names a Secret of which what is stored is damaged */
   get(key: ObjectKeys): StoredObject | undefined {
     const sql = "SELECT revision, body FROM objects WHERE resource = ? AND namespace = ? AND name = ?";
     const row = this.#row(sql, key.resource, key.namespace, key.name);
-    return row === undefined ? undefined : { revision: Number(row.revision), body: String(row.body) };
+    return row === undefined ? undefined : this.#opened(key, row);
   }
 
   /**
-   * In the order of namespace and name, from behind `after` on.
+   * In the order of namespace and name, from behind `after` on. A damaged Secret is left out, and named in the log: the
+   * others must not be held up by it.
    * @param namespace "" for all
+   * @param page objects that are read at once
    */
-  *list(resource: string, namespace: string, after?: { namespace: string; name: string }): Iterable<StoredObject> {
+  *list(
+    resource: string,
+    namespace: string,
+    after?: { readonly namespace: string; readonly name: string },
+    page = EVENT_PAGE,
+  ): Iterable<StoredObject> {
     let from = after;
     for (;;) {
-      const rows = this.#page(resource, namespace, from);
+      const rows = this.#page(resource, namespace, from, page);
       for (const row of rows) {
-        yield { revision: Number(row.revision), body: String(row.body) };
+        const key = { resource, namespace: String(row.namespace), name: String(row.name) };
+        const object = this.#whole(`${key.namespace}/${key.name}`, () => this.#opened(key, row));
+        if (object !== undefined) yield object;
       }
       const last = rows.at(-1);
-      if (last === undefined || rows.length < EVENT_PAGE) return;
+      if (last === undefined || rows.length < page) return;
       from = { namespace: String(last.namespace), name: String(last.name) };
     }
+  }
+
+  /** Of the file: bytes in use, and bytes that writes use again before it grows. */
+  get space(): { readonly usedBytes: number; readonly reusableBytes: number } {
+    const pragma = (name: string): number => Number(this.#database.pragma(name, { simple: true }));
+    const pageBytes = pragma("page_size");
+    const freePages = pragma("freelist_count");
+    return { usedBytes: (pragma("page_count") - freePages) * pageBytes, reusableBytes: freePages * pageBytes };
   }
 
   count(resource: string): number {
@@ -134,18 +176,24 @@ export class ObjectStore implements Disposable {
     object.metadata.resourceVersion = String(revision);
     const body = JSON.stringify(object);
     const { resource, namespace, name } = key;
-    this.#guard(() => {
+    const vault = resource === SEALED_RESOURCE ? this.#vault : undefined;
+    const before = previous ?? null;
+    this.#attempt(() => {
       if (type === "DELETED") {
         this.#run("DELETE FROM objects WHERE resource = ? AND namespace = ? AND name = ?", resource, namespace, name);
       } else {
         const sql = `INSERT INTO objects (resource, namespace, name, revision, expires, body) VALUES (?, ?, ?, ?, ?, ?)
           ON CONFLICT (resource, namespace, name) DO UPDATE SET
           revision = excluded.revision, expires = excluded.expires, body = excluded.body`;
-        this.#run(sql, resource, namespace, name, revision, expiresAt ?? null, body);
+        const kept = vault?.sealObject(namespace, name, revision, body) ?? body;
+        this.#run(sql, resource, namespace, name, revision, expiresAt ?? null, kept);
       }
+      const sealed = (column: "body" | "previous", text: string): string =>
+        vault?.sealChange(revision, column, text) ?? text;
       this.#run(
         "INSERT INTO history (revision, resource, type, namespace, at, body, previous) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        ...[revision, resource, type, namespace, this.#clock.wall().getTime(), body, previous ?? null],
+        ...[revision, resource, type, namespace, this.#clock.wall().getTime()],
+        ...[sealed("body", body), before === null ? null : sealed("previous", before)],
       );
     });
     batch.events.push({ resource, event: storedEvent(revision, type, namespace, body, previous) });
@@ -168,18 +216,16 @@ export class ObjectStore implements Disposable {
     }
     const recent = this.#recent.after(resource, after);
     if (recent !== undefined) return recent;
-    return this.#rows(
+    const rows = this.#rows(
       "SELECT * FROM history WHERE resource = ? AND revision > ? AND revision <= ? ORDER BY revision LIMIT ?",
       ...[resource, after, this.#committed, EVENT_PAGE],
-    ).map((row) =>
-      storedEvent(
-        Number(row.revision),
-        String(row.type) as ChangeType,
-        String(row.namespace),
-        String(row.body),
-        row.previous === null ? undefined : String(row.previous),
-      ),
     );
+    const events = rows.map((row) => this.#whole(`change ${row.revision}`, () => this.#openedEvent(resource, row)));
+    const whole = events.filter((each) => each !== undefined);
+    if (whole.length === rows.length) return whole;
+    // A watcher would believe that nothing happened: it lists again instead.
+    const message = `the changes of ${resource} after ${after} are damaged; list again`;
+    throw new PicoletError("conflict", message, { reason: "Expired" });
   }
 
   /** Where the history of a resource begins; watches from before it are Expired. */
@@ -227,12 +273,31 @@ export class ObjectStore implements Disposable {
   /** A value beside the objects: keys, identifiers. It is safe when `settled()` resolves. */
   getMeta(name: string): string | undefined {
     const value = this.#row("SELECT value FROM meta WHERE name = ?", name)?.value;
-    return value === undefined ? undefined : String(value);
+    if (value === undefined) return undefined;
+    return this.#vault?.openMeta(name, String(value)) ?? String(value);
   }
 
   setMeta(name: string, value: string): void {
     this.#begin();
-    this.#guard(() => this.#run("INSERT OR REPLACE INTO meta VALUES (?, ?)", name, value));
+    const kept = this.#vault?.sealMeta(name, value) ?? value;
+    this.#attempt(() => this.#run("INSERT OR REPLACE INTO meta VALUES (?, ?)", name, kept));
+  }
+
+  /** To be called every half minute: notes how far the store has come, and seals Secrets again where a key is old. */
+  maintain(): void {
+    this.#commit();
+    this.#guard?.reached(markOf(this.#database));
+    this.#vault?.maintain();
+  }
+
+  /** New keys for Secrets, at once; what older ones sealed follows with `maintain`. @throws `unimplemented` without keys */
+  rotateKeys(): void {
+    if (this.#guard === undefined || this.#vault === undefined) {
+      throw new PicoletError("unimplemented", "cannot rotate keys: this store keeps its Secrets in clear");
+    }
+    this.#commit();
+    this.#guard.keys.rotate(this.#clock);
+    this.#vault.rotate();
   }
 
   /** A consistent copy of everything, while writes go on. @param file must not exist */
@@ -247,22 +312,62 @@ export class ObjectStore implements Disposable {
     this.#commit();
     this.#isClosed = true;
     this.#statements.clear();
+    try {
+      this.#guard?.reached(markOf(this.#database));
+    } catch (error) {
+      this.#log.warn("cannot note how far the store has come", { error });
+    }
     this.#database.close();
   }
 
-  #page(resource: string, namespace: string, from: { namespace: string; name: string } | undefined) {
+  #opened({ resource, namespace, name }: ObjectKeys, row: Record<string, unknown>): StoredObject {
+    const [revision, body] = [Number(row.revision), String(row.body)];
+    if (resource !== SEALED_RESOURCE || this.#vault === undefined) return { revision, body };
+    return { revision, body: this.#vault.openObject(namespace, name, revision, body) };
+  }
+
+  #openedEvent(resource: string, row: Record<string, unknown>): StoredEvent {
+    const revision = Number(row.revision);
+    const vault = resource === SEALED_RESOURCE ? this.#vault : undefined;
+    const opened = (column: "body" | "previous"): string => {
+      const text = String(row[column]);
+      return vault?.openChange(revision, column, text) ?? text;
+    };
+    const previous = row.previous === null ? undefined : opened("previous");
+    return storedEvent(revision, String(row.type) as ChangeType, String(row.namespace), opened("body"), previous);
+  }
+
+  #whole<T>(what: string, open: () => T): T | undefined {
+    try {
+      return open();
+    } catch (error) {
+      if (!isPicoletError(error, "corrupt")) throw error;
+      if (!this.#reported.has(what) && this.#reported.size < MAX_REPORTED) {
+        this.#reported.add(what);
+        this.#log.error("a Secret is damaged and left out", { error: describeError(error) });
+      }
+      return undefined;
+    }
+  }
+
+  #page(
+    resource: string,
+    namespace: string,
+    from: { readonly namespace: string; readonly name: string } | undefined,
+    limit: number,
+  ) {
     const columns = "SELECT namespace, name, revision, body FROM objects WHERE resource = ?";
     if (namespace !== "") {
-      const sql = `${columns} AND namespace = ? AND name > ? ORDER BY name LIMIT ${EVENT_PAGE}`;
-      return this.#rows(sql, resource, namespace, from?.name ?? "");
+      const sql = `${columns} AND namespace = ? AND name > ? ORDER BY name LIMIT ?`;
+      return this.#rows(sql, resource, namespace, from?.name ?? "", limit);
     }
-    const sql = `${columns} AND (namespace, name) > (?, ?) ORDER BY namespace, name LIMIT ${EVENT_PAGE}`;
-    return this.#rows(sql, resource, from?.namespace ?? "", from?.name ?? "");
+    const sql = `${columns} AND (namespace, name) > (?, ?) ORDER BY namespace, name LIMIT ?`;
+    return this.#rows(sql, resource, from?.namespace ?? "", from?.name ?? "", limit);
   }
 
   #raiseFloor(resource: string, floor: number): void {
     this.#begin();
-    this.#guard(() => {
+    this.#attempt(() => {
       this.#run("DELETE FROM history WHERE resource = ? AND revision <= ?", resource, floor);
       this.#run("INSERT OR REPLACE INTO floors VALUES (?, ?)", resource, floor);
     });
@@ -299,7 +404,7 @@ export class ObjectStore implements Disposable {
   }
 
   /** One failed statement fails all of the batch: what came after it may have relied on it. */
-  #guard(work: () => void): void {
+  #attempt(work: () => void): void {
     try {
       work();
     } catch (error) {

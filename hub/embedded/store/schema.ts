@@ -1,10 +1,11 @@
 import { chmodSync, closeSync, openSync } from "node:fs";
 import Database from "better-sqlite3";
 import { PicoletError } from "../../../protocol/errors.ts";
+import { factsOf, type StoreFacts } from "./fleet-guard.ts";
 
 /** "plhb": the file is the embedded API server's store. */
 const APPLICATION_ID = 0x706c6862;
-export const FORMAT = 1;
+export const FORMAT = 2;
 
 const CREATE = [
   "CREATE TABLE meta (name TEXT PRIMARY KEY, value ANY) STRICT, WITHOUT ROWID",
@@ -36,7 +37,11 @@ const CREATE = [
 ];
 
 /** From format n to n + 1, at index n; 0 is the empty file. */
-const MIGRATIONS: readonly (readonly string[])[] = [[...CREATE, "INSERT INTO meta VALUES ('revision', 1)"]];
+const MIGRATIONS: readonly (readonly string[])[] = [
+  [...CREATE, "INSERT INTO meta VALUES ('revision', 1)"],
+  // The tables are the same; what is kept of Secrets may be sealed (`vault.ts`), which format 1 knows nothing of.
+  [],
+];
 
 /** Reads of all pods of a big fleet stay in memory: 5,000 pods of 4 KiB. */
 const CACHE_KIB = 20 * 1024;
@@ -55,13 +60,14 @@ const BUSY_TIMEOUT_MS = 2000;
  * cut, and with them statuses that agents were told are safe.
  *
  * A damaged file is never replaced by an empty one: to a fleet that would mean "delete every pod".
+ * @param judge throws for a store that is not to be used; nothing of it is changed then
  * @throws `corrupt` when SQLite finds damage; `invalid` when it is not ours or newer than we are; `unavailable` when
  *   another hub has it open
  */
-export function openDatabase(path: string): Database.Database {
+export function openDatabase(path: string, judge: (facts: StoreFacts) => void = () => undefined): Database.Database {
   const database = open(path);
   try {
-    migrate(database, path);
+    migrate(database, path, judge);
     return database;
   } catch (error) {
     database.close();
@@ -88,7 +94,7 @@ function explain(path: string, error: unknown): PicoletError {
 const damaged = (path: string, cause: unknown): PicoletError =>
   new PicoletError(
     "corrupt",
-    `cannot use ${path}: it is damaged; restore a backup with \`picolet-hub restore\`, or move it away to begin with no objects at all`,
+    `cannot use ${path}: it is damaged; restore a backup with \`picolet-hub restore\`, which sets it aside`,
     { cause },
   );
 
@@ -105,6 +111,8 @@ function open(path: string): Database.Database {
     database.pragma("synchronous = FULL");
     database.pragma(`cache_size = -${CACHE_KIB}`);
     database.pragma("temp_store = MEMORY");
+    // What is deleted is overwritten: of a Secret nothing stays behind, sealed or not.
+    database.pragma("secure_delete = ON");
     database.pragma(`wal_autocheckpoint = ${CHECKPOINT_PAGES}`);
     return database;
   } catch (error) {
@@ -113,7 +121,7 @@ function open(path: string): Database.Database {
   }
 }
 
-function migrate(database: Database.Database, path: string): void {
+function migrate(database: Database.Database, path: string, judge: (facts: StoreFacts) => void): void {
   try {
     const format = Number(database.pragma("user_version", { simple: true }));
     const application = Number(database.pragma("application_id", { simple: true }));
@@ -127,6 +135,7 @@ function migrate(database: Database.Database, path: string): void {
       throw new PicoletError("invalid", message);
     }
     if (!isEmpty) check(database, path);
+    judge(isEmpty ? { kind: "empty" } : factsOf(database));
     database.transaction(() => {
       for (const statements of MIGRATIONS.slice(format)) for (const sql of statements) database.exec(sql);
       database.pragma(`application_id = ${APPLICATION_ID}`);
@@ -146,6 +155,12 @@ export function copyDatabase(database: Database.Database, file: string): void {
   } catch (error) {
     throw new PicoletError("failed", `cannot back up to ${file}`, { cause: error });
   }
+}
+
+/** @throws `corrupt` */
+export function checkWhole(database: Database.Database, path: string): void {
+  const result = database.pragma("integrity_check(1)", { simple: true });
+  if (result !== "ok") throw damaged(path, new Error(String(result)));
 }
 
 function check(database: Database.Database, path: string): void {

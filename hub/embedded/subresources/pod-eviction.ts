@@ -6,6 +6,7 @@ import type { ApiObject, ResourceDefinition } from "../resource-definition.ts";
 import type { ResourceTable } from "../resource-table.ts";
 import type { ResourceRequest, WriteParams } from "../service/request.ts";
 import type { ResourceService, SubresourceHandler } from "../service/resource-service.ts";
+import { checkPreconditions } from "../service/resource-writer.ts";
 import { badRequest, notFound, pathNotFound, StatusError, successStatus } from "../status-error.ts";
 
 type Fields = Record<string, unknown>;
@@ -18,7 +19,10 @@ const REFUSED = "Cannot evict pod as it would violate the pod's disruption budge
 /** When a client may ask again for a budget that the controller has not counted yet. */
 const RETRY_SECONDS = 10;
 
-/** `pods/eviction`: a deletion that the PodDisruptionBudget of the pod allows. */
+/**
+ * `pods/eviction`: a deletion that the PodDisruptionBudget of the pod allows. Everything that may refuse it is checked
+ * before the first write, for three objects are written one after the other.
+ */
 export function podEviction(service: ResourceService, table: ResourceTable, now: () => Date): SubresourceHandler {
   return {
     async create(request, input, params) {
@@ -28,26 +32,29 @@ export function podEviction(service: ResourceService, table: ResourceTable, now:
       }
       const pod = service.lookup.get("pods", request.namespace, request.name);
       if (pod === undefined) throw notFound(request.definition, request.name);
+      const options = deleteParams(new URLSearchParams(), asFields(input.deleteOptions));
+      checkPreconditions(request.definition, request.name, pod, options);
+      // Either place may say so.
+      const isDryRun = options.isDryRun || params.isDryRun;
+      const write = { ...params, isDryRun };
       const budget = needsNoBudget(pod) ? undefined : budgetOf(service, pod);
       if (budget !== undefined && takesFromBudget(budget, pod)) {
-        await spend(service, table, request, { budget, pod, now: now() }, params);
+        await spend(service, table, request, { budget, pod, now: now() }, write);
       }
-      const options = deleteParams(new URLSearchParams(), asFields(input.deleteOptions));
-      await markEvicted(service, request, now(), params);
-      await service.delete(
-        { ...request, subresource: "" },
-        { ...options, isDryRun: options.isDryRun || params.isDryRun },
-      );
+      await markEvicted(service, request, { pod, now: now() }, write);
+      // This very pod; its version is another since it was marked.
+      const exact = { ...options, isDryRun, uid: pod.metadata.uid, resourceVersion: undefined };
+      await service.delete({ ...request, subresource: "" }, exact);
       return successStatus(201) as unknown as ApiObject;
     },
   };
 }
 
-/** Whoever makes pods anew sees by it that this one did not fail. */
+/** Marks the pod, so that its controller does not count it as failed. */
 async function markEvicted(
   service: ResourceService,
   request: ResourceRequest,
-  now: Date,
+  { pod, now }: { readonly pod: ApiObject; readonly now: Date },
   params: WriteParams,
 ): Promise<void> {
   const condition = {
@@ -57,11 +64,12 @@ async function markEvicted(
     message: "Eviction API: evicting",
     lastTransitionTime: timeText(now),
   };
-  const mark = (pod: ApiObject): void => {
-    const status = asFields(pod.status);
+  const mark = (stored: ApiObject): void => {
+    checkPreconditions(request.definition, request.name, stored, { uid: pod.metadata.uid, resourceVersion: undefined });
+    const status = asFields(stored.status);
     const conditions: readonly unknown[] = Array.isArray(status.conditions) ? status.conditions : [];
     const others = conditions.filter((each) => asFields(each).type !== condition.type);
-    pod.status = { ...status, conditions: [...others, condition] };
+    stored.status = { ...status, conditions: [...others, condition] };
   };
   await service.modify({ ...request, subresource: "status" }, mark, params);
 }

@@ -1,5 +1,8 @@
-import { accountOf, nodeNameOf, nodeOf } from "../auth/node-authorizer.ts";
+import { TOKEN_SECONDS } from "../../core/access-table.ts";
+import { isMirrorPod } from "../../core/pod-references.ts";
+import { nodeNameOf, nodeOf } from "../auth/node-authorizer.ts";
 import type { ServiceAccountTokens, TokenBinding } from "../auth/service-account-tokens.ts";
+import { tokenSourcesOf } from "../auth/token-sources.ts";
 import { invalidValue, requiredValue } from "../field-errors.ts";
 import { timeText } from "../object-meta.ts";
 import type { ApiObject, ObjectLookup } from "../resource-definition.ts";
@@ -8,11 +11,6 @@ import type { SubresourceHandler } from "../service/resource-service.ts";
 import { conflict, forbidden, invalidObject, notFound } from "../status-error.ts";
 
 type Fields = Record<string, unknown>;
-
-const DEFAULT_SECONDS = 3600;
-const MIN_SECONDS = 600;
-/** As Kubernetes. */
-const MAX_SECONDS = 2 ** 32;
 
 const TOKEN_REQUEST = { group: "authentication.k8s.io", kind: "TokenRequest" };
 
@@ -23,24 +21,19 @@ interface Bound {
   readonly object: ApiObject;
 }
 
-/** `serviceaccounts/token`: TokenRequest. */
+/** `serviceaccounts/token`: TokenRequest. What a board may ask for is NodeRestriction's to say. */
 export function serviceAccountToken(tokens: ServiceAccountTokens, lookup: ObjectLookup): SubresourceHandler {
   return {
     async create(request, input) {
-      const { name, namespace, user } = request;
+      const { name, namespace } = request;
       const account = lookup.get("serviceaccounts", namespace, name);
       if (account === undefined) throw notFound(request.definition, name);
       const spec = asFields(input.spec);
-      const { audiences, seconds } = readSpec(spec, tokens.issuer);
+      const { audiences, seconds: asked } = readSpec(spec, tokens.issuer);
       const bound = readBinding(lookup, request, spec.boundObjectRef);
-      const asking = nodeOf(user);
-      // Of Kubernetes' NodeRestriction.
-      if (asking !== undefined && (bound?.binding.kind !== "Pod" || nodeNameOf(bound.object) !== asking)) {
-        throw forbidden(
-          request.definition,
-          name,
-          `node "${asking}" can only create tokens for service accounts bound to its own pods`,
-        );
+      const seconds = Math.min(asked, longestFor(request, lookup, audiences, tokens.issuer, bound));
+      if (seconds < asked) {
+        request.warnings.push(`requested expiration of ${asked} seconds shortened to ${seconds} seconds`);
       }
       const { token, expiresAt } = await tokens.sign({
         namespace,
@@ -66,13 +59,13 @@ function readSpec(spec: Fields, issuer: string): { readonly audiences: readonly 
     ? spec.audiences.filter((each): each is string => typeof each === "string")
     : [];
   const asked = spec.expirationSeconds;
-  const seconds = typeof asked === "number" ? asked : DEFAULT_SECONDS;
+  const seconds = typeof asked === "number" ? asked : TOKEN_SECONDS.default;
   const path = "spec.expirationSeconds";
-  if (seconds < MIN_SECONDS)
+  if (seconds < TOKEN_SECONDS.shortest)
     throw invalidObject(TOKEN_REQUEST, "", [
       invalidValue(path, seconds, "may not specify a duration less than 10 minutes"),
     ]);
-  if (seconds > MAX_SECONDS)
+  if (seconds > TOKEN_SECONDS.longestRequest)
     throw invalidObject(TOKEN_REQUEST, "", [
       invalidValue(path, seconds, "may not specify a duration larger than 2^32 seconds"),
     ]);
@@ -101,11 +94,27 @@ function readBinding(
     const why = `the UID in the bound object reference (${uid}) does not match the UID in record. The object might have been deleted and then recreated`;
     throw conflict({ group: "", plural }, wanted, why);
   }
-  if (kind === "Pod" && accountOf(object) !== name) {
+  const isOther = kind === "Pod" && (isMirrorPod(object) || asFields(object.spec).serviceAccountName !== name);
+  if (isOther) {
     const why = `cannot bind token for serviceaccount ${JSON.stringify(name)} to pod running with different serviceaccount name.`;
     throw forbidden({ group: "", plural: "pods" }, wanted, why);
   }
   return { binding: { kind, name: wanted, uid: object.metadata.uid ?? "" }, object };
+}
+
+/** @returns seconds. A board's token lives no longer than the pod asks that it is for, whatever the board asks. */
+function longestFor(
+  { user }: ResourceRequest,
+  lookup: ObjectLookup,
+  audiences: readonly string[],
+  issuer: string,
+  bound: Bound | undefined,
+): number {
+  if (nodeOf(user) === undefined || bound === undefined) return TOKEN_SECONDS.longest;
+  const asked = tokenSourcesOf(bound.object, lookup)
+    .filter(({ audience }) => audiences.includes(audience === "" ? issuer : audience))
+    .map(({ expirationSeconds }) => expirationSeconds);
+  return Math.min(Math.max(TOKEN_SECONDS.default, ...asked), TOKEN_SECONDS.longest);
 }
 
 function nodeClaim(lookup: ObjectLookup, pod: ApiObject): { readonly name: string; readonly uid: string } | undefined {

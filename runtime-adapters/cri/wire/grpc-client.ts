@@ -64,6 +64,11 @@ export class GrpcClient implements Disposable {
     await this.#http2.connection();
   }
 
+  /** Resolves when the connection that is open now, or the next one, breaks or is being given up; or `signal` aborts. */
+  disconnected(signal: AbortSignal): Promise<void> {
+    return this.#http2.disconnected(signal);
+  }
+
   /** @throws PicoletError by the status; `deadline_exceeded`, `unavailable`, `cancelled`. */
   unary<Q, A>(method: GrpcMethod<Q, A>, request: Q, timeoutMs: number, signal: AbortSignal): Promise<A> {
     return new Promise((resolve, reject) => {

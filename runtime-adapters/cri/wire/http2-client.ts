@@ -33,6 +33,8 @@ export class Http2Client implements Disposable {
   /** Told to go away, but with calls that still run. */
   readonly #draining = new Set<Http2Connection>();
   readonly #waiters = new Set<Waiter>();
+  /** Told once when the connection breaks. */
+  readonly #losses = new Set<() => void>();
   #failures = 0;
   #refusal: { readonly untilMs: number; readonly error: PicoletError } | undefined;
   #disposed = false;
@@ -61,6 +63,20 @@ export class Http2Client implements Disposable {
         this.#connect();
       }
       this.#waiters.add({ resolve, reject });
+    });
+  }
+
+  /** Resolves when a connection breaks that was open, or the other side says that it will; or `signal` aborts. */
+  disconnected(signal: AbortSignal): Promise<void> {
+    return new Promise((resolve) => {
+      const settle = (): void => {
+        this.#losses.delete(settle);
+        signal.removeEventListener("abort", settle);
+        resolve();
+      };
+      this.#losses.add(settle);
+      signal.addEventListener("abort", settle, { once: true });
+      if (signal.aborted || this.#disposed) settle();
     });
   }
 
@@ -101,6 +117,7 @@ export class Http2Client implements Disposable {
       case "draining":
         this.#draining.add(connection);
         if (this.#current === connection) this.#current = undefined;
+        this.#reportLoss();
         return;
       case "closed":
         this.#draining.delete(connection);
@@ -108,10 +125,16 @@ export class Http2Client implements Disposable {
     }
   }
 
+  #reportLoss(): void {
+    for (const settle of [...this.#losses]) settle();
+  }
+
   #lost(error: PicoletError): void {
     this.#current = undefined;
     const waiters = this.#takeWaiters();
-    if (waiters.length > 0) {
+    // With nobody waiting for it, it had been open.
+    if (waiters.length === 0) this.#reportLoss();
+    else {
       this.#failures += 1;
       const doublings = this.#failures - 2;
       const backoffMs = doublings < 0 ? 0 : Math.min(MAX_BACKOFF_MS, FIRST_BACKOFF_MS * 2 ** doublings);

@@ -1,6 +1,6 @@
 /** One container of several in this process, from its launch to where nothing of it is left. */
 import { closeSync, openSync, writeSync } from "node:fs";
-import { loadParts, monotonicNow, prepareRun, type Run, type Trap, trapOf } from "../component-run.ts";
+import { loadParts, monotonicMs, monotonicNow, prepareRun, type Run, type Trap, trapOf } from "../component-run.ts";
 import { LiveResources } from "../host/handles.ts";
 import type { TlsContexts } from "../host/http/tls-contexts.ts";
 import { LogWriter } from "../host/log-writer.ts";
@@ -75,8 +75,10 @@ export class DenseContainer {
   async #prepare(): Promise<void> {
     const launch = this.#launch;
     const parts = await loadParts(launch);
-    const log = new LogWriter(launch.logPath, Date.now);
+    const limit = launch.logLimit && { ...launch.logLimit, now: monotonicMs, sleep: undefined };
+    const log = new LogWriter(launch.logPath, Date.now, limit);
     this.#log = log;
+    if (limit !== undefined) this.#waiter.mustPause = () => log.isFull;
     this.#closing.push(() => log.close());
     const preopens = openMounts(launch.mounts, launch.emptyDirectory);
     this.#closing.push(() => preopens.forEach(releasePreopen));

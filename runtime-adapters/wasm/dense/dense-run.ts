@@ -40,6 +40,10 @@ export class DenseRun extends ContainerRun {
     this.#clock = components.clock;
   }
 
+  override get process(): ProcessId | undefined {
+    return this.#process.id;
+  }
+
   /** The process says that it has ended. */
   async told(): Promise<void> {
     this.#isLost = this.exit() === undefined;

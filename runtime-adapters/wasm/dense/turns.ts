@@ -5,11 +5,14 @@
  */
 import { type LoopTimers, LoopWaiter } from "../host/event-loop.ts";
 import { trap } from "../host/handles.ts";
+import { ROTATION_CHECK_MS } from "../host/log-writer.ts";
 import type { Readiness } from "../host/polling.ts";
 import { Wakes } from "../host/wakes.ts";
 
 /** Of one turn. Others wait for as many of them as there are components that want to run. */
 const SLICE_MS = 10;
+/** Between two answers of `mustPause`. */
+const PAUSE_NS = BigInt(ROTATION_CHECK_MS) * 1_000_000n;
 
 export interface TurnsComponents {
   /** Milliseconds, monotonic. */
@@ -71,6 +74,8 @@ export class Turns {
 export class DenseWaiter extends LoopWaiter {
   /** Of its container. */
   readonly id: string;
+  /** Asked before each call of a host function: its stacks wait while it is so, as for room in its log. */
+  mustPause: (() => boolean) | undefined;
   readonly #turns: Turns;
   readonly #ending = new Wakes();
   readonly #over: Readiness;
@@ -114,7 +119,12 @@ export class DenseWaiter extends LoopWaiter {
 
   override pause(): Promise<void> | undefined {
     if (this.#end !== undefined) throw this.#end;
-    if (this.#isInstantiating || !this.#turns.isOver(this)) return undefined;
+    if (this.#isInstantiating) return undefined;
+    if (this.mustPause?.()) {
+      const at = this.now() + PAUSE_NS;
+      return this.whenAny([{ at, ready: () => this.now() >= at }]);
+    }
+    if (!this.#turns.isOver(this)) return undefined;
     this.leave();
     return this.#turn();
   }

@@ -93,16 +93,30 @@ export const covers = (outer: IpPrefix, inner: IpPrefix): boolean =>
 
 export const isWhole = ({ address, length }: IpPrefix): boolean => length === WIDTH[address.family];
 
-const prefixes = (...texts: readonly string[]): readonly IpPrefix[] => texts.flatMap((text) => parsePrefix(text) ?? []);
+/**
+ * IPv4 addresses that an IPv6 address carries although it is another host's: 6to4 (RFC 3056), local NAT64 prefixes
+ * (RFC 8215, in all forms of RFC 6052 from /48 on), IPv4-translated (RFC 2765), Teredo (RFC 4380) and ISATAP (RFC 5214).
+ * A translator or relay on the way may deliver to them.
+ */
+export function carriedAddresses({ family, bits }: IpAddress): readonly IpAddress[] {
+  if (family === 4) return [];
+  const v4 = (value: bigint): IpAddress => ({ family: 4, bits: value & 0xffff_ffffn });
+  if (bits >> 112n === 0x2002n) return [v4(bits >> 80n)];
+  if (bits >> 96n === 0x2001_0000n) return [v4(bits >> 32n), v4(~bits)];
+  if (bits >> 32n === 0xffff_0000n) return [v4(bits)];
+  if (((bits >> 32n) & 0xfcff_ffffn) === 0x5efen) return [v4(bits)];
+  if (bits >> 80n !== 0x64_ff9b_0001n) return [];
+  // Bits 64 to 71 are zero and belong to no address; with prefixes of 48 and 56 bits they divide it.
+  const around = (before: bigint): IpAddress =>
+    v4(
+      (((bits >> 64n) & ((1n << before) - 1n)) << (32n - before)) |
+        ((bits >> (24n + before)) & ((1n << (32n - before)) - 1n)),
+    );
+  return [around(16n), around(8n), v4(bits >> 24n), v4(bits)];
+}
 
-/** Linux takes 0.0.0.0 and :: for itself. */
-export const LOOPBACK = prefixes("127.0.0.0/8", "::1", "0.0.0.0/8", "::");
-
-/** What is not "somewhere else": reached only by who names it. Link-local has the metadata services of clouds. */
-export const SPECIAL = [
-  ...LOOPBACK,
-  ...prefixes("169.254.0.0/16", "fe80::/10", "224.0.0.0/4", "ff00::/8", "255.255.255.255"),
-];
+export const prefixes = (...texts: readonly string[]): readonly IpPrefix[] =>
+  texts.flatMap((text) => parsePrefix(text) ?? []);
 
 export const inAny = (list: readonly IpPrefix[], address: IpAddress): boolean =>
   list.some((prefix) => contains(prefix, address));

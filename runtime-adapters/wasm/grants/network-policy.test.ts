@@ -97,6 +97,80 @@ const CASES: readonly (readonly [rules: string, allowed: readonly string[], refu
   ],
 ];
 
+const METADATA = [
+  "169.254.169.254",
+  "169.254.170.2",
+  "169.254.170.23",
+  "169.254.0.23",
+  "169.254.42.42",
+  "168.63.129.16",
+  "100.100.100.200",
+  "192.0.0.192",
+  "fd00:ec2::254",
+  "fd00:ec2::23",
+  "fd00:42::42",
+  "fd20:ce::254",
+  "fd00:c1::a9fe:a9fe",
+  "fd00:a9fe:a9fe::1",
+  "fe80::a9fe:a9fe",
+];
+/** Networks around them, names and anything: all that does not name the address itself. */
+const WIDE = `
+  tcp://*:*; tcp://0.0.0.0/0:*; tcp://[::/0]:*; tcp://169.254.0.0/16:*; tcp://169.254.169.254/31:*; tcp://100.64.0.0/10:*
+  tcp://192.0.0.0/24:*; tcp://168.63.0.0/16:*; tcp://[fd00::/8]:*; tcp://[fd00:ec2::/32]:*; tcp://[fe80::/10]:*
+  tcp://metadata.example:*; http://*:*; https://*:*; udp://*:*`;
+
+/** Every way to write an IPv4 address into an IPv6 one. */
+function* formsOf(address: string): Iterable<string> {
+  yield address;
+  if (address.includes(":")) return;
+  const hex = address.split(".").map((part) => Number(part).toString(16).padStart(2, "0"));
+  const [a, b, c, d] = hex;
+  yield* [`::ffff:${address}`, `::${address}`, `64:ff9b::${address}`, `::ffff:0:${address}`];
+  yield `64:ff9b:1::${address}`;
+  yield* [
+    `64:ff9b:1:${a}${b}:${c}:${d}00::`,
+    `64:ff9b:1:aa${a}:${b}:${c}${d}::`,
+    `64:ff9b:1:aabb:${a}:${b}${c}:${d}00::`,
+  ];
+  yield* [
+    `2002:${a}${b}:${c}${d}::1`,
+    `2001:0:${a}${b}:${c}${d}::1`,
+    `fd00::5efe:${address}`,
+    `fd00::200:5efe:${address}`,
+  ];
+  const inverted = hex.map((each) => (Number.parseInt(each, 16) ^ 0xff).toString(16).padStart(2, "0"));
+  yield `2001:0:1:2:3:4:${inverted[0]}${inverted[1]}:${inverted[2]}${inverted[3]}`;
+}
+
+test("a metadata service is reached only by a rule with its own address, however the address is written or found", () => {
+  const wide = policy(WIDE);
+  for (const address of METADATA) {
+    for (const form of formsOf(address)) {
+      const host = form.includes(":") ? `[${form}]` : form;
+      for (const protocol of ["tcp", "udp", "GET http", "GET https"]) {
+        for (const wish of [`${protocol}://${host}:80`, `${protocol}://metadata.example:80 -> ${form}`]) {
+          assert.equal(judged(wide, wish), false, wish);
+        }
+      }
+      assert.equal(judged(policy(`http://${host}`), `GET http://${host}:80`), true, `named: ${host}`);
+    }
+    const named = policy(`tcp://${address.includes(":") ? `[${address}]` : address}:80; tcp://metadata.example:80`);
+    assert.equal(judged(named, `tcp://metadata.example:80 -> ${address}`), true);
+  }
+});
+
+test("addresses beside metadata services are ordinary ones, and a zone is refused", () => {
+  const wide = policy(WIDE);
+  for (const host of ["100.100.100.201", "192.0.1.192", "168.63.129.17", "[fd00:ec3::254]", "[2002:c000:201::1]"]) {
+    assert.equal(judged(wide, `tcp://${host}:80`), true, host);
+  }
+  for (const host of ["fe80::a9fe:a9fe%eth0", "fe80::1%1", "::ffff:169.254.169.254%eth0"]) {
+    assert.equal(judged(wide, `GET http://[${host}]:80`), false, host);
+    assert.equal(wide.allowsLookup(host), false, host);
+  }
+});
+
 test("what a rule names is allowed, and nothing beside it", () => {
   for (const [text, allowed, refused] of CASES) {
     const rules = policy(text);

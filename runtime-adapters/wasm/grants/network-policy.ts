@@ -3,22 +3,66 @@
  * that is connected to is the one that was judged: `allows` before the look-up, `allowsResolved` for each address it gave.
  *
  * The node itself (loopback and its own addresses), link-local and multicast addresses are reached only by rules that name
- * them: as that address, as a network that lies within, or, for loopback, as `localhost`. A name that leads there does not. Pure.
+ * them: as that address, as a network that lies within, or, for loopback, as `localhost`. A name that leads there does not.
+ * Metadata services of clouds, which hand out credentials of the machine, are reached only by a rule with exactly that
+ * address. The two tables below hold for wasi:sockets and wasi:http, of WASI 0.2 and 0.3. Pure.
  */
 import {
+  carriedAddresses,
   contains,
   covers,
   type IpAddress,
   type IpPrefix,
   inAny,
   isWhole,
-  LOOPBACK,
   parseAddress,
   parsePrefix,
   plainAddress,
-  SPECIAL,
+  prefixes,
 } from "./ip-address.ts";
 import type { ConnectRule, ListenRule, NetworkRules, PortRange, Protocol, Transport } from "./network-rules.ts";
+
+/** Linux takes 0.0.0.0 and :: for itself. */
+const LOOPBACK = prefixes("127.0.0.0/8", "::1", "0.0.0.0/8", "::");
+
+/** Addresses of no remote host: a rule reaches them as that address, or as a network within one of these. */
+const LOCAL = [
+  ...LOOPBACK,
+  ...prefixes("169.254.0.0/16", "fe80::/10", "fec0::/10", "224.0.0.0/4", "ff00::/8", "255.255.255.255"),
+];
+
+/**
+ * Metadata and credential services, as the providers document them and cloud-init's data sources use them. Those of GCP,
+ * OpenStack, Oracle, DigitalOcean, Hetzner, Tencent, Huawei and IBM over IPv4 are 169.254.169.254 too.
+ */
+const METADATA = prefixes(
+  // AWS and most others: instance metadata.
+  "169.254.169.254",
+  // AWS: ECS task credentials, EKS Pod Identity.
+  "169.254.170.2",
+  "169.254.170.23",
+  // AWS over IPv6: instance metadata is fd00:ec2::254, EKS Pod Identity fd00:ec2::23.
+  "fd00:ec2::/32",
+  // Azure: the wire server, which serves certificates and extensions' settings.
+  "168.63.129.16",
+  // Alibaba Cloud.
+  "100.100.100.200",
+  // Oracle Cloud Classic is 192.0.0.192; the block is for protocol assignments (RFC 6890), no remote host has an address of it.
+  "192.0.0.0/24",
+  // Tencent Cloud.
+  "169.254.0.23",
+  // Scaleway.
+  "169.254.42.42",
+  "fd00:42::42",
+  // GCP over IPv6.
+  "fd20:ce::254",
+  // Oracle Cloud over IPv6.
+  "fd00:c1::a9fe:a9fe",
+  // Akamai (Linode) over IPv6.
+  "fd00:a9fe:a9fe::1",
+  // OpenStack and Hetzner over IPv6.
+  "fe80::a9fe:a9fe",
+);
 
 export interface Destination {
   readonly protocol: Protocol;
@@ -59,6 +103,7 @@ export class NetworkPolicy {
   allows(destination: Destination): boolean {
     const address = parseAddress(destination.host);
     if (address !== undefined) return this.#allowsAddress(destination, plainAddress(address));
+    if (isNoName(destination.host)) return false;
     const name = normalizedName(destination.host);
     return this.#rules.some((rule) => isFor(rule, destination) && namesHost(rule, name));
   }
@@ -79,6 +124,7 @@ export class NetworkPolicy {
   /** Whether this name may be looked up for sockets: some rule for tcp or udp has it. */
   allowsLookup(host: string): boolean {
     if (parseAddress(host) !== undefined) return true;
+    if (isNoName(host)) return false;
     const name = normalizedName(host);
     return this.#rules.some((rule) => isTransport(rule.protocol) && namesHost(rule, name));
   }
@@ -94,10 +140,12 @@ export class NetworkPolicy {
 
   #allowsAddress(destination: Destination, address: IpAddress): boolean {
     const special = this.#isSpecial(address);
+    const isMetadata = leadsTo(address, (each) => inAny(METADATA, each));
     return this.#rules.some((rule) => {
       if (!isFor(rule, destination)) return false;
       if (rule.prefix !== undefined) {
-        return contains(rule.prefix, address) && (!special || namesSpecial(rule.prefix));
+        if (!contains(rule.prefix, address)) return false;
+        return isWhole(rule.prefix) || (!isMetadata && (!special || namesLocal(rule.prefix)));
       }
       if (rule.name === undefined) return !special;
       return rule.name === "localhost" && inAny(LOOPBACK, address);
@@ -109,16 +157,23 @@ export class NetworkPolicy {
   }
 
   #isSpecial(address: IpAddress): boolean {
-    if (inAny(SPECIAL, address)) return true;
-    return this.#ownAddresses().some((text) => {
-      const own = parseAddress(text);
-      return own !== undefined && own.family === address.family && own.bits === address.bits;
-    });
+    const own = this.#ownAddresses().flatMap((text) => parseAddress(text) ?? []);
+    return leadsTo(
+      address,
+      (each) =>
+        inAny(LOCAL, each) ||
+        inAny(METADATA, each) ||
+        own.some(({ family, bits }) => family === each.family && bits === each.bits),
+    );
   }
 }
 
-/** An address, or a network of nothing but special ones. */
-const namesSpecial = (prefix: IpPrefix): boolean => isWhole(prefix) || SPECIAL.some((each) => covers(each, prefix));
+/** Of an address itself, or of one that it carries. */
+const leadsTo = (address: IpAddress, matches: (each: IpAddress) => boolean): boolean =>
+  [address, ...carriedAddresses(address)].some(matches);
+
+/** A network of nothing but local addresses. */
+const namesLocal = (prefix: IpPrefix): boolean => LOCAL.some((each) => covers(each, prefix));
 
 const isFor = (rule: Rule, { protocol, port, method }: Destination): boolean =>
   rule.protocol === protocol &&
@@ -135,6 +190,9 @@ function namesHost(rule: Rule, name: string): boolean {
     ? name.endsWith(rule.name.slice(1)) && name.length >= rule.name.length
     : name === rule.name;
 }
+
+/** An address with a zone: sockets take it without looking anything up. */
+const isNoName = (host: string): boolean => /[:%]/.test(host);
 
 /** Without the dot that says that a name is whole. */
 const normalizedName = (host: string): string => host.toLowerCase().replace(/\.$/, "");

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { existsSync, readFileSync, renameSync, rmSync } from "node:fs";
+import { existsSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { type TestContext, test } from "node:test";
 import fc from "fast-check";
 import { TempFolder } from "../../../test/support/temp-folder.ts";
@@ -130,4 +130,110 @@ test("with its folder gone output goes nowhere, and nothing fails", (context) =>
   rmSync(bench.folder.path, { recursive: true });
   bench.write("stdout", "lost\n");
   bench.log.flushUnfinished();
+});
+
+const LIMIT = { maxBytes: 100_000, patienceMs: 60_000 };
+const HOUR_MS = 3_600_000;
+const BLOCK = "x".repeat(MAX_LINE_BYTES - 1);
+
+/** A writer with a limit, whose blocking is virtual time; `onSleep` is the agent. */
+class LimitedBench {
+  readonly folder = new TempFolder();
+  readonly path = this.folder.at("0.log");
+  nowMs = 0;
+  onSleep = (): void => undefined;
+  readonly log: LogWriter;
+
+  constructor(context: TestContext, blocks = true) {
+    context.after(() => this.folder[Symbol.dispose]());
+    const sleep = (milliseconds: number): void => {
+      this.nowMs += milliseconds;
+      this.onSleep();
+    };
+    const limit = { ...LIMIT, now: () => this.nowMs, sleep: blocks ? sleep : undefined };
+    this.log = new LogWriter(this.path, () => Date.parse(TIME), limit);
+  }
+
+  /** @returns milliseconds that the component waited */
+  write(bytes: number): number {
+    const before = this.nowMs;
+    for (let left = bytes; left > 0; left -= BLOCK.length) this.log.write("stdout", Buffer.from(`${BLOCK}\n`));
+    return this.nowMs - before;
+  }
+
+  get size(): number {
+    return statSync(this.path).size;
+  }
+
+  rotate(to: string): void {
+    renameSync(this.path, this.folder.at(to));
+    writeFileSync(this.path, "");
+  }
+}
+
+test("a component whose log is full waits until it has been rotated, and loses nothing", (context) => {
+  const bench = new LimitedBench(context);
+  assert.equal(bench.write(90_000), 0);
+  let rotations = 0;
+  bench.onSleep = () => {
+    if (bench.nowMs % 10_000 !== 0) return;
+    rotations += 1;
+    assert.ok(statSync(bench.path).size <= LIMIT.maxBytes + 2 * MAX_LINE_BYTES, "one write beyond the limit at most");
+    bench.rotate(`rotated-${rotations}`);
+  };
+  bench.write(1_000_000);
+  assert.ok(rotations >= 8, `${rotations} rotations`);
+  const files = ["0.log", ...Array.from({ length: rotations }, (_, index) => `rotated-${index + 1}`)];
+  const lines = files.flatMap((name) => readFileSync(bench.folder.at(name), "utf8").split("\n").slice(0, -1));
+  assert.equal(lines.length, Math.ceil(90_000 / BLOCK.length) + Math.ceil(1_000_000 / BLOCK.length));
+  assert.ok(lines.every((line) => line.endsWith(` stdout F ${BLOCK}`)));
+});
+
+test("with no agent for long the file stays small, the component runs on, and what is dropped is counted", (context) => {
+  const bench = new LimitedBench(context);
+  assert.equal(bench.write(200_000), LIMIT.patienceMs, "it waits once");
+  let written = 0;
+  for (let minute = 0; minute < 180; minute += 1) {
+    const before = bench.size;
+    assert.equal(bench.write(1_000_000), 0, "and never again");
+    const after = bench.size;
+    written += after >= before ? after - before : after;
+    assert.ok(after <= LIMIT.maxBytes + 2 * MAX_LINE_BYTES, `${after} bytes`);
+    bench.nowMs += 60_000;
+  }
+  assert.ok(written <= 4 * (LIMIT.maxBytes + 2 * MAX_LINE_BYTES), `${written} bytes in three hours`);
+  bench.rotate("old");
+  bench.log.write("stdout", Buffer.from("back\n"));
+  const lines = readFileSync(bench.path, "utf8").split("\n");
+  assert.match(lines[0] ?? "", /stderr F picolet: \d+ bytes of output were dropped here: the log was full/);
+  assert.equal(lines[1], `${TIME} stdout F back`);
+  assert.equal(bench.write(200_000), LIMIT.patienceMs, "the agent that came back is waited for again");
+});
+
+test("last words are written into a full log too, without a wait", (context) => {
+  const bench = new LimitedBench(context);
+  bench.write(100_000);
+  bench.log.end("picolet: it trapped\n");
+  assert.equal(bench.nowMs, 0);
+  assert.ok(readFileSync(bench.path, "utf8").endsWith("stderr F picolet: it trapped\n"));
+});
+
+test("where a thread is shared the writer never blocks: it is full, and takes one buffer more at most", (context) => {
+  const bench = new LimitedBench(context, false);
+  bench.write(90_000);
+  assert.equal(bench.log.isFull, false);
+  bench.write(1_000_000);
+  assert.equal(bench.log.isFull, true);
+  assert.ok(bench.size <= LIMIT.maxBytes + 4 * MAX_LINE_BYTES);
+  bench.rotate("old");
+  assert.equal(bench.log.isFull, false);
+  bench.write(200_000);
+  assert.equal(bench.log.isFull, true);
+  bench.nowMs += LIMIT.patienceMs;
+  assert.equal(bench.log.isFull, false, "no agent: it runs on");
+  bench.write(200_000);
+  assert.equal(bench.log.isFull, false);
+  bench.nowMs += HOUR_MS;
+  bench.write(10_000);
+  assert.ok(bench.size <= LIMIT.maxBytes);
 });

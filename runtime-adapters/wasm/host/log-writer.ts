@@ -1,8 +1,12 @@
 /**
  * A container's log in the CRI format: `<RFC 3339 time> <stdout|stderr> <P|F> <text>`, one line an entry; `P` is a piece
  * that the next entry of the same stream goes on with (Kubernetes, "Kubelet CRI support: log format").
+ *
+ * The file is bounded here, at its source. When it is larger than `LogLimit.maxBytes` the component waits until the agent
+ * has rotated it. After `patienceMs` there is no agent: the file is then emptied, at most once an hour, and output is dropped
+ * in between, so that the component runs on and the disk takes at most `maxBytes` an hour.
  */
-import { closeSync, constants, fstatSync, openSync, statSync, writeSync } from "node:fs";
+import { closeSync, constants, fstatSync, ftruncateSync, openSync, statSync, writeSync } from "node:fs";
 import { basename, dirname } from "node:path";
 import { entryPath, O_PATH } from "./paths.ts";
 
@@ -16,6 +20,32 @@ const BUFFER_BYTES = 32_768;
 const MAX_HEADER_BYTES = 64;
 const NEWLINE = 0x0a;
 const LOG_MODE = 0o640;
+/** Between two checks whether the file has been rotated: 0.02 % of a core while a component waits. */
+export const ROTATION_CHECK_MS = 100;
+/** Without an agent the file is emptied this often at most. A full one of 10 MiB is then 240 MiB of flash a day. */
+const EMPTIED_EVERY_MS = 3_600_000;
+
+export interface LogLimitLaunch {
+  /** `containerLogMaxSize`. */
+  readonly maxBytes: number;
+  /** How long a component waits for the rotation before it is taken that no agent is there. */
+  readonly patienceMs: number;
+}
+
+export interface LogLimit extends LogLimitLaunch {
+  /** Milliseconds, monotonic. */
+  readonly now: () => number;
+  /** Blocks the thread. Undefined: others share it, so the owner has to keep the component waiting while `isFull`. */
+  readonly sleep: ((milliseconds: number) => void) | undefined;
+}
+
+/** What becomes of output while the file has its full size. */
+type Fullness =
+  | { readonly kind: "room" }
+  | { readonly kind: "waiting"; readonly sinceMs: number }
+  | { readonly kind: "unattended"; readonly emptiedMs: number };
+
+const ROOM: Fullness = { kind: "room" };
 
 export class LogWriter {
   /** Keeps the folder reachable for a process that gave up root meanwhile. */
@@ -27,12 +57,21 @@ export class LogWriter {
   #used = 0;
   /** Whether what was written last has no newline. */
   #isInLine = false;
+  readonly #limit: LogLimit | undefined;
   /** Opened with the first entry: by then the process has become whom the file belongs to. */
   #fd: number | undefined;
+  /** Of the file that is open, as of the last check plus what was written since. */
+  #sizeBytes = 0;
+  #fullness: Fullness = ROOM;
+  /** Of entries; reported once there is room again. */
+  #droppedBytes = 0;
+  #isEnding = false;
   #timeMs = Number.NaN;
   #time = "";
 
-  constructor(path: string, wallNow: () => number) {
+  /** @param limit undefined: the file may grow without end */
+  constructor(path: string, wallNow: () => number, limit?: LogLimit) {
+    this.#limit = limit;
     this.#directory = openSync(dirname(path), O_PATH | constants.O_DIRECTORY);
     this.#name = basename(path);
     this.#wallNow = wallNow;
@@ -57,6 +96,8 @@ export class LogWriter {
 
   /** The component has ended. @param lastWords lines about that, for stderr: behind all of its own, none of which they go on with */
   end(lastWords: string): void {
+    // Nothing of a component that has ended waits. What follows is two unfinished lines and the report at most.
+    this.#isEnding = true;
     this.flushUnfinished();
     if (lastWords !== "") this.write("stderr", Buffer.from(this.#isInLine ? `\n${lastWords}` : lastWords));
   }
@@ -68,6 +109,17 @@ export class LogWriter {
       if (!line.isEmpty) this.#entry(stream, "P", line.take());
     }
     this.#flush();
+  }
+
+  /** Whether the component is to wait now, for `ROTATION_CHECK_MS` and then again. */
+  get isFull(): boolean {
+    if (this.#fullness.kind !== "waiting" || this.#limit === undefined) return false;
+    try {
+      this.#followRotation();
+    } catch {
+      return false;
+    }
+    return this.#sizeBytes > this.#limit.maxBytes && !this.#isUnattended(this.#limit);
   }
 
   /** Nothing is written after that. */
@@ -97,36 +149,83 @@ export class LogWriter {
 
   #flush(): void {
     if (this.#used === 0) return;
-    const end = this.#used;
+    const bytes = this.#buffer.subarray(0, this.#used);
     this.#used = 0;
     try {
-      const fd = this.#followRotation();
-      for (let start = 0; start < end; ) start += writeSync(fd, this.#buffer, start, end - start);
+      this.#followRotation();
+      if (this.#mayWrite()) this.#append(bytes);
+      else this.#droppedBytes += bytes.length;
     } catch {
       // A full disk must not end the component: its output is lost, as it is with other runtimes.
     }
+  }
+
+  #append(bytes: Uint8Array): void {
+    if (this.#droppedBytes > 0) {
+      const note = `picolet: ${this.#droppedBytes} bytes of output were dropped here: the log was full and not rotated`;
+      this.#droppedBytes = 0;
+      this.#append(Buffer.from(`${this.#timestamp()} stderr F ${note}\n`));
+    }
+    for (let start = 0; start < bytes.length; ) {
+      start += writeSync(this.#fd ?? -1, bytes, start, bytes.length - start);
+    }
+    this.#sizeBytes += bytes.length;
+  }
+
+  /** Waits for room where it may block. @returns whether there is some */
+  #mayWrite(): boolean {
+    const limit = this.#limit;
+    if (limit === undefined || this.#isEnding) return true;
+    while (this.#sizeBytes > limit.maxBytes) {
+      if (this.#isUnattended(limit)) return this.#emptied(limit);
+      // What is under way in several calls at once, until their component waits.
+      if (limit.sleep === undefined) return this.#sizeBytes <= limit.maxBytes + BUFFER_BYTES;
+      limit.sleep(ROTATION_CHECK_MS);
+      this.#followRotation();
+    }
+    if (this.#fullness.kind === "waiting") this.#fullness = ROOM;
+    return true;
+  }
+
+  #isUnattended({ now, patienceMs }: LogLimit): boolean {
+    const nowMs = now();
+    if (this.#fullness.kind === "room") this.#fullness = { kind: "waiting", sinceMs: nowMs };
+    if (this.#fullness.kind === "waiting" && nowMs - this.#fullness.sinceMs >= patienceMs) {
+      this.#fullness = { kind: "unattended", emptiedMs: Number.NEGATIVE_INFINITY };
+    }
+    return this.#fullness.kind === "unattended";
+  }
+
+  #emptied({ now }: LogLimit): boolean {
+    const nowMs = now();
+    if (this.#fullness.kind !== "unattended" || nowMs - this.#fullness.emptiedMs < EMPTIED_EVERY_MS) return false;
+    this.#fullness = { kind: "unattended", emptiedMs: nowMs };
+    if (this.#fd !== undefined) ftruncateSync(this.#fd);
+    this.#droppedBytes += this.#sizeBytes;
+    this.#sizeBytes = 0;
+    return true;
   }
 
   /**
    * The agent renames the file away and makes a new one; a look at the name before each write finds that at once. Between
    * the two there is none, and who may not make it goes on with the old one.
    */
-  #followRotation(): number {
+  #followRotation(): void {
     const before = this.#fd;
-    if (before === undefined) {
-      this.#fd = this.#open();
-      return this.#fd;
-    }
-    const named = statSync(entryPath(this.#directory, this.#name), { throwIfNoEntry: false });
-    const mine = fstatSync(before);
-    if (named?.ino === mine.ino && named.dev === mine.dev) return before;
-    try {
-      this.#fd = this.#open();
-    } catch {
-      return before;
-    }
-    closeSync(before);
-    return this.#fd;
+    if (before !== undefined) {
+      const named = statSync(entryPath(this.#directory, this.#name), { throwIfNoEntry: false });
+      const mine = fstatSync(before);
+      this.#sizeBytes = mine.size;
+      if (named?.ino === mine.ino && named.dev === mine.dev) return;
+      try {
+        this.#fd = this.#open();
+      } catch {
+        return;
+      }
+      closeSync(before);
+      this.#fullness = ROOM;
+    } else this.#fd = this.#open();
+    this.#sizeBytes = fstatSync(this.#fd).size;
   }
 
   #open(): number {

@@ -45,7 +45,7 @@ class Bench {
   }
 
   newAgent(maxComponentBytes?: number): ImageStore {
-    const clock = { wall: () => new Date(0), sleep: systemClock.sleep };
+    const clock = { ...systemClock, wall: () => new Date(0) };
     const onRemoved = async (hex: string): Promise<void> => void this.removed.push(hex);
     const init = { rootDirectory: this.folder.at("wasm"), maxComponentBytes };
     this.store = new ImageStore({ clock, log: this.log, onRemoved }, init);

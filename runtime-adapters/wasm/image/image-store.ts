@@ -15,6 +15,7 @@ import type {
   ImageService,
   PullOptions,
   PullProgress,
+  SignedImage,
 } from "../../contract/runtime-adapter.ts";
 import { checkCancelled } from "../cancellation.ts";
 import { fileError, TemporaryNames } from "../files.ts";
@@ -28,7 +29,7 @@ import { LocalImages } from "./local-images.ts";
 import { wrapped } from "./wrapped-error.ts";
 
 export interface ImageStoreComponents {
-  readonly clock: Pick<Clock, "wall" | "sleep">;
+  readonly clock: Pick<Clock, "sleep" | "wall" | "monotonic">;
   readonly log: Log;
   /** For what pulls take. */
   readonly cgroups?: CgroupPort | undefined;
@@ -167,6 +168,18 @@ export class ImageStore implements ImageService {
       if (isPicoletError(error, "unavailable") && record !== undefined)
         return platformsOf(record.platforms ?? [COMPONENT_PLATFORM]);
       throw wrapped(fileError(error, "cannot ask"), `cannot tell what ${reference} holds`, "ErrImagePull");
+    }
+  }
+
+  /** Also of images that are no components: nothing is fetched but what is signed. */
+  async signatures(reference: string, options: PullOptions, signal: AbortSignal): Promise<SignedImage> {
+    await this.#open(signal);
+    const parsed = parseReference(reference);
+    try {
+      if (parsed.kind === "file") throw new PicoletError("invalid", "a file on the node has no signature");
+      return await (await this.#registryPulls()).signatures(parsed, options, signal);
+    } catch (error) {
+      throw wrapped(fileError(error, "cannot ask"), `cannot tell who signed ${reference}`, "ErrImagePull");
     }
   }
 

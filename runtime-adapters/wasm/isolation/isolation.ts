@@ -10,7 +10,7 @@ import { type Identity, type RunnerLaunch, SPARE_ARGUMENT } from "../launch.ts";
 import { DENSE_FLAGS, RUNNER_FLAGS } from "../node-flags.ts";
 import { JAIL_PATHS, type JailKind, type JailTools, jailCommand } from "./jail.ts";
 import { JailFolder } from "./jail-folder.ts";
-import { seccompFilter } from "./seccomp-filter.ts";
+import { seccompLoader } from "./seccomp-loader.ts";
 
 export interface IsolationInit {
   /** Mount points; `<state>/jail`. */
@@ -24,7 +24,14 @@ export interface IsolationInit {
 }
 
 type Level =
-  | { readonly kind: "jail"; readonly folder: JailFolder; readonly how: JailKind; readonly tools: JailTools }
+  | {
+      readonly kind: "jail";
+      readonly folder: JailFolder;
+      readonly how: JailKind;
+      readonly tools: JailTools;
+      /** What was said against the best jail; undefined: this is it. */
+      readonly refusedBest: string | undefined;
+    }
   | { readonly kind: "none"; readonly problem: string };
 
 /** What a runner is started as. */
@@ -41,13 +48,13 @@ export interface RunnerPlace {
   readonly network: boolean;
 }
 
-const FILTER_IS_KNOWN = seccompFilter(process.arch) !== undefined;
+const FILTER_IS_KNOWN = seccompLoader(process.arch) !== undefined;
 const SBIN = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 const PROGRAMS = ["unshare", "mount", "pivot_root", "umount", "setpriv"] as const;
 const ROOT_UID = 0;
-/** The best first. A setpriv(1) older than 2.40 takes no filter, a kernel older than 5.8 no /proc for one mount alone. */
-const JAIL_KINDS: readonly JailKind[] = [true, false].flatMap((privateProc) =>
-  [FILTER_IS_KNOWN, false].map((seccomp) => ({ privateProc, seccomp })),
+/** The best first. Some kernels are built without seccomp; one older than 5.8 has no /proc for one mount alone. */
+const JAIL_KINDS: readonly JailKind[] = (FILTER_IS_KNOWN ? [true, false] : [false]).flatMap((seccomp) =>
+  [true, false].map((privateProc) => ({ privateProc, seccomp })),
 );
 
 export class Isolation {
@@ -55,6 +62,7 @@ export class Isolation {
   readonly #init: IsolationInit;
   #level: Promise<Level> | undefined;
   #problem: string | undefined;
+  #summary: string | undefined;
 
   constructor(log: Log, init: IsolationInit) {
     this.#log = log;
@@ -62,9 +70,14 @@ export class Isolation {
     if (init.ownUid !== ROOT_UID) this.#problem = "picolet does not run as root";
   }
 
-  /** Why runners are not kept apart; undefined when they are, or when nobody has looked yet. */
+  /** How runners are less isolated than they could be, and why; undefined when they are not, or when it is not known yet. */
   get problem(): string | undefined {
     return this.#problem;
+  }
+
+  /** What every component has on this node; undefined: nobody has asked for a jail yet. */
+  get summary(): string | undefined {
+    return this.#summary;
   }
 
   /** For a runner that is started for its container. */
@@ -159,10 +172,11 @@ export class Isolation {
     const level = await this.#look().catch(
       (error: unknown): Level => ({ kind: "none", problem: describeError(error) }),
     );
-    if (level.kind === "none") {
-      this.#problem = level.problem;
-      const message = "components run with less isolation than they should: in the node's own namespaces";
-      this.#log.warn(message, { problem: level.problem });
+    const problem = level.kind === "none" ? level.problem : weaknessOf(level);
+    this.#summary = summaryOf(level);
+    if (problem !== undefined) {
+      this.#problem = problem;
+      this.#log.warn("components run with less isolation than they should", { problem });
     }
     return level;
   }
@@ -181,18 +195,37 @@ export class Isolation {
     const fstab = `${directory}.mounts`;
     const given = { network: false, identity: undefined, use: "jail" } as const;
     let problem: string | undefined;
+    let refusedBest: string | undefined;
     for (const how of JAIL_KINDS) {
       writeFileSync(fstab, folder.mounts(how, given.network, given.use), { mode: 0o600 });
       const [program = "", ...args] = jailCommand(tools, fstab, folder.root, { ...how, ...given });
       problem = await probeJail(program, [...args, "/setpriv", "--dump"]);
       rmSync(fstab, { force: true });
       if (problem === undefined) {
-        this.#log.info("components are kept apart from the node", { ...how });
-        return { kind: "jail", folder, how, tools };
+        this.#log.info("components are isolated from the node", { ...how });
+        return { kind: "jail", folder, how, tools, refusedBest };
       }
+      refusedBest ??= problem;
     }
     return { kind: "none", problem: `a jail cannot be made: ${problem}` };
   }
+}
+
+function summaryOf(level: Level): string {
+  if (level.kind === "none") return "none but that of WebAssembly";
+  const { seccomp, privateProc } = level.how;
+  return ["jail", ...(seccomp ? ["seccomp"] : []), ...(privateProc ? ["private /proc"] : [])].join(", ");
+}
+
+/** What a jail lacks; undefined: nothing. */
+function weaknessOf({ how, refusedBest }: Extract<Level, { kind: "jail" }>): string | undefined {
+  const lacks = [
+    how.seccomp ? "" : "no seccomp filter",
+    how.privateProc ? "" : "/proc shows the node's other processes",
+  ].filter((each) => each !== "");
+  if (lacks.length === 0) return undefined;
+  const why = FILTER_IS_KNOWN ? (refusedBest ?? "") : `system calls of ${process.arch} are not known`;
+  return [lacks.join(", "), why].filter((each) => each !== "").join(": ");
 }
 
 /** A spare may not see what the node has mounted since it was made: by these it finds out. */

@@ -1,10 +1,13 @@
 /** The folders that jails are mounted on: one tree of mount points for all, and one for each container's volumes. */
 import {
+  chmodSync,
   closeSync,
   existsSync,
   mkdirSync,
   openSync,
   realpathSync,
+  renameSync,
+  rmSync,
   statSync,
   symlinkSync,
   writeFileSync,
@@ -24,14 +27,15 @@ import {
   type JailUse,
   jailed,
   jailMounts,
+  LOADER_FILE,
   NAME_FILES,
   OWN_FILES,
   OWN_FOLDERS,
-  SECCOMP_FILE,
+  READ_ONLY_FILE,
   shownAt,
 } from "./jail.ts";
 import { nodeLibraries } from "./node-libraries.ts";
-import { seccompFilter } from "./seccomp-filter.ts";
+import { seccompLoader } from "./seccomp-loader.ts";
 
 export interface JailPrograms {
   readonly nodePath: string;
@@ -43,6 +47,7 @@ export interface JailPrograms {
 
 /** Others have to get through it, whatever the agent's umask is. */
 const FOLDER_MODE = 0o755;
+const PROGRAM_MODE = 0o755;
 
 export class JailFolder {
   /** Of all jails. */
@@ -125,7 +130,8 @@ export class JailFolder {
     for (const each of [...JAIL_FILES, ...NAME_FILES]) mountPoint(this.root + each, false);
     for (const each of OWN_FOLDERS) mkdirSync(this.#stage + each, { recursive: true, mode: FOLDER_MODE });
     for (const each of OWN_FILES) mountPoint(this.#stage + each, false);
-    writeFileSync(this.root + SECCOMP_FILE, seccompFilter(process.arch) ?? "", { mode: 0o644 });
+    mountPoint(this.root + READ_ONLY_FILE, false);
+    replaceFile(this.root + LOADER_FILE, seccompLoader(process.arch) ?? new Uint8Array(), PROGRAM_MODE);
     const { folders, links } = nodeLibraries();
     for (const each of folders) mkdirSync(this.root + each, { recursive: true, mode: FOLDER_MODE });
     for (const [path, target] of links) linkOnce(this.root + path, target);
@@ -163,6 +169,14 @@ const nameFiles = (): Bind[] =>
 function mountPoint(path: string, isDirectory: boolean): void {
   if (isDirectory) mkdirSync(path, { recursive: true, mode: FOLDER_MODE });
   else if (!existsSync(path)) writeFileSync(path, "", { mode: 0o644 });
+}
+
+/** By a rename: a jail that is being made may have the file open as a program, which cannot be written to. */
+function replaceFile(path: string, content: Uint8Array, mode: number): void {
+  rmSync(`${path}.new`, { force: true });
+  writeFileSync(`${path}.new`, content, { mode });
+  chmodSync(`${path}.new`, mode);
+  renameSync(`${path}.new`, path);
 }
 
 function linkOnce(path: string, target: string): void {

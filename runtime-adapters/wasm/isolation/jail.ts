@@ -61,14 +61,15 @@ export const NAME_FILES: readonly string[] = ["/etc/resolv.conf", "/etc/hosts", 
  */
 const PRIVATE_PROC = "subset=pid,hidepid=ptraceable";
 
-/** Not a mount: the filter itself. */
-export const SECCOMP_FILE = "/seccomp";
+/** Files of the jail's own folder, not mounts: the loader of the filter (`seccomp-loader.ts`), and one that is written to in vain. */
+export const LOADER_FILE = "/load-filter";
+export const READ_ONLY_FILE = "/read-only";
 
 /** What this node lets every jail have. */
 export interface JailKind {
   /** A /proc that shows the process itself alone. */
   readonly privateProc: boolean;
-  /** A filter of system calls, which takes a setpriv(1) that can load one. */
+  /** A filter of system calls. */
   readonly seccomp: boolean;
 }
 
@@ -146,7 +147,7 @@ exec /setpriv "$@"
 /** Tried and not asked for: busybox says of root that it may write anywhere. */
 const mounted = ({ mount }: JailTools): string => `
 ${mount} -n -a -T "$1"
-if { true >>"$2${SECCOMP_FILE}"; } 2>/dev/null; then
+if { true >>"$2${READ_ONLY_FILE}"; } 2>/dev/null; then
   echo "${mount} has left writable what was to be read-only: it is not util-linux's" >&2
   exit 1
 fi
@@ -225,16 +226,16 @@ export function jailCommand(
 /**
  * Of capabilities nothing is left but the right to become somebody else, which goes with becoming. Root stays root, and is given
  * its groups here, for it keeps none at all.
- * @returns what setpriv(1) is given, up to the runner's own command line
+ * @returns what setpriv(1) is given, and the loader of the filter, up to the runner's own command line
  */
 function privileges(identity: Identity | undefined, seccomp: boolean): string[] {
-  const filter = seccomp ? ["--seccomp-filter", SECCOMP_FILE] : [];
-  const none = ["--no-new-privs", "--bounding-set=-all", ...filter];
+  const filter = seccomp ? [LOADER_FILE] : [];
+  const none = ["--no-new-privs", "--bounding-set=-all"];
   // In two steps: what may be inherited has to be within the bounding set when it is set.
-  if (identity?.uid !== 0) return ["--inh-caps=-all,+setuid,+setgid", "/setpriv", ...none];
+  if (identity?.uid !== 0) return ["--inh-caps=-all,+setuid,+setgid", "/setpriv", ...none, ...filter];
   const { gid, groups } = identity;
   const list = groups.length === 0 ? ["--clear-groups"] : ["--groups", groups.join(",")];
-  return [...none, "--inh-caps=-all", "--regid", String(gid), ...list];
+  return [...none, "--inh-caps=-all", "--regid", String(gid), ...list, ...filter];
 }
 
 /**

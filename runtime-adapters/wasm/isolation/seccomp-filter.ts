@@ -1,6 +1,5 @@
 /**
- * A seccomp filter for runners, where setpriv(1) can load one (`--seccomp-filter`, util-linux 2.40): classic BPF, `struct
- * sock_filter` of linux/filter.h. It forbids what Node never does and what would lead on for whoever has taken a runner over: new
+ * The seccomp filter of runners, which `seccomp-loader.ts` loads: classic BPF, `struct sock_filter` of linux/filter.h. It forbids what Node never does and what would lead on for whoever has taken a runner over: new
  * processes, signals for others (all components may be one user), other processes' memory, mounts, namespaces, keys, the
  * kernel's younger and wider gates. All else is up to user, namespaces and cgroup: a list of what Node needs would
  * change with each of its versions. Pure.

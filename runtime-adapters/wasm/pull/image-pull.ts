@@ -3,13 +3,14 @@ import { createHash } from "node:crypto";
 import { mkdir, open, readdir, rm, statfs } from "node:fs/promises";
 import { describeError, isPicoletError, PicoletError } from "../../../protocol/errors.ts";
 import type { Clock, Random } from "../../../protocol/ports.ts";
+import type { ImageSignature, SignedImage } from "../../contract/runtime-adapter.ts";
 import { HOW_TO_MAKE_A_COMPONENT } from "../binary/component-shape.ts";
 import { fileError } from "../files.ts";
 import { type ByteStream, CHUNK_BYTES, FileBytes } from "../image/file-bytes.ts";
 import { findInLayers } from "../image/layer-search.ts";
 import { downloadBlob } from "./blob-download.ts";
 import { type Found, ImageSearch } from "./image-search.ts";
-import type { Descriptor } from "./manifests.ts";
+import { type Descriptor, parseSignatures } from "./manifests.ts";
 import { COMPONENT_PLATFORM } from "./platforms.ts";
 import type { RegistryEndpoint } from "./registries.ts";
 import { RegistryClient } from "./registry-client.ts";
@@ -36,6 +37,36 @@ export async function pullComponent(
 
 export async function findPlatforms(request: PullRequest, signal: AbortSignal): Promise<readonly string[]> {
   return atAnyEndpoint(request, (registry) => new ImageSearch(registry, signal).platforms(referenceOf(request)));
+}
+
+export async function findSignatures(request: PullRequest, signal: AbortSignal): Promise<SignedImage> {
+  const last = request.endpoints.length;
+  let asked = 0;
+  return atAnyEndpoint(request, async (registry) => {
+    asked += 1;
+    const { digest } = await registry.manifest(referenceOf(request), signal);
+    const signatures = await signaturesOf(registry, digest, signal);
+    // A mirror may have the image and not its signatures.
+    if (signatures.length === 0 && asked < last) throw new PicoletError("not_found", `no signature of ${digest}`);
+    return { digest, signatures };
+  });
+}
+
+/** cosign stores the signatures of a digest in an image of the same repository, `sha256-….sig`: a layer each. */
+async function signaturesOf(registry: RegistryClient, digest: string, signal: AbortSignal): Promise<ImageSignature[]> {
+  let content: Buffer;
+  try {
+    ({ content } = await registry.manifest(`${digest.replace(":", "-")}.sig`, signal));
+  } catch (error) {
+    if (isPicoletError(error, "not_found")) return [];
+    throw error;
+  }
+  const signatures: ImageSignature[] = [];
+  for (const { blob, signature } of parseSignatures(content)) {
+    const payload = await registry.document(blob.digest, signal);
+    signatures.push({ payload: payload.toString("base64"), signature });
+  }
+  return signatures;
 }
 
 const referenceOf = ({ digest, tag }: PullRequest): string => digest ?? tag ?? "latest";

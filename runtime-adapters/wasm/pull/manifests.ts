@@ -55,6 +55,31 @@ export function parseDocument(content: Buffer): RegistryDocument {
   throw corrupt("the manifest has neither layers nor manifests");
 }
 
+/** cosign's specification of signatures: the type of a layer that is one, and the annotation that holds it. */
+const SIGNATURE_LAYER = "application/vnd.dev.cosign.simplesigning.v1+json";
+const SIGNATURE_ANNOTATION = "dev.cosignproject.cosign/signature";
+/** Of one image; each signer adds one. */
+const MAX_SIGNATURES = 32;
+/** What is signed has some hundreds of bytes. */
+const MAX_SIGNED_BYTES = 64 * 1024;
+/** Base64 of an RSA signature of 8,192 bits. */
+const MAX_SIGNATURE_LENGTH = 1368;
+
+/** The signatures that the image of an image's signatures holds. @throws `corrupt`, `resource_exhausted` */
+export function parseSignatures(content: Buffer): readonly { readonly blob: Descriptor; readonly signature: string }[] {
+  const layers = listOf(parseObject(content, "the manifest of signatures"), "layers");
+  if (layers.length > MAX_SIGNATURES) throw tooMany("signatures", layers.length, MAX_SIGNATURES);
+  return layers
+    .filter((layer) => textOf(layer, "mediaType") === SIGNATURE_LAYER)
+    .map((layer) => {
+      const signature = textOf(objectOf(layer, "annotations"), SIGNATURE_ANNOTATION) ?? "";
+      return { blob: descriptorOf(layer), signature };
+    })
+    .filter(({ blob, signature }) => {
+      return signature !== "" && signature.length <= MAX_SIGNATURE_LENGTH && blob.sizeBytes <= MAX_SIGNED_BYTES;
+    });
+}
+
 /** `linux/arm64` of an image's configuration; undefined where that does not tell. */
 export const platformOfConfig = (content: Buffer): string | undefined =>
   platformOf(parseObject(content, "the image's configuration"));

@@ -11,7 +11,7 @@ import { Authorizer } from "./authorizer.ts";
 import { parseChallenges } from "./challenge.ts";
 import { networkFailure, printable, toldBy } from "./failures.ts";
 import { HttpClient } from "./http-client.ts";
-import { parseDocument, platformOfConfig } from "./manifests.ts";
+import { parseDocument, parseSignatures, platformOfConfig } from "./manifests.ts";
 import { platformsOf } from "./platforms.ts";
 import { endpointsOf, hostnameOf, isLoopback } from "./registries.ts";
 import { DEFAULT_PULL_LIMITS } from "./request.ts";
@@ -103,7 +103,7 @@ const document = fc.record(
 test("no document does anything but be read or refused with a code", () => {
   let read = 0;
   const look = (content: Buffer): void => {
-    for (const parse of [parseDocument, platformOfConfig]) {
+    for (const parse of [parseDocument, parseSignatures, platformOfConfig]) {
       try {
         parse(content);
         read += 1;
@@ -235,4 +235,24 @@ test("nobody takes credentials off HTTPS: a token server is as encrypted as its 
   } finally {
     server.close();
   }
+});
+
+test("signatures are read as cosign writes them, and what is none or too much is not", () => {
+  const layer = (more: object = {}, annotations: object = { "dev.cosignproject.cosign/signature": "MEQC" }) => ({
+    mediaType: "application/vnd.dev.cosign.simplesigning.v1+json",
+    digest: `sha256:${"1".repeat(64)}`,
+    size: 250,
+    annotations,
+    ...more,
+  });
+  const read = (...layers: readonly object[]) => parseSignatures(Buffer.from(JSON.stringify({ layers })));
+  assert.deepEqual(
+    read(layer(), layer({ mediaType: "text/plain" }), layer({}, {}), layer({ size: 1_000_000 })).map(
+      ({ signature, blob }) => [signature, blob.sizeBytes],
+    ),
+    [["MEQC", 250]],
+  );
+  assert.deepEqual(read(layer({}, { "dev.cosignproject.cosign/signature": "A".repeat(2000) })), []);
+  assert.throws(() => read(...Array.from({ length: 33 }, () => layer())), /33 signatures, more than 32/);
+  assert.throws(() => read(layer({ digest: "sha256:1" })), /a digest is no SHA-256/);
 });

@@ -4,11 +4,14 @@
  */
 import { createHash } from "node:crypto";
 import { mkdir, readdir, rm, rmdir, stat, utimes } from "node:fs/promises";
+import { joinSignals } from "../../../protocol/async/abort.ts";
+import { FairPlaces } from "../../../protocol/async/fair-places.ts";
+import { Pace } from "../../../protocol/async/pace.ts";
 import { isPicoletError, PicoletError } from "../../../protocol/errors.ts";
 import type { RegistryReference } from "../../../protocol/image-reference.ts";
 import { type Clock, type Log, type Millis, seconds } from "../../../protocol/ports.ts";
 import type { CgroupPort } from "../../contract/cgroups.ts";
-import type { PullOptions, PullProgress } from "../../contract/runtime-adapter.ts";
+import type { PullOptions, PullProgress, SignedImage } from "../../contract/runtime-adapter.ts";
 import { orCancelled } from "../cancellation.ts";
 import { fileError } from "../files.ts";
 import { MAX_PULLS, pullCgroup } from "../one-off-cgroups.ts";
@@ -18,7 +21,7 @@ import { endpointsOf, type RegistryConfiguration } from "./registries.ts";
 import { DEFAULT_PULL_LIMITS, type PulledComponent, type PullLimits, type PullRequest } from "./request.ts";
 
 export interface RegistryPullsComponents {
-  readonly clock: Pick<Clock, "sleep" | "wall">;
+  readonly clock: Pick<Clock, "sleep" | "wall" | "monotonic">;
   readonly cgroups: CgroupPort | undefined;
   readonly log: Log;
 }
@@ -46,6 +49,12 @@ export interface PullsPlace {
 const MEMORY_LIMIT_BYTES = 160 * 1024 * 1024;
 /** Only there to end one that hangs: 32 MiB at 1 KiB a second take nine hours. */
 const TIMEOUT = seconds(12 * 3600);
+/** Of MAX_PULLS, so that one registry that is silent leaves the others a process at once. */
+const MAX_PULLS_OF_REGISTRY = MAX_PULLS - 1;
+/** The least rate that counts as progress while others wait, as slow as the slowest links are. */
+const LEAST_BYTES_PER_SECOND = 1024;
+/** Between two checks whether a pull is in others' way. Nothing but two numbers is compared. */
+const CONTENTION_LOOK = seconds(1);
 /** Folders of pulls that were cut off; each has one component's bytes at most. */
 const MAX_FOLDERS = 8;
 /** After that, nobody wants it any more. */
@@ -58,8 +67,11 @@ export class RegistryPulls {
   /** By canonical name: the last one that was asked for. */
   readonly #turns = new Map<string, Promise<unknown>>();
   readonly #progress = new Map<string, PullProgress>();
-  readonly #busy = new Set<number>();
-  #freed = Promise.withResolvers<void>();
+  readonly #places = new FairPlaces({
+    total: MAX_PULLS,
+    perGroup: MAX_PULLS_OF_REGISTRY,
+    what: "the wait for other pulls",
+  });
 
   constructor(components: RegistryPullsComponents, init: RegistryPullsInit, place: PullsPlace) {
     this.#components = components;
@@ -89,7 +101,7 @@ export class RegistryPulls {
       try {
         await this.#prepare(directory);
         const request = this.#request("component", reference, options, { directory, known });
-        const answer = await this.#run(request, canonical, signal);
+        const answer = await this.#run(reference.domain, request, canonical, signal);
         if (answer.kind !== "component") throw new PicoletError("internal", "the pull process answers something else");
         const { component, peakRssKiB } = answer;
         const adopted = await adopt(component);
@@ -108,9 +120,17 @@ export class RegistryPulls {
   /** `linux/arm64`, `wasi/wasm` … of what a registry has by this name. */
   async platforms(reference: RegistryReference, options: PullOptions, signal: AbortSignal): Promise<readonly string[]> {
     const request = this.#request("platforms", reference, options, { directory: this.#place.directory, known: {} });
-    const answer = await this.#run(request, undefined, signal);
+    const answer = await this.#run(reference.domain, request, undefined, signal);
     if (answer.kind !== "platforms") throw new PicoletError("internal", "the pull process answers something else");
     return answer.platforms;
+  }
+
+  /** The digest that a name stands for, and the signatures that the registry has of it. */
+  async signatures(reference: RegistryReference, options: PullOptions, signal: AbortSignal): Promise<SignedImage> {
+    const request = this.#request("signatures", reference, options, { directory: this.#place.directory, known: {} });
+    const answer = await this.#run(reference.domain, request, undefined, signal);
+    if (answer.kind !== "signatures") throw new PicoletError("internal", "the pull process answers something else");
+    return answer.signed;
   }
 
   /** Takes away what was left by pulls that nobody took up again. */
@@ -159,36 +179,46 @@ export class RegistryPulls {
     };
   }
 
-  async #run(request: PullRequest, canonical: string | undefined, signal: AbortSignal) {
-    const slot = await this.#slot(signal);
+  async #run(registry: string, request: PullRequest, canonical: string | undefined, signal: AbortSignal) {
+    using place = await this.#places.take(registry, signal);
+    using life = joinSignals(signal);
     const { nodePath, pullPath, cgroupPath } = this.#init;
     const init = {
       ...{ nodePath, pullPath, timeout: TIMEOUT, memoryLimitBytes: MEMORY_LIMIT_BYTES },
-      cgroupPath: cgroupPath === undefined ? undefined : pullCgroup(cgroupPath, slot),
+      cgroupPath: cgroupPath === undefined ? undefined : pullCgroup(cgroupPath, place.index),
     };
+    const pace = new Pace(this.#components.clock, LEAST_BYTES_PER_SECOND);
+    let isWhole = false;
     const onProgress = (bytes: number, totalBytes: number): void => {
-      if (canonical !== undefined)
-        this.#progress.set(canonical, { bytes, totalBytes, isTransferring: bytes < totalBytes });
+      pace.update(bytes);
+      isWhole = bytes >= totalBytes;
+      if (canonical !== undefined) this.#progress.set(canonical, { bytes, totalBytes, isTransferring: !isWhole });
     };
+    let crowdedOut: PicoletError | undefined;
+    const isInTheWay = (): boolean => place.isContended && !isWhole && pace.idle >= request.limits.contendedTimeoutMs;
+    const watching = this.#until(isInTheWay, life.signal).then(
+      () => {
+        crowdedOut = inTheWay(registry, pace.idle);
+        life.abort();
+      },
+      () => undefined,
+    );
     try {
-      return await runPullChild(this.#components, init, request, onProgress, signal);
+      const answer = await runPullChild(this.#components, init, request, onProgress, life.signal);
+      place.report(true);
+      return answer;
+    } catch (error) {
+      if (signal.aborted) throw error;
+      place.report(!isPicoletError(crowdedOut ?? error, "unavailable"));
+      throw crowdedOut ?? error;
     } finally {
-      this.#busy.delete(slot);
-      this.#freed.resolve();
-      this.#freed = Promise.withResolvers();
+      life.abort();
+      await watching;
     }
   }
 
-  /** The number of a process that may run now. */
-  async #slot(signal: AbortSignal): Promise<number> {
-    for (;;) {
-      for (let slot = 0; slot < MAX_PULLS; slot += 1) {
-        if (this.#busy.has(slot)) continue;
-        this.#busy.add(slot);
-        return slot;
-      }
-      await orCancelled(this.#freed.promise, signal, "the wait for other pulls");
-    }
+  async #until(condition: () => boolean, signal: AbortSignal): Promise<void> {
+    while (!condition()) await this.#components.clock.sleep(CONTENTION_LOOK, signal);
   }
 
   /** One at a time for each name, which has one folder. */
@@ -206,5 +236,12 @@ export class RegistryPulls {
     }
   }
 }
+
+const inTheWay = (registry: string, idle: Millis): PicoletError =>
+  new PicoletError(
+    "unavailable",
+    `${registry} sent next to nothing for ${Math.round(idle / 1000)} s, and pulls from other registries wait`,
+    { retryable: true },
+  );
 
 const folderOf = (canonical: string): string => createHash("sha256").update(canonical).digest("hex").slice(0, 40);

@@ -1,13 +1,13 @@
 /** What the agent asks of a pull child, and what that answers. Lines of JSON between two programs of the same version. */
 import type { ErrorCode } from "../../../protocol/errors.ts";
-import type { ImageCredentials } from "../../contract/runtime-adapter.ts";
+import type { ImageCredentials, SignedImage } from "../../contract/runtime-adapter.ts";
 import type { ProxySettings } from "./proxies.ts";
 import type { RegistryEndpoint } from "./registries.ts";
 
 /** One line on the child's standard input: what is secret must not be on a command line, which everybody can read. */
 export interface PullRequest {
-  /** `component`: have it on disk. `platforms`: only tell what the reference holds. */
-  readonly want: "component" | "platforms";
+  /** `component`: have it on disk. `platforms`: only tell what the reference holds. `signatures`: its digest, and who signed that. */
+  readonly want: "component" | "platforms" | "signatures";
   readonly repository: string;
   readonly tag: string | undefined;
   /** `sha256:…`; it goes before the tag. */
@@ -35,6 +35,8 @@ export interface PullLimits {
   readonly documentTimeoutMs: number;
   /** Between two attempts; doubled each time. */
   readonly retryDelayMs: number;
+  /** Without progress, while pulls from other registries wait for a process. Kept by the agent. */
+  readonly contendedTimeoutMs: number;
 }
 
 export const DEFAULT_PULL_LIMITS: PullLimits = {
@@ -42,6 +44,7 @@ export const DEFAULT_PULL_LIMITS: PullLimits = {
   idleTimeoutMs: 60_000,
   documentTimeoutMs: 120_000,
   retryDelayMs: 1_000,
+  contendedTimeoutMs: 15_000,
 };
 
 export interface PulledComponent {
@@ -61,4 +64,5 @@ export type PullAnswer =
   | { readonly kind: "progress"; readonly bytes: number; readonly totalBytes: number }
   | { readonly kind: "component"; readonly component: PulledComponent; readonly peakRssKiB: number }
   | { readonly kind: "platforms"; readonly platforms: readonly string[]; readonly peakRssKiB: number }
+  | { readonly kind: "signatures"; readonly signed: SignedImage; readonly peakRssKiB: number }
   | { readonly kind: "failed"; readonly code: ErrorCode; readonly message: string; readonly retryable: boolean };

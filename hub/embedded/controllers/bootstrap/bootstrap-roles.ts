@@ -1,4 +1,5 @@
 /** Roles that every Kubernetes cluster has (plugin/pkg/auth/authorizer/rbac/bootstrappolicy), for what is served here. */
+import { rowsOf, type Subject } from "../../../core/access-table.ts";
 import type { KubeObject } from "../../../core/kube-client.ts";
 
 const GROUP = "rbac.authorization.k8s.io";
@@ -19,6 +20,8 @@ const rule = (apiGroup: string, resources: readonly string[], verbs: readonly st
   resources,
   verbs,
 });
+const rulesOf = (subject: Subject): Rule[] =>
+  rowsOf(subject).map(({ group, resources, verbs }) => rule(group, resources, verbs));
 const paths = (nonResourceURLs: readonly string[]): Rule => ({ nonResourceURLs, verbs: ["get"] });
 
 const metadata = (name: string): KubeObject["metadata"] => ({
@@ -96,6 +99,8 @@ const DISCOVERY = [
   "/version/",
 ];
 const PUBLIC_INFO = ["/healthz", "/livez", "/readyz", "/version", "/version/"];
+/** The name in the certificate that the API server shows to kubelets, as kubeadm has it. */
+export const KUBELET_CLIENT_USER = "kube-apiserver-kubelet-client";
 const NODE_CLIENT = "system:certificates.k8s.io:certificatesigningrequests:nodeclient";
 const SELF_NODE_CLIENT = "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient";
 
@@ -106,10 +111,7 @@ export const BOOTSTRAP_ROLES: readonly KubeObject[] = [
   clusterRole("view", viewRules),
   clusterRole("system:discovery", [paths(DISCOVERY)]),
   clusterRole("system:public-info-viewer", [paths(PUBLIC_INFO)]),
-  clusterRole("system:basic-user", [
-    rule("authorization.k8s.io", ["selfsubjectaccessreviews", "selfsubjectrulesreviews"], ["create"]),
-    rule("authentication.k8s.io", ["selfsubjectreviews"], ["create"]),
-  ]),
+  clusterRole("system:basic-user", rulesOf("anyone")),
   clusterRole("system:auth-delegator", [
     rule("authentication.k8s.io", ["tokenreviews"], ["create"]),
     rule("authorization.k8s.io", ["subjectaccessreviews"], ["create"]),
@@ -118,9 +120,13 @@ export const BOOTSTRAP_ROLES: readonly KubeObject[] = [
     rule("", ["nodes"], READ),
     rule("", ["nodes/log", "nodes/metrics", "nodes/proxy", "nodes/stats"], ["*"]),
   ]),
-  clusterRole("system:node-bootstrapper", [rule(CERTIFICATES, ["certificatesigningrequests"], ["create", ...READ])]),
+  clusterRole("system:node-bootstrapper", rulesOf("join token")),
   clusterRole(NODE_CLIENT, [rule(CERTIFICATES, ["certificatesigningrequests/nodeclient"], ["create"])]),
   clusterRole(SELF_NODE_CLIENT, [rule(CERTIFICATES, ["certificatesigningrequests/selfnodeclient"], ["create"])]),
+  {
+    ...binding("picolet:kubelet-api-admin", "system:kubelet-api-admin"),
+    subjects: [{ apiGroup: GROUP, kind: "User", name: KUBELET_CLIENT_USER }],
+  },
   binding("cluster-admin", "cluster-admin", "system:masters"),
   binding("system:discovery", "system:discovery", "system:authenticated"),
   binding("system:basic-user", "system:basic-user", "system:authenticated"),

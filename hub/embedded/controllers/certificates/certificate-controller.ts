@@ -111,24 +111,31 @@ export class CertificateController extends Controller {
     const subject = this.#subjectOf(request);
     const check = request.spec.signerName === API_CLIENT ? apiClientProblem : kubeletClientProblem;
     const problem = subject === undefined ? "the request cannot be read" : check(request, subject);
-    if (problem !== undefined) {
-      const failed = { type: "Failed", reason: "SignerValidationFailure", message: problem };
-      await this.#writeCondition(request, failed, "status", signal);
-      return;
-    }
+    if (problem !== undefined) return await this.#fail(request, problem, signal);
     let certificate: string;
     try {
-      certificate = this.#issuer.issue(requestPem(request), request.spec.expirationSeconds);
+      certificate = await this.#issue(request, signal);
     } catch (error) {
-      if (!isPicoletError(error, "invalid")) throw error;
-      const failed = { type: "Failed", reason: "SignerValidationFailure", message: describeError(error) };
-      await this.#writeCondition(request, failed, "status", signal);
-      return;
+      if (!isPicoletError(error, "invalid") && !isPicoletError(error, "permission_denied")) throw error;
+      return await this.#fail(request, describeError(error), signal);
     }
     const status = { ...request.status, certificate: Buffer.from(certificate).toString("base64") };
     const ref = { namespace: "", name: request.metadata.name };
     const update = { ...request, status };
     await this.#ports.client.update(CERTIFICATE_SIGNING_REQUESTS, ref, update, { subresource: "status" }, signal);
+  }
+
+  async #issue(request: SigningRequest, signal: AbortSignal): Promise<string> {
+    const { signerName, expirationSeconds, username = "", groups = [], extra = {} } = request.spec;
+    const pem = requestPem(request);
+    if (signerName === API_CLIENT) return this.#issuer.issue(pem, expirationSeconds);
+    const requestor = { name: username, groups, extra };
+    return await this.#issuer.issueNode({ requestPem: pem, expirationSeconds, requestor }, signal);
+  }
+
+  #fail(request: SigningRequest, message: string, signal: AbortSignal): Promise<void> {
+    const failed = { type: "Failed", reason: "SignerValidationFailure", message };
+    return this.#writeCondition(request, failed, "status", signal);
   }
 
   async #writeCondition(

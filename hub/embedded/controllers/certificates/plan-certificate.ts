@@ -1,5 +1,7 @@
 /** What becomes of a CertificateSigningRequest: pure. Rules of pkg/controller/certificates (Kubernetes 1.34). */
+import { NODE_USER_PREFIX, nodeOfUser } from "../../../../protocol/pki/node-subject.ts";
 import type { KubeObject } from "../../../core/kube-client.ts";
+import { KUBELET_CLIENT_USER } from "../bootstrap/bootstrap-roles.ts";
 import { type Condition, conditionOf } from "../objects.ts";
 import type { CertificateIssuer } from "./certificate-issuer.ts";
 
@@ -27,7 +29,8 @@ export interface SigningRequest extends KubeObject {
 type Subject = ReturnType<CertificateIssuer["read"]>;
 
 const KUBELET_USAGES: readonly string[] = ["client auth", "digital signature", "key encipherment"];
-const NODE_PREFIX = "system:node:";
+/** Identities of Kubernetes' own parts; none of them is made by this signer. */
+const SYSTEM_PREFIX = "system:";
 
 export const hasCondition = (request: SigningRequest, type: string): boolean =>
   conditionOf(request.status?.conditions, type)?.status === "True";
@@ -50,7 +53,12 @@ export function kubeletClientProblem({ spec }: SigningRequest, subject: Subject)
     return "subject organization is not system:nodes";
   }
   if (subject.hasOthers) return "subject alternative names or other subject attributes are not allowed";
-  if (!subject.commonName.startsWith(NODE_PREFIX)) return "subject common name does not begin with system:node:";
+  if (!subject.commonName.startsWith(NODE_USER_PREFIX)) {
+    return "subject common name does not begin with system:node:";
+  }
+  if (nodeOfUser({ name: subject.commonName, groups: subject.organizations }) === undefined) {
+    return "subject common name names no node: a node's name is a lowercase RFC 1123 subdomain";
+  }
   const usages = spec.usages ?? [];
   const isRight =
     usages.includes("client auth") &&
@@ -59,9 +67,16 @@ export function kubeletClientProblem({ spec }: SigningRequest, subject: Subject)
   return isRight ? undefined : "usages did not match client auth, digital signature, key encipherment";
 }
 
-/** Nobody becomes an administrator by way of a certificate: `system:masters` is not signed. */
+/**
+ * Stricter than Kubernetes, which refuses system:masters alone and leaves the rest to whoever approves: nothing that begins
+ * with `system:` is signed, so that neither a node (whose keys are on record) nor a part of the cluster is made this way.
+ */
 export function apiClientProblem({ spec }: SigningRequest, subject: Subject): string | undefined {
-  if (subject.organizations.includes("system:masters")) return "subject organization system:masters is not allowed";
+  if (subject.commonName.trim() === "") return "subject has not exactly one common name";
+  const reserved = [subject.commonName, ...subject.organizations].find(
+    (each) => each.trim().toLowerCase().startsWith(SYSTEM_PREFIX) || each === KUBELET_CLIENT_USER,
+  );
+  if (reserved !== undefined) return `subject ${reserved} is not allowed: it is an identity of the cluster's own`;
   const usages = spec.usages ?? [];
   return usages.includes("client auth") && usages.every((usage) => KUBELET_USAGES.includes(usage))
     ? undefined

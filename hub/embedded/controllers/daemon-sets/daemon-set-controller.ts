@@ -174,7 +174,7 @@ export class DaemonSetController extends Controller {
       return () => this.#create(set, node, hash, name, signal);
     });
     const deletions = gone.slice(0, MAX_CHANGES_PER_ROUND).map((pod) => () => this.#end(set, pod, signal));
-    await inParallel([...deletions, ...creations]);
+    await inParallel([...deletions, () => slowStart(creations)]);
     const isCut = plan.create.length > MAX_CHANGES_PER_ROUND || gone.length > MAX_CHANGES_PER_ROUND;
     return isCut ? 0 : wait;
   }
@@ -268,6 +268,16 @@ function isSameStatus(left: DaemonSetStatus, right: DaemonSetStatus | undefined)
 
 const placeOf = ({ metadata }: DaemonSet, node: string): string =>
   `${keyOf(metadata.namespace, metadata.name)}/${node}`;
+
+/**
+ * As Kubernetes: 1, 2, 4 … at a time, until one fails, for what refuses one pod of a set (a namespace's policy) refuses
+ * all of them. @throws the first failure
+ */
+async function slowStart(tasks: readonly (() => Promise<void>)[]): Promise<void> {
+  for (let start = 0, size = 1; start < tasks.length; start += size, size *= 2) {
+    await inParallel(tasks.slice(start, start + size));
+  }
+}
 
 /** All of them are tried; the first failure is thrown when all are through. */
 async function inParallel(tasks: readonly (() => Promise<void>)[]): Promise<void> {

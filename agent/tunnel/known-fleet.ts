@@ -1,0 +1,44 @@
+import type { FleetIdentity } from "../../protocol/tunnel/messages.ts";
+import type { KeptRecords } from "../core/kept-records.ts";
+import type { KnownFleet } from "../core/tunnel-ports.ts";
+
+const AREA = "fleet";
+const KEY = "id";
+
+/** Lost with the database, which then has no pods of that fleet either. */
+export class KeptFleet implements KnownFleet {
+  readonly #records: KeptRecords;
+
+  constructor(records: KeptRecords) {
+    this.#records = records;
+  }
+
+  get id(): string {
+    const id = this.#records.all(AREA).get(KEY);
+    return typeof id === "string" ? id : "";
+  }
+
+  set(id: string): void {
+    this.#records.put(AREA, KEY, id, "soon");
+  }
+}
+
+/**
+ * Whether a node of the fleet `known` takes desired state from a hub. The first hub's fleet is taken as it is: the hub has
+ * proved by its certificate that it is the one that the node joined.
+ * @param known "" when the node has met none yet
+ * @returns the fleet that the node belongs to from now on, or why it keeps away from this hub
+ */
+export function judgeFleet(
+  known: string,
+  announced: FleetIdentity | undefined,
+): { readonly kind: "member"; readonly fleet: string } | { readonly kind: "foreign"; readonly problem: string } {
+  if (known === "") return { kind: "member", fleet: announced?.id ?? "" };
+  if (announced !== undefined && (announced.id === known || announced.former.includes(known))) {
+    return { kind: "member", fleet: announced.id };
+  }
+  const other = announced === undefined ? "does not say which fleet it serves" : `serves fleet ${announced.id}`;
+  const how = `start the hub with --adopt-fleet ${known}, or let the node join again with a new token`;
+  const problem = `the hub ${other}, and this node belongs to fleet ${known}; its pods run on as they are (to move it: ${how})`;
+  return { kind: "foreign", problem };
+}
