@@ -6,7 +6,7 @@
  * loads its WebSocket client: 6.5 MiB of anonymous memory (measured, Node 24.21) for nothing.
  */
 import { chmodSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { basename, dirname } from "node:path";
+import { basename, dirname, resolve } from "node:path";
 import { type BuildOptions, build, type Metafile, type Plugin, type TransformOptions, transform } from "esbuild";
 import { embeddedResources } from "../hub/embedded/resources/embedded-resources.ts";
 import { modelRoots } from "../hub/embedded/schema/model-roots.ts";
@@ -37,6 +37,28 @@ const apart = (filter: RegExp, path: string): Plugin => ({
   name: `apart ${path}`,
   setup: ({ onResolve }) => onResolve({ filter }, () => ({ path, external: true })),
 });
+
+const WS_CLIENT = resolve("node_modules/ws/lib/websocket.js");
+
+/**
+ * Of `ws` the client alone, without what the tunnel never uses: compression loads `node:zlib`, and `wss:` URLs `node:https`
+ * (the tunnel hands it a socket that does TLS already). With the server's code half a MiB.
+ */
+const leanWebSocket: Plugin = {
+  name: "lean ws",
+  setup: ({ onResolve, onLoad }) => {
+    onResolve({ filter: /^ws$/ }, () => ({ path: "ws", namespace: "lean-ws" }));
+    onResolve({ filter: /^\.\/permessage-deflate$/ }, () => ({ path: "permessage-deflate", namespace: "lean-ws" }));
+    onResolve({ filter: /^https$/ }, () => ({ path: "https", namespace: "lean-ws" }));
+    onLoad({ filter: /.*/, namespace: "lean-ws" }, ({ path }) => ({
+      contents:
+        path === "ws"
+          ? `import WebSocket from ${JSON.stringify(WS_CLIENT)}; export { WebSocket };`
+          : `module.exports = class { static extensionName = ${JSON.stringify(path)} };`,
+      resolveDir: dirname(WS_CLIENT),
+    }));
+  },
+};
 
 const programs: readonly BuildOptions[] = [
   { entryPoints: { edgectl: "agent/cli/edgectl.ts" }, format: "cjs", outExtension: { ".js": ".cjs" } },
@@ -111,9 +133,9 @@ ${environment}exec "$node" ${flags}"$dist/${program}.${ending}" "$@"
 // Blocks of a page and more go back to the kernel when they are freed: 2 MiB less after fifty pods were started.
 export const AGENT_ENVIRONMENT =
   "export MALLOC_ARENA_MAX=1 MALLOC_TRIM_THRESHOLD_=131072 MALLOC_MMAP_THRESHOLD_=4096 UV_THREADPOOL_SIZE=1\nexport CBOR_NATIVE_ACCELERATION_DISABLED=true\n" +
-  "export SSL_CERT_FILE=/dev/null SSL_CERT_DIR=/nonexistent\n";
-// A hub is verified against its own CA. Node would parse the 140 CAs it brings as soon as `node:tls` is loaded, or those
-// of the system: 0.75 MiB (Node 24.21) for nothing. With these none are found.
+  "export SSL_CERT_FILE=/dev/null SSL_CERT_DIR=/nonexistent\nunset NODE_EXTRA_CA_CERTS\n";
+// A hub is verified against its own CA. Node would parse the 140 CAs it brings as soon as `node:tls` is loaded, those of the
+// system, or those that its environment names: 0.75 MiB (Node 24.21) for nothing. With these none are found.
 // Code that has not run for two collections is dropped, instead of six, and compiled again when it runs: the idle collection
 // is two in a row. Regular expressions stay bytecode: one of Node's for IPv6 addresses becomes 160 KiB of machine code as
 // soon as it runs for the second time.
@@ -153,6 +175,7 @@ async function buildAgent(): Promise<Metafile | undefined> {
     format: "esm",
     outExtension: { ".js": ".cjs" },
     splitting: true,
+    plugins: [leanWebSocket],
     write: false,
   });
   const { minify, platform, target, charset, legalComments, supported } = shared;

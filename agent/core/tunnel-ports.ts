@@ -36,6 +36,8 @@ export interface RemoteObjects {
    * @throws `resource_exhausted` when the disk is full or a limit is reached; nothing has changed then.
    */
   apply(change: RemoteChange): void;
+  /** Undefined: `apply` can be called at once; else when it can be. */
+  ready(change: RemoteChange): Promise<void> | undefined;
   /** The hub has confirmed that what is here is what is wanted: source `api` counts as synced. */
   confirm(cursor: Cursor): void;
   /** What pods of this node name, by its key (see `ClusterObjects`); undefined: the node was not given it. */

@@ -51,7 +51,7 @@ export class RuntimeChooser implements RuntimeChoices {
   async #find(pod: DesiredPod, signal: AbortSignal): Promise<ChosenRuntime> {
     const { components, containers } = this.#components;
     const { prefer } = runtimeWishOf(pod.pod);
-    const refusal = components.refusal?.(pod.pod);
+    const refusal = await components.refusal?.(pod.pod);
     const situation: ChoiceSituation = { prefer, refusal, hasContainers: containers !== undefined, images: [] };
     const settled = chooseWithoutImages(situation);
     if (settled !== undefined) return settled;

@@ -153,7 +153,9 @@ export class StandIns {
     const { adapter, puller } = this.#components;
     const { restartPolicy, containers, initContainers = [] } = pod.pod.spec;
     const why =
-      restartPolicy === "Always" ? adapter.refusal?.(pod.pod) : "its restartPolicy is not Always: it would begin anew";
+      restartPolicy === "Always"
+        ? await adapter.refusal?.(pod.pod)
+        : "its restartPolicy is not Always: it would begin anew";
     if (why !== undefined) throw new PicoletError("invalid", why);
     for (const container of [...initContainers, ...containers]) {
       const { image } = container;

@@ -5,9 +5,11 @@ import type { Log, Random } from "../../protocol/ports.ts";
 import type { ClusterObjects } from "../core/cluster-objects.ts";
 import type { OutgoingTelemetry } from "../core/outgoing-telemetry.ts";
 import type { CorrectedClock } from "../security/corrected-clock.ts";
+import type { PodParser } from "../sources/api-source.ts";
 import type { Store } from "../store/store.ts";
 import type { AgentInit } from "./agent-init.ts";
 import type { HubLink } from "./hub-link.ts";
+import { letGoOf } from "./passing-parts.ts";
 
 export interface NodeCluster {
   /** Undefined: this node belongs to no hub. */
@@ -17,6 +19,8 @@ export interface NodeCluster {
   readonly objectsChanged: Watch<unknown>;
   /** This node's object as the API server has it. */
   readonly node: Watch<Readonly<Record<string, unknown>> | undefined>;
+  /** What reads the API server's pods is not needed before the next of them comes. */
+  readonly letGoOfParser: () => void;
 }
 
 export interface ClusterComponents {
@@ -28,8 +32,10 @@ export interface ClusterComponents {
 }
 
 export async function makeCluster(components: ClusterComponents, init: AgentInit): Promise<NodeCluster> {
-  const link = await makeHubLink(components, init);
+  const parser = new PodParserOnDemand();
+  const link = await makeHubLink(components, init, parser);
   return {
+    letGoOfParser: () => parser.letGo(),
     link,
     objects: link ?? WITHOUT_CLUSTER,
     objectsChanged: link?.changes ?? new WatchSource(undefined),
@@ -41,11 +47,30 @@ export async function makeCluster(components: ClusterComponents, init: AgentInit
 async function makeHubLink(
   components: ClusterComponents,
   { args, configuration }: AgentInit,
+  parser: PodParser,
 ): Promise<HubLink | undefined> {
   const { hub } = configuration;
   if (hub === null) return undefined;
-  const { HubLink } = await import("./hub-link.ts");
-  return new HubLink(components, { configuration, hub, rootDir: args.rootDir });
+  const [{ HubLink }] = await Promise.all([import("./hub-link.ts"), parser.load()]);
+  return new HubLink({ ...components, parser }, { configuration, hub, rootDir: args.rootDir });
+}
+
+/** The schema of pods and what it is made with take 0.8 MiB, for what comes once in a while. */
+class PodParserOnDemand implements PodParser {
+  #parse: PodParser["parse"];
+
+  get parse(): PodParser["parse"] {
+    return this.#parse;
+  }
+
+  async load(): Promise<void> {
+    this.#parse = (await import("../../protocol/parse-pod.ts")).parsePod;
+  }
+
+  letGo(): void {
+    this.#parse = undefined;
+    letGoOf("parse-pod");
+  }
 }
 
 /** What pods get of a cluster that the node is not part of. */

@@ -1,19 +1,20 @@
 import type { Component } from "../../protocol/async/component.ts";
 import { supervise } from "../../protocol/async/supervisor.ts";
 import type { SourceProblem } from "../../protocol/local-api.ts";
-import { PodLogs } from "../logs/pod-logs.ts";
 import { NodeConditions } from "../node/node-conditions.ts";
 import { type AgentBase, makeBase } from "./agent-base.ts";
 import type { AgentInit, AgentPorts } from "./agent-init.ts";
 import { NodeAgentView } from "./agent-view.ts";
 import { NodeBoardServices } from "./board-services.ts";
 import { type Budget, type BudgetComponents, makeBudget } from "./budget.ts";
+import type { NodeCluster } from "./cluster.ts";
 import type { LinkedNode } from "./hub-link.ts";
 import { IdleCollection } from "./idle-collection.ts";
 import { makeLocalEnds } from "./local-ends.ts";
 import { makeNodeGuards, type NodeGuards, type NodeGuardsComponents, type PressureSources } from "./node-guards.ts";
 import { letGoOf } from "./passing-parts.ts";
 import { makePlacement } from "./placement.ts";
+import { podLogs } from "./pod-logs.ts";
 import { makeSources } from "./pod-sources.ts";
 import { makePods, type Pods } from "./pods.ts";
 import { makeRuntimes, type Runtimes, whileItRuns } from "./runtimes.ts";
@@ -62,7 +63,7 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
   const view = makeView(base, { runtimes, pods, conditions, budget, secrets, problems });
   const usage = makeUsage(base, runtimes, pods, view);
   await runtimes.reports.askOnce(signal);
-  const logs = new PodLogs({ pods: view, clock: machine.clock });
+  const logs = podLogs({ pods: view, clock: machine.clock });
   const linked = linkNode(base, { runtimes, pods, conditions, view, usage, logs });
   const upkeep = makeUpkeep(base, { runtimes, pods, view, usage, conditions: conditions.conditions });
   const { statuses } = pods;
@@ -96,7 +97,7 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     ...linked,
     ...budget.parts,
     new SpareGuard({ adapters: runtimes.adapters, pressure: upkeep.eviction.pressure }),
-    new IdleCollection({ changes: statuses.changes, collect: collectGarbage, clock }),
+    new IdleCollection({ changes: statuses.changes, collect: () => collectGarbage(cluster), clock }),
     ...(runtimes.cri === undefined
       ? []
       : [new ShimCollection({ cri: runtimes.cri, changes: statuses.changes, clock, log })]),
@@ -105,13 +106,14 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
 }
 
 function makeNodeBudget(
-  { ports: { clock, log }, init, store, node, telemetry }: AgentBase,
+  { ports: { clock, log }, init, store, node, telemetry, cluster }: AgentBase,
   { adapters }: Runtimes,
   pods: Pick<BudgetComponents, "boardServices" | "pods" | "podCgroup">,
 ): Budget {
   return makeBudget(
     {
-      ...{ ...pods, clock, log, store, adapters, collectGarbage, hierarchies: node.cgroups.hierarchies },
+      ...{ ...pods, clock, log, store, adapters, hierarchies: node.cgroups.hierarchies },
+      collectGarbage: () => collectGarbage(cluster),
       restart: () => init.stops?.beginAnew(),
       stretch: (factor) => telemetry.stretch(factor),
     },
@@ -120,7 +122,8 @@ function makeNodeBudget(
 }
 
 /** V8 compacts and drops compiled code that was not used lately. Without `--expose-gc`, as in tests, nothing happens. */
-function collectGarbage(): void {
+function collectGarbage({ letGoOfParser }: NodeCluster): void {
+  letGoOfParser();
   letGoOf("manifest-pods", "push-source", "shown-configuration");
   globalThis.gc?.({ type: "major", execution: "sync", flavor: "last-resort" });
 }

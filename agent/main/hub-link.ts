@@ -7,30 +7,27 @@ import type { SourceProblem, TunnelReport } from "../../protocol/local-api.ts";
 import type { Log, Random } from "../../protocol/ports.ts";
 import type { TokenParams } from "../../protocol/tunnel/stream.ts";
 import type { Configuration } from "../config/configuration.ts";
-import { shownConfiguration } from "../config/shown-configuration.ts";
 import type { ClusterObjects, IssuedToken } from "../core/cluster-objects.ts";
+import type { ContainerLogs } from "../core/container-logs.ts";
 import { type HubAddress, parseHubAddress } from "../core/hub-address.ts";
 import type { OutgoingTelemetry } from "../core/outgoing-telemetry.ts";
 import type { RuntimeRouter } from "../core/pod-ports.ts";
-import type { PodLogs } from "../logs/pod-logs.ts";
+import type { StreamHandlers } from "../core/tunnel-ports.ts";
 import type { Machine, NodeCapacity } from "../node/machine.ts";
 import type { NodeCondition } from "../node/node-conditions.ts";
 import { NodeReports } from "../node/node-reports.ts";
 import type { CorrectedClock } from "../security/corrected-clock.ts";
 import { NodeIdentityOnDisk } from "../security/node-identity.ts";
-import { ApiSource } from "../sources/api-source.ts";
+import { ApiSource, type PodParser } from "../sources/api-source.ts";
 import { MirrorPods } from "../sources/mirror-pods.ts";
-import { UsageStats } from "../stats/usage-stats.ts";
 import type { Store } from "../store/store.ts";
-import { KubeletAnswers } from "../streams/kubelet-answers.ts";
-import { NodeStreams } from "../streams/node-streams.ts";
+import { handlersOnDemand } from "../streams/handlers-on-demand.ts";
+import type { NodeStreams } from "../streams/node-streams.ts";
 import { KeptFleet } from "../tunnel/known-fleet.ts";
 import { SystemNetworkChanges } from "../tunnel/network-changes.ts";
 import { TlsDialer } from "../tunnel/tls-dialer.ts";
 import { Tunnel } from "../tunnel/tunnel.ts";
-import { PodPaths } from "../volumes/pod-paths.ts";
 import type { NodeAgentView } from "./agent-view.ts";
-import { mountedVolumes } from "./mounted-volumes.ts";
 import type { RuntimeReports } from "./runtime-reports.ts";
 import type { NodeUsageLooks } from "./usage.ts";
 
@@ -40,6 +37,7 @@ export interface HubLinkComponents {
   readonly log: Log;
   readonly store: Store;
   readonly telemetry: OutgoingTelemetry;
+  readonly parser: PodParser;
 }
 
 export interface HubLinkInit {
@@ -59,7 +57,7 @@ export interface LinkedNode {
   readonly addresses: () => readonly string[];
   readonly usage: NodeUsageLooks;
   readonly view: NodeAgentView;
-  readonly logs: PodLogs;
+  readonly logs: ContainerLogs;
   /** In Prometheus' text format. */
   readonly probeMetrics: () => Iterable<string>;
   readonly startedAt: Date;
@@ -75,12 +73,12 @@ export class HubLink implements ClusterObjects {
   #tunnel: Tunnel | undefined;
 
   constructor(components: HubLinkComponents, init: HubLinkInit) {
-    const { clock, log, store } = components;
+    const { clock, log, store, parser } = components;
     const { objects, desired, statuses, events } = store;
     this.#components = components;
     this.#init = init;
     this.#source = new ApiSource(
-      { clock, log, objects, store: desired, statuses, events },
+      { clock, log, parser, objects, store: desired, statuses, events },
       { nodeName: init.configuration.nodeName },
     );
   }
@@ -123,15 +121,7 @@ export class HubLink implements ClusterObjects {
     const reports = this.#makeReports(node);
     const fleet = new KeptFleet(store.kept);
     const identity = this.#makeIdentity(fleet);
-    const { router, logs, view } = node;
-    const { handlers } = new NodeStreams({
-      pods: () => view.pods(),
-      router,
-      logs,
-      kubelet: this.#makeKubelet(node),
-      clock,
-      log,
-    });
+    const handlers = this.#makeHandlers(node);
     const { statuses, events, desired } = store;
     const tunnel = new Tunnel(
       {
@@ -164,23 +154,18 @@ export class HubLink implements ClusterObjects {
     return [reports, identity, tunnel];
   }
 
-  #makeKubelet({ machine, usage, view, conditions, probeMetrics, startedAt }: LinkedNode): KubeletAnswers {
+  /** What the hub asks for somebody who looks at this node or its pods: loaded when it does. */
+  #makeHandlers(node: LinkedNode): StreamHandlers {
     const { clock, log } = this.#components;
     const { configuration, rootDir } = this.#init;
-    const paths = new PodPaths({ rootDir, podLogsDir: configuration.podLogsDir });
-    const pods = (): ReturnType<NodeAgentView["pods"]> => view.pods();
-    return new KubeletAnswers({
-      pods,
-      probeMetrics,
-      stats: new UsageStats(
-        { looks: usage, mountedVolumes: (pod) => mountedVolumes(paths, pod), clock, log },
-        { nodeName: configuration.nodeName, startedAt, volumePeriod: configuration.volumeStatsAggPeriod },
-      ),
-      node: () => ({ configuration: shownConfiguration(configuration), ...machine }),
-      unhealthy: () => {
-        const ready = conditions.current.find(({ type }) => type === "Ready");
-        return ready?.status === "True" ? "" : (ready?.message ?? "");
-      },
+    let streams: Promise<NodeStreams> | undefined;
+    const load = async (): Promise<NodeStreams> => {
+      const { makeNodeStreams } = await import("./node-streams.ts");
+      return makeNodeStreams({ clock, log, node }, { configuration, rootDir });
+    };
+    return handlersOnDemand(async () => {
+      streams ??= load();
+      return (await streams).handlers;
     });
   }
 

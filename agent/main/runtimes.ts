@@ -8,7 +8,7 @@ import { seconds } from "../../protocol/ports.ts";
 import type { BoardServices } from "../../runtime-adapters/contract/board-services.ts";
 import type { RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
 import { CriAdapter } from "../../runtime-adapters/cri/cri-adapter.ts";
-import { WasmAdapter } from "../../runtime-adapters/wasm/wasm-adapter.ts";
+import { WasmOnDemand } from "../../runtime-adapters/wasm/wasm-on-demand.ts";
 import { Pleg } from "../observe/pleg.ts";
 import type { OomKillLog } from "../oom/oom-kill-log.ts";
 import { warnOfPod } from "../volumes/pod-warning.ts";
@@ -46,13 +46,13 @@ export function makeRuntimes(base: AgentBase, services: BoardServices): Runtimes
   return { router, adapters, kills, pleg, reports, cri };
 }
 
-function componentAdapter({ ports, init, node, store }: AgentBase, services: BoardServices): WasmAdapter {
+function componentAdapter({ ports, init, node, store }: AgentBase, services: BoardServices): WasmOnDemand {
   const { clock, log } = ports;
   const { args, configuration } = init;
   const { wasm, cgroupRoot } = configuration;
   // The bundles lie side by side; this is one of them.
   const programs = dirname(realpathSync(process.argv[1] ?? ""));
-  return new WasmAdapter(
+  return new WasmOnDemand(
     {
       ...{ clock, log, cgroups: node.cgroups },
       hostIps: node.hostIps,

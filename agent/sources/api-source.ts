@@ -2,7 +2,7 @@ import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
 import { describeError, PicoletError } from "../../protocol/errors.ts";
 import { type FieldProblem, FieldProblems, formatProblems } from "../../protocol/field-problems.ts";
 import type { SourceProblem } from "../../protocol/local-api.ts";
-import { type ParsePodResult, parsePod } from "../../protocol/parse-pod.ts";
+import type { ParsePodResult } from "../../protocol/parse-pod.ts";
 import type { Pod, PodCondition, PodStatus } from "../../protocol/pod.ts";
 import { type Clock, type Log, podUid } from "../../protocol/ports.ts";
 import { equalBytes } from "../../protocol/tunnel/hex.ts";
@@ -37,12 +37,17 @@ export interface ApiSourceComponents {
   readonly store: DesiredStore;
   readonly statuses: StatusOutbox;
   readonly events: EventRecorder;
+  readonly parser: PodParser;
 }
 
 export interface ApiSourceInit {
   readonly nodeName: string;
-  /** What makes a pod of an object; `parsePod` unless given. */
-  readonly parse?: (object: RemoteContent) => ParsePodResult;
+}
+
+/** What makes a pod of an object. It is loaded when the source is made, and may be gone again while no object comes. */
+export interface PodParser {
+  readonly parse: ((object: RemoteContent) => ParsePodResult) | undefined;
+  load(): Promise<void>;
 }
 
 /** An object that cannot be run; what the pod was before runs on. */
@@ -65,7 +70,6 @@ interface Next {
  */
 export class ApiSource implements RemoteObjects {
   readonly #components: ApiSourceComponents;
-  readonly #parse: (object: RemoteContent) => ParsePodResult;
   readonly #nodeKey: ObjectKey;
   #uids: ReadonlyMap<ObjectKey, string> = new Map();
   #invalid: ReadonlyMap<ObjectKey, InvalidPod> = new Map();
@@ -77,7 +81,6 @@ export class ApiSource implements RemoteObjects {
 
   constructor(components: ApiSourceComponents, init: ApiSourceInit) {
     this.#components = components;
-    this.#parse = init.parse ?? parsePod;
     this.#nodeKey = objectKey("Node", "", init.nodeName);
     this.#node = new WatchSource(components.objects.object(this.#nodeKey));
     this.#lookAtAll();
@@ -145,6 +148,12 @@ export class ApiSource implements RemoteObjects {
     this.#changes.set(this.#changes.current + 1);
   }
 
+  ready({ upserts }: RemoteChange): Promise<void> | undefined {
+    const { parser } = this.#components;
+    const isParsed = parser.parse !== undefined || !upserts.some(({ key }) => key.startsWith(POD_PREFIX));
+    return isParsed ? undefined : parser.load();
+  }
+
   confirm(cursor: Cursor): void {
     const { epoch, revision } = this.cursor;
     const isKnown = revision === cursor.revision && equalBytes(epoch, cursor.epoch);
@@ -186,7 +195,9 @@ export class ApiSource implements RemoteObjects {
     for (const map of [uids, invalid, arrived]) map.delete(key);
     if (isMirror(object)) return;
     const uid = uidOf(object);
-    const parsed = this.#parse(object);
+    const { parse } = this.#components.parser;
+    if (parse === undefined) throw new PicoletError("internal", "pods of the API server came before they can be read");
+    const parsed = parse(object);
     const problems = parsed.ok ? identityProblems(key, uid, parsed.pod) : parsed.problems;
     uids.set(key, uid);
     if (problems.length > 0) invalid.set(key, { uid, message: formatProblems(problems) });

@@ -26,7 +26,7 @@ export interface KubeletAnswersComponents {
   readonly stats: NodeStats;
   /** In Prometheus' text format. */
   readonly probeMetrics: () => Iterable<string>;
-  readonly node: () => KubeletNode;
+  readonly node: () => Promise<KubeletNode>;
   /** Why this node is not healthy; "" when it is. */
   readonly unhealthy: () => string;
 }
@@ -101,12 +101,12 @@ export class KubeletAnswers {
     return { status: 200, contentType: METRICS_TYPE, body: this.#components.probeMetrics() };
   }
 
-  configz(): KubeletAnswer {
-    return json({ kubeletconfig: this.#components.node().configuration });
+  async configz(): Promise<KubeletAnswer> {
+    return json({ kubeletconfig: (await this.#components.node()).configuration });
   }
 
-  spec(): KubeletAnswer {
-    const { cpus, memoryBytes, machineID, systemUUID, bootID } = this.#components.node();
+  async spec(): Promise<KubeletAnswer> {
+    const { cpus, memoryBytes, machineID, systemUUID, bootID } = await this.#components.node();
     return json({
       ...{ num_cores: cpus, memory_capacity: memoryBytes },
       ...{ machine_id: machineID, system_uuid: systemUUID, boot_id: bootID },

@@ -65,7 +65,7 @@ class Node implements Disposable {
       probeMetrics: () => ["c 3\n"],
       pods,
       stats: { summary: async () => ({ node: {} }), resourceMetrics: async () => ["a 1\n", "b 2\n"] },
-      node: () => ({
+      node: async () => ({
         ...{ configuration: { maxPods: 7 }, cpus: 4, memoryBytes: 8 },
         ...{ machineID: "m", systemUUID: "s", bootID: "b" },
       }),

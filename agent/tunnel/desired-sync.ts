@@ -1,5 +1,5 @@
 import { describeError } from "../../protocol/errors.ts";
-import { type Log, type Millis, seconds } from "../../protocol/ports.ts";
+import { type Log, type Millis, millis, seconds } from "../../protocol/ports.ts";
 import { equalBytes } from "../../protocol/tunnel/hex.ts";
 import { jsonSize } from "../../protocol/tunnel/json-delta.ts";
 import { MAX_INVENTORY_ITEMS, MAX_REVISION_BYTES } from "../../protocol/tunnel/message-codec.ts";
@@ -16,6 +16,7 @@ import { Violation } from "./violation.ts";
 
 /** How soon space may have been made on a disk that was full; a try costs the disk nothing. */
 const APPLY_RETRY = seconds(30);
+const AT_ONCE = millis(0);
 /**
  * A set that differs from what its hub says of it after it was compared entry by entry is not mended by doing so again:
  * then the session ends, and its back-off holds the next try up.
@@ -36,7 +37,7 @@ type DesiredState =
   | { readonly kind: "awaitingWelcome" }
   | { readonly kind: "following"; readonly epoch: Uint8Array; readonly staged: Staged | undefined }
   /**
-   * What came could not be stored, and is tried again. A hub waits for the ack before it sends more; for one that does
+   * What came could not be stored or read yet, and is tried again. A hub waits for the ack before it sends more; for one that does
    * not, `change` is given up: a resync then brings all of it.
    */
   | { readonly kind: "stalled"; readonly epoch: Uint8Array; readonly change: RemoteChange | undefined };
@@ -136,6 +137,12 @@ export class DesiredSync {
         this.#differs(change.cursor.revision);
         return;
       }
+      const ready = objects.ready(change);
+      if (ready !== undefined) {
+        this.#state = { kind: "stalled", epoch, change };
+        void this.#retryWhen(ready);
+        return;
+      }
       objects.apply(change);
     } catch (error) {
       if (error instanceof Violation) throw error;
@@ -148,6 +155,17 @@ export class DesiredSync {
     this.#state = { kind: "following", epoch, staged: undefined };
     objects.confirm(change.cursor);
     this.#components.send({ kind: "desiredAck", revision: change.cursor.revision });
+  }
+
+  async #retryWhen(ready: Promise<void>): Promise<void> {
+    const { log, retryIn } = this.#components;
+    try {
+      await ready;
+      retryIn(AT_ONCE);
+    } catch (error) {
+      log.warn("cannot read what the hub wants here", { error: describeError(error) });
+      retryIn(APPLY_RETRY);
+    }
   }
 
   /** Only the cursor may be other than what is here; one that cannot be written costs a comparison next time, no more. */

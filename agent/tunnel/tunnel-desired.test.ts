@@ -119,6 +119,37 @@ test("while the disk is full the session goes on and statuses go up; then what w
   assert.deepEqual(bench.hub.acknowledgedRevisions, [bench.hub.wanted.revision]);
 });
 
+test("a change that cannot be read yet is taken when it can be, at once", async () => {
+  await using bench = new TunnelBench();
+  await bench.start();
+  const loaded = Promise.withResolvers<void>();
+  bench.disk.loading = loaded.promise;
+  bench.hub.put("web");
+  await bench.pass(1000);
+  assert.deepEqual(bench.hub.acknowledgedRevisions, []);
+  bench.disk.loading = undefined;
+  loaded.resolve();
+  await bench.pass(1000);
+  assert.ok(agrees(bench.hub, bench.disk.objects));
+  assert.deepEqual(bench.hub.acknowledgedRevisions, [bench.hub.wanted.revision]);
+});
+
+test("a change that could not be read is tried again in half a minute", async () => {
+  await using bench = new TunnelBench();
+  await bench.start();
+  const failing = Promise.withResolvers<void>();
+  bench.disk.loading = failing.promise;
+  bench.hub.put("web");
+  await bench.pass(1000);
+  bench.disk.loading = undefined;
+  failing.reject(new Error("the file is gone"));
+  await bench.pass(29_000);
+  assert.deepEqual(bench.hub.acknowledgedRevisions, []);
+  await bench.pass(2000);
+  assert.deepEqual(bench.hub.acknowledgedRevisions, [bench.hub.wanted.revision]);
+  assert.equal(bench.hub.sessions.length, 1);
+});
+
 test("revisions that came after one that could not be stored are asked for with all else", async () => {
   await using bench = new TunnelBench();
   await bench.start();

@@ -452,7 +452,7 @@ export interface RuntimeAdapter extends AsyncDisposable {
   /** Gives back at once the room of what has been removed. Missing: a removal does so by itself. */
   freeRemoved?(signal: AbortSignal): Promise<void>;
   /** Why this runtime could never run the pod, in words; `undefined`: it may. Missing: it runs any. */
-  refusal?(pod: Pod): string | undefined;
+  refusal?(pod: Pod): Promise<string | undefined> | string | undefined;
   /**
    * Whether this container would start, as far as that can be told without making it; what takes long is done then, so that its
    * start has nothing left to do of that. The image is here. @throws why it would not. Missing: nothing can be told

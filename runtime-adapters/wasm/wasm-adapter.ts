@@ -6,19 +6,15 @@
 import { describeError, isPicoletError, PicoletError } from "../../protocol/errors.ts";
 import type { Pod } from "../../protocol/pod.ts";
 import { millis, type PodUid, seconds } from "../../protocol/ports.ts";
-import { VERSION } from "../../protocol/version.ts";
 import type {
   Action,
   ContainerIsolation,
   ContainerLaunch,
   DesiredPod,
   ExecResult,
-  ImageService,
   ObservedPod,
   PodListing,
   RuntimeAdapter,
-  RuntimeCondition,
-  RuntimeHandler,
   RuntimeStatus,
   RuntimeStream,
   SandboxLaunch,
@@ -33,6 +29,7 @@ import {
   type WasmAdapterInit,
 } from "./adapter-settings.ts";
 import { checkCancelled } from "./cancellation.ts";
+import { componentRuntimeStatus } from "./component-runtime-status.ts";
 import { containerSpec, findContainer, memoryLimitOf } from "./container-launch.ts";
 import { createLog } from "./container-log.ts";
 import { ContainerStarter } from "./container-starter.ts";
@@ -54,8 +51,6 @@ import { TrustedAuthorities } from "./trusted-authorities.ts";
 
 /** How often a list makes sure that no pid was given away anew. */
 const THOROUGH_INTERVAL = seconds(60);
-/** Whoever may not write to a mount may not write to anything below it. */
-const HANDLER: RuntimeHandler = { name: "wasm", recursiveReadOnlyMounts: true, userNamespaces: false };
 
 const SHARES_PROCESS =
   "its components share one process, user, memory limit and CPU limit with other pods of this namespace (wasm.picolet.io/mode: dense); WebAssembly alone keeps them apart";
@@ -65,7 +60,7 @@ type Stop = Extract<Action, { kind: "stopContainer" }>;
 export class WasmAdapter implements RuntimeAdapter {
   readonly name = "wasm";
   readonly boundsLogs = true;
-  readonly images: ImageService;
+  readonly images: ImageStore;
   readonly #components: WasmAdapterComponents;
   readonly #init: WasmAdapterInit;
   readonly #transpiler: Transpiler;
@@ -159,15 +154,10 @@ export class WasmAdapter implements RuntimeAdapter {
       this.#isolation.problem && `components are less isolated than they should be: ${this.#isolation.problem}`,
       this.#authorities.problem && `components that ask by https cannot start: ${this.#authorities.problem}`,
     ];
-    return {
-      runtime: "picolet-wasm",
-      version: VERSION,
-      conditions: [condition("RuntimeReady", problem), condition("NetworkReady", undefined)],
-      handlers: [HANDLER],
-      // An image of a component names no groups, so that there is nothing to leave out.
-      supplementalGroupsPolicy: true,
-      notes: notes.filter((each) => each !== undefined),
-    };
+    return componentRuntimeStatus(
+      problem,
+      notes.filter((each) => each !== undefined),
+    );
   }
 
   async list(signal: AbortSignal): Promise<readonly PodListing[]> {
@@ -361,10 +351,3 @@ function makeTranspiler({ clock, log, cgroups }: WasmAdapterComponents, init: Wa
     { nodePath, transpilePath, cacheDirectory: `${rootDirectory}/transpiled`, timeout, memoryLimitBytes, cgroupPath },
   );
 }
-
-const condition = (type: string, problem: string | undefined): RuntimeCondition => ({
-  type,
-  status: problem === undefined,
-  reason: problem === undefined ? "" : "ComponentRuntimeNotUsable",
-  message: problem ?? "",
-});

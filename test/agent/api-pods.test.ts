@@ -7,6 +7,7 @@ import { Store } from "../../agent/store/store.ts";
 import { PicoletError } from "../../protocol/errors.ts";
 import type { PodStatus } from "../../protocol/pod.ts";
 import { millis, podUid } from "../../protocol/ports.ts";
+import { LOADED_PARSER } from "../support/pod-parser.ts";
 import { RecordedLog } from "../support/recorders.ts";
 import { type PodObject, RemoteHub } from "../support/remote-hub.ts";
 import { IMAGE, SmallAgent, SmallBoard } from "../support/small-agent.ts";
@@ -85,7 +86,10 @@ class Bench implements AsyncDisposable {
     const store = new Store({ clock, log }, { path: this.folder.file("root/picolet.db") });
     const agent = new SmallAgent(this.board, { store });
     const { desired, statuses, objects, events } = store;
-    const source = new ApiSource({ clock, log, objects, store: desired, statuses, events }, { nodeName: "n" });
+    const source = new ApiSource(
+      { clock, log, parser: LOADED_PARSER, objects, store: desired, statuses, events },
+      { nodeName: "n" },
+    );
     return [store, agent, source];
   }
 

@@ -9,6 +9,7 @@ import type { PodStatus } from "../../protocol/pod.ts";
 import { podUid } from "../../protocol/ports.ts";
 import { objectKey } from "../../protocol/tunnel/messages.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import { LOADED_PARSER } from "../support/pod-parser.ts";
 import { RecordedEvents, RecordedLog } from "../support/recorders.ts";
 import { type PodObject, RemoteHub } from "../support/remote-hub.ts";
 import { samplePod, TemporaryFolder } from "../support/store-samples.ts";
@@ -109,7 +110,10 @@ class Bench implements AsyncDisposable {
     const { clock, log, events } = this;
     const store = new Store({ clock, log }, { path: this.folder.file("picolet.db") });
     const { desired, statuses, objects } = store;
-    const source = new ApiSource({ clock, log, objects, store: desired, statuses, events }, { nodeName: "n" });
+    const source = new ApiSource(
+      { clock, log, parser: LOADED_PARSER, objects, store: desired, statuses, events },
+      { nodeName: "n" },
+    );
     return [store, source];
   }
 

@@ -23,6 +23,7 @@ import {
   identitiesOf,
   nodeWith,
 } from "../support/node-fixtures.ts";
+import { LOADED_PARSER } from "../support/pod-parser.ts";
 import { RecordedLog } from "../support/recorders.ts";
 import { type PodObject, RemoteHub } from "../support/remote-hub.ts";
 
@@ -56,7 +57,7 @@ async function offline(node: AgentNode, hub: RemoteHub): Promise<string[]> {
   await using store = new Store({ clock: systemClock, log }, { path: join(node.directory, "root", "picolet.db") });
   const { desired, statuses, objects, events } = store;
   const source = new ApiSource(
-    { clock: systemClock, log, objects, store: desired, statuses, events },
+    { clock: systemClock, log, parser: LOADED_PARSER, objects, store: desired, statuses, events },
     { nodeName: "node" },
   );
   const told = statuses.pending(99).map(({ value: { name, uid, status, gone } }) => {

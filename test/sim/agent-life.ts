@@ -80,9 +80,10 @@ export class AgentLife {
       return made;
     };
     const { desired, objects, statuses: outbox, events } = this.store;
-    const apiComponents = { clock, log, objects, store: desired, statuses: outbox, events };
     const parse = (object: object) => ({ ok: true, pod: (init.mutants.parse ?? asPod)(object) }) as const;
-    this.api = new ApiSource(apiComponents, { nodeName: "sim", parse });
+    const parser = { parse, load: async () => undefined };
+    const apiComponents = { clock, log, parser, objects, store: desired, statuses: outbox, events };
+    this.api = new ApiSource(apiComponents, { nodeName: "sim" });
     const changing = (change: () => void): void => laws.changing(desired.desired, change);
     const link = new HubLink({
       ...{ clock, dice, log, changing, hub: components.hub, fence: this.fence, statuses: outbox },

@@ -58,7 +58,7 @@ export class StreamingNode implements AsyncDisposable {
         probeMetrics: () => [],
         pods,
         stats: NO_STATS,
-        node: () => ({
+        node: async () => ({
           ...{ configuration: { maxPods: 110 }, cpus: 2, memoryBytes: 1024 },
           ...{ machineID: "m", systemUUID: "s", bootID: "b" },
         }),

@@ -50,6 +50,8 @@ export class NodeDisk {
   /** Changes with everything that was applied, confirmed or acknowledged. */
   readonly progress = new WatchSource(0);
   isFull = false;
+  /** What has to be loaded before a change can be applied. */
+  loading: Promise<void> | undefined;
   fleet = "";
 
   moved(): void {
@@ -166,6 +168,7 @@ function objectsOf(disk: NodeDisk): RemoteObjects & { readonly confirmed: Cursor
       changes.set(changes.current + 1);
       disk.moved();
     },
+    ready: () => disk.loading,
     confirm: (cursor) => {
       confirmed.push(cursor);
       disk.moved();

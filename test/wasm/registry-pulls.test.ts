@@ -222,16 +222,16 @@ test("how far a pull is can be asked while it goes on, and a pull that is given 
   const reference = bench.name("app:1");
   const pull = slow.adapter.images.pull(reference, {}, abort.signal);
   await held.promise;
-  let progress = await slow.adapter.images.progress?.(reference, NEVER);
+  let progress = await slow.adapter.images.progress(reference);
   while (progress === undefined || progress.bytes < half) {
     await new Promise((resolve) => setImmediate(resolve));
-    progress = await slow.adapter.images.progress?.(reference, NEVER);
+    progress = await slow.adapter.images.progress(reference);
   }
   assert.deepEqual(progress, { bytes: half, totalBytes: component.length, isTransferring: true });
   abort.abort();
   await assert.rejects(pull, /cancelled/);
   await closed.promise;
-  assert.equal(await slow.adapter.images.progress?.(reference, NEVER), undefined);
+  assert.equal(await slow.adapter.images.progress(reference), undefined);
   assert.deepEqual(slow.files("pulls"), [sha256(component)], "the next pull goes on there");
   bench.registry.intercept = () => false;
   assert.equal((await slow.adapter.images.pull(reference, {}, NEVER)).id, ID);
