@@ -79,6 +79,11 @@ export class WasmRuntime implements AsyncDisposable {
     return new WasmRuntime(programs, cgroups, options);
   }
 
+  /** Of nobody's, for what a test puts there. */
+  get floorCgroup(): string {
+    return `${this.#cgroupRoot}/floor`;
+  }
+
   /** One life of an agent on this runtime. */
   adapter(): WasmAdapter {
     const { log, cgroups, warnings } = this;
