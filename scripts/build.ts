@@ -32,12 +32,6 @@ const shared: BuildOptions = {
   metafile: true,
 };
 
-/** Whoever loads it loads the file that it is built as. */
-const apart = (filter: RegExp, path: string): Plugin => ({
-  name: `apart ${path}`,
-  setup: ({ onResolve }) => onResolve({ filter }, () => ({ path, external: true })),
-});
-
 const WS_CLIENT = resolve("node_modules/ws/lib/websocket.js");
 
 /**
@@ -75,28 +69,7 @@ const programs: readonly BuildOptions[] = [
     format: "esm",
     outExtension: { ".js": ".mjs" },
   },
-  // CommonJS: the loader of ES modules would cost each component 0.6 MiB. What is for WASI 0.3 alone lies in a file of its own, in the
-  // folder of the runner's name, which its jail has: V8 keeps the source of a file that was loaded.
-  {
-    entryPoints: { "wasm-runner": "runtime-adapters/wasm/runner-main.ts" },
-    format: "cjs",
-    outExtension: { ".js": ".cjs" },
-    supported: { ...shared.supported, "dynamic-import": false },
-    plugins: [apart(/async-run\.ts$/, "./wasm-runner/async.cjs")],
-  },
-  // And its sockets, with all that they need, in another one.
-  {
-    entryPoints: { "wasm-runner/async": "runtime-adapters/wasm/host/async/async-run.ts" },
-    format: "cjs",
-    outExtension: { ".js": ".cjs" },
-    supported: { ...shared.supported, "dynamic-import": false },
-    plugins: [apart(/async-sockets\.ts$/, "./sockets.cjs")],
-  },
-  {
-    entryPoints: { "wasm-runner/sockets": "runtime-adapters/wasm/host/async/async-sockets.ts" },
-    format: "cjs",
-    outExtension: { ".js": ".cjs" },
-  },
+  // CommonJS: the loader of ES modules would cost 0.6 MiB.
   {
     entryPoints: {
       "wasm-dense": "runtime-adapters/wasm/dense/dense-main.ts",
@@ -158,25 +131,40 @@ const HUB_FLAGS = "--max-semi-space-size=4 --heap-growing-percent=50 ";
 const HUB_ENVIRONMENT =
   "export MALLOC_ARENA_MAX=1 MALLOC_TRIM_THRESHOLD_=131072 MALLOC_MMAP_THRESHOLD_=4096 MALLOC_MMAP_MAX_=32768\n";
 
-/** Where the parts of the agent lie that it loads by itself. */
-const AGENT_PARTS = "dist/picolet";
+/** A program with each `import()` of it as a file of its own, in a folder beside it that has its name. */
+interface DividedProgram {
+  readonly name: string;
+  readonly entry: string;
+  /** Loaded apart, by a program that has the whole of `entry` already: what it shares with them stays in one file. */
+  readonly parts?: RegExp;
+}
+
+const dividedPrograms: readonly DividedProgram[] = [
+  { name: "picolet", entry: "agent/main/picolet.ts" },
+  // Most components have neither network nor services of the board: 0.3 MiB less of each runner. Its jail has the folder.
+  {
+    name: "wasm-runner",
+    entry: "runtime-adapters/wasm/runner-main.ts",
+    parts: /\/(?:sockets\/sockets|board\/board|devices\/devices|serve-component|async-(?:run|http|serve|sockets))\.ts$/,
+  },
+];
 
 /**
- * The agent with each `import()` of it as a file of its own, which costs nothing where it is not loaded: V8 keeps the source
- * of a file that it has seen, and a record of each function. esbuild divides ES modules alone, so each of them becomes
- * CommonJS afterwards. Their names hold a hash: an agent that runs never loads a part of another build.
+ * What is not loaded costs nothing: V8 keeps the source of a file that it has seen, and a record of each function. esbuild
+ * divides ES modules alone, so each of them becomes CommonJS afterwards. Their names hold a hash: a program that runs never
+ * loads a part of another build.
  */
-async function buildAgent(): Promise<Metafile | undefined> {
+async function buildDivided({ name, entry, parts }: DividedProgram): Promise<Metafile | undefined> {
   const divided = await build({
     ...shared,
-    entryPoints: { picolet: "agent/main/picolet.ts" },
+    entryPoints: { [name]: entry },
     outdir: "dist",
-    chunkNames: "picolet/[name]-[hash]",
+    chunkNames: `${name}/[name]-[hash]`,
     format: "esm",
     outExtension: { ".js": ".cjs" },
     splitting: true,
-    plugins: [leanWebSocket],
     write: false,
+    plugins: [leanWebSocket, ...(parts === undefined ? [] : [besides(parts, entry)])],
   });
   const { minify, platform, target, charset, legalComments, supported } = shared;
   const common = { minify, platform, target, charset, legalComments } as TransformOptions;
@@ -192,9 +180,19 @@ async function buildAgent(): Promise<Metafile | undefined> {
     writeFileSync(path, code);
   }
   const current = new Set(divided.outputFiles.map(({ path }) => basename(path)));
-  for (const name of readdirSync(AGENT_PARTS)) if (!current.has(name)) rmSync(`${AGENT_PARTS}/${name}`);
+  for (const file of readdirSync(`dist/${name}`)) if (!current.has(file)) rmSync(`dist/${name}/${file}`);
   return divided.metafile;
 }
+
+/** To esbuild each part needs all of the entry, so that it makes one file of it instead of one for each set of parts. */
+const besides = (parts: RegExp, entry: string): Plugin => ({
+  name: `besides ${entry}`,
+  setup: ({ onLoad }) =>
+    onLoad({ filter: parts }, ({ path }) => ({
+      contents: `${readFileSync(path, "utf8")}\nimport ${JSON.stringify(resolve(entry))};`,
+      loader: "ts",
+    })),
+});
 
 /** One character beyond Latin-1 would make V8 keep the whole source in two bytes a character. */
 function requireAscii(path: string, code: string): void {
@@ -202,7 +200,8 @@ function requireAscii(path: string, code: string): void {
 }
 
 export async function buildPrograms(): Promise<void> {
-  const metafiles = [await buildAgent()];
+  const metafiles: (Metafile | undefined)[] = [];
+  for (const program of dividedPrograms) metafiles.push(await buildDivided(program));
   for (const program of programs) metafiles.push((await build({ ...shared, ...program, outdir: "dist" })).metafile);
   writeBillOfMaterials(metafiles.filter((each) => each !== undefined));
   requireAscii("dist/edgectl.cjs", readFileSync("dist/edgectl.cjs", "utf8"));

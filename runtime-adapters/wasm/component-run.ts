@@ -168,5 +168,5 @@ export function trapOf(error: unknown): Trap | undefined {
 
 /** Nanoseconds. */
 export const monotonicNow = (): bigint => process.hrtime.bigint();
-/** Milliseconds. */
-export const monotonicMs = (): number => performance.now();
+/** Milliseconds. `performance` would load modules of Node's that take 0.15 MiB of each runner. */
+export const monotonicMs = (): number => Number(monotonicNow()) / 1e6;

@@ -272,6 +272,8 @@ export class ContainerRun {
 
   async #findOut(): Promise<void> {
     if (this.#phase.kind !== "running") return;
+    // Before the files of its cgroup are read: whoever starts it again waits for what this sets going.
+    this.components.onExit();
     const { startedAtMs } = this.#phase;
     const { clock } = this.components;
     const oomKills = await this.oomKills();
@@ -292,7 +294,6 @@ export class ContainerRun {
   }
 
   async #settleAs(exited: ExitedState): Promise<void> {
-    this.components.onExit();
     const { uid, id } = this.file;
     this.components.state.writeExited(uid, id, exited);
     const { reaper } = this;

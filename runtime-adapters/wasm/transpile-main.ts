@@ -8,6 +8,7 @@ import { readComponentShape } from "./binary/component-shape.ts";
 import { importedFunctionTypes } from "./binary/function-types.ts";
 import { withPatchableMemories } from "./binary/memory-limits.ts";
 import type { TranspiledModule } from "./launch.ts";
+import { ownPeakRssKiB } from "./own-peak.ts";
 import { generatedFiles } from "./transpile/generated-files.ts";
 import { asScript } from "./transpile/generated-script.ts";
 import {
@@ -66,7 +67,7 @@ function answer(message: TranspileAnswer): void {
 
 try {
   const isLean = await transpile(JSON.parse(process.argv[2] ?? "") as TranspileRequest);
-  answer({ kind: "done", peakRssKiB: process.resourceUsage().maxRSS, isLean });
+  answer({ kind: "done", peakRssKiB: ownPeakRssKiB(), isLean });
 } catch (error) {
   const code = isPicoletError(error, "invalid") || isPicoletError(error, "corrupt") ? error.code : "failed";
   answer({ kind: "failed", code: code as "invalid" | "corrupt" | "failed", message: describeError(error) });

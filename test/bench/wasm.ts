@@ -1,5 +1,7 @@
 /** Figures of real components in real processes, through the adapter alone. Sizes in MiB, times in seconds. */
 import { readFileSync } from "node:fs";
+import { resolve } from "node:path";
+import { componentPrograms } from "../../agent/main/component-programs.ts";
 import { KeyvalueService } from "../../agent/store/keyvalue/keyvalue-service.ts";
 import { systemClock } from "../../protocol/async/system-clock.ts";
 import type { ObservedContainer } from "../../runtime-adapters/contract/runtime-adapter.ts";
@@ -15,10 +17,18 @@ import { WasmPod, WasmRuntime } from "../support/wasm-runtime.ts";
 import { memoryOf, percentile, round } from "./process-figures.ts";
 import { type TelemetryFigures, telemetryFigures } from "./telemetry.ts";
 import { type WasmDenseFigures, wasmDenseFigures } from "./wasm-dense.ts";
+import { type WasmFloorFigures, wasmFloorFigures } from "./wasm-floors.ts";
 import { httpFigures, type WasmHttpFigures } from "./wasm-http.ts";
 import { firstLineAt, restartFigures, type WasmRestartFigures } from "./wasm-restarts.ts";
 
-export interface WasmFigures extends TelemetryFigures, WasmHttpFigures, WasmDenseFigures, WasmRestartFigures {
+export interface WasmFigures
+  extends TelemetryFigures,
+    WasmHttpFigures,
+    WasmDenseFigures,
+    WasmRestartFigures,
+    WasmFloorFigures {
+  /** What was measured, divided by what Node takes in the same run. */
+  readonly ofFloors: Readonly<Record<"pssPerPod" | "anonPerPod" | "pullPeakRss" | "coldStart", number>>;
   /** A runner and its shell, with `pods` of them on the machine: shared pages are divided among them. */
   readonly pssPerPodMiB: number;
   readonly anonPerPodMiB: number;
@@ -47,19 +57,29 @@ const KEYVALUE_CALLS = 500;
 const PULLED_BYTES = 5 * 1024 * 1024;
 
 export async function wasmFigures(runs = 20): Promise<WasmFigures> {
-  await using runtime = await WasmRuntime.create();
+  // As they are shipped: the tests' own transpiler keeps what it made, and runs without its flags.
+  await using runtime = await WasmRuntime.create({ programs: componentPrograms(resolve("dist")) });
   await using adapter = runtime.adapter();
   await buildExamples();
   await adapter.images.import("dist/examples/hello.wasm", HELLO, NEVER);
   await adapter.images.import(await testComponent("workload.c"), WORKLOAD, NEVER);
   const memory = await memoryAtRest(runtime, adapter);
   const restarts = await restartFigures(runtime, adapter, { image: HELLO, runs, restMs: REST_MS });
+  const { floors } = await wasmFloorFigures(runtime, { pods: PODS, runs, restMs: REST_MS });
+  const pulls = await pullFigures(runtime, adapter);
   return {
     ...memory,
     pods: PODS,
     ...restarts,
     transpilePeakRssMiB: round(adapter.transpilePeakRssKiB / 1024),
-    ...(await pullFigures(runtime, adapter)),
+    ...pulls,
+    floors,
+    ofFloors: {
+      pssPerPod: round(memory.pssPerPodMiB / floors.pssPerPodMiB),
+      anonPerPod: round(memory.anonPerPodMiB / floors.anonPerPodMiB),
+      pullPeakRss: round(pulls.pullPeakRssMiB / floors.pullPeakRssMiB),
+      coldStart: round(restarts.coldStart.p50 / floors.nodeStart.p50),
+    },
     ...(await httpFigures(runtime, adapter)),
     ...(await keyvalueFigures()),
     ...(await telemetryFigures()),

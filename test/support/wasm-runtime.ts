@@ -45,6 +45,8 @@ export interface WasmRuntimeOptions {
   readonly clock?: Clock;
   /** Images and transpiled components, where several tests share them; else the test's own. */
   readonly rootDirectory?: string;
+  /** Default: made of the sources, with a transpiler that keeps what it made. */
+  readonly programs?: TestPrograms;
 }
 
 export class WasmRuntime implements AsyncDisposable {
@@ -69,12 +71,17 @@ export class WasmRuntime implements AsyncDisposable {
   }
 
   static async create(options: WasmRuntimeOptions = {}): Promise<WasmRuntime> {
-    const programs = await keepingPrograms();
+    const programs = options.programs ?? (await keepingPrograms());
     const hierarchies = options.cgroups === false ? undefined : await detectCgroups();
     const log = new RecordedLog();
     const cgroups =
       hierarchies === undefined ? undefined : new CgroupTree({ log, clock: systemClock }, { hierarchies });
     return new WasmRuntime(programs, cgroups, options);
+  }
+
+  /** Of nobody's, for what a test puts there. */
+  get floorCgroup(): string {
+    return `${this.#cgroupRoot}/floor`;
   }
 
   /** One life of an agent on this runtime. */

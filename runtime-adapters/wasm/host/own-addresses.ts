@@ -1,5 +1,4 @@
 /** The node's own addresses, as they are at present. */
-import { networkInterfaces } from "node:os";
 
 /** A component may connect or send thousands of times a second; interfaces change once in a while. */
 const KEPT_FOR_NS = 1_000_000_000n;
@@ -11,6 +10,8 @@ export function ownAddresses(now: () => bigint): () => readonly string[] {
   return () => {
     const at = now();
     if (knownUntil === undefined || at >= knownUntil) {
+      // Loaded by those alone that have a network.
+      const { networkInterfaces } = process.getBuiltinModule("node:os");
       known = Object.values(networkInterfaces()).flatMap((each) => each?.map(({ address }) => address) ?? []);
       knownUntil = at + KEPT_FOR_NS;
     }

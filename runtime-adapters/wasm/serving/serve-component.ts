@@ -73,7 +73,7 @@ export async function serveComponent(
   if (processLimitBytes === undefined || processLimitBytes >= FAST_LIMIT_BYTES) {
     process.getBuiltinModule("node:v8").setFlagsFromString("--no-optimize-for-size");
   }
-  const now = (): number => performance.now();
+  const now = (): number => Number(process.hrtime.bigint()) / 1e6;
   const guard = new MemoryGuard({ now, anonBytes, collect }, processLimitBytes);
   const outgoing = outgoingHttp(components.outgoing, host);
   const makeOne = (made: ServeComponents): HandlerInstance =>
