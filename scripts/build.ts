@@ -139,12 +139,36 @@ const HUB_ENVIRONMENT =
 /** Where the parts of the agent lie that it loads by itself. */
 const AGENT_PARTS = "dist/picolet";
 
+async function buildAgent(): Promise<Metafile | undefined> {
+  const { files, metafile } = await agentFiles();
+  for (const { path, code } of files) {
+    requireAscii(path, code);
+    mkdirSync(dirname(path), { recursive: true });
+    writeFileSync(path, code);
+  }
+  const current = new Set(files.map(({ path }) => basename(path)));
+  for (const name of readdirSync(AGENT_PARTS)) if (!current.has(name)) rmSync(`${AGENT_PARTS}/${name}`);
+  return metafile;
+}
+
+interface AgentFile {
+  readonly path: string;
+  readonly code: string;
+  /** As JSON; "" where none was asked for. */
+  readonly map: string;
+}
+
 /**
  * The agent with each `import()` of it as a file of its own, which costs nothing where it is not loaded: V8 keeps the source
  * of a file that it has seen, and a record of each function. esbuild divides ES modules alone, so each of them becomes
  * CommonJS afterwards. Their names hold a hash: an agent that runs never loads a part of another build.
+ *
+ * @param maps the same code with source maps beside it, by which its memory is attributed; the hashes in it are others
  */
-async function buildAgent(): Promise<Metafile | undefined> {
+export async function agentFiles(
+  maps: "with maps" | "without maps" = "without maps",
+): Promise<{ readonly files: readonly AgentFile[]; readonly metafile: Metafile | undefined }> {
+  const sourcemap = maps === "with maps" ? "inline" : false;
   const divided = await build({
     ...shared,
     entryPoints: { picolet: "agent/main/picolet.ts" },
@@ -154,23 +178,24 @@ async function buildAgent(): Promise<Metafile | undefined> {
     outExtension: { ".js": ".cjs" },
     splitting: true,
     write: false,
+    sourcemap,
+    sourcesContent: false,
   });
   const { minify, platform, target, charset, legalComments, supported } = shared;
   const common = { minify, platform, target, charset, legalComments } as TransformOptions;
+  const files: AgentFile[] = [];
   for (const { path, text } of divided.outputFiles) {
     // `import()` becomes `require()` too: the loader of ES modules is never needed.
-    const { code } = await transform(text, {
+    const { code, map } = await transform(text, {
       ...common,
       format: "cjs",
       supported: { ...supported, "dynamic-import": false },
+      sourcemap: sourcemap === false ? false : "external",
+      sourcesContent: false,
     });
-    requireAscii(path, code);
-    mkdirSync(dirname(path), { recursive: true });
-    writeFileSync(path, code);
+    files.push({ path, code, map });
   }
-  const current = new Set(divided.outputFiles.map(({ path }) => basename(path)));
-  for (const name of readdirSync(AGENT_PARTS)) if (!current.has(name)) rmSync(`${AGENT_PARTS}/${name}`);
-  return divided.metafile;
+  return { files, metafile: divided.metafile };
 }
 
 /** One character beyond Latin-1 would make V8 keep the whole source in two bytes a character. */
