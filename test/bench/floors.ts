@@ -22,6 +22,8 @@ export interface FloorFigures {
 }
 
 const START_LIMIT_MS = 30_000;
+/** Its garbage has been collected. */
+const SETTLE_MS = 15_000;
 const NODE = "node_modules/node/bin/node";
 
 /** CommonJS, as the agent is. */
@@ -70,7 +72,7 @@ async function figuresOf(args: readonly string[], windowMs: number): Promise<Res
   });
   try {
     await firstWord(child);
-    return await restOf(child.pid ?? 0, windowMs);
+    return await restOf(child.pid ?? 0, windowMs, SETTLE_MS);
   } finally {
     child.kill("SIGKILL");
   }
