@@ -1,21 +1,20 @@
-/**
- * `npm run bench`: one JSON document of figures on standard output, progress on standard error.
- * Sizes are named by their unit, times are in seconds, floors are measured in the same run.
- *
- * --quick            shorter windows and fewer runs: for a look, not for a record
- * --only NAME,NAME   those parts alone, by their names in the document: `npm run bench -- --only eviction,stats`. All of them
- *                    take some 40 minutes; `agent`, `tunnel` and `disk` wait for minutes of rest.
- */
-
-import { parseArgs } from "node:util";
+/** `npm run bench`: figures, floors beside them, and the goals that are missed. Its help says the rest. */
+import { type ParseArgsOptionsConfig, parseArgs } from "node:util";
+import { describeError } from "../protocol/errors.ts";
 import * as agent from "../test/bench/agent.ts";
 import { floorManifestToStarted } from "../test/bench/cri-floor.ts";
 import { evictionFigures } from "../test/bench/eviction.ts";
+import { floorFigures } from "../test/bench/floors.ts";
+import { describeMissed, GOALS, judge, LEAN_GOALS } from "../test/bench/goals.ts";
+import { kubeletAtRest, kubeletVersion } from "../test/bench/kubelet.ts";
+import { leanFigures } from "../test/bench/lean.ts";
+import { memoryFigures } from "../test/bench/memory/memory.ts";
 import { probeFigures } from "../test/bench/probes.ts";
 import { percentile, round } from "../test/bench/process-figures.ts";
 import { step } from "../test/bench/progress.ts";
+import { ratiosOf } from "../test/bench/ratios.ts";
 import { statsFigures } from "../test/bench/stats.ts";
-import { atRestWithHub, TUNNEL_GOALS, tunnelFigures } from "../test/bench/tunnel.ts";
+import { atRestWithHub, idleWrites, tunnelFigures } from "../test/bench/tunnel.ts";
 import { wasmFigures } from "../test/bench/wasm.ts";
 import { Containerd, containerdMissing } from "../test/support/containerd.ts";
 import { nodeWith } from "../test/support/node-fixtures.ts";
@@ -23,52 +22,138 @@ import { buildPrograms } from "./build.ts";
 import { buildExamples } from "./build-examples.ts";
 import { installTestSystem } from "./install-test-system.ts";
 
-const { values: options } = parseArgs({
-  options: { quick: { type: "boolean", default: false }, only: { type: "string" } },
-});
-const { quick } = options;
-const REST_WINDOW_MS = quick ? 15_000 : 60_000;
-const RUNS = quick ? 5 : 20;
-const CHURNED_PODS = quick ? 1500 : 10_000;
+const POD_COUNTS = [0, 10, 50];
+
+interface Settings {
+  readonly quick: boolean;
+  readonly restWindowMs: number;
+  /** An agent at rest writes a few times an hour. */
+  readonly writesWindowMs: number;
+  readonly runs: number;
+  readonly churnedPods: number;
+  readonly kubelet: string | undefined;
+}
+
+interface Part {
+  /** Of a whole run on a quiet machine. */
+  readonly minutes: number;
+  readonly what: string;
+  readonly measure: (containerd: Containerd, settings: Settings) => Promise<unknown>;
+}
+
+/** In the order of the document. */
+const PARTS: Readonly<Record<string, Part>> = {
+  floors: { minutes: 2, what: "bare Node, and with one TLS connection, at rest", measure: floors },
+  agent: {
+    minutes: 17,
+    what: "the agent at rest with 0, 10 and 50 pods, without and with a hub",
+    measure: agentFigures,
+  },
+  kubelet: { minutes: 9, what: "the same of the kubelet that --kubelet names", measure: kubeletFigures },
+  lean: {
+    minutes: 5,
+    what: "what the guard in npm test sees: memory, bytes, wake-ups, system calls at rest",
+    measure: leanParts,
+  },
+  growth: { minutes: 7, what: "its memory while 10,000 pods come and go", measure: growthFigures },
+  memory: {
+    minutes: 7,
+    what: "its memory by owner: heap by space and source file, malloc, stacks, libraries",
+    measure: memory,
+  },
+  latency: { minutes: 3, what: "pods that start, crash, are adopted; the CRI calls by hand", measure: latencyFigures },
+  tunnel: { minutes: 9, what: "bytes and round trips to the hub, exec and logs through it", measure: tunnel },
+  wasm: {
+    minutes: 6,
+    what: "components: memory, restarts, pulls, HTTP, key-value store",
+    measure: () => step("components", () => wasmFigures()),
+  },
+  probes: {
+    minutes: 4,
+    what: "300 probes every 10 s",
+    measure: (_, { restWindowMs }) => step("probes", () => probeFigures(restWindowMs)),
+  },
+  eviction: { minutes: 12, what: "pods that leak memory", measure: evictionFigures },
+  stats: { minutes: 1, what: "collection of usage", measure: () => step("collection of usage", () => statsFigures()) },
+  disk: { minutes: 12, what: "bytes written at rest, with ten pods and a hub", measure: diskFigures },
+  edgectl: { minutes: 1, what: "edgectl status", measure: edgectlFigures },
+};
+
+const OPTIONS = {
+  only: { type: "string" },
+  quick: { type: "boolean", default: false },
+  kubelet: { type: "string" },
+  "no-judge": { type: "boolean", default: false },
+  help: { type: "boolean", short: "h", default: false },
+} as const satisfies ParseArgsOptionsConfig;
+
+const HELP = `npm run bench -- [--only PART,PART] [--quick] [--kubelet FILE] [--no-judge]
+
+One JSON document of figures on standard output; progress, figures as they come, tables and missed goals on standard
+error. Sizes are named by their unit, times are in seconds, floors are measured in the same run.
+Ends with 0 when every goal of what was measured is met (test/bench/goals.ts), with 1 when one is missed or a part failed,
+with 64 when it was called wrongly.
+
+  --only PART,PART  these parts alone
+  --quick           shorter windows and fewer runs: for a look, not for a record; what needs long windows is not judged
+  --kubelet FILE    a kubelet's binary (1.34), which is measured too, in front of the same containerd
+  --no-judge        figures alone: neither goals nor an exit code for them
+
+Parts, with the minutes that each takes:
+${Object.entries(PARTS)
+  .map(([name, { minutes, what }]) => `  ${name.padEnd(10)}${String(minutes).padStart(3)}  ${what}`)
+  .join("\n")}`;
 
 const p50 = (samples: readonly number[]): number => round(percentile(samples, 0.5));
 
-/** What a hub adds, by the pods that there are: the part `agent` measures it, and the tunnel has it among its figures. */
-const anonMiBAdded: Record<string, number> = {};
-
-type Part = (containerd: Containerd) => Promise<unknown>;
-
-/** In the order of the document. */
-const PARTS: ReadonlyMap<string, Part> = new Map<string, Part>([
-  ["agent", agentFigures],
-  ["latency", latencyFigures],
-  ["tunnel", tunnelAndGoals],
-  ["wasm", () => step("components", () => wasmFigures())],
-  ["probes", () => step("probes", () => probeFigures(REST_WINDOW_MS))],
-  ["eviction", (containerd) => evictionFigures(containerd, { quick })],
-  ["stats", () => step("collection of usage", () => statsFigures())],
-  ["disk", diskFigures],
-  ["edgectl", edgectlFigures],
-]);
-
-async function agentFigures(containerd: Containerd): Promise<unknown> {
-  const atRest: Record<string, agent.RestFigures> = {};
-  const withHub: Record<string, agent.RestFigures> = {};
-  for (const count of [0, 10, 50]) {
-    const pods = `pods${count}`;
-    const alone = await step(`agent at rest with ${count} pods`, () => agent.atRest(containerd, count, REST_WINDOW_MS));
-    const joined = await step("the same with a hub", () => atRestWithHub(containerd, count, REST_WINDOW_MS));
-    atRest[pods] = alone;
-    withHub[pods] = joined;
-    anonMiBAdded[pods] = round(joined.anonMiB - alone.anonMiB);
-  }
-  const growth = await step(`${CHURNED_PODS} pods come and go`, () => agent.anonGrowth(CHURNED_PODS));
-  return { ...atRest, withHub, anonGrowthMiBPer10kPods: round((growth * 10_000) / CHURNED_PODS) };
+function floors(_: Containerd, { restWindowMs }: Settings): Promise<unknown> {
+  return step("bare Node at rest", () => floorFigures(restWindowMs));
 }
 
-async function latencyFigures(containerd: Containerd): Promise<unknown> {
-  const started = await step("manifest to started", () => agent.manifestToStarted(containerd, RUNS));
-  const floor = await step("the same calls by hand", () => floorManifestToStarted(containerd, RUNS));
+async function agentFigures(containerd: Containerd, { restWindowMs }: Settings): Promise<unknown> {
+  const atRest: Record<string, agent.RestFigures> = {};
+  const withHub: Record<string, agent.RestFigures> = {};
+  const hubAddsAnonMiB: Record<string, number> = {};
+  for (const count of POD_COUNTS) {
+    const pods = `pods${count}`;
+    const alone = await step(`agent at rest with ${count} pods`, () => agent.atRest(containerd, count, restWindowMs));
+    const joined = await step("the same with a hub", () => atRestWithHub(containerd, count, restWindowMs));
+    atRest[pods] = alone;
+    withHub[pods] = joined;
+    hubAddsAnonMiB[pods] = round(joined.anonMiB - alone.anonMiB);
+  }
+  return { ...atRest, withHub, hubAddsAnonMiB };
+}
+
+async function kubeletFigures(containerd: Containerd, { kubelet: file, restWindowMs }: Settings): Promise<unknown> {
+  if (file === undefined) return undefined;
+  const figures: Record<string, unknown> = { version: kubeletVersion(file) };
+  for (const pods of POD_COUNTS) {
+    figures[`pods${pods}`] = await step(`kubelet at rest with ${pods} pods`, () =>
+      kubeletAtRest(file, { containerd, pods, windowMs: restWindowMs }),
+    );
+  }
+  return figures;
+}
+
+async function growthFigures(_: Containerd, { churnedPods }: Settings): Promise<unknown> {
+  const growth = await step(`${churnedPods} pods come and go`, () => agent.anonGrowth(churnedPods));
+  return { anonMiBPer10kPods: round((growth * 10_000) / churnedPods) };
+}
+
+function memory(containerd: Containerd, { quick }: Settings): Promise<unknown> {
+  return memoryFigures(containerd, { podCounts: quick ? [0, 10] : POD_COUNTS });
+}
+
+async function leanParts(): Promise<unknown> {
+  const measure = (pods: number) => leanFigures({ pods, maxPeriods: 6, isEnough: () => false });
+  const [pods0, pods10] = await step("what the guard in npm test sees", () => Promise.all([measure(0), measure(10)]));
+  return { pods0, pods10 };
+}
+
+async function latencyFigures(containerd: Containerd, { runs }: Settings): Promise<unknown> {
+  const started = await step("manifest to started", () => agent.manifestToStarted(containerd, runs));
+  const floor = await step("the same calls by hand", () => floorManifestToStarted(containerd, runs));
   return {
     manifestToStarted: {
       p50: p50(started),
@@ -76,38 +161,70 @@ async function latencyFigures(containerd: Containerd): Promise<unknown> {
       floorP50: p50(floor),
       ratio: round(p50(started) / p50(floor)),
     },
-    crashToRestarted: { p50: p50(await step("crash to restarted", () => agent.crashToRestarted(containerd, RUNS))) },
+    crashToRestarted: { p50: p50(await step("crash to restarted", () => agent.crashToRestarted(containerd, runs))) },
     agentStartToAdopted: {
-      p50: p50(await step("agent start to adopted", () => agent.startToAdopted(containerd, 20, Math.ceil(RUNS / 2)))),
+      p50: p50(await step("agent start to adopted", () => agent.startToAdopted(containerd, 20, Math.ceil(runs / 2)))),
     },
     agentStartToFirstPod: {
-      p50: p50(await step("agent start to first pod", () => agent.startToFirstPod(containerd, Math.ceil(RUNS / 2)))),
+      p50: p50(await step("agent start to first pod", () => agent.startToFirstPod(containerd, Math.ceil(runs / 2)))),
     },
     pods40ToRunning: await step("40 pods to running", () => agent.manyToRunning(containerd, 40)),
   };
 }
 
-async function tunnelAndGoals(containerd: Containerd): Promise<unknown> {
-  return { ...(await tunnelFigures(containerd, { quick, step })), anonMiBAdded, goals: TUNNEL_GOALS };
+function tunnel(containerd: Containerd, { quick }: Settings): Promise<unknown> {
+  return tunnelFigures(containerd, { quick, step });
 }
 
-async function diskFigures(containerd: Containerd): Promise<unknown> {
-  return { bytesPerHourIdle: await step("writes at rest", () => agent.idleWrites(containerd, REST_WINDOW_MS)) };
+async function diskFigures(containerd: Containerd, { writesWindowMs }: Settings): Promise<unknown> {
+  return { bytesPerHourIdle: await step("writes at rest", () => idleWrites(containerd, writesWindowMs)) };
 }
 
-function edgectlFigures(containerd: Containerd): Promise<unknown> {
+function edgectlFigures(containerd: Containerd, { runs }: Settings): Promise<unknown> {
   return step("edgectl status", async () => {
     await using node = nodeWith(containerd);
     await node.start();
-    return { status: await agent.edgectlStatus(node, RUNS) };
+    return { status: await agent.edgectlStatus(node, runs) };
   });
 }
 
-const wanted = options.only?.split(",") ?? [...PARTS.keys()];
-const unknown = wanted.filter((name) => !PARTS.has(name));
-if (unknown.length > 0) {
-  console.error(`the bench has no part ${unknown.join(", ")}, but ${[...PARTS.keys()].join(", ")}`);
-  process.exit(1);
+function usageError(message: string): never {
+  console.error(`${message}\n\n${HELP}`);
+  process.exit(64);
+}
+
+function parse() {
+  try {
+    return parseArgs({ options: OPTIONS, allowNegative: false }).values;
+  } catch (error) {
+    return usageError(describeError(error));
+  }
+}
+
+/** Parts that are measured, in the document's order. */
+function partsOf(only: string | undefined, kubelet: string | undefined): readonly string[] {
+  const names = Object.keys(PARTS);
+  const wanted = only?.split(",") ?? names.filter((name) => name !== "kubelet" || kubelet !== undefined);
+  const unknown = wanted.filter((name) => !names.includes(name));
+  if (unknown.length > 0) usageError(`the bench has no part ${unknown.join(", ")}`);
+  if (wanted.includes("kubelet") && kubelet === undefined) usageError("the part kubelet needs --kubelet FILE");
+  if (kubelet !== undefined && only !== undefined && !wanted.includes("kubelet")) wanted.push("kubelet");
+  return names.filter((name) => wanted.includes(name));
+}
+
+const options = parse();
+if (options.help) {
+  console.log(HELP);
+  process.exit(0);
+}
+const { quick, kubelet } = options;
+const wanted = partsOf(options.only, kubelet);
+if (kubelet !== undefined) {
+  try {
+    console.error(`${kubelet}: ${kubeletVersion(kubelet)}`);
+  } catch (error) {
+    usageError(describeError(error));
+  }
 }
 installTestSystem();
 const missing = containerdMissing();
@@ -119,7 +236,34 @@ await step("build", async () => {
   await buildPrograms();
   await buildExamples();
 });
-await using containerd = await Containerd.start();
+
+const settings: Settings = {
+  ...{ quick, kubelet },
+  restWindowMs: quick ? 15_000 : 60_000,
+  writesWindowMs: quick ? 60_000 : 600_000,
+  runs: quick ? 5 : 20,
+  churnedPods: quick ? 1500 : 10_000,
+};
 const figures: Record<string, unknown> = {};
-for (const [name, part] of PARTS) if (wanted.includes(name)) figures[name] = await part(containerd);
-console.log(JSON.stringify(figures, null, 2));
+const failed: string[] = [];
+{
+  await using containerd = await Containerd.start();
+  for (const name of wanted) {
+    try {
+      figures[name] = await PARTS[name]?.measure(containerd, settings);
+    } catch (error) {
+      // What the others have measured is not lost with it.
+      failed.push(name);
+      console.error(`\nthe part ${name} failed:`, error);
+    }
+  }
+}
+const ratios = ratiosOf(figures);
+const measured = wanted.filter((name) => !failed.includes(name));
+const verdicts = options["no-judge"] ? [] : judge(figures, [...GOALS, ...LEAN_GOALS], { parts: measured, quick });
+const missedGoals = describeMissed(verdicts);
+const judged = options["no-judge"] ? {} : { goals: verdicts, missedGoals };
+console.log(JSON.stringify({ ...figures, ratios, failed, ...judged }, null, 2));
+for (const line of missedGoals) console.error(`MISSED ${line}`);
+if (!options["no-judge"]) console.error(`${verdicts.length - missedGoals.length} of ${verdicts.length} goals are met`);
+process.exitCode = failed.length + missedGoals.length > 0 ? 1 : 0;

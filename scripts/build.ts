@@ -139,8 +139,10 @@ interface DividedProgram {
   readonly parts?: RegExp;
 }
 
+const AGENT = { name: "picolet", entry: "agent/main/picolet.ts" };
+
 const dividedPrograms: readonly DividedProgram[] = [
-  { name: "picolet", entry: "agent/main/picolet.ts" },
+  AGENT,
   // Most components have neither network nor services of the board: 0.3 MiB less of each runner. Its jail has the folder.
   {
     name: "wasm-runner",
@@ -149,12 +151,44 @@ const dividedPrograms: readonly DividedProgram[] = [
   },
 ];
 
+async function buildDivided(program: DividedProgram): Promise<Metafile | undefined> {
+  const { files, metafile } = await dividedFiles(program);
+  for (const { path, code } of files) {
+    requireAscii(path, code);
+    mkdirSync(dirname(path), { recursive: true });
+    writeFileSync(path, code);
+  }
+  const current = new Set(files.map(({ path }) => basename(path)));
+  const folder = `dist/${program.name}`;
+  for (const file of readdirSync(folder)) if (!current.has(file)) rmSync(`${folder}/${file}`);
+  return metafile;
+}
+
+interface ProgramFiles {
+  readonly files: readonly ProgramFile[];
+  readonly metafile: Metafile | undefined;
+}
+
+interface ProgramFile {
+  readonly path: string;
+  readonly code: string;
+  /** As JSON; "" where none was asked for. */
+  readonly map: string;
+}
+
+/** The agent's, with source maps, by which its memory is attributed; the hashes in its code are others. */
+export const agentFilesWithMaps = (): Promise<ProgramFiles> => dividedFiles(AGENT, "with maps");
+
 /**
  * What is not loaded costs nothing: V8 keeps the source of a file that it has seen, and a record of each function. esbuild
  * divides ES modules alone, so each of them becomes CommonJS afterwards. Their names hold a hash: a program that runs never
  * loads a part of another build.
  */
-async function buildDivided({ name, entry, parts }: DividedProgram): Promise<Metafile | undefined> {
+async function dividedFiles(
+  { name, entry, parts }: DividedProgram,
+  maps: "with maps" | "without maps" = "without maps",
+): Promise<ProgramFiles> {
+  const sourcemap = maps === "with maps" ? "inline" : false;
   const divided = await build({
     ...shared,
     entryPoints: { [name]: entry },
@@ -165,23 +199,24 @@ async function buildDivided({ name, entry, parts }: DividedProgram): Promise<Met
     splitting: true,
     write: false,
     plugins: [leanWebSocket, ...(parts === undefined ? [] : [besides(parts, entry)])],
+    sourcemap,
+    sourcesContent: false,
   });
   const { minify, platform, target, charset, legalComments, supported } = shared;
   const common = { minify, platform, target, charset, legalComments } as TransformOptions;
+  const files: ProgramFile[] = [];
   for (const { path, text } of divided.outputFiles) {
     // `import()` becomes `require()` too: the loader of ES modules is never needed.
-    const { code } = await transform(text, {
+    const { code, map } = await transform(text, {
       ...common,
       format: "cjs",
       supported: { ...supported, "dynamic-import": false },
+      sourcemap: sourcemap === false ? false : "external",
+      sourcesContent: false,
     });
-    requireAscii(path, code);
-    mkdirSync(dirname(path), { recursive: true });
-    writeFileSync(path, code);
+    files.push({ path, code, map });
   }
-  const current = new Set(divided.outputFiles.map(({ path }) => basename(path)));
-  for (const file of readdirSync(`dist/${name}`)) if (!current.has(file)) rmSync(`dist/${name}/${file}`);
-  return divided.metafile;
+  return { files, metafile: divided.metafile };
 }
 
 /** To esbuild each part needs all of the entry, so that it makes one file of it instead of one for each set of parts. */

@@ -14,6 +14,7 @@ const PACKAGES: readonly (readonly [name: string, proof: string])[] = [
   ["libclang-rt-dev-wasm32", "/usr/share/doc/libclang-rt-dev-wasm32"],
   ["iproute2", "/usr/sbin/ip"],
   ["iptables", "/usr/sbin/iptables"],
+  ["strace", "/usr/bin/strace"],
   ["dbus", "/usr/bin/dbus-daemon"],
   ["systemd", "/usr/bin/systemd-inhibit"],
   ["python3-dbus", "/usr/lib/python3/dist-packages/dbus/__init__.py"],

@@ -81,7 +81,7 @@ function statusText(context: Context, input: Arguments, answer: StatusAnswer): s
   }
   text += field(
     "Agent",
-    `${agent.version}, up ${age(agent.startedAt, context.now())}, ${partOf(agent.anonBytes, agent.budgetBytes)}, ${humanBytes(agent.rssBytes)} resident`,
+    `${agent.version}, up ${age(agent.startedAt, context.now())}, anon ${partOf(agent.anonBytes, agent.budgetBytes)}, RSS ${humanBytes(agent.rssBytes)}`,
   );
   text += field("Runtimes", runtimes.map(runtimeText).join("; ") || "none");
   text += field("Tunnel", tunnelText(context, tunnel));

@@ -29,7 +29,6 @@ export interface EvictionFigures {
   readonly smallBoardWatchCpuPercent: number;
   /** The same with next to nothing left. */
   readonly alertWatchCpuPercent: number;
-  readonly goals: { readonly crossingToKillMs: { readonly p99: number }; readonly othersLost: number };
 }
 
 interface Quantiles {
@@ -71,7 +70,6 @@ export async function evictionFigures(containerd: Containerd, { quick }: { quick
     idleWatchCpuPercent: idlePercent,
     smallBoardWatchCpuPercent: smallBoardPercent,
     alertWatchCpuPercent: alertPercent,
-    goals: { crossingToKillMs: { p99: 500 }, othersLost: 0 },
   };
 }
 

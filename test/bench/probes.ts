@@ -43,7 +43,6 @@ export interface ProbeFigures {
   readonly mixed: MixFigures;
   /** Commands that a runtime in memory answers at once: schedule, thresholds, metrics. */
   readonly exec: MixFigures;
-  readonly goals: { readonly cpuPercent: number; readonly p99LateMs: number };
 }
 
 const PODS = 100;
@@ -71,7 +70,6 @@ export async function probeFigures(windowMs: number): Promise<ProbeFigures> {
       },
       mixed: await measure({ mix: "mixed", pods: PODS, ...ports }, windowMs),
       exec: await measure({ mix: "exec", pods: PODS, ...ports }, windowMs),
-      goals: { cpuPercent: 3, p99LateMs: 100 },
     };
   } finally {
     http.close();

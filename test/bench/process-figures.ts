@@ -36,22 +36,34 @@ export function cpuSecondsOf(pid: number, children?: "with children"): number {
 
 /** What the scheduler has given its threads so far: to the nanosecond, of those that live. */
 export function cpuNanosOf(pid: number): number {
-  const threads = readdirSync(`/proc/${pid}/task`);
-  return threads.reduce((sum, thread) => sum + Number(schedstatOf(pid, thread).split(" ")[0]), 0);
+  return sumOfThreads(pid, "schedstat", (text) => Number(text.split(" ")[0]));
 }
 
-/** "" for a thread that has just ended. */
-function schedstatOf(pid: number, thread: string): string {
-  try {
-    return readFileSync(`/proc/${pid}/task/${thread}/schedstat`, "utf8");
-  } catch {
-    return "";
-  }
+/** A thread that has just ended is left out. */
+function sumOfThreads(pid: number, file: string, read: (text: string) => number): number {
+  return readdirSync(`/proc/${pid}/task`).reduce((sum, thread) => {
+    try {
+      return sum + read(readFileSync(`/proc/${pid}/task/${thread}/${file}`, "utf8"));
+    } catch {
+      return sum;
+    }
+  }, 0);
 }
 
 /** Bytes that a process caused to be written to the block layer so far. */
 export function writtenBytesOf(pid: number): number {
   return Number(/^write_bytes: (\d+)/m.exec(readFileSync(`/proc/${pid}/io`, "utf8"))?.[1]);
+}
+
+/** Times that a thread of it waited, of those that live: each time something woke it up. */
+export function wakeupsOf(pid: number): number {
+  return sumOfThreads(pid, "status", (text) => Number(/^voluntary_ctxt_switches:\s+(\d+)/m.exec(text)?.[1]));
+}
+
+/** System calls so far of read(2) and write(2) and their like; on sockets recvmsg(2) and sendmsg(2) are none of them. */
+export function readsAndWritesOf(pid: number): number {
+  const text = readFileSync(`/proc/${pid}/io`, "utf8");
+  return Number(/^syscr: (\d+)/m.exec(text)?.[1]) + Number(/^syscw: (\d+)/m.exec(text)?.[1]);
 }
 
 /** @param share 0.5 for the median. `values` need not be sorted. */

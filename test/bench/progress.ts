@@ -1,8 +1,18 @@
-/** Says on standard error what is being measured and how long it took. */
+/** Of a result's text; what is longer is in the document alone. */
+const MAX_SHOWN_CHARACTERS = 400;
+
+/** Says on standard error what is being measured, how long it took, and what came out. */
 export async function step<T>(name: string, work: () => Promise<T>): Promise<T> {
   const startedAt = performance.now();
   process.stderr.write(`${name} ... `);
   const result = await work();
-  process.stderr.write(`${((performance.now() - startedAt) / 1000).toFixed(1)} s\n`);
+  process.stderr.write(`${((performance.now() - startedAt) / 1000).toFixed(1)} s${shown(result)}\n`);
   return result;
+}
+
+/** Figures as they come, so that nobody has to wait for the document; nothing of lists of samples. */
+function shown(result: unknown): string {
+  if (result === undefined || Array.isArray(result)) return "";
+  const text = JSON.stringify(result);
+  return text.length > MAX_SHOWN_CHARACTERS ? "" : `: ${text}`;
 }

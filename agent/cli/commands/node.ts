@@ -9,7 +9,8 @@ export const STATUS: Command = {
   summary: "how the node, its runtimes and its pods are",
   details: `The first line says it all; then what is wrong; then the figures and the pods.
 Exit code 0 when all is well, 1 when the node, a pod or a manifest is not or the
-node is short of something, 2 when no agent answers.`,
+node is short of something, 2 when no agent answers. The agent's anon is its
+anonymous memory, swapped or not, of its budget; RSS has pages of files too.`,
   flags: [output("json", "yaml", "wide"), NO_HEADERS],
   examples: [
     ["edgectl status", "for people"],
