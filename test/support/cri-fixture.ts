@@ -3,6 +3,8 @@ import { existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, w
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
+import { KernelLog } from "../../agent/oom/kernel-log.ts";
+import { OomKillLog } from "../../agent/oom/oom-kill-log.ts";
 import { systemClock } from "../../protocol/async/system-clock.ts";
 import type { Log } from "../../protocol/ports.ts";
 import type {
@@ -13,7 +15,7 @@ import type {
   ProgramLine,
 } from "../../runtime-adapters/contract/conformance.ts";
 import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { CriAdapter, type CriAdapterInit } from "../../runtime-adapters/cri/cri-adapter.ts";
+import { CriAdapter, type CriAdapterComponents, type CriAdapterInit } from "../../runtime-adapters/cri/cri-adapter.ts";
 import type { PodConfigSettings } from "../../runtime-adapters/cri/pod-config.ts";
 import { removeCgroups } from "./cgroups.ts";
 import type { Containerd } from "./containerd.ts";
@@ -68,9 +70,14 @@ export const POD_CONFIG_SETTINGS: PodConfigSettings = {
 
 const { machine: _, ...OWN_SETTINGS } = POD_CONFIG_SETTINGS;
 
-export function criAdapter(endpoint: string, options: Partial<CriAdapterInit> & { log?: Log } = {}): CriAdapter {
-  const { log = new RecordedLog(), ...init } = options;
-  return new CriAdapter({ clock: systemClock, log }, { endpoint, ...OWN_SETTINGS, requestTimeoutMs: 60_000, ...init });
+type CriAdapterOptions = Partial<CriAdapterInit & Pick<CriAdapterComponents, "log" | "killed">>;
+
+export function criAdapter(endpoint: string, options: CriAdapterOptions = {}): CriAdapter {
+  const { log = new RecordedLog(), killed, ...init } = options;
+  return new CriAdapter(
+    { clock: systemClock, log, killed },
+    { endpoint, ...OWN_SETTINGS, requestTimeoutMs: 60_000, ...init },
+  );
 }
 
 /** Pods of one owner on a containerd that others may use as well; disposing removes them with all that was made. */
@@ -78,6 +85,8 @@ export class CriFixture implements ConformanceFixture {
   readonly programs = BUSYBOX_PROGRAMS;
   readonly directory = mkdtempSync(join(tmpdir(), "picolet-cri-"));
   readonly #containerd: Containerd;
+  /** As an agent has it: containerd may lose sight of a kill, and never finds it again. */
+  readonly #killed = new OomKillLog({ openLog: () => new KernelLog(), log: new RecordedLog() });
   readonly #owner = this.directory.slice(-6);
   readonly #cgroup = `/picolet-test-${this.#owner}`;
   #adapter: CriAdapter;
@@ -92,7 +101,7 @@ export class CriFixture implements ConformanceFixture {
   }
 
   newAdapter(options: Partial<CriAdapterInit> & { log?: Log } = {}): CriAdapter {
-    return criAdapter(this.#containerd.socketPath, { owner: this.#owner, ...options });
+    return criAdapter(this.#containerd.socketPath, { owner: this.#owner, killed: this.#killed, ...options });
   }
 
   async restartAgent(meanwhile?: () => Promise<void>): Promise<CriAdapter> {
@@ -146,6 +155,7 @@ export class CriFixture implements ConformanceFixture {
       }
     }
     await adapter[Symbol.asyncDispose]();
+    this.#killed[Symbol.dispose]();
     await removeCgroups(this.#cgroup);
     rmSync(this.directory, { recursive: true });
   }

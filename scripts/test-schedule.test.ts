@@ -1,0 +1,104 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { runScheduled, type TestCost, TestSchedule } from "./test-schedule.ts";
+
+const COSTS: ReadonlyMap<string, TestCost> = new Map(
+  Object.entries({
+    long: { seconds: 60, cores: 1 },
+    computes: { seconds: 40, cores: 1.6 },
+    waits: { seconds: 30, cores: 0.2 },
+    shy: { seconds: 50, cores: 0.3 },
+    small: { seconds: 0.5, cores: 1 },
+  }),
+);
+
+const scheduleOf = (...files: readonly string[]): TestSchedule =>
+  new TestSchedule(files, {
+    costs: COSTS,
+    cores: 2,
+    isShy: (file) => file === "shy",
+    isSmall: (file) => file.startsWith("small"),
+    turnOf: (file) => (file.startsWith("guest") ? "guest" : undefined),
+  });
+
+/** All that begin now, in their order. */
+function begun(schedule: TestSchedule): readonly string[] {
+  const files: string[] = [];
+  for (let file = schedule.next(); file !== undefined; file = schedule.next()) files.push(file);
+  return files;
+}
+
+describe("the schedule of test files", () => {
+  it("begins with the longest, and with what waits beside it", () => {
+    assert.deepEqual(begun(scheduleOf("waits", "other", "long")), ["long", "waits", "other"]);
+  });
+
+  it("leaves the processors no more to do than they have, and a little", () => {
+    const schedule = scheduleOf("computes", "long", "waits", "other");
+    assert.deepEqual(begun(schedule), ["long", "computes", "waits"]);
+    schedule.ended("waits");
+    assert.deepEqual(begun(schedule), []);
+    schedule.ended("long");
+    assert.deepEqual(begun(schedule), ["other"]);
+  });
+
+  it("lets those that wait for the same go one after another", () => {
+    const schedule = scheduleOf("guest one", "guest two", "other");
+    assert.deepEqual(begun(schedule), ["guest one", "other"]);
+    schedule.ended("other");
+    assert.deepEqual(begun(schedule), []);
+    schedule.ended("guest one");
+    assert.deepEqual(begun(schedule), ["guest two"]);
+  });
+
+  it("gives a file that nobody has measured a processor", () => {
+    assert.deepEqual(begun(scheduleOf("a", "b", "c")), ["a", "b"]);
+  });
+
+  it("runs no more at once than the machine has memory for, however long they wait", () => {
+    const files = Array.from({ length: 10 }, (_, index) => `file ${index}`);
+    const options = {
+      costs: new Map(files.map((file) => [file, { seconds: 9, cores: 0 }])),
+      cores: 2,
+      isShy: () => false,
+      isSmall: () => false,
+      turnOf: () => undefined,
+    };
+    assert.equal(begun(new TestSchedule(files, options)).length, 5);
+  });
+
+  it("leaves a shy one no company but what is small, and that only at the end", () => {
+    const schedule = scheduleOf("shy", "small", "small too", "waits", "other", "more");
+    assert.deepEqual(begun(schedule), ["waits", "other", "more"]);
+    schedule.ended("waits");
+    schedule.ended("other");
+    assert.deepEqual(begun(schedule), ["small too"]);
+    schedule.ended("more");
+    assert.deepEqual(begun(schedule), ["shy", "small"]);
+  });
+
+  it("begins nothing large while a shy one runs, nor a second shy one", () => {
+    const schedule = new TestSchedule(["shy", "shy too"], {
+      costs: new Map(),
+      cores: 2,
+      isShy: () => true,
+      isSmall: () => false,
+      turnOf: () => undefined,
+    });
+    assert.deepEqual(begun(schedule), ["shy"]);
+    schedule.ended("shy");
+    assert.deepEqual(begun(schedule), ["shy too"]);
+  });
+
+  it("runs each file once, and ends when all have", async () => {
+    const ran: string[] = [];
+    const ended: string[] = [];
+    await runScheduled(scheduleOf("long", "computes", "shy", "small", "other"), async (file) => {
+      ran.push(file);
+      await Promise.resolve();
+      ended.push(file);
+    });
+    assert.deepEqual(ran, ["long", "computes", "other", "small", "shy"]);
+    assert.deepEqual(ended, ran);
+  });
+});

@@ -1,0 +1,104 @@
+/** What a test file takes on a quiet machine, when it has that to itself. */
+export interface TestCost {
+  readonly seconds: number;
+  /** Processors that it keeps busy on average: 0.2 is a file that waits for most of its time. */
+  readonly cores: number;
+}
+
+/** A file that nobody has measured: most are unit tests. */
+const UNKNOWN: TestCost = { seconds: 1, cores: 1 };
+/** More than the processors have to do, so that they are not idle while a file does less than it does on average. */
+const SURPLUS_CORES = 0.5;
+/** What computes on all processors counts as if it did on one, or what is shorter would always find room before it. */
+const MAX_SHARE = 1;
+/** A process of node and what it starts each; a board of a test's own takes some 300 MiB. */
+const MAX_AT_ONCE = 5;
+
+export interface ScheduleOptions {
+  /** Of some files. */
+  readonly costs: ReadonlyMap<string, TestCost>;
+  /** Processors of this machine. */
+  readonly cores: number;
+  /** Beside it nothing runs but what is small. */
+  readonly isShy: (file: string) => boolean;
+  /** Of those with the same turn, one runs at a time; `undefined`: it waits for none. */
+  readonly turnOf: (file: string) => string | undefined;
+  /** One process, that takes little of anything but of a processor. */
+  readonly isSmall: (file: string) => boolean;
+}
+
+type Kind = "large" | "shy" | "small";
+
+interface TestFile extends TestCost {
+  readonly path: string;
+  readonly kind: Kind;
+  readonly turn: string | undefined;
+}
+
+const ORDER: readonly Kind[] = ["large", "shy", "small"];
+
+/**
+ * Which test file begins when: always the longest of those for which the processors have room, so that what waits runs beside
+ * what computes, and nothing long is left for the end. Small ones come last, where the shy ones need company.
+ */
+export class TestSchedule {
+  readonly #waiting: TestFile[];
+  readonly #running = new Map<string, TestFile>();
+  readonly #cores: number;
+
+  constructor(paths: readonly string[], { costs, cores, isShy, isSmall, turnOf }: ScheduleOptions) {
+    this.#cores = cores + SURPLUS_CORES;
+    this.#waiting = paths
+      .map((path): TestFile => {
+        const kind = isShy(path) ? "shy" : isSmall(path) ? "small" : "large";
+        const { seconds, cores: busy } = costs.get(path) ?? UNKNOWN;
+        return { path, kind, seconds, cores: Math.min(busy, MAX_SHARE), turn: turnOf(path) };
+      })
+      .sort((a, b) => ORDER.indexOf(a.kind) - ORDER.indexOf(b.kind) || b.seconds - a.seconds);
+  }
+
+  /** @returns the file that begins now; `undefined`: none, until another one has ended */
+  next(): string | undefined {
+    if (this.#running.size >= MAX_AT_ONCE) return undefined;
+    const index = this.#waiting.findIndex((file) => this.#hasRoomFor(file) && this.#getsOnWith(file));
+    const [file] = index < 0 ? [] : this.#waiting.splice(index, 1);
+    if (file !== undefined) this.#running.set(file.path, file);
+    return file?.path;
+  }
+
+  ended(path: string): void {
+    this.#running.delete(path);
+  }
+
+  #hasRoomFor({ cores }: TestFile): boolean {
+    const busy = this.#running.values().reduce((sum, each) => sum + each.cores, 0);
+    return this.#running.size === 0 || busy + cores <= this.#cores;
+  }
+
+  #getsOnWith({ kind, turn }: TestFile): boolean {
+    if (turn !== undefined && this.#running.values().some((each) => each.turn === turn)) return false;
+    if (kind === "small") return true;
+    const areRunning = (...kinds: readonly Kind[]): boolean =>
+      this.#running.values().some((each) => kinds.includes(each.kind));
+    if (kind === "large") return !areRunning("shy");
+    return !areRunning("large", "shy") && !this.#waiting.some((each) => each.kind === "large");
+  }
+}
+
+/** Runs each file, as the schedule has it. */
+export async function runScheduled(schedule: TestSchedule, run: (file: string) => Promise<void>): Promise<void> {
+  const running = new Set<Promise<void>>();
+  for (;;) {
+    for (let file = schedule.next(); file !== undefined; file = schedule.next()) running.add(track(file));
+    if (running.size === 0) return;
+    await Promise.race(running);
+  }
+
+  function track(file: string): Promise<void> {
+    const whole = run(file).finally(() => {
+      schedule.ended(file);
+      running.delete(whole);
+    });
+    return whole;
+  }
+}
