@@ -1,6 +1,7 @@
 import type { Component } from "../../protocol/async/component.ts";
 import { supervise } from "../../protocol/async/supervisor.ts";
 import type { SourceProblem } from "../../protocol/local-api.ts";
+import { anonBytes } from "../budget/own-memory.ts";
 import { NodeConditions } from "../node/node-conditions.ts";
 import { type AgentBase, makeBase } from "./agent-base.ts";
 import type { AgentInit, AgentPorts } from "./agent-init.ts";
@@ -97,7 +98,10 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     ...linked,
     ...budget.parts,
     new SpareGuard({ adapters: runtimes.adapters, pressure: upkeep.eviction.pressure }),
-    new IdleCollection({ changes: statuses.changes, collect: () => collectGarbage(cluster), clock }),
+    new IdleCollection({
+      ...{ changes: statuses.changes, memory: anonBytes, clock },
+      collect: (after) => collectGarbage(cluster, after),
+    }),
     ...(runtimes.cri === undefined
       ? []
       : [new ShimCollection({ cri: runtimes.cri, changes: statuses.changes, clock, log })]),
@@ -113,7 +117,7 @@ function makeNodeBudget(
   return makeBudget(
     {
       ...{ ...pods, clock, log, store, adapters, hierarchies: node.cgroups.hierarchies },
-      collectGarbage: () => collectGarbage(cluster),
+      collectGarbage: () => collectGarbage(cluster, "burst"),
       restart: () => init.stops?.beginAnew(),
       stretch: (factor) => telemetry.stretch(factor),
     },
@@ -122,10 +126,10 @@ function makeNodeBudget(
 }
 
 /** V8 compacts and drops compiled code that was not used lately. Without `--expose-gc`, as in tests, nothing happens. */
-function collectGarbage({ letGoOfParser }: NodeCluster): void {
+function collectGarbage({ letGoOfParser }: NodeCluster, after: "burst" | "rest"): void {
   letGoOfParser();
   letGoOf("manifest-pods", "push-source", "shown-configuration");
-  globalThis.gc?.({ type: "major", execution: "sync", flavor: "last-resort" });
+  globalThis.gc?.({ type: "major", execution: "sync", flavor: after === "burst" ? "last-resort" : "regular" });
 }
 
 function makeGuards(
