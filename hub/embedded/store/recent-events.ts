@@ -6,7 +6,7 @@ const MAX_EVENTS = 512;
 const MAX_CHARACTERS = 2 * 1024 * 1024;
 /**
  * Events that stay parsed: live watches read them in the turn in which they are committed. All 512 would outlive V8's
- * young generation, 0.7 MB a second with a thousand boards at rest.
+ * young generation.
  */
 const MAX_PARSED = 64;
 /** Events given at once. */
