@@ -4,6 +4,7 @@
  *
  * --agents N  how many; 5,000 unless --quick, which takes 500
  * --quick     shorter windows as well: for a look, not for a record
+ * --no-judge  figures alone; otherwise it exits with 1 when the hub takes more than its goal for an agent
  */
 import { availableParallelism } from "node:os";
 import { parseArgs } from "node:util";
@@ -11,8 +12,18 @@ import { describeError } from "../protocol/errors.ts";
 import { fleetFigures } from "../test/bench/fleet.ts";
 import { buildPrograms } from "./build.ts";
 
-const { values } = parseArgs({ options: { agents: { type: "string" }, quick: { type: "boolean", default: false } } });
-const { quick } = values;
+/** KiB of resident memory of the hub for an agent at rest, with 5,000 of them. */
+const GOAL_KIB = 80;
+
+const { values } = parseArgs({
+  options: {
+    agents: { type: "string" },
+    quick: { type: "boolean", default: false },
+    judge: { type: "boolean", default: true },
+  },
+  allowNegative: true,
+});
+const { quick, judge } = values;
 const agents = Number(values.agents ?? (quick ? 500 : 5000));
 if (!Number.isInteger(agents) || agents < 1) {
   console.error("bench:fleet: --agents takes a whole number of at least 1");
@@ -32,5 +43,8 @@ const hub = await measured.catch((error: unknown) => {
   console.error(`bench:fleet: ${describeError(error)}`);
   process.exit(1);
 });
-console.log(JSON.stringify({ node: process.version, cores: availableParallelism(), hub }, undefined, 2));
-process.exit(0);
+const goals = { rssKiBPerAgent: GOAL_KIB };
+console.log(JSON.stringify({ node: process.version, cores: availableParallelism(), goals, hub }, undefined, 2));
+const isMissed = hub.rssKiBPerAgent > GOAL_KIB;
+if (judge && isMissed) console.error(`bench:fleet: ${hub.rssKiBPerAgent} KiB for an agent, the goal is ${GOAL_KIB}`);
+process.exit(judge && isMissed ? 1 : 0);

@@ -1,4 +1,4 @@
-import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
+import { type ListenableWatch, WatchSource } from "../../protocol/async/watch.ts";
 import { digestWith, digestWithout, EMPTY_DIGEST } from "../../protocol/tunnel/digest.ts";
 import { equalBytes } from "../../protocol/tunnel/hex.ts";
 import type { ObjectHash, ObjectKey } from "../../protocol/tunnel/messages.ts";
@@ -17,7 +17,7 @@ export class DesiredNode {
     this.#set = new WatchSource<DesiredSet>({ synced: false, revision, digest: EMPTY_DIGEST, hashes: new Map() });
   }
 
-  get watch(): Watch<DesiredSet> {
+  get watch(): ListenableWatch<DesiredSet> {
     return this.#set;
   }
 

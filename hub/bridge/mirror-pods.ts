@@ -27,23 +27,21 @@ export class MirrorPods {
   /** By path. Undefined until the agent has said: then what the API server has is what there is to be. */
   #wanted: ReadonlyMap<string, MirrorItem> | undefined;
   /** By path, at most one each: what the API server did not take, for what it names may come yet, and what failed. */
-  readonly #unfinished = new Map<string, Unfinished>();
-  readonly #events: EventWriter;
+  #unfinished: Map<string, Unfinished> | undefined;
   /** By path: why the API server refused a mirror pod when that was last reported. At most one for each wanted pod. */
-  readonly #refusals = new Map<string, string>();
+  #refusals: Map<string, string> | undefined;
 
   constructor(connection: NodeConnection, statuses: PodStatusWriter) {
     this.#connection = connection;
     this.#statuses = statuses;
-    this.#events = new EventWriter(connection);
   }
 
   /** Makes them what `items` says. @throws when the API server cannot be reached; what it refuses is left out */
   async put(items: readonly MirrorItem[], signal: AbortSignal): Promise<void> {
     const wanted = new Map(items.map((item) => [`${item.namespace}/${item.name}`, item]));
     this.#wanted = wanted;
-    this.#unfinished.clear();
-    for (const path of this.#refusals.keys()) if (!wanted.has(path)) this.#refusals.delete(path);
+    this.#unfinished = undefined;
+    for (const path of this.#refusals?.keys() ?? []) if (!wanted.has(path)) this.#refusals?.delete(path);
     const { cache, node } = this.#connection;
     const surplus = [...cache.podsOf(node)].filter(
       ([path, { mirrorOf }]) => mirrorOf !== undefined && wanted.get(path)?.uid !== mirrorOf,
@@ -54,12 +52,13 @@ export class MirrorPods {
 
   /** Does, now and then, what is still to be done. @throws the first failure, when all has been tried */
   async retry(signal: AbortSignal): Promise<void> {
-    if (this.#unfinished.size === 0) return;
+    const unfinished = this.#unfinished;
+    if (unfinished === undefined || unfinished.size === 0) return;
     const now = this.#connection.clock.monotonic();
-    const due = [...this.#unfinished].filter(([, { dueMs }]) => dueMs <= now);
+    const due = [...unfinished].filter(([, { dueMs }]) => dueMs <= now);
     await forAll(due, MAX_CONCURRENT_WRITES, async ([path, each]) => {
       // Overtaken by what has been wanted since.
-      if (this.#unfinished.get(path) !== each) return;
+      if (this.#unfinished?.get(path) !== each) return;
       this.#unfinished.delete(path);
       await this.#orLater(path, each.task, signal);
     });
@@ -83,9 +82,14 @@ export class MirrorPods {
     try {
       await task(signal);
     } catch (error) {
-      if (!isCancelled(error)) this.#unfinished.set(path, { dueMs: this.#connection.clock.monotonic(), task });
+      if (!isCancelled(error)) this.#later(path, { dueMs: this.#connection.clock.monotonic(), task });
       throw error;
     }
+  }
+
+  #later(path: string, unfinished: Unfinished): void {
+    this.#unfinished ??= new Map();
+    this.#unfinished.set(path, unfinished);
   }
 
   async #ensure(item: MirrorItem, signal: AbortSignal): Promise<void> {
@@ -118,7 +122,7 @@ export class MirrorPods {
       // By a watch that lags behind it seemed to be missing, or the answer to an earlier request was lost.
       if (!isPicoletError(error, "already_exists")) throw error;
     }
-    this.#refusals.delete(`${item.namespace}/${item.name}`);
+    this.#refusals?.delete(`${item.namespace}/${item.name}`);
     await this.#statuses.place(item.uid, made, signal);
   }
 
@@ -127,13 +131,14 @@ export class MirrorPods {
     const { clock, log } = this.#connection;
     const path = `${item.namespace}/${item.name}`;
     const task = (within: AbortSignal): Promise<void> => this.#ensure(item, within);
-    this.#unfinished.set(path, { dueMs: clock.monotonic() + RETRY_AFTER, task });
+    this.#later(path, { dueMs: clock.monotonic() + RETRY_AFTER, task });
     const cause = describeError(error);
-    if (this.#refusals.get(path) === cause) return;
+    if (this.#refusals?.get(path) === cause) return;
+    this.#refusals ??= new Map();
     this.#refusals.set(path, cause);
     log.warn("the API server does not take a mirror pod", { pod: path, error: cause });
     try {
-      await this.#events.putAll([refusalEvent(item, cause, clock.wall().getTime())], signal);
+      await new EventWriter(this.#connection).putAll([refusalEvent(item, cause, clock.wall().getTime())], signal);
     } catch (failure) {
       if (isCancelled(failure)) throw failure;
       log.debug("cannot write an event of a mirror pod", { pod: path, error: describeError(failure) });

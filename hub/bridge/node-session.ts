@@ -1,4 +1,4 @@
-import type { Watch } from "../../protocol/async/watch.ts";
+import type { ListenableWatch } from "../../protocol/async/watch.ts";
 import { isCancelled, isPicoletError, PicoletError } from "../../protocol/errors.ts";
 import { type Millis, millis, seconds } from "../../protocol/ports.ts";
 import { mirrorsDigest } from "../../protocol/tunnel/digest.ts";
@@ -54,7 +54,7 @@ export interface NodeSessionInit {
 
 /** One node that is connected here: everything that is done in its name, until it is away. */
 export class NodeSession implements NodeBackend {
-  readonly desired: Watch<DesiredSet>;
+  readonly desired: ListenableWatch<DesiredSet>;
   readonly #connection: NodeConnection;
   readonly #init: NodeSessionInit;
   readonly #wheel: TimerWheel;

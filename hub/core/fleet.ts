@@ -2,7 +2,7 @@
  * Between the hub's tunnel end (`hub/tunnel`), which speaks to agents, what stands for Kubernetes (`hub/bridge`), and the
  * kubelet endpoint (`hub/kubelet-proxy`). `hub/main` joins them.
  */
-import type { Watch } from "../../protocol/async/watch.ts";
+import type { ListenableWatch, Watch } from "../../protocol/async/watch.ts";
 import type {
   EventItem,
   MirrorItem,
@@ -28,7 +28,7 @@ export interface DesiredSet {
  * `system:nodes`) and reaches objects of that node alone.
  */
 export interface NodeBackend extends AsyncDisposable {
-  readonly desired: Watch<DesiredSet>;
+  readonly desired: ListenableWatch<DesiredSet>;
   /** The object under `key` as it is now; undefined when it is gone since. */
   object(key: ObjectKey): RemoteObject | undefined;
   /** 8 bytes over the mirror pods that the API server has of this node; undefined before the sync. */

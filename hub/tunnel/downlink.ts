@@ -72,6 +72,8 @@ export class Downlink {
   #exhausted: DesiredSet | undefined;
   #wantsResync = false;
   #isAdvancing = false;
+  /** Something has changed since the last step began. */
+  #isBehind = false;
   #resyncs = 0;
 
   /** @param signal of the session */
@@ -87,21 +89,31 @@ export class Downlink {
   }
 
   /** Follows what is desired until the session ends. To be called right after the welcome. */
-  async run({ digest, set, stand }: Start): Promise<void> {
+  run({ digest, set, stand }: Start): void {
     const { memory, backend } = this.#components;
     this.#known = stand === "current" ? set : recall(memory, digest);
     this.#isDue = stand !== "current";
     memory.acknowledged = this.#known;
     memory.offered = undefined;
-    for await (const _ of backend.desired.changes(this.#signal)) await this.#advance();
+    // Not in the middle of whatever changes the set.
+    backend.desired.listen(() => queueMicrotask(() => this.#poke()), this.#signal);
+    this.#poke();
   }
 
-  /** Until the agent has what is desired. One at a time: whoever comes meanwhile finds it done. */
+  #poke(): void {
+    this.#advance().catch(this.#components.failed);
+  }
+
+  /** Until the agent has what is desired. One at a time: what changes meanwhile is seen to by the one that runs. */
   async #advance(): Promise<void> {
+    this.#isBehind = true;
     if (this.#isAdvancing) return;
     this.#isAdvancing = true;
     try {
-      while (!this.#signal.aborted && (await this.#step()));
+      while (this.#isBehind) {
+        this.#isBehind = false;
+        while (!this.#signal.aborted && (await this.#step()));
+      }
     } finally {
       this.#isAdvancing = false;
     }
@@ -204,7 +216,7 @@ export class Downlink {
       return;
     }
     this.#wantsResync = true;
-    this.#advance().catch(this.#components.failed);
+    this.#poke();
   }
 }
 

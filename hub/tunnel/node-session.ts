@@ -294,7 +294,7 @@ export class NodeSession {
     host.live(this);
     this.#send(this.#welcome(lease, set, stand));
     this.#hello = undefined;
-    downlink.run({ digest: hello.cursor.digest, set, stand }).catch((error: unknown) => this.#onFailure(error));
+    downlink.run({ digest: hello.cursor.digest, set, stand });
   }
 
   #onFailure(error: unknown): void {

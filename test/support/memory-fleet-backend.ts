@@ -3,7 +3,7 @@
 import type { DesiredSet, FleetBackend, NodeBackend, NodePodStatus } from "../../hub/core/fleet.ts";
 import { sha256 } from "../../hub/tunnel/sha256.ts";
 import { cancelled } from "../../protocol/async/abort.ts";
-import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
+import { type ListenableWatch, WatchSource } from "../../protocol/async/watch.ts";
 import { PicoletError } from "../../protocol/errors.ts";
 import { digestOf, mirrorsDigest, objectHash } from "../../protocol/tunnel/digest.ts";
 import type {
@@ -123,7 +123,7 @@ class HeldNode implements NodeBackend {
     this.#node = node;
   }
 
-  get desired(): Watch<DesiredSet> {
+  get desired(): ListenableWatch<DesiredSet> {
     return this.#node.desired;
   }
 

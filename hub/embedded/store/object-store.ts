@@ -18,8 +18,10 @@ export interface StoredEvent {
   readonly body: string;
   /** The object before, where labels or selectable fields differ: a selector then may have matched another answer. */
   readonly previous: string | undefined;
-  /** `body`, parsed at most once. */
+  /** `body`, parsed once for all who ask before `release`. */
   readonly object: ApiObject;
+  /** Those who ask from now on parse `body` again. */
+  release(): void;
 }
 
 export interface ObjectKeys {
@@ -470,6 +472,9 @@ function storedEvent(
     get object(): ApiObject {
       parsed ??= JSON.parse(body) as ApiObject;
       return parsed;
+    },
+    release() {
+      parsed = undefined;
     },
   };
 }

@@ -4,6 +4,11 @@ import type { StoredEvent } from "./object-store.ts";
 const MAX_EVENTS = 512;
 /** 2 MiB of text of one resource, so that a few large ConfigMaps do not fill the memory. */
 const MAX_CHARACTERS = 2 * 1024 * 1024;
+/**
+ * Events that stay parsed: live watches read them in the turn in which they are committed. All 512 would outlive V8's
+ * young generation.
+ */
+const MAX_PARSED = 64;
 /** Events given at once. */
 const PAGE = 500;
 
@@ -22,6 +27,7 @@ export class RecentEvents {
     const ring = this.#rings.get(resource) ?? { events: [], characters: 0, floor: event.revision - 1 };
     this.#rings.set(resource, ring);
     ring.events.push(event);
+    ring.events.at(-1 - MAX_PARSED)?.release();
     ring.characters += event.body.length;
     if (ring.events.length <= MAX_EVENTS * 2 && ring.characters <= MAX_CHARACTERS * 2) return;
     // Half of it at once, so that an event costs no shift of the whole.

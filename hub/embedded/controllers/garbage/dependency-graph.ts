@@ -1,4 +1,5 @@
 /** Who belongs to whom, from metadata alone. */
+import { isDeepStrictEqual } from "node:util";
 import type { KubeObject, ResourceType } from "../../../core/kube-client.ts";
 import type { OwnerReference } from "../objects.ts";
 
@@ -33,6 +34,12 @@ export function graphNodeOf(type: ResourceType, { metadata }: KubeObject): Graph
 export const waitsForDependents = (node: GraphNode): boolean => node.isGoing && node.finalizers.includes(FOREGROUND);
 export const orphansDependents = (node: GraphNode): boolean => node.isGoing && node.finalizers.includes(ORPHAN);
 
+/** Whether nothing but its version differs, as with each renewal of a Lease. */
+export const isSameInGraph = (old: GraphNode, node: GraphNode): boolean =>
+  old.uid === node.uid &&
+  old.isGoing === node.isGoing &&
+  isDeepStrictEqual([old.owners, old.finalizers], [node.owners, node.finalizers]);
+
 export class DependencyGraph {
   readonly #nodes = new Map<string, GraphNode>();
   readonly #dependents = new Map<string, Set<string>>();
@@ -53,6 +60,11 @@ export class DependencyGraph {
       if (dependents === undefined) this.#dependents.set(uid, new Set([node.uid]));
       else dependents.add(node.uid);
     }
+  }
+
+  /** Another version of one that is there, with the same owners. */
+  renew(node: GraphNode): void {
+    this.#nodes.set(node.uid, node);
   }
 
   remove(uid: string): void {

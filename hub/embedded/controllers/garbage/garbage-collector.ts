@@ -10,6 +10,7 @@ import {
   FOREGROUND,
   type GraphNode,
   graphNodeOf,
+  isSameInGraph,
   ORPHAN,
   orphansDependents,
   waitsForDependents,
@@ -52,6 +53,10 @@ export class GarbageCollector extends Controller {
   }
 
   #changed(old: GraphNode | undefined, node: GraphNode): void {
+    if (old !== undefined && isSameInGraph(old, node)) {
+      this.#graph.renew(node);
+      return;
+    }
     this.#graph.put(node);
     if (node.owners.length > 0 || waitsForDependents(node) || orphansDependents(node)) this.loop.add(node.uid);
     const isFirstSeenGoing = node.isGoing && old?.isGoing !== true;

@@ -56,7 +56,7 @@ export class NodeLifecycleController extends Controller {
       this.#judgeFleet(change);
     });
     caches.leases.onChange(({ after }) => {
-      if (after !== undefined) this.loop.add(after.metadata.name);
+      if (after !== undefined && !this.#renews(after.metadata.name)) this.loop.add(after.metadata.name);
     });
     caches.pods.onChange(({ before, after }) => {
       const pod = after === undefined ? undefined : podOf(after);
@@ -67,6 +67,19 @@ export class NodeLifecycleController extends Controller {
         if (this.#isTainted(node)) this.loop.add(node);
       }
     });
+  }
+
+  /**
+   * Records the renewal of a lease that was renewed in time before: nothing follows from it, and the round that is due
+   * when the grace period is over finds the node heard of. @returns false when a round has to see to the node
+   */
+  #renews(name: string): boolean {
+    const heard = this.#heard.get(name);
+    const node = this.#caches.nodes.get(name);
+    if (heard === undefined || node === undefined) return false;
+    if (this.#ports.clock.monotonic() - heard.atMs >= GRACE) return false;
+    this.#silence(nodeOf(node));
+    return true;
   }
 
   #isTainted(name: string): boolean {
