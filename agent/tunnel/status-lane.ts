@@ -1,5 +1,4 @@
-import type { PodCondition } from "../../protocol/pod.ts";
-import { isNodeCondition } from "../../protocol/pod-conditions.ts";
+import { ownStatus } from "../../protocol/own-status.ts";
 import type { Log } from "../../protocol/ports.ts";
 import { MAX_AGENT_MESSAGE_BYTES, MAX_STATUS_ITEMS } from "../../protocol/tunnel/message-codec.ts";
 import type { AgentMessage, StatusBody, StatusesAck, StatusItem } from "../../protocol/tunnel/messages.ts";
@@ -133,14 +132,4 @@ export class StatusLane {
     this.#components.sent.forget(uid);
     this.#components.log.error("a pod's status is too large to be sent", { namespace, pod: name });
   }
-}
-
-/**
- * Without what others say of the pod, the scheduler or who owns a readiness gate, in the API server as on the node: it is
- * not the node's to write, and a hub that has only what is in the API server to go by must come to the same base for a delta.
- */
-function ownStatus(status: Readonly<Record<string, unknown>>): Readonly<Record<string, unknown>> {
-  const { conditions } = status;
-  if (!Array.isArray(conditions)) return status;
-  return { ...status, conditions: (conditions as readonly PodCondition[]).filter(isNodeCondition) };
 }

@@ -259,14 +259,14 @@ test("static pods are mirrored when they change and when the hub has others, not
   assert.equal(bench.hub.mirrors.length, 0);
 });
 
-test("what others say of a pod is not sent, so that a hub finds a delta's base in the API server", async () => {
+test("neither what others say of a pod nor nulls are sent, so that a hub finds a delta's base in the API server", async () => {
   await using bench = new TunnelBench();
   await bench.start();
   const conditions = [
     { type: "PodScheduled", status: "True" },
     { type: "example.org/ready", status: "True" },
     { type: "DisruptionTarget", status: "True", reason: "EvictionByEvictionAPI" },
-    { type: "Ready", status: "True" },
+    { type: "Ready", status: "True", lastProbeTime: null },
     { type: "DisruptionTarget", status: "True", reason: "TerminationByKubelet" },
   ];
   bench.node.putStatus("a", { phase: "Running", conditions });
