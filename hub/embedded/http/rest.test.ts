@@ -605,9 +605,7 @@ test("watches of one identity are bounded by what it is", async () => {
   const path = "/api/v1/nodes?watch=1&fieldSelector=metadata.name%3Da";
   const headers = { authorization: "Bearer node-a" };
   try {
-    const answers = await Promise.all(
-      watches.map(({ signal }) => fetch(`${server.url}${path}`, { headers, signal })),
-    );
+    const answers = await Promise.all(watches.map(({ signal }) => fetch(`${server.url}${path}`, { headers, signal })));
     assert.equal(answers.filter(({ status }) => status === 429).length, 8);
     // The answers are held until here: fetch ends those that are collected, and their places are free again.
     assert.equal(answers.filter(({ status }) => status === 200).length, 512);
