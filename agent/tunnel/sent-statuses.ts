@@ -1,7 +1,12 @@
 import { hash } from "node:crypto";
 import { deflateRawSync } from "node:zlib";
 import { canonicalJson } from "../../protocol/container-hash.ts";
-import { compactBase, type PodIdentity, packCompactDelta } from "../../protocol/tunnel/compact-status.ts";
+import {
+  compactBase,
+  MAX_COMPACT_BASE_CHARACTERS,
+  type PodIdentity,
+  packCompactDelta,
+} from "../../protocol/tunnel/compact-status.ts";
 import { statusHash } from "../../protocol/tunnel/digest.ts";
 import { diffJson } from "../../protocol/tunnel/json-delta.ts";
 import type { CompactStatus, StatusBody } from "../../protocol/tunnel/messages.ts";
@@ -66,7 +71,8 @@ export class SentStatuses {
     this.#remember(uid, { text, batch });
     if (before !== undefined) {
       const base = JSON.parse(before.text) as Json;
-      const compact = compactAs === undefined ? undefined : compactOf(compactAs, base, status);
+      const isSmall = before.text.length <= MAX_COMPACT_BASE_CHARACTERS;
+      const compact = compactAs === undefined || !isSmall ? undefined : compactOf(compactAs, base, status);
       if (compact !== undefined) return { body: compact, size: compact.delta.length };
       const delta = diffJson(base, status);
       const size = JSON.stringify(delta).length;

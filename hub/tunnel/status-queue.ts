@@ -1,6 +1,14 @@
 import { inflateRawSync } from "node:zlib";
 import { PicoletError } from "../../protocol/errors.ts";
-import { compactBase, compactTag, type PodIdentity, unpackCompactDelta } from "../../protocol/tunnel/compact-status.ts";
+import {
+  COMPACT_TAG_BYTES,
+  type CompactBase,
+  compactBase,
+  compactTag,
+  MAX_COMPACT_BASE_CHARACTERS,
+  type PodIdentity,
+  unpackCompactDelta,
+} from "../../protocol/tunnel/compact-status.ts";
 import { statusHash } from "../../protocol/tunnel/digest.ts";
 import { equalBytes, toHex } from "../../protocol/tunnel/hex.ts";
 import { applyDelta, jsonSize } from "../../protocol/tunnel/json-delta.ts";
@@ -62,8 +70,9 @@ export class StatusQueue implements UpstreamQueue<readonly Batch[]> {
       else statuses.push(of);
       this.#remember(uid, gone ? undefined : of);
     }
+    const bases = compact.length === 0 ? undefined : this.#basesByTag();
     for (const item of compact) {
-      const of = this.#compactStatusOf(item);
+      const of = compactStatusOf(item, bases?.get(tagOf(item.key)) ?? []);
       if (of === undefined) wantFull.push(toHex(item.key));
       else {
         statuses.push(of);
@@ -90,24 +99,21 @@ export class StatusQueue implements UpstreamQueue<readonly Batch[]> {
     return base === undefined ? undefined : applied(base, () => body.delta);
   }
 
-  #compactStatusOf({ key, delta }: CompactStatus): NodePodStatus | undefined {
-    for (const { namespace, name, uid, status } of this.#candidates(key)) {
-      const base = compactBase(sha256, { namespace, name, uid }, status);
-      if (!equalBytes(base.key, key)) continue;
-      const next = applied(status, () => unpackCompactDelta(inflate, base, delta));
-      return next === undefined ? undefined : { namespace, name, uid, status: next, gone: false };
-    }
-    return undefined;
-  }
-
-  /** What a compact status may start from, as far as the beginning of its key tells. */
-  *#candidates(key: Uint8Array): Generator<PodIdentity & { readonly status: Status }> {
-    const isNamed = (uid: string): boolean => compactTag(sha256, uid).every((byte, at) => byte === key[at]);
-    for (const recent of this.#recent?.values() ?? []) if (isNamed(recent.uid)) yield recent;
+  /** What compact statuses may start from. Made once for each message: each base is read once, whatever the message names. */
+  #basesByTag(): ReadonlyMap<string, readonly Base[]> {
+    const bases = new Map<string, Base[]>();
+    const add = (pod: PodIdentity, statusOf: () => Status | undefined): void => {
+      const tag = toHex(compactTag(sha256, pod.uid));
+      const base = new Base(pod, statusOf);
+      const others = bases.get(tag);
+      if (others === undefined) bases.set(tag, [base]);
+      else others.push(base);
+    };
+    for (const recent of this.#recent?.values() ?? []) add(recent, () => recent.status);
     for (const pod of this.#backend.pods()) {
-      const status = isNamed(pod.uid) ? this.#backend.statusOf(pod.namespace, pod.name, pod.uid) : undefined;
-      if (status !== undefined) yield { ...pod, status };
+      add(pod, () => this.#backend.statusOf(pod.namespace, pod.name, pod.uid));
     }
+    return bases;
   }
 
   #remember(uid: string, status: NodePodStatus | undefined): void {
@@ -140,6 +146,39 @@ export class StatusQueue implements UpstreamQueue<readonly Batch[]> {
     const mayWait = wantFull.length === 0 && batches.every(({ ackMayWait }) => ackMayWait);
     this.#ack({ kind: "statusesAck", sequence, wantFull }, mayWait);
   }
+}
+
+/** A status that a compact one may start from, looked at when one names its pod. */
+class Base {
+  readonly pod: PodIdentity;
+  readonly #statusOf: () => Status | undefined;
+  #known: (CompactBase & { readonly status: Status }) | "none" | undefined;
+
+  constructor({ namespace, name, uid }: PodIdentity, statusOf: () => Status | undefined) {
+    this.pod = { namespace, name, uid };
+    this.#statusOf = statusOf;
+  }
+
+  /** Undefined: there is none, or it is too large for the compact form. */
+  get known(): (CompactBase & { readonly status: Status }) | undefined {
+    if (this.#known === undefined) {
+      const status = this.#statusOf();
+      const isFit = status !== undefined && jsonSize(status) <= 2 * MAX_COMPACT_BASE_CHARACTERS;
+      this.#known = isFit ? { ...compactBase(sha256, this.pod, status), status } : "none";
+    }
+    return this.#known === "none" ? undefined : this.#known;
+  }
+}
+
+const tagOf = (key: Uint8Array): string => toHex(key.subarray(0, COMPACT_TAG_BYTES));
+
+function compactStatusOf({ key, delta }: CompactStatus, bases: readonly Base[]): NodePodStatus | undefined {
+  for (const { pod, known } of bases) {
+    if (known === undefined || !equalBytes(known.key, key)) continue;
+    const status = applied(known.status, () => unpackCompactDelta(inflate, known, delta));
+    return status === undefined ? undefined : { ...pod, status, gone: false };
+  }
+  return undefined;
 }
 
 /** The last status of each pod, in the order in which they came. */

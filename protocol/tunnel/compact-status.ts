@@ -32,11 +32,15 @@ export interface PodIdentity {
 
 const utf8 = new TextEncoder();
 
-const TAG_BYTES = 2;
+export const COMPACT_TAG_BYTES = 2;
 const HASH_BYTES = 8;
-export const COMPACT_KEY_BYTES = TAG_BYTES + HASH_BYTES;
+export const COMPACT_KEY_BYTES = COMPACT_TAG_BYTES + HASH_BYTES;
 /** A delta before it is compressed. What a usual change takes is a tenth of a KiB; larger ones go without compression. */
 export const MAX_COMPACT_DELTA_BYTES = 16_384;
+/**
+ * Of the earlier status as JSON. A pod of ten containers has a tenth of it; the work that a few bytes make a hub do is bounded by it.
+ */
+export const MAX_COMPACT_BASE_CHARACTERS = 32_768;
 
 const TIME = "2026-01-01T00:00:00Z";
 const CONTAINER = "containerd://";
@@ -137,7 +141,8 @@ export interface CompactBase {
 }
 
 /** The first bytes of the key of every status of that pod. */
-export const compactTag = (sha256: Sha256, uid: string): Uint8Array => sha256(utf8.encode(uid)).subarray(0, TAG_BYTES);
+export const compactTag = (sha256: Sha256, uid: string): Uint8Array =>
+  sha256(utf8.encode(uid)).subarray(0, COMPACT_TAG_BYTES);
 
 export function compactBase(sha256: Sha256, { namespace, name, uid }: PodIdentity, status: Json): CompactBase {
   const whose = utf8.encode(` pod=${name}_${namespace}(${uid})`);
