@@ -1,10 +1,14 @@
-import { MAX_EVENT_ITEMS } from "../../protocol/tunnel/message-codec.ts";
+import { MAX_EVENT_ITEMS, MAX_IN_FLIGHT_MESSAGES } from "../../protocol/tunnel/message-codec.ts";
 import type { AgentMessage, EventsAck } from "../../protocol/tunnel/messages.ts";
 import type { OutgoingEvents } from "../core/tunnel-ports.ts";
 import { Violation } from "./violation.ts";
 
-/** Events can wait: two batches keep the line in use while the hub writes the first. The store keeps the others. */
-const MAX_EVENT_BATCHES = 2;
+/** What a hub allows. The store keeps the others. */
+const MAX_EVENT_BATCHES = MAX_IN_FLIGHT_MESSAGES;
+/** Events can wait: with two full batches under way the next waits, while the hub writes the first. */
+const MAX_UNDER_WAY_EVENTS = 2 * MAX_EVENT_ITEMS;
+/** As of statuses, see `status-lane.ts`. */
+const SPARE_BATCHES = 2;
 
 interface Batch {
   readonly number: number;
@@ -34,6 +38,7 @@ export class EventLane {
     const { events, send } = this.#components;
     while (this.#underWay.length < MAX_EVENT_BATCHES) {
       const underWay = this.#underWay.reduce((sum, { items }) => sum + items, 0);
+      if (underWay >= MAX_UNDER_WAY_EVENTS) break;
       const pending = events.pending(underWay + MAX_EVENT_ITEMS).filter(({ sequence }) => sequence > this.#sentUpTo);
       const batch = pending.slice(0, MAX_EVENT_ITEMS);
       const last = batch.at(-1);
@@ -41,7 +46,8 @@ export class EventLane {
       this.#number += 1;
       this.#sentUpTo = last.sequence;
       this.#underWay.push({ number: this.#number, upTo: last.sequence, items: batch.length });
-      send({ kind: "events", sequence: this.#number, items: batch.map(({ value }) => value) });
+      const ackMayWait = MAX_EVENT_BATCHES - this.#underWay.length >= SPARE_BATCHES;
+      send({ kind: "events", sequence: this.#number, items: batch.map(({ value }) => value), ackMayWait });
     }
     return this.#number > before;
   }

@@ -39,3 +39,13 @@ test("what is remembered has a limit; the ones quiet longest are forgotten", () 
   assert.equal(sent.bodyOf("pod-99", { ...big("a"), n: 1 }, 2).body.kind, "delta");
   assert.equal(sent.bodyOf("busy", { ...big("a"), n: 1000 }, 2).body.kind, "delta");
 });
+
+test("a small status goes compact to a hub that takes it, a large one as a delta", () => {
+  const sent = new SentStatuses();
+  const pod = { namespace: "default", name: "web", uid: "u" };
+  const form = (status: object): string => sent.bodyOf("u", { ...status }, 1, pod).body.kind;
+  const forms = [{ phase: "Running" }, { phase: "Failed" }, { ...big("abcd"), n: 0 }, { ...big("abcd"), n: 1 }].map(
+    form,
+  );
+  assert.deepEqual(forms, ["full", "compact", "full", "delta"]);
+});

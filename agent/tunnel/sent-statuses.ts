@@ -1,9 +1,31 @@
 import { hash } from "node:crypto";
+import { deflateRawSync } from "node:zlib";
+import { canonicalJson } from "../../protocol/container-hash.ts";
+import {
+  compactBase,
+  MAX_COMPACT_BASE_CHARACTERS,
+  type PodIdentity,
+  packCompactDelta,
+} from "../../protocol/tunnel/compact-status.ts";
 import { statusHash } from "../../protocol/tunnel/digest.ts";
 import { diffJson } from "../../protocol/tunnel/json-delta.ts";
-import type { StatusBody } from "../../protocol/tunnel/messages.ts";
+import type { CompactStatus, StatusBody } from "../../protocol/tunnel/messages.ts";
 
 export const sha256 = (bytes: Uint8Array): Uint8Array => hash("sha256", bytes, "buffer");
+
+/** What a usual status and its dictionary take; zlib's state is 20 KiB then, and 130 KiB with the largest window. */
+const SMALL_WINDOW_BITS = 12;
+const SMALL_BYTES = 3500;
+
+function deflate(bytes: Uint8Array, dictionary: Uint8Array): Uint8Array {
+  const isSmall = bytes.length + dictionary.length <= SMALL_BYTES;
+  return deflateRawSync(bytes, {
+    dictionary,
+    windowBits: isSmall ? SMALL_WINDOW_BITS : 15,
+    memLevel: 1,
+    chunkSize: 1024,
+  });
+}
 
 type Json = Readonly<Record<string, unknown>>;
 
@@ -16,11 +38,13 @@ const MAX_CHARACTERS = 512 * 1024;
 const WORTHWHILE = 0.75;
 
 interface Sent {
-  /** JSON: a third of what the object takes in memory. */
+  /** Canonical JSON: a third of what the object takes in memory. */
   readonly text: string;
   /** The batch of this session it was sent with; 0: acknowledged. */
   readonly batch: number;
 }
+
+export type SentBody = StatusBody | ({ readonly kind: "compact" } & CompactStatus);
 
 /**
  * What the hub has of each pod's status, so that only what changed is sent. In memory alone: after a start of the agent
@@ -31,14 +55,25 @@ export class SentStatuses {
   readonly #sent = new Map<string, Sent>();
   #characters = 0;
 
-  /** The form to send `status` in, given what was sent before; remembers it as sent with `batch`. */
-  bodyOf(uid: string, status: Json, batch: number): { readonly body: StatusBody; readonly size: number } {
+  /**
+   * The form to send `status` in, given what was sent before; remembers it as sent with `batch`.
+   * @param compactAs by what the hub knows the pod; undefined: it does not take the compact form
+   */
+  bodyOf(
+    uid: string,
+    status: Json,
+    batch: number,
+    compactAs?: PodIdentity,
+  ): { readonly body: SentBody; readonly size: number } {
     const before = this.#sent.get(uid);
-    const text = JSON.stringify(status);
+    const text = canonicalJson(status);
     this.forget(uid);
     this.#remember(uid, { text, batch });
     if (before !== undefined) {
-      const base: unknown = JSON.parse(before.text);
+      const base = JSON.parse(before.text) as Json;
+      const isSmall = before.text.length <= MAX_COMPACT_BASE_CHARACTERS;
+      const compact = compactAs === undefined || !isSmall ? undefined : compactOf(compactAs, base, status);
+      if (compact !== undefined) return { body: compact, size: compact.delta.length };
       const delta = diffJson(base, status);
       const size = JSON.stringify(delta).length;
       if (size <= text.length * WORTHWHILE) {
@@ -76,4 +111,10 @@ export class SentStatuses {
       this.forget(oldest);
     }
   }
+}
+
+function compactOf(pod: PodIdentity, base: Json, status: Json): (SentBody & { readonly kind: "compact" }) | undefined {
+  const { key, dictionary } = compactBase(sha256, pod, base);
+  const delta = packCompactDelta(deflate, { key, dictionary }, base, status);
+  return delta === undefined ? undefined : { kind: "compact", key, delta };
 }

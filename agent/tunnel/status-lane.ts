@@ -1,17 +1,25 @@
-import type { PodCondition } from "../../protocol/pod.ts";
-import { isNodeCondition } from "../../protocol/pod-conditions.ts";
+import { ownStatus } from "../../protocol/own-status.ts";
 import type { Log } from "../../protocol/ports.ts";
-import { MAX_AGENT_MESSAGE_BYTES, MAX_STATUS_ITEMS } from "../../protocol/tunnel/message-codec.ts";
-import type { AgentMessage, StatusBody, StatusesAck, StatusItem } from "../../protocol/tunnel/messages.ts";
+import { toHex } from "../../protocol/tunnel/hex.ts";
+import {
+  MAX_AGENT_MESSAGE_BYTES,
+  MAX_IN_FLIGHT_COMPACT_MESSAGES,
+  MAX_IN_FLIGHT_MESSAGES,
+  MAX_STATUS_ITEMS,
+} from "../../protocol/tunnel/message-codec.ts";
+import type { AgentMessage, CompactStatus, StatusesAck, StatusItem } from "../../protocol/tunnel/messages.ts";
 import type { OutgoingStatus, OutgoingStatuses } from "../core/tunnel-ports.ts";
-import type { SentStatuses } from "./sent-statuses.ts";
+import type { SentBody, SentStatuses } from "./sent-statuses.ts";
 import { Violation } from "./violation.ts";
 
 /**
- * Sent and not yet acknowledged. Enough to use the line while the hub writes the first ones; a hub may ask for as many
- * statuses whole in one answer. With that many under way the next wait, and only the latest of each pod is sent then.
+ * Sent and not yet acknowledged: four full messages are enough to use the line while the hub writes the first ones. With more under
+ * way, or as many messages as the hub allows, the next wait, and only the latest of each pod is sent then.
  */
-const MAX_BATCHES = 4;
+const MAX_UNDER_WAY_ITEMS = 4 * MAX_STATUS_ITEMS;
+const MAX_UNDER_WAY_CHARACTERS = 256 * 1024;
+/** With fewer messages than this that may be sent yet, the acknowledgement is asked for at once; else it may wait for the next pong. */
+const SPARE_BATCHES = 2;
 /** A message is held in memory whole at both ends. A status that is larger goes alone. */
 const MAX_BATCH_CHARACTERS = 64 * 1024;
 /**
@@ -25,6 +33,9 @@ interface Batch {
   /** The outbox is acknowledged up to this with it. */
   readonly upTo: number;
   readonly items: number;
+  readonly characters: number;
+  /** Of compact items: the UID by the key in hex. */
+  readonly uids: ReadonlyMap<string, string>;
   /** Sent again: their rows are older than those of the batches before. */
   readonly again: ReadonlySet<string>;
 }
@@ -45,6 +56,7 @@ export class StatusLane {
   readonly #underWay: Batch[] = [];
   #number = 0;
   #acknowledged = 0;
+  #hubTakesCompact = false;
   /** Of the outbox; everything up to it was sent in this session. */
   #sentUpTo = 0;
   /** Asked for whole, and not sent since. */
@@ -54,20 +66,36 @@ export class StatusLane {
     this.#components = components;
   }
 
+  onWelcome(hub: { readonly takesCompactStatuses?: boolean | undefined }): void {
+    this.#hubTakesCompact = hub.takesCompactStatuses === true;
+  }
+
   /** Sends what there is and may be sent. @returns whether there was anything */
   flush(): boolean {
     let count = 0;
-    while (this.#underWay.length < MAX_BATCHES && this.#sendOne()) count += 1;
+    while (this.#hasRoom && this.#sendOne()) count += 1;
     return count > 0;
+  }
+
+  get #maxBatches(): number {
+    return this.#hubTakesCompact ? MAX_IN_FLIGHT_COMPACT_MESSAGES : MAX_IN_FLIGHT_MESSAGES;
+  }
+
+  get #hasRoom(): boolean {
+    const items = this.#underWay.reduce((sum, each) => sum + each.items, 0);
+    const characters = this.#underWay.reduce((sum, each) => sum + each.characters, 0);
+    const isFull = items >= MAX_UNDER_WAY_ITEMS || characters >= MAX_UNDER_WAY_CHARACTERS;
+    return this.#underWay.length < this.#maxBatches && !isFull;
   }
 
   onAck({ sequence, wantFull }: StatusesAck): void {
     if (sequence > this.#number)
       throw new Violation("protocol", `statuses ${sequence} acknowledged, ${this.#number} sent`);
+    const wanted = wantFull.map((name) => this.#uidOf(name));
     let last: Batch | undefined;
     while (this.#underWay[0] !== undefined && this.#underWay[0].number <= sequence) last = this.#underWay.shift();
     this.#acknowledged = Math.max(this.#acknowledged, sequence);
-    for (const uid of wantFull) this.#want(uid);
+    for (const uid of wanted) this.#want(uid);
     if (last === undefined) return;
     const except = new Set(this.#wanted);
     for (const { again } of this.#underWay) for (const uid of again) except.add(uid);
@@ -77,6 +105,15 @@ export class StatusLane {
   /** The session is over. */
   end(): void {
     this.#components.sent.endSession(this.#acknowledged);
+  }
+
+  /** @param name a UID, or the key of a compact item in hex */
+  #uidOf(name: string): string {
+    for (const { uids } of this.#underWay) {
+      const uid = uids.get(name);
+      if (uid !== undefined) return uid;
+    }
+    return name;
   }
 
   #want(uid: string): void {
@@ -93,12 +130,14 @@ export class StatusLane {
     const underWay = this.#underWay.reduce((sum, { items }) => sum + items, 0);
     const number = this.#number + 1;
     const items: StatusItem[] = [];
+    const compact: CompactStatus[] = [];
+    const uids = new Map<string, string>();
     const again = new Set<string>();
     let characters = 0;
     for (const { sequence, value } of statuses.pending(underWay + this.#wanted.size + MAX_STATUS_ITEMS)) {
       const isAgain = sequence <= this.#sentUpTo;
       if (isAgain && !this.#wanted.has(value.uid)) continue;
-      if (items.length === MAX_STATUS_ITEMS || characters >= MAX_BATCH_CHARACTERS) break;
+      if (items.length + compact.length === MAX_STATUS_ITEMS || characters >= MAX_BATCH_CHARACTERS) break;
       const { body, size } = this.#bodyOf(value, number);
       this.#wanted.delete(value.uid);
       if (isAgain) again.add(value.uid);
@@ -108,23 +147,29 @@ export class StatusLane {
         continue;
       }
       characters += size;
-      items.push({ namespace: value.namespace, name: value.name, uid: value.uid, body });
+      const { namespace, name, uid } = value;
+      if (body.kind === "compact") {
+        compact.push({ key: body.key, delta: body.delta });
+        uids.set(toHex(body.key), uid);
+      } else items.push({ namespace, name, uid, body });
     }
+    const count = items.length + compact.length;
     // What was wanted and is not pending any more has been overtaken.
-    if (items.length === 0) {
+    if (count === 0) {
       this.#wanted.clear();
       return false;
     }
     this.#number = number;
-    this.#underWay.push({ number, upTo: this.#sentUpTo, items: items.length, again });
-    send({ kind: "statuses", sequence: number, items });
+    this.#underWay.push({ number, upTo: this.#sentUpTo, items: count, characters, uids, again });
+    const ackMayWait = this.#maxBatches - this.#underWay.length >= SPARE_BATCHES;
+    send({ kind: "statuses", sequence: number, items, compact, ackMayWait });
     return true;
   }
 
-  #bodyOf(outgoing: OutgoingStatus, batch: number): { readonly body: StatusBody; readonly size: number } {
+  #bodyOf(outgoing: OutgoingStatus, batch: number): { readonly body: SentBody; readonly size: number } {
     const { uid, gone } = outgoing;
     const status = ownStatus(outgoing.status);
-    if (!gone) return this.#components.sent.bodyOf(uid, status, batch);
+    if (!gone) return this.#components.sent.bodyOf(uid, status, batch, this.#hubTakesCompact ? outgoing : undefined);
     this.#components.sent.forget(uid);
     return { body: { kind: "gone", status }, size: JSON.stringify(status).length };
   }
@@ -133,14 +178,4 @@ export class StatusLane {
     this.#components.sent.forget(uid);
     this.#components.log.error("a pod's status is too large to be sent", { namespace, pod: name });
   }
-}
-
-/**
- * Without what others say of the pod, the scheduler or who owns a readiness gate, in the API server as on the node: it is
- * not the node's to write, and a hub that has only what is in the API server to go by must come to the same base for a delta.
- */
-function ownStatus(status: Readonly<Record<string, unknown>>): Readonly<Record<string, unknown>> {
-  const { conditions } = status;
-  if (!Array.isArray(conditions)) return status;
-  return { ...status, conditions: (conditions as readonly PodCondition[]).filter(isNodeCondition) };
 }

@@ -1,5 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { toHex } from "../../protocol/tunnel/hex.ts";
+import type { Statuses } from "../../protocol/tunnel/messages.ts";
 import { TunnelBench } from "../../test/support/tunnel-bench.ts";
 import { agrees } from "../../test/support/tunnel-hub.ts";
 import { NODE_REPORT } from "../../test/support/tunnel-node.ts";
@@ -259,14 +261,14 @@ test("static pods are mirrored when they change and when the hub has others, not
   assert.equal(bench.hub.mirrors.length, 0);
 });
 
-test("what others say of a pod is not sent, so that a hub finds a delta's base in the API server", async () => {
+test("neither what others say of a pod nor nulls are sent, so that a hub finds a delta's base in the API server", async () => {
   await using bench = new TunnelBench();
   await bench.start();
   const conditions = [
     { type: "PodScheduled", status: "True" },
     { type: "example.org/ready", status: "True" },
     { type: "DisruptionTarget", status: "True", reason: "EvictionByEvictionAPI" },
-    { type: "Ready", status: "True" },
+    { type: "Ready", status: "True", lastProbeTime: null },
     { type: "DisruptionTarget", status: "True", reason: "TerminationByKubelet" },
   ];
   bench.node.putStatus("a", { phase: "Running", conditions });
@@ -293,4 +295,93 @@ test("a hub that lacks the mirror pods is told their statuses again", async () =
   await bench.connected();
   await bench.pass(2000);
   assert.deepEqual([...bench.hub.statuses.keys()], ["uid-st"]);
+});
+
+/** Statuses as a hub gets them, by what they say. */
+const formsOf = ({ items, compact = [] }: Statuses): readonly string[] => [
+  ...items.map(({ name, body }) => `${name} ${body.kind}`),
+  ...compact.map(() => "compact"),
+];
+
+test("to a hub that takes compact statuses they go so, and whole when it asks for that by their key", async () => {
+  await using bench = new TunnelBench();
+  bench.hub.fleet = { id: "fleet", former: [] };
+  bench.hub.takesCompactStatuses = true;
+  const sent: (readonly string[])[] = [];
+  bench.hub.intercept = (message, session) => {
+    if (message.kind !== "statuses") return false;
+    sent.push(formsOf(message));
+    const wantFull = (message.compact ?? []).map(({ key }) => toHex(key));
+    session.send({ kind: "statusesAck", sequence: message.sequence, wantFull });
+    return true;
+  };
+  await bench.start();
+  bench.node.putStatus("web", STATUS);
+  await bench.pass(1000);
+  bench.node.putStatus("web", READY);
+  bench.node.putStatus("db", STATUS);
+  await bench.pass(1000);
+  assert.deepEqual(sent, [["web full"], ["db full", "compact"], ["web full"]]);
+  assert.equal(bench.disk.statuses.size, 0);
+});
+
+for (const [hub, takesCompactStatuses, most] of [
+  ["an older hub", false, 8],
+  ["a hub that takes compact statuses", true, 16],
+] as const) {
+  test(`of ${hub} the acknowledgement is asked for at once when few more messages may go without one`, async () => {
+    await using bench = new TunnelBench();
+    bench.hub.fleet = { id: "fleet", former: [] };
+    bench.hub.takesCompactStatuses = takesCompactStatuses;
+    const mayWait: boolean[] = [];
+    bench.hub.intercept = (message) => {
+      if (message.kind === "statuses") mayWait.push(message.ackMayWait ?? false);
+      return message.kind === "statuses";
+    };
+    await bench.start();
+    for (let change = 0; change < most + 2; change += 1) {
+      bench.node.putStatus("web", { ...STATUS, change });
+      await bench.pass(1000);
+    }
+    assert.deepEqual(mayWait, [...Array<boolean>(most - 2).fill(true), false, false]);
+  });
+}
+
+test("acknowledgements of events may wait too, and all are given when they come", async () => {
+  await using bench = new TunnelBench();
+  bench.hub.holdsAcks = true;
+  const mayWait: boolean[] = [];
+  bench.hub.intercept = (message) => {
+    if (message.kind === "events") mayWait.push(message.ackMayWait ?? false);
+    return false;
+  };
+  await bench.start();
+  for (let change = 0; change < 10; change += 1) {
+    bench.node.putStatus("web", { ...STATUS, change });
+    bench.node.putEvent(`Pulled-${change}`);
+    await bench.pass(1000);
+  }
+  assert.deepEqual(mayWait, [true, true, true, true, true, true, false, false]);
+  bench.hub.holdsAcks = false;
+  bench.hub.session?.releaseAcks();
+  await bench.pass(1000);
+  assert.deepEqual(bench.hub.statuses.get("uid-web"), { ...STATUS, change: 9 });
+  assert.deepEqual([bench.disk.statuses.size, bench.disk.events.length], [0, 0]);
+});
+
+test("an event goes with the status that follows it, or a moment later by itself", async () => {
+  await using bench = new TunnelBench();
+  await bench.start();
+  await bench.pass(1000);
+  bench.hub.received.length = 0;
+  bench.node.putEvent("Started");
+  await bench.pass(100);
+  assert.deepEqual(bench.hub.received, []);
+  bench.node.putStatus("web", STATUS);
+  await bench.pass(6);
+  assert.deepEqual(bench.hub.received, ["statuses", "events"]);
+  await bench.pass(1000);
+  bench.node.putEvent("Pulled");
+  await bench.pass(300);
+  assert.deepEqual(bench.hub.received, ["statuses", "events", "events"]);
 });

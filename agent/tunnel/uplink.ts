@@ -14,6 +14,8 @@ import { StatusLane } from "./status-lane.ts";
  * nobody who watches a pod notices it. The first change after a rest goes at once.
  */
 const GATHER = millis(100);
+/** Events go with the next status, which most of them are about and which is there a moment later, or by themselves by then. */
+const EVENT_GATHER = millis(250);
 /** The node's own report and the mirror set change rarely, and are large. */
 const GATHER_LARGE = millis(1000);
 
@@ -63,7 +65,9 @@ export class Uplink {
   }
 
   /** Another one may come later in a session. */
-  onWelcome({ wantsMirrors, wantsNode }: Welcome, isFirst: boolean): void {
+  onWelcome(welcome: Welcome, isFirst: boolean): void {
+    const { wantsMirrors, wantsNode } = welcome;
+    this.#statuses.onWelcome(welcome);
     if (isFirst) this.#node.statuses.repeatGone();
     if (isFirst || wantsMirrors) this.#mirrors.onWelcome(wantsMirrors);
     if (isFirst || wantsNode) this.#report.onWelcome(wantsNode);
@@ -90,7 +94,7 @@ export class Uplink {
     const { statuses, events, report, mirrors } = this.#node;
     await Promise.all([
       this.#follow(statuses.latest, signal),
-      this.#follow(events.latest, signal),
+      this.#follow(events.latest, signal, EVENT_GATHER),
       this.#follow(report, signal),
       this.#follow(mirrors, signal),
       this.#sendAll(signal),
@@ -104,12 +108,12 @@ export class Uplink {
     this.#statuses.end();
   }
 
-  async #follow(watch: Watch<unknown>, signal: AbortSignal): Promise<void> {
-    for await (const _ of watch.changes(signal)) this.#wake();
+  async #follow(watch: Watch<unknown>, signal: AbortSignal, delay = millis(0)): Promise<void> {
+    for await (const _ of watch.changes(signal)) this.#wake(delay);
   }
 
-  #wake(): void {
-    this.#alarm.set(this.#until(this.#nextAt));
+  #wake(delay = millis(0)): void {
+    this.#alarm.set(millis(Math.max(delay, this.#until(this.#nextAt))));
   }
 
   #until(at: number): Millis {

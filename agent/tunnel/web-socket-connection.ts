@@ -1,6 +1,7 @@
 import type { TLSSocket } from "node:tls";
 import type { WebSocket } from "ws";
 import { PicoletError } from "../../protocol/errors.ts";
+import { TickCork } from "../../protocol/tunnel/tick-cork.ts";
 import type { Connection, ConnectionListener } from "./dialer.ts";
 
 /** How long the other end may take to say good-bye too; then the socket is thrown away. A hub answers at once or is gone. */
@@ -14,6 +15,7 @@ const MAX_REASON_BYTES = 123;
 /** A WebSocket of `ws` over a TLS socket that has been verified. */
 export class WebSocketConnection implements Connection {
   readonly #webSocket: WebSocket;
+  readonly #cork: TickCork;
   readonly localAddress: string;
   #listener: ConnectionListener | undefined;
   #early: Uint8Array[] = [];
@@ -31,6 +33,7 @@ export class WebSocketConnection implements Connection {
   /** @param webSocket open */
   constructor(webSocket: WebSocket, socket: TLSSocket) {
     this.#webSocket = webSocket;
+    this.#cork = new TickCork(socket);
     this.localAddress = socket.localAddress ?? "";
     webSocket.on("message", (data, isBinary) => this.#onMessage(data as Buffer, isBinary));
     webSocket.on("error", (error) => {
@@ -62,6 +65,7 @@ export class WebSocketConnection implements Connection {
   send(bytes: Uint8Array): void {
     if (this.#webSocket.readyState !== this.#webSocket.OPEN) return;
     this.#sent += bytes.length;
+    this.#cork.hold();
     this.#webSocket.send(bytes, { binary: true, compress: false }, this.#onSent);
   }
 

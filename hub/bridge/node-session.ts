@@ -1,6 +1,7 @@
 import type { ListenableWatch } from "../../protocol/async/watch.ts";
 import { isCancelled, isPicoletError, PicoletError } from "../../protocol/errors.ts";
 import { type Millis, millis, seconds } from "../../protocol/ports.ts";
+import type { PodIdentity } from "../../protocol/tunnel/compact-status.ts";
 import { mirrorsDigest } from "../../protocol/tunnel/digest.ts";
 import type {
   EventItem,
@@ -133,6 +134,14 @@ export class NodeSession implements NodeBackend {
 
   nodeReport(): NodeReportContent | undefined {
     return this.#writer.report();
+  }
+
+  *pods(): Generator<PodIdentity> {
+    const { cache, node } = this.#connection;
+    for (const [path, { uid, mirrorOf }] of cache.podsOf(node)) {
+      const [namespace = "", name = ""] = path.split("/");
+      yield { namespace, name, uid: mirrorOf ?? uid };
+    }
   }
 
   statusOf(namespace: string, name: string, uid: string): Fields | undefined {

@@ -1,10 +1,11 @@
 import { describeError, isPicoletError } from "../../protocol/errors.ts";
+import { ownStatus } from "../../protocol/own-status.ts";
 import type { NodePodStatus } from "../core/fleet.ts";
 import { type KubeObject, type ObjectRef, PODS } from "../core/kube-client.ts";
 import { isOlder } from "../kubernetes/reflector.ts";
 import { forAll, MAX_CONCURRENT_WRITES, type NodeConnection, notYet, unless } from "./node-connection.ts";
 import { podStatusPatch } from "./pod-status-patch.ts";
-import { type Fields, fieldsAt, mirroredUid, ownStatus } from "./remote-object.ts";
+import { type Fields, fieldsAt, mirroredUid } from "./remote-object.ts";
 import { nodeOf } from "./stored-objects.ts";
 
 /** A status that somebody else writes at the same time: each round takes the latest as its base. */

@@ -1,11 +1,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
+import { ownStatus } from "../../protocol/own-status.ts";
 import type { KubeObject } from "../core/kube-client.ts";
 import { awayTolerations } from "./away-tolerations.ts";
 import { podStatusPatch } from "./pod-status-patch.ts";
 import { DATA_TYPES, remoteService } from "./remote-data.ts";
-import { isReadyLost, ownStatus, remoteNode, remotePod } from "./remote-object.ts";
+import { isReadyLost, remoteNode, remotePod } from "./remote-object.ts";
 import { PackedObject, sentReferences, storedNode, wholePod } from "./stored-objects.ts";
 
 const pod = (spec: object = {}, status: object = {}, metadata: object = {}): KubeObject => ({

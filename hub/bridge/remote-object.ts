@@ -72,14 +72,6 @@ export function remoteNode(node: KubeObject): Fields {
   };
 }
 
-/** The status of a pod as its node wrote it: without the conditions of others and without what the server put in as null. */
-export function ownStatus(status: unknown): Fields {
-  if (!isFields(status)) return {};
-  const { conditions: _conditions, nominatedNodeName: _name, resize: _resize, ...rest } = status;
-  const own = conditionsOf(status).filter(isNodeCondition);
-  return withoutNulls(own.length === 0 ? rest : { ...rest, conditions: own }) as Fields;
-}
-
 /** The static pod's UID of a mirror pod; undefined for every other pod. */
 export const mirroredUid = ({ annotations }: KubeMetadata): string | undefined =>
   annotations?.[MIRROR_ANNOTATION] === undefined
@@ -105,11 +97,4 @@ export function isReadyLost(pod: KubeObject): boolean {
 
 export function defined(fields: Fields): Fields {
   return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined));
-}
-
-function withoutNulls(value: unknown): unknown {
-  if (Array.isArray(value)) return value.map(withoutNulls);
-  if (!isFields(value)) return value;
-  const kept = Object.entries(value).filter(([, each]) => each !== null && each !== undefined);
-  return Object.fromEntries(kept.map(([key, each]) => [key, withoutNulls(each)]));
 }

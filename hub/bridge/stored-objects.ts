@@ -1,4 +1,5 @@
 /** What the hub keeps of pods and nodes: as JSON text, which takes a third of the memory of the objects themselves. */
+import { ownStatus } from "../../protocol/own-status.ts";
 import { objectHash } from "../../protocol/tunnel/digest.ts";
 import { type ObjectHash, type ObjectKey, objectKey, type RemoteObject } from "../../protocol/tunnel/messages.ts";
 import type { KubeObject } from "../core/kube-client.ts";
@@ -14,7 +15,6 @@ import {
   isFields,
   isReadyLost,
   mirroredUid,
-  ownStatus,
   remoteNode,
   remotePod,
 } from "./remote-object.ts";

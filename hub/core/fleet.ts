@@ -3,6 +3,7 @@
  * kubelet endpoint (`hub/kubelet-proxy`). `hub/main` joins them.
  */
 import type { ListenableWatch, Watch } from "../../protocol/async/watch.ts";
+import type { PodIdentity } from "../../protocol/tunnel/compact-status.ts";
 import type {
   EventItem,
   MirrorItem,
@@ -38,6 +39,8 @@ export interface NodeBackend extends AsyncDisposable {
    * none. What a `hello`'s nodeHash is compared with and a delta is applied to after a restart of the hub.
    */
   nodeReport(): NodeReportContent | undefined;
+  /** The node's pods in the API server, by the UID under which the node reports them. */
+  pods(): Iterable<PodIdentity>;
   /** The status that the API server has of a pod of this node, as the node wrote it. */
   statusOf(namespace: string, name: string, uid: string): Readonly<Record<string, unknown>> | undefined;
   /**
@@ -54,10 +57,7 @@ export interface NodeBackend extends AsyncDisposable {
   requestToken(params: TokenParams, signal: AbortSignal): Promise<{ token: string; expirationTimestamp: string }>;
 }
 
-export interface NodePodStatus {
-  readonly namespace: string;
-  readonly name: string;
-  readonly uid: string;
+export interface NodePodStatus extends PodIdentity {
   readonly status: Readonly<Record<string, unknown>>;
   readonly gone: boolean;
 }

@@ -2,16 +2,16 @@ import { PicoletError } from "../../protocol/errors.ts";
 import { MAX_IN_FLIGHT_MESSAGES } from "../../protocol/tunnel/message-codec.ts";
 import type { Events, EventsAck } from "../../protocol/tunnel/messages.ts";
 import type { NodeBackend } from "../core/fleet.ts";
-import type { UpstreamQueue } from "./upstream-writer.ts";
+import type { Acknowledge, UpstreamQueue } from "./upstream-writer.ts";
 
 /** Events on their way to the API server, one message at a time: a slot of the fleet is soon given back. */
 export class EventQueue implements UpstreamQueue<Events> {
   readonly #backend: NodeBackend;
-  readonly #ack: (ack: EventsAck) => void;
+  readonly #ack: Acknowledge<EventsAck>;
   readonly #batches: Events[] = [];
   #lastSequence = 0;
 
-  constructor(backend: NodeBackend, ack: (ack: EventsAck) => void) {
+  constructor(backend: NodeBackend, ack: Acknowledge<EventsAck>) {
     this.#backend = backend;
     this.#ack = ack;
   }
@@ -41,8 +41,8 @@ export class EventQueue implements UpstreamQueue<Events> {
     return this.#backend.putEvents(items, signal);
   }
 
-  written({ sequence }: Events): void {
+  written({ sequence, ackMayWait = false }: Events): void {
     this.#batches.shift();
-    this.#ack({ kind: "eventsAck", sequence });
+    this.#ack({ kind: "eventsAck", sequence }, ackMayWait);
   }
 }

@@ -1,3 +1,4 @@
+import type { Duplex } from "node:stream";
 import type { WebSocket } from "ws";
 import { joinSignals } from "../../protocol/async/abort.ts";
 import { withDeadline } from "../../protocol/async/deadline.ts";
@@ -117,12 +118,13 @@ export class NodeSession {
   #lease: NodeLease | undefined;
   #wasPaused = false;
 
-  constructor(components: SessionComponents, socket: WebSocket, init: SessionInit) {
+  /** @param stream what `socket` is over */
+  constructor(components: SessionComponents, socket: WebSocket, stream: Duplex, init: SessionInit) {
     this.#components = components;
     this.#init = init;
     this.#socket = socket;
     const { clock, log, wheel } = components;
-    const link = new WebSocketLink(socket);
+    const link = new WebSocketLink(socket, stream);
     const onMessage = (message: TunnelMessage): void => this.#onMessage(message);
     const onStream = (stream: IncomingStream): void => this.#onStream(stream);
     const onClosed = (error: PicoletError): void => this.#onClosed(error);
@@ -343,7 +345,11 @@ export class NodeSession {
   #makeUplink({ backend }: NodeLease, signal: AbortSignal): Uplink {
     const { random, log, wheel, slots, limits } = this.#components;
     const send = (message: TunnelMessage): void => this.#send(message);
-    return new Uplink({ random, log, node: this.node, wheel, slots, limits, backend, send }, signal);
+    const sendWithNext = (message: TunnelMessage): void => this.#mux.sendWithNext(message);
+    const sendWaiting = (): void => this.#mux.sendRiders();
+    const maxAckDelay = millis(this.#init.heartbeat + SILENCE_SLACK_MS);
+    const sending = { send, sendWithNext, sendWaiting, maxAckDelay };
+    return new Uplink({ random, log, node: this.node, wheel, slots, limits, backend, ...sending }, signal);
   }
 
   #welcome({ backend }: NodeLease, set: DesiredSet, desired: Welcome["desired"]): Welcome {
@@ -364,7 +370,7 @@ export class NodeSession {
       wantsMirrors: !has(mirrors, this.#hello?.mirrorsDigest),
       wantsNode: !has(reportHash, this.#hello?.nodeHash),
       takesTelemetry: this.#components.telemetry !== undefined,
-      ...(fleet === undefined ? {} : { fleet }),
+      ...(fleet === undefined ? {} : { fleet, takesCompactStatuses: true }),
     };
   }
 

@@ -1,18 +1,29 @@
+import { inflateRawSync } from "node:zlib";
 import { PicoletError } from "../../protocol/errors.ts";
+import {
+  COMPACT_TAG_BYTES,
+  type CompactBase,
+  compactBase,
+  compactTag,
+  MAX_COMPACT_BASE_CHARACTERS,
+  type PodIdentity,
+  unpackCompactDelta,
+} from "../../protocol/tunnel/compact-status.ts";
 import { statusHash } from "../../protocol/tunnel/digest.ts";
-import { equalBytes } from "../../protocol/tunnel/hex.ts";
+import { equalBytes, toHex } from "../../protocol/tunnel/hex.ts";
 import { applyDelta, jsonSize } from "../../protocol/tunnel/json-delta.ts";
-import { MAX_AGENT_MESSAGE_BYTES, MAX_IN_FLIGHT_MESSAGES } from "../../protocol/tunnel/message-codec.ts";
-import type { Statuses, StatusesAck, StatusItem } from "../../protocol/tunnel/messages.ts";
+import { MAX_AGENT_MESSAGE_BYTES, MAX_IN_FLIGHT_COMPACT_MESSAGES } from "../../protocol/tunnel/message-codec.ts";
+import type { CompactStatus, Statuses, StatusesAck, StatusItem } from "../../protocol/tunnel/messages.ts";
 import type { NodeBackend, NodePodStatus } from "../core/fleet.ts";
 import { sha256 } from "./sha256.ts";
-import type { UpstreamQueue } from "./upstream-writer.ts";
+import type { Acknowledge, UpstreamQueue } from "./upstream-writer.ts";
 
 type Status = Readonly<Record<string, unknown>>;
 
 interface Batch {
   readonly sequence: number;
   readonly wantFull: readonly string[];
+  readonly ackMayWait: boolean;
   readonly statuses: readonly NodePodStatus[];
 }
 
@@ -22,26 +33,30 @@ interface Batch {
  */
 const MAX_RECENT = 128;
 
+/** More than a usual delta takes. */
+const INFLATE_CHUNK_BYTES = 1024;
+
 const violation = (what: string): PicoletError => new PicoletError("invalid", `cannot accept statuses: ${what}`);
 
 /** Statuses on their way to the API server, in the order they came; of each pod the last is written. */
 export class StatusQueue implements UpstreamQueue<readonly Batch[]> {
   readonly #backend: NodeBackend;
-  readonly #ack: (ack: StatusesAck) => void;
+  readonly #ack: Acknowledge<StatusesAck>;
   readonly #batches: Batch[] = [];
-  #recent: Map<string, Status> | undefined;
+  /** By UID. */
+  #recent: Map<string, NodePodStatus> | undefined;
   #lastSequence = 0;
 
-  constructor(backend: NodeBackend, ack: (ack: StatusesAck) => void) {
+  constructor(backend: NodeBackend, ack: Acknowledge<StatusesAck>) {
     this.#backend = backend;
     this.#ack = ack;
   }
 
   /** @throws `invalid` for what the agent may not send */
-  push({ sequence, items }: Statuses): void {
+  push({ sequence, items, compact = [], ackMayWait = false }: Statuses): void {
     if (sequence <= this.#lastSequence) throw violation(`sequence ${sequence} after ${this.#lastSequence}`);
-    if (this.#batches.length >= MAX_IN_FLIGHT_MESSAGES) {
-      throw violation(`more than ${MAX_IN_FLIGHT_MESSAGES} messages without an ack`);
+    if (this.#batches.length >= MAX_IN_FLIGHT_COMPACT_MESSAGES) {
+      throw violation(`more than ${MAX_IN_FLIGHT_COMPACT_MESSAGES} messages without an ack`);
     }
     this.#lastSequence = sequence;
     const wantFull: string[] = [];
@@ -50,11 +65,21 @@ export class StatusQueue implements UpstreamQueue<readonly Batch[]> {
       const status = this.#statusOf(item);
       const { namespace, name, uid } = item;
       const gone = item.body.kind === "gone";
-      if (status === undefined) wantFull.push(uid);
-      else statuses.push({ namespace, name, uid, status, gone });
-      this.#remember(uid, gone ? undefined : status);
+      const of = status === undefined ? undefined : { namespace, name, uid, status, gone };
+      if (of === undefined) wantFull.push(uid);
+      else statuses.push(of);
+      this.#remember(uid, gone ? undefined : of);
     }
-    this.#batches.push({ sequence, wantFull, statuses });
+    const bases = compact.length === 0 ? undefined : this.#basesByTag();
+    for (const item of compact) {
+      const of = compactStatusOf(item, bases?.get(tagOf(item.key)) ?? []);
+      if (of === undefined) wantFull.push(toHex(item.key));
+      else {
+        statuses.push(of);
+        this.#remember(of.uid, of);
+      }
+    }
+    this.#batches.push({ sequence, wantFull, ackMayWait, statuses });
   }
 
   /** What was kept for deltas may go: the API server shows it by now. @returns whether everything was written */
@@ -68,13 +93,30 @@ export class StatusQueue implements UpstreamQueue<readonly Batch[]> {
     if (body.kind !== "delta") return body.status;
     const isBase = (status: Status | undefined): status is Status =>
       status !== undefined && equalBytes(statusHash(sha256, status), body.base);
-    const recent = this.#recent?.get(uid);
+    const recent = this.#recent?.get(uid)?.status;
     const base = isBase(recent) ? recent : this.#backend.statusOf(namespace, name, uid);
     if (base !== recent && !isBase(base)) return undefined;
-    return base === undefined ? undefined : applied(base, body.delta);
+    return base === undefined ? undefined : applied(base, () => body.delta);
   }
 
-  #remember(uid: string, status: Status | undefined): void {
+  /** What compact statuses may start from. Made once for each message: each base is read once, whatever the message names. */
+  #basesByTag(): ReadonlyMap<string, readonly Base[]> {
+    const bases = new Map<string, Base[]>();
+    const add = (pod: PodIdentity, statusOf: () => Status | undefined): void => {
+      const tag = toHex(compactTag(sha256, pod.uid));
+      const base = new Base(pod, statusOf);
+      const others = bases.get(tag);
+      if (others === undefined) bases.set(tag, [base]);
+      else others.push(base);
+    };
+    for (const recent of this.#recent?.values() ?? []) add(recent, () => recent.status);
+    for (const pod of this.#backend.pods()) {
+      add(pod, () => this.#backend.statusOf(pod.namespace, pod.name, pod.uid));
+    }
+    return bases;
+  }
+
+  #remember(uid: string, status: NodePodStatus | undefined): void {
     this.#recent ??= new Map();
     this.#recent.delete(uid);
     if (status === undefined) return;
@@ -100,8 +142,43 @@ export class StatusQueue implements UpstreamQueue<readonly Batch[]> {
   written(batches: readonly Batch[]): void {
     this.#batches.splice(0, batches.length);
     const sequence = batches.at(-1)?.sequence ?? 0;
-    this.#ack({ kind: "statusesAck", sequence, wantFull: batches.flatMap(({ wantFull }) => wantFull) });
+    const wantFull = batches.flatMap((batch) => batch.wantFull);
+    const mayWait = wantFull.length === 0 && batches.every(({ ackMayWait }) => ackMayWait);
+    this.#ack({ kind: "statusesAck", sequence, wantFull }, mayWait);
   }
+}
+
+/** A status that a compact one may start from, looked at when one names its pod. */
+class Base {
+  readonly pod: PodIdentity;
+  readonly #statusOf: () => Status | undefined;
+  #known: (CompactBase & { readonly status: Status }) | "none" | undefined;
+
+  constructor({ namespace, name, uid }: PodIdentity, statusOf: () => Status | undefined) {
+    this.pod = { namespace, name, uid };
+    this.#statusOf = statusOf;
+  }
+
+  /** Undefined: there is none, or it is too large for the compact form. */
+  get known(): (CompactBase & { readonly status: Status }) | undefined {
+    if (this.#known === undefined) {
+      const status = this.#statusOf();
+      const isFit = status !== undefined && jsonSize(status) <= 2 * MAX_COMPACT_BASE_CHARACTERS;
+      this.#known = isFit ? { ...compactBase(sha256, this.pod, status), status } : "none";
+    }
+    return this.#known === "none" ? undefined : this.#known;
+  }
+}
+
+const tagOf = (key: Uint8Array): string => toHex(key.subarray(0, COMPACT_TAG_BYTES));
+
+function compactStatusOf({ key, delta }: CompactStatus, bases: readonly Base[]): NodePodStatus | undefined {
+  for (const { pod, known } of bases) {
+    if (known === undefined || !equalBytes(known.key, key)) continue;
+    const status = applied(known.status, () => unpackCompactDelta(inflate, known, delta));
+    return status === undefined ? undefined : { ...pod, status, gone: false };
+  }
+  return undefined;
 }
 
 /** The last status of each pod, in the order in which they came. */
@@ -117,14 +194,22 @@ function latestOf(batches: readonly Batch[]): ReadonlyMap<string, NodePodStatus>
 }
 
 /** A delta that does not fit its base is as good as none: the status is asked for whole. */
-function applied(base: Status, delta: unknown): Status | undefined {
+function applied(base: Status, delta: () => unknown): Status | undefined {
   try {
-    const status = applyDelta(base, delta);
+    const status = applyDelta(base, delta());
     const isStatus = typeof status === "object" && status !== null && !Array.isArray(status);
     // Small deltas in a row could make something that no message could carry.
     return isStatus && jsonSize(status) <= MAX_AGENT_MESSAGE_BYTES ? (status as Status) : undefined;
   } catch (error) {
     if (error instanceof PicoletError) return undefined;
     throw error;
+  }
+}
+
+function inflate(bytes: Uint8Array, dictionary: Uint8Array, maxBytes: number): Uint8Array {
+  try {
+    return inflateRawSync(bytes, { dictionary, maxOutputLength: maxBytes, chunkSize: INFLATE_CHUNK_BYTES });
+  } catch (error) {
+    throw new PicoletError("invalid", "cannot inflate a compact status", { cause: error });
   }
 }

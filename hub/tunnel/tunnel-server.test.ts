@@ -1,13 +1,16 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { test } from "node:test";
+import { deflateRawSync } from "node:zlib";
 import { isPicoletError, PicoletError } from "../../protocol/errors.ts";
 import { millis, seconds } from "../../protocol/ports.ts";
 import { encodeCbor } from "../../protocol/tunnel/cbor.ts";
+import { compactBase, packCompactDelta } from "../../protocol/tunnel/compact-status.ts";
 import { EMPTY_DIGEST, statusHash } from "../../protocol/tunnel/digest.ts";
 import { MAX_FRAME_BYTES } from "../../protocol/tunnel/frames.ts";
+import { toHex } from "../../protocol/tunnel/hex.ts";
 import { diffJson } from "../../protocol/tunnel/json-delta.ts";
-import type { EventItem, StatusItem } from "../../protocol/tunnel/messages.ts";
+import type { CompactStatus, EventItem, StatusItem } from "../../protocol/tunnel/messages.ts";
 import type { IncomingStream } from "../../protocol/tunnel/stream.ts";
 import { HubTunnel, type TestAgent } from "../../test/support/hub-tunnel.ts";
 import { sha256 } from "./sha256.ts";
@@ -30,6 +33,8 @@ async function follow(
     return { keys, revision: piece.revision, digest: piece.digest };
   }
 }
+
+type Fields = Readonly<Record<string, unknown>>;
 
 const status = (uid: string, phase: string): StatusItem => ({
   namespace: "default",
@@ -296,6 +301,83 @@ test("a status is acknowledged when it is written, and not before", async () => 
   while (acked < 2) acked = (await agent.next("statusesAck")).sequence;
   assert.deepEqual(node.statuses.get("u1"), { phase: "Running" });
   assert.deepEqual(node.statuses.get("u2"), { phase: "Running" });
+});
+
+test("an acknowledgement that may wait goes with the next pong, any other at once", async () => {
+  await using hub = await HubTunnel.start();
+  hub.backend.node("edge-1").set({});
+  const agent = await hub.join("edge-1");
+  const written = hub.nextWrite();
+  agent.mux.send({ kind: "statuses", sequence: 1, items: [status("u1", "Running")], ackMayWait: true });
+  await written;
+  const told = hub.nextWrite();
+  agent.mux.send({ kind: "events", sequence: 1, items: [event("e1")], ackMayWait: true });
+  await told;
+  await hub.clock.advance(seconds(20));
+  assert.deepEqual(agent.messages, []);
+  await agent.roundTrip();
+  assert.deepEqual(await agent.next("statusesAck"), { kind: "statusesAck", sequence: 1, wantFull: [] });
+  assert.equal((await agent.next("eventsAck")).sequence, 1);
+  agent.mux.send({ kind: "statuses", sequence: 2, items: [status("u1", "Failed")] });
+  assert.equal((await agent.next("statusesAck")).sequence, 2);
+});
+
+test("an acknowledgement that may wait does not wait for an agent that does not ping", async () => {
+  await using hub = await HubTunnel.start();
+  hub.backend.node("edge-1").set({});
+  const agent = await hub.join("edge-1");
+  const written = hub.nextWrite();
+  agent.mux.send({ kind: "statuses", sequence: 1, items: [status("u1", "Running")], ackMayWait: true });
+  await written;
+  await hub.clock.advance(seconds(46));
+  assert.equal((await agent.next("statusesAck")).sequence, 1);
+});
+
+test("a compact status starts from what the hub finds by its key, else the whole is asked for by that key", async () => {
+  await using hub = await HubTunnel.start();
+  const node = hub.backend.node("edge-1");
+  node.set({});
+  const agent = await hub.join("edge-1");
+  const pods = ["u1", "u2", "u3"].map((uid) => ({ namespace: "default", name: `pod-${uid}`, uid }));
+  const compact = (at: number, from: Fields, to: Fields): CompactStatus => {
+    const base = compactBase(sha256, pods[at] ?? assert.fail(), from);
+    const delta = packCompactDelta((bytes, dictionary) => deflateRawSync(bytes, { dictionary }), base, from, to);
+    return { key: base.key, delta: delta ?? assert.fail() };
+  };
+  const [pending, running, failed] = [{ phase: "Pending" }, { phase: "Running" }, { phase: "Failed" }] as [
+    Fields,
+    Fields,
+    Fields,
+  ];
+  const items = pods.map((pod): StatusItem => ({ ...pod, body: { kind: "full", status: pending } }));
+  agent.mux.send({ kind: "statuses", sequence: 1, items });
+  await agent.next("statusesAck");
+  node.watchLags = true;
+  agent.mux.send({
+    kind: "statuses",
+    sequence: 2,
+    items: [],
+    compact: [compact(0, pending, running)],
+    ackMayWait: false,
+  });
+  assert.deepEqual((await agent.next("statusesAck")).wantFull, []);
+  node.watchLags = false;
+  // By now the hub has only what the API server shows.
+  await hub.clock.advance(seconds(16));
+  const [known, unknown] = [compact(0, running, failed), compact(1, running, failed)];
+  const damaged = { ...compact(2, pending, running), delta: Uint8Array.of(0xff, 0xff) };
+  agent.mux.send({ kind: "statuses", sequence: 3, items: [], compact: [known, unknown, damaged], ackMayWait: true });
+  const { wantFull } = await agent.next("statusesAck");
+  assert.deepEqual(wantFull, [toHex(unknown.key), toHex(damaged.key)]);
+  assert.deepEqual(
+    [...node.statuses],
+    [
+      ["u1", failed],
+      ["u2", pending],
+      ["u3", pending],
+    ],
+  );
+  assert.deepEqual(node.writes.at(-1), { ...pods[0], status: failed, gone: false });
 });
 
 test("while the API server is away statuses wait, the newest of each pod is written, and acked then", async () => {
@@ -819,7 +901,7 @@ test("a flood of statuses without waiting for acks ends its session", async () =
   for (let sequence = 10; sequence <= 30 && !agent.mux.closed.aborted; sequence += 1) {
     agent.mux.send({ kind: "statuses", sequence, items: [status(`u${sequence}`, "x")] });
   }
-  assert.match((await agent.next("refusal")).message, /more than 8 messages without an ack/);
+  assert.match((await agent.next("refusal")).message, /more than 16 messages without an ack/);
   hub.backend.gate = undefined;
 });
 

@@ -165,7 +165,9 @@ export class TunnelServer implements Fleet, Component {
       return;
     }
     const address = "remoteAddress" in socket ? String(socket.remoteAddress) : "";
-    this.#sockets.handleUpgrade(request, socket, head, (webSocket) => this.#begin(webSocket, nodeName, address));
+    this.#sockets.handleUpgrade(request, socket, head, (webSocket) =>
+      this.#begin(webSocket, socket, nodeName, address),
+    );
   }
 
   #problem(): { readonly message: string; readonly retryAfterS: number } | undefined {
@@ -196,10 +198,10 @@ export class TunnelServer implements Fleet, Component {
     return 0;
   }
 
-  #begin(socket: WebSocket, node: string, address: string): void {
+  #begin(socket: WebSocket, stream: Duplex, node: string, address: string): void {
     const { hubVersion, heartbeat, fleet } = this.#init;
     const init: SessionInit = { node, address, hubVersion, heartbeat, epoch: this.#epoch, fleet };
-    const session = new NodeSession(this.#sessionComponents, socket, init);
+    const session = new NodeSession(this.#sessionComponents, socket, stream, init);
     this.#sessions.add(session);
     this.#greeting += 1;
     const greeting = this.#greetingOf.get(node) ?? new Set();

@@ -1,4 +1,4 @@
-import { millis } from "../../protocol/ports.ts";
+import { type Millis, millis } from "../../protocol/ports.ts";
 import type { Events, HubMessage, Mirrors, NodeReport, Statuses } from "../../protocol/tunnel/messages.ts";
 import type { NodeBackend } from "../core/fleet.ts";
 import type { RateLimits } from "../core/rate-limits.ts";
@@ -17,6 +17,12 @@ export interface UplinkComponents extends UpstreamComponents {
   readonly limits: { readonly writes: RateLimits; readonly events: RateLimits };
   readonly backend: NodeBackend;
   readonly send: (message: HubMessage) => void;
+  /** With whatever is sent next. */
+  readonly sendWithNext: (message: HubMessage) => void;
+  /** Sends what waits for that now. */
+  readonly sendWaiting: () => void;
+  /** An agent whose acknowledgement waits has pinged by then, and got it with the pong; if not, it gets it by itself. */
+  readonly maxAckDelay: Millis;
 }
 
 type Channel<Q> = { readonly queue: Q; readonly writer: UpstreamWriter<unknown> };
@@ -33,6 +39,7 @@ export class Uplink {
   #reports: Channel<ReportQueue> | undefined;
   #mirrors: Channel<MirrorQueue> | undefined;
   readonly #forgetting: WheelTimer = { slot: undefined, onDue: () => this.#forget() };
+  readonly #acknowledging: WheelTimer = { slot: undefined, onDue: () => this.#components.sendWaiting() };
 
   /** @param signal of the session: what was not written by then is left to the next one */
   constructor(components: UplinkComponents, signal: AbortSignal) {
@@ -42,16 +49,16 @@ export class Uplink {
 
   /** This and the others throw `invalid` for what the agent may not send. */
   onStatuses(message: Statuses): void {
-    const { backend, send, wheel } = this.#components;
-    this.#statuses ??= this.#channel("statuses", new StatusQueue(backend, send));
+    const { backend, wheel } = this.#components;
+    this.#statuses ??= this.#channel("statuses", new StatusQueue(backend, this.#acknowledge));
     this.#statuses.queue.push(message);
     this.#statuses.writer.poke();
     wheel.set(this.#forgetting, FORGET_AFTER);
   }
 
   onEvents(message: Events): void {
-    const { backend, send } = this.#components;
-    this.#events ??= this.#channel("events", new EventQueue(backend, send), this.#components.limits.events);
+    const { backend, limits } = this.#components;
+    this.#events ??= this.#channel("events", new EventQueue(backend, this.#acknowledge), limits.events);
     this.#events.queue.push(message);
     this.#events.writer.poke();
   }
@@ -73,9 +80,20 @@ export class Uplink {
   /** Resolves when nothing is being written: the next session's writes come after those of this one. */
   async settled(): Promise<void> {
     this.#components.wheel.clear(this.#forgetting);
+    this.#components.wheel.clear(this.#acknowledging);
     const channels = [this.#statuses, this.#events, this.#reports, this.#mirrors];
     await Promise.all(channels.map((channel) => channel?.writer.settled()));
   }
+
+  readonly #acknowledge = (ack: HubMessage, mayWait: boolean): void => {
+    const { send, sendWithNext, wheel, maxAckDelay } = this.#components;
+    if (!mayWait || this.#signal.aborted) {
+      send(ack);
+      return;
+    }
+    sendWithNext(ack);
+    if (this.#acknowledging.slot === undefined) wheel.set(this.#acknowledging, maxAckDelay);
+  };
 
   #forget(): void {
     if (this.#reports?.queue.forget() === true) this.#reports = undefined;

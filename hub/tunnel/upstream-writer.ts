@@ -15,6 +15,9 @@ export interface UpstreamQueue<T> {
   written(batch: T): void;
 }
 
+/** @param mayWait until there is something else to send */
+export type Acknowledge<T> = (ack: T, mayWait: boolean) => void;
+
 export interface UpstreamComponents {
   readonly random: Random;
   readonly log: Log;

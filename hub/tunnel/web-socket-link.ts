@@ -1,15 +1,20 @@
+import type { Duplex } from "node:stream";
 import type { WebSocket } from "ws";
 import type { Link } from "../../protocol/tunnel/mux.ts";
+import { TickCork } from "../../protocol/tunnel/tick-cork.ts";
 
 /** The mux's link over `ws`. */
 export class WebSocketLink implements Link {
   readonly #socket: WebSocket;
+  readonly #cork: TickCork;
   /** Called when what was sent is with the operating system. */
   onDrained: () => void = () => undefined;
   readonly #onSent = (): void => this.onDrained();
 
-  constructor(socket: WebSocket) {
+  /** @param stream what `socket` is over */
+  constructor(socket: WebSocket, stream: Duplex) {
     this.#socket = socket;
+    this.#cork = new TickCork(stream);
   }
 
   get bufferedBytes(): number {
@@ -17,6 +22,7 @@ export class WebSocketLink implements Link {
   }
 
   send(bytes: Uint8Array): void {
+    this.#cork.hold();
     this.#socket.send(bytes, this.#onSent);
   }
 

@@ -4,8 +4,10 @@
  * that is not as written there is refused with the name of the field.
  */
 import { PicoletError } from "../errors.ts";
+import { COMPACT_KEY_BYTES, MAX_COMPACT_DELTA_BYTES } from "./compact-status.ts";
 import { ListReader } from "./list-reader.ts";
 import type {
+  CompactStatus,
   EventItem,
   FleetIdentity,
   Inventory,
@@ -14,6 +16,7 @@ import type {
   NodeReportContent,
   RemoteObject,
   StatusBody,
+  Statuses,
   StatusItem,
   TunnelMessage,
   Welcome,
@@ -22,7 +25,7 @@ import { packJson, packText } from "./wire-json.ts";
 
 /** Keys with hashes in one inventory: 256 of the longest (381 + 16 bytes) are 100 KiB, of usual ones 10 KiB. */
 export const MAX_INVENTORY_ITEMS = 256;
-/** Statuses in one message; the rest follows in the next. A hub writes each by a request of its own. */
+/** Statuses in one message, compact ones too; the rest follows in the next. A hub writes each by a request of its own. */
 export const MAX_STATUS_ITEMS = 64;
 /** Events in one message. */
 export const MAX_EVENT_ITEMS = 64;
@@ -33,8 +36,13 @@ export const MAX_MIRROR_ITEMS = 64;
  * API server; an agent that sends more loses its session.
  */
 export const MAX_IN_FLIGHT_MESSAGES = 8;
+/**
+ * To a hub that takes compact statuses. What it holds is bounded by the rate of a node's bytes (`MESSAGE_BYTES` of the hub) all the
+ * same; with 8 the acknowledgements of small changes, one after another, could seldom wait.
+ */
+export const MAX_IN_FLIGHT_COMPACT_MESSAGES = 16;
 /** UIDs in one ack: as many as statuses in flight. */
-const MAX_WANT_FULL = MAX_IN_FLIGHT_MESSAGES * MAX_STATUS_ITEMS;
+const MAX_WANT_FULL = MAX_IN_FLIGHT_COMPACT_MESSAGES * MAX_STATUS_ITEMS;
 /** Objects, and keys of removed ones, in one piece of a revision. */
 export const MAX_DESIRED_ITEMS = 1024;
 /**
@@ -117,9 +125,12 @@ function fieldsOf(message: TunnelMessage): unknown[] {
     }
     case "welcome": {
       const { hubVersion, epoch, revision, timeMs, desired, wantsMirrors, wantsNode, takesTelemetry } = message;
-      const { fleet } = message;
+      const { fleet, takesCompactStatuses } = message;
       const fields = [hubVersion, epoch, revision, timeMs, DESIRED_MODES.indexOf(desired), wantsMirrors, wantsNode];
-      if (fleet !== undefined) return [...fields, takesTelemetry, packText(fleet.id), fleet.former.map(packText)];
+      if (fleet !== undefined) {
+        const known = [...fields, takesTelemetry, packText(fleet.id), fleet.former.map(packText)];
+        return takesCompactStatuses === true ? [...known, true] : known;
+      }
       return takesTelemetry ? [...fields, true] : fields;
     }
     case "inventory":
@@ -133,11 +144,11 @@ function fieldsOf(message: TunnelMessage): unknown[] {
     case "resync":
       return [];
     case "statuses":
-      return [message.sequence, message.items.map(packStatus)];
+      return [message.sequence, message.items.map(packStatus), ...packStatusTail(message)];
     case "statusesAck":
       return message.wantFull.length === 0 ? [message.sequence] : [message.sequence, message.wantFull.map(packText)];
     case "events":
-      return [message.sequence, message.items.map(packEvent)];
+      return [message.sequence, message.items.map(packEvent), ...(message.ackMayWait === true ? [true] : [])];
     case "eventsAck":
       return [message.sequence];
     case "node":
@@ -161,6 +172,11 @@ const packStatus = ({ namespace, name, uid, body }: StatusItem): unknown[] => [
   packText(uid),
   ...packStatusBody(body),
 ];
+
+function packStatusTail({ ackMayWait = false, compact = [] }: Statuses): unknown[] {
+  if (compact.length > 0) return [ackMayWait, compact.flatMap(({ key, delta }) => [key, delta])];
+  return ackMayWait ? [true] : [];
+}
 
 function packStatusBody(body: StatusBody): unknown[] {
   switch (body.kind) {
@@ -237,6 +253,7 @@ function readMessage(kind: TunnelMessage["kind"], fields: ListReader): TunnelMes
         wantsNode: fields.flag("wantsNode"),
         takesTelemetry: fields.isAtEnd ? false : fields.flag("takesTelemetry"),
         ...(fields.isAtEnd ? {} : { fleet: readFleet(fields) }),
+        ...(fields.isAtEnd ? {} : { takesCompactStatuses: fields.flag("takesCompactStatuses") }),
       };
     case "inventory":
       return { kind, items: readInventoryItems(fields), last: fields.flag("last") };
@@ -247,11 +264,7 @@ function readMessage(kind: TunnelMessage["kind"], fields: ListReader): TunnelMes
     case "resync":
       return { kind };
     case "statuses":
-      return {
-        kind,
-        sequence: fields.count("sequence"),
-        items: fields.lists("items", MAX_STATUS_ITEMS).map(readStatus),
-      };
+      return readStatuses(fields);
     case "statusesAck":
       return {
         kind,
@@ -259,7 +272,12 @@ function readMessage(kind: TunnelMessage["kind"], fields: ListReader): TunnelMes
         wantFull: fields.isAtEnd ? [] : fields.texts("wantFull", MAX_WANT_FULL, MAX_UID),
       };
     case "events":
-      return { kind, sequence: fields.count("sequence"), items: fields.lists("items", MAX_EVENT_ITEMS).map(readEvent) };
+      return {
+        kind,
+        sequence: fields.count("sequence"),
+        items: fields.lists("items", MAX_EVENT_ITEMS).map(readEvent),
+        ...(fields.isAtEnd ? {} : { ackMayWait: fields.flag("ackMayWait") }),
+      };
     case "eventsAck":
       return { kind, sequence: fields.count("sequence") };
     case "node":
@@ -314,6 +332,20 @@ function readDesired(fields: ListReader): TunnelMessage {
     });
   }
   return { kind: "desired", revision, upserts, deletes, last, digest };
+}
+
+function readStatuses(fields: ListReader): Statuses {
+  const sequence = fields.count("sequence");
+  const items = fields.lists("items", MAX_STATUS_ITEMS).map(readStatus);
+  const ackMayWait = fields.isAtEnd ? {} : { ackMayWait: fields.flag("ackMayWait") };
+  if (fields.isAtEnd) return { kind: "statuses", sequence, items, ...ackMayWait };
+  const flat = fields.list("compact", 2 * (MAX_STATUS_ITEMS - items.length));
+  const compact: CompactStatus[] = [];
+  while (!flat.isAtEnd) {
+    const key = flat.bytes("key", COMPACT_KEY_BYTES);
+    compact.push({ key, delta: Uint8Array.from(flat.view("delta", MAX_COMPACT_DELTA_BYTES)) });
+  }
+  return { kind: "statuses", sequence, items, ...ackMayWait, compact };
 }
 
 function readStatus(fields: ListReader): StatusItem {

@@ -70,6 +70,8 @@ export interface Welcome {
   readonly takesTelemetry: boolean;
   /** Whose pods these are; undefined: an older hub, or one that cannot read it. */
   readonly fleet?: FleetIdentity | undefined;
+  /** Whether statuses may be sent in the compact form (`compact-status.ts`): older hubs do not know it. Only with `fleet`. */
+  readonly takesCompactStatuses?: boolean | undefined;
 }
 
 /** Which cluster's objects a hub hands out. An agent takes them only from the fleet it knows, or one that took it over. */
@@ -117,6 +119,22 @@ export interface Statuses {
   readonly kind: "statuses";
   readonly sequence: number;
   readonly items: readonly StatusItem[];
+  /** More items, of pods that are not among `items`. */
+  readonly compact?: readonly CompactStatus[] | undefined;
+  readonly ackMayWait?: AckMayWait;
+}
+
+/**
+ * The hub may keep the acknowledgement until it has something else to say, as a pong; an older one answers at once. An
+ * agent that waits for acknowledgements, or soon will, says nothing of it.
+ */
+type AckMayWait = boolean | undefined;
+
+/** A status of which the hub has an earlier one; see `compact-status.ts`. */
+export interface CompactStatus {
+  /** COMPACT_KEY_BYTES: which pod, and which status of it the delta starts from. */
+  readonly key: Uint8Array;
+  readonly delta: Uint8Array;
 }
 
 export interface StatusItem {
@@ -139,7 +157,7 @@ export type StatusBody =
 export interface StatusesAck {
   readonly kind: "statusesAck";
   readonly sequence: number;
-  /** UIDs whose delta had no base here: to be sent whole, under a new sequence. They are not acknowledged. */
+  /** UIDs whose delta had no base here, of compact ones the key in hex: to be sent whole, under a new sequence. They are not acknowledged. */
   readonly wantFull: readonly string[];
 }
 
@@ -165,6 +183,7 @@ export interface Events {
   readonly kind: "events";
   readonly sequence: number;
   readonly items: readonly EventItem[];
+  readonly ackMayWait?: AckMayWait;
 }
 
 export interface EventsAck {

@@ -442,3 +442,32 @@ test("a mistake of ours is not blamed on the peer", () => {
   assert.throws(() => agent.receive(Buffer.from("820005", "hex")), /a bug/);
   assert.equal(agent.closed.aborted, false);
 });
+
+test("what goes with the next frame goes right behind it, the latest of each kind alone", async () => {
+  const joined = pair();
+  joined.hub.sendWithNext({ kind: "statusesAck", sequence: 1, wantFull: [] });
+  joined.hub.sendWithNext({ kind: "eventsAck", sequence: 4 });
+  joined.hub.sendWithNext({ kind: "statusesAck", sequence: 2, wantFull: [] });
+  await joined.clock.advance(seconds(60));
+  assert.deepEqual(joined.messages, []);
+  const ping = joined.agent.ping(never);
+  await joined.clock.advance(seconds(1));
+  await ping;
+  const acks = [
+    { kind: "eventsAck", sequence: 4 },
+    { kind: "statusesAck", sequence: 2, wantFull: [] },
+  ];
+  assert.deepEqual(joined.messages, acks);
+});
+
+test("what waits for the next frame is replaced by one of its kind that does not wait, and can be sent by itself", async () => {
+  const joined = pair();
+  joined.hub.sendWithNext({ kind: "statusesAck", sequence: 1, wantFull: [] });
+  joined.hub.send({ kind: "statusesAck", sequence: 2, wantFull: ["u"] });
+  joined.hub.sendWithNext({ kind: "eventsAck", sequence: 1 });
+  await joined.clock.advance(seconds(1));
+  assert.deepEqual(joined.messages, [{ kind: "statusesAck", sequence: 2, wantFull: ["u"] }]);
+  joined.hub.sendRiders();
+  await joined.clock.advance(seconds(1));
+  assert.deepEqual(joined.messages.slice(1), [{ kind: "eventsAck", sequence: 1 }]);
+});

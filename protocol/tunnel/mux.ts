@@ -74,6 +74,8 @@ export class Mux implements StreamOpener {
   #streams: StreamTable | undefined;
   readonly #closed = new AbortController();
   readonly #pings: Ping[] = [];
+  /** Go with the next frame; the latest of each kind. */
+  #riders: TunnelMessage[] | undefined;
   #lastPing = 0;
   #pongDue: number | undefined;
   #isPumping = false;
@@ -114,11 +116,38 @@ export class Mux implements StreamOpener {
    */
   send(message: TunnelMessage): void {
     if (this.closed.aborted) throw this.closed.reason;
+    this.#riders = this.#riders?.filter(({ kind }) => kind !== message.kind);
+    this.#enqueue(message);
+    this.#pump();
+  }
+
+  /**
+   * Keeps a message that replaces those of its kind before it, such as a cumulative acknowledgement, until another frame is
+   * sent, and sends it right behind that one. A frame and a segment of its own would cost 80 bytes, and 52 for TCP's answer.
+   */
+  sendWithNext(message: TunnelMessage): void {
+    if (this.closed.aborted) throw this.closed.reason;
+    this.#riders = [...(this.#riders ?? []).filter(({ kind }) => kind !== message.kind), message];
+  }
+
+  /** Sends now what waits for another frame. */
+  sendRiders(): void {
+    if (this.closed.aborted) return;
+    this.#enqueueRiders();
+    this.#pump();
+  }
+
+  #enqueueRiders(): void {
+    const riders = this.#riders;
+    this.#riders = undefined;
+    for (const rider of riders ?? []) this.#enqueue(rider);
+  }
+
+  #enqueue(message: TunnelMessage): void {
     const lane = LANE_OF[message.kind];
     const queue = this.#queueOf(lane);
     queue.push(message);
     this.#scheduler.add(lane, queue);
-    this.#pump();
   }
 
   /** Resolves when every message of the lane was handed to the link. @throws what ended the session; `cancelled` */
@@ -191,6 +220,7 @@ export class Mux implements StreamOpener {
     this.#messages.control.fail(error);
     this.#messages.status.fail(error);
     this.#assembler.clear();
+    this.#riders = undefined;
     const code = error.code === "invalid" || error.code === "corrupt" ? CLOSE_PROTOCOL_ERROR : CLOSE_GOING_AWAY;
     this.#link.close(code, closeReason(describeError(error)));
   }
@@ -221,6 +251,7 @@ export class Mux implements StreamOpener {
         const frame = this.#nextUrgent() ?? this.#scheduler.next();
         if (frame === undefined) return;
         this.#transmit(frame);
+        this.#enqueueRiders();
       }
     } finally {
       this.#isPumping = false;

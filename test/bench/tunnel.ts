@@ -1,6 +1,7 @@
 /**
  * Figures of the tunnel: a real hub process with the embedded API server, a real agent, real containers. Run by itself,
- * `node test/bench/tunnel.ts [--quick]` prints them; the programs are to be built.
+ * `node test/bench/tunnel.ts [--quick]` prints them, with `--status-bytes` a change of a pod's status alone; the programs are to
+ * be built.
  *
  * Bytes are those of one TCP connection as the agent's kernel counts them: payload (TLS records), and 52 bytes of headers
  * for each segment in either direction, bare acknowledgements too. Ethernet's own are not in it.
@@ -206,6 +207,13 @@ async function nextTraffic(proxy: LinkProxy): Promise<void> {
   await delay(QUIET_MS);
 }
 
+/** TunnelFigures.bytesPerStatusChange by itself. */
+async function bytesPerStatusChange(containerd: Containerd): Promise<number> {
+  await using board = await JoinedBoard.start(containerd, {}, true);
+  await board.createPods(PODS_AT_REST);
+  return await statusBytes(board);
+}
+
 /** Containers that are not to be started again end one after the other: one status each, and no event. */
 async function statusBytes({ api, node, proxy, containerd }: JoinedBoard): Promise<number> {
   const names = Array.from({ length: STATUS_CHANGES }, (_, index) => `ends${index}`);
@@ -361,6 +369,9 @@ async function logThroughput(board: JoinedBoard, mebibytes: number): Promise<num
 
 if (import.meta.main) {
   await using containerd = await Containerd.start();
-  const figures = await tunnelFigures(containerd, { quick: process.argv.includes("--quick"), step });
-  console.log(JSON.stringify(figures, undefined, 2));
+  if (process.argv.includes("--status-bytes")) console.log(await bytesPerStatusChange(containerd));
+  else {
+    const figures = await tunnelFigures(containerd, { quick: process.argv.includes("--quick"), step });
+    console.log(JSON.stringify(figures, undefined, 2));
+  }
 }

@@ -100,6 +100,14 @@ export class HubTunnel implements AsyncDisposable {
     return agent;
   }
 
+  /** Until the hub has written something more, and knows it. */
+  async nextWrite(): Promise<void> {
+    await new Promise<void>((resolve) => {
+      this.backend.onWritten = resolve;
+    });
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+
   /** Until the hub has let go of the node. */
   async released(node: string): Promise<void> {
     for await (const held of this.backend.node(node).held.changes(this.#life.signal)) if (held === 0) return;

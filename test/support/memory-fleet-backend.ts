@@ -5,6 +5,8 @@ import { sha256 } from "../../hub/tunnel/sha256.ts";
 import { cancelled } from "../../protocol/async/abort.ts";
 import { type ListenableWatch, WatchSource } from "../../protocol/async/watch.ts";
 import { PicoletError } from "../../protocol/errors.ts";
+import { ownStatus } from "../../protocol/own-status.ts";
+import type { PodIdentity } from "../../protocol/tunnel/compact-status.ts";
 import { digestOf, mirrorsDigest, objectHash } from "../../protocol/tunnel/digest.ts";
 import type {
   EventItem,
@@ -17,6 +19,10 @@ import type {
 import type { TokenParams } from "../../protocol/tunnel/stream.ts";
 
 type Content = Readonly<Record<string, unknown>>;
+
+/** As an API server may leave them out. */
+const withoutNulls = (content: Content): unknown =>
+  JSON.parse(JSON.stringify(content), (_, value: unknown) => (value === null ? undefined : value));
 
 /** One node's part; it is there whether the node is connected or not. */
 export class MemoryNode {
@@ -83,6 +89,8 @@ export class MemoryFleetBackend implements FleetBackend {
   writing = 0;
   maxWriting = 0;
   attempts = 0;
+  /** After each write that has succeeded. */
+  onWritten: () => void = () => undefined;
 
   node(name: string): MemoryNode {
     let node = this.#nodes.get(name);
@@ -108,6 +116,7 @@ export class MemoryFleetBackend implements FleetBackend {
       if (signal.aborted) throw cancelled("the write");
       if (this.outage !== undefined) throw this.outage;
       change();
+      this.onWritten();
     } finally {
       this.writing -= 1;
     }
@@ -139,8 +148,13 @@ class HeldNode implements NodeBackend {
     return this.#node.report;
   }
 
+  pods(): Iterable<PodIdentity> {
+    return new Map(this.#node.writes.map(({ namespace, name, uid }) => [uid, { namespace, name, uid }])).values();
+  }
+
   statusOf(_namespace: string, _name: string, uid: string): Content | undefined {
-    return this.#node.watchLags ? undefined : this.#node.statuses.get(uid);
+    const status = this.#node.watchLags ? undefined : this.#node.statuses.get(uid);
+    return status === undefined ? undefined : ownStatus(withoutNulls(status));
   }
 
   putStatuses(statuses: readonly NodePodStatus[], signal: AbortSignal): Promise<void> {

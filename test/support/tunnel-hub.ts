@@ -47,6 +47,8 @@ export class TestHub {
   lies = false;
   /** What it says; streams it takes none of, unless a test has it do so. */
   takesTelemetry = false;
+  /** With a fleet alone; what becomes of such statuses is up to `intercept`. */
+  takesCompactStatuses = false;
   /** Undefined: an older hub, which says nothing of it. */
   fleet: FleetIdentity | undefined;
   /** Acknowledgements are kept back while it is set; `releaseAcks` sends them. */
@@ -215,8 +217,9 @@ export class HubSession {
   #welcomeOf(desired: Welcome["desired"], wantsMirrors: boolean, wantsNode: boolean): Welcome {
     const { epoch, revision } = this.#hub.wanted;
     const timeMs = this.#clock.wall().getTime();
-    const { takesTelemetry, fleet } = this.#hub;
-    const wants = { wantsMirrors, wantsNode, takesTelemetry, ...(fleet === undefined ? {} : { fleet }) };
+    const { takesTelemetry, takesCompactStatuses, fleet } = this.#hub;
+    const known = fleet === undefined ? {} : { fleet, takesCompactStatuses };
+    const wants = { wantsMirrors, wantsNode, takesTelemetry, ...known };
     return { kind: "welcome", hubVersion: "0.1.0", epoch, revision, timeMs, desired, ...wants };
   }
 

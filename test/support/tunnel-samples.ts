@@ -121,6 +121,19 @@ export const SAMPLE_MESSAGES: Readonly<Record<string, TunnelMessage>> = {
     takesTelemetry: false,
     fleet: { id: "6f1d8a4e-8f1b-4a7e-9a5e-0c2d4b6a8e10", former: ["0b9c7d5e-1a2b-4c3d-8e4f-a5b6c7d8e9f0"] },
   },
+  "welcome of a hub that takes compact statuses": {
+    kind: "welcome",
+    hubVersion: "0.1.0",
+    epoch: EPOCH,
+    revision: 1235,
+    timeMs: NOW,
+    desired: "current",
+    wantsMirrors: false,
+    wantsNode: false,
+    takesTelemetry: true,
+    fleet: { id: "6f1d8a4e-8f1b-4a7e-9a5e-0c2d4b6a8e10", former: [] },
+    takesCompactStatuses: true,
+  },
   inventory: { kind: "inventory", items: [{ key: "Pod/default/web", hash: OBJECT_HASH }], last: true },
   "inventory of nothing": { kind: "inventory", items: [], last: true },
   desired: {
@@ -187,6 +200,19 @@ export const SAMPLE_MESSAGES: Readonly<Record<string, TunnelMessage>> = {
     sequence: 70_000,
     items: [{ ...pod, body: { kind: "gone", status: { phase: "Succeeded" } } }],
   },
+  "statuses whose acknowledgement may wait": {
+    kind: "statuses",
+    sequence: 2,
+    items: [{ ...pod, body: { kind: "gone", status: {} } }],
+    ackMayWait: true,
+  },
+  "statuses, compact": {
+    kind: "statuses",
+    sequence: 3,
+    items: [],
+    ackMayWait: true,
+    compact: [{ key: fromHex("c0c1c2c3c4c5c6c7c8c9"), delta: fromHex("837141e91ec80500") }],
+  },
   statusesAck: { kind: "statusesAck", sequence: 300, wantFull: [] },
   "statusesAck that wants one whole": { kind: "statusesAck", sequence: 300, wantFull: [UID] },
   events: {
@@ -215,6 +241,7 @@ export const SAMPLE_MESSAGES: Readonly<Record<string, TunnelMessage>> = {
       },
     ],
   },
+  "events whose acknowledgement may wait": { kind: "events", sequence: 10, items: [], ackMayWait: true },
   eventsAck: { kind: "eventsAck", sequence: 9 },
   "node, whole": { kind: "node", hash: HASH, body: { kind: "full", report: REPORT } },
   "node, what changed": {
