@@ -33,6 +33,14 @@ const RELIST_PERIOD = seconds(1);
  * Listing 50 pods costs some 3 ms, so that this is 0.01 % of a core.
  */
 const MAX_PERIOD_WITH_HINTS = seconds(30);
+/**
+ * A node on which nothing happens sees no hint, so the runtime is asked for one. After a hint was lost it is relied on no sooner
+ * than this.
+ */
+const TRY_HINTS_PERIOD = seconds(600);
+/** After it could not tell, which may be that it has just been started. */
+const ASK_HINTS_PERIOD = seconds(60);
+const TRY_HINTS_LIMIT = seconds(2);
 /** At rest without hints, which is how late a crash may be seen then. 3 ms every 3 s are 0.1 % of a core. */
 const MAX_PERIOD_WITHOUT_HINTS = seconds(3);
 /** A list takes milliseconds; the runtime of a busy board a second or two. */
@@ -70,8 +78,9 @@ export class RuntimeWatcher {
   #period: Millis = RELIST_PERIOD;
   /** Of pods that changed since the last relist began, as far as anybody said so. One entry for each pod at most. */
   #announced = new Map<PodUid, "hint" | "expected">();
-  /** Whether the last change that a relist found had been hinted. */
+  /** Whether the last change that a relist found had been hinted, or there was none since hints were tried. */
   #hintsCome = false;
+  #tryHintsAfter = 0 as MonotonicMs;
   #succeededAt: MonotonicMs | undefined;
   #failures = 0;
   #pingLimit: Millis = PING_LIMIT;
@@ -124,6 +133,7 @@ export class RuntimeWatcher {
       try {
         const list = await withDeadline(clock, LIST_TIMEOUT, "list pods", (deadline) => adapter.list(deadline), signal);
         this.#listed(new Map(list.map(({ uid, version }) => [uid, version])), announced);
+        if (!this.#hintsCome && this.#period === MAX_PERIOD_WITHOUT_HINTS) await this.#tryHints(signal);
       } catch (error) {
         if (signal.aborted) throw error;
         this.#failed(error);
@@ -144,6 +154,7 @@ export class RuntimeWatcher {
     for (const uid of changed) {
       const how = announced.get(uid) ?? this.#announced.get(uid);
       if (how !== "expected") this.#hintsCome = how === "hint";
+      if (how === undefined) this.#tryHintsIn(TRY_HINTS_PERIOD);
       sink.podChanged(adapter, uid, "relist");
     }
     const longest = this.#hintsCome ? MAX_PERIOD_WITH_HINTS : MAX_PERIOD_WITHOUT_HINTS;
@@ -166,6 +177,23 @@ export class RuntimeWatcher {
     }
     const wait = Math.min(RELIST_PERIOD * 2 ** Math.min(this.#failures - 1, 10), MAX_RETRY_PERIOD);
     this.#alarm.set(millis(wait * (0.75 + random.next() / 2)));
+  }
+
+  async #tryHints(signal: AbortSignal): Promise<void> {
+    const { adapter, clock } = this.#components;
+    if (adapter.tryHints === undefined || clock.monotonic() < this.#tryHintsAfter) return;
+    const ask = (limit: AbortSignal): Promise<boolean> => adapter.tryHints?.(limit) ?? Promise.resolve(false);
+    try {
+      this.#hintsCome = await withDeadline(clock, TRY_HINTS_LIMIT, "see a hint come", ask, signal);
+      this.#tryHintsIn(ASK_HINTS_PERIOD);
+    } catch (error) {
+      if (signal.aborted) throw error;
+      this.#tryHintsIn(TRY_HINTS_PERIOD);
+    }
+  }
+
+  #tryHintsIn(duration: Millis): void {
+    this.#tryHintsAfter = (this.#components.clock.monotonic() + duration) as MonotonicMs;
   }
 
   /** A runtime that is there but answers nothing hangs a list, which is given much longer. */
