@@ -148,7 +148,9 @@ export class RuntimeHints {
   }
 
   async #readContainerdEvents(queue: HintQueue, signal: AbortSignal, onEvent: () => void): Promise<void> {
-    const filters = [TASK_DELETE_TOPIC, TASK_OOM_TOPIC, ECHO_TOPIC].map((topic) => `namespace==${CRI_NAMESPACE},topic=="${topic}"`);
+    const filters = [TASK_DELETE_TOPIC, TASK_OOM_TOPIC, ECHO_TOPIC].map(
+      (topic) => `namespace==${CRI_NAMESPACE},topic=="${topic}"`,
+    );
     for await (const { topic, event } of this.#client.grpc.serverStream(subscribe, { filters }, undefined, signal)) {
       onEvent();
       if (event === undefined) continue;
