@@ -325,10 +325,14 @@ export class PodWorker {
     this.#lastSteps.were();
     if (actions.length === 0) return;
     this.#inspection.touched();
+    const expect = (): void => {
+      if (context.adapter !== undefined) this.#ports.observer.expect(context.adapter, this.uid);
+    };
+    expect();
     const { done, due } = await this.#steps.run(actions, context);
     this.#lastSteps.were(done);
     if (!due) return;
-    if (context.adapter !== undefined) this.#ports.observer.expect(context.adapter, this.uid);
+    expect();
     this.poke();
   }
 

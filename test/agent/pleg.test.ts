@@ -186,6 +186,24 @@ describe("relisting", () => {
       assert.equal(state.tries, 1);
     });
 
+    test("takes no own doing for a lost hint that shows before it is done", async () => {
+      await using bench = new Bench({ start: false });
+      const state = withTries(bench, async () => true);
+      bench.start();
+      await bench.pass(120_000);
+      bench.first.faults.hintDelays = () => [];
+      const uid = bench.touch();
+      bench.pleg.expect(bench.adapter, uid);
+      // A sandbox that takes its time shows in lists before its worker is done with it.
+      await bench.pass(20_000);
+      bench.touch();
+      await bench.pass(3_000);
+      bench.pleg.expect(bench.adapter, uid);
+      await bench.pass(120_000);
+      assert.ok((await bench.periods(95_000)).every((period) => period === 30_000));
+      assert.equal(state.tries, 1);
+    });
+
     test("is every 3 s while it cannot tell, which is asked every minute, and at 30 s when it can", async () => {
       await using bench = new Bench({ start: false });
       let answer = false;
