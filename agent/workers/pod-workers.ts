@@ -285,7 +285,9 @@ export class PodWorkers implements Component, PodObserverSink, PodEnder, PodMove
     let due = 0;
     for (;;) {
       const pods = this.#workers.size;
-      const pause = millis(Math.min(RESYNC_LONGEST, Math.max(RESYNC_SHORTEST, RESYNC_PERIOD / Math.max(1, pods))));
+      const isWaiting = this.#components.store.desired.current.requested.size > 0;
+      const longest = isWaiting ? RESYNC_SHORTEST : RESYNC_LONGEST;
+      const pause = millis(Math.min(longest, Math.max(RESYNC_SHORTEST, RESYNC_PERIOD / Math.max(1, pods))));
       await clock.sleep(pause, signal);
       for (due += (pods * pause) / RESYNC_PERIOD; due >= 1; due -= 1) {
         if (turn.length === 0) turn = [...this.#workers.keys()];
