@@ -4,7 +4,7 @@
  * were waited for are in their parent's): the blkio controller of v1 counts neither writeback nor, on newer kernels, anything
  * at all of a cgroup without a limit.
  */
-import { readdirSync, readFileSync } from "node:fs";
+import { readdirSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 
 const SECTOR_BYTES = 512;
@@ -80,7 +80,7 @@ export class WriteCounters {
     if (processes === undefined) return undefined;
     let bytes = 0;
     for (const pid of processes.split("\n")) if (pid !== "") bytes += this.#writtenBy(join(this.#proc, pid)) ?? 0;
-    if (depth === 0) return bytes;
+    if (depth === 0 || linksOf(folder) === LINKS_OF_LEAF) return bytes;
     for (const each of readdirSync(folder, { withFileTypes: true }))
       if (each.isDirectory()) bytes += this.#writtenIn(join(folder, each.name), depth - 1) ?? 0;
     return bytes;
@@ -117,6 +117,10 @@ function namesIn(folder: string): string[] {
     return [];
   }
 }
+
+/** A folder in which no other is has its name and its `.`: where the file system counts that, it need not be read. */
+const LINKS_OF_LEAF = 2;
+const linksOf = (folder: string): number | undefined => statSync(folder, { throwIfNoEntry: false })?.nlink;
 
 /** Undefined: it is not there, or goes away while it is read. */
 function textOf(path: string): string | undefined {

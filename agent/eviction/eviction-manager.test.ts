@@ -60,6 +60,11 @@ class Board implements AsyncDisposable {
   tell: (() => void) | undefined;
   /** At memory alone. */
   looks = 0;
+  /** At what each pod uses. */
+  measurements = 0;
+  diskLooks = 0;
+  /** Just before pods are measured. */
+  measuring: () => void = () => undefined;
   readonly #life = new AbortController();
   readonly #running: Promise<void>;
 
@@ -70,8 +75,15 @@ class Board implements AsyncDisposable {
         ...{ clock, events, log },
         pods: () => pods,
         usage: {
-          look: async () => this.#usage(),
-          filesystems: async () => await this.#filesystems(),
+          look: async () => {
+            this.measurements += 1;
+            this.measuring();
+            return this.#usage();
+          },
+          filesystems: async () => {
+            this.diskLooks += 1;
+            return await this.#filesystems();
+          },
           disk: async () => new Map([...this.disk].map(([name, mib]) => [podUid(name), diskOf(mib)])),
         },
         memory: () => {
@@ -301,6 +313,28 @@ test("a leak does not wait for a pod that a soft threshold is ending", async () 
   board.memory.set("leak", 850);
   await board.clock.advance(millis(500));
   assert.deepEqual(board.calls, ["end big", "end leak", "kill leak"]);
+});
+
+test("at rest no pod is measured, memory is looked at by how much is left, and disks every ten seconds", async () => {
+  const soft = threshold("memory.available", 200, { gracePeriod: seconds(30) });
+  await using board = new Board([...HARD, soft, threshold("nodefs.available", 100)]);
+  for (let pod = 0; pod < 50; pod += 1) board.add(`web-${pod}`, 2);
+  await board.clock.advance(seconds(60));
+  Object.assign(board, { looks: 0, measurements: 0, diskLooks: 0 });
+  await board.clock.advance(seconds(3600));
+  const { looks, measurements, diskLooks } = board;
+  assert.deepEqual({ looks, measurements, diskLooks }, { looks: 2606, measurements: 0, diskLooks: 360 });
+});
+
+test("what was measured when a threshold is met is judged again: memory that came back meanwhile ends no pod", async () => {
+  await using board = new Board(HARD);
+  board.add("web", 300);
+  board.measuring = () => board.memory.set("web", 300);
+  await board.clock.advance(seconds(60));
+  board.memory.set("web", 990);
+  await board.clock.advance(seconds(60));
+  assert.ok(board.measurements > 0);
+  assert.deepEqual(board.calls, []);
 });
 
 test("a fork bomb is killed within a second, without the runtime that cannot fork", async () => {

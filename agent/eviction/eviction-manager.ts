@@ -9,8 +9,8 @@ import type { MemoryReading } from "../core/memory-reading.ts";
 import type { PressureCondition } from "../core/node-pressure.ts";
 import type { NodeReclaim } from "../core/node-reclaim.ts";
 import { nodeReference } from "../core/store.ts";
-import type { NodeFilesystems, NodeUsage, UsageLooks } from "../core/usage.ts";
-import { DISK_LOOK_LONGEST, type DisksAt, diskLookIn } from "../plan/disk-alertness.ts";
+import type { NodeFilesystems, UsageLooks } from "../core/usage.ts";
+import { DISK_LOOK_USUAL, type DisksAt, diskLookIn } from "../plan/disk-alertness.ts";
 import {
   conditionOf,
   type DiskLayout,
@@ -18,6 +18,7 @@ import {
   isOfMemory,
   layoutOf,
   type Observations,
+  readingObservations,
   reclaimSteps,
   resourceOf,
   usageObservations,
@@ -48,8 +49,10 @@ export interface EvictionManagerInit {
   readonly maxPids: number | undefined;
 }
 
-/** The kubelet's monitoring interval; memory, processes and disks are looked at besides as they run short. */
+/** The kubelet's monitoring interval, while a threshold is met or was met lately. */
 const INTERVAL = seconds(10);
+/** While none is: memory and processes are watched anyway, and whatever is crossed is judged at once. */
+const CALM_INTERVAL = seconds(60);
 /** What takes longer to look at than this is not waited for. */
 const LOOK_TIMEOUT = seconds(5);
 /** But pods' files: without what they take the wrong one may go, and many of them on a slow card take long to count. */
@@ -59,6 +62,7 @@ const RECLAIM_PATIENCE = seconds(30);
 const RECLAIM_POLL = millis(100);
 /** When memory of pods is so near to their limit, in thresholds, it is read exactly. */
 const NEARNESS = 2;
+const EXACTLY = { near: Infinity, short: Infinity };
 const NO_DISKS: DiskLayout = { dedicatedImagefs: false, splitContainerfs: false };
 
 const isOfDisk = ({ signal }: EvictionThreshold): boolean => conditionOf(signal) === "DiskPressure";
@@ -79,10 +83,9 @@ export class EvictionManager implements Component {
   readonly #fast: readonly EvictionThreshold[];
   #ofDisk: readonly EvictionThreshold[];
   /** As last seen. */
-  #usage: NodeUsage | undefined;
   #layout: DiskLayout | undefined;
   #disks: DisksAt | undefined;
-  #untilDisks: Millis = DISK_LOOK_LONGEST;
+  #untilDisks: Millis = DISK_LOOK_USUAL;
   #stalls: StallWindow | undefined;
   readonly #startedAt: MonotonicMs;
   /** What could not be looked at, said once until it can. */
@@ -104,8 +107,8 @@ export class EvictionManager implements Component {
       {
         ...{ clock, log, conditionsChanged },
         thresholds: () => this.#fast,
-        interval: () => INTERVAL,
-        observe: (signal) => this.#lookAtUsage(signal),
+        interval: () => (this.#memory.isCalm ? CALM_INTERVAL : INTERVAL),
+        observe: async () => this.#lookAtMemory(),
         canRelieve,
         relieve: (due, observations, signal) => this.#relieve(due, observations, signal),
       },
@@ -156,12 +159,14 @@ export class EvictionManager implements Component {
    * often: a pod that is held at its limit is told of a hundred times a second.
    */
   async #watchMemory(signal: AbortSignal): Promise<void> {
-    const { clock, memory, memoryEvents, log } = this.#components;
+    const { clock, memory, memoryEvents, pods, log } = this.#components;
     const hard = this.#fast.find((each) => isOfMemory(each.signal) && each.gracePeriod === undefined);
     const alarm = new Alarm(clock);
     while (!signal.aborted) {
       memoryEvents?.listen(() => alarm.set(MEMORY_LOOK_SHORTEST));
-      const view = { reading: memory(this.#exactRange()), window: this.#stalls, now: clock.monotonic() };
+      const reading = memory(this.#exactRange());
+      const isEmpty = reading.pods === undefined && pods().length === 0;
+      const view = { reading, window: this.#stalls, now: clock.monotonic(), isEmpty };
       const { crossed, stalled, lookAgainIn, window } = memoryAlertness(this.#fast, view);
       this.#stalls = window;
       if (crossed.length > 0) this.#memory.crossed(crossed);
@@ -183,10 +188,14 @@ export class EvictionManager implements Component {
     return { near: short * NEARNESS, short };
   }
 
-  async #lookAtUsage(signal: AbortSignal): Promise<Observations> {
-    const { usage } = this.#components;
-    this.#usage = await this.#seen("look at what pods use", (limit) => usage.look(millis(0), limit), signal);
-    return this.#usage === undefined ? new Map() : usageObservations(this.#usage, this.#init.maxPids);
+  /** The node's own figures are enough to judge by; those of pods are read when one has to go. */
+  #lookAtMemory(): Observations {
+    const { memory } = this.#components;
+    const what = "look at memory";
+    const observations = readingObservations(memory(EXACTLY));
+    if (observations.has("memory.available")) this.#unseen.delete(what);
+    else this.#tellUnseen(what, "the kernel does not tell");
+    return observations;
   }
 
   async #lookAtDisks(signal: AbortSignal): Promise<Observations> {
@@ -214,24 +223,33 @@ export class EvictionManager implements Component {
     signal: AbortSignal,
     timeout = LOOK_TIMEOUT,
   ): Promise<T | undefined> {
-    const { clock, log } = this.#components;
+    const { clock } = this.#components;
     try {
       const found = await withDeadline(clock, timeout, what, look, signal);
       this.#unseen.delete(what);
       return found;
     } catch (error) {
       if (isCancelled(error)) throw error;
-      const fields = { error: describeError(error) };
-      if (!this.#unseen.has(what))
-        log.warn("cannot see what is left: no pod is evicted for it until that is seen", fields);
-      this.#unseen.add(what);
+      this.#tellUnseen(what, describeError(error));
       return undefined;
     }
   }
 
-  async #relieve(due: EvictionThreshold, observations: Observations, signal: AbortSignal): Promise<boolean> {
+  #tellUnseen(what: string, error: string): void {
+    const message = "cannot see what is left: no pod is evicted for it until that is seen";
+    if (!this.#unseen.has(what)) this.#components.log.warn(message, { error });
+    this.#unseen.add(what);
+  }
+
+  async #relieve(due: EvictionThreshold, before: Observations, signal: AbortSignal): Promise<boolean> {
+    const { usage } = this.#components;
+    const found = await this.#seen("look at what pods use", (limit) => usage.look(millis(0), limit), signal);
+    if (found === undefined) return false;
+    const observations = usageObservations(found, this.#init.maxPids);
+    // What has ended in between has given back what this threshold was met for.
+    if (isMet(due, before, false) && !isMet(due, observations, false)) return false;
     this.#tell(due);
-    return await this.#evictor.evictOne(due, this.#figures(due, observations, undefined), signal);
+    return await this.#evictor.evictOne(due, this.#figures(due, observations, { usage: found }), signal);
   }
 
   async #relieveDisk(due: EvictionThreshold, observations: Observations, signal: AbortSignal): Promise<boolean> {
@@ -242,7 +260,7 @@ export class EvictionManager implements Component {
     const measure = (limit: AbortSignal) => usage.disk(millis(0), limit);
     const files = await this.#seen("measure what pods have on disk", measure, signal, MEASURE_TIMEOUT);
     if (files === undefined) return false;
-    return await this.#evictor.evictOne(due, this.#figures(due, after ?? observations, files), signal);
+    return await this.#evictor.evictOne(due, this.#figures(due, after ?? observations, { disks: files }), signal);
   }
 
   #tell({ signal }: EvictionThreshold): void {
@@ -254,9 +272,13 @@ export class EvictionManager implements Component {
     });
   }
 
-  #figures(due: EvictionThreshold, observations: Observations, disks: EvictionFigures["disks"]): EvictionFigures {
+  #figures(
+    due: EvictionThreshold,
+    observations: Observations,
+    { usage, disks }: Partial<Pick<EvictionFigures, "usage" | "disks">>,
+  ): EvictionFigures {
     const observed = observations.get(due.signal) ?? { available: 0, capacity: 0 };
-    return { observed, usage: this.#usage, disks, layout: this.#layout ?? NO_DISKS };
+    return { observed, usage, disks, layout: this.#layout ?? NO_DISKS };
   }
 
   /** @returns what is left then; undefined when there was nothing to give back */

@@ -50,6 +50,11 @@ export class PressureLoop {
     return this.#conditions;
   }
 
+  /** No threshold is met, and none was met lately. */
+  get isCalm(): boolean {
+    return this.#conditions.size === 0 && this.#state.metSince.size === 0;
+  }
+
   async run(signal: AbortSignal): Promise<void> {
     const { observe, interval } = this.#components;
     while (!signal.aborted) {

@@ -20,6 +20,7 @@ import {
 import { dirname } from "node:path";
 import { test } from "node:test";
 import { gunzipSync, gzipSync } from "node:zlib";
+import { WatchSource } from "../../protocol/async/watch.ts";
 import { type Millis, millis, podUid, seconds } from "../../protocol/ports.ts";
 import { RecordedLog } from "../../test/support/recorders.ts";
 import { TempFolder } from "../../test/support/temp-folder.ts";
@@ -68,6 +69,9 @@ class Bench implements Disposable {
   reopenError: Error | undefined;
   /** Of the disk; a write of a test changes it only where the test says so. */
   freeBytes = 1_000_000_000;
+  /** When the free space was asked for. */
+  readonly comparedAt: number[] = [];
+  readonly changes = new WatchSource(0);
   isBounded = false;
   onReopen = (): Promise<void> => Promise.resolve();
   readonly rotator: LogRotation;
@@ -88,7 +92,11 @@ class Bench implements Disposable {
         },
         owns: (uid) => uid === "uid-1",
         isBounded: () => this.isBounded,
-        freeBytes: () => this.freeBytes,
+        changes: this.changes,
+        freeBytes: () => {
+          this.comparedAt.push(this.clock.monotonic());
+          return this.freeBytes;
+        },
         clock: this.clock,
         log: this.log,
       },
@@ -440,6 +448,41 @@ test("a container that floods its log is found within a second, and its files st
     const files = bench.files("app").filter((name) => !name.endsWith(".tmp"));
     assert.ok(files.length <= 2, `${files.join(" ")}: what is far too large is not kept beside another one`);
   }
+  stop.abort();
+  await running;
+});
+
+test("while nothing runs nothing is looked at; with containers the disk is, by how much is free", async () => {
+  using bench = new Bench({ maxSizeBytes: 10_000_000 });
+  const stop = new AbortController();
+  const running = bench.rotator.run(stop.signal);
+  const settle = async (): Promise<void> => {
+    for (let turn = 0; turn < 50; turn += 1) await bench.clock.settle();
+  };
+  /** The usual time between two comparisons; the files that are looked at in between are real ones. */
+  const interval = async (): Promise<number | undefined> => {
+    bench.comparedAt.length = 0;
+    for (let past = 0; past < 120_000; past += 500) {
+      await bench.clock.advance(millis(500));
+      await settle();
+    }
+    const counts = new Map<number, number>();
+    for (const [index, at] of bench.comparedAt.slice(1).entries()) {
+      const gap = at - (bench.comparedAt[index] ?? 0);
+      counts.set(gap, (counts.get(gap) ?? 0) + 1);
+    }
+    return [...counts].toSorted(([, one], [, other]) => other - one)[0]?.[0];
+  };
+  await settle();
+  assert.equal(await interval(), undefined);
+  bench.start("app");
+  bench.changes.set(1);
+  assert.equal(await interval(), 1000);
+  bench.freeBytes = 20_000_000_000;
+  assert.equal(await interval(), 2000);
+  bench.freeBytes = 75_000_000_000;
+  await interval();
+  assert.equal(await interval(), 5000);
   stop.abort();
   await running;
 });

@@ -1,6 +1,7 @@
 import { link, lstat, rename, unlink } from "node:fs/promises";
 import { basename, dirname } from "node:path";
 import type { Component } from "../../protocol/async/component.ts";
+import type { Watch } from "../../protocol/async/watch.ts";
 import { describeError, isCancelled } from "../../protocol/errors.ts";
 import {
   type Clock,
@@ -26,6 +27,8 @@ export interface LoggedContainer {
 export interface LogRotationComponents {
   /** Those that run now. */
   readonly containers: () => Iterable<LoggedContainer>;
+  /** Fires when others may run; missing: everything is checked at the usual intervals while nothing runs, too. */
+  readonly changes?: Watch<unknown>;
   /** The runtime goes on writing to a new file under the old name. */
   readonly reopen: (container: LoggedContainer, signal: AbortSignal) => Promise<void>;
   /** Whether a pod is this node's: logs of others in the same folder are left alone. */
@@ -62,9 +65,12 @@ const FASTEST_LOOK = millis(250);
 const FAST_GROWTH = 0.5;
 /**
  * How often the free space is compared between two checks, which finds a sudden burst: one statfs of 3 µs. At 100 MB/s the
- * first burst overshoots by 100 MB.
+ * first burst overshoots by 100 MB, or by a hundredth of what is free, if that is more.
  */
 const FREE_SPACE_INTERVAL = seconds(1);
+const MAX_FREE_SPACE_INTERVAL = seconds(5);
+const BURST_BYTES_PER_MS = 100_000;
+const BURST_SHARE = 0.01;
 /** Less is what else is written to a disk in a second. */
 const MIN_FILLING_BYTES = 1024 * 1024;
 /** Files put aside may together be so many times larger than `maxSizeBytes` allows for, as each was found late. */
@@ -113,7 +119,11 @@ export class LogRotation implements Component {
 
   async run(signal: AbortSignal): Promise<void> {
     try {
-      while (!signal.aborted) await this.#wait(await this.scan(signal), signal);
+      while (!signal.aborted) {
+        const next = await this.scan(signal);
+        if (this.#seen.size === 0) await this.#untilOneRuns(signal);
+        await this.#wait(next, signal);
+      }
     } catch (error) {
       if (!isCancelled(error)) throw error;
     } finally {
@@ -133,12 +143,15 @@ export class LogRotation implements Component {
     this.#seen = new Map();
     let next = this.#init.interval * MAX_INTERVALS;
     const containers = [...this.#components.containers()];
-    const queue = containers.values();
+    // All at once: each by itself would wake this thread and the one of all file access.
+    const sizes = await Promise.all(containers.map(({ logPath }) => sizeOf(logPath)));
+    const queue = containers.entries();
     const work = async (): Promise<void> => {
-      for (const container of queue) {
+      for (const [index, container] of queue) {
         if (signal.aborted) break;
         try {
-          next = Math.min(next, await this.#look(container, before.get(container.logPath), signal));
+          const seen = { size: sizes[index], before: before.get(container.logPath) };
+          next = Math.min(next, await this.#look(container, seen, signal));
         } catch (error) {
           if (isCancelled(error)) throw error;
           log.warn("cannot rotate a log", { path: container.logPath, error: describeError(error) });
@@ -152,6 +165,14 @@ export class LogRotation implements Component {
     return millis(next);
   }
 
+  /** No log grows that nobody writes. */
+  async #untilOneRuns(signal: AbortSignal): Promise<void> {
+    const { changes, containers } = this.#components;
+    const runs = (): boolean => [...containers()].length > 0;
+    if (changes === undefined || runs()) return;
+    for await (const _ of changes.changes(signal)) if (runs()) return;
+  }
+
   /** Until the next look is due, or the disk fills by what may be a log. */
   async #wait(duration: Millis, signal: AbortSignal): Promise<void> {
     const { clock, freeBytes } = this.#components;
@@ -159,8 +180,10 @@ export class LogRotation implements Component {
     const until = clock.monotonic() + duration;
     const before = freeBytes();
     const filling = Math.max(this.#init.maxSizeBytes / 2, MIN_FILLING_BYTES);
+    const harmless = (before * BURST_SHARE) / BURST_BYTES_PER_MS;
+    const interval = Math.min(MAX_FREE_SPACE_INTERVAL, Math.max(FREE_SPACE_INTERVAL, Math.floor(harmless)));
     for (let left: number = duration; left > 0; left = until - clock.monotonic()) {
-      await clock.sleep(millis(Math.min(left, FREE_SPACE_INTERVAL)), signal);
+      await clock.sleep(millis(Math.min(left, interval)), signal);
       if (before - freeBytes() >= filling) return;
     }
   }
@@ -180,25 +203,29 @@ export class LogRotation implements Component {
   }
 
   /** @returns milliseconds until it is to be checked again */
-  async #look(container: LoggedContainer, before: Seen | undefined, signal: AbortSignal): Promise<number> {
+  async #look(
+    container: LoggedContainer,
+    { size, before }: { readonly size: number | Error | undefined; readonly before: Seen | undefined },
+    signal: AbortSignal,
+  ): Promise<number> {
     const { logPath } = container;
     const { maxSizeBytes, interval } = this.#init;
     const now = this.#components.clock.monotonic();
-    const stats = await lstat(logPath).catch(unlessGone);
-    if (stats === undefined) {
+    if (size instanceof Error) throw size;
+    if (size === undefined) {
       this.#components.log.info("a running container's log is missing: reopening it", { path: logPath });
       await this.#components.reopen(container, signal);
       return interval;
     }
-    const grown = Math.max(0, stats.size - (before?.sizeBytes ?? 0));
+    const grown = Math.max(0, size - (before?.sizeBytes ?? 0));
     this.#grownBytes += grown;
     const isBounded = this.#components.isBounded?.(container) ?? false;
-    const isFull = stats.size > maxSizeBytes;
+    const isFull = size > maxSizeBytes;
     const paused = isBounded && before?.rotatedAt !== undefined ? before.rotatedAt + interval - now : 0;
     if (isFull && paused <= 0) {
-      await this.#rotate(container, stats.size, signal);
+      await this.#rotate(container, size, signal);
       this.#seen.set(logPath, { sizeBytes: 0, at: now, rotatedAt: now });
-    } else this.#seen.set(logPath, { sizeBytes: stats.size, at: now, rotatedAt: before?.rotatedAt });
+    } else this.#seen.set(logPath, { sizeBytes: size, at: now, rotatedAt: before?.rotatedAt });
     if (isFull && isBounded) return paused > 0 ? paused : interval;
     if (before === undefined) {
       if (!isFull) await this.#removeOldAttempts(dirname(logPath), await logFilesIn(dirname(logPath)));
@@ -208,7 +235,7 @@ export class LogRotation implements Component {
     const bytesPerMs = grown / Math.max(1, now - before.at);
     const fastBytes = Math.max(maxSizeBytes * FAST_GROWTH, MIN_FILLING_BYTES);
     const isFast = !isBounded && bytesPerMs * interval > fastBytes;
-    const untilFull = (isFull ? maxSizeBytes : maxSizeBytes - stats.size) / bytesPerMs;
+    const untilFull = (isFull ? maxSizeBytes : maxSizeBytes - size) / bytesPerMs;
     return Math.max(untilFull / 2, isFast ? FASTEST_LOOK : interval);
   }
 
@@ -354,6 +381,19 @@ export class LogRotation implements Component {
     await unlink(path).catch(unlessGone);
   }
 }
+
+/** Undefined: it is not there. */
+const sizeOf = (path: string): Promise<number | Error | undefined> =>
+  lstat(path).then(
+    ({ size }) => size,
+    (error: Error) => {
+      try {
+        return unlessGone(error);
+      } catch {
+        return error;
+      }
+    },
+  );
 
 /** How many of the files put aside, oldest first, have to go before another one of `sizeBytes` joins them. Pure. */
 function excessFiles(

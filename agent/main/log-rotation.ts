@@ -27,6 +27,7 @@ export function makeLogRotation(
   return new LogRotation(
     {
       containers: () => runningContainers(statuses),
+      changes: statuses.changes,
       reopen,
       isBounded: (container) => ownerOf(container)?.boundsLogs ?? false,
       freeBytes: () => freeBytesOf(podLogsDir),

@@ -33,6 +33,18 @@ const RELIST_PERIOD = seconds(1);
  * Listing 50 pods costs some 3 ms, so that this is 0.01 % of a core.
  */
 const MAX_PERIOD_WITH_HINTS = seconds(30);
+/**
+ * A node on which nothing happens sees no hint, so the runtime is asked for one. After a hint was lost it is relied on no sooner
+ * than this.
+ */
+const TRY_HINTS_PERIOD = seconds(600);
+/** After it could not tell, which may be that it has just been started. */
+const ASK_HINTS_PERIOD = seconds(60);
+const TRY_HINTS_LIMIT = seconds(2);
+/** A change shows in the next list or two after its hint. */
+const HINTED_FOR = seconds(5);
+/** A worker tells before and after what it does: a sandbox shows in lists long before it is done. */
+const EXPECTED_FOR = seconds(60);
 /** At rest without hints, which is how late a crash may be seen then. 3 ms every 3 s are 0.1 % of a core. */
 const MAX_PERIOD_WITHOUT_HINTS = seconds(3);
 /** A list takes milliseconds; the runtime of a busy board a second or two. */
@@ -52,6 +64,11 @@ const LATELY = seconds(600);
 const MIN_RESUBSCRIBE = seconds(1);
 const MAX_RESUBSCRIBE = seconds(30);
 
+interface Announcement {
+  readonly how: "hint" | "expected";
+  readonly at: MonotonicMs;
+}
+
 export interface RuntimeWatcherComponents {
   readonly adapter: RuntimeAdapter;
   readonly sink: PodObserverSink;
@@ -68,10 +85,11 @@ export class RuntimeWatcher {
   #listing: ReadonlyMap<PodUid, string> | undefined;
   #health: RuntimeHealth | undefined;
   #period: Millis = RELIST_PERIOD;
-  /** Of pods that changed since the last relist began, as far as anybody said so. One entry for each pod at most. */
-  #announced = new Map<PodUid, "hint" | "expected">();
-  /** Whether the last change that a relist found had been hinted. */
+  /** Of pods that changed lately, as far as anybody said so. One entry for each pod at most. */
+  readonly #announced = new Map<PodUid, Announcement>();
+  /** Whether the last change that a relist found had been hinted, or there was none since hints were tried. */
   #hintsCome = false;
+  #tryHintsAfter = 0 as MonotonicMs;
   #succeededAt: MonotonicMs | undefined;
   #failures = 0;
   #pingLimit: Millis = PING_LIMIT;
@@ -92,7 +110,7 @@ export class RuntimeWatcher {
   }
 
   expect(uid: PodUid): void {
-    if (!this.#announced.has(uid)) this.#announced.set(uid, "expected");
+    this.#announce(uid, this.#announcement(uid) === "hint" ? "hint" : "expected");
     this.#hurry();
   }
 
@@ -119,11 +137,10 @@ export class RuntimeWatcher {
     this.#alarm.set(millis(0));
     for (;;) {
       await this.#alarm.ring(signal);
-      const announced = this.#announced;
-      this.#announced = new Map();
       try {
         const list = await withDeadline(clock, LIST_TIMEOUT, "list pods", (deadline) => adapter.list(deadline), signal);
-        this.#listed(new Map(list.map(({ uid, version }) => [uid, version])), announced);
+        this.#listed(new Map(list.map(({ uid, version }) => [uid, version])));
+        if (!this.#hintsCome && this.#period === MAX_PERIOD_WITHOUT_HINTS) await this.#tryHints(signal);
       } catch (error) {
         if (signal.aborted) throw error;
         this.#failed(error);
@@ -131,7 +148,23 @@ export class RuntimeWatcher {
     }
   }
 
-  #listed(listing: ReadonlyMap<PodUid, string>, announced: ReadonlyMap<PodUid, "hint" | "expected">): void {
+  #announce(uid: PodUid, how: Announcement["how"]): void {
+    this.#announced.set(uid, { how, at: this.#components.clock.monotonic() });
+  }
+
+  /** What a change of the pod that is found now comes from; undefined: nobody has told of it. */
+  #announcement(uid: PodUid): Announcement["how"] | undefined {
+    const found = this.#announced.get(uid);
+    if (found === undefined) return undefined;
+    const age = this.#components.clock.monotonic() - found.at;
+    if (age > EXPECTED_FOR) {
+      this.#announced.delete(uid);
+      return undefined;
+    }
+    return found.how === "hint" && age > HINTED_FOR ? "expected" : found.how;
+  }
+
+  #listed(listing: ReadonlyMap<PodUid, string>): void {
     const { adapter, sink, clock } = this.#components;
     const before = this.#listing;
     this.#listing = listing;
@@ -142,10 +175,12 @@ export class RuntimeWatcher {
     if (isBack) sink.listed(adapter);
     const changed = before === undefined ? [] : changesBetween(before, listing);
     for (const uid of changed) {
-      const how = announced.get(uid) ?? this.#announced.get(uid);
+      const how = this.#announcement(uid);
       if (how !== "expected") this.#hintsCome = how === "hint";
+      if (how === undefined) this.#tryHintsIn(TRY_HINTS_PERIOD);
       sink.podChanged(adapter, uid, "relist");
     }
+    for (const uid of this.#announced.keys()) this.#announcement(uid);
     const longest = this.#hintsCome ? MAX_PERIOD_WITH_HINTS : MAX_PERIOD_WITHOUT_HINTS;
     this.#period = changed.length > 0 ? RELIST_PERIOD : millis(Math.min(this.#period * 2, longest));
     this.#alarm.set(this.#period);
@@ -166,6 +201,23 @@ export class RuntimeWatcher {
     }
     const wait = Math.min(RELIST_PERIOD * 2 ** Math.min(this.#failures - 1, 10), MAX_RETRY_PERIOD);
     this.#alarm.set(millis(wait * (0.75 + random.next() / 2)));
+  }
+
+  async #tryHints(signal: AbortSignal): Promise<void> {
+    const { adapter, clock } = this.#components;
+    if (adapter.tryHints === undefined || clock.monotonic() < this.#tryHintsAfter) return;
+    const ask = (limit: AbortSignal): Promise<boolean> => adapter.tryHints?.(limit) ?? Promise.resolve(false);
+    try {
+      this.#hintsCome = await withDeadline(clock, TRY_HINTS_LIMIT, "see a hint come", ask, signal);
+      this.#tryHintsIn(ASK_HINTS_PERIOD);
+    } catch (error) {
+      if (signal.aborted) throw error;
+      this.#tryHintsIn(TRY_HINTS_PERIOD);
+    }
+  }
+
+  #tryHintsIn(duration: Millis): void {
+    this.#tryHintsAfter = (this.#components.clock.monotonic() + duration) as MonotonicMs;
   }
 
   /** A runtime that is there but answers nothing hangs a list, which is given much longer. */
@@ -241,7 +293,7 @@ export class RuntimeWatcher {
     const { adapter, sink, log } = this.#components;
     try {
       for await (const uid of hints) {
-        this.#announced.set(uid, "hint");
+        this.#announce(uid, "hint");
         this.#hurry();
         sink.podChanged(adapter, uid, "hint");
       }

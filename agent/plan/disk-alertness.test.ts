@@ -31,6 +31,10 @@ const cases: readonly [name: string, before: DisksAt | undefined, now: DisksAt |
   ["it is nearly there", seen(0, 2_000), seen(10_000, 101), 1_000],
   ["it is there", seen(0, 2_000), seen(10_000, 50), 1_000],
   ["it could not be seen before", seen(0, undefined), seen(10_000, 101), 10_000],
+  ["nothing could fill 30 GB sooner", seen(0, 30e9, 1e9), seen(10_000, 30e9, 1e9), 29_999],
+  ["what is left would last for minutes", seen(0, 500e9, 1e9), seen(10_000, 500e9, 1e9), 60_000],
+  ["files could run out sooner than bytes", seen(0, 500e9, 2e6 + 100), seen(10_000, 500e9, 2e6 + 100), 20_000],
+  ["what fills is far away, but fast", seen(0, 500e9), seen(10_000, 250e9), 4_999],
   ["two looks at one time", seen(5, 2_000), seen(5, 101), 10_000],
 ];
 

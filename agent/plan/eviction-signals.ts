@@ -1,4 +1,5 @@
 /** What the kubelet's eviction signals are at a moment, what they stand for, and what answers them. Pure. */
+import type { MemoryReading } from "../core/memory-reading.ts";
 import type { PressureCondition } from "../core/node-pressure.ts";
 import type { FilesystemUsage, NodeFilesystems, NodeUsage } from "../core/usage.ts";
 import { amountOf, type EvictionSignal, type EvictionThreshold } from "./eviction-thresholds.ts";
@@ -43,6 +44,17 @@ export const isOfMemory = (signal: EvictionSignal): boolean => resourceOf(signal
 /** Below it the threshold is met. */
 export const quantityOfThreshold = ({ value }: EvictionThreshold, { capacity }: Observation): number =>
   amountOf(value, capacity);
+
+export function readingObservations({ node, pods, pids }: MemoryReading): Observations {
+  const observations = new Map<EvictionSignal, Observation>();
+  const observe = (signal: EvictionSignal, space: Observation | undefined): void => {
+    if (space !== undefined && isSound(space.available, space.capacity)) observations.set(signal, space);
+  };
+  observe("memory.available", node);
+  observe("allocatableMemory.available", pods);
+  observe("pid.available", pids);
+  return observations;
+}
 
 /** @param maxPids undefined: nobody knows how many processes there may be */
 export function usageObservations({ node, allPods }: NodeUsage, maxPids: number | undefined): Observations {

@@ -35,6 +35,12 @@ for (const [name, node, pods, lookAgainInMs] of cases) {
   });
 }
 
+test("the pods' limit is not waited for where there is no pod", () => {
+  const reading = { node: left(16_000), pods: undefined, stalledUs: undefined };
+  const view = { reading, window: undefined, now: 0 as MonotonicMs, isEmpty: true };
+  assert.equal(memoryAlertness(BOTH, view).lookAgainIn, 5000);
+});
+
 const HARD = threshold("memory.available");
 const PIDS: EvictionThreshold = { ...threshold("pid.available"), value: { kind: "quantity", value: 100, text: "100" } };
 

@@ -23,7 +23,7 @@ export const MEMORY_LOOK_SHORTEST = millis(50);
 /** With memory in plenty: 0.002 % of a core. */
 const LONGEST = millis(5_000);
 /**
- * What should be there and is not: the pods' limit comes a moment after the agent's first look, and a board of much memory would
+ * What should be there and is not: the pods' limit comes a moment after the first pod, and a board of much memory would
  * not look again for 5 s. Where it never comes, 0.01 % of a core.
  */
 const UNSEEN = millis(1_000);
@@ -55,6 +55,8 @@ export interface AlertnessView {
   readonly reading: MemoryReading;
   readonly window: StallWindow | undefined;
   readonly now: MonotonicMs;
+  /** There is no pod: what is not there is not expected. */
+  readonly isEmpty?: boolean;
 }
 
 const US_PER_MS = 1000;
@@ -62,7 +64,7 @@ const US_PER_MS = 1000;
 /** @returns the window to hand in at the next look, too */
 export function memoryAlertness(
   thresholds: readonly EvictionThreshold[],
-  { reading, window, now }: AlertnessView,
+  { reading, window, now, isEmpty = false }: AlertnessView,
 ): Alertness & { readonly window: StallWindow | undefined } {
   const spaces = thresholds.flatMap((threshold) => {
     const space = spaceOf(threshold, reading);
@@ -83,7 +85,7 @@ export function memoryAlertness(
   return {
     crossed: crossed.map(({ threshold }) => threshold),
     stalled: isStalled,
-    lookAgainIn: crossed.length > 0 ? STARVED : untilCrossing(soonest, spaces.length < thresholds.length),
+    lookAgainIn: crossed.length > 0 ? STARVED : untilCrossing(soonest, !isEmpty && spaces.length < thresholds.length),
     window: next,
   };
 }

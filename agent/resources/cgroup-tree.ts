@@ -1,4 +1,4 @@
-import { writeFileSync } from "node:fs";
+import { existsSync, writeFileSync } from "node:fs";
 import { rmdir, writeFile } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { SLICE } from "../../protocol/cgroup-names.ts";
@@ -9,7 +9,7 @@ import type { CgroupPort, CreatedCgroup } from "../../runtime-adapters/contract/
 import type { CgroupUnits } from "../core/cgroup-units.ts";
 import { errorCode } from "../core/error-code.ts";
 import { type CgroupFile, isWritten, V1_READINGS, V2_READINGS, v1Files, v2Files } from "./cgroup-files.ts";
-import { counter, exists, foldersWithin, readText, subfolders } from "./cgroup-filesystem.ts";
+import { counter, exists, foldersWithin, readText, subfolders, textNow } from "./cgroup-filesystem.ts";
 import { CgroupFolders } from "./cgroup-folders.ts";
 import type { CgroupHierarchies } from "./cgroup-hierarchies.ts";
 import { CgroupProcesses } from "./cgroup-processes.ts";
@@ -110,12 +110,13 @@ export class CgroupTree implements CgroupPort {
    * What of these values the kernel does not have any more, for somebody else has changed it. `"gone"`: the cgroup itself is not
    * there, in one of the hierarchies at least.
    */
-  async deviations(path: string, values: CgroupValues): Promise<"gone" | readonly string[]> {
-    for (const mountPoint of this.#mountPoints) if (!(await exists(join(mountPoint, path)))) return "gone";
+  deviations(path: string, values: CgroupValues): "gone" | readonly string[] {
+    for (const mountPoint of this.#mountPoints) if (!existsSync(join(mountPoint, path))) return "gone";
     const found: string[] = [];
     for (const wanted of this.#filesOf(values)) {
-      const text = await this.read(path, wanted.controller, wanted.file);
-      if (text !== undefined && !isWritten(wanted, text)) found.push(`${wanted.file} ${text}`);
+      const mountPoint = this.#mountPointOf(wanted.controller);
+      const text = mountPoint === undefined ? "" : textNow(join(mountPoint, path, wanted.file)).trim();
+      if (text !== "" && !isWritten(wanted, text)) found.push(`${wanted.file} ${text}`);
     }
     return found;
   }

@@ -12,6 +12,9 @@ import { TIERS, type TierCgroups } from "./tier-cgroups.ts";
 /** A killed process that is still there then hangs in the kernel; the removal is tried again later. */
 const KILL_TIMEOUT = seconds(5);
 
+/** How long the event loop is held at most; a pod takes 0.1 ms on a PC and ten times that on a small board. */
+const SLICE_MS = 3;
+
 export interface PodCgroupsInit {
   /** Where the containers are when pods have no cgroups of their own: "/" or "" for the top of every hierarchy. */
   readonly cgroupRoot: string;
@@ -128,9 +131,14 @@ export class PodCgroups implements PodResources {
     const current = pods();
     const uids = new Set<string>(current.map(({ uid }) => uid));
     for (const uid of this.#told) if (!uids.has(uid)) this.#told.delete(uid);
+    let sliceFrom: number = this.#clock.monotonic();
     for (const pod of current) {
+      if (this.#clock.monotonic() - sliceFrom >= SLICE_MS) {
+        await new Promise<void>((resolve) => void setImmediate(resolve));
+        sliceFrom = this.#clock.monotonic();
+      }
       const path = this.pathOf(pod);
-      const found = await this.#cgroups.deviations(path, this.wanted(pod));
+      const found = this.#cgroups.deviations(path, this.wanted(pod));
       if ((found !== "gone" && found.length === 0) || !pods().includes(pod)) continue;
       await this.#cgroups.create(path, this.wanted(pod));
       if (this.#told.has(pod.uid)) continue;

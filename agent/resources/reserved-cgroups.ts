@@ -63,7 +63,7 @@ export class ReservedCgroups {
     const values = this.#values(reservation);
     if ((await cgroups.missing(path)).length > 0) return `cgroup ${JSON.stringify(path)} is not there any more`;
     // "gone" is one that is only in some hierarchies, which is what others than kubelets make.
-    if ((await cgroups.deviations(path, values)).length === 0) return undefined;
+    if (cgroups.deviations(path, values).length === 0) return undefined;
     const { memoryLimitBytes: limit } = values;
     const usage = limit === undefined ? undefined : await cgroups.value(path, "memoryUsageBytes");
     // The kernel would refuse it (v1), or kill for it what the node itself needs (v2).

@@ -63,7 +63,7 @@ export class TierCgroups {
   async reconcile(): Promise<void> {
     for (const [tier, text] of [...this.#written]) {
       const path = this.#init.names.tier(tier);
-      const found = await this.#components.cgroups.deviations(path, JSON.parse(text) as CgroupValues);
+      const found = this.#components.cgroups.deviations(path, JSON.parse(text) as CgroupValues);
       if (found !== "gone" && found.length === 0) continue;
       this.#written.delete(tier);
       if (this.#told.has(tier)) continue;
@@ -91,7 +91,7 @@ export class TierCgroups {
       return isTooLow ? "in part" : "all";
     } catch (error) {
       // Pods do not wait for a limit that is refused, only for a cgroup that cannot be made.
-      if ((await cgroups.deviations(path, {})) === "gone") throw error;
+      if (cgroups.deviations(path, {}) === "gone") throw error;
       this.#tell(tier, describeError(error));
       return "in part";
     }

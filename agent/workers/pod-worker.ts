@@ -19,6 +19,7 @@ import { PodEndings } from "./pod-endings.ts";
 import { PodImages } from "./pod-images.ts";
 import { PodInspection } from "./pod-inspection.ts";
 import { PodSteps } from "./pod-steps.ts";
+import { isPreparedAlike } from "./prepared-pods.ts";
 import { StepFailures } from "./step-failures.ts";
 import type { StepContext } from "./step-run.ts";
 import { TerminationMessages } from "./termination-messages.ts";
@@ -125,6 +126,7 @@ export class PodWorker {
       this.#hashes = hashesOf(desired);
       // What could not be done before may be possible now.
       if (this.#resize.follow(this.#desired, desired)) this.#failures.delete(RESIZE);
+      if (this.#preparedFor === this.#desired && isPreparedAlike(this.#desired, desired)) this.#preparedFor = desired;
     }
     const isShortened = gracePeriodOf(desired.pod) < gracePeriodOf(this.#desired.pod);
     this.#desired = desired;
@@ -323,10 +325,14 @@ export class PodWorker {
     this.#lastSteps.were();
     if (actions.length === 0) return;
     this.#inspection.touched();
+    const expect = (): void => {
+      if (context.adapter !== undefined) this.#ports.observer.expect(context.adapter, this.uid);
+    };
+    expect();
     const { done, due } = await this.#steps.run(actions, context);
     this.#lastSteps.were(done);
     if (!due) return;
-    if (context.adapter !== undefined) this.#ports.observer.expect(context.adapter, this.uid);
+    expect();
     this.poke();
   }
 

@@ -31,8 +31,9 @@ import type { WorkerPorts } from "./worker-ports.ts";
  * relist finds what was not; so this is a net under a net, and costs one inspection per pod in 10 minutes.
  */
 const RESYNC_PERIOD = seconds(600);
-/** In so many parts, so that a whole node is not looked at at once. */
-const RESYNC_PARTS = 50;
+/** One pod after the other, as evenly as these allow, so that a whole node is not looked at at once. */
+const RESYNC_SHORTEST = seconds(12);
+const RESYNC_LONGEST = seconds(60);
 /**
  * A sandbox costs a network setup of several processes: 40 at once would take a 512 MB board's memory, and are no
  * faster. On two busy cores 40 pods ran after 6.6 s two at a time, 3.9 s four, 4.5 s eight and 3.6 to 6.7 s forty at a
@@ -281,11 +282,18 @@ export class PodWorkers implements Component, PodObserverSink, PodEnder, PodMove
   async #resync(signal: AbortSignal): Promise<void> {
     const { clock } = this.#components;
     let turn: PodUid[] = [];
+    let due = 0;
     for (;;) {
-      await clock.sleep(millis(RESYNC_PERIOD / RESYNC_PARTS), signal);
-      if (turn.length === 0) turn = [...this.#workers.keys()];
-      const part = turn.splice(0, Math.ceil(this.#workers.size / RESYNC_PARTS));
-      for (const uid of part) this.#workers.get(uid)?.poke("relist");
+      const pods = this.#workers.size;
+      const isWaiting = this.#components.store.desired.current.requested.size > 0;
+      const longest = isWaiting ? RESYNC_SHORTEST : RESYNC_LONGEST;
+      const pause = millis(Math.min(longest, Math.max(RESYNC_SHORTEST, RESYNC_PERIOD / Math.max(1, pods))));
+      await clock.sleep(pause, signal);
+      for (due += (pods * pause) / RESYNC_PERIOD; due >= 1; due -= 1) {
+        if (turn.length === 0) turn = [...this.#workers.keys()];
+        const uid = turn.shift();
+        if (uid !== undefined) this.#workers.get(uid)?.poke("relist");
+      }
       this.#resizes.tick();
     }
   }

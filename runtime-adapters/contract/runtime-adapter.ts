@@ -470,6 +470,11 @@ export interface RuntimeAdapter extends AsyncDisposable {
   disconnected?(signal: AbortSignal): Promise<void>;
   /** Pods of which something may have changed; late, doubled and lost hints are harmless. Ends when `signal` aborts. */
   hints?(signal: AbortSignal): AsyncIterable<PodUid>;
+  /**
+   * Has the runtime send something that concerns no pod the way that hints come. True: it came. False: nothing can be told now.
+   * Missing: it never can.
+   */
+  tryHints?(signal: AbortSignal): Promise<boolean>;
   /** After the agent renamed a log file away: go on writing to a new one under the old name. */
   reopenLog(uid: PodUid, containerId: string, signal: AbortSignal): Promise<void>;
   /** Whether a container whose log is larger than the node allows waits until it has been rotated. Missing: it writes on. */

@@ -17,6 +17,18 @@ export const subscribe = {
   metadata: ["containerd-namespace", CRI_NAMESPACE],
 };
 
+/** Whoever subscribes gets it; containerd keeps nothing of it. */
+export const publish = {
+  path: "/containerd.services.events.v1.Events/Publish",
+  request: message("PublishRequest", { topic: string(1), event: nested(2, Any) }),
+  response: message("Nothing", {}),
+  metadata: ["containerd-namespace", CRI_NAMESPACE],
+};
+
+/** Ours: comes back to whoever published it. The value is of `typeUrl`, and nobody else's. */
+export const ECHO_TOPIC = "/picolet/echo";
+export const ECHO_TYPE = "picolet.io/echo";
+
 /** The first process of a container has ended and been cleaned up after. `containerId` is a container's or a sandbox's. */
 export const TaskDelete = message("TaskDelete", { containerId: string(1) });
 export const TASK_DELETE_TOPIC = "/tasks/delete";

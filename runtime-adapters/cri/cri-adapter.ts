@@ -208,6 +208,10 @@ export class CriAdapter implements RuntimeAdapter {
     return this.#hints.hints(signal);
   }
 
+  tryHints(signal: AbortSignal): Promise<boolean> {
+    return this.#hints.echo(signal);
+  }
+
   reopenLog(_uid: PodUid, containerId: string, signal: AbortSignal): Promise<void> {
     return this.#actions.reopenLog(containerId, signal);
   }

@@ -5,7 +5,7 @@ import { millis } from "../../protocol/ports.ts";
 import { RecordedLog } from "../../test/support/recorders.ts";
 import { answer, GRPC_HEADERS, refuse, ScriptedCri } from "../../test/support/scripted-cri.ts";
 import { VirtualClock } from "../../test/support/virtual-clock.ts";
-import { subscribe, TASK_DELETE_TOPIC, TASK_OOM_TOPIC, TaskOom } from "./containerd-events.ts";
+import { publish, subscribe, TASK_DELETE_TOPIC, TASK_OOM_TOPIC, TaskOom } from "./containerd-events.ts";
 import { CriClient } from "./cri-client.ts";
 import { ContainerState, RuntimeService } from "./cri-messages.ts";
 import { LABEL } from "./labels.ts";
@@ -33,8 +33,8 @@ async function runtime(context: TestContext, onCall: (method: string, stream: Se
     client[Symbol.dispose]();
     server[Symbol.dispose]();
   });
-  const hints = new RuntimeHints({ client, owned, inspector, clock, log }, { owner: "me" }).hints(abort.signal);
-  return { clock, log, hints, abort };
+  const runtimeHints = new RuntimeHints({ client, owned, inspector, clock, log }, { owner: "me" });
+  return { clock, log, hints: runtimeHints.hints(abort.signal), abort, echo: () => runtimeHints.echo(abort.signal) };
 }
 
 const unimplemented = (stream: ServerHttp2Stream): void => refuse(stream, 12);
@@ -132,4 +132,40 @@ test("a kill for want of memory is hinted when it is written down, though it is 
   reason = "OOMKilled";
   while (!hasCome) await clock.advance(millis(1));
   assert.equal(await next, "mine");
+});
+
+test("a hint that is asked for comes back through containerd's events, and those of others are not taken for it", async (context) => {
+  const subscribed = Promise.withResolvers<void>();
+  let tell = (_event: { typeUrl: string; value: Uint8Array }): void => undefined;
+  let sent: { topic: string; event: { typeUrl: string; value: Uint8Array } | undefined } | undefined;
+  const { hints, echo, abort } = await runtime(context, (method, stream) => {
+    if (method === "Publish") {
+      stream.on("data", (data: Buffer) => {
+        sent = publish.request.decode(data.subarray(5));
+        answer(stream, Buffer.alloc(0));
+        tell({ typeUrl: "picolet.io/echo", value: Buffer.from("another agent's") });
+      });
+      return;
+    }
+    if (method !== "Subscribe") return unimplemented(stream);
+    stream.respond(GRPC_HEADERS);
+    tell = (event) => stream.write(withPrefix(subscribe.response.encode({ topic: "/picolet/echo", event })));
+    subscribed.resolve();
+  });
+  const end = hints.next();
+  assert.equal(await echo(), false, "nobody listens yet");
+  await subscribed.promise;
+  let isBack = false;
+  const back = echo().then((value) => {
+    isBack = true;
+    return value;
+  });
+  while (sent === undefined) await new Promise((resolve) => setImmediate(resolve));
+  assert.equal(isBack, false);
+  assert.equal(sent.topic, "/picolet/echo");
+  assert.ok(sent.event);
+  tell(sent.event);
+  assert.equal(await back, true);
+  abort.abort();
+  assert.equal((await end).done, true);
 });

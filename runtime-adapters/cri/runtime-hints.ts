@@ -2,6 +2,9 @@ import { describeError, isCancelled, isPicoletError } from "../../protocol/error
 import { type Clock, type Log, millis, type PodUid } from "../../protocol/ports.ts";
 import {
   CRI_NAMESPACE,
+  ECHO_TOPIC,
+  ECHO_TYPE,
+  publish,
   subscribe,
   TASK_DELETE_TOPIC,
   TASK_OOM_TOPIC,
@@ -38,6 +41,9 @@ export class RuntimeHints {
   readonly #clock: Clock;
   readonly #log: Log;
   readonly #owner: string;
+  /** Of what is to come back, by its text: as many as there are calls of `echo`. */
+  readonly #echoes = new Map<string, () => void>();
+  #source: Source = "criEvents";
 
   constructor(
     components: {
@@ -73,23 +79,44 @@ export class RuntimeHints {
     }
   }
 
+  /** @see RuntimeAdapter.tryHints. Of CRI's own events nobody can make one that concerns no pod. */
+  async echo(signal: AbortSignal): Promise<boolean> {
+    if (this.#source !== "containerdEvents") return false;
+    const text = `${this.#owner} ${this.#clock.wall().getTime()} ${this.#clock.monotonic()}`;
+    const { promise: back, resolve } = Promise.withResolvers<boolean>();
+    this.#echoes.set(text, () => resolve(true));
+    const stop = (): void => resolve(false);
+    signal.addEventListener("abort", stop, { once: true });
+    try {
+      const event = { typeUrl: ECHO_TYPE, value: Buffer.from(text) };
+      await this.#client.call(publish, { topic: ECHO_TOPIC, event }, signal);
+      return await back;
+    } catch (error) {
+      if (isCancelled(error) || !isPicoletError(error)) throw error;
+      return false;
+    } finally {
+      signal.removeEventListener("abort", stop);
+      this.#echoes.delete(text);
+    }
+  }
+
   /** Never rejects. */
   async #readForEver(queue: HintQueue, signal: AbortSignal): Promise<void> {
-    let source: Source = "criEvents";
+    this.#source = "criEvents";
     let delayMs = FIRST_RECONNECT_MS;
     let without = false;
     while (!signal.aborted) {
       let pauseMs = delayMs;
       try {
-        await this.#read(source, queue, signal, () => {
+        await this.#read(this.#source, queue, signal, () => {
           delayMs = FIRST_RECONNECT_MS;
           without = false;
         });
       } catch (error) {
         if (isCancelled(error)) return;
         if (isPicoletError(error, "unimplemented")) {
-          if (source === "criEvents") {
-            source = "containerdEvents";
+          if (this.#source === "criEvents") {
+            this.#source = "containerdEvents";
             continue;
           }
           if (!without) this.#log.info("the container runtime streams no events: changes are found by relisting alone");
@@ -98,7 +125,7 @@ export class RuntimeHints {
         }
       }
       // Lost, or ended by a runtime that stops. The next one may be of another kind.
-      source = "criEvents";
+      this.#source = "criEvents";
       await this.#clock.sleep(millis(pauseMs), signal).catch(() => undefined);
       delayMs = Math.min(MAX_RECONNECT_MS, delayMs * 2);
     }
@@ -121,10 +148,16 @@ export class RuntimeHints {
   }
 
   async #readContainerdEvents(queue: HintQueue, signal: AbortSignal, onEvent: () => void): Promise<void> {
-    const filters = [TASK_DELETE_TOPIC, TASK_OOM_TOPIC].map((topic) => `namespace==${CRI_NAMESPACE},topic=="${topic}"`);
+    const filters = [TASK_DELETE_TOPIC, TASK_OOM_TOPIC, ECHO_TOPIC].map(
+      (topic) => `namespace==${CRI_NAMESPACE},topic=="${topic}"`,
+    );
     for await (const { topic, event } of this.#client.grpc.serverStream(subscribe, { filters }, undefined, signal)) {
       onEvent();
       if (event === undefined) continue;
+      if (topic === ECHO_TOPIC) {
+        this.#echoes.get(Buffer.from(event.value).toString())?.();
+        continue;
+      }
       const type = topic === TASK_OOM_TOPIC ? TaskOom : TaskDelete;
       const { containerId } = type.decode(Buffer.from(event.value));
       this.#settle(type, containerId, queue, signal).catch((error: unknown) => {

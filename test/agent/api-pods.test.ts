@@ -300,6 +300,28 @@ describe("a pod that comes back under another UID", () => {
   });
 });
 
+test("a pod that is given tolerations keeps what was made for it; one that is given annotations may need it anew", async () => {
+  await using bench = new Bench();
+  const volumes = [{ name: "keys", secret: { secretName: "keys" } }];
+  bench.hub.put(podNamed("web", "u1", ["run"], { volumes }));
+  await bench.sync();
+  await bench.pass(1000);
+  let prepared = 0;
+  bench.agent.environment.before = async (what) => {
+    if (what === "prepare") prepared += 1;
+  };
+  const tolerations = [{ key: "node.kubernetes.io/unreachable", operator: "Exists", effect: "NoExecute" }];
+  bench.hub.put(podNamed("web", "u1", ["run"], { volumes, tolerations }));
+  await bench.sync();
+  await bench.pass(60_000);
+  assert.equal(prepared, 0);
+  const annotated = podNamed("web", "u1", ["run"], { volumes, tolerations });
+  bench.hub.put({ ...annotated, metadata: { ...annotated.metadata, annotations: { told: "so" } } });
+  await bench.sync();
+  await bench.pass(60_000);
+  assert.equal(prepared, 1);
+});
+
 test("a pod that has ended is not run again by a board that lost everything but its store", async () => {
   await using bench = new Bench();
   bench.hub.put(podNamed("job", "u1", ["exit", "0"], { restartPolicy: "Never" }));

@@ -166,6 +166,83 @@ describe("relisting", () => {
     assert.deepEqual((await bench.periods(15_000)).slice(-3), [3000, 3000, 3000]);
   });
 
+  describe("of a runtime that can be asked for a hint", () => {
+    /** @returns how often it was asked */
+    function withTries(bench: Bench, answer: (signal: AbortSignal) => Promise<boolean>): { tries: number } {
+      const state = { tries: 0 };
+      bench.adapter.tryHints = (signal) => {
+        state.tries += 1;
+        return answer(signal);
+      };
+      return state;
+    }
+
+    test("slows down to 30 s at rest though nothing ever happens, and asks once", async () => {
+      await using bench = new Bench({ start: false });
+      const state = withTries(bench, async () => true);
+      bench.start();
+      assert.deepEqual(await bench.periods(95_000), [2000, 3000, 6000, 12_000, 24_000, 30_000]);
+      await bench.pass(3_600_000);
+      assert.equal(state.tries, 1);
+    });
+
+    test("takes no own doing for a lost hint that shows before it is done", async () => {
+      await using bench = new Bench({ start: false });
+      const state = withTries(bench, async () => true);
+      bench.start();
+      await bench.pass(120_000);
+      bench.first.faults.hintDelays = () => [];
+      const uid = bench.touch();
+      bench.pleg.expect(bench.adapter, uid);
+      // A sandbox that takes its time shows in lists before its worker is done with it.
+      await bench.pass(20_000);
+      bench.touch();
+      await bench.pass(3_000);
+      bench.pleg.expect(bench.adapter, uid);
+      await bench.pass(120_000);
+      assert.ok((await bench.periods(95_000)).every((period) => period === 30_000));
+      assert.equal(state.tries, 1);
+    });
+
+    test("is every 3 s while it cannot tell, which is asked every minute, and at 30 s when it can", async () => {
+      await using bench = new Bench({ start: false });
+      let answer = false;
+      const state = withTries(bench, async () => answer);
+      bench.start();
+      await bench.pass(190_000);
+      assert.deepEqual((await bench.periods(10_000)).slice(-2), [3000, 3000]);
+      assert.equal(state.tries, 4);
+      answer = true;
+      await bench.pass(180_000);
+      assert.ok((await bench.periods(95_000)).every((period) => period === 30_000));
+    });
+
+    test("is every 3 s where the hint does not come back, and the lists go on meanwhile", async () => {
+      await using bench = new Bench({ start: false });
+      const state = withTries(bench, () => new Promise<boolean>(() => undefined));
+      bench.start();
+      await bench.pass(60_000);
+      assert.deepEqual((await bench.periods(15_000)).slice(-3), [3000, 3000, 3000]);
+      assert.equal(state.tries, 1);
+      await bench.pass(600_000);
+      assert.equal(state.tries, 2);
+    });
+
+    test("is every 3 s for ten minutes once a hint was lost, whatever else comes", async () => {
+      await using bench = new Bench({ start: false });
+      const state = withTries(bench, async () => true);
+      bench.start();
+      await bench.pass(120_000);
+      bench.first.faults.hintDelays = () => [];
+      bench.touch();
+      await bench.pass(560_000);
+      assert.deepEqual((await bench.periods(15_000)).slice(-3), [3000, 3000, 3000]);
+      assert.equal(state.tries, 1);
+      await bench.pass(180_000);
+      assert.ok((await bench.periods(95_000)).every((period) => period === 30_000));
+    });
+  });
+
   test("does not take a worker's own doing for a lost hint", async () => {
     await using bench = new Bench();
     await bench.pass(0);

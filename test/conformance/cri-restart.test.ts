@@ -104,6 +104,7 @@ describe("a containerd that dies and comes back", { skip }, () => {
       assert.ok(seen.has(pod.uid), "a hint came");
     };
     await killUntilHinted();
+    assert.equal(await adapter.tryHints(signal), true, "a hint that is asked for comes");
 
     const before = await adapter.inspect(pod.uid, signal);
     await containerd.killDaemon();
@@ -120,6 +121,7 @@ describe("a containerd that dies and comes back", { skip }, () => {
     }
     assert.deepEqual(after, before);
     await killUntilHinted();
+    assert.equal(await adapter.tryHints(signal), true, "and does so through the new connection");
 
     abort.abort();
     await reading;
