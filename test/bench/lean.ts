@@ -15,7 +15,7 @@ import type { LinkProxy } from "../support/link-proxy.ts";
 import { TempFolder } from "../support/temp-folder.ts";
 import { Inspector, inspectable } from "./memory/inspector.ts";
 import { mappedMemoryOf } from "./memory/smaps.ts";
-import { memoryOf, readsAndWritesOf, round, wakeupsOf, writtenBytesOf } from "./process-figures.ts";
+import { memoryOf, readsAndWritesOf, round, straceTotals, wakeupsOf, writtenBytesOf } from "./process-figures.ts";
 import { JoinedBoard } from "./tunnel.ts";
 
 /** All but memory: of one period. */
@@ -190,11 +190,10 @@ class Periods {
   }
 }
 
-/** The last line but one's fourth column, whatever columns there are: `100.00 0.1 76 1539 23 total`. */
 function totalOf(summary: string): number {
-  const calls = /^\s*100\.00\s+\S+\s+\S+\s+(\d+)\s.*total$/m.exec(summary)?.[1];
+  const calls = straceTotals(summary).get("total");
   if (calls === undefined) throw new Error(`strace has counted nothing: ${summary}`);
-  return Number(calls);
+  return calls;
 }
 
 if (import.meta.main) {

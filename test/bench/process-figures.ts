@@ -76,21 +76,6 @@ export function percentile(values: readonly number[], share: number): number {
 
 export const round = (value: number): number => Math.round(value * 1000) / 1000;
 
-/**
- * Wake-ups of its threads so far, of those that live: how often they waited (`voluntary_ctxt_switches` of proc(5)). strace and
- * a profiler stop a process by the same means: nothing is to be counted while one is attached.
- */
-export function wakeupsOf(pid: number): number {
-  const threads = readdirSync(`/proc/${pid}/task`);
-  return threads.reduce((sum, thread) => sum + numberIn(threadStatusOf(pid, thread), "voluntary_ctxt_switches"), 0);
-}
-
-/** System calls that read and that write so far, of all its threads: `syscr` and `syscw` of proc(5). Others are in `straceTotals`. */
-export function ioCallsOf(pid: number): { readonly reads: number; readonly writes: number } {
-  const text = readFileSync(`/proc/${pid}/io`, "utf8");
-  return { reads: numberIn(text, "syscr"), writes: numberIn(text, "syscw") };
-}
-
 /** System calls by name, and their sum as `total`, in what `strace -f -c -p PID` prints when it is interrupted. */
 export function straceTotals(summary: string): ReadonlyMap<string, number> {
   const totals = new Map<string, number>();
@@ -100,17 +85,4 @@ export function straceTotals(summary: string): ReadonlyMap<string, number> {
     if (calls !== undefined && name !== undefined) totals.set(name, Number(calls));
   }
   return totals;
-}
-
-/** 0 in the text of a thread that has just ended. */
-const numberIn = (text: string, name: string): number =>
-  Number(new RegExp(`^${name}:\\s+(\\d+)$`, "m").exec(text)?.[1] ?? 0);
-
-/** "" for a thread that has just ended. */
-function threadStatusOf(pid: number, thread: string): string {
-  try {
-    return readFileSync(`/proc/${pid}/task/${thread}/status`, "utf8");
-  } catch {
-    return "";
-  }
 }
