@@ -355,13 +355,19 @@ test("a fork bomb is killed within a second, without the runtime that cannot for
   assert.equal(board.conditions(), "PIDPressure KubeletHasInsufficientPID");
 });
 
-test("what a pod holds and does not give back is not tried again without a pause", async () => {
+test("while nothing of what a pod held has come back, no other one goes for ten seconds", async () => {
   await using board = new Board([threshold("nodefs.available", 100)]);
   board.cannotRelease = true;
   board.add("files", 1, { disk: 980 });
   for (let other = 0; other < 20; other += 1) board.add(`other-${other}`, 1, { disk: 1 });
-  await board.clock.advance(millis(10_950));
-  assert.equal(board.ends.size, 10);
+  await board.clock.advance(millis(19_900));
+  assert.deepEqual([...board.ends.keys()], ["files"]);
+  await board.clock.advance(millis(10_000));
+  assert.equal(board.ends.size, 2);
+  board.cannotRelease = false;
+  board.disk.delete("files");
+  await board.clock.advance(millis(60_000));
+  assert.equal(board.ends.size, 2, "what came back late was enough");
 });
 
 test("a soft threshold waits for its grace period and gives pods what they may have at most", async () => {

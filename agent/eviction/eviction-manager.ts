@@ -60,6 +60,9 @@ const MEASURE_TIMEOUT = seconds(60);
 /** So long after its start the node is waited for to know what it can give back; a runtime that is silent then has nothing. */
 const RECLAIM_PATIENCE = seconds(30);
 const RECLAIM_POLL = millis(100);
+/** After an eviction for a disk of which nothing has come back yet, before another pod goes. */
+const AWAITED_FOR = seconds(10);
+const AWAITED_POLL = millis(250);
 /** When memory of pods is so near to their limit, in thresholds, it is read exactly. */
 const NEARNESS = 2;
 const EXACTLY = { near: Infinity, short: Infinity };
@@ -86,6 +89,8 @@ export class EvictionManager implements Component {
   #layout: DiskLayout | undefined;
   #disks: DisksAt | undefined;
   #untilDisks: Millis = DISK_LOOK_USUAL;
+  /** The last pod that went for a disk, and what was left before it did. */
+  #awaited: { readonly due: EvictionThreshold; readonly available: number; readonly since: MonotonicMs } | undefined;
   #stalls: StallWindow | undefined;
   readonly #startedAt: MonotonicMs;
   /** What could not be looked at, said once until it can. */
@@ -258,9 +263,25 @@ export class EvictionManager implements Component {
     if (after !== undefined && !this.#ofDisk.some((each) => isMet(each, after, true))) return true;
     const { usage } = this.#components;
     const measure = (limit: AbortSignal) => usage.disk(millis(0), limit);
+    if (this.#isAwaited(due, after ?? observations)) {
+      await this.#components.clock.sleep(AWAITED_POLL, signal);
+      return true;
+    }
     const files = await this.#seen("measure what pods have on disk", measure, signal, MEASURE_TIMEOUT);
     if (files === undefined) return false;
-    return await this.#evictor.evictOne(due, this.#figures(due, after ?? observations, { disks: files }), signal);
+    const figures = this.#figures(due, after ?? observations, { disks: files });
+    const isDone = await this.#evictor.evictOne(due, figures, signal);
+    if (isDone)
+      this.#awaited = { due, available: figures.observed.available, since: this.#components.clock.monotonic() };
+    return isDone;
+  }
+
+  /** A busy runtime takes its time to remove what the last pod has written: until then the disk says nothing of what is left. */
+  #isAwaited({ signal }: EvictionThreshold, observations: Observations): boolean {
+    const last = this.#awaited;
+    if (last === undefined || last.due.signal !== signal) return false;
+    const available = observations.get(signal)?.available ?? 0;
+    return available <= last.available && this.#components.clock.monotonic() - last.since < AWAITED_FOR;
   }
 
   #tell({ signal }: EvictionThreshold): void {
