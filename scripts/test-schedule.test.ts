@@ -7,7 +7,7 @@ const COSTS: ReadonlyMap<string, TestCost> = new Map(
     long: { seconds: 60, cores: 1 },
     computes: { seconds: 40, cores: 1.6 },
     waits: { seconds: 30, cores: 0.2 },
-    shy: { seconds: 50, cores: 0.3 },
+    shy: { seconds: 50, cores: 0.2 },
     small: { seconds: 0.5, cores: 1 },
   }),
 );
@@ -64,7 +64,7 @@ describe("the schedule of test files", () => {
       isSmall: () => false,
       turnOf: () => undefined,
     };
-    assert.equal(begun(new TestSchedule(files, options)).length, 5);
+    assert.equal(begun(new TestSchedule(files, options)).length, 3);
   });
 
   it("leaves a shy one no company but what is small, and that only at the end", () => {

@@ -8,11 +8,11 @@ export interface TestCost {
 /** A file that nobody has measured: most are unit tests. */
 const UNKNOWN: TestCost = { seconds: 1, cores: 1 };
 /** More than the processors have to do, so that they are not idle while a file does less than it does on average. */
-const SURPLUS_CORES = 0.5;
+const SURPLUS_CORES = 0.25;
 /** What computes on all processors counts as if it did on one, or what is shorter would always find room before it. */
 const MAX_SHARE = 1;
 /** A process of node and what it starts each; a board of a test's own takes some 300 MiB. */
-const MAX_AT_ONCE = 5;
+const MAX_AT_ONCE = 3;
 
 export interface ScheduleOptions {
   /** Of some files. */
