@@ -9,7 +9,7 @@ import type { MemoryReading } from "../core/memory-reading.ts";
 import type { PressureCondition } from "../core/node-pressure.ts";
 import type { NodeReclaim } from "../core/node-reclaim.ts";
 import { nodeReference } from "../core/store.ts";
-import type { NodeFilesystems, UsageLooks } from "../core/usage.ts";
+import type { NodeFilesystems, NodeUsage, UsageLooks } from "../core/usage.ts";
 import { DISK_LOOK_USUAL, type DisksAt, diskLookIn } from "../plan/disk-alertness.ts";
 import {
   conditionOf,
@@ -85,6 +85,8 @@ export class EvictionManager implements Component {
   /** Those of memory, and of processes. */
   readonly #fast: readonly EvictionThreshold[];
   #ofDisk: readonly EvictionThreshold[];
+  /** Of the last look, where something was short then. */
+  #usage: NodeUsage | undefined;
   /** As last seen. */
   #layout: DiskLayout | undefined;
   #disks: DisksAt | undefined;
@@ -113,7 +115,7 @@ export class EvictionManager implements Component {
         ...{ clock, log, conditionsChanged },
         thresholds: () => this.#fast,
         interval: () => (this.#memory.isCalm ? CALM_INTERVAL : INTERVAL),
-        observe: async () => this.#lookAtMemory(),
+        observe: (signal) => this.#lookAtUsage(signal),
         canRelieve,
         relieve: (due, observations, signal) => this.#relieve(due, observations, signal),
       },
@@ -193,7 +195,23 @@ export class EvictionManager implements Component {
     return { near: short * NEARNESS, short };
   }
 
-  /** The node's own figures are enough to judge by; those of pods are read when one has to go. */
+  /**
+   * The node's own figures are enough while nothing is short. Else it is judged by the same look that pods are chosen by: a pod that
+   * the kernel kills in between would have another one go for it.
+   */
+  async #lookAtUsage(signal: AbortSignal): Promise<Observations> {
+    const seen = this.#lookAtMemory();
+    this.#usage = undefined;
+    if (!this.#fast.some((each) => isMet(each, seen, true))) return seen;
+    this.#usage = await this.#measured(signal);
+    return this.#usage === undefined ? new Map() : usageObservations(this.#usage, this.#init.maxPids);
+  }
+
+  #measured(signal: AbortSignal): Promise<NodeUsage | undefined> {
+    const { usage } = this.#components;
+    return this.#seen("look at what pods use", (limit) => usage.look(millis(0), limit), signal);
+  }
+
   #lookAtMemory(): Observations {
     const { memory } = this.#components;
     const what = "look at memory";
@@ -246,15 +264,12 @@ export class EvictionManager implements Component {
     this.#unseen.add(what);
   }
 
-  async #relieve(due: EvictionThreshold, before: Observations, signal: AbortSignal): Promise<boolean> {
-    const { usage } = this.#components;
-    const found = await this.#seen("look at what pods use", (limit) => usage.look(millis(0), limit), signal);
-    if (found === undefined) return false;
-    const observations = usageObservations(found, this.#init.maxPids);
-    // What has ended in between has given back what this threshold was met for.
-    if (isMet(due, before, false) && !isMet(due, observations, false)) return false;
+  async #relieve(due: EvictionThreshold, observations: Observations, signal: AbortSignal): Promise<boolean> {
+    // Urged to: nothing was short by what the node itself showed.
+    const usage = this.#usage ?? (await this.#measured(signal));
+    if (usage === undefined) return false;
     this.#tell(due);
-    return await this.#evictor.evictOne(due, this.#figures(due, observations, { usage: found }), signal);
+    return await this.#evictor.evictOne(due, this.#figures(due, observations, { usage }), signal);
   }
 
   async #relieveDisk(due: EvictionThreshold, observations: Observations, signal: AbortSignal): Promise<boolean> {
