@@ -62,7 +62,7 @@ const RECLAIM_PATIENCE = seconds(30);
 const RECLAIM_POLL = millis(100);
 /** After an eviction for a disk of which nothing has come back yet, before another pod goes. */
 const AWAITED_FOR = seconds(10);
-const AWAITED_POLL = millis(250);
+const AWAITED_POLL = millis(500);
 /** When memory of pods is so near to their limit, in thresholds, it is read exactly. */
 const NEARNESS = 2;
 const EXACTLY = { near: Infinity, short: Infinity };
@@ -273,21 +273,20 @@ export class EvictionManager implements Component {
   }
 
   async #relieveDisk(due: EvictionThreshold, observations: Observations, signal: AbortSignal): Promise<boolean> {
-    this.#tell(due);
+    if (!this.#isAwaited(due, observations)) this.#tell(due);
     const after = await this.#reclaim(due, signal);
     if (after !== undefined && !this.#ofDisk.some((each) => isMet(each, after, true))) return true;
-    const { usage } = this.#components;
-    const measure = (limit: AbortSignal) => usage.disk(millis(0), limit);
+    const { usage, clock } = this.#components;
     if (this.#isAwaited(due, after ?? observations)) {
-      await this.#components.clock.sleep(AWAITED_POLL, signal);
+      await clock.sleep(AWAITED_POLL, signal);
       return true;
     }
+    const measure = (limit: AbortSignal) => usage.disk(millis(0), limit);
     const files = await this.#seen("measure what pods have on disk", measure, signal, MEASURE_TIMEOUT);
     if (files === undefined) return false;
     const figures = this.#figures(due, after ?? observations, { disks: files });
     const isDone = await this.#evictor.evictOne(due, figures, signal);
-    if (isDone)
-      this.#awaited = { due, available: figures.observed.available, since: this.#components.clock.monotonic() };
+    if (isDone) this.#awaited = { due, available: figures.observed.available, since: clock.monotonic() };
     return isDone;
   }
 

@@ -164,7 +164,10 @@ export class HubLink implements ClusterObjects {
       return makeNodeStreams({ clock, log, node }, { configuration, rootDir });
     };
     return handlersOnDemand(async () => {
-      streams ??= load();
+      streams ??= load().catch((error: unknown) => {
+        streams = undefined;
+        throw error;
+      });
       return (await streams).handlers;
     });
   }

@@ -108,8 +108,7 @@ export class WasmOnDemand implements RuntimeAdapter {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    if (this.#loading === undefined) return;
-    await (await this.#loading)[Symbol.asyncDispose]();
+    await (await this.#loading)?.[Symbol.asyncDispose]();
   }
 
   /** Nothing of components is on this node. */
@@ -120,11 +119,18 @@ export class WasmOnDemand implements RuntimeAdapter {
   }
 
   #load(): Promise<WasmAdapter> {
-    this.#loading ??= import("./wasm-adapter.ts").then(({ WasmAdapter }) => {
-      this.#adapter = new WasmAdapter(this.#components, this.#init);
-      this.#loaded.resolve(this.#adapter);
-      return this.#adapter;
-    });
+    this.#loading ??= import("./wasm-adapter.ts").then(
+      ({ WasmAdapter }) => {
+        this.#adapter = new WasmAdapter(this.#components, this.#init);
+        this.#loaded.resolve(this.#adapter);
+        return this.#adapter;
+      },
+      (error: unknown) => {
+        // Whoever asks next tries again.
+        this.#loading = undefined;
+        throw error;
+      },
+    );
     return this.#loading;
   }
 
