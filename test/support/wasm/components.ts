@@ -145,11 +145,11 @@ export async function testPrograms(): Promise<TestPrograms> {
   const program = (source: string, format: Format): Promise<string> =>
     bundled(join("runtime-adapters/wasm", source), format);
   return {
-    pullPath: await program("pull-main.ts", "cjs"),
-    devicesPath: await program("devices-main.ts", "cjs"),
-    runnerPath: await program("runner-main.ts", "cjs"),
+    pullPath: await program("pull/pull-main.ts", "cjs"),
+    devicesPath: await program("devices/devices-main.ts", "cjs"),
+    runnerPath: await program("runner/runner-main.ts", "cjs"),
     densePath: await program("dense/dense-main.ts", "cjs"),
-    transpilePath: await program("transpile-main.ts", "esm"),
+    transpilePath: await program("transpile/transpile-main.ts", "esm"),
   };
 }
 
