@@ -3,6 +3,8 @@
  * an SVG, and the slope of it with its standard error. Leaves with 1 when it grows.
  *
  * --what http  instead: the runner of a component that serves HTTP, while clients ask it
+ * --what growth  instead: anonymous memory that the agent has more after ten thousand pods have come and gone (7 minutes)
+ * --what disk  instead: bytes an hour that an agent with ten pods and a hub writes at rest, over N minutes
  * --minutes N  how long (10)
  * --requests N of http: how many, instead of how long
  * --out PATH   where the plot goes (.picolet/soak.svg)
@@ -11,10 +13,17 @@
 import { mkdirSync, writeFileSync } from "node:fs";
 import { dirname, resolve } from "node:path";
 import { parseArgs } from "node:util";
+import { anonGrowth } from "@picolet/test/bench/agent/agent-figures.ts";
+import { describeMissed, GOALS, judge as judgeGoals } from "@picolet/test/bench/goals.ts";
+import { idleWrites } from "@picolet/test/bench/hub/tunnel-figures.ts";
 import { httpSoak } from "@picolet/test/soak/http-soak.ts";
 import { plotSamples } from "@picolet/test/soak/plot.ts";
 import { judge, type Sample, soak } from "@picolet/test/soak/soak.ts";
+import { Containerd } from "@picolet/test/support/containerd/containerd.ts";
 import { buildPrograms } from "../build/build.ts";
+
+/** As many as the goal of `growth` is about. */
+const CHURNED_PODS = 10_000;
 
 const { values } = parseArgs({
   options: {
@@ -31,8 +40,8 @@ if (!(minutes > 0)) {
   process.exit(64);
 }
 const { what } = values;
-if (what !== "agent" && what !== "http") {
-  console.error(`--what must be agent or http, not ${what}`);
+if (what !== "agent" && what !== "http" && what !== "growth" && what !== "disk") {
+  console.error(`--what must be agent, http, growth or disk, not ${what}`);
   process.exit(64);
 }
 const requests = values.requests === undefined ? undefined : Number(values.requests);
@@ -41,6 +50,7 @@ if (requests !== undefined && !(what === "http" && requests > 0)) {
   process.exit(64);
 }
 await buildPrograms();
+if (what === "growth" || what === "disk") process.exit(await measureOnce(what));
 let toldAt = 0;
 const isOver = (all: readonly Sample[], done: string): boolean => {
   const last = all.at(-1);
@@ -84,3 +94,21 @@ console.log(
 );
 console.error(grows ? `the memory of the ${what} grows: ${slope}` : slope);
 process.exitCode = grows ? 1 : 0;
+
+/** One figure, judged by its goal. @returns the exit code */
+async function measureOnce(part: "growth" | "disk"): Promise<number> {
+  const document = { [part]: part === "growth" ? await growth() : await writes() };
+  console.log(JSON.stringify(document));
+  const missed = describeMissed(judgeGoals(document, GOALS, { parts: [part] }));
+  for (const line of missed) console.error(`MISSED ${line}`);
+  return missed.length > 0 ? 1 : 0;
+}
+
+async function growth(): Promise<{ readonly anonMiBPer10kPods: number }> {
+  return { anonMiBPer10kPods: Number((await anonGrowth(CHURNED_PODS)).toFixed(3)) };
+}
+
+async function writes(): Promise<{ readonly bytesPerHourIdle: number }> {
+  await using containerd = await Containerd.start();
+  return { bytesPerHourIdle: await idleWrites(containerd, minutes * 60_000) };
+}
