@@ -1,5 +1,6 @@
 import { globSync, readFileSync, writeFileSync } from "node:fs";
 import { ImportGraph } from "../checks/source-tree.ts";
+import { TEST_SYSTEM_PROGRAMS } from "./install-test-system.ts";
 import type { TestCost } from "./test-schedule.ts";
 
 const PATTERN = "{protocol,runtime-adapters,agent,hub,scripts,test}/**/*.test.ts";
@@ -7,10 +8,12 @@ const PATTERN = "{protocol,runtime-adapters,agent,hub,scripts,test}/**/*.test.ts
 const COSTS = "scripts/test/test-costs.json";
 /** All of `test/` that a unit test may import: it needs nothing that is installed or built. */
 const UNIT_SUPPORT = "test/support/unit/";
-/** Names a file that must be built, or a program among the support for tests that are no unit tests. */
-const NEEDS_MORE = /["'`](?:dist\/|test\/support\/(?!unit\/))/;
+/** Names a file that must be built, a program among the support for tests that are no unit tests, or one that is installed for them. */
+const NEEDS_MORE = new RegExp(
+  `["'\`](?:dist/|test/support/(?!unit/)|(?:/[\\w/]+/)?(?:${TEST_SYSTEM_PROGRAMS.join("|")})["'\`])`,
+);
 /** A test of several packages that takes longer is none that one waits for after each change. */
-const MAX_UNIT_SECONDS = 5;
+const MAX_UNIT_SECONDS = 3;
 
 /** The test files whose path contains one of the filters; all, where there is none. */
 export const testFiles = (filters: readonly string[]): readonly string[] =>
