@@ -26,7 +26,7 @@ import { decodeFrame, encodeFrame, encodeMessageFrame } from "../../protocol/tun
 import { packMessage, unpackMessage } from "../../protocol/tunnel/message-codec.ts";
 import { ImageService, RuntimeService } from "../../runtime-adapters/cri/cri-messages.ts";
 import { FRAME, FrameReader, frame } from "../../runtime-adapters/cri/wire/frames.ts";
-import { MessageAssembler, SpareBuffer, withPrefix } from "../../runtime-adapters/cri/wire/grpc-messages.ts";
+import { MessageAssembler, withPrefix } from "../../runtime-adapters/cri/wire/grpc-messages.ts";
 import { encodeHeaders, HpackDecoder } from "../../runtime-adapters/cri/wire/hpack.ts";
 import { checkNames } from "../../runtime-adapters/wasm/binary/component-names.ts";
 import { readComponentShape } from "../../runtime-adapters/wasm/binary/component-shape.ts";
@@ -98,7 +98,7 @@ const CRI_ANSWERS = [...Object.values(RuntimeService), ...Object.values(ImageSer
 /** All that is heard on one HTTP/2 connection: frames, header blocks, messages. */
 function readHttp2(input: Uint8Array): void {
   const headers = new HpackDecoder();
-  const messages = new MessageAssembler(new SpareBuffer(), 65_536, () => undefined);
+  const messages = new MessageAssembler(65_536, () => undefined);
   const ignore = (): void => undefined;
   const reader = new FrameReader({
     onData: (_stream, piece) => messages.feed(piece),
