@@ -1,6 +1,6 @@
 /** How much memory is left, asked so often that it must cost next to nothing. */
 import { existsSync } from "node:fs";
-import type { MemoryReading } from "../core/memory-reading.ts";
+import type { MemoryReading } from "../core/node/memory-reading.ts";
 import type { CgroupFolders } from "./cgroup-usage.ts";
 import { fieldIn, lineOf, numberIn, readKernelFile } from "./kernel-text.ts";
 import { threadsOf } from "./machine-usage.ts";
