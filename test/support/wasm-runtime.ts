@@ -14,14 +14,20 @@ import type {
   ContainerLaunch,
   DesiredPod,
   ObservedContainer,
+  RuntimeAdapter,
   SandboxLaunch,
 } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import type { WasmAdapterInit, WasmLimits } from "../../runtime-adapters/wasm/adapter-settings.ts";
+import type {
+  WasmAdapterComponents,
+  WasmAdapterInit,
+  WasmLimits,
+} from "../../runtime-adapters/wasm/adapter-settings.ts";
 import { HostFolder } from "../../runtime-adapters/wasm/dense/host-folder.ts";
 import { HostLink } from "../../runtime-adapters/wasm/dense/host-link.ts";
 import { killGroup, type ProcessId } from "../../runtime-adapters/wasm/state/process-id.ts";
 import { StateFolder } from "../../runtime-adapters/wasm/state/state-folder.ts";
 import { WasmAdapter } from "../../runtime-adapters/wasm/wasm-adapter.ts";
+import { WasmOnDemand } from "../../runtime-adapters/wasm/wasm-on-demand.ts";
 import { keepingPrograms, type TestPrograms } from "./components.ts";
 import { RecordedLog } from "./recorders.ts";
 import { settled } from "./settled.ts";
@@ -86,11 +92,20 @@ export class WasmRuntime implements AsyncDisposable {
 
   /** One life of an agent on this runtime. */
   adapter(): WasmAdapter {
+    return new WasmAdapter(this.#components, this.adapterInit);
+  }
+
+  /** The same, as an agent has it until a component comes. */
+  adapterOnDemand(): WasmOnDemand {
+    return new WasmOnDemand(this.#components, this.adapterInit);
+  }
+
+  get #components(): WasmAdapterComponents {
     const { log, cgroups, warnings } = this;
     const hostIps = (): readonly string[] => this.addresses;
     const warn = (_: DesiredPod, reason: string, message: string): void => void warnings.push(`${reason}: ${message}`);
     const { services = {}, clock = systemClock } = this.#options;
-    return new WasmAdapter({ clock, log, cgroups, hostIps, warn, services }, this.adapterInit);
+    return { clock, log, cgroups, hostIps, warn, services };
   }
 
   get adapterInit(): WasmAdapterInit {
@@ -236,6 +251,8 @@ export interface WasmPodOptions {
   readonly container?: Readonly<Record<string, unknown>>;
 }
 
+type HintingAdapter = RuntimeAdapter & Required<Pick<RuntimeAdapter, "hints">>;
+
 export interface LogLine {
   readonly time: string;
   readonly stream: string;
@@ -252,18 +269,18 @@ const PATIENCE_MS = 30_000;
 /** A pod with one container, `main`, in a sandbox that is ready. */
 export class WasmPod implements AsyncDisposable {
   readonly desired: DesiredPod;
-  readonly #adapter: WasmAdapter;
+  readonly #adapter: HintingAdapter;
   readonly #runtime: WasmRuntime;
   readonly #image: string;
 
-  private constructor(runtime: WasmRuntime, adapter: WasmAdapter, desired: DesiredPod, image: string) {
+  private constructor(runtime: WasmRuntime, adapter: HintingAdapter, desired: DesiredPod, image: string) {
     this.#runtime = runtime;
     this.#adapter = adapter;
     this.desired = desired;
     this.#image = image;
   }
 
-  static async create(runtime: WasmRuntime, adapter: WasmAdapter, options: WasmPodOptions): Promise<WasmPod> {
+  static async create(runtime: WasmRuntime, adapter: HintingAdapter, options: WasmPodOptions): Promise<WasmPod> {
     const name = options.name ?? "test";
     const uid = `${name}-6f2a`;
     const container = { name: "main", image: options.image, resources: {}, ...options.container };
