@@ -14,16 +14,16 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync
 import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { mountPointsWithin, parseMountInfo } from "../../agent/core/mount-info.ts";
-import type { ClusterAccess } from "../../hub/kubernetes/cluster-access.ts";
-import { systemClock } from "../../protocol/async/system-clock.ts";
-import { describeError } from "../../protocol/errors.ts";
-import { RuntimeService } from "../../runtime-adapters/cri/cri-messages.ts";
-import { GrpcClient } from "../../runtime-adapters/cri/wire/grpc-client.ts";
-import { cgroupFolders, removeCgroups } from "../support/cgroups.ts";
-import type { Containerd } from "../support/containerd.ts";
-import { fixedPorts } from "../support/fixed-port.ts";
-import { killAll } from "../support/processes.ts";
+import { mountPointsWithin, parseMountInfo } from "@picolet/agent/core/node/mount-info.ts";
+import type { ClusterAccess } from "@picolet/hub/kubernetes/cluster-access.ts";
+import { systemClock } from "@picolet/protocol/async/system-clock.ts";
+import { describeError } from "@picolet/protocol/errors.ts";
+import { RuntimeService } from "@picolet/runtime-cri/wire/cri-messages.ts";
+import { GrpcClient } from "@picolet/runtime-cri/wire/grpc-client.ts";
+import type { Containerd } from "../support/containerd/containerd.ts";
+import { fixedPorts } from "../support/unit/machine/fixed-port.ts";
+import { killAll } from "../support/unit/machine/processes.ts";
+import { cgroupFolders, removeCgroups } from "../support/unit/machine/test-cgroups.ts";
 
 const HEALTHY_LIMIT_MS = 60_000;
 const RUN_LIMIT_MS = 180_000;
