@@ -1,11 +1,11 @@
 /**
- * A real kubelet in front of the bench's containerd. Disposal removes everything that it made, also after a failure; the next
- * start removes what a killed bench has left. Configuration: kubelet.config.k8s.io/v1beta1 of Kubernetes 1.34.
+ * A real kubelet in front of the bench's containerd. Disposal removes everything that it made, also after a failure;
+ * the next start removes what a killed bench has left. Configuration: kubelet.config.k8s.io/v1beta1 of Kubernetes 1.34.
  *
- * A kubelet writes to fixed places of the machine: /var/lib/kubelet/device-plugins, /var/log/containers, six sysctls. It runs in
- * a mount namespace that redirects them into its own folder. Only that folder is shared with the machine's namespace, because
- * containerd must see the volumes that the kubelet mounts. Cgroups of other programs are hidden: cAdvisor watches each by inotify,
- * and 6,500 of other tests cost the kubelet 5 MiB.
+ * A kubelet writes to fixed places of the machine: /var/lib/kubelet/device-plugins, /var/log/containers, six sysctls.
+ * It runs in a mount namespace that redirects them into its own folder. Only that folder is shared with the machine's
+ * namespace, because containerd must see the volumes that the kubelet mounts. Cgroups of other programs are hidden:
+ * cAdvisor watches each by inotify, and 6,500 of other tests cost the kubelet 5 MiB.
  */
 import assert from "node:assert/strict";
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
@@ -44,8 +44,8 @@ const SYSCTLS = [
 ];
 
 /**
- * Run as `sh -c ISOLATED sh FOLDER PROGRAM ARGUMENT...` in a new mount namespace. What may fail: `--make-slave` on what is no mount
- * point, and hiding a cgroup that another program has just removed.
+ * Run as `sh -c ISOLATED sh FOLDER PROGRAM ARGUMENT...` in a new mount namespace. What may fail: `--make-slave` on what
+ * is no mount point, and hiding a cgroup that another program has just removed.
  */
 const ISOLATED = `set -e
 for mount in / /proc /var /var/lib /var/log; do mount --make-slave "$mount" 2>/dev/null || true; done
@@ -200,8 +200,8 @@ export class Kubelet implements AsyncDisposable {
   }
 
   /**
-   * The defaults, except for folders and for thresholds that other load on the machine could cross. A joined kubelet delegates
-   * authentication and authorization to the API server and rotates its certificate, as kubeadm configures it.
+   * The defaults, except for folders and for thresholds that other load on the machine could cross. A joined kubelet
+   * delegates authentication and authorization to the API server and rotates its certificate, as kubeadm configures it.
    */
   #configuration(port: number): unknown {
     const isJoined = this.#init.join !== undefined;
