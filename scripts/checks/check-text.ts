@@ -1,7 +1,7 @@
 /**
  * Checks the text of the tree: no line above 120 columns, and none of the words that a reader would have to decode (the table
  * `WORDS` says what to write instead). Comments, documents and messages count; code, goldens and generated files do not.
- * `--write` wraps comments that are too long. What was there before the check is in `text-baseline.json`: a file may
+ * `--write [PATH …]` wraps comments that are too long. What was there before the check is in `text-baseline.json`: a file may
  * have fewer faults than it names, never more; `--baseline` writes it again with what is left.
  */
 import { execFileSync } from "node:child_process";
@@ -196,7 +196,9 @@ function textFiles(): string[] {
 
 if (import.meta.main) {
   if (process.argv.includes("--write")) {
-    for (const path of textFiles().filter((each) => each.endsWith(".ts"))) {
+    const paths = process.argv.slice(2).filter((each) => !each.startsWith("--"));
+    const isAsked = (path: string): boolean => paths.length === 0 || paths.some((each) => path.startsWith(each));
+    for (const path of textFiles().filter((each) => each.endsWith(".ts") && isAsked(each))) {
       const source = readFileSync(path, "utf8");
       const wrapped = wrapComments(path, source);
       if (wrapped !== source) writeFileSync(path, wrapped);
