@@ -4,11 +4,11 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { Containerd, containerdMissing } from "../support/containerd/containerd.ts";
-import { runningProcesses } from "../support/unit/machine/processes.ts";
-import { TempFolder } from "../support/unit/machine/temp-folder.ts";
-import { cgroupFolders, removeCgroups } from "../support/unit/machine/test-cgroups.ts";
-import { settled } from "../support/unit/ports/settled.ts";
+import { Containerd, containerdMissing } from "../../support/containerd/containerd.ts";
+import { runningProcesses } from "../../support/unit/machine/processes.ts";
+import { TempFolder } from "../../support/unit/machine/temp-folder.ts";
+import { cgroupFolders, removeCgroups } from "../../support/unit/machine/test-cgroups.ts";
+import { settled } from "../../support/unit/ports/settled.ts";
 import { Kubelet } from "./kubelet-process.ts";
 
 const skip = containerdMissing() ?? false;

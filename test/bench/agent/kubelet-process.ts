@@ -20,10 +20,10 @@ import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import { describeError } from "@picolet/protocol/errors.ts";
 import { RuntimeService } from "@picolet/runtime-cri/wire/cri-messages.ts";
 import { GrpcClient } from "@picolet/runtime-cri/wire/grpc-client.ts";
-import type { Containerd } from "../support/containerd/containerd.ts";
-import { fixedPorts } from "../support/unit/machine/fixed-port.ts";
-import { killAll } from "../support/unit/machine/processes.ts";
-import { cgroupFolders, removeCgroups } from "../support/unit/machine/test-cgroups.ts";
+import type { Containerd } from "../../support/containerd/containerd.ts";
+import { fixedPorts } from "../../support/unit/machine/fixed-port.ts";
+import { killAll } from "../../support/unit/machine/processes.ts";
+import { cgroupFolders, removeCgroups } from "../../support/unit/machine/test-cgroups.ts";
 
 const HEALTHY_LIMIT_MS = 60_000;
 const RUN_LIMIT_MS = 180_000;

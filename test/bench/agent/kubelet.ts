@@ -8,8 +8,8 @@ import type { Containerd } from "../../support/containerd/containerd.ts";
 import { FleetAdmin } from "../../support/hub/fleet-admin.ts";
 import { Fleet } from "../../support/hub/test-fleet.ts";
 import { ApiClient } from "../hub/api-client.ts";
-import { Kubelet } from "../kubelet-process.ts";
 import { type RestFigures, restOf } from "./agent-figures.ts";
+import { Kubelet } from "./kubelet-process.ts";
 
 const NODE = "node";
 
