@@ -13,9 +13,9 @@ const LOOK_INTERVAL = seconds(60);
 /** Less is not worth the time. */
 const GROWTH_BYTES = 768 * 1024;
 /**
- * An agent at rest allocates some 20 KB a second, so that not more than the first of the young generation's pages, of 256 KiB, is
- * ever touched of either half. V8 itself collects when one half is full, 1 MiB, and then both stay resident. Nearly nothing of
- * what was allocated lives: 0.3 ms here, 0.006 % of a core.
+ * An agent at rest allocates some 20 KB a second, so that not more than the first of the young generation's pages, of
+ * 256 KiB, is ever touched of either half. V8 itself collects when one half is full, 1 MiB, and then both stay
+ * resident. Nearly nothing of what was allocated lives: 0.3 ms here, 0.006 % of a core.
  */
 const YOUNG_INTERVAL = seconds(5);
 
@@ -38,9 +38,9 @@ export interface IdleCollectionInit {
 }
 
 /**
- * Gives memory back after a burst. V8 alone leaves the heap as large as the burst made it until it has reason to collect,
- * which on an idle node is never: 3 MiB after fifty pods were started, and 2 of what the agent does at rest. And it keeps the
- * young generation from growing at rest to what V8 allows it.
+ * Gives memory back after a burst. V8 alone leaves the heap as large as the burst made it until it has reason to
+ * collect, which on an idle node is never: 3 MiB after fifty pods were started, and 2 of what the agent does at rest.
+ * And it keeps the young generation from growing at rest to what V8 allows it.
  */
 export class IdleCollection implements Component {
   readonly name: string;

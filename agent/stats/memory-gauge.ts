@@ -32,7 +32,7 @@ export class MemoryGauge {
   readonly #pods: string | undefined;
   readonly #maxPids: number | undefined;
   readonly #proc: string;
-  /** Whether the pods' cgroup was there at the last look. */
+  /** True when the pods' cgroup was there at the last look. */
   #hasPods = false;
 
   constructor(cgroups: CgroupFolders, { allPodsCgroup, maxPids, proc = "/proc" }: MemoryGaugeInit) {

@@ -66,7 +66,7 @@ test("waiting ends with `cancelled` when the signal aborts, with and without a t
   }
 });
 
-/** Its first sleep ends a millisecond early, as a timer may; `onAwake` is called then, before whoever slept goes on. */
+/** Its first sleep ends a millisecond early, as a timer may; `onAwake` is called then, before the sleeper continues. */
 class EarlyClock extends VirtualClock {
   onAwake: (() => void) | undefined;
 

@@ -56,7 +56,7 @@ function hasAddress(address: string): boolean {
   return routes === "" ? isOfInterface(plain) : isLocalIn(routes, plain);
 }
 
-/** Whether it is one of the machine's own in the text of /proc/net/fib_trie. Exported for its tests. */
+/** True when the address is one of the machine's own in the text of /proc/net/fib_trie. Exported for its tests. */
 export function isLocalIn(trie: string, address: string): boolean {
   const leaf = `|-- ${address}\n`;
   for (let at = trie.indexOf(leaf); at >= 0; at = trie.indexOf(leaf, at + 1)) {

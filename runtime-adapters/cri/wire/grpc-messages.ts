@@ -2,8 +2,8 @@ import { PicoletError } from "@picolet/protocol/errors.ts";
 
 const PREFIX_BYTES = 5;
 /**
- * A buffer of its own, outside the V8 heap, which is slow to notice such garbage: whoever is done with it frees it. A relist of 50
- * pods takes 100 KB, and one that was kept for the next would be resident for ever.
+ * Frees the memory of a buffer that lies outside the V8 heap, since V8 is slow to notice such garbage. A relist of 50
+ * pods takes 100 KB; a buffer that is kept for the next one would stay resident.
  */
 function free(buffer: Buffer<ArrayBuffer>): void {
   buffer.buffer.transfer(0);
@@ -25,7 +25,7 @@ export class MessageAssembler {
     this.#onMessage = onMessage;
   }
 
-  /** Whether the bytes so far end within a message. */
+  /** True when the bytes so far end within a message. */
   get midway(): boolean {
     return this.#prefixFilled > 0;
   }
