@@ -29,7 +29,8 @@ const OTHER = `picolet-test-other-${process.pid}`;
 const FAKE = `#!${process.execPath}
 const { execFileSync, spawn } = require("node:child_process");
 const { mkdirSync, readdirSync, readFileSync, writeFileSync } = require("node:fs");
-const { healthzPort, cgroupRoot } = JSON.parse(readFileSync(process.argv[process.argv.indexOf("--config") + 1], "utf8"));
+const file = process.argv[process.argv.indexOf("--config") + 1];
+const { healthzPort, cgroupRoot } = JSON.parse(readFileSync(file, "utf8"));
 for (const folder of ["/var/lib/kubelet", "/var/log/containers"]) {
   mkdirSync(folder, { recursive: true });
   writeFileSync(folder + "/${MARK}", "");
