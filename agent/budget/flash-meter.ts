@@ -1,6 +1,6 @@
+import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
-import { isCancelled } from "@picolet/protocol/errors.ts";
 import type { FlashReport } from "@picolet/protocol/local-api/status.ts";
 import { type Clock, type Log, type MonotonicMs, type PodUid, seconds } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
@@ -133,7 +133,7 @@ export class FlashMeter implements Component {
         await this.#components.clock.sleep(LOOK_INTERVAL, signal);
       }
     } catch (error) {
-      if (!isCancelled(error)) throw error;
+      ignoreCancelled(error);
     }
   }
 

@@ -5,12 +5,12 @@
  * it names that: `wasm=pump:2`. No name of an image has this sign.
  */
 
-import { type JoinedSignal, joinSignals } from "@picolet/protocol/async/abort.ts";
+import { ignoreCancelled, type JoinedSignal, joinSignals } from "@picolet/protocol/async/abort.ts";
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
 import { type BackoffPolicy, backoffDelay } from "@picolet/protocol/async/backoff.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
-import { describeError, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
+import { describeError, isPicoletError } from "@picolet/protocol/errors.ts";
 import { parseImageReference } from "@picolet/protocol/kubernetes/image-reference.ts";
 import type { PrefetchReport } from "@picolet/protocol/local-api/status.ts";
 import { type Clock, type Log, type MonotonicMs, millis, type Random, seconds } from "@picolet/protocol/ports.ts";
@@ -109,15 +109,11 @@ export class Prefetcher implements Component {
         this.#round(life.signal);
       }
     } catch (error) {
-      if (!isCancelled(error)) throw error;
+      ignoreCancelled(error);
     } finally {
       life.abort();
       await Promise.all([...following, ...[...this.#tasks.values()].map(({ ended }) => ended)]);
     }
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    // Everything ends with `run`.
   }
 
   async #follow(watch: Watch<unknown>, signal: AbortSignal): Promise<void> {

@@ -1,10 +1,10 @@
 import { lstatSync, mkdirSync, readdirSync, readlinkSync, rmSync, symlinkSync } from "node:fs";
 import { join } from "node:path";
-import { aborted } from "@picolet/protocol/async/abort.ts";
+import { aborted, ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
-import { describeError, isCancelled } from "@picolet/protocol/errors.ts";
+import { describeError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, millis, type PodUid, seconds } from "@picolet/protocol/ports.ts";
 import type { ObservedContainer } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { errorCode } from "../core/node/system-error-code.ts";
@@ -67,15 +67,7 @@ export class LogLinks implements Component {
       await aborted(signal);
       return;
     }
-    try {
-      await Promise.all([this.#follow(signal), this.#keep(signal)]);
-    } catch (error) {
-      if (!isCancelled(error)) throw error;
-    }
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    // Nothing is held: the links are for as long as the containers are there.
+    await Promise.all([this.#follow(signal), this.#keep(signal)]).catch(ignoreCancelled);
   }
 
   async #follow(signal: AbortSignal): Promise<void> {

@@ -1,5 +1,6 @@
 import { link, lstat, rename, unlink } from "node:fs/promises";
 import { basename, dirname } from "node:path";
+import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
 import { describeError, isCancelled } from "@picolet/protocol/errors.ts";
@@ -125,7 +126,7 @@ export class LogRotation implements Component {
         await this.#wait(next, signal);
       }
     } catch (error) {
-      if (!isCancelled(error)) throw error;
+      ignoreCancelled(error);
     } finally {
       await this[Symbol.asyncDispose]();
     }

@@ -1,8 +1,9 @@
 import { hash } from "node:crypto";
+import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import { backoffDelay, type Jitter } from "@picolet/protocol/async/backoff.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
-import { describeError, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
+import { describeError, isPicoletError } from "@picolet/protocol/errors.ts";
 import type { SourceProblem } from "@picolet/protocol/local-api/status.ts";
 import { type Clock, type Log, type Millis, millis, type Random, seconds } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
@@ -87,7 +88,7 @@ export class HttpSource implements Component {
         await this.#components.clock.sleep(this.#pause(), signal);
       }
     } catch (error) {
-      if (!isCancelled(error)) throw error;
+      ignoreCancelled(error);
     } finally {
       this.#fetch[Symbol.dispose]();
     }

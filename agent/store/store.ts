@@ -1,8 +1,8 @@
+import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
 import { type BackoffPolicy, backoffDelay } from "@picolet/protocol/async/backoff.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
-import { isCancelled } from "@picolet/protocol/errors.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import { type Clock, type Log, type MonotonicMs, millis, seconds } from "@picolet/protocol/ports.ts";
 import { type ObjectKey, objectKey } from "@picolet/protocol/tunnel/messages.ts";
@@ -124,7 +124,7 @@ export class Store implements Component {
         await this.#flushUntilWritten(signal);
       }
     } catch (error) {
-      if (!isCancelled(error)) throw error;
+      ignoreCancelled(error);
     }
   }
 

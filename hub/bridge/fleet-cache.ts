@@ -2,6 +2,7 @@
 
 import { type KubeClient, type KubeObject, NODES, PODS } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { type CachedObject, type Change, Reflector } from "@picolet/hub-core/kube-client/reflector.ts";
+import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import { Backoff, type BackoffPolicy, FULL_JITTER } from "@picolet/protocol/async/backoff.ts";
 import { describeError, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, millis, type Random, seconds } from "@picolet/protocol/ports.ts";
@@ -278,9 +279,7 @@ export class FleetCache {
     if (this.#stubsOf(node).length === 0 && !this.#isNodeMissing(node)) return;
     if (connected !== undefined) connected.isPromoting = true;
     this.#promoteUntilDone(node)
-      .catch((error: unknown) => {
-        if (!isCancelled(error)) throw error;
-      })
+      .catch(ignoreCancelled)
       .finally(() => {
         if (connected === undefined) return;
         connected.isPromoting = false;

@@ -5,7 +5,7 @@
 
 import { type KubeClient, PODS } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { isOlder, keyOf, type Reflector } from "@picolet/hub-core/kube-client/reflector.ts";
-import { joinSignals } from "@picolet/protocol/async/abort.ts";
+import { ignoreCancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
 import { Backoff, type BackoffPolicy, FULL_JITTER } from "@picolet/protocol/async/backoff.ts";
 import { describeError, isCancelled } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, millis, type Random, seconds } from "@picolet/protocol/ports.ts";
@@ -58,9 +58,7 @@ export class Freshness {
     if (this.#isRunning) return;
     this.#isRunning = true;
     this.#run()
-      .catch((error: unknown) => {
-        if (!isCancelled(error)) throw error;
-      })
+      .catch(ignoreCancelled)
       .finally(() => {
         this.#isRunning = false;
       });

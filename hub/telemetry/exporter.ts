@@ -1,3 +1,4 @@
+import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import { Backoff, type BackoffPolicy, EQUAL_JITTER } from "@picolet/protocol/async/backoff.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { describeError, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
@@ -54,12 +55,8 @@ export class TelemetryExporter implements Component {
         for (let batches = this.#next(); batches.length > 0; batches = this.#next()) await this.#send(batches, signal);
       }
     } catch (error) {
-      if (!isCancelled(error)) throw error;
+      ignoreCancelled(error);
     }
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    // The store is another's.
   }
 
   #next(): readonly StoredBatch[] {

@@ -1,6 +1,7 @@
 import type { RateLimits } from "@picolet/hub-core/fairness/rate-limits.ts";
 import type { WriteSlots } from "@picolet/hub-core/fairness/write-slots.ts";
 import type { TimerWheel } from "@picolet/hub-core/timer-wheel.ts";
+import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import { type BackoffPolicy, backoffDelay, EQUAL_JITTER } from "@picolet/protocol/async/backoff.ts";
 import { describeError, isCancelled } from "@picolet/protocol/errors.ts";
 import { type Log, type LogFields, type Millis, millis, type Random, seconds } from "@picolet/protocol/ports.ts";
@@ -117,10 +118,6 @@ export class UpstreamWriter<T> {
   }
 
   async #sleep(delay: Millis): Promise<void> {
-    try {
-      await this.#components.wheel.sleep(delay, this.#signal);
-    } catch (error) {
-      if (!isCancelled(error)) throw error;
-    }
+    await this.#components.wheel.sleep(delay, this.#signal).catch(ignoreCancelled);
   }
 }

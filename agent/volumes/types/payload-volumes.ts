@@ -1,4 +1,5 @@
 import { chmod, chown, mkdir } from "node:fs/promises";
+import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
@@ -107,15 +108,7 @@ export class PayloadVolumes implements Component {
         for (const entry of [...this.#pods.values()]) await this.#refresh(entry, signal);
       }
     };
-    try {
-      await Promise.all([follow(), refresh()]);
-    } catch (error) {
-      if (!isCancelled(error)) throw error;
-    }
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    // Nothing is held: the files stay for the pods.
+    await Promise.all([follow(), refresh()]).catch(ignoreCancelled);
   }
 
   async #refresh(entry: Projected, signal: AbortSignal): Promise<void> {

@@ -108,10 +108,6 @@ export class Reflector<T extends CachedObject> implements Component {
     }
   }
 
-  async [Symbol.asyncDispose](): Promise<void> {
-    // Nothing outlives run().
-  }
-
   /** Ends the watch that is open, which may be deaf, and goes on from the last version. */
   reopen(): void {
     this.#reopen?.();

@@ -100,10 +100,6 @@ export class ReconcileLoop implements Component {
     }
   }
 
-  async [Symbol.asyncDispose](): Promise<void> {
-    // Nothing outlives run().
-  }
-
   #startWork(signal: AbortSignal): void {
     for (const key of this.#queue) {
       if (this.#running.size >= (this.#init.workers ?? DEFAULT_WORKERS)) return;

@@ -1,3 +1,4 @@
+import { joinSignals } from "@picolet/protocol/async/abort.ts";
 import { type BackoffPolicy, backoffDelay } from "@picolet/protocol/async/backoff.ts";
 import { describeError, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, type Millis, millis, type PodUid, seconds } from "@picolet/protocol/ports.ts";
@@ -63,17 +64,13 @@ export class RuntimeHints {
   }
 
   async *hints(signal: AbortSignal): AsyncGenerator<PodUid> {
-    const reader = new AbortController();
-    const stop = (): void => reader.abort();
-    signal.addEventListener("abort", stop, { once: true });
-    if (signal.aborted) stop();
+    using reader = joinSignals(signal);
     const queue = new HintQueue();
     const reading = this.#readForEver(queue, reader.signal);
     try {
       yield* queue.take(reader.signal);
     } finally {
-      signal.removeEventListener("abort", stop);
-      stop();
+      reader.abort();
       await reading;
     }
   }

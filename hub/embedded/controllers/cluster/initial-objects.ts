@@ -127,8 +127,4 @@ export class InitialObjects implements Component {
     }
     await aborted(signal);
   }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    // Nothing outlives run().
-  }
 }

@@ -82,10 +82,6 @@ export class Scheduler implements Component {
     }
   }
 
-  async [Symbol.asyncDispose](): Promise<void> {
-    // Nothing outlives run().
-  }
-
   #nodeChanged({ key, before, after }: ObjectChange): void {
     if (after === undefined) {
       this.#nodes.delete(key);

@@ -1,7 +1,9 @@
 /** A runner that waits for its container, with its reaper. It ends with the agent, and is the container's once it has one. */
+
 import { type ChildProcess, spawn } from "node:child_process";
 import { closeSync, openSync, renameSync } from "node:fs";
 import type { Readable, Writable } from "node:stream";
+import { joinSignals } from "@picolet/protocol/async/abort.ts";
 import { checkCancelled } from "@picolet/protocol/async/cancellation.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock, Millis } from "@picolet/protocol/ports.ts";
@@ -93,9 +95,7 @@ export class SpareRunner {
     const reaper = await given.reaper();
     checkCancelled(signal, "the start");
     this.#child.stdin?.end(assignment(reaper));
-    const done = new AbortController();
-    const onAbort = (): void => done.abort();
-    signal.addEventListener("abort", onAbort, { once: true });
+    using done = joinSignals(signal);
     try {
       const time = clock.sleep(given.timeout, done.signal).then(
         () => "late" as const,
@@ -109,7 +109,6 @@ export class SpareRunner {
         return this.#late(signal, given.timeout);
       }
     } finally {
-      signal.removeEventListener("abort", onAbort);
       done.abort();
       this.#pipe(STARTED_FD)?.destroy();
     }
