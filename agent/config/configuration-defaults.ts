@@ -5,6 +5,7 @@
 
 import type { Immutable } from "@picolet/protocol/pod/field-schemas.ts";
 import { millis, seconds } from "@picolet/protocol/ports.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import type * as z from "zod/mini";
 import type { BoardDefaults } from "./board-defaults.ts";
 import type { makeConfigurationSchema } from "./configuration-schema.ts";
@@ -12,7 +13,6 @@ import type { makeConfigurationSchema } from "./configuration-schema.ts";
 export type ConfigurationInput = z.output<ReturnType<typeof makeConfigurationSchema>>;
 
 const MINUTE = seconds(60);
-const MEBIBYTE = 1_048_576;
 
 /** Where the kubelet takes an empty value ("", 0, "0s") for none, the default applies to it too. */
 const DEFAULTS = {

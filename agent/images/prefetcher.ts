@@ -4,7 +4,6 @@
  * on a pod that runs here, whose pull secrets are used then. An image is for the pod's runtime, or the node's first one; for another one
  * it names that: `wasm=pump:2`. No name of an image has this sign.
  */
-
 import { ignoreCancelled, type JoinedSignal, joinSignals } from "@picolet/protocol/async/abort.ts";
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
 import { type BackoffPolicy, backoffDelay } from "@picolet/protocol/async/backoff.ts";

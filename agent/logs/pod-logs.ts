@@ -1,5 +1,4 @@
 /** Which log file a request for a pod's log means. */
-
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";

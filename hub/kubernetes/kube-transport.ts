@@ -1,5 +1,4 @@
 /** HTTPS to one API server: pooled connections, credentials kept fresh, deadlines, a rate limit, 429 obeyed. */
-
 import { createSecureContext } from "node:tls";
 import { cancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
 import { type Jitter, jittered } from "@picolet/protocol/async/backoff.ts";

@@ -1,5 +1,4 @@
 /** How this node encrypts what it keeps of Secrets and tokens: the keys at the start, and what is told of them. */
-
 import { existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";

@@ -4,11 +4,11 @@ import { Alarm } from "@picolet/protocol/async/alarm.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
 import { isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import type { Volume } from "@picolet/protocol/pod/pod.ts";
 import { type Clock, type Log, type PodUid, seconds } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { ClusterObjects } from "../../core/hub/cluster-objects.ts";
-import { errorCode } from "../../core/node/system-error-code.ts";
 import { warnOfPod } from "../../core/pods/pod-warning.ts";
 import type { Sealer } from "../../core/store/sealer.ts";
 import type { EventRecorder } from "../../core/store/store-ports.ts";
@@ -153,7 +153,7 @@ export class PayloadVolumes implements Component {
     try {
       await writeAtomically(path, payload, group);
     } catch (error) {
-      if (errorCode(error) !== "ENOSPC") throw error;
+      if (errnoOf(error) !== "ENOSPC") throw error;
       const init = { cause: error, retryable: true };
       throw new PicoletError("resource_exhausted", "cannot write the volume's files", init);
     }

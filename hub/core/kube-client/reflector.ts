@@ -1,5 +1,4 @@
 /** One kind of object of an API server, kept in step with it: a list, then a watch, for ever. */
-
 import { joinSignals } from "@picolet/protocol/async/abort.ts";
 import { Backoff, type BackoffPolicy, FULL_JITTER } from "@picolet/protocol/async/backoff.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";

@@ -1,11 +1,10 @@
 /** One blob of a registry, to a file: goes on where it, or an earlier pull, was cut off, and is verified from the disk. */
-
 import { createHash } from "node:crypto";
 import { constants, type FileHandle, open, rm } from "node:fs/promises";
 import { backoffDelay, EQUAL_JITTER } from "@picolet/protocol/async/backoff.ts";
 import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import { type Clock, millis, type Random, seconds } from "@picolet/protocol/ports.ts";
-import { errnoOf } from "../shared/files/durable-files.ts";
 import { CHUNK_BYTES } from "../shared/files/file-bytes.ts";
 import type { PullLimits } from "../shared/messages/pull-request.ts";
 import { networkFailure, unavailable } from "./failures.ts";
@@ -200,4 +199,4 @@ class BlobDownload {
 
 const DISK_FAILURES: ReadonlySet<string> = new Set(["ENOSPC", "EDQUOT", "EFBIG", "EIO", "EROFS"]);
 
-const isDiskFailure = (error: unknown): boolean => DISK_FAILURES.has(errnoOf(error) ?? "");
+const isDiskFailure = (error: unknown): boolean => DISK_FAILURES.has(errnoOf(error));

@@ -1,5 +1,4 @@
 /** Thousands of simulated boards in this process, against any hub whose client CA is at hand. */
-
 import { type CertificateAuthority, makeClientPair } from "@picolet/hub/identity/certificate-authority.ts";
 import { type BackoffPolicy, backoffDelay, FULL_JITTER } from "@picolet/protocol/async/backoff.ts";
 import { ConsoleLog } from "@picolet/protocol/async/console-log.ts";

@@ -1,5 +1,4 @@
 /** One process of several containers, as the agent sees it: started or adopted here, commanded, watched, and cleared away. */
-
 import { openSync, writeFileSync } from "node:fs";
 import { joinSignals } from "@picolet/protocol/async/abort.ts";
 import { checkCancelled } from "@picolet/protocol/async/cancellation.ts";

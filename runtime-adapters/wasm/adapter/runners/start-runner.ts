@@ -1,5 +1,4 @@
 /** Starts a reaper with its runner and waits until the component is about to run. */
-
 import { spawn } from "node:child_process";
 import { closeSync } from "node:fs";
 import type { Readable } from "node:stream";

@@ -3,8 +3,6 @@
  * twice is asked again, what cannot fails as `unavailable`, and no call waits for ever.
  */
 import type { Socket } from "node:net";
-import { type BackoffPolicy, backoffDelay } from "@picolet/protocol/async/backoff.ts";
-import { millis } from "@picolet/protocol/ports.ts";
 import { type ServiceMessage, ServiceRefusal } from "@picolet/runtime-contract/board-services.ts";
 import { encodeFrame, FrameReader, MAX_FRAME_BYTES } from "../messages/service-frames.ts";
 import {
@@ -37,8 +35,9 @@ export interface CallOptions {
 const PATIENCE_MS = 15_000;
 /** A write waits for the disk, and an SD card may take its time. */
 const ANSWER_PATIENCE_MS = 30_000;
-/** An agent that is being started refuses connections. */
-const RECONNECT: BackoffPolicy = { first: millis(50), max: millis(1000), jitter: [0.5, 1.5] };
+/** An agent that is being started refuses connections; jittered by half. */
+const FIRST_RETRY_MS = 50;
+const MAX_RETRY_MS = 1000;
 
 const unavailable = (): ServiceRefusal => new ServiceRefusal("unavailable");
 
@@ -59,8 +58,7 @@ export class ServiceClient {
   /** In the order of asking, which is that of the answers. */
   readonly #calls = new Map<number, Call>();
   #link: Link = { kind: "none" };
-  /** Refused connections in a row. */
-  #refusals = 0;
+  #retryMs = FIRST_RETRY_MS;
   #lastId = 0;
   #closed = false;
 
@@ -133,8 +131,8 @@ export class ServiceClient {
       if (this.#closed) return;
       this.#open().catch(() => {
         if (waited >= PATIENCE_MS || this.#calls.size === 0) return this.#lost();
-        this.#refusals += 1;
-        const delay = backoffDelay(RECONNECT, this.#refusals, this.#components.random());
+        const delay = this.#retryMs * (0.5 + this.#components.random());
+        this.#retryMs = Math.min(MAX_RETRY_MS, this.#retryMs * 2);
         waited += delay;
         this.#components.after(delay, attempt);
       });
@@ -164,7 +162,7 @@ export class ServiceClient {
       socket.destroy();
       return;
     }
-    this.#refusals = 0;
+    this.#retryMs = FIRST_RETRY_MS;
     this.#link = { kind: "open", socket };
     const over = (): void => {
       socket.destroy();
@@ -211,7 +209,7 @@ export class ServiceClient {
   /** Nobody is there. */
   #lost(): void {
     this.#link = { kind: "none" };
-    this.#refusals = 0;
+    this.#retryMs = FIRST_RETRY_MS;
     for (const id of [...this.#calls.keys()]) this.#giveUp(id);
   }
 
