@@ -1,6 +1,6 @@
+import type { Arguments } from "../../protocol/command-line/command-line.ts";
 import type { PushAnswer, PushedPod, PushRefusal } from "../../protocol/local-api.ts";
 import { seconds } from "../../protocol/ports.ts";
-import type { Arguments } from "./command-line.ts";
 import type { Context } from "./context.ts";
 import { EXIT_DEGRADED, EXIT_HEALTHY, usageError } from "./failures.ts";
 import { readInput, STANDARD_INPUT } from "./input-file.ts";

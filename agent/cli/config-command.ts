@@ -1,6 +1,6 @@
+import type { Arguments } from "../../protocol/command-line/command-line.ts";
 import type { ConfigAnswer } from "../../protocol/local-api.ts";
 import { childPath } from "../../protocol/plain-data.ts";
-import type { Arguments } from "./command-line.ts";
 import { type Context, widthOf } from "./context.ts";
 import { EXIT_HEALTHY } from "./failures.ts";
 import { machineFormat, printObject } from "./objects.ts";

@@ -1,6 +1,7 @@
+import type { Arguments } from "../../protocol/command-line/command-line.ts";
+import type { Program } from "../../protocol/command-line/program.ts";
 import type { Clock } from "../../protocol/ports.ts";
 import type { AgentClient } from "./agent-client.ts";
-import type { Arguments } from "./command-line.ts";
 import { DEFAULT_WIDTH, renderTable, type TableInit } from "./text-layout.ts";
 
 /** Where output goes. */
@@ -16,6 +17,8 @@ export interface Terminal {
 
 /** What a command works with. */
 export interface Context {
+  /** The table of commands that is in use. */
+  readonly program: Program;
   readonly client: AgentClient;
   readonly terminal: Terminal;
   /** Milliseconds since the epoch. */

@@ -1,6 +1,6 @@
+import type { Arguments } from "../../protocol/command-line/command-line.ts";
 import type { EventList, IsolationAnswer } from "../../protocol/local-api.ts";
 import type { Pod } from "../../protocol/pod.ts";
-import type { Arguments } from "./command-line.ts";
 import { type Context, widthOf } from "./context.ts";
 import { describePod } from "./describe-pod.ts";
 import { EXIT_HEALTHY, usageError } from "./failures.ts";

@@ -1,5 +1,6 @@
+import type { Arguments } from "../../protocol/command-line/command-line.ts";
 import type { EventList, EventObject, WatchLine } from "../../protocol/local-api.ts";
-import type { Arguments } from "./command-line.ts";
+import { EVENT_LIMIT } from "./commands/pods.ts";
 import { type Context, paintStatus, table } from "./context.ts";
 import { EXIT_HEALTHY } from "./failures.ts";
 import { listObject, machineFormat, parsePodName, podLabel, printObject, query } from "./objects.ts";
@@ -13,7 +14,7 @@ export async function runEvents(context: Context, input: Arguments): Promise<num
   const format = machineFormat(input);
   const pod = input.text("pod");
   const named = pod === undefined ? undefined : parsePodName(pod, input.text("namespace"));
-  const limit = input.count("limit") ?? (format === undefined ? SHOWN_EVENTS : undefined);
+  const limit = input.value(EVENT_LIMIT) ?? (format === undefined ? SHOWN_EVENTS : undefined);
   const parameters = {
     namespace: named?.namespace ?? input.text("namespace"),
     pod: named?.name,

@@ -1,3 +1,4 @@
+import type { Arguments } from "../../protocol/command-line/command-line.ts";
 import { PicoletError } from "../../protocol/errors.ts";
 import type {
   ImagePinAnswer,
@@ -10,7 +11,6 @@ import type {
   ImageReport,
 } from "../../protocol/local-api.ts";
 import { seconds } from "../../protocol/ports.ts";
-import type { Arguments } from "./command-line.ts";
 import type { Context } from "./context.ts";
 import { EXIT_HEALTHY } from "./failures.ts";
 import { nameOf, pullText, shortId } from "./images-command.ts";

@@ -1,4 +1,5 @@
 import { resolve } from "node:path";
+import type { Arguments } from "../../protocol/command-line/command-line.ts";
 import { parseImageReference } from "../../protocol/image-reference.ts";
 import type {
   ImageImportAnswer,
@@ -8,7 +9,6 @@ import type {
   ImageReport,
 } from "../../protocol/local-api.ts";
 import { seconds } from "../../protocol/ports.ts";
-import type { Arguments } from "./command-line.ts";
 import { type Context, table, widthOf } from "./context.ts";
 import { EXIT_DEGRADED, EXIT_HEALTHY } from "./failures.ts";
 import { machineFormat, printObject } from "./objects.ts";

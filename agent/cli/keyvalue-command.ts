@@ -1,10 +1,11 @@
 /** `edgectl keyvalue`: what components keep, shown and changed. */
 import { writeFileSync } from "node:fs";
 import { resolve } from "node:path";
+import type { Arguments } from "../../protocol/command-line/command-line.ts";
 import { PicoletError } from "../../protocol/errors.ts";
 import type { KeyvalueBucketList, KeyvalueChangeAnswer, KeyvalueKeyList } from "../../protocol/local-api.ts";
 import { seconds } from "../../protocol/ports.ts";
-import type { Arguments } from "./command-line.ts";
+import { KEY_LIMIT } from "./commands/keyvalue.ts";
 import { type Context, table } from "./context.ts";
 import { EXIT_HEALTHY, usageError } from "./failures.ts";
 import { readInput, STANDARD_INPUT } from "./input-file.ts";
@@ -47,7 +48,7 @@ export async function runList(context: Context, input: Arguments): Promise<numbe
 }
 
 async function listKeys(context: Context, input: Arguments, bucket: BucketName): Promise<number> {
-  const limit = input.count("limit") ?? PAGE_KEYS;
+  const limit = input.value(KEY_LIMIT) ?? PAGE_KEYS;
   const items: KeyvalueKeyList["items"][number][] = [];
   let next: string | null = input.text("after") ?? "";
   while (next !== null && items.length < limit) {

@@ -1,6 +1,6 @@
+import type { Arguments } from "../../protocol/command-line/command-line.ts";
 import type { NodeShutdownAnswer, NodeShutdownRequest } from "../../protocol/local-api.ts";
 import { seconds } from "../../protocol/ports.ts";
-import type { Arguments } from "./command-line.ts";
 import type { Context } from "./context.ts";
 import { EXIT_HEALTHY } from "./failures.ts";
 import { machineFormat, printObject } from "./objects.ts";

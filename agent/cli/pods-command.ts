@@ -1,7 +1,7 @@
+import type { Arguments } from "../../protocol/command-line/command-line.ts";
 import type { PodList, WatchLine } from "../../protocol/local-api.ts";
 import type { Pod } from "../../protocol/pod.ts";
 import { summarizePod } from "../../protocol/pod-summary.ts";
-import type { Arguments } from "./command-line.ts";
 import { type Context, paintStatus, table } from "./context.ts";
 import { EXIT_HEALTHY, usageError } from "./failures.ts";
 import {

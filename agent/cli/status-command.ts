@@ -1,6 +1,6 @@
+import type { Arguments } from "../../protocol/command-line/command-line.ts";
 import type { PodReport, StatusAnswer, StatusReport } from "../../protocol/local-api.ts";
 import { parseQuantity, quantityValue } from "../../protocol/quantity.ts";
-import type { Arguments } from "./command-line.ts";
 import { type Context, paintStatus, table, widthOf } from "./context.ts";
 import { EXIT_DEGRADED, EXIT_HEALTHY } from "./failures.ts";
 import { machineFormat, podLabel, printObject, summaryColumns } from "./objects.ts";

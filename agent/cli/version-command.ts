@@ -1,6 +1,6 @@
+import type { Arguments } from "../../protocol/command-line/command-line.ts";
 import type { VersionAnswer } from "../../protocol/local-api.ts";
 import { VERSION } from "../../protocol/version.ts";
-import type { Arguments } from "./command-line.ts";
 import type { Context } from "./context.ts";
 import { EXIT_HEALTHY } from "./failures.ts";
 import { machineFormat, printObject } from "./objects.ts";

@@ -2,11 +2,10 @@ import { type StdioOptions, spawn } from "node:child_process";
 import { existsSync, realpathSync } from "node:fs";
 import { constants } from "node:os";
 import { dirname, join, resolve } from "node:path";
+import type { Arguments } from "../../protocol/command-line/command-line.ts";
 import { type ComponentToolRequest, ENDING_SIGNALS } from "../../protocol/component-tool.ts";
-import { parseDuration } from "../../protocol/duration.ts";
 import { PicoletError } from "../../protocol/errors.ts";
-import { parseQuantity, quantityValue } from "../../protocol/quantity.ts";
-import type { Arguments } from "./command-line.ts";
+import { MAX_SIZE, TIME_LIMIT } from "./commands/wasm.ts";
 import type { Context } from "./context.ts";
 import { usageError } from "./failures.ts";
 import { STANDARD_INPUT } from "./input-file.ts";
@@ -30,10 +29,10 @@ export async function runWasm(context: Context, input: Arguments, command: "chec
     memory: input.text("memory"),
     cpu: input.text("cpu"),
     directories: input.texts("dir").map((each) => absolute(each, context.workingDirectory)),
-    timeoutMs: timeLimit(input.text("time-limit")),
+    timeoutMs: input.value(TIME_LIMIT),
     caFile: caFile === undefined ? undefined : resolve(context.workingDirectory, caFile),
     p3: input.flag("p3"),
-    maxComponentBytes: maxSize(input.text("max-size")),
+    maxComponentBytes: input.value(MAX_SIZE),
     json: input.text("output") === "json",
   };
   return await runTool(request);
@@ -44,22 +43,6 @@ function absolute(directory: string, workingDirectory: string): string {
   const colon = directory.indexOf(":");
   if (colon <= 0) throw usageError(`--dir takes HOST:CONTAINER or HOST:CONTAINER:ro, not "${directory}"`);
   return resolve(workingDirectory, directory.slice(0, colon)) + directory.slice(colon);
-}
-
-function timeLimit(text: string | undefined): number | undefined {
-  const duration = text === undefined ? undefined : parseDuration(text);
-  if (text !== undefined && (duration === undefined || duration <= 0)) {
-    throw usageError(`--time-limit takes a duration as 30s or 5m, not "${text}"`);
-  }
-  return duration;
-}
-
-function maxSize(text: string | undefined): number | undefined {
-  if (text === undefined) return undefined;
-  const parsed = parseQuantity(text);
-  const bytes = parsed.ok ? Number(quantityValue(parsed.quantity)) : 0;
-  if (bytes > 0) return bytes;
-  throw usageError(`--max-size takes a quantity as 64Mi, not "${text}"`);
 }
 
 /** edgectl ends when the tool does, which a signal to edgectl alone reaches too. */

@@ -1,17 +1,14 @@
 /** `edgectl image`: its commands, and `edgectl images`. */
+
+import type { Flag } from "../../../protocol/command-line/program.ts";
 import { type Command, NO_HEADERS, output } from "../command.ts";
-import type { Flag } from "../command-line.ts";
 
 const IMAGE_LIST = {
-  operands: "",
-  atLeast: 0,
-  atMost: 0,
   summary: "images on this node, of all runtimes",
   details: `First what is being pulled, with how far it is where the runtime tells, and what
 is to be prefetched: images that the annotation picolet.io/prefetch of the Node
 object, or of a pod, names. -o wide shows whole digests and what is pinned.`,
   flags: [output("json", "yaml", "wide"), NO_HEADERS],
-  completes: [],
   run: async (context, input) => (await import("../images-command.ts")).runImageList(context, input),
 } satisfies Omit<Command, "words" | "examples">;
 
@@ -40,7 +37,14 @@ configuration and credential plugins, and with pull secrets that pods of this
 node name. Names, digests and sizes are in -o json.`,
   flags: [
     RUNTIME,
-    { name: "namespace", short: "n", value: "NAMESPACE", help: "of the secrets (default default)" },
+    {
+      name: "namespace",
+      short: "n",
+      value: "NAMESPACE",
+      help: "of the secrets",
+      default: "default",
+      completes: "namespaces",
+    },
     { name: "secret", value: "NAMES", help: "pull secrets, separated by commas" },
     output("json", "yaml"),
   ],
@@ -48,7 +52,6 @@ node name. Names, digests and sizes are in -o json.`,
     ["edgectl image pull registry.example/app:2", "before a rollout"],
     ["edgectl image pull registry.example/app:2 -n shop --secret pull", "a private one"],
   ],
-  completes: [],
   run: async (context, input) => (await import("../image-commands.ts")).runImagePull(context, input),
 };
 
@@ -61,7 +64,6 @@ const imageRemove: Command = {
   details: "REF is a name or an id. One that is pinned, or that a container uses, is kept.",
   flags: [RUNTIME, { name: "force", help: "also one that is pinned or used" }, output("json", "yaml")],
   examples: [["edgectl image rm registry.example/app:1", "the image and all of its other names"]],
-  completes: [],
   run: async (context, input) => (await import("../image-commands.ts")).runImageRemove(context, input),
 };
 
@@ -75,7 +77,6 @@ const pinning = (word: "pin" | "unpin", summary: string, example: string): Comma
 later. The list is kept on disk; edgectl images -o json has it.`,
   flags: [output("json", "yaml")],
   examples: [[`edgectl image ${word} registry.example/app:2`, example]],
-  completes: [],
   run: async (context, input) => (await import("../image-commands.ts")).runImagePin(context, input, word === "pin"),
 });
 

@@ -1,6 +1,9 @@
 /** `edgectl` for pods and what happens to them. */
+
+import type { Arguments } from "../../../protocol/command-line/command-line.ts";
+import { countFlag, durationFlag, timeFlag } from "../../../protocol/command-line/flag-values.ts";
+import type { Flag } from "../../../protocol/command-line/program.ts";
 import { type Command, NAMESPACE, NO_HEADERS, output } from "../command.ts";
-import type { Arguments, Flag } from "../command-line.ts";
 import type { Context } from "../context.ts";
 import { usageError } from "../failures.ts";
 
@@ -19,10 +22,21 @@ const RESOURCES: ReadonlyMap<string, "pods" | "events" | "images"> = new Map([
   ["image", "images"],
 ]);
 
+export const EVENT_LIMIT = countFlag({ name: "limit", help: "only the newest N (default 50 for people)" });
 const EVENT_FLAGS: readonly Flag[] = [
-  { name: "limit", value: "N", help: "only the newest N (default 50 for people)" },
-  { name: "pod", value: "POD", help: "only those of this pod, there or gone" },
+  EVENT_LIMIT,
+  { name: "pod", value: "POD", help: "only those of this pod, there or gone", completes: "pods" },
 ];
+/** -1 is kubectl's way to say all of it. */
+export const TAIL = countFlag({ name: "tail", value: "LINES", help: "only the last lines", besides: "-1" });
+export const LIMIT_BYTES = countFlag({ name: "limit-bytes", help: "no more than N bytes" });
+export const SINCE = durationFlag({
+  name: "since",
+  help: "only what is newer: 30s, 5m, 2h",
+  example: "30s, 5m or 2h",
+  takesZero: true,
+});
+export const SINCE_TIME = timeFlag({ name: "since-time", help: "only what is newer than 2026-01-31T12:00:00Z" });
 const WATCH: Flag = { name: "watch", short: "w", help: "go on with what changes" };
 
 const get: Command = {
@@ -57,7 +71,7 @@ async function runGet(context: Context, input: Arguments): Promise<number> {
   const [resource = "", name] = first.split("/", 2);
   const kind = RESOURCES.get(resource);
   if (kind === undefined) {
-    const { didYouMean } = await import("../command-line.ts");
+    const { didYouMean } = await import("../../../protocol/command-line/command-line.ts");
     const known = ["pods", "events", "images"];
     throw usageError(`cannot get "${resource}", only ${known.join(", ")}${didYouMean(resource, known, "")}`);
   }
@@ -95,15 +109,15 @@ short. -f ends with the container, or with Ctrl-C.
 ${POD_OPERAND}`,
   flags: [
     NAMESPACE,
-    { name: "container", short: "c", value: "CONTAINER", help: "of a pod with several" },
+    { name: "container", short: "c", value: "CONTAINER", help: "of a pod with several", completes: "containers" },
     { name: "all-containers", help: "of all of them, each line with where it is from" },
     { name: "follow", short: "f", help: "go on with what is written" },
     { name: "previous", short: "p", help: "of the run before the last restart" },
-    { name: "tail", value: "LINES", help: "only the last lines" },
-    { name: "since", value: "DURATION", help: "only what is newer: 30s, 5m, 2h" },
-    { name: "since-time", value: "TIME", help: "only what is newer than 2026-01-31T12:00:00Z" },
+    TAIL,
+    SINCE,
+    SINCE_TIME,
     { name: "timestamps", help: "when each line was written" },
-    { name: "limit-bytes", value: "N", help: "no more than N bytes" },
+    LIMIT_BYTES,
     { name: "prefix", help: "where each line is from" },
   ],
   examples: [
@@ -117,9 +131,6 @@ ${POD_OPERAND}`,
 
 const events: Command = {
   words: ["events"],
-  operands: "",
-  atLeast: 0,
-  atMost: 0,
   summary: "what happened, oldest first",
   details: `Messages are wrapped to the width of the terminal; -o wide prints each event on
 one line.`,
@@ -128,22 +139,19 @@ one line.`,
     ["edgectl events --pod web", "of one pod"],
     ["edgectl events -w --limit 0", "only what happens from now on"],
   ],
-  completes: [],
   run: async (context, input) => (await import("../events-command.ts")).runEvents(context, input),
 };
 
 const apply: Command = {
   words: ["apply"],
   operands: "-f FILE",
-  atLeast: 0,
-  atMost: 0,
   summary: "run the pods of a file, and no longer those of the last one",
   details: `FILE holds Pods or Lists of them, in YAML or JSON; - is standard input. What is
 applied replaces all that was applied before; pods of manifests and of the API
 server are left alone. It is taken whole, or nothing changes. A List without
 items removes all that was applied. Applied pods run again after a reboot.`,
   flags: [
-    { name: "filename", short: "f", value: "FILE", help: "the pods; - for standard input" },
+    { name: "filename", short: "f", value: "FILE", help: "the pods; - for standard input", completes: "files" },
     { name: "dry-run", help: "only say what would change, and what is wrong" },
     output("json", "yaml"),
   ],

@@ -1,14 +1,23 @@
 /** `edgectl wasm`: its commands. */
+
+import { bytesFlag, durationFlag } from "../../../protocol/command-line/flag-values.ts";
+import type { Flag } from "../../../protocol/command-line/program.ts";
 import { type Command, output } from "../command.ts";
-import type { Flag } from "../command-line.ts";
+
+export const MAX_SIZE = bytesFlag({
+  name: "max-size",
+  value: "QUANTITY",
+  help: "as a node with this wasm.maxComponentSize",
+});
+export const TIME_LIMIT = durationFlag({ name: "time-limit", help: "ends it after that", example: "30s or 5m" });
 
 const WASM_FLAGS: readonly Flag[] = [
-  { name: "pod", value: "FILE", help: "a manifest: it is run as that pod" },
+  { name: "pod", value: "FILE", help: "a manifest: it is run as that pod", completes: "files" },
   { name: "container", short: "c", value: "CONTAINER", help: "of a pod with several" },
-  { name: "annotation", short: "a", value: "NAME=VALUE", help: "a grant, as network=...; may come again" },
+  { name: "annotation", short: "a", value: "NAME=VALUE", help: "a grant, as network=...", repeats: true },
   { name: "memory", value: "QUANTITY", help: "its memory limit" },
   { name: "p3", help: "as a node with wasm.p3: true, which runs WASI 0.3" },
-  { name: "max-size", value: "QUANTITY", help: "as a node with this wasm.maxComponentSize" },
+  MAX_SIZE,
 ];
 
 const wasmCheck: Command = {
@@ -20,6 +29,10 @@ const wasmCheck: Command = {
   details: `FILE is a WebAssembly component; - is standard input. Needs no agent. Exit code
 0 when it would run, 1 when it would not, with all the reasons.`,
   flags: [...WASM_FLAGS, output("json")],
+  exitCodes: [
+    [0, "it would run"],
+    [1, "it would not"],
+  ],
   examples: [
     ["edgectl wasm check app.wasm", "as a pod that grants nothing"],
     ["edgectl wasm check app.wasm --pod app.yaml", "as this pod"],
@@ -44,10 +57,15 @@ nowhere.`,
   flags: [
     ...WASM_FLAGS,
     { name: "cpu", value: "QUANTITY", help: "its CPU limit" },
-    { name: "env", short: "e", value: "NAME=VALUE", help: "a variable; may come again" },
-    { name: "dir", value: "HOST:CONTAINER[:ro]", help: "a folder, whose owner it is; may come again" },
-    { name: "ca-file", value: "FILE", help: "authorities that it trusts besides (PEM)" },
-    { name: "time-limit", value: "DURATION", help: "ends it after that" },
+    { name: "env", short: "e", value: "NAME=VALUE", help: "a variable", repeats: true },
+    { name: "dir", value: "HOST:CONTAINER[:ro]", help: "a folder, whose owner it is", repeats: true },
+    { name: "ca-file", value: "FILE", help: "authorities that it trusts besides (PEM)", completes: "files" },
+    TIME_LIMIT,
+  ],
+  exitCodes: [
+    [124, "--time-limit ended it"],
+    [130, "Ctrl-C ended it"],
+    [137, "it was killed, for its memory for instance"],
   ],
   examples: [
     ["edgectl wasm run hello.wasm", "the component alone"],
