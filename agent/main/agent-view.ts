@@ -24,7 +24,7 @@ import type { RuntimeRouter } from "../core/pod-ports.ts";
 import type { DesiredStore, EventStore } from "../core/store.ts";
 import type { NodeCapacity } from "../node/machine.ts";
 import type { PodEntry, StatusManager } from "../status/status-manager.ts";
-import type { AgentArguments } from "./arguments.ts";
+import type { AgentArguments } from "./agent-init.ts";
 import type { RuntimeReports } from "./runtime-reports.ts";
 
 export interface NodeAgentViewComponents {

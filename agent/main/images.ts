@@ -21,7 +21,7 @@ import { Prefetcher } from "../images/prefetcher.ts";
 import { type CredentialPluginPort, PullCredentials } from "../images/pull-credentials.ts";
 import { PullRecords, type RecordFiles } from "../images/pull-records.ts";
 import { DurableFolderOnDisk } from "../security/durable-folder.ts";
-import type { AgentArguments } from "./arguments.ts";
+import type { AgentArguments } from "./agent-init.ts";
 
 export interface ImagesComponents {
   readonly clock: Clock;

@@ -7,10 +7,10 @@ import type { Log } from "../../protocol/ports.ts";
 import { VERSION } from "../../protocol/version.ts";
 import type { Board } from "../config/board-defaults.ts";
 import type { Configuration } from "../config/configuration.ts";
-import type { AgentInit } from "./agent-init.ts";
-import { type AgentArguments, DEFAULT_CONFIG_PATH, HELP, parseArguments } from "./arguments.ts";
+import type { AgentArguments, AgentInit } from "./agent-init.ts";
 import { readBoard } from "./board.ts";
 import { runAgent } from "./compose.ts";
+import { DEFAULT_CONFIG_PATH } from "./default-places.ts";
 import { letGoOf } from "./passing-parts.ts";
 import { StopRequests } from "./stop-requests.ts";
 
@@ -97,17 +97,20 @@ function beginAnew(log: Log): number {
 
 async function main(argv: readonly string[]): Promise<number> {
   Buffer.poolSize = BUFFER_POOL_BYTES;
+  const { helpOfAgent, parseArguments } = await import("./arguments.ts");
   let args: AgentArguments;
   try {
     args = parseArguments(argv, process.env);
   } catch (error) {
     printError(`picolet: ${describeError(error)}`);
+    printError("picolet --help lists the flags.");
     return EX_USAGE;
   }
   if (args.command === "help" || args.command === "version") {
-    process.stdout.write(args.command === "help" ? HELP : `picolet ${VERSION}\n`);
+    process.stdout.write(args.command === "help" ? await helpOfAgent() : `picolet ${VERSION}\n`);
     return 0;
   }
+  letGoOf("arguments");
   let loaded: LoadedConfiguration | undefined;
   try {
     loaded = await configurationOf(args);

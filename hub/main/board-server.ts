@@ -4,6 +4,7 @@ import type { Duplex } from "node:stream";
 import { TLSSocket } from "node:tls";
 import type { Component } from "../../protocol/async/component.ts";
 import type { Watch } from "../../protocol/async/watch.ts";
+import type { ListenAddress } from "../../protocol/command-line/flag-values.ts";
 import { describeError, PicoletError } from "../../protocol/errors.ts";
 import type { Clock, Log } from "../../protocol/ports.ts";
 import { TUNNEL_PATH } from "../../protocol/tunnel/messages.ts";
@@ -14,7 +15,6 @@ import type { LiveConnections } from "../identity/live-connections.ts";
 import type { Serving } from "../identity/serving.ts";
 import { createNodeServer, followCertificates } from "../identity/tls-server.ts";
 import type { TunnelServer } from "../tunnel/tunnel-server.ts";
-import type { ListenAddress } from "./arguments.ts";
 
 export interface BoardServerComponents {
   readonly serving: Serving;

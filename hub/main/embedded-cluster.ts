@@ -1,9 +1,11 @@
 /** A cluster with no Kubernetes: the embedded API server with its CA, controllers and administrator. */
+
 import { readFileSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { aborted, joinSignals } from "../../protocol/async/abort.ts";
 import type { Component } from "../../protocol/async/component.ts";
 import type { Watch } from "../../protocol/async/watch.ts";
+import type { ListenAddress } from "../../protocol/command-line/flag-values.ts";
 import { isPicoletError, PicoletError } from "../../protocol/errors.ts";
 import type { Clock, Log, Millis, Random } from "../../protocol/ports.ts";
 import { VERSION } from "../../protocol/version.ts";
@@ -40,7 +42,6 @@ import type { Serving } from "../identity/serving.ts";
 import { type KubeletClientTls, KubeletDialer } from "../kubelet-proxy/kubelet-dialer.ts";
 import { KubeletTargets, type OwnKubelets } from "../kubelet-proxy/kubelet-targets.ts";
 import { adminToken, kubeconfigText } from "./admin-files.ts";
-import type { ListenAddress } from "./arguments.ts";
 import { derivedWatch, joinedWatch } from "./derived-watch.ts";
 import { HUB_NAMESPACE } from "./hub-client.ts";
 import type { Cluster } from "./serve.ts";

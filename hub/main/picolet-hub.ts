@@ -2,15 +2,16 @@
 import { cancelled } from "../../protocol/async/abort.ts";
 import { programLog } from "../../protocol/async/console-log.ts";
 import { systemClock } from "../../protocol/async/system-clock.ts";
+import { helpText } from "../../protocol/command-line/help-text.ts";
+import { EX_USAGE } from "../../protocol/command-line/usage-error.ts";
 import { describeError, PicoletError } from "../../protocol/errors.ts";
 import { VERSION } from "../../protocol/version.ts";
 import { REFUSED_STORE } from "../embedded/store/fleet-guard.ts";
-import { HELP, type HubArguments, parseHubArguments, type ServeArguments } from "./arguments.ts";
+import { type HubArguments, parseHubArguments, type ServeArguments } from "./arguments.ts";
 import { runCommand } from "./commands.ts";
+import { HUB } from "./program.ts";
 import { serve } from "./serve.ts";
 
-/** sysexits.h */
-const EX_USAGE = 64;
 /** EX_DATAERR: starting again changes nothing (`RestartPreventExitStatus=65`). */
 const EX_REFUSED_STORE = 65;
 
@@ -47,12 +48,13 @@ async function main(argv: readonly string[]): Promise<number> {
     args = parseHubArguments(argv);
   } catch (error) {
     printError(describeError(error));
+    printError("picolet-hub help lists the commands and flags");
     return EX_USAGE;
   }
   try {
     switch (args.command) {
       case "help":
-        print(HELP);
+        print(helpText(args.words, HUB));
         return 0;
       case "version":
         print(`picolet-hub ${VERSION}\n`);
