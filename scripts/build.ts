@@ -14,6 +14,7 @@ import { FolderModelSource, gatherModels } from "../hub/embedded/schema/models.t
 import { writeBillOfMaterials } from "./bill-of-materials.ts";
 import { buildContainerExample } from "./build-container-example.ts";
 import { buildExamples } from "./build-examples.ts";
+import { writeBuiltDocuments } from "./docs.ts";
 
 const shared: BuildOptions = {
   bundle: true,
@@ -249,6 +250,7 @@ export async function buildPrograms(): Promise<void> {
   writeFileSync("dist/bin/edgectl", launcher("edgectl", "", "--max-semi-space-size=1 "));
   writeFileSync("dist/bin/picolet-hub", launcher("picolet-hub", HUB_ENVIRONMENT, HUB_FLAGS, "mjs"));
   writeFileSync("dist/kubernetes-models.json", kubernetesModels());
+  writeBuiltDocuments();
   for (const name of ["picolet", "edgectl", "picolet-hub"]) chmodSync(`dist/bin/${name}`, 0o755);
 }
 

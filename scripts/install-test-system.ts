@@ -23,6 +23,10 @@ const PACKAGES: readonly (readonly [name: string, proof: string])[] = [
   ["qemu-system-x86", "/usr/bin/qemu-system-x86_64"],
   ["e2fsprogs", "/usr/sbin/mke2fs"],
   ["swtpm", "/usr/bin/swtpm"],
+  ["zsh", "/usr/bin/zsh"],
+  ["fish", "/usr/bin/fish"],
+  ["groff-base", "/usr/bin/groff"],
+  ["mandoc", "/usr/bin/mandoc"],
   ["tpm2-tools", "/usr/bin/tpm2_unseal"],
 ];
 

@@ -13,7 +13,8 @@ export type Completed =
   | "files"
   | "shells"
   | "buckets"
-  | "keys";
+  | "keys"
+  | "fields";
 
 /** A row of the table of commands. Help, completion, man page and reference are made of it. */
 export interface Command extends CommandText {

@@ -9,6 +9,7 @@ import type { Command, EdgectlProgram } from "./command.ts";
 import { SHELLS } from "./completion-scripts.ts";
 import type { Context } from "./context.ts";
 import { EXIT_HEALTHY, usageError } from "./failures.ts";
+import { readFields } from "./fields.ts";
 import { bucketLabel, bucketPath, parseBucket } from "./keyvalue-names.ts";
 import { parsePodName, podLabel, podPath, query } from "./objects.ts";
 
@@ -33,14 +34,17 @@ export interface Candidate {
 export async function completions(
   words: readonly string[],
   program: EdgectlProgram,
-  client: AgentClient,
+  sources: Sources,
 ): Promise<readonly Candidate[]> {
   const line = readLine(words, program);
-  const candidates = await candidatesFor(line, program, client).catch((): Candidate[] => []);
+  const candidates = await candidatesFor(line, program, sources).catch((): Candidate[] => []);
   return candidates
     .filter(({ word }) => word === FILES || word.startsWith(line.current))
     .map((each) => (each.word === FILES ? each : { ...each, word: line.prefix + each.word }));
 }
+
+/** Where names come from. */
+type Sources = Pick<Context, "client" | "readBeside">;
 
 interface PartialLine {
   /** The word being typed, or what is typed of a flag's value. */
@@ -92,7 +96,7 @@ const WITH_VALUE = /^(--[^=]+)=(.*)$/s;
 
 const plainly = (words: readonly string[]): Candidate[] => words.map((word) => ({ word }));
 
-async function candidatesFor(line: PartialLine, program: EdgectlProgram, client: AgentClient): Promise<Candidate[]> {
+async function candidatesFor(line: PartialLine, program: EdgectlProgram, sources: Sources): Promise<Candidate[]> {
   const { current, positionals, flag } = line;
   const { commands, globals } = program;
   const command = commands.find((each) => each.words.every((word, index) => positionals[index] === word));
@@ -101,14 +105,14 @@ async function candidatesFor(line: PartialLine, program: EdgectlProgram, client:
     // One name can be another command's flag, with other choices.
     const own = command?.flags.find((each) => each.name === flag.name) ?? flag;
     if (own.choices !== undefined) return plainly(own.choices);
-    return await named(own.completes, { line, operands, program }, client);
+    return await named(own.completes, { line, operands, program }, sources);
   }
   if (current.startsWith("-")) {
     return [...globals, ...(command?.flags ?? [])].map((each) => ({ word: `--${each.name}`, does: flagText(each) }));
   }
   if (command === undefined) return nextWords(positionals, commands);
   const { completes = [] } = command;
-  return await named(completes[operands.length] ?? completes.at(-1), { line, operands, program }, client);
+  return await named(completes[operands.length] ?? completes.at(-1), { line, operands, program }, sources);
 }
 
 interface Place {
@@ -121,7 +125,7 @@ interface Place {
 async function named(
   kind: string | undefined,
   { line, operands, program }: Place,
-  client: AgentClient,
+  { client, readBeside }: Sources,
 ): Promise<Candidate[]> {
   switch (kind) {
     case "pods":
@@ -140,6 +144,8 @@ async function named(
       return plainly(await bucketNames(line, client));
     case "keys":
       return plainly(await keyNames(line, operands[0] ?? "", client));
+    case "fields":
+      return readFields(readBeside).map(({ path, meaning }) => ({ word: path, does: meaning }));
     case "shells":
       return plainly([...SHELLS.keys()]);
     default:

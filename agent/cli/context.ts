@@ -25,6 +25,8 @@ export interface Context {
   readonly now: () => number;
   readonly sleep: Clock["sleep"];
   readonly workingDirectory: string;
+  /** The text of a file that lies beside the program. @throws when it is not there */
+  readonly readBeside: (name: string) => string;
   /** Standard input. */
   readonly input: () => AsyncIterable<Buffer>;
 }

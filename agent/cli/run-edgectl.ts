@@ -21,7 +21,8 @@ export interface Surroundings {
   readonly clock: Pick<Clock, "wall" | "sleep">;
   readonly environment: Readonly<Record<string, string | undefined>>;
   readonly workingDirectory: string;
-  readonly input: () => AsyncIterable<Buffer>;
+  readonly readBeside: Context["readBeside"];
+  readonly input: Context["input"];
 }
 
 /** Runs one command line, without the program's name. @returns the exit code; everything wrong is said by then. */
@@ -60,6 +61,7 @@ function contextOf(input: Arguments, around: Surroundings, program: EdgectlProgr
     now: () => around.clock.wall().getTime(),
     sleep: (duration, signal) => around.clock.sleep(duration, signal),
     workingDirectory: around.workingDirectory,
+    readBeside: around.readBeside,
     input: around.input,
   };
 }
@@ -76,7 +78,7 @@ async function complete(
   const named = words[words.indexOf("--socket") + 1];
   const flag = words.includes("--socket") ? named : undefined;
   const client = new AgentClient({ socketPath: socketPath(flag, around), timeout: COMPLETION_TIMEOUT });
-  const candidates = await completions(words, program, client);
+  const candidates = await completions(words, program, { client, readBeside: around.readBeside });
   const line = ({ word, does }: Candidate): string =>
     isDescribed && does !== undefined ? `${word}\t${does}\n` : `${word}\n`;
   await around.terminal.write(candidates.map(line).join(""));

@@ -35,7 +35,8 @@ function overview(program: Program): string {
   const column = Math.max(...named.map(({ words }) => words.join(" ").length)) + 1;
   const more = named.length === 0 ? "" : ` "${name} help COMMAND" tells more.`;
   return [
-    `${name} - ${summary}\n`,
+    // `npm run bench --` is how a script is called, not its name.
+    `${name.replace(/ --$/, "")} - ${summary}\n`,
     `Usage: ${usage}\n`,
     named.length === 0
       ? ""

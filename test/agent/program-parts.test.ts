@@ -4,6 +4,7 @@ import { spawnSync } from "node:child_process";
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { test } from "node:test";
+import { FIELD_DOCUMENTATION } from "../../agent/config/field-documentation.ts";
 
 const PROGRAM = resolve("dist/picolet.cjs");
 const PARTS = resolve("dist/picolet");
@@ -40,6 +41,13 @@ test("all parts that the agent may load are there, and no others", () => {
     [],
   );
   assert.deepEqual(new Set(required), new Set(parts));
+});
+
+test("what people read of the configuration's fields is in no file of the agent", () => {
+  const text = JSON.stringify(FIELD_DOCUMENTATION["wasm.maxComponentSize"]).slice(1, -1);
+  for (const file of [PROGRAM, ...readdirSync(PARTS).map((name) => join(PARTS, name))])
+    assert.ok(!readFileSync(file, "utf8").includes(text), file);
+  assert.ok(readFileSync(resolve("dist/configuration-fields.json"), "utf8").includes(text));
 });
 
 test("an agent loads what it may do without only when it is needed", () => {

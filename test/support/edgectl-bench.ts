@@ -7,6 +7,9 @@ import type { TestContext } from "node:test";
 import { LocalApi, type LocalApiComponents } from "../../agent/api/local-api.ts";
 import type { Terminal } from "../../agent/cli/context.ts";
 import { runEdgectl } from "../../agent/cli/run-edgectl.ts";
+import { CONFIGURATION_FIELDS } from "../../agent/config/configuration-fields.ts";
+import { describeFields } from "../../agent/config/field-descriptions.ts";
+import { FIELD_DOCUMENTATION } from "../../agent/config/field-documentation.ts";
 import { PushSource } from "../../agent/sources/push-source.ts";
 import { FakeAgentView, NOW_MS } from "./fake-agent-view.ts";
 import { MemoryDesiredStore } from "./memory-desired-store.ts";
@@ -60,6 +63,8 @@ export class EdgectlBench {
   readonly clock = new VirtualClock(NOW_MS);
   /** What edgectl finds on its standard input. */
   input: AsyncIterable<Buffer> = Readable.from([]);
+  /** What lies beside edgectl: the descriptions of the configuration's fields. */
+  readonly fields = JSON.stringify(describeFields(CONFIGURATION_FIELDS, FIELD_DOCUMENTATION));
   readonly socketPath = join(this.directory, "picolet.sock");
   readonly #controller = new AbortController();
   #running: Promise<void> | undefined;
@@ -93,6 +98,7 @@ export class EdgectlBench {
       clock: this.clock,
       environment: { PICOLET_SOCKET: this.socketPath },
       workingDirectory: "/home/user",
+      readBeside: () => this.fields,
       input: () => this.input,
     });
   }

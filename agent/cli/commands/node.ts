@@ -46,6 +46,22 @@ are shown as ***.`,
   run: async (context, input) => (await import("../config-command.ts")).runConfig(context, input),
 };
 
+const explain: Command = {
+  words: ["explain"],
+  operands: "[FIELD]",
+  atMost: 1,
+  summary: "what the fields of the agent's configuration mean",
+  details: `FIELD as in /etc/picolet/config.yaml; what is in it is explained too. Without
+FIELD all that the agent acts upon are listed. Needs no agent.`,
+  flags: [output("json", "yaml")],
+  examples: [
+    ["edgectl explain wasm.maxComponentSize", "one field"],
+    ["edgectl explain hub", "a mapping and its fields"],
+  ],
+  completes: ["fields"],
+  run: async (context, input) => (await import("../explain-command.ts")).runExplain(context, input),
+};
+
 const version: Command = {
   words: ["version"],
   summary: "of edgectl and of the agent",
@@ -55,4 +71,4 @@ const version: Command = {
   run: async (context, input) => (await import("../version-command.ts")).runVersion(context, input),
 };
 
-export const NODE_COMMANDS: readonly Command[] = [nodeShutdown, config, version];
+export const NODE_COMMANDS: readonly Command[] = [nodeShutdown, config, explain, version];

@@ -1,0 +1,53 @@
+import { type Arguments, parseCommandLine } from "../protocol/command-line/command-line.ts";
+import { helpText } from "../protocol/command-line/help-text.ts";
+import { type Flag, HELP_FLAG, type Program } from "../protocol/command-line/program.ts";
+import { EX_USAGE } from "../protocol/command-line/usage-error.ts";
+import { describeError } from "../protocol/errors.ts";
+
+interface ScriptOptions {
+  /** As in `npm run NAME`. */
+  readonly name: string;
+  readonly summary: string;
+  readonly flags: readonly Flag[];
+  readonly operands?: string;
+  readonly atMost?: number;
+  /** Paragraphs of the help below the flags. */
+  readonly notes?: readonly string[];
+}
+
+/** A script's table as a program's. */
+export const scriptProgram = ({ name, notes = [], ...command }: ScriptOptions): Program => ({
+  name: `npm run ${name} --`,
+  section: 1,
+  summary: command.summary,
+  description: "",
+  commands: [{ words: [], details: "", examples: [], ...command }],
+  defaultWords: [],
+  globals: [{ ...HELP_FLAG, help: "print this" }],
+  exitCodes: [
+    [0, "good"],
+    [1, "not"],
+    [EX_USAGE, "wrong usage"],
+  ],
+  environment: [],
+  files: [],
+  chapters: notes.length === 0 ? [] : [{ title: "Notes", paragraphs: notes }],
+});
+
+/** The command line of an npm script. `--help` and wrong usage end the process. */
+export function readOptions(options: ScriptOptions, words: readonly string[] = process.argv.slice(2)): Arguments {
+  const program = scriptProgram(options);
+  try {
+    const { command, arguments: input } = parseCommandLine(words, program);
+    if (command !== undefined) return input;
+    process.stdout.write(helpText([], program));
+    process.exit(0);
+  } catch (error) {
+    endWithUsageError(options.name, describeError(error));
+  }
+}
+
+export function endWithUsageError(name: string, message: string): never {
+  console.error(`${name}: ${message}\nnpm run ${name} -- --help lists the options`);
+  process.exit(EX_USAGE);
+}
