@@ -4,23 +4,22 @@
  * error; leaves with 1 when a test failed that is not known to.
  */
 import { readFileSync } from "node:fs";
+import { describeError } from "../protocol/errors.ts";
 import { allTests } from "../test/conformance/all-tests.ts";
-import { parseArguments, USAGE } from "../test/conformance/framework/arguments.ts";
+import { type Arguments, argumentsOf, OPTIONS } from "../test/conformance/framework/arguments.ts";
 import { KubeApi } from "../test/conformance/framework/kube-api.ts";
 import { ClusterStage, chosen, type Report, runTests } from "../test/conformance/framework/runner.ts";
 import type { Target } from "../test/conformance/framework/target.ts";
 import { LocalCluster, localClusterMissing } from "../test/conformance/local-cluster.ts";
 import { buildPrograms } from "./build.ts";
 import { installTestSystem } from "./install-test-system.ts";
+import { endWithUsageError, readOptions } from "./options.ts";
 
-/** sysexits.h */
-const EX_USAGE = 64;
 /** Shown when a test failed. */
 const AGENT_LOG_LINES = 60;
 const say = (line: string): void => void process.stderr.write(`${line}\n`);
 
-async function main(args: readonly string[]): Promise<number> {
-  const given = parseArguments(args);
+async function main(given: Arguments): Promise<number> {
   const tests = chosen(allTests, given.focus, given.skip);
   if (given.list) {
     for (const { name } of tests) process.stdout.write(`${name}\n`);
@@ -55,10 +54,13 @@ async function runHere(run: (target: Target) => Promise<Report>): Promise<Report
   return report;
 }
 
-try {
-  process.exitCode = await main(process.argv.slice(2));
-} catch (error) {
-  if (!(error instanceof TypeError)) throw error;
-  say(`${error.message}\n${USAGE}`);
-  process.exitCode = EX_USAGE;
+function readArguments(): Arguments {
+  const input = readOptions(OPTIONS);
+  try {
+    return argumentsOf(input);
+  } catch (error) {
+    return endWithUsageError(OPTIONS.name, describeError(error));
+  }
 }
+
+process.exitCode = await main(readArguments());

@@ -2,8 +2,6 @@
  * `npm start`: builds, starts a hub with its embedded API server and an agent that joins it with a token, both with a
  * folder of their own (`.picolet`), gives the cluster the sample pods and shows what becomes of them. Ctrl-C ends all of
  * it.
- *
- * --exit-when-ready  leaves with 0 once every sample pod is Ready; the last thing printed is `edgectl status -o json`
  */
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
@@ -22,9 +20,9 @@ import { buildContainerExample } from "./build-container-example.ts";
 import { buildExamples } from "./build-examples.ts";
 import { followPods, isReady, type PodsByName, requestAgent, textOf } from "./follow-pods.ts";
 import { HubProcess, runHubCommand } from "./hub-process.ts";
+import { readOptions } from "./options.ts";
 import { probeContainerRuntime } from "./probe-container-runtime.ts";
 
-const USAGE = "Usage: npm start [-- --exit-when-ready]";
 /** Enough for a first image on a slow board; after it `--exit-when-ready` gives up and says what is missing. */
 const READY_LIMIT_MS = 180_000;
 /** How long Ctrl-C waits for the pods to end before it leaves them to the next start. */
@@ -33,9 +31,6 @@ const END_LIMIT_MS = 30_000;
 const MAX_SOCKET_PATH = 100;
 const NAMESPACE = "default";
 const NEVER = new AbortController().signal;
-
-/** sysexits.h */
-const EX_USAGE = 64;
 
 const say = (line: string): void => void process.stderr.write(`${line}\n`);
 
@@ -197,12 +192,17 @@ function interruption(): Promise<"interrupted"> {
 }
 
 /** @returns the exit code */
-async function main(args: readonly string[]): Promise<number> {
-  const unknown = args.find((each) => each !== "--exit-when-ready");
-  if (unknown !== undefined) {
-    say(`unknown argument ${unknown}\n${USAGE}`);
-    return EX_USAGE;
-  }
+async function main(): Promise<number> {
+  const exitsWhenReady = readOptions({
+    name: "start",
+    summary: "builds, and runs a hub, an agent that joins it, and sample pods; Ctrl-C ends all of it",
+    flags: [
+      {
+        name: "exit-when-ready",
+        help: "leave with 0 once every sample pod is Ready; the last thing printed is edgectl status -o json",
+      },
+    ],
+  }).flag("exit-when-ready");
   say("building");
   await buildPrograms();
   await buildExamples();
@@ -225,7 +225,7 @@ async function main(args: readonly string[]): Promise<number> {
   if (outcome !== "interrupted" && !failed) {
     process.stdout.write(`\nkubectl --kubeconfig ${hub.ready.kubeconfig} get nodes,pods -A\n`);
   }
-  if (args.includes("--exit-when-ready")) {
+  if (exitsWhenReady) {
     const report = edgectl(node, "status", "-o", "json");
     await end(node, agent, hub, client, samples);
     process.stdout.write(report);
@@ -242,4 +242,4 @@ async function main(args: readonly string[]): Promise<number> {
   return failed ? 1 : 0;
 }
 
-process.exit(await main(process.argv.slice(2)));
+process.exit(await main());
