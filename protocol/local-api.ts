@@ -55,6 +55,8 @@ export interface TunnelReport {
   readonly hub?: string;
   /** Why it is not connected; missing while nothing has failed. */
   readonly problem?: string;
+  /** Trying again is in vain until the configuration, the token or the hub is changed. False: it is merely away. */
+  readonly refused?: boolean;
   /** RFC 3339; null: under way, or waiting for the node's identity. */
   readonly nextTry?: string | null;
   /** Of pods, not yet acknowledged by a hub. */

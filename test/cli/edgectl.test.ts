@@ -134,6 +134,25 @@ test("status says how the tunnel stands, why it does not, and when it is tried a
   assert.equal(await shown(), "connecting");
 });
 
+test("a hub that refuses the board is a fault, with its reason, and one that is away is none", async (t) => {
+  const bench = await healthy(t);
+  const down = { state: "disconnected", since: new Date(NOW_MS - 300_000).toISOString(), rttMs: null } as const;
+  const problem = "the hub refused: the token is not accepted";
+  bench.view.tunnelReport = { ...down, hub: "https://hub", problem, refused: true, nextTry: null };
+  const { code, out } = await bench.run(["status"]);
+  assert.equal(code, 1);
+  assert.match(
+    out,
+    /^edge-1 is degraded: it cannot join its hub\nhttps:\/\/hub: the hub refused: the token is not accepted\n/,
+  );
+  assert.match(out, /^Tunnel {4}refused for 5m$/m);
+  const machine = await bench.run(words("status -o json"));
+  assert.equal(machine.code, 1);
+  assert.equal((JSON.parse(machine.out) as { tunnel: { refused: boolean } }).tunnel.refused, true);
+  bench.view.tunnelReport = { ...down, hub: "https://hub", problem: "ECONNREFUSED", refused: false, nextTry: null };
+  assert.equal((await bench.run(["status"])).code, 0);
+});
+
 test("in a pipe a row is a line, however long its names", async (t) => {
   const bench = await EdgectlBench.start(t);
   fillDegraded(bench.view, bench.directory);
