@@ -30,6 +30,7 @@ export function statusAnswer(view: AgentView, pulls: readonly ActivePull[] = [])
     telemetry: view.telemetry(),
     secretsAtRest: view.secretsAtRest(),
     problems: view.problems(),
+    warnings: view.warnings(),
   } satisfies StatusReport;
 }
 

@@ -83,9 +83,8 @@ function statusText(context: Context, input: Arguments, answer: StatusAnswer): s
     }
   }
   if (!isHubWell(answer)) text += `${wrap(`${tunnel.hub ?? "hub"}: ${tunnel.problem ?? ""}`, width, 4)}\n`;
-  for (const { origin, line, message } of problems) {
-    text += `${wrap(`${origin}${line === null ? "" : `:${line}`}: ${message}`, width, 4)}\n`;
-  }
+  for (const each of problems) text += `${wrap(`${placeOf(each)}: ${each.message}`, width, 4)}\n`;
+  for (const each of answer.warnings ?? []) text += `${wrap(`warning: ${placeOf(each)}: ${each.message}`, width, 4)}\n`;
   text += field(
     "Agent",
     `${agent.version}, up ${age(agent.startedAt, context.now())}, anon ${partOf(agent.anonBytes, agent.budgetBytes)}, RSS ${humanBytes(agent.rssBytes)}`,
@@ -100,6 +99,9 @@ function statusText(context: Context, input: Arguments, answer: StatusAnswer): s
   if (telemetry !== "") text += field("Telemetry", telemetry);
   return text + (answer.pods.length === 0 ? "No pods.\n" : `\n${podTable(context, input, answer)}`);
 }
+
+const placeOf = ({ origin, line }: StatusAnswer["problems"][number]): string =>
+  line === null ? origin : `${origin}:${line}`;
 
 function free(available: number | null, total: number | null): string {
   if (total === null) return "unknown";
