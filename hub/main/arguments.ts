@@ -1,6 +1,7 @@
 import { parseArgs } from "node:util";
 import { parseDuration } from "../../protocol/duration.ts";
 import { describeError, PicoletError } from "../../protocol/errors.ts";
+import { nearestName } from "../../protocol/nearest-name.ts";
 import type { Millis } from "../../protocol/ports.ts";
 import { parseQuantity, quantityValue } from "../../protocol/quantity.ts";
 import { checkedFleets } from "../embedded/store/fleet-keys.ts";
@@ -249,7 +250,7 @@ export function parseHubArguments(args: readonly string[]): HubArguments {
     case "restore":
       return parseStore(word, more);
     default:
-      throw new PicoletError("invalid", `unknown command ${word}; picolet-hub help lists the commands`);
+      throw unknownCommand(word);
   }
 }
 
@@ -367,8 +368,27 @@ function read<const T extends NonNullable<Parameters<typeof parseArgs>[0]>["opti
   try {
     return parseArgs({ args: [...args], options, allowPositionals: true, strict: true });
   } catch (error) {
-    throw new PicoletError("invalid", describeError(error));
+    const known = Object.keys(options ?? {});
+    const unknown = args.find((each) => each.startsWith("-") && !known.includes(nameOf(each)));
+    const isUnknown = errorCode(error) === "ERR_PARSE_ARGS_UNKNOWN_OPTION" && unknown !== undefined;
+    throw new PicoletError("invalid", isUnknown ? unknownFlag(nameOf(unknown), known) : describeError(error));
   }
+}
+
+const nameOf = (argument: string): string => argument.replace(/^--?/, "").replace(/=.*$/s, "");
+const errorCode = (error: unknown): unknown => (error instanceof Error && "code" in error ? error.code : undefined);
+
+function unknownFlag(name: string, known: readonly string[]): string {
+  const near = nearestName(name, known);
+  return `unknown flag --${name}; ${near === undefined ? "picolet-hub help lists the flags" : `did you mean --${near}?`}`;
+}
+
+const COMMANDS = ["serve", "token", "ca", "node", "keys", "backup", "restore", "version", "help"];
+
+function unknownCommand(word: string): PicoletError {
+  const near = nearestName(word, COMMANDS);
+  const hint = near === undefined ? "picolet-hub help lists the commands" : `did you mean ${near}?`;
+  return new PicoletError("invalid", `unknown command ${word}; ${hint}`);
 }
 
 function only(positionals: readonly string[], usage: string): string {
