@@ -1,10 +1,13 @@
 /** What somebody meets who sets picolet up for the first time and gets one thing wrong: one sentence that says what to do. */
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
-import { describe, test } from "node:test";
+import { after, before, describe, test } from "node:test";
+import { HubProcess, runHubCommand } from "../../scripts/hub-process.ts";
 import { AgentNode } from "../support/agent-process.ts";
 import { Containerd, containerdMissing } from "../support/containerd.ts";
+import { fixedPort } from "../support/fixed-port.ts";
 import { nodeWith } from "../support/node-fixtures.ts";
+import { TempFolder } from "../support/temp-folder.ts";
 
 interface Ended {
   readonly code: number;
@@ -63,6 +66,83 @@ describe("a container runtime that is not there", () => {
       /RuntimeNotReady: cri: containerd has its CRI plugin switched off, .* remove "cri" from disabled_plugins/,
     );
     assert.doesNotMatch(node.log, NO_STACK);
+  });
+});
+
+describe("a board and its hub", () => {
+  let hub: HubProcess;
+  let token: string;
+  const folder = new TempFolder();
+
+  before(async () => {
+    hub = await HubProcess.start({ dataDir: folder.at("hub") });
+    token = await runHubCommand(folder.at("hub"), "token", "create");
+  });
+  after(async () => {
+    await hub?.end("SIGTERM");
+    folder[Symbol.dispose]();
+  });
+
+  const boardWith = (server: string, changes: object = {}): AgentNode =>
+    new AgentNode({
+      config: { hub: { server, token, caHash: [hub.ready.caHash], ...changes } },
+    });
+
+  async function assertRefused(board: AgentNode, problem: RegExp): Promise<void> {
+    await board.waitForStatus("a board that is refused", ({ tunnel }) => tunnel.refused === true);
+    const { code, out } = await edgectl(board, "status");
+    assert.equal(code, 1, out);
+    assert.match(out, /^node is degraded: it cannot join its hub https:\/\//);
+    assert.match(out, problem);
+    const { tunnel } = await board.status();
+    assert.match(tunnel.problem ?? "", problem);
+  }
+
+  test("another CA than the hub's", async () => {
+    await using board = boardWith(hub.ready.tunnel, { caHash: [`sha256:${"0".repeat(64)}`] });
+    await board.start();
+    await assertRefused(
+      board,
+      /this is not the hub: its CA is sha256:[0-9a-f]{64}, and the configuration \(hub\.caHash\)/,
+    );
+  });
+
+  test("a token that the hub does not take", async () => {
+    await using board = boardWith(hub.ready.tunnel, { token: "aaaaaa.aaaaaaaaaaaaaaaa" });
+    await board.start();
+    await assertRefused(board, /the token is not accepted: .*`picolet-hub token create`/);
+  });
+
+  test("no token", async () => {
+    await using board = boardWith(hub.ready.tunnel, { token: "", tokenFile: "/nonexistent/token" });
+    await board.start();
+    await assertRefused(board, /needs a token of `picolet-hub token create` in \/nonexistent\/token to join/);
+  });
+
+  const toApi = /:\d+ is a Kubernetes API server, not a hub's port for boards: set hub\.server to /;
+
+  test("the port of the API server, for a new board and for one that has joined", async () => {
+    await using fresh = boardWith(hub.ready.api);
+    await fresh.start();
+    await assertRefused(fresh, toApi);
+    fresh.configure({ hub: { server: hub.ready.tunnel, token, caHash: [hub.ready.caHash] } });
+    await fresh.stop();
+    await fresh.start();
+    await fresh.waitForStatus("a board that is connected", ({ tunnel }) => tunnel.state === "connected");
+    assert.equal((await edgectl(fresh, "status")).code, 0);
+    fresh.configure({ hub: { server: hub.ready.api, token, caHash: [hub.ready.caHash] } });
+    await fresh.stop();
+    await fresh.start();
+    await assertRefused(fresh, toApi);
+  });
+
+  test("a hub that is away is no fault", async () => {
+    await using board = boardWith(`https://127.0.0.1:${await fixedPort()}`);
+    await board.start();
+    await board.waitForStatus("a board that is offline", ({ tunnel }) => tunnel.state === "disconnected");
+    const { code, out } = await edgectl(board, "status");
+    assert.equal(code, 0, out);
+    assert.match(out, /^node is healthy: 0 pods .* Tunnel disconnected for .*: cannot connect to 127\.0\.0\.1:\d+/);
   });
 });
 
