@@ -8,6 +8,7 @@ import { parseDuration } from "../../protocol/duration.ts";
 import { childPath } from "../../protocol/plain-data.ts";
 import type { Millis } from "../../protocol/ports.ts";
 import { parseQuantity, quantityValue } from "../../protocol/quantity.ts";
+import { unitHint } from "../../protocol/quantity-hint.ts";
 import { nearestName } from "./nearest-name.ts";
 
 function refuse(context: z.core.ParsePayload, input: unknown, message: string): never {
@@ -34,7 +35,7 @@ export function makeKinds() {
       z.union([z.string(), z.number()]),
       z.transform((value: string | number, context): number => {
         const parsed = parseQuantity(String(value));
-        if (!parsed.ok) return refuse(context, value, parsed.problem);
+        if (!parsed.ok) return refuse(context, value, `${parsed.problem}${unitHint(value)}`);
         const count = quantityValue(parsed.quantity);
         if (count > BigInt(Number.MAX_SAFE_INTEGER)) return refuse(context, value, "is too large");
         return Number(count);

@@ -4,6 +4,7 @@ import { describeError, PicoletError } from "../../protocol/errors.ts";
 import { nearestName } from "../../protocol/nearest-name.ts";
 import type { Millis } from "../../protocol/ports.ts";
 import { parseQuantity, quantityValue } from "../../protocol/quantity.ts";
+import { unitHint } from "../../protocol/quantity-hint.ts";
 import { checkedFleets } from "../embedded/store/fleet-keys.ts";
 import { blockListOf } from "../kubelet-proxy/kubelet-targets.ts";
 
@@ -462,7 +463,10 @@ function bytesOf(flag: string, text: string | undefined): number | undefined {
   const parsed = parseQuantity(text);
   const bytes = parsed.ok ? Number(quantityValue(parsed.quantity)) : 0;
   if (bytes >= LEAST_BYTES && Number.isSafeInteger(bytes)) return bytes;
-  throw new PicoletError("invalid", `${flag} must be a size of 1Mi and more, such as 256Mi, not ${text}`);
+  throw new PicoletError(
+    "invalid",
+    `${flag} must be a size of 1Mi and more, such as 256Mi, not ${text}${unitHint(text)}`,
+  );
 }
 
 function targetOf(flag: string, text: string | undefined, tokenFile: string | undefined): TelemetryTarget | undefined {

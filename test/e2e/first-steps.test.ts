@@ -162,3 +162,28 @@ for (const [program, words, sentence] of [
     assert.deepEqual(await refused(program, ...words), { code: 64, out: sentence });
   });
 }
+
+test("files that are no pods, and a quantity of another program, in the folder of static pods", async () => {
+  await using node = new AgentNode();
+  await node.start();
+  node.writeManifest("compose.yaml", 'version: "3"\nservices:\n  web:\n    image: nginx\n');
+  node.writeManifest(
+    "deployment.yaml",
+    "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}\nspec: {replicas: 2}\n",
+  );
+  const resources = { limits: { memory: "64MB" } };
+  const pod = { apiVersion: "v1", kind: "Pod", metadata: { name: "a" } };
+  node.writeManifest("units.yaml", { ...pod, spec: { containers: [{ name: "a", image: "a", resources }] } });
+  await node.waitForStatus(
+    "three problems",
+    ({ problems }) => new Set(problems.map(({ origin }) => origin)).size === 3,
+  );
+  const { code, out } = await edgectl(node, "status");
+  assert.equal(code, 1);
+  for (const sentence of [
+    "compose.yaml:1: this is a Docker Compose file, and picolet runs Kubernetes Pods: write its services as containers of Pods",
+    "a Deployment is for a Kubernetes API server: apply it there with kubectl, or write its spec.template as a Pod of its own",
+    'did you mean "64M" (10^6) or "64Mi" (2^20)?',
+  ])
+    assert.ok(out.includes(sentence), out);
+});
