@@ -4,6 +4,7 @@ import { qualifiedNameProblems } from "./name-rules.ts";
 import type { Pod, ResourceRequirements } from "./pod.ts";
 import { aggregateRequests, isPodLevelResource } from "./pod-resources.ts";
 import { compareQuantities, formatQuantity, parseQuantity, type Quantity } from "./quantity.ts";
+import { unitHint } from "./quantity-hint.ts";
 
 type Texts = Readonly<Record<string, string>> | undefined;
 
@@ -41,7 +42,7 @@ export function validateQuantity(
 ): Quantity | undefined {
   const result = parseQuantity(text);
   if (!result.ok) {
-    problems.invalid(path, text, result.problem);
+    problems.invalid(path, text, `${result.problem}${unitHint(text)}`);
     return undefined;
   }
   if (result.quantity.nano < 0n) problems.invalid(path, text, IS_NEGATIVE);

@@ -7,6 +7,7 @@ import { parseDuration } from "../../protocol/duration.ts";
 import { childPath } from "../../protocol/plain-data.ts";
 import type { Millis } from "../../protocol/ports.ts";
 import { parseQuantity, quantityValue } from "../../protocol/quantity.ts";
+import { unitHint } from "../../protocol/quantity-hint.ts";
 import type { Field, FieldTable, Kind } from "./configuration-fields.ts";
 import { nearestName } from "./nearest-name.ts";
 
@@ -32,7 +33,7 @@ function makeKinds(): Kinds {
       z.union([z.string(), z.number()]),
       z.transform((value: string | number, context): number => {
         const parsed = parseQuantity(String(value));
-        if (!parsed.ok) return refuse(context, value, parsed.problem);
+        if (!parsed.ok) return refuse(context, value, `${parsed.problem}${unitHint(value)}`);
         const count = quantityValue(parsed.quantity);
         if (count > BigInt(Number.MAX_SAFE_INTEGER)) return refuse(context, value, "is too large");
         return Number(count);

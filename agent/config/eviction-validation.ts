@@ -3,6 +3,7 @@ import { parseDuration } from "../../protocol/duration.ts";
 import { FieldProblems } from "../../protocol/field-problems.ts";
 import { childPath } from "../../protocol/plain-data.ts";
 import { formatQuantity } from "../../protocol/quantity.ts";
+import { unitHint } from "../../protocol/quantity-hint.ts";
 import { type Amount, amountOf, EVICTION_SIGNALS, isNoThreshold, parseAmount } from "../plan/eviction-thresholds.ts";
 import type { Configuration } from "./configuration.ts";
 import { nearestName } from "./nearest-name.ts";
@@ -57,7 +58,9 @@ function validateSignals(configuration: Configuration, field: Field, problems: F
     if (!(EVICTION_SIGNALS as readonly string[]).includes(signal)) {
       problems.invalid(path, signal, `unsupported eviction signal${suggestion(signal)}`);
     } else if (field !== "evictionSoftGracePeriod") {
-      parseAmount(text, path, problems);
+      const own = new FieldProblems();
+      parseAmount(text, path, own);
+      for (const { message } of own.found) problems.add(path, `${message}${unitHint(text)}`);
     } else if (!((parseDuration(text) ?? -1) >= 0)) {
       problems.invalid(path, text, 'must be a duration such as "20s" or "1m30s", and not negative');
     }

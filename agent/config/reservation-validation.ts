@@ -2,6 +2,7 @@
 import type { FieldProblems } from "../../protocol/field-problems.ts";
 import { childPath } from "../../protocol/plain-data.ts";
 import { parseQuantity } from "../../protocol/quantity.ts";
+import { unitHint } from "../../protocol/quantity-hint.ts";
 import { parseCpuList } from "../plan/cpu-list.ts";
 import { evictionThresholds } from "../plan/eviction-thresholds.ts";
 import {
@@ -32,7 +33,7 @@ function validateList(configuration: Configuration, field: (typeof LISTS)[number
       continue;
     }
     const parsed = parseQuantity(text);
-    if (!parsed.ok) problems.invalid(path, text, parsed.problem);
+    if (!parsed.ok) problems.invalid(path, text, `${parsed.problem}${unitHint(text)}`);
     else if (parsed.quantity.nano < 0n) problems.invalid(path, text, "must not be negative");
   }
 }

@@ -2,6 +2,7 @@
 import type { FieldProblems } from "../../protocol/field-problems.ts";
 import { childPath } from "../../protocol/plain-data.ts";
 import { formatQuantity, parseQuantity, type Quantity } from "../../protocol/quantity.ts";
+import { unitHint } from "../../protocol/quantity-hint.ts";
 import type { Configuration } from "./configuration.ts";
 import { nearestName } from "./nearest-name.ts";
 
@@ -91,7 +92,7 @@ function validateReservedMemory({ reservedMemory }: Configuration, problems: Fie
         problems.unsupported(at, name, ["memory", "hugepages-<HugePageSize>"]);
       }
       const parsed = parseQuantity(String(value));
-      if (!parsed.ok) problems.invalid(at, value, parsed.problem);
+      if (!parsed.ok) problems.invalid(at, value, `${parsed.problem}${unitHint(value)}`);
       else if (parsed.quantity.nano <= 0n) problems.invalid(at, value, "reserved memory may not be zero or less");
       if (seen.has(`${numaNode}/${name}`)) problems.duplicate(at, `NUMA node ${numaNode}, ${name}`);
       seen.add(`${numaNode}/${name}`);

@@ -30,6 +30,7 @@ for (const [args, message] of [
   [["--confg=/c"], /unknown flag --confg; did you mean "--config"\?/],
   [["--config="], /--config needs a value/],
   [["run"], /picolet takes no "run"/],
+  [["--rootdir=/x"], /unknown flag --rootdir; did you mean "--root-dir"\?$/],
 ] as const) {
   test(`wrong usage is named: ${args.join(" ")}`, () => {
     assert.throws(

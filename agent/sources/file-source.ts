@@ -11,7 +11,7 @@ import { settleClaims } from "./claims.ts";
 import { FolderWatcher } from "./folder-watcher.ts";
 import { folderIdentity, listManifests, MAX_FILES, type ManifestListing, nearestFolder } from "./manifest-files.ts";
 import { ManifestFolder, type Scan, type ScanInit } from "./manifest-folder.ts";
-import { type PathProblem, type ProblemReason, ProblemReport } from "./problem-report.ts";
+import { type PathProblem, type ProblemReason, ProblemReport, WARNING_REASON } from "./problem-report.ts";
 import { RENAMED_QUIET_MS, WRITTEN_QUIET_MS } from "./settling.ts";
 import { configSeen } from "./static-pod.ts";
 
@@ -78,6 +78,11 @@ export class FileSource implements Component {
   /** What is wrong with which file, now. */
   get problems(): Watch<readonly SourceProblem[]> {
     return this.#report.problems;
+  }
+
+  /** What has no effect in which file. */
+  get warnings(): Watch<readonly SourceProblem[]> {
+    return this.#report.warnings;
   }
 
   async run(signal: AbortSignal): Promise<void> {
@@ -222,9 +227,14 @@ export class FileSource implements Component {
 
   #problemsOf(scan: Scan): PathProblem[] {
     const own = this.#ownPods();
-    return scan.files
-      .filter(({ problems }) => problems.length > 0)
-      .map(({ path, problems }) => ({ path, reason: "InvalidManifest", problems, pods: own.get(path) ?? [] }));
+    return scan.files.flatMap(({ path, problems, warnings }): PathProblem[] => {
+      const pods = own.get(path) ?? [];
+      const found: readonly PathProblem[] = [
+        { path, reason: "InvalidManifest", problems, pods },
+        { path, reason: WARNING_REASON, problems: warnings, pods },
+      ];
+      return found.filter((each) => each.problems.length > 0);
+    });
   }
 
   #omitted(count: number): PathProblem[] {

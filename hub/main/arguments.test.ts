@@ -94,6 +94,10 @@ test("what is wrong is named", () => {
   const cases: readonly (readonly [readonly string[], RegExp])[] = [
     [["fly"], /unknown command "fly"/],
     [["--embeded"], /unknown flag --embeded; did you mean "--embedded"/],
+    [["toekn", "create"], /: unknown command "toekn"; did you mean "token"\?$/],
+    [["serve", "--embedded", "--no-such-thing=1"], /: unknown flag --no-such-thing$/],
+    [["token", "create", "--tll", "1h"], /: unknown flag --tll; did you mean "--ttl"\?$/],
+    [["--store-max-bytes", "64MB"], /not "64MB"; did you mean "64M" \(10\^6\) or "64Mi" \(2\^20\)\?$/],
     [["--embedded", "--kubeconfig", "k"], /exclude each other/],
     [["--tunnel-address", "a:b:c"], /--tunnel-address must be HOST:PORT/],
     [["--tunnel-address", "a:70000"], /--tunnel-address must be HOST:PORT/],

@@ -7,6 +7,7 @@ import { EX_USAGE } from "../../protocol/command-line/usage-error.ts";
 import { describeError, PicoletError } from "../../protocol/errors.ts";
 import { VERSION } from "../../protocol/version.ts";
 import { REFUSED_STORE } from "../embedded/store/fleet-guard.ts";
+import { NO_CLUSTER } from "../kubernetes/kubeconfig-access.ts";
 import { type HubArguments, parseHubArguments, type ServeArguments } from "./arguments.ts";
 import { runCommand } from "./commands.ts";
 import { HUB } from "./program.ts";
@@ -37,6 +38,10 @@ async function runServe(args: ServeArguments): Promise<number> {
     return 0;
   } catch (error) {
     if (stop.signal.aborted) return 0;
+    if (error instanceof PicoletError && error.reason === NO_CLUSTER) {
+      printError(describeError(error));
+      return EX_USAGE;
+    }
     log.error("the hub cannot go on", { error: describeError(error) });
     return exitCodeOf(error);
   }

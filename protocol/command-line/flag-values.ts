@@ -6,6 +6,7 @@ import { parseDuration } from "../duration.ts";
 import { describeError } from "../errors.ts";
 import type { Millis } from "../ports.ts";
 import { parseQuantity, quantityValue } from "../quantity.ts";
+import { unitHint } from "../quantity-hint.ts";
 import type { Flag } from "./program.ts";
 import { usageError } from "./usage-error.ts";
 
@@ -19,8 +20,8 @@ type Init = Omit<Flag, "parse" | "value"> & { readonly value?: string };
 type Made<I, V> = I & ValueFlag<V>;
 
 /** @param sentence what the value must be */
-const refused = (name: string, sentence: string, text: string): never => {
-  throw usageError(`--${name} must be ${sentence}, not "${text}"`);
+const refused = (name: string, sentence: string, text: string, hint = ""): never => {
+  throw usageError(`--${name} must be ${sentence}, not "${text}"${hint}`);
 };
 
 /** @param parse undefined for a text that is none */
@@ -59,11 +60,16 @@ interface BytesInit extends Init {
 /** A quantity of bytes: "64Mi", "1048576". */
 export function bytesFlag<const I extends BytesInit>(init: I): Made<I, number> {
   const { example = "64Mi", least = "1" } = init;
-  const most = init.least === undefined ? "" : ` of ${least} or more,`;
-  return valueFlag(init, "SIZE", `a size${most} such as ${example}`, (text) => {
-    const bytes = bytesOf(text);
-    return bytes >= bytesOf(least) && Number.isSafeInteger(bytes) ? bytes : undefined;
-  });
+  const range = init.least === undefined ? "" : ` of ${least} or more,`;
+  return {
+    value: "SIZE",
+    ...init,
+    parse: (text) => {
+      const bytes = bytesOf(text);
+      const isGood = bytes >= bytesOf(least) && Number.isSafeInteger(bytes);
+      return isGood ? bytes : refused(init.name, `a size${range} such as ${example}`, text, unitHint(text));
+    },
+  };
 }
 
 function bytesOf(text: string): number {

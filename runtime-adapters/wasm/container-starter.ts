@@ -3,7 +3,7 @@ import { createHash } from "node:crypto";
 import { mkdirSync, readFileSync } from "node:fs";
 import { dirname } from "node:path";
 import type { CgroupSettings } from "../../protocol/cgroup-values.ts";
-import { PicoletError } from "../../protocol/errors.ts";
+import { isCancelled, PicoletError } from "../../protocol/errors.ts";
 import type { Clock, Log, Millis } from "../../protocol/ports.ts";
 import type { CgroupPort } from "../contract/cgroups.ts";
 import type { Action, ContainerLaunch, DesiredPod } from "../contract/runtime-adapter.ts";
@@ -21,7 +21,7 @@ import type { DenseStarts } from "./dense/dense-starts.ts";
 import type { Isolation } from "./isolation/isolation.ts";
 import type { SparePool } from "./spare/spare-pool.ts";
 import type { SpareRunner } from "./spare/spare-runner.ts";
-import { cannotStart } from "./start-errors.ts";
+import { cannotStart, killedAtStart } from "./start-errors.ts";
 import type { ContainerFile, SandboxFile } from "./state/state-files.ts";
 import type { StateFolder } from "./state/state-folder.ts";
 
@@ -83,9 +83,11 @@ export class ContainerStarter {
         await run.destroy();
         return undefined;
       } catch (error) {
-        // What the shell or Node itself complained of goes with the folder.
+        // What the shell or Node itself complained of goes with the folder, and the kernel's count with the cgroup.
         const complaint = this.#components.state.fatal(pod.uid, run.file.id);
+        const isKilled = (await run.oomKills()) > 0;
         await run.destroy();
+        if (isKilled && !isCancelled(error)) throw killedAtStart(launch.name, prepared.runner);
         throw cannotStart(launch.name, error, complaint);
       }
     };

@@ -5,6 +5,7 @@ import { nodeReport } from "../../agent/node/node-report.ts";
 import { NodeReports } from "../../agent/node/node-reports.ts";
 import { WatchSource } from "../../protocol/async/watch.ts";
 import { millis } from "../../protocol/ports.ts";
+import { KUBERNETES_VERSION, VERSION } from "../../protocol/version.ts";
 import { FakeAdapter } from "../../runtime-adapters/fake/fake-adapter.ts";
 import { FakeRuntime } from "../../runtime-adapters/fake/fake-runtime.ts";
 import { RecordedLog } from "../support/recorders.ts";
@@ -57,7 +58,9 @@ test("a report has the kubelet's labels and shapes, the operator's labels above 
     { type: "Hostname", address: "board" },
   ]);
   assert.deepEqual([report.status.capacity, report.status.allocatable], [CAPACITY, ALLOCATABLE]);
-  assert.equal((report.status.nodeInfo as { architecture: string }).architecture, "arm64");
+  const nodeInfo = report.status.nodeInfo as { architecture: string; kubeletVersion: string };
+  assert.equal(nodeInfo.architecture, "arm64");
+  assert.equal(nodeInfo.kubeletVersion, `v${KUBERNETES_VERSION}.0-picolet.${VERSION}`, "the API server's version");
 });
 
 test("the largest images are told, and no more than asked for", () => {

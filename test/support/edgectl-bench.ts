@@ -19,6 +19,7 @@ import { VirtualClock } from "./virtual-clock.ts";
 export class CapturedTerminal implements Terminal {
   columns: number | undefined;
   colour = false;
+  interactive = false;
   out = "";
   error = "";
   /** `out` as it came. */
