@@ -1,5 +1,6 @@
 /** `npm run bench`: figures, floors beside them, and the goals that are missed. Its help says the rest. */
 import { fileFlag, textFlag } from "../protocol/command-line/flag-values.ts";
+import { usageError } from "../protocol/command-line/usage-error.ts";
 import { describeError } from "../protocol/errors.ts";
 import * as agent from "../test/bench/agent.ts";
 import { floorManifestToStarted } from "../test/bench/cri-floor.ts";
@@ -191,15 +192,15 @@ function edgectlFigures(containerd: Containerd, { runs }: Settings): Promise<unk
   });
 }
 
-const usageError = (message: string): never => endWithUsageError(OPTIONS.name, message);
+const refuse = (message: string): never => endWithUsageError(OPTIONS.name, usageError(message));
 
 /** Parts that are measured, in the document's order. */
 function partsOf(only: string | undefined, kubelet: string | undefined): readonly string[] {
   const names = Object.keys(PARTS);
   const wanted = only?.split(",") ?? names.filter((name) => name !== "kubelet" || kubelet !== undefined);
   const unknown = wanted.filter((name) => !names.includes(name));
-  if (unknown.length > 0) usageError(`the bench has no part ${unknown.join(", ")}`);
-  if (wanted.includes("kubelet") && kubelet === undefined) usageError("the part kubelet needs --kubelet FILE");
+  if (unknown.length > 0) refuse(`the bench has no part ${unknown.join(", ")}`);
+  if (wanted.includes("kubelet") && kubelet === undefined) refuse("the part kubelet needs --kubelet FILE");
   if (kubelet !== undefined && only !== undefined && !wanted.includes("kubelet")) wanted.push("kubelet");
   return names.filter((name) => wanted.includes(name));
 }
@@ -211,7 +212,7 @@ if (kubelet !== undefined) {
   try {
     console.error(`${kubelet}: ${kubeletVersion(kubelet)}`);
   } catch (error) {
-    usageError(describeError(error));
+    refuse(describeError(error));
   }
 }
 installTestSystem();

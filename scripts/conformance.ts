@@ -4,7 +4,6 @@
  * error; leaves with 1 when a test failed that is not known to.
  */
 import { readFileSync } from "node:fs";
-import { describeError } from "../protocol/errors.ts";
 import { allTests } from "../test/conformance/all-tests.ts";
 import { type Arguments, argumentsOf, OPTIONS } from "../test/conformance/framework/arguments.ts";
 import { KubeApi } from "../test/conformance/framework/kube-api.ts";
@@ -59,7 +58,7 @@ function readArguments(): Arguments {
   try {
     return argumentsOf(input);
   } catch (error) {
-    return endWithUsageError(OPTIONS.name, describeError(error));
+    return endWithUsageError(OPTIONS.name, error);
   }
 }
 

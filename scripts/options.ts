@@ -1,8 +1,7 @@
 import { type Arguments, parseCommandLine } from "../protocol/command-line/command-line.ts";
 import { helpText } from "../protocol/command-line/help-text.ts";
 import { type Flag, HELP_FLAG, type Program } from "../protocol/command-line/program.ts";
-import { EX_USAGE } from "../protocol/command-line/usage-error.ts";
-import { describeError } from "../protocol/errors.ts";
+import { EX_USAGE, usageReport } from "../protocol/command-line/usage-error.ts";
 
 interface ScriptOptions {
   /** As in `npm run NAME`. */
@@ -43,11 +42,11 @@ export function readOptions(options: ScriptOptions, words: readonly string[] = p
     process.stdout.write(helpText([], program));
     process.exit(0);
   } catch (error) {
-    endWithUsageError(options.name, describeError(error));
+    return endWithUsageError(options.name, error);
   }
 }
 
-export function endWithUsageError(name: string, message: string): never {
-  console.error(`${name}: ${message}\nnpm run ${name} -- --help lists the options`);
+export function endWithUsageError(name: string, error: unknown): never {
+  process.stderr.write(usageReport(name, error, `npm run ${name} -- --help lists the options`));
   process.exit(EX_USAGE);
 }

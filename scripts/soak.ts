@@ -5,6 +5,7 @@
 import { mkdirSync, writeFileSync } from "node:fs";
 import { dirname, resolve } from "node:path";
 import { amountFlag, choiceFlag, countFlag, fileFlag } from "../protocol/command-line/flag-values.ts";
+import { usageError } from "../protocol/command-line/usage-error.ts";
 import { httpSoak } from "../test/soak/http-soak.ts";
 import { plotSamples } from "../test/soak/plot.ts";
 import { judge, type Sample, soak } from "../test/soak/soak.ts";
@@ -28,7 +29,8 @@ const input = readOptions({
   flags: [MINUTES, WHAT, REQUESTS, OUT, SEED],
 });
 const [minutes, what, requests] = [input.value(MINUTES), input.value(WHAT), input.value(REQUESTS)];
-if (requests !== undefined && what !== "http") endWithUsageError("soak", "--requests goes with --what http");
+if (requests !== undefined && what !== "http")
+  endWithUsageError("soak", usageError("--requests goes with --what http"));
 await buildPrograms();
 let toldAt = 0;
 const isOver = (all: readonly Sample[], done: string): boolean => {

@@ -1,4 +1,5 @@
 import { type Arguments, parseCommandLine } from "../../protocol/command-line/command-line.ts";
+import { usageReport } from "../../protocol/command-line/usage-error.ts";
 import { describeError } from "../../protocol/errors.ts";
 import { DEFAULT_SOCKET_PATH } from "../../protocol/local-api.ts";
 import { type Clock, seconds } from "../../protocol/ports.ts";
@@ -45,10 +46,9 @@ export async function runEdgectl(
   } catch (error) {
     const code = exitCodeOf(error);
     const { plain } = await import("./text-layout.ts");
-    const lines = describeError(error).split("\n").map(plain);
-    around.terminal.writeError(`edgectl: ${lines.join("\n")}\n`);
-    if (code === EXIT_USAGE)
-      around.terminal.writeError("edgectl help lists the commands; edgectl help COMMAND tells more.\n");
+    const hint = "edgectl help lists the commands; edgectl help COMMAND tells more.";
+    const report = code === EXIT_USAGE ? usageReport("edgectl", error, hint) : `edgectl: ${describeError(error)}\n`;
+    around.terminal.writeError(report.split("\n").map(plain).join("\n"));
     return code;
   }
 }

@@ -1,5 +1,6 @@
 /** The agent's command line. Loaded at the start alone. */
 import { parseCommandLine } from "../../protocol/command-line/command-line.ts";
+import { usageReport } from "../../protocol/command-line/usage-error.ts";
 import { DEFAULT_SOCKET_PATH } from "../../protocol/local-api.ts";
 import type { AgentArguments } from "./agent-init.ts";
 import {
@@ -26,6 +27,8 @@ export function parseArguments(args: readonly string[], environment: NodeJS.Proc
     ...(imageCredentialProviderBinDir === undefined ? {} : { imageCredentialProviderBinDir }),
   };
 }
+
+export const usageOfAgent = (error: unknown): string => usageReport("picolet", error, "picolet --help lists the flags");
 
 export async function helpOfAgent(): Promise<string> {
   const { helpText } = await import("../../protocol/command-line/help-text.ts");

@@ -97,13 +97,12 @@ function beginAnew(log: Log): number {
 
 async function main(argv: readonly string[]): Promise<number> {
   Buffer.poolSize = BUFFER_POOL_BYTES;
-  const { helpOfAgent, parseArguments } = await import("./arguments.ts");
+  const { helpOfAgent, parseArguments, usageOfAgent } = await import("./arguments.ts");
   let args: AgentArguments;
   try {
     args = parseArguments(argv, process.env);
   } catch (error) {
-    printError(`picolet: ${describeError(error)}`);
-    printError("picolet --help lists the flags.");
+    process.stderr.write(usageOfAgent(error));
     return EX_USAGE;
   }
   if (args.command === "help" || args.command === "version") {

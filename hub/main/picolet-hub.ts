@@ -3,7 +3,7 @@ import { cancelled } from "../../protocol/async/abort.ts";
 import { programLog } from "../../protocol/async/console-log.ts";
 import { systemClock } from "../../protocol/async/system-clock.ts";
 import { helpText } from "../../protocol/command-line/help-text.ts";
-import { EX_USAGE } from "../../protocol/command-line/usage-error.ts";
+import { EX_USAGE, usageReport } from "../../protocol/command-line/usage-error.ts";
 import { describeError, PicoletError } from "../../protocol/errors.ts";
 import { VERSION } from "../../protocol/version.ts";
 import { REFUSED_STORE } from "../embedded/store/fleet-guard.ts";
@@ -52,8 +52,7 @@ async function main(argv: readonly string[]): Promise<number> {
   try {
     args = parseHubArguments(argv);
   } catch (error) {
-    printError(describeError(error));
-    printError("picolet-hub help lists the commands and flags");
+    process.stderr.write(usageReport("picolet-hub", error, "picolet-hub help lists the commands and flags"));
     return EX_USAGE;
   }
   try {

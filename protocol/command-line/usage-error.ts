@@ -1,4 +1,4 @@
-import { PicoletError } from "../errors.ts";
+import { describeError, PicoletError } from "../errors.ts";
 
 const USAGE = "Usage";
 
@@ -9,3 +9,12 @@ export const isUsageError = (error: unknown): boolean => error instanceof Picole
 
 /** sysexits.h */
 export const EX_USAGE = 64;
+
+/**
+ * What a program prints for a wrong command line: one sentence, and where it does not say what was meant, where that is
+ * listed.
+ */
+export function usageReport(program: string, error: unknown, hint: string): string {
+  const sentence = describeError(error);
+  return `${program}: ${sentence}\n${sentence.endsWith("?") ? "" : `${hint}\n`}`;
+}
