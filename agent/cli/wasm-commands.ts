@@ -5,7 +5,7 @@ import { dirname, join, resolve } from "node:path";
 import type { Arguments } from "../../protocol/command-line/command-line.ts";
 import { type ComponentToolRequest, ENDING_SIGNALS } from "../../protocol/component-tool.ts";
 import { PicoletError } from "../../protocol/errors.ts";
-import { MAX_SIZE, TIME_LIMIT } from "./commands/wasm.ts";
+import { CPU, MAX_SIZE, MEMORY, TIME_LIMIT } from "./commands/wasm.ts";
 import type { Context } from "./context.ts";
 import { usageError } from "./failures.ts";
 import { STANDARD_INPUT } from "./input-file.ts";
@@ -26,8 +26,8 @@ export async function runWasm(context: Context, input: Arguments, command: "chec
     args,
     env: input.texts("env"),
     annotations: input.texts("annotation"),
-    memory: input.text("memory"),
-    cpu: input.text("cpu"),
+    memory: input.value(MEMORY),
+    cpu: input.value(CPU),
     directories: input.texts("dir").map((each) => absolute(each, context.workingDirectory)),
     timeoutMs: input.value(TIME_LIMIT),
     caFile: caFile === undefined ? undefined : resolve(context.workingDirectory, caFile),

@@ -67,10 +67,21 @@ export function bytesFlag<const I extends BytesInit>(init: I): Made<I, number> {
     parse: (text) => {
       const bytes = bytesOf(text);
       const isGood = bytes >= bytesOf(least) && Number.isSafeInteger(bytes);
-      return isGood ? bytes : refused(init.name, `a size${range} such as ${example}`, text, unitHint(text));
+      const hint = Number.isNaN(bytes) ? unitHint(text) : "";
+      return isGood ? bytes : refused(init.name, `a size${range} such as ${example}`, text, hint);
     },
   };
 }
+
+/** A quantity that a program further on reads: "500m", "64Mi". */
+export const quantityFlag = <const I extends Init & { readonly example: string }>(init: I): Made<I, string> => ({
+  value: "QUANTITY",
+  ...init,
+  parse: (text) => {
+    const isGood = parseQuantity(text).ok;
+    return isGood ? text : refused(init.name, `a quantity such as ${init.example}`, text, unitHint(text));
+  },
+});
 
 function bytesOf(text: string): number {
   const parsed = parseQuantity(text);

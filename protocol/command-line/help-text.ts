@@ -25,48 +25,66 @@ export function helpText(words: readonly string[], program: Program): string {
 }
 
 function overview(program: Program): string {
-  const { name, summary, commands, globals, defaultWords, exitCodes, chapters } = program;
-  const implied = commands.find((each) => each.words.join(" ") === defaultWords?.join(" "));
-  const named = commands.filter(({ words }) => words.length > 0);
-  const usage =
-    named.length === 0
-      ? `${name} [flags]`
-      : `${name} ${implied === undefined ? "" : "["}COMMAND${implied === undefined ? "" : "]"} [flags]`;
-  const column = Math.max(...named.map(({ words }) => words.join(" ").length)) + 1;
-  const more = named.length === 0 ? "" : ` "${name} help COMMAND" tells more.`;
-  return [
+  const { name, summary, globals, chapters } = program;
+  const parts = [
     // `npm run bench --` is how a script is called, not its name.
     `${name.replace(/ --$/, "")} - ${summary}\n`,
-    `Usage: ${usage}\n`,
-    named.length === 0
-      ? ""
-      : `${named.map((each) => `  ${each.words.join(" ").padEnd(column)}${each.summary}`).join("\n")}\n`,
-    implied === undefined
-      ? ""
-      : `Flags${implied.words.length === 0 ? "" : ` of ${implied.words.join(" ")}, which is meant without a command`}:\n${flagLines(implied.flags)}\n`,
+    ...(isOneCommand(program) ? useOfOne(program) : useOfSeveral(program)),
     `Everywhere:\n${flagLines(globals)}\n`,
-    ...chapters.map(({ title, paragraphs }) => `${title}:\n${paragraphs.map((each) => indented(each)).join("\n")}\n`),
-    `${filled(`Exit codes: ${codes(exitCodes)}.${more}`)}\n`,
-  ]
-    .filter((each) => each !== "")
-    .join("\n");
+    ...chapters.map(({ title, paragraphs }) => `${title}:\n${paragraphs.map(indented).join("\n")}\n`),
+    exitCodesOf(program),
+  ];
+  return parts.filter((each) => each !== "").join("\n");
+}
+
+/** As opposed to a program whose first words name what it does. */
+const isOneCommand = ({ commands: [first] }: Program): boolean => first?.words.length === 0;
+
+function useOfOne(program: Program): string[] {
+  return program.commands.flatMap((command) => [
+    `Usage: ${usageOf(program, command)} [flags]\n`,
+    flagBlock("Flags", command.flags),
+    exampleBlock(command),
+  ]);
+}
+
+function useOfSeveral({ name, commands, defaultWords }: Program): string[] {
+  const implied = commands.find((each) => each.words.join(" ") === defaultWords?.join(" "));
+  const column = Math.max(...commands.map(({ words }) => words.join(" ").length)) + 1;
+  const lines = commands.map(({ words, summary }) => `  ${words.join(" ").padEnd(column)}${summary}`);
+  return [
+    `Usage: ${name} ${implied === undefined ? "COMMAND" : "[COMMAND]"} [flags]\n`,
+    `${lines.join("\n")}\n`,
+    flagBlock(`Flags of ${implied?.words.join(" ")}, which is meant without a command`, implied?.flags ?? []),
+  ];
+}
+
+function exitCodesOf(program: Program): string {
+  const more = isOneCommand(program) ? "" : ` "${program.name} help COMMAND" tells more.`;
+  return `${filled(`Exit codes: ${codes(program.exitCodes)}.${more}`)}\n`;
 }
 
 const codes = (exitCodes: readonly ExitCode[]): string =>
   exitCodes.map(([code, means]) => `${code} ${means}`).join(", ");
 
 function commandHelp(command: CommandText, program: Program): string {
-  const { summary, details, flags, examples, exitCodes = [] } = command;
+  const { summary, details, flags, exitCodes = [] } = command;
   const parts = [
     `${usageOf(program, command)}${flags.length > 0 ? " [flags]" : ""}\n  ${summary}\n`,
     details === "" ? "" : `${details}\n`,
-    flags.length === 0 ? "" : `Flags:\n${flagLines(flags)}\n`,
-    examples.length === 0
-      ? ""
-      : `Examples:\n${examples.map(([line, does]) => `  ${line}\n      ${does}`).join("\n")}\n`,
+    flagBlock("Flags", flags),
+    exampleBlock(command),
     exitCodes.length === 0 ? "" : `${filled(`Exit codes: ${codes(exitCodes)}.`)}\n`,
   ];
   return parts.filter((each) => each !== "").join("\n");
+}
+
+const flagBlock = (title: string, flags: readonly Flag[]): string =>
+  flags.length === 0 ? "" : `${title}:\n${flagLines(flags)}\n`;
+
+function exampleBlock({ examples }: CommandText): string {
+  if (examples.length === 0) return "";
+  return `Examples:\n${examples.map(([line, does]) => `  ${line}\n      ${does}`).join("\n")}\n`;
 }
 
 /** With its default and that it may be repeated. */

@@ -15,6 +15,9 @@ export function manPage(program: Program, { version, others }: ManPageInit): str
   const main = commands.find(({ words }) => words.join(" ") === defaultWords?.join(" "));
   const lines = [
     `.TH ${name.toUpperCase()} ${section} "" "picolet ${version}"`,
+    // Neither hyphenated nor stretched: a path that is broken cannot be copied.
+    ".nh",
+    ".ad l",
     ".SH NAME",
     `${escaped(name)} \\- ${escaped(summary)}`,
     ".SH SYNOPSIS",

@@ -4,6 +4,7 @@ import { spawnSync } from "node:child_process";
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { test } from "node:test";
+import { SCRIPT_NAMES, SHELLS } from "../../agent/cli/completion-scripts.ts";
 import { FIELD_DOCUMENTATION } from "../../agent/config/field-documentation.ts";
 
 const PROGRAM = resolve("dist/picolet.cjs");
@@ -48,6 +49,13 @@ test("what people read of the configuration's fields is in no file of the agent"
   for (const file of [PROGRAM, ...readdirSync(PARTS).map((name) => join(PARTS, name))])
     assert.ok(!readFileSync(file, "utf8").includes(text), file);
   assert.ok(readFileSync(resolve("dist/configuration-fields.json"), "utf8").includes(text));
+});
+
+test("the build has man pages of all programs, and completions for each shell", () => {
+  for (const page of ["man1/edgectl.1", "man8/picolet.8", "man8/picolet-hub.8"])
+    assert.match(readFileSync(join("dist/man", page), "utf8"), /^\.TH /);
+  for (const [shell, name] of Object.entries(SCRIPT_NAMES))
+    assert.equal(readFileSync(join("dist/completions", shell, name), "utf8"), SHELLS.get(shell));
 });
 
 test("an agent loads what it may do without only when it is needed", () => {

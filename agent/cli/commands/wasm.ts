@@ -1,6 +1,6 @@
 /** `edgectl wasm`: its commands. */
 
-import { bytesFlag, durationFlag } from "../../../protocol/command-line/flag-values.ts";
+import { bytesFlag, durationFlag, quantityFlag } from "../../../protocol/command-line/flag-values.ts";
 import type { Flag } from "../../../protocol/command-line/program.ts";
 import { type Command, output } from "../command.ts";
 
@@ -9,13 +9,15 @@ export const MAX_SIZE = bytesFlag({
   value: "QUANTITY",
   help: "as a node with this wasm.maxComponentSize",
 });
+export const MEMORY = quantityFlag({ name: "memory", help: "its memory limit", example: "64Mi" });
+export const CPU = quantityFlag({ name: "cpu", help: "its CPU limit", example: "500m" });
 export const TIME_LIMIT = durationFlag({ name: "time-limit", help: "ends it after that", example: "30s or 5m" });
 
 const WASM_FLAGS: readonly Flag[] = [
   { name: "pod", value: "FILE", help: "a manifest: it is run as that pod", completes: "files" },
   { name: "container", short: "c", value: "CONTAINER", help: "of a pod with several" },
   { name: "annotation", short: "a", value: "NAME=VALUE", help: "a grant, as network=...", repeats: true },
-  { name: "memory", value: "QUANTITY", help: "its memory limit" },
+  MEMORY,
   { name: "p3", help: "as a node with wasm.p3: true, which runs WASI 0.3" },
   MAX_SIZE,
 ];
@@ -56,7 +58,7 @@ Buckets are empty at first and go with the run; telemetry is judged and goes
 nowhere.`,
   flags: [
     ...WASM_FLAGS,
-    { name: "cpu", value: "QUANTITY", help: "its CPU limit" },
+    CPU,
     { name: "env", short: "e", value: "NAME=VALUE", help: "a variable", repeats: true },
     { name: "dir", value: "HOST:CONTAINER[:ro]", help: "a folder, whose owner it is", repeats: true },
     { name: "ca-file", value: "FILE", help: "authorities that it trusts besides (PEM)", completes: "files" },
