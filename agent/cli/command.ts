@@ -25,7 +25,7 @@ export interface Command extends CommandText {
 export type EdgectlProgram = Program<Command>;
 
 export const output = (...choices: readonly string[]): Flag => {
-  return { name: "output", short: "o", value: "FORMAT", help: choices.join(", "), choices };
+  return { name: "output", short: "o", value: "FORMAT", help: `print as ${choices.join(", ")}`, choices };
 };
 export const NAMESPACE: Flag = {
   name: "namespace",
@@ -34,4 +34,4 @@ export const NAMESPACE: Flag = {
   help: "the pod's namespace",
   completes: "namespaces",
 };
-export const NO_HEADERS: Flag = { name: "no-headers", help: "leave out the line of column names" };
+export const NO_HEADERS: Flag = { name: "no-headers", help: "print no line of column names" };

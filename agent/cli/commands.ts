@@ -24,7 +24,7 @@ const help: Command = {
   words: ["help"],
   operands: "[COMMAND]",
   atMost: 2,
-  summary: "how a command is used",
+  summary: "show how a command is used",
   details: "",
   flags: [],
   examples: [["edgectl help logs", "the flags of logs"]],
@@ -41,8 +41,8 @@ const completion: Command = {
   operands: "bash|zsh|fish",
   atLeast: 1,
   atMost: 1,
-  summary: "a script that completes commands, flags and names",
-  details: "Names of pods and namespaces are asked of the agent.",
+  summary: "print a script that completes commands, flags and names",
+  details: "The script asks the agent for names of pods, namespaces and buckets.",
   flags: [],
   examples: [
     ["source <(edgectl completion bash)", "for this shell"],
@@ -68,7 +68,7 @@ export const COMMANDS: readonly Command[] = [
 export const EDGECTL: EdgectlProgram = {
   name: "edgectl",
   section: 1,
-  summary: "what the picolet agent of this board does",
+  summary: "show and change what the picolet agent of this board does",
   description:
     "edgectl shows and changes what the picolet agent of this machine does. It talks to the agent's local socket, and needs " +
     "no network. What it prints fits a serial console of 80 columns.",

@@ -6,18 +6,18 @@ import { DEFAULT_CONFIG_PATH, DEFAULT_ROOT_DIR } from "./default-places.ts";
 
 export const CONFIG = fileFlag({
   name: "config",
-  help: `configuration, KubeletConfiguration v1beta1 and picolet's own fields; without it ${DEFAULT_CONFIG_PATH}, which may be absent`,
+  help: `the configuration, KubeletConfiguration v1beta1 and picolet's own fields; without it ${DEFAULT_CONFIG_PATH}, which may be absent`,
 });
 export const ROOT_DIR = fileFlag({
   name: "root-dir",
   value: "DIR",
-  help: "state that survives a reboot",
+  help: "the folder of state that survives a reboot",
   default: DEFAULT_ROOT_DIR,
 });
 export const SOCKET = fileFlag({
   name: "socket",
   value: "PATH",
-  help: `local socket for edgectl; also PICOLET_SOCKET; else ${DEFAULT_SOCKET_PATH}`,
+  help: `the local socket for edgectl; also PICOLET_SOCKET; else ${DEFAULT_SOCKET_PATH}`,
 });
 export const CREDENTIAL_PROVIDER_CONFIG = fileFlag({
   name: "image-credential-provider-config",
@@ -26,7 +26,7 @@ export const CREDENTIAL_PROVIDER_CONFIG = fileFlag({
 export const CREDENTIAL_PROVIDER_BIN_DIR = fileFlag({
   name: "image-credential-provider-bin-dir",
   value: "DIR",
-  help: "where those programs are",
+  help: "the folder of those programs",
 });
 const CHECK_CONFIG: Flag = { name: "check-config", help: "report all that is wrong with the configuration, and exit" };
 

@@ -17,7 +17,7 @@ import { blockListOf } from "../kubelet-proxy/kubelet-targets.ts";
 /** Of Kubernetes' feature gates the one that changes something here. Off by default, as in Kubernetes 1.34. */
 const USER_NAMESPACES_GATE = "UserNamespacesPodSecurityStandards";
 
-const EMBEDDED: Flag = { name: "embedded", help: "the embedded API server in --data-dir" };
+const EMBEDDED: Flag = { name: "embedded", help: "use the embedded API server in --data-dir" };
 export const DATA_DIR = fileFlag({
   name: "data-dir",
   value: "DIR",
@@ -26,7 +26,7 @@ export const DATA_DIR = fileFlag({
 });
 export const KUBECONFIG = fileFlag({
   name: "kubeconfig",
-  help: "of the cluster; without it KUBECONFIG, ~/.kube/config, or the pod's service account",
+  help: "access to the cluster; without it KUBECONFIG, ~/.kube/config, or the pod's service account",
 });
 const CLUSTER_FLAGS = [EMBEDDED, DATA_DIR, KUBECONFIG];
 const STORE_FLAGS = [EMBEDDED, DATA_DIR];
@@ -50,18 +50,31 @@ const LEAST_BYTES = "1Mi";
 
 /** Of `serve`. */
 export const FLAGS = {
-  tunnelAddress: addressFlag({ name: "tunnel-address", help: "for boards", default: "0.0.0.0:10270" }),
-  apiAddress: addressFlag({ name: "api-address", help: "for kubectl, embedded only", default: "0.0.0.0:6443" }),
+  tunnelAddress: addressFlag({
+    name: "tunnel-address",
+    help: "where the hub listens for boards",
+    default: "0.0.0.0:10270",
+  }),
+  apiAddress: addressFlag({
+    name: "api-address",
+    help: "where the API server listens, embedded only",
+    default: "0.0.0.0:6443",
+  }),
   advertiseAddress: textFlag({
     name: "advertise-address",
     value: "ADDRESS",
-    help: "where API servers reach this hub; without it this machine's first address",
+    help: "the address at which API servers reach this hub; without it this machine's first",
   }),
   kubeletPorts: portRangeFlag({
     name: "kubelet-ports",
-    help: "ports on which the hub answers as each node's kubelet; without it any free ones",
+    help: "ports on which the hub serves as each node's kubelet; without it any free ones",
   }),
-  serverName: textFlag({ name: "server-name", value: "NAME", help: "in the hub's certificate", repeats: true }),
+  serverName: textFlag({
+    name: "server-name",
+    value: "NAME",
+    help: "a name or address in the hub's certificate",
+    repeats: true,
+  }),
   hubName: textFlag({
     name: "hub-name",
     value: "NAME",
@@ -70,22 +83,22 @@ export const FLAGS = {
   }),
   clientCaFile: fileFlag({
     name: "client-ca-file",
-    help: "PEM: whom boards' certificates are issued by; without it what the cluster says",
+    help: "PEM of the CA that issues boards' certificates; without it the one that the cluster names",
   }),
   kubeletClientCaFile: fileFlag({
     name: "kubelet-client-ca-file",
-    help: "PEM: whom API servers' client certificates are issued by; without it as --client-ca-file",
+    help: "PEM of the CA that issues API servers' client certificates; without it as --client-ca-file",
   }),
   kubeletCaFile: fileFlag({
     name: "kubelet-certificate-authority",
-    help: "PEM: whom kubelets' certificates are issued by, embedded only; without it this hub",
+    help: "PEM of the CA that issues kubelets' certificates, embedded only; without it this hub's",
   }),
   kubeletNetwork: parsedFlag(
     {
       name: "kubelet-network",
       value: "CIDR",
       help:
-        "where kubelets that are not this hub's may be, embedded only; without it everywhere but loopback, link-local, " +
+        "a network that kubelets of other hubs may be in, embedded only; without it all but loopback, link-local, " +
         "multicast and metadata addresses",
       repeats: true,
     },
@@ -106,11 +119,11 @@ export const FLAGS = {
   }),
   writeKubeconfig: fileFlag({
     name: "write-kubeconfig",
-    help: "the administrator's, embedded only; without it admin.kubeconfig in --data-dir",
+    help: "where the administrator's kubeconfig is written, embedded only; without it admin.kubeconfig in --data-dir",
   }),
   storeMaxBytes: bytesFlag({
     name: "store-max-bytes",
-    help: "what the store may hold before boards' writes are refused, embedded only; without it what the disk has",
+    help: "the size of the store above which boards' writes are refused, embedded only; without it what the disk has",
     least: LEAST_BYTES,
     example: "256Mi",
   }),
@@ -126,44 +139,49 @@ export const FLAGS = {
   }),
   drainTime: durationFlag({
     name: "drain-time",
-    help: "over which boards move elsewhere at SIGTERM",
+    help: "the time over which boards are sent elsewhere at SIGTERM",
     default: "10s",
   }),
   telemetryInflux: httpUrlFlag({
     name: "telemetry-influx",
     help:
-      "where components' telemetry is written on to by line protocol, such as " +
+      "where components' telemetry is sent by line protocol, such as " +
       "http://HOST:8086/api/v2/write?org=ORG&bucket=B",
   }),
   telemetryInfluxTokenFile: fileFlag({ name: "telemetry-influx-token-file", help: "the token that it is sent with" }),
   telemetryOtlp: httpUrlFlag({
     name: "telemetry-otlp",
-    help: "the same by OTLP/HTTP in JSON: what /v1/metrics and /v1/logs are below",
+    help: "where it is sent by OTLP/HTTP in JSON: the URL above /v1/metrics and /v1/logs",
   }),
   telemetryOtlpTokenFile: fileFlag({ name: "telemetry-otlp-token-file", help: "the token that it is sent with" }),
   telemetryDir: fileFlag({
     name: "telemetry-dir",
     value: "DIR",
-    help: "where telemetry is kept; without it telemetry in --data-dir, and in memory without --embedded",
+    help: "the folder of telemetry; without it one in --data-dir, and memory without --embedded",
   }),
   telemetryMaxBytes: bytesFlag({
     name: "telemetry-max-bytes",
-    help: "of it; the oldest goes first; without it 256Mi, in memory 32Mi",
+    help: "the size of it, of which the oldest goes first; without it 256Mi, in memory 32Mi",
     least: LEAST_BYTES,
     example: "256Mi",
   }),
-  telemetryMaxAge: durationFlag({ name: "telemetry-max-age", help: "of it", default: "168h" }),
+  telemetryMaxAge: durationFlag({ name: "telemetry-max-age", help: "how long it is kept", default: "168h" }),
   adoptFleet: textFlag({
     name: "adopt-fleet",
     value: "ID",
-    help: "boards of this fleet take the hub for theirs",
+    help: "a fleet whose boards accept this hub",
     repeats: true,
   }),
-  logFormat: choiceFlag({ name: "log-format", help: "of the log", choices: ["text", "json"], default: "text" }),
+  logFormat: choiceFlag({
+    name: "log-format",
+    help: "the format of the log",
+    choices: ["text", "json"],
+    default: "text",
+  }),
 } as const;
 
-export const TTL = durationFlag({ name: "ttl", help: "how long it is good", default: "1h" });
-export const DESCRIPTION = textFlag({ name: "description", value: "TEXT", help: "for people" });
+export const TTL = durationFlag({ name: "ttl", help: "how long the token is valid", default: "1h" });
+export const DESCRIPTION = textFlag({ name: "description", value: "TEXT", help: "a note for people" });
 
 const COMMAND_NAMES = [
   "serve",
@@ -187,7 +205,12 @@ const ROWS: Readonly<Record<HubCommandName, Row>> = {
     summary: "serve boards, for a cluster or with an API server of its own",
     details: `With --embedded the hub brings an API server of its own, in SQLite; otherwise it
 is in front of the Kubernetes cluster that --kubeconfig names.`,
-    flags: [...CLUSTER_FLAGS, ...Object.values(FLAGS), ACCEPT_RESTORED_STORE, { name: "verbose", help: "logs more" }],
+    flags: [
+      ...CLUSTER_FLAGS,
+      ...Object.values(FLAGS),
+      ACCEPT_RESTORED_STORE,
+      { name: "verbose", help: "log debug messages" },
+    ],
     examples: [
       ["picolet-hub --embedded --server-name hub.example", "ports 10270 (boards) and 6443 (kubectl)"],
       ["picolet-hub --kubeconfig admin.kubeconfig", "in front of a cluster"],
@@ -203,13 +226,13 @@ is in front of the Kubernetes cluster that --kubeconfig names.`,
       ...CLUSTER_FLAGS,
       TTL,
       DESCRIPTION,
-      { name: "replace-nodes", help: "a board may take the name of a node that another key has" },
+      { name: "replace-nodes", help: "let boards take names of nodes that another key has" },
     ],
-    examples: [["picolet-hub token create --embedded --ttl 24h", "good for a day"]],
+    examples: [["picolet-hub token create --embedded --ttl 24h", "valid for a day"]],
   },
-  "token list": { summary: "tokens that are good", flags: CLUSTER_FLAGS },
-  "token delete": { summary: "end a token", operands: "ID", atLeast: 1, atMost: 1, flags: CLUSTER_FLAGS },
-  "ca hash": { summary: "what a board pins: sha256:...", flags: CLUSTER_FLAGS },
+  "token list": { summary: "list valid tokens", flags: CLUSTER_FLAGS },
+  "token delete": { summary: "delete a token", operands: "ID", atLeast: 1, atMost: 1, flags: CLUSTER_FLAGS },
+  "ca hash": { summary: "print the hash of the CA that boards pin: sha256:...", flags: CLUSTER_FLAGS },
   "node reset": {
     summary: "let a board with a new key take this node's name",
     details: "Ends every certificate that the name ever got.",
@@ -238,7 +261,7 @@ is in front of the Kubernetes cluster that --kubeconfig names.`,
   },
   "keys rotate": { summary: "make new keys for the embedded API server's Secrets at rest", flags: STORE_FLAGS },
   version: { summary: "print the version", flags: [] },
-  help: { summary: "how a command is used", operands: "[COMMAND]", atMost: 2, completes: ["commands"], flags: [] },
+  help: { summary: "show how a command is used", operands: "[COMMAND]", atMost: 2, completes: ["commands"], flags: [] },
 };
 
 export interface HubCommand extends CommandText {

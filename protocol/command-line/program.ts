@@ -71,7 +71,7 @@ export interface Chapter {
   readonly paragraphs: readonly string[];
 }
 
-export const HELP_FLAG: Flag = { name: "help", short: "h", help: "how a command is used" };
+export const HELP_FLAG: Flag = { name: "help", short: "h", help: "show how a command is used" };
 
 /** `edgectl image pull REF` without the flags. */
 export const usageOf = ({ name }: Pick<Program, "name">, { words, operands = "" }: CommandShape): string =>

@@ -238,5 +238,5 @@ test("fish completes through it, and says what commands do", { skip: missing("/u
       words,
       line,
     );
-  assert.deepEqual(await complete("edgectl lo"), ["logs\twhat a pod's containers wrote"]);
+  assert.deepEqual(await complete("edgectl lo"), ["logs\tprint the logs of a pod's containers"]);
 });

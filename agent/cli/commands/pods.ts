@@ -22,22 +22,27 @@ const RESOURCES: ReadonlyMap<string, "pods" | "events" | "images"> = new Map([
   ["image", "images"],
 ]);
 
-export const EVENT_LIMIT = countFlag({ name: "limit", help: "only the newest N (default 50 for people)" });
+export const EVENT_LIMIT = countFlag({ name: "limit", help: "print the newest N (without -o 50)" });
 const EVENT_FLAGS: readonly Flag[] = [
   EVENT_LIMIT,
-  { name: "pod", value: "POD", help: "only those of this pod, there or gone", completes: "pods" },
+  { name: "pod", value: "POD", help: "print only events of this pod, which may be gone", completes: "pods" },
 ];
 /** -1 is kubectl's way to say all of it. */
-export const TAIL = countFlag({ name: "tail", value: "LINES", help: "only the last lines", besides: "-1" });
-export const LIMIT_BYTES = countFlag({ name: "limit-bytes", help: "no more than N bytes" });
+export const TAIL = countFlag({
+  name: "tail",
+  value: "LINES",
+  help: "print only the last lines; -1 for all",
+  besides: "-1",
+});
+export const LIMIT_BYTES = countFlag({ name: "limit-bytes", help: "print at most N bytes" });
 export const SINCE = durationFlag({
   name: "since",
-  help: "only what is newer: 30s, 5m, 2h",
+  help: "print only what is newer: 30s, 5m, 2h",
   example: "30s, 5m or 2h",
   takesZero: true,
 });
-export const SINCE_TIME = timeFlag({ name: "since-time", help: "only what is newer than 2026-01-31T12:00:00Z" });
-const WATCH: Flag = { name: "watch", short: "w", help: "go on with what changes" };
+export const SINCE_TIME = timeFlag({ name: "since-time", help: "print only what is newer than 2026-01-31T12:00:00Z" });
+const WATCH: Flag = { name: "watch", short: "w", help: "keep printing what changes" };
 
 const get: Command = {
   words: ["get"],
@@ -49,7 +54,7 @@ const get: Command = {
 ${POD_OPERAND}`,
   flags: [
     NAMESPACE,
-    { name: "all-namespaces", short: "A", help: "pods of every namespace" },
+    { name: "all-namespaces", short: "A", help: "list pods of every namespace" },
     WATCH,
     output("json", "yaml", "wide", "name"),
     NO_HEADERS,
@@ -57,7 +62,7 @@ ${POD_OPERAND}`,
   ],
   examples: [
     ["edgectl get pods -A", "every pod"],
-    ["edgectl get pods -w", "and what becomes of them"],
+    ["edgectl get pods -w", "and their changes"],
     ["edgectl get pod web -o yaml", "one pod with its status"],
     ["edgectl get pods -A -o wide", "with addresses, sources and runtimes, as wide as it gets"],
   ],
@@ -90,7 +95,7 @@ const describe: Command = {
   operands: "[pod] POD",
   atLeast: 1,
   atMost: 2,
-  summary: "all that is known of one pod, with its events",
+  summary: "show all about one pod, with its events",
   details: POD_OPERAND,
   flags: [NAMESPACE],
   examples: [["edgectl describe pod web", "the pod web, whatever its node is called"]],
@@ -103,26 +108,32 @@ const logs: Command = {
   operands: "POD [CONTAINER]",
   atLeast: 1,
   atMost: 2,
-  summary: "what a pod's containers wrote",
+  summary: "print the logs of a pod's containers",
   details: `Rotated files are read too, so a log can be long: --tail and --since keep it
 short. -f ends with the container, or with Ctrl-C.
 ${POD_OPERAND}`,
   flags: [
     NAMESPACE,
-    { name: "container", short: "c", value: "CONTAINER", help: "of a pod with several", completes: "containers" },
-    { name: "all-containers", help: "of all of them, each line with where it is from" },
-    { name: "follow", short: "f", help: "go on with what is written" },
-    { name: "previous", short: "p", help: "of the run before the last restart" },
+    {
+      name: "container",
+      short: "c",
+      value: "CONTAINER",
+      help: "the container, of a pod with several",
+      completes: "containers",
+    },
+    { name: "all-containers", help: "print the logs of all, each line with its origin" },
+    { name: "follow", short: "f", help: "keep printing what is written" },
+    { name: "previous", short: "p", help: "print the log of the run before the last restart" },
     TAIL,
     SINCE,
     SINCE_TIME,
-    { name: "timestamps", help: "when each line was written" },
+    { name: "timestamps", help: "print when each line was written" },
     LIMIT_BYTES,
-    { name: "prefix", help: "where each line is from" },
+    { name: "prefix", help: "print the origin of each line" },
   ],
   examples: [
     ["edgectl logs web --tail 20", "the last 20 lines"],
-    ["edgectl logs web -f --since 5m", "the last 5 minutes and what comes"],
+    ["edgectl logs web -f --since 5m", "the last 5 minutes and what follows"],
     ["edgectl logs web -c app --previous", "why it crashed"],
   ],
   completes: ["pods"],
@@ -131,13 +142,13 @@ ${POD_OPERAND}`,
 
 const events: Command = {
   words: ["events"],
-  summary: "what happened, oldest first",
+  summary: "list events, oldest first",
   details: `Messages are wrapped to the width of the terminal; -o wide prints each event on
 one line.`,
   flags: [NAMESPACE, WATCH, ...EVENT_FLAGS, output("json", "yaml", "wide"), NO_HEADERS],
   examples: [
     ["edgectl events --pod web", "of one pod"],
-    ["edgectl events -w --limit 0", "only what happens from now on"],
+    ["edgectl events -w --limit 0", "only those from now on"],
   ],
   run: async (context, input) => (await import("../events-command.ts")).runEvents(context, input),
 };

@@ -7,18 +7,18 @@ import { type Command, output } from "../command.ts";
 export const MAX_SIZE = bytesFlag({
   name: "max-size",
   value: "QUANTITY",
-  help: "as a node with this wasm.maxComponentSize",
+  help: "run as a node with this wasm.maxComponentSize",
 });
-export const MEMORY = quantityFlag({ name: "memory", help: "its memory limit", example: "64Mi" });
-export const CPU = quantityFlag({ name: "cpu", help: "its CPU limit", example: "500m" });
-export const TIME_LIMIT = durationFlag({ name: "time-limit", help: "ends it after that", example: "30s or 5m" });
+export const MEMORY = quantityFlag({ name: "memory", help: "the memory limit", example: "64Mi" });
+export const CPU = quantityFlag({ name: "cpu", help: "the CPU limit", example: "500m" });
+export const TIME_LIMIT = durationFlag({ name: "time-limit", help: "end it after that time", example: "30s or 5m" });
 
 const WASM_FLAGS: readonly Flag[] = [
-  { name: "pod", value: "FILE", help: "a manifest: it is run as that pod", completes: "files" },
-  { name: "container", short: "c", value: "CONTAINER", help: "of a pod with several" },
-  { name: "annotation", short: "a", value: "NAME=VALUE", help: "a grant, as network=...", repeats: true },
+  { name: "pod", value: "FILE", help: "a manifest: run the component as that pod", completes: "files" },
+  { name: "container", short: "c", value: "CONTAINER", help: "the container, of a pod with several" },
+  { name: "annotation", short: "a", value: "NAME=VALUE", help: "a grant such as network=...", repeats: true },
   MEMORY,
-  { name: "p3", help: "as a node with wasm.p3: true, which runs WASI 0.3" },
+  { name: "p3", help: "run as a node with wasm.p3: true, which runs WASI 0.3" },
   MAX_SIZE,
 ];
 
@@ -27,12 +27,12 @@ const wasmCheck: Command = {
   operands: "FILE",
   atLeast: 1,
   atMost: 1,
-  summary: "what a component wants, and whether this machine would run it",
+  summary: "show a component's imports, and if this machine would run it",
   details: `FILE is a WebAssembly component; - is standard input. Needs no agent. Exit code
 0 when it would run, 1 when it would not, with all the reasons.`,
   flags: [...WASM_FLAGS, output("json")],
   exitCodes: [
-    [0, "it would run"],
+    [0, "the component would run"],
     [1, "it would not"],
   ],
   examples: [
@@ -59,9 +59,9 @@ nowhere.`,
   flags: [
     ...WASM_FLAGS,
     CPU,
-    { name: "env", short: "e", value: "NAME=VALUE", help: "a variable", repeats: true },
-    { name: "dir", value: "HOST:CONTAINER[:ro]", help: "a folder, whose owner it is", repeats: true },
-    { name: "ca-file", value: "FILE", help: "authorities that it trusts besides (PEM)", completes: "files" },
+    { name: "env", short: "e", value: "NAME=VALUE", help: "an environment variable", repeats: true },
+    { name: "dir", value: "HOST:CONTAINER[:ro]", help: "a folder, which it gets as its owner", repeats: true },
+    { name: "ca-file", value: "FILE", help: "PEM of authorities that it trusts besides", completes: "files" },
     TIME_LIMIT,
   ],
   exitCodes: [
