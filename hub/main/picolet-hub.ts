@@ -75,4 +75,6 @@ async function main(argv: readonly string[]): Promise<number> {
   }
 }
 
+// A reader that has gone ends nothing: boards depend on the hub, not on who reads what it prints.
+for (const output of [process.stdout, process.stderr]) output.on("error", () => undefined);
 void main(process.argv.slice(2)).then((code) => process.exit(code));
