@@ -82,7 +82,11 @@ function defaultOf(field: Field): string | undefined {
 }
 
 function shown(kind: Kind, value: unknown): string {
-  if (kind === "duration") return formatDuration(value as Millis);
+  // "4h" instead of Go's "4h0m0s": the file takes both.
+  if (kind === "duration")
+    return formatDuration(value as Millis)
+      .replace(/(?<=m)0s$/, "")
+      .replace(/(?<=h)0m$/, "");
   if (kind === "bytes") return formatQuantity({ nano: BigInt(value as number) * 1_000_000_000n, format: "BinarySI" });
   return typeof value === "string" && value !== "" ? value : JSON.stringify(value);
 }

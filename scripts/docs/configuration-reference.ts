@@ -29,7 +29,8 @@ interface ConfigurationReferenceInit {
 }
 
 export function configurationReference({ fields, groups, programs }: ConfigurationReferenceInit): string {
-  const ignored = fields.filter(({ isActedUpon }) => !isActedUpon);
+  const paths = groups.flatMap((group) => Object.keys(group.fields));
+  const ignored = paths.flatMap((path) => fields.filter((each) => each.path === path && !each.isActedUpon));
   const chapters = groups.flatMap(({ title, fields: own }) => {
     // In the order of the documentation, which puts first what most boards set.
     const rows = Object.keys(own).flatMap((path) => fields.filter((each) => each.path === path && each.isActedUpon));

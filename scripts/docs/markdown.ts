@@ -10,8 +10,11 @@ const cell = (text: string): string => text.replaceAll("|", "\\|").replaceAll("\
 export const table = (headers: readonly string[], rows: readonly (readonly string[])[]): string =>
   [headers, headers.map(() => "---"), ...rows].map((row) => `| ${row.map(cell).join(" | ")} |`).join("\n");
 
-/** What is between angle brackets would be HTML to a reader of Markdown. */
-export const prose = (text: string): string => text.replaceAll("<", "&lt;");
+/** Outside of code, angle brackets would be HTML to a reader of Markdown and stars emphasis. */
+export const prose = (text: string): string =>
+  text.replaceAll(/(`[^`]*`)|([<*])/g, (_, inCode: string | undefined, mark: string) =>
+    inCode === undefined ? `\\${mark}` : inCode,
+  );
 
 export const flagTable = (flags: readonly Flag[]): string =>
   table(

@@ -74,7 +74,7 @@ test("it is in the reference, where its row says whether it is acted upon", () =
       groups: [...FIELD_GROUPS, { title: "Lights", fields: DOCUMENTATION }],
       programs: [],
     });
-  const row = "| `lights.interval` | duration, 1s to 10m0s | `1m30s` | How often they blink. |";
+  const row = "| `lights.interval` | duration, 1s to 10m | `1m30s` | How often they blink. |";
   const ignored = referenceOf(WITH_DUMMY);
   assert.ok(ignored.indexOf(row) > ignored.indexOf("## Accepted and not acted upon"), ignored);
   const acted = referenceOf({ ...WITH_DUMMY, lights: { ...WITH_DUMMY.lights, isActedUpon: true } });
@@ -105,7 +105,7 @@ test("edgectl explain shows a field, a mapping with what is in it, and what was 
   const { code, out } = await bench.run(["explain", "wasm.registries[3].insecure"]);
   assert.deepEqual(
     [code, out],
-    [0, "wasm.registries[].insecure: true or false\ndefault: false\nWhether it is spoken to by plain HTTP.\n"],
+    [0, "wasm.registries[].insecure: true or false\ndefault: false\nWhether it is reached by plain HTTP.\n"],
   );
   const hub = (await bench.run(["explain", "hub"])).out;
   assert.match(hub, /^hub: mapping\n.*\nhub.server: /s);
