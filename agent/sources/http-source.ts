@@ -74,14 +74,14 @@ export class HttpSource implements Component {
     this.#origin = shown(init.url);
   }
 
-  /** What is wrong with the server, or with what it says, now. */
-  get problems(): Watch<readonly SourceProblem[]> {
-    return this.#report.problems;
-  }
-
   /** What of the answer has no effect. */
   get warnings(): Watch<readonly SourceProblem[]> {
     return this.#report.warnings;
+  }
+
+  /** What is wrong with the server, or with what it says, now. */
+  get problems(): Watch<readonly SourceProblem[]> {
+    return this.#report.problems;
   }
 
   async run(signal: AbortSignal): Promise<void> {
