@@ -1,12 +1,14 @@
 /** What somebody meets who sets picolet up for the first time and gets one thing wrong: one sentence that says what to do. */
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
+import { resolve } from "node:path";
 import { after, before, describe, test } from "node:test";
+import type { PodReport } from "../../protocol/local-api.ts";
 import { HubProcess, runHubCommand } from "../../scripts/hub-process.ts";
 import { AgentNode } from "../support/agent-process.ts";
 import { Containerd, containerdMissing } from "../support/containerd.ts";
 import { fixedPort } from "../support/fixed-port.ts";
-import { nodeWith } from "../support/node-fixtures.ts";
+import { componentPod, containerPod, HELLO_COMPONENT, HELLO_IMAGE, nodeWith } from "../support/node-fixtures.ts";
 import { TempFolder } from "../support/temp-folder.ts";
 
 interface Ended {
@@ -186,4 +188,36 @@ test("files that are no pods, and a quantity of another program, in the folder o
     'did you mean "64M" (10^6) or "64Mi" (2^20)?',
   ])
     assert.ok(out.includes(sentence), out);
+});
+
+test("why a pod does not run, or is not ready, is in edgectl status", async () => {
+  await using node = nodeWith(undefined);
+  await node.start();
+  await edgectl(node, "image", "import", resolve(HELLO_COMPONENT), "--name", HELLO_IMAGE);
+  const readinessProbe = {
+    tcpSocket: { host: "127.0.0.1", port: await fixedPort() },
+    periodSeconds: 1,
+    initialDelaySeconds: 0,
+  };
+  node.writeManifest("unready.json", componentPod("unready", { readinessProbe }));
+  node.writeManifest(
+    "imageless.json",
+    componentPod("imageless", { image: "picolet.example/none:1", imagePullPolicy: "Never" }),
+  );
+  node.writeManifest("greedy.json", componentPod("greedy", { resources: { requests: { memory: "100Ti" } } }));
+  node.writeManifest("contained.json", containerPod("contained"));
+  const expected = {
+    "unready-node": /^Unhealthy: Readiness probe failed: .*connection refused/,
+    "imageless-node": /^ErrImageNeverPull: /,
+    "greedy-node": /^(?:OutOfmemory|UnexpectedAdmissionError): Pod was rejected: .*memory/,
+    "contained-node":
+      /^FailedSync: .*this node runs components only .*; set containerRuntimeEndpoint to a container runtime's socket/,
+  };
+  const isTold = ([name, message]: [string, RegExp], pods: readonly PodReport[]): boolean =>
+    pods.some((pod) => pod.name === name && message.test(pod.message));
+  await node.waitForStatus("each reason", ({ pods }) => Object.entries(expected).every((each) => isTold(each, pods)));
+  const { code, out } = await edgectl(node, "status");
+  assert.equal(code, 1);
+  assert.doesNotMatch(node.log, /stack=/);
+  for (const name of Object.keys(expected)) assert.match(out, new RegExp(`${name}: \\w+: `));
 });
