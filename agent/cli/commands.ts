@@ -2,15 +2,15 @@
  * The table of edgectl: every command with its flags and its help, each kind in a file of `commands/`. To add a command, add
  * its row here or there; what it does is loaded only when it is run.
  */
-import { durationFlag } from "../../protocol/command-line/flag-values.ts";
-import { HELP_FLAG } from "../../protocol/command-line/program.ts";
-import { DEFAULT_SOCKET_PATH } from "../../protocol/local-api.ts";
-import type { Command, EdgectlProgram } from "./command.ts";
+import { durationFlag } from "@picolet/protocol/command-line/flag-values.ts";
+import { HELP_FLAG } from "@picolet/protocol/command-line/program.ts";
+import { DEFAULT_SOCKET_PATH } from "@picolet/protocol/local-api/status.ts";
 import { IMAGE_COMMANDS } from "./commands/images.ts";
 import { KEYVALUE_COMMANDS } from "./commands/keyvalue.ts";
 import { NODE_COMMANDS, STATUS } from "./commands/node.ts";
 import { POD_COMMANDS } from "./commands/pods.ts";
 import { WASM_COMMANDS } from "./commands/wasm.ts";
+import type { Command, EdgectlProgram } from "./context/command.ts";
 
 /** A board under load answers within a second or two. */
 export const TIMEOUT = durationFlag({
@@ -30,7 +30,7 @@ const help: Command = {
   examples: [["edgectl help logs", "the flags of logs"]],
   completes: ["commands"],
   run: async (context, input) => {
-    const { helpText } = await import("../../protocol/command-line/help-text.ts");
+    const { helpText } = await import("@picolet/protocol/command-line/help-text.ts");
     await context.terminal.write(helpText(input.positionals, context.program));
     return 0;
   },

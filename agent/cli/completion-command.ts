@@ -1,17 +1,17 @@
-import type { Arguments } from "../../protocol/command-line/command-line.ts";
-import { canonical } from "../../protocol/command-line/command-line.ts";
-import { flagText } from "../../protocol/command-line/help-text.ts";
-import type { Flag } from "../../protocol/command-line/program.ts";
-import type { KeyvalueBucketList, KeyvalueKeyList, PodList } from "../../protocol/local-api.ts";
-import type { Pod } from "../../protocol/pod.ts";
-import type { AgentClient } from "./agent-client.ts";
-import type { Command, EdgectlProgram } from "./command.ts";
-import { SHELLS } from "./completion-scripts.ts";
-import type { Context } from "./context.ts";
-import { EXIT_HEALTHY, usageError } from "./failures.ts";
-import { readFields } from "./fields.ts";
-import { bucketLabel, bucketPath, parseBucket } from "./keyvalue-names.ts";
-import { parsePodName, podLabel, podPath, query } from "./objects.ts";
+import type { Arguments } from "@picolet/protocol/command-line/command-line.ts";
+import { canonical } from "@picolet/protocol/command-line/command-line.ts";
+import { flagText } from "@picolet/protocol/command-line/help-text.ts";
+import type { Flag } from "@picolet/protocol/command-line/program.ts";
+import type { KeyvalueBucketList, KeyvalueKeyList, PodList } from "@picolet/protocol/local-api/status.ts";
+import type { Pod } from "@picolet/protocol/pod/pod.ts";
+import { bucketLabel, bucketPath, parseBucket } from "./commands/keyvalue-names.ts";
+import type { AgentClient } from "./context/agent-client.ts";
+import type { Command, EdgectlProgram } from "./context/command.ts";
+import { SHELLS } from "./context/completion-scripts.ts";
+import { readFields } from "./context/configuration-fields.ts";
+import type { Context } from "./context/context.ts";
+import { EXIT_HEALTHY, usageError } from "./context/exit-codes.ts";
+import { parsePodName, podLabel, podPath, query } from "./context/objects.ts";
 
 export async function runCompletion(context: Context, input: Arguments): Promise<number> {
   const [shell = ""] = input.positionals;

@@ -1,14 +1,14 @@
-import { type Arguments, parseCommandLine } from "../../protocol/command-line/command-line.ts";
-import { usageReport } from "../../protocol/command-line/usage-error.ts";
-import { describeError } from "../../protocol/errors.ts";
-import { DEFAULT_SOCKET_PATH } from "../../protocol/local-api.ts";
-import { type Clock, seconds } from "../../protocol/ports.ts";
-import { AgentClient } from "./agent-client.ts";
-import type { EdgectlProgram } from "./command.ts";
+import { type Arguments, parseCommandLine } from "@picolet/protocol/command-line/command-line.ts";
+import { usageReport } from "@picolet/protocol/command-line/usage-error.ts";
+import { describeError } from "@picolet/protocol/errors.ts";
+import { DEFAULT_SOCKET_PATH } from "@picolet/protocol/local-api/status.ts";
+import { type Clock, seconds } from "@picolet/protocol/ports.ts";
 import { EDGECTL, TIMEOUT } from "./commands.ts";
 import type { Candidate } from "./completion-command.ts";
-import type { Context, Terminal } from "./context.ts";
-import { EXIT_HEALTHY, EXIT_USAGE, exitCodeOf } from "./failures.ts";
+import { AgentClient } from "./context/agent-client.ts";
+import type { EdgectlProgram } from "./context/command.ts";
+import type { Context, Terminal } from "./context/context.ts";
+import { EXIT_HEALTHY, EXIT_USAGE, exitCodeOf } from "./context/exit-codes.ts";
 
 /** Nobody waits longer for the Tab key. */
 const COMPLETION_TIMEOUT = seconds(2);
@@ -38,14 +38,14 @@ export async function runEdgectl(
       return await complete(rest, around, { program, isDescribed: first === COMPLETE_DESCRIBED });
     const line = parseCommandLine(words, program);
     if (line.command === undefined || line.arguments.flag("help")) {
-      const { helpText } = await import("../../protocol/command-line/help-text.ts");
+      const { helpText } = await import("@picolet/protocol/command-line/help-text.ts");
       await around.terminal.write(helpText(line.command?.words ?? [line.group ?? []].flat(), program));
       return EXIT_HEALTHY;
     }
     return await line.command.run(contextOf(line.arguments, around, program), line.arguments);
   } catch (error) {
     const code = exitCodeOf(error);
-    const { plain } = await import("./text-layout.ts");
+    const { plain } = await import("./context/text-layout.ts");
     const hint = "edgectl help lists the commands; edgectl help COMMAND tells more.";
     const report = code === EXIT_USAGE ? usageReport("edgectl", error, hint) : `edgectl: ${describeError(error)}\n`;
     around.terminal.writeError(report.split("\n").map(plain).join("\n"));

@@ -8,7 +8,7 @@
  * The fields are those of KubeletConfiguration kubelet.config.k8s.io/v1beta1 of Kubernetes 1.34 with the kubelet's defaults
  * (pkg/kubelet/apis/config/v1beta1/defaults.go), and picolet's own from `nodeName` on.
  */
-import { type Millis, millis, seconds } from "../../protocol/ports.ts";
+import { type Millis, millis, seconds } from "@picolet/protocol/ports.ts";
 
 /** The kinds of values, with the type that each has once it is read. */
 interface KindValues {

@@ -2,12 +2,13 @@
  * The schema of the configuration, made of its table of fields. Unknown fields are refused with the nearest known name. What
  * is missing stays missing here; `configuration-defaults.ts` fills it in.
  */
+
+import { parseDuration } from "@picolet/protocol/kubernetes/duration.ts";
+import { childPath } from "@picolet/protocol/kubernetes/plain-data.ts";
+import { parseQuantity, quantityValue } from "@picolet/protocol/kubernetes/quantity.ts";
+import { unitHint } from "@picolet/protocol/kubernetes/quantity-hint.ts";
+import type { Millis } from "@picolet/protocol/ports.ts";
 import * as z from "zod/mini";
-import { parseDuration } from "../../protocol/duration.ts";
-import { childPath } from "../../protocol/plain-data.ts";
-import type { Millis } from "../../protocol/ports.ts";
-import { parseQuantity, quantityValue } from "../../protocol/quantity.ts";
-import { unitHint } from "../../protocol/quantity-hint.ts";
 import type { Field, FieldTable, Kind } from "./configuration-fields.ts";
 import { nearestName } from "./nearest-name.ts";
 

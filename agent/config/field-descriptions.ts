@@ -1,8 +1,8 @@
 /** The fields of the configuration as people read of them: table and documentation together. Never loaded by the agent. */
-import { formatDuration } from "../../protocol/duration.ts";
-import type { FieldDescription } from "../../protocol/field-description.ts";
-import type { Millis } from "../../protocol/ports.ts";
-import { formatQuantity } from "../../protocol/quantity.ts";
+import { formatDuration } from "@picolet/protocol/kubernetes/duration.ts";
+import { formatQuantity } from "@picolet/protocol/kubernetes/quantity.ts";
+import type { FieldDescription } from "@picolet/protocol/local-api/field-description.ts";
+import type { Millis } from "@picolet/protocol/ports.ts";
 import type { Field, FieldTable, Kind, ValueField } from "./configuration-fields.ts";
 import type { Documentation } from "./field-documentation.ts";
 

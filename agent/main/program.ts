@@ -1,8 +1,8 @@
 /** The table of picolet: its flags, with what the help, the man page and docs/configuration.md say of them. */
-import { fileFlag } from "../../protocol/command-line/flag-values.ts";
-import { type Flag, HELP_FLAG, type Program } from "../../protocol/command-line/program.ts";
-import { DEFAULT_SOCKET_PATH } from "../../protocol/local-api.ts";
-import { DEFAULT_CONFIG_PATH, DEFAULT_ROOT_DIR } from "./default-places.ts";
+import { fileFlag } from "@picolet/protocol/command-line/flag-values.ts";
+import { type Flag, HELP_FLAG, type Program } from "@picolet/protocol/command-line/program.ts";
+import { DEFAULT_SOCKET_PATH } from "@picolet/protocol/local-api/status.ts";
+import { DEFAULT_CONFIG_PATH, DEFAULT_ROOT_DIR } from "./base/default-places.ts";
 
 export const CONFIG = fileFlag({
   name: "config",

@@ -1,8 +1,8 @@
-import { type Arguments, parseCommandLine } from "../../protocol/command-line/command-line.ts";
-import type { ListenAddress, ValueFlag } from "../../protocol/command-line/flag-values.ts";
-import { usageError } from "../../protocol/command-line/usage-error.ts";
-import type { Millis } from "../../protocol/ports.ts";
-import { checkedFleets } from "../embedded/store/fleet-keys.ts";
+import { checkedFleets } from "@picolet/hub-embedded/store/fleet-keys.ts";
+import { type Arguments, parseCommandLine } from "@picolet/protocol/command-line/command-line.ts";
+import type { ListenAddress, ValueFlag } from "@picolet/protocol/command-line/flag-values.ts";
+import { usageError } from "@picolet/protocol/command-line/usage-error.ts";
+import type { Millis } from "@picolet/protocol/ports.ts";
 import {
   ACCEPT_RESTORED_STORE,
   DATA_DIR,

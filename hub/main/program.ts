@@ -9,9 +9,9 @@ import {
   parsedFlag,
   portRangeFlag,
   textFlag,
-} from "../../protocol/command-line/flag-values.ts";
-import { type CommandText, type Flag, HELP_FLAG, type Program } from "../../protocol/command-line/program.ts";
-import { PicoletError } from "../../protocol/errors.ts";
+} from "@picolet/protocol/command-line/flag-values.ts";
+import { type CommandText, type Flag, HELP_FLAG, type Program } from "@picolet/protocol/command-line/program.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
 import { blockListOf } from "../kubelet-proxy/kubelet-targets.ts";
 
 /** Of Kubernetes' feature gates the one that changes something here. Off by default, as in Kubernetes 1.34. */

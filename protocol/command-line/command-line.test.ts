@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { isPicoletError } from "../../protocol/errors.ts";
+import { isPicoletError } from "../errors.ts";
 import { parseCommandLine } from "./command-line.ts";
 import { countFlag } from "./flag-values.ts";
 import type { Flag } from "./program.ts";

@@ -1,5 +1,5 @@
 /** Words and flags of a command line, made values. Knows the shape of commands, none in particular. Pure. */
-import { editDistance } from "../nearest-name.ts";
+import { editDistance } from "../kubernetes/nearest-name.ts";
 import type { ValueFlag } from "./flag-values.ts";
 import type { CommandShape, Flag, Program } from "./program.ts";
 import { usageError } from "./usage-error.ts";

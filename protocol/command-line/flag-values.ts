@@ -2,11 +2,12 @@
  * The kinds of values that flags take. Each kind is parsed in one place, with one sentence for a value that is wrong:
  * `--ttl must be a duration such as 1h, not "soon"`.
  */
-import { parseDuration } from "../duration.ts";
+
 import { describeError } from "../errors.ts";
+import { parseDuration } from "../kubernetes/duration.ts";
+import { parseQuantity, quantityValue } from "../kubernetes/quantity.ts";
+import { unitHint } from "../kubernetes/quantity-hint.ts";
 import type { Millis } from "../ports.ts";
-import { parseQuantity, quantityValue } from "../quantity.ts";
-import { unitHint } from "../quantity-hint.ts";
 import type { Flag } from "./program.ts";
 import { usageError } from "./usage-error.ts";
 

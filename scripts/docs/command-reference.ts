@@ -1,5 +1,5 @@
 /** docs/edgectl.md, or the like of another program. Pure. */
-import { type CommandText, type ExitCode, type Program, usageOf } from "../../protocol/command-line/program.ts";
+import { type CommandText, type ExitCode, type Program, usageOf } from "@picolet/protocol/command-line/program.ts";
 import { code, flagTable, prose, table } from "./markdown.ts";
 
 export function commandReference(program: Program): string {

@@ -1,7 +1,7 @@
 /** docs/configuration.md. Pure. */
-import type { FieldGroup } from "../../agent/config/field-documentation.ts";
-import type { Program } from "../../protocol/command-line/program.ts";
-import type { FieldDescription } from "../../protocol/field-description.ts";
+import type { FieldGroup } from "@picolet/agent/config/field-documentation.ts";
+import type { Program } from "@picolet/protocol/command-line/program.ts";
+import type { FieldDescription } from "@picolet/protocol/local-api/field-description.ts";
 import { code, flagTable, prose, table } from "./markdown.ts";
 
 const INTRODUCTION = `# Configuration

@@ -1,6 +1,6 @@
 /** A man page of a program's table, in the macros of man(7). Pure. */
-import { flagText } from "../../protocol/command-line/help-text.ts";
-import { type CommandText, type Flag, type Program, usageOf } from "../../protocol/command-line/program.ts";
+import { flagText } from "@picolet/protocol/command-line/help-text.ts";
+import { type CommandText, type Flag, type Program, usageOf } from "@picolet/protocol/command-line/program.ts";
 
 interface ManPageInit {
   readonly version: string;

@@ -1,6 +1,6 @@
 /** Pieces of Markdown that the generated references share. */
-import { flagText } from "../../protocol/command-line/help-text.ts";
-import { type Flag, flagLabel } from "../../protocol/command-line/program.ts";
+import { flagText } from "@picolet/protocol/command-line/help-text.ts";
+import { type Flag, flagLabel } from "@picolet/protocol/command-line/program.ts";
 
 export const code = (text: string): string => (text === "" ? "" : `\`${text}\``);
 

@@ -4,8 +4,8 @@ import { spawnSync } from "node:child_process";
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { test } from "node:test";
-import { SCRIPT_NAMES, SHELLS } from "../../agent/cli/completion-scripts.ts";
-import { FIELD_DOCUMENTATION } from "../../agent/config/field-documentation.ts";
+import { SCRIPT_NAMES, SHELLS } from "@picolet/agent/cli/context/completion-scripts.ts";
+import { FIELD_DOCUMENTATION } from "@picolet/agent/config/field-documentation.ts";
 
 const PROGRAM = resolve("dist/picolet.cjs");
 const PARTS = resolve("dist/picolet");

@@ -1,13 +1,17 @@
 /** A field of the configuration is a row of the table and a line of documentation: all else follows from the two. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { type Configuration, formatConfigurationProblem, loadConfiguration } from "../../agent/config/configuration.ts";
-import { CONFIGURATION_FIELDS, type FieldTable } from "../../agent/config/configuration-fields.ts";
-import { describeFields } from "../../agent/config/field-descriptions.ts";
-import { FIELD_DOCUMENTATION, FIELD_GROUPS } from "../../agent/config/field-documentation.ts";
-import { shownConfiguration } from "../../agent/config/shown-configuration.ts";
-import { configurationReference } from "../../scripts/docs/configuration-reference.ts";
-import { EdgectlBench } from "../support/edgectl-bench.ts";
+import {
+  type Configuration,
+  formatConfigurationProblem,
+  loadConfiguration,
+} from "@picolet/agent/config/configuration.ts";
+import { CONFIGURATION_FIELDS, type FieldTable } from "@picolet/agent/config/configuration-fields.ts";
+import { describeFields } from "@picolet/agent/config/field-descriptions.ts";
+import { FIELD_DOCUMENTATION, FIELD_GROUPS } from "@picolet/agent/config/field-documentation.ts";
+import { shownConfiguration } from "@picolet/agent/config/shown-configuration.ts";
+import { configurationReference } from "@picolet/scripts/docs/configuration-reference.ts";
+import { EdgectlBench } from "../support/unit/agent/edgectl-bench.ts";
 
 const BOARD = { memoryBytes: 536_870_912 };
 

@@ -3,11 +3,11 @@ import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
 import { test } from "node:test";
-import { EDGECTL } from "../../agent/cli/commands.ts";
-import { PICOLET } from "../../agent/main/program.ts";
-import { HUB } from "../../hub/main/program.ts";
-import type { Program } from "../../protocol/command-line/program.ts";
-import { manPage } from "../../scripts/docs/man-page.ts";
+import { EDGECTL } from "@picolet/agent/cli/commands.ts";
+import { PICOLET } from "@picolet/agent/main/program.ts";
+import { HUB } from "@picolet/hub/main/program.ts";
+import type { Program } from "@picolet/protocol/command-line/program.ts";
+import { manPage } from "@picolet/scripts/docs/man-page.ts";
 
 const PROGRAMS: readonly Program[] = [EDGECTL, PICOLET, HUB];
 

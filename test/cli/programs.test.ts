@@ -1,12 +1,12 @@
 /** The tables of all programs: what makes help, man pages and references of them holds for each. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { EDGECTL } from "../../agent/cli/commands.ts";
-import { PICOLET } from "../../agent/main/program.ts";
-import { HUB } from "../../hub/main/program.ts";
-import { parseCommandLine } from "../../protocol/command-line/command-line.ts";
-import { helpText } from "../../protocol/command-line/help-text.ts";
-import type { Program } from "../../protocol/command-line/program.ts";
+import { EDGECTL } from "@picolet/agent/cli/commands.ts";
+import { PICOLET } from "@picolet/agent/main/program.ts";
+import { HUB } from "@picolet/hub/main/program.ts";
+import { parseCommandLine } from "@picolet/protocol/command-line/command-line.ts";
+import { helpText } from "@picolet/protocol/command-line/help-text.ts";
+import type { Program } from "@picolet/protocol/command-line/program.ts";
 
 const PROGRAMS: readonly Program[] = [EDGECTL, PICOLET, HUB];
 

@@ -1,14 +1,14 @@
 /** A command is one row: what a row says is in help, completion, reference and man page, and its `run` runs. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Command } from "../../agent/cli/command.ts";
-import { EDGECTL } from "../../agent/cli/commands.ts";
-import { runEdgectl } from "../../agent/cli/run-edgectl.ts";
-import { countFlag } from "../../protocol/command-line/flag-values.ts";
-import { commandReference } from "../../scripts/docs/command-reference.ts";
-import { manPage } from "../../scripts/docs/man-page.ts";
-import { CapturedTerminal, type Outcome } from "../support/edgectl-bench.ts";
-import { VirtualClock } from "../support/virtual-clock.ts";
+import { EDGECTL } from "@picolet/agent/cli/commands.ts";
+import type { Command } from "@picolet/agent/cli/context/command.ts";
+import { runEdgectl } from "@picolet/agent/cli/run-edgectl.ts";
+import { countFlag } from "@picolet/protocol/command-line/flag-values.ts";
+import { commandReference } from "@picolet/scripts/docs/command-reference.ts";
+import { manPage } from "@picolet/scripts/docs/man-page.ts";
+import { CapturedTerminal, type Outcome } from "../support/unit/agent/edgectl-bench.ts";
+import { VirtualClock } from "../support/unit/ports/virtual-clock.ts";
 
 const BLINKS = countFlag({ name: "times", help: "how many times", default: "3", least: 1 });
 

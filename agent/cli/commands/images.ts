@@ -1,7 +1,7 @@
 /** `edgectl image`: its commands, and `edgectl images`. */
 
-import type { Flag } from "../../../protocol/command-line/program.ts";
-import { type Command, NO_HEADERS, output } from "../command.ts";
+import type { Flag } from "@picolet/protocol/command-line/program.ts";
+import { type Command, NO_HEADERS, output } from "../context/command.ts";
 
 const IMAGE_LIST = {
   summary: "list images on this node, of all runtimes",
@@ -9,7 +9,7 @@ const IMAGE_LIST = {
 prefetches: of images that the annotation picolet.io/prefetch of the Node object
 or of a pod names. -o wide shows whole digests and which images are pinned.`,
   flags: [output("json", "yaml", "wide"), NO_HEADERS],
-  run: async (context, input) => (await import("../images-command.ts")).runImageList(context, input),
+  run: async (context, input) => (await import("./image-list-commands.ts")).runImageList(context, input),
 } satisfies Omit<Command, "words" | "examples">;
 
 const imageList: Command = {
@@ -56,7 +56,7 @@ name. -o json has names, digests and sizes.`,
     ["edgectl image pull registry.example/app:2", "before a rollout"],
     ["edgectl image pull registry.example/app:2 -n shop --secret pull", "a private one"],
   ],
-  run: async (context, input) => (await import("../image-commands.ts")).runImagePull(context, input),
+  run: async (context, input) => (await import("./image-pull-commands.ts")).runImagePull(context, input),
 };
 
 const imageRemove: Command = {
@@ -68,7 +68,7 @@ const imageRemove: Command = {
   details: "REF is a name or an id. One that is pinned, or that a container uses, is kept.",
   flags: [RUNTIME, { name: "force", help: "remove images that are pinned or used too" }, output("json", "yaml")],
   examples: [["edgectl image rm registry.example/app:1", "the image and all of its other names"]],
-  run: async (context, input) => (await import("../image-commands.ts")).runImageRemove(context, input),
+  run: async (context, input) => (await import("./image-pull-commands.ts")).runImageRemove(context, input),
 };
 
 const pinning = (word: "pin" | "unpin", summary: string, example: string): Command => ({
@@ -81,7 +81,7 @@ const pinning = (word: "pin" | "unpin", summary: string, example: string): Comma
 list is kept on disk; edgectl images -o json shows it.`,
   flags: [output("json", "yaml")],
   examples: [[`edgectl image ${word} registry.example/app:2`, example]],
-  run: async (context, input) => (await import("../image-commands.ts")).runImagePin(context, input, word === "pin"),
+  run: async (context, input) => (await import("./image-pull-commands.ts")).runImagePin(context, input, word === "pin"),
 });
 
 const imagePin = pinning("pin", "keep images, however full the disk is", "it stays");
@@ -101,7 +101,7 @@ runtime that can run it takes it.`,
     ["edgectl image import hello.wasm --name example/hello:1", "a component"],
   ],
   completes: ["files"],
-  run: async (context, input) => (await import("../images-command.ts")).runImageImport(context, input),
+  run: async (context, input) => (await import("./image-list-commands.ts")).runImageImport(context, input),
 };
 
 export const IMAGE_COMMANDS: readonly Command[] = [

@@ -1,5 +1,5 @@
 /** `edgectl` for the node and its agent. */
-import { type Command, NO_HEADERS, output } from "../command.ts";
+import { type Command, NO_HEADERS, output } from "../context/command.ts";
 
 export const STATUS: Command = {
   words: ["status"],
@@ -15,7 +15,7 @@ its anonymous memory, swapped or not, of its budget; RSS has file pages too.`,
     ["edgectl status -o json", "for scripts; the fields are stable"],
     ["edgectl status > /dev/null || alarm", "only the exit code"],
   ],
-  run: async (context, input) => (await import("../status-command.ts")).runStatus(context, input),
+  run: async (context, input) => (await import("./status-command.ts")).runStatus(context, input),
 };
 
 const nodeShutdown: Command = {
@@ -30,7 +30,7 @@ belongs into what the machine runs before it stops.`,
     ["edgectl node shutdown && poweroff", "switch the board off"],
     ["edgectl node shutdown --cancel", "go on"],
   ],
-  run: async (context, input) => (await import("../node-command.ts")).runNodeShutdown(context, input),
+  run: async (context, input) => (await import("./node-command.ts")).runNodeShutdown(context, input),
 };
 
 const config: Command = {
@@ -44,7 +44,7 @@ are shown as ***.`,
     ["edgectl config --no-defaults", "what is special about this node"],
     ["edgectl config -o json", "for scripts"],
   ],
-  run: async (context, input) => (await import("../config-command.ts")).runConfig(context, input),
+  run: async (context, input) => (await import("./config-command.ts")).runConfig(context, input),
 };
 
 const explain: Command = {
@@ -60,7 +60,7 @@ FIELD all that the agent acts upon are listed. Needs no agent.`,
     ["edgectl explain hub", "a mapping and its fields"],
   ],
   completes: ["fields"],
-  run: async (context, input) => (await import("../explain-command.ts")).runExplain(context, input),
+  run: async (context, input) => (await import("./explain-command.ts")).runExplain(context, input),
 };
 
 const version: Command = {
@@ -69,7 +69,7 @@ const version: Command = {
   details: "",
   flags: [{ name: "client", help: "print the version of edgectl alone" }, output("json", "yaml")],
   examples: [["edgectl version --client", "without an agent"]],
-  run: async (context, input) => (await import("../version-command.ts")).runVersion(context, input),
+  run: async (context, input) => (await import("./version-command.ts")).runVersion(context, input),
 };
 
 export const NODE_COMMANDS: readonly Command[] = [nodeShutdown, config, explain, version];

@@ -1,8 +1,8 @@
 /** `edgectl wasm`: its commands. */
 
-import { bytesFlag, durationFlag, quantityFlag } from "../../../protocol/command-line/flag-values.ts";
-import type { Flag } from "../../../protocol/command-line/program.ts";
-import { type Command, output } from "../command.ts";
+import { bytesFlag, durationFlag, quantityFlag } from "@picolet/protocol/command-line/flag-values.ts";
+import type { Flag } from "@picolet/protocol/command-line/program.ts";
+import { type Command, output } from "../context/command.ts";
 
 export const MAX_SIZE = bytesFlag({
   name: "max-size",
@@ -40,7 +40,7 @@ const wasmCheck: Command = {
     ["edgectl wasm check app.wasm --pod app.yaml", "as this pod"],
   ],
   completes: ["files"],
-  run: async (context, input) => (await import("../wasm-commands.ts")).runWasm(context, input, "check"),
+  run: async (context, input) => (await import("./wasm-commands.ts")).runWasm(context, input, "check"),
 };
 
 const wasmRun: Command = {
@@ -78,7 +78,7 @@ nowhere.`,
     ["edgectl wasm run app.wasm --pod app.yaml", "as this pod's container"],
   ],
   completes: ["files"],
-  run: async (context, input) => (await import("../wasm-commands.ts")).runWasm(context, input, "run"),
+  run: async (context, input) => (await import("./wasm-commands.ts")).runWasm(context, input, "run"),
 };
 
 export const WASM_COMMANDS: readonly Command[] = [wasmCheck, wasmRun];

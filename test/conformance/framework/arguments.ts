@@ -1,7 +1,7 @@
 /** The command line of `npm run conformance`. */
-import type { Arguments as Input } from "../../../protocol/command-line/command-line.ts";
-import { countFlag, fileFlag, parsedFlag, textFlag } from "../../../protocol/command-line/flag-values.ts";
-import { usageError } from "../../../protocol/command-line/usage-error.ts";
+import type { Arguments as Input } from "@picolet/protocol/command-line/command-line.ts";
+import { countFlag, fileFlag, parsedFlag, textFlag } from "@picolet/protocol/command-line/flag-values.ts";
+import { usageError } from "@picolet/protocol/command-line/usage-error.ts";
 import { IMAGE_KEYS, type Images } from "./target.ts";
 
 const KUBECONFIG = fileFlag({ name: "kubeconfig", help: "an administrator's, of any Kubernetes API server" });
@@ -26,7 +26,7 @@ const pattern = (text: string): RegExp => new RegExp(text);
 const FOCUS = parsedFlag({ name: "focus", value: "REGEX", help: "only tests with such names" }, pattern);
 const SKIP = parsedFlag({ name: "skip", value: "REGEX", help: "no tests with such names" }, pattern);
 
-/** For `scriptProgram` in scripts/options.ts. */
+/** For `scriptProgram` in scripts/start/options.ts. */
 export const OPTIONS = {
   name: "conformance",
   summary: "what a kubelet does, test by test, against the node of any API server",

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { parseCommandLine } from "../../../protocol/command-line/command-line.ts";
-import { isUsageError } from "../../../protocol/command-line/usage-error.ts";
-import { scriptProgram } from "../../../scripts/options.ts";
+import { parseCommandLine } from "@picolet/protocol/command-line/command-line.ts";
+import { isUsageError } from "@picolet/protocol/command-line/usage-error.ts";
+import { scriptProgram } from "@picolet/scripts/start/options.ts";
 import { type Arguments, argumentsOf, OPTIONS } from "./arguments.ts";
 import { area, type ConformanceTest } from "./conformance-test.ts";
 import type { WatchObserver } from "./kube-api.ts";
