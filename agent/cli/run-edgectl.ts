@@ -17,7 +17,7 @@ const COMPLETE = "__complete";
 /** The same with what each candidate is, after a tab. */
 const COMPLETE_DESCRIBED = "__complete-described";
 
-export interface Surroundings {
+export interface EdgectlComponents {
   readonly terminal: Terminal;
   readonly clock: Pick<Clock, "wall" | "sleep">;
   readonly environment: Readonly<Record<string, string | undefined>>;
@@ -29,7 +29,7 @@ export interface Surroundings {
 /** Runs one command line, without the program's name. @returns the exit code; everything wrong is said by then. */
 export async function runEdgectl(
   words: readonly string[],
-  around: Surroundings,
+  around: EdgectlComponents,
   program: EdgectlProgram = EDGECTL,
 ): Promise<number> {
   try {
@@ -45,15 +45,15 @@ export async function runEdgectl(
     return await line.command.run(contextOf(line.arguments, around, program), line.arguments);
   } catch (error) {
     const code = exitCodeOf(error);
-    const { plain } = await import("./context/text-layout.ts");
+    const { printableLine } = await import("./context/text-layout.ts");
     const hint = "edgectl help lists the commands; edgectl help COMMAND tells more.";
     const report = code === EXIT_USAGE ? usageReport("edgectl", error, hint) : `edgectl: ${describeError(error)}\n`;
-    around.terminal.writeError(report.split("\n").map(plain).join("\n"));
+    around.terminal.writeError(report.split("\n").map(printableLine).join("\n"));
     return code;
   }
 }
 
-function contextOf(input: Arguments, around: Surroundings, program: EdgectlProgram): Context {
+function contextOf(input: Arguments, around: EdgectlComponents, program: EdgectlProgram): Context {
   return {
     program,
     client: new AgentClient({ socketPath: socketPath(input.text("socket"), around), timeout: input.value(TIMEOUT) }),
@@ -66,12 +66,12 @@ function contextOf(input: Arguments, around: Surroundings, program: EdgectlProgr
   };
 }
 
-const socketPath = (flag: string | undefined, { environment }: Surroundings): string =>
+const socketPath = (flag: string | undefined, { environment }: EdgectlComponents): string =>
   flag || environment.PICOLET_SOCKET || DEFAULT_SOCKET_PATH;
 
 async function complete(
   words: readonly string[],
-  around: Surroundings,
+  around: EdgectlComponents,
   { program, isDescribed }: { readonly program: EdgectlProgram; readonly isDescribed: boolean },
 ): Promise<number> {
   const { completions } = await import("./completion-command.ts");

@@ -5,7 +5,7 @@ import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import { describeError, PicoletError } from "@picolet/protocol/errors.ts";
 import type { Log } from "@picolet/protocol/ports.ts";
 import { VERSION } from "@picolet/protocol/version.ts";
-import { letGoOf } from "../budget/unload-modules.ts";
+import { unloadModules } from "../budget/unload-modules.ts";
 import type { Board } from "../config/board-defaults.ts";
 import type { Configuration } from "../config/configuration.ts";
 import { DEFAULT_CONFIG_PATH } from "./base/default-places.ts";
@@ -110,14 +110,14 @@ async function main(argv: readonly string[]): Promise<number> {
     process.stdout.write(args.command === "help" ? await helpOfAgent() : `picolet ${VERSION}\n`);
     return 0;
   }
-  letGoOf("arguments");
+  unloadModules("arguments");
   let loaded: LoadedConfiguration | undefined;
   try {
     loaded = await configurationOf(args);
   } catch (error) {
     printError(`picolet: ${describeError(error)}`);
   }
-  letGoOf("configuration");
+  unloadModules("configuration");
   if (loaded === undefined) return EX_CONFIG;
   if (args.command === "check-config") {
     process.stdout.write("the configuration is good\n");

@@ -1,4 +1,4 @@
-import { checkedFleets } from "@picolet/hub-embedded/store/fleet-keys.ts";
+import { validateFleetIds } from "@picolet/hub-embedded/store/fleet-keys.ts";
 import { type Arguments, parseCommandLine } from "@picolet/protocol/command-line/command-line.ts";
 import type { ListenAddress, ValueFlag } from "@picolet/protocol/command-line/flag-values.ts";
 import { usageError } from "@picolet/protocol/command-line/usage-error.ts";
@@ -179,7 +179,7 @@ function serve(input: Arguments): ServeArguments {
       otlp: targetOf(input, FLAGS.telemetryOtlp, FLAGS.telemetryOtlpTokenFile),
     },
     acceptRestoredStore,
-    adoptFleets: checkedFleets(input.values(FLAGS.adoptFleet)),
+    adoptFleets: validateFleetIds(input.values(FLAGS.adoptFleet)),
     logFormat: input.value(FLAGS.logFormat),
     verbose: input.flag("verbose"),
   };
