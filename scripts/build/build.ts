@@ -92,7 +92,7 @@ const programs: readonly BuildOptions[] = [
 
 /**
  * The launchers find `dist/` and Node beside themselves and set what has to be there before Node starts: allocator
- * settings and V8 flags that keep resident memory small (ARCHITECTURE.md, "Memory", has the figures of each).
+ * settings and V8 flags that keep resident memory small (`docs/decisions/memory.md` has the figures of each).
  */
 const launcher = (program: string, environment: string, flags: string, ending = "cjs"): string => `#!/bin/sh
 # Starts ${program} on picolet's own Node; PICOLET_NODE names another one.

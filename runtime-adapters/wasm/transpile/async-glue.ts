@@ -7,7 +7,7 @@
 import { shareForms } from "./shared-forms.ts";
 import { removeComments, removeUnused, statements } from "./unused-declarations.ts";
 
-/** What the host gives the glue beside what the component imports; see `host/async/async-run.ts`. */
+/** What the host gives the glue beside what the component imports; see `runner/wasi-p3/async-run.ts`. */
 const HOOKS = "imports['picolet:async']";
 
 interface Patch {

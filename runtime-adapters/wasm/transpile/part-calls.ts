@@ -5,7 +5,8 @@
  * Such calls nest, and an instance has one stack at a time, which may be set aside: so one list of contexts is enough.
  *
  * A call that traps ends nothing here: the next call of an export begins with an empty list. What jco's glue makes of such a call in
- * `host/event-loop.ts` returns before its stack has ended, hence nothing is done at the end of an export either.
+ * `shared/resources/event-loop.ts` returns before its stack has ended, hence nothing is done at the end of an export
+ * either.
  */
 
 /** Names with an underscore: none that jco makes of a component's begins so. */
@@ -20,7 +21,7 @@ const _contextSet0 = value => { _context[0] = value; };
 const _contextSet1 = value => { _context[1] = value; };
 `;
 
-/** With its name: `host/event-loop.ts` knows by it what never waits. */
+/** With its name: `shared/resources/event-loop.ts` knows by it what never waits. */
 const LEAVING = `const _leaving = (flags, fn) => {
 const checked = (...args) => {
 if (flags.value !== 1) { throw new WebAssembly.RuntimeError("cannot leave component instance"); }
