@@ -62,10 +62,13 @@ test("fenced code is left out, and lines keep their numbers", () => {
   assert.match(faults("```\ncode\n```\n`gone.ts`"), /^docs\/a\.md:4:/);
 });
 
-test("a path of a comment is checked, with the line on which it is", () => {
-  const comments = [{ value: "*\n * See `plan/gone.ts`, not `plan/plan-pod.ts`.\n ", line: 5 }];
+test("a path and a symbol of a comment are checked, with the line on which they are", () => {
+  const comments = [
+    { value: "*\n * See `plan/gone.ts`, not `plan/plan-pod.ts`.\n * `PodLooks`, `PodWorkers` ", line: 5 },
+  ];
   assert.deepEqual(commentFaults("agent/plan/plan-pod.ts", comments, tree), [
     "agent/plan/plan-pod.ts:6: there is no plan/gone.ts: correct the path",
+    "agent/plan/plan-pod.ts:7: the source has no PodLooks: correct the name",
   ]);
 });
 

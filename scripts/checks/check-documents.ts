@@ -3,7 +3,7 @@
  *
  * - every workspace has a README.md, and its table of rooms is the one that `rooms.json` gives (`--write` writes it);
  * - every link between documents resolves, and so does its anchor;
- * - every path and every CamelCase symbol in backticks exists, in documents; every path in backticks, in comments too;
+ * - every path and every CamelCase symbol in backticks exists, in documents and in comments;
  * - every message that heads a section of `docs/troubleshooting.md` is in the source.
  *
  * A path resolves from the root, from the package of the file that names it, or from that file's folder.
@@ -15,7 +15,7 @@ import { parseSync } from "oxc-parser";
 
 const ROOMS_BEGIN = "<!-- rooms: made by `npm run documents -- --write` from rooms.json -->";
 const ROOMS_END = "<!-- end of rooms -->";
-/** Recorded or generated files: they name what others have. */
+/** Recorded or generated sources: they name what others have. */
 const IGNORED = /^(test\/golden|test\/fuzz|wit\/generated|wit\/board\/deps)\//;
 /** Made by a build or an installation, or a folder of a board. */
 const NOT_IN_TREE = /^(dist|node_modules|lib|@)\b/;
@@ -25,8 +25,13 @@ const HISTORY = "CHANGELOG.md";
 const EXTENSIONS = "ts|mjs|cjs|js|json|md|yaml|wit|sh|c|sha256";
 const PATH_NAME = new RegExp(`^[\\w.-]+(?:/[\\w.-]+)*\\.(?:${EXTENSIONS})$`);
 const FOLDER_NAME = /^[\w.-]+(?:\/[\w.-]+)*\/$/;
-/** Names of others that the source does not mention: of Kubernetes, systemd and OCI. */
-const OTHERS: ReadonlySet<string> = new Set(["KubeletEnsureSecretPulledImages", "TimeoutStopSec", "WorkingDir"]);
+/** Names of others that the source does not have: of Kubernetes and its client libraries, systemd, OCI and OpenTelemetry. */
+const OTHERS: ReadonlySet<string> = new Set([
+  ...["KubeletEnsureSecretPulledImages", "MaxContainerBackOff", "UseStatusResources", "ToleratesTaint"],
+  ...["VisitPodSecretNames", "HasAPIObjectReference", "ControllerRefManager", "HumanDuration", "ValidatePodUpdate"],
+  ...["PodConditionByKubelet", "ServingStatus", "ExportMetricsServiceRequest", "ExportLogsServiceRequest"],
+  ...["TimeoutStopSec", "WorkingDir"],
+]);
 const SYMBOL = /^([A-Z][a-z0-9]+[A-Z]\w*)(?:\.\w+)?(?:\(\))?$/;
 
 export interface Tree {
@@ -137,11 +142,15 @@ export function documentFaults(path: string, document: string, tree: Tree): stri
 /** A folder in backticks is one of ours if its first part is; others are folders of a board. */
 const isOurs = (name: string, tree: Tree): boolean => tree.folders.has(`${name.split("/")[0]}/`);
 
-/** One sentence for each path in backticks of a comment that does not exist. */
+/** One sentence for each path and each symbol in backticks of a comment that does not exist. */
 export function commentFaults(path: string, comments: readonly Comment[], tree: Tree): string[] {
   return comments.flatMap(({ value, line }) =>
     [...quotesOf(value)].flatMap(({ line: below, quote }) => {
       const isPath = /^[\w./-]+\.ts$/.test(quote) || (/^[\w.-]+\/[\w./-]+\/$/.test(quote) && isOurs(quote, tree));
+      const symbol = SYMBOL.exec(quote)?.[1];
+      if (symbol !== undefined && !OTHERS.has(symbol) && !tree.symbols.has(symbol)) {
+        return [`${path}:${line + below - 1}: the source has no ${symbol}: correct the name`];
+      }
       if (!isPath || hasPath(quote, path, tree)) return [];
       return [`${path}:${line + below - 1}: there is no ${quote}: correct the path`];
     }),
@@ -226,7 +235,7 @@ function checkAll(mayWrite: boolean): void {
   const faults = packages.flatMap((folder) => readmeFault(folder, mayWrite) ?? []);
   const listed = execFileSync("git", ["ls-files", "-co", "--exclude-standard"], { encoding: "utf8" }).split("\n");
   const files = listed.filter((path) => path !== "" && existsSync(path));
-  const documents = files.filter((path) => path.endsWith(".md") && !IGNORED.test(path));
+  const documents = files.filter((path) => path.endsWith(".md"));
   const texts = new Map(documents.map((path) => [path, readFileSync(path, "utf8")]));
   const sources = new Map(
     files.filter((path) => /\.m?ts$/.test(path) && !IGNORED.test(path)).map((path) => [path, readSource(path)]),
