@@ -30,7 +30,7 @@ export interface HubProcessInit {
   readonly onLog?: (line: string) => void;
 }
 
-const PROGRAM = "dist/bin/picolet-hub";
+const PROGRAM = "dist/hub/bin/picolet-hub";
 
 /** A real hub, as a process of its own on loopback. */
 export class HubProcess {

@@ -87,7 +87,7 @@ async function startHub(dataDir: string): Promise<HubProcess> {
 async function startAgent(node: Node): Promise<ChildProcess> {
   const args = ["--config", node.configPath, "--root-dir", join(node.folder, "root"), "--socket", node.socketPath];
   // A process group of its own: Ctrl-C reaches this script alone, which then ends the pods before the agent.
-  const agent = spawn("dist/bin/picolet", args, { stdio: ["ignore", "inherit", "inherit"], detached: true });
+  const agent = spawn("dist/board/bin/picolet", args, { stdio: ["ignore", "inherit", "inherit"], detached: true });
   const answered = (async () => {
     while (!(await answers(node))) await new Promise((wake) => setTimeout(wake, 50));
   })();
@@ -110,7 +110,7 @@ async function answers({ socketPath }: Node): Promise<boolean> {
 
 function edgectl(node: Node, ...args: string[]): string {
   try {
-    return execFileSync("dist/bin/edgectl", ["--socket", node.socketPath, ...args], {
+    return execFileSync("dist/board/bin/edgectl", ["--socket", node.socketPath, ...args], {
       encoding: "utf8",
       stdio: ["ignore", "pipe", "inherit"],
     });
@@ -233,7 +233,7 @@ async function main(args: readonly string[]): Promise<number> {
   }
   if (outcome !== "interrupted") {
     say(
-      `\nedgectl: dist/bin/edgectl --socket ${node.socketPath} status    (Ctrl-C ends the pods, the agent and the hub)`,
+      `\nedgectl: dist/board/bin/edgectl --socket ${node.socketPath} status    (Ctrl-C ends the pods, the agent and the hub)`,
     );
     const ended = once(agent, "exit").then(() => "ended" as const);
     if ((await Promise.race([interrupted, ended])) === "ended") say("the agent has ended by itself");

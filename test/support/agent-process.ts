@@ -1,4 +1,4 @@
-/** The real agent as a process of its own, as a user starts it: `dist/bin/picolet` with a configuration file. */
+/** The real agent as a process of its own, as a user starts it: `dist/board/bin/picolet` with a configuration file. */
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, watch, writeFileSync } from "node:fs";
@@ -78,7 +78,7 @@ export class AgentNode extends AgentClient implements AsyncDisposable {
   /** Starts an agent and waits for nothing. */
   spawn(): ChildProcess {
     const args = ["--config", this.configPath, "--root-dir", join(this.directory, "root"), "--socket", this.socketPath];
-    const child = spawn("dist/bin/picolet", args, { stdio: ["ignore", "ignore", "pipe"] });
+    const child = spawn("dist/board/bin/picolet", args, { stdio: ["ignore", "ignore", "pipe"] });
     this.#process = child;
     this.#earlierLog = this.log.slice(-MAX_LOG_CHARACTERS);
     this.#currentLog = "";
