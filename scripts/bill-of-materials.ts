@@ -1,6 +1,7 @@
 /**
- * The software bill of materials of a distribution, `sbom.cdx.json`, in CycloneDX 1.6: every package that a bundle has code of,
- * according to the bundler, every package that is carried beside the bundles, and Node, with version, licence and the reviewed hash.
+ * The software bill of materials of a distribution, `sbom.cdx.json`, in CycloneDX 1.6: every package that a bundle has
+ * code of, according to the bundler, every package that is carried beside the bundles, and Node, with version, licence
+ * and reviewed hash.
  */
 import { readFileSync } from "node:fs";
 import type { Metafile } from "esbuild";

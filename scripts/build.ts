@@ -1,14 +1,14 @@
 /**
- * Builds the two distributions, `dist/board/` (agent, edgectl) and `dist/hub/`. Each is complete: copied to a machine that has only
- * Debian's base system, it runs. In each:
+ * Builds the two distributions, `dist/board/` (agent, edgectl) and `dist/hub/`. Each is complete: copied to a machine
+ * that has only Debian's base system, it runs. Each has:
  *
  *     bin/                    launchers, the programs by name
- *     lib/                    Node, the bundles, and the packages that cannot be bundled, with the files that are loaded of them
+ *     lib/                    Node, the bundles, and what is loaded of the packages that cannot be bundled
  *     wit/                    the board's interfaces for components (board only)
  *     LICENSE, THIRD-PARTY-LICENSES, sbom.cdx.json
  *
- * A program is one file, so that a board reads one file and no package folder. What the agent loads only where it is needed lies in
- * files of its own beside it.
+ * A program is one file, so that a board reads one file and no package folder. What the agent loads only where it is
+ * needed lies in files of its own beside it.
  *
  * CommonJS on purpose: an ES module that imports `node:http` makes Node evaluate every getter of that module, which
  * loads its WebSocket client: 6.5 MiB of anonymous memory (measured, Node 24.21) for nothing.
@@ -106,8 +106,8 @@ const hubPrograms: readonly BuildOptions[] = [
 ];
 
 /**
- * The launchers find Node and the program by their own place, and set what has to be there before Node starts: allocator
- * settings and V8 flags that keep resident memory small (ARCHITECTURE.md, "Memory", has the figures of each).
+ * The launchers find Node and the program by their own place, and set what has to be there before Node starts:
+ * allocator settings and V8 flags that keep resident memory small (ARCHITECTURE.md, "Memory", has the figures of each).
  */
 const launcher = (program: string, environment: string, flags: string): string => `#!/bin/sh
 # Starts ${parse(program).name} on the Node beside it; PICOLET_NODE names another one.
@@ -321,13 +321,17 @@ async function main(platforms: readonly Platform[]): Promise<void> {
   }
 }
 
+function fail(error: unknown, exitCode: number, usage = ""): never {
+  console.error(describeError(error) + usage);
+  process.exit(exitCode);
+}
+
 if (import.meta.main) {
   let platforms: readonly Platform[];
   try {
     platforms = requestedPlatforms(process.argv.slice(2));
   } catch (error) {
-    console.error(`${describeError(error)}\n${USAGE}`);
-    process.exit(EX_USAGE);
+    fail(error, EX_USAGE, `\n${USAGE}`);
   }
-  await main(platforms);
+  await main(platforms).catch((error: unknown) => fail(error, 1));
 }

@@ -1,4 +1,4 @@
-/** What a distribution has beside its bundles: Node, the packages that cannot be bundled, and the papers of both. */
+/** Completes a distribution: Node, the packages that cannot be bundled, licences and the bill of materials. */
 import { join } from "node:path";
 import type { Metafile } from "esbuild";
 import { billOfMaterials, type Contents, lockedPackage, packagesOf } from "./bill-of-materials.ts";

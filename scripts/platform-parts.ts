@@ -1,7 +1,7 @@
 /**
- * The parts of a distribution that differ between platforms: the Node binary, and packages with native code. This machine's lie in
- * `node_modules`. Another platform's are fetched once by `npm pack` into a cache; a file without the hash that was reviewed
- * (`package-lock.json`, `node-binaries.sha256`) is refused.
+ * The parts of a distribution that differ between platforms: the Node binary, and packages with native code. This
+ * machine's lie in `node_modules`. Another platform's are fetched once by `npm pack` into a cache; a file without its
+ * reviewed hash (`package-lock.json`, `node-binaries.sha256`) is refused.
  */
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";

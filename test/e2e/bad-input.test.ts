@@ -224,7 +224,9 @@ test("thresholds and reservations that this machine contradicts leave with 78, a
     },
   });
   const root = join(node.directory, "root");
-  const result = spawnSync("dist/board/bin/picolet", ["--config", node.configPath, "--root-dir", root], { encoding: "utf8" });
+  const result = spawnSync("dist/board/bin/picolet", ["--config", node.configPath, "--root-dir", root], {
+    encoding: "utf8",
+  });
   assert.equal(result.status, 78);
   const patterns = [
     /kubeReserved.memory: Invalid value: "1Mi": Resource "memory" has a reservation of \d+Mi but/,
