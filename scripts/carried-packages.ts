@@ -55,6 +55,8 @@ export function complete(
   const lock = readLockFile();
   const node = nodePackage(lock, platform);
   target.add("lib/node", `${node}/bin/node`);
+  // Node looks for one in all folders above, and ends at one that it cannot read.
+  target.write("lib/package.json", "{}\n");
   for (const { name, files } of packages) {
     const folder = packageFolder(lock, name);
     for (const file of files) target.add(`lib/node_modules/${name}/${file}`, join(folder, file));

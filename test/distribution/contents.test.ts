@@ -30,7 +30,15 @@ describe("a board's distribution", () => {
 
   test("has these files", () => {
     const expected = [
-      ...[...PAPERS, "bin/edgectl", "bin/picolet", "lib/node", "lib/picolet.cjs", "lib/edgectl.cjs"],
+      ...[
+        ...PAPERS,
+        "bin/edgectl",
+        "bin/picolet",
+        "lib/node",
+        "lib/package.json",
+        "lib/picolet.cjs",
+        "lib/edgectl.cjs",
+      ],
       ...["lib/wasm-runner.cjs", "lib/wasm-dense.cjs", "lib/wasm-pull.cjs", "lib/wasm-devices.cjs"],
       ...["lib/wasm-transpile.mjs", "lib/component-tool.mjs", ...SQLITE_FILES],
       ...["package.json", "vendor/js-component-bindgen-component.js"].map((name) => `${JCO}/${name}`),
@@ -68,7 +76,7 @@ describe("a hub's distribution", () => {
   test("has these files", () => {
     const expected = [
       ...[...PAPERS, "bin/picolet-hub", "lib/node", "lib/picolet-hub.mjs", "lib/yaml-worker.mjs"],
-      ...["lib/kubernetes-models.json", ...SQLITE_FILES],
+      ...["lib/kubernetes-models.json", "lib/package.json", ...SQLITE_FILES],
     ];
     assert.deepEqual(hub.files, expected.sort());
   });

@@ -78,6 +78,7 @@ describe("on a machine with nothing but a base system", { skip }, () => {
   before(async () => {
     machine.install("dist/board", "/opt/board");
     machine.install("dist/hub", "/opt/hub");
+    machine.write("/opt/package.json", "Node would read this, were it to look above its program");
     [containerd, registry] = await Promise.all([Containerd.start(), Registry.start()]);
     const picoletHub = machine.command(["/opt/hub/bin/picolet-hub"], [hubFolder.path]);
     const dataDir = hubFolder.at("data");

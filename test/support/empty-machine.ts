@@ -13,6 +13,7 @@ import {
   readdirSync,
   readlinkSync,
   symlinkSync,
+  writeFileSync,
 } from "node:fs";
 import { dirname, join } from "node:path";
 import { TempFolder } from "./temp-folder.ts";
@@ -72,6 +73,10 @@ export class EmptyMachine implements Disposable {
     const target = join(this.#root, path);
     cpSync(source, target, { recursive: true });
     for (const file of filesBelow(target)) if (/(?:^|[/.])node$/.test(file)) this.#copyLibraries(file);
+  }
+
+  write(path: string, content: string): void {
+    writeFileSync(join(this.#root, path), content);
   }
 
   /**
