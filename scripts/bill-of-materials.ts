@@ -20,6 +20,16 @@ interface LibraryComponent {
   readonly properties: readonly { readonly name: string; readonly value: string }[];
 }
 
+/** Compiled into a package, and no package itself. */
+export interface ForeignLibrary {
+  readonly name: string;
+  readonly version: string;
+  /** SPDX expression. */
+  readonly license: string;
+  /** Of its source. */
+  readonly sha512: string;
+}
+
 export interface Contents {
   readonly lock: LockFile;
   readonly metafiles: readonly Metafile[];
@@ -27,6 +37,7 @@ export interface Contents {
   readonly root: string;
   /** Names of the packages that are carried beside the bundles, and of those that are compiled into these. */
   readonly carried: readonly string[];
+  readonly libraries: readonly ForeignLibrary[];
   readonly platform: string;
 }
 
@@ -59,7 +70,7 @@ export function packagesOf({ metafiles, root, carried }: Contents): ReadonlyMap<
 }
 
 export function billOfMaterials(contents: Contents): { readonly components: readonly object[] } {
-  const { lock, platform } = contents;
+  const { lock, platform, libraries } = contents;
   return {
     bomFormat: "CycloneDX",
     specVersion: "1.6",
@@ -67,6 +78,7 @@ export function billOfMaterials(contents: Contents): { readonly components: read
     metadata: { component: { type: "application", "bom-ref": "picolet", name: "picolet", version: VERSION } },
     components: [
       ...[...packagesOf(contents)].map(([path, outputs]) => componentOf(path, lockedPackage(lock, path), outputs)),
+      ...libraries.map(libraryComponent),
       nodeComponent(lock, platform),
     ],
   } as { readonly components: readonly object[] };
@@ -96,6 +108,17 @@ function componentOf(
     properties: outputs.map((value) => ({ name: "picolet:bundle", value })),
   };
 }
+
+const libraryComponent = ({ name, version, license, sha512 }: ForeignLibrary): LibraryComponent => ({
+  type: "library",
+  "bom-ref": `${name}@${version}`,
+  name,
+  version,
+  purl: `pkg:generic/${name}@${version}`,
+  licenses: [{ license: { name: license } }],
+  hashes: [{ alg: "SHA-512", content: sha512 }],
+  properties: [],
+});
 
 /** Node itself, by the hash of its binary. */
 function nodeComponent(lock: LockFile, platform: string): object {

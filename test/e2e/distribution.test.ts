@@ -5,6 +5,9 @@ import { copyFileSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { PODS } from "../../hub/core/kube-client.ts";
+import { KubeTransport } from "../../hub/kubernetes/kube-transport.ts";
+import { loadKubeconfigAccess } from "../../hub/kubernetes/kubeconfig-access.ts";
+import { systemClock } from "../../protocol/async/system-clock.ts";
 import type { StatusReport } from "../../protocol/local-api.ts";
 import { isReady } from "../../scripts/follow-pods.ts";
 import { HubProcess } from "../../scripts/hub-process.ts";
@@ -22,6 +25,8 @@ import { TempFolder } from "../support/temp-folder.ts";
 
 const missing = emptyMachineMissing() || containerdMissing() || registryMissing();
 const skip = missing ?? false;
+
+const NEVER = new AbortController().signal;
 
 type Fields = Readonly<Record<string, unknown>>;
 
@@ -142,6 +147,17 @@ describe("on a machine with nothing but a base system", { skip }, () => {
     for (const [name] of pods) await admin.untilPod(name, "ready", isReady);
     for (const [name] of pods.filter(([each]) => each !== "device")) await said(name, name);
     assert.equal((await port.read("device".length)).toString(), "device");
+  });
+
+  test("the hub reads a large object of YAML, which takes it a thread", async () => {
+    const access = await loadKubeconfigAccess({ kubeconfig: hub.ready.kubeconfig });
+    await using transport = new KubeTransport({ access, clock: systemClock, random: { next: Math.random } });
+    const text = "x".repeat(8192);
+    const body = `apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: large\ndata:\n  text: ${text}\n`;
+    const path = "/api/v1/namespaces/default/configmaps";
+    const headers = { "content-type": "application/yaml" };
+    const kept = await transport.send({ method: "POST", path, headers, body, what: "create configmap" }, NEVER);
+    assert.deepEqual((kept as { readonly data?: unknown }).data, { text });
   });
 
   test("edgectl shows a healthy node that has joined, and runs a component by itself", async () => {

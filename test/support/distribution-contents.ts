@@ -79,6 +79,7 @@ export class DistributionContents {
       assert.ok(licenses.includes(`\n${heading}`), `no licence of ${name} ${version}`);
     }
     assert.match(licenses, /Node\.js is licensed for use as follows/);
+    assert.match(licenses, /\nsqlite [\d.]+ \(blessing\)\n=+\n\nThe author disclaims copyright to this source code/);
     assert.match(licenses, /Permission is hereby granted, free of charge/);
   }
 }
