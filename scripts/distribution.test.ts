@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { describe, it } from "node:test";
-import { TempFolder } from "../test/support/temp-folder.ts";
+import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
 import { Distribution } from "./distribution.ts";
 import { isNativeFor, platformOf, requireHash } from "./platform-parts.ts";
 import { licenseText, thirdPartyLicenses } from "./third-party-licenses.ts";
@@ -76,7 +76,7 @@ describe("parts of a platform", () => {
   it("are there for two platforms", () => {
     assert.equal(platformOf("linux-arm64"), "linux-arm64");
     assert.throws(() => platformOf("linux-riscv64"), /cannot build for linux-riscv64: .*linux-x64 and linux-arm64/);
-    const { status, stderr } = spawnSync(process.execPath, ["scripts/build.ts", "--platform", "win32-x64"], {
+    const { status, stderr } = spawnSync(process.execPath, ["scripts/build/build.ts", "--platform", "win32-x64"], {
       encoding: "utf8",
     });
     assert.equal(status, 64);

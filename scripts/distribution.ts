@@ -14,7 +14,7 @@ import {
   writeFileSync,
 } from "node:fs";
 import { dirname, join, relative } from "node:path";
-import { PicoletError } from "../protocol/errors.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
 import { isNativeFor, type Platform } from "./platform-parts.ts";
 
 export class Distribution {

@@ -1,7 +1,7 @@
 /** `THIRD-PARTY-LICENSES`: the licence text of every package that a distribution has code of, and Node's own. */
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { PicoletError } from "../protocol/errors.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
 
 export interface LicensedPackage {
   readonly name: string;

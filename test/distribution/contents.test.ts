@@ -1,7 +1,7 @@
 /** A board and a hub install all that they need, and nothing else. */
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import { ownPlatform } from "../../scripts/platform-parts.ts";
+import { ownPlatform } from "@picolet/scripts/platform-parts.ts";
 import { DistributionContents } from "../support/distribution-contents.ts";
 
 const PLATFORM = ownPlatform();

@@ -5,8 +5,8 @@ import { createHash } from "node:crypto";
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { before, test } from "node:test";
-import { distributionFolder } from "../../scripts/build.ts";
-import { ownPlatform } from "../../scripts/platform-parts.ts";
+import { distributionFolder } from "@picolet/scripts/build/build.ts";
+import { ownPlatform } from "@picolet/scripts/platform-parts.ts";
 import { DistributionContents } from "../support/distribution-contents.ts";
 
 const PLATFORM = "linux-arm64";
@@ -26,7 +26,7 @@ const ADDON = `${KOFFI}/linux_arm64/koffi.node`;
 
 before(() => {
   if (skip !== false) return;
-  const { status, stderr } = spawnSync(process.execPath, ["scripts/build.ts", "--platform", PLATFORM], {
+  const { status, stderr } = spawnSync(process.execPath, ["scripts/build/build.ts", "--platform", PLATFORM], {
     encoding: "utf8",
   });
   assert.equal(status, 0, stderr);
