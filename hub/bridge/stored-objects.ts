@@ -14,6 +14,7 @@ import {
   fieldsAt,
   isFields,
   isReadyLost,
+  isScheduled,
   mirroredUid,
   remoteNode,
   remotePod,
@@ -75,6 +76,8 @@ export interface WholePod extends Kept {
   /** Its deletion is over for the node; finalizers of others keep it. */
   readonly isOver: boolean;
   readonly isReadyLost: boolean;
+  /** PodScheduled is True, which `status` leaves out. */
+  readonly isScheduled: boolean;
   /** What its tolerations are to become: it would be evicted while its node is away, and does not ask for that. */
   readonly lackingTolerations: readonly Fields[] | undefined;
 }
@@ -129,6 +132,7 @@ export function wholePod(pod: KubeObject): WholePod {
     isDeleted,
     isOver: isDeleted && isTerminal && metadata.deletionGracePeriodSeconds === 0,
     isReadyLost: isReadyLost(pod),
+    isScheduled: isScheduled(pod.status),
     lackingTolerations: isDeleted || isTerminal ? undefined : lacking,
   };
 }

@@ -58,6 +58,12 @@ function bind(pod: ApiObject, node: string, { annotations, uid }: Fields, now: D
   const status = asFields(pod.status);
   const conditions = Array.isArray(status.conditions) ? status.conditions.map(asFields) : [];
   const others = conditions.filter(({ type }) => type !== "PodScheduled");
-  const scheduled = { type: "PodScheduled", status: "True", lastProbeTime: null, lastTransitionTime: timeText(now) };
+  const scheduled = {
+    type: "PodScheduled",
+    status: "True",
+    observedGeneration: metadata.generation,
+    lastProbeTime: null,
+    lastTransitionTime: timeText(now),
+  };
   pod.status = { ...status, conditions: [...others, scheduled] };
 }
