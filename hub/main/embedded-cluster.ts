@@ -7,6 +7,7 @@ import type { Watch } from "../../protocol/async/watch.ts";
 import { isPicoletError, PicoletError } from "../../protocol/errors.ts";
 import type { Clock, Log, Millis, Random } from "../../protocol/ports.ts";
 import { VERSION } from "../../protocol/version.ts";
+import { boardTolerations } from "../bridge/away-tolerations.ts";
 import { CLIENT_CA_KEY, KUBELET_CLIENT_CA_KEY } from "../bridge/cluster-client-ca.ts";
 import { CsrSigner } from "../bridge/csr-signer.ts";
 import { type CertificateFacts, isRevoked } from "../core/identity.ts";
@@ -139,7 +140,7 @@ async function openLocked(
   const clientCa = derivedWatch(serving, ({ caBundle }) => caBundle);
   const kubeletClient = await openKubeletClient({ clock, log }, { ...init, servingCa: clientCa }, signal);
   const admin = adminToken(dataDir);
-  const definitions = embeddedResources({ serviceAccountTokens: true });
+  const definitions = embeddedResources({ serviceAccountTokens: true, tolerationsOn: boardTolerations });
   const server = new EmbeddedApiServer(
     {
       clock,

@@ -9,6 +9,7 @@ import { timeText } from "../../hub/embedded/controllers/objects.ts";
 import { LEASES } from "../../hub/embedded/controllers/resource-types.ts";
 import { EmbeddedApiServer } from "../../hub/embedded/embedded-api-server.ts";
 import { embeddedResources } from "../../hub/embedded/resources/embedded-resources.ts";
+import type { PodAdmissionInit } from "../../hub/embedded/resources/pod-admission.ts";
 import { FolderModelSource } from "../../hub/embedded/schema/models.ts";
 import {
   issueClientCertificate,
@@ -42,6 +43,8 @@ export interface EmbeddedClusterInit {
   readonly clock?: Clock;
   readonly random?: Random;
   readonly serviceAccountTokens?: boolean;
+  /** As the hub passes it; without it the server leaves a pod's tolerations to a patch, as Kubernetes does. */
+  readonly tolerationsOn?: PodAdmissionInit["tolerationsOn"];
   readonly kubectl?: KubectlVersion;
   /** The store's file, one of its own by default. */
   readonly path?: string;
@@ -85,7 +88,11 @@ export class EmbeddedCluster implements AsyncDisposable {
         return issueClientCertificate(authority, wish.pem, { days: 1, now: new Date() });
       },
     };
-    this.#definitions = embeddedResources({ serviceAccountTokens: init.serviceAccountTokens ?? false });
+    const { serviceAccountTokens = false, tolerationsOn } = init;
+    this.#definitions = embeddedResources({
+      serviceAccountTokens,
+      ...(tolerationsOn === undefined ? {} : { tolerationsOn }),
+    });
     this.server = new EmbeddedApiServer(
       {
         clock: this.#clock,

@@ -4,7 +4,7 @@ import { forbiddenValue } from "../field-errors.ts";
 import type { ApiObject, ResourceDefinition, StrategyContext } from "../resource-definition.ts";
 import { invalidObject } from "../status-error.ts";
 import { listAt, section, textAt } from "./object-fields.ts";
-import { admitPod, admitTolerations, type PodAdmissionInit } from "./pod-admission.ts";
+import { admitPlacement, admitPod, admitTolerations, type PodAdmissionInit } from "./pod-admission.ts";
 import { POD_COLUMNS } from "./pod-columns.ts";
 import { resizedSpec, validateResize } from "./pod-resize.ts";
 import { defaultPod, validatePodObject } from "./pod-template.ts";
@@ -61,10 +61,12 @@ export function podResource(init: PodAdmissionInit): ResourceDefinition {
         admitPod(pod, context, init);
         pod.status = { phase: "Pending", qosClass: qosClass(pod as unknown as Pod), ...gatedCondition(pod) };
       },
-      prepareForUpdate(pod, old) {
+      prepareForUpdate(pod, old, context) {
         pod.status = old.status;
         admitTolerations(section(pod, "spec"));
+        admitPlacement(pod, context, init);
       },
+      prepareForBinding: (pod, lookup) => admitPlacement(pod, { lookup }, init),
       prepareForSubresource: preparePodSubresource,
       validate: (pod, { subresource }) => (subresource === "status" ? [] : validatePodObject(pod)),
       validateUpdate(pod, old, { subresource }) {

@@ -28,7 +28,11 @@ export function podBinding(service: ResourceService, now: () => Date): Subresour
         throw invalidObject({ group: "", kind: "Binding" }, request.name, [requiredValue("target.name")]);
       }
       const { annotations, uid } = asFields(input.metadata);
-      await service.modify(request, (pod) => bind(pod, node, { annotations, uid }, now()), params);
+      const change = (pod: ApiObject): void => {
+        bind(pod, node, { annotations, uid }, now());
+        request.definition.strategy.prepareForBinding?.(pod, service.lookup);
+      };
+      await service.modify(request, change, params);
       return successStatus(201) as unknown as ApiObject;
     },
   };
