@@ -7,6 +7,7 @@ import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
+import type { PodStatus } from "../../protocol/pod.ts";
 import { desiredPod } from "../../runtime-adapters/contract/conformance-bench.ts";
 import { KUBECTL_VERSIONS, type KubectlVersion } from "../../scripts/install-kubectl.ts";
 import { ApiFront } from "../support/api-front.ts";
@@ -15,6 +16,7 @@ import { CriFixture } from "../support/cri-fixture.ts";
 import { kubectlMissing } from "../support/fleet.ts";
 import { BUSYBOX_IMAGE } from "../support/image-archive.ts";
 import { Kubectl } from "../support/kubectl.ts";
+import { KubeletPassage } from "../support/kubelet-passage.ts";
 import { NODE, StreamingNode } from "../support/streaming-node.ts";
 
 const MIB = 1024 * 1024;
@@ -33,10 +35,23 @@ const PROGRAM = {
   args: [],
 };
 const POD = desiredPod(PROGRAM, { name: "web" });
+/** Its container has not started. */
+const LATER = desiredPod(PROGRAM, { name: "later" });
+const WAITING: PodStatus = {
+  phase: "Pending",
+  containerStatuses: [
+    {
+      ...{ name: "main", image: BUSYBOX_IMAGE, imageID: "", ready: false, restartCount: 0, lastState: {} },
+      state: { waiting: { reason: "ImagePullBackOff" } },
+    },
+  ],
+};
 
 let containerd: Containerd;
 let node: StreamingNode;
 let front: ApiFront;
+/** As `front`, with a kube-apiserver's way to the kubelet. */
+let passage: ApiFront;
 
 const sha = (bytes: Buffer): string => createHash("sha256").update(bytes).digest("hex");
 const kubectl = (version: KubectlVersion, ...args: readonly string[]): Kubectl =>
@@ -71,10 +86,17 @@ if (missing !== undefined) {
     await node.connect();
     await node.run(POD, PROGRAM);
     front = await ApiFront.start(node.dialer, node.target());
-    await front.show(POD, NODE);
+    const { certificate: cert, privateKey: key } = node.client;
+    passage = await ApiFront.start(new KubeletPassage({ cert, key, ca: node.authority.ca }), node.target());
+    await node.look(LATER, WAITING);
+    for (const each of [front, passage]) {
+      await each.show(POD, NODE);
+      await each.show(LATER, NODE);
+    }
   });
   after(async () => {
     await front[Symbol.asyncDispose]();
+    await passage[Symbol.asyncDispose]();
     await node[Symbol.asyncDispose]();
     await containerd[Symbol.asyncDispose]();
   });
@@ -161,6 +183,29 @@ if (missing !== undefined) {
       assert.match(wrong.stderr, /previous terminated container "main" in pod "web" not found/);
       await nothingLeft();
     });
+
+    for (const way of ["the embedded API server", "a kube-apiserver"]) {
+      test(title(`shows through ${way} why a container cannot be reached`), { skip, ...TIMEOUT }, async () => {
+        const { flags } = way.includes("embedded") ? front : passage;
+        const waits = 'container "main" in pod "later" is waiting to start: ImagePullBackOff';
+        for (const [args, message] of [
+          [["exec", "later", "--", "/bin/true"], waits],
+          [["exec", "-i", "later", "--", "/bin/true"], waits],
+          [["attach", "later"], waits],
+          [["cp", "/etc/hostname", "default/later:/copy"], waits],
+          [["cp", "default/later:/copy", "/dev/null"], waits],
+          [["logs", "later"], waits],
+          [["logs", "web", "--previous"], 'previous terminated container "main" in pod "web" not found'],
+          [["logs", "later", "-p"], 'previous terminated container "main" in pod "later" not found'],
+        ] as const) {
+          using run = new Kubectl(version, flags, args);
+          assert.equal(await run.exit(), 1);
+          const lines = run.stderr.trim().split("\n");
+          assert.equal(lines.at(-1), `Error from server (BadRequest): ${message}`, args.join(" "));
+        }
+        await nothingLeft();
+      });
+    }
 
     test(title("is told of a node that is away"), { skip, ...TIMEOUT }, async () => {
       node.fleet.disconnect(NODE);
