@@ -63,6 +63,7 @@ export class EmbeddedCluster implements AsyncDisposable {
   readonly #issuer: CertificateIssuer;
   readonly #definitions;
   readonly #life = new AbortController();
+  readonly #disconnected = new Set<string>();
   readonly #controllersClient: KubeClient;
   readonly #kubectl: KubectlVersion;
   #controllers: { readonly stop: AbortController; readonly done: Promise<void> } | undefined;
@@ -272,6 +273,18 @@ export class EmbeddedCluster implements AsyncDisposable {
     return all();
   }
 
+  /** What happens to its pods is not played until `connect`. It is up to the test not to renew its lease. */
+  disconnect(node: string): void {
+    this.#disconnected.add(node);
+  }
+
+  async connect(node: string): Promise<void> {
+    this.#disconnected.delete(node);
+    await this.heartbeat(node);
+    const { items } = await this.client.list(PODS, { fieldSelector: `spec.nodeName=${node}` }, this.#life.signal);
+    for (const pod of items) await this.#play(pod);
+  }
+
   /** Plays the agent of every node until the cluster is disposed of: pods run, and go when they are to. */
   playAgents(): void {
     void this.#follow();
@@ -298,7 +311,7 @@ export class EmbeddedCluster implements AsyncDisposable {
       containers: readonly { name: string; image: string; resources?: object }[];
     };
     const ref = { namespace, name };
-    if ((spec.nodeName ?? "") === "") return;
+    if ((spec.nodeName ?? "") === "" || this.#disconnected.has(spec.nodeName ?? "")) return;
     try {
       if (deletionTimestamp !== undefined) {
         await this.client.delete(PODS, ref, { uid, gracePeriodSeconds: 0 }, signal);
