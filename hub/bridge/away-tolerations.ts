@@ -2,8 +2,8 @@
  * What keeps the pods of a node that is away. Kubernetes taints such a node `unreachable:NoExecute`, and evicts after five
  * minutes what does not tolerate it. A pod of an autonomous node runs on there, so its eviction would make a second one.
  */
-import type { KubeObject } from "../core/kube-client.ts";
-import { MIRROR_ANNOTATION } from "../core/pod-references.ts";
+import type { KubeObject } from "@picolet/hub-core/kube-client/kube-client.ts";
+import { MIRROR_ANNOTATION } from "@picolet/hub-core/pod-references.ts";
 import { type Fields, fieldsAt, isFields } from "./remote-object.ts";
 import { EVICT_WHEN_AWAY_ANNOTATION, HUB_LABEL } from "./well-known.ts";
 

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
-import type { IncomingStream } from "../../protocol/tunnel/stream.ts";
-import { fixedPort } from "../../test/support/fixed-port.ts";
-import { KubeletHub } from "../../test/support/kubelet-hub.ts";
+import type { IncomingStream } from "@picolet/protocol/tunnel/stream.ts";
+import { fixedPort } from "@picolet/test/support/unit/machine/fixed-port.ts";
+import { KubeletHub } from "@picolet/test/support/unit/streaming/kubelet-hub.ts";
 import { addressRangeOf } from "./node-addresses.ts";
 
 const NEVER = new AbortController().signal;

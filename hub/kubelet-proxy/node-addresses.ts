@@ -4,8 +4,8 @@
  */
 import { hash } from "node:crypto";
 import { createServer, isIPv4, type Server, type Socket } from "node:net";
-import { PicoletError } from "../../protocol/errors.ts";
-import type { Log } from "../../protocol/ports.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import type { Log } from "@picolet/protocol/ports.ts";
 import { KEEP_ALIVE_MS, MAX_CONNECTIONS_PER_NODE } from "./node-listeners.ts";
 
 export const KUBELET_PORT = 10_250;

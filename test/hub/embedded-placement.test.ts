@@ -1,16 +1,16 @@
 /** What the hub's embedded API server gives a pod with its binding, so that the hub changes nothing of it afterwards. */
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { boardTolerations } from "../../hub/bridge/away-tolerations.ts";
-import { conditionsOf, fieldsAt } from "../../hub/bridge/remote-object.ts";
-import type { NodeBackend } from "../../hub/core/fleet.ts";
-import { type KubeObject, NODES, PODS } from "../../hub/core/kube-client.ts";
-import { HUB_USER } from "../../hub/embedded/auth/hub-authorizer.ts";
-import { systemClock } from "../../protocol/async/system-clock.ts";
-import { type Clock, millis } from "../../protocol/ports.ts";
-import { Replica, reportOf, untilDesired } from "../support/bridged-cluster.ts";
-import { EmbeddedCluster } from "../support/embedded-cluster.ts";
-import { CallLog, RecordingKubeClient } from "../support/recording-kube-client.ts";
+import { boardTolerations } from "@picolet/hub/bridge/away-tolerations.ts";
+import { conditionsOf, fieldsAt } from "@picolet/hub/bridge/remote-object.ts";
+import type { NodeBackend } from "@picolet/hub-core/fleet.ts";
+import { type KubeObject, NODES, PODS } from "@picolet/hub-core/kube-client/kube-client.ts";
+import { HUB_USER } from "@picolet/hub-embedded/auth/hub-authorizer.ts";
+import { systemClock } from "@picolet/protocol/async/system-clock.ts";
+import { type Clock, millis } from "@picolet/protocol/ports.ts";
+import { EmbeddedCluster } from "../support/unit/embedded/in-process-cluster.ts";
+import { Replica, reportOf, untilDesired } from "../support/unit/kubernetes/bridged-cluster.ts";
+import { CallLog, RecordingKubeClient } from "../support/unit/kubernetes/recording-kube-client.ts";
 
 const SAFE = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"].map((key) => ({
   key,

@@ -9,7 +9,7 @@ import type {
   KubeletResponse,
   KubeletTarget,
   KubeletUpgrade,
-} from "../../hub/embedded/kubelet-connector.ts";
+} from "@picolet/hub-core/kubelet-connector.ts";
 
 export interface KubeletPassageInit {
   readonly cert: string;
