@@ -10,7 +10,7 @@ import { EVICT_WHEN_AWAY_ANNOTATION, HUB_LABEL } from "./well-known.ts";
 const AWAY_TAINTS = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] as const;
 
 /** Whether its pods are to be evicted all the same. @param object a Pod or a Node */
-export const evictsWhenAway = (object: Pick<KubeObject, "metadata">): boolean =>
+export const isEvictedWhenAway = (object: Pick<KubeObject, "metadata">): boolean =>
   object.metadata.annotations?.[EVICT_WHEN_AWAY_ANNOTATION] === "true";
 
 /**
@@ -38,7 +38,7 @@ export function awayTolerations(pod: KubeObject): readonly Fields[] | undefined 
 export function boardTolerations(pod: KubeObject, node: KubeObject): readonly Fields[] | undefined {
   const isBoard = node.metadata.labels?.[HUB_LABEL] !== undefined;
   const isMirror = pod.metadata.annotations?.[MIRROR_ANNOTATION] !== undefined;
-  if (!isBoard || isMirror || evictsWhenAway(node) || evictsWhenAway(pod)) return undefined;
+  if (!isBoard || isMirror || isEvictedWhenAway(node) || isEvictedWhenAway(pod)) return undefined;
   return awayTolerations(pod);
 }
 
