@@ -6,8 +6,8 @@ import { parseHubArguments } from "@picolet/hub/main/arguments.ts";
 import { parseDuration } from "@picolet/protocol/kubernetes/duration.ts";
 import { VERSION } from "@picolet/protocol/version.ts";
 import { KUBECTL_VERSIONS } from "@picolet/scripts/test/install-kubectl.ts";
+import { KubectlCluster } from "../support/hub/kubectl-cluster.ts";
 import { kubectlMissing } from "../support/hub/test-fleet.ts";
-import { EmbeddedCluster } from "../support/unit/embedded/in-process-cluster.ts";
 import { deployedObjects } from "../support/unit/kubernetes/bridged-cluster.ts";
 
 const found = (kind: string): Fields => {
@@ -76,7 +76,7 @@ test("a replica has time to send its boards away before it is killed", () => {
 
 for (const version of KUBECTL_VERSIONS) {
   test(`kubectl ${version} apply -f hub/deploy on a fresh cluster`, { skip: kubectlMissing(version) }, async () => {
-    await using cluster = await EmbeddedCluster.start({ kubectl: version });
+    await using cluster = await KubectlCluster.startFor(version);
     const applied = await cluster.kubectl(["apply", "-f", "hub/deploy"]);
     const created = applied.stdout.split("\n").filter((line) => / (created|configured)$/.test(line));
     const names = deployedObjects().filter(({ kind }) => kind !== "Deployment");

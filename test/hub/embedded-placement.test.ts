@@ -8,7 +8,7 @@ import { type KubeObject, NODES, PODS } from "@picolet/hub-core/kube-client/kube
 import { HUB_USER } from "@picolet/hub-embedded/auth/hub-authorizer.ts";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import { type Clock, millis } from "@picolet/protocol/ports.ts";
-import { EmbeddedCluster } from "../support/unit/embedded/in-process-cluster.ts";
+import { KubectlCluster } from "../support/hub/kubectl-cluster.ts";
 import { Replica, reportOf, untilDesired } from "../support/unit/kubernetes/bridged-cluster.ts";
 import { CallLog, RecordingKubeClient } from "../support/unit/kubernetes/recording-kube-client.ts";
 
@@ -23,11 +23,11 @@ const LATER: Clock = { ...systemClock, wall: () => new Date(systemClock.wall().g
 
 const calls = new CallLog();
 const { signal } = new AbortController();
-let cluster: EmbeddedCluster;
+let cluster: KubectlCluster;
 let replica: Replica;
 
 before(async () => {
-  cluster = await EmbeddedCluster.start({ tolerationsOn: boardTolerations });
+  cluster = await KubectlCluster.startFor("1.32", { tolerationsOn: boardTolerations });
   const client = new RecordingKubeClient(cluster.server.client(HUB_USER), calls);
   replica = await new Replica(client, { awayAfter: millis(1) }, LATER).ready();
 });

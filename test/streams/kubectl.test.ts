@@ -14,8 +14,8 @@ import { Containerd, containerdMissing } from "../support/containerd/containerd.
 import { CriFixture } from "../support/containerd/cri-fixture.ts";
 import { BUSYBOX_IMAGE } from "../support/containerd/test-images.ts";
 import { Kubectl } from "../support/hub/kubectl.ts";
+import { KubeletPassage } from "../support/hub/kubelet-passage.ts";
 import { kubectlMissing } from "../support/hub/test-fleet.ts";
-import { KubeletPassage } from "../support/kubelet-passage.ts";
 import { ApiFront } from "../support/unit/embedded/api-front.ts";
 import { NODE, StreamingNode } from "../support/unit/streaming/streaming-node.ts";
 
