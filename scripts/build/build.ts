@@ -21,11 +21,11 @@ import { FolderModelSource, gatherModels } from "@picolet/hub-embedded/schema/mo
 import { modelRoots } from "@picolet/hub-embedded/server/model-roots.ts";
 import { describeError } from "@picolet/protocol/errors.ts";
 import { type BuildOptions, build, type Metafile, type Plugin, type TransformOptions, transform } from "esbuild";
-import { complete, jco, koffi, sqlite } from "../carried-packages.ts";
-import { Distribution } from "../distribution.ts";
-import { ownPlatform, PLATFORMS, type Platform, platformOf } from "../platform-parts.ts";
 import { buildContainerExample } from "./build-container-example.ts";
 import { buildExamples } from "./build-examples.ts";
+import { complete, jco, koffi, sqlite } from "./carried-packages.ts";
+import { Distribution } from "./distribution.ts";
+import { ownPlatform, PLATFORMS, type Platform, platformOf } from "./platform-parts.ts";
 
 const shared: BuildOptions = {
   bundle: true,

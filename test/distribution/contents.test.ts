@@ -1,8 +1,8 @@
 /** A board and a hub install all that they need, and nothing else. */
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import { ownPlatform } from "@picolet/scripts/platform-parts.ts";
-import { DistributionContents } from "../support/distribution-contents.ts";
+import { ownPlatform } from "@picolet/scripts/build/platform-parts.ts";
+import { DistributionContents } from "../support/distribution/distribution-contents.ts";
 
 const PLATFORM = ownPlatform();
 /** Reached: 126.6 MB by Node 24.21 for x64; by all else 10.6 of a board (4.0 are jco's generator) and 8.3 of a hub. */

@@ -6,8 +6,8 @@ import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { before, test } from "node:test";
 import { distributionFolder } from "@picolet/scripts/build/build.ts";
-import { ownPlatform } from "@picolet/scripts/platform-parts.ts";
-import { DistributionContents } from "../support/distribution-contents.ts";
+import { ownPlatform } from "@picolet/scripts/build/platform-parts.ts";
+import { DistributionContents } from "../support/distribution/distribution-contents.ts";
 
 const PLATFORM = "linux-arm64";
 const EMULATOR = "/usr/bin/qemu-aarch64";

@@ -19,7 +19,7 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import { PicoletError } from "@picolet/protocol/errors.ts";
-import { hashesOf, type LockFile } from "./checks/check-supply-chain.ts";
+import { hashesOf, type LockFile } from "../checks/check-supply-chain.ts";
 
 export const PLATFORMS = ["linux-x64", "linux-arm64"] as const;
 export type Platform = (typeof PLATFORMS)[number];

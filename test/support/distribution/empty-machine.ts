@@ -16,7 +16,7 @@ import {
   writeFileSync,
 } from "node:fs";
 import { dirname, join } from "node:path";
-import { TempFolder } from "./unit/machine/temp-folder.ts";
+import { TempFolder } from "../unit/machine/temp-folder.ts";
 
 /** Launchers, jails and reapers call these programs of dash, coreutils and util-linux. */
 const PROGRAMS = ["sh", "readlink", "sleep", "du", "mount", "umount", "unshare", "pivot_root", "setpriv", "nsenter"];

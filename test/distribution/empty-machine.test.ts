@@ -15,7 +15,7 @@ import { AgentNode } from "../support/agent/agent-process.ts";
 import { componentPod, containerPod } from "../support/agent/node-fixtures.ts";
 import { Containerd, containerdMissing } from "../support/containerd/containerd.ts";
 import { Registry, registryMissing } from "../support/containerd/real-registry.ts";
-import { EmptyMachine, emptyMachineMissing } from "../support/empty-machine.ts";
+import { EmptyMachine, emptyMachineMissing } from "../support/distribution/empty-machine.ts";
 import { FleetAdmin } from "../support/hub/fleet-admin.ts";
 import { endProcess, untilPrinted } from "../support/hub/test-fleet.ts";
 import { artifact, WASM_CONFIG } from "../support/unit/images/oci-content.ts";

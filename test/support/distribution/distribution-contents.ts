@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { readdirSync, readFileSync, statSync } from "node:fs";
 import { isBuiltin } from "node:module";
 import { join, relative } from "node:path";
-import { isNativeFor, type Platform } from "@picolet/scripts/platform-parts.ts";
+import { isNativeFor, type Platform } from "@picolet/scripts/build/platform-parts.ts";
 
 /** Dependencies of build tools and of parts of packages that are not carried: none may reach a machine. */
 const TOOLS = ["binaryen", "typescript", "esbuild", "oxc-minify", "@bytecodealliance/preview2-shim"];

@@ -4,14 +4,8 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { Metafile } from "esbuild";
-import {
-  billOfMaterials,
-  type Contents,
-  type ForeignLibrary,
-  lockedPackage,
-  packagesOf,
-} from "./build/bill-of-materials.ts";
-import { packageName } from "./checks/check-supply-chain.ts";
+import { packageName } from "../checks/check-supply-chain.ts";
+import { billOfMaterials, type Contents, type ForeignLibrary, lockedPackage, packagesOf } from "./bill-of-materials.ts";
 import type { Distribution } from "./distribution.ts";
 import { nodeParts, type Platform, packageFolder, readLockFile } from "./platform-parts.ts";
 import { licenseText, thirdPartyLicenses } from "./third-party-licenses.ts";
