@@ -1,7 +1,7 @@
 import { readFile } from "node:fs/promises";
 import { describeError, isCancelled, PicoletError } from "../../protocol/errors.ts";
 import type { ImageMounts, ResolvedImage } from "../contract/runtime-adapter.ts";
-import { CRI_NAMESPACE } from "./containerd-events.ts";
+import { CRI_NAMESPACE } from "./containerd-services.ts";
 import { type CriClient, failure } from "./cri-client.ts";
 import { ImageService, RuntimeService } from "./cri-messages.ts";
 

@@ -6,7 +6,7 @@ import type { Action, ContainerLaunch, DesiredPod, SandboxLaunch } from "../cont
 import { updateContainer } from "./container-update.ts";
 import { type CriClient, failure } from "./cri-client.ts";
 import { ContainerState, ImageService, RuntimeService } from "./cri-messages.ts";
-import { endLeakedTask, leakedTaskIn } from "./leaked-task.ts";
+import { leakedTaskIn } from "./leaked-task.ts";
 import type { OomScoreAdvice } from "./oom-score-advice.ts";
 import type { OwnedIds } from "./owned-ids.ts";
 import {
@@ -153,7 +153,7 @@ export class PodActions {
     const { containers } = await this.#inspector.inspect(pod.uid, signal);
     for (const { id, name: other, state } of containers) {
       if (other !== name || state.kind !== "exited" || state.reason !== START_ERROR) continue;
-      await endLeakedTask(this.#client, id, signal);
+      await this.#client.containerd.endTask(id, signal);
     }
   }
 
@@ -234,7 +234,7 @@ export class PodActions {
   async #stopContainer(containerId: string, gracePeriod: Millis, signal: AbortSignal): Promise<void> {
     const stopSignal = gracePeriod === 0 ? "" : await this.#inspector.unknownStopSignal(containerId, signal);
     const isSent =
-      stopSignal !== "" && (await endWithSignal(this.#client, containerId, stopSignal, gracePeriod, signal));
+      stopSignal !== "" && (await endWithSignal(this.#client.containerd, containerId, stopSignal, gracePeriod, signal));
     if (stopSignal !== "" && !isSent) {
       this.#log.warn("the runtime knows no stop signals: it ends the container as its image says", { stopSignal });
     }
@@ -273,7 +273,7 @@ export class PodActions {
         if (leaked === undefined) throw error;
         if ((await this.#owned.require(leaked, "container", signal)) === undefined) throw error;
         this.#log.warn("ending a process that the runtime has lost sight of", { container: leaked });
-        await endLeakedTask(this.#client, leaked, signal);
+        await this.#client.containerd.endTask(leaked, signal);
         await end();
       });
     } catch (error) {

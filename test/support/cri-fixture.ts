@@ -45,7 +45,7 @@ export const BUSYBOX_PROGRAMS: ConformancePrograms = {
     ),
   countForever: shell('trap "exit 143" TERM; i=0; while :; do echo "line $i"; i=$((i+1)); sleep 0.1; done'),
   printEnvironment: (name) => shell(`printf "%s\\n" "$${name}"`),
-  ignoreTerm: shell("trap '' TERM; while :; do sleep 1; done"),
+  ignoreTerm: shell("trap '' TERM; echo deaf; while :; do sleep 1; done"),
   printFile: (path) => ({ image: BUSYBOX_IMAGE, command: ["/bin/cat", path], args: [] }),
   commands: {
     printAndExit: (lines, code) => ["/bin/sh", "-c", `${printed(lines)} exit ${code}`],
@@ -91,8 +91,12 @@ export class CriFixture implements ConformanceFixture {
   readonly #cgroup = `/picolet-test-${this.#owner}`;
   #adapter: CriAdapter;
 
-  constructor(containerd: Containerd) {
+  readonly #socketPath: string;
+
+  /** @param socketPath what the adapter is given, where that is not containerd's own */
+  constructor(containerd: Containerd, socketPath = containerd.socketPath) {
     this.#containerd = containerd;
+    this.#socketPath = socketPath;
     this.#adapter = this.newAdapter();
   }
 
@@ -101,7 +105,7 @@ export class CriFixture implements ConformanceFixture {
   }
 
   newAdapter(options: Partial<CriAdapterInit> & { log?: Log } = {}): CriAdapter {
-    return criAdapter(this.#containerd.socketPath, { owner: this.#owner, killed: this.#killed, ...options });
+    return criAdapter(this.#socketPath, { owner: this.#owner, killed: this.#killed, ...options });
   }
 
   async restartAgent(meanwhile?: () => Promise<void>): Promise<CriAdapter> {
