@@ -3,8 +3,7 @@ import { existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, w
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
-import { KernelLog } from "../../agent/oom/kernel-log.ts";
-import { OomKillLog } from "../../agent/oom/oom-kill-log.ts";
+import { kernelsOomKills } from "../../agent/main/oom.ts";
 import { systemClock } from "../../protocol/async/system-clock.ts";
 import type { Log } from "../../protocol/ports.ts";
 import type {
@@ -86,7 +85,7 @@ export class CriFixture implements ConformanceFixture {
   readonly directory = mkdtempSync(join(tmpdir(), "picolet-cri-"));
   readonly #containerd: Containerd;
   /** As an agent has it: containerd may lose sight of a kill, and never finds it again. */
-  readonly #killed = new OomKillLog({ openLog: () => new KernelLog(), log: new RecordedLog() });
+  readonly #killed = kernelsOomKills({ log: new RecordedLog(), clock: systemClock });
   readonly #owner = this.directory.slice(-6);
   readonly #cgroup = `/picolet-test-${this.#owner}`;
   #adapter: CriAdapter;
