@@ -151,7 +151,8 @@ const dividedPrograms: readonly DividedProgram[] = [
   {
     name: "wasm-runner",
     entry: "runtime-adapters/wasm/runner-main.ts",
-    parts: /\/(?:sockets\/sockets|board\/board|devices\/devices|serve-component|async-(?:run|http|serve|sockets))\.ts$/,
+    parts:
+      /\/(?:sockets\/sockets|board\/board|devices\/devices|serve-component|public-parts|async-(?:run|http|serve|sockets))\.ts$/,
   },
 ];
 

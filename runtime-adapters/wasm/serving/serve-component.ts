@@ -13,6 +13,7 @@ import type { InstantiateComponent } from "../load-component.ts";
 import { trapMessage } from "../trap-message.ts";
 import { HttpServer } from "./http-server.ts";
 import { type HandlerInstance, InstancePool } from "./instance-pool.ts";
+import { nodeParts } from "./node-parts.ts";
 import { MemoryGuard, serveMemory } from "./serve-memory.ts";
 
 /** With less, smaller code is worth more than faster code. */
@@ -96,7 +97,10 @@ export async function serveComponent(
   );
   pool.prepare();
   const server = new HttpServer(
-    { pool, memory: serveMemory(processLimitBytes), isTight: () => guard.isTight, now, wallNow: host.wallNow },
+    {
+      ...{ parts: await nodeParts(), pool, memory: serveMemory(processLimitBytes) },
+      ...{ isTight: () => guard.isTight, now, wallNow: host.wallNow },
+    },
     options,
   );
   return () => server.close();
