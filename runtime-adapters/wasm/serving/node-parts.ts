@@ -79,6 +79,8 @@ export const END_OF_FILE = -4095;
 
 /** The private ones, or public ones in their place. */
 export interface NodeParts {
+  /** How many times as much a connection takes at most as one of private parts. */
+  readonly weight: number;
   /** Of the `onread` that is running. */
   readonly bytesRead: number;
   /** Whether the write that has just been made goes on. */
@@ -145,6 +147,7 @@ export function privateParts(binding = nodeBinding()): NodeParts | undefined {
 }
 
 class PrivateParts implements NodeParts {
+  readonly weight = 1;
   readonly #stream: StreamState;
   readonly #tcp: TcpWrap;
   readonly #http: HttpCommon;

@@ -31,6 +31,8 @@ import {
 const READ_AHEAD_BYTES = 16_384;
 
 export class PublicParts implements NodeParts {
+  /** Node reads 64 KiB at once, and a message that comes has a stream of its own. */
+  readonly weight = 4;
   readonly #servers = new Map<number, HttpServer>();
   bytesRead = 0;
   isWriting = false;

@@ -96,9 +96,10 @@ export async function serveComponent(
     options,
   );
   pool.prepare();
+  const parts = await nodeParts();
   const server = new HttpServer(
     {
-      ...{ parts: await nodeParts(), pool, memory: serveMemory(processLimitBytes) },
+      ...{ parts, pool, memory: serveMemory(processLimitBytes, parts.weight) },
       ...{ isTight: () => guard.isTight, now, wallNow: host.wallNow },
     },
     options,
