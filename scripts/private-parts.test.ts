@@ -13,7 +13,7 @@ const PRIVATE: readonly RegExp[] = [
   /Reflect\.get\((?:Buffer|Socket|Server|EventEmitter)\b|\bgetOwnPropertySymbols\b/,
   /\b(?:latin1|utf8|ascii|hex|ucs2|base64)(?:Slice|Write)\b/,
 ];
-/** Each with what it is used for; its head says what the public way costs. */
+/** With the purpose of each. */
 const USED_IN: Readonly<Record<string, string>> = {
   "agent/oom/record-wait.ts": "waiting for the kernel's log",
   "runtime-adapters/wasm/serving/node-parts.ts": "serving HTTP",
@@ -29,7 +29,7 @@ test("Node's private parts are named nowhere but where they are known to be", ()
   assert.deepEqual(found.sort(), Object.keys(USED_IN).sort());
 });
 
-test("whoever names one is found", () => {
+test("every kind of private part is found", () => {
   for (const text of [
     'process.binding("tcp_wrap")',
     'Reflect.get(process, "binding")',

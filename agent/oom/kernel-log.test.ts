@@ -26,10 +26,10 @@ function rest(log: KernelLog): readonly string[] {
 const more = (log: KernelLog): Promise<void> => new Promise((resolve) => log.whenMore(resolve));
 
 test("this Node has the private parts that spare a wakeup every two seconds", () => {
-  assert.notEqual(privateRecordWait(), undefined, "Node has changed: agents look for records every two seconds");
+  assert.notEqual(privateRecordWait(), undefined, "Node has changed: agents poll for records every two seconds");
 });
 
-test("a Node without them is one that looks", () => {
+test("without the private parts there is no private way", () => {
   const refused = (): never => {
     throw new Error("No such module");
   };
@@ -37,7 +37,7 @@ test("a Node without them is one that looks", () => {
     assert.equal(privateRecordWait(binding), undefined);
 });
 
-/** Looks in every turn of the event loop instead of every two seconds. */
+/** Polls in every turn of the event loop instead of every two seconds. */
 const clock = { sleep: () => new Promise<void>((resolve) => setImmediate(resolve)) };
 const WAYS: readonly (readonly [name: string, waitFor: MakeRecordWait])[] = [
   ["Node's private parts", privateRecordWait() ?? (() => assert.fail("they are not there"))],

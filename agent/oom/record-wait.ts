@@ -1,15 +1,16 @@
 /**
- * Waits for the next record of a character device that can be polled. libuv's pipe does that for any descriptor, but no public part of
- * Node makes one for a device that is no terminal: `process.binding` does, and is used here and nowhere else in the agent. A Node
- * without it looks every two seconds instead: the same records, later, and a wakeup each.
+ * Waits for the next record of a character device that can be polled. libuv's pipe does that for any descriptor, but no
+ * public part of Node makes one for a device that is no terminal: `process.binding` does, and is used here and nowhere
+ * else in the agent. A Node without it polls every two seconds instead: it reads the same records, later, with a wakeup
+ * each time.
  */
 import { closeSync, readSync } from "node:fs";
 import { constants } from "node:os";
 import { type Clock, seconds } from "../../protocol/ports.ts";
 import { errorCode } from "../core/error-code.ts";
 
-/** The kernel's OOM killer is done by then, and what waits for its record is told at its container's end at the latest. */
-const LOOK_EVERY = seconds(2);
+/** One wakeup costs some 0.4 ms of CPU; a record may wait this long, for the event of a kill is not urgent. */
+const POLL_INTERVAL = seconds(2);
 
 export interface RecordWait {
   /** Until `onRead` is called. @returns below 0: errno */
@@ -80,9 +81,9 @@ export function privateRecordWait(binding = nodeBinding()): MakeRecordWait | und
 export const publicRecordWait =
   (clock: Pick<Clock, "sleep">): MakeRecordWait =>
   ({ fd, buffer, onRead }) =>
-    new LookedAt(clock, { fd, buffer, onRead });
+    new PolledWait(clock, { fd, buffer, onRead });
 
-class LookedAt implements RecordWait {
+class PolledWait implements RecordWait {
   readonly #clock: Pick<Clock, "sleep">;
   readonly #init: RecordWaitInit;
   #waiting: AbortController | undefined;
@@ -95,7 +96,7 @@ class LookedAt implements RecordWait {
   start(): number {
     if (this.#waiting === undefined) {
       this.#waiting = new AbortController();
-      void this.#look(this.#waiting.signal);
+      void this.#poll(this.#waiting.signal);
     }
     return 0;
   }
@@ -110,13 +111,13 @@ class LookedAt implements RecordWait {
     closeSync(this.#init.fd);
   }
 
-  async #look(signal: AbortSignal): Promise<void> {
+  async #poll(signal: AbortSignal): Promise<void> {
     // Not within `start`.
     await undefined;
     while (!signal.aborted) {
       const length = this.#read();
       if (length !== undefined) this.#init.onRead(length);
-      if (!signal.aborted) await this.#clock.sleep(LOOK_EVERY, signal).catch(() => undefined);
+      if (!signal.aborted) await this.#clock.sleep(POLL_INTERVAL, signal).catch(() => undefined);
     }
   }
 

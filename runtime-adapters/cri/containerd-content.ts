@@ -1,4 +1,4 @@
-/** How far a pull is, from containerd's content service: CRI does not tell. An image's manifest names its parts. */
+/** Progress of a pull, from containerd's content service: CRI has none. An image's manifest names its parts. */
 import { parseImageReference, type RegistryReference } from "../../protocol/image-reference.ts";
 import type { PullProgress } from "../contract/runtime-adapter.ts";
 import { CONFIG_LABEL, type ContainerdServices, type ContentInfo } from "./containerd-services.ts";

@@ -1,7 +1,7 @@
 /**
- * All that we ask of containerd beyond CRI: its own gRPC services, on the same socket. Sources: the public definitions in
- * containerd/api/services and containerd/api/events. Whether a runtime offers a service is found out by calling it: one that
- * answers `unimplemented` is asked again after ten minutes, for the runtime may have been exchanged. With plain CRI this is missing:
+ * containerd's own gRPC services, which the adapter calls beyond CRI, on the same socket. Sources: the public
+ * definitions in containerd/api/services and containerd/api/events. A service is detected by calling it: after
+ * `unimplemented` it is not called for ten minutes, for the runtime may be replaced by another one. With plain CRI:
  *
  *     service      what it is used for                      with plain CRI
  *     content      how far a pull is                        a pull has no progress
@@ -9,7 +9,7 @@
  *     images       pinning an image                         `unimplemented`; the image collector keeps the image
  *     leases       freeing at once what was removed         the runtime frees it in its own time
  *     tasks        ending a process that CRI has lost       the removal fails, and is tried again
- *     tasks        a stop signal that CRI does not know     the runtime stops the container as its image says
+ *     tasks        a stop signal that CRI does not know     the runtime sends the signal of the image
  *     containers, tasks, sandbox   which shims are lost     no shim is ended
  */
 import { isPicoletError } from "../../protocol/errors.ts";
@@ -33,7 +33,7 @@ import {
 export const CRI_NAMESPACE = "k8s.io";
 /** Set on a manifest with a configuration; one that only leads to other manifests, of other architectures, has none. */
 export const CONFIG_LABEL = "containerd.io/gc.ref.content.config";
-/** From 1.7 on containerd says of an image with this label that it is pinned. */
+/** From 1.7 on containerd reports an image with this label as pinned. */
 const PINNED_LABEL = "io.cri-containerd.pinned";
 const ASK_AGAIN = seconds(600);
 const SIGKILL = 9;
@@ -263,7 +263,7 @@ export class ContainerdServices {
     await unlessGone(this.#grpc.unary(CONTAINERD_CALLS.tasks.wait, { containerId }, timeoutMs, signal));
   }
 
-  /** Only if containerd says so: it has neither a container, a task nor a sandbox of this id. */
+  /** True only if containerd answers that it has neither a container, a task nor a sandbox of this id. */
   async knowsNothingOf(id: string, signal: AbortSignal): Promise<boolean> {
     const { containers, tasks, sandbox } = CONTAINERD_CALLS;
     if ((await unlessGone(this.#call(containers.get, { id }, signal))) !== "gone") return false;

@@ -1,6 +1,6 @@
 /**
- * The messages of CRI and of containerd's own services as we have them, beside their published definitions: CRI's by a list of
- * its fields, containerd's, and CRI's once more, by what the installed containerd carries in its binary.
+ * The messages of CRI and of containerd's own services as we have them, beside their published definitions: CRI's by a
+ * list of its fields, containerd's, and CRI's once more, by what the installed containerd carries in its binary.
  */
 import assert from "node:assert/strict";
 import { existsSync } from "node:fs";
@@ -21,14 +21,14 @@ const PUBLISHED_CRI = PublishedApi.fromList("test/golden/cri-fields.txt");
 const CONTAINERD = "/usr/bin/containerd";
 const skip = existsSync(CONTAINERD) ? false : `not installed: ${CONTAINERD}`;
 /**
- * What older definitions have otherwise: a call that no runtime of that time answers, and an environment that is UTF-8, which is
- * the same on the wire.
+ * Differences of older definitions: a call that no runtime of that time answers, and an environment that is UTF-8,
+ * which is the same on the wire.
  */
 const CHANGED = [
   "field runtime.v1.ContainerEventResponse 4 pod_sandbox_metadata single runtime.v1.PodSandboxMetadata",
   "field runtime.v1.KeyValue 2 value single string",
 ];
-/** Of services that the installed containerd may be too old for. */
+/** Services that the installed containerd may be too old for. */
 const SINCE_1_7 = /^\/containerd\.services\.sandbox\./;
 const KEYS = { mapKeys: ["io.kubernetes.pod.name"] };
 
@@ -38,7 +38,7 @@ type Call = GrpcMethod<unknown, unknown> & { readonly request: AnyMessage; reado
 
 const isCall = (value: unknown): value is Call => typeof value === "object" && value !== null && "path" in value;
 
-/** Of what a module exports, at any depth. */
+/** All calls among the exports of a module, at any depth. */
 function callsIn(value: unknown): Call[] {
   if (isCall(value)) return [value];
   if (typeof value !== "object" || value === null || value instanceof Map) return [];

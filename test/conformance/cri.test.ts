@@ -26,7 +26,7 @@ if (missing !== undefined) {
     lacks: { hints: "the installed containerd streams no events of CRI: changes are found by relists" },
   });
 
-  test("plain cri: what containerd's own services are for is left out, and said where it was asked for", async () => {
+  test("plain cri: features of containerd's own services are skipped, or refused where a caller needs them", async () => {
     await using fixture = new CriFixture(containerd, plain.socketPath);
     const { signal } = new AbortController();
     const { adapter } = fixture;

@@ -1,4 +1,7 @@
-/** Compares a message of ours with a published one by what goes over the wire: values by published names, in both directions. */
+/**
+ * Compares a message of ours with a published one by what goes over the wire: values by published names, in both
+ * directions.
+ */
 import { crc32 } from "node:zlib";
 import { describeError } from "../../protocol/errors.ts";
 import {

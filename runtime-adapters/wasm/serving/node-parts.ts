@@ -81,7 +81,7 @@ export const END_OF_FILE = -4095;
 export interface NodeParts {
   /** How many times as much a connection takes at most as one of private parts. */
   readonly weight: number;
-  /** Of the `onread` that is running. */
+  /** The result of the `onread` that is running. */
   readonly bytesRead: number;
   /** Whether the write that has just been made goes on. */
   readonly isWriting: boolean;

@@ -1,7 +1,8 @@
 /**
- * The parts of `node-parts.ts` made of public ones, for a Node that has not got the private ones any more: sockets of `node:net`, and
- * llhttp through a server of `node:http` that is fed bytes and never answers. The same requests and refusals come of it, for more
- * memory and time. One thing is coarser: of a write that a client takes slowly, nothing is seen to go until all of it has gone.
+ * The parts of `node-parts.ts` made of public ones, for a Node that has not got the private ones any more: sockets of
+ * `node:net`, and llhttp through a server of `node:http` that is fed bytes and never answers. The same requests and
+ * refusals come of it, for more memory and time. One thing is coarser: of a write that a client takes slowly, no
+ * progress is seen until all of it has been sent.
  */
 import {
   createServer as createHttpServer,
@@ -27,7 +28,7 @@ import {
   type WriteRequest,
 } from "./node-parts.ts";
 
-/** Node itself does this much ahead of whoever reads. */
+/** Node reads this much ahead of its reader. */
 const READ_AHEAD_BYTES = 16_384;
 
 export class PublicParts implements NodeParts {
@@ -110,7 +111,7 @@ class PublicHandle implements TcpHandle {
   readonly #parts: PublicParts;
   readonly #socket: Socket;
   #buffer = new Uint8Array();
-  /** What has come and was not wanted any more when it did. */
+  /** Bytes that arrived while reading was stopped. */
   #rest: Uint8Array | undefined;
   #hasEnded = false;
   #isReading = false;
@@ -122,9 +123,9 @@ class PublicHandle implements TcpHandle {
     socket.on("data", (bytes) => this.#take(bytes));
     socket.on("end", () => {
       this.#hasEnded = true;
-      if (this.#rest === undefined) this.#tell(END_OF_FILE);
+      if (this.#rest === undefined) this.#report(END_OF_FILE);
     });
-    socket.on("error", (error) => this.#tell(errnoOf(error)));
+    socket.on("error", (error) => this.#report(errnoOf(error)));
   }
 
   get writeQueueSize(): number {
@@ -204,28 +205,28 @@ class PublicHandle implements TcpHandle {
       const piece = this.#rest.subarray(0, this.#buffer.length);
       this.#rest = piece.length < this.#rest.length ? this.#rest.subarray(piece.length) : undefined;
       this.#buffer.set(piece);
-      this.#tell(piece.length);
+      this.#report(piece.length);
     }
     if (this.#rest !== undefined) return;
-    if (this.#hasEnded) this.#tell(END_OF_FILE);
+    if (this.#hasEnded) this.#report(END_OF_FILE);
     else if (this.#isReading) this.#socket.resume();
   }
 
-  #tell(length: number): void {
+  #report(length: number): void {
     this.#parts.bytesRead = length;
     const next = this.onread?.();
     if (next !== undefined) this.#buffer = next as Uint8Array<ArrayBuffer>;
   }
 }
 
-/** What the parsing server takes for a connection. What it would answer goes nowhere. */
+/** A connection for the parsing server. Its responses are discarded. */
 class Feed extends Duplex {
-  /** Node itself calls one of its own `parser`. */
-  readonly told: PublicParser;
+  /** Not `parser`: Node sets a property of that name. */
+  readonly reader: PublicParser;
 
-  constructor(told: PublicParser) {
+  constructor(reader: PublicParser) {
     super({ allowHalfOpen: true });
-    this.told = told;
+    this.reader = reader;
     this.on("error", () => undefined);
   }
 
@@ -238,15 +239,15 @@ class Feed extends Duplex {
   }
 }
 
-/** Its body is told of as it comes, within the call that parses it. */
+/** Passes its body on as it arrives, within the call that parses it. */
 class FedMessage extends IncomingMessage {
   answer: ServerResponse | undefined;
 
   override push(bytes: Uint8Array | null): boolean {
-    const { told } = this.socket as unknown as Feed;
-    if (bytes !== null) told.fed(bytes);
+    const { reader } = this.socket as unknown as Feed;
+    if (bytes !== null) reader.fed(bytes);
     else {
-      told.ended(this.rawTrailers);
+      reader.ended(this.rawTrailers);
       // Only then: the server gives up a connection that is to be closed behind its answer.
       this.answer?.end();
     }
@@ -268,15 +269,15 @@ function parsingServer(maxHeaderSize: number): HttpServer {
   server.maxHeadersCount = 0;
   const take = (message: FedMessage, answer?: ServerResponse): void => {
     message.answer = answer;
-    (message.socket as unknown as Feed).told.headed(message);
+    (message.socket as unknown as Feed).reader.headed(message);
   };
   for (const event of ["request", "checkContinue", "checkExpectation"]) server.on(event, take);
   server.on("connect", (message) => take(message as FedMessage));
   server.on("upgrade", (message, feed, rest) => {
     take(message as FedMessage);
-    (feed as unknown as Feed).told.beginAgain(rest);
+    (feed as unknown as Feed).reader.beginAgain(rest);
   });
-  server.on("clientError", (error, socket) => (socket as unknown as Feed).told.failed(error));
+  server.on("clientError", (error, socket) => (socket as unknown as Feed).reader.failed(error));
   return server;
 }
 
@@ -336,7 +337,7 @@ class PublicParser implements HttpParser {
     this.#isLast = hasBody(message) && message.headers.upgrade !== undefined && connection.includes("upgrade");
   }
 
-  /** The request that was headed last has no body, and the parser has let go of what follows it. */
+  /** The request that was headed last has no body, and the parser has stopped behind it. */
   beginAgain(rest: Uint8Array): void {
     this.ended([]);
     this.#feed.destroy();

@@ -7,7 +7,7 @@ import type { GluePatch } from "./glue-patch.ts";
 import { withSharedForms } from "./shared-forms.ts";
 import { withoutIdleDeclarations, withoutRemarks } from "./unused-declarations.ts";
 
-/** What the host gives the glue beside what the component imports; see `host/async/async-run.ts`. */
+/** The host's own functions for the glue, beside the component's imports; see `host/async/async-run.ts`. */
 const HOOKS = "imports['picolet:async']";
 
 const DROP_LIFTED =
@@ -39,7 +39,7 @@ _endIsGone(FUTURES, GONE_FUTURE_ENDS, end.globalFutureMapRep());
 }
 `;
 
-/** What a task's caller gets, and when: once the task has returned and waits, or has ended. */
+/** A task's caller gets its result once the task has returned and waits, or has ended. */
 const RETURNING = `async function _resultOf(task) {
 const result = await task.completionPromise();
 if (task.getErrHandling() !== 'throw-result-err' || typeof result !== 'object' || result === null) { return result; }
@@ -80,7 +80,7 @@ export const ASYNCHRONOUS: readonly GluePatch[] = [
   },
   {
     name: "an event",
-    why: "it is looked for every millisecond to ten: the host is told, and wakes what waits",
+    why: "jco polls for it every 1 to 10 ms: the host is notified instead, and wakes up the tasks that wait",
     onMiss,
     form: /^(setPendingEvent\(fn\) \{\nthis\.#pendingEventFn = fn;\n)/m,
     by: `$1${HOOKS}.happened();\n`,
@@ -187,14 +187,14 @@ export const ASYNCHRONOUS: readonly GluePatch[] = [
   },
   {
     name: "a task that fails after it has returned",
-    why: "nobody else is told",
+    why: "no one else is notified",
     onMiss,
     form: /^if \(this\.isResolvedState\(\)\) \{\nthis\.#rejected = true;\nthis\.#errored = taskErr;\n/m,
     by: `$&if (this.#parentSubtask === null) { ${HOOKS}.failed(taskErr); }\n`,
   },
   {
     name: "a function of the host that would have to wait",
-    why: "it says so, and is called again",
+    why: "it reports that, and is called again",
     onMiss,
     form: /^const result = operation\(\);\n/m,
     by: `const result = ${HOOKS}.waited(operation);\n`,

@@ -1,6 +1,6 @@
 /**
- * What jco 1.35's glue does in each call that a component of WASI 0.2 need not have done. For glue after the patches of
- * `synchronous-patches.ts`; each is left out by itself where its form is not found, or not everywhere.
+ * jco 1.35's glue does work in each call that a component of WASI 0.2 does not need. These patches remove it, after those of
+ * `synchronous-patches.ts`. Each is skipped by itself where it does not match, or not everywhere.
  */
 import type { GluePatch } from "./glue-patch.ts";
 

@@ -1,38 +1,38 @@
 /**
- * How jco's glue is changed: named patches of its text, in tables (`glue-patches.ts` and the lists that it names), applied here and
- * nowhere else. What jco writes is no interface: a patch whose place is not found any more is reported by its name, and it depends
- * on the patch what follows.
+ * The driver of the patches of jco's glue. `generated-script.ts` lists the tables of patches; nothing else changes the
+ * glue. jco's text is no interface: it can change with each version. A patch that does not match any more is reported
+ * by its name, and its `onMiss` says what happens to the component.
  */
 
-/** What happens where a patch does not find its place. */
+/** Consequence of a patch that does not match. */
 type OnMiss =
-  /** The component is not made runnable: it would do something wrong. */
+  /** The component is refused, because it would behave incorrectly. */
   | "refuse"
-  /** The whole list is left out: the component runs with jco's own text, which takes more memory and time. */
+  /** The whole list is skipped: the component runs with jco's own text, which takes more memory and time. */
   | "leave list"
-  /** This patch alone is left out: likewise. */
+  /** This patch alone is skipped, with the same cost. */
   | "leave patch";
 
 interface Named {
-  /** What of jco's text it changes. */
+  /** Names the part of jco's text that it changes. */
   readonly name: string;
   readonly why: string;
   readonly onMiss: OnMiss;
 }
 
-/** Replaces a text. It must be found, unless one of these says otherwise. */
+/** Replaces text. It must match, unless `ifThere` or `gone` allows otherwise. */
 interface Replacement extends Named {
   readonly form: RegExp;
   readonly by: string | ((...groups: string[]) => string);
-  /** It has to be found only where the text has this: glue has what its component uses. */
+  /** It must match only where the text contains this: glue contains what its component uses. */
   readonly ifThere?: string;
-  /** It need not be found, but this must not be left behind it. */
+  /** It need not match, but this must not be left afterwards. */
   readonly gone?: RegExp;
 }
 
-/** Does what takes more than a replacement. */
+/** Changes text in a way that takes more than a replacement. */
 interface Pass extends Named {
-  /** @returns undefined: its place is not found @throws RangeError likewise */
+  /** @returns undefined: it does not match @throws RangeError likewise */
   readonly apply: (text: string) => string | undefined;
 }
 
@@ -40,15 +40,15 @@ export type GluePatch = Replacement | Pass;
 
 export interface Patched {
   readonly text: string;
-  /** Names of patches that did not find their place. */
+  /** Names of the patches that did not match. */
   readonly missed: readonly string[];
-  /** What the worst of them leads to. */
+  /** The worst consequence among them. */
   readonly outcome: "whole" | OnMiss;
 }
 
 const WORSE: readonly Patched["outcome"][] = ["whole", "leave patch", "leave list", "refuse"];
 
-/** Applies all of them in order; a patch that is missed leaves the text as it was before it. */
+/** Applies all patches in order; one that does not match leaves the text unchanged. */
 export function patched(source: string, patches: readonly GluePatch[]): Patched {
   const missed: string[] = [];
   let text = source;

@@ -1,4 +1,6 @@
-/** Each patch of jco's glue finds its place in what the installed jco writes, and is missed by its name where it does not. */
+/**
+ * Each patch of jco's glue matches the text of the installed jco, and is reported by its name where it does not match.
+ */
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { before, test } from "node:test";
@@ -10,7 +12,10 @@ import { SCRIPT_NAME } from "./request.ts";
 
 type List = keyof GluePatches;
 
-/** What has everything that the patches change: a handle that is given away, several parts, a list as a result, streams, futures. */
+/**
+ * Together they contain all that the patches change: a handle that is given away, several parts, a list as a result,
+ * streams, futures.
+ */
 const SYNCHRONOUS: readonly TestComponent[] = ["wasi-atomics.c", "http-server.c", "parts.wat"];
 const ASYNCHRONOUS: readonly TestComponent[] = ["async-client.c"];
 const SPECIMENS: Readonly<Record<List, readonly TestComponent[]>> = {
@@ -19,7 +24,7 @@ const SPECIMENS: Readonly<Record<List, readonly TestComponent[]>> = {
   cheap: SYNCHRONOUS,
   asynchronous: ASYNCHRONOUS,
 };
-/** What only looks, with a text that it is there for. */
+/** Patches that only check, each with a text that it must refuse. */
 const GUARDS: Readonly<Record<string, string>> = {
   "streams from one part to another": "function streamTransfer(args) {\n}\n",
   "what is left of tasks": "task.exit();\n",
@@ -90,7 +95,7 @@ const NONE: readonly GluePatch[] = [
   { name: "none", why: "nothing is to be changed", onMiss: "leave list", apply: () => undefined },
 ];
 
-test("every patch has a name of its own within its list, and says why it is there", () => {
+test("every patch has a name of its own within its list, and gives its reason", () => {
   for (const patches of Object.values(GLUE_PATCHES) as (readonly GluePatch[])[]) {
     assert.equal(new Set(patches.map(({ name }) => name)).size, patches.length);
     for (const { why } of patches) assert.ok(why.length > 10, why);

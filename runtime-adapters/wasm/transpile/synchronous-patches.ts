@@ -1,15 +1,15 @@
 /**
- * jco 1.35 keeps a task and a subtask of WASI 0.3's concurrency for every call of a host function, also where everything is
- * synchronous: dozens of objects a call, and those of a call that ends by an exception (`WouldBlock`: every wait) stay for
- * ever. Where a component is synchronous throughout, its calls are made here what jco made of them before: lift, call,
- * lower. What nothing mentions then goes too, which is most of the file.
+ * jco 1.35 keeps a task and a subtask of WASI 0.3's concurrency for every call of a host function, also where
+ * everything is synchronous: dozens of objects a call, and those of a call that ends by an exception (`WouldBlock`:
+ * every wait) stay for ever. Where a component is synchronous throughout, its calls are made here what jco made of them
+ * before: lift, call, lower. What nothing mentions then goes too, which is most of the file.
  *
- * Calls between the parts of a component (those of JavaScript have several: `componentize-qjs`) have a task each as well, of which
- * nothing is needed but two numbers: the context (component model, canonical ABI, `context.get` and `context.set`), which each
- * call begins with as zeros, and which is the caller's again when it has ended. Such calls nest, and an instance has one stack at
- * a time, which may be set aside: so one list of contexts is enough. A call that traps ends nothing here: the next call of an
- * export begins with an empty list. What `host/event-loop.ts` makes of such a call returns before its stack has ended, hence
- * nothing is done at the end of an export either.
+ * Calls between the parts of a component (those of JavaScript have several: `componentize-qjs`) have a task each as
+ * well, of which nothing is needed but two numbers: the context (component model, canonical ABI, `context.get` and
+ * `context.set`), which each call begins with as zeros, and which is the caller's again when it has ended. Such calls
+ * nest, and an instance has one stack at a time, which may be set aside: so one list of contexts is enough. A call that
+ * traps ends nothing here: the next call of an export begins with an empty list. What `host/event-loop.ts` makes of
+ * such a call returns before its stack has ended, hence nothing is done at the end of an export either.
  *
  * All of it is for text without indentation.
  */
@@ -38,14 +38,14 @@ return fn(...args);
 return Object.assign(Object.defineProperty(checked, "name", { value: fn.name }), { fnName: fn.fnName });
 };
 `;
-/** What an export's call begins with. */
+/** The first statement of an export's call. */
 const BEGIN_CALL = "_beginCall();\n";
 const USES_CONTEXTS = /\b_(?:enterCall|exitCall|context[GS]et[01])\b/;
 
 const FLAGS = /^(const (instanceFlags\d+) = [^\n]*;\n)INSTANCE_FLAGS\.set\(\d+, \2\);\n/gm;
 const GUARDED = /\b_guardMayLeave\((\d+), (_?trampoline\d+)\)/g;
 
-/** What must not be left anywhere. */
+/** Must not be left anywhere. */
 const TASKS =
   /\btask\.|\b(?:AsyncTask|AsyncSubtask|createNewCurrentTask|_lowerImportBackwardsCompat|_suspendingImport|CURRENT_TASK_MAY_BLOCK)\b|CurrentTaskMeta\b/;
 
@@ -200,16 +200,16 @@ export const SYNCHRONOUS: readonly GluePatch[] = [
     gone: /^_clearCurrentTask\(\{ componentIdx: \d+, taskID: _initTaskID/m,
   },
   {
-    name: "remarks of several lines for whoever looks for faults in jco",
-    why: "objects that nobody looks at",
+    name: "debug output of several lines",
+    why: "it makes objects that nothing reads",
     onMiss: "leave patch",
     form: /^_debugLog\('\[iface=[^\n]*\{\n[\s\S]*?^\}\);\n/gm,
     by: "",
     gone: /^_debugLog\('\[iface=[^\n]*\{$/m,
   },
   {
-    name: "remarks of one line for whoever looks for faults in jco",
-    why: "objects that nobody looks at",
+    name: "debug output of one line",
+    why: "it makes objects that nothing reads",
     onMiss: "leave patch",
     form: /^_debugLog\('\[iface=[^\n]*\);\n/gm,
     by: "",
@@ -217,7 +217,7 @@ export const SYNCHRONOUS: readonly GluePatch[] = [
   },
   {
     name: "the flag that forbids calls of the host",
-    why: "only adapters between parts clear it, and the clean-up after a result: without them it says nothing",
+    why: "only adapters between parts and the clean-up after a result clear it: without them it is always set",
     onMiss,
     apply: withFlags,
   },
