@@ -6,8 +6,8 @@
  */
 import { closeSync, readSync } from "node:fs";
 import { constants } from "node:os";
-import { type Clock, seconds } from "../../protocol/ports.ts";
-import { errorCode } from "../core/error-code.ts";
+import { type Clock, seconds } from "@picolet/protocol/ports.ts";
+import { errorCode } from "../core/node/system-error-code.ts";
 
 /** One wakeup costs some 0.4 ms of CPU; a record may wait this long, for the event of a kill is not urgent. */
 const POLL_INTERVAL = seconds(2);

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { connect, type Socket } from "node:net";
 import { after, test } from "node:test";
-import { type AskInit, type Json, TestApiServer } from "../../../test/support/api-server.ts";
+import { type AskInit, type Json, TestApiServer } from "@picolet/test/support/unit/embedded/api-server.ts";
 
 const server = await TestApiServer.start();
 after(() => server[Symbol.asyncDispose]());

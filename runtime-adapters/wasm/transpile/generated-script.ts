@@ -1,6 +1,6 @@
 /** jco's generated ES module, made into what a runner loads with the least memory: the body of one function, in ASCII. */
 import { Script } from "node:vm";
-import { PicoletError } from "../../../protocol/errors.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
 import { ASYNCHRONOUS } from "./asynchronous-patches.ts";
 import { CHEAP } from "./cheap-patches.ts";
 import { type GluePatch, patched } from "./glue-patch.ts";
