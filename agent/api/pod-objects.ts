@@ -8,7 +8,7 @@ import { conditionIs, summarizePod } from "@picolet/protocol/pod/pod-summary.ts"
 import type { AgentPod } from "../core/pods/agent-pod.ts";
 import type { ActivePull } from "../core/pods/image-pulls.ts";
 import { apiUidOf } from "../core/pods/pod-identity.ts";
-import { NOT_LOOKED_AT, podObject, rfc3339 } from "../core/pods/pod-object.ts";
+import { PENDING_STATUS, podObject, rfc3339 } from "../core/pods/pod-object.ts";
 import type { AgentView } from "./agent-view.ts";
 
 /** @param pulls what is being pulled: the best of reasons why a pod does not run yet */
@@ -34,7 +34,7 @@ export function statusAnswer(view: AgentView, pulls: readonly ActivePull[] = [])
 
 function podReport(agentPod: AgentPod, pulls: readonly ActivePull[]): StatusAnswer["pods"][number] {
   const pod = podObject(agentPod);
-  const status = pod.status ?? NOT_LOOKED_AT;
+  const status = pod.status ?? PENDING_STATUS;
   const ready = conditionIs(status.conditions, "Ready");
   const summary = summarizePod(pod);
   return {

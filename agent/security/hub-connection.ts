@@ -6,7 +6,7 @@ import { cancelled } from "@picolet/protocol/async/abort.ts";
 import { type ErrorCode, PicoletError } from "@picolet/protocol/errors.ts";
 import { MAX_JOIN_ANSWER_BYTES } from "@picolet/protocol/pki/join-messages.ts";
 
-export interface HubAddress {
+export interface HubEndpoint {
   readonly host: string;
   readonly port: number;
 }
@@ -42,7 +42,7 @@ export class HubConnection implements Disposable {
   }
 
   /** @throws retryable `unavailable` */
-  static open({ host, port }: HubAddress, pair: ClientPair | undefined, signal: AbortSignal): Promise<HubConnection> {
+  static open({ host, port }: HubEndpoint, pair: ClientPair | undefined, signal: AbortSignal): Promise<HubConnection> {
     return new Promise((resolve, reject) => {
       if (signal.aborted) return reject(cancelled("the connection"));
       const socket = connect({

@@ -5,7 +5,7 @@ import type { Context } from "../context/context.ts";
 import { EXIT_DEGRADED, EXIT_HEALTHY, usageError } from "../context/exit-codes.ts";
 import { readInput, STANDARD_INPUT } from "../context/input-file.ts";
 import { machineFormat, podLabel, printObject } from "../context/objects.ts";
-import { plain } from "../context/text-layout.ts";
+import { printableLine } from "../context/text-layout.ts";
 
 /** As much as the agent takes. */
 const MAX_BYTES = 1024 * 1024;
@@ -32,9 +32,9 @@ export async function runApply(context: Context, input: Arguments): Promise<numb
 }
 
 const line = ({ namespace, name, change }: PushedPod, dryRun: boolean): string =>
-  `pod/${plain(podLabel(namespace, name))} ${change}${dryRun ? " (dry run)" : ""}\n`;
+  `pod/${printableLine(podLabel(namespace, name))} ${change}${dryRun ? " (dry run)" : ""}\n`;
 
 function complaint(file: string, { line: number, message }: PushRefusal["problems"][number]): string {
   const place = file === STANDARD_INPUT ? "standard input" : file;
-  return `edgectl: ${plain(place)}${number === null ? "" : `:${number}`}: ${plain(message)}\n`;
+  return `edgectl: ${printableLine(place)}${number === null ? "" : `:${number}`}: ${printableLine(message)}\n`;
 }

@@ -25,7 +25,7 @@ export interface OomInit {
 }
 
 /** The kernel's own, opened when it is needed first. */
-export function kernelsOomKills({ log, clock }: Pick<OomComponents, "log" | "clock">): OomKillLog {
+export function makeOomKillLog({ log, clock }: Pick<OomComponents, "log" | "clock">): OomKillLog {
   const openLog = (): KernelLog => new KernelLog({ waitFor: privateRecordWait() ?? publicRecordWait(clock) });
   return new OomKillLog({ openLog, log });
 }

@@ -4,8 +4,8 @@
  * writes. Each of that is mended here. For text without indentation.
  */
 import type { GluePatch } from "./glue-patch.ts";
-import { withSharedForms } from "./shared-forms.ts";
-import { withoutIdleDeclarations, withoutRemarks } from "./unused-declarations.ts";
+import { shareForms } from "./shared-forms.ts";
+import { removeComments, withoutIdleDeclarations } from "./unused-declarations.ts";
 
 /** The host's own functions for the glue, beside the component's imports; see `host/async/async-run.ts`. */
 const HOOKS = "imports['picolet:async']";
@@ -62,7 +62,7 @@ export const ASYNCHRONOUS: readonly GluePatch[] = [
     name: "remarks, comments and empty lines",
     why: "the forms are without, and every runner keeps the text in memory",
     onMiss,
-    apply: (text) => withoutRemarks(text, "_debugLog(").replace(/\n[;\n]*\n/g, "\n"),
+    apply: (text) => removeComments(text, "_debugLog(").replace(/\n[;\n]*\n/g, "\n"),
   },
   {
     name: "streams from one part to another",
@@ -224,6 +224,6 @@ export const ASYNCHRONOUS: readonly GluePatch[] = [
     name: "forms of types",
     why: "what is equal is made once",
     onMiss,
-    apply: withSharedForms,
+    apply: shareForms,
   },
 ];

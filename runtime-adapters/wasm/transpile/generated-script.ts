@@ -4,7 +4,7 @@ import { PicoletError } from "@picolet/protocol/errors.ts";
 import { ASYNCHRONOUS } from "./asynchronous-patches.ts";
 import { CHEAP } from "./cheap-patches.ts";
 import { type GluePatch, patched } from "./glue-patch.ts";
-import { withKeptHandles } from "./kept-handles.ts";
+import { keepHandles } from "./kept-handles.ts";
 import { SYNCHRONOUS } from "./synchronous-patches.ts";
 
 const ENTRY: readonly GluePatch[] = [
@@ -33,7 +33,7 @@ const ENTRY: readonly GluePatch[] = [
     name: "a call that takes a handle",
     why: "one that waits is made again after the wait, and must find the handle then",
     onMiss: "refuse",
-    apply: withKeptHandles,
+    apply: keepHandles,
   },
 ];
 

@@ -3,7 +3,7 @@ import { existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, w
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
-import { kernelsOomKills } from "@picolet/agent/main/pods/oom.ts";
+import { makeOomKillLog } from "@picolet/agent/main/pods/oom.ts";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import type { Log } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
@@ -85,7 +85,7 @@ export class CriFixture implements ConformanceFixture {
   readonly directory = mkdtempSync(join(tmpdir(), "picolet-cri-"));
   readonly #containerd: Containerd;
   /** As an agent has it: containerd may lose sight of a kill, and never finds it again. */
-  readonly #killed = kernelsOomKills({ log: new RecordedLog(), clock: systemClock });
+  readonly #killed = makeOomKillLog({ log: new RecordedLog(), clock: systemClock });
   readonly #owner = this.directory.slice(-6);
   readonly #cgroup = `/picolet-test-${this.#owner}`;
   #adapter: CriAdapter;

@@ -5,7 +5,7 @@ import { connect } from "node:net";
 import { test } from "node:test";
 import { fixedPort } from "@picolet/test/support/unit/machine/fixed-port.ts";
 import { type ConnectionPort, HttpConnection } from "./http-connection.ts";
-import { type NodeParts, nodeParts, privateParts } from "./node-parts.ts";
+import { type NodePrivateApi, nodeParts, privateParts } from "./node-parts.ts";
 import { PublicParts } from "./public-parts.ts";
 import { DateField } from "./response-writer.ts";
 
@@ -14,7 +14,7 @@ const LIMITS = {
   ...{ takeMs: 1, maxPipelined: 1, highWaterBytes: 65_536 },
 };
 
-const WAYS: readonly (readonly [name: string, parts: () => NodeParts])[] = [
+const WAYS: readonly (readonly [name: string, parts: () => NodePrivateApi])[] = [
   ["Node's private parts", () => privateParts() ?? assert.fail("they are not there")],
   ["public parts alone", () => new PublicParts()],
 ];

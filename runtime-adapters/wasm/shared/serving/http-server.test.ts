@@ -20,7 +20,7 @@ import { Handles } from "../resources/handles.ts";
 import { BlockingWaiter, Poller } from "../resources/polling.ts";
 import type { Exchange } from "./exchange.ts";
 import { HttpServer } from "./http-server.ts";
-import { type NodeParts, privateParts } from "./node-parts.ts";
+import { type NodePrivateApi, privateParts } from "./node-parts.ts";
 import { PublicParts } from "./public-parts.ts";
 import { serveMemory } from "./serve-memory.ts";
 
@@ -97,7 +97,7 @@ const theirSeen: Seen[] = [];
 let ourPort = 0;
 let theirPort = 0;
 
-async function start(parts: NodeParts): Promise<void> {
+async function start(parts: NodePrivateApi): Promise<void> {
   ourPort = await fixedPort();
   const sleeper = { now: () => process.hrtime.bigint(), sleep: () => undefined };
   const poller = new Poller(new BlockingWaiter(sleeper), () => undefined);
@@ -336,7 +336,7 @@ test("this Node has the private parts that serve for less", () => {
   assert.notEqual(privateParts(), undefined, "Node has changed: components are served by its public parts");
 });
 
-const WAYS: readonly (readonly [name: string, parts: () => NodeParts])[] = [
+const WAYS: readonly (readonly [name: string, parts: () => NodePrivateApi])[] = [
   ["Node's private parts", () => privateParts() ?? assert.fail("they are not there")],
   ["public parts alone", () => new PublicParts()],
 ];

@@ -8,7 +8,7 @@ import type { ServeOptions } from "../grants/http-options.ts";
 import type { Exchange } from "./exchange.ts";
 import { type ConnectionLimits, type ConnectionPort, HttpConnection } from "./http-connection.ts";
 import type { InstancePool } from "./instance-pool.ts";
-import type { NodeParts, TcpHandle, TcpListener } from "./node-parts.ts";
+import type { NodePrivateApi, TcpHandle, TcpListener } from "./node-parts.ts";
 import { DateField } from "./response-writer.ts";
 import type { ServeMemory } from "./serve-memory.ts";
 
@@ -35,7 +35,7 @@ const BACKLOG = 511;
 const MIN_CONNECTIONS = 8;
 
 export interface HttpServerComponents {
-  readonly parts: NodeParts;
+  readonly parts: NodePrivateApi;
   readonly pool: Pick<InstancePool, "take" | "tick" | "isBusy">;
   readonly memory: ServeMemory;
   /** Whether there is no memory for another connection. */
@@ -143,7 +143,7 @@ export class HttpServer {
 
 const BUSY = "HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
 
-function listening(parts: NodeParts, port: number): TcpListener {
+function listening(parts: NodePrivateApi, port: number): TcpListener {
   const bound = (bind: (handle: TcpListener) => number): TcpListener | number => {
     const handle = parts.listener();
     // libuv tells of an address in use by the second call only.

@@ -24,7 +24,7 @@ export interface TcpHandle {
   setNoDelay(on: boolean): number;
   /** From then on all is read into it, and `onread` called without an argument. */
   useUserBuffer(buffer: Uint8Array): void;
-  /** `NodeParts.bytesRead` has the number of bytes, or an errno. @returns what the next read goes into, if that changes */
+  /** `NodePrivateApi.bytesRead` has the number of bytes, or an errno. @returns what the next read goes into, if that changes */
   onread: (() => Uint8Array | undefined) | undefined;
   readStart(): number;
   readStop(): number;
@@ -71,14 +71,14 @@ const REQUEST = 1;
 const STRICT = 0;
 
 /** What `HEADERS_COMPLETE` returns: the body follows, or nothing that the parser would know. */
-export const GO_ON = 0;
-export const NO_HTTP_FOLLOWS = 2;
+export const PARSE_BODY = 0;
+export const UPGRADE_FOLLOWS = 2;
 
 /** Of libuv. */
 export const END_OF_FILE = -4095;
 
 /** The private ones, or public ones in their place. */
-export interface NodeParts {
+export interface NodePrivateApi {
   /** How many times as much a connection takes at most as one of private parts. */
   readonly weight: number;
   /** The result of the `onread` that is running. */
@@ -120,7 +120,7 @@ interface Bindings {
 }
 
 /** The private parts where this Node has them, else the public ones, which are loaded then. */
-export async function nodeParts(binding = nodeBinding()): Promise<NodeParts> {
+export async function nodeParts(binding = nodeBinding()): Promise<NodePrivateApi> {
   const known = privateParts(binding);
   if (known !== undefined) return known;
   const { PublicParts } = await import("./public-parts.ts");
@@ -132,7 +132,7 @@ type Binding = ((this: NodeJS.Process, name: string) => unknown) | undefined;
 const nodeBinding = (): Binding => Reflect.get(process, "binding") as Binding;
 
 /** @returns undefined: this Node has no such parts */
-export function privateParts(binding = nodeBinding()): NodeParts | undefined {
+export function privateParts(binding = nodeBinding()): NodePrivateApi | undefined {
   try {
     const stream = binding?.call(process, "stream_wrap") as StreamState | undefined;
     const tcp = binding?.call(process, "tcp_wrap") as TcpWrap | undefined;
@@ -146,7 +146,7 @@ export function privateParts(binding = nodeBinding()): NodeParts | undefined {
   }
 }
 
-class PrivateParts implements NodeParts {
+class PrivateParts implements NodePrivateApi {
   readonly weight = 1;
   readonly #stream: StreamState;
   readonly #tcp: TcpWrap;

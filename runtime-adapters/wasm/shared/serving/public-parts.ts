@@ -16,13 +16,13 @@ import { constants } from "node:os";
 import { Duplex } from "node:stream";
 import {
   END_OF_FILE,
-  GO_ON,
   type HttpParser,
-  type NodeParts,
+  type NodePrivateApi,
   ON_BODY,
   ON_HEADERS,
   ON_HEADERS_COMPLETE,
   ON_MESSAGE_COMPLETE,
+  PARSE_BODY,
   type TcpHandle,
   type TcpListener,
   type WriteRequest,
@@ -31,7 +31,7 @@ import {
 /** Node reads this much ahead of its reader. */
 const READ_AHEAD_BYTES = 16_384;
 
-export class PublicParts implements NodeParts {
+export class PublicParts implements NodePrivateApi {
   /** Node reads 64 KiB at once, and a message that comes has a stream of its own. */
   readonly weight = 4;
   readonly #servers = new Map<number, HttpServer>();
@@ -332,7 +332,7 @@ class PublicParser implements HttpParser {
       false,
       keepAlive,
     );
-    if (follows !== GO_ON) this.#isOver = true;
+    if (follows !== PARSE_BODY) this.#isOver = true;
     // Where its body ends in what was fed is not known: nothing may be taken for the next request.
     this.#isLast = hasBody(message) && message.headers.upgrade !== undefined && connection.includes("upgrade");
   }
