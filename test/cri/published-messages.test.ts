@@ -5,7 +5,7 @@
 import assert from "node:assert/strict";
 import { existsSync } from "node:fs";
 import { test } from "node:test";
-import { CONTAINERD_CALLS, CONTAINERD_EVENTS } from "@picolet/runtime-cri/containerd/containerd-services.ts";
+import { CONTAINERD_CALLS, CONTAINERD_EVENTS } from "@picolet/runtime-cri/wire/containerd-services.ts";
 import * as cri from "@picolet/runtime-cri/wire/cri-messages.ts";
 import type { GrpcMethod } from "@picolet/runtime-cri/wire/grpc-client.ts";
 import type { MessageType } from "@picolet/runtime-cri/wire/protobuf.ts";

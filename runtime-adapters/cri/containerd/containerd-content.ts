@@ -1,7 +1,7 @@
 /** Progress of a pull, from containerd's content service: CRI has none. An image's manifest names its parts. */
 import { parseImageReference, type RegistryReference } from "@picolet/protocol/kubernetes/image-reference.ts";
 import type { PullProgress } from "@picolet/runtime-contract/runtime-adapter.ts";
-import { CONFIG_LABEL, type ContainerdServices, type ContentInfo } from "./containerd-services.ts";
+import { CONFIG_LABEL, type ContainerdServices, type ContentInfo } from "../wire/containerd-services.ts";
 
 /** Everything of an image has a label with the repository that it came from. */
 const SOURCE_LABEL = "containerd.io/distribution.source";

@@ -5,7 +5,7 @@ import { PicoletError } from "@picolet/protocol/errors.ts";
 import { millis } from "@picolet/protocol/ports.ts";
 import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
-import { ContainerdServices } from "./containerd-services.ts";
+import { ContainerdServices } from "../wire/containerd-services.ts";
 import { endLeakedShims } from "./leaked-shims.ts";
 
 const unused = (): never => assert.fail("nothing else is asked");

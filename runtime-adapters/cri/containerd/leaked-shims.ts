@@ -12,9 +12,9 @@ import { createHash } from "node:crypto";
 import { readdirSync, readFileSync, readlinkSync, rmSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { type Millis, millis, seconds } from "@picolet/protocol/ports.ts";
+import { type ContainerdServices, CRI_NAMESPACE } from "../wire/containerd-services.ts";
 import type { CriClient } from "../wire/cri-client.ts";
 import { podCalls } from "../wire/cri-messages.ts";
-import { type ContainerdServices, CRI_NAMESPACE } from "./containerd-services.ts";
 
 /** As the kernel shortens `containerd-shim-runc-v2`. */
 const SHIM = "containerd-shim";

@@ -1,6 +1,6 @@
 import { constants } from "node:os";
 import { isPicoletError } from "@picolet/protocol/errors.ts";
-import type { ContainerdServices } from "./containerd-services.ts";
+import type { ContainerdServices } from "../wire/containerd-services.ts";
 
 /** Of real-time signals, with the C libraries' numbers. */
 const SIGRTMIN = 34;

@@ -5,12 +5,7 @@ import { millis } from "@picolet/protocol/ports.ts";
 import { answer, GRPC_HEADERS, refuse, ScriptedCri } from "@picolet/test/support/unit/cri/scripted-cri.ts";
 import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
-import {
-  CONTAINERD_CALLS,
-  CONTAINERD_EVENTS,
-  TASK_DELETE_TOPIC,
-  TASK_OOM_TOPIC,
-} from "../containerd/containerd-services.ts";
+import { CONTAINERD_CALLS, CONTAINERD_EVENTS, TASK_DELETE_TOPIC, TASK_OOM_TOPIC } from "../wire/containerd-services.ts";
 import { CriClient } from "../wire/cri-client.ts";
 import { ContainerState, RuntimeService } from "../wire/cri-messages.ts";
 import { withPrefix } from "../wire/grpc-messages.ts";

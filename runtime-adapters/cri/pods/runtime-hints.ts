@@ -1,6 +1,6 @@
 import { describeError, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, millis, type PodUid } from "@picolet/protocol/ports.ts";
-import type { RuntimeEvent } from "../containerd/containerd-services.ts";
+import type { RuntimeEvent } from "../wire/containerd-services.ts";
 import type { CriClient } from "../wire/cri-client.ts";
 import { ContainerState, RuntimeService, SandboxState } from "../wire/cri-messages.ts";
 import { HintQueue } from "./hint-queue.ts";

@@ -1,7 +1,7 @@
 import { isAbsolute } from "node:path";
 import { type ErrorCode, isCancelled, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock } from "@picolet/protocol/ports.ts";
-import { ContainerdServices } from "../containerd/containerd-services.ts";
+import { ContainerdServices } from "./containerd-services.ts";
 import { GrpcClient, type GrpcMethod } from "./grpc-client.ts";
 
 export interface CriClientInit {

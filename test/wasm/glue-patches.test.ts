@@ -4,11 +4,11 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { before, test } from "node:test";
+import { SCRIPT_NAME } from "@picolet/runtime-wasm/shared/messages/transpile-request.ts";
+import { generatedFiles } from "@picolet/runtime-wasm/transpile/generated-files.ts";
+import { asScript, GLUE_PATCHES, type GluePatches } from "@picolet/runtime-wasm/transpile/generated-script.ts";
+import { type GluePatch, patched } from "@picolet/runtime-wasm/transpile/glue-patch.ts";
 import { type TestComponent, testComponent } from "@picolet/test/support/wasm/components.ts";
-import { SCRIPT_NAME } from "../shared/messages/transpile-request.ts";
-import { generatedFiles } from "./generated-files.ts";
-import { asScript, GLUE_PATCHES, type GluePatches } from "./generated-script.ts";
-import { type GluePatch, patched } from "./glue-patch.ts";
 
 type List = keyof GluePatches;
 

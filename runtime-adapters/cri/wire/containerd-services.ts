@@ -14,7 +14,7 @@
  */
 import { isPicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type MonotonicMs, seconds } from "@picolet/protocol/ports.ts";
-import type { GrpcClient, GrpcMethod } from "../wire/grpc-client.ts";
+import type { GrpcClient, GrpcMethod } from "./grpc-client.ts";
 import {
   bool,
   bytes,
@@ -27,7 +27,7 @@ import {
   stringMap,
   strings,
   uint32,
-} from "../wire/protobuf.ts";
+} from "./protobuf.ts";
 
 /** The namespace in which containerd's CRI plugin keeps its containers. */
 export const CRI_NAMESPACE = "k8s.io";
