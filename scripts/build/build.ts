@@ -165,7 +165,7 @@ const dividedPrograms: readonly DividedProgram[] = [
     name: "wasm-runner",
     entry: "runtime-adapters/wasm/runner/runner-main.ts",
     parts:
-      /\/(?:sockets\/sockets|board\/board|runner\/device-imports|serve-component|async-(?:run|http|serve|sockets))\.ts$/,
+      /\/(?:sockets\/sockets|board\/board|runner\/device-imports|serve-component|public-parts|async-(?:run|http|serve|sockets))\.ts$/,
   },
 ];
 
