@@ -18,7 +18,7 @@ const ROOMS_END = "<!-- end of rooms -->";
 /** Recorded or generated sources: they name what others have. */
 const IGNORED = /^(test\/golden|test\/fuzz|wit\/generated|wit\/board\/deps)\//;
 /** Made by a build or an installation, or a folder of a board. */
-const NOT_IN_TREE = /^(dist|node_modules|lib|@)\b/;
+const NOT_IN_TREE = /^(dist|node_modules|lib|bin|@)\b/;
 const MESSAGES = "docs/troubleshooting.md";
 /** The change log names what once was. */
 const HISTORY = "CHANGELOG.md";

@@ -32,6 +32,7 @@ const END_LIMIT_MS = 30_000;
 /** A unix socket's path has 108 bytes (unix(7)). */
 const MAX_SOCKET_PATH = 100;
 const NAMESPACE = "default";
+const EDGECTL = "dist/board/bin/edgectl";
 const NEVER = new AbortController().signal;
 
 /** sysexits.h */
@@ -87,7 +88,7 @@ async function startHub(dataDir: string): Promise<HubProcess> {
 async function startAgent(node: Node): Promise<ChildProcess> {
   const args = ["--config", node.configPath, "--root-dir", join(node.folder, "root"), "--socket", node.socketPath];
   // A process group of its own: Ctrl-C reaches this script alone, which then ends the pods before the agent.
-  const agent = spawn("dist/bin/picolet", args, { stdio: ["ignore", "inherit", "inherit"], detached: true });
+  const agent = spawn("dist/board/bin/picolet", args, { stdio: ["ignore", "inherit", "inherit"], detached: true });
   const answered = (async () => {
     while (!(await answers(node))) await new Promise((wake) => setTimeout(wake, 50));
   })();
@@ -110,7 +111,7 @@ async function answers({ socketPath }: Node): Promise<boolean> {
 
 function edgectl(node: Node, ...args: string[]): string {
   try {
-    return execFileSync("dist/bin/edgectl", ["--socket", node.socketPath, ...args], {
+    return execFileSync(EDGECTL, ["--socket", node.socketPath, ...args], {
       encoding: "utf8",
       stdio: ["ignore", "pipe", "inherit"],
     });
@@ -232,9 +233,7 @@ async function main(args: readonly string[]): Promise<number> {
     return failed || outcome === "interrupted" ? 1 : 0;
   }
   if (outcome !== "interrupted") {
-    say(
-      `\nedgectl: dist/bin/edgectl --socket ${node.socketPath} status    (Ctrl-C ends the pods, the agent and the hub)`,
-    );
+    say(`\nedgectl: ${EDGECTL} --socket ${node.socketPath} status    (Ctrl-C ends the pods, the agent and the hub)`);
     const ended = once(agent, "exit").then(() => "ended" as const);
     if ((await Promise.race([interrupted, ended])) === "ended") say("the agent has ended by itself");
   }
