@@ -9,8 +9,8 @@
  * `context.set`), which each call begins with as zeros, and which is the caller's again when it has ended. Such calls
  * nest, and an instance has one stack at a time, which may be set aside: so one list of contexts is enough. A call that
  * traps ends nothing here: the next call of an export begins with an empty list. What
- * `shared/resources/event-loop.ts` makes of such a call returns before its stack has ended, hence nothing is done at the
- * end of an export either.
+ * `shared/resources/event-loop.ts` makes of such a call returns before its stack has ended, hence nothing is done at
+ * the end of an export either.
  *
  * All of it is for text without indentation.
  */
