@@ -1,6 +1,6 @@
 /** What the local API reads of the agent; `main` wires it. Every getter but `configuration` and `isolation` answers at once, from memory. */
 
-import type { Watch } from "../../protocol/async/watch.ts";
+import type { Watch } from "@picolet/protocol/async/watch.ts";
 import type {
   ConfigAnswer,
   FlashReport,
@@ -13,10 +13,10 @@ import type {
   StatusAnswer,
   TelemetryReport,
   TunnelReport,
-} from "../../protocol/local-api.ts";
-import type { ImageService } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import type { AgentPod } from "../core/agent-pod.ts";
-import type { EventStore } from "../core/store.ts";
+} from "@picolet/protocol/local-api/status.ts";
+import type { ImageService } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { AgentPod } from "../core/pods/agent-pod.ts";
+import type { EventStore } from "../core/store/store-ports.ts";
 
 export interface AgentView {
   node(): NodeView;

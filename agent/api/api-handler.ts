@@ -1,13 +1,18 @@
 import type { IncomingMessage } from "node:http";
-import { isPicoletError, PicoletError } from "../../protocol/errors.ts";
-import type { IsolationAnswer, NodeShutdownAnswer, PushRefusal, VersionAnswer } from "../../protocol/local-api.ts";
-import type { Clock } from "../../protocol/ports.ts";
-import { type ContainerLogs, logStreamOf } from "../core/container-logs.ts";
-import type { NodeImages } from "../core/image-pulls.ts";
-import type { KeyvalueBuckets } from "../core/keyvalue-buckets.ts";
-import type { NodeShutdownControl } from "../core/node-shutdown-control.ts";
-import { podObject } from "../core/pod-object.ts";
-import type { PushedPods } from "../core/pushed-pods.ts";
+import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import type {
+  IsolationAnswer,
+  NodeShutdownAnswer,
+  PushRefusal,
+  VersionAnswer,
+} from "@picolet/protocol/local-api/status.ts";
+import type { Clock } from "@picolet/protocol/ports.ts";
+import type { NodeShutdownControl } from "../core/node/node-shutdown-control.ts";
+import { type ContainerLogs, logStreamOf } from "../core/pods/container-logs.ts";
+import type { NodeImages } from "../core/pods/image-pulls.ts";
+import { podObject } from "../core/pods/pod-object.ts";
+import type { PushedPods } from "../core/pods/pushed-pods.ts";
+import type { KeyvalueBuckets } from "../core/store/keyvalue-buckets.ts";
 import type { AgentView } from "./agent-view.ts";
 import { ImageRoutes } from "./image-routes.ts";
 import type { KeyvalueVerb } from "./keyvalue-routes.ts";

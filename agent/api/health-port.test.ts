@@ -2,11 +2,11 @@ import assert from "node:assert/strict";
 import { request } from "node:http";
 import { connect } from "node:net";
 import { test } from "node:test";
+import { millis } from "@picolet/protocol/ports.ts";
+import { FakeAgentView } from "@picolet/test/support/unit/agent/fake-agent-view.ts";
+import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
+import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import fc from "fast-check";
-import { millis } from "../../protocol/ports.ts";
-import { FakeAgentView } from "../../test/support/fake-agent-view.ts";
-import { RecordedLog } from "../../test/support/recorders.ts";
-import { VirtualClock } from "../../test/support/virtual-clock.ts";
 import { type HealthCheck, HealthPort, type HealthPortComponents, healthAnswer } from "./health-port.ts";
 
 const METRICS = "text/plain; version=0.0.4; charset=utf-8";

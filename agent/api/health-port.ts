@@ -2,9 +2,9 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
-import type { Component } from "../../protocol/async/component.ts";
-import { describeError } from "../../protocol/errors.ts";
-import { type Clock, type Log, seconds } from "../../protocol/ports.ts";
+import type { Component } from "@picolet/protocol/async/component.ts";
+import { describeError } from "@picolet/protocol/errors.ts";
+import { type Clock, type Log, seconds } from "@picolet/protocol/ports.ts";
 import type { AgentView } from "./agent-view.ts";
 import { listPieces, podsOf } from "./watches.ts";
 

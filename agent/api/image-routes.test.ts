@@ -2,15 +2,15 @@
 import assert from "node:assert/strict";
 import { request as httpRequest } from "node:http";
 import { type TestContext, test } from "node:test";
-import { PicoletError } from "../../protocol/errors.ts";
-import { millis, seconds } from "../../protocol/ports.ts";
-import type { ImageInfo } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { agentPod, FakeAgentView, NOW_MS } from "../../test/support/fake-agent-view.ts";
-import { podOf } from "../../test/support/pods.ts";
-import { RecordedLog } from "../../test/support/recorders.ts";
-import { TempFolder } from "../../test/support/temp-folder.ts";
-import { VirtualClock } from "../../test/support/virtual-clock.ts";
-import type { ActivePull, HandPull, NodeImages } from "../core/image-pulls.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import { millis, seconds } from "@picolet/protocol/ports.ts";
+import type { ImageInfo } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { agentPod, FakeAgentView, NOW_MS } from "@picolet/test/support/unit/agent/fake-agent-view.ts";
+import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
+import { podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
+import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
+import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
+import type { ActivePull, HandPull, NodeImages } from "../core/pods/image-pulls.ts";
 import { LocalApi } from "./local-api.ts";
 
 const IMAGE: ImageInfo = { id: "sha256:1", tags: ["a.example/app:1"], digests: [], sizeBytes: 5, pinned: false };

@@ -1,8 +1,8 @@
 import type { IncomingMessage } from "node:http";
 import { isAbsolute } from "node:path";
-import { joinSignals } from "../../protocol/async/abort.ts";
-import { DEFAULT_NAMESPACE } from "../../protocol/default-namespace.ts";
-import { describeError, isCancelled, isPicoletError, PicoletError } from "../../protocol/errors.ts";
+import { joinSignals } from "@picolet/protocol/async/abort.ts";
+import { describeError, isCancelled, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { DEFAULT_NAMESPACE } from "@picolet/protocol/kubernetes/default-namespace.ts";
 import type {
   ImageImportAnswer,
   ImageList,
@@ -11,11 +11,11 @@ import type {
   ImagePullReport,
   ImageRemoveAnswer,
   ImageReport,
-} from "../../protocol/local-api.ts";
-import { type Clock, seconds } from "../../protocol/ports.ts";
-import type { ImageInfo } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import type { ActivePull, HandPull, NodeImages } from "../core/image-pulls.ts";
-import { rfc3339 } from "../core/pod-object.ts";
+} from "@picolet/protocol/local-api/status.ts";
+import { type Clock, seconds } from "@picolet/protocol/ports.ts";
+import type { ImageInfo } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { ActivePull, HandPull, NodeImages } from "../core/pods/image-pulls.ts";
+import { rfc3339 } from "../core/pods/pod-object.ts";
 import type { AgentView, ImageStore } from "./agent-view.ts";
 import type { Answer } from "./api-handler.ts";
 import { type Query, readJsonBody } from "./request-input.ts";

@@ -1,8 +1,8 @@
 /** `/v1/keyvalue` and what is below it: what components keep. */
 import type { IncomingMessage } from "node:http";
-import { PicoletError } from "../../protocol/errors.ts";
-import type { KeyvalueBucketList, KeyvalueChangeAnswer } from "../../protocol/local-api.ts";
-import type { BucketName, KeyvalueBuckets } from "../core/keyvalue-buckets.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import type { KeyvalueBucketList, KeyvalueChangeAnswer } from "@picolet/protocol/local-api/status.ts";
+import type { BucketName, KeyvalueBuckets } from "../core/store/keyvalue-buckets.ts";
 import type { Answer } from "./api-handler.ts";
 import { type ApiRequest, type Query, readBytes } from "./request-input.ts";
 

@@ -5,15 +5,21 @@ import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { type TestContext, test } from "node:test";
+import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import {
+  agentPod,
+  FakeAgentView,
+  imageStore,
+  NOW_MS,
+  observedContainer,
+} from "@picolet/test/support/unit/agent/fake-agent-view.ts";
+import { heldMemory } from "@picolet/test/support/unit/machine/held-memory.ts";
+import { podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
+import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
+import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import fc from "fast-check";
-import { isPicoletError, PicoletError } from "../../protocol/errors.ts";
-import { agentPod, FakeAgentView, imageStore, NOW_MS, observedContainer } from "../../test/support/fake-agent-view.ts";
-import { heldMemory } from "../../test/support/held-memory.ts";
-import { podOf } from "../../test/support/pods.ts";
-import { RecordedLog } from "../../test/support/recorders.ts";
-import { VirtualClock } from "../../test/support/virtual-clock.ts";
-import type { NodeShutdownControl } from "../core/node-shutdown-control.ts";
-import type { PushedPods } from "../core/pushed-pods.ts";
+import type { NodeShutdownControl } from "../core/node/node-shutdown-control.ts";
+import type { PushedPods } from "../core/pods/pushed-pods.ts";
 import { LocalApi, MAX_CONNECTIONS, MAX_STREAMS } from "./local-api.ts";
 import { MAX_BODY_BYTES, MAX_PUSH_BYTES } from "./request-input.ts";
 

@@ -1,15 +1,15 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { Socket } from "node:net";
-import { type JoinedSignal, joinSignals } from "../../protocol/async/abort.ts";
-import type { Component } from "../../protocol/async/component.ts";
-import { describeError, type ErrorCode, isCancelled, PicoletError } from "../../protocol/errors.ts";
-import type { ApiError } from "../../protocol/local-api.ts";
-import type { Clock, Log } from "../../protocol/ports.ts";
-import type { ContainerLogs } from "../core/container-logs.ts";
-import type { NodeImages } from "../core/image-pulls.ts";
-import type { KeyvalueBuckets } from "../core/keyvalue-buckets.ts";
-import type { NodeShutdownControl } from "../core/node-shutdown-control.ts";
-import type { PushedPods } from "../core/pushed-pods.ts";
+import { type JoinedSignal, joinSignals } from "@picolet/protocol/async/abort.ts";
+import type { Component } from "@picolet/protocol/async/component.ts";
+import { describeError, type ErrorCode, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
+import type { ApiError } from "@picolet/protocol/local-api/status.ts";
+import type { Clock, Log } from "@picolet/protocol/ports.ts";
+import type { NodeShutdownControl } from "../core/node/node-shutdown-control.ts";
+import type { ContainerLogs } from "../core/pods/container-logs.ts";
+import type { NodeImages } from "../core/pods/image-pulls.ts";
+import type { PushedPods } from "../core/pods/pushed-pods.ts";
+import type { KeyvalueBuckets } from "../core/store/keyvalue-buckets.ts";
 import type { AgentView } from "./agent-view.ts";
 import { type Answer, ApiHandler } from "./api-handler.ts";
 import { listenOnSocket } from "./unix-socket.ts";
@@ -65,7 +65,7 @@ const HTTP_STATUS: Readonly<Record<ErrorCode, number>> = {
 };
 
 /**
- * The agent's API on a local socket: HTTP/1.1, JSON, `/v1/…` (protocol/local-api.ts has the shapes). Who may open the
+ * The agent's API on a local socket: HTTP/1.1, JSON, `/v1/…` (protocol/local-api/status.ts has the shapes). Who may open the
  * socket may ask everything: its file mode is the access control.
  */
 export class LocalApi implements Component {

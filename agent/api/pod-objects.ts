@@ -1,14 +1,14 @@
 /** The agent's pods as Kubernetes objects, and how a user's name for one is resolved. Pure. */
 
-import { DEFAULT_NAMESPACE } from "../../protocol/default-namespace.ts";
-import { PicoletError } from "../../protocol/errors.ts";
-import type { PodReport, StatusAnswer, StatusReport } from "../../protocol/local-api.ts";
-import { conditionIs, summarizePod } from "../../protocol/pod-summary.ts";
-import type { AgentPod } from "../core/agent-pod.ts";
-import type { ActivePull } from "../core/image-pulls.ts";
-import { apiUidOf } from "../core/pod-identity.ts";
-import { NOT_LOOKED_AT, podObject } from "../core/pod-object.ts";
-import type { EventRecord } from "../core/store.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import { DEFAULT_NAMESPACE } from "@picolet/protocol/kubernetes/default-namespace.ts";
+import type { PodReport, StatusAnswer, StatusReport } from "@picolet/protocol/local-api/status.ts";
+import { conditionIs, summarizePod } from "@picolet/protocol/pod/pod-summary.ts";
+import type { AgentPod } from "../core/pods/agent-pod.ts";
+import type { ActivePull } from "../core/pods/image-pulls.ts";
+import { apiUidOf } from "../core/pods/pod-identity.ts";
+import { NOT_LOOKED_AT, podObject } from "../core/pods/pod-object.ts";
+import type { EventRecord } from "../core/store/store-ports.ts";
 import type { AgentView } from "./agent-view.ts";
 import { whyNotReady } from "./why-not-ready.ts";
 

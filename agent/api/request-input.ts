@@ -1,6 +1,6 @@
 /** What clients send, made values: the request line strictly, sizes limited. Errors are `invalid` and name the place. */
 import type { IncomingMessage } from "node:http";
-import { PicoletError } from "../../protocol/errors.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
 
 /** Names a file and an image; 64 KiB is 16 times the longest path. */
 export const MAX_BODY_BYTES = 64 * 1024;

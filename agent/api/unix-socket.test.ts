@@ -5,7 +5,7 @@ import { createServer, type Server } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
-import { type ErrorCode, isPicoletError } from "../../protocol/errors.ts";
+import { type ErrorCode, isPicoletError } from "@picolet/protocol/errors.ts";
 import { listenOnSocket } from "./unix-socket.ts";
 
 function place(t: TestContext): { path: string; server: () => Server } {

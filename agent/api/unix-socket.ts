@@ -1,7 +1,7 @@
 import { lstatSync, mkdirSync, renameSync, unlinkSync } from "node:fs";
 import { connect, type Server } from "node:net";
 import { dirname, join } from "node:path";
-import { PicoletError, toPicoletError } from "../../protocol/errors.ts";
+import { PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
 
 /** `sun_path` of unix(7) holds 108 bytes with the closing zero; a longer path would be cut without a word. */
 const MAX_SOCKET_PATH_BYTES = 107;

@@ -1,9 +1,9 @@
 /** Lists and watches of pods and events as newline-delimited JSON. A slow reader skips to the latest, nothing queues. */
 import { hash } from "node:crypto";
-import type { EventObject, WatchLine } from "../../protocol/local-api.ts";
-import type { Pod } from "../../protocol/pod.ts";
-import { podObject, rfc3339 } from "../core/pod-object.ts";
-import type { EventRecord } from "../core/store.ts";
+import type { EventObject, WatchLine } from "@picolet/protocol/local-api/status.ts";
+import type { Pod } from "@picolet/protocol/pod/pod.ts";
+import { podObject, rfc3339 } from "../core/pods/pod-object.ts";
+import type { EventRecord } from "../core/store/store-ports.ts";
 import type { AgentView } from "./agent-view.ts";
 import { sortPods } from "./pod-objects.ts";
 

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { ContainerStatus, ContainerStatusState, PodStatus } from "../../protocol/pod-status.ts";
-import { agentPod, FakeAgentView, NOW_MS } from "../../test/support/fake-agent-view.ts";
-import { podOf } from "../../test/support/pods.ts";
+import type { ContainerStatus, ContainerStatusState, PodStatus } from "@picolet/protocol/pod/pod-status.ts";
+import { agentPod, FakeAgentView, NOW_MS } from "@picolet/test/support/unit/agent/fake-agent-view.ts";
+import { podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
 import { statusAnswer } from "./pod-objects.ts";
 
 const at = (secondsAgo: number): string => new Date(NOW_MS - secondsAgo * 1000).toISOString();

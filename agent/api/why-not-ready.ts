@@ -1,10 +1,10 @@
 /** Why a pod is not ready, in one line: the first thing that `kubectl describe pod` would lead to. Pure. */
-import type { RuntimeReport } from "../../protocol/local-api.ts";
-import type { ContainerStatus, Pod, PodStatus } from "../../protocol/pod.ts";
-import { containerFieldPath } from "../core/container-field-path.ts";
-import type { ActivePull } from "../core/image-pulls.ts";
-import { NOT_LOOKED_AT, rfc3339 } from "../core/pod-object.ts";
-import type { EventRecord } from "../core/store.ts";
+import type { RuntimeReport } from "@picolet/protocol/local-api/status.ts";
+import type { ContainerStatus, Pod, PodStatus } from "@picolet/protocol/pod/pod.ts";
+import { containerFieldPath } from "../core/pods/container-field-path.ts";
+import type { ActivePull } from "../core/pods/image-pulls.ts";
+import { NOT_LOOKED_AT, rfc3339 } from "../core/pods/pod-object.ts";
+import type { EventRecord } from "../core/store/store-ports.ts";
 
 export interface PodFacts {
   readonly pod: Pod;

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import type { MonotonicMs } from "@picolet/protocol/ports.ts";
 import fc from "fast-check";
-import type { MonotonicMs } from "../../protocol/ports.ts";
 import { FlashDays, keptDay, MAX_DAYS } from "./flash-days.ts";
 import { MAX_STRETCH, writePace } from "./write-pace.ts";
 

@@ -1,5 +1,5 @@
 /** Bytes by day, pure bookkeeping. A day is one of UTC, by the clock of whoever calls. */
-import type { MonotonicMs } from "../../protocol/ports.ts";
+import type { MonotonicMs } from "@picolet/protocol/ports.ts";
 
 /** What the page of a month shows. The oldest goes. */
 export const MAX_DAYS = 30;

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { mkdirSync, statSync, symlinkSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { test } from "node:test";
-import { TemporaryFolder } from "../../test/support/store-samples.ts";
+import { TemporaryFolder } from "@picolet/test/support/unit/store/store-samples.ts";
 import { flashDisks } from "./flash-disks.ts";
 
 /** A machine's /sys and /proc, in which the file system of this test's own folder is whatever `device` says. */

@@ -1,9 +1,9 @@
-import type { Component } from "../../protocol/async/component.ts";
-import { isCancelled } from "../../protocol/errors.ts";
-import { type Clock, type Log, seconds } from "../../protocol/ports.ts";
-import type { KeptRecords } from "../core/kept-records.ts";
-import type { Shedder } from "../core/shedder.ts";
-import { type EventRecorder, nodeReference } from "../core/store.ts";
+import type { Component } from "@picolet/protocol/async/component.ts";
+import { isCancelled } from "@picolet/protocol/errors.ts";
+import { type Clock, type Log, seconds } from "@picolet/protocol/ports.ts";
+import type { Shedder } from "../core/node/shedder.ts";
+import type { KeptRecords } from "../core/store/kept-records.ts";
+import { type EventRecorder, nodeReference } from "../core/store/store-ports.ts";
 import type { OwnMemory } from "./own-memory.ts";
 
 /** A leak that takes a small board's rest within it is the OOM killer's; a look takes 30 µs. */

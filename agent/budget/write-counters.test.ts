@@ -3,7 +3,7 @@ import { execFileSync } from "node:child_process";
 import { mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { dirname } from "node:path";
 import { test } from "node:test";
-import { TemporaryFolder } from "../../test/support/store-samples.ts";
+import { TemporaryFolder } from "@picolet/test/support/unit/store/store-samples.ts";
 import { WriteCounters } from "./write-counters.ts";
 
 const MIB = 1024 * 1024;

@@ -1,11 +1,12 @@
 /** Every command with its flags and its help, each kind in a file of `commands/`. What one does is loaded only when it is run. */
-import type { Command } from "./command.ts";
-import type { Flag } from "./command-line.ts";
+
 import { IMAGE_COMMANDS } from "./commands/images.ts";
 import { KEYVALUE_COMMANDS } from "./commands/keyvalue.ts";
 import { NODE_COMMANDS, STATUS } from "./commands/node.ts";
 import { POD_COMMANDS } from "./commands/pods.ts";
 import { WASM_COMMANDS } from "./commands/wasm.ts";
+import type { Command } from "./context/command.ts";
+import type { Flag } from "./context/command-line.ts";
 
 export const GLOBAL_FLAGS: readonly Flag[] = [
   { name: "socket", value: "PATH", help: "the agent's socket; also PICOLET_SOCKET" },

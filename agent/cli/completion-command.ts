@@ -1,13 +1,13 @@
-import type { KeyvalueBucketList, KeyvalueKeyList, PodList } from "../../protocol/local-api.ts";
-import type { Pod } from "../../protocol/pod.ts";
-import type { AgentClient } from "./agent-client.ts";
-import type { Command } from "./command.ts";
-import { type Arguments, canonical, type Flag } from "./command-line.ts";
+import type { KeyvalueBucketList, KeyvalueKeyList, PodList } from "@picolet/protocol/local-api/status.ts";
+import type { Pod } from "@picolet/protocol/pod/pod.ts";
+import { bucketLabel, bucketPath, parseBucket } from "./commands/keyvalue-names.ts";
 import { GLOBAL_FLAGS } from "./commands.ts";
-import type { Context } from "./context.ts";
-import { EXIT_HEALTHY, usageError } from "./failures.ts";
-import { bucketLabel, bucketPath, parseBucket } from "./keyvalue-names.ts";
-import { parsePodName, podLabel, podPath, query } from "./objects.ts";
+import type { AgentClient } from "./context/agent-client.ts";
+import type { Command } from "./context/command.ts";
+import { type Arguments, canonical, type Flag } from "./context/command-line.ts";
+import type { Context } from "./context/context.ts";
+import { EXIT_HEALTHY, usageError } from "./context/exit-codes.ts";
+import { parsePodName, podLabel, podPath, query } from "./context/objects.ts";
 
 /** For bash 4 and later. The words up to the cursor go to `edgectl __complete`, which answers one candidate a line. */
 const BASH_SCRIPT = `# bash completion for edgectl

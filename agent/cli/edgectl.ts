@@ -1,6 +1,6 @@
 /** The program. Ctrl-C ends it as it ends any program (130 in a shell), a closed pipe quietly. */
-import { systemClock } from "../../protocol/async/system-clock.ts";
-import { ProcessTerminal } from "./process-terminal.ts";
+import { systemClock } from "@picolet/protocol/async/system-clock.ts";
+import { ProcessTerminal } from "./context/process-terminal.ts";
 import { runEdgectl } from "./run-edgectl.ts";
 
 const terminal = new ProcessTerminal({

@@ -1,8 +1,8 @@
-import type { Command } from "./command.ts";
-import { type Arguments, canonical, didYouMean, type Flag } from "./command-line.ts";
 import { GLOBAL_FLAGS } from "./commands.ts";
-import type { Context } from "./context.ts";
-import { EXIT_HEALTHY, usageError } from "./failures.ts";
+import type { Command } from "./context/command.ts";
+import { type Arguments, canonical, didYouMean, type Flag } from "./context/command-line.ts";
+import type { Context } from "./context/context.ts";
+import { EXIT_HEALTHY, usageError } from "./context/exit-codes.ts";
 
 /** `edgectl help [COMMAND]`. */
 export async function runHelp(context: Context, input: Arguments, commands: readonly Command[]): Promise<number> {

@@ -1,13 +1,13 @@
-import { parseDuration } from "../../protocol/duration.ts";
-import { describeError } from "../../protocol/errors.ts";
-import { DEFAULT_SOCKET_PATH } from "../../protocol/local-api.ts";
-import { type Clock, type Millis, seconds } from "../../protocol/ports.ts";
-import { AgentClient } from "./agent-client.ts";
-import type { Command } from "./command.ts";
-import { type Arguments, parseCommandLine } from "./command-line.ts";
+import { describeError } from "@picolet/protocol/errors.ts";
+import { parseDuration } from "@picolet/protocol/kubernetes/duration.ts";
+import { DEFAULT_SOCKET_PATH } from "@picolet/protocol/local-api/status.ts";
+import { type Clock, type Millis, seconds } from "@picolet/protocol/ports.ts";
 import { COMMANDS, GLOBAL_FLAGS } from "./commands.ts";
-import type { Terminal } from "./context.ts";
-import { EXIT_HEALTHY, EXIT_USAGE, exitCodeOf, usageError } from "./failures.ts";
+import { AgentClient } from "./context/agent-client.ts";
+import type { Command } from "./context/command.ts";
+import { type Arguments, parseCommandLine } from "./context/command-line.ts";
+import type { Terminal } from "./context/context.ts";
+import { EXIT_HEALTHY, EXIT_USAGE, exitCodeOf, usageError } from "./context/exit-codes.ts";
 
 /** A board under load answers within a second or two. */
 const DEFAULT_TIMEOUT = seconds(10);
@@ -49,7 +49,7 @@ export async function runEdgectl(words: readonly string[], around: Surroundings)
     );
   } catch (error) {
     const code = exitCodeOf(error);
-    const { plain } = await import("./text-layout.ts");
+    const { plain } = await import("./context/text-layout.ts");
     const lines = describeError(error).split("\n").map(plain);
     around.terminal.writeError(`edgectl: ${lines.join("\n")}\n`);
     if (code === EXIT_USAGE)

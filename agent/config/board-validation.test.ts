@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { EVICTION_SIGNALS } from "../plan/eviction-thresholds.ts";
+import { EVICTION_SIGNALS } from "../plan/eviction/eviction-thresholds.ts";
 import { type Board, boardDefaults } from "./board-defaults.ts";
 import { type Configuration, formatConfigurationProblem, loadConfiguration } from "./configuration.ts";
 

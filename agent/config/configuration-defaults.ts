@@ -2,9 +2,10 @@
  * What a field is when the file does not say: the kubelet's defaults (pkg/kubelet/apis/config/v1beta1/defaults.go of
  * Kubernetes 1.34), and picolet's own.
  */
+
+import type { Immutable } from "@picolet/protocol/pod/field-schemas.ts";
+import { millis, seconds } from "@picolet/protocol/ports.ts";
 import type * as z from "zod/mini";
-import { millis, seconds } from "../../protocol/ports.ts";
-import type { Immutable } from "../../protocol/schema.ts";
 import type { BoardDefaults } from "./board-defaults.ts";
 import type { makeConfigurationSchema } from "./configuration-schema.ts";
 

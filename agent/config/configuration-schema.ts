@@ -3,12 +3,13 @@
  * picolet's own `nodeName`, `nodeLabels`, `wasm`, `budget`, `telemetry`, `secretsAtRest`, `hub`. Unknown fields are refused with the nearest known name. What is
  * missing stays missing here; `configuration-defaults.ts` fills it in.
  */
+
+import { parseDuration } from "@picolet/protocol/kubernetes/duration.ts";
+import { childPath } from "@picolet/protocol/kubernetes/plain-data.ts";
+import { parseQuantity, quantityValue } from "@picolet/protocol/kubernetes/quantity.ts";
+import type { Millis } from "@picolet/protocol/ports.ts";
+import { unitHint } from "@picolet/protocol/quantity-hint.ts";
 import * as z from "zod/mini";
-import { parseDuration } from "../../protocol/duration.ts";
-import { childPath } from "../../protocol/plain-data.ts";
-import type { Millis } from "../../protocol/ports.ts";
-import { parseQuantity, quantityValue } from "../../protocol/quantity.ts";
-import { unitHint } from "../../protocol/quantity-hint.ts";
 import { nearestName } from "./nearest-name.ts";
 
 function refuse(context: z.core.ParsePayload, input: unknown, message: string): never {

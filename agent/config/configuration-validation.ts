@@ -1,8 +1,8 @@
 /** Whatever the kubelet refuses a configuration for (pkg/kubelet/apis/config/validation), and what ours must keep to. */
-import type { FieldProblems } from "../../protocol/field-problems.ts";
-import { ipProblems, nodeNameProblems } from "../../protocol/name-rules.ts";
-import type { NodeAllocatable } from "../plan/node-allocatable.ts";
-import { isNamespacedSysctl } from "../plan/sysctls.ts";
+import type { FieldProblems } from "@picolet/protocol/kubernetes/field-problems.ts";
+import { ipProblems, nodeNameProblems } from "@picolet/protocol/kubernetes/name-rules.ts";
+import { isNamespacedSysctl } from "../plan/admission/sysctls.ts";
+import type { NodeAllocatable } from "../plan/node/node-allocatable.ts";
 import type { Board } from "./board-defaults.ts";
 import type { Configuration } from "./configuration.ts";
 import { type SignalCapacities, type SignalCapacity, validateEviction } from "./eviction-validation.ts";

@@ -4,12 +4,12 @@
  */
 import { hostname, totalmem } from "node:os";
 import { isDeepStrictEqual } from "node:util";
+import { type FieldProblem, FieldProblems, formatProblem } from "@picolet/protocol/kubernetes/field-problems.ts";
+import { childPath, copyPlainData, type PlainDataLimits } from "@picolet/protocol/kubernetes/plain-data.ts";
+import { removeFaults, schemaProblem } from "@picolet/protocol/kubernetes/schema-problems.ts";
+import type { Immutable } from "@picolet/protocol/pod/field-schemas.ts";
 import * as z from "zod/mini";
-import { type FieldProblem, FieldProblems, formatProblem } from "../../protocol/field-problems.ts";
-import { childPath, copyPlainData, type PlainDataLimits } from "../../protocol/plain-data.ts";
-import type { Immutable } from "../../protocol/schema.ts";
-import { removeFaults, schemaProblem } from "../../protocol/schema-problems.ts";
-import { isOfContainerfs } from "../plan/eviction-thresholds.ts";
+import { isOfContainerfs } from "../plan/eviction/eviction-thresholds.ts";
 import { type Board, type BoardDefaults, boardDefaults, type DerivedValue } from "./board-defaults.ts";
 import { applyConfigurationDefaults } from "./configuration-defaults.ts";
 import { makeConfigurationSchema, unknownFields } from "./configuration-schema.ts";

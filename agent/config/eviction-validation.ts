@@ -1,10 +1,16 @@
 /** Thresholds that are none, that contradict each other, or that the board could never meet or always would. */
-import { parseDuration } from "../../protocol/duration.ts";
-import { FieldProblems } from "../../protocol/field-problems.ts";
-import { childPath } from "../../protocol/plain-data.ts";
-import { formatQuantity } from "../../protocol/quantity.ts";
-import { unitHint } from "../../protocol/quantity-hint.ts";
-import { type Amount, amountOf, EVICTION_SIGNALS, isNoThreshold, parseAmount } from "../plan/eviction-thresholds.ts";
+import { parseDuration } from "@picolet/protocol/kubernetes/duration.ts";
+import { FieldProblems } from "@picolet/protocol/kubernetes/field-problems.ts";
+import { childPath } from "@picolet/protocol/kubernetes/plain-data.ts";
+import { formatQuantity } from "@picolet/protocol/kubernetes/quantity.ts";
+import { unitHint } from "@picolet/protocol/quantity-hint.ts";
+import {
+  type Amount,
+  amountOf,
+  EVICTION_SIGNALS,
+  isNoThreshold,
+  parseAmount,
+} from "../plan/eviction/eviction-thresholds.ts";
 import type { Configuration } from "./configuration.ts";
 import { nearestName } from "./nearest-name.ts";
 

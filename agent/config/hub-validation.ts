@@ -1,7 +1,7 @@
 /** Of the section `hub`, and of what a node says of itself when it registers. */
-import type { FieldProblems } from "../../protocol/field-problems.ts";
-import { labelValueProblems, qualifiedNameProblems } from "../../protocol/name-rules.ts";
-import { parseHubAddress } from "../core/hub-address.ts";
+import type { FieldProblems } from "@picolet/protocol/kubernetes/field-problems.ts";
+import { labelValueProblems, qualifiedNameProblems } from "@picolet/protocol/kubernetes/name-rules.ts";
+import { parseHubAddress } from "../core/hub/hub-address.ts";
 import type { Configuration } from "./configuration.ts";
 
 /** Each costs a dial, of up to 30 s, before the back-off: replicas of one hub are behind one name. */

@@ -1,5 +1,5 @@
-import type { FieldProblems } from "../../protocol/field-problems.ts";
-import { parseImageReference } from "../../protocol/image-reference.ts";
+import type { FieldProblems } from "@picolet/protocol/kubernetes/field-problems.ts";
+import { parseImageReference } from "@picolet/protocol/kubernetes/image-reference.ts";
 import type { Configuration } from "./configuration.ts";
 
 export function validateImageCredentials(configuration: Configuration, problems: FieldProblems): void {

@@ -1,6 +1,6 @@
+import { describeError } from "@picolet/protocol/errors.ts";
+import { KUBERNETES_YAML } from "@picolet/protocol/kubernetes/kubernetes-yaml.ts";
 import { isMap, isNode, isScalar, isSeq, LineCounter, parseDocument } from "yaml";
-import { describeError } from "../../protocol/errors.ts";
-import { KUBERNETES_YAML } from "../../protocol/kubernetes-yaml.ts";
 
 /** Steps from the document down: keys, and indices of lists as text. */
 export type YamlPath = readonly string[];

@@ -1,1 +1,1 @@
-export { nearestName } from "../../protocol/nearest-name.ts";
+export { nearestName } from "@picolet/protocol/nearest-name.ts";

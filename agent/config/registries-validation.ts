@@ -1,5 +1,5 @@
 /** Of `wasm.registries`, `wasm.proxy` and `wasm.http`. */
-import type { FieldProblems } from "../../protocol/field-problems.ts";
+import type { FieldProblems } from "@picolet/protocol/kubernetes/field-problems.ts";
 import type { Configuration } from "./configuration.ts";
 
 const MAX_REGISTRIES = 64;

@@ -1,16 +1,16 @@
 /** What is kept from pods: that it can be read, and that the board has it. */
-import type { FieldProblems } from "../../protocol/field-problems.ts";
-import { childPath } from "../../protocol/plain-data.ts";
-import { parseQuantity } from "../../protocol/quantity.ts";
-import { unitHint } from "../../protocol/quantity-hint.ts";
-import { parseCpuList } from "../plan/cpu-list.ts";
-import { evictionThresholds } from "../plan/eviction-thresholds.ts";
+import type { FieldProblems } from "@picolet/protocol/kubernetes/field-problems.ts";
+import { childPath } from "@picolet/protocol/kubernetes/plain-data.ts";
+import { parseQuantity } from "@picolet/protocol/kubernetes/quantity.ts";
+import { unitHint } from "@picolet/protocol/quantity-hint.ts";
+import { evictionThresholds } from "../plan/eviction/eviction-thresholds.ts";
+import { parseCpuList } from "../plan/node/cpu-list.ts";
 import {
   effectiveReserved,
   type NodeAllocatable,
   nodeAllocatable,
   RESERVABLE_RESOURCES,
-} from "../plan/node-allocatable.ts";
+} from "../plan/node/node-allocatable.ts";
 import type { Board } from "./board-defaults.ts";
 import type { Configuration } from "./configuration.ts";
 import { nearestName } from "./nearest-name.ts";

@@ -1,8 +1,9 @@
 /** A configuration as a file would have it, for people and for /configz. Loaded only when somebody asks: it needs the schema. */
+
+import { formatDuration } from "@picolet/protocol/kubernetes/duration.ts";
+import { formatQuantity } from "@picolet/protocol/kubernetes/quantity.ts";
+import { millis } from "@picolet/protocol/ports.ts";
 import type * as z from "zod/mini";
-import { formatDuration } from "../../protocol/duration.ts";
-import { millis } from "../../protocol/ports.ts";
-import { formatQuantity } from "../../protocol/quantity.ts";
 import type { Configuration } from "./configuration.ts";
 import { makeConfigurationSchema, makeKinds } from "./configuration-schema.ts";
 

@@ -1,8 +1,8 @@
 /** What the kubelet's CPU, memory and topology managers refuse to start with. */
-import type { FieldProblems } from "../../protocol/field-problems.ts";
-import { childPath } from "../../protocol/plain-data.ts";
-import { formatQuantity, parseQuantity, type Quantity } from "../../protocol/quantity.ts";
-import { unitHint } from "../../protocol/quantity-hint.ts";
+import type { FieldProblems } from "@picolet/protocol/kubernetes/field-problems.ts";
+import { childPath } from "@picolet/protocol/kubernetes/plain-data.ts";
+import { formatQuantity, parseQuantity, type Quantity } from "@picolet/protocol/kubernetes/quantity.ts";
+import { unitHint } from "@picolet/protocol/quantity-hint.ts";
 import type { Configuration } from "./configuration.ts";
 import { nearestName } from "./nearest-name.ts";
 

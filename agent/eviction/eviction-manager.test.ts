@@ -1,15 +1,15 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { PicoletError } from "../../protocol/errors.ts";
-import { type Millis, millis, podUid, seconds } from "../../protocol/ports.ts";
-import type { ObservedContainer } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { podOf } from "../../test/support/pods.ts";
-import { RecordedEvents, RecordedLog } from "../../test/support/recorders.ts";
-import { VirtualClock } from "../../test/support/virtual-clock.ts";
-import type { AgentPod } from "../core/agent-pod.ts";
-import type { PodEnd } from "../core/pod-admission.ts";
-import type { FilesystemUsage, NodeUsage, PodDiskUsage, PodUsage, Usage } from "../core/usage.ts";
-import type { EvictionThreshold } from "../plan/eviction-thresholds.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import { type Millis, millis, podUid, seconds } from "@picolet/protocol/ports.ts";
+import type { ObservedContainer } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
+import { RecordedEvents, RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
+import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
+import type { FilesystemUsage, NodeUsage, PodDiskUsage, PodUsage, Usage } from "../core/node/usage.ts";
+import type { AgentPod } from "../core/pods/agent-pod.ts";
+import type { PodEnd } from "../core/pods/pod-admission.ts";
+import type { EvictionThreshold } from "../plan/eviction/eviction-thresholds.ts";
 import { EvictionManager } from "./eviction-manager.ts";
 
 const MIB = 2 ** 20;

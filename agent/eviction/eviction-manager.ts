@@ -1,16 +1,16 @@
-import { Alarm } from "../../protocol/async/alarm.ts";
-import type { Component } from "../../protocol/async/component.ts";
-import { withDeadline } from "../../protocol/async/deadline.ts";
-import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
-import { describeError, isCancelled } from "../../protocol/errors.ts";
-import { type Millis, type MonotonicMs, millis, seconds } from "../../protocol/ports.ts";
-import type { MemoryEvents } from "../core/memory-events.ts";
-import type { MemoryReading } from "../core/memory-reading.ts";
-import type { PressureCondition } from "../core/node-pressure.ts";
-import type { NodeReclaim } from "../core/node-reclaim.ts";
-import { nodeReference } from "../core/store.ts";
-import type { NodeFilesystems, NodeUsage, UsageLooks } from "../core/usage.ts";
-import { DISK_LOOK_USUAL, type DisksAt, diskLookIn } from "../plan/disk-alertness.ts";
+import { Alarm } from "@picolet/protocol/async/alarm.ts";
+import type { Component } from "@picolet/protocol/async/component.ts";
+import { withDeadline } from "@picolet/protocol/async/deadline.ts";
+import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
+import { describeError, isCancelled } from "@picolet/protocol/errors.ts";
+import { type Millis, type MonotonicMs, millis, seconds } from "@picolet/protocol/ports.ts";
+import type { MemoryEvents } from "../core/node/memory-events.ts";
+import type { MemoryReading } from "../core/node/memory-reading.ts";
+import type { PressureCondition } from "../core/node/node-pressure.ts";
+import type { NodeReclaim } from "../core/node/node-reclaim.ts";
+import type { NodeFilesystems, NodeUsage, UsageLooks } from "../core/node/usage.ts";
+import { nodeReference } from "../core/store/store-ports.ts";
+import { DISK_LOOK_USUAL, type DisksAt, diskLookIn } from "../plan/eviction/disk-sampling.ts";
 import {
   conditionOf,
   type DiskLayout,
@@ -22,10 +22,10 @@ import {
   reclaimSteps,
   resourceOf,
   usageObservations,
-} from "../plan/eviction-signals.ts";
-import { isMet } from "../plan/eviction-state.ts";
-import { containerfsThresholds, type EvictionThreshold } from "../plan/eviction-thresholds.ts";
-import { MEMORY_LOOK_SHORTEST, memoryAlertness, type StallWindow } from "../plan/memory-alertness.ts";
+} from "../plan/eviction/eviction-signals.ts";
+import { isMet } from "../plan/eviction/eviction-state.ts";
+import { containerfsThresholds, type EvictionThreshold } from "../plan/eviction/eviction-thresholds.ts";
+import { MEMORY_LOOK_SHORTEST, memoryAlertness, type StallWindow } from "../plan/eviction/memory-sampling.ts";
 import { type EvictionFigures, Evictor, type EvictorComponents } from "./evictor.ts";
 import { pressureConditions } from "./pressure-conditions.ts";
 import { PressureLoop } from "./pressure-loop.ts";

@@ -1,16 +1,16 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import { type Millis, millis, podUid } from "@picolet/protocol/ports.ts";
+import { usagePod } from "@picolet/test/support/unit/pods/usage-pods.ts";
+import { RecordedEvents, RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
+import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import fc from "fast-check";
-import { PicoletError } from "../../protocol/errors.ts";
-import { type Millis, millis, podUid } from "../../protocol/ports.ts";
-import { RecordedEvents, RecordedLog } from "../../test/support/recorders.ts";
-import { usagePod } from "../../test/support/usage-pods.ts";
-import { VirtualClock } from "../../test/support/virtual-clock.ts";
-import type { AgentPod } from "../core/agent-pod.ts";
-import type { PodLeave } from "../core/pod-admission.ts";
-import type { NodeUsage, Usage } from "../core/usage.ts";
-import { isCritical } from "../plan/critical-pods.ts";
-import { EVICTION_SIGNALS, type EvictionThreshold } from "../plan/eviction-thresholds.ts";
+import type { NodeUsage, Usage } from "../core/node/usage.ts";
+import type { AgentPod } from "../core/pods/agent-pod.ts";
+import type { PodLeave } from "../core/pods/pod-admission.ts";
+import { isCritical } from "../plan/admission/critical-pods.ts";
+import { EVICTION_SIGNALS, type EvictionThreshold } from "../plan/eviction/eviction-thresholds.ts";
 import { Evictor } from "./evictor.ts";
 
 const NEVER = new AbortController().signal;

@@ -1,6 +1,6 @@
-import { joinSignals } from "../../protocol/async/abort.ts";
-import { withDeadline } from "../../protocol/async/deadline.ts";
-import { describeError, isCancelled, isPicoletError } from "../../protocol/errors.ts";
+import { joinSignals } from "@picolet/protocol/async/abort.ts";
+import { withDeadline } from "@picolet/protocol/async/deadline.ts";
+import { describeError, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
 import {
   type Clock,
   type Log,
@@ -9,19 +9,19 @@ import {
   millis,
   type PodUid,
   seconds,
-} from "../../protocol/ports.ts";
-import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import type { AgentPod } from "../core/agent-pod.ts";
-import type { PodEnder, PodSwitch } from "../core/pod-admission.ts";
-import { apiUidOf } from "../core/pod-identity.ts";
-import type { EventRecorder, ObjectReference } from "../core/store.ts";
-import type { NodeUsage, PodDiskUsage, PodUsage } from "../core/usage.ts";
-import { isCritical } from "../plan/critical-pods.ts";
-import { evictionMessage } from "../plan/eviction-message.ts";
-import { conditionOf, type DiskLayout, isOfMemory, type Observation } from "../plan/eviction-signals.ts";
-import { amountOf, type EvictionThreshold } from "../plan/eviction-thresholds.ts";
+} from "@picolet/protocol/ports.ts";
+import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { NodeUsage, PodDiskUsage, PodUsage } from "../core/node/usage.ts";
+import type { AgentPod } from "../core/pods/agent-pod.ts";
+import type { PodEnder, PodSwitch } from "../core/pods/pod-admission.ts";
+import { apiUidOf } from "../core/pods/pod-identity.ts";
+import type { EventRecorder, ObjectReference } from "../core/store/store-ports.ts";
+import { isCritical } from "../plan/admission/critical-pods.ts";
+import { evictionMessage } from "../plan/eviction/eviction-message.ts";
+import { conditionOf, type DiskLayout, isOfMemory, type Observation } from "../plan/eviction/eviction-signals.ts";
+import { amountOf, type EvictionThreshold } from "../plan/eviction/eviction-thresholds.ts";
+import { type EvictionCandidate, memoryOf, rankForEviction } from "../plan/eviction/rank-for-eviction.ts";
 import { gracePeriodOf } from "../plan/grace-period.ts";
-import { type EvictionCandidate, memoryOf, rankForEviction } from "../plan/rank-for-eviction.ts";
 
 export interface EvictorComponents {
   readonly pods: () => readonly AgentPod[];

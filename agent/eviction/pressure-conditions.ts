@@ -1,6 +1,6 @@
 /** The conditions that the eviction manager answers for, in the kubelet's words. Pure. */
-import type { PressureCondition } from "../core/node-pressure.ts";
-import type { PressureType } from "../plan/eviction-signals.ts";
+import type { PressureCondition } from "../core/node/node-pressure.ts";
+import type { PressureType } from "../plan/eviction/eviction-signals.ts";
 
 type Wording = Readonly<Record<"True" | "False", readonly [reason: string, message: string]>>;
 

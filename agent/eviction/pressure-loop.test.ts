@@ -1,12 +1,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { type Millis, millis, seconds } from "@picolet/protocol/ports.ts";
+import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
+import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import fc from "fast-check";
-import { type Millis, millis, seconds } from "../../protocol/ports.ts";
-import { RecordedLog } from "../../test/support/recorders.ts";
-import { VirtualClock } from "../../test/support/virtual-clock.ts";
-import type { Observations } from "../plan/eviction-signals.ts";
-import { type EvictionState, judgeEviction, NO_EVICTION } from "../plan/eviction-state.ts";
-import type { EvictionThreshold } from "../plan/eviction-thresholds.ts";
+import type { Observations } from "../plan/eviction/eviction-signals.ts";
+import { type EvictionState, judgeEviction, NO_EVICTION } from "../plan/eviction/eviction-state.ts";
+import type { EvictionThreshold } from "../plan/eviction/eviction-thresholds.ts";
 import { PressureLoop } from "./pressure-loop.ts";
 
 const TRANSITION = seconds(60);

@@ -1,10 +1,10 @@
-import { type JoinedSignal, joinSignals } from "../../protocol/async/abort.ts";
-import { Alarm } from "../../protocol/async/alarm.ts";
-import { isCancelled } from "../../protocol/errors.ts";
-import { type Clock, type Log, type Millis, type MonotonicMs, millis, seconds } from "../../protocol/ports.ts";
-import type { Observations, PressureType } from "../plan/eviction-signals.ts";
-import { type EvictionState, judgeEviction, NO_EVICTION } from "../plan/eviction-state.ts";
-import type { EvictionThreshold } from "../plan/eviction-thresholds.ts";
+import { type JoinedSignal, joinSignals } from "@picolet/protocol/async/abort.ts";
+import { Alarm } from "@picolet/protocol/async/alarm.ts";
+import { isCancelled } from "@picolet/protocol/errors.ts";
+import { type Clock, type Log, type Millis, type MonotonicMs, millis, seconds } from "@picolet/protocol/ports.ts";
+import type { Observations, PressureType } from "../plan/eviction/eviction-signals.ts";
+import { type EvictionState, judgeEviction, NO_EVICTION } from "../plan/eviction/eviction-state.ts";
+import type { EvictionThreshold } from "../plan/eviction/eviction-thresholds.ts";
 
 export interface PressureLoopComponents {
   /** @throws `cancelled` alone; what cannot be seen is missing in it */

@@ -1,5 +1,5 @@
-import { type Clock, type Millis, type MonotonicMs, millis, seconds } from "../../protocol/ports.ts";
-import type { KeptRecords } from "../core/kept-records.ts";
+import { type Clock, type Millis, type MonotonicMs, millis, seconds } from "@picolet/protocol/ports.ts";
+import type { KeptRecords } from "../core/store/kept-records.ts";
 
 /** Of KeptRecords. */
 const AREA = "images";

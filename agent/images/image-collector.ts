@@ -1,14 +1,14 @@
-import { aborted } from "../../protocol/async/abort.ts";
-import type { Component } from "../../protocol/async/component.ts";
-import type { Watch } from "../../protocol/async/watch.ts";
-import { describeError, isCancelled, PicoletError } from "../../protocol/errors.ts";
-import { parseImageReference } from "../../protocol/image-reference.ts";
-import { type Clock, type Log, type Millis, millis, seconds } from "../../protocol/ports.ts";
-import type { ImageInfo, RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import type { AgentPod } from "../core/agent-pod.ts";
-import type { NodeImages } from "../core/image-pulls.ts";
-import type { KeptRecords } from "../core/kept-records.ts";
-import { type DesiredSnapshot, type EventRecorder, nodeReference } from "../core/store.ts";
+import { aborted } from "@picolet/protocol/async/abort.ts";
+import type { Component } from "@picolet/protocol/async/component.ts";
+import type { Watch } from "@picolet/protocol/async/watch.ts";
+import { describeError, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
+import { parseImageReference } from "@picolet/protocol/kubernetes/image-reference.ts";
+import { type Clock, type Log, type Millis, millis, seconds } from "@picolet/protocol/ports.ts";
+import type { ImageInfo, RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { AgentPod } from "../core/pods/agent-pod.ts";
+import type { NodeImages } from "../core/pods/image-pulls.ts";
+import type { KeptRecords } from "../core/store/kept-records.ts";
+import { type DesiredSnapshot, type EventRecorder, nodeReference } from "../core/store/store-ports.ts";
 import {
   type AgedImage,
   bytesToFree,
@@ -16,9 +16,9 @@ import {
   type ImageSpace,
   inOrderOfCollection,
   isTooOld,
-} from "../plan/image-collection.ts";
-import type { ImageAccess } from "./image-access.ts";
+} from "../plan/node/image-collection.ts";
 import { ImageAges } from "./image-ages.ts";
+import type { ImageAccess } from "./pulls/image-access.ts";
 import { imagesOfPods } from "./wanted-images.ts";
 
 /** The kubelet's. */

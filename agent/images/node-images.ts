@@ -1,13 +1,13 @@
-import { describeError, isCancelled, isPicoletError, PicoletError } from "../../protocol/errors.ts";
-import type { PrefetchReport } from "../../protocol/local-api.ts";
-import type { Log } from "../../protocol/ports.ts";
-import type { ImageInfo, RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import type { AgentPod } from "../core/agent-pod.ts";
-import type { ActivePull, HandPull, NodeImages } from "../core/image-pulls.ts";
-import { nodeReference } from "../core/store.ts";
-import type { ImageAccess } from "./image-access.ts";
-import type { ImagePuller } from "./image-puller.ts";
+import { describeError, isCancelled, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import type { PrefetchReport } from "@picolet/protocol/local-api/status.ts";
+import type { Log } from "@picolet/protocol/ports.ts";
+import type { ImageInfo, RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { AgentPod } from "../core/pods/agent-pod.ts";
+import type { ActivePull, HandPull, NodeImages } from "../core/pods/image-pulls.ts";
+import { nodeReference } from "../core/store/store-ports.ts";
 import type { PinnedImages } from "./pinned-images.ts";
+import type { ImageAccess } from "./pulls/image-access.ts";
+import type { ImagePuller } from "./pulls/image-puller.ts";
 
 export interface ImagesOfNodeComponents {
   readonly puller: ImagePuller;

@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { isPicoletError } from "@picolet/protocol/errors.ts";
+import { MemoryFiles } from "@picolet/test/support/unit/agent/memory-files.ts";
+import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import fc from "fast-check";
-import { isPicoletError } from "../../protocol/errors.ts";
-import { MemoryFiles } from "../../test/support/memory-files.ts";
-import { RecordedLog } from "../../test/support/recorders.ts";
 import { PinnedImages } from "./pinned-images.ts";
 
 const digest = `sha256:${"1".repeat(64)}`;

@@ -1,8 +1,8 @@
-import { describeError, PicoletError } from "../../protocol/errors.ts";
-import { parseImageReference } from "../../protocol/image-reference.ts";
-import type { Log } from "../../protocol/ports.ts";
-import type { ImageInfo } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import type { RecordFiles } from "./pull-records.ts";
+import { describeError, PicoletError } from "@picolet/protocol/errors.ts";
+import { parseImageReference } from "@picolet/protocol/kubernetes/image-reference.ts";
+import type { Log } from "@picolet/protocol/ports.ts";
+import type { ImageInfo } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { RecordFiles } from "./pulls/pull-records.ts";
 
 const FILE = "pinned.json";
 /** What somebody types in by hand; a further one is refused. */

@@ -1,15 +1,15 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
-import { WatchSource } from "../../protocol/async/watch.ts";
-import { PicoletError } from "../../protocol/errors.ts";
-import { seconds } from "../../protocol/ports.ts";
-import type { DesiredPod, ImageInfo, RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { MemoryDesiredStore } from "../../test/support/memory-desired-store.ts";
-import { desired as desiredPod, podOf } from "../../test/support/pods.ts";
-import { RecordedEvents, RecordedLog } from "../../test/support/recorders.ts";
-import { VirtualClock } from "../../test/support/virtual-clock.ts";
-import { ImagePuller, podReference } from "./image-puller.ts";
+import { WatchSource } from "@picolet/protocol/async/watch.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import { seconds } from "@picolet/protocol/ports.ts";
+import type { DesiredPod, ImageInfo, RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { desired as desiredPod, podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
+import { RecordedEvents, RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
+import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
+import { MemoryDesiredStore } from "@picolet/test/support/unit/store/memory-desired-store.ts";
 import { PREFETCH_ANNOTATION, Prefetcher } from "./prefetcher.ts";
+import { ImagePuller, podReference } from "./pulls/image-puller.ts";
 
 interface Pull {
   readonly runtime: string;

@@ -4,20 +4,25 @@
  * on a pod that runs here, whose pull secrets are used then. An image is for the pod's runtime, or the node's first one; for another one
  * it names that: `wasm=pump:2`. No name of an image has this sign.
  */
-import { type JoinedSignal, joinSignals } from "../../protocol/async/abort.ts";
-import { Alarm } from "../../protocol/async/alarm.ts";
-import type { Component } from "../../protocol/async/component.ts";
-import type { Watch } from "../../protocol/async/watch.ts";
-import { describeError, isCancelled, isPicoletError } from "../../protocol/errors.ts";
-import { parseImageReference } from "../../protocol/image-reference.ts";
-import type { PrefetchReport } from "../../protocol/local-api.ts";
-import { type Clock, type Log, type MonotonicMs, millis, type Random, seconds } from "../../protocol/ports.ts";
-import type { DesiredPod, RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import type { ActivePull } from "../core/image-pulls.ts";
-import type { RuntimeRouter } from "../core/pod-ports.ts";
-import { type DesiredSnapshot, type EventRecorder, nodeReference, type ObjectReference } from "../core/store.ts";
-import { type ImagePuller, ownerOf, podReference } from "./image-puller.ts";
-import type { PullOwner } from "./pull-credentials.ts";
+import { type JoinedSignal, joinSignals } from "@picolet/protocol/async/abort.ts";
+import { Alarm } from "@picolet/protocol/async/alarm.ts";
+import type { Component } from "@picolet/protocol/async/component.ts";
+import type { Watch } from "@picolet/protocol/async/watch.ts";
+import { describeError, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
+import { parseImageReference } from "@picolet/protocol/kubernetes/image-reference.ts";
+import type { PrefetchReport } from "@picolet/protocol/local-api/status.ts";
+import { type Clock, type Log, type MonotonicMs, millis, type Random, seconds } from "@picolet/protocol/ports.ts";
+import type { DesiredPod, RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { ActivePull } from "../core/pods/image-pulls.ts";
+import type { RuntimeRouter } from "../core/pods/pod-ports.ts";
+import {
+  type DesiredSnapshot,
+  type EventRecorder,
+  nodeReference,
+  type ObjectReference,
+} from "../core/store/store-ports.ts";
+import type { PullOwner } from "./credentials/pull-credentials.ts";
+import { type ImagePuller, ownerOf, podReference } from "./pulls/image-puller.ts";
 
 export const PREFETCH_ANNOTATION = "picolet.io/prefetch";
 /** Of one node. A rollout has a few; what is beyond is not fetched, and an event says so. */

@@ -1,9 +1,9 @@
-import { describeError } from "../../protocol/errors.ts";
-import type { Container } from "../../protocol/pod.ts";
-import type { Log } from "../../protocol/ports.ts";
-import type { ChosenRuntime, DesiredPod, RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import type { RuntimeChoices } from "../core/pod-ports.ts";
-import type { DesiredStore, EventRecorder } from "../core/store.ts";
+import { describeError } from "@picolet/protocol/errors.ts";
+import type { Container } from "@picolet/protocol/pod/pod.ts";
+import type { Log } from "@picolet/protocol/ports.ts";
+import type { ChosenRuntime, DesiredPod, RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { RuntimeChoices } from "../core/pods/pod-ports.ts";
+import type { DesiredStore, EventRecorder } from "../core/store/store-ports.ts";
 import {
   type ChoiceSituation,
   chooseRuntime,
@@ -12,7 +12,7 @@ import {
   type ImageForms,
   runtimeWishOf,
 } from "../plan/runtime-choice.ts";
-import { type ImagePuller, podReference } from "./image-puller.ts";
+import { type ImagePuller, podReference } from "./pulls/image-puller.ts";
 
 export interface RuntimeChooserComponents {
   readonly components: RuntimeAdapter;

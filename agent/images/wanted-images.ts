@@ -1,4 +1,4 @@
-import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 
 /** As the pods write them: those of containers of every kind, and those that are volumes. */
 export function* imagesOfPods(pods: Iterable<DesiredPod>): Iterable<string> {

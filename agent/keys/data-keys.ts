@@ -1,9 +1,9 @@
 /** The data keys in memory: what seals and opens boxes while the agent runs. No provider is asked after the start. */
 import { createHmac, randomBytes } from "node:crypto";
-import { describeError, PicoletError } from "../../protocol/errors.ts";
-import type { SecretsAtRestReport } from "../../protocol/local-api.ts";
-import { type Clock, type Log, type MonotonicMs, seconds } from "../../protocol/ports.ts";
-import type { Sealer } from "../core/sealing.ts";
+import { describeError, PicoletError } from "@picolet/protocol/errors.ts";
+import type { SecretsAtRestReport } from "@picolet/protocol/local-api/status.ts";
+import { type Clock, type Log, type MonotonicMs, seconds } from "@picolet/protocol/ports.ts";
+import type { Sealer } from "../core/store/sealer.ts";
 import {
   type DataKey,
   decrypt,

@@ -3,7 +3,7 @@
  * needs to recover that one. It is replaced as a whole by rename, so a power cut leaves the previous file or the next.
  */
 import { createCipheriv, createDecipheriv, hash, randomBytes } from "node:crypto";
-import { PicoletError } from "../../protocol/errors.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
 
 export const KEY_FILE = "store-keys.json";
 const NEXT_KEY_FILE = "store-keys.new.json";

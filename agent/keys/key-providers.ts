@@ -7,9 +7,9 @@ import { hkdfSync, randomBytes } from "node:crypto";
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { basename, delimiter, dirname, join, resolve } from "node:path";
-import { describeError, PicoletError } from "../../protocol/errors.ts";
-import { seconds } from "../../protocol/ports.ts";
-import { errorCode } from "../core/error-code.ts";
+import { describeError, PicoletError } from "@picolet/protocol/errors.ts";
+import { seconds } from "@picolet/protocol/ports.ts";
+import { errorCode } from "../core/node/system-error-code.ts";
 import { KEY_BYTES, type KeyFolder, type ProviderRecord } from "./key-file.ts";
 
 export interface KeyProvider<R extends ProviderRecord = ProviderRecord> {

@@ -3,8 +3,8 @@
  * provider or files, the agent gets keys: what an earlier process sealed with a lost key is asked of the hub again.
  */
 import { randomBytes } from "node:crypto";
-import { describeError, isPicoletError } from "../../protocol/errors.ts";
-import type { Clock, Log, Millis } from "../../protocol/ports.ts";
+import { describeError, isPicoletError } from "@picolet/protocol/errors.ts";
+import type { Clock, Log, Millis } from "@picolet/protocol/ports.ts";
 import { DataKeys, isDue, type KeyProblem, newDataKey, rotated, saveKeys, type UnlockedKeys } from "./data-keys.ts";
 import {
   KEY_FILE,

@@ -16,7 +16,7 @@ import {
 import { test } from "node:test";
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { gunzipSync } from "node:zlib";
-import { TempFolder } from "../../test/support/temp-folder.ts";
+import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
 import { compressLog } from "./compress-log.ts";
 
 const NEVER = new AbortController().signal;

@@ -2,8 +2,8 @@ import { constants } from "node:fs";
 import { type FileHandle, open, rename, rm, unlink } from "node:fs/promises";
 import { pipeline } from "node:stream/promises";
 import { createGzip } from "node:zlib";
-import { PicoletError } from "../../protocol/errors.ts";
-import { errorCode } from "../core/error-code.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import { errorCode } from "../core/node/system-error-code.ts";
 
 /**
  * Replaces a log that was put aside by its gzip, `<path>.gz`, with the same times. On disk before the log goes, and

@@ -5,7 +5,7 @@
  *
  * The third field is `F` (this ends a line) or `P` (a part of a line, to be continued), more tags may follow after `:`.
  */
-import type { LogStream } from "../core/container-logs.ts";
+import type { LogStream } from "../core/pods/container-logs.ts";
 
 /** A time stamp takes at most 35 bytes, the stream 6, the tags a few: what is longer without a third space is no entry. */
 export const MAX_HEADER_BYTES = 256;

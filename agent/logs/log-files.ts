@@ -3,7 +3,7 @@ import { constants } from "node:fs";
 import { type FileHandle, open, readdir } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import type { Gunzip } from "node:zlib";
-import { PicoletError, toPicoletError } from "../../protocol/errors.ts";
+import { PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
 import { logHeaderAt, MAX_HEADER_BYTES } from "./cri-log-format.ts";
 
 /** What one read takes from a log file. A larger one gains nothing measurable. */

@@ -1,4 +1,4 @@
-import type { LogRequest, LogStream } from "../core/container-logs.ts";
+import type { LogRequest, LogStream } from "../core/pods/container-logs.ts";
 import { type LogHeader, logHeaderAt, MAX_HEADER_BYTES, parseLogHeader } from "./cri-log-format.ts";
 
 export type LogFormat = Pick<LogRequest, "sinceMs" | "timestamps" | "limitBytes" | "stream">;

@@ -1,13 +1,13 @@
 import { lstatSync, mkdirSync, readdirSync, readlinkSync, rmSync, symlinkSync } from "node:fs";
 import { join } from "node:path";
-import { aborted } from "../../protocol/async/abort.ts";
-import { Alarm } from "../../protocol/async/alarm.ts";
-import type { Component } from "../../protocol/async/component.ts";
-import type { Watch } from "../../protocol/async/watch.ts";
-import { describeError, isCancelled } from "../../protocol/errors.ts";
-import { type Clock, type Log, millis, type PodUid, seconds } from "../../protocol/ports.ts";
-import type { ObservedContainer } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { errorCode } from "../core/error-code.ts";
+import { aborted } from "@picolet/protocol/async/abort.ts";
+import { Alarm } from "@picolet/protocol/async/alarm.ts";
+import type { Component } from "@picolet/protocol/async/component.ts";
+import type { Watch } from "@picolet/protocol/async/watch.ts";
+import { describeError, isCancelled } from "@picolet/protocol/errors.ts";
+import { type Clock, type Log, millis, type PodUid, seconds } from "@picolet/protocol/ports.ts";
+import type { ObservedContainer } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { errorCode } from "../core/node/system-error-code.ts";
 import type { PodView } from "../plan/pod-view.ts";
 
 /** NAME_MAX of Linux. */

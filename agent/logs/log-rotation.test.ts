@@ -20,11 +20,11 @@ import {
 import { dirname } from "node:path";
 import { test } from "node:test";
 import { gunzipSync, gzipSync } from "node:zlib";
-import { WatchSource } from "../../protocol/async/watch.ts";
-import { type Millis, millis, podUid, seconds } from "../../protocol/ports.ts";
-import { RecordedLog } from "../../test/support/recorders.ts";
-import { TempFolder } from "../../test/support/temp-folder.ts";
-import { VirtualClock } from "../../test/support/virtual-clock.ts";
+import { WatchSource } from "@picolet/protocol/async/watch.ts";
+import { type Millis, millis, podUid, seconds } from "@picolet/protocol/ports.ts";
+import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
+import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
+import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import { type LoggedContainer, LogRotation, type LogRotationInit } from "./log-rotation.ts";
 
 const NEVER = new AbortController().signal;

@@ -1,8 +1,8 @@
 import { link, lstat, rename, unlink } from "node:fs/promises";
 import { basename, dirname } from "node:path";
-import type { Component } from "../../protocol/async/component.ts";
-import type { Watch } from "../../protocol/async/watch.ts";
-import { describeError, isCancelled } from "../../protocol/errors.ts";
+import type { Component } from "@picolet/protocol/async/component.ts";
+import type { Watch } from "@picolet/protocol/async/watch.ts";
+import { describeError, isCancelled } from "@picolet/protocol/errors.ts";
 import {
   type Clock,
   type Log,
@@ -11,8 +11,8 @@ import {
   millis,
   type PodUid,
   seconds,
-} from "../../protocol/ports.ts";
-import { errorCode } from "../core/error-code.ts";
+} from "@picolet/protocol/ports.ts";
+import { errorCode } from "../core/node/system-error-code.ts";
 import { nextStamp } from "./log-names.ts";
 import { containerLogs, type LogFileUsage, logFilesIn, unlessGone } from "./log-usage.ts";
 

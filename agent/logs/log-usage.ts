@@ -1,6 +1,6 @@
 import { lstat, readdir } from "node:fs/promises";
 import { join } from "node:path";
-import { errorCode } from "../core/error-code.ts";
+import { errorCode } from "../core/node/system-error-code.ts";
 import { type LogName, parseLogName } from "./log-names.ts";
 
 /** One log file below `podLogsDir`. */

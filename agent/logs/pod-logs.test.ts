@@ -3,14 +3,14 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { dirname } from "node:path";
 import { type TestContext, test } from "node:test";
 import { setImmediate as nextTurn } from "node:timers/promises";
-import { WatchSource } from "../../protocol/async/watch.ts";
-import { millis } from "../../protocol/ports.ts";
-import type { ContainerState, ObservedContainer } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { desired, podOf } from "../../test/support/pods.ts";
-import { TempFolder } from "../../test/support/temp-folder.ts";
-import { VirtualClock } from "../../test/support/virtual-clock.ts";
-import type { AgentPod } from "../core/agent-pod.ts";
-import type { LogRequest } from "../core/container-logs.ts";
+import { WatchSource } from "@picolet/protocol/async/watch.ts";
+import { millis } from "@picolet/protocol/ports.ts";
+import type { ContainerState, ObservedContainer } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
+import { desired, podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
+import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
+import type { AgentPod } from "../core/pods/agent-pod.ts";
+import type { LogRequest } from "../core/pods/container-logs.ts";
 import { PodLogs } from "./pod-logs.ts";
 
 const ALL: LogRequest = {

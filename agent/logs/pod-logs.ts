@@ -1,14 +1,14 @@
 /** Which log file a request for a pod's log means. */
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
-import type { Watch } from "../../protocol/async/watch.ts";
-import { isCancelled, PicoletError } from "../../protocol/errors.ts";
-import type { ContainerStatus } from "../../protocol/pod.ts";
-import { type Clock, millis } from "../../protocol/ports.ts";
-import type { ObservedContainer } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import type { AgentPod } from "../core/agent-pod.ts";
-import type { ContainerLogs, FoundLog } from "../core/container-logs.ts";
-import { type LogWriter, readContainerLog } from "./container-log.ts";
+import type { Watch } from "@picolet/protocol/async/watch.ts";
+import { isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
+import type { ContainerStatus } from "@picolet/protocol/pod/pod.ts";
+import { type Clock, millis } from "@picolet/protocol/ports.ts";
+import type { ObservedContainer } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { AgentPod } from "../core/pods/agent-pod.ts";
+import type { ContainerLogs, FoundLog } from "../core/pods/container-logs.ts";
+import { type LogWriter, readContainerLog } from "./container-log-reader.ts";
 
 /** kubectl's annotation: the container that is meant when none is named. */
 const DEFAULT_CONTAINER_ANNOTATION = "kubectl.kubernetes.io/default-container";

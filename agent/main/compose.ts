@@ -1,30 +1,35 @@
-import type { Component } from "../../protocol/async/component.ts";
-import { supervise } from "../../protocol/async/supervisor.ts";
-import type { SourceProblem } from "../../protocol/local-api.ts";
+import type { Component } from "@picolet/protocol/async/component.ts";
+import { supervise } from "@picolet/protocol/async/supervisor.ts";
+import type { SourceProblem } from "@picolet/protocol/local-api/status.ts";
+import { IdleCollection } from "../budget/idle-collection.ts";
 import { anonBytes } from "../budget/own-memory.ts";
+import { ShimCollection } from "../budget/shim-collection.ts";
+import { SpareGuard } from "../budget/spare-guard.ts";
+import { letGoOf } from "../budget/unload-modules.ts";
 import { NodeConditions } from "../node/node-conditions.ts";
-import { type AgentBase, makeBase } from "./agent-base.ts";
-import type { AgentInit, AgentPorts } from "./agent-init.ts";
-import { NodeAgentView } from "./agent-view.ts";
-import { NodeBoardServices } from "./board-services.ts";
-import { type Budget, type BudgetComponents, makeBudget } from "./budget.ts";
-import type { NodeCluster } from "./cluster.ts";
-import type { LinkedNode } from "./hub-link.ts";
-import { IdleCollection } from "./idle-collection.ts";
+import { StoreEvents } from "../store/store-events.ts";
+import { type AgentBase, makeBase } from "./base/agent-base.ts";
+import type { NodeCluster } from "./base/cluster.ts";
+import type { LinkedNode } from "./base/hub-link.ts";
+import { NodeBoardServices } from "./base/node-board-services.ts";
 import { makeLocalEnds } from "./local-ends.ts";
-import { makeNodeGuards, type NodeGuards, type NodeGuardsComponents, type PressureSources } from "./node-guards.ts";
-import { letGoOf } from "./passing-parts.ts";
-import { makePlacement } from "./placement.ts";
-import { podLogs } from "./pod-logs.ts";
-import { makeSources } from "./pod-sources.ts";
-import { makePods, type Pods } from "./pods.ts";
-import { makeRuntimes, type Runtimes, whileItRuns } from "./runtimes.ts";
-import { SecretsAtRest } from "./secrets-at-rest.ts";
-import { ShimCollection } from "./shim-collection.ts";
-import { SpareGuard } from "./spare-guard.ts";
-import { StoreEvents } from "./store-events.ts";
-import { makeUpkeep } from "./upkeep.ts";
-import { makeNodeUsage, type NodeUsageLooks } from "./usage.ts";
+import type { AgentInit, AgentPorts } from "./node/agent-init.ts";
+import { NodeAgentView } from "./node/node-agent-view.ts";
+import { makeNodeUsage, type NodeUsageLooks } from "./node/node-usage.ts";
+import { podLogs } from "./node/pod-logs-on-demand.ts";
+import { SecretsAtRest } from "./node/secrets-at-rest.ts";
+import { makePods, type Pods } from "./pods/make-pods.ts";
+import {
+  makeNodeGuards,
+  type NodeGuards,
+  type NodeGuardsComponents,
+  type PressureSources,
+} from "./pods/node-guards.ts";
+import { makePlacement } from "./pods/placement.ts";
+import { makeSources } from "./pods/pod-sources.ts";
+import { makeRuntimes, type Runtimes, whileItRuns } from "./pods/runtimes.ts";
+import { type Budget, type BudgetComponents, makeBudget } from "./upkeep/budget.ts";
+import { makeUpkeep } from "./upkeep/upkeep.ts";
 
 /**
  * Builds every part of the agent and runs them until `signal` aborts. What a part asks of one that is made after it, it asks

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { WatchSource } from "../../protocol/async/watch.ts";
+import { WatchSource } from "@picolet/protocol/async/watch.ts";
 import type { RuntimeHealth } from "../observe/runtime-watcher.ts";
 import type { StoreState } from "../store/store-file.ts";
 import { type HealthSources, healthChecks } from "./health-checks.ts";

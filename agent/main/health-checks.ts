@@ -1,4 +1,4 @@
-import type { Watch } from "../../protocol/async/watch.ts";
+import type { Watch } from "@picolet/protocol/async/watch.ts";
 import type { HealthCheck } from "../api/health-port.ts";
 import type { RuntimeHealth } from "../observe/runtime-watcher.ts";
 import type { StoreState } from "../store/store-file.ts";

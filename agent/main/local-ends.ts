@@ -1,14 +1,14 @@
 /** Where this node itself can be asked: the local socket and the ports for health. */
-import type { Component } from "../../protocol/async/component.ts";
+import type { Component } from "@picolet/protocol/async/component.ts";
 import { HealthPort } from "../api/health-port.ts";
 import { LocalApi, type LocalApiComponents } from "../api/local-api.ts";
-import type { AgentBase } from "./agent-base.ts";
-import type { NodeAgentView } from "./agent-view.ts";
-import type { NodeBoardServices } from "./board-services.ts";
+import type { AgentBase } from "./base/agent-base.ts";
+import type { NodeBoardServices } from "./base/node-board-services.ts";
 import { healthChecks } from "./health-checks.ts";
-import { pushedPods } from "./pod-sources.ts";
-import type { Pods } from "./pods.ts";
-import type { Runtimes } from "./runtimes.ts";
+import type { NodeAgentView } from "./node/node-agent-view.ts";
+import type { Pods } from "./pods/make-pods.ts";
+import { pushedPods } from "./pods/pod-sources.ts";
+import type { Runtimes } from "./pods/runtimes.ts";
 
 export interface LocalEndsComponents extends Required<Pick<LocalApiComponents, "logs" | "shutdown">> {
   readonly view: NodeAgentView;

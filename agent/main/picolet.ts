@@ -1,17 +1,17 @@
 /** The agent's entry: reads arguments and configuration, runs until a signal, and leaves with a code that says why. */
 import { readFileSync } from "node:fs";
-import { programLog } from "../../protocol/async/console-log.ts";
-import { systemClock } from "../../protocol/async/system-clock.ts";
-import { describeError, PicoletError } from "../../protocol/errors.ts";
-import type { Log } from "../../protocol/ports.ts";
-import { VERSION } from "../../protocol/version.ts";
+import { programLog } from "@picolet/protocol/async/console-log.ts";
+import { systemClock } from "@picolet/protocol/async/system-clock.ts";
+import { describeError, PicoletError } from "@picolet/protocol/errors.ts";
+import type { Log } from "@picolet/protocol/ports.ts";
+import { VERSION } from "@picolet/protocol/version.ts";
+import { letGoOf } from "../budget/unload-modules.ts";
 import type { Board } from "../config/board-defaults.ts";
 import type { Configuration } from "../config/configuration.ts";
-import type { AgentInit } from "./agent-init.ts";
-import { type AgentArguments, DEFAULT_CONFIG_PATH, HELP, parseArguments } from "./arguments.ts";
-import { readBoard } from "./board.ts";
 import { runAgent } from "./compose.ts";
-import { letGoOf } from "./passing-parts.ts";
+import { type AgentArguments, DEFAULT_CONFIG_PATH, HELP, parseArguments } from "./node/agent-arguments.ts";
+import type { AgentInit } from "./node/agent-init.ts";
+import { readBoard } from "./node/read-board.ts";
 import { StopRequests } from "./stop-requests.ts";
 
 /** sysexits.h */

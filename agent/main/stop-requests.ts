@@ -1,8 +1,8 @@
 import { execFile } from "node:child_process";
-import { cancelled } from "../../protocol/async/abort.ts";
-import { describeError } from "../../protocol/errors.ts";
-import type { Log } from "../../protocol/ports.ts";
-import type { NodeShutdownControl } from "../core/node-shutdown-control.ts";
+import { cancelled } from "@picolet/protocol/async/abort.ts";
+import { describeError } from "@picolet/protocol/errors.ts";
+import type { Log } from "@picolet/protocol/ports.ts";
+import type { NodeShutdownControl } from "../core/node/node-shutdown-control.ts";
 
 /** systemd answers from memory; one that does not must not hold the stop up. */
 const SYSTEMCTL_LIMIT_MS = 3000;

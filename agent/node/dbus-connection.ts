@@ -1,8 +1,8 @@
 /** A client of a message bus on a unix socket (D-Bus specification: EXTERNAL authentication, the bus's own methods). */
 import { connect, type Socket } from "node:net";
-import { withDeadline } from "../../protocol/async/deadline.ts";
-import { PicoletError, toPicoletError } from "../../protocol/errors.ts";
-import { type Clock, seconds } from "../../protocol/ports.ts";
+import { withDeadline } from "@picolet/protocol/async/deadline.ts";
+import { PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
+import { type Clock, seconds } from "@picolet/protocol/ports.ts";
 import { type DbusCall, DbusDecoder, type DbusMessage, type DbusValue, encodeCall } from "./dbus-message.ts";
 
 /** As libdbus waits. */

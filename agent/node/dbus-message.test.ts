@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { isPicoletError } from "@picolet/protocol/errors.ts";
 import fc from "fast-check";
-import { isPicoletError } from "../../protocol/errors.ts";
 import { DbusDecoder, type DbusMessage, encodeCall, MAX_MESSAGE_BYTES } from "./dbus-message.ts";
 
 /** `PrepareForShutdown(true)` as a bus sends it, in the byte order of a big-endian machine. */

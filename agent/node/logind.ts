@@ -1,11 +1,11 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import type { Component } from "../../protocol/async/component.ts";
-import { withDeadline } from "../../protocol/async/deadline.ts";
-import { describeError, isCancelled, PicoletError, toPicoletError } from "../../protocol/errors.ts";
-import { type Clock, type Log, type Millis, millis, type Random, seconds } from "../../protocol/ports.ts";
-import type { NodeShutdownControl } from "../core/node-shutdown-control.ts";
+import type { Component } from "@picolet/protocol/async/component.ts";
+import { withDeadline } from "@picolet/protocol/async/deadline.ts";
+import { describeError, isCancelled, PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
+import { type Clock, type Log, type Millis, millis, type Random, seconds } from "@picolet/protocol/ports.ts";
+import type { NodeShutdownControl } from "../core/node/node-shutdown-control.ts";
 import { DbusConnection } from "./dbus-connection.ts";
 import type { DbusCall, DbusValue } from "./dbus-message.ts";
 

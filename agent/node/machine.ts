@@ -1,8 +1,8 @@
 import { readdir, readFile, statfs } from "node:fs/promises";
 import { cpus, release, totalmem } from "node:os";
 import { join } from "node:path";
-import { formatQuantity } from "../../protocol/quantity.ts";
-import type { RuntimeStatus } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import { formatQuantity } from "@picolet/protocol/kubernetes/quantity.ts";
+import type { RuntimeStatus } from "@picolet/runtime-contract/runtime-adapter.ts";
 
 /** What of this machine does not change while the agent runs. */
 export interface Machine {

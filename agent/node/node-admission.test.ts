@@ -1,14 +1,14 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { WatchSource } from "../../protocol/async/watch.ts";
-import type { PodUid } from "../../protocol/ports.ts";
-import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { desired, podOf } from "../../test/support/pods.ts";
-import { RecordedEvents, RecordedLog } from "../../test/support/recorders.ts";
-import type { ContainerPlacement } from "../core/container-placement.ts";
-import type { PressureCondition } from "../core/node-pressure.ts";
-import type { PodEnd } from "../core/pod-admission.ts";
-import { sysctlAllowlist } from "../plan/sysctls.ts";
+import { WatchSource } from "@picolet/protocol/async/watch.ts";
+import type { PodUid } from "@picolet/protocol/ports.ts";
+import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { desired, podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
+import { RecordedEvents, RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
+import type { PressureCondition } from "../core/node/node-pressure.ts";
+import type { ContainerPlacement } from "../core/pods/container-placement.ts";
+import type { PodEnd } from "../core/pods/pod-admission.ts";
+import { sysctlAllowlist } from "../plan/admission/sysctls.ts";
 import { NodeAdmission } from "./node-admission.ts";
 
 const asking = (name: string, source: "file" | "api", cpu: string): DesiredPod => {

@@ -1,19 +1,19 @@
-import { aborted } from "../../protocol/async/abort.ts";
-import type { Component } from "../../protocol/async/component.ts";
-import { describeError, isCancelled } from "../../protocol/errors.ts";
-import type { Log, PodUid } from "../../protocol/ports.ts";
-import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import type { ContainerPlacement } from "../core/container-placement.ts";
-import type { PressureCondition } from "../core/node-pressure.ts";
-import type { PodAdmission, PodEnder, Rejection, ResizeVerdict } from "../core/pod-admission.ts";
-import { apiUidOf } from "../core/pod-identity.ts";
-import type { EventRecorder } from "../core/store.ts";
-import { type AdmissionView, admitPod } from "../plan/admission.ts";
-import type { NodeIdentity } from "../plan/admission-node.ts";
-import { activePressures } from "../plan/admission-pressure.ts";
-import { allocatableAmounts } from "../plan/admission-resources.ts";
-import { changesIn, infeasible, judged } from "../plan/resize-admission.ts";
-import type { SysctlAllowlist } from "../plan/sysctls.ts";
+import { aborted } from "@picolet/protocol/async/abort.ts";
+import type { Component } from "@picolet/protocol/async/component.ts";
+import { describeError, isCancelled } from "@picolet/protocol/errors.ts";
+import type { Log, PodUid } from "@picolet/protocol/ports.ts";
+import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { PressureCondition } from "../core/node/node-pressure.ts";
+import type { ContainerPlacement } from "../core/pods/container-placement.ts";
+import type { PodAdmission, PodEnder, Rejection, ResizeVerdict } from "../core/pods/pod-admission.ts";
+import { apiUidOf } from "../core/pods/pod-identity.ts";
+import type { EventRecorder } from "../core/store/store-ports.ts";
+import { type AdmissionView, admitPod } from "../plan/admission/admission.ts";
+import type { NodeIdentity } from "../plan/admission/admission-node.ts";
+import { activePressures } from "../plan/admission/admission-pressure.ts";
+import { allocatableAmounts } from "../plan/admission/admission-resources.ts";
+import { changesIn, infeasible, judged } from "../plan/admission/resize-admission.ts";
+import type { SysctlAllowlist } from "../plan/admission/sysctls.ts";
 
 export interface NodeAdmissionComponents {
   /** Who ends the pods that have to make room; asked when that is so. */

@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { WatchSource } from "../../protocol/async/watch.ts";
-import { seconds } from "../../protocol/ports.ts";
-import { RecordedEvents, RecordedLog } from "../../test/support/recorders.ts";
-import { VirtualClock } from "../../test/support/virtual-clock.ts";
-import type { PressureCondition } from "../core/node-pressure.ts";
+import { WatchSource } from "@picolet/protocol/async/watch.ts";
+import { seconds } from "@picolet/protocol/ports.ts";
+import { RecordedEvents, RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
+import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
+import type { PressureCondition } from "../core/node/node-pressure.ts";
 import { type NodeCondition, NodeConditions, type RuntimeHealth, readyCondition } from "./node-conditions.ts";
 import type { ShutdownState } from "./node-shutdown.ts";
 

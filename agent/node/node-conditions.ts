@@ -1,8 +1,8 @@
-import type { Component } from "../../protocol/async/component.ts";
-import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
-import type { Clock, Log } from "../../protocol/ports.ts";
-import type { PressureCondition } from "../core/node-pressure.ts";
-import { type EventRecorder, nodeReference, type ObjectReference } from "../core/store.ts";
+import type { Component } from "@picolet/protocol/async/component.ts";
+import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
+import type { Clock, Log } from "@picolet/protocol/ports.ts";
+import type { PressureCondition } from "../core/node/node-pressure.ts";
+import { type EventRecorder, nodeReference, type ObjectReference } from "../core/store/store-ports.ts";
 import type { ShutdownState } from "./node-shutdown.ts";
 
 /** How one runtime is, as whoever relists it sees it. */

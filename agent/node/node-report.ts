@@ -1,7 +1,7 @@
 /** What a Node object gets from its node, in the shape in which the kubelet fills it: pure. */
-import type { NodeReportContent } from "../../protocol/tunnel/messages.ts";
-import { KUBERNETES_VERSION, VERSION } from "../../protocol/version.ts";
-import type { ImageInfo, RuntimeStatus } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { NodeReportContent } from "@picolet/protocol/tunnel/messages.ts";
+import { KUBERNETES_VERSION, VERSION } from "@picolet/protocol/version.ts";
+import type { ImageInfo, RuntimeStatus } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { type Machine, type NodeCapacity, nodeInfo } from "./machine.ts";
 import type { NodeCondition } from "./node-conditions.ts";
 

@@ -1,10 +1,10 @@
-import { Alarm } from "../../protocol/async/alarm.ts";
-import type { Component } from "../../protocol/async/component.ts";
-import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
-import { describeError, isCancelled } from "../../protocol/errors.ts";
-import { type Clock, type Log, type Millis, seconds } from "../../protocol/ports.ts";
-import type { NodeReportContent } from "../../protocol/tunnel/messages.ts";
-import type { ImageInfo, RuntimeAdapter, RuntimeStatus } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import { Alarm } from "@picolet/protocol/async/alarm.ts";
+import type { Component } from "@picolet/protocol/async/component.ts";
+import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
+import { describeError, isCancelled } from "@picolet/protocol/errors.ts";
+import { type Clock, type Log, type Millis, seconds } from "@picolet/protocol/ports.ts";
+import type { NodeReportContent } from "@picolet/protocol/tunnel/messages.ts";
+import type { ImageInfo, RuntimeAdapter, RuntimeStatus } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { NodeCondition } from "./node-conditions.ts";
 import { type NodeReportInit, nodeReport } from "./node-report.ts";
 

@@ -1,13 +1,13 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { isPicoletError } from "../../protocol/errors.ts";
-import { millis, seconds } from "../../protocol/ports.ts";
-import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { desired, podOf } from "../../test/support/pods.ts";
-import { RecordedEvents, RecordedLog } from "../../test/support/recorders.ts";
-import { VirtualClock } from "../../test/support/virtual-clock.ts";
-import type { PodEnd } from "../core/pod-admission.ts";
-import type { ShutdownPeriod } from "../plan/shutdown-groups.ts";
+import { isPicoletError } from "@picolet/protocol/errors.ts";
+import { millis, seconds } from "@picolet/protocol/ports.ts";
+import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { desired, podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
+import { RecordedEvents, RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
+import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
+import type { PodEnd } from "../core/pods/pod-admission.ts";
+import type { ShutdownPeriod } from "../plan/node/shutdown-groups.ts";
 import { NodeShutdown } from "./node-shutdown.ts";
 
 const PERIODS: readonly ShutdownPeriod[] = [

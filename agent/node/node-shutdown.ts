@@ -1,13 +1,13 @@
-import { aborted, joinSignals } from "../../protocol/async/abort.ts";
-import type { Component } from "../../protocol/async/component.ts";
-import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
-import { describeError, isCancelled, PicoletError } from "../../protocol/errors.ts";
-import { type Clock, type Log, type Millis, millis } from "../../protocol/ports.ts";
-import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import type { NodeShutdownControl } from "../core/node-shutdown-control.ts";
-import type { PodEnder } from "../core/pod-admission.ts";
-import { type EventRecorder, nodeReference } from "../core/store.ts";
-import { type ShutdownGroup, type ShutdownPeriod, shutdownGroups } from "../plan/shutdown-groups.ts";
+import { aborted, joinSignals } from "@picolet/protocol/async/abort.ts";
+import type { Component } from "@picolet/protocol/async/component.ts";
+import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
+import { describeError, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
+import { type Clock, type Log, type Millis, millis } from "@picolet/protocol/ports.ts";
+import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { NodeShutdownControl } from "../core/node/node-shutdown-control.ts";
+import type { PodEnder } from "../core/pods/pod-admission.ts";
+import { type EventRecorder, nodeReference } from "../core/store/store-ports.ts";
+import { type ShutdownGroup, type ShutdownPeriod, shutdownGroups } from "../plan/node/shutdown-groups.ts";
 
 export type ShutdownState =
   | { readonly kind: "running" }

@@ -1,8 +1,8 @@
 /** Slices by systemd's own interface (org.freedesktop.systemd1(5)), for nodes whose cgroups are systemd's. */
-import { withDeadline } from "../../protocol/async/deadline.ts";
-import { isPicoletError, PicoletError, toPicoletError } from "../../protocol/errors.ts";
-import { type Clock, type Log, seconds } from "../../protocol/ports.ts";
-import type { CgroupUnits, UnitProperty } from "../core/cgroup-units.ts";
+import { withDeadline } from "@picolet/protocol/async/deadline.ts";
+import { isPicoletError, PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
+import { type Clock, type Log, seconds } from "@picolet/protocol/ports.ts";
+import type { CgroupUnits, UnitProperty } from "../core/node/cgroup-units.ts";
 import { DbusConnection } from "./dbus-connection.ts";
 import type { DbusArgument, DbusMessage, DbusValue } from "./dbus-message.ts";
 

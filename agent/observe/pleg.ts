@@ -1,8 +1,8 @@
-import type { Component } from "../../protocol/async/component.ts";
-import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
-import type { Clock, Log, PodUid, Random } from "../../protocol/ports.ts";
-import type { RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import type { PodObserver, PodObserverSink } from "../core/pod-observer.ts";
+import type { Component } from "@picolet/protocol/async/component.ts";
+import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
+import type { Clock, Log, PodUid, Random } from "@picolet/protocol/ports.ts";
+import type { RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { PodObserver, PodObserverSink } from "../core/pods/pod-observer.ts";
 import { type RuntimeHealth, RuntimeWatcher } from "./runtime-watcher.ts";
 
 export interface PlegComponents {

@@ -1,6 +1,6 @@
-import { Alarm } from "../../protocol/async/alarm.ts";
-import { withDeadline } from "../../protocol/async/deadline.ts";
-import { describeError, isCancelled, isPicoletError } from "../../protocol/errors.ts";
+import { Alarm } from "@picolet/protocol/async/alarm.ts";
+import { withDeadline } from "@picolet/protocol/async/deadline.ts";
+import { describeError, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
 import {
   type Clock,
   type Log,
@@ -10,9 +10,9 @@ import {
   type PodUid,
   type Random,
   seconds,
-} from "../../protocol/ports.ts";
-import type { RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import type { PodObserverSink } from "../core/pod-observer.ts";
+} from "@picolet/protocol/ports.ts";
+import type { RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { PodObserverSink } from "../core/pods/pod-observer.ts";
 
 /** What a runtime is worth now; the node's condition Ready is made of these. */
 export interface RuntimeHealth {

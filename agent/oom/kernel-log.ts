@@ -1,6 +1,6 @@
 import { closeSync, constants, openSync, readSync } from "node:fs";
-import { PicoletError } from "../../protocol/errors.ts";
-import { errorCode } from "../core/error-code.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import { errorCode } from "../core/node/system-error-code.ts";
 
 /** The longest record there is (CONSOLE_EXT_LOG_MAX); a shorter buffer could never get past it. */
 const MAX_RECORD_BYTES = 8192;

@@ -1,7 +1,7 @@
-import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
-import { describeError } from "../../protocol/errors.ts";
-import type { Log } from "../../protocol/ports.ts";
-import type { KilledContainers } from "../../runtime-adapters/contract/killed-containers.ts";
+import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
+import { describeError } from "@picolet/protocol/errors.ts";
+import type { Log } from "@picolet/protocol/ports.ts";
+import type { KilledContainers } from "@picolet/runtime-contract/killed-containers.ts";
 import type { KernelRecord } from "./kernel-log.ts";
 import { killedGroupIn, type OomKill, OomKillReader } from "./oom-kills.ts";
 

@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import { PicoletError } from "../../protocol/errors.ts";
-import { millis, type PodUid, podUid, seconds } from "../../protocol/ports.ts";
-import { RecordedEvents, RecordedLog } from "../../test/support/recorders.ts";
-import { VirtualClock } from "../../test/support/virtual-clock.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import { millis, type PodUid, podUid, seconds } from "@picolet/protocol/ports.ts";
+import { RecordedEvents, RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
+import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import type { KernelRecord } from "./kernel-log.ts";
 import { type FollowedLog, OomKillLog } from "./oom-kill-log.ts";
 import { OomWatch } from "./oom-watch.ts";

@@ -1,8 +1,8 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
-import type { Component } from "../../protocol/async/component.ts";
-import { isCancelled } from "../../protocol/errors.ts";
-import { type Clock, type Log, type PodUid, seconds } from "../../protocol/ports.ts";
-import { type EventRecorder, nodeReference } from "../core/store.ts";
+import type { Component } from "@picolet/protocol/async/component.ts";
+import { isCancelled } from "@picolet/protocol/errors.ts";
+import { type Clock, type Log, type PodUid, seconds } from "@picolet/protocol/ports.ts";
+import { type EventRecorder, nodeReference } from "../core/store/store-ports.ts";
 import type { OomKillLog } from "./oom-kill-log.ts";
 import type { OomKill } from "./oom-kills.ts";
 

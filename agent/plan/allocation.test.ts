@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { podOf } from "../../test/support/pods.ts";
+import { podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
 import { grantsOf, resizableContainers, withGrants } from "./allocation.ts";
 
 const app = (cpu: string) => ({ name: "app", image: "example/app:1", resources: { requests: { cpu } } });

@@ -2,8 +2,9 @@
  * What the node has granted to a pod (KEP 1287): its resources as they were when it was admitted, or when a change of them
  * was. All that the agent does for a pod it does by these; what its source wants beyond them is a request. Pure.
  */
-import type { Container, Pod, PodStatus, ResourceRequirements } from "../../protocol/pod.ts";
-import { parseQuantity } from "../../protocol/quantity.ts";
+
+import { parseQuantity } from "@picolet/protocol/kubernetes/quantity.ts";
+import type { Container, Pod, PodStatus, ResourceRequirements } from "@picolet/protocol/pod/pod.ts";
 
 /** By container name. */
 export type Grants = Readonly<Record<string, ResourceRequirements>>;

@@ -1,5 +1,5 @@
 /** What kinds of containers a pod has, and when a run of each is followed by another. */
-import type { Container, EphemeralContainer, Pod, RestartPolicy } from "../../protocol/pod.ts";
+import type { Container, EphemeralContainer, Pod, RestartPolicy } from "@picolet/protocol/pod/pod.ts";
 
 export type ContainerRole = "init" | "sidecar" | "regular" | "ephemeral";
 

@@ -1,7 +1,7 @@
 /** The next steps of an active pod's containers, by the kubelet's rules (pkg/kubelet/kuberuntime, computePodActions). */
-import type { Container } from "../../protocol/pod.ts";
-import type { MonotonicMs } from "../../protocol/ports.ts";
-import type { ObservedContainer, ObservedPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { Container } from "@picolet/protocol/pod/pod.ts";
+import type { MonotonicMs } from "@picolet/protocol/ports.ts";
+import type { ObservedContainer, ObservedPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { restartsAfterProbe, roleOf } from "./container-roles.ts";
 import { currentRun, judgeContainer, type Verdict } from "./judge-container.ts";
 import { newestRun } from "./newest-run.ts";

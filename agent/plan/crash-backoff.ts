@@ -1,5 +1,5 @@
 /** The wait between the runs of a container that keeps ending: the kubelet's crash loop back-off. */
-import { type Millis, millis, seconds } from "../../protocol/ports.ts";
+import { type Millis, millis, seconds } from "@picolet/protocol/ports.ts";
 
 export interface CrashBackoffLimits {
   /** Before the second restart; the first comes at once. Doubles from there. */

@@ -1,8 +1,8 @@
 /** What is to become of one container: run on, be stopped, be started (again), or stay as it ended. */
-import type { Container } from "../../protocol/pod.ts";
-import { type Millis, type MonotonicMs, millis } from "../../protocol/ports.ts";
-import type { ObservedContainer, ObservedPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import type { ProbeFailure } from "../core/probe-ports.ts";
+import type { Container } from "@picolet/protocol/pod/pod.ts";
+import { type Millis, type MonotonicMs, millis } from "@picolet/protocol/ports.ts";
+import type { ObservedContainer, ObservedPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { ProbeFailure } from "../core/pods/probe-ports.ts";
 import { type ContainerRole, restartsAfter, restartsAfterProbe } from "./container-roles.ts";
 import { backoffOfNextRun } from "./crash-backoff.ts";
 import { gracePeriodOf } from "./grace-period.ts";

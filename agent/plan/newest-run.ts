@@ -1,4 +1,4 @@
-import type { ObservedContainer, ObservedPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { ObservedContainer, ObservedPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 
 /** Of a container whatever its sandbox. */
 export const newestRun = (observed: ObservedPod, name: string): ObservedContainer | undefined =>

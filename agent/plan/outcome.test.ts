@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { PodStatus } from "../../protocol/pod.ts";
-import { desired, podOf } from "../../test/support/pods.ts";
+import type { PodStatus } from "@picolet/protocol/pod/pod.ts";
+import { desired, podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
 import { wasTaken } from "./outcome.ts";
 
 test("of pods that are known from before those count that run, and the node's own that may run again", () => {

@@ -1,9 +1,10 @@
 /** How a pod is over, or is to be: found out from what was written of it, or from what ends it. */
-import type { PodStatus } from "../../protocol/pod.ts";
-import { DISRUPTION_TARGET, isNodeCondition } from "../../protocol/pod-conditions.ts";
-import type { MonotonicMs } from "../../protocol/ports.ts";
-import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import type { PodEnd, Rejection } from "../core/pod-admission.ts";
+
+import { DISRUPTION_TARGET, isNodeCondition } from "@picolet/protocol/pod/condition-owners.ts";
+import type { PodStatus } from "@picolet/protocol/pod/pod.ts";
+import type { MonotonicMs } from "@picolet/protocol/ports.ts";
+import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { PodEnd, Rejection } from "../core/pods/pod-admission.ts";
 import type { PodView } from "./pod-view.ts";
 import type { Outcome, WorkerState } from "./worker-state.ts";
 

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import type { Pod } from "../../protocol/pod.ts";
-import { type MonotonicMs, millis, podUid } from "../../protocol/ports.ts";
+import type { Pod } from "@picolet/protocol/pod/pod.ts";
+import { type MonotonicMs, millis, podUid } from "@picolet/protocol/ports.ts";
 import {
   activeState,
   exited,
@@ -13,8 +13,8 @@ import {
   sandbox,
   type ViewOptions,
   viewOf,
-} from "../../test/support/pod-views.ts";
-import { podOf } from "../../test/support/pods.ts";
+} from "@picolet/test/support/unit/pods/pod-views.ts";
+import { podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
 import { planPod } from "./plan-pod.ts";
 import type { PlanAction } from "./pod-view.ts";
 import { transition } from "./worker-state.ts";

@@ -2,9 +2,9 @@
  * What to do next for one pod, by the kubelet's rules (pkg/kubelet/kuberuntime, computePodActions; pkg/kubelet/pod_workers).
  * Pure and synchronous: the same view gives the same plan.
  */
-import type { Pod } from "../../protocol/pod.ts";
-import type { MonotonicMs } from "../../protocol/ports.ts";
-import type { ObservedPod, ObservedSandbox } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { Pod } from "@picolet/protocol/pod/pod.ts";
+import type { MonotonicMs } from "@picolet/protocol/ports.ts";
+import type { ObservedPod, ObservedSandbox } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { type ContainerSteps, containerSteps, earliest, type Unit } from "./container-steps.ts";
 import { activeSince, DEADLINE_EXCEEDED, deadlineOf, endedBy, outcomeTold, rejected } from "./outcome.ts";
 import { stopsOf } from "./pod-stops.ts";

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Pod, PodManifest } from "../../protocol/pod.ts";
-import { podOf } from "../../test/support/pods.ts";
+import type { Pod, PodManifest } from "@picolet/protocol/pod/pod.ts";
+import { podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
 import { canTakeOver, withRandomNamesOf } from "./pod-adoption.ts";
 
 type Spec = NonNullable<PodManifest["spec"]>;

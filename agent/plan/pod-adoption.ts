@@ -1,6 +1,6 @@
 /** Whether a pod that comes under another UID may take over what runs for the one before it. Pure. */
-import { canonicalJson } from "../../protocol/container-hash.ts";
-import type { Container, Pod } from "../../protocol/pod.ts";
+import { canonicalJson } from "@picolet/protocol/pod/container-hash.ts";
+import type { Container, Pod } from "@picolet/protocol/pod/pod.ts";
 
 /** The admission plugin ServiceAccount ends the name of the volume it adds with five characters drawn at random. */
 const RANDOM_VOLUME = /^kube-api-access-[a-z0-9]{5}$/;

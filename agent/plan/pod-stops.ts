@@ -1,6 +1,6 @@
 /** How what runs of a pod is ended, in the kubelet's order (pkg/kubelet/kuberuntime, killContainersWithSyncResult). */
-import { type Millis, millis } from "../../protocol/ports.ts";
-import type { ObservedContainer, ObservedPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import { type Millis, millis } from "@picolet/protocol/ports.ts";
+import type { ObservedContainer, ObservedPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { sidecarsOf } from "./container-roles.ts";
 import { gracePeriodOf } from "./grace-period.ts";
 import type { PodView, StopContainer } from "./pod-view.ts";

@@ -1,9 +1,9 @@
 /** All that is known of one pod at one moment, and what a planner answers. */
-import type { PodStatus } from "../../protocol/pod.ts";
-import type { Millis, MonotonicMs, PodUid } from "../../protocol/ports.ts";
-import type { DesiredPod, ObservedPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import type { PodEnd, PodLeave, Rejection } from "../core/pod-admission.ts";
-import type { ProbeResult } from "../core/probe-ports.ts";
+import type { PodStatus } from "@picolet/protocol/pod/pod.ts";
+import type { Millis, MonotonicMs, PodUid } from "@picolet/protocol/ports.ts";
+import type { DesiredPod, ObservedPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { PodEnd, PodLeave, Rejection } from "../core/pods/pod-admission.ts";
+import type { ProbeResult } from "../core/pods/probe-ports.ts";
 import type { CrashBackoffLimits } from "./crash-backoff.ts";
 import type { ContainerResize } from "./resize.ts";
 import type { Replacement, WorkerState } from "./worker-state.ts";

@@ -1,7 +1,8 @@
 /** What a pod's status says of changes of its resources, as the kubelet has it (KEP 1287). Pure. */
-import type { Container, ContainerStatus, PodCondition, ResourceRequirements } from "../../protocol/pod.ts";
-import { formatQuantity, quantityOf } from "../../protocol/quantity.ts";
-import type { ObservedContainer } from "../../runtime-adapters/contract/runtime-adapter.ts";
+
+import { formatQuantity, quantityOf } from "@picolet/protocol/kubernetes/quantity.ts";
+import type { Container, ContainerStatus, PodCondition, ResourceRequirements } from "@picolet/protocol/pod/pod.ts";
+import type { ObservedContainer } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { kubeTime } from "./kube-time.ts";
 import type { PodView } from "./pod-view.ts";
 import { type Amounts, actuatedResources, amountsOf, type Resizable, resizesOf } from "./resize.ts";

@@ -2,9 +2,10 @@
  * How the resources of containers that run become those that the node has granted, by the kubelet's rules of 1.34
  * (pkg/kubelet/kuberuntime, computePodResizeAction; KEP 1287). Pure.
  */
-import type { Container, PodStatus, ResourceRequirements } from "../../protocol/pod.ts";
-import { parseQuantity, quantityMilliValue, quantityValue } from "../../protocol/quantity.ts";
-import type { ObservedContainer, ObservedPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
+
+import { parseQuantity, quantityMilliValue, quantityValue } from "@picolet/protocol/kubernetes/quantity.ts";
+import type { Container, PodStatus, ResourceRequirements } from "@picolet/protocol/pod/pod.ts";
+import type { ObservedContainer, ObservedPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { resizableContainers } from "./allocation.ts";
 import { newestRun } from "./newest-run.ts";
 import type { PodView } from "./pod-view.ts";

@@ -1,5 +1,5 @@
 /** How long a step that failed is left alone. */
-import { type Millis, millis, type Random } from "../../protocol/ports.ts";
+import { type Millis, millis, type Random } from "@picolet/protocol/ports.ts";
 
 /** Something local that is not there yet (a runtime starting, a mount) usually comes within seconds. */
 const INITIAL_MS = 1000;

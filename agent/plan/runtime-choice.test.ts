@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { describeError, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import type { RuntimeKind } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
 import fc from "fast-check";
-import { describeError, isPicoletError, PicoletError } from "../../protocol/errors.ts";
-import type { RuntimeKind } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { podOf } from "../../test/support/pods.ts";
-import { mayChoose } from "../core/pod-runtime.ts";
+import { mayChoose } from "../core/pods/pod-runtime.ts";
 import { chooseRuntime, type Form, type ImageForms, type RuntimeChoice, runtimeWishOf } from "./runtime-choice.ts";
 
 const away = new PicoletError("unavailable", "the registry is away", { retryable: true, reason: "ErrImagePull" });

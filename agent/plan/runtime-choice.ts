@@ -2,10 +2,10 @@
  * What a pod whose images are both, components and images for containers, is run as: what its annotations ask for, and what
  * follows from what its images have. Pure.
  */
-import { PicoletError } from "../../protocol/errors.ts";
-import type { Container, Pod } from "../../protocol/pod.ts";
-import type { ChosenRuntime, RuntimeKind } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { PREFER_ANNOTATION, UNDER_PRESSURE_ANNOTATION } from "../core/pod-runtime.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import type { Container, Pod } from "@picolet/protocol/pod/pod.ts";
+import type { ChosenRuntime, RuntimeKind } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { PREFER_ANNOTATION, UNDER_PRESSURE_ANNOTATION } from "../core/pods/pod-runtime.ts";
 
 export interface RuntimeWish {
   readonly prefer: RuntimeKind | undefined;

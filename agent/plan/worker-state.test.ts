@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import { type MonotonicMs, podUid } from "../../protocol/ports.ts";
-import { NOW, NOW_MS, run, running, sandbox, viewOf } from "../../test/support/pod-views.ts";
-import { podOf } from "../../test/support/pods.ts";
+import { type MonotonicMs, podUid } from "@picolet/protocol/ports.ts";
+import { NOW, NOW_MS, run, running, sandbox, viewOf } from "@picolet/test/support/unit/pods/pod-views.ts";
+import { podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
 import { DEFAULT_CRASH_BACKOFF } from "./crash-backoff.ts";
 import { INITIAL_STATE, transition, type WorkerEvent, type WorkerState } from "./worker-state.ts";
 

@@ -1,7 +1,7 @@
 /** The state of one pod's worker: what it has committed itself to, and what it remembers that no runtime tells. */
-import type { ResourceRequirements } from "../../protocol/pod.ts";
-import { type Millis, type MonotonicMs, millis, type PodUid } from "../../protocol/ports.ts";
-import type { ObservedContainer, ObservedPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { ResourceRequirements } from "@picolet/protocol/pod/pod.ts";
+import { type Millis, type MonotonicMs, millis, type PodUid } from "@picolet/protocol/ports.ts";
+import type { ObservedContainer, ObservedPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { backoffOfNextRun, type CrashBackoffLimits, SANDBOX_BACKOFF } from "./crash-backoff.ts";
 
 export type WorkerState =

@@ -1,20 +1,20 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { PicoletError } from "../../protocol/errors.ts";
-import type { Probe } from "../../protocol/pod.ts";
-import { type Millis, type MonotonicMs, millis, type PodUid, seconds } from "../../protocol/ports.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import type { Probe } from "@picolet/protocol/pod/pod.ts";
+import { type Millis, type MonotonicMs, millis, type PodUid, seconds } from "@picolet/protocol/ports.ts";
 import type {
   DesiredPod,
   ExecResult,
   ObservedContainer,
   ObservedPod,
   RuntimeAdapter,
-} from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { desired, podOf } from "../../test/support/pods.ts";
-import { seededRandom } from "../../test/support/seeded-random.ts";
-import { VirtualClock } from "../../test/support/virtual-clock.ts";
-import type { ProbeResult } from "../core/probe-ports.ts";
-import { HttpGetter } from "./http-getter.ts";
+} from "@picolet/runtime-contract/runtime-adapter.ts";
+import { desired, podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
+import { seededRandom } from "@picolet/test/support/unit/ports/seeded-random.ts";
+import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
+import type { ProbeResult } from "../core/pods/probe-ports.ts";
+import { HttpGetter } from "./handlers/http-getter.ts";
 import { PodProber } from "./pod-prober.ts";
 import { nextDue } from "./probe-task.ts";
 

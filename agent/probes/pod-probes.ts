@@ -1,16 +1,16 @@
-import type { Container, Pod, Probe } from "../../protocol/pod.ts";
-import type { Millis, MonotonicMs } from "../../protocol/ports.ts";
+import type { Container, Pod, Probe } from "@picolet/protocol/pod/pod.ts";
+import type { Millis, MonotonicMs } from "@picolet/protocol/ports.ts";
 import type {
   DesiredPod,
   ObservedContainer,
   ObservedPod,
   RuntimeAdapter,
-} from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { apiUidOf } from "../core/pod-identity.ts";
-import type { ProbeResult, Prober } from "../core/probe-ports.ts";
-import { ContainerRun, type RunComponents, type RunOwner } from "./container-run.ts";
+} from "@picolet/runtime-contract/runtime-adapter.ts";
+import { apiUidOf } from "../core/pods/pod-identity.ts";
+import type { ProbeResult, Prober } from "../core/pods/probe-ports.ts";
+import { ContainerRun, type RunComponents, type RunOwner } from "./container-probes.ts";
+import type { ProbeOutcome } from "./handlers/probe-outcome.ts";
 import { ProbeCounts } from "./probe-counts.ts";
-import type { ProbeOutcome } from "./probe-outcome.ts";
 import type { ProbeRunner } from "./probe-runner.ts";
 import type { ProbeKind } from "./probe-task.ts";
 

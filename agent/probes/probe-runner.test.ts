@@ -3,12 +3,12 @@ import { once } from "node:events";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { test } from "node:test";
-import type { PodManifest, Probe } from "../../protocol/pod.ts";
-import type { GrpcHealthAnswer } from "../../runtime-adapters/contract/grpc-health.ts";
-import type { RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { desired, firstContainer, podOf } from "../../test/support/pods.ts";
-import { HttpGetter } from "./http-getter.ts";
-import { Late } from "./probe-outcome.ts";
+import type { PodManifest, Probe } from "@picolet/protocol/pod/pod.ts";
+import type { GrpcHealthAnswer } from "@picolet/runtime-contract/grpc-health.ts";
+import type { RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { desired, firstContainer, podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
+import { HttpGetter } from "./handlers/http-getter.ts";
+import { Late } from "./handlers/probe-outcome.ts";
 import { ProbeRunner } from "./probe-runner.ts";
 
 type ContainerDraft = NonNullable<NonNullable<NonNullable<PodManifest["spec"]>["containers"]>[number]>;

@@ -1,13 +1,13 @@
-import type { Probe } from "../../protocol/pod.ts";
-import { type Millis, millis, seconds } from "../../protocol/ports.ts";
-import type { GrpcHealth } from "../../runtime-adapters/contract/grpc-health.ts";
-import { resolvePort } from "./container-port.ts";
-import { type ExecTarget, type Expand, execDeadline, execProbe } from "./exec-probe.ts";
-import { grpcOutcome } from "./grpc-probe.ts";
-import type { HttpGetter } from "./http-getter.ts";
-import { type HttpGetAction, httpRequestOf } from "./http-request.ts";
-import { isLate, type ProbeOutcome, SUCCESS } from "./probe-outcome.ts";
-import { tcpProbe } from "./tcp-probe.ts";
+import type { Probe } from "@picolet/protocol/pod/pod.ts";
+import { type Millis, millis, seconds } from "@picolet/protocol/ports.ts";
+import type { GrpcHealth } from "@picolet/runtime-contract/grpc-health.ts";
+import { resolvePort } from "./handlers/container-port.ts";
+import { type ExecTarget, type Expand, execDeadline, execProbe } from "./handlers/exec-probe.ts";
+import { grpcOutcome } from "./handlers/grpc-probe.ts";
+import type { HttpGetter } from "./handlers/http-getter.ts";
+import { type HttpGetAction, httpRequestOf } from "./handlers/http-request.ts";
+import { isLate, type ProbeOutcome, SUCCESS } from "./handlers/probe-outcome.ts";
+import { tcpProbe } from "./handlers/tcp-probe.ts";
 
 export interface ProbeTarget extends ExecTarget {
   /** For a probe that names no host. */

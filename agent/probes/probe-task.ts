@@ -1,7 +1,7 @@
-import { cancelled } from "../../protocol/async/abort.ts";
-import type { Probe } from "../../protocol/pod.ts";
-import { type Clock, type Millis, type MonotonicMs, seconds } from "../../protocol/ports.ts";
-import { Late, type ProbeOutcome } from "./probe-outcome.ts";
+import { cancelled } from "@picolet/protocol/async/abort.ts";
+import type { Probe } from "@picolet/protocol/pod/pod.ts";
+import { type Clock, type Millis, type MonotonicMs, seconds } from "@picolet/protocol/ports.ts";
+import { Late, type ProbeOutcome } from "./handlers/probe-outcome.ts";
 import { extend, type Streak } from "./thresholds.ts";
 import { type Timetable, Wake } from "./timetable.ts";
 

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { type MonotonicMs, millis } from "@picolet/protocol/ports.ts";
+import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import fc from "fast-check";
-import { type MonotonicMs, millis } from "../../protocol/ports.ts";
-import { VirtualClock } from "../../test/support/virtual-clock.ts";
 import { Timetable, Wake } from "./timetable.ts";
 
 const at = (value: number): MonotonicMs => value as MonotonicMs;

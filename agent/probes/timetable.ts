@@ -1,5 +1,5 @@
-import type { Clock, MonotonicMs } from "../../protocol/ports.ts";
-import { millis } from "../../protocol/ports.ts";
+import type { Clock, MonotonicMs } from "@picolet/protocol/ports.ts";
+import { millis } from "@picolet/protocol/ports.ts";
 
 /** Something to be called once at a time; may be set again, by itself too. */
 export class Wake {

@@ -1,4 +1,4 @@
-import type { CgroupValues } from "../../protocol/cgroup-values.ts";
+import type { CgroupValues } from "@picolet/protocol/cgroup/cgroup-values.ts";
 
 /** One write to one file of a cgroup. */
 export interface CgroupFile {

@@ -2,7 +2,7 @@
 import { readFileSync } from "node:fs";
 import { access, readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
-import { errorCode } from "../core/error-code.ts";
+import { errorCode } from "../core/node/system-error-code.ts";
 
 /** Below a pod are its containers, below those what they made themselves; a tree deeper than this is nobody's. */
 const MAX_DEPTH = 16;

@@ -1,6 +1,6 @@
 import { mkdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { errorCode } from "../core/error-code.ts";
+import { errorCode } from "../core/node/system-error-code.ts";
 import { textNow } from "./cgroup-filesystem.ts";
 import type { CgroupHierarchies } from "./cgroup-hierarchies.ts";
 

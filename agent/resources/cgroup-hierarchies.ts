@@ -1,6 +1,6 @@
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
-import { type MountEntry, parseMountInfo } from "../core/mount-info.ts";
+import { type MountEntry, parseMountInfo } from "../core/node/mount-info.ts";
 
 /** Which cgroups this machine has. */
 export type CgroupHierarchies =

@@ -1,6 +1,6 @@
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { type Clock, millis } from "../../protocol/ports.ts";
+import { type Clock, millis } from "@picolet/protocol/ports.ts";
 import { foldersWithin, readText } from "./cgroup-filesystem.ts";
 import type { CgroupHierarchies } from "./cgroup-hierarchies.ts";
 

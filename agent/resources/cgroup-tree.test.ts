@@ -6,11 +6,11 @@ import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, describe, test } from "node:test";
+import { systemClock } from "@picolet/protocol/async/system-clock.ts";
+import { isPicoletError } from "@picolet/protocol/errors.ts";
+import type { CreatedCgroup } from "@picolet/runtime-contract/cgroup-port.ts";
+import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import fc from "fast-check";
-import { systemClock } from "../../protocol/async/system-clock.ts";
-import { isPicoletError } from "../../protocol/errors.ts";
-import type { CreatedCgroup } from "../../runtime-adapters/contract/cgroups.ts";
-import { RecordedLog } from "../../test/support/recorders.ts";
 import { v1Files, v2Files, weightOfShares } from "./cgroup-files.ts";
 import { type CgroupHierarchies, detectCgroups } from "./cgroup-hierarchies.ts";
 import { CgroupTree } from "./cgroup-tree.ts";

@@ -1,7 +1,7 @@
 /** What of limits this kernel cannot enforce, and what to do about it. */
 import { access, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { errorCode } from "../core/error-code.ts";
+import { errorCode } from "../core/node/system-error-code.ts";
 import type { CgroupHierarchies } from "./cgroup-hierarchies.ts";
 
 export interface MissingController {

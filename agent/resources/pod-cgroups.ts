@@ -1,11 +1,11 @@
-import { joinSignals } from "../../protocol/async/abort.ts";
-import type { CgroupNames } from "../../protocol/cgroup-names.ts";
-import { type CgroupSettings, type CgroupValues, podCgroupValues } from "../../protocol/cgroup-values.ts";
-import { describeError, isCancelled, PicoletError } from "../../protocol/errors.ts";
-import { type Clock, type Log, type PodUid, seconds } from "../../protocol/ports.ts";
-import { qosClass } from "../../protocol/qos.ts";
-import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import type { PodCgroupValues, PodResources } from "../core/pod-resources.ts";
+import { joinSignals } from "@picolet/protocol/async/abort.ts";
+import type { CgroupNames } from "@picolet/protocol/cgroup/cgroup-names.ts";
+import { type CgroupSettings, type CgroupValues, podCgroupValues } from "@picolet/protocol/cgroup/cgroup-values.ts";
+import { describeError, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
+import { qosClass } from "@picolet/protocol/pod/qos.ts";
+import { type Clock, type Log, type PodUid, seconds } from "@picolet/protocol/ports.ts";
+import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { PodCgroupValues, PodResources } from "../core/pods/pod-cgroup-ports.ts";
 import type { CgroupTree } from "./cgroup-tree.ts";
 import { TIERS, type TierCgroups } from "./tier-cgroups.ts";
 

@@ -1,5 +1,5 @@
-import { amountValues, type CgroupSettings, type CgroupValues } from "../../protocol/cgroup-values.ts";
-import { describeError, PicoletError } from "../../protocol/errors.ts";
+import { amountValues, type CgroupSettings, type CgroupValues } from "@picolet/protocol/cgroup/cgroup-values.ts";
+import { describeError, PicoletError } from "@picolet/protocol/errors.ts";
 import type { CgroupTree } from "./cgroup-tree.ts";
 
 export interface Reservation {

@@ -1,13 +1,13 @@
-import type { CgroupNames } from "../../protocol/cgroup-names.ts";
+import type { CgroupNames } from "@picolet/protocol/cgroup/cgroup-names.ts";
 import {
   type CgroupSettings,
   type CgroupValues,
   type NodeCgroupSettings,
   tierCgroupValues,
-} from "../../protocol/cgroup-values.ts";
-import { describeError } from "../../protocol/errors.ts";
-import type { Pod, QosClass } from "../../protocol/pod.ts";
-import type { Log } from "../../protocol/ports.ts";
+} from "@picolet/protocol/cgroup/cgroup-values.ts";
+import { describeError } from "@picolet/protocol/errors.ts";
+import type { Pod, QosClass } from "@picolet/protocol/pod/pod.ts";
+import type { Log } from "@picolet/protocol/ports.ts";
 import type { CgroupTree } from "./cgroup-tree.ts";
 
 export const TIERS: readonly QosClass[] = ["Guaranteed", "Burstable", "BestEffort"];

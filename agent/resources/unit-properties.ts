@@ -1,6 +1,6 @@
 /** What systemd is told of a cgroup, so that it does not write its own values over ours. Pure. */
-import type { CgroupValues } from "../../protocol/cgroup-values.ts";
-import type { UnitProperty } from "../core/cgroup-units.ts";
+import type { CgroupValues } from "@picolet/protocol/cgroup/cgroup-values.ts";
+import type { UnitProperty } from "../core/node/cgroup-units.ts";
 import { weightOfShares } from "./cgroup-files.ts";
 
 const NO_LIMIT = 2n ** 64n - 1n;

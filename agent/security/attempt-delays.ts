@@ -1,4 +1,4 @@
-import { type Clock, type Millis, type MonotonicMs, millis, type Random } from "../../protocol/ports.ts";
+import { type Clock, type Millis, type MonotonicMs, millis, type Random } from "@picolet/protocol/ports.ts";
 
 const FIRST_DELAY_MS = 1000;
 

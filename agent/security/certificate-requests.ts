@@ -1,6 +1,7 @@
 /** What the board says to a hub to get a certificate, a bundle of CAs, the time; and what it takes for an answer. */
 import { createPrivateKey, createPublicKey, randomBytes, sign, verify, X509Certificate } from "node:crypto";
-import { PicoletError } from "../../protocol/errors.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import { encodeCertificateRequest } from "@picolet/protocol/pki/certificate-request.ts";
 import {
   CA_PATH,
   type CertificateAnswer,
@@ -14,10 +15,9 @@ import {
   TIME_PATH,
   type TimeRequest,
   timeStatement,
-} from "../../protocol/join.ts";
-import { encodeCertificateRequest } from "../../protocol/pki/certificate-request.ts";
-import { nodeSubject } from "../../protocol/pki/node-subject.ts";
-import { certificatesOf, decodeBase64, encodeBase64, encodePem } from "../../protocol/pki/pem.ts";
+} from "@picolet/protocol/pki/join-messages.ts";
+import { nodeSubject } from "@picolet/protocol/pki/node-subject.ts";
+import { certificatesOf, decodeBase64, encodeBase64, encodePem } from "@picolet/protocol/pki/pem.ts";
 import { type HubConnection, parseObject } from "./hub-connection.ts";
 
 /** @param key PEM, P-256. @returns PKCS#10, DER */

@@ -1,5 +1,5 @@
 import { readFileSync } from "node:fs";
-import { PicoletError } from "../../protocol/errors.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
 import { type HubPins, trustOf } from "./hub-trust.ts";
 
 export interface ConfiguredPins {

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { millis } from "@picolet/protocol/ports.ts";
+import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import fc from "fast-check";
-import { millis } from "../../protocol/ports.ts";
-import { VirtualClock } from "../../test/support/virtual-clock.ts";
 import { CorrectedClock } from "./corrected-clock.ts";
 
 const FLOOR = Date.UTC(2026, 0, 1);

@@ -1,4 +1,4 @@
-import { type Clock, type Millis, type MonotonicMs, millis } from "../../protocol/ports.ts";
+import { type Clock, type Millis, type MonotonicMs, millis } from "@picolet/protocol/ports.ts";
 
 /** What an authenticated hub said the time was, and when. */
 interface Reference {

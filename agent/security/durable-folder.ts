@@ -13,7 +13,7 @@ import {
   writeSync,
 } from "node:fs";
 import { join } from "node:path";
-import { PicoletError } from "../../protocol/errors.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
 
 export interface DurableFolder {
   /** Undefined: there is no such file. @throws `corrupt` when it is none or too large, `unavailable` when it cannot be read */

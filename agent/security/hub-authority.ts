@@ -1,9 +1,9 @@
 /** The dealings with a hub that end in a certificate, its CAs or the time. One attempt each; when to try is the caller's. */
-import { withDeadline } from "../../protocol/async/deadline.ts";
-import { isCancelled, PicoletError } from "../../protocol/errors.ts";
-import type { CertificateAnswer } from "../../protocol/join.ts";
-import { certificatesOf, encodePem } from "../../protocol/pki/pem.ts";
-import { type Millis, seconds } from "../../protocol/ports.ts";
+import { withDeadline } from "@picolet/protocol/async/deadline.ts";
+import { isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
+import type { CertificateAnswer } from "@picolet/protocol/pki/join-messages.ts";
+import { certificatesOf, encodePem } from "@picolet/protocol/pki/pem.ts";
+import { type Millis, seconds } from "@picolet/protocol/ports.ts";
 import { askForCa, askForTime, join, renew } from "./certificate-requests.ts";
 import type { CorrectedClock } from "./corrected-clock.ts";
 import { type ClientPair, type HubAddress, HubConnection } from "./hub-connection.ts";

@@ -2,10 +2,10 @@
 import { Agent, type ClientRequest, type IncomingMessage, request } from "node:http";
 import { isIP } from "node:net";
 import { connect, type TLSSocket } from "node:tls";
-import { cancelled } from "../../protocol/async/abort.ts";
-import { type ErrorCode, PicoletError } from "../../protocol/errors.ts";
-import { MAX_JOIN_ANSWER_BYTES } from "../../protocol/join.ts";
-import { apiServerInstead } from "../core/hub-address.ts";
+import { cancelled } from "@picolet/protocol/async/abort.ts";
+import { type ErrorCode, PicoletError } from "@picolet/protocol/errors.ts";
+import { MAX_JOIN_ANSWER_BYTES } from "@picolet/protocol/pki/join-messages.ts";
+import { apiServerInstead } from "../core/hub/hub-address.ts";
 
 export interface HubAddress {
   readonly host: string;

@@ -1,11 +1,11 @@
 /** Whether a peer is the hub: its certificate leads up to a CA that this board was told of, and names the host it dialled. */
 import { hash, X509Certificate } from "node:crypto";
 import { isIP } from "node:net";
-import { PicoletError } from "../../protocol/errors.ts";
-import { type Certificate, parseCertificate } from "../../protocol/pki/certificate.ts";
-import { verifyChain } from "../../protocol/pki/chain.ts";
-import { SERVER_AUTH } from "../../protocol/pki/extensions.ts";
-import { certificatesOf, encodePem } from "../../protocol/pki/pem.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import { type Certificate, parseCertificate } from "@picolet/protocol/pki/certificate.ts";
+import { verifyChain } from "@picolet/protocol/pki/chain.ts";
+import { SERVER_AUTH } from "@picolet/protocol/pki/extensions.ts";
+import { certificatesOf, encodePem } from "@picolet/protocol/pki/pem.ts";
 
 export interface HubPins {
   /** `sha256:<hex>` over the SubjectPublicKeyInfo of a CA of the hub, as kubeadm's discovery-token-ca-cert-hash. */

@@ -1,4 +1,4 @@
-import { isPicoletError } from "../../protocol/errors.ts";
+import { isPicoletError } from "@picolet/protocol/errors.ts";
 import type { CorrectedClock } from "./corrected-clock.ts";
 import { verifyHub } from "./hub-trust.ts";
 

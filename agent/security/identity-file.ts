@@ -3,12 +3,12 @@
  * the others. PEM blocks between comment lines, which `openssl x509 -in` and people can read.
  */
 import { createPrivateKey, hash, X509Certificate } from "node:crypto";
-import { PicoletError } from "../../protocol/errors.ts";
-import { parseCertificate } from "../../protocol/pki/certificate.ts";
-import { DerReader } from "../../protocol/pki/der.ts";
-import { readName } from "../../protocol/pki/distinguished-name.ts";
-import { nodeOfSubject } from "../../protocol/pki/node-subject.ts";
-import { certificatesOf } from "../../protocol/pki/pem.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import { parseCertificate } from "@picolet/protocol/pki/certificate.ts";
+import { DerReader } from "@picolet/protocol/pki/der.ts";
+import { readName } from "@picolet/protocol/pki/distinguished-name.ts";
+import { nodeOfSubject } from "@picolet/protocol/pki/node-subject.ts";
+import { certificatesOf } from "@picolet/protocol/pki/pem.ts";
 
 export interface StoredIdentity {
   /** PEM, PKCS#8. */

@@ -3,8 +3,8 @@
  * that one has not been seen to work: what a hub accepted last. At any moment at least one of the two is whole.
  */
 import { createPrivateKey, generateKeyPairSync } from "node:crypto";
-import { describeError, isPicoletError } from "../../protocol/errors.ts";
-import type { Log } from "../../protocol/ports.ts";
+import { describeError, isPicoletError } from "@picolet/protocol/errors.ts";
+import type { Log } from "@picolet/protocol/ports.ts";
 import type { DurableFolder } from "./durable-folder.ts";
 import { encodeIdentity, parseIdentity, type StoredIdentity } from "./identity-file.ts";
 

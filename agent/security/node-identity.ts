@@ -5,18 +5,18 @@
  * `main` imports this module only where a hub is configured: it brings node:tls and node:crypto with it.
  */
 import { isIP } from "node:net";
-import { Alarm } from "../../protocol/async/alarm.ts";
-import type { Component } from "../../protocol/async/component.ts";
-import type { Watch } from "../../protocol/async/watch.ts";
-import { describeError, isCancelled, isPicoletError, PicoletError } from "../../protocol/errors.ts";
-import { type Log, type Millis, millis, type Random } from "../../protocol/ports.ts";
+import { Alarm } from "@picolet/protocol/async/alarm.ts";
+import type { Component } from "@picolet/protocol/async/component.ts";
+import type { Watch } from "@picolet/protocol/async/watch.ts";
+import { describeError, isCancelled, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { type Log, type Millis, millis, type Random } from "@picolet/protocol/ports.ts";
 import {
   type HubTlsOptions,
   type IdentityState,
   isRefusal,
   type NodeCredentials,
   type NodeIdentity,
-} from "../core/identity.ts";
+} from "../core/hub/identity.ts";
 import { AttemptDelays } from "./attempt-delays.ts";
 import { type ConfiguredPins, ConfiguredTrust } from "./configured-trust.ts";
 import type { CorrectedClock } from "./corrected-clock.ts";

@@ -1,6 +1,6 @@
-import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
-import type { Log } from "../../protocol/ports.ts";
-import type { IdentityState } from "../core/identity.ts";
+import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
+import type { Log } from "@picolet/protocol/ports.ts";
+import type { IdentityState } from "../core/hub/identity.ts";
 import type { NodeCertificateFacts, StoredIdentity } from "./identity-file.ts";
 
 /** An identity that counts for this node. */

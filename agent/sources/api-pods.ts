@@ -1,10 +1,10 @@
 /** What follows from the API server's Pod objects for the pods of this node. Pure. */
-import type { Pod, PodCondition } from "../../protocol/pod.ts";
-import { type PodUid, podUid } from "../../protocol/ports.ts";
-import { type ObjectKey, objectKey } from "../../protocol/tunnel/messages.ts";
-import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { apiUidOf } from "../core/pod-identity.ts";
-import type { ApiPods } from "../core/store.ts";
+import type { Pod, PodCondition } from "@picolet/protocol/pod/pod.ts";
+import { type PodUid, podUid } from "@picolet/protocol/ports.ts";
+import { type ObjectKey, objectKey } from "@picolet/protocol/tunnel/messages.ts";
+import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { apiUidOf } from "../core/pods/pod-identity.ts";
+import type { ApiPods } from "../core/store/store-ports.ts";
 import { canTakeOver, withRandomNamesOf } from "../plan/pod-adoption.ts";
 
 /**

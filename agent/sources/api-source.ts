@@ -1,14 +1,15 @@
-import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
-import { describeError, PicoletError } from "../../protocol/errors.ts";
-import { type FieldProblem, FieldProblems, formatProblems } from "../../protocol/field-problems.ts";
-import type { SourceProblem } from "../../protocol/local-api.ts";
-import type { ParsePodResult } from "../../protocol/parse-pod.ts";
-import type { Pod, PodCondition, PodStatus } from "../../protocol/pod.ts";
-import { type Clock, type Log, podUid } from "../../protocol/ports.ts";
-import { equalBytes } from "../../protocol/tunnel/hex.ts";
-import { type Cursor, type ObjectHash, type ObjectKey, objectKey } from "../../protocol/tunnel/messages.ts";
-import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { apiUidOf } from "../core/pod-identity.ts";
+import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
+import { describeError, PicoletError } from "@picolet/protocol/errors.ts";
+import { type FieldProblem, FieldProblems, formatProblems } from "@picolet/protocol/kubernetes/field-problems.ts";
+import type { SourceProblem } from "@picolet/protocol/local-api/status.ts";
+import type { Pod, PodCondition, PodStatus } from "@picolet/protocol/pod/pod.ts";
+import type { ParsePodResult } from "@picolet/protocol/pod/validation/parse-pod.ts";
+import { type Clock, type Log, podUid } from "@picolet/protocol/ports.ts";
+import { equalBytes } from "@picolet/protocol/tunnel/encoding/hex.ts";
+import { type Cursor, type ObjectHash, type ObjectKey, objectKey } from "@picolet/protocol/tunnel/messages.ts";
+import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { RemoteChange, RemoteObjects } from "../core/hub/tunnel-ports.ts";
+import { apiUidOf } from "../core/pods/pod-identity.ts";
 import type {
   ApiPods,
   DesiredStore,
@@ -16,11 +17,10 @@ import type {
   ObjectStore,
   PodStatusRecord,
   StatusOutbox,
-} from "../core/store.ts";
-import type { RemoteChange, RemoteObjects } from "../core/tunnel-ports.ts";
+} from "../core/store/store-ports.ts";
 import { kubeTime } from "../plan/kube-time.ts";
 import { type ArrivedPod, apiPods, podKeyOf } from "./api-pods.ts";
-import { UID } from "./static-pod.ts";
+import { UID } from "./manifests/static-pod.ts";
 
 /** Who has it is shown here and run elsewhere: by this very node, as a static pod. */
 const MIRROR_ANNOTATION = "kubernetes.io/config.mirror";

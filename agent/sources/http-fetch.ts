@@ -3,11 +3,11 @@ import { isUtf8 } from "node:buffer";
 import { existsSync, readFileSync } from "node:fs";
 import type { Agent, IncomingMessage, RequestOptions } from "node:http";
 import type { SecureContext } from "node:tls";
-import { withDeadline } from "../../protocol/async/deadline.ts";
-import { isCancelled, PicoletError, toPicoletError } from "../../protocol/errors.ts";
-import { type Clock, seconds } from "../../protocol/ports.ts";
-import { VERSION } from "../../protocol/version.ts";
-import { errorCode } from "../core/error-code.ts";
+import { withDeadline } from "@picolet/protocol/async/deadline.ts";
+import { isCancelled, PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
+import { type Clock, seconds } from "@picolet/protocol/ports.ts";
+import { VERSION } from "@picolet/protocol/version.ts";
+import { errorCode } from "../core/node/system-error-code.ts";
 
 /** As of a manifest's file. The kubelet takes 10 MB; 110 pods of 4 KB are half of this. */
 export const MAX_TEXT_BYTES = 1024 * 1024;

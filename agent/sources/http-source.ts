@@ -1,16 +1,16 @@
 import { hash } from "node:crypto";
-import type { Component } from "../../protocol/async/component.ts";
-import type { Watch } from "../../protocol/async/watch.ts";
-import { describeError, isCancelled, isPicoletError } from "../../protocol/errors.ts";
-import type { SourceProblem } from "../../protocol/local-api.ts";
-import { type Clock, type Log, type Millis, millis, type Random, seconds } from "../../protocol/ports.ts";
-import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import type { DesiredStore, EventRecorder } from "../core/store.ts";
+import type { Component } from "@picolet/protocol/async/component.ts";
+import type { Watch } from "@picolet/protocol/async/watch.ts";
+import { describeError, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
+import type { SourceProblem } from "@picolet/protocol/local-api/status.ts";
+import { type Clock, type Log, type Millis, millis, type Random, seconds } from "@picolet/protocol/ports.ts";
+import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { DesiredStore, EventRecorder } from "../core/store/store-ports.ts";
 import { type FetchAnswer, HttpFetch } from "./http-fetch.ts";
-import type { ManifestProblem } from "./manifest-reader.ts";
-import { collisions, tooMany } from "./pod-collisions.ts";
-import { type PathProblem, type ProblemReason, ProblemReport, WARNING_REASON } from "./problem-report.ts";
-import { configSeen } from "./static-pod.ts";
+import type { ManifestProblem } from "./manifests/manifest-reader.ts";
+import { collisions, tooMany } from "./manifests/pod-collisions.ts";
+import { type PathProblem, type ProblemReason, ProblemReport, WARNING_REASON } from "./manifests/problem-report.ts";
+import { configSeen } from "./manifests/static-pod.ts";
 
 /** A server that is gone for days is asked every few minutes; what runs does not depend on it. */
 const MAX_BACKOFF = seconds(300);
@@ -129,7 +129,7 @@ export class HttpSource implements Component {
       this.#known = known;
       return undefined;
     }
-    const { podsOf } = await import("./manifest-pods.ts");
+    const { podsOf } = await import("./manifests/manifest-pods.ts");
     const { clock, log, store } = this.#components;
     const { pods: wanted, removed } = store.desired.current;
     const init = {

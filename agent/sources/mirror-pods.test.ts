@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { toHex } from "../../protocol/tunnel/hex.ts";
-import { MemoryDesiredStore } from "../../test/support/memory-desired-store.ts";
-import { samplePod } from "../../test/support/store-samples.ts";
-import type { MirrorSet } from "../core/tunnel-ports.ts";
+import { toHex } from "@picolet/protocol/tunnel/encoding/hex.ts";
+import { MemoryDesiredStore } from "@picolet/test/support/unit/store/memory-desired-store.ts";
+import { samplePod } from "@picolet/test/support/unit/store/store-samples.ts";
+import type { MirrorSet } from "../core/hub/tunnel-ports.ts";
 import { MirrorPods } from "./mirror-pods.ts";
 
 const shown = ({ current }: MirrorSet): string[] =>

@@ -1,11 +1,11 @@
 import { hash } from "node:crypto";
-import type { Watch } from "../../protocol/async/watch.ts";
-import { mirrorsDigest } from "../../protocol/tunnel/digest.ts";
-import type { MirrorItem } from "../../protocol/tunnel/messages.ts";
-import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { apiUidOf } from "../core/pod-identity.ts";
-import type { DesiredSnapshot } from "../core/store.ts";
-import type { MirrorSet } from "../core/tunnel-ports.ts";
+import type { Watch } from "@picolet/protocol/async/watch.ts";
+import { mirrorsDigest } from "@picolet/protocol/tunnel/digest.ts";
+import type { MirrorItem } from "@picolet/protocol/tunnel/messages.ts";
+import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { MirrorSet } from "../core/hub/tunnel-ports.ts";
+import { apiUidOf } from "../core/pods/pod-identity.ts";
+import type { DesiredSnapshot } from "../core/store/store-ports.ts";
 
 /** The pods that did not come from the API server, as it is to show them. Changes only when one of them does. */
 export class MirrorPods implements Watch<MirrorSet> {

@@ -1,12 +1,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
+import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
+import { MemoryDesiredStore } from "@picolet/test/support/unit/store/memory-desired-store.ts";
+import { samplePod } from "@picolet/test/support/unit/store/store-samples.ts";
 import fc from "fast-check";
-import { PicoletError } from "../../protocol/errors.ts";
-import { MemoryDesiredStore } from "../../test/support/memory-desired-store.ts";
-import { RecordedLog } from "../../test/support/recorders.ts";
-import { samplePod } from "../../test/support/store-samples.ts";
-import { VirtualClock } from "../../test/support/virtual-clock.ts";
-import type { PushOutcome } from "../core/pushed-pods.ts";
+import type { PushOutcome } from "../core/pods/pushed-pods.ts";
 import { PushSource } from "./push-source.ts";
 
 const pod = (name: string, image = "busybox:1"): string =>

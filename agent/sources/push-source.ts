@@ -1,11 +1,11 @@
-import type { PushedPod, PushProblem } from "../../protocol/local-api.ts";
-import type { Clock, Log, PodUid } from "../../protocol/ports.ts";
-import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import type { PushedPods, PushOutcome } from "../core/pushed-pods.ts";
-import type { DesiredStore } from "../core/store.ts";
-import { podsOf } from "./manifest-pods.ts";
-import { collisions, tooMany } from "./pod-collisions.ts";
-import { configSeen } from "./static-pod.ts";
+import type { PushedPod, PushProblem } from "@picolet/protocol/local-api/status.ts";
+import type { Clock, Log, PodUid } from "@picolet/protocol/ports.ts";
+import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { PushedPods, PushOutcome } from "../core/pods/pushed-pods.ts";
+import type { DesiredStore } from "../core/store/store-ports.ts";
+import { podsOf } from "./manifests/manifest-pods.ts";
+import { collisions, tooMany } from "./manifests/pod-collisions.ts";
+import { configSeen } from "./manifests/static-pod.ts";
 
 /** For messages: there is no file. */
 const ORIGIN = "edgectl apply";

@@ -1,6 +1,6 @@
 import { rmSync, writeFileSync } from "node:fs";
 import { test } from "node:test";
-import { TemporaryFolder } from "../../test/support/store-samples.ts";
+import { TemporaryFolder } from "@picolet/test/support/unit/store/store-samples.ts";
 import { CgroupMemoryEvents } from "./cgroup-memory-events.ts";
 
 test("a cgroup that is made later, removed, and made anew is listened to each time", { timeout: 60_000 }, async () => {

@@ -1,5 +1,5 @@
 import { existsSync, type FSWatcher, watch } from "node:fs";
-import type { MemoryEvents } from "../core/memory-events.ts";
+import type { MemoryEvents } from "../core/node/memory-events.ts";
 
 /**
  * Of a cgroup of v2 and those below it, by inotify on its `memory.events` (Documentation/admin-guide/cgroup-v2.rst): v1 tells only

@@ -1,5 +1,5 @@
 /** What a cgroup has used, from the kernel's own files of either version. */
-import type { PressureStalls, Usage } from "../core/usage.ts";
+import type { PressureStalls, Usage } from "../core/node/usage.ts";
 import { fieldIn, numberIn, readKernelFile, stallsIn } from "./kernel-text.ts";
 
 export interface CgroupFolders {

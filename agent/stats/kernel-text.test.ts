@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { dirname } from "node:path";
 import { test } from "node:test";
+import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
 import fc from "fast-check";
-import { TempFolder } from "../../test/support/temp-folder.ts";
 import { type CgroupFolders, CgroupUsages } from "./cgroup-usage.ts";
 import { fieldIn, numberIn, readKernelFile, stallsIn } from "./kernel-text.ts";
 import {

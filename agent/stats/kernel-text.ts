@@ -3,7 +3,7 @@
  * makes them in memory, and 600 of them take 6 ms so, 160 ms with promises (Node 24.21 with the agent's flags).
  */
 import { readFileSync } from "node:fs";
-import type { Stall, StallRecord } from "../core/usage.ts";
+import type { Stall, StallRecord } from "../core/node/usage.ts";
 
 /** Of a number: 20 digits are 2^64. What is longer is none. */
 const MAX_DIGITS = 24;

@@ -1,6 +1,6 @@
 /** What the whole machine has used, from /proc. */
 import { join } from "node:path";
-import type { Usage } from "../core/usage.ts";
+import type { Usage } from "../core/node/usage.ts";
 import { pressureOf } from "./cgroup-usage.ts";
 import { fieldIn, lineOf, numberIn, readKernelFile } from "./kernel-text.ts";
 import { perCpuFreeBytes } from "./per-cpu-pages.ts";

@@ -3,12 +3,12 @@ import assert from "node:assert/strict";
 import { mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
+import { millis } from "@picolet/protocol/ports.ts";
+import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
+import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import fc from "fast-check";
-import { millis } from "../../protocol/ports.ts";
-import { TempFolder } from "../../test/support/temp-folder.ts";
-import { VirtualClock } from "../../test/support/virtual-clock.ts";
-import { usageObservations } from "../plan/eviction-signals.ts";
-import { CgroupLooks } from "./cgroup-looks.ts";
+import { usageObservations } from "../plan/eviction/eviction-signals.ts";
+import { CgroupLooks } from "./cgroup-sampler.ts";
 import type { CgroupFolders } from "./cgroup-usage.ts";
 import { MemoryGauge } from "./memory-gauge.ts";
 

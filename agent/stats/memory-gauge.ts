@@ -1,5 +1,5 @@
 /** How much memory is left, asked so often that it must cost next to nothing. */
-import type { MemoryReading } from "../core/memory-reading.ts";
+import type { MemoryReading } from "../core/node/memory-reading.ts";
 import type { CgroupFolders } from "./cgroup-usage.ts";
 import { fieldIn, lineOf, numberIn, readKernelFile } from "./kernel-text.ts";
 import { threadsOf } from "./machine-usage.ts";

@@ -1,5 +1,5 @@
 /** The kubelet's /metrics/resource (KEP-727): what metrics-server reads. */
-import type { NodeUsage, Usage } from "../core/usage.ts";
+import type { NodeUsage, Usage } from "../core/node/usage.ts";
 
 interface Metric {
   readonly name: string;

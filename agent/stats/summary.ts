@@ -1,5 +1,5 @@
 /** The kubelet's Summary API (k8s.io/kubelet, stats/v1alpha1, of Kubernetes 1.34), out of looks. Pure. */
-import { rfc3339 } from "../core/pod-object.ts";
+
 import type {
   ContainerUsage,
   DiskUsage,
@@ -10,9 +10,10 @@ import type {
   Stall,
   StallRecord,
   Usage,
-} from "../core/usage.ts";
-import type { TimedUsage } from "./cgroup-looks.ts";
-import type { FilesystemLook } from "./filesystem-looks.ts";
+} from "../core/node/usage.ts";
+import { rfc3339 } from "../core/pods/pod-object.ts";
+import type { TimedUsage } from "./cgroup-sampler.ts";
+import type { FilesystemLook } from "./filesystem-sampler.ts";
 import type { NetworkInterface } from "./machine-usage.ts";
 
 /** Of something that has a cgroup, or of the machine. */

@@ -1,4 +1,4 @@
-import type { MonotonicMs } from "../../protocol/ports.ts";
+import type { MonotonicMs } from "@picolet/protocol/ports.ts";
 
 interface Look {
   readonly at: MonotonicMs;

@@ -1,13 +1,13 @@
-import { cancelled } from "../../protocol/async/abort.ts";
-import { withDeadline } from "../../protocol/async/deadline.ts";
-import { describeError, isCancelled, isPicoletError } from "../../protocol/errors.ts";
-import { type Clock, type Log, type Millis, millis, type PodUid, seconds } from "../../protocol/ports.ts";
-import type { NodeStats } from "../core/node-stats.ts";
-import { rfc3339 } from "../core/pod-object.ts";
-import { isOfComponents } from "../core/pod-runtime.ts";
-import type { PodDiskUsage, PodUsage, Usage } from "../core/usage.ts";
-import type { TimedUsage } from "./cgroup-looks.ts";
-import type { FilesystemLook } from "./filesystem-looks.ts";
+import { cancelled } from "@picolet/protocol/async/abort.ts";
+import { withDeadline } from "@picolet/protocol/async/deadline.ts";
+import { describeError, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
+import { type Clock, type Log, type Millis, millis, type PodUid, seconds } from "@picolet/protocol/ports.ts";
+import type { NodeStats } from "../core/node/node-stats.ts";
+import type { PodDiskUsage, PodUsage, Usage } from "../core/node/usage.ts";
+import { rfc3339 } from "../core/pods/pod-object.ts";
+import { isOfComponents } from "../core/pods/pod-runtime.ts";
+import type { TimedUsage } from "./cgroup-sampler.ts";
+import type { FilesystemLook } from "./filesystem-sampler.ts";
 import { machineUptimeMs, maxProcesses, networkInterfaces, ownCgroup, ownUsage } from "./machine-usage.ts";
 import { resourceMetrics } from "./resource-metrics.ts";
 import {

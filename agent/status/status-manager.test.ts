@@ -1,11 +1,19 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { PodStatus } from "../../protocol/pod.ts";
-import type { PodUid } from "../../protocol/ports.ts";
-import { NOW, NOW_MS, run, running, sandbox, type ViewOptions, viewOf } from "../../test/support/pod-views.ts";
-import { podOf } from "../../test/support/pods.ts";
-import { RecordedLog } from "../../test/support/recorders.ts";
-import type { PodStatusRecord, StatusOutbox } from "../core/store.ts";
+import type { PodStatus } from "@picolet/protocol/pod/pod.ts";
+import type { PodUid } from "@picolet/protocol/ports.ts";
+import {
+  NOW,
+  NOW_MS,
+  run,
+  running,
+  sandbox,
+  type ViewOptions,
+  viewOf,
+} from "@picolet/test/support/unit/pods/pod-views.ts";
+import { podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
+import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
+import type { PodStatusRecord, StatusOutbox } from "../core/store/store-ports.ts";
 import { StatusManager } from "./status-manager.ts";
 
 /** In memory; what was put, in order. */

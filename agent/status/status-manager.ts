@@ -1,12 +1,12 @@
-import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
-import { describeError } from "../../protocol/errors.ts";
-import type { PodStatus } from "../../protocol/pod.ts";
-import type { Log, PodUid } from "../../protocol/ports.ts";
-import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { apiUidOf } from "../core/pod-identity.ts";
-import type { PodStatusRecord, StatusOutbox } from "../core/store.ts";
-import { deriveStatus } from "../plan/derive-status.ts";
+import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
+import { describeError } from "@picolet/protocol/errors.ts";
+import type { PodStatus } from "@picolet/protocol/pod/pod.ts";
+import type { Log, PodUid } from "@picolet/protocol/ports.ts";
+import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { apiUidOf } from "../core/pods/pod-identity.ts";
+import type { PodStatusRecord, StatusOutbox } from "../core/store/store-ports.ts";
 import type { PodStatusBook, PodView } from "../plan/pod-view.ts";
+import { deriveStatus } from "./derive-status.ts";
 
 /** One pod as its worker saw it last, with the status made of that. */
 export interface PodEntry {

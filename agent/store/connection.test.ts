@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { TemporaryFolder } from "../../test/support/store-samples.ts";
+import { TemporaryFolder } from "@picolet/test/support/unit/store/store-samples.ts";
 import { Connection } from "./connection.ts";
 
 test("what must be durable is written with fsync, a batch without", () => {

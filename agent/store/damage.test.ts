@@ -14,22 +14,22 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
-import Database from "better-sqlite3";
-import fc from "fast-check";
-import { isPicoletError } from "../../protocol/errors.ts";
-import { seconds } from "../../protocol/ports.ts";
-import type { RemoteObject } from "../../protocol/tunnel/messages.ts";
-import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { RecordedLog } from "../../test/support/recorders.ts";
-import { sealerOf } from "../../test/support/sealers.ts";
+import { isPicoletError } from "@picolet/protocol/errors.ts";
+import { seconds } from "@picolet/protocol/ports.ts";
+import type { RemoteObject } from "@picolet/protocol/tunnel/messages.ts";
+import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
+import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
+import { sealerOf } from "@picolet/test/support/unit/store/sealers.ts";
 import {
   remoteObject,
   samplePod,
   sampleReference,
   sampleStatus,
   TemporaryFolder,
-} from "../../test/support/store-samples.ts";
-import { VirtualClock } from "../../test/support/virtual-clock.ts";
+} from "@picolet/test/support/unit/store/store-samples.ts";
+import Database from "better-sqlite3";
+import fc from "fast-check";
 import { FORMAT, TABLES } from "./schema.ts";
 import { Store } from "./store.ts";
 

@@ -1,8 +1,8 @@
-import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
-import { PicoletError } from "../../protocol/errors.ts";
-import type { PodUid } from "../../protocol/ports.ts";
-import type { ChosenRuntime, DesiredPod, SourceId } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import type { ApiPods, DesiredSnapshot, DesiredStore } from "../core/store.ts";
+import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import type { PodUid } from "@picolet/protocol/ports.ts";
+import type { ChosenRuntime, DesiredPod, SourceId } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { ApiPods, DesiredSnapshot, DesiredStore } from "../core/store/store-ports.ts";
 import { grantsOf } from "../plan/allocation.ts";
 import { canTakeOver, withRandomNamesOf } from "../plan/pod-adoption.ts";
 import type { Connection } from "./connection.ts";

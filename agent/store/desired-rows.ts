@@ -1,7 +1,7 @@
 /** The tables `pods` and `sources`, row by row; every row carries a digest, so that no flipped bit becomes another pod. */
-import type { Pod } from "../../protocol/pod.ts";
-import { type PodUid, podUid } from "../../protocol/ports.ts";
-import type { ChosenRuntime, DesiredPod, SourceId } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { Pod } from "@picolet/protocol/pod/pod.ts";
+import { type PodUid, podUid } from "@picolet/protocol/ports.ts";
+import type { ChosenRuntime, DesiredPod, SourceId } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { type Grants, withGrants } from "../plan/allocation.ts";
 import type { Connection } from "./connection.ts";
 import { decode, digestOf, encode } from "./encoding.ts";

@@ -1,5 +1,5 @@
-import type { Clock, MonotonicMs } from "../../protocol/ports.ts";
-import type { EventInput } from "../core/store.ts";
+import type { Clock, MonotonicMs } from "@picolet/protocol/ports.ts";
+import type { EventInput } from "../core/store/store-ports.ts";
 
 /** As Kubernetes' EventAggregator: the tenth event that differs in nothing but its message, each within 10 minutes of the last. */
 const MAX_SIMILAR = 10;

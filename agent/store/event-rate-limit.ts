@@ -1,5 +1,5 @@
-import type { Clock, MonotonicMs } from "../../protocol/ports.ts";
-import type { EventInput } from "../core/store.ts";
+import type { Clock, MonotonicMs } from "@picolet/protocol/ports.ts";
+import type { EventInput } from "../core/store/store-ports.ts";
 
 /** As Kubernetes' EventSourceObjectSpamFilter: 25 at once, and one more every five minutes. */
 const OBJECT_RATE: Rate = { burst: 25, refillMs: 5 * 60 * 1000 };

@@ -1,7 +1,7 @@
 /** The table `events`, row by row. */
 import { hash } from "node:crypto";
-import type { EventItem } from "../../protocol/tunnel/messages.ts";
-import type { EventInput, EventRecord } from "../core/store.ts";
+import type { EventItem } from "@picolet/protocol/tunnel/messages.ts";
+import type { EventInput, EventRecord } from "../core/store/store-ports.ts";
 import type { Connection } from "./connection.ts";
 import { COMBINED } from "./event-aggregator.ts";
 

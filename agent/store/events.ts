@@ -1,7 +1,8 @@
 import { hash } from "node:crypto";
-import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
-import type { Clock, Log } from "../../protocol/ports.ts";
-import type { EventItem } from "../../protocol/tunnel/messages.ts";
+import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
+import type { Clock, Log } from "@picolet/protocol/ports.ts";
+import type { EventItem } from "@picolet/protocol/tunnel/messages.ts";
+import type { OutgoingEvents } from "../core/hub/tunnel-ports.ts";
 import {
   type EventInput,
   type EventRecord,
@@ -10,8 +11,7 @@ import {
   nodeReference,
   type ObjectReference,
   type Sequenced,
-} from "../core/store.ts";
-import type { OutgoingEvents } from "../core/tunnel-ports.ts";
+} from "../core/store/store-ports.ts";
 import type { Connection } from "./connection.ts";
 import { EventAggregator } from "./event-aggregator.ts";
 import { EventRateLimit, type NodeEventRate } from "./event-rate-limit.ts";

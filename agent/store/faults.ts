@@ -1,5 +1,5 @@
+import { PicoletError } from "@picolet/protocol/errors.ts";
 import Database from "better-sqlite3";
-import { PicoletError } from "../../protocol/errors.ts";
 
 /**
  * What an error of the database means for the store:

@@ -1,12 +1,12 @@
 import assert from "node:assert/strict";
 import { statSync } from "node:fs";
 import { test } from "node:test";
+import { seconds } from "@picolet/protocol/ports.ts";
+import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
+import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
+import { samplePod, TemporaryFolder } from "@picolet/test/support/unit/store/store-samples.ts";
 import Database from "better-sqlite3";
-import { seconds } from "../../protocol/ports.ts";
-import { RecordedLog } from "../../test/support/recorders.ts";
-import { samplePod, TemporaryFolder } from "../../test/support/store-samples.ts";
-import { VirtualClock } from "../../test/support/virtual-clock.ts";
-import { MAX_KEPT_RECORDS, MAX_KEPT_VALUE_BYTES } from "../core/kept-records.ts";
+import { MAX_KEPT_RECORDS, MAX_KEPT_VALUE_BYTES } from "../core/store/kept-records.ts";
 import { Store } from "./store.ts";
 
 class Bench implements AsyncDisposable {

@@ -1,5 +1,5 @@
-import type { Log } from "../../protocol/ports.ts";
-import { type KeptRecords, MAX_KEPT_RECORDS, MAX_KEPT_VALUE_BYTES } from "../core/kept-records.ts";
+import type { Log } from "@picolet/protocol/ports.ts";
+import { type KeptRecords, MAX_KEPT_RECORDS, MAX_KEPT_VALUE_BYTES } from "../core/store/kept-records.ts";
 import type { Connection } from "./connection.ts";
 import { decode, digestOf, encode } from "./encoding.ts";
 import type { Batched } from "./store-file.ts";

@@ -1,9 +1,9 @@
 /** The tables `objects` and `cursor`, row by row. Secrets and the cursor are sealed where the store has a `Sealer`. */
 import { hash } from "node:crypto";
-import { digestOf } from "../../protocol/tunnel/digest.ts";
-import { equalBytes } from "../../protocol/tunnel/hex.ts";
-import type { Cursor, ObjectHash, ObjectKey, RemoteObject } from "../../protocol/tunnel/messages.ts";
-import type { Sealer } from "../core/sealing.ts";
+import { digestOf } from "@picolet/protocol/tunnel/digest.ts";
+import { equalBytes } from "@picolet/protocol/tunnel/encoding/hex.ts";
+import type { Cursor, ObjectHash, ObjectKey, RemoteObject } from "@picolet/protocol/tunnel/messages.ts";
+import type { Sealer } from "../core/store/sealer.ts";
 import type { Connection } from "./connection.ts";
 import { decode, encode, digestOf as rowDigestOf } from "./encoding.ts";
 import { corrupt } from "./schema.ts";

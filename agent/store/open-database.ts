@@ -13,7 +13,7 @@ import {
 } from "node:fs";
 import { tmpdir } from "node:os";
 import { basename, dirname, join } from "node:path";
-import { describeError, PicoletError, toPicoletError } from "../../protocol/errors.ts";
+import { describeError, PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
 import { Connection, MAX_DATABASE_BYTES, MEMORY } from "./connection.ts";
 import { type PodRow, salvagePods, writePod } from "./desired-rows.ts";
 import { codeOf, faultOf } from "./faults.ts";

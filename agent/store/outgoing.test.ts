@@ -2,11 +2,12 @@
 import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
 import { test } from "node:test";
-import { isPicoletError } from "../../protocol/errors.ts";
-import { seconds } from "../../protocol/ports.ts";
-import { digestOf } from "../../protocol/tunnel/digest.ts";
-import type { EventItem, RemoteObject } from "../../protocol/tunnel/messages.ts";
-import { RecordedLog } from "../../test/support/recorders.ts";
+import { isPicoletError } from "@picolet/protocol/errors.ts";
+import { seconds } from "@picolet/protocol/ports.ts";
+import { digestOf } from "@picolet/protocol/tunnel/digest.ts";
+import type { EventItem, RemoteObject } from "@picolet/protocol/tunnel/messages.ts";
+import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
+import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import {
   remoteObject,
   remotePod,
@@ -14,9 +15,8 @@ import {
   sampleReference,
   sampleStatus,
   TemporaryFolder,
-} from "../../test/support/store-samples.ts";
-import { VirtualClock } from "../../test/support/virtual-clock.ts";
-import type { ApiPods } from "../core/store.ts";
+} from "@picolet/test/support/unit/store/store-samples.ts";
+import type { ApiPods } from "../core/store/store-ports.ts";
 import { sha256 } from "./object-rows.ts";
 import { MAX_OBJECTS, MAX_OBJECTS_BYTES } from "./remote-object-table.ts";
 import { Store } from "./store.ts";

@@ -1,7 +1,7 @@
-import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
-import type { PodUid } from "../../protocol/ports.ts";
-import type { PodStatusRecord, Sequenced, StatusOutbox } from "../core/store.ts";
-import type { OutgoingStatus, OutgoingStatuses } from "../core/tunnel-ports.ts";
+import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
+import type { PodUid } from "@picolet/protocol/ports.ts";
+import type { OutgoingStatus, OutgoingStatuses } from "../core/hub/tunnel-ports.ts";
+import type { PodStatusRecord, Sequenced, StatusOutbox } from "../core/store/store-ports.ts";
 import type { Connection } from "./connection.ts";
 import { encode } from "./encoding.ts";
 import {

@@ -1,11 +1,11 @@
-import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
-import { describeError, PicoletError } from "../../protocol/errors.ts";
-import type { Log } from "../../protocol/ports.ts";
-import { digestWith, digestWithout } from "../../protocol/tunnel/digest.ts";
-import type { Cursor, ObjectHash, ObjectKey } from "../../protocol/tunnel/messages.ts";
-import type { Sealer } from "../core/sealing.ts";
-import type { ApiPods, ObjectStore } from "../core/store.ts";
-import type { RemoteChange } from "../core/tunnel-ports.ts";
+import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
+import { describeError, PicoletError } from "@picolet/protocol/errors.ts";
+import type { Log } from "@picolet/protocol/ports.ts";
+import { digestWith, digestWithout } from "@picolet/protocol/tunnel/digest.ts";
+import type { Cursor, ObjectHash, ObjectKey } from "@picolet/protocol/tunnel/messages.ts";
+import type { RemoteChange } from "../core/hub/tunnel-ports.ts";
+import type { Sealer } from "../core/store/sealer.ts";
+import type { ApiPods, ObjectStore } from "../core/store/store-ports.ts";
 import { type Connection, MAX_DATABASE_BYTES } from "./connection.ts";
 import {
   cursorOf,

@@ -1,5 +1,5 @@
 /** The formats of the store on disk. A format that was ever released is never changed: a new one is added. */
-import { PicoletError } from "../../protocol/errors.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { Connection } from "./connection.ts";
 
 /** In the file's header, so that nothing else is taken for a store: "pico". */
@@ -59,7 +59,7 @@ const FORMAT_3: Readonly<Record<string, string>> = {
   pods: (FORMAT_2.pods ?? "").replace(", PRIMARY KEY", `, ${GRANTED_COLUMN}, PRIMARY KEY`),
 };
 
-/** Small facts that can be lost (`agent/core/kept-records.ts`). `digest` is that of the whole row. */
+/** Small facts that can be lost (`agent/core/store/kept-records.ts`). `digest` is that of the whole row. */
 const KEPT: Readonly<Record<string, string>> = {
   kept:
     "CREATE TABLE kept (area TEXT NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL, digest BLOB NOT NULL, " +

@@ -1,8 +1,8 @@
 /** The table `statuses`, row by row. */
-import type { PodStatus } from "../../protocol/pod.ts";
-import { type PodUid, podUid } from "../../protocol/ports.ts";
-import type { PodStatusRecord } from "../core/store.ts";
-import type { OutgoingStatus } from "../core/tunnel-ports.ts";
+import type { PodStatus } from "@picolet/protocol/pod/pod.ts";
+import { type PodUid, podUid } from "@picolet/protocol/ports.ts";
+import type { OutgoingStatus } from "../core/hub/tunnel-ports.ts";
+import type { PodStatusRecord } from "../core/store/store-ports.ts";
 import type { Connection } from "./connection.ts";
 import { decode, digestOf } from "./encoding.ts";
 import { corrupt } from "./schema.ts";

@@ -1,6 +1,6 @@
-import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
-import { describeError } from "../../protocol/errors.ts";
-import type { Clock, Log } from "../../protocol/ports.ts";
+import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
+import { describeError } from "@picolet/protocol/errors.ts";
+import type { Clock, Log } from "@picolet/protocol/ports.ts";
 import { type Connection, MEMORY, type Value } from "./connection.ts";
 import { faultOf, writeError } from "./faults.ts";
 import {

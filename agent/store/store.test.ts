@@ -2,14 +2,19 @@
 import assert from "node:assert/strict";
 import { readdirSync, statSync } from "node:fs";
 import { test } from "node:test";
-import { isPicoletError, PicoletError } from "../../protocol/errors.ts";
-import { millis, podUid, seconds } from "../../protocol/ports.ts";
-import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { RecordedLog } from "../../test/support/recorders.ts";
-import { withCpu } from "../../test/support/store-contents.ts";
-import { samplePod, sampleReference, sampleStatus, TemporaryFolder } from "../../test/support/store-samples.ts";
-import { VirtualClock } from "../../test/support/virtual-clock.ts";
-import type { EventInput } from "../core/store.ts";
+import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { millis, podUid, seconds } from "@picolet/protocol/ports.ts";
+import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
+import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
+import { withCpu } from "@picolet/test/support/unit/store/store-contents.ts";
+import {
+  samplePod,
+  sampleReference,
+  sampleStatus,
+  TemporaryFolder,
+} from "@picolet/test/support/unit/store/store-samples.ts";
+import type { EventInput } from "../core/store/store-ports.ts";
 import { MAX_REMOVED_PODS } from "./desired-pods.ts";
 import type { NodeEventRate } from "./event-rate-limit.ts";
 import { Store } from "./store.ts";

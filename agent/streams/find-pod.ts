@@ -1,8 +1,8 @@
 /** Which pod and which of its runs a request means. Errors are worded as Kubernetes words them. */
-import { PicoletError } from "../../protocol/errors.ts";
-import type { ContainerStatus } from "../../protocol/pod.ts";
-import type { ObservedContainer } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import type { AgentPod } from "../core/agent-pod.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import type { ContainerStatus } from "@picolet/protocol/pod/pod.ts";
+import type { ObservedContainer } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { AgentPod } from "../core/pods/agent-pod.ts";
 import type { PodSelector } from "./stream-params.ts";
 
 /** The one that lives comes before those of the same name that are being ended. @throws `not_found` */

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { IncomingStream, StreamError } from "../../protocol/tunnel/stream.ts";
-import type { StreamHandlers } from "../core/tunnel-ports.ts";
+import type { IncomingStream, StreamError } from "@picolet/protocol/tunnel/stream.ts";
+import type { StreamHandlers } from "../core/hub/tunnel-ports.ts";
 import { handlersOnDemand } from "./handlers-on-demand.ts";
 
 /** One that a hub opens; only what a handler needs to be found. */

@@ -1,6 +1,6 @@
-import { describeError } from "../../protocol/errors.ts";
-import type { IncomingStream, StreamKind } from "../../protocol/tunnel/stream.ts";
-import type { StreamHandlers } from "../core/tunnel-ports.ts";
+import { describeError } from "@picolet/protocol/errors.ts";
+import type { IncomingStream, StreamKind } from "@picolet/protocol/tunnel/stream.ts";
+import type { StreamHandlers } from "../core/hub/tunnel-ports.ts";
 
 const KINDS = ["logs", "exec", "attach", "portForward", "kubelet"] as const satisfies readonly StreamKind[];
 

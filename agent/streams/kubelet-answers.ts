@@ -1,9 +1,9 @@
 /** What the node answers to a GET of the kubelet's HTTP API, as far as it needs no stream of its own. */
-import { PicoletError } from "../../protocol/errors.ts";
-import type { KubeletReply } from "../../protocol/tunnel/stream.ts";
-import type { AgentPod } from "../core/agent-pod.ts";
-import type { NodeStats } from "../core/node-stats.ts";
-import { podObject } from "../core/pod-object.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import type { KubeletReply } from "@picolet/protocol/tunnel/stream.ts";
+import type { NodeStats } from "../core/node/node-stats.ts";
+import type { AgentPod } from "../core/pods/agent-pod.ts";
+import { podObject } from "../core/pods/pod-object.ts";
 
 export interface KubeletAnswer extends KubeletReply {
   /** Made as they are taken. */

@@ -1,5 +1,5 @@
-import { PicoletError } from "../../protocol/errors.ts";
-import { type LogRequest, logStreamOf } from "../core/container-logs.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import { type LogRequest, logStreamOf } from "../core/pods/container-logs.ts";
 
 export interface LogQuery {
   readonly previous: boolean;

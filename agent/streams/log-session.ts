@@ -1,10 +1,15 @@
 /** `attach` where a container's output is its log: both outputs as channels, from now on, until the container ends. */
 
-import { joinSignals } from "../../protocol/async/abort.ts";
-import { isCancelled } from "../../protocol/errors.ts";
-import { CHANNEL, type Channel, channelFrame, MAX_CHANNEL_FRAME_BYTES } from "../../protocol/tunnel/channel-frames.ts";
-import type { TunnelStream } from "../../protocol/tunnel/stream.ts";
-import type { FoundLog, LogRequest, LogStream } from "../core/container-logs.ts";
+import { joinSignals } from "@picolet/protocol/async/abort.ts";
+import { isCancelled } from "@picolet/protocol/errors.ts";
+import {
+  CHANNEL,
+  type Channel,
+  channelFrame,
+  MAX_CHANNEL_FRAME_BYTES,
+} from "@picolet/protocol/tunnel/channel-frames.ts";
+import type { TunnelStream } from "@picolet/protocol/tunnel/stream.ts";
+import type { FoundLog, LogRequest, LogStream } from "../core/pods/container-logs.ts";
 
 /** Kubernetes' Status for a session that ended as it should. */
 const SUCCESS = Buffer.from(JSON.stringify({ metadata: {}, status: "Success" }));

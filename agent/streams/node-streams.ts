@@ -1,6 +1,6 @@
-import { joinSignals } from "../../protocol/async/abort.ts";
-import { describeError, isCancelled, PicoletError } from "../../protocol/errors.ts";
-import type { Clock, Log } from "../../protocol/ports.ts";
+import { joinSignals } from "@picolet/protocol/async/abort.ts";
+import { describeError, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
+import type { Clock, Log } from "@picolet/protocol/ports.ts";
 import type {
   ExecParams,
   IncomingStream,
@@ -8,12 +8,12 @@ import type {
   SessionReply,
   StreamError,
   TunnelStream,
-} from "../../protocol/tunnel/stream.ts";
-import type { RuntimeStream, StreamRequest } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import type { AgentPod } from "../core/agent-pod.ts";
-import type { ContainerLogs, LogStream } from "../core/container-logs.ts";
-import type { RuntimeRouter } from "../core/pod-ports.ts";
-import type { StreamHandlers } from "../core/tunnel-ports.ts";
+} from "@picolet/protocol/tunnel/stream.ts";
+import type { RuntimeStream, StreamRequest } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { StreamHandlers } from "../core/hub/tunnel-ports.ts";
+import type { AgentPod } from "../core/pods/agent-pod.ts";
+import type { ContainerLogs, LogStream } from "../core/pods/container-logs.ts";
+import type { RuntimeRouter } from "../core/pods/pod-ports.ts";
 import { findPod, findRunning } from "./find-pod.ts";
 import type { KubeletAnswers } from "./kubelet-answers.ts";
 import { parseLogQuery } from "./log-query.ts";

@@ -1,9 +1,9 @@
 /** A session in mode `raw`: bytes between a stream of the tunnel and the runtime's streaming server, or a pod's port, and nothing else. */
 import { connect, type Socket } from "node:net";
-import { cancelled } from "../../protocol/async/abort.ts";
-import { PicoletError } from "../../protocol/errors.ts";
-import type { TunnelStream } from "../../protocol/tunnel/stream.ts";
-import type { RuntimeStream } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import { cancelled } from "@picolet/protocol/async/abort.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import type { TunnelStream } from "@picolet/protocol/tunnel/stream.ts";
+import type { RuntimeStream } from "@picolet/runtime-contract/runtime-adapter.ts";
 
 type Upgrade = Extract<RuntimeStream, { kind: "upgrade" }>;
 type RuntimeAddress = Pick<Upgrade, "host" | "port">;

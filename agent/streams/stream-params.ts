@@ -1,6 +1,6 @@
 /** What a hub asks for, checked field by field. Every error is `invalid` and names the field. */
-import { PicoletError } from "../../protocol/errors.ts";
-import type { ExecParams, KubeletParams, LogsParams, PortForwardParams } from "../../protocol/tunnel/stream.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import type { ExecParams, KubeletParams, LogsParams, PortForwardParams } from "@picolet/protocol/tunnel/stream.ts";
 
 type Fields = Readonly<Record<string, unknown>>;
 

@@ -1,4 +1,4 @@
-import type { StampedRecord, TelemetryOrigin } from "../../protocol/telemetry/records.ts";
+import type { StampedRecord, TelemetryOrigin } from "@picolet/protocol/telemetry/records.ts";
 
 /**
  * What a run of a container hands over at once. Until it hears that a handover is kept it remembers it, for it outlives the

@@ -1,4 +1,4 @@
-import { PicoletError } from "../../protocol/errors.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
 
 /** What the queue needs of SQLite; `main` brings the store's own connection. */
 

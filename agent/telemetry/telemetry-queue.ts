@@ -1,7 +1,7 @@
 import { renameSync, rmSync } from "node:fs";
-import { describeError } from "../../protocol/errors.ts";
-import type { Log } from "../../protocol/ports.ts";
-import type { OutgoingBatch } from "../core/outgoing-telemetry.ts";
+import { describeError } from "@picolet/protocol/errors.ts";
+import type { Log } from "@picolet/protocol/ports.ts";
+import type { OutgoingBatch } from "../core/hub/outgoing-telemetry.ts";
 import type { BoardTime, BootOffset } from "./board-time.ts";
 import { figuresByPod, PodFigures, type QueueFigures, ROW_BYTES } from "./pod-figures.ts";
 import { prepareQueue, type QueueDatabase, type QueueDatabases } from "./queue-database.ts";

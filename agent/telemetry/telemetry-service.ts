@@ -1,12 +1,12 @@
-import { isPicoletError, PicoletError } from "../../protocol/errors.ts";
-import type { Tags } from "../../protocol/telemetry/records.ts";
+import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import type { Tags } from "@picolet/protocol/telemetry/records.ts";
 import {
   type BoardService,
   type ServiceMessage,
   type ServicePeer,
   ServiceRefusal,
-} from "../../runtime-adapters/contract/board-services.ts";
-import { readTelemetryPut, type TelemetryPutAnswer } from "../../runtime-adapters/contract/telemetry-message.ts";
+} from "@picolet/runtime-contract/board-services.ts";
+import { readTelemetryPut, type TelemetryPutAnswer } from "@picolet/runtime-contract/telemetry-message.ts";
 import type { TelemetryHandover } from "./handover.ts";
 
 export interface TelemetryServiceComponents {

@@ -1,5 +1,5 @@
-import { PicoletError } from "../../protocol/errors.ts";
-import { parseCpuList } from "../plan/cpu-list.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import { parseCpuList } from "../plan/node/cpu-list.ts";
 import { type CpuSet, formatCpuSet } from "./cpu-set.ts";
 import {
   checksumOf,

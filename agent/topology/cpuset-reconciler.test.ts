@@ -1,12 +1,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { PicoletError } from "../../protocol/errors.ts";
-import { type PodUid, podUid, seconds } from "../../protocol/ports.ts";
-import type { Action, DesiredPod, RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { placementBoard, scenarioPod } from "../../test/support/placement-scenarios.ts";
-import { desired, podOf } from "../../test/support/pods.ts";
-import { RecordedLog } from "../../test/support/recorders.ts";
-import { VirtualClock } from "../../test/support/virtual-clock.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import { type PodUid, podUid, seconds } from "@picolet/protocol/ports.ts";
+import type { Action, DesiredPod, RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { placementBoard, scenarioPod } from "@picolet/test/support/unit/agent/placement-scenarios.ts";
+import { desired, podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
+import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
+import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import { CpusetReconciler, type PlacedContainer } from "./cpuset-reconciler.ts";
 
 const PERIOD = seconds(10);

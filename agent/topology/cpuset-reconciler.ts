@@ -1,10 +1,10 @@
-import { joinSignals } from "../../protocol/async/abort.ts";
-import { Alarm } from "../../protocol/async/alarm.ts";
-import type { Component } from "../../protocol/async/component.ts";
-import { withDeadline } from "../../protocol/async/deadline.ts";
-import { describeError, isCancelled } from "../../protocol/errors.ts";
-import { type Clock, type Log, type Millis, millis, type PodUid, seconds } from "../../protocol/ports.ts";
-import type { Cpuset, DesiredPod, RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import { joinSignals } from "@picolet/protocol/async/abort.ts";
+import { Alarm } from "@picolet/protocol/async/alarm.ts";
+import type { Component } from "@picolet/protocol/async/component.ts";
+import { withDeadline } from "@picolet/protocol/async/deadline.ts";
+import { describeError, isCancelled } from "@picolet/protocol/errors.ts";
+import { type Clock, type Log, type Millis, millis, type PodUid, seconds } from "@picolet/protocol/ports.ts";
+import type { Cpuset, DesiredPod, RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { ContainerPlacements } from "./container-placements.ts";
 
 /** A runtime takes some 20 ms for it. */

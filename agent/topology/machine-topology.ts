@@ -1,6 +1,6 @@
 import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
-import { parseCpuList } from "../plan/cpu-list.ts";
+import { parseCpuList } from "../plan/node/cpu-list.ts";
 import type { CpuPlace } from "./cpu-groups.ts";
 
 export interface MachineTopology {

@@ -1,4 +1,4 @@
-import { PicoletError } from "../../protocol/errors.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
 import {
   checksumOf,
   corrupt,

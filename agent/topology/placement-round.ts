@@ -1,5 +1,5 @@
-import type { Container } from "../../protocol/pod.ts";
-import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { Container } from "@picolet/protocol/pod/pod.ts";
+import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { Hint, ResourceHints } from "./numa-hints.ts";
 
 /** What one pod is given by one manager: begun anew for each pod, and thrown away when it cannot be had. */

@@ -1,8 +1,9 @@
 /** What of a pod the managers give out: whole CPUs and memory of guaranteed pods. Pure. */
-import type { Container, Pod } from "../../protocol/pod.ts";
-import { isSidecar } from "../../protocol/pod-resources.ts";
-import { qosClass } from "../../protocol/qos.ts";
-import { quantityMilliValue, quantityOf, quantityValue } from "../../protocol/quantity.ts";
+
+import { quantityMilliValue, quantityOf, quantityValue } from "@picolet/protocol/kubernetes/quantity.ts";
+import type { Container, Pod } from "@picolet/protocol/pod/pod.ts";
+import { isSidecar } from "@picolet/protocol/pod/pod-resources.ts";
+import { qosClass } from "@picolet/protocol/pod/qos.ts";
 
 /** Init containers first, each as it starts. */
 export const placedContainers = ({ spec }: Pod): readonly Container[] => [

@@ -1,6 +1,6 @@
 /** `reservedMemory`: what of each NUMA node's memory no pod gets. Pure. */
-import { PicoletError } from "../../protocol/errors.ts";
-import { quantityOf, quantityValue } from "../../protocol/quantity.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import { quantityOf, quantityValue } from "@picolet/protocol/kubernetes/quantity.ts";
 
 /** That they add up to what is reserved has been seen when the configuration was read. */
 export interface MemoryReservation {

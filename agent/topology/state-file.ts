@@ -1,7 +1,7 @@
 /** The kubelet's checkpoint files: JSON with a checksum of what is in it as Go prints it. */
 import { closeSync, fsyncSync, mkdirSync, openSync, readFileSync, renameSync, writeSync } from "node:fs";
 import { dirname } from "node:path";
-import { PicoletError } from "../../protocol/errors.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
 
 /** 64 pods of a hundred containers each take 1 MB; what is longer was not written by an agent of a board. */
 const MAX_STATE_BYTES = 16 * 1024 * 1024;

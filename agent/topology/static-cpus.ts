@@ -1,6 +1,6 @@
-import { PicoletError } from "../../protocol/errors.ts";
-import type { Container, Pod } from "../../protocol/pod.ts";
-import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import type { Container, Pod } from "@picolet/protocol/pod/pod.ts";
+import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { CpuGroups } from "./cpu-groups.ts";
 import type { CpuPolicyOptions } from "./cpu-policy-options.ts";
 import { type CpuSet, common, formatCpuSet, isSameSet, NO_CPUS, union, without } from "./cpu-set.ts";

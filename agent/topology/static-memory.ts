@@ -1,7 +1,7 @@
-import { PicoletError } from "../../protocol/errors.ts";
-import type { Pod } from "../../protocol/pod.ts";
-import { isSidecar } from "../../protocol/pod-resources.ts";
-import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import type { Pod } from "@picolet/protocol/pod/pod.ts";
+import { isSidecar } from "@picolet/protocol/pod/pod-resources.ts";
+import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { ascending } from "./cpu-set.ts";
 import type { NumaNode } from "./machine-topology.ts";
 import type { MemoryBlock, MemoryState } from "./memory-state.ts";

@@ -1,8 +1,8 @@
-import { describeError } from "../../protocol/errors.ts";
-import { type Log, type Millis, millis, seconds } from "../../protocol/ports.ts";
-import { equalBytes } from "../../protocol/tunnel/hex.ts";
-import { jsonSize } from "../../protocol/tunnel/json-delta.ts";
-import { MAX_INVENTORY_ITEMS, MAX_REVISION_BYTES } from "../../protocol/tunnel/message-codec.ts";
+import { describeError } from "@picolet/protocol/errors.ts";
+import { type Log, type Millis, millis, seconds } from "@picolet/protocol/ports.ts";
+import { equalBytes } from "@picolet/protocol/tunnel/encoding/hex.ts";
+import { jsonSize } from "@picolet/protocol/tunnel/encoding/json-delta.ts";
+import { MAX_INVENTORY_ITEMS, MAX_REVISION_BYTES } from "@picolet/protocol/tunnel/message-codec.ts";
 import type {
   AgentMessage,
   Cursor,
@@ -10,9 +10,9 @@ import type {
   Inventory,
   RemoteObject,
   Welcome,
-} from "../../protocol/tunnel/messages.ts";
-import type { RemoteChange, RemoteObjects } from "../core/tunnel-ports.ts";
-import { Violation } from "./violation.ts";
+} from "@picolet/protocol/tunnel/messages.ts";
+import type { RemoteChange, RemoteObjects } from "../core/hub/tunnel-ports.ts";
+import { Violation } from "./lanes/violation.ts";
 
 /** How soon space may have been made on a disk that was full; a try costs the disk nothing. */
 const APPLY_RETRY = seconds(30);

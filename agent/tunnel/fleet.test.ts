@@ -1,7 +1,7 @@
 /** A node takes what it is to run only from the fleet it belongs to. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { TunnelBench } from "../../test/support/tunnel-bench.ts";
+import { TunnelBench } from "@picolet/test/support/unit/tunnel/tunnel-bench.ts";
 import { judgeFleet } from "./known-fleet.ts";
 
 const OWN = "11111111-1111-4111-8111-111111111111";

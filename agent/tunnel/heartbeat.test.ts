@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { isPicoletError } from "../../protocol/errors.ts";
-import { type Clock, millis, seconds } from "../../protocol/ports.ts";
-import { VirtualClock } from "../../test/support/virtual-clock.ts";
+import { isPicoletError } from "@picolet/protocol/errors.ts";
+import { type Clock, millis, seconds } from "@picolet/protocol/ports.ts";
+import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import { Heartbeat, type Pulse, RoundTrip } from "./heartbeat.ts";
 
 for (const [name, interval, rounds, least, most] of [

@@ -1,6 +1,6 @@
-import { withDeadline } from "../../protocol/async/deadline.ts";
-import { isPicoletError, PicoletError } from "../../protocol/errors.ts";
-import { type Clock, type Millis, millis, seconds } from "../../protocol/ports.ts";
+import { withDeadline } from "@picolet/protocol/async/deadline.ts";
+import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { type Clock, type Millis, millis, seconds } from "@picolet/protocol/ports.ts";
 
 /**
  * The deadline of an answer on a fast link: what a busy radio, a retransmission with TCP's back-off (0.2 + 0.4 + 0.8 +

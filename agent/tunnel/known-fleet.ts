@@ -1,6 +1,6 @@
-import type { FleetIdentity } from "../../protocol/tunnel/messages.ts";
-import type { KeptRecords } from "../core/kept-records.ts";
-import type { KnownFleet } from "../core/tunnel-ports.ts";
+import type { FleetIdentity } from "@picolet/protocol/tunnel/messages.ts";
+import type { KnownFleet } from "../core/hub/tunnel-ports.ts";
+import type { KeptRecords } from "../core/store/kept-records.ts";
 
 const AREA = "fleet";
 const KEY = "id";

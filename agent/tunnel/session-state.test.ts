@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { type MonotonicMs, millis, seconds } from "@picolet/protocol/ports.ts";
 import fc from "fast-check";
-import { type MonotonicMs, millis, seconds } from "../../protocol/ports.ts";
 import {
   backoffDelay,
   initialState,

@@ -8,7 +8,7 @@
  *         '----------------'------ backingOff
  * ```
  */
-import { type Millis, type MonotonicMs, millis } from "../../protocol/ports.ts";
+import { type Millis, type MonotonicMs, millis } from "@picolet/protocol/ports.ts";
 
 /** Since when there is no session, and what the last attempt failed with; "" while none has failed. */
 export interface Outage {

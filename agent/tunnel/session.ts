@@ -1,23 +1,23 @@
-import { cancelled, joinSignals } from "../../protocol/async/abort.ts";
-import { withDeadline } from "../../protocol/async/deadline.ts";
-import { describeError, isCancelled, PicoletError, toPicoletError } from "../../protocol/errors.ts";
-import { type Clock, type Log, type Millis, millis, seconds } from "../../protocol/ports.ts";
-import type { AgentMessage, Drain, Refusal, TunnelMessage, Welcome } from "../../protocol/tunnel/messages.ts";
-import { Mux } from "../../protocol/tunnel/mux.ts";
-import type { IncomingStream, Lane, OpenedStream, StreamKind, StreamOpener } from "../../protocol/tunnel/stream.ts";
-import { VERSION } from "../../protocol/version.ts";
-import type { TunnelNode } from "../core/tunnel-ports.ts";
+import { cancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
+import { withDeadline } from "@picolet/protocol/async/deadline.ts";
+import { describeError, isCancelled, PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
+import { type Clock, type Log, type Millis, millis, seconds } from "@picolet/protocol/ports.ts";
+import type { AgentMessage, Drain, Refusal, TunnelMessage, Welcome } from "@picolet/protocol/tunnel/messages.ts";
+import { Mux } from "@picolet/protocol/tunnel/mux.ts";
+import type { IncomingStream, Lane, OpenedStream, StreamKind, StreamOpener } from "@picolet/protocol/tunnel/stream.ts";
+import { VERSION } from "@picolet/protocol/version.ts";
+import type { TunnelNode } from "../core/hub/tunnel-ports.ts";
 import { DesiredSync } from "./desired-sync.ts";
-import type { Connection } from "./dialer.ts";
+import type { Connection } from "./dialing/dialer.ts";
+import type { NetworkChanges } from "./dialing/network-changes.ts";
+import { TunnelError } from "./dialing/tunnel-error.ts";
 import { Heartbeat, type Pulse } from "./heartbeat.ts";
 import { judgeFleet } from "./known-fleet.ts";
-import type { NetworkChanges } from "./network-changes.ts";
-import type { AcknowledgedReport } from "./node-lane.ts";
-import type { SentStatuses } from "./sent-statuses.ts";
+import type { AcknowledgedReport } from "./lanes/node-lane.ts";
+import type { SentStatuses } from "./lanes/sent-statuses.ts";
+import { Uplink } from "./lanes/uplink.ts";
+import { Violation } from "./lanes/violation.ts";
 import type { StreamDispatch } from "./stream-dispatch.ts";
-import { TunnelError } from "./tunnel-error.ts";
-import { Uplink } from "./uplink.ts";
-import { Violation } from "./violation.ts";
 
 /** A hub answers from memory; on a slow link the hello takes a second. */
 const GREETING_LIMIT = seconds(30);
@@ -161,7 +161,7 @@ export class Session implements StreamOpener {
     for await (const latest of telemetry.latest.changes(signal)) {
       if (latest === 0) continue;
       if (!takesTelemetry) return telemetry.untaken("it says that it takes none");
-      const { TelemetryLane } = await import("./telemetry-lane.ts");
+      const { TelemetryLane } = await import("./lanes/telemetry-lane.ts");
       return await new TelemetryLane({ clock, log, telemetry, opener: this }).run(signal);
     }
   }

@@ -1,6 +1,6 @@
-import { PicoletError } from "../../protocol/errors.ts";
-import type { IncomingStream, StreamError, StreamKind, TunnelStream } from "../../protocol/tunnel/stream.ts";
-import type { StreamHandlers } from "../core/tunnel-ports.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import type { IncomingStream, StreamError, StreamKind, TunnelStream } from "@picolet/protocol/tunnel/stream.ts";
+import type { StreamHandlers } from "../core/hub/tunnel-ports.ts";
 
 /**
  * At work at one time. Each may keep its lane's window in memory when its reader stops: 64 KiB for those with input,

@@ -1,6 +1,6 @@
-import { PicoletError } from "../../protocol/errors.ts";
-import type { StreamOpener, TokenParams } from "../../protocol/tunnel/stream.ts";
-import type { IssuedToken } from "../core/cluster-objects.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import type { StreamOpener, TokenParams } from "@picolet/protocol/tunnel/stream.ts";
+import type { IssuedToken } from "../core/hub/cluster-objects.ts";
 
 /** @throws what the hub refuses it with, `unavailable` when the session ends, `cancelled` */
 export async function requestToken(

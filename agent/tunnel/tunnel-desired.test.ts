@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { TunnelBench } from "../../test/support/tunnel-bench.ts";
-import { agrees } from "../../test/support/tunnel-hub.ts";
+import { TunnelBench } from "@picolet/test/support/unit/tunnel/tunnel-bench.ts";
+import { agrees } from "@picolet/test/support/unit/tunnel/tunnel-hub.ts";
 
 test("what changed while the node was away comes as a delta, without an inventory", async () => {
   await using bench = new TunnelBench();

@@ -1,13 +1,13 @@
 /** Whatever a hub sends, in whatever order: the agent goes on, and what is on its disk is what some hub made whole. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { digestOf } from "@picolet/protocol/tunnel/digest.ts";
+import { equalBytes } from "@picolet/protocol/tunnel/encoding/hex.ts";
+import type { HubMessage, RemoteObject, TunnelMessage } from "@picolet/protocol/tunnel/messages.ts";
+import { TunnelBench } from "@picolet/test/support/unit/tunnel/tunnel-bench.ts";
+import { agrees } from "@picolet/test/support/unit/tunnel/tunnel-hub.ts";
+import { sha256 } from "@picolet/test/support/unit/tunnel/tunnel-node.ts";
 import fc from "fast-check";
-import { digestOf } from "../../protocol/tunnel/digest.ts";
-import { equalBytes } from "../../protocol/tunnel/hex.ts";
-import type { HubMessage, RemoteObject, TunnelMessage } from "../../protocol/tunnel/messages.ts";
-import { TunnelBench } from "../../test/support/tunnel-bench.ts";
-import { agrees } from "../../test/support/tunnel-hub.ts";
-import { sha256 } from "../../test/support/tunnel-node.ts";
 
 const RUNS = 300;
 

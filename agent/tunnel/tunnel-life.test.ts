@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { isPicoletError } from "../../protocol/errors.ts";
-import { millis, seconds } from "../../protocol/ports.ts";
-import type { IncomingStream } from "../../protocol/tunnel/stream.ts";
-import { TunnelBench } from "../../test/support/tunnel-bench.ts";
-import { agrees, TestHub } from "../../test/support/tunnel-hub.ts";
-import { CREDENTIALS, RecordedIdentity } from "../../test/support/tunnel-node.ts";
+import { isPicoletError } from "@picolet/protocol/errors.ts";
+import { millis, seconds } from "@picolet/protocol/ports.ts";
+import type { IncomingStream } from "@picolet/protocol/tunnel/stream.ts";
+import { TunnelBench } from "@picolet/test/support/unit/tunnel/tunnel-bench.ts";
+import { agrees, TestHub } from "@picolet/test/support/unit/tunnel/tunnel-hub.ts";
+import { CREDENTIALS, RecordedIdentity } from "@picolet/test/support/unit/tunnel/tunnel-node.ts";
 
 const never = new AbortController().signal;
 const TOKEN_PARAMS = {

@@ -1,6 +1,6 @@
-import type { TunnelReport } from "../../protocol/local-api.ts";
-import type { MonotonicMs } from "../../protocol/ports.ts";
-import type { HubAddress } from "../core/hub-address.ts";
+import type { TunnelReport } from "@picolet/protocol/local-api/status.ts";
+import type { MonotonicMs } from "@picolet/protocol/ports.ts";
+import type { HubAddress } from "../core/hub/hub-address.ts";
 import type { TunnelState } from "./session-state.ts";
 
 export interface TunnelCounters {

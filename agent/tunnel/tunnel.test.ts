@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { toHex } from "../../protocol/tunnel/hex.ts";
-import type { Statuses } from "../../protocol/tunnel/messages.ts";
-import { TunnelBench } from "../../test/support/tunnel-bench.ts";
-import { agrees } from "../../test/support/tunnel-hub.ts";
-import { NODE_REPORT } from "../../test/support/tunnel-node.ts";
+import { toHex } from "@picolet/protocol/tunnel/encoding/hex.ts";
+import type { Statuses } from "@picolet/protocol/tunnel/messages.ts";
+import { TunnelBench } from "@picolet/test/support/unit/tunnel/tunnel-bench.ts";
+import { agrees } from "@picolet/test/support/unit/tunnel/tunnel-hub.ts";
+import { NODE_REPORT } from "@picolet/test/support/unit/tunnel/tunnel-node.ts";
 
 const STATUS = { phase: "Running", conditions: [{ type: "Ready", status: "False", reason: "x".repeat(200) }] };
 const READY = { ...STATUS, conditions: [{ type: "Ready", status: "True", reason: "x".repeat(200) }] };

@@ -1,18 +1,19 @@
-import { cancelled, joinSignals } from "../../protocol/async/abort.ts";
-import type { Component } from "../../protocol/async/component.ts";
-import { describeError, isCancelled, PicoletError, toPicoletError } from "../../protocol/errors.ts";
-import type { TunnelReport } from "../../protocol/local-api.ts";
-import { type Clock, type Log, type Millis, type MonotonicMs, millis, type Random } from "../../protocol/ports.ts";
-import type { TokenParams } from "../../protocol/tunnel/stream.ts";
-import type { IssuedToken } from "../core/cluster-objects.ts";
-import type { HubAddress } from "../core/hub-address.ts";
-import { isRefusal, type NodeCredentials, type NodeIdentity } from "../core/identity.ts";
-import { type EventRecorder, nodeReference } from "../core/store.ts";
-import type { StreamHandlers, TunnelNode } from "../core/tunnel-ports.ts";
-import type { Connection, Dialer } from "./dialer.ts";
-import type { NetworkChanges } from "./network-changes.ts";
-import { AcknowledgedReport } from "./node-lane.ts";
-import { SentStatuses } from "./sent-statuses.ts";
+import { cancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
+import type { Component } from "@picolet/protocol/async/component.ts";
+import { describeError, isCancelled, PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
+import type { TunnelReport } from "@picolet/protocol/local-api/status.ts";
+import { type Clock, type Log, type Millis, type MonotonicMs, millis, type Random } from "@picolet/protocol/ports.ts";
+import type { TokenParams } from "@picolet/protocol/tunnel/stream.ts";
+import type { IssuedToken } from "../core/hub/cluster-objects.ts";
+import type { HubAddress } from "../core/hub/hub-address.ts";
+import { isRefusal, type NodeCredentials, type NodeIdentity } from "../core/hub/identity.ts";
+import type { StreamHandlers, TunnelNode } from "../core/hub/tunnel-ports.ts";
+import { type EventRecorder, nodeReference } from "../core/store/store-ports.ts";
+import type { Connection, Dialer } from "./dialing/dialer.ts";
+import type { NetworkChanges } from "./dialing/network-changes.ts";
+import { TunnelError } from "./dialing/tunnel-error.ts";
+import { AcknowledgedReport } from "./lanes/node-lane.ts";
+import { SentStatuses } from "./lanes/sent-statuses.ts";
 import { Session } from "./session.ts";
 import {
   initialState,
@@ -23,7 +24,6 @@ import {
 } from "./session-state.ts";
 import { StreamDispatch } from "./stream-dispatch.ts";
 import { requestToken } from "./token-request.ts";
-import { TunnelError } from "./tunnel-error.ts";
 import { reportOf, type TunnelCounters } from "./tunnel-report.ts";
 
 export interface TunnelComponents {

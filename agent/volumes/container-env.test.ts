@@ -1,12 +1,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { isPicoletError } from "../../protocol/errors.ts";
-import type { PodManifest } from "../../protocol/pod.ts";
-import { TestClusterObjects } from "../../test/support/cluster-objects.ts";
-import { desired, firstContainer, podOf } from "../../test/support/pods.ts";
-import { VirtualClock } from "../../test/support/virtual-clock.ts";
+import { isPicoletError } from "@picolet/protocol/errors.ts";
+import type { PodManifest } from "@picolet/protocol/pod/pod.ts";
+import { TestClusterObjects } from "@picolet/test/support/unit/agent/memory-cluster-objects.ts";
+import { desired, firstContainer, podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
+import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import { containerEnv, type EnvContext } from "./container-env.ts";
-import { fieldValue } from "./field-values.ts";
+import { fieldValue } from "./values/field-values.ts";
 
 type ManifestContainer = NonNullable<NonNullable<PodManifest["spec"]>["containers"]>[number];
 

@@ -1,13 +1,13 @@
-import { PicoletError } from "../../protocol/errors.ts";
-import type { Container, ContainerEnvVar } from "../../protocol/pod.ts";
-import type { EnvVar } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import type { ClusterObjects } from "../core/cluster-objects.ts";
-import { configError } from "./config-error.ts";
-import { expandReferences } from "./expand.ts";
-import { type FieldContext, fieldValue } from "./field-values.ts";
-import { type KeyedKind, keyedData, objectNotFound } from "./keyed-data.ts";
-import { resourceValue } from "./resource-values.ts";
-import { serviceEnv } from "./service-env.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import type { Container, ContainerEnvVar } from "@picolet/protocol/pod/pod.ts";
+import type { EnvVar } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { ClusterObjects } from "../core/hub/cluster-objects.ts";
+import { configError } from "./values/config-error.ts";
+import { expandReferences } from "./values/expand.ts";
+import { type FieldContext, fieldValue } from "./values/field-values.ts";
+import { type KeyedKind, keyedData, objectNotFound } from "./values/keyed-data.ts";
+import { resourceValue } from "./values/resource-values.ts";
+import { serviceEnv } from "./values/service-env.ts";
 
 export interface EnvContext extends FieldContext {
   /** What a container without a limit can have at most, by resource name: the node's allocatable. */

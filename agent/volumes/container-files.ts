@@ -1,24 +1,24 @@
 import { chmodSync, mkdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { containerHash } from "../../protocol/container-hash.ts";
-import { isPicoletError, PicoletError } from "../../protocol/errors.ts";
-import type { Container } from "../../protocol/pod.ts";
-import type { Millis } from "../../protocol/ports.ts";
+import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { containerHash } from "@picolet/protocol/pod/container-hash.ts";
+import type { Container } from "@picolet/protocol/pod/pod.ts";
+import type { Millis } from "@picolet/protocol/ports.ts";
 import type {
   ContainerLaunch,
   DesiredPod,
   Mount,
   ObservedPod,
   ResolvedImage,
-} from "../../runtime-adapters/contract/runtime-adapter.ts";
-import type { ClusterObjects } from "../core/cluster-objects.ts";
+} from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { ClusterObjects } from "../core/hub/cluster-objects.ts";
 import { containerEnv } from "./container-env.ts";
 import type { ContainerMounts } from "./container-mounts.ts";
-import { expandReferences } from "./expand.ts";
-import { podHostname } from "./hostname.ts";
-import { nodeHostsFile, podHostsFile } from "./hosts-file.ts";
-import { LOG_FOLDER_MODE, type PodPaths } from "./pod-paths.ts";
+import { LOG_FOLDER_MODE, type PodPaths } from "./files/pod-paths.ts";
+import { podHostname } from "./network/hostname.ts";
+import { nodeHostsFile, podHostsFile } from "./network/hosts-file.ts";
 import { makeTerminationLog, readLogTail, readTerminationLog } from "./termination-message.ts";
+import { expandReferences } from "./values/expand.ts";
 
 export interface ContainerFilesComponents {
   readonly paths: PodPaths;

@@ -9,16 +9,16 @@ import {
   writeFileSync,
 } from "node:fs";
 import { basename, dirname, join } from "node:path";
-import { describeError, isPicoletError, PicoletError } from "../../protocol/errors.ts";
-import type { Container, VolumeMount } from "../../protocol/pod.ts";
-import type { Log, PodUid } from "../../protocol/ports.ts";
-import type { DesiredPod, Device, Mount, ResolvedImage } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { configError } from "./config-error.ts";
-import { expandReferences, type Lookup } from "./expand.ts";
-import type { Mounter } from "./mounter.ts";
-import type { PodPaths } from "./pod-paths.ts";
-import type { PodVolumes } from "./pod-volumes.ts";
-import { openSubPath, type SubPathHandle, SubPathNotMade, subPathProblem } from "./sub-path.ts";
+import { describeError, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import type { Container, VolumeMount } from "@picolet/protocol/pod/pod.ts";
+import type { Log, PodUid } from "@picolet/protocol/ports.ts";
+import type { DesiredPod, Device, Mount, ResolvedImage } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { Mounter } from "./files/mounter.ts";
+import type { PodPaths } from "./files/pod-paths.ts";
+import { openSubPath, type SubPathHandle, SubPathNotMade, subPathProblem } from "./files/sub-path.ts";
+import type { PodVolumes } from "./types/pod-volumes.ts";
+import { configError } from "./values/config-error.ts";
+import { expandReferences, type Lookup } from "./values/expand.ts";
 
 const PROPAGATIONS = { None: "private", HostToContainer: "hostToContainer", Bidirectional: "bidirectional" } as const;
 

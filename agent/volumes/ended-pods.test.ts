@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { WatchSource } from "../../protocol/async/watch.ts";
-import type { ObservedPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { desired, podOf } from "../../test/support/pods.ts";
-import { RecordedLog } from "../../test/support/recorders.ts";
-import { VirtualClock } from "../../test/support/virtual-clock.ts";
+import { WatchSource } from "@picolet/protocol/async/watch.ts";
+import type { ObservedPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { desired, podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
+import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
+import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import type { PodView } from "../plan/pod-view.ts";
 import { EndedPods } from "./ended-pods.ts";
 

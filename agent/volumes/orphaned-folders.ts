@@ -1,9 +1,9 @@
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
-import { describeError, isCancelled, PicoletError } from "../../protocol/errors.ts";
-import type { Log } from "../../protocol/ports.ts";
-import { errorCode } from "../core/error-code.ts";
-import type { PodPaths } from "./pod-paths.ts";
+import { describeError, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
+import type { Log } from "@picolet/protocol/ports.ts";
+import { errorCode } from "../core/node/system-error-code.ts";
+import type { PodPaths } from "./files/pod-paths.ts";
 
 export interface OrphanedFoldersComponents {
   readonly paths: PodPaths;

@@ -1,11 +1,11 @@
 import { lstat, readdir } from "node:fs/promises";
 import { join } from "node:path";
-import { describeError, isCancelled } from "../../protocol/errors.ts";
-import { type Clock, type Log, seconds } from "../../protocol/ports.ts";
-import type { RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { errorCode } from "../core/error-code.ts";
-import type { Mounter } from "./mounter.ts";
-import { removeTree } from "./remove-tree.ts";
+import { describeError, isCancelled } from "@picolet/protocol/errors.ts";
+import { type Clock, type Log, seconds } from "@picolet/protocol/ports.ts";
+import type { RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { errorCode } from "../core/node/system-error-code.ts";
+import type { Mounter } from "./files/mounter.ts";
+import { removeTree } from "./files/remove-tree.ts";
 
 /** Nobody has written there for so long. A pod of another agent's may be known to none of our runtimes. */
 const QUIET = seconds(24 * 3600);

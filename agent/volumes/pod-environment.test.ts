@@ -18,21 +18,21 @@ import {
 } from "node:fs";
 import { createServer } from "node:net";
 import { test } from "node:test";
-import { isPicoletError } from "../../protocol/errors.ts";
-import { millis } from "../../protocol/ports.ts";
+import { isPicoletError } from "@picolet/protocol/errors.ts";
+import { millis } from "@picolet/protocol/ports.ts";
 import type {
   ContainerLaunch,
   DesiredPod,
   Mount,
   ObservedContainer,
   ObservedPod,
-} from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { TestClusterObjects } from "../../test/support/cluster-objects.ts";
-import { desired, firstContainer, podOf } from "../../test/support/pods.ts";
-import { RecordedEvents, RecordedLog } from "../../test/support/recorders.ts";
-import { TempFolder } from "../../test/support/temp-folder.ts";
-import { VirtualClock } from "../../test/support/virtual-clock.ts";
-import { knowsNoswap, type Mounter, SystemMounter } from "./mounter.ts";
+} from "@picolet/runtime-contract/runtime-adapter.ts";
+import { TestClusterObjects } from "@picolet/test/support/unit/agent/memory-cluster-objects.ts";
+import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
+import { desired, firstContainer, podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
+import { RecordedEvents, RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
+import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
+import { knowsNoswap, type Mounter, SystemMounter } from "./files/mounter.ts";
 import { type PodCgroupPort, type PodEnvironmentInit, PodEnvironmentOnDisk } from "./pod-environment.ts";
 
 const NEVER = new AbortController().signal;

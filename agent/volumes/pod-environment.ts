@@ -1,38 +1,38 @@
 import { mkdir, realpath } from "node:fs/promises";
-import { cancelled } from "../../protocol/async/abort.ts";
-import type { Component } from "../../protocol/async/component.ts";
-import type { Watch } from "../../protocol/async/watch.ts";
-import { isPicoletError, PicoletError } from "../../protocol/errors.ts";
-import type { Container } from "../../protocol/pod.ts";
-import type { Clock, Log, PodUid } from "../../protocol/ports.ts";
-import { parseQuantity, quantityValue } from "../../protocol/quantity.ts";
+import { cancelled } from "@picolet/protocol/async/abort.ts";
+import type { Component } from "@picolet/protocol/async/component.ts";
+import type { Watch } from "@picolet/protocol/async/watch.ts";
+import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { parseQuantity, quantityValue } from "@picolet/protocol/kubernetes/quantity.ts";
+import type { Container } from "@picolet/protocol/pod/pod.ts";
+import type { Clock, Log, PodUid } from "@picolet/protocol/ports.ts";
 import type {
   ContainerLaunch,
   DesiredPod,
   ObservedPod,
   RuntimeAdapter,
   SandboxLaunch,
-} from "../../runtime-adapters/contract/runtime-adapter.ts";
-import type { ClusterObjects } from "../core/cluster-objects.ts";
-import { errorCode } from "../core/error-code.ts";
-import type { ImageManager, PodEnvironment } from "../core/pod-ports.ts";
-import type { Sealer } from "../core/sealing.ts";
-import type { EventRecorder } from "../core/store.ts";
-import { ClaimVolumes } from "./claim-volumes.ts";
+} from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { ClusterObjects } from "../core/hub/cluster-objects.ts";
+import { errorCode } from "../core/node/system-error-code.ts";
+import type { ImageManager, PodEnvironment } from "../core/pods/pod-ports.ts";
+import type { Sealer } from "../core/store/sealer.ts";
+import type { EventRecorder } from "../core/store/store-ports.ts";
 import { type ContainerAttempt, ContainerFiles } from "./container-files.ts";
 import { ContainerMounts } from "./container-mounts.ts";
-import { EmptyDirs } from "./empty-dirs.ts";
-import { podHostname } from "./hostname.ts";
-import { ImageVolumes } from "./image-volumes.ts";
-import type { Mounter } from "./mounter.ts";
+import type { Mounter } from "./files/mounter.ts";
+import { LOG_FOLDER_MODE, PodPaths } from "./files/pod-paths.ts";
+import { removeTree } from "./files/remove-tree.ts";
+import { podHostname } from "./network/hostname.ts";
+import { type NodeDns, sandboxDns } from "./network/sandbox-dns.ts";
 import { sweepOrphanedFolders } from "./orphaned-folders.ts";
 import { type OrphanedLogsComponents, sweepOrphanedLogs } from "./orphaned-logs.ts";
-import { PayloadVolumes } from "./payload-volumes.ts";
-import { LOG_FOLDER_MODE, PodPaths } from "./pod-paths.ts";
-import { PodVolumes } from "./pod-volumes.ts";
-import { removeTree } from "./remove-tree.ts";
 import { knownHandler, runtimeHandler } from "./runtime-handler.ts";
-import { type NodeDns, sandboxDns } from "./sandbox-dns.ts";
+import { ClaimVolumes } from "./types/claim-volumes.ts";
+import { EmptyDirs } from "./types/empty-dirs.ts";
+import { ImageVolumes } from "./types/image-volumes.ts";
+import { PayloadVolumes } from "./types/payload-volumes.ts";
+import { PodVolumes } from "./types/pod-volumes.ts";
 import { userNamespaceOf } from "./user-namespaces.ts";
 
 /** The cgroups of pods, as `agent/resources` has them. */

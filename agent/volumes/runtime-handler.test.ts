@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { isPicoletError } from "../../protocol/errors.ts";
-import { TestClusterObjects } from "../../test/support/cluster-objects.ts";
-import { desired, podOf } from "../../test/support/pods.ts";
-import { VirtualClock } from "../../test/support/virtual-clock.ts";
+import { isPicoletError } from "@picolet/protocol/errors.ts";
+import { TestClusterObjects } from "@picolet/test/support/unit/agent/memory-cluster-objects.ts";
+import { desired, podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
+import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import { knownHandler, runtimeHandler } from "./runtime-handler.ts";
 
 const objects = new TestClusterObjects(new VirtualClock());

@@ -1,9 +1,9 @@
-import { PicoletError } from "../../protocol/errors.ts";
-import { objectKey } from "../../protocol/tunnel/messages.ts";
-import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import type { ClusterObjects } from "../core/cluster-objects.ts";
-import { COMPONENT_RUNTIME_CLASS } from "../core/pod-ports.ts";
-import { isOfComponents } from "../core/pod-runtime.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import { objectKey } from "@picolet/protocol/tunnel/messages.ts";
+import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { ClusterObjects } from "../core/hub/cluster-objects.ts";
+import { COMPONENT_RUNTIME_CLASS } from "../core/pods/pod-ports.ts";
+import { isOfComponents } from "../core/pods/pod-runtime.ts";
 
 /** What `runtimeHandler` gives; `undefined` where that throws: the RuntimeClass of a pod that runs may be deleted. */
 export function knownHandler(desired: DesiredPod, objects: Pick<ClusterObjects, "object">): string | undefined {

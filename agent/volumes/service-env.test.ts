@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { TestClusterObjects } from "@picolet/test/support/unit/agent/memory-cluster-objects.ts";
+import { desired, firstContainer, podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
+import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import fc from "fast-check";
-import { TestClusterObjects } from "../../test/support/cluster-objects.ts";
-import { desired, firstContainer, podOf } from "../../test/support/pods.ts";
-import { VirtualClock } from "../../test/support/virtual-clock.ts";
 import { containerEnv } from "./container-env.ts";
-import { serviceEnv } from "./service-env.ts";
+import { serviceEnv } from "./values/service-env.ts";
 
 type Fields = Readonly<Record<string, unknown>>;
 

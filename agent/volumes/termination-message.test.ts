@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { mkdirSync, readdirSync, statSync, symlinkSync, writeFileSync } from "node:fs";
 import { test } from "node:test";
+import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
 import fc from "fast-check";
-import { TempFolder } from "../../test/support/temp-folder.ts";
 import { makeTerminationLog, readLogTail, readTerminationLog } from "./termination-message.ts";
 
 test("each run has a file of its own that anybody may write to; those of long ago go", () => {

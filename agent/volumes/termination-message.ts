@@ -10,8 +10,8 @@ import {
   unlinkSync,
 } from "node:fs";
 import { join } from "node:path";
-import { errorCode } from "../core/error-code.ts";
-import { terminationLogName } from "./pod-paths.ts";
+import { errorCode } from "../core/node/system-error-code.ts";
+import { terminationLogName } from "./files/pod-paths.ts";
 
 /** Kubernetes' limit for one container's message; what is longer is cut. */
 export const MAX_TERMINATION_MESSAGE_BYTES = 4096;

@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { test } from "node:test";
+import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
 import fc from "fast-check";
-import { TempFolder } from "../../test/support/temp-folder.ts";
-import { PodPaths } from "./pod-paths.ts";
+import { PodPaths } from "./files/pod-paths.ts";
 import { userNamespaceOf } from "./user-namespaces.ts";
 
 function node() {

@@ -1,9 +1,9 @@
 import { mkdirSync, readdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { PicoletError } from "../../protocol/errors.ts";
-import type { UserNamespace } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { errorCode } from "../core/error-code.ts";
-import type { PodPaths } from "./pod-paths.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import type { UserNamespace } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { errorCode } from "../core/node/system-error-code.ts";
+import type { PodPaths } from "./files/pod-paths.ts";
 
 /** As many ids as a program expects to have, and as Kubernetes gives a pod. */
 const IDS_PER_POD = 65_536;

@@ -1,7 +1,7 @@
-import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { apiUidOf } from "../core/pod-identity.ts";
+import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { apiUidOf } from "../core/pods/pod-identity.ts";
 import type { Plan } from "../plan/pod-view.ts";
-import type { PodEvents } from "./pod-events.ts";
+import type { PodEvents } from "./ports/pod-events.ts";
 
 /** The kubelet's events of containers that wait before they start again, once for each wait. */
 export class BackOffEvents {

@@ -1,4 +1,4 @@
-import { cancelled } from "../../protocol/async/abort.ts";
+import { cancelled } from "@picolet/protocol/async/abort.ts";
 
 /** Who waits until nothing of a pod runs any more. */
 export class EndWaiters {

@@ -1,7 +1,7 @@
-import type { PodStatus } from "../../protocol/pod.ts";
-import type { DesiredPod, ObservedPod, RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import type { ProbeResult } from "../core/probe-ports.ts";
-import type { WorkerPorts } from "./worker-ports.ts";
+import type { PodStatus } from "@picolet/protocol/pod/pod.ts";
+import type { DesiredPod, ObservedPod, RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { ProbeResult } from "../core/pods/probe-ports.ts";
+import type { WorkerPorts } from "./ports/worker-ports.ts";
 
 /** What the prober has to know of one pod. */
 export interface ProbedPod {

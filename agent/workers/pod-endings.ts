@@ -1,5 +1,5 @@
-import type { ObservedPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import type { PodEnd, PodLeave } from "../core/pod-admission.ts";
+import type { ObservedPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { PodEnd, PodLeave } from "../core/pods/pod-admission.ts";
 import type { PodView } from "../plan/pod-view.ts";
 import type { WorkerState } from "../plan/worker-state.ts";
 import { EndWaiters } from "./end-waiters.ts";

@@ -1,11 +1,11 @@
 /** What the runtime shows of one pod, and how often it is worth looking. */
-import { withDeadline } from "../../protocol/async/deadline.ts";
-import { isCancelled } from "../../protocol/errors.ts";
-import { type Millis, type MonotonicMs, millis, type PodUid } from "../../protocol/ports.ts";
-import type { ObservedPod, RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { INSPECT_TIMEOUT } from "./runtime-calls.ts";
-import type { StepFailures } from "./step-failures.ts";
-import type { WorkerPorts } from "./worker-ports.ts";
+import { withDeadline } from "@picolet/protocol/async/deadline.ts";
+import { isCancelled } from "@picolet/protocol/errors.ts";
+import { type Millis, type MonotonicMs, millis, type PodUid } from "@picolet/protocol/ports.ts";
+import type { ObservedPod, RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { WorkerPorts } from "./ports/worker-ports.ts";
+import { INSPECT_TIMEOUT } from "./steps/runtime-calls.ts";
+import type { StepFailures } from "./steps/step-failures.ts";
 
 /**
  * When a hint's inspection shows nothing new, the hint came before the change shows: containerd reports an exit some

@@ -1,10 +1,10 @@
-import { describeError } from "../../protocol/errors.ts";
-import { type Clock, type Log, type MonotonicMs, type PodUid, seconds } from "../../protocol/ports.ts";
-import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import type { PodAdmission } from "../core/pod-admission.ts";
-import type { DesiredStore } from "../core/store.ts";
+import { describeError } from "@picolet/protocol/errors.ts";
+import { type Clock, type Log, type MonotonicMs, type PodUid, seconds } from "@picolet/protocol/ports.ts";
+import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { PodAdmission } from "../core/pods/pod-admission.ts";
+import type { DesiredStore } from "../core/store/store-ports.ts";
+import { byUrgency, type ResizeRequest } from "../plan/admission/resize-admission.ts";
 import type { PodStatusBook } from "../plan/pod-view.ts";
-import { byUrgency, type ResizeRequest } from "../plan/resize-admission.ts";
 import type { PodWorker } from "./pod-worker.ts";
 
 /** What is deferred is looked at when something changes; besides, as often as the kubelet does. */

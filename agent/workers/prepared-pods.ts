@@ -1,5 +1,5 @@
 import { isDeepStrictEqual } from "node:util";
-import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 
 /**
  * Whether folders, volumes and cgroup that were made for the one are those of the other. A hub gives each pod tolerations some

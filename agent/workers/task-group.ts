@@ -1,5 +1,5 @@
-import type { JoinedSignal } from "../../protocol/async/abort.ts";
-import { isCancelled } from "../../protocol/errors.ts";
+import type { JoinedSignal } from "@picolet/protocol/async/abort.ts";
+import { isCancelled } from "@picolet/protocol/errors.ts";
 
 /** Tasks that live and end together: an error of one ends all. Cancellation is none. */
 export class TaskGroup {

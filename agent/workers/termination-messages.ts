@@ -1,7 +1,7 @@
-import { describeError } from "../../protocol/errors.ts";
-import type { DesiredPod, ObservedContainer, ObservedPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import { describeError } from "@picolet/protocol/errors.ts";
+import type { DesiredPod, ObservedContainer, ObservedPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { containersOf } from "../plan/container-roles.ts";
-import type { WorkerPorts } from "./worker-ports.ts";
+import type { WorkerPorts } from "./ports/worker-ports.ts";
 
 const NONE: ReadonlyMap<string, string> = new Map();
 

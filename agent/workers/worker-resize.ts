@@ -1,9 +1,9 @@
-import type { PodStatus } from "../../protocol/pod.ts";
-import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import type { PodStatus } from "@picolet/protocol/pod/pod.ts";
+import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { grantsOf, withGrants } from "../plan/allocation.ts";
 import type { PendingResize, PodResizeView, PodView } from "../plan/pod-view.ts";
 import { isResizing, resizeCompletedMessage } from "../plan/resize-status.ts";
-import type { PodEvents } from "./pod-events.ts";
+import type { PodEvents } from "./ports/pod-events.ts";
 
 /** Its first one: nothing has changed since it was made, so that its cgroup was made as it is to be. */
 const FIRST_GENERATION = 1;

@@ -1,10 +1,10 @@
-import { type JoinedSignal, joinSignals } from "../../protocol/async/abort.ts";
-import { Alarm } from "../../protocol/async/alarm.ts";
-import { describeError, isCancelled, isPicoletError } from "../../protocol/errors.ts";
-import type { Millis } from "../../protocol/ports.ts";
-import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
+import { type JoinedSignal, joinSignals } from "@picolet/protocol/async/abort.ts";
+import { Alarm } from "@picolet/protocol/async/alarm.ts";
+import { describeError, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
+import type { Millis } from "@picolet/protocol/ports.ts";
+import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { retryDelay } from "../plan/retry-delay.ts";
-import type { WorkerPorts } from "./worker-ports.ts";
+import type { WorkerPorts } from "./ports/worker-ports.ts";
 
 /** When the next round of one pod's worker is due, and what breaks one off. */
 export class WorkerRounds {

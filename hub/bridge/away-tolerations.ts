@@ -2,7 +2,7 @@
  * What keeps the pods of a node that is away. Kubernetes taints such a node `unreachable:NoExecute`, and evicts after five
  * minutes what does not tolerate it. A pod of an autonomous node runs on there, so its eviction would make a second one.
  */
-import type { KubeObject } from "../core/kube-client.ts";
+import type { KubeObject } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { type Fields, fieldsAt, isFields } from "./remote-object.ts";
 import { EVICT_WHEN_AWAY_ANNOTATION } from "./well-known.ts";
 

@@ -1,9 +1,9 @@
-import type { Component } from "../../protocol/async/component.ts";
-import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
-import { PicoletError } from "../../protocol/errors.ts";
-import type { Clock, Log, Random } from "../../protocol/ports.ts";
-import { CONFIG_MAPS, type KubeClient, type KubeObject } from "../core/kube-client.ts";
-import { type Kept, Reflector } from "../kubernetes/reflector.ts";
+import { CONFIG_MAPS, type KubeClient, type KubeObject } from "@picolet/hub-core/kube-client/kube-client.ts";
+import { type Kept, Reflector } from "@picolet/hub-core/kube-client/reflector.ts";
+import type { Component } from "@picolet/protocol/async/component.ts";
+import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import type { Clock, Log, Random } from "@picolet/protocol/ports.ts";
 import { fieldsAt } from "./remote-object.ts";
 
 /** Where an API server publishes whom it takes client certificates from. */

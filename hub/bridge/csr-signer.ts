@@ -1,10 +1,10 @@
-import { withDeadline } from "../../protocol/async/deadline.ts";
-import type { Watch } from "../../protocol/async/watch.ts";
-import { isPicoletError, PicoletError } from "../../protocol/errors.ts";
-import { type Clock, type Log, type Millis, type Random, seconds } from "../../protocol/ports.ts";
-import type { NodeSigner } from "../core/identity.ts";
-import type { KubeClient, KubeObject, ObjectRef, ResourceType } from "../core/kube-client.ts";
-import { WriteSlots } from "../tunnel/write-slots.ts";
+import { WriteSlots } from "@picolet/hub-core/fairness/write-slots.ts";
+import type { KubeClient, KubeObject, ObjectRef, ResourceType } from "@picolet/hub-core/kube-client/kube-client.ts";
+import type { NodeSigner } from "@picolet/hub-core/node-credentials.ts";
+import { withDeadline } from "@picolet/protocol/async/deadline.ts";
+import type { Watch } from "@picolet/protocol/async/watch.ts";
+import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { type Clock, type Log, type Millis, type Random, seconds } from "@picolet/protocol/ports.ts";
 import { logFailure } from "./node-connection.ts";
 import { kubeTime } from "./pod-status-writer.ts";
 import { conditionsOf, fieldsAt } from "./remote-object.ts";

@@ -3,12 +3,19 @@
  * alone (a few hundred bytes each, where Helm's Secrets take a megabyte); what is needed is read one by one, as a node
  * that needs it, so that the API server's Node authorizer has its say.
  */
-import { describeError, isCancelled, isPicoletError } from "../../protocol/errors.ts";
-import { millis, seconds } from "../../protocol/ports.ts";
-import { type ObjectKey, objectKey } from "../../protocol/tunnel/messages.ts";
-import type { KubeClient, KubeObject, ObjectRef } from "../core/kube-client.ts";
-import { type Change, type Kept, keyOf, Reflector, type ReflectorComponents } from "../kubernetes/reflector.ts";
-import { RetryDelay } from "../kubernetes/retry-delay.ts";
+
+import type { KubeClient, KubeObject, ObjectRef } from "@picolet/hub-core/kube-client/kube-client.ts";
+import {
+  type Change,
+  type Kept,
+  keyOf,
+  Reflector,
+  type ReflectorComponents,
+} from "@picolet/hub-core/kube-client/reflector.ts";
+import { RetryDelay } from "@picolet/hub-core/kube-client/retry-delay.ts";
+import { describeError, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
+import { millis, seconds } from "@picolet/protocol/ports.ts";
+import { type ObjectKey, objectKey } from "@picolet/protocol/tunnel/messages.ts";
 import { DATA_TYPES, type DataType } from "./remote-data.ts";
 import { PackedObject } from "./stored-objects.ts";
 

@@ -1,9 +1,9 @@
-import { type ListenableWatch, WatchSource } from "../../protocol/async/watch.ts";
-import { digestWith, digestWithout, EMPTY_DIGEST } from "../../protocol/tunnel/digest.ts";
-import { equalBytes } from "../../protocol/tunnel/hex.ts";
-import type { ObjectHash, ObjectKey } from "../../protocol/tunnel/messages.ts";
-import type { DesiredSet } from "../core/fleet.ts";
-import { sha256 } from "../tunnel/sha256.ts";
+import type { DesiredSet } from "@picolet/hub-core/fleet.ts";
+import { sha256 } from "@picolet/hub-core/sha256.ts";
+import { type ListenableWatch, WatchSource } from "@picolet/protocol/async/watch.ts";
+import { digestWith, digestWithout, EMPTY_DIGEST } from "@picolet/protocol/tunnel/digest.ts";
+import { equalBytes } from "@picolet/protocol/tunnel/encoding/hex.ts";
+import type { ObjectHash, ObjectKey } from "@picolet/protocol/tunnel/messages.ts";
 
 /** What one connected node is to have, as keys and hashes. */
 export class DesiredNode {

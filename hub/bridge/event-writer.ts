@@ -1,7 +1,7 @@
 import { hash } from "node:crypto";
-import { describeError, isPicoletError } from "../../protocol/errors.ts";
-import type { EventItem } from "../../protocol/tunnel/messages.ts";
-import type { ObjectRef, ResourceType } from "../core/kube-client.ts";
+import type { ObjectRef, ResourceType } from "@picolet/hub-core/kube-client/kube-client.ts";
+import { describeError, isPicoletError } from "@picolet/protocol/errors.ts";
+import type { EventItem } from "@picolet/protocol/tunnel/messages.ts";
 import { forAll, isTerminating, MAX_CONCURRENT_WRITES, type NodeConnection, notYet } from "./node-connection.ts";
 import { kubeTime } from "./pod-status-writer.ts";
 import type { Fields } from "./remote-object.ts";

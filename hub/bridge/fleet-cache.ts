@@ -1,10 +1,11 @@
 /** The fleet's pods, nodes and what they name, followed for all nodes together, and what each connected node is to have. */
-import { describeError, isCancelled, isPicoletError } from "../../protocol/errors.ts";
-import { type Clock, type Log, millis, type Random, seconds } from "../../protocol/ports.ts";
-import type { ObjectHash, ObjectKey, RemoteObject } from "../../protocol/tunnel/messages.ts";
-import { type KubeClient, type KubeObject, NODES, PODS } from "../core/kube-client.ts";
-import { type Change, type Kept, Reflector } from "../kubernetes/reflector.ts";
-import { RetryDelay } from "../kubernetes/retry-delay.ts";
+
+import { type KubeClient, type KubeObject, NODES, PODS } from "@picolet/hub-core/kube-client/kube-client.ts";
+import { type Change, type Kept, Reflector } from "@picolet/hub-core/kube-client/reflector.ts";
+import { RetryDelay } from "@picolet/hub-core/kube-client/retry-delay.ts";
+import { describeError, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
+import { type Clock, type Log, millis, type Random, seconds } from "@picolet/protocol/ports.ts";
+import type { ObjectHash, ObjectKey, RemoteObject } from "@picolet/protocol/tunnel/messages.ts";
 import { DataCache } from "./data-cache.ts";
 import { DesiredNode } from "./desired-node.ts";
 import { Freshness } from "./freshness.ts";

@@ -2,12 +2,13 @@
  * Whether this replica knows all that another one may have told a node. Each replica follows the cluster at its own pace: a
  * node that comes over from one that is ahead would be told to remove the pod that it has just started.
  */
-import { joinSignals } from "../../protocol/async/abort.ts";
-import { describeError, isCancelled } from "../../protocol/errors.ts";
-import { type Clock, type Log, millis, type Random, seconds } from "../../protocol/ports.ts";
-import { type KubeClient, PODS } from "../core/kube-client.ts";
-import { isOlder, keyOf, type Reflector } from "../kubernetes/reflector.ts";
-import { RetryDelay } from "../kubernetes/retry-delay.ts";
+
+import { type KubeClient, PODS } from "@picolet/hub-core/kube-client/kube-client.ts";
+import { isOlder, keyOf, type Reflector } from "@picolet/hub-core/kube-client/reflector.ts";
+import { RetryDelay } from "@picolet/hub-core/kube-client/retry-delay.ts";
+import { joinSignals } from "@picolet/protocol/async/abort.ts";
+import { describeError, isCancelled } from "@picolet/protocol/errors.ts";
+import { type Clock, type Log, millis, type Random, seconds } from "@picolet/protocol/ports.ts";
 import type { StoredPod } from "./stored-objects.ts";
 
 /** Up to so many nodes are asked for one by one; for more, all pods are listed at once, by their metadata. */

@@ -1,12 +1,12 @@
-import type { Component } from "../../protocol/async/component.ts";
-import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
-import { type Clock, type Log, type Millis, type Random, seconds } from "../../protocol/ports.ts";
-import type { FleetBackend, KubeletEndpoints, NodeBackend } from "../core/fleet.ts";
-import type { KubeClient } from "../core/kube-client.ts";
-import { TimerWheel, type WheelTimer } from "../tunnel/timer-wheel.ts";
+import type { FleetBackend, KubeletEndpoints, NodeBackend } from "@picolet/hub-core/fleet.ts";
+import type { KubeClient } from "@picolet/hub-core/kube-client/kube-client.ts";
+import { TimerWheel, type WheelTimer } from "@picolet/hub-core/timer-wheel.ts";
+import type { Component } from "@picolet/protocol/async/component.ts";
+import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
+import { type Clock, type Log, type Millis, type Random, seconds } from "@picolet/protocol/ports.ts";
+import { NodeSession, type NodeSessionInit } from "./bridged-node.ts";
 import { FleetCache } from "./fleet-cache.ts";
 import { logFailure } from "./node-connection.ts";
-import { NodeSession, type NodeSessionInit } from "./node-session.ts";
 import { NODE_GROUPS, nodeUser } from "./well-known.ts";
 
 /** The kubelet's. */

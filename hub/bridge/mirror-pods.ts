@@ -1,8 +1,8 @@
-import { describeError, isCancelled, isPicoletError, PicoletError } from "../../protocol/errors.ts";
-import { seconds } from "../../protocol/ports.ts";
-import type { EventItem, MirrorItem } from "../../protocol/tunnel/messages.ts";
-import { type KubeObject, NODES, type ObjectRef, PODS } from "../core/kube-client.ts";
-import { MIRROR_ANNOTATION } from "../core/pod-references.ts";
+import { type KubeObject, NODES, type ObjectRef, PODS } from "@picolet/hub-core/kube-client/kube-client.ts";
+import { MIRROR_ANNOTATION } from "@picolet/hub-core/pod-references.ts";
+import { describeError, isCancelled, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { seconds } from "@picolet/protocol/ports.ts";
+import type { EventItem, MirrorItem } from "@picolet/protocol/tunnel/messages.ts";
 import { EventWriter } from "./event-writer.ts";
 import { forAll, MAX_CONCURRENT_WRITES, type NodeConnection } from "./node-connection.ts";
 import { kubeTime, type PodStatusWriter } from "./pod-status-writer.ts";

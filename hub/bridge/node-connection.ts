@@ -1,7 +1,8 @@
 /** What the writers of one connected node share. */
-import { describeError, type ErrorCode, isCancelled, isPicoletError, PicoletError } from "../../protocol/errors.ts";
-import type { Clock, Log, Random } from "../../protocol/ports.ts";
-import type { KubeClient } from "../core/kube-client.ts";
+
+import type { KubeClient } from "@picolet/hub-core/kube-client/kube-client.ts";
+import { describeError, type ErrorCode, isCancelled, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import type { Clock, Log, Random } from "@picolet/protocol/ports.ts";
 import type { FleetCache } from "./fleet-cache.ts";
 
 export interface NodeConnection {

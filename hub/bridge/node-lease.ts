@@ -1,5 +1,5 @@
-import { isPicoletError } from "../../protocol/errors.ts";
-import { NODES, type ResourceType } from "../core/kube-client.ts";
+import { NODES, type ResourceType } from "@picolet/hub-core/kube-client/kube-client.ts";
+import { isPicoletError } from "@picolet/protocol/errors.ts";
 import { type NodeConnection, unless } from "./node-connection.ts";
 import { fieldsAt } from "./remote-object.ts";
 import { NODE_LEASE_NAMESPACE } from "./well-known.ts";

@@ -1,6 +1,7 @@
 /** What is written into a Node object: labels, addresses, status. Pure. */
-import type { NodeReportContent } from "../../protocol/tunnel/messages.ts";
-import type { KubeObject } from "../core/kube-client.ts";
+
+import type { KubeObject } from "@picolet/hub-core/kube-client/kube-client.ts";
+import type { NodeReportContent } from "@picolet/protocol/tunnel/messages.ts";
 import { packReport } from "./node-report-annotation.ts";
 import { conditionsOf, defined, type Fields, fieldsAt, isFields } from "./remote-object.ts";
 import { BOARD_ADDRESSES_ANNOTATION, HUB_LABEL, REPORT_ANNOTATION } from "./well-known.ts";

@@ -1,7 +1,7 @@
 /** A node's report as it is kept in an annotation of its Node, so that every replica knows what the agent has said last. */
 import { deflateRawSync, inflateRawSync } from "node:zlib";
-import { parseNodeReport } from "../../protocol/tunnel/message-codec.ts";
-import type { NodeReportContent } from "../../protocol/tunnel/messages.ts";
+import { parseNodeReport } from "@picolet/protocol/tunnel/message-codec.ts";
+import type { NodeReportContent } from "@picolet/protocol/tunnel/messages.ts";
 
 /** All annotations of an object may take 256 KiB. A report that would be larger is not kept: it is asked for again. */
 const MAX_ANNOTATION_LENGTH = 128 * 1024;

@@ -1,8 +1,8 @@
-import { isPicoletError, PicoletError } from "../../protocol/errors.ts";
-import { millis, seconds } from "../../protocol/ports.ts";
-import type { NodeReportContent } from "../../protocol/tunnel/messages.ts";
-import type { KubeletEndpoints } from "../core/fleet.ts";
-import { type KubeObject, NODES } from "../core/kube-client.ts";
+import type { KubeletEndpoints } from "@picolet/hub-core/fleet.ts";
+import { type KubeObject, NODES } from "@picolet/hub-core/kube-client/kube-client.ts";
+import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { millis, seconds } from "@picolet/protocol/ports.ts";
+import type { NodeReportContent } from "@picolet/protocol/tunnel/messages.ts";
 import { type NodeConnection, unless } from "./node-connection.ts";
 import { conditionPatch, newNode, nodePatch, nodeStatusPatch, ownerOf } from "./node-object.ts";
 import { unpackReport } from "./node-report-annotation.ts";

@@ -1,5 +1,5 @@
 /** The strategic merge patch that brings a pod's status in the API server to what its node says. Pure. */
-import { DISRUPTION_TARGET, isNodeConditionType } from "../../protocol/pod-conditions.ts";
+import { DISRUPTION_TARGET, isNodeConditionType } from "@picolet/protocol/pod/condition-owners.ts";
 import { conditionsOf, defined, type Fields, type PodCondition } from "./remote-object.ts";
 
 /** Lists that Kubernetes merges by a key, where a node means the whole list. */

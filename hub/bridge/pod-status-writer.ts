@@ -1,8 +1,8 @@
-import { describeError, isPicoletError } from "../../protocol/errors.ts";
-import { ownStatus } from "../../protocol/own-status.ts";
-import type { NodePodStatus } from "../core/fleet.ts";
-import { type KubeObject, type ObjectRef, PODS } from "../core/kube-client.ts";
-import { isOlder } from "../kubernetes/reflector.ts";
+import type { NodePodStatus } from "@picolet/hub-core/fleet.ts";
+import { type KubeObject, type ObjectRef, PODS } from "@picolet/hub-core/kube-client/kube-client.ts";
+import { isOlder } from "@picolet/hub-core/kube-client/reflector.ts";
+import { describeError, isPicoletError } from "@picolet/protocol/errors.ts";
+import { ownStatus } from "@picolet/protocol/pod/node-pod-status.ts";
 import { forAll, MAX_CONCURRENT_WRITES, type NodeConnection, notYet, unless } from "./node-connection.ts";
 import { podStatusPatch } from "./pod-status-patch.ts";
 import { type Fields, fieldsAt, mirroredUid } from "./remote-object.ts";

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import type { KubeObject } from "@picolet/hub-core/kube-client/kube-client.ts";
+import { ownStatus } from "@picolet/protocol/pod/node-pod-status.ts";
 import fc from "fast-check";
-import { ownStatus } from "../../protocol/own-status.ts";
-import type { KubeObject } from "../core/kube-client.ts";
 import { awayTolerations } from "./away-tolerations.ts";
 import { podStatusPatch } from "./pod-status-patch.ts";
 import { DATA_TYPES, remoteService } from "./remote-data.ts";

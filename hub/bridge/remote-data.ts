@@ -1,5 +1,5 @@
 /** What nodes are sent besides pods and themselves: which resources that are, and how much of each. Pure, as `remote-object.ts`. */
-import { type ObjectKey, objectKey } from "../../protocol/tunnel/messages.ts";
+
 import {
   CONFIG_MAPS,
   type KubeObject,
@@ -8,7 +8,8 @@ import {
   type ResourceType,
   RUNTIME_CLASSES,
   SECRETS,
-} from "../core/kube-client.ts";
+} from "@picolet/hub-core/kube-client/kube-client.ts";
+import { type ObjectKey, objectKey } from "@picolet/protocol/tunnel/messages.ts";
 import { defined, type Fields, fieldsAt } from "./remote-object.ts";
 
 export interface DataType {

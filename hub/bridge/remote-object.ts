@@ -1,7 +1,8 @@
 /** Objects of Kubernetes cut down to what a node is sent. Pure, so that every replica comes to the same hash. */
-import { isNodeCondition } from "../../protocol/pod-conditions.ts";
-import type { KubeMetadata, KubeObject } from "../core/kube-client.ts";
-import { MIRROR_ANNOTATION } from "../core/pod-references.ts";
+
+import type { KubeMetadata, KubeObject } from "@picolet/hub-core/kube-client/kube-client.ts";
+import { MIRROR_ANNOTATION } from "@picolet/hub-core/pod-references.ts";
+import { isNodeCondition } from "@picolet/protocol/pod/condition-owners.ts";
 import { BOARD_ADDRESSES_ANNOTATION, CONFIG_HASH_ANNOTATION, REPORT_ANNOTATION } from "./well-known.ts";
 
 export type Fields = Readonly<Record<string, unknown>>;

@@ -1,5 +1,10 @@
-import { isPicoletError, PicoletError } from "../../protocol/errors.ts";
-import { type KubeClient, type KubeObject, type ObjectRef, SECRETS } from "../core/kube-client.ts";
+import {
+  type KubeClient,
+  type KubeObject,
+  type ObjectRef,
+  SECRETS,
+} from "@picolet/hub-core/kube-client/kube-client.ts";
+import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import type { PemFiles, PemStore, StoredPems } from "../identity/pem-store.ts";
 import { fieldsAt } from "./remote-object.ts";
 

@@ -1,7 +1,8 @@
 /** The cluster's services, as far as the environment of containers tells of them: one watch for all nodes. */
-import { type ObjectHash, type ObjectKey, objectKey } from "../../protocol/tunnel/messages.ts";
-import { type KubeObject, SERVICES } from "../core/kube-client.ts";
-import { type Kept, Reflector, type ReflectorComponents } from "../kubernetes/reflector.ts";
+
+import { type KubeObject, SERVICES } from "@picolet/hub-core/kube-client/kube-client.ts";
+import { type Kept, Reflector, type ReflectorComponents } from "@picolet/hub-core/kube-client/reflector.ts";
+import { type ObjectHash, type ObjectKey, objectKey } from "@picolet/protocol/tunnel/messages.ts";
 import { remoteService } from "./remote-data.ts";
 import { PackedObject } from "./stored-objects.ts";
 

@@ -1,11 +1,12 @@
 /** What the hub keeps of pods and nodes: as JSON text, which takes a third of the memory of the objects themselves. */
-import { ownStatus } from "../../protocol/own-status.ts";
-import { objectHash } from "../../protocol/tunnel/digest.ts";
-import { type ObjectHash, type ObjectKey, objectKey, type RemoteObject } from "../../protocol/tunnel/messages.ts";
-import type { KubeObject } from "../core/kube-client.ts";
-import { grantedReferences } from "../core/pod-references.ts";
-import type { Kept } from "../kubernetes/reflector.ts";
-import { sha256 } from "../tunnel/sha256.ts";
+
+import type { KubeObject } from "@picolet/hub-core/kube-client/kube-client.ts";
+import type { Kept } from "@picolet/hub-core/kube-client/reflector.ts";
+import { grantedReferences } from "@picolet/hub-core/pod-references.ts";
+import { sha256 } from "@picolet/hub-core/sha256.ts";
+import { ownStatus } from "@picolet/protocol/pod/node-pod-status.ts";
+import { objectHash } from "@picolet/protocol/tunnel/digest.ts";
+import { type ObjectHash, type ObjectKey, objectKey, type RemoteObject } from "@picolet/protocol/tunnel/messages.ts";
 import { awayTolerations, evictsWhenAway } from "./away-tolerations.ts";
 import { DATA_TYPES } from "./remote-data.ts";
 import {

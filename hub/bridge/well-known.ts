@@ -13,6 +13,6 @@ export const CONFIG_HASH_ANNOTATION = "kubernetes.io/config.hash";
 export const CONFIG_SOURCE_ANNOTATION = "kubernetes.io/config.source";
 export const CONFIG_SEEN_ANNOTATION = "kubernetes.io/config.seen";
 
-export { NODE_LEASE_NAMESPACE } from "../core/access-table.ts";
+export { NODE_LEASE_NAMESPACE } from "@picolet/hub-core/access-table.ts";
 export const NODE_GROUPS: readonly string[] = ["system:nodes", "system:authenticated"];
 export const nodeUser = (node: string): string => `system:node:${node}`;

@@ -2,8 +2,8 @@
  * Between the hub's tunnel end (`hub/tunnel`), which speaks to agents, what stands for Kubernetes (`hub/bridge`), and the
  * kubelet endpoint (`hub/kubelet-proxy`). `hub/main` joins them.
  */
-import type { ListenableWatch, Watch } from "../../protocol/async/watch.ts";
-import type { PodIdentity } from "../../protocol/tunnel/compact-status.ts";
+import type { ListenableWatch, Watch } from "@picolet/protocol/async/watch.ts";
+import type { PodIdentity } from "@picolet/protocol/tunnel/compact-status.ts";
 import type {
   EventItem,
   MirrorItem,
@@ -11,8 +11,8 @@ import type {
   ObjectHash,
   ObjectKey,
   RemoteObject,
-} from "../../protocol/tunnel/messages.ts";
-import type { Lane, OpenedStream, StreamKind, TokenParams } from "../../protocol/tunnel/stream.ts";
+} from "@picolet/protocol/tunnel/messages.ts";
+import type { Lane, OpenedStream, StreamKind, TokenParams } from "@picolet/protocol/tunnel/stream.ts";
 
 /** Everything one node is to have now. A new one for each change; content is shared, never changed. */
 export interface DesiredSet {

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { MODELS } from "../../test/support/api-server.ts";
-import type { FieldType } from "../embedded/schema/models.ts";
+import type { FieldType } from "@picolet/hub-embedded/schema/models.ts";
+import { MODELS } from "@picolet/test/support/unit/embedded/api-server.ts";
 import { grantedReferences, podReferences, type ReferringPod } from "./pod-references.ts";
 
 const podOf = (spec: unknown, annotations: Readonly<Record<string, string>> = {}): ReferringPod => ({

@@ -4,7 +4,7 @@
  *
  * As pkg/api/v1/pod (`VisitPodSecretNames` and its siblings) and `HasAPIObjectReference` of Kubernetes 1.34.
  */
-import type { KubeMetadata } from "./kube-client.ts";
+import type { KubeMetadata } from "./kube-client/kube-client.ts";
 
 export type ReferencedKind =
   | "ClusterTrustBundle"

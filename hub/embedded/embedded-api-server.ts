@@ -2,17 +2,17 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import { createServer as createTlsServer, type Server as TlsServer } from "node:https";
 import type { AddressInfo } from "node:net";
 import type { Duplex } from "node:stream";
-import { aborted, joinSignals } from "../../protocol/async/abort.ts";
-import type { Component } from "../../protocol/async/component.ts";
-import { PicoletError } from "../../protocol/errors.ts";
-import { seconds } from "../../protocol/ports.ts";
-import { ConnectionGate } from "../identity/connection-gate.ts";
+import { ConnectionGate } from "@picolet/hub-core/fairness/connection-gate.ts";
+import type { KubeletConnector } from "@picolet/hub-core/kubelet-connector.ts";
+import { aborted, joinSignals } from "@picolet/protocol/async/abort.ts";
+import type { Component } from "@picolet/protocol/async/component.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import { seconds } from "@picolet/protocol/ports.ts";
+import type { UserInfo } from "./api/resource-definition.ts";
 import { MASTERS } from "./auth/attributes.ts";
 import { ApiHandler, type ApiHandlerInit } from "./http/api-handler.ts";
-import type { KubeletConnector } from "./kubelet-connector.ts";
 import { LocalKubeClient } from "./local-kube-client.ts";
-import type { UserInfo } from "./resource-definition.ts";
-import { ApiServerCore, type ApiServerCoreComponents, type ApiServerCoreInit } from "./server-core.ts";
+import { ApiServerCore, type ApiServerCoreComponents, type ApiServerCoreInit } from "./server/server-core.ts";
 
 export interface EmbeddedApiServerComponents extends ApiServerCoreComponents {
   /** Undefined: logs, exec and the like are answered with 503. */

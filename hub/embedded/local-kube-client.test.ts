@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
-import { isPicoletError } from "../../protocol/errors.ts";
-import { ADMIN_USER, TestApiServer } from "../../test/support/api-server.ts";
-import { CONFIG_MAPS, type KubeObject, NODES, SECRETS } from "../core/kube-client.ts";
+import { CONFIG_MAPS, type KubeObject, NODES, SECRETS } from "@picolet/hub-core/kube-client/kube-client.ts";
+import { isPicoletError } from "@picolet/protocol/errors.ts";
+import { ADMIN_USER, TestApiServer } from "@picolet/test/support/unit/embedded/api-server.ts";
 
 const server = await TestApiServer.start();
 after(() => server[Symbol.asyncDispose]());

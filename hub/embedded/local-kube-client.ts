@@ -1,5 +1,3 @@
-import { cancelled } from "../../protocol/async/abort.ts";
-import { PicoletError } from "../../protocol/errors.ts";
 import type {
   DeleteOptions,
   KubeClient,
@@ -11,14 +9,16 @@ import type {
   ResourceType,
   WatchEvent,
   WriteOptions,
-} from "../core/kube-client.ts";
+} from "@picolet/hub-core/kube-client/kube-client.ts";
+import { cancelled } from "@picolet/protocol/async/abort.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import { apiVersionOf, type UserInfo } from "./api/resource-definition.ts";
+import { pathNotFound } from "./api/status-error.ts";
 import { requireAccess } from "./auth/access.ts";
 import { AUTHENTICATED, resourceAttributes } from "./auth/attributes.ts";
 import { asBody } from "./http/body.ts";
-import { apiVersionOf, type UserInfo } from "./resource-definition.ts";
-import type { ApiServerCore } from "./server-core.ts";
-import type { ListParams, ResourceRequest, WriteParams } from "./service/request.ts";
-import { pathNotFound } from "./status-error.ts";
+import type { ApiServerCore } from "./server/server-core.ts";
+import type { ListParams, ResourceRequest, WriteParams } from "./service/resource-request.ts";
 
 type Fields = Record<string, unknown>;
 

@@ -1,17 +1,17 @@
 /** Who is at the other end of a TLS connection: decided by its client certificate, and by nothing else that it sends. */
 import { X509Certificate } from "node:crypto";
 import type { TLSSocket } from "node:tls";
-import type { Watch } from "../../protocol/async/watch.ts";
-import { PicoletError } from "../../protocol/errors.ts";
-import type { Certificate } from "../../protocol/pki/certificate.ts";
-import { type ChainRefusal, verifyChain } from "../../protocol/pki/chain.ts";
-import { DerReader } from "../../protocol/pki/der.ts";
-import { readName } from "../../protocol/pki/distinguished-name.ts";
-import { CLIENT_AUTH } from "../../protocol/pki/extensions.ts";
-import { nodeOfSubject } from "../../protocol/pki/node-subject.ts";
-import { certificatesOf } from "../../protocol/pki/pem.ts";
-import type { Clock } from "../../protocol/ports.ts";
-import { isRevoked, type Revocations } from "../core/identity.ts";
+import { isRevoked, type Revocations } from "@picolet/hub-core/node-credentials.ts";
+import type { Watch } from "@picolet/protocol/async/watch.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import type { Certificate } from "@picolet/protocol/pki/certificate.ts";
+import { type ChainRefusal, verifyChain } from "@picolet/protocol/pki/chain.ts";
+import { DerReader } from "@picolet/protocol/pki/der.ts";
+import { readName } from "@picolet/protocol/pki/distinguished-name.ts";
+import { CLIENT_AUTH } from "@picolet/protocol/pki/extensions.ts";
+import { nodeOfSubject } from "@picolet/protocol/pki/node-subject.ts";
+import { certificatesOf } from "@picolet/protocol/pki/pem.ts";
+import type { Clock } from "@picolet/protocol/ports.ts";
 import { spkiHash } from "./certificate-authority.ts";
 
 export interface AuthenticatedNode {

@@ -3,11 +3,11 @@
  * same that kubeadm makes. https://kubernetes.io/docs/reference/access-authn-authz/bootstrap-tokens/
  */
 import { createHash, randomInt, timingSafeEqual } from "node:crypto";
-import { isPicoletError, PicoletError } from "../../protocol/errors.ts";
-import { TOKEN_PATTERN } from "../../protocol/join.ts";
-import type { Clock } from "../../protocol/ports.ts";
-import type { JoinTokens } from "../core/identity.ts";
-import { type KubeClient, type KubeObject, SECRETS } from "../core/kube-client.ts";
+import { type KubeClient, type KubeObject, SECRETS } from "@picolet/hub-core/kube-client/kube-client.ts";
+import type { JoinTokens } from "@picolet/hub-core/node-credentials.ts";
+import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { TOKEN_PATTERN } from "@picolet/protocol/pki/join-messages.ts";
+import type { Clock } from "@picolet/protocol/ports.ts";
 
 /** A token of this group may give the name of a node to another board. */
 export const REPLACE_NODES_GROUP = "system:bootstrappers:picolet:replace-nodes";

@@ -11,11 +11,12 @@ import {
   X509Certificate,
 } from "node:crypto";
 import { isIP } from "node:net";
-import { PicoletError } from "../../protocol/errors.ts";
-import { encodeCertificate, parseCertificate } from "../../protocol/pki/certificate.ts";
-import { type CertificateRequest, parseCertificateRequest } from "../../protocol/pki/certificate-request.ts";
-import { derOid, derSequence, TAG } from "../../protocol/pki/der.ts";
-import { encodeName, type NameAttribute } from "../../protocol/pki/distinguished-name.ts";
+import { addressBytes } from "@picolet/hub-core/address-bytes.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import { encodeCertificate, parseCertificate } from "@picolet/protocol/pki/certificate.ts";
+import { type CertificateRequest, parseCertificateRequest } from "@picolet/protocol/pki/certificate-request.ts";
+import { derOid, derSequence, TAG } from "@picolet/protocol/pki/der.ts";
+import { encodeName, type NameAttribute } from "@picolet/protocol/pki/distinguished-name.ts";
 import {
   type AlternativeNames,
   authorityKeyIdentifier,
@@ -28,9 +29,8 @@ import {
   SERVER_AUTH,
   subjectAltName,
   subjectKeyIdentifier,
-} from "../../protocol/pki/extensions.ts";
-import { certificatesOf, encodePem, parsePem } from "../../protocol/pki/pem.ts";
-import { addressBytes } from "./ip-address.ts";
+} from "@picolet/protocol/pki/extensions.ts";
+import { certificatesOf, encodePem, parsePem } from "@picolet/protocol/pki/pem.ts";
 
 export interface CertificateAuthority {
   /** PEM, one certificate. */

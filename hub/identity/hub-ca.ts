@@ -4,12 +4,12 @@
  */
 import { randomBytes, X509Certificate } from "node:crypto";
 import { isIP } from "node:net";
-import type { Component } from "../../protocol/async/component.ts";
-import { WatchSource } from "../../protocol/async/watch.ts";
-import { describeError, isPicoletError, PicoletError } from "../../protocol/errors.ts";
-import { parseCertificate } from "../../protocol/pki/certificate.ts";
-import { certificatesOf } from "../../protocol/pki/pem.ts";
-import { type Clock, type Log, seconds } from "../../protocol/ports.ts";
+import type { Component } from "@picolet/protocol/async/component.ts";
+import { WatchSource } from "@picolet/protocol/async/watch.ts";
+import { describeError, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { parseCertificate } from "@picolet/protocol/pki/certificate.ts";
+import { certificatesOf } from "@picolet/protocol/pki/pem.ts";
+import { type Clock, type Log, seconds } from "@picolet/protocol/ports.ts";
 import {
   type CertificateAuthority,
   caHash,

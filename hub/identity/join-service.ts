@@ -1,9 +1,11 @@
-/** Gives boards their certificates: HTTP on the tunnel's own TLS port (protocol/join.ts). */
+/** Gives boards their certificates: HTTP on the tunnel's own TLS port (protocol/pki/join-messages.ts). */
 import { randomBytes, sign as signBytes, verify as verifyBytes, X509Certificate } from "node:crypto";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { TLSSocket } from "node:tls";
-import { joinSignals } from "../../protocol/async/abort.ts";
-import { describeError, type ErrorCode, isPicoletError, PicoletError } from "../../protocol/errors.ts";
+import { AddressLimits } from "@picolet/hub-core/fairness/address-limits.ts";
+import type { JoinTokens, NodeSigner } from "@picolet/hub-core/node-credentials.ts";
+import { joinSignals } from "@picolet/protocol/async/abort.ts";
+import { describeError, type ErrorCode, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import {
   CA_PATH,
   type CertificateAnswer,
@@ -18,15 +20,13 @@ import {
   type TimeAnswer,
   TOKEN_PATTERN,
   timeStatement,
-} from "../../protocol/join.ts";
-import { decodeBase64, encodeBase64 } from "../../protocol/pki/pem.ts";
-import { type Clock, type Log, millis } from "../../protocol/ports.ts";
-import type { JoinTokens, NodeSigner } from "../core/identity.ts";
+} from "@picolet/protocol/pki/join-messages.ts";
+import { decodeBase64, encodeBase64 } from "@picolet/protocol/pki/pem.ts";
+import { type Clock, type Log, millis } from "@picolet/protocol/ports.ts";
 import { type AuthenticatedNode, type NodeAuthenticator, peerChain } from "./authenticate-node.ts";
 import { REPLACE_NODES_GROUP } from "./bootstrap-tokens.ts";
 import type { NodeCertifier, NodeClaim } from "./node-certifier.ts";
 import { checkNodeRequest, type NodeRequest } from "./node-request.ts";
-import { AddressLimits } from "./rate-limits.ts";
 import type { Serving } from "./serving.ts";
 
 export interface JoinServiceComponents {

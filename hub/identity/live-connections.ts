@@ -1,8 +1,8 @@
 import type { Duplex } from "node:stream";
-import type { Component } from "../../protocol/async/component.ts";
-import type { Watch } from "../../protocol/async/watch.ts";
-import { type Clock, type Log, seconds } from "../../protocol/ports.ts";
-import { isRevoked, type Revocations } from "../core/identity.ts";
+import { isRevoked, type Revocations } from "@picolet/hub-core/node-credentials.ts";
+import type { Component } from "@picolet/protocol/async/component.ts";
+import type { Watch } from "@picolet/protocol/async/watch.ts";
+import { type Clock, type Log, seconds } from "@picolet/protocol/ports.ts";
 import type { AuthenticatedNode } from "./authenticate-node.ts";
 
 export interface LiveConnectionsComponents {

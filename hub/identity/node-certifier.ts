@@ -2,16 +2,17 @@
  * Who may have which node's name: the one place that decides it, for every way to a node's client certificate (joining,
  * renewal, CertificateSigningRequests), and the one that takes a name away. It writes the record before anything is signed.
  */
-import { describeError, isPicoletError, PicoletError } from "../../protocol/errors.ts";
-import { nodeOfUser } from "../../protocol/pki/node-subject.ts";
-import type { Clock, Log } from "../../protocol/ports.ts";
+
 import {
   CERTIFICATE_KEY_EXTRA,
   isRevoked,
   type NodeKeyRecord,
   type NodeKeys,
   type Revocations,
-} from "../core/identity.ts";
+} from "@picolet/hub-core/node-credentials.ts";
+import { describeError, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { nodeOfUser } from "@picolet/protocol/pki/node-subject.ts";
+import type { Clock, Log } from "@picolet/protocol/ports.ts";
 import { REPLACE_NODES_GROUP } from "./bootstrap-tokens.ts";
 import type { RevokedKeysInKubernetes } from "./node-keys.ts";
 

@@ -7,19 +7,19 @@
  * (NodeAuthorizer), and fewer roles of a cluster may write Secrets than ConfigMaps. The hashes are no secret.
  */
 import { createHash } from "node:crypto";
-import type { Component } from "../../protocol/async/component.ts";
-import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
-import { describeError, isPicoletError, PicoletError } from "../../protocol/errors.ts";
-import { nodeNameProblems } from "../../protocol/name-rules.ts";
-import { type Clock, type Log, millis, type Random } from "../../protocol/ports.ts";
+import { type KubeClient, type KubeObject, SECRETS } from "@picolet/hub-core/kube-client/kube-client.ts";
 import {
   joinedRevocations,
   type NodeKeyRecord,
   type NodeKeys,
   type NodeRevocation,
   type Revocations,
-} from "../core/identity.ts";
-import { type KubeClient, type KubeObject, SECRETS } from "../core/kube-client.ts";
+} from "@picolet/hub-core/node-credentials.ts";
+import type { Component } from "@picolet/protocol/async/component.ts";
+import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
+import { describeError, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { nodeNameProblems } from "@picolet/protocol/kubernetes/name-rules.ts";
+import { type Clock, type Log, millis, type Random } from "@picolet/protocol/ports.ts";
 import { dataOf } from "./bootstrap-tokens.ts";
 
 export interface NodeKeysInit {

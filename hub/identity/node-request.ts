@@ -1,8 +1,8 @@
 /** What a board's certificate request may ask for: to be one node, and nothing else. */
 import { createPublicKey } from "node:crypto";
-import { PicoletError } from "../../protocol/errors.ts";
-import { nodeOfSubject } from "../../protocol/pki/node-subject.ts";
-import { encodePem, parsePem } from "../../protocol/pki/pem.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import { nodeOfSubject } from "@picolet/protocol/pki/node-subject.ts";
+import { encodePem, parsePem } from "@picolet/protocol/pki/pem.ts";
 import { readRequest, spkiHash } from "./certificate-authority.ts";
 
 export interface NodeRequest {

@@ -2,7 +2,7 @@
 import { createHash } from "node:crypto";
 import { mkdir, open, readFile, rename } from "node:fs/promises";
 import { dirname, join } from "node:path";
-import { PicoletError } from "../../protocol/errors.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
 
 /** By name, as in a Secret's `data`: `ca.crt`, `ca.key`, `tls.crt` … */
 export type PemFiles = Readonly<Record<string, string>>;

@@ -2,12 +2,12 @@
 import assert from "node:assert/strict";
 import { appendFileSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { test } from "node:test";
-import { MemorySecrets } from "../../test/support/memory-secrets.ts";
-import { RecordedLog } from "../../test/support/recorders.ts";
-import { seededRandom } from "../../test/support/seeded-random.ts";
-import { TempFolder } from "../../test/support/temp-folder.ts";
-import { VirtualClock } from "../../test/support/virtual-clock.ts";
-import { isRevoked } from "../core/identity.ts";
+import { isRevoked } from "@picolet/hub-core/node-credentials.ts";
+import { MemorySecrets } from "@picolet/test/support/unit/identity/memory-secrets.ts";
+import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
+import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
+import { seededRandom } from "@picolet/test/support/unit/ports/seeded-random.ts";
+import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import { RevokedKeysInKubernetes } from "./node-keys.ts";
 import { KeptRevocations, type RevocationFact, RevocationJournal } from "./revocation-journal.ts";
 

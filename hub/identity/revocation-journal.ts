@@ -12,11 +12,11 @@ import {
   writeFileSync,
   writeSync,
 } from "node:fs";
-import type { Component } from "../../protocol/async/component.ts";
-import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
-import { describeError, PicoletError } from "../../protocol/errors.ts";
-import type { Clock, Log } from "../../protocol/ports.ts";
-import { joinedRevocations, type NodeRevocation, type Revocations } from "../core/identity.ts";
+import { joinedRevocations, type NodeRevocation, type Revocations } from "@picolet/hub-core/node-credentials.ts";
+import type { Component } from "@picolet/protocol/async/component.ts";
+import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
+import { describeError, PicoletError } from "@picolet/protocol/errors.ts";
+import type { Clock, Log } from "@picolet/protocol/ports.ts";
 
 /** Facts are only ever added. */
 export type RevocationFact =

@@ -1,8 +1,8 @@
 /** What a hub shows to those who connect. */
 import type { KeyObject } from "node:crypto";
 import { createPrivateKey, X509Certificate } from "node:crypto";
-import type { Watch } from "../../protocol/async/watch.ts";
-import { PicoletError } from "../../protocol/errors.ts";
+import type { Watch } from "@picolet/protocol/async/watch.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
 
 export interface ServingIdentity {
   /** PEM: the server's certificate, then what leads from it to any CA that an agent may trust. */

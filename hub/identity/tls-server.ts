@@ -1,8 +1,8 @@
 /** The TLS port that boards reach the hub on: joining, renewal and the tunnel. */
 import { createServer, type Server } from "node:https";
 import type { TlsOptions } from "node:tls";
-import { joinSignals } from "../../protocol/async/abort.ts";
-import type { Watch } from "../../protocol/async/watch.ts";
+import { joinSignals } from "@picolet/protocol/async/abort.ts";
+import type { Watch } from "@picolet/protocol/async/watch.ts";
 import type { Serving, ServingIdentity } from "./serving.ts";
 
 export interface NodeServerComponents {

@@ -1,7 +1,7 @@
 /** What the kubelet endpoint says when something goes wrong, in words that kubectl shows. */
 import type { ServerResponse } from "node:http";
 import type { Duplex } from "node:stream";
-import { describeError, type ErrorCode, PicoletError } from "../../protocol/errors.ts";
+import { describeError, type ErrorCode, PicoletError } from "@picolet/protocol/errors.ts";
 
 const HTTP_STATUS: Readonly<Record<ErrorCode, number>> = {
   cancelled: 503,

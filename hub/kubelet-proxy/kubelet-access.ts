@@ -1,7 +1,7 @@
 import type { IncomingMessage } from "node:http";
 import type { TLSSocket } from "node:tls";
-import { PicoletError } from "../../protocol/errors.ts";
-import { type Clock, type Millis, type MonotonicMs, seconds } from "../../protocol/ports.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import { type Clock, type Millis, type MonotonicMs, seconds } from "@picolet/protocol/ports.ts";
 import { subresourcesOf } from "./kubelet-path.ts";
 
 export interface KubeletUser {

@@ -1,23 +1,23 @@
 import type { IncomingHttpHeaders, IncomingMessage, OutgoingHttpHeaders } from "node:http";
 import { Agent, request as httpsRequest, type RequestOptions } from "node:https";
 import { type Duplex, duplexPair } from "node:stream";
-import { cancelled } from "../../protocol/async/abort.ts";
-import type { Watch } from "../../protocol/async/watch.ts";
-import { isPicoletError, PicoletError } from "../../protocol/errors.ts";
-import type { Clock } from "../../protocol/ports.ts";
 import type {
   KubeletConnector,
   KubeletRequest,
   KubeletResponse,
   KubeletTarget,
   KubeletUpgrade,
-} from "../embedded/kubelet-connector.ts";
-import { joinPipes, SocketPipe, type WebSocketPipe } from "../streaming/byte-pipe.ts";
+} from "@picolet/hub-core/kubelet-connector.ts";
+import { joinPipes, SocketPipe, type WebSocketPipe } from "@picolet/hub-core/pipes/byte-pipe.ts";
+import { readResponseHead } from "@picolet/hub-core/pipes/response-head.ts";
+import { acceptWebSocket, offeredProtocols } from "@picolet/hub-core/pipes/web-socket-server.ts";
+import { cancelled } from "@picolet/protocol/async/abort.ts";
+import type { Watch } from "@picolet/protocol/async/watch.ts";
+import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import type { Clock } from "@picolet/protocol/ports.ts";
 import { failureStatus, relayCommand } from "../streaming/command-session.ts";
-import { readResponseHead } from "../streaming/response-head.ts";
 import { SPDY_COMMAND_PROTOCOLS, SpdyCommand } from "../streaming/spdy-command.ts";
 import { TRANSLATED_PROTOCOL, WebSocketCommand } from "../streaming/web-socket-command.ts";
-import { acceptWebSocket, offeredProtocols } from "../streaming/web-socket-server.ts";
 import { commandStreams } from "./kubelet-path.ts";
 import type { KubeletTargets } from "./kubelet-targets.ts";
 import { isRefused, statusAnswer } from "./status-answer.ts";

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { PicoletError } from "@picolet/protocol/errors.ts";
 import fc from "fast-check";
-import { PicoletError } from "../../protocol/errors.ts";
 import { parseKubeletPath, subresourcesOf } from "./kubelet-path.ts";
 
 test("paths of the kubelet are taken apart", () => {

@@ -1,5 +1,5 @@
 /** Paths of the kubelet's HTTP API, taken apart. Pure. */
-import { PicoletError } from "../../protocol/errors.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { CommandStreams } from "../streaming/command-session.ts";
 
 interface PodPath {

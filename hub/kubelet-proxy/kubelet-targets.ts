@@ -5,9 +5,9 @@
 import { type LookupAddress, lookup as lookupName } from "node:dns";
 import { BlockList, isIP, type LookupFunction } from "node:net";
 import { networkInterfaces } from "node:os";
-import { PicoletError } from "../../protocol/errors.ts";
-import type { KubeletTarget } from "../embedded/kubelet-connector.ts";
-import { addressBytes } from "../identity/ip-address.ts";
+import { addressBytes } from "@picolet/hub-core/address-bytes.ts";
+import type { KubeletTarget } from "@picolet/hub-core/kubelet-connector.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
 
 export interface OwnEndpoint {
   readonly address: string;

@@ -1,5 +1,5 @@
 import { createServer, type Server, type Socket } from "node:net";
-import type { Log } from "../../protocol/ports.ts";
+import type { Log } from "@picolet/protocol/ports.ts";
 
 export interface NodeListenersInit {
   /** To listen on; undefined: every address of this machine. */

@@ -1,10 +1,10 @@
 /** Requests to a node's kubelet that need no upgrade. */
 import type { ServerResponse } from "node:http";
-import { PicoletError } from "../../protocol/errors.ts";
-import type { Clock } from "../../protocol/ports.ts";
-import type { KubeletParams, KubeletReply, LogsParams, TunnelStream } from "../../protocol/tunnel/stream.ts";
-import type { Fleet } from "../core/fleet.ts";
-import { firstOf } from "../streaming/byte-pipe.ts";
+import type { Fleet } from "@picolet/hub-core/fleet.ts";
+import { firstOf } from "@picolet/hub-core/pipes/byte-pipe.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import type { Clock } from "@picolet/protocol/ports.ts";
+import type { KubeletParams, KubeletReply, LogsParams, TunnelStream } from "@picolet/protocol/tunnel/stream.ts";
 import type { KubeletPath } from "./kubelet-path.ts";
 import { runCommand } from "./run-command.ts";
 

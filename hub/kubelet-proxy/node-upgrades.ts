@@ -1,18 +1,18 @@
 /** Requests to a node's kubelet whose connection becomes a session: exec, attach, port-forward. */
 import type { IncomingMessage } from "node:http";
 import type { Duplex } from "node:stream";
-import { PicoletError } from "../../protocol/errors.ts";
-import type { Clock } from "../../protocol/ports.ts";
-import type { ExecParams, OpenedStream, PortForwardParams, SessionReply } from "../../protocol/tunnel/stream.ts";
-import type { Fleet } from "../core/fleet.ts";
-import { type BytePipe, joinPipes, SocketPipe, TunnelPipe } from "../streaming/byte-pipe.ts";
+import type { Fleet } from "@picolet/hub-core/fleet.ts";
+import { type BytePipe, joinPipes, SocketPipe, TunnelPipe } from "@picolet/hub-core/pipes/byte-pipe.ts";
+import { PrefixedPipe } from "@picolet/hub-core/pipes/prefixed-pipe.ts";
+import { acceptWebSocket, offeredProtocols } from "@picolet/hub-core/pipes/web-socket-server.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import type { Clock } from "@picolet/protocol/ports.ts";
+import type { ExecParams, OpenedStream, PortForwardParams, SessionReply } from "@picolet/protocol/tunnel/stream.ts";
 import { ChannelCommand } from "../streaming/channel-command.ts";
 import { type CommandSession, type CommandStreams, relayCommand } from "../streaming/command-session.ts";
 import { forwardPorts, PORT_FORWARD_PROTOCOL, TUNNELLED_PORT_FORWARD_PROTOCOL } from "../streaming/port-forward.ts";
-import { PrefixedPipe } from "../streaming/prefixed-pipe.ts";
 import { SPDY_COMMAND_PROTOCOLS, SpdyCommand } from "../streaming/spdy-command.ts";
 import { WEB_SOCKET_COMMAND_PROTOCOLS, WebSocketCommand } from "../streaming/web-socket-command.ts";
-import { acceptWebSocket, offeredProtocols } from "../streaming/web-socket-server.ts";
 import type { KubeletPath } from "./kubelet-path.ts";
 
 interface Components {

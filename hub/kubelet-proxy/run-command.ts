@@ -1,15 +1,15 @@
 /** The kubelet's /run: a command without input, answered with what it wrote. */
 import type { ServerResponse } from "node:http";
-import { joinSignals } from "../../protocol/async/abort.ts";
-import { PicoletError } from "../../protocol/errors.ts";
-import type { Clock } from "../../protocol/ports.ts";
-import { CHANNEL } from "../../protocol/tunnel/channel-frames.ts";
-import type { ExecParams, SessionReply } from "../../protocol/tunnel/stream.ts";
-import type { Fleet } from "../core/fleet.ts";
-import { TunnelPipe } from "../streaming/byte-pipe.ts";
+import type { Fleet } from "@picolet/hub-core/fleet.ts";
+import { TunnelPipe } from "@picolet/hub-core/pipes/byte-pipe.ts";
+import { PrefixedPipe } from "@picolet/hub-core/pipes/prefixed-pipe.ts";
+import { readResponseHead } from "@picolet/hub-core/pipes/response-head.ts";
+import { joinSignals } from "@picolet/protocol/async/abort.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import type { Clock } from "@picolet/protocol/ports.ts";
+import { CHANNEL } from "@picolet/protocol/tunnel/channel-frames.ts";
+import type { ExecParams, SessionReply } from "@picolet/protocol/tunnel/stream.ts";
 import type { CommandChannel } from "../streaming/command-session.ts";
-import { PrefixedPipe } from "../streaming/prefixed-pipe.ts";
-import { readResponseHead } from "../streaming/response-head.ts";
 import { SPDY_COMMAND_PROTOCOLS, SpdyCommand } from "../streaming/spdy-command.ts";
 import type { KubeletPath } from "./kubelet-path.ts";
 

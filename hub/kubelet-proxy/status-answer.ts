@@ -1,6 +1,6 @@
 /** A kubelet's refusal, which is text, made a Kubernetes Status as API servers make it. */
 import { Readable } from "node:stream";
-import type { KubeletResponse } from "../embedded/kubelet-connector.ts";
+import type { KubeletResponse } from "@picolet/hub-core/kubelet-connector.ts";
 
 /** A kubelet says what is wrong in a sentence; of a longer text the rest is dropped. */
 const MAX_TEXT_BYTES = 16 * 1024;

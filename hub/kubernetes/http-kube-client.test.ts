@@ -1,13 +1,18 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { NODES, PODS, SECRETS, type WatchEvent } from "@picolet/hub-core/kube-client/kube-client.ts";
+import { systemClock } from "@picolet/protocol/async/system-clock.ts";
+import { isPicoletError } from "@picolet/protocol/errors.ts";
+import { millis, seconds } from "@picolet/protocol/ports.ts";
+import {
+  answer,
+  KubeWireServer,
+  statusBody,
+  type WireHandler,
+} from "@picolet/test/support/unit/kubernetes/kube-wire-server.ts";
+import { seededRandom } from "@picolet/test/support/unit/ports/seeded-random.ts";
+import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import fc from "fast-check";
-import { systemClock } from "../../protocol/async/system-clock.ts";
-import { isPicoletError } from "../../protocol/errors.ts";
-import { millis, seconds } from "../../protocol/ports.ts";
-import { answer, KubeWireServer, statusBody, type WireHandler } from "../../test/support/kube-wire-server.ts";
-import { seededRandom } from "../../test/support/seeded-random.ts";
-import { VirtualClock } from "../../test/support/virtual-clock.ts";
-import { NODES, PODS, SECRETS, type WatchEvent } from "../core/kube-client.ts";
 import type { ClusterCredentials } from "./cluster-access.ts";
 import { HttpKubeClient } from "./http-kube-client.ts";
 import { KubeTransport, type KubeTransportInit } from "./kube-transport.ts";

@@ -1,5 +1,3 @@
-import { cancelled } from "../../protocol/async/abort.ts";
-import { PicoletError } from "../../protocol/errors.ts";
 import type {
   DeleteOptions,
   KubeClient,
@@ -11,10 +9,12 @@ import type {
   ResourceType,
   WatchEvent,
   WriteOptions,
-} from "../core/kube-client.ts";
+} from "@picolet/hub-core/kube-client/kube-client.ts";
+import { cancelled } from "@picolet/protocol/async/abort.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { KubeCall, KubeTransport } from "./kube-transport.ts";
 import { LineSplitter } from "./line-splitter.ts";
-import { statusError } from "./status-error.ts";
+import { statusError } from "./response-error.ts";
 
 /** etcd holds 1.5 MiB an object, in protobuf; JSON and base64 make it larger, but never five times. */
 const MAX_WATCH_LINE_BYTES = 8 * 1024 * 1024;

@@ -1,14 +1,14 @@
 /** HTTPS to one API server: pooled connections, credentials kept fresh, deadlines, a rate limit, 429 obeyed. */
 import { createSecureContext } from "node:tls";
+import { cancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
+import { withDeadline } from "@picolet/protocol/async/deadline.ts";
+import { TokenBucket, type TokenBucketInit } from "@picolet/protocol/async/token-bucket.ts";
+import { isPicoletError, PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
+import { type Clock, type Millis, type MonotonicMs, millis, type Random, seconds } from "@picolet/protocol/ports.ts";
+import { VERSION } from "@picolet/protocol/version.ts";
 import { Agent, type Dispatcher, ProxyAgent, request } from "undici";
-import { cancelled, joinSignals } from "../../protocol/async/abort.ts";
-import { withDeadline } from "../../protocol/async/deadline.ts";
-import { TokenBucket, type TokenBucketInit } from "../../protocol/async/token-bucket.ts";
-import { isPicoletError, PicoletError, toPicoletError } from "../../protocol/errors.ts";
-import { type Clock, type Millis, type MonotonicMs, millis, type Random, seconds } from "../../protocol/ports.ts";
-import { VERSION } from "../../protocol/version.ts";
 import type { ClusterAccess, ClusterCredentials, ClusterTls } from "./cluster-access.ts";
-import { statusError } from "./status-error.ts";
+import { statusError } from "./response-error.ts";
 
 /**
  * A fleet of 5,000 renews 500 leases a second; three times that leaves room for statuses. A server that is asked too

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { chmodSync, writeFileSync } from "node:fs";
 import { test } from "node:test";
-import { isPicoletError } from "../../protocol/errors.ts";
-import { TempFolder } from "../../test/support/temp-folder.ts";
+import { isPicoletError } from "@picolet/protocol/errors.ts";
+import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
 import { loadKubeconfigAccess } from "./kubeconfig-access.ts";
 
 const base64 = (text: string): string => Buffer.from(text).toString("base64");

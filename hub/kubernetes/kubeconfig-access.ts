@@ -2,8 +2,8 @@
 import { readFile } from "node:fs/promises";
 import { dirname, resolve } from "node:path";
 import type { KubeConfig, User } from "@kubernetes/client-node";
+import { PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
 import { parse } from "yaml";
-import { PicoletError, toPicoletError } from "../../protocol/errors.ts";
 import type { ClusterAccess, ClusterCredentials, ClusterTls } from "./cluster-access.ts";
 
 export interface KubeconfigAccessInit {

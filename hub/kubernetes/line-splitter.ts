@@ -1,4 +1,4 @@
-import { PicoletError } from "../../protocol/errors.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
 
 /** Cuts a byte stream at newlines. Empty lines are left out. */
 export class LineSplitter {

@@ -1,8 +1,8 @@
 /** What `picolet-hub --embedded` leaves for its administrator in the data directory. */
 import { randomBytes } from "node:crypto";
 import { join } from "node:path";
-import { PicoletError } from "../../protocol/errors.ts";
-import { readIfThere, writeDurably } from "../embedded/store/durable-file.ts";
+import { readIfThere, writeDurably } from "@picolet/hub-embedded/store/durable-file.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
 
 const TOKEN_BYTES = 32;
 const TOKEN = /^[A-Za-z0-9_-]{43}\n$/;

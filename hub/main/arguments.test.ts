@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { isPicoletError } from "@picolet/protocol/errors.ts";
 import fc from "fast-check";
-import { isPicoletError } from "../../protocol/errors.ts";
 import { parseHubArguments, type ServeArguments } from "./arguments.ts";
 
 const serve = (...args: string[]): ServeArguments => {

@@ -1,11 +1,11 @@
 import { parseArgs } from "node:util";
-import { parseDuration } from "../../protocol/duration.ts";
-import { describeError, PicoletError } from "../../protocol/errors.ts";
-import { nearestName } from "../../protocol/nearest-name.ts";
-import type { Millis } from "../../protocol/ports.ts";
-import { parseQuantity, quantityValue } from "../../protocol/quantity.ts";
-import { unitHint } from "../../protocol/quantity-hint.ts";
-import { checkedFleets } from "../embedded/store/fleet-keys.ts";
+import { checkedFleets } from "@picolet/hub-embedded/store/fleet-keys.ts";
+import { describeError, PicoletError } from "@picolet/protocol/errors.ts";
+import { parseDuration } from "@picolet/protocol/kubernetes/duration.ts";
+import { parseQuantity, quantityValue } from "@picolet/protocol/kubernetes/quantity.ts";
+import { nearestName } from "@picolet/protocol/nearest-name.ts";
+import type { Millis } from "@picolet/protocol/ports.ts";
+import { unitHint } from "@picolet/protocol/quantity-hint.ts";
 import { blockListOf } from "../kubelet-proxy/kubelet-targets.ts";
 
 /** An address to listen on. Port 0: any free one. */

@@ -1,14 +1,14 @@
 /** The commands besides `serve`: each one request or two to the cluster, or a file. */
 import { existsSync } from "node:fs";
 import { join } from "node:path";
-import { isPicoletError, PicoletError } from "../../protocol/errors.ts";
-import { nodeNameProblems } from "../../protocol/name-rules.ts";
-import type { Clock } from "../../protocol/ports.ts";
-import { ROTATE_KEYS_PATH } from "../embedded/http/path-endpoint.ts";
-import { backupStoppedStore, restoreStore } from "../embedded/store/backup.ts";
-import { lockDataDir } from "../embedded/store/data-dir-lock.ts";
-import { FleetGuard, storePathIn } from "../embedded/store/fleet-guard.ts";
-import { FleetKeys } from "../embedded/store/fleet-keys.ts";
+import { ROTATE_KEYS_PATH } from "@picolet/hub-embedded/http/path-endpoint.ts";
+import { backupStoppedStore, restoreStore } from "@picolet/hub-embedded/store/backup.ts";
+import { lockDataDir } from "@picolet/hub-embedded/store/data-dir-lock.ts";
+import { FleetGuard, storePathIn } from "@picolet/hub-embedded/store/fleet-guard.ts";
+import { FleetKeys } from "@picolet/hub-embedded/store/fleet-keys.ts";
+import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { nodeNameProblems } from "@picolet/protocol/kubernetes/name-rules.ts";
+import type { Clock } from "@picolet/protocol/ports.ts";
 import { BootstrapTokens, type TokenReport } from "../identity/bootstrap-tokens.ts";
 import { caHash } from "../identity/certificate-authority.ts";
 import { NodeCertifier } from "../identity/node-certifier.ts";

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { WatchSource } from "../../protocol/async/watch.ts";
+import { WatchSource } from "@picolet/protocol/async/watch.ts";
 import { joinedWatch } from "./derived-watch.ts";
 
 test("what follows from two sources changes with either, and is made once for each pair", async () => {

@@ -1,5 +1,5 @@
-import { joinSignals } from "../../protocol/async/abort.ts";
-import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
+import { joinSignals } from "@picolet/protocol/async/abort.ts";
+import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
 
 /** What follows from `source`; made once for each value of it. */
 export function derivedWatch<S, T>(source: Watch<S>, derive: (value: S) => T): Watch<T> {

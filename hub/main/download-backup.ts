@@ -4,8 +4,8 @@ import type { IncomingMessage } from "node:http";
 import { request } from "node:https";
 import { join } from "node:path";
 import { pipeline } from "node:stream/promises";
-import { PicoletError } from "../../protocol/errors.ts";
-import { BACKUP_PATH } from "../embedded/http/path-endpoint.ts";
+import { BACKUP_PATH } from "@picolet/hub-embedded/http/path-endpoint.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
 import { loadKubeconfigAccess } from "../kubernetes/kubeconfig-access.ts";
 
 /** From the request to the first byte: the copy is made before it is sent. */

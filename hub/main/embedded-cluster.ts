@@ -1,34 +1,34 @@
 /** A cluster with no Kubernetes: the embedded API server with its CA, controllers and administrator. */
 import { readFileSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
-import { aborted, joinSignals } from "../../protocol/async/abort.ts";
-import type { Component } from "../../protocol/async/component.ts";
-import type { Watch } from "../../protocol/async/watch.ts";
-import { isPicoletError, PicoletError } from "../../protocol/errors.ts";
-import type { Clock, Log, Millis, Random } from "../../protocol/ports.ts";
-import { VERSION } from "../../protocol/version.ts";
-import { CLIENT_CA_KEY, KUBELET_CLIENT_CA_KEY } from "../bridge/cluster-client-ca.ts";
-import { CsrSigner } from "../bridge/csr-signer.ts";
-import { type CertificateFacts, isRevoked } from "../core/identity.ts";
-import { CONFIG_MAPS, type KubeClient } from "../core/kube-client.ts";
+import { CONFIG_MAPS, type KubeClient } from "@picolet/hub-core/kube-client/kube-client.ts";
+import { NAMESPACES } from "@picolet/hub-core/kube-client/resource-types.ts";
+import { type CertificateFacts, isRevoked } from "@picolet/hub-core/node-credentials.ts";
 import {
   DEFAULT_POD_SECURITY,
   type PodSecurityConfiguration,
   parsePodSecurity,
-} from "../embedded/admission/pod-security-configuration.ts";
-import { HUB_USER } from "../embedded/auth/hub-authorizer.ts";
-import { KUBELET_CLIENT_USER } from "../embedded/controllers/bootstrap/bootstrap-roles.ts";
-import { ensureInitialObjects } from "../embedded/controllers/bootstrap/initial-objects.ts";
-import type { CertificateIssuer } from "../embedded/controllers/certificates/certificate-issuer.ts";
-import { embeddedControllers } from "../embedded/controllers/embedded-controllers.ts";
-import { NAMESPACES } from "../embedded/controllers/resource-types.ts";
-import { EmbeddedApiServer } from "../embedded/embedded-api-server.ts";
-import { embeddedResources } from "../embedded/resources/embedded-resources.ts";
-import { FileModelSource } from "../embedded/schema/models.ts";
-import { lockDataDir } from "../embedded/store/data-dir-lock.ts";
-import { writeDurably } from "../embedded/store/durable-file.ts";
-import { FleetGuard, fileFacts, storePathIn } from "../embedded/store/fleet-guard.ts";
-import { ObjectStore } from "../embedded/store/object-store.ts";
+} from "@picolet/hub-embedded/admission/pod-security-configuration.ts";
+import { HUB_USER } from "@picolet/hub-embedded/auth/hub-authorizer.ts";
+import type { CertificateIssuer } from "@picolet/hub-embedded/controllers/certificates/certificate-issuer.ts";
+import { KUBELET_CLIENT_USER } from "@picolet/hub-embedded/controllers/cluster/bootstrap-roles.ts";
+import { ensureInitialObjects } from "@picolet/hub-embedded/controllers/cluster/initial-objects.ts";
+import { EmbeddedApiServer } from "@picolet/hub-embedded/embedded-api-server.ts";
+import { embeddedControllers } from "@picolet/hub-embedded/embedded-controllers.ts";
+import { embeddedResources } from "@picolet/hub-embedded/embedded-resources.ts";
+import { FileModelSource } from "@picolet/hub-embedded/schema/models.ts";
+import { lockDataDir } from "@picolet/hub-embedded/store/data-dir-lock.ts";
+import { writeDurably } from "@picolet/hub-embedded/store/durable-file.ts";
+import { FleetGuard, fileFacts, storePathIn } from "@picolet/hub-embedded/store/fleet-guard.ts";
+import { ObjectStore } from "@picolet/hub-embedded/store/object-store.ts";
+import { aborted, joinSignals } from "@picolet/protocol/async/abort.ts";
+import type { Component } from "@picolet/protocol/async/component.ts";
+import type { Watch } from "@picolet/protocol/async/watch.ts";
+import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import type { Clock, Log, Millis, Random } from "@picolet/protocol/ports.ts";
+import { VERSION } from "@picolet/protocol/version.ts";
+import { CLIENT_CA_KEY, KUBELET_CLIENT_CA_KEY } from "../bridge/cluster-client-ca.ts";
+import { CsrSigner } from "../bridge/csr-signer.ts";
 import { issueClientCertificate, makeClientPair, readRequest } from "../identity/certificate-authority.ts";
 import { HubCa } from "../identity/hub-ca.ts";
 import { claimOf, NodeCertifier } from "../identity/node-certifier.ts";

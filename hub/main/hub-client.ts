@@ -1,11 +1,11 @@
-import { aborted } from "../../protocol/async/abort.ts";
-import type { Component } from "../../protocol/async/component.ts";
-import type { Clock, Random } from "../../protocol/ports.ts";
+import { aborted } from "@picolet/protocol/async/abort.ts";
+import type { Component } from "@picolet/protocol/async/component.ts";
+import type { Clock, Random } from "@picolet/protocol/ports.ts";
 import type { ClusterAccess } from "../kubernetes/cluster-access.ts";
 import { HttpKubeClient } from "../kubernetes/http-kube-client.ts";
 import { KubeTransport } from "../kubernetes/kube-transport.ts";
 
-export { HUB_NAMESPACE } from "../core/access-table.ts";
+export { HUB_NAMESPACE } from "@picolet/hub-core/access-table.ts";
 
 /** A client whose connections are closed when it is disposed of. */
 export function openClient(

@@ -1,4 +1,4 @@
-import type { KubeClient, ResourceType } from "../core/kube-client.ts";
+import type { KubeClient, ResourceType } from "@picolet/hub-core/kube-client/kube-client.ts";
 import type { AccessQuestion, KubeletReviews, KubeletUser } from "../kubelet-proxy/kubelet-access.ts";
 
 const TOKEN_REVIEWS: ResourceType = {

@@ -1,14 +1,14 @@
 /** A cluster that is there already: reached with a kubeconfig, or with the account of the pod that the hub runs in. */
 import { readFile } from "node:fs/promises";
-import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
-import { describeError, isPicoletError, PicoletError } from "../../protocol/errors.ts";
-import { certificatesOf } from "../../protocol/pki/pem.ts";
-import type { Log } from "../../protocol/ports.ts";
+import type { KubeClient } from "@picolet/hub-core/kube-client/kube-client.ts";
+import { NAMESPACES } from "@picolet/hub-core/kube-client/resource-types.ts";
+import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
+import { describeError, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { certificatesOf } from "@picolet/protocol/pki/pem.ts";
+import type { Log } from "@picolet/protocol/ports.ts";
 import { ClusterClientCa } from "../bridge/cluster-client-ca.ts";
 import { CsrSigner } from "../bridge/csr-signer.ts";
 import { SecretPemStore } from "../bridge/secret-pem-store.ts";
-import type { KubeClient } from "../core/kube-client.ts";
-import { NAMESPACES } from "../embedded/controllers/resource-types.ts";
 import { HubCa } from "../identity/hub-ca.ts";
 import type { KubeletTls } from "../kubelet-proxy/kubelet-proxy.ts";
 import { loadKubeconfigAccess } from "../kubernetes/kubeconfig-access.ts";

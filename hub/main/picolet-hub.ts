@@ -1,10 +1,11 @@
 /** The hub's entry: reads the command line, does what it says, and leaves with a code that says how it went. */
-import { cancelled } from "../../protocol/async/abort.ts";
-import { programLog } from "../../protocol/async/console-log.ts";
-import { systemClock } from "../../protocol/async/system-clock.ts";
-import { describeError, PicoletError } from "../../protocol/errors.ts";
-import { VERSION } from "../../protocol/version.ts";
-import { REFUSED_STORE } from "../embedded/store/fleet-guard.ts";
+
+import { REFUSED_STORE } from "@picolet/hub-embedded/store/fleet-guard.ts";
+import { cancelled } from "@picolet/protocol/async/abort.ts";
+import { programLog } from "@picolet/protocol/async/console-log.ts";
+import { systemClock } from "@picolet/protocol/async/system-clock.ts";
+import { describeError, PicoletError } from "@picolet/protocol/errors.ts";
+import { VERSION } from "@picolet/protocol/version.ts";
 import { NO_CLUSTER } from "../kubernetes/kubeconfig-access.ts";
 import { HELP, type HubArguments, parseHubArguments, type ServeArguments } from "./arguments.ts";
 import { runCommand } from "./commands.ts";

@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { PicoletError } from "../../protocol/errors.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
 
 const NAME = "picolet-hub-key";
 /** `head -c 32 /dev/urandom` makes one; a shorter one could be guessed. */

@@ -2,18 +2,18 @@
 
 import { realpathSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { aborted, joinSignals } from "../../protocol/async/abort.ts";
-import type { Component } from "../../protocol/async/component.ts";
-import { supervise } from "../../protocol/async/supervisor.ts";
-import type { Watch } from "../../protocol/async/watch.ts";
-import { PicoletError } from "../../protocol/errors.ts";
-import { type Clock, type Log, millis, type Random } from "../../protocol/ports.ts";
-import type { FleetIdentity } from "../../protocol/tunnel/messages.ts";
-import { VERSION } from "../../protocol/version.ts";
+import type { KubeletEndpoints } from "@picolet/hub-core/fleet.ts";
+import type { KubeClient } from "@picolet/hub-core/kube-client/kube-client.ts";
+import { type CertificateFacts, isRevoked, type NodeSigner } from "@picolet/hub-core/node-credentials.ts";
+import { aborted, joinSignals } from "@picolet/protocol/async/abort.ts";
+import type { Component } from "@picolet/protocol/async/component.ts";
+import { supervise } from "@picolet/protocol/async/supervisor.ts";
+import type { Watch } from "@picolet/protocol/async/watch.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import { type Clock, type Log, millis, type Random } from "@picolet/protocol/ports.ts";
+import type { FleetIdentity } from "@picolet/protocol/tunnel/messages.ts";
+import { VERSION } from "@picolet/protocol/version.ts";
 import { KubernetesFleet } from "../bridge/kubernetes-fleet.ts";
-import type { KubeletEndpoints } from "../core/fleet.ts";
-import { type CertificateFacts, isRevoked, type NodeSigner } from "../core/identity.ts";
-import type { KubeClient } from "../core/kube-client.ts";
 import { NodeAuthenticator } from "../identity/authenticate-node.ts";
 import { BootstrapTokens } from "../identity/bootstrap-tokens.ts";
 import { JoinService } from "../identity/join-service.ts";
@@ -33,7 +33,7 @@ import { KubernetesReviews } from "./kubelet-reviews.ts";
 import { openKubernetesCluster } from "./kubernetes-cluster.ts";
 import { machineAddresses, machineNames } from "./machine-names.ts";
 import { readCredential } from "./root-key-credential.ts";
-import { makeTelemetry } from "./telemetry.ts";
+import { makeTelemetry } from "./telemetry-components.ts";
 
 export interface HubPorts {
   readonly clock: Clock;

@@ -1,14 +1,14 @@
-import { joinSignals } from "../../protocol/async/abort.ts";
+import { InboundQueue } from "@picolet/hub-core/pipes/inbound-queue.ts";
+import { joinSignals } from "@picolet/protocol/async/abort.ts";
 import {
   CHANNEL,
   type Channel,
   ChannelFrameReader,
   channelFrame,
   MAX_CHANNEL_FRAME_BYTES,
-} from "../../protocol/tunnel/channel-frames.ts";
-import type { TunnelStream } from "../../protocol/tunnel/stream.ts";
+} from "@picolet/protocol/tunnel/channel-frames.ts";
+import type { TunnelStream } from "@picolet/protocol/tunnel/stream.ts";
 import type { CommandChannel, CommandSession } from "./command-session.ts";
-import { InboundQueue } from "./inbound-queue.ts";
 
 /** What an agent answers with in mode `channels`: a command over channel frames of one tunnel stream. */
 export class ChannelCommand implements CommandSession {

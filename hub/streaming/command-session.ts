@@ -1,7 +1,7 @@
 /** A remote command (exec, attach) as both sides of a translation see it, whatever protocol carries it. */
-import { joinSignals } from "../../protocol/async/abort.ts";
-import { describeError } from "../../protocol/errors.ts";
-import { CHANNEL, type Channel } from "../../protocol/tunnel/channel-frames.ts";
+import { joinSignals } from "@picolet/protocol/async/abort.ts";
+import { describeError } from "@picolet/protocol/errors.ts";
+import { CHANNEL, type Channel } from "@picolet/protocol/tunnel/channel-frames.ts";
 
 /** One of its channels. */
 export interface CommandChannel {

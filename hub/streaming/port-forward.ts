@@ -2,10 +2,11 @@
  * Forwarded ports over SPDY/3.1, for pods whose connections a node gives one by one. The client opens two streams for each
  * connection, one for its bytes and one on which it is told what went wrong, with the same `requestid` in their headers.
  */
-import { type JoinedSignal, joinSignals } from "../../protocol/async/abort.ts";
-import { describeError, PicoletError } from "../../protocol/errors.ts";
-import { type Clock, seconds } from "../../protocol/ports.ts";
-import { type BytePipe, joinPipes } from "./byte-pipe.ts";
+
+import { type BytePipe, joinPipes } from "@picolet/hub-core/pipes/byte-pipe.ts";
+import { type JoinedSignal, joinSignals } from "@picolet/protocol/async/abort.ts";
+import { describeError, PicoletError } from "@picolet/protocol/errors.ts";
+import { type Clock, seconds } from "@picolet/protocol/ports.ts";
 import { SpdyConnection } from "./spdy/spdy-connection.ts";
 import type { SpdyStream } from "./spdy/spdy-stream.ts";
 

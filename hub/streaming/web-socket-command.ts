@@ -1,10 +1,11 @@
 /** Remote commands over a WebSocket: the first byte of each message is its channel. The server's end. */
-import { joinSignals } from "../../protocol/async/abort.ts";
-import { PicoletError } from "../../protocol/errors.ts";
-import { CHANNEL, type Channel } from "../../protocol/tunnel/channel-frames.ts";
-import type { WebSocketPipe } from "./byte-pipe.ts";
+
+import type { WebSocketPipe } from "@picolet/hub-core/pipes/byte-pipe.ts";
+import { InboundQueue } from "@picolet/hub-core/pipes/inbound-queue.ts";
+import { joinSignals } from "@picolet/protocol/async/abort.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import { CHANNEL, type Channel } from "@picolet/protocol/tunnel/channel-frames.ts";
 import { type CommandChannel, type CommandSession, type CommandStreams, channelsOf } from "./command-session.ts";
-import { InboundQueue } from "./inbound-queue.ts";
 
 /** Best first. v5 is v4 with a way to close a channel; in the base64 ones messages are text and the channel a digit. */
 export const WEB_SOCKET_COMMAND_PROTOCOLS = ["v5.channel.k8s.io", "v4.channel.k8s.io", "v4.base64.channel.k8s.io"];

@@ -1,6 +1,6 @@
-import type { Component } from "../../protocol/async/component.ts";
-import { describeError, isCancelled, PicoletError } from "../../protocol/errors.ts";
-import { type Clock, type Log, millis, type Random } from "../../protocol/ports.ts";
+import type { Component } from "@picolet/protocol/async/component.ts";
+import { describeError, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
+import { type Clock, type Log, millis, type Random } from "@picolet/protocol/ports.ts";
 import { type RecordRow, rowsOf } from "./record-rows.ts";
 import type { StoredBatch, TelemetryStore } from "./telemetry-store.ts";
 

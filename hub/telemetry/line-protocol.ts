@@ -5,7 +5,7 @@
  * It has no way to write some characters: a tag value that ends with a backslash would swallow what follows, a measurement
  * that begins with `#` would be a comment, and a line break ends the line. They become look-alikes (＼ ＃) and `\n`.
  */
-import type { Tags, TelemetryValue } from "../../protocol/telemetry/records.ts";
+import type { Tags, TelemetryValue } from "@picolet/protocol/telemetry/records.ts";
 import { ownTags, type RecordRow } from "./record-rows.ts";
 
 /** Events are points of this measurement: name, severity and attributes are tags, the message its field. */

@@ -8,7 +8,7 @@ import type {
   TelemetryEvent,
   TelemetryPoint,
   TelemetryValue,
-} from "../../protocol/telemetry/records.ts";
+} from "@picolet/protocol/telemetry/records.ts";
 import { ownTags, type RecordRow } from "./record-rows.ts";
 
 const SCOPE = { name: "picolet" };

@@ -1,5 +1,5 @@
 /** Records as they leave the hub, whatever the form: with where they are from and when they were. Pure. */
-import type { StampedRecord, Tags, TelemetryOrigin, TelemetryRecord } from "../../protocol/telemetry/records.ts";
+import type { StampedRecord, Tags, TelemetryOrigin, TelemetryRecord } from "@picolet/protocol/telemetry/records.ts";
 import type { StoredBatch } from "./telemetry-store.ts";
 
 export interface RecordRow {

@@ -1,9 +1,9 @@
 import { once } from "node:events";
 import type { ServerResponse } from "node:http";
-import { parseDuration } from "../../protocol/duration.ts";
-import { PicoletError } from "../../protocol/errors.ts";
-import type { Clock } from "../../protocol/ports.ts";
-import type { TelemetryReader } from "../core/telemetry.ts";
+import type { TelemetryReader } from "@picolet/hub-core/telemetry-ports.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import { parseDuration } from "@picolet/protocol/kubernetes/duration.ts";
+import type { Clock } from "@picolet/protocol/ports.ts";
 import { lineOf } from "./line-protocol.ts";
 import { type RecordRow, rowsOf } from "./record-rows.ts";
 import type { TelemetryQuery, TelemetryStore } from "./telemetry-store.ts";

@@ -1,5 +1,5 @@
+import { PicoletError } from "@picolet/protocol/errors.ts";
 import Database from "better-sqlite3";
-import { PicoletError } from "../../protocol/errors.ts";
 
 const FORMAT = 1;
 /** `fromUs`, `toUs`: of the records, by what counts as their time. `cursors`: the last of each queue of a board. */

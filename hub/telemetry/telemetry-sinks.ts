@@ -1,6 +1,7 @@
 /** Time-series stores: what is sent to them, and how their answers are read. */
+
+import { PicoletError } from "@picolet/protocol/errors.ts";
 import { Agent, type Dispatcher } from "undici";
-import { PicoletError } from "../../protocol/errors.ts";
 import type { TelemetrySink } from "./exporter.ts";
 import { lineOf } from "./line-protocol.ts";
 import { otlpOf } from "./otlp.ts";

@@ -1,9 +1,9 @@
-import { cancelled } from "../../protocol/async/abort.ts";
-import { PicoletError } from "../../protocol/errors.ts";
-import type { Clock, Log } from "../../protocol/ports.ts";
-import { millis } from "../../protocol/ports.ts";
-import { decodeBatch, type TelemetryBatch } from "../../protocol/telemetry/batch.ts";
-import type { TelemetryDelivery } from "../../protocol/tunnel/telemetry-stream.ts";
+import { cancelled } from "@picolet/protocol/async/abort.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import type { Clock, Log } from "@picolet/protocol/ports.ts";
+import { millis } from "@picolet/protocol/ports.ts";
+import { decodeBatch, type TelemetryBatch } from "@picolet/protocol/telemetry/batch.ts";
+import type { TelemetryDelivery } from "@picolet/protocol/telemetry/stream-messages.ts";
 import { TelemetryDatabase } from "./telemetry-database.ts";
 
 export interface TelemetryStoreInit {

@@ -1,16 +1,16 @@
-import { describeError, isCancelled, isPicoletError, PicoletError } from "../../protocol/errors.ts";
-import { type Clock, type Log, millis } from "../../protocol/ports.ts";
-import { decodeBatch, type TelemetryBatch } from "../../protocol/telemetry/batch.ts";
-import type { IncomingStream, TunnelStream } from "../../protocol/tunnel/stream.ts";
+import { RateLimits } from "@picolet/hub-core/fairness/rate-limits.ts";
+import type { TelemetryReceiver } from "@picolet/hub-core/telemetry-ports.ts";
+import { describeError, isCancelled, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { type Clock, type Log, millis } from "@picolet/protocol/ports.ts";
+import { decodeBatch, type TelemetryBatch } from "@picolet/protocol/telemetry/batch.ts";
 import {
   decodeDelivery,
   encodeTelemetryAck,
   LengthPrefixedReader,
   readTelemetryParams,
   type TelemetryDelivery,
-} from "../../protocol/tunnel/telemetry-stream.ts";
-import { RateLimits } from "../core/rate-limits.ts";
-import type { TelemetryReceiver } from "../core/telemetry.ts";
+} from "@picolet/protocol/telemetry/stream-messages.ts";
+import type { IncomingStream, TunnelStream } from "@picolet/protocol/tunnel/stream.ts";
 import type { TelemetryStore } from "./telemetry-store.ts";
 
 export interface TelemetryStreamsComponents {

@@ -1,5 +1,5 @@
-import { equalBytes } from "../../protocol/tunnel/hex.ts";
-import type { ObjectHash, ObjectKey } from "../../protocol/tunnel/messages.ts";
+import { equalBytes } from "@picolet/protocol/tunnel/encoding/hex.ts";
+import type { ObjectHash, ObjectKey } from "@picolet/protocol/tunnel/messages.ts";
 
 /** What an agent has, or is about to have: enough to tell what differs from another set. */
 export interface KnownSet {

@@ -1,10 +1,13 @@
-import { PicoletError } from "../../protocol/errors.ts";
-import { type Log, millis } from "../../protocol/ports.ts";
-import { desiredPieces } from "../../protocol/tunnel/desired-pieces.ts";
-import { digestOf } from "../../protocol/tunnel/digest.ts";
-import { equalBytes } from "../../protocol/tunnel/hex.ts";
-import { jsonSize } from "../../protocol/tunnel/json-delta.ts";
-import { MAX_REVISION_BYTES } from "../../protocol/tunnel/message-codec.ts";
+import type { DesiredSet, NodeBackend } from "@picolet/hub-core/fleet.ts";
+import { sha256 } from "@picolet/hub-core/sha256.ts";
+import type { TimerWheel } from "@picolet/hub-core/timer-wheel.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import { type Log, millis } from "@picolet/protocol/ports.ts";
+import { desiredPieces } from "@picolet/protocol/tunnel/desired-pieces.ts";
+import { digestOf } from "@picolet/protocol/tunnel/digest.ts";
+import { equalBytes } from "@picolet/protocol/tunnel/encoding/hex.ts";
+import { jsonSize } from "@picolet/protocol/tunnel/encoding/json-delta.ts";
+import { MAX_REVISION_BYTES } from "@picolet/protocol/tunnel/message-codec.ts";
 import type {
   HubMessage,
   Inventory,
@@ -12,12 +15,9 @@ import type {
   ObjectKey,
   RemoteObject,
   Welcome,
-} from "../../protocol/tunnel/messages.ts";
-import { Pending } from "../../protocol/tunnel/pending.ts";
-import type { DesiredSet, NodeBackend } from "../core/fleet.ts";
+} from "@picolet/protocol/tunnel/messages.ts";
+import { Pending } from "@picolet/protocol/tunnel/pending.ts";
 import { differenceOf, type KnownSet, type NodeMemory, recall } from "./desired-memory.ts";
-import { sha256 } from "./sha256.ts";
-import type { TimerWheel } from "./timer-wheel.ts";
 
 export interface DownlinkComponents {
   readonly log: Log;

@@ -1,7 +1,7 @@
-import { PicoletError } from "../../protocol/errors.ts";
-import { MAX_IN_FLIGHT_MESSAGES } from "../../protocol/tunnel/message-codec.ts";
-import type { Events, EventsAck } from "../../protocol/tunnel/messages.ts";
-import type { NodeBackend } from "../core/fleet.ts";
+import type { NodeBackend } from "@picolet/hub-core/fleet.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import { MAX_IN_FLIGHT_MESSAGES } from "@picolet/protocol/tunnel/message-codec.ts";
+import type { Events, EventsAck } from "@picolet/protocol/tunnel/messages.ts";
 import type { Acknowledge, UpstreamQueue } from "./upstream-writer.ts";
 
 /** Events on their way to the API server, one message at a time: a slot of the fleet is soon given back. */

@@ -1,6 +1,6 @@
-import { PicoletError } from "../../protocol/errors.ts";
-import type { MirrorItem, Mirrors } from "../../protocol/tunnel/messages.ts";
-import type { NodeBackend } from "../core/fleet.ts";
+import type { NodeBackend } from "@picolet/hub-core/fleet.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import type { MirrorItem, Mirrors } from "@picolet/protocol/tunnel/messages.ts";
 import type { UpstreamQueue } from "./upstream-writer.ts";
 
 /** Static pods of one node; the kubelet's own limit of pods is 110. More end the session. */

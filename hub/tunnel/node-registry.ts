@@ -1,8 +1,8 @@
-import { withDeadline } from "../../protocol/async/deadline.ts";
-import { describeError, isCancelled } from "../../protocol/errors.ts";
-import { type Clock, type Log, millis, type Random } from "../../protocol/ports.ts";
-import type { EventItem } from "../../protocol/tunnel/messages.ts";
-import type { FleetBackend, NodeBackend } from "../core/fleet.ts";
+import type { FleetBackend, NodeBackend } from "@picolet/hub-core/fleet.ts";
+import { withDeadline } from "@picolet/protocol/async/deadline.ts";
+import { describeError, isCancelled } from "@picolet/protocol/errors.ts";
+import { type Clock, type Log, millis, type Random } from "@picolet/protocol/ports.ts";
+import type { EventItem } from "@picolet/protocol/tunnel/messages.ts";
 import { NodeMemories, type NodeMemory } from "./desired-memory.ts";
 import { type NodeLease, type NodeSession, SessionRefused } from "./node-session.ts";
 

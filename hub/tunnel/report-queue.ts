@@ -1,11 +1,11 @@
-import { PicoletError } from "../../protocol/errors.ts";
-import { statusHash } from "../../protocol/tunnel/digest.ts";
-import { equalBytes } from "../../protocol/tunnel/hex.ts";
-import { applyDelta } from "../../protocol/tunnel/json-delta.ts";
-import { parseNodeReport } from "../../protocol/tunnel/message-codec.ts";
-import type { NodeAck, NodeReport, NodeReportContent } from "../../protocol/tunnel/messages.ts";
-import type { NodeBackend } from "../core/fleet.ts";
-import { sha256 } from "./sha256.ts";
+import type { NodeBackend } from "@picolet/hub-core/fleet.ts";
+import { sha256 } from "@picolet/hub-core/sha256.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import { statusHash } from "@picolet/protocol/tunnel/digest.ts";
+import { equalBytes } from "@picolet/protocol/tunnel/encoding/hex.ts";
+import { applyDelta } from "@picolet/protocol/tunnel/encoding/json-delta.ts";
+import { parseNodeReport } from "@picolet/protocol/tunnel/message-codec.ts";
+import type { NodeAck, NodeReport, NodeReportContent } from "@picolet/protocol/tunnel/messages.ts";
 import type { UpstreamQueue } from "./upstream-writer.ts";
 
 interface Report {

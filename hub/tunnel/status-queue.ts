@@ -1,5 +1,7 @@
 import { inflateRawSync } from "node:zlib";
-import { PicoletError } from "../../protocol/errors.ts";
+import type { NodeBackend, NodePodStatus } from "@picolet/hub-core/fleet.ts";
+import { sha256 } from "@picolet/hub-core/sha256.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
 import {
   COMPACT_TAG_BYTES,
   type CompactBase,
@@ -8,14 +10,12 @@ import {
   MAX_COMPACT_BASE_CHARACTERS,
   type PodIdentity,
   unpackCompactDelta,
-} from "../../protocol/tunnel/compact-status.ts";
-import { statusHash } from "../../protocol/tunnel/digest.ts";
-import { equalBytes, toHex } from "../../protocol/tunnel/hex.ts";
-import { applyDelta, jsonSize } from "../../protocol/tunnel/json-delta.ts";
-import { MAX_AGENT_MESSAGE_BYTES, MAX_IN_FLIGHT_COMPACT_MESSAGES } from "../../protocol/tunnel/message-codec.ts";
-import type { CompactStatus, Statuses, StatusesAck, StatusItem } from "../../protocol/tunnel/messages.ts";
-import type { NodeBackend, NodePodStatus } from "../core/fleet.ts";
-import { sha256 } from "./sha256.ts";
+} from "@picolet/protocol/tunnel/compact-status.ts";
+import { statusHash } from "@picolet/protocol/tunnel/digest.ts";
+import { equalBytes, toHex } from "@picolet/protocol/tunnel/encoding/hex.ts";
+import { applyDelta, jsonSize } from "@picolet/protocol/tunnel/encoding/json-delta.ts";
+import { MAX_AGENT_MESSAGE_BYTES, MAX_IN_FLIGHT_COMPACT_MESSAGES } from "@picolet/protocol/tunnel/message-codec.ts";
+import type { CompactStatus, Statuses, StatusesAck, StatusItem } from "@picolet/protocol/tunnel/messages.ts";
 import type { Acknowledge, UpstreamQueue } from "./upstream-writer.ts";
 
 type Status = Readonly<Record<string, unknown>>;

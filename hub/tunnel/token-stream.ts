@@ -1,9 +1,9 @@
+import { TOKEN_SECONDS } from "@picolet/hub-core/access-table.ts";
+import type { NodeBackend } from "@picolet/hub-core/fleet.ts";
+import { describeError, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
+import { dnsSubdomainProblems } from "@picolet/protocol/kubernetes/name-rules.ts";
+import type { IncomingStream, StreamError } from "@picolet/protocol/tunnel/stream.ts";
 import * as z from "zod";
-import { describeError, isCancelled, PicoletError } from "../../protocol/errors.ts";
-import { dnsSubdomainProblems } from "../../protocol/name-rules.ts";
-import type { IncomingStream, StreamError } from "../../protocol/tunnel/stream.ts";
-import { TOKEN_SECONDS } from "../core/access-table.ts";
-import type { NodeBackend } from "../core/fleet.ts";
 
 const name = z.string().refine((value) => dnsSubdomainProblems(value).length === 0, "is no name");
 

@@ -1,21 +1,21 @@
 import type { IncomingMessage } from "node:http";
 import type { Duplex } from "node:stream";
+import { RateLimits } from "@picolet/hub-core/fairness/rate-limits.ts";
+import { WriteSlots } from "@picolet/hub-core/fairness/write-slots.ts";
+import type { Fleet, FleetBackend } from "@picolet/hub-core/fleet.ts";
+import type { TelemetryReceiver } from "@picolet/hub-core/telemetry-ports.ts";
+import { TimerWheel } from "@picolet/hub-core/timer-wheel.ts";
+import { aborted, joinSignals } from "@picolet/protocol/async/abort.ts";
+import type { Component } from "@picolet/protocol/async/component.ts";
+import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
+import { describeError, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
+import { type Clock, type Log, type Millis, millis, type Random } from "@picolet/protocol/ports.ts";
+import { MAX_FRAME_BYTES } from "@picolet/protocol/tunnel/frames.ts";
+import { type FleetIdentity, TUNNEL_SUBPROTOCOL } from "@picolet/protocol/tunnel/messages.ts";
+import type { Lane, OpenedStream, StreamKind } from "@picolet/protocol/tunnel/stream.ts";
 import { type WebSocket, WebSocketServer } from "ws";
-import { aborted, joinSignals } from "../../protocol/async/abort.ts";
-import type { Component } from "../../protocol/async/component.ts";
-import { type Watch, WatchSource } from "../../protocol/async/watch.ts";
-import { describeError, isCancelled, PicoletError } from "../../protocol/errors.ts";
-import { type Clock, type Log, type Millis, millis, type Random } from "../../protocol/ports.ts";
-import { MAX_FRAME_BYTES } from "../../protocol/tunnel/frames.ts";
-import { type FleetIdentity, TUNNEL_SUBPROTOCOL } from "../../protocol/tunnel/messages.ts";
-import type { Lane, OpenedStream, StreamKind } from "../../protocol/tunnel/stream.ts";
-import type { Fleet, FleetBackend } from "../core/fleet.ts";
-import { RateLimits } from "../core/rate-limits.ts";
-import type { TelemetryReceiver } from "../core/telemetry.ts";
 import { NodeRegistry } from "./node-registry.ts";
 import { MESSAGE_BYTES, NodeSession, type SessionComponents, type SessionInit } from "./node-session.ts";
-import { TimerWheel } from "./timer-wheel.ts";
-import { WriteSlots } from "./write-slots.ts";
 
 export interface TunnelServerComponents {
   readonly clock: Clock;

@@ -1,12 +1,12 @@
-import { type Millis, millis } from "../../protocol/ports.ts";
-import type { Events, HubMessage, Mirrors, NodeReport, Statuses } from "../../protocol/tunnel/messages.ts";
-import type { NodeBackend } from "../core/fleet.ts";
-import type { RateLimits } from "../core/rate-limits.ts";
+import type { RateLimits } from "@picolet/hub-core/fairness/rate-limits.ts";
+import type { NodeBackend } from "@picolet/hub-core/fleet.ts";
+import type { WheelTimer } from "@picolet/hub-core/timer-wheel.ts";
+import { type Millis, millis } from "@picolet/protocol/ports.ts";
+import type { Events, HubMessage, Mirrors, NodeReport, Statuses } from "@picolet/protocol/tunnel/messages.ts";
 import { EventQueue } from "./event-queue.ts";
 import { MirrorQueue } from "./mirror-queue.ts";
 import { ReportQueue } from "./report-queue.ts";
 import { StatusQueue } from "./status-queue.ts";
-import type { WheelTimer } from "./timer-wheel.ts";
 import { type UpstreamComponents, type UpstreamQueue, UpstreamWriter } from "./upstream-writer.ts";
 
 /** By then the hub's watch has shown what it wrote. Of thousands of sessions at rest none keeps a status. */

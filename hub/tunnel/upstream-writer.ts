@@ -1,8 +1,8 @@
-import { describeError, isCancelled } from "../../protocol/errors.ts";
-import { type Log, type LogFields, type Millis, millis, type Random } from "../../protocol/ports.ts";
-import type { RateLimits } from "../core/rate-limits.ts";
-import type { TimerWheel } from "./timer-wheel.ts";
-import type { WriteSlots } from "./write-slots.ts";
+import type { RateLimits } from "@picolet/hub-core/fairness/rate-limits.ts";
+import type { WriteSlots } from "@picolet/hub-core/fairness/write-slots.ts";
+import type { TimerWheel } from "@picolet/hub-core/timer-wheel.ts";
+import { describeError, isCancelled } from "@picolet/protocol/errors.ts";
+import { type Log, type LogFields, type Millis, millis, type Random } from "@picolet/protocol/ports.ts";
 
 /** What one kind of report waits to have written. */
 export interface UpstreamQueue<T> {

@@ -1,7 +1,7 @@
 import type { Duplex } from "node:stream";
+import type { Link } from "@picolet/protocol/tunnel/mux.ts";
+import { TickCork } from "@picolet/protocol/tunnel/tick-cork.ts";
 import type { WebSocket } from "ws";
-import type { Link } from "../../protocol/tunnel/mux.ts";
-import { TickCork } from "../../protocol/tunnel/tick-cork.ts";
 
 /** The mux's link over `ws`. */
 export class WebSocketLink implements Link {

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { VirtualClock } from "../../test/support/virtual-clock.ts";
+import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import { millis, seconds } from "../ports.ts";
 import { TokenBucket } from "./token-bucket.ts";
 

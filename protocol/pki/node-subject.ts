@@ -1,6 +1,6 @@
 /** How Kubernetes names a node in a certificate (its NodeAuthorizer, and the signer kube-apiserver-client-kubelet). */
 import { PicoletError } from "../errors.ts";
-import { nodeNameProblems } from "../name-rules.ts";
+import { nodeNameProblems } from "../kubernetes/name-rules.ts";
 import type { NameAttribute } from "./distinguished-name.ts";
 
 export const NODES_GROUP = "system:nodes";

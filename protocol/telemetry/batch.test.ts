@@ -1,9 +1,15 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import {
+  anyRecord,
+  event,
+  point,
+  SAMPLE_ORIGIN,
+  SAMPLE_RECORDS,
+} from "@picolet/test/support/unit/tunnel/telemetry-samples.ts";
 import fc from "fast-check";
-import { anyRecord, event, point, SAMPLE_ORIGIN, SAMPLE_RECORDS } from "../../test/support/telemetry-samples.ts";
 import { isPicoletError } from "../errors.ts";
-import { encodeCbor } from "../tunnel/cbor.ts";
+import { encodeCbor } from "../tunnel/encoding/cbor.ts";
 import { decodeBatch, encodeBatch, MAX_BATCH_BYTES } from "./batch.ts";
 import {
   MAX_NAME_BYTES,

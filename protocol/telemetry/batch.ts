@@ -11,8 +11,8 @@
  * `[microseconds, nanoseconds]`, else null.
  */
 import { PicoletError } from "../errors.ts";
-import { decodeCbor, encodeCbor } from "../tunnel/cbor.ts";
-import { ListReader } from "../tunnel/list-reader.ts";
+import { decodeCbor, encodeCbor } from "../tunnel/encoding/cbor.ts";
+import { ListReader } from "../tunnel/encoding/list-reader.ts";
 import {
   hasControlCharacters,
   MAX_FIELDS,

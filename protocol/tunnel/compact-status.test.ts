@@ -3,11 +3,11 @@ import { hash } from "node:crypto";
 import { test } from "node:test";
 import { deflateRawSync, inflateRawSync } from "node:zlib";
 import fc from "fast-check";
-import { canonicalJson } from "../container-hash.ts";
-import { encodeCbor } from "./cbor.ts";
+import { canonicalJson } from "../pod/container-hash.ts";
 import { compactBase, MAX_COMPACT_DELTA_BYTES, packCompactDelta, unpackCompactDelta } from "./compact-status.ts";
-import { toHex } from "./hex.ts";
-import { applyDelta } from "./json-delta.ts";
+import { encodeCbor } from "./encoding/cbor.ts";
+import { toHex } from "./encoding/hex.ts";
+import { applyDelta } from "./encoding/json-delta.ts";
 
 const sha256 = (bytes: Uint8Array): Uint8Array => hash("sha256", bytes, "buffer");
 const deflate = (bytes: Uint8Array, dictionary: Uint8Array): Uint8Array => deflateRawSync(bytes, { dictionary });

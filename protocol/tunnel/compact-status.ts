@@ -9,11 +9,11 @@
  *   SHA-256(dictionary). Ends that make other dictionaries come to other keys, never to another status.
  * - The delta is that of `diffJson`, its keys sorted, as packed JSON in CBOR, in raw DEFLATE (RFC 1951) with the dictionary.
  */
-import { canonicalJson } from "../container-hash.ts";
-import { decodeCbor, encodeCbor } from "./cbor.ts";
+import { canonicalJson } from "../pod/container-hash.ts";
 import type { Sha256 } from "./digest.ts";
-import { diffJson } from "./json-delta.ts";
-import { packJson, unpackJson } from "./wire-json.ts";
+import { decodeCbor, encodeCbor } from "./encoding/cbor.ts";
+import { diffJson } from "./encoding/json-delta.ts";
+import { packJson, unpackJson } from "./encoding/wire-json.ts";
 
 /** Nothing here may import `node:zlib`. */
 export interface RawDeflate {

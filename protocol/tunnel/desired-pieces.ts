@@ -1,4 +1,4 @@
-import { jsonSize } from "./json-delta.ts";
+import { jsonSize } from "./encoding/json-delta.ts";
 import { MAX_DESIRED_BYTES, MAX_DESIRED_ITEMS } from "./message-codec.ts";
 import type { Desired, ObjectKey, RemoteObject } from "./messages.ts";
 

@@ -2,7 +2,7 @@
  * Fingerprints by which the two ends find out that they have the same without sending it. SHA-256 comes from outside:
  * nothing here may import `node:crypto`.
  */
-import { canonicalJson } from "../container-hash.ts";
+import { canonicalJson } from "../pod/container-hash.ts";
 
 /** 32 bytes. `(bytes) => hash("sha256", bytes, "buffer")` of node:crypto. */
 export type Sha256 = (bytes: Uint8Array) => Uint8Array;

@@ -2,10 +2,10 @@
  * The frames of the mux: each is one CBOR array in one binary WebSocket message. PROTOCOL.md has the table.
  */
 import { PicoletError } from "../errors.ts";
-import { decodeCbor, encodeCbor } from "./cbor.ts";
-import { ListReader } from "./list-reader.ts";
+import { decodeCbor, encodeCbor } from "./encoding/cbor.ts";
+import { ListReader } from "./encoding/list-reader.ts";
+import { packJson } from "./encoding/wire-json.ts";
 import type { Lane, StreamError, StreamKind } from "./stream.ts";
-import { packJson } from "./wire-json.ts";
 
 /**
  * Payload of one frame. While it is written nothing else can be, so it bounds how long a ping waits: 13 s at 10 kbit/s,

@@ -1,10 +1,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { SAMPLE_MESSAGES } from "@picolet/test/support/unit/tunnel/tunnel-samples.ts";
 import fc from "fast-check";
-import { SAMPLE_MESSAGES } from "../../test/support/tunnel-samples.ts";
 import { isPicoletError } from "../errors.ts";
-import { decodeCbor, encodeCbor } from "./cbor.ts";
 import { desiredPieces } from "./desired-pieces.ts";
+import { decodeCbor, encodeCbor } from "./encoding/cbor.ts";
+import { packJson, unpackJson } from "./encoding/wire-json.ts";
 import {
   MAX_DESIRED_BYTES,
   MAX_INVENTORY_ITEMS,
@@ -14,7 +15,6 @@ import {
   unpackMessage,
 } from "./message-codec.ts";
 import type { RemoteObject, TunnelMessage } from "./messages.ts";
-import { packJson, unpackJson } from "./wire-json.ts";
 
 const throughWire = (value: unknown): unknown => decodeCbor(encodeCbor(value));
 

@@ -5,7 +5,8 @@
  */
 import { PicoletError } from "../errors.ts";
 import { COMPACT_KEY_BYTES, MAX_COMPACT_DELTA_BYTES } from "./compact-status.ts";
-import { ListReader } from "./list-reader.ts";
+import { ListReader } from "./encoding/list-reader.ts";
+import { packJson, packText } from "./encoding/wire-json.ts";
 import type {
   CompactStatus,
   EventItem,
@@ -21,7 +22,6 @@ import type {
   TunnelMessage,
   Welcome,
 } from "./messages.ts";
-import { packJson, packText } from "./wire-json.ts";
 
 /** Keys with hashes in one inventory: 256 of the longest (381 + 16 bytes) are 100 KiB, of usual ones 10 KiB. */
 export const MAX_INVENTORY_ITEMS = 256;

@@ -1,5 +1,5 @@
 import { PicoletError } from "../errors.ts";
-import { decodeCbor, encodeCbor } from "./cbor.ts";
+import { decodeCbor, encodeCbor } from "./encoding/cbor.ts";
 import { encodeFrame, encodeMessageFrame, MAX_PAYLOAD_BYTES } from "./frames.ts";
 import type { Sender } from "./lane-scheduler.ts";
 import { MAX_AGENT_MESSAGE_BYTES, MAX_HUB_MESSAGE_BYTES, packMessage, unpackMessage } from "./message-codec.ts";

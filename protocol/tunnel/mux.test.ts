@@ -1,8 +1,13 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { type Ends, type JoinedMuxes, joinMuxes, type LineInit } from "../../test/support/memory-link.ts";
-import { RecordedLog } from "../../test/support/recorders.ts";
-import { VirtualClock } from "../../test/support/virtual-clock.ts";
+import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
+import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
+import {
+  type Ends,
+  type JoinedMuxes,
+  joinMuxes,
+  type LineInit,
+} from "@picolet/test/support/unit/tunnel/memory-link.ts";
 import { isPicoletError, PicoletError } from "../errors.ts";
 import { millis, seconds } from "../ports.ts";
 import { decodeFrame, encodeFrame, type Frame, MAX_FRAME_BYTES } from "./frames.ts";

@@ -1,5 +1,5 @@
 /** The health protocol of gRPC (grpc.health.v1) as the agent's probes need it; it is spoken beside the client of CRI. */
-import type { Millis } from "../../protocol/ports.ts";
+import type { Millis } from "@picolet/protocol/ports.ts";
 
 export interface GrpcHealthTarget {
   readonly host: string;

@@ -2,9 +2,9 @@
  * What a runtime must be able to do for the agent, and nothing else. Every adapter passes the one
  * conformance suite in `conformance.ts`. Adapters decide nothing: they list, they inspect, they carry out one action.
  */
-import type { CgroupValues } from "../../protocol/cgroup-values.ts";
-import type { Pod, PodCondition, ResourceRequirements } from "../../protocol/pod.ts";
-import type { Millis, PodUid } from "../../protocol/ports.ts";
+import type { CgroupValues } from "@picolet/protocol/cgroup/cgroup-values.ts";
+import type { Pod, PodCondition, ResourceRequirements } from "@picolet/protocol/pod/pod.ts";
+import type { Millis, PodUid } from "@picolet/protocol/ports.ts";
 
 /** Where a desired pod came from. Fixed order of precedence when two sources claim one name: as listed. */
 export type SourceId = "file" | "http" | "push" | "api";

@@ -8,14 +8,14 @@
  *
  * Times and whole numbers are texts, for they have 64 bits.
  */
-import { PicoletError } from "../../protocol/errors.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
 import {
   SEVERITIES,
   type StampedRecord,
   type Tags,
   type TelemetryRecord,
   type TelemetryValue,
-} from "../../protocol/telemetry/records.ts";
+} from "@picolet/protocol/telemetry/records.ts";
 import type { Plain } from "./board-services.ts";
 
 export interface TelemetryPut {

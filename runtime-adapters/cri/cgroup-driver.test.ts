@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
-import { systemClock } from "../../protocol/async/system-clock.ts";
-import { isPicoletError } from "../../protocol/errors.ts";
-import { answer, refuse, ScriptedCri } from "../../test/support/scripted-cri.ts";
+import { systemClock } from "@picolet/protocol/async/system-clock.ts";
+import { isPicoletError } from "@picolet/protocol/errors.ts";
+import { answer, refuse, ScriptedCri } from "@picolet/test/support/unit/cri/scripted-cri.ts";
 import { runtimeCgroupDriver } from "./cgroup-driver.ts";
-import { RuntimeService } from "./cri-messages.ts";
+import { RuntimeService } from "./wire/cri-messages.ts";
 
 const NEVER = new AbortController().signal;
 const told = RuntimeService.runtimeConfig.response;

@@ -1,8 +1,8 @@
-import type { CgroupDriver } from "../../protocol/cgroup-names.ts";
-import { isCancelled, isPicoletError } from "../../protocol/errors.ts";
-import type { Clock } from "../../protocol/ports.ts";
-import { CriClient, failure } from "./cri-client.ts";
-import { RuntimeService } from "./cri-messages.ts";
+import type { CgroupDriver } from "@picolet/protocol/cgroup/cgroup-names.ts";
+import { isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
+import type { Clock } from "@picolet/protocol/ports.ts";
+import { CriClient, failure } from "./wire/cri-client.ts";
+import { RuntimeService } from "./wire/cri-messages.ts";
 
 const SYSTEMD = 0;
 

@@ -1,8 +1,8 @@
-import type { CgroupDriver } from "../../protocol/cgroup-names.ts";
-import type { CgroupSettings } from "../../protocol/cgroup-values.ts";
-import { isPicoletError } from "../../protocol/errors.ts";
-import type { Clock, Log, Millis, PodUid } from "../../protocol/ports.ts";
-import type { KilledContainers } from "../contract/killed-containers.ts";
+import type { CgroupDriver } from "@picolet/protocol/cgroup/cgroup-names.ts";
+import type { CgroupSettings } from "@picolet/protocol/cgroup/cgroup-values.ts";
+import { isPicoletError } from "@picolet/protocol/errors.ts";
+import type { Clock, Log, Millis, PodUid } from "@picolet/protocol/ports.ts";
+import type { KilledContainers } from "@picolet/runtime-contract/killed-containers.ts";
 import type {
   Action,
   DesiredPod,
@@ -15,19 +15,19 @@ import type {
   RuntimeStream,
   StreamRequest,
   WrittenLayer,
-} from "../contract/runtime-adapter.ts";
-import { ContainerdLeases } from "./containerd-leases.ts";
-import { CriClient, failure } from "./cri-client.ts";
+} from "@picolet/runtime-contract/runtime-adapter.ts";
+import { ContainerdLeases } from "./containerd/containerd-leases.ts";
+import { CriImageMounts } from "./containerd/image-mounts.ts";
 import { CriImages } from "./cri-images.ts";
-import { listPodsOfSandboxes, RuntimeService } from "./cri-messages.ts";
-import { CriStreams } from "./cri-streams.ts";
-import { CriImageMounts } from "./image-mounts.ts";
-import { OomScoreAdvice } from "./oom-score-advice.ts";
-import { OwnedIds } from "./owned-ids.ts";
-import { PodActions } from "./pod-actions.ts";
-import { PodInspector } from "./pod-inspector.ts";
-import { RuntimeHints } from "./runtime-hints.ts";
-import { type RuntimeMachine, readRuntimeMachine } from "./runtime-machine.ts";
+import { CriStreams } from "./pods/cri-streams.ts";
+import { OomScoreAdvice } from "./pods/oom-score-advice.ts";
+import { OwnedIds } from "./pods/owned-ids.ts";
+import { PodActions } from "./pods/pod-actions.ts";
+import { PodInspector } from "./pods/pod-inspector.ts";
+import { RuntimeHints } from "./pods/runtime-hints.ts";
+import { type RuntimeMachine, readRuntimeMachine } from "./pods/runtime-machine.ts";
+import { CriClient, failure } from "./wire/cri-client.ts";
+import { listPodsOfSandboxes, RuntimeService } from "./wire/cri-messages.ts";
 import type { MessageOf } from "./wire/protobuf.ts";
 
 export interface CriAdapterComponents {
@@ -200,7 +200,7 @@ export class CriAdapter implements RuntimeAdapter {
 
   /** Ends shims that containerd has lost sight of. @returns their pids */
   async endLeakedShims(signal: AbortSignal): Promise<readonly number[]> {
-    const { endLeakedShims } = await import("./leaked-shims.ts");
+    const { endLeakedShims } = await import("./containerd/leaked-shims.ts");
     return await endLeakedShims(this.#client, signal);
   }
 

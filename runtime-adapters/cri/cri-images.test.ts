@@ -3,12 +3,12 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { createServer } from "node:http2";
 import { test } from "node:test";
-import { systemClock } from "../../protocol/async/system-clock.ts";
-import { desired, podOf } from "../../test/support/pods.ts";
-import { TempFolder } from "../../test/support/temp-folder.ts";
-import { CriClient } from "./cri-client.ts";
+import { systemClock } from "@picolet/protocol/async/system-clock.ts";
+import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
+import { desired, podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
 import { CriImages } from "./cri-images.ts";
-import { ImageService } from "./cri-messages.ts";
+import { CriClient } from "./wire/cri-client.ts";
+import { ImageService } from "./wire/cri-messages.ts";
 import type { MessageOf } from "./wire/protobuf.ts";
 
 type Request = MessageOf<(typeof ImageService.pullImage)["request"]>;

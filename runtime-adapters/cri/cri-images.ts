@@ -1,7 +1,7 @@
 import { resolve } from "node:path";
-import { describeError, type ErrorCode, isCancelled, isPicoletError, PicoletError } from "../../protocol/errors.ts";
-import { parseImageReference } from "../../protocol/image-reference.ts";
-import { type Clock, millis } from "../../protocol/ports.ts";
+import { describeError, type ErrorCode, isCancelled, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { parseImageReference } from "@picolet/protocol/kubernetes/image-reference.ts";
+import { type Clock, millis } from "@picolet/protocol/ports.ts";
 import type {
   DesiredPod,
   ImageCredentials,
@@ -11,11 +11,11 @@ import type {
   PullOptions,
   PullProgress,
   RuntimeFilesystem,
-} from "../contract/runtime-adapter.ts";
-import { ContainerdContent } from "./containerd-content.ts";
-import { setPinnedLabel } from "./containerd-images.ts";
-import { type CriClient, failure } from "./cri-client.ts";
-import { ImageService, listImagesOfContainers, RuntimeService } from "./cri-messages.ts";
+} from "@picolet/runtime-contract/runtime-adapter.ts";
+import { ContainerdContent } from "./containerd/containerd-content.ts";
+import { setPinnedLabel } from "./containerd/containerd-images.ts";
+import { type CriClient, failure } from "./wire/cri-client.ts";
+import { ImageService, listImagesOfContainers, RuntimeService } from "./wire/cri-messages.ts";
 import { GrpcStatusError } from "./wire/grpc-status.ts";
 import type { MessageOf } from "./wire/protobuf.ts";
 
@@ -148,7 +148,7 @@ export class CriImages implements ImageServiceContract {
   async import(path: string, name: string | undefined, signal: AbortSignal): Promise<readonly ImageInfo[]> {
     // Loaded when they are needed: zlib and child processes are 1 MiB of a long-lived process.
     const { readImageArchive } = await import("./image-archive.ts");
-    const { importWithCtr } = await import("./ctr-import.ts");
+    const { importWithCtr } = await import("./containerd/ctr-import.ts");
     const { images, gzipped } = await readImageArchive(path, signal);
     const wanted = name === undefined ? undefined : canonicalName(name);
     if (wanted !== undefined && images.length > 1) {

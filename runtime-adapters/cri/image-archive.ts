@@ -6,8 +6,8 @@ import { constants, createReadStream } from "node:fs";
 import { open } from "node:fs/promises";
 import { pipeline } from "node:stream/promises";
 import { createGunzip } from "node:zlib";
-import { isPicoletError, PicoletError } from "../../protocol/errors.ts";
-import { foreignFile } from "../contract/foreign-files.ts";
+import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { foreignFile } from "@picolet/runtime-contract/image-file-kind.ts";
 
 export interface ImageArchive {
   readonly gzipped: boolean;

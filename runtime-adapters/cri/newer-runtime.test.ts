@@ -1,13 +1,14 @@
 /** What a runtime tells that knows more of CRI than the containerd that the other tests have. */
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
+import { isPicoletError } from "@picolet/protocol/errors.ts";
+import { millis, podUid } from "@picolet/protocol/ports.ts";
+import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { criAdapter, POD_CONFIG_SETTINGS } from "@picolet/test/support/containerd/cri-fixture.ts";
+import { answer, refuse, ScriptedCri } from "@picolet/test/support/unit/cri/scripted-cri.ts";
+import { parsedPod } from "@picolet/test/support/unit/pods/parsed-manifests.ts";
 import fc from "fast-check";
-import { isPicoletError } from "../../protocol/errors.ts";
-import { millis, podUid } from "../../protocol/ports.ts";
-import { criAdapter, POD_CONFIG_SETTINGS } from "../../test/support/cri-fixture.ts";
-import { parsedPod } from "../../test/support/pod-manifests.ts";
-import { answer, refuse, ScriptedCri } from "../../test/support/scripted-cri.ts";
-import type { DesiredPod } from "../contract/runtime-adapter.ts";
+import { ANNOTATION, LABEL } from "./pods/labels.ts";
 import {
   ContainerState,
   ContainerStatus,
@@ -15,8 +16,7 @@ import {
   RunPodSandboxRequest,
   RuntimeService,
   SIGNAL_NUMBERS,
-} from "./cri-messages.ts";
-import { ANNOTATION, LABEL } from "./labels.ts";
+} from "./wire/cri-messages.ts";
 import { message, nested } from "./wire/protobuf.ts";
 
 const NEVER = new AbortController().signal;

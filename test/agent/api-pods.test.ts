@@ -1,17 +1,17 @@
 /** Pods of the API server from their object to the last that is told of them: store, source, workers, one fake runtime. */
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import { podObject } from "../../agent/core/pod-object.ts";
-import { ApiSource } from "../../agent/sources/api-source.ts";
-import { Store } from "../../agent/store/store.ts";
-import { PicoletError } from "../../protocol/errors.ts";
-import type { PodStatus } from "../../protocol/pod.ts";
-import { millis, podUid } from "../../protocol/ports.ts";
-import { LOADED_PARSER } from "../support/pod-parser.ts";
-import { RecordedLog } from "../support/recorders.ts";
-import { type PodObject, RemoteHub } from "../support/remote-hub.ts";
-import { IMAGE, SmallAgent, SmallBoard } from "../support/small-agent.ts";
-import { TemporaryFolder } from "../support/store-samples.ts";
+import { podObject } from "@picolet/agent/core/pods/pod-object.ts";
+import { ApiSource } from "@picolet/agent/sources/api-source.ts";
+import { Store } from "@picolet/agent/store/store.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import type { PodStatus } from "@picolet/protocol/pod/pod.ts";
+import { millis, podUid } from "@picolet/protocol/ports.ts";
+import { IMAGE, SmallAgent, SmallBoard } from "../support/unit/agent/small-agent.ts";
+import { LOADED_PARSER } from "../support/unit/pods/pod-parser.ts";
+import { RecordedLog } from "../support/unit/ports/recorders.ts";
+import { TemporaryFolder } from "../support/unit/store/store-samples.ts";
+import { type PodObject, RemoteHub } from "../support/unit/tunnel/remote-hub.ts";
 
 const NOBODY: ReadonlySet<string> = new Set();
 

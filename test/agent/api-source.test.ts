@@ -1,19 +1,19 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { MAX_VANISHED_PODS } from "@picolet/agent/sources/api-pods.ts";
+import { ApiSource } from "@picolet/agent/sources/api-source.ts";
+import { Store } from "@picolet/agent/store/store.ts";
+import { isPicoletError } from "@picolet/protocol/errors.ts";
+import type { PodStatus } from "@picolet/protocol/pod/pod.ts";
+import { podUid } from "@picolet/protocol/ports.ts";
+import { objectKey } from "@picolet/protocol/tunnel/messages.ts";
+import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import fc from "fast-check";
-import { MAX_VANISHED_PODS } from "../../agent/sources/api-pods.ts";
-import { ApiSource } from "../../agent/sources/api-source.ts";
-import { Store } from "../../agent/store/store.ts";
-import { isPicoletError } from "../../protocol/errors.ts";
-import type { PodStatus } from "../../protocol/pod.ts";
-import { podUid } from "../../protocol/ports.ts";
-import { objectKey } from "../../protocol/tunnel/messages.ts";
-import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { LOADED_PARSER } from "../support/pod-parser.ts";
-import { RecordedEvents, RecordedLog } from "../support/recorders.ts";
-import { type PodObject, RemoteHub } from "../support/remote-hub.ts";
-import { samplePod, TemporaryFolder } from "../support/store-samples.ts";
-import { VirtualClock } from "../support/virtual-clock.ts";
+import { LOADED_PARSER } from "../support/unit/pods/pod-parser.ts";
+import { RecordedEvents, RecordedLog } from "../support/unit/ports/recorders.ts";
+import { VirtualClock } from "../support/unit/ports/virtual-clock.ts";
+import { samplePod, TemporaryFolder } from "../support/unit/store/store-samples.ts";
+import { type PodObject, RemoteHub } from "../support/unit/tunnel/remote-hub.ts";
 
 const TOKEN_VOLUME = "kube-api-access-";
 

@@ -3,10 +3,10 @@ import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { test } from "node:test";
-import { Store } from "../../agent/store/store.ts";
-import { RecordedLog } from "../support/recorders.ts";
-import { filePod, SmallAgent, SmallBoard } from "../support/small-agent.ts";
-import { TemporaryFolder } from "../support/store-samples.ts";
+import { Store } from "@picolet/agent/store/store.ts";
+import { filePod, SmallAgent, SmallBoard } from "../support/unit/agent/small-agent.ts";
+import { RecordedLog } from "../support/unit/ports/recorders.ts";
+import { TemporaryFolder } from "../support/unit/store/store-samples.ts";
 
 /** By then the lists have become rare. */
 const SETTLE_MS = 600_000;

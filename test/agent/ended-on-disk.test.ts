@@ -2,10 +2,10 @@
 import assert from "node:assert/strict";
 import { cpSync, mkdirSync } from "node:fs";
 import { test } from "node:test";
-import { Store } from "../../agent/store/store.ts";
-import { RecordedLog } from "../support/recorders.ts";
-import { filePod, SmallAgent, SmallBoard } from "../support/small-agent.ts";
-import { TempFolder } from "../support/temp-folder.ts";
+import { Store } from "@picolet/agent/store/store.ts";
+import { filePod, SmallAgent, SmallBoard } from "../support/unit/agent/small-agent.ts";
+import { TempFolder } from "../support/unit/machine/temp-folder.ts";
+import { RecordedLog } from "../support/unit/ports/recorders.ts";
 
 const { signal } = new AbortController();
 const MESSAGE = "The node was low on resource: memory. ";

@@ -1,14 +1,14 @@
 /** Pods that may be either, on virtual time: chosen before anything of them starts, switched from one runtime to the other. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { RuntimeChoices } from "../../agent/core/pod-ports.ts";
-import { Store } from "../../agent/store/store.ts";
-import { PicoletError } from "../../protocol/errors.ts";
-import { millis } from "../../protocol/ports.ts";
-import type { ChosenRuntime, DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { FakeRuntime } from "../../runtime-adapters/fake/fake-runtime.ts";
-import { RecordedLog } from "../support/recorders.ts";
-import { filePod, IMAGE, SmallAgent, SmallBoard } from "../support/small-agent.ts";
+import type { RuntimeChoices } from "@picolet/agent/core/pods/pod-ports.ts";
+import { Store } from "@picolet/agent/store/store.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import { millis } from "@picolet/protocol/ports.ts";
+import type { ChosenRuntime, DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { FakeRuntime } from "@picolet/runtime-test-kit/fake/fake-runtime.ts";
+import { filePod, IMAGE, SmallAgent, SmallBoard } from "../support/unit/agent/small-agent.ts";
+import { RecordedLog } from "../support/unit/ports/recorders.ts";
 
 const NEVER = new AbortController().signal;
 const CONTAINER: ChosenRuntime = { kind: "container", reason: "Preferred", message: "it prefers that" };

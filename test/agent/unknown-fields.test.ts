@@ -1,8 +1,8 @@
 /** Fields that Pod v1 does not have, held against Kubernetes' own model of it. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { type FieldType, FolderModelSource } from "../../hub/embedded/schema/models.ts";
-import { unknownPodFields } from "../../protocol/unknown-fields.ts";
+import { type FieldType, FolderModelSource } from "@picolet/hub-embedded/schema/models.ts";
+import { unknownPodFields } from "@picolet/protocol/unknown-fields.ts";
 
 const models = new FolderModelSource("node_modules/@kubernetes/client-node/dist/gen/models");
 

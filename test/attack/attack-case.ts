@@ -1,5 +1,5 @@
 /** One attack, and the run of many: each file of cases has a hub of its own. */
-import { describeError } from "../../protocol/errors.ts";
+import { describeError } from "@picolet/protocol/errors.ts";
 import { AttackGround } from "./attack-ground.ts";
 import { Bystander } from "./bystander.ts";
 

@@ -3,19 +3,19 @@ import { createPrivateKey, createPublicKey, generateKeyPairSync, sign } from "no
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
+import { systemClock } from "@picolet/protocol/async/system-clock.ts";
+import { encodeCertificateRequest } from "@picolet/protocol/pki/certificate-request.ts";
+import { CA_PATH, type CertificateAnswer, JOIN_PATH } from "@picolet/protocol/pki/join-messages.ts";
+import { encodePem } from "@picolet/protocol/pki/pem.ts";
+import { EMPTY_DIGEST } from "@picolet/protocol/tunnel/digest.ts";
+import { MAX_FRAME_BYTES } from "@picolet/protocol/tunnel/frames.ts";
+import { TUNNEL_PATH, TUNNEL_SUBPROTOCOL, type TunnelMessage } from "@picolet/protocol/tunnel/messages.ts";
+import { Mux } from "@picolet/protocol/tunnel/mux.ts";
+import { HubProcess, runHubCommand } from "@picolet/scripts/start/hub-process.ts";
 import { Agent, request } from "undici";
 import { WebSocket } from "ws";
-import { systemClock } from "../../protocol/async/system-clock.ts";
-import { CA_PATH, type CertificateAnswer, JOIN_PATH } from "../../protocol/join.ts";
-import { encodeCertificateRequest } from "../../protocol/pki/certificate-request.ts";
-import { encodePem } from "../../protocol/pki/pem.ts";
-import { EMPTY_DIGEST } from "../../protocol/tunnel/digest.ts";
-import { MAX_FRAME_BYTES } from "../../protocol/tunnel/frames.ts";
-import { TUNNEL_PATH, TUNNEL_SUBPROTOCOL, type TunnelMessage } from "../../protocol/tunnel/messages.ts";
-import { Mux } from "../../protocol/tunnel/mux.ts";
-import { HubProcess, runHubCommand } from "../../scripts/hub-process.ts";
-import { RecordedLog } from "../support/recorders.ts";
-import { TempFolder } from "../support/temp-folder.ts";
+import { TempFolder } from "../support/unit/machine/temp-folder.ts";
+import { RecordedLog } from "../support/unit/ports/recorders.ts";
 import type { BystanderInit } from "./bystander.ts";
 
 /** Any JSON object of the API. */

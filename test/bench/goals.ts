@@ -1,5 +1,5 @@
 /** What the project has set itself, and how the bench's document and the guard in `npm test` are judged by it. */
-import type { LeanFigures } from "./lean.ts";
+import type { LeanFigures } from "./memory/lean-figures.ts";
 
 export interface Goal {
   /** Where the figure lies in the document: `agent.withHub.pods0.anonMiB`. */
@@ -46,7 +46,7 @@ export const GOALS: readonly Goal[] = [
 ];
 
 /**
- * What the guard in `npm test` (test/e2e/lean.test.ts) lets an agent with a hub take at rest: close above what it takes, so
+ * What the guard in `npm test` (test/e2e/node/lean.test.ts) lets an agent with a hub take at rest: close above what it takes, so
  * that what adds to it fails. `npm run bench -- --only lean` prints the figures; each is the least of several periods of
  * 30 s. Beside each what was seen on a machine with much else to do, in single periods.
  */

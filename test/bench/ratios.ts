@@ -1,4 +1,4 @@
-import { round } from "./process-figures.ts";
+import { round } from "./measure/process-usage.ts";
 
 /** What of a process at rest is compared. */
 const COMPARED = ["anonMiB", "rssMiB", "cpuPercent"] as const;

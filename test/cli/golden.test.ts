@@ -5,9 +5,9 @@
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { test } from "node:test";
-import type { SecretsAtRestReport } from "../../protocol/local-api.ts";
-import { fillDegraded, fillHealthy } from "../support/cli-scenario.ts";
-import { CapturedTerminal, EdgectlBench, type Outcome } from "../support/edgectl-bench.ts";
+import type { SecretsAtRestReport } from "@picolet/protocol/local-api/status.ts";
+import { fillDegraded, fillHealthy } from "../support/unit/agent/cli-scenario.ts";
+import { CapturedTerminal, EdgectlBench, type Outcome } from "../support/unit/agent/edgectl-bench.ts";
 
 const FOLDER = new URL("../golden/cli/", import.meta.url);
 const WIDTH = 80;

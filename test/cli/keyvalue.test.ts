@@ -5,14 +5,14 @@ import { request } from "node:http";
 import { join } from "node:path";
 import { Readable } from "node:stream";
 import { type TestContext, test } from "node:test";
+import type { KeyvalueBuckets } from "@picolet/agent/core/store/keyvalue-buckets.ts";
+import { KeyvalueService, type NamedBucket } from "@picolet/agent/store/keyvalue/keyvalue-service.ts";
+import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import fc from "fast-check";
-import type { KeyvalueBuckets } from "../../agent/core/keyvalue-buckets.ts";
-import { KeyvalueService, type NamedBucket } from "../../agent/store/keyvalue/keyvalue-service.ts";
-import { systemClock } from "../../protocol/async/system-clock.ts";
 import { KEYVALUE_PEER } from "../store/keyvalue-peer.ts";
-import { CapturedTerminal, EdgectlBench, type Outcome } from "../support/edgectl-bench.ts";
-import { RecordedLog } from "../support/recorders.ts";
-import { TempFolder } from "../support/temp-folder.ts";
+import { CapturedTerminal, EdgectlBench, type Outcome } from "../support/unit/agent/edgectl-bench.ts";
+import { TempFolder } from "../support/unit/machine/temp-folder.ts";
+import { RecordedLog } from "../support/unit/ports/recorders.ts";
 
 /** Every byte there is: no text. */
 const BINARY = Buffer.from(Array.from({ length: 256 }, (_, byte) => byte));

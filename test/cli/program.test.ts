@@ -7,8 +7,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, type TestContext, test } from "node:test";
 import { build } from "esbuild";
-import { fillDegraded, fillHealthy } from "../support/cli-scenario.ts";
-import { EdgectlBench } from "../support/edgectl-bench.ts";
+import { fillDegraded, fillHealthy } from "../support/unit/agent/cli-scenario.ts";
+import { EdgectlBench } from "../support/unit/agent/edgectl-bench.ts";
 
 const directory = mkdtempSync(join(tmpdir(), "picolet-program-"));
 after(() => rmSync(directory, { recursive: true }));

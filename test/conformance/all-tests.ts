@@ -1,15 +1,15 @@
+import { environmentTests } from "./cases/environment.ts";
+import { isolationTests } from "./cases/isolation.ts";
+import { lifecycleTests } from "./cases/lifecycle.ts";
+import { nodeObjectTests } from "./cases/node-objects.ts";
+import { payloadVolumeTests } from "./cases/payload-volumes.ts";
+import { podNetworkTests } from "./cases/pod-network.ts";
+import { podTests } from "./cases/pods.ts";
+import { probeTests } from "./cases/probes.ts";
+import { resizeTests } from "./cases/resize.ts";
+import { runtimeTests } from "./cases/runtime.ts";
+import { scratchVolumeTests } from "./cases/scratch-volumes.ts";
 import type { ConformanceTest } from "./framework/conformance-test.ts";
-import { podNetworkTests } from "./network/pod-network.ts";
-import { environmentTests } from "./node/environment.ts";
-import { isolationTests } from "./node/isolation.ts";
-import { lifecycleTests } from "./node/lifecycle.ts";
-import { nodeObjectTests } from "./node/node-objects.ts";
-import { podTests } from "./node/pods.ts";
-import { probeTests } from "./node/probes.ts";
-import { resizeTests } from "./node/resize.ts";
-import { runtimeTests } from "./node/runtime.ts";
-import { payloadVolumeTests } from "./storage/payload-volumes.ts";
-import { scratchVolumeTests } from "./storage/scratch-volumes.ts";
 
 export const allTests: readonly ConformanceTest[] = [
   ...environmentTests,

@@ -5,10 +5,10 @@ import { once } from "node:events";
 import type { IncomingMessage } from "node:http";
 import { get } from "node:https";
 import { test } from "node:test";
-import { textOf } from "../../scripts/follow-pods.ts";
-import type { HubProcess } from "../../scripts/hub-process.ts";
-import { AgentNode } from "../support/agent-process.ts";
-import { TempFolder } from "../support/temp-folder.ts";
+import { textOf } from "@picolet/scripts/start/follow-pods.ts";
+import type { HubProcess } from "@picolet/scripts/start/hub-process.ts";
+import { AgentNode } from "../support/agent/agent-process.ts";
+import { TempFolder } from "../support/unit/machine/temp-folder.ts";
 
 test("an agent whose log nobody reads any more goes on", async () => {
   await using node = new AgentNode();

@@ -3,13 +3,13 @@ import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { resolve } from "node:path";
 import { after, before, describe, test } from "node:test";
-import type { PodReport } from "../../protocol/local-api.ts";
-import { HubProcess, runHubCommand } from "../../scripts/hub-process.ts";
-import { AgentNode } from "../support/agent-process.ts";
-import { Containerd, containerdMissing } from "../support/containerd.ts";
-import { fixedPort } from "../support/fixed-port.ts";
-import { componentPod, containerPod, HELLO_COMPONENT, HELLO_IMAGE, nodeWith } from "../support/node-fixtures.ts";
-import { TempFolder } from "../support/temp-folder.ts";
+import type { PodReport } from "@picolet/protocol/local-api/status.ts";
+import { HubProcess, runHubCommand } from "@picolet/scripts/start/hub-process.ts";
+import { AgentNode } from "../support/agent/agent-process.ts";
+import { componentPod, containerPod, HELLO_COMPONENT, HELLO_IMAGE, nodeWith } from "../support/agent/node-fixtures.ts";
+import { Containerd, containerdMissing } from "../support/containerd/containerd.ts";
+import { fixedPort } from "../support/unit/machine/fixed-port.ts";
+import { TempFolder } from "../support/unit/machine/temp-folder.ts";
 
 interface Ended {
   readonly code: number;

@@ -5,17 +5,17 @@ import { once } from "node:events";
 import { mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { test } from "node:test";
-import { mountPointsWithin, parseMountInfo } from "../../agent/core/mount-info.ts";
-import type { KubeObject } from "../../hub/core/kube-client.ts";
-import { HttpKubeClient } from "../../hub/kubernetes/http-kube-client.ts";
-import { KubeTransport } from "../../hub/kubernetes/kube-transport.ts";
-import { loadKubeconfigAccess } from "../../hub/kubernetes/kubeconfig-access.ts";
-import { systemClock } from "../../protocol/async/system-clock.ts";
-import { isReady } from "../../scripts/follow-pods.ts";
-import { AgentClient } from "../support/agent-client.ts";
-import { componentPod } from "../support/node-fixtures.ts";
-import { killAll, runningProcesses } from "../support/processes.ts";
-import { TempFolder } from "../support/temp-folder.ts";
+import { mountPointsWithin, parseMountInfo } from "@picolet/agent/core/node/mount-info.ts";
+import { HttpKubeClient } from "@picolet/hub/kubernetes/http-kube-client.ts";
+import { KubeTransport } from "@picolet/hub/kubernetes/kube-transport.ts";
+import { loadKubeconfigAccess } from "@picolet/hub/kubernetes/kubeconfig-access.ts";
+import type { KubeObject } from "@picolet/hub-core/kube-client/kube-client.ts";
+import { systemClock } from "@picolet/protocol/async/system-clock.ts";
+import { isReady } from "@picolet/scripts/start/follow-pods.ts";
+import { AgentClient } from "../support/agent/agent-socket.ts";
+import { componentPod } from "../support/agent/node-fixtures.ts";
+import { killAll, runningProcesses } from "../support/unit/machine/processes.ts";
+import { TempFolder } from "../support/unit/machine/temp-folder.ts";
 
 const NEVER = new AbortController().signal;
 const DAEMON_SETS = { group: "apps", version: "v1", plural: "daemonsets", kind: "DaemonSet", namespaced: true };
@@ -34,7 +34,7 @@ class StartedClone extends AgentClient implements Disposable {
     for (const name of readdirSync(".")) {
       if (name !== "dist" && name !== ".picolet") symlinkSync(resolve(name), join(this.directory, name));
     }
-    this.process = spawn(process.execPath, ["scripts/start.ts"], {
+    this.process = spawn(process.execPath, ["scripts/start/start.ts"], {
       cwd: this.directory,
       stdio: ["ignore", "pipe", "pipe"],
     });

@@ -4,7 +4,7 @@
  */
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { seededRandom } from "../support/seeded-random.ts";
+import { seededRandom } from "../support/unit/ports/seeded-random.ts";
 import { Coverage, explore, type FuzzOutcome, type FuzzTarget, keepInput, mutated, replay } from "./fuzzer.ts";
 import { TARGETS } from "./targets.ts";
 

@@ -7,7 +7,7 @@ import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { Session } from "node:inspector";
 import { join } from "node:path";
-import type { Random } from "../../protocol/ports.ts";
+import type { Random } from "@picolet/protocol/ports.ts";
 
 /** One parser, or several of one kind. */
 export interface FuzzTarget {

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { readdirSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { after, test } from "node:test";
-import { Guest, guestMissing } from "../support/guest.ts";
+import { Guest, guestMissing } from "../support/guest/guest.ts";
 
 const skip = guestMissing() ?? false;
 const secondsSince = (start: number): string => ((performance.now() - start) / 1_000).toFixed(1);

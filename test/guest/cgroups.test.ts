@@ -5,15 +5,15 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { weightOfShares } from "../../agent/resources/cgroup-files.ts";
-import { type CgroupDriver, cgroupNames } from "../../protocol/cgroup-names.ts";
-import type { QosClass } from "../../protocol/pod.ts";
-import { isReady } from "../../scripts/follow-pods.ts";
-import { testComponent } from "../support/components.ts";
-import { Guest, guestMissing } from "../support/guest.ts";
-import type { GuestAgent } from "../support/guest-agent.ts";
-import { BUSYBOX_IMAGE } from "../support/image-archive.ts";
-import { transpiledFiles } from "../support/loaded-component.ts";
+import { weightOfShares } from "@picolet/agent/resources/cgroup-files.ts";
+import { type CgroupDriver, cgroupNames } from "@picolet/protocol/cgroup/cgroup-names.ts";
+import type { QosClass } from "@picolet/protocol/pod/pod.ts";
+import { isReady } from "@picolet/scripts/start/follow-pods.ts";
+import { BUSYBOX_IMAGE } from "../support/containerd/test-images.ts";
+import { Guest, guestMissing } from "../support/guest/guest.ts";
+import type { GuestAgent } from "../support/guest/guest-agent.ts";
+import { testComponent } from "../support/wasm/components.ts";
+import { transpiledFiles } from "../support/wasm/loaded-component.ts";
 
 const MIB = 2 ** 20;
 const COMPONENT = "/root/script.wasm";

@@ -1,8 +1,8 @@
 /** Devices of a real kernel, used by components: lines and buses of a USB bridge, a bus of SMBus, and two serial ports. */
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import { runDeviceGuest } from "../support/device-guest.ts";
-import { guestMissing } from "../support/guest-image.ts";
+import { runDeviceGuest } from "../support/guest/device-guest.ts";
+import { guestMissing } from "../support/guest/guest-image.ts";
 
 describe("components on the kernel's devices", { skip: guestMissing() ?? false }, () => {
   test("transfer, set and read what their pods name, find others' busy, and see what is gone", async () => {

@@ -4,10 +4,10 @@
  */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { foldersOf } from "../../agent/main/usage.ts";
-import { detectCgroups } from "../../agent/resources/cgroup-hierarchies.ts";
-import { CgroupMemoryEvents } from "../../agent/stats/cgroup-memory-events.ts";
-import { MemoryGauge } from "../../agent/stats/memory-gauge.ts";
+import { foldersOf } from "@picolet/agent/main/node/node-usage.ts";
+import { detectCgroups } from "@picolet/agent/resources/cgroup-hierarchies.ts";
+import { CgroupMemoryEvents } from "@picolet/agent/stats/cgroup-memory-events.ts";
+import { MemoryGauge } from "@picolet/agent/stats/memory-gauge.ts";
 
 const STALL_US = 200_000;
 

@@ -1,11 +1,11 @@
 /** Whom the OOM killer of a board of 512 MB takes first, and whom last; and what is told of those it has taken. cgroup v2. */
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { isReady } from "../../scripts/follow-pods.ts";
-import { Guest, guestMissing } from "../support/guest.ts";
-import type { GuestAgent } from "../support/guest-agent.ts";
-import { BUSYBOX_IMAGE } from "../support/image-archive.ts";
-import { containerPod } from "../support/node-fixtures.ts";
+import { isReady } from "@picolet/scripts/start/follow-pods.ts";
+import { containerPod } from "../support/agent/node-fixtures.ts";
+import { BUSYBOX_IMAGE } from "../support/containerd/test-images.ts";
+import { Guest, guestMissing } from "../support/guest/guest.ts";
+import type { GuestAgent } from "../support/guest/guest-agent.ts";
 
 const skip = guestMissing() ?? false;
 

@@ -10,16 +10,16 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { after, before, test } from "node:test";
-import { isReady } from "../../scripts/follow-pods.ts";
-import { testComponent, textComponent } from "../support/components.ts";
-import { kubectlMissing } from "../support/fleet.ts";
-import { guestMissing } from "../support/guest.ts";
-import { BUSYBOX_IMAGE } from "../support/image-archive.ts";
-import { transpiledFiles } from "../support/loaded-component.ts";
-import { PressureBoard } from "../support/pressure-board.ts";
-import { type MixedPod, type PressureMix, pressureMix } from "../support/pressure-mixes.ts";
-import { judge } from "../support/pressure-oracle.ts";
-import { makeTar } from "../support/tar.ts";
+import { isReady } from "@picolet/scripts/start/follow-pods.ts";
+import { BUSYBOX_IMAGE } from "../support/containerd/test-images.ts";
+import { guestMissing } from "../support/guest/guest.ts";
+import { kubectlMissing } from "../support/hub/test-fleet.ts";
+import { PressureBoard } from "../support/pressure/pressure-board.ts";
+import { type MixedPod, type PressureMix, pressureMix } from "../support/pressure/pressure-mixes.ts";
+import { judge } from "../support/pressure/pressure-oracle.ts";
+import { makeTar } from "../support/unit/images/tar.ts";
+import { testComponent, textComponent } from "../support/wasm/components.ts";
+import { transpiledFiles } from "../support/wasm/loaded-component.ts";
 
 const skip = guestMissing() ?? (kubectlMissing("1.32") || false);
 const { PICOLET_MIXES, PICOLET_MIX_SEED } = process.env;

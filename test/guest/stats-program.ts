@@ -1,10 +1,10 @@
 /** In the guest: `node program POD-PATH CONTAINER-ID`: one look at a pod's cgroup, as JSON. */
-import { makeNodeUsage } from "../../agent/main/usage.ts";
-import { detectCgroups } from "../../agent/resources/cgroup-hierarchies.ts";
-import { systemClock } from "../../protocol/async/system-clock.ts";
-import { millis } from "../../protocol/ports.ts";
-import { RecordedLog } from "../support/recorders.ts";
-import { usagePod } from "../support/usage-pods.ts";
+import { makeNodeUsage } from "@picolet/agent/main/node/node-usage.ts";
+import { detectCgroups } from "@picolet/agent/resources/cgroup-hierarchies.ts";
+import { systemClock } from "@picolet/protocol/async/system-clock.ts";
+import { millis } from "@picolet/protocol/ports.ts";
+import { usagePod } from "../support/unit/pods/usage-pods.ts";
+import { RecordedLog } from "../support/unit/ports/recorders.ts";
 
 async function look([path = "", id = ""]: readonly string[]): Promise<void> {
   const looks = makeNodeUsage(

@@ -2,10 +2,10 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { fileURLToPath } from "node:url";
+import type { MemoryReading } from "@picolet/agent/core/node/memory-reading.ts";
+import type { ContainerUsage, FilesystemUsage, Usage } from "@picolet/agent/core/node/usage.ts";
 import { build } from "esbuild";
-import type { MemoryReading } from "../../agent/core/memory-reading.ts";
-import type { ContainerUsage, FilesystemUsage, Usage } from "../../agent/core/usage.ts";
-import { Guest, guestMissing } from "../support/guest.ts";
+import { Guest, guestMissing } from "../support/guest/guest.ts";
 
 const MIB = 2 ** 20;
 const ID = "c0ffee";

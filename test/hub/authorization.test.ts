@@ -2,11 +2,11 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { ensureInitialObjects } from "../../hub/embedded/controllers/bootstrap/initial-objects.ts";
-import { MatrixAsker } from "../support/access-asker.ts";
-import { MATRIX_SUBJECTS } from "../support/access-fixtures.ts";
-import { accessMatrix, type MatrixRequest } from "../support/access-matrix.ts";
-import { ADMIN_USER, TestApiServer } from "../support/api-server.ts";
+import { ensureInitialObjects } from "@picolet/hub-embedded/controllers/cluster/initial-objects.ts";
+import { MatrixAsker } from "../support/unit/embedded/access-asker.ts";
+import { MATRIX_SUBJECTS } from "../support/unit/embedded/access-fixtures.ts";
+import { accessMatrix, type MatrixRequest } from "../support/unit/embedded/access-matrix.ts";
+import { ADMIN_USER, TestApiServer } from "../support/unit/embedded/api-server.ts";
 
 interface Golden {
   readonly version: string;

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { request } from "node:https";
 import { test } from "node:test";
-import { Fleet } from "../support/fleet.ts";
+import { Fleet } from "../support/hub/test-fleet.ts";
 
 function get(url: string): Promise<{ readonly status: number; readonly text: string }> {
   return new Promise((resolve, reject) => {

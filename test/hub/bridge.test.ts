@@ -2,10 +2,10 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { isDeepStrictEqual } from "node:util";
-import { EVENTS } from "../../hub/bridge/event-writer.ts";
-import { LEASES } from "../../hub/bridge/node-lease.ts";
-import { conditionsOf, fieldsAt } from "../../hub/bridge/remote-object.ts";
-import type { NodeBackend } from "../../hub/core/fleet.ts";
+import { EVENTS } from "@picolet/hub/bridge/event-writer.ts";
+import { LEASES } from "@picolet/hub/bridge/node-lease.ts";
+import { conditionsOf, fieldsAt } from "@picolet/hub/bridge/remote-object.ts";
+import type { NodeBackend } from "@picolet/hub-core/fleet.ts";
 import {
   CONFIG_MAPS,
   type KubeObject,
@@ -16,16 +16,16 @@ import {
   RUNTIME_CLASSES,
   SECRETS,
   SERVICES,
-} from "../../hub/core/kube-client.ts";
-import { SERVICE_ACCOUNTS as ACCOUNTS, NAMESPACES } from "../../hub/embedded/controllers/resource-types.ts";
-import { sha256 } from "../../hub/tunnel/sha256.ts";
-import { systemClock } from "../../protocol/async/system-clock.ts";
-import { WatchSource } from "../../protocol/async/watch.ts";
-import { isPicoletError } from "../../protocol/errors.ts";
-import { type Clock, millis } from "../../protocol/ports.ts";
-import { mirrorsDigest } from "../../protocol/tunnel/digest.ts";
-import { equalBytes } from "../../protocol/tunnel/hex.ts";
-import type { EventItem, MirrorItem } from "../../protocol/tunnel/messages.ts";
+} from "@picolet/hub-core/kube-client/kube-client.ts";
+import { SERVICE_ACCOUNTS as ACCOUNTS, NAMESPACES } from "@picolet/hub-core/kube-client/resource-types.ts";
+import { sha256 } from "@picolet/hub-core/sha256.ts";
+import { systemClock } from "@picolet/protocol/async/system-clock.ts";
+import { WatchSource } from "@picolet/protocol/async/watch.ts";
+import { isPicoletError } from "@picolet/protocol/errors.ts";
+import { type Clock, millis } from "@picolet/protocol/ports.ts";
+import { mirrorsDigest } from "@picolet/protocol/tunnel/digest.ts";
+import { equalBytes } from "@picolet/protocol/tunnel/encoding/hex.ts";
+import type { EventItem, MirrorItem } from "@picolet/protocol/tunnel/messages.ts";
 import {
   API_SERVICE,
   BridgedCluster,
@@ -34,8 +34,8 @@ import {
   type Replica,
   reportOf,
   untilDesired,
-} from "../support/bridged-cluster.ts";
-import { CallLog } from "../support/recording-kube-client.ts";
+} from "../support/unit/kubernetes/bridged-cluster.ts";
+import { CallLog } from "../support/unit/kubernetes/recording-kube-client.ts";
 
 let cluster: BridgedCluster;
 let replica: Replica;

@@ -1,11 +1,11 @@
 /** hub/deploy: that its parts belong together, and to what the hub says of itself. What the role allows is tried in bridge.test.ts. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { type Fields, fieldsAt } from "../../hub/bridge/remote-object.ts";
-import { parseHubArguments } from "../../hub/main/arguments.ts";
-import { parseDuration } from "../../protocol/duration.ts";
-import { VERSION } from "../../protocol/version.ts";
-import { deployedObjects } from "../support/bridged-cluster.ts";
+import { type Fields, fieldsAt } from "@picolet/hub/bridge/remote-object.ts";
+import { parseHubArguments } from "@picolet/hub/main/arguments.ts";
+import { parseDuration } from "@picolet/protocol/kubernetes/duration.ts";
+import { VERSION } from "@picolet/protocol/version.ts";
+import { deployedObjects } from "../support/unit/kubernetes/bridged-cluster.ts";
 
 const found = (kind: string): Fields => {
   const object = deployedObjects().find((each) => each.kind === kind);

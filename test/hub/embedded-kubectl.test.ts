@@ -1,14 +1,14 @@
 /** What kubectl, old and new, shows and does with the embedded API server and its controllers; agents are played. */
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import { PERSISTENT_VOLUME_CLAIMS, PODS } from "../../hub/core/kube-client.ts";
-import { EVENTS } from "../../hub/embedded/controllers/event-recorder.ts";
-import { ENDPOINT_SLICES } from "../../hub/embedded/controllers/resource-types.ts";
-import type { Pod } from "../../protocol/pod.ts";
-import { isReady } from "../../scripts/follow-pods.ts";
-import { KUBECTL_VERSIONS, type KubectlVersion } from "../../scripts/install-kubectl.ts";
-import { EmbeddedCluster } from "../support/embedded-cluster.ts";
-import { kubectlMissing } from "../support/fleet.ts";
+import { PERSISTENT_VOLUME_CLAIMS, PODS } from "@picolet/hub-core/kube-client/kube-client.ts";
+import { ENDPOINT_SLICES } from "@picolet/hub-core/kube-client/resource-types.ts";
+import { EVENTS } from "@picolet/hub-embedded/controllers/event-recorder.ts";
+import type { Pod } from "@picolet/protocol/pod/pod.ts";
+import { isReady } from "@picolet/scripts/start/follow-pods.ts";
+import { KUBECTL_VERSIONS, type KubectlVersion } from "@picolet/scripts/test/install-kubectl.ts";
+import { kubectlMissing } from "../support/hub/test-fleet.ts";
+import { EmbeddedCluster } from "../support/unit/embedded/in-process-cluster.ts";
 
 const daemonSet = (image: string): object => ({
   apiVersion: "apps/v1",

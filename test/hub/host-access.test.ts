@@ -1,10 +1,10 @@
 /** The hub's check of a component's network against what the agent makes of the same annotation: no grant slips between. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { hostAccess } from "@picolet/hub-embedded/admission/host-access.ts";
+import { NetworkPolicy } from "@picolet/runtime-wasm/shared/network/network-policy.ts";
+import { type Protocol, parseNetworkRules } from "@picolet/runtime-wasm/shared/network/network-rules.ts";
 import fc from "fast-check";
-import { hostAccess } from "../../hub/embedded/admission/host-access.ts";
-import { NetworkPolicy } from "../../runtime-adapters/wasm/grants/network-policy.ts";
-import { type Protocol, parseNetworkRules } from "../../runtime-adapters/wasm/grants/network-rules.ts";
 
 const ANNOTATION = "wasm.picolet.io/network";
 /** What only a rule with such an address may reach. */

@@ -1,19 +1,19 @@
 /** What a board is short of, from the agent's conditions to what kubectl shows and the scheduler does. */
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import type { PressureCondition } from "../../agent/core/node-pressure.ts";
-import { NodeConditions, type RuntimeHealth } from "../../agent/node/node-conditions.ts";
-import { nodeReport } from "../../agent/node/node-report.ts";
-import type { ShutdownState } from "../../agent/node/node-shutdown.ts";
-import { conditionPatch, nodeStatusPatch } from "../../hub/bridge/node-object.ts";
-import { NODES } from "../../hub/core/kube-client.ts";
-import { WatchSource } from "../../protocol/async/watch.ts";
-import { millis } from "../../protocol/ports.ts";
-import { KUBECTL_VERSIONS, type KubectlVersion } from "../../scripts/install-kubectl.ts";
-import { EmbeddedCluster } from "../support/embedded-cluster.ts";
-import { kubectlMissing } from "../support/fleet.ts";
-import { RecordedEvents, RecordedLog } from "../support/recorders.ts";
-import { VirtualClock } from "../support/virtual-clock.ts";
+import type { PressureCondition } from "@picolet/agent/core/node/node-pressure.ts";
+import { NodeConditions, type RuntimeHealth } from "@picolet/agent/node/node-conditions.ts";
+import { nodeReport } from "@picolet/agent/node/node-report.ts";
+import type { ShutdownState } from "@picolet/agent/node/node-shutdown.ts";
+import { conditionPatch, nodeStatusPatch } from "@picolet/hub/bridge/node-object.ts";
+import { NODES } from "@picolet/hub-core/kube-client/kube-client.ts";
+import { WatchSource } from "@picolet/protocol/async/watch.ts";
+import { millis } from "@picolet/protocol/ports.ts";
+import { KUBECTL_VERSIONS, type KubectlVersion } from "@picolet/scripts/test/install-kubectl.ts";
+import { kubectlMissing } from "../support/hub/test-fleet.ts";
+import { EmbeddedCluster } from "../support/unit/embedded/in-process-cluster.ts";
+import { RecordedEvents, RecordedLog } from "../support/unit/ports/recorders.ts";
+import { VirtualClock } from "../support/unit/ports/virtual-clock.ts";
 
 const BOARD = "board-1";
 const SIGNAL = new AbortController().signal;

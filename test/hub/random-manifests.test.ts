@@ -1,10 +1,10 @@
 /** Whatever is given to the API server as a pod, it takes it or says at which path it is wrong; and what it takes, a node can read. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { parsePod } from "@picolet/protocol/pod/validation/parse-pod.ts";
 import fc from "fast-check";
-import { parsePod } from "../../protocol/parse-pod.ts";
-import { TestApiServer } from "../support/api-server.ts";
-import { type Json, randomManifests } from "../support/random-manifests.ts";
+import { type Json, randomManifests } from "../support/agent/random-manifests.ts";
+import { TestApiServer } from "../support/unit/embedded/api-server.ts";
 
 const RUNS = 500;
 const PODS = "/api/v1/namespaces/default/pods";

@@ -5,28 +5,28 @@ import { once } from "node:events";
 import { readFileSync, statSync, writeFileSync } from "node:fs";
 import { PassThrough } from "node:stream";
 import { test } from "node:test";
-import { makeNodeRequest } from "../../agent/security/certificate-requests.ts";
-import { HubConnection } from "../../agent/security/hub-connection.ts";
-import type { Revocations } from "../../hub/core/identity.ts";
-import { SECRETS } from "../../hub/core/kube-client.ts";
-import { BootstrapTokens, REPLACE_NODES_GROUP } from "../../hub/identity/bootstrap-tokens.ts";
+import { makeNodeRequest } from "@picolet/agent/security/certificate-requests.ts";
+import { HubConnection } from "@picolet/agent/security/hub-connection.ts";
+import { BootstrapTokens, REPLACE_NODES_GROUP } from "@picolet/hub/identity/bootstrap-tokens.ts";
 import {
   caHash,
   issueClientCertificate,
   loadAuthority,
   makeAuthority,
   makeServerPair,
-} from "../../hub/identity/certificate-authority.ts";
-import { HubCa } from "../../hub/identity/hub-ca.ts";
-import { addressBytes } from "../../hub/identity/ip-address.ts";
-import { LiveConnections } from "../../hub/identity/live-connections.ts";
-import { NodeKeysInKubernetes, RevokedKeysInKubernetes } from "../../hub/identity/node-keys.ts";
-import { checkNodeRequest } from "../../hub/identity/node-request.ts";
-import { FilePemStore } from "../../hub/identity/pem-store.ts";
-import { AddressLimits } from "../../hub/identity/rate-limits.ts";
-import { WatchSource } from "../../protocol/async/watch.ts";
-import { PicoletError } from "../../protocol/errors.ts";
-import { encodeCertificate } from "../../protocol/pki/certificate.ts";
+} from "@picolet/hub/identity/certificate-authority.ts";
+import { HubCa } from "@picolet/hub/identity/hub-ca.ts";
+import { LiveConnections } from "@picolet/hub/identity/live-connections.ts";
+import { NodeKeysInKubernetes, RevokedKeysInKubernetes } from "@picolet/hub/identity/node-keys.ts";
+import { checkNodeRequest } from "@picolet/hub/identity/node-request.ts";
+import { FilePemStore } from "@picolet/hub/identity/pem-store.ts";
+import { addressBytes } from "@picolet/hub-core/address-bytes.ts";
+import { AddressLimits } from "@picolet/hub-core/fairness/address-limits.ts";
+import { SECRETS } from "@picolet/hub-core/kube-client/kube-client.ts";
+import type { Revocations } from "@picolet/hub-core/node-credentials.ts";
+import { WatchSource } from "@picolet/protocol/async/watch.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import { encodeCertificate } from "@picolet/protocol/pki/certificate.ts";
 import {
   contextConstructed,
   der,
@@ -36,19 +36,19 @@ import {
   derSequence,
   derSet,
   derUtf8,
-} from "../../protocol/pki/der.ts";
-import { encodeName } from "../../protocol/pki/distinguished-name.ts";
-import { basicConstraints, encodeExtension, subjectAltName } from "../../protocol/pki/extensions.ts";
-import { nodeSubject } from "../../protocol/pki/node-subject.ts";
-import { encodePem } from "../../protocol/pki/pem.ts";
-import { millis } from "../../protocol/ports.ts";
-import { DAY_MS, START_MS, TestHub } from "../support/identity-hub.ts";
-import { LocalSigner } from "../support/local-signer.ts";
-import { MemorySecrets } from "../support/memory-secrets.ts";
-import { RecordedLog } from "../support/recorders.ts";
-import { seededRandom } from "../support/seeded-random.ts";
-import { TempFolder } from "../support/temp-folder.ts";
-import { VirtualClock } from "../support/virtual-clock.ts";
+} from "@picolet/protocol/pki/der.ts";
+import { encodeName } from "@picolet/protocol/pki/distinguished-name.ts";
+import { basicConstraints, encodeExtension, subjectAltName } from "@picolet/protocol/pki/extensions.ts";
+import { nodeSubject } from "@picolet/protocol/pki/node-subject.ts";
+import { encodePem } from "@picolet/protocol/pki/pem.ts";
+import { millis } from "@picolet/protocol/ports.ts";
+import { DAY_MS, START_MS, TestHub } from "../support/unit/identity/identity-hub.ts";
+import { LocalSigner } from "../support/unit/identity/local-signer.ts";
+import { MemorySecrets } from "../support/unit/identity/memory-secrets.ts";
+import { TempFolder } from "../support/unit/machine/temp-folder.ts";
+import { RecordedLog } from "../support/unit/ports/recorders.ts";
+import { seededRandom } from "../support/unit/ports/seeded-random.ts";
+import { VirtualClock } from "../support/unit/ports/virtual-clock.ts";
 
 const never = new AbortController().signal;
 

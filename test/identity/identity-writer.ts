@@ -1,8 +1,8 @@
 /** A process that replaces an identity as fast as it can and says on stdout which have worked, until it is killed. */
 import { writeSync } from "node:fs";
-import { DurableFolderOnDisk } from "../../agent/security/durable-folder.ts";
-import { IdentityStore } from "../../agent/security/identity-store.ts";
-import { RecordedLog } from "../support/recorders.ts";
+import { DurableFolderOnDisk } from "@picolet/agent/security/durable-folder.ts";
+import { IdentityStore } from "@picolet/agent/security/identity-store.ts";
+import { RecordedLog } from "../support/unit/ports/recorders.ts";
 import { storedIdentities } from "./stored-identities.ts";
 
 const [path] = process.argv.slice(2);

@@ -6,9 +6,9 @@ import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { test } from "node:test";
 import { createServer } from "node:tls";
-import { makeAuthority, makeServerPair } from "../../hub/identity/certificate-authority.ts";
-import { DAY_MS, START_MS, TestBoard, TestHub } from "../support/identity-hub.ts";
-import { TempFolder } from "../support/temp-folder.ts";
+import { makeAuthority, makeServerPair } from "@picolet/hub/identity/certificate-authority.ts";
+import { DAY_MS, START_MS, TestBoard, TestHub } from "../support/unit/identity/identity-hub.ts";
+import { TempFolder } from "../support/unit/machine/temp-folder.ts";
 
 const never = new AbortController().signal;
 

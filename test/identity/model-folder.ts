@@ -1,5 +1,5 @@
 /** A disk as a power cut leaves it: what was not synced is there or not, each change for itself. */
-import type { DurableFolder } from "../../agent/security/durable-folder.ts";
+import type { DurableFolder } from "@picolet/agent/security/durable-folder.ts";
 
 export class PowerCut extends Error {}
 

@@ -4,15 +4,15 @@ import { createPrivateKey, generateKeyPairSync, sign } from "node:crypto";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
-import type { NodeCredentials } from "../../agent/core/identity.ts";
-import { makeNodeRequest } from "../../agent/security/certificate-requests.ts";
-import { HubConnection } from "../../agent/security/hub-connection.ts";
-import { encodeIdentity } from "../../agent/security/identity-file.ts";
-import { issueClientCertificate, makeAuthority } from "../../hub/identity/certificate-authority.ts";
-import { possessionStatement } from "../../protocol/join.ts";
-import { encodeBase64, encodePem } from "../../protocol/pki/pem.ts";
-import { DAY_MS, START_MS, TestBoard, type TestBoardInit, TestHub } from "../support/identity-hub.ts";
-import { TempFolder } from "../support/temp-folder.ts";
+import type { NodeCredentials } from "@picolet/agent/core/hub/identity.ts";
+import { makeNodeRequest } from "@picolet/agent/security/certificate-requests.ts";
+import { HubConnection } from "@picolet/agent/security/hub-connection.ts";
+import { encodeIdentity } from "@picolet/agent/security/identity-file.ts";
+import { issueClientCertificate, makeAuthority } from "@picolet/hub/identity/certificate-authority.ts";
+import { possessionStatement } from "@picolet/protocol/pki/join-messages.ts";
+import { encodeBase64, encodePem } from "@picolet/protocol/pki/pem.ts";
+import { DAY_MS, START_MS, TestBoard, type TestBoardInit, TestHub } from "../support/unit/identity/identity-hub.ts";
+import { TempFolder } from "../support/unit/machine/temp-folder.ts";
 
 const never = new AbortController().signal;
 

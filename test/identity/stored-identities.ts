@@ -1,9 +1,9 @@
 /** Identities as they are stored, of one node, each with a key of its own. */
 import { generateKeyPairSync } from "node:crypto";
-import { makeNodeRequest } from "../../agent/security/certificate-requests.ts";
-import type { StoredIdentity } from "../../agent/security/identity-file.ts";
-import { issueClientCertificate, makeAuthority } from "../../hub/identity/certificate-authority.ts";
-import { encodePem } from "../../protocol/pki/pem.ts";
+import { makeNodeRequest } from "@picolet/agent/security/certificate-requests.ts";
+import type { StoredIdentity } from "@picolet/agent/security/identity-file.ts";
+import { issueClientCertificate, makeAuthority } from "@picolet/hub/identity/certificate-authority.ts";
+import { encodePem } from "@picolet/protocol/pki/pem.ts";
 
 export function storedIdentities(count: number, now: Date = new Date()): StoredIdentity[] {
   const ca = makeAuthority("kubernetes", { days: 30, now });

@@ -1,28 +1,28 @@
 /** One life of the agent: everything above the runtime adapter, from start to shutdown or to its sudden end. */
-import type { RuntimeRouter } from "../../agent/core/pod-ports.ts";
-import type { HookRunner } from "../../agent/core/probe-ports.ts";
-import type { DesiredStore } from "../../agent/core/store.ts";
-import { ImagePuller } from "../../agent/images/image-puller.ts";
-import { Pleg } from "../../agent/observe/pleg.ts";
-import { planPod } from "../../agent/plan/plan-pod.ts";
-import type { PlanPod } from "../../agent/plan/pod-view.ts";
-import { ApiSource } from "../../agent/sources/api-source.ts";
-import { StatusManager } from "../../agent/status/status-manager.ts";
-import { Store } from "../../agent/store/store.ts";
-import { PodWorkers } from "../../agent/workers/pod-workers.ts";
-import { isCancelled, isPicoletError, PicoletError } from "../../protocol/errors.ts";
-import type { Pod } from "../../protocol/pod.ts";
-import { type Clock, type Log, millis, seconds } from "../../protocol/ports.ts";
-import type { RuntimeAdapter } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { FakeAdmission, FakeHooks, FakeProber } from "../support/fake-lifecycle.ts";
-import { FakePodEnvironment } from "../support/fake-pod-environment.ts";
+import type { RuntimeRouter } from "@picolet/agent/core/pods/pod-ports.ts";
+import type { HookRunner } from "@picolet/agent/core/pods/probe-ports.ts";
+import type { DesiredStore } from "@picolet/agent/core/store/store-ports.ts";
+import { ImagePuller } from "@picolet/agent/images/pulls/image-puller.ts";
+import { Pleg } from "@picolet/agent/observe/pleg.ts";
+import { planPod } from "@picolet/agent/plan/plan-pod.ts";
+import type { PlanPod } from "@picolet/agent/plan/pod-view.ts";
+import { ApiSource } from "@picolet/agent/sources/api-source.ts";
+import { StatusManager } from "@picolet/agent/status/status-manager.ts";
+import { Store } from "@picolet/agent/store/store.ts";
+import { PodWorkers } from "@picolet/agent/workers/pod-workers.ts";
+import { isCancelled, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import type { Pod } from "@picolet/protocol/pod/pod.ts";
+import { type Clock, type Log, millis, seconds } from "@picolet/protocol/ports.ts";
+import type { RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { FakeAdmission, FakeHooks, FakeProber } from "../support/unit/agent/fake-lifecycle.ts";
+import { FakePodEnvironment } from "../support/unit/agent/fake-pod-environment.ts";
 import type { Dice } from "./dice.ts";
 import { Fence } from "./fence.ts";
-import { HubLink } from "./hub-link.ts";
 import type { Laws } from "./laws.ts";
-import type { Manifests } from "./manifest-folder.ts";
-import { asPod, hasRoom, isRejected } from "./manifests.ts";
+import type { Manifests } from "./memory-manifest-folder.ts";
 import type { SimHub } from "./sim-hub.ts";
+import { HubLink } from "./sim-hub-link.ts";
+import { asPod, hasRoom, isRejected } from "./sim-manifests.ts";
 
 export interface AgentLifeInit {
   readonly path: string;

@@ -1,12 +1,12 @@
 /** Agents with one mistake each, which the simulation has to find. */
-import { containersOf } from "../../agent/plan/container-roles.ts";
-import { planPod } from "../../agent/plan/plan-pod.ts";
-import type { Plan, PlanAction, PlanPod, PodView } from "../../agent/plan/pod-view.ts";
-import type { Pod } from "../../protocol/pod.ts";
-import type { MonotonicMs } from "../../protocol/ports.ts";
-import type { BoardInit } from "./board.ts";
-import { asPod } from "./manifests.ts";
+import { containersOf } from "@picolet/agent/plan/container-roles.ts";
+import { planPod } from "@picolet/agent/plan/plan-pod.ts";
+import type { Plan, PlanAction, PlanPod, PodView } from "@picolet/agent/plan/pod-view.ts";
+import type { Pod } from "@picolet/protocol/pod/pod.ts";
+import type { MonotonicMs } from "@picolet/protocol/ports.ts";
 import { RESIZING_SEEDS } from "./scenario.ts";
+import type { BoardInit } from "./sim-board.ts";
+import { asPod } from "./sim-manifests.ts";
 
 type Mutant = Pick<BoardInit, "planPod" | "parse">;
 

@@ -1,6 +1,6 @@
 /** What a simulation draws from one seed. */
-import { type Millis, millis, type Random } from "../../protocol/ports.ts";
-import { seededRandom } from "../support/seeded-random.ts";
+import { type Millis, millis, type Random } from "@picolet/protocol/ports.ts";
+import { seededRandom } from "../support/unit/ports/seeded-random.ts";
 
 export class Dice implements Random {
   readonly #random: Random;

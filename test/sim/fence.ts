@@ -2,14 +2,9 @@
  * The line between one life of the agent and the world. When the life ends as by kill -9, nothing passes it any more:
  * what was awaited never comes, and nothing is told to anybody.
  */
-import { joinSignals } from "../../protocol/async/abort.ts";
-import type { Clock, Millis, PodUid } from "../../protocol/ports.ts";
-import type {
-  Action,
-  DesiredPod,
-  ImageService,
-  RuntimeAdapter,
-} from "../../runtime-adapters/contract/runtime-adapter.ts";
+import { joinSignals } from "@picolet/protocol/async/abort.ts";
+import type { Clock, Millis, PodUid } from "@picolet/protocol/ports.ts";
+import type { Action, DesiredPod, ImageService, RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
 
 export interface ActionListener {
   applying(pod: DesiredPod, action: Action): void;

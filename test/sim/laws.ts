@@ -1,18 +1,19 @@
 /** What must hold at every moment of a simulation. The first breach is kept; all else follows from it. */
-import { apiUidOf } from "../../agent/core/pod-identity.ts";
-import type { DesiredSnapshot } from "../../agent/core/store.ts";
-import type { OutgoingStatus } from "../../agent/core/tunnel-ports.ts";
-import { containersOf } from "../../agent/plan/container-roles.ts";
-import type { Plan, PodView } from "../../agent/plan/pod-view.ts";
-import type { Watch } from "../../protocol/async/watch.ts";
-import { containerHash } from "../../protocol/container-hash.ts";
-import type { Clock, PodUid } from "../../protocol/ports.ts";
-import type { Action, DesiredPod, ObservedContainer } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import type { FakeChange, FakeRuntime } from "../../runtime-adapters/fake/fake-runtime.ts";
-import type { FakePodEnvironment } from "../support/fake-pod-environment.ts";
+
+import type { OutgoingStatus } from "@picolet/agent/core/hub/tunnel-ports.ts";
+import { apiUidOf } from "@picolet/agent/core/pods/pod-identity.ts";
+import type { DesiredSnapshot } from "@picolet/agent/core/store/store-ports.ts";
+import { containersOf } from "@picolet/agent/plan/container-roles.ts";
+import type { Plan, PodView } from "@picolet/agent/plan/pod-view.ts";
+import type { Watch } from "@picolet/protocol/async/watch.ts";
+import { containerHash } from "@picolet/protocol/pod/container-hash.ts";
+import type { Clock, PodUid } from "@picolet/protocol/ports.ts";
+import type { Action, DesiredPod, ObservedContainer } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { FakeChange, FakeRuntime } from "@picolet/runtime-test-kit/fake/fake-runtime.ts";
+import type { FakePodEnvironment } from "../support/unit/agent/fake-pod-environment.ts";
 import { LifecycleLaws } from "./lifecycle-laws.ts";
-import { hasRoom } from "./manifests.ts";
 import type { SimHub } from "./sim-hub.ts";
+import { hasRoom } from "./sim-manifests.ts";
 
 /** Two attempts, and a third while the oldest is being taken away; the kubelet keeps as many. */
 const MAX_RUNS = 4;

@@ -1,15 +1,10 @@
 /** What must hold of the order in which a pod's containers start and end, and of what runs beside them. */
-import { containersOf, roleOf, sidecarsOf } from "../../agent/plan/container-roles.ts";
-import { gracePeriodOf } from "../../agent/plan/grace-period.ts";
-import type { Plan, PodView } from "../../agent/plan/pod-view.ts";
-import type { Clock, PodUid } from "../../protocol/ports.ts";
-import type {
-  Action,
-  DesiredPod,
-  ObservedContainer,
-  ObservedPod,
-} from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { isRejected } from "./manifests.ts";
+import { containersOf, roleOf, sidecarsOf } from "@picolet/agent/plan/container-roles.ts";
+import { gracePeriodOf } from "@picolet/agent/plan/grace-period.ts";
+import type { Plan, PodView } from "@picolet/agent/plan/pod-view.ts";
+import type { Clock, PodUid } from "@picolet/protocol/ports.ts";
+import type { Action, DesiredPod, ObservedContainer, ObservedPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { isRejected } from "./sim-manifests.ts";
 
 /** What a call to the runtime may take before it is carried out, and an exit before it shows. */
 const TOLERANCE_MS = 1000;

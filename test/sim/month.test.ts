@@ -1,7 +1,7 @@
 /** An agent holds nothing of the pods that come, crash, are probed and go. `npm run chaos` has it live for a month, with 10,000 of them. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { OwnThread } from "../support/own-thread.ts";
+import { OwnThread } from "../support/unit/machine/own-thread.ts";
 import type { Lives } from "./month.ts";
 
 const DAYS = Number(process.env.PICOLET_MONTH_DAYS ?? 15);

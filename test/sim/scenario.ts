@@ -1,15 +1,15 @@
 /** One seed's story: some minutes in which everything happens, then quiet, in which all must come right. */
 import { isDeepStrictEqual } from "node:util";
-import { apiUidOf } from "../../agent/core/pod-identity.ts";
-import { sidecarsOf } from "../../agent/plan/container-roles.ts";
-import { currentRun } from "../../agent/plan/judge-container.ts";
-import { containerHash } from "../../protocol/container-hash.ts";
-import { millis, type PodUid, seconds } from "../../protocol/ports.ts";
-import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import type { FakeRuntime } from "../../runtime-adapters/fake/fake-runtime.ts";
+import { apiUidOf } from "@picolet/agent/core/pods/pod-identity.ts";
+import { sidecarsOf } from "@picolet/agent/plan/container-roles.ts";
+import { currentRun } from "@picolet/agent/plan/judge-container.ts";
+import { containerHash } from "@picolet/protocol/pod/container-hash.ts";
+import { millis, type PodUid, seconds } from "@picolet/protocol/ports.ts";
+import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { FakeRuntime } from "@picolet/runtime-test-kit/fake/fake-runtime.ts";
 import type { AgentLife } from "./agent-life.ts";
-import { Board, type BoardInit } from "./board.ts";
 import { Dice } from "./dice.ts";
+import { Board, type BoardInit } from "./sim-board.ts";
 import {
   debugged,
   type Fate,
@@ -21,7 +21,7 @@ import {
   redefine,
   remade,
   resized,
-} from "./manifests.ts";
+} from "./sim-manifests.ts";
 
 /** How long things happen. */
 const STORM_MS = 60_000;

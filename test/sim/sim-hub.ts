@@ -1,11 +1,11 @@
 /** The hub in a simulation: what it wants, what it was told, and whether it can be reached. It outlives the agent. */
 
-import type { OutgoingStatus } from "../../agent/core/tunnel-ports.ts";
-import { WatchSource } from "../../protocol/async/watch.ts";
-import type { Pod } from "../../protocol/pod.ts";
-import { type ObjectKey, objectKey, type RemoteObject } from "../../protocol/tunnel/messages.ts";
-import { type PodObject, RemoteHub } from "../support/remote-hub.ts";
-import { asObject, asPod, deleted, isSameWork } from "./manifests.ts";
+import type { OutgoingStatus } from "@picolet/agent/core/hub/tunnel-ports.ts";
+import { WatchSource } from "@picolet/protocol/async/watch.ts";
+import type { Pod } from "@picolet/protocol/pod/pod.ts";
+import { type ObjectKey, objectKey, type RemoteObject } from "@picolet/protocol/tunnel/messages.ts";
+import { type PodObject, RemoteHub } from "../support/unit/tunnel/remote-hub.ts";
+import { asObject, asPod, deleted, isSameWork } from "./sim-manifests.ts";
 
 export class SimHub {
   readonly remote = new RemoteHub();

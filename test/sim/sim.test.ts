@@ -7,7 +7,7 @@ import { existsSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, describe, test } from "node:test";
-import { OwnThread } from "../support/own-thread.ts";
+import { OwnThread } from "../support/unit/machine/own-thread.ts";
 import { CANARIES } from "./canaries.ts";
 import type { Stories } from "./stories.ts";
 

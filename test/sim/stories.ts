@@ -1,5 +1,5 @@
 /** The simulation's stories, played in a thread of their own. */
-import { serve } from "../support/own-thread.ts";
+import { serve } from "../support/unit/machine/own-thread.ts";
 import { CANARIES } from "./canaries.ts";
 import { runScenario } from "./scenario.ts";
 

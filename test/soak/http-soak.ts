@@ -1,10 +1,10 @@
 /** What the runner of a component that serves HTTP does to its memory while real clients ask it, request after request. */
 
-import { httpLoad } from "../bench/http-load.ts";
-import { memoryOf } from "../bench/process-figures.ts";
-import { testComponent } from "../support/components.ts";
-import { fixedPort } from "../support/fixed-port.ts";
-import { WasmPod, WasmRuntime } from "../support/wasm-runtime.ts";
+import { memoryOf } from "../bench/measure/process-usage.ts";
+import { httpLoad } from "../bench/wasm/http-load.ts";
+import { fixedPort } from "../support/unit/machine/fixed-port.ts";
+import { testComponent } from "../support/wasm/components.ts";
+import { WasmPod, WasmRuntime } from "../support/wasm/wasm-runtime.ts";
 import type { Sample } from "./soak.ts";
 
 export interface HttpSoakInit {

@@ -1,4 +1,4 @@
-import type { Line } from "../support/linear-regression.ts";
+import type { Line } from "./linear-regression.ts";
 import type { Sample } from "./soak.ts";
 
 const WIDTH = 900;

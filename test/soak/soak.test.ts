@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { linearRegression } from "../support/linear-regression.ts";
-import { seededRandom } from "../support/seeded-random.ts";
+import { seededRandom } from "../support/unit/ports/seeded-random.ts";
+import { linearRegression } from "./linear-regression.ts";
 import { plotSamples } from "./plot.ts";
 import { judge, type Sample, soak } from "./soak.ts";
 

@@ -1,9 +1,9 @@
 /** What an agent's memory does while pods come, go, crash and are probed; and whether it grows. */
 import { setTimeout as delay } from "node:timers/promises";
-import { textOf } from "../../scripts/follow-pods.ts";
-import { type Line, linearRegression } from "../support/linear-regression.ts";
-import { PodChurn } from "../support/pod-churn.ts";
-import { seededRandom } from "../support/seeded-random.ts";
+import { textOf } from "@picolet/scripts/start/follow-pods.ts";
+import { PodChurn } from "../support/agent/pod-churn.ts";
+import { seededRandom } from "../support/unit/ports/seeded-random.ts";
+import { type Line, linearRegression } from "./linear-regression.ts";
 
 export interface SoakInit {
   readonly seed: number;

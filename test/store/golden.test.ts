@@ -2,17 +2,17 @@
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
 import { test } from "node:test";
+import { Connection } from "@picolet/agent/store/connection.ts";
+import { decode, encode } from "@picolet/agent/store/encoding.ts";
+import { FORMAT, type Migration, migrate } from "@picolet/agent/store/schema.ts";
+import { Store } from "@picolet/agent/store/store.ts";
+import { isPicoletError } from "@picolet/protocol/errors.ts";
 import Database from "better-sqlite3";
-import { Connection } from "../../agent/store/connection.ts";
-import { decode, encode } from "../../agent/store/encoding.ts";
-import { FORMAT, type Migration, migrate } from "../../agent/store/schema.ts";
-import { Store } from "../../agent/store/store.ts";
-import { isPicoletError } from "../../protocol/errors.ts";
-import { RecordedLog } from "../support/recorders.ts";
-import { sealerOf } from "../support/sealers.ts";
-import { contentsOf } from "../support/store-contents.ts";
-import { TemporaryFolder } from "../support/store-samples.ts";
-import { VirtualClock } from "../support/virtual-clock.ts";
+import { RecordedLog } from "../support/unit/ports/recorders.ts";
+import { VirtualClock } from "../support/unit/ports/virtual-clock.ts";
+import { sealerOf } from "../support/unit/store/sealers.ts";
+import { contentsOf } from "../support/unit/store/store-contents.ts";
+import { TemporaryFolder } from "../support/unit/store/store-samples.ts";
 
 const FOLDER = new URL("../golden/store/", import.meta.url);
 const golden = (format: number, kind: "sql" | "json"): string =>

@@ -1,6 +1,6 @@
-import type { RemoteObject } from "../../protocol/tunnel/messages.ts";
-import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { remoteObject, remotePod, samplePod } from "../support/store-samples.ts";
+import type { RemoteObject } from "@picolet/protocol/tunnel/messages.ts";
+import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { remoteObject, remotePod, samplePod } from "../support/unit/store/store-samples.ts";
 
 /** What the writer wants in each revision: pods come, change and go. */
 export function podsOf(revision: number): readonly DesiredPod[] {

@@ -1,4 +1,4 @@
-import type { ServicePeer } from "../../runtime-adapters/contract/board-services.ts";
+import type { ServicePeer } from "@picolet/runtime-contract/board-services.ts";
 
 /** A container whose pod names the bucket `b`. */
 export const KEYVALUE_PEER: ServicePeer = {

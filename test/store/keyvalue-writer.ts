@@ -1,8 +1,8 @@
 /** A process that changes a bucket as fast as it can and says on stdout what it was told is kept, until it is killed. */
 import { writeSync } from "node:fs";
-import { KeyvalueService } from "../../agent/store/keyvalue/keyvalue-service.ts";
-import { systemClock } from "../../protocol/async/system-clock.ts";
-import { RecordedLog } from "../support/recorders.ts";
+import { KeyvalueService } from "@picolet/agent/store/keyvalue/keyvalue-service.ts";
+import { systemClock } from "@picolet/protocol/async/system-clock.ts";
+import { RecordedLog } from "../support/unit/ports/recorders.ts";
 import { KEYVALUE_PEER } from "./keyvalue-peer.ts";
 
 const [path] = process.argv.slice(2);

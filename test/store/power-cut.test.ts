@@ -5,11 +5,11 @@ import { once } from "node:events";
 import { readdirSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { test } from "node:test";
-import { Store } from "../../agent/store/store.ts";
-import { systemClock } from "../../protocol/async/system-clock.ts";
-import { testProgram } from "../support/bundles.ts";
-import { RecordedLog } from "../support/recorders.ts";
-import { TemporaryFolder } from "../support/store-samples.ts";
+import { Store } from "@picolet/agent/store/store.ts";
+import { systemClock } from "@picolet/protocol/async/system-clock.ts";
+import { testProgram } from "../support/unit/machine/bundles.ts";
+import { RecordedLog } from "../support/unit/ports/recorders.ts";
+import { TemporaryFolder } from "../support/unit/store/store-samples.ts";
 import { podsOf, remoteOf } from "./history.ts";
 
 const WRITER = await testProgram("test/store/writer.ts");

@@ -1,15 +1,15 @@
 /** What a hub has sent by each revision, and a store as the agent opens it: keys on the disk beside it. */
 import { join } from "node:path";
-import type { DataKeys } from "../../agent/keys/data-keys.ts";
-import { makeKeyProviders } from "../../agent/keys/key-providers.ts";
-import { unlockDataKeys } from "../../agent/keys/unlock.ts";
-import { DurableFolderOnDisk } from "../../agent/security/durable-folder.ts";
-import { Store } from "../../agent/store/store.ts";
-import type { Clock } from "../../protocol/ports.ts";
-import type { RemoteObject } from "../../protocol/tunnel/messages.ts";
-import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { RecordedLog } from "../support/recorders.ts";
-import { remoteObject, samplePod } from "../support/store-samples.ts";
+import type { DataKeys } from "@picolet/agent/keys/data-keys.ts";
+import { makeKeyProviders } from "@picolet/agent/keys/key-providers.ts";
+import { unlockDataKeys } from "@picolet/agent/keys/unlock.ts";
+import { DurableFolderOnDisk } from "@picolet/agent/security/durable-folder.ts";
+import { Store } from "@picolet/agent/store/store.ts";
+import type { Clock } from "@picolet/protocol/ports.ts";
+import type { RemoteObject } from "@picolet/protocol/tunnel/messages.ts";
+import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { RecordedLog } from "../support/unit/ports/recorders.ts";
+import { remoteObject, samplePod } from "../support/unit/store/store-samples.ts";
 
 const NEVER = new AbortController().signal;
 

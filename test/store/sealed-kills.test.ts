@@ -4,12 +4,12 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { createInterface } from "node:readline";
 import { test } from "node:test";
-import { Store } from "../../agent/store/store.ts";
-import { systemClock } from "../../protocol/async/system-clock.ts";
-import { testProgram } from "../support/bundles.ts";
-import { filesWith } from "../support/raw-bytes.ts";
-import { RecordedLog } from "../support/recorders.ts";
-import { TemporaryFolder } from "../support/store-samples.ts";
+import { Store } from "@picolet/agent/store/store.ts";
+import { systemClock } from "@picolet/protocol/async/system-clock.ts";
+import { testProgram } from "../support/unit/machine/bundles.ts";
+import { filesWith } from "../support/unit/machine/raw-bytes.ts";
+import { RecordedLog } from "../support/unit/ports/recorders.ts";
+import { TemporaryFolder } from "../support/unit/store/store-samples.ts";
 import { MARK, openSealedStore, sealedChange, sealedContents } from "./sealed-history.ts";
 
 const WRITER = await testProgram("test/store/sealed-writer.ts");

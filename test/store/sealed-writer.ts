@@ -3,7 +3,7 @@
  * stdout what has been done, until it is killed.
  */
 import { writeSync } from "node:fs";
-import { systemClock } from "../../protocol/async/system-clock.ts";
+import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import { openSealedStore, sealedChange } from "./sealed-history.ts";
 
 const [folder] = process.argv.slice(2);

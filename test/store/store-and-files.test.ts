@@ -2,13 +2,13 @@
 import assert from "node:assert/strict";
 import { mkdirSync, renameSync, rmSync, utimesSync, writeFileSync } from "node:fs";
 import { test } from "node:test";
-import type { DesiredSnapshot } from "../../agent/core/store.ts";
-import { FileSource } from "../../agent/sources/file-source.ts";
-import { Store } from "../../agent/store/store.ts";
-import { millis } from "../../protocol/ports.ts";
-import { RecordedLog } from "../support/recorders.ts";
-import { TemporaryFolder } from "../support/store-samples.ts";
-import { VirtualClock } from "../support/virtual-clock.ts";
+import type { DesiredSnapshot } from "@picolet/agent/core/store/store-ports.ts";
+import { FileSource } from "@picolet/agent/sources/files/file-source.ts";
+import { Store } from "@picolet/agent/store/store.ts";
+import { millis } from "@picolet/protocol/ports.ts";
+import { RecordedLog } from "../support/unit/ports/recorders.ts";
+import { VirtualClock } from "../support/unit/ports/virtual-clock.ts";
+import { TemporaryFolder } from "../support/unit/store/store-samples.ts";
 
 const pod = (name: string, image: string): string =>
   `apiVersion: v1\nkind: Pod\nmetadata: {name: ${name}}\nspec:\n  containers:\n  - {name: app, image: "${image}"}\n`;

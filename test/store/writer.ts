@@ -1,9 +1,9 @@
 /** A process that changes a store as fast as it can and says on stdout what has been accepted, until it is killed. */
 import { writeSync } from "node:fs";
-import { Store } from "../../agent/store/store.ts";
-import { systemClock } from "../../protocol/async/system-clock.ts";
-import { RecordedLog } from "../support/recorders.ts";
-import { samplePod, sampleStatus } from "../support/store-samples.ts";
+import { Store } from "@picolet/agent/store/store.ts";
+import { systemClock } from "@picolet/protocol/async/system-clock.ts";
+import { RecordedLog } from "../support/unit/ports/recorders.ts";
+import { samplePod, sampleStatus } from "../support/unit/store/store-samples.ts";
 import { EPOCH, podsOf, remoteOf } from "./history.ts";
 
 const [path] = process.argv.slice(2);

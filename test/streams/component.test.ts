@@ -1,17 +1,17 @@
 /** kubectl against a pod of components: what it can do works, what it cannot says why. */
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { parsePod } from "../../protocol/parse-pod.ts";
-import { desiredPod } from "../../runtime-adapters/contract/conformance-bench.ts";
-import type { DesiredPod } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { KUBECTL_VERSIONS } from "../../scripts/install-kubectl.ts";
-import { ApiFront } from "../support/api-front.ts";
-import { testComponent } from "../support/components.ts";
-import { fixedPort } from "../support/fixed-port.ts";
-import { kubectlMissing } from "../support/fleet.ts";
-import { Kubectl } from "../support/kubectl.ts";
-import { NODE, StreamingNode } from "../support/streaming-node.ts";
-import { wasmFixture } from "../support/wasm-fixture.ts";
+import { parsePod } from "@picolet/protocol/pod/validation/parse-pod.ts";
+import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { desiredPod } from "@picolet/runtime-test-kit/conformance/conformance-bench.ts";
+import { KUBECTL_VERSIONS } from "@picolet/scripts/test/install-kubectl.ts";
+import { Kubectl } from "../support/hub/kubectl.ts";
+import { kubectlMissing } from "../support/hub/test-fleet.ts";
+import { ApiFront } from "../support/unit/embedded/api-front.ts";
+import { fixedPort } from "../support/unit/machine/fixed-port.ts";
+import { NODE, StreamingNode } from "../support/unit/streaming/streaming-node.ts";
+import { testComponent } from "../support/wasm/components.ts";
+import { wasmFixture } from "../support/wasm/wasm-fixture.ts";
 
 const TIMEOUT = { timeout: 120_000 };
 const NEVER = new AbortController().signal;

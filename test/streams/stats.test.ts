@@ -2,17 +2,17 @@
 import assert from "node:assert/strict";
 import { tmpdir } from "node:os";
 import { test } from "node:test";
-import type { AgentPod } from "../../agent/core/agent-pod.ts";
-import { makeNodeUsage } from "../../agent/main/usage.ts";
-import { detectCgroups } from "../../agent/resources/cgroup-hierarchies.ts";
-import { UsageStats } from "../../agent/stats/usage-stats.ts";
-import { systemClock } from "../../protocol/async/system-clock.ts";
-import { seconds } from "../../protocol/ports.ts";
-import { Bench, desiredPod } from "../../runtime-adapters/contract/conformance-bench.ts";
-import { Containerd, containerdMissing } from "../support/containerd.ts";
-import { CriFixture } from "../support/cri-fixture.ts";
-import { BUSYBOX_IMAGE } from "../support/image-archive.ts";
-import { RecordedLog } from "../support/recorders.ts";
+import type { AgentPod } from "@picolet/agent/core/pods/agent-pod.ts";
+import { makeNodeUsage } from "@picolet/agent/main/node/node-usage.ts";
+import { detectCgroups } from "@picolet/agent/resources/cgroup-hierarchies.ts";
+import { UsageStats } from "@picolet/agent/stats/usage-stats.ts";
+import { systemClock } from "@picolet/protocol/async/system-clock.ts";
+import { seconds } from "@picolet/protocol/ports.ts";
+import { Bench, desiredPod } from "@picolet/runtime-test-kit/conformance/conformance-bench.ts";
+import { Containerd, containerdMissing } from "../support/containerd/containerd.ts";
+import { CriFixture } from "../support/containerd/cri-fixture.ts";
+import { BUSYBOX_IMAGE } from "../support/containerd/test-images.ts";
+import { RecordedLog } from "../support/unit/ports/recorders.ts";
 
 const MIB = 1024 * 1024;
 const BUSY = { image: BUSYBOX_IMAGE, command: ["/bin/sh", "-c", "while :; do :; done"], args: [] };

@@ -2,13 +2,13 @@
 import assert from "node:assert/strict";
 import { statSync } from "node:fs";
 import { test } from "node:test";
-import { TelemetryStreams } from "../../hub/telemetry/telemetry-streams.ts";
-import { seconds } from "../../protocol/ports.ts";
-import { RecordedLog } from "../support/recorders.ts";
-import { openHub, settle, TelemetryBoard } from "../support/telemetry-board.ts";
-import { event, point } from "../support/telemetry-samples.ts";
-import { TempFolder } from "../support/temp-folder.ts";
-import { TunnelBench } from "../support/tunnel-bench.ts";
+import { TelemetryStreams } from "@picolet/hub/telemetry/telemetry-streams.ts";
+import { seconds } from "@picolet/protocol/ports.ts";
+import { TempFolder } from "../support/unit/machine/temp-folder.ts";
+import { RecordedLog } from "../support/unit/ports/recorders.ts";
+import { openHub, settle, TelemetryBoard } from "../support/unit/tunnel/telemetry-board.ts";
+import { event, point } from "../support/unit/tunnel/telemetry-samples.ts";
+import { TunnelBench } from "../support/unit/tunnel/tunnel-bench.ts";
 
 const MAX_BYTES = 512 * 1024;
 const TEXT = "x".repeat(2000);

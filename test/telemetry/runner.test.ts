@@ -1,17 +1,17 @@
 /** A runner's end and the agent's, without the socket between them: what a component wrote is kept whatever becomes of the agent. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { TelemetryService } from "../../agent/telemetry/telemetry-service.ts";
-import { rowsOf } from "../../hub/telemetry/record-rows.ts";
-import { millis, seconds } from "../../protocol/ports.ts";
-import { recordSize, type TelemetryRecord } from "../../protocol/telemetry/records.ts";
-import { type Plain, type ServiceMessage, ServiceRefusal } from "../../runtime-adapters/contract/board-services.ts";
-import { TelemetrySender } from "../../runtime-adapters/wasm/host/board/telemetry-sender.ts";
-import type { Begun } from "../../runtime-adapters/wasm/host/polling.ts";
-import { copyOf, openHub, settle, TelemetryBoard } from "../support/telemetry-board.ts";
-import { event, point } from "../support/telemetry-samples.ts";
-import { TempFolder } from "../support/temp-folder.ts";
-import { VirtualClock } from "../support/virtual-clock.ts";
+import { TelemetryService } from "@picolet/agent/telemetry/telemetry-service.ts";
+import { rowsOf } from "@picolet/hub/telemetry/record-rows.ts";
+import { millis, seconds } from "@picolet/protocol/ports.ts";
+import { recordSize, type TelemetryRecord } from "@picolet/protocol/telemetry/records.ts";
+import { type Plain, type ServiceMessage, ServiceRefusal } from "@picolet/runtime-contract/board-services.ts";
+import { TelemetrySender } from "@picolet/runtime-wasm/shared/board/telemetry-sender.ts";
+import type { Begun } from "@picolet/runtime-wasm/shared/resources/polling.ts";
+import { TempFolder } from "../support/unit/machine/temp-folder.ts";
+import { VirtualClock } from "../support/unit/ports/virtual-clock.ts";
+import { copyOf, openHub, settle, TelemetryBoard } from "../support/unit/tunnel/telemetry-board.ts";
+import { event, point } from "../support/unit/tunnel/telemetry-samples.ts";
 
 const PEER = {
   containerId: "c1",

@@ -1,16 +1,16 @@
 /** What the hub's store of telemetry never exceeds, whatever boards send. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { TelemetryStreams } from "../../hub/telemetry/telemetry-streams.ts";
-import { isPicoletError } from "../../protocol/errors.ts";
-import { seconds } from "../../protocol/ports.ts";
-import { decodeBatch, encodeBatch } from "../../protocol/telemetry/batch.ts";
-import type { IncomingStream } from "../../protocol/tunnel/stream.ts";
-import { RecordedLog } from "../support/recorders.ts";
-import { openHub } from "../support/telemetry-board.ts";
-import { point, SAMPLE_ORIGIN } from "../support/telemetry-samples.ts";
-import { TempFolder } from "../support/temp-folder.ts";
-import { VirtualClock } from "../support/virtual-clock.ts";
+import { TelemetryStreams } from "@picolet/hub/telemetry/telemetry-streams.ts";
+import { isPicoletError } from "@picolet/protocol/errors.ts";
+import { seconds } from "@picolet/protocol/ports.ts";
+import { decodeBatch, encodeBatch } from "@picolet/protocol/telemetry/batch.ts";
+import type { IncomingStream } from "@picolet/protocol/tunnel/stream.ts";
+import { TempFolder } from "../support/unit/machine/temp-folder.ts";
+import { RecordedLog } from "../support/unit/ports/recorders.ts";
+import { VirtualClock } from "../support/unit/ports/virtual-clock.ts";
+import { openHub } from "../support/unit/tunnel/telemetry-board.ts";
+import { point, SAMPLE_ORIGIN } from "../support/unit/tunnel/telemetry-samples.ts";
 
 const NEVER = new AbortController().signal;
 const DAY_MS = 86_400_000;

@@ -2,15 +2,15 @@ import assert from "node:assert/strict";
 import { existsSync, readFileSync, truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
-import { rowsOf } from "../../hub/telemetry/record-rows.ts";
-import type { TelemetryStore } from "../../hub/telemetry/telemetry-store.ts";
-import { isPicoletError } from "../../protocol/errors.ts";
-import { seconds } from "../../protocol/ports.ts";
-import { decodeBatch, encodeBatch } from "../../protocol/telemetry/batch.ts";
-import { copyOf, openHub, settle, TelemetryBoard } from "../support/telemetry-board.ts";
-import { event, point, SAMPLE_ORIGIN } from "../support/telemetry-samples.ts";
-import { TempFolder } from "../support/temp-folder.ts";
-import { VirtualClock } from "../support/virtual-clock.ts";
+import { rowsOf } from "@picolet/hub/telemetry/record-rows.ts";
+import type { TelemetryStore } from "@picolet/hub/telemetry/telemetry-store.ts";
+import { isPicoletError } from "@picolet/protocol/errors.ts";
+import { seconds } from "@picolet/protocol/ports.ts";
+import { decodeBatch, encodeBatch } from "@picolet/protocol/telemetry/batch.ts";
+import { TempFolder } from "../support/unit/machine/temp-folder.ts";
+import { VirtualClock } from "../support/unit/ports/virtual-clock.ts";
+import { copyOf, openHub, settle, TelemetryBoard } from "../support/unit/tunnel/telemetry-board.ts";
+import { event, point, SAMPLE_ORIGIN } from "../support/unit/tunnel/telemetry-samples.ts";
 
 /** Values of points, messages of events, in the order in which the hub has them. */
 const contents = (hub: TelemetryStore): unknown[] =>

@@ -1,19 +1,19 @@
 /** The agent's end and the hub's end of the tunnel together: real TLS, real WebSockets, a bad network between them. */
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
-import { TlsDialer } from "../../agent/tunnel/tls-dialer.ts";
-import { Tunnel } from "../../agent/tunnel/tunnel.ts";
-import { cancelled } from "../../protocol/async/abort.ts";
-import { withDeadline } from "../../protocol/async/deadline.ts";
-import { systemClock } from "../../protocol/async/system-clock.ts";
-import { describeError } from "../../protocol/errors.ts";
-import { millis, seconds } from "../../protocol/ports.ts";
-import { equalBytes } from "../../protocol/tunnel/hex.ts";
-import { HubTunnel } from "../support/hub-tunnel.ts";
-import { type LinkBehaviour, LinkProxy } from "../support/link-proxy.ts";
-import { RecordedEvents, RecordedLog } from "../support/recorders.ts";
-import { seededRandom } from "../support/seeded-random.ts";
-import { NodeDisk, RecordedIdentity, TunnelNodePorts } from "../support/tunnel-node.ts";
+import { TlsDialer } from "@picolet/agent/tunnel/dialing/tls-dialer.ts";
+import { Tunnel } from "@picolet/agent/tunnel/tunnel.ts";
+import { cancelled } from "@picolet/protocol/async/abort.ts";
+import { withDeadline } from "@picolet/protocol/async/deadline.ts";
+import { systemClock } from "@picolet/protocol/async/system-clock.ts";
+import { describeError } from "@picolet/protocol/errors.ts";
+import { millis, seconds } from "@picolet/protocol/ports.ts";
+import { equalBytes } from "@picolet/protocol/tunnel/encoding/hex.ts";
+import { RecordedEvents, RecordedLog } from "../support/unit/ports/recorders.ts";
+import { seededRandom } from "../support/unit/ports/seeded-random.ts";
+import { HubTunnel } from "../support/unit/tunnel/hub-tunnel-bench.ts";
+import { type LinkBehaviour, LinkProxy } from "../support/unit/tunnel/link-proxy.ts";
+import { NodeDisk, RecordedIdentity, TunnelNodePorts } from "../support/unit/tunnel/tunnel-node.ts";
 
 const NODE = "edge-1";
 /** Only a session that hangs takes so long. */

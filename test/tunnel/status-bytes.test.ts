@@ -1,14 +1,14 @@
 /** What a change of a pod's status costs between a real agent's end and a real hub's end, on injected time. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { TlsDialer } from "../../agent/tunnel/tls-dialer.ts";
-import { Tunnel } from "../../agent/tunnel/tunnel.ts";
-import { cancelled } from "../../protocol/async/abort.ts";
-import { millis, seconds } from "../../protocol/ports.ts";
-import { HubTunnel } from "../support/hub-tunnel.ts";
-import { RecordedEvents, RecordedLog } from "../support/recorders.ts";
-import { seededRandom } from "../support/seeded-random.ts";
-import { NodeDisk, RecordedIdentity, TunnelNodePorts } from "../support/tunnel-node.ts";
+import { TlsDialer } from "@picolet/agent/tunnel/dialing/tls-dialer.ts";
+import { Tunnel } from "@picolet/agent/tunnel/tunnel.ts";
+import { cancelled } from "@picolet/protocol/async/abort.ts";
+import { millis, seconds } from "@picolet/protocol/ports.ts";
+import { RecordedEvents, RecordedLog } from "../support/unit/ports/recorders.ts";
+import { seededRandom } from "../support/unit/ports/seeded-random.ts";
+import { HubTunnel } from "../support/unit/tunnel/hub-tunnel-bench.ts";
+import { NodeDisk, RecordedIdentity, TunnelNodePorts } from "../support/unit/tunnel/tunnel-node.ts";
 
 const NODE = "edge-1";
 const HEARTBEAT = seconds(30);

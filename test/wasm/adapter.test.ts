@@ -14,15 +14,15 @@ import {
   writeFileSync,
 } from "node:fs";
 import { test } from "node:test";
-import { isPicoletError, type PicoletError } from "../../protocol/errors.ts";
-import { millis, seconds } from "../../protocol/ports.ts";
-import type { ContainerLaunch } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { killGroup } from "../../runtime-adapters/wasm/state/process-id.ts";
-import { cpuSecondsOf, memoryOf } from "../bench/process-figures.ts";
-import type { TestComponent } from "../support/components.ts";
-import { TempFolder } from "../support/temp-folder.ts";
-import { wasmBench as bench, imageOf, mount, type WasmBench } from "../support/wasm-bench.ts";
-import { WasmPod, type WasmPodOptions, type WasmRuntime } from "../support/wasm-runtime.ts";
+import { isPicoletError, type PicoletError } from "@picolet/protocol/errors.ts";
+import { millis, seconds } from "@picolet/protocol/ports.ts";
+import type { ContainerLaunch } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { killGroup } from "@picolet/runtime-wasm/adapter/state/process-id.ts";
+import { cpuSecondsOf, memoryOf } from "../bench/measure/process-usage.ts";
+import { TempFolder } from "../support/unit/machine/temp-folder.ts";
+import type { TestComponent } from "../support/wasm/components.ts";
+import { wasmBench as bench, imageOf, mount, type WasmBench } from "../support/wasm/wasm-bench.ts";
+import { WasmPod, type WasmPodOptions, type WasmRuntime } from "../support/wasm/wasm-runtime.ts";
 
 const NEVER = new AbortController().signal;
 const MEBIBYTE = 1_048_576;

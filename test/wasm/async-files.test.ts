@@ -2,12 +2,12 @@
 import assert from "node:assert/strict";
 import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { after, before, test } from "node:test";
-import { AsyncComponent } from "../support/async-component.ts";
-import { testComponent } from "../support/components.ts";
-import { heldMemory } from "../support/held-memory.ts";
-import { seededRandom } from "../support/seeded-random.ts";
-import { TempFolder } from "../support/temp-folder.ts";
-import { WasmPod, WasmRuntime } from "../support/wasm-runtime.ts";
+import { heldMemory } from "../support/unit/machine/held-memory.ts";
+import { TempFolder } from "../support/unit/machine/temp-folder.ts";
+import { seededRandom } from "../support/unit/ports/seeded-random.ts";
+import { AsyncComponent } from "../support/wasm/async-component.ts";
+import { testComponent } from "../support/wasm/components.ts";
+import { WasmPod, WasmRuntime } from "../support/wasm/wasm-runtime.ts";
 
 const SEED = Number(process.env.PICOLET_SEED ?? 20_261_120);
 const RANDOM_STEPS = 120;

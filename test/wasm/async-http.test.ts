@@ -4,12 +4,12 @@ import { readFileSync } from "node:fs";
 import { createServer, type IncomingMessage, request } from "node:http";
 import type { AddressInfo } from "node:net";
 import { after, before, test } from "node:test";
-import { describeError } from "../../protocol/errors.ts";
-import type { ObservedContainer } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import type { WasmAdapter } from "../../runtime-adapters/wasm/wasm-adapter.ts";
-import { testComponent } from "../support/components.ts";
-import { fixedPort } from "../support/fixed-port.ts";
-import { WasmPod, WasmRuntime } from "../support/wasm-runtime.ts";
+import { describeError } from "@picolet/protocol/errors.ts";
+import type { ObservedContainer } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { WasmAdapter } from "@picolet/runtime-wasm/adapter/wasm-adapter.ts";
+import { fixedPort } from "../support/unit/machine/fixed-port.ts";
+import { testComponent } from "../support/wasm/components.ts";
+import { WasmPod, WasmRuntime } from "../support/wasm/wasm-runtime.ts";
 
 const NEVER = new AbortController().signal;
 const CLIENT = "localhost/async-client:1";

@@ -3,10 +3,10 @@ import assert from "node:assert/strict";
 import { Agent, get } from "node:http";
 import { connect, type Socket } from "node:net";
 import { test } from "node:test";
-import { DEFAULT_HTTP_OPTIONS } from "../../runtime-adapters/wasm/grants/http-options.ts";
-import { AsyncComponent } from "../support/async-component.ts";
-import { fixedPort } from "../support/fixed-port.ts";
-import { settledMemory } from "../support/held-memory.ts";
+import { DEFAULT_HTTP_OPTIONS } from "@picolet/runtime-wasm/shared/grants/http-options.ts";
+import { fixedPort } from "../support/unit/machine/fixed-port.ts";
+import { settledMemory } from "../support/unit/machine/held-memory.ts";
+import { AsyncComponent } from "../support/wasm/async-component.ts";
 
 const WARMING = 1_000;
 const REQUESTS = 3_000;

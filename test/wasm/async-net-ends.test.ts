@@ -4,10 +4,10 @@ import { createSocket } from "node:dgram";
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";
 import { after, before, describe, test } from "node:test";
-import { AsyncComponent } from "../support/async-component.ts";
-import { echo, peer, roundTrips, Talk } from "../support/async-talk.ts";
-import { fixedPort } from "../support/fixed-port.ts";
-import { settledMemory } from "../support/held-memory.ts";
+import { fixedPort } from "../support/unit/machine/fixed-port.ts";
+import { settledMemory } from "../support/unit/machine/held-memory.ts";
+import { AsyncComponent } from "../support/wasm/async-component.ts";
+import { echo, peer, roundTrips, Talk } from "../support/wasm/async-talk.ts";
 
 const MIB = 1_048_576;
 const OPEN = "tcp://127.0.0.1:*; tcp://[::1]:*; udp://127.0.0.1:*; udp://[::1]:*; listen tcp:*; listen udp:*";

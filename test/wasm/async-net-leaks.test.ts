@@ -4,9 +4,9 @@ import { createSocket } from "node:dgram";
 import { once } from "node:events";
 import { connect } from "node:net";
 import { after, before, type TestContext, test } from "node:test";
-import { AsyncComponent } from "../support/async-component.ts";
-import { echo, peer, Talk } from "../support/async-talk.ts";
-import { heldMemory } from "../support/held-memory.ts";
+import { heldMemory } from "../support/unit/machine/held-memory.ts";
+import { AsyncComponent } from "../support/wasm/async-component.ts";
+import { echo, peer, Talk } from "../support/wasm/async-talk.ts";
 
 /** Of each: the test runner follows promises, which is up to 0.9 KiB of a connection; without it there are some 30 bytes. jco keeps 20 KiB. */
 const BOUND_BYTES = 1024;

@@ -4,9 +4,9 @@ import { createSocket, type Socket as UdpSocket } from "node:dgram";
 import { once } from "node:events";
 import { connect } from "node:net";
 import { after, before, type TestContext, test } from "node:test";
-import { AsyncComponent } from "../support/async-component.ts";
-import { echo, peer, roundTrips, Talk } from "../support/async-talk.ts";
-import { fixedPort } from "../support/fixed-port.ts";
+import { fixedPort } from "../support/unit/machine/fixed-port.ts";
+import { AsyncComponent } from "../support/wasm/async-component.ts";
+import { echo, peer, roundTrips, Talk } from "../support/wasm/async-talk.ts";
 
 /** All that the loopback has, which tells no policy from another. */
 const OPEN = "tcp://127.0.0.1:*; udp://127.0.0.1:*; tcp://localhost:*; listen tcp:*; listen udp:*";

@@ -5,11 +5,11 @@ import { once } from "node:events";
 import { Agent, get } from "node:http";
 import { connect, type Socket } from "node:net";
 import { after, before, type TestContext, test } from "node:test";
-import { DEFAULT_HTTP_OPTIONS } from "../../runtime-adapters/wasm/grants/http-options.ts";
-import { AsyncComponent } from "../support/async-component.ts";
-import { echo, networkOf, peer } from "../support/async-talk.ts";
-import { fixedPort } from "../support/fixed-port.ts";
-import { settledMemory } from "../support/held-memory.ts";
+import { DEFAULT_HTTP_OPTIONS } from "@picolet/runtime-wasm/shared/grants/http-options.ts";
+import { fixedPort } from "../support/unit/machine/fixed-port.ts";
+import { settledMemory } from "../support/unit/machine/held-memory.ts";
+import { AsyncComponent } from "../support/wasm/async-component.ts";
+import { echo, networkOf, peer } from "../support/wasm/async-talk.ts";
 
 const OPEN = "tcp://127.0.0.1:*; tcp://[::1]:*; udp://127.0.0.1:*; tcp://localhost:*; listen tcp:*; listen udp:*";
 /** Half of them by TCP, half by UDP, and one of fifty thrown away. */

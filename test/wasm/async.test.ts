@@ -2,13 +2,13 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { after, before, test } from "node:test";
-import { describeError } from "../../protocol/errors.ts";
-import { millis } from "../../protocol/ports.ts";
-import type { ObservedContainer } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { runConfined } from "../../runtime-adapters/wasm/confined-script.ts";
-import type { WasmAdapter } from "../../runtime-adapters/wasm/wasm-adapter.ts";
-import { testComponent, textComponent } from "../support/components.ts";
-import { type Exit, WasmPod, WasmRuntime } from "../support/wasm-runtime.ts";
+import { describeError } from "@picolet/protocol/errors.ts";
+import { millis } from "@picolet/protocol/ports.ts";
+import type { ObservedContainer } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { WasmAdapter } from "@picolet/runtime-wasm/adapter/wasm-adapter.ts";
+import { runConfined } from "@picolet/runtime-wasm/shared/component/confined-script.ts";
+import { testComponent, textComponent } from "../support/wasm/components.ts";
+import { type Exit, WasmPod, WasmRuntime } from "../support/wasm/wasm-runtime.ts";
 
 const IMAGE = "localhost/async:1";
 const NEVER = new AbortController().signal;

@@ -2,12 +2,12 @@
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
 import { type TestContext, test } from "node:test";
-import { KeyvalueService } from "../../agent/store/keyvalue/keyvalue-service.ts";
-import { systemClock } from "../../protocol/async/system-clock.ts";
-import { type BoardService, ServiceRefusal } from "../../runtime-adapters/contract/board-services.ts";
-import { RecordedLog } from "../support/recorders.ts";
-import { type WasmBench, wasmBench } from "../support/wasm-bench.ts";
-import type { WasmPod } from "../support/wasm-runtime.ts";
+import { KeyvalueService } from "@picolet/agent/store/keyvalue/keyvalue-service.ts";
+import { systemClock } from "@picolet/protocol/async/system-clock.ts";
+import { type BoardService, ServiceRefusal } from "@picolet/runtime-contract/board-services.ts";
+import { RecordedLog } from "../support/unit/ports/recorders.ts";
+import { type WasmBench, wasmBench } from "../support/wasm/wasm-bench.ts";
+import type { WasmPod } from "../support/wasm/wasm-runtime.ts";
 
 const MODES = ["isolated", "dense"] as const;
 type Mode = (typeof MODES)[number];

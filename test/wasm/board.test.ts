@@ -2,13 +2,13 @@
 import assert from "node:assert/strict";
 import { mkdirSync, readFileSync, renameSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { after, before, describe, test } from "node:test";
-import { NodeInfoService } from "../../agent/node/node-info.ts";
-import { KeyvalueService } from "../../agent/store/keyvalue/keyvalue-service.ts";
-import { systemClock } from "../../protocol/async/system-clock.ts";
-import type { WasmAdapter } from "../../runtime-adapters/wasm/wasm-adapter.ts";
-import { testComponent } from "../support/components.ts";
-import { RecordedLog } from "../support/recorders.ts";
-import { WasmPod, WasmRuntime } from "../support/wasm-runtime.ts";
+import { NodeInfoService } from "@picolet/agent/node/node-info-service.ts";
+import { KeyvalueService } from "@picolet/agent/store/keyvalue/keyvalue-service.ts";
+import { systemClock } from "@picolet/protocol/async/system-clock.ts";
+import type { WasmAdapter } from "@picolet/runtime-wasm/adapter/wasm-adapter.ts";
+import { RecordedLog } from "../support/unit/ports/recorders.ts";
+import { testComponent } from "../support/wasm/components.ts";
+import { WasmPod, WasmRuntime } from "../support/wasm/wasm-runtime.ts";
 
 const BOARD = "localhost/board:1";
 const WASI = "localhost/wasi-keyvalue:1";

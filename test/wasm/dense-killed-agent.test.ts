@@ -2,10 +2,10 @@
 import assert from "node:assert/strict";
 import { readdirSync } from "node:fs";
 import { test } from "node:test";
-import type { WasmAdapter } from "../../runtime-adapters/wasm/wasm-adapter.ts";
-import { killAgents } from "../support/killed-agents.ts";
-import { settled } from "../support/settled.ts";
-import type { WasmRuntime } from "../support/wasm-runtime.ts";
+import type { WasmAdapter } from "@picolet/runtime-wasm/adapter/wasm-adapter.ts";
+import { settled } from "../support/unit/ports/settled.ts";
+import { killAgents } from "../support/wasm/killed-agents.ts";
+import type { WasmRuntime } from "../support/wasm/wasm-runtime.ts";
 
 const NEVER = new AbortController().signal;
 const PODS = 4;

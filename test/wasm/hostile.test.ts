@@ -5,12 +5,12 @@ import { once } from "node:events";
 import { chmodSync, mkdirSync, readdirSync, readFileSync, renameSync, statSync, writeFileSync } from "node:fs";
 import { createServer as createUnixServer } from "node:net";
 import { type TestContext, test } from "node:test";
-import { seconds } from "../../protocol/ports.ts";
-import { memoryOf } from "../bench/process-figures.ts";
-import type { TestComponent } from "../support/components.ts";
-import { swapFolder } from "../support/folder-swapper.ts";
-import { mount, type WasmBench, wasmBench } from "../support/wasm-bench.ts";
-import type { Exit, WasmPod, WasmPodOptions } from "../support/wasm-runtime.ts";
+import { seconds } from "@picolet/protocol/ports.ts";
+import { memoryOf } from "../bench/measure/process-usage.ts";
+import { swapFolder } from "../support/unit/wasm/folder-swapper.ts";
+import type { TestComponent } from "../support/wasm/components.ts";
+import { mount, type WasmBench, wasmBench } from "../support/wasm/wasm-bench.ts";
+import type { Exit, WasmPod, WasmPodOptions } from "../support/wasm/wasm-runtime.ts";
 
 const MEBIBYTE = 1_048_576;
 const NEVER = new AbortController().signal;

@@ -4,8 +4,8 @@ import { once } from "node:events";
 import { createServer, type RequestListener, type Server } from "node:http";
 import { createServer as createTcpServer, type Server as TcpServer } from "node:net";
 import { type TestContext, test } from "node:test";
-import { fixedPort } from "../support/fixed-port.ts";
-import { wasmBench } from "../support/wasm-bench.ts";
+import { fixedPort } from "../support/unit/machine/fixed-port.ts";
+import { wasmBench } from "../support/wasm/wasm-bench.ts";
 
 async function portOf(context: TestContext, server: Server | TcpServer): Promise<number> {
   server.listen(0, "127.0.0.1");

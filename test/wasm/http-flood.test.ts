@@ -5,11 +5,11 @@ import { request } from "node:http";
 import { connect, type Socket } from "node:net";
 import { text } from "node:stream/consumers";
 import { type TestContext, test } from "node:test";
-import { describeError } from "../../protocol/errors.ts";
-import { MIN_SERVED_MEMORY_LIMIT_BYTES } from "../../runtime-adapters/wasm/container-launch.ts";
-import { fixedPort } from "../support/fixed-port.ts";
-import { wasmBench } from "../support/wasm-bench.ts";
-import type { WasmPod } from "../support/wasm-runtime.ts";
+import { describeError } from "@picolet/protocol/errors.ts";
+import { MIN_SERVED_MEMORY_LIMIT_BYTES } from "@picolet/runtime-wasm/adapter/containers/container-launch.ts";
+import { fixedPort } from "../support/unit/machine/fixed-port.ts";
+import { wasmBench } from "../support/wasm/wasm-bench.ts";
+import type { WasmPod } from "../support/wasm/wasm-runtime.ts";
 
 const HOST = "127.0.0.1";
 const CLIENTS = 600;

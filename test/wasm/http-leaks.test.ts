@@ -1,13 +1,13 @@
 /** The short form of `npm run soak -- --what http`: what requests leave on the heap of who serves them, after a collection. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { DEFAULT_HTTP_OPTIONS } from "../../runtime-adapters/wasm/grants/http-options.ts";
-import { LoopWaiter } from "../../runtime-adapters/wasm/host/event-loop.ts";
-import { serveComponent } from "../../runtime-adapters/wasm/serving/serve-component.ts";
-import { httpLoad } from "../bench/http-load.ts";
-import { fixedPort } from "../support/fixed-port.ts";
-import { settledMemory } from "../support/held-memory.ts";
-import { loadedComponent } from "../support/loaded-component.ts";
+import { serveComponent } from "@picolet/runtime-wasm/shared/component/serve-component.ts";
+import { DEFAULT_HTTP_OPTIONS } from "@picolet/runtime-wasm/shared/grants/http-options.ts";
+import { LoopWaiter } from "@picolet/runtime-wasm/shared/resources/event-loop.ts";
+import { httpLoad } from "../bench/wasm/http-load.ts";
+import { fixedPort } from "../support/unit/machine/fixed-port.ts";
+import { settledMemory } from "../support/unit/machine/held-memory.ts";
+import { loadedComponent } from "../support/wasm/loaded-component.ts";
 
 const REQUESTS = 20_000;
 /** A request that left a byte of a word each time would leave 160 KB. */

@@ -6,14 +6,14 @@ import { type IncomingMessage, type RequestOptions, request } from "node:http";
 import { connect, createServer, type Socket } from "node:net";
 import { text } from "node:stream/consumers";
 import { type TestContext, test } from "node:test";
-import { describeError } from "../../protocol/errors.ts";
-import type { ObservedContainer } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { httpLoad } from "../bench/http-load.ts";
-import { fixedPort } from "../support/fixed-port.ts";
-import { openFilesOf } from "../support/processes.ts";
-import { TempFolder } from "../support/temp-folder.ts";
-import { imageOf, type WasmBench, wasmBench } from "../support/wasm-bench.ts";
-import type { WasmPod, WasmPodOptions } from "../support/wasm-runtime.ts";
+import { describeError } from "@picolet/protocol/errors.ts";
+import type { ObservedContainer } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { httpLoad } from "../bench/wasm/http-load.ts";
+import { fixedPort } from "../support/unit/machine/fixed-port.ts";
+import { openFilesOf } from "../support/unit/machine/processes.ts";
+import { TempFolder } from "../support/unit/machine/temp-folder.ts";
+import { imageOf, type WasmBench, wasmBench } from "../support/wasm/wasm-bench.ts";
+import type { WasmPod, WasmPodOptions } from "../support/wasm/wasm-runtime.ts";
 
 const HOST = "127.0.0.1";
 

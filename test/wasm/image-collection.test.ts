@@ -2,15 +2,15 @@
 import assert from "node:assert/strict";
 import { mkdirSync, readdirSync, writeFileSync } from "node:fs";
 import { test } from "node:test";
-import { ImageCollector } from "../../agent/images/image-collector.ts";
-import { Store } from "../../agent/store/store.ts";
-import { systemClock } from "../../protocol/async/system-clock.ts";
-import { millis } from "../../protocol/ports.ts";
-import { TRANSPILER_VERSION } from "../../runtime-adapters/wasm/transpile/request.ts";
-import { testComponent } from "../support/components.ts";
-import { MemoryDesiredStore } from "../support/memory-desired-store.ts";
-import { RecordedEvents, RecordedLog } from "../support/recorders.ts";
-import { WasmPod, WasmRuntime } from "../support/wasm-runtime.ts";
+import { ImageCollector } from "@picolet/agent/images/image-collector.ts";
+import { Store } from "@picolet/agent/store/store.ts";
+import { systemClock } from "@picolet/protocol/async/system-clock.ts";
+import { millis } from "@picolet/protocol/ports.ts";
+import { TRANSPILER_VERSION } from "@picolet/runtime-wasm/shared/messages/transpile-request.ts";
+import { RecordedEvents, RecordedLog } from "../support/unit/ports/recorders.ts";
+import { MemoryDesiredStore } from "../support/unit/store/memory-desired-store.ts";
+import { testComponent } from "../support/wasm/components.ts";
+import { WasmPod, WasmRuntime } from "../support/wasm/wasm-runtime.ts";
 
 const { signal } = new AbortController();
 const USED = "localhost/workload:1";

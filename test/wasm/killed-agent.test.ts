@@ -2,13 +2,13 @@
 import assert from "node:assert/strict";
 import { readdirSync } from "node:fs";
 import { test } from "node:test";
-import type { PodUid } from "../../protocol/ports.ts";
-import { isAlive, type ProcessId } from "../../runtime-adapters/wasm/state/process-id.ts";
-import type { WasmAdapter } from "../../runtime-adapters/wasm/wasm-adapter.ts";
-import { killAgents } from "../support/killed-agents.ts";
-import { runningProcesses } from "../support/processes.ts";
-import { settled } from "../support/settled.ts";
-import type { WasmRuntime } from "../support/wasm-runtime.ts";
+import type { PodUid } from "@picolet/protocol/ports.ts";
+import { isAlive, type ProcessId } from "@picolet/runtime-wasm/adapter/state/process-id.ts";
+import type { WasmAdapter } from "@picolet/runtime-wasm/adapter/wasm-adapter.ts";
+import { runningProcesses } from "../support/unit/machine/processes.ts";
+import { settled } from "../support/unit/ports/settled.ts";
+import { killAgents } from "../support/wasm/killed-agents.ts";
+import type { WasmRuntime } from "../support/wasm/wasm-runtime.ts";
 
 const NEVER = new AbortController().signal;
 const PODS = 3;

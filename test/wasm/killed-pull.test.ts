@@ -5,12 +5,12 @@ import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { setTimeout as wait } from "node:timers/promises";
-import { testProgram } from "../support/bundles.ts";
-import { testComponent } from "../support/components.ts";
-import { artifact, digestOf, gzippedLayer, imageOf } from "../support/oci-content.ts";
-import { runningProcesses } from "../support/processes.ts";
-import { PullBench } from "../support/pull-bench.ts";
-import { seededRandom } from "../support/seeded-random.ts";
+import { artifact, digestOf, gzippedLayer, imageOf } from "../support/unit/images/oci-content.ts";
+import { testProgram } from "../support/unit/machine/bundles.ts";
+import { runningProcesses } from "../support/unit/machine/processes.ts";
+import { seededRandom } from "../support/unit/ports/seeded-random.ts";
+import { testComponent } from "../support/wasm/components.ts";
+import { PullBench } from "../support/wasm/pull-bench.ts";
 
 const NEVER = new AbortController().signal;
 const KILLS = 16;
@@ -55,7 +55,7 @@ const pullProcesses = (starter: number): number[] =>
     .filter(({ parent, words }) => parent === starter && words.some((word) => word.includes("pull-main")))
     .map(({ pid }) => pid);
 
-const program = await testProgram("test/support/pulling-agent.ts");
+const program = await testProgram("test/support/wasm/pulling-agent.ts");
 const contents = { artifact: artifact(component), image: imageOf([gzippedLayer({ "a.wasm": component })]) };
 
 test(`${KILLS} agents are killed in the middle of a pull, and each next one goes on with it`, async (context) => {

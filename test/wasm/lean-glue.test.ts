@@ -2,17 +2,17 @@
 import assert from "node:assert/strict";
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { test } from "node:test";
-import { LoopWaiter } from "../../runtime-adapters/wasm/host/event-loop.ts";
-import type { InstantiateComponent } from "../../runtime-adapters/wasm/load-component.ts";
-import { generatedFiles } from "../../runtime-adapters/wasm/transpile/generated-files.ts";
-import { asScript } from "../../runtime-adapters/wasm/transpile/generated-script.ts";
-import { leanGlue } from "../../runtime-adapters/wasm/transpile/lean-glue.ts";
-import { quickGlue } from "../../runtime-adapters/wasm/transpile/quick-glue.ts";
-import { SCRIPT_NAME } from "../../runtime-adapters/wasm/transpile/request.ts";
-import type { TestComponent } from "../support/components.ts";
-import { settledMemory } from "../support/held-memory.ts";
-import { type Glue, glueOf, loadedComponent } from "../support/loaded-component.ts";
-import { JumpingLoop, looped } from "../support/looped-component.ts";
+import type { InstantiateComponent } from "@picolet/runtime-wasm/shared/component/load-component.ts";
+import { SCRIPT_NAME } from "@picolet/runtime-wasm/shared/messages/transpile-request.ts";
+import { LoopWaiter } from "@picolet/runtime-wasm/shared/resources/event-loop.ts";
+import { generatedFiles } from "@picolet/runtime-wasm/transpile/generated-files.ts";
+import { asScript } from "@picolet/runtime-wasm/transpile/generated-script.ts";
+import { leanGlue } from "@picolet/runtime-wasm/transpile/lean-glue.ts";
+import { quickGlue } from "@picolet/runtime-wasm/transpile/quick-glue.ts";
+import { settledMemory } from "../support/unit/machine/held-memory.ts";
+import { JumpingLoop, looped } from "../support/unit/wasm/looped-component.ts";
+import type { TestComponent } from "../support/wasm/components.ts";
+import { type Glue, glueOf, loadedComponent } from "../support/wasm/loaded-component.ts";
 
 const WARMING = 5_000;
 const WAITS = 20_000;

@@ -3,11 +3,11 @@ import assert from "node:assert/strict";
 import { readFileSync, renameSync, statSync } from "node:fs";
 import { type TestContext, test } from "node:test";
 import { setTimeout as wait } from "node:timers/promises";
-import { seconds } from "../../protocol/ports.ts";
-import type { ObservedContainer } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { cpuSecondsOf } from "../bench/process-figures.ts";
-import { type WasmBench, wasmBench } from "../support/wasm-bench.ts";
-import type { WasmPod } from "../support/wasm-runtime.ts";
+import { seconds } from "@picolet/protocol/ports.ts";
+import type { ObservedContainer } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { cpuSecondsOf } from "../bench/measure/process-usage.ts";
+import { type WasmBench, wasmBench } from "../support/wasm/wasm-bench.ts";
+import type { WasmPod } from "../support/wasm/wasm-runtime.ts";
 
 const NEVER = new AbortController().signal;
 const MAX_BYTES = 256 * 1024;

@@ -6,16 +6,20 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { dirname, resolve } from "node:path";
 import { test } from "node:test";
-import { componentPrograms } from "../../agent/main/component-programs.ts";
-import { PULLER_FLAGS, RUNNER_FLAGS, SMALL_PROCESS_ENVIRONMENT } from "../../runtime-adapters/wasm/node-flags.ts";
-import { memoryOf } from "../bench/process-figures.ts";
-import { BareNodes, peakRssKiB } from "../support/bare-node.ts";
-import { testComponent } from "../support/components.ts";
-import { artifact, gzippedLayer, imageOf } from "../support/oci-content.ts";
-import { padded } from "../support/padded-component.ts";
-import { PullBench } from "../support/pull-bench.ts";
-import { settled } from "../support/settled.ts";
-import { WasmPod, WasmRuntime } from "../support/wasm-runtime.ts";
+import { componentPrograms } from "@picolet/agent/main/node/component-programs.ts";
+import {
+  PULLER_FLAGS,
+  RUNNER_FLAGS,
+  SMALL_PROCESS_ENVIRONMENT,
+} from "@picolet/runtime-wasm/adapter/processes/node-flags.ts";
+import { memoryOf } from "../bench/measure/process-usage.ts";
+import { artifact, gzippedLayer, imageOf } from "../support/unit/images/oci-content.ts";
+import { padded } from "../support/unit/images/padded-component.ts";
+import { settled } from "../support/unit/ports/settled.ts";
+import { BareNodes, peakRssKiB } from "../support/wasm/bare-node.ts";
+import { testComponent } from "../support/wasm/components.ts";
+import { PullBench } from "../support/wasm/pull-bench.ts";
+import { WasmPod, WasmRuntime } from "../support/wasm/wasm-runtime.ts";
 
 const NEVER = new AbortController().signal;
 const DIST = resolve("dist");

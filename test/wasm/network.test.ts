@@ -5,9 +5,9 @@ import { once } from "node:events";
 import { type AddressInfo, connect, createServer, type Server, type Socket } from "node:net";
 import { networkInterfaces } from "node:os";
 import { type TestContext, test } from "node:test";
-import { isPicoletError } from "../../protocol/errors.ts";
-import { fixedPort } from "../support/fixed-port.ts";
-import { wasmBench } from "../support/wasm-bench.ts";
+import { isPicoletError } from "@picolet/protocol/errors.ts";
+import { fixedPort } from "../support/unit/machine/fixed-port.ts";
+import { wasmBench } from "../support/wasm/wasm-bench.ts";
 
 async function peer(context: TestContext, handler: (socket: Socket) => void, host = "127.0.0.1"): Promise<Server> {
   const server = createServer({ allowHalfOpen: true }, handler);

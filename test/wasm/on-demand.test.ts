@@ -2,9 +2,9 @@
 import assert from "node:assert/strict";
 import { existsSync } from "node:fs";
 import { type TestContext, test } from "node:test";
-import { podUid } from "../../protocol/ports.ts";
-import { testComponent } from "../support/components.ts";
-import { WasmPod, WasmRuntime } from "../support/wasm-runtime.ts";
+import { podUid } from "@picolet/protocol/ports.ts";
+import { testComponent } from "../support/wasm/components.ts";
+import { WasmPod, WasmRuntime } from "../support/wasm/wasm-runtime.ts";
 
 const NEVER = new AbortController().signal;
 const IMAGE = "localhost/waits:1";

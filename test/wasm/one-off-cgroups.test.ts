@@ -6,17 +6,17 @@ import { once } from "node:events";
 import { readFileSync, writeFileSync } from "node:fs";
 import { basename, dirname } from "node:path";
 import { test } from "node:test";
-import { systemClock } from "../../protocol/async/system-clock.ts";
-import { describeError, isPicoletError } from "../../protocol/errors.ts";
-import { seconds } from "../../protocol/ports.ts";
-import type { CgroupPort } from "../../runtime-adapters/contract/cgroups.ts";
-import { runOneOffChild } from "../../runtime-adapters/wasm/one-off-child.ts";
-import type { WasmAdapter } from "../../runtime-adapters/wasm/wasm-adapter.ts";
-import { testComponent } from "../support/components.ts";
-import { artifact } from "../support/oci-content.ts";
-import { runningProcesses } from "../support/processes.ts";
-import { PullBench } from "../support/pull-bench.ts";
-import { WasmRuntime } from "../support/wasm-runtime.ts";
+import { systemClock } from "@picolet/protocol/async/system-clock.ts";
+import { describeError, isPicoletError } from "@picolet/protocol/errors.ts";
+import { seconds } from "@picolet/protocol/ports.ts";
+import type { CgroupPort } from "@picolet/runtime-contract/cgroup-port.ts";
+import { runOneOffChild } from "@picolet/runtime-wasm/adapter/processes/one-off-child.ts";
+import type { WasmAdapter } from "@picolet/runtime-wasm/adapter/wasm-adapter.ts";
+import { artifact } from "../support/unit/images/oci-content.ts";
+import { runningProcesses } from "../support/unit/machine/processes.ts";
+import { testComponent } from "../support/wasm/components.ts";
+import { PullBench } from "../support/wasm/pull-bench.ts";
+import { WasmRuntime } from "../support/wasm/wasm-runtime.ts";
 
 const NEVER = new AbortController().signal;
 

@@ -2,16 +2,16 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { DenseWaiter, Turns } from "../../runtime-adapters/wasm/dense/turns.ts";
-import { LoopWaiter } from "../../runtime-adapters/wasm/host/event-loop.ts";
-import type { InstantiateComponent } from "../../runtime-adapters/wasm/load-component.ts";
-import { generatedFiles } from "../../runtime-adapters/wasm/transpile/generated-files.ts";
-import { leanGlue } from "../../runtime-adapters/wasm/transpile/lean-glue.ts";
-import { SCRIPT_NAME } from "../../runtime-adapters/wasm/transpile/request.ts";
-import { type TestComponent, testComponent } from "../support/components.ts";
-import { settledMemory } from "../support/held-memory.ts";
-import { loadedComponent } from "../support/loaded-component.ts";
-import { JumpingLoop, looped, unlooped } from "../support/looped-component.ts";
+import { DenseWaiter, Turns } from "@picolet/runtime-wasm/dense/turns.ts";
+import type { InstantiateComponent } from "@picolet/runtime-wasm/shared/component/load-component.ts";
+import { SCRIPT_NAME } from "@picolet/runtime-wasm/shared/messages/transpile-request.ts";
+import { LoopWaiter } from "@picolet/runtime-wasm/shared/resources/event-loop.ts";
+import { generatedFiles } from "@picolet/runtime-wasm/transpile/generated-files.ts";
+import { leanGlue } from "@picolet/runtime-wasm/transpile/lean-glue.ts";
+import { settledMemory } from "../support/unit/machine/held-memory.ts";
+import { JumpingLoop, looped, unlooped } from "../support/unit/wasm/looped-component.ts";
+import { type TestComponent, testComponent } from "../support/wasm/components.ts";
+import { loadedComponent } from "../support/wasm/loaded-component.ts";
 
 /** As `parts.wat` has them. */
 const WAITS = 1;

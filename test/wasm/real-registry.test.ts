@@ -2,12 +2,12 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { after, before, describe, test } from "node:test";
-import { describeError } from "../../protocol/errors.ts";
-import type { WasmAdapter } from "../../runtime-adapters/wasm/wasm-adapter.ts";
-import { testComponent } from "../support/components.ts";
-import { artifact, digestOf, gzippedLayer, imageOf, indexOf, WASM_CONFIG } from "../support/oci-content.ts";
-import { REGISTRY_PASSWORD, REGISTRY_USER, Registry, registryMissing } from "../support/registry.ts";
-import { WasmRuntime } from "../support/wasm-runtime.ts";
+import { describeError } from "@picolet/protocol/errors.ts";
+import type { WasmAdapter } from "@picolet/runtime-wasm/adapter/wasm-adapter.ts";
+import { REGISTRY_PASSWORD, REGISTRY_USER, Registry, registryMissing } from "../support/containerd/real-registry.ts";
+import { artifact, digestOf, gzippedLayer, imageOf, indexOf, WASM_CONFIG } from "../support/unit/images/oci-content.ts";
+import { testComponent } from "../support/wasm/components.ts";
+import { WasmRuntime } from "../support/wasm/wasm-runtime.ts";
 
 const skip = registryMissing() ?? false;
 const NEVER = new AbortController().signal;

@@ -5,10 +5,10 @@ import { readFileSync } from "node:fs";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { type TestContext, test } from "node:test";
-import type { ImageCredentials } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { testComponent } from "../support/components.ts";
-import { artifact, digestOf } from "../support/oci-content.ts";
-import { PullBench } from "../support/pull-bench.ts";
+import type { ImageCredentials } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { artifact, digestOf } from "../support/unit/images/oci-content.ts";
+import { testComponent } from "../support/wasm/components.ts";
+import { PullBench } from "../support/wasm/pull-bench.ts";
 
 const component = readFileSync(await testComponent("exit-42.wat"));
 const ID = digestOf(component);

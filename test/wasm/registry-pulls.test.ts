@@ -4,8 +4,7 @@ import { execFileSync } from "node:child_process";
 import { readdirSync, readFileSync } from "node:fs";
 import { test } from "node:test";
 import { zstdCompressSync } from "node:zlib";
-import { describeError } from "../../protocol/errors.ts";
-import { testComponent, testCoreModule, textComponent } from "../support/components.ts";
+import { describeError } from "@picolet/protocol/errors.ts";
 import {
   artifact,
   descriptorOf,
@@ -15,10 +14,11 @@ import {
   indexOf,
   sha256,
   WASM_CONFIG,
-} from "../support/oci-content.ts";
-import { PullBench } from "../support/pull-bench.ts";
-import { makeTar } from "../support/tar.ts";
-import { TempFolder } from "../support/temp-folder.ts";
+} from "../support/unit/images/oci-content.ts";
+import { makeTar } from "../support/unit/images/tar.ts";
+import { TempFolder } from "../support/unit/machine/temp-folder.ts";
+import { testComponent, testCoreModule, textComponent } from "../support/wasm/components.ts";
+import { PullBench } from "../support/wasm/pull-bench.ts";
 
 const NEVER = new AbortController().signal;
 const notRoot = process.getuid?.() !== 0 && "a disk of its own can only be mounted by root";

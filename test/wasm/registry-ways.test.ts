@@ -2,14 +2,14 @@
 import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
 import { type TestContext, test } from "node:test";
-import { testComponent } from "../support/components.ts";
-import { ConnectProxy } from "../support/connect-proxy.ts";
-import { artifact, digestOf } from "../support/oci-content.ts";
-import { PullBench, QUICK_PULLS } from "../support/pull-bench.ts";
-import { ScriptedRegistry } from "../support/scripted-registry.ts";
-import { TempFolder } from "../support/temp-folder.ts";
-import { TlsAuthority } from "../support/tls-authority.ts";
-import type { WasmRuntimeOptions } from "../support/wasm-runtime.ts";
+import { TlsAuthority } from "../support/unit/identity/tls-authority.ts";
+import { ConnectProxy } from "../support/unit/images/connect-proxy.ts";
+import { artifact, digestOf } from "../support/unit/images/oci-content.ts";
+import { ScriptedRegistry } from "../support/unit/images/scripted-registry.ts";
+import { TempFolder } from "../support/unit/machine/temp-folder.ts";
+import { testComponent } from "../support/wasm/components.ts";
+import { PullBench, QUICK_PULLS } from "../support/wasm/pull-bench.ts";
+import type { WasmRuntimeOptions } from "../support/wasm/wasm-runtime.ts";
 
 const component = readFileSync(await testComponent("exit-42.wat"));
 const ID = digestOf(component);

@@ -3,9 +3,9 @@ import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { writeFileSync } from "node:fs";
 import { type TestContext, test } from "node:test";
-import { seccompFilter } from "../../runtime-adapters/wasm/isolation/seccomp-filter.ts";
-import { RUNNER_FLAGS } from "../../runtime-adapters/wasm/node-flags.ts";
-import { TempFolder } from "../support/temp-folder.ts";
+import { seccompFilter } from "@picolet/runtime-wasm/adapter/isolation/seccomp-filter.ts";
+import { RUNNER_FLAGS } from "@picolet/runtime-wasm/adapter/processes/node-flags.ts";
+import { TempFolder } from "../support/unit/machine/temp-folder.ts";
 
 /** @returns what it wrote, as JSON */
 function underFilter(context: TestContext, script: string): unknown {
@@ -15,7 +15,7 @@ function underFilter(context: TestContext, script: string): unknown {
   assert.ok(filter, `${process.arch} is known`);
   writeFileSync(folder.at("filter"), filter);
   writeFileSync(folder.at("script.cjs"), script);
-  const args = ["test/support/under-seccomp.py", folder.at("filter"), process.execPath, ...RUNNER_FLAGS];
+  const args = ["test/support/wasm/under-seccomp.py", folder.at("filter"), process.execPath, ...RUNNER_FLAGS];
   return JSON.parse(execFileSync("python3", [...args, folder.at("script.cjs")], { encoding: "utf8" }));
 }
 

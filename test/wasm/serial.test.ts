@@ -2,11 +2,11 @@
 import assert from "node:assert/strict";
 import { closeSync, constants, openSync } from "node:fs";
 import { after, before, describe, test } from "node:test";
-import type { ObservedContainer } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import type { WasmAdapter } from "../../runtime-adapters/wasm/wasm-adapter.ts";
-import { testComponent } from "../support/components.ts";
-import { PseudoTerminal } from "../support/pseudo-terminal.ts";
-import { WasmPod, WasmRuntime } from "../support/wasm-runtime.ts";
+import type { ObservedContainer } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { WasmAdapter } from "@picolet/runtime-wasm/adapter/wasm-adapter.ts";
+import { PseudoTerminal } from "../support/unit/wasm/pseudo-terminal.ts";
+import { testComponent } from "../support/wasm/components.ts";
+import { WasmPod, WasmRuntime } from "../support/wasm/wasm-runtime.ts";
 
 const IMAGE = "localhost/serial:1";
 const ASYNC = "localhost/async-serial:1";

@@ -12,14 +12,14 @@ import {
   writeFileSync,
 } from "node:fs";
 import { type TestContext, test } from "node:test";
-import type { ObservedContainer } from "../../runtime-adapters/contract/runtime-adapter.ts";
-import { isAlive } from "../../runtime-adapters/wasm/state/process-id.ts";
-import type { WasmAdapter } from "../../runtime-adapters/wasm/wasm-adapter.ts";
-import { testComponent } from "../support/components.ts";
-import { openFilesOf, runningProcesses } from "../support/processes.ts";
-import { settled } from "../support/settled.ts";
-import { TempFolder } from "../support/temp-folder.ts";
-import { WasmPod, type WasmPodOptions, WasmRuntime, type WasmRuntimeOptions } from "../support/wasm-runtime.ts";
+import type { ObservedContainer } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { isAlive } from "@picolet/runtime-wasm/adapter/state/process-id.ts";
+import type { WasmAdapter } from "@picolet/runtime-wasm/adapter/wasm-adapter.ts";
+import { openFilesOf, runningProcesses } from "../support/unit/machine/processes.ts";
+import { TempFolder } from "../support/unit/machine/temp-folder.ts";
+import { settled } from "../support/unit/ports/settled.ts";
+import { testComponent } from "../support/wasm/components.ts";
+import { WasmPod, type WasmPodOptions, WasmRuntime, type WasmRuntimeOptions } from "../support/wasm/wasm-runtime.ts";
 
 const NEVER = new AbortController().signal;
 const IMAGE = "localhost/workload:1";

@@ -1,6 +1,6 @@
 /** `edgectl image`: its commands, and `edgectl images`. */
-import { type Command, NO_HEADERS, output } from "../command.ts";
-import type { Flag } from "../command-line.ts";
+import { type Command, NO_HEADERS, output } from "../context/command.ts";
+import type { Flag } from "../context/command-line.ts";
 
 const IMAGE_LIST = {
   operands: "",
@@ -12,7 +12,7 @@ is to be prefetched: images that the annotation picolet.io/prefetch of the Node
 object, or of a pod, names. -o wide shows whole digests and what is pinned.`,
   flags: [output("json", "yaml", "wide"), NO_HEADERS],
   completes: [],
-  run: async (context, input) => (await import("../images-command.ts")).runImageList(context, input),
+  run: async (context, input) => (await import("./image-list-commands.ts")).runImageList(context, input),
 } satisfies Omit<Command, "words" | "examples">;
 
 const imageList: Command = {
@@ -49,7 +49,7 @@ node name. Names, digests and sizes are in -o json.`,
     ["edgectl image pull registry.example/app:2 -n shop --secret pull", "a private one"],
   ],
   completes: [],
-  run: async (context, input) => (await import("../image-commands.ts")).runImagePull(context, input),
+  run: async (context, input) => (await import("./image-pull-commands.ts")).runImagePull(context, input),
 };
 
 const imageRemove: Command = {
@@ -62,7 +62,7 @@ const imageRemove: Command = {
   flags: [RUNTIME, { name: "force", help: "also one that is pinned or used" }, output("json", "yaml")],
   examples: [["edgectl image rm registry.example/app:1", "the image and all of its other names"]],
   completes: [],
-  run: async (context, input) => (await import("../image-commands.ts")).runImageRemove(context, input),
+  run: async (context, input) => (await import("./image-pull-commands.ts")).runImageRemove(context, input),
 };
 
 const pinning = (word: "pin" | "unpin", summary: string, example: string): Command => ({
@@ -76,7 +76,7 @@ later. The list is kept on disk; edgectl images -o json has it.`,
   flags: [output("json", "yaml")],
   examples: [[`edgectl image ${word} registry.example/app:2`, example]],
   completes: [],
-  run: async (context, input) => (await import("../image-commands.ts")).runImagePin(context, input, word === "pin"),
+  run: async (context, input) => (await import("./image-pull-commands.ts")).runImagePin(context, input, word === "pin"),
 });
 
 const imagePin = pinning("pin", "keep images, however full the disk is", "it stays");
@@ -96,7 +96,7 @@ runtime that can run it takes it.`,
     ["edgectl image import hello.wasm --name example/hello:1", "a component"],
   ],
   completes: ["files"],
-  run: async (context, input) => (await import("../images-command.ts")).runImageImport(context, input),
+  run: async (context, input) => (await import("./image-list-commands.ts")).runImageImport(context, input),
 };
 
 export const IMAGE_COMMANDS: readonly Command[] = [

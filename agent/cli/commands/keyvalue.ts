@@ -1,6 +1,6 @@
 /** `edgectl keyvalue`: its commands. What they do is in `keyvalue-command.ts`. */
-import { type Command, NAMESPACE, NO_HEADERS, output } from "../command.ts";
-import type { Flag } from "../command-line.ts";
+import { type Command, NAMESPACE, NO_HEADERS, output } from "../context/command.ts";
+import type { Flag } from "../context/command-line.ts";
 
 const OF_BUCKET: Flag = { ...NAMESPACE, help: "the bucket's namespace" };
 
@@ -33,7 +33,7 @@ ${BUCKET_OPERAND}`,
     ["edgectl kv list plant/samples --prefix 2026-11", "keys of one"],
   ],
   completes: ["buckets"],
-  run: async (context, input) => (await import("../keyvalue-command.ts")).runList(context, input),
+  run: async (context, input) => (await import("./keyvalue-command.ts")).runList(context, input),
 };
 
 const get: Command = {
@@ -49,7 +49,7 @@ const get: Command = {
     ["edgectl kv get plant/models pump -o pump.bin", "into a file"],
   ],
   completes: ["buckets", "keys"],
-  run: async (context, input) => (await import("../keyvalue-command.ts")).runGet(context, input),
+  run: async (context, input) => (await import("./keyvalue-command.ts")).runGet(context, input),
 };
 
 const set: Command = {
@@ -70,7 +70,7 @@ ${BUCKET_OPERAND}`,
     ["edgectl kv set settings offset -- -5", "a value that begins with a dash"],
   ],
   completes: ["buckets", "keys"],
-  run: async (context, input) => (await import("../keyvalue-command.ts")).runSet(context, input),
+  run: async (context, input) => (await import("./keyvalue-command.ts")).runSet(context, input),
 };
 
 const remove: Command = {
@@ -84,7 +84,7 @@ const remove: Command = {
   flags: [OF_BUCKET],
   examples: [["edgectl kv rm settings interval", "one key"]],
   completes: ["buckets", "keys"],
-  run: async (context, input) => (await import("../keyvalue-command.ts")).runRemove(context, input),
+  run: async (context, input) => (await import("./keyvalue-command.ts")).runRemove(context, input),
 };
 
 const drop: Command = {
@@ -99,7 +99,7 @@ ${BUCKET_OPERAND}`,
   flags: [OF_BUCKET, { name: "yes", help: "it is meant: nothing brings the values back" }],
   examples: [["edgectl kv drop plant/samples --yes", "the bucket and its keys"]],
   completes: ["buckets"],
-  run: async (context, input) => (await import("../keyvalue-command.ts")).runDrop(context, input),
+  run: async (context, input) => (await import("./keyvalue-command.ts")).runDrop(context, input),
 };
 
 export const KEYVALUE_COMMANDS: readonly Command[] = [list, get, set, remove, drop];

@@ -1,5 +1,5 @@
 /** `edgectl` for the node and its agent. */
-import { type Command, NO_HEADERS, output } from "../command.ts";
+import { type Command, NO_HEADERS, output } from "../context/command.ts";
 
 export const STATUS: Command = {
   words: ["status"],
@@ -19,7 +19,7 @@ its anonymous memory, swapped or not, of its budget; RSS has file pages too.`,
     ["edgectl status > /dev/null || alarm", "only the exit code"],
   ],
   completes: [],
-  run: async (context, input) => (await import("../status-command.ts")).runStatus(context, input),
+  run: async (context, input) => (await import("./status-command.ts")).runStatus(context, input),
 };
 
 const nodeShutdown: Command = {
@@ -38,7 +38,7 @@ belongs into what the machine runs before it stops.`,
     ["edgectl node shutdown --cancel", "go on"],
   ],
   completes: [],
-  run: async (context, input) => (await import("../node-command.ts")).runNodeShutdown(context, input),
+  run: async (context, input) => (await import("./node-command.ts")).runNodeShutdown(context, input),
 };
 
 const config: Command = {
@@ -56,7 +56,7 @@ are shown as ***.`,
     ["edgectl config -o json", "for scripts"],
   ],
   completes: [],
-  run: async (context, input) => (await import("../config-command.ts")).runConfig(context, input),
+  run: async (context, input) => (await import("./config-command.ts")).runConfig(context, input),
 };
 
 const version: Command = {
@@ -69,7 +69,7 @@ const version: Command = {
   flags: [{ name: "client", help: "of edgectl alone" }, output("json", "yaml")],
   examples: [["edgectl version --client", "without an agent"]],
   completes: [],
-  run: async (context, input) => (await import("../version-command.ts")).runVersion(context, input),
+  run: async (context, input) => (await import("./version-command.ts")).runVersion(context, input),
 };
 
 export const NODE_COMMANDS: readonly Command[] = [nodeShutdown, config, version];

@@ -1,8 +1,8 @@
 /** `edgectl` for pods and what happens to them. */
-import { type Command, NAMESPACE, NO_HEADERS, output } from "../command.ts";
-import type { Arguments, Flag } from "../command-line.ts";
-import type { Context } from "../context.ts";
-import { usageError } from "../failures.ts";
+import { type Command, NAMESPACE, NO_HEADERS, output } from "../context/command.ts";
+import type { Arguments, Flag } from "../context/command-line.ts";
+import type { Context } from "../context/context.ts";
+import { usageError } from "../context/exit-codes.ts";
 
 const POD_OPERAND = `POD is the pod's name, NAMESPACE/NAME or pod/NAME. A static pod is found without
 its node's name too. Without a namespace, "default" comes first, then the only
@@ -57,18 +57,18 @@ async function runGet(context: Context, input: Arguments): Promise<number> {
   const [resource = "", name] = first.split("/", 2);
   const kind = RESOURCES.get(resource);
   if (kind === undefined) {
-    const { didYouMean } = await import("../command-line.ts");
+    const { didYouMean } = await import("../context/command-line.ts");
     const known = ["pods", "events", "images"];
     throw usageError(`cannot get "${resource}", only ${known.join(", ")}${didYouMean(resource, known, "")}`);
   }
   if (kind === "pods") {
-    const { runGetPods } = await import("../pods-command.ts");
+    const { runGetPods } = await import("./pods-command.ts");
     return await runGetPods(context, input, name === undefined ? names : [first, ...names]);
   }
   if (names.length > 0 || name !== undefined) throw usageError(`get ${kind} takes no names`);
   if (input.text("output") === "name") throw usageError(`get ${kind} has no -o name`);
-  if (kind === "events") return (await import("../events-command.ts")).runEvents(context, input);
-  return (await import("../images-command.ts")).runImageList(context, input);
+  if (kind === "events") return (await import("./events-command.ts")).runEvents(context, input);
+  return (await import("./image-list-commands.ts")).runImageList(context, input);
 }
 
 const describe: Command = {
@@ -81,7 +81,7 @@ const describe: Command = {
   flags: [NAMESPACE],
   examples: [["edgectl describe pod web", "the pod web, whatever its node is called"]],
   completes: ["pods", "pods"],
-  run: async (context, input) => (await import("../describe-command.ts")).runDescribe(context, input),
+  run: async (context, input) => (await import("./describe-command.ts")).runDescribe(context, input),
 };
 
 const logs: Command = {
@@ -112,7 +112,7 @@ ${POD_OPERAND}`,
     ["edgectl logs web -c app --previous", "why it crashed"],
   ],
   completes: ["pods"],
-  run: async (context, input) => (await import("../logs-command.ts")).runLogs(context, input),
+  run: async (context, input) => (await import("./logs-command.ts")).runLogs(context, input),
 };
 
 const events: Command = {
@@ -129,7 +129,7 @@ one line.`,
     ["edgectl events -w --limit 0", "only what happens from now on"],
   ],
   completes: [],
-  run: async (context, input) => (await import("../events-command.ts")).runEvents(context, input),
+  run: async (context, input) => (await import("./events-command.ts")).runEvents(context, input),
 };
 
 const apply: Command = {
@@ -156,7 +156,7 @@ Fields that no pod has are warned of.`,
     ["edgectl apply -f - --dry-run < pods.yaml", "only check them"],
   ],
   completes: ["files"],
-  run: async (context, input) => (await import("../apply-command.ts")).runApply(context, input),
+  run: async (context, input) => (await import("./apply-command.ts")).runApply(context, input),
 };
 
 export const POD_COMMANDS: readonly Command[] = [get, describe, logs, events, apply];

@@ -1,6 +1,6 @@
 /** `edgectl wasm`: its commands. */
-import { type Command, output } from "../command.ts";
-import type { Flag } from "../command-line.ts";
+import { type Command, output } from "../context/command.ts";
+import type { Flag } from "../context/command-line.ts";
 
 const WASM_FLAGS: readonly Flag[] = [
   { name: "pod", value: "FILE", help: "a manifest: it is run as that pod" },
@@ -25,7 +25,7 @@ const wasmCheck: Command = {
     ["edgectl wasm check app.wasm --pod app.yaml", "as this pod"],
   ],
   completes: ["files"],
-  run: async (context, input) => (await import("../wasm-commands.ts")).runWasm(context, input, "check"),
+  run: async (context, input) => (await import("./wasm-commands.ts")).runWasm(context, input, "check"),
 };
 
 const wasmRun: Command = {
@@ -58,7 +58,7 @@ nowhere.`,
     ["edgectl wasm run app.wasm --pod app.yaml", "as this pod's container"],
   ],
   completes: ["files"],
-  run: async (context, input) => (await import("../wasm-commands.ts")).runWasm(context, input, "run"),
+  run: async (context, input) => (await import("./wasm-commands.ts")).runWasm(context, input, "run"),
 };
 
 export const WASM_COMMANDS: readonly Command[] = [wasmCheck, wasmRun];

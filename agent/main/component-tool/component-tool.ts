@@ -3,10 +3,10 @@ import { createWriteStream, mkdtempSync, rmSync } from "node:fs";
 import { constants, tmpdir } from "node:os";
 import { join } from "node:path";
 import { pipeline } from "node:stream/promises";
-import { type ComponentToolRequest, ENDING_SIGNALS } from "../../../protocol/component-tool.ts";
-import { describeError, PicoletError } from "../../../protocol/errors.ts";
-import { checkComponent, reportText } from "./component-check.ts";
-import { runComponent } from "./component-run.ts";
+import { describeError, PicoletError } from "@picolet/protocol/errors.ts";
+import { type ComponentToolRequest, ENDING_SIGNALS } from "@picolet/protocol/local-api/component-tool-messages.ts";
+import { checkComponent, reportText } from "./check-component.ts";
+import { runComponent } from "./run-component.ts";
 import { maxComponentBytes } from "./tool-runtime.ts";
 
 /** Of a process that a signal ended, as shells have it: this and the signal's number. */

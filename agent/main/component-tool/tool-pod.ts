@@ -1,15 +1,15 @@
 /** The pod that a component is checked or run as: a manifest's, or one made of the command line's wishes alone. */
 import { readFileSync, statSync } from "node:fs";
 import { basename } from "node:path";
-import type { ComponentToolRequest } from "../../../protocol/component-tool.ts";
-import { PicoletError } from "../../../protocol/errors.ts";
-import { parsePod } from "../../../protocol/parse-pod.ts";
-import type { Container, Pod, Volume } from "../../../protocol/pod.ts";
-import { podUid } from "../../../protocol/ports.ts";
-import type { DesiredPod, EnvVar, Mount } from "../../../runtime-adapters/contract/runtime-adapter.ts";
-import { ANNOTATION_PREFIX } from "../../../runtime-adapters/wasm/pod-grants.ts";
-import { readManifest } from "../../sources/manifest-reader.ts";
-import { expandReferences } from "../../volumes/expand.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import type { ComponentToolRequest } from "@picolet/protocol/local-api/component-tool-messages.ts";
+import type { Container, Pod, Volume } from "@picolet/protocol/pod/pod.ts";
+import { parsePod } from "@picolet/protocol/pod/validation/parse-pod.ts";
+import { podUid } from "@picolet/protocol/ports.ts";
+import type { DesiredPod, EnvVar, Mount } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { ANNOTATION_PREFIX } from "@picolet/runtime-wasm/shared/grants/pod-grants.ts";
+import { readManifest } from "../../sources/manifests/manifest-reader.ts";
+import { expandReferences } from "../../volumes/values/expand.ts";
 
 /** As much as the agent takes. */
 const MAX_MANIFEST_BYTES = 1024 * 1024;

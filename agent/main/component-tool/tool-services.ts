@@ -1,10 +1,10 @@
 /** What a component of the tool may ask for where there is no agent: a store that is empty at first, a node without a hub. */
 import { hostname } from "node:os";
-import { systemClock } from "../../../protocol/async/system-clock.ts";
-import type { Log } from "../../../protocol/ports.ts";
-import { checkRecords } from "../../../protocol/telemetry/records.ts";
-import type { BoardServices } from "../../../runtime-adapters/contract/board-services.ts";
-import { NodeInfoService } from "../../node/node-info.ts";
+import { systemClock } from "@picolet/protocol/async/system-clock.ts";
+import type { Log } from "@picolet/protocol/ports.ts";
+import { checkRecords } from "@picolet/protocol/telemetry/records.ts";
+import type { BoardServices } from "@picolet/runtime-contract/board-services.ts";
+import { NodeInfoService } from "../../node/node-info-service.ts";
 import { KeyvalueService } from "../../store/keyvalue/keyvalue-service.ts";
 import { TelemetryService } from "../../telemetry/telemetry-service.ts";
 

@@ -1,5 +1,5 @@
 /** What of a container's limits nobody keeps where no cgroup can be made: on a node the component would be held to it. */
-import type { Container } from "../../../protocol/pod.ts";
+import type { Container } from "@picolet/protocol/pod/pod.ts";
 import type { CgroupHierarchies } from "../../resources/cgroup-hierarchies.ts";
 
 /** @param uid of this process. @returns one line; undefined: nothing is asked for that is not kept */

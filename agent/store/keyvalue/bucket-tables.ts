@@ -1,5 +1,5 @@
 /** The tables of the key-value store, and what is done with them. Knows nothing of who asks; all keys and values were judged. */
-import { type BucketGrant, ServiceRefusal } from "../../../runtime-adapters/contract/board-services.ts";
+import { type BucketGrant, ServiceRefusal } from "@picolet/runtime-contract/board-services.ts";
 import type { Connection } from "../connection.ts";
 import { digestOf } from "../encoding.ts";
 

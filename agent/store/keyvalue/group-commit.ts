@@ -2,8 +2,8 @@
  * Changes that come close together go to the disk together. None is answered before it is there: a power cut takes back
  * nothing that somebody was told of.
  */
-import { type Clock, type MonotonicMs, millis } from "../../../protocol/ports.ts";
-import { ServiceRefusal } from "../../../runtime-adapters/contract/board-services.ts";
+import { type Clock, type MonotonicMs, millis } from "@picolet/protocol/ports.ts";
+import { ServiceRefusal } from "@picolet/runtime-contract/board-services.ts";
 import type { BucketTables } from "./bucket-tables.ts";
 import type { KeyvalueFile } from "./keyvalue-file.ts";
 

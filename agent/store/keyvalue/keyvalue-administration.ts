@@ -1,9 +1,9 @@
 /** The key-value store for whoever looks after the node: the same keys, values, limits and commits as for components. */
-import { PicoletError } from "../../../protocol/errors.ts";
-import type { KeyvalueBucketReport, KeyvalueKeyList } from "../../../protocol/local-api.ts";
-import type { Log } from "../../../protocol/ports.ts";
-import { type BucketGrant, ServiceRefusal } from "../../../runtime-adapters/contract/board-services.ts";
-import type { BucketName, KeyvalueBuckets } from "../../core/keyvalue-buckets.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import type { KeyvalueBucketReport, KeyvalueKeyList } from "@picolet/protocol/local-api/status.ts";
+import type { Log } from "@picolet/protocol/ports.ts";
+import { type BucketGrant, ServiceRefusal } from "@picolet/runtime-contract/board-services.ts";
+import type { BucketName, KeyvalueBuckets } from "../../core/store/keyvalue-buckets.ts";
 import type { Bucket, BucketTables, KeyRange } from "./bucket-tables.ts";
 import type { GroupCommit } from "./group-commit.ts";
 import type { KeyvalueFile } from "./keyvalue-file.ts";

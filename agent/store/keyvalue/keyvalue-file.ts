@@ -1,8 +1,8 @@
 /** The file of the key-value store, whatever becomes of it: a damaged one is set aside and begun anew. */
 import { closeSync, existsSync, mkdirSync, openSync } from "node:fs";
 import { dirname } from "node:path";
-import { describeError } from "../../../protocol/errors.ts";
-import { ServiceRefusal } from "../../../runtime-adapters/contract/board-services.ts";
+import { describeError } from "@picolet/protocol/errors.ts";
+import { ServiceRefusal } from "@picolet/runtime-contract/board-services.ts";
 import { Connection } from "../connection.ts";
 import { faultOf } from "../faults.ts";
 import { setAside } from "../open-database.ts";

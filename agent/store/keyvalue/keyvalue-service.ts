@@ -1,5 +1,5 @@
 /** `keyvalue` of `wit/board`, at the agent's end: who may use which bucket, and what each of its functions does. */
-import type { Clock, Log } from "../../../protocol/ports.ts";
+import type { Clock, Log } from "@picolet/protocol/ports.ts";
 import {
   type BoardService,
   type BucketGrant,
@@ -7,8 +7,8 @@ import {
   type ServiceMessage,
   type ServicePeer,
   ServiceRefusal,
-} from "../../../runtime-adapters/contract/board-services.ts";
-import type { KeyvalueBuckets } from "../../core/keyvalue-buckets.ts";
+} from "@picolet/runtime-contract/board-services.ts";
+import type { KeyvalueBuckets } from "../../core/store/keyvalue-buckets.ts";
 import type { Bucket, BucketTables } from "./bucket-tables.ts";
 import { GroupCommit } from "./group-commit.ts";
 import { KeyvalueFile } from "./keyvalue-file.ts";

@@ -1,5 +1,5 @@
 /** What runners ask of the key-value store, judged: they may send anything. Pure. */
-import { type Plain, type ServiceMessage, ServiceRefusal } from "../../../runtime-adapters/contract/board-services.ts";
+import { type Plain, type ServiceMessage, ServiceRefusal } from "@picolet/runtime-contract/board-services.ts";
 
 /** As `wit/board/keyvalue.wit` says. */
 const MAX_KEY_BYTES = 1024;

@@ -2,7 +2,7 @@
  * The checks of the level baseline of Kubernetes' Pod Security Standards (1.34). A new check is one entry of
  * `baselineChecks`. Pure; texts are Kubernetes' own, since clients print them.
  */
-import { fieldAt, listAt, mappingAt, textAt } from "../resources/object-fields.ts";
+import { fieldAt, listAt, mappingAt, textAt } from "../api/object-fields.ts";
 import { hostAccess, JUDGED_ANNOTATIONS } from "./host-access.ts";
 import {
   containerNames,
@@ -18,7 +18,7 @@ import {
   seccompTypeOf,
   settersText,
   sortedSet,
-} from "./pod-view.ts";
+} from "./pod-security-view.ts";
 
 const APPARMOR_PREFIX = "container.apparmor.security.beta.kubernetes.io/";
 const SECCOMP_POD = "seccomp.security.alpha.kubernetes.io/pod";

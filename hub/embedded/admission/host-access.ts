@@ -11,7 +11,7 @@
  * An entry that cannot be read counts as forbidden: what the agent would make of it is not known here. Pure.
  */
 import { BlockList, isIP } from "node:net";
-import { type Evaluate, plural, quoteAll } from "./pod-view.ts";
+import { type Evaluate, plural, quoteAll } from "./pod-security-view.ts";
 
 const DEVICES = "wasm.picolet.io/devices";
 const NETWORK = "wasm.picolet.io/network";

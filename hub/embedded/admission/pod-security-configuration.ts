@@ -2,9 +2,10 @@
  * How Pod Security is configured for the whole API server: Kubernetes' PodSecurityConfiguration, by itself or inside an
  * AdmissionConfiguration, as `kube-apiserver --admission-control-config-file` takes it. Local files are read strictly.
  */
+
+import { describeError, PicoletError } from "@picolet/protocol/errors.ts";
+import { dnsLabelProblems, dnsSubdomainProblems } from "@picolet/protocol/kubernetes/name-rules.ts";
 import { parse } from "yaml";
-import { describeError, PicoletError } from "../../../protocol/errors.ts";
-import { dnsLabelProblems, dnsSubdomainProblems } from "../../../protocol/name-rules.ts";
 import {
   INVALID_LEVEL,
   INVALID_VERSION,
@@ -16,7 +17,7 @@ import {
   type Mode,
   type Policy,
 } from "./pod-security-standards.ts";
-import type { CheckSettings } from "./pod-view.ts";
+import type { CheckSettings } from "./pod-security-view.ts";
 
 /** What is never judged. */
 export interface PodSecurityExemptions {

@@ -2,10 +2,10 @@
  * Kubernetes' Pod Security Standards: levels, versions, what a namespace's labels ask for, and which checks a level has
  * in a version. Pure.
  */
-import { KUBERNETES_VERSION } from "../../../protocol/version.ts";
-import { type FieldError, invalidValue } from "../field-errors.ts";
+import { KUBERNETES_VERSION } from "@picolet/protocol/version.ts";
+import { type FieldError, invalidValue } from "../api/field-errors.ts";
 import { baselineChecks } from "./baseline-checks.ts";
-import type { CheckSettings, Evaluate, PodSecurityCheck, PodView, Violation } from "./pod-view.ts";
+import type { CheckSettings, Evaluate, PodSecurityCheck, PodView, Violation } from "./pod-security-view.ts";
 import { restrictedChecks } from "./restricted-checks.ts";
 
 export const LEVELS = ["privileged", "baseline", "restricted"] as const;

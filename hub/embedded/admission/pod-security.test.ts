@@ -2,9 +2,9 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { TestApiServer } from "../../../test/support/api-server.ts";
-import { POD_CASES } from "../../../test/support/pod-security-cases.ts";
-import { CONFIGURED, type ServerVariant } from "../../../test/support/pod-security-flows.ts";
+import { TestApiServer } from "@picolet/test/support/unit/embedded/api-server.ts";
+import { POD_CASES } from "@picolet/test/support/unit/embedded/pod-security-cases.ts";
+import { CONFIGURED, type ServerVariant } from "@picolet/test/support/unit/embedded/pod-security-flows.ts";
 import {
   type Ask,
   answerOf,
@@ -12,7 +12,7 @@ import {
   type Recording,
   RUNTIME_CLASSES,
   runFlows,
-} from "../../../test/support/pod-security-recording.ts";
+} from "@picolet/test/support/unit/embedded/pod-security-recording.ts";
 import { DEFAULT_POD_SECURITY, type PodSecurityConfiguration, parsePodSecurity } from "./pod-security-configuration.ts";
 
 import { describeViolations, isLevel, PodSecurityEvaluator } from "./pod-security-standards.ts";

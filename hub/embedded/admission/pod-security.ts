@@ -5,12 +5,12 @@
  * Reads: the namespace of the object; pods of a namespace whose labels change. Writes: warnings of the request, the log.
  * Runs after the object's validation, so that what it reads has the types of the schema.
  */
-import type { Clock, Log } from "../../../protocol/ports.ts";
-import { controllerOf } from "../controllers/objects.ts";
-import { type ApiObject, resourceName } from "../resource-definition.ts";
-import { fieldAt, mappingAt, textAt } from "../resources/object-fields.ts";
-import type { Admission, AdmissionRequest } from "../service/request.ts";
-import { forbidden, invalidObject } from "../status-error.ts";
+import type { Clock, Log } from "@picolet/protocol/ports.ts";
+import { fieldAt, mappingAt, textAt } from "../api/object-fields.ts";
+import { type ApiObject, resourceName } from "../api/resource-definition.ts";
+import { forbidden, invalidObject } from "../api/status-error.ts";
+import { controllerOf } from "../api/typed-objects.ts";
+import type { Admission, AdmissionRequest } from "../service/resource-request.ts";
 import type { PodSecurityConfiguration } from "./pod-security-configuration.ts";
 import {
   compareLevels,
@@ -26,7 +26,7 @@ import {
   type Policy,
   policyOf,
 } from "./pod-security-standards.ts";
-import { containersOf, nameOf, type PodView, type Violation } from "./pod-view.ts";
+import { containersOf, nameOf, type PodView, type Violation } from "./pod-security-view.ts";
 
 export interface PodSecurityComponents {
   /** Undefined: there is no such namespace, or it has no labels. */

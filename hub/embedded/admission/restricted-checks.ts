@@ -2,7 +2,7 @@
  * The checks of the level restricted of Kubernetes' Pod Security Standards (1.34), which come on top of those of
  * baseline. A new check is one entry of `restrictedChecks`. Pure; texts are Kubernetes' own, since clients print them.
  */
-import { fieldAt, listAt } from "../resources/object-fields.ts";
+import { fieldAt, listAt } from "../api/object-fields.ts";
 import { seccompProfile } from "./baseline-checks.ts";
 import {
   type CheckRevision,
@@ -19,7 +19,7 @@ import {
   seccompTypeOf,
   settersText,
   sortedSet,
-} from "./pod-view.ts";
+} from "./pod-security-view.ts";
 
 const contextOf = (holder: unknown, field: string): unknown => fieldAt(holder, "securityContext", field);
 

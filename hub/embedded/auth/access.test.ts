@@ -3,13 +3,19 @@ import assert from "node:assert/strict";
 import { createHash, generateKeyPairSync, sign, X509Certificate } from "node:crypto";
 import { request } from "node:https";
 import { test } from "node:test";
+import { encodeCertificateRequest } from "@picolet/protocol/pki/certificate-request.ts";
+import { encodePem } from "@picolet/protocol/pki/pem.ts";
+import { seconds } from "@picolet/protocol/ports.ts";
+import {
+  type Answer,
+  type AskInit,
+  ISSUER,
+  type Json,
+  TestApiServer,
+} from "@picolet/test/support/unit/embedded/api-server.ts";
+import { TlsAuthority } from "@picolet/test/support/unit/identity/tls-authority.ts";
+import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import { createLocalJWKSet, type JSONWebKeySet, jwtVerify } from "jose";
-import { encodeCertificateRequest } from "../../../protocol/pki/certificate-request.ts";
-import { encodePem } from "../../../protocol/pki/pem.ts";
-import { seconds } from "../../../protocol/ports.ts";
-import { type Answer, type AskInit, ISSUER, type Json, TestApiServer } from "../../../test/support/api-server.ts";
-import { TlsAuthority } from "../../../test/support/tls-authority.ts";
-import { VirtualClock } from "../../../test/support/virtual-clock.ts";
 
 const meta = (object: Json): Json => object.metadata as Json;
 const POD_PATH = "/api/v1/namespaces/default/pods";

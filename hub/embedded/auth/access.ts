@@ -1,5 +1,5 @@
-import { resourceName } from "../resource-definition.ts";
-import { StatusError } from "../status-error.ts";
+import { resourceName } from "../api/resource-definition.ts";
+import { StatusError } from "../api/status-error.ts";
 import type { Attributes, Authorizer } from "./attributes.ts";
 
 /** @throws StatusError 403 in Kubernetes' words */

@@ -1,5 +1,5 @@
-import type { UserInfo } from "../resource-definition.ts";
-import { type FieldRequirement, parseFieldSelector } from "../selectors.ts";
+import type { UserInfo } from "../api/resource-definition.ts";
+import { type FieldRequirement, parseFieldSelector } from "../api/selectors.ts";
 
 /** What somebody wants to do. */
 export type Attributes =

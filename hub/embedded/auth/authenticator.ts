@@ -1,11 +1,11 @@
 import { createHash, timingSafeEqual } from "node:crypto";
 import type { IncomingMessage } from "node:http";
 import { TLSSocket } from "node:tls";
-import { NODES_GROUP, nodeOfUser } from "../../../protocol/pki/node-subject.ts";
-import type { Clock } from "../../../protocol/ports.ts";
-import { CERTIFICATE_KEY_EXTRA, type CertificateFacts } from "../../core/identity.ts";
-import type { ApiObject, ObjectLookup, UserInfo } from "../resource-definition.ts";
-import { StatusError } from "../status-error.ts";
+import { CERTIFICATE_KEY_EXTRA, type CertificateFacts } from "@picolet/hub-core/node-credentials.ts";
+import { NODES_GROUP, nodeOfUser } from "@picolet/protocol/pki/node-subject.ts";
+import type { Clock } from "@picolet/protocol/ports.ts";
+import type { ApiObject, ObjectLookup, UserInfo } from "../api/resource-definition.ts";
+import { StatusError } from "../api/status-error.ts";
 import { ANONYMOUS, AUTHENTICATED } from "./attributes.ts";
 import type { ServiceAccountTokens } from "./service-account-tokens.ts";
 

@@ -3,10 +3,10 @@
  * cluster.
  */
 
-import { dnsSubdomainProblems } from "../../../protocol/name-rules.ts";
-import { NODE_USER_PREFIX } from "../../../protocol/pki/node-subject.ts";
-import { type AccessRow, rowsOf } from "../../core/access-table.ts";
-import type { UserInfo } from "../resource-definition.ts";
+import { type AccessRow, rowsOf } from "@picolet/hub-core/access-table.ts";
+import { dnsSubdomainProblems } from "@picolet/protocol/kubernetes/name-rules.ts";
+import { NODE_USER_PREFIX } from "@picolet/protocol/pki/node-subject.ts";
+import type { UserInfo } from "../api/resource-definition.ts";
 import { type Attributes, AUTHENTICATED, type Authorizer, type Decision } from "./attributes.ts";
 
 /**

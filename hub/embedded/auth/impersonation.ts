@@ -1,6 +1,6 @@
 import type { IncomingHttpHeaders } from "node:http";
-import type { UserInfo } from "../resource-definition.ts";
-import { badRequest } from "../status-error.ts";
+import type { UserInfo } from "../api/resource-definition.ts";
+import { badRequest } from "../api/status-error.ts";
 import { requireAccess } from "./access.ts";
 import { ANONYMOUS, AUTHENTICATED, type Authorizer, SERVICE_ACCOUNTS, UNAUTHENTICATED } from "./attributes.ts";
 

@@ -2,10 +2,11 @@
  * What a board may do as far as a request itself shows it: Kubernetes' Node authorizer. Rights are the rows of the
  * access table; the relations that tie a board to objects are checked here, against the objects as they are now.
  */
-import { NODE_USER_PREFIX, NODES_GROUP, nodeOfUser } from "../../../protocol/pki/node-subject.ts";
-import { type AccessRow, type Relation, rowsOf } from "../../core/access-table.ts";
-import { grantedReferences, type ReferencedKind, type ReferringPod } from "../../core/pod-references.ts";
-import { type ApiObject, type ObjectLookup, resourceName, type UserInfo } from "../resource-definition.ts";
+
+import { type AccessRow, type Relation, rowsOf } from "@picolet/hub-core/access-table.ts";
+import { grantedReferences, type ReferencedKind, type ReferringPod } from "@picolet/hub-core/pod-references.ts";
+import { NODE_USER_PREFIX, NODES_GROUP, nodeOfUser } from "@picolet/protocol/pki/node-subject.ts";
+import { type ApiObject, type ObjectLookup, resourceName, type UserInfo } from "../api/resource-definition.ts";
 import type { Attributes, Authorizer, Decision } from "./attributes.ts";
 
 /** Whether a user is to be held to a node's rights, even if the name is none that a node can have. */

@@ -1,6 +1,6 @@
-import { selects } from "../controllers/label-selector.ts";
-import type { LabelSelector } from "../controllers/objects.ts";
-import type { ApiObject, ObjectLookup, UserInfo } from "../resource-definition.ts";
+import { selects } from "../api/label-selector.ts";
+import type { ApiObject, ObjectLookup, UserInfo } from "../api/resource-definition.ts";
+import type { LabelSelector } from "../api/typed-objects.ts";
 import type { ObjectStore } from "../store/object-store.ts";
 import { type Attributes, AUTHENTICATED, type Authorizer, type Decision, SERVICE_ACCOUNTS } from "./attributes.ts";
 

@@ -1,6 +1,6 @@
 /** Reviews: questions to the authorizer and the authenticator, asked by creating an object that is not kept. */
-import type { ApiObject, ResourceDefinition, StrategyContext, UserInfo } from "../resource-definition.ts";
-import { badRequest } from "../status-error.ts";
+import type { ApiObject, ResourceDefinition, StrategyContext, UserInfo } from "../api/resource-definition.ts";
+import { badRequest } from "../api/status-error.ts";
 import type { Attributes, Authorizer } from "./attributes.ts";
 import type { Authenticator } from "./authenticator.ts";
 import type { RbacAuthorizer } from "./rbac.ts";

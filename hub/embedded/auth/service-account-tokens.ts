@@ -1,9 +1,9 @@
 import { createPrivateKey, createPublicKey, generateKeyPairSync, type KeyObject } from "node:crypto";
+import { isMirrorPod } from "@picolet/hub-core/pod-references.ts";
+import type { Clock, Random } from "@picolet/protocol/ports.ts";
 import { calculateJwkThumbprint, exportJWK, jwtVerify, SignJWT } from "jose";
-import type { Clock, Random } from "../../../protocol/ports.ts";
-import { isMirrorPod } from "../../core/pod-references.ts";
-import { generateUid } from "../object-meta.ts";
-import type { ApiObject, ObjectLookup, UserInfo } from "../resource-definition.ts";
+import { generateUid } from "../api/object-meta.ts";
+import type { ApiObject, ObjectLookup, UserInfo } from "../api/resource-definition.ts";
 import type { ObjectStore } from "../store/object-store.ts";
 import { AUTHENTICATED, SERVICE_ACCOUNTS } from "./attributes.ts";
 

@@ -2,10 +2,10 @@
  * Tokens of its service account that a pod asks for by its volumes: in projections, and for the drivers of its CSI
  * volumes.
  */
-import { TOKEN_SECONDS } from "../../core/access-table.ts";
-import { podReferences } from "../../core/pod-references.ts";
-import type { ApiObject, ObjectLookup } from "../resource-definition.ts";
-import { fieldAt, listAt, textAt } from "../resources/object-fields.ts";
+import { TOKEN_SECONDS } from "@picolet/hub-core/access-table.ts";
+import { podReferences } from "@picolet/hub-core/pod-references.ts";
+import { fieldAt, listAt, textAt } from "../api/object-fields.ts";
+import type { ApiObject, ObjectLookup } from "../api/resource-definition.ts";
 
 export interface TokenSource {
   /** "" for the API's own. */

@@ -1,6 +1,6 @@
-import type { Component } from "../../../protocol/async/component.ts";
-import type { Millis } from "../../../protocol/ports.ts";
-import type { ControllerPorts } from "./ports.ts";
+import type { Component } from "@picolet/protocol/async/component.ts";
+import type { Millis } from "@picolet/protocol/ports.ts";
+import type { ControllerPorts } from "./controller-ports.ts";
 import { ReconcileLoop, type ReconcileLoopInit } from "./reconcile-loop.ts";
 
 /** A component that is one reconcile loop. Its caches add keys; `reconcile` does the work. */

@@ -1,12 +1,6 @@
 /** Every controller over the real API server, on virtual time. */
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import { isPicoletError } from "../../../protocol/errors.ts";
-import { type Millis, seconds } from "../../../protocol/ports.ts";
-import { nodesRequest } from "../../../test/support/certificate-requests.ts";
-import { EmbeddedCluster } from "../../../test/support/embedded-cluster.ts";
-import { TempFolder } from "../../../test/support/temp-folder.ts";
-import { VirtualClock } from "../../../test/support/virtual-clock.ts";
 import {
   CONFIG_MAPS,
   type DeleteOptions,
@@ -19,9 +13,7 @@ import {
   type ResourceType,
   SECRETS,
   SERVICES,
-} from "../../core/kube-client.ts";
-import { EVENTS } from "./event-recorder.ts";
-import { nodeOf, podOf } from "./objects.ts";
+} from "@picolet/hub-core/kube-client/kube-client.ts";
 import {
   CERTIFICATE_SIGNING_REQUESTS,
   CONTROLLER_REVISIONS,
@@ -32,7 +24,15 @@ import {
   POD_DISRUPTION_BUDGETS,
   SERVICE_ACCOUNTS,
   STORAGE_CLASSES,
-} from "./resource-types.ts";
+} from "@picolet/hub-core/kube-client/resource-types.ts";
+import { isPicoletError } from "@picolet/protocol/errors.ts";
+import { type Millis, seconds } from "@picolet/protocol/ports.ts";
+import { EmbeddedCluster } from "@picolet/test/support/unit/embedded/in-process-cluster.ts";
+import { nodesRequest } from "@picolet/test/support/unit/identity/sample-certificate-requests.ts";
+import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
+import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
+import { nodeOf, podOf } from "../api/typed-objects.ts";
+import { EVENTS } from "./event-recorder.ts";
 
 const { signal } = new AbortController();
 /** Turns of the event loop in which every chain of requests and watch events that waits for no time comes to its end. */

@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { seconds } from "../../../protocol/ports.ts";
-import { EmbeddedCluster } from "../../../test/support/embedded-cluster.ts";
-import { RecordedLog } from "../../../test/support/recorders.ts";
-import { VirtualClock } from "../../../test/support/virtual-clock.ts";
-import type { KubeObject } from "../../core/kube-client.ts";
+import type { KubeObject } from "@picolet/hub-core/kube-client/kube-client.ts";
+import { seconds } from "@picolet/protocol/ports.ts";
+import { EmbeddedCluster } from "@picolet/test/support/unit/embedded/in-process-cluster.ts";
+import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
+import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import { EVENTS, EventRecorder } from "./event-recorder.ts";
 
 const pod: KubeObject = { apiVersion: "v1", kind: "Pod", metadata: { name: "web", namespace: "default", uid: "u" } };

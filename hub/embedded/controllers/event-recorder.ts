@@ -1,9 +1,9 @@
-import { Alarm } from "../../../protocol/async/alarm.ts";
-import type { Component } from "../../../protocol/async/component.ts";
-import { describeError, isCancelled, isPicoletError } from "../../../protocol/errors.ts";
-import { type Clock, type Log, millis, seconds } from "../../../protocol/ports.ts";
-import type { KubeClient, KubeObject, ResourceType } from "../../core/kube-client.ts";
-import { timeText } from "./objects.ts";
+import type { KubeClient, KubeObject, ResourceType } from "@picolet/hub-core/kube-client/kube-client.ts";
+import { Alarm } from "@picolet/protocol/async/alarm.ts";
+import type { Component } from "@picolet/protocol/async/component.ts";
+import { describeError, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
+import { type Clock, type Log, millis, seconds } from "@picolet/protocol/ports.ts";
+import { timeText } from "../api/typed-objects.ts";
 import { stableHash } from "./stable-hash.ts";
 
 export const EVENTS: ResourceType = { group: "", version: "v1", plural: "events", kind: "Event", namespaced: true };

@@ -1,8 +1,8 @@
-import type { Component } from "../../../protocol/async/component.ts";
-import type { Watch } from "../../../protocol/async/watch.ts";
-import type { Clock, Log, Random } from "../../../protocol/ports.ts";
-import type { KubeClient, KubeObject, ListOptions, ResourceType } from "../../core/kube-client.ts";
-import { keyOf, Reflector } from "../../kubernetes/reflector.ts";
+import type { KubeClient, KubeObject, ListOptions, ResourceType } from "@picolet/hub-core/kube-client/kube-client.ts";
+import { keyOf, Reflector } from "@picolet/hub-core/kube-client/reflector.ts";
+import type { Component } from "@picolet/protocol/async/component.ts";
+import type { Watch } from "@picolet/protocol/async/watch.ts";
+import type { Clock, Log, Random } from "@picolet/protocol/ports.ts";
 
 export interface ObjectChange {
   /** `namespace/name`, or the name alone. */

@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { WatchSource } from "../../../protocol/async/watch.ts";
-import { PicoletError } from "../../../protocol/errors.ts";
-import { type Millis, millis, seconds } from "../../../protocol/ports.ts";
-import { RecordedLog } from "../../../test/support/recorders.ts";
-import { seededRandom } from "../../../test/support/seeded-random.ts";
-import { VirtualClock } from "../../../test/support/virtual-clock.ts";
+import { WatchSource } from "@picolet/protocol/async/watch.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import { type Millis, millis, seconds } from "@picolet/protocol/ports.ts";
+import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
+import { seededRandom } from "@picolet/test/support/unit/ports/seeded-random.ts";
+import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import { ReconcileLoop } from "./reconcile-loop.ts";
 
 type Deed = (key: string) => Promise<Millis | undefined>;

@@ -1,8 +1,8 @@
-import { Alarm } from "../../../protocol/async/alarm.ts";
-import type { Component } from "../../../protocol/async/component.ts";
-import type { Watch } from "../../../protocol/async/watch.ts";
-import { describeError, isCancelled, isPicoletError } from "../../../protocol/errors.ts";
-import { type Clock, type Log, type Millis, millis, type Random, seconds } from "../../../protocol/ports.ts";
+import { Alarm } from "@picolet/protocol/async/alarm.ts";
+import type { Component } from "@picolet/protocol/async/component.ts";
+import type { Watch } from "@picolet/protocol/async/watch.ts";
+import { describeError, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
+import { type Clock, type Log, type Millis, millis, type Random, seconds } from "@picolet/protocol/ports.ts";
 import { DueQueue } from "./due-queue.ts";
 
 /** Doubling, with full jitter. */

@@ -1,7 +1,7 @@
 /** What the server has, as clients ask for it: `/api`, `/apis`, each group version, and all at once (aggregated). */
-import { KUBERNETES_VERSION } from "../../../protocol/version.ts";
-import { ALL_VERBS, apiVersionOf, type ResourceDefinition, type Subresource } from "../resource-definition.ts";
-import type { ResourceTable } from "../resource-table.ts";
+import { KUBERNETES_VERSION } from "@picolet/protocol/version.ts";
+import { ALL_VERBS, apiVersionOf, type ResourceDefinition, type Subresource } from "../api/resource-definition.ts";
+import type { ResourceTable } from "../api/resource-table.ts";
 
 type Fields = Readonly<Record<string, unknown>>;
 

@@ -1,6 +1,7 @@
 /** JSON schemas of the resources' types, made from the models; versions 2 and 3 of OpenAPI differ in how they refer. */
-import { isAtomicObject, type ListRule, listRuleOf } from "../merge-keys.ts";
-import type { ResourceDefinition } from "../resource-definition.ts";
+
+import type { ResourceDefinition } from "../api/resource-definition.ts";
+import { isAtomicObject, type ListRule, listRuleOf } from "../schema/merge-keys.ts";
 import { type FieldType, type Model, type ModelField, type ModelSource, reachableModels } from "../schema/models.ts";
 
 export type Schema = Record<string, unknown>;

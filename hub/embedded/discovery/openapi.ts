@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
-import { ALL_VERBS, apiVersionOf, type ResourceDefinition } from "../resource-definition.ts";
-import type { ResourceTable } from "../resource-table.ts";
+import { ALL_VERBS, apiVersionOf, type ResourceDefinition } from "../api/resource-definition.ts";
+import type { ResourceTable } from "../api/resource-table.ts";
 import { type ModelSource, reachableModels } from "../schema/models.ts";
 import { encodeOpenApiV2 } from "./openapi-protobuf.ts";
 import { type OpenApiVersion, type Schema, SchemaWriter, schemaNames } from "./openapi-schemas.ts";

@@ -1,8 +1,8 @@
-import { describeError } from "../../../protocol/errors.ts";
-import { bodyTooLarge, MAX_BODY_BYTES, tooLarge } from "../limits.ts";
+import { describeError } from "@picolet/protocol/errors.ts";
+import { bodyTooLarge, MAX_BODY_BYTES, tooLarge } from "../api/limits.ts";
+import { badRequest, StatusError } from "../api/status-error.ts";
 import { PROTOBUF_TYPE, type ProtobufReader, readEnvelope } from "../schema/protobuf.ts";
 import { scanJson } from "../schema/scan-json.ts";
-import { badRequest, StatusError } from "../status-error.ts";
 import type { YamlReader } from "./yaml-reader.ts";
 
 export interface ParsedBody {

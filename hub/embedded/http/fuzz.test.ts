@@ -1,10 +1,10 @@
 /** Whatever is sent, the server answers with a Status, stays alive, and never with a fault of its own. */
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
+import { type AskInit, TestApiServer } from "@picolet/test/support/unit/embedded/api-server.ts";
 import fc from "fast-check";
-import { type AskInit, TestApiServer } from "../../../test/support/api-server.ts";
-import { parseFieldSelector, parseLabelSelector } from "../selectors.ts";
-import { StatusError } from "../status-error.ts";
+import { parseFieldSelector, parseLabelSelector } from "../api/selectors.ts";
+import { StatusError } from "../api/status-error.ts";
 import { negotiate } from "./negotiation.ts";
 import { parsePath } from "./request-info.ts";
 

@@ -4,10 +4,10 @@ import { once } from "node:events";
 import { createServer, type IncomingMessage, request } from "node:http";
 import { type AddressInfo, connect, type Socket } from "node:net";
 import { test } from "node:test";
+import type { KubeletConnector, KubeletTarget } from "@picolet/hub-core/kubelet-connector.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import { type Json, TestApiServer } from "@picolet/test/support/unit/embedded/api-server.ts";
 import { WebSocket } from "ws";
-import { PicoletError } from "../../../protocol/errors.ts";
-import { type Json, TestApiServer } from "../../../test/support/api-server.ts";
-import type { KubeletConnector, KubeletTarget } from "../kubelet-connector.ts";
 
 const PODS = "/api/v1/namespaces/default/pods";
 

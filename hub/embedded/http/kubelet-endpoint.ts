@@ -2,11 +2,11 @@
 import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from "node:http";
 import type { Duplex } from "node:stream";
 import { pipeline } from "node:stream/promises";
-import { describeError, isPicoletError } from "../../../protocol/errors.ts";
-import { acceptWebSocket, offeredProtocols } from "../../streaming/web-socket-server.ts";
-import type { KubeletConnector, KubeletRequest, KubeletTarget } from "../kubelet-connector.ts";
-import type { ApiObject, ObjectLookup } from "../resource-definition.ts";
-import { badRequest, methodNotAllowed, notFound, StatusError } from "../status-error.ts";
+import type { KubeletConnector, KubeletRequest, KubeletTarget } from "@picolet/hub-core/kubelet-connector.ts";
+import { acceptWebSocket, offeredProtocols } from "@picolet/hub-core/pipes/web-socket-server.ts";
+import { describeError, isPicoletError } from "@picolet/protocol/errors.ts";
+import type { ApiObject, ObjectLookup } from "../api/resource-definition.ts";
+import { badRequest, methodNotAllowed, notFound, StatusError } from "../api/status-error.ts";
 import type { AuthorizedRequest } from "./api-handler.ts";
 
 interface Fields {

@@ -1,5 +1,6 @@
 /** What is no resource: health, version, discovery, OpenAPI, keys. */
 import type { IncomingMessage } from "node:http";
+import { methodNotAllowed, pathNotFound, StatusError } from "../api/status-error.ts";
 import {
   type AggregatedVersion,
   aggregatedDiscovery,
@@ -11,8 +12,7 @@ import {
   versionInfo,
 } from "../discovery/discovery.ts";
 import { type Document, OpenApi } from "../discovery/openapi.ts";
-import type { ApiServerCore } from "../server-core.ts";
-import { methodNotAllowed, pathNotFound, StatusError } from "../status-error.ts";
+import type { ApiServerCore } from "../server/server-core.ts";
 import { NOT_ACCEPTABLE, parseAccept } from "./negotiation.ts";
 import { jsonReply, type Reply, textReply } from "./reply.ts";
 

@@ -1,27 +1,27 @@
 /** HTTP around ResourceService: parameters, bodies, forms of answers. */
 import type { IncomingMessage } from "node:http";
-import type { Clock } from "../../../protocol/ports.ts";
-import type { PatchType } from "../patch/apply-patch.ts";
+import type { Clock } from "@picolet/protocol/ports.ts";
 import {
   ALL_VERBS,
   type ApiObject,
   apiVersionOf,
   type ResourceDefinition,
   type UserInfo,
-} from "../resource-definition.ts";
+} from "../api/resource-definition.ts";
+import { badRequest, methodNotAllowed, StatusError } from "../api/status-error.ts";
+import type { PatchType } from "../patch/apply-patch.ts";
+import { type IncludeObject, toPartial, toTable } from "../printing/table.ts";
 import { BODY_MODELS } from "../schema/body-models.ts";
 import type { ModelSource } from "../schema/models.ts";
 import { PROTOBUF_TYPE, ProtobufReader } from "../schema/protobuf.ts";
-import type { ResourceRequest, WriteParams } from "../service/request.ts";
+import { deleteParams, listParams, watchParams, writeParams } from "../service/params.ts";
 import type { ListResult } from "../service/resource-reader.ts";
+import type { ResourceRequest, WriteParams } from "../service/resource-request.ts";
 import type { ResourceService } from "../service/resource-service.ts";
 import type { WatchItem } from "../service/resource-watch.ts";
 import { SLICE_BYTES } from "../service/turns.ts";
-import { badRequest, methodNotAllowed, StatusError } from "../status-error.ts";
-import { type IncludeObject, toPartial, toTable } from "../table.ts";
 import { type BodyReaders, mediaType, type ParsedBody, parseBody, parseObjectBody, requireMediaType } from "./body.ts";
 import { type Negotiated, NOT_ACCEPTABLE, negotiate } from "./negotiation.ts";
-import { deleteParams, listParams, watchParams, writeParams } from "./params.ts";
 import { encoderOf, type Reply } from "./reply.ts";
 import type { RequestVerb, ResourcePath } from "./request-info.ts";
 import { YamlReader } from "./yaml-reader.ts";

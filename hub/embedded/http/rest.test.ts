@@ -2,8 +2,8 @@
 import assert from "node:assert/strict";
 import { connect, type Socket } from "node:net";
 import { after, test } from "node:test";
-import { KUBERNETES_VERSION } from "../../../protocol/version.ts";
-import { type AskInit, type Json, TestApiServer } from "../../../test/support/api-server.ts";
+import { KUBERNETES_VERSION } from "@picolet/protocol/version.ts";
+import { type AskInit, type Json, TestApiServer } from "@picolet/test/support/unit/embedded/api-server.ts";
 
 const server = await TestApiServer.start();
 after(() => server[Symbol.asyncDispose]());

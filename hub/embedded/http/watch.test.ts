@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { seconds } from "../../../protocol/ports.ts";
-import { type Json, TestApiServer } from "../../../test/support/api-server.ts";
-import { seededRandom } from "../../../test/support/seeded-random.ts";
-import { TempFolder } from "../../../test/support/temp-folder.ts";
-import { VirtualClock } from "../../../test/support/virtual-clock.ts";
+import { seconds } from "@picolet/protocol/ports.ts";
+import { type Json, TestApiServer } from "@picolet/test/support/unit/embedded/api-server.ts";
+import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
+import { seededRandom } from "@picolet/test/support/unit/ports/seeded-random.ts";
+import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 
 const MAPS = "/api/v1/namespaces/default/configmaps";
 const MERGE = "application/merge-patch+json";

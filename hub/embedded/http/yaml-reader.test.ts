@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { systemClock } from "@picolet/protocol/async/system-clock.ts";
+import type { Clock } from "@picolet/protocol/ports.ts";
 import fc from "fast-check";
 import { parse, stringify } from "yaml";
-import { systemClock } from "../../../protocol/async/system-clock.ts";
-import type { Clock } from "../../../protocol/ports.ts";
-import { StatusError } from "../status-error.ts";
+import { StatusError } from "../api/status-error.ts";
 import { YamlReader } from "./yaml-reader.ts";
 import { readYaml } from "./yaml-text.ts";
 

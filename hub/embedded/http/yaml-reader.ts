@@ -1,8 +1,8 @@
 import { extname } from "node:path";
 import { Worker } from "node:worker_threads";
-import { type Clock, type Millis, seconds } from "../../../protocol/ports.ts";
-import { tooLarge } from "../limits.ts";
-import { badRequest, StatusError } from "../status-error.ts";
+import { type Clock, type Millis, seconds } from "@picolet/protocol/ports.ts";
+import { tooLarge } from "../api/limits.ts";
+import { badRequest, StatusError } from "../api/status-error.ts";
 import { readYaml, type YamlReading } from "./yaml-text.ts";
 
 /** Kubernetes' own limit for the data of a ConfigMap. kubectl and client libraries send JSON, up to 3 MiB. */

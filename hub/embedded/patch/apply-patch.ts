@@ -1,5 +1,5 @@
+import { badRequest } from "../api/status-error.ts";
 import type { ModelSource } from "../schema/models.ts";
-import { badRequest } from "../status-error.ts";
 import { jsonPatch } from "./json-patch.ts";
 import { strategicMerge } from "./strategic-merge.ts";
 

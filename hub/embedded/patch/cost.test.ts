@@ -1,17 +1,17 @@
 /** The work of patches and applies grows as their input does, and their results are those of the plain definitions. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { MODELS } from "@picolet/test/support/unit/embedded/api-server.ts";
 import fc from "fast-check";
 import { applyPatch, type Operation } from "rfc6902";
-import { MODELS } from "../../../test/support/api-server.ts";
-import { trackUpdate } from "../apply/managed-fields.ts";
-import { applyConfiguration } from "../apply/server-side-apply.ts";
-import { StepBudget } from "../limits.ts";
-import type { ApiObject } from "../resource-definition.ts";
+import { StepBudget } from "../api/limits.ts";
+import type { ApiObject } from "../api/resource-definition.ts";
+import { StatusError } from "../api/status-error.ts";
 import { nodeResource } from "../resources/node-resource.ts";
 import type { ModelSource } from "../schema/models.ts";
-import { StatusError } from "../status-error.ts";
 import { jsonPatch } from "./json-patch.ts";
+import { trackUpdate } from "./managed-fields.ts";
+import { applyConfiguration } from "./server-side-apply.ts";
 import { strategicMerge } from "./strategic-merge.ts";
 
 type Fields = Record<string, unknown>;

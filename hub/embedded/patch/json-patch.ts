@@ -2,8 +2,8 @@
  * JSON patch (RFC 6902, `application/json-patch+json`). Every operation costs what it touches, and the sum is bounded: the
  * reference libraries compute the difference of lists for a `test` and clone without a limit for a `copy`.
  */
-import { MAX_BODY_BYTES, StepBudget, tooLarge } from "../limits.ts";
-import { badRequest, StatusError } from "../status-error.ts";
+import { MAX_BODY_BYTES, StepBudget, tooLarge } from "../api/limits.ts";
+import { badRequest, StatusError } from "../api/status-error.ts";
 
 type Fields = Record<string, unknown>;
 

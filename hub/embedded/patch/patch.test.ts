@@ -1,9 +1,9 @@
 /** The patch types, against what Kubernetes' own documentation and code say of them. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { MODELS } from "@picolet/test/support/unit/embedded/api-server.ts";
 import fc from "fast-check";
-import { MODELS } from "../../../test/support/api-server.ts";
-import { StatusError } from "../status-error.ts";
+import { StatusError } from "../api/status-error.ts";
 import { applyObjectPatch } from "./apply-patch.ts";
 import { strategicMerge } from "./strategic-merge.ts";
 

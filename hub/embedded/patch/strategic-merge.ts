@@ -2,10 +2,10 @@
  * Strategic merge patch (`application/strategic-merge-patch+json`), after Kubernetes' strategicpatch. Linear in the sizes of
  * object and patch: lists are indexed by their key, and what is live is changed in place instead of copied for each item.
  */
-import { StepBudget } from "../limits.ts";
-import { type ListRule, listRuleOf } from "../merge-keys.ts";
+import { StepBudget } from "../api/limits.ts";
+import { badRequest } from "../api/status-error.ts";
+import { type ListRule, listRuleOf } from "../schema/merge-keys.ts";
 import { type FieldType, fieldTypeOf, type ModelSource } from "../schema/models.ts";
-import { badRequest } from "../status-error.ts";
 
 type Fields = Record<string, unknown>;
 

@@ -1,8 +1,8 @@
 /** Roles and their bindings (rbac.authorization.k8s.io/v1). The server evaluates them. */
-import { type FieldError, invalidValue, notSupportedValue, requiredValue } from "../field-errors.ts";
-import type { ApiObject, PrinterColumn, ResourceDefinition } from "../resource-definition.ts";
-import { ageColumn, column, nameColumn, wideColumn } from "./columns.ts";
-import { listAt, sameValue, section, setDefault, textAt } from "./object-fields.ts";
+import { type FieldError, invalidValue, notSupportedValue, requiredValue } from "../api/field-errors.ts";
+import { listAt, sameValue, section, setDefault, textAt } from "../api/object-fields.ts";
+import type { ApiObject, PrinterColumn, ResourceDefinition } from "../api/resource-definition.ts";
+import { ageColumn, column, nameColumn, wideColumn } from "../printing/columns.ts";
 
 const GROUP = "rbac.authorization.k8s.io";
 const SUBJECT_KINDS = ["ServiceAccount", "User", "Group"];

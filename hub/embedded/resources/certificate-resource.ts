@@ -1,8 +1,8 @@
-import { type FieldError, invalidValue, requiredValue, tooLongValue } from "../field-errors.ts";
-import type { ApiObject, ResourceDefinition } from "../resource-definition.ts";
-import { humanDuration } from "./age.ts";
-import { ageColumn, column, field, nameColumn } from "./columns.ts";
-import { fieldAt, listAt, mappingAt, sameValue, section, textAt } from "./object-fields.ts";
+import { type FieldError, invalidValue, requiredValue, tooLongValue } from "../api/field-errors.ts";
+import { fieldAt, listAt, mappingAt, sameValue, section, textAt } from "../api/object-fields.ts";
+import type { ApiObject, ResourceDefinition } from "../api/resource-definition.ts";
+import { humanDuration } from "../printing/age.ts";
+import { ageColumn, column, field, nameColumn } from "../printing/columns.ts";
 
 function conditionText(request: ApiObject): string {
   const types = listAt(request, "status", "conditions").map((each) => textAt(each, "type"));

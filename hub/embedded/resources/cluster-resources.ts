@@ -1,10 +1,10 @@
 /** Leases, runtime classes, priority classes, disruption budgets. */
-import { dnsLabelProblems } from "../../../protocol/name-rules.ts";
-import { type FieldError, forbiddenValue, invalidValue, requiredValue } from "../field-errors.ts";
-import type { ApiObject, ResourceDefinition } from "../resource-definition.ts";
-import { forbidden } from "../status-error.ts";
-import { ageColumn, column, field, nameColumn } from "./columns.ts";
-import { fieldAt, immutableFields, setDefault, textAt } from "./object-fields.ts";
+import { dnsLabelProblems } from "@picolet/protocol/kubernetes/name-rules.ts";
+import { type FieldError, forbiddenValue, invalidValue, requiredValue } from "../api/field-errors.ts";
+import { fieldAt, immutableFields, setDefault, textAt } from "../api/object-fields.ts";
+import type { ApiObject, ResourceDefinition } from "../api/resource-definition.ts";
+import { forbidden } from "../api/status-error.ts";
+import { ageColumn, column, field, nameColumn } from "../printing/columns.ts";
 
 export const leaseResource: ResourceDefinition = {
   group: "coordination.k8s.io",

@@ -1,9 +1,9 @@
 /** ConfigMaps, Secrets, ServiceAccounts. */
-import { configKeyProblems } from "../../../protocol/name-rules.ts";
-import { type FieldError, forbiddenValue, invalidValue, requiredValue, tooLongValue } from "../field-errors.ts";
-import type { ApiObject, ResourceDefinition } from "../resource-definition.ts";
-import { ageColumn, column, field, nameColumn } from "./columns.ts";
-import { immutableFields, listAt, mappingAt, sameValue, section, setDefault } from "./object-fields.ts";
+import { configKeyProblems } from "@picolet/protocol/kubernetes/name-rules.ts";
+import { type FieldError, forbiddenValue, invalidValue, requiredValue, tooLongValue } from "../api/field-errors.ts";
+import { immutableFields, listAt, mappingAt, sameValue, section, setDefault } from "../api/object-fields.ts";
+import type { ApiObject, ResourceDefinition } from "../api/resource-definition.ts";
+import { ageColumn, column, field, nameColumn } from "../printing/columns.ts";
 
 /** Of all values of a ConfigMap or a Secret together, in bytes: what etcd takes, less the object around them. */
 const MAX_DATA_BYTES = 1_048_576;

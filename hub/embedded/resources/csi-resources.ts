@@ -1,8 +1,8 @@
 /** What CSI drivers say of themselves and of what they do: stored for them and their users. Nothing here acts upon it. */
-import { requiredValue } from "../field-errors.ts";
-import type { ApiObject, ResourceDefinition } from "../resource-definition.ts";
-import { ageColumn, column, field, nameColumn } from "./columns.ts";
-import { fieldAt, immutableFields, listAt, section, setDefault, textAt } from "./object-fields.ts";
+import { requiredValue } from "../api/field-errors.ts";
+import { fieldAt, immutableFields, listAt, section, setDefault, textAt } from "../api/object-fields.ts";
+import type { ApiObject, ResourceDefinition } from "../api/resource-definition.ts";
+import { ageColumn, column, field, nameColumn } from "../printing/columns.ts";
 
 const STORAGE = { group: "storage.k8s.io", version: "v1" } as const;
 

@@ -1,9 +1,9 @@
 /** `events` of core/v1. */
-import { type FieldError, invalidValue, requiredValue } from "../field-errors.ts";
-import type { ApiObject, PrinterColumn, ResourceDefinition } from "../resource-definition.ts";
-import { ageOf } from "./age.ts";
-import { column, nameColumn, wideColumn } from "./columns.ts";
-import { fieldAt, mappingAt, setDefault, textAt } from "./object-fields.ts";
+import { type FieldError, invalidValue, requiredValue } from "../api/field-errors.ts";
+import { fieldAt, mappingAt, setDefault, textAt } from "../api/object-fields.ts";
+import type { ApiObject, PrinterColumn, ResourceDefinition } from "../api/resource-definition.ts";
+import { ageOf } from "../printing/age.ts";
+import { column, nameColumn, wideColumn } from "../printing/columns.ts";
 
 /** Kubernetes' default of `--event-ttl`. */
 const EVENT_TTL_SECONDS = 3600;

@@ -4,11 +4,17 @@ import {
   dnsSubdomainProblems,
   portNameProblems,
   portNumberProblems,
-} from "../../../protocol/name-rules.ts";
-import { duplicateValue, type FieldError, invalidValue, notSupportedValue, requiredValue } from "../field-errors.ts";
-import type { ApiObject, ResourceDefinition } from "../resource-definition.ts";
-import { ageColumn, column, field, labelsText, NONE, nameColumn, orNone, wideColumn } from "./columns.ts";
-import { fieldAt, immutableFields, listAt, mappingAt, section, setDefault, textAt } from "./object-fields.ts";
+} from "@picolet/protocol/kubernetes/name-rules.ts";
+import {
+  duplicateValue,
+  type FieldError,
+  invalidValue,
+  notSupportedValue,
+  requiredValue,
+} from "../api/field-errors.ts";
+import { fieldAt, immutableFields, listAt, mappingAt, section, setDefault, textAt } from "../api/object-fields.ts";
+import type { ApiObject, ResourceDefinition } from "../api/resource-definition.ts";
+import { ageColumn, column, field, labelsText, NONE, nameColumn, orNone, wideColumn } from "../printing/columns.ts";
 import { addressErrors, assignAddress } from "./service-address.ts";
 
 const ADDRESS_TYPES = ["IPv4", "IPv6", "FQDN"];

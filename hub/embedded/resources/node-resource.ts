@@ -1,9 +1,15 @@
 /** `nodes`. */
-import { labelValueProblems, qualifiedNameProblems } from "../../../protocol/name-rules.ts";
-import { duplicateValue, type FieldError, invalidValue, notSupportedValue, requiredValue } from "../field-errors.ts";
-import type { ApiObject, PrinterColumn, ResourceDefinition } from "../resource-definition.ts";
-import { ageColumn, column, field, NONE, nameColumn, orNone, wideColumn } from "./columns.ts";
-import { fieldAt, immutableFields, listAt, section, setDefault, textAt } from "./object-fields.ts";
+import { labelValueProblems, qualifiedNameProblems } from "@picolet/protocol/kubernetes/name-rules.ts";
+import {
+  duplicateValue,
+  type FieldError,
+  invalidValue,
+  notSupportedValue,
+  requiredValue,
+} from "../api/field-errors.ts";
+import { fieldAt, immutableFields, listAt, section, setDefault, textAt } from "../api/object-fields.ts";
+import type { ApiObject, PrinterColumn, ResourceDefinition } from "../api/resource-definition.ts";
+import { ageColumn, column, field, NONE, nameColumn, orNone, wideColumn } from "../printing/columns.ts";
 
 function statusOf(node: ApiObject): string {
   const ready = listAt(node, "status", "conditions").find((each) => textAt(each, "type") === "Ready");

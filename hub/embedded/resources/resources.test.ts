@@ -1,11 +1,11 @@
 /** Defaults, admission and validation of each resource, as a client of the real API server meets them. */
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
-import { EmbeddedCluster } from "../../../test/support/embedded-cluster.ts";
-import { VirtualClock } from "../../../test/support/virtual-clock.ts";
-import type { KubeClient, KubeObject, ResourceType, WriteOptions } from "../../core/kube-client.ts";
-import type { ResourceDefinition } from "../resource-definition.ts";
-import { embeddedResources } from "./embedded-resources.ts";
+import type { KubeClient, KubeObject, ResourceType, WriteOptions } from "@picolet/hub-core/kube-client/kube-client.ts";
+import { EmbeddedCluster } from "@picolet/test/support/unit/embedded/in-process-cluster.ts";
+import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
+import type { ResourceDefinition } from "../api/resource-definition.ts";
+import { embeddedResources } from "../embedded-resources.ts";
 
 const { signal } = new AbortController();
 const definitions = embeddedResources({ serviceAccountTokens: true });
@@ -773,7 +773,7 @@ describe("what is there", () => {
   });
 
   test("a decision on a certificate stands, and an approver signs nothing", async () => {
-    const { nodesRequest } = await import("../../../test/support/certificate-requests.ts");
+    const { nodesRequest } = await import("@picolet/test/support/unit/identity/sample-certificate-requests.ts");
     const request = Buffer.from(nodesRequest("system:node:x")).toString("base64");
     const made = await create("certificatesigningrequests", {
       spec: { request, signerName: "a.io/b", usages: ["any"], username: "root" },

@@ -1,5 +1,5 @@
-import type { LabelSelector } from "../controllers/objects.ts";
-import { NONE } from "./columns.ts";
+import type { LabelSelector } from "../api/typed-objects.ts";
+import { NONE } from "../printing/columns.ts";
 
 /** As `metav1.FormatLabelSelector` shows it: `a=b,c in (d,e),!f`. A missing or empty one: `<none>`. */
 export function selectorColumnText(selector: LabelSelector | undefined): string {

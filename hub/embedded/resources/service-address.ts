@@ -2,11 +2,11 @@
  * Addresses and node ports of services, given out when a service is made or changed, as Kubernetes' allocators do. Nothing
  * proxies them here: they are what the environment of containers and those who bring a proxy go by.
  */
-import type { FieldError } from "../field-errors.ts";
-import { invalidValue } from "../field-errors.ts";
-import type { ApiObject, StrategyContext } from "../resource-definition.ts";
-import { invalidObject } from "../status-error.ts";
-import { fieldAt, listAt, section, textAt } from "./object-fields.ts";
+import type { FieldError } from "../api/field-errors.ts";
+import { invalidValue } from "../api/field-errors.ts";
+import { fieldAt, listAt, section, textAt } from "../api/object-fields.ts";
+import type { ApiObject, StrategyContext } from "../api/resource-definition.ts";
+import { invalidObject } from "../api/status-error.ts";
 
 /** Of `default/kubernetes`; the first of the range, as everywhere. */
 export const API_SERVICE_ADDRESS = "10.96.0.1";

@@ -1,7 +1,5 @@
 /** Persistent volumes, claims and storage classes. Claims are bound to volumes that are there; nothing is provisioned. */
-import { type FieldError, forbiddenValue, requiredValue } from "../field-errors.ts";
-import type { ApiObject, ResourceDefinition, StrategyContext } from "../resource-definition.ts";
-import { ageColumn, column, field, nameColumn, wideColumn } from "./columns.ts";
+import { type FieldError, forbiddenValue, requiredValue } from "../api/field-errors.ts";
 import {
   fieldAt,
   immutableFields,
@@ -11,7 +9,9 @@ import {
   section,
   setDefault,
   textAt,
-} from "./object-fields.ts";
+} from "../api/object-fields.ts";
+import type { ApiObject, ResourceDefinition, StrategyContext } from "../api/resource-definition.ts";
+import { ageColumn, column, field, nameColumn, wideColumn } from "../printing/columns.ts";
 import { validateClaim, validateSourceUpdate, validateVolume } from "./storage-validation.ts";
 
 const SHORT_MODES: Readonly<Record<string, string>> = {

@@ -1,10 +1,16 @@
 /** What volumes and claims may be, in the API server's words (Kubernetes 1.34). */
-import { dnsSubdomainProblems } from "../../../protocol/name-rules.ts";
-import { backstepProblems } from "../../../protocol/path-rules.ts";
-import { parseQuantity } from "../../../protocol/quantity.ts";
-import { type FieldError, forbiddenValue, invalidValue, notSupportedValue, requiredValue } from "../field-errors.ts";
-import type { ApiObject } from "../resource-definition.ts";
-import { fieldAt, listAt, mappingAt, sameValue, textAt } from "./object-fields.ts";
+import { dnsSubdomainProblems } from "@picolet/protocol/kubernetes/name-rules.ts";
+import { parseQuantity } from "@picolet/protocol/kubernetes/quantity.ts";
+import { backstepProblems } from "@picolet/protocol/pod/validation/path-validation.ts";
+import {
+  type FieldError,
+  forbiddenValue,
+  invalidValue,
+  notSupportedValue,
+  requiredValue,
+} from "../api/field-errors.ts";
+import { fieldAt, listAt, mappingAt, sameValue, textAt } from "../api/object-fields.ts";
+import type { ApiObject } from "../api/resource-definition.ts";
 
 const ACCESS_MODES = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
 const ALONE = "ReadWriteOncePod";

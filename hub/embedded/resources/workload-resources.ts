@@ -1,10 +1,13 @@
 /** `daemonsets` and `controllerrevisions` of apps/v1, `podtemplates`. */
 
-import { selects } from "../controllers/label-selector.ts";
-import type { LabelSelector } from "../controllers/objects.ts";
-import { type FieldError, forbiddenValue, invalidValue, notSupportedValue, requiredValue } from "../field-errors.ts";
-import type { ApiObject, PrinterColumn, ResourceDefinition } from "../resource-definition.ts";
-import { ageColumn, column, labelsText, NONE, nameColumn, wideColumn } from "./columns.ts";
+import {
+  type FieldError,
+  forbiddenValue,
+  invalidValue,
+  notSupportedValue,
+  requiredValue,
+} from "../api/field-errors.ts";
+import { selects } from "../api/label-selector.ts";
 import {
   fieldAt,
   immutableFields,
@@ -14,8 +17,11 @@ import {
   section,
   setDefault,
   textAt,
-} from "./object-fields.ts";
-import { defaultPodTemplate, validatePodTemplate } from "./pod-template.ts";
+} from "../api/object-fields.ts";
+import type { ApiObject, PrinterColumn, ResourceDefinition } from "../api/resource-definition.ts";
+import type { LabelSelector } from "../api/typed-objects.ts";
+import { ageColumn, column, labelsText, NONE, nameColumn, wideColumn } from "../printing/columns.ts";
+import { defaultPodTemplate, validatePodTemplate } from "./pods/pod-template.ts";
 import { selectorColumnText } from "./selector-column.ts";
 
 const DEFAULT_REVISION_LIMIT = 10;

@@ -3,7 +3,7 @@
  * reported, quantities given as numbers become text. Every object passes here before it is stored, after patches too, so the
  * limits on the size of objects are checked here.
  */
-import { MAX_KEYS, MAX_LIST_ITEMS, MAX_VALUES, tooLarge } from "../limits.ts";
+import { MAX_KEYS, MAX_LIST_ITEMS, MAX_VALUES, tooLarge } from "../api/limits.ts";
 import type { FieldType, ModelSource } from "./models.ts";
 
 export interface Decoded {

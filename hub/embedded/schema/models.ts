@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { PicoletError, toPicoletError } from "../../../protocol/errors.ts";
+import { PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
 
 export type FieldType =
   | { readonly kind: "string" | "boolean" | "any" | "quantity" | "int-or-string" }

@@ -2,8 +2,8 @@
  * Kubernetes' protobuf encoding of objects (`application/vnd.kubernetes.protobuf`), read into the JSON that stands for the
  * same object. kubectl and typed Go clients send it; they all take JSON for an answer.
  */
-import { PicoletError } from "../../../protocol/errors.ts";
-import { MAX_BODY_VALUES, MAX_DEPTH, tooLarge } from "../limits.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import { MAX_BODY_VALUES, MAX_DEPTH, tooLarge } from "../api/limits.ts";
 import type { FieldType, ModelSource } from "./models.ts";
 import { PROTOBUF_FIELDS } from "./protobuf-fields.ts";
 import { scanJson } from "./scan-json.ts";

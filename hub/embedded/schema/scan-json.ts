@@ -1,5 +1,5 @@
 /** What JSON.parse does not report: how deep a text nests, how many values it holds, and which keys stand in it twice. */
-import { MAX_BODY_ITEMS, MAX_BODY_VALUES, MAX_DEPTH, MAX_KEYS } from "../limits.ts";
+import { MAX_BODY_ITEMS, MAX_BODY_VALUES, MAX_DEPTH, MAX_KEYS } from "../api/limits.ts";
 
 export interface JsonScan {
   /** A key is `__proto__`: no field of Kubernetes', and poison for whoever copies keys. */

@@ -1,13 +1,13 @@
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { test } from "node:test";
+import { isPicoletError } from "@picolet/protocol/errors.ts";
+import { MODELS } from "@picolet/test/support/unit/embedded/api-server.ts";
+import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
 import fc from "fast-check";
-import { isPicoletError } from "../../../protocol/errors.ts";
-import { MODELS } from "../../../test/support/api-server.ts";
-import { TempFolder } from "../../../test/support/temp-folder.ts";
-import { embeddedResources } from "../resources/embedded-resources.ts";
+import { embeddedResources } from "../embedded-resources.ts";
+import { modelRoots } from "../server/model-roots.ts";
 import { decodeInto } from "./decode.ts";
-import { modelRoots } from "./model-roots.ts";
 import { FileModelSource, gatherModels, reachableModels } from "./models.ts";
 import { ProtobufReader, readEnvelope } from "./protobuf.ts";
 import { PROTOBUF_FIELDS } from "./protobuf-fields.ts";

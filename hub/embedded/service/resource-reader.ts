@@ -1,16 +1,16 @@
-import type { Random } from "../../../protocol/ports.ts";
+import type { Random } from "@picolet/protocol/ports.ts";
 import {
   type ApiObject,
   type ObjectLookup,
   type ResourceDefinition,
   resourceName,
   type StrategyContext,
-} from "../resource-definition.ts";
-import type { ResourceTable } from "../resource-table.ts";
-import { parseFieldSelector, parseLabelSelector } from "../selectors.ts";
-import { badRequest, expired, notFound, StatusError } from "../status-error.ts";
+} from "../api/resource-definition.ts";
+import type { ResourceTable } from "../api/resource-table.ts";
+import { parseFieldSelector, parseLabelSelector } from "../api/selectors.ts";
+import { badRequest, expired, notFound, StatusError } from "../api/status-error.ts";
 import type { ObjectStore, StoredObject } from "../store/object-store.ts";
-import type { ListParams, ResourceRequest } from "./request.ts";
+import type { ListParams, ResourceRequest } from "./resource-request.ts";
 import type { Turns } from "./turns.ts";
 
 export type ObjectFilter = (object: ApiObject) => boolean;

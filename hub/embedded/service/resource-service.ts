@@ -1,15 +1,22 @@
-import type { Clock, Random } from "../../../protocol/ports.ts";
-import { applyConfiguration } from "../apply/server-side-apply.ts";
-import { requiredValue } from "../field-errors.ts";
+import type { Clock, Random } from "@picolet/protocol/ports.ts";
+import { requiredValue } from "../api/field-errors.ts";
+import { type ApiObject, apiVersionOf, type ObjectLookup, type UserInfo } from "../api/resource-definition.ts";
+import type { ResourceTable } from "../api/resource-table.ts";
+import { badRequest, invalidObject, methodNotAllowed, StatusError } from "../api/status-error.ts";
 import { applyObjectPatch, type PatchType } from "../patch/apply-patch.ts";
-import { type ApiObject, apiVersionOf, type ObjectLookup, type UserInfo } from "../resource-definition.ts";
-import type { ResourceTable } from "../resource-table.ts";
+import { applyConfiguration } from "../patch/server-side-apply.ts";
 import { checkAgainst } from "../schema/decode.ts";
 import type { ModelSource } from "../schema/models.ts";
-import { badRequest, invalidObject, methodNotAllowed, StatusError } from "../status-error.ts";
 import type { ObjectKeys, ObjectStore } from "../store/object-store.ts";
-import type { Admission, DeleteParams, ListParams, ResourceRequest, WatchParams, WriteParams } from "./request.ts";
 import { type ListResult, parseObject, ResourceReader } from "./resource-reader.ts";
+import type {
+  Admission,
+  DeleteParams,
+  ListParams,
+  ResourceRequest,
+  WatchParams,
+  WriteParams,
+} from "./resource-request.ts";
 import { type WatchItem, watchResource } from "./resource-watch.ts";
 import { type Mutation, ResourceWriter, type WriteMode } from "./resource-writer.ts";
 import { SLICE_MS, Turns } from "./turns.ts";

@@ -1,11 +1,11 @@
-import { describeError } from "../../../protocol/errors.ts";
-import { type Clock, type Random, seconds } from "../../../protocol/ports.ts";
-import { type ApiObject, resourceName } from "../resource-definition.ts";
-import { parseFieldSelector } from "../selectors.ts";
-import { badRequest, expired, type StatusError } from "../status-error.ts";
+import { describeError } from "@picolet/protocol/errors.ts";
+import { type Clock, type Random, seconds } from "@picolet/protocol/ports.ts";
+import { type ApiObject, resourceName } from "../api/resource-definition.ts";
+import { parseFieldSelector } from "../api/selectors.ts";
+import { badRequest, expired, type StatusError } from "../api/status-error.ts";
 import type { ObjectStore, StoredEvent } from "../store/object-store.ts";
-import type { ResourceRequest, WatchParams } from "./request.ts";
 import { type ObjectFilter, objectFilter, parseObject, parseRevision } from "./resource-reader.ts";
+import type { ResourceRequest, WatchParams } from "./resource-request.ts";
 import type { Turns } from "./turns.ts";
 
 export type WatchItem =

@@ -1,10 +1,9 @@
 import { isDeepStrictEqual } from "node:util";
-import { isPicoletError } from "../../../protocol/errors.ts";
-import type { Random } from "../../../protocol/ports.ts";
-import { type TrackedWrite, trackUpdate } from "../apply/managed-fields.ts";
-import type { FieldError } from "../field-errors.ts";
-import { invalidValue } from "../field-errors.ts";
-import { MAX_OBJECT_BYTES, tooLarge } from "../limits.ts";
+import { isPicoletError } from "@picolet/protocol/errors.ts";
+import type { Random } from "@picolet/protocol/ports.ts";
+import type { FieldError } from "../api/field-errors.ts";
+import { invalidValue } from "../api/field-errors.ts";
+import { MAX_OBJECT_BYTES, tooLarge } from "../api/limits.ts";
 import {
   generateName,
   initializeMetadata,
@@ -12,16 +11,14 @@ import {
   timeText,
   validateMetadata,
   validateMetadataUpdate,
-} from "../object-meta.ts";
+} from "../api/object-meta.ts";
 import {
   type ApiObject,
   apiVersionOf,
   type ResourceDefinition,
   resourceName,
   type StrategyContext,
-} from "../resource-definition.ts";
-import { decodeInto } from "../schema/decode.ts";
-import type { ModelSource } from "../schema/models.ts";
+} from "../api/resource-definition.ts";
 import {
   alreadyExists,
   badRequest,
@@ -31,10 +28,13 @@ import {
   notFound,
   STALE_VERSION,
   StatusError,
-} from "../status-error.ts";
+} from "../api/status-error.ts";
+import { type TrackedWrite, trackUpdate } from "../patch/managed-fields.ts";
+import { decodeInto } from "../schema/decode.ts";
+import type { ModelSource } from "../schema/models.ts";
 import type { ObjectStore, StoredObject } from "../store/object-store.ts";
-import type { Admission, DeleteParams, ResourceRequest, WriteParams } from "./request.ts";
 import { differsForSelectors, parseObject, type ResourceReader } from "./resource-reader.ts";
+import type { Admission, DeleteParams, ResourceRequest, WriteParams } from "./resource-request.ts";
 
 /** Names are drawn again so often when they are taken; 5 characters of 27 make 14 million. */
 const MAX_NAME_DRAWS = 8;

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
-import { systemClock } from "../../../protocol/async/system-clock.ts";
-import type { Clock, MonotonicMs } from "../../../protocol/ports.ts";
-import { ADMIN_USER, TestApiServer } from "../../../test/support/api-server.ts";
+import { systemClock } from "@picolet/protocol/async/system-clock.ts";
+import type { Clock, MonotonicMs } from "@picolet/protocol/ports.ts";
+import { ADMIN_USER, TestApiServer } from "@picolet/test/support/unit/embedded/api-server.ts";
 import { SLICE_BYTES, SLICE_MS, Turns } from "./turns.ts";
 
 test("each round of the event loop takes one part, and users take turns", async () => {

@@ -1,9 +1,9 @@
 import { closeSync, copyFileSync, existsSync, fsyncSync, openSync, renameSync, rmSync } from "node:fs";
-import { PicoletError } from "../../../protocol/errors.ts";
-import type { Clock } from "../../../protocol/ports.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import type { Clock } from "@picolet/protocol/ports.ts";
+import { checkWhole, copyDatabase, openDatabase } from "./database.ts";
 import { syncFolderOf } from "./durable-file.ts";
 import { type FleetGuard, markOf, moveForward } from "./fleet-guard.ts";
-import { checkWhole, copyDatabase, openDatabase } from "./schema.ts";
 
 /** A copy of a store that no hub has open. While one runs, `ObjectStore.backup` makes it. @param to must not exist */
 export function backupStoppedStore(path: string, to: string): void {

@@ -1,7 +1,7 @@
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
+import { PicoletError } from "@picolet/protocol/errors.ts";
 import Database from "better-sqlite3";
-import { PicoletError } from "../../../protocol/errors.ts";
 
 /**
  * Keeps a data directory to one process, whatever becomes of the store's file meanwhile: a store that is removed while its

@@ -1,7 +1,7 @@
 /** Small files of a hub's data directory that a power cut leaves either as they were or as they were to be. */
 import { closeSync, fsyncSync, mkdirSync, openSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { dirname } from "node:path";
-import { PicoletError } from "../../../protocol/errors.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
 
 /** Replaces the file as a whole, readable by its owner alone; it is on the disk when this returns. */
 export function writeDurably(path: string, text: string): void {

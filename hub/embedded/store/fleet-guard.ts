@@ -6,9 +6,9 @@
 import { createHash } from "node:crypto";
 import { existsSync, statSync } from "node:fs";
 import { join } from "node:path";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import type { Clock, Log } from "@picolet/protocol/ports.ts";
 import type Database from "better-sqlite3";
-import { PicoletError } from "../../../protocol/errors.ts";
-import type { Clock, Log } from "../../../protocol/ports.ts";
 import { readIfThere, writeDurably } from "./durable-file.ts";
 import { FleetKeys } from "./fleet-keys.ts";
 import { Vault } from "./vault.ts";

@@ -3,9 +3,9 @@
  * are sealed with. The store is worth nothing without it, and it proves that a missing store is not a first start.
  */
 import { createHash, hkdfSync, randomBytes, randomUUID } from "node:crypto";
-import { PicoletError } from "../../../protocol/errors.ts";
-import type { Clock } from "../../../protocol/ports.ts";
-import { MAX_FORMER_FLEETS } from "../../../protocol/tunnel/message-codec.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import type { Clock } from "@picolet/protocol/ports.ts";
+import { MAX_FORMER_FLEETS } from "@picolet/protocol/tunnel/message-codec.ts";
 import { readIfThere, writeDurably } from "./durable-file.ts";
 import { KEY_BYTES, openBytes, sealBytes } from "./sealing.ts";
 

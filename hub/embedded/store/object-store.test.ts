@@ -3,14 +3,14 @@ import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
 import { copyFileSync, existsSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { test } from "node:test";
+import { isPicoletError } from "@picolet/protocol/errors.ts";
+import { seconds } from "@picolet/protocol/ports.ts";
+import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
+import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
+import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import Database from "better-sqlite3";
 import fc from "fast-check";
-import { isPicoletError } from "../../../protocol/errors.ts";
-import { seconds } from "../../../protocol/ports.ts";
-import { RecordedLog } from "../../../test/support/recorders.ts";
-import { TempFolder } from "../../../test/support/temp-folder.ts";
-import { VirtualClock } from "../../../test/support/virtual-clock.ts";
-import type { ApiObject } from "../resource-definition.ts";
+import type { ApiObject } from "../api/resource-definition.ts";
 import { backupStoppedStore, restoreStore } from "./backup.ts";
 import { type ChangeType, ObjectStore } from "./object-store.ts";
 
@@ -280,9 +280,13 @@ test("what was acknowledged is there after a kill -9", { timeout: 60_000 }, asyn
   const path = folder.at("hub.db");
   let expected = 0;
   for (let round = 0; round < 3; round += 1) {
-    const child = spawn(process.execPath, ["test/support/store-writer.ts", path, String(expected)], {
-      stdio: ["ignore", "pipe", "inherit"],
-    });
+    const child = spawn(
+      process.execPath,
+      ["test/support/unit/embedded/object-store-writer.ts", path, String(expected)],
+      {
+        stdio: ["ignore", "pipe", "inherit"],
+      },
+    );
     let output = "";
     child.stdout.on("data", (data: Buffer) => {
       output += data.toString();

@@ -1,10 +1,10 @@
+import { describeError, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import type { Clock, Log } from "@picolet/protocol/ports.ts";
 import type Database from "better-sqlite3";
-import { describeError, isPicoletError, PicoletError } from "../../../protocol/errors.ts";
-import type { Clock, Log } from "../../../protocol/ports.ts";
-import type { ApiObject } from "../resource-definition.ts";
+import type { ApiObject } from "../api/resource-definition.ts";
+import { copyDatabase, openDatabase } from "./database.ts";
 import { type FleetGuard, fileFacts, markOf } from "./fleet-guard.ts";
 import { RecentEvents } from "./recent-events.ts";
-import { copyDatabase, openDatabase } from "./schema.ts";
 import { SEALED_RESOURCE, type Vault } from "./vault.ts";
 
 export type ChangeType = "ADDED" | "MODIFIED" | "DELETED";

@@ -3,19 +3,19 @@ import assert from "node:assert/strict";
 import { copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
+import { systemClock } from "@picolet/protocol/async/system-clock.ts";
+import { isPicoletError } from "@picolet/protocol/errors.ts";
+import { millis } from "@picolet/protocol/ports.ts";
+import { TestApiServer } from "@picolet/test/support/unit/embedded/api-server.ts";
+import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
+import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
+import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import Database from "better-sqlite3";
-import { systemClock } from "../../../protocol/async/system-clock.ts";
-import { isPicoletError } from "../../../protocol/errors.ts";
-import { millis } from "../../../protocol/ports.ts";
-import { TestApiServer } from "../../../test/support/api-server.ts";
-import { RecordedLog } from "../../../test/support/recorders.ts";
-import { TempFolder } from "../../../test/support/temp-folder.ts";
-import { VirtualClock } from "../../../test/support/virtual-clock.ts";
-import type { ApiObject } from "../resource-definition.ts";
+import type { ApiObject } from "../api/resource-definition.ts";
 import { backupStoppedStore, restoreStore } from "./backup.ts";
+import { openDatabase } from "./database.ts";
 import { FleetGuard, storePathIn } from "./fleet-guard.ts";
 import { type ChangeType, ObjectStore } from "./object-store.ts";
-import { openDatabase } from "./schema.ts";
 
 /** In base64 as Secrets have it, in clear as `stringData` and annotations may. */
 const SECRET = "hunter2-correct-horse";

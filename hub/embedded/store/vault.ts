@@ -4,9 +4,9 @@
  * store without that file shows no Secret, and every backup brings its own data keys along.
  */
 import { randomBytes } from "node:crypto";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import type { Clock, Log } from "@picolet/protocol/ports.ts";
 import type Database from "better-sqlite3";
-import { PicoletError } from "../../../protocol/errors.ts";
-import type { Clock, Log } from "../../../protocol/ports.ts";
 import type { FleetKeys } from "./fleet-keys.ts";
 import { KEY_BYTES, openBytes, sealBytes } from "./sealing.ts";
 

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { constants, createDeflate } from "node:zlib";
+import { isPicoletError } from "@picolet/protocol/errors.ts";
 import fc from "fast-check";
-import { isPicoletError } from "../../../protocol/errors.ts";
 import { HEADER_DICTIONARY, HEADER_DICTIONARY_ADLER } from "./dictionary.ts";
 import { HeaderPacker, HeaderUnpacker } from "./header-block.ts";
 

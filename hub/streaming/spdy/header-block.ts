@@ -1,6 +1,6 @@
 /** Header blocks of SPDY/3: pairs of names and values in a zlib stream that goes through the whole connection. */
 import { createInflate, type Inflate } from "node:zlib";
-import { PicoletError, toPicoletError } from "../../../protocol/errors.ts";
+import { PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
 import { HEADER_DICTIONARY, HEADER_DICTIONARY_ADLER } from "./dictionary.ts";
 
 /** Names in lower case. */

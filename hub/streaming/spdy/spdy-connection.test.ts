@@ -1,10 +1,12 @@
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { type TestContext, test } from "node:test";
-import { isPicoletError } from "../../../protocol/errors.ts";
-import { pipePair } from "../../../test/support/memory-pipe.ts";
-import type { BytePipe } from "../byte-pipe.ts";
-import { MAX_UNREAD_BYTES } from "../inbound-queue.ts";
+import type { BytePipe } from "@picolet/hub-core/pipes/byte-pipe.ts";
+import { MAX_UNREAD_BYTES } from "@picolet/hub-core/pipes/inbound-queue.ts";
+import { isPicoletError } from "@picolet/protocol/errors.ts";
+import { pipePair } from "@picolet/test/support/unit/streaming/memory-pipe.ts";
+import { HeaderPacker } from "./header-block.ts";
+import { MAX_STREAMS, SpdyConnection } from "./spdy-connection.ts";
 import {
   dataFrame,
   pingFrame,
@@ -14,9 +16,7 @@ import {
   synReplyFrame,
   synStreamFrame,
   windowUpdateFrame,
-} from "./frames.ts";
-import { HeaderPacker } from "./header-block.ts";
-import { MAX_STREAMS, SpdyConnection } from "./spdy-connection.ts";
+} from "./spdy-frames.ts";
 import type { SpdyStream } from "./spdy-stream.ts";
 
 const NEVER = new AbortController().signal;

@@ -1,6 +1,7 @@
-import { joinSignals } from "../../../protocol/async/abort.ts";
-import { isPicoletError, PicoletError } from "../../../protocol/errors.ts";
-import type { BytePipe } from "../byte-pipe.ts";
+import type { BytePipe } from "@picolet/hub-core/pipes/byte-pipe.ts";
+import { joinSignals } from "@picolet/protocol/async/abort.ts";
+import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { HeaderPacker, HeaderUnpacker, type SpdyHeaders } from "./header-block.ts";
 import {
   dataFrame,
   goAwayFrame,
@@ -12,8 +13,7 @@ import {
   synReplyFrame,
   synStreamFrame,
   windowUpdateFrame,
-} from "./frames.ts";
-import { HeaderPacker, HeaderUnpacker, type SpdyHeaders } from "./header-block.ts";
+} from "./spdy-frames.ts";
 import { SpdyStream, type StreamLink } from "./spdy-stream.ts";
 
 /** The draft's, for streams and for the connection. */

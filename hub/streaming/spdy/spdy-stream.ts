@@ -1,7 +1,7 @@
-import { PicoletError } from "../../../protocol/errors.ts";
-import { InboundQueue, Waiters } from "../inbound-queue.ts";
-import { MAX_DATA_BYTES, RESET } from "./frames.ts";
+import { InboundQueue, Waiters } from "@picolet/hub-core/pipes/inbound-queue.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { SpdyHeaders } from "./header-block.ts";
+import { MAX_DATA_BYTES, RESET } from "./spdy-frames.ts";
 
 /** What a stream needs of its connection. */
 export interface StreamLink {

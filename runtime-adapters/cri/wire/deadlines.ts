@@ -1,4 +1,4 @@
-import { type Clock, millis } from "../../../protocol/ports.ts";
+import { type Clock, millis } from "@picolet/protocol/ports.ts";
 
 /** Calls something back at a time, unless it is disposed of before. */
 export interface Deadline extends Disposable {

@@ -1,4 +1,4 @@
-import { isPicoletError, PicoletError, toPicoletError } from "../../../protocol/errors.ts";
+import { isPicoletError, PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
 import type { Deadline, Deadlines } from "./deadlines.ts";
 import { MessageAssembler, type SpareBuffer } from "./grpc-messages.ts";
 import { GrpcStatusError } from "./grpc-status.ts";

@@ -2,8 +2,8 @@
  * gRPC over HTTP/2: https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md. Unary calls, and streams both
  * ways; no compression. A status other than OK becomes a PicoletError with the server's own message.
  */
-import { PicoletError } from "../../../protocol/errors.ts";
-import type { Clock } from "../../../protocol/ports.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import type { Clock } from "@picolet/protocol/ports.ts";
 import { Deadlines } from "./deadlines.ts";
 import { type CallEvents, GrpcCall } from "./grpc-call.ts";
 import { SpareBuffer, withPrefix } from "./grpc-messages.ts";

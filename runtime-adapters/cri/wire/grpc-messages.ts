@@ -1,4 +1,4 @@
-import { PicoletError } from "../../../protocol/errors.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
 
 const PREFIX_BYTES = 5;
 /** A larger one is given back to the system after use. A relist of 100 pods fits. */

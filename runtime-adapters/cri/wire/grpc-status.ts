@@ -1,4 +1,4 @@
-import { type ErrorCode, PicoletError } from "../../../protocol/errors.ts";
+import { type ErrorCode, PicoletError } from "@picolet/protocol/errors.ts";
 
 /** By the status code's number: its name as gRPC libraries print it, and what it is to us. */
 const STATUSES: readonly (readonly [name: string, code: ErrorCode])[] = [

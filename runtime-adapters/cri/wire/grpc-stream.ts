@@ -1,4 +1,4 @@
-import { PicoletError } from "../../../protocol/errors.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { CallEvents, GrpcCall } from "./grpc-call.ts";
 import { withPrefix } from "./grpc-messages.ts";
 import type { MessageDecoder, MessageEncoder } from "./protobuf.ts";

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { PicoletError } from "@picolet/protocol/errors.ts";
 import fc from "fast-check";
-import { PicoletError } from "../../../protocol/errors.ts";
 import { encodeHeaders, HpackDecoder } from "./hpack.ts";
 import { decodeHuffman } from "./huffman.ts";
 

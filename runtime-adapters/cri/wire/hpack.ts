@@ -1,5 +1,5 @@
 /** HPACK, RFC 7541: header compression of HTTP/2. */
-import { PicoletError } from "../../../protocol/errors.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
 import { decodeHuffman } from "./huffman.ts";
 
 /** Name, value, name, value …, in the order of the wire. Names are in lower case as HTTP/2 demands. */

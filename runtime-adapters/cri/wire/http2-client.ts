@@ -1,5 +1,5 @@
-import { PicoletError } from "../../../protocol/errors.ts";
-import type { Clock } from "../../../protocol/ports.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import type { Clock } from "@picolet/protocol/ports.ts";
 import type { Deadlines } from "./deadlines.ts";
 import { Http2Connection, nameOf, type ServerAddress } from "./http2-connection.ts";
 

@@ -3,7 +3,8 @@
  * priorities, no TLS. node:http2 is left out for its memory: it allocates 64 KiB for every read.
  */
 import { connect as connectSocket, type Socket } from "node:net";
-import { isPicoletError, PicoletError, type PicoletErrorInit } from "../../../protocol/errors.ts";
+import { isPicoletError, PicoletError, type PicoletErrorInit } from "@picolet/protocol/errors.ts";
+import { type HeaderList, HpackDecoder, MAX_HEADER_LIST_BYTES } from "./hpack.ts";
 import {
   ERROR_CODE,
   FLAG,
@@ -16,8 +17,7 @@ import {
   ProtocolViolation,
   SETTING,
   writeFrameHeader,
-} from "./frames.ts";
-import { type HeaderList, HpackDecoder, MAX_HEADER_LIST_BYTES } from "./hpack.ts";
+} from "./http2-frames.ts";
 
 const PREFACE = Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
 /** Every read goes into one buffer, for the life of the connection. A relist of 50 pods is 3 to 5 reads. */

@@ -1,5 +1,5 @@
 /** The Huffman code of HPACK, RFC 7541 section 5.2 and appendix B. Decoding only: we send plain strings. */
-import { PicoletError } from "../../../protocol/errors.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
 
 /** Bits of the code of each byte value and, last, of EOS. The code is canonical, so the lengths are all of it. */
 const CODE_LENGTHS: readonly number[] = [

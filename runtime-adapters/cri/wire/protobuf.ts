@@ -5,7 +5,7 @@
  * a fat message is how a caller spares itself the strings. Unknown fields and fields of another wire type than
  * declared are skipped too. https://protobuf.dev/programming-guides/encoding/
  */
-import { PicoletError } from "../../../protocol/errors.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
 
 /** CRI nests 6 deep at most; a message that nests deeper than this is not one of ours. */
 const MAX_DEPTH = 16;

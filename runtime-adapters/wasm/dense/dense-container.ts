@@ -1,13 +1,21 @@
 /** One container of several in this process, from its launch to where nothing of it is left. */
 import { closeSync, openSync, writeSync } from "node:fs";
-import { loadParts, monotonicMs, monotonicNow, prepareRun, type Run, type Trap, trapOf } from "../component-run.ts";
-import { LiveResources } from "../host/handles.ts";
-import type { TlsContexts } from "../host/http/tls-contexts.ts";
-import { LogWriter } from "../host/log-writer.ts";
-import { openMounts, type Preopen } from "../host/mounts.ts";
-import { MAX_END_MESSAGE_LENGTH, type RunnerLaunch, TRAP_EXIT_CODE } from "../launch.ts";
-import type { ServiceClient } from "../services/service-client.ts";
-import type { DenseEnd } from "./messages.ts";
+import type { ServiceClient } from "../shared/board/service-client.ts";
+import {
+  loadParts,
+  monotonicMs,
+  monotonicNow,
+  prepareRun,
+  type Run,
+  type Trap,
+  trapOf,
+} from "../shared/component/component-run.ts";
+import { LogWriter } from "../shared/host/log-writer.ts";
+import { openMounts, type Preopen } from "../shared/host/mounts.ts";
+import type { TlsContexts } from "../shared/http/tls-contexts.ts";
+import type { DenseEnd } from "../shared/messages/dense-messages.ts";
+import { MAX_END_MESSAGE_LENGTH, type RunnerLaunch, TRAP_EXIT_CODE } from "../shared/messages/launch.ts";
+import { LiveResources } from "../shared/resources/handles.ts";
 import type { SharedCode } from "./shared-code.ts";
 import { DenseWaiter, type Turns } from "./turns.ts";
 

@@ -4,11 +4,9 @@
  */
 import { closeSync, ftruncateSync, openSync, readFileSync, writeSync } from "node:fs";
 import { createServer, type Socket } from "node:net";
-import { describeError } from "../../../protocol/errors.ts";
-import { TlsContexts } from "../host/http/tls-contexts.ts";
-import { StaleMount } from "../host/mounts.ts";
-import { become, STARTED_FD, STARTED_WORD } from "../launch.ts";
-import { DenseContainer } from "./dense-container.ts";
+import { describeError } from "@picolet/protocol/errors.ts";
+import { StaleMount } from "../shared/host/mounts.ts";
+import { TlsContexts } from "../shared/http/tls-contexts.ts";
 import {
   type DenseHostLaunch,
   type DenseUsage,
@@ -17,7 +15,9 @@ import {
   LineReader,
   line,
   MAX_REQUEST_BYTES,
-} from "./messages.ts";
+} from "../shared/messages/dense-messages.ts";
+import { become, STARTED_FD, STARTED_WORD } from "../shared/messages/launch.ts";
+import { DenseContainer } from "./dense-container.ts";
 import { SharedCode } from "./shared-code.ts";
 import { Turns } from "./turns.ts";
 

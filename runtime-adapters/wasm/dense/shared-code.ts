@@ -1,6 +1,7 @@
 /** Code that several containers of this process run: compiled for the first, let go of with the last. */
-import type { RunnerLaunch } from "../launch.ts";
-import { compiledComponent, type InstantiateComponent } from "../load-component.ts";
+
+import { compiledComponent, type InstantiateComponent } from "../shared/component/load-component.ts";
+import type { RunnerLaunch } from "../shared/messages/launch.ts";
 
 interface Compiled {
   readonly make: () => InstantiateComponent;

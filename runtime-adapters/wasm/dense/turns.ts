@@ -3,11 +3,12 @@
  * slice gives way at its next call of a host function. Each turn is a task of the event loop by itself, so that nobody keeps
  * the others from theirs but by never calling the host at all.
  */
-import { type LoopTimers, LoopWaiter } from "../host/event-loop.ts";
-import { trap } from "../host/handles.ts";
-import { ROTATION_CHECK_MS } from "../host/log-writer.ts";
-import type { Readiness } from "../host/polling.ts";
-import { Wakes } from "../host/wakes.ts";
+
+import { ROTATION_CHECK_MS } from "../shared/host/log-writer.ts";
+import { type LoopTimers, LoopWaiter } from "../shared/resources/event-loop.ts";
+import { trap } from "../shared/resources/handles.ts";
+import type { Readiness } from "../shared/resources/polling.ts";
+import { Wakes } from "../shared/resources/wake-listeners.ts";
 
 /** Of one turn. Others wait for as many of them as there are components that want to run. */
 const SLICE_MS = 10;

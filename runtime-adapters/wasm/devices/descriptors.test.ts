@@ -4,11 +4,11 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import { Worker } from "node:worker_threads";
+import { isPicoletError } from "@picolet/protocol/errors.ts";
 import fc from "fast-check";
-import { isPicoletError } from "../../../protocol/errors.ts";
-import { DescriptorListener, descriptorsIn, SECRET_BYTES, takeDescriptors } from "./descriptors.ts";
-import { deviceAddon } from "./device-addon.ts";
-import { SystemCalls } from "./system-calls.ts";
+import { DescriptorListener, descriptorsIn, SECRET_BYTES, takeDescriptors } from "../shared/devices/descriptors.ts";
+import { deviceAddon } from "../shared/devices/device-addon.ts";
+import { SystemCalls } from "../shared/devices/system-calls.ts";
 
 const SECRET = "5".repeat(SECRET_BYTES);
 const addonPath = deviceAddon(import.meta.filename);
@@ -48,8 +48,8 @@ test("open files go to who knows the secret, and to nobody else", async () => {
       eval: true,
       workerData: {
         ...{ path, addonPath, secrets: ["4".repeat(SECRET_BYTES), "short", SECRET, SECRET] },
-        descriptors: import.meta.resolve("./descriptors.ts"),
-        systemCalls: import.meta.resolve("./system-calls.ts"),
+        descriptors: import.meta.resolve("../shared/devices/descriptors.ts"),
+        systemCalls: import.meta.resolve("../shared/devices/system-calls.ts"),
       },
     });
     const said = new Promise<string[]>((resolve) => worker.once("message", resolve));

@@ -1,14 +1,21 @@
 /** Opens a device as root, for a runner that could not, and nobody else's: `devices-main.ts`. */
 import { closeSync, constants, fstatSync, mkdirSync, openSync } from "node:fs";
-import type { Plain } from "../../contract/board-services.ts";
-import { TEN_BIT_FLAG } from "../grants/device-grants.ts";
-import { errnoOf } from "../host/failure.ts";
-import { DeviceRefusal, type DeviceWish } from "./device-request.ts";
-import { decodeChipLines, decodeLineInfo, encodeLineInfo, encodeLineRequest, GPIO, requestedFd } from "./gpio-uapi.ts";
-import { I2C_SLAVE, I2C_TENBIT } from "./i2c-uapi.ts";
+import type { Plain } from "@picolet/runtime-contract/board-services.ts";
+import {
+  decodeChipLines,
+  decodeLineInfo,
+  encodeLineInfo,
+  encodeLineRequest,
+  GPIO,
+  requestedFd,
+} from "../shared/devices/gpio-uapi.ts";
+import { I2C_SLAVE, I2C_TENBIT } from "../shared/devices/i2c-uapi.ts";
+import { TIOCEXCL } from "../shared/devices/serial-uapi.ts";
+import type { SystemCalls } from "../shared/devices/system-calls.ts";
+import { TEN_BIT_FLAG } from "../shared/grants/device-grants.ts";
+import { DeviceRefusal, type DeviceWish } from "../shared/messages/device-request.ts";
+import { errnoOf } from "../shared/resources/failure.ts";
 import { findDevice, isInUse, minorOf } from "./node-devices.ts";
-import { TIOCEXCL } from "./serial-uapi.ts";
-import type { SystemCalls } from "./system-calls.ts";
 
 /** Descriptors to give away, or what was asked for. */
 export type Opened = { readonly descriptors: readonly number[] } | { readonly value: Plain };

@@ -2,9 +2,9 @@
  * Gets in: Basic, or a token of the registry's token server (distribution, "Token Authentication Specification" and
  * "OAuth2 Token Authentication"), with credentials or as nobody.
  */
-import { PicoletError } from "../../../protocol/errors.ts";
-import type { ImageCredentials } from "../../contract/runtime-adapter.ts";
-import { parseObject, textOf } from "../image/json-fields.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import type { ImageCredentials } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { parseObject, textOf } from "../shared/oci/json-fields.ts";
 import { type Challenge, parseChallenges } from "./challenge.ts";
 import { refusal, statusFailure, toldBy } from "./failures.ts";
 import type { HttpClient, HttpRequest } from "./http-client.ts";

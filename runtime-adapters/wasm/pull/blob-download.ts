@@ -1,15 +1,15 @@
 /** One blob of a registry, to a file: goes on where it, or an earlier pull, was cut off, and is verified from the disk. */
 import { createHash } from "node:crypto";
 import { constants, type FileHandle, open, rm } from "node:fs/promises";
-import { isPicoletError, PicoletError } from "../../../protocol/errors.ts";
-import { type Clock, millis, type Random } from "../../../protocol/ports.ts";
-import { errnoOf } from "../files.ts";
-import { CHUNK_BYTES } from "../image/file-bytes.ts";
+import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { type Clock, millis, type Random } from "@picolet/protocol/ports.ts";
+import { errnoOf } from "../shared/files/durable-files.ts";
+import { CHUNK_BYTES } from "../shared/files/file-bytes.ts";
+import type { PullLimits } from "../shared/messages/pull-request.ts";
 import { networkFailure, unavailable } from "./failures.ts";
 import type { HttpResponse } from "./http-client.ts";
 import type { Descriptor } from "./manifests.ts";
 import type { RegistryClient } from "./registry-client.ts";
-import type { PullLimits } from "./request.ts";
 
 export interface BlobDownloadComponents {
   readonly clock: Pick<Clock, "monotonic" | "sleep">;

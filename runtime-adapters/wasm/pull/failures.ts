@@ -1,6 +1,6 @@
 /** What goes wrong between here and a registry, in words that say which host, what, and how to mend it. */
-import { type ErrorCode, isPicoletError, PicoletError } from "../../../protocol/errors.ts";
-import { certificateProblem, UNTRUSTED } from "../certificate-problems.ts";
+import { type ErrorCode, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { certificateProblem, UNTRUSTED } from "../shared/network/certificate-problems.ts";
 import { parseChallenges } from "./challenge.ts";
 
 const TLS_ADVICE = "name the authority in wasm.registries[].caFile";

@@ -1,11 +1,11 @@
 /** Requests over `undici`, one at a time: redirects, timeouts and limits. Nothing here knows of registries. */
 import { readFileSync } from "node:fs";
 import { getCACertificates } from "node:tls";
+import { PicoletError } from "@picolet/protocol/errors.ts";
 import { Agent, type Dispatcher, Pool, ProxyAgent } from "undici";
-import { PicoletError } from "../../../protocol/errors.ts";
+import type { PullLimits } from "../shared/messages/pull-request.ts";
+import { type ProxySettings, proxyFor, type RegistryProxy } from "../shared/oci/proxies.ts";
 import { networkFailure, proxyFailure } from "./failures.ts";
-import { type ProxySettings, proxyFor, type RegistryProxy } from "./proxies.ts";
-import type { PullLimits } from "./request.ts";
 
 export interface HttpRequest {
   readonly method?: "GET" | "POST";

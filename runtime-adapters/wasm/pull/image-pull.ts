@@ -1,20 +1,20 @@
 /** All that a pull child does: asks the registries in turn, and has a component on disk in the end. */
 import { createHash } from "node:crypto";
 import { mkdir, open, readdir, rm, statfs } from "node:fs/promises";
-import { describeError, isPicoletError, PicoletError } from "../../../protocol/errors.ts";
-import type { Clock, Random } from "../../../protocol/ports.ts";
-import type { ImageSignature, SignedImage } from "../../contract/runtime-adapter.ts";
-import { HOW_TO_MAKE_A_COMPONENT } from "../binary/component-shape.ts";
-import { fileError } from "../files.ts";
-import { type ByteStream, CHUNK_BYTES, FileBytes } from "../image/file-bytes.ts";
-import { findInLayers } from "../image/layer-search.ts";
+import { describeError, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import type { Clock, Random } from "@picolet/protocol/ports.ts";
+import type { ImageSignature, SignedImage } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { HOW_TO_MAKE_A_COMPONENT } from "../shared/binary/component-shape.ts";
+import { fileError } from "../shared/files/durable-files.ts";
+import { type ByteStream, CHUNK_BYTES, FileBytes } from "../shared/files/file-bytes.ts";
+import type { PulledComponent, PullRequest } from "../shared/messages/pull-request.ts";
+import { findInLayers } from "../shared/oci/layer-search.ts";
+import { COMPONENT_PLATFORM } from "../shared/oci/platforms.ts";
+import type { RegistryEndpoint } from "../shared/oci/registries.ts";
 import { downloadBlob } from "./blob-download.ts";
 import { type Found, ImageSearch } from "./image-search.ts";
 import { type Descriptor, parseSignatures } from "./manifests.ts";
-import { COMPONENT_PLATFORM } from "./platforms.ts";
-import type { RegistryEndpoint } from "./registries.ts";
 import { RegistryClient } from "./registry-client.ts";
-import type { PulledComponent, PullRequest } from "./request.ts";
 
 export interface ImagePullComponents {
   readonly clock: Pick<Clock, "monotonic" | "sleep">;

@@ -2,10 +2,10 @@
  * What registries say of images: OCI indexes and manifests (opencontainers/image-spec), Docker's lists and manifests of
  * schema 2. Pure: says where a component may be, and reads nothing.
  */
-import { PicoletError } from "../../../protocol/errors.ts";
-import { MAX_LAYERS, WASM_CONFIG, WASM_LAYERS } from "../image/image-manifests.ts";
-import { type JsonObject, listOf, objectOf, parseObject, textOf } from "../image/json-fields.ts";
-import { COMPONENT_PLATFORM, isComponentPlatform } from "./platforms.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import { MAX_LAYERS, WASM_CONFIG, WASM_LAYERS } from "../shared/oci/image-manifests.ts";
+import { type JsonObject, listOf, objectOf, parseObject, textOf } from "../shared/oci/json-fields.ts";
+import { COMPONENT_PLATFORM, isComponentPlatform } from "../shared/oci/platforms.ts";
 
 /** Of one document; the specification asks registries for no more. */
 export const MAX_DOCUMENT_BYTES = 4 * 1024 * 1024;

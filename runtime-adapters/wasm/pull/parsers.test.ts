@@ -4,17 +4,17 @@ import { once } from "node:events";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { test } from "node:test";
+import { isPicoletError } from "@picolet/protocol/errors.ts";
+import { parseImageReference } from "@picolet/protocol/kubernetes/image-reference.ts";
 import fc from "fast-check";
-import { isPicoletError } from "../../../protocol/errors.ts";
-import { parseImageReference } from "../../../protocol/image-reference.ts";
+import { DEFAULT_PULL_LIMITS } from "../shared/messages/pull-request.ts";
+import { platformsOf } from "../shared/oci/platforms.ts";
+import { endpointsOf, hostnameOf, isLoopback } from "../shared/oci/registries.ts";
 import { Authorizer } from "./authorizer.ts";
 import { parseChallenges } from "./challenge.ts";
 import { networkFailure, printable, toldBy } from "./failures.ts";
 import { HttpClient } from "./http-client.ts";
 import { parseDocument, parseSignatures, platformOfConfig } from "./manifests.ts";
-import { platformsOf } from "./platforms.ts";
-import { endpointsOf, hostnameOf, isLoopback } from "./registries.ts";
-import { DEFAULT_PULL_LIMITS } from "./request.ts";
 
 const challenges = (header: string) =>
   parseChallenges(header).map(({ scheme, parameters }) => [scheme, Object.fromEntries(parameters)]);

@@ -1,12 +1,12 @@
 /** One registry, as the OCI distribution specification has it: manifests and blobs of one repository. */
 import { createHash } from "node:crypto";
-import { PicoletError } from "../../../protocol/errors.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import type { PullRequest } from "../shared/messages/pull-request.ts";
+import type { RegistryEndpoint } from "../shared/oci/registries.ts";
 import { Authorizer } from "./authorizer.ts";
 import { refusal, statusFailure, toldBy } from "./failures.ts";
 import { HttpClient, type HttpResponse } from "./http-client.ts";
 import { MANIFEST_TYPES, MAX_DOCUMENT_BYTES } from "./manifests.ts";
-import type { RegistryEndpoint } from "./registries.ts";
-import type { PullRequest } from "./request.ts";
 
 export interface FetchedDocument {
   readonly content: Buffer;

@@ -1,9 +1,9 @@
 /** What jco makes of a component: its core modules, and the script around them. */
-import { PicoletError } from "../../../protocol/errors.ts";
-import { asyncNames, isWasi03, parseInterfaceName, readComponentShape } from "../binary/component-shape.ts";
-import { waitingFunctions } from "../binary/waiting-functions.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import { asyncNames, isWasi03, parseInterfaceName, readComponentShape } from "../shared/binary/component-shape.ts";
+import { SCRIPT_NAME } from "../shared/messages/transpile-request.ts";
 import { replaceShim } from "./bindgen-host.ts";
-import { SCRIPT_NAME } from "./request.ts";
+import { waitingFunctions } from "./waiting-functions.ts";
 
 /** @throws `invalid` for what jco refuses */
 export async function generatedFiles(

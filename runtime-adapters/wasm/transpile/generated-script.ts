@@ -1,6 +1,6 @@
 /** jco's generated ES module, made into what a runner loads with the least memory: the body of one function, in ASCII. */
 import { Script } from "node:vm";
-import { PicoletError } from "../../../protocol/errors.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
 import { asyncGlue } from "./async-glue.ts";
 import { withKeptHandles } from "./kept-handles.ts";
 import { leanGlue } from "./lean-glue.ts";

@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { testComponent } from "../../../test/support/components.ts";
+import { testComponent } from "@picolet/test/support/wasm/components.ts";
+import { SCRIPT_NAME } from "../shared/messages/transpile-request.ts";
 import { generatedFiles } from "./generated-files.ts";
 import { asScript } from "./generated-script.ts";
 import { withKeptHandles } from "./kept-handles.ts";
-import { SCRIPT_NAME } from "./request.ts";
 
 async function jcosText(): Promise<string> {
   const files = await generatedFiles(readFileSync(await testComponent("wasi-atomics.c")));

@@ -3,7 +3,7 @@
  * everything else.
  */
 import assert from "node:assert/strict";
-import type { MirrorItem } from "../../../protocol/tunnel/messages.ts";
+import type { MirrorItem } from "@picolet/protocol/tunnel/messages.ts";
 import type { AttackCase } from "../attack-case.ts";
 import type { ApiObject, AttackBoard, AttackGround } from "../attack-ground.ts";
 

@@ -3,8 +3,8 @@ import assert from "node:assert/strict";
 import { createHash, X509Certificate } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
+import { loadAuthority, makeClientPair } from "@picolet/hub/identity/certificate-authority.ts";
 import { WebSocket } from "ws";
-import { loadAuthority, makeClientPair } from "../../../hub/identity/certificate-authority.ts";
 import type { AttackCase } from "../attack-case.ts";
 import { type ApiClient, type ApiObject, AttackBoard, type AttackGround, type RawTunnel } from "../attack-ground.ts";
 

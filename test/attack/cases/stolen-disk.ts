@@ -2,12 +2,12 @@
 import assert from "node:assert/strict";
 import { cpSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { systemClock } from "../../../protocol/async/system-clock.ts";
+import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import { openSealedStore } from "../../store/sealed-history.ts";
-import type { AgentNode } from "../../support/agent-process.ts";
-import { nodeWith } from "../../support/node-fixtures.ts";
-import { filesWith } from "../../support/raw-bytes.ts";
-import { TempFolder } from "../../support/temp-folder.ts";
+import type { AgentNode } from "../../support/agent/agent-process.ts";
+import { nodeWith } from "../../support/agent/node-fixtures.ts";
+import { filesWith } from "../../support/unit/machine/raw-bytes.ts";
+import { TempFolder } from "../../support/unit/machine/temp-folder.ts";
 import type { AttackCase } from "../attack-case.ts";
 import type { AttackGround } from "../attack-ground.ts";
 

@@ -2,7 +2,7 @@
 import { readFileSync } from "node:fs";
 import { SourceMap } from "node:module";
 import { fileURLToPath } from "node:url";
-import { agentFilesWithMaps } from "../../../scripts/build.ts";
+import { agentFilesWithMaps } from "@picolet/scripts/build/build.ts";
 import { fileOf, type Place } from "./heap-owners.ts";
 
 interface BuiltFile {

@@ -1,4 +1,4 @@
-import type { AgentMemory, OwnerFigures } from "./memory.ts";
+import type { AgentMemory, OwnerFigures } from "./memory-figures.ts";
 
 /** Of folders; all are in the document. */
 const MAX_FOLDERS = 40;

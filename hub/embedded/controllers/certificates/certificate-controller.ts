@@ -1,10 +1,10 @@
-import { describeError, isPicoletError } from "../../../../protocol/errors.ts";
-import { type Millis, millis } from "../../../../protocol/ports.ts";
+import { CERTIFICATE_SIGNING_REQUESTS, SUBJECT_ACCESS_REVIEWS } from "@picolet/hub-core/kube-client/resource-types.ts";
+import { describeError, isPicoletError } from "@picolet/protocol/errors.ts";
+import { type Millis, millis } from "@picolet/protocol/ports.ts";
+import { timeText } from "../../api/typed-objects.ts";
 import { Controller } from "../controller.ts";
+import type { ControllerPorts } from "../controller-ports.ts";
 import type { ObjectCache } from "../object-cache.ts";
-import { timeText } from "../objects.ts";
-import type { ControllerPorts } from "../ports.ts";
-import { CERTIFICATE_SIGNING_REQUESTS, SUBJECT_ACCESS_REVIEWS } from "../resource-types.ts";
 import type { CertificateIssuer } from "./certificate-issuer.ts";
 import {
   API_CLIENT,

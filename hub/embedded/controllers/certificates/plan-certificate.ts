@@ -1,8 +1,9 @@
 /** What becomes of a CertificateSigningRequest: pure. Rules of pkg/controller/certificates (Kubernetes 1.34). */
-import { NODE_USER_PREFIX, nodeOfUser } from "../../../../protocol/pki/node-subject.ts";
-import type { KubeObject } from "../../../core/kube-client.ts";
-import { KUBELET_CLIENT_USER } from "../bootstrap/bootstrap-roles.ts";
-import { type Condition, conditionOf } from "../objects.ts";
+
+import type { KubeObject } from "@picolet/hub-core/kube-client/kube-client.ts";
+import { NODE_USER_PREFIX, nodeOfUser } from "@picolet/protocol/pki/node-subject.ts";
+import { type Condition, conditionOf } from "../../api/typed-objects.ts";
+import { KUBELET_CLIENT_USER } from "../cluster/bootstrap-roles.ts";
 import type { CertificateIssuer } from "./certificate-issuer.ts";
 
 export const KUBELET_CLIENT = "kubernetes.io/kube-apiserver-client-kubelet";

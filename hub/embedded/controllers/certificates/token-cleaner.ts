@@ -1,9 +1,9 @@
-import { isPicoletError } from "../../../../protocol/errors.ts";
-import { type Millis, millis } from "../../../../protocol/ports.ts";
-import { type KubeObject, SECRETS } from "../../../core/kube-client.ts";
+import { type KubeObject, SECRETS } from "@picolet/hub-core/kube-client/kube-client.ts";
+import { isPicoletError } from "@picolet/protocol/errors.ts";
+import { type Millis, millis } from "@picolet/protocol/ports.ts";
 import { Controller } from "../controller.ts";
+import type { ControllerPorts } from "../controller-ports.ts";
 import type { ObjectCache } from "../object-cache.ts";
-import type { ControllerPorts } from "../ports.ts";
 
 /** A token that expires in years is looked at now and then. */
 const MAX_WAIT_MS = 86_400_000;

@@ -4,14 +4,14 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { millis, type Random, seconds } from "../../../../protocol/ports.ts";
-import { EmbeddedCluster } from "../../../../test/support/embedded-cluster.ts";
-import { seededRandom } from "../../../../test/support/seeded-random.ts";
-import { unreliable } from "../../../../test/support/unreliable-kube-client.ts";
-import { VirtualClock } from "../../../../test/support/virtual-clock.ts";
-import { type KubeObject, NODES, PODS } from "../../../core/kube-client.ts";
-import { podOf } from "../objects.ts";
-import { DAEMON_SETS } from "../resource-types.ts";
+import { type KubeObject, NODES, PODS } from "@picolet/hub-core/kube-client/kube-client.ts";
+import { DAEMON_SETS } from "@picolet/hub-core/kube-client/resource-types.ts";
+import { millis, type Random, seconds } from "@picolet/protocol/ports.ts";
+import { EmbeddedCluster } from "@picolet/test/support/unit/embedded/in-process-cluster.ts";
+import { unreliable } from "@picolet/test/support/unit/kubernetes/unreliable-kube-client.ts";
+import { seededRandom } from "@picolet/test/support/unit/ports/seeded-random.ts";
+import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
+import { podOf } from "../../api/typed-objects.ts";
 import { REVISION_LABEL, targetNode } from "./daemon-set.ts";
 
 const SEEDS = Number(process.env.SIM_SEEDS ?? 6);

@@ -1,8 +1,15 @@
 /** DaemonSets and their pods as the controller reads and makes them. */
-import type { Pod, Toleration } from "../../../../protocol/pod.ts";
-import type { KubeObject } from "../../../core/kube-client.ts";
-import { isPodReady, type LabelSelector, type NodeObject, type OwnerReference, untoleratedTaint } from "../objects.ts";
-import { namedNode, selectsNode } from "../scheduling/node-affinity.ts";
+
+import type { KubeObject } from "@picolet/hub-core/kube-client/kube-client.ts";
+import type { Pod, Toleration } from "@picolet/protocol/pod/pod.ts";
+import {
+  isPodReady,
+  type LabelSelector,
+  type NodeObject,
+  type OwnerReference,
+  untoleratedTaint,
+} from "../../api/typed-objects.ts";
+import { namedNode, selectsNode } from "../node-affinity.ts";
 
 export type IntOrPercent = number | string;
 

@@ -1,5 +1,5 @@
-import type { Pod } from "../../../../protocol/pod.ts";
-import type { Clock } from "../../../../protocol/ports.ts";
+import type { Pod } from "@picolet/protocol/pod/pod.ts";
+import type { Clock } from "@picolet/protocol/ports.ts";
 import { targetNode } from "./daemon-set.ts";
 
 /** As in Kubernetes: from a second, doubling, to a quarter of an hour. */

@@ -1,7 +1,7 @@
-import { isPicoletError } from "../../../../protocol/errors.ts";
-import type { KubeClient, KubeObject, ResourceType } from "../../../core/kube-client.ts";
-import { selects } from "../label-selector.ts";
-import { controllerOf, type LabelSelector } from "../objects.ts";
+import type { KubeClient, KubeObject, ResourceType } from "@picolet/hub-core/kube-client/kube-client.ts";
+import { isPicoletError } from "@picolet/protocol/errors.ts";
+import { selects } from "../../api/label-selector.ts";
+import { controllerOf, type LabelSelector } from "../../api/typed-objects.ts";
 import { ownerOf } from "./daemon-set.ts";
 
 export interface Claim {

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import { parsePod } from "../../../../protocol/parse-pod.ts";
-import type { Pod } from "../../../../protocol/pod.ts";
-import type { NodeObject, Taint } from "../objects.ts";
+import type { Pod } from "@picolet/protocol/pod/pod.ts";
+import { parsePod } from "@picolet/protocol/pod/validation/parse-pod.ts";
+import type { NodeObject, Taint } from "../../api/typed-objects.ts";
 import { type DaemonSet, daemonPod } from "./daemon-set.ts";
 import { type DaemonSetPlan, planDaemonSet } from "./plan-daemon-set.ts";
 

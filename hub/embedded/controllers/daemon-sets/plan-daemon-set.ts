@@ -2,8 +2,8 @@
  * What is to be done for one DaemonSet: pure. Rules of pkg/controller/daemon (Kubernetes 1.34). A plan is made from what is
  * seen alone, so that it may be made again at any moment, by another process too.
  */
-import type { Pod } from "../../../../protocol/pod.ts";
-import { isPodReady, type NodeObject } from "../objects.ts";
+import type { Pod } from "@picolet/protocol/pod/pod.ts";
+import { isPodReady, type NodeObject } from "../../api/typed-objects.ts";
 import {
   type DaemonSet,
   type DaemonSetStatus,

@@ -1,6 +1,7 @@
 /** ControllerRevisions of a DaemonSet: which of them its template is, and which are too many. Pure. */
-import type { Pod } from "../../../../protocol/pod.ts";
-import type { KubeObject } from "../../../core/kube-client.ts";
+
+import type { KubeObject } from "@picolet/hub-core/kube-client/kube-client.ts";
+import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import { stableHash } from "../stable-hash.ts";
 import { type DaemonSet, ownerOf, REVISION_LABEL } from "./daemon-set.ts";
 

@@ -1,8 +1,9 @@
 /** A node and what is already taken on it. */
-import type { Pod } from "../../../../protocol/pod.ts";
-import { podRequests } from "../../../../protocol/pod-resources.ts";
-import { parseQuantity } from "../../../../protocol/quantity.ts";
-import type { NodeObject } from "../objects.ts";
+
+import { parseQuantity } from "@picolet/protocol/kubernetes/quantity.ts";
+import type { Pod } from "@picolet/protocol/pod/pod.ts";
+import { podRequests } from "@picolet/protocol/pod/pod-resources.ts";
+import type { NodeObject } from "../../api/typed-objects.ts";
 
 /** Nano units by resource name. */
 export type Amounts = ReadonlyMap<string, bigint>;

@@ -2,9 +2,9 @@
  * Required affinity and anti-affinity between pods, and their preferred forms as a score
  * (pkg/scheduler/framework/plugins/interpodaffinity). Gathered once for a pod, then asked of each node.
  */
-import type { Pod } from "../../../../protocol/pod.ts";
-import { selects } from "../label-selector.ts";
-import type { LabelSelector, NodeObject } from "../objects.ts";
+import type { Pod } from "@picolet/protocol/pod/pod.ts";
+import { selects } from "../../api/label-selector.ts";
+import type { LabelSelector, NodeObject } from "../../api/typed-objects.ts";
 import type { NodeInfo } from "./node-info.ts";
 
 type PodAffinity = NonNullable<NonNullable<Pod["spec"]["affinity"]>["podAffinity"]>;

@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import type { Pod } from "../../../../protocol/pod.ts";
-import { podOf } from "../../../../test/support/pods.ts";
-import { seededRandom } from "../../../../test/support/seeded-random.ts";
-import type { NodeObject, Taint } from "../objects.ts";
+import type { Pod } from "@picolet/protocol/pod/pod.ts";
+import { podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
+import { seededRandom } from "@picolet/test/support/unit/ports/seeded-random.ts";
+import type { NodeObject, Taint } from "../../api/typed-objects.ts";
 import { NodeInfo, podNeeds } from "./node-info.ts";
 import { type ScheduleInput, schedule } from "./schedule.ts";
 

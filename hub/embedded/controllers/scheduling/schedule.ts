@@ -3,10 +3,10 @@
  * order; the first filter that a node fails names the reasons. Scores: fewest taints to be avoided, preferred nodes and
  * pods, the image at hand, the least requested, in the scheduler's default weights. No pod is preempted.
  */
-import type { Pod } from "../../../../protocol/pod.ts";
-import type { Random } from "../../../../protocol/ports.ts";
-import { type NodeObject, tolerates, untoleratedTaint } from "../objects.ts";
-import { namedNode, preferenceWeight, selectsNode } from "./node-affinity.ts";
+import type { Pod } from "@picolet/protocol/pod/pod.ts";
+import type { Random } from "@picolet/protocol/ports.ts";
+import { type NodeObject, tolerates, untoleratedTaint } from "../../api/typed-objects.ts";
+import { namedNode, preferenceWeight, selectsNode } from "../node-affinity.ts";
 import { type NodeInfo, type PodNeeds, podNeeds, portsConflict } from "./node-info.ts";
 import { type NamespaceLabels, PodAffinityCheck } from "./pod-affinity.ts";
 import { TopologySpreadCheck } from "./topology-spread.ts";

@@ -1,8 +1,8 @@
 /** `topologySpreadConstraints` that must hold (pkg/scheduler/framework/plugins/podtopologyspread). */
-import type { Pod } from "../../../../protocol/pod.ts";
-import { selects } from "../label-selector.ts";
-import { type NodeObject, untoleratedTaint } from "../objects.ts";
-import { selectsNode } from "./node-affinity.ts";
+import type { Pod } from "@picolet/protocol/pod/pod.ts";
+import { selects } from "../../api/label-selector.ts";
+import { type NodeObject, untoleratedTaint } from "../../api/typed-objects.ts";
+import { selectsNode } from "../node-affinity.ts";
 import type { NodeInfo } from "./node-info.ts";
 import { topologyOf } from "./pod-affinity.ts";
 

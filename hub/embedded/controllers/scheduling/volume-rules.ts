@@ -1,7 +1,7 @@
 /** What the volumes of a pod say of where it may run. */
-import type { Pod } from "../../../../protocol/pod.ts";
+import type { Pod } from "@picolet/protocol/pod/pod.ts";
+import type { NodeObject } from "../../api/typed-objects.ts";
 import type { ObjectCache } from "../object-cache.ts";
-import type { NodeObject } from "../objects.ts";
 import { claimsOf, volumesOf } from "../volumes/pod-claims.ts";
 import {
   bestVolume,

@@ -1,12 +1,12 @@
-import { isPicoletError } from "../../../../protocol/errors.ts";
-import type { Pod } from "../../../../protocol/pod.ts";
-import type { Millis } from "../../../../protocol/ports.ts";
-import { type KubeObject, PERSISTENT_VOLUME_CLAIMS } from "../../../core/kube-client.ts";
+import { type KubeObject, PERSISTENT_VOLUME_CLAIMS } from "@picolet/hub-core/kube-client/kube-client.ts";
+import { isPicoletError } from "@picolet/protocol/errors.ts";
+import type { Pod } from "@picolet/protocol/pod/pod.ts";
+import type { Millis } from "@picolet/protocol/ports.ts";
+import { controllerOf, podOf } from "../../api/typed-objects.ts";
 import { Controller } from "../controller.ts";
+import type { ControllerPorts } from "../controller-ports.ts";
 import type { EventRecorder } from "../event-recorder.ts";
 import type { ObjectCache } from "../object-cache.ts";
-import { controllerOf, podOf } from "../objects.ts";
-import type { ControllerPorts } from "../ports.ts";
 import { ephemeralClaimName, volumesOf } from "./pod-claims.ts";
 
 const COMPONENT = "ephemeral_volume";

@@ -1,4 +1,4 @@
-import type { Pod } from "../../../../protocol/pod.ts";
+import type { Pod } from "@picolet/protocol/pod/pod.ts";
 
 interface VolumeOfPod {
   readonly name: string;

@@ -1,12 +1,16 @@
-import { isPicoletError } from "../../../../protocol/errors.ts";
-import type { Millis } from "../../../../protocol/ports.ts";
-import { type KubeObject, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES } from "../../../core/kube-client.ts";
-import { keyOf } from "../../../kubernetes/reflector.ts";
+import {
+  type KubeObject,
+  PERSISTENT_VOLUME_CLAIMS,
+  PERSISTENT_VOLUMES,
+} from "@picolet/hub-core/kube-client/kube-client.ts";
+import { keyOf } from "@picolet/hub-core/kube-client/reflector.ts";
+import { isPicoletError } from "@picolet/protocol/errors.ts";
+import type { Millis } from "@picolet/protocol/ports.ts";
+import { nodeOf, podOf, timeText } from "../../api/typed-objects.ts";
 import { Controller } from "../controller.ts";
+import type { ControllerPorts } from "../controller-ports.ts";
 import type { EventRecorder } from "../event-recorder.ts";
 import type { ObjectCache } from "../object-cache.ts";
-import { nodeOf, podOf, timeText } from "../objects.ts";
-import type { ControllerPorts } from "../ports.ts";
 import { planClaim, planVolume, type VolumeEvent } from "./plan-volumes.ts";
 import { claimsOf } from "./pod-claims.ts";
 import { type Claim, type ClaimRef, classOf, type StorageClass, type Volume } from "./volume-objects.ts";

@@ -1,9 +1,10 @@
 /** Persistent volumes, claims and storage classes as those read them who bring them together. */
-import { compareQuantities, parseQuantity } from "../../../../protocol/quantity.ts";
-import type { KubeObject } from "../../../core/kube-client.ts";
-import { selects } from "../label-selector.ts";
-import type { LabelSelector, NodeObject } from "../objects.ts";
-import { matchesTerm, type NodeSelectorTerm } from "../scheduling/node-affinity.ts";
+
+import type { KubeObject } from "@picolet/hub-core/kube-client/kube-client.ts";
+import { compareQuantities, parseQuantity } from "@picolet/protocol/kubernetes/quantity.ts";
+import { selects } from "../../api/label-selector.ts";
+import type { LabelSelector, NodeObject } from "../../api/typed-objects.ts";
+import { matchesTerm, type NodeSelectorTerm } from "../node-affinity.ts";
 
 export interface Claim extends KubeObject {
   readonly spec?: {

@@ -1,0 +1,86 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { WatchSource } from "@picolet/protocol/async/watch.ts";
+import { millis } from "@picolet/protocol/ports.ts";
+import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
+import { IdleCollection } from "./idle-collection.ts";
+
+const MIB = 1024 * 1024;
+const FLOOR_BYTES = 16 * MIB;
+
+/** A collection that counts, on virtual time. */
+async function withCollection(
+  work: (bench: { clock: VirtualClock; changes: WatchSource<number>; count: () => number }) => Promise<void>,
+  memory?: { bytes: number; readonly kinds: string[] },
+) {
+  const clock = new VirtualClock();
+  const changes = new WatchSource(0);
+  const stop = new AbortController();
+  let collections = 0;
+  const collect = (after: string): void => {
+    collections += 1;
+    memory?.kinds.push(after);
+    if (memory !== undefined) memory.bytes = FLOOR_BYTES;
+  };
+  const measured = memory === undefined ? {} : { memory: () => memory.bytes };
+  const running = new IdleCollection({ changes, collect, clock, ...measured }).run(stop.signal);
+  await work({ clock, changes, count: () => collections });
+  stop.abort();
+  await running;
+}
+
+test("memory is given back once, when it has been quiet for ten seconds after a burst", async () => {
+  await withCollection(async ({ clock, changes, count }) => {
+    for (let second = 0; second < 30; second += 1) {
+      changes.set(second + 1);
+      await clock.advance(millis(1000));
+    }
+    assert.equal(count(), 0);
+    await clock.advance(millis(20_000));
+    assert.equal(count(), 1);
+    await clock.advance(millis(3_600_000));
+    assert.equal(count(), 1, "an idle node collects no more");
+  });
+});
+
+test("a node that keeps changing a little collects at most once in 200 seconds", async () => {
+  await withCollection(async ({ clock, changes, count }) => {
+    for (let minute = 0; minute < 60; minute += 1) {
+      changes.set(minute + 1);
+      await clock.advance(millis(60_000));
+    }
+    assert.ok(count() >= 10 && count() <= 18, `${count()} collections in an hour`);
+  });
+});
+
+test("what a burst leaves to be done a minute later is collected too, if it is worth it", async () => {
+  for (const grown of [MIB, MIB / 2]) {
+    const memory = { bytes: 20 * MIB, kinds: [] as string[] };
+    await withCollection(async ({ clock, changes }) => {
+      changes.set(1);
+      await clock.advance(millis(11_000));
+      assert.deepEqual(memory.kinds, ["burst"]);
+      await clock.advance(millis(60_000));
+      memory.bytes += grown;
+      await clock.advance(millis(30_000));
+      assert.deepEqual(memory.kinds, grown === MIB ? ["burst", "burst"] : ["burst"]);
+      await clock.advance(millis(3_600_000));
+      assert.deepEqual(memory.kinds, grown === MIB ? ["burst", "burst"] : ["burst"], "nothing has grown since");
+    }, memory);
+  }
+});
+
+test("what grows at rest is collected, once in 200 seconds at most", async () => {
+  const memory = { bytes: 20 * MIB, kinds: [] as string[] };
+  await withCollection(async ({ clock, changes }) => {
+    changes.set(1);
+    await clock.advance(millis(11_000));
+    for (let minute = 0; minute < 60; minute += 1) {
+      memory.bytes += MIB;
+      await clock.advance(millis(60_000));
+    }
+    const [first, tail, ...rest] = memory.kinds;
+    assert.deepEqual([first, tail, new Set(rest)], ["burst", "burst", new Set(["rest"])]);
+    assert.ok(rest.length >= 12 && rest.length <= 18, `${rest.length} collections in an hour`);
+  }, memory);
+});

@@ -1,0 +1,20 @@
+import type { NodeShutdownAnswer, NodeShutdownRequest } from "@picolet/protocol/local-api/status.ts";
+import { seconds } from "@picolet/protocol/ports.ts";
+import type { Arguments } from "../context/command-line.ts";
+import type { Context } from "../context/context.ts";
+import { EXIT_HEALTHY } from "../context/exit-codes.ts";
+import { machineFormat, printObject } from "../context/objects.ts";
+import { plain } from "../context/text-layout.ts";
+
+/** Longer than anybody lets pods take; the agent answers when they have ended. */
+const SHUTDOWN_TIMEOUT = seconds(24 * 3600);
+
+/** `edgectl node shutdown`: returns when the pods have ended, or the node is back. */
+export async function runNodeShutdown(context: Context, input: Arguments): Promise<number> {
+  const body: NodeShutdownRequest = { cancel: input.flag("cancel") };
+  const answer = await context.client.post<NodeShutdownAnswer>("/v1/node/shutdown", body, SHUTDOWN_TIMEOUT);
+  const format = machineFormat(input);
+  const line = `node/${plain(answer.node)} ${answer.shutDown ? "is shut down" : "takes pods"}\n`;
+  await context.terminal.write(format === undefined ? line : printObject(answer, format));
+  return EXIT_HEALTHY;
+}

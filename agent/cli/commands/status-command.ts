@@ -1,0 +1,209 @@
+import { parseQuantity, quantityValue } from "@picolet/protocol/kubernetes/quantity.ts";
+import type { PodReport, StatusAnswer, StatusReport } from "@picolet/protocol/local-api/status.ts";
+import type { Arguments } from "../context/command-line.ts";
+import { type Context, paintStatus, table, widthOf } from "../context/context.ts";
+import { EXIT_DEGRADED, EXIT_HEALTHY } from "../context/exit-codes.ts";
+import { machineFormat, podLabel, printObject, summaryColumns } from "../context/objects.ts";
+import { age, humanBytes, humanDuration, partOf, plain, wrap } from "../context/text-layout.ts";
+
+/** `edgectl status`: the worst first, then what runs. */
+export async function runStatus(context: Context, input: Arguments): Promise<number> {
+  const answer = await context.client.get<StatusAnswer>("/v1/status");
+  const format = machineFormat(input);
+  const text = format === undefined ? statusText(context, input, answer) : printObject(stableShape(answer), format);
+  const code = isHealthy(answer) ? EXIT_HEALTHY : EXIT_DEGRADED;
+  await context.terminal.write(text);
+  return code;
+}
+
+/** What is promised to scripts, and no more of it. */
+function stableShape(answer: StatusAnswer): StatusReport {
+  const pods = answer.pods.map(({ summary: _, createdAt: __, ...report }): PodReport => report);
+  const { startedAt: ___, ...agent } = answer.agent;
+  return { ...answer, pods, agent };
+}
+
+type StatusPod = StatusAnswer["pods"][number];
+
+/** Completed pods are done, terminating ones are meant to go: neither is a fault. */
+const isPodWell = (pod: StatusPod): boolean =>
+  pod.ready || pod.phase === "Succeeded" || pod.summary.status === "Terminating";
+
+/** Ready is well when true, the pressures when they are not. */
+const isConditionWell = ({ type, status }: StatusAnswer["conditions"][number]): boolean =>
+  type === "Ready" ? status === "True" : status !== "True";
+
+/** A hub that is merely away is no fault: the board goes on without it. */
+const isHubWell = ({ tunnel }: StatusAnswer): boolean => tunnel.refused !== true;
+
+const isHealthy = (answer: StatusAnswer): boolean =>
+  answer.ready &&
+  isHubWell(answer) &&
+  answer.conditions.every(isConditionWell) &&
+  answer.pods.every(isPodWell) &&
+  answer.problems.length === 0;
+
+/** A node under pressure takes fewer pods, or none. */
+const PRESSURES: Readonly<Record<string, string>> = {
+  MemoryPressure: "it is short of memory",
+  DiskPressure: "it is short of disk space",
+  PIDPressure: "it is short of processes",
+  FlashWearPressure: "it wears out its flash",
+  SecretsUnreadable: "it cannot read its stored Secrets",
+};
+
+/** Named in the one line there is for what is written. */
+const MAX_WRITERS = 3;
+
+const count = (number: number, noun: string): string => `${number} ${noun}${number === 1 ? "" : "s"}`;
+
+function headline(answer: StatusAnswer): string {
+  const { node, ready, conditions, pods, problems } = answer;
+  const unwell = pods.filter((each) => !isPodWell(each)).length;
+  const faults = [
+    ready ? "" : "the node is not ready",
+    ...conditions.filter((each) => !isConditionWell(each)).map(({ type }) => PRESSURES[type] ?? ""),
+    isHubWell(answer) ? "" : "it cannot join its hub",
+    unwell === 0 ? "" : `${unwell} of ${count(pods.length, "pod")} not ready`,
+    problems.length === 0 ? "" : `${count(problems.length, "manifest problem")}`,
+  ].filter((each) => each !== "");
+  return faults.length === 0
+    ? `${node} is healthy: ${count(pods.length, "pod")}`
+    : `${node} is degraded: ${faults.join(", ")}`;
+}
+
+function statusText(context: Context, input: Arguments, answer: StatusAnswer): string {
+  const width = widthOf(context);
+  const field = (name: string, value: string): string => `${name.padEnd(10)}${wrap(value, width, 10, 10)}\n`;
+  const { runtimes, agent, resources, tunnel, conditions, problems } = answer;
+  let text = `${wrap(headline(answer), width, 2)}\n`;
+  for (const each of conditions) {
+    if (!isConditionWell(each)) {
+      text += `${wrap(`${each.type} is ${each.status}: ${each.reason}: ${each.message}`, width, 4)}\n`;
+    }
+  }
+  if (!isHubWell(answer)) text += `${wrap(`${tunnel.hub ?? "hub"}: ${tunnel.problem ?? ""}`, width, 4)}\n`;
+  for (const each of problems) text += `${wrap(`${placeOf(each)}: ${each.message}`, width, 4)}\n`;
+  for (const each of answer.warnings ?? []) text += `${wrap(`warning: ${placeOf(each)}: ${each.message}`, width, 4)}\n`;
+  text += field(
+    "Agent",
+    `${agent.version}, up ${age(agent.startedAt, context.now())}, anon ${partOf(agent.anonBytes, agent.budgetBytes)}, RSS ${humanBytes(agent.rssBytes)}`,
+  );
+  text += field("Runtimes", runtimes.map(runtimeText).join("; ") || "none");
+  text += field("Tunnel", tunnelText(context, tunnel));
+  text += field("Memory", free(resources.memoryAvailableBytes, resources.memoryBytes) + forPods(answer, "memory"));
+  text += field("Disk", free(resources.diskAvailableBytes, resources.diskBytes) + forPods(answer, "ephemeral-storage"));
+  text += field("Written", writtenText(answer.flash));
+  if (answer.secretsAtRest) text += field("Secrets", secretsText(context, answer.secretsAtRest));
+  const telemetry = telemetryText(context, answer.telemetry);
+  if (telemetry !== "") text += field("Telemetry", telemetry);
+  return text + (answer.pods.length === 0 ? "No pods.\n" : `\n${podTable(context, input, answer)}`);
+}
+
+const placeOf = ({ origin, line }: StatusAnswer["problems"][number]): string =>
+  line === null ? origin : `${origin}:${line}`;
+
+function free(available: number | null, total: number | null): string {
+  if (total === null) return "unknown";
+  return available === null ? humanBytes(total) : `${partOf(available, total)} free`;
+}
+
+/** To flash, today and on other days. */
+function writtenText({ today, dailyAverage, budgetBytes, agentBudgetBytes }: StatusAnswer["flash"]): string {
+  const sum = today.bytes === null ? "unknown" : humanBytes(today.bytes);
+  const whole = today.bytes !== null && budgetBytes !== null ? partOf(today.bytes, budgetBytes) : sum;
+  const average = dailyAverage?.bytes ?? null;
+  const others = [...today.pods.map(({ name, bytes }) => `${name} ${humanBytes(bytes)}`)];
+  return [
+    `${whole} today${average === null ? "" : ` (${humanBytes(average)} a day)`}`,
+    `agent ${partOf(today.agentBytes, agentBudgetBytes)}`,
+    ...others.slice(0, MAX_WRITERS),
+  ].join(", ");
+}
+
+/** How they lie on the disk. */
+function secretsText(context: Context, secrets: NonNullable<StatusAnswer["secretsAtRest"]>): string {
+  const { provider, protectsAgainst, keyGeneration, keyCreatedAt, unreadable, problem } = secrets;
+  const now = context.now();
+  return [
+    `encrypted on disk, key in ${PROVIDERS[provider]}: protects against ${protectsAgainst}`,
+    keyGeneration === 0 ? "" : `key ${keyGeneration} is ${age(keyCreatedAt, now)} old`,
+    unreadable === 0 ? "" : `${count(unreadable, "Secret")} unreadable until the hub sends them`,
+    problem,
+  ]
+    .filter((each) => each !== "")
+    .join("; ");
+}
+
+const PROVIDERS: Readonly<Record<NonNullable<StatusAnswer["secretsAtRest"]>["provider"], string>> = {
+  tpm2: "the TPM 2.0",
+  "systemd-creds": "a systemd credential",
+  "rpi-otp": "the Raspberry Pi's OTP",
+  file: "a file",
+  memory: "memory",
+};
+
+/** Empty where no component has any. */
+function telemetryText(context: Context, telemetry: StatusAnswer["telemetry"]): string {
+  const { queued, maxBytes, dropped, refused, lastForwardedAt, problem } = telemetry;
+  if (queued.records + dropped + refused === 0 && lastForwardedAt === null && problem === "") return "";
+  return [
+    `${queued.records} waiting, ${partOf(queued.bytes, maxBytes)}`,
+    lastForwardedAt === null ? "none sent" : `last sent ${age(lastForwardedAt, context.now())} ago`,
+    dropped === 0 ? "" : `${dropped} dropped`,
+    refused === 0 ? "" : `${refused} refused`,
+    problem,
+  ]
+    .filter((each) => each !== "")
+    .join(", ");
+}
+
+/** What pods may request together. */
+function forPods({ resources }: StatusAnswer, resource: string): string {
+  const parsed = parseQuantity(resources.allocatable[resource] ?? "");
+  return parsed.ok ? `, ${humanBytes(Number(quantityValue(parsed.quantity)))} for pods` : "";
+}
+
+function runtimeText(report: StatusAnswer["runtimes"][number]): string {
+  const { name, runtime, version, ready, message, isolation = "" } = report;
+  const what = runtime === "" ? name : `${runtime} ${version}`;
+  const notes = [message, isolation === "" ? "" : `isolation: ${isolation}`].filter((each) => each !== "");
+  return `${what} ${ready ? "ready" : "NOT READY"}${notes.length === 0 ? "" : ` (${notes.join("; ")})`}`;
+}
+
+function tunnelText(context: Context, tunnel: StatusAnswer["tunnel"]): string {
+  const { state, since, rttMs, refused = false, nextTry = null, pendingStatuses = 0 } = tunnel;
+  // That of a refusal is above.
+  const problem = refused ? "" : (tunnel.problem ?? "");
+  const now = context.now();
+  const duration = since === null ? "" : ` for ${age(since, now)}`;
+  const distance = rttMs === null ? "" : `, ${Math.round(rttMs)} ms away`;
+  const next = nextTry === null ? "" : `, next try in ${humanDuration(Math.max(0, Date.parse(nextTry) - now))}`;
+  // A few are on their way at any time; without a connection it is what the cluster does not know yet.
+  const unsent = state === "connected" || pendingStatuses === 0 ? "" : `, ${count(pendingStatuses, "pod")} to report`;
+  return `${refused ? "refused" : state}${duration}${distance}${problem === "" ? "" : `: ${problem}`}${next}${unsent}`;
+}
+
+function podTable(context: Context, input: Arguments, { pods }: StatusAnswer): string {
+  const wide = input.text("output") === "wide";
+  const rows = pods.map((pod) => {
+    return [
+      podLabel(pod.namespace, pod.name),
+      ...summaryColumns(pod.summary, context.now()),
+      age(pod.createdAt, context.now()),
+      pod.runtime || "none",
+      ...(wide ? [pod.source, pod.uid] : []),
+    ];
+  });
+  const headers = ["POD", "READY", "STATUS", "RESTARTS", "AGE", "RUNTIME", ...(wide ? ["SOURCE", "UID"] : [])];
+  const paint = (cell: string, column: number): string => (column === 2 ? paintStatus(context, cell) : cell);
+  const text = table(context, input, { headers, rows, nameColumns: 1, paint });
+  // Each message below its pod would tear the table apart: they follow, each with its pod's name.
+  const messages = pods.filter((pod) => !isPodWell(pod) && pod.message !== "");
+  if (messages.length === 0) return text;
+  const lines = messages.map((pod) => {
+    const line = `${podLabel(pod.namespace, pod.name)}: ${pod.message}`;
+    return wide ? plain(line) : wrap(line, widthOf(context), 4);
+  });
+  return `${text}\n${lines.join("\n")}\n`;
+}

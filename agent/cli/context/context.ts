@@ -1,0 +1,57 @@
+import type { Clock } from "@picolet/protocol/ports.ts";
+import type { AgentClient } from "./agent-client.ts";
+import type { Arguments } from "./command-line.ts";
+import { DEFAULT_WIDTH, renderTable, type TableInit } from "./text-layout.ts";
+
+/** Where output goes. */
+export interface Terminal {
+  /** `undefined`: standard output is no terminal. */
+  readonly columns: number | undefined;
+  /** Whether it shows colours and its user wants them. */
+  readonly colour: boolean;
+  /** Whether there is a person to ask. */
+  readonly interactive: boolean;
+  /** Resolves when it has been taken; a reader that has gone ends the program. */
+  write(text: string | Buffer): Promise<void>;
+  writeError(text: string): void;
+}
+
+/** What a command works with. */
+export interface Context {
+  readonly client: AgentClient;
+  readonly terminal: Terminal;
+  /** Milliseconds since the epoch. */
+  readonly now: () => number;
+  readonly sleep: Clock["sleep"];
+  readonly workingDirectory: string;
+  /** Standard input. */
+  readonly input: () => AsyncIterable<Buffer>;
+}
+
+export const widthOf = (context: Context): number => context.terminal.columns ?? DEFAULT_WIDTH;
+
+/** What `-o wide` and `--no-headers` mean for every table. */
+export function table(
+  context: Context,
+  input: Arguments,
+  init: Omit<TableInit, "width" | "withHeaders"> & { readonly withHeaders?: boolean },
+): string {
+  return renderTable({
+    ...init,
+    withHeaders: (init.withHeaders ?? true) && !input.flag("no-headers"),
+    width: input.text("output") === "wide" ? undefined : widthOf(context),
+    // Who reads a pipe wants a row to be a line.
+    nameColumns: context.terminal.columns === undefined ? 0 : (init.nameColumns ?? 0),
+  });
+}
+
+const RED = "\x1b[31m";
+const YELLOW = "\x1b[33m";
+const PLAIN = "\x1b[0m";
+
+/** Colours what is wrong red and what is on its way yellow; what is well stays as it is. */
+export function paintStatus(context: Context, status: string): string {
+  if (!context.terminal.colour || /^(Running|Completed|Succeeded|Ready|Normal)$/.test(status)) return status;
+  const passing = /^(Pending|ContainerCreating|PodInitializing|Terminating|NotReady|Init:\d+\/\d+)$/.test(status);
+  return `${passing ? YELLOW : RED}${status}${PLAIN}`;
+}

@@ -1,0 +1,60 @@
+/** Images on their way to this node and kept on it, as the local API and the statuses show them. */
+import type { PrefetchReport } from "@picolet/protocol/local-api/status.ts";
+import type { ImageInfo, PullProgress } from "@picolet/runtime-contract/runtime-adapter.ts";
+
+export interface PodName {
+  readonly namespace: string;
+  readonly name: string;
+  readonly uid: string;
+}
+
+export interface ActivePull {
+  /** As whoever was first to want it wrote it. */
+  readonly image: string;
+  /** The adapter's name. */
+  readonly runtime: string;
+  /** `waiting`: for its turn. */
+  readonly state: "waiting" | "pulling";
+  /** Milliseconds since the epoch; of the state. */
+  readonly sinceMs: number;
+  /** As of the last look; undefined where the runtime does not tell. */
+  readonly progress: PullProgress | undefined;
+  /** Those that wait for it; none: it is prefetched, or somebody asked for it by hand. */
+  readonly pods: readonly PodName[];
+}
+
+export interface HandPull {
+  readonly image: string;
+  /** An adapter's name; undefined: the first that knows registries. */
+  readonly runtime: string | undefined;
+  /** In which the secrets are. */
+  readonly namespace: string;
+  readonly secrets: readonly string[];
+}
+
+export interface NodeImages {
+  /** Answers at once. */
+  readonly pulls: readonly ActivePull[];
+  readonly prefetches: readonly PrefetchReport[];
+  /** Looks how far the pulls are. */
+  refresh(signal: AbortSignal): Promise<void>;
+  /** From its registry, whether it is here or not. @throws `not_found` for a runtime that is none, and as a pull does */
+  pull(request: HandPull, signal: AbortSignal): Promise<{ readonly runtime: string; readonly image: ImageInfo }>;
+  /**
+   * By name, digest or id, from each runtime that has it, or the one that is named.
+   * @throws `not_found`, `conflict` when it is pinned or a container is made of it, unless `force`
+   */
+  remove(
+    image: string,
+    options: { readonly runtime: string | undefined; readonly force: boolean },
+    signal: AbortSignal,
+  ): Promise<readonly { readonly runtime: string; readonly image: ImageInfo }[]>;
+  /** Of a name, whether an image of that name is here yet or not. @throws `invalid` for what is no name */
+  setPinned(image: string, isPinned: boolean, signal: AbortSignal): Promise<void>;
+  /** By us, or by the runtime. */
+  isPinned(image: ImageInfo): boolean;
+  /** Names that are pinned, canonical, sorted. */
+  readonly pinned: readonly string[];
+  /** Somebody has brought images without a registry: whoever may do that lets every pod have them. */
+  imported(images: readonly ImageInfo[]): void;
+}

@@ -1,0 +1,66 @@
+/** What a pod worker needs besides the runtime adapter; `main` wires the real ones, the simulation its own. */
+import type { Container } from "@picolet/protocol/pod/pod.ts";
+import type { Millis } from "@picolet/protocol/ports.ts";
+import type {
+  ContainerLaunch,
+  DesiredPod,
+  ObservedPod,
+  ResolvedImage,
+  RuntimeAdapter,
+  SandboxLaunch,
+} from "@picolet/runtime-contract/runtime-adapter.ts";
+
+/** The `runtimeClassName` of pods whose containers are components. */
+export const COMPONENT_RUNTIME_CLASS = "wasm";
+
+/** Which runtime runs a pod: `runtimeClassName: wasm`, or what was chosen for it, the component adapter, all else CRI. */
+export interface RuntimeRouter {
+  readonly adapters: readonly RuntimeAdapter[];
+  /** @throws `invalid` with the pod's runtimeClassName when no runtime of this node has that name. */
+  adapterFor(pod: DesiredPod): RuntimeAdapter;
+}
+
+/** For pods that may be either, components or containers. */
+export interface RuntimeChoices {
+  /**
+   * What the pod is run as is in the store when it resolves.
+   * @param holder the runtime that has it already
+   * @throws with the reasons of images that cannot be had, and `CreateContainerConfigError` for annotations that are wrong
+   */
+  choose(pod: DesiredPod, holder: RuntimeAdapter | undefined, signal: AbortSignal): Promise<void>;
+}
+
+/** Folders, volumes, cgroup and values of one pod on this node. Every method is idempotent. */
+export interface PodEnvironment {
+  /**
+   * Makes folders, the pod's cgroup, and its volumes. Errors carry the reason `FailedMount` or `CreateContainerConfigError`;
+   * what several volumes have to say, each in an event of its own, is in an `AggregateError` that is their cause.
+   */
+  prepare(pod: DesiredPod, signal: AbortSignal): Promise<void>;
+  sandbox(pod: DesiredPod, attempt: number): SandboxLaunch;
+  /** Errors carry the reason `CreateContainerConfigError`. */
+  container(
+    pod: DesiredPod,
+    container: Container,
+    run: { readonly attempt: number; readonly backoff: Millis; readonly image: ResolvedImage },
+    observed: ObservedPod,
+  ): ContainerLaunch;
+  /** Takes away all of it: volumes, cgroup, logs. The pod's processes are gone by then. */
+  cleanup(pod: DesiredPod, signal: AbortSignal): Promise<void>;
+}
+
+/** Who wants an image: a container, or a volume made of one. What is no container of the pod's spec is a volume. */
+export type ImageConsumer = Pick<Container, "name" | "image" | "imagePullPolicy">;
+
+export interface ImageManager {
+  /**
+   * The image on this node, by the consumer's pull policy; several pods pulling one image pull once.
+   * Errors carry the kubelet's reasons: ErrImageNeverPull, ErrImagePull, ImagePullBackOff, InvalidImageName, ErrImageNotFound.
+   */
+  ensure(
+    pod: DesiredPod,
+    consumer: ImageConsumer,
+    adapter: RuntimeAdapter,
+    signal: AbortSignal,
+  ): Promise<ResolvedImage>;
+}

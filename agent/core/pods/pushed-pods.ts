@@ -1,0 +1,15 @@
+/** Pods that somebody sends to this node; `agent/sources` takes them, the local API offers it. */
+import type { PushAnswer, PushProblem } from "@picolet/protocol/local-api/status.ts";
+
+export type PushOutcome =
+  | { readonly ok: true; readonly answer: PushAnswer }
+  | { readonly ok: false; readonly problems: readonly PushProblem[] };
+
+export interface PushedPods {
+  /**
+   * What is sent is all that is wanted from then on; taken whole or not at all. On disk (fsync) before it returns.
+   * @param text Pod, List or PodList, in YAML documents or as JSON. A List without items removes what was pushed.
+   * @throws `resource_exhausted` when the disk is full
+   */
+  replace(text: string, options: { readonly dryRun: boolean }): PushOutcome | Promise<PushOutcome>;
+}

@@ -1,0 +1,60 @@
+import type { Clock, Millis, MonotonicMs, Random } from "@picolet/protocol/ports.ts";
+import { millis, seconds } from "@picolet/protocol/ports.ts";
+
+/** The kubelet's own. */
+const FIRST_DELAY = seconds(10);
+const MAX_DELAY = seconds(300);
+/** So that a fleet that lost its registry does not come back to it in step. */
+const JITTER = 0.1;
+/** Images that failed lately. Beyond that the one that failed longest ago is forgotten, and tried again at once. */
+const MAX_IMAGES = 256;
+
+export interface PullFailure {
+  /** With its reason. */
+  readonly message: string;
+  /** Nobody answered. */
+  readonly isUnreachable: boolean;
+}
+
+interface Failure extends PullFailure {
+  readonly at: MonotonicMs;
+  /** Before jitter. */
+  readonly delay: Millis;
+  readonly until: MonotonicMs;
+}
+
+/** How long an image that could not be pulled is left alone: 10 s, doubled by each failure, up to 300 s. */
+export class PullBackoff {
+  readonly #clock: Clock;
+  readonly #random: Random;
+  /** In the order of the failures. */
+  readonly #failures = new Map<string, Failure>();
+
+  constructor(components: { readonly clock: Clock; readonly random: Random }) {
+    this.#clock = components.clock;
+    this.#random = components.random;
+  }
+
+  /** The failure while it is to be left alone. */
+  waiting(key: string): PullFailure | undefined {
+    const failure = this.#failures.get(key);
+    return failure !== undefined && this.#clock.monotonic() < failure.until ? failure : undefined;
+  }
+
+  failed(key: string, failure: PullFailure): void {
+    const now = this.#clock.monotonic();
+    const previous = this.#failures.get(key);
+    // As the kubelet forgets: what was quiet for twice the longest delay begins anew.
+    const fresh = previous === undefined || now - previous.at > 2 * MAX_DELAY;
+    const delay = fresh ? FIRST_DELAY : millis(Math.min(previous.delay * 2, MAX_DELAY));
+    const until = (now + delay * (1 + JITTER * this.#random.next())) as MonotonicMs;
+    this.#failures.delete(key);
+    this.#failures.set(key, { ...failure, at: now, delay, until });
+    const [oldest] = this.#failures.keys();
+    if (this.#failures.size > MAX_IMAGES && oldest !== undefined) this.#failures.delete(oldest);
+  }
+
+  succeeded(key: string): void {
+    this.#failures.delete(key);
+  }
+}

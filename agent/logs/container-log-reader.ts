@@ -1,0 +1,267 @@
+import { type FSWatcher, watch } from "node:fs";
+import { stat } from "node:fs/promises";
+import { basename, dirname, join } from "node:path";
+import { joinSignals } from "@picolet/protocol/async/abort.ts";
+import { PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
+import type { LogRequest } from "../core/pods/container-logs.ts";
+import {
+  BLOCK_BYTES,
+  closeAll,
+  countLines,
+  findTail,
+  type LogFile,
+  openLogFile,
+  openLogFiles,
+  plainBlocks,
+  rotatedNames,
+  unzippedBlocks,
+} from "./log-files.ts";
+import { LogFormatter } from "./log-formatter.ts";
+
+/** What is known of the container that writes the log. */
+export interface LogWriter {
+  /** False once it has ended: nothing more will be written. */
+  running(): boolean;
+  /**
+   * Of one that has ended: resolves when all that it wrote is in its file, which is a moment later. At once for one that runs,
+   * and when `signal` aborts.
+   */
+  settled(signal: AbortSignal): Promise<void>;
+  /** Yields whenever `running` may have changed. */
+  changes(signal: AbortSignal): AsyncIterable<unknown>;
+}
+
+/**
+ * The log at `path` as a user sees it, in pieces of at most some 100 KiB; read only as fast as the consumer takes it.
+ * Rotated files are read too, oldest first. Ends early, without an error, when `signal` aborts.
+ *
+ * @param path absolute, of the file that is being written: `<pod's log folder>/<container>/<attempt>.log`.
+ * @throws `not_found` when there is no log; `resource_exhausted` when the kernel gives no inotify watch.
+ */
+export async function* readContainerLog(
+  path: string,
+  request: LogRequest,
+  writer: LogWriter,
+  signal: AbortSignal,
+): AsyncGenerator<Buffer> {
+  const formatter = new LogFormatter(request);
+  // Watched before anything is read: what is written in between must wake us.
+  using changes = request.follow ? new LogChanges(path, writer, signal) : undefined;
+  if (!request.follow) await writer.settled(signal);
+  const files = await openLogFiles(path);
+  try {
+    if (files.length === 0 && !request.follow) throw new PicoletError("not_found", "there is no log yet");
+    for (const segment of await planSegments(files, request)) {
+      formatter.newFile();
+      formatter.skip(segment.skipLines);
+      const { file, start } = segment;
+      yield* formatted(formatter, file.compressed ? unzippedBlocks(file) : plainBlocks(file, start, file.size), signal);
+    }
+    if (changes !== undefined) yield* new LogFollower(path, formatter, changes, writer).follow(files, signal);
+    const rest = formatter.flush();
+    if (rest.length > 0 && !signal.aborted) yield rest;
+  } finally {
+    await closeAll(files);
+  }
+}
+
+interface Segment {
+  readonly file: LogFile;
+  /** Byte offset, of plain files. */
+  readonly start: number;
+  /** Of compressed files, which cannot be entered in the middle. */
+  readonly skipLines: number;
+}
+
+/** Which parts of which files have to be read, oldest first. */
+async function planSegments(files: readonly LogFile[], request: LogRequest): Promise<Segment[]> {
+  const { tailLines, sinceMs } = request;
+  // The last change of a file is the time of its newest entry, or later.
+  const recent = files.filter((file, index) => {
+    return sinceMs === undefined || index === files.length - 1 || file.modifiedAtMs >= sinceMs;
+  });
+  if (tailLines === undefined) return recent.map((file) => ({ file, start: 0, skipLines: 0 }));
+  const segments: Segment[] = [];
+  let wanted = tailLines;
+  for (const file of recent.toReversed()) {
+    if (wanted <= 0) break;
+    if (file.compressed) {
+      const lines = await countLines(file);
+      segments.unshift({ file, start: 0, skipLines: Math.max(0, lines - wanted) });
+      wanted -= lines;
+    } else {
+      const { start, lines } = await findTail(file, wanted, file === files.at(-1));
+      segments.unshift({ file, start, skipLines: 0 });
+      wanted -= lines;
+    }
+  }
+  return segments;
+}
+
+async function* formatted(
+  formatter: LogFormatter,
+  blocks: AsyncIterable<Buffer>,
+  signal: AbortSignal,
+): AsyncGenerator<Buffer, number> {
+  let read = 0;
+  for await (const block of blocks) {
+    if (signal.aborted || formatter.full) break;
+    read += block.length;
+    const text = formatter.push(block);
+    if (text.length > 0) yield text;
+  }
+  return read;
+}
+
+/** Goes on after the end of what was there at first. */
+class LogFollower {
+  readonly #path: string;
+  readonly #formatter: LogFormatter;
+  readonly #changes: LogChanges;
+  readonly #writer: LogWriter;
+  /** The file being read, how far, and the rotated files that are older than it. */
+  #file: LogFile | undefined;
+  #position = 0;
+  #older = new Set<string>();
+  readonly #block = Buffer.allocUnsafe(BLOCK_BYTES);
+
+  constructor(path: string, formatter: LogFormatter, changes: LogChanges, writer: LogWriter) {
+    this.#path = path;
+    this.#formatter = formatter;
+    this.#changes = changes;
+    this.#writer = writer;
+  }
+
+  /** @param files those read already, which the caller closes; always holds what is open here. */
+  async *follow(files: LogFile[], signal: AbortSignal): AsyncGenerator<Buffer> {
+    const current = files.at(-1)?.name === basename(this.#path) ? files.at(-1) : undefined;
+    this.#older = new Set(files.filter((file) => file !== current).map((file) => file.name.replace(/\.gz$/, "")));
+    this.#file = current;
+    this.#position = current?.size ?? 0;
+    await closeAll(files.splice(0, current === undefined ? files.length : files.length - 1));
+    while (!signal.aborted && !this.#formatter.full) {
+      this.#changes.clear();
+      // Asked before reading: when it has ended by now, the reading below sees all that it wrote.
+      const running = this.#writer.running();
+      if (!running) await this.#writer.settled(signal);
+      yield* this.#readOn(signal);
+      if (yield* this.#moveOn(files, signal)) continue;
+      const held = this.#formatter.flush();
+      if (held.length > 0) yield held;
+      if (!running) return;
+      await this.#changes.next();
+    }
+  }
+
+  async *#readOn(signal: AbortSignal): AsyncGenerator<Buffer> {
+    if (this.#file === undefined) return;
+    const blocks = plainBlocks(this.#file, this.#position, Number.POSITIVE_INFINITY, this.#block);
+    this.#position += yield* formatted(this.#formatter, blocks, signal);
+  }
+
+  /** @returns whether the log goes on in another file, or from the start of this one. */
+  async *#moveOn(files: LogFile[], signal: AbortSignal): AsyncGenerator<Buffer, boolean> {
+    const now = await stat(this.#path).catch(() => undefined);
+    // Renamed, and not made anew yet: the container goes on writing to the renamed file.
+    if (now === undefined) return false;
+    if (now.ino === this.#file?.inode) {
+      if (now.size >= this.#position) return false;
+      this.#position = 0;
+      this.#formatter.newFile();
+      return true;
+    }
+    const next = await openLogFile(this.#path);
+    if (next === undefined) return true;
+    files.push(next);
+    // The last that was written before the switch.
+    yield* this.#readOn(signal);
+    const newer = (await rotatedNames(this.#path)).filter((name) => !this.#older.has(name.replace(/\.gz$/, "")));
+    // The oldest of the newly rotated is the one that was read here; the others came and went unseen.
+    const missed = this.#file === undefined ? newer : newer.slice(1);
+    for (const name of missed) yield* this.#readMissed(name, signal);
+    for (const name of newer) this.#older.add(name.replace(/\.gz$/, ""));
+    await closeAll(files.splice(0, files.length - 1));
+    this.#formatter.newFile();
+    this.#file = next;
+    this.#position = 0;
+    return true;
+  }
+
+  async *#readMissed(name: string, signal: AbortSignal): AsyncGenerator<Buffer> {
+    const file = await openLogFile(join(dirname(this.#path), name));
+    if (file === undefined) return;
+    try {
+      this.#formatter.newFile();
+      const blocks = file.compressed ? unzippedBlocks(file) : plainBlocks(file, 0, file.size);
+      yield* formatted(this.#formatter, blocks, signal);
+    } finally {
+      await file.handle.close();
+    }
+  }
+}
+
+/** One slot that is filled whenever the log's folder or the state of its container changes. */
+class LogChanges implements Disposable {
+  readonly #watcher: FSWatcher;
+  readonly #stop: ReturnType<typeof joinSignals>;
+  #changed = false;
+  #failure: PicoletError | undefined;
+  #wake: (() => void) | undefined;
+
+  constructor(path: string, writer: LogWriter, signal: AbortSignal) {
+    this.#stop = joinSignals(signal);
+    this.#stop.signal.addEventListener("abort", () => this.#set(), { once: true });
+    try {
+      this.#watcher = watch(dirname(path), () => this.#set());
+    } catch (error) {
+      this.#stop[Symbol.dispose]();
+      throw watchFailure(error);
+    }
+    this.#watcher.on("error", (error) => {
+      this.#failure = watchFailure(error);
+      this.#set();
+    });
+    void this.#watchWriter(writer);
+  }
+
+  clear(): void {
+    this.#changed = false;
+  }
+
+  /** Resolves when something changed since `clear`, or when the signal aborts. */
+  async next(): Promise<void> {
+    if (!this.#changed) {
+      await new Promise<void>((resolve) => {
+        this.#wake = resolve;
+      });
+    }
+    if (this.#failure !== undefined) throw this.#failure;
+  }
+
+  [Symbol.dispose](): void {
+    this.#watcher.close();
+    this.#stop.abort();
+    this.#stop[Symbol.dispose]();
+  }
+
+  async #watchWriter(writer: LogWriter): Promise<void> {
+    try {
+      for await (const _ of writer.changes(this.#stop.signal)) this.#set();
+    } catch (error) {
+      this.#failure = toPicoletError(error, "internal", "cannot watch the container");
+      this.#set();
+    }
+  }
+
+  #set(): void {
+    this.#changed = true;
+    this.#wake?.();
+  }
+}
+
+function watchFailure(error: unknown): PicoletError {
+  const code = error instanceof Error && "code" in error ? error.code : undefined;
+  if (code === "ENOENT") return new PicoletError("not_found", "there is no log yet");
+  const exhausted = code === "ENOSPC" || code === "EMFILE";
+  return toPicoletError(error, exhausted ? "resource_exhausted" : "failed", "cannot watch the log's folder");
+}

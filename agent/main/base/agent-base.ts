@@ -1,0 +1,42 @@
+import { mkdirSync } from "node:fs";
+import { join } from "node:path";
+import type { Log, Random } from "@picolet/protocol/ports.ts";
+import { RELEASED_AT_MS } from "@picolet/protocol/version.ts";
+import type { DataKeys } from "../../keys/data-keys.ts";
+import { CorrectedClock } from "../../security/corrected-clock.ts";
+import { Store } from "../../store/store.ts";
+import type { AgentInit, AgentPorts } from "../node/agent-init.ts";
+import { NodeTelemetry } from "../node/node-telemetry.ts";
+import { unlockSecrets } from "../node/secrets-at-rest.ts";
+import { lookAround, type ThisNode } from "../node/this-node.ts";
+import { makeCluster, type NodeCluster } from "./cluster.ts";
+
+/** What every part of the agent stands on: the time, what is on the disk, what this node is, and what it belongs to. */
+export interface AgentBase {
+  readonly ports: { readonly clock: CorrectedClock; readonly random: Random; readonly log: Log };
+  readonly init: AgentInit;
+  readonly startedAt: Date;
+  /** What encrypts Secrets on the disk; undefined: this node keeps none. */
+  readonly keys: DataKeys | undefined;
+  readonly store: Store;
+  readonly node: ThisNode;
+  readonly telemetry: NodeTelemetry;
+  readonly cluster: NodeCluster;
+}
+
+export async function makeBase(machine: AgentPorts, init: AgentInit, signal: AbortSignal): Promise<AgentBase> {
+  const { args, configuration } = init;
+  const clock = new CorrectedClock(machine.clock, { floorMs: RELEASED_AT_MS });
+  const { random, log } = machine;
+  const ports = { clock, random, log };
+  const startedAt = clock.wall();
+  for (const folder of [args.rootDir, configuration.podLogsDir]) mkdirSync(folder, { recursive: true });
+  const { nodeName, eventRecordQPS: perSecond, eventBurst: burst } = configuration;
+  const database = { path: join(args.rootDir, "picolet.db"), nodeName, eventRate: { perSecond, burst } };
+  const keys = await unlockSecrets({ clock, log }, { configuration, rootDir: args.rootDir }, signal);
+  const store = new Store({ clock, log, sealer: keys }, database);
+  const node = await lookAround(ports, init, signal);
+  const telemetry = new NodeTelemetry({ clock, log }, { rootDir: args.rootDir, settings: configuration.telemetry });
+  const cluster = await makeCluster({ ...ports, store, telemetry }, init);
+  return { ports, init, startedAt, keys, store, node, telemetry, cluster };
+}

@@ -1,0 +1,227 @@
+/** Everything of a node that belongs to a hub. Loaded only where one is configured: TLS and the WebSocket take 3 MiB. */
+import { join } from "node:path";
+import type { Component } from "@picolet/protocol/async/component.ts";
+import type { Watch } from "@picolet/protocol/async/watch.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import type { SourceProblem, TunnelReport } from "@picolet/protocol/local-api/status.ts";
+import type { Log, Random } from "@picolet/protocol/ports.ts";
+import type { TokenParams } from "@picolet/protocol/tunnel/stream.ts";
+import type { Configuration } from "../../config/configuration.ts";
+import type { ClusterObjects, IssuedToken } from "../../core/hub/cluster-objects.ts";
+import { type HubAddress, parseHubAddress } from "../../core/hub/hub-address.ts";
+import type { OutgoingTelemetry } from "../../core/hub/outgoing-telemetry.ts";
+import type { StreamHandlers } from "../../core/hub/tunnel-ports.ts";
+import type { ContainerLogs } from "../../core/pods/container-logs.ts";
+import type { RuntimeRouter } from "../../core/pods/pod-ports.ts";
+import type { Machine, NodeCapacity } from "../../node/machine.ts";
+import type { NodeCondition } from "../../node/node-conditions.ts";
+import { NodeReports } from "../../node/node-reports.ts";
+import type { RuntimeReports } from "../../observe/runtime-reports.ts";
+import type { CorrectedClock } from "../../security/corrected-clock.ts";
+import { NodeIdentityOnDisk } from "../../security/node-identity.ts";
+import { ApiSource, type PodParser } from "../../sources/api-source.ts";
+import { MirrorPods } from "../../sources/mirror-pods.ts";
+import type { Store } from "../../store/store.ts";
+import { handlersOnDemand } from "../../streams/handlers-on-demand.ts";
+import type { NodeStreams } from "../../streams/node-streams.ts";
+import { SystemNetworkChanges } from "../../tunnel/dialing/network-changes.ts";
+import { TlsDialer } from "../../tunnel/dialing/tls-dialer.ts";
+import { KeptFleet } from "../../tunnel/known-fleet.ts";
+import { Tunnel } from "../../tunnel/tunnel.ts";
+import type { NodeAgentView } from "../node/node-agent-view.ts";
+import type { NodeUsageLooks } from "../node/node-usage.ts";
+
+export interface HubLinkComponents {
+  readonly clock: CorrectedClock;
+  readonly random: Random;
+  readonly log: Log;
+  readonly store: Store;
+  readonly telemetry: OutgoingTelemetry;
+  readonly parser: PodParser;
+}
+
+export interface HubLinkInit {
+  readonly configuration: Configuration;
+  readonly hub: NonNullable<Configuration["hub"]>;
+  readonly rootDir: string;
+}
+
+/** What of the node the hub is told of and may ask. */
+export interface LinkedNode {
+  readonly machine: Machine;
+  readonly capacity: NodeCapacity;
+  readonly allocatable: Readonly<Record<string, string>>;
+  readonly router: RuntimeRouter;
+  readonly runtimes: RuntimeReports;
+  readonly conditions: Watch<readonly NodeCondition[]>;
+  readonly addresses: () => readonly string[];
+  readonly usage: NodeUsageLooks;
+  readonly view: NodeAgentView;
+  readonly logs: ContainerLogs;
+  /** In Prometheus' text format. */
+  readonly probeMetrics: () => Iterable<string>;
+  readonly startedAt: Date;
+}
+
+/** The kubelet's `--cert-dir` has another layout: one key and one file for each certificate. */
+const IDENTITY_FOLDER = "identity";
+
+export class HubLink implements ClusterObjects {
+  readonly #components: HubLinkComponents;
+  readonly #init: HubLinkInit;
+  readonly #source: ApiSource;
+  #tunnel: Tunnel | undefined;
+
+  constructor(components: HubLinkComponents, init: HubLinkInit) {
+    const { clock, log, store, parser } = components;
+    const { objects, desired, statuses, events } = store;
+    this.#components = components;
+    this.#init = init;
+    this.#source = new ApiSource(
+      { clock, log, parser, objects, store: desired, statuses, events },
+      { nodeName: init.configuration.nodeName },
+    );
+  }
+
+  get changes(): Watch<unknown> {
+    return this.#source.changes;
+  }
+
+  get problems(): Watch<readonly SourceProblem[]> {
+    return this.#source.problems;
+  }
+
+  /** This node's object as the API server has it. */
+  get node(): Watch<Readonly<Record<string, unknown>> | undefined> {
+    return this.#source.node;
+  }
+
+  object(key: string): Readonly<Record<string, unknown>> | undefined {
+    return this.#source.object(key);
+  }
+
+  keys(kind: string, namespace: string): readonly string[] {
+    return this.#source.keys(kind, namespace);
+  }
+
+  requestToken(params: TokenParams, signal: AbortSignal): Promise<IssuedToken> {
+    if (this.#tunnel === undefined) throw new PicoletError("internal", "a token was asked for before the tunnel stood");
+    return this.#tunnel.requestToken(params, signal);
+  }
+
+  report(): TunnelReport {
+    return this.#tunnel?.report() ?? { state: "connecting", since: null, rttMs: null };
+  }
+
+  /** Once, when everything else of the node stands. */
+  connect(node: LinkedNode): readonly Component[] {
+    const { clock, random, log, store, telemetry } = this.#components;
+    const { configuration, hub } = this.#init;
+    const { nodeName } = configuration;
+    const reports = this.#makeReports(node);
+    const fleet = new KeptFleet(store.kept);
+    const identity = this.#makeIdentity(fleet);
+    const handlers = this.#makeHandlers(node);
+    const { statuses, events, desired } = store;
+    const tunnel = new Tunnel(
+      {
+        clock,
+        random,
+        log,
+        node: {
+          objects: this.#source,
+          fleet,
+          statuses,
+          events,
+          mirrors: new MirrorPods({ desired: desired.desired }),
+          report: reports.report,
+          telemetry,
+        },
+        identity,
+        handlers,
+        events,
+        dialer: new TlsDialer({ clock, identity }),
+        network: new SystemNetworkChanges(clock),
+      },
+      {
+        nodeName,
+        hubs: hub.server.map(addressOf),
+        heartbeatInterval: hub.heartbeatInterval,
+        reconnectBackoff: hub.reconnectBackoff,
+      },
+    );
+    this.#tunnel = tunnel;
+    return [reports, identity, tunnel];
+  }
+
+  /** What the hub asks for somebody who looks at this node or its pods: loaded when it does. */
+  #makeHandlers(node: LinkedNode): StreamHandlers {
+    const { clock, log } = this.#components;
+    const { configuration, rootDir } = this.#init;
+    let streams: Promise<NodeStreams> | undefined;
+    const load = async (): Promise<NodeStreams> => {
+      const { makeNodeStreams } = await import("./make-node-streams.ts");
+      return makeNodeStreams({ clock, log, node }, { configuration, rootDir });
+    };
+    return handlersOnDemand(async () => {
+      streams ??= load().catch((error: unknown) => {
+        streams = undefined;
+        throw error;
+      });
+      return (await streams).handlers;
+    });
+  }
+
+  #makeReports(node: LinkedNode): NodeReports {
+    const { router, runtimes, conditions, addresses, view, machine, capacity, allocatable } = node;
+    const { clock, log } = this.#components;
+    const { configuration } = this.#init;
+    const { nodeName, registerNode, nodeLabels, registerWithTaints, providerID, nodeStatusMaxImages } = configuration;
+    return new NodeReports(
+      {
+        adapters: router.adapters,
+        conditions,
+        podsChanged: view.podsChanged,
+        addresses,
+        runtimeStatus: (adapter) => runtimes.answer(adapter),
+        clock,
+        log,
+      },
+      {
+        nodeName,
+        register: registerNode,
+        labels: nodeLabels,
+        taints: registerWithTaints.map(({ key, value = "", effect }) => ({ key, value, effect })),
+        providerID,
+        maxImages: nodeStatusMaxImages,
+        machine,
+        capacity,
+        allocatable,
+        interval: configuration.nodeStatusReportFrequency,
+      },
+    );
+  }
+
+  #makeIdentity(fleet: KeptFleet): NodeIdentityOnDisk {
+    const { clock, random, log } = this.#components;
+    const { configuration, hub, rootDir } = this.#init;
+    return new NodeIdentityOnDisk(
+      // Whoever gives the node a new token says with it that the node is to belong there.
+      { clock, random, log, onJoin: () => fleet.set("") },
+      {
+        nodeName: configuration.nodeName,
+        hubs: hub.server.map(addressOf),
+        pins: { caHashes: hub.caHash, caFile: hub.caFile },
+        token: hub.token,
+        tokenFile: hub.tokenFile,
+        folder: join(rootDir, IDENTITY_FOLDER),
+      },
+    );
+  }
+}
+
+function addressOf(url: string): HubAddress {
+  const address = parseHubAddress(url);
+  if (typeof address === "string") throw new PicoletError("internal", `the configuration let a wrong URL pass: ${url}`);
+  return address;
+}

@@ -1,0 +1,20 @@
+import type { Clock, Log, Random } from "@picolet/protocol/ports.ts";
+import type { Configuration, ConfigurationOrigins } from "../../config/configuration.ts";
+import type { NodeShutdownControl } from "../../core/node/node-shutdown-control.ts";
+import type { AgentArguments } from "./agent-arguments.ts";
+
+export interface AgentPorts {
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly log: Log;
+}
+
+/** What the agent was started with. */
+export interface AgentInit {
+  readonly args: AgentArguments;
+  readonly configuration: Configuration;
+  /** `file`: null when there was none. */
+  readonly origins: ConfigurationOrigins & { readonly file: string | null };
+  /** Told who ends the pods when the machine goes down; asked for a new agent when this one has grown too large. */
+  readonly stops?: { through(shutdown: NodeShutdownControl): void; beginAnew(): void };
+}

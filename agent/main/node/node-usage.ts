@@ -1,0 +1,82 @@
+/** The one collection of what the node and its pods use, put together. */
+import type { Clock, Log, Millis } from "@picolet/protocol/ports.ts";
+import type { DesiredPod, RuntimeAdapter, SharedUsage } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { AgentPod } from "../../core/pods/agent-pod.ts";
+import type { CgroupHierarchies } from "../../resources/cgroup-hierarchies.ts";
+import { CgroupLooks } from "../../stats/cgroup-sampler.ts";
+import type { CgroupFolders } from "../../stats/cgroup-usage.ts";
+import { FilesystemLooks } from "../../stats/filesystem-sampler.ts";
+import type { StatsLooks } from "../../stats/usage-stats.ts";
+import { DiskLooks } from "../../volumes/ephemeral-storage/disk-usage-sampler.ts";
+import { writtenFoldersNow } from "../../volumes/ephemeral-storage/writable-layers.ts";
+import { PodPaths } from "../../volumes/files/pod-paths.ts";
+
+export interface NodeUsageComponents {
+  readonly hierarchies: CgroupHierarchies;
+  readonly pods: () => readonly AgentPod[];
+  /** cgroupfs path; "": none. */
+  readonly podCgroup: (pod: DesiredPod) => string;
+  /** Containers' first. */
+  readonly adapters: readonly RuntimeAdapter[];
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+export interface NodeUsageInit {
+  readonly rootDir: string;
+  readonly podLogsDir: string;
+  /** cgroupfs path of the cgroup above those of pods; "": there is none. */
+  readonly allPodsCgroup: string;
+  readonly cgroupsPerQOS: boolean;
+}
+
+/** `UsageLooks`, with what statistics and the limits of single pods want besides. */
+export interface NodeUsageLooks extends StatsLooks {
+  readonly disk: DiskLooks["disk"];
+}
+
+export function makeNodeUsage(components: NodeUsageComponents, init: NodeUsageInit): NodeUsageLooks {
+  const { hierarchies, adapters } = components;
+  const shared = (signal: AbortSignal) => sharedUsages(components, signal);
+  const cgroups = new CgroupLooks({ ...components, shared, cgroups: foldersOf(hierarchies) }, init);
+  const filesystems = new FilesystemLooks({ ...components, images: adapters[0]?.images }, init);
+  const disks = new DiskLooks({ ...components, writtenFolders: writtenFoldersNow, paths: new PodPaths(init) });
+  return {
+    look: (maxAge, signal) => cgroups.look(maxAge, signal),
+    cgroup: (path, look) => cgroups.cgroup(path, look),
+    processes: (path) => cgroups.processes(path),
+    filesystems: (maxAge: Millis, signal) => filesystems.filesystems(maxAge, signal),
+    disk: (maxAge, signal, only) => disks.disk(maxAge, signal, only),
+    measuredDisk: () => disks.measured(),
+  };
+}
+
+/** One that cannot tell now leaves its containers without figures, as one does that has just begun. */
+async function sharedUsages(
+  { adapters, log }: Pick<NodeUsageComponents, "adapters" | "log">,
+  signal: AbortSignal,
+): Promise<ReadonlyMap<string, SharedUsage>> {
+  const found: (readonly [string, SharedUsage])[] = [];
+  for (const adapter of adapters) {
+    try {
+      found.push(...((await adapter.sharedUsage?.(signal)) ?? []));
+    } catch (error) {
+      if (!signal.aborted) log.warn("what containers of shared processes use is not known", { error });
+    }
+  }
+  return new Map(found);
+}
+
+export function foldersOf(hierarchies: CgroupHierarchies): CgroupFolders {
+  const { kind } = hierarchies;
+  switch (kind) {
+    case "v1":
+      return { kind, folder: (controller) => hierarchies.controllers.get(controller) };
+    case "v2": {
+      const { mountPoint, controllers } = hierarchies;
+      return { kind, folder: (name) => (name === "cpuacct" || controllers.has(name) ? mountPoint : undefined) };
+    }
+    case "none":
+      return { kind, folder: () => undefined };
+  }
+}

@@ -1,0 +1,55 @@
+import type { CgroupSettings } from "@picolet/protocol/cgroup/cgroup-values.ts";
+import {
+  type Machine,
+  maxPids,
+  type NodeCapacity,
+  nodeCapacity,
+  podCapacity,
+  readMachine,
+} from "../../node/machine.ts";
+import { NodeAddresses } from "../../node/node-addresses.ts";
+import type { NodeAllocatable } from "../../plan/node/node-allocatable.ts";
+import type { CgroupTree } from "../../resources/cgroup-tree.ts";
+import type { AgentInit, AgentPorts } from "./agent-init.ts";
+import { lookAtCgroups, type NodeCgroups } from "./cgroups.ts";
+import { allocatableOf } from "./configured-allocatable.ts";
+
+/** What this node is, and where its things are; found out once. */
+export interface ThisNode {
+  readonly machine: Machine;
+  readonly capacity: NodeCapacity;
+  readonly maxPids: number | undefined;
+  readonly share: NodeAllocatable;
+  readonly podCgroups: NodeCgroups;
+  readonly cgroups: CgroupTree;
+  readonly cgroupSettings: CgroupSettings;
+  /** cgroupfs path of the cgroup above those of pods; "": there is none. */
+  readonly allPodsCgroup: string;
+  /** As statuses show them, asked anew now and then. */
+  readonly hostIps: () => readonly string[];
+}
+
+export async function lookAround(
+  ports: AgentPorts,
+  { args, configuration }: AgentInit,
+  signal: AbortSignal,
+): Promise<ThisNode> {
+  const machine = await readMachine();
+  const capacity = await nodeCapacity(machine, args.rootDir, podCapacity(configuration, machine));
+  const pids = await maxPids();
+  const share = allocatableOf(configuration, capacity, pids);
+  const { memoryBytes } = machine;
+  const podCgroups = await lookAtCgroups(ports, { configuration, share, memoryBytes }, signal);
+  const addresses = new NodeAddresses(ports.clock);
+  return {
+    machine,
+    capacity,
+    maxPids: pids,
+    share,
+    podCgroups,
+    cgroups: podCgroups.tree,
+    cgroupSettings: podCgroups.settings,
+    allPodsCgroup: configuration.cgroupsPerQOS ? podCgroups.names.tier("Guaranteed") : "",
+    hostIps: () => addresses.current,
+  };
+}

@@ -1,0 +1,54 @@
+/** What has to do with the kernel's OOM killer: the agent's own score, and what it has killed. */
+import { readFileSync, writeFileSync } from "node:fs";
+import { describeError } from "@picolet/protocol/errors.ts";
+import { type Clock, type Log, type PodUid, podUid } from "@picolet/protocol/ports.ts";
+import type { EventRecorder } from "../../core/store/store-ports.ts";
+import { KernelLog } from "../../oom/kernel-log.ts";
+import { OomKillLog } from "../../oom/oom-kill-log.ts";
+import { OomWatch } from "../../oom/oom-watch.ts";
+
+export interface OomComponents {
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly events: EventRecorder;
+  readonly kills: OomKillLog;
+  /** Of all pods that this node has. */
+  readonly uids: () => Iterable<string>;
+  /** A process of that pod was killed: its runtime knows more. */
+  readonly killed: (uid: PodUid) => void;
+}
+
+export interface OomInit {
+  readonly nodeName: string;
+  readonly oomScoreAdj: number;
+}
+
+/** The kernel's own, opened when it is needed first. */
+export const kernelsOomKills = (log: Log): OomKillLog => new OomKillLog({ openLog: () => new KernelLog(), log });
+
+export function makeOomWatch(components: OomComponents, { nodeName, oomScoreAdj }: OomInit): OomWatch {
+  const { log, uids } = components;
+  takeOomScore(oomScoreAdj, log);
+  const podOf = (cgroup: string): PodUid | undefined => {
+    for (const uid of uids()) if (isOfPod(cgroup, uid)) return podUid(uid);
+    return undefined;
+  };
+  return new OomWatch({ ...components, podOf }, { nodeName });
+}
+
+/** With cgroupfs names and with systemd's. */
+const isOfPod = (cgroup: string, uid: string): boolean =>
+  cgroup.split("/").some((part) => part === `pod${uid}` || part.endsWith(`-pod${uid.replaceAll("-", "_")}.slice`));
+
+/** The agent is to be the last that the kernel kills. */
+function takeOomScore(score: number, log: Log): void {
+  try {
+    if (readFileSync("/proc/self/oom_score_adj", "utf8").trim() === String(score)) return;
+    writeFileSync("/proc/self/oom_score_adj", String(score));
+  } catch (error) {
+    log.warn("cannot set the agent's own oom_score_adj: the OOM killer treats it like any other process", {
+      oomScoreAdj: score,
+      error: describeError(error),
+    });
+  }
+}

@@ -1,0 +1,27 @@
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import type { DesiredPod, RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { COMPONENT_RUNTIME_CLASS, type RuntimeRouter } from "../../core/pods/pod-ports.ts";
+import { isOfComponents } from "../../core/pods/pod-runtime.ts";
+
+/** Components go to the component adapter, all else to CRI, which knows its own runtime handlers. */
+export class NodeRuntimes implements RuntimeRouter {
+  readonly adapters: readonly RuntimeAdapter[];
+  readonly components: RuntimeAdapter;
+  readonly containers: RuntimeAdapter | undefined;
+
+  /** @param containers `undefined`: this node has no container runtime. */
+  constructor(components: RuntimeAdapter, containers: RuntimeAdapter | undefined) {
+    this.components = components;
+    this.containers = containers;
+    this.adapters = containers === undefined ? [components] : [containers, components];
+  }
+
+  adapterFor(desired: DesiredPod): RuntimeAdapter {
+    const runtimeClass = desired.pod.spec.runtimeClassName;
+    if (isOfComponents(desired)) return this.components;
+    if (this.containers !== undefined) return this.containers;
+    const asked = runtimeClass === undefined ? "containers" : `runtimeClassName ${runtimeClass}`;
+    const advice = `this node runs components only (runtimeClassName: ${COMPONENT_RUNTIME_CLASS}); set containerRuntimeEndpoint to a container runtime's socket`;
+    throw new PicoletError("invalid", `cannot run ${asked}: ${advice}`, { reason: "FailedCreatePodSandBox" });
+  }
+}

@@ -1,0 +1,99 @@
+/** What of pods' storage is for the node to say and to look after, put together. */
+import { join } from "node:path";
+import type { Component } from "@picolet/protocol/async/component.ts";
+import { objectKey } from "@picolet/protocol/tunnel/messages.ts";
+import type { RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { ClusterObjects } from "../../core/hub/cluster-objects.ts";
+import type { PodEnder } from "../../core/pods/pod-admission.ts";
+import type { PodObserver } from "../../core/pods/pod-observer.ts";
+import { LogLinks } from "../../logs/log-links.ts";
+import { ownLabels } from "../../node/node-report.ts";
+import type { PodView } from "../../plan/pod-view.ts";
+import type { PodCgroups } from "../../resources/pod-cgroups.ts";
+import type { StatusManager } from "../../status/status-manager.ts";
+import { EndedPods } from "../../volumes/ended-pods.ts";
+import { StorageLimits, type StorageLimitsComponents } from "../../volumes/ephemeral-storage/storage-limits.ts";
+import { SystemMounter } from "../../volumes/files/mounter.ts";
+import { PodEnvironmentOnDisk } from "../../volumes/pod-environment.ts";
+import type { AgentBase } from "../base/agent-base.ts";
+import type { NodeAgentView } from "../node/node-agent-view.ts";
+import type { NodeUsageLooks } from "../node/node-usage.ts";
+import { isSeen } from "../upkeep/garbage.ts";
+import type { Runtimes } from "./runtimes.ts";
+
+/** What is on this node's disk for its pods. */
+export function makeEnvironment(
+  { ports: { clock, log }, init, node, keys, store, cluster }: AgentBase,
+  { router, reports }: Pick<Runtimes, "router" | "reports">,
+  cgroups: PodCgroups,
+): PodEnvironmentOnDisk {
+  const { nodeName, nodeLabels, podLogsDir, resolvConf, clusterDNS, clusterDomain } = init.configuration;
+  const { objects, objectsChanged } = cluster;
+  const { machine, share } = node;
+  return new PodEnvironmentOnDisk(
+    {
+      ...{ clock, log, events: store.events, cgroups, objects, objectsChanged },
+      sealer: keys,
+      mounter: new SystemMounter(),
+      hostIPs: node.hostIps,
+      // Labels that somebody gave it in the API server count where the node is told of them.
+      nodeLabels: () => ({ ...ownLabels(nodeName, machine), ...nodeLabels, ...labelsOf(objects, nodeName) }),
+      recursiveReadOnly: (pod, handler) => {
+        const handlers = reports.answer(router.adapterFor(pod))?.handlers ?? [];
+        return handlers.find(({ name }) => name === handler)?.recursiveReadOnlyMounts === true;
+      },
+    },
+    {
+      rootDir: init.args.rootDir,
+      ...{ podLogsDir, nodeName, resolvConf },
+      clusterDNS: { servers: clusterDNS, domain: clusterDomain },
+      allocatable: share.allocatable,
+      memoryBytes: machine.memoryBytes,
+    },
+  );
+}
+
+function labelsOf(objects: Pick<ClusterObjects, "object">, nodeName: string): Readonly<Record<string, string>> {
+  const metadata = objects.object(objectKey("Node", "", nodeName))?.metadata;
+  return (metadata as { labels?: Readonly<Record<string, string>> } | undefined)?.labels ?? {};
+}
+
+/** What ends pods that take too much of the disk, frees what ended pods took, and shows where their logs are. */
+export function makeStorageKeepers(
+  ports: Pick<StorageLimitsComponents, "clock" | "log" | "events">,
+  init: { readonly rootDir: string; readonly podLogsDir: string },
+  node: {
+    readonly view: NodeAgentView;
+    readonly usage: NodeUsageLooks;
+    readonly statuses: StatusManager;
+    readonly adapters: readonly RuntimeAdapter[];
+    readonly observer: PodObserver;
+    readonly ender: PodEnder;
+    readonly environment: PodEnvironmentOnDisk;
+  },
+): readonly Component[] {
+  const { view, usage, statuses, adapters, observer, ender, environment } = node;
+  const limits = new StorageLimits({
+    ...ports,
+    pods: () => view.pods(),
+    podsChanged: statuses.changes,
+    disk: usage.disk,
+    ender,
+  });
+  const { changes } = statuses;
+  const views = (): PodView[] => [...statuses.pods.values()].map((entry) => entry.view);
+  const ended = new EndedPods({
+    views,
+    changes,
+    release: (pod, signal) => environment.release(pod, signal),
+    log: ports.log,
+  });
+  const isSettled = (): boolean => adapters.every((adapter) => isSeen(observer.listing(adapter), statuses));
+  const { podLogsDir } = init;
+  const links = new LogLinks(
+    { ...ports, views, changes, isSettled },
+    // The kubelet's are in /var/log/containers, beside /var/log/pods.
+    { podLogsDir, folder: join(podLogsDir, "..", "containers") },
+  );
+  return [limits, ended, links];
+}

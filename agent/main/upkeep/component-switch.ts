@@ -1,0 +1,85 @@
+import { freemem } from "node:os";
+import { aborted } from "@picolet/protocol/async/abort.ts";
+import type { Component } from "@picolet/protocol/async/component.ts";
+import type { Watch } from "@picolet/protocol/async/watch.ts";
+import { isCancelled } from "@picolet/protocol/errors.ts";
+import type { PodUid } from "@picolet/protocol/ports.ts";
+import type { RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { Configuration } from "../../config/configuration.ts";
+import type { PodMover, PodSwitch } from "../../core/pods/pod-admission.ts";
+import type { PodObserver } from "../../core/pods/pod-observer.ts";
+import { mayBeSwitched } from "../../core/pods/pod-runtime.ts";
+import type { DesiredSnapshot, DesiredStore } from "../../core/store/store-ports.ts";
+import type { StandIns, StandInsComponents } from "../../images/component-fallbacks.ts";
+import { isOfMemory } from "../../plan/eviction/eviction-signals.ts";
+import { amountOf, evictionThresholds } from "../../plan/eviction/eviction-thresholds.ts";
+
+/** What a pull takes at its most, and a usual component's transpilation, and a third more. */
+const PREPARATION_BYTES = 128 * 1024 * 1024;
+
+/** Whether something may be made ready without bringing the node near an eviction threshold. */
+export function roomBeside(configuration: Configuration, memoryBytes: number): () => boolean {
+  const ofMemory = evictionThresholds(configuration).filter(({ signal }) => isOfMemory(signal));
+  const kept = Math.max(0, ...ofMemory.map(({ value }) => amountOf(value, memoryBytes)));
+  return () => freemem() - kept >= PREPARATION_BYTES;
+}
+
+export interface SwitchComponents extends Omit<StandInsComponents, "desired"> {
+  readonly store: Pick<DesiredStore, "desired" | "choose">;
+  readonly containers: RuntimeAdapter;
+  readonly observer: Pick<PodObserver, "listing">;
+  readonly mover: () => PodMover;
+}
+
+/** Who may be switched, and the switch; nothing of it is loaded before there is a pod that may. */
+export class ComponentSwitch implements PodSwitch, Component {
+  readonly name = "stand-ins";
+  readonly #components: SwitchComponents;
+  #standIns: StandIns | undefined;
+
+  constructor(components: SwitchComponents) {
+    this.#components = components;
+  }
+
+  canSwitch(uid: PodUid): boolean {
+    return this.#standIns?.canSwitch(uid) === true;
+  }
+
+  isLeaving(uid: PodUid): boolean {
+    const { store, observer, containers } = this.#components;
+    const isSwitched = store.desired.current.pods.get(uid)?.runtime?.reason === "MemoryPressure";
+    // What has not been listed since the start may have it: nothing of it runs as components before that is known.
+    return isSwitched && observer.listing(containers)?.has(uid) !== false;
+  }
+
+  choose(uid: PodUid, message: string): void {
+    this.#components.store.choose(uid, { kind: "component", reason: "MemoryPressure", message });
+  }
+
+  leave(...how: Parameters<PodMover["leave"]>): Promise<void> {
+    return this.#components.mover().leave(...how);
+  }
+
+  async run(signal: AbortSignal): Promise<void> {
+    const { store, mover: _mover, containers: _containers, observer: _observer, ...ports } = this.#components;
+    try {
+      await untilOneMay(store.desired, signal);
+      const { StandIns } = await import("../../images/component-fallbacks.ts");
+      this.#standIns = new StandIns({ ...ports, desired: (uid) => store.desired.current.pods.get(uid) });
+      await this.#standIns.run(signal);
+    } catch (error) {
+      if (!isCancelled(error)) throw error;
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    // Everything ends with `run`.
+  }
+}
+
+async function untilOneMay(desired: Watch<DesiredSnapshot>, signal: AbortSignal): Promise<void> {
+  for await (const { pods } of desired.changes(signal)) {
+    for (const pod of pods.values()) if (mayBeSwitched(pod)) return;
+  }
+  await aborted(signal);
+}

@@ -1,0 +1,84 @@
+/** Whether what a pod requests is still free (the scheduler's NodeResourcesFit, which the kubelet asks once more). Pure. */
+
+import {
+  parseQuantity,
+  type Quantity,
+  quantityMilliValue,
+  quantityValue,
+} from "@picolet/protocol/kubernetes/quantity.ts";
+import type { Pod } from "@picolet/protocol/pod/pod.ts";
+import { podRequests, type Quantities } from "@picolet/protocol/pod/pod-resources.ts";
+
+/** By resource name. CPU in thousandths, all else in whole units. */
+export type Amounts = ReadonlyMap<string, bigint>;
+
+export interface Shortage {
+  readonly resource: string;
+  readonly requested: bigint;
+  readonly used: bigint;
+  readonly capacity: bigint;
+}
+
+/** In this order they are told of; those that a node is extended by come after them, by name. */
+const ORDER = ["pods", "cpu", "memory", "ephemeral-storage"];
+
+const amountOf = (name: string, quantity: Quantity): bigint =>
+  name === "cpu" ? quantityMilliValue(quantity) : quantityValue(quantity);
+
+export const amountsOf = (quantities: Quantities): Map<string, bigint> =>
+  new Map([...quantities].map(([name, quantity]) => [name, amountOf(name, quantity)]));
+
+/** `status.allocatable` of a node, as numbers. What is no quantity is left out. */
+export function allocatableAmounts(allocatable: Readonly<Record<string, string>>): Amounts {
+  const quantities = new Map<string, Quantity>();
+  for (const [name, text] of Object.entries(allocatable)) {
+    const parsed = parseQuantity(text);
+    if (parsed.ok) quantities.set(name, parsed.quantity);
+  }
+  return amountsOf(quantities);
+}
+
+export const requestOf = (pod: Pod, resource: string): bigint => {
+  if (resource === "pods") return 1n;
+  const quantity = podRequests(pod).get(resource);
+  return quantity === undefined ? 0n : amountOf(resource, quantity);
+};
+
+/** Extended resources are those with a domain that is not Kubernetes' own. */
+const isExtended = (resource: string): boolean =>
+  resource.includes("/") && !resource.includes("kubernetes.io/") && !resource.startsWith("requests.");
+
+/**
+ * What of the pod's requests does not fit beside the others; empty when all of it does. An extended resource that the
+ * node does not know is the cluster's business, and not asked for here.
+ */
+export function shortages(pod: Pod, others: readonly Pod[], allocatable: Amounts): readonly Shortage[] {
+  const found: Shortage[] = [];
+  const capacity = (resource: string): bigint => allocatable.get(resource) ?? 0n;
+  const count = BigInt(others.length);
+  if (allocatable.has("pods") && count + 1n > capacity("pods")) {
+    found.push({ resource: "pods", requested: 1n, used: count, capacity: capacity("pods") });
+  }
+  const wanted = [...amountsOf(podRequests(pod))].filter(([name, amount]) => {
+    return amount > 0n && name !== "pods" && (allocatable.has(name) || !isExtended(name));
+  });
+  if (wanted.length === 0) return found;
+  const used = new Map<string, bigint>();
+  for (const other of others) {
+    for (const [name, amount] of amountsOf(podRequests(other))) used.set(name, (used.get(name) ?? 0n) + amount);
+  }
+  for (const [resource, requested] of wanted) {
+    const taken = used.get(resource) ?? 0n;
+    if (requested > capacity(resource) - taken) {
+      found.push({ resource, requested, used: taken, capacity: capacity(resource) });
+    }
+  }
+  return found.sort(
+    (left, right) => rank(left.resource) - rank(right.resource) || (left.resource < right.resource ? -1 : 1),
+  );
+}
+
+function rank(resource: string): number {
+  const index = ORDER.indexOf(resource);
+  return index < 0 ? ORDER.length : index;
+}

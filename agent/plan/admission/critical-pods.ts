@@ -1,0 +1,19 @@
+/** Who is more important than whom, by the kubelet's rules (pkg/kubelet/types). */
+import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+
+/** Kubernetes' SystemCriticalPriority: where the classes system-cluster-critical and system-node-critical begin. */
+export const SYSTEM_CRITICAL_PRIORITY = 2_000_000_000;
+
+/** Not from an API server: nobody schedules it elsewhere. */
+export const isStatic = ({ source }: DesiredPod): boolean => source !== "api";
+
+export const isCritical = (desired: DesiredPod): boolean =>
+  isStatic(desired) || (desired.pod.spec.priority ?? 0) >= SYSTEM_CRITICAL_PRIORITY;
+
+/** Whether `preemptor` may have `other` ended to get its room. */
+export function isPreemptable(preemptor: DesiredPod, other: DesiredPod): boolean {
+  if (isCritical(preemptor) && !isCritical(other)) return true;
+  const own = preemptor.pod.spec.priority;
+  const others = other.pod.spec.priority;
+  return own !== undefined && others !== undefined && own > others;
+}

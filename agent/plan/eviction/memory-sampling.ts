@@ -1,0 +1,127 @@
+/** When to look at memory and processes again, and when what is seen is reason to act. Pure. */
+
+import { type Millis, type MonotonicMs, millis } from "@picolet/protocol/ports.ts";
+import type { MemoryReading, MemorySpace } from "../../core/node/memory-reading.ts";
+import { isOfMemory } from "./eviction-signals.ts";
+import { amountOf, type EvictionThreshold } from "./eviction-thresholds.ts";
+
+const MEBIBYTE = 1024 * 1024;
+
+/**
+ * As fast as memory is taken to fill: a Raspberry Pi 4 touches new pages at some 700 MiB/s with all of its cores, one process
+ * that leaks with a purpose at 100. Memory that fills faster is seen later, by the difference: at twice the rate, 300 MiB
+ * away from the threshold, 0.3 s.
+ */
+const FILL_RATE_BYTES_PER_SECOND = 512 * MEBIBYTE;
+/**
+ * One core forks some 10,000 times a second on a PC, four of a Raspberry Pi 4 together as often. On 512 MB the kernel allows some
+ * 4,000 processes: a fork bomb has them in less than a second.
+ */
+const FORK_RATE_PER_SECOND = 10_000;
+/** Twenty looks a second cost 0.1 % of a core here and 1 % on a small board, while memory is nearly gone. */
+export const MEMORY_LOOK_SHORTEST = millis(50);
+/** With memory in plenty: 0.002 % of a core. */
+const LONGEST = millis(5_000);
+/**
+ * What should be there and is not: the pods' limit comes a moment after the first pod, and a board of much memory would
+ * not look again for 5 s. Where it never comes, 0.01 % of a core.
+ */
+const UNSEEN = millis(1_000);
+/** While a soft threshold is met already: nothing is gained by looking faster than its grace period goes by. */
+const STARVED = millis(250);
+
+/** Of the time: so much of it nothing at all could go on. A board that thrashes is beyond 0.5, one with a busy disk below 0.1. */
+const STALL_SHARE = 0.3;
+/** Over which the share is taken. */
+const STALL_WINDOW_MS = 1_000;
+/** Stalls alone are no reason, for a slow disk makes them too: what is left must be little, in thresholds. */
+const STALL_NEARNESS = 2;
+
+export interface Alertness {
+  /** To be judged now. */
+  readonly crossed: readonly EvictionThreshold[];
+  /** Nothing can go on, though the threshold is not crossed. */
+  readonly stalled: boolean;
+  readonly lookAgainIn: Millis;
+}
+
+/** Where the window of stalls began. */
+export interface StallWindow {
+  readonly at: MonotonicMs;
+  readonly stalledUs: number;
+}
+
+export interface AlertnessView {
+  readonly reading: MemoryReading;
+  readonly window: StallWindow | undefined;
+  readonly now: MonotonicMs;
+  /** There is no pod: what is not there is not expected. */
+  readonly isEmpty?: boolean;
+}
+
+const US_PER_MS = 1000;
+
+/** @returns the window to hand in at the next look, too */
+export function memoryAlertness(
+  thresholds: readonly EvictionThreshold[],
+  { reading, window, now, isEmpty = false }: AlertnessView,
+): Alertness & { readonly window: StallWindow | undefined } {
+  const spaces = thresholds.flatMap((threshold) => {
+    const space = spaceOf(threshold, reading);
+    return space === undefined
+      ? []
+      : [{ threshold, space, left: space.available - amountOf(threshold.value, space.capacity) }];
+  });
+  const soonest = Math.min(...spaces.map(({ threshold, left }) => left / rateOf(threshold)));
+  const crossed = spaces.filter(({ left }) => left < 0);
+  const { stalled, next } = stalls(reading, window, now);
+  const isNear = spaces.some(
+    ({ threshold: { signal, value, gracePeriod }, space }) =>
+      gracePeriod === undefined &&
+      isOfMemory(signal) &&
+      space.available < amountOf(value, space.capacity) * STALL_NEARNESS,
+  );
+  const isStalled = stalled && isNear;
+  return {
+    crossed: crossed.map(({ threshold }) => threshold),
+    stalled: isStalled,
+    lookAgainIn: crossed.length > 0 ? STARVED : untilCrossing(soonest, !isEmpty && spaces.length < thresholds.length),
+    window: next,
+  };
+}
+
+const rateOf = ({ signal }: EvictionThreshold): number =>
+  isOfMemory(signal) ? FILL_RATE_BYTES_PER_SECOND : FORK_RATE_PER_SECOND;
+
+function untilCrossing(soonestSeconds: number, isOneUnseen: boolean): Millis {
+  const longest = isOneUnseen ? UNSEEN : LONGEST;
+  if (!Number.isFinite(soonestSeconds)) return longest;
+  return millis(Math.min(longest, Math.max(MEMORY_LOOK_SHORTEST, Math.floor(soonestSeconds * 1000))));
+}
+
+function spaceOf({ signal }: EvictionThreshold, reading: MemoryReading): MemorySpace | undefined {
+  switch (signal) {
+    case "memory.available":
+      return reading.node;
+    case "allocatableMemory.available":
+      return reading.pods;
+    case "pid.available":
+      return reading.pids;
+    default:
+      return undefined;
+  }
+}
+
+function stalls(
+  { stalledUs }: MemoryReading,
+  window: StallWindow | undefined,
+  now: MonotonicMs,
+): { readonly stalled: boolean; readonly next: StallWindow | undefined } {
+  if (stalledUs === undefined) return { stalled: false, next: undefined };
+  // A counter that went back is another one.
+  if (window === undefined || stalledUs < window.stalledUs) return { stalled: false, next: { at: now, stalledUs } };
+  const took = now - window.at;
+  if (took < STALL_WINDOW_MS) return { stalled: false, next: window };
+  const share = (stalledUs - window.stalledUs) / US_PER_MS / took;
+  return { stalled: share >= STALL_SHARE, next: { at: now, stalledUs } };
+}

@@ -1,0 +1,61 @@
+/** Which pods are ended when, as a node goes down (pkg/kubelet/nodeshutdown). Pure. */
+import { type Millis, millis, seconds } from "@picolet/protocol/ports.ts";
+import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { SYSTEM_CRITICAL_PRIORITY } from "../admission/critical-pods.ts";
+
+/** Of the pods from this priority on: how long they get, and how long the next group waits for them at most. */
+export interface ShutdownPeriod {
+  readonly priority: number;
+  readonly period: Millis;
+}
+
+export interface ShutdownConfiguration {
+  readonly shutdownGracePeriod: number;
+  readonly shutdownGracePeriodCriticalPods: number;
+  readonly shutdownGracePeriodByPodPriority: readonly {
+    readonly priority: number;
+    readonly shutdownGracePeriodSeconds: number;
+  }[];
+}
+
+/** Lowest priority first, which goes first. Empty: pods are left to themselves when the node goes down. */
+export function shutdownPeriods(configuration: ShutdownConfiguration): readonly ShutdownPeriod[] {
+  const { shutdownGracePeriod: total, shutdownGracePeriodCriticalPods: critical } = configuration;
+  const byPriority = configuration.shutdownGracePeriodByPodPriority;
+  if (byPriority.length > 0) {
+    return byPriority
+      .map(({ priority, shutdownGracePeriodSeconds }) => ({ priority, period: seconds(shutdownGracePeriodSeconds) }))
+      .toSorted((left, right) => left.priority - right.priority);
+  }
+  if (total <= 0 || critical > total) return [];
+  return [
+    { priority: 0, period: wholeSeconds(total - critical) },
+    { priority: SYSTEM_CRITICAL_PRIORITY, period: wholeSeconds(critical) },
+  ];
+}
+
+const wholeSeconds = (duration: number): Millis => seconds(Math.floor(duration / 1000));
+
+export const totalPeriod = (periods: readonly ShutdownPeriod[]): Millis =>
+  millis(periods.reduce((sum, { period }) => sum + period, 0));
+
+export interface ShutdownGroup extends ShutdownPeriod {
+  readonly pods: readonly DesiredPod[];
+}
+
+/** Those that have pods, in the order of `periods`. A pod belongs to the highest that is not above its priority. */
+export function shutdownGroups(
+  periods: readonly ShutdownPeriod[],
+  pods: readonly DesiredPod[],
+): readonly ShutdownGroup[] {
+  const indexOf = ({ pod }: DesiredPod): number =>
+    Math.max(
+      0,
+      periods.findLastIndex(({ priority }) => priority <= (pod.spec.priority ?? 0)),
+    );
+  const byIndex = Map.groupBy(pods, indexOf);
+  return periods.flatMap((period, index) => {
+    const members = byIndex.get(index);
+    return members === undefined ? [] : [{ ...period, pods: members }];
+  });
+}

@@ -1,0 +1,153 @@
+import type { Container, Probe } from "@picolet/protocol/pod/pod.ts";
+import { type Millis, type MonotonicMs, millis, type Random, seconds } from "@picolet/protocol/ports.ts";
+import type { ProbeResult } from "../core/pods/probe-ports.ts";
+import type { ProbeOutcome } from "./handlers/probe-outcome.ts";
+import { type ProbeKind, ProbeTask, type TaskComponents, type TaskOwner } from "./probe-task.ts";
+import type { Streak } from "./thresholds.ts";
+
+export interface RunComponents extends TaskComponents {
+  readonly random: Random;
+  /** Since when this agent probes. */
+  readonly startedAt: MonotonicMs;
+}
+
+/** What a run needs of its pod. */
+export interface RunOwner {
+  deadlineOf(probe: Probe): Millis;
+  attempt(run: ContainerRun, probe: Probe, signal: AbortSignal): Promise<ProbeOutcome>;
+  ran(run: ContainerRun, kind: ProbeKind, outcome: ProbeOutcome, duration: number): void;
+  /** `result` is another one now. */
+  changed(): void;
+}
+
+export interface RunInit {
+  readonly id: string;
+  readonly container: Container;
+  /** As far as it is known. */
+  readonly startedAt: MonotonicMs;
+  /** What was said of this very run before this agent began to probe it. */
+  readonly before: ProbeResult | undefined;
+}
+
+/** The probes of one run of a container. The startup probe holds up the others until it has passed. */
+export class ContainerRun implements TaskOwner {
+  readonly id: string;
+  readonly container: Container;
+  readonly #components: RunComponents;
+  readonly #owner: RunOwner;
+  readonly #startedAt: MonotonicMs;
+  /** It ran before this agent did. */
+  readonly #isOld: boolean;
+  readonly #startup: ProbeTask | undefined;
+  readonly #liveness: ProbeTask | undefined;
+  readonly #readiness: ProbeTask | undefined;
+  #result: ProbeResult;
+  #isEnding = false;
+
+  constructor(components: RunComponents, owner: RunOwner, { id, container, startedAt, before }: RunInit) {
+    this.id = id;
+    this.container = container;
+    this.#components = components;
+    this.#owner = owner;
+    this.#startedAt = startedAt;
+    this.#isOld = before !== undefined;
+    this.#startup = this.#task("Startup", container.startupProbe);
+    this.#liveness = this.#task("Liveness", container.livenessProbe);
+    this.#readiness = this.#task("Readiness", container.readinessProbe);
+    const started = this.#startup === undefined || before?.started === true;
+    this.#result = { started, ready: started && (this.#readiness === undefined || before?.ready === true) };
+  }
+
+  get result(): ProbeResult {
+    return this.#result;
+  }
+
+  begin(): void {
+    if (!this.#result.started) this.#begin(this.#startup);
+    else {
+      this.#begin(this.#liveness);
+      this.#begin(this.#readiness);
+    }
+  }
+
+  /** The pod is being ended: what would restart the container is of no interest any more, and counts as passed. */
+  end(): void {
+    if (this.#isEnding) return;
+    this.#isEnding = true;
+    this.#startup?.stop();
+    this.#liveness?.stop();
+    const ready = this.#readiness === undefined || this.#result.ready;
+    this.#result = { started: true, ready };
+    this.#begin(this.#readiness);
+  }
+
+  stop(): void {
+    for (const task of [this.#startup, this.#liveness, this.#readiness]) task?.stop();
+  }
+
+  deadlineOf(probe: Probe): Millis {
+    return this.#owner.deadlineOf(probe);
+  }
+
+  attempt(probe: Probe, signal: AbortSignal): Promise<ProbeOutcome> {
+    return this.#owner.attempt(this, probe, signal);
+  }
+
+  ran(task: ProbeTask, outcome: ProbeOutcome, duration: number): void {
+    this.#owner.ran(this, task.kind, outcome, duration);
+  }
+
+  judged(task: ProbeTask, verdict: Streak["result"]): void {
+    const passed = verdict === "success";
+    switch (task.kind) {
+      case "Readiness":
+        if (passed !== this.#result.ready) this.#become({ ...this.#result, ready: passed });
+        return;
+      case "Liveness":
+        if (!passed) this.#fail("liveness", task);
+        return;
+      case "Startup":
+        if (!passed) this.#fail("startup", task);
+        else this.#started(task);
+    }
+  }
+
+  #started(startup: ProbeTask): void {
+    startup.stop();
+    this.#become({ started: true, ready: this.#readiness === undefined });
+    this.begin();
+  }
+
+  /** It rests until the container is another run: nothing is to meddle with one that is being stopped. */
+  #fail(probe: "liveness" | "startup", task: ProbeTask): void {
+    task.stop();
+    const { terminationGracePeriodSeconds: grace } = task.probe;
+    const gracePeriod = grace === undefined ? undefined : seconds(grace);
+    this.#become({ ...this.#result, failed: { probe, gracePeriod } });
+  }
+
+  #become(result: ProbeResult): void {
+    this.#result = result;
+    this.#owner.changed();
+  }
+
+  #task(kind: ProbeKind, probe: Probe | undefined): ProbeTask | undefined {
+    return probe === undefined ? undefined : new ProbeTask(this.#components, this, kind, probe);
+  }
+
+  #begin(task: ProbeTask | undefined): void {
+    if (task === undefined) return;
+    const { clock } = this.#components;
+    const delay = seconds(task.probe.initialDelaySeconds ?? 0);
+    const first = Math.max(clock.monotonic() + this.#jitter(task.probe), this.#startedAt + delay);
+    task.begin(first as MonotonicMs);
+  }
+
+  /** When an agent finds a whole node running, its probes are spread over their periods, as by the kubelet. */
+  #jitter({ periodSeconds }: Probe): Millis {
+    const { clock, random, startedAt } = this.#components;
+    const period = seconds(periodSeconds);
+    const isFresh = clock.monotonic() - startedAt < period;
+    return this.#isOld && isFresh ? millis(random.next() * period) : millis(0);
+  }
+}

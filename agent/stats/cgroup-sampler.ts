@@ -1,0 +1,178 @@
+import { readdirSync } from "node:fs";
+import { cancelled } from "@picolet/protocol/async/abort.ts";
+import { SharedLook } from "@picolet/protocol/async/shared-task.ts";
+import type { Clock, Millis, MonotonicMs } from "@picolet/protocol/ports.ts";
+import type { DesiredPod, SharedUsage } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { ContainerUsage, NodeUsage, PodUsage, Usage } from "../core/node/usage.ts";
+import type { AgentPod } from "../core/pods/agent-pod.ts";
+import { type CgroupFolders, CgroupUsages, type MachineFeatures } from "./cgroup-usage.ts";
+import { machineUsage } from "./machine-usage.ts";
+
+export interface CgroupLooksComponents {
+  readonly cgroups: CgroupFolders;
+  readonly pods: () => readonly AgentPod[];
+  /** cgroupfs path of a pod's cgroup, in which its containers' are; "": it has none. */
+  readonly podCgroup: (pod: DesiredPod) => string;
+  /** Of containers that share a process, whose cgroup is nobody's own, by id. Missing: there are none. */
+  readonly shared?: ((signal: AbortSignal) => Promise<ReadonlyMap<string, SharedUsage>>) | undefined;
+  readonly clock: Clock;
+}
+
+export interface CgroupLooksInit {
+  /** cgroupfs path of the cgroup that holds those of all pods; "": there is none. */
+  readonly allPodsCgroup: string;
+  /** False: `podCgroup` is one for all, and says nothing of a single pod. */
+  readonly cgroupsPerQOS: boolean;
+  /** Only tests name another one. */
+  readonly proc?: string;
+}
+
+/** With the time that nobody sets, for rates. */
+export interface TimedUsage extends NodeUsage {
+  readonly at: MonotonicMs;
+}
+
+/** How long the event loop is held at most; a cgroup takes 60 µs on a PC and ten times that on a small board. */
+const SLICE_MS = 3;
+/** Of the process that watches a container, beside it (CRI-O). */
+const MONITOR = "conmon";
+const NONE: ReadonlyMap<string, SharedUsage> = new Map();
+
+/** The one look at cgroups and /proc, for all who want to know. Nothing is kept but the last one, and where containers are. */
+export class CgroupLooks {
+  readonly #components: CgroupLooksComponents;
+  readonly #init: CgroupLooksInit;
+  readonly #proc: string;
+  readonly #cgroups: CgroupUsages;
+  readonly #looks: SharedLook<TimedUsage>;
+  /** Paths of containers' cgroups by their ids; as many as the last look had. */
+  #paths = new Map<string, string>();
+  /** As the last look found it. */
+  #machine: MachineFeatures | undefined;
+
+  constructor(components: CgroupLooksComponents, init: CgroupLooksInit) {
+    this.#components = components;
+    this.#init = init;
+    this.#proc = init.proc ?? "/proc";
+    this.#cgroups = new CgroupUsages(components.cgroups);
+    this.#looks = new SharedLook(components, "the look at what pods use", (signal) => this.#take(signal));
+  }
+
+  look(maxAge: Millis, signal: AbortSignal): Promise<TimedUsage> {
+    return this.#looks.get(maxAge, signal);
+  }
+
+  /** Of another cgroup, now. Undefined: there is no such one. */
+  cgroup(path: string, { node }: NodeUsage): Usage | undefined {
+    return this.#cgroups.read(path, featuresOf(node));
+  }
+
+  /** Right in a cgroup; those of other pid namespaces cannot be named. */
+  processes(path: string): readonly number[] {
+    return this.#cgroups.processes(path);
+  }
+
+  async #take(signal: AbortSignal): Promise<TimedUsage> {
+    const { clock, pods } = this.#components;
+    const { allPodsCgroup } = this.#init;
+    const atMs = clock.wall().getTime();
+    const at = clock.monotonic();
+    const machine = this.#machine ?? featuresOf(machineUsage(this.#proc));
+    const used: PodUsage[] = [];
+    const paths = new Map<string, string>();
+    const shared = (await this.#components.shared?.(signal)) ?? NONE;
+    let sliceFrom: number = at;
+    for (const pod of pods()) {
+      const found = withShared(this.#podUsage(pod, machine, paths), shared);
+      if (found.usage !== undefined || found.containers.length > 0) used.push(found);
+      if (clock.monotonic() - sliceFrom < SLICE_MS) continue;
+      await new Promise<void>((resolve) => setImmediate(resolve));
+      if (signal.aborted) throw cancelled("the look at what pods use");
+      sliceFrom = clock.monotonic();
+    }
+    this.#paths = paths;
+    // After the pods: else one that the kernel has killed in between would be small, and memory as short as before.
+    const node = machineUsage(this.#proc);
+    this.#machine = featuresOf(node);
+    const allPods = allPodsCgroup === "" ? undefined : this.#cgroups.read(allPodsCgroup, this.#machine);
+    return { at, atMs, node, allPods, pods: used };
+  }
+
+  #podUsage(pod: AgentPod, machine: MachineFeatures, paths: Map<string, string>): PodUsage {
+    const path = this.#pathOf(pod.desired);
+    if (path === "") return { pod, path, usage: undefined, containers: [] };
+    const usage = this.#init.cgroupsPerQOS ? this.#cgroups.read(path, machine) : undefined;
+    const containers: ContainerUsage[] = [];
+    for (const container of pod.containers) {
+      if (container.state.kind !== "running") continue;
+      const own = this.#containerPath(path, container.id);
+      const its = own === undefined ? undefined : this.#cgroups.read(own, machine);
+      if (own === undefined || its === undefined) continue;
+      paths.set(container.id, own);
+      containers.push({ container, startedAtMs: container.state.startedAtMs, path: own, usage: its });
+    }
+    return { pod, path: this.#init.cgroupsPerQOS ? path : "", usage, containers };
+  }
+
+  /** A pod whose uid cannot be the name of a cgroup has none, and never ran. */
+  #pathOf(pod: DesiredPod): string {
+    try {
+      return this.#components.podCgroup(pod);
+    } catch {
+      return "";
+    }
+  }
+
+  /** runc's cgroupfs driver names it after the id; systemd's and CRI-O put something before and behind. */
+  #containerPath(podPath: string, id: string): string | undefined {
+    const known = this.#paths.get(id);
+    if (known !== undefined) return known;
+    const name = namesIn(`${this.#cgroups.folder}${podPath}`).find((each) => isOf(each, id));
+    return name === undefined ? undefined : `${podPath === "/" ? "" : podPath}/${name}`;
+  }
+}
+
+/** A pod with what its containers use of processes that are not theirs alone. */
+function withShared(found: PodUsage, shared: ReadonlyMap<string, SharedUsage>): PodUsage {
+  if (shared.size === 0) return found;
+  const containers = [...found.containers];
+  let { usage } = found;
+  for (const container of found.pod.containers) {
+    const its = shared.get(container.id);
+    if (its === undefined || container.state.kind !== "running") continue;
+    const own = usageOf(its);
+    containers.push({ container, startedAtMs: container.state.startedAtMs, path: "", usage: own });
+    usage = usage === undefined ? own : together(usage, own);
+  }
+  return { ...found, containers, usage };
+}
+
+/** What is in memory is all that can be told of it. */
+const usageOf = ({ cpuNanoseconds, memoryBytes }: SharedUsage): Usage => ({
+  ...{ cpuNanoseconds, memoryBytes, workingSetBytes: memoryBytes, rssBytes: memoryBytes },
+  ...{ swapBytes: 0, pageFaults: 0, majorPageFaults: 0, memoryLimitBytes: undefined },
+});
+
+const together = (one: Usage, other: Usage): Usage => ({
+  ...one,
+  cpuNanoseconds: one.cpuNanoseconds + other.cpuNanoseconds,
+  memoryBytes: one.memoryBytes + other.memoryBytes,
+  workingSetBytes: one.workingSetBytes + other.workingSetBytes,
+  rssBytes: one.rssBytes + other.rssBytes,
+});
+
+const featuresOf = ({ swapLimitBytes = 0, pressure }: Usage): MachineFeatures => ({
+  ...{ swap: swapLimitBytes > 0, pressure: pressure !== undefined },
+});
+
+function isOf(name: string, id: string): boolean {
+  return name === id || (!name.includes(MONITOR) && (name.endsWith(`-${id}`) || name.endsWith(`-${id}.scope`)));
+}
+
+function namesIn(folder: string): readonly string[] {
+  try {
+    return readdirSync(folder);
+  } catch {
+    return [];
+  }
+}

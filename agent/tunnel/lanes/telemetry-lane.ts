@@ -1,0 +1,173 @@
+import { joinSignals } from "@picolet/protocol/async/abort.ts";
+import { describeError, isCancelled, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { type Clock, type Log, millis } from "@picolet/protocol/ports.ts";
+import {
+  decodeTelemetryAck,
+  encodeDelivery,
+  LengthPrefixedReader,
+  MAX_UNACKNOWLEDGED_BATCHES,
+  readTelemetryReply,
+} from "@picolet/protocol/telemetry/stream-messages.ts";
+import type { OpenedStream, StreamOpener } from "@picolet/protocol/tunnel/stream.ts";
+import type { OutgoingBatch, OutgoingTelemetry } from "../../core/hub/outgoing-telemetry.ts";
+import { Violation } from "./violation.ts";
+
+export interface TelemetryLaneComponents {
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly telemetry: OutgoingTelemetry;
+  readonly opener: StreamOpener;
+}
+
+/** A hub that takes none at the moment is asked again, ever more slowly. */
+const FIRST_RETRY_MS = 1000;
+const MAX_RETRY_MS = 60_000;
+
+/**
+ * The way up for telemetry, of one session: a stream in the bulk lane, which holds up nothing else, as long as the session
+ * lives. What the hub does not acknowledge stays in the queue, and is sent again in the next session.
+ */
+export class TelemetryLane {
+  readonly #components: TelemetryLaneComponents;
+  /** Of the queue: the last that the hub has acknowledged. */
+  #acknowledged = 0;
+
+  constructor(components: TelemetryLaneComponents) {
+    this.#components = components;
+  }
+
+  /** Until `signal` aborts, or the hub says that it takes none at all. @throws a Violation */
+  async run(signal: AbortSignal): Promise<void> {
+    const { clock, log, telemetry } = this.#components;
+    telemetry.forwarding(true);
+    let failures = 0;
+    try {
+      while (!signal.aborted) {
+        const before = this.#acknowledged;
+        const error = await this.#attempt(signal);
+        if (error === undefined) continue;
+        if (error instanceof Violation) throw error;
+        if (isPicoletError(error, "unimplemented")) return telemetry.untaken(describeError(error));
+        log.info("the hub takes no telemetry at the moment", { error: describeError(error), failures });
+        failures = this.#acknowledged > before ? 1 : failures + 1;
+        await clock.sleep(millis(Math.min(MAX_RETRY_MS, FIRST_RETRY_MS * 2 ** failures)), signal);
+      }
+    } finally {
+      telemetry.forwarding(false);
+    }
+  }
+
+  /** @returns what went wrong; undefined: everything of one queue was sent, or the session is over */
+  async #attempt(signal: AbortSignal): Promise<unknown> {
+    try {
+      const [first] = await this.#next(0, signal);
+      if (first !== undefined) await this.#send(first.queue, signal);
+      return undefined;
+    } catch (error) {
+      return isCancelled(error) || signal.aborted ? undefined : error;
+    }
+  }
+
+  /** What comes after those that are under way; waits for it when none are. */
+  async #next(underWay: number, signal: AbortSignal): Promise<readonly OutgoingBatch[]> {
+    const { telemetry } = this.#components;
+    for await (const _ of telemetry.latest.changes(signal)) {
+      const batches = telemetry.pending(Math.max(underWay, this.#acknowledged), MAX_UNACKNOWLEDGED_BATCHES);
+      if (batches.length > 0) return batches;
+    }
+    return [];
+  }
+
+  /** Batches of one queue, until one of another comes. */
+  async #send(queue: string, signal: AbortSignal): Promise<void> {
+    const stream = await this.#components.opener.open("telemetry", { queue }, "bulk", signal);
+    using life = joinSignals(signal, stream.closed);
+    const sending = new SentBatches((id) => {
+      this.#acknowledged = id;
+      this.#components.telemetry.ack(id);
+    });
+    try {
+      const { received } = readTelemetryReply(stream.reply);
+      const reading = readAcks(stream, sending, life.signal).finally(() => life.abort());
+      // Its error is awaited below, whatever comes first.
+      reading.catch(() => undefined);
+      await this.#write(stream, { queue, received }, sending, life.signal);
+      const isOurs = !life.signal.aborted;
+      stream.end();
+      await reading;
+      if (!isOurs && !signal.aborted) throw new PicoletError("unavailable", "the hub has ended the stream");
+      if (stream.closed.aborted) throw stream.closed.reason;
+    } finally {
+      stream.reset({ code: "cancelled", message: "the agent sends no more of it" });
+    }
+  }
+
+  async #write(
+    stream: OpenedStream,
+    { queue, received }: { readonly queue: string; readonly received: number },
+    sending: SentBatches,
+    signal: AbortSignal,
+  ): Promise<void> {
+    let last = this.#acknowledged;
+    while (!signal.aborted) {
+      await sending.room(signal);
+      const batches = await this.#next(last, signal);
+      for (const batch of batches) {
+        if (batch.queue !== queue) return;
+        if (!sending.hasRoom) break;
+        last = batch.id;
+        sending.add(batch);
+        // The hub had it before this stream: of a session whose ack was lost.
+        if (batch.sequence <= received) sending.acknowledge(batch.sequence);
+        else await stream.write(encodeDelivery(batch), signal);
+      }
+    }
+  }
+}
+
+async function readAcks(stream: OpenedStream, sending: SentBatches, signal: AbortSignal): Promise<void> {
+  const reader = new LengthPrefixedReader();
+  for (let bytes = await stream.read(signal); bytes !== undefined; bytes = await stream.read(signal)) {
+    for (const message of reader.push(bytes)) sending.acknowledge(decodeTelemetryAck(message));
+  }
+}
+
+/** What was sent and not acknowledged, in order. */
+class SentBatches {
+  readonly #acknowledged: (id: number) => void;
+  readonly #batches: { readonly id: number; readonly sequence: number }[] = [];
+  #wake: (() => void) | undefined;
+  #highest = 0;
+
+  constructor(acknowledged: (id: number) => void) {
+    this.#acknowledged = acknowledged;
+  }
+
+  get hasRoom(): boolean {
+    return this.#batches.length < MAX_UNACKNOWLEDGED_BATCHES;
+  }
+
+  add({ id, sequence }: OutgoingBatch): void {
+    this.#highest = sequence;
+    this.#batches.push({ id, sequence });
+  }
+
+  /** @throws a Violation for what was not sent */
+  acknowledge(sequence: number): void {
+    if (sequence > this.#highest) throw new Violation("protocol", `telemetry ${sequence} acknowledged, not sent`);
+    let last: number | undefined;
+    while (this.#batches[0] !== undefined && this.#batches[0].sequence <= sequence) last = this.#batches.shift()?.id;
+    if (last === undefined) return;
+    this.#acknowledged(last);
+    this.#wake?.();
+  }
+
+  async room(signal: AbortSignal): Promise<void> {
+    while (!this.hasRoom && !signal.aborted) {
+      await new Promise<void>((resolve) => {
+        this.#wake = resolve;
+        signal.addEventListener("abort", () => resolve(), { once: true });
+      });
+    }
+  }
+}

@@ -1,5 +1,0 @@
-import { PicoletError } from "../../protocol/errors.ts";
-
-/** The container cannot be made as its spec stands. */
-export const configError = (message: string): PicoletError =>
-  new PicoletError("invalid", message, { reason: "CreateContainerConfigError" });

@@ -1,0 +1,42 @@
+import { readFileSync } from "node:fs";
+import { describeError } from "@picolet/protocol/errors.ts";
+import type { DesiredPod, DnsConfig } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { warnOfPod } from "../../core/pods/pod-warning.ts";
+import { type EventRecorder, nodeReference } from "../../core/store/store-ports.ts";
+import { type ClusterDns, parseResolvConf, podDns } from "./pod-dns.ts";
+
+export interface NodeDns {
+  readonly nodeName: string;
+  /** Path of the node's resolver configuration; "" for none. */
+  readonly resolvConf: string;
+  readonly clusterDNS: ClusterDns;
+}
+
+/** With events for what of it cannot be as the pod asks. @returns undefined: the runtime's own way is the better one */
+export function sandboxDns(
+  pod: DesiredPod,
+  { nodeName, resolvConf, clusterDNS }: NodeDns,
+  hostIPs: readonly string[],
+  events: EventRecorder,
+): DnsConfig | undefined {
+  let host: DnsConfig | undefined;
+  try {
+    host = resolvConf === "" ? undefined : parseResolvConf(readFileSync(resolvConf, "utf8"));
+  } catch (error) {
+    warnOfPod(events, pod, "DNSConfigForming", `cannot read ${resolvConf}: ${describeError(error)}`);
+    host = { servers: [], searches: [], options: [] };
+  }
+  const { dns, warnings, missingClusterDns } = podDns(pod.pod, host, clusterDNS, hostIPs);
+  for (const warning of warnings) warnOfPod(events, pod, "DNSConfigForming", warning);
+  // Of the node and not of each pod: ClusterFirst is what a pod gets that asks for nothing.
+  if (missingClusterDns)
+    events.record({
+      regarding: nodeReference(nodeName),
+      type: "Warning",
+      reason: "MissingClusterDNS",
+      message: `kubelet does not have ClusterDNS IP configured and cannot create Pod using "ClusterFirst" policy. Falling back to "Default" policy.`,
+    });
+  const isEmpty = dns.servers.length === 0 && dns.searches.length === 0 && dns.options.length === 0;
+  // With nothing to say the runtime's own way of making the file is the better one.
+  return isEmpty && pod.pod.spec.dnsPolicy !== "None" ? undefined : dns;
+}

@@ -1,0 +1,171 @@
+/** What a pod's claim leads to, read from the claim and the persistent volume as the API server has them. Pure. */
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import type { HostPathType, Pod, Volume } from "@picolet/protocol/pod/pod.ts";
+import { objectKey } from "@picolet/protocol/tunnel/messages.ts";
+import type { ClusterObjects } from "../../core/hub/cluster-objects.ts";
+import type { NodeSelectorTerm } from "../../plan/admission/admission-node.ts";
+
+export interface ClaimedVolume {
+  /** Of the persistent volume. */
+  readonly name: string;
+  readonly readOnly: boolean;
+  readonly mode: "Filesystem" | "Block";
+  /** ReadWriteOncePod. */
+  readonly forOnePod: boolean;
+  readonly mountOptions: readonly string[];
+  /** Where it may be used; `undefined`: anywhere. */
+  readonly nodeSelectorTerms: readonly NodeSelectorTerm[] | undefined;
+  readonly source: VolumeSource;
+}
+
+export type VolumeSource =
+  | { readonly kind: "local"; readonly path: string; readonly fsType: string }
+  | { readonly kind: "hostPath"; readonly path: string; readonly type: HostPathType }
+  /** Needs what this node has not got. `driver`: of a CSI volume. */
+  | { readonly kind: "other"; readonly type: string; readonly driver: string };
+
+/** A claim that keeps another one's deletion from being over. */
+const PROTECTION = "kubernetes.io/pvc-protection";
+const DEFAULT_FS_TYPE = "ext4";
+
+type Fields = Readonly<Record<string, unknown>>;
+
+/** What containers do with a volume. */
+export interface VolumeUse {
+  readonly mounted: boolean;
+  readonly asDevice: boolean;
+}
+
+/** The claim's name; a generic ephemeral volume's is made of the pod's. `undefined`: it is no claim. */
+export function claimNameOf(pod: Pod, volume: Volume): string | undefined {
+  if (volume.persistentVolumeClaim !== undefined) return volume.persistentVolumeClaim.claimName;
+  return volume.ephemeral === undefined ? undefined : `${pod.metadata.name}-${volume.name}`;
+}
+
+/** @throws PicoletError with the kubelet's words; all but a wrong use may mend itself */
+export function claimedVolume(
+  pod: Pod,
+  volume: Volume,
+  use: VolumeUse,
+  objects: Pick<ClusterObjects, "object">,
+): ClaimedVolume {
+  const { namespace } = pod.metadata;
+  const name = claimNameOf(pod, volume) ?? "";
+  const claim = boundClaim(objects, namespace, name);
+  if (volume.ephemeral !== undefined && !isControlledBy(claim, pod))
+    throw waiting(
+      `PVC ${namespace}/${name} was not created for pod ${namespace}/${pod.metadata.name} (pod is not owner)`,
+    );
+  const volumeName = text(fields(claim.spec).volumeName);
+  const spec = persistentVolume(objects, volumeName, text(fields(claim.metadata).uid), `${namespace}/${name}`);
+  const mode = spec.volumeMode === "Block" ? "Block" : "Filesystem";
+  if (use.mounted && mode === "Block")
+    throw new PicoletError("invalid", `volume ${volume.name} has volumeMode Block, but is specified in volumeMounts`);
+  if (use.asDevice && mode === "Filesystem")
+    throw new PicoletError(
+      "invalid",
+      `volume ${volume.name} has volumeMode Filesystem, but is specified in volumeDevices`,
+    );
+  return {
+    name: volumeName,
+    readOnly: volume.persistentVolumeClaim?.readOnly === true,
+    mode,
+    forOnePod: texts(spec.accessModes).includes("ReadWriteOncePod"),
+    mountOptions: texts(spec.mountOptions),
+    nodeSelectorTerms: nodeSelectorTerms(spec),
+    source: sourceOf(spec),
+  };
+}
+
+function boundClaim(objects: Pick<ClusterObjects, "object">, namespace: string, name: string): Fields {
+  const about = `error processing PVC ${namespace}/${name}`;
+  const claim = objects.object(objectKey("PersistentVolumeClaim", namespace, name));
+  if (claim === undefined)
+    throw waiting(
+      `${about}: failed to fetch PVC from API server: persistentvolumeclaims ${JSON.stringify(name)} not found`,
+    );
+  const { deletionTimestamp, finalizers } = fields(claim.metadata);
+  // Where nobody says what holds the deletion up, it is the protection of a claim that is in use.
+  const isProtected = finalizers === undefined || texts(finalizers).includes(PROTECTION);
+  if (deletionTimestamp !== undefined && !isProtected) throw waiting(`${about}: PVC is being deleted`);
+  if (fields(claim.status).phase !== "Bound") throw waiting(`${about}: PVC is not bound`);
+  if (text(fields(claim.spec).volumeName) === "") throw waiting(`${about}: PVC has empty pvc.Spec.VolumeName`);
+  return claim;
+}
+
+function persistentVolume(
+  objects: Pick<ClusterObjects, "object">,
+  name: string,
+  claimUid: string,
+  claim: string,
+): Fields {
+  const about = `error processing PVC ${claim}`;
+  const volume = objects.object(objectKey("PersistentVolume", "", name));
+  if (volume === undefined)
+    throw waiting(
+      `${about}: failed to fetch PV ${name} from API server: persistentvolumes ${JSON.stringify(name)} not found`,
+    );
+  const spec = fields(volume.spec);
+  if (spec.claimRef === undefined)
+    throw waiting(
+      `${about}: found PV object ${name} but it has a nil pv.Spec.ClaimRef indicating it is not yet bound to the claim`,
+    );
+  const uid = text(fields(spec.claimRef).uid);
+  if (uid !== claimUid)
+    throw waiting(
+      `${about}: found PV object ${name} but its pv.Spec.ClaimRef.UID ${uid} does not point to claim.UID ${claimUid}`,
+    );
+  return spec;
+}
+
+function isControlledBy(claim: Fields, { metadata }: Pod): boolean {
+  const owners = list(fields(claim.metadata).ownerReferences).map(fields);
+  return owners.some(({ uid, controller }) => controller === true && uid === metadata.uid && uid !== undefined);
+}
+
+/** What is said of a volume and not where it comes from. */
+const NO_SOURCES: ReadonlySet<string> = new Set([
+  "capacity",
+  "accessModes",
+  "claimRef",
+  "persistentVolumeReclaimPolicy",
+  "storageClassName",
+  "mountOptions",
+  "volumeMode",
+  "nodeAffinity",
+  "volumeAttributesClassName",
+]);
+
+function sourceOf(spec: Fields): VolumeSource {
+  if (spec.local !== undefined) {
+    const { path, fsType } = fields(spec.local);
+    return { kind: "local", path: text(path), fsType: text(fsType) || DEFAULT_FS_TYPE };
+  }
+  if (spec.hostPath !== undefined) {
+    const { path, type } = fields(spec.hostPath);
+    return { kind: "hostPath", path: text(path), type: text(type) as HostPathType };
+  }
+  const type = Object.keys(spec).find((field) => !NO_SOURCES.has(field)) ?? "unknown";
+  return { kind: "other", type, driver: text(fields(spec[type]).driver) };
+}
+
+/** The API server has validated them; what is no list of terms matches nothing. */
+function nodeSelectorTerms(spec: Fields): readonly NodeSelectorTerm[] | undefined {
+  const { required } = fields(spec.nodeAffinity);
+  if (required === undefined) return undefined;
+  return list(fields(required).nodeSelectorTerms).map((term) => ({
+    matchExpressions: list(fields(term).matchExpressions).map(requirement),
+    matchFields: list(fields(term).matchFields).map(requirement),
+  }));
+}
+
+function requirement(input: unknown): { readonly key: string; readonly operator: string; readonly values: string[] } {
+  const { key, operator, values } = fields(input);
+  return { key: text(key), operator: text(operator), values: texts(values) };
+}
+
+const waiting = (message: string): PicoletError => new PicoletError("unavailable", message, { retryable: true });
+const fields = (value: unknown): Fields => (typeof value === "object" && value !== null ? (value as Fields) : {});
+const list = (value: unknown): readonly unknown[] => (Array.isArray(value) ? value : []);
+const text = (value: unknown): string => (typeof value === "string" ? value : "");
+const texts = (value: unknown): string[] => list(value).filter((each) => typeof each === "string");

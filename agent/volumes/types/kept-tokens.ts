@@ -1,0 +1,51 @@
+/** The file of one kept token: sealed, bound to its pod and volume; plain where the agent has no keys. */
+import type { Sealer } from "../../core/store/sealer.ts";
+
+/** One token as it is kept on disk. */
+export interface KeptToken {
+  readonly token: string;
+  readonly issuedAtMs: number;
+  readonly expiresAtMs: number;
+  /** What it was issued for: a pod that was adopted, or that asks for something else, needs another one. */
+  readonly purpose: string;
+}
+
+/** The file: its pod's folder and its own name. */
+export interface KeptTokenFile {
+  readonly uid: string;
+  readonly name: string;
+}
+
+const identityOf = ({ uid, name }: KeptTokenFile): readonly string[] => ["token", uid, name];
+
+export function encodeKept(token: KeptToken, file: KeptTokenFile, sealer: Sealer | undefined): string {
+  const text = JSON.stringify(token);
+  if (sealer === undefined) return text;
+  return JSON.stringify({ sealed: sealer.seal(identityOf(file), Buffer.from(text)).toString("base64") });
+}
+
+/** @returns undefined for one that is damaged or does not open: a token can always be asked for again */
+export function parseKept(text: string, file: KeptTokenFile, sealer: Sealer | undefined): KeptToken | undefined {
+  const { sealed, token, issuedAtMs, expiresAtMs, purpose } = fieldsOf(text);
+  if (typeof sealed === "string") {
+    const plain = sealer?.open(identityOf(file), Buffer.from(sealed, "base64"));
+    return plain && parseKept(plain.toString("utf8"), file, undefined);
+  }
+  if (typeof token !== "string" || typeof purpose !== "string") return undefined;
+  if (typeof issuedAtMs !== "number" || typeof expiresAtMs !== "number") return undefined;
+  return { token, issuedAtMs, expiresAtMs, purpose };
+}
+
+/** Of the key that the file is sealed with; 0 for a plain one. */
+export function generationOf(text: string, sealer: Sealer): number {
+  const { sealed } = fieldsOf(text);
+  return typeof sealed === "string" ? sealer.generationOf(Buffer.from(sealed, "base64")) : 0;
+}
+
+function fieldsOf(text: string): Readonly<Record<string, unknown>> {
+  try {
+    return (JSON.parse(text) ?? {}) as Readonly<Record<string, unknown>>;
+  } catch {
+    return {};
+  }
+}

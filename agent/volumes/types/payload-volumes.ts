@@ -1,0 +1,193 @@
+import { chmod, chown, mkdir } from "node:fs/promises";
+import { Alarm } from "@picolet/protocol/async/alarm.ts";
+import type { Component } from "@picolet/protocol/async/component.ts";
+import type { Watch } from "@picolet/protocol/async/watch.ts";
+import { isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
+import type { Volume } from "@picolet/protocol/pod/pod.ts";
+import { type Clock, type Log, type PodUid, seconds } from "@picolet/protocol/ports.ts";
+import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { ClusterObjects } from "../../core/hub/cluster-objects.ts";
+import { errorCode } from "../../core/node/system-error-code.ts";
+import { warnOfPod } from "../../core/pods/pod-warning.ts";
+import type { Sealer } from "../../core/store/sealer.ts";
+import type { EventRecorder } from "../../core/store/store-ports.ts";
+import { writeAtomically } from "../files/atomic-writer.ts";
+import { makeNestedMountpoints } from "../files/nested-mountpoints.ts";
+import type { PodPaths, VolumePlugin } from "../files/pod-paths.ts";
+import type { EmptyDirs } from "./empty-dirs.ts";
+import { ServiceAccountTokens } from "./service-account-tokens.ts";
+import { setUpFailure } from "./set-up-failure.ts";
+import { volumePayload } from "./volume-payload.ts";
+
+export interface PayloadVolumesComponents {
+  readonly objects: ClusterObjects;
+  /** Fires when what `objects` has may have changed. */
+  readonly objectsChanged: Watch<unknown>;
+  readonly paths: PodPaths;
+  readonly emptyDirs: EmptyDirs;
+  /** Encrypts the tokens that are kept; undefined: they are plain. */
+  readonly sealer?: Sealer | undefined;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly events: EventRecorder;
+}
+
+/** As the kubelet has it: the pod's folder lets nobody else in, and containers mount it read-only. */
+const FOLDER_MODE = 0o777;
+/** With an `fsGroup`: what is made in it belongs to the group. */
+const SET_GROUP_MODE = 0o2000;
+const IS_ROOT = process.geteuid?.() === 0;
+/** A change of many objects is looked at once. */
+const SETTLING = seconds(1);
+/** What failed is tried again so often; what works is looked at when its token's time has come. */
+const RETRY = seconds(60);
+
+interface Projected {
+  /** As it was set up last. */
+  pod: DesiredPod;
+  /** By name. */
+  readonly volumes: Map<string, Volume>;
+  /** What was told of volumes that cannot be brought up to date, by name: once each, for a board may be away for weeks. */
+  readonly told: Map<string, string>;
+  /** What is being done to it now: changes of one pod's volumes come one after another. */
+  working: Promise<unknown>;
+}
+
+/** Volumes made of what the API server has: configMap, secret, downwardAPI, projected. Changes reach running pods. */
+export class PayloadVolumes implements Component {
+  readonly name = "projected volumes";
+  readonly #components: PayloadVolumesComponents;
+  readonly #allocatable: Readonly<Record<string, string>>;
+  readonly #tokens: ServiceAccountTokens;
+  readonly #pods = new Map<PodUid, Projected>();
+  readonly #alarm: Alarm;
+
+  constructor(components: PayloadVolumesComponents, init: { readonly allocatable: Readonly<Record<string, string>> }) {
+    this.#components = components;
+    this.#allocatable = init.allocatable;
+    this.#tokens = new ServiceAccountTokens(components);
+    this.#alarm = new Alarm(components.clock);
+  }
+
+  /** Where the volume's files are. */
+  locate(pod: DesiredPod, volume: Volume): string {
+    return this.#components.paths.volume(pod.uid, pluginOf(volume), volume.name);
+  }
+
+  /** @throws what `volumePayload` throws; what was there before stays as it was then */
+  async setUp(pod: DesiredPod, volume: Volume, signal: AbortSignal): Promise<void> {
+    const entry: Projected = this.#pods.get(pod.uid) ?? {
+      pod,
+      volumes: new Map(),
+      told: new Map(),
+      working: Promise.resolve(),
+    };
+    entry.pod = pod;
+    this.#pods.set(pod.uid, entry);
+    entry.volumes.set(volume.name, volume);
+    await this.#serially(entry, () => this.#write(pod, volume, signal));
+  }
+
+  /** The pod's folder is about to go. */
+  async forget(uid: PodUid): Promise<void> {
+    const entry = this.#pods.get(uid);
+    this.#pods.delete(uid);
+    await entry?.working;
+  }
+
+  async run(signal: AbortSignal): Promise<void> {
+    const follow = async (): Promise<void> => {
+      for await (const _ of this.#components.objectsChanged.changes(signal)) {
+        if (this.#pods.size > 0) this.#alarm.set(SETTLING);
+      }
+    };
+    const refresh = async (): Promise<void> => {
+      while (!signal.aborted) {
+        await this.#alarm.ring(signal);
+        for (const entry of [...this.#pods.values()]) await this.#refresh(entry, signal);
+      }
+    };
+    try {
+      await Promise.all([follow(), refresh()]);
+    } catch (error) {
+      if (!isCancelled(error)) throw error;
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    // Nothing is held: the files stay for the pods.
+  }
+
+  async #refresh(entry: Projected, signal: AbortSignal): Promise<void> {
+    for (const volume of entry.volumes.values()) {
+      if (this.#pods.get(entry.pod.uid) !== entry) return;
+      try {
+        await this.#serially(entry, () => this.#write(entry.pod, volume, signal));
+        entry.told.delete(volume.name);
+      } catch (error) {
+        if (isCancelled(error)) throw error;
+        // The pod goes on with what it has, as with the kubelet.
+        const { message } = setUpFailure(volume.name, error);
+        if (entry.told.get(volume.name) !== message) {
+          warnOfPod(this.#components.events, entry.pod, "FailedMount", message);
+        }
+        entry.told.set(volume.name, message);
+        this.#alarm.set(RETRY);
+      }
+    }
+  }
+
+  /** One after another; a failure is its caller's alone. */
+  async #serially(entry: Projected, work: () => Promise<void>): Promise<void> {
+    const mine = entry.working.then(work);
+    entry.working = mine.catch(() => undefined);
+    await mine;
+  }
+
+  async #write(pod: DesiredPod, volume: Volume, signal: AbortSignal): Promise<void> {
+    const tokens = await this.#tokensOf(pod, volume, signal);
+    const { objects } = this.#components;
+    const payload = volumePayload(volume, { pod, objects, tokens, allocatable: this.#allocatable });
+    const path = this.locate(pod, volume);
+    const group = IS_ROOT ? (pod.pod.spec.securityContext.fsGroup ?? -1) : -1;
+    await mkdir(path, { recursive: true, mode: FOLDER_MODE });
+    const { emptyDirs } = this.#components;
+    if (volume.secret !== undefined || volume.projected !== undefined)
+      await emptyDirs.keepOffDisk(pod.pod, path, signal);
+    if (group >= 0) await chown(path, 0, group);
+    await chmod(path, group >= 0 ? FOLDER_MODE | SET_GROUP_MODE : FOLDER_MODE);
+    await makeNestedMountpoints(pod.pod, volume.name, path);
+    try {
+      await writeAtomically(path, payload, group);
+    } catch (error) {
+      if (errorCode(error) !== "ENOSPC") throw error;
+      const init = { cause: error, retryable: true };
+      throw new PicoletError("resource_exhausted", "cannot write the volume's files", init);
+    }
+  }
+
+  async #tokensOf(pod: DesiredPod, volume: Volume, signal: AbortSignal): Promise<ReadonlyMap<number, string>> {
+    const tokens = new Map<number, string>();
+    for (const [index, { serviceAccountToken: source }] of (volume.projected?.sources ?? []).entries()) {
+      if (source === undefined) continue;
+      const { token, refreshIn } = await this.#tokens.get(pod, volume.name, index, tokenSource(source), signal);
+      tokens.set(index, token);
+      this.#alarm.set(refreshIn);
+    }
+    return tokens;
+  }
+}
+
+/** Kubernetes' default life of a token, for a volume that was written before its defaults were known. */
+const DEFAULT_EXPIRATION_SECONDS = 3600;
+
+const tokenSource = (source: { audience?: string | undefined; expirationSeconds?: number | undefined }) => ({
+  audience: source.audience,
+  expirationSeconds: source.expirationSeconds ?? DEFAULT_EXPIRATION_SECONDS,
+});
+
+function pluginOf(volume: Volume): VolumePlugin {
+  if (volume.configMap !== undefined) return "configmap";
+  if (volume.secret !== undefined) return "secret";
+  return volume.downwardAPI === undefined ? "projected" : "downward-api";
+}

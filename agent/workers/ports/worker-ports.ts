@@ -1,0 +1,57 @@
+/** What all workers of a node share. */
+
+import type { Container } from "@picolet/protocol/pod/pod.ts";
+import type { Clock, Log, Random } from "@picolet/protocol/ports.ts";
+import type { DesiredPod, ObservedContainer, RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { ContainerPlacement } from "../../core/pods/container-placement.ts";
+import type { Rejection } from "../../core/pods/pod-admission.ts";
+import type { PodResources } from "../../core/pods/pod-cgroup-ports.ts";
+import type { PodObserver } from "../../core/pods/pod-observer.ts";
+import type { ImageManager, PodEnvironment, RuntimeChoices, RuntimeRouter } from "../../core/pods/pod-ports.ts";
+import type { HookRunner, Prober } from "../../core/pods/probe-ports.ts";
+import type { CrashBackoffLimits } from "../../plan/crash-backoff.ts";
+import type { PlanPod, PodStatusBook } from "../../plan/pod-view.ts";
+import type { NameClaims } from "./name-claims.ts";
+import type { PodEvents } from "./pod-events.ts";
+import type { Slots } from "./slots.ts";
+
+export interface WorkerPorts {
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly log: Log;
+  readonly environment: PodEnvironment;
+  readonly images: ImageManager;
+  readonly router: RuntimeRouter;
+  /** Missing: no pod has a choice. */
+  readonly choices?: RuntimeChoices | undefined;
+  readonly observer: PodObserver;
+  readonly statuses: PodStatusBook;
+  readonly events: PodEvents;
+  readonly names: NameClaims;
+  readonly sandboxSlots: Slots;
+  /** The runtime that has the pod, or is to run it; `undefined` when this node has none for it. */
+  readonly adapterOf: (desired: DesiredPod) => RuntimeAdapter | undefined;
+  /** Whether that runtime, which `adapterOf` gave, is to have nothing of the pod any more. */
+  readonly isLeaving: (desired: DesiredPod, adapter: RuntimeAdapter) => boolean;
+  /** Whether all pods that this runtime had when the agent started are known by name. */
+  readonly isSettled: (adapter: RuntimeAdapter) => boolean;
+  /** Tells the store that nothing is left of a pod; of one that is wanted again meanwhile it knows better. */
+  readonly forget: (desired: DesiredPod) => void;
+  readonly backoff: CrashBackoffLimits;
+  readonly hostIps: () => readonly string[];
+  readonly runtimeName: (adapter: RuntimeAdapter) => string;
+  readonly prober: Prober;
+  readonly hooks: HookRunner;
+  /** Asked once, before anything of a pod starts. */
+  readonly admit: (desired: DesiredPod) => Rejection | undefined;
+  readonly recursiveReadOnly: (desired: DesiredPod) => boolean;
+  /** Missing: containers run wherever the kernel likes. */
+  readonly placement?: ContainerPlacement | undefined;
+  /** Missing: pods have no cgroups here. */
+  readonly podResources?: PodResources | undefined;
+  /** The pod has let go of what it was granted, or was granted less: what waits for room may have it now. */
+  readonly released: () => void;
+  readonly planPod: PlanPod;
+  /** What that ended run left in its termination message file; "" for nothing. */
+  readonly terminationMessage: (desired: DesiredPod, container: Container, ended: ObservedContainer) => string;
+}

@@ -1,0 +1,131 @@
+import { isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
+import type { LifecycleHandler } from "@picolet/protocol/pod/pod.ts";
+import { seconds } from "@picolet/protocol/ports.ts";
+import type { Action, ContainerLaunch, ObservedPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { AnyContainer } from "../../plan/container-roles.ts";
+import { gracePeriodOf } from "../../plan/grace-period.ts";
+import type { PlanAction, StopContainer } from "../../plan/pod-view.ts";
+import type { WorkerPorts } from "../ports/worker-ports.ts";
+import { HookFailure, ImageFailure } from "./failed-steps.ts";
+import { lingering } from "./grace-period-signal.ts";
+import type { PodImages } from "./pod-images.ts";
+import { ACTION_TIMEOUT, type RuntimeCalls } from "./runtime-calls.ts";
+import { containerOf, hookTarget, type StepListener, type StepRun } from "./step-run.ts";
+
+/** How long a start may go on whose pod is to be removed: some ten times what one takes. */
+const START_LINGERS = seconds(5);
+
+type StartContainer = Extract<PlanAction, { kind: "startContainer" }>;
+
+export interface ContainerStartsParts {
+  readonly images: PodImages;
+  readonly calls: RuntimeCalls;
+  readonly listener: Pick<StepListener, "happened">;
+  /** Ends a container whose hook has failed. Does not throw when it cannot. */
+  readonly end: (stop: StopContainer, run: StepRun) => Promise<unknown>;
+}
+
+/** What starts one container: its image, its place among the others, the start, and the hook after it. */
+export class ContainerStarts {
+  readonly #ports: WorkerPorts;
+  readonly #own: ContainerStartsParts;
+
+  constructor(ports: WorkerPorts, own: ContainerStartsParts) {
+    this.#ports = ports;
+    this.#own = own;
+  }
+
+  /** `pending`: its image is on its way. */
+  async start(action: StartContainer, context: StepRun): Promise<"done" | "pending"> {
+    const { events, clock } = this.#ports;
+    const { desired } = context.view;
+    const { name, attempt } = action;
+    const launch = await this.#launch(action, context);
+    if (launch === undefined) return "pending";
+    const start: Action = { kind: "startContainer", container: launch };
+    // A start that is cut off in its middle is an exit with code 128, which would be told of a pod that only was to go.
+    const run = (signal: AbortSignal): Promise<void> =>
+      this.#own.calls.apply(start, ACTION_TIMEOUT, { ...context, signal });
+    await lingering(clock, START_LINGERS, run, context);
+    this.#own.listener.happened({ kind: "started", name, attempt, monotonic: clock.monotonic() });
+    events.record(desired, "Normal", "Created", `Created container: ${name}`, name);
+    events.record(desired, "Normal", "Started", `Started container ${name}`, name);
+    const postStart = containerOf(desired, name)?.lifecycle?.postStart;
+    if (postStart !== undefined) await this.#postStart(postStart, action, context);
+    return "done";
+  }
+
+  /** A container whose postStart hook fails is ended; when another follows, the restart policy says. */
+  async #postStart(handler: LifecycleHandler, { name, attempt }: StartContainer, context: StepRun): Promise<void> {
+    const { desired } = context.view;
+    const observed = await this.#own.calls.look(context);
+    const run = observed.containers.find((each) => each.name === name && each.attempt === attempt);
+    const target = run && hookTarget(run, { ...context, observed });
+    if (run === undefined || target === undefined) return;
+    try {
+      await this.#ports.hooks.run(handler, target, context.signal);
+    } catch (error) {
+      if (context.signal.aborted || isCancelled(error)) throw error;
+      this.#ports.events.record(desired, "Warning", "FailedPostStartHook", "PostStartHook failed", name);
+      const gracePeriod = gracePeriodOf(desired.pod);
+      const stop = {
+        kind: "stopContainer",
+        containerId: run.id,
+        name,
+        gracePeriod,
+        after: [],
+        replaces: undefined,
+      } as const;
+      const running = run.state.kind === "running";
+      // That it cannot be stopped is for the next round to find out.
+      if (running) await this.#own.end({ ...stop, running, message: "FailedPostStartHook" }, { ...context, observed });
+      throw new HookFailure("", { cause: error });
+    }
+  }
+
+  /** @returns `undefined` while the image is on its way. */
+  async #launch(action: StartContainer, context: StepRun): Promise<ContainerLaunch | undefined> {
+    const { desired } = context.view;
+    const { name, attempt, backoff } = action;
+    const container = containerOf(desired, name);
+    if (container === undefined) throw new PicoletError("internal", `cannot find container ${name} of ${desired.uid}`);
+    const image = await this.#own.images.take(name, context.signal).catch((error: unknown) => {
+      throw context.signal.aborted ? error : new ImageFailure("", { cause: error });
+    });
+    if (image === undefined) return undefined;
+    const observed = await this.#withSandbox(context);
+    const launch = this.#ports.environment.container(desired, container, { attempt, backoff, image }, observed);
+    this.#ports.placement?.starting(desired, name);
+    const cpuset = this.#ports.placement?.cpuset(desired, name);
+    const targetContainerId = targetOf(container, observed);
+    return {
+      ...launch,
+      ...(cpuset === undefined ? {} : { cpuset }),
+      ...(targetContainerId === undefined ? {} : { targetContainerId }),
+    };
+  }
+
+  /**
+   * A new sandbox is looked at before the first container starts in it: its address belongs into the container's
+   * /etc/hosts. On the host's network there is nothing to learn.
+   */
+  async #withSandbox(run: StepRun): Promise<ObservedPod> {
+    const { view, adapter } = run;
+    const { uid, pod } = view.desired;
+    const nothing: ObservedPod = { uid, sandboxes: [], containers: [], manifest: undefined };
+    if (run.observed !== undefined) return run.observed;
+    if (adapter === undefined || pod.spec.hostNetwork === true) return view.observed ?? nothing;
+    run.observed = await this.#own.calls.look(run);
+    return run.observed;
+  }
+}
+
+/** Whose processes an ephemeral container is to see. */
+function targetOf(container: AnyContainer, { containers }: ObservedPod): string | undefined {
+  const name = "targetContainerName" in container ? container.targetContainerName : undefined;
+  if (name === undefined || name === "") return undefined;
+  const target = containers.find((each) => each.name === name);
+  if (target !== undefined) return target.id;
+  const reason = "CreateContainerConfigError";
+  throw new PicoletError("not_found", `unable to find target container ${name}`, { reason, retryable: true });
+}

@@ -1,0 +1,237 @@
+/** Two directions of bytes with back-pressure, whatever carries them: a socket, a WebSocket, a stream of the tunnel. */
+import type { EventEmitter } from "node:events";
+import type { Duplex } from "node:stream";
+import { cancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
+import { PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
+import { type Clock, seconds } from "@picolet/protocol/ports.ts";
+import type { TunnelStream } from "@picolet/protocol/tunnel/stream.ts";
+import type { RawData, WebSocket } from "ws";
+
+export interface BytePipe {
+  /** The next bytes, as they came; undefined at the other side's end. @throws what broke it, `cancelled` */
+  read(signal: AbortSignal): Promise<Uint8Array | undefined>;
+  /** Resolves when more can be taken. The bytes are not to be changed afterwards. @throws what broke it, `cancelled` */
+  write(bytes: Uint8Array, signal: AbortSignal): Promise<void>;
+  /** Nothing more will be written. */
+  end(): void;
+  /** Ends both directions at once. */
+  destroy(): void;
+}
+
+/** What may wait in a WebSocket to be sent before its writer waits; one message of each of its channels. */
+const MAX_WEB_SOCKET_BUFFER_BYTES = 256 * 1024;
+
+/** Resolves with the first of `events` of `emitter`, or rejects as `cancelled` when `signal` aborts. */
+export function firstOf(
+  emitter: Pick<EventEmitter, "once" | "off">,
+  events: readonly string[],
+  signal: AbortSignal,
+): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const clear = (): void => {
+      for (const event of events) emitter.off(event, onEvent);
+      signal.removeEventListener("abort", onAbort);
+    };
+    const onEvent = (): void => {
+      clear();
+      resolve();
+    };
+    const onAbort = (): void => {
+      clear();
+      reject(cancelled("the wait for a socket"));
+    };
+    if (signal.aborted) return onAbort();
+    for (const event of events) emitter.once(event, onEvent);
+    signal.addEventListener("abort", onAbort, { once: true });
+  });
+}
+
+/** A socket that nobody else reads. */
+export class SocketPipe implements BytePipe {
+  readonly #socket: Duplex;
+
+  constructor(socket: Duplex) {
+    this.#socket = socket;
+    // Its reader or writer is told; without a listener it would end the process.
+    socket.on("error", () => undefined);
+  }
+
+  async read(signal: AbortSignal): Promise<Uint8Array | undefined> {
+    const socket = this.#socket;
+    for (;;) {
+      const piece: unknown = socket.read();
+      if (piece instanceof Uint8Array) return piece;
+      if (socket.readableEnded) return undefined;
+      if (socket.destroyed) throw brokenOff(socket.errored);
+      await firstOf(socket, ["readable", "end", "close"], signal);
+    }
+  }
+
+  async write(bytes: Uint8Array, signal: AbortSignal): Promise<void> {
+    if (this.#socket.destroyed || this.#socket.writableEnded) throw brokenOff(this.#socket.errored);
+    if (!this.#socket.write(bytes)) await firstOf(this.#socket, ["drain", "close"], signal);
+    if (this.#socket.destroyed) throw brokenOff(this.#socket.errored);
+  }
+
+  end(): void {
+    this.#socket.end();
+  }
+
+  destroy(): void {
+    this.#socket.destroy();
+  }
+}
+
+const brokenOff = (cause: unknown): PicoletError =>
+  new PicoletError("unavailable", "the connection was broken off", cause ? { cause } : {});
+
+/** Every message a piece, in both directions; its end is a closing handshake. */
+export class WebSocketPipe implements BytePipe {
+  readonly #socket: WebSocket;
+  readonly #received: Uint8Array[] = [];
+  #closed: { readonly clean: boolean } | undefined;
+  #wake: (() => void) | undefined;
+
+  constructor(socket: WebSocket) {
+    this.#socket = socket;
+    socket.on("message", (data: RawData) => {
+      // `nodebuffer` is the binary type: one buffer a message.
+      this.#received.push(data as Buffer);
+      socket.pause();
+      this.#wake?.();
+    });
+    socket.on("close", (code) => {
+      this.#closed = { clean: code === 1000 || code === 1005 };
+      this.#wake?.();
+    });
+    // `close` follows.
+    socket.on("error", () => undefined);
+  }
+
+  async read(signal: AbortSignal): Promise<Uint8Array | undefined> {
+    for (;;) {
+      const piece = this.#received.shift();
+      if (piece !== undefined) return piece;
+      if (this.#closed !== undefined) {
+        if (this.#closed.clean) return undefined;
+        throw brokenOff(undefined);
+      }
+      this.#socket.resume();
+      await this.#next(signal);
+    }
+  }
+
+  /** @param message text for a text message */
+  async write(message: Uint8Array | string, signal: AbortSignal): Promise<void> {
+    if (this.#socket.readyState !== this.#socket.OPEN) throw brokenOff(undefined);
+    const sent = new Promise<void>((resolve, reject) => {
+      this.#socket.send(message, (error) => {
+        if (error) reject(toPicoletError(error, "unavailable", "cannot send on the WebSocket"));
+        else resolve();
+      });
+    });
+    if (this.#socket.bufferedAmount < MAX_WEB_SOCKET_BUFFER_BYTES) {
+      sent.catch(() => undefined);
+      return;
+    }
+    await unlessAborted(sent, signal);
+  }
+
+  end(): void {
+    this.close(1000);
+  }
+
+  /** @param code of RFC 6455, section 7.4 */
+  close(code: number): void {
+    // A paused one would never see the other side's answer.
+    this.#socket.resume();
+    this.#socket.close(code);
+  }
+
+  destroy(): void {
+    this.#socket.terminate();
+  }
+
+  async #next(signal: AbortSignal): Promise<void> {
+    const next = new Promise<void>((resolve) => {
+      this.#wake = resolve;
+    });
+    await unlessAborted(next, signal);
+  }
+}
+
+function unlessAborted<T>(task: Promise<T>, signal: AbortSignal): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const onAbort = (): void => reject(cancelled("the wait for a socket"));
+    if (signal.aborted) onAbort();
+    signal.addEventListener("abort", onAbort, { once: true });
+    task.then(resolve, reject).finally(() => signal.removeEventListener("abort", onAbort));
+  });
+}
+
+/** A stream of the tunnel. */
+export class TunnelPipe implements BytePipe {
+  readonly #stream: TunnelStream;
+
+  constructor(stream: TunnelStream) {
+    this.#stream = stream;
+  }
+
+  read(signal: AbortSignal): Promise<Uint8Array | undefined> {
+    return this.#stream.read(signal);
+  }
+
+  write(bytes: Uint8Array, signal: AbortSignal): Promise<void> {
+    return this.#stream.write(bytes, signal);
+  }
+
+  end(): void {
+    this.#stream.end();
+  }
+
+  destroy(): void {
+    this.#stream.reset({ code: "cancelled", message: "the client has gone" });
+  }
+}
+
+async function copy(from: BytePipe, to: BytePipe, signal: AbortSignal): Promise<void> {
+  for (;;) {
+    const piece = await from.read(signal);
+    if (piece === undefined) break;
+    await to.write(piece, signal);
+  }
+  to.end();
+}
+
+/** How long a client may take to close its side when the session is over; then it is cut off. */
+const LINGER = seconds(10);
+
+/**
+ * Copies both ways until both have ended, or one breaks; then neither is left. Never throws.
+ * @param back whose end is the end of the session. `front` is read on until it ends too: closing a socket with something
+ *   unread in it would take away from its client what it has not read yet.
+ */
+export async function joinPipes(
+  { clock }: { readonly clock: Clock },
+  front: BytePipe,
+  back: BytePipe,
+  signal: AbortSignal,
+): Promise<void> {
+  using life = joinSignals(signal);
+  const forth = copy(front, back, life.signal);
+  const fro = copy(back, front, life.signal).then(() => {
+    clock.sleep(LINGER, life.signal).then(
+      () => life.abort(),
+      () => undefined,
+    );
+  });
+  try {
+    await Promise.all([forth, fro]);
+  } catch {
+    // There is nobody to tell: each side sees that it is over.
+  } finally {
+    life.abort();
+    front.destroy();
+    back.destroy();
+  }
+}

@@ -1,0 +1,76 @@
+import { cancelled } from "@picolet/protocol/async/abort.ts";
+
+/**
+ * What one of several channels on one connection may hold that its reader has not taken. When it is full the whole
+ * connection is read no further: a channel of its own window there is none in these protocols.
+ */
+export const MAX_UNREAD_BYTES = 256 * 1024;
+
+/** Things that somebody waits for a change of. */
+export class Waiters {
+  readonly #waiting = new Set<() => void>();
+
+  wake(): void {
+    for (const wake of [...this.#waiting]) wake();
+  }
+
+  /** Resolves with the next `wake`; rejects as `cancelled` when `signal` aborts. */
+  next(signal: AbortSignal): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const clear = (): void => {
+        this.#waiting.delete(onChange);
+        signal.removeEventListener("abort", onAbort);
+      };
+      const onChange = (): void => {
+        clear();
+        resolve();
+      };
+      const onAbort = (): void => {
+        clear();
+        reject(cancelled("the wait for a channel"));
+      };
+      if (signal.aborted) return onAbort();
+      this.#waiting.add(onChange);
+      signal.addEventListener("abort", onAbort, { once: true });
+    });
+  }
+}
+
+/** Bytes that have come, for one reader. */
+export class InboundQueue {
+  readonly #pieces: Uint8Array[] = [];
+  readonly #waiters = new Waiters();
+  #bytes = 0;
+  #ended = false;
+
+  get ended(): boolean {
+    return this.#ended;
+  }
+
+  /** Bytes of memory of their own. After the end they are dropped. */
+  push(bytes: Uint8Array): void {
+    if (this.#ended || bytes.length === 0) return;
+    this.#pieces.push(bytes);
+    this.#bytes += bytes.length;
+    this.#waiters.wake();
+  }
+
+  /** No more will come; what came can still be read. */
+  end(): void {
+    this.#ended = true;
+    this.#waiters.wake();
+  }
+
+  /** Resolves when more may be pushed. */
+  async room(signal: AbortSignal): Promise<void> {
+    while (this.#bytes > MAX_UNREAD_BYTES && !this.#ended) await this.#waiters.next(signal);
+  }
+
+  async read(signal: AbortSignal): Promise<Uint8Array | undefined> {
+    while (this.#pieces.length === 0 && !this.#ended) await this.#waiters.next(signal);
+    const piece = this.#pieces.shift();
+    this.#bytes -= piece?.length ?? 0;
+    this.#waiters.wake();
+    return piece;
+  }
+}

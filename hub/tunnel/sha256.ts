@@ -1,4 +1,0 @@
-import { hash } from "node:crypto";
-import type { Sha256 } from "../../protocol/tunnel/digest.ts";
-
-export const sha256: Sha256 = (bytes) => hash("sha256", bytes, "buffer");

@@ -1,0 +1,92 @@
+/** One piece of work for all who want it at the same time. */
+
+import type { Clock, Millis, MonotonicMs } from "../ports.ts";
+import { cancelled } from "./abort.ts";
+
+/** Who comes while it is under way gets what it gives. It is cancelled when the last who waits for it has gone. */
+export class SharedTask<T> {
+  readonly #what: string;
+  #underway: { readonly result: Promise<T>; readonly stop: AbortController; waiting: number } | undefined;
+
+  /** @param what for the message of a cancellation */
+  constructor(what: string) {
+    this.#what = what;
+  }
+
+  get isUnderway(): boolean {
+    return this.#underway !== undefined;
+  }
+
+  /** @throws what `task` throws; `cancelled` as soon as `signal` aborts, whoever else waits */
+  async join(task: (signal: AbortSignal) => Promise<T>, signal: AbortSignal): Promise<T> {
+    if (signal.aborted) throw cancelled(this.#what);
+    const run = this.#underway ?? this.#begin(task);
+    run.waiting += 1;
+    try {
+      return await until(run.result, this.#what, signal);
+    } finally {
+      run.waiting -= 1;
+      if (run.waiting === 0 && this.#underway === run) {
+        this.#underway = undefined;
+        run.stop.abort();
+      }
+    }
+  }
+
+  #begin(task: (signal: AbortSignal) => Promise<T>) {
+    const stop = new AbortController();
+    const run = { result: task(stop.signal), stop, waiting: 0 };
+    const over = (): void => {
+      if (this.#underway === run) this.#underway = undefined;
+    };
+    run.result.then(over, over);
+    this.#underway = run;
+    return run;
+  }
+}
+
+/** What is looked at for all who ask, and shown again to whoever takes one that is not new. */
+export class SharedLook<T> {
+  readonly #clock: Clock;
+  readonly #take: (signal: AbortSignal) => Promise<T>;
+  readonly #task: SharedTask<T>;
+  #last: { readonly at: MonotonicMs; readonly value: T } | undefined;
+
+  constructor({ clock }: { readonly clock: Clock }, what: string, take: (signal: AbortSignal) => Promise<T>) {
+    this.#clock = clock;
+    this.#take = take;
+    this.#task = new SharedTask(what);
+  }
+
+  /** @param maxAge since it was begun; 0: one that is under way, or a new one */
+  async get(maxAge: Millis, signal: AbortSignal): Promise<T> {
+    const last = this.#last;
+    if (last !== undefined && maxAge > 0 && this.#clock.monotonic() - last.at <= maxAge) return last.value;
+    return await this.#task.join((stop) => this.#look(stop), signal);
+  }
+
+  async #look(stop: AbortSignal): Promise<T> {
+    const at = this.#clock.monotonic();
+    const value = await this.#take(stop);
+    this.#last = { at, value };
+    return value;
+  }
+}
+
+function until<T>(result: Promise<T>, what: string, signal: AbortSignal): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const stop = (): void => reject(cancelled(what));
+    signal.addEventListener("abort", stop, { once: true });
+    const done = (): void => signal.removeEventListener("abort", stop);
+    result.then(
+      (value) => {
+        done();
+        resolve(value);
+      },
+      (error: unknown) => {
+        done();
+        reject(error);
+      },
+    );
+  });
+}

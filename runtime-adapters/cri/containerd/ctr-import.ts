@@ -1,0 +1,65 @@
+import { type ChildProcess, spawn } from "node:child_process";
+import { createReadStream } from "node:fs";
+import { pipeline } from "node:stream/promises";
+import { createGunzip } from "node:zlib";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import { CRI_NAMESPACE } from "./containerd-events.ts";
+
+/** Of what the program complains, kept for the message. */
+const MAX_COMPLAINT_LENGTH = 2_048;
+
+export interface CtrImport {
+  /** Of containerd. */
+  readonly socketPath: string;
+  readonly archive: string;
+  /** ctr takes plain tar only. */
+  readonly gzipped: boolean;
+  /** What the one image in it is to be called, besides the names it brings. */
+  readonly name: string | undefined;
+}
+
+/**
+ * Brings an archive into containerd through its own command line, which every containerd comes with. CRI has no call
+ * for it, and doing it by hand would take four of containerd's services.
+ */
+export async function importWithCtr(wanted: CtrImport, signal: AbortSignal): Promise<void> {
+  const { socketPath, archive, gzipped, name } = wanted;
+  if (signal.aborted) throw new PicoletError("cancelled", `the import of ${archive} was cancelled`);
+  const naming = name === undefined ? [] : ["--index-name", name];
+  const source = gzipped ? "-" : archive;
+  const args = ["--address", socketPath, "--namespace", CRI_NAMESPACE, "images", "import", ...naming, source];
+  const child = spawn("ctr", args, { stdio: [gzipped ? "pipe" : "ignore", "ignore", "pipe"] });
+  const abort = (): void => void child.kill("SIGKILL");
+  signal.addEventListener("abort", abort, { once: true });
+  try {
+    const ended = end(child);
+    // One that ends early breaks the pipe; what it says is the better explanation.
+    if (child.stdin !== null)
+      await pipeline(createReadStream(archive), createGunzip(), child.stdin).catch(() => undefined);
+    await ended;
+  } catch (cause) {
+    if (signal.aborted) throw new PicoletError("cancelled", `the import of ${archive} was cancelled`);
+    throw new PicoletError("failed", `cannot import ${archive}`, { cause });
+  } finally {
+    signal.removeEventListener("abort", abort);
+  }
+}
+
+function end(child: ChildProcess): Promise<void> {
+  const ended = new Promise<void>((resolve, reject) => {
+    let complaint = "";
+    child.stderr?.setEncoding("utf8").on("data", (text: string) => {
+      complaint = (complaint + text).slice(-MAX_COMPLAINT_LENGTH);
+    });
+    child.on("error", (error: NodeJS.ErrnoException) => {
+      const missing = new Error("the program ctr, which comes with containerd, is not installed");
+      reject(error.code === "ENOENT" ? missing : error);
+    });
+    child.on("close", (code) => {
+      if (code === 0) resolve();
+      else reject(new Error(complaint.trim().replace(/^ctr: /, "") || `ctr ended with ${code}`));
+    });
+  });
+  ended.catch(() => undefined);
+  return ended;
+}

@@ -1,0 +1,52 @@
+import { constants } from "node:os";
+import { isPicoletError } from "@picolet/protocol/errors.ts";
+import type { CriClient } from "../wire/cri-client.ts";
+import { ContainerdTasks } from "./containerd-tasks.ts";
+
+/** Of real-time signals, with the C libraries' numbers. */
+const SIGRTMIN = 34;
+const SIGRTMAX = 64;
+const ALIASES: Readonly<Record<string, string>> = { SIGCLD: "SIGCHLD", SIGIOT: "SIGABRT", SIGPOLL: "SIGIO" };
+
+/** Linux' number of a signal with Kubernetes' name; `undefined` for what is none. */
+export function linuxSignal(name: string): number | undefined {
+  const [, end, sign, offset] = /^SIGRT(MIN|MAX)(?:([+-])(\d+))?$/.exec(name) ?? [];
+  if (end !== undefined) {
+    const number = (end === "MIN" ? SIGRTMIN : SIGRTMAX) + Number(`${sign ?? "+"}${offset ?? 0}`);
+    return number >= SIGRTMIN && number <= SIGRTMAX ? number : undefined;
+  }
+  return (constants.signals as Readonly<Record<string, number | undefined>>)[ALIASES[name] ?? name];
+}
+
+/**
+ * What a runtime does that knows a container's stop signal, for a containerd that does not (before CRI of Kubernetes
+ * 1.33): sends the signal and waits for the end. Whoever asked stops the container through CRI afterwards in any case.
+ * @returns false when the signal could not be sent: the runtime's own is to be used, with the whole of the time.
+ */
+export async function endWithSignal(
+  client: CriClient,
+  containerId: string,
+  stopSignal: string,
+  timeoutMs: number,
+  signal: AbortSignal,
+): Promise<boolean> {
+  const number = linuxSignal(stopSignal);
+  if (number === undefined) return false;
+  try {
+    await client.call(ContainerdTasks.kill, { containerId, signal: number }, signal);
+  } catch (error) {
+    if (isPicoletError(error, "not_found")) return true;
+    if (isPicoletError(error, "unimplemented")) return false;
+    throw error;
+  }
+  try {
+    await client.call(ContainerdTasks.wait, { containerId }, signal, timeoutMs);
+  } catch (error) {
+    if (!isPicoletError(error, "not_found") && !isTimeout(error)) throw error;
+  }
+  return true;
+}
+
+/** Which of the two ends looks at its clock first is chance; containerd has no code for it. */
+const isTimeout = (error: unknown): boolean =>
+  isPicoletError(error) && (error.code === "deadline_exceeded" || /deadline exceeded/.test(error.message));

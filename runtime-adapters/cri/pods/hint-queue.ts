@@ -1,0 +1,36 @@
+import type { PodUid } from "@picolet/protocol/ports.ts";
+
+/** Pods of which something may have changed, each once: no longer than there are pods. */
+export class HintQueue {
+  readonly #pending = new Set<PodUid>();
+  #wake: (() => void) | undefined;
+
+  add(uid: PodUid): void {
+    this.#pending.add(uid);
+    this.#wake?.();
+  }
+
+  /** For one reader. Ends when `signal` aborts. */
+  async *take(signal: AbortSignal): AsyncGenerator<PodUid> {
+    while (!signal.aborted) {
+      const [next] = this.#pending;
+      if (next === undefined) await this.#change(signal);
+      else {
+        this.#pending.delete(next);
+        yield next;
+      }
+    }
+  }
+
+  #change(signal: AbortSignal): Promise<void> {
+    return new Promise((resolve) => {
+      const wake = (): void => {
+        signal.removeEventListener("abort", wake);
+        this.#wake = undefined;
+        resolve();
+      };
+      signal.addEventListener("abort", wake, { once: true });
+      this.#wake = wake;
+    });
+  }
+}

@@ -1,0 +1,202 @@
+import { describeError, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
+import { type Clock, type Log, millis, type PodUid } from "@picolet/protocol/ports.ts";
+import {
+  CRI_NAMESPACE,
+  ECHO_TOPIC,
+  ECHO_TYPE,
+  publish,
+  subscribe,
+  TASK_DELETE_TOPIC,
+  TASK_OOM_TOPIC,
+  TaskDelete,
+  TaskOom,
+} from "../containerd/containerd-events.ts";
+import type { CriClient } from "../wire/cri-client.ts";
+import { ContainerState, RuntimeService, SandboxState } from "../wire/cri-messages.ts";
+import { HintQueue } from "./hint-queue.ts";
+import { LABEL } from "./labels.ts";
+import type { Owned, OwnedIds } from "./owned-ids.ts";
+import type { PodInspector } from "./pod-inspector.ts";
+
+/** After a stream broke: a restarting containerd is back within a second or two. */
+const FIRST_RECONNECT_MS = 50;
+/** No jitter: it is one client on a socket of its own machine. */
+const MAX_RECONNECT_MS = 5_000;
+/** A runtime without events may have been replaced by one that has them. */
+const NO_EVENTS_RETRY_MS = 600_000;
+/**
+ * containerd tells of an end, or of a kill for want of memory, some milliseconds before its CRI plugin has written it down.
+ * Looks are taken with these pauses, and after the last the hint is given in any case.
+ */
+const SETTLE_PAUSES_MS = [0, 1, 2, 4, 8, 16, 32, 64, 128, 256];
+
+/** How the runtime tells of changes, the better one first. */
+type Source = "criEvents" | "containerdEvents";
+
+/** Turns what the runtime streams into hints. Reconnects by itself; what was missed meanwhile a relist finds. */
+export class RuntimeHints {
+  readonly #client: CriClient;
+  readonly #owned: OwnedIds;
+  readonly #inspector: PodInspector;
+  readonly #clock: Clock;
+  readonly #log: Log;
+  readonly #owner: string;
+  /** Of what is to come back, by its text: as many as there are calls of `echo`. */
+  readonly #echoes = new Map<string, () => void>();
+  #source: Source = "criEvents";
+
+  constructor(
+    components: {
+      readonly client: CriClient;
+      readonly owned: OwnedIds;
+      readonly inspector: PodInspector;
+      readonly clock: Clock;
+      readonly log: Log;
+    },
+    init: { readonly owner: string },
+  ) {
+    this.#client = components.client;
+    this.#owned = components.owned;
+    this.#inspector = components.inspector;
+    this.#clock = components.clock;
+    this.#log = components.log;
+    this.#owner = init.owner;
+  }
+
+  async *hints(signal: AbortSignal): AsyncGenerator<PodUid> {
+    const reader = new AbortController();
+    const stop = (): void => reader.abort();
+    signal.addEventListener("abort", stop, { once: true });
+    if (signal.aborted) stop();
+    const queue = new HintQueue();
+    const reading = this.#readForEver(queue, reader.signal);
+    try {
+      yield* queue.take(reader.signal);
+    } finally {
+      signal.removeEventListener("abort", stop);
+      stop();
+      await reading;
+    }
+  }
+
+  /** @see RuntimeAdapter.tryHints. Of CRI's own events nobody can make one that concerns no pod. */
+  async echo(signal: AbortSignal): Promise<boolean> {
+    if (this.#source !== "containerdEvents") return false;
+    const text = `${this.#owner} ${this.#clock.wall().getTime()} ${this.#clock.monotonic()}`;
+    const { promise: back, resolve } = Promise.withResolvers<boolean>();
+    this.#echoes.set(text, () => resolve(true));
+    const stop = (): void => resolve(false);
+    signal.addEventListener("abort", stop, { once: true });
+    try {
+      const event = { typeUrl: ECHO_TYPE, value: Buffer.from(text) };
+      await this.#client.call(publish, { topic: ECHO_TOPIC, event }, signal);
+      return await back;
+    } catch (error) {
+      if (isCancelled(error) || !isPicoletError(error)) throw error;
+      return false;
+    } finally {
+      signal.removeEventListener("abort", stop);
+      this.#echoes.delete(text);
+    }
+  }
+
+  /** Never rejects. */
+  async #readForEver(queue: HintQueue, signal: AbortSignal): Promise<void> {
+    this.#source = "criEvents";
+    let delayMs = FIRST_RECONNECT_MS;
+    let without = false;
+    while (!signal.aborted) {
+      let pauseMs = delayMs;
+      try {
+        await this.#read(this.#source, queue, signal, () => {
+          delayMs = FIRST_RECONNECT_MS;
+          without = false;
+        });
+      } catch (error) {
+        if (isCancelled(error)) return;
+        if (isPicoletError(error, "unimplemented")) {
+          if (this.#source === "criEvents") {
+            this.#source = "containerdEvents";
+            continue;
+          }
+          if (!without) this.#log.info("the container runtime streams no events: changes are found by relisting alone");
+          without = true;
+          pauseMs = NO_EVENTS_RETRY_MS;
+        }
+      }
+      // Lost, or ended by a runtime that stops. The next one may be of another kind.
+      this.#source = "criEvents";
+      await this.#clock.sleep(millis(pauseMs), signal).catch(() => undefined);
+      delayMs = Math.min(MAX_RECONNECT_MS, delayMs * 2);
+    }
+  }
+
+  async #read(source: Source, queue: HintQueue, signal: AbortSignal, onEvent: () => void): Promise<void> {
+    if (source === "criEvents") await this.#readCriEvents(queue, signal, onEvent);
+    else await this.#readContainerdEvents(queue, signal, onEvent);
+  }
+
+  async #readCriEvents(queue: HintQueue, signal: AbortSignal, onEvent: () => void): Promise<void> {
+    const events = this.#client.grpc.serverStream(RuntimeService.getContainerEvents, {}, undefined, signal);
+    for await (const { containerId, podSandboxStatus } of events) {
+      onEvent();
+      const labels = podSandboxStatus?.labels;
+      const uid = labels?.get(LABEL.owner) === this.#owner ? labels.get(LABEL.podUid) : undefined;
+      const owned = this.#owned.get(containerId)?.uid ?? (uid as PodUid | undefined);
+      if (owned !== undefined) queue.add(owned);
+    }
+  }
+
+  async #readContainerdEvents(queue: HintQueue, signal: AbortSignal, onEvent: () => void): Promise<void> {
+    const filters = [TASK_DELETE_TOPIC, TASK_OOM_TOPIC, ECHO_TOPIC].map(
+      (topic) => `namespace==${CRI_NAMESPACE},topic=="${topic}"`,
+    );
+    for await (const { topic, event } of this.#client.grpc.serverStream(subscribe, { filters }, undefined, signal)) {
+      onEvent();
+      if (event === undefined) continue;
+      if (topic === ECHO_TOPIC) {
+        this.#echoes.get(Buffer.from(event.value).toString())?.();
+        continue;
+      }
+      const type = topic === TASK_OOM_TOPIC ? TaskOom : TaskDelete;
+      const { containerId } = type.decode(Buffer.from(event.value));
+      this.#settle(type, containerId, queue, signal).catch((error: unknown) => {
+        if (!isCancelled(error)) this.#log.debug("a hint is lost", { containerId, error: describeError(error) });
+      });
+    }
+  }
+
+  async #settle(
+    type: typeof TaskDelete | typeof TaskOom,
+    id: string,
+    queue: HintQueue,
+    signal: AbortSignal,
+  ): Promise<void> {
+    const owned = await this.#find(id, signal);
+    if (owned === undefined) return;
+    for (const pauseMs of SETTLE_PAUSES_MS) {
+      if (pauseMs > 0) await this.#clock.sleep(millis(pauseMs), signal);
+      const isWritten = type === TaskOom ? this.#inspector.isOomKilled(id, signal) : this.#hasEnded(id, owned, signal);
+      if (await isWritten) break;
+    }
+    queue.add(owned.uid);
+  }
+
+  async #hasEnded(id: string, { kind }: Owned, signal: AbortSignal): Promise<boolean> {
+    return kind === "container"
+      ? (await this.#inspector.containerState(id, signal)) !== ContainerState.running
+      : (await this.#inspector.sandboxState(id, signal)) !== SandboxState.ready;
+  }
+
+  /** `undefined` for one that is not ours. */
+  async #find(id: string, signal: AbortSignal): Promise<Owned | undefined> {
+    const known = this.#owned.get(id);
+    if (known !== undefined) return known;
+    try {
+      return (await this.#owned.require(id, "container", signal)) ?? (await this.#owned.require(id, "sandbox", signal));
+    } catch (error) {
+      if (isPicoletError(error, "permission_denied")) return undefined;
+      throw error;
+    }
+  }
+}

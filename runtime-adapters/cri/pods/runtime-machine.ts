@@ -1,0 +1,52 @@
+import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { hugePageName } from "@picolet/protocol/cgroup/huge-pages.ts";
+
+/** What of the machine decides which limits a container can have. */
+export interface RuntimeMachine {
+  /** cgroup v2 alone, as runc sees it. */
+  readonly unifiedCgroups: boolean;
+  /** Whether cgroups count swap. */
+  readonly swapAccounting: boolean;
+  readonly swapBytes: number;
+  /** With the names that the kernel's hugetlb controller has: `2MB`, `1GB`. */
+  readonly hugePageSizes: readonly string[];
+}
+
+/** @param root only tests name another one */
+export function readRuntimeMachine(root = "/"): RuntimeMachine {
+  const unifiedCgroups = existsSync(join(root, "sys/fs/cgroup/cgroup.controllers"));
+  return {
+    unifiedCgroups,
+    swapAccounting: existsSync(join(root, unifiedCgroups ? ownSwapLimit(root) : V1_SWAP_LIMIT)),
+    swapBytes: Number(/^SwapTotal:\s*(\d+) kB/m.exec(textOf(root, "proc/meminfo"))?.[1] ?? 0) * 1024,
+    hugePageSizes: hugePageSizes(root),
+  };
+}
+
+const V1_SWAP_LIMIT = "sys/fs/cgroup/memory/memory.memsw.limit_in_bytes";
+
+/** The root cgroup has no such file. */
+function ownSwapLimit(root: string): string {
+  const own = /^0::(.*)$/m.exec(textOf(root, "proc/self/cgroup"))?.[1] ?? "/";
+  return join("sys/fs/cgroup", own, "memory.swap.max");
+}
+
+/** `hugepages-2048kB` is called `2MB`. */
+function hugePageSizes(root: string): string[] {
+  const folder = join(root, "sys/kernel/mm/hugepages");
+  if (!existsSync(folder)) return [];
+  return readdirSync(folder)
+    .map((name) => Number(/^hugepages-(\d+)kB$/.exec(name)?.[1]))
+    .filter((kilobytes) => kilobytes > 0)
+    .sort((a, b) => a - b)
+    .map((kilobytes) => hugePageName(kilobytes * 1024));
+}
+
+function textOf(root: string, path: string): string {
+  try {
+    return readFileSync(join(root, path), "utf8");
+  } catch {
+    return "";
+  }
+}

@@ -1,0 +1,262 @@
+/** From what a pod says to what a runner is told. Pure: everything that can be wrong is found here, before anything starts. */
+
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import { parseImageReference } from "@picolet/protocol/kubernetes/image-reference.ts";
+import { parseQuantity, quantityValue } from "@picolet/protocol/kubernetes/quantity.ts";
+import type { Container, EphemeralContainer, Pod } from "@picolet/protocol/pod/pod.ts";
+import type { BoardInterface, ServicePeer } from "@picolet/runtime-contract/board-services.ts";
+import type { ContainerLaunch, DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { asyncNames, type ComponentShape } from "../../shared/binary/component-shape.ts";
+import { DEVICE_KINDS } from "../../shared/grants/device-grants.ts";
+import { type HttpOptions, type ServeOptions, serveOptions } from "../../shared/grants/http-options.ts";
+import {
+  boardInterfaceOf,
+  exportsHandler,
+  exportsRun,
+  importsHttp,
+  isHttp02,
+  ungrantedImports,
+} from "../../shared/grants/import-grants.ts";
+import { ANNOTATION_PREFIX, type PodGrants } from "../../shared/grants/pod-grants.ts";
+import type { BoardLaunch, Identity } from "../../shared/messages/launch.ts";
+
+/** A runner alone needs some 14 MiB; with less it would be killed before the component says a word. */
+export const MIN_MEMORY_LIMIT_BYTES = 16 * 1024 * 1024;
+
+/** What shares its process has its linear memory alone; smaller ones than this are hardly built. */
+const MIN_DENSE_LIMIT_BYTES = 1024 * 1024;
+
+/**
+ * To serve HTTP. A flood of clients that send all they can and take nothing came to 29 MiB anonymous and 33 in all in a cgroup
+ * of 40; 30 were not enough (`serving/serve-memory.ts`, `test/wasm/http-flood.test.ts`).
+ */
+export const MIN_SERVED_MEMORY_LIMIT_BYTES = 40 * 1024 * 1024;
+
+const CONFIG_ERROR = "CreateContainerConfigError";
+const NETWORK_ANNOTATION = `${ANNOTATION_PREFIX}network`;
+const INTERFACES_ANNOTATION = `${ANNOTATION_PREFIX}interfaces`;
+const MAX_UID = 0xffff_fffe;
+
+/** `spec` of any of the pod's containers. */
+export type ContainerSpec = Pick<Container, "name" | "resources" | "securityContext" | "restartPolicy">;
+
+/** Of any kind. */
+export function findContainer({ spec }: Pod, name: string): Container | EphemeralContainer | undefined {
+  const { containers, initContainers = [], ephemeralContainers = [] } = spec;
+  return [...containers, ...initContainers, ...ephemeralContainers].find((each) => each.name === name);
+}
+
+export function containerSpec(pod: Pod, name: string): ContainerSpec {
+  const spec = findContainer(pod, name);
+  if (spec !== undefined) return { ...spec, resources: spec.resources ?? {} };
+  throw new PicoletError("invalid", `the pod has no container ${name}`, { reason: CONFIG_ERROR });
+}
+
+/**
+ * @param interfaces of the board, that the pod names
+ * @param http whether it is served, or the pod has a network
+ * @throws `invalid` with all that the component wants and nobody grants.
+ */
+export function checkShape(
+  { imports, exports }: ComponentShape,
+  image: string,
+  interfaces: readonly BoardInterface[] = [],
+  http = false,
+): void {
+  const ungranted = ungrantedImports(imports, interfaces, http);
+  const unnamed = new Set(ungranted.flatMap((name) => boardInterfaceOf(name) ?? []));
+  const foreign = ungranted.filter((name) => boardInterfaceOf(name) === undefined);
+  const others = foreign.filter((name) => !importsHttp([name]));
+  const remedies = [
+    unnamed.size > 0 && `name ${[...unnamed].join(", ")} in the pod's annotation ${INTERFACES_ANNOTATION}`,
+    others.length < foreign.length && `name whom it may ask in the pod's annotation ${NETWORK_ANNOTATION}`,
+    others.length > 0 &&
+      `build it for the world wasi:cli/command@0.2, or without ${others.length < ungranted.length ? others.join(", ") : "these interfaces"}`,
+  ].filter((each) => each !== false);
+  if (ungranted.length > 0) {
+    throw new PicoletError(
+      "invalid",
+      `the component ${image} imports what nobody grants it: ${ungranted.join(", ")}; ${remedies.join("; ")}`,
+      { reason: CONFIG_ERROR },
+    );
+  }
+  refuseBesideAsync({ imports, exports }, image);
+  if (!exportsRun(exports) && !exportsHandler(exports)) {
+    throw new PicoletError(
+      "invalid",
+      `the component ${image} exports ${exports.length === 0 ? "nothing" : `no wasi:cli/run, only ${exports.join(", ")}`}; build it for the world wasi:cli/command@0.2`,
+      { reason: CONFIG_ERROR },
+    );
+  }
+}
+
+/** What waits on the event loop in a way of its own does not go with WASI 0.3 yet. @throws `invalid` */
+function refuseBesideAsync(shape: ComponentShape, image: string): void {
+  if (asyncNames(shape).length === 0) return;
+  const unmet = shape.imports.filter(isHttp02);
+  if (unmet.length === 0) return;
+  throw new PicoletError(
+    "invalid",
+    `the component ${image} is for WASI 0.3, where this is not there yet: ${unmet.join(", ")}; build it for WASI 0.2`,
+    { reason: CONFIG_ERROR },
+  );
+}
+
+/**
+ * A component that could be both is run, unless the pod says how it is to be served.
+ * @returns how it is served; undefined: it is run. @throws `invalid` when nothing says on which port
+ */
+export function servedAs(
+  { exports }: ComponentShape,
+  image: string,
+  options: HttpOptions | undefined,
+  container: Pick<Container | EphemeralContainer, "ports">,
+): ServeOptions | undefined {
+  if (!exportsHandler(exports) || (exportsRun(exports) && options === undefined)) return undefined;
+  const serve = serveOptions(options, container);
+  if (serve !== undefined) return serve;
+  throw new PicoletError(
+    "invalid",
+    `the component ${image} serves HTTP, and nothing says on which port: give the container a containerPort, or the pod the annotation wasm.picolet.io/http: port=8080`,
+    { reason: CONFIG_ERROR },
+  );
+}
+
+/** Of a container that shares its process or not. Undefined: the usual one. */
+export const leastMemory = (dense: boolean): number | undefined => (dense ? MIN_DENSE_LIMIT_BYTES : undefined);
+
+/**
+ * The container's, else the pod's. Bytes; undefined: no limit.
+ * @param least that makes sense: `MIN_MEMORY_LIMIT_BYTES`, or `MIN_DENSE_LIMIT_BYTES`
+ */
+export function memoryLimitOf(
+  pod: Pod,
+  spec: ContainerSpec,
+  least = MIN_MEMORY_LIMIT_BYTES,
+  what = "to run a component",
+): number | undefined {
+  const text = spec.resources.limits?.memory ?? pod.spec.resources?.limits?.memory;
+  const parsed = text === undefined ? undefined : parseQuantity(text);
+  if (parsed?.ok !== true) return undefined;
+  const bytes = Number(quantityValue(parsed.quantity));
+  if (bytes <= 0) return undefined;
+  if (bytes >= least) return bytes;
+  throw new PicoletError(
+    "invalid",
+    `the memory limit ${text} is too small ${what}: it takes at least ${least / 1_048_576}Mi`,
+    { reason: CONFIG_ERROR },
+  );
+}
+
+/** `command` takes the place of the component's own name; there is nothing else in an image that could run. */
+export function argumentsOf(launch: ContainerLaunch): string[] {
+  const command = launch.command.length > 0 ? launch.command : [programName(launch.image.requested)];
+  return [...command, ...launch.args];
+}
+
+/** `picolet.example/hello:1` → `hello.wasm`, as if it were run by a path. */
+function programName(image: string): string {
+  const parsed = parseImageReference(image);
+  if (!parsed.ok) return "component.wasm";
+  const { reference } = parsed;
+  const path = reference.kind === "file" ? reference.path : `${reference.repository}.wasm`;
+  return path.slice(path.lastIndexOf("/") + 1);
+}
+
+/**
+ * Whom a component runs as when its pod says nothing, as the images do that are built to run without root. One for all: what it
+ * leaves in a volume belongs to whichever pod gets that volume next, as it would with such an image.
+ */
+export const UNPRIVILEGED_ID = 65_532;
+
+/**
+ * Whose rights the runner has: those of `securityContext`, as for a container whose image names `UNPRIVILEGED_ID` as its user.
+ * @param ownUid of the agent: without root it can give no others than its own.
+ * @returns undefined: the agent's own
+ */
+export function identityOf(
+  { pod, uid: ownPod }: DesiredPod,
+  spec: ContainerSpec,
+  ownUid: number,
+): Identity | undefined {
+  const ofPod = pod.spec.securityContext;
+  const uid = spec.securityContext?.runAsUser ?? ofPod?.runAsUser;
+  const gid = spec.securityContext?.runAsGroup ?? ofPod?.runAsGroup;
+  const groups = [...(ofPod?.supplementalGroups ?? []), ...(ofPod?.fsGroup === undefined ? [] : [ofPod.fsGroup])];
+  const nonRoot = spec.securityContext?.runAsNonRoot ?? ofPod?.runAsNonRoot ?? false;
+  if (nonRoot && uid === 0) {
+    // The kubelet's words.
+    const { name, namespace, uid: apiUid = ownPod } = pod.metadata;
+    const whose = `(pod: "${name}_${namespace}(${apiUid})", container: ${spec.name})`;
+    throw new PicoletError("invalid", `container's runAsUser breaks non-root policy ${whose}`, {
+      reason: CONFIG_ERROR,
+    });
+  }
+  if ([uid ?? 0, gid ?? 0, ...groups].some((each) => each < 0 || each > MAX_UID)) {
+    throw new PicoletError("invalid", "a user or group of the securityContext is out of range", {
+      reason: CONFIG_ERROR,
+    });
+  }
+  // As a container does: who is named without a group has that of root.
+  if (ownUid === 0)
+    return { uid: uid ?? UNPRIVILEGED_ID, gid: gid ?? (uid === undefined ? UNPRIVILEGED_ID : 0), groups };
+  const wantsNothing = uid === undefined && gid === undefined && groups.length === 0;
+  if (wantsNothing || uid === ownUid) return undefined;
+  throw new PicoletError("permission_denied", "cannot run as another user or group: picolet does not run as root", {
+    reason: CONFIG_ERROR,
+  });
+}
+
+/** Those that a runner answers only with the agent's help, for which the component has to wait. */
+const SERVED: readonly BoardInterface[] = ["keyvalue", "telemetry", "node-info", ...DEVICE_KINDS];
+
+const importsAny = ({ imports }: Pick<ComponentShape, "imports">, interfaces: readonly BoardInterface[]): boolean =>
+  imports.some((name) => interfaces.some((each) => each === boardInterfaceOf(name)));
+
+export const needsAgent = (shape: Pick<ComponentShape, "imports">): boolean => importsAny(shape, SERVED);
+
+/** Whether it opens devices, for which its runner needs more than Node has. */
+export const needsDevices = (shape: Pick<ComponentShape, "imports">): boolean => importsAny(shape, DEVICE_KINDS);
+
+/** Who a container is for the services of the agent. */
+export function peerOf({ pod, uid }: DesiredPod, container: string, { interfaces, buckets, devices }: PodGrants) {
+  const { name, namespace, uid: apiUid = uid } = pod.metadata;
+  return { container, pod: { name, namespace, uid: apiUid }, interfaces, buckets, devices } satisfies Omit<
+    ServicePeer,
+    "containerId"
+  >;
+}
+
+/**
+ * What a runner is told of the board. @param token undefined: it needs none of the agent's services
+ * @throws `invalid` when the volume of the configuration is not mounted
+ */
+export function boardLaunchOf(
+  desired: DesiredPod,
+  container: string,
+  grants: PodGrants,
+  token: string | undefined,
+): BoardLaunch | undefined {
+  if (grants.interfaces.length === 0) return undefined;
+  const { pod } = peerOf(desired, container, grants);
+  return {
+    interfaces: grants.interfaces,
+    pod: { ...pod, container },
+    configPath: grants.interfaces.includes("config") ? configPath(desired.pod, container, grants) : undefined,
+    logLevel: grants.logLevel,
+    token,
+  };
+}
+
+/** Where the container has the volume mounted. */
+function configPath(pod: Pod, container: string, { configVolume }: PodGrants): string | undefined {
+  if (configVolume === undefined) return undefined;
+  const mounts = findContainer(pod, container)?.volumeMounts ?? [];
+  const mount = mounts.find(({ name, subPath = "" }) => name === configVolume && subPath === "");
+  if (mount !== undefined) return mount.mountPath;
+  throw new PicoletError(
+    "invalid",
+    `cannot give the component its configuration: the container ${container} does not mount the volume ${configVolume}, which the pod's annotation ${ANNOTATION_PREFIX}config names; add it to volumeMounts, without subPath`,
+    { reason: CONFIG_ERROR },
+  );
+}

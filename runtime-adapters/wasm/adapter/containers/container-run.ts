@@ -1,0 +1,366 @@
+/** One container of this node, from the moment its state folder stands: who runs it, how it ended, how it is ended. */
+
+import { checkCancelled } from "@picolet/protocol/async/cancellation.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import { type Clock, type Log, type Millis, millis } from "@picolet/protocol/ports.ts";
+import type { CgroupPort } from "@picolet/runtime-contract/cgroup-port.ts";
+import type { ContainerState } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { isAlive, killGroup, mayBeAlive, type ProcessId, signalProcess } from "../state/process-id.ts";
+import type { ContainerFile, ExitedState } from "../state/state-files.ts";
+import type { StateFolder } from "../state/state-folder.ts";
+
+export interface ContainerRunComponents {
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly cgroups: CgroupPort | undefined;
+  readonly state: StateFolder;
+  /** Once aborted, nothing is changed any more: the next agent may be at it already. */
+  readonly disposed: AbortSignal;
+  /** Something that `inspect` shows has changed. */
+  readonly onChange: (uid: string) => void;
+  /** One has ended, which is not written down yet. */
+  readonly onExit: () => void;
+}
+
+interface Exit {
+  readonly exitCode: number;
+  readonly finishedAtMs: number;
+}
+
+type Phase =
+  /** Its folder stands; the reaper may not have begun. */
+  | { readonly kind: "starting" }
+  | { readonly kind: "running"; readonly startedAtMs: number; readonly reaper: ProcessId }
+  | { readonly kind: "exited"; readonly state: ExitedState };
+
+/** An exit makes itself heard through inotify; this is how often a stop looks for itself, should that fail. */
+const STOP_LOOK_INTERVAL = millis(1000);
+/** From SIGKILL to the end. Only a process in an uninterruptible system call takes longer than a moment. */
+const KILL_TIMEOUT = millis(10_000);
+/** Between creating its file and writing it a reaper has one system call; one that was killed there never writes. */
+const MAX_REAPER_LOOKS = 50;
+const REAPER_LOOK_INTERVAL = millis(20);
+/** A killed process is gone within some milliseconds, freeing its memory. Together 2 s. */
+const MAX_RUNNER_LOOKS = 20;
+const RUNNER_LOOK_INTERVAL = millis(100);
+/** A shell that has nothing more to do is gone within a millisecond or two; on a busy board in some more. Together 2 s. */
+const MAX_LEAVE_LOOKS = 100;
+const LEAVE_LOOK_INTERVAL = millis(20);
+/** As the shell has it: 128 and the number of SIGKILL. */
+const KILLED = 137;
+const NEVER = new AbortController().signal;
+
+export class ContainerRun {
+  #file: ContainerFile;
+  protected readonly components: ContainerRunComponents;
+  #phase: Phase = { kind: "starting" };
+  #settling: Promise<void> | undefined;
+  readonly #ended = Promise.withResolvers<void>();
+
+  constructor(components: ContainerRunComponents, file: ContainerFile) {
+    this.components = components;
+    this.#file = file;
+  }
+
+  get file(): ContainerFile {
+    return this.#file;
+  }
+
+  /** What it may take has changed, or what its end is followed by. */
+  keep(changed: Partial<Pick<ContainerFile, "resources" | "dense" | "backoff">>): void {
+    this.#file = { ...this.#file, ...changed };
+    this.components.state.rewriteContainer(this.#file);
+    this.components.onChange(this.#file.uid);
+  }
+
+  /** That runs the component; undefined: none does. */
+  get process(): ProcessId | undefined {
+    return this.#runner();
+  }
+
+  get state(): ContainerState {
+    return stateOf(this.#phase);
+  }
+
+  /** Undefined unless it runs. */
+  get reaper(): ProcessId | undefined {
+    return this.#phase.kind === "running" ? this.#phase.reaper : undefined;
+  }
+
+  get hasEnded(): boolean {
+    return this.#phase.kind === "exited";
+  }
+
+  /** Resolves once it has ended; until then it never settles. */
+  get ended(): Promise<void> {
+    return this.#ended.promise;
+  }
+
+  /** Of a state folder that an agent before this one left. @returns false for one that never came to run. */
+  async adopt(sameBoot: boolean): Promise<boolean> {
+    const { state } = this.components;
+    const { uid, id, createdAtMs } = this.file;
+    const exited = state.readExited(uid, id);
+    if (exited !== undefined) {
+      this.#endWith(exited);
+      // The agent before may not have come so far.
+      await this.#removeCgroup();
+      return true;
+    }
+    if (!sameBoot) {
+      await this.#settleAs(lostWithTheNode(state.startedAtMs(uid, id) ?? createdAtMs));
+      return true;
+    }
+    if (!(await this.foundBegun())) {
+      await this.#removeCgroup();
+      return false;
+    }
+    await this.check("thorough");
+    return true;
+  }
+
+  /** Whether its reaper has begun; one that has not never will. */
+  protected async foundBegun(): Promise<boolean> {
+    const { state, clock } = this.components;
+    if (state.claim(this.file.uid, this.file.id)) return false;
+    for (let look = 0; look < MAX_REAPER_LOOKS; look += 1) {
+      if (this.markRunning()) return true;
+      await clock.sleep(REAPER_LOOK_INTERVAL, NEVER);
+    }
+    return false;
+  }
+
+  /** The reaper has begun. @returns false when it has not. */
+  markRunning(): boolean {
+    const { state } = this.components;
+    const { uid, id, createdAtMs } = this.file;
+    const reaper = state.reaper(uid, id);
+    if (reaper === undefined) return false;
+    // The time of a file is that of the kernel's last tick, up to 10 ms ago.
+    const startedAtMs = Math.max(state.startedAtMs(uid, id) ?? createdAtMs, createdAtMs);
+    this.#phase = { kind: "running", startedAtMs, reaper };
+    return true;
+  }
+
+  /**
+   * Finds out whether it still runs, and if not, how it ended.
+   * @param how `quick` is one system call and can be deceived by a pid that was given away anew.
+   */
+  async check(how: "quick" | "thorough"): Promise<void> {
+    if (this.#phase.kind !== "running" || this.components.disposed.aborted) return;
+    const { reaper } = this.#phase;
+    if (how === "quick" && mayBeAlive(reaper)) return;
+    await this.takeExit();
+    if (this.hasEnded || isAlive(reaper) || this.#runnerLives()) return;
+    // It may have been written since.
+    await this.takeExit();
+    await this.#settle();
+  }
+
+  /**
+   * Its reaper has ended. When it was killed together with its runner, that may take a moment longer; a runner that
+   * goes on without it is left to `list`.
+   */
+  async reaperEnded(): Promise<void> {
+    for (let look = 0; look < MAX_RUNNER_LOOKS && !this.components.disposed.aborted; look += 1) {
+      await this.check("thorough");
+      if (this.#phase.kind !== "running") return;
+      await this.components.clock.sleep(RUNNER_LOOK_INTERVAL, this.components.disposed).catch(() => undefined);
+    }
+  }
+
+  /** Ends it here when its reaper has written an exit code. */
+  async takeExit(): Promise<void> {
+    if (this.#phase.kind !== "running" || this.components.disposed.aborted) return;
+    if (this.exit() !== undefined) await this.#settle();
+  }
+
+  /** For `inspect`: what is just being found out is waited for. */
+  async settled(): Promise<void> {
+    await this.#settling;
+  }
+
+  /** SIGTERM, then SIGKILL after `gracePeriod`; returns when it has ended. */
+  async stop(gracePeriod: Millis, signal: AbortSignal): Promise<void> {
+    await this.check("thorough");
+    if (gracePeriod > 0 && !this.hasEnded) {
+      this.signalRunner("SIGTERM");
+      await this.#endWithin(gracePeriod, signal);
+    }
+    if (this.hasEnded) return;
+    this.signalRunner("SIGKILL");
+    await this.#endWithin(KILL_TIMEOUT, signal);
+    if (this.hasEnded) return;
+    await this.killAll(signal);
+    await this.#endWithin(KILL_TIMEOUT, signal);
+    if (this.hasEnded) return;
+    throw new PicoletError("deadline_exceeded", `cannot kill container ${this.file.id}`, { retryable: true });
+  }
+
+  /** Of one that never came to run, or not as it should: nothing is left of it. */
+  async destroy(): Promise<void> {
+    if (this.#phase.kind !== "starting" || (await this.foundBegun())) await this.stop(millis(0), NEVER);
+    await this.#removeCgroup();
+    this.components.state.removeContainer(this.file.uid, this.file.id);
+  }
+
+  /** What was written of its end; undefined while nothing was. */
+  protected exit(): Exit | undefined {
+    return this.components.state.exit(this.file.id);
+  }
+
+  /** Processes of it that the kernel has killed for want of memory. */
+  async oomKills(): Promise<number> {
+    const { cgroupPath } = this.file;
+    return cgroupPath === undefined ? 0 : ((await this.components.cgroups?.oomKills(cgroupPath)) ?? 0);
+  }
+
+  /** Of one that ended with nothing written. */
+  protected lostMessage(): string {
+    return "its processes were killed from outside";
+  }
+
+  #runner(): ProcessId | undefined {
+    return this.components.state.runner(this.file.uid, this.file.id);
+  }
+
+  #runnerLives(): boolean {
+    const runner = this.#runner();
+    return runner !== undefined && isAlive(runner);
+  }
+
+  protected signalRunner(signal: "SIGTERM" | "SIGKILL"): void {
+    const runner = this.#runner();
+    if (runner !== undefined) signalProcess(runner, signal);
+    else if (signal === "SIGKILL" && this.#phase.kind === "running") killGroup(this.#phase.reaper);
+  }
+
+  /** Whatever is left: the reaper too, whose runner hangs in the kernel. */
+  protected async killAll(signal: AbortSignal): Promise<void> {
+    if (this.#phase.kind === "running") killGroup(this.#phase.reaper);
+    const { cgroupPath } = this.file;
+    if (cgroupPath !== undefined) await this.components.cgroups?.kill(cgroupPath, signal);
+  }
+
+  async #endWithin(duration: Millis, signal: AbortSignal): Promise<void> {
+    const { clock } = this.components;
+    const deadline = clock.monotonic() + duration;
+    const done = new AbortController();
+    const onAbort = (): void => done.abort();
+    signal.addEventListener("abort", onAbort, { once: true });
+    void this.ended.then(onAbort);
+    try {
+      while (!this.hasEnded) {
+        checkCancelled(signal, "the stop");
+        const left = deadline - clock.monotonic();
+        if (left <= 0) return;
+        await clock.sleep(millis(Math.min(left, STOP_LOOK_INTERVAL)), done.signal).catch(() => undefined);
+        await this.check("thorough");
+      }
+    } finally {
+      signal.removeEventListener("abort", onAbort);
+    }
+  }
+
+  /** Once; a failure (a full disk) is tried again with the next check. */
+  #settle(): Promise<void> {
+    this.#settling ??= this.#findOut().catch((error: unknown) => {
+      this.#settling = undefined;
+      this.components.log.warn("the end of a container cannot be recorded", { container: this.file.id, error });
+    });
+    return this.#settling;
+  }
+
+  async #findOut(): Promise<void> {
+    if (this.#phase.kind !== "running") return;
+    // Before the files of its cgroup are read: whoever starts it again waits for what this sets going.
+    this.components.onExit();
+    const { startedAtMs } = this.#phase;
+    const { clock } = this.components;
+    const oomKills = await this.oomKills();
+    const exit = this.exit();
+    const exitCode = exit?.exitCode ?? KILLED;
+    const finishedAtMs = Math.max(exit?.finishedAtMs ?? clock.wall().getTime(), startedAtMs);
+    const message = exit === undefined ? this.lostMessage() : this.#message(exitCode);
+    const outcome = outcomeOf(exitCode, oomKills, message);
+    await this.#settleAs({ kind: "exited", startedAtMs, finishedAtMs, ...outcome });
+  }
+
+  /** What the runner said of its end; Node's own complaint where it could not say anything. */
+  #message(exitCode: number): string {
+    const { uid, id } = this.file;
+    const { state } = this.components;
+    if (exitCode === 0) return "";
+    return state.endMessage(uid, id) ?? firstLine(state.fatal(uid, id));
+  }
+
+  async #settleAs(exited: ExitedState): Promise<void> {
+    const { uid, id } = this.file;
+    this.components.state.writeExited(uid, id, exited);
+    const { reaper } = this;
+    this.#endWith(exited);
+    this.components.onChange(uid);
+    // Nobody needs to wait for it, the next run least of all.
+    void this.left(reaper);
+  }
+
+  /** The reaper's last act, telling the exit code, is done within the cgroup; then it needs a moment to be gone. */
+  protected async left(reaper: ProcessId | undefined): Promise<void> {
+    const { clock, disposed } = this.components;
+    for (let look = 0; look < MAX_LEAVE_LOOKS && reaper !== undefined && isAlive(reaper); look += 1) {
+      await clock.sleep(LEAVE_LOOK_INTERVAL, disposed).catch(() => undefined);
+      if (disposed.aborted) return;
+    }
+    await this.#removeCgroup();
+  }
+
+  #endWith(state: ExitedState): void {
+    this.#phase = { kind: "exited", state };
+    this.#ended.resolve();
+  }
+
+  async #removeCgroup(): Promise<void> {
+    const { cgroupPath } = this.file;
+    if (cgroupPath === undefined) return;
+    try {
+      await this.components.cgroups?.remove(cgroupPath);
+    } catch (error) {
+      this.components.log.warn("a container's cgroup could not be removed", { cgroup: cgroupPath, error });
+    }
+  }
+}
+
+function stateOf(phase: Phase): ContainerState {
+  switch (phase.kind) {
+    case "starting":
+      return { kind: "created" };
+    case "running":
+      return { kind: "running", startedAtMs: phase.startedAtMs };
+    case "exited":
+      return phase.state;
+  }
+}
+
+function outcomeOf(
+  exitCode: number,
+  oomKills: number,
+  message: string,
+): Pick<ExitedState, "exitCode" | "reason" | "message"> {
+  if (oomKills > 0 && exitCode !== 0) return { exitCode: KILLED, reason: "OOMKilled", message: "" };
+  return { exitCode, reason: exitCode === 0 ? "Completed" : "Error", message };
+}
+
+const lostWithTheNode = (startedAtMs: number): ExitedState => ({
+  kind: "exited",
+  startedAtMs,
+  finishedAtMs: startedAtMs,
+  exitCode: KILLED,
+  reason: "ContainerStatusUnknown",
+  message: "the node went down while it ran",
+});
+
+/** Node writes a fatal error over many lines, of which the one that names it stands out. */
+function firstLine(text: string): string {
+  const lines = text.split("\n").map((line) => line.trim());
+  return lines.find((line) => /error/i.test(line)) ?? lines.find((line) => line !== "") ?? "";
+}

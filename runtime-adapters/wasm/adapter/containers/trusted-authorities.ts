@@ -1,0 +1,54 @@
+/** Whom components trust in https requests beside the built-in authorities: a file of the node, as it is when one starts. */
+import { describeError, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import type { Log } from "@picolet/protocol/ports.ts";
+
+const CONFIG_ERROR = "CreateContainerConfigError";
+
+export class TrustedAuthorities {
+  readonly #log: Log;
+  readonly #path: string | undefined;
+  #problem: string | undefined;
+  #looked: Promise<void> | undefined;
+
+  /** @param path absolute; undefined: nobody is trusted besides */
+  constructor(log: Log, path: string | undefined) {
+    this.#log = log;
+    this.#path = path;
+  }
+
+  /** What was wrong with the file when it was read last. */
+  get problem(): string | undefined {
+    return this.#problem;
+  }
+
+  /** Once, before anybody needs it: who looks after the node hears of it when the agent starts. */
+  async look(): Promise<void> {
+    this.#looked ??= this.read().then(nothing, nothing);
+    await this.#looked;
+  }
+
+  /** PEM; undefined: there are none. @throws `invalid` and CreateContainerConfigError: a request would only fail later, and say less */
+  async read(): Promise<string | undefined> {
+    if (this.#path === undefined) return undefined;
+    const { readAuthorities } = await import("./authorities-file.ts");
+    try {
+      const pem = readAuthorities(this.#path);
+      this.#found(undefined);
+      return pem;
+    } catch (error) {
+      if (!isPicoletError(error)) throw error;
+      const problem = describeError(error);
+      this.#found(problem);
+      throw new PicoletError(error.code, problem, { retryable: true, reason: CONFIG_ERROR });
+    }
+  }
+
+  #found(problem: string | undefined): void {
+    if (problem === this.#problem) return;
+    this.#problem = problem;
+    if (problem === undefined) this.#log.info("the authorities for https requests of components can be used again");
+    else this.#log.error("components that ask by https cannot start", { problem });
+  }
+}
+
+const nothing = (): void => undefined;

@@ -1,0 +1,328 @@
+/** One process of several containers, as the agent sees it: started or adopted here, commanded, watched, and cleared away. */
+import { openSync, writeFileSync } from "node:fs";
+import { checkCancelled } from "@picolet/protocol/async/cancellation.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import { type Clock, type Log, type Millis, millis, seconds } from "@picolet/protocol/ports.ts";
+import type { CgroupPort } from "@picolet/runtime-contract/cgroup-port.ts";
+import type { DenseUsage } from "../../shared/messages/dense-messages.ts";
+import type { RunnerLaunch } from "../../shared/messages/launch.ts";
+import type { Isolation } from "../isolation/isolation.ts";
+import { startRunner } from "../runners/start-runner.ts";
+import { isAlive, killGroup, type ProcessId, signalProcess } from "../state/process-id.ts";
+import type { DenseProcess, DenseRun } from "./dense-run.ts";
+import { MAX_COMPLAINT_LENGTH, mountLate } from "./late-mounts.ts";
+import { cpuMsOf, residentBytesOf } from "./process-figures.ts";
+import type { DenseBlame, DenseGroupFile, HostFolder } from "./process-folder.ts";
+import { HostLink } from "./process-link.ts";
+import { TurnWatch, type TurnWatchInit, type WatchedProcess } from "./turn-watch.ts";
+
+export interface DenseHostComponents {
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly cgroups: CgroupPort | undefined;
+  readonly isolation: Isolation;
+  readonly disposed: AbortSignal;
+  /** One of its containers is gone, or it has ended with all of them. */
+  readonly onChange: (host: DenseHost) => void;
+}
+
+export interface DenseHostInit extends TurnWatchInit {
+  readonly startTimeout: Millis;
+}
+
+/** For a process that is asked what it has, by an agent that was just started. One that does not answer is asked nothing more. */
+const HELLO_TIMEOUT = seconds(5);
+const RECONNECT_DELAY = seconds(1);
+/** Who looks for whom to evict does not wait long. */
+const USAGE_TIMEOUT = millis(250);
+/** Between `started` and the shell's line in its file is a system call or two. */
+const MAX_PROCESS_LOOKS = 100;
+const PROCESS_LOOK_INTERVAL = millis(20);
+const NEVER = new AbortController().signal;
+
+export class DenseHost implements DenseProcess {
+  readonly name: string;
+  readonly group: DenseGroupFile;
+  readonly runs = new Map<string, DenseRun>();
+  /** Of its cgroup, as it was last set. */
+  memoryLimitBytes = Number.POSITIVE_INFINITY;
+  readonly #components: DenseHostComponents;
+  readonly #init: DenseHostInit;
+  readonly #folder: HostFolder;
+  #link: HostLink | undefined;
+  #held: Promise<readonly string[]> = Promise.resolve([]);
+  readonly #turns: TurnWatch;
+  #usages: readonly DenseUsage[] = [];
+  #oomScore: number;
+
+  private constructor(
+    name: string,
+    group: DenseGroupFile,
+    folder: HostFolder,
+    components: DenseHostComponents,
+    init: DenseHostInit,
+    oomScore: number,
+  ) {
+    this.name = name;
+    this.group = group;
+    this.#folder = folder;
+    this.#components = components;
+    this.#init = init;
+    this.#oomScore = oomScore;
+    this.#turns = new TurnWatch(components, init, this.#watched());
+  }
+
+  /** @throws what starting a runner throws; nothing is left of it then but its folder */
+  static async start(
+    { name, group, folder, oomScore }: { name: string; group: DenseGroupFile; folder: HostFolder; oomScore: number },
+    components: DenseHostComponents,
+    init: DenseHostInit,
+    signal: AbortSignal,
+  ): Promise<DenseHost> {
+    const { clock, isolation, cgroups } = components;
+    const host = new DenseHost(name, group, folder, components, init, oomScore);
+    folder.make(group);
+    const { command, own } = await isolation.dense(folder.path, group);
+    folder.writeLaunch(group.identity, own);
+    const cgroup = group.cgroupPath === undefined ? undefined : await cgroups?.create(group.cgroupPath, {});
+    const reaper = {
+      ...{ directory: folder.path, exitPath: `${folder.path}/exit`, oomScoreAdj: oomScore, command },
+      procsFiles: cgroup?.procsFiles ?? [],
+    };
+    try {
+      const onReaperEnd = (): void => host.#look();
+      const fatalFd = openSync(folder.fatalPath, "a", 0o600);
+      await startRunner(clock, { reaper, fatalFd, timeout: init.startTimeout, onReaperEnd }, signal);
+      await host.#standing();
+    } catch (error) {
+      const complaint = folder.fatal().slice(0, MAX_COMPLAINT_LENGTH);
+      host.kill();
+      throw complaint === "" ? error : new PicoletError("failed", complaint, { cause: error, retryable: true });
+    }
+    host.#connect();
+    return host;
+  }
+
+  /** One that an agent before this one started; it may have ended. */
+  static adopt(
+    { name, group, folder }: { name: string; group: DenseGroupFile; folder: HostFolder },
+    components: DenseHostComponents,
+    init: DenseHostInit,
+  ): DenseHost {
+    const host = new DenseHost(name, group, folder, components, init, Number.NEGATIVE_INFINITY);
+    if (!host.isAlive) return host;
+    host.#connect();
+    return host;
+  }
+
+  get id(): ProcessId | undefined {
+    return this.#folder.process();
+  }
+
+  get isAlive(): boolean {
+    const { id } = this;
+    return id !== undefined && isAlive(id);
+  }
+
+  get residentBytes(): number {
+    return residentBytesOf(this.id?.pid);
+  }
+
+  get blame(): DenseBlame | undefined {
+    return this.#folder.blame();
+  }
+
+  /**
+   * Starts a container that stands already.
+   * @returns false when the process does not see what is mounted for it
+   * @throws `failed` with what keeps the component from running, or the process has ended; `deadline_exceeded`
+   */
+  async start(run: DenseRun, launch: RunnerLaunch, oomScore: number, signal: AbortSignal): Promise<boolean> {
+    const { clock, isolation } = this.#components;
+    const { uid, id } = run.file;
+    const folder = launch.endPath.slice(0, launch.endPath.lastIndexOf("/"));
+    this.#folder.makePlace(id);
+    const { launch: inside, fstab } = await isolation.furnishDense(launch, folder, id);
+    if (fstab !== undefined) await mountLate(this.#folder.mounter(), fstab);
+    checkCancelled(signal, "the start");
+    this.#raiseOomScore(oomScore);
+    this.runs.set(id, run);
+    const done = new AbortController();
+    const onAbort = (): void => done.abort();
+    signal.addEventListener("abort", onAbort, { once: true });
+    const time = clock.sleep(this.#init.startTimeout, done.signal).then(
+      () => "late" as const,
+      () => "late" as const,
+    );
+    this.#turns.begin();
+    try {
+      const code = launch.component.directory;
+      const outcome = await Promise.race([this.#link?.start({ kind: "start", id, code, launch: inside }), time]);
+      if (outcome === "late") {
+        checkCancelled(signal, "the start");
+        const limit = this.#init.startTimeout / 1000;
+        throw new PicoletError("deadline_exceeded", `the component has not started within ${limit} s`);
+      }
+      if (outcome === undefined) {
+        throw new PicoletError("failed", "the process of its namespace ended meanwhile", { retryable: true });
+      }
+      if (outcome.kind === "started") {
+        if (!run.begun()) throw new PicoletError("internal", `the container ${uid}/${id} started in no process`);
+        await run.takeExit();
+        return true;
+      }
+      if (outcome.stale) return false;
+      throw new PicoletError("failed", outcome.message);
+    } finally {
+      signal.removeEventListener("abort", onAbort);
+      done.abort();
+    }
+  }
+
+  async oomKills(): Promise<number> {
+    const { cgroupPath } = this.group;
+    return cgroupPath === undefined ? 0 : ((await this.#components.cgroups?.oomKills(cgroupPath)) ?? 0);
+  }
+
+  async holds(id: string): Promise<boolean> {
+    return (await this.#held).includes(id);
+  }
+
+  stop(id: string, exitCode: number): void {
+    this.#link?.stop(id, exitCode);
+  }
+
+  endIfHeldBy(id: string): void {
+    if (this.#folder.turn() === id) this.#endFor(id, "it does not let go of its process, and was to stop");
+  }
+
+  async left(id: string): Promise<void> {
+    const run = this.runs.get(id);
+    this.runs.delete(id);
+    this.stop(id, 0);
+    this.#folder.removePlace(id);
+    if (run !== undefined) this.#components.onChange(this);
+  }
+
+  /** Containers that it has and nobody knows. */
+  async endStrays(): Promise<void> {
+    for (const id of await this.#held) if (!this.runs.has(id)) this.stop(id, 0);
+    if (!this.isAlive) return;
+    for (const id of this.#folder.places()) if (!this.runs.has(id)) this.#folder.removePlace(id);
+    if (this.runs.size > 0) this.#turns.begin();
+  }
+
+  /** What was known last, of a process that does not answer at once. */
+  async usage(): Promise<readonly DenseUsage[]> {
+    const done = new AbortController();
+    const time = this.#components.clock.sleep(USAGE_TIMEOUT, done.signal).catch(() => undefined);
+    const usages = await Promise.race([this.#link?.usage(), time.then(() => undefined)]);
+    done.abort();
+    this.#usages = usages ?? this.#usages;
+    return this.#usages.filter(({ id }) => this.runs.has(id));
+  }
+
+  /** With whoever keeps its mounts and waits for it. */
+  kill(): void {
+    const { id } = this;
+    if (id !== undefined) signalProcess(id, "SIGKILL");
+    const reaper = this.#folder.reaper();
+    if (reaper !== undefined) killGroup(reaper);
+  }
+
+  /** Of one that has ended. */
+  async remove(): Promise<void> {
+    this.kill();
+    this.#link?.close();
+    const { cgroupPath } = this.group;
+    if (cgroupPath !== undefined) {
+      await this.#components.cgroups?.kill(cgroupPath, NEVER);
+      await this.#components.cgroups?.remove(cgroupPath);
+    }
+    this.#folder.remove();
+  }
+
+  /** Is not told of anything any more; it runs on. */
+  letGo(): void {
+    this.#link?.close();
+  }
+
+  async #standing(): Promise<void> {
+    for (let look = 0; look < MAX_PROCESS_LOOKS; look += 1) {
+      if (this.id !== undefined) return;
+      await this.#components.clock.sleep(PROCESS_LOOK_INTERVAL, this.#components.disposed);
+    }
+    throw new PicoletError("internal", "nobody says who the process of several components is", { retryable: true });
+  }
+
+  #connect(): void {
+    const { clock } = this.#components;
+    const link = new HostLink({
+      socketPath: this.#folder.socketPath,
+      onEnded: (id) => void this.runs.get(id)?.told(),
+      onClose: () => this.#look(),
+    });
+    const done = new AbortController();
+    const time = clock.sleep(HELLO_TIMEOUT, done.signal).then(
+      (): readonly string[] => [],
+      (): readonly string[] => [],
+    );
+    this.#link = link;
+    this.#held = Promise.race([link.hello, time]).finally(() => done.abort());
+  }
+
+  /** The way to it is gone: most likely it has ended, with all its containers. */
+  #look(): void {
+    if (!this.#components.disposed.aborted) void this.#lost().catch(() => undefined);
+  }
+
+  async #lost(): Promise<void> {
+    const { clock, disposed } = this.#components;
+    if (this.isAlive) await clock.sleep(RECONNECT_DELAY, disposed);
+    if (this.isAlive) {
+      this.#connect();
+      const held = await this.#held;
+      for (const [id, run] of this.runs) if (!held.includes(id)) await run.told();
+      return;
+    }
+    await Promise.all([...this.runs.values()].map((run) => run.reaperEnded()));
+    this.#components.onChange(this);
+  }
+
+  /** The kernel takes the process as what the most dispensable of its containers is. */
+  #raiseOomScore(wanted: number): void {
+    const { id } = this;
+    if (id === undefined || wanted <= this.#oomScore) return;
+    this.#oomScore = wanted;
+    try {
+      writeFileSync(`/proc/${id.pid}/oom_score_adj`, String(wanted));
+    } catch {
+      // It has just ended.
+    }
+  }
+
+  #watched(): WatchedProcess {
+    return {
+      isAlive: () => this.isAlive,
+      hasContainers: () => this.runs.size > 0,
+      cpuMs: () => cpuMsOf(this.id?.pid),
+      ping: () => this.#link?.ping(),
+      stuck: () => {
+        const limit = this.#init.turnTimeout / 1000;
+        this.#endFor(this.#folder.turn(), `it computed for ${limit} s without letting others of its process run`);
+      },
+    };
+  }
+
+  #endFor(id: string, message: string): void {
+    const run = this.runs.get(id);
+    this.#components.log.warn("a process of several components is ended: one of them does not let go of it", {
+      namespace: this.group.namespace,
+      container: id,
+      pod: run?.file.uid,
+    });
+    this.#folder.writeBlame({ container: id, message });
+    const { id: own } = this;
+    if (own !== undefined) signalProcess(own, "SIGKILL");
+  }
+}

@@ -1,0 +1,238 @@
+/** All processes of several containers on this node: whose container goes into which, and what becomes of those that are empty. */
+import { randomBytes } from "node:crypto";
+import { mkdirSync, readdirSync } from "node:fs";
+import type { CgroupValues } from "@picolet/protocol/cgroup/cgroup-values.ts";
+import { describeError } from "@picolet/protocol/errors.ts";
+import { type Millis, seconds } from "@picolet/protocol/ports.ts";
+import type { SharedUsage } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { errnoOf } from "../../shared/files/durable-files.ts";
+import { DenseHost, type DenseHostComponents, type DenseHostInit } from "./dense-process.ts";
+import type { DenseProcess } from "./dense-run.ts";
+import { groupLimits } from "./group-limits.ts";
+import { type DenseGroup, HostFolder } from "./process-folder.ts";
+
+export interface DenseHostsInit extends DenseHostInit {
+  /** `<state>/dense` */
+  readonly directory: string;
+  /** cgroupfs path above those of the processes; undefined: they have none. */
+  readonly cgroupPath: string | undefined;
+}
+
+/** Of one process; the next container of the group gets another one. Each may hold 1,024 files and as many sockets as it is granted. */
+const MAX_CONTAINERS = 128;
+/** How long an empty one is kept for what starts again. */
+const IDLE_DURATION: Millis = seconds(60);
+const NAME_BYTES = 6;
+const NANOSECONDS_PER_MS = 1_000_000;
+/** Of a limit that is lowered: beside what is resident the kernel counts some of its own. */
+const SAFE_SHARE = 0.8;
+
+/** Of a process that nobody knows anything of. */
+const GONE: DenseProcess = {
+  id: undefined,
+  blame: undefined,
+  oomKills: () => Promise.resolve(0),
+  holds: () => Promise.resolve(false),
+  stop: () => undefined,
+  endIfHeldBy: () => undefined,
+  left: () => Promise.resolve(),
+};
+
+export class DenseHosts {
+  readonly #components: DenseHostComponents;
+  readonly #init: DenseHostsInit;
+  readonly #hosts = new Map<string, DenseHost>();
+  /** Of each group, one start at a time. */
+  readonly #starts = new Map<string, Promise<DenseHost>>();
+  /** Of the memory that they ask for, by its name; cgroup v2 alone. */
+  readonly #kept = new Map<string, CgroupValues>();
+  #keptAbove = 0;
+  /** What containers take that are about to go into one, by its name. */
+  readonly #expected = new Map<string, Set<CgroupValues>>();
+  /** One limit is written after the other: an older sum must not come last. */
+  #writing: Promise<void> = Promise.resolve();
+
+  constructor(components: Omit<DenseHostComponents, "onChange">, init: DenseHostsInit) {
+    this.#components = { ...components, onChange: (host) => void this.#changed(host) };
+    this.#init = init;
+  }
+
+  /** What an agent before this one has left. Containers are told by `process` then, and `adopted` when all were. */
+  adopt(): void {
+    const { directory } = this.#init;
+    for (const name of namesIn(directory)) {
+      const folder = new HostFolder(`${directory}/${name}`);
+      const group = folder.group();
+      if (group === undefined) folder.remove();
+      else this.#hosts.set(name, DenseHost.adopt({ name, group, folder }, this.#components, this.#init));
+    }
+  }
+
+  process(name: string): DenseProcess {
+    return this.#hosts.get(name) ?? GONE;
+  }
+
+  host(name: string): DenseHost | undefined {
+    return this.#hosts.get(name);
+  }
+
+  async adopted(): Promise<void> {
+    for (const host of [...this.#hosts.values()]) {
+      await host.endStrays();
+      void this.#changed(host);
+    }
+  }
+
+  /**
+   * One for a container of this group that takes `values`, with room for it. It has to be given back with `settle`.
+   * @param but not this one: it does not see what the container has
+   * @throws what starting one throws
+   */
+  async take(
+    { values, oomScore, ...group }: DenseGroup & { readonly values: CgroupValues; readonly oomScore: number },
+    but: DenseHost | undefined,
+    signal: AbortSignal,
+  ): Promise<DenseHost> {
+    const key = keyOf(group);
+    await this.#starts.get(key)?.catch(() => undefined);
+    let host = [...this.#hosts.values()].find(
+      (each) => each !== but && keyOf(each.group) === key && each.isAlive && this.#load(each).size < MAX_CONTAINERS,
+    );
+    if (host === undefined) {
+      const start = this.#starts.get(key) ?? this.#start(key, group, oomScore, signal);
+      host = await start;
+    }
+    const expected = this.#expected.get(host.name) ?? new Set();
+    this.#expected.set(host.name, expected.add(values));
+    try {
+      await this.limit(host);
+    } catch (error) {
+      this.settle(host, values);
+      throw error;
+    }
+    return host;
+  }
+
+  /** The container that it was taken for is in it, or came to nothing. */
+  settle(host: DenseHost, values: CgroupValues): void {
+    const expected = this.#expected.get(host.name);
+    expected?.delete(values);
+    if (expected?.size === 0) this.#expected.delete(host.name);
+    if (!this.#load(host).has(values)) void this.#changed(host);
+  }
+
+  /** By what its containers take from now on, and those that come. */
+  limit(host: DenseHost): Promise<void> {
+    return this.#inTurn(() => this.#limit(host));
+  }
+
+  #inTurn(write: () => Promise<void>): Promise<void> {
+    const written = this.#writing.then(write);
+    this.#writing = written.catch(() => undefined);
+    return written;
+  }
+
+  async #limit(host: DenseHost): Promise<void> {
+    const { cgroupPath } = host.group;
+    if (cgroupPath === undefined || this.#hosts.get(host.name) !== host) return;
+    const limits = groupLimits([...this.#load(host)]);
+    const memory = limits.memoryLimitBytes ?? -1;
+    // What an ended one held goes with the next collection; a limit below what is used would end them all.
+    const isLess = memory >= 0 && memory < host.memoryLimitBytes;
+    const waits = isLess && host.residentBytes > memory * SAFE_SHARE;
+    if (!waits) host.memoryLimitBytes = memory < 0 ? Number.POSITIVE_INFINITY : memory;
+    await this.#keep(host.name, limits);
+    await this.#components.cgroups?.create(cgroupPath, waits ? { ...limits, memoryLimitBytes: undefined } : limits);
+  }
+
+  /** cgroup v2: a cgroup is left no more memory than the one above it. */
+  async #keep(name: string, { memoryMinBytes, memoryLowBytes }: CgroupValues): Promise<void> {
+    const { cgroupPath } = this.#init;
+    if (memoryMinBytes === undefined) this.#kept.delete(name);
+    else this.#kept.set(name, { memoryMinBytes, memoryLowBytes });
+    if (cgroupPath === undefined || (memoryMinBytes === undefined && this.#keptAbove === 0)) return;
+    const all = [...this.#kept.values()];
+    const above = {
+      memoryMinBytes: all.reduce((sum, each) => sum + (each.memoryMinBytes ?? 0), 0),
+      memoryLowBytes: all.reduce((sum, each) => sum + (each.memoryLowBytes ?? 0), 0),
+    };
+    this.#keptAbove = above.memoryMinBytes + above.memoryLowBytes;
+    await this.#components.cgroups?.create(cgroupPath, above);
+  }
+
+  async usage(): Promise<ReadonlyMap<string, SharedUsage>> {
+    const usages = await Promise.all([...this.#hosts.values()].map((host) => host.usage()));
+    return new Map(
+      usages
+        .flat()
+        .map(({ id, memoryBytes, ranMs }) => [
+          id,
+          { memoryBytes, cpuNanoseconds: Math.round(ranMs * NANOSECONDS_PER_MS) },
+        ]),
+    );
+  }
+
+  /** They run on. */
+  dispose(): void {
+    for (const host of this.#hosts.values()) host.letGo();
+  }
+
+  /** Of each container once: one that is about to come may be there already. */
+  #load(host: DenseHost): ReadonlySet<CgroupValues> {
+    const there = [...host.runs.values()].flatMap(({ file }) => file.dense?.values ?? []);
+    return new Set([...there, ...(this.#expected.get(host.name) ?? [])]);
+  }
+
+  #start(key: string, group: DenseGroup, oomScore: number, signal: AbortSignal): Promise<DenseHost> {
+    const start = this.#make(group, oomScore, signal).finally(() => this.#starts.delete(key));
+    this.#starts.set(key, start);
+    return start;
+  }
+
+  async #make({ namespace, identity, network }: DenseGroup, oomScore: number, signal: AbortSignal): Promise<DenseHost> {
+    const { directory, cgroupPath } = this.#init;
+    mkdirSync(directory, { recursive: true, mode: 0o700 });
+    if (cgroupPath !== undefined) await this.#components.cgroups?.create(cgroupPath, {});
+    const name = randomBytes(NAME_BYTES).toString("hex");
+    const own = cgroupPath === undefined ? undefined : `${cgroupPath}/${name}`;
+    const folder = new HostFolder(`${directory}/${name}`);
+    const group = { namespace, identity, network, cgroupPath: own };
+    try {
+      const made = await DenseHost.start({ name, group, folder, oomScore }, this.#components, this.#init, signal);
+      this.#hosts.set(name, made);
+      return made;
+    } catch (error) {
+      folder.remove();
+      throw error;
+    }
+  }
+
+  async #changed(host: DenseHost): Promise<void> {
+    const { clock, disposed, log } = this.#components;
+    if (disposed.aborted || this.#hosts.get(host.name) !== host) return;
+    try {
+      if (host.isAlive && this.#load(host).size > 0) return await this.limit(host);
+      if (host.isAlive) await clock.sleep(IDLE_DURATION, disposed);
+      if (this.#load(host).size > 0 || this.#hosts.get(host.name) !== host) return;
+      this.#hosts.delete(host.name);
+      // After what was being written of it, which would make its cgroup anew.
+      await this.#inTurn(() => this.#keep(host.name, {}));
+      await host.remove();
+    } catch (error) {
+      if (!disposed.aborted)
+        log.warn("a process of several components is not cleared away", { error: describeError(error) });
+    }
+  }
+}
+
+const keyOf = ({ namespace, identity, network }: DenseGroup): string =>
+  JSON.stringify([namespace, network, identity?.uid, identity?.gid, [...(identity?.groups ?? [])].sort()]);
+
+function namesIn(directory: string): readonly string[] {
+  try {
+    return readdirSync(directory);
+  } catch (error) {
+    if (errnoOf(error) === "ENOENT") return [];
+    throw error;
+  }
+}

@@ -1,0 +1,121 @@
+/** Containers that share their process: how they start, and how those are taken up that an agent before this one started. */
+import { closeSync, fchownSync, mkdirSync, openSync } from "node:fs";
+import { dirname } from "node:path";
+import { type CgroupSettings, containerCgroupValues } from "@picolet/protocol/cgroup/cgroup-values.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import type { SharedUsage } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { Prepared } from "../containers/container-preparation.ts";
+import type { ContainerRun, ContainerRunComponents } from "../containers/container-run.ts";
+import { cannotStart } from "../containers/start-errors.ts";
+import { createLog } from "../state/container-log.ts";
+import type { ContainerFile } from "../state/state-files.ts";
+import type { DenseHost, DenseHostComponents } from "./dense-process.ts";
+import { DenseHosts, type DenseHostsInit } from "./dense-processes.ts";
+import { DenseRun } from "./dense-run.ts";
+
+/** With what an agent before this one has left. */
+export function makeDenseStarts(
+  components: ContainerRunComponents & Omit<DenseHostComponents, "onChange">,
+  init: DenseHostsInit,
+  settings: CgroupSettings,
+): DenseStarts {
+  const { clock, log, cgroups, isolation, disposed } = components;
+  const hosts = new DenseHosts({ clock, log, cgroups, isolation, disposed }, init);
+  hosts.adopt();
+  return new DenseStarts(components, hosts, settings);
+}
+
+export class DenseStarts {
+  readonly #components: ContainerRunComponents;
+  readonly #hosts: DenseHosts;
+  readonly #settings: CgroupSettings;
+
+  constructor(components: ContainerRunComponents, hosts: DenseHosts, settings: CgroupSettings) {
+    this.#components = components;
+    this.#hosts = hosts;
+    this.#settings = settings;
+  }
+
+  /** As `ContainerStarter.start`. @param newFile gives it another id each time */
+  async start(
+    newFile: () => ContainerFile,
+    prepared: Prepared,
+    onMade: (run: ContainerRun) => void,
+    signal: AbortSignal,
+  ): Promise<ContainerRun> {
+    // A process that was made before the node mounted something may not see it; one that is made now does.
+    const { run, host } = await this.#attempt(newFile, prepared, onMade, undefined, signal);
+    const started = run ?? (await this.#attempt(newFile, prepared, onMade, host, signal)).run;
+    if (started === undefined) throw new PicoletError("internal", "a new process does not see what the node mounts");
+    return started;
+  }
+
+  adopted(file: ContainerFile, hostName: string): DenseRun {
+    const run = new DenseRun(this.#components, file, this.#hosts.process(hostName));
+    this.#hosts.host(hostName)?.runs.set(file.id, run);
+    void run.ended.then(() => this.#hosts.host(hostName)?.runs.delete(file.id));
+    return run;
+  }
+
+  /** All that was left has been given to `adopted`. */
+  async settle(): Promise<void> {
+    await this.#hosts.adopted();
+  }
+
+  /** What one of its containers may take has changed. */
+  async update(hostName: string): Promise<void> {
+    const host = this.#hosts.host(hostName);
+    if (host !== undefined) await this.#hosts.limit(host);
+  }
+
+  usage(): Promise<ReadonlyMap<string, SharedUsage>> {
+    return this.#hosts.usage();
+  }
+
+  dispose(): void {
+    this.#hosts.dispose();
+  }
+
+  /** @returns no `run` when the process does not see what is mounted for it */
+  async #attempt(
+    newFile: () => ContainerFile,
+    prepared: Prepared,
+    onMade: (run: ContainerRun) => void,
+    but: DenseHost | undefined,
+    signal: AbortSignal,
+  ): Promise<{ readonly run: DenseRun | undefined; readonly host: DenseHost }> {
+    const { pod, spec, runner, network, oomScoreAdj } = prepared;
+    const { namespace } = pod.metadata;
+    const values = containerCgroupValues(spec, this.#settings, pod);
+    const wanted = { namespace, network, identity: runner.identity, values, oomScore: oomScoreAdj };
+    const host = await this.#hosts.take(wanted, but, signal);
+    try {
+      const run = this.#make({ ...newFile(), cgroupPath: undefined, dense: { host: host.name, values } }, host);
+      onMade(run);
+      const { state } = this.#components;
+      const { uid, id, logPath, name } = run.file;
+      const launch = { ...runner, logPath, endPath: state.endPath(uid, id) };
+      try {
+        if (await host.start(run, launch, oomScoreAdj, signal)) return { run, host };
+        await run.destroy();
+        return { run: undefined, host };
+      } catch (error) {
+        await run.destroy();
+        throw cannotStart(name, error, "");
+      }
+    } finally {
+      this.#hosts.settle(host, values);
+    }
+  }
+
+  #make(file: ContainerFile, host: DenseHost): DenseRun {
+    const { state } = this.#components;
+    mkdirSync(dirname(file.logPath), { recursive: true });
+    state.writeContainer(file);
+    createLog(file);
+    const end = openSync(state.endPath(file.uid, file.id), "w", 0o600);
+    if (file.identity !== undefined) fchownSync(end, file.identity.uid, file.identity.gid);
+    closeSync(end);
+    return new DenseRun(this.#components, file, host);
+  }
+}

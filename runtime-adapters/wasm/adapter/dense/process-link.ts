@@ -1,0 +1,136 @@
+/** The agent's end of the socket of one process of several containers. Neither trusts the other. */
+import { connect, type Socket } from "node:net";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import {
+  type DenseUsage,
+  type HostReport,
+  type HostRequest,
+  LineReader,
+  line,
+  MAX_REPORT_BYTES,
+  readReport,
+} from "../../shared/messages/dense-messages.ts";
+
+export interface HostLinkInit {
+  readonly socketPath: string;
+  readonly onEnded: (id: string) => void;
+  /** Nobody is there any more, or nobody who could be understood. */
+  readonly onClose: () => void;
+}
+
+type Outcome = Extract<HostReport, { kind: "started" | "refused" }>;
+
+export class HostLink {
+  readonly #init: HostLinkInit;
+  readonly #socket: Socket;
+  readonly #hello = Promise.withResolvers<readonly string[]>();
+  /** By container. */
+  readonly #starts = new Map<string, (outcome: Outcome | undefined) => void>();
+  readonly #pings = new Map<number, () => void>();
+  #usages: ((usages: readonly DenseUsage[]) => void)[] = [];
+  #lastPing = 0;
+  #closed = false;
+
+  constructor(init: HostLinkInit) {
+    this.#init = init;
+    this.#socket = connect(init.socketPath);
+    const reader = new LineReader(MAX_REPORT_BYTES);
+    this.#socket.unref();
+    this.#socket.on("error", () => this.#socket.destroy());
+    this.#socket.on("close", () => this.#close());
+    this.#socket.on("data", (chunk: Buffer) => {
+      try {
+        for (const text of reader.push(chunk)) this.#take(readReport(text));
+      } catch {
+        this.#socket.destroy();
+      }
+    });
+  }
+
+  /** Resolves with the containers that are there; with none when the process is not. */
+  get hello(): Promise<readonly string[]> {
+    return this.#hello.promise;
+  }
+
+  /** @returns undefined when the process went before it answered */
+  async start(request: Extract<HostRequest, { kind: "start" }>): Promise<Outcome | undefined> {
+    if (this.#closed) return undefined;
+    return new Promise((resolve) => {
+      this.#starts.set(request.id, resolve);
+      this.#send(request);
+    });
+  }
+
+  stop(id: string, exitCode: number): void {
+    this.#send({ kind: "stop", id, exitCode });
+  }
+
+  /** Resolves when its event loop comes round, or it is gone. */
+  ping(): Promise<void> {
+    if (this.#closed) return Promise.resolve();
+    this.#lastPing += 1;
+    const number = this.#lastPing;
+    return new Promise((resolve) => {
+      this.#pings.set(number, resolve);
+      this.#send({ kind: "ping", number });
+    });
+  }
+
+  usage(): Promise<readonly DenseUsage[]> {
+    if (this.#closed) return Promise.resolve([]);
+    return new Promise((resolve) => {
+      this.#usages.push(resolve);
+      if (this.#usages.length === 1) this.#send({ kind: "usage" });
+    });
+  }
+
+  close(): void {
+    this.#socket.destroy();
+  }
+
+  #send(request: HostRequest): void {
+    if (!this.#closed) this.#socket.write(line(request));
+  }
+
+  #take(report: HostReport | undefined): void {
+    if (report === undefined) throw new PicoletError("invalid", "what a process of components says makes no sense");
+    switch (report.kind) {
+      case "hello":
+        this.#hello.resolve(report.containers);
+        return;
+      case "started":
+      case "refused":
+        this.#settleStart(report.id, report);
+        return;
+      case "ended":
+        this.#init.onEnded(report.id);
+        return;
+      case "pong":
+        this.#pings.get(report.number)?.();
+        this.#pings.delete(report.number);
+        return;
+      case "usage":
+        this.#settleUsage(report.containers);
+    }
+  }
+
+  #settleStart(id: string, outcome: Outcome | undefined): void {
+    this.#starts.get(id)?.(outcome);
+    this.#starts.delete(id);
+  }
+
+  #settleUsage(usages: readonly DenseUsage[]): void {
+    for (const resolve of this.#usages.splice(0)) resolve(usages);
+  }
+
+  #close(): void {
+    if (this.#closed) return;
+    this.#closed = true;
+    this.#hello.resolve([]);
+    for (const id of [...this.#starts.keys()]) this.#settleStart(id, undefined);
+    for (const resolve of this.#pings.values()) resolve();
+    this.#pings.clear();
+    this.#settleUsage([]);
+    this.#init.onClose();
+  }
+}

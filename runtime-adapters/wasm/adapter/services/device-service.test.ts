@@ -1,0 +1,78 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { systemClock } from "@picolet/protocol/async/system-clock.ts";
+import { isPicoletError } from "@picolet/protocol/errors.ts";
+import { type Plain, type ServicePeer, ServiceRefusal } from "@picolet/runtime-contract/board-services.ts";
+import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
+import fc from "fast-check";
+import { DeviceService } from "./device-service.ts";
+
+const PEER: ServicePeer = {
+  containerId: "c",
+  container: "main",
+  pod: { name: "p", namespace: "default", uid: "u" },
+  interfaces: ["serial", "gpio", "i2c"],
+  buckets: [],
+  devices: [
+    { kind: "serial", path: "/dev/ttyMINE" },
+    { kind: "gpio", path: "/dev/gpiochip9", lines: [4] },
+    { kind: "i2c", path: "/dev/i2c-9", addresses: [0x48] },
+  ],
+};
+
+/** What it is asked for is refused before any process is started: there is none. */
+const service = new DeviceService(
+  { clock: systemClock, log: new RecordedLog(), cgroups: undefined },
+  {
+    ...{ nodePath: "/nonexistent", devicesPath: "", addonPath: "" },
+    ...{ servicesDirectory: "/nonexistent", lockDirectory: "/nonexistent" },
+  },
+);
+
+const ask = async (kind: "serial" | "gpio" | "i2c", method: string, value: Plain, peer = PEER): Promise<string> => {
+  try {
+    await service.of(kind).call(peer, method, { value, bytes: [] });
+    return "taken";
+  } catch (error) {
+    if (error instanceof ServiceRefusal) return error.tag;
+    assert.ok(isPicoletError(error, "invalid"), String(error));
+    return "invalid";
+  }
+};
+
+test("nothing is opened that the pod does not name", async () => {
+  assert.equal(await ask("serial", "open", { port: "/dev/ttyS0" }), "not-granted");
+  assert.equal(await ask("serial", "open", { port: "/dev/gpiochip9" }), "not-granted");
+  assert.equal(await ask("serial", "open", { port: "/dev/../dev/ttyMINE" }), "not-granted");
+  assert.equal(await ask("i2c", "open", { bus: "/dev/i2c-9", address: 0x49 }), "not-granted");
+  assert.equal(await ask("i2c", "open", { bus: "/dev/i2c-8", address: 0x48 }), "not-granted");
+  assert.equal(await ask("gpio", "open", { line: "", flags: 4 }), "not-granted");
+  assert.equal(await ask("serial", "open", { port: "/dev/ttyMINE" }, { ...PEER, devices: [] }), "not-granted");
+  // An older agent's record of a container has none.
+  const { devices: _, ...older } = PEER;
+  assert.equal(await ask("serial", "open", { port: "/dev/ttyMINE" }, older), "not-granted");
+  // The grant is there; the process that would open it is not.
+  assert.equal(await ask("serial", "open", { port: "/dev/ttyMINE" }), "io");
+  assert.equal(await ask("gpio", "open", { line: "/dev/gpiochip9:4", flags: 4 }), "io");
+  assert.equal(await ask("i2c", "open", { bus: "/dev/i2c-9", address: 0x48 }), "other");
+});
+
+test("a runner that has been taken over gets no further by asking for nonsense", async () => {
+  const kind = fc.constantFrom("serial" as const, "gpio" as const, "i2c" as const);
+  const method = fc.constantFrom("open", "lines", "close", "constructor");
+  const value = fc.oneof(
+    fc.jsonValue(),
+    fc.dictionary(
+      fc.constantFrom("port", "bus", "address", "line", "flags", "debounceMicroseconds", "initial"),
+      fc.jsonValue(),
+    ),
+  );
+  const none = { ...PEER, devices: [] };
+  await fc.assert(
+    fc.asyncProperty(kind, method, value, async (each, name, asked) => {
+      const outcome = await ask(each, name, asked as Plain, none);
+      const isEmptyList = each === "gpio" && name === "lines";
+      assert.ok(isEmptyList ? outcome === "taken" : ["not-granted", "invalid"].includes(outcome), outcome);
+    }),
+  );
+});

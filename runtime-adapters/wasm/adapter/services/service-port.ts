@@ -1,0 +1,87 @@
+/** The socket on which runners ask for what only the agent can give (`contract/board-services.ts`). */
+import { chmodSync, rmSync } from "node:fs";
+import { createServer, type Server, type Socket } from "node:net";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import type { ServicePeer } from "@picolet/runtime-contract/board-services.ts";
+import { ByteBudget } from "./byte-budget.ts";
+import { RunnerConnection, type RunnerConnectionComponents } from "./runner-connection.ts";
+
+/** More component containers than that no board has. */
+const MAX_CONNECTIONS = 256;
+/** Of them, those that have not said yet who they are: each runner does so at once. */
+const MAX_STRANGERS = 64;
+/** Two of the largest requests at once, and two of the largest answers. */
+const BUDGET_BYTES = 4_500_000;
+/** Runners have the rights of their pods; only they have the folder open that leads here. */
+const SOCKET_MODE = 0o666;
+
+export type ServicePortComponents = Omit<RunnerConnectionComponents, "budget" | "answers" | "onPeer">;
+
+export class ServicePort implements AsyncDisposable {
+  readonly #components: ServicePortComponents;
+  readonly #server: Server;
+  readonly #budget = new ByteBudget(BUDGET_BYTES);
+  /** Of their own: who has its request counted waits for room for the answer, and nobody the other way round. */
+  readonly #answers = new ByteBudget(BUDGET_BYTES);
+  readonly #connections = new Set<RunnerConnection>();
+  /** The one that has waited for the longest first. */
+  readonly #strangers = new Set<RunnerConnection>();
+  /** By container. */
+  readonly #ofPeers = new Map<string, RunnerConnection>();
+
+  private constructor(components: ServicePortComponents) {
+    this.#components = components;
+    this.#server = createServer((socket) => this.#serve(socket));
+    this.#server.maxConnections = MAX_CONNECTIONS;
+  }
+
+  /** @param path what stands there is removed: a socket of an agent that is gone. @throws `failed` */
+  static async open(components: ServicePortComponents, path: string): Promise<ServicePort> {
+    const port = new ServicePort(components);
+    rmSync(path, { force: true });
+    await new Promise<void>((resolve, reject) => {
+      const fail = (cause: Error): void =>
+        reject(new PicoletError("failed", `cannot listen on ${path}`, { cause, retryable: true }));
+      port.#server.once("error", fail);
+      port.#server.listen(path, () => {
+        port.#server.off("error", fail);
+        chmodSync(path, SOCKET_MODE);
+        resolve();
+      });
+    });
+    port.#server.on("error", (error) => components.log.warn("the socket of the components' services fails", { error }));
+    // It keeps no agent from ending.
+    port.#server.unref();
+    return port;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()));
+    for (const each of this.#connections) each.end();
+    await closed;
+  }
+
+  #serve(socket: Socket): void {
+    // Told by the loop that reads.
+    socket.on("error", () => undefined);
+    const onPeer = ({ containerId }: ServicePeer): void => {
+      this.#strangers.delete(connection);
+      this.#ofPeers.get(containerId)?.end();
+      this.#ofPeers.set(containerId, connection);
+    };
+    const budgets = { budget: this.#budget, answers: this.#answers };
+    const connection = new RunnerConnection({ ...this.#components, ...budgets, onPeer }, socket);
+    this.#connections.add(connection);
+    // A runner that opens connections without end keeps no other one out.
+    const [oldest] = this.#strangers;
+    if (this.#strangers.size >= MAX_STRANGERS) oldest?.end();
+    this.#strangers.add(connection);
+    void connection.serve().finally(() => this.#forget(connection));
+  }
+
+  #forget(connection: RunnerConnection): void {
+    this.#connections.delete(connection);
+    this.#strangers.delete(connection);
+    for (const [id, each] of this.#ofPeers) if (each === connection) this.#ofPeers.delete(id);
+  }
+}

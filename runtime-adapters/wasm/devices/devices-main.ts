@@ -1,0 +1,62 @@
+/**
+ * Opens one device, gives it to the runner that is entitled to it, and ends. The request is the first line of standard input,
+ * the answers are lines of standard output. When the input ends, whoever wanted the device is gone.
+ *
+ * A process of its own for each: Node can neither pass on an open file nor lock one, what can costs 1.8 MiB, and the runner has
+ * no rights of its own on devices.
+ */
+import { chmodSync, readSync, rmSync, writeSync } from "node:fs";
+import { basename, dirname } from "node:path";
+import { describeError } from "@picolet/protocol/errors.ts";
+import { DescriptorListener } from "../shared/devices/descriptors.ts";
+import { SystemCalls } from "../shared/devices/system-calls.ts";
+import { type DeviceAnswer, DeviceRefusal, type DeviceRequest } from "../shared/messages/device-request.ts";
+import { openDevice } from "./open-device.ts";
+
+const INPUT = 0;
+const OUTPUT = 1;
+const MAX_REQUEST_BYTES = 65_536;
+/** Runners have the rights of their pods. */
+const SOCKET_MODE = 0o666;
+
+const answer = (message: DeviceAnswer): void => void writeSync(OUTPUT, `${JSON.stringify(message)}\n`);
+
+function requestLine(): string {
+  let text = "";
+  const chunk = Buffer.alloc(MAX_REQUEST_BYTES);
+  while (!text.includes("\n") && text.length < MAX_REQUEST_BYTES) {
+    const length = readSync(INPUT, chunk);
+    if (length === 0) process.exit(1);
+    text += chunk.toString("utf8", 0, length);
+  }
+  return text;
+}
+
+function main({ addonPath, socketPath, secret, wish }: DeviceRequest): void {
+  const calls = new SystemCalls(addonPath);
+  const opened = openDevice(calls, wish);
+  if ("value" in opened) {
+    answer({ kind: "value", value: opened.value });
+    return;
+  }
+  // A socket's name is short.
+  process.chdir(dirname(socketPath));
+  const name = basename(socketPath);
+  rmSync(name, { force: true });
+  using listener = new DescriptorListener(calls, name);
+  try {
+    chmodSync(name, SOCKET_MODE);
+    answer({ kind: "open" });
+    answer({ kind: "over", given: listener.give(secret, opened.descriptors, INPUT) });
+  } finally {
+    rmSync(name, { force: true });
+  }
+}
+
+try {
+  main(JSON.parse(requestLine()) as DeviceRequest);
+} catch (error) {
+  const { kind, message } =
+    error instanceof DeviceRefusal ? error : { kind: "failed" as const, message: describeError(error) };
+  answer({ kind: "refused", reason: kind, message });
+}

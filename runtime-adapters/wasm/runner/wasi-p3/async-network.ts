@@ -1,0 +1,32 @@
+/** wasi:sockets of WASI 0.3, loaded for who imports it; without a network every attempt to use it answers `access-denied`, as with 0.2. */
+
+import type { Imports } from "../../shared/host/host.ts";
+import type { LoopTimers } from "../../shared/resources/event-loop.ts";
+import { Failure } from "../../shared/resources/failure.ts";
+import { made, notByNew } from "../../shared/resources/handles.ts";
+import type { AsyncContext } from "./async-context.ts";
+import type { AsyncLaunch } from "./async-run.ts";
+
+const denied = (): never => {
+  throw new Failure({ tag: "access-denied" });
+};
+
+/** A resource that never comes to be; the glue only compares with it. */
+const never = (): unknown => made({ prototype: {} }, notByNew, { create: denied });
+
+const noNetwork = (): Imports => ({
+  "wasi:sockets/types": { TcpSocket: never(), UdpSocket: never() },
+  "wasi:sockets/ip-name-lookup": { resolveAddresses: denied },
+});
+
+/** @returns what gives an instance its sockets */
+export async function socketsOf(
+  timers: Pick<LoopTimers, "after">,
+  { sockets, outgoing }: Pick<AsyncLaunch, "sockets" | "outgoing">,
+): Promise<(context: AsyncContext) => Imports> {
+  if (sockets !== true) return () => ({});
+  if (outgoing === undefined) return noNetwork;
+  const { asyncSocketImports, NetworkAccess } = await import("./async-sockets.ts");
+  const access = new NetworkAccess(outgoing.policy);
+  return (context) => asyncSocketImports(context, { access, timers });
+}

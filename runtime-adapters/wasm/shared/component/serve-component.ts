@@ -1,0 +1,161 @@
+/** A component that exports wasi:http/incoming-handler, served until its process ends. */
+import { readFileSync } from "node:fs";
+import type { ServeOptions } from "../grants/http-options.ts";
+import { type HostComponents, type HostInit, hostImports, type Imports } from "../host/host.ts";
+import { httpContext, httpImports } from "../http/http.ts";
+import type { HttpContext } from "../http/http-context.ts";
+import type { IncomingRequest, ResponseOutparam } from "../http/messages.ts";
+import { noOutgoing, type OutgoingHttp, type OutgoingInit, OutgoingRequests } from "../http/outgoing.ts";
+import { InstanceEnd, type LoopWaiter, suspendableInstantiate } from "../resources/event-loop.ts";
+import { LiveResources, trap } from "../resources/handles.ts";
+import type { StreamContext } from "../resources/streams.ts";
+import { HttpServer } from "../serving/http-server.ts";
+import { type HandlerInstance, InstancePool } from "../serving/instance-pool.ts";
+import { MemoryGuard, serveMemory } from "../serving/serve-memory.ts";
+import type { InstantiateComponent } from "./load-component.ts";
+import { trapMessage } from "./trap-message.ts";
+
+/** With less, smaller code is worth more than faster code. */
+const FAST_LIMIT_BYTES = 64 * 1_048_576;
+const HANDLER = "wasi:http/incoming-handler@";
+
+/** One of WASI 0.2. */
+export interface ServeComponents extends ServeParts {
+  readonly instantiate: InstantiateComponent;
+  readonly loop: LoopWaiter;
+}
+
+/** One of any other. */
+interface MadeComponents extends ServeParts {
+  readonly make: (outgoing: OutgoingHttp) => HandlerInstance;
+}
+
+interface ServeParts {
+  readonly host: Omit<HostComponents, "http">;
+  /** Undefined: it asks nobody. */
+  readonly outgoing: OutgoingLaunch | undefined;
+  /** Of the process, where it is this component's own. */
+  readonly processLimitBytes?: number | undefined;
+  /** The component cannot be instantiated any more. */
+  readonly onBroken: (error: unknown) => void;
+}
+
+/** Whom a component may ask, and whom it trusts. */
+export type OutgoingLaunch = Pick<OutgoingInit, "policy" | "authorities" | "tls">;
+
+type OutgoingHost = Pick<HostComponents, "log" | "wallIsSet">;
+
+export function outgoingHttp(
+  launch: OutgoingLaunch | undefined,
+  { log, wallIsSet = () => true }: OutgoingHost,
+): OutgoingHttp {
+  if (launch === undefined) return noOutgoing;
+  return new OutgoingRequests({
+    ...{ ...launch, wallIsSet },
+    complain: (text) => log.write("stderr", Buffer.from(text)),
+  });
+}
+
+/** wasi:http of a component that is run, not served. */
+export const clientImports =
+  (launch: OutgoingLaunch | undefined, host: OutgoingHost) =>
+  (streams: StreamContext): Imports =>
+    httpImports(httpContext(streams), outgoingHttp(launch, host));
+
+/** @throws what the first instance throws, or the port; from then on it serves @returns what ends that at once */
+export async function serveComponent(
+  components: ServeComponents | MadeComponents,
+  init: HostInit,
+  options: ServeOptions,
+): Promise<() => void> {
+  const { host, onBroken, processLimitBytes } = components;
+  // Twice the requests a second for 10 MiB more under load; a component that is asked little stays as small.
+  if (processLimitBytes === undefined || processLimitBytes >= FAST_LIMIT_BYTES) {
+    process.getBuiltinModule("node:v8").setFlagsFromString("--no-optimize-for-size");
+  }
+  const now = (): number => Number(process.hrtime.bigint()) / 1e6;
+  const guard = new MemoryGuard({ now, anonBytes, collect }, processLimitBytes);
+  const outgoing = outgoingHttp(components.outgoing, host);
+  const makeOne = (made: ServeComponents): HandlerInstance =>
+    instance(made, init, (streams) => {
+      const context = httpContext(streams);
+      return [context, httpImports(context, outgoing)];
+    });
+  const pool = new InstancePool(
+    {
+      make: () => ("make" in components ? components.make(outgoing) : makeOne(components)),
+      now,
+      mayGrow: () => !guard.isTight,
+      onFault: (exchange, fault) => {
+        const text = `picolet: the request ${exchange.name} failed: ${trapMessage(fault)}\n`;
+        host.log.write("stderr", Buffer.from(text));
+      },
+      onBroken,
+    },
+    options,
+  );
+  pool.prepare();
+  const server = new HttpServer(
+    { pool, memory: serveMemory(processLimitBytes), isTight: () => guard.isTight, now, wallNow: host.wallNow },
+    options,
+  );
+  return () => server.close();
+}
+
+/** proc_pid_status(5): what counts for the limit of a cgroup, but for the kernel's own. */
+function anonBytes(): number {
+  const [, kib] = /^RssAnon:\s+(\d+) kB/m.exec(readFileSync("/proc/self/status", "utf8")) ?? [];
+  return Number(kib ?? 0) * 1024;
+}
+
+const collect = (): void => void globalThis.gc?.({ type: "major", flavor: "last-resort", execution: "sync" });
+
+function instance(
+  { instantiate, loop, host }: ServeComponents,
+  init: HostInit,
+  http: (streams: StreamContext) => readonly [HttpContext, Imports],
+): HandlerInstance {
+  let outcome: Promise<unknown> | undefined;
+  let context: HttpContext | undefined;
+  const live = new LiveResources();
+  const end = new InstanceEnd();
+  host.live?.addInstance(live);
+  const imports = hostImports(
+    {
+      ...host,
+      live,
+      http: (streams) => {
+        const [made, own] = http(streams);
+        context = made;
+        return own;
+      },
+    },
+    init,
+  );
+  const exports = instantiate(
+    imports,
+    suspendableInstantiate(
+      loop,
+      (name) => name.startsWith(HANDLER),
+      (promise) => {
+        outcome = promise;
+      },
+      end,
+    ),
+  );
+  const name = Object.keys(exports).find((each) => each.startsWith(HANDLER)) ?? "";
+  const { handle } = exports[name] as { handle(request: IncomingRequest, out: ResponseOutparam): void };
+  if (context === undefined) throw new TypeError("the host has no wasi:http");
+  return {
+    context,
+    handle(request, out) {
+      handle(request, out);
+      return outcome ?? Promise.resolve();
+    },
+    discard: () => end.end(trap("its request is over")),
+    close: () => {
+      live.closeAll();
+      host.live?.deleteInstance(live);
+    },
+  };
+}

@@ -1,0 +1,37 @@
+/** Why a component was ended in the middle, in the words of its message. */
+import { describeError } from "@picolet/protocol/errors.ts";
+
+/** What V8 says in the glue of how deep it was called, or of an address that the component gave to it. */
+const RANGES: readonly (readonly [RegExp, string])[] = [
+  [/call stack/, "call stack exhausted"],
+  [/bounds|offset|length/i, "memory access out of bounds"],
+];
+
+export function trapMessage(error: unknown): string {
+  const message = describeError(error);
+  const isTrap = error instanceof WebAssembly.RuntimeError || error instanceof RangeError;
+  if (!isTrap || message.startsWith("wasm trap")) return message;
+  const [, what = message] = (error instanceof RangeError && RANGES.find(([words]) => words.test(message))) || [];
+  return `wasm trap: ${what}`;
+}
+
+/** Of one report in a container's log: a container that traps again and again should not push everything else out of it. */
+const MAX_REPORT_MESSAGE_LENGTH = 1024;
+const MAX_FRAMES = 10;
+/** Names of functions are the component's own, and as long as it likes. */
+const MAX_NAME_LENGTH = 120;
+/** `    at name (wasm://wasm/3f2a:wasm-function[12]:0x1f)`; without a name nothing is in brackets. */
+const FRAME = /^ +at (?:(.*) \()?wasm:\/\/\S*:(wasm-function\[\d+\]:0x[0-9a-f]+)\)?$/;
+
+/** What is said of a trap in the container's log, as other runtimes do: the message, and where in the component it was. */
+export function trapReport(error: unknown, message: string): string {
+  const stack = (error instanceof Error && error.stack) || "";
+  const frames = stack.split("\n").flatMap((line) => {
+    const [, name, place] = FRAME.exec(line) ?? [];
+    return place === undefined
+      ? []
+      : [`    at ${name === undefined ? "" : `${name.slice(0, MAX_NAME_LENGTH)} `}${place}`];
+  });
+  const first = `picolet: ${message.slice(0, MAX_REPORT_MESSAGE_LENGTH)}`;
+  return `${[first, ...frames.slice(0, MAX_FRAMES)].join("\n")}\n`;
+}

@@ -1,0 +1,148 @@
+/** Which interfaces a pod's components are given. What is not listed here nobody grants. */
+import { BOARD_INTERFACES, type BoardInterface } from "@picolet/runtime-contract/board-services.ts";
+import { isWasi02, isWasi03, parseInterfaceName } from "../binary/component-shape.ts";
+
+/** With the version 0.2, any patch. */
+const GRANTED: ReadonlySet<string> = new Set([
+  "wasi:cli/environment",
+  "wasi:cli/exit",
+  "wasi:cli/stdin",
+  "wasi:cli/stdout",
+  "wasi:cli/stderr",
+  "wasi:cli/terminal-input",
+  "wasi:cli/terminal-output",
+  "wasi:cli/terminal-stdin",
+  "wasi:cli/terminal-stdout",
+  "wasi:cli/terminal-stderr",
+  "wasi:clocks/monotonic-clock",
+  "wasi:clocks/wall-clock",
+  "wasi:clocks/timezone",
+  "wasi:filesystem/preopens",
+  "wasi:filesystem/types",
+  "wasi:io/error",
+  "wasi:io/poll",
+  "wasi:io/streams",
+  "wasi:random/random",
+  "wasi:random/insecure",
+  "wasi:random/insecure-seed",
+  // There, because adapters and standard libraries import them unasked; every use answers access-denied.
+  "wasi:sockets/instance-network",
+  "wasi:sockets/ip-name-lookup",
+  "wasi:sockets/network",
+  "wasi:sockets/tcp",
+  "wasi:sockets/tcp-create-socket",
+  "wasi:sockets/udp",
+  "wasi:sockets/udp-create-socket",
+]);
+
+/** With the version 0.3, any patch, where the node runs such components. */
+const GRANTED_03: ReadonlySet<string> = new Set([
+  "wasi:cli/environment",
+  "wasi:cli/exit",
+  "wasi:cli/stdin",
+  "wasi:cli/stdout",
+  "wasi:cli/stderr",
+  "wasi:cli/types",
+  "wasi:cli/terminal-input",
+  "wasi:cli/terminal-output",
+  "wasi:cli/terminal-stdin",
+  "wasi:cli/terminal-stdout",
+  "wasi:cli/terminal-stderr",
+  "wasi:clocks/monotonic-clock",
+  "wasi:clocks/system-clock",
+  "wasi:clocks/types",
+  "wasi:filesystem/preopens",
+  "wasi:filesystem/types",
+  "wasi:random/random",
+  "wasi:random/insecure",
+  "wasi:random/insecure-seed",
+  // As those of 0.2: without a network every use answers access-denied.
+  "wasi:sockets/types",
+  "wasi:sockets/ip-name-lookup",
+]);
+
+/** Where a component is served, or its pod has a network; what it may ask whom is judged with each request. */
+const OUTGOING: ReadonlySet<string> = new Set(["wasi:http/outgoing-handler", "wasi:http/client"]);
+const HTTP: ReadonlySet<string> = new Set(["wasi:http/types", "wasi:http/outgoing-handler"]);
+
+/** The same of 0.3. */
+const HTTP_03: ReadonlySet<string> = new Set(["wasi:http/types", "wasi:http/client"]);
+
+const RUN_EXPORT = "wasi:cli/run";
+const HANDLER_EXPORT = "wasi:http/incoming-handler";
+const HANDLER_EXPORT_03 = "wasi:http/handler";
+
+/** Ours, and those of WASI proposals that the same code answers. Versions are of the shapes that it knows. */
+const BOARD_VERSION = /^0\.1\.\d+$/;
+const PROPOSED: Readonly<Record<string, { readonly grant: BoardInterface; readonly versions: RegExp }>> = {
+  "wasi:config/store": { grant: "config", versions: /^0\.2\.0-(draft|rc\.1)$/ },
+  "wasi:config/runtime": { grant: "config", versions: /^0\.2\.0-draft$/ },
+  "wasi:keyvalue/store": { grant: "keyvalue", versions: /^0\.2\.0-draft2?$/ },
+  "wasi:keyvalue/atomics": { grant: "keyvalue", versions: /^0\.2\.0-draft2?$/ },
+  "wasi:keyvalue/batch": { grant: "keyvalue", versions: /^0\.2\.0-draft2?$/ },
+  "wasi:logging/logging": { grant: "logging", versions: /^0\.1\.0-draft$/ },
+};
+const BOARD_PREFIX = "picolet:board/";
+
+/** The interface that a pod has to name for this import; undefined: it is none of the board's. */
+export function boardInterfaceOf(name: string): BoardInterface | undefined {
+  const parsed = parseInterfaceName(name);
+  // Its proposal has no version in it.
+  if (parsed === undefined) return name === "wasi:logging/logging" ? "logging" : undefined;
+  const { path, version } = parsed;
+  const proposed = Object.hasOwn(PROPOSED, path) ? PROPOSED[path] : undefined;
+  if (proposed !== undefined) return proposed.versions.test(version) ? proposed.grant : undefined;
+  if (!path.startsWith(BOARD_PREFIX) || !BOARD_VERSION.test(version)) return undefined;
+  return BOARD_INTERFACES.find((each) => each === path.slice(BOARD_PREFIX.length));
+}
+
+function isGranted(name: string, interfaces: readonly BoardInterface[], http: boolean): boolean {
+  const ofBoard = boardInterfaceOf(name);
+  if (ofBoard !== undefined) return interfaces.includes(ofBoard);
+  const parsed = parseInterfaceName(name);
+  if (parsed === undefined) return false;
+  if (isWasi03(parsed.version)) return GRANTED_03.has(parsed.path) || (http && HTTP_03.has(parsed.path));
+  return isWasi02(parsed.version) && (GRANTED.has(parsed.path) || (http && HTTP.has(parsed.path)));
+}
+
+/**
+ * All of them, so that they can be mended at once.
+ * @param interfaces those of the board that the pod names
+ * @param http whether wasi:http is granted
+ */
+export const ungrantedImports = (
+  imports: readonly string[],
+  interfaces: readonly BoardInterface[] = [],
+  http = false,
+): string[] => imports.filter((name) => !isGranted(name, interfaces, http));
+
+/** Whether it can make requests of its own. */
+export const importsOutgoing = (imports: readonly string[]): boolean =>
+  imports.some((name) => OUTGOING.has(parseInterfaceName(name)?.path ?? ""));
+
+/** Of 0.2, which waits in another way than 0.3. */
+export const isHttp02 = (name: string): boolean => {
+  const parsed = parseInterfaceName(name);
+  return parsed !== undefined && HTTP.has(parsed.path) && isWasi02(parsed.version);
+};
+
+export const importsHttp = (imports: readonly string[]): boolean =>
+  imports.some((name) => [HTTP, HTTP_03].some((each) => each.has(parseInterfaceName(name)?.path ?? "")));
+
+/** Of 0.3. */
+export const importsAsyncSockets = (imports: readonly string[]): boolean =>
+  imports.some((name) => {
+    const parsed = parseInterfaceName(name);
+    return parsed !== undefined && isWasi03(parsed.version) && parsed.path.startsWith("wasi:sockets/");
+  });
+
+export const exportsHandler = (exports: readonly string[]): boolean =>
+  exports.some((name) => {
+    const parsed = parseInterfaceName(name);
+    if (parsed === undefined) return false;
+    const { path, version } = parsed;
+    return isWasi03(version) ? path === HANDLER_EXPORT_03 : path === HANDLER_EXPORT && isWasi02(version);
+  });
+
+export const exportsRun = (exports: readonly string[]): boolean =>
+  exports.some((name) => parseInterfaceName(name)?.path === RUN_EXPORT);

@@ -1,0 +1,122 @@
+/**
+ * What a pod gives its components beside volumes and environment, by annotations `wasm.picolet.io/…`. Nothing is given
+ * that is not named there. Pure.
+ */
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import type { Pod } from "@picolet/protocol/pod/pod.ts";
+import type { BoardInterface, BucketGrant, DeviceGrant } from "@picolet/runtime-contract/board-services.ts";
+import { type NetworkRules, parseNetworkRules } from "../network/network-rules.ts";
+import {
+  DEFAULT_LOG_LEVEL,
+  type LogLevel,
+  parseBuckets,
+  parseConfigVolume,
+  parseInterfaces,
+  parseLogLevel,
+} from "./board-grants.ts";
+import { deviceMismatches, parseDevices } from "./device-grants.ts";
+import { type HttpOptions, parseHttpOptions } from "./http-options.ts";
+
+export const ANNOTATION_PREFIX = "wasm.picolet.io/";
+
+export interface PodGrants {
+  /** Whether its containers may share a process with those of other pods of its namespace. */
+  readonly dense: boolean;
+  /** Whether its components may have to wait for more than time and files. */
+  readonly eventLoop: boolean;
+  /** Undefined: no network at all. */
+  readonly network: NetworkRules | undefined;
+  /** How those that serve are served; undefined: the pod says nothing of it. */
+  readonly http: HttpOptions | undefined;
+  /** Of the board, beside WASI. */
+  readonly interfaces: readonly BoardInterface[];
+  readonly buckets: readonly BucketGrant[];
+  /** The volume whose files `config` gives; undefined: none. */
+  readonly configVolume: string | undefined;
+  /** Messages below it are dropped. */
+  readonly logLevel: LogLevel;
+  readonly devices: readonly DeviceGrant[];
+}
+
+/** Reads the value of one annotation. @returns what is wrong with it */
+type Check = (value: string) => readonly string[];
+
+/** A process for each container, or one for those of a namespace. */
+const MODES: readonly string[] = ["isolated", "dense"];
+
+/** All annotations of this prefix that mean something. */
+const KNOWN: Readonly<Record<string, Check>> = {
+  network: (value) => parseNetworkRules(value).problems,
+  http: (value) => parseHttpOptions(value).problems,
+  interfaces: (value) => parseInterfaces(value).problems,
+  keyvalue: (value) => parseBuckets(value).problems,
+  config: (value) => parseConfigVolume(value).problems,
+  "log-level": (value) => parseLogLevel(value).problems,
+  devices: (value) => parseDevices(value).problems,
+  // The agent's: what it made of them is that the pod is here.
+  prefer: (value) => (value === "component" || value === "container" ? [] : ["it has to be component or container"]),
+  "under-pressure": (value) => (value === "component" ? [] : ["it has to be component"]),
+  mode: (value) => (MODES.includes(value) ? [] : [`${JSON.stringify(value)} is none of ${MODES.join(", ")}`]),
+};
+
+/** @throws `invalid` with all that is wrong, and CreateContainerConfigError */
+export function podGrants({ metadata }: Pod): PodGrants {
+  const problems: string[] = [];
+  for (const [name, value] of Object.entries(metadata.annotations ?? {})) {
+    if (!name.startsWith(ANNOTATION_PREFIX)) continue;
+    const check = KNOWN[name.slice(ANNOTATION_PREFIX.length)];
+    if (check === undefined) problems.push(`${name}: there is no such annotation; known are ${known()}`);
+    else problems.push(...check(value).map((each) => `${name}: ${each}`));
+  }
+  const board = boardGrants(metadata.annotations ?? {});
+  // What is wrong in itself is mended first.
+  if (problems.length === 0) problems.push(...deviceMismatches(board.interfaces, board.devices));
+  if (problems.length > 0) {
+    throw new PicoletError("invalid", `cannot grant what the pod's annotations ask for: ${problems.join("; ")}`, {
+      reason: "CreateContainerConfigError",
+    });
+  }
+  const network = networkOf(metadata.annotations?.[`${ANNOTATION_PREFIX}network`]);
+  const http = httpOf(metadata.annotations?.[`${ANNOTATION_PREFIX}http`]);
+  const dense = metadata.annotations?.[`${ANNOTATION_PREFIX}mode`] === "dense";
+  return { dense, eventLoop: dense || network !== undefined, network, http, ...board };
+}
+
+/** Whether its components share a process. Mistakes are told of where a container is started. */
+export function isDense(pod: Pod): boolean {
+  try {
+    return podGrants(pod).dense;
+  } catch {
+    return false;
+  }
+}
+
+/** Whether any rule of its network is about https. */
+export const mayAskHttps = ({ network }: Pick<PodGrants, "network">): boolean =>
+  network?.connect.some(({ protocol }) => protocol === "https") ?? false;
+
+function boardGrants(annotations: Readonly<Record<string, string>>) {
+  const value = (name: string): string | undefined => annotations[ANNOTATION_PREFIX + name];
+  const [config, level] = [value("config"), value("log-level")];
+  return {
+    interfaces: parseInterfaces(value("interfaces") ?? "").value,
+    buckets: parseBuckets(value("keyvalue") ?? "").value,
+    configVolume: config === undefined ? undefined : parseConfigVolume(config).value,
+    devices: parseDevices(value("devices") ?? "").value,
+    logLevel: level === undefined ? DEFAULT_LOG_LEVEL : parseLogLevel(level).value,
+  };
+}
+
+/** Undefined when nothing is granted by it. */
+function networkOf(value: string | undefined): NetworkRules | undefined {
+  const { rules } = parseNetworkRules(value ?? "");
+  return rules.connect.length + rules.listen.length > 0 ? rules : undefined;
+}
+
+const httpOf = (value: string | undefined): HttpOptions | undefined =>
+  value === undefined ? undefined : parseHttpOptions(value).options;
+
+const known = (): string =>
+  Object.keys(KNOWN)
+    .map((name) => ANNOTATION_PREFIX + name)
+    .join(", ") || "none";

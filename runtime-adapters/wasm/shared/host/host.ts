@@ -1,0 +1,150 @@
+/** All that a component can import: WASI 0.2 as far as `grants.ts` lists it, and nothing of the host beside that. */
+
+import { Handles, type LiveResources } from "../resources/handles.ts";
+import { Pollable, Poller, type Waiter } from "../resources/polling.ts";
+import { type ByteSink, HostError, InputStream, OutputStream, type StreamContext } from "../resources/streams.ts";
+import { Descriptor, DirectoryEntryStream, filesystemErrorCode, preopenedDirectories } from "./filesystem.ts";
+import type { LogStream, LogWriter } from "./log-writer.ts";
+import type { Preopen } from "./mounts.ts";
+import { noNetworkImports } from "./no-network.ts";
+import { RandomBytes } from "./random.ts";
+
+export interface HostComponents {
+  readonly waiter: Waiter;
+  /** Milliseconds since the epoch. */
+  readonly wallNow: () => number;
+  /** Whether that has been set since the board started; undefined: nobody knows of anything against it. */
+  readonly wallIsSet?: (() => boolean) | undefined;
+  readonly log: Pick<LogWriter, "write" | "flushUnfinished">;
+  /** Runs each time before the component waits, after its output is written out. */
+  readonly beforeWait: () => void;
+  /** wasi:sockets, for a component that is granted a network. */
+  readonly sockets?: ((context: StreamContext) => Imports | undefined) | undefined;
+  /** What of `wit/board` it is given. */
+  readonly board?: ((context: StreamContext) => Imports | undefined) | undefined;
+  /** wasi:http, for a component that names it. */
+  readonly http?: ((context: StreamContext) => Imports) | undefined;
+  /** Ends the component. */
+  readonly exit: (code: number) => never;
+  /** Gets what the component holds, for who has to close it; undefined: the end of the process does. */
+  readonly live?: LiveResources | undefined;
+}
+
+export interface HostInit {
+  readonly args: readonly string[];
+  readonly env: readonly (readonly [name: string, value: string])[];
+  readonly workingDir: string | undefined;
+  readonly preopens: readonly Preopen[];
+}
+
+/** Interfaces without their version: the generated glue asks for `wasi:cli/exit`, whatever 0.2 the component named. */
+export type Imports = Readonly<Record<string, Readonly<Record<string, unknown>>>>;
+
+/** Nanoseconds; what a Node clock can tell of the wall time. */
+const WALL_RESOLUTION = 1_000_000;
+const U64 = 64;
+
+class TerminalInput {}
+class TerminalOutput {}
+
+export function hostContext({ log, beforeWait, waiter, wallNow, live }: HostComponents): StreamContext {
+  const poller = new Poller(waiter, () => {
+    log.flushUnfinished();
+    beforeWait();
+  });
+  return { handles: new Handles(live), poller, wallNow };
+}
+
+export function hostImports(components: HostComponents, init: HostInit, context = hostContext(components)): Imports {
+  const { handles, poller } = context;
+  return {
+    ...cliImports(components, init, context),
+    ...clockImports(components, context),
+    ...randomImports(),
+    ...(components.sockets?.(context) ?? noNetworkImports(handles)),
+    ...components.http?.(context),
+    "wasi:io/error": { Error: HostError },
+    "wasi:io/poll": { Pollable, poll: (pollables: readonly Pollable[]) => poller.poll(pollables) },
+    "wasi:io/streams": { InputStream, OutputStream },
+    "wasi:filesystem/types": { Descriptor, DirectoryEntryStream, filesystemErrorCode },
+    ...components.board?.(context),
+    "wasi:filesystem/preopens": { getDirectories: () => preopenedDirectories(context, init.preopens) },
+  };
+}
+
+function cliImports({ log, exit }: HostComponents, init: HostInit, context: StreamContext): Imports {
+  const output = (stream: LogStream) => () => new OutputStream(context, logSink(log, stream));
+  return {
+    "wasi:cli/environment": {
+      getEnvironment: () => init.env,
+      getArguments: () => init.args,
+      initialCwd: () => init.workingDir,
+    },
+    "wasi:cli/exit": {
+      exit: (status: { readonly tag: "ok" | "err" }) => exit(status.tag === "ok" ? 0 : 1),
+      exitWithCode: (code: number) => exit(code),
+    },
+    "wasi:cli/stdin": { getStdin: () => new InputStream(context, nothing) },
+    "wasi:cli/stdout": { getStdout: output("stdout") },
+    "wasi:cli/stderr": { getStderr: output("stderr") },
+    "wasi:cli/terminal-input": { TerminalInput },
+    "wasi:cli/terminal-output": { TerminalOutput },
+    "wasi:cli/terminal-stdin": { getTerminalStdin: none },
+    "wasi:cli/terminal-stdout": { getTerminalStdout: none },
+    "wasi:cli/terminal-stderr": { getTerminalStderr: none },
+  };
+}
+
+function clockImports(components: HostComponents, { handles, poller }: StreamContext): Imports {
+  const { waiter, wallNow, wallIsSet = () => true } = components;
+  const timer = (at: bigint) => new Pollable(handles.pollables, poller, poller.timer(at));
+  return {
+    "wasi:clocks/monotonic-clock": {
+      now: () => waiter.now(),
+      resolution: () => 1n,
+      subscribeInstant: timer,
+      subscribeDuration: (duration: bigint) => timer(waiter.now() + duration),
+    },
+    // One that nobody has set says so: it counts from 1970, as the board does from its start, with a resolution of 0.
+    "wasi:clocks/wall-clock": {
+      now: () => (wallIsSet() ? dateTimeOf(wallNow()) : dateTimeOf(Number(waiter.now()) / WALL_RESOLUTION)),
+      resolution: () => ({ seconds: 0n, nanoseconds: wallIsSet() ? WALL_RESOLUTION : 0 }),
+    },
+    // Nothing of the host's settings shows: components live in UTC, as containers do.
+    "wasi:clocks/timezone": {
+      display: () => ({ utcOffset: 0, name: "UTC", inDaylightSavingTime: false }),
+      utcOffset: () => 0,
+    },
+  };
+}
+
+/** Before 1970 the seconds wrap, as those of two's complement do. */
+function dateTimeOf(milliseconds: number): { readonly seconds: bigint; readonly nanoseconds: number } {
+  const seconds = Math.floor(milliseconds / 1000);
+  return {
+    seconds: BigInt.asUintN(U64, BigInt(seconds)),
+    nanoseconds: Math.floor((milliseconds - seconds * 1000) * WALL_RESOLUTION),
+  };
+}
+
+function randomImports(): Imports {
+  const random = new RandomBytes();
+  const bytes = (length: bigint) => random.take(length);
+  const u64 = () => random.u64();
+  return {
+    "wasi:random/random": { getRandomBytes: bytes, getRandomU64: u64 },
+    "wasi:random/insecure": { getInsecureRandomBytes: bytes, getInsecureRandomU64: u64 },
+    "wasi:random/insecure-seed": { insecureSeed: () => [random.u64(), random.u64()] },
+  };
+}
+
+const none = (): undefined => undefined;
+
+/** stdin: at its end from the start. */
+const nothing = { read: none, close: () => undefined };
+
+const logSink = (log: Pick<LogWriter, "write">, stream: LogStream): ByteSink => ({
+  write: (bytes) => log.write(stream, bytes),
+  flush: none,
+  close: none,
+});

@@ -1,0 +1,56 @@
+/** What a mount is known by: what was meant to be there is, or the process is told that it sees something else. */
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { mkdirSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { test } from "node:test";
+import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
+import { type MountLaunch, mountStamp, openMounts, StaleMount } from "./mounts.ts";
+
+const stampOf = (path: string): string => mountStamp(statSync(path, { bigint: true }));
+
+/** Opens it as a process does that was told this. @returns whether it was what is there */
+function fits(folder: TempFolder, hostPath: string, stamp: string): boolean {
+  const mount: MountLaunch = { guestPath: "/data", hostPath, readOnly: true, stamp };
+  try {
+    const opened = openMounts([mount], folder.path);
+    for (const { directory, files } of opened)
+      for (const each of [directory, ...[...files.values()].map((one) => one.file)]) each.release();
+    return true;
+  } catch (error) {
+    assert.ok(error instanceof StaleMount, String(error));
+    return false;
+  }
+}
+
+test("what is written to a folder or a file leaves it what it is; another one in its place is another", () => {
+  using folder = new TempFolder();
+  const [volume, file] = [folder.at("volume"), folder.at("file")];
+  mkdirSync(volume);
+  writeFileSync(file, "one");
+  const [volumeStamp, fileStamp] = [stampOf(volume), stampOf(file)];
+  mkdirSync(`${volume}/new`);
+  rmSync(`${volume}/new`, { recursive: true });
+  writeFileSync(file, "two");
+  assert.deepEqual([fits(folder, volume, volumeStamp), fits(folder, file, fileStamp)], [true, true]);
+  // The old ones stay, as for a process that has them mounted still: their numbers are nobody else's.
+  for (const path of [volume, file]) renameSync(path, `${path}-old`);
+  mkdirSync(volume);
+  writeFileSync(file, "two");
+  assert.deepEqual([fits(folder, volume, volumeStamp), fits(folder, file, fileStamp)], [false, false]);
+});
+
+test("what is mounted on a folder is not what it hides, nor what was mounted there before", (context) => {
+  if (process.getuid?.() !== 0) return context.skip("only root may mount");
+  using folder = new TempFolder();
+  const volume = folder.at("volume");
+  mkdirSync(volume);
+  const mounted = (): void => void execFileSync("mount", ["-t", "tmpfs", "tmpfs", volume]);
+  const hidden = stampOf(volume);
+  mounted();
+  using _ = { [Symbol.dispose]: () => execFileSync("umount", ["-l", volume]) };
+  const first = stampOf(volume);
+  assert.deepEqual([fits(folder, volume, hidden), fits(folder, volume, first)], [false, true]);
+  mounted();
+  using __ = { [Symbol.dispose]: () => execFileSync("umount", ["-l", volume]) };
+  assert.equal(fits(folder, volume, first), false);
+});

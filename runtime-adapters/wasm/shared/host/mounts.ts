@@ -1,0 +1,89 @@
+/**
+ * The directories a component starts with: one for each mounted directory, and for mounted single files
+ * (`/dev/termination-log`, a subPath) the directory they appear in. What a mount is of is fixed when the runner starts.
+ */
+import { type BigIntStats, constants, openSync } from "node:fs";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import { errnoOf } from "../resources/failure.ts";
+import { OpenedFile } from "./opened-file.ts";
+import { O_PATH } from "./paths.ts";
+
+export interface MountLaunch {
+  /** Absolute, as the component sees it. */
+  readonly guestPath: string;
+  /** Absolute; a directory or a file. */
+  readonly hostPath: string;
+  readonly readOnly: boolean;
+  /** `mountStamp` of what is to be there; missing: whatever is there. */
+  readonly stamp?: string | undefined;
+}
+
+/**
+ * Of a file or a folder, whatever is written to it meanwhile. A file system is a device of its own as long as anybody has it mounted, so
+ * that what is mounted there now differs from what it hides, and from what a process that missed the change still has there.
+ * The mount's own number would say nothing: each namespace counts for itself.
+ */
+export const mountStamp = ({ dev, ino }: BigIntStats): string => `${dev}:${ino}`;
+
+/** One file mounted into a directory; it hides what the directory itself has under that name. */
+export interface MountedFile {
+  readonly file: OpenedFile;
+  readonly readOnly: boolean;
+}
+
+/** What descriptors share that come from one mount. Links and renames between two trees are refused, as between file systems. */
+export interface Tree {
+  readonly readOnly: boolean;
+}
+
+export interface Preopen {
+  readonly guestPath: string;
+  readonly directory: OpenedFile;
+  readonly tree: Tree;
+  readonly files: ReadonlyMap<string, MountedFile>;
+}
+
+/** What the process sees at a mount's place is not what the node has there. */
+export class StaleMount extends Error {}
+
+/** @param emptyDirectory one that is empty and stays so: stands for directories that only mounted files make. */
+export function openMounts(mounts: readonly MountLaunch[], emptyDirectory: string): Preopen[] {
+  const directories = new Map<string, { directory: OpenedFile; readOnly: boolean }>();
+  const files = new Map<string, Map<string, MountedFile>>();
+  for (const { guestPath, hostPath, readOnly, stamp } of mounts) {
+    const opened = openMount(hostPath);
+    if (stamp !== undefined && mountStamp(opened.stat()) !== stamp) throw new StaleMount(guestPath);
+    const path = normalized(guestPath);
+    if (opened.type === "directory") directories.set(path, { directory: opened, readOnly });
+    else {
+      const slash = path.lastIndexOf("/");
+      const parent = path.slice(0, slash) || "/";
+      const siblings = files.get(parent) ?? new Map<string, MountedFile>();
+      files.set(parent, siblings.set(path.slice(slash + 1), { file: opened, readOnly }));
+    }
+  }
+  for (const parent of files.keys()) {
+    if (!directories.has(parent)) directories.set(parent, { directory: openMount(emptyDirectory), readOnly: true });
+  }
+  return [...directories].map(([guestPath, { directory, readOnly }]) => ({
+    guestPath,
+    directory,
+    tree: { readOnly },
+    files: files.get(guestPath) ?? new Map(),
+  }));
+}
+
+function openMount(hostPath: string): OpenedFile {
+  try {
+    return new OpenedFile(openSync(hostPath, O_PATH | constants.O_RDONLY));
+  } catch (error) {
+    const code = errnoOf(error) === "ENOENT" ? "not_found" : "failed";
+    throw new PicoletError(code, `cannot mount ${hostPath}`, { cause: error });
+  }
+}
+
+/** `/a//b/` → `/a/b` */
+function normalized(path: string): string {
+  const parts = path.split("/").filter((each) => each !== "" && each !== ".");
+  return `/${parts.join("/")}`;
+}

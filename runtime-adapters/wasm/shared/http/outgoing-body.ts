@@ -1,0 +1,216 @@
+/**
+ * wasi:http/types.outgoing-body: what the component writes, to a response that is served or to a request of its own. The
+ * component is held back as soon as its target is full.
+ */
+import { Failure } from "../resources/failure.ts";
+import { HostResource, trap } from "../resources/handles.ts";
+import type { Readiness } from "../resources/polling.ts";
+import { type ByteSink, MAX_TRANSFER_BYTES, OutputStream } from "../resources/streams.ts";
+import { Wakes } from "../resources/wake-listeners.ts";
+import { type HttpErrorCode, httpStreamFailure } from "./error-code.ts";
+import type { FieldList, Fields } from "./fields.ts";
+import type { HttpContext } from "./http-context.ts";
+
+export interface BodyHead {
+  /** Bytes that content-length says; undefined: it says nothing. */
+  readonly length: number | undefined;
+  /** What a wrong length is. */
+  readonly wrongLength: "HTTP-request-body-size" | "HTTP-response-body-size";
+}
+
+/** Where a body goes. */
+export interface BodyTarget {
+  /** Whether the body's bytes go nowhere, and its length is that of another message: the answer to HEAD. */
+  readonly withoutBody?: boolean;
+  /** Whether it takes no more until it says `drained`. */
+  readonly isFull: boolean;
+  listen(listener: TargetListener): void;
+  /** Writes the head down, once, before anything else. @param length of the whole body where it is known by now */
+  begin(length: number | undefined): void;
+  write(bytes: Uint8Array): void;
+  /** @param trailers undefined: there are none */
+  end(last: readonly Uint8Array[], trailers: FieldList | undefined): void;
+  /** What has gone out is not taken for whole. */
+  destroy(): void;
+}
+
+export interface TargetListener {
+  drained(): void;
+  /** It goes nowhere any more. */
+  failed(code: HttpErrorCode): void;
+}
+
+/**
+ * What is written is kept for the rest of the turn: a body that is whole by then goes out with its head in one write, and
+ * with its length.
+ */
+export class OutgoingPipe implements ByteSink, TargetListener {
+  readonly #context: HttpContext;
+  readonly #head: BodyHead;
+  readonly #wakes = new Wakes();
+  #length: number | undefined;
+  #target: BodyTarget | undefined;
+  #held: Uint8Array[] = [];
+  #heldBytes = 0;
+  #begun = false;
+  #sendsSoon = false;
+  #full = false;
+  #written = 0;
+  #end: { readonly trailers: FieldList | undefined } | undefined;
+  #error: HttpErrorCode | undefined;
+
+  constructor(context: HttpContext, head: BodyHead) {
+    this.#context = context;
+    this.#head = head;
+    this.#length = head.length;
+  }
+
+  get readiness(): Readiness {
+    return {
+      ready: () => this.#error !== undefined || !this.#full,
+      onReady: (wake) => this.#wakes.add(wake),
+    };
+  }
+
+  /** Once the message is sent off. */
+  connect(target: BodyTarget): void {
+    this.#target = target;
+    if (target.withoutBody === true) this.#length = undefined;
+    target.listen(this);
+    if (this.#end !== undefined) this.#sendEnd();
+    else if (this.#held.length > 0) this.#sendSoon();
+  }
+
+  writable(): number {
+    return this.#full && this.#error === undefined ? 0 : MAX_TRANSFER_BYTES;
+  }
+
+  write(bytes: Uint8Array): void {
+    if (this.#error !== undefined) throw httpStreamFailure(this.#context, this.#error);
+    if (bytes.length === 0) return;
+    this.#written += bytes.length;
+    const { wrongLength } = this.#head;
+    if (this.#length !== undefined && this.#written > this.#length) {
+      this.fail({ tag: wrongLength, val: BigInt(this.#written) });
+      throw httpStreamFailure(this.#context, { tag: wrongLength, val: BigInt(this.#written) });
+    }
+    if (this.#begun && this.#target !== undefined) {
+      this.#target.write(bytes);
+      this.#full = this.#target.isFull;
+      return;
+    }
+    this.#held.push(bytes);
+    this.#heldBytes += bytes.length;
+    this.#full = this.#heldBytes >= MAX_TRANSFER_BYTES;
+    if (this.#target !== undefined) this.#sendSoon();
+  }
+
+  /** What was written is on its way; what the target holds is bounded by `writable`. */
+  flush(): void {
+    if (this.#error !== undefined) throw httpStreamFailure(this.#context, this.#error);
+  }
+
+  close(): void {
+    // The body says when it has ended.
+  }
+
+  /** @returns what is wrong with it */
+  finish(trailers: FieldList | undefined): HttpErrorCode | undefined {
+    if (this.#error !== undefined) return this.#error;
+    const { wrongLength } = this.#head;
+    if (this.#length !== undefined && this.#written !== this.#length) {
+      this.fail({ tag: wrongLength, val: BigInt(this.#written) });
+      return this.#error;
+    }
+    this.#end = { trailers: trailers !== undefined && trailers.size > 0 ? trailers : undefined };
+    if (this.#target !== undefined) this.#sendEnd();
+    return undefined;
+  }
+
+  fail(code: HttpErrorCode): void {
+    if (this.#end !== undefined || this.#error !== undefined) return;
+    this.#error = code;
+    this.#held = [];
+    this.#target?.destroy();
+    this.#wakes.all();
+  }
+
+  drained(): void {
+    this.#full = this.#target?.isFull === true;
+    if (!this.#full) this.#wakes.all();
+  }
+
+  failed(code: HttpErrorCode): void {
+    this.fail(code);
+  }
+
+  /** Why it will never be whole. */
+  get error(): HttpErrorCode | undefined {
+    return this.#error;
+  }
+
+  get hasEnded(): boolean {
+    return this.#end !== undefined;
+  }
+
+  #sendSoon(): void {
+    if (this.#sendsSoon) return;
+    this.#sendsSoon = true;
+    process.nextTick(() => {
+      if (this.#begun || this.#end !== undefined || this.#error !== undefined) return;
+      this.#begin(undefined);
+      for (const each of this.#held.splice(0)) this.#target?.write(each);
+      this.drained();
+    });
+  }
+
+  #begin(length: number | undefined): void {
+    this.#begun = true;
+    this.#target?.begin(length);
+  }
+
+  #sendEnd(): void {
+    const trailers = this.#end?.trailers;
+    if (!this.#begun) this.#begin(trailers === undefined ? this.#written : undefined);
+    this.#target?.end(this.#held.splice(0), trailers);
+  }
+}
+
+export class OutgoingBody extends HostResource {
+  readonly #context: HttpContext;
+  readonly #pipe: OutgoingPipe;
+  #stream: "not taken" | "open" | "closed" = "not taken";
+
+  constructor(context: HttpContext, pipe: OutgoingPipe) {
+    super(context.pools.outgoingBodies);
+    this.#context = context;
+    this.#pipe = pipe;
+  }
+
+  write(): OutputStream {
+    if (this.#stream !== "not taken") throw new Failure(undefined);
+    this.#stream = "open";
+    const pipe = this.#pipe;
+    return new OutputStream(this.#context, {
+      readiness: pipe.readiness,
+      writable: () => pipe.writable(),
+      write: (bytes) => pipe.write(bytes),
+      flush: () => pipe.flush(),
+      close: () => {
+        this.#stream = "closed";
+      },
+    });
+  }
+
+  static finish(body: OutgoingBody, trailers: Fields | undefined): void {
+    if (body.#stream === "open") throw trap("outgoing-body.finish while its stream is still open");
+    const problem = body.#pipe.finish(trailers?.given());
+    body[Symbol.dispose]();
+    if (problem !== undefined) throw new Failure(problem);
+  }
+
+  /** Without `finish` the other side must not take it for whole. */
+  protected override closed(): void {
+    this.#pipe.fail({ tag: "HTTP-protocol-error" });
+  }
+}

@@ -1,0 +1,68 @@
+/** What the agent asks of a pull child, and what that answers. Lines of JSON between two programs of the same version. */
+import type { ErrorCode } from "@picolet/protocol/errors.ts";
+import type { ImageCredentials, SignedImage } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { ProxySettings } from "../oci/proxies.ts";
+import type { RegistryEndpoint } from "../oci/registries.ts";
+
+/** One line on the child's standard input: what is secret must not be on a command line, which everybody can read. */
+export interface PullRequest {
+  /** `component`: have it on disk. `platforms`: only tell what the reference holds. `signatures`: its digest, and who signed that. */
+  readonly want: "component" | "platforms" | "signatures";
+  readonly repository: string;
+  readonly tag: string | undefined;
+  /** `sha256:…`; it goes before the tag. */
+  readonly digest: string | undefined;
+  /** In the order in which they are asked. */
+  readonly endpoints: readonly RegistryEndpoint[];
+  readonly proxies: ProxySettings;
+  readonly credentials: ImageCredentials | undefined;
+  /** Where those come from, for messages: `secret shop/pull`. */
+  readonly credentialsFrom: string | undefined;
+  /** A folder of this pull's own, which may hold parts of an earlier one. Absolute. */
+  readonly directory: string;
+  /** Components that are here, 64 hexadecimal digits, by the digests of the manifests that lead to them. */
+  readonly known: Readonly<Record<string, string>>;
+  readonly maxComponentBytes: number;
+  readonly limits: PullLimits;
+}
+
+/** Times in milliseconds. */
+export interface PullLimits {
+  readonly connectTimeoutMs: number;
+  /** Without a byte. */
+  readonly idleTimeoutMs: number;
+  /** Of one manifest or token, whole. */
+  readonly documentTimeoutMs: number;
+  /** Between two attempts; doubled each time. */
+  readonly retryDelayMs: number;
+  /** Without progress, while pulls from other registries wait for a process. Kept by the agent. */
+  readonly contendedTimeoutMs: number;
+}
+
+export const DEFAULT_PULL_LIMITS: PullLimits = {
+  connectTimeoutMs: 30_000,
+  idleTimeoutMs: 60_000,
+  documentTimeoutMs: 120_000,
+  retryDelayMs: 1_000,
+  contendedTimeoutMs: 15_000,
+};
+
+export interface PulledComponent {
+  /** Of the reference itself: of the index, where there is one. */
+  readonly digest: string;
+  /** Of the manifest that leads to the component. */
+  readonly manifestDigest: string;
+  /** Of the component, 64 hexadecimal digits. */
+  readonly sha256: string;
+  /** A file in the request's folder, on disk; undefined: it is one of those known. */
+  readonly path: string | undefined;
+  /** What the reference holds: `wasi/wasm`, `linux/arm64`. */
+  readonly platforms: readonly string[];
+}
+
+export type PullAnswer =
+  | { readonly kind: "progress"; readonly bytes: number; readonly totalBytes: number }
+  | { readonly kind: "component"; readonly component: PulledComponent; readonly peakRssKiB: number }
+  | { readonly kind: "platforms"; readonly platforms: readonly string[]; readonly peakRssKiB: number }
+  | { readonly kind: "signatures"; readonly signed: SignedImage; readonly peakRssKiB: number }
+  | { readonly kind: "failed"; readonly code: ErrorCode; readonly message: string; readonly retryable: boolean };

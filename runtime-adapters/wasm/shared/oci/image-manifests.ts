@@ -1,0 +1,101 @@
+/**
+ * The JSON documents of image archives: OCI indexes and manifests (opencontainers/image-spec), `docker save`'s list.
+ * They say where a component may be; nothing is read here.
+ */
+import { createHash } from "node:crypto";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import { type JsonObject, listOf, objectOf, parseJson, parseObject, textOf, textsOf } from "./json-fields.ts";
+
+/** Images in one archive. */
+export const MAX_IMAGES = 64;
+export const MAX_LAYERS = 128;
+export const WASM_CONFIG = "application/vnd.wasm.config.v0+json";
+export const WASM_LAYERS: ReadonlySet<string> = new Set([
+  "application/wasm",
+  // wasm-to-oci and its successors, from before there was a convention.
+  "application/vnd.wasm.content.layer.v1+wasm",
+]);
+
+/** An entry of the archive. */
+export interface BlobReference {
+  readonly entry: string;
+  /** 64 hexadecimal digits; undefined where the archive does not tell. */
+  readonly sha256: string | undefined;
+}
+
+/** A line of an index: a manifest, or another index. */
+export interface IndexLine extends BlobReference {
+  readonly sha256: string;
+  /** Names of the image, as they stand there. */
+  readonly names: readonly string[];
+}
+
+/** An image in which a component may be. */
+export interface ImageCandidate {
+  readonly names: readonly string[];
+  /** `sha256:…`; undefined in archives without manifests. */
+  readonly manifestDigest: string | undefined;
+  readonly content:
+    | { readonly kind: "artifact"; readonly component: BlobReference }
+    | { readonly kind: "layers"; readonly layers: readonly BlobReference[] };
+}
+
+export const parseIndex = (content: Buffer): readonly IndexLine[] => indexLines(parseObject(content, "index.json"), []);
+
+/** What a line of an index leads to: more lines, or an image; neither when it is no image at all (an attestation). */
+export function parseManifest(
+  content: Buffer,
+  line: IndexLine,
+): { readonly lines: readonly IndexLine[]; readonly image: ImageCandidate | undefined } {
+  if (createHash("sha256").update(content).digest("hex") !== line.sha256) {
+    throw damaged(`${line.entry} has another content than its name says`);
+  }
+  const manifest = parseObject(content, line.entry);
+  const lines = indexLines(manifest, line.names);
+  return { lines, image: lines.length > 0 ? undefined : ociImage(manifest, line) };
+}
+
+export function parseDockerManifest(content: Buffer): readonly ImageCandidate[] {
+  const images = parseJson(content, "manifest.json");
+  if (!Array.isArray(images) || images.length > MAX_IMAGES) throw damaged("manifest.json is no list of images");
+  return images.map((image: unknown) => {
+    const layers = textsOf(image, "Layers").map((entry) => ({ entry, sha256: undefined }));
+    if (layers.length > MAX_LAYERS) throw damaged(`an image has more than ${MAX_LAYERS} layers`);
+    return { names: textsOf(image, "RepoTags"), manifestDigest: undefined, content: { kind: "layers", layers } };
+  });
+}
+
+function indexLines(index: JsonObject, inherited: readonly string[]): IndexLine[] {
+  return listOf(index, "manifests").map((each) => {
+    const annotations = objectOf(each, "annotations");
+    // containerd writes the whole name, other tools whatever the user typed.
+    const name =
+      textOf(annotations, "io.containerd.image.name") ?? textOf(annotations, "org.opencontainers.image.ref.name");
+    return { ...referenceOf(each), names: name === undefined ? inherited : [name] };
+  });
+}
+
+function ociImage(manifest: JsonObject, line: IndexLine): ImageCandidate | undefined {
+  const layers = listOf(manifest, "layers").map((each) => ({
+    ...referenceOf(each),
+    mediaType: textOf(each, "mediaType") ?? "",
+  }));
+  if (layers.length > MAX_LAYERS) throw damaged(`an image has more than ${MAX_LAYERS} layers`);
+  const about = { names: line.names, manifestDigest: `sha256:${line.sha256}` };
+  const [component, another] = layers.filter((each) => WASM_LAYERS.has(each.mediaType));
+  if (component !== undefined && another === undefined) return { ...about, content: { kind: "artifact", component } };
+  if (component !== undefined || textOf(objectOf(manifest, "config"), "mediaType") === WASM_CONFIG) {
+    throw new PicoletError("invalid", "the artifact must have one layer of the type application/wasm");
+  }
+  const tars = layers.filter((each) => each.mediaType.includes("tar"));
+  return tars.length === 0 ? undefined : { ...about, content: { kind: "layers", layers: tars } };
+}
+
+function referenceOf(descriptor: JsonObject): { readonly entry: string; readonly sha256: string } {
+  const sha256 = /^sha256:([0-9a-f]{64})$/.exec(textOf(descriptor, "digest") ?? "")?.[1];
+  if (sha256 === undefined) throw damaged("a digest is no SHA-256");
+  return { entry: `blobs/sha256/${sha256}`, sha256 };
+}
+
+export const damaged = (why: string): PicoletError =>
+  new PicoletError("corrupt", `cannot read the image archive: ${why}`);

@@ -1,0 +1,116 @@
+/** Finds the one `.wasm` file of an image in its layers, which are tar archives, most often compressed. */
+import { checkCancelled } from "@picolet/protocol/async/cancellation.ts";
+import { decompressed, HashedBytes } from "../files/byte-stream.ts";
+import type { ByteStream } from "../files/file-bytes.ts";
+import { TarReader } from "../files/tar-reader.ts";
+import { type BlobReference, damaged } from "./image-manifests.ts";
+
+/** Reads a layer from its start. */
+export type OpenLayer = <T>(layer: BlobReference, use: (content: ByteStream) => Promise<T>) => Promise<T>;
+
+/** Uncompressed, of all layers, with the headers of their files. An image of a component has a few MiB. */
+const MAX_SEARCHED_BYTES = 512 * 1024 * 1024;
+const HEADER_BYTES = 512;
+/** Files that may be the component, held until the last layer has been looked at: an upper one may take some away. */
+const MAX_CANDIDATES = 64;
+/** PATH_MAX: what is longer nobody can unpack. */
+const MAX_NAME_BYTES = 4096;
+/** Of a name in a message. */
+const SHOWN_LENGTH = 100;
+/** Overlay whiteouts (image-spec, layer.md): what they name is gone from the layers below. */
+const WHITEOUT = ".wh.";
+const OPAQUE = ".wh..wh..opq";
+
+interface Place {
+  readonly layer: BlobReference;
+  readonly name: string;
+}
+
+export type Search<T> =
+  | { readonly kind: "found"; readonly component: T }
+  | { readonly kind: "none"; readonly why: string };
+
+/**
+ * @param layers the lowest first
+ * @param take given the component's content, and its size as the archive has it
+ * @returns why none, when there is none, several, or too much to be looked through
+ * @throws `corrupt` for layers that are damaged
+ */
+export async function findInLayers<T>(
+  layers: readonly BlobReference[],
+  open: OpenLayer,
+  take: (content: ByteStream, sizeBytes: number) => Promise<T>,
+  signal: AbortSignal,
+): Promise<Search<T>> {
+  const search = new LayerSearch(signal);
+  for (const layer of layers) {
+    const why = await open(layer, (content) => search.look(layer, content));
+    if (why !== undefined) return { kind: "none", why };
+  }
+  const [place, another] = search.places.values();
+  if (place === undefined) return { kind: "none", why: "none of its files is a .wasm file" };
+  if (another !== undefined) {
+    const names = [place, another].map(({ name }) => JSON.stringify(name.slice(-SHOWN_LENGTH)));
+    return { kind: "none", why: `it has ${search.places.size} .wasm files, ${names.join(" and ")} among them` };
+  }
+  const component = await open(place.layer, async (layer) => {
+    await using content = await decompressed(layer);
+    const reader = new TarReader(content);
+    let entry = await reader.next();
+    // The last one of a name is the one that a runtime would leave there; nobody writes two.
+    while (entry !== undefined && !(entry.kind === "file" && entry.name === place.name)) entry = await reader.next();
+    if (entry === undefined) throw damaged(`${place.name} is missing`);
+    // Awaited here: what is returned would be read after the layer has been closed.
+    return await take(entry.content, entry.sizeBytes);
+  });
+  return { kind: "found", component };
+}
+
+class LayerSearch {
+  /** By the file's name. */
+  readonly places = new Map<string, Place>();
+  readonly #signal: AbortSignal;
+  #leftBytes = MAX_SEARCHED_BYTES;
+
+  constructor(signal: AbortSignal) {
+    this.#signal = signal;
+  }
+
+  /** The layer's digest is checked on the way, where it is known. @returns why nothing more is looked at, if so */
+  async look(layer: BlobReference, blob: ByteStream): Promise<string | undefined> {
+    const hashed = new HashedBytes(blob);
+    const found: string[] = [];
+    {
+      await using content = await decompressed(hashed);
+      const reader = new TarReader(content);
+      for (let entry = await reader.next(); entry !== undefined; entry = await reader.next()) {
+        checkCancelled(this.#signal, "the search of a layer");
+        this.#leftBytes -= HEADER_BYTES + entry.sizeBytes;
+        if (this.#leftBytes < 0) return `its layers hold more than ${MAX_SEARCHED_BYTES} bytes`;
+        const isWhiteout = this.#takeAway(entry.name);
+        if (isWhiteout || entry.kind !== "file" || !entry.name.endsWith(".wasm")) continue;
+        const nameBytes = Buffer.byteLength(entry.name);
+        if (nameBytes > MAX_NAME_BYTES)
+          throw damaged(`a file's name has ${nameBytes} bytes, more than ${MAX_NAME_BYTES}`);
+        found.push(entry.name);
+        if (this.places.size + found.length > MAX_CANDIDATES) return `it has more than ${MAX_CANDIDATES} .wasm files`;
+      }
+    }
+    for (const name of found) this.places.set(name, { layer, name });
+    if (layer.sha256 === undefined || layer.sha256 === (await hashed.finish())) return undefined;
+    throw damaged(`${layer.entry} has another content than its name says`);
+  }
+
+  /** @returns false for what is a file of the image itself. */
+  #takeAway(name: string): boolean {
+    const slash = name.lastIndexOf("/");
+    const [folder, file] = [name.slice(0, slash + 1), name.slice(slash + 1)];
+    if (!file.startsWith(WHITEOUT)) return false;
+    const gone = folder + file.slice(WHITEOUT.length);
+    for (const each of this.places.keys()) {
+      const isGone = file === OPAQUE ? each.startsWith(folder) : each === gone || each.startsWith(`${gone}/`);
+      if (isGone) this.places.delete(each);
+    }
+    return true;
+  }
+}

@@ -1,0 +1,72 @@
+/** How wasi:sockets fails. */
+import { constants } from "node:os";
+import { errnoOf, Failure } from "../resources/failure.ts";
+
+/** `wasi:sockets/network.error-code`, as far as Linux can bring it about; `connection-broken` is a code of WASI 0.3 alone. */
+export type NetworkErrorCode =
+  | "unknown"
+  | "access-denied"
+  | "not-supported"
+  | "invalid-argument"
+  | "out-of-memory"
+  | "timeout"
+  | "concurrency-conflict"
+  | "not-in-progress"
+  | "would-block"
+  | "invalid-state"
+  | "new-socket-limit"
+  | "address-not-bindable"
+  | "address-in-use"
+  | "remote-unreachable"
+  | "connection-refused"
+  | "connection-broken"
+  | "connection-reset"
+  | "connection-aborted"
+  | "datagram-too-large"
+  | "name-unresolvable"
+  | "temporary-resolver-failure"
+  | "permanent-resolver-failure";
+
+const CODES: Readonly<Record<string, NetworkErrorCode>> = {
+  EACCES: "access-denied",
+  EPERM: "access-denied",
+  EOPNOTSUPP: "not-supported",
+  EAFNOSUPPORT: "not-supported",
+  EINVAL: "invalid-argument",
+  ENOMEM: "out-of-memory",
+  ENOBUFS: "out-of-memory",
+  ETIMEDOUT: "timeout",
+  EMFILE: "new-socket-limit",
+  ENFILE: "new-socket-limit",
+  EADDRNOTAVAIL: "address-not-bindable",
+  EADDRINUSE: "address-in-use",
+  EHOSTUNREACH: "remote-unreachable",
+  EHOSTDOWN: "remote-unreachable",
+  ENETUNREACH: "remote-unreachable",
+  ENETDOWN: "remote-unreachable",
+  ENONET: "remote-unreachable",
+  ECONNREFUSED: "connection-refused",
+  ECONNRESET: "connection-reset",
+  EPIPE: "connection-broken",
+  ECONNABORTED: "connection-aborted",
+  EMSGSIZE: "datagram-too-large",
+  // getaddrinfo(3).
+  ENOTFOUND: "name-unresolvable",
+  ENODATA: "name-unresolvable",
+  EAI_NODATA: "name-unresolvable",
+  EAI_AGAIN: "temporary-resolver-failure",
+  EAI_FAIL: "permanent-resolver-failure",
+  EAI_MEMORY: "out-of-memory",
+};
+
+export const networkFailure = (code: NetworkErrorCode): Failure<NetworkErrorCode> => new Failure(code);
+
+/** Of an error of Node's. */
+export const networkErrorCode = (error: unknown): NetworkErrorCode => CODES[errnoOf(error) ?? ""] ?? "unknown";
+
+/** Of what libuv returns: 0, or an errno below 0. */
+export function checkResult(result: number): void {
+  if (result >= 0) return;
+  const name = Object.entries(constants.errno).find(([, errno]) => errno === -result)?.[0] ?? "";
+  throw networkFailure(CODES[name] ?? "unknown");
+}

@@ -1,0 +1,338 @@
+/** wasi:sockets/tcp. */
+import { HostResource, trap } from "../resources/handles.ts";
+import { Pollable, type Readiness } from "../resources/polling.ts";
+import type { InputStream, OutputStream } from "../resources/streams.ts";
+import { Wakes } from "../resources/wake-listeners.ts";
+import type { Endpoint, Family, IpSocketAddress } from "./socket-addresses.ts";
+import { anywhere, localEndpoint, remoteEndpoint, socketAddress } from "./socket-addresses.ts";
+import type { SocketContext } from "./socket-context.ts";
+import { checkResult, networkFailure } from "./socket-errors.ts";
+import { type ShutdownType, TcpConnection } from "./tcp-connection.ts";
+import { IPV6_ONLY, type TCP } from "./tcp-handle.ts";
+import { TcpOptions } from "./tcp-options.ts";
+
+/** Connections that wait to be accepted; more are closed at once. */
+const MAX_BACKLOG = 128;
+
+/** A connection that the system has accepted already. */
+interface Accepted {
+  readonly handle: TCP;
+  readonly giveBack: () => void;
+}
+
+type State =
+  | { readonly kind: "unbound" }
+  | { readonly kind: "binding" }
+  | { readonly kind: "bound" }
+  | { readonly kind: "connecting"; readonly connection: TcpConnection }
+  | { readonly kind: "connected"; readonly connection: TcpConnection }
+  | { readonly kind: "starting-listen" }
+  | { readonly kind: "listening" }
+  | { readonly kind: "closed" };
+
+export class TcpSocket extends HostResource {
+  readonly #context: SocketContext;
+  readonly #family: Family;
+  readonly #handle: TCP;
+  readonly #giveBack: () => void;
+  readonly #options: TcpOptions;
+  readonly #pending: Accepted[] = [];
+  readonly #arrived = new Wakes();
+  #backlog = MAX_BACKLOG;
+  #accepts = true;
+  /** By the component. */
+  #isHeld = true;
+  #hasConnection = false;
+  #state: State = { kind: "unbound" };
+
+  /** @param accepted when it is connected already; it takes over what it is given. */
+  constructor(context: SocketContext, family: Family, accepted?: Accepted, options = new TcpOptions()) {
+    super(context.handles.tcpSockets);
+    this.#context = context;
+    this.#family = family;
+    this.#options = options;
+    this.#giveBack = accepted?.giveBack ?? context.access.takeSocket();
+    this.#handle = accepted?.handle ?? context.modules.newTcpHandle();
+  }
+
+  /** @throws `access-denied`, `new-socket-limit` */
+  static create(context: SocketContext, family: Family): TcpSocket {
+    context.access.checkSockets("tcp");
+    if (context.handles.tcpSockets.full) throw networkFailure("new-socket-limit");
+    return new TcpSocket(context, family);
+  }
+
+  /** Where the system likes, unless it is bound. */
+  bindAnywhere(): void {
+    if (this.#state.kind !== "unbound") return;
+    this.startBind(undefined, anywhere(this.#family));
+    this.finishBind();
+  }
+
+  startBind(_network: unknown, localAddress: IpSocketAddress): void {
+    const local = localEndpoint(localAddress, this.#family);
+    if (this.#state.kind !== "unbound") throw networkFailure("invalid-state");
+    this.#context.access.checkBind("tcp", local);
+    const { address, port } = local;
+    const bound =
+      this.#family === "ipv4" ? this.#handle.bind(address, port) : this.#handle.bind6(address, port, IPV6_ONLY);
+    checkResult(bound);
+    // libuv tells of an address in use by the next call only.
+    checkResult(this.#handle.getsockname({}));
+    this.#state = { kind: "binding" };
+  }
+
+  finishBind(): void {
+    if (this.#state.kind !== "binding") throw networkFailure("not-in-progress");
+    this.#state = { kind: "bound" };
+  }
+
+  startConnect(_network: unknown, remoteAddress: IpSocketAddress): void {
+    const { kind } = this.#state;
+    if (kind === "binding") throw networkFailure("concurrency-conflict");
+    if (kind !== "unbound" && kind !== "bound") throw networkFailure("invalid-state");
+    const remote = remoteEndpoint(remoteAddress, this.#family);
+    this.#context.access.checkConnect("tcp", remote);
+    this.#state = { kind: "connecting", connection: this.#connection(remote) };
+  }
+
+  finishConnect(): [InputStream, OutputStream] {
+    return this.finishConnection().streams();
+  }
+
+  /** As far as WASI 0.3 goes. */
+  finishConnection(): TcpConnection {
+    if (this.#state.kind !== "connecting") throw networkFailure("not-in-progress");
+    const { connection } = this.#state;
+    const { outcome } = connection;
+    if (outcome === undefined) throw networkFailure("would-block");
+    if (outcome !== "yes") {
+      connection.release();
+      this.#state = { kind: "closed" };
+      throw networkFailure(outcome);
+    }
+    this.#options.applyTo(this.#handle);
+    this.#state = { kind: "connected", connection };
+    return connection;
+  }
+
+  /** Of one that is being connected; ready of any other. */
+  get settled(): Readiness {
+    return this.#state.kind === "connecting" ? this.#state.connection.settled : { ready: () => true };
+  }
+
+  /** Undefined: it is not connected. */
+  get connection(): TcpConnection | undefined {
+    return this.#state.kind === "connected" ? this.#state.connection : undefined;
+  }
+
+  startListen(): void {
+    const { kind } = this.#state;
+    if (kind === "binding") throw networkFailure("concurrency-conflict");
+    if (kind !== "bound") throw networkFailure("invalid-state");
+    const { port } = this.#local();
+    if (!this.#context.access.mayListen("tcp", port)) throw networkFailure("access-denied");
+    this.#handle.onconnection = (status, client) => {
+      if (status === 0 && client !== undefined) this.#arrive(client);
+    };
+    checkResult(this.#handle.listen(this.#backlog));
+    this.#state = { kind: "starting-listen" };
+  }
+
+  finishListen(): void {
+    if (this.#state.kind !== "starting-listen") throw networkFailure("not-in-progress");
+    this.#state = { kind: "listening" };
+  }
+
+  accept(): [TcpSocket, InputStream, OutputStream] {
+    const socket = this.acceptSocket();
+    return [socket, ...socket.#connected()];
+  }
+
+  /** There is something to accept, or never will be. */
+  get acceptable(): Readiness {
+    const ready = (): boolean => this.#state.kind !== "listening" || this.#pending.length > 0;
+    return { ready, onReady: this.#arrived.add };
+  }
+
+  /** As far as WASI 0.3 goes. */
+  acceptSocket(): TcpSocket {
+    if (this.#state.kind !== "listening") throw networkFailure("invalid-state");
+    if (this.#pending.length === 0) throw networkFailure("would-block");
+    if (this.#context.handles.tcpSockets.full) throw networkFailure("new-socket-limit");
+    const accepted = this.#pending.shift();
+    if (accepted === undefined) throw trap("a connection is gone between two steps");
+    const socket = new TcpSocket(this.#context, this.#family, accepted, this.#options.copy());
+    const connection = socket.#connection();
+    socket.#options.applyTo(socket.#handle);
+    socket.#state = { kind: "connected", connection };
+    return socket;
+  }
+
+  #connected(): [InputStream, OutputStream] {
+    if (this.#state.kind !== "connected") throw trap("an accepted connection is none");
+    return this.#state.connection.streams();
+  }
+
+  #connection(remote?: Endpoint): TcpConnection {
+    this.#hasConnection = true;
+    const onGone = (): void => {
+      this.#hasConnection = false;
+      this.#giveBackIfUnused();
+    };
+    return new TcpConnection(this.#context, { handle: this.#handle, sizes: this.#options.sizes, onGone }, remote);
+  }
+
+  /** Its place among the component's sockets. */
+  #giveBackIfUnused(): void {
+    if (!this.#isHeld && !this.#hasConnection) this.#giveBack();
+  }
+
+  /** Whoever connects from now on is sent away, and so is who waits. */
+  stopAccepting(): void {
+    this.#accepts = false;
+    this.#sendAway();
+    this.#arrived.all();
+  }
+
+  #sendAway(): void {
+    for (const { handle, giveBack } of this.#pending.splice(0)) {
+      handle.close();
+      giveBack();
+    }
+  }
+
+  #arrive(handle: TCP): void {
+    try {
+      if (!this.#accepts || this.#pending.length >= this.#backlog) throw networkFailure("new-socket-limit");
+      this.#pending.push({ handle, giveBack: this.#context.access.takeSocket() });
+      this.#arrived.all();
+    } catch {
+      // The component holds all that it may have.
+      handle.close();
+    }
+  }
+
+  localAddress(): IpSocketAddress {
+    if (this.#state.kind === "unbound" || this.#state.kind === "closed") throw networkFailure("invalid-state");
+    return socketAddress(this.#local());
+  }
+
+  #local(): Endpoint {
+    const out: { address?: string; port?: number } = {};
+    checkResult(this.#handle.getsockname(out));
+    return { address: out.address ?? "", port: out.port ?? 0 };
+  }
+
+  remoteAddress(): IpSocketAddress {
+    if (this.#state.kind !== "connected") throw networkFailure("invalid-state");
+    const out: { address?: string; port?: number } = {};
+    if (this.#handle.getpeername(out) < 0) throw networkFailure("invalid-state");
+    return socketAddress({ address: out.address ?? "", port: out.port ?? 0 });
+  }
+
+  isListening(): boolean {
+    return this.#state.kind === "listening";
+  }
+
+  addressFamily(): Family {
+    return this.#family;
+  }
+
+  setListenBacklogSize(value: bigint): void {
+    if (value === 0n) throw networkFailure("invalid-argument");
+    const { kind } = this.#state;
+    if (kind === "connecting" || kind === "connected" || kind === "closed") throw networkFailure("invalid-state");
+    this.#backlog = value < BigInt(MAX_BACKLOG) ? Number(value) : MAX_BACKLOG;
+  }
+
+  keepAliveEnabled(): boolean {
+    return this.#options.keepAlive;
+  }
+
+  setKeepAliveEnabled(value: boolean): void {
+    this.#options.keepAlive = value;
+    this.#applyOptions();
+  }
+
+  keepAliveIdleTime(): bigint {
+    return this.#options.idleTime;
+  }
+
+  setKeepAliveIdleTime(value: bigint): void {
+    this.#options.idleTime = value;
+    this.#applyOptions();
+  }
+
+  keepAliveInterval(): bigint {
+    return this.#options.interval;
+  }
+
+  setKeepAliveInterval(value: bigint): void {
+    this.#options.interval = value;
+  }
+
+  keepAliveCount(): number {
+    return this.#options.count;
+  }
+
+  setKeepAliveCount(value: number): void {
+    this.#options.count = value;
+  }
+
+  hopLimit(): number {
+    return this.#options.hopLimit;
+  }
+
+  setHopLimit(value: number): void {
+    this.#options.hopLimit = value;
+  }
+
+  receiveBufferSize(): bigint {
+    return BigInt(this.#options.sizes.receive);
+  }
+
+  setReceiveBufferSize(value: bigint): void {
+    this.#options.setSize("receive", value);
+  }
+
+  sendBufferSize(): bigint {
+    return BigInt(this.#options.sizes.send);
+  }
+
+  setSendBufferSize(value: bigint): void {
+    this.#options.setSize("send", value);
+  }
+
+  /** Ready when what was started last may be finished, or a connection waits to be accepted. */
+  subscribe(): Pollable {
+    const readiness: Readiness = {
+      ready: () => this.settled.ready() && this.acceptable.ready(),
+      onReady: (wake) => {
+        const state = this.#state;
+        return state.kind === "connecting" ? state.connection.settled.onReady(wake) : this.#arrived.add(wake);
+      },
+    };
+    return new Pollable(this.#context.handles.pollables, this.#context.poller, readiness);
+  }
+
+  shutdown(type: ShutdownType): void {
+    if (this.#state.kind !== "connected") throw networkFailure("invalid-state");
+    this.#state.connection.shutdown(type);
+  }
+
+  #applyOptions(): void {
+    if (this.#state.kind === "connected") this.#options.applyTo(this.#handle);
+  }
+
+  protected override closed(): void {
+    const state = this.#state;
+    this.#state = { kind: "closed" };
+    this.#isHeld = false;
+    if (state.kind === "connecting" || state.kind === "connected") state.connection.release();
+    else if (state.kind !== "closed") this.#handle.close();
+    this.#sendAway();
+    this.#arrived.all();
+    this.#giveBackIfUnused();
+  }
+}

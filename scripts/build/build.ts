@@ -1,0 +1,263 @@
+/**
+ * Bundles the programs into `dist/`: one file each, so that a board reads one file and no package folder. What the agent
+ * loads only where it is needed lies in files of its own beside it.
+ *
+ * CommonJS on purpose: an ES module that imports `node:http` makes Node evaluate every getter of that module, which
+ * loads its WebSocket client: 6.5 MiB of anonymous memory (measured, Node 24.21) for nothing.
+ */
+import { chmodSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { basename, dirname, resolve } from "node:path";
+import { embeddedResources } from "@picolet/hub-embedded/embedded-resources.ts";
+import { FolderModelSource, gatherModels } from "@picolet/hub-embedded/schema/models.ts";
+import { modelRoots } from "@picolet/hub-embedded/server/model-roots.ts";
+import { type BuildOptions, build, type Metafile, type Plugin, type TransformOptions, transform } from "esbuild";
+import { writeBillOfMaterials } from "./bill-of-materials.ts";
+import { buildContainerExample } from "./build-container-example.ts";
+import { buildExamples } from "./build-examples.ts";
+
+const shared: BuildOptions = {
+  bundle: true,
+  minify: true,
+  legalComments: "none",
+  platform: "node",
+  target: "node24",
+  // Node 24 has it; what esbuild 0.28 makes of `await using` in a loop throws the error of one turn at the end of the next too.
+  supported: { using: true },
+  // The ES module build of the same package: esbuild leaves out what is not used of it.
+  alias: { yaml: "./node_modules/yaml/browser/index.js" },
+  // The native addon has to stay a package of its own: it finds its .node file beside itself.
+  external: ["better-sqlite3", "@bytecodealliance/jco-transpile"],
+  logLevel: "warning",
+  charset: "ascii",
+  metafile: true,
+};
+
+const WS_CLIENT = resolve("node_modules/ws/lib/websocket.js");
+
+/**
+ * Of `ws` the client alone, without what the tunnel never uses: compression loads `node:zlib`, and `wss:` URLs `node:https`
+ * (the tunnel hands it a socket that does TLS already). With the server's code half a MiB.
+ */
+const leanWebSocket: Plugin = {
+  name: "lean ws",
+  setup: ({ onResolve, onLoad }) => {
+    onResolve({ filter: /^ws$/ }, () => ({ path: "ws", namespace: "lean-ws" }));
+    onResolve({ filter: /^\.\/permessage-deflate$/ }, () => ({ path: "permessage-deflate", namespace: "lean-ws" }));
+    onResolve({ filter: /^https$/ }, () => ({ path: "https", namespace: "lean-ws" }));
+    onLoad({ filter: /.*/, namespace: "lean-ws" }, ({ path }) => ({
+      contents:
+        path === "ws"
+          ? `import WebSocket from ${JSON.stringify(WS_CLIENT)}; export { WebSocket };`
+          : `module.exports = class { static extensionName = ${JSON.stringify(path)} };`,
+      resolveDir: dirname(WS_CLIENT),
+    }));
+  },
+};
+
+const programs: readonly BuildOptions[] = [
+  { entryPoints: { edgectl: "agent/cli/edgectl.ts" }, format: "cjs", outExtension: { ".js": ".cjs" } },
+  // An ES module: what it is made of are ES modules, and one of them waits at its top level.
+  {
+    entryPoints: { "picolet-hub": "hub/main/picolet-hub.ts" },
+    format: "esm",
+    outExtension: { ".js": ".mjs" },
+    banner: { js: 'import{createRequire}from"node:module";const require=createRequire(import.meta.url);' },
+  },
+  // A thread of the hub, found beside it.
+  {
+    entryPoints: { "yaml-worker": "hub/embedded/http/yaml-worker.ts" },
+    format: "esm",
+    outExtension: { ".js": ".mjs" },
+  },
+  // CommonJS: the loader of ES modules would cost 0.6 MiB.
+  {
+    entryPoints: {
+      "wasm-dense": "runtime-adapters/wasm/dense/dense-main.ts",
+      "wasm-pull": "runtime-adapters/wasm/pull/pull-main.ts",
+      "wasm-devices": "runtime-adapters/wasm/devices/devices-main.ts",
+    },
+    format: "cjs",
+    outExtension: { ".js": ".cjs" },
+  },
+  // They load jco, which is ES modules.
+  {
+    entryPoints: {
+      "wasm-transpile": "runtime-adapters/wasm/transpile/transpile-main.ts",
+      "component-tool": "agent/main/component-tool/component-tool.ts",
+    },
+    format: "esm",
+    outExtension: { ".js": ".mjs" },
+  },
+];
+
+/**
+ * The launchers find `dist/` and Node beside themselves and set what has to be there before Node starts: allocator
+ * settings and V8 flags that keep resident memory small (ARCHITECTURE.md, "Memory", has the figures of each).
+ */
+const launcher = (program: string, environment: string, flags: string, ending = "cjs"): string => `#!/bin/sh
+# Starts ${program} on picolet's own Node; PICOLET_NODE names another one.
+self=$(readlink -f "$0")
+dist=\${self%/*/*}
+node=\${PICOLET_NODE:-$dist/../node_modules/node/bin/node}
+[ -x "$node" ] || node=node
+${environment}exec "$node" ${flags}"$dist/${program}.${ending}" "$@"
+`;
+
+// Blocks of a page and more go back to the kernel when they are freed: 2 MiB less after fifty pods were started.
+export const AGENT_ENVIRONMENT =
+  "export MALLOC_ARENA_MAX=1 MALLOC_TRIM_THRESHOLD_=131072 MALLOC_MMAP_THRESHOLD_=4096 UV_THREADPOOL_SIZE=1\nexport CBOR_NATIVE_ACCELERATION_DISABLED=true\n" +
+  "export SSL_CERT_FILE=/dev/null SSL_CERT_DIR=/nonexistent\nunset NODE_EXTRA_CA_CERTS\n";
+// A hub is verified against its own CA. Node would parse the 140 CAs it brings as soon as `node:tls` is loaded, those of the
+// system, or those that its environment names: 0.75 MiB (Node 24.21) for nothing. With these none are found.
+// Code that has not run for two collections is dropped, instead of six, and compiled again when it runs: the idle collection
+// is two in a row. Regular expressions stay bytecode: one of Node's for IPv6 addresses becomes 160 KiB of machine code as
+// soon as it runs for the second time.
+export const AGENT_FLAGS =
+  "--use-openssl-ca --max-semi-space-size=1 --optimize-for-size --no-opt --no-maglev --no-sparkplug --v8-pool-size=1 --max-old-space-size=48 --bytecode-old-age=2 --regexp-interpret-all --expose-gc ";
+
+/** The types of the API that the embedded API server checks and describes, out of the client library's own. */
+function kubernetesModels(): string {
+  const models = new FolderModelSource("node_modules/@kubernetes/client-node/dist/gen/models");
+  return gatherModels(models, modelRoots(embeddedResources({ serviceAccountTokens: true })));
+}
+
+/**
+ * What thousands of sessions make and drop is small: a young generation of 4 MiB instead of 64 saves 20 KiB an agent. The
+ * old one may grow by a fifth of what lives before it is collected, not to a multiple: what it grew to in a storm stays
+ * resident. With 1,000 agents that is a collection every 29 s at rest, and 9 KiB an agent less than with a half.
+ */
+const HUB_FLAGS = "--max-semi-space-size=4 --heap-growing-percent=20 ";
+// Each connection has a buffer of 64 KiB to read into, of which it touches a page or two. Only mappings of their own keep
+// the rest of it out of memory: blocks of the heap have been written to before. glibc maps what is above the threshold and
+// does not fit at the top of the heap, which it makes 128 KiB larger than needed unless the pad is 0. The threshold is
+// above what OpenSSL keeps of a connection (4.4, 4.4, 5.6 and 6.1 KiB), which would take two pages each. One arena, so
+// that there is one heap. A process may have 65,530 mappings.
+const HUB_ENVIRONMENT =
+  "export MALLOC_ARENA_MAX=1 MALLOC_TRIM_THRESHOLD_=131072 MALLOC_MMAP_THRESHOLD_=8192 MALLOC_MMAP_MAX_=32768 MALLOC_TOP_PAD_=0\n";
+
+/** A program with each `import()` of it as a file of its own, in a folder beside it that has its name. */
+interface DividedProgram {
+  readonly name: string;
+  readonly entry: string;
+  /** Loaded apart, by a program that has the whole of `entry` already: what it shares with them stays in one file. */
+  readonly parts?: RegExp;
+}
+
+const AGENT = { name: "picolet", entry: "agent/main/picolet.ts" };
+
+const dividedPrograms: readonly DividedProgram[] = [
+  AGENT,
+  // Most components have neither network nor services of the board: 0.3 MiB less of each runner. Its jail has the folder.
+  {
+    name: "wasm-runner",
+    entry: "runtime-adapters/wasm/runner/runner-main.ts",
+    parts: /\/(?:sockets\/sockets|board\/board|devices\/devices|serve-component|async-(?:run|http|serve|sockets))\.ts$/,
+  },
+];
+
+async function buildDivided(program: DividedProgram): Promise<Metafile | undefined> {
+  const { files, metafile } = await dividedFiles(program);
+  for (const { path, code } of files) {
+    requireAscii(path, code);
+    mkdirSync(dirname(path), { recursive: true });
+    writeFileSync(path, code);
+  }
+  const current = new Set(files.map(({ path }) => basename(path)));
+  const folder = `dist/${program.name}`;
+  for (const file of readdirSync(folder)) if (!current.has(file)) rmSync(`${folder}/${file}`);
+  return metafile;
+}
+
+interface ProgramFiles {
+  readonly files: readonly ProgramFile[];
+  readonly metafile: Metafile | undefined;
+}
+
+interface ProgramFile {
+  readonly path: string;
+  readonly code: string;
+  /** As JSON; "" where none was asked for. */
+  readonly map: string;
+}
+
+/** The agent's, with source maps, by which its memory is attributed; the hashes in its code are others. */
+export const agentFilesWithMaps = (): Promise<ProgramFiles> => dividedFiles(AGENT, "with maps");
+
+/**
+ * What is not loaded costs nothing: V8 keeps the source of a file that it has seen, and a record of each function. esbuild
+ * divides ES modules alone, so each of them becomes CommonJS afterwards. Their names hold a hash: a program that runs never
+ * loads a part of another build.
+ */
+async function dividedFiles(
+  { name, entry, parts }: DividedProgram,
+  maps: "with maps" | "without maps" = "without maps",
+): Promise<ProgramFiles> {
+  const sourcemap = maps === "with maps" ? "inline" : false;
+  const divided = await build({
+    ...shared,
+    entryPoints: { [name]: entry },
+    outdir: "dist",
+    chunkNames: `${name}/[name]-[hash]`,
+    format: "esm",
+    outExtension: { ".js": ".cjs" },
+    splitting: true,
+    write: false,
+    plugins: [leanWebSocket, ...(parts === undefined ? [] : [besides(parts, entry)])],
+    sourcemap,
+    sourcesContent: false,
+  });
+  const { minify, platform, target, charset, legalComments, supported } = shared;
+  const common = { minify, platform, target, charset, legalComments } as TransformOptions;
+  const files: ProgramFile[] = [];
+  for (const { path, text } of divided.outputFiles) {
+    // `import()` becomes `require()` too: the loader of ES modules is never needed.
+    const { code, map } = await transform(text, {
+      ...common,
+      format: "cjs",
+      supported: { ...supported, "dynamic-import": false },
+      sourcemap: sourcemap === false ? false : "external",
+      sourcesContent: false,
+    });
+    files.push({ path, code, map });
+  }
+  return { files, metafile: divided.metafile };
+}
+
+/** To esbuild each part needs all of the entry, so that it makes one file of it instead of one for each set of parts. */
+const besides = (parts: RegExp, entry: string): Plugin => ({
+  name: `besides ${entry}`,
+  setup: ({ onLoad }) =>
+    onLoad({ filter: parts }, ({ path }) => ({
+      contents: `${readFileSync(path, "utf8")}\nimport ${JSON.stringify(resolve(entry))};`,
+      loader: "ts",
+    })),
+});
+
+/** One character beyond Latin-1 would make V8 keep the whole source in two bytes a character. */
+function requireAscii(path: string, code: string): void {
+  if (Buffer.from(code).some((byte) => byte > 127)) throw new Error(`${path} is not ASCII`);
+}
+
+export async function buildPrograms(): Promise<void> {
+  const metafiles: (Metafile | undefined)[] = [];
+  for (const program of dividedPrograms) metafiles.push(await buildDivided(program));
+  for (const program of programs) metafiles.push((await build({ ...shared, ...program, outdir: "dist" })).metafile);
+  writeBillOfMaterials(metafiles.filter((each) => each !== undefined));
+  requireAscii("dist/edgectl.cjs", readFileSync("dist/edgectl.cjs", "utf8"));
+  mkdirSync("dist/bin", { recursive: true });
+  writeFileSync("dist/bin/picolet", launcher("picolet", AGENT_ENVIRONMENT, AGENT_FLAGS));
+  writeFileSync("dist/bin/edgectl", launcher("edgectl", "", "--max-semi-space-size=1 "));
+  writeFileSync("dist/bin/picolet-hub", launcher("picolet-hub", HUB_ENVIRONMENT, HUB_FLAGS, "mjs"));
+  writeFileSync("dist/kubernetes-models.json", kubernetesModels());
+  for (const name of ["picolet", "edgectl", "picolet-hub"]) chmodSync(`dist/bin/${name}`, 0o755);
+}
+
+if (import.meta.main) {
+  await buildPrograms();
+  const examples = await buildExamples();
+  buildContainerExample();
+  const components = examples.map((name) => `${name}.wasm`).join(", ");
+  console.log(
+    `dist/bin: picolet, edgectl, picolet-hub; dist/examples: ${components}; dist/images: the image of examples/web`,
+  );
+}

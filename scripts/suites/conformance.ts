@@ -1,0 +1,64 @@
+/**
+ * `npm run conformance`: what a kubelet does, test by test, against the node of any API server; without arguments
+ * against a hub, an agent and a containerd started here. One JSON document on standard output, progress on standard
+ * error; leaves with 1 when a test failed that is not known to.
+ */
+import { readFileSync } from "node:fs";
+import { allTests } from "@picolet/test/conformance/all-tests.ts";
+import { parseArguments, USAGE } from "@picolet/test/conformance/framework/arguments.ts";
+import { KubeApi } from "@picolet/test/conformance/framework/kube-api.ts";
+import { ClusterStage, chosen, type Report, runTests } from "@picolet/test/conformance/framework/runner.ts";
+import type { Target } from "@picolet/test/conformance/framework/target.ts";
+import { LocalCluster, localClusterMissing } from "@picolet/test/conformance/local-cluster.ts";
+import { buildPrograms } from "../build/build.ts";
+import { installTestSystem } from "../test/install-test-system.ts";
+
+/** sysexits.h */
+const EX_USAGE = 64;
+/** Shown when a test failed. */
+const AGENT_LOG_LINES = 60;
+const say = (line: string): void => void process.stderr.write(`${line}\n`);
+
+async function main(args: readonly string[]): Promise<number> {
+  const given = parseArguments(args);
+  const tests = chosen(allTests, given.focus, given.skip);
+  if (given.list) {
+    for (const { name } of tests) process.stdout.write(`${name}\n`);
+    return 0;
+  }
+  const run = async (target: Target): Promise<Report> => {
+    using api = await KubeApi.open(target.kubeconfig);
+    return await runTests(tests, new ClusterStage(api, target), { parallel: given.parallel, say });
+  };
+  const { cluster, images, pullSecretFile, containerLogs } = given;
+  const pullSecret = pullSecretFile === undefined ? "" : readFileSync(pullSecretFile, "utf8");
+  const report =
+    cluster === undefined ? await runHere(run) : await run({ ...cluster, images, pullSecret, containerLogs });
+  for (const { name, result, gap } of report.tests) {
+    if (result === "failed") say(gap === undefined ? `FAILED ${name}` : `FAILED, as is known (${gap}) ${name}`);
+  }
+  say(`${report.passed} passed, ${report.failed} failed (${report.known} as is known), ${report.skipped} skipped`);
+  process.stdout.write(`${JSON.stringify(report, null, 2)}\n`);
+  return report.failed > report.known ? 1 : 0;
+}
+
+async function runHere(run: (target: Target) => Promise<Report>): Promise<Report> {
+  installTestSystem();
+  const missing = localClusterMissing();
+  if (missing !== undefined) throw new Error(`no node can be started here: ${missing}`);
+  say("building");
+  await buildPrograms();
+  await using cluster = await LocalCluster.start();
+  const report = await run(cluster.target);
+  if (report.failed > report.known)
+    say(`the end of the agent's log:\n${cluster.log.split("\n").slice(-AGENT_LOG_LINES).join("\n")}`);
+  return report;
+}
+
+try {
+  process.exitCode = await main(process.argv.slice(2));
+} catch (error) {
+  if (!(error instanceof TypeError)) throw error;
+  say(`${error.message}\n${USAGE}`);
+  process.exitCode = EX_USAGE;
+}

@@ -1,0 +1,16 @@
+import { type ChildProcess, fork } from "node:child_process";
+import { fileURLToPath } from "node:url";
+import { AGENT_ENVIRONMENT, AGENT_FLAGS } from "@picolet/scripts/build/build.ts";
+
+export const agentFlags = (): string[] => AGENT_FLAGS.trim().split(" ");
+
+/** This process's environment, with what the agent's launcher exports. */
+export function agentEnvironment(): NodeJS.ProcessEnv {
+  const settings = [...AGENT_ENVIRONMENT.matchAll(/(\w+)=(\S+)/g)].map(([, name = "", value = ""]) => [name, value]);
+  return { ...process.env, ...Object.fromEntries(settings) };
+}
+
+/** A program of this folder, with the flags and the environment that the agent's launcher gives it. */
+export function forkWithAgentFlags(program: string): ChildProcess {
+  return fork(fileURLToPath(new URL(program, import.meta.url)), { execArgv: agentFlags(), env: agentEnvironment() });
+}

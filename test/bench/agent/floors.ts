@@ -1,0 +1,100 @@
+/** What a program on Node takes that does nothing: the floor under the agent's memory and CPU, by the agent's own settings. */
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import { writeFileSync } from "node:fs";
+import type { AddressInfo } from "node:net";
+import { createServer } from "node:tls";
+import { TlsAuthority } from "../../support/unit/identity/tls-authority.ts";
+import { TempFolder } from "../../support/unit/machine/temp-folder.ts";
+import { round } from "../measure/process-usage.ts";
+import { type RestFigures, restOf } from "./agent-figures.ts";
+import { agentEnvironment, agentFlags } from "./agent-fork.ts";
+
+export interface FloorFigures {
+  /** A timer, and the collection of garbage that the agent makes when it is quiet. */
+  readonly bareNode: RestFigures;
+  /** The same with one TCP connection, and what an agent without a hub has loaded besides. */
+  readonly bareTcp: RestFigures;
+  /** The same with TLS over it, its server verified. */
+  readonly bareTls: RestFigures;
+  /** What any hub adds at least to an agent that has none. */
+  readonly tlsAddsAnonMiB: number;
+}
+
+const START_LIMIT_MS = 30_000;
+/** Its garbage has been collected. */
+const SETTLE_MS = 15_000;
+const NODE = "node_modules/node/bin/node";
+
+/** CommonJS, as the agent is. */
+const REST = "setTimeout(() => gc(), 10_000); setInterval(() => undefined, 2 ** 30); console.log('rests');";
+const TCP = `
+const [, , port] = process.argv;
+require("node:crypto");
+require("node:http");
+require("node:net").connect({ host: "127.0.0.1", port: Number(port) }, () => { ${REST} }).resume();
+`;
+const TLS = `
+const [, , port, ca] = process.argv;
+require("node:http");
+const authority = require("node:fs").readFileSync(ca);
+const options = { host: "127.0.0.1", port: Number(port), ca: authority, minVersion: "TLSv1.3" };
+require("node:tls").connect(options, () => { ${REST} }).resume();
+`;
+
+export async function floorFigures(windowMs: number): Promise<FloorFigures> {
+  using folder = new TempFolder();
+  writeFileSync(folder.at("rest.cjs"), REST);
+  writeFileSync(folder.at("tcp.cjs"), TCP);
+  writeFileSync(folder.at("tls.cjs"), TLS);
+  const authority = new TlsAuthority();
+  writeFileSync(folder.at("ca.pem"), authority.ca);
+  const { certificate, privateKey } = authority.issueServer();
+  const server = createServer({ cert: certificate, key: privateKey }, (socket) => socket.on("error", () => undefined));
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  try {
+    const { port } = server.address() as AddressInfo;
+    const [bareNode, bareTcp, bareTls] = await Promise.all([
+      figuresOf([folder.at("rest.cjs")], windowMs),
+      figuresOf([folder.at("tcp.cjs"), String(port)], windowMs),
+      figuresOf([folder.at("tls.cjs"), String(port), folder.at("ca.pem")], windowMs),
+    ]);
+    return { bareNode, bareTcp, bareTls, tlsAddsAnonMiB: round(bareTls.anonMiB - bareTcp.anonMiB) };
+  } finally {
+    server.close();
+  }
+}
+
+async function figuresOf(args: readonly string[], windowMs: number): Promise<RestFigures> {
+  const child = spawn(NODE, [...agentFlags(), ...args], {
+    env: agentEnvironment(),
+    stdio: ["ignore", "pipe", "pipe"],
+  });
+  try {
+    await firstWord(child);
+    return await restOf(child.pid ?? 0, windowMs, SETTLE_MS);
+  } finally {
+    child.kill("SIGKILL");
+  }
+}
+
+/** @throws with what it said when it ends before that */
+async function firstWord(child: ChildProcess): Promise<void> {
+  let said = "";
+  child.stderr?.setEncoding("utf8").on("data", (text: string) => {
+    said += text;
+  });
+  const stopped = new AbortController();
+  const signal = AbortSignal.any([stopped.signal, AbortSignal.timeout(START_LIMIT_MS)]);
+  const ended = once(child, "close", { signal }).then(() => {
+    throw new Error(`a bare Node has ended: ${said}`);
+  });
+  try {
+    await Promise.race([once(child.stdout ?? child, "data", { signal }), ended]);
+  } finally {
+    ended.catch(() => undefined);
+    stopped.abort();
+  }
+}
+
+if (import.meta.main) console.log(JSON.stringify(await floorFigures(60_000), undefined, 2));

@@ -1,0 +1,73 @@
+/** What the collection of usage costs: real cgroups, the collection alone in a process with the agent's flags. */
+import { once } from "node:events";
+import { mkdirSync, writeFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import { detectCgroups } from "@picolet/agent/resources/cgroup-hierarchies.ts";
+import { CgroupTree } from "@picolet/agent/resources/cgroup-tree.ts";
+import { systemClock } from "@picolet/protocol/async/system-clock.ts";
+import { TempFolder } from "../../support/unit/machine/temp-folder.ts";
+import { RecordedLog } from "../../support/unit/ports/recorders.ts";
+import { percentile, round } from "../measure/process-usage.ts";
+import { forkWithAgentFlags } from "./agent-fork.ts";
+import type { StatsAnswer, StatsOrder } from "./stats-main.ts";
+
+export interface StatsFigures {
+  /** Of one core: a look at cgroups every ten seconds, what pods have on disk every minute. */
+  readonly cpuPercentAt50Pods: number;
+  readonly lookMs: { readonly p50: number; readonly p99: number };
+  readonly lookCpuMs: number;
+  /** With the processes that measure. */
+  readonly diskCpuMs: number;
+  /** How long the event loop was held, of a hundred times the worst but one. */
+  readonly stallMs: number;
+}
+
+const PODS = 50;
+const LOOK_PERIOD_MS = 10_000;
+const DISK_PERIOD_MS = 60_000;
+const LOOKS = 200;
+/** CPU time of children comes in ticks of 10 ms. */
+const MEASUREMENTS = 20;
+const ROOT = `/picolet-test-bench-${process.pid}`;
+/** Of each pod's volume. */
+const FILES = 10;
+
+export async function statsFigures(): Promise<StatsFigures> {
+  const tree = new CgroupTree({ log: new RecordedLog(), clock: systemClock }, { hierarchies: await detectCgroups() });
+  using folder = new TempFolder();
+  try {
+    for (let index = 0; index < PODS; index += 1) {
+      const pod = `pod${index}`;
+      // A sandbox is there too, and nobody reads it.
+      for (const name of [`c${index}`, "sandbox"]) await tree.create(`${ROOT}/${pod}/${name}`, {});
+      const volume = folder.at("pods", pod, "volumes/kubernetes.io~empty-dir/data");
+      for (const path of [volume, folder.at("logs", pod, `c${index}`)]) {
+        mkdirSync(path, { recursive: true });
+        for (let file = 0; file < FILES; file += 1) writeFileSync(`${path}/${file}`, "x");
+      }
+    }
+    return figuresOf(
+      await measure({ root: ROOT, pods: PODS, looks: LOOKS, measurements: MEASUREMENTS, folder: folder.path }),
+    );
+  } finally {
+    await tree.remove(ROOT);
+  }
+}
+
+async function measure(order: StatsOrder): Promise<StatsAnswer> {
+  const child = forkWithAgentFlags("stats-main.ts");
+  child.send(order);
+  const [answer] = (await once(child, "message")) as [StatsAnswer];
+  if (child.exitCode === null) await once(child, "exit");
+  return answer;
+}
+
+function figuresOf({ lookCpuMs, lookMs, diskCpuMs, stallMs }: StatsAnswer): StatsFigures {
+  return {
+    cpuPercentAt50Pods: round((lookCpuMs / LOOK_PERIOD_MS + diskCpuMs / DISK_PERIOD_MS) * 100),
+    lookMs: { p50: round(percentile(lookMs, 0.5)), p99: round(percentile(lookMs, 0.99)) },
+    ...{ lookCpuMs: round(lookCpuMs), diskCpuMs: round(diskCpuMs), stallMs: round(stallMs) },
+  };
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) console.log(JSON.stringify(await statsFigures(), undefined, 2));

@@ -1,0 +1,78 @@
+/** The collection alone, over real cgroups, in a process with the agent's flags: looks as often as it can, and tells what that cost. */
+import { monitorEventLoopDelay } from "node:perf_hooks";
+import { makeNodeUsage } from "@picolet/agent/main/node/node-usage.ts";
+import { detectCgroups } from "@picolet/agent/resources/cgroup-hierarchies.ts";
+import { systemClock } from "@picolet/protocol/async/system-clock.ts";
+import { millis } from "@picolet/protocol/ports.ts";
+import { usagePod } from "../../support/unit/pods/usage-pods.ts";
+import { RecordedLog } from "../../support/unit/ports/recorders.ts";
+import { cpuSecondsOf } from "../measure/process-usage.ts";
+
+export interface StatsOrder {
+  readonly root: string;
+  readonly pods: number;
+  readonly looks: number;
+  readonly measurements: number;
+  readonly folder: string;
+}
+
+/** Milliseconds. */
+export interface StatsAnswer {
+  readonly lookCpuMs: number;
+  readonly lookMs: readonly number[];
+  /** With the processes that it starts. */
+  readonly diskCpuMs: number;
+  readonly stallMs: number;
+}
+
+const NEVER = new AbortController().signal;
+const NEW = millis(0);
+const WARM_UP_LOOKS = 5;
+
+process.once("message", async ({ root, pods: count, looks, measurements, folder }: StatsOrder) => {
+  const volumes = [
+    { name: "data", emptyDir: {} },
+    { name: "config", configMap: { name: "c" } },
+  ];
+  const pods = Array.from({ length: count }, (_, index) => {
+    const containers = [{ name: `c${index}`, image: "i" }];
+    return usagePod(`pod${index}`, [`c${index}`], { containers, volumes }, `${folder}/logs/pod${index}`);
+  });
+  const hierarchies = await detectCgroups();
+  const makeUsage = () =>
+    makeNodeUsage(
+      {
+        ...{ hierarchies, adapters: [], clock: systemClock, log: new RecordedLog() },
+        pods: () => pods,
+        podCgroup: ({ uid }) => `${root}/${uid}`,
+      },
+      { rootDir: folder, podLogsDir: `${folder}/logs`, allPodsCgroup: root, cgroupsPerQOS: true },
+    );
+  const usage = makeUsage();
+  for (let look = 0; look < WARM_UP_LOOKS; look += 1) await usage.look(NEW, NEVER);
+  await usage.disk(NEW, NEVER);
+  const delays = monitorEventLoopDelay({ resolution: 1 });
+  delays.enable();
+  const before = process.cpuUsage();
+  const lookMs: number[] = [];
+  for (let look = 0; look < looks; look += 1) {
+    const from = performance.now();
+    await usage.look(NEW, NEVER);
+    lookMs.push(performance.now() - from);
+  }
+  const { user, system } = process.cpuUsage(before);
+  delays.disable();
+  const diskFrom = cpuSecondsOf(process.pid, "with children");
+  for (let measurement = 0; measurement < measurements; measurement += 1)
+    // One that knows nothing yet measures at once; the same one would pace itself.
+    await makeUsage().disk(NEW, NEVER);
+  const diskSeconds = cpuSecondsOf(process.pid, "with children") - diskFrom;
+  const answer: StatsAnswer = {
+    lookCpuMs: (user + system) / 1000 / looks,
+    lookMs,
+    diskCpuMs: (diskSeconds * 1000) / measurements,
+    stallMs: delays.percentile(99) / 1e6,
+  };
+  process.send?.(answer);
+  process.disconnect();
+});

@@ -1,0 +1,55 @@
+/** What one look at memory costs, in a process with the agent's flags, and with it the looks of a second. */
+import { foldersOf } from "@picolet/agent/main/node/node-usage.ts";
+import { evictionThresholds } from "@picolet/agent/plan/eviction/eviction-thresholds.ts";
+import { memoryAlertness } from "@picolet/agent/plan/eviction/memory-sampling.ts";
+import { detectCgroups } from "@picolet/agent/resources/cgroup-hierarchies.ts";
+import { MemoryGauge } from "@picolet/agent/stats/memory-gauge.ts";
+import type { MonotonicMs } from "@picolet/protocol/ports.ts";
+import { round } from "../measure/process-usage.ts";
+
+export interface WatchOrder {
+  readonly podsCgroup: string;
+}
+
+/** Of one core. */
+export interface WatchAnswer {
+  readonly idlePercent: number;
+  readonly smallBoardPercent: number;
+  readonly alertPercent: number;
+}
+
+const MIB = 1024 * 1024;
+const LOOKS = 5000;
+const WARM_UP_LOOKS = 200;
+const thresholds = evictionThresholds({
+  evictionHard: { "memory.available": "100Mi" },
+  ...{ evictionSoft: {}, evictionSoftGracePeriod: {}, evictionMinimumReclaim: {} },
+  enforceNodeAllocatable: ["pods"],
+});
+
+/** @param leftMiB beyond the threshold: so often it is looked at then */
+function percentOf(gauge: MemoryGauge, leftMiB: number, nearBytes: number): number {
+  const space = { available: (100 + leftMiB) * MIB, capacity: 16_384 * MIB };
+  const seen = { node: space, pods: space, stalledUs: 0 };
+  const now = 0 as MonotonicMs;
+  const { lookAgainIn, window } = memoryAlertness(thresholds, { reading: seen, window: undefined, now });
+  const look = (): void => {
+    memoryAlertness(thresholds, { reading: gauge.read({ near: nearBytes, short: 100 * MIB }), window, now });
+  };
+  for (let index = 0; index < WARM_UP_LOOKS; index += 1) look();
+  const before = process.cpuUsage();
+  for (let index = 0; index < LOOKS; index += 1) look();
+  const { user, system } = process.cpuUsage(before);
+  return round(((user + system) / 1000 / LOOKS / lookAgainIn) * 100);
+}
+
+process.once("message", async ({ podsCgroup }: WatchOrder) => {
+  const gauge = new MemoryGauge(foldersOf(await detectCgroups()), { allPodsCgroup: podsCgroup });
+  const answer: WatchAnswer = {
+    idlePercent: percentOf(gauge, 16_000, 0),
+    smallBoardPercent: percentOf(gauge, 200, 0),
+    alertPercent: percentOf(gauge, 1, Infinity),
+  };
+  process.send?.(answer);
+  process.disconnect();
+});

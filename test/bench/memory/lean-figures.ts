@@ -1,0 +1,216 @@
+/**
+ * What an agent with a hub takes while nothing happens, by figures that are the same on a machine with much to do: memory,
+ * bytes, wake-ups, system calls. Run by itself, `node test/bench/memory/lean-figures.ts [pods]` prints each period; the programs are to be built.
+ *
+ * A period goes from one heartbeat to the next. What is seen is the least of several periods: a collection of garbage that
+ * falls into one (400 wake-ups, 5,000 reads and writes) is not in it, what an agent does all the time is in each.
+ */
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { readFileSync } from "node:fs";
+import { setTimeout as delay } from "node:timers/promises";
+import type { AgentNode } from "../../support/agent/agent-process.ts";
+import { Containerd } from "../../support/containerd/containerd.ts";
+import { TempFolder } from "../../support/unit/machine/temp-folder.ts";
+import type { LinkProxy } from "../../support/unit/tunnel/link-proxy.ts";
+import { JoinedBoard } from "../hub/tunnel-figures.ts";
+import {
+  memoryOf,
+  readsAndWritesOf,
+  round,
+  straceTotals,
+  wakeupsOf,
+  writtenBytesOf,
+} from "../measure/process-usage.ts";
+import { Inspector, inspectable } from "./inspector.ts";
+import { mappedMemoryOf } from "./smaps.ts";
+
+/** All but memory: of one period. */
+export interface LeanFigures {
+  readonly anonMiB: number;
+  readonly rssMiB: number;
+  /** What lives in V8's heap right after a collection of garbage: the part of `anonMiB` that does not go by the moment. */
+  readonly liveHeapMiB: number;
+  /** Of `anonMiB`, what is no page of V8's heap: malloc, stacks, data of libraries. */
+  readonly outsideHeapMiB: number;
+  /** Payload of TCP in both directions: a heartbeat, its answer, their TLS records. Acknowledgements come as they like. */
+  readonly wireBytes: number;
+  /** To the disk. */
+  readonly writtenBytes: number;
+  /** Of all threads: they went to sleep, and something woke them. */
+  readonly wakeups: number;
+  /** System calls that read or write anything but a socket's messages. */
+  readonly readsAndWrites: number;
+  /** Of every kind, as strace counts them. */
+  readonly systemCalls: number;
+}
+
+/** The agent sends a heartbeat every 30 s; what comes sooner or later is no heartbeat of an agent at rest. */
+const LEAST_PERIOD_MS = 27_000;
+const LONGEST_PERIOD_MS = 33_000;
+/** An agent that is still not at rest then never is. */
+const REST_LIMIT_MS = 300_000;
+/** After a heartbeat's first piece: by then its answer is here. */
+const ANSWER_MS = 1000;
+/** From when the pods are ready on: the agent's first collection of garbage, and what it compiles anew after it. */
+const SETTLE_MS = 25_000;
+
+export interface LeanOptions {
+  readonly pods: number;
+  /** At least two: in turns one without a tracer and one with it. */
+  readonly maxPeriods: number;
+  /** No more periods are needed. Asked from the second on. */
+  readonly isEnough: (figures: Partial<LeanFigures>) => boolean;
+  readonly onPeriod?: (period: Partial<LeanFigures>) => void;
+}
+
+/** On a containerd of its own: an agent follows all that goes on in its own. */
+export async function leanFigures(options: LeanOptions): Promise<LeanFigures> {
+  await using containerd = await Containerd.start();
+  await using board = await inspectable(() => JoinedBoard.start(containerd, {}, true));
+  await board.createPods(options.pods);
+  const readyAt = performance.now();
+  const periods = new Periods(board.node.pid, board.proxy);
+  await periods.begin(readyAt + SETTLE_MS);
+  let least: Partial<LeanFigures> = {};
+  for (let count = 0; count < options.maxPeriods; count += 1) {
+    const period = count % 2 === 0 ? await periods.untraced() : await periods.traced();
+    options.onPeriod?.(period);
+    least = leastOf(least, period);
+    if (count > 0 && options.isEnough(least)) break;
+  }
+  const live = await liveHeap(board.node);
+  options.onPeriod?.(live);
+  await board.drain();
+  return { ...(least as Untraced & Traced), ...live };
+}
+
+function leastOf(one: Partial<LeanFigures>, other: Partial<LeanFigures>): Partial<LeanFigures> {
+  const least: Record<string, number> = { ...one };
+  for (const [name, value] of Object.entries(other)) least[name] = Math.min(value, least[name] ?? value);
+  return least;
+}
+
+type Traced = Pick<LeanFigures, "systemCalls">;
+type LiveHeap = Pick<LeanFigures, "liveHeapMiB">;
+type Untraced = Omit<LeanFigures, keyof Traced | keyof LiveHeap>;
+
+/** At last, as the inspector takes memory itself. */
+async function liveHeap(node: AgentNode): Promise<LiveHeap> {
+  using inspector = await Inspector.open(node.pid, () => node.log);
+  return { liveHeapMiB: round((await inspector.evaluate<number>(LIVE_HEAP)) / MIB) };
+}
+
+/** One collection: two in a row would throw away the code that runs once in a while. */
+const LIVE_HEAP = `gc(), process.getBuiltinModule("v8").getHeapStatistics().used_heap_size`;
+const KIB = 1024;
+const MIB = 1024 * KIB;
+
+function outsideHeapMiB(pid: number): number {
+  const { "V8 heap": _, "V8 code": __, ...others } = mappedMemoryOf(pid).anonKiB;
+  return round(Object.values(others).reduce((sum, kib) => sum + kib, 0) / KIB);
+}
+
+/** One after the other, each from the end of a heartbeat to the end of the next. */
+class Periods {
+  readonly #pid: number;
+  readonly #proxy: LinkProxy;
+  #beatAt = 0;
+
+  constructor(pid: number, proxy: LinkProxy) {
+    this.#pid = pid;
+    this.#proxy = proxy;
+  }
+
+  /** Waits for the first heartbeat after `notBefore`. */
+  async begin(notBefore: number): Promise<void> {
+    do await this.#traffic();
+    while (this.#beatAt < notBefore);
+  }
+
+  async untraced(): Promise<Untraced> {
+    return await this.#calm(async () => {
+      const before = this.#counts();
+      const isCalm = await this.#traffic();
+      const after = this.#counts();
+      const { rssMiB, anonMiB } = memoryOf(this.#pid);
+      return {
+        isCalm,
+        figures: {
+          ...{ anonMiB, rssMiB, outsideHeapMiB: outsideHeapMiB(this.#pid) },
+          wireBytes: after.wireBytes - before.wireBytes,
+          writtenBytes: after.writtenBytes - before.writtenBytes,
+          wakeups: after.wakeups - before.wakeups,
+          readsAndWrites: after.readsAndWrites - before.readsAndWrites,
+        },
+      };
+    });
+  }
+
+  /** A tracer wakes the threads up itself, so that nothing else is counted but what takes no time. */
+  async traced(): Promise<Traced> {
+    return await this.#calm(async () => {
+      using folder = new TempFolder();
+      const output = folder.at("calls");
+      const tracer = spawn("strace", ["-f", "-c", "-o", output, "-p", String(this.#pid)], { stdio: "ignore" });
+      await once(tracer, "spawn");
+      const isCalm = await this.#traffic();
+      const ended = once(tracer, "exit");
+      tracer.kill("SIGINT");
+      await ended;
+      return { isCalm, figures: { systemCalls: totalOf(readFileSync(output, "utf8")) } };
+    });
+  }
+
+  /** The first period in which nothing but a heartbeat went through the tunnel. */
+  async #calm<T>(take: () => Promise<{ readonly isCalm: boolean; readonly figures: T }>): Promise<T> {
+    const limit = performance.now() + REST_LIMIT_MS;
+    for (;;) {
+      const { isCalm, figures } = await take();
+      if (isCalm) return figures;
+      if (performance.now() > limit) throw new Error("the tunnel never had nothing but heartbeats in it");
+    }
+  }
+
+  /** Resolves when what goes through the tunnel next has gone. @returns whether it came as a heartbeat does */
+  async #traffic(): Promise<boolean> {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#proxy.onForwarded = () => resolve();
+    await Promise.race([promise, delay(REST_LIMIT_MS, undefined, { ref: false })]);
+    this.#proxy.onForwarded = () => undefined;
+    const now = performance.now();
+    const period = now - this.#beatAt;
+    this.#beatAt = now;
+    await delay(ANSWER_MS);
+    return period >= LEAST_PERIOD_MS && period <= LONGEST_PERIOD_MS;
+  }
+
+  #counts(): Pick<LeanFigures, "wireBytes" | "writtenBytes" | "wakeups" | "readsAndWrites"> {
+    const { up, down } = this.#proxy.bytes;
+    const pid = this.#pid;
+    return {
+      wireBytes: up + down,
+      writtenBytes: writtenBytesOf(pid),
+      wakeups: wakeupsOf(pid),
+      readsAndWrites: readsAndWritesOf(pid),
+    };
+  }
+}
+
+function totalOf(summary: string): number {
+  const calls = straceTotals(summary).get("total");
+  if (calls === undefined) throw new Error(`strace has counted nothing: ${summary}`);
+  return calls;
+}
+
+if (import.meta.main) {
+  const pods = Number(process.argv[2] ?? 0);
+  const onPeriod = (period: object): void => console.error(JSON.stringify(period));
+  const figures = await leanFigures({
+    pods,
+    maxPeriods: Number(process.argv[3] ?? 4),
+    isEnough: () => false,
+    onPeriod,
+  });
+  console.log(JSON.stringify(figures));
+}

@@ -1,0 +1,271 @@
+/**
+ * The memory of an agent at rest by owner. First its mappings, while nothing disturbs it; then the inspector is opened, V8 asked
+ * for its spaces, and a snapshot of its heap read. Run by itself, `node test/bench/memory/memory-figures.ts [PODS] [hub]` measures one
+ * agent; the programs are to be built.
+ */
+import { setTimeout as delay } from "node:timers/promises";
+import type { HeapSpaceInfo } from "node:v8";
+import type { AgentNode } from "../../support/agent/agent-process.ts";
+import { allReady, containerPod, nodeWith } from "../../support/agent/node-fixtures.ts";
+import { Containerd } from "../../support/containerd/containerd.ts";
+import { JoinedBoard } from "../hub/tunnel-figures.ts";
+import { memoryOf, round } from "../measure/process-usage.ts";
+import { step } from "../measure/progress.ts";
+import { AgentSources } from "./agent-sources.ts";
+import { HEAP_KINDS, type HeapByOwner, heapByOwner, OwnedHeap } from "./heap-owners.ts";
+import { HeapSnapshotReader } from "./heap-snapshot.ts";
+import { Inspector, inspectable } from "./inspector.ts";
+import { memoryTable, sumOf } from "./memory-table.ts";
+import { type MappedMemory, mappedMemoryOf } from "./smaps.ts";
+
+export interface OwnerFigures {
+  readonly codeKiB: number;
+  readonly sourceTextKiB: number;
+  readonly dataKiB: number;
+  /** Outside the heap. */
+  readonly arrayBuffersKiB: number;
+}
+
+export interface AgentMemory {
+  readonly anonMiB: number;
+  readonly rssMiB: number;
+  /** By mapping; all of `anonMiB`. */
+  readonly mappingsMiB: Readonly<Record<string, number>>;
+  /** Of `anonMiB`, what is in a mapping with an owner. */
+  readonly attributedPercent: number;
+  /** In the mapping "V8 heap": used by space, garbage with it; and what V8 has beyond that. */
+  readonly heapMiB: Readonly<Record<string, number>>;
+  /** In the mappings of malloc, as far as somebody says so; SQLite's is the most that its caches may take. */
+  readonly mallocMiB: Readonly<Record<string, number>>;
+  /** Resident, and dropped when memory is short: pages of files. */
+  readonly filesMiB: Readonly<Record<string, number>>;
+  /** What lives in the heap, by folder or package of the source, the greatest first. */
+  readonly folders: Readonly<Record<string, OwnerFigures>>;
+  readonly sourceFiles: Readonly<Record<string, OwnerFigures>>;
+}
+
+/** After the pods are ready: the agent's collection of garbage is over, and what it needs all the time is compiled again. */
+const SETTLE_MS = 60_000;
+/** Of source files; the rest is in their folders' sums. */
+const MAX_FILES = 60;
+/** Under a snapshot an agent takes more than its budget, and would begin anew. */
+const CONFIG = { budget: { memoryBytes: "1Gi" } };
+const KIB = 1024;
+const MIB = 1024 * KIB;
+
+interface Spaces {
+  readonly spaces: readonly HeapSpaceInfo[];
+  readonly heap: { readonly malloced_memory: number; readonly external_memory: number };
+  readonly usage: { readonly external: number; readonly arrayBuffers: number };
+}
+
+const SPACES = `(() => {
+  const { getHeapSpaceStatistics, getHeapStatistics } = process.getBuiltinModule("v8");
+  return { spaces: getHeapSpaceStatistics(), heap: getHeapStatistics(), usage: process.memoryUsage() };
+})()`;
+const SQLITE_PROTOTYPE = `process.mainModule.require("better-sqlite3").prototype`;
+/** In the agent: bytes of pages that a database's cache may hold at most. */
+const CACHES = `function () {
+  return this.reduce((sum, database) => {
+    if (!database.open) return sum;
+    const [size, count, cache] = ["page_size", "page_count", "cache_size"].map((name) => database.pragma(name, { simple: true }));
+    return sum + Math.min(size * count, cache < 0 ? -cache * 1024 : cache * size);
+  }, 0);
+}`;
+
+export async function memoryFigures(
+  containerd: Containerd,
+  { podCounts }: { readonly podCounts: readonly number[] },
+): Promise<Readonly<Record<string, AgentMemory>>> {
+  const sources = await AgentSources.build();
+  const figures: Record<string, AgentMemory> = {};
+  for (const withHub of [false, true]) {
+    for (const pods of podCounts) {
+      const name = `pods${pods}${withHub ? "WithHub" : ""}`;
+      figures[name] = await step(`memory of an agent with ${pods} pods${withHub ? " and a hub" : ""}`, () =>
+        agentMemory(containerd, sources, { pods, withHub }),
+      );
+      process.stderr.write(`${memoryTable(name, figures[name])}\n`);
+    }
+  }
+  return figures;
+}
+
+interface Case {
+  readonly pods: number;
+  readonly withHub: boolean;
+}
+
+async function agentMemory(
+  containerd: Containerd,
+  sources: AgentSources,
+  { pods, withHub }: Case,
+): Promise<AgentMemory> {
+  if (withHub) {
+    await using board = await inspectable(() => JoinedBoard.start(containerd, CONFIG));
+    await board.createPods(pods);
+    const figures = await settledMemory(board.node, sources);
+    await board.drain();
+    return figures;
+  }
+  await using node = nodeWith(containerd, { config: CONFIG });
+  await inspectable(() => node.start());
+  for (let index = 0; index < pods; index += 1) node.writeManifest(`p${index}.json`, containerPod(`p${index}`));
+  await node.waitForPods(`${pods} ready pods`, allReady(pods));
+  const figures = await settledMemory(node, sources);
+  await node.drain();
+  return figures;
+}
+
+async function settledMemory(node: AgentNode, sources: AgentSources): Promise<AgentMemory> {
+  await delay(SETTLE_MS);
+  const memory = memoryOf(node.pid);
+  const mapped = mappedMemoryOf(node.pid);
+  using inspector = await Inspector.open(node.pid, () => node.log);
+  const statistics = await inspector.evaluate<Spaces>(SPACES);
+  const sqliteBytes = await sqliteCaches(inspector);
+  const heap = await heapOf(inspector, sources);
+  const owned = withSharedTexts(heap.owned, sources);
+  return {
+    ...{ anonMiB: memory.anonMiB, rssMiB: memory.rssMiB },
+    ...mappingsOf(mapped),
+    heapMiB: heapSpaces(mapped, statistics, heap),
+    mallocMiB: mallocOf(mapped, statistics, { sqliteBytes, nodeTextsKiB: heap.nodeTextsKiB }),
+    filesMiB: sorted(mapRecord(mapped.filesKiB, (kib) => round(kib / KIB))),
+    folders: figuresOf(byFolder(owned)),
+    sourceFiles: figuresOf(owned, MAX_FILES),
+  };
+}
+
+function mappingsOf({ anonKiB }: MappedMemory): Pick<AgentMemory, "mappingsMiB" | "attributedPercent"> {
+  const sum = Object.values(anonKiB).reduce((all, kib) => all + kib, 0);
+  return {
+    mappingsMiB: mapRecord(anonKiB, (kib) => round(kib / KIB)),
+    attributedPercent: round(100 * (1 - anonKiB["not attributed"] / sum)),
+  };
+}
+
+/** What is used is V8's own count a moment after the mappings were read. */
+function heapSpaces(mapped: MappedMemory, { spaces }: Spaces, { heapKiB }: HeapByOwner): Record<string, number> {
+  const used: Record<string, number> = {};
+  for (const { space_name, space_used_size } of spaces)
+    if (space_used_size > 0) used[space_name] = round(space_used_size / MIB);
+  const usedMiB = Object.values(used).reduce((sum, mib) => sum + mib, 0);
+  const pagesMiB = (mapped.anonKiB["V8 heap"] + mapped.anonKiB["V8 code"]) / KIB;
+  return {
+    ...used,
+    "free within its pages": round(pagesMiB - usedMiB),
+    "of what is used: garbage": round(usedMiB - heapKiB / KIB),
+  };
+}
+
+function mallocOf(
+  mapped: MappedMemory,
+  { heap, usage }: Spaces,
+  { sqliteBytes, nodeTextsKiB }: { readonly sqliteBytes: number; readonly nodeTextsKiB: number },
+): Record<string, number> {
+  const known = {
+    "array buffers": round(usage.arrayBuffers / MIB),
+    "other external memory of V8's": round(
+      Math.max(0, (usage.external - usage.arrayBuffers) / MIB - nodeTextsKiB / KIB),
+    ),
+    "V8's own": round(heap.malloced_memory / MIB),
+    "SQLite's page caches, at most": round(sqliteBytes / MIB),
+  };
+  const allMiB = (mapped.anonKiB["malloc: brk"] + mapped.anonKiB["malloc: mapped"]) / KIB;
+  const knownMiB = Object.values(known).reduce((sum, mib) => sum + mib, 0);
+  return { ...known, "of Node, OpenSSL, SQLite and what is freed": round(allMiB - knownMiB) };
+}
+
+async function sqliteCaches(inspector: Inspector): Promise<number> {
+  const { result } = await inspector.call<Remote>("Runtime.evaluate", { expression: SQLITE_PROTOTYPE });
+  const { objects } = await inspector.call<{ readonly objects: { readonly objectId: string } }>(
+    "Runtime.queryObjects",
+    {
+      prototypeObjectId: result.objectId,
+    },
+  );
+  const { result: sum } = await inspector.call<Remote>("Runtime.callFunctionOn", {
+    ...{ objectId: objects.objectId, functionDeclaration: CACHES, returnByValue: true },
+  });
+  return Number(sum.value);
+}
+
+interface Remote {
+  readonly result: { readonly objectId?: string; readonly value?: unknown };
+}
+
+async function heapOf(inspector: Inspector, sources: AgentSources): Promise<HeapByOwner> {
+  const urls = new Map<number, string>();
+  inspector.on<{ readonly scriptId: string; readonly url: string }>("Debugger.scriptParsed", ({ scriptId, url }) =>
+    urls.set(Number(scriptId), url),
+  );
+  await inspector.call("Debugger.enable");
+  const reader = new HeapSnapshotReader();
+  inspector.on<{ readonly chunk: string }>("HeapProfiler.addHeapSnapshotChunk", ({ chunk }) => reader.push(chunk));
+  await inspector.call("HeapProfiler.enable");
+  await inspector.call("HeapProfiler.takeHeapSnapshot", { reportProgress: false, exposeInternals: true });
+  return heapByOwner(reader.end(), { urls, sourceAt: (place) => sources.sourceAt(place) });
+}
+
+/** The text of a built file belongs to the sources in it. */
+function withSharedTexts(owned: OwnedHeap, sources: AgentSources): OwnedHeap {
+  const result = new OwnedHeap();
+  for (const [owner, figures] of owned) {
+    const shares = owner.startsWith("file dist/") ? sources.sharesOf(`${process.cwd()}/${owner.slice(5)}`) : new Map();
+    for (const kind of HEAP_KINDS) {
+      if (kind !== "source text" || shares.size === 0) result.add(owner, kind, figures[kind]);
+      else for (const [source, share] of shares) result.add(source, kind, figures[kind] * share);
+    }
+  }
+  return result;
+}
+
+function byFolder(owned: OwnedHeap): OwnedHeap {
+  const folders = new OwnedHeap();
+  for (const [owner, figures] of owned) {
+    for (const kind of HEAP_KINDS) folders.add(folderOf(owner), kind, figures[kind]);
+  }
+  return folders;
+}
+
+/** `agent/tunnel`, `node_modules/zod`, `node:internal/crypto`. */
+function folderOf(owner: string): string {
+  if (owner.startsWith("(")) return owner;
+  if (owner.startsWith("file "))
+    return owner.startsWith("file dist/") ? "(whole built files of the agent)" : "(other files)";
+  const parts = owner.split("/");
+  const depth = parts[1]?.startsWith("@") ? 3 : 2;
+  return parts.slice(0, Math.min(depth, Math.max(1, parts.length - 1))).join("/");
+}
+
+function figuresOf(owned: OwnedHeap, most = Number.POSITIVE_INFINITY): Record<string, OwnerFigures> {
+  const all = [...owned].map(([owner, kib]): [string, OwnerFigures] => [
+    owner,
+    {
+      ...{ codeKiB: Math.round(kib.code), sourceTextKiB: Math.round(kib["source text"]) },
+      ...{ dataKiB: Math.round(kib.data), arrayBuffersKiB: Math.round(kib["array buffers"]) },
+    },
+  ]);
+  const greatest = all
+    .filter(([, each]) => sumOf(each) > 0)
+    .toSorted(([, one], [, other]) => sumOf(other) - sumOf(one));
+  return Object.fromEntries(greatest.slice(0, most));
+}
+
+const mapRecord = <T, U>(record: Readonly<Record<string, T>>, map: (value: T) => U): Record<string, U> =>
+  Object.fromEntries(Object.entries(record).map(([name, value]) => [name, map(value)]));
+
+const sorted = (record: Readonly<Record<string, number>>): Record<string, number> =>
+  Object.fromEntries(Object.entries(record).toSorted(([, one], [, other]) => other - one));
+
+if (import.meta.main) {
+  const [pods = "0", hub] = process.argv.slice(2);
+  await using containerd = await Containerd.start();
+  const figures = await agentMemory(containerd, await AgentSources.build(), {
+    pods: Number(pods),
+    withHub: hub === "hub",
+  });
+  process.stderr.write(`${memoryTable(`${pods} pods`, figures)}\n`);
+  console.log(JSON.stringify(figures, undefined, 2));
+}

@@ -1,0 +1,182 @@
+/** Figures of real components in real processes, through the adapter alone. Sizes in MiB, times in seconds. */
+import { readFileSync } from "node:fs";
+import { resolve } from "node:path";
+import { componentPrograms } from "@picolet/agent/main/node/component-programs.ts";
+import { KeyvalueService } from "@picolet/agent/store/keyvalue/keyvalue-service.ts";
+import { systemClock } from "@picolet/protocol/async/system-clock.ts";
+import type { ObservedContainer } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { WasmAdapter } from "@picolet/runtime-wasm/adapter/wasm-adapter.ts";
+import { buildExamples } from "@picolet/scripts/build/build-examples.ts";
+import { artifact } from "../../support/unit/images/oci-content.ts";
+import { padded } from "../../support/unit/images/padded-component.ts";
+import { ScriptedRegistry } from "../../support/unit/images/scripted-registry.ts";
+import { TempFolder } from "../../support/unit/machine/temp-folder.ts";
+import { RecordedLog } from "../../support/unit/ports/recorders.ts";
+import { testComponent } from "../../support/wasm/components.ts";
+import { WasmPod, WasmRuntime } from "../../support/wasm/wasm-runtime.ts";
+import { memoryOf, percentile, round } from "../measure/process-usage.ts";
+import { type TelemetryFigures, telemetryFigures } from "./telemetry-figures.ts";
+import { type WasmDenseFigures, wasmDenseFigures } from "./wasm-dense.ts";
+import { type WasmFloorFigures, wasmFloorFigures } from "./wasm-floors.ts";
+import { httpFigures, type WasmHttpFigures } from "./wasm-http.ts";
+import { firstLineAt, restartFigures, type WasmRestartFigures } from "./wasm-restarts.ts";
+
+export interface WasmFigures
+  extends TelemetryFigures,
+    WasmHttpFigures,
+    WasmDenseFigures,
+    WasmRestartFigures,
+    WasmFloorFigures {
+  /** What was measured, divided by what Node takes in the same run. */
+  readonly ofFloors: Readonly<Record<"pssPerPod" | "anonPerPod" | "pullPeakRss" | "coldStart", number>>;
+  /** A runner and its shell, with `pods` of them on the machine: shared pages are divided among them. */
+  readonly pssPerPodMiB: number;
+  readonly anonPerPodMiB: number;
+  readonly pods: number;
+  readonly transpilePeakRssMiB: number;
+  /** A component of 5 MiB from a registry on the loopback: from the call that pulls it to its first line in the log. */
+  readonly pullTranspileStart5MiB: number;
+  readonly pullPeakRssMiB: number;
+  /** One component that sets, and reads, values of 100 bytes one after the other; what it was told of is on the disk. */
+  readonly kvWritesPerSecond: number;
+  readonly kvReadsPerSecond: number;
+  /** Of a component that uses the key-value store, beside those of `pssPerPodMiB` that do not. */
+  readonly kvPssMiB: number;
+  readonly kvAnonMiB: number;
+}
+
+const PODS = 10;
+const HELLO = "picolet.example/hello:1";
+const WORKLOAD = "localhost/workload:1";
+const NEVER = new AbortController().signal;
+/** A runner lets go of what starting took when it first sleeps, right after its first line. */
+const REST_MS = 1000;
+const PULLS = 5;
+const BOARD = "localhost/board:1";
+const KEYVALUE_CALLS = 500;
+const PULLED_BYTES = 5 * 1024 * 1024;
+
+export async function wasmFigures(runs = 20): Promise<WasmFigures> {
+  // As they are shipped: the tests' own transpiler keeps what it made, and runs without its flags.
+  await using runtime = await WasmRuntime.create({ programs: componentPrograms(resolve("dist")) });
+  await using adapter = runtime.adapter();
+  await buildExamples();
+  await adapter.images.import("dist/examples/hello.wasm", HELLO, NEVER);
+  await adapter.images.import(await testComponent("workload.c"), WORKLOAD, NEVER);
+  const memory = await memoryAtRest(runtime, adapter);
+  const restarts = await restartFigures(runtime, adapter, { image: HELLO, runs, restMs: REST_MS });
+  const { floors } = await wasmFloorFigures(runtime, { pods: PODS, runs, restMs: REST_MS });
+  const pulls = await pullFigures(runtime, adapter);
+  return {
+    ...memory,
+    pods: PODS,
+    ...restarts,
+    transpilePeakRssMiB: round(adapter.transpilePeakRssKiB / 1024),
+    ...pulls,
+    floors,
+    ofFloors: {
+      pssPerPod: round(memory.pssPerPodMiB / floors.pssPerPodMiB),
+      anonPerPod: round(memory.anonPerPodMiB / floors.anonPerPodMiB),
+      pullPeakRss: round(pulls.pullPeakRssMiB / floors.pullPeakRssMiB),
+      coldStart: round(restarts.coldStart.p50 / floors.nodeStart.p50),
+    },
+    ...(await httpFigures(runtime, adapter)),
+    ...(await keyvalueFigures()),
+    ...(await telemetryFigures()),
+    ...(await wasmDenseFigures(runtime, adapter)),
+  };
+}
+
+/** With the agent's own store, in this process. */
+async function keyvalueFigures(): Promise<
+  Pick<WasmFigures, "kvWritesPerSecond" | "kvReadsPerSecond" | "kvPssMiB" | "kvAnonMiB">
+> {
+  using folder = new TempFolder();
+  using keyvalue = new KeyvalueService(
+    {
+      clock: systemClock,
+      log: new RecordedLog(),
+      namedBy: () => [],
+      isClockSet: () => true,
+      onDamage: (reason) => {
+        throw new Error(reason);
+      },
+    },
+    { path: folder.at("keyvalue.db") },
+  );
+  await using runtime = await WasmRuntime.create({ services: { keyvalue: () => keyvalue } });
+  await using adapter = runtime.adapter();
+  await adapter.images.import(await testComponent("board.c"), BOARD, NEVER);
+  const annotations = {
+    "wasm.picolet.io/interfaces": "keyvalue, config, logging, node-info",
+    "wasm.picolet.io/keyvalue": "b=1Mi",
+  };
+  await using pod = await WasmPod.create(runtime, adapter, { name: "keyvalue", image: BOARD, annotations });
+  const container = await pod.start({ args: ["open", "b", "load", "k", String(KEYVALUE_CALLS), "hold"] });
+  const [, said] = await pod.lines(container, 2);
+  const [, writes, reads] = /writes (\S+) s reads (\S+) s/.exec(said?.text ?? "") ?? [];
+  await new Promise((resolve) => setTimeout(resolve, REST_MS));
+  const { pid } = runtime.runner(container.id) ?? {};
+  if (pid === undefined) throw new Error("the component that uses the store is not running");
+  const { pssMiB, anonMiB } = memoryOf(pid);
+  return {
+    kvWritesPerSecond: Math.round(KEYVALUE_CALLS / Number(writes)),
+    kvReadsPerSecond: Math.round(KEYVALUE_CALLS / Number(reads)),
+    kvPssMiB: round(pssMiB),
+    kvAnonMiB: round(anonMiB),
+  };
+}
+
+/** Each is another component, so that nothing of it is here. */
+async function pullFigures(
+  runtime: WasmRuntime,
+  adapter: WasmAdapter,
+): Promise<Pick<WasmFigures, "pullTranspileStart5MiB" | "pullPeakRssMiB">> {
+  await using registry = await ScriptedRegistry.start();
+  const hello = readFileSync("dist/examples/hello.wasm");
+  const times: number[] = [];
+  for (let run = 0; run < PULLS; run += 1) {
+    const component = padded(hello, PULLED_BYTES - hello.length);
+    registry.add(artifact(component), [component], `${run}`);
+    const image = `${registry.address}/hello:${run}`;
+    const begun = Date.now();
+    await adapter.images.pull(image, {}, NEVER);
+    await using pod = await WasmPod.create(runtime, adapter, { name: `pulled-${run}`, image });
+    times.push((await firstLineAt(await pod.start(), pod)) - begun);
+  }
+  const peaks = runtime.log.entries
+    .filter(({ message }) => message === "pulled a component")
+    .map(({ fields }) => Number(fields.peakRssKiB));
+  return {
+    pullTranspileStart5MiB: round(percentile(times, 0.5) / 1000),
+    pullPeakRssMiB: round(Math.max(...peaks) / 1024),
+  };
+}
+
+async function memoryAtRest(
+  runtime: WasmRuntime,
+  adapter: WasmAdapter,
+): Promise<Pick<WasmFigures, "pssPerPodMiB" | "anonPerPodMiB">> {
+  await using pods = new AsyncDisposableStack();
+  const running: ObservedContainer[] = [];
+  for (let index = 0; index < PODS; index += 1) {
+    const pod = pods.use(await WasmPod.create(runtime, adapter, { name: `memory-${index}`, image: HELLO }));
+    const container = await pod.start();
+    await firstLineAt(container, pod);
+    running.push(container);
+  }
+  await new Promise((resolve) => setTimeout(resolve, REST_MS));
+  let pssMiB = 0;
+  let anonMiB = 0;
+  for (const { id } of running) {
+    for (const process of [runtime.runner(id), runtime.reaper(id)]) {
+      if (process === undefined) throw new Error(`container ${id} is not running`);
+      const memory = memoryOf(process.pid);
+      pssMiB += memory.pssMiB;
+      anonMiB += memory.anonMiB;
+    }
+  }
+  return { pssPerPodMiB: round(pssMiB / PODS), anonPerPodMiB: round(anonMiB / PODS) };
+}
+
+if (import.meta.main) console.log(JSON.stringify(await wasmFigures(), null, 2));

@@ -1,0 +1,91 @@
+/** What telemetry costs: a real component that writes as fast as it can, and what a board that is offline writes to its disk. */
+import { randomBytes } from "node:crypto";
+import { readFileSync } from "node:fs";
+import { Connection } from "@picolet/agent/store/connection.ts";
+import { faultOf } from "@picolet/agent/store/faults.ts";
+import { Telemetry } from "@picolet/agent/telemetry/telemetry.ts";
+import { TelemetryService } from "@picolet/agent/telemetry/telemetry-service.ts";
+import { systemClock } from "@picolet/protocol/async/system-clock.ts";
+import { millis, seconds } from "@picolet/protocol/ports.ts";
+import { TempFolder } from "../../support/unit/machine/temp-folder.ts";
+import { RecordedLog } from "../../support/unit/ports/recorders.ts";
+import { VirtualClock } from "../../support/unit/ports/virtual-clock.ts";
+import { TelemetryBoard } from "../../support/unit/tunnel/telemetry-board.ts";
+import { point } from "../../support/unit/tunnel/telemetry-samples.ts";
+import { testComponent } from "../../support/wasm/components.ts";
+import { WasmPod, WasmRuntime } from "../../support/wasm/wasm-runtime.ts";
+import { round } from "../measure/process-usage.ts";
+
+export interface TelemetryFigures {
+  /** Points that one component hands over, 100 in a call, while the hub is away. */
+  readonly telemetryPointsPerSecond: number;
+  /** Written by the agent, with the log of SQLite, of points that come one a second and are flushed every minute. */
+  readonly telemetryBytesPer1000Points: number;
+}
+
+const IMAGE = "localhost/telemetry:1";
+const POINTS = 100_000;
+const PER_CALL = 100;
+const NEVER = new AbortController().signal;
+/** `wrote …` a call, and `told`. */
+const LINES = POINTS / PER_CALL + 1;
+
+export const telemetryFigures = async (): Promise<TelemetryFigures> => ({
+  telemetryPointsPerSecond: await pointsPerSecond(),
+  telemetryBytesPer1000Points: await bytesPer1000Points(),
+});
+
+async function pointsPerSecond(): Promise<number> {
+  using folder = new TempFolder();
+  await using telemetry = new Telemetry(
+    {
+      databases: {
+        open: (path, maxBytes) => new Connection(path, maxBytes),
+        isDamage: (error) => faultOf(error) === "damaged",
+      },
+      time: { bootId: "bench", nowUs: () => Number(process.hrtime.bigint() / 1000n), wallUs: () => undefined },
+      clock: systemClock,
+      log: new RecordedLog(),
+    },
+    {
+      path: folder.at("telemetry.db"),
+      maxBytes: 16 * 1024 * 1024,
+      maxAge: seconds(86_400),
+      flushInterval: seconds(60),
+      queue: randomBytes(8).toString("hex"),
+    },
+  );
+  const life = new AbortController();
+  const running = telemetry.run(life.signal);
+  const service = new TelemetryService({ put: (handover) => telemetry.put(handover), labelsOf: () => [] });
+  await using runtime = await WasmRuntime.create({ services: { telemetry: () => service } });
+  await using adapter = runtime.adapter();
+  await adapter.images.import(await testComponent("telemetry.c"), IMAGE, NEVER);
+  const annotations = { "wasm.picolet.io/interfaces": "telemetry" };
+  const args = ["0", String(POINTS), String(PER_CALL), "0"];
+  await using pod = await WasmPod.create(runtime, adapter, { name: "writer", image: IMAGE, annotations });
+  const container = await pod.start({ args });
+  const lines = await pod.lines(container, LINES);
+  const [first, last] = [lines[0], lines.at(-1)].map((line) => Date.parse(line?.time ?? ""));
+  life.abort();
+  await running;
+  return Math.round((POINTS - PER_CALL) / (((last ?? 0) - (first ?? 0)) / 1000));
+}
+
+async function bytesPer1000Points(): Promise<number> {
+  using folder = new TempFolder();
+  const clock = new VirtualClock();
+  const board = new TelemetryBoard(clock, folder.path, 1);
+  const before = writtenBytes();
+  for (let second = 0; second < 1000; second += 1) {
+    await board.put([{ ...point("climate", 20 + second / 100), tags: [["bed", "3"]] }]);
+    await clock.advance(millis(1000));
+  }
+  await board.end();
+  return round(writtenBytes() - before);
+}
+
+/** Given to write(2) by this process, whatever the file system. */
+const writtenBytes = (): number => Number(/^wchar: (\d+)$/m.exec(readFileSync("/proc/self/io", "utf8"))?.[1] ?? 0);
+
+if (import.meta.main) console.log(JSON.stringify(await telemetryFigures(), null, 2));

@@ -1,0 +1,58 @@
+/** What each board costs its hub at rest: a guard against growth, where `npm run bench:fleet` has the figures of a fleet. */
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import { test } from "node:test";
+import { loadAuthority } from "@picolet/hub/identity/certificate-authority.ts";
+import { FilePemStore } from "@picolet/hub/identity/pem-store.ts";
+import { HubProcess } from "@picolet/scripts/start/hub-process.ts";
+import { FleetSimulator } from "../../bench/hub/fleet-simulator.ts";
+import { memoryOf } from "../../bench/measure/process-usage.ts";
+import { ProcessInspector } from "../../support/hub/process-inspector.ts";
+import { TempFolder } from "../../support/unit/machine/temp-folder.ts";
+
+/** Compile what a session runs, and fill what is kept once for all. */
+const FIRST = 50;
+const BOARDS = 200;
+const CONNECTS_PER_SECOND = 200;
+/** Reached: 27 to 30, of which a bare connection has 6.6; what is kept once for all is not spread over thousands here. */
+const MAX_HEAP_KIB = 33;
+/** Reached: 91 to 100 (Node 24.21, glibc 2.36), with what V8 and the allocator keep for later. */
+const MAX_ANON_KIB = 110;
+
+test("a board at rest takes no more of its hub's memory than before", async () => {
+  using folder = new TempFolder();
+  const dataDir = join(folder.path, "hub");
+  let address = "";
+  const hub = await HubProcess.start({
+    dataDir,
+    env: { NODE_OPTIONS: "--inspect=127.0.0.1:0" },
+    onLog: (line) => {
+      address ||= ProcessInspector.addressIn(line) ?? "";
+    },
+  });
+  const stored = await new FilePemStore({ path: join(dataDir, "hub-ca.json") }).load();
+  const { "ca.crt": ca = "", "ca.key": caKey = "" } = stored?.files ?? {};
+  const clientCa = loadAuthority(ca, caKey);
+  const fleets: FleetSimulator[] = [];
+  const connect = async (count: number, prefix: string): Promise<void> => {
+    const fleet = FleetSimulator.create({ hub: hub.ready.tunnel, hubCa: ca, clientCa, count, prefix });
+    fleets.push(fleet);
+    await fleet.connect(CONNECTS_PER_SECOND);
+    await Promise.all(fleet.boards.map((board) => board.reportNode()));
+  };
+  try {
+    using inspector = await ProcessInspector.connect(address);
+    await connect(FIRST, "first-");
+    const heapBefore = await inspector.retainedBytes();
+    const anonBefore = memoryOf(hub.pid).anonMiB;
+    await connect(BOARDS, "edge-");
+    const heapKiB = ((await inspector.retainedBytes()) - heapBefore) / 1024 / BOARDS;
+    const anonKiB = ((memoryOf(hub.pid).anonMiB - anonBefore) * 1024) / BOARDS;
+    const figures = `${heapKiB.toFixed(1)} KiB of heap, ${anonKiB.toFixed(1)} KiB of anonymous memory a board`;
+    assert.ok(heapKiB <= MAX_HEAP_KIB, figures);
+    assert.ok(anonKiB <= MAX_ANON_KIB, figures);
+  } finally {
+    for (const fleet of fleets) fleet.end();
+    await hub.end("SIGKILL");
+  }
+});

@@ -1,0 +1,429 @@
+/**
+ * The disk, kernel and initial RAM disk that test guests boot from (`guest.ts`): this machine's Debian release for amd64
+ * with systemd, containerd and Node, made from packages with no loop mounts, no emulation and no network but the machine's
+ * own package sources. Kept below `node_modules/.cache/picolet/guest` by a hash of its recipe.
+ */
+import { type ExecFileSyncOptions, execFileSync } from "node:child_process";
+import { createHash } from "node:crypto";
+import {
+  chmodSync,
+  copyFileSync,
+  cpSync,
+  existsSync,
+  globSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
+import { basename, dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { buildImageArchive } from "@picolet/scripts/build/build-image-archive.ts";
+import { BUSYBOX_APPLETS, BUSYBOX_IMAGE, buildPauseArchive, PAUSE_IMAGE } from "../containerd/test-images.ts";
+
+export const GUEST_CACHE = "node_modules/.cache/picolet/guest";
+const SOURCES = fileURLToPath(new URL("guest", import.meta.url));
+
+/**
+ * What it is emulated as: with 5-level page tables each access is dearer, and with fast string instructions (ERMS) kernel and C
+ * library copy and clear byte by byte, which the emulator does one at a time.
+ */
+export const GUEST_CPU = "max,la57=off,erms=off";
+/** The one disk: root, images and volumes. Small enough to be filled, and its inodes used up, within seconds. */
+const DISK_MIB = 1536;
+const INODES = 40_000;
+
+const PACKAGES = [
+  "systemd-sysv",
+  "udev",
+  "dbus",
+  "kmod",
+  "linux-image-cloud-amd64",
+  "containerd",
+  "runc",
+  "containernetworking-plugins",
+  "iptables",
+  "busybox-static",
+  "iproute2",
+  "e2fsprogs",
+  "util-linux",
+  "mount",
+  "libstdc++6",
+  "libatomic1",
+];
+/** Of the packages' files, what a guest that nobody logs in to has no use for. */
+const UNUSED = [
+  "usr/share/{doc,man,locale,perl,info,i18n,zoneinfo,bash-completion,lintian}",
+  "usr/lib/cni/{bandwidth,dhcp,firewall,ipvlan,macvlan,ptp,sbr,static,tuning,vlan,vrf,host-device}",
+  "usr/bin/{perl*,openssl,containerd-shim,containerd-shim-runc-v1,gpgv,apt*}",
+  "usr/lib/udev/hwdb*",
+  "usr/lib/x86_64-linux-gnu/{perl*,gconv,libapt*}",
+  "boot/{System.map,config}*",
+  // They make units of files that are not there, at each boot and each `daemon-reload`.
+  "lib/systemd/system-generators/*",
+  "var/cache/*",
+  "var/lib/{apt,dpkg}",
+  "lib/modules/*/kernel/drivers/{gpu,infiniband,hv,media,scsi,ata,usb,md,nvme,xen,target,nvdimm,net/ethernet,message,input}",
+  "lib/modules/*/kernel/{sound,crypto/ccp}",
+  "lib/modules/*/kernel/fs/{xfs,btrfs,gfs2,ocfs2,nfs,nfsd,f2fs,jfs,reiserfs,cifs,smb,ceph,dlm,udf,ubifs,jffs2,nilfs2,smbfs_common,fscache,cachefiles}",
+];
+/** Started by nobody: they cost seconds of an emulated processor, and the guest is the better the quieter it is. */
+const MASKED = [
+  "apt-daily.timer",
+  "apt-daily-upgrade.timer",
+  "console-getty.service",
+  "dev-hugepages.mount",
+  "dev-mqueue.mount",
+  "dpkg-db-backup.timer",
+  "e2scrub_all.timer",
+  "e2scrub_reap.service",
+  "fstrim.timer",
+  "getty.target",
+  "kmod-static-nodes.service",
+  "ldconfig.service",
+  "serial-getty@ttyS0.service",
+  "sys-kernel-config.mount",
+  "sys-kernel-debug.mount",
+  "sys-kernel-tracing.mount",
+  "systemd-ask-password-console.path",
+  "systemd-ask-password-wall.path",
+  "systemd-binfmt.service",
+  "systemd-firstboot.service",
+  "systemd-hwdb-update.service",
+  "systemd-journal-catalog-update.service",
+  "systemd-journal-flush.service",
+  "systemd-logind.service",
+  "systemd-machine-id-commit.service",
+  "systemd-pcrphase.service",
+  "systemd-pcrphase-initrd.service",
+  "systemd-pcrphase-sysinit.service",
+  "systemd-pstore.service",
+  "systemd-random-seed.service",
+  "systemd-remount-fs.service",
+  "systemd-repart.service",
+  "systemd-sysusers.service",
+  "systemd-tmpfiles-clean.timer",
+  "systemd-udev-settle.service",
+  "systemd-udev-trigger.service",
+  "systemd-update-done.service",
+  "systemd-update-utmp.service",
+  "systemd-update-utmp-runlevel.service",
+  "systemd-user-sessions.service",
+];
+const BOOT_MODULES = ["virtio_pci", "virtio_blk", "virtio_console"];
+/** What nothing loads by itself, as no kernel module is asked for by name in a guest without a device manager's cold start. */
+const LOADED_MODULES = ["virtio_net", "overlay", "bridge", "br_netfilter", "veth", "xt_comment", "zram"];
+
+const INIT = `#!/bin/busybox sh
+/bin/busybox mount -t devtmpfs none /dev
+for each in /modules/*; do /bin/busybox insmod $each; done
+/bin/busybox mount -t ext4 -o noatime /dev/vda /root
+/bin/busybox mount --move /dev /root/dev
+exec /bin/busybox switch_root /root /sbin/init
+`;
+
+const CONTAINERD = `version = 2
+disabled_plugins = ["io.containerd.snapshotter.v1.btrfs","io.containerd.snapshotter.v1.zfs","io.containerd.snapshotter.v1.devmapper","io.containerd.snapshotter.v1.aufs"]
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "${PAUSE_IMAGE}"
+  disable_apparmor = true
+  disable_tcp_service = true
+  stream_server_address = "127.0.0.1"
+  stream_server_port = "0"
+[plugins."io.containerd.grpc.v1.cri".containerd]
+  snapshotter = "overlayfs"
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+  runtime_type = "io.containerd.runc.v2"
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+  SystemdCgroup = false
+[plugins."io.containerd.grpc.v1.cri".cni]
+  bin_dir = "/usr/lib/cni"
+  conf_dir = "/etc/cni/net.d"
+`;
+
+const NETWORK = {
+  cniVersion: "0.4.0",
+  name: "guest",
+  plugins: [
+    {
+      type: "bridge",
+      bridge: "cni0",
+      isGateway: true,
+      ipMasq: false,
+      ipam: { type: "host-local", ranges: [[{ subnet: "10.88.0.0/16" }]], routes: [{ dst: "0.0.0.0/0" }] },
+    },
+    { type: "portmap", capabilities: { portMappings: true }, snat: false },
+  ],
+};
+
+/** What the packages' own scripts would have made of the tree, and what makes it this guest. Path → content. */
+const FILES: Readonly<Record<string, string>> = {
+  "etc/hostname": "guest\n",
+  "etc/hosts": "127.0.0.1 localhost guest\n",
+  "etc/machine-id": "0c9d1c8c3b5f4d2e8a7b6c5d4e3f2a1b\n",
+  "etc/fstab": "",
+  "etc/resolv.conf": "",
+  "etc/passwd":
+    "root:x:0:0:root:/root:/bin/bash\nmessagebus:x:100:100::/nonexistent:/usr/sbin/nologin\nsystemd-network:x:106:106::/:/usr/sbin/nologin\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
+  "etc/group":
+    "root:x:0:\nadm:x:4:\nsystemd-network:x:106:\ntty:x:5:\ndisk:x:6:\nkmem:x:15:\ndialout:x:20:\ncdrom:x:24:\ntape:x:26:\naudio:x:29:\nvideo:x:44:\nutmp:x:43:\nlp:x:7:\ninput:x:101:\nsgx:x:102:\nkvm:x:103:\nrender:x:104:\nsystemd-journal:x:105:\nmessagebus:x:100:\nnogroup:x:65534:\n",
+  "etc/shadow": "root:*:19000:0:99999:7:::\nmessagebus:*:19000::::::\nnobody:*:19000::::::\n",
+  "etc/nsswitch.conf": "passwd: files\ngroup: files\nshadow: files\nhosts: files\n",
+  "etc/modules-load.d/guest.conf": `${LOADED_MODULES.join("\n")}\n`,
+  "etc/sysctl.d/90-guest.conf": "net.ipv4.ip_forward=1\nkernel.printk=4 4 1 7\nkernel.core_pattern=|/bin/false\n",
+  "etc/systemd/journald.conf.d/guest.conf":
+    "[Journal]\nStorage=volatile\nRuntimeMaxUse=8M\nForwardToConsole=yes\nMaxLevelConsole=warning\nRateLimitBurst=0\n",
+  "etc/systemd/system.conf.d/guest.conf": "[Manager]\nDefaultTimeoutStartSec=300s\nDefaultTimeoutStopSec=300s\n",
+  "etc/containerd/config.toml": CONTAINERD,
+  "etc/cni/net.d/10-guest.conflist": JSON.stringify(NETWORK),
+  "etc/systemd/system/observer.slice":
+    "[Unit]\nDefaultDependencies=no\n[Slice]\nCPUWeight=10000\nMemoryMin=12M\nIOWeight=1000\n",
+  // The kernel would take the agent's own code away from it, as it can be read again, and evicting would wait for the disk.
+  "etc/systemd/system/picolet.slice": "[Unit]\nDefaultDependencies=no\n[Slice]\nMemoryMin=80M\n",
+  "etc/systemd/system/courier.service":
+    "[Unit]\nDefaultDependencies=no\n[Service]\nExecStart=/usr/lib/guest/courier\nSlice=observer.slice\nOOMScoreAdjust=-1000\nNice=-20\nTasksMax=infinity\nMemoryMin=12M\nEnvironment=HOME=/root PATH=/opt/picolet/dist/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/lib/guest/applets CONTAINERD_NAMESPACE=k8s.io\n",
+  "etc/systemd/system/network.service":
+    "[Unit]\nDefaultDependencies=no\nAfter=systemd-modules-load.service\n[Service]\nType=oneshot\nRemainAfterExit=yes\n" +
+    "ExecStart=/bin/busybox ip link set lo up\nExecStart=/bin/busybox ip addr add 10.0.2.15/24 dev eth0\nExecStart=/bin/busybox ip link set eth0 up\nExecStart=/bin/busybox ip route add default via 10.0.2.2\n",
+  // Its own minute and a half is short where the machine under the emulated one is busy.
+  "etc/systemd/system/systemd-modules-load.service.d/guest.conf": "[Service]\nTimeoutSec=300\n",
+  // A board's root file system is not one mount of many: what runs in pods' mount namespaces is seen by all.
+  "etc/systemd/system/containerd.service.d/guest.conf": "[Unit]\nAfter=network.service\n[Service]\nExecStartPre=\n",
+};
+const WANTED = ["courier.service", "network.service", "containerd.service"];
+
+export interface GuestImage {
+  readonly key: string;
+  readonly kernel: string;
+  readonly initialRamDisk: string;
+  /** ext4, raw, sparse. To be copied: nobody writes to it. */
+  readonly disk: string;
+}
+
+/** Why no guest can run here; `undefined` when one can. */
+export function guestMissing(): string | undefined {
+  if (process.arch !== "x64") return "the guest is for amd64 machines";
+  if (process.getuid?.() !== 0) return "building the guest needs root";
+  const programs = [
+    "/usr/bin/mmdebstrap",
+    "/usr/bin/qemu-system-x86_64",
+    "/usr/sbin/mke2fs",
+    "/usr/bin/clang",
+    "/bin/busybox",
+  ];
+  const missing = programs.filter((path) => !existsSync(path));
+  return missing.length === 0 ? undefined : `not installed: ${missing.join(", ")}`;
+}
+
+/** Builds the image where it is not there yet: 20 to 30 s. One process at a time does it. */
+export function guestImage(): GuestImage {
+  const key = recipeKey();
+  const folder = join(GUEST_CACHE, `image-${key}`);
+  if (!existsSync(folder)) {
+    mkdirSync(GUEST_CACHE, { recursive: true });
+    takeAwayOldOnes(GUEST_CACHE);
+    const making = mkdtempSync(join(GUEST_CACHE, `making-${process.pid}-`));
+    try {
+      build(making);
+      renameSync(making, folder);
+    } finally {
+      rmSync(making, { recursive: true, force: true });
+    }
+  }
+  return {
+    key,
+    kernel: join(folder, "kernel"),
+    initialRamDisk: join(folder, "initrd"),
+    disk: join(folder, "disk"),
+  };
+}
+
+/** What processes were making that are gone, and what has not been used for a week. */
+function takeAwayOldOnes(cache: string): void {
+  for (const name of readdirSync(cache)) {
+    const path = join(cache, name);
+    const owner = /^making-(\d+)-/.exec(name)?.[1];
+    const isOld = Date.now() - statSync(path).mtimeMs > 7 * 24 * 3_600_000;
+    if (owner === undefined ? isOld : !existsSync(`/proc/${owner}`)) rmSync(path, { recursive: true, force: true });
+  }
+}
+
+/** Changes with whatever the guest is made of, except for packages' versions. */
+export function recipeKey(): string {
+  const hash = createHash("sha256");
+  const own = [
+    fileURLToPath(import.meta.url),
+    ...readdirSync(SOURCES)
+      .sort()
+      .map((name) => join(SOURCES, name)),
+  ];
+  for (const path of [...own, "/etc/os-release", "/bin/busybox"]) hash.update(readFileSync(path));
+  for (const path of Object.values(boardFiles())) hash.update(`${path} ${statSync(path).size}\n`);
+  for (const name of ["node", "better-sqlite3", "@bytecodealliance/jco-transpile"])
+    hash.update(readFileSync(`node_modules/${name}/package.json`));
+  return hash.digest("hex").slice(0, 16);
+}
+
+/** What a board has besides `dist/`, as it lies there: path below `/opt/picolet` → here. */
+function boardFiles(): Record<string, string> {
+  return {
+    "node_modules/node/bin/node": "node_modules/node/bin/node",
+    "node_modules/better-sqlite3/package.json": "node_modules/better-sqlite3/package.json",
+    "node_modules/better-sqlite3/lib": "node_modules/better-sqlite3/lib",
+    "node_modules/better-sqlite3/prebuilds/linux-x64.node": "node_modules/better-sqlite3/prebuilds/linux-x64.node",
+    "node_modules/@bytecodealliance/jco-transpile": "node_modules/@bytecodealliance/jco-transpile",
+  };
+}
+
+function build(folder: string): void {
+  const tree = join(folder, "tree");
+  extractPackages(tree);
+  const version = readdirSync(join(tree, "lib/modules"))[0] ?? "";
+  copyFileSync(join(tree, `boot/vmlinuz-${version}`), join(folder, "kernel"));
+  for (const pattern of UNUSED)
+    for (const path of globSync(pattern, { cwd: tree })) rmSync(join(tree, path), { recursive: true, force: true });
+  finish(tree, version);
+  buildInitialRamDisk(tree, version, folder);
+  for (const program of ["courier", "load", "bridge"]) compile(program, join(tree, "usr/lib/guest", program));
+  for (const [path, source] of Object.entries(boardFiles())) {
+    mkdirSync(dirname(join(tree, "opt/picolet", path)), { recursive: true });
+    cpSync(source, join(tree, "opt/picolet", path), { recursive: true, dereference: true });
+  }
+  saveImages(tree, folder);
+  const disk = join(folder, "disk");
+  quietly("mke2fs", [
+    ...[
+      "-q",
+      "-t",
+      "ext4",
+      "-b",
+      "4096",
+      "-N",
+      String(INODES),
+      "-m",
+      "0",
+      "-O",
+      "^metadata_csum,^64bit",
+      "-J",
+      "size=8",
+    ],
+    ...["-E", "lazy_itable_init=0,root_owner=0:0", "-d", tree, disk, `${DISK_MIB}M`],
+  ]);
+  rmSync(tree, { recursive: true });
+}
+
+function extractPackages(tree: string): void {
+  const release = /^VERSION_CODENAME=(.*)$/m.exec(readFileSync("/etc/os-release", "utf8"))?.[1] ?? "";
+  const sources = globSync(["/etc/apt/sources.list", "/etc/apt/sources.list.d/debian*.{list,sources}"]);
+  if (sources.length === 0) throw new Error("cannot build the guest: this machine has no package sources of Debian");
+  const proxies = execFileSync("apt-config", ["dump", "Acquire"], { encoding: "utf8" })
+    .split("\n")
+    .filter((line) => /^Acquire::https?::[Pp]roxy/.test(line));
+  quietly("mmdebstrap", [
+    ...["--quiet", "--mode=root", "--format=directory", "--architectures=amd64", "--variant=extract"],
+    ...proxies.map((line) => `--aptopt=${line}`),
+    ...[`--include=${PACKAGES.join(",")}`, release, tree, ...sources],
+  ]);
+}
+
+function finish(tree: string, version: string): void {
+  const unit = readFileSync(join(SOURCES, "picolet.service"), "utf8");
+  for (const [path, content] of Object.entries({ ...FILES, "etc/systemd/system/picolet.service": unit })) {
+    mkdirSync(dirname(join(tree, path)), { recursive: true });
+    rmSync(join(tree, path), { force: true });
+    writeFileSync(join(tree, path), content);
+  }
+  const units = join(tree, "etc/systemd/system");
+  for (const unit of MASKED) symlinkSync("/dev/null", join(units, unit));
+  mkdirSync(join(units, "multi-user.target.wants"), { recursive: true });
+  for (const unit of WANTED) {
+    const path = existsSync(join(units, unit)) ? `/etc/systemd/system/${unit}` : `/lib/systemd/system/${unit}`;
+    symlinkSync(path, join(units, "multi-user.target.wants", unit));
+  }
+  rmSync(join(units, "default.target"), { force: true });
+  symlinkSync("/lib/systemd/system/multi-user.target", join(units, "default.target"));
+  for (const name of [
+    "iptables",
+    "iptables-save",
+    "iptables-restore",
+    "ip6tables",
+    "ip6tables-save",
+    "ip6tables-restore",
+  ]) {
+    rmSync(join(tree, "usr/sbin", name), { force: true });
+    symlinkSync("xtables-nft-multi", join(tree, "usr/sbin", name));
+  }
+  mkdirSync(join(tree, "opt/picolet"), { recursive: true });
+  // Programs of this architecture, in a tree of their own release.
+  quietly("chroot", [tree, "/sbin/depmod", version]);
+  const applets = "/usr/lib/guest/applets";
+  mkdirSync(join(tree, applets), { recursive: true });
+  quietly("chroot", [tree, "/bin/busybox", "--install", "-s", applets]);
+  if (!existsSync(join(tree, "bin/sh"))) symlinkSync("busybox", join(tree, "bin/sh"));
+}
+
+function buildInitialRamDisk(tree: string, version: string, folder: string): void {
+  const root = join(folder, "ram-disk");
+  for (const name of ["bin", "dev", "modules", "root"]) mkdirSync(join(root, name), { recursive: true });
+  copyFileSync(join(tree, "bin/busybox"), join(root, "bin/busybox"));
+  writeFileSync(join(root, "init"), INIT);
+  chmodSync(join(root, "init"), 0o755);
+  const kernel = join(tree, "lib/modules", version);
+  for (const [place, path] of modulesToLoad(readFileSync(join(kernel, "modules.dep"), "utf8")).entries()) {
+    const content = path.endsWith(".xz")
+      ? quietly("xz", ["-dc", join(kernel, path)])
+      : readFileSync(join(kernel, path));
+    writeFileSync(join(root, "modules", `${String(place).padStart(2, "0")}-${basename(path, ".xz")}`), content);
+  }
+  const names = globSync("**", { cwd: root }).filter((name) => name !== ".");
+  const archive = quietly("busybox", ["cpio", "-o", "-H", "newc"], { cwd: root, input: names.join("\n") });
+  writeFileSync(join(folder, "initrd"), archive);
+  rmSync(root, { recursive: true });
+}
+
+/** Paths of the boot modules and of what they need, in the order to load them in. */
+function modulesToLoad(dependencies: string): readonly string[] {
+  const lines = dependencies.split("\n").map((line) => line.split(/:? /));
+  const ordered = BOOT_MODULES.flatMap((name) => {
+    const line = lines.find(([path = ""]) => basename(path).replace(/\.ko.*$/, "") === name);
+    return (line ?? []).map((path) => path.replace(/:$/, "")).reverse();
+  });
+  return [...new Set(ordered)];
+}
+
+function compile(program: string, output: string): void {
+  mkdirSync(dirname(output), { recursive: true });
+  quietly("clang", ["-Os", "-static", "-s", "-Wall", "-Werror", "-o", output, join(SOURCES, `${program}.c`)]);
+}
+
+/** The images that pods of the guest are made of, to be imported when it boots for the first time. */
+function saveImages(tree: string, folder: string): void {
+  const busybox = buildImageArchive(
+    {
+      name: BUSYBOX_IMAGE,
+      files: { "bin/busybox": "/bin/busybox", "bin/load": join(tree, "usr/lib/guest/load") },
+      links: Object.fromEntries(BUSYBOX_APPLETS.map((applet) => [`bin/${applet}`, "busybox"])),
+      command: ["/bin/sh"],
+    },
+    folder,
+  );
+  const images = join(tree, "usr/lib/guest/images");
+  mkdirSync(images);
+  for (const archive of [busybox, buildPauseArchive()]) copyFileSync(archive, join(images, basename(archive)));
+  rmSync(busybox);
+  rmSync(busybox.replace(/\.tar$/, ""), { recursive: true });
+}
+
+/** @throws with what the program said on its standard error */
+function quietly(program: string, args: readonly string[], options: ExecFileSyncOptions = {}): Buffer {
+  return execFileSync(program, args, {
+    ...options,
+    stdio: [options.input === undefined ? "ignore" : "pipe", "pipe", "pipe"],
+    maxBuffer: 256 * 2 ** 20,
+  }) as Buffer;
+}

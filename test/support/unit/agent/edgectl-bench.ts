@@ -1,0 +1,106 @@
+/** edgectl against the agent's local API, both in this process; the agent behind it is made of plain values. */
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { Readable } from "node:stream";
+import type { TestContext } from "node:test";
+import { LocalApi, type LocalApiComponents } from "@picolet/agent/api/local-api.ts";
+import type { Terminal } from "@picolet/agent/cli/context/context.ts";
+import { runEdgectl } from "@picolet/agent/cli/run-edgectl.ts";
+import { PushSource } from "@picolet/agent/sources/push-source.ts";
+import { RecordedLog } from "../ports/recorders.ts";
+import { VirtualClock } from "../ports/virtual-clock.ts";
+import { MemoryDesiredStore } from "../store/memory-desired-store.ts";
+import { FakeAgentView, NOW_MS } from "./fake-agent-view.ts";
+
+export class CapturedTerminal implements Terminal {
+  columns: number | undefined;
+  colour = false;
+  interactive = false;
+  out = "";
+  error = "";
+  /** `out` as it came. */
+  bytes = Buffer.alloc(0);
+  #wake: (() => void) | undefined;
+
+  /** @param columns 80 unless named; `undefined` is no terminal */
+  constructor(init: { readonly columns: number | undefined } = { columns: 80 }) {
+    this.columns = init.columns;
+  }
+
+  async write(text: string | Buffer): Promise<void> {
+    this.out += text.toString();
+    this.bytes = Buffer.concat([this.bytes, Buffer.from(text)]);
+    this.#wake?.();
+  }
+
+  writeError(text: string): void {
+    this.error += text;
+    this.#wake?.();
+  }
+
+  /** Resolves once something has been written that makes `met` true. */
+  async until(met: (terminal: this) => boolean): Promise<void> {
+    while (!met(this)) await new Promise<void>((resolve) => (this.#wake = resolve));
+  }
+}
+
+export interface Outcome {
+  readonly code: number;
+  readonly out: string;
+  readonly error: string;
+}
+
+export class EdgectlBench {
+  readonly view = new FakeAgentView();
+  readonly log = new RecordedLog();
+  /** Of pods that are applied. */
+  readonly store = new MemoryDesiredStore();
+  readonly directory = mkdtempSync(join(tmpdir(), "picolet-cli-"));
+  /** Of edgectl itself. */
+  readonly clock = new VirtualClock(NOW_MS);
+  /** What edgectl finds on its standard input. */
+  input: AsyncIterable<Buffer> = Readable.from([]);
+  readonly socketPath = join(this.directory, "picolet.sock");
+  readonly #controller = new AbortController();
+  #running: Promise<void> | undefined;
+
+  static async start(t: TestContext, others: Pick<LocalApiComponents, "keyvalue"> = {}): Promise<EdgectlBench> {
+    const bench = new EdgectlBench();
+    t.after(async () => {
+      await bench.stopAgent();
+      rmSync(bench.directory, { recursive: true });
+    });
+    const clock = new VirtualClock(NOW_MS);
+    const { log, view, store } = bench;
+    const pushed = new PushSource({ clock, log, store }, { nodeName: view.nodeName });
+    const api = new LocalApi(
+      { clock, log, view, logs: view.logs, pushed, ...others },
+      { socketPath: bench.socketPath },
+    );
+    await api.listen();
+    bench.#running = api.run(bench.#controller.signal);
+    return bench;
+  }
+
+  async stopAgent(): Promise<void> {
+    this.#controller.abort();
+    await this.#running;
+  }
+
+  start(words: readonly string[], terminal: Terminal): Promise<number> {
+    return runEdgectl(words, {
+      terminal,
+      clock: this.clock,
+      environment: { PICOLET_SOCKET: this.socketPath },
+      workingDirectory: "/home/user",
+      input: () => this.input,
+    });
+  }
+
+  /** Runs it to its end. */
+  async run(words: readonly string[], terminal: CapturedTerminal = new CapturedTerminal()): Promise<Outcome> {
+    const code = await this.start(words, terminal);
+    return { code, out: terminal.out, error: terminal.error };
+  }
+}

@@ -1,0 +1,361 @@
+/** The embedded API server with its controllers, over TLS on loopback, for kubectl and for clients in the process. */
+import { execFile } from "node:child_process";
+import { writeFileSync } from "node:fs";
+import {
+  issueClientCertificate,
+  makeAuthority,
+  makeServerPair,
+  readRequest,
+} from "@picolet/hub/identity/certificate-authority.ts";
+import { claimOf, NodeCertifier } from "@picolet/hub/identity/node-certifier.ts";
+import { NodeKeysInKubernetes, RevokedKeysInKubernetes } from "@picolet/hub/identity/node-keys.ts";
+import { readNodeRequest } from "@picolet/hub/identity/node-request.ts";
+import {
+  type KubeClient,
+  type KubeObject,
+  NODES,
+  PODS,
+  type ResourceType,
+} from "@picolet/hub-core/kube-client/kube-client.ts";
+import { LEASES } from "@picolet/hub-core/kube-client/resource-types.ts";
+import { timeText } from "@picolet/hub-embedded/api/typed-objects.ts";
+import type { CertificateIssuer } from "@picolet/hub-embedded/controllers/certificates/certificate-issuer.ts";
+import { ensureInitialObjects } from "@picolet/hub-embedded/controllers/cluster/initial-objects.ts";
+import { EmbeddedApiServer } from "@picolet/hub-embedded/embedded-api-server.ts";
+import { embeddedControllers } from "@picolet/hub-embedded/embedded-controllers.ts";
+import { embeddedResources } from "@picolet/hub-embedded/embedded-resources.ts";
+import { FolderModelSource } from "@picolet/hub-embedded/schema/models.ts";
+import type { Component } from "@picolet/protocol/async/component.ts";
+import { systemClock } from "@picolet/protocol/async/system-clock.ts";
+import { WatchSource } from "@picolet/protocol/async/watch.ts";
+import { isCancelled } from "@picolet/protocol/errors.ts";
+import type { Clock, Random } from "@picolet/protocol/ports.ts";
+import { type KubectlVersion, kubectlPath } from "@picolet/scripts/test/install-kubectl.ts";
+import { TempFolder } from "../machine/temp-folder.ts";
+import { RecordedLog } from "../ports/recorders.ts";
+import { seededRandom } from "../ports/seeded-random.ts";
+
+const TOKEN = "test-admin-token";
+const ADMIN = { name: "kubernetes-admin", uid: "", groups: ["system:masters", "system:authenticated"], extra: {} };
+
+export interface KubectlAnswer {
+  readonly code: number;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+export interface EmbeddedClusterInit {
+  readonly clock?: Clock;
+  readonly random?: Random;
+  readonly serviceAccountTokens?: boolean;
+  readonly kubectl?: KubectlVersion;
+  /** The store's file, one of its own by default. */
+  readonly path?: string;
+  /** What controllers get instead of a client that always works. */
+  readonly controllersClient?: (client: KubeClient) => KubeClient;
+}
+
+export class EmbeddedCluster implements AsyncDisposable {
+  readonly log = new RecordedLog();
+  readonly client: KubeClient;
+  readonly server: EmbeddedApiServer;
+  readonly #clock: Clock;
+  readonly #random: Random;
+  readonly #folder = new TempFolder();
+  readonly caBundle: WatchSource<string>;
+  readonly #issuer: CertificateIssuer;
+  readonly #definitions;
+  readonly #life = new AbortController();
+  readonly #controllersClient: KubeClient;
+  readonly #kubectl: KubectlVersion;
+  #controllers: { readonly stop: AbortController; readonly done: Promise<void> } | undefined;
+
+  constructor(init: EmbeddedClusterInit = {}) {
+    this.#clock = init.clock ?? systemClock;
+    this.#kubectl = init.kubectl ?? "1.32";
+    this.#random = init.random ?? seededRandom(1);
+    const authority = makeAuthority("test", { days: 1, now: new Date() });
+    const pair = makeServerPair(authority, ["127.0.0.1", "localhost"], { days: 1, now: new Date() });
+    this.caBundle = new WatchSource(authority.certificate);
+    this.#issuer = {
+      read(pem) {
+        const { subject, extensions } = readRequest(pem);
+        const names = (type: string): string[] =>
+          subject.filter((each) => each.type === type).map(({ value }) => value);
+        return { commonName: names("CN")[0] ?? "", organizations: names("O"), hasOthers: extensions.length > 0 };
+      },
+      issue: (pem) => issueClientCertificate(authority, pem, { days: 1, now: new Date() }),
+      issueNode: async ({ requestPem, requestor }, signal) => {
+        const wish = readNodeRequest(requestPem);
+        await this.#certifier().claim(wish, claimOf(requestor, wish.node), signal);
+        return issueClientCertificate(authority, wish.pem, { days: 1, now: new Date() });
+      },
+    };
+    this.#definitions = embeddedResources({ serviceAccountTokens: init.serviceAccountTokens ?? false });
+    this.server = new EmbeddedApiServer(
+      {
+        clock: this.#clock,
+        random: this.#random,
+        log: this.log,
+        models: new FolderModelSource("node_modules/@kubernetes/client-node/dist/gen/models"),
+        kubelets: undefined,
+      },
+      {
+        storePath: init.path ?? this.#folder.at("hub.db"),
+        definitions: this.#definitions,
+        address: "127.0.0.1",
+        port: 0,
+        tls: { certificate: pair.certificate, privateKey: pair.privateKey, clientCa: this.caBundle.current },
+        version: "test",
+        issuer: "https://kubernetes.default.svc",
+        tokens: [{ token: TOKEN, user: ADMIN.name, groups: ["system:masters"] }],
+      },
+    );
+    this.client = this.server.client(ADMIN);
+    this.#controllersClient = init.controllersClient?.(this.client) ?? this.client;
+  }
+
+  /** The record of nodes' keys, in the namespace kube-system. */
+  #certifier(): NodeCertifier {
+    const init = { namespace: "kube-system" };
+    const parts = { client: this.client, clock: this.#clock, random: this.#random, log: this.log };
+    const revoked = new RevokedKeysInKubernetes(parts, init);
+    return new NodeCertifier({ ...parts, keys: new NodeKeysInKubernetes(parts, init), revoked });
+  }
+
+  /** Serves, with controllers. */
+  static async start(init: EmbeddedClusterInit = {}): Promise<EmbeddedCluster> {
+    const cluster = new EmbeddedCluster(init);
+    await cluster.serve();
+    return cluster;
+  }
+
+  async serve(): Promise<void> {
+    const port = await this.server.listen();
+    writeFileSync(this.kubeconfig, kubeconfigText(port, this.caBundle.current));
+    void this.server.run(this.#life.signal);
+    await ensureInitialObjects(this.client, this.#life.signal);
+    this.startControllers();
+  }
+
+  get kubeconfig(): string {
+    return this.#folder.at("kubeconfig");
+  }
+
+  startControllers(): void {
+    const stop = new AbortController();
+    const components = embeddedControllers(
+      { client: this.#controllersClient, clock: this.#clock, random: this.#random, log: this.log },
+      { definitions: this.#definitions, caBundle: this.caBundle, issuer: this.#issuer },
+    );
+    const run = async (each: Component): Promise<void> => {
+      try {
+        await each.run(stop.signal);
+      } catch (error) {
+        if (!isCancelled(error)) throw error;
+      }
+    };
+    this.#controllers = { stop, done: Promise.all(components.map(run)).then(() => undefined) };
+  }
+
+  /** As a process that is gone: what is under way is not waited for. */
+  async stopControllers(): Promise<void> {
+    this.#controllers?.stop.abort();
+    await this.#controllers?.done;
+    this.#controllers = undefined;
+  }
+
+  /** @param args of kubectl; `input` is its standard input */
+  kubectl(args: readonly string[], { input = "" } = {}): Promise<KubectlAnswer> {
+    return new Promise((resolve) => {
+      const options = {
+        env: { ...process.env, KUBECONFIG: this.kubeconfig, HOME: this.#folder.path },
+        maxBuffer: 1 << 24,
+      };
+      const child = execFile(kubectlPath(this.#kubectl), [...args], options, (error, stdout, stderr) => {
+        resolve({ code: typeof error?.code === "number" ? error.code : error === null ? 0 : 1, stdout, stderr });
+      });
+      child.stdin?.end(input);
+    });
+  }
+
+  /** kubectl's standard output. @throws what it said on standard error when it fails */
+  async run(...args: readonly string[]): Promise<string> {
+    const { code, stdout, stderr } = await this.kubectl(args);
+    if (code !== 0) throw new Error(`kubectl ${args.join(" ")}: ${stderr}`);
+    return stdout;
+  }
+
+  async apply(manifest: object): Promise<string> {
+    const { code, stdout, stderr } = await this.kubectl(["apply", "-f", "-"], { input: JSON.stringify(manifest) });
+    if (code !== 0) throw new Error(stderr);
+    return stdout;
+  }
+
+  /** A node that says that it is ready, as its agent would, once. */
+  async addNode(
+    name: string,
+    more: { labels?: Record<string, string>; allocatable?: Record<string, string> } = {},
+  ): Promise<void> {
+    const { signal } = this.#life;
+    const labels = { "kubernetes.io/hostname": name, "kubernetes.io/arch": "arm64", ...more.labels };
+    const ref = { namespace: "", name };
+    await this.client.create(
+      NODES,
+      ref,
+      { apiVersion: "v1", kind: "Node", metadata: { name, labels }, spec: {} },
+      {},
+      signal,
+    );
+    const resources = more.allocatable ?? { cpu: "4", memory: "1Gi", pods: "110" };
+    const status = {
+      capacity: resources,
+      allocatable: resources,
+      addresses: [{ type: "InternalIP", address: "10.0.0.7" }],
+      nodeInfo: {
+        kubeletVersion: "v1.34.0-picolet",
+        osImage: "Debian",
+        kernelVersion: "6.1",
+        containerRuntimeVersion: "containerd://1.6",
+      },
+    };
+    await this.client.patch(NODES, ref, "merge", { status }, { subresource: "status" }, signal);
+    await this.heartbeat(name);
+  }
+
+  get #now(): string {
+    return timeText(this.#clock.wall());
+  }
+
+  /** Says that the node is ready, and renews its lease. */
+  async heartbeat(name: string): Promise<void> {
+    const now = this.#now;
+    const ready = {
+      ...{ type: "Ready", status: "True", reason: "KubeletReady", message: "" },
+      ...{ lastHeartbeatTime: now, lastTransitionTime: now },
+    };
+    const patch = { status: { conditions: [ready] } };
+    const ref = { namespace: "", name };
+    await this.client.patch(NODES, ref, "strategic", patch, { subresource: "status" }, this.#life.signal);
+    await this.renew(name);
+  }
+
+  async renew(name: string): Promise<void> {
+    const ref = { namespace: "kube-node-lease", name };
+    const renewTime = this.#clock.wall().toISOString().replace(/Z$/, "000Z");
+    const lease = {
+      apiVersion: "coordination.k8s.io/v1",
+      kind: "Lease",
+      metadata: ref,
+      spec: { holderIdentity: name, leaseDurationSeconds: 40, renewTime },
+    };
+    await this.client.update(LEASES, ref, lease as KubeObject, {}, this.#life.signal);
+  }
+
+  /** Resolves with the objects as soon as they are as wanted; told by a watch, never by a timer. */
+  async until(
+    type: ResourceType,
+    isReached: (objects: readonly KubeObject[]) => boolean,
+    signal: AbortSignal = this.#life.signal,
+  ): Promise<readonly KubeObject[]> {
+    const { items, resourceVersion } = await this.client.list(type, {}, signal);
+    const objects = new Map(items.map((each) => [each.metadata.uid, each]));
+    const all = (): readonly KubeObject[] => [...objects.values()];
+    if (isReached(all())) return all();
+    for await (const event of this.client.watch(type, { resourceVersion }, signal)) {
+      if (event.type === "BOOKMARK") continue;
+      if (event.type === "DELETED") objects.delete(event.object.metadata.uid);
+      else objects.set(event.object.metadata.uid, event.object);
+      if (isReached(all())) break;
+    }
+    return all();
+  }
+
+  /** Plays the agent of every node until the cluster is disposed of: pods run, and go when they are to. */
+  playAgents(): void {
+    void this.#follow();
+  }
+
+  async #follow(): Promise<void> {
+    const { signal } = this.#life;
+    try {
+      const { items, resourceVersion } = await this.client.list(PODS, {}, signal);
+      for (const pod of items) await this.#play(pod);
+      for await (const event of this.client.watch(PODS, { resourceVersion }, signal)) {
+        if (event.type === "ADDED" || event.type === "MODIFIED") await this.#play(event.object);
+      }
+    } catch (error) {
+      if (!signal.aborted) throw error;
+    }
+  }
+
+  async #play(pod: KubeObject): Promise<void> {
+    const { signal } = this.#life;
+    const { namespace = "", name, uid = "", deletionTimestamp } = pod.metadata;
+    const spec = pod.spec as {
+      nodeName?: string;
+      containers: readonly { name: string; image: string; resources?: object }[];
+    };
+    const ref = { namespace, name };
+    if ((spec.nodeName ?? "") === "") return;
+    try {
+      if (deletionTimestamp !== undefined) {
+        await this.client.delete(PODS, ref, { uid, gracePeriodSeconds: 0 }, signal);
+      } else if ((pod.status as { phase?: string }).phase === "Pending") {
+        const now = this.#now;
+        const conditions = ["Initialized", "ContainersReady", "Ready"].map((type) => ({
+          type,
+          status: "True",
+          lastTransitionTime: now,
+        }));
+        const containerStatuses = spec.containers.map((each) => ({
+          ...{ name: each.name, image: each.image, imageID: "", ready: true, started: true, restartCount: 0 },
+          ...{ state: { running: { startedAt: now } }, lastState: {}, resources: each.resources ?? {} },
+        }));
+        const status = {
+          phase: "Running",
+          podIP: "10.1.0.2",
+          podIPs: [{ ip: "10.1.0.2" }],
+          startTime: now,
+          conditions,
+          containerStatuses,
+        };
+        await this.client.patch(
+          PODS,
+          ref,
+          "strategic",
+          { metadata: { uid }, status },
+          { subresource: "status" },
+          signal,
+        );
+      }
+    } catch {
+      // It has changed or gone since: the next event says how.
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.stopControllers();
+    this.#life.abort();
+    await this.server[Symbol.asyncDispose]();
+    this.#folder[Symbol.dispose]();
+  }
+}
+
+const kubeconfigText = (port: number, caPem: string): string =>
+  JSON.stringify({
+    apiVersion: "v1",
+    kind: "Config",
+    clusters: [
+      {
+        name: "test",
+        cluster: {
+          server: `https://127.0.0.1:${port}`,
+          "certificate-authority-data": Buffer.from(caPem).toString("base64"),
+        },
+      },
+    ],
+    users: [{ name: "admin", user: { token: TOKEN } }],
+    contexts: [{ name: "test", context: { cluster: "test", user: "admin" } }],
+    "current-context": "test",
+  });
