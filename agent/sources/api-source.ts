@@ -8,7 +8,7 @@ import { type Clock, type Log, podUid } from "@picolet/protocol/ports.ts";
 import { equalBytes } from "@picolet/protocol/tunnel/encoding/hex.ts";
 import { type Cursor, type ObjectHash, type ObjectKey, objectKey } from "@picolet/protocol/tunnel/messages.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
-import type { RemoteChange, RemoteObjects } from "../core/hub/tunnel-ports.ts";
+import type { RemoteObjects } from "../core/hub/tunnel-ports.ts";
 import { apiUidOf } from "../core/pods/pod-identity.ts";
 import type {
   ApiPods,
@@ -16,6 +16,7 @@ import type {
   EventRecorder,
   ObjectStore,
   PodStatusRecord,
+  RemoteChange,
   StatusOutbox,
 } from "../core/store/store-ports.ts";
 import { kubeTime } from "../plan/kube-time.ts";

@@ -3,9 +3,8 @@ import { describeError, PicoletError } from "@picolet/protocol/errors.ts";
 import type { Log } from "@picolet/protocol/ports.ts";
 import { digestWith, digestWithout } from "@picolet/protocol/tunnel/digest.ts";
 import type { Cursor, ObjectHash, ObjectKey } from "@picolet/protocol/tunnel/messages.ts";
-import type { RemoteChange } from "../core/hub/tunnel-ports.ts";
 import type { Sealer } from "../core/store/sealer.ts";
-import type { ApiPods, ObjectStore } from "../core/store/store-ports.ts";
+import type { ApiPods, ObjectStore, RemoteChange } from "../core/store/store-ports.ts";
 import { type Connection, MAX_DATABASE_BYTES } from "./connection.ts";
 import {
   cursorOf,

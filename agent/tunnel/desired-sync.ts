@@ -11,7 +11,8 @@ import type {
   RemoteObject,
   Welcome,
 } from "@picolet/protocol/tunnel/messages.ts";
-import type { RemoteChange, RemoteObjects } from "../core/hub/tunnel-ports.ts";
+import type { RemoteObjects } from "../core/hub/tunnel-ports.ts";
+import type { RemoteChange } from "../core/store/store-ports.ts";
 import { Violation } from "./lanes/violation.ts";
 
 /** How soon space may have been made on a disk that was full; a try costs the disk nothing. */

@@ -1,6 +1,5 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { FieldType } from "@picolet/hub-embedded/schema/models.ts";
 import { MODELS } from "@picolet/test/support/unit/embedded/api-server.ts";
 import { grantedReferences, podReferences, type ReferringPod } from "./pod-references.ts";
 
@@ -16,6 +15,9 @@ function namesObject(model: string, field: string): boolean {
   if (/(secret|claim|serviceAccount|runtimeClass)Name$|^(endpoints|serviceAccount)$/i.test(field)) return true;
   return field === "name" && /(Reference|KeySelector|EnvSource|Projection|VolumeSource)$/.test(model);
 }
+
+type Fields = ReturnType<typeof MODELS.get>["fields"];
+type FieldType = Fields extends ReadonlyMap<string, { readonly type: infer Type }> ? Type : never;
 
 const MAX_DEPTH = 12;
 

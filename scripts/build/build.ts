@@ -151,7 +151,8 @@ const dividedPrograms: readonly DividedProgram[] = [
   {
     name: "wasm-runner",
     entry: "runtime-adapters/wasm/runner/runner-main.ts",
-    parts: /\/(?:sockets\/sockets|board\/board|devices\/devices|serve-component|async-(?:run|http|serve|sockets))\.ts$/,
+    parts:
+      /\/(?:sockets\/sockets|board\/board|runner\/device-imports|serve-component|async-(?:run|http|serve|sockets))\.ts$/,
   },
 ];
 

@@ -1,44 +1,70 @@
 /**
- * The layer check: which folder may import which (ARCHITECTURE.md, "Layers"). Before it judges the tree it judges
- * canaries that break each rule; a check that lets one pass fails itself.
+ * Checks the layers: which room may import which. A room is a folder with a row in the `rooms.json` of its package; the row
+ * names every room that its files import, and whether they use Node's own modules. The check fails for an import without a
+ * row, for a row that nothing needs, for rooms that import each other in a circle (types too), and for a package
+ * that `package.json` does not name. Before it judges the tree it judges one broken import for each room.
  */
-import { readdirSync, readFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { dirname, join, relative, resolve } from "node:path";
 import { parseSync } from "oxc-parser";
 
-interface Layer {
-  /** Folder prefix, most specific first. */
-  readonly folder: string;
-  readonly mayImport: readonly string[];
-  /** Whether `node:` modules are allowed. */
-  readonly node: boolean;
+export interface Row {
+  /** One plain sentence: what the room holds. */
+  readonly owns: string;
+  /** Rooms of the same package ("plan/") and of others ("@picolet/protocol/pod/"). */
+  readonly imports: readonly string[];
+  /** Whether `node:` modules are allowed; default false. */
+  readonly node?: boolean;
 }
 
-const CONTRACT = "runtime-adapters/contract/";
-/** Types alone, made from the WIT package. */
-const WIT_TYPES = "wit/generated/";
-const AGENT_BASE = ["protocol/", CONTRACT, "agent/core/", "agent/plan/"];
+interface Package {
+  readonly name: string;
+  /** With a trailing slash. */
+  readonly folder: string;
+  readonly rooms: ReadonlyMap<string, Row>;
+  readonly dependencies: ReadonlySet<string>;
+  readonly devDependencies: ReadonlySet<string>;
+}
 
-/** The first whose folder matches rules. `{self}` in `mayImport` is the module's own second-level folder. */
-const LAYERS: readonly Layer[] = [
-  { folder: WIT_TYPES, mayImport: [WIT_TYPES], node: false },
-  { folder: "protocol/", mayImport: ["protocol/"], node: false },
-  { folder: CONTRACT, mayImport: ["protocol/", CONTRACT], node: true },
-  { folder: "runtime-adapters/", mayImport: ["protocol/", CONTRACT, WIT_TYPES, "{self}"], node: true },
-  { folder: "agent/core/", mayImport: ["protocol/", CONTRACT, "agent/core/"], node: false },
-  { folder: "agent/plan/", mayImport: AGENT_BASE, node: false },
-  { folder: "agent/cli/", mayImport: ["protocol/", "agent/cli/"], node: true },
-  { folder: "agent/main/", mayImport: ["protocol/", "runtime-adapters/", "agent/"], node: true },
-  { folder: "agent/", mayImport: [...AGENT_BASE, "{self}"], node: true },
-  { folder: "hub/", mayImport: ["protocol/", "hub/"], node: true },
-];
+/** Packages that are no part of the product: they may import anything. */
+const FREE = ["test/", "scripts/"];
+/** All of them that tests beside the code may import: it needs nothing that is installed or built. */
+const UNIT_SUPPORT = "test/support/unit/";
+const SCOPE = "@picolet/";
 
-/** Free to import anything: they are not part of the product. */
-const FREE = ["test/", "scripts/", "examples/", "firmware/"];
+type Manifest = Partial<Record<"dependencies" | "devDependencies", Record<string, string>>> & { readonly name: string };
 
-export interface Violation {
-  readonly from: string;
-  readonly to: string;
+const readJson = <T>(path: string): T => JSON.parse(readFileSync(path, "utf8")) as T;
+
+function readPackage(workspace: string): Package {
+  const folder = `${workspace}/`;
+  const { name, dependencies = {}, devDependencies = {} } = readJson<Manifest>(`${folder}package.json`);
+  const table = `${folder}rooms.json`;
+  return {
+    name,
+    folder,
+    rooms: new Map(existsSync(table) ? Object.entries(readJson<Record<string, Row>>(table)) : []),
+    dependencies: new Set(Object.keys(dependencies)),
+    devDependencies: new Set(Object.keys(devDependencies)),
+  };
+}
+
+/** The innermost packages first, so that the first whose folder matches holds a file. */
+const PACKAGES = readJson<{ readonly workspaces: readonly string[] }>("package.json")
+  .workspaces.map(readPackage)
+  .sort((a, b) => b.folder.length - a.folder.length);
+
+interface Place {
+  readonly owner: Package;
+  /** The folder of the file below its package, with a trailing slash; "" for the package's own folder. */
+  readonly room: string;
+}
+
+function placeOf(path: string): Place | undefined {
+  const owner = PACKAGES.find(({ folder }) => path.startsWith(folder));
+  if (owner === undefined) return undefined;
+  const below = dirname(path.slice(owner.folder.length));
+  return { owner, room: below === "." ? "./" : `${below}/` };
 }
 
 /** Every module specifier of a source text: static, re-exported, dynamic and type imports. */
@@ -59,67 +85,175 @@ function specifiersOf(path: string, source: string): string[] {
   return found;
 }
 
-/** What `path` (relative to the root, with forward slashes) imports against the rules. */
-export function violationsOf(path: string, source: string): Violation[] {
+/** The file of the tree that a specifier names; undefined for a package of others. */
+function fileOf(path: string, specifier: string): string | undefined {
+  if (specifier.startsWith(".")) return relative(".", resolve(dirname(path), specifier));
+  const owner = PACKAGES.find(({ name }) => specifier.startsWith(`${name}/`));
+  return owner === undefined ? undefined : `${owner.folder}${specifier.slice(owner.name.length + 1)}`;
+}
+
+const packageOf = (specifier: string): string =>
+  specifier
+    .split("/")
+    .slice(0, specifier.startsWith("@") ? 2 : 1)
+    .join("/");
+
+/** How a row names a room. */
+const nameOf = (place: Place, from: Package): string =>
+  place.owner === from ? place.room : `${place.owner.name}/${place.room === "./" ? "" : place.room}`;
+
+/** Entries of rows that a file needs, by the row's key `FOLDER ENTRY`; what no file needs is said. */
+const needed = new Set<string>();
+
+/** What unit tests share must not need what they must not need. */
+function unitSupportViolations(path: string, source: string): string[] {
+  return specifiersOf(path, source).flatMap((specifier) => {
+    const file = fileOf(path, specifier);
+    const isFree = file !== undefined && FREE.some((folder) => file.startsWith(folder));
+    return isFree && !file.startsWith(UNIT_SUPPORT)
+      ? [`${path} must not import ${specifier}: it is outside ${UNIT_SUPPORT}`]
+      : [];
+  });
+}
+
+/** One sentence for each import of `path` (relative to the root, with forward slashes) that breaks a rule. */
+export function violationsOf(path: string, source: string): string[] {
+  if (path.startsWith(UNIT_SUPPORT)) return unitSupportViolations(path, source);
   if (FREE.some((folder) => path.startsWith(folder))) return [];
-  const layer = LAYERS.find((each) => path.startsWith(each.folder));
-  if (layer === undefined) return [{ from: path, to: "(a folder that belongs to no layer)" }];
+  const place = placeOf(path);
+  if (place === undefined) return [`${path} is in no package: move it into one of the workspaces of package.json`];
+  const { owner, room } = place;
+  const row = owner.rooms.get(room);
+  if (row === undefined) return [`${path} is in a folder without a row: add "${room}" to ${owner.folder}rooms.json`];
   const isTest = /\.test\.ts$/.test(path);
-  const self = `${path.split("/").slice(0, 2).join("/")}/`;
-  const allowed = layer.mayImport.map((prefix) => (prefix === "{self}" ? self : prefix));
-  const violations: Violation[] = [];
-  for (const specifier of specifiersOf(path, source)) {
+  const violations: string[] = [];
+  const judge = (specifier: string): string | undefined => {
     if (specifier.startsWith("node:")) {
-      if (!layer.node && !isTest) violations.push({ from: path, to: specifier });
-      continue;
+      if (!isTest && row.node !== true) return "this room uses no module of Node's";
+      if (!isTest) needed.add(`${owner.folder}${room} node`);
+      return undefined;
     }
-    if (!specifier.startsWith(".")) continue;
-    const target = relative(".", resolve(dirname(path), specifier));
-    const forTests = isTest && target.startsWith("test/support/");
-    if (!forTests && !allowed.some((prefix) => target.startsWith(prefix))) violations.push({ from: path, to: target });
+    const file = fileOf(path, specifier);
+    const foreign = file === undefined || !file.startsWith(owner.folder) || placeOf(file)?.owner !== owner;
+    if (foreign) {
+      if (specifier.startsWith(".")) return "name the package, not the path to it";
+      const name = packageOf(specifier);
+      const isNamed = owner.dependencies.has(name) || (isTest && owner.devDependencies.has(name));
+      if (!isNamed) return `${owner.folder}package.json does not name ${name}`;
+    }
+    if (file === undefined) return undefined;
+    if (FREE.some((folder) => file.startsWith(folder))) {
+      return isTest && file.startsWith(UNIT_SUPPORT)
+        ? undefined
+        : `only tests may import ${UNIT_SUPPORT}, and nothing else of it`;
+    }
+    const target = placeOf(file);
+    if (isTest || target === undefined) return undefined;
+    if (target.owner === owner && target.room === room) return undefined;
+    const entry = nameOf(target, owner);
+    if (!row.imports.includes(entry)) return `"${room}" of ${owner.folder}rooms.json does not name "${entry}"`;
+    needed.add(`${owner.folder}${room} ${entry}`);
+    return undefined;
+  };
+  for (const specifier of specifiersOf(path, source)) {
+    const reason = judge(specifier);
+    if (reason !== undefined) violations.push(`${path} must not import ${specifier}: ${reason}`);
   }
   return violations;
 }
 
-/** One broken import for every rule; each must be found. */
-const CANARIES: readonly (readonly [path: string, source: string])[] = [
-  ["protocol/canary.ts", 'import type { X } from "@picolet/agent/core/store/store-ports.ts";'],
-  ["protocol/canary.ts", 'import { readFileSync } from "node:fs";'],
-  ["runtime-adapters/contract/canary.ts", 'export { x } from "../cri/adapter.ts";'],
-  ["runtime-adapters/cri/canary.ts", 'import { x } from "../wasm/adapter.ts";'],
-  ["runtime-adapters/cri/canary.ts", 'import type { X } from "../../agent/core/store.ts";'],
-  ["agent/core/canary.ts", 'import { x } from "../store/x.ts";'],
-  ["agent/core/canary.ts", 'import "node:os";'],
-  ["agent/plan/canary.ts", 'const x = await import("../workers/x.ts");'],
-  ["agent/plan/canary.ts", 'let x: import("../workers/x.ts").X;'],
-  ["agent/workers/canary.ts", 'import { x } from "../store/x.ts";'],
-  ["agent/workers/canary.ts", 'import { x } from "../../runtime-adapters/cri/adapter.ts";'],
-  ["agent/workers/canary.ts", 'import { x } from "../../test/support/x.ts";'],
-  ["agent/cli/canary.ts", 'import { x } from "../core/store.ts";'],
-  ["agent/main/canary.ts", 'import { x } from "../../hub/x.ts";'],
-  ["hub/canary.ts", 'import { x } from "@picolet/agent/core/store/store-ports.ts";'],
-  ["elsewhere/canary.ts", 'import { x } from "../protocol/x.ts";'],
-];
-
-function sourceFiles(): string[] {
-  const roots = readdirSync(".", { withFileTypes: true })
-    .filter(
-      (entry) => entry.isDirectory() && !entry.name.startsWith(".") && !["node_modules", "dist"].includes(entry.name),
-    )
-    .map((entry) => entry.name);
-  return roots.flatMap((root) =>
-    readdirSync(root, { recursive: true, withFileTypes: true })
-      .filter((entry) => entry.isFile() && /\.m?[jt]s$/.test(entry.name) && !entry.parentPath.includes("node_modules"))
-      .map((entry) => join(entry.parentPath, entry.name)),
-  );
+/** Broken imports, each of which must be found: for every room one of a room that its row does not name, and one of Node's. */
+function canaries(): (readonly [path: string, source: string])[] {
+  const all = PACKAGES.flatMap((owner) => [...owner.rooms.keys()].map((room): Place => ({ owner, room })));
+  const broken: [string, string][] = [
+    ["elsewhere/canary.ts", 'import { x } from "./y.ts";'],
+    [`${UNIT_SUPPORT}pods/canary.ts`, 'import { x } from "../../containerd/containerd.ts";'],
+    ["agent/plan/canary.test.ts", 'import { x } from "@picolet/test/support/containerd/containerd.ts";'],
+  ];
+  for (const { owner, room } of all) {
+    const path = `${owner.folder}${room === "./" ? "" : room}canary.ts`;
+    const row = owner.rooms.get(room);
+    for (const other of all) {
+      const entry = nameOf(other, owner);
+      if ((other.owner === owner && other.room === room) || row?.imports.includes(entry)) continue;
+      const target = `${other.owner.folder}${other.room === "./" ? "" : other.room}x.ts`;
+      const specifier =
+        other.owner === owner
+          ? relative(dirname(path), target).replace(/^(?!\.)/, "./")
+          : `${other.owner.name}/${target.slice(other.owner.folder.length)}`;
+      broken.push([path, `import type { X } from "${specifier}";`], [path, `const x = await import("${specifier}");`]);
+    }
+    if (row?.node !== true) broken.push([path, 'import { readFileSync } from "node:fs";']);
+    broken.push([path, 'import x from "left-pad";'], [path, 'import { x } from "@picolet/test/support/x.ts";']);
+  }
+  return broken;
 }
 
-const blind = CANARIES.filter(([path, source]) => violationsOf(path, source).length === 0);
-for (const [path, source] of blind) console.error(`the layer check does not see: ${path}: ${source}`);
+/** Rooms that import each other in a circle, as rows have them. */
+function circles(): string[] {
+  const edges = new Map<string, string[]>();
+  for (const owner of PACKAGES) {
+    for (const [room, row] of owner.rooms) {
+      const targets = row.imports.map((entry) => (entry.startsWith(SCOPE) ? entry : `${owner.name}/${entry}`));
+      edges.set(`${owner.name}/${room}`, targets);
+    }
+  }
+  const found: string[] = [];
+  const done = new Set<string>();
+  const visit = (room: string, path: readonly string[]): void => {
+    if (path.includes(room)) {
+      found.push(`rooms import each other: ${[...path.slice(path.indexOf(room)), room].join(" -> ")}`);
+      return;
+    }
+    if (done.has(room)) return;
+    for (const target of edges.get(room) ?? []) visit(target, [...path, room]);
+    done.add(room);
+  };
+  for (const room of edges.keys()) visit(room, []);
+  return found;
+}
 
+/** Rows, and entries of rows, that no file needs any more. */
+function idleRows(files: readonly string[]): string[] {
+  const held = new Set(files.map((path) => `${dirname(path)}/`));
+  const idle: string[] = [];
+  for (const { folder, rooms } of PACKAGES) {
+    for (const [room, row] of rooms) {
+      const key = `${folder}${room}`;
+      if (!held.has(room === "./" ? folder : key)) idle.push(`${folder}rooms.json has a row "${room}" without a file`);
+      const entries = [...row.imports, ...(row.node === true ? ["node"] : [])];
+      for (const entry of entries) {
+        if (!needed.has(`${key} ${entry}`))
+          idle.push(`${folder}rooms.json: "${room}" names "${entry}", which nothing needs`);
+      }
+    }
+  }
+  return idle;
+}
+
+function sourceFiles(): string[] {
+  const isSource = (name: string): boolean => /\.m?[jt]s$/.test(name);
+  const walk = (folder: string): string[] =>
+    readdirSync(folder, { withFileTypes: true }).flatMap((entry) => {
+      if (entry.isDirectory() && !["node_modules", "dist"].includes(entry.name)) return walk(join(folder, entry.name));
+      return entry.isFile() && isSource(entry.name) ? [join(folder, entry.name)] : [];
+    });
+  return PACKAGES.filter(
+    ({ folder }) => !PACKAGES.some((each) => each.folder !== folder && folder.startsWith(each.folder)),
+  ).flatMap(({ folder }) => walk(folder.slice(0, -1)));
+}
+
+const problems: string[] = [];
+const broken = canaries();
+for (const [path, source] of broken) {
+  if (violationsOf(path, source).length === 0) problems.push(`the layer check does not see: ${path}: ${source}`);
+}
+needed.clear();
 const files = sourceFiles();
-const violations = files.flatMap((path) => violationsOf(path, readFileSync(path, "utf8")));
-for (const { from, to } of violations) console.error(`${from} must not import ${to}`);
-if (files.length === 0) console.error("the layer check found no source file");
-if (blind.length > 0 || violations.length > 0 || files.length === 0) process.exit(1);
-console.log(`layers: ${files.length} files, ${CANARIES.length} canaries caught`);
+if (files.length === 0) problems.push("the layer check found no source file");
+for (const path of files) problems.push(...violationsOf(path, readFileSync(path, "utf8")));
+problems.push(...circles(), ...idleRows(files));
+for (const each of problems) console.error(each);
+const rows = PACKAGES.reduce((sum, { rooms }) => sum + rooms.size, 0);
+console.log(`layers: ${files.length} files, ${rows} rooms, ${broken.length} canaries, ${problems.length} problems`);
+if (problems.length > 0) process.exit(1);

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { describe, it } from "node:test";
 import { billOfMaterials } from "../build/bill-of-materials.ts";
-import { hashesOf, type LockFile, packageName, supplyChainProblems } from "./check-supply-chain.ts";
+import { hashesOf, type LockFile, packageName, supplyChainProblems, workspaceProblems } from "./check-supply-chain.ts";
 
 const integrity = `sha512-${"A".repeat(86)}==`;
 const lockOf = (each: object): LockFile => ({
@@ -32,6 +32,15 @@ describe("the supply chain check", () => {
 
   it("names a dependency that is a range", () => {
     assert.match(supplyChainProblems(lockOf({}), { dependencies: { a: "^1.0.0" } }).join(), /name one exact version/);
+  });
+
+  it("names a dependency of a workspace that has a version of its own, or none in the root", () => {
+    const of = (version: string) =>
+      workspaceProblems("agent", { dependencies: { ws: version } }, { dependencies: { ws: "1.0.0" } });
+    assert.deepEqual(of("*"), []);
+    assert.match(of("1.0.0").join(), /agent\/package.json names ws 1.0.0: write "\*"/);
+    assert.match(workspaceProblems("agent", { devDependencies: { yaml: "*" } }, {}).join(), /names no version/);
+    assert.deepEqual(workspaceProblems("agent", { dependencies: { "@picolet/protocol": "*" } }, {}), []);
   });
 
   it("reads names and hashes", () => {

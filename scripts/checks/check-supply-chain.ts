@@ -23,6 +23,8 @@ export interface LockFile {
 }
 
 export interface Manifest {
+  /** Folders of the tree's own packages. */
+  readonly workspaces?: readonly string[];
   readonly dependencies?: Readonly<Record<string, string>>;
   readonly devDependencies?: Readonly<Record<string, string>>;
   /** Packages with an install script that was read; npm runs it only for those that are `true`. */
@@ -40,9 +42,8 @@ export const packageName = (path: string): string => path.slice(path.lastIndexOf
 export function supplyChainProblems(lock: LockFile, manifest: Manifest): string[] {
   const problems: string[] = [];
   for (const [path, each] of Object.entries(lock.packages)) {
-    if (path === "") continue;
+    if (path === "" || each.link === true || manifest.workspaces?.includes(path)) continue;
     const name = packageName(path);
-    if (each.link === true) continue;
     if (!SHA512.test(each.integrity ?? "")) problems.push(`${path} has no SHA-512 in package-lock.json`);
     if (each.resolved !== undefined && !/^https:\/\/[^/]+\/.*\.tgz$/.test(each.resolved)) {
       problems.push(`${path} comes from ${each.resolved}, not from a registry`);
@@ -57,6 +58,18 @@ export function supplyChainProblems(lock: LockFile, manifest: Manifest): string[
     }
   }
   return problems;
+}
+
+/** A package of the tree names what it needs as "*": the one version of each is in the package.json of the root. */
+export function workspaceProblems(folder: string, workspace: Manifest, root: Manifest): string[] {
+  const versions = { ...root.dependencies, ...root.devDependencies };
+  const named = Object.entries({ ...workspace.dependencies, ...workspace.devDependencies });
+  return named.flatMap(([name, version]) => {
+    if (version !== "*")
+      return [`${folder}/package.json names ${name} ${version}: write "*", and the version in package.json`];
+    const isKnown = name.startsWith("@picolet/") || versions[name] !== undefined;
+    return isKnown ? [] : [`${folder}/package.json names ${name}, of which package.json names no version`];
+  });
 }
 
 /** Lines of `HASH  NAME`, as sha256sum writes them. */
@@ -90,6 +103,10 @@ if (import.meta.main) {
   const lock = JSON.parse(readFileSync("package-lock.json", "utf8")) as LockFile;
   const manifest = JSON.parse(readFileSync("package.json", "utf8")) as Manifest;
   const problems = supplyChainProblems(lock, manifest);
+  for (const folder of manifest.workspaces ?? []) {
+    const workspace = JSON.parse(readFileSync(`${folder}/package.json`, "utf8")) as Manifest;
+    problems.push(...workspaceProblems(folder, workspace, manifest));
+  }
   const node = await nodeProblem(manifest.dependencies?.node ?? "");
   if (node !== undefined) problems.push(node);
   for (const each of problems) console.error(each);

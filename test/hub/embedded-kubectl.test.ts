@@ -7,8 +7,8 @@ import { EVENTS } from "@picolet/hub-embedded/controllers/event-recorder.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import { isReady } from "@picolet/scripts/start/follow-pods.ts";
 import { KUBECTL_VERSIONS, type KubectlVersion } from "@picolet/scripts/test/install-kubectl.ts";
+import { KubectlCluster } from "../support/hub/kubectl-cluster.ts";
 import { kubectlMissing } from "../support/hub/test-fleet.ts";
-import { EmbeddedCluster } from "../support/unit/embedded/in-process-cluster.ts";
 
 const daemonSet = (image: string): object => ({
   apiVersion: "apps/v1",
@@ -39,8 +39,8 @@ for (const version of KUBECTL_VERSIONS) {
 }
 
 function walkThrough(version: KubectlVersion): void {
-  async function start(...nodes: readonly string[]): Promise<EmbeddedCluster> {
-    const cluster = await EmbeddedCluster.start({ kubectl: version });
+  async function start(...nodes: readonly string[]): Promise<KubectlCluster> {
+    const cluster = await KubectlCluster.startFor(version);
     for (const name of nodes) await cluster.addNode(name);
     cluster.playAgents();
     return cluster;
@@ -245,11 +245,11 @@ function walkThrough(version: KubectlVersion): void {
 const revisions = (history: string): string[] =>
   history.split("\n").flatMap((line) => /^(\d+)\s/.exec(line)?.[1] ?? []);
 
-async function ready(cluster: EmbeddedCluster, name: string): Promise<void> {
+async function ready(cluster: KubectlCluster, name: string): Promise<void> {
   await cluster.until(PODS, (pods) => pods.some((pod) => pod.metadata.name === name && isReady(pod as unknown as Pod)));
 }
 
 /** Events are written when there is time for it. */
-async function eventually(cluster: EmbeddedCluster, reason: string): Promise<void> {
+async function eventually(cluster: KubectlCluster, reason: string): Promise<void> {
   await cluster.until(EVENTS, (events) => events.some((event) => event.reason === reason));
 }

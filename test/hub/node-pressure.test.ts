@@ -10,8 +10,8 @@ import { NODES } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { WatchSource } from "@picolet/protocol/async/watch.ts";
 import { millis } from "@picolet/protocol/ports.ts";
 import { KUBECTL_VERSIONS, type KubectlVersion } from "@picolet/scripts/test/install-kubectl.ts";
+import { KubectlCluster } from "../support/hub/kubectl-cluster.ts";
 import { kubectlMissing } from "../support/hub/test-fleet.ts";
-import { EmbeddedCluster } from "../support/unit/embedded/in-process-cluster.ts";
 import { RecordedEvents, RecordedLog } from "../support/unit/ports/recorders.ts";
 import { VirtualClock } from "../support/unit/ports/virtual-clock.ts";
 
@@ -30,13 +30,13 @@ const TAINTS = {
 
 /** The agent's conditions, written as the hub writes them. */
 class PressedBoard {
-  readonly #cluster: EmbeddedCluster;
+  readonly #cluster: KubectlCluster;
   readonly #clock = new VirtualClock();
   readonly #pressures = new WatchSource<readonly PressureCondition[]>([]);
   readonly #conditions: NodeConditions;
   readonly #stop = new AbortController();
 
-  constructor(cluster: EmbeddedCluster) {
+  constructor(cluster: KubectlCluster) {
     this.#cluster = cluster;
     const health: RuntimeHealth = { name: "cri", healthy: true, reason: "", message: "" };
     this.#conditions = new NodeConditions(
@@ -105,7 +105,7 @@ for (const version of KUBECTL_VERSIONS) {
 }
 
 async function pressed(kubectl: KubectlVersion): Promise<void> {
-  await using cluster = await EmbeddedCluster.start({ kubectl });
+  await using cluster = await KubectlCluster.startFor(kubectl);
   await cluster.addNode(BOARD);
   cluster.playAgents();
   using board = new PressedBoard(cluster);

@@ -7,17 +7,10 @@ import type {
   NodeReportContent,
   ObjectHash,
   ObjectKey,
-  RemoteObject,
 } from "@picolet/protocol/tunnel/messages.ts";
 import type { IncomingStream, StreamKind } from "@picolet/protocol/tunnel/stream.ts";
-import type { Sequenced } from "../store/store-ports.ts";
+import type { RemoteChange, Sequenced } from "../store/store-ports.ts";
 import type { OutgoingTelemetry } from "./outgoing-telemetry.ts";
-
-export interface RemoteChange {
-  readonly cursor: Cursor;
-  readonly upserts: readonly RemoteObject[];
-  readonly deletes: readonly ObjectKey[];
-}
 
 /**
  * The API server's objects for this node, kept in SQLite across restarts, and the desired pods of source `api` that

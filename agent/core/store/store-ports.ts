@@ -3,9 +3,15 @@
 import type { Watch } from "@picolet/protocol/async/watch.ts";
 import type { PodStatus } from "@picolet/protocol/pod/pod.ts";
 import type { PodUid } from "@picolet/protocol/ports.ts";
-import type { Cursor, ObjectHash, ObjectKey } from "@picolet/protocol/tunnel/messages.ts";
+import type { Cursor, ObjectHash, ObjectKey, RemoteObject } from "@picolet/protocol/tunnel/messages.ts";
 import type { ChosenRuntime, DesiredPod, SourceId } from "@picolet/runtime-contract/runtime-adapter.ts";
-import type { RemoteChange } from "../hub/tunnel-ports.ts";
+
+/** A change of the API server's objects for this node. */
+export interface RemoteChange {
+  readonly cursor: Cursor;
+  readonly upserts: readonly RemoteObject[];
+  readonly deletes: readonly ObjectKey[];
+}
 
 export interface DesiredSnapshot {
   /** With what they are run as, and the resources that the node has granted them: their source's, unless it wants others than before. */

@@ -6,6 +6,9 @@ import { createHash } from "node:crypto";
 import { describeError, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock, Log } from "@picolet/protocol/ports.ts";
 
+/** The kubelet's own name, below its root directory. */
+export const RECORDS_FOLDER = "image_manager";
+
 /** A folder of small files, each replaced as a whole. */
 export interface RecordFiles {
   /** Undefined: there is no such file. @throws `corrupt`, `unavailable` */

@@ -10,11 +10,11 @@ import { letGoOf } from "../../budget/unload-modules.ts";
 import type { Configuration } from "../../config/configuration.ts";
 import type { PressureCondition } from "../../core/node/node-pressure.ts";
 import { nodeReference } from "../../core/store/store-ports.ts";
+import { RECORDS_FOLDER } from "../../images/pulls/pull-records.ts";
 import type { DataKeys } from "../../keys/data-keys.ts";
 import { KEY_FILE, type ProviderKind } from "../../keys/key-file.ts";
 import { DurableFolderOnDisk } from "../../security/durable-folder.ts";
 import type { Store } from "../../store/store.ts";
-import { RECORDS_FOLDER } from "../pods/make-images.ts";
 
 /** Where the provider `file` keeps its key unless the configuration names another place. */
 const DEFAULT_KEY_FILE = "store.key";

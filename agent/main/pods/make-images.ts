@@ -19,7 +19,7 @@ import { Prefetcher } from "../../images/prefetcher.ts";
 import { ImageAccess, type VerificationPolicy } from "../../images/pulls/image-access.ts";
 import { ImagePuller } from "../../images/pulls/image-puller.ts";
 import type { ImageSignatures } from "../../images/pulls/image-signatures.ts";
-import { PullRecords, type RecordFiles } from "../../images/pulls/pull-records.ts";
+import { PullRecords, RECORDS_FOLDER, type RecordFiles } from "../../images/pulls/pull-records.ts";
 import { DurableFolderOnDisk } from "../../security/durable-folder.ts";
 import type { AgentArguments } from "../node/agent-arguments.ts";
 
@@ -49,9 +49,6 @@ export interface Images {
   /** For garbage collection. */
   readonly access: ImageAccess;
 }
-
-/** The kubelet's own name, below its root directory. */
-export const RECORDS_FOLDER = "image_manager";
 
 /** @throws `invalid` when the credential provider plugins are not configured as they should be */
 export async function makeImages(components: ImagesComponents, { args, configuration }: ImagesInit): Promise<Images> {

@@ -18,7 +18,6 @@ import { PodEnvironmentOnDisk } from "../../volumes/pod-environment.ts";
 import type { AgentBase } from "../base/agent-base.ts";
 import type { NodeAgentView } from "../node/node-agent-view.ts";
 import type { NodeUsageLooks } from "../node/node-usage.ts";
-import { isSeen } from "../upkeep/garbage.ts";
 import type { Runtimes } from "./runtimes.ts";
 
 /** What is on this node's disk for its pods. */
@@ -96,4 +95,9 @@ export function makeStorageKeepers(
     { podLogsDir, folder: join(podLogsDir, "..", "containers") },
   );
   return [limits, ended, links];
+}
+
+/** Whether that is all known, container by container. */
+export function isSeen(listing: ReturnType<PodObserver["listing"]>, { pods }: StatusManager): boolean {
+  return listing !== undefined && [...listing.keys()].every((uid) => pods.get(uid)?.view.observed !== undefined);
 }

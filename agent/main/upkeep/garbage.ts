@@ -1,4 +1,5 @@
 /** What collects garbage on this node: images, dead containers, their logs. */
+
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { describeError, isCancelled } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, millis, podUid } from "@picolet/protocol/ports.ts";
@@ -14,6 +15,7 @@ import type { Store } from "../../store/store.ts";
 import type { PodWorkers } from "../../workers/pod-workers.ts";
 import type { NodeAgentView } from "../node/node-agent-view.ts";
 import type { Images } from "../pods/make-images.ts";
+import { isSeen } from "../pods/storage.ts";
 
 export interface GarbageComponents {
   readonly clock: Clock;
@@ -81,11 +83,6 @@ const bound = (adapter: RuntimeAdapter) => ({
   name: adapter.name,
   freeRemoved: adapter.freeRemoved?.bind(adapter),
 });
-
-/** Whether that is all known, container by container. */
-export function isSeen(listing: ReturnType<PodObserver["listing"]>, { pods }: StatusManager): boolean {
-  return listing !== undefined && [...listing.keys()].every((uid) => pods.get(uid)?.view.observed !== undefined);
-}
 
 /** Whether the run that wrote it is gone; one that is just being started may be known to its runtime alone. */
 function isLogOfNothing(statuses: StatusManager, uid: string, container: string, attempt: number): boolean {

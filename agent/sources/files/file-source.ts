@@ -8,15 +8,13 @@ import { type Clock, type Log, type Millis, millis, seconds } from "@picolet/pro
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { DesiredStore, EventRecorder } from "../../core/store/store-ports.ts";
 import { type PathProblem, type ProblemReason, ProblemReport, WARNING_REASON } from "../manifests/problem-report.ts";
-import { configSeen } from "../manifests/static-pod.ts";
+import { configSeen, MAX_PODS } from "../manifests/static-pod.ts";
 import { settleClaims } from "./claims.ts";
 import { FolderWatcher } from "./folder-watcher.ts";
 import { folderIdentity, listManifests, MAX_FILES, type ManifestListing, nearestFolder } from "./manifest-files.ts";
 import { ManifestFolder, type Scan, type ScanInit } from "./manifest-folder.ts";
 import { RENAMED_QUIET_MS, WRITTEN_QUIET_MS } from "./settling.ts";
 
-/** Of all files together: some ten times what a node runs (the kubelet's maxPods is 110), and 10 MB in memory. */
-export const MAX_PODS = 1000;
 /** After the disk refused the pods. Nothing tells when there is room again. */
 const STORE_RETRY = seconds(5);
 /** A manifest that comes in pieces takes a handful of looks. Who writes a log into the folder gets two a second after that. */

@@ -1,6 +1,6 @@
 /** Why pods of one source cannot be taken beside those of the others. Pure. */
 import type { DesiredPod, SourceId } from "@picolet/runtime-contract/runtime-adapter.ts";
-import { MAX_PODS } from "../files/file-source.ts";
+import { MAX_PODS } from "./static-pod.ts";
 
 const nameOf = ({ pod }: DesiredPod): string => `${pod.metadata.namespace}/${pod.metadata.name}`;
 

@@ -8,6 +8,9 @@ const CONFIG_SOURCE = "kubernetes.io/config.source";
 const CONFIG_HASH = "kubernetes.io/config.hash";
 const CONFIG_SEEN = "kubernetes.io/config.seen";
 
+/** Of all files together: some ten times what a node runs (the kubelet's maxPods is 110), and 10 MB in memory. */
+export const MAX_PODS = 1000;
+
 /** Node problems do not end a static pod. */
 const TOLERATION: Toleration = { operator: "Exists", effect: "NoExecute" };
 /** Of a pod's name (RFC 1123 subdomain). */

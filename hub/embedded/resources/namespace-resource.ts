@@ -1,8 +1,9 @@
 import { listAt, section, setDefault, textAt } from "../api/object-fields.ts";
 import type { ResourceDefinition } from "../api/resource-definition.ts";
 import { forbidden } from "../api/status-error.ts";
-import { NAMESPACE_FINALIZER } from "../controllers/cluster/namespace-controller.ts";
 import { ageColumn, column, field, nameColumn } from "../printing/columns.ts";
+
+export const NAMESPACE_FINALIZER = "kubernetes";
 
 /** NamespaceLifecycle: a cluster is none without them. */
 const LASTING: ReadonlySet<string> = new Set(["default", "kube-system", "kube-public"]);

@@ -5,7 +5,7 @@ import { type Clock, type Log, type Millis, seconds } from "@picolet/protocol/po
 import type { BoardServices } from "@picolet/runtime-contract/board-services.ts";
 import type { CgroupPort } from "@picolet/runtime-contract/cgroup-port.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
-import type { LogLimitLaunch } from "../shared/host/log-writer.ts";
+import type { LogLimitLaunch } from "../shared/messages/launch.ts";
 import type { PullLimits } from "../shared/messages/pull-request.ts";
 import type { ProxySettings } from "../shared/oci/proxies.ts";
 import type { RegistryConfiguration } from "../shared/oci/registries.ts";

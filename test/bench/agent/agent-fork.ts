@@ -10,7 +10,7 @@ export function agentEnvironment(): NodeJS.ProcessEnv {
   return { ...process.env, ...Object.fromEntries(settings) };
 }
 
-/** A program of this folder, with the flags and the environment that the agent's launcher gives it. */
-export function forkWithAgentFlags(program: string): ChildProcess {
-  return fork(fileURLToPath(new URL(program, import.meta.url)), { execArgv: agentFlags(), env: agentEnvironment() });
+/** A program with the flags and the environment that the agent's launcher gives it. */
+export function forkWithAgentFlags(program: URL): ChildProcess {
+  return fork(fileURLToPath(program), { execArgv: agentFlags(), env: agentEnvironment() });
 }

@@ -78,7 +78,7 @@ export async function probeFigures(windowMs: number): Promise<ProbeFigures> {
 }
 
 async function measure(order: ProbeOrder, windowMs: number): Promise<MixFigures> {
-  const child = forkWithAgentFlags("probes-main.ts");
+  const child = forkWithAgentFlags(new URL("probes-main.ts", import.meta.url));
   try {
     const pid = child.pid ?? 0;
     child.send(order);

@@ -55,7 +55,7 @@ export async function statsFigures(): Promise<StatsFigures> {
 }
 
 async function measure(order: StatsOrder): Promise<StatsAnswer> {
-  const child = forkWithAgentFlags("stats-main.ts");
+  const child = forkWithAgentFlags(new URL("stats-main.ts", import.meta.url));
   child.send(order);
   const [answer] = (await once(child, "message")) as [StatsAnswer];
   if (child.exitCode === null) await once(child, "exit");

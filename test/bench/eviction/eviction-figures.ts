@@ -98,7 +98,7 @@ const quantiles = (values: readonly number[]): Quantiles => ({
 });
 
 async function watchCosts(order: WatchOrder): Promise<WatchAnswer> {
-  const child = forkWithAgentFlags("eviction-watch-main.ts");
+  const child = forkWithAgentFlags(new URL("eviction-watch-main.ts", import.meta.url));
   child.send(order);
   const [answer] = (await once(child, "message")) as [WatchAnswer];
   if (child.exitCode === null) await once(child, "exit");

@@ -27,7 +27,7 @@ import { buildImageArchive } from "@picolet/scripts/build/build-image-archive.ts
 import { BUSYBOX_APPLETS, BUSYBOX_IMAGE, buildPauseArchive, PAUSE_IMAGE } from "../containerd/test-images.ts";
 
 export const GUEST_CACHE = "node_modules/.cache/picolet/guest";
-const SOURCES = fileURLToPath(new URL("guest", import.meta.url));
+const SOURCES = fileURLToPath(new URL("image", import.meta.url));
 
 /**
  * What it is emulated as: with 5-level page tables each access is dearer, and with fast string instructions (ERMS) kernel and C

@@ -1,11 +1,12 @@
 /** Components of WASI 0.3 run within the test's own process, as a runner does it. */
 import assert from "node:assert/strict";
-import type { InstanceComponents } from "@picolet/runtime-wasm/runner/wasi-p3/async-instance.ts";
-import { type AsyncLaunch, prepareAsync } from "@picolet/runtime-wasm/runner/wasi-p3/async-run.ts";
+import { prepareAsync } from "@picolet/runtime-wasm/runner/wasi-p3/async-run.ts";
 import { type AsyncServer, serveAsync } from "@picolet/runtime-wasm/runner/wasi-p3/async-serve.ts";
+import type { AsyncLaunch, InstanceComponents } from "@picolet/runtime-wasm/shared/component/component-run.ts";
 import type { ServeOptions } from "@picolet/runtime-wasm/shared/grants/http-options.ts";
 import { hostContext, hostImports } from "@picolet/runtime-wasm/shared/host/host.ts";
-import { type MountLaunch, openMounts } from "@picolet/runtime-wasm/shared/host/mounts.ts";
+import { openMounts } from "@picolet/runtime-wasm/shared/host/mounts.ts";
+import type { MountLaunch } from "@picolet/runtime-wasm/shared/messages/launch.ts";
 import { BlockingWaiter } from "@picolet/runtime-wasm/shared/resources/polling.ts";
 import { TempFolder } from "../unit/machine/temp-folder.ts";
 import type { TestComponent } from "./components.ts";

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 import type { TestContext } from "node:test";
-import type { AsyncLaunch } from "@picolet/runtime-wasm/runner/wasi-p3/async-run.ts";
+import type { AsyncLaunch } from "@picolet/runtime-wasm/shared/component/component-run.ts";
 import { TlsContexts } from "@picolet/runtime-wasm/shared/http/tls-contexts.ts";
 import { NetworkPolicy } from "@picolet/runtime-wasm/shared/network/network-policy.ts";
 import { parseNetworkRules } from "@picolet/runtime-wasm/shared/network/network-rules.ts";

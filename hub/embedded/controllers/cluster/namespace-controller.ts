@@ -3,6 +3,7 @@ import { NAMESPACES } from "@picolet/hub-core/kube-client/resource-types.ts";
 import { isPicoletError } from "@picolet/protocol/errors.ts";
 import { type Millis, seconds } from "@picolet/protocol/ports.ts";
 import { type Condition, timeText } from "../../api/typed-objects.ts";
+import { NAMESPACE_FINALIZER } from "../../resources/namespace-resource.ts";
 import { Controller } from "../controller.ts";
 import type { ControllerPorts } from "../controller-ports.ts";
 import type { ObjectCache } from "../object-cache.ts";
@@ -11,8 +12,6 @@ import type { ObjectCache } from "../object-cache.ts";
 const RECHECK = seconds(2);
 /** Objects deleted of one kind before the next is looked at; the round after goes on. */
 const PAGE = 500;
-export const NAMESPACE_FINALIZER = "kubernetes";
-
 interface Namespace extends KubeObject {
   readonly spec?: { readonly finalizers?: readonly string[] };
   readonly status?: { readonly phase?: string; readonly conditions?: readonly Condition[] };

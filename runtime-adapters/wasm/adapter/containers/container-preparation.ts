@@ -9,8 +9,7 @@ import { asyncNames, type ComponentShape, refuseAsync } from "../../shared/binar
 import { checkInitialMemory } from "../../shared/binary/memory-limits.ts";
 import { importsAsyncSockets, importsHttp, importsOutgoing } from "../../shared/grants/import-grants.ts";
 import { mayAskHttps, podGrants } from "../../shared/grants/pod-grants.ts";
-import type { LogLimitLaunch } from "../../shared/host/log-writer.ts";
-import type { RunnerLaunch, TranspiledComponent } from "../../shared/messages/launch.ts";
+import type { LogLimitLaunch, RunnerLaunch, TranspiledComponent } from "../../shared/messages/launch.ts";
 import type { ImageStore } from "../images/image-store.ts";
 import type { Transpiler } from "../images/transpiler.ts";
 import type { Isolation } from "../isolation/isolation.ts";

@@ -5,8 +5,7 @@
 import { existsSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { describeError, PicoletError } from "@picolet/protocol/errors.ts";
 import type { Log } from "@picolet/protocol/ports.ts";
-import { mountStamp } from "../../shared/host/mounts.ts";
-import { type Identity, type RunnerLaunch, SPARE_ARGUMENT } from "../../shared/messages/launch.ts";
+import { type Identity, mountStamp, type RunnerLaunch, SPARE_ARGUMENT } from "../../shared/messages/launch.ts";
 import { DENSE_FLAGS, RUNNER_FLAGS } from "../processes/node-flags.ts";
 import { JAIL_PATHS, type JailKind, type JailTools, jailCommand } from "./jail.ts";
 import { JailFolder } from "./jail-folder.ts";

@@ -1,21 +1,14 @@
 /** One instance of a component of WASI 0.3, with a glue, timers and a host of its own. */
+import type { InstanceComponents } from "../../shared/component/component-run.ts";
 import type { ComponentExports, GlueMaker } from "../../shared/component/load-component.ts";
-import type { HostComponents, HostInit, hostContext, hostImports, Imports } from "../../shared/host/host.ts";
+import type { HostComponents, HostInit, Imports } from "../../shared/host/host.ts";
 import { LoopWaiter } from "../../shared/resources/event-loop.ts";
 import { Poller, WouldBlock } from "../../shared/resources/polling.ts";
 import { AsyncContext } from "./async-context.ts";
 import { fileImports } from "./async-files.ts";
 import { AsyncHost } from "./async-imports.ts";
 import { AsyncTasks } from "./async-tasks.ts";
-import { PatientTimers, type StartTimer } from "./patient-timers.ts";
-
-export interface InstanceComponents extends HostComponents {
-  readonly after: StartTimer;
-  /** The runner's own, for what of 0.2 its other parts give has to be of the same classes. */
-  readonly host: { readonly imports: typeof hostImports; readonly context: typeof hostContext };
-  /** Whether it may wait for more than time by the interfaces of WASI 0.2: for devices. */
-  readonly waitsBy02: boolean;
-}
+import { PatientTimers } from "./patient-timers.ts";
 
 export class AsyncInstance {
   readonly host: AsyncHost;

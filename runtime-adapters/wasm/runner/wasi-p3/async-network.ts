@@ -1,11 +1,11 @@
 /** wasi:sockets of WASI 0.3, loaded for who imports it; without a network every attempt to use it answers `access-denied`, as with 0.2. */
 
+import type { AsyncLaunch } from "../../shared/component/component-run.ts";
 import type { Imports } from "../../shared/host/host.ts";
 import type { LoopTimers } from "../../shared/resources/event-loop.ts";
 import { Failure } from "../../shared/resources/failure.ts";
 import { made, notByNew } from "../../shared/resources/handles.ts";
 import type { AsyncContext } from "./async-context.ts";
-import type { AsyncLaunch } from "./async-run.ts";
 
 const denied = (): never => {
   throw new Failure({ tag: "access-denied" });

@@ -1,29 +1,16 @@
 /** Runs, or serves, a component of WASI 0.3: jco's own glue keeps its tasks, and waits on the event loop. */
+
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import type { AsyncLaunch, InstanceComponents } from "../../shared/component/component-run.ts";
 import type { GlueMaker } from "../../shared/component/load-component.ts";
-import type { OutgoingLaunch } from "../../shared/component/serve-component.ts";
-import type { ServeOptions } from "../../shared/grants/http-options.ts";
 import type { HostInit } from "../../shared/host/host.ts";
 import { ExitRequest } from "./async-imports.ts";
-import { AsyncInstance, type InstanceComponents } from "./async-instance.ts";
+import { AsyncInstance } from "./async-instance.ts";
 import { socketsOf } from "./async-network.ts";
 import { type AsyncTasks, FAULTS } from "./async-tasks.ts";
 
 type Outcome = "ok" | "err";
 type RunExport = () => Outcome | undefined | Promise<unknown>;
-
-/** Of the launch, and of the process. */
-export interface AsyncLaunch {
-  /** Whether it imports wasi:http, or is served. */
-  readonly http?: boolean;
-  /** Undefined: it is run. */
-  readonly serve?: ServeOptions | undefined;
-  /** Whether it imports wasi:sockets. */
-  readonly sockets?: boolean;
-  /** Whom it may ask and connect to; undefined: nobody. */
-  readonly outgoing?: OutgoingLaunch | undefined;
-  readonly processLimitBytes?: number | undefined;
-}
 
 const RUN_INTERFACE = "wasi:cli/run@";
 

@@ -1,5 +1,6 @@
 /** Serves a component that exports wasi:http/handler of WASI 0.3, from the pool that serves those of 0.2. */
 
+import type { AsyncLaunch, InstanceComponents } from "../../shared/component/component-run.ts";
 import type { GlueMaker } from "../../shared/component/load-component.ts";
 import { serveComponent } from "../../shared/component/serve-component.ts";
 import type { ServeOptions } from "../../shared/grants/http-options.ts";
@@ -12,7 +13,7 @@ import { Failure } from "../../shared/resources/failure.ts";
 import { trap } from "../../shared/resources/handles.ts";
 import type { HandlerInstance } from "../../shared/serving/instance-pool.ts";
 import { asyncHttp, asyncHttpImports } from "./async-http.ts";
-import { AsyncInstance, type InstanceComponents } from "./async-instance.ts";
+import { AsyncInstance } from "./async-instance.ts";
 import {
   type AsyncHttp,
   AsyncRequest,
@@ -22,7 +23,6 @@ import {
   transmitted,
 } from "./async-messages.ts";
 import { socketsOf } from "./async-network.ts";
-import type { AsyncLaunch } from "./async-run.ts";
 import { type AsyncTasks, FAULTS } from "./async-tasks.ts";
 
 const HANDLER = "wasi:http/handler@";

@@ -1,8 +1,6 @@
 /** One component from what was opened for it to its end: the same in a process of its own and in one of several (`dense/`). */
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { BoardInterface } from "@picolet/runtime-contract/board-services.ts";
-import type { InstanceComponents } from "../../runner/wasi-p3/async-instance.ts";
-import type { AsyncLaunch } from "../../runner/wasi-p3/async-run.ts";
 import type { AgentCalls } from "../board/agent-calls.ts";
 import type { ServiceClient } from "../board/service-client.ts";
 import type { ServeOptions } from "../grants/http-options.ts";
@@ -18,11 +16,33 @@ import type { Waiter } from "../resources/polling.ts";
 import type { StreamContext } from "../resources/streams.ts";
 import type { InstantiateComponent } from "./load-component.ts";
 import { ownAddresses } from "./own-addresses.ts";
-import type { ServeComponents } from "./serve-component.ts";
+import type { OutgoingLaunch, ServeComponents } from "./serve-component.ts";
 import { trapMessage, trapReport } from "./trap-message.ts";
 
 /** Runs the component to its end. On the event loop the promise is of its outcome, otherwise it has ended on return. */
 export type Run = () => undefined | Promise<"ok" | "err">;
+
+/** Of the launch, and of the process. */
+export interface AsyncLaunch {
+  /** Whether it imports wasi:http, or is served. */
+  readonly http?: boolean;
+  /** Undefined: it is run. */
+  readonly serve?: ServeOptions | undefined;
+  /** Whether it imports wasi:sockets. */
+  readonly sockets?: boolean;
+  /** Whom it may ask and connect to; undefined: nobody. */
+  readonly outgoing?: OutgoingLaunch | undefined;
+  readonly processLimitBytes?: number | undefined;
+}
+
+export interface InstanceComponents extends HostComponents {
+  /** Calls `act` once after so many milliseconds; what it returns cancels that. */
+  readonly after: (milliseconds: number, act: () => void) => () => void;
+  /** The runner's own, for what of 0.2 its other parts give has to be of the same classes. */
+  readonly host: { readonly imports: typeof hostImports; readonly context: typeof hostContext };
+  /** Whether it may wait for more than time by the interfaces of WASI 0.2: for devices. */
+  readonly waitsBy02: boolean;
+}
 
 /** What only some components need. */
 export interface Parts {

@@ -6,8 +6,10 @@
  * has rotated it. After `patienceMs` there is no agent: the file is then emptied, at most once an hour, and output is dropped
  * in between, so that the component runs on and the disk takes at most `maxBytes` an hour.
  */
+
 import { closeSync, constants, fstatSync, ftruncateSync, openSync, statSync, writeSync } from "node:fs";
 import { basename, dirname } from "node:path";
+import type { LogLimitLaunch } from "../messages/launch.ts";
 import { entryPath, O_PATH } from "./paths.ts";
 
 export type LogStream = "stdout" | "stderr";
@@ -24,13 +26,6 @@ const LOG_MODE = 0o640;
 export const ROTATION_CHECK_MS = 100;
 /** Without an agent the file is emptied this often at most. A full one of 10 MiB is then 240 MiB of flash a day. */
 const EMPTIED_EVERY_MS = 3_600_000;
-
-export interface LogLimitLaunch {
-  /** `containerLogMaxSize`. */
-  readonly maxBytes: number;
-  /** How long a component waits for the rotation before it is taken that no agent is there. */
-  readonly patienceMs: number;
-}
 
 export interface LogLimit extends LogLimitLaunch {
   /** Milliseconds, monotonic. */

@@ -4,7 +4,8 @@ import { execFileSync } from "node:child_process";
 import { mkdirSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { test } from "node:test";
 import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
-import { type MountLaunch, mountStamp, openMounts, StaleMount } from "./mounts.ts";
+import { type MountLaunch, mountStamp } from "../messages/launch.ts";
+import { openMounts, StaleMount } from "./mounts.ts";
 
 const stampOf = (path: string): string => mountStamp(statSync(path, { bigint: true }));
 

@@ -2,28 +2,13 @@
  * The directories a component starts with: one for each mounted directory, and for mounted single files
  * (`/dev/termination-log`, a subPath) the directory they appear in. What a mount is of is fixed when the runner starts.
  */
-import { type BigIntStats, constants, openSync } from "node:fs";
+
+import { constants, openSync } from "node:fs";
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import { type MountLaunch, mountStamp } from "../messages/launch.ts";
 import { errnoOf } from "../resources/failure.ts";
 import { OpenedFile } from "./opened-file.ts";
 import { O_PATH } from "./paths.ts";
-
-export interface MountLaunch {
-  /** Absolute, as the component sees it. */
-  readonly guestPath: string;
-  /** Absolute; a directory or a file. */
-  readonly hostPath: string;
-  readonly readOnly: boolean;
-  /** `mountStamp` of what is to be there; missing: whatever is there. */
-  readonly stamp?: string | undefined;
-}
-
-/**
- * Of a file or a folder, whatever is written to it meanwhile. A file system is a device of its own as long as anybody has it mounted, so
- * that what is mounted there now differs from what it hides, and from what a process that missed the change still has there.
- * The mount's own number would say nothing: each namespace counts for itself.
- */
-export const mountStamp = ({ dev, ino }: BigIntStats): string => `${dev}:${ino}`;
 
 /** One file mounted into a directory; it hides what the directory itself has under that name. */
 export interface MountedFile {

@@ -5,8 +5,6 @@ import type { FunctionType } from "../binary/function-types.ts";
 import type { ModuleMemory } from "../binary/memory-limits.ts";
 import type { LogLevel } from "../grants/board-grants.ts";
 import type { ServeOptions } from "../grants/http-options.ts";
-import type { LogLimitLaunch } from "../host/log-writer.ts";
-import type { MountLaunch } from "../host/mounts.ts";
 import type { NetworkRules } from "../network/network-rules.ts";
 
 /** One container, in `launch.json`. */
@@ -124,3 +122,27 @@ export const MAX_END_BYTES = 65_536;
 
 /** A component that traps has no exit code of its own. */
 export const TRAP_EXIT_CODE = 1;
+
+export interface MountLaunch {
+  /** Absolute, as the component sees it. */
+  readonly guestPath: string;
+  /** Absolute; a directory or a file. */
+  readonly hostPath: string;
+  readonly readOnly: boolean;
+  /** `mountStamp` of what is to be there; missing: whatever is there. */
+  readonly stamp?: string | undefined;
+}
+
+/**
+ * Of a file or a folder, whatever is written to it meanwhile. A file system is a device of its own as long as anybody has it mounted, so
+ * that what is mounted there now differs from what it hides, and from what a process that missed the change still has there.
+ * The mount's own number would say nothing: each namespace counts for itself.
+ */
+export const mountStamp = ({ dev, ino }: { readonly dev: bigint; readonly ino: bigint }): string => `${dev}:${ino}`;
+
+export interface LogLimitLaunch {
+  /** `containerLogMaxSize`. */
+  readonly maxBytes: number;
+  /** How long a component waits for the rotation before it is taken that no agent is there. */
+  readonly patienceMs: number;
+}

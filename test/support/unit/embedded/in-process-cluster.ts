@@ -1,5 +1,4 @@
-/** The embedded API server with its controllers, over TLS on loopback, for kubectl and for clients in the process. */
-import { execFile } from "node:child_process";
+/** The embedded API server with its controllers, over TLS on loopback, for any client. */
 import { writeFileSync } from "node:fs";
 import {
   issueClientCertificate,
@@ -30,7 +29,6 @@ import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import { WatchSource } from "@picolet/protocol/async/watch.ts";
 import { isCancelled } from "@picolet/protocol/errors.ts";
 import type { Clock, Random } from "@picolet/protocol/ports.ts";
-import { type KubectlVersion, kubectlPath } from "@picolet/scripts/test/install-kubectl.ts";
 import { TempFolder } from "../machine/temp-folder.ts";
 import { RecordedLog } from "../ports/recorders.ts";
 import { seededRandom } from "../ports/seeded-random.ts";
@@ -38,17 +36,10 @@ import { seededRandom } from "../ports/seeded-random.ts";
 const TOKEN = "test-admin-token";
 const ADMIN = { name: "kubernetes-admin", uid: "", groups: ["system:masters", "system:authenticated"], extra: {} };
 
-export interface KubectlAnswer {
-  readonly code: number;
-  readonly stdout: string;
-  readonly stderr: string;
-}
-
 export interface EmbeddedClusterInit {
   readonly clock?: Clock;
   readonly random?: Random;
   readonly serviceAccountTokens?: boolean;
-  readonly kubectl?: KubectlVersion;
   /** The store's file, one of its own by default. */
   readonly path?: string;
   /** What controllers get instead of a client that always works. */
@@ -61,18 +52,16 @@ export class EmbeddedCluster implements AsyncDisposable {
   readonly server: EmbeddedApiServer;
   readonly #clock: Clock;
   readonly #random: Random;
-  readonly #folder = new TempFolder();
+  protected readonly folder = new TempFolder();
   readonly caBundle: WatchSource<string>;
   readonly #issuer: CertificateIssuer;
   readonly #definitions;
   readonly #life = new AbortController();
   readonly #controllersClient: KubeClient;
-  readonly #kubectl: KubectlVersion;
   #controllers: { readonly stop: AbortController; readonly done: Promise<void> } | undefined;
 
   constructor(init: EmbeddedClusterInit = {}) {
     this.#clock = init.clock ?? systemClock;
-    this.#kubectl = init.kubectl ?? "1.32";
     this.#random = init.random ?? seededRandom(1);
     const authority = makeAuthority("test", { days: 1, now: new Date() });
     const pair = makeServerPair(authority, ["127.0.0.1", "localhost"], { days: 1, now: new Date() });
@@ -101,7 +90,7 @@ export class EmbeddedCluster implements AsyncDisposable {
         kubelets: undefined,
       },
       {
-        storePath: init.path ?? this.#folder.at("hub.db"),
+        storePath: init.path ?? this.folder.at("hub.db"),
         definitions: this.#definitions,
         address: "127.0.0.1",
         port: 0,
@@ -139,7 +128,7 @@ export class EmbeddedCluster implements AsyncDisposable {
   }
 
   get kubeconfig(): string {
-    return this.#folder.at("kubeconfig");
+    return this.folder.at("kubeconfig");
   }
 
   startControllers(): void {
@@ -163,33 +152,6 @@ export class EmbeddedCluster implements AsyncDisposable {
     this.#controllers?.stop.abort();
     await this.#controllers?.done;
     this.#controllers = undefined;
-  }
-
-  /** @param args of kubectl; `input` is its standard input */
-  kubectl(args: readonly string[], { input = "" } = {}): Promise<KubectlAnswer> {
-    return new Promise((resolve) => {
-      const options = {
-        env: { ...process.env, KUBECONFIG: this.kubeconfig, HOME: this.#folder.path },
-        maxBuffer: 1 << 24,
-      };
-      const child = execFile(kubectlPath(this.#kubectl), [...args], options, (error, stdout, stderr) => {
-        resolve({ code: typeof error?.code === "number" ? error.code : error === null ? 0 : 1, stdout, stderr });
-      });
-      child.stdin?.end(input);
-    });
-  }
-
-  /** kubectl's standard output. @throws what it said on standard error when it fails */
-  async run(...args: readonly string[]): Promise<string> {
-    const { code, stdout, stderr } = await this.kubectl(args);
-    if (code !== 0) throw new Error(`kubectl ${args.join(" ")}: ${stderr}`);
-    return stdout;
-  }
-
-  async apply(manifest: object): Promise<string> {
-    const { code, stdout, stderr } = await this.kubectl(["apply", "-f", "-"], { input: JSON.stringify(manifest) });
-    if (code !== 0) throw new Error(stderr);
-    return stdout;
   }
 
   /** A node that says that it is ready, as its agent would, once. */
@@ -338,7 +300,7 @@ export class EmbeddedCluster implements AsyncDisposable {
     await this.stopControllers();
     this.#life.abort();
     await this.server[Symbol.asyncDispose]();
-    this.#folder[Symbol.dispose]();
+    this.folder[Symbol.dispose]();
   }
 }
 

@@ -1,6 +1,7 @@
 /** The hub's side of RemoteObjects without a tunnel: a set of objects, and what an agent lacks of it. */
 import { hash } from "node:crypto";
-import type { RemoteChange, RemoteObjects } from "@picolet/agent/core/hub/tunnel-ports.ts";
+import type { RemoteObjects } from "@picolet/agent/core/hub/tunnel-ports.ts";
+import type { RemoteChange } from "@picolet/agent/core/store/store-ports.ts";
 import { digestOf } from "@picolet/protocol/tunnel/digest.ts";
 import { equalBytes } from "@picolet/protocol/tunnel/encoding/hex.ts";
 import { type ObjectKey, objectKey, type RemoteObject } from "@picolet/protocol/tunnel/messages.ts";

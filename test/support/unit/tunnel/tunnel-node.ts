@@ -8,11 +8,10 @@ import type {
   OutgoingEvents,
   OutgoingStatus,
   OutgoingStatuses,
-  RemoteChange,
   RemoteObjects,
   TunnelNode,
 } from "@picolet/agent/core/hub/tunnel-ports.ts";
-import type { Sequenced } from "@picolet/agent/core/store/store-ports.ts";
+import type { RemoteChange, Sequenced } from "@picolet/agent/core/store/store-ports.ts";
 import { WatchSource } from "@picolet/protocol/async/watch.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { digestOf, EMPTY_DIGEST, mirrorsDigest } from "@picolet/protocol/tunnel/digest.ts";

@@ -4,14 +4,22 @@ import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { parse } from "@bytecodealliance/jco-transpile/wasm-tools";
 import { isPicoletError } from "@picolet/protocol/errors.ts";
+import { ByteReader, paddedU32 } from "@picolet/runtime-wasm/shared/binary/byte-reader.ts";
+import {
+  type ComponentShape,
+  readComponentShape,
+  refuseAsync,
+} from "@picolet/runtime-wasm/shared/binary/component-shape.ts";
+import { importedFunctionTypes } from "@picolet/runtime-wasm/shared/binary/function-types.ts";
+import {
+  limitMemories,
+  WASM_PAGE_BYTES,
+  withPatchableMemories,
+} from "@picolet/runtime-wasm/shared/binary/memory-limits.ts";
+import { exportsRun, ungrantedImports } from "@picolet/runtime-wasm/shared/grants/import-grants.ts";
+import { checkNames } from "@picolet/runtime-wasm/transpile/component-names.ts";
 import { testComponent, testCoreModule, textComponent } from "@picolet/test/support/wasm/components.ts";
 import fc from "fast-check";
-import { checkNames } from "../../transpile/component-names.ts";
-import { exportsRun, ungrantedImports } from "../grants/import-grants.ts";
-import { ByteReader, paddedU32 } from "./byte-reader.ts";
-import { type ComponentShape, readComponentShape, refuseAsync } from "./component-shape.ts";
-import { importedFunctionTypes } from "./function-types.ts";
-import { limitMemories, WASM_PAGE_BYTES, withPatchableMemories } from "./memory-limits.ts";
 
 const shapeOf = (bytes: Uint8Array): ComponentShape =>
   readComponentShape((offset, length) => bytes.subarray(offset, offset + length), bytes.length);

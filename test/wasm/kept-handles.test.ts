@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
+import { SCRIPT_NAME } from "@picolet/runtime-wasm/shared/messages/transpile-request.ts";
+import { generatedFiles } from "@picolet/runtime-wasm/transpile/generated-files.ts";
+import { asScript } from "@picolet/runtime-wasm/transpile/generated-script.ts";
+import { withKeptHandles } from "@picolet/runtime-wasm/transpile/kept-handles.ts";
 import { testComponent } from "@picolet/test/support/wasm/components.ts";
-import { SCRIPT_NAME } from "../shared/messages/transpile-request.ts";
-import { generatedFiles } from "./generated-files.ts";
-import { asScript } from "./generated-script.ts";
-import { withKeptHandles } from "./kept-handles.ts";
 
 async function jcosText(): Promise<string> {
   const files = await generatedFiles(readFileSync(await testComponent("wasi-atomics.c")));

@@ -4,11 +4,7 @@ import { type TestContext, test } from "node:test";
 import { isPicoletError } from "@picolet/protocol/errors.ts";
 import { millis, podUid } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
-import { criAdapter, POD_CONFIG_SETTINGS } from "@picolet/test/support/containerd/cri-fixture.ts";
-import { answer, refuse, ScriptedCri } from "@picolet/test/support/unit/cri/scripted-cri.ts";
-import { parsedPod } from "@picolet/test/support/unit/pods/parsed-manifests.ts";
-import fc from "fast-check";
-import { ANNOTATION, LABEL } from "./pods/labels.ts";
+import { ANNOTATION, LABEL } from "@picolet/runtime-cri/pods/labels.ts";
 import {
   ContainerState,
   ContainerStatus,
@@ -16,8 +12,12 @@ import {
   RunPodSandboxRequest,
   RuntimeService,
   SIGNAL_NUMBERS,
-} from "./wire/cri-messages.ts";
-import { message, nested } from "./wire/protobuf.ts";
+} from "@picolet/runtime-cri/wire/cri-messages.ts";
+import { message, nested } from "@picolet/runtime-cri/wire/protobuf.ts";
+import { criAdapter, POD_CONFIG_SETTINGS } from "@picolet/test/support/containerd/cri-fixture.ts";
+import { answer, refuse, ScriptedCri } from "@picolet/test/support/unit/cri/scripted-cri.ts";
+import { parsedPod } from "@picolet/test/support/unit/pods/parsed-manifests.ts";
+import fc from "fast-check";
 
 const NEVER = new AbortController().signal;
 const HANDLERS = [

@@ -18,11 +18,11 @@ import { type TestContext, test } from "node:test";
 import { gzipSync, zstdCompressSync } from "node:zlib";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import { describeError, isPicoletError } from "@picolet/protocol/errors.ts";
+import { ImageStore } from "@picolet/runtime-wasm/adapter/images/image-store.ts";
 import { makeTar } from "@picolet/test/support/unit/images/tar.ts";
 import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
 import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { testComponent, testCoreModule } from "@picolet/test/support/wasm/components.ts";
-import { ImageStore } from "./image-store.ts";
 
 const NEVER = new AbortController().signal;
 const NAME = "picolet.example/hello:1";
