@@ -7,7 +7,7 @@ import { conditionIs, summarizePod } from "@picolet/protocol/pod/pod-summary.ts"
 import type { AgentPod } from "../core/pods/agent-pod.ts";
 import type { ActivePull } from "../core/pods/image-pulls.ts";
 import { apiUidOf } from "../core/pods/pod-identity.ts";
-import { NOT_LOOKED_AT, podObject } from "../core/pods/pod-object.ts";
+import { PENDING_STATUS, podObject } from "../core/pods/pod-object.ts";
 import type { EventRecord } from "../core/store/store-ports.ts";
 import type { AgentView } from "./agent-view.ts";
 import { whyNotReady } from "./why-not-ready.ts";
@@ -37,7 +37,7 @@ export function statusAnswer(view: AgentView, pulls: readonly ActivePull[] = [])
 function podReport(view: AgentView, agentPod: AgentPod, pulls: readonly ActivePull[]): StatusAnswer["pods"][number] {
   const pod = podObject(agentPod);
   const { desired } = agentPod;
-  const status = pod.status ?? NOT_LOOKED_AT;
+  const status = pod.status ?? PENDING_STATUS;
   const ready = conditionIs(status.conditions, "Ready");
   const summary = summarizePod(pod);
   return {

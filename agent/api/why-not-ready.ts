@@ -3,7 +3,7 @@ import type { RuntimeReport } from "@picolet/protocol/local-api/status.ts";
 import type { ContainerStatus, Pod, PodStatus } from "@picolet/protocol/pod/pod.ts";
 import { containerFieldPath } from "../core/pods/container-field-path.ts";
 import type { ActivePull } from "../core/pods/image-pulls.ts";
-import { NOT_LOOKED_AT, rfc3339 } from "../core/pods/pod-object.ts";
+import { PENDING_STATUS, rfc3339 } from "../core/pods/pod-object.ts";
 import type { EventRecord } from "../core/store/store-ports.ts";
 
 export interface PodFacts {
@@ -21,7 +21,7 @@ const UNTELLING: ReadonlySet<string> = new Set(["PodInitializing", "ContainerCre
 
 /** @returns "Reason: message" */
 export function whyNotReady({ pod, pull, runtime, warnings }: PodFacts): string {
-  const status = pod.status ?? NOT_LOOKED_AT;
+  const status = pod.status ?? PENDING_STATUS;
   if (pull !== undefined) return pulling(pull);
   if (status.message !== undefined || status.reason !== undefined) return joined(status.reason, status.message);
   const containers = [...(status.initContainerStatuses ?? []), ...(status.containerStatuses ?? [])];

@@ -4,7 +4,7 @@ import { createRequire } from "node:module";
 import { basename } from "node:path";
 import { test } from "node:test";
 import { TemporaryFolder } from "@picolet/test/support/unit/store/store-samples.ts";
-import { letGoOf } from "./unload-modules.ts";
+import { unloadModules } from "./unload-modules.ts";
 
 test("a part goes with the files that it alone needs, and comes anew; what others need stays the one copy", () => {
   using folder = new TemporaryFolder();
@@ -27,14 +27,14 @@ test("a part goes with the files that it alone needs, and comes anew; what other
       .map((path) => basename(path));
   assert.equal(loaded().length, 7);
 
-  letGoOf("two-words", "not-loaded");
+  unloadModules("two-words", "not-loaded");
   assert.deepEqual(loaded().sort(), ["errors.cjs", "link-C3.cjs", "main.cjs", "parser.cjs", "two-words-else-D4.cjs"]);
   const anew = main.load("two-words-A1B2.cjs");
   assert.notEqual(anew.schema.made, part.schema.made);
   assert.equal(anew.errors, main.errors);
 
-  letGoOf("link");
+  unloadModules("link");
   assert.equal(require(folder.file("parser.cjs")), parser, "the schema still needs it");
-  letGoOf("two-words", "two-words-else");
+  unloadModules("two-words", "two-words-else");
   assert.ok(!loaded().includes("schema.cjs") && loaded().includes("errors.cjs"));
 });

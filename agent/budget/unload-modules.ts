@@ -6,7 +6,7 @@ import { basename } from "node:path";
  * whoever needs them again loads them again. Their names are those of the imported files, without ending. Run from its sources
  * the agent keeps them, as an ES module is never let go of.
  */
-export function letGoOf(...names: readonly string[]): void {
+export function unloadModules(...names: readonly string[]): void {
   const { cache } = createRequire(process.execPath);
   for (const part of Object.values(cache)) {
     // In `dist/picolet/` a part is called `<name>-<hash>.cjs`.

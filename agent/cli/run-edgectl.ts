@@ -14,7 +14,7 @@ const DEFAULT_TIMEOUT = seconds(10);
 /** Nobody waits longer for the Tab key. */
 const COMPLETION_TIMEOUT = seconds(2);
 
-export interface Surroundings {
+export interface EdgectlComponents {
   readonly terminal: Terminal;
   readonly clock: Pick<Clock, "wall" | "sleep">;
   readonly environment: Readonly<Record<string, string | undefined>>;
@@ -23,7 +23,7 @@ export interface Surroundings {
 }
 
 /** Runs one command line, without the program's name. @returns the exit code; everything wrong is said by then. */
-export async function runEdgectl(words: readonly string[], around: Surroundings): Promise<number> {
+export async function runEdgectl(words: readonly string[], around: EdgectlComponents): Promise<number> {
   try {
     if (words[0] === "__complete") return await complete(words.slice(1), around);
     const line = parseCommandLine(words, COMMANDS, GLOBAL_FLAGS);
@@ -49,8 +49,8 @@ export async function runEdgectl(words: readonly string[], around: Surroundings)
     );
   } catch (error) {
     const code = exitCodeOf(error);
-    const { plain } = await import("./context/text-layout.ts");
-    const lines = describeError(error).split("\n").map(plain);
+    const { printableLine } = await import("./context/text-layout.ts");
+    const lines = describeError(error).split("\n").map(printableLine);
     around.terminal.writeError(`edgectl: ${lines.join("\n")}\n`);
     if (code === EXIT_USAGE)
       around.terminal.writeError("edgectl help lists the commands; edgectl help COMMAND tells more.\n");
@@ -58,7 +58,7 @@ export async function runEdgectl(words: readonly string[], around: Surroundings)
   }
 }
 
-const socketPath = (flag: string | undefined, { environment }: Surroundings): string =>
+const socketPath = (flag: string | undefined, { environment }: EdgectlComponents): string =>
   flag || environment.PICOLET_SOCKET || DEFAULT_SOCKET_PATH;
 
 /** A bare number is seconds. */
@@ -76,7 +76,7 @@ function checkOperands(command: Command, { positionals }: Arguments): void {
   if (positionals.length < command.atLeast) throw usageError(`${name} needs ${command.operands}`);
 }
 
-async function complete(words: readonly string[], around: Surroundings): Promise<number> {
+async function complete(words: readonly string[], around: EdgectlComponents): Promise<number> {
   const { completions } = await import("./completion-command.ts");
   const named = words[words.indexOf("--socket") + 1];
   const flag = words.includes("--socket") ? named : undefined;

@@ -6,10 +6,10 @@ import { hostname, totalmem } from "node:os";
 import { isDeepStrictEqual } from "node:util";
 import { type FieldProblem, FieldProblems, formatProblem } from "@picolet/protocol/kubernetes/field-problems.ts";
 import { childPath, copyPlainData, type PlainDataLimits } from "@picolet/protocol/kubernetes/plain-data.ts";
-import { removeFaults, schemaProblem } from "@picolet/protocol/kubernetes/schema-problems.ts";
+import { removeInvalidValues, schemaProblem } from "@picolet/protocol/kubernetes/schema-problems.ts";
 import type { Immutable } from "@picolet/protocol/pod/field-schemas.ts";
 import * as z from "zod/mini";
-import { isOfContainerfs } from "../plan/eviction/eviction-thresholds.ts";
+import { isContainerfsSignal } from "../plan/eviction/eviction-thresholds.ts";
 import { type Board, type BoardDefaults, boardDefaults, type DerivedValue } from "./board-defaults.ts";
 import { applyConfigurationDefaults } from "./configuration-defaults.ts";
 import { makeConfigurationSchema, unknownFields } from "./configuration-schema.ts";
@@ -188,7 +188,7 @@ function check(value: unknown, hostName: string, board: Board, problems: FieldPr
   let decoded = safeParse();
   if (!decoded.success) {
     for (const { path, message } of decoded.error.issues.map(schemaProblem)) problems.add(path, message);
-    removeFaults(value, decoded.error.issues);
+    removeInvalidValues(value, decoded.error.issues);
     for (const { path } of problems.found) problems.silence(path);
     decoded = safeParse();
     if (!decoded.success) return undefined;
@@ -207,7 +207,7 @@ function notActedUpon(configuration: Configuration, hostName: string, board: Boa
     .map(([name]) => name);
   const thresholds = (["evictionHard", "evictionSoft"] as const).flatMap((field) =>
     Object.keys(configuration[field])
-      .filter(isOfContainerfs)
+      .filter(isContainerfsSignal)
       .map((signal) => childPath(field, signal)),
   );
   return [...fields, ...thresholds];

@@ -8,7 +8,7 @@ import {
   type Amount,
   amountOf,
   EVICTION_SIGNALS,
-  isNoThreshold,
+  isDisabledThreshold,
   parseAmount,
 } from "../plan/eviction/eviction-thresholds.ts";
 import type { Configuration } from "./configuration.ts";
@@ -104,7 +104,7 @@ function thresholdOf(
 ): Amount | undefined {
   const text = configuration[field][signal];
   const amount = text === undefined ? undefined : parseAmount(text, "", new FieldProblems());
-  return amount === undefined || isNoThreshold(amount) ? undefined : amount;
+  return amount === undefined || isDisabledThreshold(amount) ? undefined : amount;
 }
 
 /** Amounts of two kinds can be compared where it is known how much there is. */

@@ -8,14 +8,14 @@ import type { MemoryEvents } from "../core/node/memory-events.ts";
 import type { MemoryReading } from "../core/node/memory-reading.ts";
 import type { PressureCondition } from "../core/node/node-pressure.ts";
 import type { NodeReclaim } from "../core/node/node-reclaim.ts";
-import type { NodeFilesystems, NodeUsage, UsageLooks } from "../core/node/usage.ts";
+import type { NodeFilesystems, NodeUsage, UsageSampler } from "../core/node/usage.ts";
 import { nodeReference } from "../core/store/store-ports.ts";
-import { DISK_LOOK_USUAL, type DisksAt, diskLookIn } from "../plan/eviction/disk-sampling.ts";
+import { DISK_SAMPLE_INTERVAL, type DiskSample, nextDiskSampleIn } from "../plan/eviction/disk-sampling.ts";
 import {
   conditionOf,
   type DiskLayout,
   filesystemObservations,
-  isOfMemory,
+  isMemorySignal,
   layoutOf,
   type Observations,
   readingObservations,
@@ -25,13 +25,13 @@ import {
 } from "../plan/eviction/eviction-signals.ts";
 import { isMet } from "../plan/eviction/eviction-state.ts";
 import { containerfsThresholds, type EvictionThreshold } from "../plan/eviction/eviction-thresholds.ts";
-import { MEMORY_LOOK_SHORTEST, memoryAlertness, type StallWindow } from "../plan/eviction/memory-sampling.ts";
+import { MEMORY_SAMPLE_MIN_INTERVAL, planMemorySampling, type StallWindow } from "../plan/eviction/memory-sampling.ts";
 import { type EvictionFigures, Evictor, type EvictorComponents } from "./evictor.ts";
 import { pressureConditions } from "./pressure-conditions.ts";
 import { PressureLoop } from "./pressure-loop.ts";
 
 export interface EvictionManagerComponents extends EvictorComponents {
-  readonly usage: UsageLooks;
+  readonly usage: UsageSampler;
   /** @param range within which it is exact, in bytes: `near` the pods' limit, and where the node is `short` of memory */
   readonly memory: (range: { readonly near: number; readonly short: number }) => MemoryReading;
   /** Missing: the kernel does not tell. */
@@ -89,8 +89,8 @@ export class EvictionManager implements Component {
   #usage: NodeUsage | undefined;
   /** As last seen. */
   #layout: DiskLayout | undefined;
-  #disks: DisksAt | undefined;
-  #untilDisks: Millis = DISK_LOOK_USUAL;
+  #disks: DiskSample | undefined;
+  #untilDisks: Millis = DISK_SAMPLE_INTERVAL;
   /** The last pod that went for a disk, and what was left before it did. */
   #awaited: { readonly due: EvictionThreshold; readonly available: number; readonly since: MonotonicMs } | undefined;
   #stalls: StallWindow | undefined;
@@ -167,14 +167,14 @@ export class EvictionManager implements Component {
    */
   async #watchMemory(signal: AbortSignal): Promise<void> {
     const { clock, memory, memoryEvents, pods, log } = this.#components;
-    const hard = this.#fast.find((each) => isOfMemory(each.signal) && each.gracePeriod === undefined);
+    const hard = this.#fast.find((each) => isMemorySignal(each.signal) && each.gracePeriod === undefined);
     const alarm = new Alarm(clock);
     while (!signal.aborted) {
-      memoryEvents?.listen(() => alarm.set(MEMORY_LOOK_SHORTEST));
+      memoryEvents?.listen(() => alarm.set(MEMORY_SAMPLE_MIN_INTERVAL));
       const reading = memory(this.#exactRange());
       const isEmpty = reading.pods === undefined && pods().length === 0;
       const view = { reading, window: this.#stalls, now: clock.monotonic(), isEmpty };
-      const { crossed, stalled, lookAgainIn, window } = memoryAlertness(this.#fast, view);
+      const { crossed, stalled, lookAgainIn, window } = planMemorySampling(this.#fast, view);
       this.#stalls = window;
       if (crossed.length > 0) this.#memory.crossed(crossed);
       else if (stalled && hard !== undefined) {
@@ -189,7 +189,7 @@ export class EvictionManager implements Component {
   }
 
   #exactRange(): { near: number; short: number } {
-    const ofMemory = this.#fast.filter(({ signal }) => isOfMemory(signal));
+    const ofMemory = this.#fast.filter(({ signal }) => isMemorySignal(signal));
     const amounts = ofMemory.map(({ value }) => (value.kind === "quantity" ? value.value : Infinity));
     const short = Math.max(0, ...amounts);
     return { near: short * NEARNESS, short };
@@ -228,7 +228,7 @@ export class EvictionManager implements Component {
     if (this.#layout === undefined) this.#addContainerfs(found);
     this.#layout = layoutOf(found);
     const now = { observations: filesystemObservations(found), at: this.#components.clock.monotonic() };
-    this.#untilDisks = diskLookIn(this.#ofDisk, this.#disks, now);
+    this.#untilDisks = nextDiskSampleIn(this.#ofDisk, this.#disks, now);
     this.#disks = now;
     return now.observations;
   }

@@ -18,9 +18,9 @@ import { apiUidOf } from "../core/pods/pod-identity.ts";
 import type { EventRecorder, ObjectReference } from "../core/store/store-ports.ts";
 import { isCritical } from "../plan/admission/critical-pods.ts";
 import { evictionMessage } from "../plan/eviction/eviction-message.ts";
-import { conditionOf, type DiskLayout, isOfMemory, type Observation } from "../plan/eviction/eviction-signals.ts";
+import { conditionOf, type DiskLayout, isMemorySignal, type Observation } from "../plan/eviction/eviction-signals.ts";
 import { amountOf, type EvictionThreshold } from "../plan/eviction/eviction-thresholds.ts";
-import { type EvictionCandidate, memoryOf, rankForEviction } from "../plan/eviction/rank-for-eviction.ts";
+import { type EvictionCandidate, podMemoryUsage, rankForEviction } from "../plan/eviction/rank-for-eviction.ts";
 import { gracePeriodOf } from "../plan/grace-period.ts";
 
 export interface EvictorComponents {
@@ -128,7 +128,7 @@ export class Evictor {
     }
     for (const candidate of rankForEviction(candidates, due.signal, figures.layout)) {
       const message = evictionMessage(due, figures.observed, candidate);
-      if (isOfMemory(due.signal) && (await this.#moved(candidate.pod, due, message, signal))) return true;
+      if (isMemorySignal(due.signal) && (await this.#moved(candidate.pod, due, message, signal))) return true;
       if (isCritical(candidate.pod)) {
         log.error("cannot evict a critical pod", { pod: candidate.pod.uid });
         continue;
@@ -143,7 +143,7 @@ export class Evictor {
   canEvict(due: EvictionThreshold): boolean {
     const { switcher } = this.#components;
     const isMoved = ({ uid }: DesiredPod): boolean =>
-      isOfMemory(due.signal) && (switcher?.canSwitch(uid) === true || switcher?.isLeaving(uid) === true);
+      isMemorySignal(due.signal) && (switcher?.canSwitch(uid) === true || switcher?.isLeaving(uid) === true);
     const mayGo = (pod: DesiredPod): boolean => !isCritical(pod) || isMoved(pod);
     return this.#components.pods().some((each) => this.#isCandidate(each, due) && mayGo(each.desired));
   }
@@ -178,8 +178,8 @@ export class Evictor {
     const isOver = status?.phase === "Failed" || status?.phase === "Succeeded";
     const isLeaving = this.#leaving.has(desired.uid) || this.#isBeingSwitched(desired.uid);
     const isEnding = terminatingSinceMs !== undefined || this.#given.has(desired.uid) || isLeaving;
-    const held = memoryOf(usage) ?? 0;
-    return isOfMemory(due.signal) && !isOver && !isEnding && Number.isFinite(held) && held >= UNSEEN_BYTES;
+    const held = podMemoryUsage(usage) ?? 0;
+    return isMemorySignal(due.signal) && !isOver && !isEnding && Number.isFinite(held) && held >= UNSEEN_BYTES;
   }
 
   /** A runtime that is short of memory itself takes its time to let go of it; for ever nobody waits. */
@@ -192,8 +192,8 @@ export class Evictor {
   #isOnItsWay({ signal, value }: EvictionThreshold, { usage, observed }: EvictionFigures): boolean {
     if (conditionOf(signal) === "DiskPressure" || this.#killed.size === 0) return false;
     const now = this.#components.clock.monotonic();
-    if (!isOfMemory(signal) && [...this.#killed.values()].some((at) => now - at < KILLED_COUNT)) return true;
-    const heldOf = isOfMemory(signal) ? memoryOf : processesOf;
+    if (!isMemorySignal(signal) && [...this.#killed.values()].some((at) => now - at < KILLED_COUNT)) return true;
+    const heldOf = isMemorySignal(signal) ? podMemoryUsage : processesOf;
     const used = usageByPod(usage);
     const latest = now - KILLED_HOLDS;
     let held = 0;

@@ -10,7 +10,7 @@ import { RecordedEvents, RecordedLog } from "@picolet/test/support/unit/ports/re
 import { seededRandom } from "@picolet/test/support/unit/ports/seeded-random.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import { UNDER_PRESSURE_ANNOTATION } from "../core/pods/pod-runtime.ts";
-import { StandIns } from "./component-fallbacks.ts";
+import { ComponentFallbacks } from "./component-fallbacks.ts";
 import type { ImageRequest } from "./pulls/image-puller.ts";
 
 const CHOSEN = { kind: "container", reason: "Preferred", message: "" } as const;
@@ -35,7 +35,7 @@ class Bench implements AsyncDisposable {
   hasRoom = true;
   onPull: (image: string) => void = () => undefined;
   onCheck: (image: string) => void = () => undefined;
-  readonly standIns: StandIns;
+  readonly standIns: ComponentFallbacks;
   readonly #stop = new AbortController();
   readonly #running: Promise<void>;
 
@@ -49,7 +49,7 @@ class Bench implements AsyncDisposable {
         this.onCheck(image.requested);
       },
     } as Partial<RuntimeAdapter> as RuntimeAdapter;
-    this.standIns = new StandIns({
+    this.standIns = new ComponentFallbacks({
       ...{ adapter, clock, events, changes, conditions, log: new RecordedLog(), random: seededRandom(1) },
       puller: {
         provide: async ({ image, policy, lane }: ImageRequest) => {

@@ -17,11 +17,11 @@ import {
 } from "@picolet/protocol/ports.ts";
 import type { ContainerLaunch, DesiredPod, RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { AgentPod } from "../core/pods/agent-pod.ts";
-import { mayBeSwitched } from "../core/pods/pod-runtime.ts";
+import { isSwitchable } from "../core/pods/pod-runtime.ts";
 import type { EventRecorder } from "../core/store/store-ports.ts";
-import { type ImagePuller, ownerOf, podReference } from "./pulls/image-puller.ts";
+import { type ImagePuller, podReference, pullOwnerOf } from "./pulls/image-puller.ts";
 
-export interface StandInsComponents {
+export interface ComponentFallbacksComponents {
   /** The runtime of components. */
   readonly adapter: RuntimeAdapter;
   readonly puller: Pick<ImagePuller, "provide">;
@@ -54,19 +54,19 @@ type State = { readonly content: string } & (
   | { readonly kind: "failed"; readonly failures: number; readonly retryAt: MonotonicMs }
 );
 
-export class StandIns {
-  readonly #components: StandInsComponents;
+export class ComponentFallbacks {
+  readonly #components: ComponentFallbacksComponents;
   /** One for each pod that may be switched; those of others go with the next round. */
   readonly #states = new Map<PodUid, State>();
 
-  constructor(components: StandInsComponents) {
+  constructor(components: ComponentFallbacksComponents) {
     this.#components = components;
   }
 
   canSwitch(uid: PodUid): boolean {
     const state = this.#states.get(uid);
     const pod = state?.kind === "ready" ? this.#components.desired(uid) : undefined;
-    return pod !== undefined && mayBeSwitched(pod) && contentOf(pod) === state?.content;
+    return pod !== undefined && isSwitchable(pod) && contentOf(pod) === state?.content;
   }
 
   /** Until `signal` aborts. @throws `cancelled` alone */
@@ -91,7 +91,7 @@ export class StandIns {
     const { pods, desired } = this.#components;
     const running = pods().filter(({ status }) => status?.phase === "Running");
     const known = running.map(({ desired: { uid } }) => desired(uid)).filter((pod) => pod !== undefined);
-    return known.filter((pod) => mayBeSwitched(pod) && !this.#isSettled(pod));
+    return known.filter((pod) => isSwitchable(pod) && !this.#isSettled(pod));
   }
 
   #isSettled(pod: DesiredPod): boolean {
@@ -160,7 +160,7 @@ export class StandIns {
     for (const container of [...initContainers, ...containers]) {
       const { image } = container;
       const wish = {
-        owner: ownerOf(pod),
+        owner: pullOwnerOf(pod),
         regarding: podReference(pod),
         policy: "IfNotPresent",
         lane: "prefetch",

@@ -12,9 +12,9 @@ import { type DesiredSnapshot, type EventRecorder, nodeReference } from "../core
 import {
   type AgedImage,
   bytesToFree,
+  collectionOrder,
   type ImageGcPolicy,
   type ImageSpace,
-  inOrderOfCollection,
   isTooOld,
 } from "../plan/node/image-collection.ts";
 import { ImageAges } from "./image-ages.ts";
@@ -119,7 +119,7 @@ export class ImageCollector implements Component {
   async deleteUnused(signal: AbortSignal): Promise<number> {
     if (!this.#components.isSettled()) return 0;
     return await this.#inTurn(async () => {
-      const found = inOrderOfCollection(await this.#findWhatAnswers(signal));
+      const found = collectionOrder(await this.#findWhatAnswers(signal));
       const { freedBytes, problems } = await this.#remove(found, Number.POSITIVE_INFINITY, "pressure", signal);
       for (const problem of problems) this.#components.log.warn("cannot remove an image", { error: problem });
       return freedBytes;
@@ -166,7 +166,7 @@ export class ImageCollector implements Component {
 
   async #collectOn(before: ImageFilesystem, uptime: Millis, signal: AbortSignal): Promise<void> {
     const { policy } = this.#init;
-    const found = inOrderOfCollection(await this.#find(before.adapters, signal));
+    const found = collectionOrder(await this.#find(before.adapters, signal));
     const isPatient = uptime <= Math.min(policy.maximumAge, LONGEST_PATIENCE);
     const old = isPatient ? [] : found.filter((each) => isTooOld(each, policy));
     const { problems } = await this.#remove(old, Number.POSITIVE_INFINITY, "age", signal);

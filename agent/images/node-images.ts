@@ -9,7 +9,7 @@ import type { PinnedImages } from "./pinned-images.ts";
 import type { ImageAccess } from "./pulls/image-access.ts";
 import type { ImagePuller } from "./pulls/image-puller.ts";
 
-export interface ImagesOfNodeComponents {
+export interface NodeImageManagerComponents {
   readonly puller: ImagePuller;
   readonly adapters: readonly RuntimeAdapter[];
   readonly pins: PinnedImages;
@@ -25,11 +25,11 @@ interface Held {
 }
 
 /** What people do to images by hand. */
-export class ImagesOfNode implements NodeImages {
-  readonly #components: ImagesOfNodeComponents;
+export class NodeImageManager implements NodeImages {
+  readonly #components: NodeImageManagerComponents;
   readonly #nodeName: string;
 
-  constructor(components: ImagesOfNodeComponents, init: { readonly nodeName: string }) {
+  constructor(components: NodeImageManagerComponents, init: { readonly nodeName: string }) {
     this.#components = components;
     this.#nodeName = init.nodeName;
   }

@@ -22,7 +22,7 @@ import {
   type ObjectReference,
 } from "../core/store/store-ports.ts";
 import type { PullOwner } from "./credentials/pull-credentials.ts";
-import { type ImagePuller, ownerOf, podReference } from "./pulls/image-puller.ts";
+import { type ImagePuller, podReference, pullOwnerOf } from "./pulls/image-puller.ts";
 
 export const PREFETCH_ANNOTATION = "picolet.io/prefetch";
 /** Of one node. A rollout has a few; what is beyond is not fetched, and an event says so. */
@@ -207,7 +207,7 @@ export class Prefetcher implements Component {
       if (text === undefined) continue;
       const adapter = adapterOf(router, pod);
       if (adapter !== undefined)
-        add(text, `pod/${namespace}/${name}`, adapter, { owner: ownerOf(pod), regarding: podReference(pod) });
+        add(text, `pod/${namespace}/${name}`, adapter, { owner: pullOwnerOf(pod), regarding: podReference(pod) });
     }
     const [adapter] = router.adapters;
     const regarding = nodeReference(this.#nodeName);

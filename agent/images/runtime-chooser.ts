@@ -8,9 +8,9 @@ import {
   type ChoiceSituation,
   chooseRuntime,
   chooseWithoutImages,
-  type Form,
+  type ImageAvailability,
   type ImageForms,
-  runtimeWishOf,
+  runtimePreferenceOf,
 } from "../plan/runtime-choice.ts";
 import { type ImagePuller, podReference } from "./pulls/image-puller.ts";
 
@@ -50,7 +50,7 @@ export class RuntimeChooser implements RuntimeChoices {
 
   async #find(pod: DesiredPod, signal: AbortSignal): Promise<ChosenRuntime> {
     const { components, containers } = this.#components;
-    const { prefer } = runtimeWishOf(pod.pod);
+    const { prefer } = runtimePreferenceOf(pod.pod);
     const refusal = await components.refusal?.(pod.pod);
     const situation: ChoiceSituation = { prefer, refusal, hasContainers: containers !== undefined, images: [] };
     const settled = chooseWithoutImages(situation);
@@ -70,7 +70,7 @@ export class RuntimeChooser implements RuntimeChoices {
     const { image, imagePullPolicy: policy } = container;
     const runtimes = [components, ...(containers === undefined ? [] : [containers])];
     const present = await puller.present(pod, container, runtimes, signal);
-    const form = (adapter: RuntimeAdapter | undefined): Form => {
+    const form = (adapter: RuntimeAdapter | undefined): ImageAvailability => {
       if (adapter !== undefined && present.get(adapter) === true) return "here";
       return policy === "Never" ? "none" : "unknown";
     };
@@ -102,7 +102,7 @@ export class RuntimeChooser implements RuntimeChoices {
 }
 
 /** What is here and not in the registry was brought by hand, and stays good where nothing newer is asked for. */
-function afterAnswer(forms: ImageForms, kind: "component" | "container", isThere: boolean): Form {
+function afterAnswer(forms: ImageForms, kind: "component" | "container", isThere: boolean): ImageAvailability {
   if (isThere) return "there";
   return forms[kind] === "here" && forms.policy !== "Always" ? "here" : "none";
 }

@@ -64,12 +64,13 @@ export function newDataKey(generation: number, now: Date): DataKey {
 }
 
 /** The keys in their order, with a new one at the end. Of the older ones those that `needs` says stay. */
-export function rotated(keys: readonly DataKey[], now: Date): readonly DataKey[] {
+export function appendDataKey(keys: readonly DataKey[], now: Date): readonly DataKey[] {
   return [...keys, newDataKey((keys.at(-1)?.generation ?? 0) + 1, now)];
 }
 
 /** A clock that went back makes no key old. */
-export const isDue = ({ createdAtMs }: DataKey, now: Date): boolean => now.getTime() - createdAtMs >= ROTATION_MS;
+export const isRotationDue = ({ createdAtMs }: DataKey, now: Date): boolean =>
+  now.getTime() - createdAtMs >= ROTATION_MS;
 
 export class DataKeys implements Sealer {
   readonly problem: KeyProblem | undefined;
@@ -107,7 +108,7 @@ export class DataKeys implements Sealer {
   }
 
   seal(identity: readonly string[], plain: Uint8Array): Buffer {
-    if (this.#messages >= MAX_MESSAGES || isDue(this.#current, this.#clock.wall())) this.#rotate();
+    if (this.#messages >= MAX_MESSAGES || isRotationDue(this.#current, this.#clock.wall())) this.#rotate();
     const { generation, key } = this.#current;
     this.#messages += 1;
     const header = Buffer.alloc(HEADER_BYTES);
@@ -148,7 +149,7 @@ export class DataKeys implements Sealer {
   /** The data key is another one from now on. @throws what the disk throws */
   rotate(): void {
     if (this.#unlocked === undefined) return;
-    this.#replace({ ...this.#unlocked, keys: rotated(this.#unlocked.keys, this.#clock.wall()) });
+    this.#replace({ ...this.#unlocked, keys: appendDataKey(this.#unlocked.keys, this.#clock.wall()) });
     this.#messages = 0;
     this.#log.info("the key of the store's Secrets has been rotated", { generation: this.generation });
   }

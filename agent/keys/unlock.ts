@@ -5,7 +5,15 @@
 import { randomBytes } from "node:crypto";
 import { describeError, isPicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock, Log, Millis } from "@picolet/protocol/ports.ts";
-import { DataKeys, isDue, type KeyProblem, newDataKey, rotated, saveKeys, type UnlockedKeys } from "./data-keys.ts";
+import {
+  appendDataKey,
+  DataKeys,
+  isRotationDue,
+  type KeyProblem,
+  newDataKey,
+  saveKeys,
+  type UnlockedKeys,
+} from "./data-keys.ts";
 import {
   KEY_FILE,
   type KeyFile,
@@ -113,8 +121,8 @@ const lost = (provider: ProviderKind, reason: string): Found => ({
 /** Rotates keys that grew old while the agent did not run. A disk that refuses leaves them as they are. */
 function renewed(folder: KeyFolder, kept: UnlockedKeys, now: Date): UnlockedKeys {
   const newest = kept.keys.at(-1);
-  if (newest !== undefined && !isDue(newest, now)) return kept;
-  const next = { ...kept, keys: rotated(kept.keys, now) };
+  if (newest !== undefined && !isRotationDue(newest, now)) return kept;
+  const next = { ...kept, keys: appendDataKey(kept.keys, now) };
   saveKeys(folder, next);
   return next;
 }
@@ -135,7 +143,7 @@ async function changeProvider(
     id: kept?.id ?? randomBytes(8).toString("hex"),
     provider: record,
     kek,
-    keys: kept === undefined ? [newDataKey(1, now)] : rotated(kept.keys, now),
+    keys: kept === undefined ? [newDataKey(1, now)] : appendDataKey(kept.keys, now),
     scrubbed: kept?.scrubbed ?? false,
   };
   saveKeys(folder, next);

@@ -14,7 +14,7 @@ import {
 } from "@picolet/protocol/ports.ts";
 import { errorCode } from "../core/node/system-error-code.ts";
 import { nextStamp } from "./log-names.ts";
-import { containerLogs, type LogFileUsage, logFilesIn, unlessGone } from "./log-usage.ts";
+import { containerLogs, ignoreMissing, type LogFileUsage, logFilesIn } from "./log-usage.ts";
 
 /** A container that runs, and the log it writes to. */
 export interface LoggedContainer {
@@ -378,7 +378,7 @@ export class LogRotation implements Component {
 
   async #remove(path: string): Promise<void> {
     this.#toCompress.delete(path);
-    await unlink(path).catch(unlessGone);
+    await unlink(path).catch(ignoreMissing);
   }
 }
 
@@ -388,7 +388,7 @@ const sizeOf = (path: string): Promise<number | Error | undefined> =>
     ({ size }) => size,
     (error: Error) => {
       try {
-        return unlessGone(error);
+        return ignoreMissing(error);
       } catch {
         return error;
       }

@@ -12,7 +12,7 @@ export interface LogFileUsage {
 }
 
 /** The logs of one container: every attempt, every rotation. */
-export interface ContainerLogs {
+export interface ContainerLogUsage {
   readonly folder: string;
   readonly files: readonly LogFileUsage[];
 }
@@ -27,7 +27,7 @@ const MAX_ENTRIES = 10_000;
 export async function* containerLogs(
   podLogsDir: string,
   owns: (uid: string) => boolean,
-): AsyncGenerator<ContainerLogs> {
+): AsyncGenerator<ContainerLogUsage> {
   for (const pod of await foldersIn(podLogsDir)) {
     if (!owns(pod.slice(pod.lastIndexOf("_") + 1))) continue;
     for (const container of await foldersIn(join(podLogsDir, pod))) {
@@ -43,7 +43,7 @@ export async function logFilesIn(folder: string): Promise<LogFileUsage[]> {
     const name = entry.isFile() ? parseLogName(entry.name) : undefined;
     if (name === undefined) continue;
     const path = join(folder, entry.name);
-    const stats = await lstat(path).catch(unlessGone);
+    const stats = await lstat(path).catch(ignoreMissing);
     if (stats !== undefined) files.push({ path, name, sizeBytes: stats.size, modifiedAtMs: stats.mtimeMs });
   }
   return files;
@@ -58,9 +58,9 @@ async function entriesOf(folder: string): ReturnType<typeof listed> {
 }
 
 const listed = (folder: string) =>
-  readdir(folder, { withFileTypes: true }).catch((error: unknown) => unlessGone(error) ?? []);
+  readdir(folder, { withFileTypes: true }).catch((error: unknown) => ignoreMissing(error) ?? []);
 
-export function unlessGone(error: unknown): undefined {
+export function ignoreMissing(error: unknown): undefined {
   const code = errorCode(error);
   if (code === "ENOENT" || code === "ENOTDIR") return undefined;
   throw error;

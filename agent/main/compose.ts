@@ -5,17 +5,17 @@ import { IdleCollection } from "../budget/idle-collection.ts";
 import { anonBytes } from "../budget/own-memory.ts";
 import { ShimCollection } from "../budget/shim-collection.ts";
 import { SpareGuard } from "../budget/spare-guard.ts";
-import { letGoOf } from "../budget/unload-modules.ts";
+import { unloadModules } from "../budget/unload-modules.ts";
 import { NodeConditions } from "../node/node-conditions.ts";
 import { StoreEvents } from "../store/store-events.ts";
 import { type AgentBase, makeBase } from "./base/agent-base.ts";
 import type { NodeCluster } from "./base/cluster.ts";
 import type { LinkedNode } from "./base/hub-link.ts";
 import { NodeBoardServices } from "./base/node-board-services.ts";
-import { makeLocalEnds } from "./local-ends.ts";
+import { makeLocalServers } from "./local-ends.ts";
 import type { AgentInit, AgentPorts } from "./node/agent-init.ts";
 import { NodeAgentView } from "./node/node-agent-view.ts";
-import { makeNodeUsage, type NodeUsageLooks } from "./node/node-usage.ts";
+import { makeNodeUsageSampler, type NodeUsageSampler } from "./node/node-usage.ts";
 import { podLogs } from "./node/pod-logs-on-demand.ts";
 import { SecretsAtRest } from "./node/secrets-at-rest.ts";
 import { makePods, type Pods } from "./pods/make-pods.ts";
@@ -27,7 +27,7 @@ import {
 } from "./pods/node-guards.ts";
 import { makePlacement } from "./pods/placement.ts";
 import { makeSources } from "./pods/pod-sources.ts";
-import { makeRuntimes, type Runtimes, whileItRuns } from "./pods/runtimes.ts";
+import { adapterComponent, makeRuntimes, type Runtimes } from "./pods/runtimes.ts";
 import { type Budget, type BudgetComponents, makeBudget } from "./upkeep/budget.ts";
 import { makeUpkeep } from "./upkeep/upkeep.ts";
 
@@ -79,10 +79,10 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     store,
     telemetry,
     boardServices,
-    ...runtimes.adapters.map(whileItRuns),
+    ...runtimes.adapters.map(adapterComponent),
     new StoreEvents({ state: store.state, events: store.events }, { nodeName }),
     secrets,
-    ...makeLocalEnds(base, { runtimes, pods, view, logs, shutdown: guards.shutdown, boardServices }),
+    ...makeLocalServers(base, { runtimes, pods, view, logs, shutdown: guards.shutdown, boardServices }),
     conditions,
     runtimes.reports,
     runtimes.pleg,
@@ -134,7 +134,7 @@ function makeNodeBudget(
 /** V8 compacts and drops compiled code that was not used lately. Without `--expose-gc`, as in tests, nothing happens. */
 function collectGarbage({ letGoOfParser }: NodeCluster, after: "burst" | "rest"): void {
   letGoOfParser();
-  letGoOf("manifest-pods", "push-source", "shown-configuration");
+  unloadModules("manifest-pods", "push-source", "shown-configuration");
   globalThis.gc?.({ type: "major", execution: "sync", flavor: after === "burst" ? "last-resort" : "regular" });
 }
 
@@ -205,8 +205,8 @@ function makeUsage(
   { adapters }: Runtimes,
   { cgroups }: Pods,
   view: NodeAgentView,
-): NodeUsageLooks {
-  return makeNodeUsage(
+): NodeUsageSampler {
+  return makeNodeUsageSampler(
     {
       ...{ clock, log, adapters, hierarchies: node.cgroups.hierarchies },
       pods: () => view.pods(),

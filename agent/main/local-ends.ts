@@ -10,14 +10,14 @@ import type { Pods } from "./pods/make-pods.ts";
 import { pushedPods } from "./pods/pod-sources.ts";
 import type { Runtimes } from "./pods/runtimes.ts";
 
-export interface LocalEndsComponents extends Required<Pick<LocalApiComponents, "logs" | "shutdown">> {
+export interface LocalServersComponents extends Required<Pick<LocalApiComponents, "logs" | "shutdown">> {
   readonly view: NodeAgentView;
   readonly runtimes: Runtimes;
   readonly pods: Pods;
   readonly boardServices: NodeBoardServices;
 }
 
-export function makeLocalEnds(base: AgentBase, components: LocalEndsComponents): readonly Component[] {
+export function makeLocalServers(base: AgentBase, components: LocalServersComponents): readonly Component[] {
   const { clock, log } = base.ports;
   const { healthzPort, healthzBindAddress, readOnlyPort, address } = base.init.configuration;
   const { runtimes, pods, boardServices, view, logs, shutdown } = components;

@@ -5,7 +5,7 @@ import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import { describeError, PicoletError } from "@picolet/protocol/errors.ts";
 import type { Log } from "@picolet/protocol/ports.ts";
 import { VERSION } from "@picolet/protocol/version.ts";
-import { letGoOf } from "../budget/unload-modules.ts";
+import { unloadModules } from "../budget/unload-modules.ts";
 import type { Board } from "../config/board-defaults.ts";
 import type { Configuration } from "../config/configuration.ts";
 import { runAgent } from "./compose.ts";
@@ -115,7 +115,7 @@ async function main(argv: readonly string[]): Promise<number> {
   } catch (error) {
     printError(`picolet: ${describeError(error)}`);
   }
-  letGoOf("configuration");
+  unloadModules("configuration");
   if (loaded === undefined) return EX_CONFIG;
   if (args.command === "check-config") {
     process.stdout.write("the configuration is good\n");

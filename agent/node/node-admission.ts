@@ -9,10 +9,10 @@ import type { PodAdmission, PodEnder, Rejection, ResizeVerdict } from "../core/p
 import { apiUidOf } from "../core/pods/pod-identity.ts";
 import type { EventRecorder } from "../core/store/store-ports.ts";
 import { type AdmissionView, admitPod } from "../plan/admission/admission.ts";
-import type { NodeIdentity } from "../plan/admission/admission-node.ts";
+import type { NodeLabelsAndTaints } from "../plan/admission/admission-node.ts";
 import { activePressures } from "../plan/admission/admission-pressure.ts";
 import { allocatableAmounts } from "../plan/admission/admission-resources.ts";
-import { changesIn, infeasible, judged } from "../plan/admission/resize-admission.ts";
+import { infeasibleResize, resizeChanges, resizeVerdict } from "../plan/admission/resize-admission.ts";
 import type { SysctlAllowlist } from "../plan/admission/sysctls.ts";
 
 export interface NodeAdmissionComponents {
@@ -21,7 +21,7 @@ export interface NodeAdmissionComponents {
   readonly events: EventRecorder;
   readonly log: Log;
   /** As it is now, the API server's own labels and taints included. */
-  readonly node: () => NodeIdentity;
+  readonly node: () => NodeLabelsAndTaints;
   /** What pods may have together, as the node's status has it. */
   readonly allocatable: () => Readonly<Record<string, string>>;
   readonly isShuttingDown: () => boolean;
@@ -86,13 +86,13 @@ export class NodeAdmission implements PodAdmission, Component {
     const allocatable = allocatableAmounts(this.#components.allocatable());
     const { limitedSwap } = this.#init;
     const pinned = this.#components.placement?.refusesResize(requested.pod, (resource) =>
-      changesIn(resource, requested.pod, allocated.pod),
+      resizeChanges(resource, requested.pod, allocated.pod),
     );
     if (pinned !== undefined && requested.source === "api") {
       return { kind: "pending", reason: "Infeasible", message: pinned };
     }
-    const never = infeasible(requested, allocated, { allocatable, limitedSwap });
-    return never ?? judged(this.#admit(requested, others));
+    const never = infeasibleResize(requested, allocated, { allocatable, limitedSwap });
+    return never ?? resizeVerdict(this.#admit(requested, others));
   }
 
   async run(signal: AbortSignal): Promise<void> {

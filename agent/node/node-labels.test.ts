@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
 import { isApparmorEnabled } from "./apparmor.ts";
 import { type Machine, podCapacity } from "./machine.ts";
-import { nodeIdentity } from "./node-labels.ts";
+import { nodeLabelsAndTaints } from "./node-labels.ts";
 
 const MACHINE = { architecture: "arm64", cpus: 4 } as Machine;
 const INIT = {
@@ -15,20 +15,20 @@ const INIT = {
 };
 
 test("a node that no API server knows has the labels and taints of its configuration", () => {
-  const { name, labels, taints } = nodeIdentity(INIT, undefined);
+  const { name, labels, taints } = nodeLabelsAndTaints(INIT, undefined);
   assert.deepEqual([name, labels["kubernetes.io/arch"], labels.zone, taints], ["board", "arm64", "shed", INIT.taints]);
 });
 
 test("what the API server says of the node counts, whatever else is in it", () => {
-  const { labels, taints } = nodeIdentity(INIT, {
+  const { labels, taints } = nodeLabelsAndTaints(INIT, {
     metadata: { labels: { zone: "barn", rack: "1", odd: 7 } },
     spec: { taints: [{ key: "wet", value: "very", effect: "NoSchedule" }, { key: "x" }, null, 1] },
   });
   assert.deepEqual([labels.zone, labels.rack, labels.odd], ["barn", "1", undefined]);
   assert.deepEqual(taints, [{ key: "wet", value: "very", effect: "NoSchedule" }]);
   for (const strange of [{}, { metadata: 1, spec: null }, { metadata: { labels: [] }, spec: { taints: {} } }]) {
-    assert.deepEqual(nodeIdentity(INIT, strange).taints, []);
-    assert.equal(nodeIdentity(INIT, strange).labels.zone, "shed");
+    assert.deepEqual(nodeLabelsAndTaints(INIT, strange).taints, []);
+    assert.equal(nodeLabelsAndTaints(INIT, strange).labels.zone, "shed");
   }
 });
 

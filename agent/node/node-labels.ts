@@ -1,9 +1,9 @@
 /** What pods are held against: this node's labels and taints. Pure. */
-import type { NodeIdentity, NodeTaint } from "../plan/admission/admission-node.ts";
+import type { NodeLabelsAndTaints, NodeTaint } from "../plan/admission/admission-node.ts";
 import type { Machine } from "./machine.ts";
 import { ownLabels } from "./node-report.ts";
 
-export interface NodeIdentityInit {
+export interface NodeLabelsInit {
   readonly nodeName: string;
   readonly machine: Machine;
   /** `nodeLabels` */
@@ -13,10 +13,10 @@ export interface NodeIdentityInit {
 }
 
 /** @param remote the Node object as the API server has it: labels and taints may have been given to it there */
-export function nodeIdentity(
-  init: NodeIdentityInit,
+export function nodeLabelsAndTaints(
+  init: NodeLabelsInit,
   remote: Readonly<Record<string, unknown>> | undefined,
-): NodeIdentity {
+): NodeLabelsAndTaints {
   const { nodeName: name, machine, labels, taints } = init;
   const own = { ...ownLabels(name, machine), ...labels };
   if (remote === undefined) return { name, labels: own, taints };

@@ -27,7 +27,7 @@ export interface FollowedLog extends Disposable {
 }
 
 /** What has not been told of yet. */
-export interface UntoldKills {
+export interface UnreportedKills {
   readonly kills: readonly OomKill[];
   /** Within cgroups, besides those. */
   readonly more: number;
@@ -97,7 +97,7 @@ export class OomKillLog implements KilledContainers, Disposable {
     }
   }
 
-  takeUntold(): UntoldKills {
+  takeUntold(): UnreportedKills {
     const kills = this.#untold;
     const more = Math.max(0, this.#ofCgroups - MAX_OF_CGROUPS);
     this.#untold = [];

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
-import { grantsOf, resizableContainers, withGrants } from "./allocation.ts";
+import { applyGrants, grantsOf, resizableContainers } from "./allocation.ts";
 
 const app = (cpu: string) => ({ name: "app", image: "example/app:1", resources: { requests: { cpu } } });
 const init = (name: string, restartPolicy?: "Always") => ({
@@ -25,7 +25,7 @@ test("what was granted takes the place of what is wanted, and nothing else chang
     containers: [{ ...app("2"), image: "example/app:2" }],
     initContainers: [{ ...init("side", "Always"), resources: { requests: { cpu: "70m" } } }],
   });
-  const { spec } = withGrants(wanted, grantsOf(before));
+  const { spec } = applyGrants(wanted, grantsOf(before));
   assert.deepEqual(spec.containers[0], { ...wanted.spec.containers[0], resources: { requests: { cpu: "1" } } });
   assert.deepEqual(spec.initContainers?.[0]?.resources, { requests: { cpu: "50m" } });
   const { containers: _, initContainers: __, ...others } = wanted.spec;
@@ -40,7 +40,7 @@ for (const [name, cpu, isSame] of [
 ] as const) {
   test(`granted ${name}: ${isSame ? "nothing" : "the container"} changes`, () => {
     const pod = podOf({ containers: [app("1")] });
-    assert.equal(withGrants(pod, { app: { requests: { cpu } } }) === pod, isSame);
+    assert.equal(applyGrants(pod, { app: { requests: { cpu } } }) === pod, isSame);
   });
 }
 
@@ -52,7 +52,7 @@ test("a resource that is added or taken away is another amount", () => {
     [less, more],
   ] as const) {
     assert.deepEqual(
-      withGrants(one, grantsOf(other)).spec.containers[0]?.resources,
+      applyGrants(one, grantsOf(other)).spec.containers[0]?.resources,
       other.spec.containers[0]?.resources,
     );
   }
@@ -60,5 +60,5 @@ test("a resource that is added or taken away is another amount", () => {
 
 test("a container that was not there before has what it is wanted with", () => {
   const pod = podOf({ containers: [app("1")] });
-  assert.equal(withGrants(pod, {}), pod);
+  assert.equal(applyGrants(pod, {}), pod);
 });

@@ -21,7 +21,7 @@ export const grantsOf = (pod: Pod): Grants =>
   Object.fromEntries(resizableContainers(pod).map(({ name, resources }) => [name, resources]));
 
 /** `pod` with these resources in the place of its own; `pod` itself where they are the same amounts. */
-export function withGrants(pod: Pod, grants: Grants): Pod {
+export function applyGrants(pod: Pod, grants: Grants): Pod {
   const { containers, initContainers } = pod.spec;
   const granted = containers.map((each) => withGrant(each, grants[each.name]));
   const grantedInit = initContainers?.map((each) =>
@@ -59,14 +59,14 @@ function isSameAmount(left: string | undefined, right: string | undefined): bool
  * The pod as it counts for what else fits: while it gets less than it had, it still has the more of both (the scheduler's
  * `UseStatusResources`).
  */
-export function withClaims(pod: Pod, status: PodStatus | undefined): Pod {
+export function applyClaims(pod: Pod, status: PodStatus | undefined): Pod {
   if (status?.conditions?.some(({ type }) => type === "PodResizeInProgress") !== true) return pod;
   const told = [...(status.initContainerStatuses ?? []), ...(status.containerStatuses ?? [])];
   const claims = resizableContainers(pod).map(({ name, resources }): [string, ResourceRequirements] => {
     const actual = told.find((each) => each.name === name && each.state.running !== undefined)?.resources?.requests;
     return [name, { ...resources, requests: { ...resources.requests, ...greater(resources.requests, actual) } }];
   });
-  return withGrants(pod, Object.fromEntries(claims));
+  return applyGrants(pod, Object.fromEntries(claims));
 }
 
 /** Of CPU and memory, what is more in `actual`. */

@@ -21,7 +21,12 @@ export const sidecarsOf = (pod: Pod): readonly Container[] =>
   (pod.spec.initContainers ?? []).filter((each) => roleOf(pod, each) === "sidecar");
 
 /** The container's own rules come first, then its own policy, then that of the pod (KEP 5307). */
-export function restartsAfter(pod: Pod, container: AnyContainer, role: ContainerRole, exitCode: number): boolean {
+export function isRestartedAfterExit(
+  pod: Pod,
+  container: AnyContainer,
+  role: ContainerRole,
+  exitCode: number,
+): boolean {
   if (role === "ephemeral" || (role === "init" && exitCode === 0)) return false;
   if (container.restartPolicy !== undefined && restartRuleMatches(container, exitCode)) return true;
   switch (policyOf(pod, container)) {
@@ -35,7 +40,7 @@ export function restartsAfter(pod: Pod, container: AnyContainer, role: Container
 }
 
 /** Nobody asks for the exit code of what a probe has failed. */
-export const restartsAfterProbe = (pod: Pod, container: AnyContainer, role: ContainerRole): boolean =>
+export const isRestartedAfterProbe = (pod: Pod, container: AnyContainer, role: ContainerRole): boolean =>
   role === "sidecar" || policyOf(pod, container) !== "Never";
 
 const policyOf = ({ spec }: Pod, container: AnyContainer): RestartPolicy =>

@@ -2,7 +2,7 @@
 import type { Container } from "@picolet/protocol/pod/pod.ts";
 import type { MonotonicMs } from "@picolet/protocol/ports.ts";
 import type { ObservedContainer, ObservedPod } from "@picolet/runtime-contract/runtime-adapter.ts";
-import { restartsAfterProbe, roleOf } from "./container-roles.ts";
+import { isRestartedAfterProbe, roleOf } from "./container-roles.ts";
 import { currentRun, judgeContainer, type Verdict } from "./judge-container.ts";
 import { newestRun } from "./newest-run.ts";
 import type { PlanAction, PodView } from "./pod-view.ts";
@@ -47,7 +47,7 @@ export function containerSteps(
     if (isPast && !isSidecar) continue;
     if (verdict.kind === "done" && verdict.exitCode !== 0) return steps.ended("Failed");
     const isLost = verdict.kind === "stop" && verdict.run.state.kind === "unknown";
-    if (isLost && !restartsAfterProbe(pod, container, roleOf(pod, container))) return steps.ended("Failed");
+    if (isLost && !isRestartedAfterProbe(pod, container, roleOf(pod, container))) return steps.ended("Failed");
     steps.add(container, verdict, !isSidecar);
     const passed =
       verdict.kind === "done" || (isSidecar && verdict.kind === "running" && isStarted(view, container, verdict.run));

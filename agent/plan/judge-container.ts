@@ -3,7 +3,7 @@ import type { Container } from "@picolet/protocol/pod/pod.ts";
 import { type Millis, type MonotonicMs, millis } from "@picolet/protocol/ports.ts";
 import type { ObservedContainer, ObservedPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { ProbeFailure } from "../core/pods/probe-ports.ts";
-import { type ContainerRole, restartsAfter, restartsAfterProbe } from "./container-roles.ts";
+import { type ContainerRole, isRestartedAfterExit, isRestartedAfterProbe } from "./container-roles.ts";
 import { backoffOfNextRun } from "./crash-backoff.ts";
 import { gracePeriodOf } from "./grace-period.ts";
 import { newestRun } from "./newest-run.ts";
@@ -47,7 +47,7 @@ export function judgeContainer(
       const { exitCode } = run.state;
       const memory = runs.get(name)?.attempt === run.attempt ? runs.get(name) : undefined;
       const isReplaced = memory !== undefined && memory.replaced !== "no";
-      if (!isReplaced && !restartsAfter(view.desired.pod, container, role, exitCode)) {
+      if (!isReplaced && !isRestartedAfterExit(view.desired.pod, container, role, exitCode)) {
         return { kind: "done", run, exitCode };
       }
       const attempt = run.attempt + 1;
@@ -93,7 +93,7 @@ function stopOfRunning(
     if (resize === undefined || !needsRestart(container, resize)) return undefined;
     return stopped(view, run, { message: `Container ${name} resize requires restart`, replaces: "resized" });
   }
-  const restarts = restartsAfterProbe(view.desired.pod, container, role);
+  const restarts = isRestartedAfterProbe(view.desired.pod, container, role);
   const message = told(`failed ${failed.probe} probe`, restarts);
   return stopped(view, run, { message, replaces: restarts ? "unhealthy" : undefined, failed });
 }

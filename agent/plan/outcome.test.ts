@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { PodStatus } from "@picolet/protocol/pod/pod.ts";
 import { desired, podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
-import { wasTaken } from "./outcome.ts";
+import { wasAdmitted } from "./outcome.ts";
 
 test("of pods that are known from before those count that run, and the node's own that may run again", () => {
   const own = desired(podOf());
@@ -18,6 +18,6 @@ test("of pods that are known from before those count that run, and the node's ow
     ["was rejected", { phase: "Failed", reason: "OutOfcpu", startTime }, false, false],
   ];
   for (const [what, status, asOwn, asApi] of table) {
-    assert.deepEqual([wasTaken(own, status), wasTaken(api, status)], [asOwn, asApi], what);
+    assert.deepEqual([wasAdmitted(own, status), wasAdmitted(api, status)], [asOwn, asApi], what);
   }
 });

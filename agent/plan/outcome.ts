@@ -14,14 +14,14 @@ export const DEADLINE_EXCEEDED: Outcome = {
   message: "Pod was active on the node longer than the specified deadline",
 };
 
-export const rejected = ({ reason, message }: Rejection): Outcome => ({
+export const rejectionOutcome = ({ reason, message }: Rejection): Outcome => ({
   phase: "Failed",
   reason,
   message: `Pod was rejected: ${message}`,
   rejected: true,
 });
 
-export const endedBy = ({ reason, message, disruption }: PodEnd): Outcome => ({
+export const podEndOutcome = ({ reason, message, disruption }: PodEnd): Outcome => ({
   phase: "Failed",
   reason,
   message,
@@ -32,7 +32,7 @@ export const endedBy = ({ reason, message, disruption }: PodEnd): Outcome => ({
  * What a status says of the pod's end. Before a stop begins its reason is written down while the phase, which may only
  * change when nothing runs any more, is still another one: so an agent that takes over in the middle goes on ending it.
  */
-export function outcomeTold(status: PodStatus | undefined): Outcome | undefined {
+export function recordedOutcome(status: PodStatus | undefined): Outcome | undefined {
   if (status === undefined) return undefined;
   const { phase, reason = "", message = "", startTime, containerStatuses, conditions = [] } = status;
   const isOver = phase === "Succeeded" || phase === "Failed";
@@ -53,14 +53,14 @@ export function outcomeTold(status: PodStatus | undefined): Outcome | undefined 
  * Whether a pod that the agent has not looked at yet, with that status from before, counts for what else the node can take.
  * What the API server has over stays over; a pod of the node's own may run again.
  */
-export function wasTaken({ source }: DesiredPod, status: PodStatus | undefined): boolean {
-  if (status?.startTime === undefined || outcomeTold(status)?.rejected === true) return false;
+export function wasAdmitted({ source }: DesiredPod, status: PodStatus | undefined): boolean {
+  if (status?.startTime === undefined || recordedOutcome(status)?.rejected === true) return false;
   return source !== "api" || (status.phase !== "Succeeded" && status.phase !== "Failed");
 }
 
 /** Whether the node has said no to a pod of its own before, which it is to say again: nobody else makes it anew. */
-export const isJudgedAgain = ({ source }: DesiredPod, status: PodStatus | undefined): boolean =>
-  source !== "api" && outcomeTold(status)?.rejected === true;
+export const needsReadmission = ({ source }: DesiredPod, status: PodStatus | undefined): boolean =>
+  source !== "api" && recordedOutcome(status)?.rejected === true;
 
 /** When the pod will have been active for as long as it may; `undefined`: there is no such time. */
 export function deadlineOf({ desired }: PodView, state: WorkerState): MonotonicMs | undefined {

@@ -6,7 +6,14 @@ import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import type { MonotonicMs } from "@picolet/protocol/ports.ts";
 import type { ObservedPod, ObservedSandbox } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { type ContainerSteps, containerSteps, earliest, type Unit } from "./container-steps.ts";
-import { activeSince, DEADLINE_EXCEEDED, deadlineOf, endedBy, outcomeTold, rejected } from "./outcome.ts";
+import {
+  activeSince,
+  DEADLINE_EXCEEDED,
+  deadlineOf,
+  podEndOutcome,
+  recordedOutcome,
+  rejectionOutcome,
+} from "./outcome.ts";
 import { stopsOf } from "./pod-stops.ts";
 import { isBarrier, type Plan, type PlanAction, type PodView, stepOf } from "./pod-view.ts";
 import { resizesOf } from "./resize.ts";
@@ -38,7 +45,7 @@ function enter(view: PodView): WorkerState {
   const { monotonic, wallMs, observed, backoff: limits, rejection, end } = view;
   if (!view.wanted) return transition(view.worker, { kind: "removed", monotonic, wallMs });
   if (end !== undefined) {
-    return transition(view.worker, { kind: "finished", outcome: endedBy(end) });
+    return transition(view.worker, { kind: "finished", outcome: podEndOutcome(end) });
   }
   if (observed === undefined) return view.worker;
   const outcome = view.worker.kind === "waiting" ? outcomeBefore(view, observed) : undefined;
@@ -47,7 +54,7 @@ function enter(view: PodView): WorkerState {
     view.blockedBy === undefined
       ? transition(view.worker, { kind: "unblocked", since: activeSince(view) })
       : transition(view.worker, { kind: "blocked", by: view.blockedBy });
-  if (rejection !== undefined) return transition(state, { kind: "finished", outcome: rejected(rejection) });
+  if (rejection !== undefined) return transition(state, { kind: "finished", outcome: rejectionOutcome(rejection) });
   const deadline = deadlineOf(view, state);
   if (deadline !== undefined && deadline <= monotonic) {
     return transition(state, { kind: "finished", outcome: DEADLINE_EXCEEDED });
@@ -61,7 +68,7 @@ function enter(view: PodView): WorkerState {
  * server is never another one's namesake, and what it has ended is ended even when nothing of it is left.
  */
 function outcomeBefore(view: PodView, observed: ObservedPod): Outcome | undefined {
-  const told = outcomeTold(view.previous);
+  const told = recordedOutcome(view.previous);
   if (told === undefined) return undefined;
   // The node's own pods that had to make room, or to let it go down, are back when it is: nobody else makes them anew.
   const isOver = view.previous?.phase === told.phase;

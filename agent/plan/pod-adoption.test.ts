@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Pod, PodManifest } from "@picolet/protocol/pod/pod.ts";
 import { podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
-import { canTakeOver, withRandomNamesOf } from "./pod-adoption.ts";
+import { canAdoptPod, copyRandomNames } from "./pod-adoption.ts";
 
 type Spec = NonNullable<PodManifest["spec"]>;
 type Metadata = NonNullable<PodManifest["metadata"]>;
@@ -76,15 +76,15 @@ const CASES: readonly (readonly [name: string, running: Pod, arriving: Pod, expe
 ];
 
 for (const [name, running, arriving, expected] of CASES) {
-  test(name, () => assert.equal(canTakeOver(running, arriving), expected));
+  test(name, () => assert.equal(canAdoptPod(running, arriving), expected));
 }
 
 test("a pod that takes over keeps the names that were drawn for what runs", () => {
   const [running, arriving] = [podWith("abcde"), podWith("vwxyz", {}, { labels: { new: "yes" } })];
-  const { spec, metadata } = withRandomNamesOf(arriving, running);
+  const { spec, metadata } = copyRandomNames(arriving, running);
   assert.deepEqual({ ...spec, nodeName: "abcde" }, running.spec);
   assert.deepEqual(metadata, arriving.metadata);
-  assert.equal(withRandomNamesOf(running, running), running);
+  assert.equal(copyRandomNames(running, running), running);
   const without = podOf();
-  assert.equal(withRandomNamesOf(arriving, without), arriving, "where nothing was drawn nothing is kept");
+  assert.equal(copyRandomNames(arriving, without), arriving, "where nothing was drawn nothing is kept");
 });

@@ -9,7 +9,7 @@ const NAMED_METADATA = /^metadata\.(labels|annotations)\['(.*)'\]$/;
 const UID_FIELD = "metadata.uid";
 
 /** Both defaulted; of one namespace and name. Nothing that a container can see or is made of may differ. */
-export function canTakeOver(running: Pod, arriving: Pod): boolean {
+export function canAdoptPod(running: Pod, arriving: Pod): boolean {
   const seen = seenBy(running);
   return seen !== undefined && seen === seenBy(arriving);
 }
@@ -36,7 +36,7 @@ function metadataValue({ metadata }: Pod, field: string): string | undefined {
 }
 
 /** `pod` with those names that were drawn at random as they are in `known`: containers that mount the volume have them. */
-export function withRandomNamesOf(pod: Pod, known: Pod): Pod {
+export function copyRandomNames(pod: Pod, known: Pod): Pod {
   const names = randomVolumes(known);
   return renamed(pod, (name, index) => names[index] ?? name);
 }

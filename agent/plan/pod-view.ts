@@ -183,7 +183,7 @@ export function isBarrier(action: PlanAction): boolean {
 }
 
 /** Where workers write down what they see; `agent/status` implements it. */
-export interface PodStatusBook {
+export interface PodStatusRecorder {
   /** As last written for this pod, also by an agent before this one. */
   previous(uid: PodUid): PodStatus | undefined;
   /** @param view with the worker's state as it is after planning. */

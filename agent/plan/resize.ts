@@ -38,13 +38,13 @@ export function amountsOf({ requests, limits }: ResourceRequirements, resource: 
   return { request: amount(requests?.[resource]), limit: amount(limits?.[resource]) };
 }
 
-export function differsIn(resource: Resizable, from: ResourceRequirements, to: ResourceRequirements): boolean {
+export function isResized(resource: Resizable, from: ResourceRequirements, to: ResourceRequirements): boolean {
   const [before, after] = [amountsOf(from, resource), amountsOf(to, resource)];
   return before.request !== after.request || before.limit !== after.limit;
 }
 
 /** `to`, but for the resource that is not this one, which is as in `from`. */
-export function withResource(
+export function replaceResource(
   resource: Resizable,
   from: ResourceRequirements,
   to: ResourceRequirements,
@@ -78,7 +78,7 @@ export function actuatedResources(
   if (told === undefined || made === undefined) return told ?? made ?? container.resources;
   // What takes a restart is as it was made, however a runtime tells of it.
   return RESIZABLE.filter((each) => takesRestart(container, each)).reduce(
-    (actual, each) => withResource(each, actual, made),
+    (actual, each) => replaceResource(each, actual, made),
     told,
   );
 }
@@ -104,13 +104,13 @@ export function resizeOf(
   if (run.state.kind !== "running") return undefined;
   const from = actuatedResources(view, runs, run, container);
   const to = container.resources;
-  if (!differsIn("cpu", from, to) && !differsIn("memory", from, to)) return undefined;
+  if (!isResized("cpu", from, to) && !isResized("memory", from, to)) return undefined;
   return { containerId: run.id, name: run.name, attempt: run.attempt, from, to };
 }
 
 /** Whether the container says that a change of what changes here takes a restart. */
 export const needsRestart = (container: Container, { from, to }: ContainerResize): boolean =>
-  RESIZABLE.some((each) => takesRestart(container, each) && differsIn(each, from, to));
+  RESIZABLE.some((each) => takesRestart(container, each) && isResized(each, from, to));
 
 export interface PodResizes {
   readonly inPlace: readonly ContainerResize[];
@@ -134,9 +134,9 @@ export function resizesOf(view: PodView, observed: ObservedPod): PodResizes {
 }
 
 /** Decreases first, so that what one container gives up is there for the next. */
-export const inOrder = (resource: Resizable, resizes: readonly ContainerResize[]): readonly ContainerResize[] =>
+export const orderResizes = (resource: Resizable, resizes: readonly ContainerResize[]): readonly ContainerResize[] =>
   resizes
-    .filter(({ from, to }) => differsIn(resource, from, to))
+    .filter(({ from, to }) => isResized(resource, from, to))
     .toSorted((left, right) => Number(isIncrease(resource, left)) - Number(isIncrease(resource, right)));
 
 function isIncrease(resource: Resizable, { from, to }: ContainerResize): boolean {

@@ -4,17 +4,30 @@ import { describeError, isPicoletError, PicoletError } from "@picolet/protocol/e
 import type { RuntimeKind } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
 import fc from "fast-check";
-import { mayChoose } from "../core/pods/pod-runtime.ts";
-import { chooseRuntime, type Form, type ImageForms, type RuntimeChoice, runtimeWishOf } from "./runtime-choice.ts";
+import { hasRuntimeChoice } from "../core/pods/pod-runtime.ts";
+import {
+  chooseRuntime,
+  type ImageAvailability,
+  type ImageForms,
+  type RuntimeChoice,
+  runtimePreferenceOf,
+} from "./runtime-choice.ts";
 
 const away = new PicoletError("unavailable", "the registry is away", { retryable: true, reason: "ErrImagePull" });
 
-const image = (component: Form, container: Form, more: Partial<ImageForms> = {}): ImageForms => ({
+const image = (
+  component: ImageAvailability,
+  container: ImageAvailability,
+  more: Partial<ImageForms> = {},
+): ImageForms => ({
   ...{ image: "app:1", policy: "IfNotPresent", component, container, wasAsked: false },
   ...more,
 });
-const asked = (component: Form, container: Form, more: Partial<ImageForms> = {}): ImageForms =>
-  image(component, container, { wasAsked: true, platforms: [], ...more });
+const asked = (
+  component: ImageAvailability,
+  container: ImageAvailability,
+  more: Partial<ImageForms> = {},
+): ImageForms => image(component, container, { wasAsked: true, platforms: [], ...more });
 
 const choose = (
   images: readonly ImageForms[],
@@ -88,7 +101,7 @@ test("what is wrong with images is told of each", () => {
 });
 
 test("whatever images have, what is chosen every image has, and who has been asked is not asked again", () => {
-  const form = fc.constantFrom<Form>("here", "there", "none", "unknown");
+  const form = fc.constantFrom<ImageAvailability>("here", "there", "none", "unknown");
   const drawn = fc.record({
     ...{ image: fc.constantFrom("a", "b"), component: form, container: form, wasAsked: fc.boolean() },
     policy: fc.constantFrom("Always", "IfNotPresent", "Never"),
@@ -120,19 +133,22 @@ const PREFER = "wasm.picolet.io/prefer";
 const PRESSURE = "wasm.picolet.io/under-pressure";
 
 test("only pods with the annotations have a choice, and none of the class wasm", () => {
-  assert.equal(mayChoose(annotated({})), false);
-  assert.equal(mayChoose(annotated({ [PREFER]: "component" })), true);
-  assert.equal(mayChoose(annotated({ [PRESSURE]: "component" }, "kata")), true);
-  assert.equal(mayChoose(annotated({ [PREFER]: "container" }, "wasm")), false);
+  assert.equal(hasRuntimeChoice(annotated({})), false);
+  assert.equal(hasRuntimeChoice(annotated({ [PREFER]: "component" })), true);
+  assert.equal(hasRuntimeChoice(annotated({ [PRESSURE]: "component" }, "kata")), true);
+  assert.equal(hasRuntimeChoice(annotated({ [PREFER]: "container" }, "wasm")), false);
 });
 
 test("annotations are read strictly, and everything that is wrong with them is said", () => {
-  assert.deepEqual(runtimeWishOf(annotated({ [PREFER]: "container", [PRESSURE]: "component" })), {
+  assert.deepEqual(runtimePreferenceOf(annotated({ [PREFER]: "container", [PRESSURE]: "component" })), {
     ...{ prefer: "container", mayBeSwitched: true },
   });
-  assert.deepEqual(runtimeWishOf(annotated({ [PRESSURE]: "component" })), { prefer: undefined, mayBeSwitched: true });
+  assert.deepEqual(runtimePreferenceOf(annotated({ [PRESSURE]: "component" })), {
+    prefer: undefined,
+    mayBeSwitched: true,
+  });
   assert.throws(
-    () => runtimeWishOf(annotated({ [PREFER]: "Wasm", [PRESSURE]: "container" })),
+    () => runtimePreferenceOf(annotated({ [PREFER]: "Wasm", [PRESSURE]: "container" })),
     (error) =>
       isPicoletError(error, "invalid") &&
       error.reason === "CreateContainerConfigError" &&

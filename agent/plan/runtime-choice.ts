@@ -7,13 +7,13 @@ import type { Container, Pod } from "@picolet/protocol/pod/pod.ts";
 import type { ChosenRuntime, RuntimeKind } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { PREFER_ANNOTATION, UNDER_PRESSURE_ANNOTATION } from "../core/pods/pod-runtime.ts";
 
-export interface RuntimeWish {
+export interface RuntimePreference {
   readonly prefer: RuntimeKind | undefined;
   readonly mayBeSwitched: boolean;
 }
 
 /** @throws `invalid` with everything that is wrong with its annotations */
-export function runtimeWishOf({ metadata: { annotations = {} } }: Pod): RuntimeWish {
+export function runtimePreferenceOf({ metadata: { annotations = {} } }: Pod): RuntimePreference {
   const prefer = annotations[PREFER_ANNOTATION];
   const underPressure = annotations[UNDER_PRESSURE_ANNOTATION];
   const isKnown = prefer === undefined || prefer === "component" || prefer === "container";
@@ -30,13 +30,13 @@ export function runtimeWishOf({ metadata: { annotations = {} } }: Pod): RuntimeW
 }
 
 /** Of one of its two forms. `here`: on this node; `there`: its registry has it; `none`: there is none; `unknown`: nobody has said. */
-export type Form = "here" | "there" | "none" | "unknown";
+export type ImageAvailability = "here" | "there" | "none" | "unknown";
 
 export interface ImageForms {
   readonly image: string;
   readonly policy: Container["imagePullPolicy"];
-  readonly component: Form;
-  readonly container: Form;
+  readonly component: ImageAvailability;
+  readonly container: ImageAvailability;
   /** What its registry has: `linux/arm64`. */
   readonly platforms?: readonly string[] | undefined;
   /** Why its registry did not say; `undefined`: it did, or was not asked. */

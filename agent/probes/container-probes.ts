@@ -14,8 +14,8 @@ export interface RunComponents extends TaskComponents {
 /** What a run needs of its pod. */
 export interface RunOwner {
   deadlineOf(probe: Probe): Millis;
-  attempt(run: ContainerRun, probe: Probe, signal: AbortSignal): Promise<ProbeOutcome>;
-  ran(run: ContainerRun, kind: ProbeKind, outcome: ProbeOutcome, duration: number): void;
+  attempt(run: ContainerProbes, probe: Probe, signal: AbortSignal): Promise<ProbeOutcome>;
+  ran(run: ContainerProbes, kind: ProbeKind, outcome: ProbeOutcome, duration: number): void;
   /** `result` is another one now. */
   changed(): void;
 }
@@ -30,7 +30,7 @@ export interface RunInit {
 }
 
 /** The probes of one run of a container. The startup probe holds up the others until it has passed. */
-export class ContainerRun implements TaskOwner {
+export class ContainerProbes implements TaskOwner {
   readonly id: string;
   readonly container: Container;
   readonly #components: RunComponents;

@@ -8,7 +8,7 @@ import type {
 } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { apiUidOf } from "../core/pods/pod-identity.ts";
 import type { ProbeResult, Prober } from "../core/pods/probe-ports.ts";
-import { ContainerRun, type RunComponents, type RunOwner } from "./container-probes.ts";
+import { ContainerProbes, type RunComponents, type RunOwner } from "./container-probes.ts";
 import type { ProbeOutcome } from "./handlers/probe-outcome.ts";
 import { ProbeCounts } from "./probe-counts.ts";
 import type { ProbeRunner } from "./probe-runner.ts";
@@ -45,7 +45,7 @@ const hasProbes = ({ startupProbe, livenessProbe, readinessProbe }: Container): 
 /** All probes of one pod, and what is remembered of them until nothing of it is left. */
 export class PodProbes implements RunOwner {
   readonly #components: PodProbesComponents;
-  readonly #runs = new Map<string, ContainerRun>();
+  readonly #runs = new Map<string, ContainerProbes>();
   /** By container and kind, over all runs. */
   readonly #counts = new Map<string, ProbeCounts>();
   #pod: DesiredPod;
@@ -96,13 +96,13 @@ export class PodProbes implements RunOwner {
     return this.#components.runner.deadlineOf(probe);
   }
 
-  attempt({ id, container }: ContainerRun, probe: Probe, signal: AbortSignal): Promise<ProbeOutcome> {
+  attempt({ id, container }: ContainerProbes, probe: Probe, signal: AbortSignal): Promise<ProbeOutcome> {
     const podIp = this.#podIp ?? this.#components.hostIps()[0] ?? LOOPBACK;
     const target = { pod: this.#pod, container, containerId: id, adapter: this.#adapter, podIp };
     return this.#components.runner.run(probe, target, signal);
   }
 
-  ran({ container }: ContainerRun, kind: ProbeKind, outcome: ProbeOutcome, duration: number): void {
+  ran({ container }: ContainerProbes, kind: ProbeKind, outcome: ProbeOutcome, duration: number): void {
     const tell = (reason: string, message: string): void =>
       this.#components.events.record(this.#pod, "Warning", reason, message, container.name);
     switch (outcome.kind) {
@@ -159,7 +159,7 @@ export class PodProbes implements RunOwner {
     const age = this.#lookedAt === undefined ? byWall : Math.min(byWall, now - this.#lookedAt);
     const startedAt = (now - age) as MonotonicMs;
     const before = state.wasReady(id);
-    const run = new ContainerRun(this.#components, this, { id, container, startedAt, before });
+    const run = new ContainerProbes(this.#components, this, { id, container, startedAt, before });
     this.#runs.set(id, run);
     if (!state.ending) run.begin();
   }

@@ -8,7 +8,7 @@ import type { GrpcHealthAnswer } from "@picolet/runtime-contract/grpc-health.ts"
 import type { RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { desired, firstContainer, podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
 import { HttpGetter } from "./handlers/http-getter.ts";
-import { Late } from "./handlers/probe-outcome.ts";
+import { ProbeTimeout } from "./handlers/probe-outcome.ts";
 import { ProbeRunner } from "./probe-runner.ts";
 
 type ContainerDraft = NonNullable<NonNullable<NonNullable<PodManifest["spec"]>["containers"]>[number]>;
@@ -73,7 +73,7 @@ test("tcpSocket: whether somebody takes a connection", async () => {
   assert.equal(await outcomeOf({ tcpSocket: { port } }), "success");
   assert.equal(await outcomeOf({ tcpSocket: { port: "web" } }, { ports: port }), "success");
   assert.equal(await outcomeOf({ tcpSocket: { port, host: "localhost" } }), "success");
-  const late = AbortSignal.abort(new Late());
+  const late = AbortSignal.abort(new ProbeTimeout());
   assert.equal(await outcomeOf({ tcpSocket: { port } }, { signal: late }), "failure: dial tcp HERE: i/o timeout");
   server.close();
   await once(server, "close");

@@ -6,7 +6,7 @@ import { type ExecTarget, type Expand, execDeadline, execProbe } from "./handler
 import { grpcOutcome } from "./handlers/grpc-probe.ts";
 import type { HttpGetter } from "./handlers/http-getter.ts";
 import { type HttpGetAction, httpRequestOf } from "./handlers/http-request.ts";
-import { isLate, type ProbeOutcome, SUCCESS } from "./handlers/probe-outcome.ts";
+import { isProbeTimeout, type ProbeOutcome, SUCCESS } from "./handlers/probe-outcome.ts";
 import { tcpProbe } from "./handlers/tcp-probe.ts";
 
 export interface ProbeTarget extends ExecTarget {
@@ -63,7 +63,7 @@ export class ProbeRunner {
       const server = { host: podIp, port, service };
       const timeout = seconds(timeoutSeconds);
       const answer = await this.#components.grpc.check(server, timeout, signal).catch((error: unknown) => {
-        if (isLate(signal)) return { kind: "late" } as const;
+        if (isProbeTimeout(signal)) return { kind: "late" } as const;
         throw error;
       });
       return grpcOutcome(answer, { host: podIp, port, timeoutSeconds });

@@ -1,9 +1,9 @@
 import { cancelled } from "@picolet/protocol/async/abort.ts";
 import type { Probe } from "@picolet/protocol/pod/pod.ts";
 import { type Clock, type Millis, type MonotonicMs, seconds } from "@picolet/protocol/ports.ts";
-import { Late, type ProbeOutcome } from "./handlers/probe-outcome.ts";
-import { extend, type Streak } from "./thresholds.ts";
-import { type Timetable, Wake } from "./timetable.ts";
+import { type ProbeOutcome, ProbeTimeout } from "./handlers/probe-outcome.ts";
+import { extendStreak, type Streak } from "./thresholds.ts";
+import { type Timetable, TimetableEntry } from "./timetable.ts";
 
 export type ProbeKind = "Liveness" | "Readiness" | "Startup";
 
@@ -44,7 +44,7 @@ export class ProbeTask {
   readonly probe: Probe;
   readonly #components: TaskComponents;
   readonly #owner: TaskOwner;
-  readonly #wake = new Wake(() => void this.#run());
+  readonly #wake = new TimetableEntry(() => void this.#run());
   #state: TaskState = RESTING;
   #streak: Streak | undefined;
 
@@ -88,7 +88,11 @@ export class ProbeTask {
     this.#waitUntil(nextDue(due, seconds(this.probe.periodSeconds), now));
     this.#owner.ran(this, outcome, now - startedAt);
     if (outcome.kind === "error") return;
-    const { streak, counts } = extend(this.#streak, outcome.kind === "failure" ? "failure" : "success", this.probe);
+    const { streak, counts } = extendStreak(
+      this.#streak,
+      outcome.kind === "failure" ? "failure" : "success",
+      this.probe,
+    );
     this.#streak = streak;
     if (counts) this.#owner.judged(this, streak.result);
   }
@@ -99,7 +103,7 @@ export class ProbeTask {
     const abort = new AbortController();
     const state: TaskState = { kind: "running", due, abort };
     this.#state = state;
-    const deadline = new Wake(() => abort.abort(new Late()));
+    const deadline = new TimetableEntry(() => abort.abort(new ProbeTimeout()));
     timetable.set(deadline, (clock.monotonic() + this.#owner.deadlineOf(this.probe)) as MonotonicMs);
     const outcome = await this.#owner.attempt(this.probe, abort.signal);
     timetable.cancel(deadline);

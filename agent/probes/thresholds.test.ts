@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { extend, type Streak } from "./thresholds.ts";
+import { extendStreak, type Streak } from "./thresholds.ts";
 
 /** `+` a success, `-` a failure; upper-case where it counts. */
 const CASES: readonly (readonly [success: number, failure: number, results: string, verdicts: string])[] = [
@@ -18,7 +18,7 @@ for (const [successThreshold, failureThreshold, results, verdicts] of CASES) {
     let streak: Streak | undefined;
     const told = [...results].map((each) => {
       const result = each === "+" ? "success" : "failure";
-      const judged = extend(streak, result, { successThreshold, failureThreshold });
+      const judged = extendStreak(streak, result, { successThreshold, failureThreshold });
       streak = judged.streak;
       return judged.counts ? (result === "success" ? "S" : "F") : ".";
     });

@@ -12,7 +12,7 @@ export interface Thresholds {
 }
 
 /** One more result. @returns the streak, and whether it is long enough to count. Pure. */
-export function extend(
+export function extendStreak(
   streak: Streak | undefined,
   result: Streak["result"],
   { successThreshold, failureThreshold }: Thresholds,

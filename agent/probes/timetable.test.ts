@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { type MonotonicMs, millis } from "@picolet/protocol/ports.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import fc from "fast-check";
-import { Timetable, Wake } from "./timetable.ts";
+import { Timetable, TimetableEntry } from "./timetable.ts";
 
 const at = (value: number): MonotonicMs => value as MonotonicMs;
 
@@ -11,7 +11,7 @@ test("wakes are called in the order of their times, on one sleep", async () => {
   const clock = new VirtualClock();
   using timetable = new Timetable(clock);
   const called: string[] = [];
-  const wake = (name: string): Wake => new Wake(() => called.push(`${name} ${clock.monotonic()}`));
+  const wake = (name: string): TimetableEntry => new TimetableEntry(() => called.push(`${name} ${clock.monotonic()}`));
   for (const [name, time] of [
     ["c", 300],
     ["a", 100],
@@ -31,7 +31,9 @@ test("one that is set again moves, one that is cancelled is not called, and all 
   const clock = new VirtualClock();
   const timetable = new Timetable(clock);
   const called: string[] = [];
-  const [moved, dropped, kept] = ["moved", "dropped", "kept"].map((name) => new Wake(() => called.push(name)));
+  const [moved, dropped, kept] = ["moved", "dropped", "kept"].map(
+    (name) => new TimetableEntry(() => called.push(name)),
+  );
   assert.ok(moved && dropped && kept);
   for (const each of [moved, dropped, kept]) timetable.set(each, at(100));
   timetable.set(moved, at(200));
@@ -49,10 +51,10 @@ test("a wake may set itself and others while it is called", async () => {
   const clock = new VirtualClock();
   using timetable = new Timetable(clock);
   const called: number[] = [];
-  const every = new Wake(() => {
+  const every = new TimetableEntry(() => {
     called.push(clock.monotonic());
     timetable.set(every, at(clock.monotonic() + 10));
-    timetable.set(new Wake(() => called.push(-clock.monotonic())), at(clock.monotonic() + 5));
+    timetable.set(new TimetableEntry(() => called.push(-clock.monotonic())), at(clock.monotonic() + 5));
   });
   timetable.set(every, at(0));
   await clock.advance(millis(22));
@@ -65,13 +67,13 @@ test("what a wake sets for later does not hold up what is due before", async () 
   const called: number[] = [];
   const note = (): number => called.push(clock.monotonic());
   timetable.set(
-    new Wake(() => {
+    new TimetableEntry(() => {
       note();
-      timetable.set(new Wake(note), at(500));
+      timetable.set(new TimetableEntry(note), at(500));
     }),
     at(100),
   );
-  timetable.set(new Wake(note), at(200));
+  timetable.set(new TimetableEntry(note), at(200));
   await clock.advance(millis(1000));
   assert.deepEqual(called, [100, 200, 500]);
 });
@@ -84,7 +86,7 @@ test("whatever is set, moved and cancelled, each is called once, never early, an
       using timetable = new Timetable(clock);
       const called: number[] = [];
       const wakes = Array.from({ length: 31 }, () => {
-        const wake: Wake = new Wake(() => {
+        const wake: TimetableEntry = new TimetableEntry(() => {
           assert.equal(clock.monotonic(), wake.at);
           called.push(wake.at);
         });

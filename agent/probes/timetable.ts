@@ -2,7 +2,7 @@ import type { Clock, MonotonicMs } from "@picolet/protocol/ports.ts";
 import { millis } from "@picolet/protocol/ports.ts";
 
 /** Something to be called once at a time; may be set again, by itself too. */
-export class Wake {
+export class TimetableEntry {
   readonly call: () => void;
   at = 0 as MonotonicMs;
   /** Its place in the heap; -1: it is not set. */
@@ -20,7 +20,7 @@ export class Wake {
  */
 export class Timetable implements Disposable {
   readonly #clock: Clock;
-  readonly #heap: Wake[] = [];
+  readonly #heap: TimetableEntry[] = [];
   #sleep: { readonly until: number; readonly abort: AbortController } | undefined;
   /** What is set meanwhile is looked at afterwards. */
   #isRinging = false;
@@ -34,7 +34,7 @@ export class Timetable implements Disposable {
     return this.#heap.length;
   }
 
-  set(wake: Wake, at: MonotonicMs): void {
+  set(wake: TimetableEntry, at: MonotonicMs): void {
     this.#remove(wake);
     wake.at = at;
     this.#place(wake, this.#heap.length);
@@ -43,7 +43,7 @@ export class Timetable implements Disposable {
   }
 
   /** What is slept for is the next one then: to wake for nothing takes more than to sleep anew. */
-  cancel(wake: Wake): void {
+  cancel(wake: TimetableEntry): void {
     this.#remove(wake);
     const [next] = this.#heap;
     if (this.#sleep === undefined || next?.at === this.#sleep.until) return;
@@ -54,7 +54,7 @@ export class Timetable implements Disposable {
     }
   }
 
-  #remove(wake: Wake): void {
+  #remove(wake: TimetableEntry): void {
     const { index } = wake;
     if (index < 0) return;
     wake.index = -1;
@@ -97,12 +97,12 @@ export class Timetable implements Disposable {
     if (next !== undefined) this.#sleepUntil(next.at);
   }
 
-  #place(wake: Wake, index: number): void {
+  #place(wake: TimetableEntry, index: number): void {
     this.#heap[index] = wake;
     wake.index = index;
   }
 
-  #rise(wake: Wake): void {
+  #rise(wake: TimetableEntry): void {
     for (;;) {
       const { index } = wake;
       const above = this.#heap[(index - 1) >> 1];
@@ -112,7 +112,7 @@ export class Timetable implements Disposable {
     }
   }
 
-  #sink(wake: Wake): void {
+  #sink(wake: TimetableEntry): void {
     for (;;) {
       const { index } = wake;
       const left = this.#heap[2 * index + 1];

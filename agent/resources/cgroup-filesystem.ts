@@ -42,7 +42,7 @@ export async function subfolders(folder: string, onFound?: () => void): Promise<
 /** "" for a file that is not there or goes while it is read (ENODEV). */
 export const readText = (path: string): Promise<string> => readFile(path, "utf8").catch(() => "");
 
-export function textNow(path: string): string {
+export function readTextSync(path: string): string {
   try {
     return readFileSync(path, "utf8");
   } catch {

@@ -1,7 +1,7 @@
 import { mkdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { errorCode } from "../core/node/system-error-code.ts";
-import { textNow } from "./cgroup-filesystem.ts";
+import { readTextSync } from "./cgroup-filesystem.ts";
 import type { CgroupHierarchies } from "./cgroup-hierarchies.ts";
 
 /** What pods get on v2, of what there is. */
@@ -43,7 +43,7 @@ export class CgroupFolders {
   /** v2: children have a controller only when the parent passes it on. */
   #delegate(folder: string, controllers: ReadonlySet<string>): void {
     const file = join(folder, "cgroup.subtree_control");
-    const enabled = new Set(textNow(file).split(/\s+/));
+    const enabled = new Set(readTextSync(file).split(/\s+/));
     const missing = [...controllers].filter((name) => V2_DELEGATED.has(name) && !enabled.has(name));
     if (missing.length > 0) writeFileSync(file, missing.map((name) => `+${name}`).join(" "));
   }
@@ -52,10 +52,10 @@ export class CgroupFolders {
 /** A new cpuset is empty and refuses every process; one that a crash left half-made is made good, its parents too. */
 function inheritCpuset(mountPoint: string, folder: string): void {
   for (const file of ["cpuset.cpus", "cpuset.mems"]) {
-    if (textNow(join(folder, file)).trim() !== "") continue;
+    if (readTextSync(join(folder, file)).trim() !== "") continue;
     const parent = dirname(folder);
-    if (parent !== mountPoint && textNow(join(parent, file)).trim() === "") inheritCpuset(mountPoint, parent);
-    const inherited = textNow(join(parent, file)).trim();
+    if (parent !== mountPoint && readTextSync(join(parent, file)).trim() === "") inheritCpuset(mountPoint, parent);
+    const inherited = readTextSync(join(parent, file)).trim();
     if (inherited !== "") writeFileSync(join(folder, file), inherited);
   }
 }

@@ -9,7 +9,7 @@ import type { CgroupPort, CreatedCgroup } from "@picolet/runtime-contract/cgroup
 import type { CgroupUnits } from "../core/node/cgroup-units.ts";
 import { errorCode } from "../core/node/system-error-code.ts";
 import { type CgroupFile, isWritten, V1_READINGS, V2_READINGS, v1Files, v2Files } from "./cgroup-files.ts";
-import { counter, exists, foldersWithin, readText, subfolders, textNow } from "./cgroup-filesystem.ts";
+import { counter, exists, foldersWithin, readText, readTextSync, subfolders } from "./cgroup-filesystem.ts";
 import { CgroupFolders } from "./cgroup-folders.ts";
 import type { CgroupHierarchies } from "./cgroup-hierarchies.ts";
 import { CgroupProcesses } from "./cgroup-processes.ts";
@@ -115,7 +115,7 @@ export class CgroupTree implements CgroupPort {
     const found: string[] = [];
     for (const wanted of this.#filesOf(values)) {
       const mountPoint = this.#mountPointOf(wanted.controller);
-      const text = mountPoint === undefined ? "" : textNow(join(mountPoint, path, wanted.file)).trim();
+      const text = mountPoint === undefined ? "" : readTextSync(join(mountPoint, path, wanted.file)).trim();
       if (text !== "" && !isWritten(wanted, text)) found.push(`${wanted.file} ${text}`);
     }
     return found;

@@ -5,7 +5,7 @@ import { test } from "node:test";
 import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
 import fc from "fast-check";
 import type { CgroupHierarchies } from "./cgroup-hierarchies.ts";
-import { controllersOf, missingControllers, withheldControllers, withoutControllers } from "./missing-controllers.ts";
+import { controllersOf, missingControllers, removeControllers, withheldControllers } from "./missing-controllers.ts";
 import { pageBytes, pageBytesIn } from "./page-bytes.ts";
 
 const OFF = "#subsys_name\thierarchy\tnum_cgroups\tenabled\ncpu\t0\t60\t1\nmemory\t0\t60\t0\npids\t0\t60\t1\n";
@@ -75,7 +75,7 @@ test("the root of cgroup v2 is told to pass controllers on; what it does not is 
   const closed = v2("/nonexistent", "cpu", "memory", "io");
   const withheld = await withheldControllers(closed);
   assert.deepEqual(withheld, ["cpu", "memory"]);
-  const left = withoutControllers(closed, withheld);
+  const left = removeControllers(closed, withheld);
   assert.deepEqual(left.kind === "v2" && [...left.controllers], ["io"]);
   const [first] = await missingControllers(left, withheld, here.root);
   assert.match(first?.message ?? "", /^CPU limits of pods are not enforced: the root of cgroup v2 does not pass/);

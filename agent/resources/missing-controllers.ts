@@ -76,7 +76,7 @@ export async function withheldControllers(hierarchies: CgroupHierarchies): Promi
 }
 
 /** Without those. */
-export function withoutControllers(hierarchies: CgroupHierarchies, withheld: readonly string[]): CgroupHierarchies {
+export function removeControllers(hierarchies: CgroupHierarchies, withheld: readonly string[]): CgroupHierarchies {
   if (hierarchies.kind !== "v2" || withheld.length === 0) return hierarchies;
   return {
     ...hierarchies,

@@ -28,7 +28,7 @@ export function makeNodeRequest(node: string, key: string): Uint8Array {
 }
 
 /** PEM, of anybody: worth what the connection is worth. */
-export const askForCa = (connection: HubConnection, signal: AbortSignal): Promise<string> =>
+export const requestCa = (connection: HubConnection, signal: AbortSignal): Promise<string> =>
   connection.get(CA_PATH, signal);
 
 /** Over a connection whose peer was verified: it sees the token. */
@@ -60,7 +60,7 @@ export async function renew(
  * The time as one of the CAs of `hubCa` signed it for this very question: believed whatever certificate the peer has.
  * @throws `permission_denied` when none of them did
  */
-export async function askForTime(connection: HubConnection, hubCa: string, signal: AbortSignal): Promise<number> {
+export async function requestTime(connection: HubConnection, hubCa: string, signal: AbortSignal): Promise<number> {
   const nonce = randomBytes(NONCE_BYTES);
   const question: TimeRequest = { nonce: encodeBase64(nonce) };
   const { timeMs, signatures } = await connection.post(TIME_PATH, question, signal);

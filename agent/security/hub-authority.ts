@@ -4,17 +4,17 @@ import { isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
 import type { CertificateAnswer } from "@picolet/protocol/pki/join-messages.ts";
 import { certificatesOf, encodePem } from "@picolet/protocol/pki/pem.ts";
 import { type Millis, seconds } from "@picolet/protocol/ports.ts";
-import { askForCa, askForTime, join, renew } from "./certificate-requests.ts";
+import { join, renew, requestCa, requestTime } from "./certificate-requests.ts";
 import type { CorrectedClock } from "./corrected-clock.ts";
-import { type ClientPair, type HubAddress, HubConnection } from "./hub-connection.ts";
+import { type ClientPair, HubConnection, type HubEndpoint } from "./hub-connection.ts";
 import { type HubPins, pinnedCas } from "./hub-trust.ts";
-import { type HubVerifier, isAboutTime } from "./hub-verifier.ts";
+import { type HubVerifier, isClockRefusal } from "./hub-verifier.ts";
 import type { StoredIdentity } from "./identity-file.ts";
 
 export interface HubAuthorityInit {
   readonly nodeName: string;
   /** Tried in turn, the one that answered last first. */
-  readonly hubs: readonly HubAddress[];
+  readonly hubs: readonly HubEndpoint[];
 }
 
 /** Handshake, nonce and a signature that Kubernetes makes; a board on a satellite link takes some seconds for it. */
@@ -77,7 +77,7 @@ export class HubAuthority {
       undefined,
       async (connection, host, stop) => {
         await this.#verify(connection, host, hubCa, stop);
-        return this.#checkedBundle(await askForCa(connection, stop), connection, host, hubCa);
+        return this.#checkedBundle(await requestCa(connection, stop), connection, host, hubCa);
       },
       signal,
     );
@@ -89,7 +89,7 @@ export class HubAuthority {
       undefined,
       async (connection, host, stop) => {
         const pinned = await this.#firstContact(connection, host, pins, stop);
-        return this.#checkedBundle(await askForCa(connection, stop), connection, host, pinned);
+        return this.#checkedBundle(await requestCa(connection, stop), connection, host, pinned);
       },
       signal,
     );
@@ -97,7 +97,7 @@ export class HubAuthority {
 
   /** @returns PEM: the pinned CAs, up to one of which the peer has been verified */
   async #firstContact(connection: HubConnection, host: string, pins: HubPins, signal: AbortSignal): Promise<string> {
-    const pinned = pinnedCas(pins.ca === "" ? await askForCa(connection, signal) : "", pins);
+    const pinned = pinnedCas(pins.ca === "" ? await requestCa(connection, signal) : "", pins);
     await this.#verify(connection, host, pinned, signal);
     return pinned;
   }
@@ -108,9 +108,9 @@ export class HubAuthority {
     try {
       this.#verifier.verify(peerChain, host, hubCa);
     } catch (error) {
-      if (!isAboutTime(error)) throw error;
+      if (!isClockRefusal(error)) throw error;
       const askedAt = this.#clock.monotonic();
-      const timeMs = await askForTime(connection, hubCa, signal).catch((cause: unknown) => {
+      const timeMs = await requestTime(connection, hubCa, signal).catch((cause: unknown) => {
         if (isCancelled(cause)) throw cause;
         throw error;
       });

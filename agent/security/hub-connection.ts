@@ -7,7 +7,7 @@ import { type ErrorCode, PicoletError } from "@picolet/protocol/errors.ts";
 import { MAX_JOIN_ANSWER_BYTES } from "@picolet/protocol/pki/join-messages.ts";
 import { apiServerInstead } from "../core/hub/hub-address.ts";
 
-export interface HubAddress {
+export interface HubEndpoint {
   readonly host: string;
   readonly port: number;
 }
@@ -29,9 +29,9 @@ export class HubConnection implements Disposable {
   readonly peerChain: readonly Uint8Array[];
   readonly #socket: TLSSocket;
   readonly #agent: Agent;
-  readonly #address: HubAddress;
+  readonly #address: HubEndpoint;
 
-  private constructor(socket: TLSSocket, address: HubAddress) {
+  private constructor(socket: TLSSocket, address: HubEndpoint) {
     this.#socket = socket;
     this.#address = address;
     this.peerChain = peerChainOf(socket);
@@ -43,7 +43,7 @@ export class HubConnection implements Disposable {
   }
 
   /** @throws retryable `unavailable` */
-  static open({ host, port }: HubAddress, pair: ClientPair | undefined, signal: AbortSignal): Promise<HubConnection> {
+  static open({ host, port }: HubEndpoint, pair: ClientPair | undefined, signal: AbortSignal): Promise<HubConnection> {
     return new Promise((resolve, reject) => {
       if (signal.aborted) return reject(cancelled("the connection"));
       const socket = connect({

@@ -37,6 +37,6 @@ export class HubVerifier {
 }
 
 /** A refusal that the right time could turn around. */
-export const isAboutTime = (error: unknown): boolean =>
+export const isClockRefusal = (error: unknown): boolean =>
   isPicoletError(error, "permission_denied") &&
   (error.reason === "CertificateExpired" || error.reason === "CertificateNotYetValid");

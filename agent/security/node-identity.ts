@@ -23,7 +23,7 @@ import type { CorrectedClock } from "./corrected-clock.ts";
 import { DurableFolderOnDisk } from "./durable-folder.ts";
 import { type Certified, HubAuthority, type HubAuthorityInit } from "./hub-authority.ts";
 import { trustOf } from "./hub-trust.ts";
-import { HubVerifier, isAboutTime } from "./hub-verifier.ts";
+import { HubVerifier, isClockRefusal } from "./hub-verifier.ts";
 import { checkIdentity, type StoredIdentity } from "./identity-file.ts";
 import { IdentityStore } from "./identity-store.ts";
 import { type JoinTokenInit, readJoinToken, watchJoinToken } from "./join-token.ts";
@@ -120,7 +120,7 @@ export class NodeIdentityOnDisk implements NodeIdentity, Component {
     try {
       this.#verifier.verify(peerChain, host, current.hubCa);
     } catch (error) {
-      if (isAboutTime(error)) {
+      if (isClockRefusal(error)) {
         this.#timeInDoubt = true;
         this.#alarm.set(millis(0));
       }
@@ -262,7 +262,7 @@ export class NodeIdentityOnDisk implements NodeIdentity, Component {
     try {
       this.#replace(store, key, await this.#authority.renew(old, key, signal), old.trust);
     } catch (error) {
-      if (!isPicoletError(error, "permission_denied") || token === "" || isAboutTime(error)) throw error;
+      if (!isPicoletError(error, "permission_denied") || token === "" || isClockRefusal(error)) throw error;
       this.#log.warn("cannot renew the node's certificate; joins anew", { error: describeError(error) });
       await this.#join(store, token, signal);
       return;

@@ -5,7 +5,7 @@ import { type ObjectKey, objectKey } from "@picolet/protocol/tunnel/messages.ts"
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { apiUidOf } from "../core/pods/pod-identity.ts";
 import type { ApiPods } from "../core/store/store-ports.ts";
-import { canTakeOver, withRandomNamesOf } from "../plan/pod-adoption.ts";
+import { canAdoptPod, copyRandomNames } from "../plan/pod-adoption.ts";
 
 /**
  * What a pod gets to end in once its object is gone, unless its own grace period is shorter: who deletes by force does
@@ -102,13 +102,13 @@ class Successors {
     this.#uids.add(desired.uid);
     const isSame = uid === apiUidOf(desired);
     const isSuccessor =
-      !isSame && came?.pod !== undefined && canTakeOver(desired.pod, came.pod) && !isFinished(desired.uid);
+      !isSame && came?.pod !== undefined && canAdoptPod(desired.pod, came.pod) && !isFinished(desired.uid);
     if (!isSame && !isSuccessor) {
       this.#vanished.push(hurried(desired));
       return;
     }
     this.#settled.add(key);
-    const pod = came?.pod === undefined ? desired.pod : withRandomNamesOf(came.pod, desired.pod);
+    const pod = came?.pod === undefined ? desired.pod : copyRandomNames(came.pod, desired.pod);
     const next: DesiredPod = came?.pod === undefined ? desired : withConditions({ ...desired, pod }, came.conditions);
     if (came?.deletion === undefined) this.#wanted.push(next);
     else this.#removed.push(deleted(next, came.deletion));

@@ -8,7 +8,7 @@ import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { DesiredStore, EventRecorder } from "../core/store/store-ports.ts";
 import { type FetchAnswer, HttpFetch } from "./http-fetch.ts";
 import type { ManifestProblem } from "./manifests/manifest-reader.ts";
-import { collisions, tooMany } from "./manifests/pod-collisions.ts";
+import { findCollisions, podLimitProblem } from "./manifests/pod-collisions.ts";
 import { type PathProblem, type ProblemReason, ProblemReport, WARNING_REASON } from "./manifests/problem-report.ts";
 import { configSeen } from "./manifests/static-pod.ts";
 
@@ -143,7 +143,7 @@ export class HttpSource implements Component {
       },
     } as const;
     const { pods, problems, warnings } = podsOf(text, init, EMPTY);
-    const refusals = [...collisions("http", pods, wanted.values()), ...tooMany(pods)];
+    const refusals = [...findCollisions("http", pods, wanted.values()), ...podLimitProblem(pods)];
     const all = [...problems, ...refusals.map((message): ManifestProblem => ({ position: undefined, message }))];
     if (all.length > 0) return this.#problem("InvalidManifest", all);
     try {

@@ -4,7 +4,7 @@ import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { PushedPods, PushOutcome } from "../core/pods/pushed-pods.ts";
 import type { DesiredStore } from "../core/store/store-ports.ts";
 import { podsOf } from "./manifests/manifest-pods.ts";
-import { collisions, tooMany } from "./manifests/pod-collisions.ts";
+import { findCollisions, podLimitProblem } from "./manifests/pod-collisions.ts";
 import { configSeen } from "./manifests/static-pod.ts";
 
 /** For messages: there is no file. */
@@ -47,7 +47,7 @@ export class PushSource implements PushedPods {
       seenBefore,
     } as const;
     const { pods, problems, warnings } = podsOf(text, init, EMPTY);
-    const refusals = [...collisions("push", pods, known.values()), ...tooMany(pods)];
+    const refusals = [...findCollisions("push", pods, known.values()), ...podLimitProblem(pods)];
     const all = [...problems.map(asProblem), ...refusals.map((message): PushProblem => ({ line: null, message }))];
     if (all.length > 0) return { ok: false, problems: all };
     const before = [...known.values()].filter(isPushed);

@@ -9,7 +9,7 @@ import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
 import { usagePod } from "@picolet/test/support/unit/pods/usage-pods.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import type { AgentPod } from "../core/pods/agent-pod.ts";
-import { CgroupLooks } from "./cgroup-sampler.ts";
+import { CgroupSampler } from "./cgroup-sampler.ts";
 
 const NEVER = new AbortController().signal;
 const NEW = millis(0);
@@ -28,7 +28,7 @@ class BusyClock extends VirtualClock {
 class Tree implements Disposable {
   readonly folder = new TempFolder();
   readonly pods: AgentPod[] = [];
-  readonly looks: CgroupLooks;
+  readonly looks: CgroupSampler;
   /** Each time before a pod's cgroup is read. */
   beforeRead: () => void = () => undefined;
 
@@ -37,7 +37,7 @@ class Tree implements Disposable {
 
   constructor({ clock = new VirtualClock(), cgroupsPerQOS = true, memory = true, swap = false } = {}) {
     const { path } = this.folder;
-    this.looks = new CgroupLooks(
+    this.looks = new CgroupSampler(
       {
         cgroups: { kind: "v2", folder: (name) => (name === "memory" && !memory ? undefined : path) },
         pods: () => this.pods,

@@ -1,6 +1,6 @@
 import { readdirSync } from "node:fs";
 import { cancelled } from "@picolet/protocol/async/abort.ts";
-import { SharedLook } from "@picolet/protocol/async/shared-task.ts";
+import { SharedSample } from "@picolet/protocol/async/shared-task.ts";
 import type { Clock, Millis, MonotonicMs } from "@picolet/protocol/ports.ts";
 import type { DesiredPod, SharedUsage } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { ContainerUsage, NodeUsage, PodUsage, Usage } from "../core/node/usage.ts";
@@ -8,7 +8,7 @@ import type { AgentPod } from "../core/pods/agent-pod.ts";
 import { type CgroupFolders, CgroupUsages, type MachineFeatures } from "./cgroup-usage.ts";
 import { machineUsage } from "./machine-usage.ts";
 
-export interface CgroupLooksComponents {
+export interface CgroupSamplerComponents {
   readonly cgroups: CgroupFolders;
   readonly pods: () => readonly AgentPod[];
   /** cgroupfs path of a pod's cgroup, in which its containers' are; "": it has none. */
@@ -18,7 +18,7 @@ export interface CgroupLooksComponents {
   readonly clock: Clock;
 }
 
-export interface CgroupLooksInit {
+export interface CgroupSamplerInit {
   /** cgroupfs path of the cgroup that holds those of all pods; "": there is none. */
   readonly allPodsCgroup: string;
   /** False: `podCgroup` is one for all, and says nothing of a single pod. */
@@ -39,23 +39,23 @@ const MONITOR = "conmon";
 const NONE: ReadonlyMap<string, SharedUsage> = new Map();
 
 /** The one look at cgroups and /proc, for all who want to know. Nothing is kept but the last one, and where containers are. */
-export class CgroupLooks {
-  readonly #components: CgroupLooksComponents;
-  readonly #init: CgroupLooksInit;
+export class CgroupSampler {
+  readonly #components: CgroupSamplerComponents;
+  readonly #init: CgroupSamplerInit;
   readonly #proc: string;
   readonly #cgroups: CgroupUsages;
-  readonly #looks: SharedLook<TimedUsage>;
+  readonly #looks: SharedSample<TimedUsage>;
   /** Paths of containers' cgroups by their ids; as many as the last look had. */
   #paths = new Map<string, string>();
   /** As the last look found it. */
   #machine: MachineFeatures | undefined;
 
-  constructor(components: CgroupLooksComponents, init: CgroupLooksInit) {
+  constructor(components: CgroupSamplerComponents, init: CgroupSamplerInit) {
     this.#components = components;
     this.#init = init;
     this.#proc = init.proc ?? "/proc";
     this.#cgroups = new CgroupUsages(components.cgroups);
-    this.#looks = new SharedLook(components, "the look at what pods use", (signal) => this.#take(signal));
+    this.#looks = new SharedSample(components, "the look at what pods use", (signal) => this.#take(signal));
   }
 
   look(maxAge: Millis, signal: AbortSignal): Promise<TimedUsage> {

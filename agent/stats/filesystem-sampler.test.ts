@@ -7,7 +7,7 @@ import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
 import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import fc from "fast-check";
-import { FilesystemLooks, type FilesystemStatistics, usageOf } from "./filesystem-sampler.ts";
+import { FilesystemSampler, type FilesystemStatistics, usageOf } from "./filesystem-sampler.ts";
 
 const NEVER = new AbortController().signal;
 const NEW = millis(0);
@@ -27,7 +27,7 @@ class Node implements Disposable {
   /** The runtime does not answer. */
   isSilent = false;
   readonly said = new Map<string, FilesystemStatistics | Error>();
-  readonly looks = new FilesystemLooks(
+  readonly looks = new FilesystemSampler(
     {
       clock: this.clock,
       log: this.log,
@@ -188,7 +188,7 @@ test("whatever statfs says, figures are such as can be, or there are none", () =
 
 test("this machine's own disk is understood", async () => {
   using folder = new TempFolder();
-  const looks = new FilesystemLooks(
+  const looks = new FilesystemSampler(
     { images: undefined, clock: new VirtualClock(), log: new RecordedLog() },
     { rootDir: folder.path },
   );

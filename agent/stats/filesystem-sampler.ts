@@ -1,5 +1,5 @@
 import { stat, statfs } from "node:fs/promises";
-import { SharedLook } from "@picolet/protocol/async/shared-task.ts";
+import { SharedSample } from "@picolet/protocol/async/shared-task.ts";
 import { describeError, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, type Millis, type MonotonicMs, seconds } from "@picolet/protocol/ports.ts";
 import type { ImageService, RuntimeFilesystem } from "@picolet/runtime-contract/runtime-adapter.ts";
@@ -16,7 +16,7 @@ export interface FilesystemStatistics {
   readonly ffree: number;
 }
 
-export interface FilesystemLooksComponents {
+export interface FilesystemSamplerComponents {
   /** Of the runtime that the node's containers run in; undefined: there is none, images are below the root directory. */
   readonly images: Pick<ImageService, "filesystems"> | undefined;
   readonly clock: Clock;
@@ -31,7 +31,7 @@ export interface RuntimeFilesystems {
   readonly containers: RuntimeFilesystem;
 }
 
-export interface FilesystemLook extends NodeFilesystems {
+export interface FilesystemSample extends NodeFilesystems {
   readonly atMs: number;
   /** As it said last; undefined: never yet. */
   readonly runtime: RuntimeFilesystems | undefined;
@@ -52,28 +52,28 @@ interface Seen {
  * The node's file systems. Where images are is asked of the runtime each time, and kept: a runtime that does not answer, perhaps
  * because the disk is full, must not hide that. Before its first answer images count as being where the node's files are.
  */
-export class FilesystemLooks {
-  readonly #components: FilesystemLooksComponents;
+export class FilesystemSampler {
+  readonly #components: FilesystemSamplerComponents;
   readonly #rootDir: string;
-  readonly #looks: SharedLook<FilesystemLook>;
+  readonly #looks: SharedSample<FilesystemSample>;
   #runtime: RuntimeFilesystems | undefined;
   /** By path: calls that nothing can end, each of which holds one of the few threads that all of the agent's files share. */
   readonly #asked = new Map<string, { readonly at: MonotonicMs; readonly seen: Promise<Seen> }>();
   /** So that it is said once. */
   #isSilent = false;
 
-  constructor(components: FilesystemLooksComponents, init: { readonly rootDir: string }) {
+  constructor(components: FilesystemSamplerComponents, init: { readonly rootDir: string }) {
     this.#components = components;
     this.#rootDir = init.rootDir;
-    this.#looks = new SharedLook(components, "the look at file systems", (signal) => this.#take(signal));
+    this.#looks = new SharedSample(components, "the look at file systems", (signal) => this.#take(signal));
   }
 
   /** @throws `failed`, with the path, for a file system that cannot be asked or says what cannot be */
-  filesystems(maxAge: Millis, signal: AbortSignal): Promise<FilesystemLook> {
+  filesystems(maxAge: Millis, signal: AbortSignal): Promise<FilesystemSample> {
     return this.#looks.get(maxAge, signal);
   }
 
-  async #take(signal: AbortSignal): Promise<FilesystemLook> {
+  async #take(signal: AbortSignal): Promise<FilesystemSample> {
     const atMs = this.#components.clock.wall().getTime();
     const runtime = await this.#ask(signal);
     const node = await this.#see(this.#rootDir);

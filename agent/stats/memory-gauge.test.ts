@@ -8,7 +8,7 @@ import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import fc from "fast-check";
 import { usageObservations } from "../plan/eviction/eviction-signals.ts";
-import { CgroupLooks } from "./cgroup-sampler.ts";
+import { CgroupSampler } from "./cgroup-sampler.ts";
 import type { CgroupFolders } from "./cgroup-usage.ts";
 import { MemoryGauge } from "./memory-gauge.ts";
 
@@ -112,7 +112,7 @@ for (const kind of ["v1", "v2"] as const) {
     if (kind === "v1") kernel.write(`${SLICE}/cpuacct.usage`, "5\n");
     kernel.write("loadavg", "0.20 0.18 0.12 1/80 11206\n");
     kernel.write("zoneinfo", zoneinfo(250, 3, 2));
-    const looks = new CgroupLooks(
+    const looks = new CgroupSampler(
       { cgroups: kernel.folders, pods: () => [], podCgroup: () => "", clock: new VirtualClock() },
       { allPodsCgroup: SLICE, cgroupsPerQOS: true, proc: kernel.folder.path },
     );

@@ -13,7 +13,7 @@ import type {
 } from "../core/node/usage.ts";
 import { rfc3339 } from "../core/pods/pod-object.ts";
 import type { TimedUsage } from "./cgroup-sampler.ts";
-import type { FilesystemLook } from "./filesystem-sampler.ts";
+import type { FilesystemSample } from "./filesystem-sampler.ts";
 import type { NetworkInterface } from "./machine-usage.ts";
 
 /** Of something that has a cgroup, or of the machine. */
@@ -40,7 +40,7 @@ export interface PodDetails {
   /** False: volumes are not measured here. */
   readonly showVolumes: boolean;
   readonly mounted: readonly MountedVolume[];
-  readonly filesystems: FilesystemLook;
+  readonly filesystems: FilesystemSample;
 }
 
 /** Which of a pod's interfaces is shown for the pod as a whole. */
@@ -97,8 +97,8 @@ export function network(interfaces: readonly NetworkInterface[], atMs: number): 
 }
 
 /** The file systems of the node; what the runtime itself says that it uses counts for its own. */
-export function nodeFilesystems({ nodefs, imagefs, containerfs, runtime, atMs }: FilesystemLook): object {
-  const own = (usage: FilesystemUsage, used: FilesystemLook["runtime"], of: "images" | "containers"): object =>
+export function nodeFilesystems({ nodefs, imagefs, containerfs, runtime, atMs }: FilesystemSample): object {
+  const own = (usage: FilesystemUsage, used: FilesystemSample["runtime"], of: "images" | "containers"): object =>
     used === undefined
       ? filesystem(usage, usage, atMs)
       : filesystem(usage, { usedBytes: used[of].usedBytes, inodesUsed: used[of].inodesUsed }, atMs);

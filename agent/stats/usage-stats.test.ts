@@ -9,9 +9,9 @@ import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import type { PodDiskUsage } from "../core/node/usage.ts";
 import type { AgentPod } from "../core/pods/agent-pod.ts";
-import { CgroupLooks } from "./cgroup-sampler.ts";
+import { CgroupSampler } from "./cgroup-sampler.ts";
 import type { CgroupFolders } from "./cgroup-usage.ts";
-import { FilesystemLooks } from "./filesystem-sampler.ts";
+import { FilesystemSampler } from "./filesystem-sampler.ts";
 import { machineUsage, maxProcesses, networkInterfaces } from "./machine-usage.ts";
 import type { MountedVolume } from "./summary.ts";
 import { UsageStats } from "./usage-stats.ts";
@@ -35,12 +35,12 @@ class Machine implements Disposable {
     const root = this.folder.at("cgroups");
     const cgroups: CgroupFolders = { kind, folder: (controller) => (kind === "v1" ? `${root}/${controller}` : root) };
     const rootDir = this.folder.path;
-    const looks = new CgroupLooks(
+    const looks = new CgroupSampler(
       { cgroups, pods: () => this.pods, podCgroup: () => POD_PATH, clock: this.clock },
       { allPodsCgroup: "/kubepods", cgroupsPerQOS: true, proc: rootDir },
     );
     const log = new RecordedLog();
-    const filesystems = new FilesystemLooks({ images: undefined, clock: this.clock, log }, { rootDir });
+    const filesystems = new FilesystemSampler({ images: undefined, clock: this.clock, log }, { rootDir });
     this.stats = new UsageStats(
       {
         looks: {

@@ -5,9 +5,9 @@ import { type Clock, type Log, type Millis, millis, type PodUid, seconds } from 
 import type { NodeStats } from "../core/node/node-stats.ts";
 import type { PodDiskUsage, PodUsage, Usage } from "../core/node/usage.ts";
 import { rfc3339 } from "../core/pods/pod-object.ts";
-import { isOfComponents } from "../core/pods/pod-runtime.ts";
+import { isComponentPod } from "../core/pods/pod-runtime.ts";
 import type { TimedUsage } from "./cgroup-sampler.ts";
-import type { FilesystemLook } from "./filesystem-sampler.ts";
+import type { FilesystemSample } from "./filesystem-sampler.ts";
 import { machineUptimeMs, maxProcesses, networkInterfaces, ownCgroup, ownUsage } from "./machine-usage.ts";
 import { resourceMetrics } from "./resource-metrics.ts";
 import {
@@ -23,20 +23,20 @@ import {
 import { MIN_INTERVAL_MS, UsageRates } from "./usage-rates.ts";
 
 /** The collection, with what statistics want beyond `UsageLooks`. */
-export interface StatsLooks {
+export interface StatsSampler {
   look(maxAge: Millis, signal: AbortSignal): Promise<TimedUsage>;
   /** Undefined: there is no such cgroup. */
   cgroup(path: string, look: TimedUsage): Usage | undefined;
   /** Processes right in a cgroup. */
   processes(path: string): readonly number[];
-  filesystems(maxAge: Millis, signal: AbortSignal): Promise<FilesystemLook>;
+  filesystems(maxAge: Millis, signal: AbortSignal): Promise<FilesystemSample>;
   disk(maxAge: Millis, signal: AbortSignal): Promise<ReadonlyMap<PodUid, PodDiskUsage>>;
   /** As `disk` has them by now. */
   measuredDisk(): ReadonlyMap<PodUid, PodDiskUsage>;
 }
 
 export interface UsageStatsComponents {
-  readonly looks: StatsLooks;
+  readonly looks: StatsSampler;
   /** A pod's volumes that are file systems of their own: in memory. */
   readonly mountedVolumes: (pod: PodUsage["pod"]) => Promise<readonly MountedVolume[]>;
   readonly clock: Clock;
@@ -137,7 +137,7 @@ export class UsageStats implements NodeStats {
     return [kubelet, { name: "pods", startTime: bootedAt, ...cpuAndMemory({ usage: allPods, nanoCores, atMs }) }];
   }
 
-  #nodeDetails({ atMs, node }: TimedUsage, filesystems: FilesystemLook): object {
+  #nodeDetails({ atMs, node }: TimedUsage, filesystems: FilesystemSample): object {
     return {
       ...inputOutput(node, atMs),
       ...network(networkInterfaces(this.#proc, undefined), atMs),
@@ -163,14 +163,14 @@ export class UsageStats implements NodeStats {
 
   async #details(
     { pod, containers }: PodUsage,
-    filesystems: FilesystemLook,
+    filesystems: FilesystemSample,
     disk: ReadonlyMap<PodUid, PodDiskUsage> | undefined,
   ): Promise<PodDetails> {
     const { looks, mountedVolumes } = this.#components;
     const { spec } = pod.desired.pod;
     const showVolumes = this.#init.volumePeriod >= 0;
     const processes = containers.map(({ path, usage }) => ({ all: looks.processes(path), usage }));
-    const onHostNetwork = spec.hostNetwork === true || isOfComponents(pod.desired);
+    const onHostNetwork = spec.hostNetwork === true || isComponentPod(pod.desired);
     const pid = onHostNetwork ? undefined : processes.flatMap(({ all }) => all)[0];
     return {
       interfaces: pid === undefined ? [] : networkInterfaces(this.#proc, pid),

@@ -152,7 +152,7 @@ function lost(
 }
 
 /** Of a pod that is over: a container that waits will not run any more, and how it would have ended nobody knows. */
-export function locatedNoMore(status: ContainerStatus): ContainerStatus {
+export function asTerminated(status: ContainerStatus): ContainerStatus {
   if (status.state.terminated !== undefined) return status;
   return { ...status, state: { terminated: UNKNOWN_END }, ready: false };
 }

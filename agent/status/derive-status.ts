@@ -4,10 +4,10 @@ import { qosClass } from "@picolet/protocol/pod/qos.ts";
 import { podIpsInOrder } from "../core/pods/pod-ips.ts";
 import { hasInitialized } from "../plan/container-steps.ts";
 import { kubeTime } from "../plan/kube-time.ts";
-import { outcomeTold } from "../plan/outcome.ts";
+import { recordedOutcome } from "../plan/outcome.ts";
 import type { PodView } from "../plan/pod-view.ts";
 import type { Outcome } from "../plan/worker-state.ts";
-import { containerStatuses, locatedNoMore } from "./container-statuses.ts";
+import { asTerminated, containerStatuses } from "./container-statuses.ts";
 import { podConditions } from "./pod-conditions.ts";
 import { podPhase } from "./pod-phase.ts";
 
@@ -67,12 +67,12 @@ function outcomeOf({ worker, previous, observed }: PodView): Outcome | undefined
     case "finished":
       return worker.outcome;
     case "terminating":
-      return worker.outcome ?? outcomeTold(previous);
+      return worker.outcome ?? recordedOutcome(previous);
     case "gone":
-      return outcomeTold(previous);
+      return recordedOutcome(previous);
     case "waiting":
       // Until the first look it is as an agent before this one has left it.
-      return observed === undefined ? outcomeTold(previous) : undefined;
+      return observed === undefined ? recordedOutcome(previous) : undefined;
     case "active":
       return undefined;
   }
@@ -127,8 +127,8 @@ function settled(view: PodView, { init, regular, ephemeral }: Statuses): Statuse
   const begun = Math.max(0, init.findLastIndex(hasBegun));
   const isInitialized = regular.some(hasBegun) || init.at(-1)?.ready !== false || init.at(-1)?.started === true;
   return {
-    init: init.map((each, index) => (index <= begun ? locatedNoMore(each) : each)),
-    regular: isInitialized ? regular.map(locatedNoMore) : regular,
+    init: init.map((each, index) => (index <= begun ? asTerminated(each) : each)),
+    regular: isInitialized ? regular.map(asTerminated) : regular,
     ephemeral,
   };
 }

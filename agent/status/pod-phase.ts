@@ -1,6 +1,6 @@
 /** A pod's phase from the statuses of its containers, by the kubelet's rules (pkg/kubelet/kubelet_pods.go, getPhase). */
 import type { Container, ContainerStatus, Pod, PodPhase } from "@picolet/protocol/pod/pod.ts";
-import { type ContainerRole, restartsAfter, roleOf } from "../plan/container-roles.ts";
+import { type ContainerRole, isRestartedAfterExit, roleOf } from "../plan/container-roles.ts";
 
 /** @param initialized whether a regular container has been in the sandbox that there is now. */
 export function podPhase(pod: Pod, statuses: readonly ContainerStatus[], initialized: boolean): PodPhase {
@@ -36,6 +36,6 @@ function judge(pod: Pod, container: Container, role: ContainerRole, status: Cont
   const ended = terminated ?? status?.lastState.terminated;
   if (ended === undefined) return { kind: "waiting" };
   const { exitCode } = ended;
-  const restarts = restartsAfter(pod, container, role, exitCode);
+  const restarts = isRestartedAfterExit(pod, container, role, exitCode);
   return { kind: "stopped", exitCode, restarts, waits: terminated === undefined };
 }

@@ -17,7 +17,7 @@ import {
 import { podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
 import { planPod } from "../plan/plan-pod.ts";
 import type { PodView } from "../plan/pod-view.ts";
-import { differsIn, inOrder, withResource } from "../plan/resize.ts";
+import { isResized, orderResizes, replaceResource } from "../plan/resize.ts";
 import { transition } from "../plan/worker-state.ts";
 import { deriveStatus } from "./derive-status.ts";
 
@@ -262,20 +262,20 @@ test("decreases come first, and only what changes is asked for", () => {
     resize("less", both("2", "1Mi"), both("1", "1Mi")),
     resize("memory", both("1", "1Mi"), both("1", "2Mi")),
   ];
-  const names = (resource: "cpu" | "memory") => inOrder(resource, all).map(({ name }) => name);
+  const names = (resource: "cpu" | "memory") => orderResizes(resource, all).map(({ name }) => name);
   assert.deepEqual([names("cpu"), names("memory")], [["less", "more"], ["memory"]]);
 });
 
 test("one resource at a time: the other stays as it was, and what is neither is as it is to be", () => {
   const from = { requests: { cpu: "1", memory: "1Mi" }, limits: { memory: "1Mi" } };
   const to = { requests: { cpu: "2", memory: "2Mi" }, limits: { cpu: "2", memory: "2Mi", "hugepages-2Mi": "4Mi" } };
-  assert.deepEqual(withResource("memory", from, to), {
+  assert.deepEqual(replaceResource("memory", from, to), {
     requests: { cpu: "1", memory: "2Mi" },
     limits: { memory: "2Mi", "hugepages-2Mi": "4Mi" },
   });
-  assert.deepEqual(withResource("cpu", from, to), {
+  assert.deepEqual(replaceResource("cpu", from, to), {
     requests: { cpu: "2", memory: "1Mi" },
     limits: { cpu: "2", memory: "1Mi", "hugepages-2Mi": "4Mi" },
   });
-  assert.equal(differsIn("cpu", from, to) && differsIn("memory", from, to), true);
+  assert.equal(isResized("cpu", from, to) && isResized("memory", from, to), true);
 });

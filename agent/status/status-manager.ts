@@ -5,7 +5,7 @@ import type { Log, PodUid } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { apiUidOf } from "../core/pods/pod-identity.ts";
 import type { PodStatusRecord, StatusOutbox } from "../core/store/store-ports.ts";
-import type { PodStatusBook, PodView } from "../plan/pod-view.ts";
+import type { PodStatusRecorder, PodView } from "../plan/pod-view.ts";
 import { deriveStatus } from "./derive-status.ts";
 
 /** One pod as its worker saw it last, with the status made of that. */
@@ -23,7 +23,7 @@ const recordOf = (desired: DesiredPod, status: PodStatus): PodStatusRecord => {
 };
 
 /** Makes statuses of what the workers see, keeps the latest of each pod, and writes those that changed. */
-export class StatusManager implements PodStatusBook {
+export class StatusManager implements PodStatusRecorder {
   readonly #outbox: StatusOutbox;
   readonly #log: Log;
   /** One for each pod with a worker. */

@@ -4,7 +4,7 @@ import type { PodUid } from "@picolet/protocol/ports.ts";
 import type { ChosenRuntime, DesiredPod, SourceId } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { ApiPods, DesiredSnapshot, DesiredStore } from "../core/store/store-ports.ts";
 import { grantsOf } from "../plan/allocation.ts";
-import { canTakeOver, withRandomNamesOf } from "../plan/pod-adoption.ts";
+import { canAdoptPod, copyRandomNames } from "../plan/pod-adoption.ts";
 import type { Connection } from "./connection.ts";
 import {
   contentOf,
@@ -173,7 +173,7 @@ export class DesiredPods implements DesiredStore, Batched {
 
   /** What runs is taken for the pod that came back under another UID before it was found. */
   #takeOver(found: DesiredPod, successor: PodRow, rows: Map<PodUid, PodRow>): void {
-    const pod = withRandomNamesOf(successor.desired.pod, found.pod);
+    const pod = copyRandomNames(successor.desired.pod, found.pod);
     const desired: DesiredPod = { ...successor.desired, uid: found.uid, pod };
     rows.delete(successor.desired.uid);
     const runtime = found.runtime ?? successor.runtime;
@@ -292,7 +292,7 @@ const isSuccessor = ({ source, pod }: DesiredPod, { pod: found }: DesiredPod): b
   source === "api" &&
   pod.metadata.namespace === found.metadata.namespace &&
   pod.metadata.name === found.metadata.name &&
-  canTakeOver(found, pod);
+  canAdoptPod(found, pod);
 
 function without(rows: Rows, uid: PodUid): Rows {
   const left = new Map(rows);

@@ -2,7 +2,7 @@
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import { type PodUid, podUid } from "@picolet/protocol/ports.ts";
 import type { ChosenRuntime, DesiredPod, SourceId } from "@picolet/runtime-contract/runtime-adapter.ts";
-import { type Grants, withGrants } from "../plan/allocation.ts";
+import { applyGrants, type Grants } from "../plan/allocation.ts";
 import type { Connection } from "./connection.ts";
 import { decode, digestOf, encode } from "./encoding.ts";
 import { corrupt } from "./schema.ts";
@@ -42,7 +42,7 @@ type RowDetails = Partial<Pick<PodRow, "content" | "granted" | "runtime">>;
 /** @param details `granted` of the pod as it was before; dropped where it is what is wanted now */
 export function rowOf(desired: DesiredPod, removed: boolean, details: RowDetails = {}): PodRow {
   const { content = contentOf(desired), granted, runtime = desired.runtime } = details;
-  const pod = granted === undefined ? desired.pod : withGrants(desired.pod, granted);
+  const pod = granted === undefined ? desired.pod : applyGrants(desired.pod, granted);
   const isSame = pod === desired.pod && runtime === desired.runtime;
   const allocated = isSame ? desired : { ...desired, pod, ...(runtime === undefined ? {} : { runtime }) };
   return { desired, allocated, granted: pod === desired.pod ? undefined : granted, runtime, content, removed };

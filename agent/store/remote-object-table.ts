@@ -1,7 +1,7 @@
 import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
 import { describeError, PicoletError } from "@picolet/protocol/errors.ts";
 import type { Log } from "@picolet/protocol/ports.ts";
-import { digestWith, digestWithout } from "@picolet/protocol/tunnel/digest.ts";
+import { addToDigest, removeFromDigest } from "@picolet/protocol/tunnel/digest.ts";
 import type { Cursor, ObjectHash, ObjectKey } from "@picolet/protocol/tunnel/messages.ts";
 import type { Sealer } from "../core/store/sealer.ts";
 import type { ApiPods, ObjectStore, RemoteChange } from "../core/store/store-ports.ts";
@@ -113,8 +113,8 @@ export class RemoteObjectTable implements ObjectStore, Batched {
     let { digest } = this.#cursor;
     for (const [key, hash] of touched) {
       const before = this.#notes.get(key);
-      if (before !== undefined) digest = digestWithout(sha256, digest, { key, hash: before.hash });
-      if (hash !== undefined) digest = digestWith(sha256, digest, { key, hash });
+      if (before !== undefined) digest = removeFromDigest(sha256, digest, { key, hash: before.hash });
+      if (hash !== undefined) digest = addToDigest(sha256, digest, { key, hash });
     }
     return digest;
   }

@@ -16,14 +16,14 @@ interface OpenBatch {
   readonly runs: Map<string, number>;
 }
 
-export interface GatheredBatch extends ClosedBatch {
+export interface ContainerBatch extends ClosedBatch {
   readonly runs: ReadonlyMap<string, number>;
   /** As its records were counted. */
   readonly size: number;
 }
 
 /** Records in memory, a batch a container, until each is closed. */
-export class Gathering {
+export class BatchBuilder {
   readonly #open = new Map<string, OpenBatch>();
   #bytes = 0;
 
@@ -88,7 +88,7 @@ export function closeBatch(
   { origin, records, bytes, runs }: OpenBatch,
   place: { readonly id: number; readonly sequence: number },
   time: BoardTime,
-): GatheredBatch {
+): ContainerBatch {
   const baseUs = records.reduce((least, { stampUs }) => Math.min(least, stampUs), Number.MAX_SAFE_INTEGER);
   const wallUs = time.wallUs();
   return {

@@ -7,7 +7,7 @@ import { type Clock, type Log, type Millis, type MonotonicMs, millis, seconds } 
 import { checkRecords, recordSize } from "@picolet/protocol/telemetry/records.ts";
 import type { TelemetryPutAnswer } from "@picolet/runtime-contract/telemetry-message.ts";
 import type { OutgoingBatch, OutgoingTelemetry } from "../core/hub/outgoing-telemetry.ts";
-import { closeBatch, type GatheredBatch, Gathering } from "./batch-builder.ts";
+import { BatchBuilder, type ContainerBatch, closeBatch } from "./batch-builder.ts";
 import type { BoardTime } from "./board-time.ts";
 import type { TelemetryHandover } from "./handover.ts";
 import type { QueueDatabases } from "./queue-database.ts";
@@ -65,9 +65,9 @@ export class Telemetry implements Component, OutgoingTelemetry {
   readonly #components: TelemetryComponents;
   readonly #init: TelemetryInit;
   readonly #queue: TelemetryQueue;
-  readonly #gathering = new Gathering();
+  readonly #gathering = new BatchBuilder();
   /** Closed, in no database yet. */
-  #fresh: GatheredBatch[] = [];
+  #fresh: ContainerBatch[] = [];
   readonly #latest: WatchSource<number>;
   readonly #closing: Alarm;
   readonly #flushing: Alarm;
@@ -266,12 +266,12 @@ export class Telemetry implements Component, OutgoingTelemetry {
     this.#problem = problem;
   }
 
-  #runsOf(batches: readonly GatheredBatch[]): ReadonlyMap<string, number> {
+  #runsOf(batches: readonly ContainerBatch[]): ReadonlyMap<string, number> {
     return new Map(batches.flatMap(({ runs }) => [...runs]));
   }
 
   /** These cannot be lost any more: whoever handed them over hears of it. */
-  #keep(batches: readonly GatheredBatch[]): void {
+  #keep(batches: readonly ContainerBatch[]): void {
     for (const [run, number] of this.#runsOf(batches)) this.#kept.set(run, number);
     const [kept, waiting] = [[] as Waiter[], [] as Waiter[]];
     for (const waiter of this.#waiters) {

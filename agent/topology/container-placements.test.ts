@@ -14,7 +14,7 @@ import {
   scenarioPod,
 } from "@picolet/test/support/unit/agent/placement-scenarios.ts";
 import fc from "fast-check";
-import { formatCpuSet, union } from "./cpu-set.ts";
+import { formatCpuSet, uniteCpus } from "./cpu-set.ts";
 import { readCpuState } from "./cpu-state.ts";
 import { readMemoryState } from "./memory-state.ts";
 
@@ -111,14 +111,14 @@ function judge(board: PlacementBoard, shared: string): void {
   const { cpus, memory, folder } = board;
   const given = new Map<number, string>();
   for (const [uid, containers] of cpus.state.exclusive) {
-    for (const cpu of union(...containers.values())) {
+    for (const cpu of uniteCpus(...containers.values())) {
       assert.ok(!cpus.reserved.has(cpu), `reserved CPU ${cpu} given to ${uid}`);
       assert.equal(given.get(cpu), undefined, `CPU ${cpu}`);
       assert.ok(!cpus.state.shared.has(cpu), `CPU ${cpu} is shared as well`);
       given.set(cpu, uid);
     }
   }
-  assert.equal(formatCpuSet(union(cpus.state.shared, given.keys())), shared);
+  assert.equal(formatCpuSet(uniteCpus(cpus.state.shared, given.keys())), shared);
   const tables = Object.values(memory.state.machine).flatMap(({ memoryMap }) => Object.values(memoryMap));
   for (const table of tables) {
     assert.ok(table.free >= 0 && table.reserved >= 0 && table.free + table.reserved === table.allocatable);

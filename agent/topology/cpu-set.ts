@@ -3,16 +3,16 @@ export type CpuSet = ReadonlySet<number>;
 
 export const NO_CPUS: CpuSet = new Set();
 
-export const union = (...sets: readonly Iterable<number>[]): CpuSet => new Set(sets.flatMap((each) => [...each]));
+export const uniteCpus = (...sets: readonly Iterable<number>[]): CpuSet => new Set(sets.flatMap((each) => [...each]));
 
-export const without = (left: Iterable<number>, right: CpuSet): CpuSet =>
+export const subtractCpus = (left: Iterable<number>, right: CpuSet): CpuSet =>
   new Set([...left].filter((cpu) => !right.has(cpu)));
 
-export const common = (left: Iterable<number>, right: CpuSet): CpuSet =>
+export const intersectCpus = (left: Iterable<number>, right: CpuSet): CpuSet =>
   new Set([...left].filter((cpu) => right.has(cpu)));
 
 export const isSameSet = (left: CpuSet, right: CpuSet): boolean =>
-  left.size === right.size && common(left, right).size === left.size;
+  left.size === right.size && intersectCpus(left, right).size === left.size;
 
 export const ascending = (numbers: Iterable<number>): number[] => [...numbers].sort((left, right) => left - right);
 

@@ -43,7 +43,7 @@ function binaryText(bytes: number): string {
 }
 
 /** From the first of the nodes as much as it has, then from the next. @param size what of it is not there already */
-export function takeFrom(machine: MachineMemory, { numaAffinity, type }: MemoryBlock, size: number): void {
+export function reserveMemoryFrom(machine: MachineMemory, { numaAffinity, type }: MemoryBlock, size: number): void {
   let left = size;
   for (const node of numaAffinity) {
     const state = machine[node];
@@ -59,7 +59,7 @@ export function takeFrom(machine: MachineMemory, { numaAffinity, type }: MemoryB
   }
 }
 
-export function giveBack(machine: MachineMemory, { numaAffinity, type, size }: MemoryBlock): void {
+export function freeMemoryBlock(machine: MachineMemory, { numaAffinity, type, size }: MemoryBlock): void {
   let left = size;
   for (const node of numaAffinity) {
     const state = machine[node];
@@ -90,7 +90,7 @@ export function stateProblem(found: MachineMemory, entries: MemoryEntries, empty
         if (states.some((state) => state?.memoryMap[block.type] === undefined)) {
           return `${who} memory resource that does not exist`;
         }
-        takeFrom(expected, block, block.size);
+        reserveMemoryFrom(expected, block, block.size);
       }
     }
   }

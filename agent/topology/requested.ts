@@ -12,7 +12,7 @@ export const placedContainers = ({ spec }: Pod): readonly Container[] => [
 ];
 
 /** One that ends before the containers of the pod start, so that they have its CPUs and memory after it. */
-export const endsFirst = ({ spec }: Pod, name: string): boolean =>
+export const isPlainInitContainer = ({ spec }: Pod, name: string): boolean =>
   spec.initContainers?.some((each) => each.name === name && !isSidecar(each)) === true;
 
 /** Pods with resources of their own, beside their containers', get nothing for themselves alone: the kubelet's rule. */

@@ -3,11 +3,11 @@ import type { Container, Pod } from "@picolet/protocol/pod/pod.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { CpuGroups } from "./cpu-groups.ts";
 import type { CpuPolicyOptions } from "./cpu-policy-options.ts";
-import { type CpuSet, common, formatCpuSet, isSameSet, NO_CPUS, union, without } from "./cpu-set.ts";
+import { type CpuSet, formatCpuSet, intersectCpus, isSameSet, NO_CPUS, subtractCpus, uniteCpus } from "./cpu-set.ts";
 import type { CpuState, PodCpus } from "./cpu-state.ts";
 import { type Hint, maskOf, NO_HINTS, type NumaMask, nodesOf, type ResourceHints } from "./numa-hints.ts";
 import { AdmissionFailure, type PlacementManager, type PlacementRound } from "./placement-round.ts";
-import { endsFirst, exclusiveCpus, placedContainers, podNeeds } from "./requested.ts";
+import { exclusiveCpus, isPlainInitContainer, placedContainers, podNeeds } from "./requested.ts";
 import { combinations, type Taken, takeDistributed, takePacked } from "./take-cpus.ts";
 
 const SMT_ALIGNMENT = "SMTAlignmentError";
@@ -87,7 +87,7 @@ export class StaticCpus implements PlacementManager {
         this.#refuseHalfCores(count);
         const { name } = container;
         const cpus = this.of(uid, name) ?? this.#allocate(uid, name, { count, nodes, reusable });
-        reusable = endsFirst(pod, name) ? union(reusable, cpus) : without(reusable, cpus);
+        reusable = isPlainInitContainer(pod, name) ? uniteCpus(reusable, cpus) : subtractCpus(reusable, cpus);
       },
     };
   }
@@ -98,7 +98,7 @@ export class StaticCpus implements PlacementManager {
     if (own === undefined) return false;
     const exclusive = new Map(this.#state.exclusive);
     exclusive.delete(uid);
-    this.#state = { shared: union(this.#state.shared, ...own.values()), exclusive };
+    this.#state = { shared: uniteCpus(this.#state.shared, ...own.values()), exclusive };
     return true;
   }
 
@@ -106,14 +106,14 @@ export class StaticCpus implements PlacementManager {
   #checked(found: CpuState | undefined): CpuState {
     const { machine, options } = this.#init;
     const all = new Set(machine.all);
-    const pool = options.strictReservation ? without(all, this.#reserved) : all;
+    const pool = options.strictReservation ? subtractCpus(all, this.#reserved) : all;
     const state = found ?? { shared: NO_CPUS, exclusive: new Map<string, PodCpus>() };
     const { shared, exclusive } = state;
     if (shared.size === 0) {
       if (exclusive.size > 0) throw invalidState("default cpuset cannot be empty");
       return { shared: pool, exclusive };
     }
-    const reservedShared = common(this.#reserved, shared);
+    const reservedShared = intersectCpus(this.#reserved, shared);
     const [reservedText, sharedText] = [formatCpuSet(this.#reserved), formatCpuSet(shared)];
     if (options.strictReservation && reservedShared.size > 0) {
       throw invalidState(
@@ -125,14 +125,14 @@ export class StaticCpus implements PlacementManager {
     }
     for (const [pod, containers] of exclusive) {
       for (const [container, cpus] of containers) {
-        if (common(cpus, shared).size === 0) continue;
+        if (intersectCpus(cpus, shared).size === 0) continue;
         throw invalidState(
           `pod: ${pod}, container: ${container} cpuset: "${formatCpuSet(cpus)}" overlaps with default cpuset "${sharedText}"`,
         );
       }
     }
-    const known = union(shared, ...[...exclusive.values()].flatMap((containers) => [...containers.values()]));
-    const expected = options.strictReservation ? without(all, this.#reserved) : all;
+    const known = uniteCpus(shared, ...[...exclusive.values()].flatMap((containers) => [...containers.values()]));
+    const expected = options.strictReservation ? subtractCpus(all, this.#reserved) : all;
     if (!isSameSet(known, expected)) {
       throw invalidState(
         `current set of available CPUs "${formatCpuSet(expected)}" doesn't match with CPUs in state "${formatCpuSet(known)}"`,
@@ -150,7 +150,7 @@ export class StaticCpus implements PlacementManager {
         SMT_ALIGNMENT,
       );
     }
-    const free = without(this.#state.shared, this.#reservedCores).size;
+    const free = subtractCpus(this.#state.shared, this.#reservedCores).size;
     if (count <= free) return;
     throw new AdmissionFailure(
       `SMT Alignment Error: not enough free physical CPUs: available physical CPUs = ${free}, requested CPUs = ${count}, CPUs per core = ${threads}`,
@@ -162,18 +162,18 @@ export class StaticCpus implements PlacementManager {
     const cpus = this.#choose(wish);
     const { shared, exclusive } = this.#state;
     const own = new Map(exclusive.get(uid)).set(container, cpus);
-    this.#state = { shared: without(shared, cpus), exclusive: new Map(exclusive).set(uid, own) };
+    this.#state = { shared: subtractCpus(shared, cpus), exclusive: new Map(exclusive).set(uid, own) };
     return cpus;
   }
 
   #choose({ count, nodes, reusable }: Wish): CpuSet {
-    const free = union(without(this.#state.shared, this.#reserved), reusable);
+    const free = uniteCpus(subtractCpus(this.#state.shared, this.#reserved), reusable);
     let cpus = NO_CPUS;
     if (nodes !== undefined) {
-      const aligned = common(free, this.#aligned(nodes));
+      const aligned = intersectCpus(free, this.#aligned(nodes));
       cpus = taken(this.#take(aligned, Math.min(aligned.size, count)));
     }
-    return union(cpus, taken(this.#take(without(free, cpus), count - cpus.size)));
+    return uniteCpus(cpus, taken(this.#take(subtractCpus(free, cpus), count - cpus.size)));
   }
 
   #aligned(nodes: NumaMask): CpuSet {
@@ -201,7 +201,7 @@ export class StaticCpus implements PlacementManager {
     const own = this.of(uid, container);
     if (own !== undefined && own.size !== count) return IMPOSSIBLE;
     if (own !== undefined) return this.#hintsFor(own, NO_CPUS, count);
-    return this.#hintsFor(without(this.#state.shared, this.#reserved), reusable, count);
+    return this.#hintsFor(subtractCpus(this.#state.shared, this.#reserved), reusable, count);
   }
 
   #podHints(uid: string, pod: Pod, reusable: CpuSet): ResourceHints {
@@ -212,10 +212,10 @@ export class StaticCpus implements PlacementManager {
       const own = this.of(uid, container.name);
       if (own === undefined) continue;
       if (own.size !== exclusiveCpus(pod, container)) return IMPOSSIBLE;
-      assigned = union(assigned, own);
+      assigned = uniteCpus(assigned, own);
     }
     if (assigned.size === count) return this.#hintsFor(assigned, NO_CPUS, count);
-    return this.#hintsFor(without(this.#state.shared, this.#reserved), union(reusable, assigned), count);
+    return this.#hintsFor(subtractCpus(this.#state.shared, this.#reserved), uniteCpus(reusable, assigned), count);
   }
 
   #hintsFor(free: CpuSet, reusable: CpuSet, count: number): ResourceHints {

@@ -5,10 +5,17 @@ import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { ascending } from "./cpu-set.ts";
 import type { NumaNode } from "./machine-topology.ts";
 import type { MemoryBlock, MemoryState } from "./memory-state.ts";
-import { emptyMachine, giveBack, isSameGroup, MEMORY, stateProblem, takeFrom } from "./memory-tables.ts";
+import {
+  emptyMachine,
+  freeMemoryBlock,
+  isSameGroup,
+  MEMORY,
+  reserveMemoryFrom,
+  stateProblem,
+} from "./memory-tables.ts";
 import { type Hint, isNarrower, maskOf, NO_HINTS, nodesOf, type ResourceHints } from "./numa-hints.ts";
 import { AdmissionFailure, type PlacementManager, type PlacementRound } from "./placement-round.ts";
-import { endsFirst, exclusiveMemory, type MemoryRequest, placedContainers, podNeeds } from "./requested.ts";
+import { exclusiveMemory, isPlainInitContainer, type MemoryRequest, placedContainers, podNeeds } from "./requested.ts";
 import type { NodeReservation } from "./reserved-memory.ts";
 import { combinations } from "./take-cpus.ts";
 
@@ -65,7 +72,7 @@ export class StaticMemory implements PlacementManager {
         const { name } = container;
         const blocks =
           this.#state.entries[uid]?.[name] ?? this.#allocate(uid, pod, name, { request, affinity, reusable });
-        reusable.update(blocks, endsFirst(pod, name));
+        reusable.update(blocks, isPlainInitContainer(pod, name));
       },
     };
   }
@@ -75,7 +82,7 @@ export class StaticMemory implements PlacementManager {
     const own = this.#state.entries[uid];
     if (own === undefined) return false;
     const state = structuredClone(this.#state);
-    for (const block of Object.values(own).flat()) giveBack(state.machine, block);
+    for (const block of Object.values(own).flat()) freeMemoryBlock(state.machine, block);
     delete state.entries[uid];
     this.#state = state;
     return true;
@@ -92,7 +99,7 @@ export class StaticMemory implements PlacementManager {
     if (before.length === 0) return false;
     const state = structuredClone(this.#state);
     for (const name of before) {
-      for (const block of state.entries[uid]?.[name] ?? []) giveBack(state.machine, block);
+      for (const block of state.entries[uid]?.[name] ?? []) freeMemoryBlock(state.machine, block);
       delete state.entries[uid]?.[name];
     }
     this.#state = state;
@@ -151,7 +158,7 @@ export class StaticMemory implements PlacementManager {
     const state = structuredClone(this.#state);
     const blocks = [...request].map(([type, size]) => ({ numaAffinity: [...nodes], type, size }));
     for (const block of blocks) {
-      takeFrom(state.machine, block, Math.max(0, block.size - reusable.of(nodes, block.type)));
+      reserveMemoryFrom(state.machine, block, Math.max(0, block.size - reusable.of(nodes, block.type)));
     }
     const own = { ...state.entries[uid], [container]: blocks };
     takeOver(pod, container, own);
@@ -217,11 +224,11 @@ class ReusableMemory {
     return this.#byNodes.get(nodes.join())?.get(resource) ?? 0;
   }
 
-  update(blocks: readonly MemoryBlock[], endsFirst: boolean): void {
+  update(blocks: readonly MemoryBlock[], isPlainInitContainer: boolean): void {
     for (const { numaAffinity, type, size } of blocks) {
       const before = this.of(numaAffinity, type);
       const own = this.#byNodes.get(numaAffinity.join()) ?? new Map<string, number>();
-      own.set(type, endsFirst ? Math.max(before, size) : Math.max(0, before - size));
+      own.set(type, isPlainInitContainer ? Math.max(before, size) : Math.max(0, before - size));
       this.#byNodes.set(numaAffinity.join(), own);
     }
   }

@@ -1,6 +1,6 @@
 /** Which of the free CPUs a container gets: as much as possible of what shares something, as the kubelet takes them. Pure. */
 import type { CpuGroups, Level } from "./cpu-groups.ts";
-import { type CpuSet, NO_CPUS, union, without } from "./cpu-set.ts";
+import { type CpuSet, NO_CPUS, subtractCpus, uniteCpus } from "./cpu-set.ts";
 
 export interface TakeOptions {
   /** CPUs of other cores before the other threads of one. */
@@ -10,7 +10,7 @@ export interface TakeOptions {
 
 export type Taken = { readonly ok: true; readonly cpus: CpuSet } | { readonly ok: false; readonly problem: string };
 
-export const notEnough = (requested: number, available: number): Taken => ({
+export const tooFewCpus = (requested: number, available: number): Taken => ({
   ok: false,
   problem: `not enough cpus available to satisfy request: requested=${requested}, available=${available}`,
 });
@@ -18,7 +18,7 @@ export const notEnough = (requested: number, available: number): Taken => ({
 /** Whole NUMA nodes and sockets first, then whole cores, then what is left of cores that are in use already. */
 export function takePacked(machine: CpuGroups, free: CpuSet, count: number, options: TakeOptions): Taken {
   if (count < 1) return { ok: true, cpus: NO_CPUS };
-  if (count > free.size) return notEnough(count, free.size);
+  if (count > free.size) return tooFewCpus(count, free.size);
   const taker = new Taker(machine, free, count);
   const [wide, narrow]: readonly [Level, Level] = taker.nodesAreWider ? ["numaNode", "socket"] : ["socket", "numaNode"];
   taker.takeWhole(wide, taker.groups(wide));
@@ -118,8 +118,8 @@ class Taker {
 
   #take(cpus: Iterable<number>): void {
     const chosen = new Set(cpus);
-    this.#taken = union(this.#taken, chosen);
-    this.#free = this.#free.only(without(this.#free.places.keys(), chosen));
+    this.#taken = uniteCpus(this.#taken, chosen);
+    this.#free = this.#free.only(subtractCpus(this.#free.places.keys(), chosen));
     this.#needed -= chosen.size;
   }
 }
@@ -161,9 +161,9 @@ function carryOut(
     const free = new Set(left.cpus("numaNode", node));
     for (let done = 0; done < count; ) {
       const next = done === 0 && options.share > 0 ? options.share : options.groupSize;
-      const taken = takePacked(machine, without(free, cpus), next, options);
+      const taken = takePacked(machine, subtractCpus(free, cpus), next, options);
       if (!taken.ok) return taken;
-      cpus = union(cpus, taken.cpus);
+      cpus = uniteCpus(cpus, taken.cpus);
       done += next;
     }
   }

@@ -6,7 +6,7 @@ import type { AgentMessage, Drain, Refusal, TunnelMessage, Welcome } from "@pico
 import { Mux } from "@picolet/protocol/tunnel/mux.ts";
 import type { IncomingStream, Lane, OpenedStream, StreamKind, StreamOpener } from "@picolet/protocol/tunnel/stream.ts";
 import { VERSION } from "@picolet/protocol/version.ts";
-import type { TunnelNode } from "../core/hub/tunnel-ports.ts";
+import type { TunnelPorts } from "../core/hub/tunnel-ports.ts";
 import { DesiredSync } from "./desired-sync.ts";
 import type { Connection } from "./dialing/dialer.ts";
 import type { NetworkChanges } from "./dialing/network-changes.ts";
@@ -27,7 +27,7 @@ export interface SessionComponents {
   readonly log: Log;
   readonly connection: Connection;
   readonly network: NetworkChanges;
-  readonly node: TunnelNode;
+  readonly node: TunnelPorts;
   readonly streams: StreamDispatch;
   /** Outlive the session. */
   readonly sent: SentStatuses;

@@ -7,7 +7,7 @@ import type { TokenParams } from "@picolet/protocol/tunnel/stream.ts";
 import type { IssuedToken } from "../core/hub/cluster-objects.ts";
 import type { HubAddress } from "../core/hub/hub-address.ts";
 import { isRefusal, type NodeCredentials, type NodeIdentity } from "../core/hub/identity.ts";
-import type { StreamHandlers, TunnelNode } from "../core/hub/tunnel-ports.ts";
+import type { StreamHandlers, TunnelPorts } from "../core/hub/tunnel-ports.ts";
 import { type EventRecorder, nodeReference } from "../core/store/store-ports.ts";
 import type { Connection, Dialer } from "./dialing/dialer.ts";
 import type { NetworkChanges } from "./dialing/network-changes.ts";
@@ -30,7 +30,7 @@ export interface TunnelComponents {
   readonly clock: Clock;
   readonly random: Random;
   readonly log: Log;
-  readonly node: TunnelNode;
+  readonly node: TunnelPorts;
   readonly identity: Pick<NodeIdentity, "state" | "worked" | "refused" | "observeTime">;
   readonly handlers: StreamHandlers;
   readonly events: EventRecorder;

@@ -35,7 +35,7 @@ export interface ContainerFilesInit {
   readonly clusterDomain: string;
 }
 
-export interface ContainerAttempt {
+export interface ContainerRunId {
   readonly attempt: number;
   readonly backoff: Millis;
   readonly image: ResolvedImage;
@@ -58,7 +58,7 @@ export class ContainerFiles {
   }
 
   /** Makes them, and says how the container is to be started. @throws `failed` with the kubelet's reason */
-  launch(pod: DesiredPod, container: Container, run: ContainerAttempt, observed: ObservedPod): ContainerLaunch {
+  launch(pod: DesiredPod, container: Container, run: ContainerRunId, observed: ObservedPod): ContainerLaunch {
     try {
       return this.#launch(pod, container, run, observed);
     } catch (error) {
@@ -79,7 +79,7 @@ export class ContainerFiles {
     return message === "" && wantsLog ? readLogTail(join(this.#paths.logs(pod), logPathOf(name, attempt))) : message;
   }
 
-  #launch(pod: DesiredPod, container: Container, run: ContainerAttempt, observed: ObservedPod): ContainerLaunch {
+  #launch(pod: DesiredPod, container: Container, run: ContainerRunId, observed: ObservedPod): ContainerLaunch {
     const { attempt, backoff, image } = run;
     const hostIPs = this.#components.hostIPs();
     const podIPs = pod.pod.spec.hostNetwork === true ? hostIPs : (observed.sandboxes[0]?.ips ?? []);

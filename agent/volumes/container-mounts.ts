@@ -15,7 +15,7 @@ import type { Log, PodUid } from "@picolet/protocol/ports.ts";
 import type { DesiredPod, Device, Mount, ResolvedImage } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { Mounter } from "./files/mounter.ts";
 import type { PodPaths } from "./files/pod-paths.ts";
-import { openSubPath, type SubPathHandle, SubPathNotMade, subPathProblem } from "./files/sub-path.ts";
+import { openSubPath, SubPathError, type SubPathHandle, subPathProblem } from "./files/sub-path.ts";
 import type { PodVolumes } from "./types/pod-volumes.ts";
 import { configError } from "./values/config-error.ts";
 import { expandReferences, type Lookup } from "./values/expand.ts";
@@ -105,7 +105,7 @@ export class ContainerMounts {
         volume: mount.name,
         error: describeError(error),
       });
-      const doing = error instanceof SubPathNotMade ? "create subPath directory" : "prepare subPath";
+      const doing = error instanceof SubPathError ? "create subPath directory" : "prepare subPath";
       throw new PicoletError("failed", `failed to ${doing} ${names}`, {
         reason: "CreateContainerConfigError",
         retryable: !isPicoletError(error, "invalid"),

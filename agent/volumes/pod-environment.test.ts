@@ -32,7 +32,7 @@ import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
 import { desired, firstContainer, podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
 import { RecordedEvents, RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
-import { knowsNoswap, type Mounter, SystemMounter } from "./files/mounter.ts";
+import { type Mounter, SystemMounter, supportsNoswap } from "./files/mounter.ts";
 import { type PodCgroupPort, type PodEnvironmentInit, PodEnvironmentOnDisk } from "./pod-environment.ts";
 
 const NEVER = new AbortController().signal;
@@ -447,12 +447,12 @@ test("a volume in memory is never swapped out where the kernel can promise it", 
     "7.0": true,
     "": false,
   };
-  for (const [release, knows] of Object.entries(versions)) assert.equal(knowsNoswap(release), knows, release);
+  for (const [release, knows] of Object.entries(versions)) assert.equal(supportsNoswap(release), knows, release);
   const running = readFileSync("/proc/sys/kernel/osrelease", "utf8");
   await bench.environment.prepare(podWith([{ name: "m", emptyDir: { medium: "Memory" } }]), NEVER);
   const target = bench.at("uid-1/volumes/kubernetes.io~empty-dir/m");
   const mount = system.mounts().find(({ mountPoint }) => mountPoint === target);
-  assert.equal(mount?.superOptions.includes("noswap"), knowsNoswap(running));
+  assert.equal(mount?.superOptions.includes("noswap"), supportsNoswap(running));
 });
 
 test("without the right to mount a volume in memory is a folder, and that is said once", async () => {

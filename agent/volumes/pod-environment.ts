@@ -18,7 +18,7 @@ import { errorCode } from "../core/node/system-error-code.ts";
 import type { ImageManager, PodEnvironment } from "../core/pods/pod-ports.ts";
 import type { Sealer } from "../core/store/sealer.ts";
 import type { EventRecorder } from "../core/store/store-ports.ts";
-import { type ContainerAttempt, ContainerFiles } from "./container-files.ts";
+import { ContainerFiles, type ContainerRunId } from "./container-files.ts";
 import { ContainerMounts } from "./container-mounts.ts";
 import type { Mounter } from "./files/mounter.ts";
 import { LOG_FOLDER_MODE, PodPaths } from "./files/pod-paths.ts";
@@ -27,7 +27,7 @@ import { podHostname } from "./network/hostname.ts";
 import { type NodeDns, sandboxDns } from "./network/sandbox-dns.ts";
 import { sweepOrphanedFolders } from "./orphaned-folders.ts";
 import { type OrphanedLogsComponents, sweepOrphanedLogs } from "./orphaned-logs.ts";
-import { knownHandler, runtimeHandler } from "./runtime-handler.ts";
+import { findRuntimeHandler, runtimeHandler } from "./runtime-handler.ts";
 import { ClaimVolumes } from "./types/claim-volumes.ts";
 import { EmptyDirs } from "./types/empty-dirs.ts";
 import { ImageVolumes } from "./types/image-volumes.ts";
@@ -112,7 +112,7 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
     this.#claims = new ClaimVolumes(shared, init);
     this.#volumes = new PodVolumes({ ...shared, payloads: this.#payloads, claims: this.#claims });
     this.recursiveReadOnly = (pod) => {
-      const handler = knownHandler(pod, this.#objects);
+      const handler = findRuntimeHandler(pod, this.#objects);
       return handler !== undefined && recursiveReadOnly(pod, handler);
     };
     const images = (uid: PodUid, volume: string) => this.#images?.byRuntime(uid, volume);
@@ -170,7 +170,7 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
     };
   }
 
-  container(pod: DesiredPod, container: Container, run: ContainerAttempt, observed: ObservedPod): ContainerLaunch {
+  container(pod: DesiredPod, container: Container, run: ContainerRunId, observed: ObservedPod): ContainerLaunch {
     return this.#files.launch(pod, container, run, observed);
   }
 

@@ -4,7 +4,7 @@ import { isPicoletError } from "@picolet/protocol/errors.ts";
 import { TestClusterObjects } from "@picolet/test/support/unit/agent/memory-cluster-objects.ts";
 import { desired, podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
-import { knownHandler, runtimeHandler } from "./runtime-handler.ts";
+import { findRuntimeHandler, runtimeHandler } from "./runtime-handler.ts";
 
 const objects = new TestClusterObjects(new VirtualClock());
 objects.set("RuntimeClass//gvisor", { handler: "runsc" });
@@ -28,7 +28,7 @@ test("a class that the cluster does not have is said as the kubelet says it, and
       error.reason === "FailedCreatePodSandBox" &&
       error.message === 'runtimeclass.node.k8s.io "kata" not found',
   );
-  assert.equal(knownHandler(fromCluster("kata"), objects), undefined, "that of a pod that runs may be deleted");
+  assert.equal(findRuntimeHandler(fromCluster("kata"), objects), undefined, "that of a pod that runs may be deleted");
 });
 
 test("a pod that comes from no cluster names the handler itself", () => {

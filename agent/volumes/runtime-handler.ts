@@ -3,13 +3,13 @@ import { objectKey } from "@picolet/protocol/tunnel/messages.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { ClusterObjects } from "../core/hub/cluster-objects.ts";
 import { COMPONENT_RUNTIME_CLASS } from "../core/pods/pod-ports.ts";
-import { isOfComponents } from "../core/pods/pod-runtime.ts";
+import { isComponentPod } from "../core/pods/pod-runtime.ts";
 
 /** What `runtimeHandler` gives; `undefined` where that throws: the RuntimeClass of a pod that runs may be deleted. */
-export function knownHandler(desired: DesiredPod, objects: Pick<ClusterObjects, "object">): string | undefined {
+export function findRuntimeHandler(desired: DesiredPod, objects: Pick<ClusterObjects, "object">): string | undefined {
   const { pod, source } = desired;
   const name = pod.spec.runtimeClassName ?? "";
-  if (isOfComponents(desired)) return COMPONENT_RUNTIME_CLASS;
+  if (isComponentPod(desired)) return COMPONENT_RUNTIME_CLASS;
   if (name === "") return name;
   const runtimeClass = objects.object(objectKey("RuntimeClass", "", name));
   if (typeof runtimeClass?.handler === "string") return runtimeClass.handler;
@@ -22,7 +22,7 @@ export function knownHandler(desired: DesiredPod, objects: Pick<ClusterObjects, 
  * @throws `not_found` (retryable), worded as the kubelet does
  */
 export function runtimeHandler(desired: DesiredPod, objects: Pick<ClusterObjects, "object">): string {
-  const handler = knownHandler(desired, objects);
+  const handler = findRuntimeHandler(desired, objects);
   if (handler !== undefined) return handler;
   const message = `runtimeclass.node.k8s.io ${JSON.stringify(desired.pod.spec.runtimeClassName)} not found`;
   throw new PicoletError("not_found", message, { reason: "FailedCreatePodSandBox", retryable: true });

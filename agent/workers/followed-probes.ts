@@ -14,7 +14,7 @@ export interface ProbedPod {
   readonly ending: boolean;
 }
 
-export function followProbes(
+export function updateProbes(
   { prober, runtimeName }: Pick<WorkerPorts, "prober" | "runtimeName">,
   pod: ProbedPod,
 ): void {

@@ -11,13 +11,13 @@ const TIMEOUT = seconds(10);
 /** Inspections of one pod that fail for so long will not succeed; then new pods start beside it all the same. */
 const PATIENCE = seconds(120);
 
-export interface StrangersComponents {
+export interface OrphanedPodsComponents {
   readonly clock: Clock;
   readonly random: Random;
   readonly log: Log;
 }
 
-export class Strangers {
+export class OrphanedPods {
   readonly #clock: Clock;
   readonly #random: Random;
   readonly #log: Log;
@@ -26,7 +26,7 @@ export class Strangers {
   readonly #warned = new Set<PodUid>();
 
   /** @param adopt takes those that say what they are, each as soon as it has. */
-  constructor(components: StrangersComponents, adopt: (found: DesiredPod) => void) {
+  constructor(components: OrphanedPodsComponents, adopt: (found: DesiredPod) => void) {
     this.#clock = components.clock;
     this.#random = components.random;
     this.#log = components.log;

@@ -10,7 +10,7 @@ import { IMAGE, SmallAgent, SmallBoard } from "@picolet/test/support/unit/agent/
 import { podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
 import type { PodCgroupValues, PodResources } from "../core/pods/pod-cgroup-ports.ts";
 import { requestOf } from "../plan/admission/admission-resources.ts";
-import { infeasible, judged } from "../plan/admission/resize-admission.ts";
+import { infeasibleResize, resizeVerdict } from "../plan/admission/resize-admission.ts";
 
 const MIB = 1024 * 1024;
 const SETTINGS = { cpuCFSQuota: true, cpuPeriodUs: 100_000, podPidsLimit: -1 };
@@ -101,12 +101,12 @@ function withRoom(agent: SmallAgent, milliCpu: bigint, memory = BigInt(1024 * MI
     ["memory", memory],
   ]);
   agent.admission.resize = (requested, allocated, others) => {
-    const never = infeasible(requested, allocated, { allocatable, limitedSwap: false });
+    const never = infeasibleResize(requested, allocated, { allocatable, limitedSwap: false });
     if (never !== undefined) return never;
     const used = others.reduce((sum, { pod }) => sum + requestOf(pod, "cpu"), 0n);
     const wanted = requestOf(requested.pod, "cpu");
     const message = `cpu, requested: ${wanted}, used: ${used}, capacity: ${milliCpu}`;
-    return judged(used + wanted > milliCpu ? { reason: "OutOfcpu", message } : undefined);
+    return resizeVerdict(used + wanted > milliCpu ? { reason: "OutOfcpu", message } : undefined);
   };
 }
 

@@ -3,8 +3,8 @@ import { type Clock, type Log, type MonotonicMs, type PodUid, seconds } from "@p
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { PodAdmission } from "../core/pods/pod-admission.ts";
 import type { DesiredStore } from "../core/store/store-ports.ts";
-import { byUrgency, type ResizeRequest } from "../plan/admission/resize-admission.ts";
-import type { PodStatusBook } from "../plan/pod-view.ts";
+import { compareResizeRequests, type ResizeRequest } from "../plan/admission/resize-admission.ts";
+import type { PodStatusRecorder } from "../plan/pod-view.ts";
 import type { PodWorker } from "./pod-worker.ts";
 
 /** What is deferred is looked at when something changes; besides, as often as the kubelet does. */
@@ -15,7 +15,7 @@ export class PodResizes {
   readonly #components: {
     readonly store: DesiredStore;
     readonly admission: PodAdmission;
-    readonly statuses: PodStatusBook;
+    readonly statuses: PodStatusRecorder;
     readonly clock: Clock;
     readonly log: Log;
   };
@@ -32,7 +32,7 @@ export class PodResizes {
     components: {
       readonly store: DesiredStore;
       readonly admission: PodAdmission;
-      readonly statuses: PodStatusBook;
+      readonly statuses: PodStatusRecorder;
       readonly clock: Clock;
       readonly log: Log;
     },
@@ -62,7 +62,7 @@ export class PodResizes {
     for (const uid of this.#pending) if (!requested.has(uid)) this.#settle(uid);
     if (requested.size === 0) return;
     const requests = [...requested.values()].map((each) => this.#request(each));
-    for (const request of requests.toSorted(byUrgency)) this.#judge(request);
+    for (const request of requests.toSorted(compareResizeRequests)) this.#judge(request);
   }
 
   #request(requested: DesiredPod): ResizeRequest {

@@ -5,20 +5,20 @@ import type { PodStatus } from "@picolet/protocol/pod/pod.ts";
 import { millis, type PodUid } from "@picolet/protocol/ports.ts";
 import type { DesiredPod, ObservedPod, RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { PodEnd, PodLeave } from "../core/pods/pod-admission.ts";
-import { mayChoose } from "../core/pods/pod-runtime.ts";
+import { hasRuntimeChoice } from "../core/pods/pod-runtime.ts";
 import { containersOf } from "../plan/container-roles.ts";
 import { gracePeriodOf } from "../plan/grace-period.ts";
-import { DEADLINE_EXCEEDED, isJudgedAgain, wasTaken } from "../plan/outcome.ts";
+import { DEADLINE_EXCEEDED, needsReadmission, wasAdmitted } from "../plan/outcome.ts";
 import { type PendingResize, type Plan, type PlanAction, type PodView, stepOf } from "../plan/pod-view.ts";
 import { INITIAL_STATE, transition, type WorkerState } from "../plan/worker-state.ts";
 import { BackOffEvents } from "./back-off-events.ts";
-import { followProbes } from "./followed-probes.ts";
+import { updateProbes } from "./followed-probes.ts";
 import { PodEndings } from "./pod-endings.ts";
 import { PodInspection } from "./pod-inspection.ts";
 import type { WorkerPorts } from "./ports/worker-ports.ts";
-import { isPreparedAlike } from "./prepared-pods.ts";
+import { hasSamePreparation } from "./prepared-pods.ts";
 import { ContainerStops } from "./steps/container-stops.ts";
-import { LastSteps } from "./steps/last-steps.ts";
+import { PreviousSteps } from "./steps/last-steps.ts";
 import { PodImages } from "./steps/pod-images.ts";
 import { PodSteps } from "./steps/pod-steps.ts";
 import { StepFailures } from "./steps/step-failures.ts";
@@ -40,7 +40,7 @@ export class PodWorker {
   readonly #steps: PodSteps;
   readonly #stops: ContainerStops;
   readonly #endings = new PodEndings();
-  readonly #lastSteps: LastSteps;
+  readonly #lastSteps: PreviousSteps;
   readonly #backOffs: BackOffEvents;
   readonly #messages: TerminationMessages;
   readonly #resize: WorkerResize;
@@ -61,7 +61,7 @@ export class PodWorker {
     this.#rounds = new WorkerRounds(ports);
     this.#resize = new WorkerResize(ports.events, desired);
     this.#failures = new StepFailures(ports);
-    this.#lastSteps = new LastSteps(this.#failures);
+    this.#lastSteps = new PreviousSteps(this.#failures);
     this.#backOffs = new BackOffEvents(ports.events);
     this.#inspection = new PodInspection(ports, { uid: desired.uid, failures: this.#failures });
     this.#images = new PodImages(ports, () => this.poke());
@@ -100,7 +100,7 @@ export class PodWorker {
   /** Whether the node has taken the pod, and something of it runs or is to: it counts for what else the node can take. */
   get isTaken(): boolean {
     const { kind } = this.#state;
-    if (kind === "waiting") return wasTaken(this.#desired, this.#ports.statuses.previous(this.uid));
+    if (kind === "waiting") return wasAdmitted(this.#desired, this.#ports.statuses.previous(this.uid));
     return kind === "active" || (kind !== "gone" && !this.#endings.isOver);
   }
 
@@ -126,7 +126,8 @@ export class PodWorker {
       this.#hashes = hashesOf(desired);
       // What could not be done before may be possible now.
       if (this.#resize.follow(this.#desired, desired)) this.#failures.delete(RESIZE);
-      if (this.#preparedFor === this.#desired && isPreparedAlike(this.#desired, desired)) this.#preparedFor = desired;
+      if (this.#preparedFor === this.#desired && hasSamePreparation(this.#desired, desired))
+        this.#preparedFor = desired;
     }
     const isShortened = gracePeriodOf(desired.pod) < gracePeriodOf(this.#desired.pod);
     this.#desired = desired;
@@ -274,9 +275,9 @@ export class PodWorker {
     this.#shown = view;
     this.#endings.seenLeaving(view, observed);
     if (this.#resize.published(view, view.previous)) this.#ports.released();
-    const wasTaken = this.isTaken;
+    const wasAdmitted = this.isTaken;
     this.#endings.seen(worker, observed);
-    if (!wasTaken || this.isTaken) return;
+    if (!wasAdmitted || this.isTaken) return;
     this.#ports.placement?.release(this.uid);
     this.#ports.released();
   }
@@ -354,7 +355,7 @@ export class PodWorker {
     const claims = this.#wanted && observed !== undefined && this.#state.kind === "waiting";
     const blockedBy = claims ? names.claim(this.#desired) : undefined;
     const told = statuses.previous(this.uid);
-    const previous = claims && isJudgedAgain(this.#desired, told) ? undefined : told;
+    const previous = claims && needsReadmission(this.#desired, told) ? undefined : told;
     const runtime = adapter === undefined ? "" : runtimeName(adapter);
     const isNew = claims && blockedBy === undefined && previous?.startTime === undefined && isNothing(observed);
     if (observed !== undefined) {
@@ -367,7 +368,7 @@ export class PodWorker {
       blockedBy,
       rejection: isNew && this.#endings.end === undefined ? this.#ports.admit(this.#desired) : undefined,
       undecided:
-        this.#ports.choices !== undefined && this.#desired.runtime === undefined && mayChoose(this.#desired.pod),
+        this.#ports.choices !== undefined && this.#desired.runtime === undefined && hasRuntimeChoice(this.#desired.pod),
       leaving:
         adapter !== undefined && this.#ports.isLeaving(this.#desired, adapter)
           ? (this.#endings.leave ?? {})
@@ -394,7 +395,7 @@ export class PodWorker {
 
   #follow(adapter: RuntimeAdapter | undefined, observed: ObservedPod, previous: PodStatus | undefined): void {
     const ending = !this.#wanted || this.#endings.end !== undefined || this.#state.kind === "finished";
-    followProbes(this.#ports, { desired: this.#desired, adapter, observed, previous, ending });
+    updateProbes(this.#ports, { desired: this.#desired, adapter, observed, previous, ending });
   }
 
   #effective(plan: Plan): readonly PlanAction[] {

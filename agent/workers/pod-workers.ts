@@ -13,11 +13,11 @@ import type { PodObserver, PodObserverSink } from "../core/pods/pod-observer.ts"
 import type { ImageManager, PodEnvironment, RuntimeChoices, RuntimeRouter } from "../core/pods/pod-ports.ts";
 import type { HookRunner, Prober } from "../core/pods/probe-ports.ts";
 import type { DesiredSnapshot, DesiredStore, EventRecorder } from "../core/store/store-ports.ts";
-import { withClaims } from "../plan/allocation.ts";
+import { applyClaims } from "../plan/allocation.ts";
 import { type CrashBackoffLimits, DEFAULT_CRASH_BACKOFF } from "../plan/crash-backoff.ts";
 import { planPod } from "../plan/plan-pod.ts";
-import type { PlanPod, PodStatusBook } from "../plan/pod-view.ts";
-import { Strangers } from "./orphaned-pods.ts";
+import type { PlanPod, PodStatusRecorder } from "../plan/pod-view.ts";
+import { OrphanedPods } from "./orphaned-pods.ts";
 import { PodResizes } from "./pod-resizes.ts";
 import { PodWorker } from "./pod-worker.ts";
 import { NameClaims, nameKeyOf } from "./ports/name-claims.ts";
@@ -53,7 +53,7 @@ export interface PodWorkersComponents {
   /** Missing: no pod has a choice. */
   readonly choices?: RuntimeChoices | undefined;
   readonly observer: PodObserver;
-  readonly statuses: PodStatusBook;
+  readonly statuses: PodStatusRecorder;
   readonly prober: Prober;
   readonly hooks: HookRunner;
   readonly admission: PodAdmission;
@@ -89,7 +89,7 @@ export class PodWorkers implements Component, PodObserverSink, PodEnder, PodMove
   readonly #components: PodWorkersComponents;
   readonly #ports: WorkerPorts;
   readonly #workers = new Map<PodUid, PodWorker>();
-  readonly #strangers: Strangers;
+  readonly #strangers: OrphanedPods;
   readonly #resizes: PodResizes;
   readonly #tasks = new TaskGroup();
   /** Runtimes whose pods have all been made out since the agent started. */
@@ -129,7 +129,7 @@ export class PodWorkers implements Component, PodObserverSink, PodEnder, PodMove
         return adapter === undefined || this.#settled.has(adapter);
       },
     });
-    this.#strangers = new Strangers(components, (found) => {
+    this.#strangers = new OrphanedPods(components, (found) => {
       store.adopt([found], (uid) => this.#isUntouched(uid));
       this.#reconcile(store.desired.current);
       this.#workers.get(found.uid)?.occupyName();
@@ -311,7 +311,7 @@ export class PodWorkers implements Component, PodObserverSink, PodEnder, PodMove
       .map((each) => {
         // A worker may not have been told yet.
         const desired = pods.get(each.uid) ?? removed.get(each.uid) ?? each.desired;
-        const pod = withClaims(desired.pod, statuses.previous(each.uid));
+        const pod = applyClaims(desired.pod, statuses.previous(each.uid));
         return pod === desired.pod ? desired : { ...desired, pod };
       });
   }

@@ -1,6 +1,6 @@
 import type { PodStatus } from "@picolet/protocol/pod/pod.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
-import { grantsOf, withGrants } from "../plan/allocation.ts";
+import { applyGrants, grantsOf } from "../plan/allocation.ts";
 import type { PendingResize, PodResizeView, PodView } from "../plan/pod-view.ts";
 import { isResizing, resizeCompletedMessage } from "../plan/resize-status.ts";
 import type { PodEvents } from "./ports/pod-events.ts";
@@ -30,7 +30,7 @@ export class WorkerResize {
 
   /** The worker's pod is another one now. @returns whether it has been granted other resources */
   follow(before: DesiredPod, { pod }: DesiredPod): boolean {
-    if (withGrants(pod, grantsOf(before.pod)) === pod) return false;
+    if (applyGrants(pod, grantsOf(before.pod)) === pod) return false;
     this.#sized = false;
     this.#isUnderWay = true;
     this.#generation = pod.metadata.generation;
@@ -47,7 +47,7 @@ export class WorkerResize {
 
   /** All of it has been carried out as `of` is granted it. */
   done(of: DesiredPod, current: DesiredPod): void {
-    if (withGrants(current.pod, grantsOf(of.pod)) === current.pod) this.#sized = true;
+    if (applyGrants(current.pod, grantsOf(of.pod)) === current.pod) this.#sized = true;
   }
 
   /** Once the view has been published. @returns whether that was the end of a change */

@@ -9,7 +9,7 @@ import { EVICT_WHEN_AWAY_ANNOTATION } from "./well-known.ts";
 const AWAY_TAINTS = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] as const;
 
 /** Whether its pods are to be evicted all the same. @param object a Pod or a Node */
-export const evictsWhenAway = (object: Pick<KubeObject, "metadata">): boolean =>
+export const isEvictedWhenAway = (object: Pick<KubeObject, "metadata">): boolean =>
   object.metadata.annotations?.[EVICT_WHEN_AWAY_ANNOTATION] === "true";
 
 /**

@@ -18,7 +18,7 @@ import type { TokenParams } from "@picolet/protocol/tunnel/stream.ts";
 import type { DesiredNode } from "./desired-node.ts";
 import { EventWriter } from "./event-writer.ts";
 import { MirrorPods } from "./mirror-pods.ts";
-import { forAll, logFailure, MAX_CONCURRENT_WRITES, type NodeConnection } from "./node-connection.ts";
+import { forEachConcurrently, logFailure, MAX_CONCURRENT_WRITES, type NodeConnection } from "./node-connection.ts";
 import { NodeLease } from "./node-lease.ts";
 import { NodeWriter } from "./node-writer.ts";
 import { PodStatusWriter } from "./pod-status-writer.ts";
@@ -54,12 +54,12 @@ export interface NodeSessionInit {
 }
 
 /** One node that is connected here: everything that is done in its name, until it is away. */
-export class NodeSession implements NodeBackend {
+export class BridgedNode implements NodeBackend {
   readonly desired: ListenableWatch<DesiredSet>;
   readonly #connection: NodeConnection;
   readonly #init: NodeSessionInit;
   readonly #wheel: TimerWheel;
-  readonly #ended: (session: NodeSession) => void;
+  readonly #ended: (session: BridgedNode) => void;
   readonly #renewal: WheelTimer;
   readonly #statuses: PodStatusWriter;
   readonly #mirrors: MirrorPods;
@@ -75,7 +75,7 @@ export class NodeSession implements NodeBackend {
       readonly wheel: TimerWheel;
       readonly desired: DesiredNode;
       /** Told once that whoever connected it has disposed of it. */
-      readonly ended: (session: NodeSession) => void;
+      readonly ended: (session: BridgedNode) => void;
     },
     init: NodeSessionInit,
   ) {
@@ -236,9 +236,13 @@ export class NodeSession implements NodeBackend {
     await this.#writer.markAway(since, signal);
     const { cache, node } = this.#connection;
     const pods = [...cache.podsOf(node)];
-    await forAll(pods, MAX_CONCURRENT_WRITES, ([path, { uid }]) => this.#writeTolerations(path, uid, signal));
+    await forEachConcurrently(pods, MAX_CONCURRENT_WRITES, ([path, { uid }]) =>
+      this.#writeTolerations(path, uid, signal),
+    );
     const ready = [...cache.podsOf(node)].filter(([, { status }]) => isReady(JSON.parse(status)));
-    await forAll(ready, MAX_CONCURRENT_WRITES, ([path, { uid }]) => this.#statuses.setReady(path, uid, false, signal));
+    await forEachConcurrently(ready, MAX_CONCURRENT_WRITES, ([path, { uid }]) =>
+      this.#statuses.setReady(path, uid, false, signal),
+    );
   }
 
   #tolerate(path: string, { uid, packed }: WholePod): void {

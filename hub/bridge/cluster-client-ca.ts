@@ -1,5 +1,5 @@
 import { CONFIG_MAPS, type KubeClient, type KubeObject } from "@picolet/hub-core/kube-client/kube-client.ts";
-import { type Kept, Reflector } from "@picolet/hub-core/kube-client/reflector.ts";
+import { type CachedObject, Reflector } from "@picolet/hub-core/kube-client/reflector.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
@@ -18,7 +18,7 @@ interface Published {
   readonly kubeletClientPem: string;
 }
 
-interface Stored extends Kept, Published {}
+interface Stored extends CachedObject, Published {}
 
 /** The cluster's client CA as its API server publishes it, followed: a CA that is rotated is known at once. */
 export class ClusterClientCa implements Component {

@@ -6,8 +6,8 @@
 
 import type { KubeClient, KubeObject, ObjectRef } from "@picolet/hub-core/kube-client/kube-client.ts";
 import {
+  type CachedObject,
   type Change,
-  type Kept,
   keyOf,
   Reflector,
   type ReflectorComponents,
@@ -41,13 +41,13 @@ export interface DataCacheInit {
 }
 
 interface Followed extends DataType {
-  readonly reflector: Reflector<Kept>;
+  readonly reflector: Reflector<CachedObject>;
 }
 
 export type DataState = PackedObject | "loading" | "absent";
 
 export class DataCache {
-  readonly reflectors: readonly Reflector<Kept>[];
+  readonly reflectors: readonly Reflector<CachedObject>[];
   readonly #components: ReflectorComponents;
   readonly #init: DataCacheInit;
   readonly #followed: ReadonlyMap<string, Followed>;
@@ -105,8 +105,8 @@ export class DataCache {
     this.#life.abort();
   }
 
-  #reflector({ type }: DataType): Reflector<Kept> {
-    return new Reflector<Kept>(this.#components, {
+  #reflector({ type }: DataType): Reflector<CachedObject> {
+    return new Reflector<CachedObject>(this.#components, {
       type,
       selection: { metadataOnly: true },
       trim: ({ metadata }) => ({ resourceVersion: metadata.resourceVersion ?? "" }),
@@ -114,7 +114,7 @@ export class DataCache {
     });
   }
 
-  #changed(kind: string, { key: path, after }: Change<Kept>): void {
+  #changed(kind: string, { key: path, after }: Change<CachedObject>): void {
     const key: ObjectKey = path.includes("/") ? `${kind}/${path}` : objectKey(kind, "", path);
     const entry = this.#entries.get(key);
     if (after === undefined) {

@@ -1,7 +1,7 @@
 import type { DesiredSet } from "@picolet/hub-core/fleet.ts";
 import { sha256 } from "@picolet/hub-core/sha256.ts";
 import { type ListenableWatch, WatchSource } from "@picolet/protocol/async/watch.ts";
-import { digestWith, digestWithout, EMPTY_DIGEST } from "@picolet/protocol/tunnel/digest.ts";
+import { addToDigest, EMPTY_DIGEST, removeFromDigest } from "@picolet/protocol/tunnel/digest.ts";
 import { equalBytes } from "@picolet/protocol/tunnel/encoding/hex.ts";
 import type { ObjectHash, ObjectKey } from "@picolet/protocol/tunnel/messages.ts";
 
@@ -27,11 +27,11 @@ export class DesiredNode {
     let { digest } = before;
     for (const [key, hash] of before.hashes) {
       const now = hashes.get(key);
-      if (now === undefined || !equalBytes(now, hash)) digest = digestWithout(sha256, digest, { key, hash });
+      if (now === undefined || !equalBytes(now, hash)) digest = removeFromDigest(sha256, digest, { key, hash });
     }
     for (const [key, hash] of hashes) {
       const old = before.hashes.get(key);
-      if (old === undefined || !equalBytes(old, hash)) digest = digestWith(sha256, digest, { key, hash });
+      if (old === undefined || !equalBytes(old, hash)) digest = addToDigest(sha256, digest, { key, hash });
     }
     if (synced === before.synced && digest === before.digest) return;
     this.#set.set({ synced, revision: this.#nextRevision(), digest, hashes });

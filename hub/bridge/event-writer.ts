@@ -2,7 +2,13 @@ import { hash } from "node:crypto";
 import type { ObjectRef, ResourceType } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { describeError, isPicoletError } from "@picolet/protocol/errors.ts";
 import type { EventItem } from "@picolet/protocol/tunnel/messages.ts";
-import { forAll, isTerminating, MAX_CONCURRENT_WRITES, type NodeConnection, notYet } from "./node-connection.ts";
+import {
+  forEachConcurrently,
+  isTerminating,
+  MAX_CONCURRENT_WRITES,
+  type NodeConnection,
+  retryableRefusal,
+} from "./node-connection.ts";
 import { kubeTime } from "./pod-status-writer.ts";
 import type { Fields } from "./remote-object.ts";
 
@@ -23,7 +29,7 @@ export class EventWriter {
   }
 
   putAll(events: readonly EventItem[], signal: AbortSignal): Promise<void> {
-    return forAll(events, MAX_CONCURRENT_WRITES, (event) => this.#put(event, signal));
+    return forEachConcurrently(events, MAX_CONCURRENT_WRITES, (event) => this.#put(event, signal));
   }
 
   async #put(item: EventItem, signal: AbortSignal): Promise<void> {
@@ -38,7 +44,7 @@ export class EventWriter {
         isPicoletError(error, code),
       );
       const isHopeless = isTerminating(error) || isRefused;
-      if (!isHopeless && isPicoletError(error, "permission_denied")) throw notYet(error, "write an event");
+      if (!isHopeless && isPicoletError(error, "permission_denied")) throw retryableRefusal(error, "write an event");
       if (!isHopeless) throw error;
       const { log } = this.#connection;
       log.warn("the API server does not take an event", { event: ref.name, error: describeError(error) });

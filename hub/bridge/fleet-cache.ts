@@ -1,7 +1,7 @@
 /** The fleet's pods, nodes and what they name, followed for all nodes together, and what each connected node is to have. */
 
 import { type KubeClient, type KubeObject, NODES, PODS } from "@picolet/hub-core/kube-client/kube-client.ts";
-import { type Change, type Kept, Reflector } from "@picolet/hub-core/kube-client/reflector.ts";
+import { type CachedObject, type Change, Reflector } from "@picolet/hub-core/kube-client/reflector.ts";
 import { RetryDelay } from "@picolet/hub-core/kube-client/retry-delay.ts";
 import { describeError, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, millis, type Random, seconds } from "@picolet/protocol/ports.ts";
@@ -41,7 +41,7 @@ interface Components {
   readonly log: Log;
 }
 
-type Followed = Pick<Reflector<Kept>, "name" | "synced" | "problem" | "run">;
+type Followed = Pick<Reflector<CachedObject>, "name" | "synced" | "problem" | "run">;
 
 interface Connected {
   readonly desired: DesiredNode;

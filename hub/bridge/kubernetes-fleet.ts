@@ -4,7 +4,7 @@ import { TimerWheel, type WheelTimer } from "@picolet/hub-core/timer-wheel.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
 import { type Clock, type Log, type Millis, type Random, seconds } from "@picolet/protocol/ports.ts";
-import { NodeSession, type NodeSessionInit } from "./bridged-node.ts";
+import { BridgedNode, type NodeSessionInit } from "./bridged-node.ts";
 import { FleetCache } from "./fleet-cache.ts";
 import { logFailure } from "./node-connection.ts";
 import { NODE_GROUPS, nodeUser } from "./well-known.ts";
@@ -55,10 +55,10 @@ export class KubernetesFleet implements FleetBackend, Component {
   readonly #wheel: TimerWheel;
   readonly #problem = new WatchSource("the API server has not been listed yet");
   /** The latest session of each node; one that was superseded may still be writing its last. */
-  readonly #sessions = new Map<string, NodeSession>();
+  readonly #sessions = new Map<string, BridgedNode>();
   readonly #away = new Map<string, Away>();
   readonly #life = new AbortController();
-  readonly #ended = (session: NodeSession): void => this.#disconnected(session.node, session);
+  readonly #ended = (session: BridgedNode): void => this.#disconnected(session.node, session);
 
   constructor(components: Components, init: KubernetesFleetInit) {
     this.#components = components;
@@ -107,13 +107,13 @@ export class KubernetesFleet implements FleetBackend, Component {
       log,
     };
     const desired = this.#cache.connect(node);
-    const session = new NodeSession({ connection, wheel: this.#wheel, desired, ended: this.#ended }, this.#sessionInit);
+    const session = new BridgedNode({ connection, wheel: this.#wheel, desired, ended: this.#ended }, this.#sessionInit);
     this.#sessions.set(node, session);
     session.start();
     return session;
   }
 
-  #disconnected(node: string, session: NodeSession): void {
+  #disconnected(node: string, session: BridgedNode): void {
     session.stop();
     if (this.#sessions.get(node) !== session) return;
     this.#sessions.delete(node);

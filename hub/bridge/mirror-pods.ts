@@ -4,7 +4,7 @@ import { describeError, isCancelled, isPicoletError, PicoletError } from "@picol
 import { seconds } from "@picolet/protocol/ports.ts";
 import type { EventItem, MirrorItem } from "@picolet/protocol/tunnel/messages.ts";
 import { EventWriter } from "./event-writer.ts";
-import { forAll, MAX_CONCURRENT_WRITES, type NodeConnection } from "./node-connection.ts";
+import { forEachConcurrently, MAX_CONCURRENT_WRITES, type NodeConnection } from "./node-connection.ts";
 import { kubeTime, type PodStatusWriter } from "./pod-status-writer.ts";
 import { defined, type Fields, fieldsAt, isFields } from "./remote-object.ts";
 import type { WholePod } from "./stored-objects.ts";
@@ -46,8 +46,10 @@ export class MirrorPods {
     const surplus = [...cache.podsOf(node)].filter(
       ([path, { mirrorOf }]) => mirrorOf !== undefined && wanted.get(path)?.uid !== mirrorOf,
     );
-    await forAll(surplus, MAX_CONCURRENT_WRITES, ([path, pod]) => this.#statuses.remove(refOf(path), pod.uid, signal));
-    await forAll(wanted.values(), MAX_CONCURRENT_WRITES, (item) => this.#ensure(item, signal));
+    await forEachConcurrently(surplus, MAX_CONCURRENT_WRITES, ([path, pod]) =>
+      this.#statuses.remove(refOf(path), pod.uid, signal),
+    );
+    await forEachConcurrently(wanted.values(), MAX_CONCURRENT_WRITES, (item) => this.#ensure(item, signal));
   }
 
   /** Does, now and then, what is still to be done. @throws the first failure, when all has been tried */
@@ -56,7 +58,7 @@ export class MirrorPods {
     if (unfinished === undefined || unfinished.size === 0) return;
     const now = this.#connection.clock.monotonic();
     const due = [...unfinished].filter(([, { dueMs }]) => dueMs <= now);
-    await forAll(due, MAX_CONCURRENT_WRITES, async ([path, each]) => {
+    await forEachConcurrently(due, MAX_CONCURRENT_WRITES, async ([path, each]) => {
       // Overtaken by what has been wanted since.
       if (this.#unfinished?.get(path) !== each) return;
       this.#unfinished.delete(path);

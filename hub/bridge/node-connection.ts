@@ -24,7 +24,11 @@ export const MAX_CONCURRENT_WRITES = 8;
  * Runs `task` for all of `items`, a few at a time. One that fails keeps the others from nothing.
  * @throws the first failure, when all have ended; `cancelled` as soon as those that began have
  */
-export async function forAll<T>(items: Iterable<T>, most: number, task: (item: T) => Promise<void>): Promise<void> {
+export async function forEachConcurrently<T>(
+  items: Iterable<T>,
+  most: number,
+  task: (item: T) => Promise<void>,
+): Promise<void> {
   const iterator = items[Symbol.iterator]();
   const failures: unknown[] = [];
   let isCancelledAll = false;
@@ -43,7 +47,7 @@ export async function forAll<T>(items: Iterable<T>, most: number, task: (item: T
 }
 
 /** @returns undefined when it failed with one of `codes` */
-export async function unless<T>(codes: readonly ErrorCode[], task: Promise<T>): Promise<T | undefined> {
+export async function undefinedOn<T>(codes: readonly ErrorCode[], task: Promise<T>): Promise<T | undefined> {
   try {
     return await task;
   } catch (error) {
@@ -53,7 +57,7 @@ export async function unless<T>(codes: readonly ErrorCode[], task: Promise<T>): 
 }
 
 /** A refusal that may have another cause than what was asked for (rights not there yet): to be tried again. */
-export const notYet = (error: unknown, what: string): PicoletError =>
+export const retryableRefusal = (error: unknown, what: string): PicoletError =>
   new PicoletError("unavailable", `cannot ${what}`, { retryable: true, cause: error });
 
 /** A namespace that is going takes nothing new: what was to be made there is of no use any more. */

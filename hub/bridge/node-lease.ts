@@ -1,6 +1,6 @@
 import { NODES, type ResourceType } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { isPicoletError } from "@picolet/protocol/errors.ts";
-import { type NodeConnection, unless } from "./node-connection.ts";
+import { type NodeConnection, undefinedOn } from "./node-connection.ts";
 import { fieldsAt } from "./remote-object.ts";
 import { NODE_LEASE_NAMESPACE } from "./well-known.ts";
 
@@ -53,7 +53,7 @@ export class NodeLease {
   async isRenewedElsewhere(signal: AbortSignal): Promise<boolean> {
     const { client, node } = this.#connection;
     const ref = { namespace: NODE_LEASE_NAMESPACE, name: node };
-    const lease = await unless(["not_found"], client.get(LEASES, ref, signal));
+    const lease = await undefinedOn(["not_found"], client.get(LEASES, ref, signal));
     const renewTime = fieldsAt(lease ?? {}, "spec").renewTime;
     // Both are RFC 3339 in UTC with six digits, so that their order is that of the texts.
     return typeof renewTime === "string" && renewTime > this.#triedTime;
@@ -64,7 +64,7 @@ export class NodeLease {
     const { client, node, cache } = this.#connection;
     const uid =
       cache.node(node)?.uid ??
-      (await unless(["not_found"], client.get(NODES, { namespace: "", name: node }, signal)))?.metadata.uid;
+      (await undefinedOn(["not_found"], client.get(NODES, { namespace: "", name: node }, signal)))?.metadata.uid;
     if (uid === undefined) return false;
     const metadata = {
       name: node,
@@ -73,7 +73,7 @@ export class NodeLease {
     };
     const ref = { namespace: NODE_LEASE_NAMESPACE, name: node };
     const lease = { apiVersion: "coordination.k8s.io/v1", kind: "Lease", metadata, spec };
-    await unless(["already_exists"], client.create(LEASES, ref, lease, {}, signal));
+    await undefinedOn(["already_exists"], client.create(LEASES, ref, lease, {}, signal));
     return true;
   }
 }

@@ -3,7 +3,7 @@ import { type KubeObject, NODES } from "@picolet/hub-core/kube-client/kube-clien
 import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import { millis, seconds } from "@picolet/protocol/ports.ts";
 import type { NodeReportContent } from "@picolet/protocol/tunnel/messages.ts";
-import { type NodeConnection, unless } from "./node-connection.ts";
+import { type NodeConnection, undefinedOn } from "./node-connection.ts";
 import { conditionPatch, newNode, nodePatch, nodeStatusPatch, ownerOf } from "./node-object.ts";
 import { unpackReport } from "./node-report-annotation.ts";
 import { kubeTime } from "./pod-status-writer.ts";
@@ -60,7 +60,7 @@ export class NodeWriter {
     const { client, node, clock } = this.#connection;
     const report = this.report();
     if (report === undefined) return;
-    const current = await unless(["not_found"], client.get(NODES, { namespace: "", name: node }, signal));
+    const current = await undefinedOn(["not_found"], client.get(NODES, { namespace: "", name: node }, signal));
     if (current === undefined) return;
     const endpoint = this.#init.endpoints.endpointOf(node);
     const status = fieldsAt(current, "status");
@@ -116,14 +116,14 @@ export class NodeWriter {
       { subresource: "status" },
       signal,
     );
-    await unless(["not_found"], write);
+    await undefinedOn(["not_found"], write);
   }
 
   async #ensure(report: NodeReportContent, signal: AbortSignal): Promise<KubeObject> {
     const { client, node } = this.#connection;
     const ref = { namespace: "", name: node };
     const identity = { node, hub: this.#init.hub };
-    const current = await unless(["not_found"], client.get(NODES, ref, signal));
+    const current = await undefinedOn(["not_found"], client.get(NODES, ref, signal));
     if (current === undefined) {
       if (report.register) return await client.create(NODES, ref, newNode(report, identity), {}, signal);
       const message = `cannot report on node ${node}: there is none, and its agent does not register itself`;

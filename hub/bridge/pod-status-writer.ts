@@ -2,8 +2,14 @@ import type { NodePodStatus } from "@picolet/hub-core/fleet.ts";
 import { type KubeObject, type ObjectRef, PODS } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { isOlder } from "@picolet/hub-core/kube-client/reflector.ts";
 import { describeError, isPicoletError } from "@picolet/protocol/errors.ts";
-import { ownStatus } from "@picolet/protocol/pod/node-pod-status.ts";
-import { forAll, MAX_CONCURRENT_WRITES, type NodeConnection, notYet, unless } from "./node-connection.ts";
+import { nodePodStatus } from "@picolet/protocol/pod/node-pod-status.ts";
+import {
+  forEachConcurrently,
+  MAX_CONCURRENT_WRITES,
+  type NodeConnection,
+  retryableRefusal,
+  undefinedOn,
+} from "./node-connection.ts";
 import { podStatusPatch } from "./pod-status-patch.ts";
 import { type Fields, fieldsAt, mirroredUid } from "./remote-object.ts";
 import { nodeOf } from "./stored-objects.ts";
@@ -40,7 +46,7 @@ export class PodStatusWriter {
   }
 
   putAll(statuses: readonly NodePodStatus[], signal: AbortSignal): Promise<void> {
-    return forAll(statuses, MAX_CONCURRENT_WRITES, (status) => this.#put(status, signal));
+    return forEachConcurrently(statuses, MAX_CONCURRENT_WRITES, (status) => this.#put(status, signal));
   }
 
   /** A mirror pod that is to be made begins with `status`, unless a later one is waiting for it. */
@@ -74,7 +80,7 @@ export class PodStatusWriter {
     const patch = { metadata: { uid }, status: { conditions: [ready] } };
     const { client } = this.#connection;
     const write = client.patch(PODS, { namespace, name }, "strategic", patch, { subresource: "status" }, signal);
-    await unless(["not_found", "conflict"], write);
+    await undefinedOn(["not_found", "conflict"], write);
   }
 
   /** What was written of this pod is in the cache by now, or the pod is gone. */
@@ -115,7 +121,7 @@ export class PodStatusWriter {
   }
 
   async #readBase(ref: ObjectRef, signal: AbortSignal): Promise<Base | undefined> {
-    const pod = await unless(["not_found"], this.#connection.hubClient.get(PODS, ref, signal));
+    const pod = await undefinedOn(["not_found"], this.#connection.hubClient.get(PODS, ref, signal));
     return pod === undefined ? undefined : baseOf(pod);
   }
 
@@ -140,7 +146,10 @@ export class PodStatusWriter {
       try {
         const pod = await client.patch(PODS, ref, "strategic", patch, { subresource: "status" }, signal);
         this.#written ??= new Map();
-        this.#written.set(base.uid, { resourceVersion: pod.metadata.resourceVersion ?? "", status: ownStatus(next) });
+        this.#written.set(base.uid, {
+          resourceVersion: pod.metadata.resourceVersion ?? "",
+          status: nodePodStatus(next),
+        });
         return pod;
       } catch (error) {
         if (isPicoletError(error, "not_found")) return undefined;
@@ -150,9 +159,9 @@ export class PodStatusWriter {
           return undefined;
         }
         // This node's pod: what is refused now is a matter of rights, and those are mended.
-        if (isPicoletError(error, "permission_denied")) throw notYet(error, what);
+        if (isPicoletError(error, "permission_denied")) throw retryableRefusal(error, what);
         if (!isPicoletError(error, "conflict")) throw error;
-        if (round >= MAX_CONFLICTS) throw notYet(error, what);
+        if (round >= MAX_CONFLICTS) throw retryableRefusal(error, what);
         current = await this.#readBase(ref, signal);
       }
     }
@@ -166,7 +175,7 @@ export class PodStatusWriter {
       await client.delete(PODS, ref, { gracePeriodSeconds: 0, uid }, signal);
     } catch (error) {
       if (isPicoletError(error, "not_found") || isPicoletError(error, "conflict")) return;
-      if (isPicoletError(error, "permission_denied")) throw notYet(error, `delete pod ${ref.name}`);
+      if (isPicoletError(error, "permission_denied")) throw retryableRefusal(error, `delete pod ${ref.name}`);
       throw error;
     }
   }

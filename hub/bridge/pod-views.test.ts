@@ -1,12 +1,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { KubeObject } from "@picolet/hub-core/kube-client/kube-client.ts";
-import { ownStatus } from "@picolet/protocol/pod/node-pod-status.ts";
+import { nodePodStatus } from "@picolet/protocol/pod/node-pod-status.ts";
 import fc from "fast-check";
 import { awayTolerations } from "./away-tolerations.ts";
 import { podStatusPatch } from "./pod-status-patch.ts";
 import { DATA_TYPES, remoteService } from "./remote-data.ts";
-import { isReadyLost, remoteNode, remotePod } from "./remote-object.ts";
+import { hasLostReadiness, remoteNode, remotePod } from "./remote-object.ts";
 import { PackedObject, sentReferences, storedNode, wholePod } from "./stored-objects.ts";
 
 const pod = (spec: object = {}, status: object = {}, metadata: object = {}): KubeObject => ({
@@ -137,7 +137,7 @@ test("the status of the node is what is left without nulls and the conditions of
     nominatedNodeName: "x",
     containerStatuses: [{ name: "a", started: null }],
   };
-  assert.deepEqual(ownStatus(status), {
+  assert.deepEqual(nodePodStatus(status), {
     phase: "Running",
     conditions: [{ type: "Ready", status: "True" }],
     containerStatuses: [{ name: "a" }],
@@ -153,10 +153,10 @@ for (const [what, conditions, expected] of [
   ["False with its containers not ready", [READY, { ...CONTAINERS, status: "False" }], false],
 ] as const) {
   test(`Ready ${what} is${expected ? "" : " not"} the doing of others`, () => {
-    assert.equal(isReadyLost(pod({}, { phase: "Running", conditions })), expected);
-    assert.equal(isReadyLost(pod({}, { phase: "Pending", conditions })), false);
+    assert.equal(hasLostReadiness(pod({}, { phase: "Running", conditions })), expected);
+    assert.equal(hasLostReadiness(pod({}, { phase: "Pending", conditions })), false);
     const gates = { readinessGates: [{ conditionType: "g" }] };
-    assert.equal(isReadyLost(pod(gates, { phase: "Running", conditions })), false);
+    assert.equal(hasLostReadiness(pod(gates, { phase: "Running", conditions })), false);
   });
 }
 

@@ -83,7 +83,7 @@ export const mirroredUid = ({ annotations }: KubeMetadata): string | undefined =
  * Whether Ready is False although it should not be: the node lifecycle controller says so for all pods of a node that is
  * away, and the node, for which nothing has changed, will not say anything.
  */
-export function isReadyLost(pod: KubeObject): boolean {
+export function hasLostReadiness(pod: KubeObject): boolean {
   const { status } = pod;
   if (fieldsAt(pod, "status").phase !== "Running" || pod.metadata.deletionTimestamp !== undefined) return false;
   const conditions = conditionsOf(status);

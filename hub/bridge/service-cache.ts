@@ -1,7 +1,7 @@
 /** The cluster's services, as far as the environment of containers tells of them: one watch for all nodes. */
 
 import { type KubeObject, SERVICES } from "@picolet/hub-core/kube-client/kube-client.ts";
-import { type Kept, Reflector, type ReflectorComponents } from "@picolet/hub-core/kube-client/reflector.ts";
+import { type CachedObject, Reflector, type ReflectorComponents } from "@picolet/hub-core/kube-client/reflector.ts";
 import { type ObjectHash, type ObjectKey, objectKey } from "@picolet/protocol/tunnel/messages.ts";
 import { remoteService } from "./remote-data.ts";
 import { PackedObject } from "./stored-objects.ts";
@@ -16,7 +16,7 @@ export const MAX_SERVICES = 256;
 const API_NAMESPACE = "default";
 const API_SERVICE = `${API_NAMESPACE}/kubernetes`;
 
-interface StoredService extends Kept {
+interface StoredService extends CachedObject {
   readonly namespace: string;
   readonly packed: PackedObject;
 }

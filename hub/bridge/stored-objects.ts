@@ -1,20 +1,20 @@
 /** What the hub keeps of pods and nodes: as JSON text, which takes a third of the memory of the objects themselves. */
 
 import type { KubeObject } from "@picolet/hub-core/kube-client/kube-client.ts";
-import type { Kept } from "@picolet/hub-core/kube-client/reflector.ts";
+import type { CachedObject } from "@picolet/hub-core/kube-client/reflector.ts";
 import { grantedReferences } from "@picolet/hub-core/pod-references.ts";
 import { sha256 } from "@picolet/hub-core/sha256.ts";
-import { ownStatus } from "@picolet/protocol/pod/node-pod-status.ts";
+import { nodePodStatus } from "@picolet/protocol/pod/node-pod-status.ts";
 import { objectHash } from "@picolet/protocol/tunnel/digest.ts";
 import { type ObjectHash, type ObjectKey, objectKey, type RemoteObject } from "@picolet/protocol/tunnel/messages.ts";
-import { awayTolerations, evictsWhenAway } from "./away-tolerations.ts";
+import { awayTolerations, isEvictedWhenAway } from "./away-tolerations.ts";
 import { DATA_TYPES } from "./remote-data.ts";
 import {
   conditionsOf,
   type Fields,
   fieldsAt,
+  hasLostReadiness,
   isFields,
-  isReadyLost,
   mirroredUid,
   remoteNode,
   remotePod,
@@ -53,13 +53,13 @@ export class PackedObject {
 }
 
 /** Of a pod on a node that is not ours: just enough to find it should the node become ours. */
-export interface PodStub extends Kept {
+export interface PodStub extends CachedObject {
   readonly kind: "stub";
   readonly uid: string;
   readonly node: string;
 }
 
-export interface WholePod extends Kept {
+export interface WholePod extends CachedObject {
   readonly kind: "whole";
   readonly uid: string;
   readonly node: string;
@@ -115,26 +115,26 @@ export function wholePod(pod: KubeObject): WholePod {
   const mirrorOf = mirroredUid(metadata);
   const isDeleted = metadata.deletionTimestamp !== undefined;
   const isTerminal = TERMINAL.has(fieldsAt(pod, "status").phase);
-  const lacking = mirrorOf === undefined && !evictsWhenAway(pod) ? awayTolerations(pod) : undefined;
+  const lacking = mirrorOf === undefined && !isEvictedWhenAway(pod) ? awayTolerations(pod) : undefined;
   return {
     kind: "whole",
     resourceVersion: metadata.resourceVersion ?? "",
     uid: metadata.uid ?? "",
     node: nodeOf(pod),
     packed: new PackedObject(objectKey("Pod", namespace, metadata.name), remotePod(pod, lacking)),
-    status: JSON.stringify(ownStatus(pod.status)),
+    status: JSON.stringify(nodePodStatus(pod.status)),
     namespace,
     references: references.length === 0 ? NONE : references,
     hasServiceLinks: fieldsAt(pod, "spec").enableServiceLinks !== false,
     mirrorOf,
     isDeleted,
     isOver: isDeleted && isTerminal && metadata.deletionGracePeriodSeconds === 0,
-    isReadyLost: isReadyLost(pod),
+    isReadyLost: hasLostReadiness(pod),
     lackingTolerations: isDeleted || isTerminal ? undefined : lacking,
   };
 }
 
-export interface StoredNode extends Kept {
+export interface StoredNode extends CachedObject {
   readonly uid: string;
   /** Of a node of this hub; nothing is kept of the others. */
   readonly packed: PackedObject | undefined;
@@ -158,7 +158,7 @@ export function storedNode(node: KubeObject, hub: string, isConnected: boolean):
     report: isOurs ? metadata.annotations?.[REPORT_ANNOTATION] : undefined,
     conditions: isOurs ? conditionsText(node.status) : "",
     endpoint: isOurs ? endpointText(fieldsAt(node, "status")) : "",
-    evictsWhenAway: evictsWhenAway(node),
+    evictsWhenAway: isEvictedWhenAway(node),
   };
 }
 

@@ -169,7 +169,7 @@ export const rowsOf = (subject: Subject): readonly AccessRow[] =>
  * Resources that a board writes as its rows say or not at all, even where a role grants it more: NodeRestriction is
  * there for the roles that are too wide. Writes of other resources without a row are the roles' affair.
  */
-export const CLOSED_TO_BOARDS: ReadonlySet<string> = new Set([
+export const BOARD_FORBIDDEN_RESOURCES: ReadonlySet<string> = new Set([
   "pods",
   "nodes",
   "persistentvolumeclaims",

@@ -30,7 +30,7 @@ import type { CertificateIssuer } from "./controllers/certificates/certificate-i
 import { TokenCleaner } from "./controllers/certificates/token-cleaner.ts";
 import { InitialObjects } from "./controllers/cluster/initial-objects.ts";
 import { NamespaceController } from "./controllers/cluster/namespace-controller.ts";
-import { DEFAULT_ACCOUNT, NamespaceFurniture, ROOT_CA_MAP } from "./controllers/cluster/namespace-defaults.ts";
+import { DEFAULT_ACCOUNT, NamespaceDefaults, ROOT_CA_MAP } from "./controllers/cluster/namespace-defaults.ts";
 import type { ControllerPorts } from "./controllers/controller-ports.ts";
 import { DaemonSetController } from "./controllers/daemon-sets/daemon-set-controller.ts";
 import { EventRecorder } from "./controllers/event-recorder.ts";
@@ -110,7 +110,7 @@ export function embeddedControllers(components: ControllerPorts, init: EmbeddedC
     new NodeLifecycleController({ ...components, events, caches: { nodes, pods, leases } }),
     new PodCollector({ ...components, caches: { pods, nodes } }),
     new NamespaceController({ ...components, namespaces, types: deletable(init.definitions) }),
-    new NamespaceFurniture({ ...components, caches: { namespaces, accounts, rootCaMaps } }, init),
+    new NamespaceDefaults({ ...components, caches: { namespaces, accounts, rootCaMaps } }, init),
     new GarbageCollector({ ...components, caches: owned }),
     new DisruptionController({ ...components, caches: { budgets, pods } }),
     new TokenCleaner({ ...components, tokens }),

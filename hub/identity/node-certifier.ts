@@ -27,7 +27,7 @@ export type NodeClaim =
       readonly hasExpired: boolean;
     };
 
-export interface NodeWish {
+export interface RequestedIdentity {
   readonly node: string;
   /** Of the key that is to have the name. */
   readonly spkiHash: string;
@@ -60,7 +60,7 @@ export class NodeCertifier {
    * Records that `wish` has the name from now on, unless it may not. A certificate may be signed once this has resolved.
    * @throws `permission_denied`; `unavailable` (retryable) when the record keeps changing
    */
-  async claim(wish: NodeWish, claim: NodeClaim, signal: AbortSignal): Promise<void> {
+  async claim(wish: RequestedIdentity, claim: NodeClaim, signal: AbortSignal): Promise<void> {
     for (let attempt = 1; ; attempt += 1) {
       try {
         return await this.#claimOnce(wish, claim, signal);
@@ -90,7 +90,7 @@ export class NodeCertifier {
     return record?.spkiHash;
   }
 
-  async #claimOnce(wish: NodeWish, claim: NodeClaim, signal: AbortSignal): Promise<void> {
+  async #claimOnce(wish: RequestedIdentity, claim: NodeClaim, signal: AbortSignal): Promise<void> {
     const { keys, revoked, log } = this.#components;
     const { node, spkiHash } = wish;
     const [known, revocations] = [await keys.get(node, signal), await revoked.read(signal)];
@@ -109,7 +109,11 @@ export class NodeCertifier {
     await revoked.admit(node, spkiHash, revocations.nodes.get(node), signal);
   }
 
-  async #record({ node, spkiHash }: NodeWish, version: string | undefined, signal: AbortSignal): Promise<void> {
+  async #record(
+    { node, spkiHash }: RequestedIdentity,
+    version: string | undefined,
+    signal: AbortSignal,
+  ): Promise<void> {
     const { keys, clock } = this.#components;
     await keys.set(node, { spkiHash, certifiedAtMs: clock.wall().getTime() }, version, signal);
   }
@@ -131,7 +135,7 @@ type Decision =
 
 /** Pure. */
 function judge(
-  { node, spkiHash }: NodeWish,
+  { node, spkiHash }: RequestedIdentity,
   claim: NodeClaim,
   known: NodeKeyRecord | undefined,
   revocations: Revocations,

@@ -1,7 +1,7 @@
 /** Requests to a node's kubelet that need no upgrade. */
 import type { ServerResponse } from "node:http";
 import type { Fleet } from "@picolet/hub-core/fleet.ts";
-import { firstOf } from "@picolet/hub-core/pipes/byte-pipe.ts";
+import { onceAny } from "@picolet/hub-core/pipes/byte-pipe.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock } from "@picolet/protocol/ports.ts";
 import type { KubeletParams, KubeletReply, LogsParams, TunnelStream } from "@picolet/protocol/tunnel/stream.ts";
@@ -62,7 +62,7 @@ async function answerWith(
     for (;;) {
       const piece = await stream.read(signal);
       if (piece === undefined) break;
-      if (!response.write(piece)) await firstOf(response, ["drain", "close"], signal);
+      if (!response.write(piece)) await onceAny(response, ["drain", "close"], signal);
     }
     response.end();
   } catch (error) {

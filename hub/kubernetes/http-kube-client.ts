@@ -14,7 +14,7 @@ import { cancelled } from "@picolet/protocol/async/abort.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { KubeCall, KubeTransport } from "./kube-transport.ts";
 import { LineSplitter } from "./line-splitter.ts";
-import { statusError } from "./response-error.ts";
+import { responseError } from "./response-error.ts";
 
 /** etcd holds 1.5 MiB an object, in protobuf; JSON and base64 make it larger, but never five times. */
 const MAX_WATCH_LINE_BYTES = 8 * 1024 * 1024;
@@ -245,7 +245,7 @@ function watchEventOf(line: string, type: ResourceType, what: string): WatchEven
   const event = parsed(line, what);
   if (!isObject(event) || !isObject(event.object)) throw notAnEvent(what);
   const { type: kind, object } = event as unknown as { type: unknown; object: KubeObject };
-  if (kind === "ERROR") throw statusError(500, object, what);
+  if (kind === "ERROR") throw responseError(500, object, what);
   if (kind === "BOOKMARK") {
     const resourceVersion = (object.metadata as { resourceVersion?: unknown } | undefined)?.resourceVersion;
     if (typeof resourceVersion !== "string") throw notAnEvent(what);

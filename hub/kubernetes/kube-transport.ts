@@ -8,7 +8,7 @@ import { type Clock, type Millis, type MonotonicMs, millis, type Random, seconds
 import { VERSION } from "@picolet/protocol/version.ts";
 import { Agent, type Dispatcher, ProxyAgent, request } from "undici";
 import type { ClusterAccess, ClusterCredentials, ClusterTls } from "./cluster-access.ts";
-import { statusError } from "./response-error.ts";
+import { responseError } from "./response-error.ts";
 
 /**
  * A fleet of 5,000 renews 500 leases a second; three times that leaves room for statuses. A server that is asked too
@@ -139,7 +139,7 @@ export class KubeTransport implements AsyncDisposable {
     if (!isRefusal) return { kind: "done", value: parseBody(text, call.what) };
     return {
       kind: "refused",
-      error: statusError(response.statusCode, parseQuietly(text), call.what),
+      error: responseError(response.statusCode, parseQuietly(text), call.what),
       retryAfter: retryAfterOf(response),
     };
   }
@@ -152,7 +152,7 @@ export class KubeTransport implements AsyncDisposable {
     const request = (): Promise<Dispatcher.ResponseData> => this.#request(wire, wire.streams, call, life);
     const response = await withDeadline(this.#clock, timeout, call.what, request, life);
     if (response.statusCode < 400) return response;
-    const error = statusError(
+    const error = responseError(
       response.statusCode,
       parseQuietly(await this.#read(response, MAX_ERROR_BYTES, call, life)),
       call.what,

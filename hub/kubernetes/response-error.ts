@@ -33,7 +33,7 @@ const MAX_MESSAGE_LENGTH = 2048;
  * @param body the answer's, a Status (meta/v1) if all is well
  * @param what "get pod default/web"
  */
-export function statusError(httpStatus: number, body: unknown, what: string): PicoletError {
+export function responseError(httpStatus: number, body: unknown, what: string): PicoletError {
   const status = isStatus(body) ? body : {};
   const code = typeof status.code === "number" && status.code >= 400 ? status.code : httpStatus;
   const message = (typeof status.message === "string" ? status.message : `HTTP ${code}`).slice(0, MAX_MESSAGE_LENGTH);

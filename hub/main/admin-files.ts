@@ -1,7 +1,7 @@
 /** What `picolet-hub --embedded` leaves for its administrator in the data directory. */
 import { randomBytes } from "node:crypto";
 import { join } from "node:path";
-import { readIfThere, writeDurably } from "@picolet/hub-embedded/store/durable-file.ts";
+import { readOptionalFile, writeDurably } from "@picolet/hub-embedded/store/durable-file.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 
 const TOKEN_BYTES = 32;
@@ -12,7 +12,7 @@ const USER = "picolet-admin";
 /** Made at the first start; whoever can read the file is the administrator. */
 export function adminToken(dataDir: string): string {
   const path = join(dataDir, "admin-token");
-  const kept = readIfThere(path);
+  const kept = readOptionalFile(path);
   if (kept !== undefined) {
     if (TOKEN.test(kept)) return kept.trim();
     throw new PicoletError(

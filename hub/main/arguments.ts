@@ -1,5 +1,5 @@
 import { parseArgs } from "node:util";
-import { checkedFleets } from "@picolet/hub-embedded/store/fleet-keys.ts";
+import { validateFleetIds } from "@picolet/hub-embedded/store/fleet-keys.ts";
 import { describeError, PicoletError } from "@picolet/protocol/errors.ts";
 import { parseDuration } from "@picolet/protocol/kubernetes/duration.ts";
 import { parseQuantity, quantityValue } from "@picolet/protocol/kubernetes/quantity.ts";
@@ -295,7 +295,7 @@ function parseServe(args: readonly string[]): ServeArguments {
       otlp: targetOf("--telemetry-otlp", values["telemetry-otlp"], values["telemetry-otlp-token-file"]),
     },
     acceptRestoredStore,
-    adoptFleets: checkedFleets(values["adopt-fleet"] ?? []),
+    adoptFleets: validateFleetIds(values["adopt-fleet"] ?? []),
     logFormat: format,
     verbose: values.verbose ?? false,
   };

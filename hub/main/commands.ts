@@ -16,7 +16,7 @@ import { NodeKeysInKubernetes, RevokedKeysInKubernetes } from "../identity/node-
 import type { StoredPems } from "../identity/pem-store.ts";
 import { loadKubeconfigAccess } from "../kubernetes/kubeconfig-access.ts";
 import type { ClusterArguments, HubArguments } from "./arguments.ts";
-import { askRunningHub, downloadBackup } from "./download-backup.ts";
+import { callRunningHub, downloadBackup } from "./download-backup.ts";
 import { pemStore } from "./embedded-cluster.ts";
 import { HUB_NAMESPACE, openClient } from "./hub-client.ts";
 import { secretPemStore } from "./kubernetes-cluster.ts";
@@ -80,7 +80,7 @@ function restore(
 async function rotateKeys(dataDir: string, clock: Clock): Promise<string> {
   const path = join(dataDir, "hub-keys.json");
   try {
-    await askRunningHub(dataDir, "POST", ROTATE_KEYS_PATH, "rotate its keys");
+    await callRunningHub(dataDir, "POST", ROTATE_KEYS_PATH, "rotate its keys");
     return `the hub seals Secrets with new keys; keep a copy of ${path}\n`;
   } catch (error) {
     if (!isPicoletError(error, "unavailable")) throw error;

@@ -21,7 +21,7 @@ export async function downloadBackup(dataDir: string, file: string): Promise<voi
   try {
     const save = (body: IncomingMessage): Promise<void> =>
       pipeline(body, createWriteStream(partial, { mode: 0o600, flush: true }));
-    await askRunningHub(dataDir, "GET", BACKUP_PATH, "make a backup", save);
+    await callRunningHub(dataDir, "GET", BACKUP_PATH, "make a backup", save);
     await rename(partial, file);
   } finally {
     await rm(partial, { force: true });
@@ -33,7 +33,7 @@ export async function downloadBackup(dataDir: string, file: string): Promise<voi
  * @param what completes "cannot ask the hub to"
  * @throws `unavailable` when no hub runs there, `failed` when it does not do it
  */
-export async function askRunningHub(
+export async function callRunningHub(
   dataDir: string,
   method: "GET" | "POST",
   path: string,

@@ -1,7 +1,7 @@
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { describeError, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, millis, type Random } from "@picolet/protocol/ports.ts";
-import { type RecordRow, rowsOf } from "./record-rows.ts";
+import { type RecordRow, recordRowsOf } from "./record-rows.ts";
 import type { StoredBatch, TelemetryStore } from "./telemetry-store.ts";
 
 /** One request. The other end has taken it, will never take it (`refused`), or should be asked again. */
@@ -70,7 +70,7 @@ export class TelemetryExporter implements Component {
     const { store, sink, log } = this.#components;
     const last = batches.at(-1)?.id ?? 0;
     try {
-      await sink.send(batches.flatMap(rowsOf), signal);
+      await sink.send(batches.flatMap(recordRowsOf), signal);
       if (this.#failures > 0) log.info("telemetry is taken again", { by: sink.name, failures: this.#failures });
       this.#failures = 0;
       this.#limit = Math.min(MAX_BATCHES, this.#limit * 2);

@@ -18,7 +18,7 @@ export interface RecordRow {
  */
 const EARLIEST_NS = 1_577_836_800_000_000_000n;
 
-export function rowsOf({ node, baseUs, isEstimated, batch }: StoredBatch): RecordRow[] {
+export function recordRowsOf({ node, baseUs, isEstimated, batch }: StoredBatch): RecordRow[] {
   return batch.records.map((stamped): RecordRow => {
     const own = ownTime(stamped);
     const timeNs = own ?? BigInt(Math.round(baseUs + stamped.stampUs)) * 1000n;

@@ -5,7 +5,7 @@ import { PicoletError } from "@picolet/protocol/errors.ts";
 import { parseDuration } from "@picolet/protocol/kubernetes/duration.ts";
 import type { Clock } from "@picolet/protocol/ports.ts";
 import { lineOf } from "./line-protocol.ts";
-import { type RecordRow, rowsOf } from "./record-rows.ts";
+import { type RecordRow, recordRowsOf } from "./record-rows.ts";
 import type { TelemetryQuery, TelemetryStore } from "./telemetry-store.ts";
 
 type Format = "json" | "line";
@@ -41,7 +41,7 @@ export class TelemetryAnswers implements TelemetryReader {
     response.writeHead(200, { "content-type": CONTENT_TYPES[format] });
     let left = limit;
     for (const batch of this.#store.query(query)) {
-      const rows = rowsOf(batch).filter(
+      const rows = recordRowsOf(batch).filter(
         (row) => isMeant(row, query) && (kind === undefined || row.record.kind === kind),
       );
       const lines = rows.slice(0, left).map((row) => `${format === "line" ? lineOf(row) : jsonOf(row)}\n`);

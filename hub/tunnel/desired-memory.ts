@@ -35,7 +35,7 @@ export interface NodeMemory {
 }
 
 /** The set with this digest, if it is remembered. */
-export function recall({ acknowledged, offered }: NodeMemory, digest: Uint8Array): KnownSet | undefined {
+export function findKnownSet({ acknowledged, offered }: NodeMemory, digest: Uint8Array): KnownSet | undefined {
   if (acknowledged !== undefined && equalBytes(acknowledged.digest, digest)) return acknowledged;
   return offered !== undefined && equalBytes(offered.digest, digest) ? offered : undefined;
 }

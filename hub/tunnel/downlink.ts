@@ -16,8 +16,8 @@ import type {
   RemoteObject,
   Welcome,
 } from "@picolet/protocol/tunnel/messages.ts";
-import { Pending } from "@picolet/protocol/tunnel/pending.ts";
-import { differenceOf, type KnownSet, type NodeMemory, recall } from "./desired-memory.ts";
+import { PendingAnswer } from "@picolet/protocol/tunnel/pending.ts";
+import { differenceOf, findKnownSet, type KnownSet, type NodeMemory } from "./desired-memory.ts";
 
 export interface DownlinkComponents {
   readonly log: Log;
@@ -49,7 +49,7 @@ const NO_DIGEST = new Uint8Array();
 const violation = (what: string): PicoletError => new PicoletError("invalid", `cannot accept ${what}`);
 
 /** What the welcome said, and of which set. */
-export interface Start {
+export interface DownlinkStart {
   readonly digest: Uint8Array;
   readonly set: DesiredSet;
   readonly stand: Welcome["desired"];
@@ -62,8 +62,8 @@ export interface Start {
 export class Downlink {
   readonly #components: DownlinkComponents;
   readonly #signal: AbortSignal;
-  #offer: { readonly revision: number; readonly answer: Pending<"acknowledged" | "resync"> } | undefined;
-  #inventory: { readonly gathered: Map<ObjectKey, ObjectHash>; readonly whole: Pending<void> } | undefined;
+  #offer: { readonly revision: number; readonly answer: PendingAnswer<"acknowledged" | "resync"> } | undefined;
+  #inventory: { readonly gathered: Map<ObjectKey, ObjectHash>; readonly whole: PendingAnswer<void> } | undefined;
   /** What the agent has; undefined: it is to say. */
   #known: KnownSet | undefined;
   /** It is to hear of the latest revision even if it has that already. */
@@ -85,13 +85,13 @@ export class Downlink {
   /** What the welcome is to say to an agent whose set has `digest`. */
   standOf(digest: Uint8Array, set: DesiredSet): Welcome["desired"] {
     if (equalBytes(digest, set.digest)) return "current";
-    return recall(this.#components.memory, digest) === undefined ? "inventory" : "delta";
+    return findKnownSet(this.#components.memory, digest) === undefined ? "inventory" : "delta";
   }
 
   /** Follows what is desired until the session ends. To be called right after the welcome. */
-  run({ digest, set, stand }: Start): void {
+  run({ digest, set, stand }: DownlinkStart): void {
     const { memory, backend } = this.#components;
-    this.#known = stand === "current" ? set : recall(memory, digest);
+    this.#known = stand === "current" ? set : findKnownSet(memory, digest);
     this.#isDue = stand !== "current";
     memory.acknowledged = this.#known;
     memory.offered = undefined;
@@ -138,7 +138,7 @@ export class Downlink {
 
   async #ask(): Promise<KnownSet> {
     const gathered = new Map<ObjectKey, ObjectHash>();
-    const whole = new Pending<void>("the inventory", this.#signal, () => {
+    const whole = new PendingAnswer<void>("the inventory", this.#signal, () => {
       this.#inventory = undefined;
     });
     this.#inventory = { gathered, whole };
@@ -161,7 +161,7 @@ export class Downlink {
     if (sent.length === objects.length) this.#exhausted = set;
     const { revision } = set;
     memory.offered = offered;
-    const answer = new Pending<"acknowledged" | "resync">("the revision", this.#signal, () => {
+    const answer = new PendingAnswer<"acknowledged" | "resync">("the revision", this.#signal, () => {
       this.#offer = undefined;
     });
     // Nobody may be waiting for it yet when the session ends.

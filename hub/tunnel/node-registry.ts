@@ -4,7 +4,7 @@ import { describeError, isCancelled } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, millis, type Random } from "@picolet/protocol/ports.ts";
 import type { EventItem } from "@picolet/protocol/tunnel/messages.ts";
 import { NodeMemories, type NodeMemory } from "./desired-memory.ts";
-import { type NodeLease, type NodeSession, SessionRefused } from "./node-session.ts";
+import { type NodeSession, type SessionLease, SessionRefused } from "./node-session.ts";
 
 export interface RegistryComponents {
   readonly clock: Clock;
@@ -57,7 +57,7 @@ export class NodeRegistry implements AsyncDisposable {
   }
 
   /** @throws SessionRefused when another agent holds the name */
-  async admit(session: NodeSession): Promise<NodeLease> {
+  async admit(session: NodeSession): Promise<SessionLease> {
     const seat = await this.#freeSeat(session);
     const before = seat.session;
     seat.session = session;

@@ -45,7 +45,7 @@ export interface SessionInit {
 }
 
 /** What a session has while it stands for its node; kept from one session of the node to the next. */
-export interface NodeLease {
+export interface SessionLease {
   readonly backend: NodeBackend;
   readonly memory: NodeMemory;
 }
@@ -62,7 +62,7 @@ export interface NodeLimits {
 /** Whoever keeps at most one session of each node. */
 export interface SessionHost {
   /** @throws SessionRefused: the agent is to be told, and the session to end */
-  admit(session: NodeSession): Promise<NodeLease>;
+  admit(session: NodeSession): Promise<SessionLease>;
   /** It was welcomed. */
   live(session: NodeSession): void;
   /** It is over, whatever it was. Called once. */
@@ -115,7 +115,7 @@ export class NodeSession {
   #state: SessionState = { kind: "awaitingHello" };
   /** Until the welcome. */
   #hello: Hello | undefined;
-  #lease: NodeLease | undefined;
+  #lease: SessionLease | undefined;
   #wasPaused = false;
 
   /** @param stream what `socket` is over */
@@ -330,7 +330,7 @@ export class NodeSession {
     throw new SessionRefused("overloaded", "the hub does not know yet what its nodes are to have", this.#soon());
   }
 
-  #makeDownlink({ backend, memory }: NodeLease, signal: AbortSignal): Downlink {
+  #makeDownlink({ backend, memory }: SessionLease, signal: AbortSignal): Downlink {
     const { log, wheel } = this.#components;
     const send = (message: TunnelMessage): void => this.#send(message);
     const flushed = (until: AbortSignal): Promise<void> => this.#mux.flushed("control", until);
@@ -342,7 +342,7 @@ export class NodeSession {
     return new Downlink({ log, node, wheel, backend, memory, send, flushed, welcome, failed }, signal);
   }
 
-  #makeUplink({ backend }: NodeLease, signal: AbortSignal): Uplink {
+  #makeUplink({ backend }: SessionLease, signal: AbortSignal): Uplink {
     const { random, log, wheel, slots, limits } = this.#components;
     const send = (message: TunnelMessage): void => this.#send(message);
     const sendWithNext = (message: TunnelMessage): void => this.#mux.sendWithNext(message);
@@ -352,7 +352,7 @@ export class NodeSession {
     return new Uplink({ random, log, node: this.node, wheel, slots, limits, backend, ...sending }, signal);
   }
 
-  #welcome({ backend }: NodeLease, set: DesiredSet, desired: Welcome["desired"]): Welcome {
+  #welcome({ backend }: SessionLease, set: DesiredSet, desired: Welcome["desired"]): Welcome {
     const { hubVersion, epoch, fleet } = this.#init;
     const mirrors = backend.mirrorsDigest();
     const report = this.#hello === undefined ? undefined : backend.nodeReport();

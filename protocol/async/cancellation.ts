@@ -8,7 +8,7 @@ export function checkCancelled(signal: AbortSignal, what: string): void {
 }
 
 /** Settles with `task`, or rejects with `cancelled` as soon as `signal` aborts; the task itself goes on. */
-export async function orCancelled<T>(task: Promise<T>, signal: AbortSignal, what: string): Promise<T> {
+export async function rejectOnAbort<T>(task: Promise<T>, signal: AbortSignal, what: string): Promise<T> {
   checkCancelled(signal, what);
   const { promise, reject } = Promise.withResolvers<never>();
   const onAbort = (): void => reject(cancelled(what));

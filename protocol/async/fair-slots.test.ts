@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { FairPlaces, type FairPlacesInit, type Place } from "./fair-slots.ts";
+import { type FairSlot, FairSlots, type FairSlotsInit } from "./fair-slots.ts";
 
 const NEVER = new AbortController().signal;
 const settle = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
@@ -8,11 +8,11 @@ const settle = (): Promise<void> => new Promise((resolve) => setImmediate(resolv
 /** Tasks by name, whose first letter is their group; `order` is that in which they got their places. */
 class Bench {
   readonly order: string[] = [];
-  readonly places = new Map<string, Place>();
-  readonly fair: FairPlaces;
+  readonly places = new Map<string, FairSlot>();
+  readonly fair: FairSlots;
 
-  constructor(init: Omit<FairPlacesInit, "what">) {
-    this.fair = new FairPlaces({ ...init, what: "task" });
+  constructor(init: Omit<FairSlotsInit, "what">) {
+    this.fair = new FairSlots({ ...init, what: "task" });
   }
 
   async ask(names: string, signal = NEVER): Promise<void> {

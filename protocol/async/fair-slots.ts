@@ -4,7 +4,7 @@
  */
 import { cancelled } from "./abort.ts";
 
-export interface FairPlacesInit {
+export interface FairSlotsInit {
   /** Held at once. */
   readonly total: number;
   /** Held at once by one group. Default: `total`. */
@@ -13,7 +13,7 @@ export interface FairPlacesInit {
   readonly what: string;
 }
 
-export interface Place extends Disposable {
+export interface FairSlot extends Disposable {
   /** The lowest number from 0 on that nobody else holds. */
   readonly index: number;
   /** Whether a task of another group waits for want of this place. */
@@ -24,13 +24,13 @@ export interface Place extends Disposable {
 
 interface Waiter {
   readonly group: string;
-  readonly resolve: (place: Place) => void;
+  readonly resolve: (place: FairSlot) => void;
 }
 
 /** A node with more registries that fail forgets the oldest. */
 const MAX_DEMOTED = 64;
 
-export class FairPlaces {
+export class FairSlots {
   readonly #total: number;
   readonly #perGroup: number;
   readonly #what: string;
@@ -41,14 +41,14 @@ export class FairPlaces {
   /** The one demoted last is the last. */
   readonly #demoted = new Set<string>();
 
-  constructor({ total, perGroup = total, what }: FairPlacesInit) {
+  constructor({ total, perGroup = total, what }: FairSlotsInit) {
     this.#total = total;
     this.#perGroup = perGroup;
     this.#what = what;
   }
 
   /** Groups that were not demoted lately go first, then those that hold fewer, then who came first. */
-  take(group: string, signal: AbortSignal): Promise<Place> {
+  take(group: string, signal: AbortSignal): Promise<FairSlot> {
     return new Promise((resolve, reject) => {
       if (signal.aborted) return reject(cancelled(this.#what));
       const leave = (): void => {
@@ -96,7 +96,7 @@ export class FairPlaces {
     return count;
   }
 
-  #place(group: string): Place {
+  #place(group: string): FairSlot {
     let index = 0;
     while (this.#held.has(index)) index += 1;
     this.#held.set(index, group);

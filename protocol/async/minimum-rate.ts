@@ -2,7 +2,7 @@ import type { Clock, Millis, MonotonicMs } from "../ports.ts";
 import { millis } from "../ports.ts";
 
 /** How long a transfer has not come on at a least rate, however many single bytes still come. */
-export class Pace {
+export class MinimumRate {
   readonly #clock: Pick<Clock, "monotonic">;
   readonly #bytesPerSecond: number;
   #bytes = 0;

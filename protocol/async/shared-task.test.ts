@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import { isCancelled } from "../errors.ts";
 import { millis } from "../ports.ts";
-import { SharedLook, SharedTask } from "./shared-task.ts";
+import { SharedSample, SharedTask } from "./shared-task.ts";
 
 const NEVER = new AbortController().signal;
 
@@ -11,7 +11,7 @@ class Looks {
   readonly clock = new VirtualClock();
   readonly signals: AbortSignal[] = [];
   readonly answers: PromiseWithResolvers<number>[] = [];
-  readonly look = new SharedLook(this, "the look", (signal) => {
+  readonly look = new SharedSample(this, "the look", (signal) => {
     this.signals.push(signal);
     const answer = Promise.withResolvers<number>();
     this.answers.push(answer);

@@ -46,7 +46,7 @@ export class SharedTask<T> {
 }
 
 /** What is looked at for all who ask, and shown again to whoever takes one that is not new. */
-export class SharedLook<T> {
+export class SharedSample<T> {
   readonly #clock: Clock;
   readonly #take: (signal: AbortSignal) => Promise<T>;
   readonly #task: SharedTask<T>;

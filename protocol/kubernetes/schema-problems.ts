@@ -62,7 +62,7 @@ const STAND_INS: Readonly<Record<string, () => unknown>> = {
  * Takes what `issues` are about out of `value`, our own copy, so that the rest of it can be judged too: fields are
  * deleted, list items replaced by an empty value.
  */
-export function removeFaults(value: unknown, issues: readonly z.core.$ZodIssue[]): void {
+export function removeInvalidValues(value: unknown, issues: readonly z.core.$ZodIssue[]): void {
   for (const issue of issues) {
     const last = issue.path.at(-1);
     const parent = issue.path.slice(0, -1).reduce<unknown>((node, step) => fieldOf(node, step), value);

@@ -10,7 +10,7 @@ export interface SelectorRequirement {
 const INTEGER = /^[+-]?\d{1,19}$/;
 
 /** @param labels where `key` is looked up. @returns false for an operator that there is not */
-export function meets(
+export function matchesRequirement(
   labels: Readonly<Record<string, string>>,
   { key, operator, values = [] }: SelectorRequirement,
 ): boolean {

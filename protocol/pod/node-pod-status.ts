@@ -10,7 +10,7 @@ const isFields = (value: unknown): value is Fields =>
  * adds and drops as it likes. The agent sends this form, the hub makes it of what the API server has, and both come to the
  * same base for a delta.
  */
-export function ownStatus(status: unknown): Fields {
+export function nodePodStatus(status: unknown): Fields {
   if (!isFields(status)) return {};
   const { conditions, nominatedNodeName: _name, resize: _resize, ...rest } = status;
   const own = Array.isArray(conditions) ? conditions.filter(isOwnCondition) : [];

@@ -2,7 +2,15 @@ import assert from "node:assert/strict";
 import { hash } from "node:crypto";
 import { test } from "node:test";
 import fc from "fast-check";
-import { digestOf, digestWith, digestWithout, EMPTY_DIGEST, mirrorsDigest, objectHash, statusHash } from "./digest.ts";
+import {
+  addToDigest,
+  digestOf,
+  EMPTY_DIGEST,
+  mirrorsDigest,
+  objectHash,
+  removeFromDigest,
+  statusHash,
+} from "./digest.ts";
 
 const sha256 = (bytes: Uint8Array): Uint8Array => hash("sha256", bytes, "buffer");
 const entry = fc.record({ key: fc.string(), hash: fc.uint8Array({ minLength: 16, maxLength: 16 }) });
@@ -12,12 +20,12 @@ test("a digest is kept up by what comes and goes, in any order", () => {
   fc.assert(
     fc.property(entries, fc.nat(), (all, seed) => {
       let digest = EMPTY_DIGEST;
-      for (const each of all) digest = digestWith(sha256, digest, each);
+      for (const each of all) digest = addToDigest(sha256, digest, each);
       assert.deepEqual(digest, digestOf(sha256, all.toReversed()));
       const gone = all[seed % Math.max(1, all.length)];
       if (gone === undefined) return;
       const rest = all.filter((each) => each !== gone);
-      assert.deepEqual(digestWithout(sha256, digest, gone), digestOf(sha256, rest));
+      assert.deepEqual(removeFromDigest(sha256, digest, gone), digestOf(sha256, rest));
     }),
   );
 });

@@ -43,14 +43,14 @@ export function digestOf(sha256: Sha256, entries: Iterable<Entry>): Uint8Array {
 }
 
 /** The digest after an entry has come: `digestWith(sha256, EMPTY_DIGEST, e)` is `digestOf(sha256, [e])`. */
-export const digestWith = (sha256: Sha256, digest: Uint8Array, entry: Entry): Uint8Array => {
+export const addToDigest = (sha256: Sha256, digest: Uint8Array, entry: Entry): Uint8Array => {
   const sum = digest.slice();
   addInto(sum, entryHash(sha256, entry), 1);
   return sum;
 };
 
 /** The digest after an entry has gone that was in it. */
-export const digestWithout = (sha256: Sha256, digest: Uint8Array, entry: Entry): Uint8Array => {
+export const removeFromDigest = (sha256: Sha256, digest: Uint8Array, entry: Entry): Uint8Array => {
   const sum = digest.slice();
   addInto(sum, entryHash(sha256, entry), -1);
   return sum;

@@ -4,7 +4,7 @@ import { encodeFrame, encodeMessageFrame, MAX_PAYLOAD_BYTES } from "./frames.ts"
 import type { Sender } from "./lane-scheduler.ts";
 import { MAX_AGENT_MESSAGE_BYTES, MAX_HUB_MESSAGE_BYTES, packMessage, unpackMessage } from "./message-codec.ts";
 import { LANE_OF, type TunnelMessage } from "./messages.ts";
-import { Pending } from "./pending.ts";
+import { PendingAnswer } from "./pending.ts";
 import { ReceiveBuffer } from "./receive-buffer.ts";
 import type { Lane } from "./stream.ts";
 
@@ -22,7 +22,7 @@ export class MessageQueue implements Sender {
   #queuedBytes = 0;
   /** How much of the first was sent in parts. */
   #sentOfFirst = 0;
-  #waiters: Set<Pending<void>> | undefined;
+  #waiters: Set<PendingAnswer<void>> | undefined;
   readonly #maxMessageBytes: number;
 
   constructor(lane: Lane, role: "agent" | "hub") {
@@ -69,7 +69,7 @@ export class MessageQueue implements Sender {
     if (this.#queue.length === 0) return;
     this.#waiters ??= new Set();
     const waiters = this.#waiters;
-    const waiter = new Pending<void>("the wait", signal, (settled) => waiters.delete(settled));
+    const waiter = new PendingAnswer<void>("the wait", signal, (settled) => waiters.delete(settled));
     waiters.add(waiter);
     await waiter.promise;
   }

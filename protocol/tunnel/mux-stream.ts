@@ -2,7 +2,7 @@ import { cancelled } from "../async/abort.ts";
 import { type ErrorCode, PicoletError } from "../errors.ts";
 import { encodeFrame, type Frame, MAX_FRAME_BYTES, MAX_PAYLOAD_BYTES, type StreamFrame } from "./frames.ts";
 import type { Sender } from "./lane-scheduler.ts";
-import { Pending } from "./pending.ts";
+import { PendingAnswer } from "./pending.ts";
 import { ReceiveBuffer } from "./receive-buffer.ts";
 import type { IncomingStream, Lane, OpenedStream, StreamError, StreamKind, TunnelStream } from "./stream.ts";
 
@@ -50,7 +50,7 @@ interface PendingWrite {
   readonly bytes: Uint8Array;
   /** How many of them were handed to the link. */
   sent: number;
-  readonly done: Pending<void>;
+  readonly done: PendingAnswer<void>;
 }
 
 const ERROR_CODES: ReadonlySet<string> = new Set<ErrorCode>([
@@ -75,14 +75,14 @@ export class MuxStream implements OpenedStream, IncomingStream, Sender {
   #error: PicoletError | undefined;
   #closed: AbortController | undefined;
   /** Settles `opened`; only for a stream that was opened from here. */
-  #opening: Pending<void> | undefined;
+  #opening: PendingAnswer<void> | undefined;
 
   #writes: PendingWrite[] | undefined;
   #sendable: number;
   #sending: "open" | "ending" | "ended" = "open";
 
   #received: ReceiveBuffer | undefined;
-  #reader: Pending<Uint8Array | undefined> | undefined;
+  #reader: PendingAnswer<Uint8Array | undefined> | undefined;
   #receivable: number;
   #unacknowledged = 0;
   #isPeerEnded = false;
@@ -122,7 +122,7 @@ export class MuxStream implements OpenedStream, IncomingStream, Sender {
 
   /** Asks the peer. @throws what it refuses with; `cancelled`; what ends the session */
   async opened(signal: AbortSignal): Promise<void> {
-    this.#opening = new Pending<void>("the stream", signal, () => {
+    this.#opening = new PendingAnswer<void>("the stream", signal, () => {
       this.#opening = undefined;
       if (signal.aborted) this.#give({ code: "cancelled", message: "the opener gave up" });
     });
@@ -158,7 +158,7 @@ export class MuxStream implements OpenedStream, IncomingStream, Sender {
     if (this.#writes.length >= MAX_PENDING_WRITES) {
       return Promise.reject(new PicoletError("resource_exhausted", "cannot write to a stream that many write to"));
     }
-    const done = new Pending<void>("the write", signal, () => {
+    const done = new PendingAnswer<void>("the write", signal, () => {
       this.#writes = this.#writes?.filter((each) => each !== write);
       if (signal.aborted) this.#giveUpWrite(write);
     });
@@ -190,7 +190,7 @@ export class MuxStream implements OpenedStream, IncomingStream, Sender {
     if (this.#reader !== undefined) {
       return Promise.reject(new PicoletError("internal", "cannot read a stream twice at the same time"));
     }
-    this.#reader = new Pending("the read", signal, () => {
+    this.#reader = new PendingAnswer("the read", signal, () => {
       this.#reader = undefined;
     });
     return this.#reader.promise;

@@ -6,7 +6,7 @@ import { LaneScheduler } from "./lane-scheduler.ts";
 import { unpackMessage } from "./message-codec.ts";
 import { MessageAssembler, MessageQueue } from "./message-queue.ts";
 import { LANE_OF, type Refusal, type TunnelMessage } from "./messages.ts";
-import { Pending } from "./pending.ts";
+import { PendingAnswer } from "./pending.ts";
 import type { IncomingStream, Lane, OpenedStream, StreamKind, StreamOpener } from "./stream.ts";
 import { StreamTable, violation } from "./stream-table.ts";
 
@@ -56,7 +56,7 @@ const FREE_FRAMES: ReadonlySet<Frame["type"]> = new Set(["message", "part", "ope
 interface Ping {
   readonly number: number;
   sentAt: number | undefined;
-  readonly answer: Pending<number>;
+  readonly answer: PendingAnswer<number>;
 }
 
 /**
@@ -175,7 +175,7 @@ export class Mux implements StreamOpener {
       return Promise.reject(new PicoletError("resource_exhausted", "cannot send another ping before one is answered"));
     }
     this.#lastPing += 1;
-    const answer = new Pending<number>("the ping", signal, () => {
+    const answer = new PendingAnswer<number>("the ping", signal, () => {
       this.#pings.splice(this.#pings.indexOf(ping), 1);
     });
     const ping: Ping = { number: this.#lastPing, sentAt: undefined, answer };

@@ -2,7 +2,7 @@ import { cancelled } from "../async/abort.ts";
 import type { PicoletError } from "../errors.ts";
 
 /** An answer that somebody waits for until his signal aborts. It settles once; what comes later is ignored. */
-export class Pending<T> {
+export class PendingAnswer<T> {
   readonly promise: Promise<T>;
   readonly #settle: (finish: () => void) => void;
   readonly #resolve: (value: T) => void;
@@ -12,7 +12,7 @@ export class Pending<T> {
    * @param what for the message of `cancelled`: "the ping"
    * @param onSettled called once, before whoever waits goes on, however it settles
    */
-  constructor(what: string, signal: AbortSignal, onSettled: (pending: Pending<T>) => void) {
+  constructor(what: string, signal: AbortSignal, onSettled: (pending: PendingAnswer<T>) => void) {
     const { promise, resolve, reject } = Promise.withResolvers<T>();
     this.promise = promise;
     this.#resolve = resolve;

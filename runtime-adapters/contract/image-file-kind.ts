@@ -24,7 +24,7 @@ const WASM_TEXT = /^\s*(?:;;[^\n]*\n\s*)*\((?:component|module)\b/;
  * @param start the first bytes, `START_BYTES` of them if there are as many; of a gzip what is in it
  * @returns "it is …" with what to do; a general answer for what nobody knows
  */
-export function foreignFile(start: Uint8Array, where: "plain" | "in gzip"): string {
+export function imageFileKind(start: Uint8Array, where: "plain" | "in gzip"): string {
   const [what, mend] = kindOf(Buffer.from(start).toString("latin1"), where === "plain");
   return where === "plain" ? `it is ${what}: ${mend}` : `it is a gzip that holds no tar archive but ${what}: ${mend}`;
 }

@@ -338,7 +338,7 @@ export interface ImageHoldings {
 }
 
 /** On disk. */
-export interface WrittenLayer {
+export interface WritableLayer {
   readonly bytes: number;
   readonly inodes: number;
 }
@@ -444,7 +444,7 @@ export interface RuntimeAdapter extends AsyncDisposable {
   inspect(uid: PodUid, signal: AbortSignal): Promise<ObservedPod>;
   apply(pod: DesiredPod, action: Action, signal: AbortSignal): Promise<void>;
   /** What containers have written to their own file systems, by container id: all of ours in one call. Missing: nobody knows. */
-  writtenLayers?(signal: AbortSignal): Promise<ReadonlyMap<string, WrittenLayer>>;
+  writtenLayers?(signal: AbortSignal): Promise<ReadonlyMap<string, WritableLayer>>;
   /** What containers use that have no cgroup of their own, by container id. Missing: each has its own. */
   sharedUsage?(signal: AbortSignal): Promise<ReadonlyMap<string, SharedUsage>>;
   /** The UIDs of all pods that the runtime has, also those of its other clients. Missing: it cannot tell. */

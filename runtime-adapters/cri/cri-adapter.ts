@@ -14,7 +14,7 @@ import type {
   RuntimeStatus,
   RuntimeStream,
   StreamRequest,
-  WrittenLayer,
+  WritableLayer,
 } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { ContainerdLeases } from "./containerd/containerd-leases.ts";
 import { CriImageMounts } from "./containerd/image-mounts.ts";
@@ -167,7 +167,7 @@ export class CriAdapter implements RuntimeAdapter {
     return this.#actions.apply(pod, action, signal);
   }
 
-  async writtenLayers(signal: AbortSignal): Promise<ReadonlyMap<string, WrittenLayer>> {
+  async writtenLayers(signal: AbortSignal): Promise<ReadonlyMap<string, WritableLayer>> {
     try {
       return await this.#inspector.writtenLayers(signal);
     } catch (error) {

@@ -7,7 +7,7 @@ import { open } from "node:fs/promises";
 import { pipeline } from "node:stream/promises";
 import { createGunzip } from "node:zlib";
 import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
-import { foreignFile } from "@picolet/runtime-contract/image-file-kind.ts";
+import { imageFileKind } from "@picolet/runtime-contract/image-file-kind.ts";
 
 export interface ImageArchive {
   readonly gzipped: boolean;
@@ -39,14 +39,14 @@ const unreadable = (path: string): string => `cannot read the archive ${path} (m
 export async function readImageArchive(path: string, signal: AbortSignal): Promise<ImageArchive> {
   const head = await readHead(path);
   const gzipped = head[0] === 0x1f && head[1] === 0x8b;
-  if (!gzipped && head.toString("latin1", 257, 262) !== "ustar") throw unusable(path, foreignFile(head, "plain"));
+  if (!gzipped && head.toString("latin1", 257, 262) !== "ustar") throw unusable(path, imageFileKind(head, "plain"));
   const documents = new Documents();
   try {
     await scan(path, gzipped, documents, signal);
   } catch (error) {
     if (signal.aborted) throw new PicoletError("cancelled", `the import of ${path} was cancelled`);
     if (isPicoletError(error) && error.code !== "corrupt") throw error;
-    if (error instanceof NoTar && gzipped) throw unusable(path, foreignFile(error.start, "in gzip"));
+    if (error instanceof NoTar && gzipped) throw unusable(path, imageFileKind(error.start, "in gzip"));
     const isCut = (error as NodeJS.ErrnoException).code === "Z_BUF_ERROR";
     throw new PicoletError("corrupt", unreadable(path), { cause: isCut ? "it is cut off" : error });
   }

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { after, before, describe, test } from "node:test";
-import { foldersOf, makeNodeUsage } from "@picolet/agent/main/node/node-usage.ts";
+import { cgroupFoldersOf, makeNodeUsageSampler } from "@picolet/agent/main/node/node-usage.ts";
 import { usageObservations } from "@picolet/agent/plan/eviction/eviction-signals.ts";
 import { detectCgroups } from "@picolet/agent/resources/cgroup-hierarchies.ts";
 import { CgroupTree } from "@picolet/agent/resources/cgroup-tree.ts";
@@ -25,11 +25,11 @@ describe("the memory that is left by a fast look", { skip }, () => {
   const log = new RecordedLog();
   const tree = new CgroupTree({ log, clock: systemClock }, { hierarchies });
   const folder = new TempFolder();
-  const looks = makeNodeUsage(
+  const looks = makeNodeUsageSampler(
     { ...{ hierarchies, adapters: [], clock: systemClock, log }, pods: () => [], podCgroup: () => "" },
     { rootDir: folder.path, podLogsDir: folder.path, allPodsCgroup: ROOT, cgroupsPerQOS: true },
   );
-  const gauge = new MemoryGauge(foldersOf(hierarchies), { allPodsCgroup: ROOT, maxPids: MAX_PIDS });
+  const gauge = new MemoryGauge(cgroupFoldersOf(hierarchies), { allPodsCgroup: ROOT, maxPids: MAX_PIDS });
 
   before(async () => {
     await tree.create(ROOT, { memoryLimitBytes: LIMIT });

@@ -5,7 +5,7 @@ import { once } from "node:events";
 import { after, before, describe, test } from "node:test";
 import type { Usage } from "@picolet/agent/core/node/usage.ts";
 import type { AgentPod } from "@picolet/agent/core/pods/agent-pod.ts";
-import { makeNodeUsage } from "@picolet/agent/main/node/node-usage.ts";
+import { makeNodeUsageSampler } from "@picolet/agent/main/node/node-usage.ts";
 import { detectCgroups } from "@picolet/agent/resources/cgroup-hierarchies.ts";
 import { CgroupTree } from "@picolet/agent/resources/cgroup-tree.ts";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
@@ -27,7 +27,7 @@ describe("what real cgroups use", { skip }, () => {
   const tree = new CgroupTree({ log: new RecordedLog(), clock: systemClock }, { hierarchies });
   const folder = new TempFolder();
   const pods: AgentPod[] = [];
-  const looks = makeNodeUsage(
+  const looks = makeNodeUsageSampler(
     {
       ...{ hierarchies, adapters: [], clock: systemClock, log: new RecordedLog() },
       pods: () => pods,

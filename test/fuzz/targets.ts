@@ -31,8 +31,8 @@ import { FRAME, FrameReader, frame } from "@picolet/runtime-cri/wire/http2-frame
 import { parseChallenges } from "@picolet/runtime-wasm/pull/challenge.ts";
 import { parseDocument, parseSignatures, platformOfConfig } from "@picolet/runtime-wasm/pull/manifests.ts";
 import { readComponentShape } from "@picolet/runtime-wasm/shared/binary/component-shape.ts";
-import { withPatchableMemories } from "@picolet/runtime-wasm/shared/binary/memory-limits.ts";
-import { decompressed } from "@picolet/runtime-wasm/shared/files/byte-stream.ts";
+import { padMemoryLimits } from "@picolet/runtime-wasm/shared/binary/memory-limits.ts";
+import { decompressStream } from "@picolet/runtime-wasm/shared/files/byte-stream.ts";
 import type { ByteStream } from "@picolet/runtime-wasm/shared/files/file-bytes.ts";
 import { TarReader } from "@picolet/runtime-wasm/shared/files/tar-reader.ts";
 import { parseBuckets, parseConfigVolume, parseInterfaces } from "@picolet/runtime-wasm/shared/grants/board-grants.ts";
@@ -86,7 +86,7 @@ class MemoryBytes implements ByteStream {
 const READ_BYTES = 65_536;
 
 async function readTar(input: Uint8Array): Promise<void> {
-  await using stream = await decompressed(new MemoryBytes(input));
+  await using stream = await decompressStream(new MemoryBytes(input));
   const reader = new TarReader(stream);
   for (let entry = await reader.next(); entry !== undefined; entry = await reader.next()) {
     await entry.content.read(READ_BYTES);
@@ -255,7 +255,7 @@ export const TARGETS: readonly FuzzTarget[] = [
     run: (input) => {
       attempt(() => readComponentShape((offset, length) => input.subarray(offset, offset + length), input.length));
       attempt(() => checkNames(input));
-      attempt(() => void withPatchableMemories(input));
+      attempt(() => void padMemoryLimits(input));
     },
     refuses: isRefusal,
   },

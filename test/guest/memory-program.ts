@@ -4,7 +4,7 @@
  */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { foldersOf } from "@picolet/agent/main/node/node-usage.ts";
+import { cgroupFoldersOf } from "@picolet/agent/main/node/node-usage.ts";
 import { detectCgroups } from "@picolet/agent/resources/cgroup-hierarchies.ts";
 import { CgroupMemoryEvents } from "@picolet/agent/stats/cgroup-memory-events.ts";
 import { MemoryGauge } from "@picolet/agent/stats/memory-gauge.ts";
@@ -13,7 +13,7 @@ const STALL_US = 200_000;
 
 async function look([cgroup = "", command = "", ...args]: readonly string[]): Promise<void> {
   const hierarchies = await detectCgroups();
-  const gauge = new MemoryGauge(foldersOf(hierarchies), { allPodsCgroup: cgroup, maxPids: 1_000 });
+  const gauge = new MemoryGauge(cgroupFoldersOf(hierarchies), { allPodsCgroup: cgroup, maxPids: 1_000 });
   const before = gauge.read({ near: Infinity, short: Infinity });
   using events = new CgroupMemoryEvents(`/sys/fs/cgroup${cgroup}/memory.events`);
   let told = 0;

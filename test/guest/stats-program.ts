@@ -1,5 +1,5 @@
 /** In the guest: `node program POD-PATH CONTAINER-ID`: one look at a pod's cgroup, as JSON. */
-import { makeNodeUsage } from "@picolet/agent/main/node/node-usage.ts";
+import { makeNodeUsageSampler } from "@picolet/agent/main/node/node-usage.ts";
 import { detectCgroups } from "@picolet/agent/resources/cgroup-hierarchies.ts";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import { millis } from "@picolet/protocol/ports.ts";
@@ -7,7 +7,7 @@ import { usagePod } from "../support/unit/pods/usage-pods.ts";
 import { RecordedLog } from "../support/unit/ports/recorders.ts";
 
 async function look([path = "", id = ""]: readonly string[]): Promise<void> {
-  const looks = makeNodeUsage(
+  const looks = makeNodeUsageSampler(
     {
       ...{ hierarchies: await detectCgroups(), adapters: [], clock: systemClock, log: new RecordedLog() },
       pods: () => [usagePod("pod", [id])],

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { tmpdir } from "node:os";
 import { test } from "node:test";
 import type { AgentPod } from "@picolet/agent/core/pods/agent-pod.ts";
-import { makeNodeUsage } from "@picolet/agent/main/node/node-usage.ts";
+import { makeNodeUsageSampler } from "@picolet/agent/main/node/node-usage.ts";
 import { detectCgroups } from "@picolet/agent/resources/cgroup-hierarchies.ts";
 import { UsageStats } from "@picolet/agent/stats/usage-stats.ts";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
@@ -45,7 +45,7 @@ test("a busy container's CPU, memory and network", { skip: containerdMissing() ?
     ...{ containers, logDirectory },
   };
   const hierarchies = await detectCgroups();
-  const looks = makeNodeUsage(
+  const looks = makeNodeUsageSampler(
     {
       ...{ hierarchies, adapters: [fixture.adapter], clock: systemClock, log: new RecordedLog() },
       pods: () => [known],

@@ -2,12 +2,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { TelemetryService } from "@picolet/agent/telemetry/telemetry-service.ts";
-import { rowsOf } from "@picolet/hub/telemetry/record-rows.ts";
+import { recordRowsOf } from "@picolet/hub/telemetry/record-rows.ts";
 import { millis, seconds } from "@picolet/protocol/ports.ts";
 import { recordSize, type TelemetryRecord } from "@picolet/protocol/telemetry/records.ts";
 import { type Plain, type ServiceMessage, ServiceRefusal } from "@picolet/runtime-contract/board-services.ts";
 import { TelemetrySender } from "@picolet/runtime-wasm/shared/board/telemetry-sender.ts";
-import type { Begun } from "@picolet/runtime-wasm/shared/resources/polling.ts";
+import type { StartedOperation } from "@picolet/runtime-wasm/shared/resources/polling.ts";
 import { TempFolder } from "../support/unit/machine/temp-folder.ts";
 import { VirtualClock } from "../support/unit/ports/virtual-clock.ts";
 import { copyOf, openHub, settle, TelemetryBoard } from "../support/unit/tunnel/telemetry-board.ts";
@@ -53,7 +53,7 @@ class Runner {
     begun.result();
   }
 
-  #call(message: ServiceMessage): Begun<ServiceMessage> {
+  #call(message: ServiceMessage): StartedOperation<ServiceMessage> {
     this.calls += 1;
     assert.ok(this.calls < 1000, "asks without end");
     const { board } = this;
@@ -110,7 +110,7 @@ test("what was in a killed agent's memory alone is handed to the next one, in or
   using hub = openHub(runner.clock, next.path);
   runner.board.connect(hub);
   await settle(runner.clock);
-  const rows = hub.after(0, 1000, 1e9).flatMap(rowsOf);
+  const rows = hub.after(0, 1000, 1e9).flatMap(recordRowsOf);
   // "The points may or may not have been taken": 5 was kept by the runner.
   assert.deepEqual(
     rows.map(({ record }) => record.kind === "point" && record.fields[0]?.[1]),
@@ -188,7 +188,7 @@ test("while the board takes nothing the component is told, and nothing of that i
   await runner.clock.advance(seconds(30));
   await runner.write(point("n", "after"));
   await runner.clock.advance(seconds(30));
-  const values = hub.after(0, 1000, 1e9).flatMap(rowsOf);
+  const values = hub.after(0, 1000, 1e9).flatMap(recordRowsOf);
   assert.ok(values.length >= taken + 1, `${values.length} of ${taken}`);
   assert.equal(
     new Set(values.map(({ record }) => record.kind === "point" && record.fields[0]?.[1])).size,

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { existsSync, readFileSync, truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
-import { rowsOf } from "@picolet/hub/telemetry/record-rows.ts";
+import { recordRowsOf } from "@picolet/hub/telemetry/record-rows.ts";
 import type { TelemetryStore } from "@picolet/hub/telemetry/telemetry-store.ts";
 import { isPicoletError } from "@picolet/protocol/errors.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
@@ -17,7 +17,7 @@ const contents = (hub: TelemetryStore): unknown[] =>
   hub
     .after(0, 10_000, Number.MAX_SAFE_INTEGER)
     .flatMap((batch) =>
-      rowsOf(batch).map(({ record }) => (record.kind === "point" ? record.fields[0]?.[1] : record.message)),
+      recordRowsOf(batch).map(({ record }) => (record.kind === "point" ? record.fields[0]?.[1] : record.message)),
     );
 
 const numbers = (from: number, to: number): number[] => Array.from({ length: to - from }, (_, at) => from + at);
@@ -253,7 +253,7 @@ test("a board whose clock is not set gives each point its time once it knows it"
   using hub = openHub(clock, folder.path);
   board.connect(hub);
   await settle(clock);
-  const [row] = hub.after(0, 10, 1e9).flatMap(rowsOf);
+  const [row] = hub.after(0, 10, 1e9).flatMap(recordRowsOf);
   assert.equal(Math.round(Number((row?.timeNs ?? 0n) / 1000n) / 1000), now - 90_000);
   assert.equal(row?.isEstimated, false);
   await board.end();
@@ -274,7 +274,7 @@ test("what a boot has left that never knew the time is taken to have ended when 
   using hub = openHub(clock, folder.path);
   board.connect(hub);
   await clock.advance(seconds(2));
-  const [row] = hub.after(0, 10, 1e9).flatMap(rowsOf);
+  const [row] = hub.after(0, 10, 1e9).flatMap(recordRowsOf);
   const ago = now - 5000 - Number((row?.timeNs ?? 0n) / 1_000_000n);
   // It was written 60 s after it came, and the boot's last word is of its end.
   assert.ok(ago >= 60_000 && ago <= 70_000, `${ago}`);
@@ -323,7 +323,7 @@ test("a hub whose exporters do not follow holds boards up, and goes on where it 
   const seen: unknown[] = [];
   for (let round = 0; round < 200 && seen.length < 100; round += 1) {
     for (const batch of hub.after(hub.exportedBy("influx"), 2, 1e9)) {
-      seen.push(...rowsOf(batch).map(({ record }) => record.kind === "point" && record.fields[0]?.[1]));
+      seen.push(...recordRowsOf(batch).map(({ record }) => record.kind === "point" && record.fields[0]?.[1]));
       hub.exported("influx", batch.id);
     }
     await clock.advance(seconds(5));

@@ -11,11 +11,7 @@ import {
   refuseAsync,
 } from "@picolet/runtime-wasm/shared/binary/component-shape.ts";
 import { importedFunctionTypes } from "@picolet/runtime-wasm/shared/binary/function-types.ts";
-import {
-  limitMemories,
-  WASM_PAGE_BYTES,
-  withPatchableMemories,
-} from "@picolet/runtime-wasm/shared/binary/memory-limits.ts";
+import { limitMemories, padMemoryLimits, WASM_PAGE_BYTES } from "@picolet/runtime-wasm/shared/binary/memory-limits.ts";
 import { exportsRun, ungrantedImports } from "@picolet/runtime-wasm/shared/grants/import-grants.ts";
 import { checkNames } from "@picolet/runtime-wasm/transpile/component-names.ts";
 import { testComponent, testCoreModule, textComponent } from "@picolet/test/support/wasm/components.ts";
@@ -102,7 +98,7 @@ test("no bytes whatever do anything but be read or refused", async () => {
   const core = fc.uint8Array({ maxLength: 200 }).map((tail) => Uint8Array.from([...real.subarray(0, 8), ...tail]));
   fc.assert(
     fc.property(fc.oneof(mutated, core, fc.uint8Array({ maxLength: 300 })), (bytes) => {
-      for (const read of [shapeOf, checkNames, withPatchableMemories, importedFunctionTypes]) {
+      for (const read of [shapeOf, checkNames, padMemoryLimits, importedFunctionTypes]) {
         try {
           read(bytes);
         } catch (error) {
@@ -180,7 +176,7 @@ const memoryOf = (bytes: Uint8Array): Memory =>
 
 test("memory grows up to the limit and not one page further", () => {
   for (const declared of [undefined, 100]) {
-    const { bytes, memories } = withPatchableMemories(memoryModule(1, declared));
+    const { bytes, memories } = padMemoryLimits(memoryModule(1, declared));
     limitMemories(bytes, memories, 3 * WASM_PAGE_BYTES + 5);
     const memory = memoryOf(bytes);
     assert.equal(memory.grow(2), 1);
@@ -190,7 +186,7 @@ test("memory grows up to the limit and not one page further", () => {
 });
 
 test("a module's own lower maximum stays, and with no limit everything does", () => {
-  const { bytes, memories } = withPatchableMemories(memoryModule(1, 2));
+  const { bytes, memories } = padMemoryLimits(memoryModule(1, 2));
   limitMemories(bytes, memories, 10 * WASM_PAGE_BYTES);
   assert.throws(() => memoryOf(bytes).grow(2));
   limitMemories(bytes, memories, undefined);
@@ -198,7 +194,7 @@ test("a module's own lower maximum stays, and with no limit everything does", ()
 });
 
 test("a module that starts out larger than its limit is refused", () => {
-  const { bytes, memories } = withPatchableMemories(memoryModule(5));
+  const { bytes, memories } = padMemoryLimits(memoryModule(5));
   assert.throws(
     () => limitMemories(bytes, memories, 4 * WASM_PAGE_BYTES),
     (error) => isPicoletError(error, "resource_exhausted") && /327680 bytes.*262144 bytes/.test(error.message),
@@ -214,7 +210,7 @@ test("shared, 64-bit and unknown memories are refused, defined or imported", () 
   ] as const) {
     const defined = Uint8Array.from([...preamble, 5, 4, 1, flags, 1, 1]);
     const imported = Uint8Array.from([...preamble, 2, 9, 1, 1, 0x61, 1, 0x62, 2, flags, 1, 1]);
-    for (const bytes of [defined, imported]) assert.throws(() => withPatchableMemories(bytes), isInvalid(text));
+    for (const bytes of [defined, imported]) assert.throws(() => padMemoryLimits(bytes), isInvalid(text));
   }
 });
 

@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { SCRIPT_NAME } from "@picolet/runtime-wasm/shared/messages/transpile-request.ts";
 import { generatedFiles } from "@picolet/runtime-wasm/transpile/generated-files.ts";
 import { asScript } from "@picolet/runtime-wasm/transpile/generated-script.ts";
-import { withKeptHandles } from "@picolet/runtime-wasm/transpile/kept-handles.ts";
+import { keepHandles } from "@picolet/runtime-wasm/transpile/kept-handles.ts";
 import { testComponent } from "@picolet/test/support/wasm/components.ts";
 
 async function jcosText(): Promise<string> {
@@ -23,7 +23,7 @@ const SWAP = "wasi:keyvalue/atomics@0.2.0-draft2#swap";
 
 test("a handle that a function takes and waits with is taken out of the table after the call, and no other is", async () => {
   const text = (await jcosText()).replace(/^[ \t]+/gm, "");
-  const kept = withKeptHandles(text) ?? "";
+  const kept = keepHandles(text) ?? "";
   const before = callOf(text, SWAP);
   const after = callOf(kept, SWAP);
   const [taken, called] = [/^rscTableRemove\(/m, /=> swap\(/];

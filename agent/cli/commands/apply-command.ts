@@ -5,7 +5,7 @@ import type { Context } from "../context/context.ts";
 import { EXIT_DEGRADED, EXIT_HEALTHY, usageError } from "../context/exit-codes.ts";
 import { readInput, STANDARD_INPUT } from "../context/input-file.ts";
 import { machineFormat, podLabel, printObject } from "../context/objects.ts";
-import { plain } from "../context/text-layout.ts";
+import { printableLine } from "../context/text-layout.ts";
 
 /** As much as the agent takes. */
 const MAX_BYTES = 1024 * 1024;
@@ -46,7 +46,7 @@ const isRemoved = ({ change }: PushedPod): boolean => change === "removed";
 
 /** Shown before it is done. */
 async function agreesTo({ terminal, input }: Context, removed: readonly PushedPod[], file: string): Promise<boolean> {
-  const names = removed.map(({ namespace, name }) => `  ${plain(podLabel(namespace, name))}\n`).join("");
+  const names = removed.map(({ namespace, name }) => `  ${printableLine(podLabel(namespace, name))}\n`).join("");
   terminal.writeError(`No longer in ${placeOf(file)}, and deleted with it:\n${names}Go on? [y/N] `);
   let answer = "";
   for await (const piece of input()) {
@@ -57,13 +57,13 @@ async function agreesTo({ terminal, input }: Context, removed: readonly PushedPo
 }
 
 function line({ namespace, name, change }: PushedPod, file: string, dryRun: boolean): string {
-  const label = plain(podLabel(namespace, name));
+  const label = printableLine(podLabel(namespace, name));
   const what =
     change === "removed" ? `pod "${label}" deleted (no longer in ${placeOf(file)})` : `pod/${label} ${change}`;
   return `${what}${dryRun ? " (dry run)" : ""}\n`;
 }
 
 const complaint = (file: string, { line: number, message }: PushProblem): string =>
-  `${placeOf(file)}${number === null ? "" : `:${number}`}: ${plain(message)}\n`;
+  `${placeOf(file)}${number === null ? "" : `:${number}`}: ${printableLine(message)}\n`;
 
-const placeOf = (file: string): string => (file === STANDARD_INPUT ? "standard input" : plain(file));
+const placeOf = (file: string): string => (file === STANDARD_INPUT ? "standard input" : printableLine(file));

@@ -3,7 +3,7 @@ import type { EventObject, IsolationAnswer } from "@picolet/protocol/local-api/s
 import { RUNTIME_CONDITION } from "@picolet/protocol/pod/condition-owners.ts";
 import type { Container, ContainerStatus, ContainerStatusState, Pod, Probe } from "@picolet/protocol/pod/pod.ts";
 import { summarizePod } from "@picolet/protocol/pod/pod-summary.ts";
-import { age, humanDuration, plain, renderTable, wrap } from "../context/text-layout.ts";
+import { age, humanDuration, printableLine, renderTable, wrap } from "../context/text-layout.ts";
 
 /** Where values start. */
 const VALUE_COLUMN = 18;
@@ -11,13 +11,13 @@ const VALUE_COLUMN = 18;
 const INNER_COLUMN = 20;
 
 /** What is shown beside the pod's object. */
-export interface PodSurroundings {
+export interface DescribePodInput {
   readonly events: readonly EventObject[];
   /** One entry for each running component. */
   readonly isolation: IsolationAnswer["containers"];
 }
 
-export function describePod(pod: Pod, { events, isolation }: PodSurroundings, width: number, nowMs: number): string {
+export function describePod(pod: Pod, { events, isolation }: DescribePodInput, width: number, nowMs: number): string {
   const page = new Page(width);
   describeHead(page, pod);
   const { spec, status } = pod;
@@ -51,7 +51,7 @@ class Page {
   /** One line, or more when the value is long. Values of one depth stand below each other. */
   field(indent: number, name: string, value: string): void {
     const column = indent < 4 ? VALUE_COLUMN : INNER_COLUMN;
-    const label = `${" ".repeat(indent)}${plain(name)}:`;
+    const label = `${" ".repeat(indent)}${printableLine(name)}:`;
     const start = label.length < column ? column : label.length + 1;
     const wrapped = wrap(value, this.width, column, start);
     this.line(`${label.padEnd(start)}${wrapped}`.replace(/ +$/gm, ""));
@@ -127,13 +127,13 @@ function describeContainers(
   page: Page,
   title: string,
   containers: readonly AnyContainer[],
-  { statuses, isolation }: { readonly statuses: readonly ContainerStatus[] } & Pick<PodSurroundings, "isolation">,
+  { statuses, isolation }: { readonly statuses: readonly ContainerStatus[] } & Pick<DescribePodInput, "isolation">,
 ): void {
   if (containers.length === 0) return;
   page.line(`${title}:`);
   for (const container of containers) {
     const status = statuses.find((each) => each.name === container.name);
-    page.line(`  ${plain(container.name)}:`);
+    page.line(`  ${printableLine(container.name)}:`);
     if (status?.containerID) page.field(4, "Container ID", status.containerID);
     page.field(4, "Image", container.image);
     if (status?.imageID) page.field(4, "Image ID", status.imageID);
@@ -161,7 +161,7 @@ function describeContainerStatus(page: Page, status: ContainerStatus | undefined
   page.field(4, "Restart Count", String(status.restartCount));
 }
 
-function describeIsolation(page: Page, { measures, missing }: PodSurroundings["isolation"][number]): void {
+function describeIsolation(page: Page, { measures, missing }: DescribePodInput["isolation"][number]): void {
   page.field(4, "Isolation", measures.join(", ") || "<none>");
   if (missing.length > 0) page.field(4, "Not Isolated", `without ${missing.join(", ")}`);
 }
@@ -256,7 +256,7 @@ function describeConditions(page: Page, { status }: Pod): void {
     // What is as it should be needs no reason; that it is resized is not.
     const isWell = value === "True" && !type.startsWith("PodResize");
     const why = isWell ? [] : [reason, message].filter((each) => each !== undefined && each !== "");
-    const label = `  ${plain(type).padEnd(28)}`;
+    const label = `  ${printableLine(type).padEnd(28)}`;
     page.line(`${label}${wrap([value, ...why].join(" "), page.width, 30, label.length)}`);
   }
 }
@@ -266,7 +266,7 @@ function describeVolumes(page: Page, { spec }: Pod): void {
   if (volumes.length === 0) return;
   page.line("Volumes:");
   for (const { name, ...sources } of volumes) {
-    page.line(`  ${plain(name)}:`);
+    page.line(`  ${printableLine(name)}:`);
     for (const [kind, source] of Object.entries(sources)) {
       if (typeof source !== "object" || source === null) continue;
       page.field(4, "Type", kind);

@@ -12,7 +12,7 @@ import type { Arguments } from "../context/command-line.ts";
 import { type Context, table, widthOf } from "../context/context.ts";
 import { EXIT_DEGRADED, EXIT_HEALTHY } from "../context/exit-codes.ts";
 import { machineFormat, printObject } from "../context/objects.ts";
-import { age, humanBytes, partOf, plain, wrap } from "../context/text-layout.ts";
+import { age, formatShare, humanBytes, printableLine, wrap } from "../context/text-layout.ts";
 
 /** A gigabyte from a slow card, unpacked onto it. */
 const IMPORT_TIMEOUT = seconds(30 * 60);
@@ -28,7 +28,7 @@ export async function runImageList(context: Context, input: Arguments): Promise<
     else if (answer.problems.length === 0) context.terminal.writeError("No images found\n");
   }
   for (const { runtime, message } of answer.problems)
-    context.terminal.writeError(`edgectl: ${plain(`${runtime}: ${message}`)}\n`);
+    context.terminal.writeError(`edgectl: ${printableLine(`${runtime}: ${message}`)}\n`);
   return answer.problems.length === 0 ? EXIT_HEALTHY : EXIT_DEGRADED;
 }
 
@@ -68,10 +68,10 @@ function underWay(context: Context, { pulls = [], prefetches = [] }: ImageList):
 
 /** `pulling app:1 for 42s: 12 of 40 MiB (default/web)`. */
 export function pullText({ image, state, since, bytes, totalBytes, pods }: ImagePullReport, nowMs: number): string {
-  const far = bytes === null || totalBytes === null ? "" : `: ${partOf(bytes, totalBytes)}`;
+  const far = bytes === null || totalBytes === null ? "" : `: ${formatShare(bytes, totalBytes)}`;
   const whose = pods.length === 0 ? "" : ` (${pods.join(", ")})`;
   const what = state === "waiting" ? "waiting to pull" : "pulling";
-  return plain(`${what} ${image} for ${age(since, nowMs)}${far}${whose}`);
+  return printableLine(`${what} ${image} for ${age(since, nowMs)}${far}${whose}`);
 }
 
 function imageTable(context: Context, input: Arguments, images: readonly ImageReport[]): string {
@@ -101,7 +101,7 @@ async function sayingThatItGoesOn<T>(context: Context, what: string, task: Promi
     for (;;) {
       await context.sleep(WORD_INTERVAL, over.signal);
       const since = Math.round((context.now() - begunAt) / 1000);
-      context.terminal.writeError(`${plain(what)} for ${since}s\n`);
+      context.terminal.writeError(`${printableLine(what)} for ${since}s\n`);
     }
   };
   say().catch((error: unknown) => {
@@ -127,7 +127,7 @@ export async function runImageImport(context: Context, input: Arguments): Promis
   else {
     for (const image of answer.items) {
       const name = nameOf(image, body.name);
-      await context.terminal.write(`imported ${plain(name)} (${shortId(image.id)}) into ${image.runtime}\n`);
+      await context.terminal.write(`imported ${printableLine(name)} (${shortId(image.id)}) into ${image.runtime}\n`);
     }
   }
   return EXIT_HEALTHY;

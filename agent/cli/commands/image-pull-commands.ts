@@ -14,7 +14,7 @@ import type { Arguments } from "../context/command-line.ts";
 import type { Context } from "../context/context.ts";
 import { EXIT_HEALTHY } from "../context/exit-codes.ts";
 import { machineFormat, printObject } from "../context/objects.ts";
-import { humanBytes, plain } from "../context/text-layout.ts";
+import { humanBytes, printableLine } from "../context/text-layout.ts";
 import { nameOf, pullText, shortId } from "./image-list-commands.ts";
 
 /** Layers of a gigabyte taken off a slow card. */
@@ -47,7 +47,7 @@ export async function runImagePull(context: Context, input: Arguments): Promise<
 }
 
 const pulledText = (image: ImageReport, asked: string): string =>
-  `pulled ${plain(nameOf(image, asked))} (${shortId(image.id)}, ${humanBytes(image.sizeBytes)}) into ${image.runtime}\n`;
+  `pulled ${printableLine(nameOf(image, asked))} (${shortId(image.id)}, ${humanBytes(image.sizeBytes)}) into ${image.runtime}\n`;
 
 /** On a terminal one line that is written over; else a line whenever there is something new to say, every ten percent. */
 class ProgressLine {
@@ -74,9 +74,9 @@ class ProgressLine {
 }
 
 function coarseText({ image, state, bytes, totalBytes }: ImagePullReport): string {
-  if (state === "waiting") return `${plain(image)} waits for its turn`;
-  if (bytes === null || totalBytes === null || totalBytes === 0) return `pulling ${plain(image)}`;
-  return `pulling ${plain(image)}: ${Math.floor((bytes / totalBytes) * 10) * 10} % of ${humanBytes(totalBytes)}`;
+  if (state === "waiting") return `${printableLine(image)} waits for its turn`;
+  if (bytes === null || totalBytes === null || totalBytes === 0) return `pulling ${printableLine(image)}`;
+  return `pulling ${printableLine(image)}: ${Math.floor((bytes / totalBytes) * 10) * 10} % of ${humanBytes(totalBytes)}`;
 }
 
 /** `edgectl image rm`; stops at the first that cannot be removed. */
@@ -90,7 +90,7 @@ export async function runImageRemove(context: Context, input: Arguments): Promis
     if (format !== undefined) continue;
     for (const each of answer.items)
       await context.terminal.write(
-        `removed ${plain(nameOf(each, image))} (${shortId(each.id)}) from ${each.runtime}\n`,
+        `removed ${printableLine(nameOf(each, image))} (${shortId(each.id)}) from ${each.runtime}\n`,
       );
   }
   if (format !== undefined) await context.terminal.write(printObject({ items }, format));
@@ -104,7 +104,8 @@ export async function runImagePin(context: Context, input: Arguments, pinned: bo
   for (const image of input.positionals) {
     const request: ImagePinRequest = { image, pinned };
     answer = await context.client.post<ImagePinAnswer>("/v1/images/pin", request, REMOVE_TIMEOUT);
-    if (format === undefined) await context.terminal.write(`${pinned ? "pinned" : "unpinned"} ${plain(image)}\n`);
+    if (format === undefined)
+      await context.terminal.write(`${pinned ? "pinned" : "unpinned"} ${printableLine(image)}\n`);
   }
   if (format !== undefined) await context.terminal.write(printObject(answer, format));
   return EXIT_HEALTHY;

@@ -9,8 +9,8 @@ import { type Context, table } from "../context/context.ts";
 import { EXIT_HEALTHY, usageError } from "../context/exit-codes.ts";
 import { readInput, STANDARD_INPUT } from "../context/input-file.ts";
 import { machineFormat, printObject, query } from "../context/objects.ts";
-import { humanBytes, plain } from "../context/text-layout.ts";
-import { type BucketName, bucketLabel, bucketPath, parseBucket } from "./keyvalue-names.ts";
+import { humanBytes, printableLine } from "../context/text-layout.ts";
+import { type BucketAddress, bucketLabel, bucketPath, parseBucket } from "./keyvalue-names.ts";
 
 /** As much as a component may set. */
 const MAX_VALUE_BYTES = 1_048_576;
@@ -19,7 +19,7 @@ const PAGE_KEYS = 1000;
 /** A commit waits 600 ms at the most when flash is short, and for a slow card. */
 const CHANGE_TIMEOUT = seconds(30);
 
-const bucketOf = (input: Arguments): BucketName => parseBucket(input.positionals[0] ?? "", input.text("namespace"));
+const bucketOf = (input: Arguments): BucketAddress => parseBucket(input.positionals[0] ?? "", input.text("namespace"));
 
 /** `edgectl keyvalue list`: buckets, or the keys of one. */
 export async function runList(context: Context, input: Arguments): Promise<number> {
@@ -46,7 +46,7 @@ export async function runList(context: Context, input: Arguments): Promise<numbe
   return EXIT_HEALTHY;
 }
 
-async function listKeys(context: Context, input: Arguments, bucket: BucketName): Promise<number> {
+async function listKeys(context: Context, input: Arguments, bucket: BucketAddress): Promise<number> {
   const limit = input.count("limit") ?? PAGE_KEYS;
   const items: KeyvalueKeyList["items"][number][] = [];
   let next: string | null = input.text("after") ?? "";
@@ -73,7 +73,7 @@ async function listKeys(context: Context, input: Arguments, bucket: BucketName):
 
 /** For a shell. */
 const quoted = (text: string): string =>
-  /^[\w./:-]+$/.test(text) ? text : `'${plain(text).replaceAll("'", "'\\''")}'`;
+  /^[\w./:-]+$/.test(text) ? text : `'${printableLine(text).replaceAll("'", "'\\''")}'`;
 
 /** `edgectl keyvalue get`. */
 export async function runGet(context: Context, input: Arguments): Promise<number> {
@@ -114,7 +114,7 @@ export async function runSet(context: Context, input: Arguments): Promise<number
       ? await readInput(context, file ?? STANDARD_INPUT, MAX_VALUE_BYTES, "a value")
       : Buffer.from(text, "utf8");
   await context.client.send<KeyvalueChangeAnswer>("PUT", valuePath(bucket, key), value, CHANGE_TIMEOUT);
-  await context.terminal.write(`set ${plain(key)} of ${bucketLabel(bucket)} to ${humanBytes(value.length)}\n`);
+  await context.terminal.write(`set ${printableLine(key)} of ${bucketLabel(bucket)} to ${humanBytes(value.length)}\n`);
   return EXIT_HEALTHY;
 }
 
@@ -123,7 +123,7 @@ export async function runRemove(context: Context, input: Arguments): Promise<num
   const bucket = bucketOf(input);
   for (const key of input.positionals.slice(1)) {
     await context.client.send<KeyvalueChangeAnswer>("DELETE", valuePath(bucket, key), undefined, CHANGE_TIMEOUT);
-    await context.terminal.write(`deleted ${plain(key)} of ${bucketLabel(bucket)}\n`);
+    await context.terminal.write(`deleted ${printableLine(key)} of ${bucketLabel(bucket)}\n`);
   }
   return EXIT_HEALTHY;
 }
@@ -138,4 +138,4 @@ export async function runDrop(context: Context, input: Arguments): Promise<numbe
   return EXIT_HEALTHY;
 }
 
-const valuePath = (bucket: BucketName, key: string): string => `${bucketPath(bucket)}/value${query({ key })}`;
+const valuePath = (bucket: BucketAddress, key: string): string => `${bucketPath(bucket)}/value${query({ key })}`;

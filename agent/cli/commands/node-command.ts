@@ -4,7 +4,7 @@ import type { Arguments } from "../context/command-line.ts";
 import type { Context } from "../context/context.ts";
 import { EXIT_HEALTHY } from "../context/exit-codes.ts";
 import { machineFormat, printObject } from "../context/objects.ts";
-import { plain } from "../context/text-layout.ts";
+import { printableLine } from "../context/text-layout.ts";
 
 /** Longer than anybody lets pods take; the agent answers when they have ended. */
 const SHUTDOWN_TIMEOUT = seconds(24 * 3600);
@@ -14,7 +14,7 @@ export async function runNodeShutdown(context: Context, input: Arguments): Promi
   const body: NodeShutdownRequest = { cancel: input.flag("cancel") };
   const answer = await context.client.post<NodeShutdownAnswer>("/v1/node/shutdown", body, SHUTDOWN_TIMEOUT);
   const format = machineFormat(input);
-  const line = `node/${plain(answer.node)} ${answer.shutDown ? "is shut down" : "takes pods"}\n`;
+  const line = `node/${printableLine(answer.node)} ${answer.shutDown ? "is shut down" : "takes pods"}\n`;
   await context.terminal.write(format === undefined ? line : printObject(answer, format));
   return EXIT_HEALTHY;
 }

@@ -4,7 +4,7 @@ import type { Arguments } from "../context/command-line.ts";
 import { type Context, paintStatus, table, widthOf } from "../context/context.ts";
 import { EXIT_DEGRADED, EXIT_HEALTHY } from "../context/exit-codes.ts";
 import { machineFormat, podLabel, printObject, summaryColumns } from "../context/objects.ts";
-import { age, humanBytes, humanDuration, partOf, plain, wrap } from "../context/text-layout.ts";
+import { age, formatShare, humanBytes, humanDuration, printableLine, wrap } from "../context/text-layout.ts";
 
 /** `edgectl status`: the worst first, then what runs. */
 export async function runStatus(context: Context, input: Arguments): Promise<number> {
@@ -87,7 +87,7 @@ function statusText(context: Context, input: Arguments, answer: StatusAnswer): s
   for (const each of answer.warnings ?? []) text += `${wrap(`warning: ${placeOf(each)}: ${each.message}`, width, 4)}\n`;
   text += field(
     "Agent",
-    `${agent.version}, up ${age(agent.startedAt, context.now())}, anon ${partOf(agent.anonBytes, agent.budgetBytes)}, RSS ${humanBytes(agent.rssBytes)}`,
+    `${agent.version}, up ${age(agent.startedAt, context.now())}, anon ${formatShare(agent.anonBytes, agent.budgetBytes)}, RSS ${humanBytes(agent.rssBytes)}`,
   );
   text += field("Runtimes", runtimes.map(runtimeText).join("; ") || "none");
   text += field("Tunnel", tunnelText(context, tunnel));
@@ -105,18 +105,18 @@ const placeOf = ({ origin, line }: StatusAnswer["problems"][number]): string =>
 
 function free(available: number | null, total: number | null): string {
   if (total === null) return "unknown";
-  return available === null ? humanBytes(total) : `${partOf(available, total)} free`;
+  return available === null ? humanBytes(total) : `${formatShare(available, total)} free`;
 }
 
 /** To flash, today and on other days. */
 function writtenText({ today, dailyAverage, budgetBytes, agentBudgetBytes }: StatusAnswer["flash"]): string {
   const sum = today.bytes === null ? "unknown" : humanBytes(today.bytes);
-  const whole = today.bytes !== null && budgetBytes !== null ? partOf(today.bytes, budgetBytes) : sum;
+  const whole = today.bytes !== null && budgetBytes !== null ? formatShare(today.bytes, budgetBytes) : sum;
   const average = dailyAverage?.bytes ?? null;
   const others = [...today.pods.map(({ name, bytes }) => `${name} ${humanBytes(bytes)}`)];
   return [
     `${whole} today${average === null ? "" : ` (${humanBytes(average)} a day)`}`,
-    `agent ${partOf(today.agentBytes, agentBudgetBytes)}`,
+    `agent ${formatShare(today.agentBytes, agentBudgetBytes)}`,
     ...others.slice(0, MAX_WRITERS),
   ].join(", ");
 }
@@ -148,7 +148,7 @@ function telemetryText(context: Context, telemetry: StatusAnswer["telemetry"]): 
   const { queued, maxBytes, dropped, refused, lastForwardedAt, problem } = telemetry;
   if (queued.records + dropped + refused === 0 && lastForwardedAt === null && problem === "") return "";
   return [
-    `${queued.records} waiting, ${partOf(queued.bytes, maxBytes)}`,
+    `${queued.records} waiting, ${formatShare(queued.bytes, maxBytes)}`,
     lastForwardedAt === null ? "none sent" : `last sent ${age(lastForwardedAt, context.now())} ago`,
     dropped === 0 ? "" : `${dropped} dropped`,
     refused === 0 ? "" : `${refused} refused`,
@@ -203,7 +203,7 @@ function podTable(context: Context, input: Arguments, { pods }: StatusAnswer): s
   if (messages.length === 0) return text;
   const lines = messages.map((pod) => {
     const line = `${podLabel(pod.namespace, pod.name)}: ${pod.message}`;
-    return wide ? plain(line) : wrap(line, widthOf(context), 4);
+    return wide ? printableLine(line) : wrap(line, widthOf(context), 4);
   });
   return `${text}\n${lines.join("\n")}\n`;
 }

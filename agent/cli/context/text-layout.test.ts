@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { age, humanBytes, humanDuration, partOf, plain, renderTable, wrap } from "./text-layout.ts";
+import { age, formatShare, humanBytes, humanDuration, printableLine, renderTable, wrap } from "./text-layout.ts";
 
 const SECOND = 1000;
 const HOUR = 3600 * SECOND;
@@ -44,12 +44,15 @@ test("sizes have three digits at most", () => {
     "118 MiB",
     "4547 TiB",
   ]);
-  assert.equal(partOf(1 << 20, 64 << 20), "1.0 of 64 MiB");
-  assert.equal(partOf(1 << 10, 64 << 20), "1.0 KiB of 64 MiB");
+  assert.equal(formatShare(1 << 20, 64 << 20), "1.0 of 64 MiB");
+  assert.equal(formatShare(1 << 10, 64 << 20), "1.0 KiB of 64 MiB");
 });
 
 test("text is made harmless", () => {
-  assert.equal(plain("a\x1b[31mb\x07\u009b\nc\t d \u201ccaf\u00e9\u201d\u2026 \u{1f600}"), 'a?[31mb?? c d "caf?"... ?');
+  assert.equal(
+    printableLine("a\x1b[31mb\x07\u009b\nc\t d \u201ccaf\u00e9\u201d\u2026 \u{1f600}"),
+    'a?[31mb?? c d "caf?"... ?',
+  );
 });
 
 const words = fc.array(fc.oneof(fc.string({ maxLength: 12 }), fc.string({ minLength: 60, maxLength: 200 })));
@@ -63,7 +66,7 @@ test("wrapped text fits, is ASCII, and loses nothing", () => {
         assert.ok(line.length <= width - (index === 0 ? start : 0), JSON.stringify(line));
         assert.match(line, /^[\x20-\x7e]*$/);
       }
-      assert.equal(lines.join("").replaceAll(" ", ""), plain(text).replaceAll(" ", ""));
+      assert.equal(lines.join("").replaceAll(" ", ""), printableLine(text).replaceAll(" ", ""));
     }),
   );
 });

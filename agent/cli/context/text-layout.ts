@@ -27,7 +27,7 @@ const LOOKALIKES: ReadonlyMap<string, string> = new Map([
 const PRINTABLE = /^[!-~]*(?: [!-~]+)*$/;
 
 /** One line that no terminal can mistake for a command: line ends become spaces, what is not ASCII "?" or its like. */
-export function plain(text: string): string {
+export function printableLine(text: string): string {
   // Nearly always: the other expressions would take longer to compile than all else here to run.
   if (PRINTABLE.test(text)) return text;
   return text.replace(/\s+/g, " ").replace(/[^\x20-\x7e]/gu, (character) => LOOKALIKES.get(character) ?? "?");
@@ -42,7 +42,7 @@ const SHALLOW_INDENTS = [4, 2, 0];
  * @param start the column where the first line starts
  */
 export function wrap(text: string, width: number, indent: number, start = 0): string {
-  const clean = plain(text);
+  const clean = printableLine(text);
   if (clean.length <= width - start) return clean.trimEnd();
   const lines: string[] = [];
   let line = "";
@@ -97,7 +97,7 @@ export interface TableInit {
 
 /** Lines, each ended. */
 export function renderTable(init: TableInit): string {
-  const rows = init.rows.map((row) => row.map(plain));
+  const rows = init.rows.map((row) => row.map(printableLine));
   const shown = init.withHeaders ? [[...init.headers], ...rows] : rows;
   const widths = columnWidths(init, shown);
   return shown.map((row) => renderRow(init, row, widths, row === shown[0] && init.withHeaders)).join("");
@@ -173,7 +173,7 @@ export function age(time: string | null | undefined, nowMs: number): string {
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
 
 /** `611 of 925 MiB`. */
-export function partOf(part: number, whole: number): string {
+export function formatShare(part: number, whole: number): string {
   const [value, unit] = humanBytes(part).split(" ");
   const all = humanBytes(whole);
   return all.endsWith(` ${unit}`) ? `${value} of ${all}` : `${value} ${unit} of ${all}`;

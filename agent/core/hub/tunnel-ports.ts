@@ -85,7 +85,7 @@ export interface MirrorSet {
 }
 
 /** What the tunnel carries up and down, joined by `main`. */
-export interface TunnelNode {
+export interface TunnelPorts {
   readonly objects: RemoteObjects;
   readonly fleet: KnownFleet;
   readonly statuses: OutgoingStatuses;

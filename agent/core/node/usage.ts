@@ -114,7 +114,7 @@ export interface PodDiskUsage {
  * The one collection. Who asks while a look is under way gets that look; nothing is read while nobody asks.
  * Processes and cgroups that vanish while they are read are left out, never an error.
  */
-export interface UsageLooks {
+export interface UsageSampler {
   /** CPU, memory, processes, pressure. @param maxAge a look that is no older will do; 0: a new one */
   look(maxAge: Millis, signal: AbortSignal): Promise<NodeUsage>;
   filesystems(maxAge: Millis, signal: AbortSignal): Promise<NodeFilesystems>;

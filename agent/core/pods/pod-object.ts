@@ -6,7 +6,7 @@ import { apiUidOf } from "./pod-identity.ts";
 /** The kubelet's annotation for where a pod comes from. */
 const SOURCE_ANNOTATION = "kubernetes.io/config.source";
 
-export const NOT_LOOKED_AT: PodStatus = { phase: "Pending" };
+export const PENDING_STATUS: PodStatus = { phase: "Pending" };
 
 export const rfc3339 = (atMs: number): string => `${new Date(atMs).toISOString().slice(0, 19)}Z`;
 
@@ -27,6 +27,6 @@ export function podObject({ desired, status, terminatingSinceMs }: AgentPod): Po
               metadata.deletionGracePeriodSeconds ?? desired.pod.spec.terminationGracePeriodSeconds,
           }),
     },
-    status: status ?? NOT_LOOKED_AT,
+    status: status ?? PENDING_STATUS,
   };
 }

@@ -9,15 +9,15 @@ export const PREFER_ANNOTATION = "wasm.picolet.io/prefer";
 export const UNDER_PRESSURE_ANNOTATION = "wasm.picolet.io/under-pressure";
 
 /** Whether anything has to be chosen for it. One of the RuntimeClass `wasm` is a component pod, whatever it prefers. */
-export function mayChoose({ metadata: { annotations }, spec }: Pod): boolean {
+export function hasRuntimeChoice({ metadata: { annotations }, spec }: Pod): boolean {
   if (spec.runtimeClassName === COMPONENT_RUNTIME_CLASS) return false;
   return annotations?.[PREFER_ANNOTATION] !== undefined || annotations?.[UNDER_PRESSURE_ANNOTATION] !== undefined;
 }
 
 /** Whether it is run as components, as far as is known. */
-export const isOfComponents = ({ pod, runtime }: DesiredPod): boolean =>
+export const isComponentPod = ({ pod, runtime }: DesiredPod): boolean =>
   pod.spec.runtimeClassName === COMPONENT_RUNTIME_CLASS || runtime?.kind === "component";
 
 /** Runs as containers, and is to go on as components where it would have to go for memory. Its annotations have been looked at. */
-export const mayBeSwitched = ({ pod, runtime }: DesiredPod): boolean =>
+export const isSwitchable = ({ pod, runtime }: DesiredPod): boolean =>
   runtime?.kind === "container" && pod.metadata.annotations?.[UNDER_PRESSURE_ANNOTATION] === "component";

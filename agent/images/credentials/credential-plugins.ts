@@ -8,7 +8,7 @@ import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { ClusterObjects } from "../../core/hub/cluster-objects.ts";
 import { apiUidOf } from "../../core/pods/pod-identity.ts";
 import type { CredentialProvider } from "./credential-provider-config.ts";
-import { type KeyringEntry, lookUp, matchesImage } from "./keyring.ts";
+import { findCredentials, type KeyringEntry, matchesImage } from "./keyring.ts";
 import {
   accountOf,
   type CredentialPluginPort,
@@ -63,7 +63,7 @@ export class CredentialPlugins implements CredentialPluginPort {
         failed(plugin.name, describeError(error));
       }
     }
-    return lookUp(keyring, repository);
+    return findCredentials(keyring, repository);
   }
 }
 

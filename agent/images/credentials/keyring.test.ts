@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { lookUp, matchesImage } from "./keyring.ts";
+import { findCredentials, matchesImage } from "./keyring.ts";
 
 for (const [glob, image, expected] of [
   ["*.registry.example", "eu.registry.example", true],
@@ -35,7 +35,7 @@ for (const [glob, image, expected] of [
 }
 
 const found = (image: string, ...locations: readonly string[]): readonly string[] =>
-  lookUp(
+  findCredentials(
     locations.map((location) => ({ location, value: location })),
     image,
   );
@@ -53,7 +53,7 @@ test("more specific credentials come first, and all that match are given", () =>
 
 test("several credentials of one place keep their order", () => {
   const entries = [1, 2, 3].map((value) => ({ location: "registry.example", value }));
-  assert.deepEqual(lookUp(entries, "registry.example/app"), [1, 2, 3]);
+  assert.deepEqual(findCredentials(entries, "registry.example/app"), [1, 2, 3]);
 });
 
 for (const location of [

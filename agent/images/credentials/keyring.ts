@@ -23,7 +23,7 @@ const MAX_LOCATION_LENGTH = 1024;
  * globs in each of its parts, a port if the image has one, and a path that the image's begins with.
  * @param image name with its domain, without tag and digest: `registry.example/team/app`
  */
-export function lookUp<T>(entries: readonly KeyringEntry<T>[], image: string): readonly T[] {
+export function findCredentials<T>(entries: readonly KeyringEntry<T>[], image: string): readonly T[] {
   const keyed = entries.map(({ location, value }) => ({ key: keyOf(location), value }));
   const target = placeOf(image);
   if (target === undefined) return [];

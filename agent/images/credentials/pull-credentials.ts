@@ -7,7 +7,7 @@ import { objectKey } from "@picolet/protocol/tunnel/messages.ts";
 import type { DesiredPod, ImageCredentials } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { ClusterObjects } from "../../core/hub/cluster-objects.ts";
 import { type DockerConfigEntry, type DockerConfigFormat, parseDockerConfig } from "./docker-config.ts";
-import { type KeyringEntry, lookUp } from "./keyring.ts";
+import { findCredentials, type KeyringEntry } from "./keyring.ts";
 
 /** Who may use what these credentials open. */
 export type CredentialSource =
@@ -110,7 +110,7 @@ export class PullCredentials {
     });
     const ofNode = keyringOf(this.#nodeEntries(), { kind: "node" });
     const ofPlugins = await this.#components.plugins?.lookUp(image, pod, pluginFailed, signal);
-    const found = [...lookUp(ofSecrets, image), ...lookUp(ofNode, image), ...(ofPlugins ?? [])];
+    const found = [...findCredentials(ofSecrets, image), ...findCredentials(ofNode, image), ...(ofPlugins ?? [])];
     const { fingerprint = sha256 } = this.#components;
     return found.map((each) => ({ ...each, hash: fingerprint(textOf(each.credentials)) }));
   }

@@ -22,11 +22,11 @@ import {
   failureOf,
   isUnreachable,
   isUnsigned,
+  type PullDemand,
   type PullLane,
   Pulls,
   type PullsComponents,
   type PullsInit,
-  type PullWish,
 } from "./pulls.ts";
 
 export type ImagePullerInit = PullsInit;
@@ -155,7 +155,7 @@ export class ImagePuller implements ImageManager {
     }
   }
 
-  #wish(request: ImageRequest): PullWish {
+  #wish(request: ImageRequest): PullDemand {
     const { image } = request;
     const result = parseImageReference(image);
     if (result.ok) return { ...request, parsed: result.reference, reference: withTag(image, result.reference) };
@@ -164,7 +164,7 @@ export class ImagePuller implements ImageManager {
     throw new PicoletError("invalid", message, { reason: "InvalidImageName" });
   }
 
-  async #provide(wish: PullWish, policy: ImageRequest["policy"], signal: AbortSignal): Promise<ImageInfo> {
+  async #provide(wish: PullDemand, policy: ImageRequest["policy"], signal: AbortSignal): Promise<ImageInfo> {
     const present = await this.#status(wish, signal);
     const mustPull = policy === "Always" && !this.#withoutRegistry.has(wish.adapter.name);
     if (present !== undefined && !mustPull && (await this.#mayUse(wish, present, signal)))
@@ -189,7 +189,7 @@ export class ImagePuller implements ImageManager {
     return await this.#pull(wish, present, signal);
   }
 
-  async #status(wish: PullWish, signal: AbortSignal): Promise<ImageInfo | undefined> {
+  async #status(wish: PullDemand, signal: AbortSignal): Promise<ImageInfo | undefined> {
     try {
       const name = this.#pulls.knownAs(wish);
       return name === undefined ? undefined : await wish.adapter.images.status(name, signal);
@@ -206,7 +206,7 @@ export class ImagePuller implements ImageManager {
   }
 
   /** Whether its owner could have pulled it. */
-  async #mayUse({ parsed, owner, adapter }: PullWish, present: ImageInfo, signal: AbortSignal): Promise<boolean> {
+  async #mayUse({ parsed, owner, adapter }: PullDemand, present: ImageInfo, signal: AbortSignal): Promise<boolean> {
     if (this.#access === undefined || parsed.kind !== "registry" || this.#withoutRegistry.has(adapter.name))
       return true;
     const lookUp = async (): Promise<readonly PullCredential[]> =>
@@ -214,7 +214,7 @@ export class ImagePuller implements ImageManager {
     return await this.#access.mayUse(parsed, present.id, lookUp);
   }
 
-  #alreadyPresent(wish: PullWish, present: ImageInfo): ImageInfo {
+  #alreadyPresent(wish: PullDemand, present: ImageInfo): ImageInfo {
     const message = `Container image ${quoted(wish.image)} already present on machine`;
     // Of what is prefetched that is nothing new, with each start of the agent.
     if (wish.lane === "pods") this.#event(wish, "Normal", "Pulled", message);
@@ -225,13 +225,13 @@ export class ImagePuller implements ImageManager {
    * A board that is offline runs what it ran before, whatever the policy. The kubelet would not start the container; but
    * it is not meant to be away from its registry for weeks. A registry that answers and refuses is another matter.
    */
-  #unreachable(wish: PullWish, present: ImageInfo): ImageInfo {
+  #unreachable(wish: PullDemand, present: ImageInfo): ImageInfo {
     const message = `The registry of ${quoted(wish.image)} cannot be reached: using the image already present on machine`;
     this.#event(wish, "Warning", "Pulled", message);
     return present;
   }
 
-  async #pull(wish: PullWish, present: ImageInfo | undefined, signal: AbortSignal): Promise<ImageInfo> {
+  async #pull(wish: PullDemand, present: ImageInfo | undefined, signal: AbortSignal): Promise<ImageInfo> {
     const { adapter, image: wanted } = wish;
     this.#tellOfSecrets(wish);
     this.#event(wish, "Normal", "Pulling", `Pulling image ${quoted(wanted)}`);
@@ -263,7 +263,7 @@ export class ImagePuller implements ImageManager {
   }
 
   /** The pull goes on without those that are no good. */
-  #tellOfSecrets({ owner, regarding }: PullWish): void {
+  #tellOfSecrets({ owner, regarding }: PullDemand): void {
     const { missing, unusable } = this.#credentials?.problemsOf(owner) ?? { missing: owner.secrets, unusable: [] };
     const ofPod = { ...regarding, fieldPath: "" };
     const tell = (message: string): void =>
@@ -278,7 +278,7 @@ export class ImagePuller implements ImageManager {
   }
 
   #event(
-    { regarding }: Pick<PullWish, "regarding">,
+    { regarding }: Pick<PullDemand, "regarding">,
     type: "Normal" | "Warning",
     reason: string,
     message: string,
@@ -292,10 +292,17 @@ function requestOf(pod: DesiredPod, container: Container, adapter: RuntimeAdapte
   const { image, imagePullPolicy } = container;
   const isReady = pod.runtime?.reason === "MemoryPressure" && imagePullPolicy === "Always";
   const policy = isReady ? "IfNotPresent" : imagePullPolicy;
-  return { image, policy, adapter, owner: ownerOf(pod), regarding: containerReference(pod, container), lane: "pods" };
+  return {
+    image,
+    policy,
+    adapter,
+    owner: pullOwnerOf(pod),
+    regarding: containerReference(pod, container),
+    lane: "pods",
+  };
 }
 
-export function ownerOf(pod: DesiredPod): PullOwner {
+export function pullOwnerOf(pod: DesiredPod): PullOwner {
   const secrets = (pod.pod.spec.imagePullSecrets ?? []).map(({ name }) => name).filter((name) => name !== "");
   return { namespace: pod.pod.metadata.namespace, secrets, pod };
 }

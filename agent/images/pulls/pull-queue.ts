@@ -1,5 +1,5 @@
 import { cancelled } from "@picolet/protocol/async/abort.ts";
-import { FairPlaces } from "@picolet/protocol/async/fair-slots.ts";
+import { FairSlots } from "@picolet/protocol/async/fair-slots.ts";
 import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock, Millis } from "@picolet/protocol/ports.ts";
 import { millis } from "@picolet/protocol/ports.ts";
@@ -41,12 +41,12 @@ export type PullTask = (signal: AbortSignal, place: PullPlace) => Promise<ImageI
  */
 export class PullQueue {
   readonly #clock: Clock;
-  readonly #places: FairPlaces;
+  readonly #places: FairSlots;
   readonly #jobs = new Map<string, Job>();
 
   constructor(components: { readonly clock: Clock }, init: { readonly maxParallel: number }) {
     this.#clock = components.clock;
-    this.#places = new FairPlaces({ total: init.maxParallel, what: "image pull" });
+    this.#places = new FairSlots({ total: init.maxParallel, what: "image pull" });
   }
 
   /**

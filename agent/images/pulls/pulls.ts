@@ -1,5 +1,5 @@
 import { aborted, cancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
-import { Pace } from "@picolet/protocol/async/minimum-rate.ts";
+import { MinimumRate } from "@picolet/protocol/async/minimum-rate.ts";
 import { TokenBucket } from "@picolet/protocol/async/token-bucket.ts";
 import { describeError, isCancelled, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import type { ImageReference, RegistryReference } from "@picolet/protocol/kubernetes/image-reference.ts";
@@ -22,7 +22,7 @@ import { PullBackoff, type PullFailure } from "./pull-backoff.ts";
 import { MAX_PENDING_PULLS, type Pulled, type PullPlace, PullQueue, type PullTask } from "./pull-queue.ts";
 
 /** One wish for an image: whose, which, and where. */
-export interface PullWish {
+export interface PullDemand {
   /** As its owner wrote it. */
   readonly image: string;
   /** What the runtime is asked for: as written, with the tag that is meant. */
@@ -78,7 +78,7 @@ const CONTENDED_AFTER = seconds(15);
 const CONTENDED_BYTES_PER_SECOND = 1024;
 
 interface Active {
-  readonly wish: PullWish;
+  readonly wish: PullDemand;
   readonly pods: Map<string, PodName>;
   waiters: number;
   state: "waiting" | "pulling";
@@ -125,12 +125,12 @@ export class Pulls {
   }
 
   /** Why its owner's last pull of it failed, while it is to be left alone. */
-  backingOff(wish: PullWish): PullFailure | undefined {
+  backingOff(wish: PullDemand): PullFailure | undefined {
     return this.#backoff.waiting(this.#backoffKey(wish));
   }
 
   /** @throws what the runtime throws, of all credentials that were tried; `cancelled` */
-  async pull(wish: PullWish, signal: AbortSignal): Promise<Pulled> {
+  async pull(wish: PullDemand, signal: AbortSignal): Promise<Pulled> {
     const key = `${wish.lane} ${this.#keyOf(wish)}`;
     const active = this.#join(key, wish);
     try {
@@ -153,7 +153,7 @@ export class Pulls {
   }
 
   /** What else the image's registry has by its name, asked with the same credentials. @throws as `pull`, `unimplemented` */
-  async platforms(wish: PullWish, signal: AbortSignal): Promise<ImagePlatforms> {
+  async platforms(wish: PullDemand, signal: AbortSignal): Promise<ImagePlatforms> {
     const { images } = wish.adapter;
     const ask = async (options: PullOptions): Promise<ImagePlatforms> => {
       const found = await images.platforms?.(wish.reference, options, signal);
@@ -165,16 +165,16 @@ export class Pulls {
   }
 
   /** Each pod has its own, as under the kubelet: one that is made anew once the image has been pushed need not wait. */
-  #backoffKey(wish: PullWish): string {
+  #backoffKey(wish: PullDemand): string {
     return `${wish.owner.pod?.uid ?? wish.lane} ${this.#keyOf(wish)}`;
   }
 
   /** The same for every way of writing the same image, on the same runtime, with the same credentials. */
-  #keyOf({ adapter, parsed, owner }: PullWish): string {
+  #keyOf({ adapter, parsed, owner }: PullDemand): string {
     return `${adapter.name} ${parsed.canonical} ${this.#components.credentials?.identityOf(owner) ?? ""}`;
   }
 
-  #join(key: string, wish: PullWish): Active {
+  #join(key: string, wish: PullDemand): Active {
     const sinceMs = this.#components.clock.wall().getTime();
     const known = this.#active.get(key);
     const active: Active = known ?? {
@@ -262,7 +262,7 @@ export class Pulls {
   }
 
   /** By what the runtime knows an image that is here and may be used; undefined: none that must be signed is known to be. */
-  knownAs({ parsed, reference }: PullWish): string | undefined {
+  knownAs({ parsed, reference }: PullDemand): string | undefined {
     const { signatures } = this.#components;
     if (signatures === undefined || !signatures.requires(parsed)) return reference;
     const digest = signatures.known(parsed);
@@ -271,7 +271,7 @@ export class Pulls {
 
   /** One credential after the other, as long as the registry answers. */
   async #tryAll<T>(
-    { parsed, owner, regarding }: PullWish,
+    { parsed, owner, regarding }: PullDemand,
     ask: (options: PullOptions) => Promise<T>,
     signal: AbortSignal,
   ) {
@@ -302,7 +302,7 @@ export class Pulls {
       throw cancelled("the look at a pull");
     }
     let movedAt: MonotonicMs = clock.monotonic();
-    const pace = new Pace(clock, CONTENDED_BYTES_PER_SECOND);
+    const pace = new MinimumRate(clock, CONTENDED_BYTES_PER_SECOND);
     for (let before: PullProgress | undefined; ; before = active.progress) {
       await clock.sleep(LOOK_INTERVAL, signal);
       await this.#look(active, signal);
@@ -339,7 +339,7 @@ export class Pulls {
     this.#components.events.record({ regarding, type: "Warning", reason: "FailedToGetImageCredentials", message });
   }
 
-  #queueOf({ adapter, lane }: PullWish): PullQueue {
+  #queueOf({ adapter, lane }: PullDemand): PullQueue {
     const name = `${lane} ${adapter.name}`;
     const existing = this.#queues.get(name);
     if (existing !== undefined) return existing;
@@ -359,7 +359,7 @@ const isOnTheWay = (progress: PullProgress | undefined): boolean =>
   progress === undefined || progress.bytes === 0 || progress.bytes < progress.totalBytes;
 
 /** Whoever's answer a pull waits for; what is a file waits for nobody. */
-const registryOf = ({ parsed }: PullWish): string => (parsed.kind === "registry" ? parsed.domain : "");
+const registryOf = ({ parsed }: PullDemand): string => (parsed.kind === "registry" ? parsed.domain : "");
 
 const hasMoved = (before: PullProgress | undefined, after: PullProgress | undefined): boolean =>
   before?.bytes !== after?.bytes || before?.totalBytes !== after?.totalBytes;

@@ -8,7 +8,7 @@ import { Store } from "../../store/store.ts";
 import type { AgentInit, AgentPorts } from "../node/agent-init.ts";
 import { NodeTelemetry } from "../node/node-telemetry.ts";
 import { unlockSecrets } from "../node/secrets-at-rest.ts";
-import { lookAround, type ThisNode } from "../node/this-node.ts";
+import { detectNode, type ThisNode } from "../node/this-node.ts";
 import { makeCluster, type NodeCluster } from "./cluster.ts";
 
 /** What every part of the agent stands on: the time, what is on the disk, what this node is, and what it belongs to. */
@@ -35,7 +35,7 @@ export async function makeBase(machine: AgentPorts, init: AgentInit, signal: Abo
   const database = { path: join(args.rootDir, "picolet.db"), nodeName, eventRate: { perSecond, burst } };
   const keys = await unlockSecrets({ clock, log }, { configuration, rootDir: args.rootDir }, signal);
   const store = new Store({ clock, log, sealer: keys }, database);
-  const node = await lookAround(ports, init, signal);
+  const node = await detectNode(ports, init, signal);
   const telemetry = new NodeTelemetry({ clock, log }, { rootDir: args.rootDir, settings: configuration.telemetry });
   const cluster = await makeCluster({ ...ports, store, telemetry }, init);
   return { ports, init, startedAt, keys, store, node, telemetry, cluster };

@@ -2,7 +2,7 @@
 import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { Log, Random } from "@picolet/protocol/ports.ts";
-import { letGoOf } from "../../budget/unload-modules.ts";
+import { unloadModules } from "../../budget/unload-modules.ts";
 import type { ClusterObjects } from "../../core/hub/cluster-objects.ts";
 import type { OutgoingTelemetry } from "../../core/hub/outgoing-telemetry.ts";
 import type { CorrectedClock } from "../../security/corrected-clock.ts";
@@ -69,7 +69,7 @@ class PodParserOnDemand implements PodParser {
 
   letGo(): void {
     this.#parse = undefined;
-    letGoOf("parse-pod");
+    unloadModules("parse-pod");
   }
 }
 

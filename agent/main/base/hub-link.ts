@@ -29,7 +29,7 @@ import { TlsDialer } from "../../tunnel/dialing/tls-dialer.ts";
 import { KeptFleet } from "../../tunnel/known-fleet.ts";
 import { Tunnel } from "../../tunnel/tunnel.ts";
 import type { NodeAgentView } from "../node/node-agent-view.ts";
-import type { NodeUsageLooks } from "../node/node-usage.ts";
+import type { NodeUsageSampler } from "../node/node-usage.ts";
 
 export interface HubLinkComponents {
   readonly clock: CorrectedClock;
@@ -55,7 +55,7 @@ export interface LinkedNode {
   readonly runtimes: RuntimeReports;
   readonly conditions: Watch<readonly NodeCondition[]>;
   readonly addresses: () => readonly string[];
-  readonly usage: NodeUsageLooks;
+  readonly usage: NodeUsageSampler;
   readonly view: NodeAgentView;
   readonly logs: ContainerLogs;
   /** In Prometheus' text format. */

@@ -22,8 +22,8 @@ import { CgroupTree } from "../../resources/cgroup-tree.ts";
 import {
   type MissingController,
   missingControllers,
+  removeControllers,
   withheldControllers,
-  withoutControllers,
 } from "../../resources/missing-controllers.ts";
 import { pageBytes } from "../../resources/page-bytes.ts";
 import { PodCgroups } from "../../resources/pod-cgroups.ts";
@@ -49,7 +49,7 @@ export interface NodeCgroups {
 /** The runtime's answer is there in milliseconds, or it does not run yet: then what is configured counts. */
 const RUNTIME_LIMIT = seconds(3);
 
-export async function lookAtCgroups(
+export async function detectNodeCgroups(
   ports: Ports,
   { configuration, share, memoryBytes }: CgroupsInit,
   signal: AbortSignal,
@@ -57,7 +57,7 @@ export async function lookAtCgroups(
   const { log } = ports;
   const detected = await detectCgroups();
   const withheld = await withheldControllers(detected);
-  const hierarchies = withoutControllers(detected, withheld);
+  const hierarchies = removeControllers(detected, withheld);
   const missing = await missingControllers(hierarchies, withheld);
   for (const { message } of missing) log.warn(message);
   const driver = await driverOf(ports, configuration, signal);

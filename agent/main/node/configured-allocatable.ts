@@ -5,7 +5,7 @@ import { parseCpuList } from "../../plan/node/cpu-list.ts";
 import { effectiveReserved, type NodeAllocatable, nodeAllocatable } from "../../plan/node/node-allocatable.ts";
 
 /** What this machine's pods may have by its configuration, which has been judged against the machine. */
-export function allocatableOf(
+export function configuredAllocatable(
   configuration: Configuration,
   capacity: NodeCapacity,
   maxPids: number | undefined,

@@ -3,12 +3,12 @@ import type { Clock, Log, Millis } from "@picolet/protocol/ports.ts";
 import type { DesiredPod, RuntimeAdapter, SharedUsage } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { AgentPod } from "../../core/pods/agent-pod.ts";
 import type { CgroupHierarchies } from "../../resources/cgroup-hierarchies.ts";
-import { CgroupLooks } from "../../stats/cgroup-sampler.ts";
+import { CgroupSampler } from "../../stats/cgroup-sampler.ts";
 import type { CgroupFolders } from "../../stats/cgroup-usage.ts";
-import { FilesystemLooks } from "../../stats/filesystem-sampler.ts";
-import type { StatsLooks } from "../../stats/usage-stats.ts";
-import { DiskLooks } from "../../volumes/ephemeral-storage/disk-usage-sampler.ts";
-import { writtenFoldersNow } from "../../volumes/ephemeral-storage/writable-layers.ts";
+import { FilesystemSampler } from "../../stats/filesystem-sampler.ts";
+import type { StatsSampler } from "../../stats/usage-stats.ts";
+import { DiskUsageSampler } from "../../volumes/ephemeral-storage/disk-usage-sampler.ts";
+import { readWritableLayers } from "../../volumes/ephemeral-storage/writable-layers.ts";
 import { PodPaths } from "../../volumes/files/pod-paths.ts";
 
 export interface NodeUsageComponents {
@@ -31,16 +31,16 @@ export interface NodeUsageInit {
 }
 
 /** `UsageLooks`, with what statistics and the limits of single pods want besides. */
-export interface NodeUsageLooks extends StatsLooks {
-  readonly disk: DiskLooks["disk"];
+export interface NodeUsageSampler extends StatsSampler {
+  readonly disk: DiskUsageSampler["disk"];
 }
 
-export function makeNodeUsage(components: NodeUsageComponents, init: NodeUsageInit): NodeUsageLooks {
+export function makeNodeUsageSampler(components: NodeUsageComponents, init: NodeUsageInit): NodeUsageSampler {
   const { hierarchies, adapters } = components;
   const shared = (signal: AbortSignal) => sharedUsages(components, signal);
-  const cgroups = new CgroupLooks({ ...components, shared, cgroups: foldersOf(hierarchies) }, init);
-  const filesystems = new FilesystemLooks({ ...components, images: adapters[0]?.images }, init);
-  const disks = new DiskLooks({ ...components, writtenFolders: writtenFoldersNow, paths: new PodPaths(init) });
+  const cgroups = new CgroupSampler({ ...components, shared, cgroups: cgroupFoldersOf(hierarchies) }, init);
+  const filesystems = new FilesystemSampler({ ...components, images: adapters[0]?.images }, init);
+  const disks = new DiskUsageSampler({ ...components, writtenFolders: readWritableLayers, paths: new PodPaths(init) });
   return {
     look: (maxAge, signal) => cgroups.look(maxAge, signal),
     cgroup: (path, look) => cgroups.cgroup(path, look),
@@ -67,7 +67,7 @@ async function sharedUsages(
   return new Map(found);
 }
 
-export function foldersOf(hierarchies: CgroupHierarchies): CgroupFolders {
+export function cgroupFoldersOf(hierarchies: CgroupHierarchies): CgroupFolders {
   const { kind } = hierarchies;
   switch (kind) {
     case "v1":

@@ -6,7 +6,7 @@ import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
 import { isCancelled } from "@picolet/protocol/errors.ts";
 import type { SecretsAtRestReport } from "@picolet/protocol/local-api/status.ts";
 import { type Clock, type Log, seconds } from "@picolet/protocol/ports.ts";
-import { letGoOf } from "../../budget/unload-modules.ts";
+import { unloadModules } from "../../budget/unload-modules.ts";
 import type { Configuration } from "../../config/configuration.ts";
 import type { PressureCondition } from "../../core/node/node-pressure.ts";
 import { nodeReference } from "../../core/store/store-ports.ts";
@@ -45,20 +45,20 @@ export async function unlockSecrets(
     signal,
   );
   if (keys.isDurable && !keys.isScrubbed) await sealOldFiles(rootDir, keys, log);
-  letGoOf("unlock", "key-providers");
+  unloadModules("unlock", "key-providers");
   return keys;
 }
 
 /** What a picolet before encryption at rest has left beside its store, which seals itself. */
 async function sealOldFiles(rootDir: string, sealer: DataKeys, log: Log): Promise<void> {
-  const [{ sealKeptTokens }, { dropPlainHashes }] = await Promise.all([
+  const [{ sealPlainTokens }, { dropPlainHashes }] = await Promise.all([
     import("../../volumes/types/plain-tokens.ts"),
     import("../../images/pulls/plain-records.ts"),
   ]);
-  sealKeptTokens({ rootDir, sealer, log });
+  sealPlainTokens({ rootDir, sealer, log });
   const records = join(rootDir, RECORDS_FOLDER);
   if (existsSync(records)) dropPlainHashes(new DurableFolderOnDisk({ path: records }), readdirSync(records), log);
-  letGoOf("plain-tokens", "plain-records");
+  unloadModules("plain-tokens", "plain-records");
 }
 
 /** Tells what cannot be opened, or is not kept: a condition of the node while it is so, an event of it once. */

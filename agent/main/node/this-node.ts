@@ -11,8 +11,8 @@ import { NodeAddresses } from "../../node/node-addresses.ts";
 import type { NodeAllocatable } from "../../plan/node/node-allocatable.ts";
 import type { CgroupTree } from "../../resources/cgroup-tree.ts";
 import type { AgentInit, AgentPorts } from "./agent-init.ts";
-import { lookAtCgroups, type NodeCgroups } from "./cgroups.ts";
-import { allocatableOf } from "./configured-allocatable.ts";
+import { detectNodeCgroups, type NodeCgroups } from "./cgroups.ts";
+import { configuredAllocatable } from "./configured-allocatable.ts";
 
 /** What this node is, and where its things are; found out once. */
 export interface ThisNode {
@@ -29,7 +29,7 @@ export interface ThisNode {
   readonly hostIps: () => readonly string[];
 }
 
-export async function lookAround(
+export async function detectNode(
   ports: AgentPorts,
   { args, configuration }: AgentInit,
   signal: AbortSignal,
@@ -37,9 +37,9 @@ export async function lookAround(
   const machine = await readMachine();
   const capacity = await nodeCapacity(machine, args.rootDir, podCapacity(configuration, machine));
   const pids = await maxPids();
-  const share = allocatableOf(configuration, capacity, pids);
+  const share = configuredAllocatable(configuration, capacity, pids);
   const { memoryBytes } = machine;
-  const podCgroups = await lookAtCgroups(ports, { configuration, share, memoryBytes }, signal);
+  const podCgroups = await detectNodeCgroups(ports, { configuration, share, memoryBytes }, signal);
   const addresses = new NodeAddresses(ports.clock);
   return {
     machine,

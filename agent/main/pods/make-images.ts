@@ -13,7 +13,7 @@ import type { RuntimeRouter } from "../../core/pods/pod-ports.ts";
 import type { DesiredSnapshot, EventRecorder } from "../../core/store/store-ports.ts";
 import { readNodeDockerConfig } from "../../images/credentials/node-docker-config.ts";
 import { type CredentialPluginPort, PullCredentials } from "../../images/credentials/pull-credentials.ts";
-import { ImagesOfNode } from "../../images/node-images.ts";
+import { NodeImageManager } from "../../images/node-images.ts";
 import { PinnedImages } from "../../images/pinned-images.ts";
 import { Prefetcher } from "../../images/prefetcher.ts";
 import { ImageAccess, type VerificationPolicy } from "../../images/pulls/image-access.ts";
@@ -78,7 +78,7 @@ export async function makeImages(components: ImagesComponents, { args, configura
     { nodeName },
   );
   const { adapters } = router;
-  const images = new ImagesOfNode({ puller, adapters, pins, access, prefetcher, pods, log }, { nodeName });
+  const images = new NodeImageManager({ puller, adapters, pins, access, prefetcher, pods, log }, { nodeName });
   return { puller, prefetcher, images, access };
 }
 

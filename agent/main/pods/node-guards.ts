@@ -9,7 +9,7 @@ import type { ContainerPlacement } from "../../core/pods/container-placement.ts"
 import { isApparmorEnabled } from "../../node/apparmor.ts";
 import type { Machine } from "../../node/machine.ts";
 import { NodeAdmission } from "../../node/node-admission.ts";
-import { nodeIdentity } from "../../node/node-labels.ts";
+import { nodeLabelsAndTaints } from "../../node/node-labels.ts";
 import { NodeShutdown } from "../../node/node-shutdown.ts";
 import type { RuntimeReports } from "../../observe/runtime-reports.ts";
 import { sysctlAllowlist } from "../../plan/admission/sysctls.ts";
@@ -72,7 +72,7 @@ export async function makeNodeGuards(components: NodeGuardsComponents, init: Nod
       events,
       log,
       placement,
-      node: () => nodeIdentity({ nodeName, machine, labels, taints }, node.current),
+      node: () => nodeLabelsAndTaints({ nodeName, machine, labels, taints }, node.current),
       allocatable: () => allocatable,
       pressures: () => pressures().flatMap(({ current }) => current),
       isShuttingDown: () => shutdown.isShuttingDown,

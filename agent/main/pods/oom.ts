@@ -24,7 +24,7 @@ export interface OomInit {
 }
 
 /** The kernel's own, opened when it is needed first. */
-export const kernelsOomKills = (log: Log): OomKillLog => new OomKillLog({ openLog: () => new KernelLog(), log });
+export const makeOomKillLog = (log: Log): OomKillLog => new OomKillLog({ openLog: () => new KernelLog(), log });
 
 export function makeOomWatch(components: OomComponents, { nodeName, oomScoreAdj }: OomInit): OomWatch {
   const { log, uids } = components;

@@ -1,7 +1,7 @@
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { DesiredPod, RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { COMPONENT_RUNTIME_CLASS, type RuntimeRouter } from "../../core/pods/pod-ports.ts";
-import { isOfComponents } from "../../core/pods/pod-runtime.ts";
+import { isComponentPod } from "../../core/pods/pod-runtime.ts";
 
 /** Components go to the component adapter, all else to CRI, which knows its own runtime handlers. */
 export class NodeRuntimes implements RuntimeRouter {
@@ -18,7 +18,7 @@ export class NodeRuntimes implements RuntimeRouter {
 
   adapterFor(desired: DesiredPod): RuntimeAdapter {
     const runtimeClass = desired.pod.spec.runtimeClassName;
-    if (isOfComponents(desired)) return this.components;
+    if (isComponentPod(desired)) return this.components;
     if (this.containers !== undefined) return this.containers;
     const asked = runtimeClass === undefined ? "containers" : `runtimeClassName ${runtimeClass}`;
     const advice = `this node runs components only (runtimeClassName: ${COMPONENT_RUNTIME_CLASS}); set containerRuntimeEndpoint to a container runtime's socket`;

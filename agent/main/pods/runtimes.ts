@@ -16,7 +16,7 @@ import type { OomKillLog } from "../../oom/oom-kill-log.ts";
 import type { AgentBase } from "../base/agent-base.ts";
 import { DEFAULT_ROOT_DIR } from "../node/agent-arguments.ts";
 import { componentPrograms } from "../node/component-programs.ts";
-import { kernelsOomKills } from "./oom.ts";
+import { makeOomKillLog } from "./oom.ts";
 import { registryProxies } from "./registry-proxies.ts";
 import { NodeRuntimes } from "./runtime-router.ts";
 
@@ -37,7 +37,7 @@ const LOG_PATIENCE = seconds(60);
 
 export function makeRuntimes(base: AgentBase, services: BoardServices): Runtimes {
   const { clock, random, log } = base.ports;
-  const kills = kernelsOomKills(log);
+  const kills = makeOomKillLog(log);
   const cri = containerAdapter(base, kills);
   const router = new NodeRuntimes(componentAdapter(base, services), cri);
   const { adapters } = router;
@@ -123,7 +123,7 @@ function ownerOf(rootDir: string): string {
 }
 
 /** An adapter's life is that of the agent; it does nothing by itself. */
-export function whileItRuns(adapter: RuntimeAdapter): Component {
+export function adapterComponent(adapter: RuntimeAdapter): Component {
   return {
     name: `${adapter.name} runtime`,
     run: (signal) => aborted(signal),

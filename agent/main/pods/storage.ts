@@ -17,7 +17,7 @@ import { SystemMounter } from "../../volumes/files/mounter.ts";
 import { PodEnvironmentOnDisk } from "../../volumes/pod-environment.ts";
 import type { AgentBase } from "../base/agent-base.ts";
 import type { NodeAgentView } from "../node/node-agent-view.ts";
-import type { NodeUsageLooks } from "../node/node-usage.ts";
+import type { NodeUsageSampler } from "../node/node-usage.ts";
 import type { Runtimes } from "./runtimes.ts";
 
 /** What is on this node's disk for its pods. */
@@ -63,7 +63,7 @@ export function makeStorageKeepers(
   init: { readonly rootDir: string; readonly podLogsDir: string },
   node: {
     readonly view: NodeAgentView;
-    readonly usage: NodeUsageLooks;
+    readonly usage: NodeUsageSampler;
     readonly statuses: StatusManager;
     readonly adapters: readonly RuntimeAdapter[];
     readonly observer: PodObserver;
@@ -87,7 +87,7 @@ export function makeStorageKeepers(
     release: (pod, signal) => environment.release(pod, signal),
     log: ports.log,
   });
-  const isSettled = (): boolean => adapters.every((adapter) => isSeen(observer.listing(adapter), statuses));
+  const isSettled = (): boolean => adapters.every((adapter) => isRuntimeListed(observer.listing(adapter), statuses));
   const { podLogsDir } = init;
   const links = new LogLinks(
     { ...ports, views, changes, isSettled },
@@ -98,6 +98,6 @@ export function makeStorageKeepers(
 }
 
 /** Whether that is all known, container by container. */
-export function isSeen(listing: ReturnType<PodObserver["listing"]>, { pods }: StatusManager): boolean {
+export function isRuntimeListed(listing: ReturnType<PodObserver["listing"]>, { pods }: StatusManager): boolean {
   return listing !== undefined && [...listing.keys()].every((uid) => pods.get(uid)?.view.observed !== undefined);
 }

@@ -8,23 +8,23 @@ import type { RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.t
 import type { Configuration } from "../../config/configuration.ts";
 import type { PodMover, PodSwitch } from "../../core/pods/pod-admission.ts";
 import type { PodObserver } from "../../core/pods/pod-observer.ts";
-import { mayBeSwitched } from "../../core/pods/pod-runtime.ts";
+import { isSwitchable } from "../../core/pods/pod-runtime.ts";
 import type { DesiredSnapshot, DesiredStore } from "../../core/store/store-ports.ts";
-import type { StandIns, StandInsComponents } from "../../images/component-fallbacks.ts";
-import { isOfMemory } from "../../plan/eviction/eviction-signals.ts";
+import type { ComponentFallbacks, ComponentFallbacksComponents } from "../../images/component-fallbacks.ts";
+import { isMemorySignal } from "../../plan/eviction/eviction-signals.ts";
 import { amountOf, evictionThresholds } from "../../plan/eviction/eviction-thresholds.ts";
 
 /** What a pull takes at its most, and a usual component's transpilation, and a third more. */
 const PREPARATION_BYTES = 128 * 1024 * 1024;
 
 /** Whether something may be made ready without bringing the node near an eviction threshold. */
-export function roomBeside(configuration: Configuration, memoryBytes: number): () => boolean {
-  const ofMemory = evictionThresholds(configuration).filter(({ signal }) => isOfMemory(signal));
+export function makeRoomCheck(configuration: Configuration, memoryBytes: number): () => boolean {
+  const ofMemory = evictionThresholds(configuration).filter(({ signal }) => isMemorySignal(signal));
   const kept = Math.max(0, ...ofMemory.map(({ value }) => amountOf(value, memoryBytes)));
   return () => freemem() - kept >= PREPARATION_BYTES;
 }
 
-export interface SwitchComponents extends Omit<StandInsComponents, "desired"> {
+export interface SwitchComponents extends Omit<ComponentFallbacksComponents, "desired"> {
   readonly store: Pick<DesiredStore, "desired" | "choose">;
   readonly containers: RuntimeAdapter;
   readonly observer: Pick<PodObserver, "listing">;
@@ -35,7 +35,7 @@ export interface SwitchComponents extends Omit<StandInsComponents, "desired"> {
 export class ComponentSwitch implements PodSwitch, Component {
   readonly name = "stand-ins";
   readonly #components: SwitchComponents;
-  #standIns: StandIns | undefined;
+  #standIns: ComponentFallbacks | undefined;
 
   constructor(components: SwitchComponents) {
     this.#components = components;
@@ -64,8 +64,8 @@ export class ComponentSwitch implements PodSwitch, Component {
     const { store, mover: _mover, containers: _containers, observer: _observer, ...ports } = this.#components;
     try {
       await untilOneMay(store.desired, signal);
-      const { StandIns } = await import("../../images/component-fallbacks.ts");
-      this.#standIns = new StandIns({ ...ports, desired: (uid) => store.desired.current.pods.get(uid) });
+      const { ComponentFallbacks } = await import("../../images/component-fallbacks.ts");
+      this.#standIns = new ComponentFallbacks({ ...ports, desired: (uid) => store.desired.current.pods.get(uid) });
       await this.#standIns.run(signal);
     } catch (error) {
       if (!isCancelled(error)) throw error;
@@ -79,7 +79,7 @@ export class ComponentSwitch implements PodSwitch, Component {
 
 async function untilOneMay(desired: Watch<DesiredSnapshot>, signal: AbortSignal): Promise<void> {
   for await (const { pods } of desired.changes(signal)) {
-    for (const pod of pods.values()) if (mayBeSwitched(pod)) return;
+    for (const pod of pods.values()) if (isSwitchable(pod)) return;
   }
   await aborted(signal);
 }

@@ -9,7 +9,7 @@ import type { CgroupTree } from "../../resources/cgroup-tree.ts";
 import type { PodCgroups } from "../../resources/pod-cgroups.ts";
 import { CgroupMemoryEvents } from "../../stats/cgroup-memory-events.ts";
 import { MemoryGauge } from "../../stats/memory-gauge.ts";
-import { foldersOf } from "../node/node-usage.ts";
+import { cgroupFoldersOf } from "../node/node-usage.ts";
 
 export interface EvictionComponents
   extends Pick<
@@ -33,7 +33,7 @@ export function makeEviction(components: EvictionComponents, init: EvictionInit)
   const { hierarchies } = cgroups;
   const thresholds = evictionThresholds(configuration);
   const countsPids = thresholds.some(({ signal }) => signal === "pid.available");
-  const gauge = new MemoryGauge(foldersOf(hierarchies), {
+  const gauge = new MemoryGauge(cgroupFoldersOf(hierarchies), {
     allPodsCgroup,
     maxPids: countsPids ? maxPids : undefined,
   });

@@ -6,7 +6,7 @@ import { type Clock, type Log, millis, podUid } from "@picolet/protocol/ports.ts
 import type { RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { Configuration } from "../../config/configuration.ts";
 import type { NodeReclaim } from "../../core/node/node-reclaim.ts";
-import type { FilesystemUsage, UsageLooks } from "../../core/node/usage.ts";
+import type { FilesystemUsage, UsageSampler } from "../../core/node/usage.ts";
 import type { PodObserver } from "../../core/pods/pod-observer.ts";
 import { ImageCollector, type ImageFilesystem } from "../../images/image-collector.ts";
 import type { LogRotation } from "../../logs/log-rotation.ts";
@@ -15,7 +15,7 @@ import type { Store } from "../../store/store.ts";
 import type { PodWorkers } from "../../workers/pod-workers.ts";
 import type { NodeAgentView } from "../node/node-agent-view.ts";
 import type { Images } from "../pods/make-images.ts";
-import { isSeen } from "../pods/storage.ts";
+import { isRuntimeListed } from "../pods/storage.ts";
 
 export interface GarbageComponents {
   readonly clock: Clock;
@@ -28,7 +28,7 @@ export interface GarbageComponents {
   readonly view: NodeAgentView;
   readonly workers: PodWorkers;
   readonly logs: LogRotation;
-  readonly usage: Pick<UsageLooks, "filesystems">;
+  readonly usage: Pick<UsageSampler, "filesystems">;
 }
 
 export interface Garbage {
@@ -38,7 +38,7 @@ export interface Garbage {
 
 export function makeGarbage(components: GarbageComponents, configuration: Configuration): Garbage {
   const { clock, log, store, images, adapters, observer, statuses, view, workers, logs, usage } = components;
-  const isSettled = (): boolean => adapters.every((adapter) => isSeen(observer.listing(adapter), statuses));
+  const isSettled = (): boolean => adapters.every((adapter) => isRuntimeListed(observer.listing(adapter), statuses));
   const collector = new ImageCollector(
     {
       ...{ clock, log, adapters, access: images.access, images: images.images },
@@ -96,7 +96,7 @@ function isLogOfNothing(statuses: StatusManager, uid: string, container: string,
 /** Runtimes that do not tell where their images are have them below the agent's root directory. */
 async function imageFilesystems(
   adapters: readonly RuntimeAdapter[],
-  usage: Pick<UsageLooks, "filesystems">,
+  usage: Pick<UsageSampler, "filesystems">,
   signal: AbortSignal,
 ): Promise<readonly ImageFilesystem[]> {
   const { imagefs, nodefs } = await usage.filesystems(millis(0), signal);

@@ -6,12 +6,12 @@ import type { EvictionManager } from "../../eviction/eviction-manager.ts";
 import { OrphanSweep, type OrphanSweepComponents } from "../../observe/orphan-sweep.ts";
 import type { AgentBase } from "../base/agent-base.ts";
 import type { NodeAgentView } from "../node/node-agent-view.ts";
-import type { NodeUsageLooks } from "../node/node-usage.ts";
+import type { NodeUsageSampler } from "../node/node-usage.ts";
 import type { Pods } from "../pods/make-pods.ts";
 import { makeOomWatch } from "../pods/oom.ts";
 import type { Runtimes } from "../pods/runtimes.ts";
 import { makeStorageKeepers } from "../pods/storage.ts";
-import { ComponentSwitch, roomBeside } from "./component-switch.ts";
+import { ComponentSwitch, makeRoomCheck } from "./component-switch.ts";
 import { makeEviction } from "./eviction.ts";
 import { makeGarbage } from "./garbage.ts";
 import { makeLogRotation } from "./make-log-rotation.ts";
@@ -20,7 +20,7 @@ export interface UpkeepComponents {
   readonly runtimes: Runtimes;
   readonly pods: Pods;
   readonly view: NodeAgentView;
-  readonly usage: NodeUsageLooks;
+  readonly usage: NodeUsageSampler;
   readonly conditions: Watch<readonly NodeCondition[]>;
 }
 
@@ -87,7 +87,7 @@ function makeSwitch(
     ...{ ...ports, events: store.events, puller: images.puller, store: store.desired, adapter },
     ...{ containers, observer: pleg, changes: statuses.changes, conditions },
     pods: () => view.pods(),
-    hasRoom: roomBeside(init.configuration, node.machine.memoryBytes),
+    hasRoom: makeRoomCheck(init.configuration, node.machine.memoryBytes),
     mover: () => workers,
   });
 }

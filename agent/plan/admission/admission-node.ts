@@ -1,6 +1,6 @@
 /** Whether a pod may be on a node of these labels and taints at all. Pure. */
 
-import { meets } from "@picolet/protocol/kubernetes/selector-requirement.ts";
+import { matchesRequirement } from "@picolet/protocol/kubernetes/selector-requirement.ts";
 import type { Pod, PodSpec, Toleration } from "@picolet/protocol/pod/pod.ts";
 
 export interface NodeTaint {
@@ -9,7 +9,7 @@ export interface NodeTaint {
   readonly effect: string;
 }
 
-export interface NodeIdentity {
+export interface NodeLabelsAndTaints {
   readonly name: string;
   readonly labels: Readonly<Record<string, string>>;
   readonly taints: readonly NodeTaint[];
@@ -22,9 +22,9 @@ type Required = NonNullable<
 export type NodeSelectorTerm = Required["nodeSelectorTerms"][number];
 
 /** `nodeSelector` and the required part of the node affinity. */
-export function matchesNode({ spec }: Pod, node: NodeIdentity): boolean {
+export function matchesNode({ spec }: Pod, node: NodeLabelsAndTaints): boolean {
   for (const [key, value] of Object.entries(spec.nodeSelector ?? {})) {
-    if (!meets(node.labels, { key, operator: "In", values: [value] })) return false;
+    if (!matchesRequirement(node.labels, { key, operator: "In", values: [value] })) return false;
   }
   const required = spec.affinity?.nodeAffinity?.requiredDuringSchedulingIgnoredDuringExecution;
   return required === undefined || matchesNodeSelector(required.nodeSelectorTerms, node);
@@ -33,23 +33,23 @@ export function matchesNode({ spec }: Pod, node: NodeIdentity): boolean {
 /** As a pod's affinity, or a persistent volume's, has them. */
 export const matchesNodeSelector = (
   terms: readonly NodeSelectorTerm[],
-  node: Pick<NodeIdentity, "name" | "labels">,
+  node: Pick<NodeLabelsAndTaints, "name" | "labels">,
 ): boolean => terms.some((term) => matchesTerm(term, node));
 
 /** Terms are alternatives; one that asks for nothing matches nothing. */
 function matchesTerm(
   { matchExpressions = [], matchFields = [] }: NodeSelectorTerm,
-  { labels, name }: Pick<NodeIdentity, "name" | "labels">,
+  { labels, name }: Pick<NodeLabelsAndTaints, "name" | "labels">,
 ): boolean {
   if (matchExpressions.length === 0 && matchFields.length === 0) return false;
   return (
-    matchExpressions.every((each) => meets(labels, each)) &&
-    matchFields.every((each) => meets({ "metadata.name": name }, each))
+    matchExpressions.every((each) => matchesRequirement(labels, each)) &&
+    matchFields.every((each) => matchesRequirement({ "metadata.name": name }, each))
   );
 }
 
 /** Only NoExecute is a node's own business: the others were the scheduler's. */
-export function toleratesNode(pod: Pod, { taints }: NodeIdentity): boolean {
+export function toleratesNode(pod: Pod, { taints }: NodeLabelsAndTaints): boolean {
   return taints.filter(({ effect }) => effect === "NoExecute").every((taint) => toleratesTaint(pod, taint));
 }
 

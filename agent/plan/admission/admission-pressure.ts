@@ -18,7 +18,7 @@ export function activePressures(conditions: readonly PressureCondition[]): reado
 }
 
 /** @param pressures those in force. Short of memory alone, the node takes what has asked for some of it. */
-export function refusedUnderPressure(desired: DesiredPod, pressures: readonly Pressure[]): Rejection | undefined {
+export function pressureRejection(desired: DesiredPod, pressures: readonly Pressure[]): Rejection | undefined {
   if (pressures.length === 0 || isCritical(desired)) return undefined;
   const { pod } = desired;
   const isMemoryAlone = pressures.length === 1 && pressures[0] === "MemoryPressure";

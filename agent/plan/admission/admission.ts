@@ -3,16 +3,16 @@ import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { Rejection } from "../../core/pods/pod-admission.ts";
 import { apparmorProblem } from "./admission-apparmor.ts";
-import { matchesNode, type NodeIdentity, toleratesNode } from "./admission-node.ts";
+import { matchesNode, type NodeLabelsAndTaints, toleratesNode } from "./admission-node.ts";
 import { hasFreePorts } from "./admission-ports.ts";
 import { chooseVictims, describeRequirements } from "./admission-preemption.ts";
-import { type Pressure, refusedUnderPressure } from "./admission-pressure.ts";
+import { type Pressure, pressureRejection } from "./admission-pressure.ts";
 import { type Amounts, type Shortage, shortages } from "./admission-resources.ts";
 import { isCritical, isStatic } from "./critical-pods.ts";
 import { forbiddenSysctl, type SysctlAllowlist } from "./sysctls.ts";
 
 export interface AdmissionView {
-  readonly node: NodeIdentity;
+  readonly node: NodeLabelsAndTaints;
   readonly allocatable: Amounts;
   readonly sysctls: SysctlAllowlist;
   /** Whether the kernel enforces AppArmor. */
@@ -38,7 +38,7 @@ const rejected = (reason: string, message: string): Admission => ({ kind: "rejec
 /** @param others those that the node has, this one not among them */
 export function admitPod(desired: DesiredPod, others: readonly DesiredPod[], view: AdmissionView): Admission {
   const { pod } = desired;
-  const refused = refusedUnderPressure(desired, view.pressures);
+  const refused = pressureRejection(desired, view.pressures);
   if (refused !== undefined) return { kind: "rejected", rejection: refused };
   const sysctl = forbiddenSysctl(pod, view.sysctls);
   if (sysctl !== undefined) return rejected("SysctlForbidden", sysctl);
@@ -85,7 +85,11 @@ function place(desired: DesiredPod, others: readonly DesiredPod[], view: Admissi
   return rejected(`OutOf${resource}`, `Node didn't have enough resource: ${resource}, ${figures}`);
 }
 
-function failedPredicate(desired: DesiredPod, others: readonly Pod[], node: NodeIdentity): Admission | undefined {
+function failedPredicate(
+  desired: DesiredPod,
+  others: readonly Pod[],
+  node: NodeLabelsAndTaints,
+): Admission | undefined {
   const { pod } = desired;
   const failed = (name: string, why: string): Admission => rejected(name, `Predicate ${name} failed: ${why}`);
   if (!matchesNode(pod, node)) return failed("NodeAffinity", "node(s) didn't match Pod's node affinity/selector");

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { desired, podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
-import { byUrgency, infeasible, judged, type ResizeRequest } from "./resize-admission.ts";
+import { compareResizeRequests, infeasibleResize, type ResizeRequest, resizeVerdict } from "./resize-admission.ts";
 
 type Quantities = Readonly<Record<string, string>>;
 interface Wish {
@@ -47,7 +47,7 @@ for (const [name, wanted, view, message] of [
   ["CPU where pods swap", { cpu: "200m", memory: "64Mi" }, { ...VIEW, limitedSwap: true }, undefined],
 ] as const) {
   test(`${name}: ${message ?? "feasible"}`, () => {
-    const verdict = infeasible(api("web", { requests: wanted }), BEFORE, view);
+    const verdict = infeasibleResize(api("web", { requests: wanted }), BEFORE, view);
     const expected = message === undefined ? undefined : { kind: "pending", reason: "Infeasible", message };
     assert.deepEqual(verdict, expected);
   });
@@ -56,20 +56,20 @@ for (const [name, wanted, view, message] of [
 test("memory that takes a restart changes also where pods swap; so does that of pods that swap nothing", () => {
   const swapping = { ...VIEW, limitedSwap: true };
   const more = { requests: { cpu: "100m", memory: "65Mi" } };
-  assert.equal(infeasible(api("web", { ...more, restarts: true }), BEFORE, swapping), undefined);
+  assert.equal(infeasibleResize(api("web", { ...more, restarts: true }), BEFORE, swapping), undefined);
   const guaranteed = (memory: string) => api("web", { limits: { cpu: "1", memory } });
-  assert.equal(infeasible(guaranteed("65Mi"), guaranteed("64Mi"), swapping), undefined);
+  assert.equal(infeasibleResize(guaranteed("65Mi"), guaranteed("64Mi"), swapping), undefined);
 });
 
 test("a static pod is never resized", () => {
   const { reason, message } = { reason: "Infeasible", message: "In-place resize of static-pods is not supported" };
-  assert.deepEqual(infeasible({ ...BEFORE, source: "file" }, BEFORE, VIEW), { kind: "pending", reason, message });
+  assert.deepEqual(infeasibleResize({ ...BEFORE, source: "file" }, BEFORE, VIEW), { kind: "pending", reason, message });
 });
 
 test("what a new pod would be refused for now is deferred, in the same words", () => {
   const message = "Node didn't have enough resource: cpu, requested: 1, used: 2, capacity: 2";
-  assert.deepEqual(judged({ reason: "OutOfcpu", message }), { kind: "pending", reason: "Deferred", message });
-  assert.deepEqual(judged(undefined), { kind: "granted" });
+  assert.deepEqual(resizeVerdict({ reason: "OutOfcpu", message }), { kind: "pending", reason: "Deferred", message });
+  assert.deepEqual(resizeVerdict(undefined), { kind: "granted" });
 });
 
 function request(uid: string, before: Wish, wish: Wish, since?: string): ResizeRequest {
@@ -89,6 +89,6 @@ test("first what asks for no more, then by priority, QoS class and age of the re
     request("important", { ...small, priority: 7 }, more),
     request("smaller", more, small),
   ];
-  const order = requests.toSorted(byUrgency).map(({ requested }) => requested.uid);
+  const order = requests.toSorted(compareResizeRequests).map(({ requested }) => requested.uid);
   assert.deepEqual(order, ["smaller", "important", "guaranteed", "early", "late", "new"]);
 });

@@ -4,7 +4,7 @@ import { qosClass } from "@picolet/protocol/pod/qos.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { Rejection, ResizeVerdict } from "../../core/pods/pod-admission.ts";
 import { resizableContainers } from "../allocation.ts";
-import { differsIn } from "../resize.ts";
+import { isResized } from "../resize.ts";
 import { type Amounts, requestOf } from "./admission-resources.ts";
 import { SYSTEM_CRITICAL_PRIORITY } from "./critical-pods.ts";
 
@@ -15,7 +15,11 @@ export interface ResizeView {
 }
 
 /** What will not be granted however much the others give up; `undefined`: it may be. */
-export function infeasible(requested: DesiredPod, allocated: DesiredPod, view: ResizeView): ResizeVerdict | undefined {
+export function infeasibleResize(
+  requested: DesiredPod,
+  allocated: DesiredPod,
+  view: ResizeView,
+): ResizeVerdict | undefined {
   const no = (message: string): ResizeVerdict => ({ kind: "pending", reason: "Infeasible", message });
   if (requested.source !== "api") return no("In-place resize of static-pods is not supported");
   if (view.limitedSwap && swapsInPlace(requested.pod, allocated.pod)) {
@@ -31,7 +35,7 @@ export function infeasible(requested: DesiredPod, allocated: DesiredPod, view: R
 }
 
 /** @param rejection what the node would say to the pod if it came anew with what it wants. */
-export const judged = (rejection: Rejection | undefined): ResizeVerdict =>
+export const resizeVerdict = (rejection: Rejection | undefined): ResizeVerdict =>
   rejection === undefined ? { kind: "granted" } : { kind: "pending", reason: "Deferred", message: rejection.message };
 
 /** A share of the swap goes with the memory that is asked for; that is not changed while something runs. */
@@ -44,16 +48,16 @@ function swapsInPlace(requested: Pod, allocated: Pod): boolean {
       ({ resourceName, restartPolicy }) => resourceName === "memory" && restartPolicy === "RestartContainer",
     );
     const had = before.get(name) ?? {};
-    const changes = differsIn("memory", { requests: had.requests }, { requests: resources.requests });
+    const changes = isResized("memory", { requests: had.requests }, { requests: resources.requests });
     return changes && !restarts;
   });
 }
 
 /** Whether a container asks for more or less of it than it was granted. */
-export function changesIn(resource: "cpu" | "memory", requested: Pod, allocated: Pod): boolean {
+export function resizeChanges(resource: "cpu" | "memory", requested: Pod, allocated: Pod): boolean {
   const before = new Map(resizableContainers(allocated).map(({ name, resources }) => [name, resources]));
   return resizableContainers(requested).some(({ name, resources }) =>
-    differsIn(resource, before.get(name) ?? {}, resources),
+    isResized(resource, before.get(name) ?? {}, resources),
   );
 }
 
@@ -68,7 +72,7 @@ export interface ResizeRequest {
  * The order in which requests are judged: first what asks for no more than before, then by priority, by QoS class, and by
  * how long it has waited.
  */
-export function byUrgency(left: ResizeRequest, right: ResizeRequest): number {
+export function compareResizeRequests(left: ResizeRequest, right: ResizeRequest): number {
   return (
     Number(asksForMore(left)) - Number(asksForMore(right)) ||
     priorityOf(right) - priorityOf(left) ||

@@ -4,7 +4,7 @@ import { formatQuantity, type Quantity, quantityOf } from "@picolet/protocol/kub
 import type { Container } from "@picolet/protocol/pod/pod.ts";
 import { type Observation, quantityOfThreshold, resourceOf, type StarvedResource } from "./eviction-signals.ts";
 import type { EvictionThreshold } from "./eviction-thresholds.ts";
-import { type EvictionCandidate, heldBy, memoryOf } from "./rank-for-eviction.ts";
+import { type EvictionCandidate, heldMemoryBytes, podMemoryUsage } from "./rank-for-eviction.ts";
 
 const NANO = 1_000_000_000n;
 
@@ -38,7 +38,7 @@ type Show = (value: number) => string;
 
 function podSentences(resource: StarvedResource, { pod, usage }: EvictionCandidate, show: Show): readonly string[] {
   const request = resource === "memory" ? pod.pod.spec.resources?.requests?.memory : undefined;
-  const used = memoryOf(usage);
+  const used = podMemoryUsage(usage);
   if (request === undefined || used === undefined) return [];
   const { name } = pod.pod.metadata;
   return [
@@ -69,7 +69,7 @@ function usedBy(
 ): number | undefined {
   if (resource === "memory") {
     const seen = usage?.containers.find(({ container }) => container.name === name);
-    return seen === undefined ? undefined : heldBy(seen.usage);
+    return seen === undefined ? undefined : heldMemoryBytes(seen.usage);
   }
   if (resource !== "ephemeral-storage") return undefined;
   const [rootfs, logs] = [disk?.rootfs.get(name), disk?.logs.get(name)];

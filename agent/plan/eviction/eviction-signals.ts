@@ -39,7 +39,7 @@ const MEANINGS: Readonly<Record<EvictionSignal, SignalMeaning>> = {
 
 export const resourceOf = (signal: EvictionSignal): StarvedResource => MEANINGS[signal].resource;
 export const conditionOf = (signal: EvictionSignal): PressureType => MEANINGS[signal].condition;
-export const isOfMemory = (signal: EvictionSignal): boolean => resourceOf(signal) === "memory";
+export const isMemorySignal = (signal: EvictionSignal): boolean => resourceOf(signal) === "memory";
 
 /** Below it the threshold is met. */
 export const quantityOfThreshold = ({ value }: EvictionThreshold, { capacity }: Observation): number =>

@@ -2,7 +2,7 @@
 import { type Millis, type MonotonicMs, millis } from "@picolet/protocol/ports.ts";
 import {
   conditionOf,
-  isOfMemory,
+  isMemorySignal,
   type Observations,
   type PressureType,
   quantityOfThreshold,
@@ -81,6 +81,6 @@ export function judgeEviction(
 
 /** Stable: of equals the one that stands first in the configuration. Hard before soft, for it may end a pod at once. */
 function byUrgency(left: EvictionThreshold, right: EvictionThreshold): number {
-  const memory = Number(isOfMemory(right.signal)) - Number(isOfMemory(left.signal));
+  const memory = Number(isMemorySignal(right.signal)) - Number(isMemorySignal(left.signal));
   return memory || Number(right.gracePeriod === undefined) - Number(left.gracePeriod === undefined);
 }

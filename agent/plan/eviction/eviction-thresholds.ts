@@ -56,8 +56,8 @@ export function evictionThresholds(settings: EvictionSettings): readonly Evictio
   const { evictionHard, evictionSoft, evictionSoftGracePeriod, evictionMinimumReclaim } = settings;
   const of = (values: BySignal, periodOf: (signal: string) => Millis | undefined): readonly EvictionThreshold[] =>
     EVICTION_SIGNALS.flatMap((signal) => {
-      const value = isOfContainerfs(signal) ? undefined : amountIn(values, signal);
-      if (value === undefined || isNoThreshold(value)) return [];
+      const value = isContainerfsSignal(signal) ? undefined : amountIn(values, signal);
+      if (value === undefined || isDisabledThreshold(value)) return [];
       return [{ signal, value, gracePeriod: periodOf(signal), minReclaim: amountIn(evictionMinimumReclaim, signal) }];
     });
   const hard = of(evictionHard, () => undefined);
@@ -71,7 +71,7 @@ export function evictionThresholds(settings: EvictionSettings): readonly Evictio
 }
 
 /** The kubelet ignores what a configuration says of containerfs: it is the one file system or the other. */
-export const isOfContainerfs = (signal: string): boolean => signal.startsWith("containerfs.");
+export const isContainerfsSignal = (signal: string): boolean => signal.startsWith("containerfs.");
 
 /** Those for what containers write, when that is the file system of volumes and logs, or the one of images. */
 export const containerfsThresholds = (
@@ -85,7 +85,7 @@ export const containerfsThresholds = (
   );
 
 /** Nothing, and the kubelet takes all of it for nothing too. */
-export const isNoThreshold = (amount: Amount): boolean =>
+export const isDisabledThreshold = (amount: Amount): boolean =>
   amount.kind === "quantity" ? amount.value === 0 : amount.share === 0 || amount.share === 1;
 
 function amountIn(values: BySignal, signal: string): Amount | undefined {

@@ -4,7 +4,7 @@ import { type MonotonicMs, millis } from "@picolet/protocol/ports.ts";
 import fc from "fast-check";
 import type { MemorySpace } from "../../core/node/memory-reading.ts";
 import type { EvictionThreshold } from "./eviction-thresholds.ts";
-import { memoryAlertness, type StallWindow } from "./memory-sampling.ts";
+import { planMemorySampling, type StallWindow } from "./memory-sampling.ts";
 
 const MIB = 2 ** 20;
 
@@ -31,14 +31,14 @@ for (const [name, node, pods, lookAgainInMs] of cases) {
     const space = (mib: number | undefined) => (mib === undefined ? undefined : left(mib));
     const reading = { node: space(node), pods: space(pods), stalledUs: undefined };
     const view = { reading, window: undefined, now: 0 as MonotonicMs };
-    assert.equal(memoryAlertness(BOTH, view).lookAgainIn, lookAgainInMs);
+    assert.equal(planMemorySampling(BOTH, view).lookAgainIn, lookAgainInMs);
   });
 }
 
 test("the pods' limit is not waited for where there is no pod", () => {
   const reading = { node: left(16_000), pods: undefined, stalledUs: undefined };
   const view = { reading, window: undefined, now: 0 as MonotonicMs, isEmpty: true };
-  assert.equal(memoryAlertness(BOTH, view).lookAgainIn, 5000);
+  assert.equal(planMemorySampling(BOTH, view).lookAgainIn, 5000);
 });
 
 const HARD = threshold("memory.available");
@@ -46,7 +46,7 @@ const PIDS: EvictionThreshold = { ...threshold("pid.available"), value: { kind: 
 
 test("processes are looked at as soon as they can be all used", () => {
   const lookIn = (available: number, node = left(16_000)) =>
-    memoryAlertness([HARD, PIDS], {
+    planMemorySampling([HARD, PIDS], {
       reading: { node, pods: undefined, pids: { available, capacity: 32_768 }, stalledUs: undefined },
       window: undefined,
       now: 0 as MonotonicMs,
@@ -64,7 +64,7 @@ function stalledAt(looks: readonly [atMs: number, stalledUs: number | undefined]
   let window: StallWindow | undefined;
   return looks.flatMap(([at, stalledUs]) => {
     const reading = { node: left(mib), pods: undefined, stalledUs };
-    const result = memoryAlertness([HARD], { reading, window, now: at as MonotonicMs });
+    const result = planMemorySampling([HARD], { reading, window, now: at as MonotonicMs });
     window = result.window;
     return result.stalled ? [at] : [];
   });
@@ -176,7 +176,7 @@ test("stalls are no reason for a soft threshold, nor for one of processes", () =
   for (const only of [soft, PIDS]) {
     const reading = { node: left(150), pods: undefined, pids: { available: 150, capacity: 1000 }, stalledUs: 900_000 };
     const window = { at: 0 as MonotonicMs, stalledUs: 0 };
-    assert.equal(memoryAlertness([only], { reading, window, now: 1_000 as MonotonicMs }).stalled, false);
+    assert.equal(planMemorySampling([only], { reading, window, now: 1_000 as MonotonicMs }).stalled, false);
   }
 });
 
@@ -192,7 +192,7 @@ test("whatever is read, the next look is between 50 ms and 5 s away", () => {
   fc.assert(
     fc.property(reading, number, (each, stalledUs) => {
       const view = { reading: each, window: { at: 0 as MonotonicMs, stalledUs }, now: 1_500 as MonotonicMs };
-      const { lookAgainIn } = memoryAlertness([...BOTH, PIDS], view);
+      const { lookAgainIn } = planMemorySampling([...BOTH, PIDS], view);
       assert.ok(Number.isInteger(lookAgainIn) && lookAgainIn >= 50 && lookAgainIn <= 5_000, String(lookAgainIn));
     }),
   );

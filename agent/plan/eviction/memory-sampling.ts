@@ -2,7 +2,7 @@
 
 import { type Millis, type MonotonicMs, millis } from "@picolet/protocol/ports.ts";
 import type { MemoryReading, MemorySpace } from "../../core/node/memory-reading.ts";
-import { isOfMemory } from "./eviction-signals.ts";
+import { isMemorySignal } from "./eviction-signals.ts";
 import { amountOf, type EvictionThreshold } from "./eviction-thresholds.ts";
 
 const MEBIBYTE = 1024 * 1024;
@@ -19,7 +19,7 @@ const FILL_RATE_BYTES_PER_SECOND = 512 * MEBIBYTE;
  */
 const FORK_RATE_PER_SECOND = 10_000;
 /** Twenty looks a second cost 0.1 % of a core here and 1 % on a small board, while memory is nearly gone. */
-export const MEMORY_LOOK_SHORTEST = millis(50);
+export const MEMORY_SAMPLE_MIN_INTERVAL = millis(50);
 /** With memory in plenty: 0.002 % of a core. */
 const LONGEST = millis(5_000);
 /**
@@ -37,7 +37,7 @@ const STALL_WINDOW_MS = 1_000;
 /** Stalls alone are no reason, for a slow disk makes them too: what is left must be little, in thresholds. */
 const STALL_NEARNESS = 2;
 
-export interface Alertness {
+export interface MemorySampling {
   /** To be judged now. */
   readonly crossed: readonly EvictionThreshold[];
   /** Nothing can go on, though the threshold is not crossed. */
@@ -51,7 +51,7 @@ export interface StallWindow {
   readonly stalledUs: number;
 }
 
-export interface AlertnessView {
+export interface MemorySamplingView {
   readonly reading: MemoryReading;
   readonly window: StallWindow | undefined;
   readonly now: MonotonicMs;
@@ -62,10 +62,10 @@ export interface AlertnessView {
 const US_PER_MS = 1000;
 
 /** @returns the window to hand in at the next look, too */
-export function memoryAlertness(
+export function planMemorySampling(
   thresholds: readonly EvictionThreshold[],
-  { reading, window, now, isEmpty = false }: AlertnessView,
-): Alertness & { readonly window: StallWindow | undefined } {
+  { reading, window, now, isEmpty = false }: MemorySamplingView,
+): MemorySampling & { readonly window: StallWindow | undefined } {
   const spaces = thresholds.flatMap((threshold) => {
     const space = spaceOf(threshold, reading);
     return space === undefined
@@ -78,7 +78,7 @@ export function memoryAlertness(
   const isNear = spaces.some(
     ({ threshold: { signal, value, gracePeriod }, space }) =>
       gracePeriod === undefined &&
-      isOfMemory(signal) &&
+      isMemorySignal(signal) &&
       space.available < amountOf(value, space.capacity) * STALL_NEARNESS,
   );
   const isStalled = stalled && isNear;
@@ -91,12 +91,12 @@ export function memoryAlertness(
 }
 
 const rateOf = ({ signal }: EvictionThreshold): number =>
-  isOfMemory(signal) ? FILL_RATE_BYTES_PER_SECOND : FORK_RATE_PER_SECOND;
+  isMemorySignal(signal) ? FILL_RATE_BYTES_PER_SECOND : FORK_RATE_PER_SECOND;
 
 function untilCrossing(soonestSeconds: number, isOneUnseen: boolean): Millis {
   const longest = isOneUnseen ? UNSEEN : LONGEST;
   if (!Number.isFinite(soonestSeconds)) return longest;
-  return millis(Math.min(longest, Math.max(MEMORY_LOOK_SHORTEST, Math.floor(soonestSeconds * 1000))));
+  return millis(Math.min(longest, Math.max(MEMORY_SAMPLE_MIN_INTERVAL, Math.floor(soonestSeconds * 1000))));
 }
 
 function spaceOf({ signal }: EvictionThreshold, reading: MemoryReading): MemorySpace | undefined {

@@ -60,7 +60,7 @@ function rankedBy(candidate: EvictionCandidate, signal: EvictionSignal, layout: 
   const request = (name: string): number => Number(requestOf(pod.pod, name));
   switch (resource) {
     case "memory":
-      return { candidate, priority, used: memoryOf(usage), requested: request("memory") };
+      return { candidate, priority, used: podMemoryUsage(usage), requested: request("memory") };
     case "pids":
       return { candidate, priority, used: usage?.usage?.pids, requested: 0 };
     case "ephemeral-storage": {
@@ -78,14 +78,14 @@ function rankedBy(candidate: EvictionCandidate, signal: EvictionSignal, layout: 
  * A pod without a cgroup of its own is what its containers are. What is swapped out counts: on a small board swap is memory
  * that has been compressed (zram), and a leak must not hide there. (The kubelet counts the working set alone.)
  */
-export function memoryOf(usage: PodUsage | undefined): number | undefined {
-  if (usage?.usage !== undefined) return heldBy(usage.usage);
+export function podMemoryUsage(usage: PodUsage | undefined): number | undefined {
+  if (usage?.usage !== undefined) return heldMemoryBytes(usage.usage);
   if (usage === undefined || usage.containers.length === 0) return undefined;
-  return usage.containers.reduce((sum, each) => sum + heldBy(each.usage), 0);
+  return usage.containers.reduce((sum, each) => sum + heldMemoryBytes(each.usage), 0);
 }
 
 /** Memory that goes with it, in RAM or swapped out. */
-export const heldBy = ({ workingSetBytes, swapBytes }: Usage): number => workingSetBytes + swapBytes;
+export const heldMemoryBytes = ({ workingSetBytes, swapBytes }: Usage): number => workingSetBytes + swapBytes;
 
 function diskOf(disk: PodDiskUsage, signal: EvictionSignal, layout: DiskLayout): DiskUsage {
   let bytes = 0;

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { millis, seconds } from "@picolet/protocol/ports.ts";
-import { type AgedImage, bytesToFree, type ImageGcPolicy, inOrderOfCollection, isTooOld } from "./image-collection.ts";
+import { type AgedImage, bytesToFree, collectionOrder, type ImageGcPolicy, isTooOld } from "./image-collection.ts";
 
 const POLICY: ImageGcPolicy = {
   highThresholdPercent: 85,
@@ -43,7 +43,7 @@ test("what nothing uses goes: what was never used first, then by last use, the o
     image("last week's too, here for longer", 10, 7),
   ];
   assert.deepEqual(
-    inOrderOfCollection(images).map(({ name }) => name),
+    collectionOrder(images).map(({ name }) => name),
     ["old, never used", "new, never used", "last week's too, here for longer", "last week's", "yesterday's"],
   );
 });

@@ -40,7 +40,7 @@ export function bytesToFree(
 }
 
 /** Those that may go, first what never was used, then by last use, the oldest first. */
-export function inOrderOfCollection<T extends AgedImage>(images: readonly T[]): readonly T[] {
+export function collectionOrder<T extends AgedImage>(images: readonly T[]): readonly T[] {
   const unused = ({ unused: since }: T): number => since ?? Number.POSITIVE_INFINITY;
   return images
     .filter(({ isKept }) => !isKept)

@@ -3,7 +3,7 @@ import type { Container } from "@picolet/protocol/pod/pod.ts";
 import { type Millis, millis } from "@picolet/protocol/ports.ts";
 import type { DesiredPod, ExecResult, RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { goQuote, goSeconds } from "./go-text.ts";
-import { isLate, type ProbeOutcome, SUCCESS } from "./probe-outcome.ts";
+import { isProbeTimeout, type ProbeOutcome, SUCCESS } from "./probe-outcome.ts";
 
 /** The kubelet's, of what a command prints. */
 const MAX_OUTPUT_BYTES = 10 * 1024;
@@ -44,7 +44,7 @@ export async function execProbe(
     return result.exitCode === 0 ? SUCCESS : { kind: "failure", message: outputOf(result) };
   } catch (error) {
     // The runtime ends a command that takes too long, and says so. Without a word of it nothing is known of the container.
-    if (isLate(signal)) {
+    if (isProbeTimeout(signal)) {
       const message = `the container runtime did not answer within ${goSeconds(timeoutSeconds)} and ${EXEC_GRACE_MS / 1000}s of grace`;
       return { kind: "error", state: "unknown", message, final: true };
     }

@@ -7,7 +7,7 @@ import { test } from "node:test";
 import { TlsAuthority } from "@picolet/test/support/unit/identity/tls-authority.ts";
 import { HttpGetter } from "./http-getter.ts";
 import type { HttpRequest } from "./http-request.ts";
-import { Late } from "./probe-outcome.ts";
+import { ProbeTimeout } from "./probe-outcome.ts";
 
 /** A server on a port of its own, which is gone with all of its connections when the block ends. */
 class Listening implements AsyncDisposable {
@@ -214,7 +214,7 @@ test("a server that never answers is left when the time is over, wherever it sto
     await using server = await Listening.raw((socket) => {
       socket.once("data", () => {
         socket.write(begin);
-        setImmediate(() => time.abort(new Late()));
+        setImmediate(() => time.abort(new ProbeTimeout()));
       });
     });
     assert.equal(await failureOf(requestTo(server.port), time.signal), message);
@@ -228,7 +228,7 @@ test("a body that does not come to its end is told apart from one that does", as
     socket.once("data", (request) => {
       socket.write("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello");
       if (request.toString().startsWith("GET /cut")) socket.end();
-      else setImmediate(() => setImmediate(() => time.abort(new Late())));
+      else setImmediate(() => setImmediate(() => time.abort(new ProbeTimeout())));
     });
   });
   const cut = await get(requestTo(server.port, "/cut"));
@@ -241,12 +241,12 @@ test("a connection that does not come to be is left when the time is over", asyn
   // Nobody answers at an address that is set apart for documentation, or there is no way to it at all.
   const time = new AbortController();
   const waiting = failureOf(requestTo(81, "/", { host: "192.0.2.1" }), time.signal);
-  setImmediate(() => time.abort(new Late()));
+  setImmediate(() => time.abort(new ProbeTimeout()));
   assert.match(
     await waiting,
     /dial tcp 192\.0\.2\.1:81: (i\/o timeout \(Client\.Timeout exceeded while awaiting headers\)|connect: )/,
   );
-  const over = AbortSignal.abort(new Late());
+  const over = AbortSignal.abort(new ProbeTimeout());
   await using server = await Listening.raw(() => undefined);
   assert.match(await failureOf(requestTo(server.port), over), /i\/o timeout/);
 });
@@ -277,7 +277,7 @@ test("https: certificates are not looked at, and what answers without TLS is fou
   await using closing = await Listening.raw((socket) => socket.once("data", () => socket.end()));
   assert.equal(await failureOf(requestTo(closing.port, "/", secure)), 'Get "https://HERE/": EOF');
   const time = new AbortController();
-  await using hanging = await Listening.raw((socket) => socket.once("data", () => time.abort(new Late())));
+  await using hanging = await Listening.raw((socket) => socket.once("data", () => time.abort(new ProbeTimeout())));
   assert.match(
     await failureOf(requestTo(hanging.port, "/", secure), time.signal),
     /context deadline exceeded \(Client/,

@@ -9,7 +9,7 @@ import { type ConnectionEnds, connectionError, dialError, goQuote, joinHostPort 
 import { type HttpRequest, redirectedRequest, requestText, urlOf } from "./http-request.ts";
 import { HttpResponseReader } from "./http-response-reader.ts";
 import { lookup } from "./lookup.ts";
-import { isLate } from "./probe-outcome.ts";
+import { isProbeTimeout } from "./probe-outcome.ts";
 
 export interface HttpAnswer {
   readonly status: number;
@@ -177,7 +177,7 @@ class Exchange {
   }
 
   #abortText(): string {
-    if (!isLate(this.#init.signal)) return "context canceled";
+    if (!isProbeTimeout(this.#init.signal)) return "context canceled";
     const { host, port } = this.#request;
     if (this.#reader.head !== undefined) {
       return "context deadline exceeded (Client.Timeout or context cancellation while reading body)";

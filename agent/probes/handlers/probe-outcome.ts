@@ -24,10 +24,10 @@ export const SUCCESS: ProbeOutcome = { kind: "success" };
  * The reason of an attempt's signal when its time is over; with any other reason nobody wants to know any more. Made when
  * it is needed: one that is made while the program loads keeps, with its stack, the code that loads all of it, 0.2 MiB.
  */
-export class Late extends PicoletError {
+export class ProbeTimeout extends PicoletError {
   constructor() {
     super("deadline_exceeded", "context deadline exceeded");
   }
 }
 
-export const isLate = (signal: AbortSignal): boolean => signal.reason instanceof Late;
+export const isProbeTimeout = (signal: AbortSignal): boolean => signal.reason instanceof ProbeTimeout;

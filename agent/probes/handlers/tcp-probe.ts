@@ -2,7 +2,7 @@ import { connect } from "node:net";
 import { dialError } from "./go-text.ts";
 import { dialTimeout } from "./http-getter.ts";
 import { lookup } from "./lookup.ts";
-import { isLate, type ProbeOutcome, SUCCESS } from "./probe-outcome.ts";
+import { isProbeTimeout, type ProbeOutcome, SUCCESS } from "./probe-outcome.ts";
 
 /** Whether somebody takes a connection. Nothing is read of it. */
 export function tcpProbe(host: string, port: number, signal: AbortSignal): Promise<ProbeOutcome> {
@@ -14,7 +14,7 @@ export function tcpProbe(host: string, port: number, signal: AbortSignal): Promi
       resolve(outcome);
     };
     const onAbort = (): void => {
-      end({ kind: "failure", message: isLate(signal) ? dialTimeout(host, port) : "context canceled" });
+      end({ kind: "failure", message: isProbeTimeout(signal) ? dialTimeout(host, port) : "context canceled" });
     };
     signal.addEventListener("abort", onAbort, { once: true });
     socket.on("connect", () => end(SUCCESS));

@@ -4,10 +4,16 @@ import type { podsOf } from "../manifests/manifest-pods.ts";
 import type { ManifestProblem } from "../manifests/manifest-reader.ts";
 import type { StaticPodInit } from "../manifests/static-pod.ts";
 import { type FileStamp, type ManifestEntry, readManifestFile } from "./manifest-files.ts";
-import { type FileChange, HALF_WRITTEN_QUIET_MS, MAX_UNSETTLED_MS, quietNeeded, quietSince } from "./settling.ts";
+import {
+  elapsedQuietMs,
+  type FileChange,
+  HALF_WRITTEN_QUIET_MS,
+  MAX_UNSETTLED_MS,
+  requiredQuietMs,
+} from "./settling.ts";
 
 /** What a look at one file gave. */
-export type Look =
+export type FileScan =
   /** Nothing new. `problems` are those of what is in it. */
   | {
       readonly kind: "same";
@@ -42,7 +48,7 @@ interface Changing {
   readonly isChanging: boolean;
 }
 
-export interface LookInit extends Omit<StaticPodInit, "origin" | "source"> {
+export interface FileScanInit extends Omit<StaticPodInit, "origin" | "source"> {
   readonly nowMs: number;
   /** Undefined: not loaded, as no file was news; one that is by now waits for the next look. */
   readonly podsOf: typeof podsOf | undefined;
@@ -79,7 +85,7 @@ export class ManifestFile {
     return entry.kind === "file" && (this.#changing !== undefined || this.#read?.stamp.key !== entry.stamp.key);
   }
 
-  look(entry: ManifestEntry, init: LookInit): Look {
+  look(entry: ManifestEntry, init: FileScanInit): FileScan {
     this.#next = undefined;
     if (entry.kind === "unusable") {
       this.#changing = undefined;
@@ -90,7 +96,7 @@ export class ManifestFile {
     const changing = this.#changed(stamp, init.nowMs);
     this.#changing = changing;
     const change = changeOf(this.#read?.stamp, stamp, changing, init);
-    const left = quietNeeded(change) - quietSince(change);
+    const left = requiredQuietMs(change) - elapsedQuietMs(change);
     if (left > 0) return this.#unsettled(left, changing, init.nowMs);
     return this.#readIt(stamp, change, changing, init);
   }
@@ -119,18 +125,18 @@ export class ManifestFile {
     return { ...before, key: stamp.key, lastAtMs: nowMs, isWritten: true, isChanging: true };
   }
 
-  #same(read: Read): Look {
+  #same(read: Read): FileScan {
     return { kind: "same", problems: read.problems, warnings: read.warnings };
   }
 
-  #unsettled(left: number, { firstAtMs }: Changing, nowMs: number): Look {
+  #unsettled(left: number, { firstAtMs }: Changing, nowMs: number): FileScan {
     const isEndless = nowMs - firstAtMs > MAX_UNSETTLED_MS;
     const message = "is being written to all the time; write it elsewhere and rename it into the folder";
     const problems = isEndless ? [{ position: undefined, message }] : (this.#read?.problems ?? []);
     return { kind: "unsettled", waitMs: left, problems, warnings: this.#read?.warnings ?? [] };
   }
 
-  #readIt(stamp: FileStamp, change: FileChange, changing: Changing, init: LookInit): Look {
+  #readIt(stamp: FileStamp, change: FileChange, changing: Changing, init: FileScanInit): FileScan {
     const { podsOf } = init;
     const content = readManifestFile(this.#path, stamp);
     if (content.kind === "changed" || podsOf === undefined) return this.#unsettled(0, changing, init.nowMs);
@@ -150,7 +156,7 @@ export class ManifestFile {
     }
     const made = podsOf(content.text, { ...init, source: "file", origin: this.#path });
     if (made.problems.length > 0) {
-      const left = HALF_WRITTEN_QUIET_MS - quietSince(change);
+      const left = HALF_WRITTEN_QUIET_MS - elapsedQuietMs(change);
       if (left > 0) return this.#unsettled(left, changing, init.nowMs);
       return this.#broken({ stamp, digest, problems: made.problems, warnings: [] });
     }
@@ -158,7 +164,7 @@ export class ManifestFile {
     return { kind: "new", pods: made.pods, warnings: made.warnings };
   }
 
-  #broken(read: Read): Look {
+  #broken(read: Read): FileScan {
     this.#read = read;
     this.#changing = undefined;
     return { kind: "broken", problems: read.problems };
@@ -169,7 +175,7 @@ function changeOf(
   before: FileStamp | undefined,
   now: FileStamp,
   { lastAtMs, isWritten, isChanging }: Changing,
-  init: LookInit,
+  init: FileScanInit,
 ): FileChange {
   const ageMs = init.now.getTime() - now.modifiedAtMs;
   return { before, now, quietMs: init.nowMs - lastAtMs, ageMs, isWritten, isChanging };

@@ -2,7 +2,7 @@ import { join } from "node:path";
 import { type Clock, millis, type PodUid } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { ManifestProblem } from "../manifests/manifest-reader.ts";
-import { type Look, type LookInit, ManifestFile } from "./manifest-file.ts";
+import { type FileScan, type FileScanInit, ManifestFile } from "./manifest-file.ts";
 import type { ManifestEntry } from "./manifest-files.ts";
 import { DELETION_QUIET_MS } from "./settling.ts";
 
@@ -99,7 +99,7 @@ export class ManifestFolder {
     return made;
   }
 
-  #look(entry: ManifestEntry, { nodeName, seenBefore }: ScanInit, podsOf: LookInit["podsOf"]): Look {
+  #look(entry: ManifestEntry, { nodeName, seenBefore }: ScanInit, podsOf: FileScanInit["podsOf"]): FileScan {
     const nowMs = this.#clock.monotonic();
     return this.#file(entry.path).look(entry, { nodeName, seenBefore, podsOf, nowMs, now: this.#clock.wall() });
   }
@@ -137,7 +137,7 @@ export class ManifestFolder {
   }
 }
 
-function scanned(path: string, look: Look): ScannedFile {
+function scanned(path: string, look: FileScan): ScannedFile {
   const warnings = look.kind === "broken" ? [] : look.warnings;
   if (look.kind === "new")
     return { path, next: look.pods, isMissing: false, isUnreadable: false, problems: [], warnings };

@@ -35,7 +35,7 @@ export interface FileChange {
 }
 
 /** How long it must have been quiet. */
-export function quietNeeded({ before, now, isWritten, isChanging }: FileChange): number {
+export function requiredQuietMs({ before, now, isWritten, isChanging }: FileChange): number {
   if (before !== undefined && before.inode === now.inode) {
     return now.sizeBytes < before.sizeBytes ? HALF_WRITTEN_QUIET_MS : IN_PLACE_QUIET_MS;
   }
@@ -44,6 +44,6 @@ export function quietNeeded({ before, now, isWritten, isChanging }: FileChange):
 }
 
 /** How long it has been quiet, by whichever of both measures says more. */
-export function quietSince({ quietMs, ageMs }: FileChange): number {
+export function elapsedQuietMs({ quietMs, ageMs }: FileChange): number {
   return Math.max(quietMs, ageMs - TIMESTAMP_SLACK_MS);
 }

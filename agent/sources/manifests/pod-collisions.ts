@@ -5,7 +5,7 @@ import { MAX_PODS } from "./static-pod.ts";
 const nameOf = ({ pod }: DesiredPod): string => `${pod.metadata.namespace}/${pod.metadata.name}`;
 
 /** A name has one pod; that of another source would go on, and this one wait for ever. */
-export function* collisions(
+export function* findCollisions(
   source: SourceId,
   pods: readonly DesiredPod[],
   known: Iterable<DesiredPod>,
@@ -25,6 +25,6 @@ export function* collisions(
   }
 }
 
-export function* tooMany(pods: readonly DesiredPod[]): Iterable<string> {
+export function* podLimitProblem(pods: readonly DesiredPod[]): Iterable<string> {
   if (pods.length > MAX_PODS) yield `Too many: ${pods.length}: may have at most ${MAX_PODS} pods`;
 }

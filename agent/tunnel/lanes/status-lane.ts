@@ -1,4 +1,4 @@
-import { ownStatus } from "@picolet/protocol/pod/node-pod-status.ts";
+import { nodePodStatus } from "@picolet/protocol/pod/node-pod-status.ts";
 import type { Log } from "@picolet/protocol/ports.ts";
 import { toHex } from "@picolet/protocol/tunnel/encoding/hex.ts";
 import {
@@ -168,7 +168,7 @@ export class StatusLane {
 
   #bodyOf(outgoing: OutgoingStatus, batch: number): { readonly body: SentBody; readonly size: number } {
     const { uid, gone } = outgoing;
-    const status = ownStatus(outgoing.status);
+    const status = nodePodStatus(outgoing.status);
     if (!gone) return this.#components.sent.bodyOf(uid, status, batch, this.#hubTakesCompact ? outgoing : undefined);
     this.#components.sent.forget(uid);
     return { body: { kind: "gone", status }, size: JSON.stringify(status).length };

@@ -2,7 +2,7 @@ import { Alarm } from "@picolet/protocol/async/alarm.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
 import { type Clock, type Log, type Millis, type MonotonicMs, millis } from "@picolet/protocol/ports.ts";
 import type { AgentMessage, EventsAck, NodeAck, StatusesAck, Welcome } from "@picolet/protocol/tunnel/messages.ts";
-import type { TunnelNode } from "../../core/hub/tunnel-ports.ts";
+import type { TunnelPorts } from "../../core/hub/tunnel-ports.ts";
 import { EventLane } from "./event-lane.ts";
 import { MirrorLane } from "./mirror-lane.ts";
 import { type AcknowledgedReport, NodeLane } from "./node-lane.ts";
@@ -22,7 +22,7 @@ const GATHER_LARGE = millis(1000);
 interface UplinkComponents {
   readonly clock: Clock;
   readonly log: Log;
-  readonly node: Omit<TunnelNode, "objects">;
+  readonly node: Omit<TunnelPorts, "objects">;
   readonly sent: SentStatuses;
   readonly acknowledged: AcknowledgedReport;
   readonly send: (message: AgentMessage) => void;
@@ -32,7 +32,7 @@ interface UplinkComponents {
 /** The way up, of one session: what changed on the node is told as long as the session lives. */
 export class Uplink {
   readonly #clock: Clock;
-  readonly #node: Omit<TunnelNode, "objects">;
+  readonly #node: Omit<TunnelPorts, "objects">;
   readonly #alarm: Alarm;
   readonly #statuses: StatusLane;
   readonly #events: EventLane;

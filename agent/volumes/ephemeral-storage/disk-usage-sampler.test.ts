@@ -12,7 +12,7 @@ import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import type { AgentPod } from "../../core/pods/agent-pod.ts";
 import { PodPaths } from "../files/pod-paths.ts";
-import { DiskLooks } from "./disk-usage-sampler.ts";
+import { DiskUsageSampler } from "./disk-usage-sampler.ts";
 
 const NEVER = new AbortController().signal;
 const NEW = millis(0);
@@ -40,7 +40,7 @@ class Disk implements Disposable {
   readonly pods: AgentPod[] = [];
   calls = 0;
   isSilent = false;
-  readonly looks: DiskLooks;
+  readonly looks: DiskUsageSampler;
 
   constructor() {
     const adapter = {
@@ -52,7 +52,7 @@ class Disk implements Disposable {
       },
     } as unknown as RuntimeAdapter;
     const { paths, clock, log } = this;
-    this.looks = new DiskLooks({
+    this.looks = new DiskUsageSampler({
       pods: () => this.pods,
       adapters: [adapter],
       paths,

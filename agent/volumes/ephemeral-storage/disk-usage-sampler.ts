@@ -3,14 +3,14 @@ import { SharedTask } from "@picolet/protocol/async/shared-task.ts";
 import { describeError, isCancelled } from "@picolet/protocol/errors.ts";
 import type { Volume } from "@picolet/protocol/pod/pod.ts";
 import { type Clock, type Log, type Millis, type MonotonicMs, millis, type PodUid } from "@picolet/protocol/ports.ts";
-import type { RuntimeAdapter, WrittenLayer } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { RuntimeAdapter, WritableLayer } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { DiskUsage, PodDiskUsage } from "../../core/node/usage.ts";
 import type { AgentPod } from "../../core/pods/agent-pod.ts";
 import type { PodPaths } from "../files/pod-paths.ts";
 import { diskUsage } from "./disk-usage.ts";
 import { isOnDisk } from "./storage-verdict.ts";
 
-export interface DiskLooksComponents {
+export interface DiskUsageSamplerComponents {
   readonly pods: () => Iterable<AgentPod>;
   readonly adapters: readonly RuntimeAdapter[];
   readonly paths: PodPaths;
@@ -54,8 +54,8 @@ interface Folders {
 }
 
 /** Measures what pods take on disk, when somebody wants to know it: one measurement for all who do. */
-export class DiskLooks {
-  readonly #components: DiskLooksComponents;
+export class DiskUsageSampler {
+  readonly #components: DiskUsageSamplerComponents;
   readonly #task = new SharedTask<void>("the look at what pods have on disk");
   /** Of pods that are on the node; those that have gone go with the next round. */
   readonly #measured = new Map<PodUid, Measured>();
@@ -64,7 +64,7 @@ export class DiskLooks {
   /** So that it is said once. */
   readonly #silent = new Set<string>();
 
-  constructor(components: DiskLooksComponents) {
+  constructor(components: DiskUsageSamplerComponents) {
     this.#components = components;
   }
 
@@ -152,8 +152,8 @@ export class DiskLooks {
   }
 
   /** A runtime that does not answer is said once; its containers count as if they had written nothing. */
-  async #layers(pods: readonly AgentPod[], signal: AbortSignal): Promise<ReadonlyMap<string, WrittenLayer>> {
-    const layers = new Map<string, WrittenLayer>();
+  async #layers(pods: readonly AgentPod[], signal: AbortSignal): Promise<ReadonlyMap<string, WritableLayer>> {
+    const layers = new Map<string, WritableLayer>();
     for (const adapter of this.#components.adapters) {
       if (adapter.writtenLayers === undefined || !pods.some(({ runtime }) => runtime === adapter.name)) continue;
       try {
@@ -197,7 +197,7 @@ export class DiskLooks {
 /** Of containers' own file systems. */
 interface Writes {
   /** As their runtime has counted them last. */
-  readonly layers: ReadonlyMap<string, WrittenLayer>;
+  readonly layers: ReadonlyMap<string, WritableLayer>;
   /** Where they lie, to be counted now; undefined: the runtime's count will do. */
   readonly written: ReadonlyMap<string, string> | undefined;
 }
@@ -210,7 +210,7 @@ const counts = ({ status, containers }: AgentPod): boolean =>
 function usageOf(
   { pod, volumes, logs, written, others }: Folders,
   usage: ReadonlyMap<string, DiskUsage>,
-  layers: ReadonlyMap<string, WrittenLayer>,
+  layers: ReadonlyMap<string, WritableLayer>,
 ): Omit<PodDiskUsage, "atMs"> {
   const at = (path: string): DiskUsage => usage.get(path) ?? NOTHING;
   const rootfs = new Map<string, DiskUsage>();

@@ -16,7 +16,7 @@ import type { AgentPod } from "../../core/pods/agent-pod.ts";
 import type { PodEnd } from "../../core/pods/pod-admission.ts";
 import { PodPaths } from "../files/pod-paths.ts";
 import { diskUsage } from "./disk-usage.ts";
-import { DiskLooks } from "./disk-usage-sampler.ts";
+import { DiskUsageSampler } from "./disk-usage-sampler.ts";
 import { StorageLimits } from "./storage-limits.ts";
 import { storageExcess } from "./storage-verdict.ts";
 
@@ -64,7 +64,7 @@ class Bench implements AsyncDisposable {
       },
     } as unknown as RuntimeAdapter;
     const { paths, clock, log } = this;
-    const disks = new DiskLooks({
+    const disks = new DiskUsageSampler({
       pods: () => this.pods,
       adapters: [adapter],
       paths,

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { writtenFolders } from "./writable-layers.ts";
+import { parseWritableLayers } from "./writable-layers.ts";
 
 const line = (mountPoint: string, fileSystem: string, options: string): string =>
   `100 20 0:50 / ${mountPoint} rw,relatime shared:1 - ${fileSystem} overlay ${options}`;
@@ -19,13 +19,13 @@ test("the upper folder of a container's overlay is where its own writes lie", ()
     line("/run/task/k8s.io/jkl/rootfs", "overlay", "rw,upperdir=relative"),
     line("/run/task/k8s.io/mno/rootfs", "overlay", "rw,upperdir=/with\\040space"),
   ].join("\n");
-  assert.deepEqual(writtenFolders(text), new Map([["abc", "/snapshots/7/fs"]]));
+  assert.deepEqual(parseWritableLayers(text), new Map([["abc", "/snapshots/7/fs"]]));
 });
 
 test("whatever the kernel's text holds, only absolute folders come of it", () => {
   fc.assert(
     fc.property(fc.string({ maxLength: 400 }), (text) => {
-      for (const folder of writtenFolders(text).values()) assert.ok(folder.startsWith("/"));
+      for (const folder of parseWritableLayers(text).values()) assert.ok(folder.startsWith("/"));
     }),
   );
 });

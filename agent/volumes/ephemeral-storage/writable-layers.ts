@@ -9,7 +9,7 @@ const UPPER = "upperdir=";
  * Containers of other runtimes, or with another snapshotter, are not among them.
  * @param mountInfo the text of /proc/self/mountinfo
  */
-export function writtenFolders(mountInfo: string): ReadonlyMap<string, string> {
+export function parseWritableLayers(mountInfo: string): ReadonlyMap<string, string> {
   const folders = new Map<string, string>();
   for (const { mountPoint, fileSystem, superOptions } of parseMountInfo(mountInfo)) {
     if (fileSystem !== "overlay" || !mountPoint.endsWith("/rootfs")) continue;
@@ -22,9 +22,9 @@ export function writtenFolders(mountInfo: string): ReadonlyMap<string, string> {
 }
 
 /** None where it cannot be read. */
-export function writtenFoldersNow(): ReadonlyMap<string, string> {
+export function readWritableLayers(): ReadonlyMap<string, string> {
   try {
-    return writtenFolders(readFileSync("/proc/self/mountinfo", "utf8"));
+    return parseWritableLayers(readFileSync("/proc/self/mountinfo", "utf8"));
   } catch {
     return new Map();
   }

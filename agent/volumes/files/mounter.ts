@@ -53,7 +53,7 @@ export class SystemMounter implements Mounter {
 
   async mountTmpfs(target: string, sizeBytes: number | undefined, signal: AbortSignal): Promise<void> {
     const size = sizeBytes === undefined ? [] : [`size=${sizeBytes}`];
-    const options = ["mode=1777", ...size, ...(knowsNoswap(release()) ? ["noswap"] : [])].join(",");
+    const options = ["mode=1777", ...size, ...(supportsNoswap(release()) ? ["noswap"] : [])].join(",");
     await run("mount", ["-c", "-t", "tmpfs", "-o", options, "tmpfs", target], signal);
   }
 
@@ -115,7 +115,7 @@ function mayMount(status: string): boolean {
 const release = (): string => readFileSync("/proc/sys/kernel/osrelease", "utf8");
 
 /** @param release such as `6.12.25+rpt-rpi-v8` */
-export function knowsNoswap(release: string): boolean {
+export function supportsNoswap(release: string): boolean {
   const [major = 0, minor = 0] = release.split(/\D/, 2).map(Number);
   return major > NOSWAP_SINCE[0] || (major === NOSWAP_SINCE[0] && minor >= NOSWAP_SINCE[1]);
 }

@@ -62,7 +62,7 @@ export function openSubPath(volume: string, subPath: string): SubPathHandle {
 }
 
 /** A folder of the path that is missing cannot be made. */
-export class SubPathNotMade extends Error {}
+export class SubPathError extends Error {}
 
 /** @returns false: somebody else has made it, or something in its place, meanwhile. */
 function makeFolder(parent: number, name: string, mode: number): boolean {
@@ -71,7 +71,7 @@ function makeFolder(parent: number, name: string, mode: number): boolean {
     return true;
   } catch (cause) {
     if (errorCode(cause) === "EEXIST") return false;
-    throw new SubPathNotMade("cannot make a folder", { cause });
+    throw new SubPathError("cannot make a folder", { cause });
   }
 }
 

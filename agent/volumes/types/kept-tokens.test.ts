@@ -14,7 +14,7 @@ import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts"
 import { type SealerInit, sealerOf } from "@picolet/test/support/unit/store/sealers.ts";
 import type { Sealer } from "../../core/store/sealer.ts";
 import { PodPaths } from "../files/pod-paths.ts";
-import { sealKeptTokens } from "./plain-tokens.ts";
+import { sealPlainTokens } from "./plain-tokens.ts";
 import { ServiceAccountTokens } from "./service-account-tokens.ts";
 
 const NEVER = new AbortController().signal;
@@ -94,7 +94,7 @@ test("plain tokens of an older picolet are sealed at the start, and what they we
   assert.notDeepEqual(filesWith(board.folder.path, "token-1"), []);
   const sealer = board.sealer();
   const log = new RecordedLog();
-  for (let start = 0; start < 2; start += 1) sealKeptTokens({ rootDir: board.folder.path, sealer, log });
+  for (let start = 0; start < 2; start += 1) sealPlainTokens({ rootDir: board.folder.path, sealer, log });
   for (const token of ["token-1", "token-2"]) assert.deepEqual(filesWith(board.folder.path, token), []);
   assert.deepEqual(readdirSync(dirname(board.file("b"))), ["v-0.json"]);
   board.objects.goOffline();

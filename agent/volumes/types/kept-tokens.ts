@@ -18,18 +18,18 @@ export interface KeptTokenFile {
 
 const identityOf = ({ uid, name }: KeptTokenFile): readonly string[] => ["token", uid, name];
 
-export function encodeKept(token: KeptToken, file: KeptTokenFile, sealer: Sealer | undefined): string {
+export function encodeKeptToken(token: KeptToken, file: KeptTokenFile, sealer: Sealer | undefined): string {
   const text = JSON.stringify(token);
   if (sealer === undefined) return text;
   return JSON.stringify({ sealed: sealer.seal(identityOf(file), Buffer.from(text)).toString("base64") });
 }
 
 /** @returns undefined for one that is damaged or does not open: a token can always be asked for again */
-export function parseKept(text: string, file: KeptTokenFile, sealer: Sealer | undefined): KeptToken | undefined {
+export function parseKeptToken(text: string, file: KeptTokenFile, sealer: Sealer | undefined): KeptToken | undefined {
   const { sealed, token, issuedAtMs, expiresAtMs, purpose } = fieldsOf(text);
   if (typeof sealed === "string") {
     const plain = sealer?.open(identityOf(file), Buffer.from(sealed, "base64"));
-    return plain && parseKept(plain.toString("utf8"), file, undefined);
+    return plain && parseKeptToken(plain.toString("utf8"), file, undefined);
   }
   if (typeof token !== "string" || typeof purpose !== "string") return undefined;
   if (typeof issuedAtMs !== "number" || typeof expiresAtMs !== "number") return undefined;

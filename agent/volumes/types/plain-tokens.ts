@@ -17,10 +17,10 @@ import type { Log } from "@picolet/protocol/ports.ts";
 import { errorCode } from "../../core/node/system-error-code.ts";
 import type { Sealer } from "../../core/store/sealer.ts";
 import { TOKENS_FOLDER } from "../files/pod-paths.ts";
-import { encodeKept, parseKept } from "./kept-tokens.ts";
+import { encodeKeptToken, parseKeptToken } from "./kept-tokens.ts";
 
 /** Seals every plain token below `rootDir`, and overwrites what it was in. Never throws. */
-export function sealKeptTokens(init: { readonly rootDir: string; readonly sealer: Sealer; readonly log: Log }): void {
+export function sealPlainTokens(init: { readonly rootDir: string; readonly sealer: Sealer; readonly log: Log }): void {
   const { rootDir, sealer, log } = init;
   for (const uid of namesIn(join(rootDir, "pods"))) {
     const folder = join(rootDir, "pods", uid, TOKENS_FOLDER);
@@ -38,10 +38,10 @@ function sealFile(folder: string, name: string, uid: string, sealer: Sealer): vo
   const path = join(folder, name);
   const text = readFileSync(path, "utf8");
   const identity = { uid, name };
-  if (parseKept(text, identity, sealer) !== undefined && !text.includes('"token"')) return;
-  const token = parseKept(text, identity, undefined);
+  if (parseKeptToken(text, identity, sealer) !== undefined && !text.includes('"token"')) return;
+  const token = parseKeptToken(text, identity, undefined);
   if (token !== undefined && name.endsWith(".json")) {
-    writeFileSync(`${path}.sealed`, encodeKept(token, identity, sealer), { mode: 0o600, flush: true });
+    writeFileSync(`${path}.sealed`, encodeKeptToken(token, identity, sealer), { mode: 0o600, flush: true });
     overwrite(path);
     renameSync(`${path}.sealed`, path);
     return;

@@ -8,7 +8,7 @@ import type { ClusterObjects } from "../../core/hub/cluster-objects.ts";
 import { errorCode } from "../../core/node/system-error-code.ts";
 import type { Sealer } from "../../core/store/sealer.ts";
 import { nameOf, type PodPaths, TOKENS_FOLDER } from "../files/pod-paths.ts";
-import { encodeKept, generationOf, type KeptToken, type KeptTokenFile, parseKept } from "./kept-tokens.ts";
+import { encodeKeptToken, generationOf, type KeptToken, type KeptTokenFile, parseKeptToken } from "./kept-tokens.ts";
 
 /** What a `serviceAccountToken` source of a projected volume asks for. */
 export interface TokenSource {
@@ -86,7 +86,7 @@ export class ServiceAccountTokens {
       throw error;
     }
     if (text.length > MAX_KEPT_BYTES) return undefined;
-    const kept = parseKept(text, file, this.#sealer);
+    const kept = parseKeptToken(text, file, this.#sealer);
     if (
       kept !== undefined &&
       this.#sealer?.isDurable === true &&
@@ -99,7 +99,7 @@ export class ServiceAccountTokens {
   async #keep(file: KeptTokenFile, token: KeptToken): Promise<void> {
     const path = this.#pathOf(file);
     await mkdir(join(path, ".."), { recursive: true, mode: 0o700 });
-    await writeFile(`${path}.new`, encodeKept(token, file, this.#sealer), { mode: 0o600 });
+    await writeFile(`${path}.new`, encodeKeptToken(token, file, this.#sealer), { mode: 0o600 });
     await rename(`${path}.new`, path);
   }
 

@@ -10,7 +10,7 @@ import type { PodObserver } from "../../core/pods/pod-observer.ts";
 import type { ImageManager, PodEnvironment, RuntimeChoices, RuntimeRouter } from "../../core/pods/pod-ports.ts";
 import type { HookRunner, Prober } from "../../core/pods/probe-ports.ts";
 import type { CrashBackoffLimits } from "../../plan/crash-backoff.ts";
-import type { PlanPod, PodStatusBook } from "../../plan/pod-view.ts";
+import type { PlanPod, PodStatusRecorder } from "../../plan/pod-view.ts";
 import type { NameClaims } from "./name-claims.ts";
 import type { PodEvents } from "./pod-events.ts";
 import type { Slots } from "./slots.ts";
@@ -25,7 +25,7 @@ export interface WorkerPorts {
   /** Missing: no pod has a choice. */
   readonly choices?: RuntimeChoices | undefined;
   readonly observer: PodObserver;
-  readonly statuses: PodStatusBook;
+  readonly statuses: PodStatusRecorder;
   readonly events: PodEvents;
   readonly names: NameClaims;
   readonly sandboxSlots: Slots;

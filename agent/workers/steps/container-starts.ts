@@ -7,7 +7,7 @@ import { gracePeriodOf } from "../../plan/grace-period.ts";
 import type { PlanAction, StopContainer } from "../../plan/pod-view.ts";
 import type { WorkerPorts } from "../ports/worker-ports.ts";
 import { HookFailure, ImageFailure } from "./failed-steps.ts";
-import { lingering } from "./grace-period-signal.ts";
+import { runWithGrace } from "./grace-period-signal.ts";
 import type { PodImages } from "./pod-images.ts";
 import { ACTION_TIMEOUT, type RuntimeCalls } from "./runtime-calls.ts";
 import { containerOf, hookTarget, type StepListener, type StepRun } from "./step-run.ts";
@@ -46,7 +46,7 @@ export class ContainerStarts {
     // A start that is cut off in its middle is an exit with code 128, which would be told of a pod that only was to go.
     const run = (signal: AbortSignal): Promise<void> =>
       this.#own.calls.apply(start, ACTION_TIMEOUT, { ...context, signal });
-    await lingering(clock, START_LINGERS, run, context);
+    await runWithGrace(clock, START_LINGERS, run, context);
     this.#own.listener.happened({ kind: "started", name, attempt, monotonic: clock.monotonic() });
     events.record(desired, "Normal", "Created", `Created container: ${name}`, name);
     events.record(desired, "Normal", "Started", `Started container ${name}`, name);

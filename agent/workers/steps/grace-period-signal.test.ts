@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { isCancelled } from "@picolet/protocol/errors.ts";
 import { millis } from "@picolet/protocol/ports.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
-import { lingering } from "./grace-period-signal.ts";
+import { runWithGrace } from "./grace-period-signal.ts";
 
 function bench() {
   const clock = new VirtualClock();
@@ -18,7 +18,7 @@ function bench() {
     return end.promise;
   };
   const result = (): Promise<string> =>
-    lingering(clock, millis(100), task, { signal: signal.signal, life: life.signal });
+    runWithGrace(clock, millis(100), task, { signal: signal.signal, life: life.signal });
   return { clock, signal, life, end, result, isCut: () => cut };
 }
 

@@ -8,7 +8,7 @@ import type { Clock, Millis } from "@picolet/protocol/ports.ts";
  * @param life cuts the task off at once.
  * @throws what the task throws, `cancelled` when it was not begun.
  */
-export async function lingering<T>(
+export async function runWithGrace<T>(
   clock: Clock,
   grace: Millis,
   task: (signal: AbortSignal) => Promise<T>,

@@ -6,7 +6,7 @@ import { NO_EFFECT, type StepFailures } from "./step-failures.ts";
 const NOTHING: ReadonlySet<string> = new Set();
 
 /** Actions that were carried out in the round before. One that is planned again had no effect; it is not repeated without end. */
-export class LastSteps {
+export class PreviousSteps {
   readonly #failures: StepFailures;
   #done = NOTHING;
 

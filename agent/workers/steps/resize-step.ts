@@ -3,7 +3,7 @@ import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { ResourceRequirements } from "@picolet/protocol/pod/pod.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { PodCgroupValues, PodResources } from "../../core/pods/pod-cgroup-ports.ts";
-import { amountsOf, type ContainerResize, inOrder, type Resizable, withResource } from "../../plan/resize.ts";
+import { amountsOf, type ContainerResize, orderResizes, type Resizable, replaceResource } from "../../plan/resize.ts";
 
 export interface ResizeOrder {
   readonly pod: DesiredPod;
@@ -54,8 +54,8 @@ class Pace {
   ): Promise<readonly ContainerResize[]> {
     for (const each of changes) if (isGrowth(each)) await this.#write(each);
     const updated = new Map<string, ContainerResize>();
-    for (const each of inOrder(resource, containers)) {
-      const from = withResource(resource, each.from, each.to);
+    for (const each of orderResizes(resource, containers)) {
+      const from = replaceResource(resource, each.from, each.to);
       await this.#order.update(each, from);
       updated.set(each.containerId, { ...each, from });
     }

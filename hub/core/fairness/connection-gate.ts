@@ -23,7 +23,7 @@ export interface ConnectionGateInit {
 }
 
 /** A socket, or what wraps one: both have the same far end. */
-export interface FarEnd {
+export interface PeerSocket {
   readonly remoteAddress?: string | undefined;
   readonly remotePort?: number | undefined;
   readonly destroyed: boolean;
@@ -50,7 +50,7 @@ const LEVEL = "handshakes";
 /** How often the log has it that connections were closed. */
 const LOG_INTERVAL = seconds(60);
 
-const keyOf = ({ remoteAddress = "", remotePort = 0 }: FarEnd): string => `${remoteAddress} ${remotePort}`;
+const keyOf = ({ remoteAddress = "", remotePort = 0 }: PeerSocket): string => `${remoteAddress} ${remotePort}`;
 
 type Listener = (socket: Socket) => void;
 
@@ -62,7 +62,7 @@ export class ConnectionGate {
   readonly #connections = new Map<string, Connection>();
   /** By network or identity. */
   readonly #groups = new Map<string, Group>();
-  readonly #admitted = new WeakSet<FarEnd>();
+  readonly #admitted = new WeakSet<PeerSocket>();
   #pending = 0;
   #closed = 0;
   #loggedAt = Number.NEGATIVE_INFINITY;
@@ -98,7 +98,7 @@ export class ConnectionGate {
    * @param owner what its connections are counted by
    * @param isProtected it never gives way to others
    */
-  admit(end: FarEnd, owner: string, isProtected = false): void {
+  admit(end: PeerSocket, owner: string, isProtected = false): void {
     if (this.#admitted.has(end) || end.destroyed) return;
     this.#admitted.add(end);
     const connection = this.#connections.get(keyOf(end));

@@ -18,7 +18,7 @@ const MOST_RETRY = seconds(30);
 const SHORTEST_WATCH = seconds(1);
 
 /** What is kept of an object. */
-export interface Kept {
+export interface CachedObject {
   readonly resourceVersion: string;
 }
 
@@ -38,7 +38,7 @@ export interface ReflectorComponents {
   readonly log: Log;
 }
 
-export interface ReflectorInit<T extends Kept> {
+export interface ReflectorInit<T extends CachedObject> {
   readonly type: ResourceType;
   readonly selection?: Pick<ListOptions, "namespace" | "labelSelector" | "fieldSelector" | "metadataOnly">;
   /** What to keep of an object; undefined: nothing, as if it did not exist. Asked once per version. */
@@ -61,7 +61,7 @@ type WatchEnd =
 export const keyOf = (namespace: string | undefined, name: string): string =>
   namespace === undefined || namespace === "" ? name : `${namespace}/${name}`;
 
-export class Reflector<T extends Kept> implements Component {
+export class Reflector<T extends CachedObject> implements Component {
   readonly name: string;
   readonly store: IndexedStore<T>;
   readonly #client: KubeClient;

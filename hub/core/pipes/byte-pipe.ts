@@ -22,7 +22,7 @@ export interface BytePipe {
 const MAX_WEB_SOCKET_BUFFER_BYTES = 256 * 1024;
 
 /** Resolves with the first of `events` of `emitter`, or rejects as `cancelled` when `signal` aborts. */
-export function firstOf(
+export function onceAny(
   emitter: Pick<EventEmitter, "once" | "off">,
   events: readonly string[],
   signal: AbortSignal,
@@ -63,13 +63,13 @@ export class SocketPipe implements BytePipe {
       if (piece instanceof Uint8Array) return piece;
       if (socket.readableEnded) return undefined;
       if (socket.destroyed) throw brokenOff(socket.errored);
-      await firstOf(socket, ["readable", "end", "close"], signal);
+      await onceAny(socket, ["readable", "end", "close"], signal);
     }
   }
 
   async write(bytes: Uint8Array, signal: AbortSignal): Promise<void> {
     if (this.#socket.destroyed || this.#socket.writableEnded) throw brokenOff(this.#socket.errored);
-    if (!this.#socket.write(bytes)) await firstOf(this.#socket, ["drain", "close"], signal);
+    if (!this.#socket.write(bytes)) await onceAny(this.#socket, ["drain", "close"], signal);
     if (this.#socket.destroyed) throw brokenOff(this.#socket.errored);
   }
 

@@ -7,8 +7,8 @@ import { hostAccess, JUDGED_ANNOTATIONS } from "./host-access.ts";
 import {
   containerNames,
   containersOf,
-  containersThat,
   type Evaluate,
+  filterContainerNames,
   isRelaxed,
   isSafeProfileType,
   nameOf,
@@ -43,7 +43,7 @@ const appArmorProfile: Evaluate = ({ annotations, spec }) => {
     .sort();
   if (holders.length === 0 && forbidden.length === 0) return undefined;
   const values = [...sortedSet(holders.map((holder) => typeIn(holder) ?? "")), ...forbidden];
-  const fields = settersText(isForbidden(spec), containersThat(spec, isForbidden));
+  const fields = settersText(isForbidden(spec), filterContainerNames(spec, isForbidden));
   const annotation = forbidden.length === 0 ? "" : plural("annotation", "annotations", forbidden.length);
   const setters = [fields, annotation].filter((each) => each !== "").join(" and ");
   return {
@@ -65,7 +65,7 @@ const capabilitiesBaseline: Evaluate = ({ spec }) => {
     listAt(container, "securityContext", "capabilities", "add")
       .map(String)
       .filter((name) => !DEFAULT_CAPABILITIES.has(name));
-  const names = containersThat(spec, (container) => forbiddenOf(container).length > 0);
+  const names = filterContainerNames(spec, (container) => forbiddenOf(container).length > 0);
   if (names.length === 0) return undefined;
   const added = quoteAll(sortedSet(containersOf(spec).flatMap(forbiddenOf)));
   return {
@@ -94,7 +94,7 @@ const hostPorts: Evaluate = ({ spec }) => {
       .map((port) => Number(fieldAt(port, "hostPort") ?? 0))
       .filter((port) => port !== 0)
       .map(String);
-  const names = containersThat(spec, (container) => portsOf(container).length > 0);
+  const names = filterContainerNames(spec, (container) => portsOf(container).length > 0);
   if (names.length === 0) return undefined;
   const ports = sortedSet(containersOf(spec).flatMap(portsOf));
   const uses = plural("uses", "use", names.length);
@@ -113,7 +113,7 @@ const hostProbesAndHostLifecycle: Evaluate = ({ spec }) => {
     [...PROBED, ...HOOKS].flatMap((path) =>
       ["httpGet", "tcpSocket"].map((kind) => textAt(container, ...path, kind, "host")).filter((host) => host !== ""),
     );
-  const names = sortedSet(containersThat(spec, (container) => hostsOf(container).length > 0));
+  const names = sortedSet(filterContainerNames(spec, (container) => hostsOf(container).length > 0));
   if (names.length === 0) return undefined;
   const hosts = sortedSet(containersOf(spec).flatMap(hostsOf));
   const what = plural("probe or lifecycle host", "probe or lifecycle hosts", hosts.length);
@@ -122,7 +122,7 @@ const hostProbesAndHostLifecycle: Evaluate = ({ spec }) => {
 };
 
 const privileged: Evaluate = ({ spec }) => {
-  const names = containersThat(spec, (container) => fieldAt(container, "securityContext", "privileged") === true);
+  const names = filterContainerNames(spec, (container) => fieldAt(container, "securityContext", "privileged") === true);
   if (names.length === 0) return undefined;
   return {
     reason: "privileged",
@@ -137,7 +137,7 @@ const procMount: Evaluate = (pod, settings) => {
     const type = fieldAt(container, "securityContext", "procMount");
     return type === undefined || type === "Default" ? undefined : String(type);
   };
-  const names = containersThat(spec, (container) => typeOf(container) !== undefined);
+  const names = filterContainerNames(spec, (container) => typeOf(container) !== undefined);
   if (names.length === 0) return undefined;
   const types = sortedSet(containersOf(spec).flatMap((container) => typeOf(container) ?? []));
   return {
@@ -166,7 +166,7 @@ const seLinuxOptions =
       ...(setters.some((each) => textAt(each, "user") !== "") ? ["user may not be set"] : []),
       ...(setters.some((each) => textAt(each, "role") !== "") ? ["role may not be set"] : []),
     ];
-    const who = settersText(isForbidden(spec), containersThat(spec, isForbidden));
+    const who = settersText(isForbidden(spec), filterContainerNames(spec, isForbidden));
     const detail = `${who} set forbidden securityContext.seLinuxOptions: ${data.join("; ")}`;
     return { reason: "seLinuxOptions", detail };
   };
@@ -195,7 +195,7 @@ export const seccompProfile: Evaluate = ({ spec }) => {
   const setters = [spec, ...containersOf(spec)].filter(isForbidden);
   if (setters.length === 0) return undefined;
   const types = quoteAll(sortedSet(setters.map((each) => seccompTypeOf(each) ?? "")));
-  const who = settersText(isForbidden(spec), containersThat(spec, isForbidden));
+  const who = settersText(isForbidden(spec), filterContainerNames(spec, isForbidden));
   return { reason: "seccompProfile", detail: `${who} must not set securityContext.seccompProfile.type to ${types}` };
 };
 
@@ -221,7 +221,7 @@ const sysctls =
 const windowsHostProcess: Evaluate = ({ spec }) => {
   const isForbidden = (holder: unknown): boolean =>
     mappingAt(holder, "securityContext", "windowsOptions").hostProcess === true;
-  const who = settersText(isForbidden(spec), containersThat(spec, isForbidden));
+  const who = settersText(isForbidden(spec), filterContainerNames(spec, isForbidden));
   if (who === "") return undefined;
   return { reason: "hostProcess", detail: `${who} must not set securityContext.windowsOptions.hostProcess=true` };
 };

@@ -4,7 +4,7 @@
  * whatever roles grant.
  */
 
-import { type BodyRule, CLOSED_TO_BOARDS, rowsOf } from "@picolet/hub-core/access-table.ts";
+import { BOARD_FORBIDDEN_RESOURCES, type BodyRule, rowsOf } from "@picolet/hub-core/access-table.ts";
 import {
   isMirrorPod,
   MIRROR_ANNOTATION,
@@ -76,7 +76,7 @@ export function restrictNode(
       refuse(`can only access ${definition.plural} in the "${row.namespace}" system namespace`);
     }
     RULES[row.body]({ ...admission, ...components, node, refuse });
-  } else if (row === undefined && CLOSED_TO_BOARDS.has(resourceName(definition))) {
+  } else if (row === undefined && BOARD_FORBIDDEN_RESOURCES.has(resourceName(definition))) {
     refuse(`node "${node}" is not allowed to ${operation.toLowerCase()} ${wanted}`);
   }
 }

@@ -67,7 +67,7 @@ export const isRelaxed = ({ spec }: PodView, { relaxesUserNamespaces }: CheckSet
   relaxesUserNamespaces && fieldAt(spec, "hostUsers") === false;
 
 /** Names of the containers for which `isForbidden`. */
-export const containersThat = (spec: unknown, isForbidden: (container: unknown) => boolean): readonly string[] =>
+export const filterContainerNames = (spec: unknown, isForbidden: (container: unknown) => boolean): readonly string[] =>
   containersOf(spec).filter(isForbidden).map(nameOf);
 
 /** Type of the seccomp profile that a pod's spec or a container sets; undefined: none. */

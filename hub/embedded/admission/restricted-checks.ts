@@ -8,8 +8,8 @@ import {
   type CheckRevision,
   containerNames,
   containersOf,
-  containersThat,
   type Evaluate,
+  filterContainerNames,
   isRelaxed,
   isWindows,
   nameOf,
@@ -24,7 +24,7 @@ import {
 const contextOf = (holder: unknown, field: string): unknown => fieldAt(holder, "securityContext", field);
 
 const allowPrivilegeEscalation: Evaluate = ({ spec }) => {
-  const names = containersThat(spec, (container) => contextOf(container, "allowPrivilegeEscalation") !== false);
+  const names = filterContainerNames(spec, (container) => contextOf(container, "allowPrivilegeEscalation") !== false);
   if (names.length === 0) return undefined;
   return {
     reason: "allowPrivilegeEscalation != false",
@@ -37,8 +37,8 @@ const capabilitiesRestricted: Evaluate = ({ spec }) => {
     listAt(container, "securityContext", "capabilities", list).map(String);
   const added = (container: unknown): readonly string[] =>
     listed(container, "add").filter((name) => name !== "NET_BIND_SERVICE");
-  const missing = containersThat(spec, (container) => !listed(container, "drop").includes("ALL"));
-  const adding = containersThat(spec, (container) => added(container).length > 0);
+  const missing = filterContainerNames(spec, (container) => !listed(container, "drop").includes("ALL"));
+  const adding = filterContainerNames(spec, (container) => added(container).length > 0);
   const details: string[] = [];
   if (missing.length > 0) {
     details.push(`${containerNames(missing)} must set securityContext.capabilities.drop=["ALL"]`);
@@ -82,10 +82,10 @@ const runAsNonRoot: Evaluate = (pod, settings) => {
   const { spec } = pod;
   const reason = "runAsNonRoot != true";
   const isRoot = (holder: unknown): boolean => contextOf(holder, "runAsNonRoot") === false;
-  const who = settersText(isRoot(spec), containersThat(spec, isRoot));
+  const who = settersText(isRoot(spec), filterContainerNames(spec, isRoot));
   if (who !== "") return { reason, detail: `${who} must not set securityContext.runAsNonRoot=false` };
   if (contextOf(spec, "runAsNonRoot") === true) return undefined;
-  const silent = containersThat(spec, (container) => contextOf(container, "runAsNonRoot") === undefined);
+  const silent = filterContainerNames(spec, (container) => contextOf(container, "runAsNonRoot") === undefined);
   if (silent.length === 0) return undefined;
   return { reason, detail: `pod or ${containerNames(silent)} must set securityContext.runAsNonRoot=true` };
 };
@@ -94,7 +94,7 @@ const runAsUser: Evaluate = (pod, settings) => {
   if (isRelaxed(pod, settings)) return undefined;
   const { spec } = pod;
   const isRoot = (holder: unknown): boolean => contextOf(holder, "runAsUser") === 0;
-  const who = settersText(isRoot(spec), containersThat(spec, isRoot));
+  const who = settersText(isRoot(spec), filterContainerNames(spec, isRoot));
   return who === "" ? undefined : { reason: "runAsUser=0", detail: `${who} must not set runAsUser=0` };
 };
 
@@ -103,7 +103,7 @@ const seccompRestricted: Evaluate = (pod, settings) => {
   if (forbidden !== undefined) return forbidden;
   const { spec } = pod;
   if (seccompTypeOf(spec) !== undefined) return undefined;
-  const silent = containersThat(spec, (container) => seccompTypeOf(container) === undefined);
+  const silent = filterContainerNames(spec, (container) => seccompTypeOf(container) === undefined);
   if (silent.length === 0) return undefined;
   const types = '"RuntimeDefault" or "Localhost"';
   return {

@@ -1,5 +1,5 @@
 /** Selectors in objects (`matchLabels`, `matchExpressions`); those in queries are the API server's. */
-import { meets } from "@picolet/protocol/kubernetes/selector-requirement.ts";
+import { matchesRequirement } from "@picolet/protocol/kubernetes/selector-requirement.ts";
 import type { LabelSelector } from "./typed-objects.ts";
 
 type Labels = Readonly<Record<string, string>>;
@@ -11,4 +11,4 @@ export const hasLabels = (labels: Labels, wanted: Labels): boolean =>
 export const selects = (selector: LabelSelector | undefined, labels: Labels | undefined): boolean =>
   selector !== undefined &&
   hasLabels(labels ?? {}, selector.matchLabels ?? {}) &&
-  (selector.matchExpressions ?? []).every((requirement) => meets(labels ?? {}, requirement));
+  (selector.matchExpressions ?? []).every((requirement) => matchesRequirement(labels ?? {}, requirement));

@@ -19,10 +19,12 @@ export type Attributes =
     }
   | { readonly kind: "path"; readonly user: UserInfo; readonly verb: string; readonly path: string };
 
-export type Decision = { readonly kind: "allowed" } | { readonly kind: "no-opinion"; readonly reason: string };
+export type AuthorizationDecision =
+  | { readonly kind: "allowed" }
+  | { readonly kind: "no-opinion"; readonly reason: string };
 
 export interface Authorizer {
-  authorize(attributes: Attributes): Decision;
+  authorize(attributes: Attributes): AuthorizationDecision;
 }
 
 /** The groups that Kubernetes knows by name. */
@@ -34,7 +36,7 @@ export const SERVICE_ACCOUNTS = "system:serviceaccounts";
 export const ANONYMOUS: UserInfo = { name: "system:anonymous", uid: "", groups: [UNAUTHENTICATED], extra: {} };
 
 /** A request as it came: what it says in its path, and its field selector, whatever the verb. */
-export interface AskedFor {
+export interface RequestedAccess {
   readonly user: UserInfo;
   readonly verb: string;
   readonly group: string;
@@ -54,7 +56,10 @@ const SELECTING_VERBS: ReadonlySet<string> = new Set(["list", "watch", "deleteco
  * What is to be authorized, by Kubernetes' RequestInfo and GetAuthorizerAttributes: a selector counts only where it
  * narrows the answer down, and a list or watch of one name is a request for that name.
  */
-export function resourceAttributes({ fieldSelector, ...asked }: AskedFor): Attributes & { readonly kind: "resource" } {
+export function resourceAttributes({
+  fieldSelector,
+  ...asked
+}: RequestedAccess): Attributes & { readonly kind: "resource" } {
   if (!SELECTING_VERBS.has(asked.verb) || fieldSelector === "") return { kind: "resource", ...asked };
   const selected = requirementsOf(fieldSelector);
   const one = selected.find(({ field, isEqual }) => field === "metadata.name" && isEqual)?.value ?? "";

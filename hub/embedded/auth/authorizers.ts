@@ -1,4 +1,4 @@
-import { type Attributes, type Authorizer, type Decision, MASTERS } from "./attributes.ts";
+import { type Attributes, type AuthorizationDecision, type Authorizer, MASTERS } from "./attributes.ts";
 
 /** `system:masters` may do everything; for the others the first authorizer that allows it decides. */
 export class UnionAuthorizer implements Authorizer {
@@ -8,7 +8,7 @@ export class UnionAuthorizer implements Authorizer {
     this.#authorizers = authorizers;
   }
 
-  authorize(attributes: Attributes): Decision {
+  authorize(attributes: Attributes): AuthorizationDecision {
     if (attributes.user.groups.includes(MASTERS)) return { kind: "allowed" };
     const reasons: string[] = [];
     for (const authorizer of this.#authorizers) {
@@ -24,7 +24,7 @@ const HEALTH_PATHS: ReadonlySet<string> = new Set(["/healthz", "/livez", "/ready
 
 /** Whether the server lives may be asked by anybody, whatever roles there are. */
 export class HealthAuthorizer implements Authorizer {
-  authorize(attributes: Attributes): Decision {
+  authorize(attributes: Attributes): AuthorizationDecision {
     const isHealth = attributes.kind === "path" && attributes.verb === "get" && HEALTH_PATHS.has(attributes.path);
     return isHealth ? { kind: "allowed" } : { kind: "no-opinion", reason: "" };
   }

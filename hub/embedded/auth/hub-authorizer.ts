@@ -7,7 +7,7 @@ import { type AccessRow, rowsOf } from "@picolet/hub-core/access-table.ts";
 import { dnsSubdomainProblems } from "@picolet/protocol/kubernetes/name-rules.ts";
 import { NODE_USER_PREFIX } from "@picolet/protocol/pki/node-subject.ts";
 import type { UserInfo } from "../api/resource-definition.ts";
-import { type Attributes, AUTHENTICATED, type Authorizer, type Decision } from "./attributes.ts";
+import { type Attributes, AUTHENTICATED, type AuthorizationDecision, type Authorizer } from "./attributes.ts";
 
 /**
  * The hub's tunnel and bridge, within this process. They are known by this very object: no certificate, token or
@@ -18,7 +18,7 @@ export const HUB_USER: UserInfo = { name: "system:picolet-hub", uid: "", groups:
 const ROWS = rowsOf("hub");
 
 export class HubAuthorizer implements Authorizer {
-  authorize(attributes: Attributes): Decision {
+  authorize(attributes: Attributes): AuthorizationDecision {
     const isAllowed =
       attributes.user === HUB_USER && attributes.kind === "resource" && ROWS.some((row) => allows(row, attributes));
     return isAllowed ? { kind: "allowed" } : { kind: "no-opinion", reason: "" };

@@ -7,7 +7,7 @@ import { type AccessRow, type Relation, rowsOf } from "@picolet/hub-core/access-
 import { grantedReferences, type ReferencedKind, type ReferringPod } from "@picolet/hub-core/pod-references.ts";
 import { NODE_USER_PREFIX, NODES_GROUP, nodeOfUser } from "@picolet/protocol/pki/node-subject.ts";
 import { type ApiObject, type ObjectLookup, resourceName, type UserInfo } from "../api/resource-definition.ts";
-import type { Attributes, Authorizer, Decision } from "./attributes.ts";
+import type { Attributes, AuthorizationDecision, Authorizer } from "./attributes.ts";
 
 /** Whether a user is to be held to a node's rights, even if the name is none that a node can have. */
 export const isNodeUser = ({ name, groups }: Pick<UserInfo, "name" | "groups">): boolean =>
@@ -18,8 +18,8 @@ export const nodeOf = nodeOfUser;
 
 type ResourceAttributes = Attributes & { readonly kind: "resource" };
 
-const ALLOWED: Decision = { kind: "allowed" };
-const refuse = (reason: string): Decision => ({ kind: "no-opinion", reason });
+const ALLOWED: AuthorizationDecision = { kind: "allowed" };
+const refuse = (reason: string): AuthorizationDecision => ({ kind: "no-opinion", reason });
 
 /** Resources whose objects pods name, and the kind by which they do. */
 const NAMED_KINDS: Readonly<Record<string, ReferencedKind>> = {
@@ -54,7 +54,7 @@ export class NodeAuthorizer implements Authorizer {
     }
   }
 
-  authorize(attributes: Attributes): Decision {
+  authorize(attributes: Attributes): AuthorizationDecision {
     const { user } = attributes;
     if (!isNodeUser(user) || attributes.kind === "path") return refuse("");
     const node = nodeOf(user);
@@ -70,7 +70,7 @@ export class NodeAuthorizer implements Authorizer {
     return refuse(reason);
   }
 
-  #decide({ relation, namespace }: AccessRow, attributes: ResourceAttributes, node: string): Decision {
+  #decide({ relation, namespace }: AccessRow, attributes: ResourceAttributes, node: string): AuthorizationDecision {
     if (namespace !== undefined && attributes.namespace !== namespace) {
       return refuse(`can only access ${attributes.plural} in the "${namespace}" system namespace`);
     }

@@ -2,7 +2,13 @@ import { selects } from "../api/label-selector.ts";
 import type { ApiObject, ObjectLookup, UserInfo } from "../api/resource-definition.ts";
 import type { LabelSelector } from "../api/typed-objects.ts";
 import type { ObjectStore } from "../store/object-store.ts";
-import { type Attributes, AUTHENTICATED, type Authorizer, type Decision, SERVICE_ACCOUNTS } from "./attributes.ts";
+import {
+  type Attributes,
+  AUTHENTICATED,
+  type AuthorizationDecision,
+  type Authorizer,
+  SERVICE_ACCOUNTS,
+} from "./attributes.ts";
 
 export interface PolicyRule {
   readonly apiGroups?: readonly string[];
@@ -46,7 +52,7 @@ export class RbacAuthorizer implements Authorizer {
     this.#lookup = lookup;
   }
 
-  authorize(attributes: Attributes): Decision {
+  authorize(attributes: Attributes): AuthorizationDecision {
     const namespace = attributes.kind === "resource" ? attributes.namespace : "";
     const isAllowed = this.#grantsOf(attributes.user, namespace).some(({ rules }) =>
       rules.some((rule) => allows(rule, attributes)),

@@ -1,6 +1,6 @@
 /** Which nodes a pod selects (k8s.io/component-helpers/scheduling/corev1/nodeaffinity). */
 
-import { meets } from "@picolet/protocol/kubernetes/selector-requirement.ts";
+import { matchesRequirement } from "@picolet/protocol/kubernetes/selector-requirement.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import { hasLabels } from "../api/label-selector.ts";
 import type { NodeObject } from "../api/typed-objects.ts";
@@ -15,8 +15,8 @@ export function matchesTerm(node: NodeObject, { matchExpressions = [], matchFiel
   if (matchExpressions.length + matchFields.length === 0) return false;
   const fields = { "metadata.name": node.metadata.name };
   return (
-    matchExpressions.every((requirement) => meets(node.metadata.labels ?? {}, requirement)) &&
-    matchFields.every((requirement) => meets(fields, requirement))
+    matchExpressions.every((requirement) => matchesRequirement(node.metadata.labels ?? {}, requirement)) &&
+    matchFields.every((requirement) => matchesRequirement(fields, requirement))
   );
 }
 

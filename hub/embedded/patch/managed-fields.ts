@@ -91,7 +91,7 @@ export interface TrackedWrite {
  * After an update or a patch: who wrote it owns what has changed.
  *
  * Ownership is kept from an object's first server-side apply on; before that nobody asks for it, and it would double the
- * size of every pod. What was there at the first apply is then owned by one manager, see `adoptLive`.
+ * size of every pod. What was there at the first apply is then owned by one manager, see `managerBeforeApply`.
  */
 export function trackUpdate(
   models: ModelSource,
@@ -133,7 +133,7 @@ export function trackUpdate(
 }
 
 /** The manager of everything that was there before the first apply. kubectl looks for its own name when it migrates. */
-export function adoptLive(models: ModelSource, definition: ResourceDefinition, live: ApiObject): Manager {
+export function managerBeforeApply(models: ModelSource, definition: ResourceDefinition, live: ApiObject): Manager {
   const isFromKubectl = live.metadata.annotations?.["kubectl.kubernetes.io/last-applied-configuration"] !== undefined;
   return {
     name: isFromKubectl ? "kubectl-client-side-apply" : "before-first-apply",

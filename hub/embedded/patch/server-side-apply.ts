@@ -9,7 +9,7 @@ import { type ApiObject, apiVersionOf, type ResourceDefinition } from "../api/re
 import { StatusError } from "../api/status-error.ts";
 import type { ModelSource } from "../schema/models.ts";
 import { type FieldSet, fieldSetOf, sharedChildren } from "./field-set.ts";
-import { adoptLive, type Manager, readManagers, writeManagers } from "./managed-fields.ts";
+import { type Manager, managerBeforeApply, readManagers, writeManagers } from "./managed-fields.ts";
 import { isRecord, type Member, membersOf, type Place, rootPlace } from "./typed-value.ts";
 
 export interface ApplyRequest {
@@ -40,7 +40,7 @@ export function applyConfiguration(models: ModelSource, request: ApplyRequest, b
   const isOwn = (each: Manager): boolean =>
     each.operation === "Apply" && each.name === manager && each.subresource === subresource;
   let managers = live === undefined ? [] : readManagers(live);
-  if (live !== undefined && managers.length === 0) managers = [adoptLive(models, definition, live)];
+  if (live !== undefined && managers.length === 0) managers = [managerBeforeApply(models, definition, live)];
   const previous = managers.find(isOwn);
   const others = managers.filter((each) => !isOwn(each));
   const place = rootPlace(definition.model);

@@ -186,7 +186,7 @@ export function decodeInto(source: ModelSource, model: string, object: Record<st
 }
 
 /** As `decodeInto`, and leaves the object as it is. */
-export function checkAgainst(source: ModelSource, model: string, object: Record<string, unknown>): Decoded {
+export function checkModel(source: ModelSource, model: string, object: Record<string, unknown>): Decoded {
   return decode(new Decoder(source, true), model, object);
 }
 

@@ -5,7 +5,7 @@ import type { ResourceTable } from "../api/resource-table.ts";
 import { badRequest, invalidObject, methodNotAllowed, StatusError } from "../api/status-error.ts";
 import { applyObjectPatch, type PatchType } from "../patch/apply-patch.ts";
 import { applyConfiguration } from "../patch/server-side-apply.ts";
-import { checkAgainst } from "../schema/decode.ts";
+import { checkModel } from "../schema/decode.ts";
 import type { ModelSource } from "../schema/models.ts";
 import type { ObjectKeys, ObjectStore } from "../store/object-store.ts";
 import { type ListResult, parseObject, ResourceReader } from "./resource-reader.ts";
@@ -214,7 +214,7 @@ export class ResourceService {
     patch: unknown,
     { fieldValidation }: WriteParams,
   ): void {
-    const { unknown } = checkAgainst(this.#components.models, definition.model, fields);
+    const { unknown } = checkModel(this.#components.models, definition.model, fields);
     if (unknown.length === 0) return;
     if (fieldValidation === "Warn") {
       warnings.push(...unknown);
@@ -301,7 +301,7 @@ export class ResourceService {
     if (fields.apiVersion === undefined || fields.kind === undefined) {
       throw badRequest("invalid object type: apiVersion and kind are required");
     }
-    const { unknown } = checkAgainst(this.#components.models, definition.model, fields);
+    const { unknown } = checkModel(this.#components.models, definition.model, fields);
     const [first] = unknown;
     if (first !== undefined) {
       const path = /"(.*)"/.exec(first)?.[1] ?? "";

@@ -1,9 +1,9 @@
 import { closeSync, copyFileSync, existsSync, fsyncSync, openSync, renameSync, rmSync } from "node:fs";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock } from "@picolet/protocol/ports.ts";
-import { checkWhole, copyDatabase, openDatabase } from "./database.ts";
+import { checkIntegrity, copyDatabase, openDatabase } from "./database.ts";
 import { syncFolderOf } from "./durable-file.ts";
-import { type FleetGuard, markOf, moveForward } from "./fleet-guard.ts";
+import { advanceRevision, type FleetGuard, markOf } from "./fleet-guard.ts";
 
 /** A copy of a store that no hub has open. While one runs, `ObjectStore.backup` makes it. @param to must not exist */
 export function backupStoppedStore(path: string, to: string): void {
@@ -51,9 +51,9 @@ function prepare(path: string, backup: string, guard: FleetGuard | undefined): D
   const database = openDatabase(path);
   let lastChange: unknown;
   try {
-    checkWhole(database, backup);
+    checkIntegrity(database, backup);
     lastChange = database.prepare("SELECT max(at) FROM history").pluck().get();
-    if (guard === undefined) database.transaction(() => moveForward(database, markOf(database).revision))();
+    if (guard === undefined) database.transaction(() => advanceRevision(database, markOf(database).revision))();
     else guard.admitBackup(backup, database);
     // Everything into the one file that is then renamed.
     database.pragma("journal_mode = DELETE");

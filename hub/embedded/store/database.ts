@@ -158,7 +158,7 @@ export function copyDatabase(database: Database.Database, file: string): void {
 }
 
 /** @throws `corrupt` */
-export function checkWhole(database: Database.Database, path: string): void {
+export function checkIntegrity(database: Database.Database, path: string): void {
   const result = database.pragma("integrity_check(1)", { simple: true });
   if (result !== "ok") throw damaged(path, new Error(String(result)));
 }

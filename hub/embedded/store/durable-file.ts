@@ -16,7 +16,7 @@ export function writeDurably(path: string, text: string): void {
 }
 
 /** @returns undefined when there is no such file. @throws `failed` when it cannot be read */
-export function readIfThere(path: string): string | undefined {
+export function readOptionalFile(path: string): string | undefined {
   try {
     return readFileSync(path, "utf8");
   } catch (error) {

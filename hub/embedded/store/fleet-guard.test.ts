@@ -10,7 +10,14 @@ import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts"
 import Database from "better-sqlite3";
 import { backupStoppedStore, restoreStore } from "./backup.ts";
 import { lockDataDir } from "./data-dir-lock.ts";
-import { FleetGuard, type FleetGuardInit, judgeStore, type Kept, type StoreFacts, storePathIn } from "./fleet-guard.ts";
+import {
+  FleetGuard,
+  type FleetGuardInit,
+  type GuardRecord,
+  judgeStore,
+  type StoreFacts,
+  storePathIn,
+} from "./fleet-guard.ts";
 import { ObjectStore } from "./object-store.ts";
 
 const clock = new VirtualClock();
@@ -58,10 +65,10 @@ test("every store beside every set of keys", () => {
     return { kind: "filled", fleet, revision, starts };
   };
   const mark = { revision: 100, starts: 3 };
-  const nothing: Kept = { fleet: undefined, hasCa: false, mark: undefined };
-  const whole: Kept = { fleet: OWN, hasCa: true, mark };
-  const older: Kept = { fleet: undefined, hasCa: true, mark: undefined };
-  const cases: readonly (readonly [string, StoreFacts, Kept, string])[] = [
+  const nothing: GuardRecord = { fleet: undefined, hasCa: false, mark: undefined };
+  const whole: GuardRecord = { fleet: OWN, hasCa: true, mark };
+  const older: GuardRecord = { fleet: undefined, hasCa: true, mark: undefined };
+  const cases: readonly (readonly [string, StoreFacts, GuardRecord, string])[] = [
     ["the first start", { kind: "absent" }, nothing, "first"],
     ["one that was cut off before there was a store", { kind: "absent" }, { ...nothing, fleet: OWN }, "first"],
     ["one that was cut off after that", store(OWN, 1, 1), { ...nothing, fleet: OWN }, "own"],

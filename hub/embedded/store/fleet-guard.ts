@@ -9,7 +9,7 @@ import { join } from "node:path";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock, Log } from "@picolet/protocol/ports.ts";
 import type Database from "better-sqlite3";
-import { readIfThere, writeDurably } from "./durable-file.ts";
+import { readOptionalFile, writeDurably } from "./durable-file.ts";
 import { FleetKeys } from "./fleet-keys.ts";
 import { Vault } from "./vault.ts";
 
@@ -41,7 +41,7 @@ export interface Mark {
 }
 
 /** What lies beside the store. */
-export interface Kept {
+export interface GuardRecord {
   /** Undefined: there is no hub-keys.json. */
   readonly fleet: string | undefined;
   readonly hasCa: boolean;
@@ -56,7 +56,7 @@ export type Verdict =
   | { readonly kind: "refused"; readonly problem: string; readonly isAcceptable: boolean };
 
 /** @returns what is to be done with a store that is found beside `kept` */
-export function judgeStore(store: StoreFacts, { fleet, hasCa, mark }: Kept): Verdict {
+export function judgeStore(store: StoreFacts, { fleet, hasCa, mark }: GuardRecord): Verdict {
   // The mark is written when the first start has made the store, the CA after that.
   const hasServed = hasCa || mark !== undefined;
   if (store.kind !== "filled") {
@@ -131,7 +131,7 @@ export class FleetGuard {
     return this.#keys;
   }
 
-  get kept(): Kept {
+  get kept(): GuardRecord {
     return { fleet: this.#keys?.fleet, hasCa: this.#hasCa, mark: this.#mark };
   }
 
@@ -187,7 +187,7 @@ export class FleetGuard {
   admit(database: Database.Database): Vault {
     const { revision, starts } = markOf(database);
     database.transaction(() => {
-      if (this.#isAccepted) moveForward(database, Math.max(revision, this.#mark?.revision ?? 0));
+      if (this.#isAccepted) advanceRevision(database, Math.max(revision, this.#mark?.revision ?? 0));
       writeIdentity(database, this.keys.fleet, Math.max(starts, this.#mark?.starts ?? 0) + 1);
     })();
     const vault = new Vault({ ...this.#components, keys: this.keys, database });
@@ -205,7 +205,7 @@ export class FleetGuard {
     const { revision, starts } = markOf(database);
     const keys = this.#keys;
     database.transaction(() => {
-      moveForward(database, Math.max(revision, this.#mark?.revision ?? 0));
+      advanceRevision(database, Math.max(revision, this.#mark?.revision ?? 0));
       if (keys !== undefined) writeIdentity(database, keys.fleet, Math.max(starts, this.#mark?.starts ?? 0));
     })();
     // Opens its data keys: one that these root keys do not open is of no use.
@@ -228,7 +228,7 @@ export class FleetGuard {
 }
 
 /** Revisions go on above `revision`; every client lists again, and no cursor of a board goes backwards. */
-export function moveForward(database: Database.Database, revision: number): void {
+export function advanceRevision(database: Database.Database, revision: number): void {
   const next = revision + REVISION_STEP;
   database.prepare("UPDATE meta SET value = ? WHERE name = 'revision'").run(next);
   database.exec("DELETE FROM history; DELETE FROM floors");
@@ -268,7 +268,7 @@ function writeIdentity(database: Database.Database, fleet: string, starts: numbe
 }
 
 function readMark(path: string): Mark | undefined {
-  const text = readIfThere(path);
+  const text = readOptionalFile(path);
   if (text === undefined) return undefined;
   try {
     const { revision, starts } = JSON.parse(text) as Record<string, unknown>;

@@ -6,7 +6,7 @@ import { createHash, hkdfSync, randomBytes, randomUUID } from "node:crypto";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock } from "@picolet/protocol/ports.ts";
 import { MAX_FORMER_FLEETS } from "@picolet/protocol/tunnel/message-codec.ts";
-import { readIfThere, writeDurably } from "./durable-file.ts";
+import { readOptionalFile, writeDurably } from "./durable-file.ts";
 import { KEY_BYTES, openBytes, sealBytes } from "./sealing.ts";
 
 export interface RootKey {
@@ -59,7 +59,7 @@ export class FleetKeys {
 
   /** @returns undefined when there is no file. @throws `corrupt`; `permission_denied` when the credential is missing */
   static load(init: FleetKeysInit): FleetKeys | undefined {
-    const text = readIfThere(init.path);
+    const text = readOptionalFile(init.path);
     if (text === undefined) return undefined;
     const { content, isAsWanted } = parse(text, init);
     const keys = new FleetKeys(init, content);
@@ -109,7 +109,7 @@ export class FleetKeys {
     const known = this.#content.formerFleets;
     const added = fleets.filter((each) => each !== this.fleet && !known.includes(each));
     if (added.length === 0) return;
-    this.#write({ ...this.#content, formerFleets: checkedFleets([...known, ...added]) });
+    this.#write({ ...this.#content, formerFleets: validateFleetIds([...known, ...added]) });
   }
 
   #write(content: Content): void {
@@ -126,7 +126,7 @@ export class FleetKeys {
 }
 
 /** @throws `invalid` */
-export function checkedFleets(fleets: readonly string[]): readonly string[] {
+export function validateFleetIds(fleets: readonly string[]): readonly string[] {
   const wrong = fleets.find((each) => !FLEET_ID.test(each));
   if (wrong !== undefined) throw new PicoletError("invalid", `${wrong} is no id of a fleet`);
   if (fleets.length <= MAX_FORMER_FLEETS) return fleets;
@@ -151,7 +151,7 @@ function parse(text: string, init: FleetKeysInit): { readonly content: Content; 
     const roots = stored.map((each) => readRoot(each, fleet, init));
     const wantsSealed = init.credential !== undefined;
     const isAsWanted = stored.every(({ sealed }) => (sealed !== undefined) === wantsSealed);
-    return { content: { fleet, formerFleets: checkedFleets(formerFleets.map(String)), roots }, isAsWanted };
+    return { content: { fleet, formerFleets: validateFleetIds(formerFleets.map(String)), roots }, isAsWanted };
   } catch (error) {
     if (error instanceof PicoletError && error.code === "permission_denied") throw error;
     const message = `cannot use ${init.path}: put back a copy of it; what the store keeps of Secrets needs it`;

@@ -3,7 +3,7 @@ import * as z from "zod/mini";
 import { DEFAULT_NAMESPACE } from "../../kubernetes/default-namespace.ts";
 import { type FieldProblem, FieldProblems } from "../../kubernetes/field-problems.ts";
 import { copyPlainData, type PlainDataLimits } from "../../kubernetes/plain-data.ts";
-import { removeFaults, schemaProblem } from "../../kubernetes/schema-problems.ts";
+import { removeInvalidValues, schemaProblem } from "../../kubernetes/schema-problems.ts";
 import { type Pod, type PodDraft, podSchema } from "../pod.ts";
 import { applyPodDefaults } from "../pod-defaults.ts";
 import { validatePod } from "./pod-validation.ts";
@@ -45,7 +45,7 @@ function decode(value: unknown, problems: FieldProblems): (PodDraft & { status?:
   const decoded = safeParse(value);
   if (decoded.success) return decoded.data;
   for (const { path, message } of decoded.error.issues.map(schemaProblem)) problems.add(path, message);
-  removeFaults(value, decoded.error.issues);
+  removeInvalidValues(value, decoded.error.issues);
   // What is wrong with an empty value is wrong only because the true one was taken out.
   for (const { path } of problems.found) problems.silence(path);
   return safeParse(value).data;

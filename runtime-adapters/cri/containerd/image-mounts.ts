@@ -54,7 +54,7 @@ export class CriImageMounts implements ImageMounts {
     if (this.#byRuntime === undefined) {
       try {
         const { runtimeName, runtimeVersion } = await this.#client.call(RuntimeService.version, {}, signal);
-        this.#byRuntime = mountsImages(runtimeName, runtimeVersion);
+        this.#byRuntime = supportsImageMounts(runtimeName, runtimeVersion);
       } catch (error) {
         throw failure(error, "cannot ask the container runtime for its version");
       }
@@ -104,7 +104,7 @@ export class CriImageMounts implements ImageMounts {
 const RETRY = { retryable: true } as const;
 
 /** @param version such as `1.6.20~ds1` or `v2.1.0` */
-export function mountsImages(runtime: string, version: string): boolean {
+export function supportsImageMounts(runtime: string, version: string): boolean {
   const since = MOUNT_BY_THEMSELVES.get(runtime);
   const [, major = "0", minor = "0"] = /^v?(\d+)\.(\d+)/.exec(version) ?? [];
   if (since === undefined) return false;

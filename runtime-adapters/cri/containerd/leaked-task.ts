@@ -10,7 +10,7 @@ import { ContainerdTasks } from "./containerd-tasks.ts";
 
 const SIGKILL = 9;
 /** @returns the container whose task stands in the way of a removal, by what containerd says. */
-export function leakedTaskIn(error: unknown): string | undefined {
+export function parseLeakedTask(error: unknown): string | undefined {
   if (!isPicoletError(error)) return undefined;
   return /cannot delete running task ([0-9a-f]{64})/.exec(error.message)?.[1];
 }

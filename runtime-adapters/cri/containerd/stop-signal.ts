@@ -23,7 +23,7 @@ export function linuxSignal(name: string): number | undefined {
  * 1.33): sends the signal and waits for the end. Whoever asked stops the container through CRI afterwards in any case.
  * @returns false when the signal could not be sent: the runtime's own is to be used, with the whole of the time.
  */
-export async function endWithSignal(
+export async function stopWithSignal(
   client: CriClient,
   containerId: string,
   stopSignal: string,

@@ -3,8 +3,8 @@ import { dirname, join } from "node:path";
 import { describeError, isCancelled, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import type { Log, Millis } from "@picolet/protocol/ports.ts";
 import type { Action, ContainerLaunch, DesiredPod, SandboxLaunch } from "@picolet/runtime-contract/runtime-adapter.ts";
-import { endLeakedTask, leakedTaskIn } from "../containerd/leaked-task.ts";
-import { endWithSignal } from "../containerd/stop-signal.ts";
+import { endLeakedTask, parseLeakedTask } from "../containerd/leaked-task.ts";
+import { stopWithSignal } from "../containerd/stop-signal.ts";
 import { type CriClient, failure } from "../wire/cri-client.ts";
 import { ContainerState, ImageService, RuntimeService } from "../wire/cri-messages.ts";
 import { GrpcStatusError } from "../wire/grpc-status.ts";
@@ -14,7 +14,7 @@ import type { OwnedIds } from "./owned-ids.ts";
 import {
   type ContainerConfigInput,
   containerConfig,
-  containerNamed,
+  findContainerByName,
   type PodConfigSettings,
   sandboxConfig,
 } from "./pod-config.ts";
@@ -204,7 +204,7 @@ export class PodActions {
     sandbox: ReadySandbox,
     signal: AbortSignal,
   ): Promise<ContainerConfigInput> {
-    const needed = needsImageUser(pod.pod, containerNamed(pod.pod, launch.name));
+    const needed = needsImageUser(pod.pod, findContainerByName(pod.pod, launch.name));
     const imageUser = needed ? await this.#imageUser(launch.image.id, signal) : undefined;
     const config = containerConfig(pod, launch, { imageUser, sandbox: sandbox.launch }, this.#init);
     this.#oomScore.wanted(config.linux?.resources?.oomScoreAdj ?? 0);
@@ -234,7 +234,7 @@ export class PodActions {
   async #stopContainer(containerId: string, gracePeriod: Millis, signal: AbortSignal): Promise<void> {
     const stopSignal = gracePeriod === 0 ? "" : await this.#inspector.unknownStopSignal(containerId, signal);
     const isSent =
-      stopSignal !== "" && (await endWithSignal(this.#client, containerId, stopSignal, gracePeriod, signal));
+      stopSignal !== "" && (await stopWithSignal(this.#client, containerId, stopSignal, gracePeriod, signal));
     if (stopSignal !== "" && !isSent) {
       this.#log.warn("the runtime knows no stop signals: it ends the container as its image says", { stopSignal });
     }
@@ -269,7 +269,7 @@ export class PodActions {
     try {
       if ((await this.#owned.require(id, kind, signal)) === undefined) return;
       await end().catch(async (error: unknown) => {
-        const leaked = leakedTaskIn(error);
+        const leaked = parseLeakedTask(error);
         if (leaked === undefined) throw error;
         if ((await this.#owned.require(leaked, "container", signal)) === undefined) throw error;
         this.#log.warn("ending a process that the runtime has lost sight of", { container: leaked });

@@ -112,7 +112,7 @@ export function containerConfig(
   const { pod } = desired;
   const { userNamespace } = own.sandbox;
   const mappings = userNamespace === undefined ? [] : idMappings(userNamespace);
-  const container = containerNamed(pod, launch.name);
+  const container = findContainerByName(pod, launch.name);
   return {
     metadata: { name: launch.name, attempt: launch.attempt },
     image: { image: launch.image.id, userSpecifiedImage: launch.image.requested },
@@ -156,7 +156,7 @@ export function containerConfig(
 }
 
 /** Of any kind. @throws `internal` when there is none. */
-export function containerNamed({ spec }: Pod, name: string): Container {
+export function findContainerByName({ spec }: Pod, name: string): Container {
   const all: readonly Container[] = [
     ...spec.containers,
     ...(spec.initContainers ?? []),

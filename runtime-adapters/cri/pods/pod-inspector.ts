@@ -9,7 +9,7 @@ import type {
   ContainerState as ObservedState,
   PodListing,
   SandboxLaunch,
-  WrittenLayer,
+  WritableLayer,
 } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { CriClient } from "../wire/cri-client.ts";
 import {
@@ -21,7 +21,7 @@ import {
   relistCalls,
   SandboxState,
   SIGNAL_NUMBERS,
-  writtenLayersCall,
+  writableLayersCall,
 } from "../wire/cri-messages.ts";
 import type { MessageOf } from "../wire/protobuf.ts";
 import { observedResources } from "./container-update.ts";
@@ -116,9 +116,9 @@ export class PodInspector {
   }
 
   /** Of each container's own file system, by container id; containerd measures them every ten seconds. */
-  async writtenLayers(signal: AbortSignal): Promise<ReadonlyMap<string, WrittenLayer>> {
+  async writtenLayers(signal: AbortSignal): Promise<ReadonlyMap<string, WritableLayer>> {
     const filter = { labelSelector: new Map([[LABEL.owner, this.#owner]]) };
-    const { stats } = await this.#client.call(writtenLayersCall, { filter }, signal);
+    const { stats } = await this.#client.call(writableLayersCall, { filter }, signal);
     return new Map(
       stats.map(({ attributes, writableLayer }) => {
         const { usedBytes, inodesUsed } = writableLayer ?? {};

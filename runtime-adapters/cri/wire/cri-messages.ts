@@ -657,7 +657,7 @@ export const listImagesOfContainers = runtime(
 );
 
 /** What containers have written, without all else that ListContainerStats tells: labels, annotations and figures. */
-export const writtenLayersCall = runtime(
+export const writableLayersCall = runtime(
   "ListContainerStats",
   ListContainerStatsRequest,
   message("ListContainerStatsResponse", {

@@ -7,7 +7,7 @@ import type { PodUid } from "@picolet/protocol/ports.ts";
 import type { RuntimeStream, StreamRequest } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { PodRecords } from "./pod-records.ts";
 
-export const noSecondProgram = (): PicoletError =>
+export const execRefusal = (): PicoletError =>
   new PicoletError(
     "unimplemented",
     "cannot exec into a WebAssembly component: it has no shell and no other program to start; see its logs, or attach to its output",
@@ -29,7 +29,7 @@ export function openStream(
   uid: PodUid,
   request: StreamRequest,
 ): RuntimeStream {
-  if (request.kind === "exec") throw noSecondProgram();
+  if (request.kind === "exec") throw execRefusal();
   if (request.kind === "portForward") return servedPorts(pods, request.sandboxId);
   const run = pods.container(uid, request.containerId);
   if (run === undefined || run.hasEnded) {

@@ -5,19 +5,19 @@ import type { ContainerRun } from "./containers/container-run.ts";
 import type { PodRecord, PodRecords } from "./pod-records.ts";
 import type { ServiceHost } from "./services/service-host.ts";
 
-export interface StartsUnderWayComponents {
+export interface PendingStartsComponents {
   readonly pods: PodRecords;
   readonly starter: ContainerStarter;
   readonly services: ServiceHost;
 }
 
 /** Starts of containers, of which each attempt has one: whoever asks again while it is under way waits for that one. */
-export class StartsUnderWay {
-  readonly #components: StartsUnderWayComponents;
+export class PendingStarts {
+  readonly #components: PendingStartsComponents;
   /** By pod, name and attempt. */
   readonly #starts = new Map<string, Promise<void>>();
 
-  constructor(components: StartsUnderWayComponents) {
+  constructor(components: PendingStartsComponents) {
     this.#components = components;
   }
 

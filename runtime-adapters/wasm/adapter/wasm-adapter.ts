@@ -34,15 +34,15 @@ import {
 } from "./adapter-settings.ts";
 import { componentRuntimeStatus } from "./component-runtime-status.ts";
 import { ContainerStarter } from "./container-starter.ts";
-import { noSecondProgram, openStream } from "./container-streams.ts";
+import { execRefusal, openStream } from "./container-streams.ts";
 import { containerSpec, findContainer, memoryLimitOf } from "./containers/container-launch.ts";
-import { ignoredByComponents, refuseWhatComponentsCannotBe } from "./containers/refusals.ts";
+import { checkComponentPod, ignoredPodFields } from "./containers/refusals.ts";
 import { TrustedAuthorities } from "./containers/trusted-authorities.ts";
 import { DenseOnDemand } from "./dense/dense-on-demand.ts";
 import { ImageStore } from "./images/image-store.ts";
 import { Transpiler } from "./images/transpiler.ts";
 import { Isolation } from "./isolation/isolation.ts";
-import { StartsUnderWay } from "./pending-starts.ts";
+import { PendingStarts } from "./pending-starts.ts";
 import { PodRecords } from "./pod-records.ts";
 import { OneOffCgroups } from "./processes/one-off-cgroups.ts";
 import { SparePool } from "./runners/spare-pool.ts";
@@ -72,7 +72,7 @@ export class WasmAdapter implements RuntimeAdapter {
   readonly #dense: DenseOnDemand;
   readonly #pods: PodRecords;
   readonly #services: ServiceHost;
-  readonly #starts: StartsUnderWay;
+  readonly #starts: PendingStarts;
   readonly #oneOffs: OneOffCgroups;
   readonly #disposed = new AbortController();
   #lastThoroughAt: number;
@@ -121,7 +121,7 @@ export class WasmAdapter implements RuntimeAdapter {
       },
       { cgroupSettings, startTimeout, runnerPath, p3: init.p3 ?? false, logLimit: init.logLimit },
     );
-    this.#starts = new StartsUnderWay({ pods: this.#pods, starter: this.#starter, services: this.#services });
+    this.#starts = new PendingStarts({ pods: this.#pods, starter: this.#starter, services: this.#services });
   }
 
   /** The greatest resident size of any transpilation so far, KiB; 0 before the first. */
@@ -210,14 +210,14 @@ export class WasmAdapter implements RuntimeAdapter {
   /** Whether a container of this pod would start, as far as that can be told without starting it. @throws why not */
   async check(pod: DesiredPod, launch: ContainerLaunch, signal: AbortSignal): Promise<void> {
     await this.#open();
-    refuseWhatComponentsCannotBe(pod.pod);
+    checkComponentPod(pod.pod);
     await this.#starter.check(pod, launch, signal);
   }
 
   /** With what is asked of memory and users; what its images are nobody knows yet. */
   refusal(pod: Pod): string | undefined {
     try {
-      refuseWhatComponentsCannotBe(pod);
+      checkComponentPod(pod);
       for (const { name } of [...(pod.spec.initContainers ?? []), ...pod.spec.containers])
         memoryLimitOf(pod, containerSpec(pod, name));
       return undefined;
@@ -254,7 +254,7 @@ export class WasmAdapter implements RuntimeAdapter {
   }
 
   execSync(): Promise<ExecResult> {
-    return Promise.reject(noSecondProgram());
+    return Promise.reject(execRefusal());
   }
 
   /** Runners run on. */
@@ -327,9 +327,9 @@ export class WasmAdapter implements RuntimeAdapter {
   }
 
   #createSandbox(desired: DesiredPod, launch: SandboxLaunch): void {
-    refuseWhatComponentsCannotBe(desired.pod);
+    checkComponentPod(desired.pod);
     if (!this.#pods.addSandbox(desired, launch, this.#components.clock.wall().getTime())) return;
-    const ignored = ignoredByComponents(desired.pod);
+    const ignored = ignoredPodFields(desired.pod);
     if (isDense(desired.pod)) this.#components.warn(desired, "LessIsolated", SHARES_PROCESS);
     if (ignored.length > 0) {
       this.#components.warn(desired, "FieldsIgnored", `WebAssembly components do without: ${ignored.join("; ")}`);

@@ -2,7 +2,7 @@
 import { closeSync, openSync, writeSync } from "node:fs";
 import type { ServiceClient } from "../shared/board/service-client.ts";
 import {
-  loadParts,
+  loadOptionalModules,
   monotonicMs,
   monotonicNow,
   prepareRun,
@@ -82,7 +82,7 @@ export class DenseContainer {
 
   async #prepare(): Promise<void> {
     const launch = this.#launch;
-    const parts = await loadParts(launch);
+    const parts = await loadOptionalModules(launch);
     const limit = launch.logLimit && { ...launch.logLimit, now: monotonicMs, sleep: undefined };
     const log = new LogWriter(launch.logPath, Date.now, limit);
     this.#log = log;

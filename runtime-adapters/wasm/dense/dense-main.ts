@@ -9,14 +9,14 @@ import { StaleMount } from "../shared/host/mounts.ts";
 import { TlsContexts } from "../shared/http/tls-contexts.ts";
 import {
   type DenseHostLaunch,
+  type DenseReport,
+  type DenseRequest,
   type DenseUsage,
-  type HostReport,
-  type HostRequest,
   LineReader,
   line,
   MAX_REQUEST_BYTES,
 } from "../shared/messages/dense-messages.ts";
-import { become, STARTED_FD, STARTED_WORD } from "../shared/messages/launch.ts";
+import { STARTED_FD, STARTED_MESSAGE, switchUser } from "../shared/messages/launch.ts";
 import { DenseContainer } from "./dense-container.ts";
 import { SharedCode } from "./shared-code.ts";
 import { Turns } from "./turns.ts";
@@ -55,7 +55,7 @@ class DenseHost {
     socket.on("close", () => this.#agents.delete(socket));
     socket.on("data", (chunk: Buffer) => {
       try {
-        for (const text of reader.push(chunk)) this.#carryOut(JSON.parse(text) as HostRequest, socket);
+        for (const text of reader.push(chunk)) this.#carryOut(JSON.parse(text) as DenseRequest, socket);
       } catch {
         socket.destroy();
       }
@@ -63,7 +63,7 @@ class DenseHost {
     socket.write(line({ kind: "hello", containers: [...this.#containers.keys()] }));
   }
 
-  #carryOut(request: HostRequest, socket: Socket): void {
+  #carryOut(request: DenseRequest, socket: Socket): void {
     switch (request.kind) {
       case "start":
         void this.#start(request);
@@ -79,7 +79,7 @@ class DenseHost {
     }
   }
 
-  async #start({ id, code, launch }: Extract<HostRequest, { kind: "start" }>): Promise<void> {
+  async #start({ id, code, launch }: Extract<DenseRequest, { kind: "start" }>): Promise<void> {
     if (this.#containers.has(id)) return;
     const container = new DenseContainer(id, code, launch, {
       turns: this.#turns,
@@ -105,7 +105,7 @@ class DenseHost {
     this.#collectLater();
   }
 
-  #say(report: HostReport): void {
+  #say(report: DenseReport): void {
     for (const agent of this.#agents) agent.write(line(report));
   }
 
@@ -124,13 +124,13 @@ class DenseHost {
 
 function main(launchPath: string): void {
   const { identity, socketPath, turnPath } = JSON.parse(readFileSync(launchPath, "utf8")) as DenseHostLaunch;
-  if (identity !== undefined) become(identity);
+  if (identity !== undefined) switchUser(identity);
   const turnFd = openSync(turnPath, "w", 0o600);
   ftruncateSync(turnFd);
   const host = new DenseHost(turnFd);
   createServer((socket) => host.serve(socket)).listen(socketPath, () => {
     try {
-      writeSync(STARTED_FD, STARTED_WORD);
+      writeSync(STARTED_FD, STARTED_MESSAGE);
       closeSync(STARTED_FD);
     } catch {
       // The agent that started this is gone; the next one looks at the state folder.

@@ -8,7 +8,7 @@ import { ROTATION_CHECK_MS } from "../shared/host/log-writer.ts";
 import { type LoopTimers, LoopWaiter } from "../shared/resources/event-loop.ts";
 import { trap } from "../shared/resources/handles.ts";
 import type { Readiness } from "../shared/resources/polling.ts";
-import { Wakes } from "../shared/resources/wake-listeners.ts";
+import { WakeListeners } from "../shared/resources/wake-listeners.ts";
 
 /** Of one turn. Others wait for as many of them as there are components that want to run. */
 const SLICE_MS = 10;
@@ -78,7 +78,7 @@ export class DenseWaiter extends LoopWaiter {
   /** Asked before each call of a host function: its stacks wait while it is so, as for room in its log. */
   mustPause: (() => boolean) | undefined;
   readonly #turns: Turns;
-  readonly #ending = new Wakes();
+  readonly #ending = new WakeListeners();
   readonly #over: Readiness;
   #end: Error | undefined;
   #isInstantiating = false;

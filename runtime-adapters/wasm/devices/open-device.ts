@@ -13,14 +13,14 @@ import { I2C_SLAVE, I2C_TENBIT } from "../shared/devices/i2c-uapi.ts";
 import { TIOCEXCL } from "../shared/devices/serial-uapi.ts";
 import type { SystemCalls } from "../shared/devices/system-calls.ts";
 import { TEN_BIT_FLAG } from "../shared/grants/device-grants.ts";
-import { DeviceRefusal, type DeviceWish } from "../shared/messages/device-request.ts";
+import { DeviceRefusal, type DeviceTarget } from "../shared/messages/device-request.ts";
 import { errnoOf } from "../shared/resources/failure.ts";
 import { findDevice, isInUse, minorOf } from "./node-devices.ts";
 
 /** Descriptors to give away, or what was asked for. */
 export type Opened = { readonly descriptors: readonly number[] } | { readonly value: Plain };
 
-type Wish<K extends DeviceWish["kind"]> = Extract<DeviceWish, { kind: K }>;
+type Wish<K extends DeviceTarget["kind"]> = Extract<DeviceTarget, { kind: K }>;
 
 /** fcntl.h */
 const F_SETFL = 4;
@@ -28,7 +28,7 @@ const UNSUPPORTED = new Set(["EINVAL", "EOPNOTSUPP", "ENOTTY", "ENXIO", "EPERM",
 const GONE = new Set(["ENODEV", "ENXIO", "ENOENT"]);
 
 /** @throws DeviceRefusal */
-export function openDevice(calls: SystemCalls, wish: DeviceWish): Opened {
+export function openDevice(calls: SystemCalls, wish: DeviceTarget): Opened {
   switch (wish.kind) {
     case "serial":
       return openSerial(calls, wish);

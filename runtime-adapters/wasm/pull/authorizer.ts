@@ -6,7 +6,7 @@ import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { ImageCredentials } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { parseObject, textOf } from "../shared/oci/json-fields.ts";
 import { type Challenge, parseChallenges } from "./challenge.ts";
-import { refusal, statusFailure, toldBy } from "./failures.ts";
+import { refusal, registryErrorText, statusFailure } from "./failures.ts";
 import type { HttpClient, HttpRequest } from "./http-client.ts";
 
 export interface AuthorizerInit {
@@ -73,7 +73,7 @@ export class Authorizer {
     const about = { timeoutMs: documentTimeoutMs, role: `the token server of ${url.host}` };
     const response = await this.#http.send(target, { ...request, ...about }, signal);
     const content = await this.#http.read(response, MAX_TOKEN_BYTES, `the token of ${realm.host}`);
-    const told = response.status === 200 ? "" : toldBy(content.toString("utf8"));
+    const told = response.status === 200 ? "" : registryErrorText(content.toString("utf8"));
     if ([400, 401, 403].includes(response.status)) throw refusal(realm.host, response.status, this.tried, told);
     if (response.status !== 200) throw statusFailure(response.status, "token", realm.host, told);
     const answer = parseObject(content, `the token of ${realm.host}`);

@@ -98,7 +98,7 @@ const MAX_TOLD_LENGTH = 200;
  * `insufficient_scope` where it opens something else, `invalid_token` where it has run out (RFC 6750, section 3.1). "" where there
  * is nothing. @param asked the header WWW-Authenticate
  */
-export function toldBy(body: string, asked = ""): string {
+export function registryErrorText(body: string, asked = ""): string {
   const reasons = parseChallenges(asked).map(({ parameters }) => parameters.get("error"));
   return printable([...reasons, ...errorOf(body)].filter((each) => typeof each === "string").join(": "));
 }

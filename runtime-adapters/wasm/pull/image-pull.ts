@@ -4,7 +4,7 @@ import { mkdir, open, readdir, rm, statfs } from "node:fs/promises";
 import { describeError, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock, Random } from "@picolet/protocol/ports.ts";
 import type { ImageSignature, SignedImage } from "@picolet/runtime-contract/runtime-adapter.ts";
-import { HOW_TO_MAKE_A_COMPONENT } from "../shared/binary/component-shape.ts";
+import { COMPONENT_BUILD_HINT } from "../shared/binary/component-shape.ts";
 import { fileError } from "../shared/files/durable-files.ts";
 import { type ByteStream, CHUNK_BYTES, FileBytes } from "../shared/files/file-bytes.ts";
 import type { PulledComponent, PullRequest } from "../shared/messages/pull-request.ts";
@@ -231,6 +231,6 @@ function refuseOthers(first: Uint8Array): void {
   if (!isWasm) throw new PicoletError("invalid", "the layer is no WebAssembly binary");
   const isCore = first[6] === 0 && first[7] === 0;
   if (isCore) {
-    throw new PicoletError("invalid", `the layer is a core module, not a component; ${HOW_TO_MAKE_A_COMPONENT}`);
+    throw new PicoletError("invalid", `the layer is a core module, not a component; ${COMPONENT_BUILD_HINT}`);
   }
 }

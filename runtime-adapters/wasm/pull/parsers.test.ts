@@ -12,7 +12,7 @@ import { platformsOf } from "../shared/oci/platforms.ts";
 import { endpointsOf, hostnameOf, isLoopback } from "../shared/oci/registries.ts";
 import { Authorizer } from "./authorizer.ts";
 import { parseChallenges } from "./challenge.ts";
-import { networkFailure, printable, toldBy } from "./failures.ts";
+import { networkFailure, printable, registryErrorText } from "./failures.ts";
 import { HttpClient } from "./http-client.ts";
 import { parseDocument, parseSignatures, platformOfConfig } from "./manifests.ts";
 
@@ -176,7 +176,7 @@ test("what goes wrong on the way is said in words, and a registry's own words ar
   assert.equal(printable("x".repeat(1000)).length, 200);
   fc.assert(
     fc.property(fc.oneof(fc.string(), fc.json()), (body) => {
-      assert.match(toldBy(body), /^[\x20-\x7e]{0,200}$/);
+      assert.match(registryErrorText(body), /^[\x20-\x7e]{0,200}$/);
     }),
   );
 });

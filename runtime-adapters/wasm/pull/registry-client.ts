@@ -4,7 +4,7 @@ import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { PullRequest } from "../shared/messages/pull-request.ts";
 import type { RegistryEndpoint } from "../shared/oci/registries.ts";
 import { Authorizer } from "./authorizer.ts";
-import { refusal, statusFailure, toldBy } from "./failures.ts";
+import { refusal, registryErrorText, statusFailure } from "./failures.ts";
 import { HttpClient, type HttpResponse } from "./http-client.ts";
 import { MANIFEST_TYPES, MAX_DOCUMENT_BYTES } from "./manifests.ts";
 
@@ -80,7 +80,7 @@ export class RegistryClient implements AsyncDisposable {
       if (status === 200 || status === 206 || status === 416) return response;
       const asked = response.isAsked && status === 401 ? response.header("www-authenticate") : undefined;
       const answer = await this.#http.read(response, MAX_COMPLAINT_BYTES, `the answer of ${host}`);
-      const told = toldBy(answer.toString(), asked);
+      const told = registryErrorText(answer.toString(), asked);
       if (asked !== undefined && attempt < MAX_TRIES) await this.#authorizer.answer(asked, signal);
       else if (status === 401 || status === 403) throw refusal(host, status, this.#authorizer.tried, told);
       else throw statusFailure(status, what, host, told);

@@ -39,7 +39,7 @@ export class DeviceHost {
    * @returns the descriptors: of the device first. Each has to be given back by `closed`
    */
   open(agent: AgentCalls, method: string, value: Plain, failed: "io" | "other"): readonly number[] {
-    const answer = asking(() => agent.ask({ method, value, repeatable: true }), failed);
+    const answer = callDeviceAgent(() => agent.ask({ method, value, repeatable: true }), failed);
     const { socket, secret } = answer.value as { readonly socket: string; readonly secret: string };
     try {
       const taken = takeDescriptors(this.calls, entryPath(this.#folder, socket), secret);
@@ -56,7 +56,7 @@ export class DeviceHost {
 }
 
 /** The agent may be away, or may not know devices. */
-export function asking<T>(ask: () => T, failed: "io" | "other"): T {
+export function callDeviceAgent<T>(ask: () => T, failed: "io" | "other"): T {
   try {
     return ask();
   } catch (error) {

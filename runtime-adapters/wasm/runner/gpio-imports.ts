@@ -6,7 +6,7 @@ import { POLLIN } from "../shared/devices/system-calls.ts";
 import { errnoOf, Failure } from "../shared/resources/failure.ts";
 import { HandlePool, HostResource } from "../shared/resources/handles.ts";
 import { Pollable, type Readiness } from "../shared/resources/polling.ts";
-import { asking, MAX_OPEN_DEVICES } from "./device-host.ts";
+import { callDeviceAgent, MAX_OPEN_DEVICES } from "./device-host.ts";
 import type { DeviceContext } from "./device-imports.ts";
 
 /** As the interface says, of one call. */
@@ -50,7 +50,7 @@ export function gpioImports(context: DeviceContext) {
   return {
     "picolet:board/gpio": {
       lines(): Gpio.LineInfo[] {
-        const { value } = asking(() => agent.ask({ method: "gpio.lines", repeatable: true }), "io");
+        const { value } = callDeviceAgent(() => agent.ask({ method: "gpio.lines", repeatable: true }), "io");
         return (value as unknown as readonly ChipLines[]).flatMap(({ path, lines }) =>
           lines.map(({ line, name, consumer }) => ({
             ...{ id: `${path}:${line}`, name },

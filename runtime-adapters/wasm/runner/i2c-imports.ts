@@ -10,7 +10,7 @@ import {
   I2C_RDWR,
   I2C_SMBUS,
   isTooLarge,
-  speaksI2c,
+  supportsI2c,
 } from "../shared/devices/i2c-uapi.ts";
 import { errnoOf, Failure } from "../shared/resources/failure.ts";
 import { HandlePool, HostResource } from "../shared/resources/handles.ts";
@@ -69,13 +69,13 @@ class Device extends HostResource implements I2c.Device {
     const { calls } = this.#context.host;
     const addressOf = (memory: Buffer): bigint => calls.addressOf(memory);
     const functions = this.#busFunctions();
-    const transfer = speaksI2c(functions)
+    const transfer = supportsI2c(functions)
       ? encodeTransfer(this.#address, operations, addressOf)
       : encodeSmbus(operations, functions, addressOf);
     if (transfer === undefined) {
       throw failure({ tag: "other", val: "the bus speaks SMBus alone, which has no such transfer" });
     }
-    this.#ioctl(speaksI2c(functions) ? I2C_RDWR : I2C_SMBUS, transfer.memory);
+    this.#ioctl(supportsI2c(functions) ? I2C_RDWR : I2C_SMBUS, transfer.memory);
     return bytesRead(transfer);
   }
 

@@ -6,11 +6,11 @@
 import { closeSync, openSync, readFileSync, readSync, writeSync } from "node:fs";
 import { describeError } from "@picolet/protocol/errors.ts";
 import {
-  loadParts,
+  loadOptionalModules,
   monotonicMs,
   monotonicNow,
   type OpenedComponent,
-  type Parts,
+  type OptionalModules,
   prepareRun,
   type Run,
   trapOf,
@@ -19,7 +19,6 @@ import { compiledComponent } from "../shared/component/load-component.ts";
 import { LogWriter } from "../shared/host/log-writer.ts";
 import { openMounts, StaleMount } from "../shared/host/mounts.ts";
 import {
-  become,
   MAX_END_MESSAGE_LENGTH,
   type RunnerEnd,
   type RunnerLaunch,
@@ -27,13 +26,14 @@ import {
   SPARE_FD,
   STALE_WORD,
   STARTED_FD,
-  STARTED_WORD,
+  STARTED_MESSAGE,
+  switchUser,
   TRAP_EXIT_CODE,
 } from "../shared/messages/launch.ts";
 import { LoopWaiter } from "../shared/resources/event-loop.ts";
 import { BlockingWaiter } from "../shared/resources/polling.ts";
 
-interface RunnerParts extends Parts {
+interface RunnerParts extends OptionalModules {
   readonly devices: typeof import("./device-imports.ts") | undefined;
   readonly p3: typeof import("./wasi-p3/async-run.ts") | undefined;
 }
@@ -55,7 +55,7 @@ async function main(launchPath: string): Promise<void> {
     return process.exit(code);
   };
   const parts = {
-    ...(await loadParts(launch)),
+    ...(await loadOptionalModules(launch)),
     devices: launch.board?.addonPath ? await import("./device-imports.ts") : undefined,
     p3: launch.p3 ? await import("./wasi-p3/async-run.ts") : undefined,
   };
@@ -72,7 +72,7 @@ async function finishedAs(prepared: () => Run | Promise<Run>, finish: Finish): P
     tellAgent(error instanceof StaleMount ? STALE_WORD : message);
     finish(TRAP_EXIT_CODE, { kind: "start", message });
   }
-  tellAgent(STARTED_WORD);
+  tellAgent(STARTED_MESSAGE);
   try {
     const outcome = run();
     if (outcome === undefined) finish(0);
@@ -100,7 +100,7 @@ function prepare(launch: RunnerLaunch, log: LogWriter, exit: Finish, parts: Runn
   const devices = deviceHost(launch, parts);
   const glue = compiledComponent(launch.component, launch.memoryLimitBytes);
   // All that belongs to root has been read.
-  if (launch.identity !== undefined) become(launch.identity);
+  if (launch.identity !== undefined) switchUser(launch.identity);
   const loop = launch.eventLoop ? new LoopWaiter({ now: monotonicNow, after }) : undefined;
   const waiter = loop ?? new BlockingWaiter({ now: monotonicNow, sleep });
   const beforeWait = onceAtRest(releaseMemory);

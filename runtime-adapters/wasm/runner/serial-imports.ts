@@ -4,7 +4,7 @@ import {
   decodeLines,
   encodeLines,
   encodeTermios,
-  hasBecome,
+  hasAppliedOptions,
   isFrame,
   TCFLSH,
   TCGETS2,
@@ -128,7 +128,7 @@ function configure({ host: { calls } }: DeviceContext, fd: number, options: Seri
   asPort(() => calls.ioctl(fd, TCSETS2, encodeTermios(options)));
   const actual = Buffer.alloc(TERMIOS_BYTES);
   asPort(() => calls.ioctl(fd, TCGETS2, actual));
-  if (!hasBecome(actual, options)) throw failure({ tag: "unsupported" });
+  if (!hasAppliedOptions(actual, options)) throw failure({ tag: "unsupported" });
 }
 
 function asPort<T>(call: () => T): T {

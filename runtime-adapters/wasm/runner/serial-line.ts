@@ -5,7 +5,7 @@ import { lineTimeMs, TIOCOUTQ, TIOCSER_TEMT, TIOCSERGETLSR } from "../shared/dev
 import { POLLIN, POLLOUT } from "../shared/devices/system-calls.ts";
 import { errnoOf } from "../shared/resources/failure.ts";
 import type { ByteSink, ByteSource } from "../shared/resources/streams.ts";
-import { Wakes } from "../shared/resources/wake-listeners.ts";
+import { WakeListeners } from "../shared/resources/wake-listeners.ts";
 import type { DeviceContext } from "./device-imports.ts";
 
 /** Taken from the component before the port has taken it; the port's own buffer is some 4 KiB. */
@@ -30,7 +30,7 @@ export class SerialLine {
   #flushing = false;
   /** As node:fs throws it: what ended the output. */
   #failure: unknown;
-  readonly #writable = new Wakes();
+  readonly #writable = new WakeListeners();
   #undo: () => void = () => undefined;
 
   constructor(context: DeviceContext, fd: number, options: Options) {

@@ -4,8 +4,8 @@
  * writes. Here each of that is mended in place, by the exact text: where one is not found as it is known here, the component
  * keeps jco's own text.
  */
-import { withSharedForms } from "./shared-forms.ts";
-import { statements, withoutRemarks, withoutUnused } from "./unused-declarations.ts";
+import { shareForms } from "./shared-forms.ts";
+import { removeComments, removeUnused, statements } from "./unused-declarations.ts";
 
 /** What the host gives the glue beside what the component imports; see `host/async/async-run.ts`. */
 const HOOKS = "imports['picolet:async']";
@@ -149,7 +149,7 @@ const GENERATOR = /^let gen= ?\(function\* _initGenerator \(\) \{\n/m;
  */
 export function asyncGlue(source: string): string | undefined {
   try {
-    let text = withoutRemarks(source, "_debugLog(").replace(/\n[;\n]*\n/g, "\n");
+    let text = removeComments(source, "_debugLog(").replace(/\n[;\n]*\n/g, "\n");
     // Of one component alone: what goes from one to another keeps its place in both.
     if (TRANSFERS.test(text)) return undefined;
     for (const { form, by, ifThere } of PATCHES) {
@@ -165,8 +165,8 @@ export function asyncGlue(source: string): string | undefined {
     if (opening === null || generator === null) return undefined;
     const bodyStart = opening.index + opening[0].length;
     const rest = text.slice(generator.index);
-    const kept = withoutUnused(statements(text.slice(bodyStart, generator.index)), rest);
-    return withSharedForms(text.slice(0, bodyStart) + kept.map((each) => each.text).join("") + rest);
+    const kept = removeUnused(statements(text.slice(bodyStart, generator.index)), rest);
+    return shareForms(text.slice(0, bodyStart) + kept.map((each) => each.text).join("") + rest);
   } catch (error) {
     if (error instanceof RangeError) return undefined;
     throw error;

@@ -2,7 +2,7 @@
 import { Script } from "node:vm";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { asyncGlue } from "./async-glue.ts";
-import { withKeptHandles } from "./kept-handles.ts";
+import { keepHandles } from "./kept-handles.ts";
 import { leanGlue } from "./lean-glue.ts";
 import { quickGlue } from "./quick-glue.ts";
 
@@ -24,7 +24,7 @@ export function asScript(source: string): GeneratedScript {
   if (!ENTRY.test(source) || /^\s*(?:export|import)\b/m.test(body)) {
     throw new PicoletError("failed", "cannot read what jco generated: it has changed its form");
   }
-  const plain = withKeptHandles(withoutIndentation(body));
+  const plain = keepHandles(withoutIndentation(body));
   if (plain === undefined) {
     throw new PicoletError("failed", "cannot read what jco generated: a call that takes a handle has changed its form");
   }

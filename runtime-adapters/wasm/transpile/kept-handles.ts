@@ -16,7 +16,7 @@ const RETURNED = /^var variant\d+ = ret;$/m;
  * @param source without indentation
  * @returns undefined: it calls such a function in a form that is not known here
  */
-export function withKeptHandles(source: string): string | undefined {
+export function keepHandles(source: string): string | undefined {
   let kept = source;
   for (const [, trampoline = "", name = ""] of source.matchAll(NAMED)) {
     if (!WAITING.includes(name)) continue;

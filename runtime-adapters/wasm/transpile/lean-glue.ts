@@ -7,8 +7,8 @@
  * Each form is matched as a whole. A component that has another one anywhere (one that is asynchronous) keeps
  * jco's own text unchanged.
  */
-import { BEGIN_CALL, helpersOf, PART_CALLS, withFlags, withoutIdleContexts } from "./part-calls.ts";
-import { statements, withoutUnused } from "./unused-declarations.ts";
+import { BEGIN_CALL, helpersOf, PART_CALLS, removeFlags, removeIdleContexts } from "./part-calls.ts";
+import { removeUnused, statements } from "./unused-declarations.ts";
 
 type Rewrite = readonly [form: RegExp, by: string | ((...groups: string[]) => string)];
 
@@ -82,15 +82,15 @@ const TASKS =
  */
 export function leanGlue(source: string): string | undefined {
   const normal = source.replace(/\n{2,}/g, "\n");
-  const rewritten = withFlags(REWRITES.reduce((text, [form, by]) => text.replace(form, by as string), normal));
+  const rewritten = removeFlags(REWRITES.reduce((text, [form, by]) => text.replace(form, by as string), normal));
   if (rewritten === undefined) return undefined;
   const opening = OPENING.exec(rewritten);
   const generator = GENERATOR.exec(rewritten);
   if (opening === null || generator === null) return undefined;
   const bodyStart = opening.index + opening[0].length;
-  const rest = withoutIdleContexts(rewritten.slice(generator.index));
+  const rest = removeIdleContexts(rewritten.slice(generator.index));
   try {
-    const kept = withoutUnused(statements(rewritten.slice(bodyStart, generator.index)), rest);
+    const kept = removeUnused(statements(rewritten.slice(bodyStart, generator.index)), rest);
     const lean = rewritten.slice(0, bodyStart) + helpersOf(rest) + kept.map(({ text }) => text).join("") + rest;
     return TASKS.test(lean) ? undefined : lean;
   } catch (error) {

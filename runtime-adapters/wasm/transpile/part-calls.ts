@@ -65,7 +65,7 @@ const GUARDED = /\b_guardMayLeave\((\d+), (_?trampoline\d+)\)/g;
  * its result: without them it says nothing.
  * @returns undefined: flags are asked that are not there
  */
-export function withFlags(text: string): string | undefined {
+export function removeFlags(text: string): string | undefined {
   const names = [...text.matchAll(FLAGS)].map(([, , name = ""]) => name);
   const areUsed = names.some((name) => (text.match(new RegExp(`\\b${name}\\b`, "g")) ?? []).length > 2);
   if (!areUsed) return text.replace(FLAGS, "").replace(GUARDED, "$2");
@@ -79,4 +79,4 @@ export function helpersOf(text: string): string {
 }
 
 /** @returns the same where no context is asked for */
-export const withoutIdleContexts = (text: string): string => (USES.test(text) ? text : text.replaceAll(BEGIN, ""));
+export const removeIdleContexts = (text: string): string => (USES.test(text) ? text : text.replaceAll(BEGIN, ""));

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { withSharedForms } from "./shared-forms.ts";
+import { shareForms } from "./shared-forms.ts";
 
 const OPENING = "function f(a) { return _lowerFlatVariant(a); }\nlet gen= (function* _initGenerator () {\n";
 const codes = Array.from({ length: 12 }, (_, at) => `[ 'code-(${at}', null, 0, 0, 0 ]`).join(",");
@@ -8,13 +8,13 @@ const form = (last = "variantSize32: 4"): string => `_lowerFlatVariant({\ncaseMe
 
 test("forms that are equal are made once, within the generator", () => {
   const nested = `_lowerFlatResult({\ncaseMetas: [[ 'err', ${form()}, 4 ]],\n})`;
-  const shared = withSharedForms(`${OPENING}const a = [${form()}];\nconst b = [${form()}, ${nested}];\n`);
+  const shared = shareForms(`${OPENING}const a = [${form()}];\nconst b = [${form()}, ${nested}];\n`);
   const once = `_lowerFlatResult({\ncaseMetas: [[ 'err', sharedForm0, 4 ]],\n})`;
   assert.equal(
     shared,
     `${OPENING}const sharedForm0 = ${form()};\nconst a = [sharedForm0];\nconst b = [sharedForm0, ${once}];\n`,
   );
-  const whole = withSharedForms(`${OPENING}const a = ${nested};\nconst b = ${nested};\n`);
+  const whole = shareForms(`${OPENING}const a = ${nested};\nconst b = ${nested};\n`);
   assert.match(whole, /^const a = sharedForm0;\nconst b = sharedForm0;\n$/m);
 });
 
@@ -27,9 +27,9 @@ test("what differs, is there once, small, or of its place stays", () => {
     `${ofItsPlace};\n${ofItsPlace};\n`,
     `${form().slice(0, -2)};\n`.repeat(2),
   ]) {
-    assert.equal(withSharedForms(OPENING + body), OPENING + body);
+    assert.equal(shareForms(OPENING + body), OPENING + body);
   }
-  assert.equal(withSharedForms(`${form()};\n${form()};\n`), `${form()};\n${form()};\n`);
+  assert.equal(shareForms(`${form()};\n${form()};\n`), `${form()};\n${form()};\n`);
 });
 
 test("an import is described once for both ways of calling it, if they are equal", () => {
@@ -37,8 +37,8 @@ test("an import is described once for both ways of calling it, if they are equal
   const either = (one: string, other: string): string =>
     `let trampoline3 = _trampoline3.manuallyAsync ? new WebAssembly.Suspending(_suspendingImport(0, ${one})) : ${other};\n`;
   assert.equal(
-    withSharedForms(either(bind(1), bind(1))),
+    shareForms(either(bind(1), bind(1))),
     `let trampoline3 = ${bind(1)};\nif (_trampoline3.manuallyAsync) { trampoline3 = new WebAssembly.Suspending(_suspendingImport(0, trampoline3)); }\n`,
   );
-  assert.equal(withSharedForms(either(bind(1), bind(2))), either(bind(1), bind(2)));
+  assert.equal(shareForms(either(bind(1), bind(2))), either(bind(1), bind(2)));
 });

@@ -14,7 +14,7 @@ const GENERATOR = /^let gen= ?\(function\* _initGenerator \(\) \{\n/m;
 const MIN_LENGTH = 200;
 
 /** @param glue without indentation */
-export const withSharedForms = (glue: string): string => withForms(withOneOfBoth(glue));
+export const shareForms = (glue: string): string => withForms(withOneOfBoth(glue));
 
 function withOneOfBoth(text: string): string {
   return text.replace(EITHER, (all, name: string, inner: string, at: string, one: string, other: string) =>

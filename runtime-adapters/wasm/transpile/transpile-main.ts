@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { describeError, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import { readComponentShape } from "../shared/binary/component-shape.ts";
 import { importedFunctionTypes } from "../shared/binary/function-types.ts";
-import { withPatchableMemories } from "../shared/binary/memory-limits.ts";
+import { padMemoryLimits } from "../shared/binary/memory-limits.ts";
 import { ownPeakRssKiB } from "../shared/files/peak-memory.ts";
 import type { TranspiledModule } from "../shared/messages/launch.ts";
 import {
@@ -34,7 +34,7 @@ async function transpile(request: TranspileRequest): Promise<boolean> {
   let lean = false;
   for (const [name, content] of await generatedFiles(component)) {
     if (name.endsWith(".wasm")) {
-      const { bytes, memories } = withPatchableMemories(content);
+      const { bytes, memories } = padMemoryLimits(content);
       const functions = importedFunctionTypes(content);
       modules.push({ name, memories, functions });
       files.push(save(request.outputDirectory, name, bytes));

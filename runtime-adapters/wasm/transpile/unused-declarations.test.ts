@@ -1,13 +1,13 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { statements, withoutUnused } from "./unused-declarations.ts";
+import { removeUnused, statements } from "./unused-declarations.ts";
 
 const names = (source: string): (string | undefined)[] =>
   statements(source)
     .filter(({ text }) => text.trim() !== "")
     .map(({ declares }) => declares);
 const kept = (source: string, rest: string): string =>
-  withoutUnused(statements(source), rest)
+  removeUnused(statements(source), rest)
     .map(({ text }) => text)
     .join("");
 

@@ -55,7 +55,7 @@ export function statements(source: string): Statement[] {
  * @returns the same without comments, and without those calls
  * @throws RangeError as `statements`
  */
-export function withoutRemarks(source: string, dropped: string): string {
+export function removeComments(source: string, dropped: string): string {
   const kept: string[] = [];
   let from = 0;
   let before = ";";
@@ -155,7 +155,7 @@ function templateEnd(source: string, start: number): number {
 }
 
 /** @param rest what follows the statements, and may mention what they declare. */
-export function withoutUnused(all: readonly Statement[], rest: string): Statement[] {
+export function removeUnused(all: readonly Statement[], rest: string): Statement[] {
   const byName = new Map<string, Statement[]>();
   const kept = new Set<Statement>();
   const open: string[] = [rest];

@@ -1,6 +1,6 @@
 /** The collection alone, over real cgroups, in a process with the agent's flags: looks as often as it can, and tells what that cost. */
 import { monitorEventLoopDelay } from "node:perf_hooks";
-import { makeNodeUsage } from "@picolet/agent/main/node/node-usage.ts";
+import { makeNodeUsageSampler } from "@picolet/agent/main/node/node-usage.ts";
 import { detectCgroups } from "@picolet/agent/resources/cgroup-hierarchies.ts";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import { millis } from "@picolet/protocol/ports.ts";
@@ -40,7 +40,7 @@ process.once("message", async ({ root, pods: count, looks, measurements, folder 
   });
   const hierarchies = await detectCgroups();
   const makeUsage = () =>
-    makeNodeUsage(
+    makeNodeUsageSampler(
       {
         ...{ hierarchies, adapters: [], clock: systemClock, log: new RecordedLog() },
         pods: () => pods,

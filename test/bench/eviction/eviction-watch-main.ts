@@ -1,7 +1,7 @@
 /** What one look at memory costs, in a process with the agent's flags, and with it the looks of a second. */
-import { foldersOf } from "@picolet/agent/main/node/node-usage.ts";
+import { cgroupFoldersOf } from "@picolet/agent/main/node/node-usage.ts";
 import { evictionThresholds } from "@picolet/agent/plan/eviction/eviction-thresholds.ts";
-import { memoryAlertness } from "@picolet/agent/plan/eviction/memory-sampling.ts";
+import { planMemorySampling } from "@picolet/agent/plan/eviction/memory-sampling.ts";
 import { detectCgroups } from "@picolet/agent/resources/cgroup-hierarchies.ts";
 import { MemoryGauge } from "@picolet/agent/stats/memory-gauge.ts";
 import type { MonotonicMs } from "@picolet/protocol/ports.ts";
@@ -32,9 +32,9 @@ function percentOf(gauge: MemoryGauge, leftMiB: number, nearBytes: number): numb
   const space = { available: (100 + leftMiB) * MIB, capacity: 16_384 * MIB };
   const seen = { node: space, pods: space, stalledUs: 0 };
   const now = 0 as MonotonicMs;
-  const { lookAgainIn, window } = memoryAlertness(thresholds, { reading: seen, window: undefined, now });
+  const { lookAgainIn, window } = planMemorySampling(thresholds, { reading: seen, window: undefined, now });
   const look = (): void => {
-    memoryAlertness(thresholds, { reading: gauge.read({ near: nearBytes, short: 100 * MIB }), window, now });
+    planMemorySampling(thresholds, { reading: gauge.read({ near: nearBytes, short: 100 * MIB }), window, now });
   };
   for (let index = 0; index < WARM_UP_LOOKS; index += 1) look();
   const before = process.cpuUsage();
@@ -44,7 +44,7 @@ function percentOf(gauge: MemoryGauge, leftMiB: number, nearBytes: number): numb
 }
 
 process.once("message", async ({ podsCgroup }: WatchOrder) => {
-  const gauge = new MemoryGauge(foldersOf(await detectCgroups()), { allPodsCgroup: podsCgroup });
+  const gauge = new MemoryGauge(cgroupFoldersOf(await detectCgroups()), { allPodsCgroup: podsCgroup });
   const answer: WatchAnswer = {
     idlePercent: percentOf(gauge, 16_000, 0),
     smallBoardPercent: percentOf(gauge, 200, 0),

@@ -3,7 +3,7 @@ import { createHash } from "node:crypto";
 import { createSecureContext, type SecureContext } from "node:tls";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock, Log } from "@picolet/protocol/ports.ts";
-import { digestOf, digestWith, digestWithout, EMPTY_DIGEST, statusHash } from "@picolet/protocol/tunnel/digest.ts";
+import { addToDigest, digestOf, EMPTY_DIGEST, removeFromDigest, statusHash } from "@picolet/protocol/tunnel/digest.ts";
 import { MAX_FRAME_BYTES } from "@picolet/protocol/tunnel/frames.ts";
 import {
   type Desired,
@@ -202,7 +202,7 @@ export class SimulatedBoard {
     for (const { key, hash, object } of upserts) {
       this.#drop(key);
       this.#objects.set(key, hash);
-      this.#digest = digestWith(sha256, this.#digest, { key, hash });
+      this.#digest = addToDigest(sha256, this.#digest, { key, hash });
       this.#events.onObject(this, key, object);
     }
     if (!last) return;
@@ -212,7 +212,7 @@ export class SimulatedBoard {
 
   #drop(key: ObjectKey): void {
     const hash = this.#objects.get(key);
-    if (hash !== undefined) this.#digest = digestWithout(sha256, this.#digest, { key, hash });
+    if (hash !== undefined) this.#digest = removeFromDigest(sha256, this.#digest, { key, hash });
     this.#objects.delete(key);
   }
 

@@ -22,8 +22,8 @@ import type {
   WasmAdapterInit,
   WasmLimits,
 } from "@picolet/runtime-wasm/adapter/adapter-settings.ts";
-import { HostFolder } from "@picolet/runtime-wasm/adapter/dense/process-folder.ts";
-import { HostLink } from "@picolet/runtime-wasm/adapter/dense/process-link.ts";
+import { ProcessFolder } from "@picolet/runtime-wasm/adapter/dense/process-folder.ts";
+import { ProcessLink } from "@picolet/runtime-wasm/adapter/dense/process-link.ts";
 import { killGroup, type ProcessId } from "@picolet/runtime-wasm/adapter/state/process-id.ts";
 import { StateFolder } from "@picolet/runtime-wasm/adapter/state/state-folder.ts";
 import { WasmAdapter } from "@picolet/runtime-wasm/adapter/wasm-adapter.ts";
@@ -165,8 +165,8 @@ export class WasmRuntime implements AsyncDisposable {
     const directory = this.state.denseDirectory;
     const held: string[] = [];
     for (const name of existsSync(directory) ? readdirSync(directory) : []) {
-      const { socketPath } = new HostFolder(`${directory}/${name}`);
-      const link = new HostLink({ socketPath, onEnded: () => undefined, onClose: () => undefined });
+      const { socketPath } = new ProcessFolder(`${directory}/${name}`);
+      const link = new ProcessLink({ socketPath, onEnded: () => undefined, onClose: () => undefined });
       held.push(...(await link.hello));
       link.close();
     }
@@ -179,15 +179,15 @@ export class WasmRuntime implements AsyncDisposable {
     return [folder.process(), folder.mounter(), folder.reaper()].flatMap((each) => each?.pid ?? []);
   }
 
-  #hostFolder(containerId: string): HostFolder {
+  #hostFolder(containerId: string): ProcessFolder {
     const file = this.#find(containerId, (uid) => this.state.readContainer(uid, containerId));
-    return new HostFolder(`${this.state.denseDirectory}/${file?.dense?.host}`);
+    return new ProcessFolder(`${this.state.denseDirectory}/${file?.dense?.host}`);
   }
 
   /** What kill(1) is for a process: past the adapter. */
   async stopInHost(containerId: string, exitCode: number): Promise<void> {
     const ended = Promise.withResolvers<void>();
-    const link = new HostLink({
+    const link = new ProcessLink({
       socketPath: this.#hostFolder(containerId).socketPath,
       onEnded: (id) => id === containerId && ended.resolve(),
       onClose: ended.resolve,
@@ -211,7 +211,7 @@ export class WasmRuntime implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     this.state.open("");
     for (const name of existsSync(this.state.denseDirectory) ? readdirSync(this.state.denseDirectory) : []) {
-      const reaper = new HostFolder(`${this.state.denseDirectory}/${name}`).reaper();
+      const reaper = new ProcessFolder(`${this.state.denseDirectory}/${name}`).reaper();
       if (reaper !== undefined) killGroup(reaper);
     }
     for (const uid of this.state.podUids()) {

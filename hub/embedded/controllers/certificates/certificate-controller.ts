@@ -10,7 +10,7 @@ import {
   API_CLIENT,
   apiClientProblem,
   approvalRight,
-  isToBeSigned,
+  isSignable,
   kubeletClientProblem,
   requestPem,
   type SigningRequest,
@@ -43,7 +43,7 @@ export class CertificateController extends Controller {
       await this.#delete(request, signal);
       return undefined;
     }
-    if (isToBeSigned(request)) await this.#sign(request, signal);
+    if (isSignable(request)) await this.#sign(request, signal);
     else await this.#approve(request, signal);
     return millis(Math.min(left, MAX_WAIT_MS));
   }

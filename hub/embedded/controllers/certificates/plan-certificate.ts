@@ -84,7 +84,7 @@ export function apiClientProblem({ spec }: SigningRequest, subject: Subject): st
     : "usages did not match client auth";
 }
 
-export const isToBeSigned = (request: SigningRequest): boolean =>
+export const isSignable = (request: SigningRequest): boolean =>
   hasCondition(request, "Approved") &&
   !hasCondition(request, "Denied") &&
   !hasCondition(request, "Failed") &&

@@ -15,7 +15,7 @@ const DESCRIPTION = "kubernetes.io/description";
 const DESCRIPTION_TEXT =
   "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes clusters.";
 
-export interface FurnitureCaches {
+export interface NamespaceDefaultsCaches {
   readonly namespaces: ObjectCache;
   /** Those named `default` are enough. */
   readonly accounts: ObjectCache;
@@ -24,14 +24,14 @@ export interface FurnitureCaches {
 }
 
 /** Every namespace has the service account `default` and the ConfigMap `kube-root-ca.crt`, as long as it is there. */
-export class NamespaceFurniture extends Controller {
+export class NamespaceDefaults extends Controller {
   readonly #ports: ControllerPorts;
-  readonly #caches: FurnitureCaches;
+  readonly #caches: NamespaceDefaultsCaches;
   readonly #caBundle: Watch<string>;
 
   /** @param init.caBundle PEM: what clients in pods check the API server's certificate against */
   constructor(
-    { caches, ...ports }: ControllerPorts & { readonly caches: FurnitureCaches },
+    { caches, ...ports }: ControllerPorts & { readonly caches: NamespaceDefaultsCaches },
     init: { readonly caBundle: Watch<string> },
   ) {
     super(ports, { name: "namespace furniture", needs: Object.values(caches) });

@@ -11,7 +11,7 @@ import { type NodeInfo, type PodNeeds, podNeeds, portsConflict } from "./node-in
 import { type NamespaceLabels, PodAffinityCheck } from "./pod-affinity.ts";
 import { TopologySpreadCheck } from "./topology-spread.ts";
 
-export type Decision =
+export type SchedulingDecision =
   | { readonly kind: "fits"; readonly node: string }
   /** @property message of the event and of the condition */
   | { readonly kind: "unschedulable"; readonly message: string };
@@ -27,7 +27,7 @@ export interface ScheduleInput {
 }
 
 /** @param random which of the best, where there are several */
-export function schedule(input: ScheduleInput, random: Random): Decision {
+export function schedule(input: ScheduleInput, random: Random): SchedulingDecision {
   const { pod } = input;
   const nodes = [...input.nodes.values()];
   if (nodes.length === 0) return { kind: "unschedulable", message: "no nodes available to schedule pods" };

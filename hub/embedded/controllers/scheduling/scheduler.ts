@@ -11,7 +11,7 @@ import type { EventRecorder } from "../event-recorder.ts";
 import type { ObjectCache, ObjectChange } from "../object-cache.ts";
 import { type Claim, SELECTED_NODE } from "../volumes/volume-objects.ts";
 import { NodeInfo, podNeeds } from "./node-info.ts";
-import { type Decision, schedule } from "./schedule.ts";
+import { type SchedulingDecision, schedule } from "./schedule.ts";
 import { type VolumeRules, volumeRules } from "./volume-rules.ts";
 
 const COMPONENT = "default-scheduler";
@@ -215,7 +215,7 @@ export class Scheduler implements Component {
   async #conclude(
     key: string,
     object: KubeObject,
-    decision: Decision,
+    decision: SchedulingDecision,
     { unbound }: VolumeRules,
     signal: AbortSignal,
   ): Promise<void> {

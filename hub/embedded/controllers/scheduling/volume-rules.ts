@@ -7,7 +7,7 @@ import {
   bestVolume,
   type Claim,
   classOf,
-  reaches,
+  isReachableFrom,
   SELECTED_NODE,
   type StorageClass,
   type Volume,
@@ -67,11 +67,12 @@ function problemOf(
   unbound: readonly Claim[],
   volumes: readonly Volume[],
 ): string | undefined {
-  if (!bound.every((volume) => reaches(volume, node))) return "node(s) didn't match PersistentVolume's node affinity";
+  if (!bound.every((volume) => isReachableFrom(volume, node)))
+    return "node(s) didn't match PersistentVolume's node affinity";
   const taken = new Set<Volume>();
   for (const claim of unbound) {
     const selected = claim.metadata.annotations?.[SELECTED_NODE] ?? node.metadata.name;
-    const volume = bestVolume(claim, volumes, (each) => !taken.has(each) && reaches(each, node));
+    const volume = bestVolume(claim, volumes, (each) => !taken.has(each) && isReachableFrom(each, node));
     if (volume === undefined || selected !== node.metadata.name) {
       return "node(s) didn't find available persistent volumes to bind";
     }

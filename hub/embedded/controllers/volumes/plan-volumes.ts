@@ -4,11 +4,11 @@ import {
   bestVolume,
   type Claim,
   classOf,
-  isFor,
-  reaches,
+  isReachableFrom,
+  matchesClaim,
+  refersToClaim,
   SELECTED_NODE,
   type StorageClass,
-  suits,
   type Volume,
   waitsForConsumer,
 } from "./volume-objects.ts";
@@ -41,13 +41,13 @@ export function planClaim({ claim, volumes, storageClass, node }: ClaimView): Cl
       volumes.find(({ metadata }) => metadata.name === volumeName),
     );
   const selected = claim.metadata.annotations?.[SELECTED_NODE];
-  const own = volumes.find((volume) => isFor(claim, volume.spec?.claimRef) && suits(volume, claim));
+  const own = volumes.find((volume) => refersToClaim(claim, volume.spec?.claimRef) && matchesClaim(volume, claim));
   if (own !== undefined) return { kind: "bind", volume: own };
   if (waitsForConsumer(storageClass) && selected === undefined) {
     return pending("Normal", "WaitForFirstConsumer", "waiting for first consumer to be created before binding");
   }
   const place = selected === undefined ? undefined : node(selected);
-  const volume = bestVolume(claim, volumes, (each) => place === undefined || reaches(each, place));
+  const volume = bestVolume(claim, volumes, (each) => place === undefined || isReachableFrom(each, place));
   return volume === undefined ? unmet(claim, storageClass) : { kind: "bind", volume };
 }
 
@@ -59,14 +59,14 @@ function planNamed(claim: Claim, volume: Volume | undefined): ClaimPlan {
     return { kind: "wait", phase: "Lost", event: { type: "Warning", reason: "ClaimLost", message } };
   }
   const { claimRef } = volume.spec ?? {};
-  if (claimRef !== undefined && !isFor(claim, claimRef)) {
+  if (claimRef !== undefined && !refersToClaim(claim, claimRef)) {
     if (wasBound) {
       const message = "Bound claim has lost reference to PersistentVolume. Data on the volume is lost!";
       return { kind: "wait", phase: "Lost", event: { type: "Warning", reason: "ClaimMisbound", message } };
     }
     return pending("Warning", "FailedBinding", `volume "${volume.metadata.name}" already bound to a different claim.`);
   }
-  if (claimRef === undefined && !suits(volume, claim)) {
+  if (claimRef === undefined && !matchesClaim(volume, claim)) {
     const message = `Cannot bind to requested volume "${volume.metadata.name}": ${mismatch(volume, claim)}`;
     return pending("Warning", "VolumeMismatch", message);
   }

@@ -58,13 +58,13 @@ export const classOf = ({ metadata, spec }: Claim | Volume): string =>
 export const waitsForConsumer = (storageClass: StorageClass | undefined): boolean =>
   storageClass?.volumeBindingMode === "WaitForFirstConsumer";
 
-export const isFor = ({ metadata }: Claim, claimRef: ClaimRef | undefined): boolean =>
+export const refersToClaim = ({ metadata }: Claim, claimRef: ClaimRef | undefined): boolean =>
   claimRef !== undefined &&
   claimRef.name === metadata.name &&
   claimRef.namespace === metadata.namespace &&
   ["", undefined, metadata.uid].includes(claimRef.uid);
 
-export function reaches(volume: Volume, node: NodeObject): boolean {
+export function isReachableFrom(volume: Volume, node: NodeObject): boolean {
   const terms = volume.spec?.nodeAffinity?.required?.nodeSelectorTerms;
   return terms === undefined || terms.some((term) => matchesTerm(node, term));
 }
@@ -77,7 +77,7 @@ function isLargeEnough(volume: Volume, claim: Claim): boolean {
 }
 
 /** Whether the claim may have the volume at all, whoever has it now. */
-export function suits(volume: Volume, claim: Claim): boolean {
+export function matchesClaim(volume: Volume, claim: Claim): boolean {
   const modes = volume.spec?.accessModes ?? [];
   return (
     (volume.spec?.volumeMode ?? "Filesystem") === (claim.spec?.volumeMode ?? "Filesystem") &&
@@ -94,9 +94,9 @@ export function bestVolume(
   reachable: (volume: Volume) => boolean,
 ): Volume | undefined {
   const candidates = volumes.filter(
-    (volume) => volume.metadata.deletionTimestamp === undefined && suits(volume, claim) && reachable(volume),
+    (volume) => volume.metadata.deletionTimestamp === undefined && matchesClaim(volume, claim) && reachable(volume),
   );
-  const own = candidates.find(({ spec }) => isFor(claim, spec?.claimRef));
+  const own = candidates.find(({ spec }) => refersToClaim(claim, spec?.claimRef));
   if (own !== undefined) return own;
   const free = candidates.filter(
     ({ metadata, spec, status }) =>

@@ -13,7 +13,7 @@ import type { ContainerSpec } from "./container-launch.ts";
 const MAX_TASKS = 64;
 
 /** What a container of its own process gets of the machine. */
-export interface CgroupWish {
+export interface CgroupSpec {
   readonly spec: ContainerSpec;
   readonly pod: Pod;
   readonly cpuset: Cpuset | undefined;
@@ -30,7 +30,7 @@ export class ContainerCgroups {
   }
 
   /** Or makes it anew as it is to be. @returns the files through which a process comes into it */
-  async make({ cgroupPath }: ContainerFile, { spec, pod, cpuset }: CgroupWish): Promise<readonly string[]> {
+  async make({ cgroupPath }: ContainerFile, { spec, pod, cpuset }: CgroupSpec): Promise<readonly string[]> {
     if (cgroupPath === undefined) return [];
     const values = containerCgroupValues(spec, this.#settings, pod);
     const own = { ...values, ...cpusetValues(cpuset), pidsLimit: MAX_TASKS };
@@ -45,7 +45,7 @@ export class ContainerCgroups {
   }
 
   /** Of one that shares its process, which gets the sum of them. */
-  values({ spec, pod }: Pick<CgroupWish, "spec" | "pod">): CgroupValues {
+  values({ spec, pod }: Pick<CgroupSpec, "spec" | "pod">): CgroupValues {
     return containerCgroupValues(spec, this.#settings, pod);
   }
 }

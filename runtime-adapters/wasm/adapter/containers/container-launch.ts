@@ -106,7 +106,7 @@ function refuseBesideAsync(shape: ComponentShape, image: string): void {
  * A component that could be both is run, unless the pod says how it is to be served.
  * @returns how it is served; undefined: it is run. @throws `invalid` when nothing says on which port
  */
-export function servedAs(
+export function serveOptionsOf(
   { exports }: ComponentShape,
   image: string,
   options: HttpOptions | undefined,

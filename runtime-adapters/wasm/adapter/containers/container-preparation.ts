@@ -8,7 +8,7 @@ import type { ContainerLaunch, Cpuset, DesiredPod, Mount } from "@picolet/runtim
 import { asyncNames, type ComponentShape, refuseAsync } from "../../shared/binary/component-shape.ts";
 import { checkInitialMemory } from "../../shared/binary/memory-limits.ts";
 import { importsAsyncSockets, importsHttp, importsOutgoing } from "../../shared/grants/import-grants.ts";
-import { mayAskHttps, podGrants } from "../../shared/grants/pod-grants.ts";
+import { allowsHttps, podGrants } from "../../shared/grants/pod-grants.ts";
 import type { LogLimitLaunch, RunnerLaunch, TranspiledComponent } from "../../shared/messages/launch.ts";
 import type { ImageStore } from "../images/image-store.ts";
 import type { Transpiler } from "../images/transpiler.ts";
@@ -28,11 +28,11 @@ import {
   needsAgent,
   needsDevices,
   peerOf,
-  servedAs,
+  serveOptionsOf,
 } from "./container-launch.ts";
 import { refuseDense } from "./dense-refusals.ts";
 import { refuseEphemeral } from "./refusals.ts";
-import { explained, refused } from "./start-errors.ts";
+import { asRefusal, withReason } from "./start-errors.ts";
 import type { TrustedAuthorities } from "./trusted-authorities.ts";
 
 export interface ContainerPreparationComponents {
@@ -93,9 +93,9 @@ export class ContainerPreparation {
     const identity = identityOf(desired, spec, process.getuid?.() ?? ROOT_UID);
     const { path, blob } = await this.#components.images.component(launch.image.id, signal);
     const image = launch.image.requested;
-    if (!this.#init.p3) refused(() => refuseAsync(blob));
+    if (!this.#init.p3) asRefusal(() => refuseAsync(blob));
     const p3 = asyncNames(blob).length > 0;
-    const serve = servedAs(blob, image, grants.http, findContainer(pod, launch.name) ?? {});
+    const serve = serveOptionsOf(blob, image, grants.http, findContainer(pod, launch.name) ?? {});
     // Of a process of its own; one that is shared is not bounded by the container's limit.
     if (serve !== undefined && !grants.dense) memoryLimitOf(pod, spec, MIN_SERVED_MEMORY_LIMIT_BYTES, "to serve HTTP");
     if (serve !== undefined) {
@@ -111,7 +111,7 @@ export class ContainerPreparation {
     const asksAgent = needsAgent(blob);
     const token = asksAgent ? randomBytes(TOKEN_BYTES).toString("hex") : undefined;
     const board = boardLaunchOf(desired, launch.name, grants, token);
-    const asksHttps = importsOutgoing(blob.imports) && mayAskHttps(grants);
+    const asksHttps = importsOutgoing(blob.imports) && allowsHttps(grants);
     const authorities = asksHttps ? await this.#components.authorities.read() : undefined;
     const component = await this.#transpiled(blob.sha256, path, signal);
     if (memoryLimitBytes !== undefined) {
@@ -174,7 +174,7 @@ export class ContainerPreparation {
     try {
       return await this.#components.transpiler.get(sha256, path, signal);
     } catch (error) {
-      throw explained(error, "cannot make the component runnable", "CreateContainerError");
+      throw withReason(error, "cannot make the component runnable", "CreateContainerError");
     }
   }
 }

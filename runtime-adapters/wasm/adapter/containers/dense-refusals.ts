@@ -1,7 +1,7 @@
 /** What a container that shares its process cannot have. Pure. */
 import { PicoletError } from "@picolet/protocol/errors.ts";
 
-export interface DenseWishes {
+export interface DenseRequirements {
   readonly ownCpus: boolean;
   readonly devices: boolean;
   readonly p3: boolean;
@@ -10,7 +10,7 @@ export interface DenseWishes {
 }
 
 /** @throws `invalid` with all of it, and CreateContainerConfigError */
-export function refuseDense({ ownCpus, devices, p3, unjailed }: DenseWishes): void {
+export function refuseDense({ ownCpus, devices, p3, unjailed }: DenseRequirements): void {
   const problems = [
     ownCpus && "CPUs of its own, which the CPU manager gives for a whole number of them",
     devices && "devices (gpio, i2c, serial), for which native code is loaded into the process",

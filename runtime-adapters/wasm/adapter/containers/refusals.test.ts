@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { parsedPod } from "@picolet/test/support/unit/pods/parsed-manifests.ts";
 import fc from "fast-check";
-import { ignoredByComponents, refuseEphemeral, refuseWhatComponentsCannotBe } from "./refusals.ts";
+import { checkComponentPod, ignoredPodFields, refuseEphemeral } from "./refusals.ts";
 
 type Fields = Readonly<Record<string, unknown>>;
 
@@ -40,7 +40,7 @@ const REFUSED: readonly (readonly [container: Fields, spec: Fields, path: string
 for (const [container, spec, path] of REFUSED) {
   test(`a component cannot have ${path}`, () => {
     assert.throws(
-      () => refuseWhatComponentsCannotBe(podOf(container, spec)),
+      () => checkComponentPod(podOf(container, spec)),
       (error: Error & { reason?: string }) => {
         assert.equal(error.reason, "FailedCreatePodSandBox");
         assert.ok(error.message.startsWith(`cannot run WebAssembly components so: ${path}: `), error.message);
@@ -52,7 +52,7 @@ for (const [container, spec, path] of REFUSED) {
 
 test("all that is wrong is said at once", () => {
   const pod = podOf({ securityContext: { privileged: true } }, { hostPID: true, hostIPC: true });
-  assert.throws(() => refuseWhatComponentsCannotBe(pod), /spec\.hostPID: .*; spec\.hostIPC: .*; spec\.containers\[0\]/);
+  assert.throws(() => checkComponentPod(pod), /spec\.hostPID: .*; spec\.hostIPC: .*; spec\.containers\[0\]/);
 });
 
 test("what takes nothing away from a component, or what it is anyway, is no reason to refuse it", () => {
@@ -65,16 +65,14 @@ test("what takes nothing away from a component, or what it is anyway, is no reas
   };
   const container = { securityContext, ports: [{ containerPort: 80 }], lifecycle: { stopSignal: "SIGTERM" } };
   const spec = { hostname: "x", subdomain: "y", dnsPolicy: "Default", os: { name: "linux" } };
-  refuseWhatComponentsCannotBe(podOf(container, { ...spec, securityContext: { supplementalGroupsPolicy: "Strict" } }));
-  refuseWhatComponentsCannotBe(podOf({ ports: [{ containerPort: 80 }] }, { hostNetwork: true }));
+  checkComponentPod(podOf(container, { ...spec, securityContext: { supplementalGroupsPolicy: "Strict" } }));
+  checkComponentPod(podOf({ ports: [{ containerPort: 80 }] }, { hostNetwork: true }));
 });
 
 test("hooks and probes that ask somebody else are none of the component's business", () => {
   const httpGet = { host: "192.0.2.1", port: 80 };
   const lifecycle = { postStart: { sleep: { seconds: 1 } }, preStop: { httpGet: { port: 80 } } };
-  refuseWhatComponentsCannotBe(
-    podOf({ lifecycle, livenessProbe: { httpGet }, readinessProbe: { tcpSocket: httpGet } }, {}),
-  );
+  checkComponentPod(podOf({ lifecycle, livenessProbe: { httpGet }, readinessProbe: { tcpSocket: httpGet } }, {}));
 });
 
 /** Handlers of probes and hooks, and whether a component can have them there. */
@@ -117,7 +115,7 @@ test("whatever probes and hooks a pod has, those that cannot be are named, and n
       );
       let said = "";
       try {
-        refuseWhatComponentsCannotBe(parsedPod({ containers: JSON.parse(JSON.stringify(containers)) }));
+        checkComponentPod(parsedPod({ containers: JSON.parse(JSON.stringify(containers)) }));
       } catch (error) {
         said = (error as Error).message;
       }
@@ -134,13 +132,13 @@ test("what is lost without harm is told, what every pod has is not", () => {
     setHostnameAsFQDN: true,
   };
   assert.deepEqual(
-    ignoredByComponents(podOf({ stdin: true }, { ...dns, initContainers: init })).map((each) => each.split(":")[0]),
+    ignoredPodFields(podOf({ stdin: true }, { ...dns, initContainers: init })).map((each) => each.split(":")[0]),
     [
       ...["spec.hostAliases", "spec.dnsConfig", "spec.setHostnameAsFQDN", "spec.containers[0].stdin"],
       ...["spec.initContainers[0].stdin", "spec.initContainers[0].tty"],
     ],
   );
-  assert.deepEqual(ignoredByComponents(podOf({}, { hostname: "x", subdomain: "y", dnsPolicy: "Default" })), []);
+  assert.deepEqual(ignoredPodFields(podOf({}, { hostname: "x", subdomain: "y", dnsPolicy: "Default" })), []);
 });
 
 test("an ephemeral container cannot look into a component", () => {
@@ -156,8 +154,8 @@ test("an ephemeral container cannot look into a component", () => {
 test("with a port of its own a component can be asked, and led to at that port of the node", () => {
   const probes = { livenessProbe: { httpGet: { port: 80 } }, readinessProbe: { tcpSocket: { port: "web" } } };
   const ports = [{ containerPort: 80, hostPort: 80, name: "web" }];
-  refuseWhatComponentsCannotBe(podOf({ ...probes, ports }, {}));
-  assert.throws(() => refuseWhatComponentsCannotBe(podOf(probes, {})), /no TCP port/);
+  checkComponentPod(podOf({ ...probes, ports }, {}));
+  assert.throws(() => checkComponentPod(podOf(probes, {})), /no TCP port/);
   const udp = [{ containerPort: 80, protocol: "UDP" }];
-  assert.throws(() => refuseWhatComponentsCannotBe(podOf({ ...probes, ports: udp }, {})), /no TCP port/);
+  assert.throws(() => checkComponentPod(podOf({ ...probes, ports: udp }, {})), /no TCP port/);
 });

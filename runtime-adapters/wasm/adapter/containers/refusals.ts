@@ -19,7 +19,7 @@ const SERVING_ANNOTATIONS = ["wasm.picolet.io/http", "wasm.picolet.io/network"];
 const STOP_SIGNALS: ReadonlySet<string> = new Set(["SIGTERM", "SIGKILL"]);
 
 /** @throws `invalid` with everything that is wrong with the pod and its containers, and FailedCreatePodSandBox */
-export function refuseWhatComponentsCannotBe(pod: Pod): void {
+export function checkComponentPod(pod: Pod): void {
   const { containers, initContainers = [] } = pod.spec;
   const problems = [
     ...podProblems(pod),
@@ -66,7 +66,7 @@ function podProblems({ spec }: Pod): Problem[] {
 }
 
 /** All of the pod that is as if it was not there. */
-export function ignoredByComponents({ spec }: Pod): readonly string[] {
+export function ignoredPodFields({ spec }: Pod): readonly string[] {
   const { containers, initContainers = [], hostAliases = [], dnsConfig, setHostnameAsFQDN } = spec;
   const found: (Problem | false)[] = [
     hostAliases.length > 0 && ["spec.hostAliases", "a component has no /etc/hosts"],

@@ -3,7 +3,7 @@ import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { Container, EphemeralContainer, Pod } from "@picolet/protocol/pod/pod.ts";
 import type { ComponentShape } from "../../shared/binary/component-shape.ts";
 import type { HttpOptions } from "../../shared/grants/http-options.ts";
-import { servedAs } from "./container-launch.ts";
+import { serveOptionsOf } from "./container-launch.ts";
 
 /**
  * The first that the pod names has the port: whoever starts or restarts when, the same one is told to take another.
@@ -50,7 +50,7 @@ function servedPort(
   container: Container | EphemeralContainer,
 ): number | undefined {
   try {
-    return servedAs(shape, container.image, options, container)?.port;
+    return serveOptionsOf(shape, container.image, options, container)?.port;
   } catch {
     return undefined;
   }

@@ -8,7 +8,7 @@ import { MIN_MEMORY_LIMIT_BYTES } from "./container-launch.ts";
 
 /** @param complaint of Node or the shell; "": none */
 export const cannotStart = (name: string, error: unknown, complaint: string): PicoletError =>
-  explained(error, `cannot start container ${name}${complaint === "" ? "" : ` (${complaint})`}`, "RunContainerError");
+  withReason(error, `cannot start container ${name}${complaint === "" ? "" : ` (${complaint})`}`, "RunContainerError");
 
 const MIB = 1_048_576;
 const mebibytes = (bytes: number): string => `${Math.ceil(bytes / MIB)}Mi`;
@@ -38,16 +38,16 @@ function ownBytes({ directory, modules }: TranspiledComponent): number {
 }
 
 /** As what is wrong with an image is told. */
-export function refused(check: () => void): void {
+export function asRefusal(check: () => void): void {
   try {
     check();
   } catch (error) {
-    throw explained(error, "this node does not run the component", "CreateContainerConfigError");
+    throw withReason(error, "this node does not run the component", "CreateContainerConfigError");
   }
 }
 
 /** With the reason that a kubelet shows for it. */
-export function explained(error: unknown, message: string, reason: string): PicoletError {
+export function withReason(error: unknown, message: string, reason: string): PicoletError {
   if (!isPicoletError(error)) return new PicoletError("failed", message, { cause: error, reason });
   if (error.code === "cancelled") return error;
   return new PicoletError(error.code, message, { cause: error, retryable: error.retryable, reason });

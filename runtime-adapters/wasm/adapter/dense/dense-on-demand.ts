@@ -2,10 +2,10 @@ import type { CgroupSettings } from "@picolet/protocol/cgroup/cgroup-values.ts";
 import type { SharedUsage } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { ContainerRunComponents } from "../containers/container-run.ts";
 import type { DenseHostComponents } from "./dense-process.ts";
-import type { DenseHostsInit } from "./dense-processes.ts";
+import type { DenseProcessesInit } from "./dense-processes.ts";
 import type { DenseStarts } from "./dense-starts.ts";
 
-export interface DenseOnDemandInit extends DenseHostsInit {
+export interface DenseOnDemandInit extends DenseProcessesInit {
   readonly cgroupSettings: CgroupSettings;
 }
 

@@ -10,10 +10,10 @@ import type { Isolation } from "../isolation/isolation.ts";
 import { startRunner } from "../runners/start-runner.ts";
 import { isAlive, killGroup, type ProcessId, signalProcess } from "../state/process-id.ts";
 import type { DenseProcess, DenseRun } from "./dense-run.ts";
-import { MAX_COMPLAINT_LENGTH, mountLate } from "./late-mounts.ts";
+import { MAX_COMPLAINT_LENGTH, mountInProcess } from "./late-mounts.ts";
 import { cpuMsOf, residentBytesOf } from "./process-figures.ts";
-import type { DenseBlame, DenseGroupFile, HostFolder } from "./process-folder.ts";
-import { HostLink } from "./process-link.ts";
+import type { DenseGroupFile, DenseTermination, ProcessFolder } from "./process-folder.ts";
+import { ProcessLink } from "./process-link.ts";
 import { TurnWatch, type TurnWatchInit, type WatchedProcess } from "./turn-watch.ts";
 
 export interface DenseHostComponents {
@@ -48,8 +48,8 @@ export class DenseHost implements DenseProcess {
   memoryLimitBytes = Number.POSITIVE_INFINITY;
   readonly #components: DenseHostComponents;
   readonly #init: DenseHostInit;
-  readonly #folder: HostFolder;
-  #link: HostLink | undefined;
+  readonly #folder: ProcessFolder;
+  #link: ProcessLink | undefined;
   #held: Promise<readonly string[]> = Promise.resolve([]);
   readonly #turns: TurnWatch;
   #usages: readonly DenseUsage[] = [];
@@ -58,7 +58,7 @@ export class DenseHost implements DenseProcess {
   private constructor(
     name: string,
     group: DenseGroupFile,
-    folder: HostFolder,
+    folder: ProcessFolder,
     components: DenseHostComponents,
     init: DenseHostInit,
     oomScore: number,
@@ -74,7 +74,7 @@ export class DenseHost implements DenseProcess {
 
   /** @throws what starting a runner throws; nothing is left of it then but its folder */
   static async start(
-    { name, group, folder, oomScore }: { name: string; group: DenseGroupFile; folder: HostFolder; oomScore: number },
+    { name, group, folder, oomScore }: { name: string; group: DenseGroupFile; folder: ProcessFolder; oomScore: number },
     components: DenseHostComponents,
     init: DenseHostInit,
     signal: AbortSignal,
@@ -105,7 +105,7 @@ export class DenseHost implements DenseProcess {
 
   /** One that an agent before this one started; it may have ended. */
   static adopt(
-    { name, group, folder }: { name: string; group: DenseGroupFile; folder: HostFolder },
+    { name, group, folder }: { name: string; group: DenseGroupFile; folder: ProcessFolder },
     components: DenseHostComponents,
     init: DenseHostInit,
   ): DenseHost {
@@ -128,7 +128,7 @@ export class DenseHost implements DenseProcess {
     return residentBytesOf(this.id?.pid);
   }
 
-  get blame(): DenseBlame | undefined {
+  get blame(): DenseTermination | undefined {
     return this.#folder.blame();
   }
 
@@ -143,7 +143,7 @@ export class DenseHost implements DenseProcess {
     const folder = launch.endPath.slice(0, launch.endPath.lastIndexOf("/"));
     this.#folder.makePlace(id);
     const { launch: inside, fstab } = await isolation.furnishDense(launch, folder, id);
-    if (fstab !== undefined) await mountLate(this.#folder.mounter(), fstab);
+    if (fstab !== undefined) await mountInProcess(this.#folder.mounter(), fstab);
     checkCancelled(signal, "the start");
     this.#raiseOomScore(oomScore);
     this.runs.set(id, run);
@@ -257,7 +257,7 @@ export class DenseHost implements DenseProcess {
 
   #connect(): void {
     const { clock } = this.#components;
-    const link = new HostLink({
+    const link = new ProcessLink({
       socketPath: this.#folder.socketPath,
       onEnded: (id) => void this.runs.get(id)?.told(),
       onClose: () => this.#look(),

@@ -9,9 +9,9 @@ import { errnoOf } from "../../shared/files/durable-files.ts";
 import { DenseHost, type DenseHostComponents, type DenseHostInit } from "./dense-process.ts";
 import type { DenseProcess } from "./dense-run.ts";
 import { groupLimits } from "./group-limits.ts";
-import { type DenseGroup, HostFolder } from "./process-folder.ts";
+import { type DenseGroup, ProcessFolder } from "./process-folder.ts";
 
-export interface DenseHostsInit extends DenseHostInit {
+export interface DenseProcessesInit extends DenseHostInit {
   /** `<state>/dense` */
   readonly directory: string;
   /** cgroupfs path above those of the processes; undefined: they have none. */
@@ -38,9 +38,9 @@ const GONE: DenseProcess = {
   left: () => Promise.resolve(),
 };
 
-export class DenseHosts {
+export class DenseProcesses {
   readonly #components: DenseHostComponents;
-  readonly #init: DenseHostsInit;
+  readonly #init: DenseProcessesInit;
   readonly #hosts = new Map<string, DenseHost>();
   /** Of each group, one start at a time. */
   readonly #starts = new Map<string, Promise<DenseHost>>();
@@ -52,7 +52,7 @@ export class DenseHosts {
   /** One limit is written after the other: an older sum must not come last. */
   #writing: Promise<void> = Promise.resolve();
 
-  constructor(components: Omit<DenseHostComponents, "onChange">, init: DenseHostsInit) {
+  constructor(components: Omit<DenseHostComponents, "onChange">, init: DenseProcessesInit) {
     this.#components = { ...components, onChange: (host) => void this.#changed(host) };
     this.#init = init;
   }
@@ -61,7 +61,7 @@ export class DenseHosts {
   adopt(): void {
     const { directory } = this.#init;
     for (const name of namesIn(directory)) {
-      const folder = new HostFolder(`${directory}/${name}`);
+      const folder = new ProcessFolder(`${directory}/${name}`);
       const group = folder.group();
       if (group === undefined) folder.remove();
       else this.#hosts.set(name, DenseHost.adopt({ name, group, folder }, this.#components, this.#init));
@@ -195,7 +195,7 @@ export class DenseHosts {
     if (cgroupPath !== undefined) await this.#components.cgroups?.create(cgroupPath, {});
     const name = randomBytes(NAME_BYTES).toString("hex");
     const own = cgroupPath === undefined ? undefined : `${cgroupPath}/${name}`;
-    const folder = new HostFolder(`${directory}/${name}`);
+    const folder = new ProcessFolder(`${directory}/${name}`);
     const group = { namespace, identity, network, cgroupPath: own };
     try {
       const made = await DenseHost.start({ name, group, folder, oomScore }, this.#components, this.#init, signal);

@@ -6,13 +6,13 @@ import { MAX_END_BYTES } from "../../shared/messages/launch.ts";
 import { ContainerRun, type ContainerRunComponents } from "../containers/container-run.ts";
 import type { ProcessId } from "../state/process-id.ts";
 import type { ContainerFile } from "../state/state-files.ts";
-import { readForeignFields } from "../state/untrusted-file.ts";
-import type { DenseBlame } from "./process-folder.ts";
+import { readUntrustedFields } from "../state/untrusted-file.ts";
+import type { DenseTermination } from "./process-folder.ts";
 
 /** The process that a container is in, as the container needs it. */
 export interface DenseProcess {
   readonly id: ProcessId | undefined;
-  readonly blame: DenseBlame | undefined;
+  readonly blame: DenseTermination | undefined;
   /** How many processes of its cgroup the kernel has killed for want of memory. */
   oomKills(): Promise<number>;
   /** Whether it says that it has the container. */
@@ -113,7 +113,7 @@ export class DenseRun extends ContainerRun {
 
 /** Undefined while nothing is there, or not all of it. */
 function readEnd(path: string): { readonly exitCode: number; readonly finishedAtMs: number } | undefined {
-  const { exitCode } = readForeignFields(path, MAX_END_BYTES);
+  const { exitCode } = readUntrustedFields(path, MAX_END_BYTES);
   if (typeof exitCode !== "number" || !Number.isInteger(exitCode)) return undefined;
   if (exitCode < 0 || exitCode > MAX_EXIT_CODE) return undefined;
   const stats = statSync(path, { throwIfNoEntry: false });

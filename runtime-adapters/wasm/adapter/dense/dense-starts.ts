@@ -10,27 +10,27 @@ import { cannotStart } from "../containers/start-errors.ts";
 import { createLog } from "../state/container-log.ts";
 import type { ContainerFile } from "../state/state-files.ts";
 import type { DenseHost, DenseHostComponents } from "./dense-process.ts";
-import { DenseHosts, type DenseHostsInit } from "./dense-processes.ts";
+import { DenseProcesses, type DenseProcessesInit } from "./dense-processes.ts";
 import { DenseRun } from "./dense-run.ts";
 
 /** With what an agent before this one has left. */
 export function makeDenseStarts(
   components: ContainerRunComponents & Omit<DenseHostComponents, "onChange">,
-  init: DenseHostsInit,
+  init: DenseProcessesInit,
   settings: CgroupSettings,
 ): DenseStarts {
   const { clock, log, cgroups, isolation, disposed } = components;
-  const hosts = new DenseHosts({ clock, log, cgroups, isolation, disposed }, init);
+  const hosts = new DenseProcesses({ clock, log, cgroups, isolation, disposed }, init);
   hosts.adopt();
   return new DenseStarts(components, hosts, settings);
 }
 
 export class DenseStarts {
   readonly #components: ContainerRunComponents;
-  readonly #hosts: DenseHosts;
+  readonly #hosts: DenseProcesses;
   readonly #settings: CgroupSettings;
 
-  constructor(components: ContainerRunComponents, hosts: DenseHosts, settings: CgroupSettings) {
+  constructor(components: ContainerRunComponents, hosts: DenseProcesses, settings: CgroupSettings) {
     this.#components = components;
     this.#hosts = hosts;
     this.#settings = settings;

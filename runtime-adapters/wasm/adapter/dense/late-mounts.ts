@@ -8,7 +8,7 @@ export const MAX_COMPLAINT_LENGTH = 300;
 const execute = promisify(execFile);
 
 /** In the namespace of the shell that stays beside the process, from where its own gets it. */
-export async function mountLate(mounter: ProcessId | undefined, fstab: string): Promise<void> {
+export async function mountInProcess(mounter: ProcessId | undefined, fstab: string): Promise<void> {
   if (mounter === undefined) throw new PicoletError("internal", "nobody keeps the mounts of the process");
   const args = ["-t", String(mounter.pid), "-m", "mount", "-n", "-a", "-T", fstab];
   try {

@@ -5,7 +5,7 @@
  *     mounts       of its jail, fstab(5)
  *     reaper       who waits for it; `runner`, who keeps its mounts; `host`, it itself; `exit`, its exit code
  *     fatal        what Node complained of
- *     blame        DenseBlame, when the agent has ended it for what one container did
+ *     blame        DenseTermination, when the agent has ended it for what one container did
  *     own/         its own: host.json, `control` (its socket), `turn` (whose stack ran last)
  *     places/      mount points, one a container
  */
@@ -15,7 +15,7 @@ import type { DenseHostLaunch } from "../../shared/messages/dense-messages.ts";
 import type { Identity } from "../../shared/messages/launch.ts";
 import { HOST_FILE } from "../isolation/jail.ts";
 import { type ProcessId, parseProcessId } from "../state/process-id.ts";
-import { readForeign } from "../state/untrusted-file.ts";
+import { readUntrusted } from "../state/untrusted-file.ts";
 
 export interface DenseGroup {
   readonly namespace: string;
@@ -30,7 +30,7 @@ export interface DenseGroupFile extends DenseGroup {
 }
 
 /** Why the agent has ended the process. */
-export interface DenseBlame {
+export interface DenseTermination {
   /** The container whose doing it was. */
   readonly container: string;
   readonly message: string;
@@ -41,7 +41,7 @@ const FOLDER_MODE = 0o755;
 const MAX_TURN_BYTES = 64;
 const MAX_FATAL_BYTES = 4096;
 
-export class HostFolder {
+export class ProcessFolder {
   readonly path: string;
 
   constructor(path: string) {
@@ -97,19 +97,19 @@ export class HostFolder {
 
   /** The container whose stack ran last; the process itself says so, and it may say anything. */
   turn(): string {
-    return readForeign(`${this.path}/own/turn`, MAX_TURN_BYTES) ?? "";
+    return readUntrusted(`${this.path}/own/turn`, MAX_TURN_BYTES) ?? "";
   }
 
-  writeBlame(blame: DenseBlame): void {
+  writeBlame(blame: DenseTermination): void {
     this.#write("blame", JSON.stringify(blame));
   }
 
-  blame(): DenseBlame | undefined {
-    return this.#json<DenseBlame>("blame");
+  blame(): DenseTermination | undefined {
+    return this.#json<DenseTermination>("blame");
   }
 
   fatal(): string {
-    return (readForeign(`${this.path}/fatal`, MAX_FATAL_BYTES) ?? "").trim();
+    return (readUntrusted(`${this.path}/fatal`, MAX_FATAL_BYTES) ?? "").trim();
   }
 
   makePlace(id: string): void {

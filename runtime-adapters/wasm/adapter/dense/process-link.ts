@@ -2,26 +2,26 @@
 import { connect, type Socket } from "node:net";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import {
+  type DenseReport,
+  type DenseRequest,
   type DenseUsage,
-  type HostReport,
-  type HostRequest,
   LineReader,
   line,
   MAX_REPORT_BYTES,
   readReport,
 } from "../../shared/messages/dense-messages.ts";
 
-export interface HostLinkInit {
+export interface ProcessLinkInit {
   readonly socketPath: string;
   readonly onEnded: (id: string) => void;
   /** Nobody is there any more, or nobody who could be understood. */
   readonly onClose: () => void;
 }
 
-type Outcome = Extract<HostReport, { kind: "started" | "refused" }>;
+type Outcome = Extract<DenseReport, { kind: "started" | "refused" }>;
 
-export class HostLink {
-  readonly #init: HostLinkInit;
+export class ProcessLink {
+  readonly #init: ProcessLinkInit;
   readonly #socket: Socket;
   readonly #hello = Promise.withResolvers<readonly string[]>();
   /** By container. */
@@ -31,7 +31,7 @@ export class HostLink {
   #lastPing = 0;
   #closed = false;
 
-  constructor(init: HostLinkInit) {
+  constructor(init: ProcessLinkInit) {
     this.#init = init;
     this.#socket = connect(init.socketPath);
     const reader = new LineReader(MAX_REPORT_BYTES);
@@ -53,7 +53,7 @@ export class HostLink {
   }
 
   /** @returns undefined when the process went before it answered */
-  async start(request: Extract<HostRequest, { kind: "start" }>): Promise<Outcome | undefined> {
+  async start(request: Extract<DenseRequest, { kind: "start" }>): Promise<Outcome | undefined> {
     if (this.#closed) return undefined;
     return new Promise((resolve) => {
       this.#starts.set(request.id, resolve);
@@ -88,11 +88,11 @@ export class HostLink {
     this.#socket.destroy();
   }
 
-  #send(request: HostRequest): void {
+  #send(request: DenseRequest): void {
     if (!this.#closed) this.#socket.write(line(request));
   }
 
-  #take(report: HostReport | undefined): void {
+  #take(report: DenseReport | undefined): void {
     if (report === undefined) throw new PicoletError("invalid", "what a process of components says makes no sense");
     switch (report.kind) {
       case "hello":

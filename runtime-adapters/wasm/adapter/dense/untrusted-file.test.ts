@@ -4,8 +4,8 @@ import { mkdirSync, rmSync, symlinkSync, truncateSync, writeFileSync } from "nod
 import { test } from "node:test";
 import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
 import { StateFolder } from "../state/state-folder.ts";
-import { readForeign, readForeignFields } from "../state/untrusted-file.ts";
-import { HostFolder } from "./process-folder.ts";
+import { readUntrusted, readUntrustedFields } from "../state/untrusted-file.ts";
+import { ProcessFolder } from "./process-folder.ts";
 
 const GIGABYTES = 3_000_000_000;
 
@@ -25,18 +25,18 @@ function* inPlaceOf(path: string): Generator<string> {
 test("what is no file of its own is not read, and never waited for", () => {
   using folder = new TempFolder();
   const path = folder.at("end");
-  assert.equal(readForeign(path, 10), undefined);
+  assert.equal(readUntrusted(path, 10), undefined);
   for (const what of inPlaceOf(path)) {
-    assert.equal(readForeign(path, 10), undefined, what);
-    assert.deepEqual(readForeignFields(path, 10), {}, what);
+    assert.equal(readUntrusted(path, 10), undefined, what);
+    assert.deepEqual(readUntrustedFields(path, 10), {}, what);
   }
   writeFileSync(path, "0123456789abc");
-  assert.equal(readForeign(path, 10), "0123456789");
+  assert.equal(readUntrusted(path, 10), "0123456789");
 });
 
 test("a process of several containers that puts something else in the place of its turn holds up no agent", () => {
   using folder = new TempFolder();
-  const host = new HostFolder(folder.path);
+  const host = new ProcessFolder(folder.path);
   host.make({ namespace: "n", identity: undefined, network: false, cgroupPath: undefined });
   for (const what of inPlaceOf(folder.at("own/turn"))) assert.equal(host.turn(), "", what);
   writeFileSync(folder.at("own/turn"), "");

@@ -2,11 +2,11 @@
 import { constants, type FileHandle, open } from "node:fs/promises";
 import { checkCancelled } from "@picolet/protocol/async/cancellation.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
-import { foreignFile, START_BYTES } from "@picolet/runtime-contract/image-file-kind.ts";
-import { gunzipped, readAll } from "../../shared/files/byte-stream.ts";
+import { imageFileKind, START_BYTES } from "@picolet/runtime-contract/image-file-kind.ts";
+import { gunzipStream, readAll } from "../../shared/files/byte-stream.ts";
 import { errnoOf } from "../../shared/files/durable-files.ts";
 import { type ByteStream, FileBytes } from "../../shared/files/file-bytes.ts";
-import { startsTar, type TarEntry, TarReader } from "../../shared/files/tar-reader.ts";
+import { isTarHeader, type TarEntry, TarReader } from "../../shared/files/tar-reader.ts";
 import { damaged } from "../../shared/oci/image-manifests.ts";
 
 export interface ArchiveFiles {
@@ -60,7 +60,7 @@ class TarFiles implements ArchiveFiles {
 
   #open(): ByteStream {
     const bytes = new FileBytes(this.#file);
-    return this.#compressed ? gunzipped(bytes) : bytes;
+    return this.#compressed ? gunzipStream(bytes) : bytes;
   }
 }
 
@@ -147,9 +147,9 @@ export async function filesOf(file: FileHandle, path: string): Promise<ArchiveFi
   if ((await file.stat()).isDirectory()) return new FolderFiles(path);
   const start = await startOf(new FileBytes(file));
   const isGzip = start[0] === 0x1f && start[1] === 0x8b;
-  await using inflated = gunzipped(new FileBytes(file));
+  await using inflated = gunzipStream(new FileBytes(file));
   const archive = isGzip ? await startOf(inflated) : start;
-  if (startsTar(archive)) return new TarFiles(path, file, isGzip);
-  const why = foreignFile(archive, isGzip ? "in gzip" : "plain");
+  if (isTarHeader(archive)) return new TarFiles(path, file, isGzip);
+  const why = imageFileKind(archive, isGzip ? "in gzip" : "plain");
   throw new PicoletError("unimplemented", `cannot take a component from ${path}: ${why}`);
 }

@@ -26,7 +26,7 @@ import { ImageNames } from "./image-names.ts";
 import { parseReference } from "./image-references.ts";
 import { LocalImages } from "./local-images.ts";
 import type { RegistryPulls, RegistryPullsInit } from "./registry-pulls.ts";
-import { wrapped } from "./wrapped-error.ts";
+import { withMessage } from "./wrapped-error.ts";
 
 export interface ImageStoreComponents {
   readonly clock: Pick<Clock, "sleep" | "wall" | "monotonic">;
@@ -148,7 +148,7 @@ export class ImageStore implements ImageService {
       if (info !== undefined) return info;
       throw new PicoletError("failed", "it was removed at once", { retryable: true });
     } catch (error) {
-      throw wrapped(fileError(error, "cannot store it"), `cannot pull ${reference}`, "ErrImagePull");
+      throw withMessage(fileError(error, "cannot store it"), `cannot pull ${reference}`, "ErrImagePull");
     }
   }
 
@@ -167,7 +167,7 @@ export class ImageStore implements ImageService {
       const record = this.#names.find(parsed);
       if (isPicoletError(error, "unavailable") && record !== undefined)
         return platformsOf(record.platforms ?? [COMPONENT_PLATFORM]);
-      throw wrapped(fileError(error, "cannot ask"), `cannot tell what ${reference} holds`, "ErrImagePull");
+      throw withMessage(fileError(error, "cannot ask"), `cannot tell what ${reference} holds`, "ErrImagePull");
     }
   }
 
@@ -179,7 +179,7 @@ export class ImageStore implements ImageService {
       if (parsed.kind === "file") throw new PicoletError("invalid", "a file on the node has no signature");
       return await (await this.#registryPulls()).signatures(parsed, options, signal);
     } catch (error) {
-      throw wrapped(fileError(error, "cannot ask"), `cannot tell who signed ${reference}`, "ErrImagePull");
+      throw withMessage(fileError(error, "cannot ask"), `cannot tell who signed ${reference}`, "ErrImagePull");
     }
   }
 

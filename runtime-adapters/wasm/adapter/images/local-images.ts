@@ -5,7 +5,7 @@ import { FileBytes } from "../../shared/files/file-bytes.ts";
 import type { ComponentBlob, ComponentBlobs } from "./component-blobs.ts";
 import type { ImageNames, SourceStamp } from "./image-names.ts";
 import { parseArchiveName, parseImportName } from "./image-references.ts";
-import { wrapped } from "./wrapped-error.ts";
+import { withMessage } from "./wrapped-error.ts";
 
 export interface LocalImagesComponents {
   readonly blobs: ComponentBlobs;
@@ -32,7 +32,7 @@ export class LocalImages {
       if (isPicoletError(error, "unimplemented") || isPicoletError(error, "cancelled")) throw error;
       const failure = fileError(error, `cannot read ${path}`);
       const mend = failure.code === "corrupt" ? " (make or fetch the file again)" : "";
-      throw wrapped(failure, `cannot import ${path}${mend}`, undefined);
+      throw withMessage(failure, `cannot import ${path}${mend}`, undefined);
     } finally {
       await file?.close();
     }
@@ -65,7 +65,7 @@ export class LocalImages {
       return blob;
     } catch (error) {
       if (errnoOf(error) === "ENOENT") return undefined;
-      throw wrapped(fileError(error, `cannot read ${path}`), `cannot take the component ${path}`, reason);
+      throw withMessage(fileError(error, `cannot read ${path}`), `cannot take the component ${path}`, reason);
     } finally {
       await file?.close();
     }

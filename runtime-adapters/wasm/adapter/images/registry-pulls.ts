@@ -5,9 +5,9 @@
 import { createHash } from "node:crypto";
 import { mkdir, readdir, rm, rmdir, stat, utimes } from "node:fs/promises";
 import { joinSignals } from "@picolet/protocol/async/abort.ts";
-import { orCancelled } from "@picolet/protocol/async/cancellation.ts";
-import { FairPlaces } from "@picolet/protocol/async/fair-slots.ts";
-import { Pace } from "@picolet/protocol/async/minimum-rate.ts";
+import { rejectOnAbort } from "@picolet/protocol/async/cancellation.ts";
+import { FairSlots } from "@picolet/protocol/async/fair-slots.ts";
+import { MinimumRate } from "@picolet/protocol/async/minimum-rate.ts";
 import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import type { RegistryReference } from "@picolet/protocol/kubernetes/image-reference.ts";
 import { type Clock, type Log, type Millis, seconds } from "@picolet/protocol/ports.ts";
@@ -72,7 +72,7 @@ export class RegistryPulls {
   /** By canonical name: the last one that was asked for. */
   readonly #turns = new Map<string, Promise<unknown>>();
   readonly #progress = new Map<string, PullProgress>();
-  readonly #places = new FairPlaces({
+  readonly #places = new FairSlots({
     total: MAX_PULLS,
     perGroup: MAX_PULLS_OF_REGISTRY,
     what: "the wait for other pulls",
@@ -192,7 +192,7 @@ export class RegistryPulls {
       ...{ nodePath, pullPath, timeout: TIMEOUT, memoryLimitBytes: MEMORY_LIMIT_BYTES },
       cgroupPath: cgroupPath === undefined ? undefined : pullCgroup(cgroupPath, place.index),
     };
-    const pace = new Pace(this.#components.clock, LEAST_BYTES_PER_SECOND);
+    const pace = new MinimumRate(this.#components.clock, LEAST_BYTES_PER_SECOND);
     let isWhole = false;
     const onProgress = (bytes: number, totalBytes: number): void => {
       pace.update(bytes);
@@ -229,7 +229,7 @@ export class RegistryPulls {
   /** One at a time for each name, which has one folder. */
   async #inTurn<T>(canonical: string, signal: AbortSignal, task: () => Promise<T>): Promise<T> {
     for (let before = this.#turns.get(canonical); before !== undefined; before = this.#turns.get(canonical)) {
-      await orCancelled(before, signal, "the wait for another pull of the same image");
+      await rejectOnAbort(before, signal, "the wait for another pull of the same image");
     }
     const { promise, resolve } = Promise.withResolvers<void>();
     this.#turns.set(canonical, promise);

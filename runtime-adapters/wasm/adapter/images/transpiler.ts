@@ -4,7 +4,7 @@
  * uses it for the first time, and by size and time of change from then on; what is damaged is made anew.
  */
 import { mkdir, readdir, readFile, rm, stat } from "node:fs/promises";
-import { orCancelled } from "@picolet/protocol/async/cancellation.ts";
+import { rejectOnAbort } from "@picolet/protocol/async/cancellation.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock, Log, MonotonicMs } from "@picolet/protocol/ports.ts";
 import {
@@ -92,7 +92,7 @@ export class Transpiler implements AsyncDisposable {
       task = this.#make(sha256, componentPath).finally(() => this.#underway.delete(sha256));
       this.#underway.set(sha256, task);
     }
-    return (await orCancelled(task, signal, "the wait for the transpiler")).component;
+    return (await rejectOnAbort(task, signal, "the wait for the transpiler")).component;
   }
 
   #refuseAgain(sha256: string): void {

@@ -18,6 +18,7 @@ import { errnoOf } from "../../shared/files/durable-files.ts";
 import type { RunnerLaunch } from "../../shared/messages/launch.ts";
 import {
   type Bind,
+  bindLine,
   bindMounts,
   containerMounts,
   JAIL_FILES,
@@ -25,14 +26,13 @@ import {
   JAIL_PATHS,
   type JailKind,
   type JailUse,
-  jailed,
   jailMounts,
   LOADER_FILE,
   NAME_FILES,
   OWN_FILES,
   OWN_FOLDERS,
   READ_ONLY_FILE,
-  shownAt,
+  toJailLaunch,
 } from "./jail.ts";
 import { nodeLibraries } from "./node-libraries.ts";
 import { seccompLoader } from "./seccomp-loader.ts";
@@ -79,7 +79,7 @@ export class JailFolder {
    * @throws `not_found` for a mount whose source is not there
    */
   prepare(folder: string, launch: RunnerLaunch): { readonly launch: RunnerLaunch; readonly mounts: string } {
-    const { launch: inside, binds } = jailed(launch);
+    const { launch: inside, binds } = toJailLaunch(launch);
     const ownLaunch: Bind = { source: `${folder}/launch.json`, target: JAIL_PATHS.launch, readOnly: true, use: "data" };
     const volumes = `${folder}/volumes`;
     mkdirSync(volumes, { mode: FOLDER_MODE });
@@ -111,7 +111,7 @@ export class JailFolder {
    */
   prepareDense(folder: string, place: string, launch: RunnerLaunch): ReturnType<JailFolder["prepare"]> {
     const at = `${JAIL_PATHS.volumes}/${place}`;
-    const { launch: inside, binds } = jailed(launch, at);
+    const { launch: inside, binds } = toJailLaunch(launch, at);
     const stage = `${folder}/stage`;
     for (const each of ["", ...OWN_FOLDERS, JAIL_PATHS.volumes]) {
       mkdirSync(stage + each, { recursive: true, mode: FOLDER_MODE });
@@ -121,7 +121,7 @@ export class JailFolder {
     for (const [index, { hostPath }] of launch.mounts.entries()) mountPoint(`${volumes}/${index}`, isFolder(hostPath));
     const points: Bind[] = [{ source: stage, target: "", readOnly: true, use: "data" }];
     const own = binds.map((bind) => ({ ...bind, target: bind.target.slice(at.length) }));
-    return { launch: inside, mounts: bindMounts(stage, [...points, ...own]) + shownAt(stage, this.root + at) };
+    return { launch: inside, mounts: bindMounts(stage, [...points, ...own]) + bindLine(stage, this.root + at) };
   }
 
   #lay({ nodePath, runnerPath, densePath, setprivPath, umountPath }: JailPrograms): Bind[] {

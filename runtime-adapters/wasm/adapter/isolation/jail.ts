@@ -115,7 +115,7 @@ export function containerMounts(
 }
 
 /** All that is mounted below `stage`, at a place that another namespace sees. */
-export const shownAt = (stage: string, place: string): string => fstabLine(stage, place, "none", "rbind");
+export const bindLine = (stage: string, place: string): string => fstabLine(stage, place, "none", "rbind");
 
 const fstabLine = (source: string, target: string, type: string, options: string): string =>
   `${escaped(source)} ${escaped(target)} ${type} ${options} 0 0\n`;
@@ -242,7 +242,7 @@ function privileges(identity: Identity | undefined, seccomp: boolean): string[] 
  * The same launch as it is seen in the jail, and what has to be bound for that.
  * @param place where in the jail the container has its own; "": it is alone
  */
-export function jailed(
+export function toJailLaunch(
   launch: RunnerLaunch,
   place = "",
 ): { readonly launch: RunnerLaunch; readonly binds: readonly Bind[] } {

@@ -55,7 +55,7 @@ echo $? >"$exit_file"
 `;
 
 /** What a spare's reaper reads when it may soon get one. */
-export const ROUSING = "\n";
+export const WAKE_UP_MESSAGE = "\n";
 
 /** What a spare's reaper reads when it gets its container. */
 export const assignment = ({ directory, exitPath, oomScoreAdj, procsFiles }: Omit<ReaperLaunch, "command">): string =>

@@ -10,12 +10,12 @@ import {
   SPARE_FD,
   STALE_WORD,
   STARTED_FD,
-  STARTED_WORD,
+  STARTED_MESSAGE,
 } from "../../shared/messages/launch.ts";
 import { MOUNTED_WORD } from "../isolation/jail.ts";
 import { SMALL_PROCESS_ENVIRONMENT } from "../processes/node-flags.ts";
 import { REAPER_SHELL, type ReaperLaunch } from "../state/reaper.ts";
-import { assignment, JOINED_WORD, ROUSING, SPARE_REAPER_SCRIPT } from "./spare-reaper.ts";
+import { assignment, JOINED_WORD, SPARE_REAPER_SCRIPT, WAKE_UP_MESSAGE } from "./spare-reaper.ts";
 
 export interface SpareLaunch {
   readonly command: readonly string[];
@@ -79,7 +79,7 @@ export class SpareRunner {
 
   /** It may soon have to be quick. */
   rouse(): void {
-    if (!this.#over) this.#child.stdin?.write(ROUSING);
+    if (!this.#over) this.#child.stdin?.write(WAKE_UP_MESSAGE);
   }
 
   /**
@@ -113,7 +113,7 @@ export class SpareRunner {
       done.abort();
       this.#pipe(STARTED_FD)?.destroy();
     }
-    if (this.#said === STARTED_WORD) return true;
+    if (this.#said === STARTED_MESSAGE) return true;
     if (this.#said === STALE_WORD || this.#said === "") return false;
     throw new PicoletError("failed", this.#said.trim());
   }

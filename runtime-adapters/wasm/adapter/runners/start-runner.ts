@@ -5,7 +5,7 @@ import type { Readable } from "node:stream";
 import { checkCancelled } from "@picolet/protocol/async/cancellation.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock, Millis } from "@picolet/protocol/ports.ts";
-import { MAX_END_MESSAGE_LENGTH, STARTED_FD, STARTED_WORD } from "../../shared/messages/launch.ts";
+import { MAX_END_MESSAGE_LENGTH, STARTED_FD, STARTED_MESSAGE } from "../../shared/messages/launch.ts";
 import { SMALL_PROCESS_ENVIRONMENT } from "../processes/node-flags.ts";
 import { REAPER_SHELL, type ReaperLaunch, reaperArguments } from "../state/reaper.ts";
 
@@ -51,7 +51,7 @@ export async function startRunner(clock: Pick<Clock, "sleep">, start: RunnerStar
     if (said === undefined) {
       throw new PicoletError("deadline_exceeded", `the component has not started within ${start.timeout / 1000} s`);
     }
-    if (said !== STARTED_WORD) throw new PicoletError("failed", said.trim() || "the runner ended before it began");
+    if (said !== STARTED_MESSAGE) throw new PicoletError("failed", said.trim() || "the runner ended before it began");
   } finally {
     signal.removeEventListener("abort", onAbort);
     done.abort();
@@ -66,7 +66,7 @@ function firstLine(pipe: Readable): Promise<string> {
     pipe.setEncoding("utf8");
     pipe.on("data", (chunk: string) => {
       text = (text + chunk).slice(0, MAX_END_MESSAGE_LENGTH);
-      if (text === STARTED_WORD) resolve(text);
+      if (text === STARTED_MESSAGE) resolve(text);
     });
     pipe.on("error", () => resolve(text));
     pipe.on("end", () => resolve(text));

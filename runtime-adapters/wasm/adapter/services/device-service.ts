@@ -18,7 +18,7 @@ import type { DeviceKind } from "../../shared/grants/device-grants.ts";
 import type {
   DeviceAnswer,
   DeviceRequest,
-  DeviceWish,
+  DeviceTarget,
   LineConfig,
   RefusalKind,
 } from "../../shared/messages/device-request.ts";
@@ -145,7 +145,7 @@ export class DeviceService {
     throw new ServiceRefusal("not-granted");
   }
 
-  async #ask({ containerId }: ServicePeer, wish: DeviceWish): Promise<Outcome> {
+  async #ask({ containerId }: ServicePeer, wish: DeviceTarget): Promise<Outcome> {
     const kind = wish.kind === "gpio-lines" ? "gpio" : wish.kind;
     await this.#pace.wait(containerId, this.#over.signal);
     const before = this.#turn;
@@ -168,7 +168,7 @@ export class DeviceService {
   /** @param onAnswer is given each of them; @returns the last one. Never rejects but with what a service may throw. */
   async #run(
     { socket, secret }: { readonly socket: string; readonly secret: string },
-    wish: DeviceWish,
+    wish: DeviceTarget,
     onAnswer: (answer: DeviceAnswer) => void,
   ): Promise<DeviceAnswer> {
     const { nodePath, devicesPath, addonPath, servicesDirectory } = this.#init;

@@ -19,11 +19,11 @@ import { encodeFrame, FrameReader, MAX_FRAME_BYTES } from "../../shared/messages
 import {
   type Answer,
   answerMessage,
-  methodParts,
   PROTOCOL_VERSION,
   type Request,
   readHello,
   readRequest,
+  splitMethod,
   welcomeMessage,
 } from "../../shared/messages/service-messages.ts";
 import type { ByteBudget } from "./byte-budget.ts";
@@ -146,7 +146,7 @@ export class RunnerConnection {
   }
 
   async #outcome(peer: ServicePeer, { id, method: name, value, bytes }: Request, reserve: Reserve): Promise<Answer> {
-    const [service, method] = methodParts(name);
+    const [service, method] = splitMethod(name);
     try {
       const result = await this.#call(peer, service, method, { value, bytes }, reserve);
       return { ...result, id, ok: true };

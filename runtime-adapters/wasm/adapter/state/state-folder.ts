@@ -37,7 +37,7 @@ import { MAX_END_BYTES, MAX_END_MESSAGE_LENGTH, type RunnerLaunch } from "../../
 import { type ProcessId, parseProcessId } from "./process-id.ts";
 import { parseExitCode } from "./reaper.ts";
 import type { ContainerFile, ExitedState, SandboxFile } from "./state-files.ts";
-import { readForeign, readForeignFields } from "./untrusted-file.ts";
+import { readUntrusted, readUntrustedFields } from "./untrusted-file.ts";
 
 /** Of a complaint of Node's own; a heap that is too small writes some KiB. */
 const MAX_FATAL_BYTES = 4096;
@@ -227,12 +227,12 @@ export class StateFolder {
 
   /** What the runner has said of its end: the message of a `RunnerEnd`. */
   endMessage(uid: string, id: string): string | undefined {
-    const { message } = readForeignFields(this.endPath(uid, id), MAX_END_BYTES);
+    const { message } = readUntrustedFields(this.endPath(uid, id), MAX_END_BYTES);
     return typeof message === "string" ? message.slice(0, MAX_END_MESSAGE_LENGTH) : undefined;
   }
 
   fatal(uid: string, id: string): string {
-    return (readForeign(this.fatalPath(uid, id), MAX_FATAL_BYTES) ?? "").trim();
+    return (readUntrusted(this.fatalPath(uid, id), MAX_FATAL_BYTES) ?? "").trim();
   }
 
   writeExited(uid: string, id: string, state: ExitedState): void {

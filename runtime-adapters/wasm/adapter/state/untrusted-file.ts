@@ -6,7 +6,7 @@ import { errnoOf } from "../../shared/files/durable-files.ts";
 const NO_FILE: ReadonlySet<string> = new Set(["ENOENT", "ELOOP", "ENXIO", "ENODEV", "EISDIR"]);
 
 /** The beginning of it; undefined for what is no regular file. Never waits for anybody, and follows no link. */
-export function readForeign(path: string, maxBytes: number): string | undefined {
+export function readUntrusted(path: string, maxBytes: number): string | undefined {
   let fd: number;
   try {
     fd = openSync(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK | constants.O_NOCTTY);
@@ -25,9 +25,9 @@ export function readForeign(path: string, maxBytes: number): string | undefined 
 }
 
 /** The fields of a JSON object in it; none where there is no such thing, or not all of it yet. */
-export function readForeignFields(path: string, maxBytes: number): Readonly<Record<string, unknown>> {
+export function readUntrustedFields(path: string, maxBytes: number): Readonly<Record<string, unknown>> {
   try {
-    const value: unknown = JSON.parse(readForeign(path, maxBytes) ?? "");
+    const value: unknown = JSON.parse(readUntrusted(path, maxBytes) ?? "");
     return typeof value === "object" && value !== null ? (value as Readonly<Record<string, unknown>>) : {};
   } catch (error) {
     if (error instanceof SyntaxError) return {};

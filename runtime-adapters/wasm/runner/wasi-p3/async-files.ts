@@ -15,7 +15,7 @@ import type { AsyncContext } from "./async-context.ts";
 import {
   ByteFlow,
   type ByteReader,
-  drained,
+  drainStream,
   type FlowPair,
   failedFlow,
   type Result,
@@ -81,7 +81,7 @@ class AsyncDescriptor extends HostResource {
 
   #written(data: ByteReader, open: () => ReturnType<Descriptor["sink"]>): Outcome {
     try {
-      return drained(this.#context, data, { sink: open(), codeOf });
+      return drainStream(this.#context, data, { sink: open(), codeOf });
     } catch (error) {
       return refusedStream(data, codeOf(error));
     }

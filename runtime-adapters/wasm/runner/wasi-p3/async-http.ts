@@ -7,7 +7,7 @@ import { httpContext } from "../../shared/http/http.ts";
 import { type IncomingResponse, OutgoingRequest, RequestOptions } from "../../shared/http/messages.ts";
 import type { FutureIncomingResponse, OutgoingHttp } from "../../shared/http/outgoing.ts";
 import { Failure } from "../../shared/resources/failure.ts";
-import { made, notByNew, trap } from "../../shared/resources/handles.ts";
+import { makeConstructor, trap, trapOnNew } from "../../shared/resources/handles.ts";
 import type { AsyncContext } from "./async-context.ts";
 import { AsyncFields, AsyncOptions } from "./async-fields.ts";
 import {
@@ -16,14 +16,14 @@ import {
   AsyncResponse,
   type BodyPair,
   type FutureOf,
-  GivenBody,
-  ReceivedBody,
+  IncomingHostBody,
+  OutgoingComponentBody,
   type Sent,
-  settleWithout,
+  settleWithoutBody,
   type Trailers,
-  transmitted,
+  transmitBody,
 } from "./async-messages.ts";
-import { type ByteReader, whenReady } from "./byte-flow.ts";
+import { type ByteReader, waitUntilReady } from "./byte-flow.ts";
 
 type Outcome =
   | undefined
@@ -34,31 +34,31 @@ export const asyncHttp = (context: AsyncContext): AsyncHttp => ({ context, http:
 
 export const asyncHttpImports = (http: AsyncHttp, outgoing: OutgoingHttp): Imports => ({
   "wasi:http/types": {
-    Fields: made(AsyncFields, () => new AsyncFields(http.http, new FieldList(), false), {
+    Fields: makeConstructor(AsyncFields, () => new AsyncFields(http.http, new FieldList(), false), {
       fromList: (entries: readonly FieldEntry[]) => AsyncFields.fromList(http.http, entries),
     }),
-    Request: made(AsyncRequest, notByNew, {
+    Request: makeConstructor(AsyncRequest, trapOnNew, {
       new: (
         headers: Fields,
         contents: ByteReader | undefined,
         trailers: FutureOf<Trailers>,
         options?: AsyncOptions,
       ) => {
-        const body = new GivenBody(contents, trailers);
+        const body = new OutgoingComponentBody(contents, trailers);
         const request = new AsyncRequest(http, headers.given(), body, undefined, options?.fixed());
         options?.[Symbol.dispose]();
         return [request, body.sent];
       },
       consumeBody,
     }),
-    Response: made(AsyncResponse, notByNew, {
+    Response: makeConstructor(AsyncResponse, trapOnNew, {
       new: (headers: Fields, contents: ByteReader | undefined, trailers: FutureOf<Trailers>) => {
-        const body = new GivenBody(contents, trailers);
+        const body = new OutgoingComponentBody(contents, trailers);
         return [new AsyncResponse(http, headers.given(), body), body.sent];
       },
       consumeBody,
     }),
-    RequestOptions: made(AsyncOptions, () => new AsyncOptions(http.context)),
+    RequestOptions: makeConstructor(AsyncOptions, () => new AsyncOptions(http.context)),
   },
   "wasi:http/client": {
     send: (request: AsyncRequest) => http.context.watched(sent(http, outgoing, request)),
@@ -82,10 +82,10 @@ async function sent(http: AsyncHttp, outgoing: OutgoingHttp, request: AsyncReque
     body.discard();
     throw error;
   }
-  if (target === undefined) settleWithout(body);
-  else void http.context.watched(transmitted(http, body, target, out.pipe));
+  if (target === undefined) settleWithoutBody(body);
+  else void http.context.watched(transmitBody(http, body, target, out.pipe));
   try {
-    await whenReady(future.readiness);
+    await waitUntilReady(future.readiness);
     return received(http, future.get() as Outcome);
   } finally {
     future[Symbol.dispose]();
@@ -105,11 +105,11 @@ function optionsOf(http: AsyncHttp, { options }: AsyncRequest): RequestOptions |
   if (options === undefined) return undefined;
   const { connect, firstByte, betweenBytes } = options.timeouts;
   options[Symbol.dispose]();
-  const made = new RequestOptions(http.http);
-  made.setConnectTimeout(connect);
-  made.setFirstByteTimeout(firstByte);
-  made.setBetweenBytesTimeout(betweenBytes);
-  return made;
+  const makeConstructor = new RequestOptions(http.http);
+  makeConstructor.setConnectTimeout(connect);
+  makeConstructor.setFirstByteTimeout(firstByte);
+  makeConstructor.setBetweenBytesTimeout(betweenBytes);
+  return makeConstructor;
 }
 
 /** @throws the error code */
@@ -119,5 +119,5 @@ function received(http: AsyncHttp, outcome: Outcome): AsyncResponse {
   const response = outcome.val.val;
   const status = response.status();
   const { fields, pipe } = response.given();
-  return new AsyncResponse(http, fields, new ReceivedBody(http, pipe), status);
+  return new AsyncResponse(http, fields, new IncomingHostBody(http, pipe), status);
 }

@@ -5,7 +5,7 @@
 import type { Imports } from "../../shared/host/host.ts";
 import type { LogStream, LogWriter } from "../../shared/host/log-writer.ts";
 import { millisecondsUntil } from "../../shared/resources/polling.ts";
-import { type ByteReader, bytesOf, nothing, type Result as ResultOf, success } from "./byte-flow.ts";
+import { type ByteReader, bytesOf, emptyStream, type Result as ResultOf, success } from "./byte-flow.ts";
 import type { StartTimer } from "./patient-timers.ts";
 
 type Result = ResultOf<undefined, never>;
@@ -99,7 +99,7 @@ export class AsyncHost {
         exitWithCode: leave,
       },
       // At its end from the start.
-      "wasi:cli/stdin": { readViaStream: () => [nothing(), Promise.resolve(success())] },
+      "wasi:cli/stdin": { readViaStream: () => [emptyStream(), Promise.resolve(success())] },
       "wasi:cli/stdout": output("stdout"),
       "wasi:cli/stderr": output("stderr"),
       "wasi:clocks/monotonic-clock": {

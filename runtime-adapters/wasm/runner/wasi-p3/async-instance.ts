@@ -8,7 +8,7 @@ import { AsyncContext } from "./async-context.ts";
 import { fileImports } from "./async-files.ts";
 import { AsyncHost } from "./async-imports.ts";
 import { AsyncTasks } from "./async-tasks.ts";
-import { PatientTimers } from "./patient-timers.ts";
+import { LongTimers } from "./patient-timers.ts";
 
 export class AsyncInstance {
   readonly host: AsyncHost;
@@ -17,7 +17,7 @@ export class AsyncInstance {
   readonly #glue: GlueMaker;
   readonly #components: InstanceComponents;
   readonly #init: HostInit;
-  readonly #timers: PatientTimers;
+  readonly #timers: LongTimers;
   /** For the board's interfaces: what they wait for comes by the event loop. */
   readonly #loop: LoopWaiter;
 
@@ -26,7 +26,7 @@ export class AsyncInstance {
     this.#glue = glue;
     this.#components = components;
     this.#init = init;
-    this.#timers = new PatientTimers(after);
+    this.#timers = new LongTimers(after);
     this.#loop = new LoopWaiter({ now: () => waiter.now(), after });
     const onActivity = (): void => this.#timers.wake();
     const { host, waitsBy02 } = components;

@@ -17,7 +17,15 @@ import { Failure } from "../../shared/resources/failure.ts";
 import { HostResource } from "../../shared/resources/handles.ts";
 import type { AsyncContext } from "./async-context.ts";
 import { AsyncFields, type AsyncOptions } from "./async-fields.ts";
-import { ByteFlow, type ByteReader, drained, type FlowPair, nothing, type Result, streamCode } from "./byte-flow.ts";
+import {
+  ByteFlow,
+  type ByteReader,
+  drainStream,
+  emptyStream,
+  type FlowPair,
+  type Result,
+  streamCode,
+} from "./byte-flow.ts";
 
 export interface AsyncHttp {
   readonly context: AsyncContext;
@@ -59,7 +67,7 @@ export interface Body {
 }
 
 /** That the component has given. */
-export class GivenBody implements Body {
+export class OutgoingComponentBody implements Body {
   readonly reader: ByteReader | undefined;
   readonly trailers: FutureOf<Trailers>;
   readonly #sent = Promise.withResolvers<Sent>();
@@ -78,7 +86,7 @@ export class GivenBody implements Body {
       (sent) => this.settle(sent),
       () => this.settle({ tag: "err", val: { tag: "HTTP-protocol-error" } }),
     );
-    return [this.reader ?? nothing(), this.trailers];
+    return [this.reader ?? emptyStream(), this.trailers];
   }
 
   settle(sent: Sent): void {
@@ -96,7 +104,7 @@ export class GivenBody implements Body {
 }
 
 /** That has come from elsewhere. */
-export class ReceivedBody implements Body {
+export class IncomingHostBody implements Body {
   readonly #http: AsyncHttp;
   readonly #pipe: IncomingPipe;
   #flow: ByteFlow<HttpErrorCode> | undefined;
@@ -151,13 +159,13 @@ export class ReceivedBody implements Body {
 }
 
 /** There is none to be sent. */
-export function settleWithout(body: Body): void {
+export function settleWithoutBody(body: Body): void {
   body.discard();
   body.settle({ tag: "ok", val: undefined });
 }
 
 /** Writes a body, and what comes after it. @returns what became of it, which its giver is told too */
-export async function transmitted(
+export async function transmitBody(
   { context }: AsyncHttp,
   body: Body,
   out: OutgoingBody,
@@ -176,7 +184,7 @@ export async function transmitted(
 async function written(context: AsyncContext, body: Body, out: OutgoingBody, pipe: OutgoingPipe): Promise<Sent> {
   const { reader } = body;
   if (reader !== undefined) {
-    const copied = await drained(context, reader, { sink: pipe, codeOf: httpCode });
+    const copied = await drainStream(context, reader, { sink: pipe, codeOf: httpCode });
     if (copied.tag === "err") return copied;
   }
   const trailers = await body.trailers;

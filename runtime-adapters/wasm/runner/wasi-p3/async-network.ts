@@ -4,7 +4,7 @@ import type { AsyncLaunch } from "../../shared/component/component-run.ts";
 import type { Imports } from "../../shared/host/host.ts";
 import type { LoopTimers } from "../../shared/resources/event-loop.ts";
 import { Failure } from "../../shared/resources/failure.ts";
-import { made, notByNew } from "../../shared/resources/handles.ts";
+import { makeConstructor, trapOnNew } from "../../shared/resources/handles.ts";
 import type { AsyncContext } from "./async-context.ts";
 
 const denied = (): never => {
@@ -12,7 +12,7 @@ const denied = (): never => {
 };
 
 /** A resource that never comes to be; the glue only compares with it. */
-const never = (): unknown => made({ prototype: {} }, notByNew, { create: denied });
+const never = (): unknown => makeConstructor({ prototype: {} }, trapOnNew, { create: denied });
 
 const noNetwork = (): Imports => ({
   "wasi:sockets/types": { TcpSocket: never(), UdpSocket: never() },

@@ -18,9 +18,9 @@ import {
   type AsyncHttp,
   AsyncRequest,
   AsyncResponse,
-  ReceivedBody,
-  settleWithout,
-  transmitted,
+  IncomingHostBody,
+  settleWithoutBody,
+  transmitBody,
 } from "./async-messages.ts";
 import { socketsOf } from "./async-network.ts";
 import { type AsyncTasks, FAULTS } from "./async-tasks.ts";
@@ -117,8 +117,8 @@ async function answered(
   const target = body.reader === undefined ? undefined : answer.body();
   const { pipe } = answer;
   ResponseOutparam.set(out, { tag: "ok", val: answer });
-  if (target === undefined) settleWithout(body);
-  else await transmitted(http, body, target, pipe);
+  if (target === undefined) settleWithoutBody(body);
+  else await transmitBody(http, body, target, pipe);
 }
 
 function receivedRequest(http: AsyncHttp, request: IncomingRequest): AsyncRequest {
@@ -129,7 +129,7 @@ function receivedRequest(http: AsyncHttp, request: IncomingRequest): AsyncReques
     authority: request.authority(),
   };
   const { fields, pipe } = request.given();
-  return new AsyncRequest(http, fields, new ReceivedBody(http, pipe), head);
+  return new AsyncRequest(http, fields, new IncomingHostBody(http, pipe), head);
 }
 
 /** What the component itself says went wrong; undefined: it trapped. */

@@ -2,7 +2,7 @@
 
 import type { Imports } from "../../shared/host/host.ts";
 import { Failure } from "../../shared/resources/failure.ts";
-import { made, notByNew } from "../../shared/resources/handles.ts";
+import { makeConstructor, trapOnNew } from "../../shared/resources/handles.ts";
 import { type LookupOutcome, lookUp } from "../../shared/sockets/name-lookup.ts";
 import type { Family, IpAddressValue } from "../../shared/sockets/socket-addresses.ts";
 import { type NetworkInit, socketContext } from "../../shared/sockets/sockets.ts";
@@ -24,8 +24,12 @@ export function asyncSocketImports(context: AsyncContext, init: NetworkInit): Im
   context.restsWith(() => network.sockets.access.unused());
   return {
     "wasi:sockets/types": {
-      TcpSocket: made(AsyncTcpSocket, notByNew, { create: (family: Family) => AsyncTcpSocket.create(network, family) }),
-      UdpSocket: made(AsyncUdpSocket, notByNew, { create: (family: Family) => AsyncUdpSocket.create(network, family) }),
+      TcpSocket: makeConstructor(AsyncTcpSocket, trapOnNew, {
+        create: (family: Family) => AsyncTcpSocket.create(network, family),
+      }),
+      UdpSocket: makeConstructor(AsyncUdpSocket, trapOnNew, {
+        create: (family: Family) => AsyncUdpSocket.create(network, family),
+      }),
     },
     "wasi:sockets/ip-name-lookup": { resolveAddresses: (name: string) => resolved(network, name) },
   };

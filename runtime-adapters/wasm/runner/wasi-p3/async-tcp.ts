@@ -3,7 +3,7 @@
  * and its streams, in any order let go of: the socket is closed when nobody has any of them.
  */
 import { Failure } from "../../shared/resources/failure.ts";
-import { onGiven } from "../../shared/resources/handles.ts";
+import { onHandleCreated } from "../../shared/resources/handles.ts";
 import type { Family, IpSocketAddress } from "../../shared/sockets/socket-addresses.ts";
 import { TcpSocket } from "../../shared/sockets/tcp-socket.ts";
 import { type AsyncNetwork, AsyncSocket } from "./async-socket.ts";
@@ -11,12 +11,12 @@ import { attempt, type SocketError, streamError } from "./async-socket-errors.ts
 import {
   ByteFlow,
   type ByteReader,
-  drained,
+  drainStream,
   type FlowPair,
   failedFlow,
   type Result,
   refusedStream,
-  whenReady,
+  waitUntilReady,
 } from "./byte-flow.ts";
 
 const INVALID_STATE = { tag: "invalid-state" } as const;
@@ -80,7 +80,7 @@ export class AsyncTcpSocket extends AsyncSocket<TcpSocket> {
 
   async connect(remoteAddress: IpSocketAddress): Promise<void> {
     attempt(() => this.socket.startConnect(undefined, remoteAddress));
-    await this.network.context.watched(whenReady(this.socket.settled));
+    await this.network.context.watched(waitUntilReady(this.socket.settled));
     attempt(() => this.socket.finishConnection());
   }
 
@@ -100,7 +100,7 @@ export class AsyncTcpSocket extends AsyncSocket<TcpSocket> {
     const letGo = this.#shared.hold();
     const init = { sink: connection.sink(), codeOf: streamError, isBounded: true, flushes: true };
     const { context } = this.network;
-    return context.sends(drained(context, data, init).finally(letGo));
+    return context.sends(drainStream(context, data, init).finally(letGo));
   }
 
   receive(): FlowPair<Uint8Array, SocketError> {
@@ -182,7 +182,7 @@ class Listener implements AsyncIterator<AsyncTcpSocket> {
 
   async next(): Promise<IteratorResult<AsyncTcpSocket>> {
     while (!this.#hasEnded) {
-      await this.#network.context.watched(whenReady(this.#socket.acceptable));
+      await this.#network.context.watched(waitUntilReady(this.#socket.acceptable));
       if (this.#hasEnded) break;
       const socket = this.#accepted();
       if (socket !== undefined) return { done: false, value: socket };
@@ -206,7 +206,7 @@ class Listener implements AsyncIterator<AsyncTcpSocket> {
     try {
       const taken = new AsyncTcpSocket(this.#network, this.#socket.acceptSocket());
       this.#taken.add(taken);
-      onGiven(taken, () => this.#taken.delete(taken));
+      onHandleCreated(taken, () => this.#taken.delete(taken));
       return taken;
     } catch (error) {
       if (!(error instanceof Failure)) throw error;

@@ -5,7 +5,7 @@ import { type NetworkErrorCode, networkFailure } from "../../shared/sockets/sock
 import { UdpSocket } from "../../shared/sockets/udp-socket.ts";
 import { type AsyncNetwork, AsyncSocket } from "./async-socket.ts";
 import { attempt, socketError } from "./async-socket-errors.ts";
-import { whenReady } from "./byte-flow.ts";
+import { waitUntilReady } from "./byte-flow.ts";
 
 /** Of one socket: what waits to be given to the system, and calls that wait for something to come. As of what has come and is not read. */
 const MAX_WAITING = 128;
@@ -81,7 +81,7 @@ export class AsyncUdpSocket extends AsyncSocket<UdpSocket> {
     this.#waiting += 1;
     this.#waitingBytes += bytes;
     try {
-      await this.network.context.watched(whenReady(readiness));
+      await this.network.context.watched(waitUntilReady(readiness));
     } finally {
       this.#waiting -= 1;
       this.#waitingBytes -= bytes;

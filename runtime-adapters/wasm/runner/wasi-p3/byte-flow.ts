@@ -30,7 +30,7 @@ export const bytesOf = (value: Uint8Array | number[] | number | undefined): Uint
   value === undefined ? new Uint8Array() : typeof value === "number" ? Uint8Array.of(value) : Uint8Array.from(value);
 
 /** @param given resolves when nobody waits any more */
-export async function whenReady(readiness: Readiness | undefined, given?: Promise<unknown>): Promise<void> {
+export async function waitUntilReady(readiness: Readiness | undefined, given?: Promise<unknown>): Promise<void> {
   if (readiness === undefined || readiness.ready()) return;
   let takeBack: (() => void) | undefined;
   const woken = new Promise<void>((resolve) => {
@@ -66,7 +66,7 @@ export interface FlowInit<E> {
 export type FlowPair<T, E> = [AsyncIterable<T>, Promise<Result<undefined, E>>];
 
 /** Of what could not even begin. */
-export const failedFlow = <T, E>(val: E): FlowPair<T, E> => [nothing(), Promise.resolve({ tag: "err", val })];
+export const failedFlow = <T, E>(val: E): FlowPair<T, E> => [emptyStream(), Promise.resolve({ tag: "err", val })];
 
 /** What the component writes is taken by nobody. */
 export function refusedStream<E>(reader: ByteReader, val: E): Promise<Result<undefined, E>> {
@@ -75,7 +75,7 @@ export function refusedStream<E>(reader: ByteReader, val: E): Promise<Result<und
 }
 
 /** A stream that is at its end. */
-export async function* nothing(): AsyncGenerator<never> {
+export async function* emptyStream(): AsyncGenerator<never> {
   // There is nothing in it.
 }
 
@@ -127,7 +127,7 @@ export class ByteFlow<E> implements AsyncIterator<Uint8Array> {
         const bytes = source.read(CHUNK_BYTES);
         if (bytes === undefined) this.#end(OK);
         else if (bytes.length > 0) return { done: false, value: bytes };
-        else await this.#context.watched(whenReady(source.readiness, this.outcome));
+        else await this.#context.watched(waitUntilReady(source.readiness, this.outcome));
       } catch (error) {
         this.#end({ tag: "err", val: codeOf(error) });
       }
@@ -156,7 +156,7 @@ export class ByteFlow<E> implements AsyncIterator<Uint8Array> {
  * Takes all that the component writes. @returns once all of it is in the sink, or the sink has failed; then the component is told
  * that nobody reads any more. The sink is closed.
  */
-export function drained<E>(
+export function drainStream<E>(
   context: AsyncContext,
   reader: ByteReader,
   { sink, codeOf, isBounded = false, flushes = false }: DrainInit<E>,
@@ -177,14 +177,14 @@ export function drained<E>(
 
 async function flushed(context: AsyncContext, sink: ByteSink, given: Promise<void>): Promise<void> {
   sink.flush();
-  await context.waited(whenReady(sink.readiness, given));
+  await context.waited(waitUntilReady(sink.readiness, given));
   // What has failed meanwhile says so now.
   sink.flush();
 }
 
 async function copied(context: AsyncContext, reader: ByteReader, sink: ByteSink, given: Promise<void>): Promise<void> {
   for (;;) {
-    await context.waited(whenReady(sink.readiness, given));
+    await context.waited(waitUntilReady(sink.readiness, given));
     const room = Math.max(sink.writable?.() ?? CHUNK_BYTES, 1);
     const { done, value } = await reader.read({ count: Math.min(room, CHUNK_BYTES) });
     context.onActivity();

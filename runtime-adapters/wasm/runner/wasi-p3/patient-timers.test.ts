@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { PatientTimers } from "./patient-timers.ts";
+import { LongTimers } from "./patient-timers.ts";
 
 interface Globals {
   setTimeout(act: () => void, milliseconds?: number): number;
@@ -12,7 +12,7 @@ interface Globals {
 class Bench {
   now = 0;
   #timers: { at: number; act: () => void }[] = [];
-  readonly timers = new PatientTimers((milliseconds, act) => {
+  readonly timers = new LongTimers((milliseconds, act) => {
     const timer = { at: this.now + milliseconds, act };
     this.#timers.push(timer);
     return () => {

@@ -26,7 +26,7 @@ interface Look {
   isSoon: boolean;
 }
 
-export class PatientTimers {
+export class LongTimers {
   readonly #start: StartTimer;
   readonly #looks = new Map<number, Look>();
   #last = 0;

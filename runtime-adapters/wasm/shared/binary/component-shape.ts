@@ -27,7 +27,7 @@ const SECTION_HEADER_LENGTH = 6;
 export const IMPORT_SECTION = 10;
 export const EXPORT_SECTION = 11;
 
-export const HOW_TO_MAKE_A_COMPONENT =
+export const COMPONENT_BUILD_HINT =
   "make one with `wasm-tools component new module.wasm --adapt wasi_snapshot_preview1.command.wasm -o component.wasm` or jco's componentNew";
 
 /**
@@ -67,7 +67,7 @@ function checkPreamble(bytes: Uint8Array): void {
   const version = (bytes[4] ?? 0) | ((bytes[5] ?? 0) << 8);
   const layer = (bytes[6] ?? 0) | ((bytes[7] ?? 0) << 8);
   if (layer === 0) {
-    throw new PicoletError("invalid", `the file is a core module, not a component; ${HOW_TO_MAKE_A_COMPONENT}`);
+    throw new PicoletError("invalid", `the file is a core module, not a component; ${COMPONENT_BUILD_HINT}`);
   }
   if (layer !== 1 || version !== 0x0d) {
     throw new PicoletError("invalid", `the file is of an unknown WebAssembly version (${version}, layer ${layer})`);

@@ -36,7 +36,7 @@ export interface LimitedModule {
 }
 
 /** The module with a padded maximum in every memory it defines. @throws `invalid` for 64-bit and shared memories. */
-export function withPatchableMemories(module: Uint8Array): LimitedModule {
+export function padMemoryLimits(module: Uint8Array): LimitedModule {
   let memorySection: Section | undefined;
   for (const section of moduleSections(module)) {
     // An imported memory is limited where it is defined; only its kind is looked at.

@@ -13,7 +13,7 @@ import {
   readWelcome,
   requestMessage,
 } from "../messages/service-messages.ts";
-import type { Begun } from "../resources/polling.ts";
+import type { StartedOperation } from "../resources/polling.ts";
 
 export interface ServiceClientComponents {
   /** Opens a connection to the agent. */
@@ -72,7 +72,7 @@ export class ServiceClient {
    * @param method `<interface>.<method>`
    * @throws `resource_exhausted` when the message is too large to be sent
    */
-  call(method: string, message: ServiceMessage, { repeatable }: CallOptions): Begun<ServiceMessage> {
+  call(method: string, message: ServiceMessage, { repeatable }: CallOptions): StartedOperation<ServiceMessage> {
     this.#lastId += 1;
     const id = this.#lastId;
     const frame = encodeFrame(requestMessage({ ...message, id, method }));

@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto";
 import type { TelemetryRecord } from "@picolet/protocol/telemetry/records.ts";
 import { type Plain, ServiceRefusal } from "@picolet/runtime-contract/board-services.ts";
 import { packRecord, readTelemetryPutAnswer, type TelemetryPut } from "@picolet/runtime-contract/telemetry-message.ts";
-import type { Begun } from "../resources/polling.ts";
+import type { StartedOperation } from "../resources/polling.ts";
 import type { ServiceClient } from "./service-client.ts";
 
 interface Handover {
@@ -53,7 +53,7 @@ export class TelemetrySender {
   }
 
   /** Its result throws the ServiceRefusal of a handover that was not taken. @throws ServiceRefusal `full` */
-  send(records: readonly TelemetryRecord[], bytes: number, isUrgent: boolean): Begun<void> {
+  send(records: readonly TelemetryRecord[], bytes: number, isUrgent: boolean): StartedOperation<void> {
     const unkept = this.#unkept.reduce((sum, each) => sum + each.bytes, bytes);
     if (unkept > MOST_UNKEPT_BYTES) throw new ServiceRefusal("full", RETRY_MS);
     const packed = records.map((record) => packRecord({ record, stampUs: this.#stamp() }));

@@ -45,7 +45,7 @@ export interface InstanceComponents extends HostComponents {
 }
 
 /** What only some components need. */
-export interface Parts {
+export interface OptionalModules {
   readonly sockets: typeof import("../sockets/sockets.ts") | undefined;
   readonly board: typeof import("../board/board.ts") | undefined;
   readonly http: typeof import("./serve-component.ts") | undefined;
@@ -85,14 +85,14 @@ const RUN_INTERFACE = "wasi:cli/run@";
 const isRun = (coreExport: string): boolean => coreExport.startsWith(RUN_INTERFACE);
 
 /** One of WASI 0.3 loads its own. */
-export const loadParts = async ({ network, board, http, p3 }: RunnerLaunch): Promise<Parts> => ({
+export const loadOptionalModules = async ({ network, board, http, p3 }: RunnerLaunch): Promise<OptionalModules> => ({
   sockets: !p3 && network ? await import("../sockets/sockets.ts") : undefined,
   board: board && (await import("../board/board.ts")),
   http: http && !p3 ? await import("./serve-component.ts") : undefined,
 });
 
 /** Everything up to the component's first instruction that is its own. */
-export function prepareRun(launch: RunnerLaunch, opened: OpenedComponent, parts: Parts): Run | Promise<Run> {
+export function prepareRun(launch: RunnerLaunch, opened: OpenedComponent, parts: OptionalModules): Run | Promise<Run> {
   const { preopens, connection, instantiate, log, waiter, loop, beforeWait, exit, after, live, devices } = opened;
   const policy = launch.network && new NetworkPolicy(launch.network, ownAddresses(monotonicNow));
   const access = policy && parts.sockets && new parts.sockets.NetworkAccess(policy);
@@ -155,7 +155,7 @@ async function serving(
   served: Omit<ServeComponents, "onBroken">,
   init: HostInit,
   options: ServeOptions,
-  { http }: Parts,
+  { http }: OptionalModules,
   onServing: OpenedComponent["onServing"],
 ): Promise<Run> {
   const { promise, reject } = Promise.withResolvers<never>();

@@ -9,7 +9,7 @@ import {
   isTooLarge,
   MAX_OPERATION_BYTES,
   MAX_OPERATIONS,
-  speaksI2c,
+  supportsI2c,
 } from "./i2c-uapi.ts";
 
 const BASE = 0x7f00_1234_5000n;
@@ -84,7 +84,10 @@ test("a bus of SMBus alone gets the commands that look the same on the line", ()
     assert.equal(shown(none), undefined);
   }
   assert.equal(shown([write(...Array.from({ length: 34 }, () => 1))]), undefined);
-  assert.deepEqual([speaksI2c(1), speaksI2c(0x0ffe_0000), encodeSmbus([write(7)], 0, at)], [true, false, undefined]);
+  assert.deepEqual(
+    [supportsI2c(1), supportsI2c(0x0ffe_0000), encodeSmbus([write(7)], 0, at)],
+    [true, false, undefined],
+  );
 });
 
 test("no transfer of SMBus goes beyond its memory", () => {

@@ -43,7 +43,7 @@ const MAX_BLOCK_BYTES = 32;
 const SMBUS_HEADER_BYTES = 16;
 const SMBUS_BYTES = SMBUS_HEADER_BYTES + 34;
 
-export const speaksI2c = (functions: number): boolean => (functions & FUNC.i2c) !== 0;
+export const supportsI2c = (functions: number): boolean => (functions & FUNC.i2c) !== 0;
 
 const bytesOf = (operation: Operation): number => (operation.tag === "read" ? operation.val : operation.val.length);
 

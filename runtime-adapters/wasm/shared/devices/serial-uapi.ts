@@ -77,7 +77,7 @@ export function encodeTermios({ baudRate, dataBits, parity, stopBits, flowContro
 }
 
 /** Whether the port has become what was wanted: drivers leave out what they cannot do, and tell nobody. */
-export function hasBecome(actual: Buffer, wanted: Options): boolean {
+export function hasAppliedOptions(actual: Buffer, wanted: Options): boolean {
   const asked = encodeTermios(wanted);
   const frames = [actual, asked].map((each) => (each.readUInt32LE(CFLAG_AT) & FRAME) >>> 0);
   const speed = actual.readUInt32LE(OSPEED_AT);

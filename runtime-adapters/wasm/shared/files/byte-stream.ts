@@ -53,10 +53,10 @@ const CUT_OFF = "Z_BUF_ERROR";
 type Compression = "gzip" | "zstd";
 
 /** @throws on reading, `corrupt` when it is no gzip or damaged, `resource_exhausted` when it grows out of all proportion. */
-export const gunzipped = (compressed: ByteStream): ByteStream => new ChunkBytes(inflate(compressed, "gzip"));
+export const gunzipStream = (compressed: ByteStream): ByteStream => new ChunkBytes(inflate(compressed, "gzip"));
 
 /** As it is, or taken out of gzip or zstd, whichever it begins with. */
-export async function decompressed(content: ByteStream): Promise<ByteStream> {
+export async function decompressStream(content: ByteStream): Promise<ByteStream> {
   const peeked = new PeekedBytes(content);
   const [first, second] = await peeked.start();
   if (first === 0x1f && second === 0x8b) return new ChunkBytes(inflate(peeked, "gzip"));

@@ -4,7 +4,7 @@ import { gzipSync } from "node:zlib";
 import { isPicoletError } from "@picolet/protocol/errors.ts";
 import { makeTar } from "@picolet/test/support/unit/images/tar.ts";
 import fc from "fast-check";
-import { gunzipped, readAll } from "./byte-stream.ts";
+import { gunzipStream, readAll } from "./byte-stream.ts";
 import type { ByteStream } from "./file-bytes.ts";
 import { TarReader } from "./tar-reader.ts";
 
@@ -54,7 +54,7 @@ test("names and contents come back, in pieces of any length, compressed or not",
   const tar = makeTar(Object.fromEntries(files));
   for (const length of [1, 7, 512, 100_000]) {
     assert.deepEqual(await contentOf(new Pieces(tar, length)), files);
-    await using decompressed = gunzipped(new Pieces(gzipSync(tar), length));
+    await using decompressed = gunzipStream(new Pieces(gzipSync(tar), length));
     assert.deepEqual(await contentOf(decompressed), files);
   }
 });
@@ -97,7 +97,7 @@ test("gzip that is damaged or cut off is corrupt", async () => {
   const damaged = Buffer.from(whole);
   damaged[20] = (damaged[20] ?? 0) ^ 0xff;
   for (const bytes of [damaged, whole.subarray(0, 30), Buffer.from("no gzip at all")]) {
-    await using stream = gunzipped(new Pieces(bytes, 16));
+    await using stream = gunzipStream(new Pieces(bytes, 16));
     await assert.rejects(contentOf(stream), (error) => isPicoletError(error, "corrupt"));
   }
 });

@@ -69,7 +69,7 @@ export class TarReader {
     if (this.#entries > MAX_ENTRIES) {
       throw new PicoletError("resource_exhausted", `the archive has more than ${MAX_ENTRIES} entries`);
     }
-    if (!startsTar(block)) throw corrupt("the checksum of a header is wrong");
+    if (!isTarHeader(block)) throw corrupt("the checksum of a header is wrong");
     const prefix = block.subarray(257, 262).toString("latin1") === "ustar" ? text(block, 345, 155) : "";
     const name = text(block, 0, 100);
     return {
@@ -147,7 +147,7 @@ async function exactly(stream: ByteStream, count: number): Promise<Buffer | unde
 }
 
 /** Whether this may be the first block of an archive: the checksum of its header is right. */
-export const startsTar = (block: Buffer): boolean =>
+export const isTarHeader = (block: Buffer): boolean =>
   block.length === BLOCK_BYTES && octal(text(block, 148, 8)) === checksum(block);
 
 function text(block: Buffer, start: number, length: number): string {

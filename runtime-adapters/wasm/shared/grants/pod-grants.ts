@@ -92,7 +92,7 @@ export function isDense(pod: Pod): boolean {
 }
 
 /** Whether any rule of its network is about https. */
-export const mayAskHttps = ({ network }: Pick<PodGrants, "network">): boolean =>
+export const allowsHttps = ({ network }: Pick<PodGrants, "network">): boolean =>
   network?.connect.some(({ protocol }) => protocol === "https") ?? false;
 
 function boardGrants(annotations: Readonly<Record<string, string>>) {

@@ -41,8 +41,8 @@ import {
   exists,
   type OpenFlags,
   openEntry,
-  reopened,
-  withoutChange,
+  readOnlyOpenFlags,
+  reopenFile,
 } from "./open-entry.ts";
 import { AppendSink, type DescriptorType, FileSink, FileSource, OpenedFile } from "./opened-file.ts";
 import { decodeName, fdPath, type ResolvedPath, resolvePath } from "./paths.ts";
@@ -193,7 +193,7 @@ export class Descriptor extends HostResource {
     if (this.#context.handles.descriptors.full) throw fileFailure("insufficient-memory");
     return this.#at(path, pathFlags.symlinkFollow === true, (resolved, mounted) => {
       if (mounted !== undefined) return this.#openMounted(mounted, openFlags, flags);
-      const how = this.#tree.readOnly ? withoutChange(resolved, openFlags, flags) : openFlags;
+      const how = this.#tree.readOnly ? readOnlyOpenFlags(resolved, openFlags, flags) : openFlags;
       const file = fileCall(() => openEntry(resolved, how, flags));
       return this.#opened(file, flags, resolved.atRoot && resolved.name === ".");
     });
@@ -216,7 +216,7 @@ export class Descriptor extends HostResource {
     const writes = flags.write === true || openFlags.truncate === true;
     if (writes && mounted.readOnly) throw fileFailure("read-only");
     const truncates = openFlags.truncate === true ? constants.O_TRUNC : 0;
-    const file = fileCall(() => reopened(mounted.file, accessOf(flags) | truncates));
+    const file = fileCall(() => reopenFile(mounted.file, accessOf(flags) | truncates));
     const tree = { readOnly: mounted.readOnly };
     return new Descriptor(this.#context, { file, tree, flags: { ...flags, mutateDirectory: false }, files: NO_FILES });
   }
@@ -392,11 +392,11 @@ export const preopenedDirectories = (
 
 function withReopened(directory: OpenedFile, call: (fd: number) => void): void {
   // A preopened directory is held by O_PATH, which cannot be synced.
-  const reopened = new OpenedFile(openSync(fdPath(directory.fd), constants.O_RDONLY | constants.O_DIRECTORY));
+  const reopenFile = new OpenedFile(openSync(fdPath(directory.fd), constants.O_RDONLY | constants.O_DIRECTORY));
   try {
-    call(reopened.fd);
+    call(reopenFile.fd);
   } finally {
-    reopened.release();
+    reopenFile.release();
   }
 }
 

@@ -62,7 +62,7 @@ function openThere(
     if (how.directory && found.type !== "directory") throw fileFailure("not-directory");
     if (found.type === "symbolic-link") throw fileFailure("loop");
     const access = found.type === "directory" ? directoryAccess(how.truncate, flags) : accessOf(flags);
-    return reopened(found, access | (how.truncate ? constants.O_TRUNC : 0));
+    return reopenFile(found, access | (how.truncate ? constants.O_TRUNC : 0));
   } finally {
     found.release();
   }
@@ -75,13 +75,13 @@ function directoryAccess(truncate: boolean, flags: DescriptorFlags): number {
 }
 
 /** @throws `not-permitted` for what is neither file nor directory */
-export function reopened(found: OpenedFile, access: number): OpenedFile {
+export function reopenFile(found: OpenedFile, access: number): OpenedFile {
   if (found.type !== "regular-file" && found.type !== "directory") throw fileFailure("not-permitted");
   return new OpenedFile(openSync(fdPath(found.fd), access | constants.O_NOCTTY));
 }
 
 /** How Linux opens on a read-only file system: what is there may be opened for reading, also with O_CREAT. */
-export function withoutChange(resolved: ResolvedPath, openFlags: OpenFlags, flags: DescriptorFlags): OpenFlags {
+export function readOnlyOpenFlags(resolved: ResolvedPath, openFlags: OpenFlags, flags: DescriptorFlags): OpenFlags {
   const { create, ...rest } = openFlags;
   if (!fileCall(() => exists(resolved.path))) {
     throw fileFailure(create === true ? "read-only" : "no-entry");

@@ -1,7 +1,7 @@
 /** wasi:http for one instance of a component. */
 
 import type { Imports } from "../host/host.ts";
-import { made } from "../resources/handles.ts";
+import { makeConstructor } from "../resources/handles.ts";
 import type { HostError, StreamContext } from "../resources/streams.ts";
 import { FieldList, Fields } from "./fields.ts";
 import { type HttpContext, HttpPools } from "./http-context.ts";
@@ -25,17 +25,17 @@ export const httpContext = (streams: StreamContext): HttpContext => ({
 /** @param outgoing who makes its requests */
 export const httpImports = (context: HttpContext, outgoing: OutgoingHttp): Imports => ({
   "wasi:http/types": {
-    Fields: made(Fields, () => new Fields(context, new FieldList(), false), {
+    Fields: makeConstructor(Fields, () => new Fields(context, new FieldList(), false), {
       fromList: (entries: Parameters<typeof Fields.fromList>[1]) => Fields.fromList(context, entries),
     }),
     IncomingRequest,
     IncomingResponse,
     IncomingBody,
     FutureTrailers,
-    OutgoingRequest: made(OutgoingRequest, (headers: Fields) => new OutgoingRequest(context, headers)),
-    OutgoingResponse: made(OutgoingResponse, (headers: Fields) => new OutgoingResponse(context, headers)),
+    OutgoingRequest: makeConstructor(OutgoingRequest, (headers: Fields) => new OutgoingRequest(context, headers)),
+    OutgoingResponse: makeConstructor(OutgoingResponse, (headers: Fields) => new OutgoingResponse(context, headers)),
     OutgoingBody,
-    RequestOptions: made(RequestOptions, () => new RequestOptions(context)),
+    RequestOptions: makeConstructor(RequestOptions, () => new RequestOptions(context)),
     ResponseOutparam,
     FutureIncomingResponse,
     httpErrorCode: (error: HostError) => error.codeIn("http"),

@@ -6,7 +6,7 @@ import { Failure } from "../resources/failure.ts";
 import { HostResource, trap } from "../resources/handles.ts";
 import { Pollable, type Readiness } from "../resources/polling.ts";
 import { type ByteSource, InputStream } from "../resources/streams.ts";
-import { Wakes } from "../resources/wake-listeners.ts";
+import { WakeListeners } from "../resources/wake-listeners.ts";
 import { type HttpErrorCode, httpStreamFailure } from "./error-code.ts";
 import { FieldList, Fields } from "./fields.ts";
 import type { HttpContext } from "./http-context.ts";
@@ -46,7 +46,7 @@ export class IncomingPipe implements ByteSource, BodyListener {
   readonly #context: HttpContext;
   readonly #source: BodySource;
   readonly #limits: BodyLimits;
-  readonly #wakes = new Wakes();
+  readonly #wakes = new WakeListeners();
   #phase: "untouched" | "closed" | "started" = "untouched";
   #bytes = 0;
   #error: HttpErrorCode | undefined;

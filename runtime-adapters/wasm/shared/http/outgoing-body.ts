@@ -6,7 +6,7 @@ import { Failure } from "../resources/failure.ts";
 import { HostResource, trap } from "../resources/handles.ts";
 import type { Readiness } from "../resources/polling.ts";
 import { type ByteSink, MAX_TRANSFER_BYTES, OutputStream } from "../resources/streams.ts";
-import { Wakes } from "../resources/wake-listeners.ts";
+import { WakeListeners } from "../resources/wake-listeners.ts";
 import { type HttpErrorCode, httpStreamFailure } from "./error-code.ts";
 import type { FieldList, Fields } from "./fields.ts";
 import type { HttpContext } from "./http-context.ts";
@@ -47,7 +47,7 @@ export interface TargetListener {
 export class OutgoingPipe implements ByteSink, TargetListener {
   readonly #context: HttpContext;
   readonly #head: BodyHead;
-  readonly #wakes = new Wakes();
+  readonly #wakes = new WakeListeners();
   #length: number | undefined;
   #target: BodyTarget | undefined;
   #held: Uint8Array[] = [];

@@ -6,13 +6,13 @@
 import type { ClientRequest, IncomingMessage, RequestOptions as NodeOptions } from "node:http";
 import type { LookupFunction, Socket } from "node:net";
 import type { TLSSocket } from "node:tls";
-import { certificateProblem, isAboutTime, UNTRUSTED } from "../network/certificate-problems.ts";
+import { certificateProblem, isCertificateTimeCode, UNTRUSTED } from "../network/certificate-problems.ts";
 import { parseAddress } from "../network/ip-address.ts";
 import type { Destination, NetworkPolicy } from "../network/network-policy.ts";
 import { errnoOf, Failure } from "../resources/failure.ts";
 import { HostResource } from "../resources/handles.ts";
 import { Pollable, type Readiness } from "../resources/polling.ts";
-import { Wakes } from "../resources/wake-listeners.ts";
+import { WakeListeners } from "../resources/wake-listeners.ts";
 import { HttpError, type HttpErrorCode, httpErrorCode, type PlainCode } from "./error-code.ts";
 import { FieldList } from "./fields.ts";
 import type { HttpContext } from "./http-context.ts";
@@ -161,7 +161,7 @@ export class OutgoingRequests implements OutgoingHttp {
   }
 
   #reason(code: string): string {
-    if (isAboutTime(code) && !this.#init.wallIsSet()) {
+    if (isCertificateTimeCode(code) && !this.#init.wallIsSet()) {
       return "this node's clock has not been set, so that no certificate can be judged";
     }
     const problem = certificateProblem(code) ?? `its certificate is refused (${code})`;
@@ -236,7 +236,7 @@ function guardedLookup(policy: NetworkPolicy, destination: Destination): LookupF
 export class FutureIncomingResponse extends HostResource {
   readonly #context: HttpContext;
   readonly #timeouts: Timeouts;
-  readonly #wakes = new Wakes();
+  readonly #wakes = new WakeListeners();
   #node: ClientRequest | undefined;
   #outcome: IncomingMessage | HttpErrorCode | undefined;
   #taken = false;

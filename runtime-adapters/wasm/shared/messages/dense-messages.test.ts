@@ -2,9 +2,9 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { heldMemory } from "@picolet/test/support/unit/machine/held-memory.ts";
 import { seededRandom } from "@picolet/test/support/unit/ports/seeded-random.ts";
-import { type HostReport, LineReader, line, readReport } from "./dense-messages.ts";
+import { type DenseReport, LineReader, line, readReport } from "./dense-messages.ts";
 
-const REPORTS: readonly HostReport[] = [
+const REPORTS: readonly DenseReport[] = [
   { kind: "hello", containers: [] },
   { kind: "hello", containers: ["a", "b"] },
   { kind: "started", id: "a" },
@@ -18,7 +18,7 @@ test("every report comes back, however it is cut", () => {
   const bytes = Buffer.from(REPORTS.map(line).join(""));
   for (let size = 1; size < bytes.length; size += 1) {
     const reader = new LineReader(1000);
-    const read: (HostReport | undefined)[] = [];
+    const read: (DenseReport | undefined)[] = [];
     for (let at = 0; at < bytes.length; at += size) {
       read.push(...reader.push(bytes.subarray(at, at + size)).map(readReport));
     }

@@ -10,7 +10,7 @@ export interface DenseHostLaunch {
   readonly turnPath: string;
 }
 
-export type HostRequest =
+export type DenseRequest =
   | {
       readonly kind: "start";
       readonly id: string;
@@ -23,7 +23,7 @@ export type HostRequest =
   | { readonly kind: "ping"; readonly number: number }
   | { readonly kind: "usage" };
 
-export type HostReport =
+export type DenseReport =
   /** First, on every connection: the containers that are there. */
   | { readonly kind: "hello"; readonly containers: readonly string[] }
   | { readonly kind: "started"; readonly id: string }
@@ -90,10 +90,10 @@ export class LineReader {
 
 const NEWLINE = 0x0a;
 
-export const line = (message: HostRequest | HostReport): string => `${JSON.stringify(message)}\n`;
+export const line = (message: DenseRequest | DenseReport): string => `${JSON.stringify(message)}\n`;
 
 /** What a process says, which may have been taken over by one of its components. Undefined for anything else. */
-export function readReport(text: string): HostReport | undefined {
+export function readReport(text: string): DenseReport | undefined {
   const value = parsed(text);
   if (value === undefined) return undefined;
   const { kind, id, number, message, stale, containers } = value;

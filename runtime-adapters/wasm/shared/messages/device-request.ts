@@ -1,7 +1,7 @@
 /** What the agent asks of the child that opens devices (`devices-main.ts`), and what it answers, a line of JSON each. */
 import type { Plain } from "@picolet/runtime-contract/board-services.ts";
 
-export type DeviceWish =
+export type DeviceTarget =
   | { readonly kind: "serial"; readonly path: string }
   | {
       readonly kind: "i2c";
@@ -35,7 +35,7 @@ export interface DeviceRequest {
   readonly socketPath: string;
   /** By which the runner is known, `SECRET_BYTES` characters. */
   readonly secret: string;
-  readonly wish: DeviceWish;
+  readonly wish: DeviceTarget;
 }
 
 export type DeviceAnswer =

@@ -74,7 +74,7 @@ export interface Identity {
 }
 
 /** For a process that is root, or may become this one. */
-export function become({ uid, gid, groups }: Identity): void {
+export function switchUser({ uid, gid, groups }: Identity): void {
   process.setgroups?.([...groups]);
   process.setgid?.(gid);
   process.setuid?.(uid);
@@ -105,7 +105,7 @@ export interface RunnerEnd {
 
 /** The file descriptor on which a runner says once that the component is instantiated and about to run. */
 export const STARTED_FD = 3;
-export const STARTED_WORD = "started\n";
+export const STARTED_MESSAGE = "started\n";
 
 /** What it says instead when it sees something else than the node has mounted for it; nothing has been run then. */
 export const STALE_WORD = "stale\n";

@@ -54,7 +54,7 @@ export function readRequest({ value: whole, bytes }: ServiceMessage): Request | 
 }
 
 /** The interface's name and the method's. */
-export function methodParts(method: string): readonly [service: string, method: string] {
+export function splitMethod(method: string): readonly [service: string, method: string] {
   const [, service = "", own = ""] = METHOD.exec(method) ?? [];
   return [service, own];
 }

@@ -20,7 +20,7 @@ const OTHERS: ReadonlyMap<string, string> = new Map([
 ]);
 
 /** Whether more time, or less, would make it valid. */
-export const isAboutTime = (code: string): boolean => code === EXPIRED || code === NOT_YET_VALID;
+export const isCertificateTimeCode = (code: string): boolean => code === EXPIRED || code === NOT_YET_VALID;
 
 /** @param code of the error. @returns undefined for one that is about something else, or unknown */
 export const certificateProblem = (code: string): string | undefined =>

@@ -91,14 +91,14 @@ export function contains({ address: { family, bits }, length }: IpPrefix, addres
 export const covers = (outer: IpPrefix, inner: IpPrefix): boolean =>
   outer.length <= inner.length && contains(outer, inner.address);
 
-export const isWhole = ({ address, length }: IpPrefix): boolean => length === WIDTH[address.family];
+export const isSingleAddress = ({ address, length }: IpPrefix): boolean => length === WIDTH[address.family];
 
 /**
  * IPv4 addresses that an IPv6 address carries although it is another host's: 6to4 (RFC 3056), local NAT64 prefixes
  * (RFC 8215, in all forms of RFC 6052 from /48 on), IPv4-translated (RFC 2765), Teredo (RFC 4380) and ISATAP (RFC 5214).
  * A translator or relay on the way may deliver to them.
  */
-export function carriedAddresses({ family, bits }: IpAddress): readonly IpAddress[] {
+export function embeddedIpv4Addresses({ family, bits }: IpAddress): readonly IpAddress[] {
   if (family === 4) return [];
   const v4 = (value: bigint): IpAddress => ({ family: 4, bits: value & 0xffff_ffffn });
   if (bits >> 112n === 0x2002n) return [v4(bits >> 80n)];
@@ -118,5 +118,5 @@ export function carriedAddresses({ family, bits }: IpAddress): readonly IpAddres
 export const prefixes = (...texts: readonly string[]): readonly IpPrefix[] =>
   texts.flatMap((text) => parsePrefix(text) ?? []);
 
-export const inAny = (list: readonly IpPrefix[], address: IpAddress): boolean =>
+export const isInAnyPrefix = (list: readonly IpPrefix[], address: IpAddress): boolean =>
   list.some((prefix) => contains(prefix, address));

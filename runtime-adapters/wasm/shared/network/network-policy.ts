@@ -8,13 +8,13 @@
  * address. The two tables below hold for wasi:sockets and wasi:http, of WASI 0.2 and 0.3. Pure.
  */
 import {
-  carriedAddresses,
   contains,
   covers,
+  embeddedIpv4Addresses,
   type IpAddress,
   type IpPrefix,
-  inAny,
-  isWhole,
+  isInAnyPrefix,
+  isSingleAddress,
   parseAddress,
   parsePrefix,
   plainAddress,
@@ -116,7 +116,7 @@ export class NetworkPolicy {
     if (parseAddress(destination.host) !== undefined) return this.#allowsAddress(destination, plainOne);
     if (!this.#isSpecial(plainOne)) return true;
     if (normalizedName(destination.host) === "localhost" && this.#namesLocalhost(destination)) {
-      return inAny(LOOPBACK, plainOne);
+      return isInAnyPrefix(LOOPBACK, plainOne);
     }
     return this.#allowsAddress(destination, plainOne);
   }
@@ -140,15 +140,15 @@ export class NetworkPolicy {
 
   #allowsAddress(destination: Destination, address: IpAddress): boolean {
     const special = this.#isSpecial(address);
-    const isMetadata = leadsTo(address, (each) => inAny(METADATA, each));
+    const isMetadata = leadsTo(address, (each) => isInAnyPrefix(METADATA, each));
     return this.#rules.some((rule) => {
       if (!isFor(rule, destination)) return false;
       if (rule.prefix !== undefined) {
         if (!contains(rule.prefix, address)) return false;
-        return isWhole(rule.prefix) || (!isMetadata && (!special || namesLocal(rule.prefix)));
+        return isSingleAddress(rule.prefix) || (!isMetadata && (!special || namesLocal(rule.prefix)));
       }
       if (rule.name === undefined) return !special;
-      return rule.name === "localhost" && inAny(LOOPBACK, address);
+      return rule.name === "localhost" && isInAnyPrefix(LOOPBACK, address);
     });
   }
 
@@ -161,8 +161,8 @@ export class NetworkPolicy {
     return leadsTo(
       address,
       (each) =>
-        inAny(LOCAL, each) ||
-        inAny(METADATA, each) ||
+        isInAnyPrefix(LOCAL, each) ||
+        isInAnyPrefix(METADATA, each) ||
         own.some(({ family, bits }) => family === each.family && bits === each.bits),
     );
   }
@@ -170,7 +170,7 @@ export class NetworkPolicy {
 
 /** Of an address itself, or of one that it carries. */
 const leadsTo = (address: IpAddress, matches: (each: IpAddress) => boolean): boolean =>
-  [address, ...carriedAddresses(address)].some(matches);
+  [address, ...embeddedIpv4Addresses(address)].some(matches);
 
 /** A network of nothing but local addresses. */
 const namesLocal = (prefix: IpPrefix): boolean => LOCAL.some((each) => covers(each, prefix));
@@ -199,7 +199,7 @@ const normalizedName = (host: string): string => host.toLowerCase().replace(/\.$
 
 /** A mapped address alone is the IPv4 one; a network of them stays as it is. */
 const plain = (prefix: IpPrefix): IpPrefix => {
-  if (!isWhole(prefix)) return prefix;
+  if (!isSingleAddress(prefix)) return prefix;
   const address = plainAddress(prefix.address);
   return { address, length: address.family === 4 ? 32 : 128 };
 };

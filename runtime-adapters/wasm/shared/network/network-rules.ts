@@ -11,7 +11,7 @@
  *
  * Pure.
  */
-import { type IpPrefix, isWhole, parsePrefix } from "./ip-address.ts";
+import { type IpPrefix, isSingleAddress, parsePrefix } from "./ip-address.ts";
 
 export type Protocol = "tcp" | "udp" | "http" | "https";
 export type Transport = "tcp" | "udp";
@@ -164,7 +164,7 @@ function parseNetwork(text: string): Parsed<string> {
 }
 
 function hasHostBits(prefix: IpPrefix): boolean {
-  if (isWhole(prefix)) return false;
+  if (isSingleAddress(prefix)) return false;
   const { family, bits } = prefix.address;
   const shift = BigInt((family === 4 ? 32 : 128) - prefix.length);
   return (bits >> shift) << shift !== bits;

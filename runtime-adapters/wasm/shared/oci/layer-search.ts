@@ -1,6 +1,6 @@
 /** Finds the one `.wasm` file of an image in its layers, which are tar archives, most often compressed. */
 import { checkCancelled } from "@picolet/protocol/async/cancellation.ts";
-import { decompressed, HashedBytes } from "../files/byte-stream.ts";
+import { decompressStream, HashedBytes } from "../files/byte-stream.ts";
 import type { ByteStream } from "../files/file-bytes.ts";
 import { TarReader } from "../files/tar-reader.ts";
 import { type BlobReference, damaged } from "./image-manifests.ts";
@@ -54,7 +54,7 @@ export async function findInLayers<T>(
     return { kind: "none", why: `it has ${search.places.size} .wasm files, ${names.join(" and ")} among them` };
   }
   const component = await open(place.layer, async (layer) => {
-    await using content = await decompressed(layer);
+    await using content = await decompressStream(layer);
     const reader = new TarReader(content);
     let entry = await reader.next();
     // The last one of a name is the one that a runtime would leave there; nobody writes two.
@@ -81,7 +81,7 @@ class LayerSearch {
     const hashed = new HashedBytes(blob);
     const found: string[] = [];
     {
-      await using content = await decompressed(hashed);
+      await using content = await decompressStream(hashed);
       const reader = new TarReader(content);
       for (let entry = await reader.next(); entry !== undefined; entry = await reader.next()) {
         checkCancelled(this.#signal, "the search of a layer");

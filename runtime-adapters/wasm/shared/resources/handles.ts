@@ -126,7 +126,7 @@ export class Handles {
 }
 
 /** @param act runs when the glue asks for the resource's number: the component is given a handle of it */
-export function onGiven(resource: HostResource, act: () => void): void {
+export function onHandleCreated(resource: HostResource, act: () => void): void {
   const value = resource[REPRESENTATION];
   const get = (): number => {
     Object.defineProperty(resource, REPRESENTATION, { value });
@@ -164,7 +164,7 @@ export abstract class HostResource {
 export const trap = (message: string): Error => new WebAssembly.RuntimeError(message);
 
 /** What the glue calls with `new`, and compares with by `instanceof`: the class, with the instance's own context in it. */
-export function made<A extends readonly never[]>(
+export function makeConstructor<A extends readonly never[]>(
   of: { readonly prototype: object },
   make: (...args: A) => object,
   statics: Readonly<Record<string, unknown>> = {},
@@ -178,6 +178,6 @@ export function made<A extends readonly never[]>(
 }
 
 /** Of resources that are made by functions alone. */
-export function notByNew(): never {
+export function trapOnNew(): never {
   throw trap("there is no such constructor");
 }

@@ -25,7 +25,7 @@ export interface Readiness {
 }
 
 /** What takes its time and has been begun. */
-export interface Begun<R> extends Readiness {
+export interface StartedOperation<R> extends Readiness {
   /** Once it is ready. Throws as the host function does that has begun it. */
   result(): R;
 }
@@ -106,9 +106,9 @@ export class Poller {
   }
 
   /** Begins it, waits for it and returns its result. When the host function is called anew after the wait, it goes on. */
-  finish<R>(begin: () => Begun<R>): R {
+  finish<R>(begin: () => StartedOperation<R>): R {
     this.#waiter.begun ??= begin();
-    const begun = this.#waiter.begun as Begun<R>;
+    const begun = this.#waiter.begun as StartedOperation<R>;
     this.until(begun);
     return begun.result();
   }

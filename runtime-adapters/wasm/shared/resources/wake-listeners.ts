@@ -1,5 +1,5 @@
 /** Who waits for something that is told by events; for a `Readiness` of what the event loop brings. */
-export class Wakes {
+export class WakeListeners {
   readonly #waiting = new Set<() => void>();
 
   /** @returns what takes the wish back */

@@ -5,7 +5,7 @@ import { connect } from "node:net";
 import { test } from "node:test";
 import { fixedPort } from "@picolet/test/support/unit/machine/fixed-port.ts";
 import { type ConnectionPort, HttpConnection } from "./http-connection.ts";
-import { NodeParts } from "./node-parts.ts";
+import { NodePrivateApi } from "./node-parts.ts";
 import { DateField } from "./response-writer.ts";
 
 const LIMITS = {
@@ -14,7 +14,7 @@ const LIMITS = {
 };
 
 test("bytes that are written one by one to a client who takes none fill a connection soon", async () => {
-  const parts = new NodeParts();
+  const parts = new NodePrivateApi();
   const listener = parts.server();
   const port = await fixedPort();
   assert.equal(listener.bind("127.0.0.1", port) || listener.listen(1), 0);

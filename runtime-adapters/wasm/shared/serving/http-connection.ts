@@ -6,15 +6,15 @@ import { isHostField } from "../http/request-line.ts";
 import { Exchange, type ExchangeLimits } from "./exchange.ts";
 import {
   END_OF_FILE,
-  GO_ON,
   type HttpParser,
-  NO_HTTP_FOLLOWS,
-  type NodeParts,
+  type NodePrivateApi,
   ON_BODY,
   ON_HEADERS,
   ON_HEADERS_COMPLETE,
   ON_MESSAGE_COMPLETE,
+  PARSE_BODY,
   type TcpHandle,
+  UPGRADE_FOLLOWS,
   type WriteRequest,
 } from "./node-parts.ts";
 import type { BodyReader, RequestBody } from "./request-body.ts";
@@ -42,7 +42,7 @@ export interface ConnectionLimits extends ExchangeLimits {
 
 /** What all connections of a server share. */
 export interface ConnectionPort {
-  readonly parts: NodeParts;
+  readonly parts: NodePrivateApi;
   readonly date: DateField;
   readonly limits: ConnectionLimits;
   /** Milliseconds, monotonic. */
@@ -320,10 +320,10 @@ export class HttpConnection implements ResponseSink, BodyReader {
     this.#messageSinceMs ??= this.#movedMs;
     this.#body = exchange.body;
     this.#exchanges.push(exchange);
-    if (exchange.refusal === undefined) return GO_ON;
+    if (exchange.refusal === undefined) return PARSE_BODY;
     // Nothing of what follows is looked at.
     this.#phase = "no more requests";
-    return NO_HTTP_FOLLOWS;
+    return UPGRADE_FOLLOWS;
   }
 
   #completed(): void {

@@ -8,7 +8,7 @@ import type { ServeOptions } from "../grants/http-options.ts";
 import type { Exchange } from "./exchange.ts";
 import { type ConnectionLimits, type ConnectionPort, HttpConnection } from "./http-connection.ts";
 import type { InstancePool } from "./instance-pool.ts";
-import { NodeParts, type TcpHandle } from "./node-parts.ts";
+import { NodePrivateApi, type TcpHandle } from "./node-parts.ts";
 import { DateField } from "./response-writer.ts";
 import type { ServeMemory } from "./serve-memory.ts";
 
@@ -71,7 +71,7 @@ export class HttpServer {
   /** @throws `failed` when the port cannot be had; from then on it serves */
   constructor(components: HttpServerComponents, options: ServeOptions) {
     const { pool, now, wallNow } = components;
-    const parts = new NodeParts();
+    const parts = new NodePrivateApi();
     this.#components = components;
     this.#port = {
       parts,
@@ -143,7 +143,7 @@ export class HttpServer {
 
 const BUSY = "HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
 
-function listening(parts: NodeParts, port: number): TcpHandle {
+function listening(parts: NodePrivateApi, port: number): TcpHandle {
   const bound = (bind: (handle: TcpHandle) => number): TcpHandle | number => {
     const handle = parts.server();
     // libuv tells of an address in use by the second call only.

@@ -19,7 +19,7 @@ export interface TcpHandle {
   setNoDelay(on: boolean): number;
   /** From then on all is read into it, and `onread` called without an argument. */
   useUserBuffer(buffer: Uint8Array): void;
-  /** `NodeParts.bytesRead` has the number of bytes, or an errno. @returns what the next read goes into, if that changes */
+  /** `NodePrivateApi.bytesRead` has the number of bytes, or an errno. @returns what the next read goes into, if that changes */
   onread: (() => Uint8Array | undefined) | undefined;
   readStart(): number;
   readStop(): number;
@@ -67,8 +67,8 @@ const REQUEST = 1;
 const STRICT = 0;
 
 /** What `HEADERS_COMPLETE` returns: the body follows, or nothing that the parser would know. */
-export const GO_ON = 0;
-export const NO_HTTP_FOLLOWS = 2;
+export const PARSE_BODY = 0;
+export const UPGRADE_FOLLOWS = 2;
 
 /** Of libuv. */
 export const END_OF_FILE = -4095;
@@ -87,7 +87,7 @@ interface HttpCommon {
   readonly methods: readonly string[];
 }
 
-export class NodeParts {
+export class NodePrivateApi {
   readonly #stream: StreamState;
   readonly #http: HttpCommon;
   readonly #tcp: { readonly TCP: new (kind: number) => TcpHandle; readonly constants: { readonly SERVER: number } };

@@ -1,7 +1,7 @@
 /** wasi:sockets/ip-name-lookup, by the system's resolver: getaddrinfo(3) in libuv's thread pool. */
 import { HostResource } from "../resources/handles.ts";
 import { Pollable } from "../resources/polling.ts";
-import { Wakes } from "../resources/wake-listeners.ts";
+import { WakeListeners } from "../resources/wake-listeners.ts";
 import { MAX_ADDRESSES } from "./network-access.ts";
 import { addressValue, endpointOf, type IpAddressValue, socketAddress } from "./socket-addresses.ts";
 import type { SocketContext } from "./socket-context.ts";
@@ -61,7 +61,7 @@ function asciiName({ modules }: SocketContext, name: string): string {
 
 export class ResolveAddressStream extends HostResource {
   readonly #context: SocketContext;
-  readonly #wakes = new Wakes();
+  readonly #wakes = new WakeListeners();
   /** What is still to be told; undefined: not known yet. */
   #outcome: LookupOutcome | undefined;
 

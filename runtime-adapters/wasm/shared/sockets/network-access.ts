@@ -1,7 +1,7 @@
 /** What a container's sockets may do, those of all its instances together: by its pod's policy, and by the names that were looked up for it. */
 import type { NetworkPolicy } from "../network/network-policy.ts";
 import type { Transport } from "../network/network-rules.ts";
-import { Wakes } from "../resources/wake-listeners.ts";
+import { WakeListeners } from "../resources/wake-listeners.ts";
 import type { Endpoint } from "./socket-addresses.ts";
 import { networkFailure } from "./socket-errors.ts";
 
@@ -20,7 +20,7 @@ export class NetworkAccess {
   readonly #addressesByName = new Map<string, ReadonlySet<string>>();
   #sockets = 0;
   #lookups = 0;
-  readonly #unused = new Wakes();
+  readonly #unused = new WakeListeners();
 
   constructor(policy: NetworkPolicy) {
     this.#policy = policy;

@@ -13,7 +13,7 @@ import {
   OutputStream,
   type StreamError,
 } from "../resources/streams.ts";
-import { Wakes } from "../resources/wake-listeners.ts";
+import { WakeListeners } from "../resources/wake-listeners.ts";
 import type { Endpoint } from "./socket-addresses.ts";
 import type { SocketContext } from "./socket-context.ts";
 import { type NetworkErrorCode, networkErrorCode } from "./socket-errors.ts";
@@ -49,8 +49,8 @@ export class TcpConnection {
   readonly #context: SocketContext;
   readonly #socket: Socket;
   readonly #sizes: Readonly<BufferSizes>;
-  readonly #readable = new Wakes();
-  readonly #writable = new Wakes();
+  readonly #readable = new WakeListeners();
+  readonly #writable = new WakeListeners();
   /** What has arrived and is not read. */
   readonly #chunks: Uint8Array[] = [];
   #chunkBytes = 0;
@@ -60,7 +60,7 @@ export class TcpConnection {
   #failure: NetworkErrorCode | undefined;
   /** Resolves with the connection, or why there is none; undefined until then. */
   #connected: "yes" | NetworkErrorCode | undefined;
-  readonly #settled = new Wakes();
+  readonly #settled = new WakeListeners();
 
   /** Connects when `remote` is given, else it is connected already. */
   constructor(context: SocketContext, { handle, sizes, onGone }: ConnectionInit, remote?: Endpoint) {

@@ -2,7 +2,7 @@
 import { HostResource, trap } from "../resources/handles.ts";
 import { Pollable, type Readiness } from "../resources/polling.ts";
 import type { InputStream, OutputStream } from "../resources/streams.ts";
-import { Wakes } from "../resources/wake-listeners.ts";
+import { WakeListeners } from "../resources/wake-listeners.ts";
 import type { Endpoint, Family, IpSocketAddress } from "./socket-addresses.ts";
 import { anywhere, localEndpoint, remoteEndpoint, socketAddress } from "./socket-addresses.ts";
 import type { SocketContext } from "./socket-context.ts";
@@ -37,7 +37,7 @@ export class TcpSocket extends HostResource {
   readonly #giveBack: () => void;
   readonly #options: TcpOptions;
   readonly #pending: Accepted[] = [];
-  readonly #arrived = new Wakes();
+  readonly #arrived = new WakeListeners();
   #backlog = MAX_BACKLOG;
   #accepts = true;
   /** By the component. */

@@ -5,7 +5,7 @@
 import type { RemoteInfo, Socket } from "node:dgram";
 import { HostResource } from "../resources/handles.ts";
 import { Pollable, type Readiness } from "../resources/polling.ts";
-import { Wakes } from "../resources/wake-listeners.ts";
+import { WakeListeners } from "../resources/wake-listeners.ts";
 import { IncomingDatagramStream, OutgoingDatagramStream } from "./datagram-streams.ts";
 import {
   anywhere,
@@ -45,9 +45,9 @@ export class UdpSocket extends HostResource {
   readonly #family: Family;
   readonly #giveBack: () => void;
   readonly #socket: Socket;
-  readonly #bound = new Wakes();
-  readonly #arrived = new Wakes();
-  readonly #sent = new Wakes();
+  readonly #bound = new WakeListeners();
+  readonly #arrived = new WakeListeners();
+  readonly #sent = new WakeListeners();
   readonly #queue: Datagram[] = [];
   readonly #peers = new Set<string>();
   readonly #sizes = { receive: MAX_BUFFER_BYTES, send: MAX_BUFFER_BYTES };

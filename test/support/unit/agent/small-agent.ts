@@ -1,6 +1,6 @@
 /** An agent of store, PLEG, workers and statuses over one fake runtime, on virtual time; nothing goes wrong by itself. */
 import type { RuntimeRouter } from "@picolet/agent/core/pods/pod-ports.ts";
-import { isOfComponents } from "@picolet/agent/core/pods/pod-runtime.ts";
+import { isComponentPod } from "@picolet/agent/core/pods/pod-runtime.ts";
 import { ImagePuller } from "@picolet/agent/images/pulls/image-puller.ts";
 import { Pleg } from "@picolet/agent/observe/pleg.ts";
 import { StatusManager } from "@picolet/agent/status/status-manager.ts";
@@ -169,7 +169,7 @@ function routerOf(adapter: RuntimeAdapter): RuntimeRouter {
 
 const dualRouter = (containers: RuntimeAdapter, components: RuntimeAdapter): RuntimeRouter => ({
   adapters: [containers, components],
-  adapterFor: (pod) => (isOfComponents(pod) ? components : containers),
+  adapterFor: (pod) => (isComponentPod(pod) ? components : containers),
 });
 
 type Spec = NonNullable<PodManifest["spec"]>;

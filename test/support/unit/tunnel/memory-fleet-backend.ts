@@ -5,7 +5,7 @@ import { sha256 } from "@picolet/hub-core/sha256.ts";
 import { cancelled } from "@picolet/protocol/async/abort.ts";
 import { type ListenableWatch, WatchSource } from "@picolet/protocol/async/watch.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
-import { ownStatus } from "@picolet/protocol/pod/node-pod-status.ts";
+import { nodePodStatus } from "@picolet/protocol/pod/node-pod-status.ts";
 import type { PodIdentity } from "@picolet/protocol/tunnel/compact-status.ts";
 import { digestOf, mirrorsDigest, objectHash } from "@picolet/protocol/tunnel/digest.ts";
 import type {
@@ -154,7 +154,7 @@ class HeldNode implements NodeBackend {
 
   statusOf(_namespace: string, _name: string, uid: string): Content | undefined {
     const status = this.#node.watchLags ? undefined : this.#node.statuses.get(uid);
-    return status === undefined ? undefined : ownStatus(withoutNulls(status));
+    return status === undefined ? undefined : nodePodStatus(withoutNulls(status));
   }
 
   putStatuses(statuses: readonly NodePodStatus[], signal: AbortSignal): Promise<void> {

@@ -9,7 +9,7 @@ import type {
   OutgoingStatus,
   OutgoingStatuses,
   RemoteObjects,
-  TunnelNode,
+  TunnelPorts,
 } from "@picolet/agent/core/hub/tunnel-ports.ts";
 import type { RemoteChange, Sequenced } from "@picolet/agent/core/store/store-ports.ts";
 import { WatchSource } from "@picolet/protocol/async/watch.ts";
@@ -58,7 +58,7 @@ export class NodeDisk {
   }
 }
 
-export class TunnelNodePorts implements TunnelNode {
+export class TunnelNodePorts implements TunnelPorts {
   readonly #disk: NodeDisk;
   readonly fleet: KnownFleet;
   readonly objects: RemoteObjects & { readonly confirmed: Cursor[] };

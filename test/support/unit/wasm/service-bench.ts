@@ -17,7 +17,7 @@ import {
   PROTOCOL_VERSION,
   requestMessage,
 } from "@picolet/runtime-wasm/shared/messages/service-messages.ts";
-import type { Begun } from "@picolet/runtime-wasm/shared/resources/polling.ts";
+import type { StartedOperation } from "@picolet/runtime-wasm/shared/resources/polling.ts";
 import { TempFolder } from "../machine/temp-folder.ts";
 import { RecordedLog } from "../ports/recorders.ts";
 
@@ -113,7 +113,7 @@ export function clientOf(path: string, token = TOKEN): ServiceClient {
   return new ServiceClient({ connect: open, after, random: () => 0.5 }, token);
 }
 
-export async function outcome<R>(begun: Begun<R>): Promise<R> {
+export async function outcome<R>(begun: StartedOperation<R>): Promise<R> {
   await new Promise<void>((resolve) => {
     begun.onReady?.(resolve);
     if (begun.ready()) resolve();
