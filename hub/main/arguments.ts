@@ -7,6 +7,7 @@ import { nearestName } from "@picolet/protocol/nearest-name.ts";
 import type { Millis } from "@picolet/protocol/ports.ts";
 import { unitHint } from "@picolet/protocol/quantity-hint.ts";
 import { blockListOf } from "../kubelet-proxy/kubelet-targets.ts";
+import { type AddressRange, addressRangeOf, KUBELET_PORT } from "../kubelet-proxy/node-addresses.ts";
 
 /** An address to listen on. Port 0: any free one. */
 export interface ListenAddress {
@@ -49,6 +50,8 @@ export interface ServeArguments {
   readonly advertiseAddress: string | undefined;
   /** First and last port of the kubelet endpoints; undefined: any free ones. */
   readonly kubeletPorts: readonly [first: number, last: number] | undefined;
+  /** An address of its own for each node, on port 10250; undefined: a port each at the hub's address. */
+  readonly kubeletAddresses: AddressRange | undefined;
   /** Names and addresses in the hub's own certificate, beside those of this machine. */
   readonly serverNames: readonly string[];
   /** PEM files; see the help. */
@@ -134,6 +137,8 @@ Flags of serve
   --api-address HOST:PORT       for kubectl, embedded only (default 0.0.0.0:${DEFAULT_API_PORT})
   --advertise-address ADDRESS   where API servers reach this hub; default: this machine's first address
   --kubelet-ports FIRST-LAST    ports on which the hub answers as each node's kubelet; default: any free ones
+  --kubelet-addresses CIDR      gives each node an address of its own, on port ${KUBELET_PORT}, for clients that know no other port;
+                                the network is routed to this machine alone: ip route add local CIDR dev lo
   --server-name NAME            in the hub's certificate; may be given several times
   --hub-name NAME               marks this hub's nodes; replicas share it (default picolet)
   --client-ca-file FILE         PEM: whom boards' certificates are issued by; default: what the cluster says
@@ -195,6 +200,7 @@ const SERVE_OPTIONS = {
   "api-address": { type: "string" },
   "advertise-address": { type: "string" },
   "kubelet-ports": { type: "string" },
+  "kubelet-addresses": { type: "string" },
   "server-name": { type: "string", multiple: true },
   "hub-name": { type: "string" },
   "client-ca-file": { type: "string" },
@@ -275,6 +281,7 @@ function parseServe(args: readonly string[]): ServeArguments {
     api: addressOf("--api-address", values["api-address"], DEFAULT_API_PORT),
     advertiseAddress: values["advertise-address"],
     kubeletPorts: portsOf(values["kubelet-ports"]),
+    kubeletAddresses: rangeOf(values["kubelet-addresses"]),
     serverNames: values["server-name"] ?? [],
     clientCaFile: values["client-ca-file"],
     kubeletClientCaFile: values["kubelet-client-ca-file"],
@@ -445,6 +452,14 @@ function portsOf(text: string | undefined): readonly [number, number] | undefine
     throw new PicoletError("invalid", `--kubelet-ports must be FIRST-LAST, such as 20000-29999, not ${text}`);
   }
   return [first, last];
+}
+
+function rangeOf(text: string | undefined): AddressRange | undefined {
+  try {
+    return text === undefined ? undefined : addressRangeOf(text);
+  } catch (error) {
+    throw new PicoletError("invalid", `--kubelet-addresses: ${describeError(error)}`);
+  }
 }
 
 function durationOf(flag: string, text: string | undefined, byDefault: string): Millis {

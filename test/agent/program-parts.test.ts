@@ -5,8 +5,8 @@ import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { test } from "node:test";
 
-const PROGRAM = resolve("dist/picolet.cjs");
-const PARTS = resolve("dist/picolet");
+const PROGRAM = resolve("dist/board/lib/picolet.cjs");
+const PARTS = resolve("dist/board/lib/picolet");
 
 /** The modules that only some agents load, or only now and then. */
 const ON_DEMAND = [

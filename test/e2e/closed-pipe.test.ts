@@ -33,7 +33,7 @@ test("a hub whose output nobody reads any more goes on", async () => {
   using folder = new TempFolder();
   const args = ["serve", "--embedded", "--data-dir", folder.at("hub"), "--advertise-address", "127.0.0.1"];
   const ports = ["--tunnel-address", "127.0.0.1:0", "--api-address", "127.0.0.1:0", "--verbose"];
-  const hub = spawn("dist/bin/picolet-hub", [...args, ...ports], { stdio: ["ignore", "pipe", "pipe"] });
+  const hub = spawn("dist/hub/bin/picolet-hub", [...args, ...ports], { stdio: ["ignore", "pipe", "pipe"] });
   const ended = once(hub, "exit");
   hub.stderr.destroy();
   const [ready] = await Promise.race([once(hub.stdout.setEncoding("utf8"), "data"), ended]);

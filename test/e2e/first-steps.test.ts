@@ -19,7 +19,7 @@ interface Ended {
 /** `edgectl`, with all lines of its answer as one. */
 const edgectl = (node: AgentNode, ...words: string[]): Promise<Ended> =>
   new Promise((resolve) => {
-    execFile("dist/bin/edgectl", ["--socket", node.socketPath, ...words], (error, out, errors) => {
+    execFile("dist/board/bin/edgectl", ["--socket", node.socketPath, ...words], (error, out, errors) => {
       resolve({ code: typeof error?.code === "number" ? error.code : 0, out: `${out}${errors}`.replace(/\s+/g, " ") });
     });
   });

@@ -37,7 +37,7 @@ const LOG_PATIENCE = seconds(60);
 
 export function makeRuntimes(base: AgentBase, services: BoardServices): Runtimes {
   const { clock, random, log } = base.ports;
-  const kills = makeOomKillLog(log);
+  const kills = makeOomKillLog({ log, clock });
   const cri = containerAdapter(base, kills);
   const router = new NodeRuntimes(componentAdapter(base, services), cri);
   const { adapters } = router;

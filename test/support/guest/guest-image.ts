@@ -263,22 +263,15 @@ export function recipeKey(): string {
       .map((name) => join(SOURCES, name)),
   ];
   for (const path of [...own, "/etc/os-release", "/bin/busybox"]) hash.update(readFileSync(path));
-  for (const path of Object.values(boardFiles())) hash.update(`${path} ${statSync(path).size}\n`);
   for (const name of ["node", "better-sqlite3", "@bytecodealliance/jco-transpile"])
     hash.update(readFileSync(`node_modules/${name}/package.json`));
+  for (const path of BOARD_FILES.filter((each) => statSync(each).isDirectory()))
+    hash.update(readdirSync(path, { recursive: true }).sort().join());
   return hash.digest("hex").slice(0, 16);
 }
 
-/** What a board has besides `dist/`, as it lies there: path below `/opt/picolet` → here. */
-function boardFiles(): Record<string, string> {
-  return {
-    "node_modules/node/bin/node": "node_modules/node/bin/node",
-    "node_modules/better-sqlite3/package.json": "node_modules/better-sqlite3/package.json",
-    "node_modules/better-sqlite3/lib": "node_modules/better-sqlite3/lib",
-    "node_modules/better-sqlite3/prebuilds/linux-x64.node": "node_modules/better-sqlite3/prebuilds/linux-x64.node",
-    "node_modules/@bytecodealliance/jco-transpile": "node_modules/@bytecodealliance/jco-transpile",
-  };
-}
+/** The parts of a board's distribution that a build seldom changes: here, and below `/opt/picolet`. */
+const BOARD_FILES = ["dist/board/lib/node", "dist/board/lib/node_modules"];
 
 function build(folder: string): void {
   const tree = join(folder, "tree");
@@ -290,9 +283,9 @@ function build(folder: string): void {
   finish(tree, version);
   buildInitialRamDisk(tree, version, folder);
   for (const program of ["courier", "load", "bridge"]) compile(program, join(tree, "usr/lib/guest", program));
-  for (const [path, source] of Object.entries(boardFiles())) {
+  for (const path of BOARD_FILES) {
     mkdirSync(dirname(join(tree, "opt/picolet", path)), { recursive: true });
-    cpSync(source, join(tree, "opt/picolet", path), { recursive: true, dereference: true });
+    cpSync(path, join(tree, "opt/picolet", path), { recursive: true, dereference: true });
   }
   saveImages(tree, folder);
   const disk = join(folder, "disk");
