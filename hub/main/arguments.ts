@@ -2,10 +2,10 @@ import { parseArgs } from "node:util";
 import { validateFleetIds } from "@picolet/hub-embedded/store/fleet-keys.ts";
 import { describeError, PicoletError } from "@picolet/protocol/errors.ts";
 import { parseDuration } from "@picolet/protocol/kubernetes/duration.ts";
+import { nearestName } from "@picolet/protocol/kubernetes/nearest-name.ts";
 import { parseQuantity, quantityValue } from "@picolet/protocol/kubernetes/quantity.ts";
-import { nearestName } from "@picolet/protocol/nearest-name.ts";
+import { unitHint } from "@picolet/protocol/kubernetes/quantity-hint.ts";
 import type { Millis } from "@picolet/protocol/ports.ts";
-import { unitHint } from "@picolet/protocol/quantity-hint.ts";
 import { blockListOf } from "../kubelet-proxy/kubelet-targets.ts";
 import { type AddressRange, addressRangeOf, KUBELET_PORT } from "../kubelet-proxy/node-addresses.ts";
 

@@ -179,9 +179,9 @@ async function end({ hub, node, agent, client, samples }: Started): Promise<void
     const followed = await followPods(node.socketPath, END_LIMIT_MS, isOver).catch(sayError);
     if (followed?.reached === false) say("some pods have not ended yet; the next npm start goes on with that");
     // All others, of DaemonSets too, whose controller makes new ones of those that are deleted: they run again after the next start.
-    await run("dist/board/bin/edgectl", ["--socket", node.socketPath, "node", "shutdown"], { timeout: END_LIMIT_MS }).catch(
-      sayError,
-    );
+    await run("dist/board/bin/edgectl", ["--socket", node.socketPath, "node", "shutdown"], {
+      timeout: END_LIMIT_MS,
+    }).catch(sayError);
     await untilUnmounted(node.folder);
     const exited = once(agent, "exit");
     agent.kill("SIGTERM");

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { type FieldType, FolderModelSource } from "@picolet/hub-embedded/schema/models.ts";
-import { unknownPodFields } from "@picolet/protocol/unknown-fields.ts";
+import { unknownPodFields } from "@picolet/protocol/pod/validation/unknown-fields.ts";
 
 const models = new FolderModelSource("node_modules/@kubernetes/client-node/dist/gen/models");
 

@@ -1,5 +1,5 @@
 /** Words and flags of a command line, made values. Knows the shape of commands, none in particular. Pure. */
-import { editDistance } from "@picolet/protocol/nearest-name.ts";
+import { editDistance } from "@picolet/protocol/kubernetes/nearest-name.ts";
 import { usageError } from "./exit-codes.ts";
 
 export interface Flag {

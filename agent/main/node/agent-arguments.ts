@@ -1,5 +1,5 @@
 import { PicoletError } from "@picolet/protocol/errors.ts";
-import { nearestName } from "@picolet/protocol/nearest-name.ts";
+import { nearestName } from "@picolet/protocol/kubernetes/nearest-name.ts";
 
 export interface AgentArguments {
   readonly command: "run" | "help" | "version" | "check-config";

@@ -1,6 +1,6 @@
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import { parsePod } from "@picolet/protocol/pod/validation/parse-pod.ts";
-import { unknownPodFields } from "@picolet/protocol/unknown-fields.ts";
+import { unknownPodFields } from "@picolet/protocol/pod/validation/unknown-fields.ts";
 import { type ManifestDocument, manifestDocuments, type Position, SyntaxProblem } from "./manifest-documents.ts";
 
 /** One thing that is wrong with a manifest. */

@@ -2,7 +2,7 @@
 import type { FieldProblems } from "../../kubernetes/field-problems.ts";
 import { qualifiedNameProblems } from "../../kubernetes/name-rules.ts";
 import { compareQuantities, formatQuantity, parseQuantity, type Quantity } from "../../kubernetes/quantity.ts";
-import { unitHint } from "../../quantity-hint.ts";
+import { unitHint } from "../../kubernetes/quantity-hint.ts";
 import type { Pod, ResourceRequirements } from "../pod.ts";
 import { aggregateRequests, isPodLevelResource } from "../pod-resources.ts";
 

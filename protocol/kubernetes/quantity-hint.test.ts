@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { parseQuantity } from "./kubernetes/quantity.ts";
+import { parseQuantity } from "./quantity.ts";
 import { unitHint } from "./quantity-hint.ts";
 
 for (const [text, meant] of [

@@ -1,9 +1,9 @@
 /** Fields of a manifest that Pod v1 does not have, as Kubernetes' strict field validation (`fieldValidation: Warn`) names them. */
 import type * as z from "zod/mini";
-import type { FieldProblem } from "./kubernetes/field-problems.ts";
-import { childPath } from "./kubernetes/plain-data.ts";
-import { nearestName } from "./nearest-name.ts";
-import { podSchema } from "./pod/pod.ts";
+import type { FieldProblem } from "../../kubernetes/field-problems.ts";
+import { nearestName } from "../../kubernetes/nearest-name.ts";
+import { childPath } from "../../kubernetes/plain-data.ts";
+import { podSchema } from "../pod.ts";
 
 /** Of one pod; more are a document of another kind. */
 const MAX_REPORTED = 20;

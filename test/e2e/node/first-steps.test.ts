@@ -5,11 +5,17 @@ import { resolve } from "node:path";
 import { after, before, describe, test } from "node:test";
 import type { PodReport } from "@picolet/protocol/local-api/status.ts";
 import { HubProcess, runHubCommand } from "@picolet/scripts/start/hub-process.ts";
-import { AgentNode } from "../support/agent/agent-process.ts";
-import { componentPod, containerPod, HELLO_COMPONENT, HELLO_IMAGE, nodeWith } from "../support/agent/node-fixtures.ts";
-import { Containerd, containerdMissing } from "../support/containerd/containerd.ts";
-import { fixedPort } from "../support/unit/machine/fixed-port.ts";
-import { TempFolder } from "../support/unit/machine/temp-folder.ts";
+import { AgentNode } from "../../support/agent/agent-process.ts";
+import {
+  componentPod,
+  containerPod,
+  HELLO_COMPONENT,
+  HELLO_IMAGE,
+  nodeWith,
+} from "../../support/agent/node-fixtures.ts";
+import { Containerd, containerdMissing } from "../../support/containerd/containerd.ts";
+import { fixedPort } from "../../support/unit/machine/fixed-port.ts";
+import { TempFolder } from "../../support/unit/machine/temp-folder.ts";
 
 interface Ended {
   readonly code: number;
@@ -28,8 +34,12 @@ const edgectl = (node: AgentNode, ...words: string[]): Promise<Ended> =>
 const refused = (program: string, ...words: string[]): Promise<Ended> =>
   new Promise((resolve) => {
     const env = { PATH: process.env.PATH, HOME: "/nonexistent" };
-    execFile(`dist/bin/${program}`, words, { env, timeout: 60_000 }, (error, out, errors) =>
-      resolve({ code: typeof error?.code === "number" ? error.code : 0, out: `${out}${errors}` }),
+    execFile(
+      `dist/${program === "picolet-hub" ? "hub" : "board"}/bin/${program}`,
+      words,
+      { env, timeout: 60_000 },
+      (error, out, errors) =>
+        resolve({ code: typeof error?.code === "number" ? error.code : 0, out: `${out}${errors}` }),
     );
   });
 

@@ -7,8 +7,8 @@ import { get } from "node:https";
 import { test } from "node:test";
 import { textOf } from "@picolet/scripts/start/follow-pods.ts";
 import type { HubProcess } from "@picolet/scripts/start/hub-process.ts";
-import { AgentNode } from "../support/agent/agent-process.ts";
-import { TempFolder } from "../support/unit/machine/temp-folder.ts";
+import { AgentNode } from "../../support/agent/agent-process.ts";
+import { TempFolder } from "../../support/unit/machine/temp-folder.ts";
 
 test("an agent whose log nobody reads any more goes on", async () => {
   await using node = new AgentNode();
@@ -45,11 +45,11 @@ test("a hub whose output nobody reads any more goes on", async () => {
   assert.deepEqual(await ended, [0, null]);
 });
 
-for (const program of ["picolet", "picolet-hub", "edgectl"]) {
+for (const program of ["board/bin/picolet", "hub/bin/picolet-hub", "board/bin/edgectl"]) {
   test(`${program} --help | true`, async () => {
     const said = await new Promise<string>((resolve) => {
       // Written by the time that nobody reads.
-      const line = `{ sleep 0.2; dist/bin/${program} --help; echo "code $?" >&2; } | true`;
+      const line = `{ sleep 0.2; dist/${program} --help; echo "code $?" >&2; } | true`;
       execFile("bash", ["-c", line], (_error, _out, errors) => resolve(errors));
     });
     assert.equal(said, "code 0\n");

@@ -12,10 +12,10 @@ import { loadKubeconfigAccess } from "@picolet/hub/kubernetes/kubeconfig-access.
 import type { KubeObject } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import { isReady } from "@picolet/scripts/start/follow-pods.ts";
-import { AgentClient } from "../support/agent/agent-socket.ts";
-import { componentPod } from "../support/agent/node-fixtures.ts";
-import { killAll, runningProcesses } from "../support/unit/machine/processes.ts";
-import { TempFolder } from "../support/unit/machine/temp-folder.ts";
+import { AgentClient } from "../../support/agent/agent-socket.ts";
+import { componentPod } from "../../support/agent/node-fixtures.ts";
+import { killAll, runningProcesses } from "../../support/unit/machine/processes.ts";
+import { TempFolder } from "../../support/unit/machine/temp-folder.ts";
 
 const NEVER = new AbortController().signal;
 const DAEMON_SETS = { group: "apps", version: "v1", plural: "daemonsets", kind: "DaemonSet", namespaced: true };
