@@ -85,6 +85,7 @@ test("status -o json has exactly the promised fields", async (t) => {
       "telemetry",
       "secretsAtRest",
       "problems",
+      "warnings",
     ],
   ]);
   assert.deepEqual(keys(status.tunnel), ["state", "since", "rttMs"]);
@@ -132,6 +133,25 @@ test("status says how the tunnel stands, why it does not, and when it is tried a
   assert.equal(await shown(), `disconnected for 5m: ${problem}`);
   bench.view.tunnelReport = { state: "connecting", since: null, rttMs: null, hub: "https://hub" };
   assert.equal(await shown(), "connecting");
+});
+
+test("a hub that refuses the board is a fault, with its reason, and one that is away is none", async (t) => {
+  const bench = await healthy(t);
+  const down = { state: "disconnected", since: new Date(NOW_MS - 300_000).toISOString(), rttMs: null } as const;
+  const problem = "the hub refused: the token is not accepted";
+  bench.view.tunnelReport = { ...down, hub: "https://hub", problem, refused: true, nextTry: null };
+  const { code, out } = await bench.run(["status"]);
+  assert.equal(code, 1);
+  assert.match(
+    out,
+    /^edge-1 is degraded: it cannot join its hub\nhttps:\/\/hub: the hub refused: the token is not accepted\n/,
+  );
+  assert.match(out, /^Tunnel {4}refused for 5m$/m);
+  const machine = await bench.run(words("status -o json"));
+  assert.equal(machine.code, 1);
+  assert.equal((JSON.parse(machine.out) as { tunnel: { refused: boolean } }).tunnel.refused, true);
+  bench.view.tunnelReport = { ...down, hub: "https://hub", problem: "ECONNREFUSED", refused: false, nextTry: null };
+  assert.equal((await bench.run(["status"])).code, 0);
 });
 
 test("in a pipe a row is a line, however long its names", async (t) => {
@@ -464,6 +484,63 @@ test("apply says what became of each pod, from a file and from standard input", 
     [["web-edge-1", "removed"]],
   );
   assert.equal(bench.store.desired.current.pods.size, 0);
+});
+
+test("apply says which pods go, and asks a person before", async (t) => {
+  const bench = await EdgectlBench.start(t);
+  const file = join(bench.directory, "pods.json");
+  const apply = async (name: string, typed?: string, ...flags: string[]) => {
+    writeFileSync(file, appliedPod(name, "example/web:1"));
+    bench.input = Readable.from(typed === undefined ? [] : [Buffer.from(typed)]);
+    const terminal = new CapturedTerminal();
+    terminal.interactive = typed !== undefined;
+    const { code, out, error } = await bench.run(["apply", "-f", file, ...flags], terminal);
+    const names = [...bench.store.desired.current.pods.values()].map(({ pod }) => pod.metadata.name);
+    return { code, out, error, names };
+  };
+  const deleted = (name: string, others: string): string => `${others}pod "${name}" deleted (no longer in ${file})\n`;
+  await apply("a");
+  assert.deepEqual((await apply("b")).out, deleted("a-edge-1", "pod/b-edge-1 created\n"), "in a pipe nobody is asked");
+  const question = `No longer in ${file}, and deleted with it:\n  b-edge-1\nGo on? [y/N] `;
+  const no = await apply("c", "\n");
+  assert.deepEqual(no, {
+    code: 1,
+    out: "",
+    error: `${question}edgectl: nothing has been changed\n`,
+    names: ["b-edge-1"],
+  });
+  assert.deepEqual((await apply("c", "n\n")).names, ["b-edge-1"]);
+  const yes = await apply("c", "y\n");
+  assert.deepEqual(yes, {
+    ...{ code: 0, out: deleted("b-edge-1", "pod/c-edge-1 created\n"), error: question, names: ["c-edge-1"] },
+  });
+  assert.equal((await apply("d", "", "--yes")).error, "");
+  assert.equal((await apply("d", "")).error, "", "nothing goes, nothing is asked");
+  const dry = await apply("e", "", "--dry-run");
+  assert.equal(dry.out, `pod/e-edge-1 created (dry run)\npod "d-edge-1" deleted (no longer in ${file}) (dry run)\n`);
+});
+
+test("apply warns of fields that no pod has, and applies it", async (t) => {
+  const bench = await EdgectlBench.start(t);
+  const file = join(bench.directory, "pods.yaml");
+  writeFileSync(
+    file,
+    "kind: Pod\napiVersion: v1\nmetadata: {name: a}\nspec:\n  containers:\n  - {name: a, image: b, comand: [c]}\n",
+  );
+  const warning = `Warning: ${file}:6: unknown field "spec.containers[0].comand", did you mean "command"?\n`;
+  for (const flags of [["--dry-run"], []]) {
+    const { code, error } = await bench.run(["apply", "-f", file, ...flags]);
+    assert.deepEqual([code, error], [0, warning]);
+  }
+  assert.equal(bench.store.desired.current.pods.size, 1);
+});
+
+test("status shows warnings, and is healthy all the same", async (t) => {
+  const bench = await healthy(t);
+  bench.view.sourceWarnings = [{ source: "file", origin: "/x.yaml", line: 3, message: 'unknown field "spce"' }];
+  const { code, out } = await bench.run(["status"]);
+  assert.equal(code, 0);
+  assert.match(out, /^warning: \/x\.yaml:3: unknown field "spce"$/m);
 });
 
 test("apply names each problem with its place, and changes nothing then", async (t) => {

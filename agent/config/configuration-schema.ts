@@ -5,11 +5,12 @@
  */
 
 import { parseDuration } from "@picolet/protocol/kubernetes/duration.ts";
+import { nearestName } from "@picolet/protocol/kubernetes/nearest-name.ts";
 import { childPath } from "@picolet/protocol/kubernetes/plain-data.ts";
 import { parseQuantity, quantityValue } from "@picolet/protocol/kubernetes/quantity.ts";
+import { unitHint } from "@picolet/protocol/kubernetes/quantity-hint.ts";
 import type { Millis } from "@picolet/protocol/ports.ts";
 import * as z from "zod/mini";
-import { nearestName } from "./nearest-name.ts";
 
 function refuse(context: z.core.ParsePayload, input: unknown, message: string): never {
   context.issues.push({ code: "custom", message, input });
@@ -35,7 +36,7 @@ export function makeKinds() {
       z.union([z.string(), z.number()]),
       z.transform((value: string | number, context): number => {
         const parsed = parseQuantity(String(value));
-        if (!parsed.ok) return refuse(context, value, parsed.problem);
+        if (!parsed.ok) return refuse(context, value, `${parsed.problem}${unitHint(value)}`);
         const count = quantityValue(parsed.quantity);
         if (count > BigInt(Number.MAX_SAFE_INTEGER)) return refuse(context, value, "is too large");
         return Number(count);

@@ -105,6 +105,7 @@ async function main(argv: readonly string[]): Promise<number> {
     return EX_USAGE;
   }
   if (args.command === "help" || args.command === "version") {
+    process.stdout.on("error", () => undefined);
     process.stdout.write(args.command === "help" ? HELP : `picolet ${VERSION}\n`);
     return 0;
   }

@@ -90,7 +90,11 @@ test("Pod Security is configured as kube-apiserver's is", () => {
 
 test("what is wrong is named", () => {
   const cases: readonly (readonly [readonly string[], RegExp])[] = [
-    [["fly"], /unknown command fly/],
+    [["fly"], /unknown command fly; picolet-hub help lists the commands/],
+    [["toekn", "create"], /unknown command toekn; did you mean token\?$/],
+    [["--embeded"], /: unknown flag --embeded; did you mean --embedded\?$/],
+    [["serve", "--embedded", "--no-such-thing=1"], /: unknown flag --no-such-thing; picolet-hub help lists the flags$/],
+    [["token", "create", "--tll", "1h"], /: unknown flag --tll; did you mean --ttl\?$/],
     [["--embeded"], /--embeded/],
     [["--embedded", "--kubeconfig", "k"], /exclude each other/],
     [["--tunnel-address", "a:b:c"], /--tunnel-address must be HOST:PORT/],

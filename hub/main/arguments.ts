@@ -2,7 +2,9 @@ import { parseArgs } from "node:util";
 import { validateFleetIds } from "@picolet/hub-embedded/store/fleet-keys.ts";
 import { describeError, PicoletError } from "@picolet/protocol/errors.ts";
 import { parseDuration } from "@picolet/protocol/kubernetes/duration.ts";
+import { nearestName } from "@picolet/protocol/kubernetes/nearest-name.ts";
 import { parseQuantity, quantityValue } from "@picolet/protocol/kubernetes/quantity.ts";
+import { unitHint } from "@picolet/protocol/kubernetes/quantity-hint.ts";
 import type { Millis } from "@picolet/protocol/ports.ts";
 import { blockListOf } from "../kubelet-proxy/kubelet-targets.ts";
 import { type AddressRange, addressRangeOf, KUBELET_PORT } from "../kubelet-proxy/node-addresses.ts";
@@ -255,7 +257,7 @@ export function parseHubArguments(args: readonly string[]): HubArguments {
     case "restore":
       return parseStore(word, more);
     default:
-      throw new PicoletError("invalid", `unknown command ${word}; picolet-hub help lists the commands`);
+      throw unknownCommand(word);
   }
 }
 
@@ -374,8 +376,27 @@ function read<const T extends NonNullable<Parameters<typeof parseArgs>[0]>["opti
   try {
     return parseArgs({ args: [...args], options, allowPositionals: true, strict: true });
   } catch (error) {
-    throw new PicoletError("invalid", describeError(error));
+    const known = Object.keys(options ?? {});
+    const unknown = args.find((each) => each.startsWith("-") && !known.includes(nameOf(each)));
+    const isUnknown = errorCode(error) === "ERR_PARSE_ARGS_UNKNOWN_OPTION" && unknown !== undefined;
+    throw new PicoletError("invalid", isUnknown ? unknownFlag(nameOf(unknown), known) : describeError(error));
   }
+}
+
+const nameOf = (argument: string): string => argument.replace(/^--?/, "").replace(/=.*$/s, "");
+const errorCode = (error: unknown): unknown => (error instanceof Error && "code" in error ? error.code : undefined);
+
+function unknownFlag(name: string, known: readonly string[]): string {
+  const near = nearestName(name, known);
+  return `unknown flag --${name}; ${near === undefined ? "picolet-hub help lists the flags" : `did you mean --${near}?`}`;
+}
+
+const COMMANDS = ["serve", "token", "ca", "node", "keys", "backup", "restore", "version", "help"];
+
+function unknownCommand(word: string): PicoletError {
+  const near = nearestName(word, COMMANDS);
+  const hint = near === undefined ? "picolet-hub help lists the commands" : `did you mean ${near}?`;
+  return new PicoletError("invalid", `unknown command ${word}; ${hint}`);
 }
 
 function only(positionals: readonly string[], usage: string): string {
@@ -457,7 +478,10 @@ function bytesOf(flag: string, text: string | undefined): number | undefined {
   const parsed = parseQuantity(text);
   const bytes = parsed.ok ? Number(quantityValue(parsed.quantity)) : 0;
   if (bytes >= LEAST_BYTES && Number.isSafeInteger(bytes)) return bytes;
-  throw new PicoletError("invalid", `${flag} must be a size of 1Mi and more, such as 256Mi, not ${text}`);
+  throw new PicoletError(
+    "invalid",
+    `${flag} must be a size of 1Mi and more, such as 256Mi, not ${text}${unitHint(text)}`,
+  );
 }
 
 function targetOf(flag: string, text: string | undefined, tokenFile: string | undefined): TelemetryTarget | undefined {

@@ -6,6 +6,7 @@ import { programLog } from "@picolet/protocol/async/console-log.ts";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import { describeError, PicoletError } from "@picolet/protocol/errors.ts";
 import { VERSION } from "@picolet/protocol/version.ts";
+import { NO_CLUSTER } from "../kubernetes/kubeconfig-access.ts";
 import { HELP, type HubArguments, parseHubArguments, type ServeArguments } from "./arguments.ts";
 import { runCommand } from "./commands.ts";
 import { serve } from "./serve.ts";
@@ -37,6 +38,10 @@ async function runServe(args: ServeArguments): Promise<number> {
     return 0;
   } catch (error) {
     if (stop.signal.aborted) return 0;
+    if (error instanceof PicoletError && error.reason === NO_CLUSTER) {
+      printError(describeError(error));
+      return EX_USAGE;
+    }
     log.error("the hub cannot go on", { error: describeError(error) });
     return exitCodeOf(error);
   }
@@ -70,4 +75,6 @@ async function main(argv: readonly string[]): Promise<number> {
   }
 }
 
+// A reader that has gone ends nothing: boards depend on the hub, not on who reads what it prints.
+for (const output of [process.stdout, process.stderr]) output.on("error", () => undefined);
 void main(process.argv.slice(2)).then((code) => process.exit(code));

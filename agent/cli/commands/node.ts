@@ -8,9 +8,10 @@ export const STATUS: Command = {
   atMost: 0,
   summary: "how the node, its runtimes and its pods are",
   details: `The first line says it all; then what is wrong; then the figures and the pods.
-Exit code 0 when all is well, 1 when the node, a pod or a manifest is not or the
-node is short of something, 2 when no agent answers. The agent's anon is its
-anonymous memory, swapped or not, of its budget; RSS has pages of files too.`,
+Exit code 0 when all is well, 1 when the node, a pod or a manifest is not, the
+node is short of something or the hub refuses it, 2 when no agent answers. A hub
+that is only away is no fault: the node goes on without it. The agent's anon is
+its anonymous memory, swapped or not, of its budget; RSS has file pages too.`,
   flags: [output("json", "yaml", "wide"), NO_HEADERS],
   examples: [
     ["edgectl status", "for people"],

@@ -137,14 +137,18 @@ const apply: Command = {
   operands: "-f FILE",
   atLeast: 0,
   atMost: 0,
-  summary: "run the pods of a file, and no longer those of the last one",
+  summary: "run the pods of a file, and delete those applied before",
   details: `FILE holds Pods or Lists of them, in YAML or JSON; - is standard input. What is
-applied replaces all that was applied before; pods of manifests and of the API
-server are left alone. It is taken whole, or nothing changes. A List without
-items removes all that was applied. Applied pods run again after a reboot.`,
+applied replaces all that was applied before: pods that were applied and are not
+in FILE are deleted, each with a line that says so. On a terminal they are shown
+first, and you are asked; --yes does not ask. Pods of manifests and of the API
+server are left alone. FILE is taken whole, or nothing changes. A List without
+items deletes all that was applied. Applied pods run again after a reboot.
+Fields that no pod has are warned of.`,
   flags: [
     { name: "filename", short: "f", value: "FILE", help: "the pods; - for standard input" },
     { name: "dry-run", help: "only say what would change, and what is wrong" },
+    { name: "yes", short: "y", help: "delete pods that are not in FILE without asking" },
     output("json", "yaml"),
   ],
   examples: [

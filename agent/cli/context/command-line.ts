@@ -1,4 +1,5 @@
 /** Words and flags of a command line, made values. Knows the shape of commands, none in particular. Pure. */
+import { editDistance } from "@picolet/protocol/kubernetes/nearest-name.ts";
 import { usageError } from "./exit-codes.ts";
 
 export interface Flag {
@@ -196,7 +197,7 @@ function checkFlags(flags: Flags, command: string, allowed: readonly Flag[]): vo
 /** `; did you mean "x"?`, or nothing when nothing is near. */
 export function didYouMean(word: string, known: readonly string[], prefix: string): string {
   const near = known
-    .map((each) => ({ each, distance: each.startsWith(word) && word.length > 1 ? 0 : editDistance(word, each) }))
+    .map((each) => ({ each, distance: each.startsWith(word) && word.length > 1 ? 0 : distanceOf(word, each) }))
     .filter(({ each, distance }) => distance <= Math.max(1, Math.floor(each.length / 3)))
     .sort((a, b) => a.distance - b.distance)[0];
   return near === undefined ? "" : `; did you mean "${prefix}${near.each}"?`;
@@ -205,22 +206,5 @@ export function didYouMean(word: string, known: readonly string[], prefix: strin
 /** Longer words are nobody's typing mistake of ours. */
 const MAX_COMPARED_LENGTH = 40;
 
-/** Insertions, deletions, replacements and swaps of neighbours that make `b` of `a`. */
-function editDistance(a: string, b: string): number {
-  if (a.length > MAX_COMPARED_LENGTH) return a.length;
-  let before: number[] = [];
-  let previous = Array.from({ length: b.length + 1 }, (_, index) => index);
-  for (let i = 1; i <= a.length; i += 1) {
-    const current = [i];
-    for (let j = 1; j <= b.length; j += 1) {
-      const same = a[i - 1] === b[j - 1];
-      let best = Math.min((previous[j] ?? 0) + 1, (current[j - 1] ?? 0) + 1, (previous[j - 1] ?? 0) + (same ? 0 : 1));
-      if (i > 1 && j > 1 && a[i - 1] === b[j - 2] && a[i - 2] === b[j - 1])
-        best = Math.min(best, (before[j - 2] ?? 0) + 1);
-      current.push(best);
-    }
-    before = previous;
-    previous = current;
-  }
-  return previous[b.length] ?? 0;
-}
+const distanceOf = (word: string, known: string): number =>
+  word.length > MAX_COMPARED_LENGTH ? word.length : editDistance(word, known);

@@ -9,6 +9,8 @@ export interface Terminal {
   readonly columns: number | undefined;
   /** Whether it shows colours and its user wants them. */
   readonly colour: boolean;
+  /** Whether there is a person to ask. */
+  readonly interactive: boolean;
   /** Resolves when it has been taken; a reader that has gone ends the program. */
   write(text: string | Buffer): Promise<void>;
   writeError(text: string): void;

@@ -26,7 +26,9 @@ test("credential provider plugins are named as for the kubelet", () => {
 
 for (const [args, message] of [
   [["--config"], /--config needs a value/],
-  [["--nope"], /unknown argument --nope/],
+  [["--nope"], /unknown argument --nope; picolet --help lists the flags/],
+  [["--confg", "x"], /unknown argument --confg; did you mean --config\?$/],
+  [["--rootdir=/x"], /unknown argument --rootdir=\/x; did you mean --root-dir\?$/],
   [["run"], /unknown argument run/],
 ] as const) {
   test(`wrong usage is named: ${args.join(" ")}`, () => {

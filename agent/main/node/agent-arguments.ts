@@ -1,4 +1,5 @@
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import { nearestName } from "@picolet/protocol/kubernetes/nearest-name.ts";
 
 export interface AgentArguments {
   readonly command: "run" | "help" | "version" | "check-config";
@@ -66,7 +67,7 @@ export function parseArguments(args: readonly string[], environment: NodeJS.Proc
     } else if (flag === "--help" || flag === "-h") command = "help";
     else if (flag === "--version") command = "version";
     else if (flag === "--check-config") command = "check-config";
-    else throw new PicoletError("invalid", `unknown argument ${args[index]}; picolet --help lists the flags`);
+    else throw new PicoletError("invalid", `unknown argument ${args[index]}; ${hintFor(flag)}`);
   }
   return {
     ...values,
@@ -75,6 +76,14 @@ export function parseArguments(args: readonly string[], environment: NodeJS.Proc
     rootDir: values.rootDir ?? DEFAULT_ROOT_DIR,
     socketPath: values.socketPath ?? environment.PICOLET_SOCKET ?? DEFAULT_SOCKET_PATH,
   };
+}
+
+const SWITCHES = ["--help", "--version", "--check-config"];
+
+/** Names the flag that was probably meant. */
+function hintFor(argument: string): string {
+  const near = nearestName(argument, [...VALUE_FLAGS.keys(), ...SWITCHES]);
+  return near === undefined ? "picolet --help lists the flags" : `did you mean ${near}?`;
 }
 
 function splitFlag(argument: string): [string, string | undefined] {

@@ -35,6 +35,7 @@ export interface NodeAgentViewComponents {
   readonly conditions: Watch<readonly NodeCondition[]>;
   readonly events: EventStore;
   readonly problems: () => readonly SourceProblem[];
+  readonly warnings: () => readonly SourceProblem[];
   readonly flash: () => FlashReport;
   readonly telemetry: () => TelemetryReport;
   readonly secretsAtRest: () => SecretsAtRestReport | null;
@@ -93,6 +94,10 @@ export class NodeAgentView implements AgentView {
 
   problems(): readonly SourceProblem[] {
     return this.#components.problems();
+  }
+
+  warnings(): readonly SourceProblem[] {
+    return this.#components.warnings();
   }
 
   tunnel(): TunnelReport {

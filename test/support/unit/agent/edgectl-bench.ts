@@ -16,6 +16,7 @@ import { FakeAgentView, NOW_MS } from "./fake-agent-view.ts";
 export class CapturedTerminal implements Terminal {
   columns: number | undefined;
   colour = false;
+  interactive = false;
   out = "";
   error = "";
   /** `out` as it came. */

@@ -1,6 +1,6 @@
 /** Farther than this a name is another word, not a slip of the finger. */
 const MAX_DISTANCE = 3;
-/** Configuration keys are shorter; a longer one is not compared. */
+/** Names of fields and flags are shorter; a longer one is not compared. */
 const MAX_LENGTH = 64;
 
 /** The one of `candidates` that `name` was probably meant to be, upper and lower case aside. */
@@ -20,15 +20,20 @@ export function nearestName(name: string, candidates: readonly string[]): string
   return best;
 }
 
-/** Levenshtein's: insertions, deletions, replacements. */
-function editDistance(left: string, right: string): number {
+/** Insertions, deletions, replacements and swaps of neighbours that make `right` of `left`. */
+export function editDistance(left: string, right: string): number {
+  let before: number[] = [];
   let previous = Array.from({ length: right.length + 1 }, (_, index) => index);
   for (let row = 1; row <= left.length; row += 1) {
     const current = [row];
     for (let column = 1; column <= right.length; column += 1) {
       const replaced = (previous[column - 1] ?? 0) + (left[row - 1] === right[column - 1] ? 0 : 1);
-      current.push(Math.min(replaced, (previous[column] ?? 0) + 1, (current[column - 1] ?? 0) + 1));
+      let best = Math.min(replaced, (previous[column] ?? 0) + 1, (current[column - 1] ?? 0) + 1);
+      const isSwap = row > 1 && left[row - 1] === right[column - 2] && left[row - 2] === right[column - 1];
+      if (isSwap && column > 1) best = Math.min(best, (before[column - 2] ?? 0) + 1);
+      current.push(best);
     }
+    before = previous;
     previous = current;
   }
   return previous[right.length] ?? 0;
