@@ -107,7 +107,7 @@ const hubPrograms: readonly BuildOptions[] = [
 
 /**
  * The launchers find Node and the program by their own place, and set what has to be there before Node starts:
- * allocator settings and V8 flags that keep resident memory small (ARCHITECTURE.md, "Memory", has the figures of each).
+ * allocator settings and V8 flags that keep resident memory small (`docs/decisions/memory.md` has the figures).
  */
 const launcher = (program: string, environment: string, flags: string): string => `#!/bin/sh
 # Starts ${parse(program).name} on the Node beside it; PICOLET_NODE names another one.

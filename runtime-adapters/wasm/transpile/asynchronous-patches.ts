@@ -7,7 +7,7 @@ import type { GluePatch } from "./glue-patch.ts";
 import { shareForms } from "./shared-forms.ts";
 import { removeComments, withoutIdleDeclarations } from "./unused-declarations.ts";
 
-/** The host's own functions for the glue, beside the component's imports; see `host/async/async-run.ts`. */
+/** The host's own functions for the glue, beside the component's imports; see `runner/wasi-p3/async-run.ts`. */
 const HOOKS = "imports['picolet:async']";
 
 const DROP_LIFTED =

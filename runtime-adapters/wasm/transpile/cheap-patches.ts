@@ -7,7 +7,7 @@ import type { GluePatch } from "./glue-patch.ts";
 const onMiss = "leave patch";
 
 const CAPTURES = /^const captureTable\d+= new Map\(\);$/gm;
-/** By the numbers of `host/handles.ts`, which begin again from the lowest that is free. */
+/** By the numbers of `shared/resources/handles.ts`, which begin again from the lowest that is free. */
 const CAPTURED = `class Captured {
 all = [];
 get(rep) { return this.all[rep]; }

@@ -8,8 +8,9 @@
  * well, of which nothing is needed but two numbers: the context (component model, canonical ABI, `context.get` and
  * `context.set`), which each call begins with as zeros, and which is the caller's again when it has ended. Such calls
  * nest, and an instance has one stack at a time, which may be set aside: so one list of contexts is enough. A call that
- * traps ends nothing here: the next call of an export begins with an empty list. What `host/event-loop.ts` makes of
- * such a call returns before its stack has ended, hence nothing is done at the end of an export either.
+ * traps ends nothing here: the next call of an export begins with an empty list. What
+ * `shared/resources/event-loop.ts` makes of such a call returns before its stack has ended, hence nothing is done at
+ * the end of an export either.
  *
  * All of it is for text without indentation.
  */
@@ -29,7 +30,7 @@ const _contextGet1 = () => _context[1];
 const _contextSet0 = value => { _context[0] = value; };
 const _contextSet1 = value => { _context[1] = value; };
 `;
-/** With its name: `host/event-loop.ts` knows by it what never waits. */
+/** With its name: `shared/resources/event-loop.ts` knows by it what never waits. */
 const LEAVING = `const _leaving = (flags, fn) => {
 const checked = (...args) => {
 if (flags.value !== 1) { throw new WebAssembly.RuntimeError("cannot leave component instance"); }
