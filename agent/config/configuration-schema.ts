@@ -4,13 +4,13 @@
  */
 
 import { parseDuration } from "@picolet/protocol/kubernetes/duration.ts";
+import { nearestName } from "@picolet/protocol/kubernetes/nearest-name.ts";
 import { childPath } from "@picolet/protocol/kubernetes/plain-data.ts";
 import { parseQuantity, quantityValue } from "@picolet/protocol/kubernetes/quantity.ts";
 import { unitHint } from "@picolet/protocol/kubernetes/quantity-hint.ts";
 import type { Millis } from "@picolet/protocol/ports.ts";
 import * as z from "zod/mini";
 import type { Field, FieldTable, Kind } from "./configuration-fields.ts";
-import { nearestName } from "./nearest-name.ts";
 
 function refuse(context: z.core.ParsePayload, input: unknown, message: string): never {
   context.issues.push({ code: "custom", message, input });

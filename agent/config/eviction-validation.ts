@@ -1,6 +1,7 @@
 /** Thresholds that are none, that contradict each other, or that the board could never meet or always would. */
 import { parseDuration } from "@picolet/protocol/kubernetes/duration.ts";
 import { FieldProblems } from "@picolet/protocol/kubernetes/field-problems.ts";
+import { nearestName } from "@picolet/protocol/kubernetes/nearest-name.ts";
 import { childPath } from "@picolet/protocol/kubernetes/plain-data.ts";
 import { formatQuantity } from "@picolet/protocol/kubernetes/quantity.ts";
 import { unitHint } from "@picolet/protocol/kubernetes/quantity-hint.ts";
@@ -12,7 +13,6 @@ import {
   parseAmount,
 } from "../plan/eviction/eviction-thresholds.ts";
 import type { Configuration } from "./configuration.ts";
-import { nearestName } from "./nearest-name.ts";
 
 const FIELDS = ["evictionHard", "evictionSoft", "evictionSoftGracePeriod", "evictionMinimumReclaim"] as const;
 type Field = (typeof FIELDS)[number];

@@ -1,5 +1,6 @@
 /** What is kept from pods: that it can be read, and that the board has it. */
 import type { FieldProblems } from "@picolet/protocol/kubernetes/field-problems.ts";
+import { nearestName } from "@picolet/protocol/kubernetes/nearest-name.ts";
 import { childPath } from "@picolet/protocol/kubernetes/plain-data.ts";
 import { parseQuantity } from "@picolet/protocol/kubernetes/quantity.ts";
 import { unitHint } from "@picolet/protocol/kubernetes/quantity-hint.ts";
@@ -13,7 +14,6 @@ import {
 } from "../plan/node/node-allocatable.ts";
 import type { Board } from "./board-defaults.ts";
 import type { Configuration } from "./configuration.ts";
-import { nearestName } from "./nearest-name.ts";
 
 const LISTS = ["kubeReserved", "systemReserved"] as const;
 

@@ -1,10 +1,10 @@
 /** What the kubelet's CPU, memory and topology managers refuse to start with. */
 import type { FieldProblems } from "@picolet/protocol/kubernetes/field-problems.ts";
+import { nearestName } from "@picolet/protocol/kubernetes/nearest-name.ts";
 import { childPath } from "@picolet/protocol/kubernetes/plain-data.ts";
 import { formatQuantity, parseQuantity, type Quantity } from "@picolet/protocol/kubernetes/quantity.ts";
 import { unitHint } from "@picolet/protocol/kubernetes/quantity-hint.ts";
 import type { Configuration } from "./configuration.ts";
-import { nearestName } from "./nearest-name.ts";
 
 /** By how far each is; alpha ones need a feature gate. */
 const CPU_OPTIONS: ReadonlyMap<string, "alpha" | "beta" | "stable"> = new Map([

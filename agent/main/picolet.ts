@@ -8,9 +8,9 @@ import { VERSION } from "@picolet/protocol/version.ts";
 import { unloadModules } from "../budget/unload-modules.ts";
 import type { Board } from "../config/board-defaults.ts";
 import type { Configuration } from "../config/configuration.ts";
-import { DEFAULT_CONFIG_PATH } from "./base/default-places.ts";
 import { runAgent } from "./compose.ts";
 import type { AgentArguments, AgentInit } from "./node/agent-init.ts";
+import { DEFAULT_CONFIG_PATH } from "./node/default-places.ts";
 import { readBoard } from "./node/read-board.ts";
 import { StopRequests } from "./stop-requests.ts";
 

@@ -111,11 +111,11 @@ export class CgroupTree implements CgroupPort {
    * there, in one of the hierarchies at least.
    */
   deviations(path: string, values: CgroupValues): "gone" | readonly string[] {
-    for (const mountPoint of this.#mountPoints) if (!existsSync(join(mountPoint, path))) return "gone";
+    for (const mountPoint of this.#mountPoints) if (!existsSync(`${mountPoint}${path}`)) return "gone";
     const found: string[] = [];
     for (const wanted of this.#filesOf(values)) {
       const mountPoint = this.#mountPointOf(wanted.controller);
-      const text = mountPoint === undefined ? "" : readTextSync(join(mountPoint, path, wanted.file)).trim();
+      const text = mountPoint === undefined ? "" : readTextSync(`${mountPoint}${path}/${wanted.file}`).trim();
       if (text !== "" && !isWritten(wanted, text)) found.push(`${wanted.file} ${text}`);
     }
     return found;

@@ -22,6 +22,7 @@ test("addresses, ports, names and durations", () => {
     "--tunnel-address=127.0.0.1:0",
     "--api-address=[::1]:7000",
     "--kubelet-ports=20000-20009",
+    "--kubelet-addresses=10.200.0.0/24",
     "--server-name=a",
     "--server-name=b",
     "--renewal-window=48h",
@@ -29,6 +30,10 @@ test("addresses, ports, names and durations", () => {
   assert.deepEqual(args.tunnel, { host: "127.0.0.1", port: 0 });
   assert.deepEqual(args.api, { host: "::1", port: 7000 });
   assert.deepEqual(args.kubeletPorts, [20_000, 20_009]);
+  assert.deepEqual(args.kubeletAddresses, { cidr: "10.200.0.0/24", first: 0x0ac80001, count: 254 });
+  assert.throws(() => serve("--kubelet-addresses=10.200.0.0"), {
+    message: /^--kubelet-addresses: 10\.200\.0\.0 is no/,
+  });
   assert.deepEqual(args.serverNames, ["a", "b"]);
   assert.equal(args.renewalWindow, 48 * 3_600_000);
   assert.deepEqual(serve("--tunnel-address", ":9").tunnel, { host: "0.0.0.0", port: 9 });

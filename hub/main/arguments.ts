@@ -3,6 +3,7 @@ import { type Arguments, parseCommandLine } from "@picolet/protocol/command-line
 import type { ListenAddress, ValueFlag } from "@picolet/protocol/command-line/flag-values.ts";
 import { usageError } from "@picolet/protocol/command-line/usage-error.ts";
 import type { Millis } from "@picolet/protocol/ports.ts";
+import type { AddressRange } from "../kubelet-proxy/node-addresses.ts";
 import {
   ACCEPT_RESTORED_STORE,
   DATA_DIR,
@@ -49,6 +50,8 @@ export interface ServeArguments {
   readonly advertiseAddress: string | undefined;
   /** First and last port of the kubelet endpoints; undefined: any free ones. */
   readonly kubeletPorts: readonly [first: number, last: number] | undefined;
+  /** An address of its own for each node, on port 10250; undefined: a port each at the hub's address. */
+  readonly kubeletAddresses: AddressRange | undefined;
   /** Names and addresses in the hub's own certificate, beside those of this machine. */
   readonly serverNames: readonly string[];
   /** PEM files; see the help. */
@@ -159,6 +162,7 @@ function serve(input: Arguments): ServeArguments {
     api: input.value(FLAGS.apiAddress),
     advertiseAddress: input.value(FLAGS.advertiseAddress),
     kubeletPorts: input.value(FLAGS.kubeletPorts),
+    kubeletAddresses: input.value(FLAGS.kubeletAddresses),
     serverNames: input.values(FLAGS.serverName),
     clientCaFile: input.value(FLAGS.clientCaFile),
     kubeletClientCaFile: input.value(FLAGS.kubeletClientCaFile),

@@ -29,6 +29,7 @@ import type { ListenAddress } from "@picolet/protocol/command-line/flag-values.t
 import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock, Log, Millis, Random } from "@picolet/protocol/ports.ts";
 import { VERSION } from "@picolet/protocol/version.ts";
+import { boardTolerations } from "../bridge/away-tolerations.ts";
 import { CLIENT_CA_KEY, KUBELET_CLIENT_CA_KEY } from "../bridge/cluster-client-ca.ts";
 import { CsrSigner } from "../bridge/csr-signer.ts";
 import { issueClientCertificate, makeClientPair, readRequest } from "../identity/certificate-authority.ts";
@@ -140,7 +141,7 @@ async function openLocked(
   const clientCa = derivedWatch(serving, ({ caBundle }) => caBundle);
   const kubeletClient = await openKubeletClient({ clock, log }, { ...init, servingCa: clientCa }, signal);
   const admin = adminToken(dataDir);
-  const definitions = embeddedResources({ serviceAccountTokens: true });
+  const definitions = embeddedResources({ serviceAccountTokens: true, tolerationsOn: boardTolerations });
   const server = new EmbeddedApiServer(
     {
       clock,

@@ -13,6 +13,7 @@ import {
 import { type CommandText, type Flag, HELP_FLAG, type Program } from "@picolet/protocol/command-line/program.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { blockListOf } from "../kubelet-proxy/kubelet-targets.ts";
+import { addressRangeOf, KUBELET_PORT } from "../kubelet-proxy/node-addresses.ts";
 
 /** Of Kubernetes' feature gates the one that changes something here. Off by default, as in Kubernetes 1.34. */
 const USER_NAMESPACES_GATE = "UserNamespacesPodSecurityStandards";
@@ -69,6 +70,16 @@ export const FLAGS = {
     name: "kubelet-ports",
     help: "ports on which the hub serves as each node's kubelet; without it any free ones",
   }),
+  kubeletAddresses: parsedFlag(
+    {
+      name: "kubelet-addresses",
+      value: "CIDR",
+      help:
+        `gives each node an address of its own, on port ${KUBELET_PORT}, for clients that know no other port; route the ` +
+        "network to this machine alone: ip route add local CIDR dev lo",
+    },
+    addressRangeOf,
+  ),
   serverName: textFlag({
     name: "server-name",
     value: "NAME",

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { nearestName } from "@picolet/agent/config/nearest-name.ts";
+import { nearestName } from "./nearest-name.ts";
 
 const NAMES = ["staticPodPath", "staticPodURL", "maxPods", "port", "hub"];
 

@@ -1,6 +1,6 @@
 /**
- * `npm run docs`: makes docs/configuration.md and docs/edgectl.md, which are committed, and man pages, completions and the
- * data of `edgectl explain` in dist/, of the tables of programs and fields.
+ * `npm run docs`: makes docs/configuration.md and docs/edgectl.md, which are committed. The build takes man pages, completions
+ * and the data of `edgectl explain` from here too. All are made of the tables of programs and fields.
  *
  * --check  writes nothing and leaves with 1 when the committed ones are not what it would write: `npm run check` does that
  */
@@ -11,8 +11,9 @@ import { SCRIPT_NAMES, SHELLS } from "@picolet/agent/cli/context/completion-scri
 import { CONFIGURATION_FIELDS } from "@picolet/agent/config/configuration-fields.ts";
 import { describeFields } from "@picolet/agent/config/field-descriptions.ts";
 import { FIELD_DOCUMENTATION, FIELD_GROUPS } from "@picolet/agent/config/field-documentation.ts";
-import { PICOLET } from "@picolet/agent/main/program.ts";
+import { PICOLET } from "@picolet/agent/main/node/agent-program.ts";
 import { HUB } from "@picolet/hub/main/program.ts";
+import type { Program } from "@picolet/protocol/command-line/program.ts";
 import { FIELD_DESCRIPTIONS_FILE } from "@picolet/protocol/local-api/field-description.ts";
 import { VERSION } from "@picolet/protocol/version.ts";
 import { readOptions } from "../start/options.ts";
@@ -35,20 +36,26 @@ const committed = (): Files =>
     ["docs/edgectl.md", commandReference(EDGECTL)],
   ]);
 
-function built(): Files {
-  const pages = PROGRAMS.map((program) => {
+function manPages(programs: readonly Program[]): Files {
+  const pages = programs.map((program) => {
     const others = PROGRAMS.filter((each) => each !== program);
-    const folder = `dist/man/man${program.section}`;
-    return [`${folder}/${program.name}.${program.section}`, manPage(program, { version: VERSION, others })] as const;
+    const path = `share/man/man${program.section}/${program.name}.${program.section}`;
+    return [path, manPage(program, { version: VERSION, others })] as const;
   });
-  const scripts = Object.entries(SCRIPT_NAMES).map(
-    ([shell, name]) => [`dist/completions/${shell}/${name}`, SHELLS.get(shell) ?? ""] as const,
-  );
-  return new Map([...pages, ...scripts, [`dist/${FIELD_DESCRIPTIONS_FILE}`, `${JSON.stringify(FIELDS)}\n`]]);
+  return new Map(pages);
 }
 
-/** What `npm run build` needs of it. */
-export const writeBuiltDocuments = (): void => writeAll(built());
+/** Man pages, completions and descriptions of fields that a board carries, by path below its folder. */
+export function boardDocuments(): Files {
+  const scripts = Object.entries(SCRIPT_NAMES).map(
+    ([shell, name]) => [`share/completions/${shell}/${name}`, SHELLS.get(shell) ?? ""] as const,
+  );
+  const fields = [`lib/${FIELD_DESCRIPTIONS_FILE}`, `${JSON.stringify(FIELDS)}\n`] as const;
+  return new Map([...manPages([EDGECTL, PICOLET]), ...scripts, fields]);
+}
+
+/** The man page that a hub carries. */
+export const hubDocuments = (): Files => manPages([HUB]);
 
 function writeAll(files: Files): void {
   for (const [path, text] of files) {
@@ -72,6 +79,5 @@ if (import.meta.main) {
     }
   } else {
     writeAll(committed());
-    writeBuiltDocuments();
   }
 }

@@ -32,6 +32,7 @@ const END_LIMIT_MS = 30_000;
 /** A unix socket's path has 108 bytes (unix(7)). */
 const MAX_SOCKET_PATH = 100;
 const NAMESPACE = "default";
+const EDGECTL = "dist/board/bin/edgectl";
 const NEVER = new AbortController().signal;
 
 const say = (line: string): void => void process.stderr.write(`${line}\n`);
@@ -86,7 +87,7 @@ async function startHub(dataDir: string): Promise<HubProcess> {
 async function startAgent(node: Node): Promise<ChildProcess> {
   const args = ["--config", node.configPath, "--root-dir", join(node.folder, "root"), "--socket", node.socketPath];
   // A process group of its own: Ctrl-C reaches this script alone, which then ends the pods before the agent.
-  const agent = spawn("dist/bin/picolet", args, {
+  const agent = spawn("dist/board/bin/picolet", args, {
     stdio: ["ignore", "inherit", "inherit"],
     detached: true,
     // The machine's own shutdown is no matter of this node's.
@@ -114,7 +115,7 @@ async function answers({ socketPath }: Node): Promise<boolean> {
 
 function edgectl(node: Node, ...args: string[]): string {
   try {
-    return execFileSync("dist/bin/edgectl", ["--socket", node.socketPath, ...args], {
+    return execFileSync(EDGECTL, ["--socket", node.socketPath, ...args], {
       encoding: "utf8",
       stdio: ["ignore", "pipe", "inherit"],
     });
@@ -173,9 +174,9 @@ async function end({ hub, node, agent, client, samples }: Started): Promise<void
     const followed = await followPods(node.socketPath, END_LIMIT_MS, isOver).catch(sayError);
     if (followed?.reached === false) say("some pods have not ended yet; the next npm start goes on with that");
     // All others, of DaemonSets too, whose controller makes new ones of those that are deleted: they run again after the next start.
-    await run("dist/bin/edgectl", ["--socket", node.socketPath, "node", "shutdown"], { timeout: END_LIMIT_MS }).catch(
-      sayError,
-    );
+    await run("dist/board/bin/edgectl", ["--socket", node.socketPath, "node", "shutdown"], {
+      timeout: END_LIMIT_MS,
+    }).catch(sayError);
     await untilUnmounted(node.folder);
     const exited = once(agent, "exit");
     agent.kill("SIGTERM");
@@ -271,7 +272,7 @@ function showNode({ node, hub }: Started, isWell: boolean): string {
 async function stay({ agent, node }: Started, stop: AbortSignal): Promise<void> {
   if (agent === undefined || node === undefined) return;
   say(
-    `\nedgectl: dist/bin/edgectl --socket ${node.socketPath} status    (Ctrl-C ends the pods, the agent and the hub)`,
+    `\nedgectl: dist/board/bin/edgectl --socket ${node.socketPath} status    (Ctrl-C ends the pods, the agent and the hub)`,
   );
   await Promise.race([isRunning(agent) ? once(agent, "exit") : undefined, abortedError(stop)]);
   say("the agent has ended by itself");

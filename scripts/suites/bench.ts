@@ -5,7 +5,7 @@ import { describeError } from "@picolet/protocol/errors.ts";
 import * as agent from "@picolet/test/bench/agent/agent-figures.ts";
 import { floorManifestToStarted } from "@picolet/test/bench/agent/cri-floor.ts";
 import { floorFigures } from "@picolet/test/bench/agent/floors.ts";
-import { kubeletAtRest, kubeletVersion } from "@picolet/test/bench/agent/kubelet.ts";
+import { kubeletAtRest, kubeletAtRestWithHub, kubeletVersion } from "@picolet/test/bench/agent/kubelet.ts";
 import { probeFigures } from "@picolet/test/bench/agent/probe-figures.ts";
 import { statsFigures } from "@picolet/test/bench/agent/stats-figures.ts";
 import { evictionFigures } from "@picolet/test/bench/eviction/eviction-figures.ts";
@@ -51,7 +51,11 @@ const PARTS: Readonly<Record<string, Part>> = {
     what: "the agent at rest with 0, 10 and 50 pods, without and with a hub",
     measure: agentFigures,
   },
-  kubelet: { minutes: 9, what: "the same of the kubelet that --kubelet names", measure: kubeletFigures },
+  kubelet: {
+    minutes: 17,
+    what: "the same of the kubelet that --kubelet names, standalone and joined to a hub",
+    measure: kubeletFigures,
+  },
   lean: {
     minutes: 5,
     what: "what the guard in npm test sees: memory, bytes, wake-ups, system calls at rest",
@@ -131,13 +135,15 @@ async function agentFigures(containerd: Containerd, { restWindowMs }: Settings):
 
 async function kubeletFigures(containerd: Containerd, { kubelet: file, restWindowMs }: Settings): Promise<unknown> {
   if (file === undefined) return undefined;
-  const figures: Record<string, unknown> = { version: kubeletVersion(file) };
-  for (const pods of POD_COUNTS) {
-    figures[`pods${pods}`] = await step(`kubelet at rest with ${pods} pods`, () =>
-      kubeletAtRest(file, { containerd, pods, windowMs: restWindowMs }),
-    );
+  const atRest: Record<string, agent.RestFigures> = {};
+  const withHub: Record<string, agent.RestFigures> = {};
+  for (const count of POD_COUNTS) {
+    const options = { containerd, pods: count, windowMs: restWindowMs };
+    const pods = `pods${count}`;
+    atRest[pods] = await step(`kubelet at rest with ${count} pods`, () => kubeletAtRest(file, options));
+    withHub[pods] = await step("the same with a hub", () => kubeletAtRestWithHub(file, options));
   }
-  return figures;
+  return { version: kubeletVersion(file), ...atRest, withHub };
 }
 
 async function growthFigures(_: Containerd, { churnedPods }: Settings): Promise<unknown> {

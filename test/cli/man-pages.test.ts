@@ -4,7 +4,7 @@ import { spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
 import { test } from "node:test";
 import { EDGECTL } from "@picolet/agent/cli/commands.ts";
-import { PICOLET } from "@picolet/agent/main/program.ts";
+import { PICOLET } from "@picolet/agent/main/node/agent-program.ts";
 import { HUB } from "@picolet/hub/main/program.ts";
 import type { Program } from "@picolet/protocol/command-line/program.ts";
 import { manPage } from "@picolet/scripts/docs/man-page.ts";

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { EDGECTL } from "@picolet/agent/cli/commands.ts";
-import { PICOLET } from "@picolet/agent/main/program.ts";
+import { PICOLET } from "@picolet/agent/main/node/agent-program.ts";
 import { HUB } from "@picolet/hub/main/program.ts";
 import { parseCommandLine } from "@picolet/protocol/command-line/command-line.ts";
 import { helpText } from "@picolet/protocol/command-line/help-text.ts";

@@ -2,6 +2,7 @@
 import { parseCommandLine } from "@picolet/protocol/command-line/command-line.ts";
 import { usageReport } from "@picolet/protocol/command-line/usage-error.ts";
 import { DEFAULT_SOCKET_PATH } from "@picolet/protocol/local-api/status.ts";
+import type { AgentArguments } from "./agent-init.ts";
 import {
   CONFIG,
   CREDENTIAL_PROVIDER_BIN_DIR,
@@ -9,8 +10,7 @@ import {
   PICOLET,
   ROOT_DIR,
   SOCKET,
-} from "../program.ts";
-import type { AgentArguments } from "./agent-init.ts";
+} from "./agent-program.ts";
 
 /** @throws `invalid` that names the argument; the caller exits with 64. */
 export function parseArguments(args: readonly string[], environment: NodeJS.ProcessEnv): AgentArguments {

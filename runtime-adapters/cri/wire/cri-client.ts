@@ -1,6 +1,7 @@
 import { isAbsolute } from "node:path";
 import { type ErrorCode, isCancelled, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock } from "@picolet/protocol/ports.ts";
+import { ContainerdServices } from "./containerd-services.ts";
 import { GrpcClient, type GrpcMethod } from "./grpc-client.ts";
 
 export interface CriClientInit {
@@ -13,6 +14,8 @@ export interface CriClientInit {
 /** Calls one CRI socket, each with a deadline. */
 export class CriClient implements Disposable {
   readonly grpc: GrpcClient;
+  /** What containerd offers beyond CRI; every other runtime offers nothing of it. */
+  readonly containerd: ContainerdServices;
   readonly socketPath: string;
   readonly requestTimeoutMs: number;
 
@@ -21,6 +24,8 @@ export class CriClient implements Disposable {
     this.socketPath = socketPathOf(init.endpoint);
     this.requestTimeoutMs = init.requestTimeoutMs;
     this.grpc = new GrpcClient(components, { path: this.socketPath });
+    const { requestTimeoutMs } = init;
+    this.containerd = new ContainerdServices({ clock: components.clock, grpc: this.grpc }, { requestTimeoutMs });
   }
 
   call<Q, A>(

@@ -91,7 +91,7 @@ function edgectlAs(
   const folder = new TempFolder();
   context.after(() => folder[Symbol.dispose]());
   if (as.length > 0) chownSync(folder.path, NOBODY, -1);
-  const [command = "", ...first] = [...as, "dist/bin/edgectl"];
+  const [command = "", ...first] = [...as, "dist/board/bin/edgectl"];
   const child = spawn(command, [...first, "wasm", ...words], {
     env: { ...process.env, TMPDIR: folder.path },
     stdio: ["pipe", "pipe", "pipe"],

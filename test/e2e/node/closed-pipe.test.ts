@@ -33,7 +33,7 @@ test("a hub whose output nobody reads any more goes on", async () => {
   using folder = new TempFolder();
   const args = ["serve", "--embedded", "--data-dir", folder.at("hub"), "--advertise-address", "127.0.0.1"];
   const ports = ["--tunnel-address", "127.0.0.1:0", "--api-address", "127.0.0.1:0", "--verbose"];
-  const hub = spawn("dist/bin/picolet-hub", [...args, ...ports], { stdio: ["ignore", "pipe", "pipe"] });
+  const hub = spawn("dist/hub/bin/picolet-hub", [...args, ...ports], { stdio: ["ignore", "pipe", "pipe"] });
   const ended = once(hub, "exit");
   hub.stderr.destroy();
   const [ready] = await Promise.race([once(hub.stdout.setEncoding("utf8"), "data"), ended]);
@@ -45,11 +45,11 @@ test("a hub whose output nobody reads any more goes on", async () => {
   assert.deepEqual(await ended, [0, null]);
 });
 
-for (const program of ["picolet", "picolet-hub", "edgectl"]) {
+for (const program of ["board/bin/picolet", "hub/bin/picolet-hub", "board/bin/edgectl"]) {
   test(`${program} --help | true`, async () => {
     const said = await new Promise<string>((resolve) => {
       // Written by the time that nobody reads.
-      const line = `{ sleep 0.2; dist/bin/${program} --help; echo "code $?" >&2; } | true`;
+      const line = `{ sleep 0.2; dist/${program} --help; echo "code $?" >&2; } | true`;
       execFile("bash", ["-c", line], (_error, _out, errors) => resolve(errors));
     });
     assert.equal(said, "code 0\n");

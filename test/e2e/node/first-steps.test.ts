@@ -25,7 +25,7 @@ interface Ended {
 /** `edgectl`, with all lines of its answer as one. */
 const edgectl = (node: AgentNode, ...words: string[]): Promise<Ended> =>
   new Promise((resolve) => {
-    execFile("dist/bin/edgectl", ["--socket", node.socketPath, ...words], (error, out, errors) => {
+    execFile("dist/board/bin/edgectl", ["--socket", node.socketPath, ...words], (error, out, errors) => {
       resolve({ code: typeof error?.code === "number" ? error.code : 0, out: `${out}${errors}`.replace(/\s+/g, " ") });
     });
   });
@@ -34,8 +34,12 @@ const edgectl = (node: AgentNode, ...words: string[]): Promise<Ended> =>
 const refused = (program: string, ...words: string[]): Promise<Ended> =>
   new Promise((resolve) => {
     const env = { PATH: process.env.PATH, HOME: "/nonexistent" };
-    execFile(`dist/bin/${program}`, words, { env, timeout: 60_000 }, (error, out, errors) =>
-      resolve({ code: typeof error?.code === "number" ? error.code : 0, out: `${out}${errors}` }),
+    execFile(
+      `dist/${program === "picolet-hub" ? "hub" : "board"}/bin/${program}`,
+      words,
+      { env, timeout: 60_000 },
+      (error, out, errors) =>
+        resolve({ code: typeof error?.code === "number" ? error.code : 0, out: `${out}${errors}` }),
     );
   });
 

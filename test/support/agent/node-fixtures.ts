@@ -17,7 +17,7 @@ export function nodeWith(containerd: Containerd | undefined, options: AgentOptio
 
 /** Runs `edgectl` as a user does. @throws with what it printed when it fails */
 export function edgectl(node: AgentNode, ...args: string[]): string {
-  return execFileSync("dist/bin/edgectl", ["--socket", node.socketPath, ...args], {
+  return execFileSync("dist/board/bin/edgectl", ["--socket", node.socketPath, ...args], {
     encoding: "utf8",
     stdio: ["ignore", "pipe", "pipe"],
   });

@@ -1,21 +1,14 @@
 /**
  * jco 1.35's glue for WASI 0.3 keeps something of every piece of a stream, and of every stream and future; it finds out by looking,
  * every millisecond to ten, that an event has come; and it takes a component for deadlocked that waits for the host to take what it
- * writes. Here each of that is mended in place, by the exact text: where one is not found as it is known here, the component
- * keeps jco's own text.
+ * writes. Each of that is mended here. For text without indentation.
  */
+import type { GluePatch } from "./glue-patch.ts";
 import { shareForms } from "./shared-forms.ts";
-import { removeComments, removeUnused, statements } from "./unused-declarations.ts";
+import { removeComments, withoutIdleDeclarations } from "./unused-declarations.ts";
 
-/** What the host gives the glue beside what the component imports; see `host/async/async-run.ts`. */
+/** The host's own functions for the glue, beside the component's imports; see `runner/wasi-p3/async-run.ts`. */
 const HOOKS = "imports['picolet:async']";
-
-interface Patch {
-  readonly form: RegExp;
-  readonly by: string;
-  /** Only where this is: glue has what its component uses. */
-  readonly ifThere?: string;
-}
 
 const DROP_LIFTED =
   "dropFn: () => { _forgetStreamEnd(streamEnd); return streamEnd.drop({ allowPendingEvent: true }); },\n";
@@ -46,7 +39,7 @@ _endIsGone(FUTURES, GONE_FUTURE_ENDS, end.globalFutureMapRep());
 }
 `;
 
-/** What a task's caller gets, and when: once the task has returned and waits, or has ended. */
+/** A task's caller gets its result once the task has returned and waits, or has ended. */
 const RETURNING = `async function _resultOf(task) {
 const result = await task.completionPromise();
 if (task.getErrHandling() !== 'throw-result-err' || typeof result !== 'object' || result === null) { return result; }
@@ -59,116 +52,178 @@ return Promise.race([_withGlobalCurrentTaskMetaAsync(args), _resultOf(task)]);
 }
 `;
 
-/** Of text without indentation and comments. Each has to be found. */
-const PATCHES: readonly Patch[] = [
-  // Buffers that nobody asks for any more.
-  { form: /^instanceBuffers\.set\(nextBufID, buffer\);\n/m, by: "", ifThere: "class BufferManager" },
-  // An event is there: whoever waits is to look now.
-  { form: /^(setPendingEvent\(fn\) \{\nthis\.#pendingEventFn = fn;\n)/m, by: `$1${HOOKS}.happened();\n` },
+const TRANSFERS = /^function (?:stream|future)Transfer\(/m;
+
+/** A component that has another form anywhere keeps jco's own text unchanged. */
+const onMiss = "leave list";
+
+export const ASYNCHRONOUS: readonly GluePatch[] = [
   {
+    name: "remarks, comments and empty lines",
+    why: "the forms are without, and every runner keeps the text in memory",
+    onMiss,
+    apply: (text) => removeComments(text, "_debugLog(").replace(/\n[;\n]*\n/g, "\n"),
+  },
+  {
+    name: "streams from one part to another",
+    why: "what goes from one to another keeps its place in both, which is not known here",
+    onMiss,
+    apply: (text) => (TRANSFERS.test(text) ? undefined : text),
+  },
+  {
+    name: "buffers of earlier calls",
+    why: "nothing asks for them any more",
+    onMiss,
+    form: /^instanceBuffers\.set\(nextBufID, buffer\);\n/m,
+    by: "",
+    ifThere: "class BufferManager",
+  },
+  {
+    name: "an event",
+    why: "jco polls for it every 1 to 10 ms: the host is notified instead, and wakes up the tasks that wait",
+    onMiss,
+    form: /^(setPendingEvent\(fn\) \{\nthis\.#pendingEventFn = fn;\n)/m,
+    by: `$1${HOOKS}.happened();\n`,
+  },
+  {
+    name: "the search for deadlocks",
+    why: "a component that waits for the host to take what it writes is none",
+    onMiss,
     form: /STORE_TRAP\.error !== null \|\| STORE_ASYNC_STATE\.pendingHostOperations > 0\) \{ return; \}/,
     by: `STORE_TRAP.error !== null || STORE_ASYNC_STATE.pendingHostOperations > 0 || ${HOOKS}.isWaiting()) { return; }`,
   },
-  // The end of a stream that the host has for itself is in no table of the component's.
   {
+    name: "the host's end of a stream",
+    why: "it is in a table of the component's, where nothing takes it out",
+    onMiss,
     form: /^const \{ readFn, hostWriteEnd, readEnd \} = genArgs;\n/m,
     by: "$&_forgetStreamEnd(hostWriteEnd);\n",
     ifThere: "function _genStreamHostInjectFn(",
   },
   {
+    name: "a stream that the host drops",
+    why: "its ends stay in the tables",
+    onMiss,
     form: /^dropFn: \(\) => \{ return streamEnd\.drop\(\{ allowPendingEvent: true \}\); \},\n/m,
     by: DROP_LIFTED,
     ifThere: "function _liftFlatStream(",
   },
   {
+    name: "a stream that the host drops, in its class",
+    why: "likewise, and in the list of streams",
+    onMiss,
     form: /^dropFn: \(\) => streamEnd\.drop\(\{ allowPendingEvent: true \}\),\n/m,
     by: DROP_LIFTED_HERE,
     ifThere: "class HostStream",
   },
-  // A stream is gone with both of its ends.
   {
+    name: "a stream whose end the component drops",
+    why: "it is gone with both of its ends",
+    onMiss,
     form: /^(function deleteStreamEnd\(args\) \{\n[\s\S]*?)^return streamEnd;\n\}\n/m,
     by: `$1_endIsGone(STREAMS, GONE_STREAM_ENDS, streamEnd.globalStreamMapRep());\nreturn streamEnd;\n}\n`,
     ifThere: "function deleteStreamEnd(",
   },
-  // The same of futures.
   {
+    name: "the host's end of a future",
+    why: "it is in a table of the component's, where nothing takes it out",
+    onMiss,
     form: /^const \{ promise, hostWriteEnd, stringEncoding, getReallocFn \} = genArgs;\n/m,
     by: "$&_forgetFutureEnd(hostWriteEnd);\n",
     ifThere: "function _genFutureHostInjectFn(",
   },
-  // One of the component's is read once.
-  { form: /^return \{ value: vs\[0\] \};\n/m, by: "_forgetFutureEnd(this);\n$&", ifThere: "hostRead(args) {" },
   {
+    name: "a future that the host has read",
+    why: "it is read once",
+    onMiss,
+    form: /^return \{ value: vs\[0\] \};\n/m,
+    by: "_forgetFutureEnd(this);\n$&",
+    ifThere: "hostRead(args) {",
+  },
+  {
+    name: "a future that is lifted",
+    why: "it stays in the list of futures",
+    onMiss,
     form: /^return future\.createUserFuture\(\);\n/m,
     by: "const lifted = future.createUserFuture();\nFUTURES.remove(rep);\nreturn lifted;\n",
     ifThere: "function futureNewFromLift(",
   },
   {
+    name: "a future whose end the component drops",
+    why: "it is gone with both of its ends",
+    onMiss,
     form: /^(function removeFutureEndFromTable\(args\) \{\n[\s\S]*?)^return futureEnd;\n\}\n/m,
     by: `$1_endIsGone(FUTURES, GONE_FUTURE_ENDS, futureEnd.globalFutureMapRep());\nreturn futureEnd;\n}\n`,
     ifThere: "function removeFutureEndFromTable(",
   },
-  // The caller of a task has what it returned as soon as that waits again, wherever it does.
-  { form: /^task\.notifyProgress\(\);\nthis\.runTickLoop\(\);\n/m, by: "task.settleCompletion();\n$&" },
-  { form: /^async function _withGlobalCurrentTaskMetaAsync\(args\) \{\n/m, by: `${RETURNING}$&` },
-  { form: /^return await _withGlobalCurrentTaskMetaAsync\(\{\n/gm, by: "return await _returning(task, {\n" },
-  // Without a callback too, and it may have returned long before it ends.
   {
+    name: "the progress of a task",
+    why: "its caller has what it returned as soon as it waits again, wherever it does",
+    onMiss,
+    form: /^task\.notifyProgress\(\);\nthis\.runTickLoop\(\);\n/m,
+    by: "task.settleCompletion();\n$&",
+  },
+  {
+    name: "what a task's caller gets",
+    why: "what it returned, before it has ended",
+    onMiss,
+    form: /^async function _withGlobalCurrentTaskMetaAsync\(args\) \{\n/m,
+    by: `${RETURNING}$&`,
+  },
+  {
+    name: "a call of an export",
+    why: "its caller gets that",
+    onMiss,
+    form: /^return await _withGlobalCurrentTaskMetaAsync\(\{\n/gm,
+    by: "return await _returning(task, {\n",
+  },
+  {
+    name: "the end of a task without a callback",
+    why: "it may have returned long before it ends",
+    onMiss,
     form: /^if \(!task\.hasCallback\(\)\) \{\ntask\.resolve\(\[ret\]\);\ntask\.exit\(\);\nreturn ret;\n/gm,
     by: "if (!task.hasCallback()) {\nif (!task.isResolvedState()) { task.resolve([ret]); }\ntask.exit();\nreturn _resultOf(task);\n",
     ifThere: "if (!task.hasCallback()) {",
   },
-  // Of what fails after that the host is told, as nobody else is.
   {
+    name: "a task that fails after it has returned",
+    why: "no one else is notified",
+    onMiss,
     form: /^if \(this\.isResolvedState\(\)\) \{\nthis\.#rejected = true;\nthis\.#errored = taskErr;\n/m,
     by: `$&if (this.#parentSubtask === null) { ${HOOKS}.failed(taskErr); }\n`,
   },
-  // A function of the host that would have to wait says so, and is called again.
   {
+    name: "a function of the host that would have to wait",
+    why: "it reports that, and is called again",
+    onMiss,
     form: /^const result = operation\(\);\n/m,
     by: `const result = ${HOOKS}.waited(operation);\n`,
     ifThere: "function _trackHostOperation(",
   },
-  // A stack that has been set aside is the engine's for ever, with all that it reaches, unless it goes on.
   {
+    name: "a stack that is set aside",
+    why: "it is the engine's for ever, with all that it reaches, unless it goes on",
+    onMiss,
     form: /^return \(async \(\) => \{\ntry \{\nreturn await fn\.apply\(null, args\);\n/m,
     by: `savedTask?.settleCompletion();\nreturn (async () => {\ntry {\nreturn await ${HOOKS}.unlessClosed(fn.apply(null, args));\n`,
   },
+  {
+    name: "tables of streams and futures",
+    why: "what forgets their ends; what of it nothing calls goes with the declarations that nothing mentions",
+    onMiss,
+    form: /^function getOrCreateAsyncState\(/m,
+    by: `${FORGET_STREAM_END}${FORGET_FUTURE_END}$&`,
+  },
+  {
+    name: "declarations that nothing mentions",
+    why: "every runner keeps their text in memory",
+    onMiss,
+    apply: (text) => withoutIdleDeclarations(text, (generator) => ({ generator, helpers: "" })),
+  },
+  {
+    name: "forms of types",
+    why: "what is equal is made once",
+    onMiss,
+    apply: shareForms,
+  },
 ];
-
-/** What of them nothing calls is taken out again. */
-const HELPERS_BEFORE = /^function getOrCreateAsyncState\(/m;
-const TRANSFERS = /^function (?:stream|future)Transfer\(/m;
-const OPENING = /^function instantiate\([^\n]*\{\n/m;
-const GENERATOR = /^let gen= ?\(function\* _initGenerator \(\) \{\n/m;
-
-/**
- * @param source without indentation, from `function instantiate(` on
- * @returns undefined for one with forms beyond those known here, which is whatever is not for WASI 0.3 too
- */
-export function asyncGlue(source: string): string | undefined {
-  try {
-    let text = removeComments(source, "_debugLog(").replace(/\n[;\n]*\n/g, "\n");
-    // Of one component alone: what goes from one to another keeps its place in both.
-    if (TRANSFERS.test(text)) return undefined;
-    for (const { form, by, ifThere } of PATCHES) {
-      if (ifThere !== undefined && !text.includes(ifThere)) continue;
-      const patched = text.replace(form, by);
-      if (patched === text) return undefined;
-      text = patched;
-    }
-    if (!HELPERS_BEFORE.test(text)) return undefined;
-    text = text.replace(HELPERS_BEFORE, `${FORGET_STREAM_END}${FORGET_FUTURE_END}$&`);
-    const opening = OPENING.exec(text);
-    const generator = GENERATOR.exec(text);
-    if (opening === null || generator === null) return undefined;
-    const bodyStart = opening.index + opening[0].length;
-    const rest = text.slice(generator.index);
-    const kept = removeUnused(statements(text.slice(bodyStart, generator.index)), rest);
-    return shareForms(text.slice(0, bodyStart) + kept.map((each) => each.text).join("") + rest);
-  } catch (error) {
-    if (error instanceof RangeError) return undefined;
-    throw error;
-  }
-}

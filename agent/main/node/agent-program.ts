@@ -2,7 +2,7 @@
 import { fileFlag } from "@picolet/protocol/command-line/flag-values.ts";
 import { type Flag, HELP_FLAG, type Program } from "@picolet/protocol/command-line/program.ts";
 import { DEFAULT_SOCKET_PATH } from "@picolet/protocol/local-api/status.ts";
-import { DEFAULT_CONFIG_PATH, DEFAULT_ROOT_DIR } from "./base/default-places.ts";
+import { DEFAULT_CONFIG_PATH, DEFAULT_ROOT_DIR } from "./default-places.ts";
 
 export const CONFIG = fileFlag({
   name: "config",

@@ -1,1 +1,0 @@
-export { nearestName } from "@picolet/protocol/kubernetes/nearest-name.ts";
