@@ -256,25 +256,25 @@ for (const [line, message] of [
   ["describe node x", 'cannot describe "node", only pods'],
   ["logs", "logs needs POD [CONTAINER]"],
   ["logs a b c", 'logs takes no "c"'],
-  ["logs a --tail x", '--tail takes a whole number, not "x"'],
-  ["logs a --since 5", '--since takes a duration as 30s, 5m or 2h, not "5"'],
-  ["logs a --since -5m", '--since takes a duration as 30s, 5m or 2h, not "-5m"'],
-  ["logs a --since-time noon", '--since-time takes a time as 2026-01-31T12:00:00Z, not "noon"'],
+  ["logs a --tail x", '--tail must be a whole number, not "x"'],
+  ["logs a --since 5", '--since must be a duration such as 30s, 5m or 2h, not "5"'],
+  ["logs a --since -5m", '--since must be a duration such as 30s, 5m or 2h, not "-5m"'],
+  ["logs a --since-time noon", '--since-time must be a time such as 2026-01-31T12:00:00Z, not "noon"'],
   ["logs a --since 5m --since-time 2026-01-31T12:00:00Z", "only one of --since and --since-time may be given"],
   ["logs a b -c c", "the container is named twice"],
   ["logs a b --all-containers", "a container does not go with --all-containers"],
   ["events x", 'events takes no "x"'],
-  ["events --limit many", '--limit takes a whole number, not "many"'],
+  ["events --limit many", '--limit must be a whole number, not "many"'],
   ["image", "image needs one of: list, pull, import, rm, pin, unpin"],
   ["image ls", 'unknown command "image ls"'],
   ["image list x", 'image list takes no "x"'],
   ["image import", "image import needs FILE"],
   ["version x", 'version takes no "x"'],
   ["help statsu", 'there is no command "statsu"; did you mean "status"?'],
-  ["completion", "completion needs bash"],
-  ["completion fish", 'no completion for "fish", only bash'],
-  ["status --timeout soon", '--timeout takes a duration as 5s, not "soon"'],
-  ["status --timeout 0", '--timeout takes a duration as 5s, not "0"'],
+  ["completion", "completion needs bash|zsh|fish"],
+  ["completion ksh", 'no completion for "ksh", only bash, zsh, fish'],
+  ["status --timeout soon", '--timeout must be a duration such as 10s, not "soon"'],
+  ["status --timeout 0", '--timeout must be a duration such as 10s, not "0"'],
   ["status --outptu json", 'unknown flag --outptu; did you mean "--output"?'],
 ] as const) {
   test(`wrong usage ends with 64: edgectl ${line}`, async (t) => {
@@ -442,6 +442,9 @@ test("completion knows commands, flags, their values, and asks the agent for nam
   assert.deepEqual(await complete("get", "pods", "-o", ""), ["json", "yaml", "wide", "name"]);
   assert.deepEqual(await complete("get", "pods", "--output", "=", "j"), ["json"]);
   assert.deepEqual(await complete("status", "--output", "="), ["json", "yaml", "wide"]);
+  assert.deepEqual(await complete("get", "pods", "--output=j"), ["--output=json"]);
+  assert.deepEqual(await complete("--namespace=plant", "logs", "o"), ["old-edge-1"]);
+  assert.deepEqual(await complete("wasm", "run", "--pod", "w"), [":files"]);
   assert.deepEqual(await complete("get", "p"), ["pods"]);
   assert.deepEqual(await complete("logs", "w"), ["web-edge-1"]);
   assert.deepEqual(await complete("logs", "plant/o"), ["plant/old-edge-1"]);
@@ -454,7 +457,7 @@ test("completion knows commands, flags, their values, and asks the agent for nam
   assert.deepEqual(await complete("events", "--pod", "we"), ["web-edge-1"]);
   assert.deepEqual(await complete("image", "import", "x"), [":files"]);
   assert.deepEqual(await complete("help", "ima"), ["images", "image"]);
-  assert.deepEqual(await complete("completion", ""), ["bash"]);
+  assert.deepEqual(await complete("completion", ""), ["bash", "zsh", "fish"]);
   assert.deepEqual(await complete("nonsense", ""), []);
   assert.deepEqual(await complete(), await complete(""));
   await bench.stopAgent();

@@ -21,6 +21,7 @@ import { FolderModelSource, gatherModels } from "@picolet/hub-embedded/schema/mo
 import { modelRoots } from "@picolet/hub-embedded/server/model-roots.ts";
 import { describeError } from "@picolet/protocol/errors.ts";
 import { type BuildOptions, build, type Metafile, type Plugin, type TransformOptions, transform } from "esbuild";
+import { boardDocuments, hubDocuments } from "../docs/docs.ts";
 import { buildContainerExample } from "./build-container-example.ts";
 import { buildExamples } from "./build-examples.ts";
 import { complete, jco, koffi, sqlite } from "./carried-packages.ts";
@@ -270,6 +271,7 @@ async function buildBoard(platform: Platform): Promise<string> {
   board.write("bin/picolet", launcher("picolet.cjs", AGENT_ENVIRONMENT, AGENT_FLAGS), 0o755);
   board.write("bin/edgectl", launcher("edgectl.cjs", "", "--max-semi-space-size=1 "), 0o755);
   board.add("wit", "wit/board");
+  for (const [path, text] of boardDocuments()) board.write(path, text);
   complete(board, metafiles, [sqlite(platform), jco, koffi(platform)], platform);
   return root;
 }
@@ -280,6 +282,7 @@ async function buildHub(platform: Platform): Promise<string> {
   const metafiles = await writeBundles(hub, hubPrograms);
   hub.write("bin/picolet-hub", launcher("picolet-hub.mjs", HUB_ENVIRONMENT, HUB_FLAGS), 0o755);
   hub.write("lib/kubernetes-models.json", kubernetesModels());
+  for (const [path, text] of hubDocuments()) hub.write(path, text);
   complete(hub, metafiles, [sqlite(platform)], platform);
   return root;
 }

@@ -2,8 +2,6 @@
  * `npm start`: builds, starts a hub with its embedded API server and an agent that joins it with a token, both with a
  * folder of their own (`.picolet`), gives the cluster the sample pods and shows what becomes of them. Ctrl-C ends all of
  * it.
- *
- * --exit-when-ready  leaves with 0 once every sample pod is Ready; the last thing printed is `edgectl status -o json`
  */
 import { type ChildProcess, execFile, execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
@@ -24,9 +22,9 @@ import { buildContainerExample } from "../build/build-container-example.ts";
 import { buildExamples } from "../build/build-examples.ts";
 import { followPods, isReady, type PodsByName, requestAgent, textOf } from "./follow-pods.ts";
 import { HubProcess, runHubCommand } from "./hub-process.ts";
+import { readOptions } from "./options.ts";
 import { probeContainerRuntime } from "./probe-container-runtime.ts";
 
-const USAGE = "Usage: npm start [-- --exit-when-ready]";
 /** Enough for a first image on a slow board; after it `--exit-when-ready` gives up and says what is missing. */
 const READY_LIMIT_MS = 180_000;
 /** How long Ctrl-C waits for the pods to end before it leaves them to the next start. */
@@ -36,9 +34,6 @@ const MAX_SOCKET_PATH = 100;
 const NAMESPACE = "default";
 const EDGECTL = "dist/board/bin/edgectl";
 const NEVER = new AbortController().signal;
-
-/** sysexits.h */
-const EX_USAGE = 64;
 
 const say = (line: string): void => void process.stderr.write(`${line}\n`);
 
@@ -283,13 +278,19 @@ async function stay({ agent, node }: Started, stop: AbortSignal): Promise<void> 
   say("the agent has ended by itself");
 }
 
+const EXIT_WHEN_READY = {
+  name: "exit-when-ready",
+  help: "leave with 0 once every sample pod is Ready; the last thing printed is edgectl status -o json",
+};
+const OPTIONS = {
+  name: "start",
+  summary: "build, and run a hub, an agent that joins it, and sample pods; Ctrl-C ends all of it",
+  flags: [EXIT_WHEN_READY],
+};
+
 /** @returns the exit code */
-async function main(args: readonly string[]): Promise<number> {
-  const unknown = args.find((each) => each !== "--exit-when-ready");
-  if (unknown !== undefined) {
-    say(`unknown argument ${unknown}\n${USAGE}`);
-    return EX_USAGE;
-  }
+async function main(): Promise<number> {
+  const leaves = readOptions(OPTIONS).flag(EXIT_WHEN_READY.name);
   // Who reads this may go; what was started is to be ended all the same.
   for (const output of [process.stdout, process.stderr]) output.on("error", () => undefined);
   say("building");
@@ -297,7 +298,6 @@ async function main(args: readonly string[]): Promise<number> {
   await buildExamples();
   const runtime = await probeContainerRuntime();
   say(runtime.message);
-  const leaves = args.includes("--exit-when-ready");
   const started: Started = { samples: [] };
   const stop = interruption();
   let isWell = !leaves;
@@ -317,4 +317,4 @@ async function main(args: readonly string[]): Promise<number> {
   return isWell ? 0 : 1;
 }
 
-process.exit(await main(process.argv.slice(2)));
+process.exit(await main());

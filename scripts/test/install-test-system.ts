@@ -26,6 +26,10 @@ const PACKAGES: readonly (readonly [name: string, proof: string])[] = [
   ["libstdc++6-arm64-cross", "/usr/aarch64-linux-gnu/lib/libstdc++.so.6"],
   ["e2fsprogs", "/usr/sbin/mke2fs"],
   ["swtpm", "/usr/bin/swtpm"],
+  ["zsh", "/usr/bin/zsh"],
+  ["fish", "/usr/bin/fish"],
+  ["groff-base", "/usr/bin/groff"],
+  ["mandoc", "/usr/bin/mandoc"],
   ["tpm2-tools", "/usr/bin/tpm2_unseal"],
 ];
 

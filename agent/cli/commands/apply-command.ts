@@ -1,6 +1,6 @@
+import type { Arguments } from "@picolet/protocol/command-line/command-line.ts";
 import type { PushAnswer, PushedPod, PushProblem, PushRefusal } from "@picolet/protocol/local-api/status.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
-import type { Arguments } from "../context/command-line.ts";
 import type { Context } from "../context/context.ts";
 import { EXIT_DEGRADED, EXIT_HEALTHY, usageError } from "../context/exit-codes.ts";
 import { readInput, STANDARD_INPUT } from "../context/input-file.ts";

@@ -1,6 +1,6 @@
+import type { Arguments } from "@picolet/protocol/command-line/command-line.ts";
 import { parseQuantity, quantityValue } from "@picolet/protocol/kubernetes/quantity.ts";
 import type { PodReport, StatusAnswer, StatusReport } from "@picolet/protocol/local-api/status.ts";
-import type { Arguments } from "../context/command-line.ts";
 import { type Context, paintStatus, table, widthOf } from "../context/context.ts";
 import { EXIT_DEGRADED, EXIT_HEALTHY } from "../context/exit-codes.ts";
 import { machineFormat, podLabel, printObject, summaryColumns } from "../context/objects.ts";

@@ -25,7 +25,7 @@ import type { DesiredStore, EventStore } from "../../core/store/store-ports.ts";
 import type { NodeCapacity } from "../../node/machine.ts";
 import type { RuntimeReports } from "../../observe/runtime-reports.ts";
 import type { PodEntry, StatusManager } from "../../status/status-manager.ts";
-import type { AgentArguments } from "./agent-arguments.ts";
+import type { AgentArguments } from "./agent-init.ts";
 
 export interface NodeAgentViewComponents {
   readonly router: RuntimeRouter;

@@ -167,8 +167,8 @@ test("a hub without a cluster: both ways to give it one", async () => {
 });
 
 for (const [program, words, sentence] of [
-  ["picolet", ["--confg", "x"], "picolet: unknown argument --confg; did you mean --config?\n"],
-  ["picolet-hub", ["--embeded"], "picolet-hub: unknown flag --embeded; did you mean --embedded?\n"],
+  ["picolet", ["--confg", "x"], 'picolet: unknown flag --confg; did you mean "--config"?\n'],
+  ["picolet-hub", ["--embeded"], 'picolet-hub: unknown flag --embeded; did you mean "--embedded"?\n'],
 ] as const) {
   test(`${program} ${words.join(" ")}`, async () => {
     assert.deepEqual(await refused(program, ...words), { code: 64, out: sentence });

@@ -1,31 +1,37 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { isPicoletError } from "@picolet/protocol/errors.ts";
 import fc from "fast-check";
-import { type Flag, parseCommandLine } from "./command-line.ts";
-import { exitCodeOf } from "./exit-codes.ts";
+import { isPicoletError } from "../errors.ts";
+import { parseCommandLine } from "./command-line.ts";
+import { countFlag } from "./flag-values.ts";
+import type { Flag } from "./program.ts";
+import { isUsageError } from "./usage-error.ts";
 
 const output: Flag = { name: "output", short: "o", value: "FORMAT", help: "", choices: ["json", "wide"] };
+const TAIL = countFlag({ name: "tail", help: "" });
 const COMMANDS = [
   { words: ["status"], flags: [output] },
   {
     words: ["logs"],
+    atMost: 2,
     flags: [
       { name: "follow", short: "f", help: "" },
       { name: "previous", short: "p", help: "" },
-      { name: "tail", value: "N", help: "" },
+      TAIL,
       { name: "container", short: "c", value: "C", help: "" },
     ],
   },
   { words: ["image", "list"], flags: [] },
-  { words: ["image", "import"], flags: [] },
+  { words: ["image", "import"], flags: [], operands: "FILE", atLeast: 1, atMost: 1 },
 ];
 const GLOBALS: readonly Flag[] = [
   { name: "socket", value: "PATH", help: "" },
   { name: "help", short: "h", help: "" },
 ];
 
-const parse = (line: string) => parseCommandLine(line === "" ? [] : line.split(" "), COMMANDS, GLOBALS);
+const PROGRAM = { name: "program", commands: COMMANDS, globals: GLOBALS };
+
+const parse = (line: string) => parseCommandLine(line === "" ? [] : line.split(" "), PROGRAM);
 
 test("flags stand anywhere, short ones together, values apart or attached", () => {
   for (const line of [
@@ -39,7 +45,7 @@ test("flags stand anywhere, short ones together, values apart or attached", () =
     assert.deepEqual(command?.words, ["logs"], line);
     assert.deepEqual(input.positionals, ["web"], line);
     assert.deepEqual(
-      [input.flag("follow"), input.flag("previous"), input.count("tail"), input.text("container"), input.flag("help")],
+      [input.flag("follow"), input.flag("previous"), input.value(TAIL), input.text("container"), input.flag("help")],
       [true, true, 5, "app", false],
       line,
     );
@@ -65,19 +71,18 @@ for (const [line, message] of [
   ["logs --follow=maybe", "--follow takes no value but true or false"],
   ["status --tail 5", '--tail does not go with "status"'],
   ["--tail 5", "--tail does not go with no command"],
-  ["status -o jsno", '--output is one of json, wide; did you mean "json"?'],
+  ["status -o jsno", '--output must be one of json, wide; did you mean "json"?'],
 ] as const) {
   test(`refused: ${line}`, () => {
     assert.throws(
       () => parse(line),
-      (error) => isPicoletError(error) && error.message === message && exitCodeOf(error) === 64,
+      (error) => isPicoletError(error) && error.message === message && isUsageError(error),
     );
   });
 }
 
 test("a count is a whole number", () => {
-  const { arguments: input } = parse("logs x --tail 1e3");
-  assert.throws(() => input.count("tail"), /--tail takes a whole number, not "1e3"/);
+  assert.throws(() => parse("logs x --tail 1e3"), /^PicoletError: --tail must be a whole number, not "1e3"/);
 });
 
 test("no command line does more than be refused", () => {
@@ -88,9 +93,9 @@ test("no command line does more than be refused", () => {
   fc.assert(
     fc.property(fc.array(word), (line) => {
       try {
-        parseCommandLine(line, COMMANDS, GLOBALS);
+        parseCommandLine(line, PROGRAM);
       } catch (error) {
-        assert.equal(exitCodeOf(error), 64, String(error));
+        assert.ok(isUsageError(error), String(error));
       }
     }),
   );

@@ -1,25 +1,8 @@
 /** Words and flags of a command line, made values. Knows the shape of commands, none in particular. Pure. */
-import { editDistance } from "@picolet/protocol/kubernetes/nearest-name.ts";
-import { usageError } from "./exit-codes.ts";
-
-export interface Flag {
-  /** Without the dashes. */
-  readonly name: string;
-  readonly short?: string;
-  /** What its value is called in the help; missing: it takes none. */
-  readonly value?: string;
-  readonly help: string;
-  /** The values it takes; missing: any. */
-  readonly choices?: readonly string[];
-}
-
-export interface CommandShape {
-  /** One word, or two. */
-  readonly words: readonly string[];
-  /** Stands for the first of them. */
-  readonly alias?: string;
-  readonly flags: readonly Flag[];
-}
+import { editDistance } from "../kubernetes/nearest-name.ts";
+import type { ValueFlag } from "./flag-values.ts";
+import type { CommandShape, Flag, Program } from "./program.ts";
+import { usageError } from "./usage-error.ts";
 
 /** More words than any command line has that a person wrote; the kernel's own limit is 2 MiB. */
 const MAX_WORDS = 4096;
@@ -51,14 +34,23 @@ export class Arguments {
     return this.#flags.get(name) ?? [];
   }
 
-  /** @throws a usage error unless it is a whole number, not negative. */
-  count(name: string): number | undefined {
-    const value = this.text(name);
-    if (value === undefined) return undefined;
-    if (!/^\d{1,15}$/.test(value)) throw usageError(`--${name} takes a whole number, not "${value}"`);
-    return Number(value);
+  /** The flag's default when it was not given. */
+  value<V>(flag: ValueFlag<V> & { readonly default: string }): V;
+  value<V>(flag: ValueFlag<V>): V | undefined;
+  value<V>(flag: ValueFlag<V>): V | undefined {
+    const text = this.text(flag.name) ?? flag.default;
+    return text === undefined ? undefined : flag.parse(text);
+  }
+
+  values<V>(flag: ValueFlag<V>): readonly V[] {
+    return this.texts(flag.name).map((each) => flag.parse(each));
   }
 }
+
+/** The part of a program's table that parsing needs. */
+type Grammar<C extends CommandShape> = Pick<Program, "name" | "globals" | "defaultWords"> & {
+  readonly commands: readonly C[];
+};
 
 export interface CommandLine<C extends CommandShape> {
   /** `undefined`: no word was given, or help was asked for on a group. */
@@ -71,10 +63,10 @@ export interface CommandLine<C extends CommandShape> {
 /** @throws a usage error for what no command has, with what may have been meant. */
 export function parseCommandLine<C extends CommandShape>(
   words: readonly string[],
-  commands: readonly C[],
-  globals: readonly Flag[],
+  program: Grammar<C>,
 ): CommandLine<C> {
   if (words.length > MAX_WORDS) throw usageError(`more than ${MAX_WORDS} arguments`);
+  const { commands, globals } = program;
   const all = [...globals, ...commands.flatMap((each) => each.flags)];
   const read = (flags: readonly Flag[]): ReturnType<typeof scan> => {
     const { positionals, ...others } = scan(words, flags);
@@ -82,17 +74,34 @@ export function parseCommandLine<C extends CommandShape>(
   };
   const first = read(all);
   // One short flag can be another command's, with a value: read again once the command is known.
-  const guess = commands.find((each) => each.words.every((word, index) => first.positionals[index] === word));
+  const guess = commands.find((each) => hasWords(each, first.positionals));
   const { positionals, flags } = guess === undefined ? first : read([...guess.flags, ...all]);
-  if (positionals.length === 0) {
-    checkFlags(flags, "", globals);
+  const wantsHelp = flags.get("help")?.at(-1) === "true";
+  const group = wantsHelp ? groupOf(positionals, commands) : undefined;
+  if (group !== undefined) return { command: undefined, group, arguments: new Arguments([], flags) };
+  const command = positionals.length === 0 ? defaultOf(program) : findCommand(positionals, commands);
+  if (command === undefined || (wantsHelp && positionals.length === 0)) {
+    checkFlags(flags, "", [...globals, ...(command?.flags ?? [])]);
     return { command: undefined, arguments: new Arguments([], flags) };
   }
-  const group = flags.get("help")?.at(-1) === "true" ? groupOf(positionals, commands) : undefined;
-  if (group !== undefined) return { command: undefined, group, arguments: new Arguments([], flags) };
-  const command = findCommand(positionals, commands);
   checkFlags(flags, command.words.join(" "), [...globals, ...command.flags]);
-  return { command, arguments: new Arguments(positionals.slice(command.words.length), flags) };
+  const operands = positionals.length === 0 ? [] : positionals.slice(command.words.length);
+  if (!wantsHelp) checkOperands(operands, command, program);
+  return { command, arguments: new Arguments(operands, flags) };
+}
+
+const hasWords = ({ words }: CommandShape, positionals: readonly string[]): boolean =>
+  words.every((word, index) => positionals[index] === word);
+
+const defaultOf = <C extends CommandShape>({ commands, defaultWords }: Grammar<C>): C | undefined =>
+  defaultWords && commands.find((each) => each.words.join(" ") === defaultWords.join(" "));
+
+function checkOperands(operands: readonly string[], command: CommandShape, program: Pick<Program, "name">): void {
+  const { atLeast = 0, atMost = 0, operands: wanted = "" } = command;
+  const name = command.words.join(" ") || program.name;
+  const [extra] = operands.slice(atMost);
+  if (extra !== undefined) throw usageError(`${name} takes no "${extra}"`);
+  if (operands.length < atLeast) throw usageError(`${name} needs ${wanted}`);
 }
 
 function groupOf([first, ...others]: readonly string[], commands: readonly CommandShape[]): string | undefined {
@@ -168,7 +177,7 @@ function splitOnce(text: string): [string, string | undefined] {
 }
 
 function findCommand<C extends CommandShape>(positionals: readonly string[], commands: readonly C[]): C {
-  const found = commands.find((each) => each.words.every((word, index) => positionals[index] === word));
+  const found = commands.find((each) => hasWords(each, positionals));
   if (found !== undefined) return found;
   const [first = "", second] = positionals;
   const below = commands.filter((each) => each.words.length > 1 && each.words[0] === first);
@@ -186,11 +195,12 @@ function checkFlags(flags: Flags, command: string, allowed: readonly Flag[]): vo
     const flag = allowed.find((each) => each.name === name);
     if (flag === undefined)
       throw usageError(`--${name} does not go with ${command === "" ? "no command" : `"${command}"`}`);
-    const { choices } = flag;
+    const { choices, parse } = flag;
     const wrong = choices === undefined ? undefined : values.find((each) => !choices.includes(each));
     if (choices !== undefined && wrong !== undefined) {
-      throw usageError(`--${name} is one of ${choices.join(", ")}${didYouMean(wrong, choices, "")}`);
+      throw usageError(`--${name} must be one of ${choices.join(", ")}${didYouMean(wrong, choices, "")}`);
     }
+    if (parse !== undefined) for (const value of values) parse(value);
   }
 }
 
