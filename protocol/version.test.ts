@@ -13,5 +13,5 @@ test("the programs say the version that package.json has", () => {
 test("tools that read .nvmrc use the Node that package.json has, and the deployment names this version's image", () => {
   const { dependencies } = JSON.parse(textOf("package.json")) as { dependencies: { node: string } };
   assert.equal(textOf(".nvmrc").trim(), dependencies.node);
-  assert.match(textOf("hub/deploy/deployment.yaml"), new RegExp(`image: picolet-hub:${VERSION}\\s`));
+  assert.match(textOf("hub/deploy/workload.yaml"), new RegExp(`image: picolet-hub:${VERSION}\\s`));
 });

@@ -66,7 +66,8 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     ...sources.flatMap((source) => source.problems.current),
     ...(cluster.link?.problems.current ?? []),
   ];
-  const view = makeView(base, { runtimes, pods, conditions, budget, secrets, problems });
+  const warnings = (): SourceProblem[] => sources.flatMap((source) => source.warnings.current);
+  const view = makeView(base, { runtimes, pods, conditions, budget, secrets, problems, warnings });
   const usage = makeUsage(base, runtimes, pods, view);
   await runtimes.reports.askOnce(signal);
   const logs = podLogs({ pods: view, clock: machine.clock });
@@ -178,14 +179,23 @@ function makeView(
     readonly budget: Budget;
     readonly secrets: SecretsAtRest;
     readonly problems: () => readonly SourceProblem[];
+    readonly warnings: () => readonly SourceProblem[];
   },
 ): NodeAgentView {
-  const { runtimes, pods, conditions, budget, secrets, problems } = shown;
+  const { runtimes, pods, conditions, budget, secrets, problems, warnings } = shown;
   const { desired, events } = store;
   const { capacity, share, machine } = node;
   return new NodeAgentView(
     {
-      ...{ router: runtimes.router, runtimes: runtimes.reports, desired, statuses: pods.statuses, events, problems },
+      ...{
+        router: runtimes.router,
+        runtimes: runtimes.reports,
+        desired,
+        statuses: pods.statuses,
+        events,
+        problems,
+        warnings,
+      },
       tunnel: cluster.link,
       conditions: conditions.conditions,
       flash: () => budget.report(),

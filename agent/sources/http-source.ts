@@ -11,7 +11,7 @@ import type { DesiredStore, EventRecorder } from "../core/store/store-ports.ts";
 import { type FetchAnswer, HttpFetch } from "./http-fetch.ts";
 import type { ManifestProblem } from "./manifests/manifest-reader.ts";
 import { findCollisions, podLimitProblem } from "./manifests/pod-collisions.ts";
-import { type PathProblem, type ProblemReason, ProblemReport } from "./manifests/problem-report.ts";
+import { type PathProblem, type ProblemReason, ProblemReport, WARNING_REASON } from "./manifests/problem-report.ts";
 import { configSeen } from "./manifests/static-pod.ts";
 
 /** A server that is gone for days is asked every few minutes; what runs does not depend on it. */
@@ -62,6 +62,8 @@ export class HttpSource implements Component {
   /** For messages: without a name and password that may be in it. */
   readonly #origin: string;
   #known = NOTHING_KNOWN;
+  /** Of the answer that is known. */
+  #warnings: readonly PathProblem[] = [];
   /** In a row. */
   #failures = 0;
 
@@ -74,6 +76,11 @@ export class HttpSource implements Component {
     this.#origin = shown(init.url);
   }
 
+  /** What of the answer has no effect. */
+  get warnings(): Watch<readonly SourceProblem[]> {
+    return this.#report.warnings;
+  }
+
   /** What is wrong with the server, or with what it says, now. */
   get problems(): Watch<readonly SourceProblem[]> {
     return this.#report.problems;
@@ -83,7 +90,7 @@ export class HttpSource implements Component {
     try {
       while (!signal.aborted) {
         const problem = await this.#look(signal);
-        this.#report.update(problem === undefined ? [] : [problem]);
+        this.#report.update(problem === undefined ? this.#warnings : [problem, ...this.#warnings]);
         this.#failures = problem === undefined ? 0 : this.#failures + 1;
         await this.#components.clock.sleep(this.#pause(), signal);
       }
@@ -136,7 +143,7 @@ export class HttpSource implements Component {
         return seen === undefined ? undefined : configSeen(seen);
       },
     } as const;
-    const { pods, problems } = podsOf(text, init, EMPTY);
+    const { pods, problems, warnings } = podsOf(text, init, EMPTY);
     const refusals = [...findCollisions("http", pods, wanted.values()), ...podLimitProblem(pods)];
     const all = [...problems, ...refusals.map((message): ManifestProblem => ({ position: undefined, message }))];
     if (all.length > 0) return this.#problem("InvalidManifest", all);
@@ -151,6 +158,7 @@ export class HttpSource implements Component {
     }
     // One that is refused stays unknown, and is read anew: what stands in its way may be gone by then.
     this.#known = known;
+    this.#warnings = warnings.length === 0 ? [] : [this.#problem(WARNING_REASON, warnings)];
     return undefined;
   }
 

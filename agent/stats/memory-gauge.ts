@@ -26,7 +26,7 @@ export interface MemoryGaugeRange {
   readonly short: number;
 }
 
-/** Reads two to six small files; some 60 µs on a PC. The figures are those of `UsageLooks`. */
+/** Reads two to six small files; some 60 µs on a PC. The figures are those of `UsageSampler`. */
 export class MemoryGauge {
   readonly #kind: CgroupFolders["kind"];
   readonly #pods: string | undefined;

@@ -4,7 +4,7 @@ import { type BackoffPolicy, backoffDelay } from "@picolet/protocol/async/backof
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
-import { type Clock, type Log, type MonotonicMs, millis, seconds } from "@picolet/protocol/ports.ts";
+import { type Clock, type Log, type Millis, type MonotonicMs, millis, seconds } from "@picolet/protocol/ports.ts";
 import { type ObjectKey, objectKey } from "@picolet/protocol/tunnel/messages.ts";
 import type { OutgoingEvents, OutgoingStatuses } from "../core/hub/tunnel-ports.ts";
 import { apiUidOf } from "../core/pods/pod-identity.ts";
@@ -61,6 +61,7 @@ export class Store implements Component {
   readonly kept: KeptRecords;
   readonly #clock: Clock;
   readonly #file: StoreFile<Contents>;
+  readonly #ring: Events;
   readonly #alarm: Alarm;
   #isKeeping = false;
   #stretch = 1;
@@ -96,7 +97,8 @@ export class Store implements Component {
     const pods = new DesiredPods({ file, keepBack }, desired);
     const known = (pod: RemotePod) => knownOf(pod, this.objects, pods);
     const outbox = new PodStatuses({ file, keepBack, known, flush: () => void this.flush() }, statuses);
-    const ring = new Events({ clock, log, file, keepBack, nodeName, rate }, events);
+    const remind = (delay: Millis): void => this.#alarm.set(delay);
+    const ring = new Events({ clock, log, file, keepBack, remind, nodeName, rate }, events);
     const table = new RemoteObjectTable({ file, log, sealer, keepBack, pods, statuses: outbox }, objects);
     const kept = new KeptTable({ file, keepBack, log }, keys);
     for (const part of [pods, outbox, ring, table, kept]) file.join(part);
@@ -108,6 +110,7 @@ export class Store implements Component {
     this.desired = pods;
     this.statuses = outbox;
     this.events = ring;
+    this.#ring = ring;
   }
 
   /** Whether what is written now will be there after a power cut, and what was found when the file was opened. */
@@ -120,6 +123,7 @@ export class Store implements Component {
       while (!signal.aborted) {
         if (this.state.current.kind === "inMemory") this.#alarm.set(RETURN_TO_FILE);
         await this.#alarm.ring(signal);
+        this.#ring.reportCounts("due");
         this.#returnToFile();
         await this.#flushUntilWritten(signal);
       }
@@ -152,6 +156,7 @@ export class Store implements Component {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
+    this.#ring.reportCounts("all");
     this.flush();
     this.#file.close();
   }

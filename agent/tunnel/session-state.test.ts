@@ -17,10 +17,14 @@ const SETTINGS: ReconnectSettings = { hubs: 1, initial: seconds(1), max: seconds
 const at = (seconds: number): MonotonicMs => (seconds * 1000) as MonotonicMs;
 
 const welcomed = (now = 0): TunnelEvent => ({ kind: "welcomed", now: at(now), rttMs: 12 });
-const failed = (now = 0, init: { retryAfter?: number; lot?: number; problem?: string } = {}): TunnelEvent => ({
+const failed = (
+  now = 0,
+  init: { retryAfter?: number; lot?: number; problem?: string; isRefused?: boolean } = {},
+): TunnelEvent => ({
   kind: "failed",
   now: at(now),
   problem: init.problem ?? "no way",
+  isRefused: init.isRefused ?? false,
   retryAfter: seconds(init.retryAfter ?? 0),
   lot: init.lot ?? 1,
 });
@@ -57,12 +61,16 @@ for (const [name, events, expected] of [
   ["dials when there is one", [READY], "dialing hub 0"],
   [
     "waits again when it is gone before the dial",
-    [READY, { kind: "identityMissing", problem: "" }],
+    [READY, { kind: "identityMissing", problem: "", isRefused: false }],
     "waitingForIdentity",
   ],
   ["greets when connected", [READY, CONNECTED], "greeting"],
   ["is live when welcomed", LIVE, "live"],
-  ["a lost identity does not end a session", [...LIVE, { kind: "identityMissing", problem: "x" }], "live"],
+  [
+    "a lost identity does not end a session",
+    [...LIVE, { kind: "identityMissing", problem: "x", isRefused: false }],
+    "live",
+  ],
   ["backs off after a failed dial", [READY, failed(5)], "backingOff until 6"],
   ["backs off after a failed greeting", [READY, CONNECTED, failed(5)], "backingOff until 6"],
   ["doubles", [READY, failed(), WAITED, failed(10), WAITED, failed(20)], "backingOff until 24"],
@@ -127,11 +135,26 @@ test("the time away and the problem are those of the outage, whatever is tried m
     rttMs: null,
     hub: "https://hub",
     problem: "no way",
+    refused: false,
     nextTry: null,
     pendingStatuses: 2,
     bytesSent: 1,
     bytesReceived: 2,
   });
+});
+
+test("a refusal is told apart from an outage, and is the last attempt's", () => {
+  const refusedAfter = (...events: readonly TunnelEvent[]): unknown => {
+    const state = after(events);
+    return "outage" in state && state.outage.isRefused;
+  };
+  const refusal = failed(1, { problem: "the token is not accepted", isRefused: true });
+  assert.equal(refusedAfter(READY, failed(1)), false);
+  assert.equal(refusedAfter(READY, refusal), true);
+  assert.equal(refusedAfter(READY, refusal, WAITED), true, "while it is tried again");
+  assert.equal(refusedAfter(READY, refusal, WAITED, failed(5)), false, "the link went meanwhile");
+  assert.equal(refusedAfter(...LIVE, refusal), true, "a session that the hub ended");
+  assert.equal(refusedAfter({ kind: "identityMissing", problem: "needs a token", isRefused: true }), true);
 });
 
 const anyEvent: fc.Arbitrary<TunnelEvent> = fc
@@ -143,12 +166,12 @@ const anyEvent: fc.Arbitrary<TunnelEvent> = fc
   .map(({ index, lot, retryAfter }) => {
     const now = 0 as MonotonicMs;
     const events: readonly TunnelEvent[] = [
-      { kind: "identityMissing", problem: "p" },
+      { kind: "identityMissing", problem: "p", isRefused: true },
       READY,
       CONNECTED,
       welcomed(),
       { kind: "measured", rttMs: 3 },
-      { kind: "failed", now, problem: "f", retryAfter: millis(retryAfter), lot },
+      { kind: "failed", now, problem: "f", isRefused: lot > 0.5, retryAfter: millis(retryAfter), lot },
       { kind: "moveAsked", now, after: millis(retryAfter), elsewhere: lot > 0.5 },
       { kind: "moveFailed", now, lot },
       lot > 0.5 ? HURRIED : WAITED,

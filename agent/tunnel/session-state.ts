@@ -15,6 +15,8 @@ import { type Millis, type MonotonicMs, millis } from "@picolet/protocol/ports.t
 export interface Outage {
   readonly since: MonotonicMs;
   readonly problem: string;
+  /** The problem stays until the configuration, the token or the hub is changed. */
+  readonly isRefused: boolean;
 }
 
 /** Which hub is next, and how often all of them have been tried in vain. */
@@ -58,7 +60,7 @@ export interface LiveSession {
 }
 
 export type TunnelEvent =
-  | { readonly kind: "identityMissing"; readonly problem: string }
+  | { readonly kind: "identityMissing"; readonly problem: string; readonly isRefused: boolean }
   | { readonly kind: "identityReady" }
   | { readonly kind: "connected" }
   | { readonly kind: "welcomed"; readonly now: MonotonicMs; readonly rttMs: number }
@@ -68,6 +70,7 @@ export type TunnelEvent =
       readonly kind: "failed";
       readonly now: MonotonicMs;
       readonly problem: string;
+      readonly isRefused: boolean;
       readonly retryAfter: Millis;
       readonly lot: number;
     }
@@ -90,7 +93,7 @@ const MAX_MOVE_DELAY = millis(600_000);
 
 export const initialState = (now: MonotonicMs): TunnelState => ({
   kind: "waitingForIdentity",
-  outage: { since: now, problem: "" },
+  outage: { since: now, problem: "", isRefused: false },
   attempt: { rounds: 0, hub: 0, tried: 0 },
 });
 
@@ -103,7 +106,7 @@ export function transition(state: TunnelState, event: TunnelEvent, settings: Rec
   switch (event.kind) {
     case "identityMissing":
       if (state.kind === "live" || state.kind === "moving") return state;
-      return { kind: "waitingForIdentity", outage: withProblem(state.outage, event.problem), attempt: state.attempt };
+      return { kind: "waitingForIdentity", outage: withProblem(state.outage, event), attempt: state.attempt };
     case "identityReady":
       return state.kind === "waitingForIdentity" ? dialing(state) : state;
     case "connected":
@@ -127,8 +130,10 @@ export function transition(state: TunnelState, event: TunnelEvent, settings: Rec
   }
 }
 
-const withProblem = (outage: Outage, problem: string): Outage =>
-  problem === "" || problem === outage.problem ? outage : { ...outage, problem };
+const withProblem = (outage: Outage, { problem, isRefused }: Omit<Outage, "since">): Outage => {
+  const isSame = problem === outage.problem && isRefused === outage.isRefused;
+  return problem === "" || isSame ? outage : { ...outage, problem, isRefused };
+};
 
 const dialing = ({ outage, attempt }: { readonly outage: Outage; readonly attempt: Attempt }): TunnelState => ({
   kind: "dialing",
@@ -158,10 +163,10 @@ function failed(state: TunnelState, event: Failed, settings: ReconnectSettings):
       return state;
     case "dialing":
     case "greeting":
-      return afterFailedDial(state.attempt, withProblem(state.outage, event.problem), event, settings);
+      return afterFailedDial(state.attempt, withProblem(state.outage, event), event, settings);
     case "live":
     case "moving": {
-      const outage = { since: event.now, problem: event.problem };
+      const outage = { since: event.now, problem: event.problem, isRefused: event.isRefused };
       // One that ended sooner than the longest back-off would, again and again, dial faster than the back-off allows.
       const hasLived = event.now - state.session.since >= settings.max;
       const rounds = hasLived ? 0 : state.attempt.rounds + 1;

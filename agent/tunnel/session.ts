@@ -224,7 +224,7 @@ export class Session implements StreamOpener {
     if (verdict.kind === "foreign") {
       const { problem: message } = verdict;
       const farewell = { kind: "refusal", code: "fleet", message, retryAfterMs: 0 } as const;
-      this.#mux.close(new TunnelError("failed", message), farewell);
+      this.#mux.close(new TunnelError("conflict", message), farewell);
       return false;
     }
     if (verdict.fleet === known) return true;
@@ -288,8 +288,15 @@ export class Session implements StreamOpener {
   }
 }
 
+/** The others pass: `superseded`, `limit`, `overloaded`. */
+const LASTING_REFUSALS: ReadonlySet<string> = new Set(["version", "protocol", "fleet"]);
+
 const refusedBy = ({ code, message, retryAfterMs }: Refusal): TunnelError =>
-  new TunnelError("failed", `the hub ended the session: ${code}: ${message}`, { retryAfter: millis(retryAfterMs) });
+  new TunnelError(
+    LASTING_REFUSALS.has(code) ? "conflict" : "failed",
+    `the hub ended the session: ${code}: ${message}`,
+    { retryAfter: millis(retryAfterMs) },
+  );
 
 class SessionPulse implements Pulse {
   readonly #mux: Mux;

@@ -1,5 +1,6 @@
 /** `npm run bench`: figures, floors beside them, and the goals that are missed. Its help says the rest. */
-import { type ParseArgsOptionsConfig, parseArgs } from "node:util";
+import { fileFlag, textFlag } from "@picolet/protocol/command-line/flag-values.ts";
+import { usageError } from "@picolet/protocol/command-line/usage-error.ts";
 import { describeError } from "@picolet/protocol/errors.ts";
 import * as agent from "@picolet/test/bench/agent/agent-figures.ts";
 import { floorManifestToStarted } from "@picolet/test/bench/agent/cri-floor.ts";
@@ -20,6 +21,7 @@ import { nodeWith } from "@picolet/test/support/agent/node-fixtures.ts";
 import { Containerd, containerdMissing } from "@picolet/test/support/containerd/containerd.ts";
 import { buildPrograms } from "../build/build.ts";
 import { buildExamples } from "../build/build-examples.ts";
+import { endWithUsageError, readOptions } from "../start/options.ts";
 import { installTestSystem } from "../test/install-test-system.ts";
 
 const POD_COUNTS = [0, 10, 50];
@@ -83,30 +85,32 @@ const PARTS: Readonly<Record<string, Part>> = {
   edgectl: { minutes: 1, what: "edgectl status", measure: edgectlFigures },
 };
 
+const ONLY = textFlag({ name: "only", value: "PART,PART", help: "these parts alone" });
+const KUBELET = fileFlag({
+  name: "kubelet",
+  help: "a kubelet's binary (1.34), which is measured too, in front of the same containerd",
+});
+
 const OPTIONS = {
-  only: { type: "string" },
-  quick: { type: "boolean", default: false },
-  kubelet: { type: "string" },
-  "no-judge": { type: "boolean", default: false },
-  help: { type: "boolean", short: "h", default: false },
-} as const satisfies ParseArgsOptionsConfig;
-
-const HELP = `npm run bench -- [--only PART,PART] [--quick] [--kubelet FILE] [--no-judge]
-
-One JSON document of figures on standard output; progress, figures as they come, tables and missed goals on standard
-error. Sizes are named by their unit, times are in seconds, floors are measured in the same run.
-Ends with 0 when every goal of what was measured is met (test/bench/goals.ts), with 1 when one is missed or a part failed,
-with 64 when it was called wrongly.
-
-  --only PART,PART  these parts alone
-  --quick           shorter windows and fewer runs: for a look, not for a record; what needs long windows is not judged
-  --kubelet FILE    a kubelet's binary (1.34), which is measured too, with the same pods and containerd
-  --no-judge        figures alone: neither goals nor an exit code for them
-
-Parts, with the minutes that each takes:
-${Object.entries(PARTS)
-  .map(([name, { minutes, what }]) => `  ${name.padEnd(10)}${String(minutes).padStart(3)}  ${what}`)
-  .join("\n")}`;
+  name: "bench",
+  summary: "figures of the agent, as one JSON document on standard output",
+  flags: [
+    ONLY,
+    {
+      name: "quick",
+      help: "shorter windows and fewer runs: for a look, not for a record; what needs long windows is not judged",
+    },
+    KUBELET,
+    { name: "no-judge", help: "figures alone: neither goals nor an exit code for them" },
+  ],
+  notes: [
+    "Progress, figures as they come, tables and missed goals go to standard error. Sizes are named by their unit, times are " +
+      "in seconds, floors are measured in the same run. It leaves with 0 when every goal of what was measured is met " +
+      "(test/bench/goals.ts), with 1 when one is missed or a part failed.",
+    "Parts, with the minutes that each takes:",
+    ...Object.entries(PARTS).map(([name, { minutes, what }]) => `${name} (${minutes}): ${what}`),
+  ],
+};
 
 const p50 = (samples: readonly number[]): number => round(percentile(samples, 0.5));
 
@@ -194,42 +198,27 @@ function edgectlFigures(containerd: Containerd, { runs }: Settings): Promise<unk
   });
 }
 
-function usageError(message: string): never {
-  console.error(`${message}\n\n${HELP}`);
-  process.exit(64);
-}
-
-function parse() {
-  try {
-    return parseArgs({ options: OPTIONS, allowNegative: false }).values;
-  } catch (error) {
-    return usageError(describeError(error));
-  }
-}
+const refuse = (message: string): never => endWithUsageError(OPTIONS.name, usageError(message));
 
 /** Parts that are measured, in the document's order. */
 function partsOf(only: string | undefined, kubelet: string | undefined): readonly string[] {
   const names = Object.keys(PARTS);
   const wanted = only?.split(",") ?? names.filter((name) => name !== "kubelet" || kubelet !== undefined);
   const unknown = wanted.filter((name) => !names.includes(name));
-  if (unknown.length > 0) usageError(`the bench has no part ${unknown.join(", ")}`);
-  if (wanted.includes("kubelet") && kubelet === undefined) usageError("the part kubelet needs --kubelet FILE");
+  if (unknown.length > 0) refuse(`the bench has no part ${unknown.join(", ")}`);
+  if (wanted.includes("kubelet") && kubelet === undefined) refuse("the part kubelet needs --kubelet FILE");
   if (kubelet !== undefined && only !== undefined && !wanted.includes("kubelet")) wanted.push("kubelet");
   return names.filter((name) => wanted.includes(name));
 }
 
-const options = parse();
-if (options.help) {
-  console.log(HELP);
-  process.exit(0);
-}
-const { quick, kubelet } = options;
-const wanted = partsOf(options.only, kubelet);
+const options = readOptions(OPTIONS);
+const [quick, kubelet, isUnjudged] = [options.flag("quick"), options.value(KUBELET), options.flag("no-judge")];
+const wanted = partsOf(options.value(ONLY), kubelet);
 if (kubelet !== undefined) {
   try {
     console.error(`${kubelet}: ${kubeletVersion(kubelet)}`);
   } catch (error) {
-    usageError(describeError(error));
+    refuse(describeError(error));
   }
 }
 installTestSystem();
@@ -266,10 +255,10 @@ const failed: string[] = [];
 }
 const ratios = ratiosOf(figures);
 const measured = wanted.filter((name) => !failed.includes(name));
-const verdicts = options["no-judge"] ? [] : judge(figures, [...GOALS, ...LEAN_GOALS], { parts: measured, quick });
+const verdicts = isUnjudged ? [] : judge(figures, [...GOALS, ...LEAN_GOALS], { parts: measured, quick });
 const missedGoals = describeMissed(verdicts);
-const judged = options["no-judge"] ? {} : { goals: verdicts, missedGoals };
+const judged = isUnjudged ? {} : { goals: verdicts, missedGoals };
 console.log(JSON.stringify({ ...figures, ratios, failed, ...judged }, null, 2));
 for (const line of missedGoals) console.error(`MISSED ${line}`);
-if (!options["no-judge"]) console.error(`${verdicts.length - missedGoals.length} of ${verdicts.length} goals are met`);
+if (!isUnjudged) console.error(`${verdicts.length - missedGoals.length} of ${verdicts.length} goals are met`);
 process.exitCode = failed.length + missedGoals.length > 0 ? 1 : 0;

@@ -12,6 +12,7 @@ import { describeError } from "@picolet/protocol/errors.ts";
 import type { StatusReport } from "@picolet/protocol/local-api/status.ts";
 import { buildPrograms } from "../build/build.ts";
 import { buildExamples } from "../build/build-examples.ts";
+import { readOptions } from "../start/options.ts";
 import { installKubectl } from "./install-kubectl.ts";
 import { installTestSystem } from "./install-test-system.ts";
 import { readTestCosts, testFiles } from "./test-files.ts";
@@ -113,7 +114,13 @@ function tryStart(outcome: Outcome): void {
   }
 }
 
-const filters = process.argv.slice(2);
+const filters = readOptions({
+  name: "test",
+  summary: "checks, builds, and runs every test; with FILTER the tests whose path holds one of them",
+  operands: "[FILTER...]",
+  atMost: 1000,
+  flags: [],
+}).positionals;
 const files = testFiles(filters);
 if (files.length === 0) {
   console.error(`no test file matches ${filters.join(" ")}`);

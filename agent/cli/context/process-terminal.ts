@@ -3,6 +3,7 @@ import { isatty } from "node:tty";
 import { errnoOf } from "@picolet/protocol/guards.ts";
 import type { Terminal } from "./context.ts";
 
+const STDIN = 0;
 const STDOUT = 1;
 const STDERR = 2;
 
@@ -16,6 +17,7 @@ const COLOUR_TERMINALS = /color|xterm|screen|tmux|linux|rxvt|konsole|alacritty|k
 export class ProcessTerminal implements Terminal {
   readonly columns: number | undefined;
   readonly colour: boolean;
+  readonly interactive: boolean;
   /** Called when the reader of standard output has gone. */
   readonly #onClosed: () => never;
 
@@ -27,6 +29,7 @@ export class ProcessTerminal implements Terminal {
     this.#onClosed = init.onClosed;
     // A serial console says 0 columns.
     this.columns = isatty(STDOUT) ? process.stdout.columns || 80 : undefined;
+    this.interactive = this.columns !== undefined && isatty(STDIN);
     this.colour = this.columns !== undefined && NO_COLOR === "" && COLOUR_TERMINALS.test(TERM);
   }
 

@@ -8,7 +8,7 @@ import type { SourceProblem } from "@picolet/protocol/local-api/status.ts";
 import { type Clock, type Log, type Millis, millis, seconds } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { DesiredStore, EventRecorder } from "../../core/store/store-ports.ts";
-import { type PathProblem, type ProblemReason, ProblemReport } from "../manifests/problem-report.ts";
+import { type PathProblem, type ProblemReason, ProblemReport, WARNING_REASON } from "../manifests/problem-report.ts";
 import { configSeen, MAX_PODS } from "../manifests/static-pod.ts";
 import { settleClaims } from "./claims.ts";
 import { FolderWatcher } from "./folder-watcher.ts";
@@ -77,6 +77,11 @@ export class FileSource implements Component {
   /** What is wrong with which file, now. */
   get problems(): Watch<readonly SourceProblem[]> {
     return this.#report.problems;
+  }
+
+  /** What has no effect in which file. */
+  get warnings(): Watch<readonly SourceProblem[]> {
+    return this.#report.warnings;
   }
 
   async run(signal: AbortSignal): Promise<void> {
@@ -221,9 +226,14 @@ export class FileSource implements Component {
 
   #problemsOf(scan: Scan): PathProblem[] {
     const own = this.#ownPods();
-    return scan.files
-      .filter(({ problems }) => problems.length > 0)
-      .map(({ path, problems }) => ({ path, reason: "InvalidManifest", problems, pods: own.get(path) ?? [] }));
+    return scan.files.flatMap(({ path, problems, warnings }): PathProblem[] => {
+      const pods = own.get(path) ?? [];
+      const found: readonly PathProblem[] = [
+        { path, reason: "InvalidManifest", problems, pods },
+        { path, reason: WARNING_REASON, problems: warnings, pods },
+      ];
+      return found.filter((each) => each.problems.length > 0);
+    });
   }
 
   #omitted(count: number): PathProblem[] {

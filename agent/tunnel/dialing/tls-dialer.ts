@@ -12,7 +12,7 @@ import { type Clock, millis, seconds } from "@picolet/protocol/ports.ts";
 import { MAX_FRAME_BYTES } from "@picolet/protocol/tunnel/frames.ts";
 import { TUNNEL_PATH, TUNNEL_SUBPROTOCOL } from "@picolet/protocol/tunnel/messages.ts";
 import { type ClientOptions, WebSocket } from "ws";
-import type { HubAddress } from "../../core/hub/hub-address.ts";
+import { apiServerInstead, type HubAddress } from "../../core/hub/hub-address.ts";
 import type { NodeCredentials, NodeIdentity } from "../../core/hub/identity.ts";
 import type { Connection, Dialer } from "./dialer.ts";
 import { TunnelError } from "./tunnel-error.ts";
@@ -210,6 +210,8 @@ async function refusalText(response: IncomingMessage): Promise<string> {
 }
 
 function refusalError(url: string, { statusCode = 0, headers }: IncomingMessage, text: string): TunnelError {
+  const mistaken = apiServerInstead(text, url);
+  if (mistaken !== undefined) return new TunnelError("invalid", mistaken);
   const message = `cannot open a tunnel to hub ${url}`;
   const cause = new Error(`the hub answered ${statusCode}${text === "" ? "" : `: ${text}`}`);
   const retryAfterSeconds = Number(headers["retry-after"] ?? 0);

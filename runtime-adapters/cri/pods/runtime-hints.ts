@@ -2,17 +2,7 @@ import { joinSignals } from "@picolet/protocol/async/abort.ts";
 import { type BackoffPolicy, backoffDelay } from "@picolet/protocol/async/backoff.ts";
 import { describeError, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, type Millis, millis, type PodUid, seconds } from "@picolet/protocol/ports.ts";
-import {
-  CRI_NAMESPACE,
-  ECHO_TOPIC,
-  ECHO_TYPE,
-  publish,
-  subscribe,
-  TASK_DELETE_TOPIC,
-  TASK_OOM_TOPIC,
-  TaskDelete,
-  TaskOom,
-} from "../containerd/containerd-events.ts";
+import type { RuntimeEvent } from "../wire/containerd-services.ts";
 import type { CriClient } from "../wire/cri-client.ts";
 import { ContainerState, RuntimeService, SandboxState } from "../wire/cri-messages.ts";
 import { HintQueue } from "./hint-queue.ts";
@@ -84,8 +74,7 @@ export class RuntimeHints {
     const stop = (): void => resolve(false);
     signal.addEventListener("abort", stop, { once: true });
     try {
-      const event = { typeUrl: ECHO_TYPE, value: Buffer.from(text) };
-      await this.#client.call(publish, { topic: ECHO_TOPIC, event }, signal);
+      await this.#client.containerd.publishEcho(text, signal);
       return await back;
     } catch (error) {
       if (isCancelled(error) || !isPicoletError(error)) throw error;
@@ -144,26 +133,21 @@ export class RuntimeHints {
   }
 
   async #readContainerdEvents(queue: HintQueue, signal: AbortSignal, onEvent: () => void): Promise<void> {
-    const filters = [TASK_DELETE_TOPIC, TASK_OOM_TOPIC, ECHO_TOPIC].map(
-      (topic) => `namespace==${CRI_NAMESPACE},topic=="${topic}"`,
-    );
-    for await (const { topic, event } of this.#client.grpc.serverStream(subscribe, { filters }, undefined, signal)) {
+    for await (const event of this.#client.containerd.events(signal)) {
       onEvent();
-      if (event === undefined) continue;
-      if (topic === ECHO_TOPIC) {
-        this.#echoes.get(Buffer.from(event.value).toString())?.();
+      if (event.kind === "echo") {
+        this.#echoes.get(event.text)?.();
         continue;
       }
-      const type = topic === TASK_OOM_TOPIC ? TaskOom : TaskDelete;
-      const { containerId } = type.decode(Buffer.from(event.value));
-      this.#settle(type, containerId, queue, signal).catch((error: unknown) => {
+      const { kind, containerId } = event;
+      this.#settle(kind, containerId, queue, signal).catch((error: unknown) => {
         if (!isCancelled(error)) this.#log.debug("a hint is lost", { containerId, error: describeError(error) });
       });
     }
   }
 
   async #settle(
-    type: typeof TaskDelete | typeof TaskOom,
+    kind: Exclude<RuntimeEvent["kind"], "echo">,
     id: string,
     queue: HintQueue,
     signal: AbortSignal,
@@ -172,7 +156,8 @@ export class RuntimeHints {
     if (owned === undefined) return;
     for (const pauseMs of SETTLE_PAUSES_MS) {
       if (pauseMs > 0) await this.#clock.sleep(millis(pauseMs), signal);
-      const isWritten = type === TaskOom ? this.#inspector.isOomKilled(id, signal) : this.#hasEnded(id, owned, signal);
+      const isWritten =
+        kind === "outOfMemory" ? this.#inspector.isOomKilled(id, signal) : this.#hasEnded(id, owned, signal);
       if (await isWritten) break;
     }
     queue.add(owned.uid);

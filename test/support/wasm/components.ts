@@ -101,6 +101,7 @@ export type TestComponent =
   | "exit-42.wat"
   | "wants-http.wat"
   | "no-run.wat"
+  | "fill-at-start.wat"
   | "slow-start.wat"
   | "large-memory.wat"
   | "hostile-name.wat"

@@ -259,8 +259,15 @@ export class Scheduler implements Component {
     if (before?.status === "False" && before.reason === "Unschedulable" && before.message === message) return;
     const now = timeText(this.#ports.clock.wall());
     const lastTransitionTime = before?.status === "False" ? (before.lastTransitionTime ?? now) : now;
-    const condition = { type: "PodScheduled", status: "False", reason: "Unschedulable", message, lastTransitionTime };
-    const { name, namespace = "", uid } = object.metadata;
+    const { name, namespace = "", uid, generation } = object.metadata;
+    const condition = {
+      type: "PodScheduled",
+      status: "False",
+      observedGeneration: generation,
+      reason: "Unschedulable",
+      message,
+      lastTransitionTime,
+    };
     const patch = { metadata: { uid }, status: { conditions: [condition] } };
     await this.#ports.client.patch(PODS, { namespace, name }, "strategic", patch, { subresource: "status" }, signal);
   }

@@ -211,7 +211,7 @@ export class ContainerRun {
   }
 
   /** Processes of it that the kernel has killed for want of memory. */
-  protected async oomKills(): Promise<number> {
+  async oomKills(): Promise<number> {
     const { cgroupPath } = this.file;
     return cgroupPath === undefined ? 0 : ((await this.components.cgroups?.oomKills(cgroupPath)) ?? 0);
   }

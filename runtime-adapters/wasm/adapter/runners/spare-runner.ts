@@ -35,7 +35,7 @@ export interface SpareAssignment {
   readonly onReaperEnd: () => void;
 }
 
-/** Where the shell that mounts is told what (`isolation/jail.ts`). */
+/** Where the shell that mounts is told what (`adapter/isolation/jail.ts`). */
 const MOUNTS_FD = 4;
 
 export class SpareRunner {

@@ -21,13 +21,16 @@ const MAX_UNSENT_BYTES = 8 * MEBIBYTE;
 /** Two responses that are not taken, as far as they are written. */
 const MIN_UNSENT_BYTES = 262_144;
 
-/** @param limitBytes of the container; undefined: it has none */
-export function serveMemory(limitBytes: number | undefined): ServeMemory {
+/**
+ * @param limitBytes of the container; undefined: it has none
+ * @param weight of a connection, see `NodeParts`
+ */
+export function serveMemory(limitBytes: number | undefined, weight = 1): ServeMemory {
   if (limitBytes === undefined) return { maxConnections: MAX_CONNECTIONS, maxUnsentBytes: MAX_UNSENT_BYTES };
   const room = Math.max(limitBytes - RUNNER_BYTES, 0);
   return {
     // Half of the room for connections, an eighth for what they do not take; the rest is instances and garbage.
-    maxConnections: clamped(room / 2 / CONNECTION_BYTES, MIN_CONNECTIONS, MAX_CONNECTIONS),
+    maxConnections: clamped(room / 2 / CONNECTION_BYTES / weight, MIN_CONNECTIONS / weight, MAX_CONNECTIONS),
     maxUnsentBytes: clamped(room / 8, MIN_UNSENT_BYTES, MAX_UNSENT_BYTES),
   };
 }

@@ -1,5 +1,4 @@
 /** How wasi:sockets fails. */
-import { constants } from "node:os";
 import { errnoOf } from "@picolet/protocol/guards.ts";
 import { Failure } from "../resources/failure.ts";
 
@@ -64,10 +63,3 @@ export const networkFailure = (code: NetworkErrorCode): Failure<NetworkErrorCode
 
 /** Of an error of Node's. */
 export const networkErrorCode = (error: unknown): NetworkErrorCode => CODES[errnoOf(error)] ?? "unknown";
-
-/** Of what libuv returns: 0, or an errno below 0. */
-export function checkResult(result: number): void {
-  if (result >= 0) return;
-  const name = Object.entries(constants.errno).find(([, errno]) => errno === -result)?.[0] ?? "";
-  throw networkFailure(CODES[name] ?? "unknown");
-}
